@@ -1,4 +1,4 @@
-// Package skerry holds the vocabulary of the orchestrator: nouns, their validation, the life-cycle table, the messages
-// between tiers and the error codes. It depends on the standard library only, does no I/O, and every other package may
-// import it.
+// Package skerry holds the words that everything shares: names and keys, units, errors, the life-cycle of instances. It depends on the
+// standard library only, does no I/O, and every other package may import it. Manifests are in spec, messages between tiers in wire, what
+// the API answers in view.
 package skerry

@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/wire"
 )
 
 // site is a root or a standalone cluster with its API.
@@ -144,7 +145,7 @@ func TestApplyGetDelete(t *testing.T) {
 	c := s.admin()
 	ctx := t.Context()
 	who, err := c.Whoami(ctx)
-	if err != nil || who.User != "admin" || who.Tier != skerry.TierRoot {
+	if err != nil || who.User != "admin" || who.Tier != wire.TierRoot {
 		t.Fatalf("%+v %v", who, err)
 	}
 	res, err := c.Apply(ctx, []byte(shop), api.ApplyOptions{Register: true})

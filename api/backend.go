@@ -11,46 +11,49 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Backend is a role's server as the API sees it. Errors are *skerry.Error where a user can do something about them.
 type Backend interface {
-	Tier() skerry.Tier // root or cluster
-	Name() string      // the cluster's name; the federation's at the root
+	Tier() wire.Tier // root or cluster
+	Name() string    // the cluster's name; the federation's at the root
 	// Do carries out a user's message (package apps) once it is persisted. Images of an apps.Apply are resolved to
 	// digests on the way.
 	Do(ctx context.Context, msg any) (any, error)
 
-	Apps(ctx context.Context) ([]skerry.AppView, error)
-	App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) // with its manifest
-	Instances(ctx context.Context) ([]skerry.Instance, error)
-	Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error)
+	Apps(ctx context.Context) ([]view.AppView, error)
+	App(ctx context.Context, key skerry.AppKey) (view.AppView, error) // with its manifest
+	Instances(ctx context.Context) ([]wire.Instance, error)
+	Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error)
 	// Classes tells how each class of workers stands to an instance now; the root knows none and gives nothing.
-	Classes(ctx context.Context, id skerry.InstanceID) ([]skerry.ClassVerdict, error)
+	Classes(ctx context.Context, id skerry.InstanceID) ([]wire.ClassVerdict, error)
 	// Plan tells where the instances of a manifest would go, changing nothing.
-	Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error)
+	Plan(ctx context.Context, app spec.Application) (view.Plan, error)
 	// Scrapes lists the instances whose service declares metrics.
-	Scrapes(ctx context.Context) ([]skerry.Scrape, error)
+	Scrapes(ctx context.Context) ([]view.Scrape, error)
 	Orgs(ctx context.Context) ([]apps.Org, error)
 	Namespaces(ctx context.Context) ([]apps.Namespace, error)
 	Usage(ctx context.Context, org string) (apps.Usage, error)
 	// Certificates lists the certificates of an organisation for ingresses. IngressAuthority gives, as PEM, the certificate
 	// by which clients know ingresses without one of their own; each cluster has its own, the root none.
-	Certificates(ctx context.Context, org string) ([]skerry.CertificateView, error)
+	Certificates(ctx context.Context, org string) ([]view.CertificateView, error)
 	IngressAuthority(ctx context.Context) ([]byte, error)
 	// Secrets lists the secrets of a namespace, without what they hold. Do takes apps.PutSecret with it, seals it and forgets it.
-	Secrets(ctx context.Context, namespace string) ([]skerry.SecretView, error)
+	Secrets(ctx context.Context, namespace string) ([]view.SecretView, error)
 
 	// Volumes lists the local volumes of replicas, with those that outlived their application.
-	Volumes(ctx context.Context) ([]skerry.VolumeView, error)
+	Volumes(ctx context.Context) ([]view.VolumeView, error)
 
 	// Orphans lists the instances that run and that the store does not know; Do takes apps.DecideOrphan for one.
-	Orphans(ctx context.Context) ([]skerry.Orphan, error)
+	Orphans(ctx context.Context) ([]view.Orphan, error)
 
 	Journal() *journal.Journal
 	// Clusters answers at the root, Workers at a cluster; the other gives an error of code wrong-tier.
-	Clusters(ctx context.Context) ([]skerry.ClusterView, error)
-	Workers(ctx context.Context) ([]skerry.WorkerView, error)
+	Clusters(ctx context.Context) ([]view.ClusterView, error)
+	Workers(ctx context.Context) ([]view.WorkerView, error)
 	// RemoveChild forgets a child that is not connected, and revokes it.
 	RemoveChild(ctx context.Context, name, actor string) error
 	// Disconnect ends a child's connection; one that is still enrolled may come back.
@@ -60,17 +63,17 @@ type Backend interface {
 	// HoldWorker keeps new work from a worker; an empty reason ends that.
 	HoldWorker(ctx context.Context, name, reason string) error
 	// DrainWorker has everything that can leave a worker; HoldWorker without a reason ends that.
-	DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error
+	DrainWorker(ctx context.Context, name string, r view.DrainRequest) error
 	// Migrate moves one instance, make before break. It is by the actor, who may name the place that they ask for.
-	Migrate(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest, actor string) (skerry.Migrating, error)
+	Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error)
 	// Rebalance moves what runs to clearly better places, or tells what it would.
-	Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error)
+	Rebalance(ctx context.Context, dryRun bool) (view.RebalancePlan, error)
 	// Unadmitted lists what is there and would be refused, or takes no effect, today.
-	Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error)
+	Unadmitted(ctx context.Context) ([]view.Unadmitted, error)
 	// WorkerOverlay asks a worker how it fares in the overlay.
-	WorkerOverlay(ctx context.Context, name string) (skerry.OverlayView, error)
+	WorkerOverlay(ctx context.Context, name string) (view.OverlayView, error)
 	// UpgradeWorker has a worker's agent go over to another program.
-	UpgradeWorker(ctx context.Context, name string, r skerry.UpgradeRequest) error
+	UpgradeWorker(ctx context.Context, name string, r view.UpgradeRequest) error
 
 	// Authority makes tokens and lists and revokes children.
 	Authority() *auth.Authority
@@ -88,7 +91,7 @@ type Backend interface {
 
 // ImageLister is what a Backend's Registry may be able to do beside.
 type ImageLister interface {
-	ListImages() []skerry.ImageView
+	ListImages() []view.ImageView
 	// Clear removes what was uploaded to a namespace and is part of no image, and returns the name of an image that is left there, or "".
 	Clear(namespace string) (image string, err error)
 }

@@ -10,6 +10,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func get[T any](ctx context.Context, c *Client, path string, q url.Values) (out T, err error) {
@@ -80,10 +83,10 @@ func (c *Client) AccessTokens(ctx context.Context, user string) ([]auth.AccessTo
 
 // AccessTokenRequest asks for an access token.
 type AccessTokenRequest struct {
-	Name   string          `json:"name"`
-	TTL    skerry.Duration `json:"ttl,omitempty"`
-	Scopes []auth.Scope    `json:"scopes,omitempty"`
-	User   string          `json:"user,omitempty"`
+	Name   string        `json:"name"`
+	TTL    spec.Duration `json:"ttl,omitempty"`
+	Scopes []auth.Scope  `json:"scopes,omitempty"`
+	User   string        `json:"user,omitempty"`
 }
 
 // CreateAccessToken makes an access token.
@@ -149,13 +152,13 @@ func (c *Client) Usage(ctx context.Context, org string) (apps.Usage, error) {
 func certificates(org string) string { return "/v1/orgs/" + esc(org) + "/certificates" }
 
 // Certificates lists the certificates of an organisation for ingresses.
-func (c *Client) Certificates(ctx context.Context, org string) ([]skerry.CertificateView, error) {
-	return list[skerry.CertificateView](ctx, c, certificates(org), nil)
+func (c *Client) Certificates(ctx context.Context, org string) ([]view.CertificateView, error) {
+	return list[view.CertificateView](ctx, c, certificates(org), nil)
 }
 
 // PutCertificate keeps a certificate with its key, in place of the one of that name.
-func (c *Client) PutCertificate(ctx context.Context, org, name string, x Certificate) (skerry.CertificateView, error) {
-	return send[skerry.CertificateView](ctx, c, http.MethodPut, certificates(org)+"/"+esc(name), nil, x)
+func (c *Client) PutCertificate(ctx context.Context, org, name string, x Certificate) (view.CertificateView, error) {
+	return send[view.CertificateView](ctx, c, http.MethodPut, certificates(org)+"/"+esc(name), nil, x)
 }
 
 // DeleteCertificate removes a certificate that no application names.
@@ -166,26 +169,26 @@ func (c *Client) DeleteCertificate(ctx context.Context, org, name string) error 
 func secrets(namespace string) string { return "/v1/namespaces/" + esc(namespace) + "/secrets" }
 
 // Secrets lists the secrets of a namespace, without what they hold.
-func (c *Client) Secrets(ctx context.Context, namespace string) ([]skerry.SecretView, error) {
-	return list[skerry.SecretView](ctx, c, secrets(namespace), nil)
+func (c *Client) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
+	return list[view.SecretView](ctx, c, secrets(namespace), nil)
 }
 
 // PutSecret keeps a new secret or, with rotate, a new version of one.
-func (c *Client) PutSecret(ctx context.Context, namespace, name string, rotate bool, v skerry.SecretValue) (skerry.SecretView, error) {
+func (c *Client) PutSecret(ctx context.Context, namespace, name string, rotate bool, v spec.SecretValue) (view.SecretView, error) {
 	q := url.Values{}
 	if rotate {
 		q.Set("rotate", "true")
 	}
-	return send[skerry.SecretView](ctx, c, http.MethodPut, secrets(namespace)+"/"+esc(name), q, SecretData{v})
+	return send[view.SecretView](ctx, c, http.MethodPut, secrets(namespace)+"/"+esc(name), q, SecretData{v})
 }
 
 // UndoSecret has an earlier version of a secret used again: the one before the version in use if to is 0.
-func (c *Client) UndoSecret(ctx context.Context, namespace, name string, to int) (skerry.SecretView, error) {
+func (c *Client) UndoSecret(ctx context.Context, namespace, name string, to int) (view.SecretView, error) {
 	q := url.Values{}
 	if to != 0 {
 		q.Set("to", strconv.Itoa(to))
 	}
-	return send[skerry.SecretView](ctx, c, http.MethodPost, secrets(namespace)+"/"+esc(name)+"/undo", q, nil)
+	return send[view.SecretView](ctx, c, http.MethodPost, secrets(namespace)+"/"+esc(name)+"/undo", q, nil)
 }
 
 // DeleteSecret removes a secret that no service names.
@@ -214,8 +217,8 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
 }
 
 // Apps lists the applications, of one namespace if it is given.
-func (c *Client) Apps(ctx context.Context, namespace string) ([]skerry.AppView, error) {
-	return list[skerry.AppView](ctx, c, "/v1/apps", query("namespace", namespace))
+func (c *Client) Apps(ctx context.Context, namespace string) ([]view.AppView, error) {
+	return list[view.AppView](ctx, c, "/v1/apps", query("namespace", namespace))
 }
 
 func appPath(k skerry.AppKey) string { return "/v1/apps/" + esc(k.Namespace) + "/" + esc(k.Name) }
@@ -223,8 +226,8 @@ func appPath(k skerry.AppKey) string { return "/v1/apps/" + esc(k.Namespace) + "
 func servicePath(k skerry.ServiceKey) string { return appPath(k.App) + "/services/" + esc(k.Service) }
 
 // App shows an application with its manifest.
-func (c *Client) App(ctx context.Context, k skerry.AppKey) (skerry.AppView, error) {
-	return get[skerry.AppView](ctx, c, appPath(k), nil)
+func (c *Client) App(ctx context.Context, k skerry.AppKey) (view.AppView, error) {
+	return get[view.AppView](ctx, c, appPath(k), nil)
 }
 
 // ApplyOptions say how to apply a manifest.
@@ -241,8 +244,8 @@ func (c *Client) Apply(ctx context.Context, data []byte, o ApplyOptions) (apps.A
 }
 
 // Plan tells where the instances of a manifest would go. data is one manifest, as YAML or JSON.
-func (c *Client) Plan(ctx context.Context, data []byte) (skerry.Plan, error) {
-	return send[skerry.Plan](ctx, c, http.MethodPost, "/v1/plan", nil, rawBody{"application/yaml", data})
+func (c *Client) Plan(ctx context.Context, data []byte) (view.Plan, error) {
+	return send[view.Plan](ctx, c, http.MethodPost, "/v1/plan", nil, rawBody{"application/yaml", data})
 }
 
 // DeleteApp ends an application.
@@ -265,8 +268,8 @@ func (c *Client) DeleteAppVolumes(ctx context.Context, k skerry.AppKey, volumes 
 }
 
 // Orphans lists the instances that run and that the server's store does not know.
-func (c *Client) Orphans(ctx context.Context) ([]skerry.Orphan, error) {
-	return list[skerry.Orphan](ctx, c, "/v1/orphans", nil)
+func (c *Client) Orphans(ctx context.Context) ([]view.Orphan, error) {
+	return list[view.Orphan](ctx, c, "/v1/orphans", nil)
 }
 
 // AdoptOrphan makes an orphan an instance of its application again.
@@ -280,12 +283,12 @@ func (c *Client) DeleteOrphan(ctx context.Context, id skerry.InstanceID) error {
 }
 
 // Volumes lists local volumes, of one namespace if it is given.
-func (c *Client) Volumes(ctx context.Context, namespace string) ([]skerry.VolumeView, error) {
-	return list[skerry.VolumeView](ctx, c, "/v1/volumes", query("namespace", namespace))
+func (c *Client) Volumes(ctx context.Context, namespace string) ([]view.VolumeView, error) {
+	return list[view.VolumeView](ctx, c, "/v1/volumes", query("namespace", namespace))
 }
 
 // DeleteVolume deletes the local volumes of a replica.
-func (c *Client) DeleteVolume(ctx context.Context, v skerry.VolumeClaim) error {
+func (c *Client) DeleteVolume(ctx context.Context, v spec.VolumeClaim) error {
 	return c.do(ctx, http.MethodDelete, volumePath(v), nil, nil, nil)
 }
 
@@ -322,15 +325,15 @@ func (c *Client) Rollout(ctx context.Context, k skerry.ServiceKey, r RolloutRequ
 type InstanceFilter struct{ Namespace, App, Service string }
 
 // Instances lists instances.
-func (c *Client) Instances(ctx context.Context, f InstanceFilter) ([]skerry.Instance, error) {
-	return list[skerry.Instance](ctx, c, "/v1/instances", query("namespace", f.Namespace, "app", f.App, "service", f.Service))
+func (c *Client) Instances(ctx context.Context, f InstanceFilter) ([]wire.Instance, error) {
+	return list[wire.Instance](ctx, c, "/v1/instances", query("namespace", f.Namespace, "app", f.App, "service", f.Service))
 }
 
 func instancePath(id skerry.InstanceID) string { return "/v1/instances/" + esc(string(id)) }
 
 // Instance shows an instance.
-func (c *Client) Instance(ctx context.Context, id skerry.InstanceID) (skerry.Instance, error) {
-	return get[skerry.Instance](ctx, c, instancePath(id), nil)
+func (c *Client) Instance(ctx context.Context, id skerry.InstanceID) (wire.Instance, error) {
+	return get[wire.Instance](ctx, c, instancePath(id), nil)
 }
 
 // DeleteInstance ends an instance; its service gets another.
@@ -339,8 +342,8 @@ func (c *Client) DeleteInstance(ctx context.Context, id skerry.InstanceID) error
 }
 
 // MigrateInstance moves an instance to another worker, or from the root to another cluster.
-func (c *Client) MigrateInstance(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest) (skerry.Migrating, error) {
-	return send[skerry.Migrating](ctx, c, http.MethodPost, instancePath(id)+"/migrate", nil, r)
+func (c *Client) MigrateInstance(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest) (view.Migrating, error) {
+	return send[view.Migrating](ctx, c, http.MethodPost, instancePath(id)+"/migrate", nil, r)
 }
 
 // RestartOnDevice restarts an instance in place, through the worker that it is on; no other server takes that.
@@ -349,8 +352,8 @@ func (c *Client) RestartOnDevice(ctx context.Context, id skerry.InstanceID) erro
 }
 
 // Explain tells how an instance came to where it is.
-func (c *Client) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error) {
-	return get[skerry.Explanation](ctx, c, instancePath(id)+"/explain", nil)
+func (c *Client) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
+	return get[view.Explanation](ctx, c, instancePath(id)+"/explain", nil)
 }
 
 // Stats reads the counters of an instance's containers.
@@ -372,18 +375,18 @@ type EventFilter struct {
 }
 
 // Events lists events, oldest first.
-func (c *Client) Events(ctx context.Context, f EventFilter) ([]skerry.Event, error) {
-	return list[skerry.Event](ctx, c, "/v1/events", query("namespace", f.Namespace, "app", f.App, "instance", string(f.Instance), "limit", number(f.Limit)))
+func (c *Client) Events(ctx context.Context, f EventFilter) ([]wire.Event, error) {
+	return list[wire.Event](ctx, c, "/v1/events", query("namespace", f.Namespace, "app", f.App, "instance", string(f.Instance), "limit", number(f.Limit)))
 }
 
 // Clusters lists the clusters; only the root knows them.
-func (c *Client) Clusters(ctx context.Context) ([]skerry.ClusterView, error) {
-	return list[skerry.ClusterView](ctx, c, "/v1/clusters", nil)
+func (c *Client) Clusters(ctx context.Context) ([]view.ClusterView, error) {
+	return list[view.ClusterView](ctx, c, "/v1/clusters", nil)
 }
 
 // Cluster shows a cluster.
-func (c *Client) Cluster(ctx context.Context, name string) (skerry.ClusterView, error) {
-	return get[skerry.ClusterView](ctx, c, "/v1/clusters/"+esc(name), nil)
+func (c *Client) Cluster(ctx context.Context, name string) (view.ClusterView, error) {
+	return get[view.ClusterView](ctx, c, "/v1/clusters/"+esc(name), nil)
 }
 
 // DeleteCluster forgets a cluster that is not connected.
@@ -397,18 +400,18 @@ func (c *Client) TrustCluster(ctx context.Context, name string) error {
 }
 
 // Workers lists the workers; only a cluster knows them.
-func (c *Client) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
-	return list[skerry.WorkerView](ctx, c, "/v1/workers", nil)
+func (c *Client) Workers(ctx context.Context) ([]view.WorkerView, error) {
+	return list[view.WorkerView](ctx, c, "/v1/workers", nil)
 }
 
 // Worker shows a worker.
-func (c *Client) Worker(ctx context.Context, name string) (skerry.WorkerView, error) {
-	return get[skerry.WorkerView](ctx, c, "/v1/workers/"+esc(name), nil)
+func (c *Client) Worker(ctx context.Context, name string) (view.WorkerView, error) {
+	return get[view.WorkerView](ctx, c, "/v1/workers/"+esc(name), nil)
 }
 
 // WorkerOverlay asks a worker by which ways it reaches the others in the overlay.
-func (c *Client) WorkerOverlay(ctx context.Context, name string) (skerry.OverlayView, error) {
-	return get[skerry.OverlayView](ctx, c, "/v1/workers/"+esc(name)+"/overlay", nil)
+func (c *Client) WorkerOverlay(ctx context.Context, name string) (view.OverlayView, error) {
+	return get[view.OverlayView](ctx, c, "/v1/workers/"+esc(name)+"/overlay", nil)
 }
 
 // DeleteWorker forgets a worker that is not connected.
@@ -422,23 +425,23 @@ func (c *Client) HoldWorker(ctx context.Context, name, reason string) error {
 }
 
 // Unadmitted lists what is there and would be refused, given less, or without effect today.
-func (c *Client) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
-	return list[skerry.Unadmitted](ctx, c, "/v1/unadmitted", nil)
+func (c *Client) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
+	return list[view.Unadmitted](ctx, c, "/v1/unadmitted", nil)
 }
 
 // Rebalance moves what runs at a site to clearly better places, one after the other; with dryRun it only tells what would be moved.
-func (c *Client) Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error) {
-	var out skerry.RebalancePlan
+func (c *Client) Rebalance(ctx context.Context, dryRun bool) (view.RebalancePlan, error) {
+	var out view.RebalancePlan
 	return out, c.do(ctx, http.MethodPost, "/v1/rebalance", nil, map[string]bool{"dryRun": dryRun}, &out)
 }
 
 // DrainWorker has everything that can leave a worker.
-func (c *Client) DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error {
+func (c *Client) DrainWorker(ctx context.Context, name string, r view.DrainRequest) error {
 	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/drain", nil, r, nil)
 }
 
 // UpgradeWorker has a worker's agent go over to another program.
-func (c *Client) UpgradeWorker(ctx context.Context, name string, r skerry.UpgradeRequest) error {
+func (c *Client) UpgradeWorker(ctx context.Context, name string, r view.UpgradeRequest) error {
 	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/upgrade", nil, r, nil)
 }
 
@@ -473,8 +476,8 @@ func (c *Client) ReleaseMember(ctx context.Context, name string) error {
 }
 
 // Images lists the images of the built-in registry.
-func (c *Client) Images(ctx context.Context) ([]skerry.ImageView, error) {
-	return list[skerry.ImageView](ctx, c, "/v1/images", nil)
+func (c *Client) Images(ctx context.Context) ([]view.ImageView, error) {
+	return list[view.ImageView](ctx, c, "/v1/images", nil)
 }
 
 // Audit lists the newest audit records, oldest first. Limit 0 means 200.

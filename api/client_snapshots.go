@@ -8,24 +8,25 @@ import (
 	"strconv"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
-func volumePath(v skerry.VolumeClaim) string {
+func volumePath(v spec.VolumeClaim) string {
 	k, esc := v.Service, url.PathEscape
 	return "/v1/volumes/" + esc(k.App.Namespace) + "/" + esc(k.App.Name) + "/" + esc(k.Service) + "/" + strconv.Itoa(v.Ordinal)
 }
 
-func snapshotPath(id skerry.SnapshotID) string { return "/v1/snapshots/" + url.PathEscape(string(id)) }
+func snapshotPath(id spec.SnapshotID) string { return "/v1/snapshots/" + url.PathEscape(string(id)) }
 
 // Snapshots lists the snapshots of a site, of one namespace if it is given.
-func (c *Client) Snapshots(ctx context.Context, namespace string) ([]skerry.Snapshot, error) {
-	return list[skerry.Snapshot](ctx, c, "/v1/snapshots", query("namespace", namespace))
+func (c *Client) Snapshots(ctx context.Context, namespace string) ([]spec.Snapshot, error) {
+	return list[spec.Snapshot](ctx, c, "/v1/snapshots", query("namespace", namespace))
 }
 
 // TakeSnapshot copies the local volumes of a replica, whose writers stand still for so long at most; 0: as long as the server has it.
-func (c *Client) TakeSnapshot(ctx context.Context, v skerry.VolumeClaim, maxPause time.Duration) (s skerry.Snapshot, err error) {
+func (c *Client) TakeSnapshot(ctx context.Context, v spec.VolumeClaim, maxPause time.Duration) (s spec.Snapshot, err error) {
 	q := url.Values{}
 	if maxPause > 0 {
 		q.Set("maxPause", maxPause.String())
@@ -38,12 +39,12 @@ func (c *Client) TakeSnapshot(ctx context.Context, v skerry.VolumeClaim, maxPaus
 }
 
 // DeleteSnapshot deletes a snapshot.
-func (c *Client) DeleteSnapshot(ctx context.Context, id skerry.SnapshotID) error {
+func (c *Client) DeleteSnapshot(ctx context.Context, id spec.SnapshotID) error {
 	return c.do(ctx, http.MethodDelete, snapshotPath(id), nil, nil, nil)
 }
 
 // RestoreSnapshot makes volumes what a snapshot has.
-func (c *Client) RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, r skerry.RestoreRequest) (v skerry.VolumeView, err error) {
+func (c *Client) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, r spec.RestoreRequest) (v view.VolumeView, err error) {
 	res, err := c.request(ctx, http.MethodPost, snapshotPath(id)+"/restore", nil, r, true)
 	if err == nil {
 		err = tier.ReadLater(res, &v)
@@ -52,7 +53,7 @@ func (c *Client) RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, r sk
 }
 
 // OpenSnapshot gives the stream of a snapshot; the caller closes it.
-func (c *Client) OpenSnapshot(ctx context.Context, id skerry.SnapshotID) (io.ReadCloser, error) {
+func (c *Client) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadCloser, error) {
 	res, err := c.request(ctx, http.MethodGet, snapshotPath(id)+"/content", nil, nil, true)
 	if err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (c *Client) OpenSnapshot(ctx context.Context, id skerry.SnapshotID) (io.Rea
 }
 
 // ImportSnapshot sends a stream that is to be a snapshot of local volumes, on a worker or, without its name, on any.
-func (c *Client) ImportSnapshot(ctx context.Context, v skerry.VolumeClaim, worker string, from io.Reader) (s skerry.Snapshot, err error) {
+func (c *Client) ImportSnapshot(ctx context.Context, v spec.VolumeClaim, worker string, from io.Reader) (s spec.Snapshot, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPut, c.url(volumePath(v)+"/snapshots", query("worker", worker)), io.NopCloser(from))
 	if err != nil {
 		return s, err

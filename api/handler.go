@@ -19,6 +19,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/spec"
 )
 
 // Options set up a Handler. Backend and People are needed.
@@ -125,11 +126,11 @@ func schemaName(t reflect.Type, hint string) string {
 // aliasTypes tells huma how types of the root package are written.
 func aliasTypes(r huma.Registry) {
 	for from, to := range map[reflect.Type]reflect.Type{
-		reflect.TypeFor[skerry.Bytes]():       reflect.TypeFor[bytesText](),
-		reflect.TypeFor[skerry.MilliCPU]():    reflect.TypeFor[coresText](),
-		reflect.TypeFor[skerry.Duration]():    reflect.TypeFor[durationText](),
-		reflect.TypeFor[skerry.Application](): reflect.TypeFor[manifestText](),
-		reflect.TypeFor[huma.ErrorModel]():    reflect.TypeFor[Problem](),
+		reflect.TypeFor[skerry.Bytes]():     reflect.TypeFor[bytesText](),
+		reflect.TypeFor[skerry.MilliCPU]():  reflect.TypeFor[coresText](),
+		reflect.TypeFor[spec.Duration]():    reflect.TypeFor[durationText](),
+		reflect.TypeFor[spec.Application](): reflect.TypeFor[manifestText](),
+		reflect.TypeFor[huma.ErrorModel]():  reflect.TypeFor[Problem](),
 	} {
 		r.RegisterTypeAlias(from, to)
 	}
@@ -257,13 +258,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !isUpload(r) {
-		if r.ContentLength > skerry.MaxManifest+maxOther {
+		if r.ContentLength > spec.MaxManifest+maxOther {
 			rec.Header().Set("Connection", "close") // the rest is not read
-			h.fail(rec, r, skerry.Errorf(skerry.CodeTooLarge, "the body has %d bytes; at most %d are accepted", r.ContentLength, skerry.MaxManifest).
+			h.fail(rec, r, skerry.Errorf(skerry.CodeTooLarge, "the body has %d bytes; at most %d are accepted", r.ContentLength, spec.MaxManifest).
 				WithHint("put large files into an image"))
 			return
 		}
-		r.Body = http.MaxBytesReader(rec, r.Body, skerry.MaxManifest+maxOther)
+		r.Body = http.MaxBytesReader(rec, r.Body, spec.MaxManifest+maxOther)
 	}
 	h.mux.ServeHTTP(rec, r)
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // errMediaType is answered with status 415.
@@ -23,9 +24,9 @@ func (e errMediaType) Unwrap() error { return e.err }
 
 // DecodeManifest reads one manifest strictly from JSON or YAML: keys given twice, unknown fields and a second document are
 // errors. contentType says which it is; empty means YAML, of which JSON is a part.
-func DecodeManifest(contentType string, data []byte) (*skerry.Application, error) {
-	if len(data) > skerry.MaxManifest {
-		return skerry.DecodeApplication(data) // which refuses it
+func DecodeManifest(contentType string, data []byte) (*spec.Application, error) {
+	if len(data) > spec.MaxManifest {
+		return spec.DecodeApplication(data) // which refuses it
 	}
 	if !utf8.Valid(data) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "the manifest is not valid UTF-8").WithHint("save the file as UTF-8")
@@ -50,7 +51,7 @@ func DecodeManifest(contentType string, data []byte) (*skerry.Application, error
 	default:
 		return nil, errMediaType{skerry.Errorf(skerry.CodeInvalid, "a manifest cannot be sent as %.80q", contentType).WithHint("send application/yaml or application/json")}
 	}
-	return skerry.DecodeApplication(data)
+	return spec.DecodeApplication(data)
 }
 
 func fromYAML(data []byte) ([]byte, error) {

@@ -12,6 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/wire"
 )
 
 // object says of what an operation's scope is asked.
@@ -39,7 +40,7 @@ type operation struct {
 	Body             int64 // largest body in bytes; 0: 64 KiB
 	Audit            bool  // kept in the audit log when it succeeds; refusals always are
 	Stream           bool  // counts against the user's streams
-	At               skerry.Tier
+	At               wire.Tier
 	Type             string // of the answer, if not JSON
 }
 
@@ -183,7 +184,7 @@ func pathObject(r *http.Request) string {
 }
 
 func (h *Handler) wrongTier(o *operation) error {
-	if o.At == skerry.TierCluster {
+	if o.At == wire.TierCluster {
 		return skerry.Errorf(skerry.CodeWrongTier, "the root does not know %s; each cluster knows its own", o.Tag).
 			WithHint("log in at the cluster (`skerry login --server https://CLUSTER`) or choose its context (`skerry context use NAME`)")
 	}
@@ -209,7 +210,7 @@ func (h *Handler) authenticate(r *http.Request) (*auth.Principal, error) {
 
 // cluster is the one that objects of this tier belong to: none in particular at the root.
 func (h *Handler) cluster() string {
-	if h.opt.Backend.Tier() == skerry.TierCluster {
+	if h.opt.Backend.Tier() == wire.TierCluster {
 		return h.opt.Backend.Name()
 	}
 	return ""
@@ -327,7 +328,7 @@ func (h *Handler) orgOf(ctx context.Context, key skerry.AppKey) (org string, mis
 	return "", missing, nil
 }
 
-func (h *Handler) orgOfInstance(ctx context.Context, i *skerry.Instance) (string, error) {
+func (h *Handler) orgOfInstance(ctx context.Context, i *wire.Instance) (string, error) {
 	if i.Org != "" {
 		return i.Org, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/wire"
 )
 
 // odd is a message that no core knows, on which it panics. Nothing outside can send it.
@@ -74,7 +75,7 @@ func TestPanicEndsNothing(t *testing.T) {
 	}
 	told := 0
 	for _, e := range events {
-		if e.Reason == "MessageRefused" && e.Type == skerry.EventWarning && time.Since(e.At) < time.Hour {
+		if e.Reason == "MessageRefused" && e.Type == wire.EventWarning && time.Since(e.At) < time.Hour {
 			told++
 		}
 	}

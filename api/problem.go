@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
 
@@ -155,5 +156,5 @@ func (h *Handler) suggestField(op *huma.Operation, location string) string {
 			knownNames = append(knownNames, k)
 		}
 	}
-	return skerry.Suggest(name, knownNames)
+	return spec.Suggest(name, knownNames)
 }

@@ -10,6 +10,8 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // AppPath and the other Path types are the parts of paths; huma reads embedded structs only if they are exported.
@@ -45,9 +47,9 @@ func (h *Handler) addApps() {
 		Namespace string `query:"namespace" maxLength:"63" doc:"Only applications of this namespace."`
 	}
 	add(h, operation{ID: "list-apps", Method: http.MethodGet, Path: "/v1/apps", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications", Summary: "List the applications."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.AppView], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[view.AppView], error) {
 			list, err := h.opt.Backend.Apps(ctx)
-			return seen(list, err, func(a *skerry.AppView) bool {
+			return seen(list, err, func(a *view.AppView) bool {
 				return (in.Namespace == "" || a.Key.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, a.Org, h.cluster())
 			})
 		})
@@ -55,9 +57,9 @@ func (h *Handler) addApps() {
 	h.addRollouts()
 	add(h, operation{ID: "get-app", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsRead, Object: objApp, Tag: "applications",
 		Summary: "Show an application with its manifest."},
-		func(ctx context.Context, _ *auth.Principal, in *AppPath) (*answer[skerry.AppView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *AppPath) (*answer[view.AppView], error) {
 			v, err := h.opt.Backend.App(ctx, in.key())
-			return &answer[skerry.AppView]{v}, err
+			return &answer[view.AppView]{v}, err
 		})
 	type deleteApp struct {
 		AppPath
@@ -131,7 +133,7 @@ func (h *Handler) addApply() {
 		RawBody     []byte            `contentType:"application/yaml"`
 	}
 	o := operation{ID: "apply-app", Method: http.MethodPost, Path: "/v1/apps", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
-		Summary: "Create or update an application from its manifest.", Body: skerry.MaxManifest + 1, Audit: true}
+		Summary: "Create or update an application from its manifest.", Body: spec.MaxManifest + 1, Audit: true}
 	add(h, o, func(ctx context.Context, who *auth.Principal, in *applyIn) (*answer[apps.Applied], error) {
 		app, key, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {
@@ -148,28 +150,28 @@ func (h *Handler) addApply() {
 		RawBody     []byte `contentType:"application/yaml"`
 	}
 	plan := operation{ID: "plan-app", Method: http.MethodPost, Path: "/v1/plan", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
-		Summary: "Show where the instances of a manifest would be placed, without changing anything.", Body: skerry.MaxManifest + 1}
-	add(h, plan, func(ctx context.Context, who *auth.Principal, in *planIn) (*answer[skerry.Plan], error) {
+		Summary: "Show where the instances of a manifest would be placed, without changing anything.", Body: spec.MaxManifest + 1}
+	add(h, plan, func(ctx context.Context, who *auth.Principal, in *planIn) (*answer[view.Plan], error) {
 		app, _, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {
 			return nil, err
 		}
 		p, err := h.opt.Backend.Plan(ctx, *app)
-		return &answer[skerry.Plan]{p}, err
+		return &answer[view.Plan]{p}, err
 	})
 	h.takesManifest(plan)
 }
 
 // manifest reads a manifest and checks that the user may apply it. In the context that it gives, images are resolved that the user may read,
 // for the application's organisation.
-func (h *Handler) manifest(ctx context.Context, who *auth.Principal, contentType string, body []byte) (*skerry.Application, skerry.AppKey, context.Context, error) {
+func (h *Handler) manifest(ctx context.Context, who *auth.Principal, contentType string, body []byte) (*spec.Application, skerry.AppKey, context.Context, error) {
 	app, err := DecodeManifest(contentType, body)
 	if err != nil {
 		return nil, skerry.AppKey{}, ctx, err
 	}
 	ns := app.Metadata.Namespace
 	if ns == "" {
-		ns = skerry.DefaultNamespace
+		ns = spec.DefaultNamespace
 	}
 	key := skerry.AppKey{Namespace: ns, Name: app.Metadata.Name}
 	callOf(ctx).object = key.String()
@@ -191,7 +193,7 @@ func (h *Handler) takesManifest(o operation) {
 
 // dryRun checks what can be checked without changing anything: the manifest and its namespace. Quota and images are
 // checked when it is applied.
-func (h *Handler) dryRun(ctx context.Context, key skerry.AppKey, app *skerry.Application) (*answer[apps.Applied], error) {
+func (h *Handler) dryRun(ctx context.Context, key skerry.AppKey, app *spec.Application) (*answer[apps.Applied], error) {
 	if err := app.Validate(); err != nil {
 		return nil, err
 	}

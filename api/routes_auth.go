@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 const opLogin = "login"
@@ -45,7 +47,7 @@ type Who struct {
 	Grants []auth.Grant `json:"grants"`
 	Scopes []auth.Scope `json:"scopes" doc:"Scopes that the user has somewhere."`
 	Site   string       `json:"site"`
-	Tier   skerry.Tier  `json:"role" doc:"root or cluster."`
+	Tier   wire.Tier    `json:"role" doc:"root or cluster."`
 }
 
 // RoleView is a role with its scopes.
@@ -178,10 +180,10 @@ func (h *Handler) addAuth() {
 		})
 	type tokenIn struct {
 		Body struct {
-			Name   string          `json:"name" maxLength:"63"`
-			TTL    skerry.Duration `json:"ttl,omitempty" doc:"Life; nothing means until it is deleted."`
-			Scopes []auth.Scope    `json:"scopes,omitempty" maxItems:"64" doc:"Limit it to these; nothing means all that the user may."`
-			User   string          `json:"user,omitempty" maxLength:"63" doc:"For another user; needs users:admin."`
+			Name   string        `json:"name" maxLength:"63"`
+			TTL    spec.Duration `json:"ttl,omitempty" doc:"Life; nothing means until it is deleted."`
+			Scopes []auth.Scope  `json:"scopes,omitempty" maxItems:"64" doc:"Limit it to these; nothing means all that the user may."`
+			User   string        `json:"user,omitempty" maxLength:"63" doc:"For another user; needs users:admin."`
 		}
 	}
 	add(h, operation{ID: "create-access-token", Method: http.MethodPost, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",

@@ -4,9 +4,10 @@ import (
 	"context"
 	"net/http"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Certificate is what is uploaded.
@@ -23,12 +24,12 @@ type IngressAuthority struct {
 func (h *Handler) addCertificates() {
 	add(h, operation{ID: "list-certificates", Method: http.MethodGet, Path: "/v1/orgs/{org}/certificates", Scope: auth.ScopeAppsRead, Object: objOrg, Tag: "certificates",
 		Summary: "List the certificates of an organisation for ingresses, without their keys."},
-		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*listAnswer[skerry.CertificateView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*listAnswer[view.CertificateView], error) {
 			if err := h.orgExists(ctx, in.Org); err != nil {
 				return nil, err
 			}
 			list, err := h.opt.Backend.Certificates(ctx, in.Org)
-			return seen(list, err, func(*skerry.CertificateView) bool { return true })
+			return seen(list, err, func(*view.CertificateView) bool { return true })
 		})
 	type nameIn struct {
 		OrgPath
@@ -41,12 +42,12 @@ func (h *Handler) addCertificates() {
 	}
 	add(h, operation{ID: "put-certificate", Method: http.MethodPut, Path: "/v1/orgs/{org}/certificates/{name}", Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
 		Summary: "Store a certificate with its key for ingresses, replacing one of the same name.", Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[skerry.CertificateView], error) {
+		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[view.CertificateView], error) {
 			v, err := h.opt.Backend.Do(ctx, apps.PutCertificate{Org: in.Org, Name: in.Name, Actor: who.User, CertPEM: []byte(in.Body.Certificate), KeyPEM: []byte(in.Body.Key)})
 			if err != nil {
 				return nil, err
 			}
-			return &answer[skerry.CertificateView]{v.(skerry.CertificateView)}, nil
+			return &answer[view.CertificateView]{v.(view.CertificateView)}, nil
 		})
 	add(h, operation{ID: "delete-certificate", Method: http.MethodDelete, Path: "/v1/orgs/{org}/certificates/{name}", Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
 		Summary: "Remove a certificate that no application uses.", Status: http.StatusNoContent, Audit: true},
@@ -54,7 +55,7 @@ func (h *Handler) addCertificates() {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteCertificate{Org: in.Org, Name: in.Name})
 			return nil, err
 		})
-	add(h, operation{ID: "ingress-authority", Method: http.MethodGet, Path: "/v1/ingress/authority", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "certificates", At: skerry.TierCluster,
+	add(h, operation{ID: "ingress-authority", Method: http.MethodGet, Path: "/v1/ingress/authority", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "certificates", At: wire.TierCluster,
 		Summary: "Return the CA certificate of the site's ingresses with tls: self."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*answer[IngressAuthority], error) {
 			pem, err := h.opt.Backend.IngressAuthority(ctx)

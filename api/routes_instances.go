@@ -14,6 +14,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // InstancePath names an instance.
@@ -50,18 +52,18 @@ func (h *Handler) addInstances() {
 		Service   string `query:"service" maxLength:"63"`
 	}
 	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances", Summary: "List the instances."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Instance], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[wire.Instance], error) {
 			list, err := h.opt.Backend.Instances(ctx)
 			see := h.seer(ctx, who, auth.ScopeAppsRead)
-			return seen(list, err, func(i *skerry.Instance) bool {
+			return seen(list, err, func(i *wire.Instance) bool {
 				k := i.Service
 				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) && (in.Service == "" || in.Service == k.Service) && see.instance(i)
 			})
 		})
 	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances", Summary: "Show an instance."},
-		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[skerry.Instance], error) {
+		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[wire.Instance], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
-			return &answer[skerry.Instance]{e.Instance}, err
+			return &answer[wire.Instance]{e.Instance}, err
 		})
 	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
 		Summary: "End an instance that its service wants, which places it anew. An instance that nobody knows is an orphan.",
@@ -72,15 +74,15 @@ func (h *Handler) addInstances() {
 		})
 	type migrateIn struct {
 		InstancePath
-		Body skerry.MigrateRequest
+		Body view.MigrateRequest
 	}
 	add(h, operation{ID: "migrate-instance", Method: http.MethodPost, Path: "/v1/instances/{id}/migrate", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
 		Summary: "Move an instance to another worker, or from the root to another cluster: a copy starts there and replaces the instance once it is ready. Naming a worker requires the scope workers:read, naming a cluster clusters:read.",
 		Status:  http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *migrateIn) (*answer[skerry.Migrating], error) {
+		func(ctx context.Context, who *auth.Principal, in *migrateIn) (*answer[view.Migrating], error) {
 			if to := in.Body.To; to != "" {
 				scope, cluster := auth.ScopeWorkersRead, h.cluster()
-				if h.opt.Backend.Tier() == skerry.TierRoot {
+				if h.opt.Backend.Tier() == wire.TierRoot {
 					scope, cluster = auth.ScopeClustersRead, to
 				}
 				if !who.May(scope, "", cluster) {
@@ -88,16 +90,16 @@ func (h *Handler) addInstances() {
 				}
 			}
 			m, err := h.opt.Backend.Migrate(ctx, skerry.InstanceID(in.ID), in.Body, who.User)
-			return &answer[skerry.Migrating]{m}, err
+			return &answer[view.Migrating]{m}, err
 		})
 	add(h, operation{ID: "explain-instance", Method: http.MethodGet, Path: "/v1/instances/{id}/explain", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
 		Summary: "Explain why an instance was placed where it is, or why it could not be placed."},
-		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[skerry.Explanation], error) {
+		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[view.Explanation], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
 			if err == nil {
 				e.Classes, err = h.opt.Backend.Classes(ctx, skerry.InstanceID(in.ID))
 			}
-			return &answer[skerry.Explanation]{e}, err
+			return &answer[view.Explanation]{e}, err
 		})
 	type logsIn struct {
 		InstancePath
@@ -181,7 +183,7 @@ func (h *Handler) seer(ctx context.Context, who *auth.Principal, s auth.Scope) *
 	return &seer{h: h, ctx: ctx, who: who, scope: s, orgs: map[skerry.AppKey]string{}}
 }
 
-func (s *seer) instance(i *skerry.Instance) bool {
+func (s *seer) instance(i *wire.Instance) bool {
 	cluster := s.h.cluster()
 	if cluster == "" {
 		cluster = string(i.Cluster)
@@ -203,7 +205,7 @@ func (s *seer) org(key skerry.AppKey) string {
 }
 
 // event decides about an event: of an application's organisation, or of the site.
-func (s *seer) event(e *skerry.Event) bool {
+func (s *seer) event(e *wire.Event) bool {
 	org := e.Org
 	if org == "" && e.App.Name != "" {
 		org = s.org(e.App)

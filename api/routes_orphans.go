@@ -7,6 +7,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/view"
 )
 
 // addOrphans is for who looks after the whole: what runs unknown need not be of an organisation that is known.
@@ -14,9 +15,9 @@ func (h *Handler) addOrphans() {
 	add(h, operation{ID: "list-orphans", Method: http.MethodGet, Path: "/v1/orphans", Scope: auth.ScopeAppsRead,
 		Object: objSite, Tag: "instances",
 		Summary: "List the instances that run and that the store does not know, as after a restored backup."},
-		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[skerry.Orphan], error) {
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.Orphan], error) {
 			list, err := h.opt.Backend.Orphans(ctx)
-			return seen(list, err, func(*skerry.Orphan) bool { return true })
+			return seen(list, err, func(*view.Orphan) bool { return true })
 		})
 	decide := func(adopt bool) func(context.Context, *auth.Principal, *InstancePath) (*none, error) {
 		return func(ctx context.Context, who *auth.Principal, in *InstancePath) (*none, error) {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/http"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/view"
 )
 
 // SecretData is what a secret holds, on its way in. Nothing gives it out again.
@@ -29,9 +29,9 @@ func (h *Handler) addSecrets() {
 	}
 	add(h, operation{ID: "list-secrets", Method: http.MethodGet, Path: "/v1/namespaces/{namespace}/secrets", Scope: auth.ScopeAppsRead, Object: objNamespace, Tag: "secrets",
 		Summary: "List the secrets of a namespace, without their content."},
-		func(ctx context.Context, _ *auth.Principal, in *spaceIn) (*listAnswer[skerry.SecretView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *spaceIn) (*listAnswer[view.SecretView], error) {
 			list, err := h.opt.Backend.Secrets(ctx, in.Namespace)
-			return seen(list, err, func(*skerry.SecretView) bool { return true })
+			return seen(list, err, func(*view.SecretView) bool { return true })
 		})
 	type putIn struct {
 		Namespace string `path:"namespace" maxLength:"63"`
@@ -41,12 +41,12 @@ func (h *Handler) addSecrets() {
 	}
 	add(h, operation{ID: "put-secret", Method: http.MethodPut, Path: "/v1/namespaces/{namespace}/secrets/{name}", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
 		Summary: "Store a new secret, or a new version of one; services that name no version are then updated.", Body: secretBody, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[skerry.SecretView], error) {
+		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[view.SecretView], error) {
 			v, err := h.opt.Backend.Do(ctx, apps.PutSecret{Namespace: in.Namespace, Name: in.Name, Rotate: in.Rotate, Actor: who.User, Value: in.Body.Data})
 			if err != nil {
 				return nil, err
 			}
-			return &answer[skerry.SecretView]{v.(skerry.SecretView)}, nil
+			return &answer[view.SecretView]{v.(view.SecretView)}, nil
 		})
 	type undoIn struct {
 		Namespace string `path:"namespace" maxLength:"63"`
@@ -55,12 +55,12 @@ func (h *Handler) addSecrets() {
 	}
 	add(h, operation{ID: "undo-secret", Method: http.MethodPost, Path: "/v1/namespaces/{namespace}/secrets/{name}/undo", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
 		Summary: "Use an earlier version of a secret again; services that name no version are then updated.", Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *undoIn) (*answer[skerry.SecretView], error) {
+		func(ctx context.Context, who *auth.Principal, in *undoIn) (*answer[view.SecretView], error) {
 			v, err := h.opt.Backend.Do(ctx, apps.UndoSecret{Namespace: in.Namespace, Name: in.Name, To: in.To, Actor: who.User})
 			if err != nil {
 				return nil, err
 			}
-			return &answer[skerry.SecretView]{v.(skerry.SecretView)}, nil
+			return &answer[view.SecretView]{v.(view.SecretView)}, nil
 		})
 	add(h, operation{ID: "delete-secret", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}/secrets/{name}", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
 		Summary: "Delete a secret that no service uses.", Status: http.StatusNoContent, Audit: true},

@@ -8,12 +8,15 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // JoinToken is a token for a cluster or worker as the API shows it: never the secret.
 type JoinToken struct {
 	ID      string         `json:"id"`
-	Role    skerry.Tier    `json:"role"`
+	Role    wire.Tier      `json:"role"`
 	Name    string         `json:"name,omitempty" doc:"The only name that may join with it."`
 	Replace bool           `json:"replace,omitempty"`
 	By      string         `json:"by,omitempty"`
@@ -34,15 +37,15 @@ type NewJoinToken struct {
 
 // JoinTokenRequest asks for a join token.
 type JoinTokenRequest struct {
-	Role    skerry.Tier     `json:"role" enum:"cluster,worker,successor"`
-	Name    string          `json:"name,omitempty" maxLength:"63" doc:"The only name that may join with it."`
-	TTL     skerry.Duration `json:"ttl,omitempty" doc:"Default: 1h; at most 720h."`
-	Replace bool            `json:"replace,omitempty" doc:"A reinstalled device may take over the name of an enrolled one."`
+	Role    wire.Tier     `json:"role" enum:"cluster,worker,successor"`
+	Name    string        `json:"name,omitempty" maxLength:"63" doc:"The only name that may join with it."`
+	TTL     spec.Duration `json:"ttl,omitempty" doc:"Default: 1h; at most 720h."`
+	Replace bool          `json:"replace,omitempty" doc:"A reinstalled device may take over the name of an enrolled one."`
 }
 
 // Member is an enrolled cluster or worker.
 type Member struct {
-	Role       skerry.Tier      `json:"role"`
+	Role       wire.Tier        `json:"role"`
 	Name       string           `json:"name"`
 	Key        string           `json:"key" doc:"SHA-256 of its public key."`
 	Machine    string           `json:"machine"`
@@ -53,22 +56,22 @@ type Member struct {
 }
 
 func (h *Handler) addSite() {
-	add(h, operation{ID: "list-clusters", Method: http.MethodGet, Path: "/v1/clusters", Scope: auth.ScopeClustersRead, Object: objEach, Tag: "clusters", At: skerry.TierRoot,
+	add(h, operation{ID: "list-clusters", Method: http.MethodGet, Path: "/v1/clusters", Scope: auth.ScopeClustersRead, Object: objEach, Tag: "clusters", At: wire.TierRoot,
 		Summary: "List the clusters, as aggregates."},
-		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[skerry.ClusterView], error) {
+		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[view.ClusterView], error) {
 			list, err := h.opt.Backend.Clusters(ctx)
-			return seen(list, err, func(c *skerry.ClusterView) bool { return who.May(auth.ScopeClustersRead, "", string(c.Name)) })
+			return seen(list, err, func(c *view.ClusterView) bool { return who.May(auth.ScopeClustersRead, "", string(c.Name)) })
 		})
 	type clusterIn struct {
 		Cluster string `path:"cluster" maxLength:"63"`
 	}
-	add(h, operation{ID: "get-cluster", Method: http.MethodGet, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClustersRead, Object: objCluster, Tag: "clusters", At: skerry.TierRoot,
+	add(h, operation{ID: "get-cluster", Method: http.MethodGet, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClustersRead, Object: objCluster, Tag: "clusters", At: wire.TierRoot,
 		Summary: "Show a cluster."},
-		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*answer[skerry.ClusterView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*answer[view.ClusterView], error) {
 			list, err := h.opt.Backend.Clusters(ctx)
 			for _, c := range list {
 				if string(c.Name) == in.Cluster {
-					return &answer[skerry.ClusterView]{c}, nil
+					return &answer[view.ClusterView]{c}, nil
 				}
 			}
 			if err == nil {
@@ -77,12 +80,12 @@ func (h *Handler) addSite() {
 			return nil, err
 		})
 	add(h, operation{ID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
-		At: skerry.TierRoot, Summary: "Remove a disconnected cluster and revoke its key.", Status: http.StatusNoContent, Audit: true},
+		At: wire.TierRoot, Summary: "Remove a disconnected cluster and revoke its key.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
 		})
 	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
-		At: skerry.TierRoot, Summary: "Trust a cluster again: forget what was counted against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
+		At: wire.TierRoot, Summary: "Trust a cluster again: forget what was counted against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.TrustCluster(ctx, in.Cluster)
 		})
@@ -92,22 +95,22 @@ func (h *Handler) addSite() {
 }
 
 func (h *Handler) addWorkers() {
-	add(h, operation{ID: "list-workers", Method: http.MethodGet, Path: "/v1/workers", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
+	add(h, operation{ID: "list-workers", Method: http.MethodGet, Path: "/v1/workers", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: wire.TierCluster,
 		Summary: "List the workers."},
-		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[skerry.WorkerView], error) {
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.WorkerView], error) {
 			list, err := h.opt.Backend.Workers(ctx)
 			return listOf(list), err
 		})
 	type WorkerPath struct {
 		Worker string `path:"worker" maxLength:"63"`
 	}
-	add(h, operation{ID: "get-worker", Method: http.MethodGet, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
+	add(h, operation{ID: "get-worker", Method: http.MethodGet, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: wire.TierCluster,
 		Summary: "Show a worker."},
-		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[skerry.WorkerView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[view.WorkerView], error) {
 			list, err := h.opt.Backend.Workers(ctx)
 			for _, w := range list {
 				if string(w.Name) == in.Worker {
-					return &answer[skerry.WorkerView]{w}, nil
+					return &answer[view.WorkerView]{w}, nil
 				}
 			}
 			if err == nil {
@@ -115,29 +118,29 @@ func (h *Handler) addWorkers() {
 			}
 			return nil, err
 		})
-	add(h, operation{ID: "worker-overlay", Method: http.MethodGet, Path: "/v1/workers/{worker}/overlay", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: skerry.TierCluster,
+	add(h, operation{ID: "worker-overlay", Method: http.MethodGet, Path: "/v1/workers/{worker}/overlay", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: wire.TierCluster,
 		Summary: "Ask a worker for its paths to other workers in the overlay."},
-		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[skerry.OverlayView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[view.OverlayView], error) {
 			v, err := h.opt.Backend.WorkerOverlay(ctx, in.Worker)
-			return &answer[skerry.OverlayView]{v}, err
+			return &answer[view.OverlayView]{v}, err
 		})
 	add(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Remove a disconnected worker and revoke its key.", Status: http.StatusNoContent, Audit: true},
+		At: wire.TierCluster, Summary: "Remove a disconnected worker and revoke its key.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Worker, who.User)
 		})
 	type drainIn struct {
 		WorkerPath
-		Body skerry.DrainRequest
+		Body view.DrainRequest
 	}
 	add(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the worker ends the drain.", Status: http.StatusAccepted, Audit: true},
+		At: wire.TierCluster, Summary: "Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the worker ends the drain.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
 			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
 		})
 	add(h, operation{ID: "list-unadmitted", Method: http.MethodGet, Path: "/v1/unadmitted", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers",
 		Summary: "List what runs, or was granted, and would be refused, restricted or without effect today."},
-		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[skerry.Unadmitted], error) {
+		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.Unadmitted], error) {
 			list, err := h.opt.Backend.Unadmitted(ctx)
 			return listOf(list), err
 		})
@@ -147,17 +150,17 @@ func (h *Handler) addWorkers() {
 		}
 	}
 	add(h, operation{ID: "rebalance", Method: http.MethodPost, Path: "/v1/rebalance", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Move instances of the site to clearly better workers, one at a time and each once its copy is ready, or show what would move.", Audit: true},
-		func(ctx context.Context, _ *auth.Principal, in *rebalanceIn) (*answer[skerry.RebalancePlan], error) {
+		At: wire.TierCluster, Summary: "Move instances of the site to clearly better workers, one at a time and each once its copy is ready, or show what would move.", Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *rebalanceIn) (*answer[view.RebalancePlan], error) {
 			p, err := h.opt.Backend.Rebalance(ctx, in.Body.DryRun)
-			return &answer[skerry.RebalancePlan]{p}, err
+			return &answer[view.RebalancePlan]{p}, err
 		})
 	type upgradeIn struct {
 		WorkerPath
-		Body skerry.UpgradeRequest
+		Body view.UpgradeRequest
 	}
 	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Upgrade a worker's agent, with automatic rollback. The worker's facts show the progress.", Status: http.StatusAccepted, Audit: true},
+		At: wire.TierCluster, Summary: "Upgrade a worker's agent, with automatic rollback. The worker's facts show the progress.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *upgradeIn) (*none, error) {
 			return nil, h.opt.Backend.UpgradeWorker(ctx, in.Worker, in.Body)
 		})
@@ -168,7 +171,7 @@ func (h *Handler) addWorkers() {
 		}
 	}
 	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: skerry.TierCluster, Summary: "Cordon a worker, or uncordon it, which also ends a drain and a quarantine: its claims are trusted again.", Status: http.StatusNoContent, Audit: true},
+		At: wire.TierCluster, Summary: "Cordon a worker, or uncordon it, which also ends a drain and a quarantine: its claims are trusted again.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
 			return nil, h.opt.Backend.HoldWorker(ctx, in.Worker, in.Body.Reason)
 		})
@@ -220,13 +223,13 @@ func (h *Handler) addMembers() {
 		Reason string `query:"reason" maxLength:"200"`
 	}
 	// child gives the role of a member by its name; of a worker and a successor of one name it is the worker's.
-	child := func(name string) skerry.Tier {
-		if h.opt.Backend.Tier() == skerry.TierRoot {
-			return skerry.TierCluster
+	child := func(name string) wire.Tier {
+		if h.opt.Backend.Tier() == wire.TierRoot {
+			return wire.TierCluster
 		}
-		out := skerry.TierWorker
+		out := wire.TierWorker
 		for _, e := range h.opt.Backend.Authority().List() {
-			if e.Name == name && e.Tier == skerry.TierWorker {
+			if e.Name == name && e.Tier == wire.TierWorker {
 				return e.Tier
 			}
 			if e.Name == name {

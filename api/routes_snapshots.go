@@ -14,18 +14,21 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Snapshotter is what the Backend of a cluster can do beside: snapshots lie on its workers, of which a root knows nothing.
 type Snapshotter interface {
-	Snapshots(ctx context.Context) ([]skerry.Snapshot, error)
-	TakeSnapshot(ctx context.Context, v skerry.VolumeClaim, r skerry.SnapshotRequest, actor string) (skerry.Snapshot, error)
+	Snapshots(ctx context.Context) ([]spec.Snapshot, error)
+	TakeSnapshot(ctx context.Context, v spec.VolumeClaim, r spec.SnapshotRequest, actor string) (spec.Snapshot, error)
 	// ImportSnapshot keeps a stream of OpenSnapshot, on a worker or, without its name, on any.
-	ImportSnapshot(ctx context.Context, v skerry.VolumeClaim, org, worker, actor string, from io.Reader) (skerry.Snapshot, error)
-	OpenSnapshot(ctx context.Context, id skerry.SnapshotID) (from io.ReadCloser, length int64, err error)
+	ImportSnapshot(ctx context.Context, v spec.VolumeClaim, org, worker, actor string, from io.Reader) (spec.Snapshot, error)
+	OpenSnapshot(ctx context.Context, id spec.SnapshotID) (from io.ReadCloser, length int64, err error)
 	// RestoreSnapshot makes volumes what a snapshot has; clone: they must not be there yet.
-	RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, to skerry.VolumeClaim, clone bool, worker, actor string) (skerry.VolumeView, error)
-	DeleteSnapshot(ctx context.Context, id skerry.SnapshotID, actor string) error
+	RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spec.VolumeClaim, clone bool, worker, actor string) (view.VolumeView, error)
+	DeleteSnapshot(ctx context.Context, id spec.SnapshotID, actor string) error
 }
 
 // SnapshotPath names a snapshot.
@@ -43,7 +46,7 @@ func snapshotsOf(h *Handler) (Snapshotter, error) {
 }
 
 // findSnapshot finds a snapshot for somebody who may do something with it, and with another's tells nothing of it.
-func findSnapshot(ctx context.Context, h *Handler, who *auth.Principal, scope auth.Scope, id string) (Snapshotter, *skerry.Snapshot, error) {
+func findSnapshot(ctx context.Context, h *Handler, who *auth.Principal, scope auth.Scope, id string) (Snapshotter, *spec.Snapshot, error) {
 	s, err := snapshotsOf(h)
 	if err != nil {
 		return nil, nil, err
@@ -76,14 +79,14 @@ func addSnapshots(h *Handler) {
 		Namespace string `query:"namespace" maxLength:"63" doc:"Only snapshots of this namespace."`
 	}
 	add(h, operation{ID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Scope: auth.ScopeAppsRead, Object: objEach, Tag: tag,
-		At: skerry.TierCluster, Summary: "List the snapshots of local volumes."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Snapshot], error) {
+		At: wire.TierCluster, Summary: "List the snapshots of local volumes."},
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[spec.Snapshot], error) {
 			s, err := snapshotsOf(h)
 			if err != nil {
 				return nil, err
 			}
 			list, err := s.Snapshots(ctx)
-			return seen(list, err, func(v *skerry.Snapshot) bool {
+			return seen(list, err, func(v *spec.Snapshot) bool {
 				return (in.Namespace == "" || v.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, v.Org, h.cluster())
 			})
 		})
@@ -93,27 +96,27 @@ func addSnapshots(h *Handler) {
 		MaxPause string `query:"maxPause" maxLength:"20" doc:"How long writers may stand still. Default: 20s."`
 	}
 	add(h, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
-		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: skerry.TierCluster, Audit: true, Type: "application/json",
+		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
 		Summary: "Copy the local volumes of a replica, as they are at one moment. The answer is a Snapshot; if it takes long, white space comes first, and an error is in the member error."},
 		func(_ context.Context, who *auth.Principal, in *takeIn) (*stream, error) {
 			s, err := snapshotsOf(h)
 			if err != nil {
 				return nil, err
 			}
-			var q skerry.SnapshotRequest
+			var q spec.SnapshotRequest
 			if in.MaxPause != "" {
 				d, err := time.ParseDuration(in.MaxPause)
 				if err != nil || d <= 0 || d > maxPause {
 					return nil, skerry.Errorf(skerry.CodeInvalid, "maxPause %q is not a duration of at most %s", in.MaxPause, maxPause).
 						WithHint("write 30s, for example")
 				}
-				q.MaxPause = skerry.Duration(d)
+				q.MaxPause = spec.Duration(d)
 			}
-			v := skerry.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
+			v := spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
 			return later(func(ctx context.Context) (any, error) { return s.TakeSnapshot(ctx, v, q, who.User) }), nil
 		})
 	add(h, operation{ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{snapshot}", Scope: auth.ScopeAppsWrite, Object: objNamed,
-		Tag: tag, At: skerry.TierCluster, Summary: "Delete a snapshot.", Status: http.StatusNoContent, Audit: true},
+		Tag: tag, At: wire.TierCluster, Summary: "Delete a snapshot.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*none, error) {
 			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
 			if err == nil {
@@ -123,10 +126,10 @@ func addSnapshots(h *Handler) {
 		})
 	type restoreIn struct {
 		SnapshotPath
-		Body skerry.RestoreRequest
+		Body spec.RestoreRequest
 	}
 	add(h, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore", Scope: auth.ScopeAppsWrite,
-		Object: objNamed, Tag: tag, At: skerry.TierCluster, Audit: true, Type: "application/json",
+		Object: objNamed, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
 		Summary: "Replace what local volumes hold by a snapshot, or make new volumes of it. An instance that has them is ended and started again. Naming a worker requires the scope workers:read. The answer is a VolumeView, as of take-snapshot."},
 		func(ctx context.Context, who *auth.Principal, in *restoreIn) (*stream, error) {
 			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
@@ -135,7 +138,7 @@ func addSnapshots(h *Handler) {
 			}
 			to, worker := v.Claim(), string(in.Body.Worker)
 			if in.Body.To != "" {
-				if to, err = skerry.ParseVolumeName(v.Namespace, in.Body.To); err != nil {
+				if to, err = spec.ParseVolumeName(v.Namespace, in.Body.To); err != nil {
 					return nil, err
 				}
 			}
@@ -154,7 +157,7 @@ func addSnapshots(h *Handler) {
 const maxPause = time.Hour
 
 func addSnapshotFiles(h *Handler, tag string) {
-	add(h, operation{ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{snapshot}/content", Scope: auth.ScopeAppsExec, Object: objNamed, Tag: tag, At: skerry.TierCluster,
+	add(h, operation{ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{snapshot}/content", Scope: auth.ScopeAppsExec, Object: objNamed, Tag: tag, At: wire.TierCluster,
 		Summary: "Read a snapshot: a tar archive, compressed with zstd.", Stream: true, Audit: true, Type: "application/zstd"},
 		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*stream, error) {
 			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsExec, in.Snapshot)
@@ -182,7 +185,7 @@ func addSnapshotFiles(h *Handler, tag string) {
 		Worker  string `query:"worker" maxLength:"63" doc:"Where the snapshot is to be. Default: on the worker with the most room. Naming one requires the scope workers:read."`
 	}
 	o := operation{ID: "import-snapshot", Method: http.MethodPut, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
-		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: skerry.TierCluster, Stream: true, Audit: true, Type: "application/json",
+		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Stream: true, Audit: true, Type: "application/json",
 		Summary: "Keep what export-snapshot gave, in the body, as a snapshot of local volumes. The answer is a Snapshot, as of take-snapshot."}
 	add(h, o, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
 		s, err := snapshotsOf(h)
@@ -199,7 +202,7 @@ func addSnapshotFiles(h *Handler, tag string) {
 		if err != nil {
 			return nil, err
 		}
-		v := skerry.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
+		v := spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
 		return &stream{func(ctx huma.Context) {
 			r, w := humago.Unwrap(ctx)
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // volumes are large and sites are far

@@ -12,16 +12,19 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Version says what a server is.
 type Version struct {
-	Version string      `json:"version"`
-	API     string      `json:"api"`
-	Tier    skerry.Tier `json:"role" doc:"root or cluster."`
-	Name    string      `json:"name"`
-	Started time.Time   `json:"started"`
-	CAPin   string      `json:"caPin" doc:"SHA-256 of the site CA's certificate."`
+	Version string    `json:"version"`
+	API     string    `json:"api"`
+	Tier    wire.Tier `json:"role" doc:"root or cluster."`
+	Name    string    `json:"name"`
+	Started time.Time `json:"started"`
+	CAPin   string    `json:"caPin" doc:"SHA-256 of the site CA's certificate."`
 }
 
 // TargetGroup is an entry of Prometheus' HTTP service discovery.
@@ -50,8 +53,8 @@ func (h *Handler) addSystem() {
 		})
 	add(h, operation{ID: "list-images", Method: http.MethodGet, Path: "/v1/images", Scope: auth.ScopeImagesRead, Object: objEach, Tag: "images",
 		Summary: "List the images of the built-in registry."},
-		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[skerry.ImageView], error) {
-			out := []skerry.ImageView{}
+		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[view.ImageView], error) {
+			out := []view.ImageView{}
 			l, ok := h.opt.Backend.Registry().(ImageLister)
 			if !ok {
 				return listOf(out), nil
@@ -105,7 +108,7 @@ func (h *Handler) addPlain() {
 	}
 	get("openapi", "/openapi.json", "application/openapi+json", "system", "This document.", text("application/openapi+json", func() []byte { return h.spec }))
 	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "This document as YAML.", text("application/openapi+yaml", func() []byte { return h.specYAML }))
-	schema := skerry.ApplicationSchema()
+	schema := spec.ApplicationSchema()
 	get("manifest-schema", "/schema/application.json", "application/schema+json", "system", "The JSON Schema of manifests.", text("application/schema+json", func() []byte { return schema }))
 	get("healthz", "/healthz", "text/plain", "system", "Whether the process is alive.", func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
 	get("readyz", "/readyz", "text/plain", "system", "Whether the server is ready, and if not, why.", func(w http.ResponseWriter, r *http.Request) { plain(w, h.opt.Backend.Ready()) })

@@ -4,9 +4,10 @@ import (
 	"context"
 	"net/http"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 func (h *Handler) addVolumes() {
@@ -15,9 +16,9 @@ func (h *Handler) addVolumes() {
 	}
 	add(h, operation{ID: "list-volumes", Method: http.MethodGet, Path: "/v1/volumes", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "volumes",
 		Summary: "List the local volumes of replicas, and those that are kept though their application is gone."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.VolumeView], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[view.VolumeView], error) {
 			list, err := h.opt.Backend.Volumes(ctx)
-			return seen(list, err, func(v *skerry.VolumeView) bool {
+			return seen(list, err, func(v *view.VolumeView) bool {
 				return (in.Namespace == "" || v.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, v.Org, h.cluster())
 			})
 		})
@@ -28,7 +29,7 @@ func (h *Handler) addVolumes() {
 	add(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}", Scope: auth.ScopeAppsWrite, Object: objNamespace,
 		Tag: "volumes", Summary: "Delete the local volumes of a replica, which no instance uses, with what is in them.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *deleteIn) (*none, error) {
-			_, err := h.opt.Backend.Do(ctx, apps.DeleteVolume{Claim: skerry.VolumeClaim{Service: in.service(), Ordinal: in.Replica}, Actor: who.User})
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteVolume{Claim: spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica}, Actor: who.User})
 			return nil, err
 		})
 }

@@ -7,14 +7,15 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/spec"
 )
 
 // TestSnapshotsAreRefused: a root refers to the cluster; at a cluster what is not there, or not for the user, is refused by name before
 // anything is asked of a worker. What works is shown by e2e.
 func TestSnapshotsAreRefused(t *testing.T) {
 	ctx := t.Context()
-	claim := skerry.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}}
-	const none = skerry.SnapshotID("shop-db-0-none")
+	claim := spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}}
+	const none = spec.SnapshotID("shop-db-0-none")
 	refused := func(what string, err error, code skerry.Code, hint string) {
 		t.Helper()
 		if e := skerry.AsError(err); err == nil || e.Code != code || !strings.Contains(e.Hint, hint) {
@@ -38,7 +39,7 @@ func TestSnapshotsAreRefused(t *testing.T) {
 	refused("volumes that are not there", err, skerry.CodeNotFound, "get volumes")
 	_, err = c.TakeSnapshot(ctx, claim, 2*time.Hour)
 	refused("too long a pause", err, skerry.CodeInvalid, "30s")
-	_, err = c.RestoreSnapshot(ctx, none, skerry.RestoreRequest{})
+	_, err = c.RestoreSnapshot(ctx, none, spec.RestoreRequest{})
 	refused("restoring nothing", err, skerry.CodeNotFound, "volume snapshots")
 	_, err = c.OpenSnapshot(ctx, none)
 	refused("exporting nothing", err, skerry.CodeNotFound, "volume snapshots")

@@ -21,6 +21,8 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -101,11 +103,11 @@ func (s *site) raw(method, path, bearer, contentType string, body io.Reader) (*h
 
 // TestScopesAreEnforced asks every operation as every role, over HTTPS.
 func TestScopesAreEnforced(t *testing.T) {
-	t.Run("root", func(t *testing.T) { scopesAreEnforced(t, newRoot(t), skerry.TierRoot) })
-	t.Run("cluster", func(t *testing.T) { scopesAreEnforced(t, newCluster(t), skerry.TierCluster) })
+	t.Run("root", func(t *testing.T) { scopesAreEnforced(t, newRoot(t), wire.TierRoot) })
+	t.Run("cluster", func(t *testing.T) { scopesAreEnforced(t, newCluster(t), wire.TierCluster) })
 }
 
-func scopesAreEnforced(t *testing.T, s *site, tier skerry.Tier) {
+func scopesAreEnforced(t *testing.T, s *site, tier wire.Tier) {
 	admin := s.admin()
 	tokens := map[auth.Role]string{}
 	for _, r := range auth.Roles() {
@@ -320,7 +322,7 @@ func TestMigrateNamesNoWorkersToDevelopers(t *testing.T) {
 		to   string
 		want skerry.Code
 	}{{ada, "w1", skerry.CodeForbidden}, {ada, "", skerry.CodeConflict}, {admin, "w1", skerry.CodeConflict}} {
-		if _, err := c.by.MigrateInstance(t.Context(), list[0].ID, skerry.MigrateRequest{To: c.to}); skerry.AsError(err).Code != c.want {
+		if _, err := c.by.MigrateInstance(t.Context(), list[0].ID, view.MigrateRequest{To: c.to}); skerry.AsError(err).Code != c.want {
 			t.Errorf("to %q: %v, want %s", c.to, err, c.want)
 		}
 	}

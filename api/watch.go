@@ -15,6 +15,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Kinds of what a watch tells.
@@ -39,9 +41,9 @@ type WatchMessage struct {
 	Kind     string            `json:"kind,omitempty"`
 	Key      *skerry.AppKey    `json:"key,omitempty"`
 	ID       skerry.InstanceID `json:"id,omitempty"`
-	App      *skerry.AppView   `json:"app,omitempty"`
-	Instance *skerry.Instance  `json:"instance,omitempty"`
-	Event    *skerry.Event     `json:"event,omitempty"`
+	App      *view.AppView     `json:"app,omitempty"`
+	Instance *wire.Instance    `json:"instance,omitempty"`
+	Event    *wire.Event       `json:"event,omitempty"`
 }
 
 type watchIn struct {
@@ -89,12 +91,12 @@ func (h *Handler) addEvents() {
 	}
 	add(h, operation{ID: "list-events", Method: http.MethodGet, Path: "/v1/events", Scope: auth.ScopeEventsRead, Object: objEach, Tag: "events",
 		Summary: "List events, oldest first."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[skerry.Event], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[wire.Event], error) {
 			see := h.seer(ctx, who, auth.ScopeEventsRead)
-			all := h.opt.Backend.Journal().List(0, func(e *skerry.Event) bool {
+			all := h.opt.Backend.Journal().List(0, func(e *wire.Event) bool {
 				return (in.Namespace == "" || e.App.Namespace == in.Namespace) && (in.App == "" || e.App.Name == in.App) && (in.Instance == "" || string(e.Instance) == in.Instance)
 			})
-			all = slices.DeleteFunc(all, func(e skerry.Event) bool { return !see.event(&e) })
+			all = slices.DeleteFunc(all, func(e wire.Event) bool { return !see.event(&e) })
 			return listOf(all[max(len(all)-in.Limit, 0):]), nil
 		})
 	add(h, operation{ID: "watch", Method: http.MethodGet, Path: "/v1/watch", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "events",
@@ -219,7 +221,7 @@ func (x *watcher) list() error {
 	return x.ctl.Flush()
 }
 
-func (x *watcher) app(v *skerry.AppView) error {
+func (x *watcher) app(v *view.AppView) error {
 	if !x.o.matches(v.Key) || !x.who.May(auth.ScopeAppsRead, v.Org, x.h.cluster()) {
 		return nil
 	}
@@ -227,7 +229,7 @@ func (x *watcher) app(v *skerry.AppView) error {
 	return x.send(WatchMessage{Type: WatchSet, Kind: WatchApp, App: v})
 }
 
-func (x *watcher) instance(i *skerry.Instance) error {
+func (x *watcher) instance(i *wire.Instance) error {
 	if !x.o.matches(i.Service.App) || !x.apps.instance(i) {
 		return nil
 	}
@@ -279,7 +281,7 @@ func (x *watcher) notices(batch []journal.Notice) error {
 	return nil
 }
 
-func (x *watcher) change(c *skerry.Change, seenApp map[skerry.AppKey]bool, seenInst map[skerry.InstanceID]bool) error {
+func (x *watcher) change(c *wire.Change, seenApp map[skerry.AppKey]bool, seenInst map[skerry.InstanceID]bool) error {
 	if c.Instance != "" && x.o.wants(WatchInstance) && !seenInst[c.Instance] {
 		seenInst[c.Instance] = true
 		e, err := x.h.opt.Backend.Explain(x.ctx, c.Instance)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -18,7 +20,7 @@ func controller(t *testing.T, q Quota) *Controller {
 	return c
 }
 
-func do(t *testing.T, c *Controller, msg any) skerry.Effects {
+func do(t *testing.T, c *Controller, msg any) wire.Effects {
 	t.Helper()
 	fx, ok := c.Handle(now, msg)
 	if !ok || fx.Err != nil {
@@ -43,10 +45,10 @@ func refused(t *testing.T, c *Controller, msg any, code skerry.Code, part string
 }
 
 func apply(replicas int, edit ...func(*Apply)) Apply {
-	s := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Resources: skerry.Resources{CPU: 500, Memory: 64 * skerry.MiB}}
+	s := spec.ServiceSpec{Name: "web", Replicas: &replicas, Resources: spec.Resources{CPU: 500, Memory: 64 * skerry.MiB}}
 	s.Image = "web:1"
-	a := Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop"},
-		Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}}
+	a := Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: "shop"},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}}
 	for _, f := range edit {
 		f(&a)
 	}
@@ -99,7 +101,7 @@ func TestQuota(t *testing.T) {
 func TestQuotaOfHugeAmounts(t *testing.T) {
 	c := controller(t, Quota{Memory: skerry.GiB})
 	for _, replicas := range []int{1, 2, 3, 4} {
-		refused(t, c, apply(replicas, func(a *Apply) { a.App.Spec.Services[0].Resources.Memory = skerry.MaxAmount }), skerry.CodeQuota, "harbour may use 1Gi")
+		refused(t, c, apply(replicas, func(a *Apply) { a.App.Spec.Services[0].Resources.Memory = spec.MaxAmount }), skerry.CodeQuota, "harbour may use 1Gi")
 	}
 }
 
@@ -111,7 +113,7 @@ func TestQuotaOfServiceAddresses(t *testing.T) {
 	refused(t, c, Scale{Service: web, Replicas: 10}, skerry.CodeQuota, "asks for 13")
 	do(t, c, apply(0, func(a *Apply) {
 		a.App.Metadata.Name = "batch"
-		a.App.Spec.Services[0].Replicas, a.App.Spec.Services[0].Mode = nil, skerry.ModeJob
+		a.App.Spec.Services[0].Replicas, a.App.Spec.Services[0].Mode = nil, spec.ModeJob
 	}))
 	if u := c.Usage("harbour", skerry.AppKey{}); u.ServiceAddresses != 10 {
 		t.Errorf("%d service addresses are used, want 10", u.ServiceAddresses)
@@ -134,19 +136,19 @@ func TestRefusals(t *testing.T) {
 	refused(t, c, DeleteNamespace{Name: "default"}, skerry.CodeConflict, "still holds application shop")
 	do(t, c, apply(1, func(a *Apply) {
 		a.App.Metadata.Name = "batch"
-		a.App.Spec.Services[0].Replicas, a.App.Spec.Services[0].Mode = nil, skerry.ModeJob
+		a.App.Spec.Services[0].Replicas, a.App.Spec.Services[0].Mode = nil, spec.ModeJob
 	}))
 	refused(t, c, Scale{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "batch"}, Service: "web"}, Replicas: 2}, skerry.CodeInvalid, "has no replicas")
 	refused(t, c, apply(1, func(a *Apply) {
 		s := &a.App.Spec.Services[0]
-		s.Replicas, s.Mode, s.Cron = nil, skerry.ModeCron, &skerry.CronSpec{Schedule: "every day"}
+		s.Replicas, s.Mode, s.Cron = nil, spec.ModeCron, &spec.CronSpec{Schedule: "every day"}
 	}), skerry.CodeInvalid, "cron.schedule")
 }
 
 func TestStateSurvivesLoading(t *testing.T) {
 	c := controller(t, Quota{CPU: 9000})
 	store := map[string][]byte{}
-	keep := func(fx skerry.Effects) {
+	keep := func(fx wire.Effects) {
 		for _, w := range fx.Writes {
 			if w.Value == nil {
 				delete(store, w.Key)

@@ -1,6 +1,9 @@
 package apps
 
-import "skerry.dev/skerry"
+import (
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+)
 
 // AssignedGen is the generation under which its holder has or gets an instance.
 func (i *Instance) AssignedGen() skerry.Generation {
@@ -23,14 +26,14 @@ func (i *Instance) AskedRevision() string {
 }
 
 // Assignment is what a holder is told of an instance.
-func (i *Instance) Assignment(digests map[string]string) *skerry.Assignment {
-	as := &skerry.Assignment{ID: i.ID, Service: i.Service, Org: i.Org, Ordinal: i.Ordinal, Gen: i.Gen, Revision: i.Revision,
+func (i *Instance) Assignment(digests map[string]string) *spec.Assignment {
+	as := &spec.Assignment{ID: i.ID, Service: i.Service, Org: i.Org, Ordinal: i.Ordinal, Gen: i.Gen, Revision: i.Revision,
 		Spec: *i.Spec, Fence: i.Fence, Restart: i.Restart, Deadline: i.Deadline, Due: i.Due, Held: i.Held}
 	if r := i.Resize; r != nil {
 		as.Gen, as.Revision, as.Spec = r.Gen, r.Revision, *r.Spec
 	}
 	if k := i.Ask; k != nil {
-		as.Successor = &skerry.Successor{Revision: k.Revision, Gen: k.Gen, Spec: *k.Spec}
+		as.Successor = &spec.Successor{Revision: k.Revision, Gen: k.Gen, Spec: *k.Spec}
 	}
 	for _, ref := range i.Spec.Images() {
 		d := i.Spec.Pinned[ref]

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Load is what the instances of a service bear together, as far as it is known.
@@ -24,20 +27,20 @@ type Load struct {
 func (l *Load) idle() bool { return l.Told && !l.Waiting && l.Requests == 0 && l.Active == 0 }
 
 // Came adds what comes by ingresses.
-func (l *Load) Came(u skerry.IngressUse) { l.Requests, l.Active, l.Ms = u.Requests, u.Active, u.Ms }
+func (l *Load) Came(u wire.IngressUse) { l.Requests, l.Active, l.Ms = u.Requests, u.Active, u.Ms }
 
 // came is what somebody told of the requests to services.
 type came struct {
 	child string
 	at    time.Time
-	by    map[skerry.ServiceKey]skerry.IngressUse
+	by    map[skerry.ServiceKey]wire.IngressUse
 }
 
 // cameFresh is how old it may be: whoever has nothing new tells it less often, a worker on a metered link every five minutes.
 const cameFresh = 11 * time.Minute
 
 // Came takes what comes to services by ingresses below a child, in place of what it was told before; nil: nothing is known.
-func (c *Controller) Came(now time.Time, child string, by map[skerry.ServiceKey]skerry.IngressUse) {
+func (c *Controller) Came(now time.Time, child string, by map[skerry.ServiceKey]wire.IngressUse) {
 	n, found := slices.BinarySearchFunc(c.came, child, func(x came, name string) int { return strings.Compare(x.child, name) })
 	switch {
 	case len(by) == 0 && found:
@@ -117,7 +120,7 @@ func (s *Scaler) Due(now time.Time) bool {
 }
 
 // Want gives how many instances there should be, of a service that has current ones, from lo to hi.
-func (s *Scaler) Want(now time.Time, spec *skerry.ServiceSpec, lo, hi, current int, l Load) int {
+func (s *Scaler) Want(now time.Time, spec *spec.ServiceSpec, lo, hi, current int, l Load) int {
 	if now.Before(s.at) { // the clock was set back
 		s.wants, s.past = nil, nil
 	}
@@ -192,20 +195,20 @@ func (s *Scaler) Want(now time.Time, spec *skerry.ServiceSpec, lo, hi, current i
 }
 
 // full reports whether the instances use all that they have.
-func (l *Load) full(spec *skerry.ServiceSpec) bool {
+func (l *Load) full(spec *spec.ServiceSpec) bool {
 	return spec.Resources.CPU > 0 && float64(l.CPU) >= 0.95*float64(spec.Resources.CPU)*float64(l.Measured)
 }
 
 // demandOf tells how many instances a load is for.
-func demandOf(spec *skerry.ServiceSpec, l Load) (demand float64, why string, ok bool) {
+func demandOf(svc *spec.ServiceSpec, l Load) (demand float64, why string, ok bool) {
 	most := func(d float64, text string, args ...any) {
 		if !ok || d > demand {
 			demand, why, ok = d, fmt.Sprintf(text, args...), true
 		}
 	}
-	t := &spec.Scale.Target
-	if t.CPU != nil && spec.Resources.CPU > 0 {
-		one := float64(spec.Resources.CPU) * *t.CPU
+	t := &svc.Scale.Target
+	if t.CPU != nil && svc.Resources.CPU > 0 {
+		one := float64(svc.Resources.CPU) * *t.CPU
 		most(float64(l.CPU)/one, "cpu: %dm of %.0fm that one is to bear", l.CPU, one)
 	}
 	if t.Requests != nil {
@@ -222,9 +225,9 @@ func demandOf(spec *skerry.ServiceSpec, l Load) (demand float64, why string, ok 
 		}
 		most(d, "latency: %.0f ms of %g that they are to take", l.Ms, ms)
 	}
-	if cpu := spec.Resources.MostCPU(); t.CPU == nil && cpu > 0 && (spec.Runtime == "" || spec.Runtime == skerry.RuntimeAuto) {
+	if cpu := svc.Resources.MostCPU(); t.CPU == nil && cpu > 0 && (svc.Runtime == "" || svc.Runtime == spec.RuntimeAuto) {
 		// Whatever it is to follow: near its saturation point more instances help, and a runtime that bears more is looked for only then.
-		one := float64(cpu) * spec.ClearShare()
+		one := float64(cpu) * svc.ClearShare()
 		most(float64(l.CPU)/one, "its saturation point: %dm of %.0fm of cpu up to which one is clear of it", l.CPU, one)
 	}
 	return demand, why, ok
@@ -257,8 +260,8 @@ func since(list []sample, t time.Time) []sample {
 }
 
 // View tells what was decided last.
-func (s *Scaler) View() *skerry.ScaleView {
-	return &skerry.ScaleView{Min: s.lo, Max: s.hi, Want: s.want, Why: s.why, At: s.at}
+func (s *Scaler) View() *view.ScaleView {
+	return &view.ScaleView{Min: s.lo, Max: s.hi, Want: s.want, Why: s.why, At: s.at}
 }
 
 // Why says what the last decision was made from.
@@ -277,7 +280,7 @@ func (c *Controller) load(now time.Time, k skerry.ServiceKey) (l Load) {
 			l.CPU += q.CPU
 		}
 	}
-	var sum skerry.IngressUse
+	var sum wire.IngressUse
 	for _, x := range c.came {
 		if now.Sub(x.at) <= cameFresh {
 			use, told := x.by[k]
@@ -296,14 +299,14 @@ func outOfTouch(i *Instance) bool {
 }
 
 // autoscale changes the number of instances of services that follow their load.
-func (c *Controller) autoscale(now time.Time, a *App, fx *skerry.Effects) {
+func (c *Controller) autoscale(now time.Time, a *App, fx *wire.Effects) {
 	if !a.Deployed || a.Deleting || a.Borrowed { // whoever borrows one knows what share of it is there
 		return
 	}
 	for i := range a.Manifest.Spec.Services {
 		s := &a.Manifest.Spec.Services[i]
 		k := skerry.ServiceKey{App: a.Key(), Service: s.Name}
-		if s.Scale == nil || s.Mode != skerry.ModeService {
+		if s.Scale == nil || s.Mode != spec.ModeService {
 			delete(c.scalers, k)
 			continue
 		}
@@ -330,7 +333,7 @@ func (c *Controller) autoscale(now time.Time, a *App, fx *skerry.Effects) {
 }
 
 // Scale tells what the load of a service asks for, or nil where its number of instances does not follow it.
-func (c *Controller) Scale(k skerry.ServiceKey) *skerry.ScaleView {
+func (c *Controller) Scale(k skerry.ServiceKey) *view.ScaleView {
 	a, sc := c.apps[k.App], c.scalers[k]
 	if a == nil || sc == nil {
 		return nil
@@ -344,7 +347,7 @@ func (c *Controller) Scale(k skerry.ServiceKey) *skerry.ScaleView {
 
 // keepScaled leaves the number of instances as it is in a manifest that is applied again, where it follows their load from
 // now on: one that bears something must not begin anew with the fewest.
-func keepScaled(app *skerry.Application, old *App) {
+func keepScaled(app *spec.Application, old *App) {
 	for i := range app.Spec.Services {
 		s := &app.Spec.Services[i]
 		was := old.Manifest.Spec.Service(s.Name)

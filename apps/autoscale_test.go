@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
-func scaled(lo, hi int, up, down time.Duration) *skerry.ServiceSpec {
-	share, u, d := 0.7, skerry.Duration(up), skerry.Duration(down)
-	return &skerry.ServiceSpec{Name: "web", Resources: skerry.Resources{CPU: 1000}, Scale: &skerry.ScaleSpec{Min: &lo, Max: hi, Up: &u, Down: &d, Target: skerry.ScaleTarget{CPU: &share}}}
+func scaled(lo, hi int, up, down time.Duration) *spec.ServiceSpec {
+	share, u, d := 0.7, spec.Duration(up), spec.Duration(down)
+	return &spec.ServiceSpec{Name: "web", Resources: spec.Resources{CPU: 1000}, Scale: &spec.ScaleSpec{Min: &lo, Max: hi, Up: &u, Down: &d, Target: spec.ScaleTarget{CPU: &share}}}
 }
 
 // day is what a service has to bear at a time, in processors: little at night, much in the evening, with noise, and now and then
@@ -30,7 +31,7 @@ func day(t time.Duration, rng *rand.Rand) float64 {
 func rush(t time.Duration) time.Duration { return t%(7*time.Hour) - 6*time.Hour }
 
 // run has a scaler follow the load of some days. An instance takes a while to start, and bears at most a processor.
-func run(spec *skerry.ServiceSpec, days int, rng *rand.Rand) (mean, missed float64, changes, flaps int) {
+func run(spec *spec.ServiceSpec, days int, rng *rand.Rand) (mean, missed float64, changes, flaps int) {
 	const start = 20 * time.Second
 	var s Scaler
 	current := 1
@@ -132,7 +133,7 @@ func TestScaler(t *testing.T) {
 		why     string
 	}
 	for name, c := range map[string]struct {
-		spec  *skerry.ServiceSpec
+		spec  *spec.ServiceSpec
 		looks []look
 	}{
 		"more at once": {scaled(1, 10, 0, time.Minute), []look{{0, 2, Load{Measured: 2, CPU: 1390}, 2, "cpu: 1390m of 700m"}, {5 * time.Second, 2, Load{Measured: 2, CPU: 2000}, 3, ""}}},
@@ -164,21 +165,21 @@ func TestScaler(t *testing.T) {
 
 // TestDemandOfIngresses asks what counts of what comes by ingresses: of several targets the one that asks for most.
 func TestDemandOfIngresses(t *testing.T) {
-	requests, queue, latency, share := 10.0, 2.0, skerry.Duration(100*time.Millisecond), 0.5
+	requests, queue, latency, share := 10.0, 2.0, spec.Duration(100*time.Millisecond), 0.5
 	for _, c := range []struct {
-		t      skerry.ScaleTarget
+		t      spec.ScaleTarget
 		l      Load
 		demand float64
 		why    string
 	}{
-		{skerry.ScaleTarget{Requests: &requests}, Load{Requests: 35}, 3.5, "requests: 35.0 a second of 10"},
-		{skerry.ScaleTarget{Queue: &queue}, Load{Active: 9}, 4.5, "queue: 9 requests under way of 2"},
-		{skerry.ScaleTarget{Latency: &latency}, Load{Measured: 3, Requests: 1, Ms: 150}, 4.5, "latency: 150 ms of 100"},
-		{skerry.ScaleTarget{Latency: &latency}, Load{Measured: 3, Requests: 1, Ms: 5000}, 6, "latency: 5000 ms of 100"},
-		{skerry.ScaleTarget{Latency: &latency}, Load{Measured: 3, Ms: 5000}, 0, "latency"},
-		{skerry.ScaleTarget{CPU: &share, Requests: &requests, Queue: &queue}, Load{Measured: 1, CPU: 100, Requests: 5, Active: 3}, 1.5, "queue"},
-		{skerry.ScaleTarget{CPU: &share, Requests: &requests, Queue: &queue}, Load{Measured: 1, CPU: 800, Requests: 5, Active: 3}, 1.6, "cpu"},
-		{skerry.ScaleTarget{Requests: &requests}, Load{Measured: 2, CPU: 1900, Requests: 5}, 2.375, "its saturation point: 1900m of 800m"},
+		{spec.ScaleTarget{Requests: &requests}, Load{Requests: 35}, 3.5, "requests: 35.0 a second of 10"},
+		{spec.ScaleTarget{Queue: &queue}, Load{Active: 9}, 4.5, "queue: 9 requests under way of 2"},
+		{spec.ScaleTarget{Latency: &latency}, Load{Measured: 3, Requests: 1, Ms: 150}, 4.5, "latency: 150 ms of 100"},
+		{spec.ScaleTarget{Latency: &latency}, Load{Measured: 3, Requests: 1, Ms: 5000}, 6, "latency: 5000 ms of 100"},
+		{spec.ScaleTarget{Latency: &latency}, Load{Measured: 3, Ms: 5000}, 0, "latency"},
+		{spec.ScaleTarget{CPU: &share, Requests: &requests, Queue: &queue}, Load{Measured: 1, CPU: 100, Requests: 5, Active: 3}, 1.5, "queue"},
+		{spec.ScaleTarget{CPU: &share, Requests: &requests, Queue: &queue}, Load{Measured: 1, CPU: 800, Requests: 5, Active: 3}, 1.6, "cpu"},
+		{spec.ScaleTarget{Requests: &requests}, Load{Measured: 2, CPU: 1900, Requests: 5}, 2.375, "its saturation point: 1900m of 800m"},
 	} {
 		spec := scaled(1, 9, 0, 0)
 		spec.Scale.Target = c.t
@@ -191,15 +192,15 @@ func TestDemandOfIngresses(t *testing.T) {
 // A service that may have no instance has none when nobody has asked for it all through the window, and one as soon as something
 // waits for it. What nobody counts is no reason.
 func TestSleep(t *testing.T) {
-	spec := scaled(0, 4, 0, time.Minute)
-	spec.Ingress = []skerry.Ingress{{Port: "http"}}
+	svc := scaled(0, 4, 0, time.Minute)
+	svc.Ingress = []spec.Ingress{{Port: "http"}}
 	var s Scaler
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	current := 3
 	look := func(l Load, long time.Duration) {
 		t.Helper()
 		for end := now.Add(long); now.Before(end); now = now.Add(ScaleEvery) {
-			current = s.Want(now, spec, 0, 4, current, l)
+			current = s.Want(now, svc, 0, 4, current, l)
 		}
 	}
 	look(Load{Measured: 3, CPU: 1500}, 5*time.Minute)
@@ -232,11 +233,11 @@ func TestSleep(t *testing.T) {
 		t.Errorf("%d, woken just now: %s", current, s.Why())
 	}
 	// One that keeps an instance is not concerned.
-	spec = scaled(1, 4, 0, time.Minute)
+	svc = scaled(1, 4, 0, time.Minute)
 	s = Scaler{}
 	for range 100 {
 		now = now.Add(ScaleEvery)
-		current = s.Want(now, spec, 1, 4, current, Load{Measured: 1, Told: true})
+		current = s.Want(now, svc, 1, 4, current, Load{Measured: 1, Told: true})
 	}
 	if current != 1 {
 		t.Errorf("%d: %s", current, s.Why())

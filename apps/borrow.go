@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A tier borrows an application that belongs to the one above, as far as it holds it, to change it while that one is away. It
@@ -16,7 +18,7 @@ import (
 // touched by either.
 
 // Borrow takes up an application with the instances that are here.
-func (c *Controller) Borrow(now time.Time, a *App, held []*Instance, fx *skerry.Effects) {
+func (c *Controller) Borrow(now time.Time, a *App, held []*Instance, fx *wire.Effects) {
 	a.Borrowed, a.Deployed = true, true
 	c.addApp(a)
 	c.saveApp(a, fx)
@@ -33,7 +35,7 @@ func (c *Controller) Borrow(now time.Time, a *App, held []*Instance, fx *skerry.
 }
 
 // GiveBack forgets a borrowed application and its instances.
-func (c *Controller) GiveBack(k skerry.AppKey, fx *skerry.Effects) {
+func (c *Controller) GiveBack(k skerry.AppKey, fx *wire.Effects) {
 	for _, i := range c.InstancesOf(k) {
 		c.dropInstance(i, fx)
 	}
@@ -45,7 +47,7 @@ func (c *Controller) GiveBack(k skerry.AppKey, fx *skerry.Effects) {
 	delete(c.wake, k)
 	delete(c.dirty, k)
 	fx.Delete(prefixApp + k.String())
-	fx.Changed = append(fx.Changed, skerry.Change{App: k})
+	fx.Changed = append(fx.Changed, wire.Change{App: k})
 }
 
 // Freeze keeps borrowed applications as they are while their owner decides about them.
@@ -69,7 +71,7 @@ func (c *Controller) Frozen(k skerry.AppKey) bool {
 // ApplyBorrowed changes the services of a borrowed application to what a manifest says, which was validated and has its
 // defaults set. totals are the replicas of each service in the whole application: the share here changes by as much as the
 // manifest differs from them. Services that are not here are left to the owner; skipped names them.
-func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int) (res Applied, skipped []string, fx skerry.Effects) {
+func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int) (res Applied, skipped []string, fx wire.Effects) {
 	k := m.App.Key()
 	old := c.apps[k]
 	next := *old
@@ -80,12 +82,12 @@ func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int
 	for i := range next.Manifest.Spec.Services {
 		s := &next.Manifest.Spec.Services[i]
 		share, want := *s.Replicas, 0
-		if asked := m.App.Spec.Service(s.Name); asked != nil && asked.Mode == skerry.ModeService {
+		if asked := m.App.Spec.Service(s.Name); asked != nil && asked.Mode == spec.ModeService {
 			want = max(0, share+*asked.Replicas-totals[s.Name])
 			was := *s
 			*s = *asked
-			pins, _ := pin(&skerry.Application{Spec: skerry.ApplicationSpec{Services: next.Manifest.Spec.Services[i : i+1]}}, digestsOf(asked, m.Digests),
-				&App{Manifest: skerry.Application{Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{was}}}, Digests: old.Digests, Refused: old.Refused})
+			pins, _ := pin(&spec.Application{Spec: spec.ApplicationSpec{Services: next.Manifest.Spec.Services[i : i+1]}}, digestsOf(asked, m.Digests),
+				&App{Manifest: spec.Application{Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{was}}}, Digests: old.Digests, Refused: old.Refused})
 			maps.Copy(next.Digests, digestsOf(asked, pins))
 		}
 		s.Replicas = &want
@@ -112,7 +114,7 @@ func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int
 }
 
 // merged gives an application as an amendment of a site would have it. had tells how many instances of a service the site has.
-func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.AmendedService) int) (merged *App, err error) {
+func (c *Controller) merged(a *App, m *wire.Amendment, had func(w *wire.AmendedService) int) (merged *App, err error) {
 	next := *a
 	next.Manifest, next.Digests = cloneManifest(a.Manifest), maps.Clone(a.Digests)
 	if next.Digests == nil {
@@ -129,12 +131,12 @@ func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.Amen
 			continue // told again
 		}
 		s := next.Manifest.Spec.Service(w.Name)
-		if s == nil || s.Mode != skerry.ModeService || w.Replicas < 0 {
+		if s == nil || s.Mode != spec.ModeService || w.Replicas < 0 {
 			return nil, skerry.Errorf(skerry.CodeConflict, "there is no service %q any more, or it is of another kind", w.Name)
 		}
 		total := max(0, *s.Replicas+w.Replicas-had(w))
 		if w.Spec != nil {
-			var spec skerry.ServiceSpec
+			var spec spec.ServiceSpec
 			if err := json.Unmarshal(mustJSON(w.Spec), &spec); err != nil {
 				return nil, err
 			}
@@ -154,7 +156,7 @@ func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.Amen
 		return nil, err
 	}
 	next.Manifest.SetDefaults()
-	if slices.ContainsFunc(m.Services, func(w skerry.AmendedService) bool { return w.Spec != nil }) {
+	if slices.ContainsFunc(m.Services, func(w wire.AmendedService) bool { return w.Spec != nil }) {
 		err = checkSize(&next)
 	}
 	return &next, err
@@ -163,7 +165,7 @@ func (c *Controller) merged(a *App, m *skerry.Amendment, had func(w *skerry.Amen
 // Adopt makes an amendment of a site, on which its generation is based, the application's next generation. mint makes the
 // fencing token of an instance that the site has started; the instances are given. A service that runs elsewhere, too, is not
 // changed beyond its number of instances, unless all says so.
-func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all bool, mint func(fx *skerry.Effects) skerry.Fence, fx *skerry.Effects) (started, ended []*Instance, err error) {
+func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bool, mint func(fx *wire.Effects) skerry.Fence, fx *wire.Effects) (started, ended []*Instance, err error) {
 	a, err := c.usable(m.App)
 	if err != nil {
 		return nil, nil, err
@@ -196,7 +198,7 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 		}
 	}
 	// By the books, not by what the site says that it had: the same amendment may come twice.
-	next, err := c.merged(a, m, func(w *skerry.AmendedService) int { return len(held[w.Name]) })
+	next, err := c.merged(a, m, func(w *wire.AmendedService) int { return len(held[w.Name]) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -207,7 +209,7 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 	next.UpdatedAt, next.Author = now, m.Author
 	fresh := string(mustJSON(next.Manifest)) != string(mustJSON(a.Manifest)) || !maps.Equal(next.Digests, a.Digests)
 	if fresh {
-		var made skerry.Effects
+		var made wire.Effects
 		if err := c.replace(now, a, next, &made); err != nil {
 			return nil, nil, err
 		}
@@ -226,7 +228,7 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 				continue
 			}
 			held := x.Fence
-			i := &Instance{Instance: skerry.Instance{ID: x.ID, Service: skerry.ServiceKey{App: m.App, Service: w.Name}, Org: a.Org, Ordinal: c.adoptOrdinal(site, &x, w.Name, a, here), Gen: a.Gen, Revision: x.Revision,
+			i := &Instance{Instance: wire.Instance{ID: x.ID, Service: skerry.ServiceKey{App: m.App, Service: w.Name}, Org: a.Org, Ordinal: c.adoptOrdinal(site, &x, w.Name, a, here), Gen: a.Gen, Revision: x.Revision,
 				State: skerry.ClusterScheduled, CreatedAt: now, Cluster: skerry.ClusterName(site), Fence: mint(fx)}, Holder: site, Held: &held, Restart: a.Restarts[w.Name], Spec: s,
 				Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))}
 			if x.Revision != a.revisions[w.Name] {
@@ -252,8 +254,8 @@ func (c *Controller) Adopt(now time.Time, site string, m *skerry.Amendment, all 
 	}
 	c.saveApp(a, fx)
 	c.appEvent(fx, now, a, "", "Adopted", "generation "+itoa(int(a.Gen))+" is what site "+site+" was changed to while it was alone, by "+orNobody(m.Author))
-	if m.Deleted && !slices.ContainsFunc(a.Manifest.Spec.Services, func(s skerry.ServiceSpec) bool {
-		return s.Mode != skerry.ModeService || *s.Replicas > 0
+	if m.Deleted && !slices.ContainsFunc(a.Manifest.Spec.Services, func(s spec.ServiceSpec) bool {
+		return s.Mode != spec.ModeService || *s.Replicas > 0
 	}) {
 		_, more, _ := c.delete(now, Delete{Key: m.App, Actor: m.Author})
 		fx.Merge(more)
@@ -269,7 +271,7 @@ func (e *WaitsError) Error() string {
 }
 
 // beyondAll says, by service, what of an amendment a site may not decide.
-func beyondAll(a, next *App, m *skerry.Amendment) (out []string) {
+func beyondAll(a, next *App, m *wire.Amendment) (out []string) {
 	for i := range m.Services {
 		was, is := a.Manifest.Spec.Service(m.Services[i].Name), next.Manifest.Spec.Service(m.Services[i].Name)
 		if m.Services[i].Spec == nil || was == nil || is == nil {
@@ -284,7 +286,7 @@ func beyondAll(a, next *App, m *skerry.Amendment) (out []string) {
 
 // adoptOrdinal gives the number of an instance that a site started while it was alone: its own, or if an instance that stays has
 // that, the first that is free. The site does not know the numbers of other sites. What runs learns of it when it starts again.
-func (c *Controller) adoptOrdinal(site string, x *skerry.AmendedInstance, service string, a *App, here map[skerry.InstanceID]bool) int {
+func (c *Controller) adoptOrdinal(site string, x *wire.AmendedInstance, service string, a *App, here map[skerry.InstanceID]bool) int {
 	k := skerry.ServiceKey{App: a.Key(), Service: service}
 	taken := slices.ContainsFunc(c.Instances(k), func(i *Instance) bool {
 		return i.Live() && i.Revision == x.Revision && i.Ordinal == x.Ordinal && (i.Holder != site || here[i.ID])
@@ -298,10 +300,10 @@ func (c *Controller) adoptOrdinal(site string, x *skerry.AmendedInstance, servic
 // followsLoad reports whether an amendment is about nothing but how many instances there are of services that follow their
 // load. Every such change, by whoever decided it, is a generation: those of several sites, and of the owner, go together as
 // long as it is the same versions that they count.
-func followsLoad(a *App, m *skerry.Amendment) bool {
-	return !m.Deleted && m.Base < a.Gen && len(m.Services) > 0 && !slices.ContainsFunc(m.Services, func(w skerry.AmendedService) bool {
+func followsLoad(a *App, m *wire.Amendment) bool {
+	return !m.Deleted && m.Base < a.Gen && len(m.Services) > 0 && !slices.ContainsFunc(m.Services, func(w wire.AmendedService) bool {
 		s := a.Manifest.Spec.Service(w.Name)
-		return w.Spec != nil || s == nil || s.Scale == nil || slices.ContainsFunc(w.Instances, func(i skerry.AmendedInstance) bool { return i.Revision != a.revisions[w.Name] })
+		return w.Spec != nil || s == nil || s.Scale == nil || slices.ContainsFunc(w.Instances, func(i wire.AmendedInstance) bool { return i.Revision != a.revisions[w.Name] })
 	})
 }
 
@@ -320,7 +322,7 @@ func validID(id skerry.InstanceID, service string) bool {
 }
 
 // KeepAmendment keeps an amendment that was not adopted, for Undo. There is one for each site.
-func (c *Controller) KeepAmendment(now time.Time, site string, m *skerry.Amendment, refusal error, fx *skerry.Effects) {
+func (c *Controller) KeepAmendment(now time.Time, site string, m *wire.Amendment, refusal error, fx *wire.Effects) {
 	a := c.apps[m.App]
 	if a == nil {
 		return
@@ -329,9 +331,9 @@ func (c *Controller) KeepAmendment(now time.Time, site string, m *skerry.Amendme
 	if w, ok := errors.AsType[*WaitsError](refusal); ok {
 		reason, why = "AmendmentWaits", w.Error()
 	}
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: reason, App: m.App, Org: a.Org, Cluster: skerry.ClusterName(site),
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: reason, App: m.App, Org: a.Org, Cluster: skerry.ClusterName(site),
 		Text: "what site " + site + " was changed to while it was alone, by " + orNobody(m.Author) + ", is not adopted: " + why})
-	next, err := c.merged(a, m, func(w *skerry.AmendedService) int { return w.Before })
+	next, err := c.merged(a, m, func(w *wire.AmendedService) int { return w.Before })
 	if err != nil {
 		return // it fits what there is no longer at all
 	}
@@ -340,10 +342,10 @@ func (c *Controller) KeepAmendment(now time.Time, site string, m *skerry.Amendme
 	c.past[m.App] = append([]*Past{p}, c.past[m.App]...)
 	fx.Put(p.key(m.App), mustJSON(p))
 	fx.Events[len(fx.Events)-1].Text += "; `skerry rollout undo " + m.App.Name + " --amendment " + site + "` adopts it"
-	fx.Changed = append(fx.Changed, skerry.Change{App: m.App})
+	fx.Changed = append(fx.Changed, wire.Change{App: m.App})
 }
 
-func (c *Controller) dropAmendment(k skerry.AppKey, site string, fx *skerry.Effects) {
+func (c *Controller) dropAmendment(k skerry.AppKey, site string, fx *wire.Effects) {
 	c.past[k] = slices.DeleteFunc(c.past[k], func(p *Past) bool {
 		if p.Site == site {
 			fx.Delete(p.key(k))

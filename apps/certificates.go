@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // certKey names a certificate.
@@ -45,19 +48,19 @@ func (c *Controller) loadCertificate(value []byte) error {
 }
 
 // putCertificate keeps a certificate. Whether it is still valid is not asked: the one that it replaces may be worse.
-func (c *Controller) putCertificate(now time.Time, m PutCertificate) (any, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) putCertificate(now time.Time, m PutCertificate) (any, wire.Effects, error) {
+	var fx wire.Effects
 	if c.orgs[m.Org] == nil {
 		return nil, fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", m.Org).WithHint("`skerry get orgs` lists them")
 	}
 	if err := skerry.CheckName(m.Name); err != nil {
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "name of the certificate: %s", err)
 	}
-	if t := skerry.IngressTLS(m.Name); t == skerry.TLSOff || t == skerry.TLSSelf {
+	if t := spec.IngressTLS(m.Name); t == spec.TLSOff || t == spec.TLSSelf {
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "%q means something else in a manifest", m.Name).WithHint("choose another name")
 	}
-	if n := len(m.CertPEM) + len(m.KeyPEM); n > skerry.MaxCertificate {
-		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key have %d bytes; at most %d are allowed", n, skerry.MaxCertificate).WithHint("omit certificates that do not belong to the chain")
+	if n := len(m.CertPEM) + len(m.KeyPEM); n > spec.MaxCertificate {
+		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key have %d bytes; at most %d are allowed", n, spec.MaxCertificate).WithHint("omit certificates that do not belong to the chain")
 	}
 	k := certKey{m.Org, m.Name}
 	if c.certs[k] == nil && len(c.Certificates(m.Org)) >= maxCertificates {
@@ -74,8 +77,8 @@ func (c *Controller) putCertificate(now time.Time, m PutCertificate) (any, skerr
 	return v, fx, nil
 }
 
-func (c *Controller) deleteCertificate(m DeleteCertificate) (skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) deleteCertificate(m DeleteCertificate) (wire.Effects, error) {
+	var fx wire.Effects
 	k := certKey{m.Org, m.Name}
 	if c.certs[k] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "organisation %s has no certificate %q", m.Org, m.Name).WithHint("`skerry certificate get` lists them")
@@ -91,13 +94,13 @@ func (c *Controller) deleteCertificate(m DeleteCertificate) (skerry.Effects, err
 }
 
 // view shows a certificate; it fails for one that cannot be used.
-func (x *certificate) view() (skerry.CertificateView, error) {
+func (x *certificate) view() (view.CertificateView, error) {
 	pair, err := tls.X509KeyPair(x.CertPEM, x.KeyPEM)
 	if err != nil {
-		return skerry.CertificateView{}, err
+		return view.CertificateView{}, err
 	}
 	l := pair.Leaf
-	v := skerry.CertificateView{Org: x.Org, Name: x.Name, Hosts: slices.Clone(l.DNSNames), Issuer: l.Issuer.String(), NotBefore: l.NotBefore, NotAfter: l.NotAfter,
+	v := view.CertificateView{Org: x.Org, Name: x.Name, Hosts: slices.Clone(l.DNSNames), Issuer: l.Issuer.String(), NotBefore: l.NotBefore, NotAfter: l.NotAfter,
 		UpdatedAt: x.UpdatedAt, Author: x.Author}
 	for _, ip := range l.IPAddresses {
 		v.Hosts = append(v.Hosts, ip.String())
@@ -111,8 +114,8 @@ func (x *certificate) view() (skerry.CertificateView, error) {
 }
 
 // Certificates lists the certificates of an organisation by name.
-func (c *Controller) Certificates(org string) []skerry.CertificateView {
-	out := []skerry.CertificateView{}
+func (c *Controller) Certificates(org string) []view.CertificateView {
+	out := []view.CertificateView{}
 	for k, x := range c.certs {
 		if k.org != org {
 			continue
@@ -121,7 +124,7 @@ func (c *Controller) Certificates(org string) []skerry.CertificateView {
 			out = append(out, v)
 		}
 	}
-	slices.SortFunc(out, func(a, b skerry.CertificateView) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b view.CertificateView) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -138,7 +141,7 @@ func (c *Controller) recertify(k certKey) {
 func namedBy(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		for _, g := range a.Manifest.Spec.Services[i].Ingress {
-			if g.TLS != "" && g.TLS != skerry.TLSOff && g.TLS != skerry.TLSSelf {
+			if g.TLS != "" && g.TLS != spec.TLSOff && g.TLS != spec.TLSSelf {
 				out = append(out, string(g.TLS))
 			}
 		}
@@ -149,7 +152,7 @@ func namedBy(a *App) (out []string) {
 
 // certificatesOf gives the certificates that an application's ingresses need. What is missing, or too much, is told by
 // the workers that have no certificate for an ingress.
-func (c *Controller) certificatesOf(a *App) (out []skerry.IngressCertificate) {
+func (c *Controller) certificatesOf(a *App) (out []wire.IngressCertificate) {
 	room := maxCertificateBytes
 	for _, name := range namedBy(a) {
 		x := c.certs[certKey{a.Org, name}]
@@ -159,7 +162,7 @@ func (c *Controller) certificatesOf(a *App) (out []skerry.IngressCertificate) {
 		if room -= len(x.CertPEM) + len(x.KeyPEM); room < 0 {
 			break
 		}
-		out = append(out, skerry.IngressCertificate{Name: name, CertPEM: x.CertPEM, KeyPEM: x.KeyPEM})
+		out = append(out, wire.IngressCertificate{Name: name, CertPEM: x.CertPEM, KeyPEM: x.KeyPEM})
 	}
 	return out
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // keyPair makes a certificate for a name, and its key.
@@ -52,8 +54,8 @@ func TestCertificates(t *testing.T) {
 
 	do(t, c, apply(1, func(a *Apply) {
 		s := &a.App.Spec.Services[0]
-		s.Ports = []skerry.Port{{Name: "http", Port: 80}}
-		s.Ingress = []skerry.Ingress{{Host: "shop.example.org", Port: "http", TLS: "shop"}, {Host: "safe.example.org", Port: "http", TLS: skerry.TLSSelf}}
+		s.Ports = []spec.Port{{Name: "http", Port: 80}}
+		s.Ingress = []spec.Ingress{{Host: "shop.example.org", Port: "http", TLS: "shop"}, {Host: "safe.example.org", Port: "http", TLS: spec.TLSSelf}}
 	}))
 	if n := c.Network(shop); len(n.Certificates) != 0 || len(n.Services[0].Ingress) != 2 {
 		t.Errorf("%+v", n)
@@ -61,7 +63,7 @@ func TestCertificates(t *testing.T) {
 	c.Readdressed()
 	fx := do(t, c, PutCertificate{Org: "harbour", Name: "shop", Actor: "ada", CertPEM: cert, KeyPEM: key})
 	do(t, c, PutCertificate{Org: "other", Name: "shop", CertPEM: cert, KeyPEM: key})
-	if v, ok := fx.Result.(skerry.CertificateView); !ok || v.Hosts[0] != "shop.example.org" || v.Author != "ada" || len(v.Print) != 64 {
+	if v, ok := fx.Result.(view.CertificateView); !ok || v.Hosts[0] != "shop.example.org" || v.Author != "ada" || len(v.Print) != 64 {
 		t.Errorf("%+v", fx.Result)
 	} else if text, _ := json.Marshal(v); bytes.Contains(text, []byte("PRIVATE")) {
 		t.Error("the key is shown")

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // claim says which holder has the local volumes of a replica.
@@ -16,7 +18,7 @@ import (
 //	             └─ no place there: given up                                 ▲           (reclaim, delete --volumes)  │
 //	                                                                         └──── the same names are applied again ──┘
 type claim struct {
-	skerry.VolumeClaim
+	spec.VolumeClaim
 	Holder  string       `json:"holder"`
 	Ran     bool         `json:"ran,omitempty"` // an instance ran there, so that there is data
 	Volumes []string     `json:"volumes,omitempty"`
@@ -39,18 +41,18 @@ func (c *Controller) loadClaim(value []byte) error {
 func (c *Controller) putClaim(k *claim) {
 	app := k.Service.App
 	if c.claims[app] == nil {
-		c.claims[app] = map[skerry.VolumeClaim]*claim{}
+		c.claims[app] = map[spec.VolumeClaim]*claim{}
 	}
 	c.claims[app][k.VolumeClaim] = k
 	c.reclaimed[k.VolumeClaim] = true
 }
 
-func (c *Controller) saveClaim(k *claim, fx *skerry.Effects) {
+func (c *Controller) saveClaim(k *claim, fx *wire.Effects) {
 	c.putClaim(k)
 	fx.Put(prefixClaim+k.Key(), mustJSON(k))
 }
 
-func (c *Controller) dropClaim(k *claim, fx *skerry.Effects) {
+func (c *Controller) dropClaim(k *claim, fx *wire.Effects) {
 	app := k.Service.App
 	if delete(c.claims[app], k.VolumeClaim); len(c.claims[app]) == 0 {
 		delete(c.claims, app)
@@ -59,12 +61,12 @@ func (c *Controller) dropClaim(k *claim, fx *skerry.Effects) {
 	fx.Delete(prefixClaim + k.Key())
 }
 
-func (i *Instance) claims() skerry.VolumeClaim {
-	return skerry.VolumeClaim{Service: i.Service, Ordinal: i.Ordinal}
+func (i *Instance) claims() spec.VolumeClaim {
+	return spec.VolumeClaim{Service: i.Service, Ordinal: i.Ordinal}
 }
 
 // noteClaim keeps the claim of an instance's local volumes right after a change of the instance.
-func (c *Controller) noteClaim(i *Instance, fx *skerry.Effects) {
+func (c *Controller) noteClaim(i *Instance, fx *wire.Effects) {
 	k := c.claims[i.Service.App][i.claims()]
 	if i.Holder == "" {
 		if k != nil && !k.Ran {
@@ -86,8 +88,8 @@ func (c *Controller) noteClaim(i *Instance, fx *skerry.Effects) {
 
 // releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
 // others are kept.
-func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *skerry.Effects) {
-	for _, v := range slices.SortedFunc(maps.Keys(c.claims[app]), skerry.VolumeClaim.Compare) {
+func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
+	for _, v := range slices.SortedFunc(maps.Keys(c.claims[app]), spec.VolumeClaim.Compare) {
 		k := c.claims[app][v]
 		s := a.Manifest.Spec.Service(v.Service.Service)
 		if s.KeepsData() {
@@ -109,7 +111,7 @@ func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx 
 }
 
 // userOf gives the instance that has local volumes, or nil.
-func userOf(c *Controller, v skerry.VolumeClaim) *Instance {
+func userOf(c *Controller, v spec.VolumeClaim) *Instance {
 	for _, i := range c.byService[v.Service] {
 		if i.Ordinal == v.Ordinal {
 			return i
@@ -120,7 +122,7 @@ func userOf(c *Controller, v skerry.VolumeClaim) *Instance {
 
 // ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
 // application that was given back left such claims in earlier versions.
-func (c *Controller) ReviewClaims(others func(v skerry.VolumeClaim) bool, fx *skerry.Effects) {
+func (c *Controller) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
 	for app, list := range c.claims {
 		for v, k := range list {
 			if c.apps[app] == nil && others(v) {
@@ -139,7 +141,7 @@ func (c *Controller) DataAt(i *Instance) string {
 }
 
 // Claimed gives the holder of a replica's local volumes, or "".
-func (c *Controller) Claimed(v skerry.VolumeClaim) string {
+func (c *Controller) Claimed(v spec.VolumeClaim) string {
 	if k := c.claims[v.Service.App][v]; k != nil {
 		return k.Holder
 	}
@@ -147,17 +149,17 @@ func (c *Controller) Claimed(v skerry.VolumeClaim) string {
 }
 
 // Reclaimed lists the claims that changed since somebody asked.
-func (c *Controller) Reclaimed() []skerry.VolumeClaim {
+func (c *Controller) Reclaimed() []spec.VolumeClaim {
 	if len(c.reclaimed) == 0 {
 		return nil
 	}
-	out := slices.SortedFunc(maps.Keys(c.reclaimed), skerry.VolumeClaim.Compare)
+	out := slices.SortedFunc(maps.Keys(c.reclaimed), spec.VolumeClaim.Compare)
 	clear(c.reclaimed)
 	return out
 }
 
 // ForgetClaims gives up what a holder that is gone for good has.
-func (c *Controller) ForgetClaims(holder string, fx *skerry.Effects) {
+func (c *Controller) ForgetClaims(holder string, fx *wire.Effects) {
 	for _, list := range c.claims {
 		for _, k := range list {
 			if k.Holder == holder {
@@ -169,7 +171,7 @@ func (c *Controller) ForgetClaims(holder string, fx *skerry.Effects) {
 
 // loses names the services of an application whose local volumes go, and those whose local volumes are kept, if it comes to be what a
 // manifest says.
-func (c *Controller) loses(app *skerry.Application) (lost, kept []string) {
+func (c *Controller) loses(app *spec.Application) (lost, kept []string) {
 	gone, stay := map[string]int{}, map[string]int{}
 	for v, k := range c.claims[app.Key()] {
 		switch s := app.Spec.Service(v.Service.Service); {
@@ -197,7 +199,7 @@ func plural(n int, what string) string {
 }
 
 // leaving counts the instances of a service that are told to end, and have not yet. With local volumes each holds its place.
-func (c *Controller) leaving(s *skerry.ServiceSpec, sk skerry.ServiceKey) (n int) {
+func (c *Controller) leaving(s *spec.ServiceSpec, sk skerry.ServiceKey) (n int) {
 	if !s.KeepsData() {
 		return 0
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Start ends loading. What was noted under a clock that was ahead of the present one counts as of now: else nothing would follow
@@ -38,7 +38,7 @@ func noLater(t *time.Time, now time.Time) {
 
 // since is when the last stretch of steps began of which is is true, by this tier's clock: a holder's may say anything. Without any it is
 // when the instance was made.
-func (i *Instance) since(is func(skerry.Step) bool) time.Time {
+func (i *Instance) since(is func(wire.Step) bool) time.Time {
 	n := len(i.Timeline)
 	for n > 0 && !is(i.Timeline[n-1]) {
 		n--

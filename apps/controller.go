@@ -14,16 +14,18 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // App is an application with what was asked of it.
 type App struct {
-	Manifest skerry.Application `json:"manifest"`
-	Borrowed bool               `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
-	Org      string             `json:"org"`
-	Gen      skerry.Generation  `json:"generation"`
-	Deployed bool               `json:"deployed"` // false: Registered only
-	Deleting bool               `json:"deleting,omitempty"`
+	Manifest spec.Application  `json:"manifest"`
+	Borrowed bool              `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
+	Org      string            `json:"org"`
+	Gen      skerry.Generation `json:"generation"`
+	Deployed bool              `json:"deployed"` // false: Registered only
+	Deleting bool              `json:"deleting,omitempty"`
 	// DeleteVolumes: its local volumes go with it, whatever the manifest says.
 	DeleteVolumes bool              `json:"deleteVolumes,omitempty"`
 	CreatedAt     time.Time         `json:"createdAt"`
@@ -62,26 +64,26 @@ type Run struct {
 
 // Instance is an instance with what this tier knows of its place.
 type Instance struct {
-	skerry.Instance
-	Holder   string              `json:"holder,omitempty"`   // the child that has it; empty: it needs one
-	Target   string              `json:"target,omitempty"`   // the only child that may have it (perWorker)
-	Run      string              `json:"run,omitempty"`      // the run of a job it belongs to
-	Rejected []string            `json:"rejected,omitempty"` // children that had no place for it, in this round
-	Refusals []skerry.Reason     `json:"refusals,omitempty"` // what they said
-	Restart  uint64              `json:"restart,omitempty"`  // restart asked for
-	Failures int                 `json:"failures,omitempty"` // in a row, for the back-off
-	Misses   int                 `json:"misses,omitempty"`   // rounds in a row in which nobody had a place, for the back-off
-	RetryAt  time.Time           `json:"retryAt,omitzero"`   // not before
-	Deadline time.Time           `json:"deadline,omitzero"`  // end of the convergence time
-	Told     bool                `json:"told,omitempty"`     // the deadline's event was sent
-	Spec     *skerry.ServiceSpec `json:"spec"`
-	Decision *skerry.Decision    `json:"decision,omitempty"`
-	Due      time.Time           `json:"due,omitzero"`       // a job must be done by then
-	Replaces skerry.InstanceID   `json:"replaces,omitempty"` // the instance whose SLA it is to keep elsewhere
-	Asked    bool                `json:"asked,omitempty"`    // it replaces that because somebody asked for it
-	Shun     []string            `json:"shun,omitempty"`     // holders that cannot keep its SLA
-	Moves    int                 `json:"moves,omitempty"`    // for its SLA, so far
-	Calm     time.Time           `json:"calm,omitzero"`      // no such move before
+	wire.Instance
+	Holder   string            `json:"holder,omitempty"`   // the child that has it; empty: it needs one
+	Target   string            `json:"target,omitempty"`   // the only child that may have it (perWorker)
+	Run      string            `json:"run,omitempty"`      // the run of a job it belongs to
+	Rejected []string          `json:"rejected,omitempty"` // children that had no place for it, in this round
+	Refusals []wire.Reason     `json:"refusals,omitempty"` // what they said
+	Restart  uint64            `json:"restart,omitempty"`  // restart asked for
+	Failures int               `json:"failures,omitempty"` // in a row, for the back-off
+	Misses   int               `json:"misses,omitempty"`   // rounds in a row in which nobody had a place, for the back-off
+	RetryAt  time.Time         `json:"retryAt,omitzero"`   // not before
+	Deadline time.Time         `json:"deadline,omitzero"`  // end of the convergence time
+	Told     bool              `json:"told,omitempty"`     // the deadline's event was sent
+	Spec     *spec.ServiceSpec `json:"spec"`
+	Decision *wire.Decision    `json:"decision,omitempty"`
+	Due      time.Time         `json:"due,omitzero"`       // a job must be done by then
+	Replaces skerry.InstanceID `json:"replaces,omitempty"` // the instance whose SLA it is to keep elsewhere
+	Asked    bool              `json:"asked,omitempty"`    // it replaces that because somebody asked for it
+	Shun     []string          `json:"shun,omitempty"`     // holders that cannot keep its SLA
+	Moves    int               `json:"moves,omitempty"`    // for its SLA, so far
+	Calm     time.Time         `json:"calm,omitzero"`      // no such move before
 	// Next is the copy that is to take over from a holder that is out of touch, Left the one that was left behind there.
 	Next *Copy `json:"next,omitempty"`
 	Left *Copy `json:"left,omitempty"`
@@ -105,8 +107,8 @@ type Instance struct {
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
 	// Shared is what all instances of its service at its holder use together, where that is all that is known.
-	Shared  *skerry.QoS `json:"shared,omitempty"`
-	counted bool        // in its run's result
+	Shared  *wire.QoS `json:"shared,omitempty"`
+	counted bool      // in its run's result
 }
 
 // Live reports whether the instance is or should be running.
@@ -132,7 +134,7 @@ type Controller struct {
 	stopping  map[skerry.InstanceID]bool
 	wake      map[skerry.AppKey]time.Time
 	nets      map[skerry.AppKey]*network
-	lastNet   skerry.NetworkID
+	lastNet   wire.NetworkID
 	exporters map[skerry.AppKey]bool // applications that export something
 	importers map[skerry.AppKey]bool // and that want something of other organisations
 	// unaddressed are networks in which there is no room for all that they want.
@@ -149,8 +151,8 @@ type Controller struct {
 	// waits are services that something waits for at an ingress, by who told of it.
 	waits map[string]map[skerry.ServiceKey]bool
 	// claims say who has local volumes; reclaimed are those that changed since somebody asked.
-	claims    map[skerry.AppKey]map[skerry.VolumeClaim]*claim
-	reclaimed map[skerry.VolumeClaim]bool
+	claims    map[skerry.AppKey]map[spec.VolumeClaim]*claim
+	reclaimed map[spec.VolumeClaim]bool
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
@@ -163,10 +165,10 @@ func New(seed [16]byte, tier string) *Controller {
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
 		dirty: map[skerry.AppKey]bool{}, unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
 		wake: map[skerry.AppKey]time.Time{}, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}, past: map[skerry.AppKey][]*Past{},
-		claims: map[skerry.AppKey]map[skerry.VolumeClaim]*claim{}, reclaimed: map[skerry.VolumeClaim]bool{},
+		claims: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, reclaimed: map[spec.VolumeClaim]bool{},
 	}
 	if tier != "r" {
-		c.lastNet = skerry.LocalNetworks - 1 // the root gives those below
+		c.lastNet = wire.LocalNetworks - 1 // the root gives those below
 	}
 	return c
 }
@@ -259,22 +261,22 @@ func (c *Controller) index(i *Instance) {
 	}
 }
 
-func (c *Controller) saveApp(a *App, fx *skerry.Effects) {
+func (c *Controller) saveApp(a *App, fx *wire.Effects) {
 	fx.Put(prefixApp+a.Key().String(), fitApp(a))
-	fx.Changed = append(fx.Changed, skerry.Change{App: a.Key()})
+	fx.Changed = append(fx.Changed, wire.Change{App: a.Key()})
 }
 
-func (c *Controller) saveInstance(i *Instance, fx *skerry.Effects) {
+func (c *Controller) saveInstance(i *Instance, fx *wire.Effects) {
 	c.index(i)
 	i.Resources = i.Spec.Resources
 	if i.Spec.KeepsData() {
 		c.noteClaim(i, fx)
 	}
 	fx.Put(prefixInst+string(i.ID), mustJSON(i))
-	fx.Changed = append(fx.Changed, skerry.Change{App: i.Service.App, Instance: i.ID})
+	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
 }
 
-func (c *Controller) dropInstance(i *Instance, fx *skerry.Effects) {
+func (c *Controller) dropInstance(i *Instance, fx *wire.Effects) {
 	delete(c.inst, i.ID)
 	delete(c.byService[i.Service], i.ID)
 	if len(c.byService[i.Service]) == 0 {
@@ -283,7 +285,7 @@ func (c *Controller) dropInstance(i *Instance, fx *skerry.Effects) {
 	delete(c.unplaced, i.ID)
 	delete(c.stopping, i.ID)
 	fx.Delete(prefixInst + string(i.ID))
-	fx.Changed = append(fx.Changed, skerry.Change{App: i.Service.App, Instance: i.ID, Deleted: true})
+	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID, Deleted: true})
 }
 
 func mustJSON(v any) []byte {
@@ -408,7 +410,7 @@ func (c *Controller) SetTargets(children []string) {
 	c.targets = list
 	for k, a := range c.apps {
 		for i := range a.Manifest.Spec.Services {
-			if a.Manifest.Spec.Services[i].Mode == skerry.ModePerWorker {
+			if a.Manifest.Spec.Services[i].Mode == spec.ModePerWorker {
 				c.dirty[k] = true
 			}
 		}

@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // checkDoors refuses ways in from outside that another application has already: at one site the first that asked would keep the door, and
 // the other would never be reached. What an application asked for before is left to the sites.
-func checkDoors(c *Controller, app *skerry.Application, org string, old *App) error {
+func checkDoors(c *Controller, app *spec.Application, org string, old *App) error {
 	had := map[string]bool{}
 	if old != nil {
 		for i := range old.Manifest.Spec.Services {
@@ -18,9 +19,9 @@ func checkDoors(c *Controller, app *skerry.Application, org string, old *App) er
 		}
 	}
 	type at struct {
-		service *skerry.ServiceSpec
+		service *spec.ServiceSpec
 		path    string
-		g       skerry.Ingress
+		g       spec.Ingress
 	}
 	asked := map[string]at{}
 	for i := range app.Spec.Services {
@@ -62,7 +63,7 @@ func checkDoors(c *Controller, app *skerry.Application, org string, old *App) er
 }
 
 // apart reports whether two services are certainly at different sites.
-func apart(a, b *skerry.Placement) bool {
+func apart(a, b *spec.Placement) bool {
 	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
 	return differ(a.Cluster, b.Cluster) || differ(a.Area, b.Area)
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -27,7 +29,7 @@ func (c *Controller) violated(now time.Time, i *Instance, why string) {
 
 // seekElsewhere starts an instance at another holder for one whose holder cannot keep its SLA; when it is ready it takes
 // the first one's place (make before break). Never are more under way than an update may have beyond the replicas.
-func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec, list []*Instance, fx *skerry.Effects) {
+func (c *Controller) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, list []*Instance, fx *wire.Effects) {
 	if len(c.targets) < 2 || s.Placement.Cluster != "" || s.KeepsData() {
 		return
 	}
@@ -55,7 +57,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *skerry.ServiceSpec,
 }
 
 // startElsewhere starts an instance that is to replace another at another holder.
-func (c *Controller) startElsewhere(now time.Time, a *App, s *skerry.ServiceSpec, i *Instance, why string, fx *skerry.Effects) *Instance {
+func (c *Controller) startElsewhere(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, why string, fx *wire.Effects) *Instance {
 	i.Calm = now.Add(min(longestCalm, firstCalm<<min(i.Moves, 10)))
 	i.Moves++
 	c.saveInstance(i, fx)
@@ -63,19 +65,19 @@ func (c *Controller) startElsewhere(now time.Time, a *App, s *skerry.ServiceSpec
 	n.Replaces, n.Shun, n.Moves, n.Calm = i.ID, append(slices.Clone(i.Shun), i.Holder), i.Moves, i.Calm
 	c.saveInstance(n, fx)
 	c.wakeAt(a.Key(), n.CreatedAt.Add(CopyTime+time.Millisecond))
-	fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
+	fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
 	return n
 }
 
 // TryElsewhere starts an instance at another holder for one that its holder does not start; whichever is ready first stays.
 // It reports whether that may be and was begun.
-func (c *Controller) TryElsewhere(now time.Time, i *Instance, why string, fx *skerry.Effects) bool {
+func (c *Controller) TryElsewhere(now time.Time, i *Instance, why string, fx *wire.Effects) bool {
 	a := c.apps[i.Service.App]
 	if a == nil || len(c.targets) < 2 || i.Replaces != "" || c.replacement(i) != nil {
 		return false
 	}
 	s := a.Manifest.Spec.Service(i.Service.Service)
-	if s == nil || s.Mode != skerry.ModeService || s.Placement.Cluster != "" || s.KeepsData() || a.revisions[s.Name] != i.Revision {
+	if s == nil || s.Mode != spec.ModeService || s.Placement.Cluster != "" || s.KeepsData() || a.revisions[s.Name] != i.Revision {
 		return false
 	}
 	c.startElsewhere(now, a, s, i, why, fx)
@@ -84,9 +86,9 @@ func (c *Controller) TryElsewhere(now time.Time, i *Instance, why string, fx *sk
 
 // MoveTo starts an instance at a certain other holder for one, because somebody wants that; when it is ready it takes the
 // first one's place. That the holder may have it has been found out. It gives the new one's name.
-func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *skerry.Effects) (skerry.InstanceID, *skerry.Error) {
+func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effects) (skerry.InstanceID, *skerry.Error) {
 	a := c.apps[i.Service.App]
-	var s *skerry.ServiceSpec
+	var s *spec.ServiceSpec
 	if a != nil {
 		s = a.Manifest.Spec.Service(i.Service.Service)
 	}
@@ -96,7 +98,7 @@ func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *sker
 	switch {
 	case s == nil || i.Stopping || i.State != skerry.Running || i.Cut:
 		return refuse("it does not run, or its cluster is out of touch")
-	case s.Mode != skerry.ModeService:
+	case s.Mode != spec.ModeService:
 		return refuse("it is not an instance of a service of mode service")
 	case i.Replaces != "" || c.replacement(i) != nil || i.Next != nil || i.Left != nil:
 		return refuse("it is on its way already")
@@ -133,7 +135,7 @@ func (c *Controller) replacement(i *Instance) *Instance {
 
 // settleReplacements ends instances whose replacement is ready, and replacements that found no place; it gives the rest
 // without replacements under way, which do not count as replicas.
-func (c *Controller) settleReplacements(now time.Time, list []*Instance, fx *skerry.Effects) []*Instance {
+func (c *Controller) settleReplacements(now time.Time, list []*Instance, fx *wire.Effects) []*Instance {
 	var out []*Instance
 	for _, n := range list {
 		if n.Replaces == "" {

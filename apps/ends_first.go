@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Ask is the question to the holder of an instance whether one of a newer revision has a place there once this one has ended.
@@ -12,19 +14,19 @@ import (
 //	                             │ ▲
 //	                             └─┴─no: it runs on, and the holder says so again when that changes
 type Ask struct {
-	Revision string              `json:"revision"`
-	Gen      skerry.Generation   `json:"generation"`
-	Spec     *skerry.ServiceSpec `json:"spec"`
-	Since    time.Time           `json:"since"`
-	Answered bool                `json:"answered,omitempty"`
-	Why      string              `json:"why,omitempty"` // there is no place
+	Revision string            `json:"revision"`
+	Gen      skerry.Generation `json:"generation"`
+	Spec     *spec.ServiceSpec `json:"spec"`
+	Since    time.Time         `json:"since"`
+	Answered bool              `json:"answered,omitempty"`
+	Why      string            `json:"why,omitempty"` // there is no place
 }
 
 // askTime is how long a holder that has never answered such a question has. An older one never does.
 const askTime = 5 * time.Second
 
 // unask takes back what was asked about a revision that is no longer to come.
-func unask(c *Controller, i *Instance, rev string, fx *skerry.Effects) {
+func unask(c *Controller, i *Instance, rev string, fx *wire.Effects) {
 	if i.Ask != nil && i.Ask.Revision != rev {
 		i.Ask = nil
 		c.saveInstance(i, fx)
@@ -32,7 +34,7 @@ func unask(c *Controller, i *Instance, rev string, fx *skerry.Effects) {
 }
 
 // mayEnd reports whether an instance may end before its successor starts: there is a place for that once it has ended. It asks its holder.
-func mayEnd(c *Controller, now time.Time, a *App, s *skerry.ServiceSpec, i *Instance, fx *skerry.Effects) bool {
+func mayEnd(c *Controller, now time.Time, a *App, s *spec.ServiceSpec, i *Instance, fx *wire.Effects) bool {
 	rev := a.revisions[s.Name]
 	if i.Holder == "" {
 		return true // it runs nowhere
@@ -56,7 +58,7 @@ func mayEnd(c *Controller, now time.Time, a *App, s *skerry.ServiceSpec, i *Inst
 }
 
 // answered takes what a holder says; why is empty if there is a place.
-func answered(c *Controller, now time.Time, i *Instance, why string, fx *skerry.Effects) {
+func answered(c *Controller, now time.Time, i *Instance, why string, fx *wire.Effects) {
 	k := i.Ask
 	if k.Answered && k.Why == why {
 		return
@@ -67,12 +69,12 @@ func answered(c *Controller, now time.Time, i *Instance, why string, fx *skerry.
 	c.saveInstance(i, fx)
 	if why != "" && why != told {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "update waits: "+why)
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
 	}
 }
 
 // hearAnswer takes an answer out of an observation.
-func hearAnswer(c *Controller, now time.Time, i *Instance, o *skerry.Observation, fx *skerry.Effects) {
+func hearAnswer(c *Controller, now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
 	i.Answers = o.Successor != nil
 	if k := i.Ask; k != nil && o.Successor != nil && o.Successor.Revision == k.Revision {
 		answered(c, now, i, o.Successor.Why, fx)
@@ -80,7 +82,7 @@ func hearAnswer(c *Controller, now time.Time, i *Instance, o *skerry.Observation
 }
 
 // updateWaits says why an update does not go on although nothing of it fails, or "".
-func updateWaits(c *Controller, a *App, s *skerry.ServiceSpec) string {
+func updateWaits(c *Controller, a *App, s *spec.ServiceSpec) string {
 	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 		if k := i.Ask; k != nil && i.Live() && k.Revision == a.revisions[s.Name] && k.Why != "" {
 			return k.Why

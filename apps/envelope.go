@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // beyond lists what of a service's change a site may not decide by itself: all but what leaves the service where it is, with the rights
 // and the reach that its owner gave it. A captured site could otherwise give itself rights at other sites, by changing a service that may
 // come to run there. A field that this function does not know is one of those: it takes from both what may differ, and compares the rest.
-func beyond(was, is *skerry.ServiceSpec) (fields []string) {
-	privileged := slices.ContainsFunc(was.LevelNeeds(), func(n skerry.LevelNeed) bool { return n.Level == skerry.LevelPrivileged })
+func beyond(was, is *spec.ServiceSpec) (fields []string) {
+	privileged := slices.ContainsFunc(was.LevelNeeds(), func(n spec.LevelNeed) bool { return n.Level == spec.LevelPrivileged })
 	a, b := fieldsOf(was, privileged), fieldsOf(is, privileged)
 	names := maps.Clone(a)
 	maps.Copy(names, b)
@@ -24,7 +24,7 @@ func beyond(was, is *skerry.ServiceSpec) (fields []string) {
 		}
 	}
 	for _, n := range is.LevelNeeds() {
-		if !slices.ContainsFunc(was.LevelNeeds(), func(o skerry.LevelNeed) bool { return o.Path == n.Path && o.What == n.What && o.Level.Allows(n.Level) }) {
+		if !slices.ContainsFunc(was.LevelNeeds(), func(o spec.LevelNeed) bool { return o.Path == n.Path && o.What == n.What && o.Level.Allows(n.Level) }) {
 			fields = append(fields, fmt.Sprintf("%s (%s, level %s)", n.Path, n.What, n.Level))
 		}
 	}
@@ -33,10 +33,10 @@ func beyond(was, is *skerry.ServiceSpec) (fields []string) {
 
 // fieldsOf gives, in JSON by name, the fields of a service that a site must leave as they are. Of a privileged one this is also what it
 // runs, but for the image: it may do to its machine whatever its command says.
-func fieldsOf(s *skerry.ServiceSpec, privileged bool) map[string]string {
-	var t skerry.ServiceSpec
+func fieldsOf(s *spec.ServiceSpec, privileged bool) map[string]string {
+	var t spec.ServiceSpec
 	_ = json.Unmarshal(mustJSON(s), &t)
-	var none skerry.ServiceSpec
+	var none spec.ServiceSpec
 	t.Replicas, t.Scale, t.Platforms, t.Pinned = nil, nil, nil, nil
 	t.Resources.CPU, t.Resources.Memory, t.Resources.Storage, t.Resources.Limits = 0, 0, 0, none.Resources.Limits
 	t.Resources.BandwidthIn, t.Resources.BandwidthOut = 0, 0
@@ -45,14 +45,14 @@ func fieldsOf(s *skerry.ServiceSpec, privileged bool) map[string]string {
 	if !privileged {
 		t.Probes, t.Config = none.Probes, nil
 	}
-	freely := func(k *skerry.Container) {
+	freely := func(k *spec.Container) {
 		k.Image = repository(k.Image)
 		if !privileged {
 			k.Command, k.Args, k.Env, k.WorkingDir, k.StopSignal = nil, nil, nil, "", ""
 		}
 	}
 	freely(&t.Container)
-	for _, list := range [][]skerry.SideContainer{t.Init, t.Sidecars} {
+	for _, list := range [][]spec.SideContainer{t.Init, t.Sidecars} {
 		for i := range list {
 			freely(&list[i].Container)
 			list[i].Resources.CPU, list[i].Resources.Memory = 0, 0

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // What a site may change by itself, and what waits for a person.
 func TestBeyond(t *testing.T) {
 	const base = `{"name": "web", "image": "registry.example.com:5000/shop/web:1", "resources": {"cpu": "100m"}, "ports": [{"port": 80}]}`
-	parse := func(text string) *skerry.ServiceSpec {
-		s := new(skerry.ServiceSpec)
+	parse := func(text string) *spec.ServiceSpec {
+		s := new(spec.ServiceSpec)
 		if err := json.Unmarshal([]byte(text), s); err != nil {
 			t.Fatal(text, err)
 		}

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // maxPast is how many earlier versions of an application are kept.
@@ -17,11 +20,11 @@ const prefixPast = "past/"
 
 // Past is an application as it was before a change of what its services run.
 type Past struct {
-	Manifest skerry.Application `json:"manifest"`
-	Gen      skerry.Generation  `json:"generation"`
-	At       time.Time          `json:"at"` // when it was applied
-	Author   string             `json:"author,omitempty"`
-	Digests  map[string]string  `json:"digests,omitempty"`
+	Manifest spec.Application  `json:"manifest"`
+	Gen      skerry.Generation `json:"generation"`
+	At       time.Time         `json:"at"` // when it was applied
+	Author   string            `json:"author,omitempty"`
+	Digests  map[string]string `json:"digests,omitempty"`
 	// Site made it while it was alone, and it was not adopted; empty: it is an earlier version.
 	Site string `json:"site,omitempty"`
 	Why  string `json:"why,omitempty"` // it was not adopted
@@ -62,7 +65,7 @@ func (c *Controller) loadPast(value []byte) error {
 }
 
 // keepPast remembers an application before a change, if the change is one of what its services run.
-func (c *Controller) keepPast(old, next *App, fx *skerry.Effects) {
+func (c *Controller) keepPast(old, next *App, fx *wire.Effects) {
 	if !old.Deployed || maps.Equal(old.revisions, revisionsOf(&next.Manifest)) {
 		return
 	}
@@ -88,7 +91,7 @@ func fallback(c *Controller, a *App, p *Past) bool {
 	return false
 }
 
-func (c *Controller) dropPast(k skerry.AppKey, fx *skerry.Effects) {
+func (c *Controller) dropPast(k skerry.AppKey, fx *wire.Effects) {
 	for _, p := range c.past[k] {
 		fx.Delete(p.key(k))
 	}
@@ -105,7 +108,7 @@ func (c *Controller) pastOf(k skerry.AppKey, accept func(*Past) bool) *Past {
 	return nil
 }
 
-func revisionsOf(m *skerry.Application) map[string]string {
+func revisionsOf(m *spec.Application) map[string]string {
 	out := map[string]string{}
 	for i := range m.Spec.Services {
 		out[m.Spec.Services[i].Name] = m.Spec.Services[i].Revision()
@@ -113,7 +116,7 @@ func revisionsOf(m *skerry.Application) map[string]string {
 	return out
 }
 
-func digestsOf(s *skerry.ServiceSpec, all map[string]string) map[string]string {
+func digestsOf(s *spec.ServiceSpec, all map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, ref := range s.Images() {
 		if d := all[ref]; d != "" {
@@ -174,7 +177,7 @@ func (c *Controller) withServices(now time.Time, a *App, p *Past, service string
 // keepScale has the number of a service's instances follow their load as it does now, though the rest of it is put back: it
 // would fall to limits of long ago otherwise. A version of which the target makes no sense, such as one without an ingress,
 // brings its own back.
-func keepScale(m *skerry.Application, s *skerry.ServiceSpec, scale *skerry.ScaleSpec) {
+func keepScale(m *spec.Application, s *spec.ServiceSpec, scale *spec.ScaleSpec) {
 	own := s.Scale
 	s.Scale = scale
 	if trial := cloneManifest(*m); scale != nil && trial.Validate() != nil {
@@ -183,7 +186,7 @@ func keepScale(m *skerry.Application, s *skerry.ServiceSpec, scale *skerry.Scale
 }
 
 // replace puts a changed application, under the next generation, in the place of one.
-func (c *Controller) replace(now time.Time, a, next *App, fx *skerry.Effects) error {
+func (c *Controller) replace(now time.Time, a, next *App, fx *wire.Effects) error {
 	if err := c.checkQuota(a.Org, &next.Manifest); err != nil {
 		return err
 	}
@@ -204,8 +207,8 @@ func (c *Controller) replace(now time.Time, a, next *App, fx *skerry.Effects) er
 
 // undo puts a service, or all services of an application, back to an earlier version: the last one that differs, or that of
 // a generation, or the amendment of a site that was not adopted.
-func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, site, actor string) (Applied, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, site, actor string) (Applied, wire.Effects, error) {
+	var fx wire.Effects
 	a, err := c.usable(k.App)
 	if err == nil && k.Service != "" {
 		_, _, err = c.service(k)
@@ -251,7 +254,7 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 		return Applied{Key: k.App, Gen: a.Gen, Unchanged: true}, fx, nil
 	}
 	if err := c.replace(now, a, next, &fx); err != nil {
-		return Applied{}, skerry.Effects{}, err
+		return Applied{}, wire.Effects{}, err
 	}
 	c.keepPast(&old, a, &fx)
 	text := "back to what generation " + itoa(int(p.Gen)) + " was, by " + orNobody(actor)
@@ -273,8 +276,8 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 
 // pause keeps rollouts of a service, or of all, where they are; resume lets them go on, and has a version tried again that
 // was taken back.
-func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor string) (Applied, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor string) (Applied, wire.Effects, error) {
+	var fx wire.Effects
 	a, err := c.usable(k.App)
 	if err == nil && k.Service != "" {
 		_, _, err = c.service(k)
@@ -288,7 +291,7 @@ func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor st
 	again := []string{}
 	for i := range next.Manifest.Spec.Services {
 		s := &next.Manifest.Spec.Services[i]
-		if k.Service != "" && k.Service != s.Name || s.Mode != skerry.ModeService {
+		if k.Service != "" && k.Service != s.Name || s.Mode != spec.ModeService {
 			continue
 		}
 		if on {
@@ -315,7 +318,7 @@ func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor st
 	if len(again) == 0 {
 		*a = next
 	} else if err := c.replace(now, a, &next, &fx); err != nil {
-		return Applied{}, skerry.Effects{}, err
+		return Applied{}, wire.Effects{}, err
 	} else {
 		c.keepPast(&old, a, &fx)
 	}
@@ -360,18 +363,18 @@ func (c *Controller) keepRefused(old, next *App) (warnings []string) {
 }
 
 // viewPast lists the versions that are kept, the newest first; the first is the present one.
-func (c *Controller) viewPast(a *App) []skerry.RevisionView {
-	view := func(m *skerry.Application, gen skerry.Generation, at time.Time, author string) skerry.RevisionView {
-		v := skerry.RevisionView{Gen: gen, At: at, Author: author}
+func (c *Controller) viewPast(a *App) []view.RevisionView {
+	viewOf := func(m *spec.Application, gen skerry.Generation, at time.Time, author string) view.RevisionView {
+		v := view.RevisionView{Gen: gen, At: at, Author: author}
 		for i := range m.Spec.Services {
 			s := &m.Spec.Services[i]
-			v.Services = append(v.Services, skerry.ServiceRevision{Name: s.Name, Revision: s.Revision(), Image: s.Image})
+			v.Services = append(v.Services, view.ServiceRevision{Name: s.Name, Revision: s.Revision(), Image: s.Image})
 		}
 		return v
 	}
-	out := []skerry.RevisionView{view(&a.Manifest, a.Gen, a.UpdatedAt, a.Author)}
+	out := []view.RevisionView{viewOf(&a.Manifest, a.Gen, a.UpdatedAt, a.Author)}
 	for _, p := range slices.Backward(c.past[a.Key()]) {
-		v := view(&p.Manifest, p.Gen, p.At, p.Author)
+		v := viewOf(&p.Manifest, p.Gen, p.At, p.Author)
 		v.Site, v.Why = p.Site, p.Why
 		out = append(out, v)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // maxRuns is how many runs of a service are remembered.
@@ -19,7 +21,7 @@ const (
 )
 
 // reconcileJob drives the runs of a job or a schedule.
-func (c *Controller) reconcileJob(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+func (c *Controller) reconcileJob(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	if a.Runs == nil {
 		a.Runs = map[string][]*Run{}
 	}
@@ -33,7 +35,7 @@ func (c *Controller) reconcileJob(now time.Time, a *App, s *skerry.ServiceSpec, 
 			c.stop(now, i, "replaced by a job", fx)
 		}
 	}
-	if s.Mode == skerry.ModeCron {
+	if s.Mode == spec.ModeCron {
 		c.startScheduled(now, a, s, fx)
 	} else {
 		id := runID(a, s, a.Restarts[s.Name])
@@ -49,7 +51,7 @@ func (c *Controller) reconcileJob(now time.Time, a *App, s *skerry.ServiceSpec, 
 
 // freeRun makes a run's name one that no run and no instance has had: who goes back to an earlier version of a job wants it run
 // again, and what that version did then has nothing to do with it.
-func (c *Controller) freeRun(a *App, s *skerry.ServiceSpec, id string) string {
+func (c *Controller) freeRun(a *App, s *spec.ServiceSpec, id string) string {
 	taken := map[string]bool{}
 	for _, r := range a.Runs[s.Name] {
 		taken[r.ID] = true
@@ -65,7 +67,7 @@ func (c *Controller) freeRun(a *App, s *skerry.ServiceSpec, id string) string {
 }
 
 // runID names the run of a job: there is one for each revision, and for each restart that was asked for.
-func runID(a *App, s *skerry.ServiceSpec, restarts uint64) string {
+func runID(a *App, s *spec.ServiceSpec, restarts uint64) string {
 	return a.revisions[s.Name] + "." + itoa(int(restarts))
 }
 
@@ -77,7 +79,7 @@ func lastRun(list []*Run) *Run {
 }
 
 // startRun begins a run. replace ends the ones that go on.
-func (c *Controller) startRun(now time.Time, a *App, s *skerry.ServiceSpec, id string, replace bool, fx *skerry.Effects) {
+func (c *Controller) startRun(now time.Time, a *App, s *spec.ServiceSpec, id string, replace bool, fx *wire.Effects) {
 	list := a.Runs[s.Name]
 	if replace {
 		for _, r := range list {
@@ -97,7 +99,7 @@ func (c *Controller) startRun(now time.Time, a *App, s *skerry.ServiceSpec, id s
 // startScheduled starts the run that is due. Of several missed ones only the last is made up for.
 //
 // Schedules follow the wall clock, which may jump; waiting follows the monotonic one, and looks again in time.
-func (c *Controller) startScheduled(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+func (c *Controller) startScheduled(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	sched, err := parseSchedule(s.Cron.Schedule)
 	if err != nil {
 		return // apply has checked it
@@ -132,7 +134,7 @@ func (c *Controller) wakeAt(k skerry.AppKey, t time.Time) {
 }
 
 // driveRun keeps a run's instances going until it has succeeded or failed.
-func (c *Controller) driveRun(now time.Time, a *App, s *skerry.ServiceSpec, r *Run, fx *skerry.Effects) {
+func (c *Controller) driveRun(now time.Time, a *App, s *spec.ServiceSpec, r *Run, fx *wire.Effects) {
 	active, changed := 0, false
 	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 		if i.Run != r.ID {
@@ -188,7 +190,7 @@ func (c *Controller) driveRun(now time.Time, a *App, s *skerry.ServiceSpec, r *R
 }
 
 // due is when a run must be done, or the zero time.
-func (r *Run) due(s *skerry.ServiceSpec) time.Time {
+func (r *Run) due(s *spec.ServiceSpec) time.Time {
 	if s.Job == nil || s.Job.FinishBefore == nil {
 		return time.Time{}
 	}
@@ -197,7 +199,7 @@ func (r *Run) due(s *skerry.ServiceSpec) time.Time {
 
 // tooLate reports whether a run cannot be done before its deadline, and says why: what is left, in rounds of
 // job.parallelism, takes longer by the estimate given or by what instances of earlier runs took.
-func (c *Controller) tooLate(now time.Time, a *App, s *skerry.ServiceSpec, r *Run, active int) bool {
+func (c *Controller) tooLate(now time.Time, a *App, s *spec.ServiceSpec, r *Run, active int) bool {
 	due := r.due(s)
 	if due.IsZero() {
 		return false
@@ -228,7 +230,7 @@ func (c *Controller) tooLate(now time.Time, a *App, s *skerry.ServiceSpec, r *Ru
 }
 
 // count takes a run's result from its instances; those already dropped were counted before and only raise the numbers.
-func (c *Controller) count(now time.Time, a *App, s *skerry.ServiceSpec, r *Run) {
+func (c *Controller) count(now time.Time, a *App, s *spec.ServiceSpec, r *Run) {
 	ok, bad, before := 0, 0, *r
 	for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
 		if i.Run != r.ID {
@@ -253,12 +255,12 @@ func (c *Controller) count(now time.Time, a *App, s *skerry.ServiceSpec, r *Run)
 }
 
 // expire ends the records of instances whose time to be shown is over.
-func (c *Controller) expire(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+func (c *Controller) expire(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 		if i.Stopping || i.State != skerry.Terminated && i.State != skerry.Failed {
 			continue
 		}
-		ended := i.since(func(t skerry.Step) bool { return t.State == i.State })
+		ended := i.since(func(t wire.Step) bool { return t.State == i.State })
 		if slices.ContainsFunc(a.Runs[s.Name], func(r *Run) bool { return r.ID == i.Run && r.Result == "" }) {
 			continue // its run is counted by what is here
 		}
@@ -271,7 +273,7 @@ func (c *Controller) expire(now time.Time, a *App, s *skerry.ServiceSpec, fx *sk
 }
 
 // discard removes an ended instance: its holder cleans up, if it has one.
-func (c *Controller) discard(now time.Time, i *Instance, fx *skerry.Effects) {
+func (c *Controller) discard(now time.Time, i *Instance, fx *wire.Effects) {
 	if i.Holder == "" {
 		c.dropInstance(i, fx)
 		return

@@ -8,13 +8,15 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // scheduled makes a schedule of shop's only service.
 func scheduled(text string) Apply {
 	return apply(1, func(a *Apply) {
 		s := &a.App.Spec.Services[0]
-		s.Mode, s.Replicas, s.Cron = skerry.ModeCron, nil, &skerry.CronSpec{Schedule: text, Concurrency: "forbid"}
+		s.Mode, s.Replicas, s.Cron = spec.ModeCron, nil, &spec.CronSpec{Schedule: text, Concurrency: "forbid"}
 	})
 }
 
@@ -34,10 +36,10 @@ func newYard(t *testing.T) *yard {
 func (y *yard) pass(d time.Duration) {
 	for end := y.now.Add(d); y.now.Before(end); y.now = y.now.Add(5 * time.Second) {
 		for range 3 { // what follows at once
-			var fx skerry.Effects
+			var fx wire.Effects
 			y.take(y.c.Reconcile(y.now))
 			for _, i := range y.c.Unplaced(y.now) {
-				y.c.Place(y.now, i, "site", i.Fence, &skerry.Decision{}, &fx)
+				y.c.Place(y.now, i, "site", i.Fence, &wire.Decision{}, &fx)
 				y.started++
 			}
 			for _, i := range y.c.Stopping() {
@@ -48,9 +50,9 @@ func (y *yard) pass(d time.Duration) {
 					continue
 				}
 				at := y.now.Add(y.skew)
-				o := skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, StartedAt: at}
+				o := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, StartedAt: at}
 				y.c.Observe(y.now, "site", o, &fx)
-				o.State, o.Phase, o.Exit = skerry.Terminated, skerry.PhaseExited, &skerry.Exit{Code: y.code(i), At: at}
+				o.State, o.Phase, o.Exit = skerry.Terminated, skerry.PhaseExited, &wire.Exit{Code: y.code(i), At: at}
 				if o.Exit.Code != 0 {
 					o.State, o.Reason = skerry.Failed, "exit code"
 				}
@@ -174,7 +176,7 @@ func TestFailedRunsBackOff(t *testing.T) {
 	limit, done := 1000, 3
 	job := func(a *Apply) {
 		s := &a.App.Spec.Services[0]
-		s.Mode, s.Replicas, s.Job = skerry.ModeJob, nil, &skerry.JobSpec{BackoffLimit: &limit, Completions: &done}
+		s.Mode, s.Replicas, s.Job = spec.ModeJob, nil, &spec.JobSpec{BackoffLimit: &limit, Completions: &done}
 	}
 	y := newYard(t)
 	y.code = func(*Instance) int { return 1 }
@@ -197,12 +199,12 @@ func TestFailedRunsBackOff(t *testing.T) {
 // TestWorkersClockDecidesNothing: how long an instance ran, and since when it has ended, is not for its worker's clock to say.
 func TestWorkersClockDecidesNothing(t *testing.T) {
 	for _, skew := range []time.Duration{-87660 * time.Hour, 87660 * time.Hour} {
-		ttl := skerry.Duration(time.Minute)
+		ttl := spec.Duration(time.Minute)
 		y := newYard(t)
 		y.skew = skew
 		y.tell(apply(1, func(a *Apply) {
 			s := &a.App.Spec.Services[0]
-			s.Mode, s.Replicas, s.Job = skerry.ModeJob, nil, &skerry.JobSpec{TTL: &ttl}
+			s.Mode, s.Replicas, s.Job = spec.ModeJob, nil, &spec.JobSpec{TTL: &ttl}
 		}))
 		y.pass(30 * time.Second)
 		if n := len(y.c.InstancesOf(shop)); n != 1 {
@@ -227,15 +229,15 @@ func TestTookIsBounded(t *testing.T) {
 	y := newYard(t)
 	y.tell(apply(1, func(a *Apply) {
 		s := &a.App.Spec.Services[0]
-		s.Mode, s.Replicas, s.Job = skerry.ModeJob, nil, &skerry.JobSpec{}
+		s.Mode, s.Replicas, s.Job = spec.ModeJob, nil, &spec.JobSpec{}
 	}))
-	var fx skerry.Effects
+	var fx wire.Effects
 	i := y.c.Unplaced(y.now)[0]
-	y.c.Place(y.now, i, "site", i.Fence, &skerry.Decision{}, &fx)
-	o := skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, StartedAt: y.now}
+	y.c.Place(y.now, i, "site", i.Fence, &wire.Decision{}, &fx)
+	o := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, StartedAt: y.now}
 	y.c.Observe(y.now, "site", o, &fx)
 	y.now = y.now.Add(time.Second)
-	o.State, o.Exit = skerry.Terminated, &skerry.Exit{At: y.now.AddDate(10, 0, 0)}
+	o.State, o.Exit = skerry.Terminated, &wire.Exit{At: y.now.AddDate(10, 0, 0)}
 	y.c.Observe(y.now, "site", o, &fx)
 	y.c.Reconcile(y.now)
 	if r := lastRun(y.c.App(shop).Runs["web"]); r.Result != "Succeeded" || r.Took > time.Second {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Resize is a change of an instance's limits while it runs.
@@ -16,11 +18,11 @@ import (
 //
 // It counts as an instance of the new revision from the moment on when it is asked for.
 type Resize struct {
-	Revision string              `json:"revision"`
-	Gen      skerry.Generation   `json:"generation"`
-	Spec     *skerry.ServiceSpec `json:"spec"`
-	Since    time.Time           `json:"since"`
-	Reason   string              `json:"reason,omitempty"` // why its holder keeps the old ones for now
+	Revision string            `json:"revision"`
+	Gen      skerry.Generation `json:"generation"`
+	Spec     *spec.ServiceSpec `json:"spec"`
+	Since    time.Time         `json:"since"`
+	Reason   string            `json:"reason,omitempty"` // why its holder keeps the old ones for now
 }
 
 // wanted is the revision that an instance has or is to have.
@@ -32,7 +34,7 @@ func (i *Instance) wanted() string {
 }
 
 // followLimits looks at changes that are under way after what is wanted has changed: they are taken back, or go on to other limits.
-func (c *Controller) followLimits(now time.Time, a *App, s *skerry.ServiceSpec, current, old []*Instance, fx *skerry.Effects) (_, _ []*Instance) {
+func (c *Controller) followLimits(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, fx *wire.Effects) (_, _ []*Instance) {
 	rev := a.revisions[s.Name]
 	for _, i := range slices.Clone(old) {
 		if i.Resize == nil {
@@ -53,8 +55,8 @@ func (c *Controller) followLimits(now time.Time, a *App, s *skerry.ServiceSpec, 
 
 // resize has old instances follow a revision that differs in their limits alone without being replaced, as many as there may be of
 // the new one.
-func (c *Controller) resize(now time.Time, a *App, s *skerry.ServiceSpec, current, old []*Instance, limit int, fx *skerry.Effects) (_, _ []*Instance) {
-	if s.Update.Limits == skerry.LimitsReplace || a.Paused[s.Name] != "" {
+func (c *Controller) resize(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, limit int, fx *wire.Effects) (_, _ []*Instance) {
+	if s.Update.Limits == spec.LimitsReplace || a.Paused[s.Name] != "" {
 		return current, old
 	}
 	for _, i := range slices.Clone(old) {
@@ -70,7 +72,7 @@ func (c *Controller) resize(now time.Time, a *App, s *skerry.ServiceSpec, curren
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "its limits change while it runs: "+text)
 		i.step(now, "other limits while it runs: "+text)
 		c.saveInstance(i, fx)
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Resizing", "its limits change while it runs: "+text))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Resizing", "its limits change while it runs: "+text))
 		old = slices.DeleteFunc(old, func(o *Instance) bool { return o == i })
 		current = append(current, i)
 	}
@@ -78,13 +80,13 @@ func (c *Controller) resize(now time.Time, a *App, s *skerry.ServiceSpec, curren
 }
 
 // resizable reports whether an instance may follow what is wanted by other limits alone. What is on its way somewhere is not.
-func (c *Controller) resizable(a *App, s *skerry.ServiceSpec, i *Instance) bool {
+func (c *Controller) resizable(a *App, s *spec.ServiceSpec, i *Instance) bool {
 	return i.IsReady() && i.Holder != "" && !i.Cut && i.Next == nil && i.Left == nil && i.Replaces == "" && c.replacement(i) == nil &&
 		i.Fixed != a.revisions[s.Name] && skerry.HasCondition(i.Conditions, skerry.Reachable) && s.DiffersInLimits(i.Spec)
 }
 
 // limitsText tells the limits of a service's main container.
-func limitsText(s *skerry.ServiceSpec) string {
+func limitsText(s *spec.ServiceSpec) string {
 	cpu, memory := "any", "any"
 	if s.Resources.CPU > 0 {
 		cpu = s.Resources.CPU.String()
@@ -97,19 +99,19 @@ func limitsText(s *skerry.ServiceSpec) string {
 
 // notTakenBack has an instance replaced that got limits which are not wanted any more, and could not be given the others: what was
 // asked for before they were taken back had been carried out, perhaps by a copy that took its place.
-func (c *Controller) notTakenBack(now time.Time, i *Instance, o *skerry.Observation, fx *skerry.Effects) {
+func (c *Controller) notTakenBack(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
 	a, no := c.apps[i.Service.App], o.Limits
 	if a == nil || no == nil || no.InUse || no.Gen < i.Gen || i.Taken == nil || o.Revision != i.Taken.Revision || o.Revision == i.Revision {
 		return
 	}
 	i.Revision, i.Spec, i.Fixed, i.Taken = o.Revision, i.Taken.Spec, a.revisions[i.Service.Service], nil
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
-	fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
+	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
 	c.dirty[i.Service.App] = true
 }
 
 // limited takes what a holder says of limits that are being changed.
-func (c *Controller) limited(now time.Time, i *Instance, o *skerry.Observation, fx *skerry.Effects) {
+func (c *Controller) limited(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
 	r := i.Resize
 	if r == nil {
 		c.notTakenBack(now, i, o, fx)
@@ -117,7 +119,7 @@ func (c *Controller) limited(now time.Time, i *Instance, o *skerry.Observation, 
 	}
 	no := o.Limits
 	if no == nil && o.Revision == "" && o.Gen >= r.Gen {
-		no = &skerry.LimitsRefusal{Gen: o.Gen, Reason: "its site cannot change limits of what runs"} // nor does it say so: it is older
+		no = &wire.LimitsRefusal{Gen: o.Gen, Reason: "its site cannot change limits of what runs"} // nor does it say so: it is older
 	}
 	switch {
 	case no != nil && no.Gen < r.Gen: // about other ones
@@ -128,13 +130,13 @@ func (c *Controller) limited(now time.Time, i *Instance, o *skerry.Observation, 
 	case no != nil:
 		i.Resize, i.Fixed, i.Gen = nil, r.Revision, r.Gen
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
 		c.dirty[i.Service.App] = true
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
 		i.Resize, i.Fixed, i.Revision, i.Gen, i.Spec, i.Limited = nil, "", r.Revision, r.Gen, r.Spec, now
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 		i.step(now, "has its new limits")
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
 		c.dirty[i.Service.App] = true
 	}
 }

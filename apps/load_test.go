@@ -6,27 +6,29 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // following gives the web service a number of instances that follows its load.
 func following(lo, hi int) func(*Apply) {
 	return func(a *Apply) {
-		down, per := skerry.Duration(0), 10.0
+		down, per := spec.Duration(0), 10.0
 		s := &a.App.Spec.Services[0]
-		s.Ingress = []skerry.Ingress{{Host: "web.example", Port: "http"}}
-		s.Scale = &skerry.ScaleSpec{Min: &lo, Max: hi, Down: &down, Target: skerry.ScaleTarget{Requests: &per}}
-		s.Ports = []skerry.Port{{Name: "http", Port: 80}}
+		s.Ingress = []spec.Ingress{{Host: "web.example", Port: "http"}}
+		s.Scale = &spec.ScaleSpec{Min: &lo, Max: hi, Down: &down, Target: spec.ScaleTarget{Requests: &per}}
+		s.Ports = []spec.Port{{Name: "http", Port: 80}}
 	}
 }
 
 func used(s *site, n skerry.MilliCPU) {
 	for _, i := range s.c.InstancesOf(shop) {
-		i.QoS = &skerry.QoS{CPU: n}
+		i.QoS = &wire.QoS{CPU: n}
 	}
 }
 
 func (s *site) came(child string, requests float64) {
-	s.c.Came(s.now, child, map[skerry.ServiceKey]skerry.IngressUse{web: {Service: web, Requests: requests}})
+	s.c.Came(s.now, child, map[skerry.ServiceKey]wire.IngressUse{web: {Service: web, Requests: requests}})
 }
 
 // TestOutOfTouchIsBusy has the site of all instances out of touch: that nothing is told of what comes there does not end them.
@@ -73,7 +75,7 @@ func TestLoadOfManySites(t *testing.T) {
 	}
 }
 
-func (s *site) spec() skerry.ServiceSpec { return s.c.App(shop).Manifest.Spec.Services[0] }
+func (s *site) spec() spec.ServiceSpec { return s.c.App(shop).Manifest.Spec.Services[0] }
 
 // TestNumberStays has a service that bears something given a scale, other limits, and earlier versions: it never begins anew.
 func TestNumberStays(t *testing.T) {
@@ -86,7 +88,7 @@ func TestNumberStays(t *testing.T) {
 	if n := *s.spec().Replicas; n != 6 {
 		t.Fatalf("%d instances once their number follows their load, before 6", n)
 	}
-	s.tell(apply(0, begin, following(1, 20), image("web:2", skerry.UpdateSpec{})))
+	s.tell(apply(0, begin, following(1, 20), image("web:2", spec.UpdateSpec{})))
 	s.tell(Scale{Service: web, Replicas: 12})
 	s.tell(Undo{Service: web, To: 2})
 	if x := s.spec(); x.Image != "web:1" || x.Scale == nil || x.Scale.Max != 20 || *x.Replicas != 12 {
@@ -111,28 +113,28 @@ func TestNumberStays(t *testing.T) {
 func TestNumbersOfSeveralSites(t *testing.T) {
 	s := newSite(t)
 	s.tell(apply(4, following(1, 12)))
-	var fx skerry.Effects
+	var fx wire.Effects
 	held := map[string][]*Instance{}
 	for n, i := range s.c.Unplaced(s.now) {
 		at := []string{"a", "b"}[n%2]
-		s.c.Place(s.now, i, at, i.Fence, &skerry.Decision{}, &fx)
+		s.c.Place(s.now, i, at, i.Fence, &wire.Decision{}, &fx)
 		held[at] = append(held[at], i)
 	}
 	base, rev := s.c.App(shop).Gen, s.c.App(shop).revisions["web"]
-	told := func(site string, more ...skerry.InstanceID) *skerry.Amendment {
-		w := skerry.AmendedService{Name: "web", Before: 2, Replicas: 2 + len(more)}
+	told := func(site string, more ...skerry.InstanceID) *wire.Amendment {
+		w := wire.AmendedService{Name: "web", Before: 2, Replicas: 2 + len(more)}
 		for _, i := range held[site] {
-			w.Instances = append(w.Instances, skerry.AmendedInstance{ID: i.ID, Ordinal: i.Ordinal, Revision: rev})
+			w.Instances = append(w.Instances, wire.AmendedInstance{ID: i.ID, Ordinal: i.Ordinal, Revision: rev})
 		}
 		for _, id := range more {
-			w.Instances = append(w.Instances, skerry.AmendedInstance{ID: id, Revision: rev})
+			w.Instances = append(w.Instances, wire.AmendedInstance{ID: id, Revision: rev})
 		}
-		return &skerry.Amendment{App: shop, Base: base, Services: []skerry.AmendedService{w}}
+		return &wire.Amendment{App: shop, Base: base, Services: []wire.AmendedService{w}}
 	}
-	mint := func(*skerry.Effects) skerry.Fence { return skerry.Fence{} }
+	mint := func(*wire.Effects) skerry.Fence { return skerry.Fence{} }
 	for _, m := range []struct {
 		site string
-		m    *skerry.Amendment
+		m    *wire.Amendment
 	}{{"a", told("a", "web-caaaaaaaa")}, {"b", told("b", "web-cbbbbbbbb", "web-ccccccccc")}} {
 		if started, ended, err := s.c.Adopt(s.now, m.site, m.m, false, mint, &fx); err != nil || len(started) != len(m.m.Services[0].Instances)-2 || len(ended) != 0 {
 			t.Errorf("%s: %d started, %d ended, %v", m.site, len(started), len(ended), err)
@@ -147,7 +149,7 @@ func TestNumbersOfSeveralSites(t *testing.T) {
 	if _, _, err := s.c.Adopt(s.now, "a", late, false, mint, &fx); err == nil {
 		t.Error("an old amendment deletes it")
 	}
-	s.tell(apply(4, following(1, 12), image("web:2", skerry.UpdateSpec{})))
+	s.tell(apply(4, following(1, 12), image("web:2", spec.UpdateSpec{})))
 	if _, _, err := s.c.Adopt(s.now, "a", told("a", "web-cdddddddd"), false, mint, &fx); err == nil {
 		t.Error("a number of another version is adopted")
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Messages of users, beside Apply. Their results are Applied or nil.
@@ -22,7 +24,7 @@ type (
 	Restart struct {
 		Service skerry.ServiceKey
 		Actor   string
-		Pull    *skerry.Application
+		Pull    *spec.Application
 		Digests map[string]string
 	}
 	// Undo puts a service, or with an empty name all of an application, back to an earlier version: the last one that
@@ -73,9 +75,9 @@ type (
 )
 
 // Handle carries out a user's message. It reports false for a message that is none.
-func (c *Controller) Handle(now time.Time, msg any) (skerry.Effects, bool) {
+func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	var res any
-	var fx skerry.Effects
+	var fx wire.Effects
 	var err error
 	switch m := msg.(type) {
 	case Apply:

@@ -10,12 +10,14 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/ipam"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // network is the overlay network of one application: its id and its service addresses. It is a record of its own, because
 // the application's is written far more often.
 type network struct {
-	ID        skerry.NetworkID          `json:"id"`
+	ID        wire.NetworkID            `json:"id"`
 	Addresses ipam.Addresses            `json:"addresses"`
 	was       map[skerry.ServiceKey]int // services with numbers of instances that the addresses were worked out for
 	gen       skerry.Generation
@@ -54,14 +56,14 @@ func (c *Controller) wanted(a *App) map[skerry.ServiceKey]int {
 		s := &a.Manifest.Spec.Services[i]
 		sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
 		want[sk] = c.numbered(sk, s)
-		left -= len(skerry.Balances()) + want[sk]
+		left -= len(spec.Balances()) + want[sk]
 	}
 	left = min(left, maxImported)
 	for _, im := range c.imports(a) {
-		if left < len(skerry.Balances()) {
+		if left < len(spec.Balances()) {
 			break
 		}
-		left -= len(skerry.Balances())
+		left -= len(spec.Balances())
 		if n := c.numbered(im.key, im.spec); n <= left {
 			want[im.key], left = n, left-n
 		} else {
@@ -74,7 +76,7 @@ func (c *Controller) wanted(a *App) map[skerry.ServiceKey]int {
 // wants lists the addresses for that.
 func wants(a *App, want map[skerry.ServiceKey]int) (out []ipam.Want) {
 	for k, n := range want {
-		var own *skerry.ServiceSpec // addresses in its own network alone were chosen
+		var own *spec.ServiceSpec // addresses in its own network alone were chosen
 		if k.App == a.Key() {
 			own = a.Manifest.Spec.Service(k.Service)
 		}
@@ -88,7 +90,7 @@ const maxImported = ipam.NumServices / 4
 
 // address gives an application's network the addresses that its manifest asks for. What conflicts is refused, and nothing
 // changes then.
-func (c *Controller) address(now time.Time, a *App, fx *skerry.Effects) error {
+func (c *Controller) address(now time.Time, a *App, fx *wire.Effects) error {
 	if a.Borrowed {
 		return nil // its owner gives it addresses
 	}
@@ -129,7 +131,7 @@ type unaddressed struct {
 
 // readdress is address where nobody waits for an answer. Choices were checked when they were applied; what can fail here
 // is room, and then nothing new gets an address. That is told once, and tried again when addresses that rest now are free.
-func (c *Controller) readdress(now time.Time, a *App, fx *skerry.Effects) {
+func (c *Controller) readdress(now time.Time, a *App, fx *wire.Effects) {
 	k := a.Key()
 	u := c.unaddressed[k]
 	if u != nil {
@@ -147,7 +149,7 @@ func (c *Controller) readdress(now time.Time, a *App, fx *skerry.Effects) {
 	if u == nil {
 		u = &unaddressed{gen: a.Gen, want: c.wanted(a)}
 		c.release(now, a, u.want, fx)
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "NoAddress", Text: err.Error(), App: k, Org: a.Org})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NoAddress", Text: err.Error(), App: k, Org: a.Org})
 	}
 	u.again = now.Add(addressRest)
 	c.unaddressed[k] = u
@@ -155,7 +157,7 @@ func (c *Controller) readdress(now time.Time, a *App, fx *skerry.Effects) {
 }
 
 // release gives back the addresses of a network that are no longer wanted, and leaves the others as they are.
-func (c *Controller) release(now time.Time, a *App, want map[skerry.ServiceKey]int, fx *skerry.Effects) {
+func (c *Controller) release(now time.Time, a *App, want map[skerry.ServiceKey]int, fx *wire.Effects) {
 	n := c.nets[a.Key()]
 	if n == nil {
 		return
@@ -169,7 +171,7 @@ func (c *Controller) release(now time.Time, a *App, want map[skerry.ServiceKey]i
 		}
 		w.Chosen = addr
 		kept = append(kept, w)
-		if w.Policy == skerry.BalanceInstance {
+		if w.Policy == spec.BalanceInstance {
 			was[w.Service] = max(was[w.Service], w.Ordinal+1)
 		} else {
 			was[w.Service] += 0
@@ -194,7 +196,7 @@ func (c *Controller) tellExporters(k skerry.AppKey) {
 }
 
 // allowed lists the networks that a service is exported to, in order.
-func (c *Controller) allowed(a *App, s *skerry.ServiceSpec) (out []skerry.NetworkID) {
+func (c *Controller) allowed(a *App, s *spec.ServiceSpec) (out []wire.NetworkID) {
 	if len(s.Export) == 0 {
 		return nil
 	}
@@ -210,9 +212,9 @@ func (c *Controller) allowed(a *App, s *skerry.ServiceSpec) (out []skerry.Networ
 }
 
 // numbered is how many instances of a service have an address of their own: those with an ordinal.
-func (c *Controller) numbered(k skerry.ServiceKey, s *skerry.ServiceSpec) int {
+func (c *Controller) numbered(k skerry.ServiceKey, s *spec.ServiceSpec) int {
 	n := 0
-	if s.Mode == "" || s.Mode == skerry.ModeService {
+	if s.Mode == "" || s.Mode == spec.ModeService {
 		n = 1
 		if s.Replicas != nil {
 			n = *s.Replicas
@@ -224,13 +226,13 @@ func (c *Controller) numbered(k skerry.ServiceKey, s *skerry.ServiceSpec) int {
 			n = max(n, i.Ordinal+1) // one that is on its way out is still reached
 		}
 	}
-	return min(n, skerry.MaxInstanceAddrs)
+	return min(n, spec.MaxInstanceAddrs)
 }
 
 // imported is a service of another application that an application may reach.
 type imported struct {
 	key  skerry.ServiceKey
-	spec *skerry.ServiceSpec
+	spec *spec.ServiceSpec
 	as   string
 }
 
@@ -263,7 +265,7 @@ func (c *Controller) exporting(k skerry.AppKey) (out []*App) {
 }
 
 // exportTo finds what lets an application reach a service of another.
-func exportTo(o *App, s *skerry.ServiceSpec, a *App) (skerry.Export, bool) {
+func exportTo(o *App, s *spec.ServiceSpec, a *App) (spec.Export, bool) {
 	for _, e := range s.Export {
 		org := e.Org
 		if org == "" {
@@ -274,7 +276,7 @@ func exportTo(o *App, s *skerry.ServiceSpec, a *App) (skerry.Export, bool) {
 			return e, true
 		}
 	}
-	return skerry.Export{}, false
+	return spec.Export{}, false
 }
 
 // noteExports remembers whether an application exports or imports something, and has those that may be concerned looked at again.
@@ -307,32 +309,32 @@ func (c *Controller) noteExports(a *App) {
 }
 
 // Network gives the directory of an application, or nil.
-func (c *Controller) Network(k skerry.AppKey) *skerry.AppNetwork {
+func (c *Controller) Network(k skerry.AppKey) *wire.AppNetwork {
 	a, n := c.apps[k], c.nets[k]
 	if a == nil || n == nil {
 		return nil
 	}
-	out := &skerry.AppNetwork{App: k, Org: a.Org, Net: n.ID}
-	add := func(name string, sk skerry.ServiceKey, s *skerry.ServiceSpec) *skerry.NetworkService {
-		v := skerry.NetworkService{Name: name, Ports: s.Ports, Sleeps: s.Sleeps()}
-		at := func(b skerry.Balance, ordinal int) {
+	out := &wire.AppNetwork{App: k, Org: a.Org, Net: n.ID}
+	add := func(name string, sk skerry.ServiceKey, s *spec.ServiceSpec) *wire.NetworkService {
+		v := wire.NetworkService{Name: name, Ports: s.Ports, Sleeps: s.Sleeps()}
+		at := func(b spec.Balance, ordinal int) {
 			addr, _ := n.Addresses.Of(ipam.Key{Service: sk, Policy: b, Ordinal: ordinal})
 			switch b {
-			case skerry.BalanceRoundRobin:
+			case spec.BalanceRoundRobin:
 				v.RoundRobin = addr
-			case skerry.BalanceClosest:
+			case spec.BalanceClosest:
 				v.Closest = addr
-			case skerry.BalanceLeastLoaded:
+			case spec.BalanceLeastLoaded:
 				v.LeastLoaded = addr
 			default:
 				v.Instances = append(v.Instances, addr)
 			}
 		}
-		for _, b := range skerry.Balances() {
+		for _, b := range spec.Balances() {
 			at(b, 0)
 		}
 		for i := range n.was[sk] {
-			at(skerry.BalanceInstance, i)
+			at(spec.BalanceInstance, i)
 		}
 		out.Services = append(out.Services, v)
 		return &out.Services[len(out.Services)-1]
@@ -367,7 +369,7 @@ func (c *Controller) Network(k skerry.AppKey) *skerry.AppNetwork {
 }
 
 // NetworkID gives the network of an application, or 0.
-func (c *Controller) NetworkID(k skerry.AppKey) skerry.NetworkID {
+func (c *Controller) NetworkID(k skerry.AppKey) wire.NetworkID {
 	if n := c.nets[k]; n != nil {
 		return n.ID
 	}
@@ -399,7 +401,7 @@ func (c *Controller) Readdressed() []skerry.AppKey {
 }
 
 // dropNetwork forgets the network of an application that is gone.
-func (c *Controller) dropNetwork(k skerry.AppKey, fx *skerry.Effects) {
+func (c *Controller) dropNetwork(k skerry.AppKey, fx *wire.Effects) {
 	if c.nets[k] == nil {
 		return
 	}

@@ -10,12 +10,14 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/ipam"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // choosing has the service choose its round-robin address.
 func choosing(addr string) func(*Apply) {
 	return func(a *Apply) {
-		a.App.Spec.Services[0].Addresses = &skerry.ServiceAddresses{RoundRobin: netip.MustParseAddr(addr)}
+		a.App.Spec.Services[0].Addresses = &spec.ServiceAddresses{RoundRobin: netip.MustParseAddr(addr)}
 	}
 }
 
@@ -44,7 +46,7 @@ func TestScaleIntoConflict(t *testing.T) {
 	do(t, c, apply(1, func(a *Apply) { a.Register = true }))
 	taken := c.Network(shop).Services[0].Closest
 	do(t, c, apply(1, func(a *Apply) {
-		a.App.Spec.Services[0].Addresses = &skerry.ServiceAddresses{Instances: []netip.Addr{{}, taken}}
+		a.App.Spec.Services[0].Addresses = &spec.ServiceAddresses{Instances: []netip.Addr{{}, taken}}
 	}))
 	web := skerry.ServiceKey{App: shop, Service: "web"}
 	refused(t, c, Scale{Service: web, Replicas: 2}, skerry.CodeConflict, "in conflict")
@@ -54,7 +56,7 @@ func TestScaleIntoConflict(t *testing.T) {
 }
 
 // register applies an application without instances: some services with so many replicas, exported to all of a namespace.
-func register(t *testing.T, c *Controller, app, service string, services, replicas int, export ...skerry.Export) skerry.Effects {
+func register(t *testing.T, c *Controller, app, service string, services, replicas int, export ...spec.Export) wire.Effects {
 	t.Helper()
 	return do(t, c, apply(replicas, func(a *Apply) {
 		a.Register, a.App.Metadata.Name = true, app
@@ -74,17 +76,17 @@ func TestShortNamesStayWithinAnOrganisation(t *testing.T) {
 	do(t, c, PutNamespace{Namespace: Namespace{Name: "den", Org: "rogue"}})
 	hostile := apply(1, func(a *Apply) {
 		a.App.Metadata.Namespace = "den"
-		a.App.Spec.Services[0].Export = []skerry.Export{{To: "default/*", Org: "harbour", As: "wpad"}}
+		a.App.Spec.Services[0].Export = []spec.Export{{To: "default/*", Org: "harbour", As: "wpad"}}
 	})
 	refused(t, c, hostile, skerry.CodeInvalid, "export[0].as: a service has no short name in applications of another organisation")
 
 	// An older one is still reached where somebody imports it, and by its full name alone; those of the own organisation have their short
 	// names.
-	register(t, c, "other", "db", 1, 1, skerry.Export{To: "default/*", As: "db"})
+	register(t, c, "other", "db", 1, 1, spec.Export{To: "default/*", As: "db"})
 	hostile.App.Spec.Services[0].Export[0].As = ""
 	do(t, c, hostile)
 	c.apps[hostile.App.Key()].Manifest.Spec.Services[0].Export[0].As = "wpad"
-	do(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = []skerry.Import{{From: "den/*", Org: "rogue"}} }))
+	do(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = []spec.Import{{From: "den/*", Org: "rogue"}} }))
 	if got, want := importedBy(c), (map[string]bool{"default/other/db0 db": true, "den/shop/web web": false}); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -112,10 +114,10 @@ func TestImporterConsents(t *testing.T) {
 	exports := func(org string) {
 		do(t, c, apply(1, func(a *Apply) {
 			a.App.Metadata.Namespace = org + "s"
-			a.App.Spec.Services[0].Export = []skerry.Export{{To: "default/shop", Org: "harbour"}}
+			a.App.Spec.Services[0].Export = []spec.Export{{To: "default/shop", Org: "harbour"}}
 		}))
 	}
-	asks := func(list ...skerry.Import) { do(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = list })) }
+	asks := func(list ...spec.Import) { do(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = list })) }
 	friend, rogue := skerry.AppKey{Namespace: "friends", Name: "shop"}, skerry.AppKey{Namespace: "rogues", Name: "shop"}
 	check := func(when string, of ...skerry.AppKey) {
 		t.Helper()
@@ -143,17 +145,17 @@ func TestImporterConsents(t *testing.T) {
 	asks()
 	check("nobody was asked for")
 	c.Readdressed()
-	asks(skerry.Import{From: "friends/shop", Org: "friend"})
+	asks(spec.Import{From: "friends/shop", Org: "friend"})
 	check("one was asked for", friend)
 	if told := c.Readdressed(); !slices.Contains(told, friend) || !slices.Contains(told, shop) {
 		t.Errorf("directories that are told anew: %v", told)
 	}
 	// A namespace is taken at its organisation's word alone.
-	asks(skerry.Import{From: "friends/*", Org: "friend"}, skerry.Import{From: "rogues/*", Org: "friend"})
+	asks(spec.Import{From: "friends/*", Org: "friend"}, spec.Import{From: "rogues/*", Org: "friend"})
 	check("the other was asked for as somebody else's", friend)
 	exports("rogue")
 	check("it was applied again", friend)
-	asks(skerry.Import{From: "friends/shop", Org: "friend"}, skerry.Import{From: "rogues/shop", Org: "rogue"})
+	asks(spec.Import{From: "friends/shop", Org: "friend"}, spec.Import{From: "rogues/shop", Org: "rogue"})
 	check("both were asked for", friend, rogue)
 	c.Readdressed()
 	asks()
@@ -161,15 +163,15 @@ func TestImporterConsents(t *testing.T) {
 	if told := c.Readdressed(); !slices.Contains(told, friend) || !slices.Contains(told, rogue) {
 		t.Errorf("directories that are told anew: %v", told)
 	}
-	for path, bad := range map[string]skerry.Import{"from": {From: "shop", Org: "friend"}, "org": {From: "friends/shop"}} {
-		refused(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = []skerry.Import{bad} }), skerry.CodeInvalid, "imports[0]."+path)
+	for path, bad := range map[string]spec.Import{"from": {From: "shop", Org: "friend"}, "org": {From: "friends/shop"}} {
+		refused(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = []spec.Import{bad} }), skerry.CodeInvalid, "imports[0]."+path)
 	}
 }
 
 // Who exports to others takes no more of their networks than a part, however much is exported.
 func TestExportsLeaveRoom(t *testing.T) {
 	c := controller(t, Quota{})
-	register(t, c, "greedy", "much", 6, 10000, skerry.Export{To: "default/*"})
+	register(t, c, "greedy", "much", 6, 10000, spec.Export{To: "default/*"})
 	register(t, c, "shop", "own", 4, 10000)
 	n := c.Network(shop)
 	own, others := 0, 0
@@ -200,8 +202,8 @@ func TestExportsLeaveRoom(t *testing.T) {
 func TestRoomAfterRest(t *testing.T) {
 	c := controller(t, Quota{})
 	register(t, c, "shop", "own", 5, 10000)
-	register(t, c, "other", "first", 1, 10000, skerry.Export{To: "default/shop"})
-	fx := register(t, c, "other", "second", 1, 10000, skerry.Export{To: "default/shop"})
+	register(t, c, "other", "first", 1, 10000, spec.Export{To: "default/shop"})
+	fx := register(t, c, "other", "second", 1, 10000, spec.Export{To: "default/shop"})
 	told := 0
 	for range 3 {
 		for _, e := range fx.Events {
@@ -216,13 +218,13 @@ func TestRoomAfterRest(t *testing.T) {
 		t.Errorf("it is told %d times that there is no room", told)
 	}
 	second := skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "other"}, Service: "second0"}
-	if _, ok := c.nets[shop].Addresses.Of(ipam.Key{Service: second, Policy: skerry.BalanceClosest}); ok {
+	if _, ok := c.nets[shop].Addresses.Of(ipam.Key{Service: second, Policy: spec.BalanceClosest}); ok {
 		t.Fatal("there is room")
 	}
 	for at := c.NextWake(); !at.IsZero() && at.Before(now.Add(2*addressRest)); at = c.NextWake() {
 		c.Reconcile(at)
 	}
-	if _, ok := c.nets[shop].Addresses.Of(ipam.Key{Service: second, Policy: skerry.BalanceClosest}); !ok {
+	if _, ok := c.nets[shop].Addresses.Of(ipam.Key{Service: second, Policy: spec.BalanceClosest}); !ok {
 		t.Error("the addresses are free, and the service has none")
 	}
 }

@@ -5,21 +5,22 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Place records that a child was given an instance. The caller has checked that it may.
-func (c *Controller) Place(now time.Time, i *Instance, holder string, fence skerry.Fence, d *skerry.Decision, fx *skerry.Effects) {
+func (c *Controller) Place(now time.Time, i *Instance, holder string, fence skerry.Fence, d *wire.Decision, fx *wire.Effects) {
 	i.Holder, i.Fence, i.Held, i.Bound, i.Decision = holder, fence, nil, false, d
 	i.State, i.Phase, i.Why, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, nil, ""
 	i.Exit = nil
 	i.step(now, "given to "+holder)
 	c.saveInstance(i, fx)
-	fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Scheduled", "given to "+holder))
+	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Scheduled", "given to "+holder))
 }
 
 // NoPlace records why nobody could be given an instance, and when to try again. Rejections of this round are forgotten,
 // so that the next round asks everybody again.
-func (c *Controller) NoPlace(now time.Time, i *Instance, d *skerry.Decision, fx *skerry.Effects) {
+func (c *Controller) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *wire.Effects) {
 	changed := len(i.Why) != len(d.Why) || len(i.Why) > 0 && i.Why[0].Text != d.Why[0].Text
 	i.Misses++
 	i.RetryAt = now.Add(backoff(i.Misses))
@@ -28,7 +29,7 @@ func (c *Controller) NoPlace(now time.Time, i *Instance, d *skerry.Decision, fx 
 		i.Reason = firstWhy(i)
 		i.step(now, "no place: "+firstWhy(i))
 		c.saveInstance(i, fx)
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Unplaced", firstWhy(i)))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Unplaced", firstWhy(i)))
 	}
 }
 
@@ -45,7 +46,7 @@ func backoff(failures int) time.Duration {
 }
 
 // Observe takes what a holder reports of an instance. It reports whether the holder must be told to let go of it.
-func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation, fx *skerry.Effects) (release bool) {
+func (c *Controller) Observe(now time.Time, holder string, o wire.Observation, fx *wire.Effects) (release bool) {
 	i := c.inst[o.ID]
 	if i == nil || i.Holder != holder || o.Fence.RootEpoch < i.Fence.RootEpoch {
 		return i == nil || i.Holder != holder // a stranger or an old copy
@@ -103,7 +104,7 @@ func (c *Controller) Observe(now time.Time, holder string, o skerry.Observation,
 }
 
 // crashLoop takes what a holder says of an instance that ends again and again.
-func crashLoop(c *Controller, now time.Time, i *Instance, o *skerry.Observation) {
+func crashLoop(c *Controller, now time.Time, i *Instance, o *wire.Observation) {
 	if i.Looping = o.CrashLoop != ""; i.Looping {
 		if !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
 			c.dirty[i.Service.App] = true
@@ -135,29 +136,29 @@ func pick(cond bool, yes, no string) string {
 	return no
 }
 
-func (c *Controller) tellTransition(now time.Time, before, i *Instance, fx *skerry.Effects) {
+func (c *Controller) tellTransition(now time.Time, before, i *Instance, fx *wire.Effects) {
 	switch {
 	case i.State == skerry.Running && i.IsReady() && !before.IsReady():
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Ready", "runs and is ready"))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Ready", "runs and is ready"))
 	case i.State == skerry.Running && before.IsReady() && !i.IsReady() && !i.Stopping:
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "NotReady", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "NotReady", orNothing(i.Reason)))
 	case before.State != i.State && i.State == skerry.Failed:
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Failed", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Failed", orNothing(i.Reason)))
 	case before.State != i.State && i.State == skerry.Running:
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Started", "runs in "+orNothing(i.Runtime)))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Started", "runs in "+orNothing(i.Runtime)))
 	case before.State != i.State && i.State == skerry.Terminated:
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Completed", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Completed", orNothing(i.Reason)))
 	}
 	if skerry.HasCondition(i.Conditions, skerry.CrashLoop) && !skerry.HasCondition(before.Conditions, skerry.CrashLoop) {
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "CrashLoop", conditionOf(i, skerry.CrashLoop)))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "CrashLoop", conditionOf(i, skerry.CrashLoop)))
 	}
 	if i.Restarts > before.Restarts {
-		fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))
+		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))
 	}
 }
 
 // Lost says that an instance's holder is gone for good; it is placed anew.
-func (c *Controller) Lost(now time.Time, id skerry.InstanceID, why string, fx *skerry.Effects) {
+func (c *Controller) Lost(now time.Time, id skerry.InstanceID, why string, fx *wire.Effects) {
 	i := c.inst[id]
 	if i == nil || i.State.Final() {
 		return
@@ -166,18 +167,18 @@ func (c *Controller) Lost(now time.Time, id skerry.InstanceID, why string, fx *s
 		c.end(now, i, fx)
 		return
 	}
-	fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "Lost", why))
+	fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Lost", why))
 	c.unplace(now, i, why, fx)
 }
 
 // unplace puts an instance back to Requested.
-func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *skerry.Effects) {
+func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *wire.Effects) {
 	if i.Stopping {
 		c.end(now, i, fx)
 		return
 	}
 	if i.State == skerry.Failed || len(i.Rejected) == 0 {
-		since := i.since(func(t skerry.Step) bool { return t.State == skerry.Running && t.Phase == skerry.PhaseRunning })
+		since := i.since(func(t wire.Step) bool { return t.State == skerry.Running && t.Phase == skerry.PhaseRunning })
 		if !i.StartedAt.IsZero() && now.Sub(since) > steady {
 			i.Failures = 0
 		}
@@ -198,7 +199,7 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *skerry.
 }
 
 // Gone says that a holder no longer has an instance.
-func (c *Controller) Gone(now time.Time, holder string, id skerry.InstanceID, fx *skerry.Effects) {
+func (c *Controller) Gone(now time.Time, holder string, id skerry.InstanceID, fx *wire.Effects) {
 	i := c.inst[id]
 	if i == nil || i.Holder != holder {
 		return

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Apply asks for an application: it is created, or changed to what the manifest says.
 type Apply struct {
-	App      skerry.Application
+	App      spec.Application
 	Actor    string
 	Register bool              // store only; do not deploy
 	Expect   skerry.Generation // 0: whatever it is now
@@ -28,8 +30,8 @@ type Applied struct {
 }
 
 // apply stores an application that was validated and has its defaults set.
-func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
+	var fx wire.Effects
 	ns, old, err := c.check(&r.App, r.Expect)
 	if err != nil {
 		return Applied{}, fx, err
@@ -59,10 +61,10 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 		res.Gen = a.Gen
 	}
 	if err := checkSize(a); err != nil {
-		return Applied{}, skerry.Effects{}, err
+		return Applied{}, wire.Effects{}, err
 	}
 	if err := c.address(now, a, &fx); err != nil {
-		return Applied{}, skerry.Effects{}, err
+		return Applied{}, wire.Effects{}, err
 	}
 	res.Notes = append(lookedUp(old, a), findsAgain(c, a)...)
 	if old != nil {
@@ -81,7 +83,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, skerry.Effects, err
 
 // check sets a manifest's defaults and tells whether it may be applied now. It gives its namespace, and the application
 // as it is now or nil.
-func (c *Controller) check(app *skerry.Application, expect skerry.Generation) (*Namespace, *App, error) {
+func (c *Controller) check(app *spec.Application, expect skerry.Generation) (*Namespace, *App, error) {
 	if err := app.Validate(); err != nil {
 		return nil, nil, err
 	}
@@ -120,7 +122,7 @@ func (c *Controller) check(app *skerry.Application, expect skerry.Generation) (*
 }
 
 // checkExports refuses short names in applications of other organisations.
-func checkExports(a *skerry.Application, org string) error {
+func checkExports(a *spec.Application, org string) error {
 	for i := range a.Spec.Services {
 		for j, e := range a.Spec.Services[i].Export {
 			if e.As != "" && e.Org != "" && e.Org != org {
@@ -133,7 +135,7 @@ func checkExports(a *skerry.Application, org string) error {
 	return nil
 }
 
-func checkSchedules(a *skerry.Application) error {
+func checkSchedules(a *spec.Application) error {
 	for i := range a.Spec.Services {
 		s := &a.Spec.Services[i]
 		if s.Cron == nil {
@@ -149,8 +151,8 @@ func checkSchedules(a *skerry.Application) error {
 }
 
 // deploy asks for the instances of a registered application.
-func (c *Controller) deploy(now time.Time, key skerry.AppKey, actor string) (Applied, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) deploy(now time.Time, key skerry.AppKey, actor string) (Applied, wire.Effects, error) {
+	var fx wire.Effects
 	a, err := c.usable(key)
 	if err != nil {
 		return Applied{}, fx, err
@@ -176,7 +178,7 @@ func (c *Controller) usable(key skerry.AppKey) (*App, error) {
 	return a, nil
 }
 
-func (c *Controller) service(k skerry.ServiceKey) (*App, *skerry.ServiceSpec, error) {
+func (c *Controller) service(k skerry.ServiceKey) (*App, *spec.ServiceSpec, error) {
 	a, err := c.usable(k.App)
 	if err != nil {
 		return nil, nil, err
@@ -190,13 +192,13 @@ func (c *Controller) service(k skerry.ServiceKey) (*App, *skerry.ServiceSpec, er
 }
 
 // scale changes the number of instances of a service.
-func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, actor string) (Applied, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, actor string) (Applied, wire.Effects, error) {
+	var fx wire.Effects
 	a, s, err := c.service(k)
 	if err != nil {
 		return Applied{}, fx, err
 	}
-	if s.Mode != skerry.ModeService {
+	if s.Mode != spec.ModeService {
 		return Applied{}, fx, skerry.Errorf(skerry.CodeInvalid, "service %s is a %s and has no replicas", k, s.Mode).
 			WithHint("change job.parallelism in the manifest instead")
 	}
@@ -222,7 +224,7 @@ func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, act
 	next.Gen++
 	next.UpdatedAt = now
 	if err := c.address(now, &next, &fx); err != nil {
-		return Applied{}, skerry.Effects{}, err
+		return Applied{}, wire.Effects{}, err
 	}
 	*a = next
 	c.dirty[k.App] = true
@@ -231,15 +233,15 @@ func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, act
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
 }
 
-func cloneManifest(m skerry.Application) skerry.Application {
+func cloneManifest(m spec.Application) spec.Application {
 	m.Spec.Services = slices.Clone(m.Spec.Services)
 	return m
 }
 
 // restart asks for a restart of every instance of a service, one after the other; an empty service name means all. A service whose images
 // were looked up again, and mean something else now, is updated instead.
-func (c *Controller) restart(now time.Time, m Restart) (Applied, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) restart(now time.Time, m Restart) (Applied, wire.Effects, error) {
+	var fx wire.Effects
 	k, actor := m.Service, m.Actor
 	a, err := c.usable(k.App)
 	if err != nil {
@@ -257,7 +259,7 @@ func (c *Controller) restart(now time.Time, m Restart) (Applied, skerry.Effects,
 	var notes []string
 	if m.Pull != nil {
 		if notes, err = repin(c, now, a, m, &fx); err != nil {
-			return Applied{}, skerry.Effects{}, err
+			return Applied{}, wire.Effects{}, err
 		}
 	}
 	if a.Restarts == nil {
@@ -277,8 +279,8 @@ func (c *Controller) restart(now time.Time, m Restart) (Applied, skerry.Effects,
 }
 
 // delete ends an application in whatever state it is. It is idempotent.
-func (c *Controller) delete(now time.Time, m Delete) (Deleted, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) delete(now time.Time, m Delete) (Deleted, wire.Effects, error) {
+	var fx wire.Effects
 	a := c.apps[m.Key]
 	if a == nil {
 		err := skerry.Errorf(skerry.CodeNotFound, "there is no application %s", m.Key).WithHint("`skerry get apps` lists them")
@@ -301,8 +303,8 @@ func (c *Controller) delete(now time.Time, m Delete) (Deleted, skerry.Effects, e
 }
 
 // deleteInstance ends one instance; its service gets another.
-func (c *Controller) deleteInstance(now time.Time, id skerry.InstanceID, actor string) (skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) deleteInstance(now time.Time, id skerry.InstanceID, actor string) (wire.Effects, error) {
+	var fx wire.Effects
 	i := c.inst[id]
 	if i == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
@@ -312,8 +314,8 @@ func (c *Controller) deleteInstance(now time.Time, id skerry.InstanceID, actor s
 	return fx, nil
 }
 
-func (c *Controller) appEvent(fx *skerry.Effects, now time.Time, a *App, service, reason, text string) {
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service, Org: a.Org})
+func (c *Controller) appEvent(fx *wire.Effects, now time.Time, a *App, service, reason, text string) {
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service, Org: a.Org})
 }
 
 func orNobody(actor string) string {

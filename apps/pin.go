@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // An image reference such as web:1 may mean other content tomorrow. What it meant when a version was applied is a part of that version
@@ -14,7 +15,7 @@ import (
 // same tag is a new version, which is rolled out, watched and taken back as any other.
 
 // pin fixes the images of a manifest to digests. What could not be looked up now stays what it was. It gives warnings for people.
-func pin(m *skerry.Application, digests map[string]string, old *App) (all map[string]string, warnings []string) {
+func pin(m *spec.Application, digests map[string]string, old *App) (all map[string]string, warnings []string) {
 	all = maps.Clone(digests)
 	for i := range m.Spec.Services {
 		for _, ref := range m.Spec.Services[i].Images() {
@@ -35,7 +36,7 @@ func pin(m *skerry.Application, digests map[string]string, old *App) (all map[st
 		if old == nil {
 			continue
 		}
-		same := func(was *skerry.ServiceSpec, digests map[string]string) bool {
+		same := func(was *spec.ServiceSpec, digests map[string]string) bool {
 			bare := *s
 			bare.Pinned = nil
 			return was != nil && was.Pinned == nil && bare.Revision() == was.Revision() && maps.Equal(digestsOf(s, all), digestsOf(was, digests))
@@ -50,7 +51,7 @@ func pin(m *skerry.Application, digests map[string]string, old *App) (all map[st
 }
 
 // pinsOf is digestsOf for ServiceSpec.Pinned: nil if there are none.
-func pinsOf(s *skerry.ServiceSpec, all map[string]string) map[string]string {
+func pinsOf(s *spec.ServiceSpec, all map[string]string) map[string]string {
 	if out := digestsOf(s, all); len(out) > 0 {
 		return out
 	}
@@ -100,7 +101,7 @@ func shortDigest(pinned string) string {
 }
 
 // repin makes what the images of a service, or of all, mean now a part of an application.
-func repin(c *Controller, now time.Time, a *App, m Restart, fx *skerry.Effects) (notes []string, err error) {
+func repin(c *Controller, now time.Time, a *App, m Restart, fx *wire.Effects) (notes []string, err error) {
 	old, next := *a, *a
 	next.Manifest, next.Digests, next.UpdatedAt = cloneManifest(a.Manifest), maps.Clone(a.Digests), now
 	for i := range next.Manifest.Spec.Services {

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Planned is what applying a manifest would do to its instances.
@@ -19,7 +21,7 @@ type Planned struct {
 
 // Plan tells which instances applying a manifest would need anew and which it would keep, changing nothing. It makes the
 // checks that Apply makes.
-func (c *Controller) Plan(now time.Time, app skerry.Application, digests map[string]string) (Planned, error) {
+func (c *Controller) Plan(now time.Time, app spec.Application, digests map[string]string) (Planned, error) {
 	ns, old, err := c.check(&app, 0)
 	if err != nil {
 		return Planned{}, err
@@ -34,11 +36,11 @@ func (c *Controller) Plan(now time.Time, app skerry.Application, digests map[str
 	for n := range app.Spec.Services {
 		s := &a.Manifest.Spec.Services[n]
 		a.revisions[s.Name] = s.Revision()
-		live := s.Mode == skerry.ModeService && s.Update.Limits != skerry.LimitsReplace && a.Paused[s.Name] == ""
+		live := s.Mode == spec.ModeService && s.Update.Limits != spec.LimitsReplace && a.Paused[s.Name] == ""
 		kept := map[string]int{} // by target
 		for _, i := range c.Instances(skerry.ServiceKey{App: app.Key(), Service: s.Name}) {
 			resized := live && i.Revision != a.revisions[s.Name] && c.resizable(a, s, i)
-			if i.Live() && (i.Revision == a.revisions[s.Name] || resized) && i.Run == "" && i.Replaces == "" && (s.Mode != skerry.ModeService || kept[""] < *s.Replicas) {
+			if i.Live() && (i.Revision == a.revisions[s.Name] || resized) && i.Run == "" && i.Replaces == "" && (s.Mode != spec.ModeService || kept[""] < *s.Replicas) {
 				kept[i.Target]++
 				p.Kept = append(p.Kept, i)
 				if resized {
@@ -47,19 +49,19 @@ func (c *Controller) Plan(now time.Time, app skerry.Application, digests map[str
 			}
 		}
 		add := func(ordinal int, target string) {
-			p.New = append(p.New, &Instance{Instance: skerry.Instance{ID: skerry.InstanceID(s.Name + "-new-" + itoa(len(p.New))), Service: skerry.ServiceKey{App: app.Key(), Service: s.Name},
+			p.New = append(p.New, &Instance{Instance: wire.Instance{ID: skerry.InstanceID(s.Name + "-new-" + itoa(len(p.New))), Service: skerry.ServiceKey{App: app.Key(), Service: s.Name},
 				Org: a.Org, Ordinal: ordinal, Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now}, Target: target, Spec: s,
 				Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))})
 		}
 		switch s.Mode {
-		case skerry.ModePerWorker:
+		case spec.ModePerWorker:
 			for _, t := range c.targets {
 				if kept[t] == 0 {
 					add(0, t)
 				}
 			}
-		case skerry.ModeCron: // nothing runs before its time
-		case skerry.ModeJob:
+		case spec.ModeCron: // nothing runs before its time
+		case spec.ModeJob:
 			if old != nil {
 				if r := lastRun(old.Runs[s.Name]); r != nil && r.ID == runID(a, s, old.Restarts[s.Name]) {
 					break // it has its run

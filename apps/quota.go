@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound, but for Pushed.
@@ -53,11 +55,11 @@ type Namespace struct {
 
 // Usage is what an organisation's applications ask for, and what it has in the built-in registry.
 type Usage struct {
-	Need             skerry.Resources `json:"need"`
-	Instances        int              `json:"instances"`
-	ServiceAddresses int              `json:"serviceAddresses"`
-	Pushed           skerry.Bytes     `json:"pushed" doc:"Bytes of images in the built-in registry of this server."`
-	Uploads          int              `json:"uploads" doc:"Uploads to it that are running."`
+	Need             spec.Resources `json:"need"`
+	Instances        int            `json:"instances"`
+	ServiceAddresses int            `json:"serviceAddresses"`
+	Pushed           skerry.Bytes   `json:"pushed" doc:"Bytes of images in the built-in registry of this server."`
+	Uploads          int            `json:"uploads" doc:"Uploads to it that are running."`
 }
 
 func (u Usage) add(v Usage) Usage {
@@ -65,26 +67,26 @@ func (u Usage) add(v Usage) Usage {
 }
 
 // addressesOf is the number of service addresses that a service counts for.
-func addressesOf(s *skerry.ServiceSpec) int {
-	n := len(skerry.Balances())
-	if s.Mode == skerry.ModeService {
-		n += min(*s.Replicas, skerry.MaxInstanceAddrs)
+func addressesOf(s *spec.ServiceSpec) int {
+	n := len(spec.Balances())
+	if s.Mode == spec.ModeService {
+		n += min(*s.Replicas, spec.MaxInstanceAddrs)
 	}
 	return n
 }
 
 // instancesOf is the number of instances for which a service counts: an update's surge is not counted, because it ends.
-func instancesOf(s *skerry.ServiceSpec, targets int) int {
+func instancesOf(s *spec.ServiceSpec, targets int) int {
 	switch s.Mode {
-	case skerry.ModeJob, skerry.ModeCron:
+	case spec.ModeJob, spec.ModeCron:
 		return min(*s.Job.Parallelism, *s.Job.Completions)
-	case skerry.ModePerWorker:
+	case spec.ModePerWorker:
 		return max(1, targets)
 	}
 	return *s.Replicas
 }
 
-func (c *Controller) ask(m *skerry.Application) Usage {
+func (c *Controller) ask(m *spec.Application) Usage {
 	var u Usage
 	for i := range m.Spec.Services {
 		s := &m.Spec.Services[i]
@@ -112,7 +114,7 @@ func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 		if k == without || c.OrgOf(k.Namespace) != org {
 			continue
 		}
-		var m *skerry.Application
+		var m *spec.Application
 		if a := c.apps[k]; a != nil && !a.Deleting {
 			m = &a.Manifest
 		}
@@ -121,7 +123,7 @@ func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 	return u
 }
 
-func (c *Controller) checkQuota(org string, m *skerry.Application) error {
+func (c *Controller) checkQuota(org string, m *spec.Application) error {
 	if a := c.apps[m.Key()]; a != nil && a.Borrowed {
 		return nil // its owner asks when it adopts that
 	}
@@ -157,8 +159,8 @@ func (c *Controller) checkQuota(org string, m *skerry.Application) error {
 }
 
 // putOrg creates or changes an organisation.
-func (c *Controller) putOrg(o Org) (skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) putOrg(o Org) (wire.Effects, error) {
+	var fx wire.Effects
 	if err := skerry.CheckName(o.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
 	}
@@ -174,8 +176,8 @@ func (c *Controller) putOrg(o Org) (skerry.Effects, error) {
 }
 
 // deleteOrg removes an organisation that owns no namespace.
-func (c *Controller) deleteOrg(name string) (skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) deleteOrg(name string) (wire.Effects, error) {
+	var fx wire.Effects
 	if c.orgs[name] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", name)
 	}
@@ -190,8 +192,8 @@ func (c *Controller) deleteOrg(name string) (skerry.Effects, error) {
 }
 
 // putNamespace creates a namespace; an existing one keeps its organisation.
-func (c *Controller) putNamespace(n Namespace) (skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) putNamespace(n Namespace) (wire.Effects, error) {
+	var fx wire.Effects
 	if err := skerry.CheckName(n.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
 	}
@@ -210,8 +212,8 @@ func (c *Controller) putNamespace(n Namespace) (skerry.Effects, error) {
 }
 
 // deleteNamespace removes an empty namespace.
-func (c *Controller) deleteNamespace(name string) (skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) deleteNamespace(name string) (wire.Effects, error) {
+	var fx wire.Effects
 	if c.spaces[name] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", name)
 	}

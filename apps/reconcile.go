@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -18,8 +20,8 @@ const (
 
 // Reconcile brings the instances of every application that changed in line with what it asks for. It only decides: the
 // core above places what is Unplaced and ends what is Stopping.
-func (c *Controller) Reconcile(now time.Time) skerry.Effects {
-	var fx skerry.Effects
+func (c *Controller) Reconcile(now time.Time) wire.Effects {
+	var fx wire.Effects
 	for k, t := range c.wake {
 		if !t.After(now) {
 			delete(c.wake, k)
@@ -48,7 +50,7 @@ func (c *Controller) Reconcile(now time.Time) skerry.Effects {
 		if !i.Told && !i.Deadline.IsZero() && !i.Deadline.After(now) {
 			i.Told = true
 			c.saveInstance(i, &fx)
-			fx.Events = append(fx.Events, c.event(now, i, skerry.EventWarning, "NotPlaced", "no place was found within the convergence time; the search goes on: "+firstWhy(i)))
+			fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "NotPlaced", "no place was found within the convergence time; the search goes on: "+firstWhy(i)))
 		}
 	}
 	return fx
@@ -61,7 +63,7 @@ func firstWhy(i *Instance) string {
 	return i.Why[0].Text
 }
 
-func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Effects) {
+func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 	a := c.apps[k]
 	if a == nil || c.Frozen(k) {
 		return
@@ -79,7 +81,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 			c.dropNetwork(k, fx)
 			c.dropPast(k, fx)
 			fx.Delete(prefixApp + k.String())
-			fx.Changed = append(fx.Changed, skerry.Change{App: k, Deleted: true})
+			fx.Changed = append(fx.Changed, wire.Change{App: k, Deleted: true})
 			c.appEvent(fx, now, a, "", "Deleted", "nothing of it is left")
 		}
 		return
@@ -99,9 +101,9 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *skerry.Eff
 	for i := range a.Manifest.Spec.Services {
 		s := &a.Manifest.Spec.Services[i]
 		switch s.Mode {
-		case skerry.ModeJob, skerry.ModeCron:
+		case spec.ModeJob, spec.ModeCron:
 			c.reconcileJob(now, a, s, fx)
-		case skerry.ModePerWorker:
+		case spec.ModePerWorker:
 			c.reconcilePerWorker(now, a, s, fx)
 		default:
 			c.reconcileService(now, a, s, fx)
@@ -122,7 +124,7 @@ func (c *Controller) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey 
 
 // reconcileService keeps replicas instances of the current revision. A rolling update never has more than replicas +
 // maxSurge instances, and never fewer than replicas - maxUnavailable ready ones on its own account.
-func (c *Controller) reconcileService(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+func (c *Controller) reconcileService(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
 	rev, want := a.revisions[s.Name], *s.Replicas
 	var current, old []*Instance
@@ -249,7 +251,7 @@ func (c *Controller) anyStoppingOld(sk skerry.ServiceKey, rev string) bool {
 }
 
 // takeOver lets instances of an unchanged template follow the application's generation without touching them.
-func (c *Controller) takeOver(now time.Time, a *App, s *skerry.ServiceSpec, list []*Instance, fx *skerry.Effects) {
+func (c *Controller) takeOver(now time.Time, a *App, s *spec.ServiceSpec, list []*Instance, fx *wire.Effects) {
 	for _, i := range list {
 		if i.Resize != nil {
 			if i.Resize.Gen != a.Gen {
@@ -268,7 +270,7 @@ func (c *Controller) takeOver(now time.Time, a *App, s *skerry.ServiceSpec, list
 }
 
 // restartOneByOne hands an asked-for restart to one instance at a time, so that the others serve meanwhile.
-func (c *Controller) restartOneByOne(now time.Time, a *App, s *skerry.ServiceSpec, list []*Instance, fx *skerry.Effects) {
+func (c *Controller) restartOneByOne(now time.Time, a *App, s *spec.ServiceSpec, list []*Instance, fx *wire.Effects) {
 	asked := a.Restarts[s.Name]
 	for _, i := range list {
 		if i.Restart == asked && i.State == skerry.Running && !i.IsReady() && len(list) > 1 {
@@ -291,7 +293,7 @@ func (c *Controller) restartOneByOne(now time.Time, a *App, s *skerry.ServiceSpe
 	}
 }
 
-func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *skerry.ServiceSpec, fx *skerry.Effects) {
+func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
 	rev := a.revisions[s.Name]
 	have := map[string]bool{}
@@ -337,8 +339,8 @@ func (c *Controller) freeOrdinal(sk skerry.ServiceKey, rev string) int {
 	return n
 }
 
-func (c *Controller) create(now time.Time, a *App, s *skerry.ServiceSpec, ordinal int, target, run string, fx *skerry.Effects) *Instance {
-	i := &Instance{Instance: skerry.Instance{
+func (c *Controller) create(now time.Time, a *App, s *spec.ServiceSpec, ordinal int, target, run string, fx *wire.Effects) *Instance {
+	i := &Instance{Instance: wire.Instance{
 		ID: c.newID(s.Name), Service: skerry.ServiceKey{App: a.Key(), Service: s.Name}, Org: a.Org, Ordinal: ordinal,
 		Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now,
 	}, Target: target, Run: run, Restart: a.Restarts[s.Name], Spec: s,
@@ -357,7 +359,7 @@ func (c *Controller) create(now time.Time, a *App, s *skerry.ServiceSpec, ordina
 }
 
 // createAs makes another instance of an earlier revision, like one that there is.
-func (c *Controller) createAs(now time.Time, a *App, like *Instance, ordinal int, fx *skerry.Effects) *Instance {
+func (c *Controller) createAs(now time.Time, a *App, like *Instance, ordinal int, fx *wire.Effects) *Instance {
 	i := c.create(now, a, like.Spec, ordinal, "", "", fx)
 	i.Revision, i.Gen = like.Revision, like.Gen
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "a newer version is being rolled out")
@@ -366,7 +368,7 @@ func (c *Controller) createAs(now time.Time, a *App, like *Instance, ordinal int
 }
 
 // stop asks for the end of an instance; one that nobody holds ends at once.
-func (c *Controller) stop(now time.Time, i *Instance, why string, fx *skerry.Effects) {
+func (c *Controller) stop(now time.Time, i *Instance, why string, fx *wire.Effects) {
 	if i.Stopping {
 		return
 	}
@@ -381,8 +383,8 @@ func (c *Controller) stop(now time.Time, i *Instance, why string, fx *skerry.Eff
 }
 
 // end drops an instance that runs nowhere any more.
-func (c *Controller) end(now time.Time, i *Instance, fx *skerry.Effects) {
-	fx.Events = append(fx.Events, c.event(now, i, skerry.EventNormal, "Terminated", orNothing(i.Reason)))
+func (c *Controller) end(now time.Time, i *Instance, fx *wire.Effects) {
+	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Terminated", orNothing(i.Reason)))
 	c.dropInstance(i, fx)
 	c.dirty[i.Service.App] = true
 }
@@ -394,8 +396,8 @@ func orNothing(s string) string {
 	return s
 }
 
-func (c *Controller) event(now time.Time, i *Instance, t skerry.EventType, reason, text string) skerry.Event {
-	return skerry.Event{At: now, Type: t, Reason: reason, Text: text, App: i.Service.App, Service: i.Service.Service,
+func (c *Controller) event(now time.Time, i *Instance, t wire.EventType, reason, text string) wire.Event {
+	return wire.Event{At: now, Type: t, Reason: reason, Text: text, App: i.Service.App, Service: i.Service.Service,
 		Instance: i.ID, Cluster: i.Cluster, Worker: i.Worker, Org: i.Org}
 }
 
@@ -404,7 +406,7 @@ func (i *Instance) step(now time.Time, text string) {
 	if n := len(i.Timeline); n > 0 && i.Timeline[n-1].State == i.State && i.Timeline[n-1].Phase == i.Phase && i.Timeline[n-1].Text == text {
 		return
 	}
-	i.Timeline = append(i.Timeline, skerry.Step{At: now, State: i.State, Phase: i.Phase, Text: text})
+	i.Timeline = append(i.Timeline, wire.Step{At: now, State: i.State, Phase: i.Phase, Text: text})
 	if len(i.Timeline) > maxTimeline {
 		i.Timeline = slices.Delete(i.Timeline, 1, 2)
 	}

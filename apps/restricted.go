@@ -5,11 +5,14 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Restricted lists what applications have that takes no effect or would not be taken today: exports to another organisation that the
 // other application does not import, their short names, and organisations that ask for more than their quotas.
-func Restricted(c *Controller) (out []skerry.Unadmitted) {
+func Restricted(c *Controller) (out []view.Unadmitted) {
 	for _, o := range c.exporting(skerry.AppKey{}) {
 		if o.Borrowed {
 			continue // whoever owns it lists it
@@ -20,7 +23,7 @@ func Restricted(c *Controller) (out []skerry.Unadmitted) {
 	}
 	for _, o := range c.Orgs() {
 		if what := o.Quota.exceeded(c.Usage(o.Name, skerry.AppKey{})); what != "" {
-			out = append(out, skerry.Unadmitted{Org: o.Name, Reason: skerry.Reason{What: "quota",
+			out = append(out, view.Unadmitted{Org: o.Name, Reason: wire.Reason{What: "quota",
 				Text: fmt.Sprintf("organisation %s is above its quota: %s, which counts limits, and defaults where nothing is said; what runs goes on, and nothing that asks for more is accepted", o.Name, what),
 				Hint: fmt.Sprintf("raise it with `skerry org quota %s`, or ask for less", o.Name)}})
 		}
@@ -29,16 +32,16 @@ func Restricted(c *Controller) (out []skerry.Unadmitted) {
 }
 
 // unimported lists the applications of other organisations that a service is exported to in vain.
-func unimported(c *Controller, o *App, s *skerry.ServiceSpec) (out []skerry.Unadmitted) {
+func unimported(c *Controller, o *App, s *spec.ServiceSpec) (out []view.Unadmitted) {
 	for _, a := range c.Apps() {
 		if a.Org == o.Org || a.Deleting {
 			continue
 		}
-		i := slices.IndexFunc(s.Export, func(e skerry.Export) bool { return e.Org == a.Org && e.Covers(a.Key()) })
+		i := slices.IndexFunc(s.Export, func(e spec.Export) bool { return e.Org == a.Org && e.Covers(a.Key()) })
 		if i < 0 {
 			continue
 		}
-		why := skerry.Reason{What: "export",
+		why := wire.Reason{What: "export",
 			Text: fmt.Sprintf("export[%d] takes no effect for application %s of organisation %s, whose manifest does not import it", i, a.Key(), a.Org),
 			Hint: fmt.Sprintf("if that application uses the service, add \"imports: [{from: %s, org: %s}]\" to spec in its manifest (%s), and apply it", o.Key(), o.Org, a.Key())}
 		if a.Manifest.Spec.Wants(o.Key(), o.Org) {
@@ -48,7 +51,7 @@ func unimported(c *Controller, o *App, s *skerry.ServiceSpec) (out []skerry.Unad
 			why.Text = fmt.Sprintf("the short name %q of export[%d] takes no effect for application %s of organisation %s, which reaches the service by its full name", s.Export[i].As, i, a.Key(), a.Org)
 			why.Hint = fmt.Sprintf("use the full name in %s, then remove as from export[%d]", a.Key(), i)
 		}
-		out = append(out, skerry.Unadmitted{Service: skerry.ServiceKey{App: o.Key(), Service: s.Name}, Org: o.Org, Reason: why})
+		out = append(out, view.Unadmitted{Service: skerry.ServiceKey{App: o.Key(), Service: s.Name}, Org: o.Org, Reason: why})
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Exports that nobody imports, short names across organisations, and use above a quota are listed with what to change in whose manifest.
@@ -13,7 +14,7 @@ func TestRestricted(t *testing.T) {
 	do(t, c, PutOrg{Org: Org{Name: "friend"}})
 	do(t, c, PutNamespace{Namespace: Namespace{Name: "friends", Org: "friend"}})
 	do(t, c, apply(1))
-	export := func(as string, list ...skerry.Export) {
+	export := func(as string, list ...spec.Export) {
 		do(t, c, apply(1, func(a *Apply) {
 			a.App.Metadata.Namespace = "friends"
 			a.App.Spec.Services[0].Export = list
@@ -35,14 +36,14 @@ func TestRestricted(t *testing.T) {
 		}
 	}
 	check("nothing is exported")
-	export("", skerry.Export{To: "friends/*"}, skerry.Export{To: "default/other", Org: "harbour"}, skerry.Export{To: "default/*", Org: "nobody"})
+	export("", spec.Export{To: "friends/*"}, spec.Export{To: "default/other", Org: "harbour"}, spec.Export{To: "default/*", Org: "nobody"})
 	check("to nobody who is there")
-	export("db", skerry.Export{To: "default/*", Org: "harbour"})
+	export("db", spec.Export{To: "default/*", Org: "harbour"})
 	check("not imported", "friends/shop/web friend", "export[0] takes no effect for application default/shop of organisation harbour",
 		"imports: [{from: friends/shop, org: friend}]", "its manifest (default/shop)")
-	do(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = []skerry.Import{{From: "friends/shop", Org: "friend"}} }))
+	do(t, c, apply(1, func(a *Apply) { a.App.Spec.Imports = []spec.Import{{From: "friends/shop", Org: "friend"}} }))
 	check("imported, with a short name", "friends/shop/web friend", `the short name "db"`, "full name")
-	export("", skerry.Export{To: "default/*", Org: "harbour"})
+	export("", spec.Export{To: "default/*", Org: "harbour"})
 	check("imported")
 	do(t, c, PutOrg{Org: Org{Name: "harbour", Quota: Quota{Storage: skerry.GiB, Memory: skerry.GiB}}})
 	check("above a quota", "harbour: organisation harbour is above its quota: 4Gi of storage of 1Gi", "skerry org quota harbour")

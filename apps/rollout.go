@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Rollout is how far a revision of a service has come in taking the place of the one before.
@@ -33,11 +36,11 @@ type Rollout struct {
 
 // Refused is a revision that failed and was taken back. It is not tried again until the service's manifest changes.
 type Refused struct {
-	Revision string             `json:"revision"`
-	Reason   string             `json:"reason"`
-	At       time.Time          `json:"at"`
-	Spec     skerry.ServiceSpec `json:"spec"`
-	Digests  map[string]string  `json:"digests,omitempty"`
+	Revision string            `json:"revision"`
+	Reason   string            `json:"reason"`
+	At       time.Time         `json:"at"`
+	Spec     spec.ServiceSpec  `json:"spec"`
+	Digests  map[string]string `json:"digests,omitempty"`
 }
 
 // everything is above any number of replicas.
@@ -45,7 +48,7 @@ const everything = 1 << 20
 
 // rollout moves a service's rollout on. It gives how many instances of the new revision there may be now, of want. It
 // reports false when the revision was taken back meanwhile, and the service is to be looked at anew.
-func (c *Controller) rollout(now time.Time, a *App, s *skerry.ServiceSpec, current, old []*Instance, want int, fx *skerry.Effects) (int, bool) {
+func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, want int, fx *wire.Effects) (int, bool) {
 	rev := a.revisions[s.Name]
 	r := a.Rollouts[s.Name]
 	if r == nil || r.Revision != rev {
@@ -55,7 +58,7 @@ func (c *Controller) rollout(now time.Time, a *App, s *skerry.ServiceSpec, curre
 		return want, true
 	}
 	if why := c.failing(now, a, s, r, current); why != "" {
-		if s.Update.Rollback == skerry.RollbackAutomatic && !r.Back {
+		if s.Update.Rollback == spec.RollbackAutomatic && !r.Back {
 			err := c.takeBack(now, a, s.Name, r, why, fx)
 			if err == nil {
 				return 0, false
@@ -66,7 +69,7 @@ func (c *Controller) rollout(now time.Time, a *App, s *skerry.ServiceSpec, curre
 			r.Told, r.Reason = true, why
 			c.saveApp(a, fx)
 			c.appEvent(fx, now, a, s.Name, "RolloutFailing", why)
-			fx.Events[len(fx.Events)-1].Type = skerry.EventWarning
+			fx.Events[len(fx.Events)-1].Type = wire.EventWarning
 		}
 	}
 	if a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "" {
@@ -119,7 +122,7 @@ func (c *Controller) rollout(now time.Time, a *App, s *skerry.ServiceSpec, curre
 	return min(r.Limit, want), true
 }
 
-func (c *Controller) startRollout(now time.Time, a *App, s *skerry.ServiceSpec, was *Rollout, old []*Instance, want int, fx *skerry.Effects) *Rollout {
+func (c *Controller) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int, fx *wire.Effects) *Rollout {
 	r := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
 	switch {
 	case was == nil && len(old) > 0:
@@ -154,7 +157,7 @@ func (c *Controller) setRollout(a *App, service string, r *Rollout) {
 }
 
 // next is when the wave after a healthy one begins.
-func (r *Rollout) next(s *skerry.ServiceSpec) time.Time {
+func (r *Rollout) next(s *spec.ServiceSpec) time.Time {
 	if r.HealthyAt.IsZero() || r.Canary {
 		return r.HealthyAt // it was watched for long enough
 	}
@@ -163,7 +166,7 @@ func (r *Rollout) next(s *skerry.ServiceSpec) time.Time {
 
 // healthyAt is from when on all instances of a wave count as healthy, if nothing happens until then. The zero time means
 // that one is not ready.
-func (c *Controller) healthyAt(a *App, s *skerry.ServiceSpec, r *Rollout, list []*Instance) time.Time {
+func (c *Controller) healthyAt(a *App, s *spec.ServiceSpec, r *Rollout, list []*Instance) time.Time {
 	since := r.StartedAt
 	for _, i := range list {
 		if !i.IsReady() || i.Resize != nil {
@@ -180,7 +183,7 @@ func (c *Controller) healthyAt(a *App, s *skerry.ServiceSpec, r *Rollout, list [
 
 // watch is for how long an instance of the revision must have been ready to count. Each restart and failure doubles it, and begins it anew:
 // a version that ends again and again, and is ready between, takes nobody's place.
-func (r *Rollout) watch(s *skerry.ServiceSpec) time.Duration {
+func (r *Rollout) watch(s *spec.ServiceSpec) time.Duration {
 	return s.Update.Healthy() << min(r.Failures, 8)
 }
 
@@ -202,7 +205,7 @@ func sinceOf(i *Instance, t skerry.ConditionType) time.Time {
 }
 
 // serves reports whether an instance counts for as ready when an old one is to be ended.
-func (c *Controller) serves(now time.Time, a *App, s *skerry.ServiceSpec, i *Instance) bool {
+func (c *Controller) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Instance) bool {
 	if !i.IsReady() {
 		return false
 	}
@@ -220,7 +223,7 @@ func (c *Controller) serves(now time.Time, a *App, s *skerry.ServiceSpec, i *Ins
 
 // failing says why a revision counts as failed, or "". What has no place yet, is out of
 // touch or held on its device says nothing about it.
-func (c *Controller) failing(now time.Time, a *App, s *skerry.ServiceSpec, r *Rollout, list []*Instance) string {
+func (c *Controller) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollout, list []*Instance) string {
 	if r.Failures >= *s.Update.Failures {
 		return "instances of revision " + r.Revision + " failed " + itoa(r.Failures) + " times: " + orNothing(r.Reason)
 	}
@@ -267,7 +270,7 @@ func conditionOf(i *Instance, t skerry.ConditionType) string {
 }
 
 // noteFailure counts what goes wrong with instances of a revision that is being rolled out.
-func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *skerry.Effects) {
+func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *wire.Effects) {
 	n := max(0, i.Restarts-before.Restarts)
 	if n > 0 && before.Restarted < i.Restart {
 		n-- // somebody asked for it
@@ -293,7 +296,7 @@ func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *skerry.
 }
 
 // takeBack puts a service back to what ran before, and remembers what failed.
-func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *skerry.Effects) error {
+func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *wire.Effects) error {
 	p := c.pastOf(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
 	if r.From == "" || p == nil {
 		return skerry.Errorf(skerry.CodeConflict, "no earlier version of it is kept")
@@ -308,33 +311,33 @@ func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout,
 	c.setRollout(a, service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 	c.saveApp(a, fx)
 	c.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
-	fx.Events[len(fx.Events)-1].Type = skerry.EventWarning
+	fx.Events[len(fx.Events)-1].Type = wire.EventWarning
 	c.dirty[a.Key()] = true
 	return nil
 }
 
 // viewRollout tells how far a service's rollout is.
-func (c *Controller) viewRollout(a *App, s *skerry.ServiceSpec) *skerry.RolloutView {
+func (c *Controller) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
 	r := a.Rollouts[s.Name]
 	if r == nil || r.Revision != a.revisions[s.Name] {
 		return nil
 	}
-	v := &skerry.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Paused: a.Paused[s.Name],
+	v := &view.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Paused: a.Paused[s.Name],
 		Failures: r.Failures, Reason: r.Reason, Wave: r.Wave, Failing: r.Told}
 	if s.Replicas != nil {
 		v.Limit = min(r.Limit, *s.Replicas)
 	}
 	switch {
 	case !r.EndedAt.IsZero():
-		v.Phase, v.Limit = skerry.RolloutDone, 0
+		v.Phase, v.Limit = view.RolloutDone, 0
 	case v.Paused != "":
-		v.Phase = skerry.RolloutPaused
+		v.Phase = view.RolloutPaused
 	case r.Back:
-		v.Phase = skerry.RolloutBack
+		v.Phase = view.RolloutBack
 	case r.Canary:
-		v.Phase = skerry.RolloutCanary
+		v.Phase = view.RolloutCanary
 	default:
-		v.Phase = skerry.RolloutWaves
+		v.Phase = view.RolloutWaves
 		v.NextAt = r.next(s)
 	}
 	if r.EndedAt.IsZero() && v.Paused == "" {
@@ -343,7 +346,7 @@ func (c *Controller) viewRollout(a *App, s *skerry.ServiceSpec) *skerry.RolloutV
 		}
 	}
 	if f := a.Refused[s.Name]; f != nil {
-		v.Refused = &skerry.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}
+		v.Refused = &view.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}
 	}
 	return v
 }

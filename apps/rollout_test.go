@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // site is one holder that runs what it is given: an instance is ready two seconds after it was placed, unless its image is
@@ -25,7 +28,7 @@ type site struct {
 	mute   bool                   // it is older, and never says whether there is a place
 	full   string                 // why there is no place for a successor
 	stuck  string                 // image whose instances run and are never ready
-	events []skerry.Event
+	events []wire.Event
 	most   int            // instances at once
 	least  int            // ready ones at once, after the first were
 	store  map[string]any // what was persisted
@@ -38,7 +41,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func (s *site) take(fx skerry.Effects) {
+func (s *site) take(fx wire.Effects) {
 	s.events = append(s.events, fx.Events...)
 	for _, w := range fx.Writes {
 		if w.Value == nil {
@@ -72,9 +75,9 @@ func (s *site) run(d time.Duration) {
 
 // look has the site do what it is asked for, and tell how it goes.
 func (s *site) look() {
-	var fx skerry.Effects
+	var fx wire.Effects
 	for _, i := range s.c.Unplaced(s.now) {
-		s.c.Place(s.now, i, "site", i.Fence, &skerry.Decision{}, &fx)
+		s.c.Place(s.now, i, "site", i.Fence, &wire.Decision{}, &fx)
 		s.placed[i.ID] = s.now
 	}
 	for _, i := range s.c.Stopping() {
@@ -84,9 +87,9 @@ func (s *site) look() {
 		if i.Holder == "" {
 			continue
 		}
-		o := skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, Restart: i.Restart, State: skerry.Running, StartedAt: s.placed[i.ID]}
+		o := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, Restart: i.Restart, State: skerry.Running, StartedAt: s.placed[i.ID]}
 		if i.Ask != nil {
-			o.Successor = &skerry.SuccessorAnswer{Revision: i.Ask.Revision, Why: s.full}
+			o.Successor = &wire.SuccessorAnswer{Revision: i.Ask.Revision, Why: s.full}
 		}
 		age := int(s.now.Sub(s.placed[i.ID]) / time.Second)
 		o.Ready = age >= 2 && i.Spec.Image != s.stuck && (s.bad == nil || !s.bad(i))
@@ -151,9 +154,9 @@ func (s *site) expect(images string) {
 	}
 }
 
-func (s *site) view() skerry.ServiceView { return s.c.View(s.c.App(shop), "root", true).Services[0] }
+func (s *site) view() view.ServiceView { return s.c.View(s.c.App(shop), "root", true).Services[0] }
 
-func (s *site) appView() skerry.AppView { return s.c.View(s.c.App(shop), "root", true) }
+func (s *site) appView() view.AppView { return s.c.View(s.c.App(shop), "root", true) }
 
 func (s *site) heard(reason string) (n int) {
 	for _, e := range s.events {
@@ -164,14 +167,14 @@ func (s *site) heard(reason string) (n int) {
 	return n
 }
 
-func image(name string, u skerry.UpdateSpec) func(*Apply) {
+func image(name string, u spec.UpdateSpec) func(*Apply) {
 	return func(a *Apply) { a.App.Spec.Services[0].Image, a.App.Spec.Services[0].Update = name, u }
 }
 
 var (
 	web    = skerry.ServiceKey{App: shop, Service: "web"}
-	atOnce = skerry.UpdateSpec{HealthyTime: new(skerry.Duration)} // as soon as they are ready
-	waves  = skerry.UpdateSpec{Canary: &skerry.Canary{Count: 1, For: skerry.Duration(30 * time.Second)}, Batch: 2, Pause: skerry.Duration(20 * time.Second), Rollback: skerry.RollbackAutomatic}
+	atOnce = spec.UpdateSpec{HealthyTime: new(spec.Duration)} // as soon as they are ready
+	waves  = spec.UpdateSpec{Canary: &spec.Canary{Count: 1, For: spec.Duration(30 * time.Second)}, Batch: 2, Pause: spec.Duration(20 * time.Second), Rollback: spec.RollbackAutomatic}
 )
 
 func TestCanaryThenWaves(t *testing.T) {
@@ -184,7 +187,7 @@ func TestCanaryThenWaves(t *testing.T) {
 	s.tell(apply(5, image("web:2", waves)))
 	s.run(30 * time.Second) // ready after two, old one ended after ten more
 	s.expect("4 web:1, 1 web:2")
-	if r := s.view().Rollout; r.Phase != skerry.RolloutCanary || r.Limit != 1 {
+	if r := s.view().Rollout; r.Phase != view.RolloutCanary || r.Limit != 1 {
 		t.Errorf("%+v", r)
 	}
 	s.run(30 * time.Second) // the first wave takes two one after the other, each of which counts after ten seconds
@@ -193,7 +196,7 @@ func TestCanaryThenWaves(t *testing.T) {
 	s.expect("2 web:1, 3 web:2") // the pause
 	s.run(time.Minute)
 	s.expect("5 web:2")
-	if r := s.view().Rollout; r.Phase != skerry.RolloutDone || s.heard("RolledOut") != 1 || s.heard("Wave") != 2 {
+	if r := s.view().Rollout; r.Phase != view.RolloutDone || s.heard("RolledOut") != 1 || s.heard("Wave") != 2 {
 		t.Errorf("%+v, %d, %d", r, s.heard("RolledOut"), s.heard("Wave"))
 	}
 }
@@ -204,8 +207,8 @@ func TestRollBack(t *testing.T) {
 			s := newSite(t)
 			s.least = -1
 			u := waves
-			u.Deadline = new(skerry.Duration)
-			*u.Deadline = skerry.Duration(40 * time.Second)
+			u.Deadline = new(spec.Duration)
+			*u.Deadline = spec.Duration(40 * time.Second)
 			s.tell(apply(3, image("web:1", u)))
 			s.run(10 * time.Second)
 			s.least = 2 // the canary takes the place of one as soon as it seems healthy
@@ -218,13 +221,13 @@ func TestRollBack(t *testing.T) {
 			s.run(time.Minute)
 			s.expect("3 web:1")
 			v := s.view()
-			if v.Rollout == nil || v.Rollout.Refused == nil || v.Rollout.Phase != skerry.RolloutDone || s.heard("RolledBack") != 1 {
+			if v.Rollout == nil || v.Rollout.Refused == nil || v.Rollout.Phase != view.RolloutDone || s.heard("RolledBack") != 1 {
 				t.Fatalf("%+v", v.Rollout)
 			}
 			if why := v.Rollout.Refused.Reason; how == "crash" && !strings.Contains(why, "failed 3 times: exit code 7") || how == "stuck" && !strings.Contains(why, "was not ready for 40s") {
 				t.Error(why)
 			}
-			if status := s.appView().Status; status != skerry.AppRolledBack {
+			if status := s.appView().Status; status != view.AppRolledBack {
 				t.Errorf("the application is %s", status)
 			}
 			// The same manifest again changes nothing, other than the number of instances.
@@ -263,7 +266,7 @@ func TestRollBack(t *testing.T) {
 			s.tell(apply(4, image("web:4", u)))
 			s.run(3 * time.Minute)
 			s.expect("4 web:3")
-			if status := s.appView().Status; status != skerry.AppRolledBack {
+			if status := s.appView().Status; status != view.AppRolledBack {
 				t.Errorf("the application is %s", status)
 			}
 			if r := s.tell(apply(4, image("web:3", u))); !r.Unchanged || s.appView().Status != "Ready" {
@@ -276,7 +279,7 @@ func TestRollBack(t *testing.T) {
 func TestNoRollBackUnlessAsked(t *testing.T) {
 	s := newSite(t)
 	s.least = -1
-	off := skerry.UpdateSpec{Rollback: skerry.RollbackOff}
+	off := spec.UpdateSpec{Rollback: spec.RollbackOff}
 	s.tell(apply(2, image("web:1", off)))
 	s.run(5 * time.Second)
 	s.stuck = "web:2"
@@ -303,7 +306,7 @@ func TestPauseResumeUndo(t *testing.T) {
 	s.tell(Pause{Service: web, Actor: "ann"})
 	s.run(time.Minute)
 	s.expect("3 web:1, 1 web:2")
-	if r := s.view().Rollout; r.Phase != skerry.RolloutPaused || r.Paused != "ann" {
+	if r := s.view().Rollout; r.Phase != view.RolloutPaused || r.Paused != "ann" {
 		t.Errorf("%+v", r)
 	}
 	// One of the old ones that goes is replaced by its like, and so is one of more that are asked for.
@@ -348,7 +351,7 @@ func TestPauseResumeUndo(t *testing.T) {
 		t.Errorf("%d versions are kept", n)
 	}
 	s.tell(Delete{Key: shop})
-	var fx skerry.Effects
+	var fx wire.Effects
 	for range 3 {
 		for _, i := range s.c.Stopping() {
 			s.c.Gone(s.now, "site", i.ID, &fx)
@@ -365,7 +368,7 @@ func TestPauseResumeUndo(t *testing.T) {
 
 // What must end before another starts stays until its holder has a place for that. A holder that never answers is an older one.
 func TestEndsOnlyForAPlace(t *testing.T) {
-	for _, u := range []skerry.UpdateSpec{{Strategy: "recreate"}, {MaxSurge: new(int), MaxUnavailable: func() *int { n := 1; return &n }()}} {
+	for _, u := range []spec.UpdateSpec{{Strategy: "recreate"}, {MaxSurge: new(int), MaxUnavailable: func() *int { n := 1; return &n }()}} {
 		s := newSite(t)
 		s.least = -1
 		s.tell(apply(2, image("web:1", u)))

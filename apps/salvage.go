@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Salvage takes up an instance that runs, of an application that this controller has lost, with what its assignment says: the
@@ -11,10 +13,10 @@ import (
 // organisation and namespace are made if they are not there.
 // What an assignment does not hold, such as other services, old versions and who changed what, stays lost. An error means that the
 // assignments make no valid application together; nothing was changed then.
-func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]string, fx *skerry.Effects) error {
+func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]string, fx *wire.Effects) error {
 	k := i.Service.App
 	next := &App{Org: i.Org, Gen: i.Gen, Deployed: true, CreatedAt: now, UpdatedAt: now, Author: "rebuilt", Digests: map[string]string{}}
-	next.Manifest = skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: k.Name, Namespace: k.Namespace}}
+	next.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: k.Name, Namespace: k.Namespace}}
 	if n := c.spaces[k.Namespace]; n != nil && n.Org != i.Org {
 		return skerry.Errorf(skerry.CodeConflict, "it is of organisation %q, and namespace %q belongs to %q", i.Org, k.Namespace, n.Org)
 	}

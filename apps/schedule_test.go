@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // The parser of schedules panics on a time zone without a schedule; the manifest is refused, and the field named.
@@ -13,7 +14,7 @@ func TestSchedules(t *testing.T) {
 	scheduled := func(text string) Apply {
 		return apply(1, func(a *Apply) {
 			s := &a.App.Spec.Services[0]
-			s.Mode, s.Replicas, s.Cron = skerry.ModeCron, nil, &skerry.CronSpec{Schedule: text}
+			s.Mode, s.Replicas, s.Cron = spec.ModeCron, nil, &spec.CronSpec{Schedule: text}
 		})
 	}
 	for _, text := range []string{"TZ=0", "CRON_TZ=0", "TZ=", "TZ=UTC ", "TZ=UTC  ", "TZ=../../etc/passwd * * * * *", "* * * *", "@", "@every", "@every x", "TZ=UTC @", "*/0 * * * *", "99 * * * *", "\x00"} {

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // secretKey names a secret.
@@ -38,7 +41,7 @@ type PutSecret struct {
 	Namespace, Name string
 	Rotate          bool
 	Actor           string
-	Value           skerry.SecretValue
+	Value           spec.SecretValue
 	Version         SecretVersion
 }
 
@@ -83,7 +86,7 @@ func (x *secret) find(current string) *SecretVersion {
 }
 
 // Secret gives a version of a secret as it is sealed, or nil.
-func (c *Controller) Secret(n skerry.SecretName) []byte {
+func (c *Controller) Secret(n spec.SecretName) []byte {
 	if x := c.secrets[secretKey{n.Namespace, n.Name}]; x != nil {
 		if v := x.find(n.Version); v != nil {
 			return v.Sealed
@@ -92,8 +95,8 @@ func (c *Controller) Secret(n skerry.SecretName) []byte {
 	return nil
 }
 
-func (c *Controller) putSecret(now time.Time, m PutSecret) (any, skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) putSecret(now time.Time, m PutSecret) (any, wire.Effects, error) {
+	var fx wire.Effects
 	if c.spaces[m.Namespace] == nil {
 		return nil, fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", m.Namespace).WithHint("`skerry get namespaces` lists them")
 	}
@@ -137,7 +140,7 @@ func (c *Controller) putSecret(now time.Time, m PutSecret) (any, skerry.Effects,
 }
 
 // follow gives the version in use to the services that name none, at once if they go back to it. A job has what it was applied with: it would run once more otherwise.
-func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, fx *skerry.Effects) {
+func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, fx *wire.Effects) {
 	for _, a := range c.Apps() {
 		if a.Manifest.Metadata.Namespace != x.Namespace || a.Deleting || a.Borrowed {
 			continue
@@ -151,10 +154,10 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, f
 			s.Secrets = slices.Clone(s.Secrets)
 			for n := range s.Secrets {
 				u := &s.Secrets[n]
-				if u.Name != x.Name || u.Version != 0 || s.Mode == skerry.ModeJob {
+				if u.Name != x.Name || u.Version != 0 || s.Mode == spec.ModeJob {
 					continue
 				}
-				if f := next.Refused[s.Name]; f != nil && !slices.ContainsFunc(f.Spec.Secrets, func(o skerry.SecretUse) bool { return o.Name == x.Name && o.Current == current }) {
+				if f := next.Refused[s.Name]; f != nil && !slices.ContainsFunc(f.Spec.Secrets, func(o spec.SecretUse) bool { return o.Name == x.Name && o.Current == current }) {
 					next.Refused = without(next.Refused, s.Name) // what was taken back had another value
 				}
 				if u.Current != current {
@@ -178,7 +181,7 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, f
 		c.readdress(now, a, fx)
 		c.keepPast(&old, a, fx)
 		for _, name := range names {
-			if back && a.Manifest.Spec.Service(name).Mode == skerry.ModeService {
+			if back && a.Manifest.Spec.Service(name).Mode == spec.ModeService {
 				c.setRollout(a, name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 			}
 		}
@@ -192,9 +195,9 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, f
 }
 
 // SecretNames gives the versions that are named by a manifest, an earlier version of one, or an instance.
-func (c *Controller) SecretNames() map[skerry.SecretName]bool {
-	out := map[skerry.SecretName]bool{}
-	see := func(namespace string, services ...skerry.ServiceSpec) {
+func (c *Controller) SecretNames() map[spec.SecretName]bool {
+	out := map[spec.SecretName]bool{}
+	see := func(namespace string, services ...spec.ServiceSpec) {
 		for i := range services {
 			for _, n := range services[i].SecretNames(namespace) {
 				out[n] = true
@@ -225,7 +228,7 @@ func (c *Controller) prune(x *secret) {
 	named := c.SecretNames()
 	var kept []SecretVersion
 	for n := range x.Versions {
-		if v := &x.Versions[n]; named[skerry.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}] || n >= len(x.Versions)-keptVersions || v.Number == x.Use {
+		if v := &x.Versions[n]; named[spec.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}] || n >= len(x.Versions)-keptVersions || v.Number == x.Use {
 			kept = append(kept, *v)
 		}
 	}
@@ -237,7 +240,7 @@ func fitSecret(c *Controller, x *secret) error {
 	named := c.SecretNames()
 	for len(mustJSON(x)) > maxSecretRecord {
 		n := slices.IndexFunc(x.Versions[:len(x.Versions)-1], func(v SecretVersion) bool {
-			return !named[skerry.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}]
+			return !named[spec.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}]
 		})
 		if n < 0 {
 			return skerry.Errorf(skerry.CodeQuota, "secret %s is too large for another version of it: services, or versions of them that are kept, "+
@@ -253,8 +256,8 @@ func noSecret(k secretKey) error {
 	return skerry.Errorf(skerry.CodeNotFound, "namespace %s has no secret %q", k.namespace, k.name).WithHint("`skerry secret ls` lists them")
 }
 
-func (c *Controller) deleteSecret(m DeleteSecret) (skerry.Effects, error) {
-	var fx skerry.Effects
+func (c *Controller) deleteSecret(m DeleteSecret) (wire.Effects, error) {
+	var fx wire.Effects
 	k := secretKey{m.Namespace, m.Name}
 	x := c.secrets[k]
 	if x == nil {
@@ -271,8 +274,8 @@ func (c *Controller) deleteSecret(m DeleteSecret) (skerry.Effects, error) {
 // usersOf lists the services that name a secret, or of which something runs that has it.
 func (c *Controller) usersOf(x *secret) []string {
 	out := []string{}
-	uses := func(s *skerry.ServiceSpec) bool {
-		return s != nil && slices.ContainsFunc(s.Secrets, func(u skerry.SecretUse) bool { return u.Name == x.Name })
+	uses := func(s *spec.ServiceSpec) bool {
+		return s != nil && slices.ContainsFunc(s.Secrets, func(u spec.SecretUse) bool { return u.Name == x.Name })
 	}
 	for k, a := range c.apps {
 		for i := range a.Manifest.Spec.Services {
@@ -290,20 +293,20 @@ func (c *Controller) usersOf(x *secret) []string {
 	return slices.Compact(out)
 }
 
-func (c *Controller) viewSecret(x *secret) skerry.SecretView {
+func (c *Controller) viewSecret(x *secret) view.SecretView {
 	n := x.used()
-	v := skerry.SecretView{Namespace: x.Namespace, Name: x.Name, Version: n.Number, Files: n.Files, Size: n.Size, CreatedAt: x.CreatedAt, UpdatedAt: n.CreatedAt, Author: n.Author, UsedBy: c.usersOf(x)}
+	v := view.SecretView{Namespace: x.Namespace, Name: x.Name, Version: n.Number, Files: n.Files, Size: n.Size, CreatedAt: x.CreatedAt, UpdatedAt: n.CreatedAt, Author: n.Author, UsedBy: c.usersOf(x)}
 	if ns := c.spaces[x.Namespace]; ns != nil {
 		v.Org = ns.Org
 	}
 	for _, o := range slices.Backward(x.Versions) {
-		v.Versions = append(v.Versions, skerry.SecretVersionView{Version: o.Number, Files: o.Files, Size: o.Size, CreatedAt: o.CreatedAt, Author: o.Author})
+		v.Versions = append(v.Versions, view.SecretVersionView{Version: o.Number, Files: o.Files, Size: o.Size, CreatedAt: o.CreatedAt, Author: o.Author})
 	}
 	return v
 }
 
 // Secrets lists the secrets of a namespace by name, without what they hold.
-func (c *Controller) Secrets(namespace string) []skerry.SecretView {
+func (c *Controller) Secrets(namespace string) []view.SecretView {
 	var names []string
 	for k := range c.secrets {
 		if k.namespace == namespace {
@@ -311,7 +314,7 @@ func (c *Controller) Secrets(namespace string) []skerry.SecretView {
 		}
 	}
 	slices.Sort(names)
-	out := []skerry.SecretView{}
+	out := []view.SecretView{}
 	for _, name := range names {
 		out = append(out, c.viewSecret(c.secrets[secretKey{namespace, name}]))
 	}
@@ -319,7 +322,7 @@ func (c *Controller) Secrets(namespace string) []skerry.SecretView {
 }
 
 // resolveSecrets fills in which versions a manifest means; one that is not there is refused by name.
-func (c *Controller) resolveSecrets(app *skerry.Application) error {
+func (c *Controller) resolveSecrets(app *spec.Application) error {
 	ns := app.Metadata.Namespace
 	var problems []skerry.Problem
 	for i := range app.Spec.Services {
@@ -355,7 +358,7 @@ func (c *Controller) resolveSecrets(app *skerry.Application) error {
 }
 
 // haveSecrets checks that the versions are there which a manifest of before, or of a site, names.
-func (c *Controller) haveSecrets(app *skerry.Application) error {
+func (c *Controller) haveSecrets(app *spec.Application) error {
 	for i := range app.Spec.Services {
 		for _, n := range app.Spec.Services[i].SecretNames(app.Metadata.Namespace) {
 			if c.Secret(n) == nil {
@@ -367,7 +370,7 @@ func (c *Controller) haveSecrets(app *skerry.Application) error {
 }
 
 // BorrowSecrets fills in the versions of a manifest for a borrowed application: those that it had, for the owner alone knows others.
-func BorrowSecrets(app, had *skerry.Application) error {
+func BorrowSecrets(app, had *spec.Application) error {
 	known := map[string]string{}
 	for i := range had.Spec.Services {
 		for _, u := range had.Spec.Services[i].Secrets {

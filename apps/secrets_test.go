@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // sealed is a version of a secret as a server makes it.
@@ -14,13 +17,13 @@ func sealed(id string) SecretVersion {
 	return SecretVersion{ID: id, Files: []string{"password"}, Size: 3, Sealed: []byte("sealed " + id)}
 }
 
-func uses(list ...skerry.SecretUse) func(*Apply) {
+func uses(list ...spec.SecretUse) func(*Apply) {
 	return func(a *Apply) { a.App.Spec.Services[0].Secrets = slices.Clone(list) }
 }
 
 func TestSecrets(t *testing.T) {
 	c := controller(t, Quota{})
-	db := skerry.SecretUse{Name: "db"}
+	db := spec.SecretUse{Name: "db"}
 	put := func(rotate bool, id string) PutSecret {
 		return PutSecret{Namespace: "default", Name: "db", Rotate: rotate, Actor: "anne", Version: sealed(id)}
 	}
@@ -42,12 +45,12 @@ func TestSecrets(t *testing.T) {
 	done := 1
 	do(t, c, apply(1, uses(db), func(a *Apply) {
 		pinned, job := a.App.Spec.Services[0], a.App.Spec.Services[0]
-		pinned.Name, pinned.Secrets = "pinned", []skerry.SecretUse{{Name: "db", Version: 1}}
-		job.Name, job.Mode, job.Replicas, job.Job, job.Secrets = "job", skerry.ModeJob, nil, &skerry.JobSpec{Completions: &done}, []skerry.SecretUse{db}
+		pinned.Name, pinned.Secrets = "pinned", []spec.SecretUse{{Name: "db", Version: 1}}
+		job.Name, job.Mode, job.Replicas, job.Job, job.Secrets = "job", spec.ModeJob, nil, &spec.JobSpec{Completions: &done}, []spec.SecretUse{db}
 		a.App.Spec.Services = append(a.App.Spec.Services, pinned, job)
 	}))
 	before := maps.Clone(c.App(shop).revisions)
-	v := do(t, c, put(true, "b")).Result.(skerry.SecretView)
+	v := do(t, c, put(true, "b")).Result.(view.SecretView)
 	if v.Version != 2 || v.Author != "anne" || !slices.Equal(v.UsedBy, []string{"shop/job", "shop/pinned", "shop/web"}) || len(v.Versions) != 2 {
 		t.Errorf("%+v", v)
 	}
@@ -59,8 +62,8 @@ func TestSecrets(t *testing.T) {
 	if list := c.Instances(skerry.ServiceKey{App: shop, Service: "web"}); c.App(shop).Gen != 2 || list[0].Spec.Secrets[0].Current != "2-b" {
 		t.Errorf("generation %d, %+v: the update did not begin", c.App(shop).Gen, list[0].Spec.Secrets)
 	}
-	name := func(version string) skerry.SecretName {
-		return skerry.SecretName{Namespace: "default", Name: "db", Version: version}
+	name := func(version string) spec.SecretName {
+		return spec.SecretName{Namespace: "default", Name: "db", Version: version}
 	}
 	for version, want := range map[string]string{"1-a": "sealed a", "2-b": "sealed b", "1-b": "", "2": ""} {
 		if got := c.Secret(name(version)); string(got) != want {
@@ -91,7 +94,7 @@ func TestSecrets(t *testing.T) {
 	}
 	for _, i := range c.InstancesOf(shop) {
 		if i.Revision != c.App(shop).revisions["web"] {
-			c.dropInstance(i, &skerry.Effects{})
+			c.dropInstance(i, &wire.Effects{})
 		}
 	}
 	do(t, c, put(true, "g"))
@@ -113,7 +116,7 @@ func TestSecrets(t *testing.T) {
 		t.Error("it was not stored")
 	}
 	for _, i := range c.InstancesOf(shop) {
-		c.dropInstance(i, &skerry.Effects{})
+		c.dropInstance(i, &wire.Effects{})
 	}
 	do(t, c, Delete{Key: shop})
 	do(t, c, DeleteSecret{Namespace: "default", Name: "db"})
@@ -127,11 +130,11 @@ func TestSecrets(t *testing.T) {
 
 // TestBorrowedSecrets: a site changes the root's application with the secrets that it had, and with no others.
 func TestBorrowedSecrets(t *testing.T) {
-	had := apply(1, uses(skerry.SecretUse{Name: "db", Current: "2-b"})).App
+	had := apply(1, uses(spec.SecretUse{Name: "db", Current: "2-b"})).App
 	for _, x := range []struct {
-		use     skerry.SecretUse
+		use     spec.SecretUse
 		refused bool
-	}{{skerry.SecretUse{Name: "db"}, false}, {skerry.SecretUse{Name: "db", Version: 2, Current: "9-forged"}, false}, {skerry.SecretUse{Name: "db", Version: 1}, true}, {skerry.SecretUse{Name: "other"}, true}} {
+	}{{spec.SecretUse{Name: "db"}, false}, {spec.SecretUse{Name: "db", Version: 2, Current: "9-forged"}, false}, {spec.SecretUse{Name: "db", Version: 1}, true}, {spec.SecretUse{Name: "other"}, true}} {
 		next := apply(1, uses(x.use)).App
 		err := BorrowSecrets(&next, &had)
 		if got := next.Spec.Services[0].Secrets[0].Current; (err != nil) != x.refused || !x.refused && got != "2-b" {

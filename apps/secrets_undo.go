@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // UndoSecret has an earlier version of a secret used again: the one before the one in use if To is 0.
@@ -24,8 +26,8 @@ func (x *secret) used() *SecretVersion {
 	return x.newest()
 }
 
-func undoSecret(c *Controller, now time.Time, m UndoSecret) (any, skerry.Effects, error) {
-	var fx skerry.Effects
+func undoSecret(c *Controller, now time.Time, m UndoSecret) (any, wire.Effects, error) {
+	var fx wire.Effects
 	k := secretKey{m.Namespace, m.Name}
 	x := c.secrets[k]
 	if x == nil {
@@ -59,7 +61,7 @@ func undoSecret(c *Controller, now time.Time, m UndoSecret) (any, skerry.Effects
 
 // turns gives, of services that are to get another version of a secret together, those that each waits for: what it links to, however many
 // services are between. Services in a circle do not wait for each other.
-func turns(m *skerry.Application, names []string) map[string][]string {
+func turns(m *spec.Application, names []string) map[string][]string {
 	out := map[string][]string{}
 	reach := map[string]map[string]bool{}
 	for i := range m.Spec.Services {
@@ -81,7 +83,7 @@ func turns(m *skerry.Application, names []string) map[string][]string {
 	}
 	for _, name := range names {
 		for _, o := range names {
-			if s := m.Spec.Service(o); o != name && reach[name][o] && !reach[o][name] && s.Mode == skerry.ModeService {
+			if s := m.Spec.Service(o); o != name && reach[name][o] && !reach[o][name] && s.Mode == spec.ModeService {
 				out[name] = append(out[name], o)
 			}
 		}

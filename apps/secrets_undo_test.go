@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // vaulted is a site with a secret and a service that uses it.
@@ -15,7 +17,7 @@ func vaulted(t *testing.T) (s *site, deploy func(image string) Applied, rotate f
 	s.least = -1
 	s.tell(PutSecret{Namespace: "default", Name: "db", Version: sealed("a")})
 	deploy = func(img string) Applied {
-		return s.tell(apply(2, image(img, skerry.UpdateSpec{Rollback: skerry.RollbackAutomatic}), uses(skerry.SecretUse{Name: "db"})))
+		return s.tell(apply(2, image(img, spec.UpdateSpec{Rollback: spec.RollbackAutomatic}), uses(spec.SecretUse{Name: "db"})))
 	}
 	rotate = func(id string) {
 		s.tell(PutSecret{Namespace: "default", Name: "db", Rotate: true, Version: sealed(id)})
@@ -44,7 +46,7 @@ func TestSecretUndo(t *testing.T) {
 	if got := s.versions(); got != "2-b 2-b" {
 		t.Fatal(got)
 	}
-	undo := func(to int) skerry.SecretView {
+	undo := func(to int) view.SecretView {
 		t.Helper()
 		fx, _ := s.c.Handle(s.now, UndoSecret{Namespace: "default", Name: "db", To: to, Actor: "anne"})
 		if fx.Err != nil {
@@ -52,7 +54,7 @@ func TestSecretUndo(t *testing.T) {
 		}
 		s.take(fx)
 		s.take(s.c.Reconcile(s.now))
-		return fx.Result.(skerry.SecretView)
+		return fx.Result.(view.SecretView)
 	}
 	if v := undo(0); v.Version != 1 || len(v.Versions) != 2 {
 		t.Errorf("%+v", v)
@@ -100,7 +102,7 @@ func TestUsedSecretIsKept(t *testing.T) {
 	do(t, c, PutSecret{Namespace: "default", Name: "db", Rotate: true, Version: sealed("b")})
 	do(t, c, UndoSecret{Namespace: "default", Name: "db"})
 	for range 3 {
-		do(t, c, apply(1, uses(skerry.SecretUse{Name: "db"})))
+		do(t, c, apply(1, uses(spec.SecretUse{Name: "db"})))
 		if got := c.App(shop).Manifest.Spec.Services[0].Secrets[0].Current; got != "1-a" {
 			t.Fatal(got)
 		}
@@ -151,12 +153,12 @@ func TestRotationFollowsLinks(t *testing.T) {
 	s.tell(PutSecret{Namespace: "default", Name: "db", Version: sealed("a")})
 	three := func(a *Apply) {
 		front, db := a.App.Spec.Services[0], a.App.Spec.Services[0]
-		front.Name, front.Links = "a-front", []skerry.Link{{Service: "web"}}
+		front.Name, front.Links = "a-front", []spec.Link{{Service: "web"}}
 		db.Name, db.Links = "z-db", nil
-		a.App.Spec.Services[0].Links = []skerry.Link{{Service: "z-db"}}
+		a.App.Spec.Services[0].Links = []spec.Link{{Service: "z-db"}}
 		a.App.Spec.Services = append(a.App.Spec.Services, front, db)
 	}
-	s.tell(apply(1, image("web:1", atOnce), uses(skerry.SecretUse{Name: "db"}), three))
+	s.tell(apply(1, image("web:1", atOnce), uses(spec.SecretUse{Name: "db"}), three))
 	second := func() { s.look(); s.now = s.now.Add(time.Second) }
 	for range 60 {
 		second()
@@ -180,18 +182,18 @@ func TestRotationFollowsLinks(t *testing.T) {
 		t.Errorf("in the order %v", order)
 	}
 	for _, v := range s.c.View(s.c.App(shop), "root", true).Services {
-		if v.Rollout == nil || v.Rollout.Phase != skerry.RolloutDone {
+		if v.Rollout == nil || v.Rollout.Phase != view.RolloutDone {
 			t.Errorf("%s: %+v", v.Name, v.Rollout)
 		}
 	}
 }
 
 func TestTurns(t *testing.T) {
-	m := skerry.Application{}
+	m := spec.Application{}
 	for name, to := range map[string][]string{"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": nil} {
-		s := skerry.ServiceSpec{Name: name, Mode: skerry.ModeService}
+		s := spec.ServiceSpec{Name: name, Mode: spec.ModeService}
 		for _, l := range to {
-			s.Links = append(s.Links, skerry.Link{Service: l})
+			s.Links = append(s.Links, spec.Link{Service: l})
 		}
 		m.Spec.Services = append(m.Spec.Services, s)
 	}

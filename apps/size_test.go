@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // Nobody makes a tier write a record that its store refuses: no other write would be taken then. What is allowed fits together with what
@@ -18,7 +20,7 @@ func TestRecordsOfLargeManifests(t *testing.T) {
 		a.App.Spec.Services = nil
 		for i := range services {
 			one.Name = fmt.Sprint("s", i)
-			one.Config = []skerry.ConfigFile{{Path: "/etc/x", Content: content}}
+			one.Config = []spec.ConfigFile{{Path: "/etc/x", Content: content}}
 			a.App.Spec.Services = append(a.App.Spec.Services, one)
 		}
 		return a
@@ -30,7 +32,7 @@ func TestRecordsOfLargeManifests(t *testing.T) {
 			s := &a.App.Spec.Services[i]
 			for j := range 19 {
 				ref := fmt.Sprintf("reg.example/%s:%d-%d", long, i, j)
-				k := skerry.SideContainer{Name: fmt.Sprint("c", j)}
+				k := spec.SideContainer{Name: fmt.Sprint("c", j)}
 				k.Image = ref
 				s.Sidecars = append(s.Sidecars, k)
 				a.Digests[ref] = ref + "@sha256:" + strings.Repeat("a", 64)
@@ -42,7 +44,7 @@ func TestRecordsOfLargeManifests(t *testing.T) {
 		a  Apply
 		ok bool
 	}{
-		"as large as a service's files may be":      {files(1, strings.Repeat("x", skerry.MaxConfigBytes)), true},
+		"as large as a service's files may be":      {files(1, strings.Repeat("x", spec.MaxConfigBytes)), true},
 		"two services":                              {files(2, strings.Repeat("x", 200<<10)), true},
 		"five services":                             {files(5, strings.Repeat("x", 250<<10)), false},
 		"characters that take six bytes":            {files(1, strings.Repeat("<", 250<<10)), false},
@@ -67,8 +69,8 @@ func TestRecordsOfLargeManifests(t *testing.T) {
 // Nor by rotating a secret.
 func TestRecordsOfLargeSecrets(t *testing.T) {
 	s := newSite(t)
-	put := func(n int) skerry.Effects {
-		fx, _ := s.c.Handle(s.now, PutSecret{Namespace: "default", Name: "db", Rotate: n > 0, Version: SecretVersion{ID: fmt.Sprint(n), Size: skerry.MaxSecretBytes, Sealed: make([]byte, skerry.MaxSecretBytes+1<<10)}})
+	put := func(n int) wire.Effects {
+		fx, _ := s.c.Handle(s.now, PutSecret{Namespace: "default", Name: "db", Rotate: n > 0, Version: SecretVersion{ID: fmt.Sprint(n), Size: spec.MaxSecretBytes, Sealed: make([]byte, spec.MaxSecretBytes+1<<10)}})
 		for _, w := range fx.Writes {
 			if len(w.Value) > store.MaxValue {
 				t.Fatalf("after %d rotations record %s has %d bytes", n, w.Key, len(w.Value))
@@ -88,7 +90,7 @@ func TestRecordsOfLargeSecrets(t *testing.T) {
 	for _, v := range x.Versions { // services keep to each of them
 		a := apply(1)
 		a.App.Metadata.Name = "keeps-" + v.ID
-		a.App.Spec.Services[0].Secrets = []skerry.SecretUse{{Name: "db", Version: v.Number}}
+		a.App.Spec.Services[0].Secrets = []spec.SecretUse{{Name: "db", Version: v.Number}}
 		if fx, _ := s.c.Handle(s.now, a); fx.Err != nil {
 			t.Fatal(fx.Err)
 		}
@@ -101,8 +103,8 @@ func TestRecordsOfLargeSecrets(t *testing.T) {
 // Nor by many runs of a large application.
 func TestRecordsOfManyRuns(t *testing.T) {
 	a := &App{Runs: map[string][]*Run{}}
-	for i := range skerry.MaxServices {
-		s := skerry.ServiceSpec{Name: fmt.Sprint("s", i), Labels: map[string]string{"x": strings.Repeat("x", 4<<10)}}
+	for i := range spec.MaxServices {
+		s := spec.ServiceSpec{Name: fmt.Sprint("s", i), Labels: map[string]string{"x": strings.Repeat("x", 4<<10)}}
 		a.Manifest.Spec.Services = append(a.Manifest.Spec.Services, s)
 		for n := range maxRuns {
 			r := &Run{ID: fmt.Sprint(s.Name, "-", n), Revision: "0123456789ab", Result: "Failed", Reason: strings.Repeat("x", 100)}

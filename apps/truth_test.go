@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // A version that ends again and again, and is ready between, takes the place of none that serves beyond its first instance, and is taken back,
@@ -17,13 +20,13 @@ func TestCrashLoopTakesNoPlaces(t *testing.T) {
 	}{{5, 3}, {8, 3}, {15, 2}} { // the last is healthy for longer than the default healthyTime
 		s := newSite(t)
 		s.least = -1
-		s.tell(apply(3, image("web:1", skerry.UpdateSpec{})))
+		s.tell(apply(3, image("web:1", spec.UpdateSpec{})))
 		s.run(10 * time.Second)
 		s.least, s.crash, s.every = c.least, "web:2", c.every
-		s.tell(apply(3, image("web:2", skerry.UpdateSpec{})))
+		s.tell(apply(3, image("web:2", spec.UpdateSpec{})))
 		s.run(3 * time.Minute)
 		s.expect("3 web:1")
-		if v := s.appView(); s.heard("RolledBack") != 1 || v.Status != skerry.AppRolledBack || !strings.HasPrefix(v.Reason, "RolledBack: revision ") {
+		if v := s.appView(); s.heard("RolledBack") != 1 || v.Status != view.AppRolledBack || !strings.HasPrefix(v.Reason, "RolledBack: revision ") {
 			t.Errorf("every %d s: %s, %q", c.every, v.Status, v.Reason)
 		}
 	}
@@ -33,9 +36,9 @@ func TestCrashLoopTakesNoPlaces(t *testing.T) {
 func TestRestartIsNoFailure(t *testing.T) {
 	s := newSite(t)
 	s.least = -1
-	s.tell(apply(3, image("web:1", skerry.UpdateSpec{})))
+	s.tell(apply(3, image("web:1", spec.UpdateSpec{})))
 	s.run(10 * time.Second)
-	s.tell(apply(3, image("web:2", skerry.UpdateSpec{})))
+	s.tell(apply(3, image("web:2", spec.UpdateSpec{})))
 	s.run(5 * time.Second)
 	for n := range 4 { // as a worker tells: the restart is counted first, and said to be carried out when the program runs again
 		s.tell(Restart{Service: web})
@@ -43,8 +46,8 @@ func TestRestartIsNoFailure(t *testing.T) {
 			if i.Spec.Image != "web:2" || i.Holder == "" {
 				continue
 			}
-			var fx skerry.Effects
-			o := skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Restarts: n + 1, Restart: i.Restarted}
+			var fx wire.Effects
+			o := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Restarts: n + 1, Restart: i.Restarted}
 			s.c.Observe(s.now, "site", o, &fx)
 			o.Restart, o.Ready = i.Restart, true
 			s.c.Observe(s.now, "site", o, &fx)
@@ -60,7 +63,7 @@ func TestRestartIsNoFailure(t *testing.T) {
 func TestCrashLoopIsNotReady(t *testing.T) {
 	s := newSite(t)
 	s.least, s.crash = -1, "web:1"
-	s.tell(apply(1, image("web:1", skerry.UpdateSpec{})))
+	s.tell(apply(1, image("web:1", spec.UpdateSpec{})))
 	s.run(19 * time.Second)
 	v := s.appView()
 	if v.Services[0].Ready != 1 || v.Services[0].CrashLoops != 1 || v.Status == "Ready" || !strings.HasPrefix(v.Reason, "CrashLoop: restarted 3 times: exit code 7") {
@@ -70,9 +73,9 @@ func TestCrashLoopIsNotReady(t *testing.T) {
 		t.Error("no event")
 	}
 	// It is placed anew, and what is new is no proof that it stays up.
-	var fx skerry.Effects
+	var fx wire.Effects
 	i := s.c.InstancesOf(shop)[0]
-	s.c.Observe(s.now, "site", skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "gave up"}, &fx)
+	s.c.Observe(s.now, "site", wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "gave up"}, &fx)
 	s.take(fx)
 	s.crash = ""
 	s.run(8 * time.Second)
@@ -176,8 +179,8 @@ func TestDigestIsPartOfTheRevision(t *testing.T) {
 func TestDigestIsTakenBack(t *testing.T) {
 	s := newSite(t)
 	s.least = -1
-	u := skerry.UpdateSpec{Deadline: new(skerry.Duration)}
-	*u.Deadline = skerry.Duration(20 * time.Second)
+	u := spec.UpdateSpec{Deadline: new(spec.Duration)}
+	*u.Deadline = spec.Duration(20 * time.Second)
 	careful := func(a *Apply) { a.App.Spec.Services[0].Update = u }
 	s.tell(apply(2, means("a"), careful))
 	s.run(10 * time.Second)
@@ -202,7 +205,7 @@ func TestOldRecordsKeepTheirRevision(t *testing.T) {
 	a := *s.c.App(shop)
 	a.Manifest = cloneManifest(a.Manifest)
 	a.Manifest.Spec.Services[0].Pinned = nil
-	a.Manifest.Spec.Services[0].Update = skerry.UpdateSpec{Strategy: "rolling", MaxSurge: new(int), MaxUnavailable: new(int), Rollback: skerry.RollbackOff, HealthyTime: new(skerry.Duration),
+	a.Manifest.Spec.Services[0].Update = spec.UpdateSpec{Strategy: "rolling", MaxSurge: new(int), MaxUnavailable: new(int), Rollback: spec.RollbackOff, HealthyTime: new(spec.Duration),
 		Failures: a.Manifest.Spec.Services[0].Update.Failures, Deadline: a.Manifest.Spec.Services[0].Update.Deadline}
 	*a.Manifest.Spec.Services[0].Update.MaxSurge = 1
 	s.c.addApp(&a)
@@ -236,8 +239,8 @@ func TestDoorIsTaken(t *testing.T) {
 	door := func(app, host string) func(*Apply) {
 		return func(a *Apply) {
 			a.App.Metadata.Name = app
-			a.App.Spec.Services[0].Ports = []skerry.Port{{Name: "http", Port: 8080}}
-			a.App.Spec.Services[0].Ingress = []skerry.Ingress{{Host: host, Port: skerry.PortRef("http")}}
+			a.App.Spec.Services[0].Ports = []spec.Port{{Name: "http", Port: 8080}}
+			a.App.Spec.Services[0].Ingress = []spec.Ingress{{Host: host, Port: spec.PortRef("http")}}
 		}
 	}
 	s.tell(apply(1, door("shop", "shop.example")))
@@ -254,10 +257,10 @@ func TestDoorIsTaken(t *testing.T) {
 func TestClockAheadTakesNothingBack(t *testing.T) {
 	s := newSite(t)
 	s.least = -1
-	s.tell(apply(2, image("web:1", skerry.UpdateSpec{})))
+	s.tell(apply(2, image("web:1", spec.UpdateSpec{})))
 	s.run(10 * time.Second)
 	s.stuck = "web:2"
-	s.tell(apply(2, image("web:2", skerry.UpdateSpec{})))
+	s.tell(apply(2, image("web:2", spec.UpdateSpec{})))
 	s.run(5 * time.Second)
 	again := New([16]byte{2}, "t")
 	for key, value := range s.store {
@@ -284,10 +287,10 @@ func TestClockAheadTakesNothingBack(t *testing.T) {
 func TestSharedUse(t *testing.T) {
 	s := newSite(t)
 	s.least = -1
-	s.tell(apply(3, image("web:1", skerry.UpdateSpec{})))
+	s.tell(apply(3, image("web:1", spec.UpdateSpec{})))
 	s.run(5 * time.Second)
 	for range 2 { // told again, it does not add up
-		Used(s.c.Instances(web), "site", skerry.QoS{CPU: 900})
+		Used(s.c.Instances(web), "site", wire.QoS{CPU: 900})
 	}
 	for _, i := range s.c.InstancesOf(shop) {
 		if i.QoS != nil {
@@ -299,7 +302,7 @@ func TestSharedUse(t *testing.T) {
 	}
 	s.tell(Scale{Service: web, Replicas: 1})
 	s.run(5 * time.Second)
-	Used(s.c.Instances(web), "site", skerry.QoS{CPU: 300})
+	Used(s.c.Instances(web), "site", wire.QoS{CPU: 300})
 	if i := s.c.InstancesOf(shop)[0]; i.QoS == nil || i.QoS.CPU != 300 {
 		t.Errorf("%+v", i.QoS)
 	}
@@ -311,7 +314,7 @@ func TestPlanTellsResizeFromNew(t *testing.T) {
 	s.least = -1
 	s.tell(apply(2, means("a")))
 	s.run(5 * time.Second)
-	plan := func(digest string, edit func(*skerry.ServiceSpec)) Planned {
+	plan := func(digest string, edit func(*spec.ServiceSpec)) Planned {
 		a := apply(2, means(digest))
 		edit(&a.App.Spec.Services[0])
 		p, err := s.c.Plan(s.now, a.App, a.Digests)
@@ -320,20 +323,20 @@ func TestPlanTellsResizeFromNew(t *testing.T) {
 		}
 		return p
 	}
-	if p := plan("a", func(*skerry.ServiceSpec) {}); len(p.Kept) != 2 || len(p.New)+len(p.Resized) != 0 {
+	if p := plan("a", func(*spec.ServiceSpec) {}); len(p.Kept) != 2 || len(p.New)+len(p.Resized) != 0 {
 		t.Errorf("the same: %+v", p)
 	}
-	p := plan("a", func(s *skerry.ServiceSpec) { s.Resources.Memory = 128 * skerry.MiB })
+	p := plan("a", func(s *spec.ServiceSpec) { s.Resources.Memory = 128 * skerry.MiB })
 	if len(p.Kept) != 2 || len(p.New) != 0 || p.Resized[p.Kept[0].ID] != "cpu 0.5, memory 64Mi -> cpu 0.5, memory 128Mi" {
 		t.Errorf("other limits: %+v", p)
 	}
-	p = plan("a", func(s *skerry.ServiceSpec) {
-		s.Resources.Memory, s.Update.Limits = 128*skerry.MiB, skerry.LimitsReplace
+	p = plan("a", func(s *spec.ServiceSpec) {
+		s.Resources.Memory, s.Update.Limits = 128*skerry.MiB, spec.LimitsReplace
 	})
 	if len(p.New) != 2 || len(p.Kept) != 0 {
 		t.Errorf("other limits by replacement: %+v", p)
 	}
-	if p := plan("b", func(*skerry.ServiceSpec) {}); len(p.New) != 2 || len(p.Kept) != 0 {
+	if p := plan("b", func(*spec.ServiceSpec) {}); len(p.New) != 2 || len(p.Kept) != 0 {
 		t.Errorf("other content: %+v", p)
 	}
 }

@@ -1,9 +1,12 @@
 package apps
 
-import "skerry.dev/skerry"
+import (
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
 
 // Used takes what the instances of a service use together at a child that tells sums alone. Of a single one that is known, too.
-func Used(list []*Instance, child string, sum skerry.QoS) {
+func Used(list []*Instance, child string, sum wire.QoS) {
 	var here []*Instance
 	for _, i := range list {
 		if i.Holder == child {
@@ -12,7 +15,7 @@ func Used(list []*Instance, child string, sum skerry.QoS) {
 	}
 	for _, i := range here {
 		i.Shared, i.QoS = &sum, nil
-		if len(here) == 1 && i.Spec.Mode != skerry.ModePerWorker {
+		if len(here) == 1 && i.Spec.Mode != spec.ModePerWorker {
 			i.QoS = &sum
 		}
 	}
@@ -22,7 +25,7 @@ func Used(list []*Instance, child string, sum skerry.QoS) {
 type sharedUses map[string]bool
 
 // of gives what an instance adds, or nil.
-func (u sharedUses) of(i *Instance) *skerry.QoS {
+func (u sharedUses) of(i *Instance) *wire.QoS {
 	switch {
 	case i.Shared == nil:
 		return i.QoS

@@ -4,11 +4,14 @@ import (
 	"cmp"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // View shows an application; manifest says whether to include what was applied.
-func (c *Controller) View(a *App, origin string, manifest bool) skerry.AppView {
-	v := skerry.AppView{Key: a.Key(), Org: a.Org, Gen: a.Gen, Deployed: a.Deployed, Deleting: a.Deleting, Origin: origin,
+func (c *Controller) View(a *App, origin string, manifest bool) view.AppView {
+	v := view.AppView{Key: a.Key(), Org: a.Org, Gen: a.Gen, Deployed: a.Deployed, Deleting: a.Deleting, Origin: origin,
 		CreatedAt: a.CreatedAt, UpdatedAt: a.UpdatedAt, Author: a.Author}
 	if manifest {
 		m := a.Manifest
@@ -24,7 +27,7 @@ func (c *Controller) View(a *App, origin string, manifest bool) skerry.AppView {
 }
 
 // Reason is why an application is not as it should be: the first reason of its services, with its name if there are several.
-func Reason(services []skerry.ServiceView) string {
+func Reason(services []view.ServiceView) string {
 	for i := range services {
 		switch s := &services[i]; {
 		case s.Reason != "" && len(services) > 1:
@@ -37,7 +40,7 @@ func Reason(services []skerry.ServiceView) string {
 }
 
 // ViewNetwork adds the service addresses to a view; those of single instances only where all is to be told.
-func (c *Controller) ViewNetwork(v *skerry.AppView, n *skerry.AppNetwork, all bool) {
+func (c *Controller) ViewNetwork(v *view.AppView, n *wire.AppNetwork, all bool) {
 	if n == nil {
 		return
 	}
@@ -59,26 +62,26 @@ func (c *Controller) ViewNetwork(v *skerry.AppView, n *skerry.AppNetwork, all bo
 	}
 }
 
-func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceView {
-	v := skerry.ServiceView{Name: s.Name, Mode: s.Mode, Image: s.Image, Digest: cmp.Or(s.Pinned[s.Image], a.Digests[s.Image]), Revision: a.revisions[s.Name],
+func (c *Controller) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
+	v := view.ServiceView{Name: s.Name, Mode: s.Mode, Image: s.Image, Digest: cmp.Or(s.Pinned[s.Image], a.Digests[s.Image]), Revision: a.revisions[s.Name],
 		Probed: s.Probes.Readiness != nil || s.Probes.Startup != nil}
 	list := c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name})
 	switch s.Mode {
-	case skerry.ModePerWorker:
+	case spec.ModePerWorker:
 		for _, i := range list {
 			v.Want += i.Want
 			if i.Want == 0 && i.Live() && (i.State == skerry.Requested || i.Reason == "") {
 				v.Want++ // its site has not said how many there are to be; one with nothing to do gives a reason
 			}
 		}
-	case skerry.ModeJob, skerry.ModeCron:
+	case spec.ModeJob, spec.ModeCron:
 		v.Want = runsNow(s, a.Runs[s.Name])
 	default:
 		v.Want = *s.Replicas
 	}
 	v.Scale = c.Scale(skerry.ServiceKey{App: a.Key(), Service: s.Name})
 	shared := sharedUses{}
-	var worst skerry.Worst
+	var worst wire.Worst
 	for _, i := range list {
 		v.Restarts += i.Restarts
 		worst.See(&i.Instance)
@@ -93,7 +96,7 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 		if i.IsReady() {
 			ready = 1
 		}
-		if s.Mode == skerry.ModePerWorker {
+		if s.Mode == spec.ModePerWorker {
 			ready = i.Have
 		}
 		v.Ready += ready
@@ -111,35 +114,35 @@ func (c *Controller) viewService(a *App, s *skerry.ServiceSpec) skerry.ServiceVi
 			v.QoS = &sum
 		}
 	}
-	if s.Mode == skerry.ModeService {
+	if s.Mode == spec.ModeService {
 		v.Rollout = c.viewRollout(a, s)
 	}
 	v.Reason = serviceReason(&v, &worst)
 	for _, r := range a.Runs[s.Name] {
-		v.Runs = append(v.Runs, skerry.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result, Reason: r.Reason})
+		v.Runs = append(v.Runs, view.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result, Reason: r.Reason})
 	}
 	return v
 }
 
 // serviceReason is why a service is not as it should be: by its instances, or else by its update.
-func serviceReason(v *skerry.ServiceView, worst *skerry.Worst) string {
+func serviceReason(v *view.ServiceView, worst *wire.Worst) string {
 	r := v.Rollout
 	switch {
 	case r != nil && r.Failing && r.EndedAt.IsZero():
-		return skerry.Summary("UpdateFailed", r.Reason)
+		return wire.Summary("UpdateFailed", r.Reason)
 	case r != nil && r.Waits != "":
-		return skerry.Summary("UpdateWaits", r.Waits)
+		return wire.Summary("UpdateWaits", r.Waits)
 	case r != nil && r.Refused != nil && v.Ready >= v.Want:
-		return skerry.Summary("RolledBack", "revision "+r.Refused.Revision+": "+r.Refused.Reason)
+		return wire.Summary("RolledBack", "revision "+r.Refused.Revision+": "+r.Refused.Reason)
 	}
 	return worst.String()
 }
 
 // runsNow gives how many instances of a job are to run at this moment: none before its time, and none after it has ended.
-func runsNow(s *skerry.ServiceSpec, runs []*Run) int {
+func runsNow(s *spec.ServiceSpec, runs []*Run) int {
 	done := 0
 	switch n := len(runs); {
-	case n == 0 && s.Mode == skerry.ModeCron || n > 0 && runs[n-1].Result != "":
+	case n == 0 && s.Mode == spec.ModeCron || n > 0 && runs[n-1].Result != "":
 		return 0
 	case n > 0:
 		done = runs[n-1].Succeeded
@@ -147,7 +150,7 @@ func runsNow(s *skerry.ServiceSpec, runs []*Run) int {
 	return max(min(*s.Job.Parallelism, *s.Job.Completions-done), 0)
 }
 
-func status(v *skerry.AppView) string {
+func status(v *view.AppView) string {
 	switch {
 	case v.Deleting:
 		return "Deleting"
@@ -157,7 +160,7 @@ func status(v *skerry.AppView) string {
 	ready, done, jobs := true, true, 0
 	some, back := false, false
 	for _, s := range v.Services {
-		if s.Mode == skerry.ModeJob || s.Mode == skerry.ModeCron {
+		if s.Mode == spec.ModeJob || s.Mode == spec.ModeCron {
 			jobs++
 			if n := len(s.Runs); n == 0 || s.Runs[n-1].Result == "" {
 				done = false
@@ -175,7 +178,7 @@ func status(v *skerry.AppView) string {
 		return "Completed"
 	case ready && (jobs < len(v.Services) || done):
 		if back {
-			return skerry.AppRolledBack
+			return view.AppRolledBack
 		}
 		return "Ready"
 	case some:

@@ -4,23 +4,26 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // DeleteVolume deletes the local volumes of a replica, which no instance has, with what is in them.
 type DeleteVolume struct {
-	Claim skerry.VolumeClaim
+	Claim spec.VolumeClaim
 	Actor string
 }
 
 // Deleted is the answer to Delete.
 type Deleted struct {
-	Kept    []skerry.VolumeView `json:"kept,omitempty" doc:"Local volumes that stay when the application is gone."`
-	Deleted []skerry.VolumeView `json:"deleted,omitempty" doc:"Local volumes that are deleted with it."`
+	Kept    []view.VolumeView `json:"kept,omitempty" doc:"Local volumes that stay when the application is gone."`
+	Deleted []view.VolumeView `json:"deleted,omitempty" doc:"Local volumes that are deleted with it."`
 }
 
 // Volumes lists the local volumes that this tier decides about, by name. Origin says who it is.
-func Volumes(c *Controller, origin string) []skerry.VolumeView {
-	var out []skerry.VolumeView
+func Volumes(c *Controller, origin string) []view.VolumeView {
+	var out []view.VolumeView
 	for app, list := range c.claims {
 		if a := c.apps[app]; a != nil && a.Borrowed {
 			continue
@@ -29,24 +32,24 @@ func Volumes(c *Controller, origin string) []skerry.VolumeView {
 			out = append(out, viewVolume(c, k, origin))
 		}
 	}
-	skerry.SortVolumes(out)
+	view.SortVolumes(out)
 	return out
 }
 
-func viewVolume(c *Controller, k *claim, origin string) skerry.VolumeView {
-	v := skerry.NewVolumeView(k.VolumeClaim)
+func viewVolume(c *Controller, k *claim, origin string) view.VolumeView {
+	v := view.NewVolumeView(k.VolumeClaim)
 	v.Org, v.Volumes, v.Size, v.Since, v.Origin = c.OrgOf(v.Namespace), k.Volumes, k.Size, k.Idle, origin
 	if k.Reclaim {
-		v.Reclaim = skerry.ReclaimDelete
+		v.Reclaim = spec.ReclaimDelete
 	}
 	a := c.apps[k.Service.App]
 	switch i := userOf(c, k.VolumeClaim); {
 	case i != nil:
-		v.State, v.Instance, v.Worker = skerry.VolumeUsed, i.ID, i.Worker
+		v.State, v.Instance, v.Worker = view.VolumeUsed, i.ID, i.Worker
 	case a != nil && !a.Deleting && a.Manifest.Spec.Service(k.Service.Service).KeepsData():
-		v.State = skerry.VolumeIdle
+		v.State = view.VolumeIdle
 	default:
-		v.State = skerry.VolumeKept
+		v.State = view.VolumeKept
 	}
 	if origin == "root" {
 		v.Cluster = skerry.ClusterName(k.Holder)
@@ -65,13 +68,13 @@ func deleted(c *Controller, a *App) (out Deleted) {
 			out.Kept = append(out.Kept, v)
 		}
 	}
-	skerry.SortVolumes(out.Kept)
-	skerry.SortVolumes(out.Deleted)
+	view.SortVolumes(out.Kept)
+	view.SortVolumes(out.Deleted)
 	return out
 }
 
-func deleteVolume(c *Controller, now time.Time, m DeleteVolume) (skerry.Effects, error) {
-	var fx skerry.Effects
+func deleteVolume(c *Controller, now time.Time, m DeleteVolume) (wire.Effects, error) {
+	var fx wire.Effects
 	app := m.Claim.Service.App
 	k, a := c.claims[app][m.Claim], c.apps[app]
 	if k == nil {
@@ -85,19 +88,19 @@ func deleteVolume(c *Controller, now time.Time, m DeleteVolume) (skerry.Effects,
 			WithHint("delete the application first, or scale the service down")
 	}
 	c.dropClaim(k, &fx)
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "VolumeDeleted", Org: c.OrgOf(app.Namespace), App: app, Service: m.Claim.Service.Service,
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "VolumeDeleted", Org: c.OrgOf(app.Namespace), App: app, Service: m.Claim.Service.Service,
 		Text: "volume " + m.Claim.String() + " is deleted with what is in it, by " + orNobody(m.Actor)})
 	return fx, nil
 }
 
 // VolumeOfRoot refuses what a site does not decide.
-func VolumeOfRoot(v skerry.VolumeClaim) error {
+func VolumeOfRoot(v spec.VolumeClaim) error {
 	return skerry.Errorf(skerry.CodeWrongTier, "volume %s belongs to an application of the root, which decides about it", v).WithHint("repeat this at the root")
 }
 
 // resting is the storage of local volumes that applications of a manifest do not ask for: of services and replicas that are gone. m is nil
 // where the application is.
-func resting(c *Controller, app skerry.AppKey, m *skerry.Application) (sum skerry.Bytes) {
+func resting(c *Controller, app skerry.AppKey, m *spec.Application) (sum skerry.Bytes) {
 	for v, k := range c.claims[app] {
 		if m != nil {
 			if s := m.Spec.Service(v.Service.Service); s.KeepsData() && v.Ordinal < *s.Replicas {
@@ -116,7 +119,7 @@ func findsAgain(c *Controller, a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		s, n := &a.Manifest.Spec.Services[i], 0
 		for _, k := range c.claims[a.Key()] {
-			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && viewVolume(c, k, "").State == skerry.VolumeKept {
+			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && viewVolume(c, k, "").State == view.VolumeKept {
 				n++
 			}
 		}

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // data gives the service local volumes.
 func data(reclaim string) func(*Apply) {
 	return func(a *Apply) {
 		s := &a.App.Spec.Services[0]
-		s.Volumes = []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{Size: skerry.GiB, Reclaim: reclaim}}}
-		s.Mounts = []skerry.Mount{{Volume: "data", Path: "/data"}}
+		s.Volumes = []spec.Volume{{Name: "data", Local: &spec.LocalVolume{Size: skerry.GiB, Reclaim: reclaim}}}
+		s.Mounts = []spec.Mount{{Volume: "data", Path: "/data"}}
 	}
 }
 
@@ -36,7 +38,7 @@ func (s *site) remove(volumes bool) (out string) {
 	s.take(fx)
 	s.take(s.c.Reconcile(s.now))
 	for _, i := range s.c.Stopping() {
-		var end skerry.Effects
+		var end wire.Effects
 		s.c.Gone(s.now, "site", i.ID, &end)
 		s.take(end)
 	}
@@ -63,9 +65,9 @@ func (s *site) again() {
 			s.t.Fatal(err)
 		}
 	}
-	var fx skerry.Effects
+	var fx wire.Effects
 	s.c.Start(s.now)
-	s.c.ReviewClaims(func(skerry.VolumeClaim) bool { return false }, &fx)
+	s.c.ReviewClaims(func(spec.VolumeClaim) bool { return false }, &fx)
 	s.take(fx)
 }
 
@@ -136,7 +138,7 @@ func TestReclaimedVolumesGo(t *testing.T) {
 	s.tell(apply(1, data("")))
 	s.run(30 * time.Second)
 	before := s.c.InstancesOf(shop)[0].ID
-	s.tell(apply(1, data(skerry.ReclaimDelete)))
+	s.tell(apply(1, data(spec.ReclaimDelete)))
 	s.run(30 * time.Second)
 	if got := s.volumes(); got != "shop/web/0 Used 1Gi delete" || s.c.InstancesOf(shop)[0].ID != before {
 		t.Errorf("%q, and the instance is %s, before %s", got, s.c.InstancesOf(shop)[0].ID, before)
@@ -160,6 +162,6 @@ func TestVolumesOfARemovedService(t *testing.T) {
 	}
 }
 
-func (s *site) claim(n int) skerry.VolumeClaim {
-	return skerry.VolumeClaim{Service: skerry.ServiceKey{App: shop, Service: "web"}, Ordinal: n}
+func (s *site) claim(n int) spec.VolumeClaim {
+	return spec.VolumeClaim{Service: skerry.ServiceKey{App: shop, Service: "web"}, Ordinal: n}
 }

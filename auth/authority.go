@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // Records of an authority in the store, below its prefix.
@@ -35,8 +36,8 @@ const DefaultCertLife = 24 * time.Hour
 
 // AuthorityConfig says whose authority it is. Site, Tier and Store are needed.
 type AuthorityConfig struct {
-	Site     string      // the federation's name at the root, the cluster's name at a cluster
-	Tier     skerry.Tier // of the parent: root or cluster
+	Site     string    // the federation's name at the root, the cluster's name at a cluster
+	Tier     wire.Tier // of the parent: root or cluster
 	Store    store.Store
 	Prefix   string        // of its records; default "auth/"
 	CertLife time.Duration // default DefaultCertLife
@@ -69,16 +70,16 @@ type stored[T any] struct {
 
 // Enrolled is a child that may connect.
 type Enrolled struct {
-	Tier    skerry.Tier `json:"role"`
-	Name    string      `json:"name"`
-	Key     string      `json:"key"`     // hash of its public key
-	Machine string      `json:"machine"` // where it was seen last
-	Boot    string      `json:"boot,omitempty"`
-	Counter uint64      `json:"counter"`           // of the newest certificate
-	Attempt string      `json:"attempt,omitempty"` // the renewal that got it
-	Joined  time.Time   `json:"joined"`
-	Issued  time.Time   `json:"issued"`
-	Expires time.Time   `json:"expires"`
+	Tier    wire.Tier `json:"role"`
+	Name    string    `json:"name"`
+	Key     string    `json:"key"`     // hash of its public key
+	Machine string    `json:"machine"` // where it was seen last
+	Boot    string    `json:"boot,omitempty"`
+	Counter uint64    `json:"counter"`           // of the newest certificate
+	Attempt string    `json:"attempt,omitempty"` // the renewal that got it
+	Joined  time.Time `json:"joined"`
+	Issued  time.Time `json:"issued"`
+	Expires time.Time `json:"expires"`
 	// Public is the key itself, for renewals (SPKI).
 	Public []byte `json:"public"`
 	// Term is the highest one in which it has connected, if it is a cluster.
@@ -98,12 +99,12 @@ type Quarantine struct {
 
 // Revoked is a key that may never come back.
 type Revoked struct {
-	Key  string      `json:"key"`
-	Tier skerry.Tier `json:"role"`
-	Name string      `json:"name"`
-	At   time.Time   `json:"at"`
-	By   string      `json:"by,omitempty"`
-	Why  string      `json:"why,omitempty"`
+	Key  string    `json:"key"`
+	Tier wire.Tier `json:"role"`
+	Name string    `json:"name"`
+	At   time.Time `json:"at"`
+	By   string    `json:"by,omitempty"`
+	Why  string    `json:"why,omitempty"`
 }
 
 type caRecord struct {
@@ -114,7 +115,7 @@ type caRecord struct {
 
 // OpenAuthority reads the authority from the store, or makes it there.
 func OpenAuthority(ctx context.Context, cfg AuthorityConfig) (*Authority, error) {
-	if cfg.Store == nil || cfg.Tier != skerry.TierRoot && cfg.Tier != skerry.TierCluster {
+	if cfg.Store == nil || cfg.Tier != wire.TierRoot && cfg.Tier != wire.TierCluster {
 		return nil, errors.New("open authority: a store and the tier root or cluster are needed")
 	}
 	if err := skerry.CheckName(cfg.Site); err != nil {
@@ -221,7 +222,7 @@ func (a *Authority) load(ctx context.Context) error {
 	return nil
 }
 
-func peerName(tier skerry.Tier, name string) string { return string(tier) + "/" + name }
+func peerName(tier wire.Tier, name string) string { return string(tier) + "/" + name }
 
 // Site gives the site's name, CA its certificate (DER), Pin what tokens carry of it.
 func (a *Authority) Site() string { return a.cfg.Site }
@@ -230,7 +231,7 @@ func (a *Authority) Pin() string  { return pinOf(a.ca.cert) }
 
 // TokenOptions say what a token is good for.
 type TokenOptions struct {
-	Tier skerry.Tier   // cluster at the root, worker at a cluster
+	Tier wire.Tier     // cluster at the root, worker at a cluster
 	TTL  time.Duration // default 1 h, at most 30 days
 	Name string        // binds the token to a name; empty: the child chooses
 	// Replace allows the bound name to be taken from a key that holds it, for a device that was installed anew.
@@ -361,7 +362,7 @@ func (a *Authority) Revocations() []Revoked {
 }
 
 // Revoke takes a child's key out for good and frees its name. The caller ends its connection.
-func (a *Authority) Revoke(ctx context.Context, tier skerry.Tier, name, by, why string) error {
+func (a *Authority) Revoke(ctx context.Context, tier wire.Tier, name, by, why string) error {
 	a.change.Lock()
 	defer a.change.Unlock()
 	e := a.enrolled[peerName(tier, name)]
@@ -386,7 +387,7 @@ func (a *Authority) Revoke(ctx context.Context, tier skerry.Tier, name, by, why 
 
 // Quarantine notes that a second machine lives under a child's identity: first keeps working, later is refused. The link
 // calls it for two live connections.
-func (a *Authority) Quarantine(ctx context.Context, tier skerry.Tier, name, first, later, addr, how string) error {
+func (a *Authority) Quarantine(ctx context.Context, tier wire.Tier, name, first, later, addr, how string) error {
 	a.change.Lock()
 	defer a.change.Unlock()
 	e := a.enrolled[peerName(tier, name)]
@@ -404,7 +405,7 @@ func (a *Authority) quarantineLocked(ctx context.Context, e *stored[Enrolled], q
 }
 
 // Release ends a quarantine, once the operator has removed the copy.
-func (a *Authority) Release(ctx context.Context, tier skerry.Tier, name string) error {
+func (a *Authority) Release(ctx context.Context, tier wire.Tier, name string) error {
 	a.change.Lock()
 	defer a.change.Unlock()
 	e := a.enrolled[peerName(tier, name)]

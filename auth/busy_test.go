@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // stuckStore is a store whose commits wait, as those of an etcd without a leader do.
@@ -38,13 +38,13 @@ func TestAnswersWhileTheStoreIsStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	tk := login(t, p)
-	a, err := OpenAuthority(t.Context(), AuthorityConfig{Site: "harbour", Tier: skerry.TierCluster, Store: s})
+	a, err := OpenAuthority(t.Context(), AuthorityConfig{Site: "harbour", Tier: wire.TierCluster, Store: s})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := skerry.PeerIdentity{Tier: skerry.TierWorker, Name: "w1", Site: "harbour", Key: "k", Expires: time.Now().Add(time.Hour)}
+	id := wire.PeerIdentity{Tier: wire.TierWorker, Name: "w1", Site: "harbour", Key: "k", Expires: time.Now().Add(time.Hour)}
 	for _, name := range []string{"w1", "w2"} {
-		if err := a.putLocked(t.Context(), Enrolled{Tier: skerry.TierWorker, Name: name, Key: "k"}, 0); err != nil {
+		if err := a.putLocked(t.Context(), Enrolled{Tier: wire.TierWorker, Name: name, Key: "k"}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,7 +54,7 @@ func TestAnswersWhileTheStoreIsStuck(t *testing.T) {
 		_, _, err := p.CreateAccessToken(t.Context(), "ada", AccessTokenOptions{Name: "ci"})
 		done <- err
 	}()
-	go func() { done <- a.Revoke(t.Context(), skerry.TierWorker, "w2", "ada", "") }()
+	go func() { done <- a.Revoke(t.Context(), wire.TierWorker, "w2", "ada", "") }()
 	<-s.waiting
 	<-s.waiting
 	asked := make(chan error, 2)

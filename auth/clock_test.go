@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // TestMadeUnderAClockAhead: sessions and join tokens that were made while the clock was years ahead are not good for years.
@@ -25,12 +25,12 @@ func TestMadeUnderAClockAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	join := JoinToken{Tier: skerry.TierWorker, Created: c.Now(), Expires: c.Now().Add(time.Hour)}
+	join := JoinToken{Tier: wire.TierWorker, Created: c.Now(), Expires: c.Now().Add(time.Hour)}
 	c.pass(-time.Minute) // a clock that is corrected a little ends nothing
 	if _, err := p.Authenticate(tokens.Access); err != nil {
 		t.Error(err)
 	}
-	if _, err := join.check(c.Now(), skerry.TierWorker, "w1", "k"); err != nil {
+	if _, err := join.check(c.Now(), wire.TierWorker, "w1", "k"); err != nil {
 		t.Error(err)
 	}
 	c.pass(-10 * 365 * 24 * time.Hour)
@@ -40,8 +40,8 @@ func TestMadeUnderAClockAhead(t *testing.T) {
 	if _, err := p.Refresh(t.Context(), tokens.Refresh, "192.0.2.1"); err == nil {
 		t.Error("its session is good for ten years")
 	}
-	var refuse *skerry.Refuse
-	if _, err := join.check(c.Now(), skerry.TierWorker, "w1", "k"); !errors.As(err, &refuse) || refuse.Code != skerry.RefuseTokenExpired {
+	var refuse *wire.Refuse
+	if _, err := join.check(c.Now(), wire.TierWorker, "w1", "k"); !errors.As(err, &refuse) || refuse.Code != wire.RefuseTokenExpired {
 		t.Errorf("a join token is good for ten years: %v", err)
 	}
 }

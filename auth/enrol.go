@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // Join enrols the key of a request by a token and answers with its first certificate. The token is used up and the
-// enrolment kept in one commit. Errors for the peer are *skerry.Refuse. addr is for the log.
-func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*skerry.Joined, error) {
+// enrolment kept in one commit. Errors for the peer are *wire.Refuse. addr is for the log.
+func (a *Authority) Join(ctx context.Context, req *wire.Join, addr string) (*wire.Joined, error) {
 	text, err := parseToken(req.Token)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*s
 		}
 	}
 	if err != nil || !t.matches(text.secret) {
-		return nil, &skerry.Refuse{Code: skerry.RefuseTokenUnknown, Reason: fmt.Sprintf("site %q does not know this token", a.cfg.Site),
+		return nil, &wire.Refuse{Code: wire.RefuseTokenUnknown, Reason: fmt.Sprintf("site %q does not know this token", a.cfg.Site),
 			Hint: "create one there with `skerry token create --role " + string(req.Tier) + "`"}
 	}
 	now := a.cfg.Now()
@@ -76,7 +76,7 @@ func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*s
 			}
 			ops = append(ops, op)
 		default:
-			return nil, &skerry.Refuse{Code: skerry.RefuseNameTaken,
+			return nil, &wire.Refuse{Code: wire.RefuseNameTaken,
 				Reason: fmt.Sprintf("a %s %q is enrolled already, on machine %q since %s, with another key", t.Tier, name, old.value.Machine,
 					old.value.Joined.UTC().Format(time.RFC3339)),
 				Hint: fmt.Sprintf("choose another name with --name; if this is the same device installed anew, create a token with `skerry token create --role %s --name %s --replace`",
@@ -108,7 +108,7 @@ func (a *Authority) Join(ctx context.Context, req *skerry.Join, addr string) (*s
 }
 
 // certify issues the certificate for the enrolment's present counter.
-func (a *Authority) certify(e *Enrolled, now time.Time, siteCA []byte) (*skerry.Joined, error) {
+func (a *Authority) certify(e *Enrolled, now time.Time, siteCA []byte) (*wire.Joined, error) {
 	pub, err := x509.ParsePKIXPublicKey(e.Public)
 	if err != nil {
 		return nil, fmt.Errorf("enrolled key of %s %q: %w", e.Tier, e.Name, err)
@@ -118,9 +118,9 @@ func (a *Authority) certify(e *Enrolled, now time.Time, siteCA []byte) (*skerry.
 		return nil, err
 	}
 	e.Issued, e.Expires = now, now.Add(a.cfg.CertLife)
-	j := &skerry.Joined{Tier: e.Tier, Name: e.Name, Site: a.cfg.Site, Certificate: cert, CA: a.ca.cert.Raw, Counter: e.Counter,
+	j := &wire.Joined{Tier: e.Tier, Name: e.Name, Site: a.cfg.Site, Certificate: cert, CA: a.ca.cert.Raw, Counter: e.Counter,
 		Life: uint32(a.cfg.CertLife / time.Second)}
-	if len(siteCA) > 0 && e.Tier == skerry.TierCluster {
+	if len(siteCA) > 0 && e.Tier == wire.TierCluster {
 		if j.SiteCert, err = a.ca.certifySite(siteCA, e.Name, e.Key); err != nil {
 			return nil, err
 		}
@@ -129,19 +129,19 @@ func (a *Authority) certify(e *Enrolled, now time.Time, siteCA []byte) (*skerry.
 }
 
 func refuseRevoked(r Revoked) error {
-	return &skerry.Refuse{Code: skerry.RefuseRevoked,
+	return &wire.Refuse{Code: wire.RefuseRevoked,
 		Reason: fmt.Sprintf("the key of %s %q was revoked at %s", r.Tier, r.Name, r.At.UTC().Format(time.RFC3339)),
 		Hint:   "to bring this device back, delete its data directory and join it with a new token"}
 }
 
 // lookupLocked finds the enrolment behind a verified certificate. Either lock will do.
-func (a *Authority) lookupLocked(id skerry.PeerIdentity) (*stored[Enrolled], error) {
+func (a *Authority) lookupLocked(id wire.PeerIdentity) (*stored[Enrolled], error) {
 	if r, ok := a.revoked[id.Key]; ok {
 		return nil, refuseRevoked(r)
 	}
 	e := a.enrolled[peerName(id.Tier, id.Name)]
 	if e == nil || e.value.Key != id.Key || id.Site != a.cfg.Site || id.Tier.Parent() != a.cfg.Tier {
-		return nil, &skerry.Refuse{Code: skerry.RefuseUnknown,
+		return nil, &wire.Refuse{Code: wire.RefuseUnknown,
 			Reason: fmt.Sprintf("%s %q is not enrolled at site %q with this key", id.Tier, id.Name, a.cfg.Site),
 			Hint:   "the site may have been restored from a backup made before this device joined: join again with a new token, what runs stays"}
 	}
@@ -151,14 +151,14 @@ func (a *Authority) lookupLocked(id skerry.PeerIdentity) (*stored[Enrolled], err
 // Admit decides whether a verified identity may connect now. hello is nil for a stream connection.
 //
 // A cluster that claims a lower term than one in which it has been here is refused: another machine has taken its place since.
-func (a *Authority) Admit(ctx context.Context, id skerry.PeerIdentity, hello *skerry.Hello) error {
+func (a *Authority) Admit(ctx context.Context, id wire.PeerIdentity, hello *wire.Hello) error {
 	if hello != nil {
 		if err := a.reenrol(ctx, id, hello.Machine); err != nil {
 			return err
 		}
 	}
 	e, err := a.admit(id, hello)
-	if err != nil || hello == nil || id.Tier != skerry.TierCluster || hello.Term <= e.Term {
+	if err != nil || hello == nil || id.Tier != wire.TierCluster || hello.Term <= e.Term {
 		return err
 	}
 	a.change.Lock()
@@ -173,8 +173,8 @@ func (a *Authority) Admit(ctx context.Context, id skerry.PeerIdentity, hello *sk
 }
 
 // reenrol enrols a worker that a rebuilt site has forgotten, if that is allowed and its name is free.
-func (a *Authority) reenrol(ctx context.Context, id skerry.PeerIdentity, machine string) error {
-	if !a.cfg.Reenrol || id.Tier != skerry.TierWorker || id.Site != a.cfg.Site {
+func (a *Authority) reenrol(ctx context.Context, id wire.PeerIdentity, machine string) error {
+	if !a.cfg.Reenrol || id.Tier != wire.TierWorker || id.Site != a.cfg.Site {
 		return nil
 	}
 	a.change.Lock()
@@ -188,15 +188,15 @@ func (a *Authority) reenrol(ctx context.Context, id skerry.PeerIdentity, machine
 		Joined: now, Issued: now, Expires: id.Expires}, 0)
 }
 
-func (a *Authority) admit(id skerry.PeerIdentity, hello *skerry.Hello) (Enrolled, error) {
+func (a *Authority) admit(id wire.PeerIdentity, hello *wire.Hello) (Enrolled, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, err := a.lookupLocked(id)
 	if err != nil {
 		return Enrolled{}, err
 	}
-	if hello != nil && id.Tier == skerry.TierCluster && hello.Term != 0 && hello.Term < e.value.Term {
-		return Enrolled{}, &skerry.Refuse{Code: skerry.RefuseDeposed, RetryAfter: 5000,
+	if hello != nil && id.Tier == wire.TierCluster && hello.Term != 0 && hello.Term < e.value.Term {
+		return Enrolled{}, &wire.Refuse{Code: wire.RefuseDeposed, RetryAfter: 5000,
 			Reason: fmt.Sprintf("%s %q was led in term %d already, on machine %q, and this one claims term %d", id.Tier, id.Name, e.value.Term, e.value.Machine, hello.Term),
 			Hint:   "if the site was restored by hand and this one is right, join it anew with a token made with --replace"}
 	}
@@ -204,7 +204,7 @@ func (a *Authority) admit(id skerry.PeerIdentity, hello *skerry.Hello) (Enrolled
 		return Enrolled{}, refuseClone(&e.value, q)
 	}
 	if a.cfg.Now().After(id.Expires) {
-		return Enrolled{}, &skerry.Refuse{Code: skerry.RefuseExpired,
+		return Enrolled{}, &wire.Refuse{Code: wire.RefuseExpired,
 			Reason: fmt.Sprintf("the certificate of %s %q expired at %s", id.Tier, id.Name, id.Expires.UTC().Format(time.RFC3339)),
 			Hint:   "the agent renews it by itself; if this stays, compare the clocks", RetryAfter: 1}
 	}
@@ -212,7 +212,7 @@ func (a *Authority) admit(id skerry.PeerIdentity, hello *skerry.Hello) (Enrolled
 }
 
 func refuseClone(e *Enrolled, q *Quarantine) error {
-	return &skerry.Refuse{Code: skerry.RefuseClone,
+	return &wire.Refuse{Code: wire.RefuseClone,
 		Reason: fmt.Sprintf("%s %q lives on two machines: %q keeps the name, %q (%s) is kept out since %s: %s", e.Tier, e.Name, q.First, q.Later, q.Addr,
 			q.At.UTC().Format(time.RFC3339), q.How),
 		Hint: fmt.Sprintf("a data directory was copied: on the copy, delete it and join under another name with a new token; then run `skerry member release %s`", e.Name)}
@@ -220,7 +220,7 @@ func refuseClone(e *Enrolled, q *Quarantine) error {
 
 // Renew gives the next certificate to an enrolled key, also after the last one expired. A counter that was used up
 // before is proof of a copied data directory: the copy that comes later is kept out.
-func (a *Authority) Renew(ctx context.Context, id skerry.PeerIdentity, req *skerry.Renew, addr string) (*skerry.Joined, error) {
+func (a *Authority) Renew(ctx context.Context, id wire.PeerIdentity, req *wire.Renew, addr string) (*wire.Joined, error) {
 	if err := a.reenrol(ctx, id, req.Machine); err != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func (a *Authority) Renew(ctx context.Context, id skerry.PeerIdentity, req *sker
 		return nil, refuseClone(&e, q)
 	}
 	if req.Counter > 1<<62 {
-		return nil, &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "the counter of the renewal is absurd"}
+		return nil, &wire.Refuse{Code: wire.RefuseMalformed, Reason: "the counter of the renewal is absurd"}
 	}
 	e.Machine, e.Boot = req.Machine, req.Boot
 	answer, err := a.certify(&e, a.cfg.Now(), req.SiteCA)
@@ -266,7 +266,7 @@ func (a *Authority) Renew(ctx context.Context, id skerry.PeerIdentity, req *sker
 }
 
 // Identify reads the verified certificate of a child.
-func (a *Authority) Identify(cs tls.ConnectionState) (skerry.PeerIdentity, error) {
+func (a *Authority) Identify(cs tls.ConnectionState) (wire.PeerIdentity, error) {
 	id, err := verifyLeaf(a.ca.cert, cs, x509.ExtKeyUsageClientAuth)
 	if err == nil && id.Tier.Parent() != a.cfg.Tier {
 		err = fmt.Errorf("a %s does not connect to a %s", id.Tier, a.cfg.Tier)

@@ -12,8 +12,8 @@ import (
 	"net"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // Dialing says how a child reaches its parent to join or to renew.
@@ -31,20 +31,20 @@ type Entry struct {
 	Dialing
 	Dir     string // where key and identity are kept
 	Token   string
-	Tier    skerry.Tier // what the device wants to be; empty: whatever the token is for
-	Name    string      // may be empty if the token is bound to a name
+	Tier    wire.Tier // what the device wants to be; empty: whatever the token is for
+	Name    string    // may be empty if the token is bound to a name
 	Version string
 }
 
 // Enter joins a site: it makes the device's key in Dir, proves the site's CA by the token's pin, and keeps the identity
-// received. A refusal is a *skerry.Refuse. Trying again after a lost answer is safe with the same directory.
+// received. A refusal is a *wire.Refuse. Trying again after a lost answer is safe with the same directory.
 func Enter(ctx context.Context, e Entry) (*Member, error) {
 	text, err := parseToken(e.Token)
 	if err != nil {
 		return nil, err
 	}
 	if e.Tier != "" && text.tier != e.Tier { // before a key is made, and the token used up
-		return nil, &skerry.Refuse{Code: skerry.RefuseTokenRole, Reason: fmt.Sprintf("the token is for a %s, and a %s wants to join with it", text.tier, e.Tier), Hint: newToken(e.Tier)}
+		return nil, &wire.Refuse{Code: wire.RefuseTokenRole, Reason: fmt.Sprintf("the token is for a %s, and a %s wants to join with it", text.tier, e.Tier), Hint: newToken(e.Tier)}
 	}
 	if m, err := OpenMember(e.Dir); err == nil {
 		return nil, fmt.Errorf("%s: this device has joined site %q as %s %q already (to join anew, stop it and delete the directory)",
@@ -72,7 +72,7 @@ func Enter(ctx context.Context, e Entry) (*Member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
-	req := &skerry.Join{Token: text.String(), Tier: text.tier, Name: e.Name, CSR: csr, Machine: e.Machine, Boot: e.Boot,
+	req := &wire.Join{Token: text.String(), Tier: text.tier, Name: e.Name, CSR: csr, Machine: e.Machine, Boot: e.Boot,
 		Version: e.Version, SiteCA: siteCA}
 	answer, err := e.ask(ctx, cfg, req)
 	if err != nil {
@@ -88,15 +88,15 @@ func Enter(ctx context.Context, e Entry) (*Member, error) {
 	return m, nil
 }
 
-func verifyPinned(cs tls.ConnectionState, text tokenText) (skerry.PeerIdentity, error) {
+func verifyPinned(cs tls.ConnectionState, text tokenText) (wire.PeerIdentity, error) {
 	if len(cs.PeerCertificates) < 2 || !cs.PeerCertificates[1].IsCA || pinOf(cs.PeerCertificates[1]) != text.pin {
-		return skerry.PeerIdentity{}, errors.New("this is not the site that the token is for (its CA differs from the token's pin); check the address")
+		return wire.PeerIdentity{}, errors.New("this is not the site that the token is for (its CA differs from the token's pin); check the address")
 	}
 	return verifyParent(cs.PeerCertificates[1], cs, text.tier.Parent(), "")
 }
 
 // keep checks an answer, writes it down and takes it into use.
-func (m *Member) keep(j *skerry.Joined) error {
+func (m *Member) keep(j *wire.Joined) error {
 	id := identity{Tier: j.Tier, Name: j.Name, Site: j.Site, Cert: toPEM("CERTIFICATE", j.Certificate), CA: toPEM("CERTIFICATE", j.CA),
 		Counter: j.Counter, Received: time.Now().UTC(), Life: int64(j.Life)}
 	if len(j.SiteCert) > 0 {
@@ -140,7 +140,7 @@ func (m *Member) Renew(ctx context.Context, d Dialing) error {
 	if err != nil {
 		return fmt.Errorf("renew: %w", err)
 	}
-	answer, err := d.ask(ctx, cfg, &skerry.Renew{Counter: id.Counter, Attempt: id.Attempt, Machine: d.Machine, Boot: d.Boot, SiteCA: siteCA})
+	answer, err := d.ask(ctx, cfg, &wire.Renew{Counter: id.Counter, Attempt: id.Attempt, Machine: d.Machine, Boot: d.Boot, SiteCA: siteCA})
 	if err != nil {
 		return fmt.Errorf("renew: %w", err)
 	}
@@ -168,15 +168,15 @@ func (d Dialing) siteRequest(device crypto.Signer) ([]byte, error) {
 }
 
 // ask puts one request to the first address that answers. A refusal ends the search: the site has spoken.
-func (d Dialing) ask(ctx context.Context, cfg *tls.Config, req skerry.Message) (*skerry.Joined, error) {
+func (d Dialing) ask(ctx context.Context, cfg *tls.Config, req wire.Message) (*wire.Joined, error) {
 	var errs []error
 	for _, addr := range d.Addrs {
 		j, err := d.askOne(ctx, addr, cfg, req)
 		if err == nil {
 			return j, nil
 		}
-		var refuse *skerry.Refuse
-		if errors.As(err, &refuse) && refuse.Code != skerry.RefuseInternal && refuse.Code != skerry.RefuseBusy {
+		var refuse *wire.Refuse
+		if errors.As(err, &refuse) && refuse.Code != wire.RefuseInternal && refuse.Code != wire.RefuseBusy {
 			return nil, err
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", addr, err))
@@ -187,7 +187,7 @@ func (d Dialing) ask(ctx context.Context, cfg *tls.Config, req skerry.Message) (
 	return nil, errors.Join(errs...)
 }
 
-func (d Dialing) askOne(ctx context.Context, addr string, cfg *tls.Config, req skerry.Message) (*skerry.Joined, error) {
+func (d Dialing) askOne(ctx context.Context, addr string, cfg *tls.Config, req wire.Message) (*wire.Joined, error) {
 	timeout := d.Timeout
 	if timeout <= 0 {
 		timeout = 15 * time.Second
@@ -220,9 +220,9 @@ func (d Dialing) askOne(ctx context.Context, addr string, cfg *tls.Config, req s
 		return nil, err
 	}
 	switch m := m.(type) {
-	case *skerry.Joined:
+	case *wire.Joined:
 		return m, nil
-	case *skerry.Refuse:
+	case *wire.Refuse:
 		return nil, m
 	}
 	return nil, fmt.Errorf("%w: the parent answered with %T", frame.ErrMalformed, m)

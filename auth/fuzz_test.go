@@ -8,9 +8,9 @@ import (
 	"errors"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 func nilCerts() []*x509.Certificate { return nil }
@@ -48,11 +48,11 @@ func FuzzJoin(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	a, err := auth.OpenAuthority(f.Context(), auth.AuthorityConfig{Site: "s", Tier: skerry.TierCluster, Store: st})
+	a, err := auth.OpenAuthority(f.Context(), auth.AuthorityConfig{Site: "s", Tier: wire.TierCluster, Store: st})
 	if err != nil {
 		f.Fatal(err)
 	}
-	token, _, err := a.CreateToken(f.Context(), auth.TokenOptions{Tier: skerry.TierWorker})
+	token, _, err := a.CreateToken(f.Context(), auth.TokenOptions{Tier: wire.TierWorker})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func FuzzJoin(f *testing.F) {
 		if text == token {
 			return
 		}
-		_, err := a.Join(t.Context(), &skerry.Join{Token: text, Tier: skerry.Tier(tier), Name: name, CSR: req}, "")
-		var r *skerry.Refuse
+		_, err := a.Join(t.Context(), &wire.Join{Token: text, Tier: wire.Tier(tier), Name: name, CSR: req}, "")
+		var r *wire.Refuse
 		if !errors.As(err, &r) || r.Reason == "" {
 			t.Fatalf("got %v", err)
 		}

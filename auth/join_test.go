@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // clock is a wall clock that tests move.
@@ -49,7 +49,7 @@ type office struct {
 	mu    sync.Mutex // guards Authority against the listener while it is reopened
 }
 
-func newOffice(t *testing.T, tier skerry.Tier) *office {
+func newOffice(t *testing.T, tier wire.Tier) *office {
 	t.Helper()
 	st, err := store.Open(t.Context(), "memory:", store.Options{})
 	if err != nil {
@@ -88,7 +88,7 @@ func newOffice(t *testing.T, tier skerry.Tier) *office {
 	return o
 }
 
-func (o *office) reopen(tier skerry.Tier) {
+func (o *office) reopen(tier wire.Tier) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var err error
@@ -115,9 +115,9 @@ func (o *office) enter(dir, token, name string) (*auth.Member, error) {
 	return auth.Enter(o.t.Context(), auth.Entry{Dialing: o.dialing("machine-" + filepath.Base(dir)), Dir: dir, Token: token, Name: name})
 }
 
-func refused(t *testing.T, err error, code skerry.RefuseCode, words ...string) {
+func refused(t *testing.T, err error, code wire.RefuseCode, words ...string) {
 	t.Helper()
-	var r *skerry.Refuse
+	var r *wire.Refuse
 	if !errors.As(err, &r) || r.Code != code {
 		t.Fatalf("got %v, want a refusal %q", err, code)
 	}
@@ -132,17 +132,17 @@ func refused(t *testing.T, err error, code skerry.RefuseCode, words ...string) {
 }
 
 func TestJoinKeepsIdentity(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
+	o := newOffice(t, wire.TierCluster)
 	dir := filepath.Join(t.TempDir(), "w1")
 	if _, err := auth.OpenMember(dir); !errors.Is(err, auth.ErrNotJoined) {
 		t.Fatalf("an empty directory: %v", err)
 	}
-	m, err := o.enter(dir, o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	m, err := o.enter(dir, o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	again, err := auth.OpenMember(dir)
-	if err != nil || again.Name() != "w1" || again.Tier() != skerry.TierWorker || again.Site() != "harbour" || again.Counter() != 1 {
+	if err != nil || again.Name() != "w1" || again.Tier() != wire.TierWorker || again.Site() != "harbour" || again.Counter() != 1 {
 		t.Fatalf("%+v, %v", again, err)
 	}
 	for _, f := range []string{"key.pem", "identity.json"} {
@@ -159,7 +159,7 @@ func TestJoinKeepsIdentity(t *testing.T) {
 			t.Error("the store holds a token's text")
 		}
 	}
-	if _, err := o.enter(dir, o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w2"); err == nil || !strings.Contains(err.Error(), "joined site") {
+	if _, err := o.enter(dir, o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w2"); err == nil || !strings.Contains(err.Error(), "joined site") {
 		t.Errorf("joining twice: %v", err)
 	}
 	for range 3 {
@@ -167,62 +167,62 @@ func TestJoinKeepsIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o.reopen(skerry.TierCluster) // enrolments and CA outlive the process
+	o.reopen(wire.TierCluster) // enrolments and CA outlive the process
 	if err := m.Renew(t.Context(), o.dialing("machine-w1")); err != nil || m.Counter() != 5 {
 		t.Errorf("counter %d, %v", m.Counter(), err)
 	}
 }
 
 func TestTokenRefusals(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
+	o := newOffice(t, wire.TierCluster)
 	dirs := t.TempDir()
-	worker := auth.TokenOptions{Tier: skerry.TierWorker}
+	worker := auth.TokenOptions{Tier: wire.TierWorker}
 
 	used := o.token(worker)
 	if _, err := o.enter(filepath.Join(dirs, "w1"), used, "w1"); err != nil {
 		t.Fatal(err)
 	}
 	_, err := o.enter(filepath.Join(dirs, "w2"), used, "w2")
-	refused(t, err, skerry.RefuseTokenUsed, `"w1"`, `"machine-w1"`, "skerry token create")
+	refused(t, err, wire.RefuseTokenUsed, `"w1"`, `"machine-w1"`, "skerry token create")
 
-	late := o.token(auth.TokenOptions{Tier: skerry.TierWorker, TTL: time.Minute})
+	late := o.token(auth.TokenOptions{Tier: wire.TierWorker, TTL: time.Minute})
 	o.clock.add(2 * time.Minute)
 	_, err = o.enter(filepath.Join(dirs, "w3"), late, "w3")
-	refused(t, err, skerry.RefuseTokenExpired, "skerry token create")
+	refused(t, err, wire.RefuseTokenExpired, "skerry token create")
 
 	// Somebody rewrites the role in the text; what the site has written down counts.
 	fake := o.token(worker)
-	_, err = o.Join(t.Context(), &skerry.Join{Token: strings.Replace(fake, "worker", "cluster", 1), Tier: skerry.TierCluster, Name: "c",
+	_, err = o.Join(t.Context(), &wire.Join{Token: strings.Replace(fake, "worker", "cluster", 1), Tier: wire.TierCluster, Name: "c",
 		CSR: csr(t)}, "")
-	refused(t, err, skerry.RefuseTokenRole, "worker", "cluster")
+	refused(t, err, wire.RefuseTokenRole, "worker", "cluster")
 
 	wrong := o.token(worker)
 	parts := strings.Split(wrong, ".")
 	parts[3] = strings.Split(fake, ".")[3]
 	_, err = o.enter(filepath.Join(dirs, "w4"), strings.Join(parts, "."), "w4")
-	refused(t, err, skerry.RefuseTokenUnknown)
+	refused(t, err, wire.RefuseTokenUnknown)
 
-	bound := o.token(auth.TokenOptions{Tier: skerry.TierWorker, Name: "w5"})
+	bound := o.token(auth.TokenOptions{Tier: wire.TierWorker, Name: "w5"})
 	_, err = o.enter(filepath.Join(dirs, "w5"), bound, "other")
-	refused(t, err, skerry.RefuseTokenName, `"w5"`, `"other"`)
+	refused(t, err, wire.RefuseTokenName, `"w5"`, `"other"`)
 	if m, err := o.enter(filepath.Join(dirs, "w5"), bound, ""); err != nil || m.Name() != "w5" {
 		t.Errorf("bound name: %v", err)
 	}
 
 	_, err = o.enter(filepath.Join(dirs, "second"), o.token(worker), "w1")
-	refused(t, err, skerry.RefuseNameTaken, `"w1"`, `"machine-w1"`, "--replace")
+	refused(t, err, wire.RefuseNameTaken, `"w1"`, `"machine-w1"`, "--replace")
 
 	for _, bad := range []string{"", "x", "skt1.worker.a.b", wrong[:len(wrong)-3], strings.Replace(wrong, "worker", "king", 1), strings.Repeat("x", 10000)} {
 		_, err = o.enter(filepath.Join(dirs, "w6"), bad, "w6")
-		refused(t, err, skerry.RefuseMalformed)
+		refused(t, err, wire.RefuseMalformed)
 	}
 
-	other := newOffice(t, skerry.TierCluster)
+	other := newOffice(t, wire.TierCluster)
 	if _, err = other.enter(filepath.Join(dirs, "w7"), wrong, "w7"); err == nil || !strings.Contains(err.Error(), "not the site") {
 		t.Errorf("a token of another site: %v", err)
 	}
-	for _, opt := range []auth.TokenOptions{{Tier: skerry.TierCluster}, {Tier: "king"}, {Tier: skerry.TierWorker, TTL: -1}, {Tier: skerry.TierWorker, Replace: true},
-		{Tier: skerry.TierWorker, Name: "Not Valid"}, {Tier: skerry.TierWorker, TTL: 1000 * time.Hour}} {
+	for _, opt := range []auth.TokenOptions{{Tier: wire.TierCluster}, {Tier: "king"}, {Tier: wire.TierWorker, TTL: -1}, {Tier: wire.TierWorker, Replace: true},
+		{Tier: wire.TierWorker, Name: "Not Valid"}, {Tier: wire.TierWorker, TTL: 1000 * time.Hour}} {
 		if _, _, err := o.CreateToken(t.Context(), opt); err == nil {
 			t.Errorf("token %+v was made", opt)
 		}
@@ -230,27 +230,27 @@ func TestTokenRefusals(t *testing.T) {
 }
 
 func TestReplaceAndRevoke(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
+	o := newOffice(t, wire.TierCluster)
 	dirs := t.TempDir()
-	old, err := o.enter(filepath.Join(dirs, "old"), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	old, err := o.enter(filepath.Join(dirs, "old"), o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fresh, err := o.enter(filepath.Join(dirs, "new"), o.token(auth.TokenOptions{Tier: skerry.TierWorker, Name: "w1", Replace: true}), "")
+	fresh, err := o.enter(filepath.Join(dirs, "new"), o.token(auth.TokenOptions{Tier: wire.TierWorker, Name: "w1", Replace: true}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused(t, old.Renew(t.Context(), o.dialing("x")), skerry.RefuseRevoked)
+	refused(t, old.Renew(t.Context(), o.dialing("x")), wire.RefuseRevoked)
 	if err := fresh.Renew(t.Context(), o.dialing("x")); err != nil {
 		t.Error(err)
 	}
-	if err := o.Revoke(t.Context(), skerry.TierWorker, "w1", "ada", "stolen"); err != nil {
+	if err := o.Revoke(t.Context(), wire.TierWorker, "w1", "ada", "stolen"); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, fresh.Renew(t.Context(), o.dialing("x")), skerry.RefuseRevoked, "new token")
-	o.reopen(skerry.TierCluster)
-	refused(t, fresh.Renew(t.Context(), o.dialing("x")), skerry.RefuseRevoked)
-	if _, err := o.enter(filepath.Join(dirs, "third"), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1"); err != nil {
+	refused(t, fresh.Renew(t.Context(), o.dialing("x")), wire.RefuseRevoked, "new token")
+	o.reopen(wire.TierCluster)
+	refused(t, fresh.Renew(t.Context(), o.dialing("x")), wire.RefuseRevoked)
+	if _, err := o.enter(filepath.Join(dirs, "third"), o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1"); err != nil {
 		t.Errorf("the name is free: %v", err)
 	}
 	if len(o.Revocations()) != 2 || len(o.List()) != 1 {
@@ -259,8 +259,8 @@ func TestReplaceAndRevoke(t *testing.T) {
 }
 
 func TestExpiredMayOnlyRenew(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
-	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	o := newOffice(t, wire.TierCluster)
+	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestExpiredMayOnlyRenew(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.clock.add(400 * 24 * time.Hour) // a year in a cupboard
-	refused(t, o.Admit(t.Context(), id, nil), skerry.RefuseExpired)
+	refused(t, o.Admit(t.Context(), id, nil), wire.RefuseExpired)
 	if err := m.Renew(t.Context(), o.dialing("m")); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestExpiredMayOnlyRenew(t *testing.T) {
 }
 
 // identity reads a member's certificate as the office does.
-func (o *office) identity(t *testing.T, m *auth.Member) skerry.PeerIdentity {
+func (o *office) identity(t *testing.T, m *auth.Member) wire.PeerIdentity {
 	t.Helper()
 	cfg, err := m.TLS()
 	if err != nil {
@@ -301,10 +301,10 @@ func (o *office) identity(t *testing.T, m *auth.Member) skerry.PeerIdentity {
 }
 
 func TestClonedDirectory(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
+	o := newOffice(t, wire.TierCluster)
 	dirs := t.TempDir()
 	orig, copied := filepath.Join(dirs, "orig"), filepath.Join(dirs, "copy")
-	m, err := o.enter(orig, o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	m, err := o.enter(orig, o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,11 +320,11 @@ func TestClonedDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		refused(t, c.Renew(t.Context(), o.dialing("board-b")), skerry.RefuseClone, `"board-a"`, `"board-b"`, "`skerry member release w1`")
+		refused(t, c.Renew(t.Context(), o.dialing("board-b")), wire.RefuseClone, `"board-a"`, `"board-b"`, "`skerry member release w1`")
 	}
-	refused(t, o.Admit(t.Context(), cloneID, nil), skerry.RefuseClone)
-	refused(t, o.Admit(t.Context(), o.identity(t, m), &skerry.Hello{Machine: "board-b"}), skerry.RefuseClone)
-	if err := o.Admit(t.Context(), o.identity(t, m), &skerry.Hello{Machine: "board-a"}); err != nil {
+	refused(t, o.Admit(t.Context(), cloneID, nil), wire.RefuseClone)
+	refused(t, o.Admit(t.Context(), o.identity(t, m), &wire.Hello{Machine: "board-b"}), wire.RefuseClone)
+	if err := o.Admit(t.Context(), o.identity(t, m), &wire.Hello{Machine: "board-a"}); err != nil {
 		t.Errorf("the original is out: %v", err)
 	}
 	if err := m.Renew(t.Context(), o.dialing("board-a")); err != nil {
@@ -333,15 +333,15 @@ func TestClonedDirectory(t *testing.T) {
 	if q := o.List()[0].Quarantine; q == nil || q.First != "board-a" || q.Later != "board-b" {
 		t.Errorf("quarantine %+v", q)
 	}
-	if err := o.Release(t.Context(), skerry.TierWorker, "w1"); err != nil || o.List()[0].Quarantine != nil {
+	if err := o.Release(t.Context(), wire.TierWorker, "w1"); err != nil || o.List()[0].Quarantine != nil {
 		t.Errorf("release: %v", err)
 	}
 }
 
 func TestLostAnswers(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
+	o := newOffice(t, wire.TierCluster)
 	dir := filepath.Join(t.TempDir(), "w1")
-	token := o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	token := o.token(auth.TokenOptions{Tier: wire.TierWorker})
 	lossy := func(n int) auth.Dialing { // the request arrives, the answer does not
 		d := o.dialing("board")
 		d.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -389,8 +389,8 @@ func (d *deaf) Read(b []byte) (int, error) {
 }
 
 func TestNextRenewal(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
-	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	o := newOffice(t, wire.TierCluster)
+	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,12 +412,12 @@ func TestNextRenewal(t *testing.T) {
 }
 
 func TestRootCertifiesSiteCA(t *testing.T) {
-	root, cluster := newOffice(t, skerry.TierRoot), newOffice(t, skerry.TierCluster)
+	root, cluster := newOffice(t, wire.TierRoot), newOffice(t, wire.TierCluster)
 	var request []byte // what the cluster sent
 	d := root.dialing("m")
 	d.Site = cluster.Authority
 	m, err := auth.Enter(t.Context(), auth.Entry{Dialing: d, Dir: filepath.Join(t.TempDir(), "c"),
-		Token: root.token(auth.TokenOptions{Tier: skerry.TierCluster}), Name: "harbour"})
+		Token: root.token(auth.TokenOptions{Tier: wire.TierCluster}), Name: "harbour"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +429,7 @@ func TestRootCertifiesSiteCA(t *testing.T) {
 		t.Error("another key was certified")
 	}
 	// What the site issues is trusted by who knows the root alone.
-	w, err := cluster.enter(filepath.Join(t.TempDir(), "w"), cluster.token(auth.TokenOptions{Tier: skerry.TierWorker}), "w1")
+	w, err := cluster.enter(filepath.Join(t.TempDir(), "w"), cluster.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,10 +459,10 @@ func TestRootCertifiesSiteCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, siteCA := range map[string][]byte{"its certificate": cluster.CA(), "a copied request": request, "nonsense": []byte("nonsense")} {
-		_, err := root.Join(t.Context(), &skerry.Join{Token: root.token(auth.TokenOptions{Tier: skerry.TierCluster}), Tier: skerry.TierCluster,
+		_, err := root.Join(t.Context(), &wire.Join{Token: root.token(auth.TokenOptions{Tier: wire.TierCluster}), Tier: wire.TierCluster,
 			Name: "reef", CSR: csr, SiteCA: siteCA}, "")
-		var r *skerry.Refuse
-		if !errors.As(err, &r) || r.Code != skerry.RefuseMalformed {
+		var r *wire.Refuse
+		if !errors.As(err, &r) || r.Code != wire.RefuseMalformed {
 			t.Errorf("%s as proof: %v", what, err)
 		}
 	}
@@ -474,10 +474,10 @@ func TestRootCertifiesSiteCA(t *testing.T) {
 // Who has copied a data directory and the token that was used to make it gets no further with the token than with the
 // directory.
 func TestUsedTokenOfAClone(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
+	o := newOffice(t, wire.TierCluster)
 	dirs := t.TempDir()
 	orig, copied := filepath.Join(dirs, "orig"), filepath.Join(dirs, "copy")
-	token := o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	token := o.token(auth.TokenOptions{Tier: wire.TierWorker})
 	m, err := o.enter(orig, token, "w1")
 	if err != nil {
 		t.Fatal(err)
@@ -493,7 +493,7 @@ func TestUsedTokenOfAClone(t *testing.T) {
 		_, err := auth.Enter(t.Context(), auth.Entry{Dialing: o.dialing(machine), Dir: copied, Token: token, Name: "w1"})
 		return err
 	}
-	refused(t, again("another"), skerry.RefuseTokenUsed)
+	refused(t, again("another"), wire.RefuseTokenUsed)
 	if err := again("machine-orig"); err != nil { // the answer may have been lost
 		t.Errorf("the same machine may not try again: %v", err)
 	}
@@ -503,7 +503,7 @@ func TestUsedTokenOfAClone(t *testing.T) {
 	if o.List()[0].Quarantine == nil {
 		t.Fatal("no quarantine")
 	}
-	refused(t, again("machine-orig"), skerry.RefuseTokenUsed)
+	refused(t, again("machine-orig"), wire.RefuseTokenUsed)
 	if o.List()[0].Quarantine == nil {
 		t.Error("a token that was used up ended the quarantine")
 	}
@@ -511,17 +511,17 @@ func TestUsedTokenOfAClone(t *testing.T) {
 
 // Tokens of long ago do not pile up.
 func TestOldTokensGo(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
-	old := o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	o := newOffice(t, wire.TierCluster)
+	old := o.token(auth.TokenOptions{Tier: wire.TierWorker})
 	o.clock.add(20 * 24 * time.Hour)
-	o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	o.token(auth.TokenOptions{Tier: wire.TierWorker})
 	if list, err := o.Tokens(t.Context()); err != nil || len(list) != 2 {
 		t.Fatalf("%d tokens: %v", len(list), err)
 	}
 	_, err := o.enter(filepath.Join(t.TempDir(), "w"), old, "w1")
-	refused(t, err, skerry.RefuseTokenExpired)
+	refused(t, err, wire.RefuseTokenExpired)
 	o.clock.add(11 * 24 * time.Hour)
-	o.token(auth.TokenOptions{Tier: skerry.TierWorker})
+	o.token(auth.TokenOptions{Tier: wire.TierWorker})
 	if list, err := o.Tokens(t.Context()); err != nil || len(list) != 2 {
 		t.Fatalf("%d tokens: %v", len(list), err)
 	}
@@ -530,16 +530,16 @@ func TestOldTokensGo(t *testing.T) {
 // A device says what it wants to be: one that is started as a worker does not become a cluster because it was given a cluster's token,
 // nor the other way round, and the token is not used up for it.
 func TestTokenOfAnotherRole(t *testing.T) {
-	for _, x := range []struct{ of, as skerry.Tier }{{skerry.TierCluster, skerry.TierWorker}, {skerry.TierWorker, skerry.TierCluster}, {skerry.TierSuccessor, skerry.TierWorker}} {
+	for _, x := range []struct{ of, as wire.Tier }{{wire.TierCluster, wire.TierWorker}, {wire.TierWorker, wire.TierCluster}, {wire.TierSuccessor, wire.TierWorker}} {
 		o := newOffice(t, x.of.Parent())
 		token := o.token(auth.TokenOptions{Tier: x.of, Name: "x"})
 		dir := filepath.Join(t.TempDir(), "d")
 		_, err := auth.Enter(t.Context(), auth.Entry{Dialing: o.dialing("m"), Dir: dir, Token: token, Tier: x.as, Name: "x"})
-		refused(t, err, skerry.RefuseTokenRole, "is for a "+string(x.of), "a "+string(x.as)+" wants", "--role "+string(x.as))
+		refused(t, err, wire.RefuseTokenRole, "is for a "+string(x.of), "a "+string(x.as)+" wants", "--role "+string(x.as))
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a %s left an identity: %v", x.as, err)
 		}
-		if x.of == skerry.TierCluster {
+		if x.of == wire.TierCluster {
 			continue // it needs a site's own authority to join
 		}
 		if m, err := auth.Enter(t.Context(), auth.Entry{Dialing: o.dialing("m"), Dir: dir, Token: token, Tier: x.of, Name: "x"}); err != nil || m.Tier() != x.of {

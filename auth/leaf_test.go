@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // TestLeaf: a certificate counts at the end of a link that it was issued for, when the CA of the site has signed it and it says
@@ -20,25 +20,25 @@ func TestLeaf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := newSiteCA("harbour", skerry.TierCluster)
+	ca, err := newSiteCA("harbour", wire.TierCluster)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := newSiteCA("harbour", skerry.TierCluster)
+	other, err := newSiteCA("harbour", wire.TierCluster)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const client, server = x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth
 	now := time.Now()
 	issue := func(ca *siteCA, name string, usage x509.ExtKeyUsage) []byte {
-		der, err := ca.issue(&key.PublicKey, skerry.TierWorker, name, 7, now, time.Hour, usage)
+		der, err := ca.issue(&key.PublicKey, wire.TierWorker, name, 7, now, time.Hour, usage)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return der
 	}
 	custom := func(edit func(c *x509.Certificate)) []byte {
-		c := &x509.Certificate{SerialNumber: serial(7), URIs: []*url.URL{identityURI("harbour", skerry.TierWorker, "w")},
+		c := &x509.Certificate{SerialNumber: serial(7), URIs: []*url.URL{identityURI("harbour", wire.TierWorker, "w")},
 			NotBefore: now, NotAfter: now.Add(time.Hour), BasicConstraintsValid: true,
 			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{client}}
 		edit(c)
@@ -48,7 +48,7 @@ func TestLeaf(t *testing.T) {
 		}
 		return der
 	}
-	read := func(der []byte) (skerry.PeerIdentity, error) {
+	read := func(der []byte) (wire.PeerIdentity, error) {
 		var cs tls.ConnectionState
 		if der != nil {
 			leaf, err := x509.ParseCertificate(der)
@@ -61,7 +61,7 @@ func TestLeaf(t *testing.T) {
 	}
 
 	id, err := read(issue(ca, "w", client))
-	if err != nil || id.Name != "w" || id.Tier != skerry.TierWorker || id.Site != "harbour" || id.Counter != 7 {
+	if err != nil || id.Name != "w" || id.Tier != wire.TierWorker || id.Site != "harbour" || id.Counter != 7 {
 		t.Errorf("%+v, %v", id, err)
 	}
 	if _, err := read(custom(func(*x509.Certificate) {})); err != nil {
@@ -77,7 +77,7 @@ func TestLeaf(t *testing.T) {
 			c.IsCA, c.KeyUsage = true, x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature
 		}),
 		"without identity":  custom(func(c *x509.Certificate) { c.URIs = nil }),
-		"with two":          custom(func(c *x509.Certificate) { c.URIs = append(c.URIs, identityURI("harbour", skerry.TierWorker, "v")) }),
+		"with two":          custom(func(c *x509.Certificate) { c.URIs = append(c.URIs, identityURI("harbour", wire.TierWorker, "v")) }),
 		"of another scheme": custom(func(c *x509.Certificate) { c.URIs[0].Scheme = "https" }),
 		"of no tier":        custom(func(c *x509.Certificate) { c.URIs[0].Path = "/captain/w" }),
 		"of no name":        custom(func(c *x509.Certificate) { c.URIs[0].Path = "/worker/.." }),

@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Files of a child's identity in its directory.
@@ -45,13 +45,13 @@ type Member struct {
 
 // identity is what the identity file holds.
 type identity struct {
-	Tier    skerry.Tier `json:"role"`
-	Name    string      `json:"name"`
-	Site    string      `json:"site"`
-	Cert    string      `json:"certificate"` // PEM
-	CA      string      `json:"ca"`          // PEM
-	Counter uint64      `json:"counter"`
-	Attempt string      `json:"attempt,omitempty"` // of a renewal that was sent and not answered
+	Tier    wire.Tier `json:"role"`
+	Name    string    `json:"name"`
+	Site    string    `json:"site"`
+	Cert    string    `json:"certificate"` // PEM
+	CA      string    `json:"ca"`          // PEM
+	Counter uint64    `json:"counter"`
+	Attempt string    `json:"attempt,omitempty"` // of a renewal that was sent and not answered
 	// Received and Life date the certificate by this device's own clock.
 	Received time.Time `json:"received"`
 	Life     int64     `json:"lifeSeconds"`
@@ -253,10 +253,10 @@ func (m *Member) now() identity {
 }
 
 // Tier, Name and Site say who this device is, and where. Counter is that of the newest certificate.
-func (m *Member) Tier() skerry.Tier { return m.now().Tier }
-func (m *Member) Name() string      { return m.now().Name }
-func (m *Member) Site() string      { return m.now().Site }
-func (m *Member) Counter() uint64   { return m.now().Counter }
+func (m *Member) Tier() wire.Tier { return m.now().Tier }
+func (m *Member) Name() string    { return m.now().Name }
+func (m *Member) Site() string    { return m.now().Site }
+func (m *Member) Counter() uint64 { return m.now().Counter }
 
 // SiteCertificate is the parent's signature over this cluster's own CA key (PEM); empty for a worker.
 func (m *Member) SiteCertificate() string { return m.now().SiteCert }
@@ -303,14 +303,14 @@ func (m *Member) TLS() (*tls.Config, error) {
 }
 
 // Identify reads the parent's certificate and checks it against the pinned CA.
-func (m *Member) Identify(cs tls.ConnectionState) (skerry.PeerIdentity, error) {
+func (m *Member) Identify(cs tls.ConnectionState) (wire.PeerIdentity, error) {
 	m.mu.Lock()
 	ca, id := m.ca, m.id
 	m.mu.Unlock()
 	return verifyParent(ca, cs, id.Tier.Parent(), id.Site)
 }
 
-func verifyParent(ca *x509.Certificate, cs tls.ConnectionState, tier skerry.Tier, site string) (skerry.PeerIdentity, error) {
+func verifyParent(ca *x509.Certificate, cs tls.ConnectionState, tier wire.Tier, site string) (wire.PeerIdentity, error) {
 	id, err := verifyLeaf(ca, cs, serverUsage)
 	if err == nil && (id.Tier != tier || site != "" && (id.Site != site || id.Name != site)) {
 		err = fmt.Errorf("this is %s %q and not the parent", id.Tier, id.Name)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Keys of devices are Ed25519: fast without assembly on small boards, and small on the wire. A device may bring a P-256 key,
@@ -37,18 +38,18 @@ var (
 // siteCA is a site's certificate authority.
 type siteCA struct {
 	site string
-	tier skerry.Tier
+	tier wire.Tier
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-func newSiteCA(site string, tier skerry.Tier) (*siteCA, error) {
+func newSiteCA(site string, tier wire.Tier) (*siteCA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	tmpl := caTemplate(site, identityURI(site, tier, site))
-	if tier == skerry.TierRoot {
+	if tier == wire.TierRoot {
 		tmpl.MaxPathLen = 1 // the CAs of sites are below it
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
@@ -88,11 +89,11 @@ func serialCounter(n *big.Int) uint64 {
 }
 
 // identityURI is what a certificate says about its holder: skerry://<site of the CA>/<tier>/<name>.
-func identityURI(site string, tier skerry.Tier, name string) *url.URL {
+func identityURI(site string, tier wire.Tier, name string) *url.URL {
 	return &url.URL{Scheme: "skerry", Host: site, Path: "/" + string(tier) + "/" + name}
 }
 
-func (ca *siteCA) issue(pub crypto.PublicKey, tier skerry.Tier, name string, counter uint64, now time.Time, life time.Duration, usage x509.ExtKeyUsage) ([]byte, error) {
+func (ca *siteCA) issue(pub crypto.PublicKey, tier wire.Tier, name string, counter uint64, now time.Time, life time.Duration, usage x509.ExtKeyUsage) ([]byte, error) {
 	tmpl := &x509.Certificate{
 		SerialNumber: serial(counter), Subject: pkix.Name{CommonName: name},
 		URIs:      []*url.URL{identityURI(ca.site, tier, name)},
@@ -128,10 +129,10 @@ func (ca *siteCA) certifySite(request []byte, name, device string) ([]byte, erro
 		return nil, err
 	}
 	if len(csr.URIs) != 1 || csr.URIs[0].String() != deviceURI(device).String() {
-		return nil, &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "the request to certify the cluster's own CA was made for another device",
+		return nil, &wire.Refuse{Code: wire.RefuseMalformed, Reason: "the request to certify the cluster's own CA was made for another device",
 			Hint: "each cluster has a data directory of its own; do not copy one"}
 	}
-	return x509.CreateCertificate(rand.Reader, caTemplate(name, identityURI(ca.site, skerry.TierCluster, name)), ca.cert, pub, ca.key)
+	return x509.CreateCertificate(rand.Reader, caTemplate(name, identityURI(ca.site, wire.TierCluster, name)), ca.cert, pub, ca.key)
 }
 
 // keyHash names a public key: SHA-256 of its SPKI, hexadecimal.
@@ -158,8 +159,8 @@ var errNoCertificate = errors.New("the peer shows no certificate")
 // Dates are not checked here. Both ends of a link decide by enrolment: the parent judges expiry of what it issued by its
 // own clock and answers with a word (renew) instead of a failed handshake, and a child whose clock is wrong must still find
 // its parent, whose key lives in the memory of one process and is pinned through the CA.
-func verifyLeaf(ca *x509.Certificate, cs tls.ConnectionState, usage x509.ExtKeyUsage) (skerry.PeerIdentity, error) {
-	var id skerry.PeerIdentity
+func verifyLeaf(ca *x509.Certificate, cs tls.ConnectionState, usage x509.ExtKeyUsage) (wire.PeerIdentity, error) {
+	var id wire.PeerIdentity
 	if len(cs.PeerCertificates) == 0 {
 		return id, errNoCertificate
 	}
@@ -172,10 +173,10 @@ func verifyLeaf(ca *x509.Certificate, cs tls.ConnectionState, usage x509.ExtKeyU
 	}
 	u := leaf.URIs[0]
 	tier, name, ok := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-	if u.Scheme != "skerry" || !ok || !skerry.Tier(tier).Valid() || skerry.CheckName(name) != nil {
+	if u.Scheme != "skerry" || !ok || !wire.Tier(tier).Valid() || skerry.CheckName(name) != nil {
 		return id, fmt.Errorf("certificate has no identity: %q", u)
 	}
-	return skerry.PeerIdentity{Tier: skerry.Tier(tier), Name: name, Site: u.Host, Key: keyHash(leaf),
+	return wire.PeerIdentity{Tier: wire.Tier(tier), Name: name, Site: u.Host, Key: keyHash(leaf),
 		Counter: serialCounter(leaf.SerialNumber), Expires: leaf.NotAfter, Public: leaf.RawSubjectPublicKeyInfo}, nil
 }
 
@@ -197,7 +198,7 @@ func checkCSR(der []byte) (crypto.PublicKey, string, error) {
 		}
 	}
 	if err != nil {
-		return nil, "", &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "the certificate request is not valid: " + err.Error()}
+		return nil, "", &wire.Refuse{Code: wire.RefuseMalformed, Reason: "the certificate request is not valid: " + err.Error()}
 	}
 	return csr.PublicKey, hashSPKI(csr.RawSubjectPublicKeyInfo), nil
 }

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // serverCert is the parent's own certificate. Its key lives in memory only and is made anew at each start.
@@ -98,31 +98,31 @@ func (a *Authority) ServeJoin(ctx context.Context, conn *tls.Conn) {
 
 // Answer answers Join and Renew, the two requests of those who have no certificate yet or need the next one, with Joined or Refuse.
 // cs is that of the connection on which m came, addr is for the log.
-func (a *Authority) Answer(ctx context.Context, m skerry.Message, cs tls.ConnectionState, addr string) skerry.Message {
-	var answer *skerry.Joined
+func (a *Authority) Answer(ctx context.Context, m wire.Message, cs tls.ConnectionState, addr string) wire.Message {
+	var answer *wire.Joined
 	var err error
 	switch m := m.(type) {
-	case *skerry.Join:
+	case *wire.Join:
 		m.Machine, m.Boot = cutText(m.Machine), cutText(m.Boot)
 		answer, err = a.Join(ctx, m, addr)
-	case *skerry.Renew:
+	case *wire.Renew:
 		m.Machine, m.Boot, m.Attempt = cutText(m.Machine), cutText(m.Boot), cutText(m.Attempt)
-		var id skerry.PeerIdentity
+		var id wire.PeerIdentity
 		if id, err = a.Identify(cs); err != nil {
-			err = &skerry.Refuse{Code: skerry.RefuseUnknown, Reason: "a renewal needs the enrolled key", Hint: "join with a token first"}
+			err = &wire.Refuse{Code: wire.RefuseUnknown, Reason: "a renewal needs the enrolled key", Hint: "join with a token first"}
 		} else {
 			answer, err = a.Renew(ctx, id, m, addr)
 		}
 	default:
-		err = &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "a join connection begins with Join or Renew"}
+		err = &wire.Refuse{Code: wire.RefuseMalformed, Reason: "a join connection begins with Join or Renew"}
 	}
 	if err == nil {
 		return answer
 	}
-	var refuse *skerry.Refuse
+	var refuse *wire.Refuse
 	if !errors.As(err, &refuse) {
 		a.cfg.Log.Error("join", "addr", addr, "err", err)
-		return &skerry.Refuse{Code: skerry.RefuseInternal, Reason: "the parent cannot answer now", Hint: "its log says why; try again", RetryAfter: 5000}
+		return &wire.Refuse{Code: wire.RefuseInternal, Reason: "the parent cannot answer now", Hint: "its log says why; try again", RetryAfter: 5000}
 	}
 	a.cfg.Log.Info("join refused", "addr", addr, "code", refuse.Code, "err", refuse.Reason)
 	return refuse

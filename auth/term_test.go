@@ -3,34 +3,34 @@ package auth_test
 import (
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // TestDeposedCluster: a root that was told of a term by a cluster refuses it in a lower one, also after its own restart; joined
 // anew the cluster begins again.
 func TestDeposedCluster(t *testing.T) {
-	o := newOffice(t, skerry.TierRoot)
+	o := newOffice(t, wire.TierRoot)
 	dir := t.TempDir()
-	m, err := o.enter(dir, o.token(auth.TokenOptions{Tier: skerry.TierCluster}), "harbour")
+	m, err := o.enter(dir, o.token(auth.TokenOptions{Tier: wire.TierCluster}), "harbour")
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := o.identity(t, m)
-	admit := func(term uint64) error { return o.Admit(t.Context(), id, &skerry.Hello{Term: term}) }
+	admit := func(term uint64) error { return o.Admit(t.Context(), id, &wire.Hello{Term: term}) }
 	for _, term := range []uint64{0, 5, 5, 7, 0} {
 		if err := admit(term); err != nil {
 			t.Fatalf("term %d: %v", term, err)
 		}
 	}
-	refused(t, admit(6), skerry.RefuseDeposed, "term 7", "term 6")
-	o.reopen(skerry.TierRoot)
-	refused(t, admit(5), skerry.RefuseDeposed)
+	refused(t, admit(6), wire.RefuseDeposed, "term 7", "term 6")
+	o.reopen(wire.TierRoot)
+	refused(t, admit(5), wire.RefuseDeposed)
 	if err := admit(8); err != nil {
 		t.Fatal(err)
 	}
-	if m, err = o.enter(t.TempDir(), o.token(auth.TokenOptions{Tier: skerry.TierCluster, Name: "harbour", Replace: true}), "harbour"); err != nil {
+	if m, err = o.enter(t.TempDir(), o.token(auth.TokenOptions{Tier: wire.TierCluster, Name: "harbour", Replace: true}), "harbour"); err != nil {
 		t.Fatal(err)
 	}
 	id = o.identity(t, m)
@@ -42,9 +42,9 @@ func TestDeposedCluster(t *testing.T) {
 // TestReenrol: an authority that lost its enrolments lets workers in by their certificates if it is told to, and nobody else: not
 // under a name that another key has, not what was revoked, and no certificate of another CA.
 func TestReenrol(t *testing.T) {
-	o := newOffice(t, skerry.TierCluster)
-	join := func(name string) (*auth.Member, skerry.PeerIdentity) {
-		m, err := o.enter(t.TempDir(), o.token(auth.TokenOptions{Tier: skerry.TierWorker}), name)
+	o := newOffice(t, wire.TierCluster)
+	join := func(name string) (*auth.Member, wire.PeerIdentity) {
+		m, err := o.enter(t.TempDir(), o.token(auth.TokenOptions{Tier: wire.TierWorker}), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,31 +53,31 @@ func TestReenrol(t *testing.T) {
 	m, one := join("one")
 	_, two := join("two")
 	_, bad := join("bad")
-	if err := o.Revoke(t.Context(), skerry.TierWorker, "bad", "test", ""); err != nil {
+	if err := o.Revoke(t.Context(), wire.TierWorker, "bad", "test", ""); err != nil {
 		t.Fatal(err)
 	}
 	ops := []store.Op{{Key: "auth/enrolled/worker/one", Delete: true}, {Key: "auth/enrolled/worker/two", Delete: true}}
 	if _, err := o.store.Commit(t.Context(), ops); err != nil {
 		t.Fatal(err)
 	}
-	o.reopen(skerry.TierCluster)
-	hello := &skerry.Hello{Machine: "m"}
-	refused(t, o.Admit(t.Context(), one, hello), skerry.RefuseUnknown)
-	a, err := auth.OpenAuthority(t.Context(), auth.AuthorityConfig{Site: o.Site(), Tier: skerry.TierCluster, Store: o.store, Reenrol: true, Now: o.clock.now})
+	o.reopen(wire.TierCluster)
+	hello := &wire.Hello{Machine: "m"}
+	refused(t, o.Admit(t.Context(), one, hello), wire.RefuseUnknown)
+	a, err := auth.OpenAuthority(t.Context(), auth.AuthorityConfig{Site: o.Site(), Tier: wire.TierCluster, Store: o.store, Reenrol: true, Now: o.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Admit(t.Context(), one, hello); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, a.Admit(t.Context(), bad, hello), skerry.RefuseRevoked)
+	refused(t, a.Admit(t.Context(), bad, hello), wire.RefuseRevoked)
 	imposter := two
 	imposter.Name = "one"
-	refused(t, a.Admit(t.Context(), imposter, hello), skerry.RefuseUnknown)
+	refused(t, a.Admit(t.Context(), imposter, hello), wire.RefuseUnknown)
 	foreign := two
 	foreign.Site = "elsewhere"
-	refused(t, a.Admit(t.Context(), foreign, hello), skerry.RefuseUnknown)
-	o.reopen(skerry.TierCluster)
+	refused(t, a.Admit(t.Context(), foreign, hello), wire.RefuseUnknown)
+	o.reopen(wire.TierCluster)
 	if err := o.Admit(t.Context(), one, hello); err != nil {
 		t.Error("it is not kept:", err)
 	}

@@ -10,19 +10,20 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // JoinToken is what the store keeps of a token: never the secret.
 type JoinToken struct {
-	ID      string      `json:"id"`
-	Tier    skerry.Tier `json:"role"`
-	Name    string      `json:"name,omitempty"`    // bound to this name; empty: any
-	Replace bool        `json:"replace,omitempty"` // may take the bound name from another key
-	Hash    string      `json:"hash"`              // SHA-256 of the secret
-	By      string      `json:"by,omitempty"`      // who made it
-	Created time.Time   `json:"created"`
-	Expires time.Time   `json:"expires"`
-	Used    *TokenUse   `json:"used,omitempty"`
+	ID      string    `json:"id"`
+	Tier    wire.Tier `json:"role"`
+	Name    string    `json:"name,omitempty"`    // bound to this name; empty: any
+	Replace bool      `json:"replace,omitempty"` // may take the bound name from another key
+	Hash    string    `json:"hash"`              // SHA-256 of the secret
+	By      string    `json:"by,omitempty"`      // who made it
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+	Used    *TokenUse `json:"used,omitempty"`
 }
 
 // TokenUse says who used a token up.
@@ -35,7 +36,7 @@ type TokenUse struct {
 
 // tokenText is a token as people carry it: skt1.<role>.<id>.<secret>.<pin>. The pin is that of the site's CA.
 type tokenText struct {
-	tier            skerry.Tier
+	tier            wire.Tier
 	id, secret, pin string
 }
 
@@ -48,7 +49,7 @@ const maxToken = 256
 
 func parseToken(s string) (tokenText, error) {
 	malformed := func(why string) (tokenText, error) {
-		return tokenText{}, &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: "this is not a join token: " + why,
+		return tokenText{}, &wire.Refuse{Code: wire.RefuseMalformed, Reason: "this is not a join token: " + why,
 			Hint: "copy the whole line that `skerry token create` printed; it begins with skt1."}
 	}
 	s = strings.TrimSpace(s)
@@ -62,7 +63,7 @@ func parseToken(s string) (tokenText, error) {
 	if len(p) != 5 {
 		return malformed(fmt.Sprintf("it has %d parts instead of 5", len(p)))
 	}
-	t := tokenText{skerry.Tier(p[1]), p[2], p[3], p[4]}
+	t := tokenText{wire.Tier(p[1]), p[2], p[3], p[4]}
 	if t.tier.Parent() == "" {
 		return malformed(fmt.Sprintf("its role is %q instead of cluster or worker", p[1]))
 	}
@@ -96,22 +97,22 @@ func (t *JoinToken) matches(secret string) bool {
 
 // check says whether a key may use the token at a time under a name, and gives the name. The same key may come again,
 // because its first answer may have been lost.
-func (t *JoinToken) check(now time.Time, tier skerry.Tier, name, key string) (string, error) {
+func (t *JoinToken) check(now time.Time, tier wire.Tier, name, key string) (string, error) {
 	again := newToken(tier)
 	if t.Tier != tier {
-		return "", &skerry.Refuse{Code: skerry.RefuseTokenRole,
+		return "", &wire.Refuse{Code: wire.RefuseTokenRole,
 			Reason: fmt.Sprintf("the token is for a %s, and a %s wants to join with it", t.Tier, tier), Hint: again}
 	}
 	if t.Name != "" && name == "" {
 		name = t.Name
 	}
 	if t.Name != "" && t.Name != name {
-		return "", &skerry.Refuse{Code: skerry.RefuseTokenName,
+		return "", &wire.Refuse{Code: wire.RefuseTokenName,
 			Reason: fmt.Sprintf("the token is for the %s %q, not for %q", t.Tier, t.Name, name),
 			Hint:   "join with --name " + t.Name + ", or " + again}
 	}
 	if err := skerry.CheckName(name); err != nil {
-		return "", &skerry.Refuse{Code: skerry.RefuseMalformed, Reason: err.Error(), Hint: "choose another with --name"}
+		return "", &wire.Refuse{Code: wire.RefuseMalformed, Reason: err.Error(), Hint: "choose another with --name"}
 	}
 	if t.Used != nil {
 		if t.Used.Key == key && t.Used.Name == name {
@@ -120,23 +121,23 @@ func (t *JoinToken) check(now time.Time, tier skerry.Tier, name, key string) (st
 		return "", t.refuseUsed()
 	}
 	if madeAhead(now, t.Created) {
-		return "", &skerry.Refuse{Code: skerry.RefuseTokenExpired,
+		return "", &wire.Refuse{Code: wire.RefuseTokenExpired,
 			Reason: "the token was made at " + t.Created.UTC().Format(time.RFC3339) + ", and here it is " + now.UTC().Format(time.RFC3339) + ": the clock was set back", Hint: again}
 	}
 	if now.After(t.Expires) {
-		return "", &skerry.Refuse{Code: skerry.RefuseTokenExpired,
+		return "", &wire.Refuse{Code: wire.RefuseTokenExpired,
 			Reason: "the token expired at " + t.Expires.UTC().Format(time.RFC3339), Hint: again}
 	}
 	return name, nil
 }
 
-func (t *JoinToken) refuseUsed() *skerry.Refuse {
-	return &skerry.Refuse{Code: skerry.RefuseTokenUsed,
+func (t *JoinToken) refuseUsed() *wire.Refuse {
+	return &wire.Refuse{Code: wire.RefuseTokenUsed,
 		Reason: fmt.Sprintf("the token was used by %s %q on machine %q at %s; each works once", t.Tier, t.Used.Name, t.Used.Machine,
 			t.Used.At.UTC().Format(time.RFC3339)), Hint: newToken(t.Tier)}
 }
 
 // newToken is the hint of most refusals.
-func newToken(tier skerry.Tier) string {
+func newToken(tier wire.Tier) string {
 	return "create a new one with `skerry token create --role " + string(tier) + "`"
 }

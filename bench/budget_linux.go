@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/sim"
+	"skerry.dev/skerry/spec"
 )
 
 // BudgetOptions say how long to measure.
@@ -301,7 +302,7 @@ func (b *budgeter) ociRuntime(ctx context.Context) (name, command string, err er
 	}
 	for _, w := range list {
 		for _, r := range w.Facts.Runtimes {
-			if r.Name == skerry.RuntimeOCI && r.Passed {
+			if r.Name == spec.RuntimeOCI && r.Passed {
 				name = strings.Fields(r.Version)[0]
 			}
 		}

@@ -3,8 +3,9 @@ package bench
 import (
 	"fmt"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // placementBudgets measures place.ldp and place.rate: one decision of LDP over 10,000 machines of any fullness, and how
@@ -19,7 +20,7 @@ func placementBudgets(o ScheduleOptions) (ldp, rate sample) {
 	for i := range rounds {
 		r := resourceRequest()
 		f.nearUser(r, f.user(f.truths[f.rng.IntN(workers)]))
-		var d skerry.Decision
+		var d wire.Decision
 		ldp.values = append(ldp.values, clock(func() { d = s.Place(bornAt, sched.LDP(), r, uint64(i)) })/1e3)
 		if d.Chosen != "" {
 			placed++
@@ -27,7 +28,7 @@ func placementBudgets(o ScheduleOptions) (ldp, rate sample) {
 	}
 	ldp.context = fmt.Sprintf("%d workers, a user within 20 ms and 120 km; p99 %.3f ms; placed %.0f %%; network, store and trilateration not in it", workers, Quantile(ldp.values, 0.99), 100*share(placed, rounds))
 	slowest := Rate{}
-	for _, x := range ratesOf(o, []string{skerry.PolicyROM, skerry.PolicyLDP}) {
+	for _, x := range ratesOf(o, []string{spec.PolicyROM, spec.PolicyLDP}) {
 		rate.context += fmt.Sprintf("%s %.0f; ", x.Policy, x.PerSecond)
 		if slowest.PerSecond == 0 || x.PerSecond < slowest.PerSecond {
 			slowest, rate.values = x, x.values

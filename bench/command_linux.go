@@ -12,6 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
 )
 
 // Command gives `skerry bench`.
@@ -45,7 +46,7 @@ source tree, so run it in a checkout, as root.`,
 			}
 			for _, x := range only {
 				if !slices.Contains(BudgetParts(), x) {
-					return skerry.Errorf(skerry.CodeInvalid, "--only: there is no part %q", x).WithHint("%s", skerry.Suggest(x, BudgetParts()))
+					return skerry.Errorf(skerry.CodeInvalid, "--only: there is no part %q", x).WithHint("%s", spec.Suggest(x, BudgetParts()))
 				}
 			}
 			list, err := Budget(cmd.Context(), BudgetOptions{Program: self, Full: full, Only: only, Progress: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }})

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/bpf"
@@ -23,6 +22,7 @@ import (
 	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/overlay/wireguard"
+	"skerry.dev/skerry/wire"
 )
 
 // Addresses within a rig.
@@ -36,7 +36,7 @@ const (
 // serviceAddr leads to the instances of the second host.
 func serviceAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 30, 0, 2}) }
 
-const overlayNet skerry.NetworkID = 7
+const overlayNet wire.NetworkID = 7
 
 // lane is one case, built up.
 type lane struct {
@@ -200,7 +200,7 @@ func (l *lane) vxlan() error {
 }
 
 // newSecret makes a key for this run.
-func newSecret() (s tunnel.Secret, pub skerry.OverlayKey, err error) {
+func newSecret() (s tunnel.Secret, pub wire.OverlayKey, err error) {
 	_, _ = rand.Read(s[:])
 	pub, err = s.Public()
 	return s, pub, err
@@ -209,7 +209,7 @@ func newSecret() (s tunnel.Secret, pub skerry.OverlayKey, err error) {
 // wireguard joins the hosts by wireguard-go, each in a process of its own.
 func (l *lane) wireguard() error {
 	var keys [2]tunnel.Secret
-	var pubs [2]skerry.OverlayKey
+	var pubs [2]wire.OverlayKey
 	for i := range keys {
 		var err error
 		if keys[i], pubs[i], err = newSecret(); err != nil {
@@ -255,9 +255,9 @@ func (l *lane) skerry() error {
 		}
 		l.later(devices[i].CleanUp)
 		c := &confs[i]
-		c.Local = overlay.Local{ID: skerry.PeerID(h.n), Blocks: []netip.Prefix{h.block()}, Instances: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")},
+		c.Local = overlay.Local{ID: wire.PeerID(h.n), Blocks: []netip.Prefix{h.block()}, Instances: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")},
 			Services: []netip.Prefix{netip.MustParsePrefix("10.30.0.0/16")}, MTU: 1500 - l.cover()}
-		p := overlay.Peer{ID: skerry.PeerID(o.n), Name: fmt.Sprint("w", o.n), Prefixes: []netip.Prefix{o.block()}}
+		p := overlay.Peer{ID: wire.PeerID(o.n), Name: fmt.Sprint("w", o.n), Prefixes: []netip.Prefix{o.block()}}
 		if l.name == casePlain {
 			c.Local.Plain = netip.AddrPortFrom(h.addr, plainPort)
 			p.Plain = &overlay.PlainPath{Endpoint: netip.AddrPortFrom(o.addr, plainPort), TagOut: uint64(1000 + h.n), TagsIn: []uint64{uint64(1000 + o.n)}}
@@ -304,10 +304,10 @@ func (l *lane) skerry() error {
 // datapaths starts a datapath on both hosts, as their agents would, and waits until they reach each other.
 func (l *lane) datapaths(dir string, devices [2]dataPlane) error {
 	var confs [2]tunnel.Config
-	var pubs [2]skerry.OverlayKey
+	var pubs [2]wire.OverlayKey
 	for i, h := range l.hosts {
 		c := &confs[i]
-		*c = tunnel.Config{ID: skerry.PeerID(h.n), Port: sealedPort, Tap: devices[i].TunnelTap(), Hidden: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")}}
+		*c = tunnel.Config{ID: wire.PeerID(h.n), Port: sealedPort, Tap: devices[i].TunnelTap(), Hidden: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")}}
 		var err error
 		if c.PrivateKey, pubs[i], err = newSecret(); err != nil {
 			return err
@@ -340,7 +340,7 @@ func (l *lane) datapaths(dir string, devices [2]dataPlane) error {
 	}
 	for i := range l.hosts {
 		o := l.hosts[1-i]
-		confs[i].Peers = []tunnel.Peer{{ID: skerry.PeerID(o.n), Name: fmt.Sprint("w", o.n), Key: pubs[1-i], Endpoints: []netip.AddrPort{netip.AddrPortFrom(o.addr, sealedPort)},
+		confs[i].Peers = []tunnel.Peer{{ID: wire.PeerID(o.n), Name: fmt.Sprint("w", o.n), Key: pubs[1-i], Endpoints: []netip.AddrPort{netip.AddrPortFrom(o.addr, sealedPort)},
 			Relays: by, Prefixes: []netip.Prefix{o.block()}, Keep: true}}
 		if err := l.sealed[i].Set(l.ctx, confs[i]); err != nil {
 			return err

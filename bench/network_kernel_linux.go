@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/wireguard"
+	"skerry.dev/skerry/wire"
 )
 
 const kernelPort = 51821
@@ -50,7 +50,7 @@ func (l *lane) kernel(i int, c *overlay.Config, to *overlay.Peer) error {
 	}
 	local := l.links[i].Local()
 	c.Local.Link, to.Link = &local, &overlay.LinkPath{Prefix: wireguard.Prefix(key), Use: true}
-	return l.links[i].Set(l.ctx, wireguard.Config{MTU: 1500 - overlay.LinkCover, Peers: []wireguard.Peer{{ID: skerry.PeerID(o.n), Key: key, At: netip.AddrPortFrom(o.addr, kernelPort)}}})
+	return l.links[i].Set(l.ctx, wireguard.Config{MTU: 1500 - overlay.LinkCover, Peers: []wireguard.Peer{{ID: wire.PeerID(o.n), Key: key, At: netip.AddrPortFrom(o.addr, kernelPort)}}})
 }
 
 // meet waits until both kernels have met.

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/spec"
 )
 
 // publishedCommand prints the figures that others have published.
@@ -77,7 +78,7 @@ func chosen(set *published.Set, doc, table string) ([]*published.Document, error
 	case len(tables) == 0:
 		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no document %q", doc).WithHint("there are %s", strings.Join(ids, ", "))
 	case len(out) == 0:
-		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no table %q", table).WithHint("%s", skerry.Suggest(table, tables))
+		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no table %q", table).WithHint("%s", spec.Suggest(table, tables))
 	}
 	return out, nil
 }

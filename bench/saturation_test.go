@@ -6,6 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/spec"
 )
 
 // TestSaturationModelAgainstTheThesis: what the choice of a runtime reckons with, which is made of three points, tells how much of its limit a
@@ -22,13 +23,13 @@ func TestSaturationModelAgainstTheThesis(t *testing.T) {
 		rates []float64
 	}{{500, "0.5 CPU", []float64{2, 8}}, {1000, "1 CPU", []float64{4, 8, 12, 16}}, {1500, "1.5 CPU", []float64{10, 15, 20, 25}}} {
 		for _, rate := range limit.rates {
-			s := skerry.ServiceSpec{Resources: skerry.Resources{CPU: limit.cpu}, ExpectedRate: rate}
+			s := spec.ServiceSpec{Resources: spec.Resources{CPU: limit.cpu}, ExpectedRate: rate}
 			row := table.Row(fmt.Sprintf("%s, %g RPS", limit.name, rate))
 			if row == nil {
 				t.Fatalf("nothing is told of %s at %g a second", limit.name, rate)
 			}
 			for _, r := range s.RuntimeChoices("", nil) {
-				column := map[string]string{skerry.RuntimeOCI: "Regular", skerry.RuntimeMicroVM: "Kata"}[r.Runtime]
+				column := map[string]string{spec.RuntimeOCI: "Regular", spec.RuntimeMicroVM: "Kata"}[r.Runtime]
 				if column == "" {
 					continue
 				}

@@ -7,8 +7,9 @@ import (
 	"runtime/debug"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // ScheduleOptions say how much to measure.
@@ -224,7 +225,7 @@ func sizesOf(o ScheduleOptions) (out []Size) {
 			plain, near := resourceRequest(), resourceRequest()
 			u := f.user(f.truths[f.rng.IntN(n)])
 			f.nearUser(near, u)
-			var d skerry.Decision
+			var d wire.Decision
 			rom = append(rom, clock(func() { d = s.Place(bornAt, sched.ROM(), plain, uint64(round)) }))
 			count(&romPlaced, &romMeets, d, f, index, u)
 			sample = append(sample, clock(func() { s.Sample(sched.LDP(), near, uint64(round), 5) }))
@@ -239,7 +240,7 @@ func sizesOf(o ScheduleOptions) (out []Size) {
 	return out
 }
 
-func count(placed, meets *int, d skerry.Decision, f *fleet, index map[string]int, u spot) {
+func count(placed, meets *int, d wire.Decision, f *fleet, index map[string]int, u spot) {
 	if d.Chosen == "" {
 		return
 	}
@@ -258,7 +259,7 @@ func share(part, all int) float64 {
 
 // rates measures placements by every policy with what it costs to write them into the index, on one core: each is decided and taken, and
 // the one 1,024 before is given up, so that the site stays as full.
-func rates(o ScheduleOptions) []Rate { return ratesOf(o, skerry.PolicyNames()) }
+func rates(o ScheduleOptions) []Rate { return ratesOf(o, spec.PolicyNames()) }
 
 func ratesOf(o ScheduleOptions, names []string) (out []Rate) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -274,7 +275,7 @@ func ratesOf(o ScheduleOptions, names []string) (out []Rate) {
 		requests := make([]*sched.Request, 256)
 		for i := range requests {
 			requests[i] = resourceRequest()
-			if name == skerry.PolicyLDP {
+			if name == spec.PolicyLDP {
 				f.nearUser(requests[i], f.user(f.truths[f.rng.IntN(workers)]))
 			}
 		}
@@ -357,7 +358,7 @@ func indexMemory(o ScheduleOptions) Memory {
 		runtime.KeepAlive(s)
 		return size
 	}
-	ports, power := map[string]bool{"tcp/80": true}, &skerry.Power{Idle: 1, Busy: 2} // held by whoever tells of a worker
+	ports, power := map[string]bool{"tcp/80": true}, &wire.Power{Idle: 1, Busy: 2} // held by whoever tells of a worker
 	index := site(func(*sched.Worker) {})
 	busy := site(func(w *sched.Worker) { w.HostPorts, w.Power, w.Load = ports, power, loads[0] })
 	runtime.KeepAlive(names)

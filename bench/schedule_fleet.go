@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // What the paper's section 5.4 asks its schedulers for.
@@ -26,8 +28,8 @@ const (
 // sizes are the machines of the paper's section 5: S, M, L and XL, with what such machines draw.
 var sizes = []struct {
 	cores int64
-	power skerry.Power
-}{{1, skerry.Power{Idle: 2, Busy: 6}}, {2, skerry.Power{Idle: 6, Busy: 20}}, {4, skerry.Power{Idle: 15, Busy: 60}}, {8, skerry.Power{Idle: 60, Busy: 180}}}
+	power wire.Power
+}{{1, wire.Power{Idle: 2, Busy: 6}}, {2, wire.Power{Idle: 6, Busy: 20}}, {4, wire.Power{Idle: 15, Busy: 60}}, {8, wire.Power{Idle: 60, Busy: 180}}}
 
 // bornAt is the time of the simulated fleet.
 var bornAt = time.Unix(1_700_000_000, 0)
@@ -47,22 +49,22 @@ type fleet struct {
 // spot is where somebody really is.
 type spot struct {
 	x, y float64 // kilometres
-	net  skerry.Coordinate
+	net  spec.Coordinate
 }
 
 func newFleet(seed uint64) *fleet { return &fleet{rng: rand.New(rand.NewPCG(seed, 45))} }
 
 func (f *fleet) spotAt(x, y, height float64) spot {
-	return spot{x, y, skerry.Coordinate{Vec: [3]float64{x * fleetMs / fleetKm, y * fleetMs / fleetKm, 5 * f.rng.Float64()}, Height: height, Error: 0.1}}
+	return spot{x, y, spec.Coordinate{Vec: [3]float64{x * fleetMs / fleetKm, y * fleetMs / fleetKm, 5 * f.rng.Float64()}, Height: height, Error: 0.1}}
 }
 
-func (s spot) location() *skerry.Location {
+func (s spot) location() *spec.Location {
 	const kmPerDegree = 111.195
-	return &skerry.Location{Lat: 50 + (s.y-fleetKm/2)/kmPerDegree, Lon: 10 + (s.x-fleetKm/2)/kmPerDegree/math.Cos(50*math.Pi/180)}
+	return &spec.Location{Lat: 50 + (s.y-fleetKm/2)/kmPerDegree, Lon: 10 + (s.x-fleetKm/2)/kmPerDegree/math.Cos(50*math.Pi/180)}
 }
 
 // seen gives a coordinate as it was measured, off by so many milliseconds in each dimension.
-func (f *fleet) seen(c skerry.Coordinate, ms float64) *skerry.Coordinate {
+func (f *fleet) seen(c spec.Coordinate, ms float64) *spec.Coordinate {
 	for i := range c.Vec {
 		c.Vec[i] += f.rng.NormFloat64() * ms
 	}
@@ -73,14 +75,14 @@ func (f *fleet) worker(i int) *sched.Worker {
 	size := sizes[f.rng.IntN(len(sizes))]
 	at := f.spotAt(f.rng.Float64()*fleetKm, f.rng.Float64()*fleetKm, 5+3*f.rng.Float64())
 	w := &sched.Worker{Name: fmt.Sprintf("worker-%07d", i), Arch: "amd64", Runtimes: []string{"oci"}, Reported: bornAt, Location: at.location(), Coordinate: f.seen(at.net, 1),
-		Capacity: skerry.Resources{CPU: skerry.MilliCPU(1000 * size.cores), Memory: skerry.Bytes(size.cores) * skerry.GiB}}
+		Capacity: spec.Resources{CPU: skerry.MilliCPU(1000 * size.cores), Memory: skerry.Bytes(size.cores) * skerry.GiB}}
 	if f.powered {
 		p := size.power
 		w.Power = &p
 	}
 	w.Available = w.Capacity
 	if f.filled {
-		w.Available = skerry.Resources{CPU: skerry.MilliCPU(f.rng.Int64N(int64(w.Capacity.CPU) + 1)), Memory: skerry.Bytes(f.rng.Int64N(int64(w.Capacity.Memory) + 1))}
+		w.Available = spec.Resources{CPU: skerry.MilliCPU(f.rng.Int64N(int64(w.Capacity.CPU) + 1)), Memory: skerry.Bytes(f.rng.Int64N(int64(w.Capacity.Memory) + 1))}
 	}
 	if f.keep {
 		f.truths = append(f.truths, at)
@@ -99,10 +101,10 @@ func (f *fleet) site(workers int) *sched.Site {
 
 // resourceRequest is the paper's request without its user: 1 CPU and 100 MB.
 func resourceRequest() *sched.Request {
-	return requestOf(&skerry.ServiceSpec{Name: "s", Resources: skerry.Resources{CPU: 1000, Memory: 100_000_000}})
+	return requestOf(&spec.ServiceSpec{Name: "s", Resources: spec.Resources{CPU: 1000, Memory: 100_000_000}})
 }
 
-func requestOf(s *skerry.ServiceSpec) *sched.Request {
+func requestOf(s *spec.ServiceSpec) *sched.Request {
 	r := &sched.Request{Instance: "s-1", Service: s.Name, Spec: s, Need: s.Need()}
 	if s.Placement.Contention != nil {
 		r.Contention = *s.Placement.Contention
@@ -120,8 +122,8 @@ func (f *fleet) user(near spot) spot {
 
 // nearUser adds the paper's limits to a user to a request.
 func (f *fleet) nearUser(r *sched.Request, u spot) {
-	r.Spec.Placement.Users = []skerry.User{{Location: u.location(), MaxDistance: paperDistance, Address: "192.0.2.1", MaxLatency: new(skerry.Duration(paperLatency))}}
-	r.Users = []skerry.UserPosition{{Coordinate: *f.seen(u.net, 1)}}
+	r.Spec.Placement.Users = []spec.User{{Location: u.location(), MaxDistance: paperDistance, Address: "192.0.2.1", MaxLatency: new(spec.Duration(paperLatency))}}
+	r.Users = []wire.UserPosition{{Coordinate: *f.seen(u.net, 1)}}
 }
 
 // meets reports whether a machine really is near enough to a user.
@@ -130,14 +132,14 @@ func (s spot) meets(u spot) bool {
 }
 
 // reportOf gives what a cluster tells the root of such machines: they are all of one class.
-func reportOf(list []*sched.Worker) *skerry.ClusterReport {
-	k := skerry.ClassAggregate{Class: skerry.Class{Arch: "amd64", Runtimes: []string{"oci"}}, Workers: len(list)}
+func reportOf(list []*sched.Worker) *wire.ClusterReport {
+	k := wire.ClassAggregate{Class: wire.Class{Arch: "amd64", Runtimes: []string{"oci"}}, Workers: len(list)}
 	for i := range k.Available {
 		values := make([]float64, len(list))
 		for j, w := range list {
 			values[j] = float64(w.Available.Vector()[i])
 		}
-		k.Available[i] = skerry.MomentsOf(values)
+		k.Available[i] = wire.MomentsOf(values)
 	}
-	return &skerry.ClusterReport{Classes: []skerry.ClassAggregate{k}}
+	return &wire.ClusterReport{Classes: []wire.ClassAggregate{k}}
 }

@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
 )
 
 // Quality is what a policy makes of one stream of instances on one fleet, of which each three are of one service. Every
@@ -33,21 +34,21 @@ type Quality struct {
 const replicas = 3
 
 // kinds of load (thesis, chapter 2): each takes and suffers on another resource.
-var loads = []skerry.Contention{
-	{Intensity: skerry.Shares{Cache: 0.4, MemoryBandwidth: 0.3}, Sensitivity: skerry.Shares{Cache: 0.6, MemoryBandwidth: 0.3}},
-	{Intensity: skerry.Shares{Disk: 0.5}, Sensitivity: skerry.Shares{Disk: 0.7}},
-	{Intensity: skerry.Shares{Network: 0.4}, Sensitivity: skerry.Shares{Network: 0.5}},
-	{Intensity: skerry.Shares{CPU: 0.1}, Sensitivity: skerry.Shares{CPU: 0.1}},
+var loads = []spec.Contention{
+	{Intensity: spec.Shares{Cache: 0.4, MemoryBandwidth: 0.3}, Sensitivity: spec.Shares{Cache: 0.6, MemoryBandwidth: 0.3}},
+	{Intensity: spec.Shares{Disk: 0.5}, Sensitivity: spec.Shares{Disk: 0.7}},
+	{Intensity: spec.Shares{Network: 0.4}, Sensitivity: spec.Shares{Network: 0.5}},
+	{Intensity: spec.Shares{CPU: 0.1}, Sensitivity: spec.Shares{CPU: 0.1}},
 }
 
 // meanService is about the middle of what service makes.
-var meanService = skerry.Resources{CPU: 900, Memory: 500 * skerry.MiB}
+var meanService = spec.Resources{CPU: 900, Memory: 500 * skerry.MiB}
 
 // service makes the i-th service of a stream; u is nil for those without a user.
 func (f *fleet) service(i int) (r *sched.Request, u *spot) {
 	load := loads[f.rng.IntN(len(loads))]
-	r = requestOf(&skerry.ServiceSpec{Name: "s", Resources: skerry.Resources{CPU: skerry.MilliCPU(100 + f.rng.IntN(1600)), Memory: skerry.Bytes(64+f.rng.IntN(900)) * skerry.MiB},
-		Placement: skerry.Placement{Contention: &load}})
+	r = requestOf(&spec.ServiceSpec{Name: "s", Resources: spec.Resources{CPU: skerry.MilliCPU(100 + f.rng.IntN(1600)), Memory: skerry.Bytes(64+f.rng.IntN(900)) * skerry.MiB},
+		Placement: spec.Placement{Contention: &load}})
 	r.Instance = skerry.InstanceID(fmt.Sprintf("s-%05d", i))
 	if i%2 == 0 {
 		at := f.user(f.truths[f.rng.IntN(len(f.truths))])
@@ -63,12 +64,12 @@ type ground struct {
 	workers []*sched.Worker
 	by      map[string]int
 	on      [][]*sched.Request // by worker
-	left    []skerry.Resources
-	sum     []skerry.Contention
+	left    []spec.Resources
+	sum     []spec.Contention
 }
 
 func newGround(workers []*sched.Worker) *ground {
-	g := &ground{site: sched.NewSite(), workers: workers, by: map[string]int{}, on: make([][]*sched.Request, len(workers)), sum: make([]skerry.Contention, len(workers))}
+	g := &ground{site: sched.NewSite(), workers: workers, by: map[string]int{}, on: make([][]*sched.Request, len(workers)), sum: make([]spec.Contention, len(workers))}
 	for i, w := range workers {
 		g.site.Set(w)
 		g.by[w.Name] = i
@@ -93,15 +94,15 @@ func (g *ground) put(p sched.Policy, r *sched.Request, seed uint64) int {
 func (g *ground) take(n int, r *sched.Request) {
 	g.left[n] = g.left[n].Sub(r.Need)
 	g.on[n] = append(g.on[n], r)
-	g.sum[n] = skerry.Contention{Intensity: plus(g.sum[n].Intensity, r.Contention.Intensity), Sensitivity: plus(g.sum[n].Sensitivity, r.Contention.Sensitivity)}
+	g.sum[n] = spec.Contention{Intensity: plus(g.sum[n].Intensity, r.Contention.Intensity), Sensitivity: plus(g.sum[n].Sensitivity, r.Contention.Sensitivity)}
 }
 
-func plus(a, b skerry.Shares) skerry.Shares {
+func plus(a, b spec.Shares) spec.Shares {
 	x, y := a.Vector(), b.Vector()
 	for i := range x {
 		x[i] += y[i]
 	}
-	return skerry.SharesOf(x)
+	return spec.SharesOf(x)
 }
 
 // costs are what a placement of services comes to.
@@ -141,7 +142,7 @@ func qualities(o ScheduleOptions) (int, []Quality) {
 	workers, half, full := pickInt(o, 20, 200, 1000), pickInt(o, 20, 400, 2000), pickInt(o, 60, 1500, 7500)
 	var out []Quality
 	policies := sched.Policies()
-	for _, name := range skerry.PolicyNames() {
+	for _, name := range spec.PolicyNames() {
 		f := newFleet(11)
 		f.keep, f.powered = true, true
 		var list []*sched.Worker
@@ -218,8 +219,8 @@ func optimum(o ScheduleOptions) (int, []Distance) {
 	batches, workers, services := pickInt(o, 3, 60, 400), 4, 7
 	singles, large := pickInt(o, 5, 40, 200), pickInt(o, 20, 500, 500)
 	policies := sched.Policies()
-	out := make([]Distance, len(skerry.PolicyNames()))
-	for i, name := range skerry.PolicyNames() {
+	out := make([]Distance, len(spec.PolicyNames()))
+	for i, name := range spec.PolicyNames() {
 		out[i].Policy = name
 		out[i].Score = worstMiss(policies[name], large, singles)
 	}
@@ -306,7 +307,7 @@ func worstMiss(p sched.Policy, workers, requests int) (worst float64) {
 // exhaust tries every assignment of services to machines. It gives the largest number that can be placed, and the least
 // that placing so many can cost, each cost by itself.
 func exhaust(workers []*sched.Worker, stream []*sched.Request) (least costs, most int) {
-	left := make([]skerry.Resources, len(workers))
+	left := make([]spec.Resources, len(workers))
 	on := make([][]*sched.Request, len(workers))
 	for i, w := range workers {
 		left[i] = w.Available

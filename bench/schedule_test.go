@@ -14,6 +14,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func small(t *testing.T) *Schedule {
@@ -44,7 +46,7 @@ func TestScheduleHasItsShape(t *testing.T) {
 			t.Errorf("%+v", x)
 		}
 	}
-	if len(s.Rates) != len(skerry.PolicyNames()) || len(s.Quality) != len(s.Rates) || len(s.Optimum) != len(s.Rates) {
+	if len(s.Rates) != len(spec.PolicyNames()) || len(s.Quality) != len(s.Rates) || len(s.Optimum) != len(s.Rates) {
 		t.Errorf("%d rates, %d qualities, %d distances", len(s.Rates), len(s.Quality), len(s.Optimum))
 	}
 	for i, x := range s.Optimum {
@@ -128,11 +130,11 @@ func TestChartsPutUpWithAnything(t *testing.T) {
 // The exhaustive search has a small case whose answer is known.
 func TestExhaust(t *testing.T) {
 	w := func(name string, cores int64, idle float64) *sched.Worker {
-		r := skerry.Resources{CPU: skerry.MilliCPU(1000 * cores), Memory: skerry.GiB}
-		return &sched.Worker{Name: name, Capacity: r, Available: r, Power: &skerry.Power{Idle: idle, Busy: idle + 10}}
+		r := spec.Resources{CPU: skerry.MilliCPU(1000 * cores), Memory: skerry.GiB}
+		return &sched.Worker{Name: name, Capacity: r, Available: r, Power: &wire.Power{Idle: idle, Busy: idle + 10}}
 	}
-	need := func(cpu skerry.MilliCPU, c skerry.Contention) *sched.Request {
-		return &sched.Request{Need: skerry.Resources{CPU: cpu}, Contention: c, Spec: &skerry.ServiceSpec{}}
+	need := func(cpu skerry.MilliCPU, c spec.Contention) *sched.Request {
+		return &sched.Request{Need: spec.Resources{CPU: cpu}, Contention: c, Spec: &spec.ServiceSpec{}}
 	}
 	disk := loads[1]
 	least, most := exhaust([]*sched.Worker{w("small", 1, 1), w("large", 4, 100)}, []*sched.Request{need(3000, disk), need(500, disk), need(500, disk), need(500, disk), need(4000, disk)})

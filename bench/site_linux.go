@@ -19,12 +19,12 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/wire"
 )
 
 // Addresses in the benchmark's own namespaces.
@@ -71,7 +71,7 @@ func control(ctx context.Context, dir string, workers int, profile cluster.Profi
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	token, _, err := r.Authority().CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierCluster})
+	token, _, err := r.Authority().CreateToken(ctx, auth.TokenOptions{Tier: wire.TierCluster})
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func control(ctx context.Context, dir string, workers int, profile cluster.Profi
 		*x.to = strings.TrimSpace(string(data))
 	}
 	for range workers {
-		token, _, err := k.Authority().CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierWorker})
+		token, _, err := k.Authority().CreateToken(ctx, auth.TokenOptions{Tier: wire.TierWorker})
 		if err != nil {
 			return err
 		}

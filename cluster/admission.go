@@ -10,10 +10,13 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Admission is what the operator of a site lets in, even against the root. The zero value grants nobody more than
-// skerry.LevelRestricted: no capabilities, no native runtime, privilege, device, host path or fixed host port.
+// spec.LevelRestricted: no capabilities, no native runtime, privilege, device, host path or fixed host port.
 // docs/RATIONALE.md has the reason ("Why levels, and a list of harmless fields").
 type Admission struct {
 	// Trusted organisations have the level privileged, and may use everything below without being asked.
@@ -22,15 +25,15 @@ type Admission struct {
 	Denied  []string `json:"denied,omitempty"`
 	Allowed []string `json:"allowed,omitempty"`
 	// Level is that of every organisation that Levels does not name; restricted by default.
-	Level  skerry.SecurityLevel            `json:"level,omitempty"`
-	Levels map[string]skerry.SecurityLevel `json:"levels,omitempty"`
+	Level  spec.SecurityLevel            `json:"level,omitempty"`
+	Levels map[string]spec.SecurityLevel `json:"levels,omitempty"`
 	// What foreign organisations may use, whatever their level.
 	Native     bool `json:"native,omitempty"`
 	Privileged bool `json:"privileged,omitempty"`
 	HostPorts  bool `json:"hostPorts,omitempty"`
 	// HostPaths are directories of workers that they may mount, with what is below them; to read, unless the entry is writable.
-	HostPaths []skerry.HostPath `json:"hostPaths,omitempty"`
-	Ingress   bool              `json:"ingress,omitempty"` // ways in from outside by way of the workers
+	HostPaths []spec.HostPath `json:"hostPaths,omitempty"`
+	Ingress   bool            `json:"ingress,omitempty"` // ways in from outside by way of the workers
 	// MaxPriority is the highest priority that foreign organisations may give their services; above it they could push
 	// others out.
 	MaxPriority int `json:"maxPriority,omitempty"`
@@ -48,10 +51,10 @@ type Admission struct {
 	// RequireUserNamespaces keeps containers of runtime oci, whoever's they are, off workers that cannot give them user namespaces.
 	RequireUserNamespaces bool `json:"requireUserNamespaces,omitempty"`
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
-	MaxPerInstance skerry.Resources `json:"maxPerInstance,omitempty"`
+	MaxPerInstance spec.Resources `json:"maxPerInstance,omitempty"`
 	// Egress is where the services of an organisation, trusted or not, may go outside the overlay at most, and where those go that say
 	// nothing; under the name *, of all that are not named and not trusted.
-	Egress map[string]skerry.Egress `json:"egress,omitempty"`
+	Egress map[string]spec.Egress `json:"egress,omitempty"`
 	// Signers are public keys in PEM, ECDSA on P-256, by organisation, trusted or not: workers start only images for it that one of them has signed, as
 	// cosign does. The name * is every organisation without an entry; an empty list asks for no signature.
 	Signers map[string][]string `json:"signers,omitempty"`
@@ -61,7 +64,7 @@ type Admission struct {
 
 // SiteQuota bounds what an organisation may have at a site; zero entries do not.
 type SiteQuota struct {
-	skerry.Resources
+	spec.Resources
 	Instances int `json:"instances,omitempty"`
 	// ServiceAddresses are those that lead to something here: three for each service with an instance at the site, and one for
 	// each of its numbered instances there.
@@ -70,42 +73,42 @@ type SiteQuota struct {
 
 // siteUse is what an organisation has at a site.
 type siteUse struct {
-	need      skerry.Resources
+	need      spec.Resources
 	instances int
 	numbered  int // of these
 	services  map[skerry.ServiceKey]bool
 }
 
 // add counts an instance.
-func (u *siteUse) add(a *skerry.Assignment) {
+func (u *siteUse) add(a *spec.Assignment) {
 	if u.services == nil {
 		u.services = map[skerry.ServiceKey]bool{}
 	}
 	u.need = u.need.Add(a.Spec.AtMost())
 	u.instances++
 	u.services[a.Service] = true
-	if a.Spec.Mode == "" || a.Spec.Mode == skerry.ModeService {
+	if a.Spec.Mode == "" || a.Spec.Mode == spec.ModeService {
 		u.numbered++
 	}
 }
 
-func (u *siteUse) addresses() int { return len(u.services)*len(skerry.Balances()) + u.numbered }
+func (u *siteUse) addresses() int { return len(u.services)*len(spec.Balances()) + u.numbered }
 
 // CheckQuota gives the reason for which an organisation that has so much already may not have another instance, or nil.
-func (p *Admission) CheckQuota(used siteUse, a *skerry.Assignment) *skerry.Reason {
+func (p *Admission) CheckQuota(used siteUse, a *spec.Assignment) *wire.Reason {
 	q, ok := p.Quotas[a.Org]
 	if !ok {
 		return nil
 	}
-	over := func(what string) *skerry.Reason {
-		return &skerry.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", what, a.Org),
+	over := func(what string) *wire.Reason {
+		return &wire.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", what, a.Org),
 			Hint: "delete something there, choose another site, or ask its operator"}
 	}
 	asked := a.Spec.AtMost()
 	limit, ask, sum := q.Vector(), asked.Vector(), used.need.Add(asked).Vector()
 	for i := range limit {
 		if limit[i] > 0 && ask[i] > 0 && sum[i] > limit[i] {
-			return over(skerry.ResourceNames[i])
+			return over(spec.ResourceNames[i])
 		}
 	}
 	used.services = maps.Clone(used.services)
@@ -120,18 +123,18 @@ func (p *Admission) CheckQuota(used siteUse, a *skerry.Assignment) *skerry.Reaso
 }
 
 // LevelOf gives the security level of an organisation.
-func (p *Admission) LevelOf(org string) skerry.SecurityLevel {
+func (p *Admission) LevelOf(org string) spec.SecurityLevel {
 	switch level, ok := p.Levels[org]; {
 	case slices.Contains(p.Trusted, org):
-		return skerry.LevelPrivileged
+		return spec.LevelPrivileged
 	case ok:
 		return level
 	}
-	return cmp.Or(p.Level, skerry.LevelRestricted)
+	return cmp.Or(p.Level, spec.LevelRestricted)
 }
 
 // granted reports whether the site grants a single thing to every organisation.
-func (p *Admission) granted(need skerry.LevelNeed, s *skerry.ServiceSpec) bool {
+func (p *Admission) granted(need spec.LevelNeed, s *spec.ServiceSpec) bool {
 	switch need.Field {
 	case "ServiceSpec.Runtime":
 		return p.Native
@@ -140,34 +143,34 @@ func (p *Admission) granted(need skerry.LevelNeed, s *skerry.ServiceSpec) bool {
 	case "Port.HostPort":
 		return p.HostPorts
 	case "Volume.Host":
-		return !slices.ContainsFunc(s.Volumes, func(v skerry.Volume) bool {
-			return v.Host != nil && len(skerry.HostPathsFor(p.HostPaths, v.Host.Path)) == 0
+		return !slices.ContainsFunc(s.Volumes, func(v spec.Volume) bool {
+			return v.Host != nil && len(spec.HostPathsFor(p.HostPaths, v.Host.Path)) == 0
 		})
 	}
 	return false
 }
 
 // confine tells the worker of an instance what the site grants its organisation.
-func (p *Admission) confine(a *skerry.Assignment) {
+func (p *Admission) confine(a *spec.Assignment) {
 	a.Level, a.HostPaths, a.Egress, a.Signers = p.LevelOf(a.Org), nil, p.egressOf(a.Org, &a.Spec), p.signersOf(a.Org)
-	if a.Level == skerry.LevelPrivileged {
+	if a.Level == spec.LevelPrivileged {
 		return
 	}
 	for _, h := range p.HostPaths {
-		if slices.ContainsFunc(a.Spec.Volumes, func(v skerry.Volume) bool { return v.Host != nil && h.Covers(v.Host.Path) }) {
+		if slices.ContainsFunc(a.Spec.Volumes, func(v spec.Volume) bool { return v.Host != nil && h.Covers(v.Host.Path) }) {
 			a.HostPaths = append(a.HostPaths, h)
 		}
 	}
 }
 
 // checkLevel gives the reason for which an organisation may not have a service that weakens isolation, or nil.
-func (p *Admission) checkLevel(org string, s *skerry.ServiceSpec) *skerry.Reason {
+func (p *Admission) checkLevel(org string, s *spec.ServiceSpec) *wire.Reason {
 	level := p.LevelOf(org)
 	for _, need := range s.LevelNeeds() {
 		if level.Allows(need.Level) || p.granted(need, s) {
 			continue
 		}
-		return &skerry.Reason{What: "admission",
+		return &wire.Reason{What: "admission",
 			Text: fmt.Sprintf("the site does not admit it: %s asks for %s, which needs the security level %s; organisation %s has %s", need.Path, need.What, need.Level, org, level),
 			Hint: fmt.Sprintf("do without %s, or ask the operator of the site, who grants it by \"levels: {%s: %s}\" in the site's admission policy", need.Path, org, need.Level)}
 	}
@@ -183,9 +186,9 @@ func (p *Admission) CheckIngress(org string) string {
 }
 
 // Check gives the reason to refuse an assignment, or nil.
-func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
-	no := func(hint, format string, args ...any) *skerry.Reason {
-		return &skerry.Reason{What: "admission", Text: "the site does not admit it: " + fmt.Sprintf(format, args...), Hint: hint}
+func (p *Admission) Check(a *spec.Assignment) *wire.Reason {
+	no := func(hint, format string, args ...any) *wire.Reason {
+		return &wire.Reason{What: "admission", Text: "the site does not admit it: " + fmt.Sprintf(format, args...), Hint: hint}
 	}
 	switch {
 	case slices.Contains(p.Denied, a.Org), len(p.Allowed) > 0 && !slices.Contains(p.Allowed, a.Org) && !slices.Contains(p.Trusted, a.Org):
@@ -219,7 +222,7 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 	need, most := s.AtMost().Vector(), p.MaxPerInstance.Vector()
 	for i := range need {
 		if most[i] > 0 && need[i] > most[i] {
-			return no("ask for less", "more %s than one instance may have here", skerry.ResourceNames[i])
+			return no("ask for less", "more %s than one instance may have here", spec.ResourceNames[i])
 		}
 	}
 	for _, image := range s.Images() {
@@ -231,7 +234,7 @@ func (p *Admission) Check(a *skerry.Assignment) *skerry.Reason {
 }
 
 // Unadmitted lists, by id, what runs at the site and would be refused, or given less, if it came today.
-func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
+func (c *Core) Unadmitted() (out []view.Unadmitted) {
 	for _, id := range sortedIDs(c.places) {
 		p := c.places[id]
 		if p.Worker == "" || p.Removing || p.ended() {
@@ -244,33 +247,33 @@ func (c *Core) Unadmitted() (out []skerry.Unadmitted) {
 		}
 		switch bound := c.opt.Admission.egressBound(p.A.Org); {
 		case why == nil && bound != nil && (p.A.Egress == nil || p.A.Egress.Beyond(bound) >= 0):
-			why = &skerry.Reason{What: "admission",
+			why = &wire.Reason{What: "admission",
 				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, c.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
 				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", p.A.Org)}
 		case why == nil && !slices.Equal(p.A.Signers, c.opt.Admission.signersOf(p.A.Org)) && len(p.A.Spec.Images()) > 0:
-			why = &skerry.Reason{What: "admission", Text: "it was placed before the site's policy of signers, and whether one of those keys has signed its images was not looked at",
+			why = &wire.Reason{What: "admission", Text: "it was placed before the site's policy of signers, and whether one of those keys has signed its images was not looked at",
 				Hint: fmt.Sprintf("check them with `skerry image verify`; restart it to have that done now, or change signers.%s in the site's admission policy", p.A.Org)}
 		case why != nil || p.A.Level != "":
-		case level == skerry.LevelRestricted:
-			why = &skerry.Reason{What: "admission",
+		case level == spec.LevelRestricted:
+			why = &wire.Reason{What: "admission",
 				Text: "it was placed before there were levels; once it is placed anew it has no capabilities, and 512Mi of memory and 4Gi of storage where it says nothing",
-				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, skerry.LevelBaseline)}
-		case level == skerry.LevelBaseline && (p.A.Spec.Resources.MostMemory() == 0 || p.A.Spec.Resources.Storage == 0):
-			why = &skerry.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory and 4Gi of storage where it says nothing",
+				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, spec.LevelBaseline)}
+		case level == spec.LevelBaseline && (p.A.Spec.Resources.MostMemory() == 0 || p.A.Spec.Resources.Storage == 0):
+			why = &wire.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory and 4Gi of storage where it says nothing",
 				Hint: "if it needs more, say so in resources.memory and resources.storage"}
 		}
 		if why == nil {
 			if text := c.opt.Admission.checkUsers(p.A.Org, &p.A.Spec.Placement); text != "" {
-				why = &skerry.Reason{What: "admission", Text: "latency to a user is not measured: " + text, Hint: "leave that user out, or grant it"}
+				why = &wire.Reason{What: "admission", Text: "latency to a user is not measured: " + text, Hint: "leave that user out, or grant it"}
 			}
 		}
 		if why != nil {
-			out = append(out, skerry.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
+			out = append(out, view.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
 		}
 	}
 	for _, org := range slices.Sorted(maps.Keys(c.opt.Admission.Quotas)) {
 		if what := c.opt.Admission.Quotas[org].exceeded(c.usedBy(org, "")); what != "" {
-			out = append(out, skerry.Unadmitted{Org: org, Reason: skerry.Reason{What: "quota",
+			out = append(out, view.Unadmitted{Org: org, Reason: wire.Reason{What: "quota",
 				Text: fmt.Sprintf("organisation %s is above the site's quota of %s, which counts limits, and defaults where nothing is said; what runs goes on, and no more is admitted", org, what),
 				Hint: fmt.Sprintf("raise quotas.%s in the site's admission policy, or delete something", org)}})
 		}
@@ -284,7 +287,7 @@ func (q SiteQuota) exceeded(used siteUse) string {
 	limit, sum := q.Vector(), used.need.Vector()
 	for i := range limit {
 		if limit[i] > 0 && sum[i] > limit[i] {
-			names = append(names, skerry.ResourceNames[i])
+			names = append(names, spec.ResourceNames[i])
 		}
 	}
 	if q.Instances > 0 && used.instances > q.Instances {
@@ -297,8 +300,8 @@ func (q SiteQuota) exceeded(used siteUse) string {
 }
 
 // offered gives the facts of a worker as the site takes them: without a runtime that the policy does not let in.
-func (p *Admission) offered(f *skerry.WorkerFacts) *skerry.WorkerFacts {
-	if !p.RequireUserNamespaces || !slices.ContainsFunc(f.Runtimes, func(r skerry.RuntimeReport) bool { return r.NoUserNamespaces() }) {
+func (p *Admission) offered(f *wire.WorkerFacts) *wire.WorkerFacts {
+	if !p.RequireUserNamespaces || !slices.ContainsFunc(f.Runtimes, func(r wire.RuntimeReport) bool { return r.NoUserNamespaces() }) {
 		return f
 	}
 	out := *f

@@ -11,54 +11,55 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func TestAdmission(t *testing.T) {
-	as := func(org string, edit func(*skerry.ServiceSpec)) *skerry.Assignment {
-		a := &skerry.Assignment{Org: org}
+	as := func(org string, edit func(*spec.ServiceSpec)) *spec.Assignment {
+		a := &spec.Assignment{Org: org}
 		a.Spec.Image = "shop/web:1"
 		if edit != nil {
 			edit(&a.Spec)
 		}
 		return a
 	}
-	native := func(s *skerry.ServiceSpec) { s.Runtime = "native" }
-	port := func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80, HostPort: 80}} }
-	autoPort := func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80, HostPort: -1}} }
-	path := func(p string) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) {
-			s.Volumes = []skerry.Volume{{Name: "v", Host: &skerry.HostVolume{Path: p}}}
+	native := func(s *spec.ServiceSpec) { s.Runtime = "native" }
+	port := func(s *spec.ServiceSpec) { s.Ports = []spec.Port{{Port: 80, HostPort: 80}} }
+	autoPort := func(s *spec.ServiceSpec) { s.Ports = []spec.Port{{Port: 80, HostPort: -1}} }
+	path := func(p string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) {
+			s.Volumes = []spec.Volume{{Name: "v", Host: &spec.HostVolume{Path: p}}}
 		}
 	}
-	privileged := func(s *skerry.ServiceSpec) {
-		s.Sidecars = []skerry.SideContainer{{Container: skerry.Container{Security: skerry.Security{Privileged: true}}}}
+	privileged := func(s *spec.ServiceSpec) {
+		s.Sidecars = []spec.SideContainer{{Container: spec.Container{Security: spec.Security{Privileged: true}}}}
 	}
-	caps := func(list ...string) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Security.AddCaps = list }
+	caps := func(list ...string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Security.AddCaps = list }
 	}
-	allow := func(networks ...string) (e skerry.Egress) {
+	allow := func(networks ...string) (e spec.Egress) {
 		for _, n := range networks {
-			e.Allow = append(e.Allow, skerry.EgressRule{CIDR: netip.MustParsePrefix(n)})
+			e.Allow = append(e.Allow, spec.EgressRule{CIDR: netip.MustParsePrefix(n)})
 		}
 		return e
 	}
-	egress := func(networks ...string) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { e := allow(networks...); s.Egress = &e }
+	egress := func(networks ...string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { e := allow(networks...); s.Egress = &e }
 	}
-	only := func(org string, networks ...string) map[string]skerry.Egress {
-		return map[string]skerry.Egress{org: allow(networks...)}
+	only := func(org string, networks ...string) map[string]spec.Egress {
+		return map[string]spec.Egress{org: allow(networks...)}
 	}
-	both := func(a, b func(*skerry.ServiceSpec)) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { a(s); b(s) }
+	both := func(a, b func(*spec.ServiceSpec)) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { a(s); b(s) }
 	}
-	foreign := func(s *skerry.ServiceSpec) { s.Image = "evil.example/x:1" }
-	foreignBeside := func(s *skerry.ServiceSpec) {
-		s.Sidecars = []skerry.SideContainer{{Container: skerry.Container{Image: "evil.example/x:1"}}}
+	foreign := func(s *spec.ServiceSpec) { s.Image = "evil.example/x:1" }
+	foreignBeside := func(s *spec.ServiceSpec) {
+		s.Sidecars = []spec.SideContainer{{Container: spec.Container{Image: "evil.example/x:1"}}}
 	}
-	large := func(s *skerry.ServiceSpec) { s.Resources.Memory = 8 * skerry.GiB }
-	pinned := func(org, repo string) *skerry.Assignment {
+	large := func(s *spec.ServiceSpec) { s.Resources.Memory = 8 * skerry.GiB }
+	pinned := func(org, repo string) *spec.Assignment {
 		a := as(org, nil)
 		a.Digest = map[string]string{a.Spec.Image: repo + "@sha256:" + strings.Repeat("0", 64)}
 		return a
@@ -66,50 +67,50 @@ func TestAdmission(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy Admission
-		a      *skerry.Assignment
+		a      *spec.Assignment
 		want   string // part of the reason; empty: admitted
 	}{
 		{"a plain service of anybody", Admission{}, as("guest", nil), ""},
 		{"native", Admission{}, as("guest", native), "runtime asks for a process of the host, which needs the security level privileged; organisation guest has restricted"},
-		{"priority", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 1 }), "no priority above 0"},
-		{"priority up to what is allowed", Admission{MaxPriority: 5}, as("guest", func(s *skerry.ServiceSpec) { s.Placement.Priority = 5 }), ""},
+		{"priority", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Placement.Priority = 1 }), "no priority above 0"},
+		{"priority up to what is allowed", Admission{MaxPriority: 5}, as("guest", func(s *spec.ServiceSpec) { s.Placement.Priority = 5 }), ""},
 		{"a registry of another organisation", Admission{Trusted: []string{"guest"}, RegistryOrgs: map[string][]string{"evil.example": {"home"}}}, as("guest", foreign),
 			"registry evil.example is not there for organisation guest"},
 		{"a pinned image of one", Admission{RegistryOrgs: map[string][]string{"docker.io": {"home"}}}, pinned("guest", "docker.io/shop/web"), "registry docker.io is not there"},
 		{"a registry of one's own", Admission{RegistryOrgs: map[string][]string{"evil.example": {"home"}}}, as("home", foreign), ""},
 		{"native of one's own", Admission{Trusted: []string{"home"}}, as("home", native), ""},
 		{"native allowed", Admission{Native: true}, as("guest", native), ""},
-		{"a capability of the host's", Admission{Native: true, Level: skerry.LevelBaseline}, as("guest", func(s *skerry.ServiceSpec) {
+		{"a capability of the host's", Admission{Native: true, Level: spec.LevelBaseline}, as("guest", func(s *spec.ServiceSpec) {
 			native(s)
 			caps("DAC_OVERRIDE")(s)
 		}), "the capability DAC_OVERRIDE, which needs the security level privileged"},
 		{"fixed host port", Admission{}, as("guest", port), "ports[0].hostPort asks for the host's port 80"},
 		{"chosen host port", Admission{}, as("guest", autoPort), ""},
 		{"host path", Admission{}, as("guest", path("/srv/x")), "volumes[0].host asks for the host's path /srv/x"},
-		{"host path allowed", Admission{HostPaths: []skerry.HostPath{{Path: "/srv"}}}, as("guest", path("/srv/x")), ""},
-		{"a path that only begins alike", Admission{HostPaths: []skerry.HostPath{{Path: "/srv"}}}, as("guest", path("/srvx")), "host's path /srvx"},
-		{"a path that leads out", Admission{HostPaths: []skerry.HostPath{{Path: "/srv"}}}, as("guest", path("/srv/../etc")), "host's path /srv/../etc"},
-		{"one volume of two", Admission{HostPaths: []skerry.HostPath{{Path: "/srv"}}}, as("guest", func(s *skerry.ServiceSpec) {
+		{"host path allowed", Admission{HostPaths: []spec.HostPath{{Path: "/srv"}}}, as("guest", path("/srv/x")), ""},
+		{"a path that only begins alike", Admission{HostPaths: []spec.HostPath{{Path: "/srv"}}}, as("guest", path("/srvx")), "host's path /srvx"},
+		{"a path that leads out", Admission{HostPaths: []spec.HostPath{{Path: "/srv"}}}, as("guest", path("/srv/../etc")), "host's path /srv/../etc"},
+		{"one volume of two", Admission{HostPaths: []spec.HostPath{{Path: "/srv"}}}, as("guest", func(s *spec.ServiceSpec) {
 			path("/srv/x")(s)
-			s.Volumes = append(s.Volumes, skerry.Volume{Host: &skerry.HostVolume{Path: "/etc"}})
+			s.Volumes = append(s.Volumes, spec.Volume{Host: &spec.HostVolume{Path: "/etc"}})
 		}), "host's path"},
 		{"privileged side container", Admission{}, as("guest", privileged), "sidecars[0].security.privileged asks for a privileged container"},
 		{"a capability that reads every file", Admission{}, as("guest", caps("DAC_READ_SEARCH")), "security.addCaps asks for the capability DAC_READ_SEARCH, which needs the security level privileged"},
 		{"in small letters", Admission{}, as("guest", caps("cap_sys_admin")), "the capability SYS_ADMIN"},
-		{"that one at baseline", Admission{Level: skerry.LevelBaseline}, as("guest", caps("DAC_READ_SEARCH")), "organisation guest has baseline"},
+		{"that one at baseline", Admission{Level: spec.LevelBaseline}, as("guest", caps("DAC_READ_SEARCH")), "organisation guest has baseline"},
 		{"a harmless one", Admission{}, as("guest", caps("NET_BIND_SERVICE")), ""},
 		{"one of the usual", Admission{}, as("guest", caps("CHOWN")), "needs the security level baseline"},
-		{"one of the usual at baseline", Admission{Levels: map[string]skerry.SecurityLevel{"guest": skerry.LevelBaseline}}, as("guest", caps("CHOWN")), ""},
-		{"another's level", Admission{Levels: map[string]skerry.SecurityLevel{"home": skerry.LevelPrivileged}}, as("guest", caps("CHOWN")), "needs the security level baseline"},
-		{"less than others", Admission{Level: skerry.LevelPrivileged, Levels: map[string]skerry.SecurityLevel{"guest": skerry.LevelRestricted}}, as("guest", native), "needs the security level privileged"},
-		{"no filter", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Security.Seccomp = "unconfined" }), "no system call filter"},
-		{"the default filter by name", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Security.Seccomp = "default" }), ""},
-		{"new privileges", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Security.NewPrivs = true }), "needs the security level baseline"},
-		{"an init container's", Admission{}, as("guest", func(s *skerry.ServiceSpec) {
-			s.Init = []skerry.SideContainer{{}, {Container: skerry.Container{Security: skerry.Security{NewPrivs: true}}}}
+		{"one of the usual at baseline", Admission{Levels: map[string]spec.SecurityLevel{"guest": spec.LevelBaseline}}, as("guest", caps("CHOWN")), ""},
+		{"another's level", Admission{Levels: map[string]spec.SecurityLevel{"home": spec.LevelPrivileged}}, as("guest", caps("CHOWN")), "needs the security level baseline"},
+		{"less than others", Admission{Level: spec.LevelPrivileged, Levels: map[string]spec.SecurityLevel{"guest": spec.LevelRestricted}}, as("guest", native), "needs the security level privileged"},
+		{"no filter", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Security.Seccomp = "unconfined" }), "no system call filter"},
+		{"the default filter by name", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Security.Seccomp = "default" }), ""},
+		{"new privileges", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Security.NewPrivs = true }), "needs the security level baseline"},
+		{"an init container's", Admission{}, as("guest", func(s *spec.ServiceSpec) {
+			s.Init = []spec.SideContainer{{}, {Container: spec.Container{Security: spec.Security{NewPrivs: true}}}}
 		}), "init[1].security.newPrivileges"},
-		{"a device", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Devices = []skerry.DeviceRequest{{CDI: "acme.org/gpu"}} }), "devices asks for a device, which needs the security level baseline"},
-		{"its memory restored by the host", Admission{}, as("guest", func(s *skerry.ServiceSpec) { s.Migration.Mode = skerry.MigrateCheckpoint }), "migration.mode asks for"},
+		{"a device", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Devices = []spec.DeviceRequest{{CDI: "acme.org/gpu"}} }), "devices asks for a device, which needs the security level baseline"},
+		{"its memory restored by the host", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Migration.Mode = spec.MigrateCheckpoint }), "migration.mode asks for"},
 		{"registry", Admission{Registries: []string{""}}, as("guest", foreign), "no images from evil.example"},
 		{"registry of a sidecar", Admission{Registries: []string{""}}, as("guest", foreignBeside), "no images from evil.example"},
 		{"registry allowed", Admission{Registries: []string{""}}, as("guest", nil), ""},
@@ -130,7 +131,7 @@ func TestAdmission(t *testing.T) {
 		{"native of a user of its own", Admission{Native: true}, as("guest", both(egress(), native)), ""},
 		{"a capability of the host's beside egress", Admission{Trusted: []string{"home"}}, as("home", both(egress(), caps("SYS_ADMIN"))), "the capability SYS_ADMIN, which could change"},
 		{"a harmless capability beside egress", Admission{Trusted: []string{"home"}}, as("home", both(egress(), caps("CHOWN"))), ""},
-		{"too large", Admission{MaxPerInstance: skerry.Resources{Memory: skerry.GiB}}, as("guest", large), "more memory"},
+		{"too large", Admission{MaxPerInstance: spec.Resources{Memory: skerry.GiB}}, as("guest", large), "more memory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := c.policy.Check(c.a)
@@ -147,19 +148,19 @@ func TestAdmission(t *testing.T) {
 }
 
 func TestSmallClassesAreCoarse(t *testing.T) {
-	a := skerry.ClassAggregate{Workers: 1}
-	a.Available[0] = skerry.MomentsOf([]float64{1730})
-	a.Available[1] = skerry.MomentsOf([]float64{float64(700 * skerry.MiB)})
+	a := wire.ClassAggregate{Workers: 1}
+	a.Available[0] = wire.MomentsOf([]float64{1730})
+	a.Available[1] = wire.MomentsOf([]float64{float64(700 * skerry.MiB)})
 	coarsen(&a)
-	if !a.Coarse || a.Available[0] != (skerry.Moments{Sum: 2000, Mean: 1500}) || a.Available[1] != (skerry.Moments{Sum: float64(768 * skerry.MiB), Mean: float64(512 * skerry.MiB)}) {
+	if !a.Coarse || a.Available[0] != (wire.Moments{Sum: 2000, Mean: 1500}) || a.Available[1] != (wire.Moments{Sum: float64(768 * skerry.MiB), Mean: float64(512 * skerry.MiB)}) {
 		t.Errorf("%+v", a.Available[:2])
 	}
 }
 
 func TestSiteQuota(t *testing.T) {
-	p := Admission{Quotas: map[string]SiteQuota{"guest": {Resources: skerry.Resources{CPU: 1000}}}}
-	half := &skerry.Assignment{Org: "guest"}
-	half.Spec.Resources = skerry.Resources{CPU: 500, Memory: skerry.GiB}
+	p := Admission{Quotas: map[string]SiteQuota{"guest": {Resources: spec.Resources{CPU: 1000}}}}
+	half := &spec.Assignment{Org: "guest"}
+	half.Spec.Resources = spec.Resources{CPU: 500, Memory: skerry.GiB}
 	var used siteUse
 	used.add(half)
 	if r := p.CheckQuota(used, half); r != nil {
@@ -170,7 +171,7 @@ func TestSiteQuota(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	huge := *half // one that was admitted by an earlier version
-	huge.Spec.Resources = skerry.Resources{CPU: math.MaxInt64 / 2}
+	huge.Spec.Resources = spec.Resources{CPU: math.MaxInt64 / 2}
 	for range 3 {
 		if r := p.CheckQuota(used, &huge); r == nil {
 			t.Error("a sum that is no number any more is within the quota")
@@ -188,29 +189,29 @@ func TestSiteQuota(t *testing.T) {
 func TestSiteQuotaCounts(t *testing.T) {
 	for _, v := range []struct {
 		quota SiteQuota
-		mode  skerry.Mode
+		mode  spec.Mode
 		fits  int
 		what  string
 	}{
-		{SiteQuota{Instances: 2}, skerry.ModeService, 2, "instances"},
-		{SiteQuota{ServiceAddresses: 6}, skerry.ModeService, 3, "service addresses"},
-		{SiteQuota{ServiceAddresses: 2}, skerry.ModeService, 0, "service addresses"},
-		{SiteQuota{ServiceAddresses: 3}, skerry.ModePerWorker, 4, ""},
-		{SiteQuota{Instances: 3}, skerry.ModePerWorker, 3, ""},
-		{SiteQuota{ServiceAddresses: 2}, skerry.ModePerWorker, 0, ""},
+		{SiteQuota{Instances: 2}, spec.ModeService, 2, "instances"},
+		{SiteQuota{ServiceAddresses: 6}, spec.ModeService, 3, "service addresses"},
+		{SiteQuota{ServiceAddresses: 2}, spec.ModeService, 0, "service addresses"},
+		{SiteQuota{ServiceAddresses: 3}, spec.ModePerWorker, 4, ""},
+		{SiteQuota{Instances: 3}, spec.ModePerWorker, 3, ""},
+		{SiteQuota{ServiceAddresses: 2}, spec.ModePerWorker, 0, ""},
 	} {
 		s := newFabricSite(t)
 		for n := range 4 {
 			s.join(n + 1)
 		}
 		s.c.opt.Admission = Admission{Trusted: []string{"acme"}, Quotas: map[string]SiteQuota{"acme": v.quota}}
-		spec := skerry.ServiceSpec{Name: "web", Mode: v.mode, Resources: skerry.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
-		if v.mode == skerry.ModeService {
+		svc := spec.ServiceSpec{Name: "web", Mode: v.mode, Resources: spec.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
+		if v.mode == spec.ModeService {
 			four := 4
-			spec.Replicas = &four
+			svc.Replicas = &four
 		}
-		spec.Image = "web:1"
-		a := skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop", Namespace: "acme"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}
+		svc.Image = "web:1"
+		a := spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: "shop", Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{svc}}}
 		fits := 0
 		plan, err := s.c.PlanApp(s.now, a, nil)
 		if err != nil {
@@ -228,7 +229,7 @@ func TestSiteQuotaCounts(t *testing.T) {
 				got++
 			}
 		}
-		if got != v.fits || v.mode == skerry.ModeService && fits != v.fits {
+		if got != v.fits || v.mode == spec.ModeService && fits != v.fits {
 			t.Errorf("%+v, %s: %d are planned and %d placed, want %d", v.quota, v.mode, fits, got, v.fits)
 		}
 		if v.what != "" && !slices.ContainsFunc(s.c.Apps.Instances(key("acme", "shop")), func(i *apps.Instance) bool { return strings.Contains(fmt.Sprint(i.Refusals, i.Why), v.what) }) {
@@ -242,22 +243,22 @@ func TestUnadmitted(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: Admission{Trusted: []string{"default"}}})
 	c.Start(now)
-	c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-	c.Step(now, ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{
-		Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: 8 * skerry.GiB}}})}})
+	c.Step(now, ChildUp{Hello: &wire.Hello{Name: "w", Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+	c.Step(now, ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: &wire.WorkerFacts{
+		Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB}}})}})
 	c.Step(now, apps.PutOrg{Org: apps.Org{Name: "default"}})
 	c.Step(now, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
 	one := 1
-	plain := skerry.ServiceSpec{Name: "plain", Replicas: &one}
+	plain := spec.ServiceSpec{Name: "plain", Replicas: &one}
 	plain.Image = "web:1"
 	asks := plain
 	asks.Name, asks.Security.AddCaps = "asks", []string{"SYS_ADMIN"}
-	if fx := c.Step(now, apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-		Metadata: skerry.Metadata{Name: "shop"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{plain, asks}}}}); fx.Err != nil {
+	if fx := c.Step(now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{plain, asks}}}}); fx.Err != nil {
 		t.Fatal(fx.Err)
 	}
 	for id, p := range c.places {
-		if p.Worker != "w" || p.A.Level != skerry.LevelPrivileged {
+		if p.Worker != "w" || p.A.Level != spec.LevelPrivileged {
 			t.Fatalf("%s is at %q with level %q: %+v", id, p.Worker, p.A.Level, p.Obs)
 		}
 	}
@@ -266,14 +267,14 @@ func TestUnadmitted(t *testing.T) {
 	}
 
 	// Above a quota of the site, which counts 4Gi of storage for each instance that says nothing.
-	c.opt.Admission.Quotas = map[string]SiteQuota{"default": {Resources: skerry.Resources{Storage: 6 * skerry.GiB}}}
+	c.opt.Admission.Quotas = map[string]SiteQuota{"default": {Resources: spec.Resources{Storage: 6 * skerry.GiB}}}
 	if got := c.Unadmitted(); len(got) != 1 || got[0].Org != "default" || got[0].Instance != "" || !strings.Contains(got[0].Reason.Text, "above the site's quota of storage") || got[0].Reason.Hint == "" {
 		t.Errorf("told of %+v", got)
 	}
 
 	c.opt.Admission = Admission{}
 	got := c.Unadmitted()
-	if len(got) != 1 || got[0].Service.Service != "asks" || got[0].Level != skerry.LevelRestricted || !strings.Contains(got[0].Reason.Text, "SYS_ADMIN") || got[0].Reason.Hint == "" {
+	if len(got) != 1 || got[0].Service.Service != "asks" || got[0].Level != spec.LevelRestricted || !strings.Contains(got[0].Reason.Text, "SYS_ADMIN") || got[0].Reason.Hint == "" {
 		t.Errorf("told of %+v", got)
 	}
 	for _, p := range c.places {
@@ -294,15 +295,15 @@ func TestUnadmitted(t *testing.T) {
 
 // A worker learns of a site's directories those that the service's volumes are in, unless its organisation is held to none.
 func TestConfine(t *testing.T) {
-	p := Admission{Trusted: []string{"home"}, HostPaths: []skerry.HostPath{{Path: "/srv/media"}, {Path: "/srv", Writable: true}, {Path: "/opt"}}}
-	a := &skerry.Assignment{Org: "guest", Spec: skerry.ServiceSpec{Volumes: []skerry.Volume{{Empty: &skerry.EmptyVolume{}}, {Host: &skerry.HostVolume{Path: "/srv/media/a"}}}}}
+	p := Admission{Trusted: []string{"home"}, HostPaths: []spec.HostPath{{Path: "/srv/media"}, {Path: "/srv", Writable: true}, {Path: "/opt"}}}
+	a := &spec.Assignment{Org: "guest", Spec: spec.ServiceSpec{Volumes: []spec.Volume{{Empty: &spec.EmptyVolume{}}, {Host: &spec.HostVolume{Path: "/srv/media/a"}}}}}
 	p.confine(a)
-	if a.Level != skerry.LevelRestricted || !slices.Equal(a.HostPaths, p.HostPaths[:2]) {
+	if a.Level != spec.LevelRestricted || !slices.Equal(a.HostPaths, p.HostPaths[:2]) {
 		t.Errorf("%s, %v", a.Level, a.HostPaths)
 	}
 	a.Org = "home"
 	p.confine(a)
-	if a.Level != skerry.LevelPrivileged || a.HostPaths != nil {
+	if a.Level != spec.LevelPrivileged || a.HostPaths != nil {
 		t.Errorf("%s, %v", a.Level, a.HostPaths)
 	}
 }
@@ -310,13 +311,13 @@ func TestConfine(t *testing.T) {
 // An instance is held to its manifest's egress, else to the site's for its organisation, from when it is placed: what runs keeps its own,
 // and is told of.
 func TestEgressInForce(t *testing.T) {
-	site := map[string]skerry.Egress{"guest": {Allow: []skerry.EgressRule{{CIDR: netip.MustParsePrefix("203.0.113.0/24")}}}}
+	site := map[string]spec.Egress{"guest": {Allow: []spec.EgressRule{{CIDR: netip.MustParsePrefix("203.0.113.0/24")}}}}
 	p := Admission{Egress: site}
-	a := &skerry.Assignment{Org: "guest"}
+	a := &spec.Assignment{Org: "guest"}
 	if p.confine(a); a.Egress.String() != "203.0.113.0/24" {
 		t.Errorf("the site's: %s", a.Egress)
 	}
-	a.Spec.Egress = &skerry.Egress{}
+	a.Spec.Egress = &spec.Egress{}
 	if p.confine(a); a.Egress.String() != "nothing" {
 		t.Errorf("its own: %s", a.Egress)
 	}
@@ -325,22 +326,22 @@ func TestEgressInForce(t *testing.T) {
 		t.Errorf("none: %s", a.Egress)
 	}
 	codec := wire.New()
-	for _, e := range []*skerry.Egress{nil, {}, {Allow: []skerry.EgressRule{{CIDR: netip.MustParsePrefix("2001:db8::/32"), Except: []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48")},
-		Ports: []skerry.EgressPort{{Port: 53, Protocol: "udp"}}}}}} {
+	for _, e := range []*spec.Egress{nil, {}, {Allow: []spec.EgressRule{{CIDR: netip.MustParsePrefix("2001:db8::/32"), Except: []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48")},
+		Ports: []spec.EgressPort{{Port: 53, Protocol: "udp"}}}}}} {
 		a.Egress = e
 		for _, data := range [][]byte{codec.Marshal(a), codec.Text(a)} {
-			var got skerry.Assignment
+			var got spec.Assignment
 			if err := codec.Unmarshal(data, &got); err != nil || got.Egress.String() != e.String() {
 				t.Errorf("%s arrives as %s, %v", e, got.Egress, err)
 			}
 		}
 	}
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: p})
-	c.places["i"] = &placement{A: skerry.Assignment{ID: "i", Org: "guest", Level: skerry.LevelRestricted}, Worker: "w"}
+	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "guest", Level: spec.LevelRestricted}, Worker: "w"}
 	if got := c.Unadmitted(); len(got) != 1 || !strings.Contains(got[0].Reason.Text, "once it is placed anew it reaches 203.0.113.0/24") || got[0].Reason.Hint == "" {
 		t.Errorf("told of %+v", got)
 	}
-	c.places["i"].A.Egress = &skerry.Egress{}
+	c.places["i"].A.Egress = &spec.Egress{}
 	if got := c.Unadmitted(); len(got) != 0 {
 		t.Errorf("told of %+v", got)
 	}

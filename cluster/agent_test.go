@@ -5,40 +5,41 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // TestUpgradeOrders asks for upgrades: what cannot be is refused, each order is another one, and the outcome is told once.
 func TestUpgradeOrders(t *testing.T) {
 	s := newFabricSite(t)
 	a := s.join(1)
-	ask := func(name string, r skerry.UpgradeRequest, refused string) {
+	ask := func(name string, r view.UpgradeRequest, refused string) {
 		t.Helper()
 		fx := s.c.Step(s.now, UpgradeWorker{Name: name, UpgradeRequest: r})
 		if (fx.Err == nil) != (refused == "") || fx.Err != nil && !strings.Contains(fx.Err.Error(), refused) {
 			t.Errorf("%s, %+v: %v; expected %q", name, r, fx.Err, refused)
 		}
 	}
-	v2 := skerry.UpgradeRequest{Image: "site/agent:v2"}
+	v2 := view.UpgradeRequest{Image: "site/agent:v2"}
 	ask("nobody", v2, "there is no worker")
-	ask(a, skerry.UpgradeRequest{}, "an image with the new program is missing")
-	ask(a, skerry.UpgradeRequest{Image: "x", Window: skerry.Duration(2 * time.Hour)}, "out of range")
-	ask(a, skerry.UpgradeRequest{Image: "x", Window: skerry.Duration(-1)}, "out of range")
-	ask(a, skerry.UpgradeRequest{Image: "x", Window: skerry.Duration(time.Second), Steady: skerry.Duration(time.Minute)}, "within")
-	if item[skerry.AgentOrder](s, a, skerry.AgentKey) != nil {
+	ask(a, view.UpgradeRequest{}, "an image with the new program is missing")
+	ask(a, view.UpgradeRequest{Image: "x", Window: spec.Duration(2 * time.Hour)}, "out of range")
+	ask(a, view.UpgradeRequest{Image: "x", Window: spec.Duration(-1)}, "out of range")
+	ask(a, view.UpgradeRequest{Image: "x", Window: spec.Duration(time.Second), Steady: spec.Duration(time.Minute)}, "within")
+	if item[wire.AgentOrder](s, a, wire.AgentKey) != nil {
 		t.Error("what was refused was ordered")
 	}
 	ask(a, v2, "")
 	ask(a, v2, "")
-	if o := item[skerry.AgentOrder](s, a, skerry.AgentKey); o == nil || o.Seq != 2 || o.Image != v2.Image {
+	if o := item[wire.AgentOrder](s, a, wire.AgentKey); o == nil || o.Seq != 2 || o.Image != v2.Image {
 		t.Errorf("the order is %+v", o)
 	}
 	facts := *s.c.workers[a].Facts
-	facts.Agent = &skerry.AgentFacts{Order: 7, Stage: skerry.AgentFailed, Why: "it hangs"}
+	facts.Agent = &wire.AgentFacts{Order: 7, Stage: wire.AgentFailed, Why: "it hangs"}
 	events := 0
 	for range 2 {
-		fx := s.c.Step(s.now, ChildFrame{Name: a, Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &facts})}})
+		fx := s.c.Step(s.now, ChildFrame{Name: a, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: &facts})}})
 		for _, e := range fx.Events {
 			if e.Reason == "UpgradeFailed" && strings.Contains(e.Text, "it hangs") {
 				events++
@@ -49,7 +50,7 @@ func TestUpgradeOrders(t *testing.T) {
 		t.Errorf("told %d times", events)
 	}
 	ask(a, v2, "") // a store that was restored does not give a number again
-	if o := item[skerry.AgentOrder](s, a, skerry.AgentKey); o.Seq != 8 {
+	if o := item[wire.AgentOrder](s, a, wire.AgentKey); o.Seq != 8 {
 		t.Errorf("the order is %+v", o)
 	}
 }

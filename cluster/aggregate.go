@@ -10,27 +10,29 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // fewest is the size from which a class is reported exactly; smaller ones are rounded, so that the root cannot read off
 // what a single worker has (docs/RATIONALE.md, "Why small classes are reported in coarse steps").
 const fewest = 3
 
-// buckets are the steps to which values of small classes are rounded, in the units of skerry.Resources.Vector.
-var buckets = [skerry.NumResources]float64{500, float64(256 * skerry.MiB), float64(skerry.GiB), 1, 1, 1e6, 1e6, 1, float64(2 * skerry.MiB), float64(skerry.GiB)}
+// buckets are the steps to which values of small classes are rounded, in the units of spec.Resources.Vector.
+var buckets = [spec.NumResources]float64{500, float64(256 * skerry.MiB), float64(skerry.GiB), 1, 1, 1e6, 1e6, 1, float64(2 * skerry.MiB), float64(skerry.GiB)}
 
 // Aggregate gives what the root learns of the site. Only workers that are in touch count (a dead worker leaves the next
 // aggregate).
-func (c *Core) Aggregate() skerry.ClusterReport {
+func (c *Core) Aggregate() wire.ClusterReport {
 	type class struct {
-		skerry.Class
-		values [skerry.NumResources][]float64
+		wire.Class
+		values [spec.NumResources][]float64
 	}
 	classes := map[string]*class{}
 	areas := map[string]bool{}
-	var points []skerry.Location
-	var network []skerry.Coordinate
-	var r skerry.ClusterReport
+	var points []spec.Location
+	var network []spec.Coordinate
+	var r wire.ClusterReport
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) { // sums of floats depend on their order
 		w, k := c.workers[name], c.Kids.Get(name)
 		if w.Facts == nil || w.sight.Lost() || k == nil || !k.Connected || w.refusing() != "" {
@@ -62,9 +64,9 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 	slices.Sort(keys)
 	for _, k := range keys {
 		g := classes[k]
-		a := skerry.ClassAggregate{Class: g.Class, Workers: len(g.values[0])}
+		a := wire.ClassAggregate{Class: g.Class, Workers: len(g.values[0])}
 		for i := range g.values {
-			a.Available[i] = skerry.MomentsOf(g.values[i])
+			a.Available[i] = wire.MomentsOf(g.values[i])
 		}
 		if a.Workers < fewest {
 			coarsen(&a)
@@ -90,7 +92,7 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 				middle.Vec[i] = math.Round(middle.Vec[i]/grain) * grain
 			}
 			middle.Error = math.Ceil(middle.Error*10) / 10
-			ms = math.Ceil((ms+grain*math.Sqrt(skerry.CoordinateDims)/2)/grain) * grain
+			ms = math.Ceil((ms+grain*math.Sqrt(spec.CoordinateDims)/2)/grain) * grain
 		}
 		r.Network, r.NetworkMs = &middle, ms
 	}
@@ -105,15 +107,15 @@ func (c *Core) Aggregate() skerry.ClusterReport {
 }
 
 // classOf gives a worker's capability class.
-func classOf(f *skerry.WorkerFacts) skerry.Class {
+func classOf(f *wire.WorkerFacts) wire.Class {
 	runtimes := f.PassedRuntimes()
 	slices.Sort(runtimes)
 	devices := slices.Clone(f.Devices)
 	for _, d := range f.Attachable { // names of single ones do not leave the site
-		devices = append(devices, skerry.DeviceClass(d))
+		devices = append(devices, spec.DeviceClass(d))
 	}
 	slices.Sort(devices)
-	return skerry.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Compact(devices), Egress: f.Egress}
+	return wire.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Compact(devices), Egress: f.Egress}
 }
 
 // classKey names a worker's class; it is worked out once for each set of facts.
@@ -126,7 +128,7 @@ func (w *worker) classKey() string {
 }
 
 // coarsen rounds a small class: sums up, so that nothing possible is ruled out, means down, deviation away.
-func coarsen(a *skerry.ClassAggregate) {
+func coarsen(a *wire.ClassAggregate) {
 	a.Coarse = true
 	for i := range a.Available {
 		m := &a.Available[i]
@@ -144,8 +146,8 @@ func (c *Core) uses(p *placement) bool {
 }
 
 // foldQoS sums what the root's services use here.
-func (c *Core) foldQoS() []skerry.ServiceQoS {
-	by := map[skerry.ServiceKey]*skerry.ServiceQoS{}
+func (c *Core) foldQoS() []wire.ServiceQoS {
+	by := map[skerry.ServiceKey]*wire.ServiceQoS{}
 	for _, id := range sortedIDs(c.places) {
 		p := c.places[id]
 		if p.Origin != "root" || !c.uses(p) {
@@ -153,7 +155,7 @@ func (c *Core) foldQoS() []skerry.ServiceQoS {
 		}
 		q := by[p.A.Service]
 		if q == nil {
-			q = &skerry.ServiceQoS{Service: p.A.Service}
+			q = &wire.ServiceQoS{Service: p.A.Service}
 			by[p.A.Service] = q
 		}
 		q.QoS = q.QoS.Add(*p.qos)
@@ -161,18 +163,18 @@ func (c *Core) foldQoS() []skerry.ServiceQoS {
 			q.Ready++
 		}
 	}
-	out := make([]skerry.ServiceQoS, 0, len(by))
+	out := make([]wire.ServiceQoS, 0, len(by))
 	for _, q := range by {
 		out = append(out, *q)
 	}
-	slices.SortFunc(out, func(a, b skerry.ServiceQoS) int { return strings.Compare(a.Service.String(), b.Service.String()) })
+	slices.SortFunc(out, func(a, b wire.ServiceQoS) int { return strings.Compare(a.Service.String(), b.Service.String()) })
 	return out
 }
 
-func (c *Core) sendReport(now time.Time, fx *skerry.Effects) {
+func (c *Core) sendReport(now time.Time, fx *wire.Effects) {
 	r := c.Aggregate()
 	c.reportSeq++
 	r.Seq = c.reportSeq
 	c.reportAt, c.reportDue = now, false
-	fx.Sends = append(fx.Sends, skerry.Outgoing{Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: c.codec.Marshal(&r)}})
+	fx.Sends = append(fx.Sends, wire.Outgoing{Msg: &wire.Report{Kind: wire.ReportCluster, Payload: c.codec.Marshal(&r)}})
 }

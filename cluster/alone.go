@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // A site lives on without the root. But where the root gives an instance to another site when this one is out of touch, and
@@ -36,13 +37,13 @@ func (c *Core) endsAlone(p *placement) time.Time {
 		return time.Time{}
 	}
 	if c.contact.IsZero() {
-		return c.started.Add(min(d, skerry.AloneGrace))
+		return c.started.Add(min(d, wire.AloneGrace))
 	}
 	return c.contact.Add(d)
 }
 
 // endAlone ends what may not run for so long without the root.
-func (c *Core) endAlone(now time.Time, fx *skerry.Effects) {
+func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
 	if c.Up.Connected {
 		return
 	}
@@ -56,7 +57,7 @@ func (c *Core) endAlone(now time.Time, fx *skerry.Effects) {
 		if !c.contact.IsZero() {
 			why = "ended by its site, which has been out of touch with the root for " + now.Sub(c.contact).Round(time.Second).String()
 		}
-		c.event(fx, now, p, skerry.EventWarning, "CutOff", why)
+		c.event(fx, now, p, wire.EventWarning, "CutOff", why)
 		c.unstrand(p)
 		c.abandon(p)
 		c.endOriginal(p)
@@ -66,7 +67,7 @@ func (c *Core) endAlone(now time.Time, fx *skerry.Effects) {
 		p.ask = nil
 		c.bind(p, "")
 		delete(c.waiting, id)
-		p.Obs = skerry.Observation{ID: id, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Phase: skerry.PhaseCutOff, Reason: why, Restarts: p.Obs.Restarts, Restart: p.Obs.Restart}
+		p.Obs = wire.Observation{ID: id, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Phase: skerry.PhaseCutOff, Reason: why, Restarts: p.Obs.Restarts, Restart: p.Obs.Restart}
 		c.linked[p.A.Service.App] = true
 		c.grew, c.reportDue = true, true
 		c.changed(now, p, fx)

@@ -10,6 +10,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // While the root is away a site may be told to change what it holds of the root's applications. It borrows the application
@@ -25,7 +27,7 @@ type amended struct {
 	Base     skerry.Generation         `json:"base"`
 	Seq      uint64                    `json:"seq"`
 	Since    time.Time                 `json:"since"`
-	Steps    []skerry.AmendmentStep    `json:"steps"`
+	Steps    []wire.AmendmentStep      `json:"steps"`
 	Services map[string]*amendedBefore `json:"services"`
 	Deleted  bool                      `json:"deleted,omitempty"`
 }
@@ -50,7 +52,7 @@ func target(msg any) (k skerry.AppKey, ok bool) {
 	case apps.Apply:
 		k = m.App.Key()
 		if k.Namespace == "" {
-			k.Namespace = skerry.DefaultNamespace
+			k.Namespace = spec.DefaultNamespace
 		}
 	case apps.Deploy:
 		k = m.Key
@@ -99,7 +101,7 @@ func (c *Core) ofRoot(k skerry.AppKey) bool {
 }
 
 // amend changes an application that belongs to the root, which is away.
-func (c *Core) amend(now time.Time, k skerry.AppKey, msg any, fx *skerry.Effects) {
+func (c *Core) amend(now time.Time, k skerry.AppKey, msg any, fx *wire.Effects) {
 	if c.Up.Connected {
 		fx.Err = skerry.Errorf(skerry.CodeWrongTier, "application %s belongs to the root; this site only runs it", k).
 			WithHint("make the change at the root (`skerry context use`); here it can be changed while the root is away")
@@ -121,7 +123,7 @@ func (c *Core) amend(now time.Time, k skerry.AppKey, msg any, fx *skerry.Effects
 	if more.Err != nil || res.Unchanged {
 		if fresh {
 			c.Apps.GiveBack(k, fx)
-			*fx = skerry.Effects{} // nothing of it was kept
+			*fx = wire.Effects{} // nothing of it was kept
 		}
 		fx.Result, fx.Err = res, more.Err
 		return
@@ -129,12 +131,12 @@ func (c *Core) amend(now time.Time, k skerry.AppKey, msg any, fx *skerry.Effects
 	fx.Merge(more)
 	fx.Result, fx.Err = res, nil
 	c.amends[k] = m
-	step := skerry.AmendmentStep{At: now, Author: actor(msg), Text: text}
+	step := wire.AmendmentStep{At: now, Author: actor(msg), Text: text}
 	if m.Steps = append(m.Steps, step); len(m.Steps) > maxSteps {
 		m.Steps = slices.Delete(m.Steps, 1, 2)
 	}
 	fx.Put(prefixAmend+k.String(), mustJSON(m))
-	c.amendEvent(now, m, skerry.EventWarning, "Amended", "changed at site "+c.opt.Name+" while the root is away, by "+orNobody(step.Author)+": "+text, fx)
+	c.amendEvent(now, m, wire.EventWarning, "Amended", "changed at site "+c.opt.Name+" while the root is away, by "+orNobody(step.Author)+": "+text, fx)
 }
 
 func actor(msg any) string {
@@ -165,8 +167,8 @@ func orNobody(actor string) string {
 }
 
 // amendEvent tells of an amendment here, and in its turn at the root.
-func (c *Core) amendEvent(now time.Time, m *amended, t skerry.EventType, reason, text string, fx *skerry.Effects) {
-	e := skerry.Event{At: now, Type: t, Reason: reason, Text: text, App: m.App, Org: m.Org, Cluster: skerry.ClusterName(c.opt.Name)}
+func (c *Core) amendEvent(now time.Time, m *amended, t wire.EventType, reason, text string, fx *wire.Effects) {
+	e := wire.Event{At: now, Type: t, Reason: reason, Text: text, App: m.App, Org: m.Org, Cluster: skerry.ClusterName(c.opt.Name)}
 	fx.Events = append(fx.Events, e)
 	if reason == "Amended" {
 		_, _ = c.Up.Events.Append(c.codec.Marshal(e)) // one that is too large to travel stays here
@@ -174,7 +176,7 @@ func (c *Core) amendEvent(now time.Time, m *amended, t skerry.EventType, reason,
 }
 
 // carryOut changes a borrowed application, and says in words what it did.
-func (c *Core) carryOut(now time.Time, k skerry.AppKey, m *amended, msg any) (text string, res apps.Applied, fx skerry.Effects) {
+func (c *Core) carryOut(now time.Time, k skerry.AppKey, m *amended, msg any) (text string, res apps.Applied, fx wire.Effects) {
 	a := c.Apps.App(k)
 	switch x := msg.(type) {
 	case apps.Apply:
@@ -244,15 +246,15 @@ func orAll(service string) string {
 }
 
 // borrow takes an application over, as far as it is here; nil: there is nothing that can be changed.
-func (c *Core) borrow(now time.Time, k skerry.AppKey, fx *skerry.Effects) *amended {
+func (c *Core) borrow(now time.Time, k skerry.AppKey, fx *wire.Effects) *amended {
 	m := &amended{App: k, Since: now, Services: map[string]*amendedBefore{}}
 	a := &apps.App{CreatedAt: now, UpdatedAt: now, Digests: map[string]string{}, Restarts: map[string]uint64{}}
-	a.Manifest = skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Namespace: k.Namespace, Name: k.Name}}
+	a.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Namespace: k.Namespace, Name: k.Name}}
 	newest := map[string]*placement{}
 	var held []*placement
 	for _, id := range sortedIDs(c.byApp[k]) {
 		p := c.places[id]
-		if p.Origin != "root" || p.Group != "" || p.A.Spec.Mode != skerry.ModeService || p.Removing || p.Refused || p.ended() {
+		if p.Origin != "root" || p.Group != "" || p.A.Spec.Mode != spec.ModeService || p.Removing || p.Refused || p.ended() {
 			continue
 		}
 		held = append(held, p)
@@ -305,20 +307,20 @@ func (c *Core) borrow(now time.Time, k skerry.AppKey, fx *skerry.Effects) *amend
 }
 
 // bare is a service's manifest without the number of its instances.
-func bare(s *skerry.ServiceSpec) string {
+func bare(s *spec.ServiceSpec) string {
 	t := *s
 	t.Replicas = nil
 	return string(mustJSON(t))
 }
 
 // amendment gives what the site has of an application that differs from what the root has, or nil.
-func (c *Core) amendment(m *amended) *skerry.Amendment {
+func (c *Core) amendment(m *amended) *wire.Amendment {
 	last := m.Steps[len(m.Steps)-1]
-	out := &skerry.Amendment{App: m.App, Seq: m.Seq, Base: m.Base, Author: last.Author, At: last.At, Deleted: m.Deleted}
+	out := &wire.Amendment{App: m.App, Seq: m.Seq, Base: m.Base, Author: last.Author, At: last.At, Deleted: m.Deleted}
 	a := c.Apps.App(m.App)
 	for _, name := range slices.Sorted(maps.Keys(m.Services)) {
 		b := m.Services[name]
-		w := skerry.AmendedService{Name: name, Before: b.Share}
+		w := wire.AmendedService{Name: name, Before: b.Share}
 		var ids []skerry.InstanceID
 		if a != nil && !a.Deleting {
 			s := a.Manifest.Spec.Service(name)
@@ -328,7 +330,7 @@ func (c *Core) amendment(m *amended) *skerry.Amendment {
 			}
 			for _, i := range c.Apps.Instances(skerry.ServiceKey{App: m.App, Service: name}) {
 				if p := c.places[i.ID]; i.Live() && p != nil {
-					w.Instances = append(w.Instances, skerry.AmendedInstance{ID: i.ID, Ordinal: i.Ordinal, Revision: i.Revision, Fence: p.A.Fence})
+					w.Instances = append(w.Instances, wire.AmendedInstance{ID: i.ID, Ordinal: i.Ordinal, Revision: i.Revision, Fence: p.A.Fence})
 					ids = append(ids, i.ID)
 				}
 			}
@@ -356,17 +358,17 @@ func (c *Core) amendment(m *amended) *skerry.Amendment {
 }
 
 // tellAmendments tells the root, which is back, what was changed here. Until it answers nothing more is.
-func (c *Core) tellAmendments(now time.Time, fx *skerry.Effects) {
+func (c *Core) tellAmendments(now time.Time, fx *wire.Effects) {
 	c.Apps.Freeze(true)
 	for _, k := range c.amendedApps() {
 		m := c.amends[k]
 		m.Seq = c.number(fx)
 		if told := c.amendment(m); told != nil {
 			fx.Put(prefixAmend+k.String(), mustJSON(m))
-			if _, err := c.Up.Observed.Put(skerry.AmendmentKey(k), c.codec.Marshal(told)); err == nil {
+			if _, err := c.Up.Observed.Put(wire.AmendmentKey(k), c.codec.Marshal(told)); err == nil {
 				continue
 			}
-			c.amendEvent(now, m, skerry.EventWarning, "Conflict", "what was changed here is too large to be told to the root, and is dropped", fx)
+			c.amendEvent(now, m, wire.EventWarning, "Conflict", "what was changed here is too large to be told to the root, and is dropped", fx)
 		}
 		c.giveBack(now, m, fx) // what runs is what the root wants
 	}
@@ -377,31 +379,31 @@ func (c *Core) amendedApps() []skerry.AppKey {
 }
 
 // amendedItem takes the root's answer to an amendment.
-func (c *Core) amendedItem(now time.Time, key string, value []byte, fx *skerry.Effects) {
-	k, _ := skerry.ParseAmendedKey(key)
+func (c *Core) amendedItem(now time.Time, key string, value []byte, fx *wire.Effects) {
+	k, _ := wire.ParseAmendedKey(key)
 	m := c.amends[k]
-	var answer skerry.Amended
+	var answer wire.Amended
 	if m == nil || c.codec.Unmarshal(value, &answer) != nil || answer.App != k || answer.Seq != m.Seq {
 		return
 	}
 	if answer.Adopted != 0 {
-		c.amendEvent(now, m, skerry.EventNormal, "Adopted", fmt.Sprintf("the root adopted what was changed here, as generation %d", answer.Adopted), fx)
+		c.amendEvent(now, m, wire.EventNormal, "Adopted", fmt.Sprintf("the root adopted what was changed here, as generation %d", answer.Adopted), fx)
 	} else {
-		c.amendEvent(now, m, skerry.EventWarning, "Conflict", "the root did not adopt what was changed here: "+answer.Why, fx)
+		c.amendEvent(now, m, wire.EventWarning, "Conflict", "the root did not adopt what was changed here: "+answer.Why, fx)
 	}
 	c.giveBack(now, m, fx)
 }
 
 // giveBack makes a borrowed application the root's again, and has here what the root wants here.
-func (c *Core) giveBack(now time.Time, m *amended, fx *skerry.Effects) {
+func (c *Core) giveBack(now time.Time, m *amended, fx *wire.Effects) {
 	delete(c.amends, m.App)
 	fx.Delete(prefixAmend + m.App.String())
-	c.Up.Observed.Delete(skerry.AmendmentKey(m.App))
+	c.Up.Observed.Delete(wire.AmendmentKey(m.App))
 	c.Apps.GiveBack(m.App, fx)
-	wanted := map[skerry.InstanceID]skerry.Assignment{}
+	wanted := map[skerry.InstanceID]spec.Assignment{}
 	for key, value := range c.Up.Desired.All() {
-		var a skerry.Assignment
-		if strings.HasPrefix(key, "inst/") && c.codec.Unmarshal(value, &a) == nil && skerry.AssignmentKey(a.ID) == key && a.Service.App == m.App {
+		var a spec.Assignment
+		if strings.HasPrefix(key, "inst/") && c.codec.Unmarshal(value, &a) == nil && wire.AssignmentKey(a.ID) == key && a.Service.App == m.App {
 			wanted[a.ID] = a
 		}
 	}
@@ -447,6 +449,6 @@ func (c *Core) mine(p *placement) bool {
 	return i != nil && i.Holder == Self
 }
 
-func (m *amended) view() *skerry.AmendmentView {
-	return &skerry.AmendmentView{Since: m.Since, Base: m.Base, Steps: m.Steps}
+func (m *amended) view() *wire.AmendmentView {
+	return &wire.AmendmentView{Since: m.Since, Base: m.Base, Steps: m.Steps}
 }

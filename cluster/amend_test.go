@@ -6,8 +6,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // amendedSite is a site that holds an instance for the root, was told to have two while the root was away, and has just told
@@ -18,18 +19,18 @@ func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}})
 	c.Start(now)
 	one := 1
-	app := skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Namespace: "acme", Name: "shop"},
-		Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{{Name: "web", Replicas: &one}}}}
+	app := spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Namespace: "acme", Name: "shop"},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{{Name: "web", Replicas: &one}}}}
 	app.Spec.Services[0].Image = "web:1"
 	app.SetDefaults()
 	s := app.Spec.Services[0]
 	k := skerry.ServiceKey{App: app.Key(), Service: "web"}
-	var fx skerry.Effects
-	c.accept(now, skerry.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: s.Revision(), Spec: s, Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
+	var fx wire.Effects
+	c.accept(now, spec.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: s.Revision(), Spec: s, Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
 	if fx := c.Step(now, apps.Scale{Service: k, Replicas: 2, Actor: "otto"}); fx.Err != nil {
 		t.Fatal(fx.Err)
 	}
-	c.Step(now, ParentUp{Welcome: &skerry.Welcome{}})
+	c.Step(now, ParentUp{Welcome: &wire.Welcome{}})
 	if m := c.amends[k.App]; m == nil || m.Seq == 0 {
 		t.Fatalf("it is %+v", m)
 	}
@@ -39,14 +40,14 @@ func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
 // An answer to something else, or about something else, is none.
 func TestAnswersToOtherAmendments(t *testing.T) {
 	c, k, now := amendedSite(t)
-	var fx skerry.Effects
-	for _, x := range []skerry.Amended{{App: k, Seq: c.amends[k].Seq - 1, Adopted: 4}, {App: k, Seq: c.amends[k].Seq + 1, Adopted: 4}, {App: skerry.AppKey{Namespace: "acme", Name: "bank"}, Seq: c.amends[k].Seq, Adopted: 4}} {
-		c.amendedItem(now, skerry.AmendedKey(k), wire.New().Marshal(&x), &fx)
+	var fx wire.Effects
+	for _, x := range []wire.Amended{{App: k, Seq: c.amends[k].Seq - 1, Adopted: 4}, {App: k, Seq: c.amends[k].Seq + 1, Adopted: 4}, {App: skerry.AppKey{Namespace: "acme", Name: "bank"}, Seq: c.amends[k].Seq, Adopted: 4}} {
+		c.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&x), &fx)
 		if c.amends[k] == nil || c.Apps.App(k) == nil {
 			t.Fatalf("%+v was taken", x)
 		}
 	}
-	c.amendedItem(now, skerry.AmendedKey(k), wire.New().Marshal(&skerry.Amended{App: k, Seq: c.amends[k].Seq, Why: "no"}), &fx)
+	c.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&wire.Amended{App: k, Seq: c.amends[k].Seq, Why: "no"}), &fx)
 	if c.amends[k] != nil || c.Apps.App(k) != nil {
 		t.Error("it was not taken")
 	}
@@ -56,11 +57,11 @@ func TestAnswersToOtherAmendments(t *testing.T) {
 func FuzzAmended(f *testing.F) {
 	k := skerry.AppKey{Namespace: "acme", Name: "shop"}
 	f.Add("amended/acme/shop", []byte{0xa0})
-	f.Add("amended/acme/shop", wire.New().Marshal(&skerry.Amended{App: k, Seq: 2, Adopted: 4}))
-	f.Add("amended//", wire.New().Marshal(&skerry.Amended{App: k, Seq: 1, Why: "no"}))
+	f.Add("amended/acme/shop", wire.New().Marshal(&wire.Amended{App: k, Seq: 2, Adopted: 4}))
+	f.Add("amended//", wire.New().Marshal(&wire.Amended{App: k, Seq: 1, Why: "no"}))
 	f.Fuzz(func(t *testing.T, key string, data []byte) {
 		c, k, now := amendedSite(t)
-		var fx skerry.Effects
+		var fx wire.Effects
 		c.amendedItem(now, key, data, &fx)
 		if (c.amends[k] == nil) != (c.Apps.App(k) == nil) {
 			t.Error("half of it was given back")
@@ -79,7 +80,7 @@ func TestBorrowedTokens(t *testing.T) {
 	c := textSite(t, now, "")
 	a, _ := c.onlyAssignment(t)
 	a.ID, a.Fence, a.Service.App.Name = "web-raaaaaaaa", skerry.Fence{RootEpoch: 9}, "shop"
-	var fx skerry.Effects
+	var fx wire.Effects
 	c.accept(now, a, "root", &fx)
 	c.settle(now, &fx, nil)
 	if p := c.places[a.ID]; p == nil || p.A.Fence.Sequence == 0 {

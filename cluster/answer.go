@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/wire"
 )
 
 // PluginHost runs the site's scheduling plugins.
@@ -23,7 +24,7 @@ type PluginHost interface {
 	// List gives the plugins that work now.
 	List() []Plugin
 	// Ask asks the plugins named, in bounded time. It gives one answer each, in that order.
-	Ask(ctx context.Context, names []string, q sched.PluginQuery) []skerry.PluginAnswer
+	Ask(ctx context.Context, names []string, q sched.PluginQuery) []wire.PluginAnswer
 	// Watch calls changed, from one goroutine, at the start and whenever List changes, until ctx ends.
 	Watch(ctx context.Context, changed func())
 }
@@ -177,7 +178,7 @@ func (s *Server) askWorker(ctx context.Context, worker, path string, most int64,
 }
 
 // reviewDesired looks at everything that the root wants here, as after a start.
-func (c *Core) reviewDesired(now time.Time, fx *skerry.Effects) {
+func (c *Core) reviewDesired(now time.Time, fx *wire.Effects) {
 	if c.Up.Desired.Incarnation() == "" {
 		return // a set that was lost says nothing
 	}
@@ -188,12 +189,12 @@ func (c *Core) reviewDesired(now time.Time, fx *skerry.Effects) {
 	for _, id := range sortedIDs(c.places) {
 		p := c.places[id]
 		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && c.amends[p.A.Service.App] == nil {
-			deleted = append(deleted, skerry.AssignmentKey(id))
+			deleted = append(deleted, wire.AssignmentKey(id))
 		}
 	}
 	for _, id := range sortedIDs(c.groups) {
 		if c.groups[id].Origin == "root" && !c.rootWants(id) {
-			deleted = append(deleted, skerry.AssignmentKey(id))
+			deleted = append(deleted, wire.AssignmentKey(id))
 		}
 	}
 	c.reconcileDesired(now, changed, deleted, fx)

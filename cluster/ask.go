@@ -10,6 +10,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Actions: what the core cannot find out by itself. It goes on when the answer or the deadline comes.
@@ -19,7 +21,7 @@ type (
 		ID      skerry.InstanceID
 		Round   uint64
 		Workers []string
-		Targets []string // addresses, as in skerry.User
+		Targets []string // addresses, as in spec.User
 	}
 	// Score asks plugins about candidates. The answer is Scored.
 	Score struct {
@@ -41,7 +43,7 @@ type (
 	Scored struct {
 		ID      skerry.InstanceID
 		Round   uint64
-		Answers []skerry.PluginAnswer
+		Answers []wire.PluginAnswer
 	}
 	// SetPlugins replaces the list of plugins.
 	SetPlugins struct{ List []Plugin }
@@ -60,8 +62,8 @@ type Plugin struct {
 type ask struct {
 	round   uint64
 	until   time.Time
-	probes  []string              // workers that measure
-	answers []skerry.PluginAnswer // of plugins; nil until they came
+	probes  []string            // workers that measure
+	answers []wire.PluginAnswer // of plugins; nil until they came
 	plugins []string
 	asked   map[string]bool // candidates that the plugins were asked about
 }
@@ -86,34 +88,34 @@ func (c *Core) setPlugins(m SetPlugins) {
 }
 
 // policy finds the policy of a service and the plugins to ask: those of the site, then the one that the service names.
-func (c *Core) policy(s *skerry.ServiceSpec) (sched.Policy, []Plugin, *skerry.Reason) {
-	name := cmp.Or(s.Placement.Policy, skerry.PolicyROM)
+func (c *Core) policy(s *spec.ServiceSpec) (sched.Policy, []Plugin, *wire.Reason) {
+	name := cmp.Or(s.Placement.Policy, spec.PolicyROM)
 	var ask []Plugin
 	for _, n := range slices.Sorted(maps.Keys(c.plugins)) {
 		if c.plugins[n].All {
 			ask = append(ask, c.plugins[n])
 		}
 	}
-	if own, ok := strings.CutPrefix(name, skerry.PluginPrefix); ok {
+	if own, ok := strings.CutPrefix(name, spec.PluginPrefix); ok {
 		p, known := c.plugins[own]
 		if !known {
-			return sched.Policy{}, nil, &skerry.Reason{What: "policy", Count: 1, Text: fmt.Sprintf("the site has no scheduling plugin %q", own),
+			return sched.Policy{}, nil, &wire.Reason{What: "policy", Count: 1, Text: fmt.Sprintf("the site has no scheduling plugin %q", own),
 				Hint: "choose another policy, or ask the site's operator for the plugin"}
 		}
 		if !p.All {
 			ask = append(ask, p)
 		}
-		name = skerry.PolicyLDP // its rules; the plugin ranks
+		name = spec.PolicyLDP // its rules; the plugin ranks
 	}
 	if p, ok := c.opt.Policies[name]; ok {
 		return p, ask, nil
 	}
-	return sched.Policy{}, nil, &skerry.Reason{What: "policy", Count: 1, Text: fmt.Sprintf("the site has no scheduling policy %q", name), Hint: "choose another"}
+	return sched.Policy{}, nil, &wire.Reason{What: "policy", Count: 1, Text: fmt.Sprintf("the site has no scheduling policy %q", name), Hint: "choose another"}
 }
 
 // usersKnown reports whether the places of a service's users in the network are known, and else has them measured from a
 // few random workers that could take the instance (Algorithm 2, lines 10 to 13).
-func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *skerry.Effects) bool {
+func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *wire.Effects) bool {
 	if p.ask != nil && len(p.ask.plugins) == 0 {
 		return false
 	}
@@ -128,7 +130,7 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 		}
 	}
 	fresh := usersGoodFor
-	if slices.ContainsFunc(p.Users, func(u skerry.UserPosition) bool { return u.Unknown != "" }) {
+	if slices.ContainsFunc(p.Users, func(u wire.UserPosition) bool { return u.Unknown != "" }) {
 		fresh = usersRetry
 	}
 	if len(targets) == 0 || p.Users != nil && now.Sub(p.UsersAt) < fresh {
@@ -154,7 +156,7 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 }
 
 // refreshUsers has the places of the users of an instance that runs measured again from time to time: users move.
-func (c *Core) refreshUsers(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) refreshUsers(now time.Time, p *placement, fx *wire.Effects) {
 	if p.ask != nil && len(p.ask.plugins) == 0 && now.After(p.ask.until) {
 		p.ask = nil
 	}
@@ -170,7 +172,7 @@ func (c *Core) refreshUsers(now time.Time, p *placement, fx *skerry.Effects) {
 // setUsers works out where users are from the round trips measured, in the order of the users with a limit.
 func (c *Core) setUsers(now time.Time, p *placement, rtts []map[string]float64, unknown string) {
 	q := &p.A.Spec.Placement
-	p.Users, p.UsersAt, p.heard = make([]skerry.UserPosition, len(q.Users)), now, make([]map[string]float64, len(q.Users))
+	p.Users, p.UsersAt, p.heard = make([]wire.UserPosition, len(q.Users)), now, make([]map[string]float64, len(q.Users))
 	next := 0
 	for i, u := range q.Users {
 		if q.UserLatency(u) == 0 {
@@ -211,11 +213,11 @@ func (c *Core) scored(m Scored) {
 	if p == nil || p.ask == nil || p.ask.round != m.Round || p.ask.answers != nil {
 		return
 	}
-	p.ask.answers = append([]skerry.PluginAnswer{}, m.Answers...)
+	p.ask.answers = append([]wire.PluginAnswer{}, m.Answers...)
 }
 
 // consult has plugins score the best candidates, and combines what they say. wait is true while they think.
-func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins []Plugin, req *sched.Request, fx *skerry.Effects) (d skerry.Decision, wait bool) {
+func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins []Plugin, req *sched.Request, fx *wire.Effects) (d wire.Decision, wait bool) {
 	if p.ask != nil && p.ask.answers == nil {
 		return d, true
 	}
@@ -227,7 +229,7 @@ func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins
 	if p.ask != nil && d.Chosen != "" {
 		// Who came in since then has not been judged. When nobody is left, they are asked about.
 		asked := p.ask.asked
-		d.Top = slices.DeleteFunc(d.Top, func(k skerry.Candidate) bool { return !asked[k.Name] })
+		d.Top = slices.DeleteFunc(d.Top, func(k wire.Candidate) bool { return !asked[k.Name] })
 		if len(d.Top) == 0 {
 			p.ask, round = nil, c.rounds
 			d = c.site.Best(now, policy, req, round, sched.PluginCandidates)
@@ -256,7 +258,7 @@ func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins
 	return d, false
 }
 
-func (c *Core) pluginQuery(now time.Time, r *sched.Request, d *skerry.Decision) sched.PluginQuery {
+func (c *Core) pluginQuery(now time.Time, r *sched.Request, d *wire.Decision) sched.PluginQuery {
 	q := sched.PluginQuery{Version: sched.PluginVersion, Instance: r.Instance, Service: r.Service, Labels: r.Spec.Labels, Need: r.Need, Placement: r.Spec.Placement, Seed: d.Seed}
 	peers := map[string]int{}
 	for _, x := range r.Peers {
@@ -279,23 +281,23 @@ func (c *Core) pluginQuery(now time.Time, r *sched.Request, d *skerry.Decision) 
 
 // combine ranks the candidates anew by what plugins said: who is ruled out by one is out, and the scores of those that
 // answered are averaged. A plugin that did not answer is skipped, or refuses the instance, as its operator set it up.
-func combine(d *skerry.Decision, plugins []Plugin, answers []skerry.PluginAnswer) {
-	by := map[string]skerry.PluginAnswer{}
+func combine(d *wire.Decision, plugins []Plugin, answers []wire.PluginAnswer) {
+	by := map[string]wire.PluginAnswer{}
 	for _, a := range answers {
 		by[a.Plugin] = a
 	}
 	var sums map[string]float64
 	counted := 0
-	out := map[string]*skerry.Reason{}
+	out := map[string]*wire.Reason{}
 	for _, p := range plugins {
 		a, ok := by[p.Name]
 		if !ok {
-			a = skerry.PluginAnswer{Plugin: p.Name, Skipped: "it did not answer in time"}
+			a = wire.PluginAnswer{Plugin: p.Name, Skipped: "it did not answer in time"}
 		}
 		d.Plugins = append(d.Plugins, a)
-		d.Policy += "+" + skerry.PluginPrefix + p.Name
+		d.Policy += "+" + spec.PluginPrefix + p.Name
 		if a.Skipped != "" {
-			why := skerry.Reason{What: "skipped", Count: 1, Text: fmt.Sprintf("plugin %s was skipped: %s", p.Name, a.Skipped)}
+			why := wire.Reason{What: "skipped", Count: 1, Text: fmt.Sprintf("plugin %s was skipped: %s", p.Name, a.Skipped)}
 			if p.Reject {
 				d.Chosen, d.Top = "", nil
 				why.Text = fmt.Sprintf("plugin %s gave no answer: %s", p.Name, a.Skipped)
@@ -308,7 +310,7 @@ func combine(d *skerry.Decision, plugins []Plugin, answers []skerry.PluginAnswer
 		}
 		for name, text := range a.Out {
 			if out[name] == nil {
-				out[name] = &skerry.Reason{What: "plugin", Count: 1, Text: fmt.Sprintf("plugin %s rules it out: %s", p.Name, text)}
+				out[name] = &wire.Reason{What: "plugin", Count: 1, Text: fmt.Sprintf("plugin %s rules it out: %s", p.Name, text)}
 			}
 		}
 		if len(a.Scores) > 0 {
@@ -333,7 +335,7 @@ func combine(d *skerry.Decision, plugins []Plugin, answers []skerry.PluginAnswer
 			k.Score = sums[k.Name] / float64(counted)
 		}
 	}
-	slices.SortStableFunc(d.Top, func(a, b skerry.Candidate) int {
+	slices.SortStableFunc(d.Top, func(a, b wire.Candidate) int {
 		if (a.Out == nil) != (b.Out == nil) {
 			if a.Out == nil {
 				return -1
@@ -347,7 +349,7 @@ func combine(d *skerry.Decision, plugins []Plugin, answers []skerry.PluginAnswer
 		return
 	}
 	for _, k := range d.Top {
-		if i := slices.IndexFunc(d.Why, func(r skerry.Reason) bool { return r.Text == k.Out.Text }); i >= 0 {
+		if i := slices.IndexFunc(d.Why, func(r wire.Reason) bool { return r.Text == k.Out.Text }); i >= 0 {
 			d.Why[i].Count++
 			continue
 		}
@@ -370,7 +372,7 @@ func (c *Core) seeking(yield func(skerry.InstanceID) bool) {
 }
 
 // expire ends questions that nobody answered in time and successors that did not get ready.
-func (c *Core) expire(now time.Time, fx *skerry.Effects) {
+func (c *Core) expire(now time.Time, fx *wire.Effects) {
 	for id := range c.seeking {
 		p := c.places[id]
 		switch {
@@ -378,13 +380,13 @@ func (c *Core) expire(now time.Time, fx *skerry.Effects) {
 			p.ask = nil
 			c.setUsers(now, p, nil, "")
 		case p.ask != nil && !now.Before(p.ask.until) && p.ask.answers == nil:
-			p.ask.answers = []skerry.PluginAnswer{}
+			p.ask.answers = []wire.PluginAnswer{}
 		}
 	}
 	for _, id := range sortedIDs(c.moving) {
 		p := c.places[id]
 		if now.Sub(p.Next.Since) >= migrationTime(&p.A.Spec) {
-			c.event(fx, now, p, skerry.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" did not get ready: "+p.Next.Obs.Reason)
+			c.event(fx, now, p, wire.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" did not get ready: "+p.Next.Obs.Reason)
 			c.abandon(p)
 			c.changed(now, p, fx)
 		}

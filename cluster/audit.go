@@ -10,13 +10,14 @@ import (
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
 )
 
 // Audit says what of the core's books does not balance: what workers have given away against what is on them, and the lists
 // kept beside the placements. It costs as much as the site is large; tests call it after every step.
 func (c *Core) Audit() (faults []string) {
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	reserved := map[string]skerry.Resources{}
+	reserved := map[string]spec.Resources{}
 	ports := map[string]map[string]int{}
 	take := func(worker string, p *placement) {
 		reserved[worker] = reserved[worker].Add(p.charge(worker))
@@ -31,7 +32,7 @@ func (c *Core) Audit() (faults []string) {
 	faults = append(faults, wrong...)
 	for name, size := range idle {
 		if c.workers[name] != nil {
-			reserved[name] = reserved[name].Add(skerry.Resources{Storage: size})
+			reserved[name] = reserved[name].Add(spec.Resources{Storage: size})
 		}
 	}
 	limits, on := map[skerry.AppKey]int{}, 0
@@ -96,7 +97,7 @@ func (c *Core) Audit() (faults []string) {
 		if w.Facts != nil {
 			for i, v := range w.Facts.Capacity.Sub(w.reserved).Vector() {
 				if v < 0 {
-					bad("%s: %d of %s are promised too much", name, -v, skerry.ResourceNames[i])
+					bad("%s: %d of %s are promised too much", name, -v, spec.ResourceNames[i])
 				}
 			}
 		}

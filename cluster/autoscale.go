@@ -8,6 +8,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // While the root is away the site has the number of instances of the root's services follow their load here, where they ask for
@@ -40,7 +43,7 @@ func (c *Core) scaleDue() time.Time {
 }
 
 // autoscale changes the share of the root's services whose load asks for it.
-func (c *Core) autoscale(now time.Time, fx *skerry.Effects) {
+func (c *Core) autoscale(now time.Time, fx *wire.Effects) {
 	if now.Before(c.scaling.at) { // the clock was set back
 		c.scaling.at = time.Time{}
 	}
@@ -56,14 +59,14 @@ func (c *Core) autoscale(now time.Time, fx *skerry.Effects) {
 	}
 	c.scaling.at = now
 	type share struct {
-		spec *skerry.ServiceSpec
+		spec *spec.ServiceSpec
 		gen  skerry.Generation
 		n    int
 		load apps.Load
 	}
 	by := map[skerry.ServiceKey]*share{}
 	for _, p := range c.places {
-		if of := p.Origin == "root" || c.amends[p.A.Service.App] != nil; !of || p.Group != "" || p.A.Spec.Scale == nil || p.A.Spec.Mode != skerry.ModeService || p.Removing || p.Refused || p.ended() {
+		if of := p.Origin == "root" || c.amends[p.A.Service.App] != nil; !of || p.Group != "" || p.A.Spec.Scale == nil || p.A.Spec.Mode != spec.ModeService || p.Removing || p.Refused || p.ended() {
 			continue
 		}
 		s := by[p.A.Service]
@@ -107,7 +110,7 @@ func (c *Core) autoscale(now time.Time, fx *skerry.Effects) {
 		}
 		s.load.Came(came[k])
 		if n := sc.Want(now, s.spec, lo, hi, s.n, s.load); n != s.n {
-			var more skerry.Effects
+			var more wire.Effects
 			if c.amend(now, k.App, apps.Scale{Service: k, Replicas: n, Actor: "its load: " + sc.Why()}, &more); more.Err == nil {
 				fx.Merge(more)
 			}
@@ -116,7 +119,7 @@ func (c *Core) autoscale(now time.Time, fx *skerry.Effects) {
 }
 
 // shareOf gives the fewest and most instances that a site with some of all of them may have. A share of nothing is all.
-func shareOf(s *skerry.ScaleSpec, share, total int) (lo, hi int) {
+func shareOf(s *spec.ScaleSpec, share, total int) (lo, hi int) {
 	lo, hi = s.Limits()
 	if total <= share || total <= 0 {
 		return lo, hi
@@ -126,7 +129,7 @@ func shareOf(s *skerry.ScaleSpec, share, total int) (lo, hi int) {
 }
 
 // scaleOf tells why a service has so many instances here, as far as the site decides about that.
-func (c *Core) scaleOf(k skerry.ServiceKey) *skerry.ScaleView {
+func (c *Core) scaleOf(k skerry.ServiceKey) *view.ScaleView {
 	if sc := c.scalers[k]; sc != nil {
 		return sc.View()
 	}
@@ -134,14 +137,14 @@ func (c *Core) scaleOf(k skerry.ServiceKey) *skerry.ScaleView {
 }
 
 // countable drops what no ingress can have counted.
-func countable(list []skerry.IngressUse) []skerry.IngressUse {
-	list = list[:min(len(list), skerry.MaxIngressUses)]
-	return slices.DeleteFunc(list, func(u skerry.IngressUse) bool { return !u.Valid() })
+func countable(list []wire.IngressUse) []wire.IngressUse {
+	list = list[:min(len(list), wire.MaxIngressUses)]
+	return slices.DeleteFunc(list, func(u wire.IngressUse) bool { return !u.Valid() })
 }
 
 // cameBy tells the site's own applications what came to them by a worker's ingress.
 func (c *Core) cameBy(now time.Time, w *worker) {
-	by := map[skerry.ServiceKey]skerry.IngressUse{}
+	by := map[skerry.ServiceKey]wire.IngressUse{}
 	for _, u := range w.report.Ingress {
 		if c.ownApp(u.Service.App) != nil {
 			by[u.Service] = by[u.Service].Add(u)
@@ -151,8 +154,8 @@ func (c *Core) cameBy(now time.Time, w *worker) {
 }
 
 // came sums what comes to the root's services by the ingresses of the site.
-func (c *Core) came() map[skerry.ServiceKey]skerry.IngressUse {
-	by := map[skerry.ServiceKey]skerry.IngressUse{}
+func (c *Core) came() map[skerry.ServiceKey]wire.IngressUse {
+	by := map[skerry.ServiceKey]wire.IngressUse{}
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) { // the sums do not depend on the order
 		w := c.workers[name]
 		if w.sight.Lost() {
@@ -168,12 +171,12 @@ func (c *Core) came() map[skerry.ServiceKey]skerry.IngressUse {
 }
 
 // foldCame tells the root what comes to its services here.
-func (c *Core) foldCame() []skerry.IngressUse {
-	var out []skerry.IngressUse
+func (c *Core) foldCame() []wire.IngressUse {
+	var out []wire.IngressUse
 	for k, u := range c.came() {
 		u.Service = k
 		out = append(out, u)
 	}
-	slices.SortFunc(out, func(a, b skerry.IngressUse) int { return strings.Compare(a.Service.String(), b.Service.String()) })
-	return out[:min(len(out), skerry.MaxIngressUses)]
+	slices.SortFunc(out, func(a, b wire.IngressUse) int { return strings.Compare(a.Service.String(), b.Service.String()) })
+	return out[:min(len(out), wire.MaxIngressUses)]
 }

@@ -7,6 +7,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/wire"
 )
 
 // TestUseThatIsOver asks what counts of what instances used last: only that of those that serve on, where they are heard of.
@@ -19,13 +20,13 @@ func TestUseThatIsOver(t *testing.T) {
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
 	for id, p := range map[skerry.InstanceID]*placement{
 		"serves":     {Worker: "here"},
-		"terminated": {Worker: "here", Obs: skerry.Observation{State: skerry.Terminated}},
-		"failed":     {Worker: "here", Obs: skerry.Observation{State: skerry.Failed}},
+		"terminated": {Worker: "here", Obs: wire.Observation{State: skerry.Terminated}},
+		"failed":     {Worker: "here", Obs: wire.Observation{State: skerry.Failed}},
 		"drains":     {Worker: "here", Removing: true},
 		"lost":       {Worker: "lost"},
 		"forgotten":  {Worker: "gone"},
 	} {
-		p.Origin, p.A.ID, p.A.Service, p.qos = "root", id, k, &skerry.QoS{CPU: 300}
+		p.Origin, p.A.ID, p.A.Service, p.qos = "root", id, k, &wire.QoS{CPU: 300}
 		c.places[id] = p
 	}
 	if q := c.foldQoS(); len(q) != 1 || q[0].QoS.CPU != 300 {

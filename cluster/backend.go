@@ -13,16 +13,19 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Apps lists the site's own applications and what it holds of the root's.
-func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.AppView, error) { return c.AppViews(false), nil })
+func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.AppView, error) { return c.AppViews(false), nil })
 }
 
 // App shows one application; the manifest is there for the site's own.
-func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (skerry.AppView, error) {
+func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) {
 		list := c.AppViews(true)
 		for i := range list {
 			if list[i].Key == key {
@@ -30,23 +33,23 @@ func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, er
 				return list[i], nil
 			}
 		}
-		return skerry.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s at this site", key).WithHint("`skerry get apps` lists them")
+		return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s at this site", key).WithHint("`skerry get apps` lists them")
 	})
 }
 
 // Instances lists the instances at the site.
-func (s *Server) Instances(ctx context.Context) ([]skerry.Instance, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Instance, error) { return c.Instances(), nil })
+func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Instance, error) { return c.Instances(), nil })
 }
 
 // Explain tells how an instance came to its worker.
-func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (skerry.Explanation, error) {
+func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (view.Explanation, error) {
 		i, d, ok := c.Instance(id)
 		if !ok {
-			return skerry.Explanation{}, noInstance(id)
+			return view.Explanation{}, noInstance(id)
 		}
-		return skerry.Explanation{Instance: i, Decision: d, Scale: c.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
+		return view.Explanation{Instance: i, Decision: d, Scale: c.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
 	})
 }
 
@@ -82,7 +85,7 @@ func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
 }
 
 // Clusters is answered by the root only.
-func (s *Server) Clusters(context.Context) ([]skerry.ClusterView, error) {
+func (s *Server) Clusters(context.Context) ([]view.ClusterView, error) {
 	return nil, skerry.Errorf(skerry.CodeWrongTier, "a cluster does not know other clusters").
 		WithHint("log in at the root or choose its context (`skerry context use NAME`)")
 }
@@ -94,14 +97,14 @@ func (s *Server) TrustCluster(ctx context.Context, _ string) error {
 }
 
 // Workers lists the site's workers.
-func (s *Server) Workers(ctx context.Context) ([]skerry.WorkerView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.WorkerView, error) { return c.Workers(), nil })
+func (s *Server) Workers(ctx context.Context) ([]view.WorkerView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.WorkerView, error) { return c.Workers(), nil })
 }
 
 // Unadmitted lists what the site has and would be refused, or takes no effect, today.
-func (s *Server) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
+func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 	var used []tier.UsedImage
-	list, err := tier.View(ctx, s.Role, func(c *Core) ([]skerry.Unadmitted, error) {
+	list, err := tier.View(ctx, s.Role, func(c *Core) ([]view.Unadmitted, error) {
 		for _, id := range sortedIDs(c.places) {
 			if p := c.places[id]; p.Worker != "" && !p.Removing && !p.ended() && c.opt.Admission.Check(&p.A) == nil {
 				used = append(used, tier.ImagesOf(p.A.Service, p.A.Org, &p.A.Spec)...)
@@ -123,15 +126,15 @@ func (s *Server) HoldWorker(ctx context.Context, name, reason string) error {
 }
 
 // DrainWorker has everything that can leave a worker.
-func (s *Server) DrainWorker(ctx context.Context, name string, r skerry.DrainRequest) error {
+func (s *Server) DrainWorker(ctx context.Context, name string, r view.DrainRequest) error {
 	_, err := s.Role.Do(ctx, DrainWorker{Name: name, Reason: r.Reason, Parallel: r.Parallel, To: r.To, Force: r.Force})
 	return err
 }
 
 // Rebalance has the site look for better places for what runs, and with dryRun only tell of them.
-func (s *Server) Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePlan, error) {
+func (s *Server) Rebalance(ctx context.Context, dryRun bool) (view.RebalancePlan, error) {
 	v, err := s.Role.Do(ctx, Rebalance{DryRun: dryRun})
-	plan, _ := v.(skerry.RebalancePlan)
+	plan, _ := v.(view.RebalancePlan)
 	return plan, err
 }
 
@@ -139,7 +142,7 @@ func (s *Server) Rebalance(ctx context.Context, dryRun bool) (skerry.RebalancePl
 const overlayTime = 10 * time.Second
 
 // WorkerOverlay asks a worker how it fares in the overlay.
-func (s *Server) WorkerOverlay(ctx context.Context, name string) (v skerry.OverlayView, err error) {
+func (s *Server) WorkerOverlay(ctx context.Context, name string) (v view.OverlayView, err error) {
 	connected, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) {
 		if c.workers[name] == nil {
 			return false, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
@@ -156,14 +159,14 @@ func (s *Server) WorkerOverlay(ctx context.Context, name string) (v skerry.Overl
 	ctx, cancel := context.WithTimeout(ctx, overlayTime)
 	defer cancel()
 	if err := s.askWorker(ctx, name, "/overlay", 1<<20, &v); err != nil {
-		return skerry.OverlayView{}, skerry.Errorf(skerry.CodeUnavailable, "worker %s does not report its paths: %s", name, err)
+		return view.OverlayView{}, skerry.Errorf(skerry.CodeUnavailable, "worker %s does not report its paths: %s", name, err)
 	}
-	v.Peers = v.Peers[:min(len(v.Peers), skerry.MaxPathViews)]
+	v.Peers = v.Peers[:min(len(v.Peers), view.MaxPathViews)]
 	return v, nil
 }
 
 // UpgradeWorker has a worker's agent go over to another program.
-func (s *Server) UpgradeWorker(ctx context.Context, name string, r skerry.UpgradeRequest) error {
+func (s *Server) UpgradeWorker(ctx context.Context, name string, r view.UpgradeRequest) error {
 	pinned, err := s.opt.Images.Resolve(ctx, r.Image)
 	if err != nil {
 		return err
@@ -178,7 +181,7 @@ func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
 	if _, err := s.Role.Do(ctx, RemoveWorker{Name: name}); err != nil {
 		return err
 	}
-	return s.Authority().Revoke(ctx, skerry.TierWorker, name, actor, "removed")
+	return s.Authority().Revoke(ctx, wire.TierWorker, name, actor, "removed")
 }
 
 // ServeInstance passes a request on to the worker that runs the instance. The main instance of a perWorker service leads
@@ -212,8 +215,8 @@ func rank(p *placement) int {
 }
 
 // Scrapes lists the instances whose service declares metrics.
-func (s *Server) Scrapes(ctx context.Context) ([]skerry.Scrape, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Scrape, error) { return c.Scrapes(), nil })
+func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.Scrape, error) { return c.Scrapes(), nil })
 }
 
 // WriteMetrics writes the cluster's Prometheus text.
@@ -242,22 +245,22 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 }
 
 // Plan tells where the instances of a manifest would go, changing nothing.
-func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error) {
+func (s *Server) Plan(ctx context.Context, app spec.Application) (view.Plan, error) {
 	digests, err := s.ResolveImages(ctx, &app)
 	if err != nil {
-		return skerry.Plan{}, err
+		return view.Plan{}, err
 	}
-	return tier.ViewAbout(ctx, s.Role, app, func(c *Core) (skerry.Plan, error) { return c.PlanApp(time.Now(), app, digests) })
+	return tier.ViewAbout(ctx, s.Role, app, func(c *Core) (view.Plan, error) { return c.PlanApp(time.Now(), app, digests) })
 }
 
 // Classes tells how each class of the site's workers stands to an instance now.
-func (s *Server) Classes(ctx context.Context, id skerry.InstanceID) ([]skerry.ClassVerdict, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.ClassVerdict, error) { return c.Explain(time.Now(), id), nil })
+func (s *Server) Classes(ctx context.Context, id skerry.InstanceID) ([]wire.ClassVerdict, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]wire.ClassVerdict, error) { return c.Explain(time.Now(), id), nil })
 }
 
 // servePlan tells the root whether the site would take instances, in terms that the root may know.
 func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
-	var items []skerry.Assignment
+	var items []spec.Assignment
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<20))
 	if err == nil {
 		err = json.Unmarshal(body, &items)
@@ -266,7 +269,7 @@ func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
 		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the plan cannot be read: %v", err))
 		return
 	}
-	out, err := tier.ViewAbout(r.Context(), s.Role, items, func(c *Core) ([]skerry.PlanVerdict, error) {
+	out, err := tier.ViewAbout(r.Context(), s.Role, items, func(c *Core) ([]view.PlanVerdict, error) {
 		return c.Verdicts(time.Now(), items), nil
 	})
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // An instance that is moved with its memory (migration: checkpoint) is a successor that starts from the first copy's state:
@@ -21,8 +23,8 @@ const carryTime = 10 * time.Minute
 
 // canCarry reports whether the runtime of a worker writes and reads what runs.
 func (w *worker) canCarry(runtime string) bool {
-	return w != nil && w.Facts != nil && slices.ContainsFunc(w.Facts.Runtimes, func(r skerry.RuntimeReport) bool {
-		return r.Name == runtime && r.Passed && slices.Contains(r.Abilities, skerry.AbilityCheckpoint)
+	return w != nil && w.Facts != nil && slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
+		return r.Name == runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityCheckpoint)
 	})
 }
 

@@ -3,11 +3,13 @@ package cluster
 import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // learned is what a service was seen to do to its neighbours and to suffer from them, over all its instances here.
 type learned struct {
-	intensity [skerry.NumShares]float64
+	intensity [spec.NumShares]float64
 	seen      int
 	base      float64 // shortest probe, in milliseconds: what it takes alone
 	scale     float64 // observed over predicted slow-down; 0: not yet known
@@ -19,7 +21,7 @@ const learnRate = 0.1
 // learn folds what an instance uses into what is known of its service: processor, disk and network as shares of the
 // machine's. What counters do not show (cache and memory bandwidth) must be stated or measured. The time that its probe
 // takes corrects the predicted slow-down.
-func (c *Core) learn(p *placement, q *skerry.QoS) {
+func (c *Core) learn(p *placement, q *wire.QoS) {
 	w := c.workers[p.Worker]
 	if w == nil || w.Facts == nil || w.Facts.Capacity.CPU <= 0 {
 		return
@@ -29,7 +31,7 @@ func (c *Core) learn(p *placement, q *skerry.QoS) {
 		l = &learned{}
 		c.services[p.A.Service] = l
 	}
-	now := [skerry.NumShares]float64{0: share(float64(q.CPU) / float64(w.Facts.Capacity.CPU)), 3: share(q.Disk), 4: share(q.Network)}
+	now := [spec.NumShares]float64{0: share(float64(q.CPU) / float64(w.Facts.Capacity.CPU)), 3: share(q.Disk), 4: share(q.Network)}
 	rate := max(learnRate, 1/float64(l.seen+1))
 	l.seen++
 	for i, v := range now {
@@ -42,7 +44,7 @@ func (c *Core) learn(p *placement, q *skerry.QoS) {
 		l.base = q.ProbeMs
 	}
 	others := minus(w.loads, c.contentionOf(p))
-	predicted := sched.Slowdown(skerry.Contention{Sensitivity: c.uncorrected(p).Sensitivity}, others)
+	predicted := sched.Slowdown(spec.Contention{Sensitivity: c.uncorrected(p).Sensitivity}, others)
 	if predicted < 0.05 {
 		return // alone, or nearly so: nothing to compare
 	}
@@ -67,26 +69,26 @@ func share(v float64) float64 {
 
 // uncorrected gives what a service states, or what was learned of its use; who takes a resource is taken to suffer from
 // its lack.
-func (c *Core) uncorrected(p *placement) skerry.Contention {
+func (c *Core) uncorrected(p *placement) spec.Contention {
 	if k := p.A.Spec.Placement.Contention; k != nil {
 		return *k
 	}
 	if l := c.services[p.A.Service]; l != nil {
-		s := skerry.SharesOf(l.intensity)
-		return skerry.Contention{Intensity: s, Sensitivity: s}
+		s := spec.SharesOf(l.intensity)
+		return spec.Contention{Intensity: s, Sensitivity: s}
 	}
-	return skerry.Contention{}
+	return spec.Contention{}
 }
 
 // contentionOf gives a service's contention, its sensitivity corrected by what was seen.
-func (c *Core) contentionOf(p *placement) skerry.Contention {
+func (c *Core) contentionOf(p *placement) spec.Contention {
 	k := c.uncorrected(p)
 	if l := c.services[p.A.Service]; l != nil && l.scale > 0 {
 		v := k.Sensitivity.Vector()
 		for i := range v {
 			v[i] *= l.scale
 		}
-		k.Sensitivity = skerry.SharesOf(v)
+		k.Sensitivity = spec.SharesOf(v)
 	}
 	return k
 }
@@ -103,8 +105,8 @@ func (c *Core) load(w *worker, p *placement, sign int) {
 }
 
 // reload sums anew what runs on a worker.
-func (c *Core) reload(w *worker, instances map[skerry.InstanceID]skerry.QoS) {
-	var sum skerry.Contention
+func (c *Core) reload(w *worker, instances map[skerry.InstanceID]wire.QoS) {
+	var sum spec.Contention
 	for _, id := range sortedIDs(instances) {
 		if p := c.places[id]; p != nil && (p.Worker == w.Name || p.Next != nil && p.Next.Worker == w.Name) {
 			sum = plus(sum, c.contentionOf(p))
@@ -116,17 +118,17 @@ func (c *Core) reload(w *worker, instances map[skerry.InstanceID]skerry.QoS) {
 	}
 }
 
-func plus(a, b skerry.Contention) skerry.Contention { return sumOf(a, b, 1) }
+func plus(a, b spec.Contention) spec.Contention { return sumOf(a, b, 1) }
 
-func minus(a, b skerry.Contention) skerry.Contention { return sumOf(a, b, -1) }
+func minus(a, b spec.Contention) spec.Contention { return sumOf(a, b, -1) }
 
-func sumOf(a, b skerry.Contention, sign float64) skerry.Contention {
-	f := func(x, y skerry.Shares) skerry.Shares {
+func sumOf(a, b spec.Contention, sign float64) spec.Contention {
+	f := func(x, y spec.Shares) spec.Shares {
 		v, o := x.Vector(), y.Vector()
 		for i := range v {
 			v[i] = max(0, v[i]+sign*o[i])
 		}
-		return skerry.SharesOf(v)
+		return spec.SharesOf(v)
 	}
-	return skerry.Contention{Intensity: f(a.Intensity, b.Intensity), Sensitivity: f(a.Sensitivity, b.Sensitivity)}
+	return spec.Contention{Intensity: f(a.Intensity, b.Intensity), Sensitivity: f(a.Sensitivity, b.Sensitivity)}
 }

@@ -19,9 +19,10 @@ import (
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Options set up a core.
@@ -31,7 +32,7 @@ type Options struct {
 	Term        uint64 // second part of fencing tokens; grows with each take-over
 	Seed        [16]byte
 	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s
-	Pace        *skerry.Pace  // of workers; nil: theirs
+	Pace        *wire.Pace    // of workers; nil: theirs
 	StartGrace  time.Duration // time for workers to come back after the orchestrator's own start; default 30 s
 	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s
 	Admission   Admission
@@ -50,7 +51,7 @@ type Options struct {
 	// Pool is where the site takes IPv4 prefixes for instances from; the zero value: ipam.DefaultPool.
 	Pool netip.Prefix
 	// IngressAuthority, a new one for each start, becomes the site's if it has none yet. Nil: ingresses have none.
-	IngressAuthority *skerry.IngressCertificate
+	IngressAuthority *wire.IngressCertificate
 	// Zone is the one that the site's name servers answer for, at these addresses; empty: there are none.
 	Zone        string
 	NameServers []netip.Addr
@@ -79,7 +80,7 @@ type Core struct {
 	astray   map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
 	linked   map[skerry.AppKey]bool                // applications whose endpoints must be worked out again
 	// notes are records of what leaves workers, to be written; leavers those that were read.
-	notes     []skerry.Write
+	notes     []wire.Write
 	leavers   map[drainAt]held
 	seq       uint64
 	rounds    uint64
@@ -125,28 +126,28 @@ type Core struct {
 
 // worker is what the site knows of one worker.
 type worker struct {
-	Name      string              `json:"name"`
-	Facts     *skerry.WorkerFacts `json:"facts,omitempty"`
-	Carrier   string              `json:"carrier,omitempty"` // over what it is connected; empty: the link
-	Hold      string              `json:"hold,omitempty"`    // why it gets nothing new, by an operator
-	Drain     *drain              `json:"drain,omitempty"`
-	Agent     *skerry.AgentOrder  `json:"agent,omitempty"` // the last one
-	Peer      skerry.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
-	Blocks    []netip.Prefix      `json:"-"`               // of addresses for its instances
-	closing   []netip.Prefix      // of these, those that it is to give back
-	report    skerry.WorkerReport
+	Name      string            `json:"name"`
+	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
+	Carrier   string            `json:"carrier,omitempty"` // over what it is connected; empty: the link
+	Hold      string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
+	Drain     *drain            `json:"drain,omitempty"`
+	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
+	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
+	Blocks    []netip.Prefix    `json:"-"`               // of addresses for its instances
+	closing   []netip.Prefix    // of these, those that it is to give back
+	report    wire.WorkerReport
 	reportAt  time.Time
 	reportSeq uint64         // of the last report on this connection,
 	staleSeq  uint64         // and of the newest of those that came too late
 	sight     *detect.Worker // whether it is in touch; the detector's to change
 	trust     *trust.Worker  // how far it is trusted; trust's to change
-	reserved  skerry.Resources
+	reserved  spec.Resources
 	class     string                     // key of its capability class,
-	classFor  *skerry.WorkerFacts        // worked out for these facts
+	classFor  *wire.WorkerFacts          // worked out for these facts
 	ports     map[string]int             // taken host ports, counted
 	leaving   map[skerry.InstanceID]held // by instances that were told to end
-	loads     skerry.Contention          // of what runs there, summed
-	placed    *skerry.Coordinate         // that routes tell
+	loads     spec.Contention            // of what runs there, summed
+	placed    *spec.Coordinate           // that routes tell
 	gain      uint32                     // that it was told on this connection; 0: none
 	gainAt    time.Time                  // then, or when it was the right one last
 	near      string                     // the limit that it is for
@@ -161,34 +162,34 @@ type workerRecord struct {
 
 // placement is an instance that the site holds.
 type placement struct {
-	A        skerry.Assignment  `json:"assignment"`
-	Origin   string             `json:"origin"` // "root" or "local"
-	Group    skerry.InstanceID  `json:"group,omitempty"`
-	Worker   string             `json:"worker,omitempty"`
-	Pinned   string             `json:"pinned,omitempty"`
-	Avoid    []string           `json:"avoid,omitempty"`
-	Moves    int                `json:"moves,omitempty"`
-	Removing bool               `json:"removing,omitempty"`
-	Refused  bool               `json:"refused,omitempty"`
-	Obs      skerry.Observation `json:"observation"`
-	Placed   time.Time          `json:"placed,omitzero"`
-	Created  time.Time          `json:"created"`
-	Extra    uint64             `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
-	Timeline []skerry.Step      `json:"timeline,omitempty"`
-	Decision *skerry.Decision   `json:"decision,omitempty"`
-	Strain   strain             `json:"strain,omitzero"`
-	Ran      bool               `json:"ran,omitempty"`    // where it is now
-	Late     *late              `json:"late,omitempty"`   // its start took too long somewhere
-	Next     *successor         `json:"next,omitempty"`   // the copy that is to take over
-	Resize   *resize            `json:"resize,omitempty"` // other limits, which its worker was asked for
+	A        spec.Assignment   `json:"assignment"`
+	Origin   string            `json:"origin"` // "root" or "local"
+	Group    skerry.InstanceID `json:"group,omitempty"`
+	Worker   string            `json:"worker,omitempty"`
+	Pinned   string            `json:"pinned,omitempty"`
+	Avoid    []string          `json:"avoid,omitempty"`
+	Moves    int               `json:"moves,omitempty"`
+	Removing bool              `json:"removing,omitempty"`
+	Refused  bool              `json:"refused,omitempty"`
+	Obs      wire.Observation  `json:"observation"`
+	Placed   time.Time         `json:"placed,omitzero"`
+	Created  time.Time         `json:"created"`
+	Extra    uint64            `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
+	Timeline []wire.Step       `json:"timeline,omitempty"`
+	Decision *wire.Decision    `json:"decision,omitempty"`
+	Strain   strain            `json:"strain,omitzero"`
+	Ran      bool              `json:"ran,omitempty"`    // where it is now
+	Late     *late             `json:"late,omitempty"`   // its start took too long somewhere
+	Next     *successor        `json:"next,omitempty"`   // the copy that is to take over
+	Resize   *resize           `json:"resize,omitempty"` // other limits, which its worker was asked for
 	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
-	Limits   *skerry.LimitsRefusal `json:"limits,omitempty"`
-	Original *original             `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
+	Limits   *wire.LimitsRefusal `json:"limits,omitempty"`
+	Original *original           `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
 	// Users is where the service's users are in the network, and UsersAt when that was measured.
-	Users    []skerry.UserPosition `json:"users,omitempty"`
-	UsersAt  time.Time             `json:"usersAt,omitzero"`
-	Balanced time.Time             `json:"balanced,omitzero"`  // when it was moved to a better place last
-	Balances int                   `json:"balances,omitempty"` // how often, of late
+	Users    []wire.UserPosition `json:"users,omitempty"`
+	UsersAt  time.Time           `json:"usersAt,omitzero"`
+	Balanced time.Time           `json:"balanced,omitzero"`  // when it was moved to a better place last
+	Balances int                 `json:"balances,omitempty"` // how often, of late
 	// SLAMoves, SLAMoved and Calm keep an instance from flapping across restarts; slaState has them too.
 	SLAMoves int       `json:"slaMoves,omitempty"`
 	SLAMoved time.Time `json:"slaMoved,omitzero"`
@@ -196,7 +197,7 @@ type placement struct {
 
 	heard           []map[string]float64 // the round trips behind Users, by user and worker
 	heardAt         uint64               // a hash of where those workers were
-	qos             *skerry.QoS
+	qos             *wire.QoS
 	told            float64   // the load that routes tell
 	drained, served bool      // its worker is drained, and its owner was told that there is no room; it was ready when its worker got out of touch
 	ask             *ask      // what it waits for
@@ -298,15 +299,15 @@ func (c *Core) Load(key string, value []byte) error {
 
 // Start ends loading. Workers count as just lost from sight, and each has StartGrace to come back: after a power cut a
 // site's machines start at their own pace, and what runs on them must not be placed anew for that.
-func (c *Core) Start(now time.Time) skerry.Effects {
+func (c *Core) Start(now time.Time) wire.Effects {
 	c.started = now
 	c.detect.Start(now)
-	var fx skerry.Effects
+	var fx wire.Effects
 	for _, name := range c.Kids.Finish() {
-		c.siteEvent(&fx, now, skerry.EventWarning, "DamagedRecords", "the set of worker "+name+" is resynchronised", name)
+		c.siteEvent(&fx, now, wire.EventWarning, "DamagedRecords", "the set of worker "+name+" is resynchronised", name)
 	}
 	if err := c.Up.Finish(); err != nil {
-		c.siteEvent(&fx, now, skerry.EventWarning, "DamagedRecords", "what the root wants here is fetched again: "+err.Error(), "")
+		c.siteEvent(&fx, now, wire.EventWarning, "DamagedRecords", "what the root wants here is fetched again: "+err.Error(), "")
 	}
 	for name := range c.workers {
 		if k := c.Kids.Get(name); k != nil && k.Since.IsZero() {
@@ -329,7 +330,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 		}
 		c.reserve(p, 1)
 		if q := p.A.Successor; q != nil {
-			c.asking[p.A.ID] = &answer{SuccessorAnswer: skerry.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}}
+			c.asking[p.A.ID] = &answer{SuccessorAnswer: wire.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}}
 		}
 		c.seq = max(c.seq, p.A.Fence.Sequence) // a crash may have left half of the commit that gave it
 		if p.Next != nil {
@@ -357,7 +358,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	}
 	c.trust.Start(now)
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(func(v skerry.VolumeClaim) bool { return notOwn(c, v) }, &fx)
+	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return notOwn(c, v) }, &fx)
 	c.Apps.SetTargets([]string{Self})
 	c.reviewOwn(now, &fx)
 	c.reviewDesired(now, &fx)
@@ -373,22 +374,22 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 
 // Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
 type (
-	ChildUp    struct{ Hello *skerry.Hello }
+	ChildUp    struct{ Hello *wire.Hello }
 	ChildDown  struct{ Name string }
 	ChildFrame struct {
 		Name string
-		Msg  skerry.Message
+		Msg  wire.Message
 	}
-	ParentUp struct{ Welcome *skerry.Welcome }
+	ParentUp struct{ Welcome *wire.Welcome }
 	// ParentDown tells that the root is no longer connected, and when it was heard last (the zero time: now).
 	ParentDown  struct{ Heard time.Time }
-	ParentFrame struct{ Msg skerry.Message }
+	ParentFrame struct{ Msg wire.Message }
 )
 
 // Step takes a message and gives its effects.
-func (c *Core) Step(now time.Time, msg any) skerry.Effects {
-	var fx skerry.Effects
-	var replies []skerry.Message
+func (c *Core) Step(now time.Time, msg any) wire.Effects {
+	var fx wire.Effects
+	var replies []wire.Message
 	switch m := msg.(type) {
 	case ChildUp:
 		c.childUp(now, m.Hello, &fx)
@@ -400,7 +401,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 				c.suspect(now, w, &fx)
 			}
 		}
-		c.siteEvent(&fx, now, skerry.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
+		c.siteEvent(&fx, now, wire.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
 		c.reportDue = true
 	case ChildFrame:
 		c.childFrame(now, m, &fx)
@@ -474,8 +475,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 }
 
 // Tick does what is due.
-func (c *Core) Tick(now time.Time) skerry.Effects {
-	var fx skerry.Effects
+func (c *Core) Tick(now time.Time) wire.Effects {
+	var fx wire.Effects
 	for _, name := range c.detect.Overdue(now) {
 		c.loseWorker(now, c.workers[name], &fx)
 	}
@@ -539,7 +540,7 @@ func (c *Core) NextWake() time.Time {
 const reportPause = 100 * time.Millisecond
 
 // settle brings everything in line: what should be, who gets it, what must be told.
-func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Message) {
+func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	// What one part decides may give another something to do; a bound keeps a mistake from spinning.
 	for round := 0; round < 4; round++ {
 		c.settleApps(now, fx)

@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // inCounts removes details of single workers from a service's reasons before these leave the site. How many workers were ruled out,
 // and why, goes up; no name and no value of one does (docs/RATIONALE.md, "Why reasons leave a site as counts").
-func inCounts(spec *skerry.ServiceSpec, list []skerry.Reason) []skerry.Reason {
-	out := make([]skerry.Reason, 0, len(list))
+func inCounts(spec *spec.ServiceSpec, list []wire.Reason) []wire.Reason {
+	out := make([]wire.Reason, 0, len(list))
 	for _, r := range list {
-		c := skerry.Reason{What: r.What, Count: r.Count, Text: r.Text, Hint: r.Hint}
+		c := wire.Reason{What: r.What, Count: r.Count, Text: r.Text, Hint: r.Hint}
 		switch r.What {
 		case "admission", "quota", "policy", "workers", "worker":
 			// these are the site's rules, and speak of no worker but one that the service names

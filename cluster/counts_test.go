@@ -3,25 +3,26 @@ package cluster
 import (
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // What rules workers out leaves the site in numbers, and in terms of what the service asks for.
 func TestInCounts(t *testing.T) {
-	spec := &skerry.ServiceSpec{Placement: skerry.Placement{Arch: []string{"amd64", "arm64"}}}
+	spec := &spec.ServiceSpec{Placement: spec.Placement{Arch: []string{"amd64", "arm64"}}}
 	for _, c := range []struct {
-		reason skerry.Reason
+		reason wire.Reason
 		want   string
 	}{
-		{skerry.Reason{What: "arch", Count: 1, Text: "it is riscv64"}, "a worker of the site is of another architecture than amd64, arm64"},
-		{skerry.Reason{What: "arch", Count: 3, Text: "it is riscv64"}, "3 of the site's workers are of another architecture than amd64, arm64"},
-		{skerry.Reason{What: "memory", Count: 1, Text: "plc-7 has 3 MiB"}, "a worker of the site cannot spare the memory"},
-		{skerry.Reason{What: "devices", Count: 1}, "a worker of the site lacks a device"},
-		{skerry.Reason{What: "volumes", Count: 1}, "a worker of the site does not have the data of its local volumes"},
-		{skerry.Reason{What: "placed", Count: 2}, "2 of the site's workers have it already"},
-		{skerry.Reason{What: "policy", Count: 2, Text: "no"}, "no"},
+		{wire.Reason{What: "arch", Count: 1, Text: "it is riscv64"}, "a worker of the site is of another architecture than amd64, arm64"},
+		{wire.Reason{What: "arch", Count: 3, Text: "it is riscv64"}, "3 of the site's workers are of another architecture than amd64, arm64"},
+		{wire.Reason{What: "memory", Count: 1, Text: "plc-7 has 3 MiB"}, "a worker of the site cannot spare the memory"},
+		{wire.Reason{What: "devices", Count: 1}, "a worker of the site lacks a device"},
+		{wire.Reason{What: "volumes", Count: 1}, "a worker of the site does not have the data of its local volumes"},
+		{wire.Reason{What: "placed", Count: 2}, "2 of the site's workers have it already"},
+		{wire.Reason{What: "policy", Count: 2, Text: "no"}, "no"},
 	} {
-		if got := inCounts(spec, []skerry.Reason{c.reason}); len(got) != 1 || got[0].Text != c.want || got[0].Count != c.reason.Count {
+		if got := inCounts(spec, []wire.Reason{c.reason}); len(got) != 1 || got[0].Text != c.want || got[0].Count != c.reason.Count {
 			t.Errorf("%+v: %+v, want %q", c.reason, got, c.want)
 		}
 	}

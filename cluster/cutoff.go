@@ -5,6 +5,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // What happens to an instance that ran when its worker got out of touch. Nobody can know from here whether it still does.
@@ -29,7 +31,7 @@ const (
 )
 
 // strand notes that the worker of an instance that ran is out of touch.
-func (c *Core) strand(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) strand(now time.Time, p *placement, fx *wire.Effects) {
 	c.stranded[p.A.ID] = true
 	p.again, p.room = time.Time{}, time.Time{}
 	p.served = p.Obs.Ready
@@ -85,7 +87,7 @@ func (c *Core) unstrand(p *placement) {
 }
 
 // replaceStopped places anew what its worker must have stopped by now, and keeps the rest of what must not run twice waiting.
-func (c *Core) replaceStopped(now time.Time, fx *skerry.Effects) {
+func (c *Core) replaceStopped(now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.stranded) {
 		p := c.places[id]
 		switch at := c.surelyStopped(p); {
@@ -100,7 +102,7 @@ func (c *Core) replaceStopped(now time.Time, fx *skerry.Effects) {
 }
 
 // nowhere notes that a stranded instance finds no other place: the owner may know another site.
-func (c *Core) nowhere(now time.Time, p *placement, why []skerry.Reason, fx *skerry.Effects) {
+func (c *Core) nowhere(now time.Time, p *placement, why []wire.Reason, fx *wire.Effects) {
 	p.again = now.Add(strandedRetry)
 	text := "its worker is out of touch, and no other of the site can take it"
 	if len(why) > 0 {
@@ -115,7 +117,7 @@ func (c *Core) nowhere(now time.Time, p *placement, why []skerry.Reason, fx *ske
 	}
 	p.Obs.Reason = text
 	c.changed(now, p, fx)
-	c.event(fx, now, p, skerry.EventWarning, "Stranded", text)
+	c.event(fx, now, p, wire.EventWarning, "Stranded", text)
 }
 
 // leaveBehind keeps what is known of a copy on a worker that is out of touch, when another takes its place.
@@ -130,7 +132,7 @@ func (c *Core) endOriginal(p *placement) {
 	if o := p.Original; o != nil {
 		p.Original = nil
 		delete(c.originals, p.A.ID)
-		c.Kids.Delete(o.Worker, skerry.AssignmentKey(p.A.ID))
+		c.Kids.Delete(o.Worker, wire.AssignmentKey(p.A.ID))
 	}
 }
 
@@ -143,10 +145,10 @@ func (c *Core) reclaim(p *placement, worker string) {
 }
 
 // returned decides, once a worker that was out of touch has told all that it runs, which copies stay.
-func (c *Core) returned(now time.Time, child *fleet.Child, fx *skerry.Effects) {
+func (c *Core) returned(now time.Time, child *fleet.Child, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.moving) {
 		if p := c.places[id]; p.Worker == child.Name && p.Next.Rescue && !c.stranded[id] && p.Obs.Ready {
-			c.event(fx, now, p, skerry.EventNormal, "Back", "worker "+p.Worker+" is back in touch; it ran all the time")
+			c.event(fx, now, p, wire.EventNormal, "Back", "worker "+p.Worker+" is back in touch; it ran all the time")
 			c.abandon(p)
 			c.changed(now, p, fx)
 		}
@@ -156,8 +158,8 @@ func (c *Core) returned(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 		if p.Original.Worker != child.Name {
 			continue
 		}
-		var o skerry.Observation
-		value, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id))
+		var o wire.Observation
+		value, orphaned, has := child.Observed.Get(wire.AssignmentKey(id))
 		if !has || orphaned || said(c, value, &o) != nil || o.Fence != p.Original.Fence {
 			c.endOriginal(p)
 			c.changed(now, p, fx)
@@ -166,7 +168,7 @@ func (c *Core) returned(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 		if keep, why := c.keepsOriginal(p, o); keep {
 			c.restore(now, p, o, why, fx)
 		} else {
-			c.event(fx, now, p, skerry.EventNormal, "KeptReplacement", "the copy on worker "+child.Name+", which is back in touch, ends: "+why)
+			c.event(fx, now, p, wire.EventNormal, "KeptReplacement", "the copy on worker "+child.Name+", which is back in touch, ends: "+why)
 			c.endOriginal(p)
 			c.changed(now, p, fx)
 		}
@@ -174,20 +176,20 @@ func (c *Core) returned(now time.Time, child *fleet.Child, fx *skerry.Effects) {
 }
 
 // keepsOriginal chooses between the instance and the copy that it replaced.
-func (c *Core) keepsOriginal(p *placement, o skerry.Observation) (keep bool, why string) {
+func (c *Core) keepsOriginal(p *placement, o wire.Observation) (keep bool, why string) {
 	if o.Revision != "" && o.Revision != p.target().Revision {
 		return false, "it has limits that are not wanted any more"
 	}
 	there := *p
 	there.Worker, there.Obs, there.qos = p.Original.Worker, o, nil
-	original, replacement := skerry.CopyState{Ready: o.State == skerry.Running && o.Ready}, skerry.CopyState{Ready: p.Obs.Ready}
+	original, replacement := spec.CopyState{Ready: o.State == skerry.Running && o.Ready}, spec.CopyState{Ready: p.Obs.Ready}
 	_, original.Violated = c.violation(&there)
 	_, replacement.Violated = c.violation(p)
 	return p.A.Spec.KeepsOriginal(original, replacement)
 }
 
 // restore makes the copy that was left behind the instance again, and ends its replacement.
-func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why string, fx *skerry.Effects) {
+func (c *Core) restore(now time.Time, p *placement, o wire.Observation, why string, fx *wire.Effects) {
 	old, from := p.Original, p.Worker
 	p.Original = nil
 	delete(c.originals, p.A.ID)
@@ -216,11 +218,11 @@ func (c *Core) restore(now time.Time, p *placement, o skerry.Observation, why st
 	if from == "" {
 		from = "none"
 	}
-	c.event(fx, now, p, skerry.EventNormal, "KeptOriginal", "runs on worker "+p.Worker+" as before; the copy on "+from+" ends: "+why)
+	c.event(fx, now, p, wire.EventNormal, "KeptOriginal", "runs on worker "+p.Worker+" as before; the copy on "+from+" ends: "+why)
 }
 
 // resume starts an instance again that its worker stopped because it was cut off: it waits for a new token.
-func (c *Core) resume(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) resume(now time.Time, p *placement, fx *wire.Effects) {
 	if now.Before(c.endsElsewhere(p)) {
 		c.move(now, p, "another copy of it may still run out of touch", false, fx)
 		return
@@ -231,12 +233,12 @@ func (c *Core) resume(now time.Time, p *placement, fx *skerry.Effects) {
 	p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "starts again after its worker was cut off"
 	c.send(p)
 	c.changed(now, p, fx)
-	c.event(fx, now, p, skerry.EventNormal, "Resumed", "worker "+p.Worker+" is back in touch and starts it again")
+	c.event(fx, now, p, wire.EventNormal, "Resumed", "worker "+p.Worker+" is back in touch and starts it again")
 }
 
 // regrant takes over a new token of the owner for an instance that is here under the one that the owner names: the same copy
 // was chosen again, and goes on as if nothing had been. Its worker learns of it in the same way.
-func (c *Core) regrant(now time.Time, p *placement, a skerry.Assignment, fx *skerry.Effects) bool {
+func (c *Core) regrant(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
 	was := p.A.Fence
 	if a.Held == nil || a.Held.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
 		return false
@@ -244,8 +246,8 @@ func (c *Core) regrant(now time.Time, p *placement, a skerry.Assignment, fx *ske
 	c.abandon(p) // its token would be older than what it takes over
 	held := was
 	if k := c.Kids.Get(p.Worker); k != nil {
-		var o skerry.Observation
-		if value, orphaned, has := k.Observed.Get(skerry.AssignmentKey(a.ID)); has && !orphaned && said(c, value, &o) == nil {
+		var o wire.Observation
+		if value, orphaned, has := k.Observed.Get(wire.AssignmentKey(a.ID)); has && !orphaned && said(c, value, &o) == nil {
 			held = o.Fence // it may not yet have heard of the one before
 		}
 	}
@@ -258,6 +260,6 @@ func (c *Core) regrant(now time.Time, p *placement, a skerry.Assignment, fx *ske
 	}
 	p.Obs.Fence, p.Obs.Gen = p.A.Fence, p.A.Gen
 	c.changed(now, p, fx)
-	c.event(fx, now, p, skerry.EventNormal, "Regranted", "it goes on under a new token: its site was chosen again")
+	c.event(fx, now, p, wire.EventNormal, "Regranted", "it goes on under a new token: its site was chosen again")
 	return true
 }

@@ -6,7 +6,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestMovedFromWhoIsOutOfTouch: an instance that must not run twice is moved, and the worker that is to end it turns out not to have heard
@@ -14,7 +15,7 @@ import (
 func TestMovedFromWhoIsOutOfTouch(t *testing.T) {
 	c, p, now := movedSite(t)
 	told := func() bool {
-		_, ok := c.Kids.Get("x").Desired.Get(skerry.AssignmentKey(p.A.ID))
+		_, ok := c.Kids.Get("x").Desired.Get(wire.AssignmentKey(p.A.ID))
 		return ok
 	}
 	c.Step(now, ChildDown{Name: "w"})
@@ -35,7 +36,7 @@ func TestMovedFromWhoIsOutOfTouch(t *testing.T) {
 // TestDrainedAfterWhoIsOutOfTouch: the same, and the other one runs it already when it is drained: a third copy waits, too.
 func TestDrainedAfterWhoIsOutOfTouch(t *testing.T) {
 	c, p, now := movedSite(t)
-	var fx skerry.Effects
+	var fx wire.Effects
 	c.runs(now, p, &fx)
 	c.join(now, "y")
 	c.Step(now, ChildDown{Name: "w"})
@@ -60,8 +61,8 @@ func movedSite(t *testing.T) (c *Core, p *placement, now time.Time) {
 	c = textSite(t, now, "")
 	a, _ := c.onlyAssignment(t)
 	a.ID, a.Fence, a.Service.Service = "one-1", skerry.Fence{RootEpoch: 1}, "one"
-	a.Spec.OnDisconnect = skerry.StopAfter(20 * time.Second)
-	var fx skerry.Effects
+	a.Spec.OnDisconnect = spec.StopAfter(20 * time.Second)
+	var fx wire.Effects
 	c.accept(now, a, "root", &fx)
 	c.settle(now, &fx, nil)
 	p = c.places[a.ID]
@@ -75,12 +76,12 @@ func movedSite(t *testing.T) (c *Core, p *placement, now time.Time) {
 }
 
 // runs has an instance's worker report that it runs; join has a worker like w come.
-func (c *Core) runs(now time.Time, p *placement, fx *skerry.Effects) {
-	c.observe(now, p.Worker, skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true}, fx)
+func (c *Core) runs(now time.Time, p *placement, fx *wire.Effects) {
+	c.observe(now, p.Worker, wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true}, fx)
 }
 
 func (c *Core) join(now time.Time, name string) {
-	c.Step(now, ChildUp{Hello: &skerry.Hello{Name: name}})
-	r := skerry.WorkerReport{Seq: 1, Facts: c.workers["w"].Facts}
-	c.Step(now, ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&r)}})
+	c.Step(now, ChildUp{Hello: &wire.Hello{Name: name}})
+	r := wire.WorkerReport{Seq: 1, Facts: c.workers["w"].Facts}
+	c.Step(now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}})
 }

@@ -3,9 +3,9 @@ package cluster
 import (
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/wire"
 )
 
 type (
@@ -31,7 +31,7 @@ type (
 	Disconnect struct{ Name string }
 )
 
-func (c *Core) quiet(now time.Time, m Quiet, fx *skerry.Effects) {
+func (c *Core) quiet(now time.Time, m Quiet, fx *wire.Effects) {
 	if c.detect.Silent(m.Name, m.Heard) {
 		w := c.workers[m.Name]
 		c.seeWorker(w)
@@ -47,13 +47,13 @@ func (c *Core) alive(m Alive) {
 }
 
 // suspect begins to find out about a worker.
-func (c *Core) suspect(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) suspect(now time.Time, w *worker, fx *wire.Effects) {
 	if c.detect.Suspect(now, w.Name) {
 		c.askWitnesses(now, fx)
 	}
 }
 
-func (c *Core) askWitnesses(now time.Time, fx *skerry.Effects) {
+func (c *Core) askWitnesses(now time.Time, fx *wire.Effects) {
 	for _, q := range c.detect.Ask(now) {
 		fx.Actions = append(fx.Actions, q)
 	}
@@ -84,7 +84,7 @@ func (s sight) Link(worker string) (connected bool, since time.Time, known bool)
 }
 
 // Reach implements detect.Site.
-func (s sight) Reach(worker string) (target string, peer skerry.PeerID) {
+func (s sight) Reach(worker string) (target string, peer wire.PeerID) {
 	w := s.c.workers[worker]
 	if w == nil || w.Facts == nil {
 		return "", 0

@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/overlay/resolver"
+	"skerry.dev/skerry/spec"
 )
 
 const (
@@ -155,7 +155,7 @@ func (n *names) recently(now time.Time) []netip.Prefix {
 	list := slices.SortedFunc(maps.Keys(n.asked), func(a, b netip.Prefix) int {
 		return cmp.Or(n.asked[b].Compare(n.asked[a]), a.Addr().Compare(b.Addr()))
 	})
-	return list[:min(len(list), maxNetworks, skerry.MaxUsers)]
+	return list[:min(len(list), maxNetworks, spec.MaxUsers)]
 }
 
 func (n *names) measureOnce(ctx context.Context) {

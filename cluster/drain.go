@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // drain is what an operator asked for: everything that can be is to leave a worker, make before break.
@@ -48,7 +51,7 @@ type DrainWorker struct {
 	Force    bool   // also what keeps data on the worker, which it then loses
 }
 
-func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *skerry.Effects) {
+func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
 	w := c.workers[m.Name]
 	switch {
 	case w == nil || m.To != "" && c.workers[m.To] == nil:
@@ -71,11 +74,11 @@ func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *skerry.Effects) {
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
-	c.siteEvent(fx, now, skerry.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Hold, m.Name)
+	c.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Hold, m.Name)
 }
 
 // endDrain lets what is on a worker stay there.
-func (c *Core) endDrain(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) endDrain(now time.Time, w *worker, fx *wire.Effects) {
 	if w.Drain == nil {
 		return
 	}
@@ -90,7 +93,7 @@ func (c *Core) endDrain(now time.Time, w *worker, fx *skerry.Effects) {
 }
 
 // drainWorkers moves on what operators asked to be drained.
-func (c *Core) drainWorkers(now time.Time, fx *skerry.Effects) {
+func (c *Core) drainWorkers(now time.Time, fx *wire.Effects) {
 	c.drainDue = time.Time{}
 	for _, name := range slices.Sorted(maps.Keys(c.drains)) {
 		if w := c.workers[name]; !w.sight.Lost() { // else its instances are rescued as those of any lost worker
@@ -99,7 +102,7 @@ func (c *Core) drainWorkers(now time.Time, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) drainOne(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 	d := w.Drain
 	moving, left := 0, 0
 	list := c.on(w.Name)
@@ -156,13 +159,13 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *skerry.Effects) {
 		if n := len(stays); n > 0 {
 			text += fmt.Sprintf("; %d instances stay", n)
 		}
-		c.siteEvent(fx, now, skerry.EventNormal, "Drained", text, w.Name)
+		c.siteEvent(fx, now, wire.EventNormal, "Drained", text, w.Name)
 	}
 }
 
 // drainAway starts a successor of an instance elsewhere. Where the site has no room the owner learns of it, who may know
 // another site.
-func (c *Core) drainAway(now time.Time, w *worker, p *placement, stays map[skerry.InstanceID]stay, fx *skerry.Effects) bool {
+func (c *Core) drainAway(now time.Time, w *worker, p *placement, stays map[skerry.InstanceID]stay, fx *wire.Effects) bool {
 	id := p.A.ID
 	if at := c.endsElsewhere(p); now.Before(at) {
 		stays[id] = stay{"a copy of it may still run on a worker that is out of touch, and there must not be another", true}
@@ -209,7 +212,7 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, stays map[skerr
 }
 
 // elsewhere looks for another worker, first whether a certain one will do.
-func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *skerry.Effects) (skerry.Decision, bool) {
+func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *wire.Effects) (wire.Decision, bool) {
 	if to != "" {
 		if policy, plugins, why := c.policy(&p.A.Spec); why == nil && len(plugins) == 0 {
 			req := c.request(p)
@@ -240,7 +243,7 @@ func (p *placement) bound(force bool) string {
 		return "it is the worker's own copy of a service that runs once per worker"
 	case s.Placement.Worker != "":
 		return "its manifest names this worker"
-	case s.Mode == skerry.ModeJob || s.Mode == skerry.ModeCron:
+	case s.Mode == spec.ModeJob || s.Mode == spec.ModeCron:
 		return "it runs to its end"
 	case !force && s.KeepsData():
 		return "it keeps data in its local volumes, which do not go along"
@@ -251,12 +254,12 @@ func (p *placement) bound(force bool) string {
 }
 
 // viewDrain tells how far a drain is.
-func (c *Core) viewDrain(w *worker) *skerry.DrainView {
+func (c *Core) viewDrain(w *worker) *view.DrainView {
 	d := w.Drain
 	if d == nil {
 		return nil
 	}
-	v := &skerry.DrainView{Since: d.Since, To: skerry.WorkerName(d.To), Parallel: d.Parallel, Done: d.Told, Ending: len(w.leaving)}
+	v := &view.DrainView{Since: d.Since, To: skerry.WorkerName(d.To), Parallel: d.Parallel, Done: d.Told, Ending: len(w.leaving)}
 	for _, p := range c.on(w.Name) {
 		s, stays := d.stays[p.A.ID]
 		switch {
@@ -265,7 +268,7 @@ func (c *Core) viewDrain(w *worker) *skerry.DrainView {
 			v.Moving++
 			v.Left++
 		case stays:
-			v.Stays = append(v.Stays, skerry.StayView{Instance: p.A.ID, Reason: s.why, Tries: s.tries})
+			v.Stays = append(v.Stays, view.StayView{Instance: p.A.ID, Reason: s.why, Tries: s.tries})
 			if s.tries {
 				v.Left++
 			}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestEndedIsNotDoneAgain: what ended on a worker stays known until its owner takes it back. Meanwhile the worker may be removed and
@@ -14,13 +16,13 @@ func TestEndedIsNotDoneAgain(t *testing.T) {
 	for _, removed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("removed %v", removed), func(t *testing.T) {
 			now := time.Unix(1_700_000_000, 0)
-			c := textSite(t, now, skerry.CarrierMQTT)
+			c := textSite(t, now, wire.CarrierMQTT)
 			a, _ := c.onlyAssignment(t)
-			a.ID, a.Fence, a.Spec.Mode = "sum-1", skerry.Fence{RootEpoch: 1}, skerry.ModeJob
-			var fx skerry.Effects
+			a.ID, a.Fence, a.Spec.Mode = "sum-1", skerry.Fence{RootEpoch: 1}, spec.ModeJob
+			var fx wire.Effects
 			c.accept(now, a, "root", &fx)
 			c.settle(now, &fx, nil)
-			key := skerry.AssignmentKey(a.ID)
+			key := wire.AssignmentKey(a.ID)
 			told := func() bool {
 				k := c.Kids.Get("w")
 				if k == nil {
@@ -33,7 +35,7 @@ func TestEndedIsNotDoneAgain(t *testing.T) {
 			if !told() {
 				t.Fatalf("it was not placed: %+v", p)
 			}
-			c.observe(now, "w", skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: p.A.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited}, &fx)
+			c.observe(now, "w", wire.Observation{ID: a.ID, Gen: a.Gen, Fence: p.A.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited}, &fx)
 			if !told() || c.places[a.ID] != p || !p.ended() {
 				t.Fatalf("it did not end: %+v", p)
 			}
@@ -44,9 +46,9 @@ func TestEndedIsNotDoneAgain(t *testing.T) {
 				if fx := c.Step(now, RemoveWorker{Name: "w"}); fx.Err != nil {
 					t.Fatal(fx.Err)
 				}
-				carrier = skerry.CarrierMQTT
+				carrier = wire.CarrierMQTT
 			}
-			c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Carrier: carrier}})
+			c.Step(now, ChildUp{Hello: &wire.Hello{Name: "w", Carrier: carrier}})
 			if told() {
 				t.Error("the worker is to do it again")
 			}

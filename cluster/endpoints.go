@@ -5,12 +5,13 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/wire"
 )
 
 // publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is linked to.
 func (c *Core) publishEndpoints(app skerry.AppKey) {
 	for _, e := range c.endpoints.Publish(app, c.instancesOf(app)) {
-		if key := skerry.EndpointsKey(e.Service); e.Gone {
+		if key := wire.EndpointsKey(e.Service); e.Gone {
 			c.Kids.Delete(e.Worker, key)
 		} else {
 			// Endpoints of one service are small; a set that is too large for one item keeps the old list.

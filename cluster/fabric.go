@@ -15,18 +15,19 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/ipam"
+	"skerry.dev/skerry/wire"
 )
 
 // fabric is what the site gives its workers for the overlay: numbers, blocks of addresses, and what goes with paths.
 type fabric struct {
-	Last            skerry.PeerID  `json:"last"`    // number given last; none is given twice
+	Last            wire.PeerID    `json:"last"`    // number given last; none is given twice
 	ULA             netip.Prefix   `json:"ula"`     // of the site, 48 bits
 	Extents         []netip.Prefix `json:"extents"` // IPv4 prefixes that blocks come from
 	Blocks          ipam.Blocks    `json:"blocks"`
 	Secret          []byte         `json:"secret"` // keys and tags are made of it
 	network.Numbers                // of workers of other sites, as the part that owns them had them when it was saved
 
-	names   map[skerry.PeerID]string          // workers by number
+	names   map[wire.PeerID]string            // workers by number
 	told    map[string][]byte                 // by worker: the node item it has
 	sites   map[skerry.AppKey]map[string]bool // workers that have the directory of an application
 	turn    int64                             // period of tags that peers were told of
@@ -47,12 +48,12 @@ const (
 )
 
 func newFabric() fabric {
-	return fabric{names: map[skerry.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{},
+	return fabric{names: map[wire.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{},
 		refused: map[string]int{refusedUnread: 0, refusedWants: 0}}
 }
 
 // v6 is the IPv6 address of an instance on a worker.
-func (f *fabric) v6(id skerry.PeerID, a netip.Addr) netip.Addr {
+func (f *fabric) v6(id wire.PeerID, a netip.Addr) netip.Addr {
 	p, err := ipam.Subnet64(f.ULA, uint32(id))
 	if err != nil {
 		return netip.Addr{}
@@ -60,7 +61,7 @@ func (f *fabric) v6(id skerry.PeerID, a netip.Addr) netip.Addr {
 	return ipam.Twin(p, a)
 }
 
-func (c *Core) saveFabric(fx *skerry.Effects) {
+func (c *Core) saveFabric(fx *wire.Effects) {
 	c.fabric.Numbers = c.foreign.sites.Numbers()
 	fx.Put(keyFabric, mustJSON(&c.fabric))
 }
@@ -100,7 +101,7 @@ func (c *Core) hasNetwork(app skerry.AppKey, worker string) {
 }
 
 // admit gives a worker that takes part in the overlay what it needs for that, and tells it of changes.
-func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) admit(now time.Time, w *worker, fx *wire.Effects) {
 	if w.Facts == nil || w.Facts.Overlay == nil || c.Kids.Get(w.Name) == nil {
 		return
 	}
@@ -121,7 +122,7 @@ func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
 	for w.cramped(c.attached(w)) {
 		b, err := c.takeBlock(now, w)
 		if err != nil {
-			c.siteEvent(fx, now, skerry.EventWarning, "NoAddresses", "worker "+w.Name+": "+err.Error(), w.Name)
+			c.siteEvent(fx, now, wire.EventWarning, "NoAddresses", "worker "+w.Name+": "+err.Error(), w.Name)
 			break
 		}
 		w.Blocks, saved = append(w.Blocks, b), false
@@ -130,14 +131,14 @@ func (c *Core) admit(now time.Time, w *worker, fx *skerry.Effects) {
 		c.saveFabric(fx)
 		c.changedHere()
 	}
-	node := skerry.OverlayNode{ID: w.Peer, Blocks: w.openBlocks(), Instances: c.instancePrefixes(), Relays: c.relaysFor(w), Trusted: c.opt.Trusted}
+	node := wire.OverlayNode{ID: w.Peer, Blocks: w.openBlocks(), Instances: c.instancePrefixes(), Relays: c.relaysFor(w), Trusted: c.opt.Trusted}
 	if p, err := ipam.Subnet64(f.ULA, uint32(w.Peer)); err == nil {
 		node.V6 = p
 	}
 	value := c.codec.Marshal(&node)
 	if string(f.told[w.Name]) != string(value) {
 		f.told[w.Name] = value
-		_ = c.Kids.Put(w.Name, skerry.NodeKey, value)
+		_ = c.Kids.Put(w.Name, wire.NodeKey, value)
 	}
 }
 
@@ -227,7 +228,7 @@ func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
 }
 
 // networksOf are those that a host is in.
-func networksOf(f *skerry.WorkerFacts) []netip.Prefix {
+func networksOf(f *wire.WorkerFacts) []netip.Prefix {
 	if f == nil || f.Overlay == nil {
 		return nil
 	}
@@ -235,9 +236,9 @@ func networksOf(f *skerry.WorkerFacts) []netip.Prefix {
 }
 
 // warnOverlap tells of blocks that were given to workers before a host came that is in such a network.
-func (c *Core) warnOverlap(now time.Time, w *worker, facts *skerry.WorkerFacts, fx *skerry.Effects) {
+func (c *Core) warnOverlap(now time.Time, w *worker, facts *wire.WorkerFacts, fx *wire.Effects) {
 	for _, b := range c.fabric.Blocks.Overlapping(networksOf(facts)) {
-		c.siteEvent(fx, now, skerry.EventWarning, "AddressesInUse", fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s have their addresses; they do not reach each other. Give the site another --instance-pool, and add worker %s anew",
+		c.siteEvent(fx, now, wire.EventWarning, "AddressesInUse", fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s have their addresses; they do not reach each other. Give the site another --instance-pool, and add worker %s anew",
 			w.Name, b.Prefix, b.Holder, b.Holder), w.Name)
 	}
 }
@@ -257,16 +258,16 @@ func (c *Core) instancePrefixes() []netip.Prefix {
 }
 
 // relaysFor tells a worker where relays are.
-func (c *Core) relaysFor(w *worker) []skerry.Relay {
+func (c *Core) relaysFor(w *worker) []wire.Relay {
 	r := c.foreign.relay
 	if !r.UDP.IsValid() {
 		return nil
 	}
-	return []skerry.Relay{{Name: c.opt.Name, UDP: r.UDP, TLS: r.TLS, Pin: r.Pin, Key: c.relayKey(w.Peer)}}
+	return []wire.Relay{{Name: c.opt.Name, UDP: r.UDP, TLS: r.TLS, Pin: r.Pin, Key: c.relayKey(w.Peer)}}
 }
 
 // expel takes back what a removed worker had.
-func (c *Core) expel(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) expel(now time.Time, w *worker, fx *wire.Effects) {
 	for _, k := range c.interests.Of(w.Name) {
 		c.unwant(w.Name, k)
 	}
@@ -286,11 +287,11 @@ func (c *Core) expel(now time.Time, w *worker, fx *skerry.Effects) {
 }
 
 // network gives the directory of an application that runs here, or nil.
-func (c *Core) network(app skerry.AppKey) *skerry.AppNetwork {
+func (c *Core) network(app skerry.AppKey) *wire.AppNetwork {
 	if n := c.Apps.Network(app); n != nil {
 		return n
 	}
-	value, orphaned, ok := c.Up.Desired.Get(skerry.NetworkItem(app))
+	value, orphaned, ok := c.Up.Desired.Get(wire.NetworkItem(app))
 	if !ok || orphaned {
 		delete(c.fabric.read, app)
 		return nil
@@ -298,7 +299,7 @@ func (c *Core) network(app skerry.AppKey) *skerry.AppNetwork {
 	if r, ok := c.fabric.read[app]; ok && bytes.Equal(r.value, value) {
 		return r.network
 	}
-	n := new(skerry.AppNetwork)
+	n := new(wire.AppNetwork)
 	if c.codec.Unmarshal(value, n) != nil || n.App != app {
 		n = nil
 	}
@@ -309,10 +310,10 @@ func (c *Core) network(app skerry.AppKey) *skerry.AppNetwork {
 // readNetwork is a directory of the root's as it came, and as it was read; nobody changes it.
 type readNetwork struct {
 	value   []byte
-	network *skerry.AppNetwork
+	network *wire.AppNetwork
 }
 
-func (c *Core) networkOf(app skerry.AppKey) skerry.NetworkID {
+func (c *Core) networkOf(app skerry.AppKey) wire.NetworkID {
 	if id := c.Apps.NetworkID(app); id != 0 {
 		return id
 	}
@@ -324,7 +325,7 @@ func (c *Core) networkOf(app skerry.AppKey) skerry.NetworkID {
 
 // reaches gives the network of a service if an application may reach it, else 0. What is exported to one may be at other
 // sites alone, where this one does not know its directory.
-func (c *Core) reaches(app skerry.AppKey, k skerry.ServiceKey) skerry.NetworkID {
+func (c *Core) reaches(app skerry.AppKey, k skerry.ServiceKey) wire.NetworkID {
 	if app == k.App || c.Apps.Exported(app, k) {
 		return c.networkOf(k.App)
 	}
@@ -376,14 +377,14 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 			if w.hasIngress() {
 				value = full
 			}
-			if c.Kids.Put(name, skerry.NetworkItem(app), value) == nil {
+			if c.Kids.Put(name, wire.NetworkItem(app), value) == nil {
 				c.hasNetwork(app, name)
 			}
 		}
 	}
 	for name := range c.fabric.sites[app] {
 		if !at[name] || bare == nil {
-			c.Kids.Delete(name, skerry.NetworkItem(app))
+			c.Kids.Delete(name, wire.NetworkItem(app))
 			delete(c.fabric.sites[app], name)
 			c.interests.TouchRights(name, app)
 		}
@@ -414,8 +415,8 @@ func (c *Core) publishPeers() {
 		for _, other := range slices.Sorted(maps.Keys(want)) {
 			if strings.Contains(other, "/") {
 				if p := remotePeer(c, other); p != nil {
-					keys[skerry.OverlayPeerKey(p.ID)] = true
-					_ = c.Kids.Put(name, skerry.OverlayPeerKey(p.ID), c.codec.Marshal(p))
+					keys[wire.OverlayPeerKey(p.ID)] = true
+					_ = c.Kids.Put(name, wire.OverlayPeerKey(p.ID), c.codec.Marshal(p))
 				}
 				continue
 			}
@@ -423,8 +424,8 @@ func (c *Core) publishPeers() {
 			if c.workers[name] == nil || w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil {
 				continue
 			}
-			keys[skerry.OverlayPeerKey(w.Peer)] = true
-			_ = c.Kids.Put(name, skerry.OverlayPeerKey(w.Peer), c.codec.Marshal(c.peerFor(c.workers[name], w)))
+			keys[wire.OverlayPeerKey(w.Peer)] = true
+			_ = c.Kids.Put(name, wire.OverlayPeerKey(w.Peer), c.codec.Marshal(c.peerFor(c.workers[name], w)))
 		}
 		for _, key := range k.Desired.Keys() {
 			if strings.HasPrefix(key, "peer/") && !keys[key] {
@@ -435,7 +436,7 @@ func (c *Core) publishPeers() {
 }
 
 // ensureSecret makes what keys and tags are made of.
-func (c *Core) ensureSecret(fx *skerry.Effects) {
+func (c *Core) ensureSecret(fx *wire.Effects) {
 	if len(c.fabric.Secret) == 0 {
 		mac := hmac.New(sha256.New, c.opt.Secret[:])
 		mac.Write([]byte("fabric"))
@@ -445,9 +446,9 @@ func (c *Core) ensureSecret(fx *skerry.Effects) {
 }
 
 // peerFor is what a worker is told of another one.
-func (c *Core) peerFor(w, other *worker) *skerry.OverlayPeer {
+func (c *Core) peerFor(w, other *worker) *wire.OverlayPeer {
 	f := other.Facts.Overlay
-	p := &skerry.OverlayPeer{ID: other.Peer, Name: other.Name, Key: f.Key, Endpoints: f.Endpoints, Prefixes: slices.Clone(other.Blocks)}
+	p := &wire.OverlayPeer{ID: other.Peer, Name: other.Name, Key: f.Key, Endpoints: f.Endpoints, Prefixes: slices.Clone(other.Blocks)}
 	if w.Facts.Overlay != nil && w.Facts.Overlay.WireGuard != nil { // who has none need not know
 		p.WireGuard = f.WireGuard
 	}
@@ -477,7 +478,7 @@ func (c *Core) tagTurns() (now, other int64) {
 }
 
 // tag is what one worker puts on plain datagrams to another.
-func (c *Core) tag(from, to skerry.PeerID, turn int64) uint64 {
+func (c *Core) tag(from, to wire.PeerID, turn int64) uint64 {
 	mac := hmac.New(sha256.New, c.fabric.Secret)
 	fmt.Fprintf(mac, "%d %d %d", from, to, turn)
 	return binary.BigEndian.Uint64(mac.Sum(nil))

@@ -11,21 +11,22 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // fabricSite is a site whose workers take part in the overlay, and say that what they are given runs.
 type fabricSite struct {
 	*peersSite
 	src  map[string]*reconcile.Source
-	obs  map[string]map[skerry.InstanceID]skerry.Observation
+	obs  map[string]map[skerry.InstanceID]wire.Observation
 	want map[string][]skerry.ServiceKey
 	each skerry.MilliCPU // of every instance
 }
 
 func newFabricSite(t testing.TB) *fabricSite {
-	s := &fabricSite{peersSite: newPeersSite(t), src: map[string]*reconcile.Source{}, obs: map[string]map[skerry.InstanceID]skerry.Observation{}, want: map[string][]skerry.ServiceKey{}, each: 50}
+	s := &fabricSite{peersSite: newPeersSite(t), src: map[string]*reconcile.Source{}, obs: map[string]map[skerry.InstanceID]wire.Observation{}, want: map[string][]skerry.ServiceKey{}, each: 50}
 	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
 	for _, org := range []string{"acme", "other"} {
 		s.do(apps.PutOrg{Org: apps.Org{Name: org}})
@@ -45,13 +46,13 @@ func (s *fabricSite) do(msg any) {
 
 func (s *fabricSite) join(n int, networks ...string) string {
 	name := fmt.Sprint("w", n)
-	f := &skerry.OverlayFacts{Key: skerry.OverlayKey{byte(n)}, Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 7446)}}
+	f := &wire.OverlayFacts{Key: wire.OverlayKey{byte(n)}, Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 7446)}}
 	for _, p := range networks {
 		f.Networks = append(f.Networks, netip.MustParsePrefix(p))
 	}
-	s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: name}}))
-	s.report(name, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}},
-		Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Overlay: f}})
+	s.keep(s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: name}}))
+	s.report(name, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}},
+		Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Overlay: f}})
 	return name
 }
 
@@ -71,45 +72,45 @@ func item[T any](s *fabricSite, name, key string) *T {
 // tell has a worker report all that it is to run, at an address each, and all that it wants.
 func (s *fabricSite) tell(name string) {
 	items := map[string][]byte{}
-	node := item[skerry.OverlayNode](s, name, skerry.NodeKey)
+	node := item[wire.OverlayNode](s, name, wire.NodeKey)
 	if s.obs[name] == nil {
-		s.obs[name] = map[skerry.InstanceID]skerry.Observation{}
+		s.obs[name] = map[skerry.InstanceID]wire.Observation{}
 	}
 	for _, key := range s.c.Kids.Get(name).Desired.Keys() {
 		if !strings.HasPrefix(key, "inst/") {
 			continue
 		}
-		a := item[skerry.Assignment](s, name, key)
+		a := item[spec.Assignment](s, name, key)
 		o, ok := s.obs[name][a.ID]
 		if !ok {
 			addr := node.Blocks[0].Addr()
 			for range len(s.obs[name]) {
 				addr = addr.Next()
 			}
-			o = skerry.Observation{ID: a.ID, Address: addr.String(), State: skerry.Running, Ready: true}
+			o = wire.Observation{ID: a.ID, Address: addr.String(), State: skerry.Running, Ready: true}
 		}
 		o.Gen, o.Fence = a.Gen, a.Fence
 		s.obs[name][a.ID] = o
 	}
 	codec := wire.New()
 	for id, o := range s.obs[name] {
-		items[skerry.AssignmentKey(id)] = codec.Marshal(&o)
+		items[wire.AssignmentKey(id)] = codec.Marshal(&o)
 	}
 	for _, k := range s.want[name] {
-		items[skerry.WantKey(k)] = codec.Marshal(&skerry.Want{Service: k})
+		items[wire.WantKey(k)] = codec.Marshal(&wire.Want{Service: k})
 	}
 	s.send(name, items)
 }
 
-func (s *fabricSite) apply(ns, name string, replicas int, export ...skerry.Export) {
+func (s *fabricSite) apply(ns, name string, replicas int, export ...spec.Export) {
 	s.applyImporting(ns, name, nil, replicas, export...)
 }
 
-func (s *fabricSite) applyImporting(ns, name string, imports []skerry.Import, replicas int, export ...skerry.Export) {
-	spec := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Export: export, Resources: skerry.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
-	spec.Image = "web:1"
-	s.do(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-		Metadata: skerry.Metadata{Name: name, Namespace: ns}, Spec: skerry.ApplicationSpec{Imports: imports, Services: []skerry.ServiceSpec{spec}}}})
+func (s *fabricSite) applyImporting(ns, name string, imports []spec.Import, replicas int, export ...spec.Export) {
+	svc := spec.ServiceSpec{Name: "web", Replicas: &replicas, Export: export, Resources: spec.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
+	svc.Image = "web:1"
+	s.do(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: name, Namespace: ns}, Spec: spec.ApplicationSpec{Imports: imports, Services: []spec.ServiceSpec{svc}}}})
 }
 
 func key(ns, app string) skerry.ServiceKey {
@@ -119,12 +120,12 @@ func key(ns, app string) skerry.ServiceKey {
 func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	s := newFabricSite(t)
 	a, b := s.join(1, "10.0.0.0/8"), s.join(2)
-	if n := item[skerry.OverlayNode](s, a, skerry.NodeKey); n != nil && len(n.Blocks) > 0 {
+	if n := item[wire.OverlayNode](s, a, wire.NodeKey); n != nil && len(n.Blocks) > 0 {
 		t.Errorf("a host that is in all of the pool has blocks %v", n.Blocks)
 	}
-	s.report(a, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB},
-		Overlay: &skerry.OverlayFacts{Key: skerry.OverlayKey{1}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}})
-	na, nb := item[skerry.OverlayNode](s, a, skerry.NodeKey), item[skerry.OverlayNode](s, b, skerry.NodeKey)
+	s.report(a, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB},
+		Overlay: &wire.OverlayFacts{Key: wire.OverlayKey{1}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}})
+	na, nb := item[wire.OverlayNode](s, a, wire.NodeKey), item[wire.OverlayNode](s, b, wire.NodeKey)
 	if na == nil || nb == nil || len(na.Blocks) != 1 || len(nb.Blocks) != 1 || na.Blocks[0] == nb.Blocks[0] || na.V6 == nb.V6 || na.ID == nb.ID {
 		t.Fatalf("%+v\n%+v", na, nb)
 	}
@@ -132,17 +133,17 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	s.apply("acme", "shop", 4)
 	s.tell(a)
 	s.tell(b)
-	net := item[skerry.AppNetwork](s, a, skerry.NetworkItem(key("acme", "shop").App))
-	if net == nil || net.Net != skerry.LocalNetworks || len(net.Services) != 1 || len(net.Services[0].Instances) != 4 || !net.Services[0].Closest.IsValid() {
+	net := item[wire.AppNetwork](s, a, wire.NetworkItem(key("acme", "shop").App))
+	if net == nil || net.Net != wire.LocalNetworks || len(net.Services) != 1 || len(net.Services[0].Instances) != 4 || !net.Services[0].Closest.IsValid() {
 		t.Fatalf("%+v", net)
 	}
 	web := key("acme", "shop")
-	if item[skerry.Route](s, a, skerry.RouteKey(web)) != nil || item[skerry.OverlayPeer](s, a, skerry.OverlayPeerKey(nb.ID)) != nil {
+	if item[wire.Route](s, a, wire.RouteKey(web)) != nil || item[wire.OverlayPeer](s, a, wire.OverlayPeerKey(nb.ID)) != nil {
 		t.Error("a worker that wants nothing is told something")
 	}
 	s.want[a] = []skerry.ServiceKey{web}
 	s.tell(a)
-	r := item[skerry.Route](s, a, skerry.RouteKey(web))
+	r := item[wire.Route](s, a, wire.RouteKey(web))
 	if r == nil || r.Net != net.Net || len(r.Backends) != 4 {
 		t.Fatalf("%+v", r)
 	}
@@ -156,8 +157,8 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 		}
 	}
 	// Both ends of a path know each other.
-	pa, pb := item[skerry.OverlayPeer](s, a, skerry.OverlayPeerKey(nb.ID)), item[skerry.OverlayPeer](s, b, skerry.OverlayPeerKey(na.ID))
-	if pa == nil || pb == nil || pa.Key != (skerry.OverlayKey{2}) || pb.Key != (skerry.OverlayKey{1}) || !slices.Contains(pa.Prefixes, nb.Blocks[0]) || pa.Plain.IsValid() {
+	pa, pb := item[wire.OverlayPeer](s, a, wire.OverlayPeerKey(nb.ID)), item[wire.OverlayPeer](s, b, wire.OverlayPeerKey(na.ID))
+	if pa == nil || pb == nil || pa.Key != (wire.OverlayKey{2}) || pb.Key != (wire.OverlayKey{1}) || !slices.Contains(pa.Prefixes, nb.Blocks[0]) || pa.Plain.IsValid() {
 		t.Fatalf("%+v\n%+v", pa, pb)
 	}
 	// Not ready: it keeps its flows and gets no new ones. Gone: it is not listed.
@@ -169,29 +170,29 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	o.Ready = false
 	s.obs[b][some] = o
 	s.tell(b)
-	if r = item[skerry.Route](s, a, skerry.RouteKey(web)); len(r.Backends) != 4 || !slices.ContainsFunc(r.Backends, func(e skerry.RouteBackend) bool { return e.Instance == some && e.Draining }) {
+	if r = item[wire.Route](s, a, wire.RouteKey(web)); len(r.Backends) != 4 || !slices.ContainsFunc(r.Backends, func(e wire.RouteBackend) bool { return e.Instance == some && e.Draining }) {
 		t.Errorf("%+v", r)
 	}
 	o.State, o.Address = skerry.Running, "10.200.0.1"
 	s.obs[b][some] = o
 	s.tell(b)
-	if r = item[skerry.Route](s, a, skerry.RouteKey(web)); len(r.Backends) != 3 {
+	if r = item[wire.Route](s, a, wire.RouteKey(web)); len(r.Backends) != 3 {
 		t.Errorf("a worker gives others an address that is not its own: %+v", r)
 	}
 	// Another life of the orchestrator knows all that again.
 	s.start()
 	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
 	for _, name := range []string{a, b} {
-		s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: name}}))
+		s.keep(s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: name}}))
 		s.tell(name)
 	}
-	if r = item[skerry.Route](s, a, skerry.RouteKey(web)); r == nil || len(r.Backends) != 3 || item[skerry.OverlayPeer](s, b, skerry.OverlayPeerKey(na.ID)) == nil {
+	if r = item[wire.Route](s, a, wire.RouteKey(web)); r == nil || len(r.Backends) != 3 || item[wire.OverlayPeer](s, b, wire.OverlayPeerKey(na.ID)) == nil {
 		t.Errorf("%+v", r)
 	}
 	// No longer wanted: nothing is left, at either end.
 	s.want[a] = nil
 	s.tell(a)
-	if item[skerry.Route](s, a, skerry.RouteKey(web)) != nil || item[skerry.OverlayPeer](s, a, skerry.OverlayPeerKey(nb.ID)) != nil || item[skerry.OverlayPeer](s, b, skerry.OverlayPeerKey(na.ID)) != nil {
+	if item[wire.Route](s, a, wire.RouteKey(web)) != nil || item[wire.OverlayPeer](s, a, wire.OverlayPeerKey(nb.ID)) != nil || item[wire.OverlayPeer](s, b, wire.OverlayPeerKey(na.ID)) != nil {
 		t.Error("something is left")
 	}
 	if faults := s.c.Audit(); len(faults) > 0 {
@@ -211,37 +212,37 @@ func TestRoutesOfOthers(t *testing.T) {
 	web := key("acme", "shop")
 	s.want[b] = []skerry.ServiceKey{web}
 	s.tell(b)
-	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); r != nil {
+	if r := item[wire.Route](s, b, wire.RouteKey(web)); r != nil {
 		t.Fatalf("a worker that runs nothing of the application is told %+v", r)
 	}
 	// An export opens the way, for the organisation that it names.
-	s.apply("acme", "shop", 1, skerry.Export{To: "other/spy"})
-	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); r != nil {
+	s.apply("acme", "shop", 1, spec.Export{To: "other/spy"})
+	if r := item[wire.Route](s, b, wire.RouteKey(web)); r != nil {
 		t.Fatalf("an export within an organisation reaches another: %+v", r)
 	}
-	s.apply("acme", "shop", 1, skerry.Export{To: "other/*", Org: "other"})
-	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); r != nil {
+	s.apply("acme", "shop", 1, spec.Export{To: "other/*", Org: "other"})
+	if r := item[wire.Route](s, b, wire.RouteKey(web)); r != nil {
 		t.Fatalf("an application is shown an export that it did not ask for: %+v", r)
 	}
-	s.applyImporting("other", "spy", []skerry.Import{{From: "acme/*", Org: "acme"}}, 1)
+	s.applyImporting("other", "spy", []spec.Import{{From: "acme/*", Org: "acme"}}, 1)
 	s.tell(b)
 	s.tell(a)
-	net := item[skerry.AppNetwork](s, b, skerry.NetworkItem(key("other", "spy").App))
+	net := item[wire.AppNetwork](s, b, wire.NetworkItem(key("other", "spy").App))
 	if len(net.Services) != 2 || net.Services[1].Of != web || net.Services[1].Short || !net.Services[1].RoundRobin.IsValid() {
 		t.Fatalf("%+v", net)
 	}
-	r := item[skerry.Route](s, b, skerry.RouteKey(web))
+	r := item[wire.Route](s, b, wire.RouteKey(web))
 	if r == nil || len(r.Backends) != 1 || r.Net == net.Net {
 		t.Fatalf("%+v", r)
 	}
-	if own := item[skerry.AppNetwork](s, a, skerry.NetworkItem(web.App)); !slices.Equal(own.Services[0].Allow, []skerry.NetworkID{net.Net}) {
+	if own := item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)); !slices.Equal(own.Services[0].Allow, []wire.NetworkID{net.Net}) {
 		t.Errorf("the instance lets in %v, not %d", own.Services[0].Allow, net.Net)
 	}
 	s.apply("acme", "shop", 1)
-	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); r != nil {
+	if r := item[wire.Route](s, b, wire.RouteKey(web)); r != nil {
 		t.Errorf("the export is gone, and its route is not: %+v", r)
 	}
-	if own := item[skerry.AppNetwork](s, a, skerry.NetworkItem(web.App)); len(own.Services[0].Allow) != 0 {
+	if own := item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)); len(own.Services[0].Allow) != 0 {
 		t.Errorf("the export is gone, and %v are let in", own.Services[0].Allow)
 	}
 }
@@ -250,13 +251,13 @@ func TestRoutesOfOthers(t *testing.T) {
 func TestHostsInNetworksOfInstances(t *testing.T) {
 	s := newFabricSite(t)
 	a := s.join(1)
-	b := item[skerry.OverlayNode](s, a, skerry.NodeKey).Blocks[0]
+	b := item[wire.OverlayNode](s, a, wire.NodeKey).Blocks[0]
 	name := s.join(2)
 	told := 0
 	for n := range 3 {
-		r := skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Capacity: skerry.Resources{CPU: skerry.MilliCPU(1000 + n)},
-			Overlay: &skerry.OverlayFacts{Key: skerry.OverlayKey{byte(n)}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.PrefixFrom(b.Addr(), 20).Masked()}}}}
-		fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&r)}})
+		r := wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: skerry.MilliCPU(1000 + n)},
+			Overlay: &wire.OverlayFacts{Key: wire.OverlayKey{byte(n)}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.PrefixFrom(b.Addr(), 20).Masked()}}}}
+		fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}})
 		for _, e := range fx.Events {
 			if e.Reason == "AddressesInUse" && strings.Contains(e.Text, b.String()) && strings.Contains(e.Text, a) {
 				told++
@@ -302,12 +303,12 @@ func TestRemovedWorkersBlocksRest(t *testing.T) {
 	a := s.join(1)
 	s.apply("acme", "shop", 30)
 	s.tell(a)
-	if n := item[skerry.OverlayNode](s, a, skerry.NodeKey); len(n.Blocks) != 1 {
+	if n := item[wire.OverlayNode](s, a, wire.NodeKey); len(n.Blocks) != 1 {
 		t.Errorf("%v", n.Blocks)
 	}
 	s.apply("acme", "more", 30)
 	s.tell(a)
-	n := item[skerry.OverlayNode](s, a, skerry.NodeKey)
+	n := item[wire.OverlayNode](s, a, wire.NodeKey)
 	if len(n.Blocks) != 2 {
 		t.Fatalf("60 instances have %v", n.Blocks)
 	}
@@ -318,20 +319,20 @@ func TestRemovedWorkersBlocksRest(t *testing.T) {
 	s.tell(a)
 	for range 3 {
 		s.acknowledge(a)
-		s.report(a, skerry.WorkerReport{})
+		s.report(a, wire.WorkerReport{})
 	}
-	if m := item[skerry.OverlayNode](s, a, skerry.NodeKey); len(m.Blocks) != 1 || len(s.c.workers[a].Blocks) != 1 {
+	if m := item[wire.OverlayNode](s, a, wire.NodeKey); len(m.Blocks) != 1 || len(s.c.workers[a].Blocks) != 1 {
 		t.Errorf("it keeps %v, known as %v", m.Blocks, s.c.workers[a].Blocks)
 	}
 	s.keep(s.c.Step(s.now, ChildDown{Name: a}))
 	s.do(RemoveWorker{Name: a})
 	b := s.join(2)
-	if m := item[skerry.OverlayNode](s, b, skerry.NodeKey); slices.Contains(n.Blocks, m.Blocks[0]) || m.ID == n.ID {
+	if m := item[wire.OverlayNode](s, b, wire.NodeKey); slices.Contains(n.Blocks, m.Blocks[0]) || m.ID == n.ID {
 		t.Errorf("addresses are given anew at once: %v, %v", n, m)
 	}
 	s.now = s.now.Add(blockRest + time.Minute)
 	c := s.join(3)
-	if m := item[skerry.OverlayNode](s, c, skerry.NodeKey); !slices.Contains(n.Blocks, m.Blocks[0]) {
+	if m := item[wire.OverlayNode](s, c, wire.NodeKey); !slices.Contains(n.Blocks, m.Blocks[0]) {
 		t.Errorf("addresses rest for ever: %v, %v", n, m)
 	}
 }
@@ -359,7 +360,7 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 			fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: m})
 			s.keep(fx)
 			for _, out := range fx.Sends {
-				if msg, ok := out.Msg.(skerry.Message); ok && out.To == name {
+				if msg, ok := out.Msg.(wire.Message); ok && out.To == name {
 					src.Handle(s.now, msg)
 				}
 			}
@@ -371,7 +372,7 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 // acknowledge has a worker confirm its desired set.
 func (s *fabricSite) acknowledge(name string) {
 	k := s.c.Kids.Get(name)
-	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: &skerry.SetAck{Set: fleet.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}}))
+	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: &wire.SetAck{Set: fleet.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}}))
 }
 
 // A copy that was migrated away serves for as long as requests are under way to it: its worker stays in the application's
@@ -387,18 +388,18 @@ func TestMigratedCopyIsReachableUntilItEnds(t *testing.T) {
 	s.do(DrainWorker{Name: a})
 	s.want[b] = []skerry.ServiceKey{web}
 	s.tell(b)
-	r := item[skerry.Route](s, b, skerry.RouteKey(web))
+	r := item[wire.Route](s, b, wire.RouteKey(web))
 	if r == nil || len(r.Backends) != 2 || r.Backends[0].Draining == r.Backends[1].Draining {
 		t.Fatalf("%+v", r)
 	}
-	if item[skerry.AppNetwork](s, a, skerry.NetworkItem(web.App)) == nil {
+	if item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)) == nil {
 		t.Error("the worker has left the network of what it still runs")
 	}
 	delete(s.obs, a)
 	s.want[a] = nil
 	s.tell(a)
 	s.acknowledge(a)
-	if r := item[skerry.Route](s, b, skerry.RouteKey(web)); len(r.Backends) != 1 || item[skerry.AppNetwork](s, a, skerry.NetworkItem(web.App)) != nil {
+	if r := item[wire.Route](s, b, wire.RouteKey(web)); len(r.Backends) != 1 || item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)) != nil {
 		t.Errorf("something is left: %+v", r)
 	}
 	if faults := s.c.Audit(); len(faults) > 0 {

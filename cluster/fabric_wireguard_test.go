@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Workers whose kernels have WireGuard are told of each other's key and port, as they are now; those without of nobody's; and
@@ -12,28 +13,28 @@ import (
 func TestPeersByWireGuard(t *testing.T) {
 	s := newFabricSite(t)
 	s.each = 3000 // one on each
-	has := map[string]*skerry.WireGuardFacts{"w1": {Key: skerry.OverlayKey{11}, Port: 51821}, "w2": {Key: skerry.OverlayKey{12}, Port: 51822}}
+	has := map[string]*wire.WireGuardFacts{"w1": {Key: wire.OverlayKey{11}, Port: 51821}, "w2": {Key: wire.OverlayKey{12}, Port: 51822}}
 	facts := func(name string) {
 		f := *s.c.workers[name].Facts
 		o := *f.Overlay
 		o.WireGuard = has[name]
 		f.Overlay = &o
-		s.report(name, skerry.WorkerReport{Facts: &f})
+		s.report(name, wire.WorkerReport{Facts: &f})
 	}
-	id := map[string]skerry.PeerID{}
+	id := map[string]wire.PeerID{}
 	for n := range 3 {
 		name := s.join(n + 1)
 		facts(name)
-		id[name] = item[skerry.OverlayNode](s, name, skerry.NodeKey).ID
+		id[name] = item[wire.OverlayNode](s, name, wire.NodeKey).ID
 	}
 	s.apply("acme", "shop", 3)
 	for name := range id {
 		s.want[name] = []skerry.ServiceKey{key("acme", "shop")}
 		s.tell(name)
 	}
-	told := func(name, of string) *skerry.WireGuardFacts {
+	told := func(name, of string) *wire.WireGuardFacts {
 		t.Helper()
-		p := item[skerry.OverlayPeer](s, name, skerry.OverlayPeerKey(id[of]))
+		p := item[wire.OverlayPeer](s, name, wire.OverlayPeerKey(id[of]))
 		if p == nil {
 			t.Fatalf("%s is not told of %s", name, of)
 		}
@@ -48,7 +49,7 @@ func TestPeersByWireGuard(t *testing.T) {
 	if f := told("w3", "w1"); f != nil {
 		t.Errorf("w3 is told %+v of w1, and has none itself", f)
 	}
-	has["w2"] = &skerry.WireGuardFacts{Key: skerry.OverlayKey{13}, Port: 51823, Reflexive: netip.MustParseAddrPort("198.51.100.2:40000")}
+	has["w2"] = &wire.WireGuardFacts{Key: wire.OverlayKey{13}, Port: 51823, Reflexive: netip.MustParseAddrPort("198.51.100.2:40000")}
 	facts("w2")
 	if f := told("w1", "w2"); f == nil || *f != *has["w2"] {
 		t.Errorf("w1 is told %+v of w2, which has another key now", f)
@@ -60,7 +61,7 @@ func TestPeersByWireGuard(t *testing.T) {
 	}
 	s.keep(s.c.Step(s.now, ChildDown{Name: "w2"}))
 	s.do(RemoveWorker{Name: "w2"})
-	if p := item[skerry.OverlayPeer](s, "w1", skerry.OverlayPeerKey(id["w2"])); p != nil {
+	if p := item[wire.OverlayPeer](s, "w1", wire.OverlayPeerKey(id["w2"])); p != nil {
 		t.Errorf("w1 is still told %+v of a worker that was removed", p)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/ipam"
 	"skerry.dev/skerry/overlay/relay"
+	"skerry.dev/skerry/wire"
 )
 
 // foreign is what is known of other sites, and what they, the root and the site's own relay are told of each other.
@@ -61,7 +62,7 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 			c.foreign.sites.Leave(rest)
 			return true
 		}
-		var s skerry.SiteInfo
+		var s wire.SiteInfo
 		if c.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != c.opt.Name {
 			c.foreign.sites.Introduce(s)
 			c.readMail(rest) // what came before could not be read
@@ -70,7 +71,7 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 		}
 		return true
 	case "wanted":
-		if k, site, ok := skerry.ParseWantedKey(key); ok {
+		if k, site, ok := wire.ParseWantedKey(key); ok {
 			if gone {
 				c.interests.RemoveSite(site, k)
 			} else {
@@ -79,7 +80,7 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 		}
 		return true
 	case "from":
-		if site, topic, ok := skerry.ParseMail(key); ok {
+		if site, topic, ok := wire.ParseMail(key); ok {
 			c.takeMail(site, topic, value, gone)
 		}
 		return true
@@ -90,7 +91,7 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 // readMail reads again what another site wrote, now that its key is known.
 func (c *Core) readMail(site string) {
 	for key, value := range c.Up.Desired.All() {
-		if from, topic, ok := skerry.ParseMail(key); ok && from == site && strings.HasPrefix(key, "from/") {
+		if from, topic, ok := wire.ParseMail(key); ok && from == site && strings.HasPrefix(key, "from/") {
 			c.takeMail(from, topic, value, false)
 		}
 	}
@@ -107,7 +108,7 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 		if !ok {
 			return
 		}
-		route := new(skerry.ForeignRoute)
+		route := new(wire.ForeignRoute)
 		if !open(route) {
 			route = nil
 		}
@@ -115,10 +116,10 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 		c.interests.Touch(k)
 		return
 	}
-	if topic != skerry.TopicPeers {
+	if topic != wire.TopicPeers {
 		return
 	}
-	users := new(skerry.ForeignPeers)
+	users := new(wire.ForeignPeers)
 	if !open(users) {
 		users = nil
 	}
@@ -130,8 +131,8 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 }
 
 // asForeign is what another site is told of a worker here.
-func (c *Core) asForeign(w *worker) skerry.ForeignPeer {
-	p := skerry.ForeignPeer{ID: w.Peer, Key: w.Facts.Overlay.Key, Prefixes: slices.Clone(w.Blocks)}
+func (c *Core) asForeign(w *worker) wire.ForeignPeer {
+	p := wire.ForeignPeer{ID: w.Peer, Key: w.Facts.Overlay.Key, Prefixes: slices.Clone(w.Blocks)}
 	if six, err := ipam.Subnet64(c.fabric.ULA, uint32(w.Peer)); err == nil {
 		p.Prefixes = append(p.Prefixes, six)
 	}
@@ -140,10 +141,10 @@ func (c *Core) asForeign(w *worker) skerry.ForeignPeer {
 
 // publishForeign tells other sites of the instances of a service here.
 func (c *Core) publishForeign(k skerry.ServiceKey, all []backend) {
-	r := skerry.ForeignRoute{Route: skerry.Route{Service: k, Net: c.networkOf(k.App)}}
+	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: c.networkOf(k.App)}}
 	seen := map[string]bool{}
 	for _, b := range all {
-		if b.worker == nil || len(r.Route.Backends) == skerry.MaxBackends {
+		if b.worker == nil || len(r.Route.Backends) == wire.MaxBackends {
 			continue
 		}
 		e := b.RouteBackend
@@ -155,17 +156,17 @@ func (c *Core) publishForeign(k skerry.ServiceKey, all []backend) {
 		}
 	}
 	for _, site := range c.interests.Sites(k) {
-		c.post(site, skerry.TopicRoute(k), &r)
+		c.post(site, wire.TopicRoute(k), &r)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.foreign.said)) {
-		if site, topic, ok := skerry.ParseMail(key); ok && topic == skerry.TopicRoute(k) && !c.interests.SiteHas(site, k) {
+		if site, topic, ok := wire.ParseMail(key); ok && topic == wire.TopicRoute(k) && !c.interests.SiteHas(site, k) {
 			c.unpost(key)
 		}
 	}
 }
 
 func (c *Core) post(site, topic string, v any) {
-	key := skerry.MailTo(site, topic)
+	key := wire.MailTo(site, topic)
 	if b, ok := c.mail().Seal(c.foreign.sites.Site(site), topic, c.codec.Marshal(v)); ok {
 		if _, err := c.Up.Observed.Put(key, b); err == nil {
 			c.foreign.said[key] = true
@@ -207,12 +208,12 @@ func (c *Core) publishSite() {
 	}
 	f.dirty = false
 	if len(c.fabric.names)+c.foreign.sites.Known() > 0 {
-		info := skerry.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Key: c.mail().Public(), Direct: c.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(c.fabric.Extents), c.fabric.ULA)}
-		_, _ = c.Up.Observed.Put(skerry.SiteItem, c.codec.Marshal(&info))
+		info := wire.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Key: c.mail().Public(), Direct: c.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(c.fabric.Extents), c.fabric.ULA)}
+		_, _ = c.Up.Observed.Put(wire.SiteItem, c.codec.Marshal(&info))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(c.foreign.lawful), skerry.ServiceKey.Compare) {
-		if key := skerry.WantKey(k); c.ownApp(k.App) == nil && !f.said[key] {
-			_, _ = c.Up.Observed.Put(key, c.codec.Marshal(&skerry.Want{Service: k}))
+		if key := wire.WantKey(k); c.ownApp(k.App) == nil && !f.said[key] {
+			_, _ = c.Up.Observed.Put(key, c.codec.Marshal(&wire.Want{Service: k}))
 			f.said[key] = true
 		}
 	}
@@ -224,8 +225,8 @@ func (c *Core) publishSite() {
 		}
 	}
 	for _, site := range slices.Sorted(maps.Keys(f.mail)) {
-		var mail skerry.ForeignPeers
-		by := map[string]*skerry.ForeignPeer{}
+		var mail wire.ForeignPeers
+		by := map[string]*wire.ForeignPeer{}
 		for _, name := range c.foreign.sites.Peers() {
 			p, of, _ := c.foreign.sites.Peer(name)
 			if of != site {
@@ -248,23 +249,23 @@ func (c *Core) publishSite() {
 			mail.Peers = append(mail.Peers, *by[from])
 		}
 		if len(mail.Peers) > 0 {
-			c.post(site, skerry.TopicPeers, &mail)
+			c.post(site, wire.TopicPeers, &mail)
 		} else {
-			c.unpost(skerry.MailTo(site, skerry.TopicPeers))
+			c.unpost(wire.MailTo(site, wire.TopicPeers))
 		}
 	}
 	clear(f.mail)
 }
 
 // relayKey is a worker's at the site's relay.
-func (c *Core) relayKey(id skerry.PeerID) [32]byte {
+func (c *Core) relayKey(id wire.PeerID) [32]byte {
 	mac := hmac.New(sha256.New, c.fabric.Secret)
 	fmt.Fprintf(mac, "relay %d", id)
 	return [32]byte(mac.Sum(nil))
 }
 
 // serveRelay tells the relay whom it serves, when that has changed.
-func (c *Core) serveRelay(fx *skerry.Effects) {
+func (c *Core) serveRelay(fx *wire.Effects) {
 	f := &c.foreign
 	f.again = c.foreign.sites.Dirty() || f.again
 	if !f.again || !f.relay.UDP.IsValid() {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // home answers the questions of what the site knows of others.
@@ -54,13 +55,13 @@ func hasWhat(c *Core, w *worker, site string) bool {
 }
 
 // remotePeer is what a worker is told of one of another site, or nil.
-func remotePeer(c *Core, name string) *skerry.OverlayPeer {
+func remotePeer(c *Core, name string) *wire.OverlayPeer {
 	p, site, ok := c.foreign.sites.Peer(name)
 	if !ok {
 		return nil
 	}
 	info := c.foreign.sites.Site(site)
-	return &skerry.OverlayPeer{ID: c.foreign.sites.Number(name), Key: p.Key, Prefixes: p.Prefixes, Indirect: !c.opt.Direct || info == nil || !info.Direct}
+	return &wire.OverlayPeer{ID: c.foreign.sites.Number(name), Key: p.Key, Prefixes: p.Prefixes, Indirect: !c.opt.Direct || info == nil || !info.Direct}
 }
 
 // remoteBackends lists the instances of a service at other sites.
@@ -74,10 +75,10 @@ func remoteBackends(c *Core, k skerry.ServiceKey) (out []backend) {
 // reviewSites looks again at which addresses other sites may have.
 func reviewSites(c *Core) {
 	for _, name := range c.foreign.sites.Sites() {
-		var s skerry.SiteInfo
-		value, orphaned, ok := c.Up.Desired.Get(skerry.SiteKey(name))
+		var s wire.SiteInfo
+		value, orphaned, ok := c.Up.Desired.Get(wire.SiteKey(name))
 		if ok && !orphaned && c.codec.Unmarshal(value, &s) == nil && c.foreign.sites.Outdated(&s) {
-			c.foreignItem(skerry.SiteKey(name), value, false)
+			c.foreignItem(wire.SiteKey(name), value, false)
 		}
 	}
 }

@@ -8,7 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // twoSites are cores that the root has introduced to each other.
@@ -26,8 +27,8 @@ func twoSites(t testing.TB) (a, b *Core) {
 }
 
 // infoOf is what others are told of a site.
-func infoOf(c *Core, extents ...string) *skerry.SiteInfo {
-	info := &skerry.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Key: c.mail().Public(), Relay: netip.MustParseAddrPort("192.0.2.9:7445")}
+func infoOf(c *Core, extents ...string) *wire.SiteInfo {
+	info := &wire.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Key: c.mail().Public(), Relay: netip.MustParseAddrPort("192.0.2.9:7445")}
 	for _, e := range extents {
 		info.Extents = append(info.Extents, netip.MustParsePrefix(e))
 	}
@@ -36,7 +37,7 @@ func infoOf(c *Core, extents ...string) *skerry.SiteInfo {
 
 // introduce tells a core of another one.
 func introduce(c, other *Core, extents ...string) {
-	c.foreignItem(skerry.SiteKey(other.opt.Name), wire.New().Marshal(infoOf(other, extents...)), false)
+	c.foreignItem(wire.SiteKey(other.opt.Name), wire.New().Marshal(infoOf(other, extents...)), false)
 }
 
 // sealed is mail of one site to another.
@@ -55,11 +56,11 @@ func TestForeignPrefixes(t *testing.T) {
 	a.fabric.Extents = []netip.Prefix{netip.MustParsePrefix("10.70.0.0/20")}
 	prefix := netip.MustParsePrefix
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
-	r := skerry.ForeignRoute{Route: skerry.Route{Service: k, Net: 5, Backends: []skerry.RouteBackend{
+	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: 5, Backends: []wire.RouteBackend{
 		{Peer: 3, Addr: netip.MustParseAddr("10.64.16.5")}, {Peer: 3, Addr: netip.MustParseAddr("10.70.0.5")}, {Peer: 4, Addr: netip.MustParseAddr("10.64.17.1")}}},
-		Peers: []skerry.ForeignPeer{{ID: 3, Key: skerry.OverlayKey{3}, Prefixes: []netip.Prefix{prefix("10.64.16.0/26"), prefix("10.70.0.0/26"), prefix("10.65.0.0/26"), prefix("0.0.0.0/0")}}}}
-	mail := sealed(t, b, "a", skerry.TopicRoute(k), &r)
-	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(k)), mail, false)
+		Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{prefix("10.64.16.0/26"), prefix("10.70.0.0/26"), prefix("10.65.0.0/26"), prefix("0.0.0.0/0")}}}}
+	mail := sealed(t, b, "a", wire.TopicRoute(k), &r)
+	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(k)), mail, false)
 	p := remotePeer(a, "b/3")
 	if p == nil || len(p.Prefixes) != 1 || p.Prefixes[0] != prefix("10.64.16.0/26") || !p.Indirect || len(p.Endpoints) != 0 {
 		t.Errorf("%+v", p)
@@ -68,24 +69,24 @@ func TestForeignPrefixes(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	// Its number here is kept, whatever the site says anew; without the mail nothing of it is listed.
-	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(k)), nil, true)
+	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(k)), nil, true)
 	if list := remoteBackends(a, k); len(list) != 0 {
 		t.Errorf("%+v", list)
 	}
-	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(k)), mail, false)
+	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(k)), mail, false)
 	if q := remotePeer(a, "b/3"); q.ID != p.ID {
 		t.Errorf("%d, then %d", p.ID, q.ID)
 	}
 }
 
 // routeMail has a site tell of instances of a service on some of its workers.
-func routeMail(t *testing.T, a, b *Core, k skerry.ServiceKey, ids ...skerry.PeerID) {
+func routeMail(t *testing.T, a, b *Core, k skerry.ServiceKey, ids ...wire.PeerID) {
 	t.Helper()
-	r := skerry.ForeignRoute{Route: skerry.Route{Service: k, Net: 5}}
+	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: 5}}
 	for _, id := range ids {
-		r.Peers = append(r.Peers, skerry.ForeignPeer{ID: id, Key: skerry.OverlayKey{byte(id)}})
+		r.Peers = append(r.Peers, wire.ForeignPeer{ID: id, Key: wire.OverlayKey{byte(id)}})
 	}
-	a.foreignItem(skerry.MailFrom(b.opt.Name, skerry.TopicRoute(k)), sealed(t, b, a.opt.Name, skerry.TopicRoute(k), &r), false)
+	a.foreignItem(wire.MailFrom(b.opt.Name, wire.TopicRoute(k)), sealed(t, b, a.opt.Name, wire.TopicRoute(k), &r), false)
 }
 
 // A worker of another site keeps its number while anything speaks of it and for a while after, and is then forgotten; its
@@ -106,7 +107,7 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	if three < network.RemoteFirst || four < network.RemoteFirst || three == four || a.fabric.Last != 0 {
 		t.Fatalf("numbers %d and %d, last %d", three, four, a.fabric.Last)
 	}
-	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(web)), nil, true)
+	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(web)), nil, true)
 	pass(network.RemoteRest / 2)
 	if remotePeer(a, "b/4") == nil {
 		t.Error("it is forgotten at once")
@@ -136,7 +137,7 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	if a.foreign.sites.Known() != 1 || a.foreign.sites.Number("b/4") != four {
 		t.Errorf("%v are known", a.foreign.sites.Numbers())
 	}
-	a.foreignItem(skerry.MailFrom("b", skerry.TopicRoute(db)), nil, true)
+	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(db)), nil, true)
 	pass(3 * network.RemoteRest)
 	if n := a.foreign.sites.Known() + len(a.foreign.sites.Peers()) + len(a.fabric.names) + len(remoteBackends(a, db)); n != 0 {
 		t.Errorf("%d things are kept of what is gone", n)
@@ -149,11 +150,11 @@ func TestForeignWorkersWithoutBound(t *testing.T) {
 	web := key("acme", "shop")
 	routeMail(t, a, b, web, 1)
 	for n := range 3 {
-		var in skerry.ForeignPeers
+		var in wire.ForeignPeers
 		for i := range 8000 {
-			in.Peers = append(in.Peers, skerry.ForeignPeer{ID: skerry.PeerID(8000*n + i + 2), To: []skerry.PeerID{7, 8}})
+			in.Peers = append(in.Peers, wire.ForeignPeer{ID: wire.PeerID(8000*n + i + 2), To: []wire.PeerID{7, 8}})
 		}
-		a.foreignItem(skerry.MailFrom("b", skerry.TopicPeers), sealed(t, b, "a", skerry.TopicPeers, &in), false)
+		a.foreignItem(wire.MailFrom("b", wire.TopicPeers), sealed(t, b, "a", wire.TopicPeers, &in), false)
 		a.Tick(time.Unix(1e9+int64(n), 0))
 	}
 	if n := a.foreign.sites.Known(); n != network.MaxRemote || len(a.foreign.sites.Peers()) != network.MaxRemote {
@@ -166,7 +167,7 @@ func TestForeignWorkersWithoutBound(t *testing.T) {
 		t.Error("one that is in use gave way")
 	}
 	now := time.Unix(1e9, 0)
-	a.foreignItem(skerry.MailFrom("b", skerry.TopicPeers), nil, true)
+	a.foreignItem(wire.MailFrom("b", wire.TopicPeers), nil, true)
 	for range 20 {
 		now = now.Add(network.RemoteRest / 4)
 		a.Tick(now)
@@ -174,9 +175,9 @@ func TestForeignWorkersWithoutBound(t *testing.T) {
 	if a.foreign.sites.Known() != 1 {
 		t.Errorf("%d are kept", a.foreign.sites.Known())
 	}
-	ids := make([]skerry.PeerID, skerry.MaxBackends+1)
+	ids := make([]wire.PeerID, wire.MaxBackends+1)
 	for i := range ids {
-		ids[i] = skerry.PeerID(i + 1)
+		ids[i] = wire.PeerID(i + 1)
 	}
 	routeMail(t, a, b, web, ids...)
 	if len(remoteBackends(a, web)) != 0 {
@@ -196,7 +197,7 @@ func TestForeignExtents(t *testing.T) {
 	r.neighbour("c", append(bad, "10.66.0.0/20", "fd77:1:2::/48")...)
 	node := func() []string {
 		var out []string
-		for _, p := range item[skerry.OverlayNode](s, w, skerry.NodeKey).Instances {
+		for _, p := range item[wire.OverlayNode](s, w, wire.NodeKey).Instances {
 			out = append(out, p.String())
 		}
 		return out
@@ -214,8 +215,8 @@ func TestForeignExtents(t *testing.T) {
 	if slices.Contains(node(), "10.66.0.0/20") {
 		t.Error("what comes from a host's network is taken for forged")
 	}
-	s.report(v, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB},
-		Overlay: &skerry.OverlayFacts{Key: skerry.OverlayKey{2}}}})
+	s.report(v, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB},
+		Overlay: &wire.OverlayFacts{Key: wire.OverlayKey{2}}}})
 	if !slices.Contains(node(), "10.66.0.0/20") {
 		t.Errorf("the network is gone, and what was kept from it is not back: %v", node())
 	}
@@ -226,20 +227,20 @@ func FuzzForeign(f *testing.F) {
 	_, b := twoSites(f)
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
 	f.Add([]byte{0xa0}, true)
-	f.Add(wire.New().Marshal(&skerry.ForeignRoute{Route: skerry.Route{Service: k, Backends: []skerry.RouteBackend{{Peer: 1, Addr: netip.MustParseAddr("10.64.16.1")}}},
-		Peers: []skerry.ForeignPeer{{ID: 1, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.64.16.0/26")}}}}), true)
-	f.Add(wire.New().Marshal(&skerry.ForeignPeers{Peers: []skerry.ForeignPeer{{ID: 9, To: []skerry.PeerID{1, 2}}}}), false)
+	f.Add(wire.New().Marshal(&wire.ForeignRoute{Route: wire.Route{Service: k, Backends: []wire.RouteBackend{{Peer: 1, Addr: netip.MustParseAddr("10.64.16.1")}}},
+		Peers: []wire.ForeignPeer{{ID: 1, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.64.16.0/26")}}}}), true)
+	f.Add(wire.New().Marshal(&wire.ForeignPeers{Peers: []wire.ForeignPeer{{ID: 9, To: []wire.PeerID{1, 2}}}}), false)
 	f.Fuzz(func(t *testing.T, data []byte, route bool) {
 		a, _ := twoSites(t)
-		topic := skerry.TopicPeers
+		topic := wire.TopicPeers
 		if route {
-			topic = skerry.TopicRoute(k)
+			topic = wire.TopicRoute(k)
 		}
 		mail, ok := b.mail().Seal(b.foreign.sites.Site("a"), topic, data)
 		if !ok {
 			t.Fatal("not sealed")
 		}
-		a.foreignItem(skerry.MailFrom("b", topic), mail, false)
+		a.foreignItem(wire.MailFrom("b", topic), mail, false)
 		for _, e := range remoteBackends(a, k) {
 			if !netip.MustParsePrefix("10.64.16.0/20").Contains(e.Addr) {
 				t.Errorf("an address of somebody else is taken: %+v", e)

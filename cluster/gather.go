@@ -3,7 +3,7 @@ package cluster
 import (
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 // the start; zero: it waits for none.
 func gathers(c *Core, now time.Time, p *placement) (again time.Time) {
 	end := c.started.Add(gatherFor)
-	if p.A.Spec.Placement.Policy != skerry.PolicySpread || p.Pinned != "" || !now.Before(end) {
+	if p.A.Spec.Placement.Policy != spec.PolicySpread || p.Pinned != "" || !now.Before(end) {
 		return again
 	}
 	for name, w := range c.workers {

@@ -7,18 +7,20 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // group is a perWorker assignment with one placement on each worker that fits.
 type group struct {
-	A        skerry.Assignment `json:"assignment"`
-	Origin   string            `json:"origin"`
-	Removing bool              `json:"removing,omitempty"`
-	Created  time.Time         `json:"created"`
+	A        spec.Assignment `json:"assignment"`
+	Origin   string          `json:"origin"`
+	Removing bool            `json:"removing,omitempty"`
+	Created  time.Time       `json:"created"`
 }
 
 // acceptGroup takes a perWorker assignment.
-func (c *Core) acceptGroup(now time.Time, a skerry.Assignment, origin string, fx *skerry.Effects) {
+func (c *Core) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
 	g := c.groups[a.ID]
 	if g != nil && g.Removing {
 		return
@@ -66,7 +68,7 @@ func (c *Core) copies(id skerry.InstanceID) []*placement {
 }
 
 // expandGroups gives every worker that fits its copy, and ends copies on workers that are no longer there.
-func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
+func (c *Core) expandGroups(now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.groups) {
 		g := c.groups[id]
 		if g.Removing {
@@ -77,7 +79,7 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 			no = takenHere(c, &g.A, g.Origin)
 		}
 		if why := no; why != nil {
-			o := skerry.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []skerry.Reason{*why}}
+			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
 			c.tellGroupAs(now, g, o, fx)
 			continue
 		}
@@ -90,11 +92,11 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 		}
 		policy, _, why := c.policy(&g.A.Spec)
 		if why != nil {
-			o := skerry.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []skerry.Reason{*why}}
+			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
 			c.tellGroupAs(now, g, o, fx)
 			continue
 		}
-		var over *skerry.Reason
+		var over *wire.Reason
 		for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 			if have[name] {
 				continue
@@ -108,13 +110,13 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 				break
 			}
 			a := p.A
-			p.Obs = skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
+			p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
 			c.addPlacement(p)
 			c.waiting[a.ID] = true
 			c.changed(now, p, fx)
 		}
 		if over != nil && len(c.copies(id)) == 0 {
-			o := skerry.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text, Why: []skerry.Reason{*over}}
+			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text, Why: []wire.Reason{*over}}
 			c.tellGroupAs(now, g, o, fx)
 			continue
 		}
@@ -122,7 +124,7 @@ func (c *Core) expandGroups(now time.Time, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) removeGroup(now time.Time, g *group, fx *skerry.Effects) {
+func (c *Core) removeGroup(now time.Time, g *group, fx *wire.Effects) {
 	if g.Removing {
 		// Its owner is told when something changes, and asks again whenever it is told. A copy may not know of it: a crash left a
 		// part of the commit.
@@ -140,7 +142,7 @@ func (c *Core) removeGroup(now time.Time, g *group, fx *skerry.Effects) {
 }
 
 // tellGroup folds the copies of a group into one observation for its owner.
-func (c *Core) tellGroup(now time.Time, g *group, fx *skerry.Effects) {
+func (c *Core) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 	list := c.copies(g.A.ID)
 	if g.Removing && len(list) == 0 {
 		delete(c.groups, g.A.ID)
@@ -148,7 +150,7 @@ func (c *Core) tellGroup(now time.Time, g *group, fx *skerry.Effects) {
 		c.ownerGone(now, g.A.ID, fx)
 		return
 	}
-	o := skerry.Observation{ID: g.A.ID, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Want: len(list), Restart: g.A.Restart}
+	o := wire.Observation{ID: g.A.ID, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Want: len(list), Restart: g.A.Restart}
 	if len(list) == 0 {
 		o.Reason = "no worker fits yet"
 	}
@@ -177,7 +179,7 @@ func (c *Core) tellGroup(now time.Time, g *group, fx *skerry.Effects) {
 	c.tellGroupAs(now, g, o, fx)
 }
 
-func (c *Core) tellGroupAs(now time.Time, g *group, o skerry.Observation, fx *skerry.Effects) {
+func (c *Core) tellGroupAs(now time.Time, g *group, o wire.Observation, fx *wire.Effects) {
 	if g.Origin == "local" {
 		c.Apps.Observe(now, Self, o, fx)
 		return

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // strain is how an instance with runtime auto stands to the saturation point of the runtime that it has:
@@ -86,10 +87,10 @@ func (s *strain) next(now time.Time, more bool) step {
 
 // reconsider looks whether an instance has still the right runtime, by what it uses, and moves it to one that bears more where its service
 // cannot have more instances: make before break, and never to one that keeps it apart less than it asks for.
-func (c *Core) reconsider(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) reconsider(now time.Time, p *placement, fx *wire.Effects) {
 	s, x, w := &p.A.Spec, &p.Strain, c.workers[p.Worker]
 	limit := s.Resources.MostCPU()
-	if (s.Runtime != "" && s.Runtime != skerry.RuntimeAuto) || s.Mode != skerry.ModeService || limit <= 0 || w == nil || p.qos == nil || p.A.Runtime == "" || p.Next != nil {
+	if (s.Runtime != "" && s.Runtime != spec.RuntimeAuto) || s.Mode != spec.ModeService || limit <= 0 || w == nil || p.qos == nil || p.A.Runtime == "" || p.Next != nil {
 		c.crowd(now, p, fx)
 		return
 	}
@@ -121,7 +122,7 @@ func (c *Core) reconsider(now time.Time, p *placement, fx *skerry.Effects) {
 			if runtime == p.A.Runtime {
 				why = near + ", which takes less of one elsewhere"
 			}
-			c.event(fx, now, p, skerry.EventWarning, "RuntimeChanged", why)
+			c.event(fx, now, p, wire.EventWarning, "RuntimeChanged", why)
 			c.migrateIn(now, p, d, runtime, why, fx)
 			break
 		}
@@ -132,7 +133,7 @@ func (c *Core) reconsider(now time.Time, p *placement, fx *skerry.Effects) {
 
 // relieve looks for a worker and a runtime in which an instance would be clear of its saturation point, the cheapest first, or says why there
 // is none.
-func (c *Core) relieve(now time.Time, p *placement, share float64) (d skerry.Decision, runtime, why string) {
+func (c *Core) relieve(now time.Time, p *placement, share float64) (d wire.Decision, runtime, why string) {
 	if why := c.stays(now, p); why != "" {
 		return d, "", why
 	}
@@ -178,7 +179,7 @@ func (c *Core) slow(p *placement) bool {
 	if most <= 0 {
 		return false
 	}
-	var sum skerry.IngressUse
+	var sum wire.IngressUse
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) { // the sums do not depend on the order
 		w := c.workers[name]
 		for _, u := range w.report.Ingress {
@@ -224,7 +225,7 @@ func (c *Core) oneMoves(p *placement) bool {
 
 // crowd tells whether an instance is clear of the saturation point of its runtime, when that changes: by what is expected of it, or by what it
 // was seen to use.
-func (c *Core) crowd(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) crowd(now time.Time, p *placement, fx *wire.Effects) {
 	text := ""
 	if w := c.workers[p.Worker]; w != nil && !p.ended() {
 		if text = p.Strain.text; text == "" && p.A.Spec.ExpectedRate > 0 {
@@ -239,8 +240,8 @@ func (c *Core) crowd(now time.Time, p *placement, fx *skerry.Effects) {
 	c.changed(now, p, fx)
 	switch {
 	case text != "":
-		c.event(fx, now, p, skerry.EventWarning, "NoHeadRoom", text)
+		c.event(fx, now, p, wire.EventWarning, "NoHeadRoom", text)
 	case was != "":
-		c.event(fx, now, p, skerry.EventNormal, "HeadRoom", "it is clear of its saturation point again")
+		c.event(fx, now, p, wire.EventNormal, "HeadRoom", "it is clear of its saturation point again")
 	}
 }

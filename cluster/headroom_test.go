@@ -8,8 +8,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // mixed is a site with workers of some runtimes each, and time that it is told.
@@ -19,7 +20,7 @@ type mixed struct {
 	now time.Time
 	seq uint64
 	// ingress is what workers tell of what comes
-	ingress []skerry.IngressUse
+	ingress []wire.IngressUse
 	// events of the instances, by reason
 	events map[string]string
 }
@@ -39,7 +40,7 @@ func (m *mixed) step(msg any) {
 	m.told(m.Step(m.now, msg))
 }
 
-func (m *mixed) told(fx skerry.Effects) {
+func (m *mixed) told(fx wire.Effects) {
 	m.t.Helper()
 	if fx.Err != nil {
 		m.t.Fatal(fx.Err)
@@ -52,34 +53,34 @@ func (m *mixed) told(fx skerry.Effects) {
 }
 
 // tell has a worker report its runtimes and what its instances use, after a while.
-func (m *mixed) tell(name string, after time.Duration, use map[skerry.InstanceID]skerry.QoS, runtimes ...skerry.RuntimeReport) {
+func (m *mixed) tell(name string, after time.Duration, use map[skerry.InstanceID]wire.QoS, runtimes ...wire.RuntimeReport) {
 	m.t.Helper()
 	m.now = m.now.Add(after)
 	m.seq++
-	r := skerry.WorkerReport{Seq: m.seq, Instances: use, Ingress: m.ingress}
+	r := wire.WorkerReport{Seq: m.seq, Instances: use, Ingress: m.ingress}
 	if len(runtimes) > 0 {
-		r.Facts = &skerry.WorkerFacts{Arch: "amd64", Runtimes: runtimes, Capacity: skerry.Resources{CPU: 4000, Memory: 2 * skerry.GiB}}
+		r.Facts = &wire.WorkerFacts{Arch: "amd64", Runtimes: runtimes, Capacity: spec.Resources{CPU: 4000, Memory: 2 * skerry.GiB}}
 	}
-	m.step(ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&r)}})
+	m.step(ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}})
 }
 
 func (m *mixed) join(name string, runtimes ...string) {
 	m.t.Helper()
-	var list []skerry.RuntimeReport
+	var list []wire.RuntimeReport
 	for _, r := range runtimes {
-		list = append(list, skerry.RuntimeReport{Name: r, Passed: true})
+		list = append(list, wire.RuntimeReport{Name: r, Passed: true})
 	}
-	m.step(ChildUp{Hello: &skerry.Hello{Name: name, Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+	m.step(ChildUp{Hello: &wire.Hello{Name: name, Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
 	m.tell(name, 0, nil, list...)
 }
 
-func (m *mixed) apply(edit func(*skerry.ServiceSpec), replicas int) {
+func (m *mixed) apply(edit func(*spec.ServiceSpec), replicas int) {
 	m.t.Helper()
-	s := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Ports: []skerry.Port{{Port: 80}}, Resources: skerry.Resources{CPU: 1000, Memory: 64 * skerry.MiB}}
+	s := spec.ServiceSpec{Name: "web", Replicas: &replicas, Ports: []spec.Port{{Port: 80}}, Resources: spec.Resources{CPU: 1000, Memory: 64 * skerry.MiB}}
 	s.Image = "a/b:1"
 	edit(&s)
-	m.step(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-		Metadata: skerry.Metadata{Name: "shop"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}})
+	m.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}})
 }
 
 // runs has a worker tell that all that it is to run is ready, in the runtimes that it is told, which are returned by instance.
@@ -92,20 +93,20 @@ func (m *mixed) runs(name string) map[skerry.InstanceID]string {
 			continue
 		}
 		value, _ := desired.Get(key)
-		var a skerry.Assignment
+		var a spec.Assignment
 		if err := m.codec.Unmarshal(value, &a); err != nil {
 			m.t.Fatal(err)
 		}
 		in[a.ID] = a.Runtime
-		var fx skerry.Effects
-		m.observe(m.now, name, skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: a.Runtime,
+		var fx wire.Effects
+		m.observe(m.now, name, wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: a.Runtime,
 			Revision: a.Revision, StartedAt: m.now}, &fx)
 		m.told(fx)
 	}
 	return in
 }
 
-func headRoom(v skerry.Instance) string {
+func headRoom(v wire.Instance) string {
 	for _, k := range v.Conditions {
 		if k.Type == skerry.HeadRoom && !k.Status {
 			return k.Reason
@@ -118,8 +119,8 @@ func headRoom(v skerry.Instance) string {
 func TestNoRuntimeStaysClear(t *testing.T) {
 	m := mixedSite(t)
 	m.join("w1", "oci", "microvm")
-	m.step(ChildUp{Hello: &skerry.Hello{Name: "w0", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}}) // which has told nothing yet
-	m.apply(func(s *skerry.ServiceSpec) { s.Isolation, s.ExpectedRate = skerry.IsolationHardware, 15 }, 1)
+	m.step(ChildUp{Hello: &wire.Hello{Name: "w0", Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}}) // which has told nothing yet
+	m.apply(func(s *spec.ServiceSpec) { s.Isolation, s.ExpectedRate = spec.IsolationHardware, 15 }, 1)
 	ran := m.runs("w1")
 	if len(ran) != 1 {
 		t.Fatal(ran)
@@ -130,17 +131,17 @@ func TestNoRuntimeStaysClear(t *testing.T) {
 			t.Errorf("%s: %q, events %v", runtime, why, m.events)
 		}
 		list := m.runtimeChoices(id)
-		if n := slices.IndexFunc(list, func(r skerry.RuntimeChoice) bool { return r.Chosen }); n < 0 || list[n].HeadRoom == nil || *list[n].HeadRoom < 0.07 || *list[n].HeadRoom > 0.08 || list[n].Crowded != headRoom(v) {
+		if n := slices.IndexFunc(list, func(r spec.RuntimeChoice) bool { return r.Chosen }); n < 0 || list[n].HeadRoom == nil || *list[n].HeadRoom < 0.07 || *list[n].HeadRoom > 0.08 || list[n].Crowded != headRoom(v) {
 			t.Errorf("explained as %+v", list)
 		}
 		if k := m.Apps.Instance(id).Conditions; !slices.ContainsFunc(k, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom && !k.Status }) {
 			t.Errorf("the owner is told %+v", k)
 		}
-		m.tell("w1", time.Minute, nil, skerry.RuntimeReport{Name: "oci", Passed: true}, skerry.RuntimeReport{Name: "microvm", Passed: true, Profile: &skerry.RuntimeProfile{CPU: 1.2, At: m.now}})
+		m.tell("w1", time.Minute, nil, wire.RuntimeReport{Name: "oci", Passed: true}, wire.RuntimeReport{Name: "microvm", Passed: true, Profile: &wire.RuntimeProfile{CPU: 1.2, At: m.now}})
 		if v, _, _ = m.Instance(id); headRoom(v) != "" || m.events["HeadRoom"] == "" {
 			t.Errorf("measured, and still %q", headRoom(v))
 		}
-		if list := m.runtimeChoices(id); !slices.ContainsFunc(list, func(r skerry.RuntimeChoice) bool {
+		if list := m.runtimeChoices(id); !slices.ContainsFunc(list, func(r spec.RuntimeChoice) bool {
 			return r.Chosen && r.Processor.Source == "measured on its worker on 2023-11-14" && r.Crowded == ""
 		}) {
 			t.Errorf("explained as %+v", list)
@@ -205,7 +206,7 @@ func TestStrain(t *testing.T) {
 // use has an instance use so much of a processor for a while.
 func (m *mixed) use(worker string, id skerry.InstanceID, cpu skerry.MilliCPU, d time.Duration) {
 	for ; d > 0; d -= 10 * time.Second {
-		m.tell(worker, 10*time.Second, map[skerry.InstanceID]skerry.QoS{id: {CPU: cpu}})
+		m.tell(worker, 10*time.Second, map[skerry.InstanceID]wire.QoS{id: {CPU: cpu}})
 	}
 }
 
@@ -227,19 +228,19 @@ func (m *mixed) only(worker string) (skerry.InstanceID, string) {
 func TestRuntimeReconsidered(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		edit  func(*skerry.ServiceSpec)
+		edit  func(*spec.ServiceSpec)
 		want  string // runtime on the other worker; empty: it stays
 		tells string
 	}{
-		{"shared", func(s *skerry.ServiceSpec) { s.Isolation = skerry.IsolationShared }, "oci", ""},
-		{"sandboxed, without a figure", func(s *skerry.ServiceSpec) { s.Isolation = skerry.IsolationSandboxed }, "", "in a runtime that is known to bear it"},
-		{"hardware", func(s *skerry.ServiceSpec) { s.Isolation = skerry.IsolationHardware }, "", "no other worker has room for it"},
-		{"never to be moved", func(s *skerry.ServiceSpec) { r := 0.0; s.Placement.Rigidness = &r }, "", "rigidness 0"},
-		{"may have more", func(s *skerry.ServiceSpec) {
-			s.Scale = &skerry.ScaleSpec{Max: 2, Target: skerry.ScaleTarget{CPU: new(1.0)}}
+		{"shared", func(s *spec.ServiceSpec) { s.Isolation = spec.IsolationShared }, "oci", ""},
+		{"sandboxed, without a figure", func(s *spec.ServiceSpec) { s.Isolation = spec.IsolationSandboxed }, "", "in a runtime that is known to bear it"},
+		{"hardware", func(s *spec.ServiceSpec) { s.Isolation = spec.IsolationHardware }, "", "no other worker has room for it"},
+		{"never to be moved", func(s *spec.ServiceSpec) { r := 0.0; s.Placement.Rigidness = &r }, "", "rigidness 0"},
+		{"may have more", func(s *spec.ServiceSpec) {
+			s.Scale = &spec.ScaleSpec{Max: 2, Target: spec.ScaleTarget{CPU: new(1.0)}}
 		}, "", "its service may have more instances"},
-		{"has as many as it may", func(s *skerry.ServiceSpec) {
-			s.Scale = &skerry.ScaleSpec{Max: 1, Target: skerry.ScaleTarget{CPU: new(1.0)}}
+		{"has as many as it may", func(s *spec.ServiceSpec) {
+			s.Scale = &spec.ScaleSpec{Max: 1, Target: spec.ScaleTarget{CPU: new(1.0)}}
 		}, "oci", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -295,7 +296,7 @@ func TestContainersAndMachinesOfOneService(t *testing.T) {
 	m := mixedSite(t)
 	m.join("w1", "oci")
 	m.join("w2", "microvm")
-	m.apply(func(s *skerry.ServiceSpec) { s.Placement.Policy = skerry.PolicySpread }, 2)
+	m.apply(func(s *spec.ServiceSpec) { s.Placement.Policy = spec.PolicySpread }, 2)
 	a, container := m.only("w1")
 	b, machine := m.only("w2")
 	if container != "oci" || machine != "microvm" || a == b {
@@ -315,7 +316,7 @@ func TestContainersAndMachinesOfOneService(t *testing.T) {
 		t.Errorf("%+v", view.Services)
 	}
 	// The second worker can run containers now: the machine stays one, and gives back on paper what a machine takes.
-	m.tell("w2", time.Minute, nil, skerry.RuntimeReport{Name: "oci", Passed: true}, skerry.RuntimeReport{Name: "microvm", Passed: true})
+	m.tell("w2", time.Minute, nil, wire.RuntimeReport{Name: "oci", Passed: true}, wire.RuntimeReport{Name: "microvm", Passed: true})
 	if id, runtime := m.only("w2"); id != b || runtime != "microvm" {
 		t.Errorf("%s in %s", id, runtime)
 	}
@@ -342,11 +343,11 @@ func TestContainersAndMachinesOfOneService(t *testing.T) {
 func TestReconsideredRuntimeIsKept(t *testing.T) {
 	m := mixedSite(t)
 	m.join("w1", "microvm")
-	m.apply(func(*skerry.ServiceSpec) {}, 1)
+	m.apply(func(*spec.ServiceSpec) {}, 1)
 	id, _ := m.only("w1")
 	m.join("w2", "oci")
-	m.tell("w2", time.Second, nil, skerry.RuntimeReport{Name: "oci", Passed: true, Profile: &skerry.RuntimeProfile{CPU: 3, At: m.now}},
-		skerry.RuntimeReport{Name: "gvisor", Passed: true, Profile: &skerry.RuntimeProfile{CPU: 0.9, At: m.now}})
+	m.tell("w2", time.Second, nil, wire.RuntimeReport{Name: "oci", Passed: true, Profile: &wire.RuntimeProfile{CPU: 3, At: m.now}},
+		wire.RuntimeReport{Name: "gvisor", Passed: true, Profile: &wire.RuntimeProfile{CPU: 0.9, At: m.now}})
 	m.use("w1", id, 980, 3*time.Minute)
 	if _, runtime := m.only("w2"); runtime != "gvisor" {
 		t.Fatalf("started in %s", runtime)
@@ -370,10 +371,10 @@ func TestSlowServiceChangesItsRuntime(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := mixedSite(t)
 			m.join("w1", "microvm")
-			m.apply(func(s *skerry.ServiceSpec) { s.LatencyObjective = skerry.Duration(50 * time.Millisecond) }, 1)
+			m.apply(func(s *spec.ServiceSpec) { s.LatencyObjective = spec.Duration(50 * time.Millisecond) }, 1)
 			id, _ := m.only("w1")
 			m.join("w2", "oci")
-			m.ingress = []skerry.IngressUse{{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, Requests: 9, Ms: tt.ms}}
+			m.ingress = []wire.IngressUse{{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, Requests: 9, Ms: tt.ms}}
 			m.use("w1", id, tt.cpu, 5*time.Minute)
 			if moves := len(m.runs("w2")) == 1; moves != tt.moves {
 				t.Errorf("moved is %v: %v", moves, m.events)
@@ -386,10 +387,10 @@ func TestSlowServiceChangesItsRuntime(t *testing.T) {
 func TestOneAtATime(t *testing.T) {
 	m := mixedSite(t)
 	m.join("w1", "microvm")
-	m.apply(func(*skerry.ServiceSpec) {}, 3)
-	use := map[skerry.InstanceID]skerry.QoS{}
+	m.apply(func(*spec.ServiceSpec) {}, 3)
+	use := map[skerry.InstanceID]wire.QoS{}
 	for id := range m.runs("w1") {
-		use[id] = skerry.QoS{CPU: 990}
+		use[id] = wire.QoS{CPU: 990}
 	}
 	m.join("w2", "oci")
 	for done := range 3 {
@@ -410,8 +411,8 @@ func TestOneAtATime(t *testing.T) {
 }
 
 // timed is a worker's report of containers that answer so many requests of a profile's work by the clock.
-func timed(rate float64, at time.Time) skerry.RuntimeReport {
-	return skerry.RuntimeReport{Name: "oci", Passed: true, Profile: &skerry.RuntimeProfile{CPU: 1, At: at, Rate: rate, Share: 1, Spread: 0.1}}
+func timed(rate float64, at time.Time) wire.RuntimeReport {
+	return wire.RuntimeReport{Name: "oci", Passed: true, Profile: &wire.RuntimeProfile{CPU: 1, At: at, Rate: rate, Share: 1, Spread: 0.1}}
 }
 
 // Of two workers that are alike but for how fast they were measured to be, the one that bears what is expected is chosen, and explain tells by what.
@@ -421,17 +422,17 @@ func TestPlacedByMeasuredSpeed(t *testing.T) {
 	m.join("w2", "oci")
 	m.tell("w1", time.Second, nil, timed(1500, m.now))
 	m.tell("w2", time.Second, nil, timed(6000, m.now))
-	m.apply(func(s *skerry.ServiceSpec) { s.ExpectedRate, s.Placement.Policy = 15, skerry.PolicySpread }, 2)
+	m.apply(func(s *spec.ServiceSpec) { s.ExpectedRate, s.Placement.Policy = 15, spec.PolicySpread }, 2)
 	if ran := m.runs("w2"); len(ran) != 2 || len(m.runs("w1")) != 0 {
 		t.Fatalf("%v on the quick one, %v on the slow one", ran, m.runs("w1"))
 	}
 	for id := range m.runs("w2") {
 		list := m.runtimeChoices(id)
-		if n := slices.IndexFunc(list, func(r skerry.RuntimeChoice) bool { return r.Chosen }); n < 0 || list[n].Crowded != "" || list[n].Saturation < 25 || list[n].Saturation > 30 ||
+		if n := slices.IndexFunc(list, func(r spec.RuntimeChoice) bool { return r.Chosen }); n < 0 || list[n].Crowded != "" || list[n].Saturation < 25 || list[n].Saturation > 30 ||
 			!strings.Contains(list[n].Processor.Source, "work takes 0.96 times as long there") {
 			t.Errorf("explained as %+v", list)
 		}
-		if n := slices.IndexFunc(list, func(r skerry.RuntimeChoice) bool { return r.Runtime == "microvm" }); strings.Contains(list[n].Processor.Source, "as long there") {
+		if n := slices.IndexFunc(list, func(r spec.RuntimeChoice) bool { return r.Runtime == "microvm" }); strings.Contains(list[n].Processor.Source, "as long there") {
 			t.Errorf("what the worker does not have is %+v", list[n])
 		}
 	}
@@ -442,7 +443,7 @@ func TestFasterWorkerRelieves(t *testing.T) {
 	m := mixedSite(t)
 	m.join("w1", "oci")
 	m.tell("w1", time.Second, nil, timed(1500, m.now))
-	m.apply(func(*skerry.ServiceSpec) {}, 1)
+	m.apply(func(*spec.ServiceSpec) {}, 1)
 	id, _ := m.only("w1")
 	m.join("w2", "oci")
 	m.tell("w2", time.Second, nil, timed(6000, m.now))

@@ -8,8 +8,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A root does not make another service of an instance that was admitted, by its name alone.
@@ -17,13 +18,13 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
 	c.Start(now)
-	c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-	c.Step(now, ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Levels: true, Arch: "amd64",
-		Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: skerry.GiB}}})}})
-	a := skerry.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: skerry.ServiceSpec{Name: "web"}}
+	c.Step(now, ChildUp{Hello: &wire.Hello{Name: "w", Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+	c.Step(now, ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: &wire.WorkerFacts{Levels: true, Arch: "amd64",
+		Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: spec.Resources{CPU: 4000, Memory: skerry.GiB}}})}})
+	a := spec.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: spec.ServiceSpec{Name: "web"}}
 	a.Spec.Image = "web:1"
 	a.Revision = a.Spec.Revision()
-	var fx skerry.Effects
+	var fx wire.Effects
 	c.accept(now, a, "root", &fx)
 	c.Tick(now)
 	if p := c.places[a.ID]; p == nil || p.Refused {
@@ -38,12 +39,12 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 			t.Errorf("generation %d: it became privileged; %+v", gen, fx.Events)
 		}
 	}
-	for what, edit := range map[string]func(a *skerry.Assignment){
-		"image of another registry": func(a *skerry.Assignment) {
+	for what, edit := range map[string]func(a *spec.Assignment){
+		"image of another registry": func(a *spec.Assignment) {
 			a.Digest = map[string]string{"web:1": "evil.example/web@sha256:" + strings.Repeat("a", 64)}
 		},
-		"volume outside": func(a *skerry.Assignment) {
-			a.Spec.Volumes = []skerry.Volume{{Name: "../../../../etc", Empty: &skerry.EmptyVolume{Memory: true}}}
+		"volume outside": func(a *spec.Assignment) {
+			a.Spec.Volumes = []spec.Volume{{Name: "../../../../etc", Empty: &spec.EmptyVolume{Memory: true}}}
 		},
 	} {
 		evil := a
@@ -66,19 +67,19 @@ func TestReportOfNoNumbers(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1)} {
 		c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Admission: Admission{Trusted: []string{"default"}}})
 		c.Start(now)
-		c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-		report := func(r skerry.WorkerReport) {
-			c.Step(now, ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&r)}})
+		c.Step(now, ChildUp{Hello: &wire.Hello{Name: "w", Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+		report := func(r wire.WorkerReport) {
+			c.Step(now, ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}})
 		}
-		facts := &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: skerry.Resources{CPU: 4000, Memory: skerry.GiB}}
-		report(skerry.WorkerReport{Facts: facts})
+		facts := &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: spec.Resources{CPU: 4000, Memory: skerry.GiB}}
+		report(wire.WorkerReport{Facts: facts})
 		c.Step(now, apps.PutOrg{Org: apps.Org{Name: "default"}})
 		c.Step(now, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
 		one := 1
-		s := skerry.ServiceSpec{Name: "web", Replicas: &one}
+		s := spec.ServiceSpec{Name: "web", Replicas: &one}
 		s.Image = "web:1"
-		c.Step(now, apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-			Metadata: skerry.Metadata{Name: "shop"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}})
+		c.Step(now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+			Metadata: spec.Metadata{Name: "shop"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}})
 		var id skerry.InstanceID
 		for id = range c.places {
 		}
@@ -86,9 +87,9 @@ func TestReportOfNoNumbers(t *testing.T) {
 			t.Fatalf("%q is not placed", id)
 		}
 		spoilt := *facts
-		spoilt.Power = &skerry.Power{Idle: v}
-		report(skerry.WorkerReport{Facts: &spoilt})
-		report(skerry.WorkerReport{Instances: map[skerry.InstanceID]skerry.QoS{id: {Waiting: v, ProbeMs: v}}})
+		spoilt.Power = &wire.Power{Idle: v}
+		report(wire.WorkerReport{Facts: &spoilt})
+		report(wire.WorkerReport{Instances: map[skerry.InstanceID]wire.QoS{id: {Waiting: v, ProbeMs: v}}})
 		c.Step(now, apps.Delete{Key: c.places[id].A.Service.App})
 	}
 }
@@ -97,35 +98,35 @@ func TestReportOfNoNumbers(t *testing.T) {
 // itself.
 func TestAssignmentsOfACapturedRoot(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	good := func() *skerry.Assignment {
-		a := &skerry.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: skerry.ServiceSpec{Name: "web"}}
+	good := func() *spec.Assignment {
+		a := &spec.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: spec.ServiceSpec{Name: "web"}}
 		a.Spec.Image = "web:1"
 		a.Digest = map[string]string{"web:1": "skerry.local/web@sha256:" + strings.Repeat("a", 64)}
 		return a
 	}
-	send := func(a *skerry.Assignment) (*placement, skerry.Effects) {
+	send := func(a *spec.Assignment) (*placement, wire.Effects) {
 		c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
 		c.Start(now)
-		key, value := skerry.AssignmentKey(a.ID), wire.New().Marshal(a)
-		fx := c.Step(now, ParentFrame{Msg: &skerry.SetChunk{Set: "desired", Incarnation: "r1", Gen: 1, Last: true, Digest: reconcile.DigestOf(map[string][]byte{key: value}), Items: []skerry.SetItem{{Key: key, Value: value, Gen: 1}}}})
+		key, value := wire.AssignmentKey(a.ID), wire.New().Marshal(a)
+		fx := c.Step(now, ParentFrame{Msg: &wire.SetChunk{Set: "desired", Incarnation: "r1", Gen: 1, Last: true, Digest: reconcile.DigestOf(map[string][]byte{key: value}), Items: []wire.SetItem{{Key: key, Value: value, Gen: 1}}}})
 		return c.places[a.ID], fx
 	}
 	if p, _ := send(good()); p == nil || p.Obs.Why[0].What != "workers" { // of which there are none
 		t.Fatalf("a good one is not admitted: %+v", p)
 	}
-	for what, edit := range map[string]func(a *skerry.Assignment){
-		"the ID leads out of a worker's directory": func(a *skerry.Assignment) { a.ID = "../../../../root" },
-		"so does a volume": func(a *skerry.Assignment) {
-			a.Spec.Volumes = []skerry.Volume{{Name: "../../../../etc", Local: &skerry.LocalVolume{}}}
+	for what, edit := range map[string]func(a *spec.Assignment){
+		"the ID leads out of a worker's directory": func(a *spec.Assignment) { a.ID = "../../../../root" },
+		"so does a volume": func(a *spec.Assignment) {
+			a.Spec.Volumes = []spec.Volume{{Name: "../../../../etc", Local: &spec.LocalVolume{}}}
 		},
-		"so does an application":       func(a *skerry.Assignment) { a.Service.App.Name = "../../../../etc" },
-		"so does a side container":     func(a *skerry.Assignment) { a.Spec.Sidecars = []skerry.SideContainer{{Name: "../../../x"}} },
-		"an image of another registry": func(a *skerry.Assignment) { a.Digest["web:1"] = "evil.example/web@sha256:" + strings.Repeat("a", 64) },
-		"an image of another repository": func(a *skerry.Assignment) {
+		"so does an application":       func(a *spec.Assignment) { a.Service.App.Name = "../../../../etc" },
+		"so does a side container":     func(a *spec.Assignment) { a.Spec.Sidecars = []spec.SideContainer{{Name: "../../../x"}} },
+		"an image of another registry": func(a *spec.Assignment) { a.Digest["web:1"] = "evil.example/web@sha256:" + strings.Repeat("a", 64) },
+		"an image of another repository": func(a *spec.Assignment) {
 			a.Digest["web:1"] = "skerry.local/home/db@sha256:" + strings.Repeat("a", 64)
 		},
-		"a mount over the root":                   func(a *skerry.Assignment) { a.Spec.Config = []skerry.ConfigFile{{Path: "/x/../.."}} },
-		"more than there is by an amount below 0": func(a *skerry.Assignment) { a.Spec.Resources.GPUs = -5 },
+		"a mount over the root":                   func(a *spec.Assignment) { a.Spec.Config = []spec.ConfigFile{{Path: "/x/../.."}} },
+		"more than there is by an amount below 0": func(a *spec.Assignment) { a.Spec.Resources.GPUs = -5 },
 	} {
 		a := good()
 		edit(a)
@@ -147,9 +148,9 @@ func TestSiteStartsAfterOddClaims(t *testing.T) {
 				records[w.Key] = w.Value
 			}
 		}
-		step(ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-		step(ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Levels: true, Arch: "amd64",
-			Capacity: skerry.Resources{CPU: skerry.MilliCPU(n), Memory: skerry.Bytes(n), Storage: skerry.Bytes(n)}}})}})
+		step(ChildUp{Hello: &wire.Hello{Name: "w", Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+		step(ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: &wire.WorkerFacts{Levels: true, Arch: "amd64",
+			Capacity: spec.Resources{CPU: skerry.MilliCPU(n), Memory: skerry.Bytes(n), Storage: skerry.Bytes(n)}}})}})
 		next, claimed := New(Options{Name: "a", Incarnation: "a1", Term: 1}), false
 		for key, value := range records {
 			claimed = claimed || strings.Contains(string(value), `"capacity"`)
@@ -170,7 +171,7 @@ func TestStoriesOfAWorker(t *testing.T) {
 	c := textSite(t, now, "")
 	a, _ := c.onlyAssignment(t)
 	src := reconcile.NewSource("observed", "x/", "life", reconcile.Options{})
-	src.Connect(now, skerry.SetAck{Set: "observed"})
+	src.Connect(now, wire.SetAck{Set: "observed"})
 	largest := 0
 	step := func(msg any) {
 		fx := c.Step(now, msg)
@@ -178,7 +179,7 @@ func TestStoriesOfAWorker(t *testing.T) {
 			largest = max(largest, len(w.Value))
 		}
 		for _, s := range fx.Sends {
-			if ack, ok := s.Msg.(*skerry.SetAck); ok {
+			if ack, ok := s.Msg.(*wire.SetAck); ok {
 				src.Handle(now, ack)
 			}
 		}
@@ -190,18 +191,18 @@ func TestStoriesOfAWorker(t *testing.T) {
 	}
 	long := func(n int) string { return strings.Repeat("\x01", 100<<10+n) }
 	for n := range 30 {
-		o := skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: long(n), Reason: long(n), CrashLoop: long(n), StartedAt: now,
-			Exit: &skerry.Exit{Message: long(n)}, Ports: []skerry.PortBinding{{Name: "http", Port: 80, Address: "169.254.169.254:80"}, {Name: "x", Port: 81, HostPort: 81, Address: "192.0.2.1:22"}}}
+		o := wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: long(n), Reason: long(n), CrashLoop: long(n), StartedAt: now,
+			Exit: &wire.Exit{Message: long(n)}, Ports: []wire.PortBinding{{Name: "http", Port: 80, Address: "169.254.169.254:80"}, {Name: "x", Port: 81, HostPort: 81, Address: "192.0.2.1:22"}}}
 		if n%2 > 0 {
 			o.Phase = skerry.PhaseStopping
 		}
-		if _, err := src.Put(skerry.AssignmentKey(a.ID), wire.New().Marshal(&o)); err != nil {
+		if _, err := src.Put(wire.AssignmentKey(a.ID), wire.New().Marshal(&o)); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range src.Next(now) {
 			step(ChildFrame{Name: "w", Msg: m})
 		}
-		step(ChildFrame{Name: "w", Msg: &skerry.Events{Stream: "x", Floor: 1, First: uint64(n + 1), Items: [][]byte{wire.New().Marshal(&skerry.Event{At: now, Type: skerry.EventWarning, Reason: long(n), Instance: a.ID, Text: long(n)})}}})
+		step(ChildFrame{Name: "w", Msg: &wire.Events{Stream: "x", Floor: 1, First: uint64(n + 1), Items: [][]byte{wire.New().Marshal(&wire.Event{At: now, Type: wire.EventWarning, Reason: long(n), Instance: a.ID, Text: long(n)})}}})
 	}
 	p := c.places[a.ID]
 	if p.Obs.State != skerry.Running || len(p.Timeline) < 20 {

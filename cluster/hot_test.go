@@ -6,19 +6,20 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // BenchmarkReportOfSpread10000 takes heartbeats of workers that run replicas of one large service, packed or spread.
 func BenchmarkReportOfSpread10000(b *testing.B) {
-	for _, policy := range []string{skerry.PolicyROM, skerry.PolicySpread} {
+	for _, policy := range []string{spec.PolicyROM, spec.PolicySpread} {
 		b.Run(policy, func(b *testing.B) {
 			c, now := large(b, 10_000)
 			n := 5000
-			s := skerry.ServiceSpec{Name: "web", Replicas: &n, Resources: skerry.Resources{CPU: 10, Memory: 4 * skerry.MiB}}
+			s := spec.ServiceSpec{Name: "web", Replicas: &n, Resources: spec.Resources{CPU: 10, Memory: 4 * skerry.MiB}}
 			s.Image, s.Placement.Policy = "web:1", policy
-			fx := c.Step(now, apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-				Metadata: skerry.Metadata{Name: "app"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}})
+			fx := c.Step(now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+				Metadata: spec.Metadata{Name: "app"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}})
 			if fx.Err != nil {
 				b.Fatal(fx.Err)
 			}
@@ -29,7 +30,7 @@ func BenchmarkReportOfSpread10000(b *testing.B) {
 					continue
 				}
 				p.Obs.State, p.Obs.Ready = skerry.Running, true
-				r := skerry.WorkerReport{Instances: map[skerry.InstanceID]skerry.QoS{p.A.ID: {CPU: 5}}}
+				r := wire.WorkerReport{Instances: map[skerry.InstanceID]wire.QoS{p.A.ID: {CPU: 5}}}
 				payloads, names = append(payloads, wire.New().Marshal(&r)), append(names, p.Worker)
 			}
 			if len(names) != n {
@@ -39,8 +40,8 @@ func BenchmarkReportOfSpread10000(b *testing.B) {
 			b.ResetTimer()
 			for i := 0; b.Loop(); i++ {
 				now = now.Add(time.Millisecond)
-				var fx skerry.Effects // nobody acknowledges here, which would drown the rest
-				c.workerReport(now, names[i%len(names)], &skerry.Report{Kind: skerry.ReportWorker, Payload: payloads[i%len(names)]}, &fx)
+				var fx wire.Effects // nobody acknowledges here, which would drown the rest
+				c.workerReport(now, names[i%len(names)], &wire.Report{Kind: wire.ReportWorker, Payload: payloads[i%len(names)]}, &fx)
 			}
 		})
 	}

@@ -8,16 +8,19 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // startIngress takes up what workers told an earlier life, and gives the site its authority if it has none.
-func (c *Core) startIngress(now time.Time, fx *skerry.Effects) {
+func (c *Core) startIngress(now time.Time, fx *wire.Effects) {
 	if record := c.ingress.Start(c.opt.IngressAuthority); record != nil {
 		fx.Put(network.KeyIngress, record)
 	}
 	for name := range c.workers {
 		if k := c.Kids.Get(name); k != nil {
-			if value, orphaned, ok := k.Observed.Get(skerry.IngressKey); ok && !orphaned {
+			if value, orphaned, ok := k.Observed.Get(wire.IngressKey); ok && !orphaned {
 				c.ingressState(now, name, value)
 			}
 		}
@@ -29,7 +32,7 @@ func (c *Core) ingressState(now time.Time, name string, value []byte) {
 	if c.workers[name] == nil {
 		return
 	}
-	st := new(skerry.IngressState)
+	st := new(wire.IngressState)
 	if value == nil || c.codec.Unmarshal(value, st) != nil {
 		st = nil
 	}
@@ -53,7 +56,7 @@ func (c *Core) attached(w *worker) int {
 
 // settleIngress has it worked out who gets which way in, where something about that may have changed, and the directories of applications
 // that are concerned published.
-func (c *Core) settleIngress(now time.Time, fx *skerry.Effects) {
+func (c *Core) settleIngress(now time.Time, fx *wire.Effects) {
 	look := c.linked
 	if c.ingress.Fresh() {
 		look = maps.Clone(c.linked)
@@ -90,15 +93,15 @@ func (c *Core) settleIngress(now time.Time, fx *skerry.Effects) {
 }
 
 // tellRefused tells that an application does not get a way in.
-func (c *Core) tellRefused(now time.Time, r *network.Refusal, fx *skerry.Effects) {
+func (c *Core) tellRefused(now time.Time, r *network.Refusal, fx *wire.Effects) {
 	text := "ingress " + r.String() + " of service " + r.Service + " is not offered: " + r.Why
 	for _, id := range sortedIDs(c.byApp[r.App]) {
 		if p := c.places[id]; p.A.Service.Service == r.Service {
-			c.event(fx, now, p, skerry.EventWarning, "IngressRefused", text)
+			c.event(fx, now, p, wire.EventWarning, "IngressRefused", text)
 			return
 		}
 	}
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "IngressRefused", Text: text,
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "IngressRefused", Text: text,
 		App: r.App, Service: r.Service, Org: r.Org, Cluster: skerry.ClusterName(c.opt.Name)})
 }
 
@@ -116,7 +119,7 @@ func (c *Core) gatesChanged() {
 }
 
 // showIngress adds the ways in to the views of applications.
-func (c *Core) showIngress(list []skerry.AppView) {
+func (c *Core) showIngress(list []view.AppView) {
 	for i := range list {
 		by := c.ingress.Views(list[i].Key)
 		for j := range list[i].Services {
@@ -126,12 +129,12 @@ func (c *Core) showIngress(list []skerry.AppView) {
 }
 
 // foldIngress tells the root of the ways in to its applications.
-func (c *Core) foldIngress() *skerry.SiteIngress {
+func (c *Core) foldIngress() *wire.SiteIngress {
 	doors := c.ingress.Doors(func(app skerry.AppKey) bool { return c.ownApp(app) != nil })
 	if len(doors) == 0 {
 		return nil
 	}
-	return &skerry.SiteIngress{Zone: c.opt.Zone, Servers: c.opt.NameServers, Doors: doors}
+	return &wire.SiteIngress{Zone: c.opt.Zone, Servers: c.opt.NameServers, Doors: doors}
 }
 
 // gates is what the ways in see of a site.
@@ -139,7 +142,7 @@ type gates struct{ c *Core }
 
 // Asked implements network.Gates.
 func (g gates) Asked(app skerry.AppKey) (out []network.Door) {
-	add := func(org, service string, list []skerry.Ingress) {
+	add := func(org, service string, list []spec.Ingress) {
 		for _, in := range list {
 			out = append(out, network.Door{App: app, Org: org, Service: service, Ingress: in})
 		}
@@ -182,7 +185,7 @@ func (g gates) Open() (out []network.Gate) {
 // Ready implements network.Gates.
 func (g gates) Ready(k skerry.ServiceKey) bool {
 	n := g.c.network(k.App)
-	sleeps := func(s skerry.NetworkService) bool { return s.Sleeps && n.Real(&s) == k }
+	sleeps := func(s wire.NetworkService) bool { return s.Sleeps && n.Real(&s) == k }
 	if n != nil && slices.ContainsFunc(n.Services, sleeps) {
 		return true
 	}

@@ -13,6 +13,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // authorityFor is how long the authority of a site's ingresses lasts.
@@ -20,7 +22,7 @@ const authorityFor = 10 * 365 * 24 * time.Hour
 
 // newIngressAuthority makes an authority for the ingresses of a site. It is not the one that devices trust: its key is on
 // every worker with an ingress, and it vouches for nothing but names of services.
-func newIngressAuthority(site string, now time.Time) (*skerry.IngressCertificate, error) {
+func newIngressAuthority(site string, now time.Time) (*wire.IngressCertificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -40,7 +42,7 @@ func newIngressAuthority(site string, now time.Time) (*skerry.IngressCertificate
 	if err != nil {
 		return nil, err
 	}
-	return &skerry.IngressCertificate{CertPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+	return &wire.IngressCertificate{CertPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		KeyPEM: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})}, nil
 }
 
@@ -57,6 +59,6 @@ func (s *Server) IngressAuthority(ctx context.Context) ([]byte, error) {
 }
 
 // Certificates lists the certificates of an organisation for the site's own applications.
-func (s *Server) Certificates(ctx context.Context, org string) ([]skerry.CertificateView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.CertificateView, error) { return c.Apps.Certificates(org), nil })
+func (s *Server) Certificates(ctx context.Context, org string) ([]view.CertificateView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
 }

@@ -13,20 +13,21 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/overlay/resolver"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // gateSite is a site of workers with and without an ingress.
 type gateSite struct {
 	apart bool // each application names an area of its own
 	*fabricSite
-	events []skerry.Event
-	states map[string]*skerry.IngressState
+	events []wire.Event
+	states map[string]*wire.IngressState
 }
 
 func newGateSite(t *testing.T) *gateSite {
-	s := &gateSite{fabricSite: newFabricSite(t), states: map[string]*skerry.IngressState{}}
+	s := &gateSite{fabricSite: newFabricSite(t), states: map[string]*wire.IngressState{}}
 	authority, err := newIngressAuthority("harbour", s.now)
 	if err != nil {
 		t.Fatal(err)
@@ -42,21 +43,21 @@ func (s *gateSite) gate(n int) string {
 	o := *f.Overlay
 	o.Ingress, o.Networks = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}, []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("172.16.%d.0/24", n))}
 	f.Overlay = &o
-	s.report(name, skerry.WorkerReport{Facts: &f})
+	s.report(name, wire.WorkerReport{Facts: &f})
 	return name
 }
 
 // offer applies an application whose only service has ways in.
-func (s *gateSite) offer(ns, name string, list ...skerry.Ingress) {
+func (s *gateSite) offer(ns, name string, list ...spec.Ingress) {
 	s.t.Helper()
 	n := 1
-	spec := skerry.ServiceSpec{Name: "web", Replicas: &n, Ingress: list, Ports: []skerry.Port{{Name: "http", Port: 80}}, Resources: skerry.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
-	spec.Image = "web:1"
+	svc := spec.ServiceSpec{Name: "web", Replicas: &n, Ingress: list, Ports: []spec.Port{{Name: "http", Port: 80}}, Resources: spec.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
+	svc.Image = "web:1"
 	if s.apart {
-		spec.Placement.Area = ns + "-" + name
+		svc.Placement.Area = ns + "-" + name
 	}
-	fx := s.c.Step(s.now, apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-		Metadata: skerry.Metadata{Name: name, Namespace: ns}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}})
+	fx := s.c.Step(s.now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: name, Namespace: ns}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{svc}}}})
 	if fx.Err != nil {
 		s.t.Fatal(fx.Err)
 	}
@@ -84,7 +85,7 @@ func (s *gateSite) doors(worker string) string {
 		if !strings.HasPrefix(key, "net/") {
 			continue
 		}
-		n := item[skerry.AppNetwork](s.fabricSite, worker, key)
+		n := item[wire.AppNetwork](s.fabricSite, worker, key)
 		for _, v := range n.Services {
 			for _, g := range v.Ingress {
 				out = append(out, n.App.String()+" "+g.Door())
@@ -96,13 +97,13 @@ func (s *gateSite) doors(worker string) string {
 }
 
 // serve has a worker say what it offers.
-func (s *gateSite) serve(worker string, st skerry.IngressState) {
-	items := map[string][]byte{skerry.IngressKey: wire.New().Marshal(&st)}
+func (s *gateSite) serve(worker string, st wire.IngressState) {
+	items := map[string][]byte{wire.IngressKey: wire.New().Marshal(&st)}
 	for id, o := range s.obs[worker] {
-		items[skerry.AssignmentKey(id)] = wire.New().Marshal(&o)
+		items[wire.AssignmentKey(id)] = wire.New().Marshal(&o)
 	}
 	for _, k := range s.want[worker] {
-		items[skerry.WantKey(k)] = wire.New().Marshal(&skerry.Want{Service: k})
+		items[wire.WantKey(k)] = wire.New().Marshal(&wire.Want{Service: k})
 	}
 	s.send(worker, items)
 }
@@ -114,15 +115,15 @@ func (s *gateSite) why(ns, app string) (out []string) {
 	return out
 }
 
-func web(host, path string) skerry.Ingress {
-	return skerry.Ingress{Host: host, Path: path, Port: "http"}
+func web(host, path string) spec.Ingress {
+	return spec.Ingress{Host: host, Path: path, Port: "http"}
 }
 
 func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	s := newGateSite(t)
 	a, b := s.gate(1), s.join(2)
 	self := web("safe.example.org", "/")
-	self.TLS = skerry.TLSSelf
+	self.TLS = spec.TLSSelf
 	s.offer("acme", "shop", web("shop.example.org", "/"), self)
 	s.tell(a)
 	s.tell(b)
@@ -133,10 +134,10 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 		t.Errorf("a worker without an ingress is told %s", got)
 	}
 	app := key("acme", "shop").App
-	if n := item[skerry.AppNetwork](s.fabricSite, a, skerry.NetworkItem(app)); n.Authority == nil || len(n.Authority.KeyPEM) == 0 {
+	if n := item[wire.AppNetwork](s.fabricSite, a, wire.NetworkItem(app)); n.Authority == nil || len(n.Authority.KeyPEM) == 0 {
 		t.Errorf("no authority: %+v", n)
 	}
-	if n := item[skerry.AppNetwork](s.fabricSite, b, skerry.NetworkItem(app)); n != nil && (n.Authority != nil || len(n.Certificates) > 0) {
+	if n := item[wire.AppNetwork](s.fabricSite, b, wire.NetworkItem(app)); n != nil && (n.Authority != nil || len(n.Certificates) > 0) {
 		t.Error("a worker without an ingress is told keys")
 	}
 	// It may have the routes, whether it runs something of the application or not; others may not.
@@ -148,17 +149,17 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	for name := range s.obs {
 		runs[name] = len(s.obs[name]) > 0
 	}
-	if item[skerry.Route](s.fabricSite, a, skerry.RouteKey(k)) == nil {
+	if item[wire.Route](s.fabricSite, a, wire.RouteKey(k)) == nil {
 		t.Error("the ingress has no routes")
 	}
-	if r := item[skerry.Route](s.fabricSite, b, skerry.RouteKey(k)); (r != nil) != runs[b] {
+	if r := item[wire.Route](s.fabricSite, b, wire.RouteKey(k)); (r != nil) != runs[b] {
 		t.Errorf("%s runs something: %v, and has %+v", b, runs[b], r)
 	}
 	// What it says decides where clients are led.
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [] [worker w1 does not serve it yet]") {
 		t.Error(got)
 	}
-	s.serve(a, skerry.IngressState{Serving: []skerry.AppKey{app}, Problems: []skerry.IngressProblem{{Service: k, Door: "443 safe.example.org", Text: "port 443 is taken"}}})
+	s.serve(a, wire.IngressState{Serving: []skerry.AppKey{app}, Problems: []wire.IngressProblem{{Service: k, Door: "443 safe.example.org", Text: "port 443 is taken"}}})
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [w1] []") || !strings.Contains(got, "safe.example.org/ at [] [w1: port 443 is taken]") {
 		t.Error(got)
 	}
@@ -170,7 +171,7 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	f := *s.c.workers[a].Facts
 	o := *f.Overlay
 	o.Ingress, f.Overlay = nil, &o
-	s.report(a, skerry.WorkerReport{Facts: &f})
+	s.report(a, wire.WorkerReport{Facts: &f})
 	if got := s.doors(a); got != "" {
 		t.Errorf("told %s", got)
 	}
@@ -186,21 +187,21 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 	r := newRootOf(s.fabricSite)
 	k := key("acme", "shop")
 	way := web("shop.example.org", "/")
-	way.Protocol, way.Listen, way.TLS = skerry.IngressHTTP, 80, skerry.TLSOff
+	way.Protocol, way.Listen, way.TLS = spec.IngressHTTP, 80, spec.TLSOff
 	one := 1
-	spec := skerry.ServiceSpec{Name: "web", Replicas: &one, Mode: skerry.ModeService, Resources: skerry.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
-	spec.Image = "web:1"
+	svc := spec.ServiceSpec{Name: "web", Replicas: &one, Mode: spec.ModeService, Resources: spec.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
+	svc.Image = "web:1"
 	codec := wire.New()
 	r.put(map[string][]byte{
-		skerry.NetworkItem(k.App): codec.Marshal(&skerry.AppNetwork{App: k.App, Org: "acme", Net: 5, Services: []skerry.NetworkService{
-			{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.1"), Ports: []skerry.Port{{Name: "http", Port: 80}}, Ingress: []skerry.Ingress{way}}}}),
-		skerry.AssignmentKey("web-r1"): codec.Marshal(&skerry.Assignment{ID: "web-r1", Service: k, Org: "acme", Gen: 1, Fence: skerry.Fence{RootEpoch: 1}, Spec: spec}),
+		wire.NetworkItem(k.App): codec.Marshal(&wire.AppNetwork{App: k.App, Org: "acme", Net: 5, Services: []wire.NetworkService{
+			{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.1"), Ports: []spec.Port{{Name: "http", Port: 80}}, Ingress: []spec.Ingress{way}}}}),
+		wire.AssignmentKey("web-r1"): codec.Marshal(&spec.Assignment{ID: "web-r1", Service: k, Org: "acme", Gen: 1, Fence: skerry.Fence{RootEpoch: 1}, Spec: svc}),
 	})
 	for _, name := range []string{a, b, bad} {
 		s.tell(name)
 	}
 	for _, name := range []string{a, b} {
-		s.serve(name, skerry.IngressState{Serving: []skerry.AppKey{k.App}})
+		s.serve(name, wire.IngressState{Serving: []skerry.AppKey{k.App}})
 	}
 	offered := func() int {
 		in := s.c.foldIngress()
@@ -212,16 +213,16 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 	if n := offered(); n != 2 {
 		t.Fatalf("%d workers offer it", n)
 	}
-	trouble := skerry.IngressProblem{Service: k, Door: way.Door(), Text: strings.Repeat("x", 5000)}
-	s.serve(bad, skerry.IngressState{Problems: slices.Repeat([]skerry.IngressProblem{trouble}, 50)})
+	trouble := wire.IngressProblem{Service: k, Door: way.Door(), Text: strings.Repeat("x", 5000)}
+	s.serve(bad, wire.IngressState{Problems: slices.Repeat([]wire.IngressProblem{trouble}, 50)})
 	if n := offered(); n != 2 {
 		t.Errorf("%d workers offer it when another one complains of what it does not serve", n)
 	}
-	s.serve(bad, skerry.IngressState{Serving: []skerry.AppKey{k.App}, Problems: slices.Repeat([]skerry.IngressProblem{trouble}, 50)})
+	s.serve(bad, wire.IngressState{Serving: []skerry.AppKey{k.App}, Problems: slices.Repeat([]wire.IngressProblem{trouble}, 50)})
 	if n := offered(); n != 2 {
 		t.Errorf("%d workers offer it when another one complains fifty times", n)
 	}
-	s.serve(bad, skerry.IngressState{Serving: slices.Repeat([]skerry.AppKey{k.App}, 50)})
+	s.serve(bad, wire.IngressState{Serving: slices.Repeat([]skerry.AppKey{k.App}, 50)})
 	if n := offered(); n != 3 {
 		t.Errorf("%d workers offer it when one says so fifty times", n)
 	}
@@ -231,11 +232,11 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 	s := newGateSite(t)
 	s.apart = true // else the second that asks for a door is refused when it is applied
 	a := s.gate(1)
-	tcp := skerry.Ingress{Protocol: skerry.IngressTCP, Listen: 5432, Port: "http"}
+	tcp := spec.Ingress{Protocol: spec.IngressTCP, Listen: 5432, Port: "http"}
 	s.offer("acme", "shop", web("shop.example.org", "/"), web("*.acme.example", "/"), tcp)
 	for _, x := range []struct {
 		ns, name string
-		g        skerry.Ingress
+		g        spec.Ingress
 		why      string // empty: it gets it
 	}{
 		{"acme", "twin", web("shop.example.org", "/"), "the same host, path and port lead to a service of application acme/shop already"},
@@ -245,8 +246,8 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 		{"other", "evil", web("*.example.org", "/"), "host *.example.org has names in common with a host of another organisation on port 80"},
 		{"other", "evil", web("login.deep.acme.example", "/"), ""},
 		{"other", "evil", tcp, "the same host, path and port lead to a service of another organisation already"},
-		{"other", "evil", skerry.Ingress{Host: "x.example.org", Path: "/", Port: "http", Listen: 5432}, "port 5432 is used in another way (tcp without TLS) by another organisation"},
-		{"other", "evil", skerry.Ingress{Host: "y.example.org", Path: "/", Port: "http", TLS: skerry.TLSSelf}, ""},
+		{"other", "evil", spec.Ingress{Host: "x.example.org", Path: "/", Port: "http", Listen: 5432}, "port 5432 is used in another way (tcp without TLS) by another organisation"},
+		{"other", "evil", spec.Ingress{Host: "y.example.org", Path: "/", Port: "http", TLS: spec.TLSSelf}, ""},
 	} {
 		s.events = nil
 		s.offer(x.ns, x.name, x.g)
@@ -254,8 +255,8 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 		if x.why != "" && !strings.Contains(got, x.why) {
 			t.Errorf("%s %+v: %s", x.name, x.g, got)
 		}
-		told := slices.ContainsFunc(s.events, func(e skerry.Event) bool {
-			return e.Reason == "IngressRefused" && e.Type == skerry.EventWarning && e.App == key(x.ns, x.name).App && strings.Contains(e.Text, x.why)
+		told := slices.ContainsFunc(s.events, func(e wire.Event) bool {
+			return e.Reason == "IngressRefused" && e.Type == wire.EventWarning && e.App == key(x.ns, x.name).App && strings.Contains(e.Text, x.why)
 		})
 		if told != (x.why != "") {
 			t.Errorf("%s %+v: events %+v", x.name, x.g, s.events)
@@ -274,7 +275,7 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 	s.offer("acme", "twin", web("shop.example.org", "/"))
 	s.start()
 	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
-	s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: a}}))
+	s.keep(s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: a}}))
 	s.readmit()
 	if got := s.doors(a); !strings.Contains(got, "acme/shop 80 shop.example.org,") || strings.Contains(got, "acme/twin") {
 		t.Errorf("told %s", got)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // resize is a change of a placement's limits while it runs: what its worker was asked for last, and has not confirmed.
@@ -17,14 +19,14 @@ import (
 //
 // Until the worker has confirmed, the larger of each resource counts as promised.
 type resize struct {
-	Spec     skerry.ServiceSpec `json:"spec"`
-	Revision string             `json:"revision"`
-	Gen      skerry.Generation  `json:"generation"`
-	Peak     skerry.Resources   `json:"peak"` // of all that it may have meanwhile
+	Spec     spec.ServiceSpec  `json:"spec"`
+	Revision string            `json:"revision"`
+	Gen      skerry.Generation `json:"generation"`
+	Peak     spec.Resources    `json:"peak"` // of all that it may have meanwhile
 }
 
 // target is the assignment that a placement's worker has, or is to have.
-func (p *placement) target() skerry.Assignment {
+func (p *placement) target() spec.Assignment {
 	a := p.A
 	a.Successor = nil // is asked of the site
 	if r := p.Resize; r != nil {
@@ -34,7 +36,7 @@ func (p *placement) target() skerry.Assignment {
 }
 
 // need is what a placement may take of its worker.
-func (p *placement) need() skerry.Resources {
+func (p *placement) need() spec.Resources {
 	n := p.A.Spec.Need()
 	if r := p.Resize; r != nil {
 		n = n.Most(r.Spec.Need()).Most(r.Peak)
@@ -43,7 +45,7 @@ func (p *placement) need() skerry.Resources {
 }
 
 // charge is what a placement takes of a worker that it is on, or that its successor is on: what it needs, and what its runtime takes there.
-func (p *placement) charge(worker string) skerry.Resources {
+func (p *placement) charge(worker string) spec.Resources {
 	runtime := p.A.Runtime
 	if p.Next != nil && p.Next.Worker == worker {
 		runtime = p.Next.Runtime
@@ -52,7 +54,7 @@ func (p *placement) charge(worker string) skerry.Resources {
 }
 
 // runtimeAt chooses the runtime of a service on a worker.
-func (c *Core) runtimeAt(s *skerry.ServiceSpec, worker string) string {
+func (c *Core) runtimeAt(s *spec.ServiceSpec, worker string) string {
 	if w := c.workers[worker]; w != nil && w.Facts != nil {
 		return s.RuntimeOn(w.Facts.Arch, w.Facts.PassedRuntimes(), w.Facts.RuntimeCosts())
 	}
@@ -73,7 +75,7 @@ func (c *Core) revalue(p *placement, change func()) {
 }
 
 // takeAssignment takes another one for the same limits as the last.
-func (c *Core) takeAssignment(p *placement, a skerry.Assignment) {
+func (c *Core) takeAssignment(p *placement, a spec.Assignment) {
 	if r := p.Resize; r != nil {
 		a.Spec, r.Spec = p.A.Spec, a.Spec
 		a.Revision, r.Revision = p.A.Revision, a.Revision
@@ -84,7 +86,7 @@ func (c *Core) takeAssignment(p *placement, a skerry.Assignment) {
 }
 
 // relimit looks whether an assignment is about limits of what runs. It reports whether nothing else has to be done about it.
-func (c *Core) relimit(now time.Time, p *placement, a skerry.Assignment, fx *skerry.Effects) bool {
+func (c *Core) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
 	t := p.target()
 	switch {
 	case p.Worker == "" || p.ended():
@@ -101,7 +103,7 @@ func (c *Core) relimit(now time.Time, p *placement, a skerry.Assignment, fx *ske
 		return true // it was refused
 	default:
 		if why := c.unlimited(p, &a); a.Revision != p.A.Revision && why != "" {
-			p.Limits = &skerry.LimitsRefusal{Gen: a.Gen, Reason: why}
+			p.Limits = &wire.LimitsRefusal{Gen: a.Gen, Reason: why}
 			c.changed(now, p, fx)
 			return true
 		}
@@ -118,13 +120,13 @@ func (c *Core) relimit(now time.Time, p *placement, a skerry.Assignment, fx *ske
 }
 
 // unlimited says why a placement cannot be given the limits of an assignment while it runs, or "".
-func (c *Core) unlimited(p *placement, a *skerry.Assignment) string {
+func (c *Core) unlimited(p *placement, a *spec.Assignment) string {
 	w := c.workers[p.Worker]
 	if w == nil || p.Obs.State != skerry.Running || p.Obs.Unreachable || c.stranded[p.A.ID] || p.Next != nil || p.Original != nil {
 		return "it is being started or moved"
 	}
-	if w.Facts == nil || !slices.ContainsFunc(w.Facts.Runtimes, func(r skerry.RuntimeReport) bool {
-		return r.Name == p.Obs.Runtime && r.Passed && slices.Contains(r.Abilities, skerry.AbilityResize)
+	if w.Facts == nil || !slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
+		return r.Name == p.Obs.Runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityResize)
 	}) {
 		return "runtime " + p.Obs.Runtime + " of its worker cannot change limits of what runs"
 	}
@@ -135,7 +137,7 @@ func (c *Core) unlimited(p *placement, a *skerry.Assignment) string {
 	var short []string
 	for i, v := range a.Spec.Need().Vector() {
 		if more := v - now[i]; more > 0 && more > left[i] {
-			short = append(short, skerry.ResourceNames[i])
+			short = append(short, spec.ResourceNames[i])
 		}
 	}
 	if len(short) > 0 {
@@ -145,7 +147,7 @@ func (c *Core) unlimited(p *placement, a *skerry.Assignment) string {
 }
 
 // resized takes what a worker says of limits that it was asked for.
-func (c *Core) resized(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) resized(now time.Time, p *placement, fx *wire.Effects) {
 	r := p.Resize
 	if r == nil {
 		return
@@ -157,7 +159,7 @@ func (c *Core) resized(now time.Time, p *placement, fx *skerry.Effects) {
 		c.revalue(p, func() { c.settleLimits(p) })
 		c.grew, c.reportDue = true, true
 		if !c.mine(p) { // else its owner is here, and tells
-			c.event(fx, now, p, skerry.EventNormal, "Resized", "runs on with other limits")
+			c.event(fx, now, p, wire.EventNormal, "Resized", "runs on with other limits")
 		}
 	}
 }

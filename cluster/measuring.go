@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // measuringPorts are the TCP ports at which workers measure round trips to users for any organisation, beside those of the admission policy.
@@ -16,11 +16,11 @@ var sharedNetwork = netip.MustParsePrefix("100.64.0.0/10")
 
 // checkUser gives the reason for which workers measure no round trip to a user that an organisation's service names, or "". A manifest
 // could otherwise have the workers look for who listens in the site's own networks. path is that of the user in the manifest.
-func (p *Admission) checkUser(org, path string, u skerry.User) string {
+func (p *Admission) checkUser(org, path string, u spec.User) string {
 	if slices.Contains(p.Trusted, org) {
 		return ""
 	}
-	addr, port, err := skerry.ParseTarget(u.Address)
+	addr, port, err := spec.ParseTarget(u.Address)
 	if err != nil {
 		return fmt.Sprintf("%s.address: %v", path, err)
 	}
@@ -36,7 +36,7 @@ func (p *Admission) checkUser(org, path string, u skerry.User) string {
 }
 
 // checkUsers is checkUser for all users of a service that take a measurement.
-func (p *Admission) checkUsers(org string, q *skerry.Placement) string {
+func (p *Admission) checkUsers(org string, q *spec.Placement) string {
 	for i, u := range q.Users {
 		if q.UserLatency(u) > 0 {
 			if why := p.checkUser(org, fmt.Sprintf("placement.users[%d]", i), u); why != "" {

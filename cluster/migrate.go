@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // successor is a second copy of an instance that is to take over from the first: make before break. Both have the same
@@ -14,14 +16,14 @@ import (
 //	                        |
 //	                        +-- failed, gone, or not ready in time -> the old copy stays
 type successor struct {
-	Worker  string             `json:"worker"`
-	Runtime string             `json:"runtime,omitempty"`
-	Devices []string           `json:"devices,omitempty"`
-	Fence   skerry.Fence       `json:"fence"`
-	Obs     skerry.Observation `json:"observation"`
-	Since   time.Time          `json:"since"`
-	Why     string             `json:"why"`
-	Rescue  bool               `json:"rescue,omitempty"` // the instance's worker got out of touch
+	Worker  string           `json:"worker"`
+	Runtime string           `json:"runtime,omitempty"`
+	Devices []string         `json:"devices,omitempty"`
+	Fence   skerry.Fence     `json:"fence"`
+	Obs     wire.Observation `json:"observation"`
+	Since   time.Time        `json:"since"`
+	Why     string           `json:"why"`
+	Rescue  bool             `json:"rescue,omitempty"` // the instance's worker got out of touch
 	// Carry: it starts from the first copy's memory, for the key Recipient once it has told that; Down is when that stopped serving for it.
 	Carry     bool      `json:"carry,omitempty"`
 	Recipient string    `json:"recipient,omitempty"`
@@ -29,14 +31,14 @@ type successor struct {
 }
 
 // migrate starts a successor of an instance that runs, in the runtime that it would have there if it were new.
-func (c *Core) migrate(now time.Time, p *placement, d skerry.Decision, why string, fx *skerry.Effects) {
+func (c *Core) migrate(now time.Time, p *placement, d wire.Decision, why string, fx *wire.Effects) {
 	c.migrateIn(now, p, d, c.runtimeAt(&p.A.Spec, d.Chosen), why, fx)
 }
 
-func (c *Core) migrateIn(now time.Time, p *placement, d skerry.Decision, runtime, why string, fx *skerry.Effects) {
+func (c *Core) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, why string, fx *wire.Effects) {
 	fence := c.mint(p, fx)
 	p.Next = &successor{Worker: d.Chosen, Runtime: runtime, Devices: c.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID], Carry: c.carriedTo(p, d.Chosen),
-		Obs: skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}}
+		Obs: wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}}
 	d.Users, d.Because = p.Users, why
 	p.Decision = &d
 	c.moving[p.A.ID] = true
@@ -52,7 +54,7 @@ func (c *Core) migrateIn(now time.Time, p *placement, d skerry.Decision, runtime
 	if p.Next.Rescue {
 		reason = "Replacing"
 	}
-	c.event(fx, now, p, skerry.EventNormal, reason, "a copy starts on worker "+d.Chosen+": "+why)
+	c.event(fx, now, p, wire.EventNormal, reason, "a copy starts on worker "+d.Chosen+": "+why)
 }
 
 // sendNext puts the successor into its worker's desired set.
@@ -66,13 +68,13 @@ func (c *Core) sendNext(p *placement) {
 		from := p.A.Fence
 		a.From = &from
 	}
-	if err := c.Kids.Put(p.Next.Worker, skerry.AssignmentKey(a.ID), given(c, p.Next.Worker, &a)); err != nil {
+	if err := c.Kids.Put(p.Next.Worker, wire.AssignmentKey(a.ID), given(c, p.Next.Worker, &a)); err != nil {
 		p.Next.Obs.Reason = err.Error()
 	}
 }
 
 // observeNext takes what the successor's worker reports.
-func (c *Core) observeNext(now time.Time, p *placement, o skerry.Observation, fx *skerry.Effects) {
+func (c *Core) observeNext(now time.Time, p *placement, o wire.Observation, fx *wire.Effects) {
 	if o.Fence != p.Next.Fence {
 		return // the worker has not got the newest word yet
 	}
@@ -84,7 +86,7 @@ func (c *Core) observeNext(now time.Time, p *placement, o skerry.Observation, fx
 	}
 	switch {
 	case o.State == skerry.Failed || o.State == skerry.Terminated:
-		c.event(fx, now, p, skerry.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" ended: "+o.Reason)
+		c.event(fx, now, p, wire.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" ended: "+o.Reason)
 		c.abandon(p)
 		c.changed(now, p, fx)
 	case o.Ready:
@@ -93,7 +95,7 @@ func (c *Core) observeNext(now time.Time, p *placement, o skerry.Observation, fx
 }
 
 // takeOver makes the successor the instance and ends the old copy.
-func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effects) {
+func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effects) {
 	old, n, was := p.Worker, p.Next, p.A.Runtime
 	if c.stranded[p.A.ID] {
 		c.leaveBehind(p)
@@ -121,11 +123,11 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effe
 		if !n.Down.IsZero() {
 			down += fmt.Sprintf("; it served nobody for %s", now.Sub(n.Down).Round(time.Millisecond))
 		}
-		p.Timeline = append(p.Timeline, skerry.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "moved from worker " + old + " " + down})
+		p.Timeline = append(p.Timeline, wire.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "moved from worker " + old + " " + down})
 		why += " (" + down + ")"
 	}
 	if n.Runtime != was && was != "" {
-		p.Timeline = append(p.Timeline, skerry.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "runs in runtime " + n.Runtime + " on worker " + n.Worker + ", before in " + was + " on " + old + ": " + why})
+		p.Timeline = append(p.Timeline, wire.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "runs in runtime " + n.Runtime + " on worker " + n.Worker + ", before in " + was + " on " + old + ": " + why})
 	}
 	p.Strain.settle()
 	c.changed(now, p, fx)
@@ -134,7 +136,7 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *skerry.Effe
 	if n.Rescue {
 		reason = "Replaced"
 	}
-	c.event(fx, now, p, skerry.EventNormal, reason, "runs on worker "+n.Worker+" now, before on "+old+": "+why)
+	c.event(fx, now, p, wire.EventNormal, reason, "runs on worker "+n.Worker+" now, before on "+old+": "+why)
 }
 
 // abandon ends a successor that is not to take over after all.
@@ -150,14 +152,14 @@ func (c *Core) abandon(p *placement) {
 	}
 	p.Next = nil
 	c.linked[p.A.Service.App] = true
-	c.Kids.Delete(n.Worker, skerry.AssignmentKey(p.A.ID))
+	c.Kids.Delete(n.Worker, wire.AssignmentKey(p.A.ID))
 	if n.Recipient != "" && p.Worker != "" && !p.Removing {
 		c.send(p) // it is not to leave any more
 	}
 }
 
 // migrationTime is how long a successor has to get ready.
-func migrationTime(s *skerry.ServiceSpec) time.Duration {
+func migrationTime(s *spec.ServiceSpec) time.Duration {
 	t := 2 * time.Minute
 	if q := s.Probes.Startup; q != nil {
 		t += time.Duration(q.InitialDelay) + time.Duration(q.Failures)*time.Duration(q.Interval)

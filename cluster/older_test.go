@@ -9,8 +9,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // olderReport is what a worker of before security levels says of itself, as such a program wrote it.
@@ -27,18 +28,18 @@ func TestOlderWorkerGetsNothingRestricted(t *testing.T) {
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: Admission{Trusted: []string{"home", "careful"}, Signers: map[string][]string{"careful": {"key"}}}})
 	c.Start(now)
 	join := func(name string, payload []byte) {
-		c.Step(now, ChildUp{Hello: &skerry.Hello{Name: name, Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-		c.Step(now, ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: payload}})
+		c.Step(now, ChildUp{Hello: &wire.Hello{Name: name, Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+		c.Step(now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: payload}})
 	}
 	join("old", raw)
 	one := 1
 	for _, org := range []string{"home", "guest", "careful"} {
 		c.Step(now, apps.PutOrg{Org: apps.Org{Name: org}})
 		c.Step(now, apps.PutNamespace{Namespace: apps.Namespace{Name: org, Org: org}})
-		s := skerry.ServiceSpec{Name: "web", Replicas: &one}
+		s := spec.ServiceSpec{Name: "web", Replicas: &one}
 		s.Image = "web:1"
-		if fx := c.Step(now, apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-			Metadata: skerry.Metadata{Name: "shop", Namespace: org}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}}); fx.Err != nil {
+		if fx := c.Step(now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+			Metadata: spec.Metadata{Name: "shop", Namespace: org}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}}); fx.Err != nil {
 			t.Fatal(fx.Err)
 		}
 	}
@@ -63,8 +64,8 @@ func TestOlderWorkerGetsNothingRestricted(t *testing.T) {
 	if where, why := at("careful"); where != "" || !strings.Contains(why, "older than signatures of images") {
 		t.Errorf("signed: at %q, %s", where, why)
 	}
-	join("new", wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}},
-		Capacity: skerry.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB}, Levels: true}}))
+	join("new", wire.New().Marshal(&wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}},
+		Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB}, Levels: true}}))
 	c.Tick(now.Add(time.Second))
 	if where, why := at("guest"); where != "new" {
 		t.Errorf("restricted, with a newer worker: at %q, %s", where, why)
@@ -72,8 +73,8 @@ func TestOlderWorkerGetsNothingRestricted(t *testing.T) {
 	if where, why := at("careful"); where != "" {
 		t.Errorf("signed, with a worker that knows of levels alone: at %q, %s", where, why)
 	}
-	join("newest", wire.New().Marshal(&skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}},
-		Capacity: skerry.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB}, Levels: true, Signatures: true}}))
+	join("newest", wire.New().Marshal(&wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}},
+		Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB}, Levels: true, Signatures: true}}))
 	c.Tick(now.Add(time.Minute))
 	if where, why := at("careful"); where != "newest" {
 		t.Errorf("signed, with a worker that checks: at %q, %s", where, why)

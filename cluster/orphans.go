@@ -11,13 +11,16 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // orphan is one with what a worker holds of it.
 type orphan struct {
-	skerry.Orphan
-	a   skerry.Assignment
-	obs skerry.Observation
+	view.Orphan
+	a   spec.Assignment
+	obs wire.Observation
 }
 
 // orphans lists what workers run and this store does not know.
@@ -32,12 +35,12 @@ func orphans(c *Core) (list []orphan) {
 				continue
 			}
 			var x orphan
-			key := skerry.AssignmentKey(id)
+			key := wire.AssignmentKey(id)
 			value, orphaned, ok := k.Observed.Get(key)
 			if !ok || orphaned || c.codec.Unmarshal(value, &x.obs) != nil {
 				continue
 			}
-			var held *skerry.Assignment
+			var held *spec.Assignment
 			sealed := false
 			left, _ := k.Desired.Orphans()
 			for _, o := range left {
@@ -45,7 +48,7 @@ func orphans(c *Core) (list []orphan) {
 					held, sealed = &x.a, wasGiven(c, name, o.Value)
 				}
 			}
-			x.Orphan = skerry.NewOrphan(id, held, &x.obs)
+			x.Orphan = view.NewOrphan(id, held, &x.obs)
 			x.Worker = skerry.WorkerName(name)
 			switch {
 			case x.Problem != "":
@@ -61,7 +64,7 @@ func orphans(c *Core) (list []orphan) {
 }
 
 // decideOrphan adopts or ends an orphan, on every worker that has it.
-func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *skerry.Effects) {
+func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *wire.Effects) {
 	done := false
 	for _, x := range orphans(c) {
 		if x.Instance != m.ID {
@@ -70,8 +73,8 @@ func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *skerry.Effect
 		worker := string(x.Worker)
 		switch {
 		case !m.Adopt || done: // of two copies one is adopted
-			c.Kids.Delete(worker, skerry.AssignmentKey(m.ID))
-			c.siteEvent(fx, now, skerry.EventNormal, "OrphanEnded", fmt.Sprintf("%s on worker %s, which this site's store did not know, is ended by %s", m.ID, worker, cmp.Or(m.Actor, "the system")), worker)
+			c.Kids.Delete(worker, wire.AssignmentKey(m.ID))
+			c.siteEvent(fx, now, wire.EventNormal, "OrphanEnded", fmt.Sprintf("%s on worker %s, which this site's store did not know, is ended by %s", m.ID, worker, cmp.Or(m.Actor, "the system")), worker)
 		case x.Problem != "":
 			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %s", m.ID, worker, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
 			return
@@ -80,19 +83,19 @@ func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *skerry.Effect
 				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %w", m.ID, worker, err)
 				return
 			}
-			c.siteEvent(fx, now, skerry.EventNormal, "OrphanAdopted", fmt.Sprintf("%s on worker %s is an instance of %s again, adopted by %s", m.ID, worker, x.Service, cmp.Or(m.Actor, "the system")), worker)
+			c.siteEvent(fx, now, wire.EventNormal, "OrphanAdopted", fmt.Sprintf("%s on worker %s is an instance of %s again, adopted by %s", m.ID, worker, x.Service, cmp.Or(m.Actor, "the system")), worker)
 		}
 		done = true
 	}
 	if !done {
-		fx.Err = skerry.NoOrphan(m.ID, c.places[m.ID] != nil)
+		fx.Err = view.NoOrphan(m.ID, c.places[m.ID] != nil)
 	}
 }
 
 // takeUp makes what runs an instance of an application of the site's own again.
-func takeUp(c *Core, now time.Time, a *skerry.Assignment, obs *skerry.Observation, fx *skerry.Effects) error {
+func takeUp(c *Core, now time.Time, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) error {
 	spec := a.Spec
-	i := &apps.Instance{Instance: skerry.Instance{ID: a.ID, Service: a.Service, Org: a.Org, Ordinal: a.Ordinal, Gen: a.Gen, Revision: a.Revision,
+	i := &apps.Instance{Instance: wire.Instance{ID: a.ID, Service: a.Service, Org: a.Org, Ordinal: a.Ordinal, Gen: a.Gen, Revision: a.Revision,
 		State: skerry.Running, Phase: obs.Phase, Fence: a.Fence, CreatedAt: now}, Spec: &spec, Holder: Self, Restart: a.Restart}
 	if err := c.Apps.Salvage(now, i, a.Digest, fx); err != nil {
 		return err
@@ -105,12 +108,12 @@ func takeUp(c *Core, now time.Time, a *skerry.Assignment, obs *skerry.Observatio
 }
 
 // Orphans lists what workers run and this site's store does not know.
-func (s *Server) Orphans(ctx context.Context) ([]skerry.Orphan, error) {
+func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
 	return tier.View(ctx, s.Role, Orphans)
 }
 
 // Orphans lists what workers run and the store does not know.
-func Orphans(c *Core) (out []skerry.Orphan, err error) {
+func Orphans(c *Core) (out []view.Orphan, err error) {
 	for _, x := range orphans(c) {
 		out = append(out, x.Orphan)
 	}

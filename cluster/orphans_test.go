@@ -8,8 +8,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestOrphanThatDoesNotRun: a site that was rolled back leaves alone what runs and what it does not know. What its worker has on its
@@ -23,7 +24,7 @@ func TestOrphanThatDoesNotRun(t *testing.T) {
 	// What the worker was told by the site, before that forgot it.
 	told, held := reconcile.NewSource(fleet.Desired, "s/", "a1", reconcile.Options{}), reconcile.NewReplica(fleet.Desired, "r/", reconcile.Options{})
 	for _, id := range []skerry.InstanceID{"listed", "runs"} {
-		if _, err := told.Put(skerry.AssignmentKey(id), codec.Marshal(&skerry.Assignment{ID: id})); err != nil {
+		if _, err := told.Put(wire.AssignmentKey(id), codec.Marshal(&spec.Assignment{ID: id})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,7 +33,7 @@ func TestOrphanThatDoesNotRun(t *testing.T) {
 		held.Apply(m)
 	}
 	runs := reconcile.NewSource(fleet.Observed, "o/", "w1", reconcile.Options{})
-	if _, err := runs.Put(skerry.AssignmentKey("runs"), codec.Marshal(&skerry.Observation{ID: "runs", State: skerry.Running})); err != nil {
+	if _, err := runs.Put(wire.AssignmentKey("runs"), codec.Marshal(&wire.Observation{ID: "runs", State: skerry.Running})); err != nil {
 		t.Fatal(err)
 	}
 
@@ -40,10 +41,10 @@ func TestOrphanThatDoesNotRun(t *testing.T) {
 	if !c.Kids.Get("w").Settled() {
 		t.Fatal("they do not come to rest")
 	}
-	if _, _, ok := held.Get(skerry.AssignmentKey("listed")); ok {
+	if _, _, ok := held.Get(wire.AssignmentKey("listed")); ok {
 		t.Error("what does not run stays on the list")
 	}
-	if _, orphan, ok := held.Get(skerry.AssignmentKey("runs")); !ok || !orphan {
+	if _, orphan, ok := held.Get(wire.AssignmentKey("runs")); !ok || !orphan {
 		t.Error("what runs was ended")
 	}
 }
@@ -58,7 +59,7 @@ func TestMadeUpAssignments(t *testing.T) {
 	first.workers["w"] = &worker{Name: "w"}
 	codec := wire.New()
 	one := 1
-	honest := skerry.Assignment{ID: "web-cabcdefgh", Org: "acme", Service: key("acme", "shop"), Gen: 1, Fence: skerry.Fence{RootEpoch: 5, ClusterTerm: 1, Sequence: 6}, Spec: skerry.ServiceSpec{Name: "web", Mode: skerry.ModeService, Replicas: &one}}
+	honest := spec.Assignment{ID: "web-cabcdefgh", Org: "acme", Service: key("acme", "shop"), Gen: 1, Fence: skerry.Fence{RootEpoch: 5, ClusterTerm: 1, Sequence: 6}, Spec: spec.ServiceSpec{Name: "web", Mode: spec.ModeService, Replicas: &one}}
 	honest.Spec.Image = "web:1"
 	other, forged, stripped := honest, honest, honest
 	honestValue := given(first, "w", &honest)
@@ -69,7 +70,7 @@ func TestMadeUpAssignments(t *testing.T) {
 		c := New(Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Rebuild: true, Admission: admission, Secret: [32]byte{1}})
 		c.Start(now)
 		told, held := reconcile.NewSource(fleet.Desired, "s/", "a1", reconcile.Options{}), reconcile.NewReplica(fleet.Desired, "r/", reconcile.Options{})
-		if _, err := told.Put(skerry.AssignmentKey(honest.ID), value); err != nil {
+		if _, err := told.Put(wire.AssignmentKey(honest.ID), value); err != nil {
 			t.Fatal(err)
 		}
 		told.Connect(now, held.State())
@@ -77,7 +78,7 @@ func TestMadeUpAssignments(t *testing.T) {
 			held.Apply(m)
 		}
 		runs := reconcile.NewSource(fleet.Observed, "o/", "w1", reconcile.Options{})
-		if _, err := runs.Put(skerry.AssignmentKey(honest.ID), codec.Marshal(&skerry.Observation{ID: honest.ID, Gen: 1, Fence: honest.Fence, State: skerry.Running, Ready: true})); err != nil {
+		if _, err := runs.Put(wire.AssignmentKey(honest.ID), codec.Marshal(&wire.Observation{ID: honest.ID, Gen: 1, Fence: honest.Fence, State: skerry.Running, Ready: true})); err != nil {
 			t.Fatal(err)
 		}
 		exchange(c, now, runs, held)
@@ -97,17 +98,17 @@ func TestMadeUpAssignments(t *testing.T) {
 
 // exchange connects worker w to the site, and has both say all they have to say.
 func exchange(c *Core, now time.Time, runs *reconcile.Source, held *reconcile.Replica) {
-	hello := &skerry.Hello{Name: "w", Sets: []skerry.SetAck{held.State(), {Set: fleet.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
+	hello := &wire.Hello{Name: "w", Sets: []wire.SetAck{held.State(), {Set: fleet.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
 	down := c.Step(now, ChildUp{Hello: hello}).Sends
-	runs.Connect(now, skerry.SetAck{Set: fleet.Observed})
+	runs.Connect(now, wire.SetAck{Set: fleet.Observed})
 	up := runs.Next(now)
 	for range 20 {
 		for _, s := range down {
-			if m, ok := s.Msg.(*skerry.SetAck); ok {
+			if m, ok := s.Msg.(*wire.SetAck); ok {
 				runs.Handle(now, m)
 				continue
 			}
-			up = append(up, held.Apply(s.Msg.(skerry.Message)).Reply...)
+			up = append(up, held.Apply(s.Msg.(wire.Message)).Reply...)
 		}
 		down = nil
 		for _, m := range up {

@@ -6,13 +6,14 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/wire"
 )
 
 // Self is the holder's name of instances that the site's own applications want.
 const Self = "self"
 
 // settleApps accepts what the site's own applications want and ends what they no longer want.
-func (c *Core) settleApps(now time.Time, fx *skerry.Effects) {
+func (c *Core) settleApps(now time.Time, fx *wire.Effects) {
 	fx.Merge(c.Apps.Reconcile(now))
 	for _, i := range c.Apps.Unplaced(now) {
 		if c.Apps.Frozen(i.Service.App) {
@@ -37,7 +38,7 @@ func (c *Core) settleApps(now time.Time, fx *skerry.Effects) {
 }
 
 // acceptOwn takes an assignment of the site's own applications, or of one that it has borrowed.
-func (c *Core) acceptOwn(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+func (c *Core) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	a, origin := *i.Assignment(c.digests(i)), "local"
 	if c.rootWants(i.ID) {
 		origin = "root"
@@ -49,7 +50,7 @@ func (c *Core) acceptOwn(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 }
 
 // reviewOwn ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
-func (c *Core) reviewOwn(now time.Time, fx *skerry.Effects) {
+func (c *Core) reviewOwn(now time.Time, fx *wire.Effects) {
 	unknown := func(origin string, id skerry.InstanceID) bool {
 		if origin != "local" {
 			return false
@@ -100,7 +101,7 @@ func (c *Core) digests(i *apps.Instance) map[string]string {
 	return nil
 }
 
-func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *skerry.Effects) {
+func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.Effects) {
 	if c.Apps.Instance(m.ID) != nil {
 		*fx, _ = c.Apps.Handle(now, m)
 		return

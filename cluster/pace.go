@@ -5,7 +5,8 @@ import (
 	"math"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // How near a limit something on a worker is, which only the site knows, decides by how much a change there counts for more
@@ -36,7 +37,7 @@ func gainFor(margin float64) uint32 {
 }
 
 // urge tells a worker how near a limit something there is, if that changed by a step.
-func (c *Core) urge(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) urge(now time.Time, w *worker, fx *wire.Effects) {
 	k := c.Kids.Get(w.Name)
 	if w.Carrier != "" || k == nil || !k.Connected || c.opt.Pace != nil && c.opt.Pace.Report > 0 {
 		return // it does not adapt, or must not
@@ -56,7 +57,7 @@ func (c *Core) urge(now time.Time, w *worker, fx *skerry.Effects) {
 		near = ""
 	}
 	w.gain, w.gainAt, w.near = gain, now, near
-	fx.Sends = append(fx.Sends, skerry.Outgoing{To: w.Name, Msg: &skerry.Report{Kind: skerry.ReportUrgency, Payload: c.codec.Marshal(&skerry.Urgency{Gain: gain})}})
+	fx.Sends = append(fx.Sends, wire.Outgoing{To: w.Name, Msg: &wire.Report{Kind: wire.ReportUrgency, Payload: c.codec.Marshal(&wire.Urgency{Gain: gain})}})
 }
 
 // margin is how far the nearest limit of anything on a worker is, from 0, it is reached, to 1, and which it is.
@@ -103,12 +104,12 @@ func (c *Core) margin(w *worker) (least float64, near string) {
 }
 
 // updates is how a worker's reports come.
-func (w *worker) updates() *skerry.UpdatesView {
+func (w *worker) updates() *view.UpdatesView {
 	p := w.report.Pace
 	if p == nil {
 		return nil
 	}
-	return &skerry.UpdatesView{EveryMs: p.Every, Why: p.Why, Gain: max(w.gain, 1), Near: w.near}
+	return &view.UpdatesView{EveryMs: p.Every, Why: p.Why, Gain: max(w.gain, 1), Near: w.near}
 }
 
 // informedAt is the time from which the numbers of a worker age. The scheduler expects a report every minute from a worker on which nothing

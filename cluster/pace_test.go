@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // What a worker is told follows the margin to the nearest limit: up at once, down after a while and clear of the step, and nothing twice.
@@ -13,19 +14,19 @@ func TestUrge(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
 	c.Start(now)
-	c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-	var told []skerry.Urgency
+	c.Step(now, ChildUp{Hello: &wire.Hello{Name: "w", Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+	var told []wire.Urgency
 	seq := uint64(0)
-	report := func(after time.Duration, memory skerry.Bytes, facts *skerry.WorkerFacts) {
+	report := func(after time.Duration, memory skerry.Bytes, facts *wire.WorkerFacts) {
 		t.Helper()
 		now = now.Add(after)
 		seq++
-		r := skerry.WorkerReport{Seq: seq, Facts: facts, Used: skerry.Resources{Memory: memory}, Pace: &skerry.ReportPace{Every: 4000, Why: skerry.PaceLimit}}
-		fx := c.Step(now, ChildFrame{Name: "w", Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&r)}})
+		r := wire.WorkerReport{Seq: seq, Facts: facts, Used: spec.Resources{Memory: memory}, Pace: &wire.ReportPace{Every: 4000, Why: wire.PaceLimit}}
+		fx := c.Step(now, ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}})
 		for _, s := range fx.Sends {
-			if m, ok := s.Msg.(*skerry.Report); ok && s.To == "w" {
-				var u skerry.Urgency
-				if err := wire.New().Unmarshal(m.Payload, &u); err != nil || m.Kind != skerry.ReportUrgency {
+			if m, ok := s.Msg.(*wire.Report); ok && s.To == "w" {
+				var u wire.Urgency
+				if err := wire.New().Unmarshal(m.Payload, &u); err != nil || m.Kind != wire.ReportUrgency {
 					t.Fatal(m.Kind, err)
 				}
 				told = append(told, u)
@@ -44,7 +45,7 @@ func TestUrge(t *testing.T) {
 		}
 		told = nil
 	}
-	report(0, 300, &skerry.WorkerFacts{Arch: "amd64", Capacity: skerry.Resources{CPU: 4000, Memory: 1000}})
+	report(0, 300, &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: 4000, Memory: 1000}})
 	expect("far from it")
 	report(time.Second, 610, nil)
 	expect("within 40 %", 2)
@@ -59,13 +60,13 @@ func TestUrge(t *testing.T) {
 	expect("far again, for a moment")
 	report(calmGain, 100, nil)
 	expect("far again, for a while", 1)
-	if v := c.Workers()[0].Updates; v == nil || v.EveryMs != 4000 || v.Why != skerry.PaceLimit || v.Gain != 1 {
+	if v := c.Workers()[0].Updates; v == nil || v.EveryMs != 4000 || v.Why != wire.PaceLimit || v.Gain != 1 {
 		t.Errorf("shown as %+v", v)
 	}
 	report(time.Second, 990, nil)
 	expect("at the limit", 8)
 	c.Step(now, ChildDown{Name: "w"})
-	c.Step(now, ChildUp{Hello: &skerry.Hello{Name: "w", Sets: []skerry.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+	c.Step(now, ChildUp{Hello: &wire.Hello{Name: "w", Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
 	seq = 0
 	report(time.Second, 990, nil)
 	expect("on a new connection it is told again", 8)
@@ -75,27 +76,27 @@ func TestUrge(t *testing.T) {
 func TestMargin(t *testing.T) {
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
 	c.Start(time.Unix(1e9, 0))
-	ms, share := skerry.Duration(100*time.Millisecond), 0.5
-	w := &worker{Name: "w", Facts: &skerry.WorkerFacts{Capacity: skerry.Resources{CPU: 4000, Memory: 8 * skerry.GiB}}}
-	p := &placement{A: skerry.Assignment{ID: "web-1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}}}
-	p.A.Spec.Resources = skerry.Resources{CPU: 1000, Memory: skerry.GiB}
-	p.A.Spec.Links = []skerry.Link{{Service: "db", MaxLatency: &ms}}
-	p.A.Spec.Scale = &skerry.ScaleSpec{Max: 3, Target: skerry.ScaleTarget{CPU: &share}}
+	ms, share := spec.Duration(100*time.Millisecond), 0.5
+	w := &worker{Name: "w", Facts: &wire.WorkerFacts{Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB}}}
+	p := &placement{A: spec.Assignment{ID: "web-1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}}}
+	p.A.Spec.Resources = spec.Resources{CPU: 1000, Memory: skerry.GiB}
+	p.A.Spec.Links = []spec.Link{{Service: "db", MaxLatency: &ms}}
+	p.A.Spec.Scale = &spec.ScaleSpec{Max: 3, Target: spec.ScaleTarget{CPU: &share}}
 	c.places["web-1"], c.workers["w"] = p, w
 	c.bind(p, "w")
 	for _, x := range []struct {
-		q    skerry.QoS
+		q    wire.QoS
 		gain uint32
 		near string
 	}{
-		{skerry.QoS{}, 1, ""},
-		{skerry.QoS{Memory: skerry.GiB * 85 / 100}, 4, "the memory of default/shop/web"},
-		{skerry.QoS{Waiting: 0.24}, 8, "the wait for a processor of default/shop/web"},
-		{skerry.QoS{Links: map[string]float64{"db": 95}}, 8, "the link to db of default/shop/web"},
-		{skerry.QoS{Links: map[string]float64{"db": 500}}, 8, "the link to db of default/shop/web"},
-		{skerry.QoS{CPU: 470}, 8, "the autoscaling target of default/shop/web"},
-		{skerry.QoS{CPU: 560}, 4, "the autoscaling target of default/shop/web"},
-		{skerry.QoS{CPU: 1000}, 1, ""},
+		{wire.QoS{}, 1, ""},
+		{wire.QoS{Memory: skerry.GiB * 85 / 100}, 4, "the memory of default/shop/web"},
+		{wire.QoS{Waiting: 0.24}, 8, "the wait for a processor of default/shop/web"},
+		{wire.QoS{Links: map[string]float64{"db": 95}}, 8, "the link to db of default/shop/web"},
+		{wire.QoS{Links: map[string]float64{"db": 500}}, 8, "the link to db of default/shop/web"},
+		{wire.QoS{CPU: 470}, 8, "the autoscaling target of default/shop/web"},
+		{wire.QoS{CPU: 560}, 4, "the autoscaling target of default/shop/web"},
+		{wire.QoS{CPU: 1000}, 1, ""},
 	} {
 		p.qos = &x.q
 		if margin, near := c.margin(w); gainFor(margin) != x.gain || near != x.near {
@@ -121,10 +122,10 @@ func TestRareReportsAreNoOldOnes(t *testing.T) {
 		s.join(1)
 		s.join(2)
 		small := *s.c.workers["w1"].Facts // packed first
-		small.Capacity = skerry.Resources{CPU: 3000, Memory: 3 * skerry.GiB}
-		s.report("w1", skerry.WorkerReport{Facts: &small, Pace: &skerry.ReportPace{Every: x.every}})
+		small.Capacity = spec.Resources{CPU: 3000, Memory: 3 * skerry.GiB}
+		s.report("w1", wire.WorkerReport{Facts: &small, Pace: &wire.ReportPace{Every: x.every}})
 		s.now = s.now.Add(x.silent)
-		s.report("w2", skerry.WorkerReport{})
+		s.report("w2", wire.WorkerReport{})
 		s.apply("acme", "shop", 1)
 		got := []string{}
 		for _, p := range s.c.places {

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"net/netip"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // reachable reports whether others may be told to measure to a worker. What it says of itself is not trusted further.
@@ -42,10 +42,10 @@ func (m members) Measuring() iter.Seq[string] {
 }
 
 // Tell implements network.Members.
-func (m members) Tell(worker string, p *skerry.Peers) bool {
+func (m members) Tell(worker string, p *wire.Peers) bool {
 	if p == nil {
-		m.c.Kids.Delete(worker, skerry.PeersKey)
+		m.c.Kids.Delete(worker, wire.PeersKey)
 		return true
 	}
-	return m.c.Kids.Put(worker, skerry.PeersKey, m.c.codec.Marshal(p)) == nil
+	return m.c.Kids.Put(worker, wire.PeersKey, m.c.codec.Marshal(p)) == nil
 }

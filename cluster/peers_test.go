@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // peersSite is a core with workers that measure round trips.
@@ -37,7 +37,7 @@ func (s *peersSite) start() {
 }
 
 // keep stores what a step writes, and has a small site audited.
-func (s *peersSite) keep(fx skerry.Effects) {
+func (s *peersSite) keep(fx wire.Effects) {
 	s.t.Helper()
 	if len(s.c.workers) < 50 {
 		for _, fault := range s.c.Audit() {
@@ -60,21 +60,21 @@ func (s *peersSite) wait(d time.Duration) {
 
 // join connects a worker that can be reached at an address, or not.
 func (s *peersSite) join(name, probe string) {
-	s.keep(s.c.Step(s.now, ChildUp{Hello: &skerry.Hello{Name: name}}))
-	s.report(name, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Probe: probe}})
+	s.keep(s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: name}}))
+	s.report(name, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Probe: probe}})
 }
 
-func (s *peersSite) report(name string, r skerry.WorkerReport) {
-	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&r)}}))
+func (s *peersSite) report(name string, r wire.WorkerReport) {
+	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}}))
 }
 
 // told gives what a worker is to measure to.
-func (s *peersSite) told(name string) *skerry.Peers {
-	v, ok := s.c.Kids.Get(name).Desired.Get(skerry.PeersKey)
+func (s *peersSite) told(name string) *wire.Peers {
+	v, ok := s.c.Kids.Get(name).Desired.Get(wire.PeersKey)
 	if !ok {
 		return nil
 	}
-	p := new(skerry.Peers)
+	p := new(wire.Peers)
 	if err := wire.New().Unmarshal(v, p); err != nil {
 		s.t.Fatal(err)
 	}
@@ -138,8 +138,8 @@ func TestKeyChangesWhenAWorkerIsRemoved(t *testing.T) {
 
 func TestNetworkOfASite(t *testing.T) {
 	s := newPeersSite(t)
-	at := func(x float64) skerry.WorkerReport {
-		return skerry.WorkerReport{Coordinate: &skerry.Coordinate{Vec: [3]float64{x, 3, 0}, Height: 1, Error: 0.12}}
+	at := func(x float64) wire.WorkerReport {
+		return wire.WorkerReport{Coordinate: &spec.Coordinate{Vec: [3]float64{x, 3, 0}, Height: 1, Error: 0.12}}
 	}
 	if r := s.c.Aggregate(); r.Network != nil {
 		t.Errorf("%+v", r.Network)
@@ -178,20 +178,20 @@ func TestUsersShiftWithTheWorkers(t *testing.T) {
 			if turn {
 				v = [3]float64{-v[1] + 60, v[0], v[2]}
 			}
-			s.report(name, skerry.WorkerReport{Coordinate: &skerry.Coordinate{Vec: v, Height: 1, Error: 0.1}})
+			s.report(name, wire.WorkerReport{Coordinate: &spec.Coordinate{Vec: v, Height: 1, Error: 0.1}})
 		}
 	}
 	for i := range 5 {
 		s.join(fmt.Sprint("w", i), "")
 	}
 	put(false)
-	user := skerry.Coordinate{Vec: [3]float64{10, 20, 5}, Height: 1}
+	user := spec.Coordinate{Vec: [3]float64{10, 20, 5}, Height: 1}
 	rtt := map[string]float64{}
 	for name, w := range s.c.workers {
 		rtt[name] = w.report.Coordinate.RTT(user)
 	}
 	p := &placement{}
-	p.Users, p.heard = []skerry.UserPosition{s.c.locate(rtt)}, []map[string]float64{rtt}
+	p.Users, p.heard = []wire.UserPosition{s.c.locate(rtt)}, []map[string]float64{rtt}
 	p.heardAt = s.c.frame(p)
 	near := func() float64 { return p.Users[0].Coordinate.RTT(*s.c.workers["w0"].report.Coordinate) }
 	want := near()

@@ -9,13 +9,15 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // maxMoves is on how many workers an instance that fails is tried before the failure goes up.
 const maxMoves = 2
 
 // reconcileDesired takes changes of what the root wants here.
-func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *skerry.Effects) {
+func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wire.Effects) {
 	for _, key := range changed { // what they say about assignments comes first
 		if value, _, have := c.Up.Desired.Get(key); have && strings.HasPrefix(key, "amended/") {
 			c.amendedItem(now, key, value, fx)
@@ -26,7 +28,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 		value, _, have := c.Up.Desired.Get(key)
 		if app, is := strings.CutPrefix(key, "net/"); is {
 			c.relink(app)
-		} else if _, is := skerry.ParseVolumeKey(key); is {
+		} else if _, is := spec.ParseVolumeKey(key); is {
 			c.volumes.Touch()
 		} else if have && c.foreignItem(key, value, false) {
 			continue
@@ -34,15 +36,15 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 		if !ok || !have {
 			continue
 		}
-		var a skerry.Assignment
+		var a spec.Assignment
 		if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
 			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
-			c.siteEvent(fx, now, skerry.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
+			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
 			continue
 		}
 		if err := a.CheckNames(); err != nil {
 			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
-			c.siteEvent(fx, now, skerry.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
+			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
 			continue
 		}
 		if c.amends[a.Service.App] == nil { // else it is looked at when the root has answered
@@ -57,7 +59,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *sk
 			c.removeID(now, skerry.InstanceID(id), fx)
 		} else if app, ok := strings.CutPrefix(key, "net/"); ok {
 			c.relink(app)
-		} else if _, ok := skerry.ParseVolumeKey(key); ok {
+		} else if _, ok := spec.ParseVolumeKey(key); ok {
 			c.volumes.Touch()
 		} else {
 			c.foreignItem(key, nil, true)
@@ -81,13 +83,13 @@ func (c *Core) redirected(k skerry.AppKey) {
 }
 
 func (c *Core) rootWants(id skerry.InstanceID) bool {
-	_, _, ok := c.Up.Desired.Get(skerry.AssignmentKey(id))
+	_, _, ok := c.Up.Desired.Get(wire.AssignmentKey(id))
 	return ok
 }
 
 // accept takes an assignment, new or changed, from the root or from the site's own applications.
-func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *skerry.Effects) {
-	if a.Spec.Mode == skerry.ModePerWorker {
+func (c *Core) accept(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
+	if a.Spec.Mode == spec.ModePerWorker {
 		c.acceptGroup(now, a, origin, fx)
 		return
 	}
@@ -95,7 +97,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 	p := c.places[a.ID]
 	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && changed(p, &a) {
 		if why := c.opt.Admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
-			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "NotAdmitted", App: a.Service.App, Service: a.Service.Service, Instance: a.ID,
+			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NotAdmitted", App: a.Service.App, Service: a.Service.Service, Instance: a.ID,
 				Text: "it runs on as it was: " + why.Text})
 			return
 		}
@@ -124,7 +126,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 			a.Restart -= min(p.Extra, a.Restart)
 		}
 		p = &placement{A: a, Origin: origin, Created: now}
-		p.Obs = skerry.Observation{ID: a.ID, Gen: a.Gen, State: skerry.ClusterScheduled}
+		p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, State: skerry.ClusterScheduled}
 		p.Obs.Fence = a.Fence
 		c.addPlacement(p)
 		why := c.opt.Admission.Check(&a)
@@ -138,7 +140,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 			why = c.opt.Admission.CheckQuota(c.usedBy(a.Org, a.ID), &a)
 		}
 		if why != nil {
-			c.refuse(now, p, []skerry.Reason{*why}, nil, fx)
+			c.refuse(now, p, []wire.Reason{*why}, nil, fx)
 			return
 		}
 		if !c.adopt(now, p, fx) {
@@ -166,7 +168,7 @@ func (c *Core) accept(now time.Time, a skerry.Assignment, origin string, fx *ske
 }
 
 // changed reports whether an assignment is about another service than the one that a placement was admitted with, whatever its revision says.
-func changed(p *placement, a *skerry.Assignment) bool {
+func changed(p *placement, a *spec.Assignment) bool {
 	t := p.target()
 	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)
 }
@@ -186,14 +188,14 @@ func (c *Core) usedBy(org string, without skerry.InstanceID) (sum siteUse) {
 }
 
 // adopt takes over an instance that a worker runs already and this store has forgotten, as after a restored backup.
-func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
-	key := skerry.AssignmentKey(p.A.ID)
+func (c *Core) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
+	key := wire.AssignmentKey(p.A.ID)
 	for _, name := range slices.Sorted(maps.Keys(c.astray[p.A.ID])) {
 		if c.Kids.Get(name) == nil {
 			continue
 		}
 		value, orphaned, ok := c.Kids.Get(name).Observed.Get(key)
-		var o skerry.Observation
+		var o wire.Observation
 		if !ok || orphaned || said(c, value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
 			continue
 		}
@@ -208,7 +210,7 @@ func (c *Core) adopt(now time.Time, p *placement, fx *skerry.Effects) bool {
 		c.seq = max(c.seq, o.Fence.Sequence)
 		c.reserve(p, 1)
 		c.send(p)
-		c.event(fx, now, p, skerry.EventNormal, "Adopted", "runs on worker "+name+" already")
+		c.event(fx, now, p, wire.EventNormal, "Adopted", "runs on worker "+name+" already")
 		return true
 	}
 	return false
@@ -228,12 +230,12 @@ func (c *Core) found(id skerry.InstanceID, worker string) {
 func (c *Core) send(p *placement) {
 	a := p.target()
 	if n := p.Next; n != nil && n.Recipient != "" {
-		a.Leave = &skerry.Leave{For: n.Fence, Recipient: n.Recipient}
+		a.Leave = &spec.Leave{For: n.Fence, Recipient: n.Recipient}
 	}
 	if p.ended() && !c.has(p.Worker, a.ID) {
 		return
 	}
-	if err := c.Kids.Put(p.Worker, skerry.AssignmentKey(a.ID), given(c, p.Worker, &a)); err != nil {
+	if err := c.Kids.Put(p.Worker, wire.AssignmentKey(a.ID), given(c, p.Worker, &a)); err != nil {
 		p.Obs.Reason = err.Error()
 	}
 	c.linked[a.Service.App] = true // its worker needs the application's directory
@@ -248,20 +250,20 @@ func (c *Core) has(worker string, id skerry.InstanceID) bool {
 	if k == nil {
 		return false
 	}
-	key := skerry.AssignmentKey(id)
+	key := wire.AssignmentKey(id)
 	_, has := k.Desired.Get(key)
 	orphans, _ := k.Desired.Orphans()
-	return has || slices.ContainsFunc(orphans, func(o skerry.HeldItem) bool { return o.Key == key })
+	return has || slices.ContainsFunc(orphans, func(o wire.HeldItem) bool { return o.Key == key })
 }
 
 func (c *Core) letGo(p *placement) {
 	if p.Worker != "" {
-		c.Kids.Delete(p.Worker, skerry.AssignmentKey(p.A.ID))
+		c.Kids.Delete(p.Worker, wire.AssignmentKey(p.A.ID))
 	}
 }
 
 // removeID ends an instance or a group that its owner no longer wants.
-func (c *Core) removeID(now time.Time, id skerry.InstanceID, fx *skerry.Effects) {
+func (c *Core) removeID(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
 	if g := c.groups[id]; g != nil {
 		c.removeGroup(now, g, fx)
 		return
@@ -274,7 +276,7 @@ func (c *Core) removeID(now time.Time, id skerry.InstanceID, fx *skerry.Effects)
 	c.remove(now, p, fx)
 }
 
-func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) remove(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Removing {
 		return
 	}
@@ -298,7 +300,7 @@ func (c *Core) remove(now time.Time, p *placement, fx *skerry.Effects) {
 }
 
 // drop forgets a placement and tells its owner.
-func (c *Core) drop(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) drop(now time.Time, p *placement, fx *wire.Effects) {
 	c.reserve(p, -1)
 	c.forget(p)
 	fx.Delete(prefixPlace + string(p.A.ID))
@@ -313,18 +315,18 @@ func (c *Core) drop(now time.Time, p *placement, fx *skerry.Effects) {
 	c.ownerGone(now, p.A.ID, fx)
 	if p.Origin == "root" && c.rootWants(p.A.ID) {
 		// A crash had left half of a commit: that it was here, and not that the root wants it. It was ended for that, and the root has said it again.
-		c.reconcileDesired(now, []string{skerry.AssignmentKey(p.A.ID)}, nil, fx)
+		c.reconcileDesired(now, []string{wire.AssignmentKey(p.A.ID)}, nil, fx)
 	}
 }
 
 // ownerGone tells the owner that nothing of an instance is left here.
-func (c *Core) ownerGone(now time.Time, id skerry.InstanceID, fx *skerry.Effects) {
-	c.Up.Observed.Delete(skerry.AssignmentKey(id))
+func (c *Core) ownerGone(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
+	c.Up.Observed.Delete(wire.AssignmentKey(id))
 	c.Apps.Gone(now, Self, id, fx)
 }
 
 // gone handles a worker that no longer has an instance.
-func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *skerry.Effects) {
+func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *wire.Effects) {
 	c.left(worker, id)
 	c.found(id, worker)
 	p := c.places[id]
@@ -348,7 +350,7 @@ func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *sker
 }
 
 // said reads what a worker reports of an instance.
-func said(c *Core, value []byte, o *skerry.Observation) error {
+func said(c *Core, value []byte, o *wire.Observation) error {
 	if err := c.codec.Unmarshal(value, o); err != nil {
 		return err
 	}
@@ -357,7 +359,7 @@ func said(c *Core, value []byte, o *skerry.Observation) error {
 }
 
 // observe takes what a worker reports of an instance.
-func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *skerry.Effects) {
+func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wire.Effects) {
 	p := c.places[o.ID]
 	if p != nil && p.Original != nil && p.Original.Worker == worker && p.Worker != worker {
 		return // returned judges it when all is told
@@ -381,7 +383,7 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		return
 	}
 	if p.Worker != worker {
-		c.Kids.Delete(worker, skerry.AssignmentKey(o.ID)) // an old copy: end it
+		c.Kids.Delete(worker, wire.AssignmentKey(o.ID)) // an old copy: end it
 		return
 	}
 	if o.Fence != p.A.Fence || !p.Obs.State.CanReach(o.State) {
@@ -423,10 +425,10 @@ func (c *Core) observe(now time.Time, worker string, o skerry.Observation, fx *s
 		c.resume(now, p, fx)
 		return
 	}
-	job := p.A.Spec.Mode == skerry.ModeJob || p.A.Spec.Mode == skerry.ModeCron
+	job := p.A.Spec.Mode == spec.ModeJob || p.A.Spec.Mode == spec.ModeCron
 	if o.State == skerry.Failed && !job && !p.Removing && p.Group == "" {
 		if p.Moves++; p.Moves < maxMoves && c.othersFit(p) {
-			c.event(fx, now, p, skerry.EventWarning, "Failed", o.Reason)
+			c.event(fx, now, p, wire.EventWarning, "Failed", o.Reason)
 			c.move(now, p, o.Reason, true, fx)
 			return
 		}
@@ -448,11 +450,11 @@ func (c *Core) addressPorts(p *placement) {
 
 // stranger is an instance that a worker runs and this store does not know: it was restored from an older backup. It is
 // left alone until its owner names it or an operator ends it.
-func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *skerry.Effects) {
+func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *wire.Effects) {
 	list, _ := c.Kids.Get(worker).Desired.Orphans()
 	for _, o := range list {
-		if o.Key == skerry.AssignmentKey(id) {
-			c.siteEvent(fx, now, skerry.EventWarning, "UnknownInstance", "worker "+worker+" runs "+string(id)+", which this site's store does not know; it is left running", worker)
+		if o.Key == wire.AssignmentKey(id) {
+			c.siteEvent(fx, now, wire.EventWarning, "UnknownInstance", "worker "+worker+" runs "+string(id)+", which this site's store does not know; it is left running", worker)
 		}
 	}
 }
@@ -468,7 +470,7 @@ func (c *Core) othersFit(p *placement) bool {
 }
 
 // move takes an instance from its worker and lets it wait for another. avoid keeps it from the same one in this round.
-func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *skerry.Effects) {
+func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *wire.Effects) {
 	c.unstrand(p)
 	c.abandon(p)
 	c.letGo(p)
@@ -481,9 +483,9 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *ske
 		p.Avoid = append(p.Avoid, p.Worker)
 	}
 	old := p.Obs
-	c.event(fx, now, p, skerry.EventWarning, "Moved", why)
+	c.event(fx, now, p, wire.EventWarning, "Moved", why)
 	c.bind(p, "")
-	p.Obs = skerry.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit, CrashLoop: old.CrashLoop}
+	p.Obs = wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit, CrashLoop: old.CrashLoop}
 	c.waiting[p.A.ID] = true
 	c.linked[p.A.Service.App] = true
 	c.reportDue = true
@@ -513,16 +515,16 @@ func (c *Core) reserveOn(worker string, p *placement, sign int) {
 }
 
 // changed persists a placement and tells its owner.
-func (c *Core) changed(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) changed(now time.Time, p *placement, fx *wire.Effects) {
 	if n := len(p.Timeline); n == 0 || p.Timeline[n-1].State != p.Obs.State || p.Timeline[n-1].Phase != p.Obs.Phase {
-		p.Timeline = append(p.Timeline, skerry.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: p.Obs.Reason})
+		p.Timeline = append(p.Timeline, wire.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: p.Obs.Reason})
 		if len(p.Timeline) > 24 {
 			p.Timeline = slices.Delete(p.Timeline, 1, 2)
 		}
 	}
 	c.seeStart(now, p, fx)
 	fx.Put(prefixPlace+string(p.A.ID), mustJSON(p))
-	fx.Changed = append(fx.Changed, skerry.Change{App: p.A.Service.App, Instance: p.A.ID})
+	fx.Changed = append(fx.Changed, wire.Change{App: p.A.Service.App, Instance: p.A.ID})
 	if p.Group != "" {
 		if g := c.groups[p.Group]; g != nil {
 			c.tellGroup(now, g, fx)
@@ -533,7 +535,7 @@ func (c *Core) changed(now time.Time, p *placement, fx *skerry.Effects) {
 }
 
 // tellUp gives the owner what it may know of an instance: the root learns no address and no worker.
-func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 	o := p.Obs
 	if p.Group != "" {
 		return
@@ -552,30 +554,30 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *skerry.Effects) {
 	o.Successor = anonymousAnswer(c, p, o.Successor)
 	o.Reason, o.Held, o.CrashLoop = c.anonymous(p, o.Reason), c.anonymous(p, o.Held), c.anonymous(p, o.CrashLoop)
 	if o.Limits != nil {
-		o.Limits = &skerry.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
+		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
 	}
 	c.report(&p.A.Spec, o)
 }
 
-func (c *Core) report(spec *skerry.ServiceSpec, o skerry.Observation) {
+func (c *Core) report(spec *spec.ServiceSpec, o wire.Observation) {
 	o.Address, o.Devices = "", nil
 	o.Why = inCounts(spec, o.Why)
 	o.Ports = slices.Clone(o.Ports)
 	for i := range o.Ports {
 		o.Ports[i].Address = ""
 	}
-	_, _ = c.Up.Observed.Put(skerry.AssignmentKey(o.ID), c.codec.Marshal(&o)) // it always fits: texts are bounded, ports few
+	_, _ = c.Up.Observed.Put(wire.AssignmentKey(o.ID), c.codec.Marshal(&o)) // it always fits: texts are bounded, ports few
 }
 
 // refuse hands an instance back to its owner with the reasons.
-func (c *Core) refuse(now time.Time, p *placement, why []skerry.Reason, d *skerry.Decision, fx *skerry.Effects) {
+func (c *Core) refuse(now time.Time, p *placement, why []wire.Reason, d *wire.Decision, fx *wire.Effects) {
 	delete(c.waiting, p.A.ID)
 	p.Decision = d
 	if i := c.Apps.Instance(p.A.ID); p.Origin == "local" || c.mine(p) {
 		if c.mine(p) {
 			i.Worker = ""
 			if d == nil {
-				d = &skerry.Decision{At: now, Instance: p.A.ID, Tier: "cluster", Policy: "admission", Why: why}
+				d = &wire.Decision{At: now, Instance: p.A.ID, Tier: "cluster", Policy: "admission", Why: why}
 			}
 			c.dropQuietly(p, fx)
 			o := p.Obs
@@ -590,7 +592,7 @@ func (c *Core) refuse(now time.Time, p *placement, why []skerry.Reason, d *skerr
 	c.changed(now, p, fx)
 }
 
-func (c *Core) dropQuietly(p *placement, fx *skerry.Effects) {
+func (c *Core) dropQuietly(p *placement, fx *wire.Effects) {
 	c.forget(p)
 	fx.Delete(prefixPlace + string(p.A.ID))
 }

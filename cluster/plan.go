@@ -9,35 +9,38 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // PlanApp tells where the instances of an application of the site's own would go, changing nothing.
-func (c *Core) PlanApp(now time.Time, app skerry.Application, digests map[string]string) (skerry.Plan, error) {
+func (c *Core) PlanApp(now time.Time, app spec.Application, digests map[string]string) (view.Plan, error) {
 	p, err := c.Apps.Plan(now, app, digests)
 	if err != nil {
-		return skerry.Plan{}, err
+		return view.Plan{}, err
 	}
-	out := skerry.Plan{Key: p.Key, Lost: p.Lost, Tier: string(skerry.TierCluster)}
+	out := view.Plan{Key: p.Key, Lost: p.Lost, Tier: string(wire.TierCluster)}
 	for _, i := range p.Kept {
-		k := skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Kept: true, Resized: p.Resized[i.ID], Copies: i.Want}
+		k := view.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Kept: true, Resized: p.Resized[i.ID], Copies: i.Want}
 		if held := c.places[i.ID]; held != nil {
 			k.Worker = held.Worker
 		}
 		out.List = append(out.List, k)
 	}
-	var items []skerry.Assignment
+	var items []spec.Assignment
 	for _, i := range p.New {
 		items = append(items, *i.Assignment(nil))
 	}
 	for n, d := range c.Plan(now, items) {
-		out.List = append(out.List, skerry.PlannedCopy{Service: items[n].Service.Service, Worker: d.Chosen, Decision: &d, Copies: copiesOf(&items[n], &d)})
+		out.List = append(out.List, view.PlannedCopy{Service: items[n].Service.Service, Worker: d.Chosen, Decision: &d, Copies: copiesOf(&items[n], &d)})
 	}
 	return out, nil
 }
 
 // copiesOf counts the workers that would get a copy of a perWorker service.
-func copiesOf(a *skerry.Assignment, d *skerry.Decision) int {
-	if a.Spec.Mode != skerry.ModePerWorker {
+func copiesOf(a *spec.Assignment, d *wire.Decision) int {
+	if a.Spec.Mode != spec.ModePerWorker {
 		return 0
 	}
 	return len(d.Top)
@@ -45,15 +48,15 @@ func copiesOf(a *skerry.Assignment, d *skerry.Decision) int {
 
 // Plan tells what would become of instances if they came now, in this order, changing nothing. Each takes its room from
 // the next. Round trips to users and plugins are not asked: what depends on them is told as unknown, or not considered.
-func (c *Core) Plan(now time.Time, items []skerry.Assignment) []skerry.Decision {
+func (c *Core) Plan(now time.Time, items []spec.Assignment) []wire.Decision {
 	site := c.site.Clone()
-	planned := map[string][]*skerry.Assignment{}
+	planned := map[string][]*spec.Assignment{}
 	var peers []sched.Peer
-	out := make([]skerry.Decision, 0, len(items))
+	out := make([]wire.Decision, 0, len(items))
 	for n := range items {
 		a := &items[n]
 		d := c.planOne(now, site, a, planned[a.Org], peers, uint64(n)+c.rounds)
-		if d.Chosen != "" && a.Spec.Mode != skerry.ModePerWorker {
+		if d.Chosen != "" && a.Spec.Mode != spec.ModePerWorker {
 			planned[a.Org] = append(planned[a.Org], a)
 			site.Take(d.Chosen, &sched.Request{Spec: &a.Spec, Need: a.Spec.Need()})
 			peers = append(peers, sched.Peer{Worker: d.Chosen, Service: a.Service.Service, Labels: a.Spec.Labels, Links: a.Spec.Links})
@@ -64,10 +67,10 @@ func (c *Core) Plan(now time.Time, items []skerry.Assignment) []skerry.Decision 
 }
 
 // Verdicts is Plan in terms that the root may know.
-func (c *Core) Verdicts(now time.Time, items []skerry.Assignment) []skerry.PlanVerdict {
-	var out []skerry.PlanVerdict
+func (c *Core) Verdicts(now time.Time, items []spec.Assignment) []view.PlanVerdict {
+	var out []view.PlanVerdict
 	for n, d := range c.Plan(now, items) {
-		v := skerry.PlanVerdict{Fits: d.Chosen != "", Copies: copiesOf(&items[n], &d)}
+		v := view.PlanVerdict{Fits: d.Chosen != "", Copies: copiesOf(&items[n], &d)}
 		if !v.Fits {
 			v.Why = inCounts(&items[n].Spec, d.Why)
 		}
@@ -76,8 +79,8 @@ func (c *Core) Verdicts(now time.Time, items []skerry.Assignment) []skerry.PlanV
 	return out
 }
 
-func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, planned []*skerry.Assignment, peers []sched.Peer, seed uint64) skerry.Decision {
-	d := skerry.Decision{At: now, Instance: a.ID, Tier: string(skerry.TierCluster), Policy: "admission", Seed: seed, Considered: site.Len()}
+func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, planned []*spec.Assignment, peers []sched.Peer, seed uint64) wire.Decision {
+	d := wire.Decision{At: now, Instance: a.ID, Tier: string(wire.TierCluster), Policy: "admission", Seed: seed, Considered: site.Len()}
 	why := c.opt.Admission.Check(a)
 	if why == nil {
 		used := c.usedBy(a.Org, a.ID)
@@ -91,24 +94,24 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, pl
 		why = unknown
 	}
 	if why != nil {
-		d.Why = []skerry.Reason{*why}
+		d.Why = []wire.Reason{*why}
 		return d
 	}
 	r := c.request(&placement{A: *a})
 	r.Peers = append(r.Peers, peers...)
 	for _, u := range a.Spec.Placement.Users {
-		p := skerry.UserPosition{}
+		p := wire.UserPosition{}
 		if a.Spec.Placement.UserLatency(u) > 0 {
 			p.Unknown = "a plan does not measure; it is measured when the service is placed"
 		}
 		r.Users = append(r.Users, p)
 	}
-	if a.Spec.Mode == skerry.ModePerWorker {
+	if a.Spec.Mode == spec.ModePerWorker {
 		d.Policy = policy.Name
 		for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 			r.Only = name
 			if one := site.Place(now, policy, r, seed); one.Chosen != "" {
-				d.Top = append(d.Top, skerry.Candidate{Name: name, Score: one.Top[0].Score, Chosen: true})
+				d.Top = append(d.Top, wire.Candidate{Name: name, Score: one.Top[0].Score, Chosen: true})
 				d.Chosen = name
 			} else {
 				d.Why = append(d.Why, one.Why...)
@@ -118,16 +121,16 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *skerry.Assignment, pl
 	}
 	d = site.Place(now, policy, r, seed)
 	for _, p := range plugins {
-		d.Why = append(d.Why, skerry.Reason{What: "plugin", Text: fmt.Sprintf("plugin %s has a say when it is placed", p.Name)})
+		d.Why = append(d.Why, wire.Reason{What: "plugin", Text: fmt.Sprintf("plugin %s has a say when it is placed", p.Name)})
 	}
 	return d
 }
 
 // runtimeChoices tells how each runtime stands to an instance, and how many workers have it.
-func (c *Core) runtimeChoices(id skerry.InstanceID) []skerry.RuntimeChoice {
-	var out []skerry.RuntimeChoice
+func (c *Core) runtimeChoices(id skerry.InstanceID) []spec.RuntimeChoice {
+	var out []spec.RuntimeChoice
 	if p := c.places[id]; p != nil {
-		facts := &skerry.WorkerFacts{}
+		facts := &wire.WorkerFacts{}
 		if w := c.workers[p.Worker]; w != nil && w.Facts != nil {
 			facts = w.Facts
 		}
@@ -157,7 +160,7 @@ func (c *Core) runtimeChoices(id skerry.InstanceID) []skerry.RuntimeChoice {
 }
 
 // Explain tells how each class of the site's workers stands to an instance now: the one it has left out of account.
-func (c *Core) Explain(now time.Time, id skerry.InstanceID) []skerry.ClassVerdict {
+func (c *Core) Explain(now time.Time, id skerry.InstanceID) []wire.ClassVerdict {
 	p := c.places[id]
 	if p == nil {
 		i := c.Apps.Instance(id)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Profile says how soon a site notices that a worker is lost, and what that may cost on the wire: the rows control.wire of
@@ -37,9 +38,9 @@ func ProfileOf(name string) (Profile, error) {
 }
 
 // pace is what workers are told of a profile, or nil.
-func (p Profile) pace() *skerry.Pace {
+func (p Profile) pace() *wire.Pace {
 	ms := func(d time.Duration) uint32 { return uint32(d / time.Millisecond) }
-	if told := (skerry.Pace{Report: ms(p.Report), ReportIdle: ms(p.ReportIdle), Probe: ms(p.Probe)}); told != (skerry.Pace{}) {
+	if told := (wire.Pace{Report: ms(p.Report), ReportIdle: ms(p.ReportIdle), Probe: ms(p.Probe)}); told != (wire.Pace{}) {
 		return &told
 	}
 	return nil

@@ -9,6 +9,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // balance is how the site looks for places that have become clearly better than those that instances have, as when a worker has come
@@ -50,18 +53,18 @@ const (
 )
 
 // Rebalance has the site look for better places now, and move what gains from it, one after the other. The result is a
-// skerry.RebalancePlan; with DryRun nothing is moved.
+// view.RebalancePlan; with DryRun nothing is moved.
 type Rebalance struct{ DryRun bool }
 
 // move is an instance that would be better off elsewhere.
 type move struct {
 	p    *placement
-	d    skerry.Decision
+	d    wire.Decision
 	gain float64
 	why  string
 }
 
-func (c *Core) askBalance(now time.Time, m Rebalance, fx *skerry.Effects) {
+func (c *Core) askBalance(now time.Time, m Rebalance, fx *wire.Effects) {
 	fx.Result = c.planBalance(now)
 	if !m.DryRun && c.balance.pass == nil {
 		c.balance.pass, c.balance.ends, c.balance.at = map[skerry.InstanceID]bool{}, now.Add(longestPass), now
@@ -70,7 +73,7 @@ func (c *Core) askBalance(now time.Time, m Rebalance, fx *skerry.Effects) {
 }
 
 // rebalance looks for one move, if it is time.
-func (c *Core) rebalance(now time.Time, fx *skerry.Effects) {
+func (c *Core) rebalance(now time.Time, fx *wire.Effects) {
 	b := &c.balance
 	if b.at.IsZero() && c.opt.Rebalance {
 		b.at = now.Add(balanceEvery)
@@ -219,7 +222,7 @@ func (c *Core) ratedHigher(p *placement, policy sched.Policy, avoid []string) *m
 	case sched.BestFit, sched.FirstFit:
 		// How full workers are is for new ones; nothing that runs is moved for that. Its preferences count all the same.
 		q := &p.A.Spec.Placement
-		prefers := func(a skerry.Affinity) bool { return a.Preferred }
+		prefers := func(a spec.Affinity) bool { return a.Preferred }
 		if !slices.ContainsFunc(q.Affinity, prefers) && !slices.ContainsFunc(q.AntiAffinity, prefers) {
 			return nil
 		}
@@ -272,13 +275,13 @@ func (c *Core) lessBusy(p *placement, policy sched.Policy, avoid []string) *move
 
 // planBalance tells what would be moved, one after the other, if it were asked for now, and what gains from it and stays. The books are as
 // before afterwards.
-func (c *Core) planBalance(now time.Time) (plan skerry.RebalancePlan) {
+func (c *Core) planBalance(now time.Time) (plan view.RebalancePlan) {
 	type was struct {
 		p               *placement
 		worker, runtime string
 	}
 	var undo []was
-	loads := map[string]skerry.Contention{}
+	loads := map[string]spec.Contention{}
 	for name, w := range c.workers {
 		loads[name] = w.loads
 	}
@@ -296,7 +299,7 @@ func (c *Core) planBalance(now time.Time) (plan skerry.RebalancePlan) {
 			break
 		}
 		p := m.p
-		plan.Moves = append(plan.Moves, skerry.RebalanceMove{Instance: p.A.ID, Service: p.A.Service, From: skerry.WorkerName(p.Worker), To: skerry.WorkerName(m.d.Chosen), Gain: m.gain, Why: m.why})
+		plan.Moves = append(plan.Moves, view.RebalanceMove{Instance: p.A.ID, Service: p.A.Service, From: skerry.WorkerName(p.Worker), To: skerry.WorkerName(m.d.Chosen), Gain: m.gain, Why: m.why})
 		undo = append(undo, was{p, p.Worker, p.A.Runtime})
 		c.balance.pass[p.A.ID] = true
 		shift(p, m.d.Chosen, c.runtimeAt(&p.A.Spec, m.d.Chosen))
@@ -313,11 +316,11 @@ func (c *Core) planBalance(now time.Time) (plan skerry.RebalancePlan) {
 		p := c.places[id]
 		if why := c.stays(now, p); why != "" && p.Worker != "" && c.workers[p.Worker] != nil && p.Obs.State == skerry.Running && p.Pinned == "" && len(plan.Stays) < maxPlanned {
 			if m := c.gains(now, p, true); m != nil {
-				plan.Stays = append(plan.Stays, skerry.StayView{Instance: id, Reason: why})
+				plan.Stays = append(plan.Stays, view.StayView{Instance: id, Reason: why})
 			}
 		}
 	}
-	slices.SortStableFunc(plan.Stays, func(a, b skerry.StayView) int {
+	slices.SortStableFunc(plan.Stays, func(a, b view.StayView) int {
 		return cmp.Or(strings.Compare(a.Reason, b.Reason), strings.Compare(string(a.Instance), string(b.Instance)))
 	})
 	return plan

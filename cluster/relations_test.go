@@ -12,8 +12,9 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // rootOf lets a test be the root of a site.
@@ -24,7 +25,7 @@ type rootOf struct {
 
 func newRootOf(s *fabricSite) *rootOf {
 	r := &rootOf{s, reconcile.NewSource(fleet.Desired, "", "root", reconcile.Options{})}
-	s.do(ParentUp{Welcome: &skerry.Welcome{Incarnation: "root"}})
+	s.do(ParentUp{Welcome: &wire.Welcome{Incarnation: "root"}})
 	return r
 }
 
@@ -45,7 +46,7 @@ func (r *rootOf) put(items map[string][]byte) {
 			fx := r.s.c.Step(r.s.now, ParentFrame{Msg: m})
 			r.s.keep(fx)
 			for _, out := range fx.Sends {
-				if msg, ok := out.Msg.(skerry.Message); ok && out.To == "" {
+				if msg, ok := out.Msg.(wire.Message); ok && out.To == "" {
 					r.src.Handle(r.s.now, msg)
 				}
 			}
@@ -58,13 +59,13 @@ func (r *rootOf) neighbour(name string, extents ...string) *Core {
 	other := New(Options{Name: name, Incarnation: skerry.Incarnation(name + "1"), Secret: [32]byte{9}})
 	other.Start(r.s.now)
 	introduce(other, r.s.c)
-	r.put(map[string][]byte{skerry.SiteKey(name): wire.New().Marshal(infoOf(other, extents...))})
+	r.put(map[string][]byte{wire.SiteKey(name): wire.New().Marshal(infoOf(other, extents...))})
 	return other
 }
 
 // mail gives what the site wrote to another one about a topic.
 func mail[T any](s *fabricSite, to *Core, topic string) *T {
-	v, ok := s.c.Up.Observed.Get(skerry.MailTo(to.opt.Name, topic))
+	v, ok := s.c.Up.Observed.Get(wire.MailTo(to.opt.Name, topic))
 	if !ok {
 		return nil
 	}
@@ -88,18 +89,18 @@ func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
 	web := key("acme", "shop")
 	r := newRootOf(s)
 	b := r.neighbour("b", "10.64.16.0/20")
-	r.put(map[string][]byte{skerry.WantedKey(web, "b"): {1}})
+	r.put(map[string][]byte{wire.WantedKey(web, "b"): {1}})
 	s.want[w] = []skerry.ServiceKey{web}
 	s.tell(w)
 	s.want[w] = nil
 	s.tell(w)
 	s.apply("acme", "shop", 2)
 	s.tell(w)
-	if m := mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)); m == nil || len(m.Route.Backends) != 2 {
+	if m := mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)); m == nil || len(m.Route.Backends) != 2 {
 		t.Errorf("two instances run, and the other site was told %+v", m)
 	}
-	r.put(map[string][]byte{skerry.WantedKey(web, "b"): nil})
-	if s.c.interests.Wanted(web) || mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)) != nil {
+	r.put(map[string][]byte{wire.WantedKey(web, "b"): nil})
+	if s.c.interests.Wanted(web) || mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)) != nil {
 		t.Error("something is kept of what nobody wants")
 	}
 }
@@ -113,9 +114,9 @@ func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
 	web := key("acme", "shop")
 	r := newRootOf(s)
 	b := r.neighbour("b", "10.64.16.0/20")
-	r.put(map[string][]byte{skerry.WantedKey(web, "b"): {1}})
+	r.put(map[string][]byte{wire.WantedKey(web, "b"): {1}})
 	ends := func() (all, draining int) {
-		for _, e := range mail[skerry.ForeignRoute](s, b, skerry.TopicRoute(web)).Route.Backends {
+		for _, e := range mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)).Route.Backends {
 			if all++; e.Draining {
 				draining++
 			}
@@ -163,26 +164,26 @@ func TestPathsFromOtherSites(t *testing.T) {
 	web := key("acme", "shop")
 	r := newRootOf(s)
 	b := r.neighbour("b", "10.64.16.0/20")
-	in := skerry.ForeignPeers{Peers: []skerry.ForeignPeer{{ID: 3, Key: skerry.OverlayKey{3}}}}
-	for id := range skerry.PeerID(100) {
+	in := wire.ForeignPeers{Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}}}}
+	for id := range wire.PeerID(100) {
 		in.Peers[0].To = append(in.Peers[0].To, id)
 	}
 	peer := func(name string) bool {
-		return item[skerry.OverlayPeer](s, name, skerry.OverlayPeerKey(s.c.foreign.sites.Number("b/3"))) != nil
+		return item[wire.OverlayPeer](s, name, wire.OverlayPeerKey(s.c.foreign.sites.Number("b/3"))) != nil
 	}
-	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicPeers): sealed(t, b, s.c.opt.Name, skerry.TopicPeers, &in)})
+	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicPeers): sealed(t, b, s.c.opt.Name, wire.TopicPeers, &in)})
 	if peer(a) || peer(c) {
 		t.Error("the other site wants nothing, and is let in")
 	}
-	r.put(map[string][]byte{skerry.WantedKey(web, "b"): {1}})
+	r.put(map[string][]byte{wire.WantedKey(web, "b"): {1}})
 	if !peer(a) || peer(c) {
 		t.Errorf("told of it: the worker with what is wanted %v, the other one %v", peer(a), peer(c))
 	}
-	many := skerry.ForeignPeers{}
-	for id := range skerry.PeerID(network.MaxUsers + 100) {
-		many.Peers = append(many.Peers, skerry.ForeignPeer{ID: id + 1, To: []skerry.PeerID{s.c.workers[a].Peer}})
+	many := wire.ForeignPeers{}
+	for id := range wire.PeerID(network.MaxUsers + 100) {
+		many.Peers = append(many.Peers, wire.ForeignPeer{ID: id + 1, To: []wire.PeerID{s.c.workers[a].Peer}})
 	}
-	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicPeers): sealed(t, b, s.c.opt.Name, skerry.TopicPeers, &many)})
+	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicPeers): sealed(t, b, s.c.opt.Name, wire.TopicPeers, &many)})
 	n := 0
 	for _, k := range s.c.Kids.Get(a).Desired.Keys() {
 		if strings.HasPrefix(k, "peer/") {
@@ -202,52 +203,52 @@ func TestExportsBetweenSites(t *testing.T) {
 	b := r.neighbour("b", "10.64.16.0/20")
 	spy, web := key("other", "spy"), key("acme", "shop")
 	codec := wire.New()
-	directory := func(services ...skerry.NetworkService) []byte {
-		return codec.Marshal(&skerry.AppNetwork{App: spy.App, Org: "other", Net: 5, Services: append([]skerry.NetworkService{{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.1")}}, services...)})
+	directory := func(services ...wire.NetworkService) []byte {
+		return codec.Marshal(&wire.AppNetwork{App: spy.App, Org: "other", Net: 5, Services: append([]wire.NetworkService{{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.1")}}, services...)})
 	}
-	imported := skerry.NetworkService{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.2"), Of: web, Net: 77}
+	imported := wire.NetworkService{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.2"), Of: web, Net: 77}
 	one := 1
-	spec := skerry.ServiceSpec{Name: "web", Replicas: &one, Mode: skerry.ModeService, Resources: skerry.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
-	spec.Image = "web:1"
-	a := skerry.Assignment{ID: "web-r1", Service: spy, Org: "other", Gen: 1, Fence: skerry.Fence{RootEpoch: 1}, Spec: spec}
-	r.put(map[string][]byte{skerry.NetworkItem(spy.App): directory(imported), skerry.AssignmentKey(a.ID): codec.Marshal(&a)})
+	svc := spec.ServiceSpec{Name: "web", Replicas: &one, Mode: spec.ModeService, Resources: spec.Resources{CPU: 50, Memory: 8 * skerry.MiB}}
+	svc.Image = "web:1"
+	a := spec.Assignment{ID: "web-r1", Service: spy, Org: "other", Gen: 1, Fence: skerry.Fence{RootEpoch: 1}, Spec: svc}
+	r.put(map[string][]byte{wire.NetworkItem(spy.App): directory(imported), wire.AssignmentKey(a.ID): codec.Marshal(&a)})
 	s.tell(w)
 	forged := skerry.ServiceKey{App: spy.App, Service: "made-up"}
 	s.want[w] = []skerry.ServiceKey{web, forged, key("acme", "unknown")}
 	s.tell(w)
-	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(web)); !ok {
+	if _, ok := s.c.Up.Observed.Get(wire.WantKey(web)); !ok {
 		t.Fatal("the root is not asked for the routes")
 	}
-	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(key("acme", "unknown"))); ok {
+	if _, ok := s.c.Up.Observed.Get(wire.WantKey(key("acme", "unknown"))); ok {
 		t.Error("the root is asked for routes that nobody here may have")
 	}
-	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(forged)); ok {
+	if _, ok := s.c.Up.Observed.Get(wire.WantKey(forged)); ok {
 		t.Error("the root is asked for routes of a service that there is not")
 	}
 	prefix := netip.MustParsePrefix("10.64.16.0/26")
-	mail := sealed(t, b, s.c.opt.Name, skerry.TopicRoute(web), &skerry.ForeignRoute{Route: skerry.Route{Service: web, Net: 77, Backends: []skerry.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
-		Peers: []skerry.ForeignPeer{{ID: 3, Key: skerry.OverlayKey{3}, Prefixes: []netip.Prefix{prefix}}}})
-	r.put(map[string][]byte{skerry.MailFrom("b", skerry.TopicRoute(web)): mail})
-	if got := item[skerry.Route](s, w, skerry.RouteKey(web)); got == nil || got.Net != 77 || len(got.Backends) != 1 {
+	mail := sealed(t, b, s.c.opt.Name, wire.TopicRoute(web), &wire.ForeignRoute{Route: wire.Route{Service: web, Net: 77, Backends: []wire.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
+		Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{prefix}}}})
+	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicRoute(web)): mail})
+	if got := item[wire.Route](s, w, wire.RouteKey(web)); got == nil || got.Net != 77 || len(got.Backends) != 1 {
 		t.Fatalf("%+v", got)
 	}
-	r.put(map[string][]byte{skerry.NetworkItem(spy.App): directory()})
-	if got := item[skerry.Route](s, w, skerry.RouteKey(web)); got != nil {
+	r.put(map[string][]byte{wire.NetworkItem(spy.App): directory()})
+	if got := item[wire.Route](s, w, wire.RouteKey(web)); got != nil {
 		t.Errorf("the export is gone, and its route is not: %+v", got)
 	}
-	if _, ok := s.c.Up.Observed.Get(skerry.WantKey(web)); ok {
+	if _, ok := s.c.Up.Observed.Get(wire.WantKey(web)); ok {
 		t.Error("the root is still asked for the routes")
 	}
 	// It ends here: what was told because of it ends, too, whatever the worker still wants.
-	r.put(map[string][]byte{skerry.NetworkItem(spy.App): directory(imported)})
-	if item[skerry.Route](s, w, skerry.RouteKey(web)) == nil {
+	r.put(map[string][]byte{wire.NetworkItem(spy.App): directory(imported)})
+	if item[wire.Route](s, w, wire.RouteKey(web)) == nil {
 		t.Fatal("the export is back, and its route is not")
 	}
-	r.put(map[string][]byte{skerry.AssignmentKey(a.ID): nil, skerry.NetworkItem(spy.App): nil})
+	r.put(map[string][]byte{wire.AssignmentKey(a.ID): nil, wire.NetworkItem(spy.App): nil})
 	s.obs[w] = nil
-	s.send(w, map[string][]byte{skerry.WantKey(web): codec.Marshal(&skerry.Want{Service: web})})
+	s.send(w, map[string][]byte{wire.WantKey(web): codec.Marshal(&wire.Want{Service: web})})
 	s.wait(time.Second)
-	if got := item[skerry.Route](s, w, skerry.RouteKey(web)); got != nil {
+	if got := item[wire.Route](s, w, wire.RouteKey(web)); got != nil {
 		t.Errorf("a worker that runs nothing more is told %+v", got)
 	}
 	if len(s.c.fabric.read) != 0 {
@@ -270,18 +271,18 @@ func TestInterestsWithoutBound(t *testing.T) {
 	codec := wire.New()
 	items := map[string][]byte{}
 	for id, o := range s.obs[b] {
-		items[skerry.AssignmentKey(id)] = codec.Marshal(&o)
+		items[wire.AssignmentKey(id)] = codec.Marshal(&o)
 	}
 	var forged []string
 	for n := range network.MaxWants + 30 {
 		k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: fmt.Sprint("app", n)}, Service: strings.Repeat("x", 60)}
-		forged = append(forged, skerry.WantKey(k))
-		items[skerry.WantKey(k)] = codec.Marshal(&skerry.Want{Service: k})
+		forged = append(forged, wire.WantKey(k))
+		items[wire.WantKey(k)] = codec.Marshal(&wire.Want{Service: k})
 	}
 	for _, k := range []skerry.ServiceKey{{}, {App: skerry.AppKey{Namespace: "a/b", Name: "c"}, Service: "d"}, {App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: strings.Repeat("y", 5000)}} {
-		items[skerry.WantKey(k)] = codec.Marshal(&skerry.Want{Service: k})
+		items[wire.WantKey(k)] = codec.Marshal(&wire.Want{Service: k})
 	}
-	items["want/acme/shop/other"] = codec.Marshal(&skerry.Want{Service: web})
+	items["want/acme/shop/other"] = codec.Marshal(&wire.Want{Service: web})
 	s.send(b, items)
 	if n := len(s.c.interests.Of(b)); n != network.MaxWants {
 		t.Fatalf("%d interests are kept", n)
@@ -289,7 +290,7 @@ func TestInterestsWithoutBound(t *testing.T) {
 	if got := s.c.fabric.refused; got[refusedWants] != 30 || got[refusedUnread] != 4 {
 		t.Errorf("%v were refused", got)
 	}
-	if got := item[skerry.Route](s, a, skerry.RouteKey(web)); got == nil || len(got.Backends) != 2 {
+	if got := item[wire.Route](s, a, wire.RouteKey(web)); got == nil || len(got.Backends) != 2 {
 		t.Errorf("another worker is told %+v", got)
 	}
 	for _, key := range s.c.Up.Observed.Keys() {
@@ -300,13 +301,13 @@ func TestInterestsWithoutBound(t *testing.T) {
 	for _, key := range forged[:1000] {
 		delete(items, key)
 	}
-	items[skerry.WantKey(web)] = codec.Marshal(&skerry.Want{Service: web})
+	items[wire.WantKey(web)] = codec.Marshal(&wire.Want{Service: web})
 	s.send(b, items)
 	s.wait(2 * time.Second)
 	if n := len(s.c.interests.Of(b)); n != network.MaxWants+30-1000+1 {
 		t.Errorf("%d interests are kept after some have ended", n)
 	}
-	if got := item[skerry.Route](s, b, skerry.RouteKey(web)); got == nil || len(got.Backends) != 2 {
+	if got := item[wire.Route](s, b, wire.RouteKey(web)); got == nil || len(got.Backends) != 2 {
 		t.Errorf("an honest interest of it is answered with %+v", got)
 	}
 	if faults := s.c.Audit(); len(faults) > 0 {

@@ -11,11 +11,13 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // held is what an instance that was told to end still holds on a worker.
 type held struct {
-	need    skerry.Resources
+	need    spec.Resources
 	ports   []string
 	service skerry.ServiceKey
 	ordinal int
@@ -24,7 +26,7 @@ type held struct {
 
 // heldRecord is how that is kept: after a restart of the orchestrator it is as true as before.
 type heldRecord struct {
-	Need    skerry.Resources  `json:"need"`
+	Need    spec.Resources    `json:"need"`
 	Ports   []string          `json:"ports,omitempty"`
 	Service skerry.ServiceKey `json:"service"`
 	Ordinal int               `json:"ordinal,omitempty"`
@@ -49,7 +51,7 @@ func (c *Core) readLeaving(key string, value []byte) error {
 }
 
 // loadLeaving counts again what was leaving when the orchestrator ended.
-func (c *Core) loadLeaving(fx *skerry.Effects) {
+func (c *Core) loadLeaving(fx *wire.Effects) {
 	at := slices.SortedFunc(maps.Keys(c.leavers), func(a, b drainAt) int {
 		return cmp.Or(strings.Compare(a.worker, b.worker), strings.Compare(string(a.id), string(b.id)))
 	})
@@ -107,7 +109,7 @@ func (c *Core) leave(p *placement, worker string) {
 		h.addr = p.Obs.Address
 	}
 	c.depart(w, p.A.ID, h)
-	c.notes = append(c.notes, skerry.Write{Key: leavingKey(worker, p.A.ID), Value: mustJSON(heldRecord{h.need, h.ports, h.service, h.ordinal, h.addr})})
+	c.notes = append(c.notes, wire.Write{Key: leavingKey(worker, p.A.ID), Value: mustJSON(heldRecord{h.need, h.ports, h.service, h.ordinal, h.addr})})
 }
 
 // left says that nothing of an instance is left on a worker.
@@ -119,7 +121,7 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 	if h, ok := w.leaving[id]; ok {
 		delete(w.leaving, id)
 		c.volumes.Touch()
-		c.notes = append(c.notes, skerry.Write{Key: leavingKey(worker, id)})
+		c.notes = append(c.notes, wire.Write{Key: leavingKey(worker, id)})
 		if delete(c.draining[h.service], drainAt{worker, id}); len(c.draining[h.service]) == 0 {
 			delete(c.draining, h.service)
 		}
@@ -184,7 +186,7 @@ func (c *Core) reviewKept() {
 
 // makeRoom moves instances of lower priority out of the way of one that fits nowhere. It reports whether the instance
 // waits for that; the resources are its own only once the others are gone.
-func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *sched.Request, fx *skerry.Effects) bool {
+func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *sched.Request, fx *wire.Effects) bool {
 	if now.Before(p.room) {
 		return true
 	}
@@ -206,7 +208,7 @@ func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *s
 		if p.A.Org != v.A.Org {
 			who = "a service of another organisation"
 		}
-		c.event(fx, now, v, skerry.EventWarning, "Preempted", fmt.Sprintf("%s, of priority %d, needs the room", who, p.A.Spec.Placement.Priority))
+		c.event(fx, now, v, wire.EventWarning, "Preempted", fmt.Sprintf("%s, of priority %d, needs the room", who, p.A.Spec.Placement.Priority))
 		c.move(now, v, "made room for "+who, false, fx)
 	}
 	p.room = now.Add(longest + roomSpare)
@@ -217,7 +219,7 @@ func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *s
 	}
 	p.Obs.Reason = "waits for " + what + " of lower priority to leave a worker"
 	c.changed(now, p, fx)
-	c.event(fx, now, p, skerry.EventNormal, "MakingRoom", fmt.Sprintf("%s of lower priority must leave worker %s", what, d.Chosen))
+	c.event(fx, now, p, wire.EventNormal, "MakingRoom", fmt.Sprintf("%s of lower priority must leave worker %s", what, d.Chosen))
 	return true
 }
 

@@ -10,12 +10,13 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/wire"
 )
 
 // unwant ends an interest of a worker.
 func (c *Core) unwant(name string, k skerry.ServiceKey) {
 	c.interests.Remove(name, k)
-	c.Kids.Delete(name, skerry.RouteKey(k))
+	c.Kids.Delete(name, wire.RouteKey(k))
 	c.paths.Route(name, k, nil)
 }
 
@@ -38,8 +39,8 @@ func (c *Core) refillWants(now time.Time) {
 // wantItem takes a change of a worker's interests from what it reports. It gives the reason for which it does not. What the worker may not
 // know it is not told, and nothing says so: a service that is not there looks the same.
 func (c *Core) wantItem(name, key string, value []byte) string {
-	var w skerry.Want
-	if c.codec.Unmarshal(value, &w) != nil || skerry.WantKey(w.Service) != key {
+	var w wire.Want
+	if c.codec.Unmarshal(value, &w) != nil || wire.WantKey(w.Service) != key {
 		return refusedUnread
 	}
 	// Its end is told by the key alone.
@@ -59,11 +60,11 @@ const (
 )
 
 // refuseWant counts an interest that is refused, and tells of a worker's first one on a connection.
-func (c *Core) refuseWant(now time.Time, name, why string, fx *skerry.Effects) {
+func (c *Core) refuseWant(now time.Time, name, why string, fx *wire.Effects) {
 	c.fabric.refused[why]++
 	if w := c.workers[name]; w != nil && !w.immodest {
 		w.immodest = true
-		c.siteEvent(fx, now, skerry.EventWarning, "OverlayRefused", "worker "+name+": "+why, name)
+		c.siteEvent(fx, now, wire.EventWarning, "OverlayRefused", "worker "+name+": "+why, name)
 	}
 }
 
@@ -89,7 +90,7 @@ func (c *Core) loadWants() {
 
 // backend is a possible end of a route.
 type backend struct {
-	skerry.RouteBackend
+	wire.RouteBackend
 	worker *worker // nil: at another site
 	name   string  // of the worker, or its foreignName
 }
@@ -103,7 +104,7 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.sight.Lost() && !w.sight.CutOff() || err != nil || !w.owns(a) {
 			return
 		}
-		b := skerry.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: c.fabric.v6(w.Peer, a), Draining: draining, Load: load,
+		b := wire.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: c.fabric.v6(w.Peer, a), Draining: draining, Load: load,
 			Coordinate: w.coordinate(), Location: w.Facts.Location}
 		out = append(out, backend{b, w, worker})
 	}
@@ -192,7 +193,7 @@ func (c *Core) publishRoutes() {
 			}
 			net := c.mayReach(name, k)
 			if net == 0 {
-				c.Kids.Delete(name, skerry.RouteKey(k))
+				c.Kids.Delete(name, wire.RouteKey(k))
 				c.paths.Route(name, k, nil)
 				continue
 			}
@@ -201,12 +202,12 @@ func (c *Core) publishRoutes() {
 			if value == nil {
 				ends = w.nearest(all)
 				value = c.codec.Marshal(routeOf(k, net, ends))
-				if len(all) <= skerry.MaxBackends {
+				if len(all) <= wire.MaxBackends {
 					same = value
 				}
 			}
 			// A route of at most MaxBackends always fits.
-			_ = c.Kids.Put(name, skerry.RouteKey(k), value)
+			_ = c.Kids.Put(name, wire.RouteKey(k), value)
 			var to []string
 			for _, b := range ends {
 				if b.worker != w && !slices.Contains(to, b.name) {
@@ -223,7 +224,7 @@ func (c *Core) publishRoutes() {
 // exists reports whether a service that somebody here may reach is there, as far as the site can know.
 func (c *Core) exists(k skerry.ServiceKey) bool {
 	n := c.network(k.App)
-	return n == nil || slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return n.Real(&s) == k })
+	return n == nil || slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return n.Real(&s) == k })
 }
 
 // isLawful notes whether other sites are to be asked for the routes of a service.
@@ -239,8 +240,8 @@ func (c *Core) isLawful(k skerry.ServiceKey, lawful bool) {
 	}
 }
 
-func routeOf(k skerry.ServiceKey, net skerry.NetworkID, ends []backend) *skerry.Route {
-	r := &skerry.Route{Service: k, Net: net, Backends: make([]skerry.RouteBackend, len(ends))}
+func routeOf(k skerry.ServiceKey, net wire.NetworkID, ends []backend) *wire.Route {
+	r := &wire.Route{Service: k, Net: net, Backends: make([]wire.RouteBackend, len(ends))}
 	for i, b := range ends {
 		r.Backends[i] = b.RouteBackend
 	}
@@ -250,7 +251,7 @@ func routeOf(k skerry.ServiceKey, net skerry.NetworkID, ends []backend) *skerry.
 // nearest gives a worker's own choice among the backends of a service: those that drain go last, because only flows that
 // exist are concerned with them.
 func (w *worker) nearest(all []backend) []backend {
-	if len(all) <= skerry.MaxBackends {
+	if len(all) <= wire.MaxBackends {
 		return all
 	}
 	all = slices.Clone(all)
@@ -263,7 +264,7 @@ func (w *worker) nearest(all []backend) []backend {
 		}
 		return cmp.Compare(w.distance(a.worker), w.distance(b.worker))
 	})
-	return all[:skerry.MaxBackends]
+	return all[:wire.MaxBackends]
 }
 
 // distance to another worker in milliseconds of round trip: measured coordinates if both have one, else light in fibre
@@ -283,7 +284,7 @@ func (w *worker) distance(o *worker) float64 {
 }
 
 // mayReach gives the network of a service if a worker runs something that may reach it, else 0.
-func (c *Core) mayReach(name string, k skerry.ServiceKey) skerry.NetworkID {
+func (c *Core) mayReach(name string, k skerry.ServiceKey) wire.NetworkID {
 	if c.letsIn(name, k) {
 		return c.networkOf(k.App)
 	}

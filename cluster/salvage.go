@@ -12,6 +12,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // salvage is what a core that is rebuilt has found so far.
@@ -48,7 +51,7 @@ func sealKey(c *Core) []byte {
 }
 
 // given encodes an assignment for a worker.
-func given(c *Core, worker string, a *skerry.Assignment) []byte {
+func given(c *Core, worker string, a *spec.Assignment) []byte {
 	a.Seal = nil
 	value := c.item(worker, a)
 	if w := c.workers[worker]; w == nil || w.Carrier != "" || !ofSite(a.ID) {
@@ -68,7 +71,7 @@ func wasGiven(c *Core, worker string, value []byte) bool {
 
 // salvageFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
 // it. What is the root's, the root tells itself, and adopt then finds the copy that runs.
-func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects) {
+func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *wire.Effects) {
 	orphans, known := child.Desired.Orphans()
 	if !known {
 		return
@@ -79,8 +82,8 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects
 			continue
 		}
 		value, orphaned, has := child.Observed.Get(o.Key)
-		var a skerry.Assignment
-		var obs skerry.Observation
+		var a spec.Assignment
+		var obs wire.Observation
 		if !has || orphaned || said(c, value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
 			continue
 		}
@@ -94,9 +97,9 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *skerry.Effects
 	}
 }
 
-func (c *Core) salvageOne(now time.Time, worker string, a *skerry.Assignment, obs *skerry.Observation, fx *skerry.Effects) (why string) {
+func (c *Core) salvageOne(now time.Time, worker string, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) (why string) {
 	switch app := c.Apps.App(a.Service.App); {
-	case a.Spec.Mode != skerry.ModeService:
+	case a.Spec.Mode != spec.ModeService:
 		return "only services are taken up, and this is a " + string(a.Spec.Mode)
 	case obs.State != skerry.Running || obs.Fence != a.Fence:
 		return "it does not run as it was assigned last"
@@ -116,7 +119,7 @@ func (c *Core) salvageOne(now time.Time, worker string, a *skerry.Assignment, ob
 	c.salvaged.own[a.Service]++
 	c.salvaged.wanted[a.Service] = max(c.salvaged.wanted[a.Service], wanted)
 	delete(c.salvaged.left, a.ID)
-	c.siteEvent(fx, now, skerry.EventNormal, "Salvaged", fmt.Sprintf("%s, an instance of %s, runs on worker %s; its application was rebuilt from what the worker holds", a.ID, a.Service, worker), worker)
+	c.siteEvent(fx, now, wire.EventNormal, "Salvaged", fmt.Sprintf("%s, an instance of %s, runs on worker %s; its application was rebuilt from what the worker holds", a.ID, a.Service, worker), worker)
 	return ""
 }
 
@@ -130,7 +133,7 @@ func (c *Core) salvagedApp(k skerry.AppKey) bool {
 }
 
 // endRebuild takes up what workers run once they have had their time, and has services be as many as they were.
-func (c *Core) endRebuild(now time.Time, fx *skerry.Effects) {
+func (c *Core) endRebuild(now time.Time, fx *wire.Effects) {
 	if !c.rebuilding() || now.Before(c.rebuildDue()) {
 		return
 	}
@@ -146,11 +149,11 @@ func (c *Core) endRebuild(now time.Time, fx *skerry.Effects) {
 			fx.Merge(more)
 		}
 	}
-	c.siteEvent(fx, now, skerry.EventNormal, "Rebuilt", "the site was rebuilt from what its workers hold; `skerry cluster status` tells what was not recovered", "")
+	c.siteEvent(fx, now, wire.EventNormal, "Rebuilt", "the site was rebuilt from what its workers hold; `skerry cluster status` tells what was not recovered", "")
 }
 
 // placeRebuilding looks for copies that run of what waits for a place; nothing is placed anew yet.
-func (c *Core) placeRebuilding(now time.Time, fx *skerry.Effects) {
+func (c *Core) placeRebuilding(now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.waiting) {
 		if p := c.places[id]; p != nil && c.adopt(now, p, fx) {
 			delete(c.waiting, id)
@@ -160,18 +163,18 @@ func (c *Core) placeRebuilding(now time.Time, fx *skerry.Effects) {
 }
 
 // Rebuilt tells what a rebuild has come to, or nil for a site that is not rebuilt.
-func (c *Core) Rebuilt() *skerry.Rebuilt {
+func (c *Core) Rebuilt() *view.Rebuilt {
 	if !c.opt.Rebuild {
 		return nil
 	}
-	r := &skerry.Rebuilt{Waiting: c.rebuilding()}
+	r := &view.Rebuilt{Waiting: c.rebuilding()}
 	for _, name := range c.Kids.Names() {
 		if c.Kids.Get(name).Connected {
 			r.Workers++
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(c.salvaged.own), skerry.ServiceKey.Compare) {
-		r.Own = append(r.Own, skerry.RebuiltService{Service: k, Instances: c.salvaged.own[k], Wanted: c.salvaged.wanted[k]})
+		r.Own = append(r.Own, view.RebuiltService{Service: k, Instances: c.salvaged.own[k], Wanted: c.salvaged.wanted[k]})
 	}
 	for _, p := range c.places {
 		if p.Origin == "root" && p.Worker != "" && !p.Removing {
@@ -184,7 +187,7 @@ func (c *Core) Rebuilt() *skerry.Rebuilt {
 			why = "on worker " + strings.Join(slices.Sorted(maps.Keys(c.astray[id])), ", ") + ": nobody has asked for it"
 		}
 		if c.places[id] == nil {
-			r.Left = append(r.Left, skerry.RebuiltLeft{Instance: id, Why: why})
+			r.Left = append(r.Left, view.RebuiltLeft{Instance: id, Why: why})
 		}
 	}
 	return r

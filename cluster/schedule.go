@@ -9,6 +9,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // request is what the scheduler is asked for a placement.
@@ -55,18 +57,18 @@ func (c *Core) lasting(p *placement) *sched.Request {
 
 // limits reports whether a link of the service limits how far an instance of another may be.
 func (p *placement) limits(o *placement) bool {
-	return slices.ContainsFunc(p.A.Spec.Links, func(l skerry.Link) bool { return l.Service == o.A.Service.Service && l.Limited() })
+	return slices.ContainsFunc(p.A.Spec.Links, func(l spec.Link) bool { return l.Service == o.A.Service.Service && l.Limited() })
 }
 
 // peersMatter reports whether where other instances of the application are has a part in placing one; for most it has
 // not, and listing them for each of thousands of replicas costs.
 func (c *Core) peersMatter(p *placement) bool {
 	q := &p.A.Spec.Placement
-	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == skerry.PolicySpread || strings.HasPrefix(q.Policy, skerry.PluginPrefix) || c.limits[p.A.Service.App] > 0 || p.limited()
+	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) || c.limits[p.A.Service.App] > 0 || p.limited()
 }
 
 // limited reports whether a link of the service limits where instances may run.
-func (p *placement) limited() bool { return slices.ContainsFunc(p.A.Spec.Links, skerry.Link.Limited) }
+func (p *placement) limited() bool { return slices.ContainsFunc(p.A.Spec.Links, spec.Link.Limited) }
 
 // ended reports whether nothing of the placement runs any more.
 func (p *placement) ended() bool {
@@ -80,7 +82,7 @@ func (c *Core) seeWorker(w *worker) {
 		Coordinate: w.coordinate(), Reported: informedAt(w), HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
 		v.Arch, v.Runtimes, v.Costs, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices, f.Labels, f.Taints
-		v.Attachable = f.Attachable[:min(len(f.Attachable), skerry.MaxDevices)]
+		v.Attachable = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)]
 		v.Egress, v.Levels, v.Signatures = f.Egress, f.Levels, f.Signatures
 		v.Area, v.Location, v.Capacity, v.Power = f.Area, f.Location, f.Capacity, f.Power
 	}
@@ -103,7 +105,7 @@ func (c *Core) seeWorker(w *worker) {
 // placeWaiting looks for a worker for every instance that has none: the most important first, then those with the least
 // slack before their deadline, then the oldest; of those that came together the ones with the narrowest choice, which the
 // others can follow, and the largest, which are hardest to fit.
-func (c *Core) placeWaiting(now time.Time, fx *skerry.Effects) {
+func (c *Core) placeWaiting(now time.Time, fx *wire.Effects) {
 	if len(c.waiting)+len(c.stranded) == 0 {
 		return
 	}
@@ -157,7 +159,7 @@ func (p *placement) slack(now time.Time) time.Duration {
 }
 
 // placeOne looks for a worker for one instance, or asks first what only the world outside can answer.
-func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) placeOne(now time.Time, p *placement, fx *wire.Effects) {
 	if now.Before(p.again) || p.A.Spec.KeepsData() && c.volumes.Busy(p.claims()) {
 		return
 	}
@@ -171,7 +173,7 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 	}
 	policy, plugins, why := c.policy(&p.A.Spec)
 	if why != nil {
-		c.unplaceable(now, p, []skerry.Reason{*why}, nil, fx)
+		c.unplaceable(now, p, []wire.Reason{*why}, nil, fx)
 		return
 	}
 	if !c.usersKnown(now, p, policy, fx) {
@@ -179,7 +181,7 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 	}
 	c.rounds++
 	req := c.request(p)
-	var d skerry.Decision
+	var d wire.Decision
 	if len(plugins) == 0 {
 		d = c.placeFree(now, policy, req)
 	} else {
@@ -206,7 +208,7 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *skerry.Effects) {
 
 // placeFree looks for a worker, of those that are held on their device only where no other will do: there an instance waits for
 // somebody's approval.
-func (c *Core) placeFree(now time.Time, policy sched.Policy, req *sched.Request) skerry.Decision {
+func (c *Core) placeFree(now time.Time, policy sched.Policy, req *sched.Request) wire.Decision {
 	held := c.heldWorkers()
 	if len(held) == 0 || req.Only != "" {
 		return c.site.Place(now, policy, req, c.rounds)
@@ -229,19 +231,19 @@ func (c *Core) heldWorkers() (out []string) {
 	return out
 }
 
-func (c *Core) heldChanged(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) heldChanged(now time.Time, w *worker, fx *wire.Effects) {
 	if why := w.report.Held; why != "" {
 		c.held[w.Name] = true
-		c.siteEvent(fx, now, skerry.EventNormal, "WorkerHeld", "worker "+w.Name+" is held on its device, and carries out nothing: "+why, w.Name)
+		c.siteEvent(fx, now, wire.EventNormal, "WorkerHeld", "worker "+w.Name+" is held on its device, and carries out nothing: "+why, w.Name)
 		return
 	}
 	delete(c.held, w.Name)
 	c.grew = true
-	c.siteEvent(fx, now, skerry.EventNormal, "WorkerReleased", "worker "+w.Name+" carries out again what it is asked for", w.Name)
+	c.siteEvent(fx, now, wire.EventNormal, "WorkerReleased", "worker "+w.Name+" carries out again what it is asked for", w.Name)
 }
 
 // unplaceable hands an instance that nobody can take back to its owner, but not while it may still run where it was.
-func (c *Core) unplaceable(now time.Time, p *placement, why []skerry.Reason, d *skerry.Decision, fx *skerry.Effects) {
+func (c *Core) unplaceable(now time.Time, p *placement, why []wire.Reason, d *wire.Decision, fx *wire.Effects) {
 	if p.Worker != "" {
 		c.nowhere(now, p, why, fx)
 		return
@@ -250,19 +252,19 @@ func (c *Core) unplaceable(now time.Time, p *placement, why []skerry.Reason, d *
 }
 
 // number gives a number that no life of the store has given before.
-func (c *Core) number(fx *skerry.Effects) uint64 {
+func (c *Core) number(fx *wire.Effects) uint64 {
 	c.seq++
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	return c.seq
 }
 
 // mint gives the next fencing token of an instance: the owner's part of it stays, the site's is higher than any before.
-func (c *Core) mint(p *placement, fx *skerry.Effects) skerry.Fence {
+func (c *Core) mint(p *placement, fx *wire.Effects) skerry.Fence {
 	return skerry.Fence{RootEpoch: p.A.Fence.RootEpoch, ClusterTerm: c.opt.Term, Sequence: c.number(fx)}
 }
 
 // give binds an instance to a worker under a new fencing token.
-func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.Effects) {
+func (c *Core) give(now time.Time, p *placement, d wire.Decision, fx *wire.Effects) {
 	delete(c.waiting, p.A.ID)
 	c.left(d.Chosen, p.A.ID)
 	c.reclaim(p, d.Chosen)
@@ -284,5 +286,5 @@ func (c *Core) give(now time.Time, p *placement, d skerry.Decision, fx *skerry.E
 	c.reportDue = true
 	c.changed(now, p, fx)
 	c.crowd(now, p, fx)
-	c.event(fx, now, p, skerry.EventNormal, "WorkerScheduled", "placed on worker "+p.Worker+" by "+d.Policy)
+	c.event(fx, now, p, wire.EventNormal, "WorkerScheduled", "placed on worker "+p.Worker+" by "+d.Policy)
 }

@@ -10,7 +10,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/view"
 )
 
 // A site fetches a secret of the root's when the first of its workers asks for it, and keeps it as it comes: sealed for the
@@ -24,21 +26,21 @@ const askRoot = 20 * time.Second
 
 // heldSecret is such a record.
 type heldSecret struct {
-	Name   skerry.SecretName `json:"name"`
-	Sealed []byte            `json:"sealed"`
+	Name   spec.SecretName `json:"name"`
+	Sealed []byte          `json:"sealed"`
 }
 
-func heldKey(n skerry.SecretName) string {
+func heldKey(n spec.SecretName) string {
 	return prefixHeld + n.Namespace + "/" + n.Name + "/" + n.Version
 }
 
 // Secrets lists the secrets of a namespace for the site's own applications, without what they hold.
-func (s *Server) Secrets(ctx context.Context, namespace string) ([]skerry.SecretView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.SecretView, error) { return c.Apps.Secrets(namespace), nil })
+func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
 }
 
 // findSecret gives a worker a secret that something uses which it was given.
-func (s *Server) findSecret(ctx context.Context, worker string, n skerry.SecretName) ([]byte, error) {
+func (s *Server) findSecret(ctx context.Context, worker string, n spec.SecretName) ([]byte, error) {
 	own, err := tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
 		if !c.hasSecret(worker, n) {
 			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that worker %s was given uses such a secret", worker)
@@ -52,7 +54,7 @@ func (s *Server) findSecret(ctx context.Context, worker string, n skerry.SecretN
 }
 
 // heldSecret gives a secret of the root's as the site keeps it, after asking for it if it does not.
-func (s *Server) heldSecret(ctx context.Context, n skerry.SecretName) ([]byte, error) {
+func (s *Server) heldSecret(ctx context.Context, n spec.SecretName) ([]byte, error) {
 	rec, err := s.Store.Get(ctx, heldKey(n))
 	var h heldSecret
 	switch {
@@ -100,7 +102,7 @@ func (s *Server) unusedSecrets(ctx context.Context) []string {
 	}
 	out, err := tier.View(ctx, s.Role, func(c *Core) (out []string, err error) {
 		named := c.Apps.SecretNames()
-		see := func(a *skerry.Assignment) {
+		see := func(a *spec.Assignment) {
 			for _, n := range a.Spec.SecretNames(a.Service.App.Namespace) {
 				named[n] = true
 			}
@@ -113,7 +115,7 @@ func (s *Server) unusedSecrets(ctx context.Context) []string {
 		}
 		for _, r := range recs {
 			parts := strings.Split(strings.TrimPrefix(r.Key, prefixHeld), "/")
-			if len(parts) != 3 || !named[skerry.SecretName{Namespace: parts[0], Name: parts[1], Version: parts[2]}] {
+			if len(parts) != 3 || !named[spec.SecretName{Namespace: parts[0], Name: parts[1], Version: parts[2]}] {
 				out = append(out, r.Key)
 			}
 		}
@@ -126,7 +128,7 @@ func (s *Server) unusedSecrets(ctx context.Context) []string {
 }
 
 // hasSecret reports whether something uses a secret that a worker was given or is to take over.
-func (c *Core) hasSecret(worker string, n skerry.SecretName) bool {
+func (c *Core) hasSecret(worker string, n spec.SecretName) bool {
 	for _, p := range c.places {
 		there := p.Worker == worker || p.Next != nil && p.Next.Worker == worker || p.Original != nil && p.Original.Worker == worker
 		if there && p.A.Service.App.Namespace == n.Namespace && slices.Contains(p.A.Spec.SecretNames(n.Namespace), n) {

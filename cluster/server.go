@@ -20,6 +20,8 @@ import (
 	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // ServerOptions set up a cluster server. Name, Store and Link are needed.
@@ -88,7 +90,7 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 		opt.LostAfter = opt.Profile.LostAfter
 	}
 	s := &Server{opt: opt}
-	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: skerry.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, MQTT: opt.MQTT, Images: opt.Images, Secrets: opt.Secrets,
+	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, MQTT: opt.MQTT, Images: opt.Images, Secrets: opt.Secrets,
 		Asked:   map[string]http.Handler{checkpointPath: http.HandlerFunc(s.serveCheckpoint), tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
 		Journal: opt.Journal, Office: opt.Office, Reenrol: opt.Rebuild, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
 	if err != nil {
@@ -102,18 +104,18 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
+func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	var secret [32]byte
 	rand.Read(secret[:])
 	authority, err := newIngressAuthority(s.opt.Name, time.Now())
 	if err != nil {
-		return nil, skerry.Effects{}, err
+		return nil, wire.Effects{}, err
 	}
 	c := New(Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Pace: s.opt.Profile.pace(),
 		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance, Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
 	writes, err := s.LoadCore(ctx, Records(), c.Load)
 	if err != nil {
-		return nil, skerry.Effects{}, err
+		return nil, wire.Effects{}, err
 	}
 	fx := c.Start(time.Now())
 	fx.Writes = append(fx.Writes, writes...)
@@ -126,8 +128,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	defer cancel()
 	parts := []func() error{func() error {
 		return s.ServeChildren(ctx, l, tier.Children{
-			Up:    func(hello *skerry.Hello) any { return ChildUp{Hello: hello} },
-			Frame: func(name string, m skerry.Message) any { return ChildFrame{Name: name, Msg: m} },
+			Up:    func(hello *wire.Hello) any { return ChildUp{Hello: hello} },
+			Frame: func(name string, m wire.Message) any { return ChildFrame{Name: name, Msg: m} },
 			Down:  func(name string) any { return ChildDown{Name: name} },
 			Quiet: func(name string, heard time.Time) any { return Quiet{Name: name, Heard: heard} },
 			Alive: func(name string) any { return Alive{Name: name} },
@@ -164,13 +166,13 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 	r := s.opt.Root
 	up, err := tier.NewUp(tier.UpConfig{
 		Member: r.Member, Addrs: r.Addrs, Boot: r.Boot, Machine: r.Machine, Version: s.opt.Version, Site: s.Authority(), Log: s.opt.Log,
-		Sets: func() []skerry.SetAck {
+		Sets: func() []wire.SetAck {
 			// With the life's own context: between two lives there is nobody to answer.
-			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]skerry.SetAck, error) { return c.Up.Hello(), nil })
+			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
-		Up:    func(w *skerry.Welcome) { l.Post(ParentUp{Welcome: w}) },
-		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
+		Up:    func(w *wire.Welcome) { l.Post(ParentUp{Welcome: w}) },
+		Frame: func(m wire.Message) { l.Post(ParentFrame{Msg: m}) },
 		Down:  func(ago time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-ago)}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
 		Term:  s.term,
@@ -214,8 +216,8 @@ func (s *Server) fromParent(w http.ResponseWriter, r *http.Request) {
 }
 
 // Rebuilt tells what a rebuild has come to, or nil.
-func (s *Server) Rebuilt(ctx context.Context) (*skerry.Rebuilt, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (*skerry.Rebuilt, error) { return c.Rebuilt(), nil })
+func (s *Server) Rebuilt(ctx context.Context) (*view.Rebuilt, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (*view.Rebuilt, error) { return c.Rebuilt(), nil })
 }
 
 // Parent tells whether the root is connected, and if not, why; ok is false for a site of its own.
@@ -231,11 +233,11 @@ func (s *Server) Parent() (connected bool, why string, ok bool) {
 // host carries out the core's effects.
 type host Server
 
-func (h *host) Record(now time.Time, events []skerry.Event) []skerry.Write {
+func (h *host) Record(now time.Time, events []wire.Event) []wire.Write {
 	return h.Journal().Record(now, events)
 }
 
-func (h *host) Send(to string, m skerry.Message) {
+func (h *host) Send(to string, m wire.Message) {
 	if to == "" {
 		if u := h.up.Load(); u != nil {
 			u.Send(m)
@@ -245,7 +247,7 @@ func (h *host) Send(to string, m skerry.Message) {
 	h.SendChild(to, m)
 }
 
-func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
+func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 	for _, e := range events {
 		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "worker", string(e.Worker), "text", e.Text)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // A worker learns whose signatures count for an organisation from its site alone: its own, else everybody's; an empty list is none.
@@ -29,18 +29,18 @@ func TestSigners(t *testing.T) {
 		t.Error(problems)
 	}
 	for org, want := range map[string]int{"guests": 2, "lab": 0, "home": 1, "others": 1} {
-		a := &skerry.Assignment{Org: org, Signers: []string{"a root's", "own", "keys"}}
+		a := &spec.Assignment{Org: org, Signers: []string{"a root's", "own", "keys"}}
 		if p.confine(a); len(a.Signers) != want || want == 0 && a.Signers != nil {
 			t.Errorf("%s: %v", org, a.Signers)
 		}
 	}
 	none := Admission{}
-	a := &skerry.Assignment{Signers: []string{"a root's"}}
+	a := &spec.Assignment{Signers: []string{"a root's"}}
 	if none.confine(a); a.Signers != nil {
 		t.Errorf("without a policy: %v", a.Signers)
 	}
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Standalone: true, Admission: p})
-	c.places["i"] = &placement{A: skerry.Assignment{ID: "i", Org: "home", Level: skerry.LevelPrivileged}, Worker: "w"}
+	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "home", Level: spec.LevelPrivileged}, Worker: "w"}
 	c.places["i"].A.Spec.Image = "web:1"
 	if got := c.Unadmitted(); len(got) != 1 || !strings.Contains(got[0].Reason.Text, "before the site's policy of signers") || got[0].Reason.Hint == "" {
 		t.Errorf("told of %+v", got)

@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // slaState is how an instance's SLA has fared. Violations are smoothed, and a move buys calm that doubles, so that
@@ -42,7 +44,7 @@ const (
 // judge looks whether an instance gets what its SLA says. Rigidness r lets a share of violation of 1-r pass (Oakestra,
 // section 3.2: the sensitivity for re-triggering scheduling); beyond it the instance gets a new place, in its site where
 // there is one, else the owner is told.
-func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	s := &p.sla
 	if p.Obs.Ready {
 		s.ready, s.restarts = true, p.Obs.Restarts
@@ -72,16 +74,16 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 	switch {
 	case !s.alarm && violated != "" && s.share > alarmOn:
 		s.alarm = true
-		c.eventUp(fx, now, p, skerry.EventWarning, "SLAViolated", violated, public(what, violated))
+		c.eventUp(fx, now, p, wire.EventWarning, "SLAViolated", violated, public(what, violated))
 		c.changed(now, p, fx)
 	case (s.alarm || p.Obs.Violated != "") && violated == "" && s.share < alarmOff && !p.drained:
 		s.alarm = false
 		p.Obs.Violated = ""
-		c.event(fx, now, p, skerry.EventNormal, "SLAKept", "no longer: "+s.violated)
+		c.event(fx, now, p, wire.EventNormal, "SLAKept", "no longer: "+s.violated)
 		c.changed(now, p, fx)
 	}
 	c.refreshUsers(now, p, fx)
-	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != skerry.ModeService {
+	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
 		if p.ask != nil && len(p.ask.plugins) > 0 && !c.drains[p.Worker] {
 			p.ask = nil // what plugins say of a move that is not wanted any more
 		}
@@ -112,14 +114,14 @@ func (c *Core) judge(now time.Time, p *placement, fx *skerry.Effects) {
 		p.Obs.Violated = c.anonymous(p, public(what, violated))
 	}
 	c.changed(now, p, fx)
-	c.eventUp(fx, now, p, skerry.EventWarning, "NoBetterPlace", none+violated, none+public(what, violated))
+	c.eventUp(fx, now, p, wire.EventWarning, "NoBetterPlace", none+violated, none+public(what, violated))
 }
 
 // lookEvery is how often an instance is judged again while its SLA is violated, reports or not.
 const lookEvery = 2 * time.Second
 
 // judgeWatched judges again the instances whose SLA is violated.
-func (c *Core) judgeWatched(now time.Time, fx *skerry.Effects) {
+func (c *Core) judgeWatched(now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.watched) {
 		p := c.places[id]
 		switch {
@@ -153,7 +155,7 @@ func (c *Core) violation(p *placement) (what, text string) {
 	}
 	for i, v := range w.unpromised().Vector() {
 		if v < 0 && p.A.Spec.Need().Vector()[i] > 0 {
-			return "promised", "its worker has less " + skerry.ResourceNames[i] + " than was promised"
+			return "promised", "its worker has less " + spec.ResourceNames[i] + " than was promised"
 		}
 	}
 	if q := p.qos; q != nil {
@@ -190,8 +192,8 @@ func (c *Core) violation(p *placement) (what, text string) {
 // better looks for a worker that would keep the SLA. Workers under pressure are no improvement, unless it is about something
 // else (what, as violation has it; empty: nothing is violated) and the instance's own is no better off. wait is true while plugins
 // think: a rule that they stand for also holds for where an instance moves to.
-func (c *Core) better(now time.Time, p *placement, what string, fx *skerry.Effects) (d skerry.Decision, wait bool) {
-	var own *skerry.Pressure
+func (c *Core) better(now time.Time, p *placement, what string, fx *wire.Effects) (d wire.Decision, wait bool) {
+	var own *wire.Pressure
 	if w := c.workers[p.Worker]; w != nil && what != "" && what != "waiting" && what != "pressure" {
 		own = w.report.Pressure
 	}
@@ -199,7 +201,7 @@ func (c *Core) better(now time.Time, p *placement, what string, fx *skerry.Effec
 }
 
 // shortOf lists the workers that are short of processor time or memory, and no less so than own, if that is not nil.
-func (c *Core) shortOf(own *skerry.Pressure) (short []string) {
+func (c *Core) shortOf(own *wire.Pressure) (short []string) {
 	for name, w := range c.workers {
 		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
 			if own != nil && r.CPU <= own.CPU+pressureSlack && r.Memory <= own.Memory+pressureSlack {
@@ -212,13 +214,13 @@ func (c *Core) shortOf(own *skerry.Pressure) (short []string) {
 }
 
 // besides looks for a worker for an instance, other than its own and those named.
-func (c *Core) besides(now time.Time, p *placement, others []string, fx *skerry.Effects) (d skerry.Decision, wait bool) {
+func (c *Core) besides(now time.Time, p *placement, others []string, fx *wire.Effects) (d wire.Decision, wait bool) {
 	policy, plugins, why := c.policy(&p.A.Spec)
 	if why != nil {
-		return skerry.Decision{Why: []skerry.Reason{*why}}, false
+		return wire.Decision{Why: []wire.Reason{*why}}, false
 	}
 	if why := c.uncarried(p); why != "" {
-		return skerry.Decision{Why: []skerry.Reason{{What: "checkpoint", Count: 1, Text: why}}}, false
+		return wire.Decision{Why: []wire.Reason{{What: "checkpoint", Count: 1, Text: why}}}, false
 	}
 	req := c.request(p)
 	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, c.heldWorkers(), c.incapable(p))
@@ -227,7 +229,7 @@ func (c *Core) besides(now time.Time, p *placement, others []string, fx *skerry.
 		return c.site.Place(now, policy, req, c.rounds), false
 	}
 	if p.ask != nil && p.ask.answers == nil && !now.Before(p.ask.until) {
-		p.ask.answers = []skerry.PluginAnswer{}
+		p.ask.answers = []wire.PluginAnswer{}
 	}
 	return c.consult(now, p, policy, plugins, req, fx)
 }

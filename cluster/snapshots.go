@@ -8,6 +8,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/volumes"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Messages about snapshots. The server asks workers in between:
@@ -17,8 +19,8 @@ import (
 type (
 	// BeginSnapshot begins a snapshot; the result is a SnapshotPlan.
 	BeginSnapshot struct {
-		ID    skerry.SnapshotID
-		Claim skerry.VolumeClaim
+		ID    spec.SnapshotID
+		Claim spec.VolumeClaim
 		Actor string
 		// Import: it comes as a file, for Worker (or any, if that is empty) and Org.
 		Import bool
@@ -27,19 +29,19 @@ type (
 	}
 	// EndSnapshot says what became of it.
 	EndSnapshot struct {
-		ID   skerry.SnapshotID
-		Info *skerry.Snapshot
+		ID   spec.SnapshotID
+		Info *spec.Snapshot
 		Err  string // not empty: there is none
 	}
 	// DeleteSnapshot deletes a snapshot.
 	DeleteSnapshot struct {
-		ID    skerry.SnapshotID
+		ID    spec.SnapshotID
 		Actor string
 	}
 	// BeginRestore has the instance of volumes ended, and none started; the result is a RestorePlan.
 	BeginRestore struct {
-		ID     skerry.SnapshotID
-		To     skerry.VolumeClaim
+		ID     spec.SnapshotID
+		To     spec.VolumeClaim
 		Clone  bool // To is new
 		Worker string
 	}
@@ -57,15 +59,15 @@ type (
 	}
 	// RestorePlan says from where to where the content of a snapshot goes, and what that may take of the disk; 0: no bound but the disk's.
 	RestorePlan struct {
-		Snapshot skerry.Snapshot
-		To       skerry.VolumeClaim
+		Snapshot spec.Snapshot
+		To       spec.VolumeClaim
 		Worker   string
 		Most     skerry.Bytes
 	}
 )
 
 // snapshotMessage takes a message about snapshots, if it is one.
-func snapshotMessage(c *Core, now time.Time, msg any, fx *skerry.Effects) bool {
+func snapshotMessage(c *Core, now time.Time, msg any, fx *wire.Effects) bool {
 	var err error
 	switch m := msg.(type) {
 	case BeginSnapshot:
@@ -86,9 +88,9 @@ func snapshotMessage(c *Core, now time.Time, msg any, fx *skerry.Effects) bool {
 }
 
 // Snapshots lists the snapshots at the site, by what they are of.
-func Snapshots(c *Core) []skerry.Snapshot { return c.volumes.Snapshots() }
+func Snapshots(c *Core) []spec.Snapshot { return c.volumes.Snapshots() }
 
-func noSnapshot(id skerry.SnapshotID) error {
+func noSnapshot(id spec.SnapshotID) error {
 	return skerry.Errorf(skerry.CodeNotFound, "there is no snapshot %.100q at this site", string(id)).WithHint("`skerry volume snapshots` lists them")
 }
 
@@ -108,7 +110,7 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	if c.volumes.Snapshot(m.ID) != nil {
 		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", m.ID)
 	}
-	s := skerry.Snapshot{ID: m.ID, State: skerry.SnapshotTaking, At: now, Actor: m.Actor, Org: m.Org}
+	s := spec.Snapshot{ID: m.ID, State: spec.SnapshotTaking, At: now, Actor: m.Actor, Org: m.Org}
 	s.SetClaim(m.Claim)
 	worker, ran, w := c.volumes.Holder(m.Claim)
 	switch {
@@ -189,27 +191,27 @@ func snapshotRoom(c *Core, org string) (most skerry.Bytes, err error) {
 // countBesides has the quota of an organisation count what it has on disks that no instance asks for.
 func countBesides(c *Core, org string) { apps.SetBesides(c.Apps, org, c.volumes.Besides(org)) }
 
-func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *skerry.Effects) {
+func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *wire.Effects) {
 	s := c.volumes.Snapshot(m.ID)
-	if s == nil || s.State != skerry.SnapshotTaking {
+	if s == nil || s.State != spec.SnapshotTaking {
 		return // deleted meanwhile: its worker has been told
 	}
 	org, worker, claim := s.Org, string(s.Worker), s.Claim()
 	defer func() { countBesides(c, org) }()
 	if m.Err != "" {
 		c.volumes.DropSnapshot(m.ID)
-		snapshotEvent(c, fx, now, skerry.EventWarning, "SnapshotFailed", s, "no snapshot of volume "+claim.String()+" on worker "+worker+": "+m.Err)
+		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", s, "no snapshot of volume "+claim.String()+" on worker "+worker+": "+m.Err)
 		return
 	}
 	next := *m.Info
-	next.ID, next.Org, next.Worker, next.Actor, next.State = s.ID, s.Org, s.Worker, s.Actor, skerry.SnapshotReady
+	next.ID, next.Org, next.Worker, next.Actor, next.State = s.ID, s.Org, s.Worker, s.Actor, spec.SnapshotReady
 	next.SetClaim(claim)
 	if !plausible(&next) {
 		c.volumes.DropSnapshot(m.ID)
 		return
 	}
 	c.volumes.PutSnapshot(next)
-	snapshotEvent(c, fx, now, skerry.EventNormal, "SnapshotTaken", &next, fmt.Sprintf("snapshot %s of volume %s is on worker %s, by %s", m.ID, claim, worker, orNobody(s.Actor)))
+	snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotTaken", &next, fmt.Sprintf("snapshot %s of volume %s is on worker %s, by %s", m.ID, claim, worker, orNobody(s.Actor)))
 }
 
 // maxSnapshots bounds the snapshots of one organisation at a site, because empty ones count for nothing in its quota of storage. maxTaking
@@ -217,8 +219,8 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *skerry.Effects) {
 const maxSnapshots, maxTaking = 1000, 4
 
 // plausible reports whether a worker may say that of a snapshot. All of it is stored, and its sizes are reserved.
-func plausible(s *skerry.Snapshot) bool {
-	amount := func(n skerry.Bytes) bool { return n >= 0 && n <= skerry.MaxAmount }
+func plausible(s *spec.Snapshot) bool {
+	amount := func(n skerry.Bytes) bool { return n >= 0 && n <= spec.MaxAmount }
 	ok := len(s.Volumes) <= maxSnapshotVolumes && len(s.SHA256) == 64 && amount(s.Size) && len(s.How) <= 20
 	for _, v := range s.Volumes {
 		ok = ok && skerry.CheckName(v.Name) == nil && amount(v.Size)
@@ -229,17 +231,17 @@ func plausible(s *skerry.Snapshot) bool {
 // maxSnapshotVolumes bounds what a worker may say of one snapshot.
 const maxSnapshotVolumes = 64
 
-func snapshotEvent(c *Core, fx *skerry.Effects, now time.Time, t skerry.EventType, reason string, s *skerry.Snapshot, text string) {
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: t, Reason: reason, Text: text, Org: s.Org, App: s.Claim().Service.App, Service: s.Service,
+func snapshotEvent(c *Core, fx *wire.Effects, now time.Time, t wire.EventType, reason string, s *spec.Snapshot, text string) {
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: t, Reason: reason, Text: text, Org: s.Org, App: s.Claim().Service.App, Service: s.Service,
 		Worker: s.Worker, Cluster: skerry.ClusterName(c.opt.Name)})
 }
 
-func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *skerry.Effects) error {
+func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *wire.Effects) error {
 	s := c.volumes.Snapshot(m.ID)
 	if s == nil {
 		return noSnapshot(m.ID)
 	}
-	if s.State == skerry.SnapshotTaking { // its worker is at it, and it counts until that has ended
+	if s.State == spec.SnapshotTaking { // its worker is at it, and it counts until that has ended
 		return skerry.Errorf(skerry.CodeConflict, "snapshot %s is being taken", m.ID).WithHint("end the command that takes it, or try again when it is complete")
 	}
 	if c.volumes.Busy(s.Claim()) {
@@ -247,30 +249,30 @@ func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *skerry.Effects
 	}
 	c.volumes.DropSnapshot(m.ID)
 	countBesides(c, s.Org)
-	snapshotEvent(c, fx, now, skerry.EventNormal, "SnapshotDeleted", s, "snapshot "+string(m.ID)+" is deleted, by "+orNobody(m.Actor))
+	snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotDeleted", s, "snapshot "+string(m.ID)+" is deleted, by "+orNobody(m.Actor))
 	return nil
 }
 
 // reviewSnapshots ends, after a start, what an earlier life was at.
-func reviewSnapshots(c *Core, now time.Time, fx *skerry.Effects) {
+func reviewSnapshots(c *Core, now time.Time, fx *wire.Effects) {
 	for _, s := range c.volumes.Unfinished() {
-		snapshotEvent(c, fx, now, skerry.EventWarning, "SnapshotFailed", &s, "no snapshot of volume "+s.Claim().String()+": the cluster's orchestrator was restarted meanwhile")
+		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", &s, "no snapshot of volume "+s.Claim().String()+": the cluster's orchestrator was restarted meanwhile")
 	}
 	for _, o := range c.Apps.Orgs() {
 		countBesides(c, o.Name)
 	}
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
-			if id, ok := skerry.ParseSnapshotKey(key); ok && c.volumes.Snapshot(id) == nil {
+			if id, ok := spec.ParseSnapshotKey(key); ok && c.volumes.Snapshot(id) == nil {
 				c.Kids.Delete(name, key)
 			}
 		}
 	}
 }
 
-func beginRestore(c *Core, now time.Time, m BeginRestore, fx *skerry.Effects) (RestorePlan, error) {
+func beginRestore(c *Core, now time.Time, m BeginRestore, fx *wire.Effects) (RestorePlan, error) {
 	s := c.volumes.Snapshot(m.ID)
-	if s == nil || s.State != skerry.SnapshotReady {
+	if s == nil || s.State != spec.SnapshotReady {
 		return RestorePlan{}, noSnapshot(m.ID)
 	}
 	if err := connectedWorker(c, string(s.Worker)); err != nil {
@@ -334,7 +336,7 @@ func ofAnother(c *Core, app skerry.AppKey, org string) bool {
 // restoreRoom checks that an organisation may have the volumes of a snapshot on a worker, in place of those of a size that are at another or the
 // same one ("": new ones), and returns how much volumes without a size may take; 0: no bound. Where a snapshot was imported, somebody wrote its
 // sizes by hand, perhaps.
-func restoreRoom(c *Core, s *skerry.Snapshot, size skerry.Bytes, to, at string) (most skerry.Bytes, err error) {
+func restoreRoom(c *Core, s *spec.Snapshot, size skerry.Bytes, to, at string) (most skerry.Bytes, err error) {
 	if c.volumes.Restoring(s.Org) >= maxTaking {
 		return 0, skerry.Errorf(skerry.CodeConflict, "%d volumes of organisation %s are being restored, as many as may be at a time", maxTaking, s.Org).
 			WithHint("try again when one of them is complete")
@@ -345,7 +347,7 @@ func restoreRoom(c *Core, s *skerry.Snapshot, size skerry.Bytes, to, at string) 
 	}
 	_, want := s.Takes()
 	more := max(0, want-size)
-	if more > 0 || at == "" || s.How == skerry.SnapshotImported {
+	if more > 0 || at == "" || s.How == spec.SnapshotImported {
 		if most, err = snapshotRoom(c, s.Org); err != nil {
 			return 0, err
 		}
@@ -368,7 +370,7 @@ func restoreRoom(c *Core, s *skerry.Snapshot, size skerry.Bytes, to, at string) 
 }
 
 // restorable reports whether no instance has volumes any more, but for those on workers that are out of touch.
-func restorable(c *Core, v skerry.VolumeClaim) bool {
+func restorable(c *Core, v spec.VolumeClaim) bool {
 	for name := range c.workers {
 		if connectedWorker(c, name) == nil && (disks{c}).Occupied(v, name) {
 			return false
@@ -377,7 +379,7 @@ func restorable(c *Core, v skerry.VolumeClaim) bool {
 	return true
 }
 
-func endRestore(c *Core, now time.Time, m EndRestore, fx *skerry.Effects) {
+func endRestore(c *Core, now time.Time, m EndRestore, fx *wire.Effects) {
 	c.volumes.End(m.To)
 	defer countBesides(c, m.Snapshot.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
@@ -388,11 +390,11 @@ func endRestore(c *Core, now time.Time, m EndRestore, fx *skerry.Effects) {
 	c.grew = true
 	s := &m.Snapshot
 	if m.Err != "" {
-		snapshotEvent(c, fx, now, skerry.EventWarning, "VolumeNotRestored", s, "volume "+m.To.String()+" is not restored: "+m.Err)
+		snapshotEvent(c, fx, now, wire.EventWarning, "VolumeNotRestored", s, "volume "+m.To.String()+" is not restored: "+m.Err)
 		return
 	}
 	names, size := s.Takes()
 	c.volumes.Restored(m.To, m.Worker, volumes.Want{Size: size, Org: s.Org, Names: names}, max(0, m.Took))
 	text := []string{"volume", m.To.String(), "on worker", m.Worker, "has what snapshot", string(s.ID), "has, of", s.At.UTC().Format(time.RFC3339) + ",", "by", orNobody(m.Actor)}
-	snapshotEvent(c, fx, now, skerry.EventNormal, "VolumeRestored", s, strings.Join(text, " "))
+	snapshotEvent(c, fx, now, wire.EventNormal, "VolumeRestored", s, strings.Join(text, " "))
 }

@@ -14,6 +14,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // restoreWait is how long the instance of volumes may take to end before they are restored.
@@ -23,12 +25,12 @@ const (
 )
 
 // Snapshots lists the snapshots at the site.
-func (s *Server) Snapshots(ctx context.Context) ([]skerry.Snapshot, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Snapshot, error) { return Snapshots(c), nil })
+func (s *Server) Snapshots(ctx context.Context) ([]spec.Snapshot, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]spec.Snapshot, error) { return Snapshots(c), nil })
 }
 
 // TakeSnapshot has the worker of local volumes copy them.
-func (s *Server) TakeSnapshot(ctx context.Context, v skerry.VolumeClaim, r skerry.SnapshotRequest, actor string) (skerry.Snapshot, error) {
+func (s *Server) TakeSnapshot(ctx context.Context, v spec.VolumeClaim, r spec.SnapshotRequest, actor string) (spec.Snapshot, error) {
 	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor}
 	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan SnapshotPlan) (*http.Request, error) {
 		body, err := json.Marshal(map[string]any{"claim": v, "most": plan.Most, "maxPause": r.MaxPause})
@@ -40,7 +42,7 @@ func (s *Server) TakeSnapshot(ctx context.Context, v skerry.VolumeClaim, r skerr
 }
 
 // ImportSnapshot keeps a stream as a snapshot of volumes, on a worker, or the one with the most room.
-func (s *Server) ImportSnapshot(ctx context.Context, v skerry.VolumeClaim, org, worker, actor string, from io.Reader) (skerry.Snapshot, error) {
+func (s *Server) ImportSnapshot(ctx context.Context, v spec.VolumeClaim, org, worker, actor string, from io.Reader) (spec.Snapshot, error) {
 	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor, Import: true, Worker: worker, Org: org}
 	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan SnapshotPlan) (*http.Request, error) {
 		q := url.Values{"most": {strconv.FormatInt(int64(plan.Most), 10)}}
@@ -48,11 +50,11 @@ func (s *Server) ImportSnapshot(ctx context.Context, v skerry.VolumeClaim, org, 
 	})
 }
 
-func newSnapshotID(v skerry.VolumeClaim) skerry.SnapshotID {
-	return skerry.NewSnapshotID(v, strings.ToLower(rand.Text()[:8]))
+func newSnapshotID(v spec.VolumeClaim) spec.SnapshotID {
+	return spec.NewSnapshotID(v, strings.ToLower(rand.Text()[:8]))
 }
 
-func snapshotURL(id skerry.SnapshotID, rest string, q url.Values) string {
+func snapshotURL(id spec.SnapshotID, rest string, q url.Values) string {
 	u := "http://child/snapshots/" + url.PathEscape(string(id)) + rest
 	if len(q) > 0 {
 		u += "?" + q.Encode()
@@ -61,13 +63,13 @@ func snapshotURL(id skerry.SnapshotID, rest string, q url.Values) string {
 }
 
 // makeSnapshot notes a snapshot, has a worker make it, and notes what came of that, whatever becomes of who asked.
-func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx context.Context, plan SnapshotPlan) (*http.Request, error)) (out skerry.Snapshot, err error) {
+func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx context.Context, plan SnapshotPlan) (*http.Request, error)) (out spec.Snapshot, err error) {
 	v, err := s.Role.Do(ctx, m)
 	if err != nil {
 		return out, err
 	}
 	plan, _ := v.(SnapshotPlan)
-	info := new(skerry.Snapshot)
+	info := new(spec.Snapshot)
 	req, err := ask(ctx, plan)
 	if err == nil {
 		err = s.askSnapshot(plan.Worker, req, info)
@@ -83,7 +85,7 @@ func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx
 	if err != nil {
 		return out, err
 	}
-	return tier.View(last, s.Role, func(c *Core) (skerry.Snapshot, error) {
+	return tier.View(last, s.Role, func(c *Core) (spec.Snapshot, error) {
 		if p := c.volumes.Snapshot(m.ID); p != nil {
 			return *p, nil
 		}
@@ -109,17 +111,17 @@ func (s *Server) reachWorker(worker string, req *http.Request) (*http.Response, 
 }
 
 // DeleteSnapshot deletes a snapshot.
-func (s *Server) DeleteSnapshot(ctx context.Context, id skerry.SnapshotID, actor string) error {
+func (s *Server) DeleteSnapshot(ctx context.Context, id spec.SnapshotID, actor string) error {
 	_, err := s.Role.Do(ctx, DeleteSnapshot{ID: id, Actor: actor})
 	return err
 }
 
 // OpenSnapshot gives the stream of a snapshot and its length; the caller closes it.
-func (s *Server) OpenSnapshot(ctx context.Context, id skerry.SnapshotID) (io.ReadCloser, int64, error) {
-	snap, err := tier.View(ctx, s.Role, func(c *Core) (skerry.Snapshot, error) {
+func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadCloser, int64, error) {
+	snap, err := tier.View(ctx, s.Role, func(c *Core) (spec.Snapshot, error) {
 		p := c.volumes.Snapshot(id)
-		if p == nil || p.State != skerry.SnapshotReady {
-			return skerry.Snapshot{}, noSnapshot(id)
+		if p == nil || p.State != spec.SnapshotReady {
+			return spec.Snapshot{}, noSnapshot(id)
 		}
 		return *p, connectedWorker(c, string(p.Worker))
 	})
@@ -142,10 +144,10 @@ func (s *Server) OpenSnapshot(ctx context.Context, id skerry.SnapshotID) (io.Rea
 }
 
 // RestoreSnapshot makes volumes what a snapshot has: those it was taken of or, if clone says so, new ones.
-func (s *Server) RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, to skerry.VolumeClaim, clone bool, worker, actor string) (skerry.VolumeView, error) {
+func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spec.VolumeClaim, clone bool, worker, actor string) (view.VolumeView, error) {
 	v, err := s.Role.Do(ctx, BeginRestore{ID: id, To: to, Clone: clone, Worker: worker})
 	if err != nil {
-		return skerry.VolumeView{}, err
+		return view.VolumeView{}, err
 	}
 	end := EndRestore{RestorePlan: v.(RestorePlan), Actor: actor}
 	end.Took, err = s.restore(ctx, end.RestorePlan)
@@ -157,15 +159,15 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id skerry.SnapshotID, to s
 		err = e
 	}
 	if err != nil {
-		return skerry.VolumeView{}, err
+		return view.VolumeView{}, err
 	}
-	return tier.View(last, s.Role, func(c *Core) (skerry.VolumeView, error) {
+	return tier.View(last, s.Role, func(c *Core) (view.VolumeView, error) {
 		for _, v := range Volumes(c) {
 			if v.Claim() == to {
 				return v, nil
 			}
 		}
-		return skerry.VolumeView{}, skerry.Errorf(skerry.CodeConflict, "volume %s was deleted meanwhile", to)
+		return view.VolumeView{}, skerry.Errorf(skerry.CodeConflict, "volume %s was deleted meanwhile", to)
 	})
 }
 
@@ -199,7 +201,7 @@ func (s *Server) restore(ctx context.Context, plan RestorePlan) (skerry.Bytes, e
 }
 
 // awaitIdle waits until no instance on a worker in touch has volumes.
-func (s *Server) awaitIdle(ctx context.Context, v skerry.VolumeClaim) error {
+func (s *Server) awaitIdle(ctx context.Context, v spec.VolumeClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
 	for {

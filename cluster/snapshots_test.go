@@ -7,6 +7,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // An organisation can neither fill the site's store with empty snapshots nor keep its workers busy with many at a time; others are not
@@ -14,12 +16,12 @@ import (
 func TestSnapshotsOfOneOrganisation(t *testing.T) {
 	s := newFabricSite(t)
 	s.join(1)
-	claim := skerry.VolumeClaim{Service: key("acme", "shop")}
+	claim := spec.VolumeClaim{Service: key("acme", "shop")}
 	begin := func(n int, org string) error {
-		return s.c.Step(s.now, BeginSnapshot{ID: skerry.SnapshotID(fmt.Sprintf("%s%d", org, n)), Claim: claim, Import: true, Org: org}).Err
+		return s.c.Step(s.now, BeginSnapshot{ID: spec.SnapshotID(fmt.Sprintf("%s%d", org, n)), Claim: claim, Import: true, Org: org}).Err
 	}
 	end := func(n int) {
-		s.do(EndSnapshot{ID: skerry.SnapshotID(fmt.Sprintf("acme%d", n)), Info: &skerry.Snapshot{SHA256: strings.Repeat("0", 64)}})
+		s.do(EndSnapshot{ID: spec.SnapshotID(fmt.Sprintf("acme%d", n)), Info: &spec.Snapshot{SHA256: strings.Repeat("0", 64)}})
 	}
 	for n := range maxTaking {
 		if err := begin(n, "acme"); err != nil {
@@ -57,19 +59,19 @@ func TestSnapshotsOfOneOrganisation(t *testing.T) {
 func TestRestoresAreBounded(t *testing.T) {
 	s := newFabricSite(t)
 	worker := s.join(1)
-	s.report(worker, skerry.WorkerReport{Facts: &skerry.WorkerFacts{Arch: "amd64", Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}}})
-	claim := skerry.VolumeClaim{Service: key("acme", "shop")}
-	imported := func(id skerry.SnapshotID, sizes ...skerry.Bytes) {
+	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}}})
+	claim := spec.VolumeClaim{Service: key("acme", "shop")}
+	imported := func(id spec.SnapshotID, sizes ...skerry.Bytes) {
 		t.Helper()
-		info := &skerry.Snapshot{SHA256: strings.Repeat("0", 64), Size: 1000, How: skerry.SnapshotImported}
+		info := &spec.Snapshot{SHA256: strings.Repeat("0", 64), Size: 1000, How: spec.SnapshotImported}
 		for n, size := range sizes {
-			info.Volumes = append(info.Volumes, skerry.SnapshotVolume{Name: fmt.Sprint("v", n), Size: size})
+			info.Volumes = append(info.Volumes, spec.SnapshotVolume{Name: fmt.Sprint("v", n), Size: size})
 		}
 		s.do(BeginSnapshot{ID: id, Claim: claim, Import: true, Org: "acme"})
 		s.do(EndSnapshot{ID: id, Info: info})
 	}
-	to := func(n int) skerry.VolumeClaim { return skerry.VolumeClaim{Service: key("acme", "copy"), Ordinal: n} }
-	begin := func(id skerry.SnapshotID, n int) (RestorePlan, error) {
+	to := func(n int) spec.VolumeClaim { return spec.VolumeClaim{Service: key("acme", "copy"), Ordinal: n} }
+	begin := func(id spec.SnapshotID, n int) (RestorePlan, error) {
 		fx := s.c.Step(s.now, BeginRestore{ID: id, To: to(n), Clone: true})
 		s.keep(fx)
 		plan, _ := fx.Result.(RestorePlan)
@@ -141,16 +143,16 @@ func TestImplausibleSnapshots(t *testing.T) {
 	s := newFabricSite(t)
 	s.join(1)
 	sum := strings.Repeat("0", 64)
-	for what, info := range map[string]skerry.Snapshot{
+	for what, info := range map[string]spec.Snapshot{
 		"less than nothing":    {SHA256: sum, Size: -1},
-		"too much":             {SHA256: sum, Size: skerry.MaxAmount + 1},
-		"a volume of less":     {SHA256: sum, Volumes: []skerry.SnapshotVolume{{Name: "data", Size: -1}}},
-		"a volume of a path":   {SHA256: sum, Volumes: []skerry.SnapshotVolume{{Name: "../x"}}},
+		"too much":             {SHA256: sum, Size: spec.MaxAmount + 1},
+		"a volume of less":     {SHA256: sum, Volumes: []spec.SnapshotVolume{{Name: "data", Size: -1}}},
+		"a volume of a path":   {SHA256: sum, Volumes: []spec.SnapshotVolume{{Name: "../x"}}},
 		"a story":              {SHA256: sum, How: strings.Repeat("x", 1<<20)},
 		"no sum":               {},
-		"more volumes than 64": {SHA256: sum, Volumes: make([]skerry.SnapshotVolume, 65)},
+		"more volumes than 64": {SHA256: sum, Volumes: make([]spec.SnapshotVolume, 65)},
 	} {
-		s.do(BeginSnapshot{ID: "one", Claim: skerry.VolumeClaim{Service: key("acme", "shop")}, Import: true, Org: "acme"})
+		s.do(BeginSnapshot{ID: "one", Claim: spec.VolumeClaim{Service: key("acme", "shop")}, Import: true, Org: "acme"})
 		s.do(EndSnapshot{ID: "one", Info: &info})
 		if list := Snapshots(s.c); len(list) != 0 {
 			t.Errorf("%s: %+v", what, list)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A worker that accepts an instance and never runs it is found out by comparison. What has not started after a while gets a
@@ -44,7 +46,7 @@ func (p *placement) starting() bool {
 }
 
 // seeStart keeps the index of what is about to start, and notes what has.
-func (c *Core) seeStart(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) seeStart(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Obs.State == skerry.Running && !p.Ran && p.Worker != "" {
 		p.Ran = true
 		c.compareStart(now, p, fx)
@@ -65,7 +67,7 @@ func (c *Core) expectStart(at time.Time) {
 }
 
 // compareStart compares a first start with one that another worker did not manage.
-func (c *Core) compareStart(now time.Time, p *placement, fx *skerry.Effects) {
+func (c *Core) compareStart(now time.Time, p *placement, fx *wire.Effects) {
 	c.trust.Started(now, p.Worker)
 	l := p.Late
 	p.Late = nil
@@ -88,7 +90,7 @@ func (c *Core) compareStart(now time.Time, p *placement, fx *skerry.Effects) {
 }
 
 // lateStarts asks what the links of workers look like that should have started something.
-func (c *Core) lateStarts(now time.Time, fx *skerry.Effects) {
+func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
 	if c.startsDue.IsZero() || now.Before(c.startsDue) {
 		return
 	}
@@ -123,7 +125,7 @@ func (c *Core) overdue(p *placement) time.Time {
 }
 
 // appraised tries elsewhere what a worker has not started for long.
-func (c *Core) appraised(now time.Time, m Appraised, fx *skerry.Effects) {
+func (c *Core) appraised(now time.Time, m Appraised, fx *wire.Effects) {
 	w, k := c.workers[m.Name], c.Kids.Get(m.Name)
 	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Held != "" {
 		return
@@ -135,7 +137,7 @@ func (c *Core) appraised(now time.Time, m Appraised, fx *skerry.Effects) {
 		waited := now.Sub(c.overdue(p)) + patience
 		l := &late{Worker: p.Worker, Waited: waited, Tried: now, Bad: m.RTT == 0 || m.RTT >= badLink}
 		text := "its worker has not started it for " + waited.Round(time.Second).String()
-		if p.A.Spec.Mode != skerry.ModeService {
+		if p.A.Spec.Mode != spec.ModeService {
 			if !c.othersFit(p) {
 				continue
 			}

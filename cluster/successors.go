@@ -3,12 +3,13 @@ package cluster
 import (
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // answer is what the owner of an instance was told last about its successor.
 type answer struct {
-	skerry.SuccessorAnswer
+	wire.SuccessorAnswer
 	at time.Time // when it was looked for
 }
 
@@ -16,7 +17,7 @@ type answer struct {
 const askEvery = time.Second
 
 // askFor takes the question that came with an assignment of an instance which is here, or its end.
-func askFor(c *Core, now time.Time, a *skerry.Assignment, fx *skerry.Effects) {
+func askFor(c *Core, now time.Time, a *spec.Assignment, fx *wire.Effects) {
 	p := c.places[a.ID]
 	if p == nil || p.Removing || a.Fence.RootEpoch != p.A.Fence.RootEpoch {
 		return
@@ -29,13 +30,13 @@ func askFor(c *Core, now time.Time, a *skerry.Assignment, fx *skerry.Effects) {
 		delete(c.asking, a.ID)
 		c.changed(now, p, fx)
 	case was == nil || c.asking[a.ID] == nil || was.Revision != q.Revision || was.Gen != q.Gen:
-		c.asking[a.ID] = &answer{skerry.SuccessorAnswer{Revision: q.Revision, Why: noSuccessor(c, now, p)}, now}
+		c.asking[a.ID] = &answer{wire.SuccessorAnswer{Revision: q.Revision, Why: noSuccessor(c, now, p)}, now}
 		c.changed(now, p, fx)
 	}
 }
 
 // answerAgain tells owners of instances when the answer has changed.
-func answerAgain(c *Core, now time.Time, fx *skerry.Effects) {
+func answerAgain(c *Core, now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.asking) {
 		p, k := c.places[id], c.asking[id]
 		if p == nil || p.A.Successor == nil {
@@ -54,24 +55,24 @@ func answerAgain(c *Core, now time.Time, fx *skerry.Effects) {
 }
 
 // answerOf is what the owner of an instance is told; nil: it need not know.
-func answerOf(c *Core, p *placement) *skerry.SuccessorAnswer {
+func answerOf(c *Core, p *placement) *wire.SuccessorAnswer {
 	k := c.asking[p.A.ID]
 	switch {
 	case k != nil && p.A.Successor != nil:
 		told := k.SuccessorAnswer
 		return &told
 	case p.A.Spec.EndsFirst():
-		return &skerry.SuccessorAnswer{} // it would be answered
+		return &wire.SuccessorAnswer{} // it would be answered
 	}
 	return nil
 }
 
 // anonymousAnswer is an answer that names no worker.
-func anonymousAnswer(c *Core, p *placement, k *skerry.SuccessorAnswer) *skerry.SuccessorAnswer {
+func anonymousAnswer(c *Core, p *placement, k *wire.SuccessorAnswer) *wire.SuccessorAnswer {
 	if k == nil {
 		return nil
 	}
-	return &skerry.SuccessorAnswer{Revision: k.Revision, Why: c.anonymous(p, k.Why)}
+	return &wire.SuccessorAnswer{Revision: k.Revision, Why: c.anonymous(p, k.Why)}
 }
 
 // noSuccessor says why a newer version of an instance has no place in the site once the instance has ended, or "".
@@ -121,7 +122,7 @@ func noSuccessor(c *Core, now time.Time, p *placement) string {
 }
 
 // whyAt is the first reason that is not about other workers.
-func whyAt(why []skerry.Reason) string {
+func whyAt(why []wire.Reason) string {
 	for _, r := range why {
 		if r.What != "volumes" {
 			return r.Text

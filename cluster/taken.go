@@ -3,17 +3,19 @@ package cluster
 import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // The root's applications and the site's own have names of one kind. Two of one name would be in one network, and their services stand in
 // for each other; that is no matter within an organisation. Of two organisations, whoever comes second is refused.
 
 // takenHere says why an instance of the root's may not come: the site has an application of its name, and of another organisation.
-func takenHere(c *Core, a *skerry.Assignment, origin string) *skerry.Reason {
+func takenHere(c *Core, a *spec.Assignment, origin string) *wire.Reason {
 	if own := c.ownApp(a.Service.App); origin != "root" || own == nil || own.Org == a.Org {
 		return nil
 	}
-	return &skerry.Reason{What: "admission", Text: "this site has an application " + a.Service.App.String() + " of its own, of another organisation",
+	return &wire.Reason{What: "admission", Text: "this site has an application " + a.Service.App.String() + " of its own, of another organisation",
 		Hint: "choose another site or name, or ask the operator of the site"}
 }
 

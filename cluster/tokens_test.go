@@ -7,16 +7,18 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestOlderTokens: what the root said before it gave an instance another token changes nothing, of instances and of perWorker services.
 func TestOlderTokens(t *testing.T) {
-	for _, mode := range []skerry.Mode{skerry.ModeService, skerry.ModePerWorker} {
+	for _, mode := range []spec.Mode{spec.ModeService, spec.ModePerWorker} {
 		now := time.Unix(1_700_000_000, 0)
 		c := textSite(t, now, "")
 		a, _ := c.onlyAssignment(t)
 		a.ID, a.Service.Service, a.Spec.Mode, a.Gen, a.Fence = "one-1", "one", mode, 7, skerry.Fence{RootEpoch: 5}
-		var fx skerry.Effects
+		var fx wire.Effects
 		c.accept(now, a, "root", &fx)
 		c.settle(now, &fx, nil)
 		var p *placement
@@ -28,14 +30,14 @@ func TestOlderTokens(t *testing.T) {
 		if p.A.Service != a.Service || p.Worker != "w" {
 			t.Fatalf("%s: it is not placed: %+v", mode, p)
 		}
-		key := skerry.AssignmentKey(p.A.ID)
+		key := wire.AssignmentKey(p.A.ID)
 		told, _ := c.Kids.Get("w").Desired.Get(key)
 		before := p.A
 
 		old := a
 		old.Fence.RootEpoch, old.Gen, old.Restart, old.Spec.Command = 4, 8, 3, []string{"/bin/old"}
 		old.Revision = "old"
-		var none skerry.Effects
+		var none wire.Effects
 		c.accept(now, old, "root", &none)
 		c.settle(now, &none, nil)
 		if n := c.Up.Ignored.All()[fleet.IgnoredToken]; n != 1 {
@@ -62,7 +64,7 @@ func TestTokenCounterIsKept(t *testing.T) {
 	kv := map[string][]byte{}
 	opt := Options{Name: "a", Incarnation: "a1", Term: 1}
 	c := New(opt)
-	keep := func(fx skerry.Effects) {
+	keep := func(fx wire.Effects) {
 		for _, w := range fx.Writes {
 			if kv[w.Key] = w.Value; w.Value == nil {
 				delete(kv, w.Key)
@@ -71,8 +73,8 @@ func TestTokenCounterIsKept(t *testing.T) {
 	}
 	keep(c.Start(now))
 	keep(c.Step(now, apps.PutOrg{Org: apps.Org{Name: "default"}}))
-	gone := &placement{A: skerry.Assignment{ID: "gone-1", Fence: skerry.Fence{RootEpoch: 1}}}
-	var fx skerry.Effects
+	gone := &placement{A: spec.Assignment{ID: "gone-1", Fence: skerry.Fence{RootEpoch: 1}}}
+	var fx wire.Effects
 	last := c.mint(gone, &fx)
 	keep(fx)
 
@@ -93,23 +95,23 @@ func TestTokenCounterIsKept(t *testing.T) {
 func TestForgedTokens(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	for what, x := range map[string]struct {
-		edit  func(c *Core, p *placement, o *skerry.Observation)
+		edit  func(c *Core, p *placement, o *wire.Observation)
 		noted bool
 	}{
-		"its own":        {func(*Core, *placement, *skerry.Observation) {}, false},
-		"a little ahead": {func(c *Core, _ *placement, o *skerry.Observation) { o.Fence.Sequence = c.seq + forged }, false},
-		"never given":    {func(c *Core, _ *placement, o *skerry.Observation) { o.Fence.Sequence = c.seq + forged + 1 }, true},
-		"of another term": {func(c *Core, _ *placement, o *skerry.Observation) {
+		"its own":        {func(*Core, *placement, *wire.Observation) {}, false},
+		"a little ahead": {func(c *Core, _ *placement, o *wire.Observation) { o.Fence.Sequence = c.seq + forged }, false},
+		"never given":    {func(c *Core, _ *placement, o *wire.Observation) { o.Fence.Sequence = c.seq + forged + 1 }, true},
+		"of another term": {func(c *Core, _ *placement, o *wire.Observation) {
 			o.Fence.ClusterTerm, o.Fence.Sequence = 9, c.seq+forged+1
 		}, false},
-		"what another was given": {func(_ *Core, p *placement, _ *skerry.Observation) { p.Worker = "x" }, true},
+		"what another was given": {func(_ *Core, p *placement, _ *wire.Observation) { p.Worker = "x" }, true},
 	} {
 		c := textSite(t, now, "")
 		a, _ := c.onlyAssignment(t)
 		p, w := c.places[a.ID], c.workers["w"]
-		o := skerry.Observation{ID: a.ID, Fence: p.A.Fence}
+		o := wire.Observation{ID: a.ID, Fence: p.A.Fence}
 		x.edit(c, p, &o)
-		var fx skerry.Effects
+		var fx wire.Effects
 		if c.foreignToken(now, w, p, &o, &fx); (w.trust.Record().Credit == nil) == x.noted {
 			t.Errorf("%s: noted is %v, want %v", what, !x.noted, x.noted)
 		}

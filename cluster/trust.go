@@ -3,28 +3,29 @@ package cluster
 import (
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/credit"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // forged is by how much a token must be beyond any that was given: the store may be a backup's.
 const forged = 1 << 16
 
 // counted tells what was counted against a worker, and does what follows.
-func (c *Core) counted(now time.Time, f trust.Finding, fx *skerry.Effects) {
+func (c *Core) counted(now time.Time, f trust.Finding, fx *wire.Effects) {
 	if f.Text == "" {
 		return
 	}
 	w := c.workers[f.Worker]
-	c.siteEvent(fx, now, skerry.EventWarning, "Implausible", "worker "+w.Name+": "+f.Text, w.Name)
+	c.siteEvent(fx, now, wire.EventWarning, "Implausible", "worker "+w.Name+": "+f.Text, w.Name)
 	c.reviewed(now, f, fx)
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 }
 
 // reviewed does what follows when the quarantine of a worker begins or ends.
-func (c *Core) reviewed(now time.Time, f trust.Finding, fx *skerry.Effects) {
+func (c *Core) reviewed(now time.Time, f trust.Finding, fx *wire.Effects) {
 	if !f.Changed {
 		return
 	}
@@ -34,10 +35,10 @@ func (c *Core) reviewed(now time.Time, f trust.Finding, fx *skerry.Effects) {
 	c.seeWorker(w)
 	if w.trust.Quarantine() == "" {
 		c.grew = true
-		c.siteEvent(fx, now, skerry.EventNormal, "QuarantineEnded", "worker "+w.Name+" gets new work again: nothing more came for long", w.Name)
+		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" gets new work again: nothing more came for long", w.Name)
 		return
 	}
-	c.siteEvent(fx, now, skerry.EventWarning, "WorkerQuarantined", "worker "+w.Name+" gets nothing new: "+w.trust.Quarantine(), w.Name)
+	c.siteEvent(fx, now, wire.EventWarning, "WorkerQuarantined", "worker "+w.Name+" gets nothing new: "+w.trust.Quarantine(), w.Name)
 	for _, p := range c.on(w.Name) { // what it has not started in all that time
 		if p.starting() && p.Next == nil && now.Sub(p.Placed) >= patience && c.othersFit(p) {
 			c.move(now, p, "its worker is in quarantine and has not started it", true, fx)
@@ -46,7 +47,7 @@ func (c *Core) reviewed(now time.Time, f trust.Finding, fx *skerry.Effects) {
 }
 
 // reviewTrust looks again at the workers that are suspects.
-func (c *Core) reviewTrust(now time.Time, fx *skerry.Effects) {
+func (c *Core) reviewTrust(now time.Time, fx *wire.Effects) {
 	for _, name := range c.trust.Overdue(now) {
 		c.reviewed(now, c.trust.Review(now, name), fx)
 		if c.trust.Clear(name) {
@@ -57,7 +58,7 @@ func (c *Core) reviewTrust(now time.Time, fx *skerry.Effects) {
 }
 
 // restoreTrust has a worker trusted again, in all that it says.
-func (c *Core) restoreTrust(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
 	claims, doubted := c.trust.Restore(w.Name)
 	if claims != nil {
 		facts := *w.Facts
@@ -65,12 +66,12 @@ func (c *Core) restoreTrust(now time.Time, w *worker, fx *skerry.Effects) {
 		w.Facts = &facts
 	}
 	if doubted {
-		c.siteEvent(fx, now, skerry.EventNormal, "QuarantineEnded", "worker "+w.Name+" is believed again: an operator says so", w.Name)
+		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is believed again: an operator says so", w.Name)
 	}
 }
 
 // coordinate is where a worker is as far as that is believed, or nil.
-func (w *worker) coordinate() *skerry.Coordinate {
+func (w *worker) coordinate() *spec.Coordinate {
 	if w.trust.Misplaced() {
 		return nil
 	}
@@ -78,7 +79,7 @@ func (w *worker) coordinate() *skerry.Coordinate {
 }
 
 // foreignToken looks whether a worker speaks for an instance that it was never given.
-func (c *Core) foreignToken(now time.Time, w *worker, p *placement, o *skerry.Observation, fx *skerry.Effects) {
+func (c *Core) foreignToken(now time.Time, w *worker, p *placement, o *wire.Observation, fx *wire.Effects) {
 	text := ""
 	switch {
 	case w == nil:
@@ -99,7 +100,7 @@ type witnesses struct{ c *Core }
 func (s witnesses) At(probe string) string { return s.c.peers.At(probe) }
 
 // Position implements trust.Site.
-func (s witnesses) Position(worker string) *skerry.Coordinate {
+func (s witnesses) Position(worker string) *spec.Coordinate {
 	if w := s.c.workers[worker]; w != nil && !w.sight.Lost() {
 		return w.report.Coordinate
 	}

@@ -3,8 +3,8 @@ package cluster
 import (
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/trust"
+	"skerry.dev/skerry/wire"
 )
 
 // TestWorkerRecord: what parts of the core own of a worker stands behind the core's own fields, as it did before there were parts.
@@ -17,7 +17,7 @@ func TestWorkerRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := c.workers["w"]
-	var fx skerry.Effects
+	var fx wire.Effects
 	if c.saveWorker(w, &fx); string(fx.Writes[0].Value) != was {
 		t.Errorf("it is saved as\n%s, and was\n%s", fx.Writes[0].Value, was)
 	}

@@ -5,20 +5,21 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A site that requires user namespaces takes a worker's containers for working only where they have them; nothing else changes.
 func TestRequireUserNamespaces(t *testing.T) {
-	facts := func(abilities ...string) *skerry.WorkerFacts {
-		return &skerry.WorkerFacts{Arch: "amd64", Runtimes: []skerry.RuntimeReport{
-			{Name: skerry.RuntimeOCI, Passed: true, Cause: "no user namespaces: an old kernel", Cure: "a new one", Abilities: abilities},
-			{Name: skerry.RuntimeNative, Passed: true}}}
+	facts := func(abilities ...string) *wire.WorkerFacts {
+		return &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{
+			{Name: spec.RuntimeOCI, Passed: true, Cause: "no user namespaces: an old kernel", Cure: "a new one", Abilities: abilities},
+			{Name: spec.RuntimeNative, Passed: true}}}
 	}
-	without, with := facts("exec"), facts("exec", skerry.AbilityUserNS)
+	without, with := facts("exec"), facts("exec", spec.AbilityUserNS)
 	for _, c := range []struct {
 		policy Admission
-		facts  *skerry.WorkerFacts
+		facts  *wire.WorkerFacts
 		passed int
 	}{{Admission{}, without, 2}, {Admission{RequireUserNamespaces: true}, with, 2}, {Admission{RequireUserNamespaces: true}, without, 1}} {
 		got := c.policy.offered(c.facts)

@@ -7,13 +7,14 @@ import (
 	"math"
 	"slices"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // locate works out where a user is from the round trips that workers measured, in milliseconds.
-func (c *Core) locate(rtt map[string]float64) (out skerry.UserPosition) {
-	var from []skerry.Coordinate
+func (c *Core) locate(rtt map[string]float64) (out wire.UserPosition) {
+	var from []spec.Coordinate
 	var ms []float64
 	for _, name := range slices.Sorted(maps.Keys(rtt)) {
 		if w := c.workers[name]; w != nil && w.coordinate() != nil {

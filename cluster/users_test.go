@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Where the operator forbids it, nobody is asked to measure, and the decision can say why.
@@ -16,12 +17,12 @@ func TestNoMeasuring(t *testing.T) {
 		s := newPeersSite(t)
 		s.c.opt.Admission.NoMeasuring = forbidden
 		s.join("w", "")
-		s.report("w", skerry.WorkerReport{Coordinate: &skerry.Coordinate{}})
-		limit := skerry.Duration(10 * time.Millisecond)
-		p := &placement{A: skerry.Assignment{ID: "i"}}
-		p.A.Spec.Placement.Users = []skerry.User{{Address: "192.0.2.9", MaxLatency: &limit}}
-		policy := sched.Policies()[skerry.PolicyLDP]
-		var fx skerry.Effects
+		s.report("w", wire.WorkerReport{Coordinate: &spec.Coordinate{}})
+		limit := spec.Duration(10 * time.Millisecond)
+		p := &placement{A: spec.Assignment{ID: "i"}}
+		p.A.Spec.Placement.Users = []spec.User{{Address: "192.0.2.9", MaxLatency: &limit}}
+		policy := sched.Policies()[spec.PolicyLDP]
+		var fx wire.Effects
 		known := s.c.usersKnown(s.now, p, policy, &fx)
 		if forbidden && (!known || len(fx.Actions) > 0 || !strings.Contains(p.Users[0].Unknown, "operator")) {
 			t.Errorf("known=%v, %d questions, %+v", known, len(fx.Actions), p.Users)
@@ -34,7 +35,7 @@ func TestNoMeasuring(t *testing.T) {
 
 // A manifest has no worker look for who listens in the site's networks, unless the site trusts its organisation or grants that.
 func TestUsersAreNoPortScan(t *testing.T) {
-	limit := skerry.Duration(10 * time.Millisecond)
+	limit := spec.Duration(10 * time.Millisecond)
 	grants := Admission{Trusted: []string{"ours"}, MeasureNetworks: []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")}, MeasurePorts: []int{5432}}
 	for _, x := range []struct {
 		address   string
@@ -46,8 +47,8 @@ func TestUsersAreNoPortScan(t *testing.T) {
 		{"10.0.0.1", "private", false}, {"192.168.7.1", "private", true}, {"192.168.8.1:443", "private", false}, {"::ffff:10.0.0.1", "private", false}, {"[fd00::1]:443", "private", false}, {"100.64.0.1", "private", false},
 		{"127.0.0.1:80", "not the address", false}, {"169.254.169.254:80", "not the address", false},
 	} {
-		u := []skerry.User{{}, {Address: x.address, MaxLatency: &limit}}
-		q := &skerry.Placement{Users: u}
+		u := []spec.User{{}, {Address: x.address, MaxLatency: &limit}}
+		q := &spec.Placement{Users: u}
 		none := Admission{}
 		if why := none.checkUsers("theirs", q); (why == "") != (x.foreign == "") || why != "" && (!strings.Contains(why, x.foreign) || !strings.Contains(why, "placement.users[1].address")) {
 			t.Errorf("%s: %q", x.address, why)
@@ -61,12 +62,12 @@ func TestUsersAreNoPortScan(t *testing.T) {
 	}
 	s := newPeersSite(t)
 	s.join("w", "")
-	s.report("w", skerry.WorkerReport{Coordinate: &skerry.Coordinate{}})
-	p := &placement{A: skerry.Assignment{ID: "i", Org: "theirs"}}
-	p.A.Spec.Placement.Users = []skerry.User{{Address: "10.0.0.1", MaxLatency: &limit}}
-	var fx skerry.Effects
+	s.report("w", wire.WorkerReport{Coordinate: &spec.Coordinate{}})
+	p := &placement{A: spec.Assignment{ID: "i", Org: "theirs"}}
+	p.A.Spec.Placement.Users = []spec.User{{Address: "10.0.0.1", MaxLatency: &limit}}
+	var fx wire.Effects
 	s.c.opt.Admission = Admission{}
-	if known := s.c.usersKnown(s.now, p, sched.Policies()[skerry.PolicyLDP], &fx); !known || len(fx.Actions) > 0 || !strings.Contains(p.Users[0].Unknown, "measureNetworks") {
+	if known := s.c.usersKnown(s.now, p, sched.Policies()[spec.PolicyLDP], &fx); !known || len(fx.Actions) > 0 || !strings.Contains(p.Users[0].Unknown, "measureNetworks") {
 		t.Errorf("known=%v, %d questions, %+v", known, len(fx.Actions), p.Users)
 	}
 }

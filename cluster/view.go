@@ -6,17 +6,20 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Workers lists the site's workers by name.
-func (c *Core) Workers() []skerry.WorkerView {
+func (c *Core) Workers() []view.WorkerView {
 	count := map[string]int{}
 	for _, p := range c.places {
 		count[p.Worker]++
 	}
-	out := make([]skerry.WorkerView, 0, len(c.workers))
+	out := make([]view.WorkerView, 0, len(c.workers))
 	for name, w := range c.workers {
-		v := skerry.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
 		if v.Beats, v.CutOff = w.sight.Beats(), w.sight.CutOff(); w.sight.Lost() {
 			v.Verdict = c.detect.Verdict(w.Name)
@@ -31,14 +34,14 @@ func (c *Core) Workers() []skerry.WorkerView {
 		}
 		out = append(out, v)
 	}
-	slices.SortFunc(out, func(a, b skerry.WorkerView) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	slices.SortFunc(out, func(a, b view.WorkerView) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return out
 }
 
 // Instances lists every instance at the site: those placed, whoever wants them, and those of the site's own
 // applications that have no place yet.
-func (c *Core) Instances() []skerry.Instance {
-	out := make([]skerry.Instance, 0, len(c.places))
+func (c *Core) Instances() []wire.Instance {
+	out := make([]wire.Instance, 0, len(c.places))
 	for _, id := range sortedIDs(c.places) {
 		if p := c.places[id]; !p.Refused {
 			out = append(out, c.show(p))
@@ -55,19 +58,19 @@ func (c *Core) Instances() []skerry.Instance {
 }
 
 // Instance finds one instance, or gives false.
-func (c *Core) Instance(id skerry.InstanceID) (skerry.Instance, *skerry.Decision, bool) {
+func (c *Core) Instance(id skerry.InstanceID) (wire.Instance, *wire.Decision, bool) {
 	if p := c.places[id]; p != nil {
 		return c.show(p), p.Decision, true
 	}
 	if i := c.Apps.Instance(id); i != nil {
 		return i.Instance, i.Decision, true
 	}
-	return skerry.Instance{}, nil, false
+	return wire.Instance{}, nil, false
 }
 
-func (c *Core) show(p *placement) skerry.Instance {
+func (c *Core) show(p *placement) wire.Instance {
 	o := p.Obs
-	v := skerry.Instance{ID: p.A.ID, Service: p.A.Service, Org: p.A.Org, Ordinal: p.A.Ordinal, Gen: p.A.Gen, Revision: p.A.Revision,
+	v := wire.Instance{ID: p.A.ID, Service: p.A.Service, Org: p.A.Org, Ordinal: p.A.Ordinal, Gen: p.A.Gen, Revision: p.A.Revision,
 		State: o.State, Phase: o.Phase, Reason: o.Reason, Why: o.Why, Cluster: skerry.ClusterName(c.opt.Name), Worker: skerry.WorkerName(p.Worker),
 		Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: p.A.Fence, QoS: p.qos,
 		CreatedAt: p.Created, StartedAt: o.StartedAt, Stopping: p.Removing, Digest: o.Digest, Timeline: p.Timeline,
@@ -111,8 +114,8 @@ func (c *Core) show(p *placement) skerry.Instance {
 }
 
 // AppViews lists the site's own applications and what it holds of the root's, by key.
-func (c *Core) AppViews(manifest bool) []skerry.AppView {
-	out := []skerry.AppView{}
+func (c *Core) AppViews(manifest bool) []view.AppView {
+	out := []view.AppView{}
 	for _, a := range c.Apps.Apps() {
 		if !a.Borrowed {
 			out = append(out, c.Apps.View(a, "cluster", manifest))
@@ -125,8 +128,8 @@ func (c *Core) AppViews(manifest bool) []skerry.AppView {
 		out = append(out, v)
 	}
 	for _, k := range c.amendedApps() { // of which nothing is left here
-		if !slices.ContainsFunc(out, func(v skerry.AppView) bool { return v.Key == k }) {
-			out = append(out, c.viewAmended(skerry.AppView{Key: k, Org: c.amends[k].Org, Origin: "root", Deployed: true, Gen: c.amends[k].Base, Services: []skerry.ServiceView{}}, c.Apps.App(k), c.amends[k], manifest))
+		if !slices.ContainsFunc(out, func(v view.AppView) bool { return v.Key == k }) {
+			out = append(out, c.viewAmended(view.AppView{Key: k, Org: c.amends[k].Org, Origin: "root", Deployed: true, Gen: c.amends[k].Base, Services: []view.ServiceView{}}, c.Apps.App(k), c.amends[k], manifest))
 		}
 	}
 	c.showIngress(out)
@@ -134,20 +137,20 @@ func (c *Core) AppViews(manifest bool) []skerry.AppView {
 }
 
 // rootApps shows the root's applications as far as this site knows them: the services and instances that it holds.
-func (c *Core) rootApps() []skerry.AppView {
-	by := map[skerry.AppKey]*skerry.AppView{}
-	services := map[skerry.ServiceKey]*skerry.ServiceView{}
-	worst := map[skerry.ServiceKey]*skerry.Worst{}
-	see := func(a *skerry.Assignment) *skerry.ServiceView {
+func (c *Core) rootApps() []view.AppView {
+	by := map[skerry.AppKey]*view.AppView{}
+	services := map[skerry.ServiceKey]*view.ServiceView{}
+	worst := map[skerry.ServiceKey]*wire.Worst{}
+	see := func(a *spec.Assignment) *view.ServiceView {
 		v := by[a.Service.App]
 		if v == nil {
-			v = &skerry.AppView{Key: a.Service.App, Org: a.Org, Deployed: true, Origin: "root", Status: "Ready"}
+			v = &view.AppView{Key: a.Service.App, Org: a.Org, Deployed: true, Origin: "root", Status: "Ready"}
 			by[a.Service.App] = v
 		}
 		v.Gen = max(v.Gen, a.Gen)
 		s := services[a.Service]
 		if s == nil {
-			s = &skerry.ServiceView{Name: a.Service.Service, Mode: a.Spec.Mode, Image: a.Spec.Image, Digest: a.Digest[a.Spec.Image], Revision: a.Revision,
+			s = &view.ServiceView{Name: a.Service.Service, Mode: a.Spec.Mode, Image: a.Spec.Image, Digest: a.Digest[a.Spec.Image], Revision: a.Revision,
 				Probed: a.Spec.Probes.Readiness != nil || a.Spec.Probes.Startup != nil}
 			services[a.Service] = s
 		}
@@ -164,7 +167,7 @@ func (c *Core) rootApps() []skerry.AppView {
 		s.UpToDate++
 		s.Restarts += p.Obs.Restarts
 		if worst[p.A.Service] == nil {
-			worst[p.A.Service] = &skerry.Worst{}
+			worst[p.A.Service] = &wire.Worst{}
 		}
 		shown := c.show(p)
 		worst[p.A.Service].See(&shown)
@@ -189,14 +192,14 @@ func (c *Core) rootApps() []skerry.AppView {
 		s.Reason = worst[k].String()
 		by[k.App].Services = append(by[k.App].Services, *s)
 	}
-	out := make([]skerry.AppView, 0, len(by))
+	out := make([]view.AppView, 0, len(by))
 	for _, v := range by {
-		slices.SortFunc(v.Services, func(a, b skerry.ServiceView) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(v.Services, func(a, b view.ServiceView) int { return strings.Compare(a.Name, b.Name) })
 		v.Reason = apps.Reason(v.Services)
 		c.Apps.ViewNetwork(v, c.network(v.Key), true)
 		out = append(out, *v)
 	}
-	slices.SortFunc(out, func(a, b skerry.AppView) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	slices.SortFunc(out, func(a, b view.AppView) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 	return out
 }
 
@@ -209,24 +212,24 @@ func (c *Core) WorkerOf(id skerry.InstanceID) string {
 }
 
 // Scrapes lists the instances that run and whose service declares metrics.
-func (c *Core) Scrapes() []skerry.Scrape {
-	out := []skerry.Scrape{}
+func (c *Core) Scrapes() []view.Scrape {
+	out := []view.Scrape{}
 	for _, id := range sortedIDs(c.places) {
 		if p := c.places[id]; !p.Refused && p.A.Spec.Metrics != nil && p.Obs.State == skerry.Running {
-			out = append(out, skerry.Scrape{Instance: c.show(p), Metrics: *p.A.Spec.Metrics})
+			out = append(out, view.Scrape{Instance: c.show(p), Metrics: *p.A.Spec.Metrics})
 		}
 	}
 	return out
 }
 
 // viewAmended shows an application that was changed here while the root is away. v is what is here of it.
-func (c *Core) viewAmended(v skerry.AppView, a *apps.App, m *amended, manifest bool) skerry.AppView {
+func (c *Core) viewAmended(v view.AppView, a *apps.App, m *amended, manifest bool) view.AppView {
 	if a != nil {
 		network, rest := v.Network, v.Services
 		v = c.Apps.View(a, "root", manifest)
 		v.Network = network
 		for _, s := range rest {
-			if !slices.ContainsFunc(v.Services, func(o skerry.ServiceView) bool { return o.Name == s.Name }) {
+			if !slices.ContainsFunc(v.Services, func(o view.ServiceView) bool { return o.Name == s.Name }) {
 				v.Services = append(v.Services, s)
 			}
 		}

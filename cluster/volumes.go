@@ -9,10 +9,13 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
-func (p *placement) claims() skerry.VolumeClaim {
-	return skerry.VolumeClaim{Service: p.A.Service, Ordinal: p.A.Ordinal}
+func (p *placement) claims() spec.VolumeClaim {
+	return spec.VolumeClaim{Service: p.A.Service, Ordinal: p.A.Ordinal}
 }
 
 // claimAt has a worker keep the local volumes of an instance that it gets.
@@ -63,7 +66,7 @@ func (c *Core) releaseClaims() {
 func (c *Core) reviewClaims() {
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
-			if v, ok := skerry.ParseVolumeKey(key); ok && !c.volumes.Wanted(v, name) {
+			if v, ok := spec.ParseVolumeKey(key); ok && !c.volumes.Wanted(v, name) {
 				c.Kids.Delete(name, key)
 			}
 		}
@@ -81,11 +84,11 @@ func (c *Core) reviewClaims() {
 }
 
 // forgetClaims gives up what was on a worker that is gone for good.
-func (c *Core) forgetClaims(now time.Time, worker string, fx *skerry.Effects) {
+func (c *Core) forgetClaims(now time.Time, worker string, fx *wire.Effects) {
 	for _, v := range c.volumes.Forget(worker) {
 		fx.Delete(volumes.Prefix + v.Key())
 		if v.Data {
-			c.siteEvent(fx, now, skerry.EventWarning, "DataLost", "the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed", worker)
+			c.siteEvent(fx, now, wire.EventWarning, "DataLost", "the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed", worker)
 		}
 	}
 }
@@ -94,20 +97,20 @@ func (c *Core) forgetClaims(now time.Time, worker string, fx *skerry.Effects) {
 type disks struct{ c *Core }
 
 // Keep implements volumes.Site.
-func (d disks) Keep(worker string, v skerry.VolumeClaim) {
+func (d disks) Keep(worker string, v spec.VolumeClaim) {
 	_ = d.c.Kids.Put(worker, v.Key(), d.c.codec.Marshal(&v)) // it is small
 }
 
 // Drop implements volumes.Site.
-func (d disks) Drop(worker string, v skerry.VolumeClaim) { d.c.Kids.Delete(worker, v.Key()) }
+func (d disks) Drop(worker string, v spec.VolumeClaim) { d.c.Kids.Delete(worker, v.Key()) }
 
 // KeepSnapshot implements volumes.Site.
-func (d disks) KeepSnapshot(worker string, id skerry.SnapshotID) {
+func (d disks) KeepSnapshot(worker string, id spec.SnapshotID) {
 	_ = d.c.Kids.Put(worker, id.Key(), d.c.codec.Marshal(string(id))) // it is small
 }
 
 // DropSnapshot implements volumes.Site.
-func (d disks) DropSnapshot(worker string, id skerry.SnapshotID) { d.c.Kids.Delete(worker, id.Key()) }
+func (d disks) DropSnapshot(worker string, id spec.SnapshotID) { d.c.Kids.Delete(worker, id.Key()) }
 
 // Reserve implements volumes.Site.
 func (d disks) Reserve(worker string, size skerry.Bytes) {
@@ -118,7 +121,7 @@ func (d disks) Reserve(worker string, size skerry.Bytes) {
 }
 
 // Occupied implements volumes.Site.
-func (d disks) Occupied(v skerry.VolumeClaim, worker string) bool {
+func (d disks) Occupied(v spec.VolumeClaim, worker string) bool {
 	if w := d.c.workers[worker]; w != nil {
 		for _, h := range w.leaving {
 			if h.service == v.Service && h.ordinal == v.Ordinal {
@@ -135,7 +138,7 @@ func (d disks) Occupied(v skerry.VolumeClaim, worker string) bool {
 }
 
 // Replica implements volumes.Site.
-func (d disks) Replica(v skerry.VolumeClaim) bool {
+func (d disks) Replica(v spec.VolumeClaim) bool {
 	for _, p := range d.c.byApp[v.Service.App] {
 		if p.claims() == v {
 			return true
@@ -145,34 +148,34 @@ func (d disks) Replica(v skerry.VolumeClaim) bool {
 }
 
 // Owned implements volumes.Site.
-func (d disks) Owned(v skerry.VolumeClaim) bool {
+func (d disks) Owned(v spec.VolumeClaim) bool {
 	_, _, owned := d.c.Up.Desired.Get(v.Key())
 	return owned || d.c.Apps.Claimed(v) != ""
 }
 
 // Write implements volumes.Site.
-func (d disks) Write(w skerry.Write) { d.c.notes = append(d.c.notes, w) }
+func (d disks) Write(w wire.Write) { d.c.notes = append(d.c.notes, w) }
 
 // notOwn reports whether the root decides about volumes, or there are none.
-func notOwn(c *Core, v skerry.VolumeClaim) bool {
+func notOwn(c *Core, v spec.VolumeClaim) bool {
 	_, _, owned := c.Up.Desired.Get(v.Key())
 	return owned || !c.volumes.Known(v)
 }
 
 // foreignData says why an instance may not have volumes of its name: they are kept for another organisation.
-func foreignData(c *Core, a *skerry.Assignment) *skerry.Reason {
+func foreignData(c *Core, a *spec.Assignment) *wire.Reason {
 	if !a.Spec.KeepsData() {
 		return nil
 	}
-	v := skerry.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
+	v := spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
 	if c.volumes.Foreign(v, a.Org) == "" {
 		return nil
 	}
-	return &skerry.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}
+	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}
 }
 
 // deleteVolume deletes volumes about which the site decides.
-func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *skerry.Effects) {
+func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *wire.Effects) {
 	if c.volumes.Loose(m.Claim) && !(disks{c}).Replica(m.Claim) && !c.volumes.Busy(m.Claim) {
 		_, _, w := c.volumes.Holder(m.Claim)
 		c.volumes.Remove(m.Claim)
@@ -187,24 +190,24 @@ func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *skerry.Effect
 }
 
 // Volumes lists the local volumes of the site: those of the root's applications and its own.
-func Volumes(c *Core) []skerry.VolumeView {
-	own := map[skerry.VolumeClaim]skerry.VolumeView{}
+func Volumes(c *Core) []view.VolumeView {
+	own := map[spec.VolumeClaim]view.VolumeView{}
 	for _, v := range apps.Volumes(c.Apps, "local") {
 		own[v.Claim()] = v
 	}
-	out := []skerry.VolumeView{}
+	out := []view.VolumeView{}
 	for _, k := range c.volumes.List() {
 		v, is := own[k.VolumeClaim]
 		if !is {
-			v = skerry.NewVolumeView(k.VolumeClaim)
-			v.Origin, v.State, v.Reclaim = "root", skerry.VolumeKept, ""
+			v = view.NewVolumeView(k.VolumeClaim)
+			v.Origin, v.State, v.Reclaim = "root", view.VolumeKept, ""
 			if c.volumes.Loose(k.VolumeClaim) {
-				v.Origin, v.Reclaim = "local", skerry.ReclaimKeep
+				v.Origin, v.Reclaim = "local", spec.ReclaimKeep
 			}
 		}
 		for _, p := range c.byApp[k.Service.App] {
 			if p.claims() == k.VolumeClaim && !p.Refused {
-				v.State, v.Instance = skerry.VolumeUsed, p.A.ID
+				v.State, v.Instance = view.VolumeUsed, p.A.ID
 			}
 		}
 		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(c.opt.Name), skerry.WorkerName(k.Worker)
@@ -214,6 +217,6 @@ func Volumes(c *Core) []skerry.VolumeView {
 }
 
 // Volumes lists the local volumes of the site.
-func (s *Server) Volumes(ctx context.Context) ([]skerry.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.VolumeView, error) { return Volumes(c), nil })
+func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return Volumes(c), nil })
 }

@@ -11,6 +11,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // MigrateInstance moves one instance to another worker, because somebody wants that. The result is the worker's name; what
@@ -25,7 +28,7 @@ type MigrateInstance struct {
 }
 
 // moveAsked takes what moves instances because somebody wants that.
-func (c *Core) moveAsked(now time.Time, msg any, fx *skerry.Effects) {
+func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
 	switch m := msg.(type) {
 	case DrainWorker:
 		c.drainWorker(now, m, fx)
@@ -36,7 +39,7 @@ func (c *Core) moveAsked(now time.Time, msg any, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *skerry.Effects) {
+func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *wire.Effects) {
 	p := c.places[m.ID]
 	if p == nil {
 		fx.Err = noInstance(m.ID)
@@ -58,12 +61,12 @@ func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *skerry.Effe
 }
 
 // moveByHand starts a successor on the worker that was asked for, or the best other one, and gives its name.
-func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *skerry.Effects) (string, *skerry.Error) {
+func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *wire.Effects) (string, *skerry.Error) {
 	avoid := slices.Concat([]string{p.Worker}, c.heldWorkers(), c.incapable(p))
 	if m.To == "" {
 		avoid = append(avoid, p.Avoid...)
 	}
-	var d skerry.Decision
+	var d wire.Decision
 	for _, short := range [][]string{c.shortOf(nil), nil} { // a worker that is short of something is better than none
 		r := c.request(p)
 		r.Only, r.Avoid = m.To, slices.Concat(avoid, short)
@@ -119,7 +122,7 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 	}
 	policy, plugins, unknown := c.policy(&p.A.Spec)
 	if unknown != nil {
-		return policy, unmoved(m, &p.A.Spec, []skerry.Reason{*unknown})
+		return policy, unmoved(m, &p.A.Spec, []wire.Reason{*unknown})
 	}
 	if len(plugins) > 0 {
 		return policy, skerry.Errorf(skerry.CodeUnsupported, "instance %s cannot be moved by hand: the scheduling plugin %s takes part in its placement, and is asked only when a worker is drained", m.ID, plugins[0].Name).
@@ -129,14 +132,14 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 }
 
 // unmoved is the refusal to move an instance that no other worker can take, with what rules them out.
-func unmoved(m *MigrateInstance, spec *skerry.ServiceSpec, why []skerry.Reason) *skerry.Error {
+func unmoved(m *MigrateInstance, spec *spec.ServiceSpec, why []wire.Reason) *skerry.Error {
 	err := skerry.Errorf(skerry.CodeConflict, "no other worker of the site can take instance %s", m.ID)
 	if m.To != "" {
 		err = skerry.Errorf(skerry.CodeConflict, "worker %s cannot take instance %s", m.To, m.ID)
 	}
 	for n := range why { // its own worker is passed over as one that was tried
 		if r := &why[n]; r.What == "tried" && r.Count <= 1 {
-			*r = skerry.Reason{What: "placed", Count: 1, Text: "it is there already"}
+			*r = wire.Reason{What: "placed", Count: 1, Text: "it is there already"}
 		}
 	}
 	if m.Root {
@@ -149,15 +152,15 @@ func unmoved(m *MigrateInstance, spec *skerry.ServiceSpec, why []skerry.Reason) 
 }
 
 // Migrate moves one instance to another worker of the site.
-func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest, actor string) (skerry.Migrating, error) {
+func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
 	to, err := s.Role.Do(ctx, MigrateInstance{ID: id, To: r.To, Reason: r.Reason, Force: r.Force, Actor: actor})
 	name, _ := to.(string)
-	return skerry.Migrating{Instance: id, Worker: skerry.WorkerName(name)}, err
+	return view.Migrating{Instance: id, Worker: skerry.WorkerName(name)}, err
 }
 
 // serveMigrate moves an instance of the root's because somebody there wants it. The root names no worker, and learns of none.
 func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) {
-	var m skerry.RootMigrate
+	var m view.RootMigrate
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 16<<10))
 	if err == nil {
 		err = json.Unmarshal(body, &m)

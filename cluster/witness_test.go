@@ -5,6 +5,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/wire"
 )
 
 // Whoever exchanges packets with a suspect is asked first, and is told its number in the overlay: it may have a way to it where the
@@ -21,7 +22,7 @@ func TestWitnessesOfTheOverlay(t *testing.T) {
 		}
 		s.c.paths = network.NewPaths()
 		s.c.paths.Route(other, skerry.ServiceKey{}, []string{name})
-		var fx skerry.Effects
+		var fx wire.Effects
 		w := s.c.workers[name]
 		s.c.suspect(s.now, w, &fx)
 		if len(fx.Actions) != 3 {

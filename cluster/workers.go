@@ -12,6 +12,8 @@ import (
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Messages of operators.
@@ -22,9 +24,9 @@ type (
 	HoldWorker struct{ Name, Reason string }
 )
 
-func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
+func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	sets, events := c.Kids.Up(now, hello)
-	fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation, Pace: c.opt.Pace}
+	fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation, Pace: c.opt.Pace}
 	w := c.workers[hello.Name]
 	if w == nil {
 		w = &worker{Name: hello.Name, ports: map[string]int{}}
@@ -44,7 +46,7 @@ func (c *Core) childUp(now time.Time, hello *skerry.Hello, fx *skerry.Effects) {
 	c.detect.Up(w.Name)
 	c.seeWorker(w)
 	c.grew, c.reportDue = true, true
-	c.siteEvent(fx, now, skerry.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
+	c.siteEvent(fx, now, wire.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
 	c.reach(now, hello.Name, fx)
 }
 
@@ -56,7 +58,7 @@ func (c *Core) addWorker(w *worker, r trust.Record) {
 
 // item encodes an item of a worker's desired set as its agent reads it.
 func (c *Core) item(worker string, v any) []byte {
-	if w := c.workers[worker]; w != nil && w.Carrier == skerry.CarrierMQTT {
+	if w := c.workers[worker]; w != nil && w.Carrier == wire.CarrierMQTT {
 		return c.codec.Text(v)
 	}
 	return c.codec.Marshal(v)
@@ -81,13 +83,13 @@ func (c *Core) resend(name string) {
 	}
 }
 
-func (c *Core) saveWorker(w *worker, fx *skerry.Effects) {
+func (c *Core) saveWorker(w *worker, fx *wire.Effects) {
 	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{w, w.trust.Record()}))
 }
 
 // reach marks the instances of a worker that is back in touch. What it said last still holds until it says otherwise: a set
 // that did not change is not sent again.
-func (c *Core) reach(now time.Time, name string, fx *skerry.Effects) {
+func (c *Core) reach(now time.Time, name string, fx *wire.Effects) {
 	child := c.Kids.Get(name)
 	for _, p := range c.on(name) {
 		if !p.Obs.Unreachable {
@@ -96,8 +98,8 @@ func (c *Core) reach(now time.Time, name string, fx *skerry.Effects) {
 		p.Obs.Unreachable = false
 		c.unstrand(p)
 		c.changed(now, p, fx)
-		var o skerry.Observation
-		if value, orphaned, has := child.Observed.Get(skerry.AssignmentKey(p.A.ID)); has && !orphaned && said(c, value, &o) == nil {
+		var o wire.Observation
+		if value, orphaned, has := child.Observed.Get(wire.AssignmentKey(p.A.ID)); has && !orphaned && said(c, value, &o) == nil {
 			c.observe(now, name, o, fx)
 		}
 	}
@@ -113,7 +115,7 @@ func (c *Core) on(name string) []*placement {
 	return out
 }
 
-func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
+func (c *Core) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	if k := c.Kids.Get(m.Name); k == nil || !k.Connected {
 		return // it was given up meanwhile
 	}
@@ -130,7 +132,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 			}
 			continue
 		}
-		if have && !orphaned && key == skerry.IngressKey {
+		if have && !orphaned && key == wire.IngressKey {
 			c.ingressState(now, m.Name, value)
 			continue
 		}
@@ -138,7 +140,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		if !ok || !have || orphaned {
 			continue
 		}
-		var o skerry.Observation
+		var o wire.Observation
 		if err := said(c, value, &o); err != nil || string(o.ID) != id {
 			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken worker harms only itself
@@ -152,7 +154,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 			if s, ok := skerry.ParseServiceKey(rest); ok {
 				c.unwant(m.Name, s)
 			}
-		} else if key == skerry.IngressKey {
+		} else if key == wire.IngressKey {
 			c.ingressState(now, m.Name, nil)
 		}
 	}
@@ -173,8 +175,8 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 }
 
 // sweep lets go of what a worker should end and does not have.
-func (c *Core) sweep(now time.Time, child *fleet.Child, fx *skerry.Effects) {
-	has := func(id skerry.InstanceID) bool { return reports(child, skerry.AssignmentKey(id)) }
+func (c *Core) sweep(now time.Time, child *fleet.Child, fx *wire.Effects) {
+	has := func(id skerry.InstanceID) bool { return reports(child, wire.AssignmentKey(id)) }
 	if w := c.workers[child.Name]; w != nil && len(w.leaving) > 0 {
 		for _, id := range sortedIDs(w.leaving) {
 			if !has(id) {
@@ -239,11 +241,11 @@ func (c *Core) decideOrphans(child *fleet.Child) {
 // maxHeld is how much of a worker's reason for being held is kept, in bytes.
 const maxHeld = 200
 
-func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *skerry.Effects) (ignored string) {
-	var r skerry.WorkerReport
+func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire.Effects) (ignored string) {
+	var r wire.WorkerReport
 	w := c.workers[name]
 	switch {
-	case m.Kind != skerry.ReportWorker:
+	case m.Kind != wire.ReportWorker:
 		return fleet.IgnoredReport
 	case w == nil || c.codec.Unmarshal(m.Payload, &r) != nil:
 		return fleet.IgnoredUnreadable
@@ -350,14 +352,14 @@ func (c *Core) workerReport(now time.Time, name string, m *skerry.Report, fx *sk
 }
 
 // workerEvent takes what a worker tells of an instance of its own, or that its store was damaged.
-func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.Effects) {
-	var e skerry.Event
+func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
+	var e wire.Event
 	if c.codec.Unmarshal(data, &e) != nil {
 		c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 		return
 	}
-	if e.Instance == "" && e.Reason == skerry.EventStoreRepaired {
-		c.siteEvent(fx, now, skerry.EventWarning, e.Reason, strings.ToValidUTF8(e.Text[:min(len(e.Text), 500)], ""), name)
+	if e.Instance == "" && e.Reason == wire.EventStoreRepaired {
+		c.siteEvent(fx, now, wire.EventWarning, e.Reason, strings.ToValidUTF8(e.Text[:min(len(e.Text), 500)], ""), name)
 		return
 	}
 	e.Bound()
@@ -371,7 +373,7 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *skerry.E
 
 // loseWorker gives the instances of a worker that is out of touch a new place. Its own copies, if it still lives, are
 // ended when it comes back, because their tombstones wait for it.
-func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 	since := c.detect.Lose(w.Name)
 	if k := c.Kids.Get(w.Name); k != nil && k.Connected { // in name only
 		c.Kids.Down(now, w.Name)
@@ -382,7 +384,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	c.peers.Touch(now)
 	c.seeWorker(w)
 	c.reportDue = true
-	c.siteEvent(fx, now, skerry.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.detect.Verdict(w.Name)+"); its instances get a new place", w.Name)
+	c.siteEvent(fx, now, wire.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.detect.Verdict(w.Name)+"); its instances get a new place", w.Name)
 	for _, id := range sortedIDs(c.moving) {
 		if p := c.places[id]; p.Next.Worker == w.Name {
 			c.abandon(p)
@@ -391,7 +393,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 	}
 	for _, p := range c.on(w.Name) {
 		switch {
-		case (p.Obs.State == skerry.Running || c.mayRun(p)) && !p.Removing && p.Group == "" && p.A.Spec.Mode == skerry.ModeService:
+		case (p.Obs.State == skerry.Running || c.mayRun(p)) && !p.Removing && p.Group == "" && p.A.Spec.Mode == spec.ModeService:
 			c.strand(now, p, fx)
 		case p.Next != nil:
 			c.takeOver(now, p, "its worker is out of touch", fx)
@@ -416,7 +418,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *skerry.Effects) {
 
 // awaitEnd takes back what was moved from a worker that is out of touch now and does not run elsewhere yet, where two copies are not
 // allowed: the one that was told to end may not have heard of it.
-func (c *Core) awaitEnd(now time.Time, w *worker, fx *skerry.Effects) {
+func (c *Core) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
 	for _, id := range sortedIDs(w.leaving) {
 		p := c.places[id]
 		if p == nil || p.Worker == "" || p.Worker == w.Name || p.Removing || p.Obs.State == skerry.Running || !c.mayRun(p) {
@@ -433,7 +435,7 @@ func (c *Core) mayRun(p *placement) bool {
 	return stops && !p.ended()
 }
 
-func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
+func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	w := c.workers[name]
 	if w == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
@@ -487,7 +489,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *skerry.Effects) {
 	c.reportDue = true
 }
 
-func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *skerry.Effects) {
+func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *wire.Effects) {
 	w := c.workers[m.Name]
 	if w == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.Name).WithHint("`skerry get workers` lists them")
@@ -517,15 +519,15 @@ func (w *worker) refusing() string {
 
 // unpromised is what a worker has beyond what is promised to those who are to run on it. It is negative where the worker
 // shrank.
-func (w *worker) unpromised() skerry.Resources {
+func (w *worker) unpromised() spec.Resources {
 	if w.Facts == nil {
-		return skerry.Resources{}
+		return spec.Resources{}
 	}
 	return w.Facts.Capacity.Sub(w.reserved)
 }
 
 // available is what is left on a worker for others: less than unpromised while some are on their way out.
-func (w *worker) available() skerry.Resources {
+func (w *worker) available() spec.Resources {
 	left := w.unpromised()
 	for _, h := range w.leaving {
 		left = left.Sub(h.need)

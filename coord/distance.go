@@ -4,7 +4,7 @@ package coord
 import (
 	"math"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // EarthRadiusKm is the mean radius of the earth as a sphere, in kilometres (IUGG).
@@ -12,7 +12,7 @@ const EarthRadiusKm = 6371.0088
 
 // GreatCircleKm gives the distance of two points on a sphere, in kilometres, by the haversine formula, which stays exact
 // for points close to each other.
-func GreatCircleKm(a, b skerry.Location) float64 {
+func GreatCircleKm(a, b spec.Location) float64 {
 	const rad = math.Pi / 180
 	dLat, dLon := (b.Lat-a.Lat)*rad, (b.Lon-a.Lon)*rad
 	h := sq(math.Sin(dLat/2)) + math.Cos(a.Lat*rad)*math.Cos(b.Lat*rad)*sq(math.Sin(dLon/2))
@@ -23,7 +23,7 @@ func sq(x float64) float64 { return x * x }
 
 // Centroid gives the middle of some points on the sphere and the largest distance of a point from it, in kilometres. It
 // gives false for no points.
-func Centroid(points []skerry.Location) (c skerry.Location, radiusKm float64, ok bool) {
+func Centroid(points []spec.Location) (c spec.Location, radiusKm float64, ok bool) {
 	if len(points) == 0 {
 		return c, 0, false
 	}
@@ -34,7 +34,7 @@ func Centroid(points []skerry.Location) (c skerry.Location, radiusKm float64, ok
 		y += math.Cos(p.Lat*rad) * math.Sin(p.Lon*rad)
 		z += math.Sin(p.Lat * rad)
 	}
-	c = skerry.Location{Lat: math.Atan2(z, math.Hypot(x, y)) / rad, Lon: math.Atan2(y, x) / rad}
+	c = spec.Location{Lat: math.Atan2(z, math.Hypot(x, y)) / rad, Lon: math.Atan2(y, x) / rad}
 	for _, p := range points {
 		radiusKm = math.Max(radiusKm, GreatCircleKm(c, p))
 	}

@@ -3,11 +3,11 @@ package coord
 import (
 	"math"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // unknowns of a position: its vector and its height.
-const unknowns = skerry.CoordinateDims + 1
+const unknowns = spec.CoordinateDims + 1
 
 // Trilaterate places a point in the network from round trips to known coordinates, in milliseconds (Oakestra, Algorithm 2,
 // line 13): the least squares of the differences between measured and predicted round trips, each weighed by the inverse
@@ -16,7 +16,7 @@ const unknowns = skerry.CoordinateDims + 1
 // square of what is left over, in milliseconds. With fewer round trips than unknowns the point is one of many; the
 // nearest to a start is given. Round trips that are not positive and finite, and invalid coordinates, are left out; with
 // none left the residual is infinite.
-func Trilaterate(from []skerry.Coordinate, rtt []float64) (skerry.Coordinate, float64) {
+func Trilaterate(from []spec.Coordinate, rtt []float64) (spec.Coordinate, float64) {
 	var f fitting
 	for i := range min(len(from), len(rtt)) {
 		if from[i].Valid() && rtt[i] > 0 && !math.IsInf(rtt[i], 0) {
@@ -24,7 +24,7 @@ func Trilaterate(from []skerry.Coordinate, rtt []float64) (skerry.Coordinate, fl
 		}
 	}
 	if len(f.from) == 0 {
-		return skerry.Coordinate{}, math.Inf(1)
+		return spec.Coordinate{}, math.Inf(1)
 	}
 	var best [unknowns]float64
 	least := math.Inf(1)
@@ -33,7 +33,7 @@ func Trilaterate(from []skerry.Coordinate, rtt []float64) (skerry.Coordinate, fl
 			best, least = at, cost
 		}
 	}
-	out := skerry.Coordinate{Height: math.Max(0, best[skerry.CoordinateDims])}
+	out := spec.Coordinate{Height: math.Max(0, best[spec.CoordinateDims])}
 	copy(out.Vec[:], best[:])
 	sum := 0.0
 	for i := range f.from {
@@ -46,7 +46,7 @@ func Trilaterate(from []skerry.Coordinate, rtt []float64) (skerry.Coordinate, fl
 }
 
 type fitting struct {
-	from []skerry.Coordinate
+	from []spec.Coordinate
 	rtt  []float64
 }
 
@@ -83,11 +83,11 @@ func (f *fitting) miss(i int, at [unknowns]float64) (r float64, slope [unknowns]
 		if d > 1e-9 {
 			slope[k] = w * (at[k] - v) / d
 		} else {
-			slope[k] = w / math.Sqrt(skerry.CoordinateDims) // on top of it every direction is as good
+			slope[k] = w / math.Sqrt(spec.CoordinateDims) // on top of it every direction is as good
 		}
 	}
-	slope[skerry.CoordinateDims] = w
-	return w * (d + c.Height + at[skerry.CoordinateDims] - f.rtt[i]), slope
+	slope[spec.CoordinateDims] = w
+	return w * (d + c.Height + at[spec.CoordinateDims] - f.rtt[i]), slope
 }
 
 func (f *fitting) cost(at [unknowns]float64) float64 {
@@ -124,7 +124,7 @@ func (f *fitting) descend(at [unknowns]float64) ([unknowns]float64, float64) {
 		for j := range unknowns {
 			next[j] += step[j]
 		}
-		next[skerry.CoordinateDims] = math.Max(0, next[skerry.CoordinateDims])
+		next[spec.CoordinateDims] = math.Max(0, next[spec.CoordinateDims])
 		if c := f.cost(next); c < cost {
 			done := cost-c < 1e-12*(1+cost)
 			at, cost, damping = next, c, math.Max(damping/5, 1e-9)
@@ -169,7 +169,7 @@ func solve(a [unknowns][unknowns + 1]float64) (x [unknowns]float64, ok bool) {
 }
 
 // relativeError is the mean of the differences relative to the round trips.
-func (f *fitting) relativeError(c skerry.Coordinate) float64 {
+func (f *fitting) relativeError(c spec.Coordinate) float64 {
 	sum := 0.0
 	for i := range f.from {
 		sum += math.Abs(c.RTT(f.from[i])-f.rtt[i]) / f.rtt[i]

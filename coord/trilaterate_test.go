@@ -7,13 +7,13 @@ import (
 	"slices"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Round trips made from a known place lead back to it.
 func TestTrilaterateFindsThePlace(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	at := func() (c skerry.Coordinate) {
+	at := func() (c spec.Coordinate) {
 		for i := range c.Vec {
 			c.Vec[i] = rng.Float64()*100 - 50
 		}
@@ -23,7 +23,7 @@ func TestTrilaterateFindsThePlace(t *testing.T) {
 	missed := 0
 	for range 200 {
 		user := at()
-		var from []skerry.Coordinate
+		var from []spec.Coordinate
 		var rtt []float64
 		for range 8 {
 			w := at()
@@ -44,7 +44,7 @@ func TestTrilaterateFindsThePlace(t *testing.T) {
 }
 
 func TestTrilaterateReportsWhatIsLeftOver(t *testing.T) {
-	from := []skerry.Coordinate{{}, {Vec: [3]float64{10}}, {Vec: [3]float64{0, 10}}, {Vec: [3]float64{0, 0, 10}}, {Vec: [3]float64{10, 10, 10}}}
+	from := []spec.Coordinate{{}, {Vec: [3]float64{10}}, {Vec: [3]float64{0, 10}}, {Vec: [3]float64{0, 0, 10}}, {Vec: [3]float64{10, 10, 10}}}
 	// Nobody is 1 ms from two points that are 10 ms apart.
 	if _, residual := Trilaterate(from, []float64{1, 1, 1, 1, 1}); residual < 1 {
 		t.Errorf("residual %v for round trips that cannot be", residual)
@@ -65,16 +65,16 @@ func TestTrilaterateWithNoise(t *testing.T) {
 	for _, anchors := range []int{4, 5, 8, 16} {
 		var off, residuals []float64
 		for range 200 {
-			user := skerry.Coordinate{Vec: [3]float64{rng.Float64()*100 - 50, rng.Float64()*100 - 50, rng.Float64()*100 - 50}, Height: 2}
-			var from []skerry.Coordinate
+			user := spec.Coordinate{Vec: [3]float64{rng.Float64()*100 - 50, rng.Float64()*100 - 50, rng.Float64()*100 - 50}, Height: 2}
+			var from []spec.Coordinate
 			var rtt []float64
 			for range anchors {
-				w := skerry.Coordinate{Vec: [3]float64{rng.Float64()*100 - 50, rng.Float64()*100 - 50, rng.Float64()*100 - 50}, Height: 1}
+				w := spec.Coordinate{Vec: [3]float64{rng.Float64()*100 - 50, rng.Float64()*100 - 50, rng.Float64()*100 - 50}, Height: 1}
 				from, rtt = append(from, w), append(rtt, w.RTT(user)*(1+0.1*rng.NormFloat64()))
 			}
 			got, residual := Trilaterate(from, rtt)
 			// What counts is how well round trips to other places are told.
-			other := skerry.Coordinate{Vec: [3]float64{rng.Float64()*100 - 50, rng.Float64()*100 - 50, rng.Float64()*100 - 50}}
+			other := spec.Coordinate{Vec: [3]float64{rng.Float64()*100 - 50, rng.Float64()*100 - 50, rng.Float64()*100 - 50}}
 			off, residuals = append(off, math.Abs(got.RTT(other)-user.RTT(other))/user.RTT(other)), append(residuals, residual)
 			if !got.Valid() {
 				t.Fatalf("%+v", got)
@@ -91,8 +91,8 @@ func TestTrilaterateWithNoise(t *testing.T) {
 
 // Anchors in a plane see two places, one on each side: both fit, and either is given, with no residual.
 func TestTrilaterateMirrored(t *testing.T) {
-	from := []skerry.Coordinate{{Vec: [3]float64{0, 0, 0}}, {Vec: [3]float64{100, 0, 0}}, {Vec: [3]float64{0, 100, 0}}, {Vec: [3]float64{100, 90, 0}}, {Vec: [3]float64{50, 20, 0}}}
-	user := skerry.Coordinate{Vec: [3]float64{30, 40, 60}}
+	from := []spec.Coordinate{{Vec: [3]float64{0, 0, 0}}, {Vec: [3]float64{100, 0, 0}}, {Vec: [3]float64{0, 100, 0}}, {Vec: [3]float64{100, 90, 0}}, {Vec: [3]float64{50, 20, 0}}}
+	user := spec.Coordinate{Vec: [3]float64{30, 40, 60}}
 	var rtt []float64
 	for _, c := range from {
 		rtt = append(rtt, c.RTT(user))
@@ -110,7 +110,7 @@ func TestTrilaterateMirrored(t *testing.T) {
 
 // With fewer anchors than unknowns the round trips still fit.
 func TestTrilaterateFromFew(t *testing.T) {
-	from := []skerry.Coordinate{{Vec: [3]float64{0, 0, 0}}, {Vec: [3]float64{80, 0, 0}}}
+	from := []spec.Coordinate{{Vec: [3]float64{0, 0, 0}}, {Vec: [3]float64{80, 0, 0}}}
 	for n := range len(from) {
 		got, residual := Trilaterate(from[:n+1], []float64{30, 60}[:n+1])
 		if residual > 0.1 || !got.Valid() {
@@ -118,7 +118,7 @@ func TestTrilaterateFromFew(t *testing.T) {
 		}
 	}
 	// Two at one place that disagree: between them.
-	got, residual := Trilaterate([]skerry.Coordinate{from[0], from[0]}, []float64{10, 20})
+	got, residual := Trilaterate([]spec.Coordinate{from[0], from[0]}, []float64{10, 20})
 	if d := got.RTT(from[0]); d < 10 || d > 20 || residual < 1 {
 		t.Errorf("%v ms away, residual %v", d, residual)
 	}

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Constants of Vivaldi (Dabek, Cox, Kaashoek, Morris: Vivaldi, SIGCOMM 2004) and of its use in the field (Ledlie, Gardner,
@@ -49,11 +49,11 @@ const (
 type Vivaldi struct{ s springs }
 
 // NewVivaldi starts at the origin, knowing nothing. The seed chooses the first direction.
-func NewVivaldi(seed uint64) *Vivaldi { return &Vivaldi{newSprings(skerry.CoordinateDims, seed)} }
+func NewVivaldi(seed uint64) *Vivaldi { return &Vivaldi{newSprings(spec.CoordinateDims, seed)} }
 
 // Update takes a round trip to a peer, in milliseconds, and the coordinate that the peer gave. It gives false, and changes
 // nothing, when one of them cannot be: not finite, not positive, longer than ten seconds, or a peer farther away than that.
-func (v *Vivaldi) Update(peer string, other skerry.Coordinate, rttMs float64) bool {
+func (v *Vivaldi) Update(peer string, other spec.Coordinate, rttMs float64) bool {
 	if !(rttMs > 0 && rttMs <= longest) || !other.Valid() || !(v.Coordinate().RTT(other) <= longest) {
 		return false
 	}
@@ -62,14 +62,14 @@ func (v *Vivaldi) Update(peer string, other skerry.Coordinate, rttMs float64) bo
 }
 
 // Coordinate gives the coordinate now.
-func (v *Vivaldi) Coordinate() skerry.Coordinate {
-	c := skerry.Coordinate{Height: v.s.me.height, Error: v.s.me.err}
+func (v *Vivaldi) Coordinate() spec.Coordinate {
+	c := spec.Coordinate{Height: v.s.me.height, Error: v.s.me.err}
 	copy(c.Vec[:], v.s.me.vec)
 	return c
 }
 
 // Restore goes on from a coordinate that was kept, and gives false if that is none.
-func (v *Vivaldi) Restore(c skerry.Coordinate) bool {
+func (v *Vivaldi) Restore(c spec.Coordinate) bool {
 	if !c.Valid() {
 		return false
 	}
@@ -220,7 +220,7 @@ func (b *body) pull(o body, rtt, share float64, rng *rand.Rand) {
 
 // Middle gives the middle of some coordinates, without a height, and the longest round trip from there to one of them, in
 // milliseconds. Invalid ones are left out; it gives false when none is left.
-func Middle(list []skerry.Coordinate) (c skerry.Coordinate, ms float64, ok bool) {
+func Middle(list []spec.Coordinate) (c spec.Coordinate, ms float64, ok bool) {
 	n := 0.0
 	for _, x := range list {
 		if !x.Valid() {

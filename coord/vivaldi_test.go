@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // matrix holds the round trips between nodes, in milliseconds.
@@ -42,16 +42,16 @@ func plane(n int, rng *rand.Rand) matrix {
 // on routes that are longer than the great circle by a factor of their own, access delays, and log-normal detours, which
 // break the triangle inequality.
 func king(n int, rng *rand.Rand) matrix {
-	centres := []skerry.Location{{Lat: 48, Lon: 10}, {Lat: 52, Lon: 0}, {Lat: 40, Lon: -75}, {Lat: 37, Lon: -120}, {Lat: 35, Lon: 137}, {Lat: 1, Lon: 104}, {Lat: -23, Lon: -46}, {Lat: -34, Lon: 151}, {Lat: 55, Lon: 37}, {Lat: 19, Lon: 73}}
+	centres := []spec.Location{{Lat: 48, Lon: 10}, {Lat: 52, Lon: 0}, {Lat: 40, Lon: -75}, {Lat: 37, Lon: -120}, {Lat: 35, Lon: 137}, {Lat: 1, Lon: 104}, {Lat: -23, Lon: -46}, {Lat: -34, Lon: 151}, {Lat: 55, Lon: 37}, {Lat: 19, Lon: 73}}
 	share := []float64{.2, .12, .2, .16, .1, .05, .05, .04, .05, .03}
-	at, access := make([]skerry.Location, n), make([]float64, n)
+	at, access := make([]spec.Location, n), make([]float64, n)
 	for i := range n {
 		p, c := rng.Float64(), 0
 		for c < len(share)-1 && p > share[c] {
 			p -= share[c]
 			c++
 		}
-		at[i] = skerry.Location{Lat: min(max(centres[c].Lat+rng.NormFloat64()*4, -80), 80), Lon: math.Remainder(centres[c].Lon+rng.NormFloat64()*6, 360)}
+		at[i] = spec.Location{Lat: min(max(centres[c].Lat+rng.NormFloat64()*4, -80), 80), Lon: math.Remainder(centres[c].Lon+rng.NormFloat64()*6, 360)}
 		access[i] = math.Exp(math.Log(3) + 0.9*rng.NormFloat64())
 	}
 	return newMatrix(n, func(i, j int) float64 {
@@ -193,12 +193,12 @@ func TestNetworkCoordinates(t *testing.T) {
 	for _, w := range worlds {
 		violated := w.m.violated()
 		for _, dims := range []int{2, 3, 4, 5, 8} {
-			if dims != skerry.CoordinateDims && !*table {
+			if dims != spec.CoordinateDims && !*table {
 				continue
 			}
 			median, p90, needed := settle(w.m, dims, testPeers, 800, 7)
 			fmt.Fprintf(t.Output(), "%-10s %9.1f%% %5d %7.1f%% %7.1f%% %8d\n", w.name, 100*violated, dims, 100*median, 100*p90, needed)
-			if dims == skerry.CoordinateDims && median > w.goal {
+			if dims == spec.CoordinateDims && median > w.goal {
 				t.Errorf("%s: median relative error %.1f %%", w.name, 100*median)
 			}
 		}
@@ -215,12 +215,12 @@ func TestCoordinatesWithChurn(t *testing.T) {
 		{"plane", plane(200, rand.New(rand.NewPCG(1, 1))), 0.12},
 		{"king-like", king(200, rand.New(rand.NewPCG(2, 2))), 0.25},
 	} {
-		s := newSwarm(w.m, skerry.CoordinateDims, testPeers, rand.New(rand.NewPCG(3, 3)))
+		s := newSwarm(w.m, spec.CoordinateDims, testPeers, rand.New(rand.NewPCG(3, 3)))
 		s.noise = 0.05
 		for r := range 800 {
 			s.round(r%20 == 19)
 			if i := s.rng.IntN(len(w.m)); r%8 == 7 && r < 760 { // half of them in the whole
-				s.nodes[i] = newSprings(skerry.CoordinateDims, s.rng.Uint64())
+				s.nodes[i] = newSprings(spec.CoordinateDims, s.rng.Uint64())
 			}
 		}
 		median, p90 := s.errors()
@@ -234,7 +234,7 @@ func TestCoordinatesWithChurn(t *testing.T) {
 // A tenth of the nodes lies about its coordinate, its error and, by answering late, the round trip. The others stay on the
 // planet, and keep coordinates that are of use.
 func TestLiarsThrowNobodyOff(t *testing.T) {
-	s := newSwarm(plane(200, rand.New(rand.NewPCG(1, 1))), skerry.CoordinateDims, testPeers, rand.New(rand.NewPCG(4, 4)))
+	s := newSwarm(plane(200, rand.New(rand.NewPCG(1, 1))), spec.CoordinateDims, testPeers, rand.New(rand.NewPCG(4, 4)))
 	s.lies = map[int]func(int) (body, float64){}
 	for i := range 20 {
 		s.lies[i] = func(int) (body, float64) {
@@ -264,20 +264,20 @@ func TestLiarsThrowNobodyOff(t *testing.T) {
 }
 
 func TestVivaldiRefusesNonsense(t *testing.T) {
-	good := skerry.Coordinate{Vec: [3]float64{10, 0, 0}, Error: 0.2}
+	good := spec.Coordinate{Vec: [3]float64{10, 0, 0}, Error: 0.2}
 	for _, c := range []struct {
-		other skerry.Coordinate
+		other spec.Coordinate
 		rtt   float64
 	}{
 		{good, 0}, {good, -1}, {good, math.NaN()}, {good, math.Inf(1)}, {good, 20_000},
-		{skerry.Coordinate{Vec: [3]float64{math.NaN()}}, 10},
-		{skerry.Coordinate{Vec: [3]float64{math.Inf(-1)}}, 10},
-		{skerry.Coordinate{Vec: [3]float64{50_000}}, 10},
-		{skerry.Coordinate{Vec: [3]float64{1e300}}, 10},
-		{skerry.Coordinate{Height: -1}, 10},
-		{skerry.Coordinate{Height: math.NaN()}, 10},
-		{skerry.Coordinate{Error: math.Inf(1)}, 10},
-		{skerry.Coordinate{Error: -1}, 10},
+		{spec.Coordinate{Vec: [3]float64{math.NaN()}}, 10},
+		{spec.Coordinate{Vec: [3]float64{math.Inf(-1)}}, 10},
+		{spec.Coordinate{Vec: [3]float64{50_000}}, 10},
+		{spec.Coordinate{Vec: [3]float64{1e300}}, 10},
+		{spec.Coordinate{Height: -1}, 10},
+		{spec.Coordinate{Height: math.NaN()}, 10},
+		{spec.Coordinate{Error: math.Inf(1)}, 10},
+		{spec.Coordinate{Error: -1}, 10},
 	} {
 		v := NewVivaldi(1)
 		if before := v.Coordinate(); v.Update("a", c.other, c.rtt) || v.Coordinate() != before {
@@ -291,7 +291,7 @@ func TestOneSampleMovesLittle(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 2000 {
 		v := NewVivaldi(rng.Uint64())
-		other := skerry.Coordinate{Height: rng.Float64() * 1000, Error: rng.Float64() * 2}
+		other := spec.Coordinate{Height: rng.Float64() * 1000, Error: rng.Float64() * 2}
 		for i := range other.Vec {
 			other.Vec[i] = rng.NormFloat64() * 2000
 		}
@@ -321,7 +321,7 @@ func TestMedianOfRoundTrips(t *testing.T) {
 func TestPeersAreForgotten(t *testing.T) {
 	v := NewVivaldi(1)
 	for i := range 100 {
-		v.Update(strconv.Itoa(i), skerry.Coordinate{Vec: [3]float64{float64(i)}}, 10)
+		v.Update(strconv.Itoa(i), spec.Coordinate{Vec: [3]float64{float64(i)}}, 10)
 	}
 	if n := len(v.s.peers); n != mostPeers || v.s.peers[n-1].name != "99" || !v.Known() {
 		t.Errorf("%d peers are remembered", n)
@@ -334,11 +334,11 @@ func TestPeersAreForgotten(t *testing.T) {
 
 func TestRestore(t *testing.T) {
 	v := NewVivaldi(1)
-	c := skerry.Coordinate{Vec: [3]float64{1, 2, 3}, Height: 4, Error: 0.1}
+	c := spec.Coordinate{Vec: [3]float64{1, 2, 3}, Height: 4, Error: 0.1}
 	if v.Known() || !v.Restore(c) || v.Coordinate() != c || !v.Known() {
 		t.Errorf("%+v", v.Coordinate())
 	}
-	if v.Restore(skerry.Coordinate{Height: -1}) || v.Coordinate() != c {
+	if v.Restore(spec.Coordinate{Height: -1}) || v.Coordinate() != c {
 		t.Error("a coordinate that cannot be was restored")
 	}
 }
@@ -347,7 +347,7 @@ func TestRestore(t *testing.T) {
 func TestHurry(t *testing.T) {
 	off := func(hurry bool) float64 {
 		m := plane(40, rand.New(rand.NewPCG(6, 6)))
-		s := newSwarm(m, skerry.CoordinateDims, testPeers, rand.New(rand.NewPCG(7, 7)))
+		s := newSwarm(m, spec.CoordinateDims, testPeers, rand.New(rand.NewPCG(7, 7)))
 		for range 600 {
 			s.round(false)
 		}
@@ -378,7 +378,7 @@ func TestHurry(t *testing.T) {
 }
 
 func TestMiddle(t *testing.T) {
-	c, ms, ok := Middle([]skerry.Coordinate{{Vec: [3]float64{10}, Height: 2, Error: 0.2}, {Vec: [3]float64{-10}, Error: 0.4}, {Vec: [3]float64{math.NaN()}}})
+	c, ms, ok := Middle([]spec.Coordinate{{Vec: [3]float64{10}, Height: 2, Error: 0.2}, {Vec: [3]float64{-10}, Error: 0.4}, {Vec: [3]float64{math.NaN()}}})
 	if !ok || c.Vec != [3]float64{} || math.Abs(ms-12) > 1e-9 || math.Abs(c.Error-0.3) > 1e-9 {
 		t.Errorf("%+v %v %v", c, ms, ok)
 	}
@@ -389,10 +389,10 @@ func TestMiddle(t *testing.T) {
 
 func BenchmarkUpdate(b *testing.B) {
 	v := NewVivaldi(1)
-	peers := make([]skerry.Coordinate, testPeers)
+	peers := make([]spec.Coordinate, testPeers)
 	names := make([]string, testPeers)
 	for i := range peers {
-		peers[i], names[i] = skerry.Coordinate{Vec: [3]float64{float64(i * 10), float64(i % 3), 1}, Error: 0.1}, strconv.Itoa(i)
+		peers[i], names[i] = spec.Coordinate{Vec: [3]float64{float64(i * 10), float64(i % 3), 1}, Error: 0.1}, strconv.Itoa(i)
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

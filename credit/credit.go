@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/view"
 )
 
 // Kind is what a member is judged by. Each kind is counted apart: who is right about its load may lie about its place.
@@ -265,14 +265,14 @@ func (b *Book) Text() string {
 }
 
 // View shows the book, or gives nil where nothing speaks against the member.
-func (b *Book) View() *skerry.CreditView {
+func (b *Book) View() *view.CreditView {
 	if b.Clean() {
 		return nil
 	}
-	v := &skerry.CreditView{Rank: b.Rank(), Quarantine: b.Quarantine, Since: b.Since, Until: b.Due()}
+	v := &view.CreditView{Rank: b.Rank(), Quarantine: b.Quarantine, Since: b.Since, Until: b.Due()}
 	for _, k := range b.kinds() {
 		if e := b.Entries[k]; e.Against >= leastMark {
-			v.Marks = append(v.Marks, skerry.CreditMark{Kind: string(k), Text: e.Text, Marks: e.Marks, Last: e.Last, For: e.For, Against: e.Against})
+			v.Marks = append(v.Marks, view.CreditMark{Kind: string(k), Text: e.Text, Marks: e.Marks, Last: e.Last, For: e.For, Against: e.Against})
 		}
 	}
 	return v

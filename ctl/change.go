@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
 )
 
 // trimKind takes "app/" and its like away from a name.
@@ -228,7 +229,7 @@ func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name strin
 		}
 		return key, gone, c.DeleteVolume(ctx, v)
 	case "snapshot":
-		return key, gone, c.DeleteSnapshot(ctx, skerry.SnapshotID(name))
+		return key, gone, c.DeleteSnapshot(ctx, spec.SnapshotID(name))
 	case "orphan":
 		return key, gone, c.DeleteOrphan(ctx, skerry.InstanceID(name))
 	case "instance":
@@ -370,7 +371,7 @@ func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, 
 		failed, why = nil, nil
 		jobs := 0
 		for _, s := range m.App.Services {
-			if s.Mode != skerry.ModeJob && s.Mode != skerry.ModeCron {
+			if s.Mode != spec.ModeJob && s.Mode != spec.ModeCron {
 				continue
 			}
 			jobs++

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Config is the client's file: the servers that the user knows, with the tokens for them.
@@ -104,7 +105,7 @@ func parseConfig(path string, data []byte) (*Config, error) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "the configuration %s is not valid: %w", path, err).
 			WithHint("fix it, or remove it and log in again")
 	}
-	if p := skerry.DecodeStrict(j, c); len(p) > 0 {
+	if p := spec.DecodeStrict(j, c); len(p) > 0 {
 		return nil, &skerry.Error{Code: skerry.CodeInvalid, Message: "the configuration " + path + " is not valid", Problems: p}
 	}
 	seen := map[string]bool{}
@@ -212,5 +213,5 @@ func (a *app) namespace() string {
 	if x, err := a.chosen(); err == nil && x.Namespace != "" {
 		return x.Namespace
 	}
-	return skerry.DefaultNamespace
+	return spec.DefaultNamespace
 }

@@ -13,6 +13,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func (a *app) describeCommand() *cobra.Command {
@@ -87,7 +90,7 @@ func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k s
 		return err
 	}
 	if service != "" {
-		if i := slices.IndexFunc(v.Services, func(s skerry.ServiceView) bool { return s.Name == service }); i >= 0 {
+		if i := slices.IndexFunc(v.Services, func(s view.ServiceView) bool { return s.Name == service }); i >= 0 {
 			v.Services = v.Services[i : i+1]
 		} else {
 			return skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k, service)
@@ -135,13 +138,13 @@ func pairsText(m map[string]string) string {
 }
 
 // ingressText tells what clients come to, where, and what is in the way.
-func ingressText(g *skerry.IngressView) string {
+func ingressText(g *view.IngressView) string {
 	host := g.Host
 	if host == "" {
 		host = "*"
 	}
 	out := fmt.Sprintf("%s:%d%s", host, g.Listen, g.Path)
-	if g.TLS != "" && g.TLS != skerry.TLSOff {
+	if g.TLS != "" && g.TLS != spec.TLSOff {
 		out += " with tls " + string(g.TLS)
 	}
 	if len(g.At) > 0 {
@@ -153,7 +156,7 @@ func ingressText(g *skerry.IngressView) string {
 	return out
 }
 
-func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, insts []skerry.Instance, now time.Time) {
+func describeService(out io.Writer, v *view.AppView, s *view.ServiceView, insts []wire.Instance, now time.Time) {
 	fmt.Fprintf(out, "\nService %s:\n", s.Name)
 	p := newPairs(out)
 	p.add("  Mode", string(s.Mode))
@@ -166,13 +169,13 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 	p.add("  Rolled back", refusedText(s.Rollout, now))
 	p.add("  Uses", usesText(s.QoS))
 	if v.Manifest != nil {
-		if spec := v.Manifest.Spec.Service(s.Name); spec != nil {
-			p.add("  Requests", resourcesText(spec.Resources))
-			if spec.Egress != nil {
-				p.add("  Egress", spec.Egress.String())
+		if svc := v.Manifest.Spec.Service(s.Name); svc != nil {
+			p.add("  Requests", resourcesText(svc.Resources))
+			if svc.Egress != nil {
+				p.add("  Egress", svc.Egress.String())
 			}
 			var ports []string
-			for _, q := range spec.Ports {
+			for _, q := range svc.Ports {
 				text := strconv.Itoa(q.Port) + "/" + q.Protocol
 				if q.HostPort > 0 {
 					text += " at host port " + strconv.Itoa(q.HostPort)
@@ -180,7 +183,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 				ports = append(ports, text)
 			}
 			p.add("  Ports", strings.Join(ports, ", "))
-			if m := spec.Machine; m != nil && m.Durability == skerry.DurabilityRelaxed {
+			if m := svc.Machine; m != nil && m.Durability == spec.DurabilityRelaxed {
 				p.add("  Disk", "relaxed: flushed data is lost if the worker loses power")
 			}
 		}
@@ -188,7 +191,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 	if n := s.Addresses; n != nil {
 		p.add("  Names", fmt.Sprintf("%s; any.POLICY.%s.default.%s.%s", s.Name, s.Name, v.Key.Name, v.Key.Namespace))
 		var at []string
-		for _, b := range skerry.Balances() {
+		for _, b := range spec.Balances() {
 			if a := n.Address(b); a.IsValid() {
 				at = append(at, fmt.Sprintf("%s %s", a, b))
 			}
@@ -216,7 +219,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 		if i.Worker != "" {
 			where = string(i.Worker)
 		}
-		t.add("", []string{"  " + string(i.ID), string(i.State), phaseOf(&i), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)), strconv.Itoa(i.Restarts), where, age(now, i.CreatedAt), shortDigest(i.Digest), skerry.Summary(i.Trouble())})
+		t.add("", []string{"  " + string(i.ID), string(i.State), phaseOf(&i), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)), strconv.Itoa(i.Restarts), where, age(now, i.CreatedAt), shortDigest(i.Digest), wire.Summary(i.Trouble())})
 	}
 	if len(t.rows) > 0 {
 		t.print(out, false, true)
@@ -238,7 +241,7 @@ func describeService(out io.Writer, v *skerry.AppView, s *skerry.ServiceView, in
 	}
 }
 
-func usesText(q *skerry.QoS) string {
+func usesText(q *wire.QoS) string {
 	if q == nil {
 		return ""
 	}
@@ -258,7 +261,7 @@ func usesText(q *skerry.QoS) string {
 	return s
 }
 
-func resourcesText(r skerry.Resources) string {
+func resourcesText(r spec.Resources) string {
 	var out []string
 	add := func(name, v string, set bool) {
 		if set {
@@ -286,7 +289,7 @@ func describeEvents(ctx context.Context, c *api.Client, out io.Writer, f api.Eve
 		return err
 	}
 	if service != "" {
-		list = slices.DeleteFunc(list, func(e skerry.Event) bool { return e.Service != service && e.Service != "" })
+		list = slices.DeleteFunc(list, func(e wire.Event) bool { return e.Service != service && e.Service != "" })
 	}
 	if len(list) == 0 {
 		return nil
@@ -330,7 +333,7 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 		p.add("Last exit", i.Exit.String()+", "+when(now, i.Exit.At))
 	}
 	p.add("Limits", limitsText(i.Resources))
-	if i.Overhead != (skerry.Resources{}) {
+	if i.Overhead != (spec.Resources{}) {
 		p.add("Overhead", fmt.Sprintf("%s, for runtime %s", resourcesText(i.Overhead), i.Runtime))
 	}
 	if i.Egress != nil {
@@ -368,7 +371,7 @@ func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id sker
 }
 
 // limitsText tells what the main container is held to, or "".
-func limitsText(r skerry.Resources) string {
+func limitsText(r spec.Resources) string {
 	var out []string
 	if most := r.MostCPU(); most > 0 {
 		out = append(out, "cpu "+most.String())
@@ -379,7 +382,7 @@ func limitsText(r skerry.Resources) string {
 	return strings.Join(out, ", ")
 }
 
-func describeCluster(out io.Writer, v *skerry.ClusterView, now time.Time) {
+func describeCluster(out io.Writer, v *view.ClusterView, now time.Time) {
 	p := newPairs(out)
 	p.add("Cluster", string(v.Name))
 	p.add("Connected", yesNo(v.Connected))
@@ -415,7 +418,7 @@ func describeCluster(out io.Writer, v *skerry.ClusterView, now time.Time) {
 }
 
 // scaleText tells why there are so many instances, or nothing.
-func scaleText(f *skerry.ScaleView) string {
+func scaleText(f *view.ScaleView) string {
 	if f == nil {
 		return ""
 	}
@@ -423,7 +426,7 @@ func scaleText(f *skerry.ScaleView) string {
 }
 
 // coordinateText shows a place in the network: vector and height in milliseconds, and how far it may be off.
-func coordinateText(c *skerry.Coordinate) string {
+func coordinateText(c *spec.Coordinate) string {
 	if c == nil {
 		return ""
 	}
@@ -431,12 +434,12 @@ func coordinateText(c *skerry.Coordinate) string {
 }
 
 // updatesText tells how often a worker reports, and why.
-func updatesText(v *skerry.UpdatesView) string {
+func updatesText(v *view.UpdatesView) string {
 	if v == nil {
 		return ""
 	}
-	why := map[string]string{skerry.PaceIdle: "nothing changes", skerry.PaceChange: "something changes", skerry.PaceLimit: "a limit is near",
-		skerry.PaceLink: "its link is slow or lossy", skerry.PaceMetered: "the site's profile is metered", skerry.PaceFixed: "the interval is fixed"}[v.Why]
+	why := map[string]string{wire.PaceIdle: "nothing changes", wire.PaceChange: "something changes", wire.PaceLimit: "a limit is near",
+		wire.PaceLink: "its link is slow or lossy", wire.PaceMetered: "the site's profile is metered", wire.PaceFixed: "the interval is fixed"}[v.Why]
 	if why == "" {
 		why = v.Why
 	}
@@ -451,7 +454,7 @@ func updatesText(v *skerry.UpdatesView) string {
 }
 
 // describeCredit tells what speaks against what a member says.
-func describeCredit(p *pairs, v *skerry.CreditView, now time.Time) {
+func describeCredit(p *pairs, v *view.CreditView, now time.Time) {
 	if v == nil {
 		return
 	}
@@ -464,7 +467,7 @@ func describeCredit(p *pairs, v *skerry.CreditView, now time.Time) {
 	}
 }
 
-func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry.WorkerView, now time.Time) error {
+func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *view.WorkerView, now time.Time) error {
 	p := newPairs(out)
 	p.add("Worker", string(v.Name))
 	p.add("Status", workerStatusText(v))
@@ -479,7 +482,7 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *skerry
 	}
 	p.add("Machine", v.Machine)
 	p.add("Version", v.Version)
-	if v.Carrier == skerry.CarrierMQTT {
+	if v.Carrier == wire.CarrierMQTT {
 		p.add("Agent", "external, connected by MQTT; only that connection shows that it is alive, and it carries no logs or terminals")
 	}
 	p.add("Upgrade", agentText(v))

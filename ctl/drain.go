@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/view"
 )
 
 func (a *app) cordonCommand() *cobra.Command {
@@ -61,7 +62,7 @@ The worker stays drained until skerry uncordon.`
 
 // drainFlags are shared by drain and replace.
 type drainFlags struct {
-	req     skerry.DrainRequest
+	req     view.DrainRequest
 	noWait  bool
 	timeout time.Duration
 }
@@ -136,7 +137,7 @@ func (a *app) drain(cmd *cobra.Command, c *api.Client, name string, f *drainFlag
 	}
 }
 
-func drainText(d *skerry.DrainView) string {
+func drainText(d *view.DrainView) string {
 	switch {
 	case d == nil:
 		return ""
@@ -148,7 +149,7 @@ func drainText(d *skerry.DrainView) string {
 	return fmt.Sprintf("%d to move, %d moving, %d stopping", d.Left-d.Moving, d.Moving, d.Ending)
 }
 
-func stays(out io.Writer, d *skerry.DrainView) {
+func stays(out io.Writer, d *view.DrainView) {
 	for _, s := range d.Stays {
 		fmt.Fprintf(out, "  %s stays: %s\n", s.Instance, s.Reason)
 	}

@@ -12,6 +12,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -22,7 +25,7 @@ func (a *app) explainCommand() *cobra.Command {
 		Example: "  skerry explain shop/front\n  skerry explain --schema > application.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if schema {
-				_, err := cmd.OutOrStdout().Write(skerry.ApplicationSchema())
+				_, err := cmd.OutOrStdout().Write(spec.ApplicationSchema())
 				return err
 			}
 			if len(args) == 0 {
@@ -33,7 +36,7 @@ func (a *app) explainCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var out []skerry.Explanation
+				var out []view.Explanation
 				for _, i := range list {
 					e, err := c.Explain(cmd.Context(), i.ID)
 					if err != nil {
@@ -62,7 +65,7 @@ func (a *app) explainCommand() *cobra.Command {
 	return cmd
 }
 
-func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
+func printExplanation(w io.Writer, e *view.Explanation, now time.Time) {
 	i := &e.Instance
 	p := newPairs(w)
 	p.add("Instance", string(i.ID))
@@ -137,7 +140,7 @@ func printExplanation(w io.Writer, e *skerry.Explanation, now time.Time) {
 }
 
 // printClasses tells how each class of workers stands to the service now.
-func printClasses(w io.Writer, list []skerry.ClassVerdict) {
+func printClasses(w io.Writer, list []wire.ClassVerdict) {
 	if len(list) == 0 {
 		return
 	}
@@ -168,13 +171,13 @@ func printClasses(w io.Writer, list []skerry.ClassVerdict) {
 
 // printRuntimes tells what each runtime costs the service, and why it has not those that it has not. Who asks a cluster is told which of them
 // its workers have.
-func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
-	rated := slices.ContainsFunc(list, func(r skerry.RuntimeChoice) bool { return r.Saturation > 0 }) // by what it is expected to bear
+func printRuntimes(w io.Writer, list []spec.RuntimeChoice, cluster bool) {
+	rated := slices.ContainsFunc(list, func(r spec.RuntimeChoice) bool { return r.Saturation > 0 }) // by what it is expected to bear
 	t := table{head: []string{"  RUNTIME", "ISOLATION", "MEMORY OVERHEAD", "WORKERS", "VERDICT"}}
 	if rated {
 		t.head = slices.Insert(t.head, 4, "SATURATES AT", "HEAD-ROOM")
 	}
-	counted := cluster || slices.ContainsFunc(list, func(r skerry.RuntimeChoice) bool { return r.Workers > 0 })
+	counted := cluster || slices.ContainsFunc(list, func(r spec.RuntimeChoice) bool { return r.Workers > 0 })
 	var sources []string
 	for _, r := range list {
 		source, _, _ := strings.Cut(r.Source, " ")
@@ -224,14 +227,14 @@ func printRuntimes(w io.Writer, list []skerry.RuntimeChoice, cluster bool) {
 }
 
 // printReasons lists reasons, each with how many candidates it ruled out and what would help.
-func printReasons(w io.Writer, title string, list []skerry.Reason) {
+func printReasons(w io.Writer, title string, list []wire.Reason) {
 	if len(list) == 0 {
 		return
 	}
 	if title != "" {
 		fmt.Fprintf(w, "\n%s:\n", title)
 	}
-	told := map[skerry.Reason]bool{}
+	told := map[wire.Reason]bool{}
 	for _, r := range list {
 		if told[r] {
 			continue

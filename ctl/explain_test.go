@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Of a service with an expected rate it is told where each runtime saturates, what that leaves, and where the figure is from.
 func TestExplanationTellsOfSaturation(t *testing.T) {
-	s := skerry.ServiceSpec{Runtime: "auto", Isolation: "sandboxed", ExpectedRate: 15, Resources: skerry.Resources{CPU: 1000}}
-	list := s.RuntimeChoices("microvm", skerry.RuntimeCosts{"gvisor": 3})
+	s := spec.ServiceSpec{Runtime: "auto", Isolation: "sandboxed", ExpectedRate: 15, Resources: spec.Resources{CPU: 1000}}
+	list := s.RuntimeChoices("microvm", spec.RuntimeCosts{"gvisor": 3})
 	for i := range list {
 		list[i].Workers = 2
 	}
@@ -35,17 +38,17 @@ func TestExplanationTellsOfSaturation(t *testing.T) {
 
 func TestExplanationTellsWhatWasAsked(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	e := skerry.Explanation{Instance: skerry.Instance{ID: "web-1"},
-		Classes: []skerry.ClassVerdict{
-			{Class: skerry.Class{Arch: "arm64", Runtimes: []string{"native", "oci"}}, Area: "roof", Workers: 3, Fits: 2, Best: 0.5, Least: 0.25,
-				Out: []skerry.Reason{{What: "memory", Count: 1, Sole: 1, Text: "needs 64Mi of memory, 32Mi is free", Hint: "ask for at most 32Mi of memory"}}},
-			{Class: skerry.Class{Arch: "amd64"}, Workers: 1, Out: []skerry.Reason{{What: "runtime", Count: 1, Text: "it offers no working runtime oci", Hint: "look"}, {What: "area", Count: 1, Text: "elsewhere"}}}},
-		Runtimes: []skerry.RuntimeChoice{{Runtime: "oci", Isolation: "shared", Memory: 2 * skerry.MiB, Source: "budget container.mem", Workers: 3, Chosen: true}, {Runtime: "wasm", Isolation: "sandboxed", Memory: 24 * skerry.MiB, Source: "measured", Out: "has no users: a module is nobody"}, {Runtime: "gvisor", Isolation: "sandboxed", Memory: 40 * skerry.MiB, Source: "measured on amd64"},
+	e := view.Explanation{Instance: wire.Instance{ID: "web-1"},
+		Classes: []wire.ClassVerdict{
+			{Class: wire.Class{Arch: "arm64", Runtimes: []string{"native", "oci"}}, Area: "roof", Workers: 3, Fits: 2, Best: 0.5, Least: 0.25,
+				Out: []wire.Reason{{What: "memory", Count: 1, Sole: 1, Text: "needs 64Mi of memory, 32Mi is free", Hint: "ask for at most 32Mi of memory"}}},
+			{Class: wire.Class{Arch: "amd64"}, Workers: 1, Out: []wire.Reason{{What: "runtime", Count: 1, Text: "it offers no working runtime oci", Hint: "look"}, {What: "area", Count: 1, Text: "elsewhere"}}}},
+		Runtimes: []spec.RuntimeChoice{{Runtime: "oci", Isolation: "shared", Memory: 2 * skerry.MiB, Source: "budget container.mem", Workers: 3, Chosen: true}, {Runtime: "wasm", Isolation: "sandboxed", Memory: 24 * skerry.MiB, Source: "measured", Out: "has no users: a module is nobody"}, {Runtime: "gvisor", Isolation: "sandboxed", Memory: 40 * skerry.MiB, Source: "measured on amd64"},
 			{Runtime: "native", Unasked: true, Out: "the service names oci"}},
-		Decision: &skerry.Decision{At: now, Tier: "cluster", Policy: "ldp+plugin/greenest", Considered: 4, Chosen: "w1",
-			Users:   []skerry.UserPosition{{}, {Probes: 5, Residual: 0.42}, {Unknown: "nobody measured it in time"}},
-			Plugins: []skerry.PluginAnswer{{Plugin: "greenest", Scores: map[string]float64{"w1": 1, "w2": 0}, Out: map[string]string{"w3": "hot"}}, {Plugin: "slow", Skipped: "it took longer than 200ms"}},
-			Top:     []skerry.Candidate{{Name: "w1", Score: 1, Chosen: true}}}}
+		Decision: &wire.Decision{At: now, Tier: "cluster", Policy: "ldp+plugin/greenest", Considered: 4, Chosen: "w1",
+			Users:   []wire.UserPosition{{}, {Probes: 5, Residual: 0.42}, {Unknown: "nobody measured it in time"}},
+			Plugins: []wire.PluginAnswer{{Plugin: "greenest", Scores: map[string]float64{"w1": 1, "w2": 0}, Out: map[string]string{"w3": "hot"}}, {Plugin: "slow", Skipped: "it took longer than 200ms"}},
+			Top:     []wire.Candidate{{Name: "w1", Score: 1, Chosen: true}}}}
 	var out bytes.Buffer
 	printExplanation(&out, &e, now.Add(time.Minute))
 	for _, want := range []string{
@@ -67,11 +70,11 @@ func TestExplanationTellsWhatWasAsked(t *testing.T) {
 
 // A limit is what may be used at most, which may be more than what is asked for.
 func TestLimitsAreTheMost(t *testing.T) {
-	r := skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB, Limits: skerry.Limits{CPU: 500, Memory: 128 * skerry.MiB}}
+	r := spec.Resources{CPU: 100, Memory: 64 * skerry.MiB, Limits: spec.Limits{CPU: 500, Memory: 128 * skerry.MiB}}
 	if got := limitsText(r); got != "cpu 0.5, memory 128Mi" {
 		t.Error(got)
 	}
-	if got := limitsText(skerry.Resources{CPU: 100}); got != "cpu 0.1" {
+	if got := limitsText(spec.Resources{CPU: 100}); got != "cpu 0.1" {
 		t.Error(got)
 	}
 }
@@ -79,7 +82,7 @@ func TestLimitsAreTheMost(t *testing.T) {
 // A root that knows how many workers have a runtime says of no other that it would do.
 func TestRuntimeThatNoWorkerHas(t *testing.T) {
 	var out strings.Builder
-	printRuntimes(&out, []skerry.RuntimeChoice{{Runtime: "oci", Workers: 2, Chosen: true}, {Runtime: "gvisor"}}, false)
+	printRuntimes(&out, []spec.RuntimeChoice{{Runtime: "oci", Workers: 2, Chosen: true}, {Runtime: "gvisor"}}, false)
 	if !strings.Contains(out.String(), "suitable, but no worker has it") {
 		t.Error(out.String())
 	}

@@ -18,20 +18,23 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // progress is what a live view knows of the applications that it follows. Only its own goroutine touches it.
 type progress struct {
 	keys  []skerry.AppKey
-	apps  map[skerry.AppKey]*skerry.AppView
-	insts map[skerry.InstanceID]*skerry.Instance
+	apps  map[skerry.AppKey]*view.AppView
+	insts map[skerry.InstanceID]*wire.Instance
 	seen  map[skerry.InstanceID]*watched
 	past  map[string]bool // revisions that had been taken back before, which is nothing that this command asked for
 	now   func() time.Time
 }
 
 func newProgress(keys []skerry.AppKey) *progress {
-	return &progress{keys: keys, apps: map[skerry.AppKey]*skerry.AppView{}, insts: map[skerry.InstanceID]*skerry.Instance{}, seen: map[skerry.InstanceID]*watched{}, now: time.Now}
+	return &progress{keys: keys, apps: map[skerry.AppKey]*view.AppView{}, insts: map[skerry.InstanceID]*wire.Instance{}, seen: map[skerry.InstanceID]*watched{}, now: time.Now}
 }
 
 // take takes up a message of a watch.
@@ -53,8 +56,8 @@ func (p *progress) take(m api.WatchMessage) {
 }
 
 // instances lists what is followed, in the order of service and name.
-func (p *progress) instances() []*skerry.Instance {
-	return slices.SortedFunc(maps.Values(p.insts), func(a, b *skerry.Instance) int {
+func (p *progress) instances() []*wire.Instance {
+	return slices.SortedFunc(maps.Values(p.insts), func(a, b *wire.Instance) int {
 		return cmp.Or(cmp.Compare(a.Service.String(), b.Service.String()), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 }
@@ -69,20 +72,20 @@ func (p *progress) done(k skerry.AppKey) bool {
 		return true // nothing better is to come
 	}
 	for _, s := range v.Services {
-		if s.Mode == skerry.ModeService && p.ready(k, s.Name) < s.Ready {
+		if s.Mode == spec.ModeService && p.ready(k, s.Name) < s.Ready {
 			return false // that they are ready is on its way, and to be shown
 		}
-		if r := s.Rollout; r != nil && (r.Phase == skerry.RolloutCanary || r.Phase == skerry.RolloutWaves || r.Phase == skerry.RolloutBack) {
+		if r := s.Rollout; r != nil && (r.Phase == view.RolloutCanary || r.Phase == view.RolloutWaves || r.Phase == view.RolloutBack) {
 			return false // a version that is ready may still fail
 		}
 	}
-	if v.Status == "Ready" || v.Status == skerry.AppRolledBack || v.Status == "Completed" {
+	if v.Status == "Ready" || v.Status == view.AppRolledBack || v.Status == "Completed" {
 		return true
 	}
 	for _, s := range v.Services {
 		switch s.Mode {
-		case skerry.ModeCron:
-		case skerry.ModeJob:
+		case spec.ModeCron:
+		case spec.ModeJob:
 			if !p.begun(k, s.Name) && len(s.Runs) == 0 {
 				return false
 			}
@@ -127,8 +130,8 @@ func (p *progress) allDone() bool {
 }
 
 // pending lists the instances that have no worker yet.
-func (p *progress) pending() []*skerry.Instance {
-	var out []*skerry.Instance
+func (p *progress) pending() []*wire.Instance {
+	var out []*wire.Instance
 	for _, i := range p.instances() {
 		if !i.Stopping && (i.State == skerry.Requested || i.State == skerry.ClusterScheduled) {
 			out = append(out, i)
@@ -150,7 +153,7 @@ func (p *progress) failed() error {
 				return skerry.Errorf(skerry.CodeUnavailable, "service %s/%s was rolled back: revision %s failed: %s", k.Name, s.Name, f.Revision, f.Reason).
 					WithHint("the previous version serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
 			}
-			if n := len(s.Runs); s.Mode == skerry.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
+			if n := len(s.Runs); s.Mode == spec.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
 				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).
 					WithHint("`skerry logs %s/%s` shows its output", k.Name, s.Name)
 			}
@@ -163,7 +166,7 @@ func (p *progress) failed() error {
 }
 
 // culprit is the instance whose log tells why an application failed, or nil.
-func (p *progress) culprit() *skerry.Instance {
+func (p *progress) culprit() *wire.Instance {
 	for _, k := range p.keys {
 		if i := p.crashes(k); i != nil {
 			return i
@@ -258,7 +261,7 @@ func nonEmpty(list ...string) []string {
 }
 
 // whyText is a reason with the number of candidates that it ruled out.
-func whyText(r skerry.Reason) string {
+func whyText(r wire.Reason) string {
 	if r.Count > 1 && !strings.HasPrefix(r.Text, strconv.Itoa(r.Count)+" ") {
 		return fmt.Sprintf("%s (%d times)", r.Text, r.Count)
 	}
@@ -266,7 +269,7 @@ func whyText(r skerry.Reason) string {
 }
 
 // view shows progress: on a terminal as a table that is drawn anew, else as a line for each change.
-type view struct {
+type follower struct {
 	a     *app
 	p     *progress
 	out   io.Writer
@@ -277,8 +280,8 @@ type view struct {
 	begin time.Time
 }
 
-func (a *app) newView(out io.Writer, p *progress) *view {
-	v := &view{a: a, p: p, out: out, last: map[skerry.InstanceID]string{}, begin: p.now()}
+func (a *app) newView(out io.Writer, p *progress) *follower {
+	v := &follower{a: a, p: p, out: out, last: map[skerry.InstanceID]string{}, begin: p.now()}
 	if f := terminal(out); f != nil && os.Getenv("TERM") != "dumb" {
 		v.tty, v.out = true, f // it draws, of cells that are clean
 	}
@@ -288,7 +291,7 @@ func (a *app) newView(out io.Writer, p *progress) *view {
 // drawEvery bounds how often the table is drawn.
 const drawEvery = 60 * time.Millisecond
 
-func (v *view) show(final bool) {
+func (v *follower) show(final bool) {
 	if !v.tty {
 		v.printLines()
 		return
@@ -300,7 +303,7 @@ func (v *view) show(final bool) {
 	v.draw()
 }
 
-func (v *view) printLines() {
+func (v *follower) printLines() {
 	for _, i := range v.p.instances() {
 		ready := ""
 		if skerry.HasCondition(i.Conditions, skerry.Ready) {
@@ -317,7 +320,7 @@ func (v *view) printLines() {
 	}
 }
 
-func placeOf(i *skerry.Instance) string {
+func placeOf(i *wire.Instance) string {
 	switch {
 	case i.Worker != "":
 		return "on " + string(i.Worker)
@@ -327,7 +330,7 @@ func placeOf(i *skerry.Instance) string {
 	return ""
 }
 
-func (v *view) draw() {
+func (v *follower) draw() {
 	width, height := 80, 24
 	if f, ok := v.out.(*os.File); ok {
 		if w, h, err := term.GetSize(int(f.Fd())); err == nil {

@@ -9,38 +9,41 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func TestProgress(t *testing.T) {
 	key := skerry.AppKey{Namespace: "default", Name: "shop"}
 	svc := skerry.ServiceKey{App: key, Service: "front"}
-	inst := func(id string, s skerry.State) []*skerry.Instance {
-		return []*skerry.Instance{{ID: skerry.InstanceID(id), Service: svc, State: s}}
+	inst := func(id string, s skerry.State) []*wire.Instance {
+		return []*wire.Instance{{ID: skerry.InstanceID(id), Service: svc, State: s}}
 	}
-	ready := func(ids ...skerry.InstanceID) (list []*skerry.Instance) {
+	ready := func(ids ...skerry.InstanceID) (list []*wire.Instance) {
 		for _, id := range ids {
-			list = append(list, &skerry.Instance{ID: id, Service: svc, State: skerry.Running, Conditions: []skerry.Condition{{Type: skerry.Ready, Status: true}}})
+			list = append(list, &wire.Instance{ID: id, Service: svc, State: skerry.Running, Conditions: []skerry.Condition{{Type: skerry.Ready, Status: true}}})
 		}
 		return list
 	}
-	set := func(s ...skerry.ServiceView) *skerry.AppView {
-		return &skerry.AppView{Key: key, Status: "Progressing", Services: s}
+	set := func(s ...view.ServiceView) *view.AppView {
+		return &view.AppView{Key: key, Status: "Progressing", Services: s}
 	}
-	job := func(runs ...skerry.RunView) skerry.ServiceView {
-		return skerry.ServiceView{Name: "front", Mode: skerry.ModeJob, Want: 1, Runs: runs}
+	job := func(runs ...view.RunView) view.ServiceView {
+		return view.ServiceView{Name: "front", Mode: spec.ModeJob, Want: 1, Runs: runs}
 	}
-	service := func(ready, upToDate, instances int) skerry.ServiceView {
-		return skerry.ServiceView{Name: "front", Mode: skerry.ModeService, Want: 2, Ready: ready, UpToDate: upToDate, Instances: instances}
+	service := func(ready, upToDate, instances int) view.ServiceView {
+		return view.ServiceView{Name: "front", Mode: spec.ModeService, Want: 2, Ready: ready, UpToDate: upToDate, Instances: instances}
 	}
-	during := func(phase string) skerry.ServiceView {
+	during := func(phase string) view.ServiceView {
 		s := service(2, 2, 2)
-		s.Rollout = &skerry.RolloutView{Phase: phase}
+		s.Rollout = &view.RolloutView{Phase: phase}
 		return s
 	}
 	for _, c := range []struct {
 		name string
-		app  *skerry.AppView
-		inst []*skerry.Instance
+		app  *view.AppView
+		inst []*wire.Instance
 		want bool
 	}{
 		{"unknown", nil, nil, false},
@@ -49,16 +52,16 @@ func TestProgress(t *testing.T) {
 		{"the old one still there", set(service(2, 2, 3)), nil, false},
 		{"all ready, and not yet shown", set(service(2, 2, 2)), ready("a"), false},
 		{"all ready", set(service(2, 2, 2)), ready("a", "b"), true},
-		{"all ready, and watched as canaries", set(during(skerry.RolloutCanary)), ready("a", "b"), false},
-		{"all ready, and the pause of a wave not over", set(during(skerry.RolloutWaves)), ready("a", "b"), false},
-		{"all ready, and going back", set(during(skerry.RolloutBack)), ready("a", "b"), false},
-		{"all ready, the update has ended", set(during(skerry.RolloutDone)), ready("a", "b"), true},
-		{"scaled to zero", set(skerry.ServiceView{Name: "front", Mode: skerry.ModeService}), nil, true},
-		{"cron waits for its time", set(skerry.ServiceView{Name: "front", Mode: skerry.ModeCron, Want: 1}), nil, true},
+		{"all ready, and watched as canaries", set(during(view.RolloutCanary)), ready("a", "b"), false},
+		{"all ready, and the pause of a wave not over", set(during(view.RolloutWaves)), ready("a", "b"), false},
+		{"all ready, and going back", set(during(view.RolloutBack)), ready("a", "b"), false},
+		{"all ready, the update has ended", set(during(view.RolloutDone)), ready("a", "b"), true},
+		{"scaled to zero", set(view.ServiceView{Name: "front", Mode: spec.ModeService}), nil, true},
+		{"cron waits for its time", set(view.ServiceView{Name: "front", Mode: spec.ModeCron, Want: 1}), nil, true},
 		{"job not begun", set(job()), nil, false},
-		{"job pending", set(job(skerry.RunView{ID: "1"})), inst("a", skerry.Requested), false},
-		{"job runs", set(job(skerry.RunView{ID: "1"})), inst("a", skerry.Running), true},
-		{"job done", set(job(skerry.RunView{ID: "1", Result: "Succeeded"})), nil, true},
+		{"job pending", set(job(view.RunView{ID: "1"})), inst("a", skerry.Requested), false},
+		{"job runs", set(job(view.RunView{ID: "1"})), inst("a", skerry.Running), true},
+		{"job done", set(job(view.RunView{ID: "1", Result: "Succeeded"})), nil, true},
 	} {
 		p := newProgress([]skerry.AppKey{key})
 		if c.app != nil {
@@ -77,8 +80,8 @@ func TestProgress(t *testing.T) {
 func TestRolledBackIsAnError(t *testing.T) {
 	key := skerry.AppKey{Namespace: "default", Name: "shop"}
 	p := newProgress([]skerry.AppKey{key})
-	v := &skerry.AppView{Key: key, Status: skerry.AppRolledBack, Services: []skerry.ServiceView{{Name: "front", Mode: skerry.ModeService,
-		Rollout: &skerry.RolloutView{Phase: skerry.RolloutDone, Refused: &skerry.RefusedView{Revision: "r2", Reason: "failed 3 times: exit code 7"}}}}}
+	v := &view.AppView{Key: key, Status: view.AppRolledBack, Services: []view.ServiceView{{Name: "front", Mode: spec.ModeService,
+		Rollout: &view.RolloutView{Phase: view.RolloutDone, Refused: &view.RefusedView{Revision: "r2", Reason: "failed 3 times: exit code 7"}}}}}
 	p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: v})
 	if !p.allDone() {
 		t.Error("it is still waited for")
@@ -96,10 +99,10 @@ func TestLate(t *testing.T) {
 	key := skerry.AppKey{Namespace: "default", Name: "shop"}
 	svc := skerry.ServiceKey{App: key, Service: "front"}
 	p := newProgress([]skerry.AppKey{key})
-	why := skerry.Reason{What: "memory", Count: 2, Text: "needs 9Gi of memory", Hint: "ask for less"}
-	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &skerry.Instance{ID: "front-a", Service: svc, State: skerry.Requested, Why: []skerry.Reason{why, why}}})
-	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &skerry.Instance{ID: "front-b", Service: svc, State: skerry.Running, Phase: skerry.PhaseBackOff, Reason: "ended with status 1"}})
-	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &skerry.Instance{ID: "other", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "x", Name: "y"}}, State: skerry.Requested}})
+	why := wire.Reason{What: "memory", Count: 2, Text: "needs 9Gi of memory", Hint: "ask for less"}
+	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: "front-a", Service: svc, State: skerry.Requested, Why: []wire.Reason{why, why}}})
+	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: "front-b", Service: svc, State: skerry.Running, Phase: skerry.PhaseBackOff, Reason: "ended with status 1"}})
+	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: "other", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "x", Name: "y"}}, State: skerry.Requested}})
 	a := &app{}
 	err := a.late(p, 10*time.Second)
 	var exit *exitError
@@ -127,16 +130,16 @@ func TestViewLines(t *testing.T) {
 	p.now = func() time.Time { return now }
 	var b bytes.Buffer
 	v := (&app{}).newView(&b, p)
-	step := func(after time.Duration, i skerry.Instance) {
+	step := func(after time.Duration, i wire.Instance) {
 		now = now.Add(after)
 		i.ID, i.Service = "front-a", skerry.ServiceKey{App: key, Service: "front"}
 		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &i})
 		v.show(false)
 	}
-	step(0, skerry.Instance{State: skerry.Requested})
-	step(time.Second, skerry.Instance{State: skerry.Requested})
-	step(time.Second, skerry.Instance{State: skerry.WorkerScheduled, Phase: skerry.PhaseFetching, Worker: "w1"})
-	step(500*time.Millisecond, skerry.Instance{State: skerry.Running, Phase: skerry.PhaseRunning, Worker: "w1", Conditions: []skerry.Condition{{Type: skerry.Ready, Status: true}}})
+	step(0, wire.Instance{State: skerry.Requested})
+	step(time.Second, wire.Instance{State: skerry.Requested})
+	step(time.Second, wire.Instance{State: skerry.WorkerScheduled, Phase: skerry.PhaseFetching, Worker: "w1"})
+	step(500*time.Millisecond, wire.Instance{State: skerry.Running, Phase: skerry.PhaseRunning, Worker: "w1", Conditions: []skerry.Condition{{Type: skerry.Ready, Status: true}}})
 	want := "   0.0s  front-a  Requested\n   2.0s  front-a  WorkerScheduled, Fetching, on w1\n   2.5s  front-a  Running, Running, ready, on w1\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
@@ -149,16 +152,16 @@ func TestCrashLoopIsAnError(t *testing.T) {
 	p := newProgress([]skerry.AppKey{key})
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	p.now = func() time.Time { return now }
-	view := func(loops int, phase string, failing bool) {
-		p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &skerry.AppView{Key: key, Status: "Ready", Services: []skerry.ServiceView{{Name: "front",
-			Mode: skerry.ModeService, Want: 1, Ready: 1, UpToDate: 1, Instances: 1, CrashLoops: loops, Rollout: &skerry.RolloutView{Phase: phase, Failing: failing}}}}})
+	show := func(loops int, phase string, failing bool) {
+		p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &view.AppView{Key: key, Status: "Ready", Services: []view.ServiceView{{Name: "front",
+			Mode: spec.ModeService, Want: 1, Ready: 1, UpToDate: 1, Instances: 1, CrashLoops: loops, Rollout: &view.RolloutView{Phase: phase, Failing: failing}}}}})
 	}
 	inst := func(restarts int, conditions ...skerry.Condition) {
 		conditions = append(conditions, skerry.Condition{Type: skerry.Ready, Status: true})
-		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &skerry.Instance{ID: "front-a", Service: skerry.ServiceKey{App: key, Service: "front"}, State: skerry.Running,
+		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: "front-a", Service: skerry.ServiceKey{App: key, Service: "front"}, State: skerry.Running,
 			Restarts: restarts, StartedAt: now, Conditions: conditions}})
 	}
-	view(0, skerry.RolloutDone, false)
+	show(0, view.RolloutDone, false)
 	inst(0)
 	if !p.allDone() || p.steadyAt() != now.Add(startTime) {
 		t.Errorf("a program without a probe counts at %s", p.steadyAt())
@@ -170,16 +173,16 @@ func TestCrashLoopIsAnError(t *testing.T) {
 	}
 	loop := skerry.Condition{Type: skerry.CrashLoop, Status: true, Reason: "restarted 3 times without running for 10s: ended with status 7"}
 	inst(3, loop)
-	view(1, skerry.RolloutDone, false)
+	show(1, view.RolloutDone, false)
 	if err := p.failed(); !p.allDone() || p.culprit() == nil || err == nil || err.Error() !=
 		"service shop/front crash-loops: instance front-a was restarted 3 times without running for 10s: ended with status 7" {
 		t.Errorf("%v", err)
 	}
 	// During an update that is about to be taken back there is more to come; where it stays there is not.
-	if view(1, skerry.RolloutWaves, false); p.allDone() || p.culprit() != nil {
+	if show(1, view.RolloutWaves, false); p.allDone() || p.culprit() != nil {
 		t.Error("an update that is watched is given up")
 	}
-	if view(1, skerry.RolloutWaves, true); !p.allDone() || p.failed() == nil {
+	if show(1, view.RolloutWaves, true); !p.allDone() || p.failed() == nil {
 		t.Error("an update that has failed is waited for")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func TestSpan(t *testing.T) {
@@ -171,23 +173,23 @@ func TestDescribeCreditAndUpdates(t *testing.T) {
 	var out bytes.Buffer
 	p := newPairs(&out)
 	describeCredit(p, nil, now)
-	describeCredit(p, &skerry.CreditView{Rank: 0.4, Quarantine: "it grew (3 times)", Since: now.Add(-time.Minute), Until: now.Add(time.Hour),
-		Marks: []skerry.CreditMark{{Kind: "capacity", Text: "it grew", Marks: 3, Last: now.Add(-time.Minute)}}}, now)
+	describeCredit(p, &view.CreditView{Rank: 0.4, Quarantine: "it grew (3 times)", Since: now.Add(-time.Minute), Until: now.Add(time.Hour),
+		Marks: []view.CreditMark{{Kind: "capacity", Text: "it grew", Marks: 3, Last: now.Add(-time.Minute)}}}, now)
 	p.flush()
 	for _, want := range []string{"In quarantine:", "until", "or until `skerry uncordon`", "40 % of its score", "capacity: it grew (3 times, last"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
 	}
-	w := &skerry.WorkerView{Connected: true, Credit: &skerry.CreditView{Quarantine: "it grew"}, Refusing: "in quarantine: it grew"}
+	w := &view.WorkerView{Connected: true, Credit: &view.CreditView{Quarantine: "it grew"}, Refusing: "in quarantine: it grew"}
 	if s := workerStatusText(w); s != "Connected,Quarantined" {
 		t.Error(s)
 	}
-	for want, v := range map[string]*skerry.UpdatesView{
+	for want, v := range map[string]*view.UpdatesView{
 		"":                                  nil,
-		"nothing changes":                   {Why: skerry.PaceIdle, Gain: 1},
-		"about every 1m0s: nothing changes": {EveryMs: 60_000, Why: skerry.PaceIdle, Gain: 1},
-		"about every 2.5s: a limit is near; changes count 8 times as much, because of the memory of default/shop/web": {EveryMs: 2504, Why: skerry.PaceLimit, Gain: 8, Near: "the memory of default/shop/web"},
+		"nothing changes":                   {Why: wire.PaceIdle, Gain: 1},
+		"about every 1m0s: nothing changes": {EveryMs: 60_000, Why: wire.PaceIdle, Gain: 1},
+		"about every 2.5s: a limit is near; changes count 8 times as much, because of the memory of default/shop/web": {EveryMs: 2504, Why: wire.PaceLimit, Gain: 8, Near: "the memory of default/shop/web"},
 		"about every 3s: something else": {EveryMs: 3000, Why: "something else", Gain: 1},
 	} {
 		if got := updatesText(v); got != want {

@@ -12,6 +12,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // serverWait bounds questions that a command asks beside its purpose.
@@ -103,7 +105,7 @@ func (a *app) get(cmd *cobra.Command, c *api.Client, f *getFlags, args []string)
 // withManifests asks for each application, because lists leave the manifests away.
 func withManifests(ctx context.Context, c *api.Client, items []item) ([]item, error) {
 	for n := range items {
-		v, err := c.App(ctx, items[n].value.(skerry.AppView).Key)
+		v, err := c.App(ctx, items[n].value.(view.AppView).Key)
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +119,7 @@ func choose(ctx context.Context, c *api.Client, r *resource, items []item, names
 	if selector != "" {
 		if r.singular() == "app" {
 			for n := range items { // labels are in the manifest
-				v, err := c.App(ctx, items[n].value.(skerry.AppView).Key)
+				v, err := c.App(ctx, items[n].value.(view.AppView).Key)
 				if err != nil {
 					return nil, err
 				}
@@ -156,7 +158,7 @@ func choose(ctx context.Context, c *api.Client, r *resource, items []item, names
 		}
 		if n < 0 {
 			hint := "`skerry get " + r.plural2() + "` lists them"
-			if s := skerry.Suggest(name, known); strings.HasPrefix(s, "did you mean") {
+			if s := spec.Suggest(name, known); strings.HasPrefix(s, "did you mean") {
 				hint = s
 			}
 			return nil, skerry.Errorf(skerry.CodeNotFound, "there is no %s %q", r.singular(), name).WithHint("%s", hint)

@@ -8,11 +8,13 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // findInstances finds what a person means: an instance (by name, or the beginning of one that no other shares), all of
 // APP/SERVICE, or all of APP. They come in order, those that run first.
-func (a *app) findInstances(ctx context.Context, c *api.Client, name string) ([]skerry.Instance, error) {
+func (a *app) findInstances(ctx context.Context, c *api.Client, name string) ([]wire.Instance, error) {
 	name = trimKind(trimKind(name, "instance"), "service")
 	if strings.Contains(name, "/") {
 		k, err := a.serviceKey(name)
@@ -37,11 +39,11 @@ func (a *app) findInstances(ctx context.Context, c *api.Client, name string) ([]
 			}
 			known = append(known, s.Name)
 		}
-		return nil, skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service).WithHint("%s", skerry.Suggest(k.Service, known))
+		return nil, skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service).WithHint("%s", spec.Suggest(k.Service, known))
 	}
 	i, err := c.Instance(ctx, skerry.InstanceID(name))
 	if err == nil {
-		return []skerry.Instance{i}, nil
+		return []wire.Instance{i}, nil
 	}
 	if skerry.AsError(err).Code != skerry.CodeNotFound {
 		return nil, err
@@ -51,7 +53,7 @@ func (a *app) findInstances(ctx context.Context, c *api.Client, name string) ([]
 		return nil, err
 	}
 	var known []string
-	var ofApp []skerry.Instance
+	var ofApp []wire.Instance
 	for _, i := range list {
 		known = append(known, string(i.ID))
 		if i.Service.App.Name == name {
@@ -65,14 +67,14 @@ func (a *app) findInstances(ctx context.Context, c *api.Client, name string) ([]
 		return list[n : n+1], nil
 	}
 	hint := "`skerry get instances` lists them; use APP/SERVICE for those of a service"
-	if s := skerry.Suggest(name, known); strings.HasPrefix(s, "did you mean") {
+	if s := spec.Suggest(name, known); strings.HasPrefix(s, "did you mean") {
 		hint = s
 	}
 	return nil, skerry.Errorf(skerry.CodeNotFound, "there is no instance %q in namespace %s", name, a.namespace()).WithHint("%s", hint)
 }
 
-func inOrder(list []skerry.Instance) []skerry.Instance {
-	rank := func(i skerry.Instance) int {
+func inOrder(list []wire.Instance) []wire.Instance {
+	rank := func(i wire.Instance) int {
 		switch {
 		case skerry.HasCondition(i.Conditions, skerry.Ready) && !i.Stopping:
 			return 0
@@ -83,17 +85,17 @@ func inOrder(list []skerry.Instance) []skerry.Instance {
 		}
 		return 2
 	}
-	slices.SortStableFunc(list, func(x, y skerry.Instance) int {
+	slices.SortStableFunc(list, func(x, y wire.Instance) int {
 		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(x.Service.String(), y.Service.String()), cmp.Compare(x.Ordinal, y.Ordinal))
 	})
 	return list
 }
 
 // oneInstance finds the best instance for a name: one that is ready, if there is any.
-func (a *app) oneInstance(ctx context.Context, c *api.Client, name string) (skerry.Instance, error) {
+func (a *app) oneInstance(ctx context.Context, c *api.Client, name string) (wire.Instance, error) {
 	list, err := a.findInstances(ctx, c, name)
 	if err != nil {
-		return skerry.Instance{}, err
+		return wire.Instance{}, err
 	}
 	return list[0], nil
 }

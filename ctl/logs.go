@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/wire"
 )
 
 // maxStreams bounds how many logs are read at a time.
@@ -65,7 +66,7 @@ func (a *app) completeLogs(cmd *cobra.Command, args []string, _ string) ([]strin
 }
 
 // readLogs reads the logs of several instances at a time. The first error is told, but does not end the others.
-func readLogs(ctx context.Context, c *api.Client, list []skerry.Instance, o api.LogOptions, p *logPrinter) error {
+func readLogs(ctx context.Context, c *api.Client, list []wire.Instance, o api.LogOptions, p *logPrinter) error {
 	if len(list) > maxStreams && o.Follow {
 		return skerry.Errorf(skerry.CodeInvalid, "%d instances are too many to follow; at most %d are read at a time", len(list), maxStreams).WithHint("name one of them")
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // document is one manifest of a file.
@@ -95,7 +96,7 @@ func readLimited(r io.Reader, name string) ([]byte, error) {
 	}
 	if len(data) > maxFile {
 		return nil, skerry.Errorf(skerry.CodeTooLarge, "%s is larger than %s", name, skerry.Bytes(maxFile)).
-			WithHint("the limit is %s; put large files into an image", skerry.Bytes(skerry.MaxManifest))
+			WithHint("the limit is %s; put large files into an image", skerry.Bytes(spec.MaxManifest))
 	}
 	return data, nil
 }
@@ -194,7 +195,7 @@ func (d *document) key(namespace string) (skerry.AppKey, error) {
 // inNamespace gives the document with a namespace, if it names none and another than the default is wanted. A document
 // that is no mapping is given as it is: the server says what is wrong with it.
 func (d *document) inNamespace(ns string) []byte {
-	if ns == skerry.DefaultNamespace {
+	if ns == spec.DefaultNamespace {
 		return d.yaml
 	}
 	var m map[string]any

@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/view"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
-	var req skerry.MigrateRequest
+	var req view.MigrateRequest
 	var output string
 	cmd := &cobra.Command{Use: "migrate INSTANCE", Short: "Move an instance to another worker or site, without failed requests", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("instance"),
 		Long: `Move one instance to another worker of its site: the best other one or, at the cluster, the worker that --to names. A copy

@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/spec"
 )
 
 // listOf makes a command that lists a kind.
@@ -305,7 +306,7 @@ func (a *app) accessTokenCommand() *cobra.Command {
 	create := &cobra.Command{Use: "create NAME", Short: "Create an access token, which is shown once", Args: cobra.ExactArgs(1),
 		Example: "  SKERRY_TOKEN=$(skerry access-token create ci --scope apps:write --scope apps:read --ttl 90d)",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			r.Name, r.TTL = args[0], skerry.Duration(ttl)
+			r.Name, r.TTL = args[0], spec.Duration(ttl)
 			for _, s := range scopes {
 				r.Scopes = append(r.Scopes, auth.Scope(s))
 			}

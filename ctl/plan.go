@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func (a *app) planCommand() *cobra.Command {
@@ -21,7 +23,7 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var plans []skerry.Plan
+			var plans []view.Plan
 			for _, d := range docs {
 				p, err := c.Plan(cmd.Context(), d.inNamespace(a.namespace()))
 				if err != nil {
@@ -52,15 +54,15 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 // printPlan shows a plan and counts the instances that would find no place.
-func (a *app) printPlan(w io.Writer, p *skerry.Plan) int {
+func (a *app) printPlan(w io.Writer, p *view.Plan) int {
 	fmt.Fprintf(w, "app/%s, as the %s sees it now:\n", a.short(p.Key), p.Tier)
 	t := table{head: []string{"  SERVICE", "WHERE", "SCORE", "WHAT"}}
 	missing := 0
-	var without []*skerry.PlannedCopy
+	var without []*view.PlannedCopy
 	for n := range p.List {
 		k := &p.List[n]
 		where, score, what := k.Worker, "", "new"
-		if p.Tier == string(skerry.TierRoot) {
+		if p.Tier == string(wire.TierRoot) {
 			where = k.Cluster
 		}
 		if k.Kept {

@@ -14,6 +14,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // query is what a list is asked for.
@@ -85,7 +88,7 @@ func findResource(name string) (*resource, error) {
 		}
 		known = append(known, r.names...)
 	}
-	return nil, skerry.Errorf(skerry.CodeInvalid, "there is no kind %q", name).WithHint("%s", skerry.Suggest(name, known))
+	return nil, skerry.Errorf(skerry.CodeInvalid, "there is no kind %q", name).WithHint("%s", spec.Suggest(name, known))
 }
 
 // showKey gives an application's name, with its namespace if several are shown.
@@ -130,7 +133,7 @@ func listServices(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 			cpu, mem := qos(s.QoS)
 			out = append(out, item{name: name, value: struct {
 				App skerry.AppKey `json:"app"`
-				skerry.ServiceView
+				view.ServiceView
 			}{v.Key, s}, cells: []string{name, string(s.Mode), fmt.Sprintf("%d/%d", s.Ready, s.Want), strconv.Itoa(s.UpToDate), strconv.Itoa(s.Restarts), cpu, mem, short(s.Reason)},
 				wide: []string{s.Image, shortDigest(s.Digest)}})
 		}
@@ -138,7 +141,7 @@ func listServices(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 	return out, err
 }
 
-func qos(q *skerry.QoS) (cpu, memory string) {
+func qos(q *wire.QoS) (cpu, memory string) {
 	if q == nil {
 		return "", ""
 	}
@@ -163,7 +166,7 @@ func listInstances(ctx context.Context, c *api.Client, q listQuery) ([]item, err
 	return out, err
 }
 
-func instanceItem(i *skerry.Instance, q listQuery) item {
+func instanceItem(i *wire.Instance, q listQuery) item {
 	cpu, mem := qos(i.QoS)
 	var ports []string
 	for _, p := range i.Ports {
@@ -177,11 +180,11 @@ func instanceItem(i *skerry.Instance, q listQuery) item {
 		ready = fmt.Sprintf("%d/%d", i.Have, i.Want)
 	}
 	return item{name: string(i.ID), value: *i, cells: []string{string(i.ID), q.showKey(i.Service.App) + "/" + i.Service.Service, string(i.State), phaseOf(i), ready,
-		strconv.Itoa(i.Restarts), string(i.Cluster), age(q.now, i.CreatedAt), short(skerry.Summary(i.Trouble()))},
+		strconv.Itoa(i.Restarts), string(i.Cluster), age(q.now, i.CreatedAt), short(wire.Summary(i.Trouble()))},
 		wide: []string{string(i.Worker), i.Address, strings.Join(ports, ","), i.Runtime, cpu, mem, shortDigest(i.Digest)}}
 }
 
-func showPort(p skerry.PortBinding) string {
+func showPort(p wire.PortBinding) string {
 	s := strconv.Itoa(p.Port) + "/" + p.Protocol
 	if p.Address != "" {
 		return p.Address + "->" + s
@@ -193,7 +196,7 @@ func showPort(p skerry.PortBinding) string {
 }
 
 // phaseOf is what the worker does with an instance.
-func phaseOf(i *skerry.Instance) string {
+func phaseOf(i *wire.Instance) string {
 	if i.Stopping && i.Phase != skerry.PhaseExited {
 		return string(skerry.PhaseStopping)
 	}
@@ -214,7 +217,7 @@ func short(text string) string {
 }
 
 // reasonOf says why an instance is not where it should be, in one line.
-func reasonOf(i *skerry.Instance) string {
+func reasonOf(i *wire.Instance) string {
 	switch {
 	case i.Reason != "":
 		return i.Reason
@@ -235,14 +238,14 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 	list, err := c.Clusters(ctx)
 	var out []item
 	for _, v := range list {
-		workers, free := 0, skerry.Resources{}
+		workers, free := 0, spec.Resources{}
 		for _, k := range v.Report.Classes {
 			workers += k.Workers
-			var sum [skerry.NumResources]int64
+			var sum [spec.NumResources]int64
 			for j, m := range k.Available {
 				sum[j] = int64(m.Sum)
 			}
-			free = free.Add(skerry.FromVector(sum))
+			free = free.Add(spec.FromVector(sum))
 		}
 		out = append(out, item{name: string(v.Name), value: v, cells: []string{string(v.Name), clusterStatusText(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
 			cores(free.CPU), size(free.Memory), age(q.now, v.Since)}, wide: []string{strings.Join(v.Report.Areas, ","), v.Version}})
@@ -251,7 +254,7 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 }
 
 // clusterStatusText is inTouch, and whether the cluster is in quarantine.
-func clusterStatusText(v *skerry.ClusterView) string {
+func clusterStatusText(v *view.ClusterView) string {
 	if v.Credit != nil && v.Credit.Quarantine != "" {
 		return inTouch(v) + ",Quarantined"
 	}
@@ -266,7 +269,7 @@ func yesNo(b bool) string {
 }
 
 // workerStatusText is one word, or two, for how a worker fares.
-func workerStatusText(w *skerry.WorkerView) string {
+func workerStatusText(w *view.WorkerView) string {
 	var s []string
 	switch {
 	case w.CutOff:
@@ -302,7 +305,7 @@ func listWorkers(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 	for _, v := range list {
 		f := v.Facts
 		if f == nil {
-			f = &skerry.WorkerFacts{}
+			f = &wire.WorkerFacts{}
 		}
 		out = append(out, item{name: string(v.Name), value: v, labels: f.Labels, cells: []string{string(v.Name), workerStatusText(&v), strconv.Itoa(v.Instances),
 			cores(v.Available.CPU), size(v.Available.Memory), strings.Join(f.PassedRuntimes(), ","), age(q.now, v.Since)},
@@ -320,7 +323,7 @@ func listEvents(ctx context.Context, c *api.Client, q listQuery) ([]item, error)
 	return out, err
 }
 
-func eventItem(e *skerry.Event, q listQuery) item {
+func eventItem(e *wire.Event, q listQuery) item {
 	object := ""
 	switch {
 	case e.Instance != "":
@@ -528,7 +531,7 @@ func (a *app) names(ctx context.Context, kind string) []string {
 }
 
 // inTouch says whether a cluster is connected, and if not, whether the root has given it up.
-func inTouch(v *skerry.ClusterView) string {
+func inTouch(v *view.ClusterView) string {
 	if v.Lost {
 		return "lost"
 	}

@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/view"
 )
 
 // targetKey reads APP or APP/SERVICE; of an application it leaves the service's name empty.
@@ -112,24 +113,24 @@ func (a *app) rolloutHistoryCommand() *cobra.Command {
 }
 
 // rolloutText says in a line how far a service's update is.
-func rolloutText(s *skerry.ServiceView, now time.Time) string {
+func rolloutText(s *view.ServiceView, now time.Time) string {
 	r := s.Rollout
 	if r == nil {
 		return ""
 	}
 	text := fmt.Sprintf("%d of %d run revision %s", s.UpToDate, s.Want, r.Revision)
 	switch r.Phase {
-	case skerry.RolloutDone:
+	case view.RolloutDone:
 		if s.Ready < s.Want {
 			text += fmt.Sprintf(", %d ready", s.Ready)
 		} else {
 			text += ", done"
 		}
-	case skerry.RolloutCanary:
+	case view.RolloutCanary:
 		text += fmt.Sprintf("; observing the canary (%d)", r.Limit)
-	case skerry.RolloutPaused:
+	case view.RolloutPaused:
 		text += "; paused by " + r.Paused
-	case skerry.RolloutBack:
+	case view.RolloutBack:
 		text += "; rolling back to it"
 	default:
 		text += fmt.Sprintf("; wave %d, up to %d", r.Wave, r.Limit)
@@ -140,7 +141,7 @@ func rolloutText(s *skerry.ServiceView, now time.Time) string {
 	if r.Waits != "" {
 		text += "; update waits: " + r.Waits
 	}
-	if r.Failures > 0 && r.Phase != skerry.RolloutDone {
+	if r.Failures > 0 && r.Phase != view.RolloutDone {
 		text += fmt.Sprintf("; %d failures", r.Failures)
 		if r.Reason != "" {
 			text += ": " + r.Reason
@@ -149,7 +150,7 @@ func rolloutText(s *skerry.ServiceView, now time.Time) string {
 	return text
 }
 
-func refusedText(r *skerry.RolloutView, now time.Time) string {
+func refusedText(r *view.RolloutView, now time.Time) string {
 	if r == nil || r.Refused == nil {
 		return ""
 	}
@@ -190,7 +191,7 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 	return cmd
 }
 
-func hasService(v *skerry.AppView, name string) bool {
+func hasService(v *view.AppView, name string) bool {
 	for i := range v.Services {
 		if v.Services[i].Name == name {
 			return true
@@ -200,7 +201,7 @@ func hasService(v *skerry.AppView, name string) bool {
 }
 
 // showRollouts prints the lines that changed. It tells whether all is done, and why something was taken back.
-func (a *app) showRollouts(out io.Writer, v *skerry.AppView, service string, last map[string]string) (done bool, taken string) {
+func (a *app) showRollouts(out io.Writer, v *view.AppView, service string, last map[string]string) (done bool, taken string) {
 	done = true
 	now := time.Now()
 	for i := range v.Services {
@@ -208,7 +209,7 @@ func (a *app) showRollouts(out io.Writer, v *skerry.AppView, service string, las
 		if service != "" && s.Name != service || s.Rollout == nil {
 			continue
 		}
-		done = done && s.Rollout.Phase == skerry.RolloutDone && s.Ready >= s.Want
+		done = done && s.Rollout.Phase == view.RolloutDone && s.Ready >= s.Want
 		text := rolloutText(s, now)
 		if f := s.Rollout.Refused; f != nil {
 			taken = "service " + s.Name + ": revision " + f.Revision + " was rolled back: " + f.Reason

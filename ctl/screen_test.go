@@ -17,6 +17,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // escapes are of one who clears the screen, writes its title, and hides text.
@@ -52,7 +55,7 @@ func spoil(v reflect.Value, depth int) {
 		}
 		for i := range v.NumField() {
 			switch v.Type().Field(i).Type {
-			case reflect.TypeFor[skerry.OnDisconnect](), reflect.TypeFor[skerry.IngressTLS](), reflect.TypeFor[skerry.PortRef]():
+			case reflect.TypeFor[spec.OnDisconnect](), reflect.TypeFor[spec.IngressTLS](), reflect.TypeFor[spec.PortRef]():
 			default:
 				spoil(v.Field(i), depth+1)
 			}
@@ -72,21 +75,21 @@ func TestHostileText(t *testing.T) {
 		item := func(v any) any { return map[string]any{"items": []any{v}} }
 		switch {
 		case path == "/v1/instances":
-			return item(spoilt[skerry.Instance]())
+			return item(spoilt[wire.Instance]())
 		case path == "/v1/events":
-			return item(spoilt[skerry.Event]())
+			return item(spoilt[wire.Event]())
 		case path == "/v1/workers":
-			return item(spoilt[skerry.WorkerView]())
+			return item(spoilt[view.WorkerView]())
 		case path == "/v1/apps":
-			return item(spoilt[skerry.AppView]())
+			return item(spoilt[view.AppView]())
 		case path == "/v1/plan":
-			return spoilt[skerry.Plan]()
+			return spoilt[view.Plan]()
 		case strings.HasSuffix(path, "/explain"):
-			return spoilt[skerry.Explanation]()
+			return spoilt[view.Explanation]()
 		case strings.HasPrefix(path, "/v1/workers/"):
-			return spoilt[skerry.WorkerView]()
+			return spoilt[view.WorkerView]()
 		case strings.HasPrefix(path, "/v1/apps/default/shop"):
-			return spoilt[skerry.AppView]()
+			return spoilt[view.AppView]()
 		}
 		return nil
 	}
@@ -139,7 +142,7 @@ func TestHostileText(t *testing.T) {
 	}
 	for _, format := range []string{"json", "yaml"} {
 		out, errs := run("get instances -o "+format, false)
-		var got struct{ Items []skerry.Instance }
+		var got struct{ Items []wire.Instance }
 		if err := yaml.Unmarshal([]byte(out), &got); format == "json" {
 			if err := json.Unmarshal([]byte(out), &got); err != nil || got.Items[0].Reason != escapes {
 				t.Errorf("a program gets %+v, %v, %s", got.Items, err, errs)

@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
 )
 
 func (a *app) secretCommand() *cobra.Command {
@@ -112,8 +113,8 @@ manifests that are applied again, until somebody rotates the secret or names ano
 type secretFlags struct{ files, literals []string }
 
 // value reads it. Its errors never tell of a value, also not of one in the wrong place.
-func (f *secretFlags) value(stdin io.Reader) (skerry.SecretValue, error) {
-	out := skerry.SecretValue{}
+func (f *secretFlags) value(stdin io.Reader) (spec.SecretValue, error) {
+	out := spec.SecretValue{}
 	put := func(name string, data []byte) error {
 		if _, twice := out[name]; twice {
 			return skerry.Errorf(skerry.CodeInvalid, "file %q of the secret is given twice", name)
@@ -132,7 +133,7 @@ func (f *secretFlags) value(stdin io.Reader) (skerry.SecretValue, error) {
 		case path == "-" && !named:
 			err = skerry.Errorf(skerry.CodeInvalid, "standard input has no name").WithHint("write --from-file NAME=-")
 		case path == "-":
-			data, err = io.ReadAll(io.LimitReader(stdin, skerry.MaxSecretBytes+1))
+			data, err = io.ReadAll(io.LimitReader(stdin, spec.MaxSecretBytes+1))
 		default:
 			data, err = readSecretFile(path)
 		}
@@ -166,7 +167,7 @@ func readSecretFile(path string) ([]byte, error) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "--from-file: %w", err)
 	}
 	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, skerry.MaxSecretBytes+1))
+	return io.ReadAll(io.LimitReader(file, spec.MaxSecretBytes+1))
 }
 
 func listSecrets(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {

@@ -18,6 +18,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
 
@@ -57,7 +58,7 @@ first. Then nothing can write until the files are cloned, where the worker's fil
 	return cmd
 }
 
-func pausedText(s *skerry.Snapshot) string {
+func pausedText(s *spec.Snapshot) string {
 	text := ""
 	if s.Paused > 0 {
 		text = fmt.Sprintf("; its service stood still for %s", time.Duration(s.Paused))
@@ -103,7 +104,7 @@ func (a *app) restoreVolumeCommand() *cobra.Command {
 With --worker the volumes are on that worker from then on, and the instance starts there: so a database survives its machine. If the
 worker that had them comes back, it removes what it has. What was there before goes only when the snapshot is unpacked and checked.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			return restoreTo(cmd, c, args[0], skerry.RestoreRequest{Worker: skerry.WorkerName(worker)}, "restored")
+			return restoreTo(cmd, c, args[0], spec.RestoreRequest{Worker: skerry.WorkerName(worker)}, "restored")
 		})}
 	cmd.Flags().StringVar(&worker, "worker", "", "where the volumes are to be (default: where they are)")
 	return cmd
@@ -115,14 +116,14 @@ func (a *app) cloneVolumeCommand() *cobra.Command {
 		Long: `Make new volumes of a snapshot, in the same namespace. A service of that name, with volumes of the same names, finds them when it is
 applied. Until then "skerry delete volume" deletes them.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			return restoreTo(cmd, c, args[0], skerry.RestoreRequest{To: args[1], Worker: skerry.WorkerName(worker)}, "made")
+			return restoreTo(cmd, c, args[0], spec.RestoreRequest{To: args[1], Worker: skerry.WorkerName(worker)}, "made")
 		})}
 	cmd.Flags().StringVar(&worker, "worker", "", "where the volumes are to be (default: where the snapshot is)")
 	return cmd
 }
 
-func restoreTo(cmd *cobra.Command, c *api.Client, id string, r skerry.RestoreRequest, word string) error {
-	v, err := c.RestoreSnapshot(cmd.Context(), skerry.SnapshotID(trimKind(id, "snapshot")), r)
+func restoreTo(cmd *cobra.Command, c *api.Client, id string, r spec.RestoreRequest, word string) error {
+	v, err := c.RestoreSnapshot(cmd.Context(), spec.SnapshotID(trimKind(id, "snapshot")), r)
 	if err == nil {
 		fmt.Fprintf(cmd.OutOrStdout(), "volume/%s %s on worker %s\n", v.Name, word, v.Worker)
 	}
@@ -184,7 +185,7 @@ func (a *app) exportCommand() *cobra.Command {
 			} else if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 				return skerry.Errorf(skerry.CodeInvalid, "a snapshot is nothing for a terminal").WithHint("name a file, or write > FILE")
 			}
-			id := skerry.SnapshotID(trimKind(args[0], "snapshot"))
+			id := spec.SnapshotID(trimKind(args[0], "snapshot"))
 			if strings.Contains(string(id), "/") {
 				v, err := a.volumeClaim(trimKind(args[0], "volume"))
 				if err != nil {

@@ -8,14 +8,16 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TokenRequest asks for a join token.
 type TokenRequest struct {
-	Role    skerry.Tier     `json:"role"`
-	Name    string          `json:"name,omitempty"`
-	TTL     skerry.Duration `json:"ttl,omitempty"`
-	Replace bool            `json:"replace,omitempty"`
+	Role    wire.Tier     `json:"role"`
+	Name    string        `json:"name,omitempty"`
+	TTL     spec.Duration `json:"ttl,omitempty"`
+	Replace bool          `json:"replace,omitempty"`
 }
 
 // Token is a join token with its text, which is shown once.
@@ -43,14 +45,14 @@ With --data, the role on this machine creates the token. This needs access to it
 the context's server creates it.`,
 		Example: "  skerry token create --role cluster --name harbour\n  skerry token create --role worker --data /var/lib/skerry/cluster",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch q.Role = skerry.Tier(role); q.Role {
-			case skerry.TierCluster, skerry.TierWorker, skerry.TierSuccessor:
+			switch q.Role = wire.Tier(role); q.Role {
+			case wire.TierCluster, wire.TierWorker, wire.TierSuccessor:
 			case "":
 				return skerry.Errorf(skerry.CodeInvalid, "--role is missing").WithHint("use --role cluster at the root, --role worker at a cluster")
 			default:
 				return skerry.Errorf(skerry.CodeInvalid, "--role %q cannot join", role).WithHint("use cluster, worker or successor")
 			}
-			q.TTL = skerry.Duration(ttl)
+			q.TTL = spec.Duration(ttl)
 			t, err := a.makeToken(cmd, data, q)
 			if err != nil {
 				return err

@@ -11,6 +11,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func (a *app) topCommand() *cobra.Command {
@@ -53,14 +56,14 @@ func (a *app) topCommand() *cobra.Command {
 
 // used is a line of top.
 type used struct {
-	Name string      `json:"name"`
-	Of   string      `json:"service,omitempty"`
-	QoS  *skerry.QoS `json:"qos,omitempty"` // nil: not known
+	Name string    `json:"name"`
+	Of   string    `json:"service,omitempty"`
+	QoS  *wire.QoS `json:"qos,omitempty"` // nil: not known
 }
 
 func sortUsed(list []used, by string) {
 	slices.SortStableFunc(list, func(x, y used) int {
-		var a, b skerry.QoS
+		var a, b wire.QoS
 		if x.QoS != nil {
 			a = *x.QoS
 		}
@@ -106,7 +109,7 @@ func topApps(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error
 	}
 	var out []used
 	for _, v := range list {
-		var sum *skerry.QoS
+		var sum *wire.QoS
 		for _, s := range v.Services {
 			if s.QoS != nil {
 				both := *s.QoS
@@ -132,7 +135,7 @@ func topWorkers(cmd *cobra.Command, c *api.Client, o, by string) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(list, func(x, y skerry.WorkerView) int {
+	slices.SortStableFunc(list, func(x, y view.WorkerView) int {
 		if by == "memory" {
 			return cmp.Compare(y.Used.Memory, x.Used.Memory)
 		}
@@ -146,7 +149,7 @@ func topWorkers(cmd *cobra.Command, c *api.Client, o, by string) error {
 	}
 	t := table{head: []string{"WORKER", "CPU", "MEMORY", "STORAGE", "RESERVED-CPU", "RESERVED-MEMORY", "INSTANCES"}}
 	for _, w := range list {
-		var all skerry.Resources
+		var all spec.Resources
 		if w.Facts != nil {
 			all = w.Facts.Capacity
 		}

@@ -11,6 +11,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 const upgradeHelp = `Upgrade the agents of workers, one worker at a time, with automatic rollback. Each worker pulls the image, which contains the
@@ -21,7 +24,7 @@ upgraded. Instances and their connections are not affected.
 To build an image of a program: skerry image build ./skerry -t site/agent:v2 --push`
 
 func (a *app) upgradeCommand() *cobra.Command {
-	var q skerry.UpgradeRequest
+	var q view.UpgradeRequest
 	var all, noWait bool
 	var window, steady, timeout time.Duration
 	cmd := &cobra.Command{Use: "upgrade [worker] WORKER... | upgrade workers --all", Short: "Upgrade the agents of workers, with automatic rollback", Long: upgradeHelp,
@@ -37,7 +40,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 				return skerry.Errorf(skerry.CodeInvalid, "--image is missing").
 					WithHint("build one: skerry image build ./skerry -t site/agent:v2 --push")
 			}
-			q.Window, q.Steady = skerry.Duration(window), skerry.Duration(steady)
+			q.Window, q.Steady = spec.Duration(window), spec.Duration(steady)
 			names, err := upgradable(cmd.Context(), c, args)
 			if err != nil {
 				return err
@@ -86,7 +89,7 @@ func upgradable(ctx context.Context, c *api.Client, args []string) ([]string, er
 }
 
 // upgradeWorker tells one worker, and waits for the outcome.
-func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name string, q skerry.UpgradeRequest, noWait bool, timeout time.Duration) error {
+func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name string, q view.UpgradeRequest, noWait bool, timeout time.Duration) error {
 	if err := c.UpgradeWorker(ctx, name, q); err != nil {
 		return err
 	}
@@ -113,9 +116,9 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 			}
 			if f := v.Facts; f != nil && f.Agent != nil && f.Agent.Order >= order {
 				switch f.Agent.Stage {
-				case skerry.AgentPassed:
+				case wire.AgentPassed:
 					return nil
-				case skerry.AgentFailed:
+				case wire.AgentFailed:
 					return skerry.Errorf(skerry.CodeConflict, "worker %s keeps its program: %s", name, f.Agent.Why)
 				}
 			}
@@ -136,11 +139,11 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 }
 
 // agentText tells how far a worker is with the program that it was told to go over to, or nothing.
-func agentText(v *skerry.WorkerView) string {
+func agentText(v *view.WorkerView) string {
 	if v.Upgrade == nil {
 		return ""
 	}
-	var f *skerry.AgentFacts
+	var f *wire.AgentFacts
 	if v.Facts != nil {
 		f = v.Facts.Agent
 	}
@@ -150,11 +153,11 @@ func agentText(v *skerry.WorkerView) string {
 			return v.Upgrade.Image + " waits until the device ends its freeze"
 		}
 		return v.Upgrade.Image + " waits"
-	case f.Stage == skerry.AgentFetching:
+	case f.Stage == wire.AgentFetching:
 		return v.Upgrade.Image + " is being pulled"
-	case f.Stage == skerry.AgentTrial:
+	case f.Stage == wire.AgentTrial:
 		return f.To + " is on trial, " + f.From + " looks"
-	case f.Stage == skerry.AgentFailed:
+	case f.Stage == wire.AgentFailed:
 		return v.Upgrade.Image + " failed its trial: " + f.Why
 	}
 	return "upgraded from " + f.From + " to " + f.To

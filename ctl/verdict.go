@@ -7,6 +7,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // startTime is how long a program without a readiness probe must have run for a command to call it ready. Whether it starts at all is seen
@@ -17,7 +20,7 @@ const startTime = 2 * time.Second
 const logTail = 10
 
 // note keeps track of since when an instance has been ready, by the clock here, and of its restarts.
-func (p *progress) note(i *skerry.Instance) {
+func (p *progress) note(i *wire.Instance) {
 	t := p.seen[i.ID]
 	if t == nil {
 		t = &watched{restarts: i.Restarts}
@@ -45,7 +48,7 @@ type watched struct {
 func (p *progress) steadyAt() (at time.Time) {
 	for _, k := range p.keys {
 		v := p.apps[k]
-		if v == nil || v.Status == skerry.AppRolledBack {
+		if v == nil || v.Status == view.AppRolledBack {
 			continue
 		}
 		for _, i := range p.insts {
@@ -55,7 +58,7 @@ func (p *progress) steadyAt() (at time.Time) {
 			}
 			var need time.Duration
 			for _, s := range v.Services {
-				if s.Name == i.Service.Service && s.Mode == skerry.ModeService && !s.Probed {
+				if s.Name == i.Service.Service && s.Mode == spec.ModeService && !s.Probed {
 					need = startTime
 				}
 			}
@@ -71,7 +74,7 @@ func (p *progress) steadyAt() (at time.Time) {
 }
 
 // crashes finds an instance of an application that ends again and again soon after its start, and is not about to be taken back.
-func (p *progress) crashes(k skerry.AppKey) *skerry.Instance {
+func (p *progress) crashes(k skerry.AppKey) *wire.Instance {
 	v := p.apps[k]
 	if v == nil {
 		return nil
@@ -81,7 +84,7 @@ func (p *progress) crashes(k skerry.AppKey) *skerry.Instance {
 			continue
 		}
 		for _, s := range v.Services {
-			if r := s.Rollout; s.Name == i.Service.Service && (r == nil || r.Failing || r.Phase == skerry.RolloutDone || r.Phase == skerry.RolloutPaused) {
+			if r := s.Rollout; s.Name == i.Service.Service && (r == nil || r.Failing || r.Phase == view.RolloutDone || r.Phase == view.RolloutPaused) {
 				return i
 			}
 		}
@@ -90,7 +93,7 @@ func (p *progress) crashes(k skerry.AppKey) *skerry.Instance {
 }
 
 // crashed is how a command ends whose application has an instance that crash-loops.
-func crashed(k skerry.AppKey, i *skerry.Instance) error {
+func crashed(k skerry.AppKey, i *wire.Instance) error {
 	why := ""
 	for _, c := range i.Conditions {
 		if c.Type == skerry.CrashLoop {
@@ -102,7 +105,7 @@ func crashed(k skerry.AppKey, i *skerry.Instance) error {
 }
 
 // lastLines adds the last lines of an instance's log to an error, as far as they can be had.
-func lastLines(ctx context.Context, c *api.Client, i *skerry.Instance, err error) error {
+func lastLines(ctx context.Context, c *api.Client, i *wire.Instance, err error) error {
 	e := skerry.AsError(err)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

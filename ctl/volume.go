@@ -11,9 +11,11 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
-func (q *listQuery) showVolume(v *skerry.VolumeView) string {
+func (q *listQuery) showVolume(v *view.VolumeView) string {
 	if q.all {
 		return v.Namespace + "/" + v.Name
 	}
@@ -37,7 +39,7 @@ func listVolumes(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 	return out, err
 }
 
-func volumeSize(v *skerry.VolumeView) string {
+func volumeSize(v *view.VolumeView) string {
 	if v.Size == 0 {
 		return ""
 	}
@@ -45,12 +47,12 @@ func volumeSize(v *skerry.VolumeView) string {
 }
 
 // volumeClaim reads the name of a volume: APPLICATION/SERVICE/REPLICA, with the namespace before it where it is another.
-func (a *app) volumeClaim(name string) (skerry.VolumeClaim, error) {
+func (a *app) volumeClaim(name string) (spec.VolumeClaim, error) {
 	namespace := a.namespace()
 	if strings.Count(name, "/") == 3 {
 		namespace, name, _ = strings.Cut(name, "/")
 	}
-	return skerry.ParseVolumeName(namespace, name)
+	return spec.ParseVolumeName(namespace, name)
 }
 
 func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, name string) error {
@@ -62,7 +64,7 @@ func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, 
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(list, func(v skerry.VolumeView) bool { return v.Claim() == claim })
+	n := slices.IndexFunc(list, func(v view.VolumeView) bool { return v.Claim() == claim })
 	if n < 0 {
 		return skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", claim).WithHint("`skerry get volumes` lists them")
 	}
@@ -74,8 +76,8 @@ func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, 
 	p.add("Replica", fmt.Sprint(v.Replica))
 	p.add("Volumes", strings.Join(v.Volumes, ", "))
 	p.add("Size", volumeSize(&v))
-	p.add("State", map[skerry.VolumeState]string{skerry.VolumeUsed: "Used", skerry.VolumeIdle: "Idle: no instance has it now; its service would use it again",
-		skerry.VolumeKept: "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + v.Name + "` deletes it"}[v.State])
+	p.add("State", map[view.VolumeState]string{view.VolumeUsed: "Used", view.VolumeIdle: "Idle: no instance has it now; its service would use it again",
+		view.VolumeKept: "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + v.Name + "` deletes it"}[v.State])
 	p.add("Unused since", when(now, v.Since))
 	p.add("Reclaim", v.Reclaim)
 	p.add("Instance", string(v.Instance))
@@ -88,13 +90,13 @@ func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, 
 
 // tellVolumes says what becomes of the local volumes of an application that is deleted.
 func (a *app) tellVolumes(out io.Writer, d apps.Deleted) {
-	name := func(v *skerry.VolumeView) string {
+	name := func(v *view.VolumeView) string {
 		if v.Namespace == a.namespace() {
 			return v.Name
 		}
 		return v.Namespace + "/" + v.Name
 	}
-	show := func(v *skerry.VolumeView) string {
+	show := func(v *view.VolumeView) string {
 		text := "volume/" + name(v)
 		if len(v.Volumes) > 0 {
 			text += " (" + strings.Join(v.Volumes, ", ") + ")"

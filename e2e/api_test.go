@@ -26,6 +26,8 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // serve offers the REST interface of a role and gives it with an admin's client.
@@ -337,7 +339,7 @@ spec:
 	if err != io.EOF {
 		t.Fatal(err)
 	}
-	worker := func() skerry.WorkerView {
+	worker := func() view.WorkerView {
 		list, err := s.Cluster.Workers(ctx)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%+v %v", list, err)
@@ -352,7 +354,7 @@ spec:
 	if w := worker(); !w.Connected || !w.Since.Equal(since) {
 		t.Errorf("the worker's link was lost: %+v", w)
 	}
-	if n := len(s.Cluster.Journal().List(0, func(e *skerry.Event) bool {
+	if n := len(s.Cluster.Journal().List(0, func(e *wire.Event) bool {
 		return strings.Contains(e.Reason, "Disconnected") || strings.Contains(e.Reason, "Suspect")
 	})); n != 0 {
 		t.Errorf("%d times a link was in doubt", n)

@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // TestAppliances has one service run in a container and in a virtual machine, a unikernel, at the same time: the new version came for
@@ -31,23 +32,23 @@ func TestAppliances(t *testing.T) {
 		}
 	}
 	const address = "10.30.9.2"
-	probe := skerry.Probes{Readiness: &skerry.Probe{TCP: &skerry.TCPProbe{Port: 80}}}
-	greet := service("greet", "test/kit:1", func(x *skerry.ServiceSpec) {
+	probe := spec.Probes{Readiness: &spec.Probe{TCP: &spec.TCPProbe{Port: 80}}}
+	greet := service("greet", "test/kit:1", func(x *spec.ServiceSpec) {
 		two := 2
 		x.Replicas, x.Args, x.Probes = &two, []string{"answer", ":80"}, probe
-		x.Ports = []skerry.Port{{Port: 80}}
-		x.Addresses = &skerry.ServiceAddresses{RoundRobin: netip.MustParseAddr(address)}
+		x.Ports = []spec.Port{{Port: 80}}
+		x.Addresses = &spec.ServiceAddresses{RoundRobin: netip.MustParseAddr(address)}
 	})
-	ask := service("ask", "test/kit:1", func(x *skerry.ServiceSpec) { x.Args = []string{"answer", ":8080"} })
-	system := service("system", "test/system:1", func(x *skerry.ServiceSpec) {
-		x.Runtime, x.Machine = skerry.RuntimeVM, &skerry.Machine{UserData: "#cloud-config\nname: ann\n", Durability: skerry.DurabilityRelaxed}
-		x.Config = []skerry.ConfigFile{{Path: "/etc/ann", Content: "x"}}
+	ask := service("ask", "test/kit:1", func(x *spec.ServiceSpec) { x.Args = []string{"answer", ":8080"} })
+	system := service("system", "test/system:1", func(x *spec.ServiceSpec) {
+		x.Runtime, x.Machine = spec.RuntimeVM, &spec.Machine{UserData: "#cloud-config\nname: ann\n", Durability: spec.DurabilityRelaxed}
+		x.Config = []spec.ConfigFile{{Path: "/etc/ann", Content: "x"}}
 	})
 	s.do(app("greeter", greet, ask, system))
 	s.await("the containers and the machine are ready", s.ready(4))
-	hour, one := skerry.Duration(time.Hour), 1
-	greet.Image, greet.Runtime, greet.Args = "test/greeter:1", skerry.RuntimeUnikernel, []string{"ip=$(NET_IPV4)", "name=unikernel"}
-	greet.Update = skerry.UpdateSpec{Batch: one, HealthyTime: &hour}
+	hour, one := spec.Duration(time.Hour), 1
+	greet.Image, greet.Runtime, greet.Args = "test/greeter:1", spec.RuntimeUnikernel, []string{"ip=$(NET_IPV4)", "name=unikernel"}
+	greet.Update = spec.UpdateSpec{Batch: one, HealthyTime: &hour}
 	s.do(app("greeter", greet, ask, system))
 	var asker skerry.InstanceID
 	s.await("one instance is a unikernel", func() bool {
@@ -70,7 +71,7 @@ func TestAppliances(t *testing.T) {
 	s.await("the machine was told who it is", func() bool {
 		for _, d := range s.Worker.Drivers {
 			list, _ := d.List(t.Context())
-			if d.Name() != skerry.RuntimeVM || len(list) != 1 {
+			if d.Name() != spec.RuntimeVM || len(list) != 1 {
 				continue
 			}
 			log, err := d.(runtime.Logger).OpenLog(t.Context(), list[0], runtime.LogOptions{})

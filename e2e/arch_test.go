@@ -22,6 +22,9 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // foreign are architectures whose programs this kernel runs through an emulator: where that is, and the ELF machine number.
@@ -43,8 +46,8 @@ func TestWorkersOfOtherArchitectures(t *testing.T) {
 			d.emulated(arch)
 		}
 	}
-	views := func() map[string]skerry.WorkerView {
-		out := map[string]skerry.WorkerView{}
+	views := func() map[string]view.WorkerView {
+		out := map[string]view.WorkerView{}
 		list, _ := d.Cluster.Workers(t.Context())
 		for _, w := range list {
 			if w.Connected && w.Facts != nil {
@@ -55,20 +58,20 @@ func TestWorkersOfOtherArchitectures(t *testing.T) {
 	}
 	d.await("all have joined", func() bool { return len(views()) == len(archs) })
 	for name, w := range views() {
-		if f := w.Facts; f.Arch != name || f.OS != "linux" || f.Capacity.Memory == 0 || !slices.Contains(f.PassedRuntimes(), skerry.RuntimeNative) {
+		if f := w.Facts; f.Arch != name || f.OS != "linux" || f.Capacity.Memory == 0 || !slices.Contains(f.PassedRuntimes(), spec.RuntimeNative) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
 	own := d.platformImage("test/own:1", runtime.GOARCH)
 	all := d.platformImage("test/all:1", append(archs, runtime.GOARCH)...)
-	everywhere := service("everywhere", all, func(s *skerry.ServiceSpec) {
-		s.Mode, s.Runtime, s.Args = skerry.ModePerWorker, skerry.RuntimeNative, []string{"sleep"}
+	everywhere := service("everywhere", all, func(s *spec.ServiceSpec) {
+		s.Mode, s.Runtime, s.Args = spec.ModePerWorker, spec.RuntimeNative, []string{"sleep"}
 	})
-	d.do(app("shop", everywhere, service("web", own, func(s *skerry.ServiceSpec) { s.Runtime, s.Args = skerry.RuntimeNative, []string{"sleep"} })))
+	d.do(app("shop", everywhere, service("web", own, func(s *spec.ServiceSpec) { s.Runtime, s.Args = spec.RuntimeNative, []string{"sleep"} })))
 	d.await("the reason is told", func() bool {
 		list, _ := d.Root.Instances(t.Context())
-		return slices.ContainsFunc(list, func(i skerry.Instance) bool {
-			return i.Service.Service == "web" && slices.ContainsFunc(i.Why, func(r skerry.Reason) bool { return r.What == "arch" && strings.Contains(r.Text, runtime.GOARCH) })
+		return slices.ContainsFunc(list, func(i wire.Instance) bool {
+			return i.Service.Service == "web" && slices.ContainsFunc(i.Why, func(r wire.Reason) bool { return r.What == "arch" && strings.Contains(r.Text, runtime.GOARCH) })
 		})
 	})
 	d.await("each worker runs what is built for it", func() bool {
@@ -144,7 +147,7 @@ func (d *devices) emulated(arch string) {
 	dir := filepath.Join(d.dir, arch)
 	program := filepath.Join(d.dir, "skerry-"+arch)
 	buildFor(d.t, arch, program, "skerry.dev/skerry/cmd/skerry")
-	token, _, err := d.Cluster.Authority().CreateToken(d.t.Context(), auth.TokenOptions{Tier: skerry.TierWorker, Name: arch})
+	token, _, err := d.Cluster.Authority().CreateToken(d.t.Context(), auth.TokenOptions{Tier: wire.TierWorker, Name: arch})
 	if err != nil {
 		d.t.Fatal(err)
 	}

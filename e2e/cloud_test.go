@@ -19,6 +19,8 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestCloudInit boots a disk with Debian in a virtual machine, as whoever brings an image of a cloud's does. Debian's own cloud-init takes what
@@ -45,16 +47,16 @@ runcmd:
 - [systemd-run, --unit=web, python3, -m, http.server, --directory, /srv, "80"]
 `
 	)
-	system := service("debian", "test/debian:12", func(x *skerry.ServiceSpec) {
-		x.Runtime, x.Machine = skerry.RuntimeVM, &skerry.Machine{UserData: user, SSHKeys: []string{key}, Disk: 2 * skerry.GiB, Durability: skerry.DurabilityRelaxed}
-		x.Resources = skerry.Resources{CPU: 1000, Memory: 768 * skerry.MiB}
+	system := service("debian", "test/debian:12", func(x *spec.ServiceSpec) {
+		x.Runtime, x.Machine = spec.RuntimeVM, &spec.Machine{UserData: user, SSHKeys: []string{key}, Disk: 2 * skerry.GiB, Durability: spec.DurabilityRelaxed}
+		x.Resources = spec.Resources{CPU: 1000, Memory: 768 * skerry.MiB}
 		x.Env = map[string]string{"GREETING": "ahoy there"}
-		x.Config = []skerry.ConfigFile{{Path: "/etc/motto", Content: "per aspera\n"}}
-		x.Ports = []skerry.Port{{Port: 80}}
-		x.Addresses = &skerry.ServiceAddresses{RoundRobin: netip.MustParseAddr(address)}
-		x.Probes = skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: 80, Path: "/"}, Timeout: skerry.Duration(5 * time.Second)}}
+		x.Config = []spec.ConfigFile{{Path: "/etc/motto", Content: "per aspera\n"}}
+		x.Ports = []spec.Port{{Port: 80}}
+		x.Addresses = &spec.ServiceAddresses{RoundRobin: netip.MustParseAddr(address)}
+		x.Probes = spec.Probes{Readiness: &spec.Probe{HTTP: &spec.HTTPProbe{Port: 80, Path: "/"}, Timeout: spec.Duration(5 * time.Second)}}
 	})
-	ask := service("ask", "test/kit:1", func(x *skerry.ServiceSpec) { x.Args = []string{"answer", ":8080"} })
+	ask := service("ask", "test/kit:1", func(x *spec.ServiceSpec) { x.Args = []string{"answer", ":8080"} })
 	s.do(app("cloud", system, ask))
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -66,8 +68,8 @@ runcmd:
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(list, func(i skerry.Instance) bool { return i.Service.Service == "debian" })
-	asker := slices.IndexFunc(list, func(i skerry.Instance) bool { return i.Service.Service == "ask" })
+	at := slices.IndexFunc(list, func(i wire.Instance) bool { return i.Service.Service == "debian" })
+	asker := slices.IndexFunc(list, func(i wire.Instance) bool { return i.Service.Service == "ask" })
 	out, ok := s.byWorker(list[asker].ID, "/program", "get", "http://"+address+"/")
 	t.Logf("%s has:\n%s", list[at].ID, out)
 	for _, want := range []string{string(list[at].ID) + "\n", "nocloud\n", "written for ann\n", key + "\n", "GREETING='ahoy there'\n", "per aspera\n", " inet " + list[at].Address + "/32 ", "default via ", "nameserver "} {
@@ -103,7 +105,7 @@ func (s *site) consoles() string {
 	var b strings.Builder
 	for _, d := range s.Worker.Drivers {
 		list, _ := d.List(context.Background())
-		if d.Name() != skerry.RuntimeVM {
+		if d.Name() != spec.RuntimeVM {
 			continue
 		}
 		for _, h := range list {

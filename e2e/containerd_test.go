@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // TestContainerd runs a service by a containerd that was there before: it is ready, prints and can be entered as others, goes on without the agent, and
@@ -21,17 +22,17 @@ func TestContainerd(t *testing.T) {
 	daemon := testenv.NewContainerd(t)
 	s := (&site{t: t, foreign: node.Containerd{Socket: daemon.Socket}}).open()
 	s.image("test/kit:1", "skerry.dev/skerry/examples/kit")
-	web := skerry.ServiceSpec{Name: "web", Runtime: skerry.RuntimeContainerd, Ports: []skerry.Port{{Port: 8080, HostPort: -1}}, Resources: skerry.Resources{CPU: 200, Memory: 64 * skerry.MiB},
-		Probes: skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: 8080, Path: "/"}}}}
+	web := spec.ServiceSpec{Name: "web", Runtime: spec.RuntimeContainerd, Ports: []spec.Port{{Port: 8080, HostPort: -1}}, Resources: spec.Resources{CPU: 200, Memory: 64 * skerry.MiB},
+		Probes: spec.Probes{Readiness: &spec.Probe{HTTP: &spec.HTTPProbe{Port: 8080, Path: "/"}}}}
 	web.Image, web.Args = "test/kit:1", []string{"answer", ":8080"}
 	s.do(app("shop", web))
 	s.await("the service is ready", s.ready(1))
 	i := s.only()
-	if at, err := s.Cluster.Instances(t.Context()); err != nil || len(at) != 1 || at[0].Runtime != skerry.RuntimeContainerd || at[0].Overhead.Memory != skerry.RuntimeNamed(skerry.RuntimeContainerd).Memory {
+	if at, err := s.Cluster.Instances(t.Context()); err != nil || len(at) != 1 || at[0].Runtime != spec.RuntimeContainerd || at[0].Overhead.Memory != spec.RuntimeNamed(spec.RuntimeContainerd).Memory {
 		t.Errorf("%+v, %v", at, err)
 	}
 	driver := func() runtime.Driver {
-		return s.Worker.Drivers[slices.IndexFunc(s.Worker.Drivers, func(d runtime.Driver) bool { return d.Name() == skerry.RuntimeContainerd })]
+		return s.Worker.Drivers[slices.IndexFunc(s.Worker.Drivers, func(d runtime.Driver) bool { return d.Name() == spec.RuntimeContainerd })]
 	}
 	list, err := driver().List(t.Context())
 	if err != nil || len(list) != 1 {

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // flip changes one bit in the newest version of a record whose key begins like this, in the store of a role that was killed.
@@ -132,7 +132,7 @@ func TestDamagedStores(t *testing.T) {
 	defer site.Close()
 	await(t, "the site has the event", func() bool {
 		list, err := site.Events(t.Context(), api.EventFilter{})
-		return err == nil && slices.ContainsFunc(list, func(e skerry.Event) bool { return e.Reason == "StoreRepaired" })
+		return err == nil && slices.ContainsFunc(list, func(e wire.Event) bool { return e.Reason == "StoreRepaired" })
 	})
 	pin := func(r *role) string {
 		var st struct {

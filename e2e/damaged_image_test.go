@@ -24,6 +24,8 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestDamagedImages has the disk change what images are made of, while nothing runs from them: a program in an unpacked layer, of a container and of a
@@ -39,18 +41,18 @@ func TestDamagedImages(t *testing.T) {
 	}
 	s.sign(key, "test/catalog:1", "test/sole:1")
 	lock := filepath.Join(t.TempDir(), "lock")
-	box := skerry.ServiceSpec{Name: "box", Resources: skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
+	box := spec.ServiceSpec{Name: "box", Resources: spec.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
 	box.Image = "test/catalog:1"
-	bare := skerry.ServiceSpec{Name: "bare", Runtime: skerry.RuntimeNative, Resources: skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
+	bare := spec.ServiceSpec{Name: "bare", Runtime: spec.RuntimeNative, Resources: spec.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
 	bare.Image, bare.Command = "test/sole:1", []string{"/program", lock}
 	s.do(app("shop", box, bare))
 	s.await("both are ready", s.ready(2))
-	plain := skerry.ServiceSpec{Name: "plain", Resources: box.Resources}
+	plain := spec.ServiceSpec{Name: "plain", Resources: box.Resources}
 	plain.Image = "test/unsigned:1"
 	s.do(app("stranger", plain))
 	s.await("the root hears that it is not signed", func() bool {
 		list, err := s.Root.Instances(t.Context())
-		return err == nil && slices.ContainsFunc(list, func(i skerry.Instance) bool { return strings.Contains(i.Reason, "is not signed: ") })
+		return err == nil && slices.ContainsFunc(list, func(i wire.Instance) bool { return strings.Contains(i.Reason, "is not signed: ") })
 	})
 	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "stranger"}})
 	s.await("it is gone", s.ready(2))
@@ -64,7 +66,7 @@ func TestDamagedImages(t *testing.T) {
 		s.await(fmt.Sprint(all, " are ready"), s.ready(all))
 	}
 	repaired := func(part string) int {
-		return len(s.Worker.Journal().List(100, func(e *skerry.Event) bool { return e.Reason == "ImageRepaired" && strings.Contains(e.Text, part) }))
+		return len(s.Worker.Journal().List(100, func(e *wire.Event) bool { return e.Reason == "ImageRepaired" && strings.Contains(e.Text, part) }))
 	}
 	for _, c := range []struct {
 		name string

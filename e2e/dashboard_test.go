@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/web"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -52,7 +52,7 @@ func TestDashboard(t *testing.T) {
 	up := &role{name: "up", args: []string{"up", "--data", p.data("up"), "--name", "w1", "--run-dir", p.data("run"), "--cgroup-parent", p.cgroup(), "--add-context", "", "--address", "127.0.0.1", "--location", "54.32,10.14"}}
 	p.start(up)
 	root := login(t, dashboardRoot, p.data("up/root"))
-	token := joinToken(t, dashboardSite, p.data("up/cluster"), skerry.TierWorker)
+	token := joinToken(t, dashboardSite, p.data("up/cluster"), wire.TierWorker)
 	w2 := p.start(&role{name: "w2", args: []string{"worker", "--name", "w2", "--data", p.data("w2"), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run2"),
 		"--cgroup-parent", p.cgroup() + "-2", "--address", "127.0.0.1", "--http", "", "--no-overlay"}})
 	pushShell(t, root, p.dir, "demo/web:1", busybox)

@@ -12,6 +12,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // TestOperatorsDay is the day of whoever runs a shop of PostgreSQL, Redis, mosquitto, nginx and a small web application of Debian's at a site
@@ -87,7 +90,7 @@ func (d *day) export() {
 	d.must("site", "volume", "snapshot", "shop/db/0")
 	d.exported.from = len(d.books[0].rows())
 	d.must("site", "volume", "export", "shop/db/0", d.file("db.snapshot"))
-	if list := listed[skerry.Snapshot](d, "site", "snapshots"); len(list) != 1 || list[0].State != skerry.SnapshotReady {
+	if list := listed[spec.Snapshot](d, "site", "snapshots"); len(list) != 1 || list[0].State != spec.SnapshotReady {
 		d.t.Errorf("snapshots: %+v", list)
 	}
 	d.goesOn("exported")
@@ -130,7 +133,7 @@ func (d *day) badUpdate(service string) {
 	if !strings.Contains(said, "service shop/"+service+" was rolled back") {
 		d.t.Errorf("apply says:\n%s", said)
 	}
-	d.isTrue("a bad version of "+service, skerry.AppRolledBack)
+	d.isTrue("a bad version of "+service, view.AppRolledBack)
 	d.event("RolledBack")
 	if text := d.must("root", "describe", "app", "shop"); !strings.Contains(text, "RolledBack") {
 		d.t.Errorf("describe says:\n%s", text)
@@ -171,7 +174,7 @@ func (d *day) drain() {
 	worker, _ := d.worker()
 	before, failed := d.processes(), d.failed()
 	said := d.must("site", "drain", "worker", worker, "--timeout", "4m")
-	for _, i := range listed[skerry.Instance](d, "site", "instances") {
+	for _, i := range listed[wire.Instance](d, "site", "instances") {
 		stays := strings.Contains(said, string(i.ID)+" stays: ")
 		if here := string(i.Worker) == worker; here != stays || here && !of("db", "cache", "broker")(i.ID) {
 			d.t.Errorf("%s is on %s; drain says:\n%s", i.ID, i.Worker, said)
@@ -191,7 +194,7 @@ func (d *day) workerPowerCut() {
 	d.cut(worker)
 	for _, at := range []string{"root", "site"} {
 		d.await("the "+at+" sees that the database is gone", func() bool {
-			apps := listed[skerry.AppView](d, at, "apps")
+			apps := listed[view.AppView](d, at, "apps")
 			return len(apps) == 0 || apps[0].Status != "Ready" // at the site it may not be listed
 		})
 	}
@@ -239,14 +242,14 @@ func (d *day) rootLost() {
 	d.run("site", "restore", "--data", filepath.Join(d.l.Data, "root"), "--passphrase-file", d.file("passphrase"), d.file("root.backup"))
 	d.start("root")
 	d.await("the site is back", func() bool {
-		list := listed[skerry.ClusterView](d, "root", "clusters")
+		list := listed[view.ClusterView](d, "root", "clusters")
 		return len(list) == 1 && list[0].Connected
 	})
 	d.kept("the loss of the root", before, all)
 	d.noneFailed("the loss of the root", failed)
 	d.push()
 	d.await("nothing but what waits for orphans is to be placed", func() bool {
-		for _, i := range listed[skerry.Instance](d, "root", "instances") {
+		for _, i := range listed[wire.Instance](d, "root", "instances") {
 			if ready := i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready); !ready && !strings.Contains(i.Reason, "local volumes") {
 				return false
 			}
@@ -254,7 +257,7 @@ func (d *day) rootLost() {
 		return true
 	})
 	d.kept("the restored root", before, all)
-	for _, o := range listed[skerry.Orphan](d, "root", "orphans") {
+	for _, o := range listed[view.Orphan](d, "root", "orphans") {
 		if of("db")(o.Instance) {
 			d.must("root", "adopt", string(o.Instance))
 		} else {
@@ -262,7 +265,7 @@ func (d *day) rootLost() {
 		}
 	}
 	d.apply(d.db, d.web, 0)
-	d.await("no orphan is left", func() bool { return len(listed[skerry.Orphan](d, "root", "orphans")) == 0 })
+	d.await("no orphan is left", func() bool { return len(listed[view.Orphan](d, "root", "orphans")) == 0 })
 	d.ready("the root is restored")
 	d.kept("the root is restored", before, of("db", "cache", "broker", "front"))
 	d.goesOn("the root is restored")
@@ -275,7 +278,7 @@ func (d *day) databaseElsewhere() {
 	worker, other := d.worker()
 	d.cut(worker)
 	d.await("the worker is gone", func() bool {
-		for _, w := range listed[skerry.WorkerView](d, "site", "workers") {
+		for _, w := range listed[view.WorkerView](d, "site", "workers") {
 			if string(w.Name) == worker {
 				return w.Lost
 			}
@@ -284,7 +287,7 @@ func (d *day) databaseElsewhere() {
 	})
 	d.exported.until = len(d.books[0].rows())
 	d.must("site", "volume", "import", "shop/db/0", d.file("db.snapshot"), "--worker", other)
-	for _, s := range listed[skerry.Snapshot](d, "site", "snapshots") {
+	for _, s := range listed[spec.Snapshot](d, "site", "snapshots") {
 		if string(s.Worker) == other {
 			d.must("site", "volume", "restore", string(s.ID), "--worker", other)
 		}

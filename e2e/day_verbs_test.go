@@ -25,6 +25,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/lab"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // day is what an operator does in a day, from a machine outside, to a federation of one site with two workers. A client writes all the while.
@@ -193,9 +195,9 @@ func (d *day) apply(db, web string, status int) (said string) {
 }
 
 // instances are those of a service, as the site tells.
-func (d *day) instances(service string) (out []skerry.Instance) {
+func (d *day) instances(service string) (out []wire.Instance) {
 	d.t.Helper()
-	for _, i := range listed[skerry.Instance](d, "site", "instances") {
+	for _, i := range listed[wire.Instance](d, "site", "instances") {
 		if i.Service.Service == service && !i.Stopping {
 			out = append(out, i)
 		}
@@ -206,7 +208,7 @@ func (d *day) instances(service string) (out []skerry.Instance) {
 // worker is the one that has the volumes of the database.
 func (d *day) worker() (has, other string) {
 	d.t.Helper()
-	for _, v := range listed[skerry.VolumeView](d, "site", "volumes") {
+	for _, v := range listed[view.VolumeView](d, "site", "volumes") {
 		if v.Service == "db" {
 			has = string(v.Worker)
 		}
@@ -252,8 +254,8 @@ func of(services ...string) func(skerry.InstanceID) bool {
 // isTrue compares what both tiers say with what is: at once, since a command has just said that it is so.
 func (d *day) isTrue(what, status string) {
 	d.t.Helper()
-	var app skerry.AppView
-	for _, a := range listed[skerry.AppView](d, "root", "apps") {
+	var app view.AppView
+	for _, a := range listed[view.AppView](d, "root", "apps") {
 		app = a
 	}
 	if app.Status != status {
@@ -262,7 +264,7 @@ func (d *day) isTrue(what, status string) {
 	runs := d.processes()
 	for _, at := range []string{"root", "site"} {
 		ready := map[string]int{}
-		told := listed[skerry.Instance](d, at, "instances")
+		told := listed[wire.Instance](d, at, "instances")
 		for _, i := range told {
 			isReady := i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready)
 			if isReady && runs[i.ID] == 0 {
@@ -273,12 +275,12 @@ func (d *day) isTrue(what, status string) {
 			}
 		}
 		for id := range runs {
-			if !slices.ContainsFunc(told, func(i skerry.Instance) bool { return i.ID == id }) {
+			if !slices.ContainsFunc(told, func(i wire.Instance) bool { return i.ID == id }) {
 				d.t.Errorf("%s: %s runs, and the %s does not know", what, id, at)
 			}
 		}
 		for _, s := range app.Services {
-			if ready[s.Name] != s.Want || s.Ready != s.Want || s.UpToDate != s.Want || s.Instances != s.Want || s.Rollout == nil || s.Rollout.Phase != skerry.RolloutDone {
+			if ready[s.Name] != s.Want || s.Ready != s.Want || s.UpToDate != s.Want || s.Instances != s.Want || s.Rollout == nil || s.Rollout.Phase != view.RolloutDone {
 				d.t.Errorf("%s: of service %s %d instances are ready at the %s; the application says %d of %d, %d up to date, rollout %+v",
 					what, s.Name, ready[s.Name], at, s.Ready, s.Want, s.UpToDate, s.Rollout)
 			}
@@ -306,7 +308,7 @@ func (d *day) ready(what string) {
 // event expects one of the application's.
 func (d *day) event(reason string) {
 	d.t.Helper()
-	if !slices.ContainsFunc(listed[skerry.Event](d, "root", "events"), func(e skerry.Event) bool { return e.Reason == reason }) {
+	if !slices.ContainsFunc(listed[wire.Event](d, "root", "events"), func(e wire.Event) bool { return e.Reason == reason }) {
 		d.t.Errorf("there is no event %s", reason)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -56,19 +58,19 @@ func TestDevices(t *testing.T) {
 	s.image("test/workload:1", workload)
 	sensing := func(n int) {
 		t.Helper()
-		with := func(name string, n int, r skerry.DeviceRequest) skerry.ServiceSpec {
-			return service(name, "test/workload:1", func(x *skerry.ServiceSpec) {
-				x.Replicas, x.Args, x.Devices = &n, []string{"sleep"}, []skerry.DeviceRequest{r}
+		with := func(name string, n int, r spec.DeviceRequest) spec.ServiceSpec {
+			return service(name, "test/workload:1", func(x *spec.ServiceSpec) {
+				x.Replicas, x.Args, x.Devices = &n, []string{"sleep"}, []spec.DeviceRequest{r}
 			})
 		}
-		s.do(app("plant", with("sense", n, skerry.DeviceRequest{CDI: "acme.example/sensor"}), with("plc", 1, skerry.DeviceRequest{Path: "/dev/serial/by-id/" + serial})))
+		s.do(app("plant", with("sense", n, spec.DeviceRequest{CDI: "acme.example/sensor"}), with("plc", 1, spec.DeviceRequest{Path: "/dev/serial/by-id/" + serial})))
 	}
 	says := func(text string) func() bool {
 		return func() bool {
-			for _, of := range []func(context.Context) ([]skerry.Instance, error){s.Root.Instances, s.Cluster.Instances} {
+			for _, of := range []func(context.Context) ([]wire.Instance, error){s.Root.Instances, s.Cluster.Instances} {
 				list, _ := of(context.Background())
 				for _, i := range list {
-					if strings.Contains(i.Reason, text) || slices.ContainsFunc(i.Why, func(r skerry.Reason) bool { return strings.Contains(r.Text, text) }) {
+					if strings.Contains(i.Reason, text) || slices.ContainsFunc(i.Why, func(r wire.Reason) bool { return strings.Contains(r.Text, text) }) {
 						return true
 					}
 				}
@@ -130,7 +132,7 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range list {
-		told = told || slices.ContainsFunc(i.Timeline, func(st skerry.Step) bool {
+		told = told || slices.ContainsFunc(i.Timeline, func(st wire.Step) bool {
 			return strings.Contains(st.Text, "its device /dev/serial/by-id/"+serial+" is gone")
 		})
 	}
@@ -141,8 +143,8 @@ func TestDevices(t *testing.T) {
 	plug()
 	s.await("all are plugged in again", s.ready(3))
 
-	s.do(app("hooked", service("hooked", "test/workload:1", func(x *skerry.ServiceSpec) {
-		x.Args, x.Devices = []string{"sleep"}, []skerry.DeviceRequest{{CDI: "acme.example/hooked=a"}}
+	s.do(app("hooked", service("hooked", "test/workload:1", func(x *spec.ServiceSpec) {
+		x.Args, x.Devices = []string{"sleep"}, []spec.DeviceRequest{{CDI: "acme.example/hooked=a"}}
 	})))
 	s.await("hooks are refused", says("--cdi-hooks"))
 }

@@ -30,6 +30,8 @@ import (
 	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/runtime/vm"
 	"skerry.dev/skerry/runtime/wasm"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -146,7 +148,7 @@ func (s *site) open() *site {
 		t.Fatal(err)
 	}
 	s.await("the root listens", func() bool { return s.Root.LinkAddr() != nil })
-	token, _, err := s.Root.Authority().CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierCluster})
+	token, _, err := s.Root.Authority().CreateToken(ctx, auth.TokenOptions{Tier: wire.TierCluster})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +160,7 @@ func (s *site) open() *site {
 	}
 	s.run("cluster", s.Cluster.Run, s.Cluster.Close)
 	s.await("the cluster listens", func() bool { return s.Cluster.LinkAddr() != nil })
-	token, _, err = s.Cluster.Authority().CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierWorker})
+	token, _, err = s.Cluster.Authority().CreateToken(ctx, auth.TokenOptions{Tier: wire.TierWorker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,9 +258,9 @@ func (s *site) image(tag, pkg string) {
 	}
 }
 
-func app(name string, services ...skerry.ServiceSpec) apps.Apply {
-	return apps.Apply{Actor: "test", App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-		Metadata: skerry.Metadata{Name: name}, Spec: skerry.ApplicationSpec{Services: services}}}
+func app(name string, services ...spec.ServiceSpec) apps.Apply {
+	return apps.Apply{Actor: "test", App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: name}, Spec: spec.ApplicationSpec{Services: services}}}
 }
 
 func (s *site) ready(n int) func() bool {
@@ -280,9 +282,9 @@ func (s *site) ready(n int) func() bool {
 func TestContainerThroughAllTiers(t *testing.T) {
 	s := newSite(t)
 	s.image("test/web:1", "skerry.dev/skerry/examples/shop/catalog")
-	web := skerry.ServiceSpec{Name: "web", Ports: []skerry.Port{{Name: "http", Port: 8080, HostPort: -1}},
-		Resources: skerry.Resources{CPU: 200, Memory: 64 * skerry.MiB},
-		Probes:    skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: 8080, Path: "/healthz"}}}}
+	web := spec.ServiceSpec{Name: "web", Ports: []spec.Port{{Name: "http", Port: 8080, HostPort: -1}},
+		Resources: spec.Resources{CPU: 200, Memory: 64 * skerry.MiB},
+		Probes:    spec.Probes{Readiness: &spec.Probe{HTTP: &spec.HTTPProbe{Port: 8080, Path: "/healthz"}}}}
 	web.Image = "test/web:1"
 	begin := time.Now()
 	if _, err := s.Root.Do(t.Context(), app("shop", web)); err != nil {

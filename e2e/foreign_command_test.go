@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/wire"
 )
 
 // TestForeignAgentByCommand does with the commands what an operator does with a device, at a site whose process is killed in between.
@@ -36,7 +36,7 @@ func TestForeignAgentByCommand(t *testing.T) {
 			t.Logf("log: %s", text[max(0, len(text)-6000):])
 		}
 	})
-	token := joinToken(t, "https://127.0.0.1:7481", data, skerry.TierWorker)
+	token := joinToken(t, "https://127.0.0.1:7481", data, wire.TierWorker)
 	v := newDevice(t, "plc-7", "127.0.0.1:1,127.0.0.1:8883", filepath.Join(dir, "device")) // the first is not there
 	v.start("--join", token, "--name", "plc-7")
 

@@ -24,6 +24,9 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 const pythonAgent = "../examples/agent/skerry_agent.py"
@@ -47,7 +50,7 @@ func newDevices(t *testing.T, certLife time.Duration) *devices {
 		t.Fatal(err)
 	}
 	d.await("the root listens", func() bool { return d.Root.LinkAddr() != nil })
-	token, _, err := d.Root.Authority().CreateToken(t.Context(), auth.TokenOptions{Tier: skerry.TierCluster})
+	token, _, err := d.Root.Authority().CreateToken(t.Context(), auth.TokenOptions{Tier: wire.TierCluster})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +96,7 @@ type device struct {
 // join starts an agent that joins under a name. At the end of the test all that it started ends.
 func (d *devices) join(name string) *device {
 	d.t.Helper()
-	token, _, err := d.Cluster.Authority().CreateToken(d.t.Context(), auth.TokenOptions{Tier: skerry.TierWorker, Name: name})
+	token, _, err := d.Cluster.Authority().CreateToken(d.t.Context(), auth.TokenOptions{Tier: wire.TierWorker, Name: name})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -205,13 +208,13 @@ func (v *device) killSupervisor(id string) {
 	v.t.Errorf("%s has no supervisor", id)
 }
 
-func process(name string, command ...string) skerry.ServiceSpec {
-	s := skerry.ServiceSpec{Name: name, Runtime: "native", Resources: skerry.Resources{CPU: 10, Memory: 8 * skerry.MiB}}
+func process(name string, command ...string) spec.ServiceSpec {
+	s := spec.ServiceSpec{Name: name, Runtime: "native", Resources: spec.Resources{CPU: 10, Memory: 8 * skerry.MiB}}
 	s.Command = command
 	return s
 }
 
-func (d *devices) worker(name string) *skerry.WorkerView {
+func (d *devices) worker(name string) *view.WorkerView {
 	list, _ := d.Cluster.Workers(context.Background())
 	for _, w := range list {
 		if string(w.Name) == name {
@@ -226,7 +229,7 @@ func TestForeignAgent(t *testing.T) {
 	d := newDevices(t, 0)
 	v := d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Connected && w.Facts != nil })
-	if w := d.worker("plc-7"); w.Carrier != skerry.CarrierMQTT || w.Beats || !strings.HasPrefix(w.Version, "skerry-agent.py") || w.Available.CPU == 0 {
+	if w := d.worker("plc-7"); w.Carrier != wire.CarrierMQTT || w.Beats || !strings.HasPrefix(w.Version, "skerry-agent.py") || w.Available.CPU == 0 {
 		t.Errorf("%+v", w)
 	}
 
@@ -287,10 +290,10 @@ func TestForeignAgentLimits(t *testing.T) {
 	d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Facts != nil })
 	probed := process("pump", "/bin/sleep", "1000")
-	probed.Probes.Liveness = &skerry.Probe{Exec: &skerry.ExecProbe{Command: []string{"/bin/true"}}}
+	probed.Probes.Liveness = &spec.Probe{Exec: &spec.ExecProbe{Command: []string{"/bin/true"}}}
 	d.do(app("plant", probed))
 	d.await("the reasons are known", func() bool {
-		return slices.ContainsFunc(d.only().Why, func(r skerry.Reason) bool { return r.What == "ability" })
+		return slices.ContainsFunc(d.only().Why, func(r wire.Reason) bool { return r.What == "ability" })
 	})
 	d.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "plant"}})
 	d.await("nothing is left", d.ready(0))
@@ -338,7 +341,7 @@ func TestForeignAgentIsCutOff(t *testing.T) {
 	v := d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Facts != nil })
 	pump := process("pump", "/bin/sleep", "1000")
-	pump.OnDisconnect = skerry.StopAfter(2 * time.Second)
+	pump.OnDisconnect = spec.StopAfter(2 * time.Second)
 	valve := process("valve", "/bin/sleep", "1000")
 	d.do(app("plant", pump, valve))
 	d.await("both run", d.ready(2))

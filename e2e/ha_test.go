@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/runtime/native"
+	"skerry.dev/skerry/wire"
 )
 
 // etcdMembers makes three members of etcd on loopback addresses of their own, not yet started.
@@ -69,11 +70,11 @@ func TestLeadersAreKilled(t *testing.T) {
 	}
 	roots := pair("root")
 	p.keep(roots[0])
-	token := joinToken(t, "https://127.0.8.1:7480", p.data("root0"), skerry.TierCluster)
+	token := joinToken(t, "https://127.0.8.1:7480", p.data("root0"), wire.TierCluster)
 	p.keep(roots[1])
 	clusters := pair("cluster", "--name", "harbour", "--root", "127.0.8.1:7443,127.0.8.2:7443", "--join", token, "--admission", p.admission(), "--lost-after", "1m")
 	p.keep(clusters[0])
-	token = joinToken(t, "https://127.0.8.1:7481", p.data("cluster0"), skerry.TierWorker)
+	token = joinToken(t, "https://127.0.8.1:7481", p.data("cluster0"), wire.TierWorker)
 	p.keep(clusters[1])
 	p.keep(&role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"), "--cluster", "127.0.8.1:7444,127.0.8.2:7444", "--join", token, "--run-dir", p.data("run"),
 		"--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", ""}})

@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/wire"
 )
 
 // TestHungAgent stops a worker's agent in its tracks: what must not run twice ends all the same, before it starts elsewhere, as a container and as a
@@ -36,7 +37,7 @@ func TestHungAgent(t *testing.T) {
 		"--relay", "", "--admission", p.admission()}})
 	c := login(t, "https://127.0.0.1:7481", p.data("cluster"))
 	worker := func(name string) *role {
-		token := joinToken(t, "https://127.0.0.1:7481", p.data("cluster"), skerry.TierWorker)
+		token := joinToken(t, "https://127.0.0.1:7481", p.data("cluster"), wire.TierWorker)
 		return p.start(&role{name: name, args: []string{"worker", "--name", name, "--data", p.data(name), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run-" + name),
 			"--cgroup-parent", p.cgroup() + "-" + name, "--address", "127.0.0.1", "--http", "", "--no-network"}})
 	}

@@ -18,6 +18,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/wire"
 )
 
 // TestKillAnyRole kills root, cluster and worker at random moments while users write. After each restart the state must
@@ -103,7 +104,7 @@ func login(t *testing.T, server, dir string) *api.Client {
 	return c
 }
 
-func joinToken(t *testing.T, server, dir string, tier skerry.Tier) string {
+func joinToken(t *testing.T, server, dir string, tier wire.Tier) string {
 	t.Helper()
 	c := login(t, server, dir)
 	defer c.Close()

@@ -26,12 +26,14 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 const workload = "skerry.dev/skerry/runtime/runtimetest/workload"
 
-func service(name, image string, edit ...func(*skerry.ServiceSpec)) skerry.ServiceSpec {
-	s := skerry.ServiceSpec{Name: name, Resources: skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
+func service(name, image string, edit ...func(*spec.ServiceSpec)) spec.ServiceSpec {
+	s := spec.ServiceSpec{Name: name, Resources: spec.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
 	s.Image = image
 	for _, f := range edit {
 		f(&s)
@@ -46,7 +48,7 @@ func (s *site) do(msg any) {
 	}
 }
 
-func (s *site) only() skerry.Instance {
+func (s *site) only() wire.Instance {
 	s.t.Helper()
 	list, err := s.Root.Instances(s.t.Context())
 	if err != nil || len(list) != 1 {
@@ -69,9 +71,9 @@ func TestWorkloadsOutliveTheAgent(t *testing.T) {
 	s := newSite(t)
 	s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
 	two := 2
-	s.do(app("shop", service("web", "test/catalog:1", func(x *skerry.ServiceSpec) {
+	s.do(app("shop", service("web", "test/catalog:1", func(x *spec.ServiceSpec) {
 		x.Replicas = &two
-		x.Ports = []skerry.Port{{Port: 8080, HostPort: -1}}
+		x.Ports = []spec.Port{{Port: 8080, HostPort: -1}}
 	})))
 	s.await("two instances are ready", s.ready(2))
 	before := s.pids()
@@ -143,7 +145,7 @@ func TestUpdateStartsTheNewOneFirst(t *testing.T) {
 func TestOutOfMemoryIsToldAsSuch(t *testing.T) {
 	s := newSite(t)
 	s.image("test/workload:1", workload)
-	s.do(app("greedy", service("hog", "test/workload:1", func(x *skerry.ServiceSpec) {
+	s.do(app("greedy", service("hog", "test/workload:1", func(x *spec.ServiceSpec) {
 		x.Args = []string{"alloc", "256"}
 		x.Resources.Memory = 32 * skerry.MiB
 		x.Restart.Policy = "never"
@@ -186,7 +188,7 @@ func TestImageOfAnotherArchitecture(t *testing.T) {
 	s.do(app("shop", service("web", "test/foreign:1")))
 	s.await("the reason is told", func() bool {
 		list, _ := s.Root.Instances(t.Context())
-		return len(list) == 1 && slices.ContainsFunc(list[0].Why, func(r skerry.Reason) bool { return r.What == "arch" && strings.Contains(r.Text, arch) })
+		return len(list) == 1 && slices.ContainsFunc(list[0].Why, func(r wire.Reason) bool { return r.What == "arch" && strings.Contains(r.Text, arch) })
 	})
 	for _, e := range s.Worker.Images.List() {
 		t.Errorf("the worker has %s", e.Ref)
@@ -207,7 +209,7 @@ func TestLogsExecAndForwardThroughAllTiers(t *testing.T) {
 	s := newSite(t)
 	s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
 	s.image("test/workload:1", workload)
-	s.do(app("shop", service("web", "test/catalog:1"), service("box", "test/workload:1", func(x *skerry.ServiceSpec) { x.Args = []string{"sleep"} })))
+	s.do(app("shop", service("web", "test/catalog:1"), service("box", "test/workload:1", func(x *spec.ServiceSpec) { x.Args = []string{"sleep"} })))
 	s.await("both are ready", s.ready(2))
 	list, _ := s.Root.Instances(t.Context())
 	var web, box skerry.InstanceID

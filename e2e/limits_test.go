@@ -14,6 +14,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // limits reads what the kernel holds the main containers of instances to.
@@ -26,7 +28,7 @@ func (s *site) limits() map[skerry.InstanceID]runtime.Resources {
 			s.t.Fatal(err)
 		}
 		for _, h := range list {
-			if h.Container != skerry.MainContainer {
+			if h.Container != spec.MainContainer {
 				continue
 			}
 			if l, err := d.(runtime.Resizer).Limits(context.Background(), h); err == nil {
@@ -63,13 +65,13 @@ func TestLimitsChangeWhileItRuns(t *testing.T) {
 	s.image("test/workload:1", workload)
 	version := func(cpu skerry.MilliCPU, memory, beside skerry.Bytes) {
 		t.Helper()
-		s.do(app("shop", service("web", "test/catalog:1", func(x *skerry.ServiceSpec) {
-			x.Ports = []skerry.Port{{Port: 8080, HostPort: -1}}
+		s.do(app("shop", service("web", "test/catalog:1", func(x *spec.ServiceSpec) {
+			x.Ports = []spec.Port{{Port: 8080, HostPort: -1}}
 			x.Resources.CPU, x.Resources.Memory = cpu, memory
-			x.Probes.Readiness = &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: 8080, Path: "/healthz"}, Interval: skerry.Duration(time.Second)}
-			side := skerry.SideContainer{Name: "beside", Container: skerry.Container{Image: "test/workload:1", Args: []string{"grow", "48", "0"}}}
+			x.Probes.Readiness = &spec.Probe{HTTP: &spec.HTTPProbe{Port: 8080, Path: "/healthz"}, Interval: spec.Duration(time.Second)}
+			side := spec.SideContainer{Name: "beside", Container: spec.Container{Image: "test/workload:1", Args: []string{"grow", "48", "0"}}}
 			side.Resources.Memory = beside
-			x.Sidecars = []skerry.SideContainer{side}
+			x.Sidecars = []spec.SideContainer{side}
 		})))
 	}
 	const much = 128 * skerry.MiB // for what uses 48 of them
@@ -110,7 +112,7 @@ func TestLimitsChangeWhileItRuns(t *testing.T) {
 			if err != nil || len(views) != 1 || views[0].Resources.CPU != cpu || views[0].Resources.Memory != memory {
 				return false // the device itself
 			}
-			for _, of := range []func(context.Context) ([]skerry.Instance, error){s.Root.Instances, s.Cluster.Instances} {
+			for _, of := range []func(context.Context) ([]wire.Instance, error){s.Root.Instances, s.Cluster.Instances} {
 				list, err := of(context.Background())
 				if err != nil || len(list) != 1 || list[0].Resources.CPU != cpu || list[0].Resources.Memory != memory || list[0].ID != id {
 					return false

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
 )
 
 // TestMachine runs a service that asks for isolation by hardware: its machine answers at a port of the host, is charged what it
@@ -27,18 +27,18 @@ func TestMachine(t *testing.T) {
 	if _, err := s.Root.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: files, Tag: "skerry.local/test/catalog:1"}); err != nil {
 		t.Fatal(err)
 	}
-	s.do(apps.PutSecret{Namespace: "default", Name: "db", Value: skerry.SecretValue{"password": []byte("correct horse")}})
-	s.do(app("shop", service("web", "test/catalog:1", func(x *skerry.ServiceSpec) {
-		x.Isolation = skerry.IsolationHardware
+	s.do(apps.PutSecret{Namespace: "default", Name: "db", Value: spec.SecretValue{"password": []byte("correct horse")}})
+	s.do(app("shop", service("web", "test/catalog:1", func(x *spec.ServiceSpec) {
+		x.Isolation = spec.IsolationHardware
 		x.Resources.CPU = 1000 // a processor that is emulated
 		x.Command = []string{"/catalog"}
 		x.User = "1234"
-		x.Secrets = []skerry.SecretUse{{Name: "db", Path: "/etc/db"}}
-		x.Ports = []skerry.Port{{Port: 8080, HostPort: -1}}
+		x.Secrets = []spec.SecretUse{{Name: "db", Path: "/etc/db"}}
+		x.Ports = []spec.Port{{Port: 8080, HostPort: -1}}
 	})))
 	s.await("the instance is ready", s.ready(1))
 	i := s.only()
-	if i.Runtime != skerry.RuntimeMicroVM {
+	if i.Runtime != spec.RuntimeMicroVM {
 		t.Errorf("it runs in %s", i.Runtime)
 	}
 	answers := func() bool {

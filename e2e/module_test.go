@@ -15,6 +15,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestModule runs a WebAssembly module as a service: it answers at the worker's port and, to a container, at its service address.
@@ -33,15 +35,15 @@ func TestModule(t *testing.T) {
 	if err != nil || img.Platform != artifact.WasmPlatform() {
 		t.Fatalf("%+v, %v", img.Platform, err)
 	}
-	s.do(apps.PutSecret{Namespace: "default", Name: "greeting", Value: skerry.SecretValue{"text": []byte("Good morrow\n")}})
+	s.do(apps.PutSecret{Namespace: "default", Name: "greeting", Value: spec.SecretValue{"text": []byte("Good morrow\n")}})
 	one := 1
-	greet := skerry.ServiceSpec{Name: "greet", Runtime: skerry.RuntimeWasm, Wasm: &skerry.Wasm{Handler: "http"}, Ports: []skerry.Port{{Name: "http", Port: 80, HostPort: -1}},
-		Addresses: &skerry.ServiceAddresses{RoundRobin: netip.MustParseAddr("10.30.9.1")}, Volumes: []skerry.Volume{{Name: "data", Empty: &skerry.EmptyVolume{}}},
-		Config: []skerry.ConfigFile{{Path: "/etc/greet/note", Content: "x"}},
+	greet := spec.ServiceSpec{Name: "greet", Runtime: spec.RuntimeWasm, Wasm: &spec.Wasm{Handler: "http"}, Ports: []spec.Port{{Name: "http", Port: 80, HostPort: -1}},
+		Addresses: &spec.ServiceAddresses{RoundRobin: netip.MustParseAddr("10.30.9.1")}, Volumes: []spec.Volume{{Name: "data", Empty: &spec.EmptyVolume{}}},
+		Config: []spec.ConfigFile{{Path: "/etc/greet/note", Content: "x"}},
 		// The race detector, with which these tests run, takes several times the memory of what ships.
-		Resources: skerry.Resources{CPU: 200, Memory: 384 * skerry.MiB}, Probes: skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: 80, Path: "/"}}}}
-	greet.Env, greet.Secrets = map[string]string{"GREETING_FILE": "/etc/greeting/text"}, []skerry.SecretUse{{Name: "greeting", Path: "/etc/greeting"}}
-	greet.Image, greet.Mounts = "test/greet:1", []skerry.Mount{{Volume: "data", Path: "/data"}}
+		Resources: spec.Resources{CPU: 200, Memory: 384 * skerry.MiB}, Probes: spec.Probes{Readiness: &spec.Probe{HTTP: &spec.HTTPProbe{Port: 80, Path: "/"}}}}
+	greet.Env, greet.Secrets = map[string]string{"GREETING_FILE": "/etc/greeting/text"}, []spec.SecretUse{{Name: "greeting", Path: "/etc/greeting"}}
+	greet.Image, greet.Mounts = "test/greet:1", []spec.Mount{{Volume: "data", Path: "/data"}}
 	if _, err := s.Root.Do(t.Context(), app("greeter", greet)); err != nil {
 		t.Fatal(err)
 	}
@@ -54,29 +56,29 @@ func TestModule(t *testing.T) {
 	if want := "Good morrow, Anne! Instance " + string(list[0].ID) + " on worker w1.\n"; err != nil || string(out) != want {
 		t.Errorf("at the worker's port: %q, %v; not %q", out, err, want)
 	}
-	ask := skerry.ServiceSpec{Name: "ask", Mode: skerry.ModeJob, Job: &skerry.JobSpec{BackoffLimit: &one}, Resources: skerry.Resources{CPU: 200, Memory: 64 * skerry.MiB}}
+	ask := spec.ServiceSpec{Name: "ask", Mode: spec.ModeJob, Job: &spec.JobSpec{BackoffLimit: &one}, Resources: spec.Resources{CPU: 200, Memory: 64 * skerry.MiB}}
 	ask.Image, ask.Args = "test/kit:1", []string{"get", "http://10.30.9.1/", "3"}
 	// What an image is made for is known when it is resolved.
-	for image, runtime := range map[string]string{"test/kit:1": skerry.RuntimeWasm, "test/greet:1": skerry.RuntimeOCI} {
-		wrong := skerry.ServiceSpec{Name: "wrong", Runtime: runtime}
+	for image, runtime := range map[string]string{"test/kit:1": spec.RuntimeWasm, "test/greet:1": spec.RuntimeOCI} {
+		wrong := spec.ServiceSpec{Name: "wrong", Runtime: runtime}
 		wrong.Image = image
 		if _, err := s.Root.Do(t.Context(), app("greeter", greet, wrong)); err == nil || !strings.Contains(err.Error(), "runtime "+runtime+" of service wrong needs ") {
 			t.Errorf("%s in %s: %v", image, runtime, err)
 		}
 	}
-	once := skerry.ServiceSpec{Name: "once", Mode: skerry.ModeJob, Job: &skerry.JobSpec{BackoffLimit: &one}, Resources: greet.Resources}
+	once := spec.ServiceSpec{Name: "once", Mode: spec.ModeJob, Job: &spec.JobSpec{BackoffLimit: &one}, Resources: greet.Resources}
 	once.Image, once.Env = "test/greet:1", map[string]string{"REQUEST_METHOD": "GET"}
 	if _, err := s.Root.Do(t.Context(), app("greeter", greet, ask, once)); err != nil {
 		t.Fatal(err)
 	}
 	s.await("a container reached the module at its service address", func() bool {
 		list, _ := s.Root.Instances(t.Context())
-		return slices.ContainsFunc(list, func(i skerry.Instance) bool { return i.Service.Service == "ask" && i.State == skerry.Terminated })
+		return slices.ContainsFunc(list, func(i wire.Instance) bool { return i.Service.Service == "ask" && i.State == skerry.Terminated })
 	})
 	s.await("auto runs a module as what it is", func() bool {
 		list, _ := s.Root.Instances(t.Context())
-		return slices.ContainsFunc(list, func(i skerry.Instance) bool {
-			return i.Service.Service == "once" && i.Runtime == skerry.RuntimeWasm && i.State == skerry.Terminated
+		return slices.ContainsFunc(list, func(i wire.Instance) bool {
+			return i.Service.Service == "once" && i.Runtime == spec.RuntimeWasm && i.State == skerry.Terminated
 		})
 	})
 	if _, err := s.Root.Do(t.Context(), apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "greeter"}}); err != nil {

@@ -20,6 +20,8 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/execstream"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestWithoutNetwork has a worker whose instances get no network: a container is reached in its own, and a process of the host at the ports that
@@ -31,24 +33,24 @@ func TestWithoutNetwork(t *testing.T) {
 	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the host's own service was asked") }))
 	defer secret.Close()
 	port := secret.Listener.Addr().(*net.TCPAddr).Port
-	probe := func(port int) skerry.Probes {
-		return skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: port, Path: "/healthz"}}}
+	probe := func(port int) spec.Probes {
+		return spec.Probes{Readiness: &spec.Probe{HTTP: &spec.HTTPProbe{Port: port, Path: "/healthz"}}}
 	}
-	web := skerry.Port{Port: 8080}
-	service := func(name, runtime string, probes skerry.Probes, ports ...skerry.Port) skerry.ServiceSpec {
-		spec := skerry.ServiceSpec{Name: name, Runtime: runtime, Container: skerry.Container{Image: "default/catalog:1"}, Ports: ports, Probes: probes,
-			Resources: skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
-		if runtime == skerry.RuntimeNative {
-			spec.Command = []string{"/program"}
+	web := spec.Port{Port: 8080}
+	service := func(name, runtime string, probes spec.Probes, ports ...spec.Port) spec.ServiceSpec {
+		svc := spec.ServiceSpec{Name: name, Runtime: runtime, Container: spec.Container{Image: "default/catalog:1"}, Ports: ports, Probes: probes,
+			Resources: spec.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
+		if runtime == spec.RuntimeNative {
+			svc.Command = []string{"/program"}
 		}
-		return spec
+		return svc
 	}
-	s.do(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{
-		service("box", skerry.RuntimeOCI, probe(8080), web),
-		service("bare", skerry.RuntimeNative, probe(8080), web, skerry.Port{Name: "theirs", Port: port}),
-		service("thief", skerry.RuntimeOCI, probe(port)), // has a loopback of its own
+	s.do(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: "shop"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{
+		service("box", spec.RuntimeOCI, probe(8080), web),
+		service("bare", spec.RuntimeNative, probe(8080), web, spec.Port{Name: "theirs", Port: port}),
+		service("thief", spec.RuntimeOCI, probe(port)), // has a loopback of its own
 	}}}})
-	of := func(service string) (i skerry.Instance) {
+	of := func(service string) (i wire.Instance) {
 		list, err := s.Root.Instances(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -106,14 +108,14 @@ func TestWithoutNetwork(t *testing.T) {
 func TestNativeOfStrangers(t *testing.T) {
 	s := (&site{t: t, noNetwork: true, admission: &cluster.Admission{Native: true}}).open()
 	_, c := s.serve("root", s.Root, s.Root.Store)
-	spec := skerry.ServiceSpec{Name: "bare", Runtime: skerry.RuntimeNative, Resources: skerry.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
-	spec.Command = []string{"/bin/sleep", "1000"}
-	s.do(app("shop", spec))
+	svc := spec.ServiceSpec{Name: "bare", Runtime: spec.RuntimeNative, Resources: spec.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
+	svc.Command = []string{"/bin/sleep", "1000"}
+	s.do(app("shop", svc))
 	s.await("it runs", s.ready(1))
 	id := s.only().ID
 	// A program of an image, in a directory of the worker's that its user may not enter.
 	s.image("default/wait:1", workload)
-	s.do(app("other", service("imaged", "default/wait:1", func(x *skerry.ServiceSpec) { x.Runtime, x.Args = skerry.RuntimeNative, []string{"sleep"} })))
+	s.do(app("other", service("imaged", "default/wait:1", func(x *spec.ServiceSpec) { x.Runtime, x.Args = spec.RuntimeNative, []string{"sleep"} })))
 	s.await("both run", s.ready(2))
 	for user, want := range map[string]string{"": "", "root": "needs the security level privileged", "0:0": "needs the security level privileged"} {
 		var out bytes.Buffer
@@ -134,6 +136,6 @@ func TestNativeOfStrangers(t *testing.T) {
 	}
 }
 
-func isReady(i skerry.Instance) bool {
+func isReady(i wire.Instance) bool {
 	return i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready)
 }

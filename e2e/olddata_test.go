@@ -23,13 +23,13 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/olddata"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 var writeOldData = flag.String("olddata", "", "write the data directories of this program as a set of this name; `make olddata` does all that belongs to one")
@@ -258,7 +258,7 @@ func makeOldData(t *testing.T, name string) {
 	r.run("certificate", "put", "shop", "--cert", cert, "--key", key)
 
 	// One who was a member for a moment.
-	token := joinToken(t, r.server, p.data("root"), skerry.TierCluster)
+	token := joinToken(t, r.server, p.data("root"), wire.TierCluster)
 	gone := p.start(&role{name: "pier", args: []string{"cluster", "--name", "pier", "--data", p.data("pier"), "--root", "127.0.0.1:7443", "--join", token, "--link", "127.0.0.1:0", "--api", "127.0.0.1:0"}})
 	r.until("pier", "member", "list")
 	gone.kill()

@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
 )
 
 // odd is a message that no core knows, on which each panics. Nothing outside can send it.
@@ -19,9 +20,9 @@ func TestPanicsEndNoRole(t *testing.T) {
 	s := newSite(t)
 	s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
 	one := 1
-	s.do(app("shop", service("web", "test/catalog:1", func(x *skerry.ServiceSpec) {
+	s.do(app("shop", service("web", "test/catalog:1", func(x *spec.ServiceSpec) {
 		x.Replicas = &one
-		x.Ports = []skerry.Port{{Port: 8080, HostPort: -1}}
+		x.Ports = []spec.Port{{Port: 8080, HostPort: -1}}
 	})))
 	s.await("an instance is ready", s.ready(1))
 	before := s.pids()

@@ -16,6 +16,9 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // pluginSite is a cluster of its own with a worker and a directory of plugins.
@@ -43,7 +46,7 @@ func pluginSite(t *testing.T) (*site, string) {
 	if err := node.Seed(t.Context(), s.Cluster); err != nil {
 		t.Fatal(err)
 	}
-	token, _, err := s.Cluster.Authority().CreateToken(t.Context(), auth.TokenOptions{Tier: skerry.TierWorker})
+	token, _, err := s.Cluster.Authority().CreateToken(t.Context(), auth.TokenOptions{Tier: wire.TierWorker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +69,10 @@ func (s *site) plugin(dir, name, script, more string) {
 }
 
 // explain gives what the cluster tells of a service's only instance.
-func (s *site) explain(app string) (skerry.Explanation, bool) {
+func (s *site) explain(app string) (view.Explanation, bool) {
 	list, err := s.Cluster.Instances(context.Background())
 	if err != nil {
-		return skerry.Explanation{}, false
+		return view.Explanation{}, false
 	}
 	for _, i := range list {
 		if i.Service.App.Name == app {
@@ -77,7 +80,7 @@ func (s *site) explain(app string) (skerry.Explanation, bool) {
 			return e, err == nil
 		}
 	}
-	return skerry.Explanation{}, false
+	return view.Explanation{}, false
 }
 
 // TestPlugins: a service runs where a plugin says, a plugin that hangs is skipped with a reason that is told, and one that
@@ -91,7 +94,7 @@ func TestPlugins(t *testing.T) {
 	}
 	start := func(name, policy string) {
 		t.Helper()
-		web := skerry.ServiceSpec{Name: "web", Resources: skerry.Resources{CPU: 100, Memory: 32 * skerry.MiB}, Placement: skerry.Placement{Policy: policy}}
+		web := spec.ServiceSpec{Name: "web", Resources: spec.Resources{CPU: 100, Memory: 32 * skerry.MiB}, Placement: spec.Placement{Policy: policy}}
 		web.Image = "test/web:1"
 		if _, err := s.Cluster.Do(t.Context(), app(name, web)); err != nil {
 			t.Fatal(err)

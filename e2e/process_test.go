@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/wire"
 )
 
 // role is a role's process, started again over the same directory after each kill.
@@ -149,10 +150,10 @@ func (p *processes) threeRoles() (root, cluster, worker *role) {
 	t := p.t
 	t.Helper()
 	root = p.start(&role{name: "root", args: []string{"root", "--data", p.data("root"), "--link", "127.0.0.1:7443", "--api", "127.0.0.1:7480"}})
-	token := joinToken(t, "https://127.0.0.1:7480", p.data("root"), skerry.TierCluster)
+	token := joinToken(t, "https://127.0.0.1:7480", p.data("root"), wire.TierCluster)
 	cluster = p.start(&role{name: "cluster", args: []string{"cluster", "--name", "harbour", "--data", p.data("cluster"), "--root", "127.0.0.1:7443", "--join", token, "--link", "127.0.0.1:7444",
 		"--api", "127.0.0.1:7481", "--admission", p.admission(), "--lost-after", "1m"}})
-	token = joinToken(t, "https://127.0.0.1:7481", p.data("cluster"), skerry.TierWorker)
+	token = joinToken(t, "https://127.0.0.1:7481", p.data("cluster"), wire.TierWorker)
 	worker = p.start(&role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run"),
 		"--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", ""}})
 	return root, cluster, worker

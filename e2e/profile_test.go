@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -19,10 +20,10 @@ func TestProfile(t *testing.T) {
 		if err != nil || len(ws) != 1 || ws[0].Facts == nil {
 			return -1
 		}
-		return ws[0].Facts.RuntimeCosts()[skerry.RuntimeNative]
+		return ws[0].Facts.RuntimeCosts()[spec.RuntimeNative]
 	}
 	s.await("the worker tells of its machine", func() bool { return known() == 0 })
-	if err := worker.WriteProfile(filepath.Join(s.dir, "worker"), map[string]skerry.RuntimeProfile{skerry.RuntimeNative: {CPU: 0.5, At: time.Now()}}); err != nil {
+	if err := worker.WriteProfile(filepath.Join(s.dir, "worker"), map[string]wire.RuntimeProfile{spec.RuntimeNative: {CPU: 0.5, At: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
 	s.Worker.Recheck(t.Context())

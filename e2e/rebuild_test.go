@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // TestRebuild deletes a cluster's data. From a backup that is older than its worker the site is rebuilt: the worker comes back by its
@@ -28,9 +30,9 @@ func TestRebuild(t *testing.T) {
 	}
 	p.keep(&role{name: "root", args: []string{"root", "--data", p.data("root"), "--link", "127.0.6.1:7443", "--api", "127.0.6.1:7480"}})
 	site := []string{"cluster", "--name", "harbour", "--data", p.data("cluster"), "--root", "127.0.6.1:7443", "--link", "127.0.6.1:7444", "--api", "127.0.6.1:7481", "--relay", "", "--admission", p.admission()}
-	token := joinToken(t, "https://127.0.6.1:7480", p.data("root"), skerry.TierCluster)
+	token := joinToken(t, "https://127.0.6.1:7480", p.data("root"), wire.TierCluster)
 	cluster := p.keep(&role{name: "cluster", args: append(slices.Clone(site), "--join", token)})
-	token = joinToken(t, "https://127.0.6.1:7481", p.data("cluster"), skerry.TierWorker)
+	token = joinToken(t, "https://127.0.6.1:7481", p.data("cluster"), wire.TierWorker)
 	do("backup", "--data", p.data("cluster"), p.data("backup"))
 	p.keep(&role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"), "--cluster", "127.0.6.1:7444", "--join", token, "--run-dir", p.data("run"),
 		"--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", "", "--ingress=false", "--no-network"}})
@@ -66,7 +68,7 @@ func TestRebuild(t *testing.T) {
 	cluster.args = append(slices.Clone(site), "--rebuild")
 	cluster.keep(t, p.program, p.log)
 	var st struct {
-		Rebuilt *skerry.Rebuilt `json:"rebuilt"`
+		Rebuilt *view.Rebuilt `json:"rebuilt"`
 	}
 	await(t, "the site is rebuilt", func() bool {
 		out, err := exec.Command(p.program, "cluster", "status", "--data", p.data("cluster"), "-o", "json").Output()

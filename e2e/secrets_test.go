@@ -31,6 +31,8 @@ import (
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // logged keeps all that is logged.
@@ -164,16 +166,16 @@ func TestSecrets(t *testing.T) {
 	const first, second, third, public = "correct-horse-battery-staple", "wrong-mule-capacitor-paperclip", "lame-pony-transistor-nail", "this-may-be-seen-by-everybody"
 	digest := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 	shop := func() apps.Apply {
-		uses := func(x *skerry.ServiceSpec) {
-			x.Args, x.Secrets = []string{"sleep"}, []skerry.SecretUse{{Name: "db"}}
+		uses := func(x *spec.ServiceSpec) {
+			x.Args, x.Secrets = []string{"sleep"}, []spec.SecretUse{{Name: "db"}}
 		}
 		return app("shop",
-			service("box", "test/workload:1", uses, func(x *skerry.ServiceSpec) {
+			service("box", "test/workload:1", uses, func(x *spec.ServiceSpec) {
 				x.User = "1234:5678"
 				x.Env = map[string]string{"PUBLIC": public}
 			}),
-			service("process", "", uses, func(x *skerry.ServiceSpec) {
-				x.Runtime, x.Command, x.Secrets[0].Path = skerry.RuntimeNative, []string{program}, "/run/skerry-test-secret"
+			service("process", "", uses, func(x *spec.ServiceSpec) {
+				x.Runtime, x.Command, x.Secrets[0].Path = spec.RuntimeNative, []string{program}, "/run/skerry-test-secret"
 			}))
 	}
 	t.Cleanup(func() { _ = os.Remove("/run/skerry-test-secret") })
@@ -182,7 +184,7 @@ func TestSecrets(t *testing.T) {
 	}
 	put := func(rotate bool, value string) {
 		t.Helper()
-		v, err := s.Root.Do(t.Context(), apps.PutSecret{Namespace: "default", Name: "db", Rotate: rotate, Actor: "test", Value: skerry.SecretValue{"password": []byte(value)}})
+		v, err := s.Root.Do(t.Context(), apps.PutSecret{Namespace: "default", Name: "db", Rotate: rotate, Actor: "test", Value: spec.SecretValue{"password": []byte(value)}})
 		if err != nil || holds([]byte(fmt.Sprintf("%+v", v)), value) {
 			t.Fatal(v, err)
 		}
@@ -271,17 +273,17 @@ func TestSecrets(t *testing.T) {
 	if err := node.Seed(t.Context(), s.Cluster); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Cluster.Do(t.Context(), apps.PutSecret{Namespace: "default", Name: "own", Value: skerry.SecretValue{"password": []byte(third)}}); err != nil {
+	if _, err := s.Cluster.Do(t.Context(), apps.PutSecret{Namespace: "default", Name: "own", Value: spec.SecretValue{"password": []byte(third)}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Cluster.Do(t.Context(), app("own", service("own", "", func(x *skerry.ServiceSpec) {
-		x.Runtime, x.Command, x.Args, x.Secrets = skerry.RuntimeNative, []string{program}, []string{"sleep"}, []skerry.SecretUse{{Name: "own", Path: "/run/skerry-test-secret"}}
+	if _, err := s.Cluster.Do(t.Context(), app("own", service("own", "", func(x *spec.ServiceSpec) {
+		x.Runtime, x.Command, x.Args, x.Secrets = spec.RuntimeNative, []string{program}, []string{"sleep"}, []spec.SecretUse{{Name: "own", Path: "/run/skerry-test-secret"}}
 	}))); err != nil {
 		t.Fatal(err)
 	}
 	s.await("all read their secrets without the root", func() bool {
 		list, err := s.Worker.Instances(context.Background())
-		return err == nil && len(list) == 3 && !slices.ContainsFunc(list, func(o skerry.Observation) bool { return o.ID == gone && o.StartedAt.Before(since) }) && read(second)()
+		return err == nil && len(list) == 3 && !slices.ContainsFunc(list, func(o wire.Observation) bool { return o.ID == gone && o.StartedAt.Before(since) }) && read(second)()
 	})
 
 	// Nothing but the device: what is in memory is lost, and nobody can be asked.

@@ -25,6 +25,9 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // ledger is a database that a test writes numbered rows with checksums into.
@@ -121,14 +124,14 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 		}
 	}
 	worker := func(name string) *role {
-		token := joinToken(t, server, p.data("cluster"), skerry.TierWorker)
+		token := joinToken(t, server, p.data("cluster"), wire.TierWorker)
 		return p.start(&role{name: name, args: []string{"worker", "--name", name, "--data", p.data(name), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run-" + name),
 			"--cgroup-parent", p.cgroup() + "-" + name, "--address", "127.0.0.1", "--http", "", "--no-network"}})
 	}
 	connected := func(n int) func() bool {
 		return func() bool {
 			list, err := c.Workers(ctx)
-			return err == nil && len(list) >= n && n == len(slices.DeleteFunc(list, func(w skerry.WorkerView) bool { return !w.Connected }))
+			return err == nil && len(list) >= n && n == len(slices.DeleteFunc(list, func(w view.WorkerView) bool { return !w.Connected }))
 		}
 	}
 	w1 := worker("w1")
@@ -141,7 +144,7 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 	applied(t, c, "ledger", manifest, 1)
 	worker("w2")
 	await(t, "the other worker is there", connected(2))
-	claim := skerry.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "ledger"}, Service: "db"}}
+	claim := spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "ledger"}, Service: "db"}}
 	dir := func(worker, volume string) string {
 		return filepath.Join(p.data(worker), "local", "default", "ledger", "db", "0", volume, "data")
 	}
@@ -171,8 +174,8 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 		t.Fatalf("%d snapshots are listed, %v", len(list), err)
 	}
 	snap := list[0]
-	if !strings.Contains(out, string(snap.ID)) || snap.State != skerry.SnapshotReady || snap.Worker != "w1" || snap.Org != "default" || snap.Size == 0 || len(snap.SHA256) != 64 ||
-		snap.Paused == 0 || snap.How != skerry.SnapshotFrozen && snap.How != skerry.SnapshotReflink || len(snap.Volumes) != 2 || snap.Volumes[0].Size != 32*skerry.MiB {
+	if !strings.Contains(out, string(snap.ID)) || snap.State != spec.SnapshotReady || snap.Worker != "w1" || snap.Org != "default" || snap.Size == 0 || len(snap.SHA256) != 64 ||
+		snap.Paused == 0 || snap.How != spec.SnapshotFrozen && snap.How != spec.SnapshotReflink || len(snap.Volumes) != 2 || snap.Volumes[0].Size != 32*skerry.MiB {
 		t.Errorf("the snapshot is %+v; the command says %q", snap, out)
 	}
 	await(t, "rows are written on", func() bool { return l.acked.Load() > after+20 })
@@ -201,16 +204,16 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 			t.Errorf("%s: %v, want %s with the hint %q", what, err, code, hint)
 		}
 	}
-	_, err = c.RestoreSnapshot(ctx, snap.ID, skerry.RestoreRequest{})
+	_, err = c.RestoreSnapshot(ctx, snap.ID, spec.RestoreRequest{})
 	refused("a snapshot on a machine that is gone", skerry.CodeUnavailable, "", err)
 	run(file, "volume", "import", "ledger/db/0", "--worker", "w2", "--identity", identity)
 	list, err = c.Snapshots(ctx, "default")
-	i := slices.IndexFunc(list, func(s skerry.Snapshot) bool { return s.Worker == "w2" })
-	if err != nil || i < 0 || list[i].SHA256 != snap.SHA256 || list[i].How != skerry.SnapshotImported || !list[i].At.Equal(snap.At) {
+	i := slices.IndexFunc(list, func(s spec.Snapshot) bool { return s.Worker == "w2" })
+	if err != nil || i < 0 || list[i].SHA256 != snap.SHA256 || list[i].How != spec.SnapshotImported || !list[i].At.Equal(snap.At) {
 		t.Fatalf("snapshots: %+v, %v", list, err)
 	}
 	imported := list[i].ID
-	_, err = c.RestoreSnapshot(ctx, imported, skerry.RestoreRequest{})
+	_, err = c.RestoreSnapshot(ctx, imported, spec.RestoreRequest{})
 	refused("volumes on a machine that is gone", skerry.CodeUnavailable, "--worker", err)
 	run(nil, "volume", "restore", string(imported), "--worker", "w2")
 	on := func(worker string) func() bool {
@@ -273,7 +276,7 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 	if again, err := checkLedger(filepath.Join(cloned, "data")); err != nil || again != n {
 		t.Errorf("the clone has %d rows, want %d; %v", again, n, err)
 	}
-	_, err = c.RestoreSnapshot(ctx, imported, skerry.RestoreRequest{To: "copy/db/0"})
+	_, err = c.RestoreSnapshot(ctx, imported, spec.RestoreRequest{To: "copy/db/0"})
 	refused("a clone over what is there", skerry.CodeConflict, "", err)
 
 	// What is damaged is found, and changes nothing; what is deleted is gone; and all of it counts.
@@ -283,7 +286,7 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 	} else if _, err := f.WriteAt([]byte("damage"), int64(len(file)/2)); err != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.RestoreSnapshot(ctx, imported, skerry.RestoreRequest{}); err == nil {
+	if _, err := c.RestoreSnapshot(ctx, imported, spec.RestoreRequest{}); err == nil {
 		t.Error("a damaged snapshot was restored")
 	}
 	await(t, "it runs again", on("w2"))
@@ -299,7 +302,7 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 	}
 	_, err = c.TakeSnapshot(ctx, claim, 0)
 	refused("a snapshot beyond the quota", skerry.CodeQuota, "delete snapshots", err)
-	for _, id := range []skerry.SnapshotID{snap.ID, imported} {
+	for _, id := range []spec.SnapshotID{snap.ID, imported} {
 		run(nil, "delete", "snapshot", string(id))
 		await(t, "its files are gone", func() bool {
 			left, err := filepath.Glob(filepath.Join(p.dir, "w?", "snapshots", "*"+string(id)+"*"))

@@ -13,6 +13,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestInstanceThatFillsItsLayer: of four instances one writes a file that it has deleted, and two, one of them a native process, fill a
@@ -21,11 +23,11 @@ func TestInstanceThatFillsItsLayer(t *testing.T) {
 	disk, _, _ := small(t, "400m")
 	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")}, admission: &cluster.Admission{Native: true}}).open()
 	s.image("test/workload:1", workload)
-	once := func(args ...string) func(*skerry.ServiceSpec) {
-		return func(x *skerry.ServiceSpec) {
+	once := func(args ...string) func(*spec.ServiceSpec) {
+		return func(x *spec.ServiceSpec) {
 			x.Args, x.Restart.Policy, x.Resources.Memory, x.Resources.Storage = args, "never", 512*skerry.MiB, 32*skerry.MiB
-			x.Volumes = []skerry.Volume{{Name: "scratch", Empty: &skerry.EmptyVolume{}}}
-			x.Mounts = []skerry.Mount{{Volume: "scratch", Path: "/scratch"}}
+			x.Volumes = []spec.Volume{{Name: "scratch", Empty: &spec.EmptyVolume{}}}
+			x.Mounts = []spec.Mount{{Volume: "scratch", Path: "/scratch"}}
 		}
 	}
 	s.do(app("quiet", service("web", "test/workload:1", once("sleep"))))
@@ -38,8 +40,8 @@ func TestInstanceThatFillsItsLayer(t *testing.T) {
 	s.do(app("greedy",
 		service("layer", "test/workload:1", once("hoard", "/deleted", "100")),
 		service("volume", "test/workload:1", once("hoard", "/scratch/file", "100")),
-		service("native", "test/workload:1", once("hoard", "/mnt/file", "100"), func(x *skerry.ServiceSpec) {
-			x.Runtime, x.Mounts[0].Path = skerry.RuntimeNative, "/mnt"
+		service("native", "test/workload:1", once("hoard", "/mnt/file", "100"), func(x *spec.ServiceSpec) {
+			x.Runtime, x.Mounts[0].Path = spec.RuntimeNative, "/mnt"
 		}),
 	))
 	ended := map[string]bool{}
@@ -55,10 +57,10 @@ func TestInstanceThatFillsItsLayer(t *testing.T) {
 		}
 		return len(ended) == 3
 	})
-	told := slices.ContainsFunc(s.Root.Journal().List(0, nil), func(e skerry.Event) bool { return e.Reason == "StorageExceeded" })
+	told := slices.ContainsFunc(s.Root.Journal().List(0, nil), func(e wire.Event) bool { return e.Reason == "StorageExceeded" })
 	if !told {
 		s.await("the root hears of it", func() bool {
-			return slices.ContainsFunc(s.Root.Journal().List(0, nil), func(e skerry.Event) bool { return e.Reason == "StorageExceeded" })
+			return slices.ContainsFunc(s.Root.Journal().List(0, nil), func(e wire.Event) bool { return e.Reason == "StorageExceeded" })
 		})
 	}
 	s.await("the room is free again", func() bool {

@@ -20,6 +20,8 @@ import (
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/tenure"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // seatOf asks a cluster's process how it stands among the successors; nil: it does not answer, or there are none.
@@ -51,10 +53,10 @@ func TestSuccession(t *testing.T) {
 			"--relay", "", "--admission", admission, "--lost-after", "1m"}, more...)}
 	}
 	p.keep(&role{name: "root", args: []string{"root", "--data", p.data("root"), "--link", "127.0.7.9:7443", "--api", "127.0.7.9:7480"}})
-	first := p.keep(seat(1, "--name", "harbour", "--join", joinToken(t, "https://127.0.7.9:7480", p.data("root"), skerry.TierCluster)))
+	first := p.keep(seat(1, "--name", "harbour", "--join", joinToken(t, "https://127.0.7.9:7480", p.data("root"), wire.TierCluster)))
 	var agents []*role
 	for _, w := range workers {
-		args := []string{"worker", "--name", w, "--data", p.data(w), "--cluster", "127.0.7.1:7444", "--join", joinToken(t, "https://127.0.7.1:7481", p.data("seat1"), skerry.TierWorker),
+		args := []string{"worker", "--name", w, "--data", p.data(w), "--cluster", "127.0.7.1:7444", "--join", joinToken(t, "https://127.0.7.1:7481", p.data("seat1"), wire.TierWorker),
 			"--run-dir", p.data("run-" + w), "--cgroup-parent", p.cgroup() + "-" + w, "--address", "127.0.0.1", "--http", "", "--ingress=false"}
 		if w != "w1" {
 			args = append(args, "--no-network", "--taint", "nothing")
@@ -71,7 +73,7 @@ func TestSuccession(t *testing.T) {
 	before := containerPIDs(t, p.data("w1"))
 
 	for n, name := range map[int]string{2: "second", 3: "third"} {
-		token := joinToken(t, "https://127.0.7.1:7481", p.data("seat1"), skerry.TierSuccessor)
+		token := joinToken(t, "https://127.0.7.1:7481", p.data("seat1"), wire.TierSuccessor)
 		p.keep(seat(n, "--succeed", "127.0.7.1:7444", "--name", name, "--join", token))
 	}
 	heirs := func(of int) (n int) {
@@ -121,7 +123,7 @@ func TestSuccession(t *testing.T) {
 		leads = site.leader()
 		return leads > 0 && site.do(ctx, func(c *api.Client) error {
 			list, err := c.Workers(ctx)
-			if err == nil && (len(list) != 3 || slices.ContainsFunc(list, func(w skerry.WorkerView) bool { return !w.Connected })) {
+			if err == nil && (len(list) != 3 || slices.ContainsFunc(list, func(w view.WorkerView) bool { return !w.Connected })) {
 				err = fmt.Errorf("not yet")
 			}
 			return err

@@ -20,6 +20,8 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // boards are the machines of other architectures.
@@ -34,7 +36,7 @@ var boards = map[string]struct{ program, pkg, cpu, console string }{
 func TestGuestsOfOtherArchitectures(t *testing.T) {
 	testenv.Long(t, "TestWorkersOfOtherArchitectures")
 	const host = "198.51.100.1"
-	wire(t, host)
+	connect(t, host)
 	// One after the other: each of them takes a whole processor of this machine's.
 	for _, arch := range []string{"arm64", "riscv64"} {
 		if arch == goruntime.GOARCH {
@@ -70,7 +72,7 @@ func (s *site) withGuest(arch string) {
 		t.Fatal(err)
 	}
 	for _, w := range list {
-		for _, r := range []string{skerry.RuntimeNative, skerry.RuntimeOCI, skerry.RuntimeWasm} {
+		for _, r := range []string{spec.RuntimeNative, spec.RuntimeOCI, spec.RuntimeWasm} {
 			if !slices.Contains(w.Facts.PassedRuntimes(), r) {
 				t.Errorf("%s: runtime %s does not work: %+v", w.Name, r, w.Facts.Runtimes)
 			}
@@ -90,26 +92,26 @@ func (s *site) withGuest(arch string) {
 	if _, err := s.Root.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: module, Tag: "skerry.local/test/greet:1"}); err != nil {
 		t.Fatal(err)
 	}
-	var all []skerry.ServiceSpec
-	add := func(x skerry.ServiceSpec) { all = append(all, x) }
+	var all []spec.ServiceSpec
+	add := func(x spec.ServiceSpec) { all = append(all, x) }
 	address := map[string]netip.Addr{}
 	for i, arch := range archs {
-		on := func(name, image, runtime string, args ...string) skerry.ServiceSpec {
-			return service(name+"-"+arch, image, func(x *skerry.ServiceSpec) {
+		on := func(name, image, runtime string, args ...string) spec.ServiceSpec {
+			return service(name+"-"+arch, image, func(x *spec.ServiceSpec) {
 				x.Runtime, x.Args, x.Placement.Worker = runtime, args, string(names[arch])
 				x.Resources.Memory = 96 * skerry.MiB
 			})
 		}
 		address[arch] = netip.AddrFrom4([4]byte{10, 30, 9, byte(1 + i)})
-		web := on("web", "test/kit:1", skerry.RuntimeOCI, "answer", ":8080")
-		web.Ports, web.Addresses = []skerry.Port{{Name: "http", Port: 8080}}, &skerry.ServiceAddresses{RoundRobin: address[arch]}
+		web := on("web", "test/kit:1", spec.RuntimeOCI, "answer", ":8080")
+		web.Ports, web.Addresses = []spec.Port{{Name: "http", Port: 8080}}, &spec.ServiceAddresses{RoundRobin: address[arch]}
 		add(web)
-		add(on("bare", "test/kit:1", skerry.RuntimeNative, "clock", "/tmp/clock"))
-		greet := on("greet", "test/greet:1", skerry.RuntimeWasm)
-		greet.Wasm, greet.Ports = &skerry.Wasm{Handler: "http"}, []skerry.Port{{Name: "http", Port: 80, HostPort: -1}}
+		add(on("bare", "test/kit:1", spec.RuntimeNative, "clock", "/tmp/clock"))
+		greet := on("greet", "test/greet:1", spec.RuntimeWasm)
+		greet.Wasm, greet.Ports = &spec.Wasm{Handler: "http"}, []spec.Port{{Name: "http", Port: 80, HostPort: -1}}
 		// For riscv64 the engine has no compiler, and its interpreter is emulated: a request takes it a second of a whole processor.
-		greet.Resources = skerry.Resources{CPU: 500, Memory: 384 * skerry.MiB}
-		greet.Probes = skerry.Probes{Readiness: &skerry.Probe{HTTP: &skerry.HTTPProbe{Port: 80, Path: "/"}, Timeout: skerry.Duration(10 * time.Second)}}
+		greet.Resources = spec.Resources{CPU: 500, Memory: 384 * skerry.MiB}
+		greet.Probes = spec.Probes{Readiness: &spec.Probe{HTTP: &spec.HTTPProbe{Port: 80, Path: "/"}, Timeout: spec.Duration(10 * time.Second)}}
 		add(greet)
 	}
 	s.do(app("fleet", all...))
@@ -119,8 +121,8 @@ func (s *site) withGuest(arch string) {
 	tries := 3
 	for _, arch := range archs {
 		for _, other := range archs {
-			all = append(all, service("ask-"+arch+"-"+other, "test/kit:1", func(x *skerry.ServiceSpec) {
-				x.Mode, x.Job, x.Args, x.Placement.Worker = skerry.ModeJob, &skerry.JobSpec{BackoffLimit: &tries}, []string{"get", "http://" + address[other].String() + ":8080/", "10"}, string(names[arch])
+			all = append(all, service("ask-"+arch+"-"+other, "test/kit:1", func(x *spec.ServiceSpec) {
+				x.Mode, x.Job, x.Args, x.Placement.Worker = spec.ModeJob, &spec.JobSpec{BackoffLimit: &tries}, []string{"get", "http://" + address[other].String() + ":8080/", "10"}, string(names[arch])
 			}))
 		}
 	}
@@ -146,9 +148,9 @@ func (s *site) withGuest(arch string) {
 		}
 		return n
 	}
-	var wrong []skerry.ServiceSpec
+	var wrong []spec.ServiceSpec
 	for _, arch := range archs[1:] {
-		wrong = append(wrong, service("wrong-"+arch, "test/own:1", func(x *skerry.ServiceSpec) {
+		wrong = append(wrong, service("wrong-"+arch, "test/own:1", func(x *spec.ServiceSpec) {
 			x.Args, x.Placement.Worker = []string{"answer", ":8080"}, string(names[arch])
 		}))
 	}
@@ -157,7 +159,7 @@ func (s *site) withGuest(arch string) {
 		list, _ := s.Root.Instances(t.Context())
 		told := 0
 		for _, i := range list {
-			if i.Service.App.Name == "foreign" && slices.ContainsFunc(i.Why, func(r skerry.Reason) bool { return r.What == "arch" && strings.Contains(r.Text, goruntime.GOARCH) }) {
+			if i.Service.App.Name == "foreign" && slices.ContainsFunc(i.Why, func(r wire.Reason) bool { return r.What == "arch" && strings.Contains(r.Text, goruntime.GOARCH) }) {
 				told++
 			}
 		}
@@ -187,7 +189,7 @@ func (s *site) kits(tag string, archs ...string) {
 }
 
 // wire makes what guests are connected to, and gives this machine an address there.
-func wire(t *testing.T, host string) {
+func connect(t *testing.T, host string) {
 	t.Helper()
 	must(t, "ip link add wire type bridge && ip addr add "+host+"/24 dev wire && ip link set wire up && ip link set lo up")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "wire").Run() })
@@ -211,7 +213,7 @@ func (s *site) guest(arch, address string) (console string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, _, err := s.Cluster.Authority().CreateToken(t.Context(), auth.TokenOptions{Tier: skerry.TierWorker, Name: arch})
+	token, _, err := s.Cluster.Authority().CreateToken(t.Context(), auth.TokenOptions{Tier: wire.TierWorker, Name: arch})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/upgrade"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // builds makes programs of the same code that differ in their version.
@@ -180,12 +182,12 @@ func TestUpgrade(t *testing.T) {
 		pushFile(t, c, t.TempDir(), tag, filepath.Dir(at))
 		return tag
 	}
-	if err := c.UpgradeWorker(ctx, "w1", skerry.UpgradeRequest{Image: "site/agent:never"}); err == nil {
+	if err := c.UpgradeWorker(ctx, "w1", view.UpgradeRequest{Image: "site/agent:never"}); err == nil {
 		t.Error("an image that does not exist was taken")
 	}
-	order := func(image string, stage skerry.AgentStage, why string) {
+	order := func(image string, stage wire.AgentStage, why string) {
 		t.Helper()
-		if err := c.UpgradeWorker(ctx, "w1", skerry.UpgradeRequest{Image: image, Steady: skerry.Duration(time.Second), Window: skerry.Duration(time.Minute)}); err != nil {
+		if err := c.UpgradeWorker(ctx, "w1", view.UpgradeRequest{Image: image, Steady: spec.Duration(time.Second), Window: spec.Duration(time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
 		await(t, image+": "+string(stage), func() bool {
@@ -193,16 +195,16 @@ func TestUpgrade(t *testing.T) {
 			return err == nil && w.Facts.Agent != nil && w.Facts.Agent.Order == w.Upgrade.Seq && w.Facts.Agent.Stage == stage && strings.Contains(w.Facts.Agent.Why, why)
 		})
 	}
-	order(image("site/agent:v1", program["v1"]), skerry.AgentPassed, "")
+	order(image("site/agent:v1", program["v1"]), wire.AgentPassed, "")
 	runs("v1")
-	order(image("site/agent:bad", filepath.Join(dir, "v-ends")), skerry.AgentFailed, "it ended: exit status 7")
-	order(image("site/agent:none", log.Name()), skerry.AgentFailed, "does not run on this machine")
-	order("test/catalog:1", skerry.AgentFailed, "has no file /skerry")
+	order(image("site/agent:bad", filepath.Join(dir, "v-ends")), wire.AgentFailed, "it ended: exit status 7")
+	order(image("site/agent:none", log.Name()), wire.AgentFailed, "does not run on this machine")
+	order("test/catalog:1", wire.AgentFailed, "has no file /skerry")
 	runs("v1")
 	if out, err := run("worker", "hold"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := c.UpgradeWorker(ctx, "w1", skerry.UpgradeRequest{Image: image("site/agent:v2", program["v2"]), Steady: skerry.Duration(time.Second)}); err != nil {
+	if err := c.UpgradeWorker(ctx, "w1", view.UpgradeRequest{Image: image("site/agent:v2", program["v2"]), Steady: spec.Duration(time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	worker.kill()
@@ -217,7 +219,7 @@ func TestUpgrade(t *testing.T) {
 	runs("v2")
 	await(t, "v2 has passed", func() bool {
 		w, err := c.Worker(ctx, "w1")
-		return err == nil && w.Facts.Agent.Stage == skerry.AgentPassed && w.Facts.Agent.To == "v2"
+		return err == nil && w.Facts.Agent.Stage == wire.AgentPassed && w.Facts.Agent.To == "v2"
 	})
 	events := map[string]int{}
 	told, err := c.Events(ctx, api.EventFilter{})

@@ -13,6 +13,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -35,20 +37,20 @@ func TestUserNamespaces(t *testing.T) {
 	version := func(n string) {
 		t.Helper()
 		s.do(app("ledger",
-			service("db", "test/workload:1", func(x *skerry.ServiceSpec) {
+			service("db", "test/workload:1", func(x *spec.ServiceSpec) {
 				x.Args, x.Env, x.User = []string{"sleep"}, map[string]string{"VERSION": n}, "1234"
-				x.Volumes = []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}, {Name: "memory", Empty: &skerry.EmptyVolume{Memory: true, Size: skerry.MiB}}}
-				x.Mounts = []skerry.Mount{{Volume: "data", Path: "/data"}, {Volume: "memory", Path: "/memory"}}
-				x.Config = []skerry.ConfigFile{{Path: "/etc/ledger", Content: "for root\n", Mode: "0400"}}
+				x.Volumes = []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}, {Name: "memory", Empty: &spec.EmptyVolume{Memory: true, Size: skerry.MiB}}}
+				x.Mounts = []spec.Mount{{Volume: "data", Path: "/data"}, {Volume: "memory", Path: "/memory"}}
+				x.Config = []spec.ConfigFile{{Path: "/etc/ledger", Content: "for root\n", Mode: "0400"}}
 			}),
-			service("web", "test/workload:1", func(x *skerry.ServiceSpec) {
+			service("web", "test/workload:1", func(x *spec.ServiceSpec) {
 				x.Args, x.Env = []string{"sleep"}, map[string]string{"VERSION": n}
-				x.Config = []skerry.ConfigFile{{Path: "/etc/web", Content: "for root\n", Mode: "0400"}}
+				x.Config = []spec.ConfigFile{{Path: "/etc/web", Content: "for root\n", Mode: "0400"}}
 			}),
-			service("admin", "test/workload:1", func(x *skerry.ServiceSpec) {
+			service("admin", "test/workload:1", func(x *spec.ServiceSpec) {
 				x.Args, x.Env = []string{"sleep"}, map[string]string{"VERSION": n}
-				x.Volumes = []skerry.Volume{{Name: "host", Host: &skerry.HostVolume{Path: "/etc"}}}
-				x.Mounts = []skerry.Mount{{Volume: "host", Path: "/host", ReadOnly: true}}
+				x.Volumes = []spec.Volume{{Name: "host", Host: &spec.HostVolume{Path: "/etc"}}}
+				x.Mounts = []spec.Mount{{Volume: "host", Path: "/host", ReadOnly: true}}
 			})))
 	}
 	of := func(service string) (id skerry.InstanceID) {
@@ -64,10 +66,10 @@ func TestUserNamespaces(t *testing.T) {
 		}
 		return id
 	}
-	reports := func() skerry.RuntimeReport {
+	reports := func() wire.RuntimeReport {
 		t.Helper()
 		list := s.Worker.Runtimes()
-		n := slices.IndexFunc(list, func(r skerry.RuntimeReport) bool { return r.Name == skerry.RuntimeOCI })
+		n := slices.IndexFunc(list, func(r wire.RuntimeReport) bool { return r.Name == spec.RuntimeOCI })
 		return list[n]
 	}
 	version("1")

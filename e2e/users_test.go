@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/view"
 )
 
 // pairOf is what a user has of a role of which several processes take turns.
@@ -174,7 +175,7 @@ func (u *users) written() (n int) {
 }
 
 // check looks for all that was acknowledged, after the end.
-func (u *users) check(t *testing.T, have []skerry.AppView) {
+func (u *users) check(t *testing.T, have []view.AppView) {
 	t.Helper()
 	gens := map[string]skerry.Generation{}
 	for _, a := range have {

@@ -24,6 +24,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // What emulated processors bear. The tracking needs five pictures of each second that is filmed to hold on to an object that turns round: with a film
@@ -54,7 +56,7 @@ type videoStats struct {
 func TestVideoOnThreeArchitectures(t *testing.T) {
 	testenv.Long(t, "TestWorkersOfOtherArchitectures and those of examples/video")
 	address := map[string]string{"amd64": "198.51.100.1", "arm64": "198.51.100.2", "riscv64": "198.51.100.3"}
-	wire(t, address["amd64"])
+	connect(t, address["amd64"])
 	s := (&site{t: t, address: address["amd64"], patience: 10 * time.Minute}).open()
 	s.timeServer("198.51.100.1:123")
 	began := time.Now()
@@ -140,7 +142,7 @@ func (s *site) video(sk, look func(...string) string, name, manifest string, arc
 		}
 	}
 	// Where the stages are is known at the site, and to nobody above it.
-	var list struct{ Items []skerry.Instance }
+	var list struct{ Items []wire.Instance }
 	if err := json.Unmarshal([]byte(sk("--context", "site", "get", "instances", "--app", name, "-o", "json")), &list); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +151,7 @@ func (s *site) video(sk, look func(...string) string, name, manifest string, arc
 	for _, i := range list.Items {
 		on[i.Service.Service] = archOf[i.Worker]
 	}
-	var app skerry.Application
+	var app spec.Application
 	if err := yaml.Unmarshal([]byte(manifest), &app); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // inside runs a command in the only container that there is.
@@ -53,24 +56,24 @@ func (s *site) insideOf(id skerry.InstanceID, args ...string) (string, int) {
 func TestLocalVolume(t *testing.T) {
 	s := newSite(t)
 	s.image("test/workload:1", workload)
-	var rates skerry.IOLimits // where the kernel can
-	if slices.ContainsFunc(s.Worker.Runtimes(), func(r skerry.RuntimeReport) bool {
-		return r.Name == skerry.RuntimeOCI && slices.Contains(r.Abilities, string(runtime.AbilityIO))
+	var rates spec.IOLimits // where the kernel can
+	if slices.ContainsFunc(s.Worker.Runtimes(), func(r wire.RuntimeReport) bool {
+		return r.Name == spec.RuntimeOCI && slices.Contains(r.Abilities, string(runtime.AbilityIO))
 	}) {
-		rates = skerry.IOLimits{ReadIOPS: 5432, WriteIOPS: 4321}
+		rates = spec.IOLimits{ReadIOPS: 5432, WriteIOPS: 4321}
 	}
-	version := func(n string, volumes ...skerry.Volume) {
+	version := func(n string, volumes ...spec.Volume) {
 		t.Helper()
-		s.do(app("ledger", service("db", "test/workload:1", func(x *skerry.ServiceSpec) {
+		s.do(app("ledger", service("db", "test/workload:1", func(x *spec.ServiceSpec) {
 			x.Resources.IO = rates
 			x.Args, x.Env, x.Volumes = []string{"sleep"}, map[string]string{"VERSION": n}, volumes
 			for _, v := range volumes {
-				x.Mounts = append(x.Mounts, skerry.Mount{Volume: v.Name, Path: "/" + v.Name})
+				x.Mounts = append(x.Mounts, spec.Mount{Volume: v.Name, Path: "/" + v.Name})
 			}
 		})))
 	}
-	data := skerry.Volume{Name: "data", Local: &skerry.LocalVolume{Size: 8 * skerry.MiB}}
-	version("1", data, skerry.Volume{Name: "scratch", Empty: &skerry.EmptyVolume{Size: 4 * skerry.MiB}})
+	data := spec.Volume{Name: "data", Local: &spec.LocalVolume{Size: 8 * skerry.MiB}}
+	version("1", data, spec.Volume{Name: "scratch", Empty: &spec.EmptyVolume{Size: 4 * skerry.MiB}})
 	s.await("it is ready", s.ready(1))
 	first := s.only()
 	if out, code := s.inside("write", "/data/note", "kept"); code != 0 {
@@ -113,9 +116,9 @@ func TestLocalVolume(t *testing.T) {
 	})
 	kept("after a restart of the agent")
 
-	volume := func() skerry.VolumeView {
+	volume := func() view.VolumeView {
 		t.Helper()
-		var list [2][]skerry.VolumeView
+		var list [2][]view.VolumeView
 		var err error
 		if list[0], err = s.Root.Volumes(t.Context()); err == nil {
 			list[1], err = s.Cluster.Volumes(t.Context())
@@ -130,16 +133,16 @@ func TestLocalVolume(t *testing.T) {
 		list, err := s.Root.Apps(t.Context())
 		return err == nil && len(list) == 0 && len(s.pids()) == 0
 	})
-	if v := volume(); v.State != skerry.VolumeKept || v.Since.IsZero() || v.Size != 8*skerry.MiB {
+	if v := volume(); v.State != view.VolumeKept || v.Since.IsZero() || v.Size != 8*skerry.MiB {
 		t.Errorf("the volume is %+v", v)
 	}
 	version("3", data)
 	s.await("it is ready again", s.ready(1))
 	kept("after its application was deleted and applied again")
-	if v := volume(); v.State != skerry.VolumeUsed {
+	if v := volume(); v.State != view.VolumeUsed {
 		t.Errorf("the volume is %+v", v)
 	}
-	data.Local = &skerry.LocalVolume{Size: data.Local.Size, Reclaim: skerry.ReclaimDelete}
+	data.Local = &spec.LocalVolume{Size: data.Local.Size, Reclaim: spec.ReclaimDelete}
 	version("3", data)
 
 	plan, err := s.Root.Plan(t.Context(), app("ledger", service("other", "test/workload:1")).App)

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/wire"
 )
 
 // Names of the two sets on every link.
@@ -32,7 +33,7 @@ type Child struct {
 	Version   string
 	Machine   string
 	// told is what the child said of its own set when it connected; without it the first change counts as all.
-	told  *skerry.SetAck
+	told  *wire.SetAck
 	fresh bool // its set was made since the start, and no child has seen it
 }
 
@@ -121,7 +122,7 @@ func (f *Children) Names() []string {
 }
 
 // Up begins a connection and gives what the Welcome must say.
-func (f *Children) Up(now time.Time, hello *skerry.Hello) (sets []skerry.SetAck, events skerry.EventsAck) {
+func (f *Children) Up(now time.Time, hello *wire.Hello) (sets []wire.SetAck, events wire.EventsAck) {
 	c := f.m[hello.Name]
 	if c == nil {
 		c = f.make(hello.Name)
@@ -132,7 +133,7 @@ func (f *Children) Up(now time.Time, hello *skerry.Hello) (sets []skerry.SetAck,
 	}
 	c.Connected, c.Synced, c.Reviewed, c.Since, c.Heard = true, false, false, now, now
 	c.Version, c.Machine = hello.Version, hello.Machine
-	held := skerry.SetAck{Set: Desired}
+	held := wire.SetAck{Set: Desired}
 	c.told = nil
 	for _, s := range hello.Sets {
 		switch s.Set {
@@ -145,7 +146,7 @@ func (f *Children) Up(now time.Time, hello *skerry.Hello) (sets []skerry.SetAck,
 	c.Synced = c.told != nil && c.caughtUp() // a set that did not change is not sent again
 	c.Desired.Connect(now, held)
 	f.dirty[c.Name] = true
-	return []skerry.SetAck{c.Observed.State()}, c.Events.State()
+	return []wire.SetAck{c.Observed.State()}, c.Events.State()
 }
 
 // Down ends a connection.
@@ -178,7 +179,7 @@ func (f *Children) Delete(name, key string) {
 }
 
 // Remove forgets a child for good, with its records.
-func (f *Children) Remove(name string, fx *skerry.Effects) {
+func (f *Children) Remove(name string, fx *wire.Effects) {
 	c := f.m[name]
 	if c == nil {
 		return
@@ -198,12 +199,12 @@ type Delivery struct {
 	Deleted []string
 	Events  [][]byte
 	Lost    uint64 // events dropped by the child before they could be sent
-	Report  *skerry.Report
+	Report  *wire.Report
 	Settled bool // something was acknowledged; look again at what waits for it
 }
 
 // Frame takes a message of a child.
-func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerry.Effects) Delivery {
+func (f *Children) Frame(now time.Time, name string, m wire.Message, fx *wire.Effects) Delivery {
 	c := f.m[name]
 	if c == nil {
 		return Delivery{}
@@ -211,11 +212,11 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 	c.Heard = now
 	var d Delivery
 	switch m := m.(type) {
-	case *skerry.SetAck, *skerry.SetWant, *skerry.SetHeld:
+	case *wire.SetAck, *wire.SetWant, *wire.SetHeld:
 		f.Ignored.Count(c.Desired.Handle(now, m))
 		f.dirty[name] = true
 		d.Settled = true
-	case *skerry.SetDelta, *skerry.SetChunk, *skerry.SetHeldWant:
+	case *wire.SetDelta, *wire.SetChunk, *wire.SetHeldWant:
 		out := c.Observed.Apply(m)
 		f.Ignored.Count(out.Refused)
 		c.Observed.Flush() // reported state is not kept: the child tells it again after a restart
@@ -227,7 +228,7 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 		send(fx, name, out.Reply)
 		// A child that starts a new life reports all it has; what an earlier life reported is no longer true.
 		d.Deleted = append(d.Deleted, out.Orphaned...)
-	case *skerry.Events:
+	case *wire.Events:
 		events, lost, reply := c.Events.Accept(m)
 		if reply == nil {
 			f.Ignored.Count(IgnoredEvents)
@@ -238,8 +239,8 @@ func (f *Children) Frame(now time.Time, name string, m skerry.Message, fx *skerr
 		}
 		d.Events, d.Lost = events, lost
 		fx.Writes = append(fx.Writes, c.Events.Flush()...)
-		send(fx, name, []skerry.Message{reply})
-	case *skerry.Report:
+		send(fx, name, []wire.Message{reply})
+	case *wire.Report:
 		d.Report = m
 	default:
 		f.Ignored.Count(IgnoredUnexpected)
@@ -252,14 +253,14 @@ func (c *Child) caughtUp() bool {
 	return c.told == nil || c.Observed.Incarnation() == c.told.Incarnation && c.Observed.Gen() >= c.told.Gen
 }
 
-func send(fx *skerry.Effects, to string, list []skerry.Message) {
+func send(fx *wire.Effects, to string, list []wire.Message) {
 	for _, m := range list {
-		fx.Sends = append(fx.Sends, skerry.Outgoing{To: to, Msg: m})
+		fx.Sends = append(fx.Sends, wire.Outgoing{To: to, Msg: m})
 	}
 }
 
 // Flush adds what must be persisted and sent because of changes, acknowledgements and time.
-func (f *Children) Flush(now time.Time, fx *skerry.Effects) {
+func (f *Children) Flush(now time.Time, fx *wire.Effects) {
 	if !f.next.IsZero() && !f.next.After(now) {
 		// One look at all that wait for every resend that may be due, and not for every message.
 		f.next = time.Time{}

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/wire"
 )
 
 // link is a parent and a child with a connection between them that loses nothing.
@@ -16,8 +16,8 @@ type link struct {
 }
 
 func (l *link) connect() {
-	sets, events := l.kids.Up(l.now, &skerry.Hello{Name: "w", Sets: l.up.Hello()})
-	l.up.Up(l.now, &skerry.Welcome{Sets: sets, Events: events})
+	sets, events := l.kids.Up(l.now, &wire.Hello{Name: "w", Sets: l.up.Hello()})
+	l.up.Up(l.now, &wire.Welcome{Sets: sets, Events: events})
 }
 
 func (l *link) disconnect() {
@@ -29,18 +29,18 @@ func (l *link) disconnect() {
 func (l *link) exchange(t *testing.T) {
 	t.Helper()
 	for range 20 {
-		var down, up skerry.Effects
+		var down, up wire.Effects
 		l.kids.Flush(l.now, &down)
 		l.up.Flush(l.now, &up, nil)
 		if len(down.Sends)+len(up.Sends) == 0 {
 			return
 		}
 		for _, s := range down.Sends {
-			_, _, replies := l.up.Frame(l.now, s.Msg.(skerry.Message))
+			_, _, replies := l.up.Frame(l.now, s.Msg.(wire.Message))
 			l.up.Flush(l.now, &up, replies)
 		}
 		for _, s := range up.Sends {
-			l.kids.Frame(l.now, "w", s.Msg.(skerry.Message), &down)
+			l.kids.Frame(l.now, "w", s.Msg.(wire.Message), &down)
 		}
 	}
 	t.Fatal("they do not come to rest")
@@ -84,7 +84,7 @@ func TestSettledWithoutAWord(t *testing.T) {
 // TestRemovedChildLeavesNothing: what is left of a removed child's set would contradict the one of another of its name.
 func TestRemovedChildLeavesNothing(t *testing.T) {
 	disk := map[string][]byte{}
-	keep := func(fx skerry.Effects) {
+	keep := func(fx wire.Effects) {
 		for _, w := range fx.Writes {
 			if w.Value == nil {
 				delete(disk, w.Key)
@@ -99,7 +99,7 @@ func TestRemovedChildLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var fx skerry.Effects
+	var fx wire.Effects
 	l.kids.Flush(l.now, &fx)
 	l.kids.Delete("w", "a")
 	l.kids.Flush(l.now, &fx)
@@ -113,7 +113,7 @@ func TestRemovedChildLeavesNothing(t *testing.T) {
 		t.Fatalf("only %v is kept", disk)
 	}
 	l.disconnect()
-	fx = skerry.Effects{}
+	fx = wire.Effects{}
 	l.kids.Delete("w", "b")
 	l.kids.Remove("w", &fx)
 	keep(fx)
@@ -133,7 +133,7 @@ func TestReplayedToAnotherOfTheName(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var old, fx skerry.Effects
+		var old, fx wire.Effects
 		l.connect()
 		put("a")
 		l.exchange(t)
@@ -152,7 +152,7 @@ func TestReplayedToAnotherOfTheName(t *testing.T) {
 		l.connect()
 		put("a")
 		l.exchange(t)
-		l.up.Frame(l.now, old.Sends[0].Msg.(skerry.Message))
+		l.up.Frame(l.now, old.Sends[0].Msg.(wire.Message))
 		if _, _, has := l.up.Desired.Get("b"); has {
 			t.Errorf("early %v: it has what another was given", early)
 		}

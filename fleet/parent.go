@@ -6,6 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/wire"
 )
 
 // Parent is the neighbour above, seen from the child.
@@ -64,14 +65,14 @@ func (p *Parent) Finish() error {
 }
 
 // Hello gives what the Hello must say: what is held of the desired set, and how far the reported one has come.
-func (p *Parent) Hello() []skerry.SetAck {
-	return []skerry.SetAck{p.Desired.State(), {Set: Observed, Incarnation: p.Observed.Incarnation(), Gen: p.Observed.Gen(), Digest: p.Observed.Digest()}}
+func (p *Parent) Hello() []wire.SetAck {
+	return []wire.SetAck{p.Desired.State(), {Set: Observed, Incarnation: p.Observed.Incarnation(), Gen: p.Observed.Gen(), Digest: p.Observed.Digest()}}
 }
 
 // Up begins a connection.
-func (p *Parent) Up(now time.Time, w *skerry.Welcome) {
+func (p *Parent) Up(now time.Time, w *wire.Welcome) {
 	p.Connected, p.Since, p.Heard = true, now, now
-	held := skerry.SetAck{Set: Observed}
+	held := wire.SetAck{Set: Observed}
 	for _, s := range w.Sets {
 		if s.Set == Observed {
 			held = s
@@ -92,16 +93,16 @@ func (p *Parent) Down(now time.Time) {
 
 // Frame takes a message of the parent and gives what changed in the desired set. Replies that acknowledge must be sent
 // after what the changes lead to was reported, so they are returned for the caller to add after Flush.
-func (p *Parent) Frame(now time.Time, m skerry.Message) (changed, deleted []string, replies []skerry.Message) {
+func (p *Parent) Frame(now time.Time, m wire.Message) (changed, deleted []string, replies []wire.Message) {
 	p.Heard = now
 	switch m := m.(type) {
-	case *skerry.SetDelta, *skerry.SetChunk, *skerry.SetHeldWant:
+	case *wire.SetDelta, *wire.SetChunk, *wire.SetHeldWant:
 		out := p.Desired.Apply(m)
 		p.Ignored.Count(out.Refused)
 		return append(out.Changed, out.Adopted...), out.Deleted, out.Reply
-	case *skerry.SetAck, *skerry.SetWant, *skerry.SetHeld:
+	case *wire.SetAck, *wire.SetWant, *wire.SetHeld:
 		p.Ignored.Count(p.Observed.Handle(now, m))
-	case *skerry.EventsAck:
+	case *wire.EventsAck:
 		p.Events.Ack(now, m)
 	default:
 		p.Ignored.Count(IgnoredUnexpected)
@@ -110,7 +111,7 @@ func (p *Parent) Frame(now time.Time, m skerry.Message) (changed, deleted []stri
 }
 
 // Flush adds what must be persisted and sent. Reported state is sent but not kept.
-func (p *Parent) Flush(now time.Time, fx *skerry.Effects, replies []skerry.Message) {
+func (p *Parent) Flush(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	fx.Writes = append(fx.Writes, p.Desired.Flush()...)
 	fx.Writes = append(fx.Writes, p.Events.Flush()...)
 	p.Observed.Flush()

@@ -12,18 +12,19 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Key says what a service address leads to.
 type Key struct {
 	// Service is one of the application itself, or one that another exports to it.
 	Service skerry.ServiceKey `json:"service"`
-	Policy  skerry.Balance    `json:"policy"`
+	Policy  spec.Balance      `json:"policy"`
 	Ordinal int               `json:"ordinal,omitempty"` // of the instance, for BalanceInstance alone
 }
 
 func (k Key) String() string {
-	if k.Policy == skerry.BalanceInstance {
+	if k.Policy == spec.BalanceInstance {
 		return fmt.Sprintf("instance %d of %s", k.Ordinal, k.Service)
 	}
 	return fmt.Sprintf("%s of %s", k.Policy, k.Service)
@@ -42,22 +43,22 @@ type Want struct {
 
 // Wants lists the addresses of one service with a number of instances: one per policy and one per ordinal. Addresses
 // are chosen only in the application that the service belongs to; for another one give a nil spec.
-func Wants(service skerry.ServiceKey, spec *skerry.ServiceSpec, instances int) []Want {
-	var own skerry.ServiceSpec
-	if spec != nil {
-		own = *spec
+func Wants(service skerry.ServiceKey, svc *spec.ServiceSpec, instances int) []Want {
+	var own spec.ServiceSpec
+	if svc != nil {
+		own = *svc
 	}
 	out := make([]Want, 0, 3+instances)
-	for _, b := range skerry.Balances() {
+	for _, b := range spec.Balances() {
 		out = append(out, Want{Key{Service: service, Policy: b}, own.Chosen(b, 0)})
 	}
 	for i := range instances {
-		out = append(out, Want{Key{service, skerry.BalanceInstance, i}, own.Chosen(skerry.BalanceInstance, i)})
+		out = append(out, Want{Key{service, spec.BalanceInstance, i}, own.Chosen(spec.BalanceInstance, i)})
 	}
 	return out
 }
 
-// Addresses are the service addresses of one application's network, out of skerry.ServicePrefix. The zero value holds
+// Addresses are the service addresses of one application's network, out of spec.ServicePrefix. The zero value holds
 // none. It is not for use by several goroutines at once.
 type Addresses struct {
 	held    map[Key]netip.Addr
@@ -100,7 +101,7 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 		if (w.Chosen == netip.Addr{}) {
 			continue
 		}
-		if !skerry.ServicePrefix().Contains(w.Chosen) || skerry.ServiceReserved(w.Chosen) {
+		if !spec.ServicePrefix().Contains(w.Chosen) || spec.ServiceReserved(w.Chosen) {
 			refuse(w, "choose one from 10.30.1.0 to 10.30.255.254", "%s is no address that a service can have", w.Chosen)
 			continue
 		}
@@ -186,7 +187,7 @@ func (a *Addresses) Of(k Key) (netip.Addr, bool) {
 
 // Holder tells what an address leads to; its IPv6 twin leads there too.
 func (a *Addresses) Holder(addr netip.Addr) (Key, bool) {
-	if addr.Is6() && skerry.ServicePrefix6().Contains(addr) {
+	if addr.Is6() && spec.ServicePrefix6().Contains(addr) {
 		b := addr.As16()
 		addr = netip.AddrFrom4([4]byte(b[12:]))
 	}
@@ -229,7 +230,7 @@ func (a *Addresses) UnmarshalJSON(data []byte) error {
 	n := Addresses{map[Key]netip.Addr{}, map[netip.Addr]Key{}, map[netip.Addr]rest{}}
 	for _, h := range in {
 		_, held := n.holder[h.Addr]
-		if _, rests := n.resting[h.Addr]; held || rests || !skerry.ServicePrefix().Contains(h.Addr) || skerry.ServiceReserved(h.Addr) {
+		if _, rests := n.resting[h.Addr]; held || rests || !spec.ServicePrefix().Contains(h.Addr) || spec.ServiceReserved(h.Addr) {
 			return fmt.Errorf("address %s is stored twice, or is no service address", h.Addr)
 		}
 		if !h.Until.IsZero() {

@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func key(service string, b skerry.Balance, ordinal int) Key {
+func key(service string, b spec.Balance, ordinal int) Key {
 	return Key{skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: service}, b, ordinal}
 }
 
@@ -24,7 +25,7 @@ func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func TestWants(t *testing.T) {
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}
-	spec := &skerry.ServiceSpec{Addresses: &skerry.ServiceAddresses{Closest: ip("10.30.1.2"), Instances: []netip.Addr{{}, ip("10.30.1.11")}}}
+	spec := &spec.ServiceSpec{Addresses: &spec.ServiceAddresses{Closest: ip("10.30.1.2"), Instances: []netip.Addr{{}, ip("10.30.1.11")}}}
 	got := ""
 	for _, w := range Wants(k, spec, 3) {
 		got += fmt.Sprintln(w.Key, w.Chosen)
@@ -41,7 +42,7 @@ func TestWants(t *testing.T) {
 
 func TestConflictsNameTheHolder(t *testing.T) {
 	var a Addresses
-	web, db := key("web", skerry.BalanceRoundRobin, 0), key("db", skerry.BalanceRoundRobin, 0)
+	web, db := key("web", spec.BalanceRoundRobin, 0), key("db", spec.BalanceRoundRobin, 0)
 	if err := a.Set(t0, t0, []Want{{Key: web}}); err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +69,14 @@ func TestConflictsNameTheHolder(t *testing.T) {
 	if err := a.Set(t0, t0.Add(time.Hour), []Want{{web, ip("10.30.2.2")}, {db, had}}); err != nil {
 		t.Fatal(err)
 	}
-	if k, _ := a.Holder(skerry.ServiceTwin(had)); k != db {
+	if k, _ := a.Holder(spec.ServiceTwin(had)); k != db {
 		t.Error(k)
 	}
 }
 
 func TestFreedAddressesRest(t *testing.T) {
 	var a Addresses
-	web, db := key("web", skerry.BalanceClosest, 0), key("db", skerry.BalanceClosest, 0)
+	web, db := key("web", spec.BalanceClosest, 0), key("db", spec.BalanceClosest, 0)
 	set := func(now time.Time, wants ...Want) {
 		t.Helper()
 		if err := a.Set(now, now.Add(time.Hour), wants); err != nil {
@@ -88,7 +89,7 @@ func TestFreedAddressesRest(t *testing.T) {
 	// Every other address is taken, so that only the resting one is left.
 	var all []Want
 	for i := range NumServices - 1 {
-		all = append(all, Want{Key: key("x", skerry.BalanceInstance, i)})
+		all = append(all, Want{Key: key("x", spec.BalanceInstance, i)})
 	}
 	err := a.Set(t0.Add(59*time.Minute), t0, append(all, Want{Key: db}))
 	if e := skerry.AsError(err); err == nil || e.Code != skerry.CodeFull || e.Hint == "" {
@@ -125,7 +126,7 @@ func TestAddressesAgainstTwin(t *testing.T) {
 			var wants []Want
 			for i := range 12 {
 				if r.IntN(3) > 0 {
-					w := Want{Key: key(string(rune('a'+i)), skerry.BalanceClosest, 0)}
+					w := Want{Key: key(string(rune('a'+i)), spec.BalanceClosest, 0)}
 					if r.IntN(4) == 0 {
 						w.Chosen = serviceAddr(uint64(r.IntN(14)))
 					}
@@ -214,7 +215,7 @@ func TestSameStateSameAddresses(t *testing.T) {
 	var a, b Addresses
 	var wants []Want
 	for i := range 500 {
-		wants = append(wants, Want{Key: key("web", skerry.BalanceInstance, i)})
+		wants = append(wants, Want{Key: key("web", spec.BalanceInstance, i)})
 	}
 	if err := a.Set(t0, t0, wants); err != nil {
 		t.Fatal(err)
@@ -229,7 +230,7 @@ func TestSameStateSameAddresses(t *testing.T) {
 		t.Error("the order of wants matters")
 	}
 	// They must not change from version to version: other tiers work them out as well.
-	if got, _ := a.Of(key("web", skerry.BalanceInstance, 7)); got != ip("10.30.48.204") {
+	if got, _ := a.Of(key("web", spec.BalanceInstance, 7)); got != ip("10.30.48.204") {
 		t.Error(got)
 	}
 }
@@ -251,7 +252,7 @@ func BenchmarkSet(b *testing.B) {
 	var a Addresses
 	var wants []Want
 	for i := range 1000 {
-		wants = append(wants, Want{Key: key("web", skerry.BalanceInstance, i)})
+		wants = append(wants, Want{Key: key("web", spec.BalanceInstance, i)})
 	}
 	for b.Loop() {
 		if err := a.Set(t0, t0, wants); err != nil {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Limits bound what is kept. Zero means the default.
@@ -30,7 +30,7 @@ const prefix = "event/"
 
 // Records are the kind of records of a journal, with a new value of the type that they are read into.
 func Records() map[string]func() any {
-	return map[string]func() any{prefix: func() any { return new(skerry.Event) }}
+	return map[string]func() any{prefix: func() any { return new(wire.Event) }}
 }
 
 // Journal is safe for concurrent use.
@@ -38,7 +38,7 @@ type Journal struct {
 	limits Limits
 
 	mu     sync.Mutex
-	events []skerry.Event // oldest first
+	events []wire.Event // oldest first
 	seq    uint64
 	steady Steady
 	subs   map[*Subscription]bool
@@ -64,7 +64,7 @@ func (j *Journal) Load(key string, value []byte) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	var e skerry.Event
+	var e wire.Event
 	seq, err := strconv.ParseUint(rest, 10, 64)
 	if err == nil {
 		err = json.Unmarshal(value, &e)
@@ -83,13 +83,13 @@ func (j *Journal) Load(key string, value []byte) (bool, error) {
 func key(seq uint64) string { return fmt.Sprintf("%s%020d", prefix, seq) }
 
 // Record numbers events, keeps them, and gives the writes that make that durable, those that delete old ones included.
-func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
+func (j *Journal) Record(now time.Time, events []wire.Event) []wire.Write {
 	if len(events) == 0 {
 		return nil
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var writes []skerry.Write
+	var writes []wire.Write
 	for i := range events {
 		j.seq++
 		events[i].Seq = j.seq
@@ -98,7 +98,7 @@ func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
 		if err != nil {
 			panic("events always marshal: " + err.Error())
 		}
-		writes = append(writes, skerry.Write{Key: key(j.seq), Value: data})
+		writes = append(writes, wire.Write{Key: key(j.seq), Value: data})
 		j.events = append(j.events, events[i])
 	}
 	most := min(maxDrop+len(events), len(j.events))
@@ -108,7 +108,7 @@ func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
 		drop++
 	}
 	for _, e := range append(gone, j.events[:drop]...) {
-		writes = append(writes, skerry.Write{Key: key(e.Seq)})
+		writes = append(writes, wire.Write{Key: key(e.Seq)})
 	}
 	j.events = append(j.events[:0], j.events[drop:]...)
 	return writes
@@ -116,7 +116,7 @@ func (j *Journal) Record(now time.Time, events []skerry.Event) []skerry.Write {
 
 // crowdOut takes out so many events: of whoever has more than half of all that are kept, its own oldest, and else the oldest. So nobody who
 // has much to tell pushes out what others told.
-func (j *Journal) crowdOut(n int) (gone []skerry.Event) {
+func (j *Journal) crowdOut(n int) (gone []wire.Event) {
 	if n == 0 {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (j *Journal) crowdOut(n int) (gone []skerry.Event) {
 }
 
 // teller is whose event it is: a worker's, or at the root a site's.
-func teller(e *skerry.Event) string {
+func teller(e *wire.Event) string {
 	if e.Worker == "" && e.Cluster == "" {
 		return ""
 	}
@@ -160,10 +160,10 @@ func teller(e *skerry.Event) string {
 }
 
 // List gives the kept events for which keep is true, oldest first; at most limit of the newest if limit > 0.
-func (j *Journal) List(limit int, keep func(*skerry.Event) bool) []skerry.Event {
+func (j *Journal) List(limit int, keep func(*wire.Event) bool) []wire.Event {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := []skerry.Event{}
+	out := []wire.Event{}
 	for i := range j.events {
 		if keep == nil || keep(&j.events[i]) {
 			out = append(out, j.events[i])
@@ -177,8 +177,8 @@ func (j *Journal) List(limit int, keep func(*skerry.Event) bool) []skerry.Event 
 
 // Notice is what a subscriber receives: an event or a change, or that it missed some and must look at everything again.
 type Notice struct {
-	Event  *skerry.Event
-	Change *skerry.Change
+	Event  *wire.Event
+	Change *wire.Change
 	Missed bool
 }
 
@@ -206,7 +206,7 @@ func (s *Subscription) Close() {
 }
 
 // Announce tells the subscribers. It never waits: one that is too slow misses notices and is told so.
-func (j *Journal) Announce(events []skerry.Event, changed []skerry.Change) {
+func (j *Journal) Announce(events []wire.Event, changed []wire.Change) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.subs) == 0 {

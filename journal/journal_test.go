@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
-func events(n int, at time.Time) []skerry.Event {
-	out := make([]skerry.Event, n)
+func events(n int, at time.Time) []wire.Event {
+	out := make([]wire.Event, n)
 	for i := range out {
-		out[i] = skerry.Event{At: at, Reason: fmt.Sprint(i)}
+		out[i] = wire.Event{At: at, Reason: fmt.Sprint(i)}
 	}
 	return out
 }
@@ -36,7 +37,7 @@ func TestMissedIsToldWithoutAnotherEvent(t *testing.T) {
 	defer s.Close()
 	now := time.Now()
 	for range subscriberBuffer + 10 {
-		j.Announce(nil, []skerry.Change{{Instance: "a"}})
+		j.Announce(nil, []wire.Change{{Instance: "a"}})
 	}
 	if n, missed := drain(s); !missed || n != subscriberBuffer-1 {
 		t.Errorf("%d notices, missed: %v", n, missed)
@@ -66,7 +67,7 @@ func TestReplaceTellsToLookAgain(t *testing.T) {
 func TestRetentionInSteps(t *testing.T) {
 	now := time.Now()
 	j := New(Limits{Events: 10_000})
-	var stored []skerry.Write
+	var stored []wire.Write
 	for range 10 {
 		stored = append(stored, j.Record(now, events(1000, now))...)
 	}

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 const carryLab = `
@@ -56,9 +57,9 @@ func TestMigrationCarriesMemory(t *testing.T) {
 	s := newSite(t, carryLab, carryApp)
 	first := s.only()
 	able := 0
-	for _, w := range listOf[skerry.WorkerView](s, "workers") {
+	for _, w := range listOf[view.WorkerView](s, "workers") {
 		for _, r := range w.Facts.Runtimes {
-			if slices.Contains(r.Abilities, skerry.AbilityCheckpoint) {
+			if slices.Contains(r.Abilities, spec.AbilityCheckpoint) {
 				able++
 			}
 		}

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // far apart are: a, b and d; c with the user; the cluster, which does not matter.
@@ -67,10 +70,10 @@ const apartFront = `
 `
 
 // site runs commands of users at a cluster of a lab.
-func (s *liveSite) workers() map[string]skerry.Coordinate {
+func (s *liveSite) workers() map[string]spec.Coordinate {
 	s.t.Helper()
-	out := map[string]skerry.Coordinate{}
-	for _, w := range listOf[skerry.WorkerView](s, "workers") {
+	out := map[string]spec.Coordinate{}
+	for _, w := range listOf[view.WorkerView](s, "workers") {
 		if w.Coordinate != nil {
 			out[string(w.Name)] = *w.Coordinate
 		}
@@ -81,7 +84,7 @@ func (s *liveSite) workers() map[string]skerry.Coordinate {
 // where gives the workers of a service's ready instances.
 func (s *liveSite) where(service string) (out []string) {
 	s.t.Helper()
-	for _, i := range listOf[skerry.Instance](s, "instances") {
+	for _, i := range listOf[wire.Instance](s, "instances") {
 		if i.Service.Service == service && skerry.HasCondition(i.Conditions, skerry.Ready) {
 			out = append(out, string(i.Worker))
 		}
@@ -145,7 +148,7 @@ func TestPlacementByCoordinates(t *testing.T) {
 		return slices.Equal(at, []string{other})
 	})
 	var reasons []string
-	for _, e := range listOf[skerry.Event](s, "events") {
+	for _, e := range listOf[wire.Event](s, "events") {
 		if e.Service == "front" && slices.Contains([]string{"SLAViolated", "NoBetterPlace", "Migrating", "Migrated"}, e.Reason) {
 			reasons = append(reasons, e.Reason)
 			fmt.Fprintln(t.Output(), e.At.Format("04:05.0"), e.Reason, e.Text)

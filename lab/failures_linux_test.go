@@ -12,6 +12,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 const failuresLab = `
@@ -71,8 +74,8 @@ func (s *liveSite) failures(client string) string {
 }
 
 // web gives the instances of the service that are not going away.
-func (s *liveSite) web() (out []skerry.Instance) {
-	for _, i := range listOf[skerry.Instance](s, "instances") {
+func (s *liveSite) web() (out []wire.Instance) {
+	for _, i := range listOf[wire.Instance](s, "instances") {
 		if i.Service.Service == "web" && !i.Stopping {
 			out = append(out, i)
 		}
@@ -98,7 +101,7 @@ func (s *liveSite) beats(want int) {
 	s.t.Helper()
 	s.await("every worker beats", func() bool {
 		n := 0
-		for _, w := range listOf[skerry.WorkerView](s, "workers") {
+		for _, w := range listOf[view.WorkerView](s, "workers") {
 			if w.Beats {
 				n++
 			}
@@ -110,13 +113,13 @@ func (s *liveSite) beats(want int) {
 // TestCutOff takes workers from their orchestrator's sight in every way while a client asks what runs there, without a
 // request that fails: what is cut off only from the orchestrator serves until another does.
 func TestCutOff(t *testing.T) {
-	s := newSite(t, failuresLab, strings.ReplaceAll(failuresApp, "KEEP", skerry.KeepOriginal))
+	s := newSite(t, failuresLab, strings.ReplaceAll(failuresApp, "KEEP", spec.KeepOriginal))
 	l := s.l
 	client := string(s.instance("shop", "client", "").ID)
 	s.beats(3)
 	s.await("the client asks", func() bool { n, _ := s.load(client); return n > 20 })
-	worker := func(name string) (w skerry.WorkerView) {
-		for _, w = range listOf[skerry.WorkerView](s, "workers") {
+	worker := func(name string) (w view.WorkerView) {
+		for _, w = range listOf[view.WorkerView](s, "workers") {
 			if string(w.Name) == name {
 				break
 			}
@@ -124,7 +127,7 @@ func TestCutOff(t *testing.T) {
 		return w
 	}
 	// kept waits until one copy is left after all is mended, and checks what became of the first.
-	kept := func(t *testing.T, first skerry.Instance, same bool, mostFailed int) {
+	kept := func(t *testing.T, first wire.Instance, same bool, mostFailed int) {
 		t.Helper()
 		s.await("one copy is left", func() bool {
 			list := s.web()
@@ -201,7 +204,7 @@ var quietTime = flag.Duration("alarm", time.Duration(testenv.Times(10, 600))*tim
 // TestNoFalseAlarm has links to two workers lose a fifth of what they carry and take a quarter of a second each way: nobody is
 // taken for dead, and nothing is started anew.
 func TestNoFalseAlarm(t *testing.T) {
-	s := newSite(t, failuresLab, strings.ReplaceAll(failuresApp, "KEEP", skerry.KeepReplacement))
+	s := newSite(t, failuresLab, strings.ReplaceAll(failuresApp, "KEEP", spec.KeepReplacement))
 	l := s.l
 	s.beats(3)
 	first := s.web()[0]
@@ -216,7 +219,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	case <-t.Context().Done():
 	}
 	lost := 0
-	for _, e := range listOf[skerry.Event](s, "events") {
+	for _, e := range listOf[wire.Event](s, "events") {
 		if e.Reason == "WorkerLost" {
 			lost++
 			t.Logf("%s %s", e.At.Format(time.TimeOnly), e.Text)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 const ingressLab = `
@@ -93,7 +94,7 @@ spec:
 func (s *liveSite) naps(client, gate string, times int) {
 	s.t.Helper()
 	count := func() (n int) {
-		for _, i := range listOf[skerry.Instance](s, "instances") {
+		for _, i := range listOf[wire.Instance](s, "instances") {
 			if i.Service.Service == "nap" {
 				n++
 			}
@@ -244,7 +245,7 @@ func TestIngress(t *testing.T) {
 		}()
 		for range 3 {
 			var id string
-			for _, i := range listOf[skerry.Instance](s, "instances") {
+			for _, i := range listOf[wire.Instance](s, "instances") {
 				if i.Service.Service == "web" && i.Service.App.Name == "shop" && skerry.HasCondition(i.Conditions, skerry.Ready) {
 					id = string(i.ID)
 				}

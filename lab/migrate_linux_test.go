@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // only gives the one instance of the service.
-func (s *liveSite) only() skerry.Instance {
+func (s *liveSite) only() wire.Instance {
 	s.t.Helper()
 	list := s.web()
 	if len(list) != 1 {
@@ -19,7 +19,7 @@ func (s *liveSite) only() skerry.Instance {
 
 // evict drains the worker that the service's one instance is on, and gives the instance from before and as it is elsewhere. It was not
 // restarted.
-func (s *liveSite) evict() (was, now skerry.Instance) {
+func (s *liveSite) evict() (was, now wire.Instance) {
 	s.t.Helper()
 	was = s.only()
 	out, err := s.at("site", "", "drain", "worker", string(was.Worker), "--timeout", "1m")
@@ -46,7 +46,7 @@ func TestMigrationLosesNothing(t *testing.T) {
 	const careful = "{canary: {count: 1, for: 2s}, healthyTime: 1s, rollback: automatic, failures: 2}"
 	s.skerry(version("1", careful), "apply", "-f", "-", "--timeout", "1m")
 	var clients []string
-	for _, i := range listOf[skerry.Instance](s, "instances") {
+	for _, i := range listOf[wire.Instance](s, "instances") {
 		if i.Service.Service == "client" {
 			clients = append(clients, string(i.ID))
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // device runs a command of `skerry local` on a host.
@@ -29,7 +31,7 @@ func (s *liveSite) device(host string, args ...string) (string, int) {
 // TestOfflineBoot switches a worker off and on again while its orchestrator is dead: it starts what it ran from its own disk,
 // and somebody at the device can look after it.
 func TestOfflineBoot(t *testing.T) {
-	s := newSite(t, failuresLab, strings.ReplaceAll(failuresApp, "KEEP", skerry.KeepReplacement))
+	s := newSite(t, failuresLab, strings.ReplaceAll(failuresApp, "KEEP", spec.KeepReplacement))
 	l := s.l
 	web := s.web()[0]
 	at, id := string(web.Worker), string(web.ID)
@@ -56,7 +58,7 @@ func TestOfflineBoot(t *testing.T) {
 		t.Errorf("logs: %d, %s", status, out)
 	}
 	restarts := func() int {
-		var i skerry.Instance
+		var i wire.Instance
 		out, status := s.device(at, "get", id, "-o", "json")
 		if err := json.Unmarshal([]byte(out), &i); err != nil || status != 0 || i.State != skerry.Running || i.Phase != skerry.PhaseRunning {
 			return -1

@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/lab/wan"
+	"skerry.dev/skerry/spec"
 )
 
 // change runs f on the state of the network and brings the network in line with it.
@@ -69,9 +70,9 @@ func (l *Lab) SetLink(ctx context.Context, sides []string, c LinkChange) error {
 	}
 	return l.change(ctx, func(w *ways) error {
 		x := w.last(of)
-		set := func(to *skerry.Duration, v *time.Duration) {
+		set := func(to *spec.Duration, v *time.Duration) {
 			if v != nil {
-				*to = skerry.Duration(*v)
+				*to = spec.Duration(*v)
 			}
 		}
 		set(&x.Delay, c.Delay)

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 const overlayLab = `
@@ -133,15 +134,15 @@ func (s *liveSite) overlay(worker string) overlay.Status {
 }
 
 // instance finds the ready instance of a service on a worker.
-func (s *liveSite) instance(app, service, worker string) skerry.Instance {
+func (s *liveSite) instance(app, service, worker string) wire.Instance {
 	s.t.Helper()
-	for _, i := range listOf[skerry.Instance](s, "instances") {
+	for _, i := range listOf[wire.Instance](s, "instances") {
 		if i.Service.App.Name == app && i.Service.Service == service && (worker == "" || string(i.Worker) == worker) && skerry.HasCondition(i.Conditions, skerry.Ready) {
 			return i
 		}
 	}
 	s.t.Fatalf("%s/%s has no ready instance on %q", app, service, worker)
-	return skerry.Instance{}
+	return wire.Instance{}
 }
 
 // TestOverlay has real instances on three workers reach each other by service addresses, and takes things away from them.
@@ -239,13 +240,13 @@ func TestOverlay(t *testing.T) {
 	t.Run("agents die", func(t *testing.T) {
 		shop, _, _ := strings.Cut(overlayApp, "---")
 		s.skerry(shop+overlayLoad[1:], "apply", "-f", "-", "--wait=false")
-		job := func() skerry.Instance {
-			for _, i := range listOf[skerry.Instance](s, "instances") {
+		job := func() wire.Instance {
+			for _, i := range listOf[wire.Instance](s, "instances") {
 				if i.Service.Service == "load" {
 					return i
 				}
 			}
-			return skerry.Instance{}
+			return wire.Instance{}
 		}
 		s.await("the load runs", func() bool { return job().State == skerry.Running })
 		for _, host := range []string{"a", "b", "c", "site"} {

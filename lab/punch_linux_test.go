@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // punchLab has workers behind NATs of every kind, two of them behind one.
@@ -68,7 +68,7 @@ const punchClient = `  - name: ask-WORKER
 // addresses, and keep at it while the NATs are exchanged for others.
 func TestPunching(t *testing.T) {
 	s := newSite(t, punchLab, punchApp)
-	web := map[string]skerry.Instance{} // by worker
+	web := map[string]wire.Instance{} // by worker
 	for _, i := range s.web() {
 		web[string(i.Worker)] = i
 	}
@@ -250,13 +250,13 @@ func TestSiteBehindNAT(t *testing.T) {
 	s.login("far")
 	web := s.web()
 	var list struct {
-		Items []skerry.Instance `json:"items"`
+		Items []wire.Instance `json:"items"`
 	}
 	if err := json.Unmarshal(s.must("far", "", "get", "instances", "-o", "json"), &list); err != nil || len(list.Items) != 1 || len(web) != 2 || web[0].Worker == web[1].Worker {
 		t.Fatalf("%v, %+v, %+v", err, list.Items, web)
 	}
 	beyond := string(list.Items[0].ID)
-	out := func(from skerry.Instance) bool {
+	out := func(from wire.Instance) bool {
 		by, _, err := s.get(string(from.ID), "http://beyond/", 2)
 		return err == nil && by[beyond] == 2
 	}

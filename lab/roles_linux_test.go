@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 const roles = `
@@ -51,11 +52,11 @@ func profile(t *testing.T, o Options) (wait func()) {
 		t.Helper()
 		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			data, err := os.ReadFile(file)
-			var got map[string]skerry.RuntimeProfile
+			var got map[string]wire.RuntimeProfile
 			if err == nil {
 				err = json.Unmarshal(data, &got)
 			}
-			if err == nil && got[skerry.RuntimeOCI].CPU == 1 && !got[skerry.RuntimeOCI].At.IsZero() {
+			if err == nil && got[spec.RuntimeOCI].CPU == 1 && !got[spec.RuntimeOCI].At.IsZero() {
 				return
 			}
 			if time.Now().After(deadline) {

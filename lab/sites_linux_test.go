@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 const lostLab = `
@@ -59,7 +60,7 @@ func TestSiteIsLost(t *testing.T) {
 	}
 	at := map[string]string{"east": "e1", "west": "w1"}
 	client := ""
-	for _, i := range listOf[skerry.Instance](s, "instances") {
+	for _, i := range listOf[wire.Instance](s, "instances") {
 		if i.Service.Service == "ask-"+other {
 			client = string(i.ID)
 		}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Ports of the roles in every lab.
@@ -214,9 +215,9 @@ func (l *Lab) token(ctx context.Context, h *Host, parent string) (string, error)
 		Token string `json:"token"`
 	}
 	ask := struct {
-		Role skerry.Tier `json:"role"`
-		Name string      `json:"name"`
-	}{skerry.Tier(h.Role), h.Name}
+		Role wire.Tier `json:"role"`
+		Name string    `json:"name"`
+	}{wire.Tier(h.Role), h.Name}
 	if err := l.local(ctx, parent, http.MethodPost, "/token", ask, &answer); err != nil {
 		return "", fmt.Errorf("token for %s from %s: %w", h.Name, parent, err)
 	}
@@ -231,8 +232,8 @@ type RoleStatus struct {
 		Connected bool   `json:"connected"`
 		Why       string `json:"why,omitempty"`
 	} `json:"parent,omitempty"`
-	API       string               `json:"api,omitempty"`
-	Instances []skerry.Observation `json:"instances,omitempty"`
+	API       string             `json:"api,omitempty"`
+	Instances []wire.Observation `json:"instances,omitempty"`
 }
 
 // connected reports whether the role does its work and its parent knows.

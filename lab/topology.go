@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Role is what a host runs.
@@ -53,9 +54,9 @@ type Host struct {
 	Limits Limits `json:"limits,omitzero"`
 
 	// What a worker is told of itself.
-	Resources skerry.Resources  `json:"resources,omitempty"` // capacity; its limits, or the machine's, unless given
+	Resources spec.Resources    `json:"resources,omitempty"` // capacity; its limits, or the machine's, unless given
 	Area      string            `json:"area,omitempty"`
-	Location  *skerry.Location  `json:"location,omitempty"`
+	Location  *spec.Location    `json:"location,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 
 	// Admission of a cluster; default: the organisation that every root begins with is trusted.
@@ -79,12 +80,12 @@ const (
 // Link gives a host's cable, or the way between two sides, its qualities. The way between two hosts takes the place of
 // what their own cables have of delay, jitter and loss. A side is a host, or SITE/* for a cluster with its workers.
 type Link struct {
-	Host    string          `json:"host,omitempty"`
-	Between []string        `json:"between,omitempty"` // two sides
-	Delay   skerry.Duration `json:"delay,omitempty"`   // one way
-	Jitter  skerry.Duration `json:"jitter,omitempty"`
-	Loss    Share           `json:"loss,omitempty"`
-	Rate    Rate            `json:"rate,omitempty"` // of a host's cable, each way
+	Host    string        `json:"host,omitempty"`
+	Between []string      `json:"between,omitempty"` // two sides
+	Delay   spec.Duration `json:"delay,omitempty"`   // one way
+	Jitter  spec.Duration `json:"jitter,omitempty"`
+	Loss    Share         `json:"loss,omitempty"`
+	Rate    Rate          `json:"rate,omitempty"` // of a host's cable, each way
 }
 
 // Share is a part of the whole, written as "1%" or 0.01.
@@ -190,7 +191,7 @@ func Parse(data []byte) (Topology, error) {
 	if err != nil {
 		return t, skerry.Errorf(skerry.CodeInvalid, "the topology is not valid YAML: %w", err)
 	}
-	problems := skerry.DecodeStrict(j, &t)
+	problems := spec.DecodeStrict(j, &t)
 	if len(problems) == 0 {
 		problems = t.complete()
 	}
@@ -235,7 +236,7 @@ func (t *Topology) complete() (problems []skerry.Problem) {
 		if !slices.Contains([]Role{RoleRoot, RoleCluster, RoleWorker, RoleNone, RoleNAT}, h.Role) {
 			bad(at+".role", "use root, cluster, worker, nat or none", "there is no role %q", h.Role)
 		}
-		if h.Role != RoleWorker && (h.Resources != (skerry.Resources{}) || h.Area != "" || h.Location != nil || len(h.Labels) > 0) {
+		if h.Role != RoleWorker && (h.Resources != (spec.Resources{}) || h.Area != "" || h.Location != nil || len(h.Labels) > 0) {
 			bad(at, "only workers have resources, area, location and labels", "%s is not a worker", h.Name)
 		}
 		if l := h.Limits; l.CPU != 0 && (l.CPU < minLimitCPU || l.CPU > 1e6) || l.Memory != 0 && l.Memory < minLimitMemory {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 const small = `
@@ -221,12 +222,12 @@ func TestShapes(t *testing.T) {
 		}
 	}
 	// The cables of both ends add up; what is said of the way between takes their place.
-	w.set(Link{Host: "a", Delay: skerry.Duration(ms(10)), Loss: 0.5})
+	w.set(Link{Host: "a", Delay: spec.Duration(ms(10)), Loss: 0.5})
 	w.set(Link{Host: "out", Loss: 0.5})
 	if s := w.shape(&top, "a", "out"); s.Delay != ms(10) || s.Loss != 0.75 {
 		t.Errorf("%+v", s)
 	}
-	w.set(Link{Between: []string{"out", "a"}, Delay: skerry.Duration(ms(1))})
+	w.set(Link{Between: []string{"out", "a"}, Delay: spec.Duration(ms(1))})
 	if s := w.shape(&top, "a", "out"); s.Delay != ms(1) || s.Loss != 0 {
 		t.Errorf("%+v", s)
 	}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/beat"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // ErrDown says that there is no connection to the parent at the moment.
@@ -32,17 +32,17 @@ type ClientConfig struct {
 	// TLS gives the present certificate and the verification of the parent. It is asked before each connection.
 	TLS func() (*tls.Config, error)
 	// Identify reads the parent's verified certificate.
-	Identify func(tls.ConnectionState) (skerry.PeerIdentity, error)
+	Identify func(tls.ConnectionState) (wire.PeerIdentity, error)
 	// Hello gives tier, name, version, boot, machine, features and what is held of each set. The client sets the
 	// protocol range and the time.
-	Hello   func() *skerry.Hello
+	Hello   func() *wire.Hello
 	Handler Handler
 	// Streams serves what the parent opens; nil refuses all.
 	Streams *StreamMux
 	// Check, if not nil, looks at a Welcome before the link counts as up; an error ends the connection.
-	Check func(w *skerry.Welcome) error
+	Check func(w *wire.Welcome) error
 	// Refused is told of each refusal, before the wait: renew when expired, stop when revoked. It may take its time.
-	Refused func(ctx context.Context, r *skerry.Refuse)
+	Refused func(ctx context.Context, r *wire.Refuse)
 
 	DialTimeout time.Duration // default 10 s, for TCP, TLS and Hello together
 	// MinBackoff and MaxBackoff bound the wait between rounds; each wait is random up to twice the one before.
@@ -107,7 +107,7 @@ func (c *Client) Stats() *Stats { return &c.stats }
 func (c *Client) Peer() *Peer { return c.peer.Load() }
 
 // Send puts a message in line for the parent, or gives ErrDown.
-func (c *Client) Send(m skerry.Message) error {
+func (c *Client) Send(m wire.Message) error {
 	if p := c.peer.Load(); p != nil {
 		return p.Send(m)
 	}
@@ -115,7 +115,7 @@ func (c *Client) Send(m skerry.Message) error {
 }
 
 // OpenStream opens a stream to the parent, or gives ErrDown.
-func (c *Client) OpenStream(ctx context.Context, h *skerry.StreamHeader) (net.Conn, error) {
+func (c *Client) OpenStream(ctx context.Context, h *wire.StreamHeader) (net.Conn, error) {
 	if p := c.peer.Load(); p != nil {
 		return p.OpenStream(ctx, h)
 	}
@@ -151,7 +151,7 @@ func (c *Client) Run(ctx context.Context) error {
 			}
 			c.setErr(fmt.Errorf("connect to the parent at %s: %w", addr, err))
 			c.cfg.Log.Info("link down", "addr", addr, "err", err)
-			var refuse *skerry.Refuse
+			var refuse *wire.Refuse
 			if errors.As(err, &refuse) {
 				asked = max(asked, refuse.Wait())
 				if c.cfg.Refused != nil {
@@ -177,7 +177,7 @@ func (c *Client) Run(ctx context.Context) error {
 }
 
 // connect makes one authenticated connection for a protocol and greets.
-func (c *Client) connect(ctx context.Context, addr, proto string, greeting skerry.Message) (raw net.Conn, conn *tls.Conn, answer skerry.Message, err error) {
+func (c *Client) connect(ctx context.Context, addr, proto string, greeting wire.Message) (raw net.Conn, conn *tls.Conn, answer wire.Message, err error) {
 	deadline := time.Now().Add(c.cfg.DialTimeout)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -212,7 +212,7 @@ func (c *Client) connect(ctx context.Context, addr, proto string, greeting skerr
 	}
 	answer, _, err = frame.NewReader(conn, c.codec, frame.MaxFrame).Next()
 	if err == nil {
-		if r, ok := answer.(*skerry.Refuse); ok {
+		if r, ok := answer.(*wire.Refuse); ok {
 			err = r
 		}
 	}
@@ -226,16 +226,16 @@ func (c *Client) connect(ctx context.Context, addr, proto string, greeting skerr
 // session is one connection from beginning to end; up says whether the parent welcomed us.
 func (c *Client) session(ctx context.Context, addr string) (up bool, err error) {
 	h := c.cfg.Hello()
-	h.ProtocolMin, h.ProtocolMax, h.Time = skerry.ProtocolMin, skerry.ProtocolMax, time.Now().UnixMilli()
+	h.ProtocolMin, h.ProtocolMax, h.Time = wire.ProtocolMin, wire.ProtocolMax, time.Now().UnixMilli()
 	raw, conn, answer, err := c.connect(ctx, addr, ProtoLink, h)
 	if err != nil {
 		e := classify(err)
 		c.stats.end(e.Reason)
 		return false, err
 	}
-	w, ok := answer.(*skerry.Welcome)
+	w, ok := answer.(*wire.Welcome)
 	id, err := c.cfg.Identify(conn.ConnectionState())
-	if !ok || err != nil || w.Protocol < skerry.ProtocolMin || w.Protocol > skerry.ProtocolMax {
+	if !ok || err != nil || w.Protocol < wire.ProtocolMin || w.Protocol > wire.ProtocolMax {
 		raw.Close()
 		c.stats.end(ReasonMalformed)
 		return false, errors.Join(err, fmt.Errorf("%s answered Hello with %T: %w", addr, answer, frame.ErrMalformed))
@@ -347,11 +347,11 @@ func (p *Peer) keep() {
 // dialStreams makes the stream connection that belongs to p.
 func (c *Client) dialStreams(ctx context.Context, p *Peer, addr string) error {
 	raw, conn, answer, err := c.connect(ctx, addr, ProtoStream,
-		&skerry.StreamHello{Tier: p.hello.Tier, Name: p.hello.Name, Boot: p.hello.Boot})
+		&wire.StreamHello{Tier: p.hello.Tier, Name: p.hello.Name, Boot: p.hello.Boot})
 	if err != nil {
 		return err
 	}
-	if _, ok := answer.(*skerry.StreamOpened); !ok {
+	if _, ok := answer.(*wire.StreamOpened); !ok {
 		raw.Close()
 		return fmt.Errorf("%s answered StreamHello with %T: %w", addr, answer, frame.ErrMalformed)
 	}

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // nothing reads until the connection ends and gives whatever came.
@@ -47,7 +47,7 @@ func forged(t *testing.T, uri string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-func greet(t *testing.T, conn *tls.Conn, m skerry.Message) (skerry.Message, error) {
+func greet(t *testing.T, conn *tls.Conn, m wire.Message) (wire.Message, error) {
 	t.Helper()
 	c := frame.NewCodec()
 	if err := frame.Write(conn, c, m); err != nil {
@@ -65,15 +65,15 @@ func memberTLS(t *testing.T, m *auth.Member) *tls.Config {
 	return cfg
 }
 
-func hello(m *auth.Member) *skerry.Hello {
-	return &skerry.Hello{Tier: m.Tier(), Name: m.Name(), ProtocolMin: 1, ProtocolMax: 1, Boot: "x", Machine: "x"}
+func hello(m *auth.Member) *wire.Hello {
+	return &wire.Hello{Tier: m.Tier(), Name: m.Name(), ProtocolMin: 1, ProtocolMax: 1, Boot: "x", Machine: "x"}
 }
 
 func TestHostileCertificateOfAnotherCA(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
-	other := newSite(t, "harbour", skerry.TierCluster, nil) // the same name, another CA
-	foreign := other.join(skerry.TierWorker, "w1")
-	s.join(skerry.TierWorker, "w1")
+	s := newSite(t, "harbour", wire.TierCluster, nil)
+	other := newSite(t, "harbour", wire.TierCluster, nil) // the same name, another CA
+	foreign := other.join(wire.TierWorker, "w1")
+	s.join(wire.TierWorker, "w1")
 	for name, cert := range map[string]tls.Certificate{
 		"another site's": memberTLS(t, foreign).Certificates[0],
 		"self-signed":    forged(t, "skerry://harbour/worker/w1"),
@@ -91,8 +91,8 @@ func TestHostileCertificateOfAnotherCA(t *testing.T) {
 }
 
 func TestHostileNoCertificate(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
-	w := s.join(skerry.TierWorker, "w1")
+	s := newSite(t, "harbour", wire.TierCluster, nil)
+	w := s.join(wire.TierWorker, "w1")
 	for _, proto := range []string{link.ProtoLink, link.ProtoStream, ""} {
 		if conn, err := s.rawTLS(&tls.Config{InsecureSkipVerify: true}, proto); err == nil {
 			if m, err := greet(t, conn, hello(w)); err == nil {
@@ -104,25 +104,25 @@ func TestHostileNoCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := greet(t, conn, &skerry.Renew{Counter: 1})
-	if r, ok := m.(*skerry.Refuse); err != nil || !ok || r.Code != skerry.RefuseUnknown {
+	m, err := greet(t, conn, &wire.Renew{Counter: 1})
+	if r, ok := m.(*wire.Refuse); err != nil || !ok || r.Code != wire.RefuseUnknown {
 		t.Errorf("renewal without a key got %v, %v", m, err)
 	}
 	s.healthy()
 }
 
 func TestHostileAnotherName(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
-	s.join(skerry.TierWorker, "victim")
-	evil := s.join(skerry.TierWorker, "evil")
-	for name, m := range map[string]skerry.Message{
-		"another worker":                  &skerry.Hello{Tier: skerry.TierWorker, Name: "victim", ProtocolMin: 1, ProtocolMax: 1},
-		"the cluster":                     &skerry.Hello{Tier: skerry.TierCluster, Name: "harbour", ProtocolMin: 1, ProtocolMax: 1},
-		"a cluster of its own name":       &skerry.Hello{Tier: skerry.TierCluster, Name: "evil", ProtocolMin: 1, ProtocolMax: 1},
-		"another worker's stream (hello)": &skerry.StreamHello{Tier: skerry.TierWorker, Name: "victim", Boot: "x"},
+	s := newSite(t, "harbour", wire.TierCluster, nil)
+	s.join(wire.TierWorker, "victim")
+	evil := s.join(wire.TierWorker, "evil")
+	for name, m := range map[string]wire.Message{
+		"another worker":                  &wire.Hello{Tier: wire.TierWorker, Name: "victim", ProtocolMin: 1, ProtocolMax: 1},
+		"the cluster":                     &wire.Hello{Tier: wire.TierCluster, Name: "harbour", ProtocolMin: 1, ProtocolMax: 1},
+		"a cluster of its own name":       &wire.Hello{Tier: wire.TierCluster, Name: "evil", ProtocolMin: 1, ProtocolMax: 1},
+		"another worker's stream (hello)": &wire.StreamHello{Tier: wire.TierWorker, Name: "victim", Boot: "x"},
 	} {
 		proto := link.ProtoLink
-		if m.FrameType() == skerry.FrameStreamHello {
+		if m.FrameType() == wire.FrameStreamHello {
 			proto = link.ProtoStream
 		}
 		conn, err := s.rawTLS(memberTLS(t, evil), proto)
@@ -130,7 +130,7 @@ func TestHostileAnotherName(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer, err := greet(t, conn, m)
-		if r, ok := answer.(*skerry.Refuse); err != nil || !ok || r.Code != skerry.RefuseIdentity {
+		if r, ok := answer.(*wire.Refuse); err != nil || !ok || r.Code != wire.RefuseIdentity {
 			t.Errorf("%s: got %v, %v", name, answer, err)
 		}
 	}
@@ -138,14 +138,14 @@ func TestHostileAnotherName(t *testing.T) {
 }
 
 func TestHostileWorkerAtRoot(t *testing.T) {
-	root := newSite(t, "fed", skerry.TierRoot, nil)
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
-	w := s.join(skerry.TierWorker, "w1")
+	root := newSite(t, "fed", wire.TierRoot, nil)
+	s := newSite(t, "harbour", wire.TierCluster, nil)
+	w := s.join(wire.TierWorker, "w1")
 	cfg := memberTLS(t, w)
 	cfg.VerifyConnection = nil
 	conn, err := root.rawTLS(cfg, link.ProtoLink)
 	if err == nil {
-		_, err = greet(t, conn, &skerry.Hello{Tier: skerry.TierCluster, Name: "harbour", ProtocolMin: 1, ProtocolMax: 1})
+		_, err = greet(t, conn, &wire.Hello{Tier: wire.TierCluster, Name: "harbour", ProtocolMin: 1, ProtocolMax: 1})
 	}
 	if err == nil {
 		t.Error("a worker got an answer from the root")
@@ -159,8 +159,8 @@ func TestHostileWorkerAtRoot(t *testing.T) {
 
 func TestHostileParent(t *testing.T) {
 	// A worker of the site plays the parent towards another, with its real certificate.
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
-	evil, w := s.join(skerry.TierWorker, "evil"), s.join(skerry.TierWorker, "w1")
+	s := newSite(t, "harbour", wire.TierCluster, nil)
+	evil, w := s.join(wire.TierWorker, "evil"), s.join(wire.TierWorker, "w1")
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: memberTLS(t, evil).Certificates, NextProtos: []string{link.ProtoLink}})
 	if err != nil {
 		t.Fatal(err)
@@ -182,16 +182,16 @@ func TestHostileParent(t *testing.T) {
 }
 
 func TestHostileStreamWithoutControl(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
+	s := newSite(t, "harbour", wire.TierCluster, nil)
 	served := false
-	s.mux.Handle("echo", func(*link.Peer, *skerry.StreamHeader, net.Conn) { served = true })
-	w := s.join(skerry.TierWorker, "w1")
+	s.mux.Handle("echo", func(*link.Peer, *wire.StreamHeader, net.Conn) { served = true })
+	w := s.join(wire.TierWorker, "w1")
 	conn, err := s.rawTLS(memberTLS(t, w), link.ProtoStream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := greet(t, conn, &skerry.StreamHello{Tier: w.Tier(), Name: w.Name(), Boot: "x"})
-	if r, ok := m.(*skerry.Refuse); err != nil || !ok || r.Code != skerry.RefuseNotAuthorised {
+	m, err := greet(t, conn, &wire.StreamHello{Tier: w.Tier(), Name: w.Name(), Boot: "x"})
+	if r, ok := m.(*wire.Refuse); err != nil || !ok || r.Code != wire.RefuseNotAuthorised {
 		t.Errorf("got %v, %v", m, err)
 	}
 	if rest := nothing(t, conn); len(rest) > 0 || served {
@@ -205,7 +205,7 @@ func rawFrame(typ byte, n uint32, payload []byte) []byte {
 }
 
 func TestHostileFrames(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
+	s := newSite(t, "harbour", wire.TierCluster, nil)
 	deep := append(bytes.Repeat([]byte{0x81}, 200), 0)
 	for name, tc := range map[string]struct {
 		bytes  []byte
@@ -221,12 +221,12 @@ func TestHostileFrames(t *testing.T) {
 		"a huge array":       {rawFrame(32, 6, []byte{0xa1, 0x04, 0x9a, 0xff, 0xff, 0xff}), link.ReasonMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := s.join(skerry.TierWorker, "w-"+strings.ReplaceAll(strings.ToLower(name), " ", "-"))
+			w := s.join(wire.TierWorker, "w-"+strings.ReplaceAll(strings.ToLower(name), " ", "-"))
 			conn, err := s.rawTLS(memberTLS(t, w), link.ProtoLink)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m, err := greet(t, conn, hello(w)); err != nil || m.FrameType() != skerry.FrameWelcome {
+			if m, err := greet(t, conn, hello(w)); err != nil || m.FrameType() != wire.FrameWelcome {
 				t.Fatalf("%v, %v", m, err)
 			}
 			s.rec.next("up")
@@ -238,7 +238,7 @@ func TestHostileFrames(t *testing.T) {
 		})
 	}
 	// A type of a later version is skipped.
-	w := s.join(skerry.TierWorker, "later")
+	w := s.join(wire.TierWorker, "later")
 	conn, err := s.rawTLS(memberTLS(t, w), link.ProtoLink)
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestHostileFrames(t *testing.T) {
 	greet(t, conn, hello(w))
 	s.rec.next("up")
 	conn.Write(append(rawFrame(250, 3, []byte{1, 2, 3}), rawFrame(34, 1, []byte{0xa0})...))
-	if h := s.rec.next("frame"); h.msg.FrameType() != skerry.FrameReport || s.srv.Stats().UnknownFrames.Load() != 1 {
+	if h := s.rec.next("frame"); h.msg.FrameType() != wire.FrameReport || s.srv.Stats().UnknownFrames.Load() != 1 {
 		t.Errorf("got %v", h)
 	}
 	conn.Close()
@@ -255,8 +255,8 @@ func TestHostileFrames(t *testing.T) {
 }
 
 func TestHostileBeforeHello(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
-	w := s.join(skerry.TierWorker, "w1")
+	s := newSite(t, "harbour", wire.TierCluster, nil)
+	w := s.join(wire.TierWorker, "w1")
 	for name, first := range map[string][]byte{
 		"a report":      rawFrame(34, 1, []byte{0xa0}),
 		"a flood":       bytes.Repeat(rawFrame(34, 1, []byte{0xa0}), 100_000),
@@ -279,10 +279,10 @@ func TestHostileBeforeHello(t *testing.T) {
 }
 
 func TestHostileSlowHandshakes(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
+	s := newSite(t, "harbour", wire.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
 		c.MaxPending, c.HandshakeTimeout = 8, 60*time.Second
 	})
-	w := s.join(skerry.TierWorker, "w1")
+	w := s.join(wire.TierWorker, "w1")
 	var conns []net.Conn
 	for i := range 12 { // more than there are places, none of them says anything, or not to the end
 		conn, err := net.Dial("tcp", s.addr)
@@ -308,8 +308,8 @@ func TestHostileSlowHandshakes(t *testing.T) {
 }
 
 func TestHostileSlowFrame(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.KeepAlive = 150 * time.Millisecond })
-	w := s.join(skerry.TierWorker, "w1")
+	s := newSite(t, "harbour", wire.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.KeepAlive = 150 * time.Millisecond })
+	w := s.join(wire.TierWorker, "w1")
 	conn, err := s.rawTLS(memberTLS(t, w), link.ProtoLink)
 	if err != nil {
 		t.Fatal(err)
@@ -335,18 +335,18 @@ func TestHostileSlowFrame(t *testing.T) {
 }
 
 func TestHostileRevoked(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
-	m := s.join(skerry.TierWorker, "w1")
+	s := newSite(t, "harbour", wire.TierCluster, nil)
+	m := s.join(wire.TierWorker, "w1")
 	c := s.child(m, nil)
 	c.rec.next("up")
 	s.rec.next("up")
-	if err := s.auth.Revoke(t.Context(), skerry.TierWorker, "w1", "ada", "stolen"); err != nil {
+	if err := s.auth.Revoke(t.Context(), wire.TierWorker, "w1", "ada", "stolen"); err != nil {
 		t.Fatal(err)
 	}
-	s.srv.Disconnect(skerry.TierWorker, "w1")
+	s.srv.Disconnect(wire.TierWorker, "w1")
 	c.rec.next("down")
-	wantRefuse(t, c.rec.next("refused").err, skerry.RefuseRevoked, "new token")
-	wantRefuse(t, m.Renew(t.Context(), s.dialing("m-w1")), skerry.RefuseRevoked)
+	wantRefuse(t, c.rec.next("refused").err, wire.RefuseRevoked, "new token")
+	wantRefuse(t, m.Renew(t.Context(), s.dialing("m-w1")), wire.RefuseRevoked)
 	s.rec.next("down")
 	s.healthy()
 }
@@ -356,19 +356,19 @@ func TestHostileRevoked(t *testing.T) {
 func TestHostileRevokedWhileItComes(t *testing.T) {
 	var s *site
 	var revoke sync.Once
-	s = newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
-		c.Admit = func(ctx context.Context, id skerry.PeerIdentity, h *skerry.Hello) error {
+	s = newSite(t, "harbour", wire.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
+		c.Admit = func(ctx context.Context, id wire.PeerIdentity, h *wire.Hello) error {
 			err := s.auth.Admit(ctx, id, h)
 			revoke.Do(func() {
-				if err := s.auth.Revoke(ctx, skerry.TierWorker, "w1", "ada", "stolen"); err != nil {
+				if err := s.auth.Revoke(ctx, wire.TierWorker, "w1", "ada", "stolen"); err != nil {
 					t.Error(err)
 				}
-				s.srv.Disconnect(skerry.TierWorker, "w1")
+				s.srv.Disconnect(wire.TierWorker, "w1")
 			})
 			return err
 		}
 	})
-	c := s.child(s.join(skerry.TierWorker, "w1"), nil)
-	wantRefuse(t, c.rec.next("refused").err, skerry.RefuseRevoked)
+	c := s.child(s.join(wire.TierWorker, "w1"), nil)
+	wantRefuse(t, c.rec.next("refused").err, wire.RefuseRevoked)
 	s.healthy()
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // StreamHTTP is the kind of streams that carry HTTP/1.1.
@@ -15,7 +15,7 @@ const StreamHTTP = "http"
 
 // Opener opens streams: a *Peer or a *Client.
 type Opener interface {
-	OpenStream(ctx context.Context, h *skerry.StreamHeader) (net.Conn, error)
+	OpenStream(ctx context.Context, h *wire.StreamHeader) (net.Conn, error)
 }
 
 // NewTransport gives a transport whose requests travel over streams to whoever open finds at that moment; the host of
@@ -28,7 +28,7 @@ func NewTransport(open func() (Opener, error)) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			return o.OpenStream(ctx, &skerry.StreamHeader{Kind: StreamHTTP})
+			return o.OpenStream(ctx, &wire.StreamHeader{Kind: StreamHTTP})
 		},
 		MaxIdleConnsPerHost: 2, IdleConnTimeout: 20 * time.Second, ResponseHeaderTimeout: time.Minute,
 		DisableCompression: true, // images are compressed already; logs must not wait in a compressor
@@ -84,7 +84,7 @@ func (c *httpConn) Close() error {
 }
 
 // Serve is a StreamFunc.
-func (s *HTTPStreams) Serve(p *Peer, _ *skerry.StreamHeader, conn net.Conn) {
+func (s *HTTPStreams) Serve(p *Peer, _ *wire.StreamHeader, conn net.Conn) {
 	c := &httpConn{Conn: conn, peer: p, done: make(chan struct{})}
 	select {
 	case s.l.in <- c:

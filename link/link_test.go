@@ -21,9 +21,10 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/beat"
+	"skerry.dev/skerry/wire"
 )
 
-func asRefuse(err error, r **skerry.Refuse) bool { return errors.As(err, r) }
+func asRefuse(err error, r **wire.Refuse) bool { return errors.As(err, r) }
 
 func reason(err error) link.Reason {
 	var e *link.Error
@@ -34,13 +35,13 @@ func reason(err error) link.Reason {
 }
 
 func TestUpFramesDown(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
-	c := s.child(s.join(skerry.TierWorker, "w1"), nil)
+	s := newSite(t, "harbour", wire.TierCluster, nil)
+	c := s.child(s.join(wire.TierWorker, "w1"), nil)
 	up, here := s.rec.next("up"), c.rec.next("up")
-	if id := up.peer.Identity(); id.Name != "w1" || id.Tier != skerry.TierWorker || id.Site != "harbour" || id.Counter != 1 {
+	if id := up.peer.Identity(); id.Name != "w1" || id.Tier != wire.TierWorker || id.Site != "harbour" || id.Counter != 1 {
 		t.Errorf("the parent sees %+v", id)
 	}
-	if id := here.peer.Identity(); id.Name != "harbour" || id.Tier != skerry.TierCluster {
+	if id := here.peer.Identity(); id.Name != "harbour" || id.Tier != wire.TierCluster {
 		t.Errorf("the child sees %+v", id)
 	}
 	w := here.peer.Welcome()
@@ -48,47 +49,47 @@ func TestUpFramesDown(t *testing.T) {
 		t.Errorf("welcome %+v", w)
 	}
 	for i := range 100 {
-		c.Send(&skerry.Events{Stream: "x", First: uint64(i + 1), Floor: 1})
-		up.peer.Send(&skerry.SetDelta{Set: "s", Base: skerry.Generation(i), Gen: skerry.Generation(i + 1)})
+		c.Send(&wire.Events{Stream: "x", First: uint64(i + 1), Floor: 1})
+		up.peer.Send(&wire.SetDelta{Set: "s", Base: skerry.Generation(i), Gen: skerry.Generation(i + 1)})
 	}
 	for i := range 100 {
-		if m := s.rec.next("frame").msg.(*skerry.Events); m.First != uint64(i+1) {
+		if m := s.rec.next("frame").msg.(*wire.Events); m.First != uint64(i+1) {
 			t.Fatalf("event %d came as %d", i+1, m.First)
 		}
-		if m := c.rec.next("frame").msg.(*skerry.SetDelta); m.Gen != skerry.Generation(i+1) {
+		if m := c.rec.next("frame").msg.(*wire.SetDelta); m.Gen != skerry.Generation(i+1) {
 			t.Fatalf("delta %d came as %d", i+1, m.Gen)
 		}
 	}
 	if _, err := here.peer.Ping(t.Context()); err != nil || here.peer.RTT() <= 0 {
 		t.Errorf("ping: %v, %s", err, here.peer.RTT())
 	}
-	s.srv.Disconnect(skerry.TierWorker, "w1")
+	s.srv.Disconnect(wire.TierWorker, "w1")
 	if err := s.rec.next("down").err; reason(err) != link.ReasonClosed {
 		t.Errorf("parent: %v", err)
 	}
 	c.rec.next("down")
 	c.rec.next("up") // by itself
 	s.rec.next("up")
-	if up.peer.Send(&skerry.Report{}) == nil {
+	if up.peer.Send(&wire.Report{}) == nil {
 		t.Error("a closed peer takes messages")
 	}
 }
 
 func TestNegotiation(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.Required = []string{"b"} })
+	s := newSite(t, "harbour", wire.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.Required = []string{"b"} })
 	for name, tc := range map[string]struct {
-		tweak func(*skerry.Hello)
-		code  skerry.RefuseCode
+		tweak func(*wire.Hello)
+		code  wire.RefuseCode
 		word  string
 	}{
-		"child needs what the parent lacks": {func(h *skerry.Hello) { h.Required = []string{"warp"} }, skerry.RefuseFeature, `"warp"`},
-		"parent needs what the child lacks": {func(h *skerry.Hello) { h.Features = nil }, skerry.RefuseFeature, `"b"`},
-		"another name":                      {func(h *skerry.Hello) { h.Name = "other" }, skerry.RefuseIdentity, `"other"`},
-		"another tier":                      {func(h *skerry.Hello) { h.Tier = skerry.TierCluster }, skerry.RefuseIdentity, "cluster"},
+		"child needs what the parent lacks": {func(h *wire.Hello) { h.Required = []string{"warp"} }, wire.RefuseFeature, `"warp"`},
+		"parent needs what the child lacks": {func(h *wire.Hello) { h.Features = nil }, wire.RefuseFeature, `"b"`},
+		"another name":                      {func(h *wire.Hello) { h.Name = "other" }, wire.RefuseIdentity, `"other"`},
+		"another tier":                      {func(h *wire.Hello) { h.Tier = wire.TierCluster }, wire.RefuseIdentity, "cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := s.join(skerry.TierWorker, strings.ReplaceAll("w-"+name, " ", "-"))
-			c := s.child(m, func(_ *link.ClientConfig, h *skerry.Hello) { tc.tweak(h) })
+			m := s.join(wire.TierWorker, strings.ReplaceAll("w-"+name, " ", "-"))
+			c := s.child(m, func(_ *link.ClientConfig, h *wire.Hello) { tc.tweak(h) })
 			wantRefuse(t, c.rec.next("refused").err, tc.code, tc.word)
 			if c.LastError() == nil || c.Peer() != nil {
 				t.Error("the client thinks it is connected")
@@ -161,9 +162,9 @@ func (h *hole) Close() error {
 }
 
 func TestSilenceIsNoticed(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.KeepAlive = 150 * time.Millisecond })
+	s := newSite(t, "harbour", wire.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.KeepAlive = 150 * time.Millisecond })
 	var first *hole
-	c := s.child(s.join(skerry.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *skerry.Hello) {
+	c := s.child(s.join(wire.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *wire.Hello) {
 		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := net.Dial("tcp", addr)
 			if err == nil && first == nil {
@@ -298,11 +299,11 @@ func TestNATIsExchanged(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			ran := make(chan error, 1)
 			go func() { ran <- beats.Run(ctx) }()
-			s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
+			s := newSite(t, "harbour", wire.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) {
 				c.KeepAlive, c.Beats, c.BeatEvery, c.ProbeTimeout = time.Minute, beats, 100*time.Millisecond, 200*time.Millisecond
 			})
 			var first *cut
-			c := s.child(s.join(skerry.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *skerry.Hello) {
+			c := s.child(s.join(wire.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *wire.Hello) {
 				cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 					conn, err := net.Dial("tcp", addr)
 					if err != nil {
@@ -345,10 +346,10 @@ func TestNATIsExchanged(t *testing.T) {
 }
 
 func TestSecondConnection(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.ProbeTimeout = 300 * time.Millisecond })
-	m := s.join(skerry.TierWorker, "w1")
+	s := newSite(t, "harbour", wire.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.ProbeTimeout = 300 * time.Millisecond })
+	m := s.join(wire.TierWorker, "w1")
 	var first *hole
-	c1 := s.child(m, func(cfg *link.ClientConfig, _ *skerry.Hello) {
+	c1 := s.child(m, func(cfg *link.ClientConfig, _ *wire.Hello) {
 		cfg.MinBackoff, cfg.MaxBackoff = time.Hour, time.Hour // stays away once it is out
 		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := net.Dial("tcp", addr)
@@ -359,8 +360,8 @@ func TestSecondConnection(t *testing.T) {
 	c1.rec.next("up")
 	s.rec.next("up")
 	// The same identity lives in another process: that is a clone as long as the first one answers.
-	c2 := s.child(m, func(cfg *link.ClientConfig, h *skerry.Hello) { h.Boot, h.Machine = "boot-2", "copy" })
-	wantRefuse(t, c2.rec.next("refused").err, skerry.RefuseClone, `"m-w1"`, `"copy"`, "new token")
+	c2 := s.child(m, func(cfg *link.ClientConfig, h *wire.Hello) { h.Boot, h.Machine = "boot-2", "copy" })
+	wantRefuse(t, c2.rec.next("refused").err, wire.RefuseClone, `"m-w1"`, `"copy"`, "new token")
 	if got := <-s.clones; got != "m-w1 copy" {
 		t.Errorf("clone of %s", got)
 	}
@@ -377,7 +378,7 @@ func TestSecondConnection(t *testing.T) {
 		t.Errorf("up is %q", h.peer.Hello().Boot)
 	}
 	// The same process on a new connection replaces its old one at once.
-	c3 := s.child(m, func(cfg *link.ClientConfig, h *skerry.Hello) { h.Boot, h.Machine = "boot-2", "copy" })
+	c3 := s.child(m, func(cfg *link.ClientConfig, h *wire.Hello) { h.Boot, h.Machine = "boot-2", "copy" })
 	for {
 		if h := <-s.rec.ch; h.what == "down" {
 			if reason(h.err) != link.ReasonReplaced {
@@ -390,16 +391,16 @@ func TestSecondConnection(t *testing.T) {
 }
 
 func TestSendNeverBlocks(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.KeepAlive = time.Minute })
+	s := newSite(t, "harbour", wire.TierCluster, func(c *link.ServerConfig, _ *auth.AuthorityConfig) { c.KeepAlive = time.Minute })
 	block := make(chan struct{})
-	s.child(s.join(skerry.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *skerry.Hello) {
+	s.child(s.join(wire.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *wire.Hello) {
 		cfg.Handler = stuck{block}
 	})
 	t.Cleanup(func() { close(block) })
 	p := s.rec.next("up").peer
 	var err error
 	for i := 0; err == nil && i < 10_000; i++ {
-		err = p.Send(&skerry.Report{Kind: "x", Payload: make([]byte, 64<<10)})
+		err = p.Send(&wire.Report{Kind: "x", Payload: make([]byte, 64<<10)})
 	}
 	if reason(err) != link.ReasonQueueFull {
 		t.Fatalf("got %v", err)
@@ -412,15 +413,15 @@ func TestSendNeverBlocks(t *testing.T) {
 
 type stuck struct{ block chan struct{} }
 
-func (stuck) Up(*link.Peer)                      {}
-func (s stuck) Frame(*link.Peer, skerry.Message) { <-s.block }
-func (stuck) Down(*link.Peer, error)             {}
+func (stuck) Up(*link.Peer)                    {}
+func (s stuck) Frame(*link.Peer, wire.Message) { <-s.block }
+func (stuck) Down(*link.Peer, error)           {}
 
-func echo(_ *link.Peer, _ *skerry.StreamHeader, c net.Conn) { io.Copy(c, c) }
+func echo(_ *link.Peer, _ *wire.StreamHeader, c net.Conn) { io.Copy(c, c) }
 
 func sayHello(t *testing.T, o link.Opener, kind string) {
 	t.Helper()
-	conn, err := o.OpenStream(t.Context(), &skerry.StreamHeader{Kind: kind, Meta: map[string]string{"a": "b"}})
+	conn, err := o.OpenStream(t.Context(), &wire.StreamHeader{Kind: kind, Meta: map[string]string{"a": "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,10 +435,10 @@ func sayHello(t *testing.T, o link.Opener, kind string) {
 }
 
 func TestStreamsBothWays(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
+	s := newSite(t, "harbour", wire.TierCluster, nil)
 	s.mux.Handle("echo", echo)
-	m := s.join(skerry.TierWorker, "w1")
-	c := s.child(m, func(cfg *link.ClientConfig, _ *skerry.Hello) {
+	m := s.join(wire.TierWorker, "w1")
+	c := s.child(m, func(cfg *link.ClientConfig, _ *wire.Hello) {
 		cfg.StreamIdle = 100 * time.Millisecond
 		cfg.Streams.Handle("echo", echo)
 	})
@@ -452,20 +453,20 @@ func TestStreamsBothWays(t *testing.T) {
 			sayHello(t, c, "echo")
 		}
 	}
-	conn, err := p.OpenStream(t.Context(), &skerry.StreamHeader{Kind: "nobody"})
+	conn, err := p.OpenStream(t.Context(), &wire.StreamHeader{Kind: "nobody"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = conn.Read(make([]byte, 1))
-	wantRefuse(t, err, skerry.RefuseStreamKind, `"nobody"`)
-	s.srv.Disconnect(skerry.TierWorker, "w1")
-	if _, err := p.OpenStream(t.Context(), &skerry.StreamHeader{Kind: "echo"}); err == nil {
+	wantRefuse(t, err, wire.RefuseStreamKind, `"nobody"`)
+	s.srv.Disconnect(wire.TierWorker, "w1")
+	if _, err := p.OpenStream(t.Context(), &wire.StreamHeader{Kind: "echo"}); err == nil {
 		t.Error("a stream opens on a dead link")
 	}
 }
 
 func TestHTTPBothWays(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
+	s := newSite(t, "harbour", wire.TierCluster, nil)
 	who := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s %d", link.PeerFrom(r.Context()).Name(), r.URL.Path, len(body))
@@ -474,7 +475,7 @@ func TestHTTPBothWays(t *testing.T) {
 	defer up.Close()
 	defer down.Close()
 	s.mux.Handle(link.StreamHTTP, up.Serve)
-	c := s.child(s.join(skerry.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *skerry.Hello) {
+	c := s.child(s.join(wire.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *wire.Hello) {
 		cfg.Streams.Handle(link.StreamHTTP, down.Serve)
 	})
 	p := s.rec.next("up").peer
@@ -503,16 +504,16 @@ func TestHTTPBothWays(t *testing.T) {
 }
 
 func TestStalledReaderDelaysNothing(t *testing.T) {
-	s := newSite(t, "harbour", skerry.TierCluster, nil)
+	s := newSite(t, "harbour", wire.TierCluster, nil)
 	release := make(chan struct{})
-	c := s.child(s.join(skerry.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *skerry.Hello) {
-		cfg.Streams.Handle("stall", func(_ *link.Peer, _ *skerry.StreamHeader, conn net.Conn) { <-release })
+	c := s.child(s.join(wire.TierWorker, "w1"), func(cfg *link.ClientConfig, _ *wire.Hello) {
+		cfg.Streams.Handle("stall", func(_ *link.Peer, _ *wire.StreamHeader, conn net.Conn) { <-release })
 		cfg.Streams.Handle("echo", echo)
 	})
 	defer close(release)
 	p := s.rec.next("up").peer
 	up := c.rec.next("up").peer
-	conn, err := p.OpenStream(t.Context(), &skerry.StreamHeader{Kind: "stall"})
+	conn, err := p.OpenStream(t.Context(), &wire.StreamHeader{Kind: "stall"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -534,7 +535,7 @@ func TestStalledReaderDelaysNothing(t *testing.T) {
 		if _, err := up.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		c.Send(&skerry.Report{Kind: "beat"})
+		c.Send(&wire.Report{Kind: "beat"})
 		s.rec.next("frame")
 	}
 }

@@ -8,23 +8,23 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // Handler takes what happens on a connection. The calls for one peer come one after another, Up first, Down last; a slow
 // Frame slows that peer down and nobody else. They must not wait for the peer's own Down.
 type Handler interface {
 	Up(p *Peer)
-	Frame(p *Peer, m skerry.Message)
+	Frame(p *Peer, m wire.Message)
 	Down(p *Peer, err error)
 }
 
 // Peer is one live control connection, as either side sees it.
 type Peer struct {
-	id      skerry.PeerIdentity // the other side
-	hello   *skerry.Hello
-	welcome *skerry.Welcome
+	id      wire.PeerIdentity // the other side
+	hello   *wire.Hello
+	welcome *wire.Welcome
 	conn    net.Conn
 	raw     net.Conn // below TLS, closed without a farewell
 	codec   *frame.Codec
@@ -53,14 +53,14 @@ type Peer struct {
 }
 
 // Identity is who the other side is. On the child's side it is the parent.
-func (p *Peer) Identity() skerry.PeerIdentity { return p.id }
+func (p *Peer) Identity() wire.PeerIdentity { return p.id }
 
 // Name is the other side's name.
 func (p *Peer) Name() string { return p.id.Name }
 
 // Hello is what the child said, Welcome what the parent answered. Neither may be changed.
-func (p *Peer) Hello() *skerry.Hello     { return p.hello }
-func (p *Peer) Welcome() *skerry.Welcome { return p.welcome }
+func (p *Peer) Hello() *wire.Hello     { return p.hello }
+func (p *Peer) Welcome() *wire.Welcome { return p.welcome }
 
 // Addr is the other side's address.
 func (p *Peer) Addr() net.Addr { return p.raw.RemoteAddr() }
@@ -104,7 +104,7 @@ func (p *Peer) Feature(name string) bool {
 // Send puts a message in line and never blocks. A peer that does not read loses its connection when the line is
 // full; what is level-triggered recovers on the next one. An error means that the connection is closed, or that the
 // message is too large to be sent at all.
-func (p *Peer) Send(m skerry.Message) error {
+func (p *Peer) Send(m wire.Message) error {
 	b, err := p.codec.Encode(m)
 	if err != nil {
 		return err
@@ -206,19 +206,19 @@ func (p *Peer) read(h Handler, rate int) *Error {
 		switch m := m.(type) {
 		case nil:
 			p.stats.UnknownFrames.Add(1)
-		case *skerry.Ping:
+		case *wire.Ping:
 			if m.RTT > 0 {
 				p.rtt.Store(int64(m.RTT) * int64(time.Microsecond))
 			}
-			p.Send(&skerry.Pong{Nonce: m.Nonce})
-		case *skerry.Pong:
+			p.Send(&wire.Pong{Nonce: m.Nonce})
+		case *wire.Pong:
 			p.pong(m.Nonce, now)
-		case *skerry.Hello, *skerry.Welcome, *skerry.StreamHello, *skerry.StreamHeader, *skerry.StreamOpened,
-			*skerry.Join, *skerry.Renew, *skerry.Joined:
+		case *wire.Hello, *wire.Welcome, *wire.StreamHello, *wire.StreamHeader, *wire.StreamOpened,
+			*wire.Join, *wire.Renew, *wire.Joined:
 			p.fail(&Error{Reason: ReasonMalformed, Err: errOutOfPlace})
-		case *skerry.Refuse:
+		case *wire.Refuse:
 			p.fail(classify(m))
-		case *skerry.OpenStreams:
+		case *wire.OpenStreams:
 			p.streams.asked(p)
 		default:
 			h.Frame(p, m)
@@ -251,7 +251,7 @@ func (p *Peer) ping() <-chan struct{} {
 	p.pings[nonce] = done
 	p.pingAt = time.Now()
 	p.mu.Unlock()
-	p.Send(&skerry.Ping{Nonce: nonce, RTT: uint32(p.RTT() / time.Microsecond)})
+	p.Send(&wire.Ping{Nonce: nonce, RTT: uint32(p.RTT() / time.Microsecond)})
 	return done
 }
 

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/beat"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 var errOutOfPlace = errors.New("a message that has no place here")
@@ -24,22 +24,22 @@ type ServerConfig struct {
 	// The server sets NextProtos and the minimal version.
 	TLS *tls.Config
 	// Identify reads a verified certificate.
-	Identify func(tls.ConnectionState) (skerry.PeerIdentity, error)
+	Identify func(tls.ConnectionState) (wire.PeerIdentity, error)
 	// Admit says whether an identity may come in: enrolled, not revoked, not expired, no known clone. It is asked twice, the
-	// second time when the connection can be found by Disconnect. For a stream connection hello is nil. A *skerry.Refuse reaches the peer; another error is logged and told as internal.
-	Admit func(ctx context.Context, id skerry.PeerIdentity, hello *skerry.Hello) error
+	// second time when the connection can be found by Disconnect. For a stream connection hello is nil. A *wire.Refuse reaches the peer; another error is logged and told as internal.
+	Admit func(ctx context.Context, id wire.PeerIdentity, hello *wire.Hello) error
 	// Welcome answers an admitted peer whose connection is now the only one of its name. It sets Tier, Name, Version,
 	// Incarnation, Sets and Events; the server sets the rest.
-	Welcome func(p *Peer) (*skerry.Welcome, error)
+	Welcome func(p *Peer) (*wire.Welcome, error)
 	Handler Handler
 	// Streams serves what children open; nil refuses all.
 	Streams *StreamMux
 	// Join serves a connection of ProtoJoin, of whom nothing is known; nil closes them.
 	Join func(ctx context.Context, conn *tls.Conn)
 	// Seat serves a connection of ProtoSeat, for as long as it takes; nil closes them. Whether the identity is enrolled it finds out.
-	Seat func(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentity)
+	Seat func(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	// Clone is told of a second live agent under the identity of first.
-	Clone func(first *Peer, later *skerry.Hello, addr net.Addr)
+	Clone func(first *Peer, later *wire.Hello, addr net.Addr)
 
 	Features []string // offered
 	Required []string // the server is of no use to children without these
@@ -76,7 +76,7 @@ type Server struct {
 }
 
 type peerKey struct {
-	tier skerry.Tier
+	tier wire.Tier
 	name string
 }
 
@@ -256,7 +256,7 @@ func (s *Server) turnAway(raw, conn net.Conn, err error) {
 	}
 	s.stats.end(e.Reason)
 	s.cfg.Log.Debug("link refused", "addr", raw.RemoteAddr(), "err", err)
-	var refuse *skerry.Refuse
+	var refuse *wire.Refuse
 	if errors.As(err, &refuse) {
 		raw.SetDeadline(time.Now().Add(time.Second))
 		frame.Write(conn, s.codec, refuse)
@@ -269,7 +269,7 @@ func (s *Server) turnAway(raw, conn net.Conn, err error) {
 // on, and everything holds for it that holds for a connection of ProtoLink, but that it has no streams and no beats. carrier
 // names the transport, and keepAlive stands in for the server's own, since the transport may look after that. Carry returns when the child is admitted or turned away; the caller then carries until conn is
 // closed.
-func (s *Server) Carry(conn net.Conn, id skerry.PeerIdentity, carrier string, keepAlive time.Duration) {
+func (s *Server) Carry(conn net.Conn, id wire.PeerIdentity, carrier string, keepAlive time.Duration) {
 	s.stats.Accepted.Add(1)
 	if !s.begin(conn) {
 		conn.Close()
@@ -282,7 +282,7 @@ func (s *Server) Carry(conn net.Conn, id skerry.PeerIdentity, carrier string, ke
 	defer cancel()
 	m, err := s.first(conn)
 	if err == nil {
-		if hello, ok := m.(*skerry.Hello); ok {
+		if hello, ok := m.(*wire.Hello); ok {
 			hello.Carrier = carrier
 			err = s.hello(ctx, &Peer{id: id, hello: hello, conn: conn, raw: conn, keepAlive: keepAlive}, nil)
 		} else {
@@ -296,7 +296,7 @@ func (s *Server) Carry(conn net.Conn, id skerry.PeerIdentity, carrier string, ke
 }
 
 // first reads the frame that a connection begins with.
-func (s *Server) first(conn net.Conn) (skerry.Message, error) {
+func (s *Server) first(conn net.Conn) (wire.Message, error) {
 	m, size, err := frame.NewReader(conn, s.codec, frame.MaxGreeting).Next()
 	if err == nil {
 		s.stats.FramesIn.Add(1)
@@ -326,11 +326,11 @@ func (s *Server) admit(ctx context.Context, raw net.Conn, conn *tls.Conn, cs tls
 		return err
 	}
 	switch m := m.(type) {
-	case *skerry.Hello:
+	case *wire.Hello:
 		if cs.NegotiatedProtocol == ProtoLink {
 			return s.hello(ctx, &Peer{id: id, hello: m, conn: conn, raw: raw, keepAlive: s.cfg.KeepAlive}, &cs)
 		}
-	case *skerry.StreamHello:
+	case *wire.StreamHello:
 		if cs.NegotiatedProtocol == ProtoStream {
 			return s.streamHello(ctx, raw, conn, id, m)
 		}
@@ -340,20 +340,20 @@ func (s *Server) admit(ctx context.Context, raw net.Conn, conn *tls.Conn, cs tls
 
 // refusal passes a Refuse on and hides what else went wrong.
 func (s *Server) refusal(err error, doing string) error {
-	var refuse *skerry.Refuse
+	var refuse *wire.Refuse
 	if errors.As(err, &refuse) {
 		return refuse
 	}
 	s.cfg.Log.Warn("link "+doing, "err", err)
-	return &skerry.Refuse{Code: skerry.RefuseInternal, Reason: "the parent cannot answer now",
+	return &wire.Refuse{Code: wire.RefuseInternal, Reason: "the parent cannot answer now",
 		Hint: "its log says why; the agent tries again by itself", RetryAfter: 5000}
 }
 
-func sameIdentity(id skerry.PeerIdentity, tier skerry.Tier, name string) error {
+func sameIdentity(id wire.PeerIdentity, tier wire.Tier, name string) error {
 	if tier == id.Tier && name == id.Name {
 		return nil
 	}
-	return &skerry.Refuse{Code: skerry.RefuseIdentity,
+	return &wire.Refuse{Code: wire.RefuseIdentity,
 		Reason: fmt.Sprintf("the certificate is that of %s %q, not of %s %q", id.Tier, id.Name, tier, name),
 		Hint:   "join under the new name with a new token"}
 }
@@ -364,7 +364,7 @@ func (s *Server) hello(ctx context.Context, p *Peer, cs *tls.ConnectionState) er
 	if err := sameIdentity(id, h.Tier, h.Name); err != nil {
 		return err
 	}
-	w := skerry.Welcome{KeepAlive: uint32(p.keepAlive / time.Millisecond), Time: time.Now().UnixMilli()}
+	w := wire.Welcome{KeepAlive: uint32(p.keepAlive / time.Millisecond), Time: time.Now().UnixMilli()}
 	var err error
 	if w.Protocol, w.Features, err = negotiate(h, s.cfg.Features, s.cfg.Required); err != nil {
 		return err
@@ -440,11 +440,11 @@ func (s *Server) claim(ctx context.Context, p *Peer) error {
 		}
 		s.mu.Unlock()
 		switch {
-		case p.hello.Term != 0 && p.hello.Term < old.hello.Term && p.id.Tier == skerry.TierCluster:
-			return &skerry.Refuse{Code: skerry.RefuseDeposed, RetryAfter: 5000,
+		case p.hello.Term != 0 && p.hello.Term < old.hello.Term && p.id.Tier == wire.TierCluster:
+			return &wire.Refuse{Code: wire.RefuseDeposed, RetryAfter: 5000,
 				Reason: fmt.Sprintf("%s %q is led by another machine (%s) in term %d, and this one claims term %d", p.id.Tier, p.id.Name, old.hello.Machine, old.hello.Term, p.hello.Term),
 				Hint:   "it finds the one that leads, and stands by for it"}
-		case p.hello.Term > old.hello.Term && p.id.Tier == skerry.TierCluster:
+		case p.hello.Term > old.hello.Term && p.id.Tier == wire.TierCluster:
 			// Not a clone: the site's workers have chosen another machine.
 		case old.hello.Boot != p.hello.Boot && s.alive(ctx, old):
 			if s.cfg.Clone != nil {
@@ -462,7 +462,7 @@ func (s *Server) claim(ctx context.Context, p *Peer) error {
 }
 
 func cloneRefusal(old, p *Peer) error {
-	return &skerry.Refuse{Code: skerry.RefuseClone,
+	return &wire.Refuse{Code: wire.RefuseClone,
 		Reason: fmt.Sprintf("%s %q is connected already from machine %q (%s), and now also from machine %q (%s)", p.id.Tier, p.id.Name,
 			old.hello.Machine, old.raw.RemoteAddr(), p.hello.Machine, p.raw.RemoteAddr()),
 		Hint: "a data directory was copied: stop one of the two, delete its data directory and join it under a name of its own with a new token"}
@@ -512,7 +512,7 @@ func (s *Server) release(p *Peer) {
 }
 
 // Peer gives the live connection of a child, or nil.
-func (s *Server) Peer(tier skerry.Tier, name string) *Peer {
+func (s *Server) Peer(tier wire.Tier, name string) *Peer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.peers[peerKey{tier, name}]; p != nil && p.ready.Load() {
@@ -522,7 +522,7 @@ func (s *Server) Peer(tier skerry.Tier, name string) *Peer {
 }
 
 // Disconnect ends the connection of a child, for example after its key was revoked.
-func (s *Server) Disconnect(tier skerry.Tier, name string) {
+func (s *Server) Disconnect(tier wire.Tier, name string) {
 	s.mu.Lock()
 	p := s.peers[peerKey{tier, name}] // also one that is still coming up
 	s.mu.Unlock()

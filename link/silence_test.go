@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // pipes is a listener without a network, whose connections live in a bubble of simulated time.
@@ -50,7 +50,7 @@ func TestSilenceIsNoticedInTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := auth.OpenAuthority(t.Context(), auth.AuthorityConfig{Site: "harbour", Tier: skerry.TierCluster, Store: st})
+		a, err := auth.OpenAuthority(t.Context(), auth.AuthorityConfig{Site: "harbour", Tier: wire.TierCluster, Store: st})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,14 +58,14 @@ func TestSilenceIsNoticedInTime(t *testing.T) {
 		parent, here := newRecorder(t), newRecorder(t)
 		srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Admit: a.Admit, Join: a.ServeJoin,
 			Handler: parent, KeepAlive: keep,
-			Welcome: func(*link.Peer) (*skerry.Welcome, error) { return &skerry.Welcome{}, nil }})
+			Welcome: func(*link.Peer) (*wire.Welcome, error) { return &wire.Welcome{}, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := &pipes{ch: make(chan net.Conn), done: make(chan struct{})}
 		served := make(chan error, 1)
 		go func() { served <- srv.Serve(l) }()
-		token, _, err := a.CreateToken(t.Context(), auth.TokenOptions{Tier: skerry.TierWorker, Name: "w1"})
+		token, _, err := a.CreateToken(t.Context(), auth.TokenOptions{Tier: wire.TierWorker, Name: "w1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,14 +73,14 @@ func TestSilenceIsNoticedInTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var wire *hole
+		var conn *hole
 		client, err := link.NewClient(link.ClientConfig{Addrs: func() []string { return []string{"x"} }, TLS: m.TLS, Identify: m.Identify,
 			Handler: here, MinBackoff: time.Hour, MaxBackoff: time.Hour,
-			Hello: func() *skerry.Hello { return &skerry.Hello{Tier: skerry.TierWorker, Name: "w1", Boot: "b"} },
+			Hello: func() *wire.Hello { return &wire.Hello{Tier: wire.TierWorker, Name: "w1", Boot: "b"} },
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				c, err := l.dial(ctx, addr)
-				wire = newHole(c)
-				return wire, err
+				conn = newHole(c)
+				return conn, err
 			}})
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestSilenceIsNoticedInTime(t *testing.T) {
 		if len(parent.ch)+len(here.ch) != 0 || srv.Stats().FramesIn.Load() < 100 {
 			t.Fatalf("an idle hour: %d frames, happenings %d and %d", srv.Stats().FramesIn.Load(), len(parent.ch), len(here.ch))
 		}
-		close(wire.shut)
+		close(conn.shut)
 		since := time.Now()
 		for _, r := range []*recorder{here, parent} {
 			h := <-r.ch
@@ -104,7 +104,7 @@ func TestSilenceIsNoticedInTime(t *testing.T) {
 		}
 		cancel()
 		<-done
-		wire.Conn.Close()
+		conn.Conn.Close()
 		srv.Close()
 		if err := <-served; err != nil {
 			t.Error(err)

@@ -11,17 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // happening is one call of a Handler, or a call back.
 type happening struct {
 	what string // "up", "frame", "down", "clone", "refused"
 	peer *link.Peer
-	msg  skerry.Message
+	msg  wire.Message
 	err  error
 }
 
@@ -58,7 +58,7 @@ func (r *recorder) put(h happening) {
 	}
 }
 func (r *recorder) Up(p *link.Peer) { r.put(happening{what: "up", peer: p}) }
-func (r *recorder) Frame(p *link.Peer, m skerry.Message) {
+func (r *recorder) Frame(p *link.Peer, m wire.Message) {
 	r.put(happening{what: "frame", peer: p, msg: m})
 }
 func (r *recorder) Down(p *link.Peer, err error) { r.put(happening{what: "down", peer: p, err: err}) }
@@ -89,7 +89,7 @@ type site struct {
 	clones chan string
 }
 
-func newSite(t testing.TB, name string, tier skerry.Tier, tweak func(*link.ServerConfig, *auth.AuthorityConfig)) *site {
+func newSite(t testing.TB, name string, tier wire.Tier, tweak func(*link.ServerConfig, *auth.AuthorityConfig)) *site {
 	t.Helper()
 	ctx := t.Context()
 	st, err := store.Open(ctx, "memory:", store.Options{})
@@ -100,10 +100,10 @@ func newSite(t testing.TB, name string, tier skerry.Tier, tweak func(*link.Serve
 	acfg := auth.AuthorityConfig{Site: name, Tier: tier, Store: st}
 	cfg := link.ServerConfig{
 		Handler: s.rec, Streams: s.mux, KeepAlive: 10 * time.Second, Features: []string{"a", "b"},
-		Welcome: func(p *link.Peer) (*skerry.Welcome, error) {
-			return &skerry.Welcome{Tier: tier, Name: name, Version: "test", Incarnation: "i1"}, nil
+		Welcome: func(p *link.Peer) (*wire.Welcome, error) {
+			return &wire.Welcome{Tier: tier, Name: name, Version: "test", Incarnation: "i1"}, nil
 		},
-		Clone: func(first *link.Peer, later *skerry.Hello, addr net.Addr) {
+		Clone: func(first *link.Peer, later *wire.Hello, addr net.Addr) {
 			s.clones <- first.Hello().Machine + " " + later.Machine
 		},
 	}
@@ -138,7 +138,7 @@ func newSite(t testing.TB, name string, tier skerry.Tier, tweak func(*link.Serve
 	return s
 }
 
-func (s *site) token(tier skerry.Tier) string {
+func (s *site) token(tier wire.Tier) string {
 	s.t.Helper()
 	text, _, err := s.auth.CreateToken(s.t.Context(), auth.TokenOptions{Tier: tier})
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *site) dialing(machine string) auth.Dialing {
 	return auth.Dialing{Addrs: []string{s.addr}, Machine: machine, Boot: "boot-" + machine}
 }
 
-func (s *site) join(tier skerry.Tier, name string) *auth.Member {
+func (s *site) join(tier wire.Tier, name string) *auth.Member {
 	s.t.Helper()
 	m, err := auth.Enter(s.t.Context(), auth.Entry{Dialing: s.dialing("m-" + name), Dir: filepath.Join(s.t.TempDir(), name),
 		Token: s.token(tier), Name: name})
@@ -168,20 +168,20 @@ type child struct {
 	mux *link.StreamMux
 }
 
-func (s *site) child(m *auth.Member, tweak func(*link.ClientConfig, *skerry.Hello)) *child {
+func (s *site) child(m *auth.Member, tweak func(*link.ClientConfig, *wire.Hello)) *child {
 	s.t.Helper()
 	c := &child{rec: newRecorder(s.t), mux: &link.StreamMux{}}
-	hello := skerry.Hello{Tier: m.Tier(), Name: m.Name(), Version: "test", Boot: "boot-" + m.Name(), Machine: "m-" + m.Name(),
+	hello := wire.Hello{Tier: m.Tier(), Name: m.Name(), Version: "test", Boot: "boot-" + m.Name(), Machine: "m-" + m.Name(),
 		Features: []string{"b", "c"}}
 	cfg := link.ClientConfig{
 		Addrs: func() []string { return []string{s.addr} }, TLS: m.TLS, Identify: m.Identify, Handler: c.rec, Streams: c.mux,
 		MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
-		Refused: func(_ context.Context, r *skerry.Refuse) { c.rec.put(happening{what: "refused", err: r}) },
+		Refused: func(_ context.Context, r *wire.Refuse) { c.rec.put(happening{what: "refused", err: r}) },
 	}
 	if tweak != nil {
 		tweak(&cfg, &hello)
 	}
-	cfg.Hello = func() *skerry.Hello { h := hello; return &h }
+	cfg.Hello = func() *wire.Hello { h := hello; return &h }
 	var err error
 	if c.Client, err = link.NewClient(cfg); err != nil {
 		s.t.Fatal(err)
@@ -220,9 +220,9 @@ func (s *site) rawTLS(cfg *tls.Config, proto string) (*tls.Conn, error) {
 func (s *site) healthy() {
 	s.t.Helper()
 	name := fmt.Sprintf("good-%d", time.Now().UnixNano())
-	tier := skerry.TierWorker
+	tier := wire.TierWorker
 	if s.auth.Site() == "fed" {
-		tier = skerry.TierCluster
+		tier = wire.TierCluster
 	}
 	c := s.child(s.join(tier, name), nil)
 	c.rec.next("up")
@@ -231,15 +231,15 @@ func (s *site) healthy() {
 			break
 		}
 	}
-	c.Send(&skerry.Report{Kind: "beat"})
+	c.Send(&wire.Report{Kind: "beat"})
 	if h := s.rec.next("frame"); h.peer.Name() != name {
 		s.t.Fatalf("frame of %s", h.peer.Name())
 	}
 }
 
-func wantRefuse(t testing.TB, err error, code skerry.RefuseCode, words ...string) {
+func wantRefuse(t testing.TB, err error, code wire.RefuseCode, words ...string) {
 	t.Helper()
-	var r *skerry.Refuse
+	var r *wire.Refuse
 	if !asRefuse(err, &r) || r.Code != code {
 		t.Fatalf("got %v, want a refusal %q", err, code)
 	}

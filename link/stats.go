@@ -10,8 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // Reason says in a word why a connection ended or was turned away; counters are kept by it.
@@ -49,7 +49,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // classify turns what a read or write gave into an Error.
 func classify(err error) *Error {
 	var le *Error
-	var refuse *skerry.Refuse
+	var refuse *wire.Refuse
 	switch {
 	case errors.As(err, &le):
 		return le

@@ -12,14 +12,14 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // StreamFunc serves one stream that the other side opened. The connection is closed when it returns, and fails when
 // the link goes down. Close ends both directions; there is no half-close, so protocols inside mark their own end.
-type StreamFunc func(p *Peer, h *skerry.StreamHeader, conn net.Conn)
+type StreamFunc func(p *Peer, h *wire.StreamHeader, conn net.Conn)
 
 // StreamMux finds the function for a kind of stream. Register all kinds before the first connection.
 type StreamMux struct {
@@ -140,18 +140,18 @@ func (s *streamSide) serve(st *yamux.Stream, mux *StreamMux) {
 	p := s.peer
 	st.SetDeadline(time.Now().Add(DefaultHandshakeTimeout))
 	m, _, err := frame.NewReader(st, p.codec, frame.MaxGreeting).Next()
-	h, ok := m.(*skerry.StreamHeader)
+	h, ok := m.(*wire.StreamHeader)
 	if err != nil || !ok {
 		p.stats.end(ReasonMalformed)
 		return
 	}
 	f := mux.lookup(h.Kind)
 	if f == nil {
-		frame.Write(st, p.codec, &skerry.Refuse{Code: skerry.RefuseStreamKind,
+		frame.Write(st, p.codec, &wire.Refuse{Code: wire.RefuseStreamKind,
 			Reason: fmt.Sprintf("streams of kind %q are not served here", h.Kind), Hint: "upgrade the other side"})
 		return
 	}
-	if frame.Write(st, p.codec, &skerry.StreamOpened{}) != nil {
+	if frame.Write(st, p.codec, &wire.StreamOpened{}) != nil {
 		return
 	}
 	st.SetDeadline(time.Time{})
@@ -199,7 +199,7 @@ func (s *streamSide) get(ctx context.Context) (*yamux.Session, error) {
 			}
 			continue
 		}
-		if err := s.peer.Send(&skerry.OpenStreams{}); err != nil {
+		if err := s.peer.Send(&wire.OpenStreams{}); err != nil {
 			return nil, err
 		}
 		again := time.NewTimer(3 * time.Second)
@@ -219,10 +219,10 @@ func (s *streamSide) get(ctx context.Context) (*yamux.Session, error) {
 }
 
 // OpenStream opens a stream to the other side, over a stream connection that is made when there is none. Both sides may
-// open streams. A refusal shows as *skerry.Refuse at the first Read. ctx bounds the opening only.
-func (p *Peer) OpenStream(ctx context.Context, h *skerry.StreamHeader) (net.Conn, error) {
+// open streams. A refusal shows as *wire.Refuse at the first Read. ctx bounds the opening only.
+func (p *Peer) OpenStream(ctx context.Context, h *wire.StreamHeader) (net.Conn, error) {
 	if by := p.hello.Carrier; by != "" {
-		return nil, &skerry.Refuse{Code: skerry.RefuseStreamKind, Reason: fmt.Sprintf("%s is connected by %s, which carries no streams", p.Name(), by),
+		return nil, &wire.Refuse{Code: wire.RefuseStreamKind, Reason: fmt.Sprintf("%s is connected by %s, which carries no streams", p.Name(), by),
 			Hint: "logs, terminals and files of what runs there are on the device itself"}
 	}
 	head, err := p.codec.Encode(h)
@@ -264,8 +264,8 @@ func (c *streamConn) Read(b []byte) (int, error) {
 	c.once.Do(func() {
 		m, _, err := frame.NewReader(c.Stream, c.codec, frame.MaxGreeting).Next()
 		switch m := m.(type) {
-		case *skerry.StreamOpened:
-		case *skerry.Refuse:
+		case *wire.StreamOpened:
+		case *wire.Refuse:
 			c.err = m
 		default:
 			if err == nil || errors.Is(err, io.EOF) {
@@ -289,7 +289,7 @@ func yamuxConfig(keepAlive time.Duration) *yamux.Config {
 }
 
 // streamHello admits a second connection of a peer whose control connection lives.
-func (s *Server) streamHello(ctx context.Context, raw, conn net.Conn, id skerry.PeerIdentity, m *skerry.StreamHello) error {
+func (s *Server) streamHello(ctx context.Context, raw, conn net.Conn, id wire.PeerIdentity, m *wire.StreamHello) error {
 	if err := sameIdentity(id, m.Tier, m.Name); err != nil {
 		return err
 	}
@@ -298,10 +298,10 @@ func (s *Server) streamHello(ctx context.Context, raw, conn net.Conn, id skerry.
 	}
 	p := s.Peer(id.Tier, id.Name)
 	if p == nil || p.id.Key != id.Key || p.hello.Boot != m.Boot {
-		return &skerry.Refuse{Code: skerry.RefuseNotAuthorised, Reason: "there is no control connection of this agent",
+		return &wire.Refuse{Code: wire.RefuseNotAuthorised, Reason: "there is no control connection of this agent",
 			Hint: "connect the control protocol first"}
 	}
-	if err := frame.Write(conn, s.codec, &skerry.StreamOpened{}); err != nil {
+	if err := frame.Write(conn, s.codec, &wire.StreamOpened{}); err != nil {
 		return err
 	}
 	raw.SetDeadline(time.Time{})

@@ -20,12 +20,12 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 var (
@@ -69,7 +69,7 @@ func BenchmarkTenThousand(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { st.Close() })
-	s := newSite(b, "harbour", skerry.TierCluster, func(c *link.ServerConfig, a *auth.AuthorityConfig) {
+	s := newSite(b, "harbour", wire.TierCluster, func(c *link.ServerConfig, a *auth.AuthorityConfig) {
 		c.Handler, c.KeepAlive, c.HandshakeTimeout = &count, 30*time.Second, time.Minute
 		a.Store = st
 	})
@@ -80,7 +80,7 @@ func BenchmarkTenThousand(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		j, err := s.auth.Join(b.Context(), &skerry.Join{Token: s.token(skerry.TierWorker), Tier: skerry.TierWorker, Name: fmt.Sprintf("w%d", i), CSR: csr}, "")
+		j, err := s.auth.Join(b.Context(), &wire.Join{Token: s.token(wire.TierWorker), Tier: wire.TierWorker, Name: fmt.Sprintf("w%d", i), CSR: csr}, "")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -128,9 +128,9 @@ func BenchmarkTenThousand(b *testing.B) {
 
 type counter struct{ up, down, frames atomic.Int64 }
 
-func (c *counter) Up(*link.Peer)                    { c.up.Add(1) }
-func (c *counter) Frame(*link.Peer, skerry.Message) { c.frames.Add(1) }
-func (c *counter) Down(*link.Peer, error)           { c.down.Add(1) }
+func (c *counter) Up(*link.Peer)                  { c.up.Add(1) }
+func (c *counter) Frame(*link.Peer, wire.Message) { c.frames.Add(1) }
+func (c *counter) Down(*link.Peer, error)         { c.down.Add(1) }
 
 func rss(b *testing.B) int64 {
 	text, err := os.ReadFile("/proc/self/status")
@@ -165,7 +165,7 @@ func fleetMain(b *testing.B) {
 		b.Fatal(err)
 	}
 	codec := frame.NewCodec()
-	beat, err := codec.Encode(&skerry.Report{Kind: "beat", Payload: make([]byte, 300)})
+	beat, err := codec.Encode(&wire.Report{Kind: "beat", Payload: make([]byte, 300)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func fleetMain(b *testing.B) {
 			}
 			conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{link.ProtoLink},
 				Certificates: []tls.Certificate{{Certificate: [][]byte{d.Cert}, PrivateKey: d.Key}}})
-			err = frame.Write(conn, codec, &skerry.Hello{Tier: skerry.TierWorker, Name: d.Name, ProtocolMin: 1, ProtocolMax: 1, Boot: d.Name})
+			err = frame.Write(conn, codec, &wire.Hello{Tier: wire.TierWorker, Name: d.Name, ProtocolMin: 1, ProtocolMax: 1, Boot: d.Name})
 			if err == nil {
 				_, _, err = frame.NewReader(conn, codec, frame.MaxFrame).Next()
 			}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Candidate is an instance that a service address might lead to, as its worker sees it.
@@ -31,9 +31,9 @@ const (
 
 // Slots gives what a service address of a policy leads to: new flows take the slots in turn. Ordinal counts for the
 // policy instance alone. The result depends on the candidates, not on their order.
-func Slots(policy skerry.Balance, ordinal int, list []Candidate) []Backend {
+func Slots(policy spec.Balance, ordinal int, list []Candidate) []Backend {
 	list = slices.Clone(list)
-	if policy == skerry.BalanceInstance {
+	if policy == spec.BalanceInstance {
 		list = slices.DeleteFunc(list, func(c Candidate) bool { return c.Ordinal != ordinal })
 	}
 	if fresh := slices.DeleteFunc(slices.Clone(list), func(c Candidate) bool { return c.Draining }); len(fresh) > 0 {
@@ -43,13 +43,13 @@ func Slots(policy skerry.Balance, ordinal int, list []Candidate) []Backend {
 	if len(list) == 0 {
 		return nil
 	}
-	if policy == skerry.BalanceClosest {
+	if policy == spec.BalanceClosest {
 		list = closest(list)
 	}
 	if len(list) > MaxSlots {
 		list = list[:MaxSlots]
 	}
-	if policy == skerry.BalanceLeastLoaded {
+	if policy == spec.BalanceLeastLoaded {
 		return weighted(list)
 	}
 	out := make([]Backend, len(list))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func at(n int) Backend { return Backend{Net: 7, Addr: netip.AddrFrom4([4]byte{10, 64, 0, byte(n)})} }
@@ -29,24 +29,24 @@ func TestSlots(t *testing.T) {
 	draining.Draining = true
 	for _, tt := range []struct {
 		name    string
-		policy  skerry.Balance
+		policy  spec.Balance
 		ordinal int
 		list    []Candidate
 		want    map[int]int
 	}{
-		{"nobody", skerry.BalanceRoundRobin, 0, nil, nil},
-		{"each in turn", skerry.BalanceRoundRobin, 0, []Candidate{c(1, 5, 1, 0), c(2, 500, 1, 1)}, map[int]int{1: 1, 2: 1}},
-		{"one instance", skerry.BalanceInstance, 2, []Candidate{c(1, 5, 1, 0), c(2, 500, 1, 1)}, map[int]int{2: 1}},
-		{"no such instance", skerry.BalanceInstance, 5, []Candidate{c(1, 5, 1, 0)}, nil},
-		{"nearest by round trip", skerry.BalanceClosest, 0, []Candidate{c(1, 20, 1, 0), c(2, 5, 900, 1), c(3, nan, 0, 0)}, map[int]int{2: 1}},
-		{"as good as nearest", skerry.BalanceClosest, 0, []Candidate{c(1, 20, 1, 0), c(2, 21.5, 1, 0), c(3, 23, 1, 0)}, map[int]int{1: 1, 2: 1}},
-		{"own before near", skerry.BalanceClosest, 0, []Candidate{c(1, 0, 0, 0), c(2, 0.1, 0, 0)}, map[int]int{1: 1}},
-		{"nearest by place", skerry.BalanceClosest, 0, []Candidate{c(1, nan, 50, 0), c(2, nan, 400, 0)}, map[int]int{1: 1}},
-		{"nothing known", skerry.BalanceClosest, 0, []Candidate{c(1, nan, nan, 0), c(2, nan, nan, 0)}, map[int]int{1: 1, 2: 1}},
-		{"draining ones get nothing new", skerry.BalanceClosest, 0, []Candidate{draining, c(1, 50, 1, 0)}, map[int]int{1: 1}},
-		{"but are better than nobody", skerry.BalanceRoundRobin, 0, []Candidate{draining}, map[int]int{9: 1}},
-		{"by load", skerry.BalanceLeastLoaded, 0, []Candidate{c(1, 1, 1, 0), c(2, 1, 1, 0.5), c(3, 1, 1, 1)}, map[int]int{1: 16, 2: 8, 3: 1}},
-		{"as busy as another", skerry.BalanceLeastLoaded, 0, []Candidate{c(1, 1, 1, 0.9), c(2, 1, 1, 0.9)}, map[int]int{1: 16, 2: 16}},
+		{"nobody", spec.BalanceRoundRobin, 0, nil, nil},
+		{"each in turn", spec.BalanceRoundRobin, 0, []Candidate{c(1, 5, 1, 0), c(2, 500, 1, 1)}, map[int]int{1: 1, 2: 1}},
+		{"one instance", spec.BalanceInstance, 2, []Candidate{c(1, 5, 1, 0), c(2, 500, 1, 1)}, map[int]int{2: 1}},
+		{"no such instance", spec.BalanceInstance, 5, []Candidate{c(1, 5, 1, 0)}, nil},
+		{"nearest by round trip", spec.BalanceClosest, 0, []Candidate{c(1, 20, 1, 0), c(2, 5, 900, 1), c(3, nan, 0, 0)}, map[int]int{2: 1}},
+		{"as good as nearest", spec.BalanceClosest, 0, []Candidate{c(1, 20, 1, 0), c(2, 21.5, 1, 0), c(3, 23, 1, 0)}, map[int]int{1: 1, 2: 1}},
+		{"own before near", spec.BalanceClosest, 0, []Candidate{c(1, 0, 0, 0), c(2, 0.1, 0, 0)}, map[int]int{1: 1}},
+		{"nearest by place", spec.BalanceClosest, 0, []Candidate{c(1, nan, 50, 0), c(2, nan, 400, 0)}, map[int]int{1: 1}},
+		{"nothing known", spec.BalanceClosest, 0, []Candidate{c(1, nan, nan, 0), c(2, nan, nan, 0)}, map[int]int{1: 1, 2: 1}},
+		{"draining ones get nothing new", spec.BalanceClosest, 0, []Candidate{draining, c(1, 50, 1, 0)}, map[int]int{1: 1}},
+		{"but are better than nobody", spec.BalanceRoundRobin, 0, []Candidate{draining}, map[int]int{9: 1}},
+		{"by load", spec.BalanceLeastLoaded, 0, []Candidate{c(1, 1, 1, 0), c(2, 1, 1, 0.5), c(3, 1, 1, 1)}, map[int]int{1: 16, 2: 8, 3: 1}},
+		{"as busy as another", spec.BalanceLeastLoaded, 0, []Candidate{c(1, 1, 1, 0.9), c(2, 1, 1, 0.9)}, map[int]int{1: 16, 2: 16}},
 	} {
 		got := counts(Slots(tt.policy, tt.ordinal, tt.list))
 		if len(got) != len(tt.want) {
@@ -70,7 +70,7 @@ func TestSlotsProperties(t *testing.T) {
 			list = append(list, Candidate{Backend: at(i), Ordinal: i, Millis: rng.Float64() * 100, Km: rng.Float64() * 1000, Load: rng.Float64() * 1.2, Draining: rng.IntN(5) == 0})
 		}
 		fresh := slices.DeleteFunc(slices.Clone(list), func(c Candidate) bool { return c.Draining })
-		for _, p := range skerry.Balances() {
+		for _, p := range spec.Balances() {
 			slots := Slots(p, 0, list)
 			rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 			if again := Slots(p, 0, list); !slices.Equal(slots, again) {
@@ -80,7 +80,7 @@ func TestSlotsProperties(t *testing.T) {
 				t.Fatalf("%s: %d slots", p, len(slots))
 			}
 			n := counts(slots)
-			if p != skerry.BalanceLeastLoaded || len(fresh) == 0 {
+			if p != spec.BalanceLeastLoaded || len(fresh) == 0 {
 				continue
 			}
 			for _, a := range fresh {

@@ -17,7 +17,7 @@ import (
 	"net/netip"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Config is all that a worker's data plane is to be. A device is changed only by Set, with the whole of it.
@@ -30,7 +30,7 @@ type Config struct {
 
 // Local is what a worker is in the overlay.
 type Local struct {
-	ID skerry.PeerID
+	ID wire.PeerID
 	// Blocks are the prefixes out of which instances here have addresses: IPv4 of 26 bits, and one IPv6 of 64 bits.
 	Blocks []netip.Prefix
 	// Instances are all prefixes that instances anywhere have addresses from, Services those of service addresses. What
@@ -61,17 +61,17 @@ func LinkPrefix(p netip.Prefix) bool {
 // Instance is one that is attached here.
 type Instance struct {
 	ID     string // of the attachment
-	Net    skerry.NetworkID
+	Net    wire.NetworkID
 	Device string // the host's end of its cable
 	Addrs  []netip.Addr
 	// Foreign are networks whose packets the instance accepts beyond its own.
-	Foreign []skerry.NetworkID
+	Foreign []wire.NetworkID
 }
 
 // Service is a service address with what it leads to now. New flows take the slots in turn, so a weight is a number of
 // slots; flows that exist keep their backend. Without slots, or for an address that no Service has, the packet is a Miss.
 type Service struct {
-	Net   skerry.NetworkID
+	Net   wire.NetworkID
 	Addr  netip.Addr
 	Slots []Backend // at most MaxSlots
 }
@@ -91,14 +91,14 @@ const MaxSlots = 64
 // Backend is an instance that a service address may lead to. Its network is another one only if the service is exported
 // to the network of the address.
 type Backend struct {
-	Net  skerry.NetworkID
+	Net  wire.NetworkID
 	Addr netip.Addr
 }
 
 // Peer is another worker, or a gateway to those of another site, with which packets are exchanged. There is one path to
 // each, whatever the number of services.
 type Peer struct {
-	ID       skerry.PeerID
+	ID       wire.PeerID
 	Name     string         // for people; empty for one of another site
 	Prefixes []netip.Prefix // addresses of instances behind it; what comes from it must come from these
 	// Plain: packets go to it and come from it unencrypted. Nil: by Link, or by the tunnel, under the peer's ID.
@@ -138,7 +138,7 @@ type Device interface {
 
 // ServiceAddr is a service address with its network.
 type ServiceAddr struct {
-	Net  skerry.NetworkID
+	Net  wire.NetworkID
 	Addr netip.Addr
 }
 
@@ -150,10 +150,10 @@ type InUser interface {
 // Event is something that the data plane came upon.
 type Event struct {
 	Kind EventKind
-	Net  skerry.NetworkID
+	Net  wire.NetworkID
 	Src  netip.Addr
 	Dst  netip.Addr
-	Peer skerry.PeerID // that it came from or went to; 0: an instance here
+	Peer wire.PeerID // that it came from or went to; 0: an instance here
 }
 
 // EventKind says what was come upon.
@@ -179,7 +179,7 @@ type Stats struct {
 
 // PathStatus tells how a peer is reached, for `skerry worker status`.
 type PathStatus struct {
-	Peer      skerry.PeerID  `json:"peer"`
+	Peer      wire.PeerID    `json:"peer"`
 	Name      string         `json:"name,omitempty"`
 	Path      PathKind       `json:"path"`
 	Reason    string         `json:"reason,omitempty"` // why it is not a better one
@@ -203,7 +203,7 @@ type RelayStatus struct {
 // Status tells how a worker fares in the overlay.
 type Status struct {
 	Off    string         `json:"off,omitempty"` // why it takes no part; all else is then empty
-	ID     skerry.PeerID  `json:"id,omitempty"`  // 0: the cluster has not said yet
+	ID     wire.PeerID    `json:"id,omitempty"`  // 0: the cluster has not said yet
 	Blocks []netip.Prefix `json:"blocks,omitempty"`
 	V6     netip.Prefix   `json:"v6,omitzero"`
 	Path   string         `json:"path,omitempty"` // how packets are handled

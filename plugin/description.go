@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Limits of descriptions.
@@ -48,7 +49,7 @@ type Description struct {
 	// OnFailure is skip (the default) or reject: what happens to an instance when the plugin does not answer.
 	OnFailure string `json:"onFailure,omitempty"`
 	// Timeout bounds one answer. The default is DefaultTimeout, the most MaxTimeout.
-	Timeout skerry.Duration `json:"timeout,omitempty"`
+	Timeout spec.Duration `json:"timeout,omitempty"`
 	// Memory bounds the plugin. The default is DefaultMemory.
 	Memory skerry.Bytes `json:"memory,omitempty"`
 }
@@ -69,7 +70,7 @@ func ParseDescription(data []byte) (*Description, error) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "the description is not valid YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	var d Description
-	problems := skerry.DecodeStrict(text, &d)
+	problems := spec.DecodeStrict(text, &d)
 	add := func(path, hint, format string, args ...any) {
 		problems = append(problems, skerry.Problem{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
@@ -83,7 +84,7 @@ func ParseDescription(data []byte) (*Description, error) {
 		d.OnFailure = "skip"
 	}
 	if d.Timeout == 0 {
-		d.Timeout = skerry.Duration(DefaultTimeout)
+		d.Timeout = spec.Duration(DefaultTimeout)
 	}
 	if d.Memory == 0 {
 		d.Memory = DefaultMemory

@@ -20,6 +20,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/wire"
 )
 
 // Options set up a Host.
@@ -281,12 +282,12 @@ func (v *version) status(now time.Time) Status {
 }
 
 // Ask asks the plugins named, all at the same time. It gives one answer each, in that order.
-func (h *Host) Ask(ctx context.Context, names []string, q sched.PluginQuery) []skerry.PluginAnswer {
-	out := make([]skerry.PluginAnswer, len(names))
+func (h *Host) Ask(ctx context.Context, names []string, q sched.PluginQuery) []wire.PluginAnswer {
+	out := make([]wire.PluginAnswer, len(names))
 	text, err := json.Marshal(q)
 	if err != nil { // a number that JSON does not have
 		for i, n := range names {
-			out[i] = skerry.PluginAnswer{Plugin: n, Skipped: "the query cannot be written: " + err.Error()}
+			out[i] = wire.PluginAnswer{Plugin: n, Skipped: "the query cannot be written: " + err.Error()}
 		}
 		return out
 	}
@@ -298,8 +299,8 @@ func (h *Host) Ask(ctx context.Context, names []string, q sched.PluginQuery) []s
 	return out
 }
 
-func (h *Host) askOne(ctx context.Context, name string, q *sched.PluginQuery, text []byte) skerry.PluginAnswer {
-	a := skerry.PluginAnswer{Plugin: name}
+func (h *Host) askOne(ctx context.Context, name string, q *sched.PluginQuery, text []byte) wire.PluginAnswer {
+	a := wire.PluginAnswer{Plugin: name}
 	h.mu.Lock()
 	v := h.plugins[name]
 	if v != nil {

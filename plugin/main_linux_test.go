@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/internal/wasmcode"
+	"skerry.dev/skerry/wire"
 )
 
 // shimArg makes the test binary the shim of programs.
@@ -123,7 +123,7 @@ func (s *site) open() *Host {
 	return h
 }
 
-func ask(t testing.TB, h *Host, name string) skerry.PluginAnswer {
+func ask(t testing.TB, h *Host, name string) wire.PluginAnswer {
 	t.Helper()
 	a := h.Ask(context.Background(), []string{name}, query())
 	if len(a) != 1 || a[0].Plugin != name {
@@ -133,7 +133,7 @@ func ask(t testing.TB, h *Host, name string) skerry.PluginAnswer {
 }
 
 // good asks a plugin that answers well.
-func good(t testing.TB, h *Host, name string) skerry.PluginAnswer {
+func good(t testing.TB, h *Host, name string) wire.PluginAnswer {
 	t.Helper()
 	a := ask(t, h, name)
 	if a.Skipped != "" {

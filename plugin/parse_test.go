@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
 )
 
 // query asks about workers a, b and c.
@@ -200,7 +200,7 @@ func TestSample(t *testing.T) {
 	}
 	var back = Sample()
 	back.Service = ""
-	if p := skerry.DecodeStrict(text, &back); len(p) > 0 || !reflect.DeepEqual(q, back) {
+	if p := spec.DecodeStrict(text, &back); len(p) > 0 || !reflect.DeepEqual(q, back) {
 		t.Errorf("%+v\n%+v", p, back)
 	}
 }
@@ -224,7 +224,7 @@ func TestManual(t *testing.T) {
 			}
 		case kind == "json" && q == nil:
 			q = &sched.PluginQuery{}
-			if p := skerry.DecodeStrict([]byte(text), q); len(p) > 0 || q.Version != sched.PluginVersion {
+			if p := spec.DecodeStrict([]byte(text), q); len(p) > 0 || q.Version != sched.PluginVersion {
 				t.Errorf("%+v", p)
 			}
 		case kind == "json":

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // stamp tells one state of a plugin's files from the next, the description first.
@@ -225,7 +226,7 @@ func (h *Host) update(ctx context.Context, name, file string, first bool) (bool,
 
 // load makes a version, which may be broken.
 func (h *Host) load(ctx context.Context, name string, d *Description) *version {
-	d.Timeout += skerry.Duration(h.opt.slack)
+	d.Timeout += spec.Duration(h.opt.slack)
 	v := &version{name: name, desc: d, log: h.opt.Log, loaded: time.Now()}
 	stderr := &lines{log: h.opt.Log, name: name}
 	var err error

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
 )
 
 // MaxReply is the largest answer accepted, in bytes.
@@ -32,7 +32,7 @@ func ParseReply(data []byte, q *sched.PluginQuery) (sched.PluginReply, error) {
 		return out, fmt.Errorf("it answered nothing")
 	}
 	var w wireReply
-	if p := skerry.DecodeStrict(data, &w); len(p) > 0 {
+	if p := spec.DecodeStrict(data, &w); len(p) > 0 {
 		text := p[0].Message
 		if p[0].Path != "" {
 			text = clean(p[0].Path) + " " + text

@@ -12,18 +12,20 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Sample is a query for trying a plugin: three workers that could run a web shop.
 func Sample() sched.PluginQuery {
 	worker := func(name, area string, lat, lon, idle, full, pressure float64) sched.PluginCandidate {
 		return sched.PluginCandidate{Name: name, Score: 0.5, Arch: "amd64", Area: area, Labels: map[string]string{"rack": "a"},
-			Location: &skerry.Location{Lat: lat, Lon: lon}, Coordinate: &skerry.Coordinate{},
-			Capacity: skerry.Resources{CPU: 8000, Memory: 16 * skerry.GiB}, Available: skerry.Resources{CPU: 6000, Memory: 12 * skerry.GiB},
-			Power: &skerry.Power{Idle: idle, Busy: full}, Pressure: &skerry.Pressure{CPU: pressure}, Age: 2}
+			Location: &spec.Location{Lat: lat, Lon: lon}, Coordinate: &spec.Coordinate{},
+			Capacity: spec.Resources{CPU: 8000, Memory: 16 * skerry.GiB}, Available: spec.Resources{CPU: 6000, Memory: 12 * skerry.GiB},
+			Power: &wire.Power{Idle: idle, Busy: full}, Pressure: &wire.Pressure{CPU: pressure}, Age: 2}
 	}
 	return sched.PluginQuery{Version: sched.PluginVersion, Instance: "shop.web.1", Service: "web", Labels: map[string]string{"depot": "north"},
-		Need: skerry.Resources{CPU: 500, Memory: 256 * skerry.MiB}, Placement: skerry.Placement{Policy: "plugin/sample"}, Seed: 7,
+		Need: spec.Resources{CPU: 500, Memory: 256 * skerry.MiB}, Placement: spec.Placement{Policy: "plugin/sample"}, Seed: 7,
 		Candidates: []sched.PluginCandidate{
 			worker("hamburg", "harbour", 53.55, 9.99, 30, 90, 0.02),
 			worker("bremen", "harbour", 53.08, 8.80, 8, 25, 0.10),

@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // sum is a digest as two lanes. Lanes are added with wrap-around, so that the order of items does not matter and one
@@ -26,14 +26,14 @@ func sumOf(key string, value []byte) sum {
 func (s sum) add(t sum) sum { return sum{s.a + t.a, s.b + t.b} }
 func (s sum) sub(t sum) sum { return sum{s.a - t.a, s.b - t.b} }
 
-func (s sum) digest() (d skerry.Digest) {
+func (s sum) digest() (d wire.Digest) {
 	binary.BigEndian.PutUint64(d[:8], s.a)
 	binary.BigEndian.PutUint64(d[8:], s.b)
 	return d
 }
 
 // DigestOf gives the digest of a whole set, for tests and tools.
-func DigestOf(items map[string][]byte) skerry.Digest {
+func DigestOf(items map[string][]byte) wire.Digest {
 	var s sum
 	for k, v := range items {
 		s = s.add(sumOf(k, v))

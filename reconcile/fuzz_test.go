@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // script reads small numbers and words out of fuzz input.
@@ -34,17 +35,17 @@ func (s *script) inc() skerry.Incarnation {
 	return []skerry.Incarnation{"", "a", "b", "a~1", "a~9223372036854775807"}[s.num()%5]
 }
 
-func (s *script) items() (out []skerry.SetItem) {
+func (s *script) items() (out []wire.SetItem) {
 	for n := s.num() % 5; n > 0; n-- {
-		out = append(out, skerry.SetItem{Key: string('k' + rune(s.num()%4)), Value: []byte{s.num()}, Gen: s.gen(), Deleted: s.num()%4 == 0})
+		out = append(out, wire.SetItem{Key: string('k' + rune(s.num()%4)), Value: []byte{s.num()}, Gen: s.gen(), Deleted: s.num()%4 == 0})
 	}
 	return out
 }
 
 // digest is the right one for the items on top of the replica half of the time.
-func (s *script) digest(r *Replica, items []skerry.SetItem, whole bool) skerry.Digest {
+func (s *script) digest(r *Replica, items []wire.SetItem, whole bool) wire.Digest {
 	if s.num()%4 == 0 {
-		return skerry.Digest{s.num()}
+		return wire.Digest{s.num()}
 	}
 	m := map[string][]byte{}
 	if !whole {
@@ -76,16 +77,16 @@ func FuzzReplica(f *testing.F) {
 			var out Outcome
 			switch s.num() % 3 {
 			case 0:
-				d := &skerry.SetDelta{Set: "s", Incarnation: s.inc(), Base: s.gen(), Gen: s.gen(), Items: s.items()}
+				d := &wire.SetDelta{Set: "s", Incarnation: s.inc(), Base: s.gen(), Gen: s.gen(), Items: s.items()}
 				d.Digest = s.digest(r, d.Items, false)
 				out = r.Apply(d)
 			case 1:
-				c := &skerry.SetChunk{Set: "s", Incarnation: s.inc(), Base: s.gen(), Gen: s.gen(), Items: s.items(), Index: uint32(s.num() % 3),
+				c := &wire.SetChunk{Set: "s", Incarnation: s.inc(), Base: s.gen(), Gen: s.gen(), Items: s.items(), Index: uint32(s.num() % 3),
 					Last: s.num()%2 == 0, Delta: s.num()%3 == 0}
 				c.Digest = s.digest(r, c.Items, !c.Delta)
 				out = r.Apply(c)
 			case 2:
-				out = r.Apply(&skerry.SetHeldWant{Set: "s", Next: uint32(s.num())})
+				out = r.Apply(&wire.SetHeldWant{Set: "s", Next: uint32(s.num())})
 			}
 			if after := r.State(); out.Refused != "" && (after.Gen != before.Gen || after.Digest != before.Digest || r.Len()+r.Orphans() != held) {
 				t.Fatalf("refused (%s) and yet changed: %+v, was %+v", out.Refused, after, before)
@@ -130,19 +131,19 @@ func FuzzSource(f *testing.F) {
 		digest := src.Digest()
 		for len(s.b) > 0 {
 			gen := src.Gen()
-			ack := &skerry.SetAck{Set: "s", Incarnation: s.inc(), Gen: s.gen(), Digest: digest, PartIncarnation: s.inc(), PartGen: s.gen(),
-				PartDigest: digest, PartNext: uint32(s.num() % 5), Orphans: uint32(s.num() % 2), OrphanDigest: skerry.Digest{s.num() % 2}}
+			ack := &wire.SetAck{Set: "s", Incarnation: s.inc(), Gen: s.gen(), Digest: digest, PartIncarnation: s.inc(), PartGen: s.gen(),
+				PartDigest: digest, PartNext: uint32(s.num() % 5), Orphans: uint32(s.num() % 2), OrphanDigest: wire.Digest{s.num() % 2}}
 			switch s.num() % 5 {
 			case 0:
 				src.Connect(now, *ack)
 			case 1:
 				src.Handle(now, ack)
 			case 2:
-				src.Handle(now, &skerry.SetWant{Set: "s", Incarnation: s.inc(), Gen: s.gen(), Of: s.inc(),
-					Reason: []skerry.SetWantReason{skerry.WantGap, skerry.WantSnapshot, skerry.WantRetired, "x"}[s.num()%4]})
+				src.Handle(now, &wire.SetWant{Set: "s", Incarnation: s.inc(), Gen: s.gen(), Of: s.inc(),
+					Reason: []wire.SetWantReason{wire.WantGap, wire.WantSnapshot, wire.WantRetired, "x"}[s.num()%4]})
 			case 3:
-				src.Handle(now, &skerry.SetHeld{Set: "s", Digest: skerry.Digest{s.num() % 2}, Index: uint32(s.num() % 3), Last: s.num()%2 == 0,
-					Items: []skerry.HeldItem{{Key: "o", Value: []byte{s.num()}}}})
+				src.Handle(now, &wire.SetHeld{Set: "s", Digest: wire.Digest{s.num() % 2}, Index: uint32(s.num() % 3), Last: s.num()%2 == 0,
+					Items: []wire.HeldItem{{Key: "o", Value: []byte{s.num()}}}})
 			case 4:
 				now = now.Add(7 * time.Second)
 			}
@@ -174,13 +175,13 @@ func FuzzRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, meta, item []byte) {
 		disk := map[string][]byte{"p/meta": meta, "p/i/k": item, "p/e/0000000000000001": item}
 		if s, err := LoadSource("s", "p/", "a", disk, Options{}); err == nil {
-			s.Connect(time.Unix(0, 0), skerry.SetAck{})
+			s.Connect(time.Unix(0, 0), wire.SetAck{})
 			s.Next(time.Unix(0, 0))
 		}
 		LoadReplica("s", "p/", disk, Options{})
 		LoadInbox("p/", disk)
 		if o, err := LoadOutbox("x", "p/", disk, OutboxLimits{}, Options{}); err == nil {
-			o.Connect(skerry.EventsAck{})
+			o.Connect(wire.EventsAck{})
 			o.Next(time.Unix(0, 0))
 		}
 	})

@@ -1,6 +1,6 @@
 package reconcile
 
-import "skerry.dev/skerry"
+import "skerry.dev/skerry/wire"
 
 // Inbox is the receiving side of one peer's outbox: each event once, in order.
 type Inbox struct {
@@ -15,14 +15,14 @@ type Inbox struct {
 func NewInbox(prefix string) *Inbox { return &Inbox{prefix: prefix} }
 
 // State is what the inbox has kept, for Welcome.
-func (i *Inbox) State() skerry.EventsAck { return skerry.EventsAck{Stream: i.stream, Seq: i.seq} }
+func (i *Inbox) State() wire.EventsAck { return wire.EventsAck{Stream: i.stream, Seq: i.seq} }
 
 // Lost counts the events that the peer dropped before they could be received.
 func (i *Inbox) Lost() uint64 { return i.lost }
 
 // Accept gives the events that are new, how many before them were lost, and the answer to send once the events and the
 // records that Flush gives are kept.
-func (i *Inbox) Accept(m *skerry.Events) (events [][]byte, lost uint64, reply skerry.Message) {
+func (i *Inbox) Accept(m *wire.Events) (events [][]byte, lost uint64, reply wire.Message) {
 	if m.Stream == "" || m.Floor == 0 || m.First < m.Floor || m.First+uint64(len(m.Items)) < m.First {
 		return nil, 0, nil
 	}
@@ -41,16 +41,16 @@ func (i *Inbox) Accept(m *skerry.Events) (events [][]byte, lost uint64, reply sk
 			i.meta = true
 		}
 	}
-	return events, lost, &skerry.EventsAck{Stream: i.stream, Seq: i.seq}
+	return events, lost, &wire.EventsAck{Stream: i.stream, Seq: i.seq}
 }
 
 // Flush gives the record to persist together with the events, if it changed.
-func (i *Inbox) Flush() []skerry.Write {
+func (i *Inbox) Flush() []wire.Write {
 	if !i.meta {
 		return nil
 	}
 	i.meta = false
-	return []skerry.Write{{Key: i.prefix + "meta", Value: newRecord().str(i.stream).num(i.seq).num(i.lost).b}}
+	return []wire.Write{{Key: i.prefix + "meta", Value: newRecord().str(i.stream).num(i.seq).num(i.lost).b}}
 }
 
 // LoadInbox restores an inbox from the records under prefix.

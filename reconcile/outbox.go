@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // OutboxLimits bound an outbox; the oldest events go first and are counted. Zero means the defaults.
@@ -89,7 +89,7 @@ func (o *Outbox) drop(n int) {
 }
 
 // Connect begins a connection with what the peer has kept; a zero ack if it knows nothing.
-func (o *Outbox) Connect(ack skerry.EventsAck) {
+func (o *Outbox) Connect(ack wire.EventsAck) {
 	o.connected, o.tries = true, 0
 	o.sent, o.acked = o.floor-1, o.floor-1
 	o.Ack(time.Time{}, &ack)
@@ -100,7 +100,7 @@ func (o *Outbox) Connect(ack skerry.EventsAck) {
 func (o *Outbox) Disconnect() { o.connected = false }
 
 // Ack forgets what the peer has kept. Answers for other streams and absurd numbers have no effect.
-func (o *Outbox) Ack(now time.Time, a *skerry.EventsAck) {
+func (o *Outbox) Ack(now time.Time, a *wire.EventsAck) {
 	if a.Stream != o.stream || a.Seq > o.last() || a.Seq < o.floor {
 		return
 	}
@@ -110,7 +110,7 @@ func (o *Outbox) Ack(now time.Time, a *skerry.EventsAck) {
 }
 
 // Next gives the frames to send now: at most a window of unanswered frames, again from the oldest after Resend.
-func (o *Outbox) Next(now time.Time) []skerry.Message {
+func (o *Outbox) Next(now time.Time) []wire.Message {
 	if !o.connected || len(o.events) == 0 {
 		return nil
 	}
@@ -119,13 +119,13 @@ func (o *Outbox) Next(now time.Time) []skerry.Message {
 		o.sent = o.floor - 1
 		o.tries++
 	}
-	var out []skerry.Message
+	var out []wire.Message
 	budget := o.opt.Chunk * o.opt.Window
 	for seq := o.floor; seq <= o.sent; seq++ {
 		budget -= len(o.events[seq-o.floor]) + 8
 	}
 	for o.sent < o.last() && budget > 0 {
-		m := &skerry.Events{Stream: o.stream, First: o.sent + 1, Floor: o.floor}
+		m := &wire.Events{Stream: o.stream, First: o.sent + 1, Floor: o.floor}
 		for n := 0; o.sent < o.last(); o.sent++ {
 			e := o.events[o.sent+1-o.floor]
 			if n > 0 && n+len(e)+8 > o.opt.Chunk {
@@ -154,16 +154,16 @@ func (o *Outbox) Due() time.Time {
 func (o *Outbox) key(seq uint64) string { return fmt.Sprintf("%se/%016x", o.prefix, seq) }
 
 // Flush gives the records changed since the last Flush.
-func (o *Outbox) Flush() []skerry.Write {
+func (o *Outbox) Flush() []wire.Write {
 	if !o.meta {
 		return nil
 	}
-	out := []skerry.Write{{Key: o.prefix + "meta", Value: newRecord().str(o.stream).num(o.floor).num(o.lost).b}}
+	out := []wire.Write{{Key: o.prefix + "meta", Value: newRecord().str(o.stream).num(o.floor).num(o.lost).b}}
 	for _, seq := range o.removed {
-		out = append(out, skerry.Write{Key: o.key(seq)})
+		out = append(out, wire.Write{Key: o.key(seq)})
 	}
 	for seq := max(o.added, o.floor); seq <= o.last(); seq++ {
-		out = append(out, skerry.Write{Key: o.key(seq), Value: newRecord().bytes(o.events[seq-o.floor]).b})
+		out = append(out, wire.Write{Key: o.key(seq), Value: newRecord().bytes(o.events[seq-o.floor]).b})
 	}
 	o.added, o.removed, o.meta = o.last()+1, nil, false
 	return out

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // TestOutboxKeepsWhatIsNotAcknowledged: of events within the limits none is lost: whatever was acknowledged, on this connection or the
@@ -22,9 +22,9 @@ func TestOutboxKeepsWhatIsNotAcknowledged(t *testing.T) {
 			}
 		}
 		persist(disk, o.Flush())
-		o.Connect(skerry.EventsAck{})
+		o.Connect(wire.EventsAck{})
 		o.Next(now)
-		o.Ack(now, &skerry.EventsAck{Stream: "x", Seq: acked})
+		o.Ack(now, &wire.EventsAck{Stream: "x", Seq: acked})
 		persist(disk, o.Flush())
 		again, err := LoadOutbox("y", "p/", disk, OutboxLimits{}, Options{})
 		if err != nil {
@@ -35,11 +35,11 @@ func TestOutboxKeepsWhatIsNotAcknowledged(t *testing.T) {
 				t.Errorf("%d acknowledged, %s life: %d are kept, %d lost", acked, life, o.Len(), o.Lost())
 			}
 			in := NewInbox("q/")
-			in.Accept(&skerry.Events{Stream: "x", First: 1, Floor: 1, Items: make([][]byte, acked)})
+			in.Accept(&wire.Events{Stream: "x", First: 1, Floor: 1, Items: make([][]byte, acked)})
 			o.Connect(in.State())
 			var got []string
 			for _, m := range o.Next(now) {
-				events, lost, _ := in.Accept(m.(*skerry.Events))
+				events, lost, _ := in.Accept(m.(*wire.Events))
 				if lost > 0 {
 					t.Errorf("%d acknowledged, %s life: %d were lost", acked, life, lost)
 				}

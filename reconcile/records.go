@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Records are small and binary: a format byte, then fields as unsigned varints and length-prefixed strings. Readers
@@ -114,4 +114,4 @@ func (d *dirty) leftovers(prefix string, records map[string][]byte) {
 }
 
 // itemSize estimates the bytes of an item in a frame.
-func itemSize(it skerry.SetItem) int { return len(it.Key) + len(it.Value) + 24 }
+func itemSize(it wire.SetItem) int { return len(it.Key) + len(it.Value) + 24 }

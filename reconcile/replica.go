@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // maxRetired bounds the incarnations that a replica remembers having left.
@@ -43,8 +44,8 @@ type orphan struct {
 
 // partial is a transfer that has not arrived completely.
 type partial struct {
-	head  skerry.SetChunk // of the first part, without items
-	items []skerry.SetItem
+	head  wire.SetChunk // of the first part, without items
+	items []wire.SetItem
 	next  uint32
 	size  int
 }
@@ -56,7 +57,7 @@ type Outcome struct {
 	Deleted  []string
 	Orphaned []string // still there, but unknown to the present incarnation
 	Adopted  []string // were orphans, are named again with the same value
-	Reply    []skerry.Message
+	Reply    []wire.Message
 	// Refused says in a word why a frame had no effect, for counters: "stale", "gap", "digest", "retired",
 	// "incarnation", "too-large", "malformed". Empty when it was used.
 	Refused string
@@ -76,7 +77,7 @@ func NewReplica(set, prefix string, opt Options) *Replica {
 func (r *Replica) Set() string                     { return r.set }
 func (r *Replica) Incarnation() skerry.Incarnation { return r.inc }
 func (r *Replica) Gen() skerry.Generation          { return r.gen }
-func (r *Replica) Digest() skerry.Digest           { return r.sum.digest() }
+func (r *Replica) Digest() wire.Digest             { return r.sum.digest() }
 
 // Len and Orphans count items.
 func (r *Replica) Len() int     { return len(r.items) }
@@ -108,8 +109,8 @@ func (r *Replica) All() iter.Seq2[string, []byte] {
 }
 
 // State is what stands in Hello or Welcome, and in every answer.
-func (r *Replica) State() skerry.SetAck {
-	a := skerry.SetAck{
+func (r *Replica) State() wire.SetAck {
+	a := wire.SetAck{
 		Set: r.set, Incarnation: r.inc, Gen: r.gen, Digest: r.sum.digest(),
 		Orphans: uint32(len(r.orphans)), OrphanDigest: r.orphanSum.digest(),
 	}
@@ -120,17 +121,17 @@ func (r *Replica) State() skerry.SetAck {
 }
 
 // Apply takes SetDelta, SetChunk and SetHeldWant of this set; anything else has no effect.
-func (r *Replica) Apply(m skerry.Message) Outcome {
+func (r *Replica) Apply(m wire.Message) Outcome {
 	switch m := m.(type) {
-	case *skerry.SetDelta:
+	case *wire.SetDelta:
 		if m.Set == r.set {
 			return r.applyDelta(m)
 		}
-	case *skerry.SetChunk:
+	case *wire.SetChunk:
 		if m.Set == r.set {
 			return r.applyChunk(m)
 		}
-	case *skerry.SetHeldWant:
+	case *wire.SetHeldWant:
 		if m.Set == r.set {
 			return Outcome{Reply: r.held(m)}
 		}
@@ -140,12 +141,12 @@ func (r *Replica) Apply(m skerry.Message) Outcome {
 
 func (r *Replica) ack(refused string) Outcome {
 	a := r.State()
-	return Outcome{Reply: []skerry.Message{&a}, Refused: refused}
+	return Outcome{Reply: []wire.Message{&a}, Refused: refused}
 }
 
-func (r *Replica) want(why skerry.SetWantReason, of skerry.Incarnation, refused string) Outcome {
-	return Outcome{Refused: refused, Reply: []skerry.Message{
-		&skerry.SetWant{Set: r.set, Incarnation: r.inc, Gen: r.gen, Reason: why, Of: of}}}
+func (r *Replica) want(why wire.SetWantReason, of skerry.Incarnation, refused string) Outcome {
+	return Outcome{Refused: refused, Reply: []wire.Message{
+		&wire.SetWant{Set: r.set, Incarnation: r.inc, Gen: r.gen, Reason: why, Of: of}}}
 }
 
 // basis checks whether a change from base to gen of incarnation inc can be applied to what is held.
@@ -154,30 +155,30 @@ func (r *Replica) basis(inc skerry.Incarnation, base, gen skerry.Generation) (Ou
 	case inc == "" || base >= gen:
 		return Outcome{Refused: "malformed"}, false
 	case slices.Contains(r.retired, inc):
-		return r.want(skerry.WantRetired, inc, "retired"), false
+		return r.want(wire.WantRetired, inc, "retired"), false
 	case inc != r.inc:
-		return r.want(skerry.WantSnapshot, inc, "incarnation"), false
+		return r.want(wire.WantSnapshot, inc, "incarnation"), false
 	case gen <= r.gen:
 		return r.ack("stale"), false
 	case base > r.gen:
-		return r.want(skerry.WantGap, inc, "gap"), false
+		return r.want(wire.WantGap, inc, "gap"), false
 	}
 	return Outcome{}, true
 }
 
-func (r *Replica) applyDelta(d *skerry.SetDelta) Outcome {
+func (r *Replica) applyDelta(d *wire.SetDelta) Outcome {
 	if out, ok := r.basis(d.Incarnation, d.Base, d.Gen); !ok {
 		return out
 	}
 	return r.change(d.Incarnation, d.Gen, d.Digest, d.Items)
 }
 
-func (r *Replica) applyChunk(c *skerry.SetChunk) Outcome {
+func (r *Replica) applyChunk(c *wire.SetChunk) Outcome {
 	switch {
 	case c.Incarnation == "":
 		return Outcome{Refused: "malformed"}
 	case slices.Contains(r.retired, c.Incarnation):
-		return r.want(skerry.WantRetired, c.Incarnation, "retired")
+		return r.want(wire.WantRetired, c.Incarnation, "retired")
 	case c.Delta:
 		if out, ok := r.basis(c.Incarnation, c.Base, c.Gen); !ok {
 			return out
@@ -185,7 +186,7 @@ func (r *Replica) applyChunk(c *skerry.SetChunk) Outcome {
 	case c.Incarnation == r.inc && c.Gen <= r.gen:
 		return r.ack("stale")
 	}
-	head := skerry.SetChunk{Incarnation: c.Incarnation, Base: c.Base, Gen: c.Gen, Digest: c.Digest, Delta: c.Delta}
+	head := wire.SetChunk{Incarnation: c.Incarnation, Base: c.Base, Gen: c.Gen, Digest: c.Digest, Delta: c.Delta}
 	p := r.part
 	if p == nil || !sameTransfer(&p.head, &head) {
 		// A late first part of an older transfer may throw away a newer one, which then begins again; refusing it could
@@ -194,7 +195,7 @@ func (r *Replica) applyChunk(c *skerry.SetChunk) Outcome {
 			return r.ack("stale")
 		}
 		if c.Index != 0 {
-			return r.want(skerry.WantGap, c.Incarnation, "gap")
+			return r.want(wire.WantGap, c.Incarnation, "gap")
 		}
 		p = &partial{head: head}
 		r.part = p
@@ -221,12 +222,12 @@ func (r *Replica) applyChunk(c *skerry.SetChunk) Outcome {
 	return r.install(c.Incarnation, c.Gen, c.Digest, p.items)
 }
 
-func sameTransfer(a, b *skerry.SetChunk) bool {
+func sameTransfer(a, b *wire.SetChunk) bool {
 	return a.Incarnation == b.Incarnation && a.Base == b.Base && a.Gen == b.Gen && a.Digest == b.Digest && a.Delta == b.Delta
 }
 
 // change applies a verified basis' changes, all or none.
-func (r *Replica) change(inc skerry.Incarnation, gen skerry.Generation, digest skerry.Digest, items []skerry.SetItem) Outcome {
+func (r *Replica) change(inc skerry.Incarnation, gen skerry.Generation, digest wire.Digest, items []wire.SetItem) Outcome {
 	total := r.sum
 	staged := make(map[string]*replicaItem, len(items)) // nil: deleted
 	for _, it := range items {
@@ -245,7 +246,7 @@ func (r *Replica) change(inc skerry.Incarnation, gen skerry.Generation, digest s
 		}
 	}
 	if total.digest() != digest {
-		return r.want(skerry.WantSnapshot, inc, "digest")
+		return r.want(wire.WantSnapshot, inc, "digest")
 	}
 	var out Outcome
 	for _, key := range slices.Sorted(maps.Keys(staged)) {
@@ -266,13 +267,13 @@ func (r *Replica) change(inc skerry.Incarnation, gen skerry.Generation, digest s
 
 // install replaces the set by a complete snapshot. Within one incarnation, absence deletes; a new incarnation orphans
 // what it does not know.
-func (r *Replica) install(inc skerry.Incarnation, gen skerry.Generation, digest skerry.Digest, items []skerry.SetItem) Outcome {
+func (r *Replica) install(inc skerry.Incarnation, gen skerry.Generation, digest wire.Digest, items []wire.SetItem) Outcome {
 	fresh := make(map[string]replicaItem, len(items))
 	dead := make(map[string]bool)
 	var total sum
 	for _, it := range items {
 		if _, twice := fresh[it.Key]; twice || dead[it.Key] {
-			return r.want(skerry.WantSnapshot, inc, "malformed")
+			return r.want(wire.WantSnapshot, inc, "malformed")
 		}
 		if it.Deleted {
 			dead[it.Key] = true
@@ -283,7 +284,7 @@ func (r *Replica) install(inc skerry.Incarnation, gen skerry.Generation, digest 
 		total = total.add(n.sum)
 	}
 	if total.digest() != digest {
-		return r.want(skerry.WantSnapshot, inc, "digest")
+		return r.want(wire.WantSnapshot, inc, "digest")
 	}
 	var out Outcome
 	for _, key := range slices.Sorted(maps.Keys(r.items)) {
@@ -355,21 +356,21 @@ func (r *Replica) remove(out *Outcome, key string) {
 }
 
 // held lists orphans from the part asked for, at most a window of parts.
-func (r *Replica) held(w *skerry.SetHeldWant) []skerry.Message {
+func (r *Replica) held(w *wire.SetHeldWant) []wire.Message {
 	digest := r.orphanSum.digest()
-	list := make([]skerry.HeldItem, 0, len(r.orphans))
+	list := make([]wire.HeldItem, 0, len(r.orphans))
 	for key, o := range r.orphans {
-		list = append(list, skerry.HeldItem{Key: key, Value: o.value, Gen: o.gen, Incarnation: o.inc})
+		list = append(list, wire.HeldItem{Key: key, Value: o.value, Gen: o.gen, Incarnation: o.inc})
 	}
-	slices.SortFunc(list, func(a, b skerry.HeldItem) int { return cmp.Compare(a.Key, b.Key) })
-	var parts []*skerry.SetHeld
-	cur := &skerry.SetHeld{Set: r.set, Digest: digest}
+	slices.SortFunc(list, func(a, b wire.HeldItem) int { return cmp.Compare(a.Key, b.Key) })
+	var parts []*wire.SetHeld
+	cur := &wire.SetHeld{Set: r.set, Digest: digest}
 	n := 0
 	for _, h := range list {
 		size := len(h.Key) + len(h.Value) + len(h.Incarnation) + 32
 		if n > 0 && n+size > r.opt.Chunk {
 			parts = append(parts, cur)
-			cur, n = &skerry.SetHeld{Set: r.set, Digest: digest, Index: uint32(len(parts))}, 0
+			cur, n = &wire.SetHeld{Set: r.set, Digest: digest, Index: uint32(len(parts))}, 0
 		}
 		cur.Items = append(cur.Items, h)
 		n += size
@@ -380,7 +381,7 @@ func (r *Replica) held(w *skerry.SetHeldWant) []skerry.Message {
 	if w.Digest != digest || first >= uint32(len(parts)) {
 		first = 0
 	}
-	var out []skerry.Message
+	var out []wire.Message
 	for i := first; i < uint32(len(parts)) && i < first+uint32(r.opt.Window); i++ {
 		out = append(out, parts[i])
 	}

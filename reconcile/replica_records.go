@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Flush gives the records changed since the last Flush, to be persisted in one commit before the replies are sent. The generation
 // comes last: of a commit that is cut short some changes are there and the source, which hears of the generation before,
 // sends all of them again. Were it first, the copy would claim what it does not hold, which proves a source rolled back.
-func (r *Replica) Flush() []skerry.Write {
+func (r *Replica) Flush() []wire.Write {
 	if !r.dirty.meta {
 		return nil
 	}
@@ -19,9 +20,9 @@ func (r *Replica) Flush() []skerry.Write {
 	for _, inc := range r.retired {
 		meta.str(string(inc))
 	}
-	out := make([]skerry.Write, 0, len(r.dirty.keys)+1)
+	out := make([]wire.Write, 0, len(r.dirty.keys)+1)
 	for _, key := range slices.Sorted(maps.Keys(r.dirty.keys)) {
-		w := skerry.Write{Key: r.prefix + "i/" + key}
+		w := wire.Write{Key: r.prefix + "i/" + key}
 		if it, ok := r.items[key]; ok {
 			w.Value = newRecord().num(uint64(it.gen)).str("").bytes(it.value).b
 		} else if o, ok := r.orphans[key]; ok {
@@ -30,7 +31,7 @@ func (r *Replica) Flush() []skerry.Write {
 		out = append(out, w)
 	}
 	r.dirty = dirty{}
-	return append(out, skerry.Write{Key: r.prefix + "meta", Value: meta.b})
+	return append(out, wire.Write{Key: r.prefix + "meta", Value: meta.b})
 }
 
 // LoadReplica restores a copy from the records under prefix, keyed by their full key. No records: an empty copy. So is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios in testdata/*.txt show")
@@ -237,8 +238,8 @@ func outcome(o Outcome) string {
 }
 
 // tell puts a message in words.
-func tell(m skerry.Message) string {
-	items := func(list []skerry.SetItem) string {
+func tell(m wire.Message) string {
+	items := func(list []wire.SetItem) string {
 		s := ""
 		for _, it := range list {
 			if it.Deleted {
@@ -250,9 +251,9 @@ func tell(m skerry.Message) string {
 		return s
 	}
 	switch m := m.(type) {
-	case *skerry.SetDelta:
+	case *wire.SetDelta:
 		return fmt.Sprintf("delta %s/%d-%d:%s", m.Incarnation, m.Base, m.Gen, items(m.Items))
-	case *skerry.SetChunk:
+	case *wire.SetChunk:
 		kind, last := "snapshot", ""
 		if m.Delta {
 			kind = fmt.Sprintf("large delta from %d", m.Base)
@@ -261,7 +262,7 @@ func tell(m skerry.Message) string {
 			last = " (last)"
 		}
 		return fmt.Sprintf("%s %s/%d part %d%s:%s", kind, m.Incarnation, m.Gen, m.Index, last, items(m.Items))
-	case *skerry.SetAck:
+	case *wire.SetAck:
 		s := fmt.Sprintf("have %s/%d", m.Incarnation, m.Gen)
 		if m.Incarnation == "" {
 			s = "have nothing"
@@ -273,11 +274,11 @@ func tell(m skerry.Message) string {
 			s += fmt.Sprintf(", and %d orphans", m.Orphans)
 		}
 		return s
-	case *skerry.SetWant:
+	case *wire.SetWant:
 		return fmt.Sprintf("want again (%s of %s), have %s/%d", m.Reason, m.Of, m.Incarnation, m.Gen)
-	case *skerry.SetHeldWant:
+	case *wire.SetHeldWant:
 		return fmt.Sprintf("which orphans? from part %d", m.Next)
-	case *skerry.SetHeld:
+	case *wire.SetHeld:
 		s := fmt.Sprintf("orphans part %d:", m.Index)
 		for _, h := range m.Items {
 			s += fmt.Sprintf(" %s=%s of %s", h.Key, h.Value, h.Incarnation)

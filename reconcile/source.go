@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Source is the truth of one set for one peer.
@@ -69,7 +70,7 @@ func (s *Source) Incarnation() skerry.Incarnation { return s.inc }
 func (s *Source) Gen() skerry.Generation          { return s.gen }
 
 // Digest is the digest of all items.
-func (s *Source) Digest() skerry.Digest { return s.sum.digest() }
+func (s *Source) Digest() wire.Digest { return s.sum.digest() }
 
 // Len is the number of items.
 func (s *Source) Len() int { return len(s.items) }
@@ -136,15 +137,15 @@ func (s *Source) stale(c change) bool {
 }
 
 // since lists what changed after base, oldest change first.
-func (s *Source) since(base skerry.Generation) []skerry.SetItem {
+func (s *Source) since(base skerry.Generation) []wire.SetItem {
 	i := sort.Search(len(s.log), func(i int) bool { return s.log[i].gen > base })
-	var out []skerry.SetItem
+	var out []wire.SetItem
 	for _, c := range s.log[i:] {
 		if s.stale(c) {
 			continue
 		}
 		it, ok := s.items[c.key]
-		out = append(out, skerry.SetItem{Key: c.key, Value: it.value, Gen: c.gen, Deleted: !ok})
+		out = append(out, wire.SetItem{Key: c.key, Value: it.value, Gen: c.gen, Deleted: !ok})
 	}
 	return out
 }
@@ -198,14 +199,14 @@ func lives(inc skerry.Incarnation) (base string, n int64) {
 
 // Flush gives the records changed since the last Flush. A caller persists them in one commit before it sends what
 // Next gives.
-func (s *Source) Flush() []skerry.Write {
+func (s *Source) Flush() []wire.Write {
 	if !s.dirty.meta {
 		return nil
 	}
-	out := []skerry.Write{{Key: s.prefix + "meta", Value: newRecord().
+	out := []wire.Write{{Key: s.prefix + "meta", Value: newRecord().
 		str(string(s.inc)).num(uint64(s.gen)).num(uint64(s.floor)).b}}
 	for _, key := range slices.Sorted(maps.Keys(s.dirty.keys)) {
-		w := skerry.Write{Key: s.prefix + "i/" + key}
+		w := wire.Write{Key: s.prefix + "i/" + key}
 		if it, ok := s.items[key]; ok {
 			w.Value = newRecord().num(uint64(it.gen)).num(0).bytes(it.value).b
 		} else if gen, ok := s.tombs[key]; ok {
@@ -218,7 +219,7 @@ func (s *Source) Flush() []skerry.Write {
 }
 
 // Erase gives the writes that leave nothing of the set in the store. The source must not be used any more.
-func (s *Source) Erase() []skerry.Write {
+func (s *Source) Erase() []wire.Write {
 	keys := map[string]struct{}{}
 	maps.Copy(keys, s.dirty.keys)
 	for key := range s.items {
@@ -227,9 +228,9 @@ func (s *Source) Erase() []skerry.Write {
 	for key := range s.tombs {
 		keys[key] = struct{}{}
 	}
-	out := []skerry.Write{{Key: s.prefix + "meta"}}
+	out := []wire.Write{{Key: s.prefix + "meta"}}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		out = append(out, skerry.Write{Key: s.prefix + "i/" + key})
+		out = append(out, wire.Write{Key: s.prefix + "i/" + key})
 	}
 	return out
 }
@@ -290,7 +291,7 @@ func (s *Source) Confirmed(key string) bool {
 
 // Orphans gives the items of earlier incarnations that the peer keeps and this set has not decided about. known says
 // whether the list is complete as of the peer's last answer. Put adopts an orphan, Delete removes it.
-func (s *Source) Orphans() (orphans []skerry.HeldItem, known bool) {
+func (s *Source) Orphans() (orphans []wire.HeldItem, known bool) {
 	for _, key := range slices.Sorted(maps.Keys(s.peer.orphans)) {
 		_, item := s.items[key]
 		_, tomb := s.tombs[key]

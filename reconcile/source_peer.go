@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // peerState is what a source knows and does about its peer on the present connection. None of it is persisted.
@@ -24,30 +25,30 @@ type peerState struct {
 	fails    int       // snapshots asked for again without success
 	hold     time.Time // no snapshot before
 
-	orphans    map[string]skerry.HeldItem
+	orphans    map[string]wire.HeldItem
 	orphanSum  sum
-	orphanWant skerry.Digest // what the peer says it keeps
+	orphanWant wire.Digest // what the peer says it keeps
 	heldPart   *heldPart
 	heldAsked  time.Time
 }
 
 type mark struct {
 	gen    skerry.Generation
-	digest skerry.Digest
+	digest wire.Digest
 }
 
 // transfer is a snapshot or a large delta on its way. The items are captured, so that it stays what it was at gen.
 type transfer struct {
 	base, gen   skerry.Generation
-	digest      skerry.Digest
+	digest      wire.Digest
 	delta       bool
-	parts       [][]skerry.SetItem
+	parts       [][]wire.SetItem
 	next, acked uint32
 }
 
 type heldPart struct {
-	digest skerry.Digest
-	items  []skerry.HeldItem
+	digest wire.Digest
+	items  []wire.HeldItem
 	sum    sum
 	next   uint32
 	size   int
@@ -84,7 +85,7 @@ func backoff(opt Options, tries int) time.Duration {
 
 // Connect begins a connection with what the peer says it holds (Hello, or Welcome towards a parent). A set that the
 // peer did not name is passed as a zero SetAck.
-func (s *Source) Connect(now time.Time, ack skerry.SetAck) {
+func (s *Source) Connect(now time.Time, ack wire.SetAck) {
 	p := &s.peer
 	part := p.part
 	*p = peerState{connected: true, orphans: p.orphans, orphanSum: p.orphanSum}
@@ -106,21 +107,21 @@ func (s *Source) Disconnect() {
 
 // Handle takes SetAck, SetWant and SetHeld of this set from the peer; other messages have no effect. It says in a word why one
 // had none, for counters: "unknown-set" or "stale-answer".
-func (s *Source) Handle(now time.Time, m skerry.Message) (ignored string) {
+func (s *Source) Handle(now time.Time, m wire.Message) (ignored string) {
 	if !s.peer.connected {
 		return "stale-answer"
 	}
 	switch m := m.(type) {
-	case *skerry.SetAck:
+	case *wire.SetAck:
 		if m.Set == s.set {
 			return s.handleAck(now, m)
 		}
-	case *skerry.SetWant:
+	case *wire.SetWant:
 		if m.Set == s.set {
 			s.handleWant(now, m)
 			return ""
 		}
-	case *skerry.SetHeld:
+	case *wire.SetHeld:
 		if m.Set == s.set {
 			s.handleHeld(m)
 			return ""
@@ -129,7 +130,7 @@ func (s *Source) Handle(now time.Time, m skerry.Message) (ignored string) {
 	return "unknown-set"
 }
 
-func (s *Source) handleAck(now time.Time, m *skerry.SetAck) (ignored string) {
+func (s *Source) handleAck(now time.Time, m *wire.SetAck) (ignored string) {
 	p := &s.peer
 	if t := p.part; t != nil && s.answers(t, m) && m.PartNext > t.acked {
 		t.acked, t.next = m.PartNext, max(t.next, m.PartNext)
@@ -149,12 +150,12 @@ func (s *Source) handleAck(now time.Time, m *skerry.SetAck) (ignored string) {
 }
 
 // answers reports whether m tells of progress with transfer t. The last part is answered by the generation reached.
-func (s *Source) answers(t *transfer, m *skerry.SetAck) bool {
+func (s *Source) answers(t *transfer, m *wire.SetAck) bool {
 	return m.PartIncarnation == s.inc && m.PartGen == t.gen && m.PartDigest == t.digest && m.PartNext < uint32(len(t.parts))
 }
 
 // accept takes an answer of this incarnation that is not older than what is known.
-func (s *Source) accept(now time.Time, m *skerry.SetAck) {
+func (s *Source) accept(now time.Time, m *wire.SetAck) {
 	p := &s.peer
 	if m.Gen > s.gen || s.contradicts(m) {
 		s.rolledBack(now, m.Incarnation, m.Gen)
@@ -162,7 +163,7 @@ func (s *Source) accept(now time.Time, m *skerry.SetAck) {
 	}
 	p.orphanWant = m.OrphanDigest
 	if m.Orphans == 0 {
-		p.orphans, p.orphanSum, p.orphanWant, p.heldPart = nil, sum{}, skerry.Digest{}, nil
+		p.orphans, p.orphanSum, p.orphanWant, p.heldPart = nil, sum{}, wire.Digest{}, nil
 	}
 	p.confirmed = true
 	if m.Gen < s.floor {
@@ -187,13 +188,13 @@ func (s *Source) accept(now time.Time, m *skerry.SetAck) {
 }
 
 // decided forgets an orphan that the peer has adopted or deleted on our word.
-func (s *Source) decided(key string, o skerry.HeldItem) {
+func (s *Source) decided(key string, o wire.HeldItem) {
 	s.peer.orphanSum = s.peer.orphanSum.sub(sumOf(key, o.Value))
 	delete(s.peer.orphans, key)
 }
 
 // contradicts reports whether the answer's digest is not the one this set had at that generation.
-func (s *Source) contradicts(m *skerry.SetAck) bool {
+func (s *Source) contradicts(m *wire.SetAck) bool {
 	if m.Gen == s.gen {
 		return m.Digest != s.sum.digest()
 	}
@@ -234,14 +235,14 @@ func (p *peerState) progress(now time.Time) {
 	p.tries, p.gapped, p.lastSend = 0, false, now
 }
 
-func (s *Source) handleWant(now time.Time, m *skerry.SetWant) {
+func (s *Source) handleWant(now time.Time, m *wire.SetWant) {
 	p := &s.peer
 	switch m.Reason {
-	case skerry.WantRetired:
+	case wire.WantRetired:
 		if m.Of == s.inc {
 			s.rolledBack(now, m.Incarnation, m.Gen)
 		}
-	case skerry.WantGap:
+	case wire.WantGap:
 		if m.Of != s.inc || p.gapped {
 			return
 		}
@@ -255,7 +256,7 @@ func (s *Source) handleWant(now time.Time, m *skerry.SetWant) {
 		if m.Incarnation == s.inc && m.Gen >= max(p.held, s.floor) && m.Gen <= s.gen {
 			p.sent, p.marks = m.Gen, nil
 		}
-	case skerry.WantSnapshot:
+	case wire.WantSnapshot:
 		if m.Of != s.inc || p.need && p.part == nil {
 			return
 		}
@@ -268,7 +269,7 @@ func (s *Source) handleWant(now time.Time, m *skerry.SetWant) {
 	}
 }
 
-func (s *Source) handleHeld(m *skerry.SetHeld) {
+func (s *Source) handleHeld(m *wire.SetHeld) {
 	p := &s.peer
 	h := p.heldPart
 	if h == nil || h.digest != m.Digest {
@@ -301,7 +302,7 @@ func (s *Source) handleHeld(m *skerry.SetHeld) {
 	if h.sum.digest() != m.Digest {
 		return
 	}
-	p.orphans = make(map[string]skerry.HeldItem, len(h.items))
+	p.orphans = make(map[string]wire.HeldItem, len(h.items))
 	for _, it := range h.items {
 		p.orphans[it.Key] = it
 	}
@@ -309,7 +310,7 @@ func (s *Source) handleHeld(m *skerry.SetHeld) {
 }
 
 // Next gives the frames to send now: what the window allows, and what was sent before and not answered in time.
-func (s *Source) Next(now time.Time) []skerry.Message {
+func (s *Source) Next(now time.Time) []wire.Message {
 	p := &s.peer
 	if !p.connected {
 		return nil
@@ -321,7 +322,7 @@ func (s *Source) Next(now time.Time) []skerry.Message {
 			p.part.next = p.part.acked
 		}
 	}
-	var out []skerry.Message
+	var out []wire.Message
 	if p.need && (p.part == nil || p.part.delta) && !now.Before(p.hold) {
 		p.part, p.marks = s.snapshot(), nil
 	}
@@ -332,7 +333,7 @@ func (s *Source) Next(now time.Time) []skerry.Message {
 				p.part = &transfer{base: p.sent, gen: s.gen, digest: s.Digest(), delta: true, parts: parts}
 			}
 		} else {
-			d := &skerry.SetDelta{Set: s.set, Incarnation: s.inc, Base: p.sent, Gen: s.gen, Digest: s.Digest(), Items: items}
+			d := &wire.SetDelta{Set: s.set, Incarnation: s.inc, Base: p.sent, Gen: s.gen, Digest: s.Digest(), Items: items}
 			p.sent = s.gen
 			p.marks = append(p.marks, mark{d.Gen, d.Digest})
 			out = append(out, d)
@@ -340,7 +341,7 @@ func (s *Source) Next(now time.Time) []skerry.Message {
 	}
 	if t := p.part; t != nil {
 		for t.next < uint32(len(t.parts)) && t.next-t.acked < uint32(s.opt.Window) {
-			out = append(out, &skerry.SetChunk{
+			out = append(out, &wire.SetChunk{
 				Set: s.set, Incarnation: s.inc, Base: t.base, Gen: t.gen, Digest: t.digest, Items: t.parts[t.next],
 				Index: t.next, Last: t.next == uint32(len(t.parts))-1, Delta: t.delta,
 			})
@@ -351,7 +352,7 @@ func (s *Source) Next(now time.Time) []skerry.Message {
 		p.lastSend = now
 	}
 	if p.confirmed && p.orphanSum.digest() != p.orphanWant && (p.heldAsked.IsZero() || now.Sub(p.heldAsked) >= s.opt.Resend) {
-		want := &skerry.SetHeldWant{Set: s.set, Digest: p.orphanWant}
+		want := &wire.SetHeldWant{Set: s.set, Digest: p.orphanWant}
 		if p.heldPart != nil && p.heldPart.digest == p.orphanWant {
 			want.Next = p.heldPart.next
 		}
@@ -363,20 +364,20 @@ func (s *Source) Next(now time.Time) []skerry.Message {
 
 // snapshot captures the whole set, tombstones too, in key order.
 func (s *Source) snapshot() *transfer {
-	items := make([]skerry.SetItem, 0, len(s.items)+len(s.tombs))
+	items := make([]wire.SetItem, 0, len(s.items)+len(s.tombs))
 	for key, it := range s.items {
-		items = append(items, skerry.SetItem{Key: key, Value: it.value, Gen: it.gen})
+		items = append(items, wire.SetItem{Key: key, Value: it.value, Gen: it.gen})
 	}
 	for key, gen := range s.tombs {
-		items = append(items, skerry.SetItem{Key: key, Gen: gen, Deleted: true})
+		items = append(items, wire.SetItem{Key: key, Gen: gen, Deleted: true})
 	}
-	slices.SortFunc(items, func(a, b skerry.SetItem) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(items, func(a, b wire.SetItem) int { return cmp.Compare(a.Key, b.Key) })
 	return &transfer{gen: s.gen, digest: s.Digest(), parts: split(items, s.opt.Chunk)}
 }
 
 // split makes parts of at most size bytes, at least one part, each but an empty set's with at least one item.
-func split(items []skerry.SetItem, size int) [][]skerry.SetItem {
-	var parts [][]skerry.SetItem
+func split(items []wire.SetItem, size int) [][]wire.SetItem {
+	var parts [][]wire.SetItem
 	start, n := 0, 0
 	for i, it := range items {
 		if n > 0 && n+itemSize(it) > size {

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 func TestReincarnateAtEveryStart(t *testing.T) {
 	s := NewSource("s", "p/", "x", Options{})
-	s.Connect(time.Unix(1000, 0), skerry.SetAck{Set: "s", Incarnation: "x", Gen: 9}) // the peer is ahead: rolled back
+	s.Connect(time.Unix(1000, 0), wire.SetAck{Set: "s", Incarnation: "x", Gen: 9}) // the peer is ahead: rolled back
 	if s.Incarnation() != "x~1000" || s.Gen() <= 9 {
 		t.Fatalf("%s/%d", s.Incarnation(), s.Gen())
 	}
@@ -70,7 +70,7 @@ func TestDueSaysWhenToComeBack(t *testing.T) {
 	if !s.Due().IsZero() {
 		t.Error("due without a peer")
 	}
-	s.Connect(now, skerry.SetAck{})
+	s.Connect(now, wire.SetAck{})
 	for _, wait := range []time.Duration{5, 10, 20, 20} {
 		if n := len(s.Next(now)); n != 1 {
 			t.Fatalf("%d frames", n)
@@ -109,7 +109,7 @@ func TestPeerIsToldOfAnotherLife(t *testing.T) {
 	if !s.Settled() || r.Len() != 1 {
 		t.Fatalf("%d items, settled %v", r.Len(), s.Settled())
 	}
-	for _, reply := range r.Apply(&skerry.SetChunk{Set: "s", Incarnation: "y", Gen: 1, Last: true}).Reply {
+	for _, reply := range r.Apply(&wire.SetChunk{Set: "s", Incarnation: "y", Gen: 1, Last: true}).Reply {
 		s.Handle(now, reply)
 	}
 	if _, orphaned, ok := r.Get("a"); ok && !orphaned {

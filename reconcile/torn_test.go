@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // TestCommitCutShort: of what a replica commits any first part may be all that is kept. What it says after that must not prove its
@@ -67,7 +67,7 @@ func put(t *testing.T, s *Source, key, value string) {
 	}
 }
 
-func keep(disk map[string][]byte, list []skerry.Write) {
+func keep(disk map[string][]byte, list []wire.Write) {
 	for _, w := range list {
 		disk[w.Key] = w.Value
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // world joins a source and a replica by a network that loses, repeats and reorders, and gives both a disk.
@@ -19,8 +20,8 @@ type world struct {
 	opt  Options
 	src  *Source
 	rep  *Replica
-	down []skerry.Message // on their way to the replica
-	up   []skerry.Message
+	down []wire.Message // on their way to the replica
+	up   []wire.Message
 
 	srcDisk, repDisk map[string][]byte
 
@@ -43,7 +44,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	return w
 }
 
-func persist(disk map[string][]byte, writes []skerry.Write) {
+func persist(disk map[string][]byte, writes []wire.Write) {
 	for _, wr := range writes {
 		if wr.Value == nil {
 			delete(disk, wr.Key)
@@ -85,7 +86,7 @@ func (w *world) pump() {
 	w.down = append(w.down, w.src.Next(w.now)...)
 }
 
-func (w *world) toReplica(m skerry.Message) Outcome {
+func (w *world) toReplica(m wire.Message) Outcome {
 	out := w.rep.Apply(m)
 	for _, key := range out.Deleted {
 		if !w.deleted[w.rep.Incarnation()][key] {
@@ -97,7 +98,7 @@ func (w *world) toReplica(m skerry.Message) Outcome {
 	return out
 }
 
-func (w *world) toSource(m skerry.Message) {
+func (w *world) toSource(m wire.Message) {
 	w.src.Handle(w.now, m)
 	w.pump()
 }
@@ -133,7 +134,7 @@ func (w *world) loadReplica(disk map[string][]byte) {
 	w.rep = r
 }
 
-func take(rng *rand.Rand, q *[]skerry.Message, anywhere bool) skerry.Message {
+func take(rng *rand.Rand, q *[]wire.Message, anywhere bool) wire.Message {
 	i := 0
 	if anywhere {
 		i = rng.IntN(len(*q))
@@ -288,15 +289,15 @@ func outboxChaos(t *testing.T, seed uint64) {
 	limits := OutboxLimits{Events: 20, Bytes: 600}
 	out, in := NewOutbox("x", "o/", limits, opt), NewInbox("i/")
 	outDisk, inDisk := map[string][]byte{}, map[string][]byte{}
-	var wire, back []skerry.Message
+	var forth, back []wire.Message
 	var sent, got []string
 	var lost uint64
 	pump := func() {
 		persist(outDisk, out.Flush())
-		wire = append(wire, out.Next(now)...)
+		forth = append(forth, out.Next(now)...)
 	}
-	recv := func(m skerry.Message) {
-		events, n, reply := in.Accept(m.(*skerry.Events))
+	recv := func(m wire.Message) {
+		events, n, reply := in.Accept(m.(*wire.Events))
 		lost += n
 		for range n {
 			got = append(got, "lost")
@@ -319,15 +320,15 @@ func outboxChaos(t *testing.T, seed uint64) {
 			}
 			sent = append(sent, e)
 			pump()
-		case n < 60 && len(wire) > 0:
-			recv(take(rng, &wire, rng.IntN(3) == 0))
+		case n < 60 && len(forth) > 0:
+			recv(take(rng, &forth, rng.IntN(3) == 0))
 		case n < 80 && len(back) > 0:
-			out.Ack(now, take(rng, &back, rng.IntN(3) == 0).(*skerry.EventsAck))
+			out.Ack(now, take(rng, &back, rng.IntN(3) == 0).(*wire.EventsAck))
 			pump()
-		case n < 84 && len(wire) > 0:
-			take(rng, &wire, true)
-		case n < 87 && len(wire) > 0:
-			wire = append(wire, wire[rng.IntN(len(wire))])
+		case n < 84 && len(forth) > 0:
+			take(rng, &forth, true)
+		case n < 87 && len(forth) > 0:
+			forth = append(forth, forth[rng.IntN(len(forth))])
 		case n < 91:
 			now = now.Add(6 * time.Second)
 			pump()
@@ -358,10 +359,10 @@ func outboxChaos(t *testing.T, seed uint64) {
 			t.Fatalf("seed %d: outbox keeps %d events", seed, out.Len())
 		}
 		switch {
-		case len(wire) > 0:
-			recv(take(rng, &wire, false))
+		case len(forth) > 0:
+			recv(take(rng, &forth, false))
 		case len(back) > 0:
-			out.Ack(now, take(rng, &back, false).(*skerry.EventsAck))
+			out.Ack(now, take(rng, &back, false).(*wire.EventsAck))
 			pump()
 		default:
 			now = now.Add(100 * time.Second)

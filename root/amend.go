@@ -11,9 +11,10 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/wire"
 )
 
-// A site that was changed while the root was away tells what it has (skerry.Amendment). The root adopts it as the next
+// A site that was changed while the root was away tells what it has (wire.Amendment). The root adopts it as the next
 // generation if the one that was changed is still current; else its own newer word counts, and the amendment is kept for undo.
 // It adopts nothing by which a site would get more than it was given, and nothing of a time in which it was in touch: a person
 // decides about that, for the site may be another's by now.
@@ -31,15 +32,15 @@ const (
 )
 
 // amendment takes an item of a site's observed set.
-func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *skerry.Effects) {
-	k, ok := skerry.ParseAmendmentKey(key)
-	var m skerry.Amendment
+func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire.Effects) {
+	k, ok := wire.ParseAmendmentKey(key)
+	var m wire.Amendment
 	if !ok || c.codec.Unmarshal(value, &m) != nil || m.App != k {
 		return // a hostile or broken site harms only itself
 	}
 	child := c.Kids.Get(site)
-	var before skerry.Amended
-	if old, ok := child.Desired.Get(skerry.AmendedKey(k)); ok && c.codec.Unmarshal(old, &before) == nil {
+	var before wire.Amended
+	if old, ok := child.Desired.Get(wire.AmendedKey(k)); ok && c.codec.Unmarshal(old, &before) == nil {
 		if before.Seq >= m.Seq {
 			return // it was answered
 		}
@@ -47,7 +48,7 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 			m.Base = a.Gen // it was away again before it heard that; what it had done by then is in this, too
 		}
 	}
-	answer := skerry.Amended{App: k, Seq: m.Seq}
+	answer := wire.Amended{App: k, Seq: m.Seq}
 	var started, ended []*apps.Instance
 	err := error(skerry.Errorf(skerry.CodeForbidden, "this root adopts nothing by itself"))
 	switch {
@@ -58,10 +59,10 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 		err = &apps.WaitsError{Why: "the root does not know that the site was out of touch at " + m.At.UTC().Format(time.RFC3339)}
 	case c.foreignImage(&m) != "":
 		answer.Why = "image " + c.foreignImage(&m) + " belongs to another organisation, whose images a site does not deploy; apply it here as somebody who has images:read there"
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
 	case misplacedPin(&m) != "":
 		answer.Why = misplacedPin(&m)
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
 	case c.opt.Amendments != AmendmentsNone:
 		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, c.mint, fx)
 	}
@@ -69,7 +70,7 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 	case answer.Why != "": // not even kept for undo
 	case err != nil && !c.holds(site, k):
 		answer.Why = "the site holds nothing of it"
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
 			Text: "cluster " + site + " tells of a change of application " + k.String() + ", of which it holds nothing"})
 	case err != nil:
 		answer.Why = whyNot(err)
@@ -78,12 +79,12 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *sker
 		answer.Adopted = c.Apps.App(k).Gen
 		c.amended(now, site, started, ended, fx)
 	}
-	_ = c.Kids.Put(site, skerry.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
+	_ = c.Kids.Put(site, wire.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
 }
 
 // foreignImage gives an image of the built-in registry that an amendment has an application run anew, and that belongs to another
 // organisation than the application, or "".
-func (c *Core) foreignImage(m *skerry.Amendment) string {
+func (c *Core) foreignImage(m *wire.Amendment) string {
 	a := c.Apps.App(m.App)
 	if a == nil {
 		return ""
@@ -120,7 +121,7 @@ func (c *Core) foreignImage(m *skerry.Amendment) string {
 
 // misplacedPin tells of a digest that an amendment has for an image which it cannot stand for, or gives "": it pins an image within the
 // repository of its reference, and leads to no other.
-func misplacedPin(m *skerry.Amendment) string {
+func misplacedPin(m *wire.Amendment) string {
 	for _, ref := range slices.Sorted(maps.Keys(m.Digests)) {
 		if !tier.Pins(ref, m.Digests[ref]) {
 			return fmt.Sprintf("image %.200q is not what %.200q stands for", m.Digests[ref], ref)
@@ -134,13 +135,13 @@ func (c *Core) holds(site string, k skerry.AppKey) bool {
 	return slices.ContainsFunc(c.Apps.InstancesOf(k), func(i *apps.Instance) bool { return slices.Contains(holders(i), site) })
 }
 
-func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instance, fx *skerry.Effects) {
+func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instance, fx *wire.Effects) {
 	for _, i := range started {
 		c.assign(now, i, fx)
 		c.track(i)
 	}
 	for _, i := range ended {
-		c.Kids.Delete(site, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(site, wire.AssignmentKey(i.ID))
 		delete(c.failover.stranded, i.ID)
 		c.netDirty[i.Service.App] = true
 	}

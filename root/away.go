@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // The root's own record of when sites were out of touch, which decides whether it believes that a site was changed while it was alone.
@@ -71,7 +71,7 @@ func (p *presences) start(now time.Time) {
 	}
 }
 
-func (p *presences) save(site string, fx *skerry.Effects) {
+func (p *presences) save(site string, fx *wire.Effects) {
 	data, err := json.Marshal(p.sites[site])
 	if err != nil {
 		panic("a presence always marshals: " + err.Error())
@@ -80,7 +80,7 @@ func (p *presences) save(site string, fx *skerry.Effects) {
 }
 
 // came notes that a site connects. heard is when it was heard last on the connection before, if that was not missed yet.
-func (p *presences) came(now time.Time, site string, heard time.Time, fx *skerry.Effects) {
+func (p *presences) came(now time.Time, site string, heard time.Time, fx *wire.Effects) {
 	s := p.sites[site]
 	if s == nil {
 		s = &presence{}
@@ -99,7 +99,7 @@ func (p *presences) came(now time.Time, site string, heard time.Time, fx *skerry
 }
 
 // left notes that a site is missed, which was connected since a time and heard last at another.
-func (p *presences) left(now time.Time, site string, since, heard time.Time, fx *skerry.Effects) {
+func (p *presences) left(now time.Time, site string, since, heard time.Time, fx *wire.Effects) {
 	s := p.sites[site]
 	if s == nil || !s.Up {
 		return
@@ -112,7 +112,7 @@ func (p *presences) left(now time.Time, site string, since, heard time.Time, fx 
 }
 
 // lives notes now and then that the root lives.
-func (p *presences) lives(now time.Time, fx *skerry.Effects) {
+func (p *presences) lives(now time.Time, fx *wire.Effects) {
 	if d := now.Sub(p.alive); d < 0 || d >= aliveEvery {
 		p.alive = now
 		data, _ := now.MarshalText()
@@ -120,7 +120,7 @@ func (p *presences) lives(now time.Time, fx *skerry.Effects) {
 	}
 }
 
-func (p *presences) forget(site string, fx *skerry.Effects) {
+func (p *presences) forget(site string, fx *wire.Effects) {
 	if p.sites[site] != nil {
 		delete(p.sites, site)
 		fx.Delete(prefixAway + site)

@@ -9,12 +9,14 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Apps lists the applications.
-func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.AppView, error) {
-		out := []skerry.AppView{}
+func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.AppView, error) {
+		out := []view.AppView{}
 		for _, a := range c.Apps.Apps() {
 			v := c.Apps.View(a, "root", false)
 			c.showIngress(&v)
@@ -25,11 +27,11 @@ func (s *Server) Apps(ctx context.Context) ([]skerry.AppView, error) {
 }
 
 // App shows one application with its manifest.
-func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (skerry.AppView, error) {
+func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) {
 		a := c.Apps.App(key)
 		if a == nil {
-			return skerry.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
+			return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
 		}
 		v := c.Apps.View(a, "root", true)
 		c.showIngress(&v)
@@ -38,9 +40,9 @@ func (s *Server) App(ctx context.Context, key skerry.AppKey) (skerry.AppView, er
 }
 
 // Instances lists all instances, without anything of their workers.
-func (s *Server) Instances(ctx context.Context) ([]skerry.Instance, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Instance, error) {
-		out := []skerry.Instance{}
+func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Instance, error) {
+		out := []wire.Instance{}
 		for _, a := range c.Apps.Apps() {
 			for _, i := range c.Apps.InstancesOf(a.Key()) {
 				out = append(out, i.Instance)
@@ -51,13 +53,13 @@ func (s *Server) Instances(ctx context.Context) ([]skerry.Instance, error) {
 }
 
 // Explain tells how an instance came to its cluster.
-func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (skerry.Explanation, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (skerry.Explanation, error) {
+func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (view.Explanation, error) {
 		i := c.Apps.Instance(id)
 		if i == nil {
-			return skerry.Explanation{}, noInstance(id)
+			return view.Explanation{}, noInstance(id)
 		}
-		e := skerry.Explanation{Instance: i.Instance, Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
+		e := view.Explanation{Instance: i.Instance, Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
 		if i.Spec != nil {
 			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
 			for n := range e.Runtimes { // of the one that it has its site knows more than what is published
@@ -113,8 +115,8 @@ func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
 }
 
 // Clusters lists the sites, as aggregates.
-func (s *Server) Clusters(ctx context.Context) ([]skerry.ClusterView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.ClusterView, error) { return c.Sites(), nil })
+func (s *Server) Clusters(ctx context.Context) ([]view.ClusterView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.ClusterView, error) { return c.Sites(), nil })
 }
 
 // TrustCluster has a cluster believed again, whatever was counted against it.
@@ -124,7 +126,7 @@ func (s *Server) TrustCluster(ctx context.Context, name string) error {
 }
 
 // Workers is answered by clusters only: the root does not know any.
-func (s *Server) Workers(context.Context) ([]skerry.WorkerView, error) {
+func (s *Server) Workers(context.Context) ([]view.WorkerView, error) {
 	return nil, wrongTier("workers")
 }
 
@@ -132,24 +134,24 @@ func (s *Server) Workers(context.Context) ([]skerry.WorkerView, error) {
 func (s *Server) HoldWorker(context.Context, string, string) error { return wrongTier("workers") }
 
 // WorkerOverlay is answered by clusters only.
-func (s *Server) WorkerOverlay(context.Context, string) (skerry.OverlayView, error) {
-	return skerry.OverlayView{}, wrongTier("workers")
+func (s *Server) WorkerOverlay(context.Context, string) (view.OverlayView, error) {
+	return view.OverlayView{}, wrongTier("workers")
 }
 
 // UpgradeWorker is answered by clusters only.
-func (s *Server) UpgradeWorker(context.Context, string, skerry.UpgradeRequest) error {
+func (s *Server) UpgradeWorker(context.Context, string, view.UpgradeRequest) error {
 	return wrongTier("workers")
 }
 
 // DrainWorker is answered by clusters only.
-func (s *Server) DrainWorker(context.Context, string, skerry.DrainRequest) error {
+func (s *Server) DrainWorker(context.Context, string, view.DrainRequest) error {
 	return wrongTier("workers")
 }
 
 // Unadmitted lists what applications and organisations have that takes no effect, or would be refused, today. Sites list what they run.
-func (s *Server) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
+func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 	var used []tier.UsedImage
-	list, err := tier.View(ctx, s.Role, func(c *Core) ([]skerry.Unadmitted, error) {
+	list, err := tier.View(ctx, s.Role, func(c *Core) ([]view.Unadmitted, error) {
 		for _, a := range c.Apps.Apps() {
 			for i := range a.Manifest.Spec.Services {
 				sv := &a.Manifest.Spec.Services[i]
@@ -166,8 +168,8 @@ func (s *Server) Unadmitted(ctx context.Context) ([]skerry.Unadmitted, error) {
 }
 
 // Rebalance is answered by clusters only.
-func (s *Server) Rebalance(context.Context, bool) (skerry.RebalancePlan, error) {
-	return skerry.RebalancePlan{}, wrongTier("workers")
+func (s *Server) Rebalance(context.Context, bool) (view.RebalancePlan, error) {
+	return view.RebalancePlan{}, wrongTier("workers")
 }
 
 func wrongTier(what string) error {
@@ -180,7 +182,7 @@ func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
 	if _, err := s.Role.Do(ctx, RemoveCluster{Name: name}); err != nil {
 		return err
 	}
-	return s.Authority().Revoke(ctx, skerry.TierCluster, name, actor, "removed")
+	return s.Authority().Revoke(ctx, wire.TierCluster, name, actor, "removed")
 }
 
 // ServeInstance passes a request on to the cluster that holds the instance.
@@ -190,13 +192,13 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 }
 
 // Scrapes lists the instances whose service declares metrics.
-func (s *Server) Scrapes(ctx context.Context) ([]skerry.Scrape, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Scrape, error) {
-		out := []skerry.Scrape{}
+func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.Scrape, error) {
+		out := []view.Scrape{}
 		for _, a := range c.Apps.Apps() {
 			for _, i := range c.Apps.InstancesOf(a.Key()) {
 				if i.Spec != nil && i.Spec.Metrics != nil && i.State == skerry.Running {
-					out = append(out, skerry.Scrape{Instance: i.Instance, Metrics: *i.Spec.Metrics})
+					out = append(out, view.Scrape{Instance: i.Instance, Metrics: *i.Spec.Metrics})
 				}
 			}
 		}
@@ -217,6 +219,6 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 }
 
 // Classes is answered by clusters only.
-func (s *Server) Classes(context.Context, skerry.InstanceID) ([]skerry.ClassVerdict, error) {
+func (s *Server) Classes(context.Context, skerry.InstanceID) ([]wire.ClassVerdict, error) {
 	return nil, nil
 }

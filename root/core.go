@@ -14,9 +14,10 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Options set up a core.
@@ -60,7 +61,7 @@ type Core struct {
 
 // siteReport is the newest aggregate of a site.
 type siteReport struct {
-	report skerry.ClusterReport
+	report wire.ClusterReport
 	at     time.Time
 	since  time.Time // of the connection that it came on
 	stale  uint64    // the newest number of those that came too late
@@ -104,10 +105,10 @@ func (c *Core) Load(key string, value []byte) error {
 }
 
 // Start ends loading. It gives events about what could not be read.
-func (c *Core) Start(now time.Time) skerry.Effects {
-	var fx skerry.Effects
+func (c *Core) Start(now time.Time) wire.Effects {
+	var fx wire.Effects
 	for _, name := range c.Kids.Finish() {
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "DamagedRecords", Text: "the set of cluster " + name + " is resynchronised", Cluster: skerry.ClusterName(name)})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "DamagedRecords", Text: "the set of cluster " + name + " is resynchronised", Cluster: skerry.ClusterName(name)})
 	}
 	for _, name := range c.Kids.Names() {
 		c.fed.SetConnected(name, false)
@@ -117,7 +118,7 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 	c.believing.due = now.Add(creditEvery)
 	c.believing.expectStart(now.Add(patience))
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(func(skerry.VolumeClaim) bool { return false }, &fx)
+	c.Apps.ReviewClaims(func(spec.VolumeClaim) bool { return false }, &fx)
 	c.Apps.SetTargets(c.Kids.Names())
 	c.loadNetworks()
 	c.loadRelations()
@@ -135,11 +136,11 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 
 // Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
 type (
-	ChildUp    struct{ Hello *skerry.Hello }
+	ChildUp    struct{ Hello *wire.Hello }
 	ChildDown  struct{ Name string }
 	ChildFrame struct {
 		Name string
-		Msg  skerry.Message
+		Msg  wire.Message
 	}
 )
 
@@ -147,8 +148,8 @@ type (
 type RemoveCluster struct{ Name string }
 
 // Step takes a message and gives its effects.
-func (c *Core) Step(now time.Time, msg any) skerry.Effects {
-	var fx skerry.Effects
+func (c *Core) Step(now time.Time, msg any) wire.Effects {
+	var fx wire.Effects
 	switch m := msg.(type) {
 	case ChildUp:
 		var heard time.Time
@@ -158,7 +159,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		c.away.came(now, m.Hello.Name, heard, &fx)
 		c.away.lives(now, &fx)
 		sets, events := c.Kids.Up(now, m.Hello)
-		fx.Result = &skerry.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
+		fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
 		c.fed.SetConnected(m.Hello.Name, true)
 		c.rankSite(m.Hello.Name)
 		if c.failover.lost[m.Hello.Name] {
@@ -166,7 +167,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 			c.relations.dirty = true
 		}
 		c.Apps.SetTargets(c.Kids.Names())
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
 		c.Apps.RetryNow()
 	case ChildDown:
 		if k := c.Kids.Get(m.Name); k != nil && k.Connected {
@@ -174,7 +175,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 		}
 		c.Kids.Down(now, m.Name)
 		c.fed.SetConnected(m.Name, false)
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "ClusterDisconnected", Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterDisconnected", Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
 		c.reachable(now, m.Name, false, &fx)
 	case ChildFrame:
 		c.frame(now, m, &fx)
@@ -200,8 +201,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 }
 
 // Tick does what is due.
-func (c *Core) Tick(now time.Time) skerry.Effects {
-	var fx skerry.Effects
+func (c *Core) Tick(now time.Time) wire.Effects {
+	var fx wire.Effects
 	c.loseSites(now, &fx)
 	c.settleDoubts(now, &fx)
 	c.lateStarts(now, &fx)
@@ -232,7 +233,7 @@ func (c *Core) NextWake() time.Time {
 	return next
 }
 
-func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
+func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	d := c.Kids.Frame(now, m.Name, m.Msg, fx)
 	child := c.Kids.Get(m.Name)
 	if child == nil {
@@ -253,7 +254,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		if !ok || !have || orphaned {
 			continue
 		}
-		var o skerry.Observation
+		var o wire.Observation
 		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
 			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken child harms only itself
@@ -290,8 +291,8 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		}
 	}
 	for _, key := range d.Deleted {
-		if k, ok := skerry.ParseAmendmentKey(key); ok {
-			c.Kids.Delete(m.Name, skerry.AmendedKey(k)) // it has heard the answer
+		if k, ok := wire.ParseAmendmentKey(key); ok {
+			c.Kids.Delete(m.Name, wire.AmendedKey(k)) // it has heard the answer
 		}
 		if c.relationItem(m.Name, key, false) {
 			continue
@@ -329,7 +330,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *skerry.Effects) {
 		}
 		c.decideOrphans(child)
 		for _, i := range c.Apps.Stopping() {
-			if _, orphaned, has := child.Observed.Get(skerry.AssignmentKey(i.ID)); i.Holder == m.Name && (!has || orphaned) {
+			if _, orphaned, has := child.Observed.Get(wire.AssignmentKey(i.ID)); i.Holder == m.Name && (!has || orphaned) {
 				c.gone(now, m.Name, i.ID, fx)
 			}
 		}
@@ -353,7 +354,7 @@ func (c *Core) decideOrphans(child *fleet.Child) {
 }
 
 // hideAddresses keeps what the root must not know out of it, even from a cluster that tells too much.
-func hideAddresses(ports []skerry.PortBinding) []skerry.PortBinding {
+func hideAddresses(ports []wire.PortBinding) []wire.PortBinding {
 	out := slices.Clone(ports)
 	for i := range out {
 		out[i].Address = ""
@@ -365,7 +366,7 @@ func hideAddresses(ports []skerry.PortBinding) []skerry.PortBinding {
 const doubtFor = 5 * time.Second
 
 // settleDoubts takes instances for lost that their sites still do not speak of.
-func (c *Core) settleDoubts(now time.Time, fx *skerry.Effects) {
+func (c *Core) settleDoubts(now time.Time, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.doubts)) {
 		if now.Sub(c.doubts[id]) < doubtFor {
 			continue
@@ -380,17 +381,17 @@ func (c *Core) settleDoubts(now time.Time, fx *skerry.Effects) {
 			continue // it will be reviewed once it is back
 		}
 		delete(c.doubts, id)
-		if _, orphaned, has := child.Observed.Get(skerry.AssignmentKey(id)); !has || orphaned {
+		if _, orphaned, has := child.Observed.Get(wire.AssignmentKey(id)); !has || orphaned {
 			c.gone(now, i.Holder, id, fx)
 		}
 	}
 }
 
-func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *skerry.Effects) {
+func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *wire.Effects) {
 	if i := c.Apps.Instance(id); i != nil {
 		c.netDirty[i.Service.App] = true
 	}
-	c.Kids.Delete(holder, skerry.AssignmentKey(id))
+	c.Kids.Delete(holder, wire.AssignmentKey(id))
 	if i := c.Apps.Instance(id); i != nil && i.Holder != holder {
 		switch {
 		case i.Next != nil && i.Next.Holder == holder:
@@ -406,9 +407,9 @@ func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *sker
 
 // review looks, once a site has confirmed all and told all after it connected, for instances that it should have or be
 // rid of.
-func (c *Core) review(now time.Time, child *fleet.Child, fx *skerry.Effects) {
+func (c *Core) review(now time.Time, child *fleet.Child, fx *wire.Effects) {
 	for _, i := range c.Apps.HeldBy(child.Name) {
-		key := skerry.AssignmentKey(i.ID)
+		key := wire.AssignmentKey(i.ID)
 		_, wanted := child.Desired.Get(key)
 		_, orphaned, has := child.Observed.Get(key)
 		if has && !orphaned {
@@ -445,12 +446,12 @@ func (c *Core) reviewSets() {
 }
 
 // report takes a site's aggregate, or says in a word why it has no effect.
-func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.Effects) (ignored string) {
-	var r skerry.ClusterReport
+func (c *Core) report(now time.Time, name string, m *wire.Report, fx *wire.Effects) (ignored string) {
+	var r wire.ClusterReport
 	old := c.reports[name]
 	since := c.Kids.Get(name).Since
 	switch {
-	case m.Kind != skerry.ReportCluster:
+	case m.Kind != wire.ReportCluster:
 		return fleet.IgnoredReport
 	case c.codec.Unmarshal(m.Payload, &r) != nil:
 		return fleet.IgnoredUnreadable
@@ -464,8 +465,8 @@ func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.E
 	if in := r.Ingress; in != nil && in.Zone != "" {
 		c.claimZone(now, name, in.Zone, fx)
 	}
-	by := map[skerry.ServiceKey]skerry.IngressUse{}
-	for _, u := range r.Came[:min(len(r.Came), skerry.MaxIngressUses)] {
+	by := map[skerry.ServiceKey]wire.IngressUse{}
+	for _, u := range r.Came[:min(len(r.Came), wire.MaxIngressUses)] {
 		if !u.Valid() || !concerns(c, now, name, u.Service.App) {
 			continue // a broken or hostile site would spoil what others tell
 		}
@@ -488,7 +489,7 @@ func (c *Core) report(now time.Time, name string, m *skerry.Report, fx *skerry.E
 const maxUse skerry.MilliCPU = 1e9
 
 // total is a rough measure of what a site can take; when it grows, waiting instances are tried again.
-func total(r skerry.ClusterReport) float64 {
+func total(r wire.ClusterReport) float64 {
 	sum := 0.0
 	for _, k := range r.Classes {
 		sum += k.Available[0].Sum + k.Available[1].Sum/float64(skerry.MiB) + float64(k.Workers)
@@ -496,8 +497,8 @@ func total(r skerry.ClusterReport) float64 {
 	return sum
 }
 
-func (c *Core) childEvent(now time.Time, name string, data []byte, fx *skerry.Effects) {
-	var e skerry.Event
+func (c *Core) childEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
+	var e wire.Event
 	if c.codec.Unmarshal(data, &e) != nil {
 		c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 		return
@@ -511,18 +512,18 @@ func (c *Core) childEvent(now time.Time, name string, data []byte, fx *skerry.Ef
 }
 
 // reachable marks the instances at a site as in touch or not.
-func (c *Core) reachable(now time.Time, name string, ok bool, fx *skerry.Effects) {
+func (c *Core) reachable(now time.Time, name string, ok bool, fx *wire.Effects) {
 	for _, i := range c.Apps.HeldBy(name) {
 		why := ""
 		if !ok {
 			why = "cluster " + name + " is not connected"
 		}
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, ok, why)
-		fx.Changed = append(fx.Changed, skerry.Change{App: i.Service.App, Instance: i.ID})
+		fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
 	}
 }
 
-func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
+func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	k := c.Kids.Get(name)
 	if k == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
@@ -567,7 +568,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *skerry.Effects) {
 }
 
 // settle brings everything in line: what should be, who gets it, what must be told.
-func (c *Core) settle(now time.Time, fx *skerry.Effects) {
+func (c *Core) settle(now time.Time, fx *wire.Effects) {
 	for round := 0; round < 4; round++ {
 		fx.Merge(c.Apps.Reconcile(now))
 		c.promote(now, fx)
@@ -581,7 +582,7 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects) {
 		}
 	}
 	for _, i := range c.Apps.Stopping() {
-		c.Kids.Delete(i.Holder, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(i.Holder, wire.AssignmentKey(i.ID))
 	}
 	for _, ch := range fx.Changed {
 		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder != "" && !i.Stopping && !i.State.Final() {

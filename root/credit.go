@@ -13,6 +13,8 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/credit"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A site is believed until what it says cannot be, as a worker is by its site (cluster/credit.go): first it counts for less
@@ -80,20 +82,20 @@ func (c *Core) book(site string) *credit.Book {
 }
 
 // marked tells what was counted against a site, and does what follows.
-func (c *Core) marked(now time.Time, site string, counted bool, text string, fx *skerry.Effects) {
+func (c *Core) marked(now time.Time, site string, counted bool, text string, fx *wire.Effects) {
 	if !counted {
 		return
 	}
-	c.siteEvent(fx, now, skerry.EventWarning, "Implausible", site, "cluster "+site+": "+text)
+	c.siteEvent(fx, now, wire.EventWarning, "Implausible", site, "cluster "+site+": "+text)
 	c.judgeSite(now, site, fx)
 	c.saveBook(site, fx)
 }
 
-func (c *Core) siteEvent(fx *skerry.Effects, now time.Time, t skerry.EventType, reason, site, text string) {
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: t, Reason: reason, Text: text, Cluster: skerry.ClusterName(site)})
+func (c *Core) siteEvent(fx *wire.Effects, now time.Time, t wire.EventType, reason, site, text string) {
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: t, Reason: reason, Text: text, Cluster: skerry.ClusterName(site)})
 }
 
-func (c *Core) saveBook(site string, fx *skerry.Effects) {
+func (c *Core) saveBook(site string, fx *wire.Effects) {
 	if b := c.believing.books[site]; b != nil {
 		data, err := json.Marshal(b)
 		if err != nil {
@@ -117,22 +119,22 @@ func (c *Core) rankSite(site string) {
 	c.fed.SetCredit(site, b.Rank(), b.Text(), b.Quarantine)
 }
 
-func (c *Core) judgeSite(now time.Time, site string, fx *skerry.Effects) {
+func (c *Core) judgeSite(now time.Time, site string, fx *wire.Effects) {
 	b := c.believing.books[site]
 	if !b.Judge(now) {
 		return
 	}
 	c.saveBook(site, fx)
 	if b.Quarantine == "" {
-		c.siteEvent(fx, now, skerry.EventNormal, "QuarantineEnded", site, "cluster "+site+" gets new work again: nothing more came for long")
+		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", site, "cluster "+site+" gets new work again: nothing more came for long")
 		c.Apps.RetryNow()
 		return
 	}
-	c.siteEvent(fx, now, skerry.EventWarning, "ClusterQuarantined", site, "cluster "+site+" gets nothing new: "+b.Quarantine)
+	c.siteEvent(fx, now, wire.EventWarning, "ClusterQuarantined", site, "cluster "+site+" gets nothing new: "+b.Quarantine)
 }
 
 // reviewCredit looks again at the sites of which something is counted.
-func (c *Core) reviewCredit(now time.Time, fx *skerry.Effects) {
+func (c *Core) reviewCredit(now time.Time, fx *wire.Effects) {
 	b := &c.believing
 	if len(b.books) == 0 || now.Before(b.due) {
 		return
@@ -147,20 +149,20 @@ func (c *Core) reviewCredit(now time.Time, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) forgetBook(site string, fx *skerry.Effects) {
+func (c *Core) forgetBook(site string, fx *wire.Effects) {
 	delete(c.believing.books, site)
 	fx.Delete(prefixCredit + site)
 	c.rankSite(site)
 }
 
-func (c *Core) trustCluster(now time.Time, m TrustCluster, fx *skerry.Effects) {
+func (c *Core) trustCluster(now time.Time, m TrustCluster, fx *wire.Effects) {
 	if c.Kids.Get(m.Name) == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", m.Name).WithHint("`skerry get clusters` lists them")
 		return
 	}
 	if b := c.believing.books[m.Name]; b != nil {
 		if !b.Clean() {
-			c.siteEvent(fx, now, skerry.EventNormal, "QuarantineEnded", m.Name, "cluster "+m.Name+" is believed again: an operator says so")
+			c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", m.Name, "cluster "+m.Name+" is believed again: an operator says so")
 		}
 		c.forgetBook(m.Name, fx)
 		c.Apps.RetryNow()
@@ -168,7 +170,7 @@ func (c *Core) trustCluster(now time.Time, m TrustCluster, fx *skerry.Effects) {
 }
 
 // examine looks for what cannot be in a site's aggregate.
-func (c *Core) examine(now time.Time, site string, r *skerry.ClusterReport, fx *skerry.Effects) {
+func (c *Core) examine(now time.Time, site string, r *wire.ClusterReport, fx *wire.Effects) {
 	text := impossible(r)
 	if text == "" {
 		text = c.miscounted(site, r)
@@ -179,7 +181,7 @@ func (c *Core) examine(now time.Time, site string, r *skerry.ClusterReport, fx *
 }
 
 // impossible says what of an aggregate no set of workers can give, or nothing.
-func impossible(r *skerry.ClusterReport) string {
+func impossible(r *wire.ClusterReport) string {
 	for i := range r.Classes {
 		k := &r.Classes[i]
 		n := float64(k.Workers)
@@ -187,7 +189,7 @@ func impossible(r *skerry.ClusterReport) string {
 			return fmt.Sprintf("it reports %d workers of a class", k.Workers)
 		}
 		for j, m := range k.Available {
-			name := skerry.ResourceNames[j]
+			name := spec.ResourceNames[j]
 			switch {
 			case !(m.Sum >= 0 && m.Mean >= 0 && m.StdDev >= 0) || math.IsInf(m.Sum, 0):
 				return fmt.Sprintf("it reports %g of %s free", m.Sum, name)
@@ -211,7 +213,7 @@ func impossible(r *skerry.ClusterReport) string {
 
 // miscounted compares an aggregate with what the site says of single instances, which it told before on the same
 // connection; what is on its way differs for a moment, and a contradiction counts only after a while.
-func (c *Core) miscounted(site string, r *skerry.ClusterReport) string {
+func (c *Core) miscounted(site string, r *wire.ClusterReport) string {
 	k := c.Kids.Get(site)
 	if k == nil || !k.Settled() {
 		return ""
@@ -222,7 +224,7 @@ func (c *Core) miscounted(site string, r *skerry.ClusterReport) string {
 		}
 		held, copies := 0, false
 		for _, i := range c.Apps.Instances(q.Service) {
-			copies = copies || i.Spec != nil && i.Spec.Mode == skerry.ModePerWorker // one stands for a copy on each worker
+			copies = copies || i.Spec != nil && i.Spec.Mode == spec.ModePerWorker // one stands for a copy on each worker
 			if i.Holder == site || i.Next != nil && i.Next.Holder == site || i.Left != nil && i.Left.Holder == site {
 				held++
 			}
@@ -248,13 +250,13 @@ func (c *Core) unknownAt(k *fleet.Child) (n int) {
 }
 
 // offered counts what a site answered to an offer.
-func (c *Core) offered(now time.Time, site string, o *skerry.Observation) {
+func (c *Core) offered(now time.Time, site string, o *wire.Observation) {
 	switch b := c.believing.books[site]; {
 	case !o.Rejected:
 		if b != nil {
 			b.Good(now, credit.Refusals)
 		}
-	case slices.ContainsFunc(o.Why, func(r skerry.Reason) bool {
+	case slices.ContainsFunc(o.Why, func(r wire.Reason) bool {
 		return slices.Contains([]string{"cpu", "memory", "storage"}, r.What)
 	}):
 		// Its aggregate was not proof that nobody has room; a site that refuses much is asked later than others.
@@ -264,7 +266,7 @@ func (c *Core) offered(now time.Time, site string, o *skerry.Observation) {
 }
 
 // foreignToken looks whether a site speaks for an instance that it was never given.
-func (c *Core) foreignToken(now time.Time, site string, o *skerry.Observation, fx *skerry.Effects) {
+func (c *Core) foreignToken(now time.Time, site string, o *wire.Observation, fx *wire.Effects) {
 	i := c.Apps.Instance(o.ID)
 	if i == nil {
 		return
@@ -284,7 +286,7 @@ func (c *Core) foreignToken(now time.Time, site string, o *skerry.Observation, f
 }
 
 // replayed counts a report that was sent before. Numbers that go on from below were preceded by a broken one.
-func (c *Core) replayed(now time.Time, site string, seq uint64, fx *skerry.Effects) string {
+func (c *Core) replayed(now time.Time, site string, seq uint64, fx *wire.Effects) string {
 	if old := c.reports[site]; seq > old.stale || seq == old.report.Seq {
 		old.stale = max(old.stale, min(seq, old.report.Seq-1))
 		return fleet.IgnoredOld
@@ -304,7 +306,7 @@ func (b *believing) expectStart(at time.Time) {
 // neverStarted reports whether an instance is one that its site has yet to run, and since when it could have.
 func (c *Core) neverStarted(i *apps.Instance) (since time.Time, ok bool) {
 	k := c.Kids.Get(i.Holder)
-	if k == nil || !k.Connected || !i.Live() || i.Spec == nil || i.Spec.Mode != skerry.ModeService || i.Target != "" || i.Cut || i.Replaces != "" {
+	if k == nil || !k.Connected || !i.Live() || i.Spec == nil || i.Spec.Mode != spec.ModeService || i.Target != "" || i.Cut || i.Replaces != "" {
 		return since, false
 	}
 	if i.State == skerry.Running || i.Phase == skerry.PhaseCutOff || !i.StartedAt.IsZero() || skerry.HasCondition(i.Conditions, skerry.Held) {
@@ -321,7 +323,7 @@ func (c *Core) neverStarted(i *apps.Instance) (since time.Time, ok bool) {
 }
 
 // lateStarts asks what the links of sites look like that should have started something.
-func (c *Core) lateStarts(now time.Time, fx *skerry.Effects) {
+func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
 	b := &c.believing
 	if b.slowDue.IsZero() || now.Before(b.slowDue) {
 		return
@@ -353,7 +355,7 @@ func (c *Core) lateStarts(now time.Time, fx *skerry.Effects) {
 }
 
 // appraised tries at another site what one has not started for long.
-func (c *Core) appraised(now time.Time, m Appraised, fx *skerry.Effects) {
+func (c *Core) appraised(now time.Time, m Appraised, fx *wire.Effects) {
 	for _, i := range c.Apps.HeldBy(m.Name) {
 		since, ok := c.neverStarted(i)
 		if waited := now.Sub(since); ok && c.believing.slow[i.ID] == nil && waited >= patience &&
@@ -364,7 +366,7 @@ func (c *Core) appraised(now time.Time, m Appraised, fx *skerry.Effects) {
 }
 
 // compareStart compares a start with one that another site did not manage.
-func (c *Core) compareStart(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+func (c *Core) compareStart(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	s := c.believing.slow[i.Replaces]
 	if i.State != skerry.Running || i.Replaces == "" || s == nil || i.Holder == s.site {
 		return

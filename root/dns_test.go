@@ -10,7 +10,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestHostsLeadToSites has two sites report what they offer, one of them nothing that works.
@@ -26,21 +27,21 @@ func TestHostsLeadToSites(t *testing.T) {
 	step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
 	step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
 	two := 2
-	spec := skerry.ServiceSpec{Name: "web", Replicas: &two, Ports: []skerry.Port{{Name: "http", Port: 80}}, Ingress: []skerry.Ingress{{Host: "shop.example.org", Port: "http"}, {Host: "other.net", Port: "http"}}}
-	spec.Image = "web:1"
-	step(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: "shop", Namespace: "acme"},
-		Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{spec}}}})
+	svc := spec.ServiceSpec{Name: "web", Replicas: &two, Ports: []spec.Port{{Name: "http", Port: 80}}, Ingress: []spec.Ingress{{Host: "shop.example.org", Port: "http"}, {Host: "other.net", Port: "http"}}}
+	svc.Image = "web:1"
+	step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: "shop", Namespace: "acme"},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{svc}}}})
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
-	var fx skerry.Effects
+	var fx wire.Effects
 	for n, name := range []string{"harbour", "hill"} {
-		step(ChildUp{Hello: &skerry.Hello{Name: name}})
+		step(ChildUp{Hello: &wire.Hello{Name: name}})
 		c.give(now, c.Apps.Instances(k)[n], name, nil, &fx)
 	}
 	c.settle(now, &fx)
 	for name, n := range map[string]int{"harbour": 2, "hill": 0} {
-		r := skerry.ClusterReport{Ingress: &skerry.SiteIngress{Zone: name + ".example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-			Doors: []skerry.IngressDoor{{Service: k, Door: "80 shop.example.org", Workers: n}, {Service: k, Door: "80 other.net", Problem: "no"}, {Service: k, Door: "80 forged.example.org", Workers: 9}}}}
-		step(ChildFrame{Name: name, Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&r)}})
+		r := wire.ClusterReport{Ingress: &wire.SiteIngress{Zone: name + ".example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+			Doors: []wire.IngressDoor{{Service: k, Door: "80 shop.example.org", Workers: n}, {Service: k, Door: "80 other.net", Problem: "no"}, {Service: k, Door: "80 forged.example.org", Workers: 9}}}}
+		step(ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&r)}})
 	}
 	o := &tier.NameOptions{Listen: "192.0.2.1:53", Zones: []string{"example.org"}}
 	if err := o.Fill(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // extents says which site has which prefixes of instances' addresses. Sites choose them themselves, mostly without knowing of
@@ -43,13 +43,13 @@ func (e *extents) load(value []byte) error {
 }
 
 // introduce gives what others are told of a site, with the prefixes that it may not have left out; nil for what is none.
-func (c *Core) introduce(site string, said []byte, fx *skerry.Effects) heardSite {
+func (c *Core) introduce(site string, said []byte, fx *wire.Effects) heardSite {
 	e := &c.extents
 	if h, ok := e.heard[site]; ok && bytes.Equal(h.said, said) {
 		return h
 	}
 	h := heardSite{said: said}
-	var s skerry.SiteInfo
+	var s wire.SiteInfo
 	if c.codec.Unmarshal(said, &s) == nil && string(s.Name) == site {
 		was := maps.Clone(e.sites)
 		maps.DeleteFunc(e.sites, func(p netip.Prefix, holder string) bool { return holder == site && !slices.Contains(s.Extents, p) })
@@ -83,7 +83,7 @@ func (e *extents) taken(site string, p netip.Prefix) bool {
 }
 
 // dropExtents has the prefixes of a site that is removed be free again, and those looked at anew that were refused.
-func (c *Core) dropExtents(site string, fx *skerry.Effects) {
+func (c *Core) dropExtents(site string, fx *wire.Effects) {
 	e := &c.extents
 	n := len(e.sites)
 	maps.DeleteFunc(e.sites, func(_ netip.Prefix, holder string) bool { return holder == site })

@@ -11,6 +11,8 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // What happens to an instance whose site is out of touch for LostAfter. Nobody can know from here whether it still runs.
@@ -101,7 +103,7 @@ func (c *Core) track(i *apps.Instance) {
 func stopsAlone(i *apps.Instance) bool { _, ok := i.Spec.OnDisconnect.StopAfter(); return ok }
 
 // loseSites gives up sites that have been out of touch for too long.
-func (c *Core) loseSites(now time.Time, fx *skerry.Effects) {
+func (c *Core) loseSites(now time.Time, fx *wire.Effects) {
 	if c.opt.LostAfter <= 0 {
 		return
 	}
@@ -114,7 +116,7 @@ func (c *Core) loseSites(now time.Time, fx *skerry.Effects) {
 		c.relations.dirty = true
 		c.gatesLost(name)
 		held := c.Apps.HeldBy(name)
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "ClusterLost", Cluster: skerry.ClusterName(name),
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterLost", Cluster: skerry.ClusterName(name),
 			Text: fmt.Sprintf("cluster %s has been out of touch for %s; what runs there (%d instances) is started elsewhere where it may be", name, now.Sub(k.Since).Round(time.Second), len(held))})
 		for _, id := range slices.Sorted(maps.Keys(c.failover.next)) {
 			if c.failover.next[id] == name {
@@ -127,12 +129,12 @@ func (c *Core) loseSites(now time.Time, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *skerry.Effects) {
+func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *wire.Effects) {
 	why := "cluster " + site + " is out of touch"
 	switch {
 	case i.Target != "" || i.State == skerry.Terminated:
 	case i.Stopping: // its tombstone waits for the site
-		c.Kids.Delete(site, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(site, wire.AssignmentKey(i.ID))
 		c.Apps.Lost(now, i.ID, why, fx)
 	case !c.failsOver(i):
 		c.Apps.Strand(now, i, why+", and it may run nowhere else", fx)
@@ -145,23 +147,23 @@ func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *sk
 		default:
 			c.Apps.Strand(now, i, why+" and stops it by itself; it gets a new place in "+at.Sub(now).Round(time.Second).String(), fx)
 		}
-	case i.State == skerry.Running && i.Spec.Mode == skerry.ModeService:
+	case i.State == skerry.Running && i.Spec.Mode == spec.ModeService:
 		c.failover.stranded[i.ID] = &search{}
 		c.Apps.Strand(now, i, why, fx)
 	default:
-		c.Kids.Delete(site, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(site, wire.AssignmentKey(i.ID))
 		c.Apps.Lost(now, i.ID, why, fx)
 	}
 }
 
 // confirm notes which sites know by now that they end an instance when they are out of touch.
-func (c *Core) confirm(k *fleet.Child, fx *skerry.Effects) {
+func (c *Core) confirm(k *fleet.Child, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.failover.unsure)) {
 		i := c.Apps.Instance(id)
 		switch {
 		case i == nil || i.Holder == "" || i.Stopping:
 			delete(c.failover.unsure, id)
-		case i.Holder == k.Name && k.Desired.Confirmed(skerry.AssignmentKey(id)):
+		case i.Holder == k.Name && k.Desired.Confirmed(wire.AssignmentKey(id)):
 			delete(c.failover.unsure, id)
 			c.Apps.Bind(i, true, fx)
 		}
@@ -180,11 +182,11 @@ func (c *Core) surelyStopped(i *apps.Instance) (at time.Time, ok bool) {
 	if !i.Bound {
 		return time.Time{}, false
 	}
-	return k.Since.Add(2*d + skerry.AloneGrace), true
+	return k.Since.Add(2*d + wire.AloneGrace), true
 }
 
 // rescue looks for places for copies of stranded instances, and ends those that do not get ready.
-func (c *Core) rescue(now time.Time, fx *skerry.Effects) {
+func (c *Core) rescue(now time.Time, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.failover.stranded)) {
 		i, s := c.Apps.Instance(id), c.failover.stranded[id]
 		if i == nil || i.Stopping || i.State.Final() || !i.Cut {
@@ -202,7 +204,7 @@ func (c *Core) rescue(now time.Time, fx *skerry.Effects) {
 		case s.anew:
 			if at, ok := c.surelyStopped(i); ok && !now.Before(at) {
 				delete(c.failover.stranded, id)
-				c.Kids.Delete(i.Holder, skerry.AssignmentKey(id))
+				c.Kids.Delete(i.Holder, wire.AssignmentKey(id))
 				c.Apps.Lost(now, id, "cluster "+i.Holder+" is out of touch, and has stopped it", fx)
 			}
 		case !now.Before(s.again):
@@ -212,7 +214,7 @@ func (c *Core) rescue(now time.Time, fx *skerry.Effects) {
 }
 
 // placeCopy offers a copy to the best site that has not refused it.
-func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *skerry.Effects) {
+func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *wire.Effects) {
 	r := c.request(i, map[skerry.AppKey]*around{})
 	r.Avoid = append(append(slices.Clone(i.Shun), s.tried...), i.Holder)
 	if i.Left != nil {
@@ -238,7 +240,7 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *skerry.
 	c.Apps.Copying(now, i, next, &d, fx)
 	as := c.assignment(i)
 	as.Fence, as.Held = next.Fence, nil
-	if err := c.Kids.Put(next.Holder, skerry.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
+	if err := c.Kids.Put(next.Holder, wire.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
 		c.abandon(now, i, err.Error(), fx)
 		return
 	}
@@ -247,12 +249,12 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *skerry.
 }
 
 // abandon ends a copy that is not to take over after all.
-func (c *Core) abandon(now time.Time, i *apps.Instance, why string, fx *skerry.Effects) {
+func (c *Core) abandon(now time.Time, i *apps.Instance, why string, fx *wire.Effects) {
 	if i == nil || i.Next == nil {
 		return
 	}
 	at := i.Next.Holder
-	c.Kids.Delete(at, skerry.AssignmentKey(i.ID))
+	c.Kids.Delete(at, wire.AssignmentKey(i.ID))
 	c.Apps.NotCopied(now, i, "NotReplaced", "the copy at "+at+" ended: "+why, fx)
 	c.track(i)
 	if s := c.failover.stranded[i.ID]; s != nil {
@@ -261,7 +263,7 @@ func (c *Core) abandon(now time.Time, i *apps.Instance, why string, fx *skerry.E
 }
 
 // copyItem takes what a site reports of a copy, and reports whether it was about one.
-func (c *Core) copyItem(now time.Time, site string, o skerry.Observation, fx *skerry.Effects) bool {
+func (c *Core) copyItem(now time.Time, site string, o wire.Observation, fx *wire.Effects) bool {
 	i := c.Apps.Instance(o.ID)
 	switch {
 	case i == nil || i.Holder == site:
@@ -292,15 +294,15 @@ func (c *Core) copyItem(now time.Time, site string, o skerry.Observation, fx *sk
 }
 
 // takeOver makes the copy the instance; the one at a site that is out of touch is left behind.
-func (c *Core) takeOver(now time.Time, i *apps.Instance, why string, fx *skerry.Effects) {
+func (c *Core) takeOver(now time.Time, i *apps.Instance, why string, fx *wire.Effects) {
 	if i.Left != nil { // of two that were left behind the older one has no say
-		c.Kids.Delete(i.Left.Holder, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(i.Left.Holder, wire.AssignmentKey(i.ID))
 	}
 	var left *apps.Copy
 	if k := c.Kids.Get(i.Holder); k != nil && !k.Connected && !i.Stopping {
 		left = &apps.Copy{Holder: i.Holder, Fence: i.Fence, Since: now}
 	} else if i.Holder != "" {
-		c.Kids.Delete(i.Holder, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(i.Holder, wire.AssignmentKey(i.ID))
 	}
 	delete(c.failover.stranded, i.ID)
 	c.Apps.TakeOver(now, i, left, why, fx)
@@ -308,15 +310,15 @@ func (c *Core) takeOver(now time.Time, i *apps.Instance, why string, fx *skerry.
 }
 
 // promote lets copies take the place of instances that their sites no longer have, and ends copies of those that end.
-func (c *Core) promote(now time.Time, fx *skerry.Effects) {
+func (c *Core) promote(now time.Time, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.failover.next)) {
 		i := c.Apps.Instance(id)
 		switch {
 		case i == nil:
-			c.Kids.Delete(c.failover.next[id], skerry.AssignmentKey(id))
+			c.Kids.Delete(c.failover.next[id], wire.AssignmentKey(id))
 			delete(c.failover.next, id)
 		case i.Stopping || i.Next == nil:
-			c.Kids.Delete(c.failover.next[id], skerry.AssignmentKey(id))
+			c.Kids.Delete(c.failover.next[id], wire.AssignmentKey(id))
 			i.Next = nil
 			c.track(i)
 		case i.Holder == "":
@@ -326,7 +328,7 @@ func (c *Core) promote(now time.Time, fx *skerry.Effects) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.failover.left)) {
 		if i := c.Apps.Instance(id); i == nil || i.Stopping {
-			c.Kids.Delete(c.failover.left[id], skerry.AssignmentKey(id))
+			c.Kids.Delete(c.failover.left[id], wire.AssignmentKey(id))
 			delete(c.failover.left, id)
 			if i != nil {
 				i.Left = nil
@@ -336,21 +338,21 @@ func (c *Core) promote(now time.Time, fx *skerry.Effects) {
 }
 
 // reobserve takes what an instance's site said of it last.
-func (c *Core) reobserve(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+func (c *Core) reobserve(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	k := c.Kids.Get(i.Holder)
 	if k == nil {
 		return
 	}
 	if o, ok := c.observation(k, i.ID); ok && o.Fence.RootEpoch == i.Fence.RootEpoch {
 		if c.Apps.Observe(now, k.Name, o, fx) {
-			c.Kids.Delete(k.Name, skerry.AssignmentKey(i.ID))
+			c.Kids.Delete(k.Name, wire.AssignmentKey(i.ID))
 		}
 	}
 }
 
 // observation reads what a site reports of an instance, without what the root must not know.
-func (c *Core) observation(k *fleet.Child, id skerry.InstanceID) (o skerry.Observation, ok bool) {
-	value, orphaned, has := k.Observed.Get(skerry.AssignmentKey(id))
+func (c *Core) observation(k *fleet.Child, id skerry.InstanceID) (o wire.Observation, ok bool) {
+	value, orphaned, has := k.Observed.Get(wire.AssignmentKey(id))
 	if !has || orphaned || c.codec.Unmarshal(value, &o) != nil || o.ID != id {
 		return o, false
 	}
@@ -364,7 +366,7 @@ func (c *Core) observation(k *fleet.Child, id skerry.InstanceID) (o skerry.Obser
 
 // returned decides, once a site that was out of touch has told all that it runs, which copies stay. What it said before
 // still holds until it says otherwise: a set that did not change is not sent again.
-func (c *Core) returned(now time.Time, k *fleet.Child, fx *skerry.Effects) {
+func (c *Core) returned(now time.Time, k *fleet.Child, fx *wire.Effects) {
 	for _, i := range c.Apps.HeldBy(k.Name) {
 		if i.Stopping || !i.Cut && skerry.HasCondition(i.Conditions, skerry.Reachable) {
 			continue
@@ -377,7 +379,7 @@ func (c *Core) returned(now time.Time, k *fleet.Child, fx *skerry.Effects) {
 			at := ""
 			if i.Next != nil {
 				at = i.Next.Holder
-				c.Kids.Delete(at, skerry.AssignmentKey(i.ID))
+				c.Kids.Delete(at, wire.AssignmentKey(i.ID))
 				at = "; the copy at " + at + " ends"
 			}
 			delete(c.failover.stranded, i.ID)
@@ -393,26 +395,26 @@ func (c *Core) returned(now time.Time, k *fleet.Child, fx *skerry.Effects) {
 }
 
 // judge chooses between an instance and the copy that was left behind at a site that is back.
-func (c *Core) judge(now time.Time, k *fleet.Child, i *apps.Instance, fx *skerry.Effects) {
+func (c *Core) judge(now time.Time, k *fleet.Child, i *apps.Instance, fx *wire.Effects) {
 	if i == nil || i.Left == nil || i.Left.Holder != k.Name {
 		return // promote ends it
 	}
 	o, ok := c.observation(k, i.ID)
 	keep, why := false, "it is not there any more"
 	if ok && o.Fence.RootEpoch == i.Left.Fence.RootEpoch {
-		keep, why = i.Spec.KeepsOriginal(skerry.CopyState{Ready: o.State == skerry.Running && o.Ready, Violated: o.Violated}, stateOf(i))
+		keep, why = i.Spec.KeepsOriginal(spec.CopyState{Ready: o.State == skerry.Running && o.Ready, Violated: o.Violated}, stateOf(i))
 	}
 	if !keep {
-		c.Kids.Delete(k.Name, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(k.Name, wire.AssignmentKey(i.ID))
 		c.Apps.LetGo(now, i, why, fx)
 		c.track(i)
 		return
 	}
 	if i.Next != nil {
-		c.Kids.Delete(i.Next.Holder, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(i.Next.Holder, wire.AssignmentKey(i.ID))
 	}
 	if i.Holder != "" {
-		c.Kids.Delete(i.Holder, skerry.AssignmentKey(i.ID))
+		c.Kids.Delete(i.Holder, wire.AssignmentKey(i.ID))
 	}
 	delete(c.failover.stranded, i.ID)
 	c.Apps.Restore(now, i, c.mint(fx), why, fx)
@@ -423,8 +425,8 @@ func (c *Core) judge(now time.Time, k *fleet.Child, i *apps.Instance, fx *skerry
 }
 
 // stateOf is what speaks for an instance, or against it, when its original is back.
-func stateOf(i *apps.Instance) skerry.CopyState {
-	s := skerry.CopyState{Ready: i.IsReady()}
+func stateOf(i *apps.Instance) spec.CopyState {
+	s := spec.CopyState{Ready: i.IsReady()}
 	for _, k := range i.Conditions {
 		if k.Type == skerry.Satisfied && !k.Status {
 			s.Violated = cmp.Or(k.Reason, "it is not kept")
@@ -434,7 +436,7 @@ func stateOf(i *apps.Instance) skerry.CopyState {
 }
 
 // resume has an instance started again that its site stopped while it was out of touch: it waits for a new token.
-func (c *Core) resume(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+func (c *Core) resume(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	delete(c.failover.stranded, i.ID)
 	c.Apps.Regrant(now, i, c.mint(fx), fx)
 	c.assign(now, i, fx)

@@ -12,8 +12,9 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // hostileRoot is a root with sites that say what a test has them say.
@@ -23,7 +24,7 @@ type hostileRoot struct {
 	now    time.Time
 	src    map[string]*reconcile.Source
 	kv     map[string][]byte
-	events []skerry.Event
+	events []wire.Event
 }
 
 func newHostileRoot(t *testing.T, sites ...string) *hostileRoot {
@@ -31,13 +32,13 @@ func newHostileRoot(t *testing.T, sites ...string) *hostileRoot {
 	r.step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
 	r.step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
 	for _, name := range sites {
-		r.step(ChildUp{Hello: &skerry.Hello{Name: name}})
+		r.step(ChildUp{Hello: &wire.Hello{Name: name}})
 		r.src[name] = reconcile.NewSource(fleet.Observed, "", skerry.Incarnation(name), reconcile.Options{})
 	}
 	return r
 }
 
-func (r *hostileRoot) step(msg any) skerry.Effects {
+func (r *hostileRoot) step(msg any) wire.Effects {
 	r.t.Helper()
 	fx := r.c.Step(r.now, msg)
 	if fx.Err != nil {
@@ -47,7 +48,7 @@ func (r *hostileRoot) step(msg any) skerry.Effects {
 	return fx
 }
 
-func (r *hostileRoot) keep(fx skerry.Effects) {
+func (r *hostileRoot) keep(fx wire.Effects) {
 	for _, w := range fx.Writes {
 		r.kv[w.Key] = w.Value
 	}
@@ -58,15 +59,15 @@ func (r *hostileRoot) keep(fx skerry.Effects) {
 func (r *hostileRoot) apply(name, host string, sites ...string) skerry.ServiceKey {
 	r.t.Helper()
 	replicas := len(sites)
-	s := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Ports: []skerry.Port{{Name: "http", Port: 80}}}
+	s := spec.ServiceSpec{Name: "web", Replicas: &replicas, Ports: []spec.Port{{Name: "http", Port: 80}}}
 	if host != "" {
-		s.Ingress = []skerry.Ingress{{Host: host, Port: "http"}}
+		s.Ingress = []spec.Ingress{{Host: host, Port: "http"}}
 	}
 	s.Image = "web:1"
-	r.step(apps.Apply{App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: name, Namespace: "acme"},
-		Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}})
+	r.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: name, Namespace: "acme"},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}})
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: name}, Service: "web"}
-	var fx skerry.Effects
+	var fx wire.Effects
 	for n, i := range r.c.Apps.Instances(k) {
 		r.c.give(r.now, i, sites[n], nil, &fx)
 	}
@@ -89,7 +90,7 @@ func (r *hostileRoot) say(site string, items map[string][]byte) {
 	for msgs := src.Next(r.now); len(msgs) > 0; msgs = src.Next(r.now) {
 		for _, m := range msgs {
 			for _, out := range r.step(ChildFrame{Name: site, Msg: m}).Sends {
-				if msg, ok := out.Msg.(skerry.Message); ok && out.To == site {
+				if msg, ok := out.Msg.(wire.Message); ok && out.To == site {
 					src.Handle(r.now, msg)
 				}
 			}
@@ -112,7 +113,7 @@ func (r *hostileRoot) told(reason string) (n int) {
 }
 
 func wantOf(k skerry.ServiceKey) map[string][]byte {
-	return map[string][]byte{skerry.WantKey(k): wire.New().Marshal(&skerry.Want{Service: k})}
+	return map[string][]byte{wire.WantKey(k): wire.New().Marshal(&wire.Want{Service: k})}
 }
 
 // A site cannot answer for a service that it holds nothing of, even where it has to do with the one that asks.
@@ -121,17 +122,17 @@ func TestMailAboutServicesOfOthers(t *testing.T) {
 	shop, lure := r.apply("shop", "", "has", "asks"), r.apply("lure", "", "thief", "asks")
 	r.say("asks", wantOf(shop))
 	r.say("asks", wantOf(lure))
-	topic, baited := skerry.TopicRoute(shop), skerry.TopicRoute(lure)
-	r.say("has", map[string][]byte{skerry.MailTo("asks", topic): []byte("x"), skerry.MailTo("thief", topic): []byte("x")})
-	r.say("thief", map[string][]byte{skerry.MailTo("asks", topic): []byte("forged"), skerry.MailTo("asks", baited): []byte("x"), skerry.MailTo("asks", skerry.TopicPeers): []byte("x"),
-		skerry.MailTo("asks", "anything"): []byte("x"), skerry.MailTo("nowhere", topic): []byte("x")})
-	for key, want := range map[string]bool{skerry.MailFrom("has", topic): true, skerry.MailFrom("thief", baited): true, skerry.MailFrom("thief", skerry.TopicPeers): true,
-		skerry.MailFrom("thief", topic): false, skerry.MailFrom("thief", "anything"): false} {
+	topic, baited := wire.TopicRoute(shop), wire.TopicRoute(lure)
+	r.say("has", map[string][]byte{wire.MailTo("asks", topic): []byte("x"), wire.MailTo("thief", topic): []byte("x")})
+	r.say("thief", map[string][]byte{wire.MailTo("asks", topic): []byte("forged"), wire.MailTo("asks", baited): []byte("x"), wire.MailTo("asks", wire.TopicPeers): []byte("x"),
+		wire.MailTo("asks", "anything"): []byte("x"), wire.MailTo("nowhere", topic): []byte("x")})
+	for key, want := range map[string]bool{wire.MailFrom("has", topic): true, wire.MailFrom("thief", baited): true, wire.MailFrom("thief", wire.TopicPeers): true,
+		wire.MailFrom("thief", topic): false, wire.MailFrom("thief", "anything"): false} {
 		if r.has("asks", key) != want {
 			t.Errorf("%s: passed on is %v", key, !want)
 		}
 	}
-	if r.has("thief", skerry.MailFrom("has", topic)) {
+	if r.has("thief", wire.MailFrom("has", topic)) {
 		t.Error("routes go to a site that did not ask for them")
 	}
 	if r.c.relations.counts[refusedMail] != 4 || r.told("OverlayRefused") != 2 {
@@ -143,11 +144,11 @@ func TestMailAboutServicesOfOthers(t *testing.T) {
 func TestSitesThatHaveNotToldYet(t *testing.T) {
 	r := newHostileRoot(t, "asks", "has")
 	shop := r.apply("shop", "", "has", "asks")
-	mail := map[string][]byte{skerry.MailTo("asks", skerry.TopicRoute(shop)): []byte("x"), skerry.SiteItem: wire.New().Marshal(&skerry.SiteInfo{Name: "has", Key: skerry.OverlayKey{1}})}
+	mail := map[string][]byte{wire.MailTo("asks", wire.TopicRoute(shop)): []byte("x"), wire.SiteItem: wire.New().Marshal(&wire.SiteInfo{Name: "has", Key: wire.OverlayKey{1}})}
 	r.say("asks", wantOf(shop))
 	r.say("has", mail)
 	given := func() []bool {
-		return []bool{r.has("asks", skerry.MailFrom("has", skerry.TopicRoute(shop))), r.has("asks", skerry.SiteKey("has")), r.has("has", skerry.WantedKey(shop, "asks"))}
+		return []bool{r.has("asks", wire.MailFrom("has", wire.TopicRoute(shop))), r.has("asks", wire.SiteKey("has")), r.has("has", wire.WantedKey(shop, "asks"))}
 	}
 	check := func(when string, want bool) {
 		t.Helper()
@@ -173,19 +174,19 @@ func TestSitesThatHaveNotToldYet(t *testing.T) {
 	}
 	again()
 	check("nobody is back", true)
-	r.step(ChildUp{Hello: &skerry.Hello{Name: "has"}})
+	r.step(ChildUp{Hello: &wire.Hello{Name: "has"}})
 	r.say("has", mail)
 	check("one is back", true)
-	r.step(ChildUp{Hello: &skerry.Hello{Name: "asks"}})
+	r.step(ChildUp{Hello: &wire.Hello{Name: "asks"}})
 	check("both are back", true)
 	r.say("asks", wantOf(shop))
 	check("both have told all", true)
 
 	// What is no longer wanted goes, as soon as that is known.
 	again()
-	r.step(ChildUp{Hello: &skerry.Hello{Name: "has"}})
+	r.step(ChildUp{Hello: &wire.Hello{Name: "has"}})
 	r.say("has", mail)
-	r.step(ChildUp{Hello: &skerry.Hello{Name: "asks"}})
+	r.step(ChildUp{Hello: &wire.Hello{Name: "asks"}})
 	r.say("asks", map[string][]byte{"other": []byte("x")})
 	check("it is wanted no more", false)
 }
@@ -205,7 +206,7 @@ func TestInterestsWithoutBound(t *testing.T) {
 	if got := r.c.relations.counts[refusedWant]; got != 51 || r.told("OverlayRefused") == 0 {
 		t.Errorf("%d were refused, told %d times", got, r.told("OverlayRefused"))
 	}
-	if !r.has("has", skerry.WantedKey(shop, "greedy")) {
+	if !r.has("has", wire.WantedKey(shop, "greedy")) {
 		t.Error("what is below the bound is refused, too")
 	}
 	if n := len(r.c.relations.apps); n > maxWants+1 {
@@ -217,11 +218,11 @@ func TestInterestsWithoutBound(t *testing.T) {
 func TestHostsOfOthers(t *testing.T) {
 	r := newHostileRoot(t, "harbour", "thief")
 	shop := r.apply("shop", "shop.example.org", "harbour")
-	report := func(site, zone string, doors ...skerry.IngressDoor) {
-		in := &skerry.SiteIngress{Zone: zone, Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Doors: doors}
-		r.step(ChildFrame{Name: site, Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&skerry.ClusterReport{Ingress: in})}})
+	report := func(site, zone string, doors ...wire.IngressDoor) {
+		in := &wire.SiteIngress{Zone: zone, Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Doors: doors}
+		r.step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&wire.ClusterReport{Ingress: in})}})
 	}
-	door := skerry.IngressDoor{Service: shop, Door: "80 shop.example.org", Workers: 1}
+	door := wire.IngressDoor{Service: shop, Door: "80 shop.example.org", Workers: 1}
 	report("harbour", "harbour.example.org", door)
 	o := &tier.NameOptions{Listen: "192.0.2.1:53", Zones: []string{"example.org"}}
 	if err := o.Fill(); err != nil {
@@ -265,11 +266,11 @@ func TestExtentsOfOthers(t *testing.T) {
 	r := newHostileRoot(t, "harbour", "thief", "asks")
 	prefix := netip.MustParsePrefix
 	say := func(site string, extents ...netip.Prefix) {
-		r.say(site, map[string][]byte{skerry.SiteItem: wire.New().Marshal(&skerry.SiteInfo{Name: skerry.ClusterName(site), Key: skerry.OverlayKey{1}, Extents: extents})})
+		r.say(site, map[string][]byte{wire.SiteItem: wire.New().Marshal(&wire.SiteInfo{Name: skerry.ClusterName(site), Key: wire.OverlayKey{1}, Extents: extents})})
 	}
 	told := func(of string) []netip.Prefix {
-		var s skerry.SiteInfo
-		value, ok := r.c.Kids.Get("asks").Desired.Get(skerry.SiteKey(of))
+		var s wire.SiteInfo
+		value, ok := r.c.Kids.Get("asks").Desired.Get(wire.SiteKey(of))
 		if !ok || wire.New().Unmarshal(value, &s) != nil {
 			t.Fatalf("site %s is not introduced", of)
 		}
@@ -315,7 +316,7 @@ func TestSiteTellsOfItsOwnAlone(t *testing.T) {
 	var seq uint64
 	tell := func(site string, k skerry.ServiceKey, text string) {
 		seq++
-		r.step(ChildFrame{Name: site, Msg: &skerry.Events{Stream: "x", Floor: 1, First: seq, Items: [][]byte{wire.New().Marshal(&skerry.Event{At: r.now, Type: skerry.EventWarning, Reason: "Broken", App: k.App, Text: text})}}})
+		r.step(ChildFrame{Name: site, Msg: &wire.Events{Stream: "x", Floor: 1, First: seq, Items: [][]byte{wire.New().Marshal(&wire.Event{At: r.now, Type: wire.EventWarning, Reason: "Broken", App: k.App, Text: text})}}})
 	}
 	tell("liar", shop, "not its own")
 	if r.told("Broken") != 0 {
@@ -328,17 +329,17 @@ func TestSiteTellsOfItsOwnAlone(t *testing.T) {
 	one, wanted := 1, 10.0
 	app := r.c.Apps.App(shop.App).Manifest
 	app.Spec.Services = slices.Clone(app.Spec.Services)
-	app.Spec.Services[0].Scale = &skerry.ScaleSpec{Min: &one, Max: 3, Target: skerry.ScaleTarget{Requests: &wanted}}
+	app.Spec.Services[0].Scale = &spec.ScaleSpec{Min: &one, Max: 3, Target: spec.ScaleTarget{Requests: &wanted}}
 	r.step(apps.Apply{App: app})
 	first := r.c.Apps.Instances(shop)[0]
-	r.say("has", map[string][]byte{skerry.AssignmentKey(first.ID): wire.New().Marshal(&skerry.Observation{ID: first.ID, Gen: first.Gen, Fence: first.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true})})
+	r.say("has", map[string][]byte{wire.AssignmentKey(first.ID): wire.New().Marshal(&wire.Observation{ID: first.ID, Gen: first.Gen, Fence: first.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true})})
 	replicas := func(from string) int {
 		for _, site := range []string{"liar", "has"} {
-			report := skerry.ClusterReport{Services: []skerry.ServiceQoS{{Service: shop, Ready: 1, QoS: skerry.QoS{CPU: 1}}}}
+			report := wire.ClusterReport{Services: []wire.ServiceQoS{{Service: shop, Ready: 1, QoS: wire.QoS{CPU: 1}}}}
 			if site == from {
-				report.Came = []skerry.IngressUse{{Service: shop, Requests: 1e6}}
+				report.Came = []wire.IngressUse{{Service: shop, Requests: 1e6}}
 			}
-			r.step(ChildFrame{Name: site, Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&report)}})
+			r.step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&report)}})
 		}
 		for range 30 {
 			r.now = r.now.Add(apps.ScaleEvery)
@@ -354,14 +355,14 @@ func TestSiteTellsOfItsOwnAlone(t *testing.T) {
 	}
 	// Its last words may come after it has let go of all.
 	i := r.c.Apps.Instances(own)[0]
-	r.say("liar", map[string][]byte{skerry.AssignmentKey(i.ID): wire.New().Marshal(&skerry.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.ClusterScheduled, Reason: long, CrashLoop: "x" + long[:50<<10],
-		Successor: &skerry.SuccessorAnswer{Why: long[:20<<10]}, Ports: make([]skerry.PortBinding, 1_000)})})
+	r.say("liar", map[string][]byte{wire.AssignmentKey(i.ID): wire.New().Marshal(&wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.ClusterScheduled, Reason: long, CrashLoop: "x" + long[:50<<10],
+		Successor: &wire.SuccessorAnswer{Why: long[:20<<10]}, Ports: make([]wire.PortBinding, 1_000)})})
 	for key, value := range r.kv {
 		if len(value) > 100<<10 {
 			t.Errorf("record %s has %d bytes", key, len(value))
 		}
 	}
-	var fx skerry.Effects
+	var fx wire.Effects
 	r.c.gone(r.now, "liar", i.ID, &fx)
 	r.c.settle(r.now, &fx)
 	r.keep(fx)

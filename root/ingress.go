@@ -5,11 +5,12 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/view"
 )
 
 // Certificates lists the certificates of an organisation.
-func (s *Server) Certificates(ctx context.Context, org string) ([]skerry.CertificateView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.CertificateView, error) { return c.Apps.Certificates(org), nil })
+func (s *Server) Certificates(ctx context.Context, org string) ([]view.CertificateView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
 }
 
 // IngressAuthority is answered by clusters only: each site has its own.
@@ -18,7 +19,7 @@ func (s *Server) IngressAuthority(context.Context) ([]byte, error) {
 }
 
 // showIngress adds the ways in to the view of an application: by which clusters each is offered.
-func (c *Core) showIngress(v *skerry.AppView) {
+func (c *Core) showIngress(v *view.AppView) {
 	a := c.Apps.App(v.Key)
 	if a == nil {
 		return
@@ -29,7 +30,7 @@ func (c *Core) showIngress(v *skerry.AppView) {
 			continue
 		}
 		for _, g := range s.Ingress {
-			w := skerry.IngressView{Host: g.Host, Path: g.Path, Listen: g.Listen, Protocol: g.Protocol, TLS: g.TLS, Policy: g.Policy}
+			w := view.IngressView{Host: g.Host, Path: g.Path, Listen: g.Listen, Protocol: g.Protocol, TLS: g.TLS, Policy: g.Policy}
 			k := skerry.ServiceKey{App: v.Key, Service: s.Name}
 			for _, name := range c.Kids.Names() {
 				r := c.reports[name]

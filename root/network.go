@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // loadNetworks finds out which sites an earlier life gave the directory of which application.
@@ -34,7 +35,7 @@ func (c *Core) gaveNetwork(app skerry.AppKey, site string) {
 
 // publishNetworks gives the directory of an application, its network and its service addresses, to the sites that hold
 // something of it.
-func (c *Core) publishNetworks(now time.Time, fx *skerry.Effects) {
+func (c *Core) publishNetworks(now time.Time, fx *wire.Effects) {
 	for _, app := range c.Apps.Readdressed() {
 		c.netDirty[app] = true
 	}
@@ -52,14 +53,14 @@ func (c *Core) publishNetworks(now time.Time, fx *skerry.Effects) {
 		if n := c.Apps.Network(app); n != nil && len(at) > 0 {
 			value := c.codec.Marshal(n)
 			for site := range at {
-				if c.Kids.Put(site, skerry.NetworkItem(app), value) == nil {
+				if c.Kids.Put(site, wire.NetworkItem(app), value) == nil {
 					c.gaveNetwork(app, site)
 				}
 			}
 		}
 		for site := range c.networks[app] {
 			if !at[site] {
-				c.Kids.Delete(site, skerry.NetworkItem(app))
+				c.Kids.Delete(site, wire.NetworkItem(app))
 				delete(c.networks[app], site)
 				c.relations.lately = append(c.relations.lately, leftSite{app, site, now})
 			}

@@ -8,21 +8,22 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // given is an assignment as a root gave it to a site, sealed.
-func given(t *testing.T, site string, key []byte) (*hostileRoot, skerry.Assignment, []byte) {
+func given(t *testing.T, site string, key []byte) (*hostileRoot, spec.Assignment, []byte) {
 	t.Helper()
 	r := &hostileRoot{t: t, c: New(Options{Incarnation: "a", SealKey: key}), now: time.Unix(1e9, 0), src: map[string]*reconcile.Source{}, kv: map[string][]byte{}}
 	r.step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
 	r.step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
-	r.step(ChildUp{Hello: &skerry.Hello{Name: site}})
+	r.step(ChildUp{Hello: &wire.Hello{Name: site}})
 	k := r.apply("shop", "", site)
 	id := r.c.Apps.Instances(k)[0].ID
-	value, ok := r.c.Kids.Get(site).Desired.Get(skerry.AssignmentKey(id))
-	var a skerry.Assignment
+	value, ok := r.c.Kids.Get(site).Desired.Get(wire.AssignmentKey(id))
+	var a spec.Assignment
 	if !ok || wire.New().Unmarshal(value, &a) != nil {
 		t.Fatalf("%s was not given %s", site, id)
 	}
@@ -44,24 +45,24 @@ func TestMadeUpOrphans(t *testing.T) {
 		r := &hostileRoot{t: t, c: New(Options{Incarnation: "b", Epoch: 2, SealKey: key}), now: time.Unix(1e9, 0), src: map[string]*reconcile.Source{}, kv: map[string][]byte{}}
 		r.keep(r.c.Start(r.now))
 		told, set := reconcile.NewSource(fleet.Desired, "s/", "a", reconcile.Options{}), reconcile.NewReplica(fleet.Desired, "r/", reconcile.Options{})
-		var a skerry.Assignment
+		var a spec.Assignment
 		if codec.Unmarshal(held, &a) != nil {
 			t.Fatal(what)
 		}
 		id := a.ID
-		if _, err := told.Put(skerry.AssignmentKey(id), held); err != nil {
+		if _, err := told.Put(wire.AssignmentKey(id), held); err != nil {
 			t.Fatal(err)
 		}
 		told.Connect(r.now, set.State())
 		for _, m := range told.Next(r.now) {
 			set.Apply(m)
 		}
-		down := r.step(ChildUp{Hello: &skerry.Hello{Name: "a", Sets: []skerry.SetAck{set.State()}}}).Sends
+		down := r.step(ChildUp{Hello: &wire.Hello{Name: "a", Sets: []wire.SetAck{set.State()}}}).Sends
 		for range 20 {
-			var up []skerry.Message
+			var up []wire.Message
 			for _, s := range down {
-				if _, ok := s.Msg.(*skerry.SetAck); !ok {
-					up = append(up, set.Apply(s.Msg.(skerry.Message)).Reply...)
+				if _, ok := s.Msg.(*wire.SetAck); !ok {
+					up = append(up, set.Apply(s.Msg.(wire.Message)).Reply...)
 				}
 			}
 			down = nil
@@ -70,7 +71,7 @@ func TestMadeUpOrphans(t *testing.T) {
 			}
 		}
 		r.src["a"] = reconcile.NewSource(fleet.Observed, "", "a", reconcile.Options{})
-		r.say("a", map[string][]byte{skerry.AssignmentKey(id): codec.Marshal(&skerry.Observation{ID: id, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Ready: true})})
+		r.say("a", map[string][]byte{wire.AssignmentKey(id): codec.Marshal(&wire.Observation{ID: id, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Ready: true})})
 		list, err := Orphans(r.c)
 		if err != nil || len(list) != 1 || list[0].Instance != id || (list[0].Problem == "") != (what == "") {
 			t.Fatalf("%q: %+v, %v", what, list, err)
@@ -102,12 +103,12 @@ func TestSealedAtTheStart(t *testing.T) {
 		}
 	}
 	later.Start(r.now)
-	value, _ := later.Kids.Get("a").Desired.Get(skerry.AssignmentKey(a.ID))
+	value, _ := later.Kids.Get("a").Desired.Get(wire.AssignmentKey(a.ID))
 	if !later.codec.Sealed(later.opt.SealKey, "a", value) {
 		t.Fatal("not sealed")
 	}
 	gen := later.Kids.Get("a").Desired.Gen()
-	var fx skerry.Effects
+	var fx wire.Effects
 	later.refresh(r.now, later.Apps.Instance(a.ID), &fx)
 	if later.Kids.Get("a").Desired.Gen() != gen {
 		t.Error("it is given again")

@@ -8,24 +8,27 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // place offers an instance to the best site that has not refused it yet. A refusal comes back as an observation, and the
 // next call asks the next site.
-func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*around, fx *skerry.Effects) {
+func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*around, fx *wire.Effects) {
 	c.rounds++
 	if i.Target != "" {
 		k := c.Kids.Get(i.Target)
 		if b := c.believing.books[i.Target]; b != nil && b.Quarantine != "" {
-			why := []skerry.Reason{{What: "quarantine", Text: "cluster " + i.Target + " is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + i.Target + "` ends that"}}
-			c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
+			why := []wire.Reason{{What: "quarantine", Text: "cluster " + i.Target + " is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + i.Target + "` ends that"}}
+			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
 			return
 		}
 		if k != nil && len(i.Rejected) == 0 {
 			c.give(now, i, i.Target, nil, fx)
 			return
 		}
-		c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
+		c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
 		return
 	}
 	if site := c.Apps.DataAt(i); c.Kids.Get(site) != nil {
@@ -35,7 +38,7 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	names, d := c.fed.Rank(now, c.request(i, seen), c.rounds, 1)
 	if len(names) == 0 {
 		// What the sites that were asked said tells more than that they were.
-		d.Why = append(slices.Clone(i.Refusals), slices.DeleteFunc(d.Why, func(r skerry.Reason) bool { return r.What == "rejected" })...)
+		d.Why = append(slices.Clone(i.Refusals), slices.DeleteFunc(d.Why, func(r wire.Reason) bool { return r.What == "rejected" })...)
 		c.Apps.NoPlace(now, i, &d, fx)
 		return
 	}
@@ -45,21 +48,21 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	a.whole = a.whole.Sub(i.Spec.LeastCost())
 }
 
-func orWhy(why []skerry.Reason, text string) []skerry.Reason {
+func orWhy(why []wire.Reason, text string) []wire.Reason {
 	if len(why) > 0 {
 		return why
 	}
-	return []skerry.Reason{{What: "workers", Text: text}}
+	return []wire.Reason{{What: "workers", Text: text}}
 }
 
 // mint makes a fencing token, which is higher than all before it.
-func (c *Core) mint(fx *skerry.Effects) skerry.Fence {
+func (c *Core) mint(fx *wire.Effects) skerry.Fence {
 	c.seq++
 	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
 	return skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
 }
 
-func (c *Core) give(now time.Time, i *apps.Instance, site string, d *skerry.Decision, fx *skerry.Effects) {
+func (c *Core) give(now time.Time, i *apps.Instance, site string, d *wire.Decision, fx *wire.Effects) {
 	i.Cluster = skerry.ClusterName(site)
 	c.Apps.Place(now, i, site, c.mint(fx), d, fx)
 	c.assign(now, i, fx)
@@ -68,7 +71,7 @@ func (c *Core) give(now time.Time, i *apps.Instance, site string, d *skerry.Deci
 }
 
 // assignment is what a site is told of an instance.
-func (c *Core) assignment(i *apps.Instance) *skerry.Assignment {
+func (c *Core) assignment(i *apps.Instance) *spec.Assignment {
 	var digests map[string]string
 	if a := c.Apps.App(i.Service.App); a != nil {
 		digests = a.Digests
@@ -79,7 +82,7 @@ func (c *Core) assignment(i *apps.Instance) *skerry.Assignment {
 }
 
 // assign puts the instance into its site's desired set.
-func (c *Core) assign(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	c.netDirty[i.Service.App] = true
 	as := c.assignment(i)
 	switch {
@@ -94,23 +97,23 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 		as.Seal = c.codec.Seal(c.opt.SealKey, i.Holder, value)
 		value = c.codec.Marshal(as)
 	}
-	if err := c.Kids.Put(i.Holder, skerry.AssignmentKey(i.ID), value); err != nil {
-		d := skerry.Decision{At: now, Instance: i.ID, Tier: "root", Why: []skerry.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
+	if err := c.Kids.Put(i.Holder, wire.AssignmentKey(i.ID), value); err != nil {
+		d := wire.Decision{At: now, Instance: i.ID, Tier: "root", Why: []wire.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
 		c.Apps.NoPlace(now, i, &d, fx)
 	}
 }
 
 // refresh passes on what may change while an instance runs.
-func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
+func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	k := c.Kids.Get(i.Holder)
 	if k == nil {
 		return
 	}
-	old, ok := k.Desired.Get(skerry.AssignmentKey(i.ID))
+	old, ok := k.Desired.Get(wire.AssignmentKey(i.ID))
 	if !ok {
 		return
 	}
-	var as skerry.Assignment
+	var as spec.Assignment
 	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() || asked(&as) != i.AskedRevision() || as.Failover != c.failsOver(i) ||
 		as.Fence.RootEpoch < i.Fence.RootEpoch || // half of a commit was lost
 		len(as.Seal) == 0 && len(c.opt.SealKey) > 0) { // it is of before there were seals
@@ -121,7 +124,7 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *skerry.Effects) {
 	}
 }
 
-func asked(as *skerry.Assignment) string {
+func asked(as *spec.Assignment) string {
 	if as.Successor == nil {
 		return ""
 	}
@@ -133,7 +136,7 @@ func asked(as *skerry.Assignment) string {
 type around struct {
 	peers []sched.Peer
 	seen  map[[2]string]bool // site and service
-	whole skerry.Resources
+	whole spec.Resources
 }
 
 func (a *around) at(site string, i *apps.Instance) {
@@ -164,11 +167,11 @@ func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched
 }
 
 // Sites lists the clusters.
-func (c *Core) Sites() []skerry.ClusterView {
-	var out []skerry.ClusterView
+func (c *Core) Sites() []view.ClusterView {
+	var out []view.ClusterView
 	for _, name := range c.Kids.Names() {
 		k := c.Kids.Get(name)
-		s := skerry.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Lost: c.failover.lost[name], Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
+		s := view.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Lost: c.failover.lost[name], Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at
 		}

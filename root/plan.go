@@ -12,12 +12,15 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // planned is an instance of a plan on its way through the sites.
 type planned struct {
 	i    *apps.Instance
-	d    skerry.Decision
+	d    wire.Decision
 	site string // empty: none is left
 	done bool
 }
@@ -27,15 +30,15 @@ const planTime = 10 * time.Second
 
 // Plan tells where the instances of a manifest would go, changing nothing: sites are asked in the order in which they
 // would be offered the instances.
-func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan, error) {
+func (s *Server) Plan(ctx context.Context, app spec.Application) (view.Plan, error) {
 	digests, err := s.ResolveImages(ctx, &app)
 	if err != nil {
-		return skerry.Plan{}, err
+		return view.Plan{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, planTime)
 	defer cancel()
 	now := time.Now()
-	out := skerry.Plan{Tier: string(skerry.TierRoot)}
+	out := view.Plan{Tier: string(wire.TierRoot)}
 	var list []*planned
 	_, err = tier.ViewAbout(ctx, s.Role, app, func(c *Core) (struct{}, error) {
 		p, err := c.Apps.Plan(now, app, digests)
@@ -44,7 +47,7 @@ func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan,
 		}
 		out.Key, out.Lost = p.Key, p.Lost
 		for _, i := range p.Kept {
-			out.List = append(out.List, skerry.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Cluster: i.Holder, Kept: true, Resized: p.Resized[i.ID], Copies: i.Want})
+			out.List = append(out.List, view.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Cluster: i.Holder, Kept: true, Resized: p.Resized[i.ID], Copies: i.Want})
 		}
 		for _, i := range p.New {
 			list = append(list, &planned{i: i})
@@ -70,8 +73,8 @@ func (s *Server) Plan(ctx context.Context, app skerry.Application) (skerry.Plan,
 		left = slices.DeleteFunc(left, func(p *planned) bool { return p.done || p.site == "" })
 	}
 	for _, p := range list {
-		k := skerry.PlannedCopy{Service: p.i.Service.Service, Cluster: p.site, Decision: &p.d}
-		if p.i.Spec.Mode == skerry.ModePerWorker {
+		k := view.PlannedCopy{Service: p.i.Service.Service, Cluster: p.site, Decision: &p.d}
+		if p.i.Spec.Mode == spec.ModePerWorker {
 			k.Copies = p.i.Want
 		}
 		out.List = append(out.List, k)
@@ -115,7 +118,7 @@ func (c *Core) rankPlanned(now time.Time, left, all []*planned) {
 
 // askPlan asks a site about instances that would be offered to it.
 func (s *Server) askPlan(ctx context.Context, site string, want []*planned) {
-	var items []skerry.Assignment
+	var items []spec.Assignment
 	for _, p := range want {
 		items = append(items, *p.i.Assignment(nil))
 	}
@@ -124,7 +127,7 @@ func (s *Server) askPlan(ctx context.Context, site string, want []*planned) {
 		switch {
 		case err != nil:
 			p.i.Rejected = append(p.i.Rejected, site)
-			p.d.Why = append(p.d.Why, skerry.Reason{What: "connected", Count: 1, Text: site + " does not answer: " + err.Error()})
+			p.d.Why = append(p.d.Why, wire.Reason{What: "connected", Count: 1, Text: site + " does not answer: " + err.Error()})
 		case verdicts[n].Fits:
 			p.done, p.i.Want = true, verdicts[n].Copies
 		default:
@@ -137,7 +140,7 @@ func (s *Server) askPlan(ctx context.Context, site string, want []*planned) {
 	}
 }
 
-func (s *Server) planAt(ctx context.Context, site string, items []skerry.Assignment) ([]skerry.PlanVerdict, error) {
+func (s *Server) planAt(ctx context.Context, site string, items []spec.Assignment) ([]view.PlanVerdict, error) {
 	body, err := json.Marshal(items)
 	if err != nil {
 		return nil, err
@@ -154,7 +157,7 @@ func (s *Server) planAt(ctx context.Context, site string, items []skerry.Assignm
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it says %s", res.Status)
 	}
-	var out []skerry.PlanVerdict
+	var out []view.PlanVerdict
 	if err := json.Unmarshal(data, &out); err != nil {
 		return nil, err
 	}

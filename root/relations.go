@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // relations keep which sites have to do with each other, because one wants the routes of a service that another holds. All
@@ -45,7 +46,7 @@ func newRelations() relations {
 // relationItem reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
 func (c *Core) relationItem(site, key string, there bool) bool {
 	kind, _, _ := strings.Cut(key, "/")
-	if kind != skerry.SiteItem && kind != "want" && kind != "to" {
+	if kind != wire.SiteItem && kind != "want" && kind != "to" {
 		return false
 	}
 	r := &c.relations
@@ -83,7 +84,7 @@ func (c *Core) mayWant(site string, k skerry.ServiceKey) bool {
 }
 
 // publishRelations introduces sites that have to do with each other, and carries what they send each other.
-func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
+func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 	r := &c.relations
 	if !r.dirty {
 		return
@@ -103,7 +104,7 @@ func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 		if refused[site] == nil {
 			refused[site] = map[string]bool{}
 			if len(r.refused[site]) == 0 {
-				fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "OverlayRefused", Cluster: skerry.ClusterName(site), Text: "cluster " + site + ": " + why})
+				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "OverlayRefused", Cluster: skerry.ClusterName(site), Text: "cluster " + site + ": " + why})
 			}
 		}
 		if refused[site][key] = true; !r.refused[site][key] {
@@ -118,15 +119,15 @@ func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 			if !ok || orphaned {
 				continue
 			}
-			if key == skerry.SiteItem {
+			if key == wire.SiteItem {
 				h := c.introduce(name, value, fx)
 				info[name] = h.told
 				for _, p := range h.refused {
 					refuse(name, key+" "+p.String(), refusedExtent)
 				}
 			}
-			var w skerry.Want
-			if strings.HasPrefix(key, "want/") && c.codec.Unmarshal(value, &w) == nil && skerry.WantKey(w.Service) == key {
+			var w wire.Want
+			if strings.HasPrefix(key, "want/") && c.codec.Unmarshal(value, &w) == nil && wire.WantKey(w.Service) == key {
 				if wants++; wants > maxWants {
 					refuse(name, key, refusedWant)
 					continue
@@ -156,13 +157,13 @@ func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 				}
 				for site := range sites {
 					if site != holder {
-						put(holder, skerry.WantedKey(k, site), []byte{})
+						put(holder, wire.WantedKey(k, site), []byte{})
 						related[[2]string{site, holder}], related[[2]string{holder, site}] = true, true
 						from := [2]string{holder, site}
 						if routes[from] == nil {
 							routes[from] = map[string]bool{}
 						}
-						routes[from][skerry.TopicRoute(k)] = true
+						routes[from][wire.TopicRoute(k)] = true
 					}
 				}
 			}
@@ -170,21 +171,21 @@ func (c *Core) publishRelations(now time.Time, fx *skerry.Effects) {
 	}
 	for pair := range related {
 		if value := info[pair[1]]; value != nil {
-			put(pair[0], skerry.SiteKey(pair[1]), value)
+			put(pair[0], wire.SiteKey(pair[1]), value)
 		}
 	}
 	for _, name := range c.Kids.Names() {
 		for key := range r.told[name] {
 			value, orphaned, there := c.Kids.Get(name).Observed.Get(key)
-			to, topic, ok := skerry.ParseMail(key)
+			to, topic, ok := wire.ParseMail(key)
 			if !there || orphaned || !strings.HasPrefix(key, "to/") {
 				continue
 			}
 			// A site tells of workers whom it exchanges packets with, and of the routes of what it holds whom wants them: it
 			// cannot take what is meant for services of others.
-			if path := [2]string{name, to}; ok && (related[path] && topic == skerry.TopicPeers || routes[path][topic]) {
-				put(to, skerry.MailFrom(name, topic), value)
-			} else if !r.given[to][skerry.MailFrom(name, topic)] { // what has just come to its end is no offence
+			if path := [2]string{name, to}; ok && (related[path] && topic == wire.TopicPeers || routes[path][topic]) {
+				put(to, wire.MailFrom(name, topic), value)
+			} else if !r.given[to][wire.MailFrom(name, topic)] { // what has just come to its end is no offence
 				refuse(name, key, refusedMail)
 			}
 		}
@@ -216,10 +217,10 @@ func (c *Core) untold(site string) bool {
 
 // about gives the site that an item of this kind tells another one of.
 func about(key string) string {
-	if _, site, ok := skerry.ParseWantedKey(key); ok {
+	if _, site, ok := wire.ParseWantedKey(key); ok {
 		return site
 	}
-	if site, _, ok := skerry.ParseMail(key); ok {
+	if site, _, ok := wire.ParseMail(key); ok {
 		return site
 	}
 	return strings.TrimPrefix(key, "site/")

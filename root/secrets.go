@@ -7,15 +7,17 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // Secrets lists the secrets of a namespace, without what they hold.
-func (s *Server) Secrets(ctx context.Context, namespace string) ([]skerry.SecretView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.SecretView, error) { return c.Apps.Secrets(namespace), nil })
+func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
 }
 
 // findSecret gives a site a secret that something uses which it holds.
-func (s *Server) findSecret(ctx context.Context, site string, n skerry.SecretName) ([]byte, error) {
+func (s *Server) findSecret(ctx context.Context, site string, n spec.SecretName) ([]byte, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
 		sealed := c.Apps.Secret(n)
 		if sealed == nil || !c.hasSecret(site, n) {
@@ -26,7 +28,7 @@ func (s *Server) findSecret(ctx context.Context, site string, n skerry.SecretNam
 }
 
 // hasSecret reports whether something uses a secret that a site holds or is to take over.
-func (c *Core) hasSecret(site string, n skerry.SecretName) bool {
+func (c *Core) hasSecret(site string, n spec.SecretName) bool {
 	for _, a := range c.Apps.Apps() {
 		if a.Key().Namespace != n.Namespace {
 			continue

@@ -10,12 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/wire"
 )
 
 // ServerOptions set up a root server. Name, Store and Link are needed.
@@ -47,7 +47,7 @@ type Server struct {
 // NewServer opens what the root keeps; Run starts it.
 func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	s := &Server{opt: opt}
-	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: skerry.TierRoot, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, Images: opt.Images, Secrets: opt.Secrets,
+	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierRoot, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, Images: opt.Images, Secrets: opt.Secrets,
 		Asked:   map[string]http.Handler{tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
 		Journal: opt.Journal, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Log: opt.Log})
 	if err != nil {
@@ -61,12 +61,12 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
+func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	c := New(Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Amendments: s.opt.Amendments,
 		SealKey: s.opt.Secrets.Derive("assignments")})
 	writes, err := s.LoadCore(ctx, Records(), c.Load)
 	if err != nil {
-		return nil, skerry.Effects{}, err
+		return nil, wire.Effects{}, err
 	}
 	fx := c.Start(time.Now())
 	fx.Writes = append(fx.Writes, writes...)
@@ -94,8 +94,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	s.ask.Store(&ask)
 	wg.Go(func() { s.appraise(ctx, l, ask) })
 	err := s.ServeChildren(ctx, l, tier.Children{
-		Up:    func(hello *skerry.Hello) any { return ChildUp{Hello: hello} },
-		Frame: func(name string, m skerry.Message) any { return ChildFrame{Name: name, Msg: m} },
+		Up:    func(hello *wire.Hello) any { return ChildUp{Hello: hello} },
+		Frame: func(name string, m wire.Message) any { return ChildFrame{Name: name, Msg: m} },
 		Down:  func(name string) any { return ChildDown{Name: name} },
 	})
 	cancel()
@@ -105,13 +105,13 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 // host carries out the core's effects.
 type host Server
 
-func (h *host) Record(now time.Time, events []skerry.Event) []skerry.Write {
+func (h *host) Record(now time.Time, events []wire.Event) []wire.Write {
 	return h.Journal().Record(now, events)
 }
 
-func (h *host) Send(to string, m skerry.Message) { h.SendChild(to, m) }
+func (h *host) Send(to string, m wire.Message) { h.SendChild(to, m) }
 
-func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
+func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 	for _, e := range events {
 		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "cluster", string(e.Cluster), "text", e.Text)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/wire"
 )
 
 // asleep gives the services of an application that no site has an instance of, until something comes for them (scale.min: 0); also
@@ -38,7 +39,7 @@ func (c *Core) keepAsleep(app skerry.AppKey, at map[string]bool) {
 }
 
 // awaited takes for which services clients wait at a site. Only one that has to do with an application can wake it.
-func (c *Core) awaited(now time.Time, site string, r *skerry.ClusterReport) {
+func (c *Core) awaited(now time.Time, site string, r *wire.ClusterReport) {
 	var list []skerry.ServiceKey
 	if r.Ingress != nil {
 		for _, d := range r.Ingress.Doors {
@@ -51,7 +52,7 @@ func (c *Core) awaited(now time.Time, site string, r *skerry.ClusterReport) {
 }
 
 // rouse wakes what sleeps where nobody could come for it: the sites that held it are gone.
-func (c *Core) rouse(now time.Time, app skerry.AppKey, fx *skerry.Effects) {
+func (c *Core) rouse(now time.Time, app skerry.AppKey, fx *wire.Effects) {
 	if len(c.networks[app]) > 0 {
 		return
 	}

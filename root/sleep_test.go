@@ -4,25 +4,25 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // What sleeps is kept at the site that had it, which wakes it; another site cannot, and without that site it is woken at once.
 func TestSleepingService(t *testing.T) {
 	r := newHostileRoot(t, "harbour", "stranger")
 	k := r.apply("shop", "shop.example.org", "harbour")
-	zero, none := 0, skerry.Duration(0)
+	zero, none := 0, spec.Duration(0)
 	app := r.c.Apps.App(k.App).Manifest
-	app.Spec.Services = append([]skerry.ServiceSpec{}, app.Spec.Services...)
-	app.Spec.Services[0].Scale = &skerry.ScaleSpec{Min: &zero, Max: 3, Down: &none}
+	app.Spec.Services = append([]spec.ServiceSpec{}, app.Spec.Services...)
+	app.Spec.Services[0].Scale = &spec.ScaleSpec{Min: &zero, Max: 3, Down: &none}
 	app.Spec.Services[0].Resources.CPU = 100
 	r.step(apps.Apply{App: app})
 	count := func() int { return *r.c.Apps.App(k.App).Manifest.Spec.Services[0].Replicas }
 	r.step(apps.Scale{Service: k, Replicas: 0})
 	for _, i := range r.c.Apps.Instances(k) {
-		var fx skerry.Effects
+		var fx wire.Effects
 		r.c.gone(r.now, i.Holder, i.ID, &fx)
 	}
 	tick := func() {
@@ -33,12 +33,12 @@ func TestSleepingService(t *testing.T) {
 	if n := len(r.c.Apps.Instances(k)); n != 0 {
 		t.Fatalf("%d instances are left", n)
 	}
-	if !r.has("harbour", skerry.NetworkItem(k.App)) || r.has("stranger", skerry.NetworkItem(k.App)) {
+	if !r.has("harbour", wire.NetworkItem(k.App)) || r.has("stranger", wire.NetworkItem(k.App)) {
 		t.Fatal("the site that had it last does not keep its ways in")
 	}
 	report := func(site string, waiting bool) {
-		in := &skerry.SiteIngress{Doors: []skerry.IngressDoor{{Service: k, Door: "80 shop.example.org", Workers: 1, Waiting: waiting}}}
-		r.step(ChildFrame{Name: site, Msg: &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&skerry.ClusterReport{Ingress: in})}})
+		in := &wire.SiteIngress{Doors: []wire.IngressDoor{{Service: k, Door: "80 shop.example.org", Workers: 1, Waiting: waiting}}}
+		r.step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&wire.ClusterReport{Ingress: in})}})
 	}
 	report("stranger", true)
 	report("harbour", false)
@@ -57,11 +57,11 @@ func TestSleepingService(t *testing.T) {
 	report("harbour", false)
 	r.step(apps.Scale{Service: k, Replicas: 0})
 	for _, i := range r.c.Apps.Instances(k) {
-		var fx skerry.Effects
+		var fx wire.Effects
 		r.c.gone(r.now, i.Holder, i.ID, &fx)
 	}
 	tick()
-	if !r.has("harbour", skerry.NetworkItem(k.App)) || count() != 0 {
+	if !r.has("harbour", wire.NetworkItem(k.App)) || count() != 0 {
 		t.Fatalf("%d are wanted", count())
 	}
 	r.step(ChildDown{Name: "harbour"})

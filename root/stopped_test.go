@@ -4,7 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestSurelyStopped: an instance that must not run twice counts as stopped at a site that is out of touch when the site has counted
@@ -15,8 +16,8 @@ func TestSurelyStopped(t *testing.T) {
 	r := newHostileRoot(t, "a")
 	k := r.apply("shop", "", "a")
 	i := r.c.Apps.Instances(k)[0]
-	g := skerry.Duration(grace)
-	i.Spec.OnDisconnect, i.Spec.TerminationGrace = skerry.StopAfter(stop), &g
+	g := spec.Duration(grace)
+	i.Spec.OnDisconnect, i.Spec.TerminationGrace = spec.StopAfter(stop), &g
 	lost := r.now
 	r.step(ChildDown{Name: "a"})
 	if at, ok := r.c.surelyStopped(i); ok {
@@ -25,7 +26,7 @@ func TestSurelyStopped(t *testing.T) {
 	i.Bound = true
 	at, ok := r.c.surelyStopped(i)
 	site, worker := time.Duration(1.02*float64(stop)), time.Duration(1.02*float64(stop+grace))
-	if !ok || at.Before(lost.Add(skerry.AloneGrace+site+worker)) {
+	if !ok || at.Before(lost.Add(wire.AloneGrace+site+worker)) {
 		t.Errorf("it counts as stopped %s after the site was lost (%v)", at.Sub(lost), ok)
 	}
 	i.Spec.OnDisconnect = ""

@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // TestTokenCounterIsKept: a root that was started again gives no token that it gave before, also not when the instance that had the last
 // one is gone, so that no record but the counter's knows it.
 func TestTokenCounterIsKept(t *testing.T) {
 	c := New(Options{Incarnation: "x", Epoch: 3})
-	var fx skerry.Effects
+	var fx wire.Effects
 	last := c.mint(&fx)
 	again := New(Options{Incarnation: "x", Epoch: 3})
 	for _, w := range fx.Writes {

@@ -7,6 +7,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestTokensAfterHalfOfACommit: no token is lower than one that an instance has, though the number of the last was not kept.
@@ -25,10 +27,10 @@ func TestTokensAfterHalfOfACommit(t *testing.T) {
 		}
 	}
 	load(keySeq, 5)
-	load("app/default/a", &apps.App{Gen: 1, Manifest: skerry.Application{Metadata: skerry.Metadata{Name: k.Name, Namespace: k.Namespace}}})
-	load("inst/i1", map[string]any{"id": "i1", "service": skerry.ServiceKey{App: k, Service: "web"}, "spec": skerry.ServiceSpec{Name: "web"}, "fence": had})
+	load("app/default/a", &apps.App{Gen: 1, Manifest: spec.Application{Metadata: spec.Metadata{Name: k.Name, Namespace: k.Namespace}}})
+	load("inst/i1", map[string]any{"id": "i1", "service": skerry.ServiceKey{App: k, Service: "web"}, "spec": spec.ServiceSpec{Name: "web"}, "fence": had})
 	c.Start(time.Unix(1000, 0))
-	var fx skerry.Effects
+	var fx wire.Effects
 	if next := c.mint(&fx); next.Compare(had) <= 0 {
 		t.Errorf("%s comes after %s", next, had)
 	}

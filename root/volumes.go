@@ -5,9 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // publishClaims tells sites whose local volumes they are to keep. It goes out with the instances, so that a site never has data
@@ -30,7 +32,7 @@ func (c *Core) publishClaims() {
 func (c *Core) reviewClaims() {
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
-			v, ok := skerry.ParseVolumeKey(key)
+			v, ok := spec.ParseVolumeKey(key)
 			if !ok || c.Apps.Claimed(v) == name {
 				continue
 			}
@@ -42,24 +44,24 @@ func (c *Core) reviewClaims() {
 }
 
 // placeWithData gives an instance to the site that has its local volumes, or has it wait for that.
-func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *skerry.Effects) {
-	wait := func(why ...skerry.Reason) {
-		c.Apps.NoPlace(now, i, &skerry.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "volumes", Why: why}, fx)
+func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *wire.Effects) {
+	wait := func(why ...wire.Reason) {
+		c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "volumes", Why: why}, fx)
 	}
 	if b := c.believing.books[site]; b != nil && b.Quarantine != "" {
-		wait(skerry.Reason{What: "quarantine", Text: "its local volumes are at cluster " + site + ", which is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + site + "` ends that"})
+		wait(wire.Reason{What: "quarantine", Text: "its local volumes are at cluster " + site + ", which is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + site + "` ends that"})
 		return
 	}
 	if len(i.Rejected) == 0 {
 		c.give(now, i, site, nil, fx)
 		return
 	}
-	wait(append([]skerry.Reason{{What: "volumes", Text: "its local volumes are at cluster " + site + ", which cannot take it now", Hint: "mend what is told below; to give the data up, delete the service"}}, i.Refusals...)...)
+	wait(append([]wire.Reason{{What: "volumes", Text: "its local volumes are at cluster " + site + ", which cannot take it now", Hint: "mend what is told below; to give the data up, delete the service"}}, i.Refusals...)...)
 }
 
 // Volumes lists the local volumes of all applications, and those that are kept without.
-func (s *Server) Volumes(ctx context.Context) ([]skerry.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.VolumeView, error) {
+func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) {
 		list := apps.Volumes(c.Apps, "root")
 		for i := range list {
 			list[i].Worker = "" // which is the site's affair

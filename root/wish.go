@@ -12,6 +12,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // MoveToCluster moves an instance to a certain other cluster, because somebody wants that. The result is the name of the
@@ -21,7 +24,7 @@ type MoveToCluster struct {
 	To, Why string
 }
 
-func (c *Core) moveToCluster(now time.Time, m MoveToCluster, fx *skerry.Effects) {
+func (c *Core) moveToCluster(now time.Time, m MoveToCluster, fx *wire.Effects) {
 	i, err := c.movable(now, m.ID, m.To)
 	if err != nil {
 		fx.Err = err
@@ -56,21 +59,21 @@ func (c *Core) movable(now time.Time, id skerry.InstanceID, to string) (*apps.In
 		}
 	}
 	if names, d := c.fed.Rank(now, r, c.rounds, 1); len(names) == 0 {
-		var why []skerry.Reason
+		var why []wire.Reason
 		for _, k := range d.Top {
 			if k.Name == to && k.Out != nil {
-				why = []skerry.Reason{*k.Out}
+				why = []wire.Reason{*k.Out}
 			}
 		}
 		if why == nil {
-			why = slices.DeleteFunc(d.Why, func(r skerry.Reason) bool { return r.What == "rejected" })
+			why = slices.DeleteFunc(d.Why, func(r wire.Reason) bool { return r.What == "rejected" })
 		}
 		return nil, unfit(id, to, why)
 	}
 	return i, nil
 }
 
-func unfit(id skerry.InstanceID, to string, why []skerry.Reason) error {
+func unfit(id skerry.InstanceID, to string, why []wire.Reason) error {
 	err := skerry.Errorf(skerry.CodeConflict, "cluster %s cannot take instance %s", to, id)
 	for _, r := range why {
 		err.Problems = append(err.Problems, skerry.Problem{Path: r.What, Message: r.Text, Hint: r.Hint})
@@ -79,13 +82,13 @@ func unfit(id skerry.InstanceID, to string, why []skerry.Reason) error {
 }
 
 // Migrate moves an instance: to another worker of its cluster, which chooses one, or to another cluster.
-func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest, actor string) (skerry.Migrating, error) {
+func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
 	ctx, cancel := context.WithTimeout(ctx, planTime)
 	defer cancel()
 	if r.To == "" {
 		return s.migrateWithin(ctx, id, r, actor)
 	}
-	item, err := tier.View(ctx, s.Role, func(c *Core) (*skerry.Assignment, error) {
+	item, err := tier.View(ctx, s.Role, func(c *Core) (*spec.Assignment, error) {
 		i, err := c.movable(time.Now(), id, r.To)
 		if err != nil {
 			return nil, err
@@ -93,14 +96,14 @@ func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r skerry.Mig
 		return i.Assignment(nil), nil
 	})
 	if err != nil {
-		return skerry.Migrating{}, err
+		return view.Migrating{}, err
 	}
-	verdicts, err := s.planAt(ctx, r.To, []skerry.Assignment{*item})
+	verdicts, err := s.planAt(ctx, r.To, []spec.Assignment{*item})
 	if err != nil {
-		return skerry.Migrating{}, skerry.Errorf(skerry.CodeUnavailable, "cluster %s does not answer: %w", r.To, err)
+		return view.Migrating{}, skerry.Errorf(skerry.CodeUnavailable, "cluster %s does not answer: %w", r.To, err)
 	}
 	if !verdicts[0].Fits {
-		return skerry.Migrating{}, unfit(id, r.To, verdicts[0].Why)
+		return view.Migrating{}, unfit(id, r.To, verdicts[0].Why)
 	}
 	why := "asked for by " + cmp.Or(actor, "the system")
 	if r.Reason != "" {
@@ -108,28 +111,28 @@ func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r skerry.Mig
 	}
 	v, err := s.Role.Do(ctx, MoveToCluster{ID: id, To: r.To, Why: why})
 	n, _ := v.(skerry.InstanceID)
-	return skerry.Migrating{Instance: id, Cluster: skerry.ClusterName(r.To), Copy: n}, err
+	return view.Migrating{Instance: id, Cluster: skerry.ClusterName(r.To), Copy: n}, err
 }
 
 // migrateWithin passes the wish on to the cluster that has the instance.
-func (s *Server) migrateWithin(ctx context.Context, id skerry.InstanceID, r skerry.MigrateRequest, actor string) (skerry.Migrating, error) {
+func (s *Server) migrateWithin(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
 	site, err := s.holder(ctx, id)
 	if err != nil {
-		return skerry.Migrating{}, err
+		return view.Migrating{}, err
 	}
-	body, err := json.Marshal(skerry.RootMigrate{Actor: actor, Reason: r.Reason, Force: r.Force})
+	body, err := json.Marshal(view.RootMigrate{Actor: actor, Reason: r.Reason, Force: r.Force})
 	if err != nil {
-		return skerry.Migrating{}, err
+		return view.Migrating{}, err
 	}
 	res, err := s.askSite(ctx, site, "/instances/"+string(id)+"/migrate", body)
 	if err != nil {
-		return skerry.Migrating{}, skerry.Errorf(skerry.CodeUnavailable, "cluster %s does not answer: %w", site, err)
+		return view.Migrating{}, skerry.Errorf(skerry.CodeUnavailable, "cluster %s does not answer: %w", site, err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusNoContent {
-		return skerry.Migrating{}, tier.ReadProblem(res)
+		return view.Migrating{}, tier.ReadProblem(res)
 	}
-	return skerry.Migrating{Instance: id, Cluster: skerry.ClusterName(site)}, nil
+	return view.Migrating{Instance: id, Cluster: skerry.ClusterName(site)}, nil
 }
 
 // holder gives the cluster that has an instance.

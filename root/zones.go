@@ -9,6 +9,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // zones says which site has which zone of host names. A site names its zone itself, and whoever has a zone answers for every
@@ -33,7 +35,7 @@ func (z *zones) load(value []byte) error {
 }
 
 // claimZone takes note of the zone that a site says it answers for.
-func (c *Core) claimZone(now time.Time, site, zone string, fx *skerry.Effects) {
+func (c *Core) claimZone(now time.Time, site, zone string, fx *wire.Effects) {
 	z := &c.zones
 	if z.sites[zone] == site {
 		delete(z.refused, site)
@@ -42,7 +44,7 @@ func (c *Core) claimZone(now time.Time, site, zone string, fx *skerry.Effects) {
 	if why := c.zoneTaken(site, zone); why != "" {
 		if z.refused[site] != why {
 			z.refused[site] = why
-			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "ZoneRefused", Cluster: skerry.ClusterName(site), Text: "the zone of cluster " + site + " is not used: " + why})
+			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ZoneRefused", Cluster: skerry.ClusterName(site), Text: "the zone of cluster " + site + " is not used: " + why})
 		}
 		return
 	}
@@ -54,7 +56,7 @@ func (c *Core) claimZone(now time.Time, site, zone string, fx *skerry.Effects) {
 
 // zoneTaken gives the reason for which a site does not get a zone, or "".
 func (c *Core) zoneTaken(site, zone string) string {
-	if err := skerry.CheckHost(zone); err != nil {
+	if err := spec.CheckHost(zone); err != nil {
 		return err.Error()
 	}
 	for _, other := range slices.Sorted(maps.Keys(c.zones.sites)) {
@@ -78,7 +80,7 @@ func (c *Core) zoneTaken(site, zone string) string {
 }
 
 // dropZones has the zone of a site that is removed be free again.
-func (c *Core) dropZones(site string, fx *skerry.Effects) {
+func (c *Core) dropZones(site string, fx *wire.Effects) {
 	n := len(c.zones.sites)
 	maps.DeleteFunc(c.zones.sites, func(_, s string) bool { return s == site })
 	delete(c.zones.refused, site)

@@ -1,6 +1,6 @@
 // Package runtime is the contract between the worker and whatever runs code on it: processes, containers, virtual
 // machines, WebAssembly. It owns the words (Spec, Handle, Exit) and does nothing itself. It never speaks about
-// placement or networks; a skerry.Attachment is all it knows of them. The worker and every driver import it.
+// placement or networks; a wire.Attachment is all it knows of them. The worker and every driver import it.
 //
 //	Start ──> running ──> exited ──> Remove ──> nothing left
 //	             │  ^
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Driver runs tasks in one way. Its methods may be called at the same time, also for one task. Tasks outlive the
@@ -147,13 +148,13 @@ const (
 	AbilityPrivileged   Ability = "privileged"
 	AbilityIO           Ability = "io"       // limits of rates
 	AbilityIOWeight     Ability = "ioWeight" // shares of a disk
-	AbilityResize       Ability = skerry.AbilityResize
-	AbilityCheckpoint   Ability = skerry.AbilityCheckpoint
+	AbilityResize       Ability = spec.AbilityResize
+	AbilityCheckpoint   Ability = spec.AbilityCheckpoint
 	AbilityUser         Ability = "user"
 	AbilityDir          Ability = "working-directory"
 	AbilityUlimits      Ability = "ulimits"
 	AbilitySignals      Ability = "signals"
 	AbilityHandler      Ability = "http-handler"
-	AbilityUserNS       Ability = skerry.AbilityUserNS
-	AbilityUserNSCopies Ability = skerry.AbilityUserNSCopies
+	AbilityUserNS       Ability = spec.AbilityUserNS
+	AbilityUserNSCopies Ability = spec.AbilityUserNSCopies
 )

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // ResolvConf is the resolv.conf of an instance on a network.
-func ResolvConf(a *skerry.Attachment) string {
+func ResolvConf(a *wire.Attachment) string {
 	var b strings.Builder
 	for _, s := range a.DNS {
 		fmt.Fprintf(&b, "nameserver %s\n", s)
@@ -23,7 +23,7 @@ func ResolvConf(a *skerry.Attachment) string {
 }
 
 // Hosts is the hosts file of an instance on a network.
-func Hosts(a *skerry.Attachment, hostname string) string {
+func Hosts(a *wire.Attachment, hostname string) string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
 	if hostname != "" {

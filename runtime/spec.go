@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Spec is a task to start. The zero values are the safe ones: private namespaces, dropped capabilities, seccomp, no new
@@ -52,7 +54,7 @@ type Spec struct {
 
 	// Network is what the network made for the instance. Nil: a namespace with nothing but loopback for oci, the host's
 	// for native. HostNetwork: the host's.
-	Network     *skerry.Attachment
+	Network     *wire.Attachment
 	HostNetwork bool
 	// UserNS gives the task users of its own, so that its root is nobody outside. Nil: it has the host's users. A driver whose
 	// self-test does not list AbilityUserNS refuses it, and one that lists AbilityUserNSCopies a root that is not Shifted.
@@ -143,7 +145,7 @@ type Resources struct {
 	// IO bounds what is read from block devices and written to them; nil: nothing does.
 	IO *IO
 	// HugePages is what the task may use of them, where the kernel counts; others have none.
-	HugePages skerry.HugePages
+	HugePages spec.HugePages
 	// Pids limits processes and threads.
 	Pids int64
 	// CPUSet names the processors that may be used, as in "0-2,5".

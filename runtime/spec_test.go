@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 func TestSpecCheck(t *testing.T) {
@@ -37,7 +38,7 @@ func TestSpecCheck(t *testing.T) {
 		"resources.cpu":    func(s *Spec) { s.Resources.CPU = 1 },
 		"resources.memory": func(s *Spec) { s.Resources.Memory = 5 },
 		"seccomp":          func(s *Spec) { s.Seccomp = "lax" },
-		"hostNetwork":      func(s *Spec) { s.Network, s.HostNetwork = &skerry.Attachment{}, true },
+		"hostNetwork":      func(s *Spec) { s.Network, s.HostNetwork = &wire.Attachment{}, true },
 	} {
 		s := good()
 		change(&s)
@@ -66,7 +67,7 @@ func TestCapabilityNames(t *testing.T) {
 }
 
 func TestNetworkFiles(t *testing.T) {
-	a := &skerry.Attachment{Addresses: []netip.Prefix{netip.MustParsePrefix("10.31.0.2/24")}}
+	a := &wire.Attachment{Addresses: []netip.Prefix{netip.MustParsePrefix("10.31.0.2/24")}}
 	if got := ResolvConf(a); !strings.HasPrefix(got, "#") {
 		t.Error(got)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // benchSite is a site over Germany: places, coordinates that go with them, four sizes of machines, any fullness or empty.
@@ -16,13 +18,13 @@ func benchSite(workers int, empty bool) *Site {
 	for i := range workers {
 		size := int64(1) << rng.IntN(4)
 		w := &Worker{Name: fmt.Sprintf("worker-%07d", i), Arch: "amd64", Runtimes: []string{"oci"}, Reported: epoch,
-			Capacity: skerry.Resources{CPU: skerry.MilliCPU(1000 * size), Memory: skerry.Bytes(size) * skerry.GiB}}
+			Capacity: spec.Resources{CPU: skerry.MilliCPU(1000 * size), Memory: skerry.Bytes(size) * skerry.GiB}}
 		x, y := rng.Float64(), rng.Float64()
-		w.Location = &skerry.Location{Lat: 47.5 + 7*x, Lon: 6 + 9*y}
-		w.Coordinate = &skerry.Coordinate{Vec: [3]float64{170 * x, 170 * y, 10 * rng.Float64()}, Height: 1 + 4*rng.Float64()}
+		w.Location = &spec.Location{Lat: 47.5 + 7*x, Lon: 6 + 9*y}
+		w.Coordinate = &spec.Coordinate{Vec: [3]float64{170 * x, 170 * y, 10 * rng.Float64()}, Height: 1 + 4*rng.Float64()}
 		w.Available = w.Capacity
 		if !empty {
-			w.Available = skerry.Resources{CPU: skerry.MilliCPU(rng.Int64N(1000*size + 1)), Memory: skerry.Bytes(rng.Int64N(size * int64(skerry.GiB)))}
+			w.Available = spec.Resources{CPU: skerry.MilliCPU(rng.Int64N(1000*size + 1)), Memory: skerry.Bytes(rng.Int64N(size * int64(skerry.GiB)))}
 		}
 		s.Set(w)
 	}
@@ -37,8 +39,8 @@ func paperRequests(near bool) (list [64]*Request) {
 		r := request(1000, 100*skerry.MiB)
 		if near {
 			x, y := 0.1+0.8*rng.Float64(), 0.1+0.8*rng.Float64()
-			r.Spec.Placement.Users = []skerry.User{{Location: &skerry.Location{Lat: 47.5 + 7*x, Lon: 6 + 9*y}, MaxDistance: 120, Address: "192.0.2.1", MaxLatency: new(skerry.Duration(20 * time.Millisecond))}}
-			r.Users = []skerry.UserPosition{{Coordinate: skerry.Coordinate{Vec: [3]float64{170 * x, 170 * y, 5}, Height: 1}}}
+			r.Spec.Placement.Users = []spec.User{{Location: &spec.Location{Lat: 47.5 + 7*x, Lon: 6 + 9*y}, MaxDistance: 120, Address: "192.0.2.1", MaxLatency: new(spec.Duration(20 * time.Millisecond))}}
+			r.Users = []wire.UserPosition{{Coordinate: spec.Coordinate{Vec: [3]float64{170 * x, 170 * y, 5}, Height: 1}}}
 		}
 		list[i] = r
 	}
@@ -50,11 +52,11 @@ func BenchmarkPlace(b *testing.B) {
 		for _, empty := range []bool{false, true} {
 			s := benchSite(n, empty)
 			for _, p := range policiesByName() {
-				if n > 10_000 && p.Name != skerry.PolicyROM && p.Name != skerry.PolicyLDP {
+				if n > 10_000 && p.Name != spec.PolicyROM && p.Name != spec.PolicyLDP {
 					continue
 				}
 				b.Run(fmt.Sprintf("workers=%d/empty=%v/%s", n, empty, p.Name), func(b *testing.B) {
-					list := paperRequests(p.Name == skerry.PolicyLDP)
+					list := paperRequests(p.Name == spec.PolicyLDP)
 					b.ReportAllocs()
 					for i := 0; b.Loop(); i++ {
 						s.Place(epoch, p, list[i%len(list)], uint64(i))
@@ -71,7 +73,7 @@ func BenchmarkPlaceAndTake(b *testing.B) {
 	for _, p := range policiesByName() {
 		b.Run(p.Name, func(b *testing.B) {
 			s := benchSite(10_000, false)
-			list := paperRequests(p.Name == skerry.PolicyLDP)
+			list := paperRequests(p.Name == spec.PolicyLDP)
 			var last [1024]string
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

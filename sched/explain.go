@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // miss counts the workers that one kind of reason rules out and remembers the nearest.
@@ -52,8 +52,8 @@ func (t *tally) add(c Check, slot int) {
 }
 
 // reasons gives the reasons, most frequent first. Neither they nor the nearest depend on the order in which workers came.
-func (t *tally) reasons() []skerry.Reason {
-	out := make([]skerry.Reason, 0, len(t.order))
+func (t *tally) reasons() []wire.Reason {
+	out := make([]wire.Reason, 0, len(t.order))
 	for _, k := range t.order {
 		m := t.by[k]
 		r := m.check.Reason(m.slot)
@@ -63,7 +63,7 @@ func (t *tally) reasons() []skerry.Reason {
 		}
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b skerry.Reason) int {
+	slices.SortFunc(out, func(a, b wire.Reason) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.What, b.What))
 	})
 	return out
@@ -71,10 +71,10 @@ func (t *tally) reasons() []skerry.Reason {
 
 // whyNot tells what ruled the workers out, each counted under the first rule that it fails, with a few of them as
 // examples.
-func (q *Query) whyNot() ([]skerry.Reason, []skerry.Candidate) {
+func (q *Query) whyNot() ([]wire.Reason, []wire.Candidate) {
 	s := q.Site
 	if s.Len() == 0 {
-		return []skerry.Reason{{What: "workers", Text: "the site has no workers", Hint: "join one with `skerry token create --role worker`"}}, nil
+		return []wire.Reason{{What: "workers", Text: "the site has no workers", Hint: "join one with `skerry token create --role worker`"}}, nil
 	}
 	t := tally{s: s}
 	var examples []int
@@ -102,10 +102,10 @@ func (q *Query) whyNot() ([]skerry.Reason, []skerry.Candidate) {
 			count(c, b, mask&^kept)
 		}
 	}
-	top := make([]skerry.Candidate, 0, len(examples))
+	top := make([]wire.Candidate, 0, len(examples))
 	for _, n := range examples {
 		out := q.firstFailing(n).Reason(n)
-		top = append(top, skerry.Candidate{Name: s.names[n], Out: &out})
+		top = append(top, wire.Candidate{Name: s.names[n], Out: &out})
 	}
 	return t.reasons(), top
 }
@@ -148,7 +148,7 @@ func (q *Query) firstFailing(n int) Check {
 }
 
 // Fails gives the first rule of a policy that a worker fails, or nil. Rules about who may take something new play no part.
-func (s *Site) Fails(p Policy, r *Request, worker string) *skerry.Reason {
+func (s *Site) Fails(p Policy, r *Request, worker string) *wire.Reason {
 	s.refresh()
 	n := s.find(worker)
 	if n < 0 {
@@ -165,11 +165,11 @@ func (s *Site) Fails(p Policy, r *Request, worker string) *skerry.Reason {
 
 // Explain tells, for each class of workers, how many fit, what ruled the others out, and what change would make one fit.
 // Workers are counted under every rule that they fail.
-func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdict {
+func (s *Site) Explain(now time.Time, p Policy, r *Request) []wire.ClassVerdict {
 	s.refresh()
 	q := s.query(now, p, r)
 	type group struct {
-		skerry.ClassVerdict
+		wire.ClassVerdict
 		all, sole tally // sole: misses of workers that fail nothing else
 	}
 	groups, byKind := map[string]*group{}, make([]*group, len(s.kinds)) // kinds that differ in taints alone share a group
@@ -184,7 +184,7 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdic
 			k := s.kinds[s.kindOf[n]]
 			key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area + "|" + strconv.FormatBool(k.class.Egress) + strconv.FormatBool(k.levels)
 			if g = groups[key]; g == nil {
-				g = &group{ClassVerdict: skerry.ClassVerdict{Class: k.class, Area: k.area}, all: tally{s: s}, sole: tally{s: s}}
+				g = &group{ClassVerdict: wire.ClassVerdict{Class: k.class, Area: k.area}, all: tally{s: s}, sole: tally{s: s}}
 				groups[key] = g
 			}
 			byKind[s.kindOf[n]] = g
@@ -208,7 +208,7 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdic
 			g.sole.add(failing[0], n)
 		}
 	})
-	out := make([]skerry.ClassVerdict, 0, len(groups))
+	out := make([]wire.ClassVerdict, 0, len(groups))
 	for _, g := range groups {
 		g.Out = g.all.reasons()
 		for i := range g.Out {
@@ -220,7 +220,7 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []skerry.ClassVerdic
 		}
 		out = append(out, g.ClassVerdict)
 	}
-	slices.SortFunc(out, func(a, b skerry.ClassVerdict) int {
+	slices.SortFunc(out, func(a, b wire.ClassVerdict) int {
 		return cmp.Or(cmp.Compare(b.Fits, a.Fits), cmp.Compare(b.Workers, a.Workers), strings.Compare(a.Class.Arch, b.Class.Arch),
 			strings.Compare(strings.Join(a.Class.Runtimes, ","), strings.Join(b.Class.Runtimes, ",")), strings.Compare(strings.Join(a.Class.Devices, ","), strings.Join(b.Class.Devices, ",")), strings.Compare(a.Area, b.Area))
 	})

@@ -9,6 +9,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func TestExplain(t *testing.T) {
@@ -22,8 +24,8 @@ func TestExplain(t *testing.T) {
 		worker("arm-elsewhere", 4000, 4*skerry.GiB, arm), worker("arm-full", 0, 0, arm),
 	}
 	s := siteOf(list)
-	r := request(500, skerry.GiB, func(s *skerry.ServiceSpec) { s.Placement.Area = "north" })
-	text := func(list []skerry.ClassVerdict) string {
+	r := request(500, skerry.GiB, func(s *spec.ServiceSpec) { s.Placement.Area = "north" })
+	text := func(list []wire.ClassVerdict) string {
 		var b strings.Builder
 		for _, k := range list {
 			fmt.Fprintf(&b, "%s %s: %d workers, %d fit", k.Class.Arch, k.Area, k.Workers, k.Fits)
@@ -49,7 +51,7 @@ arm64 : 2 workers, 0 fit; area 2 sole 1; cpu 1 sole 0
 	if h := got[0].Out[0].Hint; h != "ask for at most 0.4 of cpu, free some, or add a worker" {
 		t.Errorf("hint: %s", h)
 	}
-	if e := s.Explain(epoch, ROM(), &Request{Spec: &skerry.ServiceSpec{Placement: skerry.Placement{Worker: "gone"}}}); e != nil {
+	if e := s.Explain(epoch, ROM(), &Request{Spec: &spec.ServiceSpec{Placement: spec.Placement{Worker: "gone"}}}); e != nil {
 		t.Errorf("a worker that is not there: %+v", e)
 	}
 }
@@ -114,8 +116,8 @@ func TestSample(t *testing.T) {
 		m[nameOf(i)] = randomWorker(rng, nameOf(i))
 	}
 	s := m.fresh(rng)
-	r := request(1, 1, func(s *skerry.ServiceSpec) {
-		s.Placement.Users = []skerry.User{{Location: &skerry.Location{}, MaxDistance: 1}} // nobody passes this, and it is left out
+	r := request(1, 1, func(s *spec.ServiceSpec) {
+		s.Placement.Users = []spec.User{{Location: &spec.Location{}, MaxDistance: 1}} // nobody passes this, and it is left out
 	})
 	got := map[string]int{}
 	for seed := range uint64(200) {

@@ -8,14 +8,15 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Federation is the root's view of the sites: aggregates only. It is not safe for use by several goroutines.
 type Federation struct {
 	index   map[string]int
 	list    []site
-	classes []skerry.Class // each once
+	classes []wire.Class // each once
 	classID map[string]int32
 	normal  []float64 // of exceeds
 }
@@ -28,13 +29,13 @@ type site struct {
 	reported  bool
 	classes   []classView
 	workers   int
-	lowest    int                   // priority of what runs there; a service above it may be given room
-	sum       skerry.ResourceVector // free in all, less what was handed out since the report
-	pending   skerry.ResourceVector // handed out since the report
+	lowest    int                 // priority of what runs there; a service above it may be given room
+	sum       spec.ResourceVector // free in all, less what was handed out since the report
+	pending   spec.ResourceVector // handed out since the report
 	areas     []string
 	at        [3]float32 // middle on the unit sphere; zero: unknown
 	radiusKm  float64
-	net       *skerry.Coordinate
+	net       *spec.Coordinate
 	netMs     float64
 	// credit is by how much its score counts, doubt why that is less than all, and quarantine why it gets nothing new.
 	credit            float64
@@ -45,10 +46,10 @@ type site struct {
 type classView struct {
 	id      int32
 	workers float64
-	mean    [skerry.NumResources]float64
-	stddev  [skerry.NumResources]float64
-	most    [skerry.NumResources]float64 // no worker can have more
-	sum     [skerry.NumResources]float64
+	mean    [spec.NumResources]float64
+	stddev  [spec.NumResources]float64
+	most    [spec.NumResources]float64 // no worker can have more
+	sum     [spec.NumResources]float64
 }
 
 // NewFederation makes an empty federation.
@@ -118,7 +119,7 @@ func (f *Federation) Remove(name string) {
 }
 
 // Take counts what was handed to a site since its last report; the next report knows of it.
-func (f *Federation) Take(name string, need skerry.Resources) {
+func (f *Federation) Take(name string, need spec.Resources) {
 	s := f.of(name)
 	for i, v := range need.Vector() {
 		s.pending[i] += v
@@ -127,19 +128,19 @@ func (f *Federation) Take(name string, need skerry.Resources) {
 }
 
 // SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
-func (f *Federation) SetReport(name string, r *skerry.ClusterReport) {
+func (f *Federation) SetReport(name string, r *wire.ClusterReport) {
 	s := f.of(name)
 	*s = site{name: name, hash: s.hash, connected: s.connected, credit: s.credit, doubt: s.doubt, quarantine: s.quarantine, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes)), lowest: math.MaxInt}
 	if r.Lowest != nil {
 		s.lowest = *r.Lowest
 	}
-	var sum [skerry.NumResources]float64
+	var sum [spec.NumResources]float64
 	for i := range r.Classes {
 		k := &r.Classes[i]
 		v := classView{id: f.class(k.Class), workers: float64(max(k.Workers, 0))}
 		for j, m := range k.Available {
 			if !finite(m.Sum) || !finite(m.Mean) || !finite(m.StdDev) {
-				m = skerry.Moments{}
+				m = wire.Moments{}
 			}
 			v.mean[j], v.stddev[j], v.sum[j] = m.Mean, max(m.StdDev, 0), m.Sum
 			// Samuelson's inequality: in a population of n no value lies further above the mean than the deviation times the
@@ -168,7 +169,7 @@ func (f *Federation) SetReport(name string, r *skerry.ClusterReport) {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-func (f *Federation) class(k skerry.Class) int32 {
+func (f *Federation) class(k wire.Class) int32 {
 	key := k.Arch + "\x00" + strings.Join(k.Runtimes, "\x01") + "\x00" + strings.Join(k.Devices, "\x01")
 	if k.Egress {
 		key += "\x00egress"
@@ -185,7 +186,7 @@ func (f *Federation) class(k skerry.Class) int32 {
 // fedQuery is a request prepared for all sites.
 type fedQuery struct {
 	*Request
-	Need    skerry.Resources // with the least that a runtime takes beside it
+	Need    spec.Resources // with the least that a runtime takes beside it
 	f       *Federation
 	suits   []bool // by class
 	need    []amountOf
@@ -364,7 +365,7 @@ func (q *fedQuery) score(s *site) float64 {
 		if q.holds[s.name] {
 			score += weighTogether
 		}
-		if whole := q.Whole.Vector(); whole != (skerry.ResourceVector{}) && fitsIn(&whole, &s.sum) {
+		if whole := q.Whole.Vector(); whole != (spec.ResourceVector{}) && fitsIn(&whole, &s.sum) {
 			score += weighWhole
 		}
 	}
@@ -407,7 +408,7 @@ func (q *fedQuery) nearness(s *site) float64 {
 	return worst
 }
 
-func fitsIn(need, have *skerry.ResourceVector) bool {
+func fitsIn(need, have *spec.ResourceVector) bool {
 	for i := range need {
 		if need[i] > 0 && need[i] > have[i] {
 			return false
@@ -425,10 +426,10 @@ const (
 // Rank orders the sites that may hold an instance, best first and at most keep of them (Oakestra, section 3.2: the
 // priority list of the root scheduler). A site is ruled out only by what its aggregate proves impossible. The decision
 // tells of each site shown what it scored or what ruled it out, and counts the rest.
-func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]string, skerry.Decision) {
-	d := skerry.Decision{At: now, Instance: r.Instance, Tier: "root", Policy: "aggregate", Seed: seed, Considered: len(f.list)}
+func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]string, wire.Decision) {
+	d := wire.Decision{At: now, Instance: r.Instance, Tier: "root", Policy: "aggregate", Seed: seed, Considered: len(f.list)}
 	if len(f.list) == 0 {
-		d.Why = []skerry.Reason{{What: "clusters", Text: "no cluster has joined", Hint: "join one with `skerry token create --role cluster`"}}
+		d.Why = []wire.Reason{{What: "clusters", Text: "no cluster has joined", Hint: "join one with `skerry token create --role cluster`"}}
 		return nil, d
 	}
 	q := f.query(r)
@@ -448,7 +449,7 @@ func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]s
 	for n, b := range best {
 		names = append(names, f.list[b.site].name)
 		if n < maxSites {
-			k := skerry.Candidate{Name: f.list[b.site].name, Score: b.score, Chosen: n == 0}
+			k := wire.Candidate{Name: f.list[b.site].name, Score: b.score, Chosen: n == 0}
 			if s := &f.list[b.site]; s.credit < 1 && s.doubt != "" {
 				k.Doubt = doubtText(s.credit, s.doubt)
 			}
@@ -462,14 +463,14 @@ func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]s
 		reason := q.reason(&f.list[i])
 		reason.Count = 1
 		own := reason
-		d.Top = append(d.Top, skerry.Candidate{Name: f.list[i].name, Out: &own})
+		d.Top = append(d.Top, wire.Candidate{Name: f.list[i].name, Out: &own})
 		reason.Text = f.list[i].name + ": " + reason.Text
 		d.Why = append(d.Why, reason)
 	}
 	total := 0
 	for v, n := range counts {
 		if total += n; n > 0 && len(out) == maxRuledOut {
-			d.Why = append(d.Why, skerry.Reason{What: verdictNames[verdict(v)], Count: n, Text: fmt.Sprintf("%d clusters in all are ruled out by %s", n, verdictNames[verdict(v)])})
+			d.Why = append(d.Why, wire.Reason{What: verdictNames[verdict(v)], Count: n, Text: fmt.Sprintf("%d clusters in all are ruled out by %s", n, verdictNames[verdict(v)])})
 		}
 	}
 	if total == len(out) && len(out) == maxRuledOut {
@@ -510,35 +511,35 @@ func (f *Federation) insertByName(list []int, n int) []int {
 }
 
 // reason writes what rules a site out.
-func (q *fedQuery) reason(s *site) skerry.Reason {
+func (q *fedQuery) reason(s *site) wire.Reason {
 	p := &q.Spec.Placement
 	switch q.check(s) {
 	case tried:
-		return skerry.Reason{What: "rejected", Text: "it had no place for the instance just now"}
+		return wire.Reason{What: "rejected", Text: "it had no place for the instance just now"}
 	case notConnected:
-		return skerry.Reason{What: "connected", Text: "it is not connected"}
+		return wire.Reason{What: "connected", Text: "it is not connected"}
 	case inQuarantine:
-		return skerry.Reason{What: "quarantine", Text: "it is in quarantine: " + s.quarantine, Hint: "`skerry uncordon cluster/" + s.name + "` ends that"}
+		return wire.Reason{What: "quarantine", Text: "it is in quarantine: " + s.quarantine, Hint: "`skerry uncordon cluster/" + s.name + "` ends that"}
 	case otherCluster:
-		return skerry.Reason{What: "cluster", Text: "only cluster " + p.Cluster + " is asked for"}
+		return wire.Reason{What: "cluster", Text: "only cluster " + p.Cluster + " is asked for"}
 	case noReport:
-		return skerry.Reason{What: "report", Text: "it has not yet told what it has"}
+		return wire.Reason{What: "report", Text: "it has not yet told what it has"}
 	case noArea:
-		return skerry.Reason{What: "area", Text: fmt.Sprintf("it has no worker in area %q", p.Area)}
+		return wire.Reason{What: "area", Text: fmt.Sprintf("it has no worker in area %q", p.Area)}
 	case unknownPlace:
-		return skerry.Reason{What: "location", Text: "where its workers are is not known", Hint: "its workers need --location LAT,LON"}
+		return wire.Reason{What: "location", Text: "where its workers are is not known", Hint: "its workers need --location LAT,LON"}
 	case tooFar:
 		return q.farReason(s)
 	case noClass:
 		if s.workers == 0 {
-			return skerry.Reason{What: "workers", Text: "it has no workers in touch"}
+			return wire.Reason{What: "workers", Text: "it has no workers in touch"}
 		}
 		return q.classReason(s)
 	}
 	for i := range s.classes {
 		if k := &s.classes[i]; q.suits[k.id] && k.workers > 0 {
 			j := q.missing(k)
-			name := skerry.ResourceNames[j]
+			name := spec.ResourceNames[j]
 			needs := fmt.Sprintf("needs %s of %s", amount(j, q.Request.Need.Vector()[j]), name)
 			if own := q.Need.Vector()[j] - q.Request.Need.Vector()[j]; own > 0 {
 				needs += fmt.Sprintf(", and %s for runtime %s", amount(j, own), q.Spec.Runtimes()[0])
@@ -547,40 +548,40 @@ func (q *fedQuery) reason(s *site) skerry.Reason {
 			if k.workers > 1 && k.most[j] >= k.sum[j] {
 				has = fmt.Sprintf("its %.0f workers have %s free in all", k.workers, about(j, int64(k.sum[j])))
 			}
-			return skerry.Reason{What: name, Text: needs + ", " + has,
+			return wire.Reason{What: name, Text: needs + ", " + has,
 				Hint: fmt.Sprintf("ask for less %s, or add a larger worker", name)}
 		}
 	}
-	return skerry.Reason{What: "capacity"}
+	return wire.Reason{What: "capacity"}
 }
 
-func (q *fedQuery) farReason(s *site) skerry.Reason {
+func (q *fedQuery) farReason(s *site) wire.Reason {
 	p := &q.Spec.Placement
 	if q.wantsAt && q.atKm > 0 && s.within(q.at, q.atKm) == tooFar {
 		km := kmOf(distance2(s.at, q.at)) - s.radiusKm
-		return skerry.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km away", km), Hint: fmt.Sprintf("raise placement.maxDistance to %.0f or add a worker nearer", math.Ceil(km))}
+		return wire.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km away", km), Hint: fmt.Sprintf("raise placement.maxDistance to %.0f or add a worker nearer", math.Ceil(km))}
 	}
 	for i, u := range p.Users {
 		if u.Location != nil && u.MaxDistance > 0 && s.within(onSphere(*u.Location), u.MaxDistance) == tooFar {
-			return skerry.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km from user %d", kmOf(distance2(s.at, onSphere(*u.Location)))-s.radiusKm, i)}
+			return wire.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km from user %d", kmOf(distance2(s.at, onSphere(*u.Location)))-s.radiusKm, i)}
 		}
 	}
-	return skerry.Reason{What: "distance"}
+	return wire.Reason{What: "distance"}
 }
 
 // classReason tells what no class of a site has.
-func (q *fedQuery) classReason(s *site) skerry.Reason {
-	some := func(ok func(k *skerry.Class) bool) bool {
+func (q *fedQuery) classReason(s *site) wire.Reason {
+	some := func(ok func(k *wire.Class) bool) bool {
 		return slices.ContainsFunc(s.classes, func(v classView) bool { return v.workers > 0 && ok(&q.f.classes[v.id]) })
 	}
-	if arch := q.Spec.Architectures(); len(arch) > 0 && !some(func(k *skerry.Class) bool { return slices.Contains(arch, k.Arch) }) {
-		return skerry.Reason{What: "arch", Text: "none of its workers is " + strings.Join(arch, " or ")}
+	if arch := q.Spec.Architectures(); len(arch) > 0 && !some(func(k *wire.Class) bool { return slices.Contains(arch, k.Arch) }) {
+		return wire.Reason{What: "arch", Text: "none of its workers is " + strings.Join(arch, " or ")}
 	}
-	if !some(func(k *skerry.Class) bool { return q.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" }) {
-		return skerry.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtimes(q.Spec)}
+	if !some(func(k *wire.Class) bool { return q.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" }) {
+		return wire.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtimes(q.Spec)}
 	}
-	if q.holdsEgress() && !some(func(k *skerry.Class) bool { return k.Egress }) {
-		return skerry.Reason{What: "egress", Text: "none of its workers can hold the service to its egress policy", Hint: "run workers there without --no-network and with this version, or leave egress out"}
+	if q.holdsEgress() && !some(func(k *wire.Class) bool { return k.Egress }) {
+		return wire.Reason{What: "egress", Text: "none of its workers can hold the service to its egress policy", Hint: "run workers there without --no-network and with this version, or leave egress out"}
 	}
-	return skerry.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " + strings.Join(neededDevices(q.Spec), ", ") + " together"}
+	return wire.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " + strings.Join(neededDevices(q.Spec), ", ") + " together"}
 }

@@ -12,6 +12,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func TestWholeApplicationStaysTogether(t *testing.T) {
@@ -22,9 +24,9 @@ func TestWholeApplicationStaysTogether(t *testing.T) {
 			clusterOf("tight", 40, 450, 200), // 18 cores
 		}
 	}
-	ask := func(whole skerry.MilliCPU) ([]string, skerry.Decision) {
+	ask := func(whole skerry.MilliCPU) ([]string, wire.Decision) {
 		r := request(500, 1)
-		r.Whole = skerry.Resources{CPU: whole}
+		r.Whole = spec.Resources{CPU: whole}
 		return federation(r, sites()).Rank(epoch, r, 1, 10)
 	}
 	if names, _ := ask(19_000); names[0] != "roomy" {
@@ -40,15 +42,15 @@ func TestWholeApplicationStaysTogether(t *testing.T) {
 	}
 	// The second instance goes where the first is, although another could hold it all.
 	r := request(500, 1)
-	r.Whole, r.Peers = skerry.Resources{CPU: 19_000}, []Peer{{Worker: "tight", Service: "db"}}
+	r.Whole, r.Peers = spec.Resources{CPU: 19_000}, []Peer{{Worker: "tight", Service: "db"}}
 	if names, _ := federation(r, sites()).Rank(epoch, r, 1, 10); names[0] != "tight" {
 		t.Errorf("beside what is placed: %v", names)
 	}
 	// What was handed out just now no longer holds it all.
 	r = request(500, 1)
-	r.Whole = skerry.Resources{CPU: 19_000}
+	r.Whole = spec.Resources{CPU: 19_000}
 	f := federation(r, sites())
-	f.Take("roomy", skerry.Resources{CPU: 2000})
+	f.Take("roomy", spec.Resources{CPU: 2000})
 	if names, _ := f.Rank(epoch, r, 1, 10); names[0] == "roomy" {
 		t.Errorf("handed out: %v", names)
 	}
@@ -57,12 +59,12 @@ func TestWholeApplicationStaysTogether(t *testing.T) {
 func TestNetworkNearness(t *testing.T) {
 	at := func(x, radius float64) func(*cluster) {
 		return func(c *cluster) {
-			c.Report.Network, c.Report.NetworkMs = &skerry.Coordinate{Vec: [3]float64{x}}, radius
+			c.Report.Network, c.Report.NetworkMs = &spec.Coordinate{Vec: [3]float64{x}}, radius
 		}
 	}
-	ms := new(skerry.Duration(20 * time.Millisecond))
+	ms := new(spec.Duration(20 * time.Millisecond))
 	sites := []*cluster{clusterOf("home", 10, 2000, 100, at(0, 5)), clusterOf("near", 10, 2000, 100, at(25, 2)), clusterOf("far", 10, 2000, 100, at(200, 2)), clusterOf("unknown", 10, 2000, 100)}
-	linked := func(s *skerry.ServiceSpec) { s.Links = []skerry.Link{{Service: "db", MaxLatency: ms}} }
+	linked := func(s *spec.ServiceSpec) { s.Links = []spec.Link{{Service: "db", MaxLatency: ms}} }
 	r := request(1000, 1, linked)
 	r.Service, r.Peers = "web", []Peer{{Worker: "home", Service: "db"}}
 	names, d := federation(r, sites).Rank(epoch, r, 1, 10)
@@ -74,7 +76,7 @@ func TestNetworkNearness(t *testing.T) {
 		t.Errorf("%v", d.Why)
 	}
 	// Links without a latency, and to services that are nowhere, weigh nothing.
-	r = request(1000, 1, func(s *skerry.ServiceSpec) { s.Links = []skerry.Link{{Service: "db"}, {Service: "x", MaxLatency: ms}} })
+	r = request(1000, 1, func(s *spec.ServiceSpec) { s.Links = []spec.Link{{Service: "db"}, {Service: "x", MaxLatency: ms}} })
 	_, d = federation(r, sites).Rank(epoch, r, 1, 10)
 	if d.Top[0].Score != d.Top[3].Score {
 		t.Errorf("%+v", d.Top)
@@ -82,15 +84,15 @@ func TestNetworkNearness(t *testing.T) {
 }
 
 func TestSitesOutOfPlace(t *testing.T) {
-	munich, berlin := skerry.Location{Lat: 48.14, Lon: 11.58}, skerry.Location{Lat: 52.52, Lon: 13.4}
-	at := func(l skerry.Location, km float64) func(*cluster) {
+	munich, berlin := spec.Location{Lat: 48.14, Lon: 11.58}, spec.Location{Lat: 52.52, Lon: 13.4}
+	at := func(l spec.Location, km float64) func(*cluster) {
 		return func(c *cluster) { c.Report.Centroid, c.Report.RadiusKm = &l, km }
 	}
 	sites := []*cluster{clusterOf("munich", 10, 2000, 100, at(munich, 10)), clusterOf("berlin", 10, 2000, 100, at(berlin, 10)), clusterOf("wide", 10, 2000, 100, at(berlin, 600)), clusterOf("somewhere", 10, 2000, 100)}
 	want := map[string]string{"berlin": "distance", "somewhere": "location"}
-	for name, edit := range map[string]func(*skerry.ServiceSpec){
-		"location": func(s *skerry.ServiceSpec) { s.Placement.Location, s.Placement.MaxDistance = &munich, 100 },
-		"user":     func(s *skerry.ServiceSpec) { s.Placement.Users = []skerry.User{{Location: &munich, MaxDistance: 100}} },
+	for name, edit := range map[string]func(*spec.ServiceSpec){
+		"location": func(s *spec.ServiceSpec) { s.Placement.Location, s.Placement.MaxDistance = &munich, 100 },
+		"user":     func(s *spec.ServiceSpec) { s.Placement.Users = []spec.User{{Location: &munich, MaxDistance: 100}} },
 	} {
 		r := request(1000, 1, edit)
 		names, d := federation(r, sites).Rank(epoch, r, 1, 10)
@@ -112,17 +114,17 @@ func TestNoSiteWithAFitIsRuledOut(t *testing.T) {
 	fits := 0
 	for round := range 3000 {
 		r := request(skerry.MilliCPU(rng.IntN(4000)), skerry.Bytes(rng.IntN(4000))*skerry.MiB)
-		where := skerry.Location{Lat: 180*rng.Float64() - 90, Lon: 360*rng.Float64() - 180}
+		where := spec.Location{Lat: 180*rng.Float64() - 90, Lon: 360*rng.Float64() - 180}
 		km := 500 * rng.Float64()
 		if rng.IntN(2) == 0 {
 			r.Spec.Placement.Location, r.Spec.Placement.MaxDistance = &where, km
 		}
 		var cpu, mem []float64
-		var points []skerry.Location
+		var points []spec.Location
 		fit := false
 		for range 1 + rng.IntN(10)*rng.IntN(2) {
 			c, m := float64(rng.IntN(4000)), float64(rng.IntN(4000))*float64(skerry.MiB)
-			l := skerry.Location{Lat: math.Max(-90, math.Min(90, where.Lat+6*rng.Float64()-3)), Lon: math.Max(-180, math.Min(180, where.Lon+6*rng.Float64()-3))}
+			l := spec.Location{Lat: math.Max(-90, math.Min(90, where.Lat+6*rng.Float64()-3)), Lon: math.Max(-180, math.Min(180, where.Lon+6*rng.Float64()-3))}
 			cpu, mem, points = append(cpu, c), append(mem, m), append(points, l)
 			fit = fit || c >= float64(r.Need.CPU) && m >= float64(r.Need.Memory) && (r.Spec.Placement.Location == nil || coord.GreatCircleKm(l, where) <= km)
 		}
@@ -135,7 +137,7 @@ func TestNoSiteWithAFitIsRuledOut(t *testing.T) {
 		}
 		fits++
 		c := clusterOf("a", len(cpu), 0, 0)
-		c.Report.Classes[0].Available[0], c.Report.Classes[0].Available[1] = skerry.MomentsOf(cpu), skerry.MomentsOf(mem)
+		c.Report.Classes[0].Available[0], c.Report.Classes[0].Available[1] = wire.MomentsOf(cpu), wire.MomentsOf(mem)
 		if centre, radius, ok := coord.Centroid(points); ok {
 			c.Report.Centroid, c.Report.RadiusKm = &centre, radius
 		}
@@ -179,22 +181,22 @@ func TestRankIsADecisionOfItsInputs(t *testing.T) {
 func TestFederationPutsUpWithNonsense(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	f := NewFederation()
-	for i, m := range []skerry.Moments{{Sum: nan, Mean: nan, StdDev: nan}, {Sum: inf, Mean: inf, StdDev: inf}, {Sum: -1, Mean: -1, StdDev: -1}, {Sum: 1e300, Mean: 1e300, StdDev: 1e300}, {}} {
+	for i, m := range []wire.Moments{{Sum: nan, Mean: nan, StdDev: nan}, {Sum: inf, Mean: inf, StdDev: inf}, {Sum: -1, Mean: -1, StdDev: -1}, {Sum: 1e300, Mean: 1e300, StdDev: 1e300}, {}} {
 		for j, workers := range []int{-5, 0, 1, math.MaxInt32} {
 			name := fmt.Sprint("c", i, j)
 			f.SetConnected(name, true)
-			r := &skerry.ClusterReport{Classes: []skerry.ClassAggregate{{Class: skerry.Class{Runtimes: []string{"oci"}}, Workers: workers}}, Centroid: &skerry.Location{Lat: nan, Lon: inf}, RadiusKm: nan,
-				Network: &skerry.Coordinate{Height: nan}, NetworkMs: inf}
+			r := &wire.ClusterReport{Classes: []wire.ClassAggregate{{Class: wire.Class{Runtimes: []string{"oci"}}, Workers: workers}}, Centroid: &spec.Location{Lat: nan, Lon: inf}, RadiusKm: nan,
+				Network: &spec.Coordinate{Height: nan}, NetworkMs: inf}
 			for k := range r.Classes[0].Available {
 				r.Classes[0].Available[k] = m
 			}
 			f.SetReport(name, r)
-			f.Take(name, skerry.Resources{CPU: math.MaxInt64 / 4})
+			f.Take(name, spec.Resources{CPU: math.MaxInt64 / 4})
 		}
 	}
-	r := request(1000, 1, func(s *skerry.ServiceSpec) {
-		s.Placement.Location, s.Placement.MaxDistance = &skerry.Location{Lat: nan, Lon: nan}, nan
-		s.Links = []skerry.Link{{Service: "web", MaxLatency: new(skerry.Duration(0))}}
+	r := request(1000, 1, func(s *spec.ServiceSpec) {
+		s.Placement.Location, s.Placement.MaxDistance = &spec.Location{Lat: nan, Lon: nan}, nan
+		s.Links = []spec.Link{{Service: "web", MaxLatency: new(spec.Duration(0))}}
 	})
 	r.Service, r.Peers = "web", []Peer{{Worker: "c00", Service: "web"}}
 	f.Rank(epoch, r, 1, 10)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // shadow is the site as its owner knows it.
@@ -58,7 +59,7 @@ func churn(rng *rand.Rand, s *Site, m shadow, names []string) {
 		s.Set(w)
 	case 4:
 		own := *w
-		own.Load = skerry.Contention{Intensity: skerry.Shares{Disk: rng.Float64()}}
+		own.Load = spec.Contention{Intensity: spec.Shares{Disk: rng.Float64()}}
 		m[name] = &own
 		s.SetLoad(name, own.Load)
 	}

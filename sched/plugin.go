@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // PluginQuery is what a scheduling plugin is asked, as one JSON value: score these candidates for this service. It is the
@@ -13,27 +15,27 @@ type PluginQuery struct {
 	Instance   skerry.InstanceID `json:"instance"`
 	Service    string            `json:"service"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	Need       skerry.Resources  `json:"need"`
-	Placement  skerry.Placement  `json:"placement"`
+	Need       spec.Resources    `json:"need"`
+	Placement  spec.Placement    `json:"placement"`
 	Seed       uint64            `json:"seed"`
 	Candidates []PluginCandidate `json:"candidates"` // that passed every built-in rule, best first
 }
 
 // PluginCandidate is one worker.
 type PluginCandidate struct {
-	Name       string             `json:"name"`
-	Score      float64            `json:"score"` // of the built-in policy, 0 to 1
-	Arch       string             `json:"arch,omitempty"`
-	Area       string             `json:"area,omitempty"`
-	Labels     map[string]string  `json:"labels,omitempty"`
-	Location   *skerry.Location   `json:"location,omitempty"`
-	Coordinate *skerry.Coordinate `json:"coordinate,omitempty"`
-	Capacity   skerry.Resources   `json:"capacity"`
-	Available  skerry.Resources   `json:"available"`
-	Power      *skerry.Power      `json:"power,omitempty"`
-	Pressure   *skerry.Pressure   `json:"pressure,omitempty"`
-	Age        float64            `json:"age"`             // of these numbers, in seconds
-	Peers      int                `json:"peers,omitempty"` // instances of the same application there
+	Name       string            `json:"name"`
+	Score      float64           `json:"score"` // of the built-in policy, 0 to 1
+	Arch       string            `json:"arch,omitempty"`
+	Area       string            `json:"area,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Location   *spec.Location    `json:"location,omitempty"`
+	Coordinate *spec.Coordinate  `json:"coordinate,omitempty"`
+	Capacity   spec.Resources    `json:"capacity"`
+	Available  spec.Resources    `json:"available"`
+	Power      *wire.Power       `json:"power,omitempty"`
+	Pressure   *wire.Pressure    `json:"pressure,omitempty"`
+	Age        float64           `json:"age"`             // of these numbers, in seconds
+	Peers      int               `json:"peers,omitempty"` // instances of the same application there
 }
 
 // PluginVersion is the version of PluginQuery and PluginReply.

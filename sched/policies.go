@@ -1,6 +1,6 @@
 package sched
 
-import "skerry.dev/skerry"
+import "skerry.dev/skerry/spec"
 
 // ResourceRules is the chain of Resource-Only Match. The seed document prints no body for Algorithm 1; the rules are
 // those of line 1 of Algorithm 2 (CPU, memory, virtualization), and what an operator or a developer states of single
@@ -13,23 +13,23 @@ func ResourceRules() []Rule {
 func AllRules() []Rule { return append(ResourceRules(), Links{}, Users{}) }
 
 // ROM is Resource-Only Match (Oakestra, section 3.2.1): the best fit among the workers with the resources.
-func ROM() Policy { return Policy{Name: skerry.PolicyROM, Rules: ResourceRules(), Rank: BestFit{}} }
+func ROM() Policy { return Policy{Name: spec.PolicyROM, Rules: ResourceRules(), Rank: BestFit{}} }
 
 // LDP is Latency & Distance Aware Placement (Oakestra, Algorithm 2); ROM's rule chooses inside its set W.
-func LDP() Policy { return Policy{Name: skerry.PolicyLDP, Rules: AllRules(), Rank: BestFit{}} }
+func LDP() Policy { return Policy{Name: spec.PolicyLDP, Rules: AllRules(), Rank: BestFit{}} }
 
 // Policies lists the policies by name; the cluster core is given it by main.
 func Policies() map[string]Policy {
 	out := map[string]Policy{}
 	for _, p := range []Policy{
 		ROM(), LDP(),
-		{Name: skerry.PolicySpread, Rules: AllRules(), Rank: Spread{}},
-		{Name: skerry.PolicyPack, Rules: AllRules(), Rank: Pack{}},
-		{Name: skerry.PolicyContention, Rules: AllRules(), Rank: LeastContention{}},
-		{Name: skerry.PolicyEnergy, Rules: AllRules(), Rank: LeastPower{}},
-		{Name: skerry.PolicyFirstFit, Rules: AllRules(), Rank: FirstFit{}, ByName: true},
-		{Name: skerry.PolicyBestFit, Rules: AllRules(), Rank: BestFit{}},
-		{Name: skerry.PolicyWorstFit, Rules: AllRules(), Rank: WorstFit{}},
+		{Name: spec.PolicySpread, Rules: AllRules(), Rank: Spread{}},
+		{Name: spec.PolicyPack, Rules: AllRules(), Rank: Pack{}},
+		{Name: spec.PolicyContention, Rules: AllRules(), Rank: LeastContention{}},
+		{Name: spec.PolicyEnergy, Rules: AllRules(), Rank: LeastPower{}},
+		{Name: spec.PolicyFirstFit, Rules: AllRules(), Rank: FirstFit{}, ByName: true},
+		{Name: spec.PolicyBestFit, Rules: AllRules(), Rank: BestFit{}},
+		{Name: spec.PolicyWorstFit, Rules: AllRules(), Rank: WorstFit{}},
 	} {
 		out[p.Name] = p
 	}

@@ -7,21 +7,23 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Resident is an instance that holds resources on a worker.
 type Resident struct {
 	Instance skerry.InstanceID
 	Priority int
-	Need     skerry.Resources
+	Need     spec.Resources
 }
 
 // Preempt looks for the worker on which the fewest and least important instances of lower priority would have to go to
 // make room, when nothing but room is missing. It gives the decision with those instances, or false.
-func (s *Site) Preempt(now time.Time, p Policy, r *Request, seed uint64, residents func(worker string) []Resident) (skerry.Decision, []skerry.InstanceID, bool) {
+func (s *Site) Preempt(now time.Time, p Policy, r *Request, seed uint64, residents func(worker string) []Resident) (wire.Decision, []skerry.InstanceID, bool) {
 	s.refresh()
 	q := s.query(now, p, r)
-	d := skerry.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: s.Len()}
+	d := wire.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: s.Len()}
 	if q.only >= len(s.kindOf) {
 		return d, nil, false
 	}
@@ -40,7 +42,7 @@ func (s *Site) Preempt(now time.Time, p Policy, r *Request, seed uint64, residen
 				return
 			}
 		}
-		victims := makeRoom(skerry.FromVector(s.avail[n]), s.needOn(n, r), r.Spec.Placement.Priority, residents(s.names[n]))
+		victims := makeRoom(spec.FromVector(s.avail[n]), s.needOn(n, r), r.Spec.Placement.Priority, residents(s.names[n]))
 		if len(victims) == 0 {
 			return
 		}
@@ -54,7 +56,7 @@ func (s *Site) Preempt(now time.Time, p Policy, r *Request, seed uint64, residen
 		return d, nil, false
 	}
 	d.Chosen = s.names[best.slot]
-	d.Top = []skerry.Candidate{{Name: d.Chosen, Score: q.rank.Score(best.slot), Chosen: true}}
+	d.Top = []wire.Candidate{{Name: d.Chosen, Score: q.rank.Score(best.slot), Chosen: true}}
 	var ids []skerry.InstanceID
 	for _, v := range best.victims {
 		ids = append(ids, v.Instance)
@@ -65,7 +67,7 @@ func (s *Site) Preempt(now time.Time, p Policy, r *Request, seed uint64, residen
 
 // makeRoom chooses which residents of lower priority go, or none when that does not help: the least important first, the
 // largest of those first, and whoever turns out not to be in the way stays.
-func makeRoom(free, need skerry.Resources, priority int, residents []Resident) []Resident {
+func makeRoom(free, need spec.Resources, priority int, residents []Resident) []Resident {
 	var lower []Resident
 	for _, r := range residents {
 		if r.Priority < priority {

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func resident(id string, priority int, cpu skerry.MilliCPU) Resident {
-	return Resident{Instance: skerry.InstanceID(id), Priority: priority, Need: skerry.Resources{CPU: cpu, Memory: skerry.Bytes(cpu)}}
+	return Resident{Instance: skerry.InstanceID(id), Priority: priority, Need: spec.Resources{CPU: cpu, Memory: skerry.Bytes(cpu)}}
 }
 
 func ids(list []Resident) (out []string) {
@@ -39,7 +40,7 @@ func TestMakeRoom(t *testing.T) {
 		{"room without", 500, 100, []Resident{resident("a", 0, 200)}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			free, need := skerry.Resources{CPU: c.free, Memory: skerry.Bytes(c.free)}, skerry.Resources{CPU: c.need, Memory: skerry.Bytes(c.need)}
+			free, need := spec.Resources{CPU: c.free, Memory: skerry.Bytes(c.free)}, spec.Resources{CPU: c.need, Memory: skerry.Bytes(c.need)}
 			if got := ids(makeRoom(free, need, 5, c.residents)); !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
@@ -54,10 +55,10 @@ func TestMakeRoomEvictsNobodyInVain(t *testing.T) {
 	for round := range 5000 {
 		var list []Resident
 		for i := range rng.IntN(8) {
-			list = append(list, Resident{Instance: skerry.InstanceID(fmt.Sprint(i)), Priority: rng.IntN(4), Need: skerry.Resources{CPU: skerry.MilliCPU(rng.IntN(1000)), Memory: skerry.Bytes(rng.IntN(1000))}})
+			list = append(list, Resident{Instance: skerry.InstanceID(fmt.Sprint(i)), Priority: rng.IntN(4), Need: spec.Resources{CPU: skerry.MilliCPU(rng.IntN(1000)), Memory: skerry.Bytes(rng.IntN(1000))}})
 		}
-		free := skerry.Resources{CPU: skerry.MilliCPU(rng.IntN(800) - 300), Memory: skerry.Bytes(rng.IntN(800))}
-		need := skerry.Resources{CPU: skerry.MilliCPU(rng.IntN(1500)), Memory: skerry.Bytes(rng.IntN(1500))}
+		free := spec.Resources{CPU: skerry.MilliCPU(rng.IntN(800) - 300), Memory: skerry.Bytes(rng.IntN(800))}
+		need := spec.Resources{CPU: skerry.MilliCPU(rng.IntN(1500)), Memory: skerry.Bytes(rng.IntN(1500))}
 		priority := rng.IntN(5)
 		out := makeRoom(free, need, priority, list)
 		all, some := free, free
@@ -94,8 +95,8 @@ func TestMakeRoomEvictsNobodyInVain(t *testing.T) {
 }
 
 func TestPreempt(t *testing.T) {
-	important := func(p int) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Placement.Priority = p }
+	important := func(p int) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Placement.Priority = p }
 	}
 	workers := []*Worker{worker("a", 0, 0), worker("b", 0, 0), worker("c", 0, 0, func(w *Worker) { w.Arch = "arm64" }), worker("d", 0, 0, func(w *Worker) { w.Lost = true })}
 	on := map[string][]Resident{
@@ -118,12 +119,12 @@ func TestPreempt(t *testing.T) {
 		who, out string
 	}{
 		{"the least important, then the fewest", request(400, 400, important(5)), "c", "[c1]"},
-		{"the other rules hold", request(400, 400, important(5), func(s *skerry.ServiceSpec) { s.Placement.Arch = []string{""} }), "b", "[b1]"},
-		{"two less important ones rather than one more important", request(1000, 1000, important(5), func(s *skerry.ServiceSpec) { s.Placement.Arch = []string{""} }), "b", "[b1 b2]"},
+		{"the other rules hold", request(400, 400, important(5), func(s *spec.ServiceSpec) { s.Placement.Arch = []string{""} }), "b", "[b1]"},
+		{"two less important ones rather than one more important", request(1000, 1000, important(5), func(s *spec.ServiceSpec) { s.Placement.Arch = []string{""} }), "b", "[b1 b2]"},
 		{"equal priority never goes", request(400, 400, important(0)), "", ""},
 		{"higher priority never goes", request(4000, 4000, important(-1)), "", ""},
-		{"a pinned worker", request(400, 400, important(5), func(s *skerry.ServiceSpec) { s.Placement.Worker = "a" }), "a", "[a1]"},
-		{"a pinned worker that is not there", request(400, 400, important(5), func(s *skerry.ServiceSpec) { s.Placement.Worker = "z" }), "", ""},
+		{"a pinned worker", request(400, 400, important(5), func(s *spec.ServiceSpec) { s.Placement.Worker = "a" }), "a", "[a1]"},
+		{"a pinned worker that is not there", request(400, 400, important(5), func(s *spec.ServiceSpec) { s.Placement.Worker = "z" }), "", ""},
 		{"too large for any", request(9000, 400, important(5)), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

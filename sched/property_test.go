@@ -11,10 +11,12 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // takes is what a request takes of a worker whose runtimes are oci and native alone.
-func takes(r *Request) skerry.Resources { return r.Need.Add(r.Spec.Overhead("oci")) }
+func takes(r *Request) spec.Resources { return r.Need.Add(r.Spec.Overhead("oci")) }
 
 // Placements, and departures between them, never take more than there is; what is left is what was there less what was
 // taken.
@@ -32,7 +34,7 @@ func TestNeverOverCommits(t *testing.T) {
 			req    *Request
 		}
 		var list []taken
-		left := map[string]skerry.Resources{}
+		left := map[string]spec.Resources{}
 		for n, w := range m {
 			left[n] = w.Available
 		}
@@ -134,7 +136,7 @@ func TestMoreCapacityNeverHurts(t *testing.T) {
 		for n, w := range m {
 			own := *w
 			if rng.IntN(2) == 0 {
-				extra := skerry.Resources{CPU: skerry.MilliCPU(rng.IntN(4000)), Memory: skerry.Bytes(rng.IntN(1 << 32)), GPUs: rng.IntN(2)}
+				extra := spec.Resources{CPU: skerry.MilliCPU(rng.IntN(4000)), Memory: skerry.Bytes(rng.IntN(1 << 32)), GPUs: rng.IntN(2)}
 				own.Capacity, own.Available = own.Capacity.Add(extra), own.Available.Add(extra)
 			}
 			more[n] = &own
@@ -163,9 +165,9 @@ func TestNonsenseIsPutUpWith(t *testing.T) {
 	sizes := []int64{0, -1, 1, math.MaxInt64, math.MinInt64, 4000}
 	rng := rand.New(rand.NewPCG(14, 14))
 	num := func() float64 { return pick(rng, numbers...) }
-	res := func() skerry.Resources {
+	res := func() spec.Resources {
 		n := func() int64 { return pick(rng, sizes...) }
-		return skerry.Resources{CPU: skerry.MilliCPU(n()), Memory: skerry.Bytes(n()), GPUs: int(n()), BandwidthIn: skerry.Bytes(n())}
+		return spec.Resources{CPU: skerry.MilliCPU(n()), Memory: skerry.Bytes(n()), GPUs: int(n()), BandwidthIn: skerry.Bytes(n())}
 	}
 	for range testenv.Times(60, 300) {
 		s := NewSite()
@@ -173,10 +175,10 @@ func TestNonsenseIsPutUpWith(t *testing.T) {
 		for i := range rng.IntN(100) {
 			w := randomWorker(rng, nameOf(i))
 			if rng.IntN(2) == 0 {
-				w.Location, w.Coordinate = &skerry.Location{Lat: num(), Lon: num()}, &skerry.Coordinate{Vec: [3]float64{num(), num(), num()}, Height: num(), Error: num()}
+				w.Location, w.Coordinate = &spec.Location{Lat: num(), Lon: num()}, &spec.Coordinate{Vec: [3]float64{num(), num(), num()}, Height: num(), Error: num()}
 				w.Capacity, w.Available = res(), res()
 				w.Load.Intensity.CPU, w.Load.Sensitivity.Disk = num(), num()
-				w.Power = &skerry.Power{Idle: num(), Busy: num()}
+				w.Power = &wire.Power{Idle: num(), Busy: num()}
 				w.Reported = pick(rng, time.Time{}, time.Unix(-5, 0), time.Unix(1<<40, 0), epoch)
 			}
 			s.Set(w)
@@ -184,10 +186,10 @@ func TestNonsenseIsPutUpWith(t *testing.T) {
 		}
 		r := randomRequest(rng, names)
 		pl := &r.Spec.Placement
-		pl.Location, pl.MaxDistance = &skerry.Location{Lat: num(), Lon: num()}, num()
-		pl.Users = append(pl.Users, skerry.User{Location: &skerry.Location{Lat: num()}, MaxDistance: num(), MaxLatency: new(skerry.Duration(pick(rng, sizes...)))})
-		r.Spec.Links = append(r.Spec.Links, skerry.Link{Service: "web", MaxDistance: num()}, skerry.Link{Service: "db", MaxLatency: new(skerry.Duration(pick(rng, sizes...)))})
-		r.Users = append(r.Users, skerry.UserPosition{Coordinate: skerry.Coordinate{Vec: [3]float64{num(), num(), num()}, Height: num()}})
+		pl.Location, pl.MaxDistance = &spec.Location{Lat: num(), Lon: num()}, num()
+		pl.Users = append(pl.Users, spec.User{Location: &spec.Location{Lat: num()}, MaxDistance: num(), MaxLatency: new(spec.Duration(pick(rng, sizes...)))})
+		r.Spec.Links = append(r.Spec.Links, spec.Link{Service: "web", MaxDistance: num()}, spec.Link{Service: "db", MaxLatency: new(spec.Duration(pick(rng, sizes...)))})
+		r.Users = append(r.Users, wire.UserPosition{Coordinate: spec.Coordinate{Vec: [3]float64{num(), num(), num()}, Height: num()}})
 		r.Contention.Intensity.CPU, r.Contention.Sensitivity.CPU = num(), num()
 		r.Need = res()
 		for _, p := range policiesByName() {
@@ -211,7 +213,7 @@ func TestNonsenseIsPutUpWith(t *testing.T) {
 			}
 		}
 		if len(names) > 0 {
-			s.SetReport(names[0], &skerry.Coordinate{Height: nan}, time.Time{})
+			s.SetReport(names[0], &spec.Coordinate{Height: nan}, time.Time{})
 			s.SetAvailable(names[0], res())
 		}
 	}
@@ -224,32 +226,32 @@ func TestManyConstraints(t *testing.T) {
 	var names []string
 	for i := range 1000 {
 		w := randomWorker(rng, nameOf(i))
-		w.Location, w.Coordinate = &skerry.Location{Lat: 48 + rng.Float64(), Lon: 11 + rng.Float64()}, &skerry.Coordinate{Vec: [3]float64{10 * rng.Float64()}}
+		w.Location, w.Coordinate = &spec.Location{Lat: 48 + rng.Float64(), Lon: 11 + rng.Float64()}, &spec.Coordinate{Vec: [3]float64{10 * rng.Float64()}}
 		s.Set(w)
 		names = append(names, w.Name)
 	}
-	link := func(service string, i int) skerry.Link {
-		return skerry.Link{Service: service, MaxDistance: 500 + float64(i)/100, MaxLatency: new(skerry.Duration(time.Second + time.Duration(i)))}
+	link := func(service string, i int) spec.Link {
+		return spec.Link{Service: service, MaxDistance: 500 + float64(i)/100, MaxLatency: new(spec.Duration(time.Second + time.Duration(i)))}
 	}
 	fresh := func() *Request {
-		r := request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Tolerations = []skerry.Toleration{{Key: "*"}} })
+		r := request(1, 1, func(s *spec.ServiceSpec) { s.Placement.Tolerations = []spec.Toleration{{Key: "*"}} })
 		r.Service = "web"
 		return r
 	}
-	peers := func(r *Request, n int, service func(i int) string, links func(i int) []skerry.Link) {
+	peers := func(r *Request, n int, service func(i int) string, links func(i int) []spec.Link) {
 		for i := range n {
 			r.Peers = append(r.Peers, Peer{Worker: names[i%len(names)], Service: service(i), Labels: map[string]string{"app": "x"}, Links: links(i)})
 		}
 	}
-	none := func(int) []skerry.Link { return nil }
+	none := func(int) []spec.Link { return nil }
 	for name, make := range map[string]func(r *Request){
 		"a cycle": func(r *Request) {
-			r.Spec.Links = []skerry.Link{link("db", 0)}
-			peers(r, 2, func(i int) string { return []string{"db", "cache"}[i] }, func(i int) []skerry.Link { return []skerry.Link{link([]string{"cache", "web"}[i], i)} })
+			r.Spec.Links = []spec.Link{link("db", 0)}
+			peers(r, 2, func(i int) string { return []string{"db", "cache"}[i] }, func(i int) []spec.Link { return []spec.Link{link([]string{"cache", "web"}[i], i)} })
 		},
 		"to itself": func(r *Request) {
-			r.Spec.Links = []skerry.Link{link("web", 0)}
-			peers(r, 1, func(int) string { return "web" }, func(int) []skerry.Link { return []skerry.Link{link("web", 0)} })
+			r.Spec.Links = []spec.Link{link("web", 0)}
+			peers(r, 1, func(int) string { return "web" }, func(int) []spec.Link { return []spec.Link{link("web", 0)} })
 		},
 		"10,000 links to one instance": func(r *Request) {
 			for i := range 10_000 {
@@ -264,8 +266,8 @@ func TestManyConstraints(t *testing.T) {
 			peers(r, 10_000, func(i int) string { return fmt.Sprint("s", i) }, none)
 		},
 		"10,000 instances": func(r *Request) {
-			r.Spec.Links = []skerry.Link{{Service: "db", MaxDistance: 0.001}}
-			peers(r, 10_000, func(int) string { return "db" }, func(i int) []skerry.Link { return []skerry.Link{link("web", 0)} })
+			r.Spec.Links = []spec.Link{{Service: "db", MaxDistance: 0.001}}
+			peers(r, 10_000, func(int) string { return "db" }, func(i int) []spec.Link { return []spec.Link{link("web", 0)} })
 		},
 		"10,000 links to 10,000 instances": func(r *Request) {
 			for i := range 10_000 {
@@ -274,17 +276,17 @@ func TestManyConstraints(t *testing.T) {
 			peers(r, 10_000, func(int) string { return "db" }, none)
 		},
 		"10,000 links back, each another": func(r *Request) {
-			peers(r, 10_000, func(int) string { return "db" }, func(i int) []skerry.Link { return []skerry.Link{link("web", i)} })
+			peers(r, 10_000, func(int) string { return "db" }, func(i int) []spec.Link { return []spec.Link{link("web", i)} })
 		},
 		"10,000 users": func(r *Request) {
 			for i := range 10_000 {
-				r.Spec.Placement.Users = append(r.Spec.Placement.Users, skerry.User{Location: &skerry.Location{Lat: 48, Lon: 11}, MaxDistance: 500 + float64(i), Address: "192.0.2.1", MaxLatency: new(skerry.Duration(time.Second))})
-				r.Users = append(r.Users, skerry.UserPosition{})
+				r.Spec.Placement.Users = append(r.Spec.Placement.Users, spec.User{Location: &spec.Location{Lat: 48, Lon: 11}, MaxDistance: 500 + float64(i), Address: "192.0.2.1", MaxLatency: new(spec.Duration(time.Second))})
+				r.Users = append(r.Users, wire.UserPosition{})
 			}
 		},
 		"10,000 affinities": func(r *Request) {
 			for range 10_000 {
-				r.Spec.Placement.Affinity = append(r.Spec.Placement.Affinity, skerry.Affinity{Labels: map[string]string{"app": "x"}, Over: "area", Preferred: true})
+				r.Spec.Placement.Affinity = append(r.Spec.Placement.Affinity, spec.Affinity{Labels: map[string]string{"app": "x"}, Over: "area", Preferred: true})
 			}
 			peers(r, 10, func(int) string { return "db" }, none)
 		},

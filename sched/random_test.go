@@ -7,23 +7,25 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // epoch is when the tests' decisions are made.
 var epoch = time.Unix(1_700_000_000, 0)
 
-func randomLocation(rng *rand.Rand) *skerry.Location {
+func randomLocation(rng *rand.Rand) *spec.Location {
 	if rng.IntN(10) == 0 {
 		return nil
 	}
-	return &skerry.Location{Lat: 45 + 10*rng.Float64(), Lon: 5 + 15*rng.Float64()}
+	return &spec.Location{Lat: 45 + 10*rng.Float64(), Lon: 5 + 15*rng.Float64()}
 }
 
-func randomCoordinate(rng *rand.Rand) *skerry.Coordinate {
+func randomCoordinate(rng *rand.Rand) *spec.Coordinate {
 	if rng.IntN(10) == 0 {
 		return nil
 	}
-	return &skerry.Coordinate{Vec: [3]float64{200 * rng.Float64(), 200 * rng.Float64(), 20 * rng.Float64()}, Height: 5 * rng.Float64(), Error: 0.1}
+	return &spec.Coordinate{Vec: [3]float64{200 * rng.Float64(), 200 * rng.Float64(), 20 * rng.Float64()}, Height: 5 * rng.Float64(), Error: 0.1}
 }
 
 func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }
@@ -32,7 +34,7 @@ func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))]
 func randomWorker(rng *rand.Rand, name string) *Worker {
 	w := &Worker{Name: name, Arch: pick(rng, "amd64", "amd64", "arm64"), Runtimes: []string{"oci", plain}, Area: pick(rng, "", "north", "south"),
 		Location: randomLocation(rng), Coordinate: randomCoordinate(rng)}
-	w.Capacity = skerry.Resources{CPU: pick[skerry.MilliCPU](rng, 1000, 4000, 4000, 8000), Memory: pick(rng, skerry.GiB, 4*skerry.GiB, 16*skerry.GiB),
+	w.Capacity = spec.Resources{CPU: pick[skerry.MilliCPU](rng, 1000, 4000, 4000, 8000), Memory: pick(rng, skerry.GiB, 4*skerry.GiB, 16*skerry.GiB),
 		Storage: 10 * skerry.GiB, GPUs: rng.IntN(3), BandwidthOut: 1 << 20}
 	switch rng.IntN(300) { // few, because a block with one of them can tell little
 	case 0:
@@ -64,10 +66,10 @@ func randomWorker(rng *rand.Rand, name string) *Worker {
 		w.HostPorts = map[string]bool{"tcp/80": true}
 	}
 	if rng.IntN(3) == 0 {
-		w.Load = skerry.Contention{Intensity: skerry.Shares{CPU: rng.Float64(), Cache: rng.Float64()}, Sensitivity: skerry.Shares{Cache: rng.Float64()}}
+		w.Load = spec.Contention{Intensity: spec.Shares{CPU: rng.Float64(), Cache: rng.Float64()}, Sensitivity: spec.Shares{Cache: rng.Float64()}}
 	}
 	if rng.IntN(2) == 0 {
-		w.Power = &skerry.Power{Idle: float64(rng.IntN(10)), Busy: float64(rng.IntN(100))}
+		w.Power = &wire.Power{Idle: float64(rng.IntN(10)), Busy: float64(rng.IntN(100))}
 	}
 	if rng.IntN(10) == 0 {
 		w.Credit, w.Doubt = 0.25+0.75*rng.Float64(), "it grew"
@@ -84,21 +86,21 @@ func randomWorker(rng *rand.Rand, name string) *Worker {
 	return w
 }
 
-func randomLink(rng *rand.Rand, service string) skerry.Link {
-	l := skerry.Link{Service: service}
+func randomLink(rng *rand.Rand, service string) spec.Link {
+	l := spec.Link{Service: service}
 	if rng.IntN(2) == 0 {
 		l.MaxDistance = 50 + 800*rng.Float64()
 	}
 	if rng.IntN(2) == 0 {
-		l.MaxLatency = new(skerry.Duration(time.Duration(10+rng.IntN(190)) * time.Millisecond))
+		l.MaxLatency = new(spec.Duration(time.Duration(10+rng.IntN(190)) * time.Millisecond))
 	}
 	return l
 }
 
 // randomRequest makes a request with any constraint, and peers on some of the workers.
 func randomRequest(rng *rand.Rand, names []string) *Request {
-	s := &skerry.ServiceSpec{Name: "web", Labels: map[string]string{"app": "web"}}
-	s.Resources = skerry.Resources{CPU: pick[skerry.MilliCPU](rng, 0, 100, 500, 1500), Memory: pick(rng, 0, 100*skerry.MiB, skerry.GiB)}
+	s := &spec.ServiceSpec{Name: "web", Labels: map[string]string{"app": "web"}}
+	s.Resources = spec.Resources{CPU: pick[skerry.MilliCPU](rng, 0, 100, 500, 1500), Memory: pick(rng, 0, 100*skerry.MiB, skerry.GiB)}
 	p := &s.Placement
 	some := func(n int) bool { return rng.IntN(n) == 0 }
 	if some(8) {
@@ -120,10 +122,10 @@ func randomRequest(rng *rand.Rand, names []string) *Request {
 		p.Labels = map[string]string{"tier": "a"}
 	}
 	if some(2) {
-		p.Tolerations = []skerry.Toleration{{Key: "*"}}
+		p.Tolerations = []spec.Toleration{{Key: "*"}}
 	}
 	if some(6) {
-		s.Ports = []skerry.Port{{Port: 80, HostPort: 80}}
+		s.Ports = []spec.Port{{Port: 80, HostPort: 80}}
 	}
 	if some(6) {
 		if p.Location = randomLocation(rng); p.Location != nil {
@@ -133,8 +135,8 @@ func randomRequest(rng *rand.Rand, names []string) *Request {
 	if some(10) && len(names) > 0 {
 		p.Worker = pick(rng, append(names, "nobody")...)
 	}
-	affinity := func() []skerry.Affinity {
-		return []skerry.Affinity{{Labels: map[string]string{"app": pick(rng, "web", "db")}, Over: pick(rng, "", "worker", "area"), Preferred: some(2)}}
+	affinity := func() []spec.Affinity {
+		return []spec.Affinity{{Labels: map[string]string{"app": pick(rng, "web", "db")}, Over: pick(rng, "", "worker", "area"), Preferred: some(2)}}
 	}
 	if some(6) {
 		p.Affinity = affinity()
@@ -145,15 +147,15 @@ func randomRequest(rng *rand.Rand, names []string) *Request {
 	if some(3) {
 		s.Links = append(s.Links, randomLink(rng, "db"))
 	}
-	r := &Request{Instance: "web-1", Service: "web", Spec: s, Need: s.Need(), Contention: skerry.Contention{Intensity: skerry.Shares{CPU: rng.Float64()}, Sensitivity: skerry.Shares{Cache: rng.Float64()}}}
+	r := &Request{Instance: "web-1", Service: "web", Spec: s, Need: s.Need(), Contention: spec.Contention{Intensity: spec.Shares{CPU: rng.Float64()}, Sensitivity: spec.Shares{Cache: rng.Float64()}}}
 	for range rng.IntN(3) {
-		u := skerry.User{Location: randomLocation(rng)}
+		u := spec.User{Location: randomLocation(rng)}
 		if u.Location != nil && some(2) {
 			u.MaxDistance = 100 + 600*rng.Float64()
 		}
-		var at skerry.UserPosition
+		var at wire.UserPosition
 		if some(2) {
-			u.Address, u.MaxLatency = "192.0.2.1", new(skerry.Duration(time.Duration(20+rng.IntN(180))*time.Millisecond))
+			u.Address, u.MaxLatency = "192.0.2.1", new(spec.Duration(time.Duration(20+rng.IntN(180))*time.Millisecond))
 			if c := randomCoordinate(rng); c != nil {
 				at.Coordinate = *c
 			} else {
@@ -167,7 +169,7 @@ func randomRequest(rng *rand.Rand, names []string) *Request {
 			peer := Peer{Worker: pick(rng, append(names, "gone")...), Service: pick(rng, "web", "db", "cache")}
 			peer.Labels = map[string]string{"app": peer.Service}
 			if some(3) {
-				peer.Links = []skerry.Link{randomLink(rng, "web")}
+				peer.Links = []spec.Link{randomLink(rng, "web")}
 			}
 			r.Peers = append(r.Peers, peer)
 		}
@@ -180,7 +182,7 @@ func randomRequest(rng *rand.Rand, names []string) *Request {
 
 func policiesByName() []Policy {
 	all := Policies()
-	names := skerry.PolicyNames()
+	names := spec.PolicyNames()
 	slices.Sort(names)
 	var out []Policy
 	for _, n := range names {

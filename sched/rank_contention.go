@@ -1,6 +1,6 @@
 package sched
 
-import "skerry.dev/skerry"
+import "skerry.dev/skerry/spec"
 
 // LeastContention prefers the worker on which the placement slows down the service and its neighbours least. The
 // slow-down is predicted as the sum, over the resources that neighbours share, of what is there times what suffers from
@@ -15,7 +15,7 @@ func (LeastContention) For(q *Query) Rank {
 
 type leastContention struct {
 	fit
-	intensity, sensitivity [skerry.NumShares]float64
+	intensity, sensitivity [spec.NumShares]float64
 }
 
 // Slowdown gives the predicted slow-down that a placement causes: of the newcomer by what runs on the worker, and of
@@ -45,7 +45,7 @@ func (r *leastContention) Levels(sum *summary, worst float64) (least, most float
 }
 
 // Slowdown predicts what a service with one contention does to, and suffers from, a neighbourhood with another.
-func Slowdown(of, among skerry.Contention) float64 {
+func Slowdown(of, among spec.Contention) float64 {
 	a, b, c, d := of.Intensity.Vector(), of.Sensitivity.Vector(), among.Intensity.Vector(), among.Sensitivity.Vector()
 	sum := 0.0
 	for i := range a {

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestLeastContention(t *testing.T) {
-	cache := skerry.Contention{Intensity: skerry.Shares{Cache: 0.8}, Sensitivity: skerry.Shares{Cache: 1}}
-	disk := skerry.Contention{Intensity: skerry.Shares{Disk: 0.8}, Sensitivity: skerry.Shares{Disk: 1}}
-	with := func(c skerry.Contention) func(*Worker) { return func(w *Worker) { w.Load = c } }
+	cache := spec.Contention{Intensity: spec.Shares{Cache: 0.8}, Sensitivity: spec.Shares{Cache: 1}}
+	disk := spec.Contention{Intensity: spec.Shares{Disk: 0.8}, Sensitivity: spec.Shares{Disk: 1}}
+	with := func(c spec.Contention) func(*Worker) { return func(w *Worker) { w.Load = c } }
 	list := []*Worker{worker("cache", 4000, skerry.GiB, with(cache)), worker("disk", 4000, skerry.GiB, with(disk)), worker("busy-idle", 1000, skerry.GiB)}
 	r := request(100, 1)
 	r.Contention = cache
@@ -25,7 +26,7 @@ func TestLeastContention(t *testing.T) {
 	}
 	s := siteOf(list)
 	s.SetLoad("disk", cache)
-	s.SetLoad("cache", skerry.Contention{})
+	s.SetLoad("cache", spec.Contention{})
 	s.SetLoad("gone", cache)
 	r.Contention = cache
 	if d := s.Place(epoch, Policy{Rank: LeastContention{}}, r, 1); d.Chosen != "cache" {

@@ -3,7 +3,7 @@ package sched
 import (
 	"math"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // LeastPower prefers the worker whose draw grows least: by the share of its busy draw that the CPU asked for stands for,
@@ -17,7 +17,7 @@ func (LeastPower) For(q *Query) Rank { return leastPower{newFit(q)} }
 type leastPower struct{ fit }
 
 // draw is what all cores add to doing nothing; numbers that cannot be count as nothing.
-func draw(p *skerry.Power) float64 {
+func draw(p *wire.Power) float64 {
 	if d := p.Busy - p.Idle; d > 0 && d <= math.MaxFloat32 {
 		return d
 	}

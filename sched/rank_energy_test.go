@@ -4,11 +4,12 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 func TestLeastPower(t *testing.T) {
 	draws := func(idle, busy float64) func(*Worker) {
-		return func(w *Worker) { w.Power = &skerry.Power{Idle: idle, Busy: busy} }
+		return func(w *Worker) { w.Power = &wire.Power{Idle: idle, Busy: busy} }
 	}
 	list := []*Worker{
 		worker("a-server-on", 2000, skerry.GiB, draws(100, 300)),                   // adds a tenth of 200 W

@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestFits(t *testing.T) {
 	list := func() []*Worker {
 		return []*Worker{worker("a-empty", 4000, 4*skerry.GiB), worker("b-half", 2000, 2*skerry.GiB), worker("c-full", 600, skerry.GiB),
-			worker("d-no-cpu", 0, skerry.GiB, func(w *Worker) { w.Capacity.CPU = 0 }), worker("e-nothing", 0, 0, func(w *Worker) { w.Capacity = skerry.Resources{} })}
+			worker("d-no-cpu", 0, skerry.GiB, func(w *Worker) { w.Capacity.CPU = 0 }), worker("e-nothing", 0, 0, func(w *Worker) { w.Capacity = spec.Resources{} })}
 	}
 	r := request(500, skerry.GiB)
 	// A worker without any CPU is judged by its memory (full after placing), one with nothing as empty.

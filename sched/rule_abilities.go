@@ -4,7 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Abilities rules out workers whose agent is not Skerry's own and did not say that it can do what the service asks for beyond
@@ -29,14 +30,14 @@ func (Abilities) For(q *Query) Check {
 		return out
 	}
 	return byKind(q, "ability", func(k *kind) bool { return len(lacks(k)) == 0 },
-		func(k *kind) skerry.Reason {
-			return skerry.Reason{What: "ability", Text: "its agent is not Skerry's own and does not do " + strings.Join(lacks(k), ", "),
+		func(k *kind) wire.Reason {
+			return wire.Reason{What: "ability", Text: "its agent is not Skerry's own and does not do " + strings.Join(lacks(k), ", "),
 				Hint: "leave that out of the manifest, or run Skerry's own worker there"}
 		})
 }
 
 // needsAbilities names what a service asks for that not every agent can do. docs/FOREIGN-AGENTS.md lists the words.
-func needsAbilities(s *skerry.ServiceSpec) (out []string) {
+func needsAbilities(s *spec.ServiceSpec) (out []string) {
 	security := s.Security
 	if security.Seccomp == "unconfined" {
 		security.Seccomp = ""

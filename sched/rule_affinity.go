@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Affinity keeps instances beside, or apart from, services of the same application with the labels named. Where no
@@ -47,7 +48,7 @@ type places struct {
 }
 
 // places finds the peers that an affinity means.
-func (q *Query) places(a skerry.Affinity) places {
+func (q *Query) places(a spec.Affinity) places {
 	p := places{labels: a.Labels, over: a.Over, slots: map[int]int{}, areas: map[string]int{}}
 	for _, peer := range q.peers {
 		if peer.slot < 0 || !hasLabels(peer.Labels, a.Labels) {
@@ -111,15 +112,15 @@ func (c *affinity) Miss(n int) (string, float64) {
 	return "affinity", 1
 }
 
-func (c *affinity) Reason(n int) skerry.Reason {
+func (c *affinity) Reason(n int) wire.Reason {
 	p, apart := c.broken(n)
 	if p == nil {
-		return skerry.Reason{What: "affinity"}
+		return wire.Reason{What: "affinity"}
 	}
 	if apart {
-		return skerry.Reason{What: "antiAffinity", Text: fmt.Sprintf("its %s has an instance with labels %s already", overName(p.over), labelText(p.labels)), Hint: "add a worker, ask for fewer replicas, or set preferred: true"}
+		return wire.Reason{What: "antiAffinity", Text: fmt.Sprintf("its %s has an instance with labels %s already", overName(p.over), labelText(p.labels)), Hint: "add a worker, ask for fewer replicas, or set preferred: true"}
 	}
-	return skerry.Reason{What: "affinity", Text: fmt.Sprintf("its %s has no instance with labels %s", overName(p.over), labelText(p.labels)), Hint: "set preferred: true to do without"}
+	return wire.Reason{What: "affinity", Text: fmt.Sprintf("its %s has no instance with labels %s", overName(p.over), labelText(p.labels)), Hint: "set preferred: true to do without"}
 }
 
 func overName(over string) string {

@@ -4,18 +4,19 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestAffinity(t *testing.T) {
 	db := map[string]string{"app": "db"}
-	with := func(over string, preferred bool) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) {
-			s.Placement.Affinity = []skerry.Affinity{{Labels: db, Over: over, Preferred: preferred}}
+	with := func(over string, preferred bool) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) {
+			s.Placement.Affinity = []spec.Affinity{{Labels: db, Over: over, Preferred: preferred}}
 		}
 	}
-	apart := func(over string) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) {
-			s.Placement.AntiAffinity = []skerry.Affinity{{Labels: db, Over: over}}
+	apart := func(over string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) {
+			s.Placement.AntiAffinity = []spec.Affinity{{Labels: db, Over: over}}
 		}
 	}
 	on := func(worker string) func(*Request) {
@@ -40,16 +41,16 @@ func TestAffinity(t *testing.T) {
 }
 
 func TestPreferredAffinity(t *testing.T) {
-	db := []skerry.Affinity{{Labels: map[string]string{"app": "db"}, Preferred: true}}
+	db := []spec.Affinity{{Labels: map[string]string{"app": "db"}, Preferred: true}}
 	peers := []Peer{{Worker: "b", Service: "db", Labels: map[string]string{"app": "db"}}}
 	list := []*Worker{worker("a", 4000, skerry.GiB), worker("b", 4000, skerry.GiB), worker("c", 4000, skerry.GiB)}
 	for seed := range uint64(20) {
-		r := request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Affinity = db })
+		r := request(1, 1, func(s *spec.ServiceSpec) { s.Placement.Affinity = db })
 		r.Peers = peers
 		if d := siteOf(list).Place(epoch, ROM(), r, seed); d.Chosen != "b" {
 			t.Errorf("beside: %s", d.Chosen)
 		}
-		r = request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.AntiAffinity = db })
+		r = request(1, 1, func(s *spec.ServiceSpec) { s.Placement.AntiAffinity = db })
 		r.Peers = peers
 		if d := siteOf(list).Place(epoch, ROM(), r, seed); d.Chosen == "b" {
 			t.Error("apart: b")

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Architecture rules out workers whose processor cannot run the service.
@@ -21,8 +21,8 @@ func (Architecture) For(q *Query) Check {
 		return nil
 	}
 	return byKind(q, "arch", func(k *kind) bool { return slices.Contains(arch, k.class.Arch) },
-		func(k *kind) skerry.Reason {
-			r := skerry.Reason{What: "arch", Text: fmt.Sprintf("it is %s; the service runs on %s", k.class.Arch, strings.Join(arch, ", ")),
+		func(k *kind) wire.Reason {
+			r := wire.Reason{What: "arch", Text: fmt.Sprintf("it is %s; the service runs on %s", k.class.Arch, strings.Join(arch, ", ")),
 				Hint: fmt.Sprintf("build the image for %s too and add it to placement.arch", k.class.Arch)}
 			if len(q.Spec.Platforms) > 0 && (len(q.Spec.Placement.Arch) == 0 || slices.Contains(q.Spec.Placement.Arch, k.class.Arch)) {
 				r.Text = fmt.Sprintf("it is %s; the image is built for %s", k.class.Arch, strings.Join(q.Spec.Platforms, ", "))

@@ -3,7 +3,7 @@ package sched
 import (
 	"fmt"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Area rules out workers outside the area asked for (Schema 1: area).
@@ -19,10 +19,10 @@ func (Area) For(q *Query) Check {
 		return nil
 	}
 	return byKind(q, "area", func(k *kind) bool { return k.area == area },
-		func(k *kind) skerry.Reason {
+		func(k *kind) wire.Reason {
 			if k.area == "" {
-				return skerry.Reason{What: "area", Text: fmt.Sprintf("it is in no area; %q is asked for", area), Hint: "start the worker with --area " + area}
+				return wire.Reason{What: "area", Text: fmt.Sprintf("it is in no area; %q is asked for", area), Hint: "start the worker with --area " + area}
 			}
-			return skerry.Reason{What: "area", Text: fmt.Sprintf("it is in area %q, not %q", k.area, area)}
+			return wire.Reason{What: "area", Text: fmt.Sprintf("it is in area %q, not %q", k.area, area)}
 		})
 }

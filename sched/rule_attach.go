@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Attachable rules out workers without the free devices that an instance is to have for itself.
@@ -39,7 +40,7 @@ func (s *Site) freeDevices(n int) (out []string) {
 }
 
 // PickDevices chooses the devices of a worker for a service.
-func (s *Site) PickDevices(worker string, spec *skerry.ServiceSpec) []string {
+func (s *Site) PickDevices(worker string, spec *spec.ServiceSpec) []string {
 	n := s.find(worker)
 	if n < 0 || len(spec.Devices) == 0 {
 		return nil
@@ -50,7 +51,7 @@ func (s *Site) PickDevices(worker string, spec *skerry.ServiceSpec) []string {
 
 type attachable struct {
 	s    *Site
-	spec *skerry.ServiceSpec
+	spec *spec.ServiceSpec
 }
 
 func (c *attachable) Impossible(*summary) bool { return false }
@@ -82,16 +83,16 @@ func (c *attachable) taken(n int) bool {
 	return ok
 }
 
-func (c *attachable) Reason(n int) skerry.Reason {
+func (c *attachable) Reason(n int) wire.Reason {
 	_, missing, _ := c.spec.PickDevices(c.s.freeDevices(n))
 	if c.taken(n) {
-		return skerry.Reason{What: "devices", Text: fmt.Sprintf("other instances have its devices %s", missing), Hint: "add one, or ask for fewer"}
+		return wire.Reason{What: "devices", Text: fmt.Sprintf("other instances have its devices %s", missing), Hint: "add one, or ask for fewer"}
 	}
-	return skerry.Reason{What: "devices", Text: fmt.Sprintf("it has not as many devices %s as are asked for", missing), Hint: "plug one in, or describe it in /etc/cdi on the worker; `skerry describe worker` lists them"}
+	return wire.Reason{What: "devices", Text: fmt.Sprintf("it has not as many devices %s as are asked for", missing), Hint: "plug one in, or describe it in /etc/cdi on the worker; `skerry describe worker` lists them"}
 }
 
 // neededDevices lists what a class of workers must have: the devices by which a service chooses a worker, and those that it is given.
-func neededDevices(s *skerry.ServiceSpec) []string {
+func neededDevices(s *spec.ServiceSpec) []string {
 	if len(s.Devices) == 0 {
 		return s.Placement.Devices
 	}

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestAttachable(t *testing.T) {
 	two := func(r *Request) {
 		own := *r.Spec
-		own.Devices = []skerry.DeviceRequest{{CDI: "acme.example/sensor", Count: 2}}
+		own.Devices = []spec.DeviceRequest{{CDI: "acme.example/sensor", Count: 2}}
 		r.Spec = &own
 	}
 	offers := func(names ...string) func(*Worker) { return func(w *Worker) { w.Attachable = names } }
@@ -29,7 +29,7 @@ func TestAttachable(t *testing.T) {
 
 // What a placement takes, in a plan as well, the next one does not find.
 func TestTakeDevices(t *testing.T) {
-	spec := &skerry.ServiceSpec{Devices: []skerry.DeviceRequest{{CDI: "acme.example/sensor"}}}
+	spec := &spec.ServiceSpec{Devices: []spec.DeviceRequest{{CDI: "acme.example/sensor"}}}
 	s := siteOf([]*Worker{worker("w", 4000, 1<<30, func(w *Worker) { w.Attachable = []string{"acme.example/sensor=a", "acme.example/sensor=b"} })})
 	r := &Request{Spec: spec}
 	for _, want := range []string{"acme.example/sensor=a", "acme.example/sensor=b"} {

@@ -6,6 +6,8 @@ import (
 	"math/bits"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Capacity rules out workers with too little of a resource left (Algorithm 2, line 1: CPU and memory; storage,
@@ -38,7 +40,7 @@ type amountOf struct {
 
 type capacity struct {
 	s    *Site
-	spec *skerry.ServiceSpec
+	spec *spec.ServiceSpec
 	need []amountOf // those that are not zero
 	more []int64    // memory that a kind takes beside that; nil: none does
 }
@@ -87,7 +89,7 @@ func (c *capacity) Keep(b int, mask uint64) uint64 {
 // Miss gives the resource of which the largest share is missing.
 func (c *capacity) Miss(n int) (string, float64) {
 	a, share := c.worst(n)
-	return skerry.ResourceNames[a.resource], share
+	return spec.ResourceNames[a.resource], share
 }
 
 func (c *capacity) worst(n int) (amountOf, float64) {
@@ -102,9 +104,9 @@ func (c *capacity) worst(n int) (amountOf, float64) {
 	return worst, share
 }
 
-func (c *capacity) Reason(n int) skerry.Reason {
+func (c *capacity) Reason(n int) wire.Reason {
 	worst, _ := c.worst(n)
-	name, have := skerry.ResourceNames[worst.resource], max(c.s.avail[n][worst.resource], 0)
+	name, have := spec.ResourceNames[worst.resource], max(c.s.avail[n][worst.resource], 0)
 	var own int64 // of it is the runtime's
 	k := c.s.kinds[c.s.kindOf[n]]
 	runtime := c.spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)
@@ -119,7 +121,7 @@ func (c *capacity) Reason(n int) skerry.Reason {
 	if have > own {
 		hint = fmt.Sprintf("ask for at most %s of %s, free some, or add a worker", about(worst.resource, have-own), name)
 	}
-	return skerry.Reason{What: name, Text: fmt.Sprintf("%s, %s is free", needs, about(worst.resource, have)), Hint: hint}
+	return wire.Reason{What: name, Text: fmt.Sprintf("%s, %s is free", needs, about(worst.resource, have)), Hint: hint}
 }
 
 // about is amount for what is measured: whole Mi or Ki, rounded down.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Devices rules out workers without the devices asked for.
@@ -28,7 +28,7 @@ func (Devices) For(q *Query) Check {
 		return ""
 	}
 	return byKind(q, "devices", func(k *kind) bool { return missing(k) == "" },
-		func(k *kind) skerry.Reason {
-			return skerry.Reason{What: "devices", Text: "it has no device " + missing(k), Hint: fmt.Sprintf("start the worker that has one with --device %s", missing(k))}
+		func(k *kind) wire.Reason {
+			return wire.Reason{What: "devices", Text: "it has no device " + missing(k), Hint: fmt.Sprintf("start the worker that has one with --device %s", missing(k))}
 		})
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 	"math/bits"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/wire"
 )
 
 // Distance rules out workers too far from the location asked for (Schema 1: location and threshold).
@@ -71,11 +71,11 @@ func (c *distance) Miss(n int) (string, float64) {
 	return "distance", distance2(c.s.at[n], c.from) - c.chord2
 }
 
-func (c *distance) Reason(n int) skerry.Reason {
+func (c *distance) Reason(n int) wire.Reason {
 	if c.s.at[n] == ([3]float32{}) {
-		return skerry.Reason{What: "location", Text: "its location is not known", Hint: "start the worker with --location LAT,LON"}
+		return wire.Reason{What: "location", Text: "its location is not known", Hint: "start the worker with --location LAT,LON"}
 	}
 	km := kmOf(distance2(c.s.at[n], c.from))
-	return skerry.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km away, at most %.1f km are allowed", km, c.km),
+	return wire.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km away, at most %.1f km are allowed", km, c.km),
 		Hint: fmt.Sprintf("raise placement.maxDistance to %.0f or add a worker nearer", math.Ceil(km))}
 }

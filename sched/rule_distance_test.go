@@ -5,18 +5,18 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/spec"
 )
 
 func TestDistance(t *testing.T) {
-	near := func(lat, lon, km float64) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) {
-			s.Placement.Location, s.Placement.MaxDistance = &skerry.Location{Lat: lat, Lon: lon}, km
+	near := func(lat, lon, km float64) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) {
+			s.Placement.Location, s.Placement.MaxDistance = &spec.Location{Lat: lat, Lon: lon}, km
 		}
 	}
 	at := func(lat, lon float64) func(*Worker) {
-		return func(w *Worker) { w.Location = &skerry.Location{Lat: lat, Lon: lon} }
+		return func(w *Worker) { w.Location = &spec.Location{Lat: lat, Lon: lon} }
 	}
 	testRule(t, Distance{}, []ruleCase{
 		{name: "no limit", spec: near(0, 0, 0), worker: at(50, 50)},
@@ -33,7 +33,7 @@ func TestDistance(t *testing.T) {
 func TestChordsAreGreatCircles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {
-		a, b := skerry.Location{Lat: 180*rng.Float64() - 90, Lon: 360*rng.Float64() - 180}, skerry.Location{Lat: 180*rng.Float64() - 90, Lon: 360*rng.Float64() - 180}
+		a, b := spec.Location{Lat: 180*rng.Float64() - 90, Lon: 360*rng.Float64() - 180}, spec.Location{Lat: 180*rng.Float64() - 90, Lon: 360*rng.Float64() - 180}
 		km := coord.GreatCircleKm(a, b)
 		if got := kmOf(distance2(onSphere(a), onSphere(b))); math.Abs(got-km) > 0.01 && km < 19000 {
 			t.Fatalf("%v to %v: %v km, want %v", a, b, got, km)

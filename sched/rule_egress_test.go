@@ -4,11 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func TestEgress(t *testing.T) {
-	says := func(s *skerry.ServiceSpec) { s.Egress = &skerry.Egress{} }
+	says := func(s *spec.ServiceSpec) { s.Egress = &spec.Egress{} }
 	site := func(r *Request) { r.Egress = true }
 	holds := func(w *Worker) { w.Egress = true }
 	const no = "egress: it cannot hold the service to its egress policy: it gives instances no network of their own, or its agent is older than that"
@@ -26,13 +27,13 @@ func TestEgress(t *testing.T) {
 func TestEgressOfSites(t *testing.T) {
 	for egress, want := range map[bool]string{true: "s", false: ""} {
 		f := NewFederation()
-		c := skerry.ClassAggregate{Class: skerry.Class{Arch: "amd64", Runtimes: []string{"oci"}, Egress: egress}, Workers: 3}
+		c := wire.ClassAggregate{Class: wire.Class{Arch: "amd64", Runtimes: []string{"oci"}, Egress: egress}, Workers: 3}
 		for i := range c.Available {
-			c.Available[i] = skerry.Moments{Sum: 3e12, Mean: 1e12}
+			c.Available[i] = wire.Moments{Sum: 3e12, Mean: 1e12}
 		}
 		f.SetConnected("s", true)
-		f.SetReport("s", &skerry.ClusterReport{Classes: []skerry.ClassAggregate{c}})
-		spec := skerry.ServiceSpec{Name: "web", Egress: &skerry.Egress{}}
+		f.SetReport("s", &wire.ClusterReport{Classes: []wire.ClassAggregate{c}})
+		spec := spec.ServiceSpec{Name: "web", Egress: &spec.Egress{}}
 		spec.Image = "web:1"
 		_, d := f.Rank(epoch, &Request{Instance: "i", Spec: &spec, Need: spec.Need()}, 1, 10)
 		if d.Chosen != want || want == "" && (len(d.Why) == 0 || !strings.Contains(d.Why[0].Text, "egress policy")) {

@@ -3,7 +3,7 @@ package sched
 import (
 	"math/bits"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // kindCheck is a check whose answer is the same for all workers of a kind.
@@ -13,11 +13,11 @@ type kindCheck struct {
 	bits   uint64 // kinds that pass, as in summary.kinds; bit 63 is set when all from 63 on pass
 	some   bool   // some kind from 63 on passes
 	what   string
-	reason func(k *kind) skerry.Reason
+	reason func(k *kind) wire.Reason
 }
 
 // byKind asks once for each kind. It gives nil when every kind passes.
-func byKind(q *Query, what string, ok func(k *kind) bool, reason func(k *kind) skerry.Reason) Check {
+func byKind(q *Query, what string, ok func(k *kind) bool, reason func(k *kind) wire.Reason) Check {
 	c := &kindCheck{s: q.Site, pass: make([]bool, len(q.Site.kinds)), bits: 1 << 63, what: what, reason: reason}
 	all := true
 	for id, k := range q.Site.kinds {
@@ -65,4 +65,4 @@ func (c *kindCheck) Keep(b int, mask uint64) uint64 {
 
 func (c *kindCheck) Miss(int) (string, float64) { return c.what, 1 }
 
-func (c *kindCheck) Reason(n int) skerry.Reason { return c.reason(c.s.kinds[c.s.kindOf[n]]) }
+func (c *kindCheck) Reason(n int) wire.Reason { return c.reason(c.s.kinds[c.s.kindOf[n]]) }

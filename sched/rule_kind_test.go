@@ -5,46 +5,47 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestVirtualization(t *testing.T) {
-	runtime := func(name string) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Runtime = name }
+	runtime := func(name string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Runtime = name }
 	}
 	testRule(t, Virtualization{}, []ruleCase{
 		{name: "auto is oci", spec: runtime("auto")},
 		{name: "the next best", spec: runtime("auto"), worker: func(w *Worker) { w.Runtimes = []string{"gvisor"} }},
-		{name: "none that keeps it apart", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Isolation = "auto", skerry.IsolationHardware }, worker: func(w *Worker) { w.Runtimes = []string{"gvisor", "oci"} },
+		{name: "none that keeps it apart", spec: func(s *spec.ServiceSpec) { s.Runtime, s.Isolation = "auto", spec.IsolationHardware }, worker: func(w *Worker) { w.Runtimes = []string{"gvisor", "oci"} },
 			want: "runtime: it offers no working runtime microvm"},
 		{name: "has it", spec: runtime("native"), worker: func(w *Worker) { w.Runtimes = []string{"native", "oci"} }},
 		{name: "has it not", spec: runtime("native"), want: "runtime: it offers no working runtime native"},
 		{name: "none passed", spec: runtime("auto"), worker: func(w *Worker) { w.Runtimes = nil }, want: "runtime: it offers no working runtime oci or containerd or gvisor or microvm"},
-		{name: "a module where its program does not run", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/arm64", "wasip1/wasm"} },
+		{name: "a module where its program does not run", spec: func(s *spec.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/arm64", "wasip1/wasm"} },
 			worker: func(w *Worker) { w.Arch, w.Runtimes = "amd64", []string{"oci", "wasm"} }},
-		{name: "neither of them", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/arm64", "wasip1/wasm"} },
+		{name: "neither of them", spec: func(s *spec.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/arm64", "wasip1/wasm"} },
 			worker: func(w *Worker) { w.Arch, w.Runtimes = "amd64", []string{"native", "oci"} }, want: "runtime: it offers no working runtime oci or containerd or wasm or gvisor or microvm"},
-		{name: "the table of what they cannot do", spec: func(s *skerry.ServiceSpec) {
-			s.Runtime, s.Isolation, s.Sidecars = "auto", skerry.IsolationSandboxed, []skerry.SideContainer{{Name: "log"}}
+		{name: "the table of what they cannot do", spec: func(s *spec.ServiceSpec) {
+			s.Runtime, s.Isolation, s.Sidecars = "auto", spec.IsolationSandboxed, []spec.SideContainer{{Name: "log"}}
 		}, worker: func(w *Worker) { w.Runtimes = []string{"microvm", "oci"} },
 			want: "runtime: it offers no working runtime gvisor; microvm has no sidecars: a machine holds one container, and machines do not share a network interface"},
 	})
 }
 
 func TestArchitecture(t *testing.T) {
-	arch := func(list ...string) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Placement.Arch = list }
+	arch := func(list ...string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Placement.Arch = list }
 	}
 	is := func(name string) func(*Worker) { return func(w *Worker) { w.Arch = name } }
 	testRule(t, Architecture{}, []ruleCase{
 		{name: "any", worker: is("riscv64")},
 		{name: "one of two", spec: arch("arm64", "amd64"), worker: is("amd64")},
-		{name: "the image is for others", spec: func(s *skerry.ServiceSpec) { s.Platforms = []string{"linux/amd64", "linux/arm64"} }, worker: is("riscv64"),
+		{name: "the image is for others", spec: func(s *spec.ServiceSpec) { s.Platforms = []string{"linux/amd64", "linux/arm64"} }, worker: is("riscv64"),
 			want: "arch: it is riscv64; the image is built for linux/amd64, linux/arm64"},
-		{name: "a module runs anywhere", spec: func(s *skerry.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/amd64", "wasip1/wasm"} }, worker: is("riscv64")},
-		{name: "its other half does not", spec: func(s *skerry.ServiceSpec) {
-			s.Platforms, s.Runtime = []string{"linux/amd64", "wasip1/wasm"}, skerry.RuntimeOCI
+		{name: "a module runs anywhere", spec: func(s *spec.ServiceSpec) { s.Runtime, s.Platforms = "auto", []string{"linux/amd64", "wasip1/wasm"} }, worker: is("riscv64")},
+		{name: "its other half does not", spec: func(s *spec.ServiceSpec) {
+			s.Platforms, s.Runtime = []string{"linux/amd64", "wasip1/wasm"}, spec.RuntimeOCI
 		}, worker: is("riscv64"), want: "arch: it is riscv64; the image is built for linux/amd64, wasip1/wasm"},
-		{name: "what both allow", spec: func(s *skerry.ServiceSpec) {
+		{name: "what both allow", spec: func(s *spec.ServiceSpec) {
 			s.Platforms, s.Placement.Arch = []string{"linux/amd64", "linux/arm64"}, []string{"arm64", "riscv64"}
 		}, worker: is("arm64")},
 		{name: "another", spec: arch("arm64"), worker: is("amd64"), want: "arch: it is amd64; the service runs on arm64"},
@@ -52,8 +53,8 @@ func TestArchitecture(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
-	devices := func(list ...string) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Placement.Devices = list }
+	devices := func(list ...string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Placement.Devices = list }
 	}
 	has := func(list ...string) func(*Worker) { return func(w *Worker) { w.Devices = list } }
 	testRule(t, Devices{}, []ruleCase{
@@ -64,7 +65,7 @@ func TestDevices(t *testing.T) {
 }
 
 func TestArea(t *testing.T) {
-	north := func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }
+	north := func(s *spec.ServiceSpec) { s.Placement.Area = "north" }
 	in := func(a string) func(*Worker) { return func(w *Worker) { w.Area = a } }
 	testRule(t, Area{}, []ruleCase{
 		{name: "there", spec: north, worker: in("north")},
@@ -75,18 +76,18 @@ func TestArea(t *testing.T) {
 }
 
 func TestTaints(t *testing.T) {
-	tolerate := func(list ...skerry.Toleration) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Placement.Tolerations = list }
+	tolerate := func(list ...spec.Toleration) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Placement.Tolerations = list }
 	}
 	tainted := func(list ...string) func(*Worker) { return func(w *Worker) { w.Taints = list } }
 	testRule(t, Taints{}, []ruleCase{
 		{name: "none"},
 		{name: "not tolerated", worker: tainted("gpu=only"), want: "taint: it is tainted gpu=only"},
-		{name: "by key", worker: tainted("gpu=only"), spec: tolerate(skerry.Toleration{Key: "gpu"})},
-		{name: "by key and value", worker: tainted("gpu=only"), spec: tolerate(skerry.Toleration{Key: "gpu", Value: "only"})},
-		{name: "another value", worker: tainted("gpu=only"), spec: tolerate(skerry.Toleration{Key: "gpu", Value: "some"}), want: "taint: it is tainted gpu=only"},
-		{name: "one of two", worker: tainted("a", "b"), spec: tolerate(skerry.Toleration{Key: "a"}), want: "taint: it is tainted b"},
-		{name: "all", worker: tainted("a", "b=c"), spec: tolerate(skerry.Toleration{Key: "*"})},
+		{name: "by key", worker: tainted("gpu=only"), spec: tolerate(spec.Toleration{Key: "gpu"})},
+		{name: "by key and value", worker: tainted("gpu=only"), spec: tolerate(spec.Toleration{Key: "gpu", Value: "only"})},
+		{name: "another value", worker: tainted("gpu=only"), spec: tolerate(spec.Toleration{Key: "gpu", Value: "some"}), want: "taint: it is tainted gpu=only"},
+		{name: "one of two", worker: tainted("a", "b"), spec: tolerate(spec.Toleration{Key: "a"}), want: "taint: it is tainted b"},
+		{name: "all", worker: tainted("a", "b=c"), spec: tolerate(spec.Toleration{Key: "*"})},
 	})
 }
 
@@ -97,7 +98,7 @@ func TestManyKinds(t *testing.T) {
 		s.Set(worker(nameOf(i), 4000, skerry.GiB, func(w *Worker) { w.Area = fmt.Sprint("area", i) }))
 	}
 	for i := range 200 {
-		r := request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Area = fmt.Sprint("area", i) })
+		r := request(1, 1, func(s *spec.ServiceSpec) { s.Placement.Area = fmt.Sprint("area", i) })
 		if d := s.Place(epoch, ROM(), r, 1); d.Chosen != nameOf(i) {
 			t.Fatalf("area%d: %q", i, d.Chosen)
 		}
@@ -110,7 +111,7 @@ func TestManyKinds(t *testing.T) {
 	if len(s.kinds) > 300 || len(s.kindID) != 200 {
 		t.Errorf("%d kinds are kept for 200", len(s.kinds))
 	}
-	r := request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Area = "area7-49" })
+	r := request(1, 1, func(s *spec.ServiceSpec) { s.Placement.Area = "area7-49" })
 	if d := s.Place(epoch, ROM(), r, 1); d.Chosen != nameOf(7) {
 		t.Errorf("%q %v", d.Chosen, d.Why)
 	}
@@ -120,21 +121,21 @@ func TestAbilities(t *testing.T) {
 	limited := func(list ...string) func(*Worker) {
 		return func(w *Worker) { w.Limited, w.Abilities = true, list }
 	}
-	native := func(edit ...func(*skerry.ServiceSpec)) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) {
-			*s = skerry.ServiceSpec{Name: "s", Runtime: "native", Resources: s.Resources}
+	native := func(edit ...func(*spec.ServiceSpec)) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) {
+			*s = spec.ServiceSpec{Name: "s", Runtime: "native", Resources: s.Resources}
 			s.Command = []string{"/bin/true"}
 			for _, f := range edit {
 				f(s)
 			}
 		}
 	}
-	ports := func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80}} }
-	probes := func(s *skerry.ServiceSpec) { s.Probes.Liveness = &skerry.Probe{} }
+	ports := func(s *spec.ServiceSpec) { s.Ports = []spec.Port{{Port: 80}} }
+	probes := func(s *spec.ServiceSpec) { s.Probes.Liveness = &spec.Probe{} }
 	testRule(t, Abilities{}, []ruleCase{
 		{name: "Skerry's own does all", spec: native(ports, probes)},
 		{name: "a process", spec: native(), worker: limited()},
-		{name: "unconfined is what it is", spec: native(func(s *skerry.ServiceSpec) { s.Security.Seccomp = "unconfined" }), worker: limited()},
+		{name: "unconfined is what it is", spec: native(func(s *spec.ServiceSpec) { s.Security.Seccomp = "unconfined" }), worker: limited()},
 		{name: "what it said", spec: native(ports), worker: limited("ports")},
 		{name: "one of two", spec: native(ports, probes), worker: limited("ports"), want: "ability: its agent is not Skerry's own and does not do probes"},
 		{name: "none of two", spec: native(ports, probes), worker: limited("volumes"), want: "ability: its agent is not Skerry's own and does not do ports, probes"},

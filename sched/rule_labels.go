@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Labels rules out workers without the labels asked for.
@@ -43,13 +43,13 @@ func (c *labels) Keep(b int, mask uint64) uint64 {
 
 func (c *labels) Miss(int) (string, float64) { return "label", 1 }
 
-func (c *labels) Reason(n int) skerry.Reason {
+func (c *labels) Reason(n int) wire.Reason {
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
 		if x := c.s.more[n]; x == nil || !hasLabels(x.labels, map[string]string{k: c.want[k]}) {
-			return skerry.Reason{What: "label", Text: fmt.Sprintf("it has no label %s=%s", k, c.want[k]), Hint: fmt.Sprintf("start a worker with --label %s=%s", k, c.want[k])}
+			return wire.Reason{What: "label", Text: fmt.Sprintf("it has no label %s=%s", k, c.want[k]), Hint: fmt.Sprintf("start a worker with --label %s=%s", k, c.want[k])}
 		}
 	}
-	return skerry.Reason{What: "label"}
+	return wire.Reason{What: "label"}
 }
 
 // hasLabels reports whether every wanted label is there.

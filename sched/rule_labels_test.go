@@ -3,12 +3,12 @@ package sched
 import (
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestLabels(t *testing.T) {
-	want := func(m map[string]string) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Placement.Labels = m }
+	want := func(m map[string]string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Placement.Labels = m }
 	}
 	has := func(m map[string]string) func(*Worker) { return func(w *Worker) { w.Labels = m } }
 	testRule(t, Labels{}, []ruleCase{

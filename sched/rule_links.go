@@ -5,7 +5,8 @@ import (
 	"math"
 	"math/bits"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Links rules out workers too far, on the earth or in the network, from the placed instances of the services that this
@@ -22,7 +23,7 @@ func (Links) For(q *Query) Check {
 	c := &links{s: q.Site}
 	var seen map[limits]bool        // each once: replicas of a service carry the same links
 	var targets map[string][]target // by service
-	add := func(service string, l *skerry.Link) {
+	add := func(service string, l *spec.Link) {
 		e := end{service: service, limits: limits{service, l.MaxDistance, -1}, chord2: math.Inf(1), ms: math.Inf(1)}
 		if l.MaxDistance > 0 {
 			e.chord2 = chord2(l.MaxDistance)
@@ -221,7 +222,7 @@ func (c *links) nearest(e *end, n int) (*target, float64) {
 	return best, least
 }
 
-func (c *links) Reason(n int) skerry.Reason {
+func (c *links) Reason(n int) wire.Reason {
 	for i := range c.ends {
 		e := &c.ends[i]
 		if c.near(e, n) {
@@ -230,18 +231,18 @@ func (c *links) Reason(n int) skerry.Reason {
 		t, _ := c.nearest(e, n)
 		switch c.lacks(e, t, n) {
 		case "location":
-			return skerry.Reason{What: "location", Text: "where it or " + e.service + " runs is not known", Hint: "start workers with --location LAT,LON"}
+			return wire.Reason{What: "location", Text: "where it or " + e.service + " runs is not known", Hint: "start workers with --location LAT,LON"}
 		case "distance":
 			km := kmOf(distance2(c.s.at[n], t.at))
-			return skerry.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, e.service, e.limits.km),
+			return wire.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, e.service, e.limits.km),
 				Hint: fmt.Sprintf("raise the link's maxDistance to %.0f or move %s", math.Ceil(km), e.service)}
 		}
 		if c.s.net[n][3] < 0 || t.net[3] < 0 {
-			return skerry.Reason{What: "latency", Text: "its round trip to " + e.service + " is not known yet", Hint: "workers measure it among each other; wait a little, and see that they reach each other by UDP"}
+			return wire.Reason{What: "latency", Text: "its round trip to " + e.service + " is not known yet", Hint: "workers measure it among each other; wait a little, and see that they reach each other by UDP"}
 		}
 		ms := rtt(c.s.net[n], t.net)
-		return skerry.Reason{What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, e.service, e.ms),
+		return wire.Reason{What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, e.service, e.ms),
 			Hint: fmt.Sprintf("raise the link's maxLatency to %.0fms or move %s", math.Ceil(ms), e.service)}
 	}
-	return skerry.Reason{What: "latency"}
+	return wire.Reason{What: "latency"}
 }

@@ -3,7 +3,7 @@ package sched
 import (
 	"math/bits"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // located rules out workers whose place in the network is not known.
@@ -30,6 +30,6 @@ func (c *locatedCheck) Keep(b int, mask uint64) uint64 {
 
 func (c *locatedCheck) Miss(int) (string, float64) { return "latency", 1 }
 
-func (c *locatedCheck) Reason(int) skerry.Reason {
-	return skerry.Reason{What: "latency", Text: "its place in the network is not known yet"}
+func (c *locatedCheck) Reason(int) wire.Reason {
+	return wire.Reason{What: "latency", Text: "its place in the network is not known yet"}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // HostPorts rules out workers on which a port asked for is taken.
@@ -62,7 +62,7 @@ func (c *hostPorts) taken(n int) int {
 
 func (c *hostPorts) Miss(int) (string, float64) { return "hostPort", 1 }
 
-func (c *hostPorts) Reason(n int) skerry.Reason {
-	return skerry.Reason{What: "hostPort", Text: fmt.Sprintf("host port %d is taken", c.taken(n)),
+func (c *hostPorts) Reason(n int) wire.Reason {
+	return wire.Reason{What: "hostPort", Text: fmt.Sprintf("host port %d is taken", c.taken(n)),
 		Hint: "choose another port, or hostPort: -1 to let the worker choose"}
 }

@@ -4,23 +4,24 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestHostPorts(t *testing.T) {
-	ports := func(list ...skerry.Port) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Ports = list }
+	ports := func(list ...spec.Port) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Ports = list }
 	}
 	taken := func(k string) func(*Worker) { return func(w *Worker) { w.HostPorts = map[string]bool{k: true} } }
 	testRule(t, HostPorts{}, []ruleCase{
-		{name: "taken", spec: ports(skerry.Port{Port: 1, HostPort: 80}), worker: taken("tcp/80"), want: "hostPort: host port 80 is taken"},
-		{name: "free", spec: ports(skerry.Port{Port: 1, HostPort: 81}), worker: taken("tcp/80")},
-		{name: "another protocol", spec: ports(skerry.Port{Port: 1, HostPort: 80, Protocol: "udp"}), worker: taken("tcp/80")},
-		{name: "the worker chooses", spec: ports(skerry.Port{Port: 80, HostPort: -1}), worker: taken("tcp/80")},
-		{name: "the second of two", spec: ports(skerry.Port{Port: 1, HostPort: 81}, skerry.Port{Port: 2, HostPort: 80}), worker: taken("tcp/80"), want: "hostPort: host port 80 is taken"},
+		{name: "taken", spec: ports(spec.Port{Port: 1, HostPort: 80}), worker: taken("tcp/80"), want: "hostPort: host port 80 is taken"},
+		{name: "free", spec: ports(spec.Port{Port: 1, HostPort: 81}), worker: taken("tcp/80")},
+		{name: "another protocol", spec: ports(spec.Port{Port: 1, HostPort: 80, Protocol: "udp"}), worker: taken("tcp/80")},
+		{name: "the worker chooses", spec: ports(spec.Port{Port: 80, HostPort: -1}), worker: taken("tcp/80")},
+		{name: "the second of two", spec: ports(spec.Port{Port: 1, HostPort: 81}, spec.Port{Port: 2, HostPort: 80}), worker: taken("tcp/80"), want: "hostPort: host port 80 is taken"},
 	})
 	// Take and Give know of ports, and leave a clone alone.
 	s := siteOf([]*Worker{worker("w", 4000, skerry.GiB)})
-	r := request(1, 1, ports(skerry.Port{Port: 1, HostPort: 80}))
+	r := request(1, 1, ports(spec.Port{Port: 1, HostPort: 80}))
 	c := s.Clone()
 	c.Take("w", r)
 	if c.Fails(ROM(), r, "w") == nil || s.Fails(ROM(), r, "w") != nil {

@@ -1,6 +1,6 @@
 package sched
 
-import "skerry.dev/skerry"
+import "skerry.dev/skerry/wire"
 
 // reachable rules out workers that are not in touch or take nothing new. It comes first in every policy.
 type reachable struct{ s *Site }
@@ -16,9 +16,9 @@ func (c *reachable) Miss(n int) (string, float64) {
 	return "reachable", 1
 }
 
-func (c *reachable) Reason(n int) skerry.Reason {
+func (c *reachable) Reason(n int) wire.Reason {
 	if x := c.s.more[n]; x != nil && !x.lost {
-		return skerry.Reason{What: "refusing", Text: "it takes nothing new: " + x.refusing}
+		return wire.Reason{What: "refusing", Text: "it takes nothing new: " + x.refusing}
 	}
-	return skerry.Reason{What: "reachable", Text: "it is not in touch"}
+	return wire.Reason{What: "reachable", Text: "it is not in touch"}
 }

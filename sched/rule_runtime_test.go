@@ -5,49 +5,51 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // runtimesOf is a site with a worker that has some runtimes, at costs of its own.
-func runtimesOf(memory skerry.Bytes, costs skerry.RuntimeCosts, has ...string) *Site {
+func runtimesOf(memory skerry.Bytes, costs spec.RuntimeCosts, has ...string) *Site {
 	s := NewSite()
-	full := skerry.Resources{CPU: 4000, Memory: memory}
+	full := spec.Resources{CPU: 4000, Memory: memory}
 	s.Set(&Worker{Name: "w", Arch: "amd64", Runtimes: has, Costs: costs, Capacity: full, Available: full})
 	return s
 }
 
 // What an instance gives back is what its own runtime takes, although its worker would run it in another by now.
 func TestGiveTakesTheRuntimeThatItHas(t *testing.T) {
-	spec := &skerry.ServiceSpec{Runtime: "auto", Isolation: skerry.IsolationShared}
+	svc := &spec.ServiceSpec{Runtime: "auto", Isolation: spec.IsolationShared}
 	s := runtimesOf(skerry.GiB, nil, "microvm")
-	r := &Request{Spec: spec, Need: skerry.Resources{CPU: 500, Memory: 64 * skerry.MiB}, Runtime: skerry.RuntimeOCI}
+	r := &Request{Spec: svc, Need: spec.Resources{CPU: 500, Memory: 64 * skerry.MiB}, Runtime: spec.RuntimeOCI}
 	s.Give("w", r)
-	if left, _ := s.Available("w"); left.Memory != skerry.GiB+64*skerry.MiB+spec.Overhead("oci").Memory || left.CPU != 4500 {
+	if left, _ := s.Available("w"); left.Memory != skerry.GiB+64*skerry.MiB+svc.Overhead("oci").Memory || left.CPU != 4500 {
 		t.Errorf("%v is left", left)
 	}
 	r.Runtime = ""
 	s = runtimesOf(skerry.GiB, nil, "microvm")
 	s.Give("w", r)
-	if left, _ := s.Available("w"); left.Memory != skerry.GiB+64*skerry.MiB+spec.Overhead("microvm").Memory {
+	if left, _ := s.Available("w"); left.Memory != skerry.GiB+64*skerry.MiB+svc.Overhead("microvm").Memory {
 		t.Errorf("%v is left", left)
 	}
 }
 
 // What a worker is charged is that of the runtime which an expected rate leads to there: by what was measured, where it was.
 func TestRoomForTheRuntimeByItsRate(t *testing.T) {
-	spec := &skerry.ServiceSpec{Runtime: "auto", Isolation: skerry.IsolationSandboxed, ExpectedRate: 12, Resources: skerry.Resources{CPU: 1000, Memory: 64 * skerry.MiB}}
-	policy := Policies()[skerry.PolicyROM]
+	svc := &spec.ServiceSpec{Runtime: "auto", Isolation: spec.IsolationSandboxed, ExpectedRate: 12, Resources: spec.Resources{CPU: 1000, Memory: 64 * skerry.MiB}}
+	policy := Policies()[spec.PolicyROM]
 	for _, tt := range []struct {
-		costs  skerry.RuntimeCosts
+		costs  spec.RuntimeCosts
 		memory skerry.Bytes
 		fits   bool
 	}{
 		{nil, 200 * skerry.MiB, false}, // a microVM, of which it is known
 		{nil, 300 * skerry.MiB, true},
-		{skerry.RuntimeCosts{"gvisor": 1.5}, 200 * skerry.MiB, true},
-		{skerry.RuntimeCosts{"gvisor": 4}, 200 * skerry.MiB, false},
+		{spec.RuntimeCosts{"gvisor": 1.5}, 200 * skerry.MiB, true},
+		{spec.RuntimeCosts{"gvisor": 4}, 200 * skerry.MiB, false},
 	} {
 		s := runtimesOf(tt.memory, tt.costs, "gvisor", "microvm")
-		d := s.Place(time.Time{}, policy, &Request{Spec: spec, Need: spec.Need()}, 1)
+		d := s.Place(time.Time{}, policy, &Request{Spec: svc, Need: svc.Need()}, 1)
 		if (d.Chosen != "") != tt.fits {
 			t.Errorf("%v with %s: %q, %v", tt.costs, tt.memory, d.Chosen, d.Why)
 		}
@@ -57,9 +59,9 @@ func TestRoomForTheRuntimeByItsRate(t *testing.T) {
 // Of two workers with the same runtime the one is taken on which a service stays clear of its saturation point, by what they measured, although the other has
 // more room; where that one is full, the other has to do.
 func TestPlaceByProfile(t *testing.T) {
-	spec := &skerry.ServiceSpec{Runtime: "auto", Isolation: skerry.IsolationSandboxed, ExpectedRate: 12, Resources: skerry.Resources{CPU: 1000, Memory: 64 * skerry.MiB}}
+	svc := &spec.ServiceSpec{Runtime: "auto", Isolation: spec.IsolationSandboxed, ExpectedRate: 12, Resources: spec.Resources{CPU: 1000, Memory: 64 * skerry.MiB}}
 	for name, policy := range Policies() {
-		if name == skerry.PolicyFirstFit {
+		if name == spec.PolicyFirstFit {
 			continue // it goes by names
 		}
 		for _, tt := range []struct {
@@ -74,17 +76,17 @@ func TestPlaceByProfile(t *testing.T) {
 		} {
 			s := NewSite()
 			add := func(name string, cpu skerry.MilliCPU, cost float64) {
-				have := skerry.Resources{CPU: cpu, Memory: 4 * skerry.GiB}
-				costs := skerry.RuntimeCosts{}
+				have := spec.Resources{CPU: cpu, Memory: 4 * skerry.GiB}
+				costs := spec.RuntimeCosts{}
 				if cost > 0 {
 					costs["gvisor"] = cost
 				}
-				s.Set(&Worker{Name: name, Arch: "amd64", Runtimes: []string{"gvisor"}, Costs: costs, Capacity: skerry.Resources{CPU: 8000, Memory: 4 * skerry.GiB}, Available: have})
+				s.Set(&Worker{Name: name, Arch: "amd64", Runtimes: []string{"gvisor"}, Costs: costs, Capacity: spec.Resources{CPU: 8000, Memory: 4 * skerry.GiB}, Available: have})
 			}
 			place := func() string {
 				add("slow", 8000, tt.slow)
 				add("fast", tt.room, tt.fast)
-				return s.Place(time.Time{}, policy, &Request{Spec: spec, Need: spec.Need()}, 1).Chosen
+				return s.Place(time.Time{}, policy, &Request{Spec: svc, Need: svc.Need()}, 1).Chosen
 			}
 			got := place()
 			want := tt.want
@@ -102,15 +104,15 @@ func TestPlaceByProfile(t *testing.T) {
 // TestPlaceBySpeed: of two workers that are alike but for how fast their processors were measured to be, a service with an expected rate goes to the one
 // that bears it, whatever the policy, and whichever has more room; one that expects nothing goes where it would without.
 func TestPlaceBySpeed(t *testing.T) {
-	facts := func(rate float64) *skerry.WorkerFacts {
-		f := &skerry.WorkerFacts{Runtimes: []skerry.RuntimeReport{{Name: "oci", Passed: true}}}
+	facts := func(rate float64) *wire.WorkerFacts {
+		f := &wire.WorkerFacts{Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}}
 		if rate > 0 {
-			f.Runtimes[0].Profile = &skerry.RuntimeProfile{CPU: 1, At: time.Unix(1_700_000_000, 0), Rate: rate, Share: 1}
+			f.Runtimes[0].Profile = &wire.RuntimeProfile{CPU: 1, At: time.Unix(1_700_000_000, 0), Rate: rate, Share: 1}
 		}
 		return f
 	}
 	for name, policy := range Policies() {
-		if name == skerry.PolicyFirstFit {
+		if name == spec.PolicyFirstFit {
 			continue // it goes by names
 		}
 		for _, tt := range []struct {
@@ -132,10 +134,10 @@ func TestPlaceBySpeed(t *testing.T) {
 					cpu  skerry.MilliCPU
 					rate float64
 				}{{"a", tt.room, slow}, {"b", 1500, quick}} {
-					have := skerry.Resources{CPU: w.cpu, Memory: 4 * skerry.GiB}
-					s.Set(&Worker{Name: w.name, Arch: "amd64", Runtimes: []string{"oci"}, Costs: facts(w.rate).RuntimeCosts(), Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Available: have})
+					have := spec.Resources{CPU: w.cpu, Memory: 4 * skerry.GiB}
+					s.Set(&Worker{Name: w.name, Arch: "amd64", Runtimes: []string{"oci"}, Costs: facts(w.rate).RuntimeCosts(), Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Available: have})
 				}
-				spec := &skerry.ServiceSpec{Runtime: "auto", ExpectedRate: tt.expected, Resources: skerry.Resources{CPU: 500, Memory: 64 * skerry.MiB}}
+				spec := &spec.ServiceSpec{Runtime: "auto", ExpectedRate: tt.expected, Resources: spec.Resources{CPU: 500, Memory: 64 * skerry.MiB}}
 				return s.Place(time.Time{}, policy, &Request{Spec: spec, Need: spec.Need()}, 1).Chosen
 			}
 			want := "b"

@@ -5,7 +5,7 @@ import (
 	"math"
 	"math/bits"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Users rules out workers too far from a user, on the earth or in the network (Algorithm 2, lines 8 to 16: service to
@@ -128,7 +128,7 @@ func (c *users) lacks(u *user, n int) string {
 	return "latency"
 }
 
-func (c *users) Reason(n int) skerry.Reason {
+func (c *users) Reason(n int) wire.Reason {
 	for i := range c.list {
 		u := &c.list[i]
 		if c.near(u, n) {
@@ -140,21 +140,21 @@ func (c *users) Reason(n int) skerry.Reason {
 		}
 		switch c.lacks(u, n) {
 		case "location":
-			return skerry.Reason{What: "location", Text: "its location is not known", Hint: "start the worker with --location LAT,LON"}
+			return wire.Reason{What: "location", Text: "its location is not known", Hint: "start the worker with --location LAT,LON"}
 		case "distance":
 			km := kmOf(distance2(c.s.at[n], u.at))
-			return skerry.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, who, u.km),
+			return wire.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, who, u.km),
 				Hint: fmt.Sprintf("raise the user's maxDistance to %.0f or add a worker nearer", math.Ceil(km))}
 		}
 		switch {
 		case u.unknown != "":
-			return skerry.Reason{What: "latency", Text: "the round trip to " + who + " is not known: " + u.unknown, Hint: "see that the workers reach the address by ICMP, or by TCP at the port given with it"}
+			return wire.Reason{What: "latency", Text: "the round trip to " + who + " is not known: " + u.unknown, Hint: "see that the workers reach the address by ICMP, or by TCP at the port given with it"}
 		case c.s.net[n][3] < 0:
-			return skerry.Reason{What: "latency", Text: "its place in the network is not known yet", Hint: "workers measure round trips among each other; wait a little, and see that they reach each other by UDP"}
+			return wire.Reason{What: "latency", Text: "its place in the network is not known yet", Hint: "workers measure round trips among each other; wait a little, and see that they reach each other by UDP"}
 		}
 		ms := rtt(c.s.net[n], u.net)
-		return skerry.Reason{What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, who, u.ms),
+		return wire.Reason{What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, who, u.ms),
 			Hint: fmt.Sprintf("raise maxLatency to %.0fms or add a worker nearer to the user", math.Ceil(ms))}
 	}
-	return skerry.Reason{What: "latency"}
+	return wire.Reason{What: "latency"}
 }

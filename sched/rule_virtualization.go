@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Virtualization rules out workers without the runtime that the service needs (Schema 1: virtualization; Algorithm 2,
@@ -22,14 +23,14 @@ func (Virtualization) For(q *Query) Check {
 		foreign := len(arch) > 0 && !slices.Contains(arch, k.class.Arch) // Architecture tells of that
 		return foreign || q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs) != ""
 	},
-		func(*kind) skerry.Reason {
-			return skerry.Reason{What: "runtime", Text: "it offers no working runtime " + runtimes(q.Spec),
+		func(*kind) wire.Reason {
+			return wire.Reason{What: "runtime", Text: "it offers no working runtime " + runtimes(q.Spec),
 				Hint: "`skerry worker check` on the worker tells what is missing"}
 		})
 }
 
 // runtimes names those in which a service may run, and those that would keep it apart enough but cannot do what it asks for.
-func runtimes(s *skerry.ServiceSpec) string {
+func runtimes(s *spec.ServiceSpec) string {
 	out := strings.Join(s.Runtimes(), " or ")
 	for _, c := range s.RuntimeChoices("", nil) {
 		if c.Lacking {

@@ -1,6 +1,6 @@
 package sched
 
-import "skerry.dev/skerry"
+import "skerry.dev/skerry/wire"
 
 // Volumes keeps an instance with the data in its local volumes.
 type Volumes struct{}
@@ -32,6 +32,6 @@ func (c *volumes) Keep(b int, mask uint64) uint64 {
 
 func (c *volumes) Miss(int) (string, float64) { return "volumes", 1 }
 
-func (c *volumes) Reason(int) skerry.Reason {
-	return skerry.Reason{What: "volumes", Text: "the data in its local volumes is on worker " + c.name, Hint: "bring that worker back; to give the data up, `skerry worker forget " + c.name + "`"}
+func (c *volumes) Reason(int) wire.Reason {
+	return wire.Reason{What: "volumes", Text: "the data in its local volumes is on worker " + c.name, Hint: "bring that worker back; to give the data up, `skerry worker forget " + c.name + "`"}
 }

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // ruleCase asks one rule about the worker "w"; others may stand beside it.
 type ruleCase struct {
 	name   string
-	spec   func(*skerry.ServiceSpec)
+	spec   func(*spec.ServiceSpec)
 	ask    func(*Request)
 	worker func(*Worker)
 	others []*Worker
@@ -91,12 +92,12 @@ func TestRuleNamesAreUnique(t *testing.T) {
 
 func TestEveryPolicyHasItsName(t *testing.T) {
 	all := Policies()
-	for _, n := range skerry.PolicyNames() {
+	for _, n := range spec.PolicyNames() {
 		if all[n].Name != n || all[n].Rank == nil {
 			t.Errorf("policy %s is %+v", n, all[n])
 		}
 	}
-	if len(all) != len(skerry.PolicyNames()) {
-		t.Errorf("%d policies, %d names", len(all), len(skerry.PolicyNames()))
+	if len(all) != len(spec.PolicyNames()) {
+		t.Errorf("%d policies, %d names", len(all), len(spec.PolicyNames()))
 	}
 }

@@ -11,31 +11,33 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Request is what an instance needs.
 type Request struct {
 	Instance skerry.InstanceID
 	Service  string // name within its application, for links and spreading
-	Spec     *skerry.ServiceSpec
-	Need     skerry.Resources     // of the instance alone: what the runtime takes beside it is added for each worker
-	Only     string               // the only worker that may have it; empty: any
-	Devices  []string             // of its worker's, that it has already
-	Runtime  string               // in which it runs already, for Give; empty: the one that it would have
-	Data     string               // the worker that has its local volumes, with data in them; empty: there are none
-	Avoid    []string             // workers, or clusters, tried in this round
-	Egress   bool                 // its site holds it to a policy of egress, whatever its manifest says
-	Level    skerry.SecurityLevel // of its organisation at the site; empty at the root
-	Signed   bool                 // its site starts no image for it that is not signed
-	Kept     []string             // workers whose room is kept for instances of higher priority
+	Spec     *spec.ServiceSpec
+	Need     spec.Resources     // of the instance alone: what the runtime takes beside it is added for each worker
+	Only     string             // the only worker that may have it; empty: any
+	Devices  []string           // of its worker's, that it has already
+	Runtime  string             // in which it runs already, for Give; empty: the one that it would have
+	Data     string             // the worker that has its local volumes, with data in them; empty: there are none
+	Avoid    []string           // workers, or clusters, tried in this round
+	Egress   bool               // its site holds it to a policy of egress, whatever its manifest says
+	Level    spec.SecurityLevel // of its organisation at the site; empty at the root
+	Signed   bool               // its site starts no image for it that is not signed
+	Kept     []string           // workers whose room is kept for instances of higher priority
 	// Peers are the placed instances of the same application, this one left out.
 	Peers []Peer
 	// Users holds, for each user of the placement, where it is in the network; nil until that was measured.
-	Users []skerry.UserPosition
+	Users []wire.UserPosition
 	// Contention is what the service does to its neighbours and they to it, stated or learned.
-	Contention skerry.Contention
+	Contention spec.Contention
 	// Whole is what all instances of the application that have no place need together; the root looks at it.
-	Whole skerry.Resources
+	Whole spec.Resources
 }
 
 // Peer is a placed instance of the same application.
@@ -43,7 +45,7 @@ type Peer struct {
 	Worker  string // at the root: the cluster
 	Service string
 	Labels  map[string]string
-	Links   []skerry.Link
+	Links   []spec.Link
 }
 
 // Rule is one condition of a policy.
@@ -65,7 +67,7 @@ type Check interface {
 	// writes no text, because it is asked for every worker when nobody fits.
 	Miss(slot int) (what string, by float64)
 	// Reason tells why a worker does not pass, and what would help; its What is that of Miss.
-	Reason(slot int) skerry.Reason
+	Reason(slot int) wire.Reason
 }
 
 // Ranking orders the workers that pass every rule.
@@ -105,7 +107,7 @@ type Policy struct {
 // Query is a request against one site at one time.
 type Query struct {
 	*Request
-	Need skerry.Resources // with the least that a runtime takes beside it
+	Need spec.Resources // with the least that a runtime takes beside it
 	Site *Site
 	Now  time.Time
 
@@ -186,7 +188,7 @@ func (q *Query) weigh() {
 }
 
 // needOn is what a request takes of a worker.
-func (s *Site) needOn(n int, r *Request) skerry.Resources {
+func (s *Site) needOn(n int, r *Request) spec.Resources {
 	k := s.kinds[s.kindOf[n]]
 	return r.Need.Add(r.Spec.Overhead(r.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)))
 }
@@ -195,25 +197,25 @@ func (s *Site) needOn(n int, r *Request) skerry.Resources {
 const maxShown = 8
 
 // Place chooses a worker. The decision's Chosen is empty when nobody fits; it then tells what ruled how many out.
-func (s *Site) Place(now time.Time, p Policy, r *Request, seed uint64) skerry.Decision {
+func (s *Site) Place(now time.Time, p Policy, r *Request, seed uint64) wire.Decision {
 	return s.place(now, p, r, seed, 1, true)
 }
 
 // Best gives the decision with the best candidates in Top, up to keep of them, for a plugin to choose among.
-func (s *Site) Best(now time.Time, p Policy, r *Request, seed uint64, keep int) skerry.Decision {
+func (s *Site) Best(now time.Time, p Policy, r *Request, seed uint64, keep int) wire.Decision {
 	return s.place(now, p, r, seed, keep, true)
 }
 
 // place does the work; prune is false only in tests, which compare the index with a scan.
-func (s *Site) place(now time.Time, p Policy, r *Request, seed uint64, keep int, prune bool) skerry.Decision {
+func (s *Site) place(now time.Time, p Policy, r *Request, seed uint64, keep int, prune bool) wire.Decision {
 	s.refresh()
-	d := skerry.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: s.Len()}
+	d := wire.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: s.Len()}
 	q := s.query(now, p, r)
 	best := shortlist{site: s, size: max(keep, maxShown), seed: seed, byName: p.ByName}
 	best.list = make([]candidate, 0, best.size)
 	switch {
 	case q.only >= len(s.kindOf):
-		d.Why = []skerry.Reason{{What: "worker", Count: 1, Text: "the site has no worker " + only(r), Hint: "`skerry get workers` lists them"}}
+		d.Why = []wire.Reason{{What: "worker", Count: 1, Text: "the site has no worker " + only(r), Hint: "`skerry get workers` lists them"}}
 		return d
 	case q.only >= 0:
 		q.block(q.only/64, 1<<(q.only%64), &best, prune)
@@ -351,10 +353,10 @@ func (l *shortlist) better(a, b *candidate) bool {
 	return l.site.names[a.slot] < l.site.names[b.slot]
 }
 
-func (l *shortlist) candidates() []skerry.Candidate {
-	out := make([]skerry.Candidate, 0, len(l.list))
+func (l *shortlist) candidates() []wire.Candidate {
+	out := make([]wire.Candidate, 0, len(l.list))
 	for _, c := range l.list {
-		k := skerry.Candidate{Name: l.site.names[c.slot], Score: c.score}
+		k := wire.Candidate{Name: l.site.names[c.slot], Score: c.score}
 		if x := l.site.more[c.slot]; x != nil && x.credit > 0 && x.credit < 1 {
 			k.Doubt = doubtText(x.credit, x.doubt)
 		}

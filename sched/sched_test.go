@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func worker(name string, cpu skerry.MilliCPU, mem skerry.Bytes, edit ...func(*Worker)) *Worker {
-	w := &Worker{Name: name, Runtimes: []string{"oci", plain}, Capacity: skerry.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Available: skerry.Resources{CPU: cpu, Memory: mem}, HostPorts: map[string]bool{}}
+	w := &Worker{Name: name, Runtimes: []string{"oci", plain}, Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB}, Available: spec.Resources{CPU: cpu, Memory: mem}, HostPorts: map[string]bool{}}
 	for _, f := range edit {
 		f(w)
 	}
@@ -38,8 +40,8 @@ type cluster struct {
 	Name      string
 	Connected bool
 	Preferred bool
-	Pending   skerry.Resources
-	Report    skerry.ClusterReport
+	Pending   spec.Resources
+	Report    wire.ClusterReport
 }
 
 func federation(r *Request, list []*cluster) *Federation {
@@ -58,8 +60,8 @@ func federation(r *Request, list []*cluster) *Federation {
 // plain is a runtime that takes nothing beside what an instance needs.
 const plain = "plain"
 
-func request(cpu skerry.MilliCPU, mem skerry.Bytes, edit ...func(*skerry.ServiceSpec)) *Request {
-	s := &skerry.ServiceSpec{Name: "web", Runtime: plain, Resources: skerry.Resources{CPU: cpu, Memory: mem}}
+func request(cpu skerry.MilliCPU, mem skerry.Bytes, edit ...func(*spec.ServiceSpec)) *Request {
+	s := &spec.ServiceSpec{Name: "web", Runtime: plain, Resources: spec.Resources{CPU: cpu, Memory: mem}}
 	for _, f := range edit {
 		f(s)
 	}
@@ -67,8 +69,8 @@ func request(cpu skerry.MilliCPU, mem skerry.Bytes, edit ...func(*skerry.Service
 }
 
 func TestROM(t *testing.T) {
-	munich := &skerry.Location{Lat: 48.14, Lon: 11.58}
-	berlin := &skerry.Location{Lat: 52.52, Lon: 13.40}
+	munich := &spec.Location{Lat: 48.14, Lon: 11.58}
+	berlin := &spec.Location{Lat: 52.52, Lon: 13.40}
 	for _, c := range []struct {
 		name    string
 		req     *Request
@@ -81,13 +83,13 @@ func TestROM(t *testing.T) {
 		{"cpu rules out", request(1000, 0), []*Worker{worker("a", 900, skerry.GiB)}, "cpu: needs 1 of cpu, 0.9 is free"},
 		{"over-committed counts as none", request(1000, 0), []*Worker{worker("a", -500, skerry.GiB)}, "cpu: needs 1 of cpu, 0 is free"},
 		{"the nearest miss is told", request(1000, 0), []*Worker{worker("a", 100, skerry.GiB), worker("b", 900, skerry.GiB)}, "cpu: 2 workers: nearest: needs 1 of cpu, 0.9 is free"},
-		{"virtualization rules out", request(1, 1, func(s *skerry.ServiceSpec) { s.Runtime = "native" }), []*Worker{worker("a", 4000, skerry.GiB)}, "runtime: it offers no working runtime native"},
+		{"virtualization rules out", request(1, 1, func(s *spec.ServiceSpec) { s.Runtime = "native" }), []*Worker{worker("a", 4000, skerry.GiB)}, "runtime: it offers no working runtime native"},
 		{"lost and refusing", request(1, 1), []*Worker{worker("a", 4000, skerry.GiB, func(w *Worker) { w.Lost = true }), worker("b", 4000, skerry.GiB, func(w *Worker) { w.Refusing = "disk full" })},
 			"reachable: it is not in touch; refusing: it takes nothing new: disk full"},
-		{"area", request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }), []*Worker{worker("a", 4000, skerry.GiB, func(w *Worker) { w.Area = "south" }), worker("b", 4000, skerry.GiB, func(w *Worker) { w.Area = "north" })}, "b"},
-		{"distance", request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Location, s.Placement.MaxDistance = munich, 100 }),
+		{"area", request(1, 1, func(s *spec.ServiceSpec) { s.Placement.Area = "north" }), []*Worker{worker("a", 4000, skerry.GiB, func(w *Worker) { w.Area = "south" }), worker("b", 4000, skerry.GiB, func(w *Worker) { w.Area = "north" })}, "b"},
+		{"distance", request(1, 1, func(s *spec.ServiceSpec) { s.Placement.Location, s.Placement.MaxDistance = munich, 100 }),
 			[]*Worker{worker("far", 4000, skerry.GiB, func(w *Worker) { w.Location = berlin }), worker("nowhere", 4000, skerry.GiB), worker("near", 4000, skerry.GiB, func(w *Worker) { w.Location = munich })}, "near"},
-		{"host port", request(1, 1, func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80, HostPort: 80}} }),
+		{"host port", request(1, 1, func(s *spec.ServiceSpec) { s.Ports = []spec.Port{{Port: 80, HostPort: 80}} }),
 			[]*Worker{worker("a", 4000, skerry.GiB, func(w *Worker) { w.HostPorts["tcp/80"] = true })}, "hostPort: host port 80 is taken"},
 		{"nobody", request(1, 1), nil, "workers: the site has no workers"},
 	} {
@@ -157,12 +159,12 @@ func TestTiesAreSpreadBySeed(t *testing.T) {
 
 func clusterOf(name string, workers int, meanCPU, dev float64, edit ...func(*cluster)) *cluster {
 	c := &cluster{Name: name, Connected: true}
-	k := skerry.ClassAggregate{Class: skerry.Class{Arch: "amd64", Runtimes: []string{"oci", plain}}, Workers: workers}
+	k := wire.ClassAggregate{Class: wire.Class{Arch: "amd64", Runtimes: []string{"oci", plain}}, Workers: workers}
 	for i := range k.Available {
-		k.Available[i] = skerry.Moments{Sum: 1e12, Mean: 1e12 / float64(workers)}
+		k.Available[i] = wire.Moments{Sum: 1e12, Mean: 1e12 / float64(workers)}
 	}
-	k.Available[0] = skerry.Moments{Sum: meanCPU * float64(workers), Mean: meanCPU, StdDev: dev}
-	c.Report.Classes = []skerry.ClassAggregate{k}
+	k.Available[0] = wire.Moments{Sum: meanCPU * float64(workers), Mean: meanCPU, StdDev: dev}
+	c.Report.Classes = []wire.ClassAggregate{k}
 	for _, f := range edit {
 		f(c)
 	}
@@ -181,8 +183,8 @@ func TestRankClusters(t *testing.T) {
 		{"no worker can have so much", request(5000, 1), []*cluster{clusterOf("a", 4, 2000, 500)}, ""},
 		{"not connected", request(1, 1), []*cluster{clusterOf("a", 4, 2000, 0, func(c *cluster) { c.Connected = false })}, ""},
 		{"the rest of the application is there", request(1000, 1), []*cluster{clusterOf("large", 30, 2000, 100), clusterOf("home", 3, 2000, 100, func(c *cluster) { c.Preferred = true })}, "home large"},
-		{"no area", request(1, 1, func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }), []*cluster{clusterOf("a", 4, 2000, 0)}, ""},
-		{"runtime", request(1, 1, func(s *skerry.ServiceSpec) { s.Runtime = "native" }), []*cluster{clusterOf("a", 4, 2000, 0)}, ""},
+		{"no area", request(1, 1, func(s *spec.ServiceSpec) { s.Placement.Area = "north" }), []*cluster{clusterOf("a", 4, 2000, 0)}, ""},
+		{"runtime", request(1, 1, func(s *spec.ServiceSpec) { s.Runtime = "native" }), []*cluster{clusterOf("a", 4, 2000, 0)}, ""},
 		{"what was handed out just now counts", request(1000, 1), []*cluster{clusterOf("a", 4, 2000, 600, func(c *cluster) { c.Pending.CPU = 7000 }), clusterOf("b", 4, 1900, 600)}, "b a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -216,7 +218,7 @@ func TestAggregateNeverRulesOutAFit(t *testing.T) {
 			continue
 		}
 		c := clusterOf("a", n, 0, 0)
-		c.Report.Classes[0].Available[0] = skerry.MomentsOf(values)
+		c.Report.Classes[0].Available[0] = wire.MomentsOf(values)
 		names, d := federation(nil, []*cluster{c}).Rank(time.Time{}, request(skerry.MilliCPU(most), 0), 1, 10)
 		if len(names) == 0 {
 			t.Fatalf("round %d: a worker has %v of %v, but: %v", round, most, values, d.Why)

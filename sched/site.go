@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Worker is what the scheduler is told of one worker.
@@ -17,22 +18,22 @@ type Worker struct {
 	Name       string
 	Arch       string
 	Runtimes   []string // that passed their self-test
-	Costs      skerry.RuntimeCosts
+	Costs      spec.RuntimeCosts
 	Devices    []string
 	Attachable []string // devices that one instance at a time may have; those that are taken are in HostPorts by their DeviceKey
 	Labels     map[string]string
 	Taints     []string // KEY or KEY=VALUE
 	Area       string
-	Location   *skerry.Location
-	Coordinate *skerry.Coordinate
-	Capacity   skerry.Resources
-	Available  skerry.Resources // capacity less what is reserved
-	HostPorts  map[string]bool  // taken, as "tcp/8080"
-	Refusing   string           // why it takes nothing new; empty: it does
-	Lost       bool             // not in touch
-	Reported   time.Time        // when its numbers came; zero: now
-	Load       skerry.Contention
-	Power      *skerry.Power
+	Location   *spec.Location
+	Coordinate *spec.Coordinate
+	Capacity   spec.Resources
+	Available  spec.Resources  // capacity less what is reserved
+	HostPorts  map[string]bool // taken, as "tcp/8080"
+	Refusing   string          // why it takes nothing new; empty: it does
+	Lost       bool            // not in touch
+	Reported   time.Time       // when its numbers came; zero: now
+	Load       spec.Contention
+	Power      *wire.Power
 	Credit     float64 // by how much its score counts, above 0 and at most 1; 0: all of it
 	Doubt      string  // why that is less than all
 	// Limited says that its agent does Abilities beyond a process and nothing else; Skerry's own does all.
@@ -58,7 +59,7 @@ type Site struct {
 	names   []string
 	hash    []uint32
 	kindOf  []int32
-	avail   []skerry.ResourceVector
+	avail   []spec.ResourceVector
 	perUnit [2][]float32 // 1/capacity for CPU and memory; 0 where there is none
 	at      [][3]float32 // point on the unit sphere; zero: unknown
 	net     [][4]float32 // network coordinate and height, in milliseconds; height -1: unknown
@@ -82,8 +83,8 @@ type Site struct {
 // kind is what many workers have in common.
 type kind struct {
 	key    string
-	class  skerry.Class
-	costs  skerry.RuntimeCosts
+	class  wire.Class
+	costs  spec.RuntimeCosts
 	taints []string
 	area   string
 	users  int
@@ -100,9 +101,9 @@ type extra struct {
 	labels   map[string]string
 	ports    map[string]bool
 	devices  []string
-	load     [skerry.NumShares]float32 // sum of the intensities of what runs there
-	suffers  [skerry.NumShares]float32 // sum of their sensitivities
-	power    *skerry.Power
+	load     [spec.NumShares]float32 // sum of the intensities of what runs there
+	suffers  [spec.NumShares]float32 // sum of their sensitivities
+	power    *wire.Power
 	refusing string
 	lost     bool
 	credit   float64 // 0: all
@@ -199,13 +200,13 @@ func secondsOf(t time.Time) uint32 {
 }
 
 func extraOf(w *Worker) *extra {
-	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (skerry.Contention{}) && w.Power == nil && len(w.Attachable) == 0 && w.Refusing == "" && !w.Lost && w.Credit == 0 {
+	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil && len(w.Attachable) == 0 && w.Refusing == "" && !w.Lost && w.Credit == 0 {
 		return nil
 	}
 	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, credit: w.Credit, doubt: w.Doubt}
 }
 
-func narrow(s skerry.Shares) (out [skerry.NumShares]float32) {
+func narrow(s spec.Shares) (out [spec.NumShares]float32) {
 	for i, v := range s.Vector() {
 		out[i] = float32(v)
 	}
@@ -213,7 +214,7 @@ func narrow(s skerry.Shares) (out [skerry.NumShares]float32) {
 }
 
 // SetAvailable changes what is left on a worker, which is what changes most.
-func (s *Site) SetAvailable(name string, left skerry.Resources) {
+func (s *Site) SetAvailable(name string, left spec.Resources) {
 	if n := s.find(name); n >= 0 {
 		s.avail[n] = left.Vector()
 		s.touch(n)
@@ -221,7 +222,7 @@ func (s *Site) SetAvailable(name string, left skerry.Resources) {
 }
 
 // SetReport changes what a worker reports often: its network coordinate (nil: unknown) and when it did.
-func (s *Site) SetReport(name string, c *skerry.Coordinate, at time.Time) {
+func (s *Site) SetReport(name string, c *spec.Coordinate, at time.Time) {
 	if n := s.find(name); n >= 0 {
 		s.setCoordinate(n, c)
 		s.seen[n] = secondsOf(at)
@@ -230,9 +231,9 @@ func (s *Site) SetReport(name string, c *skerry.Coordinate, at time.Time) {
 }
 
 // SetLoad changes what runs on a worker does to its neighbours, and suffers from them, in all.
-func (s *Site) SetLoad(name string, load skerry.Contention) {
+func (s *Site) SetLoad(name string, load spec.Contention) {
 	n := s.find(name)
-	if n < 0 || s.more[n] == nil && load == (skerry.Contention{}) {
+	if n < 0 || s.more[n] == nil && load == (spec.Contention{}) {
 		return
 	}
 	own := extra{}
@@ -243,7 +244,7 @@ func (s *Site) SetLoad(name string, load skerry.Contention) {
 	s.more[n] = &own
 }
 
-func (s *Site) setCoordinate(n int, c *skerry.Coordinate) {
+func (s *Site) setCoordinate(n int, c *spec.Coordinate) {
 	s.net[n] = [4]float32{3: noHeight}
 	if c != nil && c.Valid() {
 		s.net[n] = [4]float32{float32(c.Vec[0]), float32(c.Vec[1]), float32(c.Vec[2]), float32(c.Height)}
@@ -278,7 +279,7 @@ func (s *Site) add(name string) int {
 			}
 		}
 		s.names, s.hash, s.next, s.kindOf = append(s.names, ""), append(s.hash, 0), append(s.next, -1), append(s.kindOf, 0)
-		s.avail, s.at, s.net = append(s.avail, skerry.ResourceVector{}), append(s.at, [3]float32{}), append(s.net, [4]float32{})
+		s.avail, s.at, s.net = append(s.avail, spec.ResourceVector{}), append(s.at, [3]float32{}), append(s.net, [4]float32{})
 		s.perUnit[0], s.perUnit[1] = append(s.perUnit[0], 0), append(s.perUnit[1], 0)
 		s.seen, s.more = append(s.seen, 0), append(s.more, nil)
 	}
@@ -321,7 +322,7 @@ func (s *Site) kind(w *Worker) int32 {
 	}
 	id, ok := s.kindID[key]
 	if !ok {
-		k := &kind{key: key, costs: w.Costs, class: skerry.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices, Egress: w.Egress}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities, levels: w.Levels, signatures: w.Signatures}
+		k := &kind{key: key, costs: w.Costs, class: wire.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices, Egress: w.Egress}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities, levels: w.Levels, signatures: w.Signatures}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]
 			s.kinds[id] = k
@@ -406,7 +407,7 @@ func (s *Site) sort() {
 	old := *s
 	size := len(order)
 	*s = Site{slots: make(map[uint32]int32, size), next: make([]int32, size), kinds: old.kinds, kindID: old.kindID, freeKinds: old.freeKinds,
-		names: make([]string, size), hash: make([]uint32, size), kindOf: make([]int32, size), avail: make([]skerry.ResourceVector, size),
+		names: make([]string, size), hash: make([]uint32, size), kindOf: make([]int32, size), avail: make([]spec.ResourceVector, size),
 		at: make([][3]float32, size), net: make([][4]float32, size), seen: make([]uint32, size), more: make([]*extra, size),
 		perUnit: [2][]float32{make([]float32, size), make([]float32, size)}}
 	count := (size + 63) / 64
@@ -436,7 +437,7 @@ func morton(p [3]float32, span float32) uint64 {
 	return out
 }
 
-func onSphere(l skerry.Location) [3]float32 {
+func onSphere(l spec.Location) [3]float32 {
 	const rad = math.Pi / 180
 	lat, lon := l.Lat*rad, l.Lon*rad
 	return [3]float32{float32(math.Cos(lat) * math.Cos(lon)), float32(math.Cos(lat) * math.Sin(lon)), float32(math.Sin(lat))}
@@ -522,9 +523,9 @@ func (s *Site) Take(name string, r *Request) {
 }
 
 // Available gives what is left on a worker.
-func (s *Site) Available(name string) (left skerry.Resources, ok bool) {
+func (s *Site) Available(name string) (left spec.Resources, ok bool) {
 	if n := s.find(name); n >= 0 {
-		return skerry.FromVector(s.avail[n]), true
+		return spec.FromVector(s.avail[n]), true
 	}
 	return left, false
 }

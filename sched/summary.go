@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/bits"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // summary tells what the workers under it have at most and at least. Those that take nothing new count too, because the
@@ -12,8 +12,8 @@ import (
 type summary struct {
 	open       int32  // how many take new work
 	kinds      uint64 // bit k: somebody is of kind k; bit 63 stands for all kinds from 63 on
-	most       skerry.ResourceVector
-	least      skerry.ResourceVector
+	most       spec.ResourceVector
+	least      spec.ResourceVector
 	leastFree  [2]float32 // share of CPU and memory that is free
 	mostFree   [2]float32
 	mostPer    [2]float32 // largest 1/capacity
@@ -36,7 +36,7 @@ var emptySummary = summary{
 	netLo: [3]float32{inf32, inf32, inf32}, netHi: [3]float32{-inf32, -inf32, -inf32}, height: inf32, leastDraw: inf32,
 }
 
-func filled(v int64) (out skerry.ResourceVector) {
+func filled(v int64) (out spec.ResourceVector) {
 	for i := range out {
 		out[i] = v
 	}

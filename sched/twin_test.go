@@ -9,6 +9,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // twin transcribes Algorithm 2 (LDP) over plain lists of workers. Each threshold has a margin: border is set when a
@@ -26,19 +28,19 @@ func (t *twin) atMost(d, threshold, margin float64) bool {
 }
 
 // dist_gc, in kilometres.
-func (t *twin) near(a, b *skerry.Location, km float64) bool {
+func (t *twin) near(a, b *spec.Location, km float64) bool {
 	return a != nil && b != nil && t.atMost(coord.GreatCircleKm(*a, *b), km, 0.01)
 }
 
 // dist_euc, in milliseconds.
-func (t *twin) quick(a, b *skerry.Coordinate, ms float64) bool {
+func (t *twin) quick(a, b *spec.Coordinate, ms float64) bool {
 	return a != nil && b != nil && t.atMost(a.RTT(*b), ms, 0.001)
 }
 
 // link is one element of Q^s2s with the workers of its target's instances.
 type twinLink struct {
 	km      float64 // 0: no threshold
-	latency *skerry.Duration
+	latency *spec.Duration
 	targets []*Worker
 }
 
@@ -143,7 +145,7 @@ func TestLDPAgainstAlgorithm2(t *testing.T) {
 		r.Spec.Ports, r.Avoid = nil, nil
 		p.Arch, p.Devices, p.Area, p.Labels, p.Worker, p.Affinity, p.AntiAffinity, p.Location, p.MaxDistance = nil, nil, "", nil, "", nil, nil, nil, 0
 		if rng.IntN(4) == 0 {
-			p.MaxLatency = new(skerry.Duration(time.Duration(50+rng.IntN(100)) * time.Millisecond)) // for users with an address alone
+			p.MaxLatency = new(spec.Duration(time.Duration(50+rng.IntN(100)) * time.Millisecond)) // for users with an address alone
 		}
 		want := tw.ldp(r)
 		if tw.border {
@@ -211,12 +213,12 @@ func fullness(r *Request, w *Worker) float64 {
 
 func TestLDPTable(t *testing.T) {
 	at := func(lat, lon float64) func(*Worker) {
-		return func(w *Worker) { w.Location = &skerry.Location{Lat: lat, Lon: lon} }
+		return func(w *Worker) { w.Location = &spec.Location{Lat: lat, Lon: lon} }
 	}
 	net := func(x float64) func(*Worker) {
-		return func(w *Worker) { w.Coordinate = &skerry.Coordinate{Vec: [3]float64{x}} }
+		return func(w *Worker) { w.Coordinate = &spec.Coordinate{Vec: [3]float64{x}} }
 	}
-	ms := func(n int) *skerry.Duration { return new(skerry.Duration(time.Duration(n) * time.Millisecond)) }
+	ms := func(n int) *spec.Duration { return new(spec.Duration(time.Duration(n) * time.Millisecond)) }
 	workers := []*Worker{ // one degree of latitude is 111 km
 		worker("near-quick", 4000, skerry.GiB, at(48, 11), net(5)),
 		worker("near-slow", 4000, skerry.GiB, at(48, 11), net(100)),
@@ -231,33 +233,33 @@ func TestLDPTable(t *testing.T) {
 		}
 		return out
 	}
-	link := func(l skerry.Link) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { l.Service = "db"; s.Links = append(s.Links, l) }
+	link := func(l spec.Link) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { l.Service = "db"; s.Links = append(s.Links, l) }
 	}
-	user := func(list ...skerry.User) func(*skerry.ServiceSpec) {
-		return func(s *skerry.ServiceSpec) { s.Placement.Users = list }
+	user := func(list ...spec.User) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Placement.Users = list }
 	}
-	munich := &skerry.Location{Lat: 48.1, Lon: 11}
+	munich := &spec.Location{Lat: 48.1, Lon: 11}
 	for _, c := range []struct {
 		name  string
 		req   *Request
 		peers []Peer
-		users []skerry.UserPosition
+		users []wire.UserPosition
 		want  []string
 	}{
 		{"no constraint", request(100, 1), nil, nil, []string{"far-quick", "near-quick", "near-slow", "nowhere"}},
-		{"distance to a service", request(100, 1, link(skerry.Link{MaxDistance: 50})), db("db1"), nil, []string{"near-quick", "near-slow"}},
-		{"round trip to a service", request(100, 1, link(skerry.Link{MaxLatency: ms(20)})), db("db1"), nil, []string{"far-quick", "near-quick"}},
-		{"both limits of a link hold together", request(100, 1, link(skerry.Link{MaxDistance: 50, MaxLatency: ms(20)})), db("db1"), nil, []string{"near-quick"}},
-		{"one instance must be within both", request(100, 1, link(skerry.Link{MaxDistance: 50, MaxLatency: ms(20)})), db("db2"), nil, nil},
-		{"one instance of several is enough", request(100, 1, link(skerry.Link{MaxDistance: 50})), db("db1", "db2"), nil, []string{"far-quick", "near-quick", "near-slow"}},
-		{"no instance yet binds nobody", request(100, 1, link(skerry.Link{MaxDistance: 1})), nil, nil, []string{"far-quick", "near-quick", "near-slow", "nowhere"}},
-		{"the other end's limit binds whoever comes second", request(100, 1), []Peer{{Worker: "db1", Service: "db", Links: []skerry.Link{{Service: "web", MaxDistance: 50}}}}, nil, []string{"near-quick", "near-slow"}},
-		{"geo_trg", request(100, 1, user(skerry.User{Location: munich, MaxDistance: 50})), nil, []skerry.UserPosition{{}}, []string{"near-quick", "near-slow"}},
-		{"lat_trg", request(100, 1, user(skerry.User{Address: "192.0.2.1", MaxLatency: ms(20)})), nil, []skerry.UserPosition{{}}, []string{"far-quick", "near-quick"}},
-		{"geo_trg and lat_trg", request(100, 1, user(skerry.User{Location: munich, MaxDistance: 50, Address: "192.0.2.1", MaxLatency: ms(20)})), nil, []skerry.UserPosition{{}}, []string{"near-quick"}},
-		{"a user that nobody measured", request(100, 1, user(skerry.User{Address: "192.0.2.1", MaxLatency: ms(20)})), nil, nil, nil},
-		{"a user that did not answer", request(100, 1, user(skerry.User{Address: "192.0.2.1", MaxLatency: ms(20)})), nil, []skerry.UserPosition{{Unknown: "no answer"}}, nil},
+		{"distance to a service", request(100, 1, link(spec.Link{MaxDistance: 50})), db("db1"), nil, []string{"near-quick", "near-slow"}},
+		{"round trip to a service", request(100, 1, link(spec.Link{MaxLatency: ms(20)})), db("db1"), nil, []string{"far-quick", "near-quick"}},
+		{"both limits of a link hold together", request(100, 1, link(spec.Link{MaxDistance: 50, MaxLatency: ms(20)})), db("db1"), nil, []string{"near-quick"}},
+		{"one instance must be within both", request(100, 1, link(spec.Link{MaxDistance: 50, MaxLatency: ms(20)})), db("db2"), nil, nil},
+		{"one instance of several is enough", request(100, 1, link(spec.Link{MaxDistance: 50})), db("db1", "db2"), nil, []string{"far-quick", "near-quick", "near-slow"}},
+		{"no instance yet binds nobody", request(100, 1, link(spec.Link{MaxDistance: 1})), nil, nil, []string{"far-quick", "near-quick", "near-slow", "nowhere"}},
+		{"the other end's limit binds whoever comes second", request(100, 1), []Peer{{Worker: "db1", Service: "db", Links: []spec.Link{{Service: "web", MaxDistance: 50}}}}, nil, []string{"near-quick", "near-slow"}},
+		{"geo_trg", request(100, 1, user(spec.User{Location: munich, MaxDistance: 50})), nil, []wire.UserPosition{{}}, []string{"near-quick", "near-slow"}},
+		{"lat_trg", request(100, 1, user(spec.User{Address: "192.0.2.1", MaxLatency: ms(20)})), nil, []wire.UserPosition{{}}, []string{"far-quick", "near-quick"}},
+		{"geo_trg and lat_trg", request(100, 1, user(spec.User{Location: munich, MaxDistance: 50, Address: "192.0.2.1", MaxLatency: ms(20)})), nil, []wire.UserPosition{{}}, []string{"near-quick"}},
+		{"a user that nobody measured", request(100, 1, user(spec.User{Address: "192.0.2.1", MaxLatency: ms(20)})), nil, nil, nil},
+		{"a user that did not answer", request(100, 1, user(spec.User{Address: "192.0.2.1", MaxLatency: ms(20)})), nil, []wire.UserPosition{{Unknown: "no answer"}}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := *c.req

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
 )
 
 // TestAmendmentsInAnyOrder has users change two applications at the root and at two sites, whose links fail, while the processes of
@@ -42,15 +42,15 @@ func amendments(t *testing.T, seed uint64) {
 	}
 	w.Machine.Prepare = time.Duration(rng.IntN(2000)) * time.Millisecond
 	w.Run(20 * time.Second)
-	policies := []string{skerry.KeepReplacement, skerry.KeepOriginal, skerry.KeepBest}
+	policies := []string{spec.KeepReplacement, spec.KeepOriginal, spec.KeepBest}
 	list := []string{"shop", "bank"}
 	manifest := func(name string) apps.Apply {
-		return app(name, rng.IntN(5), func(s *skerry.ServiceSpec) {
+		return app(name, rng.IntN(5), func(s *spec.ServiceSpec) {
 			s.Args = []string{fmt.Sprint(rng.IntN(3))}
 			s.OnReconnect = policies[rng.IntN(3)]
-			s.Placement.Policy = skerry.PolicySpread
+			s.Placement.Policy = spec.PolicySpread
 			if rng.IntN(4) == 0 {
-				s.OnDisconnect = skerry.StopAfter(20 * time.Second)
+				s.OnDisconnect = spec.StopAfter(20 * time.Second)
 			}
 		})
 	}

@@ -10,11 +10,13 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // alone is a federation with one site and an application, whose site the root does not reach. It gives the site and
 // how many instances it has.
-func alone(t *testing.T, replicas int, edit ...func(*skerry.ServiceSpec)) (w *World, site string, share int) {
+func alone(t *testing.T, replicas int, edit ...func(*spec.ServiceSpec)) (w *World, site string, share int) {
 	t.Helper()
 	w = newWorld(t, 11)
 	w.Audit = true
@@ -32,7 +34,7 @@ func alone(t *testing.T, replicas int, edit ...func(*skerry.ServiceSpec)) (w *Wo
 func scale(n int) apps.Scale { return apps.Scale{Service: web("shop"), Replicas: n, Actor: "otto"} }
 
 func changed(replicas int) apps.Apply {
-	return app("shop", replicas, func(s *skerry.ServiceSpec) { s.Args = []string{"changed"} })
+	return app("shop", replicas, func(s *spec.ServiceSpec) { s.Args = []string{"changed"} })
 }
 
 // held gives the ids of an application's instances at a site, and at the root.
@@ -192,7 +194,7 @@ func TestAmendmentConflicts(t *testing.T) {
 		want  int
 	}{
 		{"scaled", apps.Scale{Service: web("shop"), Replicas: 3}, 3},
-		{"updated", app("shop", 2, func(s *skerry.ServiceSpec) { s.Args = []string{"otherwise"} }), 2},
+		{"updated", app("shop", 2, func(s *spec.ServiceSpec) { s.Args = []string{"otherwise"} }), 2},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			w, site, _ := alone(t, 2)
@@ -211,7 +213,7 @@ func TestAmendmentConflicts(t *testing.T) {
 				t.Error("what the site was told counted")
 			}
 			kept := w.RootCore().Apps.View(w.RootCore().Apps.App(web("shop").App), "root", true).Revisions
-			if !slices.ContainsFunc(kept, func(r skerry.RevisionView) bool { return r.Site == site }) {
+			if !slices.ContainsFunc(kept, func(r view.RevisionView) bool { return r.Site == site }) {
 				t.Fatalf("it is not kept: %+v", kept)
 			}
 			w.must(t, w.Root, apps.Undo{Service: skerry.ServiceKey{App: web("shop").App}, Site: site})
@@ -328,7 +330,7 @@ func TestAmendmentOfWhatSpansSites(t *testing.T) {
 				t.Fatalf("they are at %v", n)
 			}
 			starts := 0
-			w.Machine.Started = func(*skerry.Assignment, string, int) { starts++ }
+			w.Machine.Started = func(*spec.Assignment, string, int) { starts++ }
 			w.Cut(w.Clusters["a"])
 			w.Run(time.Second)
 			w.must(t, w.Clusters["a"], x.do)
@@ -354,9 +356,9 @@ func TestAmendmentOfWhatSpansSites(t *testing.T) {
 
 // A site that is lost, replaced and changed while it is alone comes back to one truth.
 func TestAmendmentOfALostSite(t *testing.T) {
-	for _, policy := range []string{skerry.KeepReplacement, skerry.KeepOriginal} {
+	for _, policy := range []string{spec.KeepReplacement, spec.KeepOriginal} {
 		t.Run(policy, func(t *testing.T) {
-			w, first, other := sites(t, func(s *skerry.ServiceSpec) { s.OnReconnect = policy })
+			w, first, other := sites(t, func(s *spec.ServiceSpec) { s.OnReconnect = policy })
 			w.Cut(w.Clusters[first])
 			w.Run(time.Second)
 			w.must(t, w.Clusters[first], scale(2))

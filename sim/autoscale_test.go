@@ -7,29 +7,31 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
-func follows(lo, hi int, down time.Duration) func(*skerry.ServiceSpec) {
-	return func(s *skerry.ServiceSpec) {
-		d, share := skerry.Duration(down), 0.5
+func follows(lo, hi int, down time.Duration) func(*spec.ServiceSpec) {
+	return func(s *spec.ServiceSpec) {
+		d, share := spec.Duration(down), 0.5
 		s.Resources.CPU = 100
-		s.Scale = &skerry.ScaleSpec{Min: &lo, Max: hi, Down: &d, Target: skerry.ScaleTarget{CPU: &share}}
+		s.Scale = &spec.ScaleSpec{Min: &lo, Max: hi, Down: &d, Target: spec.ScaleTarget{CPU: &share}}
 	}
 }
 
 // bear has all instances of a service at a site bear a load together, for a while.
 func (w *World) bear(site string, load skerry.MilliCPU, d time.Duration) {
 	for ; d > 0; d -= 5 * time.Second {
-		var list []skerry.Instance
+		var list []wire.Instance
 		for _, i := range w.ClusterCore(site).Instances() {
 			if i.State == skerry.Running && !i.Stopping {
 				list = append(list, i)
 			}
 		}
-		use := map[skerry.InstanceID]skerry.QoS{}
+		use := map[skerry.InstanceID]wire.QoS{}
 		for _, i := range list {
-			use[i.ID] = skerry.QoS{CPU: min(load/skerry.MilliCPU(len(list)), 100)}
+			use[i.ID] = wire.QoS{CPU: min(load/skerry.MilliCPU(len(list)), 100)}
 		}
 		w.Do(w.Workers[site+"/w1"], worker.Usage{Instances: use})
 		w.Run(5 * time.Second)
@@ -53,7 +55,7 @@ func TestInstancesFollowTheirLoad(t *testing.T) {
 	if v.Scale == nil || v.Scale.Want != 4 || v.Scale.Max != 6 || !strings.Contains(v.Scale.Why, "cpu: 188m of 50m") {
 		t.Errorf("it is shown as %+v", v.Scale)
 	}
-	w.must(t, w.Root, app("shop", 1, edit, func(s *skerry.ServiceSpec) { s.Args = []string{"changed"} }))
+	w.must(t, w.Root, app("shop", 1, edit, func(s *spec.ServiceSpec) { s.Args = []string{"changed"} }))
 	w.bear("a", 190, time.Minute)
 	w.check(t, "shop", 4, 4)
 	w.bear("a", 5000, 2*time.Minute)
@@ -101,10 +103,10 @@ func TestInstancesFollowRequests(t *testing.T) {
 	}
 	w.Run(12 * time.Second)
 	requests := 10.0
-	w.must(t, w.Root, app("shop", 1, follows(1, 6, 2*time.Minute), func(s *skerry.ServiceSpec) {
-		s.Ports = []skerry.Port{{Name: "web", Port: 80}}
-		s.Ingress = []skerry.Ingress{{Host: "shop.example", Port: "web"}}
-		s.Scale.Target = skerry.ScaleTarget{Requests: &requests}
+	w.must(t, w.Root, app("shop", 1, follows(1, 6, 2*time.Minute), func(s *spec.ServiceSpec) {
+		s.Ports = []spec.Port{{Name: "web", Port: 80}}
+		s.Ingress = []spec.Ingress{{Host: "shop.example", Port: "web"}}
+		s.Scale.Target = spec.ScaleTarget{Requests: &requests}
 	}))
 	w.Run(5 * time.Second)
 	come := func(rate float64) {
@@ -116,11 +118,11 @@ func TestInstancesFollowRequests(t *testing.T) {
 				} else if n == len(w.RootCore().Apps.Instances(web("shop"))) {
 					part = rate
 				}
-				use := map[skerry.InstanceID]skerry.QoS{}
+				use := map[skerry.InstanceID]wire.QoS{}
 				for _, x := range w.ClusterCore(i).Instances() {
-					use[x.ID] = skerry.QoS{CPU: 1}
+					use[x.ID] = wire.QoS{CPU: 1}
 				}
-				w.Do(w.Workers[i+"/w1"], worker.Usage{Instances: use, Ingress: []skerry.IngressUse{{Service: web("shop"), Requests: part}}})
+				w.Do(w.Workers[i+"/w1"], worker.Usage{Instances: use, Ingress: []wire.IngressUse{{Service: web("shop"), Requests: part}}})
 			}
 			w.Run(5 * time.Second)
 		}

@@ -4,11 +4,11 @@ import (
 	"maps"
 	"slices"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -86,8 +86,8 @@ func (r *run) inject(n *Node, kind string, down bool) {
 		}
 		r.arrives(n, down, []byte{200, 0, 0, 1, 0xa0}) // a type that nobody knows
 	case "stranger":
-		for _, m := range []skerry.Message{&skerry.Hello{Name: "x"}, &skerry.Welcome{}, &skerry.Joined{}, &skerry.EventsAck{Stream: "x", Seq: 1 << 40}, &skerry.SetAck{Set: fleet.Desired, Incarnation: "x", Gen: 7},
-			&skerry.SetAck{Set: fleet.Observed, Incarnation: "x", Gen: 7}} {
+		for _, m := range []wire.Message{&wire.Hello{Name: "x"}, &wire.Welcome{}, &wire.Joined{}, &wire.EventsAck{Stream: "x", Seq: 1 << 40}, &wire.SetAck{Set: fleet.Desired, Incarnation: "x", Gen: 7},
+			&wire.SetAck{Set: fleet.Observed, Incarnation: "x", Gen: 7}} {
 			if data, err := w.net.codec.Encode(m); err == nil {
 				r.arrives(n, down, data)
 			}
@@ -96,15 +96,15 @@ func (r *run) inject(n *Node, kind string, down bool) {
 }
 
 // future is what a later version might send.
-func future() []skerry.Message {
-	return []skerry.Message{
-		&skerry.SetDelta{Set: "dreams", Incarnation: "z", Base: 1, Gen: 2, Items: []skerry.SetItem{{Key: "k", Value: []byte("v"), Gen: 2}}},
-		&skerry.SetChunk{Set: "dreams", Incarnation: "z", Gen: 2, Last: true},
-		&skerry.SetAck{Set: "dreams", Incarnation: "z", Gen: 2},
-		&skerry.SetWant{Set: "dreams", Incarnation: "z", Reason: "whim"},
-		&skerry.SetHeldWant{Set: "dreams"},
-		&skerry.Report{Kind: "mood", Payload: []byte{0xa1, 1, 2}},
-		&skerry.Events{Stream: "z"},
+func future() []wire.Message {
+	return []wire.Message{
+		&wire.SetDelta{Set: "dreams", Incarnation: "z", Base: 1, Gen: 2, Items: []wire.SetItem{{Key: "k", Value: []byte("v"), Gen: 2}}},
+		&wire.SetChunk{Set: "dreams", Incarnation: "z", Gen: 2, Last: true},
+		&wire.SetAck{Set: "dreams", Incarnation: "z", Gen: 2},
+		&wire.SetWant{Set: "dreams", Incarnation: "z", Reason: "whim"},
+		&wire.SetHeldWant{Set: "dreams"},
+		&wire.Report{Kind: "mood", Payload: []byte{0xa1, 1, 2}},
+		&wire.Events{Stream: "z"},
 	}
 }
 
@@ -115,9 +115,9 @@ func (r *run) arrives(n *Node, down bool, data []byte) {
 		return
 	}
 	length := int(data[1])<<16 | int(data[2])<<8 | int(data[3])
-	msg, err := skerry.Message(nil), error(frame.ErrMalformed)
+	msg, err := wire.Message(nil), error(frame.ErrMalformed)
 	if length == len(data)-frame.HeaderSize {
-		msg, err = w.net.codec.Decode(skerry.FrameType(data[0]), data[frame.HeaderSize:])
+		msg, err = w.net.codec.Decode(wire.FrameType(data[0]), data[frame.HeaderSize:])
 	}
 	switch {
 	case err != nil:

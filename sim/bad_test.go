@@ -8,7 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -85,7 +86,7 @@ func TestBadInput(t *testing.T) {
 			return []string{fleet.IgnoredUnexpected}
 		},
 		"half an item": func(r *run, p place) []string {
-			if err := p.put(r, skerry.AssignmentKey("ghost"), []byte{0xa3, 1, 2}); err != nil {
+			if err := p.put(r, wire.AssignmentKey("ghost"), []byte{0xa3, 1, 2}); err != nil {
 				t.Fatal(err)
 			}
 			return []string{fleet.IgnoredUnreadable}
@@ -94,7 +95,7 @@ func TestBadInput(t *testing.T) {
 			if p.down { // only what runs is told of
 				return nil
 			}
-			if err := p.put(r, skerry.AssignmentKey("ghost"), marshal(&skerry.Observation{ID: "ghost", Fence: skerry.Fence{RootEpoch: 1 << 50}, State: skerry.Running})); err != nil {
+			if err := p.put(r, wire.AssignmentKey("ghost"), marshal(&wire.Observation{ID: "ghost", Fence: skerry.Fence{RootEpoch: 1 << 50}, State: skerry.Running})); err != nil {
 				t.Fatal(err)
 			}
 			return []string{fleet.IgnoredUnknown}
@@ -102,11 +103,11 @@ func TestBadInput(t *testing.T) {
 		"a lower token": func(r *run, p place) []string {
 			site := r.w.ClusterCore("a")
 			i := site.Instances()[0]
-			var v any = &skerry.Observation{ID: i.ID, Fence: skerry.Fence{RootEpoch: 1}, State: skerry.Failed}
+			var v any = &wire.Observation{ID: i.ID, Fence: skerry.Fence{RootEpoch: 1}, State: skerry.Failed}
 			if p.down {
-				v = &skerry.Assignment{ID: i.ID, Service: i.Service, Gen: 7, Restart: 9, Fence: skerry.Fence{RootEpoch: 1}, Spec: application(&Action{Args: map[string]string{}}).Spec.Services[0]}
+				v = &spec.Assignment{ID: i.ID, Service: i.Service, Gen: 7, Restart: 9, Fence: skerry.Fence{RootEpoch: 1}, Spec: application(&Action{Args: map[string]string{}}).Spec.Services[0]}
 			}
-			if err := p.put(r, skerry.AssignmentKey(i.ID), marshal(v)); err != nil {
+			if err := p.put(r, wire.AssignmentKey(i.ID), marshal(v)); err != nil {
 				t.Fatal(err)
 			}
 			return []string{fleet.IgnoredToken}

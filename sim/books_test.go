@@ -10,6 +10,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -37,19 +39,19 @@ func books(t *testing.T, seed uint64) {
 	w.Do(site, apps.PutOrg{Org: apps.Org{Name: "default"}})
 	w.Do(site, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
 	f := facts(2000)
-	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
-	f.Location = &skerry.Location{}
+	f.Runtimes, f.Arch, f.Address = []wire.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
+	f.Location = &spec.Location{}
 	names := []string{"w0", "w1", "w2", "w3"}
 	for _, name := range names {
 		w.feel(w.AddWorker("a", name, f), 0)
 	}
 	slow := func() time.Duration { return time.Duration(rng.IntN(4000)) * time.Millisecond }
 	w.Machine = Machine{Prepare: 200 * time.Millisecond, Start: 100 * time.Millisecond, Stop: 2 * time.Second}
-	w.Machine.Probe = func(a *skerry.Assignment, kind worker.ProbeKind, attempt int) bool { return rng.IntN(4) > 0 }
+	w.Machine.Probe = func(a *spec.Assignment, kind worker.ProbeKind, attempt int) bool { return rng.IntN(4) > 0 }
 	w.Machine.RTT = func(name, _ string) float64 { return float64(rng.IntN(20)) }
-	w.Machine.Plugins = func(q cluster.Score) (out []skerry.PluginAnswer) {
+	w.Machine.Plugins = func(q cluster.Score) (out []wire.PluginAnswer) {
 		for _, n := range q.Plugins {
-			a := skerry.PluginAnswer{Plugin: n, Out: map[string]string{}}
+			a := wire.PluginAnswer{Plugin: n, Out: map[string]string{}}
 			for _, k := range q.Query.Candidates {
 				if rng.IntN(6) == 0 {
 					a.Out[k.Name] = "no"
@@ -94,20 +96,20 @@ func books(t *testing.T, seed uint64) {
 				break
 			}
 			m := rng.IntN(4)
-			a := app(name, m, rigid(float64(rng.IntN(3))/2), func(s *skerry.ServiceSpec) {
+			a := app(name, m, rigid(float64(rng.IntN(3))/2), func(s *spec.ServiceSpec) {
 				s.Resources.CPU = 300
 				s.Image = fmt.Sprintf("web:%d", rng.IntN(2))
 				s.Placement.Priority = rng.IntN(3)
 				switch k {
 				case 0:
-					s.Placement.Users = []skerry.User{{Address: "192.0.2.7", MaxLatency: ms(200)}}
+					s.Placement.Users = []spec.User{{Address: "192.0.2.7", MaxLatency: ms(200)}}
 				case 1:
 					s.Placement.Policy = "plugin/greenest"
 				case 2, 3:
-					s.Ports = []skerry.Port{{Port: 80, HostPort: 8000 + k}}
+					s.Ports = []spec.Port{{Port: 80, HostPort: 8000 + k}}
 				case 4:
-					s.Placement.Policy = skerry.PolicySpread
-					s.Links = []skerry.Link{{Service: "db", MaxDistance: 10_000}}
+					s.Placement.Policy = spec.PolicySpread
+					s.Links = []spec.Link{{Service: "db", MaxDistance: 10_000}}
 				}
 				s.Probes.Readiness = probe(time.Second, 1)
 			})
@@ -208,7 +210,7 @@ func books(t *testing.T, seed uint64) {
 	}
 	w.Machine.Think, w.Machine.Probe = nil, nil
 	w.Machine.RTT = func(string, string) float64 { return 1 }
-	w.Machine.Plugins = answers(skerry.PluginAnswer{})
+	w.Machine.Plugins = answers(wire.PluginAnswer{})
 	w.Do(site, cluster.SetPlugins{List: []cluster.Plugin{{Name: "greenest"}}})
 	for _, name := range names {
 		w.Do(site, cluster.HoldWorker{Name: name})
@@ -256,7 +258,7 @@ func books(t *testing.T, seed uint64) {
 	}
 }
 
-func instances(c *apps.Controller, name string) (out []skerry.Instance) {
+func instances(c *apps.Controller, name string) (out []wire.Instance) {
 	for _, i := range c.InstancesOf(web(name).App) {
 		out = append(out, i.Instance)
 	}
@@ -265,9 +267,9 @@ func instances(c *apps.Controller, name string) (out []skerry.Instance) {
 
 // feel is suffer on a worker that knows its place in the network.
 func (w *World) feel(n *Node, share float64) {
-	use := map[skerry.InstanceID]skerry.QoS{}
+	use := map[skerry.InstanceID]wire.QoS{}
 	for _, o := range n.Core.(*worker.Core).Instances() {
-		use[o.ID] = skerry.QoS{CPU: 100, Waiting: share}
+		use[o.ID] = wire.QoS{CPU: 100, Waiting: share}
 	}
-	w.Do(n, worker.Usage{Instances: use, Coordinate: &skerry.Coordinate{Vec: [3]float64{1}, Error: 0.1}})
+	w.Do(n, worker.Usage{Instances: use, Coordinate: &spec.Coordinate{Vec: [3]float64{1}, Error: 0.1}})
 }

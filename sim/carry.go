@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -81,7 +83,7 @@ func (w *World) carried(n *Node, a worker.StartContainer) {
 func (w *World) leaves(n *Node, id skerry.InstanceID, f skerry.Fence) *Node {
 	for _, o := range w.childrenOf(w.parentOf(n)) {
 		if c, ok := o.Core.(*worker.Core); ok && o.Up && o != n {
-			if a, _, _, ok := c.Assignment(id, skerry.MainContainer); ok && a.Leave != nil && a.Leave.For == f {
+			if a, _, _, ok := c.Assignment(id, spec.MainContainer); ok && a.Leave != nil && a.Leave.For == f {
 				return o
 			}
 		}
@@ -100,7 +102,7 @@ func (w *World) stateOf(n *Node, handle json.RawMessage) string {
 		n.states = map[skerry.InstanceID]string{}
 	}
 	n.states[t.id] = t.memory
-	w.endTask(n, t, skerry.Exit{Code: 137, At: w.clock(n)})
+	w.endTask(n, t, wire.Exit{Code: 137, At: w.clock(n)})
 	return t.memory
 }
 

@@ -8,14 +8,16 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
-func carried(s *skerry.ServiceSpec) { s.Migration.Mode = skerry.MigrateCheckpoint }
+func carried(s *spec.ServiceSpec) { s.Migration.Mode = spec.MigrateCheckpoint }
 
 // able is a machine whose runtime writes and reads what runs.
-func able(cpu skerry.MilliCPU) skerry.WorkerFacts {
+func able(cpu skerry.MilliCPU) wire.WorkerFacts {
 	f := facts(cpu)
-	f.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true, Abilities: []string{skerry.AbilityCheckpoint, skerry.AbilityResize}}}
+	f.Runtimes = []wire.RuntimeReport{{Name: "oci", Passed: true, Abilities: []string{spec.AbilityCheckpoint, spec.AbilityResize}}}
 	return f
 }
 
@@ -114,7 +116,7 @@ func TestCarriedNowhere(t *testing.T) {
 	w.Audit = true
 	w.AddCluster("a")
 	f := facts(2000)
-	f.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true, Cause: "no checkpoints: CRIU 3.17 does not know this kernel"}}
+	f.Runtimes = []wire.RuntimeReport{{Name: "oci", Passed: true, Cause: "no checkpoints: CRIU 3.17 does not know this kernel"}}
 	w.AddWorker("a", "w1", f)
 	w.Run(time.Second)
 	w.must(t, w.Root, app("db", 1, carried))

@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -33,7 +35,7 @@ func chaos(t *testing.T, seed uint64) {
 	w.Audit = seed < 20 // it costs more than all the rest
 	var nodes []*Node
 	f := facts(2000)
-	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
+	f.Runtimes, f.Arch, f.Address = []wire.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
 	for c := range 2 {
 		name := string(rune('a' + c))
 		nodes = append(nodes, w.AddCluster(name))
@@ -63,7 +65,7 @@ func chaos(t *testing.T, seed uint64) {
 				break
 			}
 			k := rng.IntN(5)
-			edit := func(s *skerry.ServiceSpec) {
+			edit := func(s *spec.ServiceSpec) {
 				s.Image = fmt.Sprintf("web:%d", rng.IntN(3))
 				s.Placement.Priority = rng.IntN(3)
 				rigid(float64(rng.IntN(3)) / 2)(s)
@@ -152,10 +154,10 @@ func chaos(t *testing.T, seed uint64) {
 	}
 	for _, name := range []string{"a", "b"} {
 		for _, x := range w.ClusterCore(name).Workers() {
-			need := skerry.Resources{}
+			need := spec.Resources{}
 			for _, i := range w.ClusterCore(name).Instances() {
 				if i.Worker == x.Name && i.State != skerry.Failed {
-					need = need.Add(skerry.Resources{CPU: 500, Memory: 64*skerry.MiB + skerry.RuntimeNamed("oci").Memory})
+					need = need.Add(spec.Resources{CPU: 500, Memory: 64*skerry.MiB + spec.RuntimeNamed("oci").Memory})
 				}
 			}
 			if x.Reserved.CPU != need.CPU || x.Reserved.Memory != need.Memory {
@@ -170,9 +172,9 @@ func chaos(t *testing.T, seed uint64) {
 
 // suffer has everything on a worker wait for a processor for a share of the time.
 func (w *World) suffer(n *Node, share float64) {
-	use := map[skerry.InstanceID]skerry.QoS{}
+	use := map[skerry.InstanceID]wire.QoS{}
 	for _, o := range n.Core.(*worker.Core).Instances() {
-		use[o.ID] = skerry.QoS{CPU: 100, Waiting: share}
+		use[o.ID] = wire.QoS{CPU: 100, Waiting: share}
 	}
 	w.Do(n, worker.Usage{Instances: use})
 }

@@ -14,6 +14,8 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -61,7 +63,7 @@ type checker struct {
 	fences map[held]skerry.Fence
 	gens   map[held]skerry.Generation
 	here   map[*Node]map[skerry.InstanceID]*guest
-	used   map[*Node]skerry.Resources
+	used   map[*Node]spec.Resources
 	liars  map[*Node]bool
 	// quarantined are the members that their parents have put in quarantine.
 	quarantined map[*Node]bool
@@ -80,8 +82,8 @@ type held struct {
 type guest struct {
 	service skerry.ServiceKey
 	ordinal int
-	need    skerry.Resources // with beside
-	beside  skerry.Resources // what its runtime takes
+	need    spec.Resources // with beside
+	beside  spec.Resources // what its runtime takes
 	fence   skerry.Fence
 	running int // containers
 	starts  int // of containers, so far
@@ -91,7 +93,7 @@ type guest struct {
 
 func newChecker(w *World, marker string) *checker {
 	return &checker{w: w, born: w.Now, marker: []byte(marker), fences: map[held]skerry.Fence{}, gens: map[held]skerry.Generation{},
-		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]skerry.Resources{}, liars: map[*Node]bool{}, quarantined: map[*Node]bool{}, wishes: map[string]*wish{}}
+		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]spec.Resources{}, liars: map[*Node]bool{}, quarantined: map[*Node]bool{}, wishes: map[string]*wish{}}
 }
 
 func (k *checker) fail(invariant, format string, args ...any) {
@@ -101,7 +103,7 @@ func (k *checker) fail(invariant, format string, args ...any) {
 }
 
 // stepped is called after the effects of a step are carried out.
-func (k *checker) stepped(n *Node, fx *skerry.Effects) {
+func (k *checker) stepped(n *Node, fx *wire.Effects) {
 	if len(k.w.Faults) > 0 {
 		k.fail(BrokenSane, "%s", k.w.Faults[0])
 	}
@@ -170,7 +172,7 @@ func (k *checker) parent(n *Node, p *fleet.Parent) {
 }
 
 // directory checks that the service addresses of an application are different.
-func (k *checker) directory(n *Node, net *skerry.AppNetwork) {
+func (k *checker) directory(n *Node, net *wire.AppNetwork) {
 	seen := map[netip.Addr]string{}
 	for _, s := range net.Services {
 		for _, a := range append([]netip.Addr{s.RoundRobin, s.Closest, s.LeastLoaded}, s.Instances...) {
@@ -186,7 +188,7 @@ func (k *checker) directory(n *Node, net *skerry.AppNetwork) {
 }
 
 // framed is called for every frame that is sent.
-func (k *checker) framed(from, to *Node, msg skerry.Message, data []byte) {
+func (k *checker) framed(from, to *Node, msg wire.Message, data []byte) {
 	if to == k.w.Root && len(k.marker) > 0 && bytes.Contains(data, k.marker) {
 		i := bytes.Index(data, k.marker)
 		k.fail(BrokenSecret, "%s tells the root of a worker in a %T: %q", from.Name, msg, data[max(0, i-40):min(len(data), i+24)])
@@ -194,7 +196,7 @@ func (k *checker) framed(from, to *Node, msg skerry.Message, data []byte) {
 }
 
 // ran is called when a container starts on a machine.
-func (k *checker) ran(n *Node, a *skerry.Assignment, name string) {
+func (k *checker) ran(n *Node, a *spec.Assignment, name string) {
 	m := k.here[n]
 	if m == nil {
 		m = map[skerry.InstanceID]*guest{}
@@ -229,7 +231,7 @@ func (k *checker) ran(n *Node, a *skerry.Assignment, name string) {
 }
 
 // resized is called when an instance that runs was given other limits.
-func (k *checker) resized(n *Node, id skerry.InstanceID, need skerry.Resources) {
+func (k *checker) resized(n *Node, id skerry.InstanceID, need spec.Resources) {
 	if g := k.here[n][id]; g != nil && g.running > 0 {
 		need = need.Add(g.beside)
 		k.used[n] = k.used[n].Sub(g.need).Add(need)
@@ -242,7 +244,7 @@ func (k *checker) resized(n *Node, id skerry.InstanceID, need skerry.Resources) 
 func (k *checker) fits(n *Node, id skerry.InstanceID) {
 	for i, v := range n.facts.Capacity.Sub(k.used[n]).Vector() {
 		if v < 0 && !k.liars[n] {
-			k.fail(BrokenCapacity, "%s runs %d of %s more than it has since %s started", n.Name, -v, skerry.ResourceNames[i], id)
+			k.fail(BrokenCapacity, "%s runs %d of %s more than it has since %s started", n.Name, -v, spec.ResourceNames[i], id)
 		}
 	}
 }
@@ -342,12 +344,12 @@ func (k *checker) acted(n *Node, action any) {
 	if !ok {
 		return
 	}
-	node, ok := f.Item.(*skerry.OverlayNode)
+	node, ok := f.Item.(*wire.OverlayNode)
 	if !ok {
 		return
 	}
 	for _, o := range k.w.parentOf(n).kids {
-		other, ok := o.fabric[skerry.NodeKey].(*skerry.OverlayNode)
+		other, ok := o.fabric[wire.NodeKey].(*wire.OverlayNode)
 		if !ok || o == n {
 			continue
 		}

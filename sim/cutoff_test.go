@@ -6,18 +6,20 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
 // starts counts how often the containers of the world were started.
 func (w *World) starts() *int {
 	n := 0
-	w.Machine.Started = func(*skerry.Assignment, string, int) { n++ }
+	w.Machine.Started = func(*spec.Assignment, string, int) { n++ }
 	return &n
 }
 
 // pair is a site with two workers and one instance, whose worker is returned.
-func pair(t *testing.T, edit ...func(*skerry.ServiceSpec)) (w *World, id skerry.InstanceID, at *Node) {
+func pair(t *testing.T, edit ...func(*spec.ServiceSpec)) (w *World, id skerry.InstanceID, at *Node) {
 	t.Helper()
 	w = newWorld(t, 7)
 	w.Audit = true
@@ -72,18 +74,18 @@ func TestOnReconnect(t *testing.T) {
 		original    bool
 		originalBad bool // it is not ready when its worker is back
 	}{
-		{skerry.KeepReplacement, false, false}, {skerry.KeepOriginal, true, false}, {skerry.KeepBest, false, false},
-		{skerry.KeepOriginal, false, true}, {skerry.KeepBest, false, true},
+		{spec.KeepReplacement, false, false}, {spec.KeepOriginal, true, false}, {spec.KeepBest, false, false},
+		{spec.KeepOriginal, false, true}, {spec.KeepBest, false, true},
 	} {
 		t.Run(fmt.Sprint(x), func(t *testing.T) {
 			bad := false
-			w, id, at := pair(t, func(s *skerry.ServiceSpec) {
+			w, id, at := pair(t, func(s *spec.ServiceSpec) {
 				s.OnReconnect = x.policy
 				s.Probes.Readiness = probe(time.Second, 2)
 			})
 			starts := w.starts()
 			replaced := false
-			w.Machine.Started = func(*skerry.Assignment, string, int) { *starts++; replaced = true }
+			w.Machine.Started = func(*spec.Assignment, string, int) { *starts++; replaced = true }
 			first := w.only(t, "shop").Fence
 			w.Cut(at)
 			w.Run(30 * time.Second)
@@ -93,7 +95,7 @@ func TestOnReconnect(t *testing.T) {
 			}
 			if bad = x.originalBad; bad {
 				for _, k := range at.tasks {
-					w.endTask(at, k, skerry.Exit{Code: 1})
+					w.endTask(at, k, wire.Exit{Code: 1})
 				}
 			}
 			before := *starts
@@ -120,7 +122,7 @@ func TestOnReconnect(t *testing.T) {
 
 // The arbitration survives a restart of the orchestrator.
 func TestOriginalOutlivesTheOrchestrator(t *testing.T) {
-	w, id, at := pair(t, func(s *skerry.ServiceSpec) { s.OnReconnect = skerry.KeepOriginal })
+	w, id, at := pair(t, func(s *spec.ServiceSpec) { s.OnReconnect = spec.KeepOriginal })
 	starts := w.starts()
 	w.Cut(at)
 	w.Run(30 * time.Second)
@@ -139,7 +141,7 @@ func TestOriginalOutlivesTheOrchestrator(t *testing.T) {
 
 // With stopAfter there are never two copies, whatever comes when.
 func TestStopAfterNeverRunsTwice(t *testing.T) {
-	stop := func(s *skerry.ServiceSpec) { s.OnDisconnect = skerry.StopAfter(20 * time.Second) }
+	stop := func(s *spec.ServiceSpec) { s.OnDisconnect = spec.StopAfter(20 * time.Second) }
 	for _, x := range []struct {
 		cut      time.Duration
 		reboot   bool // of the agent, at half time
@@ -191,7 +193,7 @@ func TestRebootOffline(t *testing.T) {
 	n := w.AddWorker("a", "w1", facts(4000))
 	w.Run(time.Second)
 	w.must(t, w.Root, app("shop", 1))
-	w.must(t, w.Root, app("once", 1, func(s *skerry.ServiceSpec) { s.OnDisconnect = skerry.StopAfter(time.Hour) }))
+	w.must(t, w.Root, app("once", 1, func(s *spec.ServiceSpec) { s.OnDisconnect = spec.StopAfter(time.Hour) }))
 	w.Run(2 * time.Second)
 	w.Cut(n)
 	w.PowerOff(n)

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/wire"
 )
 
 // Digests are the net under changes of structure: whoever moves code must leave every record, frame and timer as it is.
@@ -176,21 +176,21 @@ func TestDigestsChange(t *testing.T) {
 	s := Generate(3)
 	seen := map[string]string{Run(s, RunOptions{}).Trail: "nothing"}
 	for name, plant := range map[string]func(*World){
-		"a record": spoil[*cluster.Core](func(w *World, n *Node, fx *skerry.Effects) {
+		"a record": spoil[*cluster.Core](func(w *World, n *Node, fx *wire.Effects) {
 			for i := range fx.Writes {
 				if v := &fx.Writes[i]; strings.HasPrefix(v.Key, "place/") {
 					v.Value = append(slices.Clone(v.Value), ' ')
 				}
 			}
 		}),
-		"a frame": spoil[*cluster.Core](func(w *World, n *Node, fx *skerry.Effects) {
+		"a frame": spoil[*cluster.Core](func(w *World, n *Node, fx *wire.Effects) {
 			for _, s := range fx.Sends {
-				if m, ok := s.Msg.(*skerry.Report); ok {
+				if m, ok := s.Msg.(*wire.Report); ok {
 					m.Payload = append(slices.Clone(m.Payload), 0)
 				}
 			}
 		}),
-		"an order": spoil[*root.Core](func(w *World, n *Node, fx *skerry.Effects) { slices.Reverse(fx.Sends) }),
+		"an order": spoil[*root.Core](func(w *World, n *Node, fx *wire.Effects) { slices.Reverse(fx.Sends) }),
 		"a timer": func(w *World) {
 			w.wrap = func(n *Node, c core) core { return late{c} }
 		},

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // disk plays a node's store, at the level of what package store gives to who uses it: a commit is kept whole or refused, and a record
@@ -138,15 +138,15 @@ func (w *World) powerCut(n *Node) {
 // outer lets the engine step what stands around a node's core at the moment.
 type outer struct{ n *Node }
 
-func (o outer) Step(now time.Time, msg any) skerry.Effects { return o.n.outer.Step(now, msg) }
-func (o outer) Tick(now time.Time) skerry.Effects          { return o.n.outer.Tick(now) }
-func (o outer) NextWake() time.Time                        { return o.n.outer.NextWake() }
+func (o outer) Step(now time.Time, msg any) wire.Effects { return o.n.outer.Step(now, msg) }
+func (o outer) Tick(now time.Time) wire.Effects          { return o.n.outer.Tick(now) }
+func (o outer) NextWake() time.Time                      { return o.n.outer.NextWake() }
 
 // engine is what drives a core: *loop.Engine, or what a test puts around it.
 type engine interface {
 	Step(now time.Time, msg any, to func(result any, err error))
 	Tick(now time.Time)
-	Add(fx skerry.Effects)
+	Add(fx wire.Effects)
 	Full() bool
 	Flush(now time.Time, commit loop.Commit)
 	Err() error
@@ -157,25 +157,25 @@ type host struct {
 	w    *World
 	n    *Node
 	life uint64
-	fx   skerry.Effects
+	fx   wire.Effects
 }
 
 func (h *host) dead() bool { return h.n.life != h.life }
 
 // Record implements loop.Host. Journals are not simulated.
-func (h *host) Record(time.Time, []skerry.Event) []skerry.Write { return nil }
+func (h *host) Record(time.Time, []wire.Event) []wire.Write { return nil }
 
 // Send implements loop.Host.
-func (h *host) Send(to string, msg skerry.Message) {
+func (h *host) Send(to string, msg wire.Message) {
 	if !h.dead() {
-		s := skerry.Outgoing{To: to, Msg: msg}
+		s := wire.Outgoing{To: to, Msg: msg}
 		h.fx.Sends = append(h.fx.Sends, s)
 		h.w.deliver(h.n, s)
 	}
 }
 
 // Announce implements loop.Host.
-func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
+func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 	if h.dead() {
 		return
 	}
@@ -302,7 +302,7 @@ func (w *World) persist(n *Node) {
 func (w *World) flushed(n *Node) {
 	d, h := &n.disk, n.host
 	fx, wrote := h.fx, d.wrote
-	h.fx, d.wrote, d.busy, d.waited = skerry.Effects{}, nil, false, false
+	h.fx, d.wrote, d.busy, d.waited = wire.Effects{}, nil, false, false
 	if err := n.engine.Err(); err != nil {
 		if p, ok := errors.AsType[*loop.PanicError](err); ok && !w.survives {
 			panic(fmt.Sprintf("%v\n%s", p.Value, p.Stack))
@@ -311,7 +311,7 @@ func (w *World) flushed(n *Node) {
 		return
 	}
 	for _, op := range wrote {
-		fx.Writes = append(fx.Writes, skerry.Write{Key: op.Key, Value: op.Value})
+		fx.Writes = append(fx.Writes, wire.Write{Key: op.Key, Value: op.Value})
 	}
 	w.watch(n, &fx)
 	if len(d.inbox) == 0 {

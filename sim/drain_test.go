@@ -8,10 +8,13 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
-func (w *World) drainOf(site, name string) *skerry.DrainView {
+func (w *World) drainOf(site, name string) *view.DrainView {
 	for _, v := range w.ClusterCore(site).Workers() {
 		if string(v.Name) == name {
 			return v.Drain
@@ -30,12 +33,12 @@ func TestDrain(t *testing.T) {
 			w.AddWorker("a", "w1", facts(8000))
 			w.Run(time.Second)
 			w.must(t, w.Root, app("shop", 6))
-			w.must(t, w.Root, app("probe", 1, func(s *skerry.ServiceSpec) { s.Mode, s.Replicas = skerry.ModePerWorker, nil }))
-			w.must(t, w.Root, app("data", 1, func(s *skerry.ServiceSpec) {
-				s.Volumes = []skerry.Volume{{Name: "d", Host: &skerry.HostVolume{Path: "/srv/data"}}}
-				s.Mounts = []skerry.Mount{{Volume: "d", Path: "/data"}}
+			w.must(t, w.Root, app("probe", 1, func(s *spec.ServiceSpec) { s.Mode, s.Replicas = spec.ModePerWorker, nil }))
+			w.must(t, w.Root, app("data", 1, func(s *spec.ServiceSpec) {
+				s.Volumes = []spec.Volume{{Name: "d", Host: &spec.HostVolume{Path: "/srv/data"}}}
+				s.Mounts = []spec.Mount{{Volume: "d", Path: "/data"}}
 			}))
-			w.must(t, w.Root, app("here", 1, func(s *skerry.ServiceSpec) { s.Placement.Worker = "w1" }))
+			w.must(t, w.Root, app("here", 1, func(s *spec.ServiceSpec) { s.Placement.Worker = "w1" }))
 			w.Run(2 * time.Second)
 			w.AddWorker("a", "w2", facts(8000))
 			w.Run(2 * time.Second)
@@ -136,18 +139,18 @@ func TestDrainWithoutRoom(t *testing.T) {
 
 // A copy that never gets ready elsewhere leaves the one that serves alone, and is tried again.
 func TestDrainWhenTheCopyFails(t *testing.T) {
-	w, id, at := pair(t, func(s *skerry.ServiceSpec) { s.Probes.Readiness = probe(time.Second, 3) })
+	w, id, at := pair(t, func(s *spec.ServiceSpec) { s.Probes.Readiness = probe(time.Second, 3) })
 	bad := true
 	first := w.ClusterCore("a").Instances()[0].Fence
-	w.Machine.Probe = func(a *skerry.Assignment, _ worker.ProbeKind, _ int) bool { return !bad || a.Fence == first }
+	w.Machine.Probe = func(a *spec.Assignment, _ worker.ProbeKind, _ int) bool { return !bad || a.Fence == first }
 	site := w.Clusters["a"]
 	tries := 0
-	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
+	w.Machine.Exit = func(*spec.Assignment, string, int) (time.Duration, wire.Exit) {
 		if bad {
 			tries++
-			return time.Second, skerry.Exit{Code: 1}
+			return time.Second, wire.Exit{Code: 1}
 		}
-		return -1, skerry.Exit{}
+		return -1, wire.Exit{}
 	}
 	w.must(t, site, cluster.DrainWorker{Name: short(at)})
 	for range 120 {

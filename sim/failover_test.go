@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // sites is a federation of two sites with one instance, at whose site it names first.
-func sites(t *testing.T, edit ...func(*skerry.ServiceSpec)) (w *World, first, other string) {
+func sites(t *testing.T, edit ...func(*spec.ServiceSpec)) (w *World, first, other string) {
 	t.Helper()
 	w = newWorld(t, 7)
 	w.Audit = true
@@ -51,12 +52,12 @@ func TestSiteFailover(t *testing.T) {
 		original    bool
 		originalBad bool
 	}{
-		{skerry.KeepReplacement, false, false}, {skerry.KeepOriginal, true, false}, {skerry.KeepBest, false, false},
-		{skerry.KeepOriginal, false, true}, {skerry.KeepBest, false, true},
+		{spec.KeepReplacement, false, false}, {spec.KeepOriginal, true, false}, {spec.KeepBest, false, false},
+		{spec.KeepOriginal, false, true}, {spec.KeepBest, false, true},
 	} {
 		t.Run(fmt.Sprint(x), func(t *testing.T) {
 			bad := false
-			w, first, other := sites(t, func(s *skerry.ServiceSpec) {
+			w, first, other := sites(t, func(s *spec.ServiceSpec) {
 				s.OnReconnect = x.policy
 				s.Probes.Readiness = probe(time.Second, 2)
 			})
@@ -75,15 +76,15 @@ func TestSiteFailover(t *testing.T) {
 			}
 			if x.originalBad {
 				at := w.Workers[first+"/w1"]
-				w.Machine.Exit = func(a *skerry.Assignment, _ string, _ int) (time.Duration, skerry.Exit) {
+				w.Machine.Exit = func(a *spec.Assignment, _ string, _ int) (time.Duration, wire.Exit) {
 					if bad {
-						return time.Millisecond, skerry.Exit{Code: 1}
+						return time.Millisecond, wire.Exit{Code: 1}
 					}
-					return -1, skerry.Exit{}
+					return -1, wire.Exit{}
 				}
 				bad = true
 				for _, k := range at.tasks {
-					w.endTask(at, k, skerry.Exit{Code: 1})
+					w.endTask(at, k, wire.Exit{Code: 1})
 				}
 				w.Run(time.Second)
 			}
@@ -131,9 +132,9 @@ func TestSiteBackBeforeTheCopyIsReady(t *testing.T) {
 // A site that dies for good is replaced, what is pinned to it waits, and an application that spans sites keeps what still
 // runs.
 func TestSiteDies(t *testing.T) {
-	w, first, other := sites(t, func(s *skerry.ServiceSpec) { s.Placement.Policy = "" })
-	w.must(t, w.Root, app("pinned", 1, func(s *skerry.ServiceSpec) { s.Placement.Cluster = first }))
-	w.must(t, w.Root, app("kept", 1, func(s *skerry.ServiceSpec) { s.Placement.Cluster = other }))
+	w, first, other := sites(t, func(s *spec.ServiceSpec) { s.Placement.Policy = "" })
+	w.must(t, w.Root, app("pinned", 1, func(s *spec.ServiceSpec) { s.Placement.Cluster = first }))
+	w.must(t, w.Root, app("kept", 1, func(s *spec.ServiceSpec) { s.Placement.Cluster = other }))
 	w.Run(5 * time.Second)
 	w.Kill(w.Clusters[first])
 	w.PowerOff(w.Workers[first+"/w1"])
@@ -163,7 +164,7 @@ func TestSiteDies(t *testing.T) {
 func TestFailoverOutlivesTheRoot(t *testing.T) {
 	for _, when := range []time.Duration{root.DefaultLostAfter / 2, root.DefaultLostAfter + 100*time.Millisecond, root.DefaultLostAfter + time.Minute} {
 		t.Run(when.String(), func(t *testing.T) {
-			w, first, _ := sites(t, func(s *skerry.ServiceSpec) { s.OnReconnect = skerry.KeepOriginal })
+			w, first, _ := sites(t, func(s *spec.ServiceSpec) { s.OnReconnect = spec.KeepOriginal })
 			w.Machine.Prepare = 10 * time.Second
 			starts := w.starts()
 			w.Cut(w.Clusters[first])
@@ -223,7 +224,7 @@ func TestSiteStopAfterNeverRunsTwice(t *testing.T) {
 		{root.DefaultLostAfter + time.Minute, false, d - time.Second, false, true},
 	} {
 		t.Run(fmt.Sprint(x), func(t *testing.T) {
-			w, first, _ := sites(t, func(s *skerry.ServiceSpec) { s.OnDisconnect = skerry.StopAfter(d) })
+			w, first, _ := sites(t, func(s *spec.ServiceSpec) { s.OnDisconnect = spec.StopAfter(d) })
 			starts := w.starts()
 			site, at := w.Clusters[first], w.Workers[first+"/w1"]
 			w.Cut(site)
@@ -259,7 +260,7 @@ func TestSiteStopAfterNeverRunsTwice(t *testing.T) {
 
 // With the shortest wait that there is, the root waits for what must have ended, and not for less.
 func TestStopAfterOutlastsTheRootsPatience(t *testing.T) {
-	w, _, _ := sites(t, func(s *skerry.ServiceSpec) { s.OnDisconnect = skerry.StopAfter(10 * time.Minute) })
+	w, _, _ := sites(t, func(s *spec.ServiceSpec) { s.OnDisconnect = spec.StopAfter(10 * time.Minute) })
 	i := w.only(t, "shop")
 	site := w.Clusters[string(i.Cluster)]
 	grace := time.Duration(*w.RootCore().Apps.Instance(i.ID).Spec.TerminationGrace)

@@ -9,6 +9,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // FleetOptions say how large a simulated fleet is, and what it does.
@@ -74,8 +76,8 @@ func Fleet(ctx context.Context, o FleetOptions) (*FleetResult, error) {
 	}
 	var workers []*Node
 	for i := range o.Workers {
-		f := skerry.WorkerFacts{Capacity: skerry.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB}}
-		f.Overlay = &skerry.OverlayFacts{Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 7444)}}
+		f := wire.WorkerFacts{Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB}}
+		f.Overlay = &wire.OverlayFacts{Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 7444)}}
 		copy(f.Overlay.Key[:], fmt.Sprintf("%-32d", i))
 		f.Probe = fmt.Sprintf("192.168.%d.%d:7443", byte(i>>8), byte(i))
 		workers = append(workers, w.AddWorker(names[i%len(names)], fmt.Sprintf("w%d", i), f))

@@ -20,6 +20,8 @@ import (
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/reconcile"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -67,7 +69,7 @@ func fuzzWorld(t testing.TB) *World {
 	w.AddWorker("b", "w1", facts(2000))
 	w.Run(time.Second)
 	for _, text := range []string{fuzzApps[0], fuzzApps[2]} {
-		app, err := skerry.DecodeApplication([]byte(text))
+		app, err := spec.DecodeApplication([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +108,7 @@ type fuzzed struct {
 	// senders are the nodes whose words it gets, each a child or the parent.
 	senders []*Node
 	codec   *frame.Codec
-	heard   map[*Node][]skerry.Message // the last ones of each sender
+	heard   map[*Node][]wire.Message // the last ones of each sender
 }
 
 // fuzzValues are what values of messages are replaced by.
@@ -162,9 +164,9 @@ func (f *fuzzed) twist(from *Node, set *reconcile.Source, which, leaf, value byt
 		return
 	}
 	m := list[int(which)%len(list)]
-	if r, ok := m.(*skerry.Report); ok {
+	if r, ok := m.(*wire.Report); ok {
 		if data, ok := f.twisted(r.Payload, int(leaf), to); ok {
-			f.frame(from, &skerry.Report{Kind: r.Kind, Payload: data})
+			f.frame(from, &wire.Report{Kind: r.Kind, Payload: data})
 		}
 		return
 	}
@@ -180,8 +182,8 @@ func (f *fuzzed) twist(from *Node, set *reconcile.Source, which, leaf, value byt
 
 // listen keeps what senders say.
 func (f *fuzzed) listen() {
-	f.heard = map[*Node][]skerry.Message{}
-	f.w.tap = func(from, to *Node, msg skerry.Message) {
+	f.heard = map[*Node][]wire.Message{}
+	f.w.tap = func(from, to *Node, msg wire.Message) {
 		if to == f.n {
 			list := append(f.heard[from], msg)
 			f.heard[from] = list[max(0, len(list)-16):]
@@ -209,7 +211,7 @@ func (f *fuzzed) set(from *Node) (*reconcile.Source, *fleet.Parent) {
 }
 
 // frame has the core get a frame of a sender.
-func (f *fuzzed) frame(from *Node, m skerry.Message) {
+func (f *fuzzed) frame(from *Node, m wire.Message) {
 	if m == nil {
 		return
 	}
@@ -233,7 +235,7 @@ func (f *fuzzed) do(o fuzzOp) {
 	switch o.kind {
 	case fuzzFrame:
 		if len(o.data) > 0 {
-			m, _ := f.codec.Decode(skerry.FrameType(o.data[0]), o.data[1:])
+			m, _ := f.codec.Decode(wire.FrameType(o.data[0]), o.data[1:])
 			f.frame(from, m)
 		}
 	case fuzzItem:
@@ -249,14 +251,14 @@ func (f *fuzzed) do(o fuzzOp) {
 		}
 	case fuzzReport:
 		kind, payload, _ := bytes.Cut(o.data, []byte{0})
-		f.frame(from, &skerry.Report{Kind: string(kind), Payload: payload})
+		f.frame(from, &wire.Report{Kind: string(kind), Payload: payload})
 	case fuzzEvent:
 		if up != nil {
 			_, _ = up.Events.Append(o.data)
 			f.w.tick(from)
 		}
 	case fuzzHello:
-		h := &skerry.Hello{}
+		h := &wire.Hello{}
 		if f.codec.Unmarshal(o.data, h) != nil || from == f.w.parentOf(f.n) {
 			return
 		}
@@ -267,7 +269,7 @@ func (f *fuzzed) do(o fuzzOp) {
 			f.w.Do(f.n, cluster.ChildUp{Hello: h})
 		}
 	case fuzzApply:
-		if app, err := skerry.DecodeApplication(o.data); err == nil {
+		if app, err := spec.DecodeApplication(o.data); err == nil {
 			f.apply(*app)
 		}
 	case fuzzCommand:
@@ -293,7 +295,7 @@ func (f *fuzzed) do(o fuzzOp) {
 	}
 }
 
-func (f *fuzzed) apply(app skerry.Application) {
+func (f *fuzzed) apply(app spec.Application) {
 	switch c := f.n.Core.(type) {
 	case *root.Core:
 		_, _ = c.Apps.Plan(f.w.Now, app, nil)
@@ -384,14 +386,14 @@ func fuzzSeed(f *testing.F, pick func(w *World) (*Node, []*Node)) {
 			}
 		}
 	}
-	w.tap = func(from, to *Node, msg skerry.Message) {
+	w.tap = func(from, to *Node, msg wire.Message) {
 		at := slices.Index(senders, from)
 		data, err := codec.Encode(msg)
 		if to != n || at < 0 || err != nil {
 			return
 		}
 		one := fuzzOp{fuzzFrame, byte(at), append([]byte{byte(msg.FrameType())}, data[frame.HeaderSize:]...)}.append(nil)
-		if r, ok := msg.(*skerry.Report); ok {
+		if r, ok := msg.(*wire.Report); ok {
 			one = fuzzOp{fuzzReport, byte(at), append([]byte(r.Kind+"\x00"), r.Payload...)}.append(nil)
 		}
 		if len(frames) < 2000 {
@@ -406,12 +408,12 @@ func fuzzSeed(f *testing.F, pick func(w *World) (*Node, []*Node)) {
 		rest = append(rest, fuzzOp{fuzzCommand, 0, []byte{byte(i), 3}}.append(nil)...)
 		rest = append(rest, fuzzOp{fuzzBreak, byte(i), nil}.append(nil)...)
 	}
-	hello, _ := codec.Marshal(&skerry.Hello{Name: "a", Sets: senders[0].sets0()})
-	event, _ := codec.Marshal(skerry.Event{Reason: "X", App: skerry.AppKey{Namespace: "default", Name: "shop"}})
+	hello, _ := codec.Marshal(&wire.Hello{Name: "a", Sets: senders[0].sets0()})
+	event, _ := codec.Marshal(wire.Event{Reason: "X", App: skerry.AppKey{Namespace: "default", Name: "shop"}})
 	rest = append(rest, fuzzOp{fuzzHello, 0, hello}.append(fuzzOp{fuzzEvent, 0, event}.append(nil))...)
 	k := skerry.AppKey{Namespace: "default", Name: "shop"}
-	amend, _ := codec.Marshal(&skerry.Amendment{App: k, Seq: 9, Base: 1, Author: "x", Services: []skerry.AmendedService{{Name: "web", Replicas: 3, Spec: &skerry.ServiceSpec{Name: "web"}}}})
-	f.Add(fuzzOp{fuzzItem, 0, append([]byte(skerry.AmendmentKey(k)+"\x00"), amend...)}.append(nil))
+	amend, _ := codec.Marshal(&wire.Amendment{App: k, Seq: 9, Base: 1, Author: "x", Services: []wire.AmendedService{{Name: "web", Replicas: 3, Spec: &spec.ServiceSpec{Name: "web"}}}})
+	f.Add(fuzzOp{fuzzItem, 0, append([]byte(wire.AmendmentKey(k)+"\x00"), amend...)}.append(nil))
 	f.Add(frames)
 	f.Add(items)
 	f.Add(rest)
@@ -424,7 +426,7 @@ func fuzzSeed(f *testing.F, pick func(w *World) (*Node, []*Node)) {
 	}
 }
 
-func (n *Node) sets0() []skerry.SetAck {
+func (n *Node) sets0() []wire.SetAck {
 	if n.sets == nil {
 		return nil
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // TestSpreadWaitsForWorkers: after the start of a site, what is to be spread waits for the workers that were there before, and for none of
@@ -31,9 +31,9 @@ func TestSpreadWaitsForWorkers(t *testing.T) {
 				w.Cut(n)
 			}
 			w.Kill(site)
-			w.must(t, w.Root, app("shop", 3, func(s *skerry.ServiceSpec) {
+			w.must(t, w.Root, app("shop", 3, func(s *spec.ServiceSpec) {
 				if c.spread {
-					s.Placement.Policy = skerry.PolicySpread
+					s.Placement.Policy = spec.PolicySpread
 				}
 			}))
 			w.Run(time.Second)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Generate makes a scenario of a seed: some sites and workers, users who change their minds, and faults. Each seed leaves some
@@ -55,7 +57,7 @@ func (g *generator) fleet() {
 	if via := rand.New(rand.NewPCG(g.s.Seed, 3)); via.IntN(3) == 0 {
 		for i := range g.s.Workers {
 			if via.IntN(2) == 0 {
-				g.s.Workers[i].Via = skerry.CarrierMQTT
+				g.s.Workers[i].Via = wire.CarrierMQTT
 			}
 		}
 	}
@@ -206,7 +208,7 @@ func (g *generator) use() {
 			args = append(args, "disconnect", []string{"run", "5s", "20s"}[g.rng.IntN(3)])
 		}
 		if g.rng.IntN(3) == 0 && shape != "job" {
-			args = append(args, "reconnect", []string{skerry.KeepOriginal, skerry.KeepReplacement, skerry.KeepBest}[g.rng.IntN(3)])
+			args = append(args, "reconnect", []string{spec.KeepOriginal, spec.KeepReplacement, spec.KeepBest}[g.rng.IntN(3)])
 		}
 		if g.rng.IntN(6) == 0 && shape != "perworker" && replicas < 2 {
 			args = append(args, "port", fmt.Sprint(8000+n))

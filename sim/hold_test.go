@@ -8,6 +8,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/worker"
 )
 
@@ -33,7 +34,7 @@ func TestHeldOnTheDevice(t *testing.T) {
 	at := w.AddWorker("a", "w1", facts(4000))
 	w.Run(time.Second)
 	starts := w.starts()
-	two := func(s *skerry.ServiceSpec) { s.Image = "web:2" }
+	two := func(s *spec.ServiceSpec) { s.Image = "web:2" }
 	w.must(t, w.Root, app("shop", 2))
 	w.must(t, w.Root, app("gone", 1))
 	w.Run(2 * time.Second)

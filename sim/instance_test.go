@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -19,17 +21,17 @@ func one(t *testing.T) (w *World, log func() string) {
 	w.Run(time.Second)
 	begin := w.Now
 	var lines []string
-	w.Machine.Started = func(a *skerry.Assignment, name string, attempt int) {
+	w.Machine.Started = func(a *spec.Assignment, name string, attempt int) {
 		lines = append(lines, fmt.Sprintf("%.1fs %s/%d", w.Now.Sub(begin).Seconds(), name, attempt))
 	}
 	return w, func() string { return strings.Join(lines, ", ") }
 }
 
-func probe(interval time.Duration, failures int) *skerry.Probe {
-	return &skerry.Probe{TCP: &skerry.TCPProbe{Port: 1}, Interval: skerry.Duration(interval), Failures: failures}
+func probe(interval time.Duration, failures int) *spec.Probe {
+	return &spec.Probe{TCP: &spec.TCPProbe{Port: 1}, Interval: spec.Duration(interval), Failures: failures}
 }
 
-func (w *World) only(t *testing.T, name string) *skerry.Instance {
+func (w *World) only(t *testing.T, name string) *wire.Instance {
 	t.Helper()
 	list := w.RootCore().Apps.Instances(web(name))
 	if len(list) != 1 {
@@ -38,24 +40,24 @@ func (w *World) only(t *testing.T, name string) *skerry.Instance {
 	return &list[0].Instance
 }
 
-func side(name string) skerry.SideContainer {
-	return skerry.SideContainer{Name: name, Container: skerry.Container{Image: "x"}}
+func side(name string) spec.SideContainer {
+	return spec.SideContainer{Name: name, Container: spec.Container{Image: "x"}}
 }
 
 func TestPodOrder(t *testing.T) {
 	w, log := one(t)
-	w.Machine.Exit = func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit) {
+	w.Machine.Exit = func(a *spec.Assignment, name string, attempt int) (time.Duration, wire.Exit) {
 		switch {
 		case name == "migrate" && attempt == 1:
-			return time.Second, skerry.Exit{Code: 1}
+			return time.Second, wire.Exit{Code: 1}
 		case name == "migrate", name == "seed":
-			return time.Second, skerry.Exit{}
+			return time.Second, wire.Exit{}
 		}
-		return -1, skerry.Exit{}
+		return -1, wire.Exit{}
 	}
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
-		s.Init = []skerry.SideContainer{side("migrate"), side("seed")}
-		s.Sidecars = []skerry.SideContainer{side("log"), side("proxy")}
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) {
+		s.Init = []spec.SideContainer{side("migrate"), side("seed")}
+		s.Sidecars = []spec.SideContainer{side("log"), side("proxy")}
 	}))
 	w.Run(10 * time.Second)
 	if got, want := log(), "0.0s migrate/1, 1.5s migrate/2, 2.5s seed/1, 3.5s log/1, 3.5s proxy/1, 3.5s main/1"; got != want {
@@ -66,12 +68,12 @@ func TestPodOrder(t *testing.T) {
 
 func TestBackOffDoublesAndEnds(t *testing.T) {
 	w, log := one(t)
-	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
-		return 100 * time.Millisecond, skerry.Exit{Code: 1}
+	w.Machine.Exit = func(*spec.Assignment, string, int) (time.Duration, wire.Exit) {
+		return 100 * time.Millisecond, wire.Exit{Code: 1}
 	}
 	three := 3
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
-		s.Restart = skerry.RestartSpec{MaxAttempts: &three, Backoff: skerry.Duration(time.Second)}
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) {
+		s.Restart = spec.RestartSpec{MaxAttempts: &three, Backoff: spec.Duration(time.Second)}
 	}))
 	w.Run(8 * time.Second)
 	// One worker only, so the failure goes up at once and the root tries again there.
@@ -82,10 +84,10 @@ func TestBackOffDoublesAndEnds(t *testing.T) {
 
 func TestNeverRestarted(t *testing.T) {
 	w, log := one(t)
-	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
-		return time.Second, skerry.Exit{}
+	w.Machine.Exit = func(*spec.Assignment, string, int) (time.Duration, wire.Exit) {
+		return time.Second, wire.Exit{}
 	}
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Restart.Policy = "onFailure" }))
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) { s.Restart.Policy = "onFailure" }))
 	w.Run(time.Minute)
 	if got, want := log(), "0.0s main/1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -94,7 +96,7 @@ func TestNeverRestarted(t *testing.T) {
 		t.Errorf("it is %s", i.State)
 	}
 	// A new version runs once more, and what ended goes with the application.
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Restart.Policy, s.Image = "onFailure", "web:2" }))
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) { s.Restart.Policy, s.Image = "onFailure", "web:2" }))
 	w.Run(time.Minute)
 	if got := log(); strings.Count(got, "main/") != 2 {
 		t.Errorf("starts: %s", got)
@@ -112,12 +114,12 @@ func TestProbes(t *testing.T) {
 	w, log := one(t)
 	pass := map[worker.ProbeKind]bool{}
 	tries := map[worker.ProbeKind]int{}
-	w.Machine.Probe = func(_ *skerry.Assignment, k worker.ProbeKind, _ int) bool {
+	w.Machine.Probe = func(_ *spec.Assignment, k worker.ProbeKind, _ int) bool {
 		tries[k]++
 		return pass[k]
 	}
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
-		s.Probes = skerry.Probes{Startup: probe(time.Second, 30), Readiness: probe(time.Second, 2), Liveness: probe(time.Second, 3)}
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) {
+		s.Probes = spec.Probes{Startup: probe(time.Second, 30), Readiness: probe(time.Second, 2), Liveness: probe(time.Second, 3)}
 	}))
 	w.Run(5 * time.Second)
 	if tries[worker.Readiness]+tries[worker.Liveness] != 0 {
@@ -152,13 +154,13 @@ func TestProbes(t *testing.T) {
 
 func TestSidecarComesBackAlone(t *testing.T) {
 	w, log := one(t)
-	w.Machine.Exit = func(_ *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit) {
+	w.Machine.Exit = func(_ *spec.Assignment, name string, attempt int) (time.Duration, wire.Exit) {
 		if name == "log" && attempt < 3 {
-			return time.Second, skerry.Exit{Code: 1}
+			return time.Second, wire.Exit{Code: 1}
 		}
-		return -1, skerry.Exit{}
+		return -1, wire.Exit{}
 	}
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Sidecars = []skerry.SideContainer{side("log")} }))
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) { s.Sidecars = []spec.SideContainer{side("log")} }))
 	w.Run(10 * time.Second)
 	if got, want := log(), "0.0s log/1, 0.0s main/1, 1.5s log/2, 3.5s log/3"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -168,7 +170,7 @@ func TestSidecarComesBackAlone(t *testing.T) {
 
 func TestPowerLossStartsFromLocalState(t *testing.T) {
 	w, log := one(t)
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Init = []skerry.SideContainer{side("migrate")} }))
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) { s.Init = []spec.SideContainer{side("migrate")} }))
 	w.Run(time.Second)
 	n := w.Workers["a/w1"]
 	w.Kill(w.Clusters["a"]) // nobody above is there to ask

@@ -7,7 +7,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -44,7 +45,7 @@ func (r *run) lie(n *Node, about string) {
 	case "capacity":
 		n.boasts++
 	case "coordinates":
-		n.astray = &skerry.Coordinate{Vec: [3]float64{w.rng.NormFloat64() * 1e4, 1e4, -1e4}, Height: 1e-9, Error: 0.001}
+		n.astray = &spec.Coordinate{Vec: [3]float64{w.rng.NormFloat64() * 1e4, 1e4, -1e4}, Height: 1e-9, Error: 0.001}
 	}
 	if !n.Up {
 		return
@@ -53,9 +54,9 @@ func (r *run) lie(n *Node, about string) {
 	case "capacity":
 		w.tell(n, worker.Facts{Facts: w.machineOf(n)})
 	case "load", "coordinates":
-		use := map[skerry.InstanceID]skerry.QoS{}
+		use := map[skerry.InstanceID]wire.QoS{}
 		for _, id := range r.anyInstances(n) {
-			use[id] = skerry.QoS{CPU: skerry.MilliCPU(w.rng.IntN(100_000)), Memory: skerry.Bytes(w.rng.Int64N(1 << 50)), Waiting: w.rng.Float64() * 3, Throttled: -1}
+			use[id] = wire.QoS{CPU: skerry.MilliCPU(w.rng.IntN(100_000)), Memory: skerry.Bytes(w.rng.Int64N(1 << 50)), Waiting: w.rng.Float64() * 3, Throttled: -1}
 		}
 		w.tell(n, worker.Usage{Instances: use, Coordinate: n.astray})
 	case "others":
@@ -66,22 +67,22 @@ func (r *run) lie(n *Node, about string) {
 			if !ok || i.Worker == skerry.WorkerName(short(n)) {
 				continue
 			}
-			o := skerry.Observation{ID: id, Gen: i.Gen, Fence: i.Fence, State: []skerry.State{skerry.Running, skerry.Failed, skerry.Terminated}[w.rng.IntN(3)], Ready: w.rng.IntN(2) == 0}
+			o := wire.Observation{ID: id, Gen: i.Gen, Fence: i.Fence, State: []skerry.State{skerry.Running, skerry.Failed, skerry.Terminated}[w.rng.IntN(3)], Ready: w.rng.IntN(2) == 0}
 			if w.rng.IntN(3) == 0 {
 				o.Fence.Sequence += 1 << 20
 			}
-			_, _ = up.Put(skerry.AssignmentKey(id), codec.Marshal(&o))
+			_, _ = up.Put(wire.AssignmentKey(id), codec.Marshal(&o))
 		}
 		w.tick(n)
 	case "replay":
-		r.replay(n, &skerry.Report{Kind: skerry.ReportWorker, Payload: wire.New().Marshal(&skerry.WorkerReport{Seq: 1})})
+		r.replay(n, &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Seq: 1})})
 	}
 }
 
 // replay sends a report several times that is older than what was sent since.
-func (r *run) replay(n *Node, old *skerry.Report) {
+func (r *run) replay(n *Node, old *wire.Report) {
 	for range 4 {
-		r.w.deliver(n, skerry.Outgoing{Msg: old})
+		r.w.deliver(n, wire.Outgoing{Msg: old})
 	}
 }
 
@@ -102,17 +103,17 @@ func (r *run) siteLie(n *Node, about string) {
 	}
 	switch about {
 	case "replay":
-		r.replay(n, &skerry.Report{Kind: skerry.ReportCluster, Payload: wire.New().Marshal(&skerry.ClusterReport{Seq: 1})})
+		r.replay(n, &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&wire.ClusterReport{Seq: 1})})
 	case "health":
 		c := n.Core.(*cluster.Core)
 		codec := wire.New()
 		for key := range c.Up.Desired.All() {
 			value, _, ok := c.Up.Desired.Get(key)
-			var a skerry.Assignment
-			if !ok || codec.Unmarshal(value, &a) != nil || skerry.AssignmentKey(a.ID) != key {
+			var a spec.Assignment
+			if !ok || codec.Unmarshal(value, &a) != nil || wire.AssignmentKey(a.ID) != key {
 				continue
 			}
-			_, _ = c.Up.Observed.Put(key, codec.Marshal(&skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Ready: true}))
+			_, _ = c.Up.Observed.Put(key, codec.Marshal(&wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Ready: true}))
 		}
 		w.tick(n)
 	case "amendments":
@@ -126,15 +127,15 @@ func (r *run) amends(n *Node) {
 	codec := wire.New()
 	held := maps.Collect(c.Up.Desired.All())
 	for _, key := range slices.Sorted(maps.Keys(held)) {
-		var a skerry.Assignment
-		if codec.Unmarshal(held[key], &a) != nil || skerry.AssignmentKey(a.ID) != key || a.Spec.Mode != skerry.ModeService {
+		var a spec.Assignment
+		if codec.Unmarshal(held[key], &a) != nil || wire.AssignmentKey(a.ID) != key || a.Spec.Mode != spec.ModeService {
 			continue
 		}
-		spec := a.Spec
-		spec.Runtime, spec.Command, spec.Security.Privileged = skerry.RuntimeNative, []string{"/bin/sh"}, true
-		m := skerry.Amendment{App: a.Service.App, Seq: 1 << 40, Base: a.Gen, Author: "nobody", At: r.w.Now, Services: []skerry.AmendedService{{Name: a.Service.Service, Replicas: 1, Before: 1, Spec: &spec,
-			Instances: []skerry.AmendedInstance{{ID: a.ID, Ordinal: a.Ordinal, Revision: a.Revision, Fence: a.Fence}}}}}
-		_, _ = c.Up.Observed.Put(skerry.AmendmentKey(a.Service.App), codec.Marshal(&m))
+		svc := a.Spec
+		svc.Runtime, svc.Command, svc.Security.Privileged = spec.RuntimeNative, []string{"/bin/sh"}, true
+		m := wire.Amendment{App: a.Service.App, Seq: 1 << 40, Base: a.Gen, Author: "nobody", At: r.w.Now, Services: []wire.AmendedService{{Name: a.Service.Service, Replicas: 1, Before: 1, Spec: &svc,
+			Instances: []wire.AmendedInstance{{ID: a.ID, Ordinal: a.Ordinal, Revision: a.Revision, Fence: a.Fence}}}}}
+		_, _ = c.Up.Observed.Put(wire.AmendmentKey(a.Service.App), codec.Marshal(&m))
 	}
 	r.w.tick(n)
 }
@@ -146,14 +147,14 @@ type lyingSite struct {
 }
 
 // distort changes what the site says.
-func (l lyingSite) distort(fx skerry.Effects) skerry.Effects {
+func (l lyingSite) distort(fx wire.Effects) wire.Effects {
 	codec := wire.New()
 	if l.n.lies["never"] {
-		fx.Sends = slices.DeleteFunc(fx.Sends, func(s skerry.Outgoing) bool { _, set := s.Msg.(*skerry.SetDelta); return set && s.To != "" })
+		fx.Sends = slices.DeleteFunc(fx.Sends, func(s wire.Outgoing) bool { _, set := s.Msg.(*wire.SetDelta); return set && s.To != "" })
 	}
 	for i, s := range fx.Sends {
-		m, ok := s.Msg.(*skerry.Report)
-		var r skerry.ClusterReport
+		m, ok := s.Msg.(*wire.Report)
+		var r wire.ClusterReport
 		if !ok || s.To != "" || codec.Unmarshal(m.Payload, &r) != nil {
 			continue
 		}
@@ -174,7 +175,7 @@ func (l lyingSite) distort(fx skerry.Effects) skerry.Effects {
 				r.Services[j].Ready += 7
 			}
 		}
-		fx.Sends[i].Msg = &skerry.Report{Kind: m.Kind, Payload: codec.Marshal(&r)}
+		fx.Sends[i].Msg = &wire.Report{Kind: m.Kind, Payload: codec.Marshal(&r)}
 	}
 	return fx
 }
@@ -213,7 +214,7 @@ func (k *checker) entrusted(at skerry.ServiceKey) (n int) {
 }
 
 // believe checks what is made of lies: no honest member is ever put in quarantine, and none in quarantine is given anything.
-func (k *checker) believe(n *Node, fx *skerry.Effects) {
+func (k *checker) believe(n *Node, fx *wire.Effects) {
 	for _, e := range fx.Events {
 		m := k.w.Clusters[string(e.Cluster)]
 		if n != k.w.Root {
@@ -236,15 +237,15 @@ func (k *checker) believe(n *Node, fx *skerry.Effects) {
 }
 
 // Step implements core.
-func (l lyingSite) Step(now time.Time, msg any) skerry.Effects {
+func (l lyingSite) Step(now time.Time, msg any) wire.Effects {
 	return l.distort(l.core.Step(now, msg))
 }
 
 // Tick implements core.
-func (l lyingSite) Tick(now time.Time) skerry.Effects { return l.distort(l.core.Tick(now)) }
+func (l lyingSite) Tick(now time.Time) wire.Effects { return l.distort(l.core.Tick(now)) }
 
 // machineOf is what a worker's core learns of its machine.
-func (w *World) machineOf(n *Node) skerry.WorkerFacts {
+func (w *World) machineOf(n *Node) wire.WorkerFacts {
 	f := *n.facts
 	if w.boast != nil {
 		w.boast(&f)

@@ -10,6 +10,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/view"
 )
 
 // play runs a scenario in its text form and gives the run's world; an invariant that does not hold ends the test.
@@ -49,7 +50,7 @@ func every(d time.Duration, times int, format string) string {
 }
 
 // creditOf is what a site thinks of a worker, or the root of a site, at the end.
-func creditOf(w *World, name string) *skerry.CreditView {
+func creditOf(w *World, name string) *view.CreditView {
 	if site, worker, ok := strings.Cut(name, "/"); ok {
 		for _, v := range w.ClusterCore(site).Workers() {
 			if string(v.Name) == worker {

@@ -9,12 +9,14 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
 // sized gives an instance its limits.
-func sized(cpu skerry.MilliCPU, memory skerry.Bytes) func(*skerry.ServiceSpec) {
-	return func(s *skerry.ServiceSpec) { s.Resources.CPU, s.Resources.Memory = cpu, memory }
+func sized(cpu skerry.MilliCPU, memory skerry.Bytes) func(*spec.ServiceSpec) {
+	return func(s *spec.ServiceSpec) { s.Resources.CPU, s.Resources.Memory = cpu, memory }
 }
 
 // ids lists the live instances of an application with their limits.
@@ -56,7 +58,7 @@ func (w *World) booksHold(t *testing.T) {
 
 func counted(w *World) *int {
 	n := 0
-	w.Machine.Started = func(*skerry.Assignment, string, int) { n++ }
+	w.Machine.Started = func(*spec.Assignment, string, int) { n++ }
 	return &n
 }
 
@@ -173,15 +175,15 @@ func TestLimitsThatCannotChange(t *testing.T) {
 			w.AddCluster("a")
 			f := facts(4000)
 			if how == "agent" {
-				f.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true}}
+				f.Runtimes = []wire.RuntimeReport{{Name: "oci", Passed: true}}
 			}
 			w.AddWorker("a", "w1", f)
 			if how == "driver" {
-				w.Machine.Limits = func(string, skerry.InstanceID, *skerry.ServiceSpec) (string, bool) { return "it cannot", false }
+				w.Machine.Limits = func(string, skerry.InstanceID, *spec.ServiceSpec) (string, bool) { return "it cannot", false }
 			}
-			edit := func(s *skerry.ServiceSpec) {
+			edit := func(s *spec.ServiceSpec) {
 				if how == "manifest" {
-					s.Update.Limits = skerry.LimitsReplace
+					s.Update.Limits = spec.LimitsReplace
 				}
 			}
 			w.Run(time.Second)
@@ -214,7 +216,7 @@ func TestLimitsBelowWhatIsUsedWait(t *testing.T) {
 	w := small(t)
 	starts := counted(w)
 	used := skerry.Bytes(300 * skerry.MiB)
-	w.Machine.Limits = func(_ string, _ skerry.InstanceID, to *skerry.ServiceSpec) (string, bool) {
+	w.Machine.Limits = func(_ string, _ skerry.InstanceID, to *spec.ServiceSpec) (string, bool) {
 		if to.Resources.Memory < used {
 			return "it uses 300Mi of memory", true
 		}
@@ -256,13 +258,13 @@ func TestLimitsOfACanary(t *testing.T) {
 	starts := counted(w)
 	bad := skerry.Bytes(32 * skerry.MiB)
 	version := func(memory skerry.Bytes) apps.Apply {
-		return app("shop", 4, sized(300, memory), func(s *skerry.ServiceSpec) {
-			s.Update = skerry.UpdateSpec{Canary: &skerry.Canary{Count: 1, For: skerry.Duration(20 * time.Second)}, Rollback: skerry.RollbackAutomatic}
-			d := skerry.Duration(30 * time.Second)
+		return app("shop", 4, sized(300, memory), func(s *spec.ServiceSpec) {
+			s.Update = spec.UpdateSpec{Canary: &spec.Canary{Count: 1, For: spec.Duration(20 * time.Second)}, Rollback: spec.RollbackAutomatic}
+			d := spec.Duration(30 * time.Second)
 			s.Update.Deadline = &d
 		})
 	}
-	w.Machine.Limits = func(_ string, _ skerry.InstanceID, to *skerry.ServiceSpec) (string, bool) {
+	w.Machine.Limits = func(_ string, _ skerry.InstanceID, to *spec.ServiceSpec) (string, bool) {
 		if to.Resources.Memory == bad {
 			return "in use", true
 		}

@@ -10,6 +10,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -19,7 +21,7 @@ type task struct {
 	name    string
 	attempt int
 	running bool
-	exit    skerry.Exit
+	exit    wire.Exit
 	memory  string // what it is about; another container started with the same has it from there
 }
 
@@ -78,7 +80,7 @@ func (w *World) act(n *Node, action any) {
 				p.Err, p.Permanent = w.Machine.PrepareErr(n.Name, &a.A)
 			}
 			for _, q := range a.A.Spec.Ports {
-				b := skerry.PortBinding{Name: q.PortName(), Port: q.Port, Protocol: q.Proto(), HostPort: q.HostPort}
+				b := wire.PortBinding{Name: q.PortName(), Port: q.Port, Protocol: q.Proto(), HostPort: q.HostPort}
 				if b.HostPort < 0 {
 					b.HostPort = 30000 + int(w.order%10000)
 				}
@@ -88,7 +90,7 @@ func (w *World) act(n *Node, action any) {
 		})
 	case worker.StartContainer:
 		later(w.Machine.Start, func() {
-			switch carried := a.A.From != nil && a.Attempt == 1 && a.Name == skerry.MainContainer; {
+			switch carried := a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer; {
 			case n.idle:
 			case carried:
 				w.carried(n, a)
@@ -103,7 +105,7 @@ func (w *World) act(n *Node, action any) {
 	case worker.StopContainer:
 		later(w.Machine.Stop, func() {
 			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {
-				w.endTask(n, t, skerry.Exit{Code: 143, Signal: "SIGTERM", At: w.clock(n)})
+				w.endTask(n, t, wire.Exit{Code: 143, Signal: "SIGTERM", At: w.clock(n)})
 			}
 		})
 	case worker.SetLimits:
@@ -158,18 +160,18 @@ func (w *World) act(n *Node, action any) {
 }
 
 // useVolumes notes that an instance has its replica's local volumes, which no other may have at that moment.
-func (w *World) useVolumes(n *Node, a *skerry.Assignment) {
+func (w *World) useVolumes(n *Node, a *spec.Assignment) {
 	if !a.Spec.KeepsData() {
 		return
 	}
-	claim := skerry.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
+	claim := spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
 	for _, t := range n.tasks {
-		if before := n.volumes[claim]; t.running && t.name == skerry.MainContainer && t.id != a.ID && slices.Contains(before, t.id) {
+		if before := n.volumes[claim]; t.running && t.name == spec.MainContainer && t.id != a.ID && slices.Contains(before, t.id) {
 			w.Faults = append(w.Faults, fmt.Sprintf("%s and %s have the local volumes of %s at once", t.id, a.ID, claim.Key()))
 		}
 	}
 	if n.volumes == nil {
-		n.volumes = map[skerry.VolumeClaim][]skerry.InstanceID{}
+		n.volumes = map[spec.VolumeClaim][]skerry.InstanceID{}
 	}
 	n.volumes[claim] = append(n.volumes[claim], a.ID)
 }
@@ -194,7 +196,7 @@ func (w *World) roundTrip(n *Node) time.Duration {
 
 // address gives an instance of a worker the lowest free one of the worker's blocks, if it takes part in the overlay.
 func (w *World) address(n *Node, id skerry.InstanceID) string {
-	node, ok := n.fabric[skerry.NodeKey].(*skerry.OverlayNode)
+	node, ok := n.fabric[wire.NodeKey].(*wire.OverlayNode)
 	if !ok || len(node.Blocks) == 0 {
 		return "172.31.0.2"
 	}
@@ -295,7 +297,7 @@ func (w *World) startTask(n *Node, a worker.StartContainer) {
 	for _, s := range a.A.Spec.Init {
 		isInit = isInit || s.Name == a.Name
 	}
-	d, exit := time.Duration(-1), skerry.Exit{}
+	d, exit := time.Duration(-1), wire.Exit{}
 	switch {
 	case w.Machine.Exit != nil:
 		d, exit = w.Machine.Exit(&a.A, a.Name, a.Attempt)
@@ -314,7 +316,7 @@ func (w *World) startTask(n *Node, a worker.StartContainer) {
 }
 
 // endTask ends a task; an agent that is not running learns of it when it comes back.
-func (w *World) endTask(n *Node, t *task, exit skerry.Exit) {
+func (w *World) endTask(n *Node, t *task, exit wire.Exit) {
 	t.running, t.exit = false, exit
 	if w.guard != nil {
 		w.guard.ended(n, t.id)

@@ -8,6 +8,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
 )
 
 // An instance moves when somebody wants that, and is ready all the while; what cannot be done is refused with what stands against it.
@@ -18,9 +19,9 @@ func TestMigrateByHand(t *testing.T) {
 	w.AddWorker("a", "w1", facts(4000))
 	w.Run(time.Second)
 	w.must(t, w.Root, app("shop", 1))
-	w.must(t, w.Root, app("data", 1, func(s *skerry.ServiceSpec) {
-		s.Volumes = []skerry.Volume{{Name: "d", Host: &skerry.HostVolume{Path: "/srv/data"}}}
-		s.Mounts = []skerry.Mount{{Volume: "d", Path: "/data"}}
+	w.must(t, w.Root, app("data", 1, func(s *spec.ServiceSpec) {
+		s.Volumes = []spec.Volume{{Name: "d", Host: &spec.HostVolume{Path: "/srv/data"}}}
+		s.Mounts = []spec.Mount{{Volume: "d", Path: "/data"}}
 	}))
 	w.Run(3 * time.Second)
 	site := w.Clusters["a"]

@@ -3,10 +3,10 @@ package sim
 import (
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -69,7 +69,7 @@ type conn struct {
 	parentLife uint64
 	up         bool // the child's core was told of it
 	holding    bool // frames of the parent wait for the Welcome
-	early      []skerry.Message
+	early      []wire.Message
 	pipe       [2]pipe
 }
 
@@ -92,9 +92,9 @@ const (
 type parcel struct {
 	at      time.Time
 	kind    parcelKind
-	msg     skerry.Message
-	sets    []skerry.SetAck
-	welcome *skerry.Welcome
+	msg     wire.Message
+	sets    []wire.SetAck
+	welcome *wire.Welcome
 }
 
 // UseNetwork gives a new world links that take time, break and come back by themselves. It must be called before the first site
@@ -185,7 +185,7 @@ func (w *World) oneWay(l *wireline) time.Duration {
 }
 
 // transmit takes a frame of a core for the other end of a line.
-func (w *World) transmit(child *Node, down bool, msg skerry.Message) {
+func (w *World) transmit(child *Node, down bool, msg wire.Message) {
 	l := child.line
 	if down {
 		if c := l.served; c != nil {
@@ -232,7 +232,7 @@ func (w *World) push(c *conn, dir int, x parcel) {
 }
 
 // onWire encodes a frame as it would travel, counts it, shows it to who watches, and gives what the other side reads.
-func (w *World) onWire(from, to *Node, msg skerry.Message) skerry.Message {
+func (w *World) onWire(from, to *Node, msg wire.Message) wire.Message {
 	t := w.net.traffic[tierOf(from)]
 	t.Messages++
 	if !w.net.sized {
@@ -254,7 +254,7 @@ func (w *World) onWire(from, to *Node, msg skerry.Message) skerry.Message {
 			w.net.tape.record(w, from, false, data)
 		}
 	}
-	back, err := w.net.codec.Decode(skerry.FrameType(data[0]), data[frame.HeaderSize:])
+	back, err := w.net.codec.Decode(wire.FrameType(data[0]), data[frame.HeaderSize:])
 	if err != nil {
 		w.fault("%s sends what cannot be read: %v", from.Name, err)
 		return nil
@@ -304,13 +304,13 @@ func (w *World) atParent(c *conn, x parcel) {
 	case parcelHello:
 		w.closeParent(l.served, true) // the newer connection of the same agent replaces the older
 		l.served, c.holding = c, true
-		hello := &skerry.Hello{Name: short(l.child), Carrier: l.child.carrier, Sets: x.sets}
+		hello := &wire.Hello{Name: short(l.child), Carrier: l.child.carrier, Sets: x.sets}
 		var up any = cluster.ChildUp{Hello: hello}
 		if p == w.Root {
 			up = root.ChildUp{Hello: hello}
 		}
 		w.ask(p, up, func(result any) {
-			welcome, _ := result.(*skerry.Welcome)
+			welcome, _ := result.(*wire.Welcome)
 			if welcome == nil || l.served != c {
 				return
 			}

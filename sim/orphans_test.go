@@ -9,6 +9,8 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // TestOrphansOfRestoredRoot: what a root restored from an older backup does not know is listed; one instance is ended, the other adopted, which brings
@@ -32,7 +34,7 @@ func TestOrphansOfRestoredRoot(t *testing.T) {
 	w.restore(w.Root, backup, as("r2", 2))
 	w.Restart(w.Root, nil)
 	w.Run(time.Minute)
-	list := func() []skerry.Orphan {
+	list := func() []view.Orphan {
 		t.Helper()
 		out, err := root.Orphans(w.RootCore())
 		if err != nil {
@@ -58,7 +60,7 @@ func TestOrphansOfRestoredRoot(t *testing.T) {
 		t.Fatalf("orphans %v and %q", of, more)
 	}
 	started := 0
-	w.Machine.Started = func(*skerry.Assignment, string, int) { started++ }
+	w.Machine.Started = func(*spec.Assignment, string, int) { started++ }
 	w.must(t, w.Root, apps.DecideOrphan{ID: of[0]})
 	w.must(t, w.Root, apps.DecideOrphan{ID: of[1], Adopt: true})
 	w.must(t, w.Root, apps.DecideOrphan{ID: more, Adopt: true})
@@ -103,7 +105,7 @@ func TestOrphansOfRestoredSite(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	started := 0
-	w.Machine.Started = func(*skerry.Assignment, string, int) { started++ }
+	w.Machine.Started = func(*spec.Assignment, string, int) { started++ }
 	w.must(t, a, apps.DecideOrphan{ID: list[0].Instance})
 	w.must(t, a, apps.DecideOrphan{ID: list[1].Instance, Adopt: true, Actor: "ann"})
 	w.Run(time.Minute)

@@ -10,6 +10,7 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
 )
 
 // TestOrphanKeepsItsVolumes: a root that was restored from before an update of a database wants the instance of then, on the worker where that of
@@ -81,7 +82,7 @@ func TestAdoptedOrphanKeepsItsVolumes(t *testing.T) {
 		t.Fatalf("orphans: %+v, %v", list, err)
 	}
 	started := 0
-	w.Machine.Started = func(*skerry.Assignment, string, int) { started++ }
+	w.Machine.Started = func(*spec.Assignment, string, int) { started++ }
 	w.must(t, w.Root, apps.DecideOrphan{ID: list[0].Instance, Adopt: true})
 	w.Run(time.Minute)
 	left := w.RootCore().Apps.Instances(web("db"))

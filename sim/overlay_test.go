@@ -10,6 +10,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -22,7 +24,7 @@ func meshed(t *testing.T) *World {
 		w.Do(n, cluster.RelayUp{UDP: netip.MustParseAddrPort("0.0.0.0:7445"), Public: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(s + 1)}), 7445)})
 		for i := range 2 {
 			f := facts(2000)
-			f.Overlay = &skerry.OverlayFacts{Key: keyOf(s, i), Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.9.9.9:1")}}
+			f.Overlay = &wire.OverlayFacts{Key: keyOf(s, i), Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.9.9.9:1")}}
 			w.AddWorker(site, fmt.Sprintf("w%d", i+1), f)
 		}
 	}
@@ -31,7 +33,7 @@ func meshed(t *testing.T) *World {
 }
 
 // keyOf is the overlay's key of a worker; no other bytes look like it.
-func keyOf(site, worker int) (k skerry.OverlayKey) {
+func keyOf(site, worker int) (k wire.OverlayKey) {
 	copy(k[:], fmt.Sprintf("the key of worker %d at site %d..", worker, site))
 	return k
 }
@@ -44,8 +46,8 @@ func fabricItem[T any](n *Node, key string) *T {
 
 func TestRoutesBetweenSites(t *testing.T) {
 	w := meshed(t)
-	w.must(t, w.Root, app("shop", 2, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b"; s.Placement.Policy = "spread" }))
-	two := app("shop", 2, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b"; s.Placement.Policy = "spread" })
+	w.must(t, w.Root, app("shop", 2, func(s *spec.ServiceSpec) { s.Placement.Cluster = "b"; s.Placement.Policy = "spread" }))
+	two := app("shop", 2, func(s *spec.ServiceSpec) { s.Placement.Cluster = "b"; s.Placement.Policy = "spread" })
 	client := two.App.Spec.Services[0]
 	one := 1
 	client.Name, client.Replicas, client.Placement.Cluster = "client", &one, "a"
@@ -58,28 +60,28 @@ func TestRoutesBetweenSites(t *testing.T) {
 			from = n
 		}
 	}
-	net := fabricItem[skerry.AppNetwork](from, skerry.NetworkItem(web("shop").App))
-	if net == nil || net.Net == 0 || net.Net >= skerry.LocalNetworks {
+	net := fabricItem[wire.AppNetwork](from, wire.NetworkItem(web("shop").App))
+	if net == nil || net.Net == 0 || net.Net >= wire.LocalNetworks {
 		t.Fatalf("the client's worker was told %+v", net)
 	}
 	w.Do(from, worker.Interest{Services: []skerry.ServiceKey{web("shop")}})
 	w.Run(5 * time.Second)
-	r := fabricItem[skerry.Route](from, skerry.RouteKey(web("shop")))
+	r := fabricItem[wire.Route](from, wire.RouteKey(web("shop")))
 	if r == nil || len(r.Backends) != 2 || r.Net != net.Net {
 		t.Fatalf("%+v", r)
 	}
 	for _, b := range r.Backends {
-		p := fabricItem[skerry.OverlayPeer](from, skerry.OverlayPeerKey(b.Peer))
+		p := fabricItem[wire.OverlayPeer](from, wire.OverlayPeerKey(b.Peer))
 		if p == nil || p.Name != "" || len(p.Endpoints) != 0 || !p.Prefixes[0].Contains(b.Addr) || p.Key != keyOf(1, 0) && p.Key != keyOf(1, 1) {
 			t.Errorf("peer %d is %+v", b.Peer, p)
 		}
 	}
 	// The other ends know whose packets come.
-	me := fabricItem[skerry.OverlayNode](from, skerry.NodeKey)
+	me := fabricItem[wire.OverlayNode](from, wire.NodeKey)
 	for _, name := range []string{"b/w1", "b/w2"} {
 		found := false
 		for _, v := range w.Workers[name].fabric {
-			if p, ok := v.(*skerry.OverlayPeer); ok && p.Prefixes[0] == me.Blocks[0] {
+			if p, ok := v.(*wire.OverlayPeer); ok && p.Prefixes[0] == me.Blocks[0] {
 				found = true
 			}
 		}
@@ -104,13 +106,13 @@ func TestRoutesBetweenSites(t *testing.T) {
 	// Without the root the sites go on, and when it comes back nothing changes.
 	w.Kill(w.Root)
 	w.Run(time.Minute)
-	if r := fabricItem[skerry.Route](from, skerry.RouteKey(web("shop"))); r == nil || len(r.Backends) != 2 {
+	if r := fabricItem[wire.Route](from, wire.RouteKey(web("shop"))); r == nil || len(r.Backends) != 2 {
 		t.Errorf("without the root: %+v", r)
 	}
 	w.Restart(w.Root, nil)
 	w.Run(time.Minute)
 	// One instance fewer there is one fewer here; uninterested, nothing is left at either end.
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b" }))
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) { s.Placement.Cluster = "b" }))
 	w.Run(20 * time.Second)
 	for _, n := range ordered(w.Workers) {
 		for key := range n.fabric {

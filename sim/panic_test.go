@@ -10,6 +10,8 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -20,7 +22,7 @@ type brittle struct {
 	panics func(n *Node, msg any) bool
 }
 
-func (b brittle) Step(now time.Time, msg any) skerry.Effects {
+func (b brittle) Step(now time.Time, msg any) wire.Effects {
 	fx := b.core.Step(now, msg)
 	if b.panics(b.node, msg) {
 		if _, frame := msg.(loop.Sent); frame {
@@ -54,7 +56,7 @@ func TestPanicOfAMessage(t *testing.T) {
 	site := w.AddCluster("a")
 	n := w.AddWorker("a", "w1", facts(8000))
 	starts, planted := 0, map[string]bool{}
-	w.Machine.Started = func(*skerry.Assignment, string, int) { starts++ }
+	w.Machine.Started = func(*spec.Assignment, string, int) { starts++ }
 	panicking(w, func(n *Node, msg any) bool {
 		if m, ok := msg.(apps.Apply); ok {
 			return m.App.Metadata.Name == "boom"

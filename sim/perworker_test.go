@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // TestPerWorkerIsReadyWhenAllAre looks at a service of one instance per worker from before its site has heard of it.
@@ -15,7 +15,7 @@ func TestPerWorkerIsReadyWhenAllAre(t *testing.T) {
 	w.AddWorker("a", "w1", facts(2000))
 	w.AddWorker("a", "w2", facts(2000))
 	w.Run(5 * time.Second)
-	w.must(t, w.Root, app("probe", 1, func(s *skerry.ServiceSpec) { s.Mode, s.Replicas = skerry.ModePerWorker, nil }))
+	w.must(t, w.Root, app("probe", 1, func(s *spec.ServiceSpec) { s.Mode, s.Replicas = spec.ModePerWorker, nil }))
 	for range 100 {
 		v := w.RootCore().Apps.View(w.RootCore().Apps.App(web("probe").App), "root", true)
 		if v.Status == "Ready" {

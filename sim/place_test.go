@@ -12,6 +12,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -23,16 +25,16 @@ func line(t *testing.T, count int) (*World, *Node) {
 	site := w.AddCluster("a")
 	for i := range count {
 		f := facts(2000)
-		f.Location = &skerry.Location{Lon: float64(i)}
+		f.Location = &spec.Location{Lon: float64(i)}
 		n := w.AddWorker("a", fmt.Sprintf("w%d", i), f)
-		w.Do(n, worker.Usage{Coordinate: &skerry.Coordinate{Vec: [3]float64{float64(10 * i)}, Error: 0.1}})
+		w.Do(n, worker.Usage{Coordinate: &spec.Coordinate{Vec: [3]float64{float64(10 * i)}, Error: 0.1}})
 	}
 	w.Run(10 * time.Second)
 	return w, site
 }
 
-func ms(n int) *skerry.Duration {
-	d := skerry.Duration(time.Duration(n) * time.Millisecond)
+func ms(n int) *spec.Duration {
+	d := spec.Duration(time.Duration(n) * time.Millisecond)
 	return &d
 }
 
@@ -55,8 +57,8 @@ func TestPlacedNearAUser(t *testing.T) {
 		at := float64(10 * int(name[1]-'0'))
 		return math.Abs(at-40) + 1 // 1 ms from w4
 	}
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
-		s.Placement.Users = []skerry.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) {
+		s.Placement.Users = []spec.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
 	}))
 	w.Run(10 * time.Second)
 	if got := w.where(site, "shop"); len(got) != 1 || got[0] != "w4" {
@@ -74,8 +76,8 @@ func TestPlacedNearAUser(t *testing.T) {
 // A user that nobody reaches, or that is too far from everybody, is told of as such, and measured again later.
 func TestUserOutOfReach(t *testing.T) {
 	w, _ := line(t, 3)
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
-		s.Placement.Users = []skerry.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) {
+		s.Placement.Users = []spec.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
 	}))
 	w.Run(10 * time.Second)
 	i := w.RootCore().Apps.Instances(web("shop"))[0]
@@ -90,17 +92,17 @@ func TestUserOutOfReach(t *testing.T) {
 // A limited link binds whichever end comes second.
 func TestLinkedServicesStayNear(t *testing.T) {
 	w, site := line(t, 6)
-	two := app("shop", 1, func(s *skerry.ServiceSpec) {
+	two := app("shop", 1, func(s *spec.ServiceSpec) {
 		s.Placement.Worker = "w2"
 	})
 	db := two.App.Spec.Services[0]
-	db.Name, db.Placement = "db", skerry.Placement{}
+	db.Name, db.Placement = "db", spec.Placement{}
 	two.App.Spec.Services = append(two.App.Spec.Services, db)
-	two.App.Spec.Services[0].Links = []skerry.Link{{Service: "db", MaxLatency: ms(11), MaxDistance: 120}}
+	two.App.Spec.Services[0].Links = []spec.Link{{Service: "db", MaxLatency: ms(11), MaxDistance: 120}}
 	for n := range two.App.Spec.Services {
 		two.App.Spec.Services[n].Resources.CPU = 1500 // one on each worker
 	}
-	two.App.Spec.Services[1].Placement.Policy = skerry.PolicyLDP
+	two.App.Spec.Services[1].Placement.Policy = spec.PolicyLDP
 	w.must(t, w.Root, two)
 	w.Run(10 * time.Second)
 	for _, i := range site.Core.(*cluster.Core).Instances() {
@@ -122,7 +124,7 @@ func TestRefusalsTellNoWorker(t *testing.T) {
 	}
 	w.Run(time.Second)
 	// The aggregate allows 1237 for somebody; 1236.9 do not exist, so the site must refuse.
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) {
 		s.Resources.CPU = 1237
 		s.Placement.Labels = map[string]string{"none": "has"}
 	}))
@@ -140,7 +142,7 @@ func TestRefusalsTellNoWorker(t *testing.T) {
 
 func TestUnknownPluginIsNamed(t *testing.T) {
 	w, _ := line(t, 1)
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) { s.Placement.Policy = "plugin/greenest" }))
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) { s.Placement.Policy = "plugin/greenest" }))
 	w.Run(5 * time.Second)
 	i := w.RootCore().Apps.Instances(web("shop"))[0]
 	if len(i.Why) == 0 || !strings.Contains(i.Why[0].Text, `"greenest"`) {
@@ -151,8 +153,8 @@ func TestUnknownPluginIsNamed(t *testing.T) {
 func job(name string, completions, parallelism int, finish, estimate time.Duration) apps.Apply {
 	a := app(name, 1)
 	s := &a.App.Spec.Services[0]
-	f, e := skerry.Duration(finish), skerry.Duration(estimate)
-	s.Mode, s.Replicas, s.Job = skerry.ModeJob, nil, &skerry.JobSpec{Completions: &completions, Parallelism: &parallelism, FinishBefore: &f, Estimate: &e}
+	f, e := spec.Duration(finish), spec.Duration(estimate)
+	s.Mode, s.Replicas, s.Job = spec.ModeJob, nil, &spec.JobSpec{Completions: &completions, Parallelism: &parallelism, FinishBefore: &f, Estimate: &e}
 	return a
 }
 
@@ -174,9 +176,9 @@ func TestLeastSlackFirst(t *testing.T) {
 	w.AddWorker("a", "w1", facts(500))
 	w.Run(time.Second)
 	var order []string
-	w.Machine.Started = func(a *skerry.Assignment, _ string, _ int) { order = append(order, a.Service.App.Name) }
-	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
-		return 30 * time.Second, skerry.Exit{}
+	w.Machine.Started = func(a *spec.Assignment, _ string, _ int) { order = append(order, a.Service.App.Name) }
+	w.Machine.Exit = func(*spec.Assignment, string, int) (time.Duration, wire.Exit) {
+		return 30 * time.Second, wire.Exit{}
 	}
 	w.must(t, w.Root, job("first", 1, 1, time.Hour, 30*time.Second))
 	w.Run(time.Second)
@@ -193,15 +195,15 @@ func TestServiceFollowsItsUser(t *testing.T) {
 	w, site := line(t, 6)
 	user := 40.0
 	w.Machine.RTT = func(name, target string) float64 { return math.Abs(float64(10*int(name[1]-'0'))-user) + 1 }
-	w.must(t, w.Root, app("shop", 1, rigid(0.9), func(s *skerry.ServiceSpec) {
-		s.Placement.Users = []skerry.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
+	w.must(t, w.Root, app("shop", 1, rigid(0.9), func(s *spec.ServiceSpec) {
+		s.Placement.Users = []spec.User{{Address: "192.0.2.7", MaxLatency: ms(8)}}
 	}))
 	w.Run(10 * time.Second)
 	if got := w.where(site, "shop"); len(got) != 1 || got[0] != "w4" {
 		t.Fatalf("placed on %v", got)
 	}
 	id := w.RootCore().Apps.Instances(web("shop"))[0].ID
-	w.Do(w.Workers["a/w4"], worker.Usage{Instances: map[skerry.InstanceID]skerry.QoS{id: {CPU: 10}}, Coordinate: &skerry.Coordinate{Vec: [3]float64{40}, Error: 0.1}})
+	w.Do(w.Workers["a/w4"], worker.Usage{Instances: map[skerry.InstanceID]wire.QoS{id: {CPU: 10}}, Coordinate: &spec.Coordinate{Vec: [3]float64{40}, Error: 0.1}})
 	user = 10
 	w.Run(10 * time.Minute)
 	if got := w.where(site, "shop"); len(got) != 1 || got[0] != "w1" {
@@ -258,7 +260,7 @@ func TestWorkersDieInTurn(t *testing.T) {
 	w.Run(time.Second)
 	w.must(t, w.Root, app("shop", 1))
 	w.Run(5 * time.Second)
-	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x.test"
+	f.Runtimes, f.Arch, f.Address = []wire.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x.test"
 	for round := range 20 {
 		at := w.where(site, "shop")
 		n := w.Workers["a/"+at[0]]
@@ -279,7 +281,7 @@ func TestSiteComesBackSlowly(t *testing.T) {
 	w := newWorld(t, 33)
 	site := w.AddCluster("a")
 	f := facts(2000)
-	f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x.test"
+	f.Runtimes, f.Arch, f.Address = []wire.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x.test"
 	for _, name := range []string{"w1", "w2"} {
 		w.AddWorker("a", name, f)
 	}

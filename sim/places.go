@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -40,19 +42,19 @@ func (w *World) lag(n *Node) float64 {
 
 // whereabouts is the coordinate that a worker tells and the round trips that it measured to a few others. Datagrams that
 // are lost are asked for again, and add nothing.
-func (r *run) whereabouts(n *Node) (*skerry.Coordinate, []skerry.PeerRTT) {
+func (r *run) whereabouts(n *Node) (*spec.Coordinate, []wire.PeerRTT) {
 	p := r.places[n]
 	if p == nil {
 		return nil, nil
 	}
 	w := r.w
 	p.height += (w.lag(n) - p.height) * settling
-	at := &skerry.Coordinate{Vec: [3]float64{p.at[0], p.at[1], 0}, Height: max(p.height, 0.01), Error: 0.1}
+	at := &spec.Coordinate{Vec: [3]float64{p.at[0], p.at[1], 0}, Height: max(p.height, 0.01), Error: 0.1}
 	if n.astray != nil {
 		at = n.astray
 	}
 	kids := w.parentOf(n).kids
-	var list []skerry.PeerRTT
+	var list []wire.PeerRTT
 	for k := 0; k < len(kids) && len(list) < heardEach; k++ {
 		o := kids[p.turn%len(kids)]
 		p.turn++
@@ -61,13 +63,13 @@ func (r *run) whereabouts(n *Node) (*skerry.Coordinate, []skerry.PeerRTT) {
 			continue
 		}
 		ms := math.Hypot(p.at[0]-q.at[0], p.at[1]-q.at[1]) + w.lag(n) + w.lag(o)
-		list = append(list, skerry.PeerRTT{Probe: o.facts.Probe, Ms: ms * (0.9 + 0.3*w.rng.Float64())})
+		list = append(list, wire.PeerRTT{Probe: o.facts.Probe, Ms: ms * (0.9 + 0.3*w.rng.Float64())})
 	}
 	return at, list
 }
 
 // tellUse tells a worker's core what is used there, and where it is.
-func (r *run) tellUse(n *Node, use map[skerry.InstanceID]skerry.QoS) {
+func (r *run) tellUse(n *Node, use map[skerry.InstanceID]wire.QoS) {
 	at, list := r.whereabouts(n)
 	r.w.tell(n, worker.Usage{Instances: use, Coordinate: at, Heard: list, RTT: r.w.roundTrip(n), Loss: n.line.loss})
 }

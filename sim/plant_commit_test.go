@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // slip is the production engine with a mistake between it and the store.
@@ -59,21 +59,21 @@ func (h hasty) Step(now time.Time, msg any, to func(any, error)) {
 
 type overheard struct {
 	core
-	fx skerry.Effects
+	fx wire.Effects
 }
 
-func (o *overheard) Step(now time.Time, msg any) skerry.Effects {
+func (o *overheard) Step(now time.Time, msg any) wire.Effects {
 	o.fx = o.core.Step(now, msg)
 	return o.fx
 }
 
 // unwritten plants cores some of whose writes get lost.
-func unwritten(lost func(x skerry.Write) bool) func(*World) {
-	return spoil[core](func(_ *World, _ *Node, fx *skerry.Effects) { fx.Writes = slices.DeleteFunc(fx.Writes, lost) })
+func unwritten(lost func(x wire.Write) bool) func(*World) {
+	return spoil[core](func(_ *World, _ *Node, fx *wire.Effects) { fx.Writes = slices.DeleteFunc(fx.Writes, lost) })
 }
 
 // tombstone reports whether a record says that an item of a set was deleted: a format byte, a varint, 1, an empty value.
-func tombstone(x skerry.Write) bool {
+func tombstone(x wire.Write) bool {
 	n := len(x.Value)
 	return strings.Contains(x.Key, "/i/") && n > 3 && n < 14 && x.Value[0] == 1 && x.Value[n-2] == 1 && x.Value[n-1] == 0
 }
@@ -122,7 +122,7 @@ func TestCommitPath(t *testing.T) {
 		"answer before commit": func(w *World) {
 			driven(w, func(n *Node, e engine) engine { return hasty{e.(*loop.Engine), n} })
 		},
-		"send before persist": spoil[core](func(w *World, n *Node, fx *skerry.Effects) {
+		"send before persist": spoil[core](func(w *World, n *Node, fx *wire.Effects) {
 			for _, s := range fx.Sends {
 				w.deliver(n, s)
 			}
@@ -143,14 +143,14 @@ func TestCommitPath(t *testing.T) {
 			real(ops, func(error) { done(nil) })
 		}),
 		// A tombstone that is not written at all is no danger: the old record is there still, and the core ends it again.
-		"tombstone not persisted": spoil[core](func(_ *World, _ *Node, fx *skerry.Effects) {
+		"tombstone not persisted": spoil[core](func(_ *World, _ *Node, fx *wire.Effects) {
 			for i, x := range fx.Writes {
 				if tombstone(x) {
 					fx.Writes[i].Value = nil
 				}
 			}
 		}),
-		"token counter not persisted": unwritten(func(x skerry.Write) bool { return strings.HasSuffix(x.Key, "/seq") }),
+		"token counter not persisted": unwritten(func(x wire.Write) bool { return strings.HasSuffix(x.Key, "/seq") }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,36 +8,38 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
 // spoiled is a core with a mistake in it.
 type spoiled struct {
 	core
-	spoil func(fx *skerry.Effects)
+	spoil func(fx *wire.Effects)
 }
 
-func (s spoiled) Step(now time.Time, msg any) skerry.Effects {
+func (s spoiled) Step(now time.Time, msg any) wire.Effects {
 	fx := s.core.Step(now, msg)
 	s.spoil(&fx)
 	return fx
 }
 
-func (s spoiled) Tick(now time.Time) skerry.Effects {
+func (s spoiled) Tick(now time.Time) wire.Effects {
 	fx := s.core.Tick(now)
 	s.spoil(&fx)
 	return fx
 }
 
 // spoil plants a mistake into all cores of a kind.
-func spoil[C core](fn func(w *World, n *Node, fx *skerry.Effects)) func(*World) {
+func spoil[C core](fn func(w *World, n *Node, fx *wire.Effects)) func(*World) {
 	return func(w *World) {
 		old := w.Root.outer
 		w.wrap = func(n *Node, c core) core {
 			if _, ok := c.(C); !ok {
 				return c
 			}
-			return spoiled{c, func(fx *skerry.Effects) { fn(w, n, fx) }}
+			return spoiled{c, func(fx *wire.Effects) { fn(w, n, fx) }}
 		}
 		if old != nil {
 			w.Root.outer = w.wrap(w.Root, w.Root.Core)
@@ -49,40 +51,40 @@ func spoil[C core](fn func(w *World, n *Node, fx *skerry.Effects)) func(*World) 
 func plants() map[string]func(*World) {
 	return map[string]func(*World){
 		// A root that forgets to write applications down.
-		BrokenWrite: spoil[*root.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
-			fx.Writes = slices.DeleteFunc(fx.Writes, func(x skerry.Write) bool { return len(x.Key) > 4 && x.Key[:4] == "app/" })
+		BrokenWrite: spoil[*root.Core](func(_ *World, _ *Node, fx *wire.Effects) {
+			fx.Writes = slices.DeleteFunc(fx.Writes, func(x wire.Write) bool { return len(x.Key) > 4 && x.Key[:4] == "app/" })
 		}),
 		// A worker that does not stop what it should stop when it is cut off.
-		BrokenTwice: spoil[*worker.Core](func(_ *World, n *Node, fx *skerry.Effects) {
+		BrokenTwice: spoil[*worker.Core](func(_ *World, n *Node, fx *wire.Effects) {
 			if n.deaf() {
 				fx.Actions = slices.DeleteFunc(fx.Actions, func(a any) bool { _, stop := a.(worker.StopContainer); return stop })
 			}
 		}),
 		// A worker whose machine does not end what it is told to end.
-		BrokenLive: spoil[*worker.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
+		BrokenLive: spoil[*worker.Core](func(_ *World, _ *Node, fx *wire.Effects) {
 			fx.Actions = slices.DeleteFunc(fx.Actions, func(a any) bool { _, stop := a.(worker.StopContainer); return stop })
 		}),
 		// A cluster that gives nothing to its workers.
-		BrokenPlace: spoil[*cluster.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
-			fx.Sends = slices.DeleteFunc(fx.Sends, func(s skerry.Outgoing) bool { _, set := s.Msg.(*skerry.SetDelta); return set && s.To != "" })
+		BrokenPlace: spoil[*cluster.Core](func(_ *World, _ *Node, fx *wire.Effects) {
+			fx.Sends = slices.DeleteFunc(fx.Sends, func(s wire.Outgoing) bool { _, set := s.Msg.(*wire.SetDelta); return set && s.To != "" })
 		}),
 		// A machine that ends every container after a while, as a worker that restarts healthy instances would.
 		BrokenRest: func(w *World) {
-			w.Machine.Exit = func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit) {
-				if a.Spec.Mode == skerry.ModeJob {
-					return 3 * time.Second, skerry.Exit{}
+			w.Machine.Exit = func(a *spec.Assignment, name string, attempt int) (time.Duration, wire.Exit) {
+				if a.Spec.Mode == spec.ModeJob {
+					return 3 * time.Second, wire.Exit{}
 				}
-				return 5*time.Minute + 10*time.Second, skerry.Exit{Code: 1}
+				return 5*time.Minute + 10*time.Second, wire.Exit{Code: 1}
 			}
 		},
 		// Workers that claim twenty times what they have.
 		BrokenCapacity: func(w *World) {
-			w.boast = func(f *skerry.WorkerFacts) { f.Capacity.CPU *= 20 }
+			w.boast = func(f *wire.WorkerFacts) { f.Capacity.CPU *= 20 }
 		},
 		// A worker that starts what it is given under a lower token the second time.
 		BrokenFence: func(w *World) {
 			starts := map[skerry.InstanceID]int{}
-			spoil[*worker.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
+			spoil[*worker.Core](func(_ *World, _ *Node, fx *wire.Effects) {
 				for i, a := range fx.Actions {
 					if s, ok := a.(worker.StartContainer); ok {
 						if starts[s.A.ID]++; starts[s.A.ID] > 1 {
@@ -95,11 +97,11 @@ func plants() map[string]func(*World) {
 		},
 		// A cluster whose workers all get the block of addresses that the first one got.
 		BrokenAddress: func(w *World) {
-			var first *skerry.OverlayNode
-			spoil[*worker.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
+			var first *wire.OverlayNode
+			spoil[*worker.Core](func(_ *World, _ *Node, fx *wire.Effects) {
 				for i, a := range fx.Actions {
 					f, ok := a.(worker.Fabric)
-					node, is := f.Item.(*skerry.OverlayNode)
+					node, is := f.Item.(*wire.OverlayNode)
 					if !ok || !is {
 						continue
 					}
@@ -114,13 +116,13 @@ func plants() map[string]func(*World) {
 			})(w)
 		},
 		// A site that gives its workers nothing once one of them lies.
-		BrokenHarm: spoil[*cluster.Core](func(w *World, _ *Node, fx *skerry.Effects) {
+		BrokenHarm: spoil[*cluster.Core](func(w *World, _ *Node, fx *wire.Effects) {
 			if len(w.guard.liars) > 0 {
-				fx.Sends = slices.DeleteFunc(fx.Sends, func(s skerry.Outgoing) bool { _, set := s.Msg.(*skerry.SetDelta); return set && s.To != "" })
+				fx.Sends = slices.DeleteFunc(fx.Sends, func(s wire.Outgoing) bool { _, set := s.Msg.(*wire.SetDelta); return set && s.To != "" })
 			}
 		}),
 		// A root that shows other limits than its instances have.
-		BrokenView: spoil[*root.Core](func(_ *World, n *Node, fx *skerry.Effects) {
+		BrokenView: spoil[*root.Core](func(_ *World, n *Node, fx *wire.Effects) {
 			for _, ch := range fx.Changed {
 				if i := n.Core.(*root.Core).Apps.Instance(ch.Instance); i != nil {
 					i.Resources.CPU++
@@ -128,7 +130,7 @@ func plants() map[string]func(*World) {
 			}
 		}),
 		// A site that puts in quarantine whoever connects.
-		BrokenCredit: spoil[*cluster.Core](func(_ *World, _ *Node, fx *skerry.Effects) {
+		BrokenCredit: spoil[*cluster.Core](func(_ *World, _ *Node, fx *wire.Effects) {
 			for _, e := range fx.Events {
 				if e.Reason == "WorkerConnected" {
 					e.Reason = "WorkerQuarantined"
@@ -137,15 +139,15 @@ func plants() map[string]func(*World) {
 			}
 		}),
 		// A cluster that names its workers in events for the root.
-		BrokenSecret: spoil[*cluster.Core](func(_ *World, n *Node, fx *skerry.Effects) {
+		BrokenSecret: spoil[*cluster.Core](func(_ *World, n *Node, fx *wire.Effects) {
 			for i, s := range fx.Sends {
-				if r, ok := s.Msg.(*skerry.Report); ok && s.To == "" {
-					fx.Sends[i].Msg = &skerry.Report{Kind: r.Kind, Payload: append(slices.Clone(r.Payload), workerMark+"1"...)}
+				if r, ok := s.Msg.(*wire.Report); ok && s.To == "" {
+					fx.Sends[i].Msg = &wire.Report{Kind: r.Kind, Payload: append(slices.Clone(r.Payload), workerMark+"1"...)}
 				}
 			}
 		}),
 		// A worker that panics at an odd moment.
-		BrokenSane: spoil[*worker.Core](func(w *World, _ *Node, fx *skerry.Effects) {
+		BrokenSane: spoil[*worker.Core](func(w *World, _ *Node, fx *wire.Effects) {
 			for _, a := range fx.Actions {
 				if _, ok := a.(worker.StopContainer); ok {
 					panic("planted")

@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // judged is a line of workers at a site with one plugin, and what is placed by it.
@@ -17,10 +19,10 @@ func judged(t *testing.T, count int, p cluster.Plugin) (*World, *Node) {
 	return w, site
 }
 
-func byPlugin(s *skerry.ServiceSpec) { s.Placement.Policy = "plugin/greenest" }
+func byPlugin(s *spec.ServiceSpec) { s.Placement.Policy = "plugin/greenest" }
 
 // decision gives the cluster's decision about the only instance of a service.
-func (w *World) decision(t *testing.T, name string) *skerry.Decision {
+func (w *World) decision(t *testing.T, name string) *wire.Decision {
 	t.Helper()
 	list := w.RootCore().Apps.Instances(web(name))
 	if len(list) != 1 {
@@ -34,9 +36,9 @@ func (w *World) decision(t *testing.T, name string) *skerry.Decision {
 }
 
 // answers gives every question the same answer.
-func answers(a skerry.PluginAnswer) func(cluster.Score) []skerry.PluginAnswer {
-	return func(q cluster.Score) []skerry.PluginAnswer {
-		var out []skerry.PluginAnswer
+func answers(a wire.PluginAnswer) func(cluster.Score) []wire.PluginAnswer {
+	return func(q cluster.Score) []wire.PluginAnswer {
+		var out []wire.PluginAnswer
 		for _, n := range q.Plugins {
 			b := a
 			b.Plugin = n
@@ -49,9 +51,9 @@ func answers(a skerry.PluginAnswer) func(cluster.Score) []skerry.PluginAnswer {
 func TestPluginChooses(t *testing.T) {
 	w, site := judged(t, 6, cluster.Plugin{Name: "greenest"})
 	var asked cluster.Score
-	w.Machine.Plugins = func(q cluster.Score) []skerry.PluginAnswer {
+	w.Machine.Plugins = func(q cluster.Score) []wire.PluginAnswer {
 		asked = q
-		return answers(skerry.PluginAnswer{Scores: map[string]float64{"w2": 0.9, "w3": 1, "w4": 1}, Out: map[string]string{"w4": "too hot"}})(q)
+		return answers(wire.PluginAnswer{Scores: map[string]float64{"w2": 0.9, "w3": 1, "w4": 1}, Out: map[string]string{"w4": "too hot"}})(q)
 	}
 	w.must(t, w.Root, app("other", 1)) // not shown to the plugin
 	w.Run(10 * time.Second)
@@ -101,7 +103,7 @@ func TestPluginDeadline(t *testing.T) {
 		if len(i.Why) == 0 || !strings.HasSuffix(i.Why[0].Text, "a scheduling plugin of the site gave no answer") {
 			t.Errorf("%v", i.Why)
 		}
-		w.Machine.Plugins = answers(skerry.PluginAnswer{})
+		w.Machine.Plugins = answers(wire.PluginAnswer{})
 		w.Run(3 * time.Minute)
 		w.check(t, "shop", 1, 1)
 	}
@@ -110,7 +112,7 @@ func TestPluginDeadline(t *testing.T) {
 // Nonsense is skipped as silence is, and the root reads neither it nor the name of a worker.
 func TestPluginSkips(t *testing.T) {
 	w, _ := judged(t, 3, cluster.Plugin{Name: "greenest", All: true, Reject: true})
-	w.Machine.Plugins = answers(skerry.PluginAnswer{Skipped: "nonsense: the score of w2 is 7"})
+	w.Machine.Plugins = answers(wire.PluginAnswer{Skipped: "nonsense: the score of w2 is 7"})
 	w.must(t, w.Root, app("shop", 1))
 	w.Run(10 * time.Second)
 	w.check(t, "shop", 0, 0)
@@ -119,7 +121,7 @@ func TestPluginSkips(t *testing.T) {
 			t.Errorf("the root reads %q", r.Text)
 		}
 	}
-	w.Machine.Plugins = answers(skerry.PluginAnswer{Out: map[string]string{"w0": "its load is 7", "w1": "its load is 7", "w2": "its load is 9"}})
+	w.Machine.Plugins = answers(wire.PluginAnswer{Out: map[string]string{"w0": "its load is 7", "w1": "its load is 7", "w2": "its load is 9"}})
 	w.Run(3 * time.Minute)
 	w.check(t, "shop", 0, 0)
 	why := w.RootCore().Apps.Instances(web("shop"))[0].Why
@@ -149,7 +151,7 @@ func TestPluginRemoved(t *testing.T) {
 		t.Errorf("%s %v", i.State, i.Why)
 	}
 	// It comes back, and so does the service.
-	w.Machine.Plugins = answers(skerry.PluginAnswer{})
+	w.Machine.Plugins = answers(wire.PluginAnswer{})
 	w.Do(site, cluster.SetPlugins{List: []cluster.Plugin{{Name: "greenest"}}})
 	w.Run(3 * time.Minute)
 	w.check(t, "green", 1, 2)
@@ -158,13 +160,13 @@ func TestPluginRemoved(t *testing.T) {
 // The best worker is gone when the answer comes: the next one is taken. One that came meanwhile was not judged, and is not.
 func TestPluginAnswersLate(t *testing.T) {
 	w, site := judged(t, 3, cluster.Plugin{Name: "greenest", All: true})
-	w.Machine.Plugins = func(q cluster.Score) []skerry.PluginAnswer {
+	w.Machine.Plugins = func(q cluster.Score) []wire.PluginAnswer {
 		if w.Clusters["a"] == site && len(w.Workers) == 3 {
 			w.PowerOff(w.Workers["a/w2"])
 			w.Do(site, cluster.RemoveWorker{Name: "w2"})
 			w.AddWorker("a", "w9", facts(64_000))
 		}
-		return answers(skerry.PluginAnswer{Scores: map[string]float64{"w0": 0.1, "w1": 0.2, "w2": 1}})(q)
+		return answers(wire.PluginAnswer{Scores: map[string]float64{"w0": 0.1, "w1": 0.2, "w2": 1}})(q)
 	}
 	w.must(t, w.Root, app("shop", 1))
 	w.Run(20 * time.Second)
@@ -177,14 +179,14 @@ func TestPluginAnswersLate(t *testing.T) {
 func TestPluginJudgesWhoIsChosen(t *testing.T) {
 	w, site := judged(t, 60, cluster.Plugin{Name: "greenest", All: true, Reject: true})
 	asked := map[skerry.InstanceID]map[string]bool{}
-	w.Machine.Plugins = func(q cluster.Score) []skerry.PluginAnswer {
+	w.Machine.Plugins = func(q cluster.Score) []wire.PluginAnswer {
 		asked[q.ID] = map[string]bool{}
 		for _, k := range q.Query.Candidates {
 			asked[q.ID][k.Name] = true
 		}
-		return answers(skerry.PluginAnswer{})(q)
+		return answers(wire.PluginAnswer{})(q)
 	}
-	w.must(t, w.Root, app("shop", 100, func(s *skerry.ServiceSpec) { s.Resources.CPU = 100 }))
+	w.must(t, w.Root, app("shop", 100, func(s *spec.ServiceSpec) { s.Resources.CPU = 100 }))
 	w.Run(time.Minute)
 	w.check(t, "shop", 100, 100)
 	for _, i := range site.Core.(*cluster.Core).Instances() {
@@ -196,21 +198,21 @@ func TestPluginJudgesWhoIsChosen(t *testing.T) {
 
 // A decision is made again from its record: the same view, and what the plugins answered.
 func TestPluginDecisionReplays(t *testing.T) {
-	run := func(answer func(cluster.Score) []skerry.PluginAnswer) *skerry.Decision {
+	run := func(answer func(cluster.Score) []wire.PluginAnswer) *wire.Decision {
 		w, _ := judged(t, 6, cluster.Plugin{Name: "greenest", All: true})
 		w.Machine.Plugins = answer
 		w.must(t, w.Root, app("shop", 1))
 		w.Run(10 * time.Second)
 		return w.decision(t, "shop")
 	}
-	first := run(func(q cluster.Score) []skerry.PluginAnswer {
+	first := run(func(q cluster.Score) []wire.PluginAnswer {
 		s := map[string]float64{}
 		for i, k := range q.Query.Candidates {
 			s[k.Name] = float64(i%4) / 4
 		}
-		return answers(skerry.PluginAnswer{Scores: s, Out: map[string]string{"w3": "no"}})(q)
+		return answers(wire.PluginAnswer{Scores: s, Out: map[string]string{"w3": "no"}})(q)
 	})
-	again := run(func(cluster.Score) []skerry.PluginAnswer { return first.Plugins })
+	again := run(func(cluster.Score) []wire.PluginAnswer { return first.Plugins })
 	if first.Chosen == "" || !reflect.DeepEqual(first, again) {
 		t.Errorf("%+v\n%+v", first, again)
 	}
@@ -223,7 +225,7 @@ func TestPluginJudgesMoves(t *testing.T) {
 		w.AddWorker("a", "w3", facts(2000))
 		w.Do(site, cluster.SetPlugins{List: []cluster.Plugin{{Name: "greenest", All: true, Reject: true}}})
 		asked := 0
-		w.Machine.Plugins = func(q cluster.Score) []skerry.PluginAnswer {
+		w.Machine.Plugins = func(q cluster.Score) []wire.PluginAnswer {
 			asked++
 			out := map[string]string{}
 			for _, k := range q.Query.Candidates {
@@ -234,7 +236,7 @@ func TestPluginJudgesMoves(t *testing.T) {
 					out[k.Name] = "no"
 				}
 			}
-			return answers(skerry.PluginAnswer{Out: out})(q)
+			return answers(wire.PluginAnswer{Out: out})(q)
 		}
 		w.starve(at, id, 0.9)
 		w.Run(time.Minute)

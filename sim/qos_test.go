@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -15,9 +16,9 @@ func TestQoSIsFoldedUpward(t *testing.T) {
 	w.Run(time.Second)
 	w.must(t, w.Root, app("shop", 2))
 	w.Run(time.Second)
-	qos := map[skerry.InstanceID]skerry.QoS{}
+	qos := map[skerry.InstanceID]wire.QoS{}
 	for _, i := range w.RootCore().Apps.Instances(web("shop")) {
-		qos[i.ID] = skerry.QoS{CPU: 200, Memory: 30 * skerry.MiB}
+		qos[i.ID] = wire.QoS{CPU: 200, Memory: 30 * skerry.MiB}
 	}
 	w.Do(n, worker.Usage{Instances: qos})
 	w.Run(30 * time.Second)

@@ -10,6 +10,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -26,7 +29,7 @@ func balanced(t *testing.T, workers int, by bool) *World {
 	return w
 }
 
-func spread(s *skerry.ServiceSpec) { s.Placement.Policy = skerry.PolicySpread }
+func spread(s *spec.ServiceSpec) { s.Placement.Policy = spec.PolicySpread }
 
 // perWorker counts what runs on each worker, in order.
 func (w *World) perWorker(n int) (out []int) {
@@ -37,9 +40,9 @@ func (w *World) perWorker(n int) (out []int) {
 }
 
 // plan asks a site what it would move.
-func (w *World) plan(t *testing.T) skerry.RebalancePlan {
+func (w *World) plan(t *testing.T) view.RebalancePlan {
 	t.Helper()
-	p, ok := w.Do(w.Clusters["a"], cluster.Rebalance{DryRun: true}).(skerry.RebalancePlan)
+	p, ok := w.Do(w.Clusters["a"], cluster.Rebalance{DryRun: true}).(view.RebalancePlan)
 	if !ok {
 		t.Fatal("no plan")
 	}
@@ -102,13 +105,13 @@ func TestRebalanceAfterReturn(t *testing.T) {
 func TestRebalanceLeavesAlone(t *testing.T) {
 	none := 0.0
 	for name, x := range map[string]struct {
-		edit func(*skerry.ServiceSpec)
+		edit func(*spec.ServiceSpec)
 		why  string
 	}{
-		"stops when cut off": {func(s *skerry.ServiceSpec) { spread(s); s.OnDisconnect = skerry.StopAfter(time.Minute) }, "stopAfter"},
-		"rigid":              {func(s *skerry.ServiceSpec) { spread(s); s.Placement.Rigidness = &none }, "rigidness 0"},
+		"stops when cut off": {func(s *spec.ServiceSpec) { spread(s); s.OnDisconnect = spec.StopAfter(time.Minute) }, "stopAfter"},
+		"rigid":              {func(s *spec.ServiceSpec) { spread(s); s.Placement.Rigidness = &none }, "rigidness 0"},
 		"held":               {spread, "held"},
-		"best fit":           {func(*skerry.ServiceSpec) {}, ""},
+		"best fit":           {func(*spec.ServiceSpec) {}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := balanced(t, 1, true)
@@ -136,9 +139,9 @@ func TestRebalanceLeavesAlone(t *testing.T) {
 // A preference that could not be met is met when it can be.
 func TestRebalanceMeetsPreferences(t *testing.T) {
 	w := balanced(t, 1, true)
-	apart := func(s *skerry.ServiceSpec) {
+	apart := func(s *spec.ServiceSpec) {
 		s.Labels = map[string]string{"tier": "web"}
-		s.Placement.AntiAffinity = []skerry.Affinity{{Labels: map[string]string{"tier": "web"}, Preferred: true}}
+		s.Placement.AntiAffinity = []spec.Affinity{{Labels: map[string]string{"tier": "web"}, Preferred: true}}
 	}
 	w.must(t, w.Root, app("shop", 2, apart))
 	w.Run(3 * time.Second)
@@ -202,13 +205,13 @@ func (w *World) tellDay(since time.Duration) {
 		if n.facts == nil || !n.Up {
 			continue
 		}
-		u := worker.Usage{Instances: map[skerry.InstanceID]skerry.QoS{}}
+		u := worker.Usage{Instances: map[skerry.InstanceID]wire.QoS{}}
 		u.Used.CPU = 1500 // of others, on one machine
 		if n.Name != "a/w1" {
 			u.Used.CPU = 100
 		}
 		for _, v := range n.Core.(*worker.Core).Views() {
-			q := skerry.QoS{CPU: skerry.MilliCPU(500 * day)}
+			q := wire.QoS{CPU: skerry.MilliCPU(500 * day)}
 			u.Used.CPU += q.CPU
 			u.Instances[v.ID] = q
 		}

@@ -7,6 +7,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
 )
 
 // TestRebuiltSite: a cluster whose store is gone begins with the keys that any backup has. What the root placed there and what the site had of
@@ -29,7 +30,7 @@ func TestRebuiltSite(t *testing.T) {
 		t.Fatalf("%d instances", len(before))
 	}
 	started := 0
-	w.Machine.Started = func(*skerry.Assignment, string, int) { started++ }
+	w.Machine.Started = func(*spec.Assignment, string, int) { started++ }
 	w.restore(a, map[string][]byte{"fabric": a.Store["fabric"]}, func() core {
 		return cluster.New(cluster.Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Seed: w.bytes(), Rebuild: true, Admission: cluster.Admission{Trusted: []string{"default"}}})
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // atRest tells which invariant of a fleet without faults does not hold yet, and why; an empty text: the fleet is what its users
@@ -30,9 +31,9 @@ func (k *checker) atRest() (invariant, text string) {
 			wanted[at] = true
 			var inv, why string
 			switch s := is.services[service]; s.mode {
-			case skerry.ModePerWorker:
+			case spec.ModePerWorker:
 				inv, why = k.everyWorker(u, at, is.app)
-			case skerry.ModeJob:
+			case spec.ModeJob:
 				inv, why = k.done(u, at)
 			default:
 				inv, why = k.replicas(u, at, s.replicas)
@@ -109,7 +110,7 @@ func (k *checker) replicas(u *wish, at skerry.ServiceKey, want int) (string, str
 
 // limits checks that what runs of a service has the limits that its owner believes it has, and all have those of the manifest.
 func (k *checker) limits(u *wish, at skerry.ServiceKey) (string, string) {
-	needs := map[skerry.InstanceID]skerry.Resources{}
+	needs := map[skerry.InstanceID]spec.Resources{}
 	for n, m := range k.here {
 		for id, g := range m {
 			if g.running > 0 && g.service == at && !k.liars[n] {
@@ -136,7 +137,7 @@ func (k *checker) anyLiar(invariant string) string {
 }
 
 // roomFor finds a worker that has room for an instance, by what runs on it.
-func (k *checker) roomFor(owner *Node, s *skerry.ServiceSpec) *Node {
+func (k *checker) roomFor(owner *Node, s *spec.ServiceSpec) *Node {
 	for _, n := range k.w.nodes() {
 		if n.facts == nil || k.liars[n] || owner != k.w.Root && k.w.parentOf(n) != owner {
 			continue
@@ -152,7 +153,7 @@ func (k *checker) roomFor(owner *Node, s *skerry.ServiceSpec) *Node {
 }
 
 // portTaken reports whether a host port that a service needs is in use on a worker.
-func (k *checker) portTaken(n *Node, s *skerry.ServiceSpec) bool {
+func (k *checker) portTaken(n *Node, s *spec.ServiceSpec) bool {
 	for _, p := range s.Ports {
 		if p.HostPort <= 0 {
 			continue
@@ -167,7 +168,7 @@ func (k *checker) portTaken(n *Node, s *skerry.ServiceSpec) bool {
 }
 
 // everyWorker checks that each worker with room runs a copy of a perWorker service.
-func (k *checker) everyWorker(u *wish, at skerry.ServiceKey, app *skerry.Application) (string, string) {
+func (k *checker) everyWorker(u *wish, at skerry.ServiceKey, app *spec.Application) (string, string) {
 	for _, n := range k.w.nodes() {
 		if n.facts == nil || k.liars[n] || u.owner != k.w.Root && k.w.parentOf(n) != u.owner {
 			continue

@@ -12,6 +12,8 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -107,27 +109,27 @@ func TestNoWorkerIsReadableAtTheRoot(t *testing.T) {
 		w.AddWorker("harbour", name, f)
 	}
 	seen := &bytes.Buffer{}
-	w.tap = func(from *Node, to *Node, msg skerry.Message) {
+	w.tap = func(from *Node, to *Node, msg wire.Message) {
 		if to == w.Root {
 			seen.WriteString(dump(msg))
 		}
 	}
-	w.Machine.PrepareErr = func(worker string, a *skerry.Assignment) (string, bool) {
+	w.Machine.PrepareErr = func(worker string, a *spec.Assignment) (string, bool) {
 		if a.Service.App.Name == "bad" {
 			return "pull at " + worker[strings.Index(worker, "/")+1:] + ": no such image", true
 		}
 		return "", false
 	}
-	w.Machine.Exit = func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit) {
+	w.Machine.Exit = func(a *spec.Assignment, name string, attempt int) (time.Duration, wire.Exit) {
 		if attempt == 1 {
-			return time.Second, skerry.Exit{Code: 137, OOMKilled: true}
+			return time.Second, wire.Exit{Code: 137, OOMKilled: true}
 		}
-		return -1, skerry.Exit{}
+		return -1, wire.Exit{}
 	}
 	w.Run(time.Second)
-	w.must(t, w.Root, app("shop", 3, func(s *skerry.ServiceSpec) { s.Ports = []skerry.Port{{Port: 80, HostPort: -1}} }))
+	w.must(t, w.Root, app("shop", 3, func(s *spec.ServiceSpec) { s.Ports = []spec.Port{{Port: 80, HostPort: -1}} }))
 	w.must(t, w.Root, app("bad", 1))
-	w.must(t, w.Root, app("probe", 1, func(s *skerry.ServiceSpec) { s.Mode, s.Replicas = skerry.ModePerWorker, nil }))
+	w.must(t, w.Root, app("probe", 1, func(s *spec.ServiceSpec) { s.Mode, s.Replicas = spec.ModePerWorker, nil }))
 	w.Run(time.Minute)
 	w.check(t, "shop", 3, 5)
 	w.PowerOff(w.Workers["harbour/worker-quito"])
@@ -159,17 +161,17 @@ func TestNoWorkerIsReadableInPlacement(t *testing.T) {
 	w.Audit = true
 	site := w.AddCluster("harbour")
 	secret := []string{"zanzibar", "quito", "lagos", "198.51.100.70", "198.51.100.71", "198.51.100.72"}
-	fact := func(i int) skerry.WorkerFacts {
+	fact := func(i int) wire.WorkerFacts {
 		f := facts(1777)
-		f.Arch, f.Runtimes = "amd64", []skerry.RuntimeReport{{Name: "oci", Passed: true}}
-		f.Address, f.Location = secret[3+i], &skerry.Location{Lat: 17.77, Lon: 17.77}
+		f.Arch, f.Runtimes = "amd64", []wire.RuntimeReport{{Name: "oci", Passed: true}}
+		f.Address, f.Location = secret[3+i], &spec.Location{Lat: 17.77, Lon: 17.77}
 		return f
 	}
 	for i, name := range secret[:3] {
 		w.AddWorker("harbour", name, fact(i))
 	}
 	seen := &bytes.Buffer{}
-	w.tap = func(from *Node, to *Node, msg skerry.Message) {
+	w.tap = func(from *Node, to *Node, msg wire.Message) {
 		if to == w.Root {
 			seen.WriteString(dump(msg))
 		}
@@ -177,10 +179,10 @@ func TestNoWorkerIsReadableInPlacement(t *testing.T) {
 	w.Run(time.Second)
 	at := func(id skerry.InstanceID) *Node { return w.Workers["harbour/"+on(site, id)] }
 	// A move fails at the new worker, which says so with its name.
-	w.must(t, w.Root, app("shop", 1, rigid(1), func(s *skerry.ServiceSpec) { s.Resources.CPU = 1500 }))
+	w.must(t, w.Root, app("shop", 1, rigid(1), func(s *spec.ServiceSpec) { s.Resources.CPU = 1500 }))
 	w.Run(5 * time.Second)
 	id := w.only(t, "shop").ID
-	w.Machine.PrepareErr = func(name string, _ *skerry.Assignment) (string, bool) {
+	w.Machine.PrepareErr = func(name string, _ *spec.Assignment) (string, bool) {
 		name = name[strings.Index(name, "/")+1:]
 		return "pull from http://" + name + ".example.com:5000 and " + w.Clusters["harbour"].Name + "/" + name + ": refused", true
 	}
@@ -195,15 +197,15 @@ func TestNoWorkerIsReadableInPlacement(t *testing.T) {
 	w.starve(at(id), id, 0.9)
 	w.Run(10 * time.Minute)
 	w.starve(at(id), id, 0)
-	w.must(t, w.Root, app("full", 2, rigid(0.9), func(s *skerry.ServiceSpec) {
-		s.Resources.CPU, s.Placement.Location, s.Placement.MaxDistance = 1500, &skerry.Location{Lat: 17.77, Lon: 17.77}, 5
+	w.must(t, w.Root, app("full", 2, rigid(0.9), func(s *spec.ServiceSpec) {
+		s.Resources.CPU, s.Placement.Location, s.Placement.MaxDistance = 1500, &spec.Location{Lat: 17.77, Lon: 17.77}, 5
 	}))
 	w.Run(5 * time.Second)
 	for i, name := range secret[:3] {
 		n, f := w.Workers["harbour/"+name], fact(i)
-		f.Capacity.CPU, f.Location = 1444, &skerry.Location{Lat: 18.88, Lon: 18.88}
+		f.Capacity.CPU, f.Location = 1444, &spec.Location{Lat: 18.88, Lon: 18.88}
 		w.Do(n, worker.Facts{Facts: f})
-		w.Do(n, worker.Usage{Pressure: &skerry.Pressure{Memory: 0.7654}})
+		w.Do(n, worker.Usage{Pressure: &wire.Pressure{Memory: 0.7654}})
 	}
 	w.Run(3 * time.Minute)
 	for i, name := range secret[:3] {
@@ -212,11 +214,11 @@ func TestNoWorkerIsReadableInPlacement(t *testing.T) {
 	}
 	w.Run(time.Minute)
 	// Somebody has to make room, and a worker is lost that nobody can replace.
-	w.must(t, w.Root, app("urgent", 1, func(s *skerry.ServiceSpec) { s.Resources.CPU, s.Placement.Priority = 1500, 9 }))
+	w.must(t, w.Root, app("urgent", 1, func(s *spec.ServiceSpec) { s.Resources.CPU, s.Placement.Priority = 1500, 9 }))
 	w.Run(time.Minute)
 	w.PowerOff(at(w.only(t, "urgent").ID))
 	w.Run(time.Minute)
-	verdicts := site.Core.(*cluster.Core).Verdicts(w.Now, []skerry.Assignment{*w.RootCore().Apps.Instances(web("full"))[0].Assignment(nil)})
+	verdicts := site.Core.(*cluster.Core).Verdicts(w.Now, []spec.Assignment{*w.RootCore().Apps.Instances(web("full"))[0].Assignment(nil)})
 	plan, err := json.Marshal(verdicts)
 	if err != nil || len(verdicts) != 1 || verdicts[0].Fits {
 		t.Errorf("%v, %s", err, plan)

@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -17,7 +19,7 @@ func TestCopyIsReadyAgainAfterACut(t *testing.T) {
 	w.AddCluster("a")
 	n := w.AddWorker("a", "w1", facts(2000))
 	w.Run(time.Second)
-	w.must(t, w.Root, app("probe", 1, func(s *skerry.ServiceSpec) { s.Mode, s.Replicas = skerry.ModePerWorker, nil }))
+	w.must(t, w.Root, app("probe", 1, func(s *spec.ServiceSpec) { s.Mode, s.Replicas = spec.ModePerWorker, nil }))
 	w.Run(5 * time.Second)
 	w.check(t, "probe", 1, 1)
 	w.Cut(n)
@@ -72,11 +74,11 @@ func TestViolationEnds(t *testing.T) {
 
 // Where an instance that moved starts slowly, its new place is not blamed for that.
 func TestSlowStartIsNoViolation(t *testing.T) {
-	w, site, id, at := lone(t, rigid(1), func(s *skerry.ServiceSpec) { s.Probes.Readiness = probe(time.Second, 3) })
+	w, site, id, at := lone(t, rigid(1), func(s *spec.ServiceSpec) { s.Probes.Readiness = probe(time.Second, 3) })
 	w.AddWorker("a", "w3", facts(2000))
 	began := time.Time{}
-	w.Machine.Started = func(*skerry.Assignment, string, int) { began = w.Now }
-	w.Machine.Probe = func(*skerry.Assignment, worker.ProbeKind, int) bool { return w.Now.Sub(began) > 30*time.Second }
+	w.Machine.Started = func(*spec.Assignment, string, int) { began = w.Now }
+	w.Machine.Probe = func(*spec.Assignment, worker.ProbeKind, int) bool { return w.Now.Sub(began) > 30*time.Second }
 	w.PowerOff(at)
 	w.Run(2 * time.Minute)
 	for _, e := range w.Events {
@@ -92,13 +94,13 @@ func TestSlowStartIsNoViolation(t *testing.T) {
 
 // An instance that ends by itself while a copy is to take over has ended: no copy runs on that nobody wants.
 func TestEndedInstanceHasNoSuccessor(t *testing.T) {
-	w, _, id, at := lone(t, rigid(1), func(s *skerry.ServiceSpec) { s.Restart.Policy = "onFailure" })
+	w, _, id, at := lone(t, rigid(1), func(s *spec.ServiceSpec) { s.Restart.Policy = "onFailure" })
 	w.Audit = true
 	w.Machine.Prepare = 10 * time.Second
 	w.starve(at, id, 0.9)
 	w.Run(6 * time.Second)
 	for _, k := range at.tasks {
-		w.endTask(at, k, skerry.Exit{At: w.Now})
+		w.endTask(at, k, wire.Exit{At: w.Now})
 	}
 	w.Run(time.Minute)
 	if i := w.only(t, "shop"); i.State != skerry.Terminated {
@@ -120,7 +122,7 @@ func TestInstancesGoElsewhereOneByOne(t *testing.T) {
 	w.AddCluster("b")
 	m := w.AddWorker("b", "w1", facts(1500))
 	w.Run(10 * time.Second)
-	w.must(t, w.Root, app("other", 3, func(s *skerry.ServiceSpec) { s.Placement.Cluster = "b" }))
+	w.must(t, w.Root, app("other", 3, func(s *spec.ServiceSpec) { s.Placement.Cluster = "b" }))
 	w.Run(10 * time.Second)
 	w.check(t, "other", 3, 6)
 	most, least := 0, 3
@@ -157,9 +159,9 @@ func TestInstancesGoElsewhereOneByOne(t *testing.T) {
 // A long run whose first instances ended longer ago than they are shown ends nevertheless.
 func TestLongJobEnds(t *testing.T) {
 	w := small(t)
-	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) { return time.Minute, skerry.Exit{} }
+	w.Machine.Exit = func(*spec.Assignment, string, int) (time.Duration, wire.Exit) { return time.Minute, wire.Exit{} }
 	a := job("long", 6, 1, time.Hour, time.Minute)
-	ttl := skerry.Duration(2 * time.Minute)
+	ttl := spec.Duration(2 * time.Minute)
 	a.App.Spec.Services[0].Job.TTL = &ttl
 	w.must(t, w.Root, a)
 	w.Run(15 * time.Minute)
@@ -178,9 +180,9 @@ func TestLongJobEnds(t *testing.T) {
 func TestJobThatJustFits(t *testing.T) {
 	w := small(t)
 	w.Machine.Prepare = 10 * time.Second // the first pull
-	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
+	w.Machine.Exit = func(*spec.Assignment, string, int) (time.Duration, wire.Exit) {
 		w.Machine.Prepare = 0
-		return 55 * time.Second, skerry.Exit{}
+		return 55 * time.Second, wire.Exit{}
 	}
 	w.must(t, w.Root, job("tight", 6, 2, 3*time.Minute, time.Minute))
 	w.Run(70 * time.Second)
@@ -197,10 +199,10 @@ func TestJobThatJustFits(t *testing.T) {
 // The next time of a schedule does not move the deadline of the run that goes on.
 func TestSkippedRunKeepsTheDeadline(t *testing.T) {
 	w := small(t)
-	finish := skerry.Duration(7 * time.Minute)
-	w.must(t, w.Root, app("nightly", 1, func(s *skerry.ServiceSpec) {
-		s.Mode, s.Replicas, s.Cron = skerry.ModeCron, nil, &skerry.CronSpec{Schedule: "*/5 * * * *", Concurrency: "forbid"}
-		s.Job = &skerry.JobSpec{FinishBefore: &finish}
+	finish := spec.Duration(7 * time.Minute)
+	w.must(t, w.Root, app("nightly", 1, func(s *spec.ServiceSpec) {
+		s.Mode, s.Replicas, s.Cron = spec.ModeCron, nil, &spec.CronSpec{Schedule: "*/5 * * * *", Concurrency: "forbid"}
+		s.Job = &spec.JobSpec{FinishBefore: &finish}
 	}))
 	w.Run(13 * time.Minute) // begins at 5, skips 10, is late at 12
 	r := w.RootCore().Apps.App(web("nightly").App).Runs["web"]
@@ -218,16 +220,16 @@ func TestSkippedRunKeepsTheDeadline(t *testing.T) {
 func TestRuledOutCopyAsksNowAndThen(t *testing.T) {
 	w, _ := judged(t, 3, cluster.Plugin{Name: "greenest", All: true})
 	asked := 0
-	w.Machine.Plugins = func(q cluster.Score) []skerry.PluginAnswer {
+	w.Machine.Plugins = func(q cluster.Score) []wire.PluginAnswer {
 		asked++
-		return answers(skerry.PluginAnswer{Out: map[string]string{"w0": "no", "w1": "no", "w2": "no"}})(q)
+		return answers(wire.PluginAnswer{Out: map[string]string{"w0": "no", "w1": "no", "w2": "no"}})(q)
 	}
-	w.must(t, w.Root, app("probe", 1, func(s *skerry.ServiceSpec) { s.Mode, s.Replicas = skerry.ModePerWorker, nil }))
+	w.must(t, w.Root, app("probe", 1, func(s *spec.ServiceSpec) { s.Mode, s.Replicas = spec.ModePerWorker, nil }))
 	w.Run(2 * time.Minute)
 	if asked < 6 || asked > 24 {
 		t.Errorf("asked %d times about three copies", asked)
 	}
-	w.Machine.Plugins = answers(skerry.PluginAnswer{})
+	w.Machine.Plugins = answers(wire.PluginAnswer{})
 	w.Run(time.Minute)
 	w.check(t, "probe", 1, 3)
 }

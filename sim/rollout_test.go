@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -28,21 +29,21 @@ func TestBadVersionIsTakenBack(t *testing.T) {
 			w := small(t)
 			bad := "web:2"
 			if how == "exits" {
-				w.Machine.Exit = func(a *skerry.Assignment, _ string, _ int) (time.Duration, skerry.Exit) {
+				w.Machine.Exit = func(a *spec.Assignment, _ string, _ int) (time.Duration, wire.Exit) {
 					if a.Spec.Image == bad {
-						return 3 * time.Second, skerry.Exit{Code: 1}
+						return 3 * time.Second, wire.Exit{Code: 1}
 					}
-					return -1, skerry.Exit{}
+					return -1, wire.Exit{}
 				}
 			} else {
-				w.Machine.Probe = func(a *skerry.Assignment, _ worker.ProbeKind, _ int) bool { return a.Spec.Image != bad }
+				w.Machine.Probe = func(a *spec.Assignment, _ worker.ProbeKind, _ int) bool { return a.Spec.Image != bad }
 			}
-			deadline := skerry.Duration(30 * time.Second)
-			version := func(image string) func(*skerry.ServiceSpec) {
-				return func(s *skerry.ServiceSpec) {
+			deadline := spec.Duration(30 * time.Second)
+			version := func(image string) func(*spec.ServiceSpec) {
+				return func(s *spec.ServiceSpec) {
 					s.Image = image
 					s.Probes.Readiness = probe(time.Second, 1)
-					s.Update = skerry.UpdateSpec{Canary: &skerry.Canary{Percent: 25, For: skerry.Duration(20 * time.Second)}, Batch: 2, Rollback: skerry.RollbackAutomatic, Deadline: &deadline}
+					s.Update = spec.UpdateSpec{Canary: &spec.Canary{Percent: 25, For: spec.Duration(20 * time.Second)}, Batch: 2, Rollback: spec.RollbackAutomatic, Deadline: &deadline}
 				}
 			}
 			w.must(t, w.Root, app("shop", 4, version("web:1")))

@@ -11,6 +11,7 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -267,9 +268,9 @@ func (r *run) suffer(n *Node, share float64) {
 		return
 	}
 	r.suffering[n] = share
-	use := map[skerry.InstanceID]skerry.QoS{}
+	use := map[skerry.InstanceID]wire.QoS{}
 	for _, o := range n.Core.(*worker.Core).Instances() {
-		use[o.ID] = skerry.QoS{CPU: 100, Waiting: share}
+		use[o.ID] = wire.QoS{CPU: 100, Waiting: share}
 	}
 	r.tellUse(n, use)
 }

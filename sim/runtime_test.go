@@ -6,21 +6,23 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
 // with is a worker with some runtimes.
-func with(runtimes ...string) skerry.WorkerFacts {
+func with(runtimes ...string) wire.WorkerFacts {
 	f := facts(4000)
 	for _, r := range runtimes {
-		f.Runtimes = append(f.Runtimes, skerry.RuntimeReport{Name: r, Passed: true})
+		f.Runtimes = append(f.Runtimes, wire.RuntimeReport{Name: r, Passed: true})
 	}
 	return f
 }
 
 // busy has an instance use so much of a processor on a worker from now on.
 func (w *World) busy(at *Node, id skerry.InstanceID, cpu skerry.MilliCPU) {
-	w.Do(at, worker.Usage{Instances: map[skerry.InstanceID]skerry.QoS{id: {CPU: cpu}}})
+	w.Do(at, worker.Usage{Instances: map[skerry.InstanceID]wire.QoS{id: {CPU: cpu}}})
 }
 
 // A service of the root that is full in a microVM becomes a container, without a moment in which nobody serves, and once: where it is full
@@ -46,7 +48,7 @@ func TestFullServiceChangesItsRuntime(t *testing.T) {
 		t.Fatal("moved before it was full for long enough")
 	}
 	least, most := 1, 1
-	w.Machine.Started = func(*skerry.Assignment, string, int) { most = max(most, w.tasks()) }
+	w.Machine.Started = func(*spec.Assignment, string, int) { most = max(most, w.tasks()) }
 	for range 120 {
 		w.Run(time.Second)
 		least = min(least, w.ready("shop"))
@@ -92,19 +94,19 @@ func TestFullServiceGrowsFirst(t *testing.T) {
 	w.AddCluster("a")
 	w.AddWorker("a", "edgewk1", with("microvm"))
 	w.Run(time.Second)
-	w.must(t, w.Root, app("shop", 1, func(s *skerry.ServiceSpec) {
+	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) {
 		rate := 100.0
-		s.Ports, s.Ingress = []skerry.Port{{Port: 80}}, []skerry.Ingress{{Host: "shop.test", Port: "80"}}
-		s.Scale = &skerry.ScaleSpec{Max: 3, Target: skerry.ScaleTarget{Requests: &rate}}
+		s.Ports, s.Ingress = []spec.Port{{Port: 80}}, []spec.Ingress{{Host: "shop.test", Port: "80"}}
+		s.Scale = &spec.ScaleSpec{Max: 3, Target: spec.ScaleTarget{Requests: &rate}}
 	}))
 	w.Run(10 * time.Second)
 	w.check(t, "shop", 1, 1)
 	w.AddWorker("a", "edgewk2", with("oci"))
 	w.Run(5 * time.Second)
-	use := map[skerry.InstanceID]skerry.QoS{}
+	use := map[skerry.InstanceID]wire.QoS{}
 	for range 24 {
 		for _, i := range w.ClusterCore("a").Instances() {
-			use[i.ID] = skerry.QoS{CPU: min(500, 800/skerry.MilliCPU(w.ready("shop")))}
+			use[i.ID] = wire.QoS{CPU: min(500, 800/skerry.MilliCPU(w.ready("shop")))}
 		}
 		for _, n := range ordered(w.Workers) {
 			w.Do(n, worker.Usage{Instances: use})

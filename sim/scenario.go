@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Scenario is a fleet and what happens to it. Its text form is what `skerry sim --replay` reads:
@@ -49,7 +51,7 @@ type Machinery struct {
 	Name   string // site/worker
 	CPU    skerry.MilliCPU
 	Memory skerry.Bytes
-	Via    string // over what it is connected: "" the link, or skerry.CarrierMQTT, an agent of others
+	Via    string // over what it is connected: "" the link, or wire.CarrierMQTT, an agent of others
 }
 
 // Action is one thing that happens, At after the start.
@@ -206,7 +208,7 @@ func parseMachinery(f []string) (m Machinery, err error) {
 		}
 		return n
 	}
-	if m.Via = args["via"]; m.Via != "" && m.Via != skerry.CarrierMQTT {
+	if m.Via = args["via"]; m.Via != "" && m.Via != wire.CarrierMQTT {
 		return m, fmt.Errorf("via=%s is not mqtt", m.Via)
 	}
 	m.CPU = skerry.MilliCPU(number("cpu", 2000))
@@ -285,7 +287,7 @@ func (a *Action) check() error {
 				_, err = parseTime(v)
 			}
 		case "reconnect":
-			err = oneOf(v, []string{skerry.KeepOriginal, skerry.KeepReplacement, skerry.KeepBest})
+			err = oneOf(v, []string{spec.KeepOriginal, spec.KeepReplacement, spec.KeepBest})
 		case "about":
 			err = oneOf(v, lies)
 		case "kind":

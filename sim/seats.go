@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/tenure"
+	"skerry.dev/skerry/wire"
 )
 
 // Times of internal/succession.
@@ -84,7 +84,7 @@ func (s *seats) stand(name string) *tenure.Seat {
 	return c
 }
 
-func seatOf(name string) skerry.Seat { return skerry.Seat{Name: name, Addr: name + ":7443"} }
+func seatOf(name string) wire.Seat { return wire.Seat{Name: name, Addr: name + ":7443"} }
 
 // reach reports whether a worker can be talked to.
 func (s *seats) reach(worker string) bool {
@@ -101,10 +101,10 @@ func (s *seats) talk(c *tenure.Seat) {
 				continue
 			}
 			switch m := o.Msg.(type) {
-			case *skerry.Lease:
+			case *wire.Lease:
 				p, _ := v.Lease(s.w.Now, m)
 				c.Promised(s.w.Now, o.To, p)
-			case *skerry.Ask:
+			case *wire.Ask:
 				a, _ := v.Ask(s.w.Now, m)
 				c.Offered(s.w.Now, o.To, a)
 			}

@@ -17,6 +17,8 @@ import (
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -26,7 +28,7 @@ type World struct {
 	Root     *Node
 	Clusters map[string]*Node
 	Workers  map[string]*Node // "cluster/worker"
-	Events   []skerry.Event
+	Events   []wire.Event
 	Faults   []string
 	// Latency of every link in one direction; default 1 ms.
 	Latency time.Duration
@@ -42,7 +44,7 @@ type World struct {
 	cut    map[string]bool
 	epoch  map[string]uint64 // of a link; frames of an older connection are lost
 	linked map[string]bool   // links that are up
-	tap    func(from, to *Node, msg skerry.Message)
+	tap    func(from, to *Node, msg wire.Message)
 
 	// steps counts what has happened so far: every message, tick and arrival.
 	steps int
@@ -57,7 +59,7 @@ type World struct {
 	// drive, if not nil, puts something around the engine that drives a core, for the same reason.
 	drive func(n *Node, e engine) engine
 	// boast, if not nil, changes what workers tell of their machines.
-	boast func(f *skerry.WorkerFacts)
+	boast func(f *wire.WorkerFacts)
 	// lostAfter is when the root gives up a site, from its next start on; 0: after its default.
 	lostAfter time.Duration
 	// amendments says what the root adopts, from its next start on.
@@ -74,31 +76,31 @@ type World struct {
 type Machine struct {
 	Prepare, Start, Stop time.Duration
 	// Exit, if not nil, decides how long a container runs and how it ends; a negative time means for ever.
-	Exit func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit)
+	Exit func(a *spec.Assignment, name string, attempt int) (time.Duration, wire.Exit)
 	// Pull, if not nil, gives what a worker takes longer to prepare than others.
 	Pull func(worker string) time.Duration
 	// PrepareErr, if not nil, lets a Prepare fail.
-	PrepareErr func(worker string, a *skerry.Assignment) (text string, permanent bool)
+	PrepareErr func(worker string, a *spec.Assignment) (text string, permanent bool)
 	// Probe, if not nil, decides whether a try of a probe passes.
-	Probe func(a *skerry.Assignment, kind worker.ProbeKind, attempt int) bool
+	Probe func(a *spec.Assignment, kind worker.ProbeKind, attempt int) bool
 	// Started, if not nil, is told of every start of a container.
-	Started func(a *skerry.Assignment, name string, attempt int)
+	Started func(a *spec.Assignment, name string, attempt int)
 	// Limits, if not nil, may refuse to change limits of what runs.
-	Limits func(worker string, id skerry.InstanceID, to *skerry.ServiceSpec) (text string, inUse bool)
+	Limits func(worker string, id skerry.InstanceID, to *spec.ServiceSpec) (text string, inUse bool)
 	// Carry, if not nil, may have the writing or the reading of a state fail at a worker.
 	Carry func(worker string) string
 	// RTT, if not nil, gives the round trip from a worker to a user in milliseconds; 0 is no answer.
 	RTT func(worker, target string) float64
 	// Plugins, if not nil, answers for the sites' plugins; else nobody does.
-	Plugins func(q cluster.Score) []skerry.PluginAnswer
+	Plugins func(q cluster.Score) []wire.PluginAnswer
 	// Think, if not nil, gives how long an answer to the core's questions takes, and whether it comes at all.
 	Think func() (time.Duration, bool)
 }
 
 // core is what the three cores have in common.
 type core interface {
-	Step(now time.Time, msg any) skerry.Effects
-	Tick(now time.Time) skerry.Effects
+	Step(now time.Time, msg any) wire.Effects
+	Tick(now time.Time) wire.Effects
 	NextWake() time.Time
 }
 
@@ -108,7 +110,7 @@ type Node struct {
 	Core  core
 	Store map[string][]byte
 	make  func() core
-	start func(c core, now time.Time) skerry.Effects
+	start func(c core, now time.Time) wire.Effects
 	load  func(c core, key string, value []byte) error
 	Up    bool
 	wake  time.Time
@@ -117,10 +119,10 @@ type Node struct {
 	life  uint64
 	tasks map[string]*task // on a worker's machine; they outlive the agent
 	// volumes are the local volumes on a worker's machine, with the instances that used them; they outlive the agent.
-	volumes map[skerry.VolumeClaim][]skerry.InstanceID
+	volumes map[spec.VolumeClaim][]skerry.InstanceID
 	// states are what was written of instances that were to leave.
 	states map[skerry.InstanceID]string
-	sets   func(c core) []skerry.SetAck
+	sets   func(c core) []wire.SetAck
 	// probing counts, for each instance, how often its probes were replaced.
 	probing map[skerry.InstanceID]int
 	fabric  map[string]any // what a worker was told of the overlay, by key
@@ -150,13 +152,13 @@ type Node struct {
 	alone bool
 	kids  []*Node
 	// facts are told to a worker's core at each start, in worlds with a network; nil: it is no worker.
-	facts   *skerry.WorkerFacts
+	facts   *wire.WorkerFacts
 	carrier string // over what it is connected
 	// A member that lies claims more than it has, or never runs what it is given.
 	idle   bool
-	boasts int                // by how many factors of ten
-	astray *skerry.Coordinate // where it claims to be; nil: where it is
-	lies   map[string]bool    // of a site, what it lies about
+	boasts int              // by how many factors of ten
+	astray *spec.Coordinate // where it claims to be; nil: where it is
+	lies   map[string]bool  // of a site, what it lies about
 
 	outer core // Core, or what a test put around it
 }
@@ -189,7 +191,7 @@ func New(seed uint64) *World {
 		Latency: time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, cut: map[string]bool{}, linked: map[string]bool{}, epoch: map[string]uint64{}}
 	w.Root = w.node("root", func() core {
 		return root.New(root.Options{Incarnation: skerry.Incarnation("r" + strconv.Itoa(1+w.Root.repairs)), Epoch: 1, Seed: w.bytes(), LostAfter: w.lostAfter, Amendments: w.amendments})
-	}, func(c core, now time.Time) skerry.Effects { return c.(*root.Core).Start(now) },
+	}, func(c core, now time.Time) wire.Effects { return c.(*root.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*root.Core).Load(k, v) }, nil)
 	w.Boot(w.Root)
 	w.Do(w.Root, apps.PutOrg{Org: apps.Org{Name: "default"}})
@@ -209,7 +211,7 @@ func (w *World) secret() [32]byte {
 	return [32]byte(append(a[:], b[:]...))
 }
 
-func (w *World) node(name string, mk func() core, start func(core, time.Time) skerry.Effects, load func(core, string, []byte) error, sets func(core) []skerry.SetAck) *Node {
+func (w *World) node(name string, mk func() core, start func(core, time.Time) wire.Effects, load func(core, string, []byte) error, sets func(core) []wire.SetAck) *Node {
 	return &Node{Name: name, disk: disk{short: -1}, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, fabric: map[string]any{}, addresses: map[skerry.InstanceID]string{}}
 }
 
@@ -219,9 +221,9 @@ func (w *World) AddCluster(name string) *Node {
 	n = w.node(name, func() core {
 		return cluster.New(cluster.Options{Name: name, Incarnation: skerry.Incarnation(name + strconv.Itoa(1+n.repairs)), Term: n.term(), Seed: w.bytes(), Secret: w.secret(),
 			Admission: cluster.Admission{Trusted: []string{"default"}}, Policies: sched.Policies(), Rebalance: w.Rebalance})
-	}, func(c core, now time.Time) skerry.Effects { return c.(*cluster.Core).Start(now) },
+	}, func(c core, now time.Time) wire.Effects { return c.(*cluster.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*cluster.Core).Load(k, v) },
-		func(c core) []skerry.SetAck { return c.(*cluster.Core).Up.Hello() })
+		func(c core) []wire.SetAck { return c.(*cluster.Core).Up.Hello() })
 	w.Clusters[name] = n
 	w.Boot(n)
 	if w.net != nil {
@@ -241,14 +243,14 @@ func (n *Node) term() uint64 {
 }
 
 // AddWorker adds a worker to a site and connects it.
-func (w *World) AddWorker(site, name string, facts skerry.WorkerFacts) *Node {
+func (w *World) AddWorker(site, name string, facts wire.WorkerFacts) *Node {
 	return w.addWorker(site, name, "", facts)
 }
 
-// addWorker adds a worker that is connected over a carrier, as skerry.Hello names it.
-func (w *World) addWorker(site, name, carrier string, facts skerry.WorkerFacts) *Node {
+// addWorker adds a worker that is connected over a carrier, as wire.Hello names it.
+func (w *World) addWorker(site, name, carrier string, facts wire.WorkerFacts) *Node {
 	if facts.Runtimes == nil {
-		facts.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true, Abilities: []string{skerry.AbilityResize}}, {Name: "native", Passed: true}}
+		facts.Runtimes = []wire.RuntimeReport{{Name: "oci", Passed: true, Abilities: []string{spec.AbilityResize}}, {Name: "native", Passed: true}}
 	}
 	if facts.Arch == "" {
 		facts.Arch = "amd64"
@@ -260,9 +262,9 @@ func (w *World) addWorker(site, name, carrier string, facts skerry.WorkerFacts) 
 	var n *Node
 	n = w.node(full, func() core {
 		return worker.New(worker.Options{Name: name, Seed: w.bytes(), ReportFixed: w.reportFixed, Repaired: n.repaired})
-	}, func(c core, now time.Time) skerry.Effects { return c.(*worker.Core).Start(now) },
+	}, func(c core, now time.Time) wire.Effects { return c.(*worker.Core).Start(now) },
 		func(c core, k string, v []byte) error { return c.(*worker.Core).Load(k, v) },
-		func(c core) []skerry.SetAck { return c.(*worker.Core).Up.Hello() })
+		func(c core) []wire.SetAck { return c.(*worker.Core).Up.Hello() })
 	w.Workers[full] = n
 	n.facts, n.carrier = &facts, carrier
 	w.Boot(n)
@@ -303,7 +305,7 @@ func (w *World) blackout(n *Node) {
 }
 
 // Restart boots a killed node and connects it and its children again.
-func (w *World) Restart(n *Node, facts *skerry.WorkerFacts) {
+func (w *World) Restart(n *Node, facts *wire.WorkerFacts) {
 	w.Boot(n)
 	if facts != nil {
 		w.Do(n, worker.Facts{Facts: *facts})
@@ -364,12 +366,12 @@ func (w *World) Connect(n *Node) {
 	}
 	w.epoch[n.Name]++
 	w.linked[n.Name] = true
-	hello := &skerry.Hello{Name: short(n), Carrier: n.carrier, Sets: n.sets(n.Core)}
+	hello := &wire.Hello{Name: short(n), Carrier: n.carrier, Sets: n.sets(n.Core)}
 	var up any = root.ChildUp{Hello: hello}
 	if p != w.Root {
 		up = cluster.ChildUp{Hello: hello}
 	}
-	welcome, _ := w.Do(p, up).(*skerry.Welcome)
+	welcome, _ := w.Do(p, up).(*wire.Welcome)
 	if n.Name == short(n) {
 		w.Do(n, cluster.ParentUp{Welcome: welcome})
 	} else {
@@ -414,7 +416,7 @@ func (w *World) Do(n *Node, msg any) any {
 }
 
 // watch looks at a node after what followed from a batch was carried out, and has it woken when it wants to be.
-func (w *World) watch(n *Node, fx *skerry.Effects) {
+func (w *World) watch(n *Node, fx *wire.Effects) {
 	w.trail.step(w.Now, n, fx)
 	if c, ok := n.Core.(*cluster.Core); ok && w.Audit && len(w.Faults) < 10 {
 		for _, text := range c.Audit() {
@@ -473,8 +475,8 @@ func (w *World) at(t time.Time, fn func()) {
 	heap.Push(&w.queue, event{t, w.order, fn})
 }
 
-func (w *World) deliver(n *Node, s skerry.Outgoing) {
-	msg, ok := s.Msg.(skerry.Message)
+func (w *World) deliver(n *Node, s wire.Outgoing) {
+	msg, ok := s.Msg.(wire.Message)
 	if !ok {
 		w.fault("%s sends %T, which is no message", n.Name, s.Msg)
 		return
@@ -519,7 +521,7 @@ func (w *World) deliver(n *Node, s skerry.Outgoing) {
 }
 
 // dump gives all bytes that a message carries, for tests that look for what must not be in it.
-func dump(m skerry.Message) string {
+func dump(m wire.Message) string {
 	data, err := frame.NewCodec().Encode(m)
 	if err != nil {
 		return ""

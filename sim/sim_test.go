@@ -8,20 +8,22 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
-func facts(cpu skerry.MilliCPU) skerry.WorkerFacts {
-	return skerry.WorkerFacts{Capacity: skerry.Resources{CPU: cpu, Memory: 4 * skerry.GiB, Storage: 10 * skerry.GiB}}
+func facts(cpu skerry.MilliCPU) wire.WorkerFacts {
+	return wire.WorkerFacts{Capacity: spec.Resources{CPU: cpu, Memory: 4 * skerry.GiB, Storage: 10 * skerry.GiB}}
 }
 
-func app(name string, replicas int, edit ...func(*skerry.ServiceSpec)) apps.Apply {
-	s := skerry.ServiceSpec{Name: "web", Replicas: &replicas, Resources: skerry.Resources{CPU: 500, Memory: 64 * skerry.MiB}}
+func app(name string, replicas int, edit ...func(*spec.ServiceSpec)) apps.Apply {
+	s := spec.ServiceSpec{Name: "web", Replicas: &replicas, Resources: spec.Resources{CPU: 500, Memory: 64 * skerry.MiB}}
 	s.Image = "web:1"
 	for _, f := range edit {
 		f(&s)
 	}
-	return apps.Apply{Actor: "t", App: skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-		Metadata: skerry.Metadata{Name: name}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}}
+	return apps.Apply{Actor: "t", App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: name}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}}
 }
 
 func small(t *testing.T) *World {
@@ -94,7 +96,7 @@ func TestDeployScaleUpdateDelete(t *testing.T) {
 	w.Run(time.Second)
 	w.check(t, "shop", 5, 5)
 
-	w.must(t, w.Root, app("shop", 5, func(s *skerry.ServiceSpec) { s.Image = "web:2" }))
+	w.must(t, w.Root, app("shop", 5, func(s *spec.ServiceSpec) { s.Image = "web:2" }))
 	least := 99
 	for range 6000 { // one after the other, each of which counts after healthyTime
 		w.Run(10 * time.Millisecond)
@@ -136,7 +138,7 @@ func TestDeployScaleUpdateDelete(t *testing.T) {
 
 func TestNoPlaceHasReasonsAndHeals(t *testing.T) {
 	w := small(t)
-	w.must(t, w.Root, app("big", 1, func(s *skerry.ServiceSpec) { s.Resources.CPU = 8000 }))
+	w.must(t, w.Root, app("big", 1, func(s *spec.ServiceSpec) { s.Resources.CPU = 8000 }))
 	w.Run(time.Second)
 	i := w.RootCore().Apps.Instances(web("big"))[0]
 	if i.State != skerry.Requested || len(i.Why) == 0 {
@@ -159,7 +161,7 @@ func TestWorkerDies(t *testing.T) {
 			w.Run(10 * time.Second)
 			w.check(t, "shop", 4, 4)
 			f := facts(2000)
-			f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
+			f.Runtimes, f.Arch, f.Address = []wire.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
 			w.Restart(n, &f)
 			w.Run(10 * time.Second)
 			w.check(t, "shop", 4, 4)
@@ -183,7 +185,7 @@ func TestAgentRestartsTouchNothing(t *testing.T) {
 		w.Kill(n)
 		w.Run(time.Second)
 		f := facts(2000)
-		f.Runtimes, f.Arch, f.Address = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
+		f.Runtimes, f.Arch, f.Address = []wire.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"
 		if w.Workers[n.Name] != nil {
 			w.Restart(n, &f)
 		} else {
@@ -219,15 +221,15 @@ func TestDeleteWhileSiteIsAway(t *testing.T) {
 
 func TestJobRunsToCompletion(t *testing.T) {
 	w := small(t)
-	w.Machine.Exit = func(a *skerry.Assignment, name string, attempt int) (time.Duration, skerry.Exit) {
+	w.Machine.Exit = func(a *spec.Assignment, name string, attempt int) (time.Duration, wire.Exit) {
 		if a.Ordinal == 1 {
-			return time.Second, skerry.Exit{Code: 3}
+			return time.Second, wire.Exit{Code: 3}
 		}
-		return time.Second, skerry.Exit{}
+		return time.Second, wire.Exit{}
 	}
 	three := 3
-	w.must(t, w.Root, app("batch", 1, func(s *skerry.ServiceSpec) {
-		s.Mode, s.Replicas, s.Job = skerry.ModeJob, nil, &skerry.JobSpec{Completions: &three}
+	w.must(t, w.Root, app("batch", 1, func(s *spec.ServiceSpec) {
+		s.Mode, s.Replicas, s.Job = spec.ModeJob, nil, &spec.JobSpec{Completions: &three}
 	}))
 	w.Run(20 * time.Second)
 	r := w.RootCore().Apps.App(web("batch").App).Runs["web"]
@@ -243,11 +245,11 @@ func TestJobRunsToCompletion(t *testing.T) {
 
 func TestCronStartsOnTime(t *testing.T) {
 	w := small(t)
-	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
-		return time.Second, skerry.Exit{}
+	w.Machine.Exit = func(*spec.Assignment, string, int) (time.Duration, wire.Exit) {
+		return time.Second, wire.Exit{}
 	}
-	w.must(t, w.Root, app("nightly", 1, func(s *skerry.ServiceSpec) {
-		s.Mode, s.Replicas, s.Cron = skerry.ModeCron, nil, &skerry.CronSpec{Schedule: "*/5 * * * *"}
+	w.must(t, w.Root, app("nightly", 1, func(s *spec.ServiceSpec) {
+		s.Mode, s.Replicas, s.Cron = spec.ModeCron, nil, &spec.CronSpec{Schedule: "*/5 * * * *"}
 	}))
 	most, before := 0, 0
 	for range 21 * 60 {
@@ -274,7 +276,7 @@ func TestCronStartsOnTime(t *testing.T) {
 
 func TestPerWorkerFollowsTheWorkers(t *testing.T) {
 	w := small(t)
-	w.must(t, w.Root, app("probe", 1, func(s *skerry.ServiceSpec) { s.Mode, s.Replicas = skerry.ModePerWorker, nil }))
+	w.must(t, w.Root, app("probe", 1, func(s *spec.ServiceSpec) { s.Mode, s.Replicas = spec.ModePerWorker, nil }))
 	w.Run(2 * time.Second)
 	w.check(t, "probe", 2, 4) // one instance for each site at the root, four copies
 	w.AddWorker("a", "w3", facts(2000))
@@ -287,8 +289,8 @@ func TestPerWorkerFollowsTheWorkers(t *testing.T) {
 
 func TestCrashLoopMovesThenFailsVisibly(t *testing.T) {
 	w := small(t)
-	w.Machine.Exit = func(*skerry.Assignment, string, int) (time.Duration, skerry.Exit) {
-		return 100 * time.Millisecond, skerry.Exit{Code: 1}
+	w.Machine.Exit = func(*spec.Assignment, string, int) (time.Duration, wire.Exit) {
+		return 100 * time.Millisecond, wire.Exit{Code: 1}
 	}
 	w.must(t, w.Root, app("bad", 1))
 	w.Run(5 * time.Minute)

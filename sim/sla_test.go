@@ -9,6 +9,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -18,17 +20,17 @@ func on(n *Node, id skerry.InstanceID) string {
 	return string(i.Worker)
 }
 
-func rigid(r float64) func(*skerry.ServiceSpec) {
-	return func(s *skerry.ServiceSpec) { s.Placement.Rigidness = &r }
+func rigid(r float64) func(*spec.ServiceSpec) {
+	return func(s *spec.ServiceSpec) { s.Placement.Rigidness = &r }
 }
 
 // starve reports that an instance waits for a processor.
 func (w *World) starve(n *Node, id skerry.InstanceID, waiting float64) {
-	w.Do(n, worker.Usage{Instances: map[skerry.InstanceID]skerry.QoS{id: {CPU: 100, Waiting: waiting}}})
+	w.Do(n, worker.Usage{Instances: map[skerry.InstanceID]wire.QoS{id: {CPU: 100, Waiting: waiting}}})
 }
 
 // lone starts an application of one instance at a site of two workers, and gives its id and its worker.
-func lone(t *testing.T, edit ...func(*skerry.ServiceSpec)) (w *World, site *Node, id skerry.InstanceID, at *Node) {
+func lone(t *testing.T, edit ...func(*spec.ServiceSpec)) (w *World, site *Node, id skerry.InstanceID, at *Node) {
 	t.Helper()
 	w = newWorld(t, 7)
 	site = w.AddCluster("a")
@@ -48,7 +50,7 @@ func lone(t *testing.T, edit ...func(*skerry.ServiceSpec)) (w *World, site *Node
 func TestViolationMovesMakeBeforeBreak(t *testing.T) {
 	w, site, id, at := lone(t, rigid(0.5))
 	most, least := 1, 1
-	w.Machine.Started = func(*skerry.Assignment, string, int) { most = max(most, w.tasks()) }
+	w.Machine.Started = func(*spec.Assignment, string, int) { most = max(most, w.tasks()) }
 	w.starve(at, id, 0.9)
 	for range 60 {
 		w.Run(time.Second)
@@ -67,20 +69,20 @@ func TestViolationMovesMakeBeforeBreak(t *testing.T) {
 // because it would wait there as well.
 func TestPressureEverywhere(t *testing.T) {
 	for _, what := range []string{"area", "waiting"} {
-		in := func(area string) skerry.WorkerFacts {
+		in := func(area string) wire.WorkerFacts {
 			f := facts(2000)
-			f.Runtimes, f.Arch, f.Address, f.Area = []skerry.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "w.test", area
+			f.Runtimes, f.Arch, f.Address, f.Area = []wire.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "w.test", area
 			return f
 		}
 		w, site, _, _ := lone(t, rigid(0.5))
 		for _, n := range ordered(w.Workers) {
 			w.Do(n, worker.Facts{Facts: in("north")})
 		}
-		w.must(t, w.Root, app("shop", 1, rigid(0.5), func(s *skerry.ServiceSpec) { s.Placement.Area = "north" }))
+		w.must(t, w.Root, app("shop", 1, rigid(0.5), func(s *spec.ServiceSpec) { s.Placement.Area = "north" }))
 		w.Run(time.Minute)
 		id := w.RootCore().Apps.Instances(web("shop"))[0].ID
 		at := w.Workers["a/"+on(site, id)]
-		pressed := &skerry.Pressure{CPU: 0.6}
+		pressed := &wire.Pressure{CPU: 0.6}
 		for _, n := range ordered(w.Workers) {
 			w.Do(n, worker.Usage{Pressure: pressed})
 		}
@@ -88,7 +90,7 @@ func TestPressureEverywhere(t *testing.T) {
 		if what == "area" {
 			w.Do(at, worker.Facts{Facts: in("south")})
 		} else {
-			w.Do(at, worker.Usage{Instances: map[skerry.InstanceID]skerry.QoS{id: {CPU: 100, Waiting: 0.9}}, Pressure: pressed})
+			w.Do(at, worker.Usage{Instances: map[skerry.InstanceID]wire.QoS{id: {CPU: 100, Waiting: 0.9}}, Pressure: pressed})
 		}
 		w.Run(2 * time.Minute)
 		if moved := on(site, id) != short(at); moved != (what == "area") {
@@ -118,7 +120,7 @@ func TestRigidnessOneMovesAtOnce(t *testing.T) {
 // A copy that does not get ready changes nothing.
 func TestFailedMigrationKeepsTheOldCopy(t *testing.T) {
 	w, site, id, at := lone(t, rigid(1))
-	w.Machine.PrepareErr = func(name string, _ *skerry.Assignment) (string, bool) { return "no disk", true }
+	w.Machine.PrepareErr = func(name string, _ *spec.Assignment) (string, bool) { return "no disk", true }
 	w.starve(at, id, 0.9)
 	w.Run(20 * time.Second)
 	w.starve(at, id, 0)
@@ -190,9 +192,9 @@ func TestPriorityMakesRoom(t *testing.T) {
 	w.Run(10 * time.Second)
 	w.check(t, "low", 2, 2)
 	over := false
-	w.Machine.Started = func(a *skerry.Assignment, _ string, _ int) { over = over || w.tasks() > 2 }
+	w.Machine.Started = func(a *spec.Assignment, _ string, _ int) { over = over || w.tasks() > 2 }
 	w.Machine.Stop = 3 * time.Second
-	w.must(t, w.Root, app("high", 1, func(s *skerry.ServiceSpec) { s.Placement.Priority = 10 }))
+	w.must(t, w.Root, app("high", 1, func(s *spec.ServiceSpec) { s.Placement.Priority = 10 }))
 	w.Run(30 * time.Second)
 	w.check(t, "high", 1, 2)
 	if over {
@@ -211,7 +213,7 @@ func TestPriorityMakesRoom(t *testing.T) {
 		t.Errorf("%d of low are ready", w.ready("low"))
 	}
 	// Equal priority moves nobody.
-	w.must(t, w.Root, app("equal", 1, func(s *skerry.ServiceSpec) { s.Placement.Priority = 0 }))
+	w.must(t, w.Root, app("equal", 1, func(s *spec.ServiceSpec) { s.Placement.Priority = 0 }))
 	w.Run(30 * time.Second)
 	w.check(t, "high", 1, 2)
 }
@@ -226,13 +228,13 @@ func TestShrunkenWorkerIsLeft(t *testing.T) {
 		w.AddWorker("a", name, wide)
 	}
 	w.Run(time.Second)
-	w.must(t, w.Root, app("shop", 1, rigid(0.9), func(s *skerry.ServiceSpec) { s.Resources.BandwidthOut = 4 * skerry.MiB }))
+	w.must(t, w.Root, app("shop", 1, rigid(0.9), func(s *spec.ServiceSpec) { s.Resources.BandwidthOut = 4 * skerry.MiB }))
 	w.Run(10 * time.Second)
 	id := w.RootCore().Apps.Instances(web("shop"))[0].ID
 	at := w.Workers["a/"+on(site, id)]
 	narrow := wide
 	narrow.Capacity.BandwidthOut = skerry.MiB
-	narrow.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true}}
+	narrow.Runtimes = []wire.RuntimeReport{{Name: "oci", Passed: true}}
 	narrow.Arch, narrow.Address = "amd64", "x.test"
 	w.Do(at, worker.Facts{Facts: narrow})
 	w.Run(time.Minute)

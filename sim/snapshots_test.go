@@ -9,6 +9,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // A snapshot follows its site: it is noted before its worker makes it, counts as storage, and is forgotten when nobody knows whether it was
@@ -25,20 +27,20 @@ func TestRestoredElsewhere(t *testing.T) {
 	w.Run(time.Second)
 	w.must(t, w.Root, kept("1", 1))
 	w.Run(10 * time.Second)
-	claim := skerry.VolumeClaim{Service: web("db")}
+	claim := spec.VolumeClaim{Service: web("db")}
 	data := w.volumes("db")
 	if len(data) != 1 || w.ready("db") != 1 {
 		t.Fatalf("data at %v, %d ready", data, w.ready("db"))
 	}
 	at, _, _ := strings.Cut(data[0], " ")
 	first := strings.TrimPrefix(at, "a/")
-	snapshots := func() []skerry.Snapshot {
+	snapshots := func() []spec.Snapshot {
 		list := cluster.Snapshots(w.ClusterCore("a"))
 		return list
 	}
 	kept := func(worker string) (out []string) {
 		for _, key := range w.ClusterCore("a").Kids.Get(worker).Desired.Keys() {
-			if _, ok := skerry.ParseSnapshotKey(key); ok {
+			if _, ok := spec.ParseSnapshotKey(key); ok {
 				out = append(out, key)
 			}
 		}
@@ -50,14 +52,14 @@ func TestRestoredElsewhere(t *testing.T) {
 			t.Errorf("%T: %v, want %s", msg, err, code)
 		}
 	}
-	end := func(id skerry.SnapshotID) cluster.EndSnapshot {
-		return cluster.EndSnapshot{ID: id, Info: &skerry.Snapshot{Size: 100 * skerry.MiB, SHA256: strings.Repeat("0", 64), Volumes: []skerry.SnapshotVolume{{Name: "data", Size: skerry.GiB}}}}
+	end := func(id spec.SnapshotID) cluster.EndSnapshot {
+		return cluster.EndSnapshot{ID: id, Info: &spec.Snapshot{Size: 100 * skerry.MiB, SHA256: strings.Repeat("0", 64), Volumes: []spec.SnapshotVolume{{Name: "data", Size: skerry.GiB}}}}
 	}
 
-	other := skerry.VolumeClaim{Service: web("db"), Ordinal: 7}
+	other := spec.VolumeClaim{Service: web("db"), Ordinal: 7}
 	refused(cluster.BeginSnapshot{ID: "s0", Claim: other}, skerry.CodeNotFound)
 	plan, _ := w.Do(site, cluster.BeginSnapshot{ID: "s1", Claim: claim, Actor: "t"}).(cluster.SnapshotPlan)
-	if list := snapshots(); plan.Worker != first || len(list) != 1 || list[0].State != skerry.SnapshotTaking || list[0].Size != skerry.GiB || len(kept(first)) != 1 {
+	if list := snapshots(); plan.Worker != first || len(list) != 1 || list[0].State != spec.SnapshotTaking || list[0].Size != skerry.GiB || len(kept(first)) != 1 {
 		t.Fatalf("begun at %+v: %+v", plan, list)
 	}
 	refused(cluster.BeginSnapshot{ID: "s1", Claim: claim}, skerry.CodeConflict)
@@ -78,7 +80,7 @@ func TestRestoredElsewhere(t *testing.T) {
 	w.must(t, site, end("s3"))
 	w.Restart(site, nil)
 	w.Run(time.Minute)
-	if list := snapshots(); len(list) != 2 || list[0].State != skerry.SnapshotReady || list[0].Org != "default" || len(kept(first)) != 1 || len(kept(others[0])) != 1 {
+	if list := snapshots(); len(list) != 2 || list[0].State != spec.SnapshotReady || list[0].Org != "default" || len(kept(first)) != 1 || len(kept(others[0])) != 1 {
 		t.Fatalf("snapshots after a restart: %+v", list)
 	}
 
@@ -125,7 +127,7 @@ func TestRestoredElsewhere(t *testing.T) {
 	}
 
 	// A clone belongs to nobody until its application comes, and can be deleted here.
-	clone := skerry.VolumeClaim{Service: web("copy")}
+	clone := spec.VolumeClaim{Service: web("copy")}
 	refused(cluster.BeginRestore{ID: "s3", To: claim, Clone: true}, skerry.CodeConflict)
 	restore, ok = w.Do(site, cluster.BeginRestore{ID: "s3", To: clone, Clone: true}).(cluster.RestorePlan)
 	if !ok || restore.Worker != others[0] {
@@ -136,8 +138,8 @@ func TestRestoredElsewhere(t *testing.T) {
 	w.Restart(site, nil)
 	w.Run(time.Minute)
 	views := cluster.Volumes(w.ClusterCore("a"))
-	i := slices.IndexFunc(views, func(v skerry.VolumeView) bool { return v.Claim() == clone })
-	if i < 0 || string(views[i].Worker) != others[0] || views[i].State != skerry.VolumeKept || views[i].Size != skerry.GiB || views[i].Org != "default" {
+	i := slices.IndexFunc(views, func(v view.VolumeView) bool { return v.Claim() == clone })
+	if i < 0 || string(views[i].Worker) != others[0] || views[i].State != view.VolumeKept || views[i].Size != skerry.GiB || views[i].Org != "default" {
 		t.Fatalf("volumes: %+v", views)
 	}
 	w.must(t, site, apps.DeleteVolume{Claim: clone})

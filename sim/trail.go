@@ -7,8 +7,8 @@ import (
 	"hash/fnv"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // trail is a digest of everything that leaves the cores of a world, in order: each record with its key, each frame as it is encoded,
@@ -35,7 +35,7 @@ func (t *trail) number(n int64) {
 	_, _ = t.sum.Write(b[:])
 }
 
-func (t *trail) frame(m skerry.Message) {
+func (t *trail) frame(m wire.Message) {
 	data, err := t.codec.Encode(m)
 	if err != nil {
 		data = []byte(err.Error())
@@ -44,7 +44,7 @@ func (t *trail) frame(m skerry.Message) {
 }
 
 // step takes what followed from a batch.
-func (t *trail) step(now time.Time, n *Node, fx *skerry.Effects) {
+func (t *trail) step(now time.Time, n *Node, fx *wire.Effects) {
 	if t == nil {
 		return
 	}
@@ -58,7 +58,7 @@ func (t *trail) step(now time.Time, n *Node, fx *skerry.Effects) {
 	t.number(int64(len(fx.Sends)))
 	for _, s := range fx.Sends {
 		t.add([]byte(s.To))
-		if m, ok := s.Msg.(skerry.Message); ok {
+		if m, ok := s.Msg.(wire.Message); ok {
 			t.frame(m)
 		}
 	}
@@ -71,7 +71,7 @@ func (t *trail) step(now time.Time, n *Node, fx *skerry.Effects) {
 
 // answer takes the result of a message, where that goes over a link: a Welcome.
 func (t *trail) answer(n *Node, result any) {
-	if m, ok := result.(skerry.Message); ok {
+	if m, ok := result.(wire.Message); ok {
 		t.add([]byte(n.Name))
 		t.frame(m)
 	}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
 )
 
 // updateWaits gives why an update of a service waits, as the root tells it.
@@ -140,7 +140,7 @@ func TestMissingOnesHaveAPlace(t *testing.T) {
 	w.Run(time.Second)
 	one := 1
 	version := func(v string) apps.Apply {
-		return app("shop", 2, func(s *skerry.ServiceSpec) {
+		return app("shop", 2, func(s *spec.ServiceSpec) {
 			s.Env = map[string]string{"VERSION": v}
 			s.Update.MaxUnavailable = &one
 		})

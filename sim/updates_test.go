@@ -9,6 +9,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -59,7 +61,7 @@ func runUpdates(fixed time.Duration) (u updates) {
 	truth := make([]skerry.MilliCPU, workers)
 	every := make([]time.Duration, workers) // how often use is measured
 	for i := range workers {
-		nodes = append(nodes, w.AddWorker("a", fmt.Sprintf("w%d", i), skerry.WorkerFacts{Capacity: skerry.Resources{CPU: traceCapacity, Memory: 8 * skerry.GiB}}))
+		nodes = append(nodes, w.AddWorker("a", fmt.Sprintf("w%d", i), wire.WorkerFacts{Capacity: spec.Resources{CPU: traceCapacity, Memory: 8 * skerry.GiB}}))
 		traces[i] = &trace{kind: i, rng: rand.New(rand.NewPCG(7, uint64(i))), phase: float64(i)}
 		if every[i] = 10 * time.Second; fixed > 0 {
 			every[i] = min(fixed, every[i])
@@ -83,7 +85,7 @@ func runUpdates(fixed time.Duration) (u updates) {
 				crossed[i] = w.Now
 			}
 			if now%every[i] < time.Second {
-				w.tell(nodes[i], worker.Usage{Used: skerry.Resources{CPU: truth[i], Memory: skerry.GiB}})
+				w.tell(nodes[i], worker.Usage{Used: spec.Resources{CPU: truth[i], Memory: skerry.GiB}})
 			}
 		}
 		w.Run(time.Second)
@@ -132,7 +134,7 @@ type heeded struct {
 	fixed bool
 }
 
-func (h heeded) heed(fx skerry.Effects) skerry.Effects {
+func (h heeded) heed(fx wire.Effects) wire.Effects {
 	for _, a := range fx.Actions {
 		if m, ok := a.(worker.MeasureEvery); ok && !h.fixed {
 			if *h.every = m.Every.Truncate(time.Second); *h.every <= 0 {
@@ -144,10 +146,10 @@ func (h heeded) heed(fx skerry.Effects) skerry.Effects {
 }
 
 // Step implements core.
-func (h heeded) Step(now time.Time, msg any) skerry.Effects { return h.heed(h.core.Step(now, msg)) }
+func (h heeded) Step(now time.Time, msg any) wire.Effects { return h.heed(h.core.Step(now, msg)) }
 
 // Tick implements core.
-func (h heeded) Tick(now time.Time) skerry.Effects { return h.heed(h.core.Tick(now)) }
+func (h heeded) Tick(now time.Time) wire.Effects { return h.heed(h.core.Tick(now)) }
 
 // TestAdaptiveUpdates: an interval that adapts knows as much as a short one, for the price of a long one.
 func TestAdaptiveUpdates(t *testing.T) {

@@ -10,24 +10,26 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // workerMark is part of every worker's name and address in a scenario, and of nothing else.
 const workerMark = "edgewk"
 
 // application makes the manifest of an application of a shape.
-func application(a *Action) skerry.Application {
+func application(a *Action) spec.Application {
 	shape := a.Args["shape"]
 	replicas := a.number("replicas", 1)
-	s := skerry.ServiceSpec{Name: "web", Replicas: &replicas,
-		Resources: skerry.Resources{CPU: skerry.MilliCPU(a.number("cpu", 300)), Memory: 64 * skerry.MiB}}
+	s := spec.ServiceSpec{Name: "web", Replicas: &replicas,
+		Resources: spec.Resources{CPU: skerry.MilliCPU(a.number("cpu", 300)), Memory: 64 * skerry.MiB}}
 	s.Image = fmt.Sprintf("web:%d", a.number("version", 1))
 	s.Placement.Priority = a.number("priority", 0)
 	if x, err := strconv.ParseFloat(a.Args["rigidness"], 64); err == nil {
 		s.Placement.Rigidness = &x
 	}
 	if port := a.number("port", 0); port > 0 {
-		s.Ports = []skerry.Port{{Port: 80, HostPort: port}}
+		s.Ports = []spec.Port{{Port: 80, HostPort: port}}
 	}
 	switch d := a.Args["disconnect"]; d {
 	case "":
@@ -35,48 +37,48 @@ func application(a *Action) skerry.Application {
 		s.OnDisconnect = "run"
 	default:
 		after, _ := time.ParseDuration(d)
-		s.OnDisconnect = skerry.StopAfter(after)
+		s.OnDisconnect = spec.StopAfter(after)
 	}
 	s.OnReconnect = a.Args["reconnect"]
 	if most := a.number("max", 0); most > 0 && shape != "job" && shape != "perworker" && shape != "linked" {
-		one, down, share := 1, skerry.Duration(30*time.Second), 0.5
+		one, down, share := 1, spec.Duration(30*time.Second), 0.5
 		replicas = min(max(replicas, 1), most)
-		s.Scale = &skerry.ScaleSpec{Min: &one, Max: most, Down: &down, Target: skerry.ScaleTarget{CPU: &share}}
+		s.Scale = &spec.ScaleSpec{Min: &one, Max: most, Down: &down, Target: spec.ScaleTarget{CPU: &share}}
 	}
-	list := []skerry.ServiceSpec{s}
+	list := []spec.ServiceSpec{s}
 	switch shape {
 	case "recreate":
 		list[0].Update.Strategy = "recreate"
 	case "spread":
-		list[0].Placement.Policy = skerry.PolicySpread
+		list[0].Placement.Policy = spec.PolicySpread
 	case "linked":
 		db := s
 		one := 1
 		db.Name, db.Ports, db.Replicas = "db", nil, &one
-		list[0].Links = []skerry.Link{{Service: "db"}}
+		list[0].Links = []spec.Link{{Service: "db"}}
 		list = append(list, db)
 	case "job":
-		list[0].Mode, list[0].Replicas, list[0].Ports = skerry.ModeJob, nil, nil
+		list[0].Mode, list[0].Replicas, list[0].Ports = spec.ModeJob, nil, nil
 		n := max(replicas, 1)
 		two := 2
-		list[0].Job = &skerry.JobSpec{Completions: &n, Parallelism: &two}
+		list[0].Job = &spec.JobSpec{Completions: &n, Parallelism: &two}
 	case "perworker":
-		list[0].Mode, list[0].Replicas = skerry.ModePerWorker, nil
+		list[0].Mode, list[0].Replicas = spec.ModePerWorker, nil
 	}
-	return skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication,
-		Metadata: skerry.Metadata{Name: a.Target}, Spec: skerry.ApplicationSpec{Services: list}}
+	return spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: a.Target}, Spec: spec.ApplicationSpec{Services: list}}
 }
 
 // exit has instances of jobs end well after a few seconds.
-func (r *run) exit(a *skerry.Assignment, name string, _ int) (time.Duration, skerry.Exit) {
-	if a.Spec.Mode == skerry.ModeJob && name == skerry.MainContainer {
-		return 3 * time.Second, skerry.Exit{}
+func (r *run) exit(a *spec.Assignment, name string, _ int) (time.Duration, wire.Exit) {
+	if a.Spec.Mode == spec.ModeJob && name == spec.MainContainer {
+		return 3 * time.Second, wire.Exit{}
 	}
-	return -1, skerry.Exit{}
+	return -1, wire.Exit{}
 }
 
 // limits has every fourth change of limits come at the wrong moment, and every ninth be more than a machine can.
-func (r *run) limits(string, skerry.InstanceID, *skerry.ServiceSpec) (string, bool) {
+func (r *run) limits(string, skerry.InstanceID, *spec.ServiceSpec) (string, bool) {
 	switch r.limited++; {
 	case r.limited%4 == 0:
 		return "more is in use", true
@@ -162,10 +164,10 @@ func (r *run) measure() {
 		if n.facts == nil || !n.Up || r.check.liars[n] && n.astray == nil && !r.check.liars[r.w.parentOf(n)] {
 			continue
 		}
-		use := map[skerry.InstanceID]skerry.QoS{}
+		use := map[skerry.InstanceID]wire.QoS{}
 		for id, g := range r.check.here[n] {
 			if g.running > 0 {
-				q := skerry.QoS{Waiting: r.suffering[n]}
+				q := wire.QoS{Waiting: r.suffering[n]}
 				if load, ok := r.loads[g.service]; ok {
 					q.CPU = min(load/skerry.MilliCPU(running[g.service]), g.need.CPU)
 				}
@@ -198,12 +200,12 @@ func (r *run) amend(u *wish, at *Node, a Action) {
 
 func (r *run) addWorker(i int, m Machinery) *Node {
 	site, name, _ := strings.Cut(m.Name, "/")
-	f := skerry.WorkerFacts{Arch: "amd64", Address: name + ".test", Capacity: skerry.Resources{CPU: m.CPU, Memory: m.Memory, Storage: 10 * skerry.GiB}}
-	f.Overlay = &skerry.OverlayFacts{Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 7444)}}
+	f := wire.WorkerFacts{Arch: "amd64", Address: name + ".test", Capacity: spec.Resources{CPU: m.CPU, Memory: m.Memory, Storage: 10 * skerry.GiB}}
+	f.Overlay = &wire.OverlayFacts{Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 7444)}}
 	copy(f.Overlay.Key[:], fmt.Sprintf("%s%-29d", workerMark, i))
 	if m.Via != "" { // its agent takes no part in the overlay, and says what it can do
 		f.Overlay = nil
-		f.Runtimes = []skerry.RuntimeReport{{Name: "oci", Passed: true, Abilities: []string{"images", "init", "sidecars", "volumes", "config", "ports", "overlay", "probes", "security", "user", "tty"}}}
+		f.Runtimes = []wire.RuntimeReport{{Name: "oci", Passed: true, Abilities: []string{"images", "init", "sidecars", "volumes", "config", "ports", "overlay", "probes", "security", "user", "tty"}}}
 	}
 	if r.s.Places {
 		f.Probe = fmt.Sprintf("192.168.%d.%d:7443", byte(i>>8), byte(i))

@@ -7,10 +7,13 @@ import (
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // viewed holds the views of applications that changed in a step against their instances, counted anew.
-func (k *checker) viewed(n *Node, c *apps.Controller, fx *skerry.Effects) {
+func (k *checker) viewed(n *Node, c *apps.Controller, fx *wire.Effects) {
 	seen := map[skerry.AppKey]bool{}
 	for _, ch := range fx.Changed {
 		a := c.App(ch.App)
@@ -26,11 +29,11 @@ func (k *checker) viewed(n *Node, c *apps.Controller, fx *skerry.Effects) {
 }
 
 // contradiction tells how a view differs from the instances that it is about, or "".
-func contradiction(c *apps.Controller, a *apps.App, v *skerry.AppView) string {
+func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 	well, trouble := true, false
 	for i := range v.Services {
 		s := &v.Services[i]
-		spec := a.Manifest.Spec.Service(s.Name)
+		svc := a.Manifest.Spec.Service(s.Name)
 		var live, ready, current, loops, done int
 		for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 			code, text := i.Trouble()
@@ -48,7 +51,7 @@ func contradiction(c *apps.Controller, a *apps.App, v *skerry.AppView) string {
 				continue
 			}
 			live++
-			if s.Mode == skerry.ModePerWorker {
+			if s.Mode == spec.ModePerWorker {
 				ready += i.Have
 			} else if i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
 				ready++
@@ -71,15 +74,15 @@ func contradiction(c *apps.Controller, a *apps.App, v *skerry.AppView) string {
 			return fmt.Sprintf("%s has %d instances, %d ready, %d up to date, %d crash loops; there are %d, %d, %d, %d",
 				s.Name, s.Instances, s.Ready, s.UpToDate, s.CrashLoops, live, ready, current, loops)
 		}
-		if spec.Mode == skerry.ModeService {
-			if s.Want != *spec.Replicas-done {
-				return fmt.Sprintf("%s wants %d, its manifest %d, and %d are done", s.Name, s.Want, *spec.Replicas, done)
+		if svc.Mode == spec.ModeService {
+			if s.Want != *svc.Replicas-done {
+				return fmt.Sprintf("%s wants %d, its manifest %d, and %d are done", s.Name, s.Want, *svc.Replicas, done)
 			}
 			well = well && ready >= s.Want && current == live && loops == 0
 		}
 	}
 	switch {
-	case (v.Status == "Ready" || v.Status == skerry.AppRolledBack) && !well:
+	case (v.Status == "Ready" || v.Status == view.AppRolledBack) && !well:
 		return "it is " + v.Status + ", and not all of its services are"
 	case v.Status == "Ready" && !trouble && v.Reason != "":
 		return "nothing is wrong, and the reason is " + v.Reason
@@ -101,7 +104,7 @@ func (k *checker) shown() string {
 		if !n.Up || k.liars[n] {
 			continue
 		}
-		var views []skerry.AppView
+		var views []view.AppView
 		switch c := n.Core.(type) {
 		case *root.Core:
 			for _, a := range c.Apps.Apps() {

@@ -10,6 +10,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // volumes tells which machines have local volumes of which replicas of a service, as "a/w1 0".
@@ -27,10 +30,10 @@ func (w *World) volumes(name string) (out []string) {
 
 // kept is a service whose replicas have local volumes.
 func kept(version string, replicas int) apps.Apply {
-	return app("db", replicas, func(s *skerry.ServiceSpec) {
+	return app("db", replicas, func(s *spec.ServiceSpec) {
 		s.Env = map[string]string{"VERSION": version}
-		s.Volumes = []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{Size: skerry.GiB}}}
-		s.Mounts = []skerry.Mount{{Volume: "data", Path: "/data"}}
+		s.Volumes = []spec.Volume{{Name: "data", Local: &spec.LocalVolume{Size: skerry.GiB}}}
+		s.Mounts = []spec.Mount{{Volume: "data", Path: "/data"}}
 	})
 }
 
@@ -160,7 +163,7 @@ func TestVolumesOutliveTheirApplication(t *testing.T) {
 			t.Fatalf("%s: data at %v, before at %v; %d ready, want %d", when, now, before, w.ready("db"), ready)
 		}
 	}
-	claim := func(n int) skerry.VolumeClaim { return skerry.VolumeClaim{Service: web("db"), Ordinal: n} }
+	claim := func(n int) spec.VolumeClaim { return spec.VolumeClaim{Service: web("db"), Ordinal: n} }
 	place := func(n int) (site, worker string) {
 		at, _, _ := strings.Cut(before[slices.IndexFunc(before, func(s string) bool { return strings.HasSuffix(s, fmt.Sprint(" ", n)) })], " ")
 		site, worker, _ = strings.Cut(at, "/")
@@ -190,11 +193,11 @@ func TestVolumesOutliveTheirApplication(t *testing.T) {
 		w.Run(10 * time.Minute)
 		same(fmt.Sprint("deleted, round ", round), 0)
 		views := apps.Volumes(w.RootCore().Apps, "root")
-		if len(views) != 3 || slices.ContainsFunc(views, func(v skerry.VolumeView) bool { return v.State != skerry.VolumeKept || v.Since.IsZero() }) {
+		if len(views) != 3 || slices.ContainsFunc(views, func(v view.VolumeView) bool { return v.State != view.VolumeKept || v.Since.IsZero() }) {
 			t.Errorf("the root shows %+v", views)
 		}
 		for _, v := range cluster.Volumes(w.ClusterCore(site)) {
-			if _, at := place(v.Replica); v.State != skerry.VolumeKept || string(v.Worker) != at || v.Org != "default" || v.Origin != "root" {
+			if _, at := place(v.Replica); v.State != view.VolumeKept || string(v.Worker) != at || v.Org != "default" || v.Origin != "root" {
 				t.Errorf("site %s shows %+v", site, v)
 			}
 		}
@@ -242,7 +245,7 @@ func TestKeptDataStaysWithItsOrganisation(t *testing.T) {
 	}
 	var why string
 	for _, i := range w.ClusterCore("a").Instances() {
-		why += skerry.Summary(i.Trouble())
+		why += wire.Summary(i.Trouble())
 		for _, r := range i.Why {
 			why += r.Text
 		}
@@ -250,7 +253,7 @@ func TestKeptDataStaysWithItsOrganisation(t *testing.T) {
 	if !strings.Contains(why, "keeps volumes default/db/web/0 of another organisation") {
 		t.Errorf("nobody says why it does not run: %q", why)
 	}
-	w.must(t, w.Root, apps.DeleteVolume{Claim: skerry.VolumeClaim{Service: web("db")}})
+	w.must(t, w.Root, apps.DeleteVolume{Claim: spec.VolumeClaim{Service: web("db")}})
 	w.Run(5 * time.Minute)
 	if at := w.where(site, "db"); len(at) != 1 || at[0] != "w1" {
 		t.Errorf("it does not run though the name is free: %q %q", at, w.ClusterCore("a").Instances()[0].Reason)

@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
 
@@ -34,13 +35,13 @@ type wish struct {
 // state is an application as a user wants it; without services it is not to be.
 type state struct {
 	services map[string]wanted
-	app      *skerry.Application // as applied, nil when it is deleted
+	app      *spec.Application // as applied, nil when it is deleted
 }
 
 type wanted struct {
 	replicas int
 	image    string
-	mode     skerry.Mode
+	mode     spec.Mode
 	scaled   bool // their number follows the load
 }
 
@@ -56,12 +57,12 @@ func (s state) String() string {
 	return strings.TrimSuffix(b.String(), "; ")
 }
 
-func stateOf(app *skerry.Application) state {
+func stateOf(app *spec.Application) state {
 	s := state{services: map[string]wanted{}, app: app}
 	for _, x := range app.Spec.Services {
 		w := wanted{image: x.Image, mode: x.Mode, scaled: x.Scale != nil}
 		if w.mode == "" {
-			w.mode = skerry.ModeService
+			w.mode = spec.ModeService
 		}
 		if x.Replicas != nil {
 			w.replicas = *x.Replicas

@@ -23,7 +23,7 @@
 // nobody is deposed who can be reached; a holder that hears of too few promises stops by itself, and says so.
 package tenure
 
-import "skerry.dev/skerry"
+import "skerry.dev/skerry/wire"
 
 // Majority is how many of n voters it takes to depose a holder.
 func Majority(n int) int { return n/2 + 1 }
@@ -38,7 +38,7 @@ const MaxHeirs = 2
 // MaxVoters is how many voters a site counts; further workers have no vote. Leases of more would cost traffic for nothing.
 const MaxVoters = 99
 
-func named(list []skerry.Seat, name string) bool {
+func named(list []wire.Seat, name string) bool {
 	for _, s := range list {
 		if s.Name == name {
 			return true

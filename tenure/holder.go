@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // list is who was named as heir, under a number.
 type list struct {
 	seq   uint64
-	heirs []skerry.Seat
+	heirs []wire.Seat
 }
 
 // promised is the last that was heard of a voter.
@@ -22,7 +22,7 @@ type promised struct {
 
 // follower is a successor to which the store goes.
 type follower struct {
-	seat  skerry.Seat
+	seat  wire.Seat
 	acked int64     // everything up to this revision is on its disk
 	heard time.Time // of an acknowledgement
 	since time.Time // it has not acknowledged something that waits for it since then; zero: it has
@@ -135,7 +135,7 @@ func (h *holder) release() {
 }
 
 // name makes a new list of heirs.
-func (h *holder) name(heirs []skerry.Seat) {
+func (h *holder) name(heirs []wire.Seat) {
 	h.lists = append(h.lists, list{h.now().seq + 1, heirs})
 	h.changed = true
 	h.advance() // a site without voters has nobody to ask
@@ -144,7 +144,7 @@ func (h *holder) name(heirs []skerry.Seat) {
 // review drops heirs that are gone or lag, and adds followers that have everything. rank orders them.
 func (h *holder) review(now time.Time, patience time.Duration, rank map[string]int) {
 	have := h.now().heirs
-	var heirs []skerry.Seat
+	var heirs []wire.Seat
 	for _, f := range h.followers {
 		behind := f.acked < h.local
 		switch {
@@ -162,7 +162,7 @@ func (h *holder) review(now time.Time, patience time.Duration, rank map[string]i
 	if !h.known || h.closing || len(h.councils[len(h.councils)-1]) == 0 {
 		heirs = nil
 	}
-	slices.SortFunc(heirs, func(a, b skerry.Seat) int {
+	slices.SortFunc(heirs, func(a, b wire.Seat) int {
 		return cmp.Or(cmp.Compare(rank[a.Name], rank[b.Name]), cmp.Compare(a.Name, b.Name))
 	})
 	heirs = heirs[:min(len(heirs), MaxHeirs)]
@@ -182,15 +182,15 @@ func (h *holder) council(voters []string, revision int64) {
 	h.settlesAt = revision
 }
 
-func (h *holder) lease(now time.Time, me skerry.Seat, ttl time.Duration) *skerry.Lease {
+func (h *holder) lease(now time.Time, me wire.Seat, ttl time.Duration) *wire.Lease {
 	l := h.now()
-	return &skerry.Lease{Term: h.term, Holder: me.Name, At: me.Addr, Seq: l.seq, Heirs: slices.Clone(l.heirs), TTL: uint32(ttl / time.Millisecond),
+	return &wire.Lease{Term: h.term, Holder: me.Name, At: me.Addr, Seq: l.seq, Heirs: slices.Clone(l.heirs), TTL: uint32(ttl / time.Millisecond),
 		Stamp: uint64(now.Sub(h.born))}
 }
 
 // promise takes a voter's answer. Time counts from when the lease was sent, and a tenth less than the voter's own, for clocks
 // that run at different speeds.
-func (h *holder) promise(worker string, p *skerry.Promise, now time.Time, ttl time.Duration) {
+func (h *holder) promise(worker string, p *wire.Promise, now time.Time, ttl time.Duration) {
 	sent := h.born.Add(time.Duration(p.Stamp))
 	if sent.After(now) || p.Seq > h.now().seq {
 		return // no answer to anything of ours

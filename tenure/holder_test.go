@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // TestLateAnswer: however late a voter's answer arrives, the holder stops counting on it before the voter may vote for another seat, also
@@ -16,8 +16,8 @@ func TestLateAnswer(t *testing.T) {
 		for _, rate := range []float64{1, 1.05} {
 			t.Run(fmt.Sprint(late, rate), func(t *testing.T) {
 				h := newHolder(sent, 3, []string{"w"}, 0)
-				h.name([]skerry.Seat{{Name: "b"}})
-				l := h.lease(sent, skerry.Seat{Name: "a"}, ttl)
+				h.name([]wire.Seat{{Name: "b"}})
+				l := h.lease(sent, wire.Seat{Name: "a"}, ttl)
 				v := NewVoter(Ballot{}, sent, ttl)
 				p, _ := v.Lease(sent, l) // it takes no time to get there
 				ends := sent.Add(time.Duration(float64(v.Bound().Sub(sent)) / rate))

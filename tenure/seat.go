@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // State is what a seat does.
@@ -20,7 +20,7 @@ const (
 
 // Options of a seat. All but Order are needed.
 type Options struct {
-	Me skerry.Seat
+	Me wire.Seat
 	// TTL is how long a promise lasts; leases go out three times as often.
 	TTL time.Duration
 	// Patience is how long a successor may take to acknowledge before it is no heir any more.
@@ -41,22 +41,22 @@ type Seat struct {
 	opt    Options
 	state  State
 	books  Books
-	offers map[string]*skerry.Vote // of the voters that are in touch, without their leases
-	freeAt map[string]time.Time    // when their promises no longer bind them
-	asked  uint64                  // the term that votes are asked for; 0: none
+	offers map[string]*wire.Vote // of the voters that are in touch, without their leases
+	freeAt map[string]time.Time  // when their promises no longer bind them
+	asked  uint64                // the term that votes are asked for; 0: none
 	askAt  time.Time
 	mine   map[string]bool // votes in that term; true: of a voter that has always been ours
 	enough time.Time       // since when there are enough offers; zero: there are not
 	heard  time.Time       // of who leads
 	above  uint64          // the highest term that was heard of
 	reign  *holder
-	out    []skerry.Outgoing
+	out    []wire.Outgoing
 	why    string // it stopped leading
 }
 
 // New makes a seat that stands by.
 func New(opt Options) *Seat {
-	return &Seat{opt: opt, state: Standing, offers: map[string]*skerry.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{}}
+	return &Seat{opt: opt, state: Standing, offers: map[string]*wire.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{}}
 }
 
 // SetBooks tells a seat that stands by what its copy of the store says.
@@ -80,14 +80,14 @@ func (s *Seat) Term() uint64 {
 func (s *Seat) Above() uint64 { return max(s.above, s.Term()) }
 
 // Take gives the messages that are to be sent.
-func (s *Seat) Take() []skerry.Outgoing {
+func (s *Seat) Take() []wire.Outgoing {
 	out := s.out
 	s.out = nil
 	return out
 }
 
-func (s *Seat) send(to string, m skerry.Message) {
-	s.out = append(s.out, skerry.Outgoing{To: to, Msg: m})
+func (s *Seat) send(to string, m wire.Message) {
+	s.out = append(s.out, wire.Outgoing{To: to, Msg: m})
 }
 
 // Alone begins to lead without an election, in a term that the store has already and that no lease was ever of. It is for a
@@ -117,7 +117,7 @@ func (s *Seat) Heard(now time.Time, term uint64) {
 }
 
 // Offered takes what a voter says that has lost its cluster, or its answer to an Ask.
-func (s *Seat) Offered(now time.Time, voter string, v *skerry.Vote) {
+func (s *Seat) Offered(now time.Time, voter string, v *wire.Vote) {
 	if !s.sane(v.Term) || !s.sane(v.Reign) {
 		return
 	}
@@ -146,7 +146,7 @@ func (s *Seat) Gone(voter string) {
 }
 
 // faithful reports whether a voter has promised itself to nobody else since this seat's own reign.
-func (s *Seat) faithful(v *skerry.Vote) bool {
+func (s *Seat) faithful(v *wire.Vote) bool {
 	return v.ReignHolder == s.opt.Me.Name && v.Holder == s.opt.Me.Name && !v.Strayed
 }
 
@@ -158,7 +158,7 @@ const strayTime = 5
 func (s *Seat) sane(term uint64) bool { return term <= s.Above()+1<<10 }
 
 // willing reports whether a voter would vote for this seat.
-func (s *Seat) willing(now time.Time, voter string, v *skerry.Vote) bool {
+func (s *Seat) willing(now time.Time, voter string, v *wire.Vote) bool {
 	if !slices.Contains(s.books.Voters, voter) || v.Reign == 0 {
 		return false
 	}
@@ -228,7 +228,7 @@ func (s *Seat) campaign(now time.Time) {
 	s.asked, s.askAt = s.Above()+1, now
 	clear(s.mine)
 	for _, w := range slices.Sorted(maps.Keys(votes)) {
-		s.send(w, &skerry.Ask{Term: s.asked, Seat: s.opt.Me.Name})
+		s.send(w, &wire.Ask{Term: s.asked, Seat: s.opt.Me.Name})
 	}
 }
 
@@ -260,7 +260,7 @@ func (s *Seat) lend(now time.Time) {
 }
 
 // Promised takes a voter's answer to a lease.
-func (s *Seat) Promised(now time.Time, voter string, p *skerry.Promise) {
+func (s *Seat) Promised(now time.Time, voter string, p *wire.Promise) {
 	h := s.reign
 	if h == nil || p.Term < h.term || !s.sane(p.Term) {
 		return
@@ -357,7 +357,7 @@ func (s *Seat) Released() int64 {
 }
 
 // Follows takes a successor to which the store goes from now on. It reports false when there are enough.
-func (s *Seat) Follows(now time.Time, seat skerry.Seat) bool {
+func (s *Seat) Follows(now time.Time, seat wire.Seat) bool {
 	if s.state != Leading {
 		return false
 	}

@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 func newSeat(name string, b Books) *Seat {
-	s := New(Options{Me: skerry.Seat{Name: name, Addr: name + ":1"}, TTL: ttl, Patience: patience})
+	s := New(Options{Me: wire.Seat{Name: name, Addr: name + ":1"}, TTL: ttl, Patience: patience})
 	s.SetBooks(b)
 	return s
 }
@@ -18,12 +18,12 @@ func TestWritesEndWithThePromises(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := newSeat("a", Books{})
 	s.state, s.reign = Leading, newHolder(now, 3, []string{"w"}, 0)
-	s.reign.name([]skerry.Seat{{Name: "b"}})
+	s.reign.name([]wire.Seat{{Name: "b"}})
 	if s.Writes(now) {
 		t.Error("it writes before a voter has promised anything")
 	}
 	l := s.reign.lease(now, s.opt.Me, ttl)
-	s.Promised(now, "w", &skerry.Promise{Term: l.Term, Holder: "a", Seq: l.Seq, Stamp: l.Stamp})
+	s.Promised(now, "w", &wire.Promise{Term: l.Term, Holder: "a", Seq: l.Seq, Stamp: l.Stamp})
 	if !s.Writes(now) || !s.Writes(now.Add(ttl/2)) {
 		t.Error("it does not write")
 	}
@@ -40,7 +40,7 @@ func TestNothingIsReleasedWhileFounding(t *testing.T) {
 	if h.release(); h.released != 7 {
 		t.Errorf("up to %d is released", h.released)
 	}
-	h.promise("w", &skerry.Promise{Term: 3, Holder: "a", Seq: 1}, now, ttl)
+	h.promise("w", &wire.Promise{Term: 3, Holder: "a", Seq: 1}, now, ttl)
 	if !h.founded || h.released != 9 {
 		t.Errorf("founded %v, up to %d is released", h.founded, h.released)
 	}
@@ -52,7 +52,7 @@ func TestOldCopyDoesNotStand(t *testing.T) {
 	for reign, stands := range map[uint64]bool{2: false, 3: true, 4: true} {
 		now := time.Unix(1000, 0)
 		s := newSeat("b", Books{Reign: reign, Voters: []string{"w"}, Order: []string{"b"}})
-		s.Offered(now, "w", &skerry.Vote{Term: 3, Holder: "a", Reign: 3, ReignHolder: "a", Heirs: []skerry.Seat{{Name: "b"}}})
+		s.Offered(now, "w", &wire.Vote{Term: 3, Holder: "a", Reign: 3, ReignHolder: "a", Heirs: []wire.Seat{{Name: "b"}}})
 		s.Tick(now.Add(time.Millisecond))
 		if asks := len(s.Take()) > 0; asks != stands {
 			t.Errorf("its copy is of reign %d, and it asks: %v", reign, asks)

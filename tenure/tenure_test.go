@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // leader gives the only seat that leads, or nil.
@@ -154,38 +154,38 @@ func TestMinority(t *testing.T) {
 func TestVoter(t *testing.T) {
 	now := time.Unix(100, 0)
 	v := NewVoter(Ballot{}, now, ttl)
-	if a, save := v.Ask(now, &skerry.Ask{Term: 9, Seat: "b"}); save || a.Holder != "" {
+	if a, save := v.Ask(now, &wire.Ask{Term: 9, Seat: "b"}); save || a.Holder != "" {
 		t.Error("it voted for somebody of whom it knows nothing")
 	}
-	heirs := []skerry.Seat{{Name: "b", Addr: "b:1"}}
-	p, save := v.Lease(now, &skerry.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: heirs, TTL: 5000, Stamp: 7, At: "a:1"})
+	heirs := []wire.Seat{{Name: "b", Addr: "b:1"}}
+	p, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: heirs, TTL: 5000, Stamp: 7, At: "a:1"})
 	if !save || p.Term != 3 || p.Seq != 2 || p.Stamp != 7 {
 		t.Fatalf("%+v %v", p, save)
 	}
-	if _, save := v.Lease(now, &skerry.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: heirs, TTL: 5000, Stamp: 8}); save {
+	if _, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: heirs, TTL: 5000, Stamp: 8}); save {
 		t.Error("a lease that says nothing new is written down")
 	}
-	if _, save := v.Ask(now.Add(4*time.Second), &skerry.Ask{Term: 4, Seat: "b"}); save {
+	if _, save := v.Ask(now.Add(4*time.Second), &wire.Ask{Term: 4, Seat: "b"}); save {
 		t.Error("it broke its promise")
 	}
 	later := now.Add(6 * time.Second)
-	if _, save := v.Ask(later, &skerry.Ask{Term: 4, Seat: "c"}); save {
+	if _, save := v.Ask(later, &wire.Ask{Term: 4, Seat: "c"}); save {
 		t.Error("it voted for a seat that is no heir")
 	}
-	if _, save := v.Ask(later, &skerry.Ask{Term: 3, Seat: "b"}); save {
+	if _, save := v.Ask(later, &wire.Ask{Term: 3, Seat: "b"}); save {
 		t.Error("it voted in a term that another holds")
 	}
-	if a, save := v.Ask(later, &skerry.Ask{Term: 4, Seat: "b"}); !save || a.Holder != "b" || a.Term != 4 || !v.Strayed {
+	if a, save := v.Ask(later, &wire.Ask{Term: 4, Seat: "b"}); !save || a.Holder != "b" || a.Term != 4 || !v.Strayed {
 		t.Errorf("it did not vote: %+v", a)
 	}
-	if p, _ := v.Lease(later, &skerry.Lease{Term: 3, Holder: "a", Seq: 9, TTL: 5000}); p.Term != 4 || p.Holder != "b" {
+	if p, _ := v.Lease(later, &wire.Lease{Term: 3, Holder: "a", Seq: 9, TTL: 5000}); p.Term != 4 || p.Holder != "b" {
 		t.Errorf("it hears a lease of a lower term: %+v", p)
 	}
-	if a, _ := v.Ask(later.Add(time.Minute), &skerry.Ask{Term: 4, Seat: "a"}); a.Holder != "b" {
+	if a, _ := v.Ask(later.Add(time.Minute), &wire.Ask{Term: 4, Seat: "a"}); a.Holder != "b" {
 		t.Error("it voted twice in one term")
 	}
 	again := NewVoter(v.Ballot, later, ttl)
-	if a, _ := again.Ask(later, &skerry.Ask{Term: 5, Seat: "a"}); a.Holder != "b" {
+	if a, _ := again.Ask(later, &wire.Ask{Term: 5, Seat: "a"}); a.Holder != "b" {
 		t.Error("a voter that was started again broke a promise whose age it does not know")
 	}
 	if s := again.Seats(); len(s) != 2 || s[0].Name != "a" || s[1].Addr != "b:1" {
@@ -207,9 +207,9 @@ func TestNumbers(t *testing.T) {
 func TestStrayed(t *testing.T) {
 	for _, strayed := range []bool{false, true} {
 		now := time.Unix(100, 0)
-		s := New(Options{Me: skerry.Seat{Name: "a", Addr: "a:1"}, TTL: ttl, Patience: patience})
+		s := New(Options{Me: wire.Seat{Name: "a", Addr: "a:1"}, TTL: ttl, Patience: patience})
 		s.SetBooks(Books{Reign: 3, Revision: 9, Voters: []string{"w1", "w2"}, Order: []string{"a", "b"}})
-		s.Offered(now, "w2", &skerry.Vote{Term: 5, Holder: "a", Reign: 3, ReignHolder: "a", Strayed: strayed})
+		s.Offered(now, "w2", &wire.Vote{Term: 5, Holder: "a", Reign: 3, ReignHolder: "a", Strayed: strayed})
 		if asks := len(s.Take()); asks != 0 == strayed {
 			t.Errorf("strayed %v: %d workers are asked", strayed, asks)
 		}
@@ -218,9 +218,9 @@ func TestStrayed(t *testing.T) {
 
 // TestAbsurdTerm: a worker that claims a term which nobody can have come to is not believed.
 func TestAbsurdTerm(t *testing.T) {
-	s := New(Options{Me: skerry.Seat{Name: "a"}, TTL: ttl, Patience: patience})
+	s := New(Options{Me: wire.Seat{Name: "a"}, TTL: ttl, Patience: patience})
 	s.SetBooks(Books{Reign: 3, Voters: []string{"w1"}})
-	s.Offered(time.Unix(100, 0), "w1", &skerry.Vote{Term: 1 << 63, Reign: 3, ReignHolder: "a", Holder: "a"})
+	s.Offered(time.Unix(100, 0), "w1", &wire.Vote{Term: 1 << 63, Reign: 3, ReignHolder: "a", Holder: "a"})
 	if s.Above() != 3 || len(s.Take()) != 0 {
 		t.Errorf("it is at %d now", s.Above())
 	}

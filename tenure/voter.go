@@ -3,7 +3,7 @@ package tenure
 import (
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Ballot is what a voter keeps on its disk. It is written before anything that follows from it is said.
@@ -12,11 +12,11 @@ type Ballot struct {
 	Term   uint64 `json:"term"`
 	Holder string `json:"holder"`
 	// Reign is the term of the last lease that it heard, with the seat that holds it, its address, and its heirs.
-	Reign       uint64        `json:"reign,omitempty"`
-	ReignHolder string        `json:"reignHolder,omitempty"`
-	At          string        `json:"at,omitempty"`
-	Seq         uint64        `json:"seq,omitempty"`
-	Heirs       []skerry.Seat `json:"heirs,omitempty"`
+	Reign       uint64      `json:"reign,omitempty"`
+	ReignHolder string      `json:"reignHolder,omitempty"`
+	At          string      `json:"at,omitempty"`
+	Seq         uint64      `json:"seq,omitempty"`
+	Heirs       []wire.Seat `json:"heirs,omitempty"`
 	// Strayed: since then it has voted for another seat than ReignHolder.
 	Strayed bool `json:"strayed,omitempty"`
 }
@@ -39,9 +39,9 @@ func NewVoter(b Ballot, now time.Time, patience time.Duration) *Voter {
 }
 
 // Lease hears a lease and answers it.
-func (v *Voter) Lease(now time.Time, l *skerry.Lease) (answer *skerry.Promise, save bool) {
+func (v *Voter) Lease(now time.Time, l *wire.Lease) (answer *wire.Promise, save bool) {
 	if l.Term < v.Term || l.Term == v.Term && l.Holder != v.Holder || l.Term == 0 {
-		return &skerry.Promise{Term: v.Term, Holder: v.Holder, Stamp: l.Stamp}, false
+		return &wire.Promise{Term: v.Term, Holder: v.Holder, Stamp: l.Stamp}, false
 	}
 	if l.Term != v.Term {
 		v.Term, v.Holder, save = l.Term, l.Holder, true
@@ -51,17 +51,17 @@ func (v *Voter) Lease(now time.Time, l *skerry.Lease) (answer *skerry.Promise, s
 	}
 	v.ttl = time.Duration(l.TTL) * time.Millisecond
 	v.until = now.Add(v.ttl)
-	return &skerry.Promise{Term: v.Term, Holder: v.Holder, Seq: v.Seq, Stamp: l.Stamp}, save
+	return &wire.Promise{Term: v.Term, Holder: v.Holder, Seq: v.Seq, Stamp: l.Stamp}, save
 }
 
 // Vote tells what the voter has written down.
-func (v *Voter) Vote(now time.Time) *skerry.Vote {
-	return &skerry.Vote{Term: v.Term, Holder: v.Holder, Reign: v.Reign, ReignHolder: v.ReignHolder, Seq: v.Seq, Heirs: v.Heirs, Strayed: v.Strayed, At: v.At,
+func (v *Voter) Vote(now time.Time) *wire.Vote {
+	return &wire.Vote{Term: v.Term, Holder: v.Holder, Reign: v.Reign, ReignHolder: v.ReignHolder, Seq: v.Seq, Heirs: v.Heirs, Strayed: v.Strayed, At: v.At,
 		Wait: uint32(max(v.until.Sub(now)+time.Millisecond-1, 0) / time.Millisecond)}
 }
 
 // Ask decides about a vote; the answer's Term and Holder say for whom it is.
-func (v *Voter) Ask(now time.Time, a *skerry.Ask) (answer *skerry.Vote, save bool) {
+func (v *Voter) Ask(now time.Time, a *wire.Ask) (answer *wire.Vote, save bool) {
 	again := a.Term == v.Term && a.Seat == v.Holder
 	bound := now.Before(v.until) && a.Seat != v.Holder
 	if !again && a.Term > v.Term && !bound && v.Reign > 0 && (a.Seat == v.ReignHolder || named(v.Heirs, a.Seat)) {
@@ -76,11 +76,11 @@ func (v *Voter) Ask(now time.Time, a *skerry.Ask) (answer *skerry.Vote, save boo
 func (v *Voter) Bound() time.Time { return v.until }
 
 // Seats lists who may lead, as far as the voter knows: who did last, and its heirs.
-func (v *Voter) Seats() []skerry.Seat {
+func (v *Voter) Seats() []wire.Seat {
 	if v.Reign == 0 {
 		return nil
 	}
-	out := []skerry.Seat{{Name: v.ReignHolder, Addr: v.At}}
+	out := []wire.Seat{{Name: v.ReignHolder, Addr: v.At}}
 	for _, s := range v.Heirs {
 		if s.Name != v.ReignHolder {
 			out = append(out, s)

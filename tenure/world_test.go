@@ -7,7 +7,7 @@ import (
 	"sort"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // world plays seats, voters and the network between them. Everything random comes from one seed.
@@ -224,10 +224,10 @@ func (v *voter) tick() {
 	}
 }
 
-func (v *voter) hear(from string, m skerry.Message) {
+func (v *voter) hear(from string, m wire.Message) {
 	s := v.w.seats[from]
 	switch m := m.(type) {
-	case *skerry.Lease:
+	case *wire.Lease:
 		p, save := v.core.Lease(v.now(), m)
 		if save {
 			v.save()
@@ -236,7 +236,7 @@ func (v *voter) hear(from string, m skerry.Message) {
 			s.core.Promised(s.now(), v.name, p)
 			s.flush()
 		})
-	case *skerry.Ask:
+	case *wire.Ask:
 		a, save := v.core.Ask(v.now(), m)
 		if save {
 			v.save()
@@ -274,7 +274,7 @@ func (s *seat) bound() bool {
 
 func (s *seat) start() {
 	s.up, s.follows, s.sent, s.waits, s.heard = true, "", map[string]int{}, nil, time.Time{}
-	s.core = New(Options{Me: skerry.Seat{Name: s.name, Addr: s.name}, TTL: ttl, Patience: patience})
+	s.core = New(Options{Me: wire.Seat{Name: s.name, Addr: s.name}, TTL: ttl, Patience: patience})
 	if s.owner && !s.bound() {
 		s.log = append(s.log, entry{term: s.books().Reign + 1})
 		s.core.SetBooks(s.books())
@@ -339,7 +339,7 @@ func (s *seat) flush() {
 	}
 	for _, o := range s.core.Take() {
 		v := s.w.workers[o.To]
-		s.w.pass(s.name, o.To, func() { v.hear(s.name, o.Msg.(skerry.Message)) })
+		s.w.pass(s.name, o.To, func() { v.hear(s.name, o.Msg.(wire.Message)) })
 	}
 }
 
@@ -399,7 +399,7 @@ func (s *seat) follow(f *seat) {
 	if s.core.State() != Leading || f.books().Reign > s.core.Term() {
 		return
 	}
-	if !s.core.Follows(s.now(), skerry.Seat{Name: f.name, Addr: f.name}) {
+	if !s.core.Follows(s.now(), wire.Seat{Name: f.name, Addr: f.name}) {
 		return
 	}
 	s.w.pass(s.name, f.name, func() {

@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // A sealed secret is: magic, the name of the key, what HPKE makes of it (its encapsulated key, then the ciphertext). The context
@@ -20,7 +20,7 @@ const (
 	magic   = "SKS1"
 	keyName = 8 // bytes of the SHA-256 of the public key
 	// maxSealed is more than the largest secret takes: JSON has base64 inside.
-	maxSealed = skerry.MaxSecretBytes*4/3 + 64<<10
+	maxSealed = spec.MaxSecretBytes*4/3 + 64<<10
 )
 
 // ErrOtherKey says that a secret was sealed for another key.
@@ -36,7 +36,7 @@ func nameOf(public []byte) []byte {
 }
 
 // bound is what a seal holds for, without any way to move the bounds of its parts.
-func bound(n skerry.SecretName, public []byte) []byte {
+func bound(n spec.SecretName, public []byte) []byte {
 	out := []byte("skerry secret 1")
 	for _, part := range [][]byte{[]byte(n.Namespace), []byte(n.Name), []byte(n.ID()), public} {
 		out = binary.BigEndian.AppendUint32(out, uint32(len(part)))
@@ -50,7 +50,7 @@ func suite() (hpke.KEM, hpke.KDF, hpke.AEAD) {
 }
 
 // Seal makes what only the holder of a key can read. It is another text each time.
-func Seal(public []byte, n skerry.SecretName, v skerry.SecretValue) ([]byte, error) {
+func Seal(public []byte, n spec.SecretName, v spec.SecretValue) ([]byte, error) {
 	if err := v.Check(); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func Seal(public []byte, n skerry.SecretName, v skerry.SecretValue) ([]byte, err
 }
 
 // Open reads what was sealed for the key. Its errors are ErrOtherKey or ErrDamaged, and tell nothing of what is inside.
-func (k *Key) Open(n skerry.SecretName, sealed []byte) (skerry.SecretValue, error) {
+func (k *Key) Open(n spec.SecretName, sealed []byte) (spec.SecretValue, error) {
 	rest, ok := bytes.CutPrefix(sealed, []byte(magic))
 	if !ok || len(rest) < keyName || len(sealed) > maxSealed {
 		return nil, ErrDamaged
@@ -87,7 +87,7 @@ func (k *Key) Open(n skerry.SecretName, sealed []byte) (skerry.SecretValue, erro
 	}
 	defer clear(plain)
 	var v map[string][]byte
-	if json.Unmarshal(plain, &v) != nil || skerry.SecretValue(v).Check() != nil {
+	if json.Unmarshal(plain, &v) != nil || spec.SecretValue(v).Check() != nil {
 		return nil, ErrDamaged
 	}
 	return v, nil
@@ -100,7 +100,7 @@ func (k *Key) Opens(sealed []byte) bool {
 }
 
 // Rewrap seals for another key what was sealed for this one.
-func (k *Key) Rewrap(n skerry.SecretName, sealed, public []byte) ([]byte, error) {
+func (k *Key) Rewrap(n spec.SecretName, sealed, public []byte) ([]byte, error) {
 	v, err := k.Open(n, sealed)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func newKey(t testing.TB) *Key {
@@ -24,8 +24,8 @@ func newKey(t testing.TB) *Key {
 }
 
 var (
-	name  = skerry.SecretName{Namespace: "default", Name: "db", Version: "3-8f2a91c0"}
-	value = skerry.SecretValue{"password": []byte("correct horse"), "user": {}}
+	name  = spec.SecretName{Namespace: "default", Name: "db", Version: "3-8f2a91c0"}
+	value = spec.SecretValue{"password": []byte("correct horse"), "user": {}}
 )
 
 func TestSeal(t *testing.T) {
@@ -40,7 +40,7 @@ func TestSeal(t *testing.T) {
 	}
 	numbered := name
 	numbered.Version = "8f2a91c0" // the number is not known when it is sealed
-	for _, n := range []skerry.SecretName{name, numbered} {
+	for _, n := range []spec.SecretName{name, numbered} {
 		if v, err := mine.Open(n, sealed); err != nil || len(v) != 2 || string(v["password"]) != "correct horse" {
 			t.Errorf("%v: %d files, %v", n, len(v), err)
 		}
@@ -59,7 +59,7 @@ func TestSeal(t *testing.T) {
 	if _, err := other.Open(name, append(forged, sealed[len(forged):]...)); !errors.Is(err, ErrDamaged) {
 		t.Errorf("with another key's name on it: %v", err)
 	}
-	for _, n := range []skerry.SecretName{{Namespace: "other", Name: "db", Version: name.Version}, {Namespace: "default", Name: "dc", Version: name.Version},
+	for _, n := range []spec.SecretName{{Namespace: "other", Name: "db", Version: name.Version}, {Namespace: "default", Name: "dc", Version: name.Version},
 		{Namespace: "default", Name: "db", Version: "3-8f2a91c1"}, {Namespace: "defaul", Name: "tdb", Version: name.Version}} {
 		if _, err := mine.Open(n, sealed); !errors.Is(err, ErrDamaged) {
 			t.Errorf("as %v: %v", n, err)
@@ -112,7 +112,7 @@ func TestKeyFile(t *testing.T) {
 func TestNothingShows(t *testing.T) {
 	var log bytes.Buffer
 	in := struct {
-		V skerry.SecretValue
+		V spec.SecretValue
 		K *Key
 	}{value, newKey(t)}
 	out := fmt.Sprintf("%v %+v %#v %s %x %q %d %v %#v", value, value, value, value, value, value, value, in, in)

@@ -14,6 +14,8 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // cleanupTimeout bounds one try to remove an instance.
@@ -174,7 +176,7 @@ func (s *Server) direct(a Fabric) {
 	if !ok || err != nil {
 		return
 	}
-	n, _ := a.Item.(*skerry.AppNetwork)
+	n, _ := a.Item.(*wire.AppNetwork)
 	for _, err := range s.endpoints.network(app, n, s.instanceDir) {
 		s.opt.Log.Warn("write endpoints", "err", err)
 	}
@@ -193,41 +195,41 @@ func (s *Server) activity(id skerry.InstanceID, fn func(*activity)) {
 
 func (s *Server) startContainer(ctx context.Context, a StartContainer) {
 	m := Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
-	spec, d, err := s.spec(ctx, a)
+	task, d, err := s.spec(ctx, a)
 	if err == nil {
 		err = s.leases.await(ctx, &a.A)
 	}
 	if err == nil {
-		err = s.cpus.take(ctx, &spec, exclusive(&a))
+		err = s.cpus.take(ctx, &task, exclusive(&a))
 	}
 	if err == nil {
 		var h runtime.Handle
-		carried := a.Resume || a.A.From != nil && a.Attempt == 1 && a.Name == skerry.MainContainer
+		carried := a.Resume || a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer
 		if carried {
-			h, err = s.goOn(ctx, a, spec, d)
+			h, err = s.goOn(ctx, a, task, d)
 		} else {
-			h, err = d.Start(ctx, spec)
+			h, err = d.Start(ctx, task)
 		}
 		if errors.Is(err, runtime.ErrExists) && !carried {
 			// An earlier life of the agent started it and did not live to write that down.
-			err = d.Remove(ctx, runtime.Handle{ID: spec.ID, Driver: d.Name(), Instance: spec.Instance, Container: spec.Container})
+			err = d.Remove(ctx, runtime.Handle{ID: task.ID, Driver: d.Name(), Instance: task.Instance, Container: task.Container})
 			if err == nil {
-				h, err = d.Start(ctx, spec)
+				h, err = d.Start(ctx, task)
 			}
 		}
 		if err != nil && !carried && doubtful(err) && mend(ctx, s, &a.A, a.Name) {
-			h, err = d.Start(ctx, spec)
+			h, err = d.Start(ctx, task)
 		}
 		if err == nil && s.leases.over(&a.A) != nil { // the agent hung on the way
 			_ = d.Stop(ctx, h, 0)
 		}
 		if err == nil {
 			m.Handle, m.At = encode(h), h.Started
-			if e := s.cpus.started(ctx, d, h, spec.Resources.CPUSet); e != nil {
+			if e := s.cpus.started(ctx, d, h, task.Resources.CPUSet); e != nil {
 				s.opt.Log.Warn("processors", "task", string(h.ID), "err", e)
 			}
-		} else if e := s.cpus.give(context.WithoutCancel(ctx), spec.ID); e != nil {
-			s.opt.Log.Warn("processors", "task", string(spec.ID), "err", e)
+		} else if e := s.cpus.give(context.WithoutCancel(ctx), task.ID); e != nil {
+			s.opt.Log.Warn("processors", "task", string(task.ID), "err", e)
 		}
 	}
 	if err != nil {
@@ -264,7 +266,7 @@ func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, a
 		}
 	}
 	if ctx.Err() == nil {
-		s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: skerry.Exit{Code: 255, At: time.Now(), Message: "lost sight of it: " + err.Error()}})
+		s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: wire.Exit{Code: 255, At: time.Now(), Message: "lost sight of it: " + err.Error()}})
 	}
 	return e, h, false
 }

@@ -12,17 +12,18 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/wire"
 )
 
 // Agent exchanges the program of a worker's agent.
 type Agent interface {
 	// Stage makes the program at path the one that is tried for an order, and then has the agent end. An error means that it does
 	// not come to a trial; ErrLater that another one is going on, and the order is to come again after it.
-	Stage(ctx context.Context, path string, o skerry.AgentOrder) error
+	Stage(ctx context.Context, path string, o wire.AgentOrder) error
 	// Refuse notes that an order came to nothing, or gives ErrLater as Stage does.
-	Refuse(o skerry.AgentOrder, why string) error
+	Refuse(o wire.AgentOrder, why string) error
 	// Facts tells how far the last order is, or nil without one.
-	Facts() (*skerry.AgentFacts, error)
+	Facts() (*wire.AgentFacts, error)
 }
 
 // ErrLater says that an order about the agent's program comes at a time when it cannot be taken up.
@@ -37,7 +38,7 @@ const (
 )
 
 // agentFacts tells how far the last order about the agent's program is.
-func (s *Server) agentFacts() *skerry.AgentFacts {
+func (s *Server) agentFacts() *wire.AgentFacts {
 	s.mu.Lock()
 	mine := s.order
 	s.mu.Unlock()
@@ -55,13 +56,13 @@ func (s *Server) agentFacts() *skerry.AgentFacts {
 }
 
 // upgradeAgent carries out an order, unless that was done before.
-func (s *Server) upgradeAgent(ctx context.Context, o skerry.AgentOrder) {
+func (s *Server) upgradeAgent(ctx context.Context, o wire.AgentOrder) {
 	s.agent.Lock()
 	defer s.agent.Unlock()
 	if f := s.agentFacts(); ctx.Err() != nil || f != nil && f.Order >= o.Seq {
 		return
 	}
-	tell := func(f skerry.AgentFacts) {
+	tell := func(f wire.AgentFacts) {
 		f.Order, f.From = o.Seq, s.opt.Version
 		s.mu.Lock()
 		s.order = &f
@@ -69,11 +70,11 @@ func (s *Server) upgradeAgent(ctx context.Context, o skerry.AgentOrder) {
 		s.Post(Facts{Facts: s.facts()})
 	}
 	if s.opt.Agent == nil {
-		tell(skerry.AgentFacts{Stage: skerry.AgentFailed, Why: "the agent of this worker has no program of its own: it is a part of skerry up"})
+		tell(wire.AgentFacts{Stage: wire.AgentFailed, Why: "the agent of this worker has no program of its own: it is a part of skerry up"})
 		return
 	}
 	s.opt.Log.Info("the agent is to go over to another program", "image", o.Image)
-	tell(skerry.AgentFacts{Stage: skerry.AgentFetching})
+	tell(wire.AgentFacts{Stage: wire.AgentFetching})
 	path, err := s.fetchAgent(ctx, o.Image)
 	if err == nil {
 		err = s.opt.Agent.Stage(ctx, path, o)
@@ -90,7 +91,7 @@ func (s *Server) upgradeAgent(ctx context.Context, o skerry.AgentOrder) {
 	case err != nil:
 		s.opt.Log.Error("note it", "err", err)
 	}
-	tell(skerry.AgentFacts{Stage: skerry.AgentFailed, Why: err.Error()})
+	tell(wire.AgentFacts{Stage: wire.AgentFailed, Why: err.Error()})
 }
 
 // fetchAgent brings an image with the agent's program onto this machine, and gives the program's path.

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/cdi"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // AttachOptions say which devices the worker gives to instances.
@@ -46,7 +46,7 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 	}
 	r := cdi.Load(dirs)
 	names := r.Names()
-	for _, dir := range skerry.DeviceDirs() {
+	for _, dir := range spec.DeviceDirs() {
 		list, _ := os.ReadDir(a.host(dir))
 		for _, e := range list {
 			name := filepath.Join(dir, e.Name())
@@ -56,7 +56,7 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 		}
 	}
 	slices.Sort(names)
-	names = names[:min(len(names), skerry.MaxDevices)]
+	names = names[:min(len(names), spec.MaxDevices)]
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	changed = a.registry == nil || !slices.Equal(names, a.names)
@@ -85,13 +85,13 @@ func (a *attachables) list() []string {
 }
 
 // apply gives a container its devices.
-func (a *attachables) apply(spec *runtime.Spec, names []string) error {
+func (a *attachables) apply(task *runtime.Spec, names []string) error {
 	a.mu.Lock()
 	registry := a.registry
 	a.mu.Unlock()
 	for _, name := range names {
 		if strings.HasPrefix(name, "/") {
-			spec.Devices = append(spec.Devices, runtime.Device{Path: a.host(name), Target: name})
+			task.Devices = append(task.Devices, runtime.Device{Path: a.host(name), Target: name})
 			continue
 		}
 		e, ok := cdi.Edits{}, false
@@ -102,24 +102,24 @@ func (a *attachables) apply(spec *runtime.Spec, names []string) error {
 			return &runtime.StartError{Field: "devices", Err: fmt.Errorf("%s is not on this worker any more", name)}
 		}
 		if len(e.Hooks) > 0 && !a.opt.Hooks {
-			return &runtime.Unsupported{Ability: runtime.AbilityDevices, Driver: skerry.RuntimeOCI,
+			return &runtime.Unsupported{Ability: runtime.AbilityDevices, Driver: spec.RuntimeOCI,
 				Reason: fmt.Sprintf("the description of %s has %s run as root; start the worker with --cdi-hooks to allow that", name, e.Hooks[0].Path)}
 		}
 		for _, n := range e.DeviceNodes {
-			spec.Devices = append(spec.Devices, runtime.Device{Path: n.Host(), Target: n.Path, Access: n.Permissions})
+			task.Devices = append(task.Devices, runtime.Device{Path: n.Host(), Target: n.Path, Access: n.Permissions})
 		}
 		for _, m := range e.Mounts {
-			spec.Mounts = append(spec.Mounts, runtime.Mount{Type: "bind", Source: m.HostPath, Target: m.ContainerPath, ReadOnly: slices.Contains(m.Options, "ro")})
+			task.Mounts = append(task.Mounts, runtime.Mount{Type: "bind", Source: m.HostPath, Target: m.ContainerPath, ReadOnly: slices.Contains(m.Options, "ro")})
 		}
 		for _, h := range e.Hooks {
 			hook := runtime.Hook{Stage: h.Name, Path: h.Path, Args: h.Args, Env: h.Env}
 			if h.Timeout != nil {
 				hook.Timeout = time.Duration(*h.Timeout) * time.Second
 			}
-			spec.Hooks = append(spec.Hooks, hook)
+			task.Hooks = append(task.Hooks, hook)
 		}
-		spec.Env = append(spec.Env, e.Env...)
-		spec.Groups = append(spec.Groups, e.GIDs...)
+		task.Env = append(task.Env, e.Env...)
+		task.Groups = append(task.Groups, e.GIDs...)
 	}
 	return nil
 }

@@ -8,13 +8,14 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/ingress"
+	"skerry.dev/skerry/wire"
 )
 
 // came turns the counters of the ingress into rates by service. Only measure touches it.
 type came struct {
 	at   time.Time
 	by   map[string]cameTotal
-	last []skerry.IngressUse
+	last []wire.IngressUse
 }
 
 type cameTotal struct{ total, ended, took, active int64 }
@@ -23,7 +24,7 @@ type cameTotal struct{ total, ended, took, active int64 }
 const cameSpan = 2 * time.Second
 
 // look gives the rates since it was asked last, or the last ones if that was just now. What is under way is that of now.
-func (c *came) look(now time.Time, routes []ingress.RouteStats) []skerry.IngressUse {
+func (c *came) look(now time.Time, routes []ingress.RouteStats) []wire.IngressUse {
 	by := map[string]cameTotal{}
 	for _, r := range routes {
 		t := by[r.Name]
@@ -38,14 +39,14 @@ func (c *came) look(now time.Time, routes []ingress.RouteStats) []skerry.Ingress
 		return out
 	}
 	first := c.at.IsZero()
-	var out []skerry.IngressUse
+	var out []wire.IngressUse
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		k, ok := skerry.ParseServiceKey(name)
 		if !ok {
 			continue
 		}
 		t, was := by[name], c.by[name]
-		u := skerry.IngressUse{Service: k, Active: float64(t.active)}
+		u := wire.IngressUse{Service: k, Active: float64(t.active)}
 		if !first && t.total >= was.total {
 			u.Requests = float64(t.total-was.total) / span.Seconds()
 			if n := t.ended - was.ended; n > 0 {
@@ -59,7 +60,7 @@ func (c *came) look(now time.Time, routes []ingress.RouteStats) []skerry.Ingress
 }
 
 // cameMoved reports whether what comes by the ingress changed by a fifth, or began or ended.
-func cameMoved(told, now []skerry.IngressUse) bool {
+func cameMoved(told, now []wire.IngressUse) bool {
 	if len(told) != len(now) {
 		return true
 	}

@@ -8,13 +8,14 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/ingress"
+	"skerry.dev/skerry/wire"
 )
 
 // TestCame turns counters of routes into rates by service.
 func TestCame(t *testing.T) {
 	var c came
 	now := time.Unix(1e9, 0)
-	one := func(after time.Duration, total, ended, took, active int64) skerry.IngressUse {
+	one := func(after time.Duration, total, ended, took, active int64) wire.IngressUse {
 		t.Helper()
 		now = now.Add(after)
 		out := c.look(now, []ingress.RouteStats{{Name: "default/shop/web", Total: total, Ended: ended, Took: took, Active: active}, {Name: "default/shop/web", Total: 5}, {Name: "nonsense"}})
@@ -24,7 +25,7 @@ func TestCame(t *testing.T) {
 		return out[0]
 	}
 	for n, x := range []struct {
-		got                  skerry.IngressUse
+		got                  wire.IngressUse
 		requests, active, ms float64
 	}{
 		{one(0, 100, 90, 9e6, 3), 0, 3, 0}, // since when is not known
@@ -40,10 +41,10 @@ func TestCame(t *testing.T) {
 		}
 	}
 	for _, x := range []struct {
-		a, b  skerry.IngressUse
+		a, b  wire.IngressUse
 		moved bool
-	}{{skerry.IngressUse{Requests: 10}, skerry.IngressUse{Requests: 11}, false}, {skerry.IngressUse{Requests: 10}, skerry.IngressUse{Requests: 14}, true}, {skerry.IngressUse{}, skerry.IngressUse{Active: 1}, true}} {
-		if cameMoved([]skerry.IngressUse{x.a}, []skerry.IngressUse{x.b}) != x.moved {
+	}{{wire.IngressUse{Requests: 10}, wire.IngressUse{Requests: 11}, false}, {wire.IngressUse{Requests: 10}, wire.IngressUse{Requests: 14}, true}, {wire.IngressUse{}, wire.IngressUse{Active: 1}, true}} {
+		if cameMoved([]wire.IngressUse{x.a}, []wire.IngressUse{x.b}) != x.moved {
 			t.Errorf("%+v", x)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // leaving is an instance whose state goes to another worker. Until the cluster takes this copy away, or says that it is to go on, its
@@ -49,7 +51,7 @@ type LeaveAnswer struct {
 // carrying reports whether an instance is to start from the state of another copy, and has not yet.
 func (i *inst) carrying() bool { return i.A.From != nil && i.StartedAt.IsZero() }
 
-func (c *Core) leave(now time.Time, m LeaveLocal, fx *skerry.Effects) {
+func (c *Core) leave(now time.Time, m LeaveLocal, fx *wire.Effects) {
 	i := c.insts[m.ID]
 	if i == nil || i.A.Leave == nil || i.A.Leave.For != m.For || i.Ending || i.Left != nil || i.resizing || i.restarting || c.hold != nil || !i.main().Running || i.main().stop {
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q may not leave now", m.ID)
@@ -62,7 +64,7 @@ func (c *Core) leave(now time.Time, m LeaveLocal, fx *skerry.Effects) {
 	fx.Result = LeaveAnswer{Handle: i.main().Handle, Recipient: i.A.Leave.Recipient}
 }
 
-func (c *Core) left(now time.Time, i *inst, m Left, fx *skerry.Effects) {
+func (c *Core) left(now time.Time, i *inst, m Left, fx *wire.Effects) {
 	if i.Left == nil {
 		return
 	}
@@ -73,7 +75,7 @@ func (c *Core) left(now time.Time, i *inst, m Left, fx *skerry.Effects) {
 		return
 	}
 	i.Left = nil
-	c.event(now, i, skerry.EventWarning, "CheckpointFailed", m.Err, fx)
+	c.event(now, i, wire.EventWarning, "CheckpointFailed", m.Err, fx)
 	if i.main().Running {
 		i.Phase, i.Reason = skerry.PhaseRunning, ""
 		c.probe(i, fx)
@@ -91,7 +93,7 @@ func (i *inst) comesBackAt() time.Time {
 }
 
 // comeBack has an instance go on from the state that was written, if it is not to leave any more.
-func (c *Core) comeBack(now time.Time, i *inst, fx *skerry.Effects) {
+func (c *Core) comeBack(now time.Time, i *inst, fx *wire.Effects) {
 	l := i.Left
 	if l == nil || !l.Done || i.Ending || i.main().Running || i.main().start {
 		return
@@ -102,7 +104,7 @@ func (c *Core) comeBack(now time.Time, i *inst, fx *skerry.Effects) {
 	}
 	i.Left, i.Resume = nil, true
 	i.Phase, i.Reason = skerry.PhaseStarting, "it goes on here: it did not get to another worker"
-	c.event(now, i, skerry.EventWarning, "CameBack", i.Reason, fx)
+	c.event(now, i, wire.EventWarning, "CameBack", i.Reason, fx)
 	if i.Address == "" && len(i.Ports) == 0 && i.Runtime == "" {
 		i.Phase = skerry.PhaseFetching
 		c.prepare(i, fx)
@@ -113,7 +115,7 @@ func (c *Core) comeBack(now time.Time, i *inst, fx *skerry.Effects) {
 }
 
 // leftBehind takes up, after a start of the agent, an instance that was leaving. What was not wholly sent then goes on here.
-func (c *Core) leftBehind(now time.Time, i *inst, fx *skerry.Effects) {
+func (c *Core) leftBehind(now time.Time, i *inst, fx *wire.Effects) {
 	if i.main().Running {
 		i.Left = nil
 		c.resume(now, i, fx)
@@ -129,13 +131,13 @@ func (c *Core) leftBehind(now time.Time, i *inst, fx *skerry.Effects) {
 }
 
 // notCarried handles a start from another copy's state, or from its own, that failed. It reports whether that was all.
-func (c *Core) notCarried(now time.Time, i *inst, m Started, fx *skerry.Effects) bool {
-	if m.Name != skerry.MainContainer {
+func (c *Core) notCarried(now time.Time, i *inst, m Started, fx *wire.Effects) bool {
+	if m.Name != spec.MainContainer {
 		return false
 	}
 	if i.Resume {
 		i.Resume = false
-		c.event(now, i, skerry.EventWarning, "StateLost", "it starts anew: "+m.Err, fx)
+		c.event(now, i, wire.EventWarning, "StateLost", "it starts anew: "+m.Err, fx)
 		return false
 	}
 	if !i.carrying() {

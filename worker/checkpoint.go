@@ -23,6 +23,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 )
 
 // recipient makes the key for which an instance's state is wanted.
-func (s *Server) recipient(a *skerry.Assignment) (string, error) {
+func (s *Server) recipient(a *spec.Assignment) (string, error) {
 	if a.From == nil {
 		return "", nil
 	}
@@ -149,7 +150,7 @@ func (s *Server) goOn(ctx context.Context, a StartContainer, spec runtime.Spec, 
 }
 
 // fetch brings the state of another copy of an instance here, by way of the cluster.
-func (s *Server) fetch(ctx context.Context, a *skerry.Assignment) error {
+func (s *Server) fetch(ctx context.Context, a *spec.Assignment) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var key *age.X25519Identity

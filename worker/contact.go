@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/lease"
+	"skerry.dev/skerry/spec"
 )
 
 // contactEvery is how often the moment of the last contact is written down, while something runs that depends on it.
@@ -190,7 +191,7 @@ func (l *leases) failed() bool {
 }
 
 // await returns when an instance is guarded, at once if it need not be. The error says that it must not start.
-func (l *leases) await(ctx context.Context, a *skerry.Assignment) error {
+func (l *leases) await(ctx context.Context, a *spec.Assignment) error {
 	if _, ok := a.Spec.OnDisconnect.StopAfter(); !ok || l.holder == nil {
 		return nil
 	}
@@ -216,7 +217,7 @@ func (l *leases) await(ctx context.Context, a *skerry.Assignment) error {
 }
 
 // over gives the word for the core that an instance was ended in the agent's place, or nil.
-func (l *leases) over(a *skerry.Assignment) *LeaseOver {
+func (l *leases) over(a *spec.Assignment) *LeaseOver {
 	if l.holder == nil {
 		return nil
 	}

@@ -14,8 +14,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Options set up a core.
@@ -34,7 +35,7 @@ type Core struct {
 	Up       *fleet.Parent
 	codec    *wire.Codec
 	insts    map[skerry.InstanceID]*inst
-	facts    *skerry.WorkerFacts
+	facts    *wire.WorkerFacts
 	factsNew bool
 	refusing string
 	usage    Usage // now
@@ -44,7 +45,7 @@ type Core struct {
 	reportAt time.Time
 	ready    bool // tasks of an earlier life were looked for
 	strays   strays
-	pace     skerry.Pace                  // that the cluster asks for
+	pace     wire.Pace                    // that the cluster asks for
 	leased   []Lease                      // of the last KeepContact; nil: there was none
 	hold     *hold                        // on the device; nil: none
 	waits    map[skerry.InstanceID]string // what waits for its end
@@ -88,10 +89,10 @@ func (c *Core) Load(key string, value []byte) error {
 }
 
 // Start ends loading.
-func (c *Core) Start(now time.Time) skerry.Effects {
-	var fx skerry.Effects
+func (c *Core) Start(now time.Time) wire.Effects {
+	var fx wire.Effects
 	if err := c.Up.Finish(); err != nil {
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "DamagedRecords", Text: "what the cluster wants here is fetched again: " + err.Error()})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "DamagedRecords", Text: "what the cluster wants here is fetched again: " + err.Error()})
 	}
 	if c.opt.Repaired {
 		c.strays.lost = true
@@ -105,10 +106,10 @@ func (c *Core) Start(now time.Time) skerry.Effects {
 
 // Messages from the link. ParentUp comes after the Welcome.
 type (
-	ParentUp struct{ Welcome *skerry.Welcome }
+	ParentUp struct{ Welcome *wire.Welcome }
 	// ParentDown tells when the cluster was heard last; zero: now.
 	ParentDown  struct{ Heard time.Time }
-	ParentFrame struct{ Msg skerry.Message }
+	ParentFrame struct{ Msg wire.Message }
 )
 
 // Sender implements loop.Sent.
@@ -122,17 +123,17 @@ type (
 	// Reattach tells, once after the start, which tasks are on the machine.
 	Reattach struct{ Tasks []Task }
 	// Facts tells what the machine is; it is sent on when it changes.
-	Facts struct{ Facts skerry.WorkerFacts }
+	Facts struct{ Facts wire.WorkerFacts }
 	// Usage tells what is used; it goes into the next report.
 	Usage struct {
-		Used       skerry.Resources
-		Instances  map[skerry.InstanceID]skerry.QoS
-		Coordinate *skerry.Coordinate // nil: not known
-		Pressure   *skerry.Pressure   // nil: not known
-		Ingress    []skerry.IngressUse
-		Heard      []skerry.PeerRTT // a few round trips to other workers
-		RTT        time.Duration    // to the cluster; 0: not known
-		Loss       float64          // the share of datagrams on the way there or back that are lost, 0 to 1
+		Used       spec.Resources
+		Instances  map[skerry.InstanceID]wire.QoS
+		Coordinate *spec.Coordinate // nil: not known
+		Pressure   *wire.Pressure   // nil: not known
+		Ingress    []wire.IngressUse
+		Heard      []wire.PeerRTT // a few round trips to other workers
+		RTT        time.Duration  // to the cluster; 0: not known
+		Loss       float64        // the share of datagrams on the way there or back that are lost, 0 to 1
 	}
 	// Refuse keeps new work away; an empty text ends that.
 	Refuse struct{ Text string }
@@ -142,7 +143,7 @@ type (
 		Fence     skerry.Fence
 		Err       string // empty: done
 		Permanent bool   // trying again here cannot help
-		Ports     []skerry.PortBinding
+		Ports     []wire.PortBinding
 		Address   string
 		Runtime   string
 		Digest    string
@@ -163,7 +164,7 @@ type (
 		ID      skerry.InstanceID
 		Name    string
 		Attempt int
-		Exit    skerry.Exit
+		Exit    wire.Exit
 	}
 	// Probed tells the result of one try of a probe.
 	Probed struct {
@@ -190,7 +191,7 @@ type (
 	// Interest tells which services' routes this worker wants, in place of those before.
 	Interest struct{ Services []skerry.ServiceKey }
 	// Entrances tells what the worker's ingress offers.
-	Entrances struct{ State skerry.IngressState }
+	Entrances struct{ State wire.IngressState }
 	// RestartLocal restarts an instance by hand on the device.
 	RestartLocal struct{ ID skerry.InstanceID }
 )
@@ -202,7 +203,7 @@ type Task struct {
 	Attempt int
 	Handle  json.RawMessage
 	Running bool
-	Exit    skerry.Exit
+	Exit    wire.Exit
 	Digest  string // of its image; empty: not known, or none
 	Restart uint64 // the last request that had been carried out when it was started
 }
@@ -211,14 +212,14 @@ type Task struct {
 type (
 	// Prepare fetches images, makes volumes and joins the network -> Prepared. It is idempotent.
 	Prepare struct {
-		A    skerry.Assignment
-		Keep []skerry.PortBinding // ports that it had before
+		A    spec.Assignment
+		Keep []wire.PortBinding // ports that it had before
 	}
 	// Cancel ends a Prepare that goes on; it is then answered with an error.
 	Cancel struct{ ID skerry.InstanceID }
 	// StartContainer -> Started, and later Exited.
 	StartContainer struct {
-		A       skerry.Assignment
+		A       spec.Assignment
 		Name    string
 		Attempt int
 		Resume  bool // from the checkpoint that was written here
@@ -242,14 +243,14 @@ type (
 	SetLimits struct {
 		ID         skerry.InstanceID
 		Revision   string
-		Spec, Was  skerry.ServiceSpec
-		Level      skerry.SecurityLevel
+		Spec, Was  spec.ServiceSpec
+		Level      spec.SecurityLevel
 		Containers []Limited
 	}
 	// SetEgress holds an instance that runs to another policy of egress.
 	SetEgress struct {
 		ID     skerry.InstanceID
-		Egress *skerry.Egress
+		Egress *spec.Egress
 	}
 	// Discard removes a task that nobody knows.
 	Discard struct{ Handle json.RawMessage }
@@ -262,7 +263,7 @@ type (
 	}
 	// ProbeOn starts the probes of an instance -> Probed; ProbeOff ends them.
 	ProbeOn struct {
-		A       skerry.Assignment
+		A       spec.Assignment
 		Attempt int
 		Kinds   []ProbeKind
 		Address string
@@ -275,7 +276,7 @@ type (
 		Least, For, Most time.Duration
 	}
 	// MeasurePeers says to whom round trips are measured, in place of those before.
-	MeasurePeers struct{ Peers skerry.Peers }
+	MeasurePeers struct{ Peers wire.Peers }
 	// Fabric tells of an item that concerns the overlay: a pointer to one of OverlayNode, AppNetwork, Route and OverlayPeer
 	// of the root package, or nil when it is gone.
 	Fabric struct {
@@ -283,30 +284,30 @@ type (
 		Item any
 	}
 	// UpgradeAgent has the agent go over to another program. The server knows which orders it has dealt with.
-	UpgradeAgent struct{ Order skerry.AgentOrder }
+	UpgradeAgent struct{ Order wire.AgentOrder }
 	// KeepContact says which instances need the moment of the last contact with the cluster to outlive the agent (see Contact),
 	// and are ended should it hang.
 	KeepContact struct{ Leases []Lease }
 	// Endpoints gives the endpoints of a service to the instances of its application; nil removes them.
 	Endpoints struct {
 		Service skerry.ServiceKey
-		List    []skerry.Endpoint
+		List    []wire.Endpoint
 		Gone    bool
 	}
 )
 
 // Step takes a message and gives its effects.
-func (c *Core) Step(now time.Time, msg any) skerry.Effects {
-	var fx skerry.Effects
-	var replies []skerry.Message
+func (c *Core) Step(now time.Time, msg any) wire.Effects {
+	var fx wire.Effects
+	var replies []wire.Message
 	switch m := msg.(type) {
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
-		c.pace = skerry.Pace{}
+		c.pace = wire.Pace{}
 		if p := m.Welcome.Pace; p != nil {
 			c.pace = *p
 		}
-		c.setGain(now, skerry.Urgency{}, &fx)
+		c.setGain(now, wire.Urgency{}, &fx)
 		c.factsNew = true
 		c.reportAt = time.Time{}
 	case ParentDown:
@@ -321,8 +322,8 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 			c.contact = m.At
 		}
 	case ParentFrame:
-		if r, ok := m.Msg.(*skerry.Report); ok && r.Kind == skerry.ReportUrgency {
-			var u skerry.Urgency
+		if r, ok := m.Msg.(*wire.Report); ok && r.Kind == wire.ReportUrgency {
+			var u wire.Urgency
 			if c.codec.Unmarshal(r.Payload, &u) != nil {
 				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
 				break
@@ -385,7 +386,7 @@ func (c *Core) Step(now time.Time, msg any) skerry.Effects {
 }
 
 // instance hands a message to the instance that it is for. Late answers for instances that are gone have no effect.
-func (c *Core) instance(now time.Time, msg any, fx *skerry.Effects) {
+func (c *Core) instance(now time.Time, msg any, fx *wire.Effects) {
 	switch m := msg.(type) {
 	case Prepared:
 		if i := c.insts[m.ID]; i != nil {
@@ -435,8 +436,8 @@ func (c *Core) instance(now time.Time, msg any, fx *skerry.Effects) {
 }
 
 // Tick does what is due.
-func (c *Core) Tick(now time.Time) skerry.Effects {
-	var fx skerry.Effects
+func (c *Core) Tick(now time.Time) wire.Effects {
+	var fx wire.Effects
 	c.settle(now, &fx, nil)
 	return fx
 }
@@ -467,7 +468,7 @@ func (c *Core) NextWake() time.Time {
 	return next
 }
 
-func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Message) {
+func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.stopCutOff(now, fx)
 	c.volumesDue(now, fx)
 	if c.ready {
@@ -485,20 +486,20 @@ func (c *Core) settle(now time.Time, fx *skerry.Effects, replies []skerry.Messag
 	c.Up.Flush(now, fx, replies)
 }
 
-func (c *Core) report(now time.Time, fx *skerry.Effects) {
+func (c *Core) report(now time.Time, fx *wire.Effects) {
 	c.seq++
 	pace := c.reported(now)
 	c.told = c.usage
-	r := skerry.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Held: c.Held(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
+	r := wire.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Held: c.Held(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
 	if c.factsNew {
 		r.Facts, c.factsNew = c.facts, false
 	}
 	c.reportAt = now
-	fx.Sends = append(fx.Sends, skerry.Outgoing{Msg: &skerry.Report{Kind: skerry.ReportWorker, Payload: c.codec.Marshal(&r)}})
+	fx.Sends = append(fx.Sends, wire.Outgoing{Msg: &wire.Report{Kind: wire.ReportWorker, Payload: c.codec.Marshal(&r)}})
 }
 
 // desired takes changes of what the cluster wants here.
-func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effects) {
+func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effects) {
 	// What an instance needs of the overlay is told before it.
 	later := func(key string) int {
 		if strings.HasPrefix(key, "inst/") {
@@ -513,15 +514,15 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 			continue
 		}
 		if id, isInst := strings.CutPrefix(key, "inst/"); isInst {
-			var a skerry.Assignment
+			var a spec.Assignment
 			if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
 				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
-				fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "BadAssignment", Text: "the cluster sent something for " + id + " that cannot be read"})
+				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadAssignment", Text: "the cluster sent something for " + id + " that cannot be read"})
 				continue
 			}
 			if err := a.CheckNames(); err != nil {
 				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
-				fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "BadAssignment", Text: fmt.Sprintf("the cluster sent something for %.64q that is refused: %v", id, err)})
+				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadAssignment", Text: fmt.Sprintf("the cluster sent something for %.64q that is refused: %v", id, err)})
 				continue
 			}
 			if !c.defers(now, &a, fx) {
@@ -529,9 +530,9 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 			}
 		} else if strings.HasPrefix(key, "ep/") {
 			c.endpoints(value, fx)
-		} else if key == skerry.PeersKey {
+		} else if key == wire.PeersKey {
 			c.peers(value, fx)
-		} else if key == skerry.AgentKey {
+		} else if key == wire.AgentKey {
 			c.agentOrder(fx)
 		} else if isVolumeItem(key) {
 			volumeItem(c, key, false, fx)
@@ -561,15 +562,15 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *skerry.Effe
 	}
 }
 
-func (c *Core) endpoints(value []byte, fx *skerry.Effects) {
-	var e skerry.Endpoints
+func (c *Core) endpoints(value []byte, fx *wire.Effects) {
+	var e wire.Endpoints
 	if c.codec.Unmarshal(value, &e) == nil {
 		fx.Actions = append(fx.Actions, Endpoints{Service: e.Service, List: e.List})
 	}
 }
 
-func (c *Core) peers(value []byte, fx *skerry.Effects) {
-	var p skerry.Peers
+func (c *Core) peers(value []byte, fx *wire.Effects) {
+	var p wire.Peers
 	if c.codec.Unmarshal(value, &p) == nil {
 		fx.Actions = append(fx.Actions, MeasurePeers{p})
 	}
@@ -585,15 +586,15 @@ func (c *Core) ids() []skerry.InstanceID {
 }
 
 // event tells of an instance, or with nil of the whole worker. Warnings go to the cluster.
-func (c *Core) event(now time.Time, i *inst, t skerry.EventType, reason, text string, fx *skerry.Effects) {
-	e := skerry.Event{At: now, Type: t, Reason: reason, Text: text}
+func (c *Core) event(now time.Time, i *inst, t wire.EventType, reason, text string, fx *wire.Effects) {
+	e := wire.Event{At: now, Type: t, Reason: reason, Text: text}
 	if i != nil {
 		e.App, e.Service, e.Instance, e.Org = i.A.Service.App, i.A.Service.Service, i.A.ID, i.A.Org
 	}
 	fx.Events = append(fx.Events, e)
-	if t == skerry.EventWarning {
+	if t == wire.EventWarning {
 		if _, err := c.Up.Events.Append(c.codec.Marshal(e)); err != nil {
-			fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "EventDropped", Text: err.Error(), Instance: e.Instance})
+			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "EventDropped", Text: err.Error(), Instance: e.Instance})
 		}
 	}
 }

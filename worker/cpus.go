@@ -9,9 +9,9 @@ import (
 	"os"
 	"sync"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/topology"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // cpusLabel is the label of a task that has processors of its own: which. So the next life of the agent knows them too.
@@ -169,7 +169,7 @@ func pin(ctx context.Context, d runtime.Driver, h runtime.Handle, cpus string) e
 
 // exclusive is how many processors a container has for its own.
 func exclusive(a *StartContainer) int {
-	if a.Name != skerry.MainContainer {
+	if a.Name != spec.MainContainer {
 		return 0
 	}
 	return a.A.Spec.Resources.ExclusiveCPUs

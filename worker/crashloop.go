@@ -5,17 +5,19 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // ranSteadily reports whether an instance that has ended had run for so long that it is in no crash loop.
-func ranSteadily(now time.Time, i *inst, exit *skerry.Exit) bool {
+func ranSteadily(now time.Time, i *inst, exit *wire.Exit) bool {
 	started := exit.Message == "" || exit.StorageExceeded
 	return started && !i.StartedAt.IsZero() && now.Sub(i.StartedAt) >= skerry.SteadyTime
 }
 
 // steadyAt is when an instance that runs after a crash loop has run for long enough; zero: it is in none, or does not run.
 func steadyAt(i *inst) time.Time {
-	if k := i.Containers[skerry.MainContainer]; k == nil || k.Crashes < skerry.CrashLoops || i.Phase != skerry.PhaseRunning || !k.Running {
+	if k := i.Containers[spec.MainContainer]; k == nil || k.Crashes < skerry.CrashLoops || i.Phase != skerry.PhaseRunning || !k.Running {
 		return time.Time{}
 	}
 	return i.StartedAt.Add(skerry.SteadyTime)
@@ -23,7 +25,7 @@ func steadyAt(i *inst) time.Time {
 
 // crashLoop tells of a crash loop, or gives "".
 func crashLoop(i *inst) string {
-	k := i.Containers[skerry.MainContainer]
+	k := i.Containers[spec.MainContainer]
 	if k == nil || k.Crashes < skerry.CrashLoops || i.Ending {
 		return ""
 	}
@@ -34,8 +36,8 @@ func crashLoop(i *inst) string {
 	return fmt.Sprintf("restarted %d times without running for %s: %s", k.Crashes, skerry.SteadyTime, why)
 }
 
-func (i *inst) observation() skerry.Observation {
-	o := skerry.Observation{ID: i.A.ID, Gen: i.A.Gen, Fence: i.A.Fence, State: i.State, Phase: i.Phase, Ready: i.Ready, Reason: i.Reason,
+func (i *inst) observation() wire.Observation {
+	o := wire.Observation{ID: i.A.ID, Gen: i.A.Gen, Fence: i.A.Fence, State: i.State, Phase: i.Phase, Ready: i.Ready, Reason: i.Reason,
 		Restarts: i.Restarts, Restart: i.Restart, Exit: i.Exit, StartedAt: i.StartedAt, Ports: i.Ports, Address: i.Address, Runtime: i.Runtime, Digest: i.Digest,
 		Revision: i.revision(), Limits: i.Limits, Recipient: i.recipient, Devices: i.A.Devices, CrashLoop: crashLoop(i)}
 	if i.restarting || i.State != skerry.Running {

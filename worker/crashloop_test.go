@@ -6,25 +6,27 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Three restarts in a row, each soon after the start, are a crash loop until the program has run for long enough.
 func TestCrashLoopIsTold(t *testing.T) {
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
 	most := 100
-	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{}, A: skerry.Assignment{ID: "web-1"}}
-	i.A.Spec.Restart = skerry.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: skerry.Duration(time.Second), MaxBackoff: skerry.Duration(time.Minute), Window: skerry.Duration(time.Hour)}
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{}, A: spec.Assignment{ID: "web-1"}}
+	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: spec.Duration(time.Second), MaxBackoff: spec.Duration(time.Minute), Window: spec.Duration(time.Hour)}
 	c.insts["web-1"] = i
-	life := func(after time.Duration) skerry.Observation {
+	life := func(after time.Duration) wire.Observation {
 		t.Helper()
-		var fx skerry.Effects
+		var fx wire.Effects
 		i.retryAt = time.Time{} // its back-off is over
 		k := i.main()
 		k.Attempt++
-		c.started(now, i, Started{ID: "web-1", Name: skerry.MainContainer, Attempt: k.Attempt, At: now}, &fx)
+		c.started(now, i, Started{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, At: now}, &fx)
 		now = now.Add(after)
 		c.due(now, i, &fx)
-		c.exited(now, i, Exited{ID: "web-1", Name: skerry.MainContainer, Attempt: k.Attempt, Exit: skerry.Exit{Code: 7, At: now}}, &fx)
+		c.exited(now, i, Exited{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, Exit: wire.Exit{Code: 7, At: now}}, &fx)
 		return i.observation()
 	}
 	for n := 1; n <= 4; n++ {
@@ -36,11 +38,11 @@ func TestCrashLoopIsTold(t *testing.T) {
 		t.Error(o.CrashLoop)
 	}
 	// While it runs again it is not believed for less than that.
-	var fx skerry.Effects
+	var fx wire.Effects
 	i.retryAt = time.Time{}
 	k := i.main()
 	k.Attempt++
-	c.started(now, i, Started{ID: "web-1", Name: skerry.MainContainer, Attempt: k.Attempt, At: now}, &fx)
+	c.started(now, i, Started{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, At: now}, &fx)
 	if o := i.observation(); !o.Ready || o.CrashLoop == "" || !i.wake().Equal(now.Add(skerry.SteadyTime)) {
 		t.Errorf("%+v", o)
 	}
@@ -57,14 +59,14 @@ func TestCrashLoopIsTold(t *testing.T) {
 // The last answer of a probe that has not passed yet is the reason, and answers that differ each time do not write a record each.
 func TestLastAnswerIsTheReason(t *testing.T) {
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
-	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{skerry.MainContainer: {Running: true, Attempt: 1}}, A: skerry.Assignment{ID: "web-1"}}
-	i.A.Spec.Probes.Readiness = &skerry.Probe{TCP: &skerry.TCPProbe{Port: 80}, Successes: 1, Failures: 3}
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{spec.MainContainer: {Running: true, Attempt: 1}}, A: spec.Assignment{ID: "web-1"}}
+	i.A.Spec.Probes.Readiness = &spec.Probe{TCP: &spec.TCPProbe{Port: 80}, Successes: 1, Failures: 3}
 	c.insts["web-1"] = i
-	var fx skerry.Effects
+	var fx wire.Effects
 	c.probe(i, &fx)
 	writes := 0
 	for n := range 100 {
-		fx = skerry.Effects{}
+		fx = wire.Effects{}
 		c.probed(now, i, Probed{ID: "web-1", Attempt: 1, Kind: Readiness, Text: "GET / answered 503 Service Unavailable: try " + strings.Repeat("i", n)}, &fx)
 		writes += len(fx.Writes)
 		if n == 0 && i.Reason != "readiness probe fails: GET / answered 503 Service Unavailable: try " {

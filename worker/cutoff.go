@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Contact tells, after the start of an agent, when an earlier life of it was last in touch with the cluster. Without it
@@ -37,7 +39,7 @@ func (i *inst) halted() bool {
 
 // stopCutOff stops what may not run for so long without the cluster. Only a new token from there starts it again, because a
 // replacement may run elsewhere by then.
-func (c *Core) stopCutOff(now time.Time, fx *skerry.Effects) {
+func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
 	if !c.ready || c.Up.Connected {
 		return
 	}
@@ -54,8 +56,8 @@ func (c *Core) stopCutOff(now time.Time, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) halt(now time.Time, i *inst, why string, fx *skerry.Effects) {
-	c.event(now, i, skerry.EventWarning, "CutOff", why, fx)
+func (c *Core) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
+	c.event(now, i, wire.EventWarning, "CutOff", why, fx)
 	c.unready(i, fx)
 	i.State, i.Phase, i.Reason, i.retryAt, i.restarting = skerry.WorkerScheduled, skerry.PhaseCutOff, why, time.Time{}, false
 	if i.preparing {
@@ -67,7 +69,7 @@ func (c *Core) halt(now time.Time, i *inst, why string, fx *skerry.Effects) {
 
 // regrant takes over a new token for an instance that runs under the one that the cluster names: the same copy was chosen
 // again, and goes on as if nothing had been.
-func (c *Core) regrant(now time.Time, i *inst, a skerry.Assignment, fx *skerry.Effects) bool {
+func (c *Core) regrant(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) bool {
 	if a.Held == nil || *a.Held != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending || i.preparing || i.Phase == skerry.PhaseCutOff {
 		return false
 	}
@@ -102,7 +104,7 @@ func leasesOf(c *Core) (list []Lease) {
 			continue
 		}
 		l := Lease{ID: id, Fence: i.A.Fence, Stop: d + lateStop, Kill: d + graceOf(i) + lateKill, Ending: i.Ending || i.halted(), Signal: i.A.Spec.StopSignal}
-		if k := i.Containers[skerry.MainContainer]; k != nil && k.Running {
+		if k := i.Containers[spec.MainContainer]; k != nil && k.Running {
 			l.Main = string(k.Handle)
 		}
 		list = append(list, l)
@@ -130,7 +132,7 @@ func busy(i *inst) bool {
 
 // keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these are. That there are none is
 // said, too: the guard may go by a list of an earlier life. It goes on with that one until it is known what runs.
-func (c *Core) keepContact(fx *skerry.Effects) {
+func (c *Core) keepContact(fx *wire.Effects) {
 	list := leasesOf(c)
 	if c.leased == nil && len(list) == 0 && (!c.ready || c.strays.lost) || c.leased != nil && slices.Equal(list, c.leased) {
 		return
@@ -147,7 +149,7 @@ type LeaseOver struct {
 }
 
 // take takes up that an instance was ended in the agent's place.
-func (m LeaseOver) take(c *Core, now time.Time, fx *skerry.Effects) {
+func (m LeaseOver) take(c *Core, now time.Time, fx *wire.Effects) {
 	i := c.insts[m.ID]
 	if i == nil || i.A.Fence != m.Fence || i.Ending || i.halted() {
 		return

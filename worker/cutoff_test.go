@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // An instance that was ended in the agent's place is cut off and not restarted, whether the agent hung or was not there, and whatever it believes
@@ -24,27 +26,27 @@ func TestLeaseOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t)
 			a := assignment(fence)
-			a.Spec.OnDisconnect = skerry.StopAfter(20 * time.Second)
-			d.step(ParentUp{Welcome: &skerry.Welcome{}})
+			a.Spec.OnDisconnect = spec.StopAfter(20 * time.Second)
+			d.step(ParentUp{Welcome: &wire.Welcome{}})
 			if l, ok := last[KeepContact](d.wants(a)); !ok || len(l.Leases) != 1 || l.Leases[0].Fence != fence || l.Leases[0].Stop != 23*time.Second || l.Leases[0].Main != "" {
 				t.Fatalf("before it starts: %+v, %v", l, ok)
 			}
 			handle := json.RawMessage(`{"pid":12}`)
 			d.step(Prepared{ID: a.ID, Fence: fence})
 			start, _ := last[StartContainer](d.acts)
-			d.step(Started{ID: a.ID, Name: skerry.MainContainer, Attempt: start.Attempt, At: d.now, Handle: handle})
+			d.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: start.Attempt, At: d.now, Handle: handle})
 			if l, _ := last[KeepContact](d.acts); len(l.Leases) != 1 || l.Leases[0].Main != string(handle) || l.Leases[0].Ending {
 				t.Fatalf("while it runs: %+v", l)
 			}
-			over, exit := LeaseOver{ID: a.ID, Fence: c.fence, Alone: time.Minute}, skerry.Exit{Code: 137, Signal: "SIGKILL", At: d.now}
+			over, exit := LeaseOver{ID: a.ID, Fence: c.fence, Alone: time.Minute}, wire.Exit{Code: 137, Signal: "SIGKILL", At: d.now}
 			if c.restart {
 				d.start()
 				d.step(Contact{At: d.now})
 				d.step(over)
-				d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: skerry.MainContainer, Attempt: start.Attempt, Handle: handle, Exit: exit}}})
+				d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: start.Attempt, Handle: handle, Exit: exit}}})
 			} else {
 				d.step(over)
-				d.step(Exited{ID: a.ID, Name: skerry.MainContainer, Attempt: start.Attempt, Exit: exit})
+				d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: start.Attempt, Exit: exit})
 			}
 			i := d.c.insts[a.ID]
 			if i == nil || i.Phase != c.phase || i.Ready {
@@ -80,7 +82,7 @@ func TestNoLeasesAreToldAtTheStart(t *testing.T) {
 
 	d.repaired = true
 	d.start()
-	if d.step(Reattach{Tasks: []Task{{ID: "gone-1", Name: skerry.MainContainer, Attempt: 1, Running: true}}}); has[KeepContact](d.acts) {
+	if d.step(Reattach{Tasks: []Task{{ID: "gone-1", Name: spec.MainContainer, Attempt: 1, Running: true}}}); has[KeepContact](d.acts) {
 		t.Error("it is said while something runs of which no record is left")
 	}
 	d.src.Connect(d.now, d.c.Up.Desired.State())
@@ -89,7 +91,7 @@ func TestNoLeasesAreToldAtTheStart(t *testing.T) {
 			d.step(ParentFrame{Msg: m})
 		}
 	}
-	d.step(ParentUp{Welcome: &skerry.Welcome{}})
+	d.step(ParentUp{Welcome: &wire.Welcome{}})
 	d.now = d.now.Add(strayTime)
 	if fx := d.c.Tick(d.now); !has[Discard](fx.Actions) || !has[KeepContact](fx.Actions) {
 		t.Errorf("when the cluster did not name it: %+v", fx.Actions)

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"math"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // A datagram that measures a round trip has one size for question and answer, so that nobody gets more than was sent:
@@ -36,7 +36,7 @@ type datagram struct {
 	kind  byte
 	keyID uint16
 	nonce uint64
-	at    skerry.Coordinate // of who answers
+	at    spec.Coordinate // of who answers
 }
 
 // Errors of parseDatagram.

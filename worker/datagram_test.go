@@ -6,7 +6,7 @@ import (
 	"math"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 var (
@@ -15,10 +15,10 @@ var (
 )
 
 func TestDatagram(t *testing.T) {
-	if skerry.CoordinateDims != 3 {
+	if spec.CoordinateDims != 3 {
 		t.Fatal("the datagram has room for three dimensions")
 	}
-	d := datagram{kind: answer, keyID: 7, nonce: 0x0102030405060708, at: skerry.Coordinate{Vec: [3]float64{1.5, -2, 300}, Height: 0.25, Error: 0.5}}
+	d := datagram{kind: answer, keyID: 7, nonce: 0x0102030405060708, at: spec.Coordinate{Vec: [3]float64{1.5, -2, 300}, Height: 0.25, Error: 0.5}}
 	b := d.append(nil, keyA)
 	if len(b) != datagramSize {
 		t.Fatalf("%d bytes", len(b))
@@ -65,7 +65,7 @@ func flip(b []byte, i int, bits byte) []byte {
 func FuzzParseDatagram(f *testing.F) {
 	q := datagram{kind: question, keyID: 7, nonce: 1}
 	f.Add(q.append(nil, keyA))
-	a := datagram{kind: answer, keyID: 7, nonce: 1, at: skerry.Coordinate{Vec: [3]float64{math.NaN(), math.Inf(1), -1e30}, Height: -1, Error: math.Inf(-1)}}
+	a := datagram{kind: answer, keyID: 7, nonce: 1, at: spec.Coordinate{Vec: [3]float64{math.NaN(), math.Inf(1), -1e30}, Height: -1, Error: math.Inf(-1)}}
 	f.Add(a.append(nil, keyA))
 	f.Add([]byte("S"))
 	f.Fuzz(func(t *testing.T, b []byte) {

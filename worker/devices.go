@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // endWithout ends instances whose devices are gone: what they hold open leads nowhere. Their owner has them start again where such a
 // device is.
-func (c *Core) endWithout(now time.Time, fx *skerry.Effects) {
+func (c *Core) endWithout(now time.Time, fx *wire.Effects) {
 	if c.facts == nil || !c.ready {
 		return
 	}
@@ -20,7 +21,7 @@ func (c *Core) endWithout(now time.Time, fx *skerry.Effects) {
 		}
 		for _, d := range i.A.Devices {
 			if !slices.Contains(c.facts.Attachable, d) {
-				c.event(now, i, skerry.EventWarning, "DeviceGone", d+" is gone", fx)
+				c.event(now, i, wire.EventWarning, "DeviceGone", d+" is gone", fx)
 				c.finish(now, i, skerry.Failed, "its device "+d+" is gone", fx)
 				break
 			}

@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // dialTime bounds a connection to an instance.
@@ -30,7 +31,7 @@ func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port in
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	var addr string
-	var spec skerry.ServiceSpec
+	var svc spec.ServiceSpec
 	var tasks []runtime.Handle
 	found := false
 	err := s.Role.View(ctx, func(c loop.Core) {
@@ -38,7 +39,7 @@ func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port in
 		if i == nil {
 			return
 		}
-		addr, spec, found = i.Address, i.A.Spec, true
+		addr, svc, found = i.Address, i.A.Spec, true
 		for _, name := range i.names() {
 			if k := i.Containers[name]; k.Running {
 				if _, h, err := s.driverOf(k.Handle); err == nil && h.PID > 0 {
@@ -56,7 +57,7 @@ func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port in
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", net.JoinHostPort(addr, strconv.Itoa(port)))
 	}
-	n := slices.IndexFunc(tasks, func(h runtime.Handle) bool { return h.Container == skerry.MainContainer })
+	n := slices.IndexFunc(tasks, func(h runtime.Handle) bool { return h.Container == spec.MainContainer })
 	if n < 0 {
 		return nil, skerry.Errorf(skerry.CodeUnavailable, "instance %s does not run yet", id)
 	}
@@ -68,7 +69,7 @@ func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port in
 	case !shared:
 		return dialIn(ctx, netns, loopback)
 	}
-	if err := mayReach(&spec, tasks, id, port); err != nil {
+	if err := mayReach(&svc, tasks, id, port); err != nil {
 		return nil, err
 	}
 	var d net.Dialer
@@ -85,9 +86,9 @@ func sameFile(a, b string) (bool, error) {
 }
 
 // mayReach refuses a port of the host's that is not the instance's own.
-func mayReach(spec *skerry.ServiceSpec, tasks []runtime.Handle, id skerry.InstanceID, port int) error {
-	declared := slices.ContainsFunc(spec.Ports, func(p skerry.Port) bool { return p.Port == port && (p.Proto() == "tcp" || p.Proto() == "any") }) ||
-		spec.Metrics != nil && spec.Metrics.Port == port
+func mayReach(svc *spec.ServiceSpec, tasks []runtime.Handle, id skerry.InstanceID, port int) error {
+	declared := slices.ContainsFunc(svc.Ports, func(p spec.Port) bool { return p.Port == port && (p.Proto() == "tcp" || p.Proto() == "any") }) ||
+		svc.Metrics != nil && svc.Metrics.Port == port
 	if !declared {
 		return skerry.Errorf(skerry.CodeForbidden, "instance %s has no network of its own on this worker, and its service declares no TCP port %d: other programs of the host may listen there", id, port).
 			WithHint("list the port under ports of the service; or ask the operator to run the worker without --no-network")

@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"slices"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/blockdev"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // ioOf says what a container may read and write, and of which devices: the disk with the worker's data, and volumes that are
 // devices of their own. The kernel charges what a loop device does to whoever asked for it.
-func (s *Server) ioOf(a *skerry.Assignment, res skerry.Resources, driver string) (*runtime.IO, error) {
+func (s *Server) ioOf(a *spec.Assignment, res spec.Resources, driver string) (*runtime.IO, error) {
 	l := res.IO
-	if l == (skerry.IOLimits{}) {
+	if l == (spec.IOLimits{}) {
 		return nil, nil
 	}
 	io := &runtime.IO{ReadBps: uint64(l.ReadBps), WriteBps: uint64(l.WriteBps), ReadIOPS: uint64(l.ReadIOPS), WriteIOPS: uint64(l.WriteIOPS), Weight: uint16(l.Weight)}

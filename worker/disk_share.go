@@ -13,6 +13,8 @@ import (
 	"skerry.dev/skerry/internal/diskuse"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // How often layers are measured: when so much of the disk went since the last time, else once in a while, and never so often that it costs
@@ -33,13 +35,13 @@ type layer struct {
 
 // storageOf is what a container may have on the disk; a machine may fill the disk that it asks for. What was placed before there were
 // levels has no limit, as it had none.
-func storageOf(a *skerry.Assignment, name, driver string) skerry.Bytes {
+func storageOf(a *spec.Assignment, name, driver string) skerry.Bytes {
 	if a.Level == "" {
 		return 0
 	}
 	_, res := containerOf(&a.Spec, name)
 	n := a.Level.Enforced(res, driver).Storage
-	if n > 0 && name == skerry.MainContainer {
+	if n > 0 && name == spec.MainContainer {
 		n = max(n, a.Spec.MachineDisk())
 	}
 	return n
@@ -57,13 +59,13 @@ func filesSize(files int64) skerry.Bytes { return skerry.Bytes(files * fileSize)
 // layers lists the containers that are held to a share of the disk.
 func (s *Server) layers(ctx context.Context) (out []layer) {
 	_ = s.Role.View(ctx, func(c loop.Core) {
-		c.(*Core).Running(func(a *skerry.Assignment, name string, handle json.RawMessage) {
+		c.(*Core).Running(func(a *spec.Assignment, name string, handle json.RawMessage) {
 			n := storageOf(a, name, runtimeOf(a))
 			if n == 0 {
 				return
 			}
 			l := layer{handle: slices.Clone(handle), most: diskuse.Use{Bytes: int64(n), Files: filesFor(n)}}
-			if name == skerry.MainContainer {
+			if name == spec.MainContainer {
 				for i := range a.Spec.Volumes {
 					if v := &a.Spec.Volumes[i]; v.Empty != nil && !v.Empty.Memory && v.Empty.Size == 0 || v.Local != nil && v.Local.Size == 0 {
 						l.dirs = append(l.dirs, s.volumeSource(a, v))
@@ -142,7 +144,7 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 
 // endOf is how a container ended, told by its driver and, if the worker ended it for its use of the disk, by that. What it wrote goes
 // then: the task stays until its log is not asked for any more.
-func (s *Server) endOf(ctx context.Context, d runtime.Driver, h runtime.Handle, e runtime.Exit) skerry.Exit {
+func (s *Server) endOf(ctx context.Context, d runtime.Driver, h runtime.Handle, e runtime.Exit) wire.Exit {
 	exit := exitOf(e)
 	s.mu.Lock()
 	why, over := s.overDisk[h.ID]

@@ -9,6 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // An instance gets its network with its policy, and another policy while it runs, without being restarted. A worker that gives no networks
@@ -18,7 +19,7 @@ func TestEgress(t *testing.T) {
 	d := newDevice(t)
 	a := assignment(f)
 	i := d.runs(a)
-	a.Gen, a.Egress = 2, &skerry.Egress{}
+	a.Gen, a.Egress = 2, &spec.Egress{}
 	acts := d.wants(a)
 	if len(acts) != 1 || acts[0].(SetEgress).Egress.String() != "nothing" || i.Phase != skerry.PhaseRunning {
 		t.Errorf("%+v in %s", acts, i.Phase)
@@ -39,10 +40,10 @@ func TestEgress(t *testing.T) {
 	if err := n.setEgress(context.Background(), a.ID, nil); err != nil || host.last.Attachments[0].Egress != nil {
 		t.Errorf("%+v, %v", host.last, err)
 	}
-	if err := n.setEgress(context.Background(), "another", &skerry.Egress{}); err != nil || len(host.last.Attachments) != 1 {
+	if err := n.setEgress(context.Background(), "another", &spec.Egress{}); err != nil || len(host.last.Attachments) != 1 {
 		t.Errorf("%+v, %v", host.last, err)
 	}
-	a.Egress, a.Spec.Egress = nil, &skerry.Egress{} // from a site of an earlier version
+	a.Egress, a.Spec.Egress = nil, &spec.Egress{} // from a site of an earlier version
 	if _, _, err := n.add(t.Context(), &a, nil); err != nil || host.last.Attachments[0].Egress == nil {
 		t.Errorf("%+v, %v", host.last, err)
 	}

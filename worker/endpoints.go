@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // endpoints keeps what instances are told of the services they are linked to: a file of service name to endpoints, which
@@ -19,13 +20,13 @@ import (
 // alone.
 type endpoints struct {
 	mu    sync.Mutex
-	lists map[skerry.ServiceKey][]skerry.Endpoint // single instances, as the cluster says
-	nets  map[skerry.AppKey]*skerry.AppNetwork    // of the overlay
+	lists map[skerry.ServiceKey][]wire.Endpoint // single instances, as the cluster says
+	nets  map[skerry.AppKey]*wire.AppNetwork    // of the overlay
 	insts map[skerry.InstanceID]skerry.AppKey
 }
 
 func newEndpoints() *endpoints {
-	return &endpoints{lists: map[skerry.ServiceKey][]skerry.Endpoint{}, nets: map[skerry.AppKey]*skerry.AppNetwork{}, insts: map[skerry.InstanceID]skerry.AppKey{}}
+	return &endpoints{lists: map[skerry.ServiceKey][]wire.Endpoint{}, nets: map[skerry.AppKey]*wire.AppNetwork{}, insts: map[skerry.InstanceID]skerry.AppKey{}}
 }
 
 // know remembers to which application an instance belongs, forget ends that.
@@ -42,7 +43,7 @@ func (e *endpoints) forget(id skerry.InstanceID) {
 }
 
 // of gives the single instances of a service that can be reached from the host.
-func (e *endpoints) of(k skerry.ServiceKey) []skerry.Endpoint {
+func (e *endpoints) of(k skerry.ServiceKey) []wire.Endpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.lists[k])
@@ -65,7 +66,7 @@ func (e *endpoints) set(a Endpoints, dir func(skerry.InstanceID) string) (errs [
 
 // network takes the directory of an application's network; nil: there is none any more. It writes the files of its
 // instances.
-func (e *endpoints) network(app skerry.AppKey, n *skerry.AppNetwork, dir func(skerry.InstanceID) string) []error {
+func (e *endpoints) network(app skerry.AppKey, n *wire.AppNetwork, dir func(skerry.InstanceID) string) []error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n == nil {
@@ -90,7 +91,7 @@ func (e *endpoints) writeAllLocked(app skerry.AppKey, dir func(skerry.InstanceID
 }
 
 // addressesLocked gives the service addresses of a service, one for each of its ports; nil where there is no overlay.
-func (e *endpoints) addressesLocked(k skerry.ServiceKey) (out []skerry.Endpoint) {
+func (e *endpoints) addressesLocked(k skerry.ServiceKey) (out []wire.Endpoint) {
 	n := e.nets[k.App]
 	if n == nil {
 		return nil
@@ -101,7 +102,7 @@ func (e *endpoints) addressesLocked(k skerry.ServiceKey) (out []skerry.Endpoint)
 			continue
 		}
 		for _, q := range s.Ports {
-			out = append(out, skerry.Endpoint{Name: k.Service, Port: q.PortName(), Protocol: q.Proto(), Address: netip.AddrPortFrom(s.RoundRobin, uint16(q.Port)).String()})
+			out = append(out, wire.Endpoint{Name: k.Service, Port: q.PortName(), Protocol: q.Proto(), Address: netip.AddrPortFrom(s.RoundRobin, uint16(q.Port)).String()})
 		}
 	}
 	return out
@@ -114,14 +115,14 @@ func (e *endpoints) write(path string, app skerry.AppKey) error {
 }
 
 func (e *endpoints) writeLocked(path string, app skerry.AppKey) error {
-	all := map[string][]skerry.Endpoint{}
+	all := map[string][]wire.Endpoint{}
 	for k, list := range e.lists {
 		if k.App == app {
 			if to := e.addressesLocked(k); to != nil {
 				list = to
 			}
 			if list == nil {
-				list = []skerry.Endpoint{}
+				list = []wire.Endpoint{}
 			}
 			all[k.Service] = list
 		}

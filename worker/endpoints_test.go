@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // The file names service addresses where there is an overlay, and instances where there is none.
@@ -39,15 +41,15 @@ func TestEndpointsFile(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", id, got, err, want)
 		}
 	}
-	ok(e.set(Endpoints{Service: web, List: []skerry.Endpoint{{Instance: "web-1", Port: "http", Address: "192.0.2.7:30000", Protocol: "tcp"}}}, dir))
+	ok(e.set(Endpoints{Service: web, List: []wire.Endpoint{{Instance: "web-1", Port: "http", Address: "192.0.2.7:30000", Protocol: "tcp"}}}, dir))
 	ok(e.set(Endpoints{Service: db}, dir))
 	const hosts = `{"db":[],"web":[{"instance":"web-1","port":"http","address":"192.0.2.7:30000","protocol":"tcp"}]}`
 	has("front-1", hosts)
-	n := &skerry.AppNetwork{App: app, Net: 7, Services: []skerry.NetworkService{
-		{Name: "web", RoundRobin: netip.MustParseAddr("10.30.9.9"), Of: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "other"}, Service: "web"}, Ports: []skerry.Port{{Port: 1}}},
-		{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.1"), Ports: []skerry.Port{{Name: "http", Port: 80}, {Port: 81, Protocol: "udp"}}},
-		{Name: "cache", RoundRobin: netip.MustParseAddr("10.30.1.4"), Ports: []skerry.Port{{Port: 6379}}},
-		{Name: "db", Ports: []skerry.Port{{Port: 5432}}}}}
+	n := &wire.AppNetwork{App: app, Net: 7, Services: []wire.NetworkService{
+		{Name: "web", RoundRobin: netip.MustParseAddr("10.30.9.9"), Of: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "other"}, Service: "web"}, Ports: []spec.Port{{Port: 1}}},
+		{Name: "web", RoundRobin: netip.MustParseAddr("10.30.1.1"), Ports: []spec.Port{{Name: "http", Port: 80}, {Port: 81, Protocol: "udp"}}},
+		{Name: "cache", RoundRobin: netip.MustParseAddr("10.30.1.4"), Ports: []spec.Port{{Port: 6379}}},
+		{Name: "db", Ports: []spec.Port{{Port: 5432}}}}}
 	ok(e.network(app, n, dir))
 	const addresses = `{"db":[],"web":[{"name":"web","port":"http","address":"10.30.1.1:80","protocol":"tcp"},{"name":"web","port":"udp-81","address":"10.30.1.1:81","protocol":"udp"}]}`
 	has("front-1", addresses)

@@ -19,6 +19,8 @@ import (
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/overlay/wireguard"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Overlay is what a worker takes part in the overlay with. Device is needed.
@@ -49,11 +51,11 @@ type Tunnel interface {
 	Set(ctx context.Context, c tunnel.Config) error
 	Status(ctx context.Context) (tunnel.Status, error)
 	// Unknown tells a peer that its route to an address is old.
-	Unknown(ctx context.Context, peer skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error
+	Unknown(ctx context.Context, peer wire.PeerID, net wire.NetworkID, addr netip.Addr) error
 	// Look sees at once whether relays and peers still hear from here.
 	Look(ctx context.Context) error
 	// Ping asks a peer for a sign of life, and gives how long ago the last one came; false: none ever, or it is no peer.
-	Ping(ctx context.Context, peer skerry.PeerID) (ago time.Duration, ok bool, err error)
+	Ping(ctx context.Context, peer wire.PeerID) (ago time.Duration, ok bool, err error)
 	Events() <-chan tunnel.Event
 }
 
@@ -61,11 +63,11 @@ type Tunnel interface {
 type WireGuard interface {
 	Set(ctx context.Context, c wireguard.Config) error
 	Local() overlay.Link
-	Public() skerry.OverlayKey
+	Public() wire.OverlayKey
 	Port() uint16
 	Reflexive() netip.AddrPort // where relays see the port, if that is another; the zero value: it is not
 	// Up are the peers that are reached by it now, and Changed says that these are others.
-	Up() map[skerry.PeerID]bool
+	Up() map[wire.PeerID]bool
 	Changed() <-chan struct{}
 	Status() []overlay.PathStatus
 }
@@ -87,7 +89,7 @@ const (
 type fabric struct {
 	Overlay
 	log   *slog.Logger
-	place func() (*skerry.Coordinate, *skerry.Location)
+	place func() (*spec.Coordinate, *spec.Location)
 	post  func(msg any) // to the core
 	facts func()        // tells them anew
 	door  func()        // nudges the ingress; nil: there is none
@@ -101,19 +103,19 @@ type fabric struct {
 	mu      sync.Mutex
 	ends    []netip.AddrPort // where peers reach the tunnel, as it said last
 	address netip.Addr       // at which others reach this machine; plain datagrams come in there
-	node    *skerry.OverlayNode
-	nets    map[skerry.AppKey]*skerry.AppNetwork
-	routes  map[skerry.ServiceKey]*skerry.Route
-	peers   map[skerry.PeerID]*skerry.OverlayPeer
+	node    *wire.OverlayNode
+	nets    map[skerry.AppKey]*wire.AppNetwork
+	routes  map[skerry.ServiceKey]*wire.Route
+	peers   map[wire.PeerID]*wire.OverlayPeer
 	insts   map[skerry.InstanceID]joined
 	wanted  map[skerry.ServiceKey]time.Time
 	asked   []skerry.ServiceKey      // what the cluster was asked for last
 	dead    map[netip.Addr]time.Time // instances that are gone, whatever routes say
 	gone    []netip.Addr             // flows to these are to be reset
-	noPath  map[skerry.PeerID]bool
-	direct  map[skerry.PeerID]netip.Addr        // where the tunnel reaches peers without a relay, as it said last
+	noPath  map[wire.PeerID]bool
+	direct  map[wire.PeerID]netip.Addr          // where the tunnel reaches peers without a relay, as it said last
 	seen    netip.AddrPort                      // where relays see the port of WireGuard, as it said last
-	up      map[skerry.PeerID]bool              // peers that are reached by WireGuard
+	up      map[wire.PeerID]bool                // peers that are reached by WireGuard
 	waiters map[skerry.ServiceKey]chan struct{} // closed when the route is here
 
 	changed chan struct{} // capacity 1
@@ -125,13 +127,13 @@ type joined struct {
 	app     skerry.AppKey
 	service skerry.ServiceKey
 	ordinal int
-	at      skerry.Attachment
+	at      wire.Attachment
 	inside  bool // its policy of egress opens nothing
 }
 
 func newFabric(o Overlay, log *slog.Logger) *fabric {
-	return &fabric{Overlay: o, naming: naming{sockets: newSockets(o.Tunnel, log)}, log: log, nets: map[skerry.AppKey]*skerry.AppNetwork{}, routes: map[skerry.ServiceKey]*skerry.Route{}, peers: map[skerry.PeerID]*skerry.OverlayPeer{},
-		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{}, noPath: map[skerry.PeerID]bool{}, direct: map[skerry.PeerID]netip.Addr{},
+	return &fabric{Overlay: o, naming: naming{sockets: newSockets(o.Tunnel, log)}, log: log, nets: map[skerry.AppKey]*wire.AppNetwork{}, routes: map[skerry.ServiceKey]*wire.Route{}, peers: map[wire.PeerID]*wire.OverlayPeer{},
+		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{}, noPath: map[wire.PeerID]bool{}, direct: map[wire.PeerID]netip.Addr{},
 		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1), doubted: make(chan struct{}, 1)}
 }
 
@@ -159,27 +161,27 @@ func (f *fabric) take(a Fabric) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch v := a.Item.(type) {
-	case *skerry.OverlayNode:
+	case *wire.OverlayNode:
 		f.node = v
-	case *skerry.AppNetwork:
+	case *wire.AppNetwork:
 		f.nets[v.App] = v
-	case *skerry.Route:
+	case *wire.Route:
 		f.replaceLocked(v.Service, v)
-	case *skerry.OverlayPeer:
+	case *wire.OverlayPeer:
 		f.peers[v.ID] = v
 	case nil:
 		for k := range f.nets {
-			if skerry.NetworkItem(k) == a.Key {
+			if wire.NetworkItem(k) == a.Key {
 				delete(f.nets, k)
 			}
 		}
 		for k := range f.routes {
-			if skerry.RouteKey(k) == a.Key {
+			if wire.RouteKey(k) == a.Key {
 				f.replaceLocked(k, nil)
 			}
 		}
 		for id := range f.peers {
-			if skerry.OverlayPeerKey(id) == a.Key {
+			if wire.OverlayPeerKey(id) == a.Key {
 				delete(f.peers, id)
 				delete(f.noPath, id)
 				delete(f.direct, id)
@@ -193,7 +195,7 @@ func (f *fabric) take(a Fabric) {
 func (f *fabric) load(items []Fabric) {
 	for _, a := range items {
 		f.take(a)
-		if r, ok := a.Item.(*skerry.Route); ok {
+		if r, ok := a.Item.(*wire.Route); ok {
 			f.mu.Lock()
 			f.wanted[r.Service] = time.Now()
 			f.mu.Unlock()
@@ -202,10 +204,10 @@ func (f *fabric) load(items []Fabric) {
 }
 
 // replaceLocked takes a new route in place of an old one. Flows to what is not in it any more are to be reset.
-func (f *fabric) replaceLocked(k skerry.ServiceKey, r *skerry.Route) {
+func (f *fabric) replaceLocked(k skerry.ServiceKey, r *wire.Route) {
 	if old := f.routes[k]; old != nil && r != nil {
 		for _, b := range old.Backends {
-			if !slices.ContainsFunc(r.Backends, func(n skerry.RouteBackend) bool { return n.Addr == b.Addr }) {
+			if !slices.ContainsFunc(r.Backends, func(n wire.RouteBackend) bool { return n.Addr == b.Addr }) {
 				f.gone = append(f.gone, b.Addr)
 				if b.Addr6.IsValid() {
 					f.gone = append(f.gone, b.Addr6)
@@ -357,7 +359,7 @@ func (f *fabric) goneLocked(a netip.Addr, now time.Time) {
 }
 
 // missed has the routes fetched that a packet of an instance needs.
-func (f *fabric) missed(net skerry.NetworkID, dst netip.Addr) {
+func (f *fabric) missed(net wire.NetworkID, dst netip.Addr) {
 	f.mu.Lock()
 	var want []skerry.ServiceKey
 	for _, n := range f.nets {
@@ -367,7 +369,7 @@ func (f *fabric) missed(net skerry.NetworkID, dst netip.Addr) {
 		for i := range n.Services {
 			s := &n.Services[i]
 			// An address of an instance itself may be of any service.
-			if serves(s, dst) || !skerry.ServicePrefix().Contains(dst) && !skerry.ServicePrefix6().Contains(dst) {
+			if serves(s, dst) || !spec.ServicePrefix().Contains(dst) && !spec.ServicePrefix6().Contains(dst) {
 				want = append(want, n.Real(s))
 			}
 		}
@@ -377,8 +379,8 @@ func (f *fabric) missed(net skerry.NetworkID, dst netip.Addr) {
 }
 
 // serves reports whether an address is one of a service's.
-func serves(s *skerry.NetworkService, a netip.Addr) bool {
-	is := func(x netip.Addr) bool { return x.IsValid() && (x == a || skerry.ServiceTwin(x) == a) }
+func serves(s *wire.NetworkService, a netip.Addr) bool {
+	is := func(x netip.Addr) bool { return x.IsValid() && (x == a || spec.ServiceTwin(x) == a) }
 	return is(s.RoundRobin) || is(s.Closest) || is(s.LeastLoaded) || slices.ContainsFunc(s.Instances, is)
 }
 
@@ -397,7 +399,7 @@ func (f *fabric) want(services ...skerry.ServiceKey) {
 // that he makes up.
 func (f *fabric) lookup(app skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
 	f.mu.Lock()
-	if n := f.nets[app]; n != nil && !slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return n.Real(&s) == k }) {
+	if n := f.nets[app]; n != nil && !slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return n.Real(&s) == k }) {
 		f.mu.Unlock()
 		return nil
 	}
@@ -520,7 +522,7 @@ func (f *fabric) review(now time.Time) {
 
 func (f *fabric) importedLocked(apps map[skerry.AppKey]bool, k skerry.ServiceKey) bool {
 	for app := range apps {
-		if n := f.nets[app]; n != nil && slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return s.Of == k }) {
+		if n := f.nets[app]; n != nil && slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return s.Of == k }) {
 			return true
 		}
 	}

@@ -16,11 +16,13 @@ import (
 	"skerry.dev/skerry/overlay/resolver"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/overlay/wireguard"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // dataLocked is what the data plane is to be.
 func (f *fabric) dataLocked() overlay.Config {
-	c := overlay.Config{Local: overlay.Local{ID: f.node.ID, Instances: f.node.Instances, Services: []netip.Prefix{skerry.ServicePrefix(), skerry.ServicePrefix6()}}}
+	c := overlay.Config{Local: overlay.Local{ID: f.node.ID, Instances: f.node.Instances, Services: []netip.Prefix{spec.ServicePrefix(), spec.ServicePrefix6()}}}
 	c.Local.Blocks = append(slices.Clone(f.node.Blocks), f.node.V6)
 	if !f.node.V6.IsValid() {
 		c.Local.Blocks = f.node.Blocks
@@ -54,7 +56,7 @@ func (f *fabric) dataLocked() overlay.Config {
 			f.servicesLocked(&c, n, &n.Services[i])
 		}
 	}
-	links := map[skerry.PeerID]bool{}
+	links := map[wire.PeerID]bool{}
 	if f.WireGuard != nil {
 		l := f.WireGuard.Local()
 		c.Local.Link = &l
@@ -85,23 +87,23 @@ func (f *fabric) ownPlainLocked() netip.AddrPort {
 }
 
 // plainLocked reports whether packets go to a peer unsealed.
-func (f *fabric) plainLocked(p *skerry.OverlayPeer) bool {
+func (f *fabric) plainLocked(p *wire.OverlayPeer) bool {
 	return p != nil && p.Plain.IsValid() && !p.Plain.Addr().IsUnspecified() && p.Plain.Port() != 0 && f.ownPlainLocked().IsValid()
 }
 
 // ofBlocksLocked reports whether an attachment has an address of the overlay: one from before the worker took part has not.
-func (f *fabric) ofBlocksLocked(at skerry.Attachment) bool {
+func (f *fabric) ofBlocksLocked(at wire.Attachment) bool {
 	return len(at.Addresses) > 0 && at.Addresses[0].Bits() == 32
 }
 
 // servicesLocked adds the addresses of a service with what they lead to now.
-func (f *fabric) servicesLocked(c *overlay.Config, n *skerry.AppNetwork, s *skerry.NetworkService) {
+func (f *fabric) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wire.NetworkService) {
 	r := f.routes[n.Real(s)]
 	if r == nil {
 		return
 	}
 	four, six := f.candidatesLocked(r)
-	add := func(a netip.Addr, policy skerry.Balance, ordinal int) {
+	add := func(a netip.Addr, policy spec.Balance, ordinal int) {
 		if !a.IsValid() {
 			return
 		}
@@ -109,15 +111,15 @@ func (f *fabric) servicesLocked(c *overlay.Config, n *skerry.AppNetwork, s *sker
 			c.Services = append(c.Services, overlay.Service{Net: n.Net, Addr: a, Slots: slots})
 		}
 		if slots := overlay.Slots(policy, ordinal, six); len(slots) > 0 {
-			c.Services = append(c.Services, overlay.Service{Net: n.Net, Addr: skerry.ServiceTwin(a), Slots: slots})
+			c.Services = append(c.Services, overlay.Service{Net: n.Net, Addr: spec.ServiceTwin(a), Slots: slots})
 		}
 	}
-	for _, p := range skerry.Balances() {
+	for _, p := range spec.Balances() {
 		add(s.Address(p), p, 0)
 	}
 	for _, b := range r.Backends {
 		if b.Ordinal >= 0 && b.Ordinal < len(s.Instances) {
-			add(s.Instances[b.Ordinal], skerry.BalanceInstance, b.Ordinal)
+			add(s.Instances[b.Ordinal], spec.BalanceInstance, b.Ordinal)
 		}
 	}
 	// Two instances may have one ordinal for a moment, while one takes over from the other.
@@ -125,9 +127,9 @@ func (f *fabric) servicesLocked(c *overlay.Config, n *skerry.AppNetwork, s *sker
 }
 
 // candidatesLocked gives the instances of a route as this worker sees them, by their IPv4 and by their IPv6 addresses.
-func (f *fabric) candidatesLocked(r *skerry.Route) (four, six []overlay.Candidate) {
-	var here *skerry.Coordinate
-	var where *skerry.Location
+func (f *fabric) candidatesLocked(r *wire.Route) (four, six []overlay.Candidate) {
+	var here *spec.Coordinate
+	var where *spec.Location
 	if f.place != nil {
 		here, where = f.place()
 	}
@@ -169,7 +171,7 @@ func (f *fabric) sealedLocked(parent netip.Addr) tunnel.Config {
 		c.Relays = append(c.Relays, t)
 		by = append(by, tunnel.PeerRelay{Relay: r.Name})
 	}
-	claimed := map[skerry.OverlayKey]bool{}
+	claimed := map[wire.OverlayKey]bool{}
 	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
 		p := f.peers[id]
 		// What workers say of themselves comes through their clusters, and one that lies is not to keep this one from all others:
@@ -206,11 +208,11 @@ func (f *fabric) namesLocked() resolver.Config {
 			if s.Of != (skerry.ServiceKey{}) && s.Short {
 				v.As = s.Name
 			}
-			for _, p := range skerry.Balances() {
+			for _, p := range spec.Balances() {
 				v.Addrs = append(v.Addrs, resolver.Address{Policy: p, Addr: s.Address(p)})
 			}
 			for ordinal, addr := range s.Instances {
-				v.Addrs = append(v.Addrs, resolver.Address{Policy: skerry.BalanceInstance, Ordinal: ordinal, Addr: addr})
+				v.Addrs = append(v.Addrs, resolver.Address{Policy: spec.BalanceInstance, Ordinal: ordinal, Addr: addr})
 			}
 			a.Services = append(a.Services, v)
 		}
@@ -239,15 +241,15 @@ func (f *fabric) namesLocked() resolver.Config {
 }
 
 // tell describes this worker to its cluster.
-func (f *fabric) tell(ctx context.Context, address string, networks []netip.Prefix) *skerry.OverlayFacts {
+func (f *fabric) tell(ctx context.Context, address string, networks []netip.Prefix) *wire.OverlayFacts {
 	key, err := f.Secret.Public()
 	if err != nil {
 		f.log.Error("the key of sealed paths", "err", err)
 		return nil
 	}
-	out := &skerry.OverlayFacts{Key: key, Path: f.Path, Why: f.Why, Networks: networks}
+	out := &wire.OverlayFacts{Key: key, Path: f.Path, Why: f.Why, Networks: networks}
 	if f.WireGuard != nil {
-		out.WireGuard = &skerry.WireGuardFacts{Key: f.WireGuard.Public(), Port: f.WireGuard.Port(), Reflexive: f.WireGuard.Reflexive()}
+		out.WireGuard = &wire.WireGuardFacts{Key: f.WireGuard.Public(), Port: f.WireGuard.Port(), Reflexive: f.WireGuard.Reflexive()}
 	}
 	if f.Ingress != nil {
 		out.Ingress = f.Ingress.addresses(address)

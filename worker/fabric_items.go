@@ -6,39 +6,40 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // newFabricItem gives a pointer to what an item of the overlay is read into, or nil for a key of something else.
 func newFabricItem(key string) any {
 	kind, _, _ := strings.Cut(key, "/")
 	switch kind {
-	case skerry.NodeKey:
-		return new(skerry.OverlayNode)
+	case wire.NodeKey:
+		return new(wire.OverlayNode)
 	case "net":
-		return new(skerry.AppNetwork)
+		return new(wire.AppNetwork)
 	case "route":
-		return new(skerry.Route)
+		return new(wire.Route)
 	case "peer":
-		return new(skerry.OverlayPeer)
+		return new(wire.OverlayPeer)
 	}
 	return nil
 }
 
 // fabric hands on an item that concerns the overlay.
-func (c *Core) fabric(now time.Time, key string, value []byte, fx *skerry.Effects) {
+func (c *Core) fabric(now time.Time, key string, value []byte, fx *wire.Effects) {
 	item := newFabricItem(key)
 	if item == nil {
 		return // of a newer cluster
 	}
 	if err := c.codec.Unmarshal(value, item); err != nil {
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "BadItem", Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadItem", Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
 		return
 	}
 	fx.Actions = append(fx.Actions, Fabric{Key: key, Item: item})
 }
 
 // replay hands on, after a start, what earlier lives were told beside instances: all of it works without the cluster.
-func (c *Core) replay(now time.Time, fx *skerry.Effects) {
+func (c *Core) replay(now time.Time, fx *wire.Effects) {
 	var keys []string
 	var routes []skerry.ServiceKey
 	for key := range c.Up.Desired.All() {
@@ -64,7 +65,7 @@ func (c *Core) FabricItems() (out []Fabric) {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	var fx skerry.Effects
+	var fx wire.Effects
 	for _, key := range keys {
 		if value, _, ok := c.Up.Desired.Get(key); ok {
 			c.fabric(time.Time{}, key, value, &fx)
@@ -77,21 +78,21 @@ func (c *Core) FabricItems() (out []Fabric) {
 }
 
 // entrances tells the cluster what the ingress offers.
-func (c *Core) entrances(st skerry.IngressState) {
+func (c *Core) entrances(st wire.IngressState) {
 	if len(st.Serving)+len(st.Problems) == 0 {
-		c.Up.Observed.Delete(skerry.IngressKey)
+		c.Up.Observed.Delete(wire.IngressKey)
 		return
 	}
-	_, _ = c.Up.Observed.Put(skerry.IngressKey, c.codec.Marshal(&st)) // its size is bounded
+	_, _ = c.Up.Observed.Put(wire.IngressKey, c.codec.Marshal(&st)) // its size is bounded
 }
 
 // interest says which services' routes are wanted.
 func (c *Core) interest(services []skerry.ServiceKey) {
 	want := map[string]bool{}
 	for _, k := range services {
-		want[skerry.WantKey(k)] = true
+		want[wire.WantKey(k)] = true
 		// Interests are few and small.
-		_, _ = c.Up.Observed.Put(skerry.WantKey(k), c.codec.Marshal(&skerry.Want{Service: k}))
+		_, _ = c.Up.Observed.Put(wire.WantKey(k), c.codec.Marshal(&wire.Want{Service: k}))
 	}
 	for _, key := range c.Up.Observed.Keys() {
 		if strings.HasPrefix(key, "want/") && !want[key] {

@@ -10,21 +10,21 @@ import (
 	"reflect"
 	"slices"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/wireguard"
+	"skerry.dev/skerry/wire"
 )
 
 // link tells WireGuard of its peers, and takes up which of them are reached by it.
 func (f *fabric) link(ctx context.Context) error {
 	f.mu.Lock()
-	ask := f.Tunnel != nil && slices.ContainsFunc(slices.Collect(maps.Values(f.peers)), func(p *skerry.OverlayPeer) bool { return p.WireGuard != nil })
+	ask := f.Tunnel != nil && slices.ContainsFunc(slices.Collect(maps.Values(f.peers)), func(p *wire.OverlayPeer) bool { return p.WireGuard != nil })
 	f.mu.Unlock()
-	var direct map[skerry.PeerID]netip.Addr
+	var direct map[wire.PeerID]netip.Addr
 	if ask {
 		// It may be busy, or be started again; where it reached peers before stands until it says otherwise.
 		if st, err := f.Tunnel.Status(ctx); err == nil {
-			direct = map[skerry.PeerID]netip.Addr{}
+			direct = map[wire.PeerID]netip.Addr{}
 			for _, p := range st.Peers {
 				if p.Path == overlay.PathDirect {
 					direct[p.Peer] = p.Endpoint.Addr()
@@ -83,7 +83,7 @@ func (f *fabric) turned() {
 // each end of a connection a port of its own it leads nowhere, and packets go by the tunnel. While the tunnel does not reach them, because
 // nothing is sent by it, nothing is tried.
 func (f *fabric) linkedLocked() (out []wireguard.Peer) {
-	claimed := map[skerry.OverlayKey]bool{f.WireGuard.Public(): true}
+	claimed := map[wire.OverlayKey]bool{f.WireGuard.Public(): true}
 	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
 		p := f.peers[id]
 		// As in sealedLocked, a key is that of who had it first.
@@ -110,7 +110,7 @@ func (f *fabric) linkStatus(st *overlay.Status) {
 		return
 	}
 	st.WireGuard = f.WireGuard.Port()
-	by := map[skerry.PeerID]overlay.PathStatus{}
+	by := map[wire.PeerID]overlay.PathStatus{}
 	for _, p := range f.WireGuard.Status() {
 		by[p.Peer] = p
 	}

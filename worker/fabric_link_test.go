@@ -13,13 +13,14 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/overlay/wireguard"
+	"skerry.dev/skerry/wire"
 )
 
 // fakeLink is a WireGuard device.
 type fakeLink struct {
 	told wireguard.Config
 	sets int
-	up   map[skerry.PeerID]bool
+	up   map[wire.PeerID]bool
 	seen netip.AddrPort
 }
 
@@ -31,11 +32,11 @@ func (l *fakeLink) Set(_ context.Context, c wireguard.Config) error {
 func (l *fakeLink) Local() overlay.Link {
 	return overlay.Link{Device: "sk.w", Prefix: wireguard.Prefix(l.Public())}
 }
-func (l *fakeLink) Public() skerry.OverlayKey  { return skerry.OverlayKey{9} }
-func (l *fakeLink) Port() uint16               { return 51820 }
-func (l *fakeLink) Reflexive() netip.AddrPort  { return l.seen }
-func (l *fakeLink) Up() map[skerry.PeerID]bool { return l.up }
-func (l *fakeLink) Changed() <-chan struct{}   { return nil }
+func (l *fakeLink) Public() wire.OverlayKey   { return wire.OverlayKey{9} }
+func (l *fakeLink) Port() uint16              { return 51820 }
+func (l *fakeLink) Reflexive() netip.AddrPort { return l.seen }
+func (l *fakeLink) Up() map[wire.PeerID]bool  { return l.up }
+func (l *fakeLink) Changed() <-chan struct{}  { return nil }
 func (l *fakeLink) Status() (out []overlay.PathStatus) {
 	for _, p := range l.told.Peers {
 		s := overlay.PathStatus{Peer: p.ID, Name: p.Name, Path: overlay.PathNone, Reason: "nothing answers", Endpoint: p.At}
@@ -72,37 +73,37 @@ func TestFabricLink(t *testing.T) {
 	f := newFabric(Overlay{Device: p, Tunnel: reach, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790, WireGuard: link}, slog.New(slog.DiscardHandler))
 	f.post, f.facts = func(any) {}, func() {}
 	prefix := netip.MustParsePrefix
-	f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Trusted: true, Relays: []skerry.Relay{{Name: "r", UDP: at("192.0.2.99:7445"), Key: [32]byte{8}}}, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
+	f.take(Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Trusted: true, Relays: []wire.Relay{{Name: "r", UDP: at("192.0.2.99:7445"), Key: [32]byte{8}}}, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
 	f.take(Fabric{Key: "net/acme/shop", Item: shopNetwork()})
-	wg := func(k byte) *skerry.WireGuardFacts {
-		return &skerry.WireGuardFacts{Key: skerry.OverlayKey{k}, Port: 1000 + uint16(k)}
+	wg := func(k byte) *wire.WireGuardFacts {
+		return &wire.WireGuardFacts{Key: wire.OverlayKey{k}, Port: 1000 + uint16(k)}
 	}
-	for _, q := range []*skerry.OverlayPeer{
-		{ID: 2, Name: "w2", Key: skerry.OverlayKey{2}, WireGuard: wg(12)},
-		{ID: 3, Name: "w3", Key: skerry.OverlayKey{3}, WireGuard: wg(13)},
-		{ID: 4, Name: "w4", Key: skerry.OverlayKey{4}},
-		{ID: 5, Name: "w5", Key: skerry.OverlayKey{5}, WireGuard: wg(12)}, // says that w2's key is its own
-		{ID: 6, Key: skerry.OverlayKey{6}, WireGuard: wg(16), Indirect: true},
-		{ID: 7, Name: "w7", Key: skerry.OverlayKey{7}, WireGuard: wg(17), Plain: at("192.0.2.7:4790")},
-		{ID: 8, Name: "w8", Key: skerry.OverlayKey{8}, WireGuard: wg(9)}, // says that this worker's is
+	for _, q := range []*wire.OverlayPeer{
+		{ID: 2, Name: "w2", Key: wire.OverlayKey{2}, WireGuard: wg(12)},
+		{ID: 3, Name: "w3", Key: wire.OverlayKey{3}, WireGuard: wg(13)},
+		{ID: 4, Name: "w4", Key: wire.OverlayKey{4}},
+		{ID: 5, Name: "w5", Key: wire.OverlayKey{5}, WireGuard: wg(12)}, // says that w2's key is its own
+		{ID: 6, Key: wire.OverlayKey{6}, WireGuard: wg(16), Indirect: true},
+		{ID: 7, Name: "w7", Key: wire.OverlayKey{7}, WireGuard: wg(17), Plain: at("192.0.2.7:4790")},
+		{ID: 8, Name: "w8", Key: wire.OverlayKey{8}, WireGuard: wg(9)}, // says that this worker's is
 	} {
-		f.take(Fabric{Key: skerry.OverlayPeerKey(q.ID), Item: q})
+		f.take(Fabric{Key: wire.OverlayPeerKey(q.ID), Item: q})
 	}
 	a := netip.MustParseAddr
-	f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+	f.take(Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 		{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 	facts := f.tell(t.Context(), "192.0.2.1", nil)
-	if facts.WireGuard == nil || *facts.WireGuard != (skerry.WireGuardFacts{Key: link.Public(), Port: 51820}) {
+	if facts.WireGuard == nil || *facts.WireGuard != (wire.WireGuardFacts{Key: link.Public(), Port: 51820}) {
 		t.Errorf("the cluster is told %+v", facts.WireGuard)
 	}
 	attach := func() {
 		t.Helper()
-		err := f.attached(t.Context(), map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1380}, false}})
+		err := f.attached(t.Context(), map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, wire.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1380}, false}})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	used := func() (links, use []skerry.PeerID) {
+	used := func() (links, use []wire.PeerID) {
 		for _, q := range p.data.Peers {
 			if q.Link != nil {
 				links = append(links, q.ID)
@@ -120,7 +121,7 @@ func TestFabricLink(t *testing.T) {
 	if links, use := used(); len(links) != 2 || len(use) != 0 || p.data.Local.Link == nil {
 		t.Errorf("the data plane takes packets of %v by the device, and sends to %v", links, use)
 	}
-	link.up = map[skerry.PeerID]bool{2: true}
+	link.up = map[wire.PeerID]bool{2: true}
 	attach()
 	if _, use := used(); len(use) != 1 || use[0] != 2 || link.sets != 1 {
 		t.Errorf("the data plane sends to %v, WireGuard was told %d times", use, link.sets)
@@ -136,7 +137,7 @@ func TestFabricLink(t *testing.T) {
 	if link.told.Peers[0].At.IsValid() {
 		t.Error("a peer is looked for that nothing is sent to")
 	}
-	said := map[skerry.PeerID]overlay.PathStatus{}
+	said := map[wire.PeerID]overlay.PathStatus{}
 	st := f.status(t.Context())
 	for _, q := range st.Peers {
 		said[q.Peer] = q
@@ -144,7 +145,7 @@ func TestFabricLink(t *testing.T) {
 	if q := said[2]; q.Path != overlay.PathWireGuard || q.Reason != "" || q.TxBytes != 12 || st.WireGuard != 51820 {
 		t.Errorf("%+v", q)
 	}
-	for id, want := range map[skerry.PeerID]string{
+	for id, want := range map[wire.PeerID]string{
 		3: "none of 2 direct addresses answers; no kernel WireGuard: nothing answers",
 		4: "no kernel WireGuard: the peer has none",
 		6: "of another site: by the gateways; no kernel WireGuard: not between sites",
@@ -159,7 +160,7 @@ func TestFabricLink(t *testing.T) {
 	for seen, want := range map[string]string{"192.0.2.2:40012": "192.0.2.2:40012", "198.51.100.9:40012": "192.0.2.2:1012"} {
 		q := wg(12)
 		q.Reflexive = at(seen)
-		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Name: "w2", Key: skerry.OverlayKey{2}, WireGuard: q}})
+		f.take(Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Name: "w2", Key: wire.OverlayKey{2}, WireGuard: q}})
 		attach()
 		if got := link.told.Peers[0].At; got != at(want) {
 			t.Errorf("seen at %s it is tried at %s", seen, got)
@@ -180,9 +181,9 @@ func TestFabricLink(t *testing.T) {
 	}
 	// A peer that goes is told to WireGuard, too, and so is one whose key changes.
 	f.take(Fabric{Key: "peer/3"})
-	f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Name: "w2", Key: skerry.OverlayKey{2}, WireGuard: wg(22)}})
+	f.take(Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Name: "w2", Key: wire.OverlayKey{2}, WireGuard: wg(22)}})
 	attach()
-	if c := link.told; len(c.Peers) != 2 || c.Peers[0].Key != (skerry.OverlayKey{22}) || c.Peers[1].ID != 5 {
+	if c := link.told; len(c.Peers) != 2 || c.Peers[0].Key != (wire.OverlayKey{22}) || c.Peers[1].ID != 5 {
 		t.Errorf("WireGuard is told %+v", c.Peers)
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Overlay tells how the worker fares in the overlay.
@@ -31,17 +32,17 @@ func (s *Server) Overlay(ctx context.Context) overlay.Status {
 }
 
 // overlayView is what the site's operator is told of that.
-func overlayView(st overlay.Status) skerry.OverlayView {
-	v := skerry.OverlayView{Off: st.Off, Handling: st.Path, Why: st.Why, Cipher: st.Cipher, NoWireGuard: st.NoWireGuard, Services: st.Services, Flows: st.Flows, FlowsMax: st.FlowsMax}
+func overlayView(st overlay.Status) view.OverlayView {
+	v := view.OverlayView{Off: st.Off, Handling: st.Path, Why: st.Why, Cipher: st.Cipher, NoWireGuard: st.NoWireGuard, Services: st.Services, Flows: st.Flows, FlowsMax: st.FlowsMax}
 	for _, r := range st.Relays {
-		v.Relays = append(v.Relays, skerry.RelayView{Name: r.Name, Over: r.Over, Reason: r.Reason})
+		v.Relays = append(v.Relays, view.RelayView{Name: r.Name, Over: r.Over, Reason: r.Reason})
 	}
 	for _, p := range st.Peers {
-		if len(v.Peers) == skerry.MaxPathViews {
+		if len(v.Peers) == view.MaxPathViews {
 			v.More = len(st.Peers) - len(v.Peers)
 			break
 		}
-		v.Peers = append(v.Peers, skerry.PathView{Peer: p.Peer, Name: p.Name, Path: string(p.Path), Reason: p.Reason, Endpoint: p.Endpoint,
+		v.Peers = append(v.Peers, view.PathView{Peer: p.Peer, Name: p.Name, Path: string(p.Path), Reason: p.Reason, Endpoint: p.Endpoint,
 			RTTMs: float64(p.RTT) / float64(time.Millisecond), Loss: p.Loss, RxBytes: p.RxBytes, TxBytes: p.TxBytes, Handshake: p.Handshake})
 	}
 	return v
@@ -50,7 +51,7 @@ func overlayView(st overlay.Status) skerry.OverlayView {
 func (f *fabric) status(ctx context.Context) (st overlay.Status) {
 	st = overlay.Status{Path: f.Path, Why: f.Why, Counters: map[string]int64{}}
 	f.mu.Lock()
-	plain := map[skerry.PeerID]*skerry.OverlayPeer{}
+	plain := map[wire.PeerID]*wire.OverlayPeer{}
 	if n := f.node; n != nil {
 		st.ID, st.Blocks, st.V6 = n.ID, n.Blocks, n.V6
 		for id, p := range f.peers {

@@ -21,6 +21,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/tunnel"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // fakeParts note what they are told.
@@ -80,7 +83,7 @@ func (p fakeTunnel) Status(context.Context) (tunnel.Status, error) {
 	}
 	return tunnel.Status{Port: 7446, Candidate: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.9:999")}}, nil
 }
-func (p fakeTunnel) Unknown(_ context.Context, peer skerry.PeerID, net skerry.NetworkID, a netip.Addr) error {
+func (p fakeTunnel) Unknown(_ context.Context, peer wire.PeerID, net wire.NetworkID, a netip.Addr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.told = append(p.told, fmt.Sprint(peer, net, a))
@@ -92,7 +95,7 @@ func (p fakeTunnel) Look(context.Context) error {
 	p.told = append(p.told, "look")
 	return nil
 }
-func (p fakeTunnel) Ping(context.Context, skerry.PeerID) (time.Duration, bool, error) {
+func (p fakeTunnel) Ping(context.Context, wire.PeerID) (time.Duration, bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ago, p.ago > 0, nil
@@ -100,9 +103,9 @@ func (p fakeTunnel) Ping(context.Context, skerry.PeerID) (time.Duration, bool, e
 
 func (p fakeTunnel) Events() <-chan tunnel.Event { return p.heard }
 
-func shopNetwork() *skerry.AppNetwork {
+func shopNetwork() *wire.AppNetwork {
 	a := netip.MustParseAddr
-	return &skerry.AppNetwork{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Net: 7, Services: []skerry.NetworkService{
+	return &wire.AppNetwork{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Net: 7, Services: []wire.NetworkService{
 		{Name: "web", RoundRobin: a("10.30.1.1"), Closest: a("10.30.1.2"), LeastLoaded: a("10.30.1.3"), Instances: []netip.Addr{a("10.30.2.1"), a("10.30.2.2")}, Short: true, Links: []string{"store"}},
 		{Name: "store", RoundRobin: a("10.30.3.1"), Closest: a("10.30.3.2"), LeastLoaded: a("10.30.3.3"), Short: true},
 	}}
@@ -177,12 +180,12 @@ func TestFabric(t *testing.T) {
 		}
 		p.told = nil
 		p.mu.Unlock()
-		f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, V6: prefix("fd00:1::/64"), Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
+		f.take(Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, V6: prefix("fd00:1::/64"), Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
 		f.take(Fabric{Key: "net/acme/shop", Item: shopNetwork()})
 		if h := f.addresses(); h == nil || h.Blocks[0] != prefix("10.64.0.0/26") {
 			t.Errorf("%+v", h)
 		}
-		at := skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
+		at := wire.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
 		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at, false}}); err != nil {
 			t.Fatal(err)
 		}
@@ -190,17 +193,17 @@ func TestFabric(t *testing.T) {
 		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store")}) {
 			t.Errorf("wants %v", p.wanted())
 		}
-		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 7, Dst: skerry.ServiceTwin(a("10.30.1.2"))}
+		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 7, Dst: spec.ServiceTwin(a("10.30.1.2"))}
 		synctest.Wait()
 		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store"), shop("web")}) {
 			t.Errorf("wants %v", p.wanted())
 		}
 		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 8, Dst: a("10.30.1.2")}
 		ready := f.lookup(shop("web").App, shop("store"))
-		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+		f.take(Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
-		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{2}}})
-		f.take(Fabric{Key: "peer/3", Item: &skerry.OverlayPeer{ID: 3, Key: skerry.OverlayKey{3}, Plain: netip.MustParseAddrPort("192.0.2.3:4789")}})
+		f.take(Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}}})
+		f.take(Fabric{Key: "peer/3", Item: &wire.OverlayPeer{ID: 3, Key: wire.OverlayKey{3}, Plain: netip.MustParseAddrPort("192.0.2.3:4789")}})
 		synctest.Wait()
 		select {
 		case <-ready:
@@ -213,7 +216,7 @@ func TestFabric(t *testing.T) {
 		}
 		// A peer says that its instance is gone: nothing new goes there, and what does is reset; so for an instance that the
 		// cluster no longer lists. Nobody can say so of another's.
-		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26")}}})
+		f.take(Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26")}}})
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.2.1")}
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.1.1")}
 		synctest.Wait()
@@ -232,15 +235,15 @@ func TestFabric(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 		// An instance is known by its IPv6 address, too.
-		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26"), prefix("fd00:2::/64")}}})
-		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+		f.take(Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26"), prefix("fd00:2::/64")}}})
+		f.take(Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1"), Addr6: a("fd00:2::1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("fd00:2::1")}
 		synctest.Wait()
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || fmt.Sprint(p.gone()) != "[10.64.1.1 10.64.1.1 fd00:2::1]" {
 			t.Errorf("got %s, reset %v", got, p.gone())
 		}
-		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+		f.take(Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 		synctest.Wait()
 		p.mu.Lock()
@@ -252,7 +255,7 @@ func TestFabric(t *testing.T) {
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.1 ") {
 			t.Errorf("got %s", got)
 		}
-		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{{Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		f.take(Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 		synctest.Wait()
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || len(p.gone()) != 2 {
 			t.Errorf("got %s, reset %v", got, p.gone())
@@ -263,7 +266,7 @@ func TestFabric(t *testing.T) {
 			defer p.mu.Unlock()
 			p.used = m
 		}
-		use(map[overlay.ServiceAddr]bool{{Net: 7, Addr: skerry.ServiceTwin(a("10.30.2.2"))}: true})
+		use(map[overlay.ServiceAddr]bool{{Net: 7, Addr: spec.ServiceTwin(a("10.30.2.2"))}: true})
 		time.Sleep(wantedFor + fabricEvery)
 		synctest.Wait()
 		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store"), shop("web")}) {
@@ -287,8 +290,8 @@ func TestFabric(t *testing.T) {
 		p.hangs = tunnel.ErrHangs
 		p.mu.Unlock()
 		before := len(p.gone())
-		f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{22}, Name: "other"}})
-		f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{{Instance: "s3", Peer: 2, Addr: a("10.64.1.3")}}}})
+		f.take(Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{22}, Name: "other"}})
+		f.take(Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s3", Peer: 2, Addr: a("10.64.1.3")}}}})
 		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at, false}}); !errors.Is(err, tunnel.ErrHangs) {
 			t.Errorf("got %v", err)
 		}
@@ -327,13 +330,13 @@ func TestFabricPlain(t *testing.T) {
 	f := newFabric(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790}, slog.New(slog.DiscardHandler))
 	f.post, f.facts = func(any) {}, func() {}
 	prefix, a := netip.MustParsePrefix, netip.MustParseAddr
-	f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Trusted: true, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
+	f.take(Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Trusted: true, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
 	f.take(Fabric{Key: "net/acme/shop", Item: shopNetwork()})
-	f.take(Fabric{Key: "peer/2", Item: &skerry.OverlayPeer{ID: 2, Key: skerry.OverlayKey{2}, Plain: netip.MustParseAddrPort("192.0.2.2:4790")}})
-	f.take(Fabric{Key: "peer/3", Item: &skerry.OverlayPeer{ID: 3, Key: skerry.OverlayKey{3}}})
-	f.take(Fabric{Key: skerry.RouteKey(shop("store")), Item: &skerry.Route{Service: shop("store"), Net: 7, Backends: []skerry.RouteBackend{
+	f.take(Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Plain: netip.MustParseAddrPort("192.0.2.2:4790")}})
+	f.take(Fabric{Key: "peer/3", Item: &wire.OverlayPeer{ID: 3, Key: wire.OverlayKey{3}}})
+	f.take(Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 		{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
-	at := skerry.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
+	at := wire.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
 	attach := func() string {
 		t.Helper()
 		if err := f.attached(t.Context(), map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at, false}}); err != nil {
@@ -350,8 +353,8 @@ func TestFabricPlain(t *testing.T) {
 		t.Errorf("with one: %s, %d sealed", got, p.sealedPeers())
 	}
 	// Peers that lie of themselves are no reason to do without the others.
-	f.take(Fabric{Key: "peer/4", Item: &skerry.OverlayPeer{ID: 4, Key: skerry.OverlayKey{2}, Plain: netip.MustParseAddrPort("0.0.0.0:4790")}})
-	f.take(Fabric{Key: "peer/5", Item: &skerry.OverlayPeer{ID: 5, Key: skerry.OverlayKey{5}, Plain: netip.MustParseAddrPort("192.0.2.5:0"), Endpoints: make([]netip.AddrPort, 100)}})
+	f.take(Fabric{Key: "peer/4", Item: &wire.OverlayPeer{ID: 4, Key: wire.OverlayKey{2}, Plain: netip.MustParseAddrPort("0.0.0.0:4790")}})
+	f.take(Fabric{Key: "peer/5", Item: &wire.OverlayPeer{ID: 5, Key: wire.OverlayKey{5}, Plain: netip.MustParseAddrPort("192.0.2.5:0"), Endpoints: make([]netip.AddrPort, 100)}})
 	if got := attach(); !strings.HasSuffix(got, "peer 2 plain true peer 3 plain false peer 4 plain false peer 5 plain false") || p.sealedPeers() != 3 {
 		t.Errorf("%s, %d sealed", got, p.sealedPeers())
 	}
@@ -371,7 +374,7 @@ func TestFabricPlain(t *testing.T) {
 	}
 	rec := httptest.NewRecorder()
 	(&Server{fabric: f}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/overlay", nil))
-	var v skerry.OverlayView
+	var v view.OverlayView
 	if err := json.Unmarshal(rec.Body.Bytes(), &v); err != nil || len(v.Peers) != 1 || v.Peers[0].Peer != 2 || v.Peers[0].Path != "plain" || !v.Peers[0].Endpoint.IsValid() {
 		t.Errorf("%s: %v", rec.Body, err)
 	}

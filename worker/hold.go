@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A worker that is held on its device, such as a vehicle that drives, carries out nothing that the cluster asks for: no start, no
@@ -55,7 +57,7 @@ func (c *Core) loadHold(value []byte) error {
 	return nil
 }
 
-func (c *Core) holdLocal(now time.Time, m HoldLocal, fx *skerry.Effects) {
+func (c *Core) holdLocal(now time.Time, m HoldLocal, fx *wire.Effects) {
 	if len(m.Reason) > maxHoldReason {
 		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the reason has %d bytes; at most %d are kept", len(m.Reason), maxHoldReason)
 		return
@@ -75,10 +77,10 @@ func (c *Core) holdLocal(now time.Time, m HoldLocal, fx *skerry.Effects) {
 	fx.Put(keyHold, data)
 	c.tellWaiting()
 	c.reportAt = time.Time{}
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "Held", Text: h.Reason})
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "Held", Text: h.Reason})
 }
 
-func (c *Core) releaseLocal(now time.Time, fx *skerry.Effects) {
+func (c *Core) releaseLocal(now time.Time, fx *wire.Effects) {
 	if c.hold == nil {
 		return
 	}
@@ -99,10 +101,10 @@ func (c *Core) releaseLocal(now time.Time, fx *skerry.Effects) {
 	}
 	c.agentOrder(fx)
 	c.reportAt = time.Time{}
-	fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventNormal, Reason: "Released", Text: "what waited is carried out"})
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "Released", Text: "what waited is carried out"})
 }
 
-func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *skerry.Effects) {
+func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *wire.Effects) {
 	switch {
 	case c.hold == nil:
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "the worker is not frozen").WithHint("nothing waits for approval")
@@ -119,12 +121,12 @@ func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *skerry.Effects) {
 }
 
 // agentOrder has carried out what the cluster said last of the agent's program, unless the worker is held.
-func (c *Core) agentOrder(fx *skerry.Effects) {
-	value, _, ok := c.Up.Desired.Get(skerry.AgentKey)
+func (c *Core) agentOrder(fx *wire.Effects) {
+	value, _, ok := c.Up.Desired.Get(wire.AgentKey)
 	if !ok || c.hold != nil {
 		return
 	}
-	var o skerry.AgentOrder
+	var o wire.AgentOrder
 	if err := c.codec.Unmarshal(value, &o); err != nil || o.Seq == 0 || o.Image == "" {
 		c.Up.Ignored.Count(fleet.IgnoredUnreadable)
 		return
@@ -132,8 +134,8 @@ func (c *Core) agentOrder(fx *skerry.Effects) {
 	fx.Actions = append(fx.Actions, UpgradeAgent{Order: o})
 }
 
-func (c *Core) approve(now time.Time, id skerry.InstanceID, fx *skerry.Effects) {
-	key := skerry.AssignmentKey(id)
+func (c *Core) approve(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
+	key := wire.AssignmentKey(id)
 	what := c.waits[id]
 	delete(c.waits, id)
 	c.approved = id
@@ -145,12 +147,12 @@ func (c *Core) approve(now time.Time, id skerry.InstanceID, fx *skerry.Effects) 
 	c.approved = ""
 	if i := c.insts[id]; i != nil {
 		c.tell(i)
-		c.event(now, i, skerry.EventNormal, "Approved", what+" was approved on the device", fx)
+		c.event(now, i, wire.EventNormal, "Approved", what+" was approved on the device", fx)
 	}
 }
 
 // defers reports whether an assignment has to wait. What of it changes nothing that runs is taken over.
-func (c *Core) defers(now time.Time, a *skerry.Assignment, fx *skerry.Effects) bool {
+func (c *Core) defers(now time.Time, a *spec.Assignment, fx *wire.Effects) bool {
 	i := c.insts[a.ID]
 	if c.hold == nil || c.approved == a.ID || i != nil && a.Fence.Compare(i.A.Fence) < 0 {
 		return false
@@ -199,10 +201,10 @@ func (c *Core) heldText(id skerry.InstanceID) string {
 	return what + " waits until its worker is released: " + c.hold.Reason
 }
 
-func (c *Core) tellWaitingStart(a *skerry.Assignment) {
-	o := skerry.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.WorkerScheduled, Held: c.heldText(a.ID)}
+func (c *Core) tellWaitingStart(a *spec.Assignment) {
+	o := wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.WorkerScheduled, Held: c.heldText(a.ID)}
 	o.Reason = o.Held
-	_, _ = c.Up.Observed.Put(skerry.AssignmentKey(a.ID), c.codec.Marshal(&o))
+	_, _ = c.Up.Observed.Put(wire.AssignmentKey(a.ID), c.codec.Marshal(&o))
 }
 
 // tellWaiting tells of all that waits.
@@ -217,9 +219,9 @@ func (c *Core) tellWaiting() {
 }
 
 // wanted gives what the cluster wants for an instance, or nil.
-func (c *Core) wanted(id skerry.InstanceID) *skerry.Assignment {
-	value, _, ok := c.Up.Desired.Get(skerry.AssignmentKey(id))
-	a := new(skerry.Assignment)
+func (c *Core) wanted(id skerry.InstanceID) *spec.Assignment {
+	value, _, ok := c.Up.Desired.Get(wire.AssignmentKey(id))
+	a := new(spec.Assignment)
 	if !ok || c.codec.Unmarshal(value, a) != nil {
 		return nil
 	}

@@ -12,19 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // bounded reports whether what an organisation mounts of the host is held to directories that the site names. An assignment without
 // a level is of a cluster of before, which told of none.
-func bounded(a *skerry.Assignment) bool {
-	return a.Level != "" && a.Level != skerry.LevelPrivileged
+func bounded(a *spec.Assignment) bool {
+	return a.Level != "" && a.Level != spec.LevelPrivileged
 }
 
 // openHostPath opens a path of the host as the site grants it: beneath the outermost directory that covers it, then beneath each one
 // within that. A link that leads out of one of them is refused, since whoever may write there may have made it. The file is open
 // for nothing but mounting. Nothing that happens to the path afterwards changes what it stands for.
-func openHostPath(grants []skerry.HostPath, path string) (f *os.File, writable bool, err error) {
-	covers := skerry.HostPathsFor(grants, path)
+func openHostPath(grants []spec.HostPath, path string) (f *os.File, writable bool, err error) {
+	covers := spec.HostPathsFor(grants, path)
 	if len(covers) == 0 {
 		return nil, false, impossible(fmt.Sprintf("the site opens no directory with %s to this organisation; its operator may name it in hostPaths of the site's admission policy", path))
 	}
@@ -66,7 +67,7 @@ func (s *Server) hostDir(id skerry.InstanceID, name string) string {
 
 // mountHostPath mounts what a volume names of the host at a place of the instance's, from where containers get it: without device nodes
 // and set-user-ID programs, and to be read only unless the site lets it be written. It is idempotent.
-func (s *Server) mountHostPath(a *skerry.Assignment, v *skerry.Volume) error {
+func (s *Server) mountHostPath(a *spec.Assignment, v *spec.Volume) error {
 	f, writable, err := openHostPath(a.HostPaths, v.Host.Path)
 	if err != nil {
 		return err

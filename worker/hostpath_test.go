@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // What a site opens of its workers' directories is left by no link that a tenant made there.
@@ -38,8 +38,8 @@ func TestHostPaths(t *testing.T) {
 	link("mine", base+"/srv/up/within")
 	link("../../etc/shadow", base+"/srv/up/file")
 	link(base+"/etc", base+"/srv/up/swapped")
-	grants := []skerry.HostPath{{Path: base + "/srv"}, {Path: base + "/srv/up", Writable: true}, {Path: base + "/srv/up/swapped"}}
-	up := []skerry.HostPath{{Path: base + "/srv/up", Writable: true}}
+	grants := []spec.HostPath{{Path: base + "/srv"}, {Path: base + "/srv/up", Writable: true}, {Path: base + "/srv/up/swapped"}}
+	up := []spec.HostPath{{Path: base + "/srv/up", Writable: true}}
 
 	dir := filepath.Join(base, "a worker's") // the kernel writes the space in its own way
 	s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
@@ -50,7 +50,7 @@ func TestHostPaths(t *testing.T) {
 	})
 	for _, c := range []struct {
 		path     string
-		grants   []skerry.HostPath
+		grants   []spec.HostPath
 		file     string // that is found there, "" where the volume is refused
 		writable bool
 		why      string
@@ -67,13 +67,13 @@ func TestHostPaths(t *testing.T) {
 		{"/srv/up/file", up, "", false, "leads out of"},
 		{"/srv/up/beside", grants, "", false, "leads out of"}, // it is open to read alone there
 		{"/srv/up/swapped/shadow", grants, "", false, "leads out of"},
-		{"/srv/up/swapped", []skerry.HostPath{{Path: base + "/srv/up/swapped"}, {Path: base + "/srv/up", Writable: true}}, "", false, "leads out of"},
+		{"/srv/up/swapped", []spec.HostPath{{Path: base + "/srv/up/swapped"}, {Path: base + "/srv/up", Writable: true}}, "", false, "leads out of"},
 		{"/etc", grants, "", false, "hostPaths"},
 		{"/srv/up/../../etc", grants, "", false, "hostPaths"},
 		{"/srv/none", grants, "", false, "no such file"},
 	} {
-		a := &skerry.Assignment{ID: "web-r1", Level: skerry.LevelRestricted, HostPaths: c.grants,
-			Spec: skerry.ServiceSpec{Volumes: []skerry.Volume{{Name: "v", Host: &skerry.HostVolume{Path: base + c.path}}}}}
+		a := &spec.Assignment{ID: "web-r1", Level: spec.LevelRestricted, HostPaths: c.grants,
+			Spec: spec.ServiceSpec{Volumes: []spec.Volume{{Name: "v", Host: &spec.HostVolume{Path: base + c.path}}}}}
 		v := &a.Spec.Volumes[0]
 		err := s.makeVolume(t.Context(), a, v)
 		if c.file == "" {
@@ -112,8 +112,8 @@ func TestHostPaths(t *testing.T) {
 	}
 
 	// An organisation that may do everything, and clusters of before.
-	for _, level := range []skerry.SecurityLevel{skerry.LevelPrivileged, ""} {
-		a := &skerry.Assignment{ID: "web-r2", Level: level, Spec: skerry.ServiceSpec{Volumes: []skerry.Volume{{Name: "v", Host: &skerry.HostVolume{Path: base + "/etc"}}}}}
+	for _, level := range []spec.SecurityLevel{spec.LevelPrivileged, ""} {
+		a := &spec.Assignment{ID: "web-r2", Level: level, Spec: spec.ServiceSpec{Volumes: []spec.Volume{{Name: "v", Host: &spec.HostVolume{Path: base + "/etc"}}}}}
 		if err := s.makeVolume(t.Context(), a, &a.Spec.Volumes[0]); err != nil || s.volumeSource(a, &a.Spec.Volumes[0]) != base+"/etc" {
 			t.Errorf("%q: %v", level, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats, and
@@ -64,10 +65,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // find gives the driver of a container of an instance, and its handle, which of gives; nil: of the attempt that runs.
 func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string, of func(c *Core, id skerry.InstanceID, name string) json.RawMessage) (runtime.Driver, runtime.Handle, error) {
 	if name == "" {
-		name = skerry.MainContainer
+		name = spec.MainContainer
 	}
 	var handle json.RawMessage
-	var a skerry.Assignment
+	var a spec.Assignment
 	var ok bool
 	if err := s.Role.View(ctx, func(c loop.Core) {
 		if a, handle, _, ok = c.(*Core).Assignment(id, name); of != nil {
@@ -90,9 +91,9 @@ func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string, of
 	return s.driverOf(handle)
 }
 
-func containerNames(s *skerry.ServiceSpec) []string {
-	out := []string{skerry.MainContainer}
-	for _, list := range [][]skerry.SideContainer{s.Init, s.Sidecars} {
+func containerNames(s *spec.ServiceSpec) []string {
+	out := []string{spec.MainContainer}
+	for _, list := range [][]spec.SideContainer{s.Init, s.Sidecars} {
 		for _, c := range list {
 			out = append(out, c.Name)
 		}
@@ -213,11 +214,11 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.Ins
 
 // mayBe refuses that a command runs as somebody of the host, where an instance of its organisation would not.
 func (s *Server) mayBe(ctx context.Context, id skerry.InstanceID, driver, user string) error {
-	if user == "" || driver != skerry.RuntimeNative {
+	if user == "" || driver != spec.RuntimeNative {
 		return nil
 	}
-	var a skerry.Assignment
-	if err := s.Role.View(ctx, func(c loop.Core) { a, _, _, _ = c.(*Core).Assignment(id, skerry.MainContainer) }); err != nil {
+	var a spec.Assignment
+	if err := s.Role.View(ctx, func(c loop.Core) { a, _, _, _ = c.(*Core).Assignment(id, spec.MainContainer) }); err != nil {
 		return err
 	}
 	if !bounded(&a) {

@@ -9,10 +9,11 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // hugePages is what the machine has set aside in huge pages, whoever uses them.
-func hugePages(sys string) skerry.HugePages {
+func hugePages(sys string) spec.HugePages {
 	of := func(size skerry.Bytes) skerry.Bytes {
 		data, err := os.ReadFile(filepath.Join(sys, fmt.Sprintf("hugepages-%dkB", size/skerry.KiB), "nr_hugepages"))
 		var n int64
@@ -21,5 +22,5 @@ func hugePages(sys string) skerry.HugePages {
 		}
 		return skerry.Bytes(n) * size
 	}
-	return skerry.HugePages{Size2Mi: of(2 * skerry.MiB), Size1Gi: of(skerry.GiB)}
+	return spec.HugePages{Size2Mi: of(2 * skerry.MiB), Size1Gi: of(skerry.GiB)}
 }

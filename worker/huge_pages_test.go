@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestHugePages(t *testing.T) {
@@ -20,7 +21,7 @@ func TestHugePages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := hugePages(sys); got != (skerry.HugePages{Size2Mi: 128 * skerry.MiB}) {
+	if got := hugePages(sys); got != (spec.HugePages{Size2Mi: 128 * skerry.MiB}) {
 		t.Errorf("%+v", got)
 	}
 }

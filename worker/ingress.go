@@ -23,6 +23,8 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/ingress"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // IngressOptions say how a worker lets clients outside in.
@@ -54,7 +56,7 @@ type entrance struct {
 	// Of run alone.
 	offered  ingress.Config
 	problems map[doorAt]string // of offered
-	told     *skerry.IngressState
+	told     *wire.IngressState
 	ends     map[string]string // where routes of a service lead, by name
 }
 
@@ -124,7 +126,7 @@ func (o *IngressOptions) addresses(host string) []netip.Addr {
 }
 
 // gateID is the id of the attachment in an application's network. No instance's id has a dot.
-func gateID(net skerry.NetworkID) skerry.InstanceID {
+func gateID(net wire.NetworkID) skerry.InstanceID {
 	return skerry.InstanceID(fmt.Sprintf("ingress.%d", net))
 }
 
@@ -138,7 +140,7 @@ func (f *fabric) gates() map[skerry.InstanceID]skerry.AppKey {
 func (f *fabric) gatesLocked() map[skerry.InstanceID]skerry.AppKey {
 	out := map[skerry.InstanceID]skerry.AppKey{}
 	for app, n := range f.nets {
-		if slices.ContainsFunc(n.Services, func(s skerry.NetworkService) bool { return len(s.Ingress) > 0 }) {
+		if slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return len(s.Ingress) > 0 }) {
 			out[gateID(n.Net)] = app
 		}
 	}
@@ -187,15 +189,15 @@ func (e *entrance) review(ctx context.Context) {
 	}
 	e.ends = want.ends
 	maps.Copy(want.problems, e.problems)
-	st := skerry.IngressState{}
+	st := wire.IngressState{}
 	for app := range want.serving {
 		st.Serving = append(st.Serving, app)
 	}
 	slices.SortFunc(st.Serving, func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
 	for d, text := range want.problems {
-		st.Problems = append(st.Problems, skerry.IngressProblem{Service: d.service, Door: d.door, Text: text})
+		st.Problems = append(st.Problems, wire.IngressProblem{Service: d.service, Door: d.door, Text: text})
 	}
-	slices.SortFunc(st.Problems, func(a, b skerry.IngressProblem) int {
+	slices.SortFunc(st.Problems, func(a, b wire.IngressProblem) int {
 		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Door, b.Door))
 	})
 	if len(st.Problems) > maxIngressProblems {
@@ -221,7 +223,7 @@ const maxIngressProblems = 500
 // maxHold is for how long clients wait for a service that sleeps: a small machine may have to fetch an image.
 const maxHold = time.Minute
 
-func holdFor(s *skerry.NetworkService) time.Duration {
+func holdFor(s *wire.NetworkService) time.Duration {
 	if s.Sleeps {
 		return maxHold
 	}
@@ -258,7 +260,7 @@ func (e *entrance) config() *offer {
 
 // offers works it out from the host ports that instances have, and the addresses of the gates. Of the fabric's lock and that of
 // the attachments neither is taken under the other.
-func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]skerry.Attachment) *offer {
+func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]wire.Attachment) *offer {
 	f := e.fabric
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -290,13 +292,13 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 					o.problems[d] = fmt.Sprintf("port %d of the worker is a host port of instance %s; use another port for one of them", g.Listen, id)
 					continue
 				}
-				r := ingress.Route{Hold: holdFor(s), Name: k.String(), Host: g.Host, Path: g.Path, TLS: g.TLS, Net: n.Net, Fresh: g.Policy == skerry.BalanceRoundRobin, ProxyProtocol: g.ProxyProtocol}
-				if g.TLS != "" && g.TLS != skerry.TLSOff && g.TLS != skerry.TLSSelf {
-					if !slices.ContainsFunc(n.Certificates, func(c skerry.IngressCertificate) bool { return c.Name == string(g.TLS) }) {
+				r := ingress.Route{Hold: holdFor(s), Name: k.String(), Host: g.Host, Path: g.Path, TLS: g.TLS, Net: n.Net, Fresh: g.Policy == spec.BalanceRoundRobin, ProxyProtocol: g.ProxyProtocol}
+				if g.TLS != "" && g.TLS != spec.TLSOff && g.TLS != spec.TLSSelf {
+					if !slices.ContainsFunc(n.Certificates, func(c wire.IngressCertificate) bool { return c.Name == string(g.TLS) }) {
 						o.problems[d] = fmt.Sprintf("there is no certificate %q; `skerry certificate put` brings one", string(g.TLS))
 						continue
 					}
-					r.TLS = skerry.IngressTLS(n.Org + "/" + string(g.TLS))
+					r.TLS = spec.IngressTLS(n.Org + "/" + string(g.TLS))
 				}
 				port, _ := g.Port.Find(s.Ports)
 				if addr := s.Address(g.Policy); addr.IsValid() && port.Port > 0 && f.leadsLocked(k, g.Policy, s.Sleeps) {
@@ -329,7 +331,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 
 // leadsLocked reports whether clients can be led to a service: it has an instance, or its routes are yet to come. Those of one that sleeps
 // wait for an instance that is ready; while one only starts, its address refuses them.
-func (f *fabric) leadsLocked(k skerry.ServiceKey, p skerry.Balance, sleeps bool) bool {
+func (f *fabric) leadsLocked(k skerry.ServiceKey, p spec.Balance, sleeps bool) bool {
 	r := f.routes[k]
 	if r == nil {
 		return !sleeps
@@ -354,7 +356,7 @@ func (f *fabric) endsLocked(k skerry.ServiceKey) string {
 	}
 	// With closest it matters which one is nearest.
 	four, _ := f.candidatesLocked(r)
-	for _, s := range overlay.Slots(skerry.BalanceClosest, 0, four) {
+	for _, s := range overlay.Slots(spec.BalanceClosest, 0, four) {
 		fmt.Fprint(&out, s.Addr, " ")
 	}
 	return out.String()
@@ -392,7 +394,7 @@ func (o *offer) blame(err error) map[doorAt]string {
 }
 
 // dial connects to a service address from within an application's network.
-func (e *entrance) dial(ctx context.Context, network skerry.NetworkID, to netip.AddrPort) (net.Conn, error) {
+func (e *entrance) dial(ctx context.Context, network wire.NetworkID, to netip.AddrPort) (net.Conn, error) {
 	at, ok := e.net.gatesHave()[gateID(network)]
 	if !ok {
 		return nil, errors.New("the ingress is not in the network of the application")

@@ -23,16 +23,18 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/ingress"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // fakeNet gives every attachment an address of the overlay.
 type fakeNet struct{ last hostnet.Config }
 
-func (n *fakeNet) Set(_ context.Context, c hostnet.Config) (map[string]skerry.Attachment, error) {
+func (n *fakeNet) Set(_ context.Context, c hostnet.Config) (map[string]wire.Attachment, error) {
 	n.last = c
-	out := map[string]skerry.Attachment{}
+	out := map[string]wire.Attachment{}
 	for i, w := range c.Attachments {
-		out[w.ID] = skerry.Attachment{NetNS: "/none", Device: fmt.Sprint("sk.", i), MTU: 1404, Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 64, 0, byte(i)}), 32)}}
+		out[w.ID] = wire.Attachment{NetNS: "/none", Device: fmt.Sprint("sk.", i), MTU: 1404, Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 64, 0, byte(i)}), 32)}}
 	}
 	return out, nil
 }
@@ -63,7 +65,7 @@ func TestEntranceBesideInstances(t *testing.T) {
 	}
 	defer e.in.Close()
 	f.take(Fabric{Key: "net/acme/shop", Item: shopNetwork()})
-	f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+	f.take(Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
 	stop, looks := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(looks)
@@ -78,7 +80,7 @@ func TestEntranceBesideInstances(t *testing.T) {
 	}()
 	for i := range 2000 {
 		id := skerry.InstanceID(fmt.Sprint("web-", i))
-		if _, _, err := n.add(t.Context(), &skerry.Assignment{ID: id, Service: shop("web")}, nil); err != nil {
+		if _, _, err := n.add(t.Context(), &spec.Assignment{ID: id, Service: shop("web")}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.remove(t.Context(), id); err != nil {
@@ -93,7 +95,7 @@ func TestEntranceBesideInstances(t *testing.T) {
 func TestEntrance(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event)}
 	f := newFabric(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
-	var st skerry.IngressState
+	var st wire.IngressState
 	f.post = func(m any) {
 		if e, ok := m.(Entrances); ok {
 			st = e.State
@@ -115,14 +117,14 @@ func TestEntrance(t *testing.T) {
 	defer other.Close()
 	net7 := shopNetwork()
 	net7.Org = "acme"
-	net7.Services[0].Ports = []skerry.Port{{Name: "http", Port: 8080}}
-	net7.Services[0].Ingress = []skerry.Ingress{
-		{Host: "shop.example.org", Path: "/", Port: "http", Listen: open, Protocol: skerry.IngressHTTP, Policy: skerry.BalanceRoundRobin, TLS: skerry.TLSOff},
-		{Host: "taken.example.org", Path: "/", Port: "http", Listen: taken, Protocol: skerry.IngressHTTP, Policy: skerry.BalanceClosest, TLS: skerry.TLSOff},
-		{Protocol: skerry.IngressTCP, Port: "http", Listen: busy, Policy: skerry.BalanceClosest, TLS: skerry.TLSOff},
-		{Host: "cert.example.org", Path: "/", Port: "http", Listen: 443, Protocol: skerry.IngressHTTP, Policy: skerry.BalanceClosest, TLS: "missing"},
+	net7.Services[0].Ports = []spec.Port{{Name: "http", Port: 8080}}
+	net7.Services[0].Ingress = []spec.Ingress{
+		{Host: "shop.example.org", Path: "/", Port: "http", Listen: open, Protocol: spec.IngressHTTP, Policy: spec.BalanceRoundRobin, TLS: spec.TLSOff},
+		{Host: "taken.example.org", Path: "/", Port: "http", Listen: taken, Protocol: spec.IngressHTTP, Policy: spec.BalanceClosest, TLS: spec.TLSOff},
+		{Protocol: spec.IngressTCP, Port: "http", Listen: busy, Policy: spec.BalanceClosest, TLS: spec.TLSOff},
+		{Host: "cert.example.org", Path: "/", Port: "http", Listen: 443, Protocol: spec.IngressHTTP, Policy: spec.BalanceClosest, TLS: "missing"},
 	}
-	n.wants["web-1"] = wanted{service: shop("web"), ports: []skerry.PortBinding{{Name: "http", Port: 8080, HostPort: taken, Protocol: "tcp"}}}
+	n.wants["web-1"] = wanted{service: shop("web"), ports: []wire.PortBinding{{Name: "http", Port: 8080, HostPort: taken, Protocol: "tcp"}}}
 
 	// Before the cluster gave addresses there is nothing to join.
 	f.take(Fabric{Key: "net/acme/shop", Item: net7})
@@ -130,7 +132,7 @@ func TestEntrance(t *testing.T) {
 	if len(host.last.Attachments) != 1 || len(st.Serving) != 0 {
 		t.Errorf("%+v, %+v", host.last, st)
 	}
-	f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+	f.take(Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
 	e.review(t.Context())
 	if ids := host.last.Attachments; len(ids) != 2 || ids[0].ID != "ingress.7" {
 		t.Errorf("attachments: %+v", ids)
@@ -139,15 +141,15 @@ func TestEntrance(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	for i, want := range []string{`there is no certificate "missing"`, "is a host port of instance web-1", "address already in use"} {
-		if !slices.ContainsFunc(st.Problems, func(p skerry.IngressProblem) bool {
+		if !slices.ContainsFunc(st.Problems, func(p wire.IngressProblem) bool {
 			return p.Service == shop("web") && strings.Contains(p.Text, want)
 		}) {
 			t.Errorf("%d: %q is not among %+v", i, want, st.Problems)
 		}
 	}
 	// The ingress's ports are not given to instances.
-	a := &skerry.Assignment{ID: "web-2", Service: shop("web")}
-	a.Spec.Ports = []skerry.Port{{Port: 8080, HostPort: open}}
+	a := &spec.Assignment{ID: "web-2", Service: shop("web")}
+	a.Spec.Ports = []spec.Port{{Port: 8080, HostPort: open}}
 	if _, err := n.bindLocked(a, nil); err == nil {
 		t.Error("a host port that the ingress listens on is given to an instance")
 	}
@@ -159,12 +161,12 @@ func TestEntrance(t *testing.T) {
 	if c := e.config(); len(c.Listeners[0].Routes[0].Targets) != 1 {
 		t.Errorf("nothing is dialled before routes are here: %+v", c.Listeners)
 	}
-	f.take(Fabric{Key: skerry.RouteKey(shop("web")), Item: &skerry.Route{Service: shop("web"), Net: 7}})
+	f.take(Fabric{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7}})
 	i := slices.IndexFunc(e.config().Listeners, func(l ingress.Listener) bool { return int(l.Addr.Port()) == open })
 	if c := e.config(); i < 0 || len(c.Listeners[i].Routes[0].Targets) != 0 {
 		t.Errorf("without an instance: %+v", c.Listeners)
 	}
-	f.take(Fabric{Key: skerry.RouteKey(shop("web")), Item: &skerry.Route{Service: shop("web"), Net: 7, Backends: []skerry.RouteBackend{{Instance: "w", Peer: 2, Addr: netip.MustParseAddr("10.64.1.1")}}}})
+	f.take(Fabric{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7, Backends: []wire.RouteBackend{{Instance: "w", Peer: 2, Addr: netip.MustParseAddr("10.64.1.1")}}}})
 	if c := e.config(); c.Listeners[i].Routes[0].Targets[0].String() != "10.30.1.1:8080" || !c.Listeners[i].Routes[0].Fresh {
 		t.Errorf("%+v", c.Listeners[i])
 	}
@@ -195,16 +197,16 @@ func TestSleeperIsAwaited(t *testing.T) {
 		defer e.in.Close()
 		nw := shopNetwork()
 		nw.Services[0].Sleeps = sleeps
-		nw.Services[0].Ports = []skerry.Port{{Name: "http", Port: 8080}}
-		nw.Services[0].Ingress = []skerry.Ingress{{Host: "shop.example.org", Path: "/", Port: "http", Listen: freePort(t), Protocol: skerry.IngressHTTP, Policy: skerry.BalanceClosest, TLS: skerry.TLSOff}}
+		nw.Services[0].Ports = []spec.Port{{Name: "http", Port: 8080}}
+		nw.Services[0].Ingress = []spec.Ingress{{Host: "shop.example.org", Path: "/", Port: "http", Listen: freePort(t), Protocol: spec.IngressHTTP, Policy: spec.BalanceClosest, TLS: spec.TLSOff}}
 		f.take(Fabric{Key: "net/acme/shop", Item: nw})
-		f.take(Fabric{Key: skerry.NodeKey, Item: &skerry.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+		f.take(Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
 		e.review(t.Context())
-		targets := func(b ...skerry.RouteBackend) int {
-			f.take(Fabric{Key: skerry.RouteKey(shop("web")), Item: &skerry.Route{Service: shop("web"), Net: 7, Backends: b}})
+		targets := func(b ...wire.RouteBackend) int {
+			f.take(Fabric{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7, Backends: b}})
 			return len(e.config().Listeners[0].Routes[0].Targets)
 		}
-		starts := skerry.RouteBackend{Instance: "w", Peer: 1, Addr: netip.MustParseAddr("10.64.0.1"), Draining: true}
+		starts := wire.RouteBackend{Instance: "w", Peer: 1, Addr: netip.MustParseAddr("10.64.0.1"), Draining: true}
 		ready := starts
 		ready.Draining = false
 		want := 1

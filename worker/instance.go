@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Limits of one instance's way.
@@ -34,26 +36,26 @@ const (
 //	          ^                     |                            Exited (Terminated or Failed)
 //	          +----- Cleaned <------+--------------- tombstone ----+
 type inst struct {
-	A          skerry.Assignment     `json:"assignment"`
+	A          spec.Assignment       `json:"assignment"`
 	State      skerry.State          `json:"state"`
 	Phase      skerry.Phase          `json:"phase"`
 	Reason     string                `json:"reason,omitempty"`
 	Containers map[string]*container `json:"containers"`
 	Restarts   int                   `json:"restarts"`
 	Times      []time.Time           `json:"times,omitempty"` // of counted restarts, in the window
-	Exit       *skerry.Exit          `json:"exit,omitempty"`
+	Exit       *wire.Exit            `json:"exit,omitempty"`
 	StartedAt  time.Time             `json:"startedAt,omitzero"`
-	Ports      []skerry.PortBinding  `json:"ports,omitempty"`
+	Ports      []wire.PortBinding    `json:"ports,omitempty"`
 	Address    string                `json:"address,omitempty"`
 	Runtime    string                `json:"runtime,omitempty"`
 	Digest     string                `json:"digest,omitempty"`
 	Restart    uint64                `json:"restart"` // the last request that was carried out
 	Ending     bool                  `json:"ending,omitempty"`
-	Next       *skerry.Assignment    `json:"next,omitempty"` // to run once this one is gone
+	Next       *spec.Assignment      `json:"next,omitempty"` // to run once this one is gone
 	Ready      bool                  `json:"ready"`
 	Unhealthy  bool                  `json:"unhealthy,omitempty"` // main is being ended because a probe failed
 	Resize     *resize               `json:"resize,omitempty"`    // limits that it is to have
-	Limits     *skerry.LimitsRefusal `json:"limits,omitempty"`    // why it has not got them
+	Limits     *wire.LimitsRefusal   `json:"limits,omitempty"`    // why it has not got them
 	Left       *leaving              `json:"left,omitempty"`      // its state is, or is being, written for another worker
 	Resume     bool                  `json:"resume,omitempty"`    // main goes on from that state
 	recipient  string                // for what it is to start from
@@ -102,7 +104,7 @@ func (i *inst) container(name string) *container {
 	return k
 }
 
-func (i *inst) main() *container { return i.container(skerry.MainContainer) }
+func (i *inst) main() *container { return i.container(spec.MainContainer) }
 
 // wake is when the instance has something to do by itself.
 func (i *inst) wake() time.Time {
@@ -125,7 +127,7 @@ func (i *inst) wake() time.Time {
 }
 
 // due does what an instance waited for.
-func (c *Core) due(now time.Time, i *inst, fx *skerry.Effects) {
+func (c *Core) due(now time.Time, i *inst, fx *wire.Effects) {
 	for _, s := range i.A.Spec.Sidecars {
 		if k := i.Containers[s.Name]; k != nil && !k.retryAt.IsZero() && !k.retryAt.After(now) {
 			k.retryAt = time.Time{}
@@ -158,7 +160,7 @@ func (c *Core) due(now time.Time, i *inst, fx *skerry.Effects) {
 }
 
 // assign takes an assignment, new or changed.
-func (c *Core) assign(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
+func (c *Core) assign(now time.Time, a spec.Assignment, fx *wire.Effects) {
 	i := c.insts[a.ID]
 	switch {
 	case i == nil:
@@ -187,7 +189,7 @@ func (c *Core) assign(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) begin(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
+func (c *Core) begin(now time.Time, a spec.Assignment, fx *wire.Effects) {
 	i := &inst{A: a, State: skerry.WorkerScheduled, Phase: skerry.PhaseFetching, Containers: map[string]*container{}, Restart: a.Restart}
 	c.insts[a.ID] = i
 	c.save(i, fx)
@@ -196,7 +198,7 @@ func (c *Core) begin(now time.Time, a skerry.Assignment, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) prepare(i *inst, fx *skerry.Effects) {
+func (c *Core) prepare(i *inst, fx *wire.Effects) {
 	if awaitVolumes(c, i, fx) {
 		return
 	}
@@ -205,7 +207,7 @@ func (c *Core) prepare(i *inst, fx *skerry.Effects) {
 	fx.Actions = append(fx.Actions, Prepare{A: i.A, Keep: i.Ports})
 }
 
-func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *skerry.Effects) {
+func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *wire.Effects) {
 	if m.Fence != i.A.Fence || !i.preparing {
 		return
 	}
@@ -222,7 +224,7 @@ func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *skerry.Effects) 
 	if m.Err != "" {
 		i.Reason = m.Err
 		if m.Permanent || i.tries >= prepareTries {
-			c.event(now, i, skerry.EventWarning, "PrepareFailed", m.Err, fx)
+			c.event(now, i, wire.EventWarning, "PrepareFailed", m.Err, fx)
 			c.finish(now, i, skerry.Failed, m.Err, fx)
 			return
 		}
@@ -255,7 +257,7 @@ func wait(tries int, first, longest time.Duration) time.Duration {
 }
 
 // proceed starts the next container that is to start: init containers one by one, side containers, main.
-func (c *Core) proceed(now time.Time, i *inst, fx *skerry.Effects) {
+func (c *Core) proceed(now time.Time, i *inst, fx *wire.Effects) {
 	if i.Ending || i.halted() {
 		return
 	}
@@ -283,14 +285,14 @@ func (c *Core) proceed(now time.Time, i *inst, fx *skerry.Effects) {
 		}
 	}
 	if k := i.main(); !k.Running && !k.start {
-		c.start(i, skerry.MainContainer, fx)
+		c.start(i, spec.MainContainer, fx)
 	}
 	if i.main().Running {
 		i.Phase = skerry.PhaseRunning
 	}
 }
 
-func (c *Core) start(i *inst, name string, fx *skerry.Effects) {
+func (c *Core) start(i *inst, name string, fx *wire.Effects) {
 	k := i.container(name)
 	if len(k.Handle) > 0 {
 		k.Old = append(k.Old, k.Handle)
@@ -298,10 +300,10 @@ func (c *Core) start(i *inst, name string, fx *skerry.Effects) {
 	}
 	k.Attempt++
 	k.start, k.stop, k.Limits = true, false, i.A.Revision
-	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == skerry.MainContainer})
+	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == spec.MainContainer})
 }
 
-func (c *Core) started(now time.Time, i *inst, m Started, fx *skerry.Effects) {
+func (c *Core) started(now time.Time, i *inst, m Started, fx *wire.Effects) {
 	k := i.Containers[m.Name]
 	if k == nil || k.Attempt != m.Attempt {
 		return
@@ -312,7 +314,7 @@ func (c *Core) started(now time.Time, i *inst, m Started, fx *skerry.Effects) {
 	}
 	if m.Err != "" {
 		c.exited(now, i, Exited{ID: m.ID, Name: m.Name, Attempt: m.Attempt,
-			Exit: skerry.Exit{Code: 127, At: now, Message: m.Err}}, fx)
+			Exit: wire.Exit{Code: 127, At: now, Message: m.Err}}, fx)
 		return
 	}
 	k.Running, k.Handle = true, m.Handle
@@ -328,7 +330,7 @@ func (c *Core) started(now time.Time, i *inst, m Started, fx *skerry.Effects) {
 		c.save(i, fx)
 		return
 	}
-	if m.Name == skerry.MainContainer {
+	if m.Name == spec.MainContainer {
 		i.State, i.Phase, i.StartedAt, i.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
 		i.restarting, i.Resume, i.recipient = false, false, ""
 		i.Restart = max(i.Restart, i.A.Restart)
@@ -341,7 +343,7 @@ func (c *Core) started(now time.Time, i *inst, m Started, fx *skerry.Effects) {
 	c.proceed(now, i, fx)
 }
 
-func (c *Core) exited(now time.Time, i *inst, m Exited, fx *skerry.Effects) {
+func (c *Core) exited(now time.Time, i *inst, m Exited, fx *wire.Effects) {
 	k := i.Containers[m.Name]
 	if k == nil || k.Attempt != m.Attempt {
 		return
@@ -351,17 +353,17 @@ func (c *Core) exited(now time.Time, i *inst, m Exited, fx *skerry.Effects) {
 	defer c.save(i, fx)
 	defer c.setLimits(now, i, fx) // what ended may have been all that had other limits
 	if exit.OOMKilled {
-		c.event(now, i, skerry.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
+		c.event(now, i, wire.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
 	}
 	if exit.StorageExceeded {
-		c.event(now, i, skerry.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
+		c.event(now, i, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
 	}
 	switch {
 	case i.Ending || i.Phase == skerry.PhaseCutOff:
 		c.stopNext(i, fx)
-	case m.Name == skerry.MainContainer && i.Left != nil:
+	case m.Name == spec.MainContainer && i.Left != nil:
 		c.comeBack(now, i, fx)
-	case m.Name == skerry.MainContainer:
+	case m.Name == spec.MainContainer:
 		i.Exit = &exit
 		c.mainExited(now, i, exit, fx)
 	case i.isInit(m.Name):
@@ -377,16 +379,16 @@ func (c *Core) exited(now time.Time, i *inst, m Exited, fx *skerry.Effects) {
 	default: // a side container
 		k.failed++
 		k.retryAt = now.Add(wait(k.failed, time.Duration(i.A.Spec.Restart.Backoff), time.Duration(i.A.Spec.Restart.MaxBackoff)))
-		c.event(now, i, skerry.EventWarning, "SidecarExited", "side container "+m.Name+" "+describe(exit), fx)
+		c.event(now, i, wire.EventWarning, "SidecarExited", "side container "+m.Name+" "+describe(exit), fx)
 		c.proceed(now, i, fx)
 	}
 }
 
 func (i *inst) isInit(name string) bool {
-	return slices.ContainsFunc(i.A.Spec.Init, func(s skerry.SideContainer) bool { return s.Name == name })
+	return slices.ContainsFunc(i.A.Spec.Init, func(s spec.SideContainer) bool { return s.Name == name })
 }
 
-func describe(e skerry.Exit) string {
+func describe(e wire.Exit) string {
 	switch {
 	case e.StorageExceeded:
 		return "was ended for its use of the disk: " + e.Message
@@ -400,7 +402,7 @@ func describe(e skerry.Exit) string {
 	return fmt.Sprintf("ended with status %d", e.Code)
 }
 
-func (c *Core) mainExited(now time.Time, i *inst, exit skerry.Exit, fx *skerry.Effects) {
+func (c *Core) mainExited(now time.Time, i *inst, exit wire.Exit, fx *wire.Effects) {
 	c.unready(i, fx)
 	if ranSteadily(now, i, &exit) {
 		i.main().Crashes = 0
@@ -429,7 +431,7 @@ func (c *Core) mainExited(now time.Time, i *inst, exit skerry.Exit, fx *skerry.E
 }
 
 // again starts the instance's containers anew after a back-off, unless that was done too often.
-func (c *Core) again(now time.Time, i *inst, why string, fx *skerry.Effects) {
+func (c *Core) again(now time.Time, i *inst, why string, fx *wire.Effects) {
 	r := i.A.Spec.Restart
 	if r.Policy == "never" {
 		c.finish(now, i, skerry.Failed, why, fx)
@@ -437,7 +439,7 @@ func (c *Core) again(now time.Time, i *inst, why string, fx *skerry.Effects) {
 	}
 	i.Times = slices.DeleteFunc(i.Times, func(t time.Time) bool { return now.Sub(t) > time.Duration(r.Window) || t.After(now) })
 	if len(i.Times) >= *r.MaxAttempts {
-		c.event(now, i, skerry.EventWarning, "GaveUp", fmt.Sprintf("%d restarts within %s: %s", len(i.Times), r.Window, why), fx)
+		c.event(now, i, wire.EventWarning, "GaveUp", fmt.Sprintf("%d restarts within %s: %s", len(i.Times), r.Window, why), fx)
 		c.finish(now, i, skerry.Failed, fmt.Sprintf("%s; gave up after %d restarts", why, len(i.Times)), fx)
 		return
 	}
@@ -449,7 +451,7 @@ func (c *Core) again(now time.Time, i *inst, why string, fx *skerry.Effects) {
 }
 
 // finish ends an instance by itself; its record and logs stay until the cluster takes it back.
-func (c *Core) finish(now time.Time, i *inst, s skerry.State, why string, fx *skerry.Effects) {
+func (c *Core) finish(now time.Time, i *inst, s skerry.State, why string, fx *wire.Effects) {
 	c.unready(i, fx)
 	i.State, i.Phase, i.Reason, i.retryAt = s, skerry.PhaseExited, why, time.Time{}
 	c.stopNext(i, fx)
@@ -457,7 +459,7 @@ func (c *Core) finish(now time.Time, i *inst, s skerry.State, why string, fx *sk
 }
 
 // restartNow ends main in order to start it again at once; it is not counted against the limit.
-func (c *Core) restartNow(now time.Time, i *inst, why string, fx *skerry.Effects) {
+func (c *Core) restartNow(now time.Time, i *inst, why string, fx *wire.Effects) {
 	k := i.main()
 	i.Reason = why
 	switch {
@@ -465,7 +467,7 @@ func (c *Core) restartNow(now time.Time, i *inst, why string, fx *skerry.Effects
 	case k.Running && !k.stop:
 		i.restarting = true
 		c.unready(i, fx)
-		c.stop(i, skerry.MainContainer, fx)
+		c.stop(i, spec.MainContainer, fx)
 	case i.Phase == skerry.PhaseBackOff:
 		i.retryAt, i.Times = now, nil
 		i.Restart = max(i.Restart, i.A.Restart)
@@ -475,7 +477,7 @@ func (c *Core) restartNow(now time.Time, i *inst, why string, fx *skerry.Effects
 }
 
 // end is the tombstone: everything of the instance goes.
-func (c *Core) end(now time.Time, i *inst, fx *skerry.Effects) {
+func (c *Core) end(now time.Time, i *inst, fx *wire.Effects) {
 	if i.Ending {
 		return
 	}
@@ -503,13 +505,13 @@ func (c *Core) end(now time.Time, i *inst, fx *skerry.Effects) {
 
 // stopNext stops main first, then the rest; when nothing runs, an ending instance is cleaned up and an exited one gives
 // its network back.
-func (c *Core) stopNext(i *inst, fx *skerry.Effects) {
+func (c *Core) stopNext(i *inst, fx *wire.Effects) {
 	if i.draining {
 		return
 	}
-	if k := i.Containers[skerry.MainContainer]; k != nil && (k.Running || k.start) {
+	if k := i.Containers[spec.MainContainer]; k != nil && (k.Running || k.start) {
 		if k.Running && !k.stop {
-			c.stop(i, skerry.MainContainer, fx)
+			c.stop(i, spec.MainContainer, fx)
 		}
 		return
 	}
@@ -532,13 +534,13 @@ func (c *Core) stopNext(i *inst, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) stop(i *inst, name string, fx *skerry.Effects) {
+func (c *Core) stop(i *inst, name string, fx *wire.Effects) {
 	k := i.Containers[name]
 	k.stop = true
 	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i)})
 }
 
-func (c *Core) cleanup(i *inst, fx *skerry.Effects) {
+func (c *Core) cleanup(i *inst, fx *wire.Effects) {
 	if i.cleaning || !c.ready {
 		return
 	}
@@ -554,7 +556,7 @@ func (c *Core) cleanup(i *inst, fx *skerry.Effects) {
 	fx.Actions = append(fx.Actions, Cleanup{ID: i.A.ID, Handles: handles})
 }
 
-func (c *Core) cleaned(now time.Time, i *inst, m Cleaned, fx *skerry.Effects) {
+func (c *Core) cleaned(now time.Time, i *inst, m Cleaned, fx *wire.Effects) {
 	i.cleaning = false
 	if !i.Ending {
 		return
@@ -568,17 +570,17 @@ func (c *Core) cleaned(now time.Time, i *inst, m Cleaned, fx *skerry.Effects) {
 	delete(c.insts, i.A.ID)
 	delete(c.usage.Instances, i.A.ID)
 	fx.Delete(prefixInst + string(i.A.ID))
-	fx.Changed = append(fx.Changed, skerry.Change{App: i.A.Service.App, Instance: i.A.ID, Deleted: true})
+	fx.Changed = append(fx.Changed, wire.Change{App: i.A.Service.App, Instance: i.A.ID, Deleted: true})
 	if i.Next != nil {
 		c.begin(now, *i.Next, fx)
 		return
 	}
-	c.Up.Observed.Delete(skerry.AssignmentKey(i.A.ID))
+	c.Up.Observed.Delete(wire.AssignmentKey(i.A.ID))
 	c.leftVolumes(i, fx)
 }
 
 // save persists an instance and tells the cluster.
-func (c *Core) save(i *inst, fx *skerry.Effects) {
+func (c *Core) save(i *inst, fx *wire.Effects) {
 	if c.insts[i.A.ID] != i {
 		return // it ended within this step
 	}
@@ -587,7 +589,7 @@ func (c *Core) save(i *inst, fx *skerry.Effects) {
 		panic("records always marshal: " + err.Error())
 	}
 	fx.Put(prefixInst+string(i.A.ID), data)
-	fx.Changed = append(fx.Changed, skerry.Change{App: i.A.Service.App, Instance: i.A.ID})
+	fx.Changed = append(fx.Changed, wire.Change{App: i.A.Service.App, Instance: i.A.ID})
 	c.tell(i)
 }
 
@@ -595,5 +597,5 @@ func (c *Core) tell(i *inst) {
 	o := i.observation()
 	o.Held = c.heldText(o.ID)
 	// It has bounded texts, so it always fits.
-	_, _ = c.Up.Observed.Put(skerry.AssignmentKey(o.ID), c.codec.Marshal(&o))
+	_, _ = c.Up.Observed.Put(wire.AssignmentKey(o.ID), c.codec.Marshal(&o))
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // resize are limits that an instance is to have while it runs on. What is wanted, what each container has, and what is told
@@ -15,9 +17,9 @@ import (
 //	                    ▲                                                    │
 //	                    └──────────── after a while, memory is in use ◄──────┘
 type resize struct {
-	Spec     skerry.ServiceSpec `json:"spec"`
-	Revision string             `json:"revision"`
-	Gen      skerry.Generation  `json:"generation"`
+	Spec     spec.ServiceSpec  `json:"spec"`
+	Revision string            `json:"revision"`
+	Gen      skerry.Generation `json:"generation"`
 }
 
 // Limited is a container that is to have other limits.
@@ -53,7 +55,7 @@ func (i *inst) revision() string {
 }
 
 // egressOf gives the policy that an instance is held to. A site of an earlier version sends the manifest's alone.
-func egressOf(a *skerry.Assignment) *skerry.Egress {
+func egressOf(a *spec.Assignment) *spec.Egress {
 	if a.Egress != nil {
 		return a.Egress
 	}
@@ -61,7 +63,7 @@ func egressOf(a *skerry.Assignment) *skerry.Egress {
 }
 
 // relimit takes the limits of an assignment, which are most often those that the instance has.
-func (c *Core) relimit(now time.Time, i *inst, a skerry.Assignment, fx *skerry.Effects) {
+func (c *Core) relimit(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) {
 	if !reflect.DeepEqual(i.A.Egress, a.Egress) { // of the same service: the site's policy is another
 		i.A.Egress = a.Egress
 		fx.Actions = append(fx.Actions, SetEgress{ID: i.A.ID, Egress: egressOf(&i.A)})
@@ -78,7 +80,7 @@ func (c *Core) relimit(now time.Time, i *inst, a skerry.Assignment, fx *skerry.E
 }
 
 // setLimits brings what runs of an instance to the limits that it is to have, one step further.
-func (c *Core) setLimits(now time.Time, i *inst, fx *skerry.Effects) {
+func (c *Core) setLimits(now time.Time, i *inst, fx *wire.Effects) {
 	r := i.Resize
 	if r == nil || i.resizing || i.Ending || !c.ready || !i.resizeAt.IsZero() || c.hold != nil && c.approved != i.A.ID {
 		return
@@ -107,12 +109,12 @@ func (c *Core) setLimits(now time.Time, i *inst, fx *skerry.Effects) {
 	i.Resize, i.Limits = nil, nil
 	c.save(i, fx)
 	if changed {
-		c.event(now, i, skerry.EventNormal, "Resized", "runs on with other limits", fx)
+		c.event(now, i, wire.EventNormal, "Resized", "runs on with other limits", fx)
 	}
 }
 
 // resized takes the answer of the machine.
-func (c *Core) resized(now time.Time, i *inst, m Resized, fx *skerry.Effects) {
+func (c *Core) resized(now time.Time, i *inst, m Resized, fx *wire.Effects) {
 	i.resizing = false
 	for _, l := range m.Containers {
 		if k := i.Containers[l.Name]; k != nil && k.Attempt == l.Attempt {
@@ -130,9 +132,9 @@ func (c *Core) resized(now time.Time, i *inst, m Resized, fx *skerry.Effects) {
 	}
 	if r := i.Resize; m.Err != "" && r != nil && r.Revision == m.Revision {
 		if i.Limits == nil || i.Limits.InUse != m.InUse { // once, and not at each try
-			c.event(now, i, skerry.EventWarning, "LimitsRefused", "its limits stay as they are: "+m.Err, fx)
+			c.event(now, i, wire.EventWarning, "LimitsRefused", "its limits stay as they are: "+m.Err, fx)
 		}
-		i.Limits = &skerry.LimitsRefusal{Gen: r.Gen, Reason: m.Err, InUse: m.InUse}
+		i.Limits = &wire.LimitsRefusal{Gen: r.Gen, Reason: m.Err, InUse: m.InUse}
 		i.resizeAt = now.Add(limitsRetry)
 	} else {
 		c.setLimits(now, i, fx)

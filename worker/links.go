@@ -15,6 +15,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -33,7 +35,7 @@ type linkTimes struct {
 }
 
 // of gives what belongs to an assignment, for its report.
-func (l *linkTimes) of(a *skerry.Assignment) map[string]float64 {
+func (l *linkTimes) of(a *spec.Assignment) map[string]float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out map[string]float64
@@ -48,7 +50,7 @@ func (l *linkTimes) of(a *skerry.Assignment) map[string]float64 {
 	return out
 }
 
-func limitedLinks(a *skerry.Assignment) (out []skerry.ServiceKey) {
+func limitedLinks(a *spec.Assignment) (out []skerry.ServiceKey) {
 	for _, l := range a.Spec.Links {
 		if l.MaxLatency != nil {
 			out = append(out, skerry.ServiceKey{App: a.Service.App, Service: l.Service})
@@ -69,8 +71,8 @@ func (s *Server) watchLinks(ctx context.Context, every time.Duration) {
 		}
 		var keys []skerry.ServiceKey
 		err := s.Role.View(ctx, func(c loop.Core) {
-			c.(*Core).Running(func(a *skerry.Assignment, name string, _ json.RawMessage) {
-				if name == skerry.MainContainer {
+			c.(*Core).Running(func(a *spec.Assignment, name string, _ json.RawMessage) {
+				if name == spec.MainContainer {
 					keys = append(keys, limitedLinks(a)...)
 				}
 			})
@@ -102,8 +104,8 @@ func (s *Server) watchLinks(ctx context.Context, every time.Duration) {
 
 // nearest gives the time in which the nearest endpoint accepts or refuses a connection, in milliseconds. It gives 0 when
 // there is none that can be asked, and linkTime when nobody answers in time.
-func nearest(ctx context.Context, list []skerry.Endpoint) float64 {
-	list = slices.DeleteFunc(list, func(e skerry.Endpoint) bool { return e.Protocol == "udp" })
+func nearest(ctx context.Context, list []wire.Endpoint) float64 {
+	list = slices.DeleteFunc(list, func(e wire.Endpoint) bool { return e.Protocol == "udp" })
 	list = list[:min(len(list), linkEndpoints)]
 	if len(list) == 0 {
 		return 0

@@ -27,23 +27,25 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/topology"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // FactOptions say what an operator knows better than the machine. Zero entries are found out.
 type FactOptions struct {
-	Capacity skerry.Resources // what instances may use; default: the machine less a share for itself
+	Capacity spec.Resources // what instances may use; default: the machine less a share for itself
 	Labels   map[string]string
 	Area     string
-	Location *skerry.Location
+	Location *spec.Location
 	Address  string // at which other machines reach host ports
 	Taints   []string
 	Devices  []string
-	Power    *skerry.Power
+	Power    *wire.Power
 }
 
 // facts describes the machine.
-func (s *Server) facts() skerry.WorkerFacts {
-	f := skerry.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
+func (s *Server) facts() wire.WorkerFacts {
+	f := wire.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
 		Location: s.opt.Facts.Location, Address: s.opt.Facts.Address, Version: s.opt.Version,
 		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power, Attachable: s.attach.list(), Egress: s.opt.Network != nil, Levels: true, Signatures: true}
 	s.mu.Lock()
@@ -61,7 +63,7 @@ func (s *Server) facts() skerry.WorkerFacts {
 				v[i] = given[i]
 			}
 		}
-		f.Capacity = skerry.FromVector(v)
+		f.Capacity = spec.FromVector(v)
 	}
 	if f.Address == "" {
 		f.Address = outboundAddress(s.opt.Addrs)
@@ -86,8 +88,8 @@ func freeAt(dir string) (skerry.Bytes, bool) {
 }
 
 // capacity is what the machine has, less 5 % of memory and 64 MiB for the system itself.
-func capacity(dir string) skerry.Resources {
-	r := skerry.Resources{CPU: skerry.MilliCPU(1000 * goruntime.NumCPU())}
+func capacity(dir string) spec.Resources {
+	r := spec.Resources{CPU: skerry.MilliCPU(1000 * goruntime.NumCPU())}
 	if m, err := topology.Read(os.DirFS("/sys")); err == nil {
 		r.ExclusiveCPUs = len(m.Lendable())
 	}
@@ -259,11 +261,11 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 	type running struct {
 		InstanceStats
 		handle     json.RawMessage
-		assignment *skerry.Assignment
+		assignment *spec.Assignment
 	}
 	var list []running
 	err := s.Role.View(ctx, func(c loop.Core) {
-		c.(*Core).Running(func(a *skerry.Assignment, name string, handle json.RawMessage) {
+		c.(*Core).Running(func(a *spec.Assignment, name string, handle json.RawMessage) {
 			_, res := containerOf(&a.Spec, name)
 			own := *a // the core's own may change
 			list = append(list, running{InstanceStats{App: a.Service, Instance: a.ID, Container: name, CPULimit: res.MostCPU()}, handle, &own})
@@ -280,7 +282,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 				continue // it has just ended
 			}
 		}
-		if r.Container == skerry.MainContainer {
+		if r.Container == spec.MainContainer {
 			r.Links = s.links.of(r.assignment)
 			r.RxBytes, r.TxBytes = s.net.stats(r.Instance)
 		}
@@ -290,11 +292,11 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 }
 
 func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
-	var in []skerry.IngressUse
+	var in []wire.IngressUse
 	if e := s.entrance.Load(); e != nil {
 		in = s.came.look(time.Now(), e.in.Stats().Routes)
 	}
-	u := Usage{Ingress: in, Instances: map[skerry.InstanceID]skerry.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.place(), Heard: s.rtt.heard()}
+	u := Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.place(), Heard: s.rtt.heard()}
 	if up := s.up.Load(); up != nil {
 		u.RTT, u.Loss = up.Quality()
 	}

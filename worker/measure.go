@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 const (
@@ -33,14 +34,14 @@ const (
 	// connectTime bounds one try to connect where another port is left to be tried.
 	connectTime = 700 * time.Millisecond
 	// measuringAtOnce bounds the round trips that are measured at the same time.
-	measuringAtOnce = 2 * skerry.MaxUsers
+	measuringAtOnce = 2 * spec.MaxUsers
 )
 
 // serveMeasure answers with the round trips to the targets in the order of the question, in milliseconds; 0 is no answer.
 func (s *Server) serveMeasure(w http.ResponseWriter, r *http.Request) error {
 	targets := r.URL.Query()["target"]
-	if len(targets) == 0 || len(targets) > skerry.MaxUsers {
-		return skerry.Errorf(skerry.CodeInvalid, "%d targets; 1 to %d can be measured", len(targets), skerry.MaxUsers)
+	if len(targets) == 0 || len(targets) > spec.MaxUsers {
+		return skerry.Errorf(skerry.CodeInvalid, "%d targets; 1 to %d can be measured", len(targets), spec.MaxUsers)
 	}
 	type target struct {
 		addr netip.Addr
@@ -49,7 +50,7 @@ func (s *Server) serveMeasure(w http.ResponseWriter, r *http.Request) error {
 	list := make([]target, len(targets))
 	for i, t := range targets {
 		var err error
-		if list[i].addr, list[i].port, err = skerry.ParseTarget(t); err != nil {
+		if list[i].addr, list[i].port, err = spec.ParseTarget(t); err != nil {
 			return skerry.Errorf(skerry.CodeInvalid, "target: %s", err)
 		}
 	}

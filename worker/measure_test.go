@@ -23,6 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // pair makes two network namespaces with a cable, and moves the test into the first one: 192.0.2.1 and 2001:db8::1 here,
@@ -106,7 +108,7 @@ func listen(t *testing.T, addr string) {
 // measureHere measures from the namespace of this thread: a dial to one address opens its socket on it.
 func measureHere(t *testing.T, target string) float64 {
 	t.Helper()
-	addr, port, err := skerry.ParseTarget(target)
+	addr, port, err := spec.ParseTarget(target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +165,7 @@ func TestMeasureRequest(t *testing.T) {
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/measure?"+url.Values{"target": targets}.Encode(), nil))
 		return w
 	}
-	many := slices.Repeat([]string{"192.0.2.1"}, skerry.MaxUsers+1)
+	many := slices.Repeat([]string{"192.0.2.1"}, spec.MaxUsers+1)
 	for name, targets := range map[string][]string{"none": nil, "too many": many, "a name": {"example.com"}, "loopback": {"127.0.0.1"}, "every address": {"0.0.0.0"},
 		"multicast": {"224.0.0.1"}, "link-local": {"169.254.169.254"}, "a port that is none": {"192.0.2.1:99999"}, "one bad of two": {"192.0.2.1", "::1"}} {
 		if w := get(targets...); w.Code != http.StatusBadRequest && w.Code != http.StatusUnprocessableEntity {
@@ -194,31 +196,31 @@ func TestNearestEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
-	at := func(addr, proto string) skerry.Endpoint { return skerry.Endpoint{Address: addr, Protocol: proto} }
+	at := func(addr, proto string) wire.Endpoint { return wire.Endpoint{Address: addr, Protocol: proto} }
 	for name, c := range map[string]struct {
-		list []skerry.Endpoint
+		list []wire.Endpoint
 		want bool
 	}{
 		"none":      {nil, false},
-		"only UDP":  {[]skerry.Endpoint{at("127.0.0.1:9", "udp")}, false},
-		"one":       {[]skerry.Endpoint{at(listener.Addr().String(), "tcp")}, true},
-		"refused":   {[]skerry.Endpoint{at(closed.Addr().String(), "tcp")}, true},
-		"many more": {slices.Repeat([]skerry.Endpoint{at(listener.Addr().String(), "")}, 50), true},
+		"only UDP":  {[]wire.Endpoint{at("127.0.0.1:9", "udp")}, false},
+		"one":       {[]wire.Endpoint{at(listener.Addr().String(), "tcp")}, true},
+		"refused":   {[]wire.Endpoint{at(closed.Addr().String(), "tcp")}, true},
+		"many more": {slices.Repeat([]wire.Endpoint{at(listener.Addr().String(), "")}, 50), true},
 	} {
 		if ms := nearest(t.Context(), c.list); (ms > 0) != c.want || ms >= 3000 {
 			t.Errorf("%s: %v ms", name, ms)
 		}
 	}
-	if ms := nearest(t.Context(), []skerry.Endpoint{at("no address", "tcp"), at(listener.Addr().String(), "tcp")}); ms >= 3000 {
+	if ms := nearest(t.Context(), []wire.Endpoint{at("no address", "tcp"), at(listener.Addr().String(), "tcp")}); ms >= 3000 {
 		t.Errorf("the nearest of two: %v ms", ms)
 	}
 }
 
 func TestLinksOfAnInstance(t *testing.T) {
 	app := skerry.AppKey{Namespace: "default", Name: "shop"}
-	limit := skerry.Duration(time.Millisecond)
-	a := &skerry.Assignment{Service: skerry.ServiceKey{App: app, Service: "front"}}
-	a.Spec.Links = []skerry.Link{{Service: "db", MaxLatency: &limit}, {Service: "log"}, {Service: "cache", MaxLatency: &limit}}
+	limit := spec.Duration(time.Millisecond)
+	a := &spec.Assignment{Service: skerry.ServiceKey{App: app, Service: "front"}}
+	a.Spec.Links = []spec.Link{{Service: "db", MaxLatency: &limit}, {Service: "log"}, {Service: "cache", MaxLatency: &limit}}
 	l := linkTimes{ms: map[skerry.ServiceKey]float64{{App: app, Service: "db"}: 3, {App: app, Service: "log"}: 4, {App: skerry.AppKey{Name: "other"}, Service: "cache"}: 5}}
 	if got := l.of(a); len(got) != 1 || got["db"] != 3 {
 		t.Errorf("%v", got)

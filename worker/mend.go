@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 const (
@@ -28,7 +28,7 @@ type doubts struct {
 }
 
 // mend reads the image of a container through that did not start, or ended soon, and has what is damaged put right. It reports whether anything was.
-func mend(ctx context.Context, s *Server, a *skerry.Assignment, container string) bool {
+func mend(ctx context.Context, s *Server, a *spec.Assignment, container string) bool {
 	k, _ := containerOf(&a.Spec, container)
 	if k == nil || k.Image == "" || s.opt.Images == nil {
 		return false
@@ -81,7 +81,7 @@ func doubtful(err error) bool {
 }
 
 // doubt has the image of a container that has just ended looked at, if it failed soon after its start.
-func doubt(ctx context.Context, s *Server, a *skerry.Assignment, container string, h runtime.Handle, e runtime.Exit) {
+func doubt(ctx context.Context, s *Server, a *spec.Assignment, container string, h runtime.Handle, e runtime.Exit) {
 	s.mu.Lock()
 	asked := s.doubts.asked[h.ID]
 	delete(s.doubts.asked, h.ID)

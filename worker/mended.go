@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // ImageMended tells that a part of an image was found damaged on this machine, and was put right.
@@ -12,6 +13,6 @@ type ImageMended struct {
 	Text string
 }
 
-func (m ImageMended) take(c *Core, now time.Time, fx *skerry.Effects) {
-	c.event(now, c.insts[m.ID], skerry.EventWarning, "ImageRepaired", m.Text, fx)
+func (m ImageMended) take(c *Core, now time.Time, fx *wire.Effects) {
+	c.event(now, c.insts[m.ID], wire.EventWarning, "ImageRepaired", m.Text, fx)
 }

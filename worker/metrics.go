@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Bounds of one scrape of an instance.
@@ -30,7 +31,7 @@ const (
 
 // serveMetrics fetches what an instance offers at the port and path of its service's metrics.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
-	var m *skerry.Metrics
+	var m *spec.Metrics
 	found := false
 	err := s.Role.View(r.Context(), func(c loop.Core) {
 		if i := c.(*Core).insts[id]; i != nil {
@@ -160,8 +161,8 @@ func containerMetrics() []metricOf {
 		{"skerry_instance_pids", "gauge", "Processes and threads.", always(func(x *sample) float64 { return float64(x.Stats.Pids) })},
 		{"skerry_instance_disk_read_bytes_total", "counter", "Bytes read from disks.", always(func(x *sample) float64 { return float64(x.Stats.DiskRead) })},
 		{"skerry_instance_disk_written_bytes_total", "counter", "Bytes written to disks.", always(func(x *sample) float64 { return float64(x.Stats.DiskWrite) })},
-		{"skerry_instance_network_received_bytes_total", "counter", "Bytes received.", func(x *sample) (float64, bool) { return float64(x.RxBytes), x.Container == skerry.MainContainer }},
-		{"skerry_instance_network_sent_bytes_total", "counter", "Bytes sent.", func(x *sample) (float64, bool) { return float64(x.TxBytes), x.Container == skerry.MainContainer }},
+		{"skerry_instance_network_received_bytes_total", "counter", "Bytes received.", func(x *sample) (float64, bool) { return float64(x.RxBytes), x.Container == spec.MainContainer }},
+		{"skerry_instance_network_sent_bytes_total", "counter", "Bytes sent.", func(x *sample) (float64, bool) { return float64(x.TxBytes), x.Container == spec.MainContainer }},
 	}
 }
 

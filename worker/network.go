@@ -15,6 +15,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Host ports that the worker chooses by itself.
@@ -38,29 +40,29 @@ type attachments struct {
 	wants   map[skerry.InstanceID]wanted
 	gates   map[skerry.InstanceID]skerry.AppKey // attachments of the ingress, which are no instances
 	taken   map[int]bool                        // TCP ports of this host that the ingress listens on
-	have    map[skerry.InstanceID]skerry.Attachment
+	have    map[skerry.InstanceID]wire.Attachment
 }
 
 func newAttachments(n Network) *attachments {
-	return &attachments{network: n, wants: map[skerry.InstanceID]wanted{}, have: map[skerry.InstanceID]skerry.Attachment{}}
+	return &attachments{network: n, wants: map[skerry.InstanceID]wanted{}, have: map[skerry.InstanceID]wire.Attachment{}}
 }
 
 // wanted is what an instance has of the network: its ports, and its bandwidth in bytes per second (0: no limit).
 type wanted struct {
-	ports   []skerry.PortBinding
+	ports   []wire.PortBinding
 	in, out skerry.Bytes
 	service skerry.ServiceKey
 	ordinal int
-	egress  *skerry.Egress
+	egress  *spec.Egress
 }
 
-func wantedBy(a *skerry.Assignment, ports []skerry.PortBinding) wanted {
+func wantedBy(a *spec.Assignment, ports []wire.PortBinding) wanted {
 	need := a.Spec.Need()
 	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, egressOf(a)}
 }
 
 // want takes up an instance of an earlier life, before restore.
-func (n *attachments) want(a *skerry.Assignment, ports []skerry.PortBinding) {
+func (n *attachments) want(a *spec.Assignment, ports []wire.PortBinding) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.wants[a.ID] = wantedBy(a, ports)
@@ -71,7 +73,7 @@ func (n *attachments) want(a *skerry.Assignment, ports []skerry.PortBinding) {
 func (n *attachments) keep(id skerry.InstanceID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.wants[id] = wanted{egress: &skerry.Egress{}}
+	n.wants[id] = wanted{egress: &spec.Egress{}}
 }
 
 // restore brings the machine in line with what is wanted, and takes away what is not.
@@ -84,9 +86,9 @@ func (n *attachments) restore(ctx context.Context) error {
 }
 
 // add joins an instance to the network and gives its ports. keep are the ports it had before.
-func (n *attachments) add(ctx context.Context, a *skerry.Assignment, keep []skerry.PortBinding) ([]skerry.PortBinding, skerry.Attachment, error) {
+func (n *attachments) add(ctx context.Context, a *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, wire.Attachment, error) {
 	if n.network == nil && egressOf(a) != nil {
-		return nil, skerry.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(a),
+		return nil, wire.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(a),
 			Reason: "its egress policy holds in networks of the worker's alone, and this worker gives none (--no-network); leave egress out, or choose another worker"}
 	}
 	n.mu.Lock()
@@ -95,7 +97,7 @@ func (n *attachments) add(ctx context.Context, a *skerry.Assignment, keep []sker
 	mine := n.changes
 	n.mu.Unlock()
 	if err != nil || n.network == nil {
-		return ports, skerry.Attachment{}, err
+		return ports, wire.Attachment{}, err
 	}
 	err = n.apply(ctx, mine)
 	n.mu.Lock()
@@ -105,16 +107,16 @@ func (n *attachments) add(ctx context.Context, a *skerry.Assignment, keep []sker
 		if err == nil {
 			err = fmt.Errorf("instance %s got no attachment", a.ID)
 		}
-		return nil, skerry.Attachment{}, err
+		return nil, wire.Attachment{}, err
 	}
 	return ports, att, nil // an error is another instance's
 }
 
 // bindLocked chooses the host ports of an instance.
-func (n *attachments) bindLocked(a *skerry.Assignment, keep []skerry.PortBinding) ([]skerry.PortBinding, error) {
-	ports := []skerry.PortBinding{}
+func (n *attachments) bindLocked(a *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
+	ports := []wire.PortBinding{}
 	for _, q := range a.Spec.Ports {
-		b := skerry.PortBinding{Name: q.PortName(), Port: q.Port, HostPort: q.HostPort, Protocol: q.Proto()}
+		b := wire.PortBinding{Name: q.PortName(), Port: q.Port, HostPort: q.HostPort, Protocol: q.Proto()}
 		if b.HostPort > 0 && n.taken[b.HostPort] && b.Protocol != "udp" {
 			return nil, fmt.Errorf("host port %d is one that the worker's ingress listens on; use another host port, or another port for the ingress", b.HostPort)
 		}
@@ -233,7 +235,7 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 }
 
 // setEgress holds an instance that is there to another policy.
-func (n *attachments) setEgress(ctx context.Context, id skerry.InstanceID, e *skerry.Egress) error {
+func (n *attachments) setEgress(ctx context.Context, id skerry.InstanceID, e *spec.Egress) error {
 	n.mu.Lock()
 	w, ok := n.wants[id]
 	if w.egress = e; ok {
@@ -282,10 +284,10 @@ func (n *attachments) setGates(ctx context.Context, gates map[skerry.InstanceID]
 }
 
 // gatesHave gives the attachments of the ingress.
-func (n *attachments) gatesHave() map[skerry.InstanceID]skerry.Attachment {
+func (n *attachments) gatesHave() map[skerry.InstanceID]wire.Attachment {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := map[skerry.InstanceID]skerry.Attachment{}
+	out := map[skerry.InstanceID]wire.Attachment{}
 	for id := range n.gates {
 		if a, ok := n.have[id]; ok {
 			out[id] = a
@@ -327,7 +329,7 @@ func (n *attachments) reserve(ports []int) {
 }
 
 // get gives an instance's attachment, or nil.
-func (n *attachments) get(id skerry.InstanceID) *skerry.Attachment {
+func (n *attachments) get(id skerry.InstanceID) *wire.Attachment {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	a, ok := n.have[id]

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // divergence is how far usage is from what was told, where 1 is what a scheduler or a person would care about: a twentieth
@@ -60,7 +62,7 @@ func linksMoved(told, now map[string]float64) (d float64) {
 }
 
 // moved is how far a coordinate is from what was told, where 1 is a millisecond and a tenth of its height.
-func moved(told, now *skerry.Coordinate) float64 {
+func moved(told, now *spec.Coordinate) float64 {
 	if told == nil || now == nil {
 		if told != now {
 			return anotherSet
@@ -74,7 +76,7 @@ func moved(told, now *skerry.Coordinate) float64 {
 	return d / (1 + now.Height/10)
 }
 
-func pressed(told, now *skerry.Pressure) float64 {
+func pressed(told, now *wire.Pressure) float64 {
 	if told == nil || now == nil {
 		if told != now {
 			return 1

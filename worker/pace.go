@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // When the next full report is due (the lambda of Oakestra, section 3.2, which the paper leaves open). What the site holds is
@@ -103,7 +103,7 @@ func (c *Core) reportDue() time.Time {
 }
 
 // reported notes that a report was sent, and gives what it says of the interval.
-func (c *Core) reported(now time.Time) skerry.ReportPace {
+func (c *Core) reported(now time.Time) wire.ReportPace {
 	p := &c.pacing
 	c.grow(now)
 	gap := now.Sub(c.pacing.sentAt).Seconds()
@@ -115,7 +115,7 @@ func (c *Core) reported(now time.Time) skerry.ReportPace {
 	default:
 		p.gap += (gap - p.gap) * gapShare
 	}
-	out := skerry.ReportPace{Every: uint32(p.gap * 1000), Why: c.whyNow()}
+	out := wire.ReportPace{Every: uint32(p.gap * 1000), Why: c.whyNow()}
 	c.pacing.sentAt = now
 	p.area, p.apart = 0, 0
 	return out
@@ -125,21 +125,21 @@ func (c *Core) reported(now time.Time) skerry.ReportPace {
 func (c *Core) whyNow() string {
 	switch {
 	case c.opt.ReportFixed > 0:
-		return skerry.PaceFixed
+		return wire.PaceFixed
 	case c.pace.Report > 0:
-		return skerry.PaceMetered
+		return wire.PaceMetered
 	case c.least() > leastReport && c.pacing.area > 2*reportCost:
-		return skerry.PaceLink // it would have been earlier
+		return wire.PaceLink // it would have been earlier
 	case c.pacing.gain > 1 && c.pacing.apart < 1:
-		return skerry.PaceLimit
+		return wire.PaceLimit
 	case c.pacing.apart >= 0.25:
-		return skerry.PaceChange
+		return wire.PaceChange
 	}
-	return skerry.PaceIdle
+	return wire.PaceIdle
 }
 
 // setGain takes how near a limit the cluster says that something here is.
-func (c *Core) setGain(now time.Time, u skerry.Urgency, fx *skerry.Effects) {
+func (c *Core) setGain(now time.Time, u wire.Urgency, fx *wire.Effects) {
 	gain := min(max(float64(u.Gain), 1), mostGain)
 	if gain == max(c.pacing.gain, 1) {
 		return

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/wire"
+	"skerry.dev/skerry/wire"
 )
 
 // paced is a core that is connected, and what it reports over time.
@@ -14,26 +14,26 @@ type paced struct {
 	c   *Core
 	now time.Time
 	at  []time.Duration // of reports, since the beginning
-	got []skerry.WorkerReport
+	got []wire.WorkerReport
 	act []any
 	t0  time.Time
 }
 
-func newPaced(t *testing.T, opt Options, pace *skerry.Pace) *paced {
+func newPaced(t *testing.T, opt Options, pace *wire.Pace) *paced {
 	opt.Name = "w"
 	p := &paced{t: t, c: New(opt), t0: time.Unix(1e9, 0)}
 	p.now = p.t0
 	p.c.Start(p.now)
 	p.c.Step(p.now, Reattach{})
-	p.take(p.c.Step(p.now, ParentUp{Welcome: &skerry.Welcome{Pace: pace}}))
-	p.take(p.c.Step(p.now, Facts{Facts: skerry.WorkerFacts{Arch: "amd64"}}))
+	p.take(p.c.Step(p.now, ParentUp{Welcome: &wire.Welcome{Pace: pace}}))
+	p.take(p.c.Step(p.now, Facts{Facts: wire.WorkerFacts{Arch: "amd64"}}))
 	return p
 }
 
-func (p *paced) take(fx skerry.Effects) {
+func (p *paced) take(fx wire.Effects) {
 	for _, s := range fx.Sends {
-		if r, ok := s.Msg.(*skerry.Report); ok {
-			var x skerry.WorkerReport
+		if r, ok := s.Msg.(*wire.Report); ok {
+			var x wire.WorkerReport
 			if err := wire.New().Unmarshal(r.Payload, &x); err != nil {
 				p.t.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func (p *paced) since(d time.Duration) (n int, least, most time.Duration) {
 }
 
 func cpu(v skerry.MilliCPU) Usage {
-	return Usage{Instances: map[skerry.InstanceID]skerry.QoS{"a": {CPU: v}}}
+	return Usage{Instances: map[skerry.InstanceID]wire.QoS{"a": {CPU: v}}}
 }
 
 func constant(v skerry.MilliCPU) func(time.Duration) Usage {
@@ -103,11 +103,11 @@ func TestIntervalFollowsChange(t *testing.T) {
 		least, most int // reports in ten minutes
 		why         string
 	}{
-		{"nothing changes", constant(100), 10, 11, skerry.PaceIdle},
-		{"a little noise", func(at time.Duration) Usage { return cpu(100 + skerry.MilliCPU(at/time.Second)%2*5) }, 10, 18, skerry.PaceIdle},
-		{"slow drift", func(at time.Duration) Usage { return cpu(skerry.MilliCPU(at / time.Second)) }, 20, 60, skerry.PaceChange},
-		{"fast drift", func(at time.Duration) Usage { return cpu(50 * skerry.MilliCPU(at/time.Second)) }, 150, 400, skerry.PaceChange},
-		{"jumps", func(at time.Duration) Usage { return cpu(2000 * (skerry.MilliCPU(at/time.Second) % 2)) }, 290, 600, skerry.PaceChange},
+		{"nothing changes", constant(100), 10, 11, wire.PaceIdle},
+		{"a little noise", func(at time.Duration) Usage { return cpu(100 + skerry.MilliCPU(at/time.Second)%2*5) }, 10, 18, wire.PaceIdle},
+		{"slow drift", func(at time.Duration) Usage { return cpu(skerry.MilliCPU(at / time.Second)) }, 20, 60, wire.PaceChange},
+		{"fast drift", func(at time.Duration) Usage { return cpu(50 * skerry.MilliCPU(at/time.Second)) }, 150, 400, wire.PaceChange},
+		{"jumps", func(at time.Duration) Usage { return cpu(2000 * (skerry.MilliCPU(at/time.Second) % 2)) }, 290, 600, wire.PaceChange},
 	} {
 		p := newPaced(t, Options{}, nil)
 		p.run(time.Minute, time.Second, c.use)
@@ -151,9 +151,9 @@ func TestLinkAndProfileBoundTheInterval(t *testing.T) {
 		link  Usage
 		least time.Duration
 		why   string
-	}{{Usage{}, time.Second, skerry.PaceChange}, {Usage{RTT: 100 * time.Millisecond}, time.Second, skerry.PaceChange},
-		{Usage{RTT: 500 * time.Millisecond, Loss: 0.36}, 3125 * time.Millisecond, skerry.PaceLink},
-		{Usage{RTT: time.Hour, Loss: 7}, time.Minute, skerry.PaceLink}} {
+	}{{Usage{}, time.Second, wire.PaceChange}, {Usage{RTT: 100 * time.Millisecond}, time.Second, wire.PaceChange},
+		{Usage{RTT: 500 * time.Millisecond, Loss: 0.36}, 3125 * time.Millisecond, wire.PaceLink},
+		{Usage{RTT: time.Hour, Loss: 7}, time.Minute, wire.PaceLink}} {
 		p := newPaced(t, Options{}, nil)
 		p.run(10*time.Minute, time.Second, wild(c.link))
 		_, least, _ := p.since(9 * time.Minute)
@@ -161,10 +161,10 @@ func TestLinkAndProfileBoundTheInterval(t *testing.T) {
 			t.Errorf("%+v: %s, because of %s", c.link, least, last.Pace.Why)
 		}
 	}
-	pace := &skerry.Pace{Report: 60_000, ReportIdle: 300_000}
+	pace := &wire.Pace{Report: 60_000, ReportIdle: 300_000}
 	p := newPaced(t, Options{}, pace)
 	p.run(time.Hour, time.Second, wild(Usage{}))
-	if n, least, _ := p.since(30 * time.Minute); least < time.Minute || n < 25 || p.got[len(p.got)-1].Pace.Why != skerry.PaceMetered {
+	if n, least, _ := p.since(30 * time.Minute); least < time.Minute || n < 25 || p.got[len(p.got)-1].Pace.Why != wire.PaceMetered {
 		t.Errorf("metered, much changes: %d reports, %s", n, least)
 	}
 	p = newPaced(t, Options{}, pace)
@@ -183,10 +183,10 @@ func TestLinkAndProfileBoundTheInterval(t *testing.T) {
 // begins without.
 func TestUrgency(t *testing.T) {
 	urge := func(p *paced, payload []byte) {
-		p.take(p.c.Step(p.now, ParentFrame{Msg: &skerry.Report{Kind: skerry.ReportUrgency, Payload: payload}}))
+		p.take(p.c.Step(p.now, ParentFrame{Msg: &wire.Report{Kind: wire.ReportUrgency, Payload: payload}}))
 	}
 	told := func(gain uint32) []byte {
-		return wire.New().Marshal(&skerry.Urgency{Gain: gain})
+		return wire.New().Marshal(&wire.Urgency{Gain: gain})
 	}
 	calm := newPaced(t, Options{}, nil)
 	calm.run(10*time.Minute, time.Second, constant(100))
@@ -196,7 +196,7 @@ func TestUrgency(t *testing.T) {
 		urge(p, told(gain))
 		p.run(10*time.Minute, time.Second, constant(100))
 		n, _, gap := p.since(9 * time.Minute)
-		if n <= usual || gap > most+time.Second || p.got[len(p.got)-1].Pace.Why != skerry.PaceLimit {
+		if n <= usual || gap > most+time.Second || p.got[len(p.got)-1].Pace.Why != wire.PaceLimit {
 			t.Errorf("gain %d: %d reports, up to %s apart, for %s", gain, n, gap, p.got[len(p.got)-1].Pace.Why)
 		}
 		measured := time.Duration(0)
@@ -209,7 +209,7 @@ func TestUrgency(t *testing.T) {
 			t.Errorf("gain %d: use is measured every %s", gain, measured)
 		}
 		p.take(p.c.Step(p.now, ParentDown{}))
-		p.take(p.c.Step(p.now, ParentUp{Welcome: &skerry.Welcome{}}))
+		p.take(p.c.Step(p.now, ParentUp{Welcome: &wire.Welcome{}}))
 		if p.c.pacing.gain != 1 || p.act[len(p.act)-1] != (MeasureEvery{}) {
 			t.Errorf("after a new connection: %g, %v", p.c.pacing.gain, p.act[len(p.act)-1])
 		}
@@ -230,7 +230,7 @@ func TestReportsAndTheClock(t *testing.T) {
 		p.now, p.t0 = p.now.Add(jump), p.t0.Add(jump)
 		n := len(p.at)
 		p.take(p.c.Step(p.now, ParentDown{}))
-		p.take(p.c.Step(p.now, ParentUp{Welcome: &skerry.Welcome{}})) // as after such a jump
+		p.take(p.c.Step(p.now, ParentUp{Welcome: &wire.Welcome{}})) // as after such a jump
 		p.run(10*time.Minute, time.Second, constant(100))
 		if got := len(p.at) - n; got < 9 || got > 13 {
 			t.Errorf("%s: %d reports in ten minutes", jump, got)
@@ -240,13 +240,13 @@ func TestReportsAndTheClock(t *testing.T) {
 
 // FuzzUrgency gives the core what a cluster may say of limits: it never panics, and reports as often as it may and no more.
 func FuzzUrgency(f *testing.F) {
-	f.Add(wire.New().Marshal(&skerry.Urgency{Gain: 8}))
-	f.Add(wire.New().Marshal(&skerry.Urgency{Gain: 1 << 31}))
+	f.Add(wire.New().Marshal(&wire.Urgency{Gain: 8}))
+	f.Add(wire.New().Marshal(&wire.Urgency{Gain: 1 << 31}))
 	f.Add([]byte(`{"gain":3}`))
 	f.Add([]byte{0xa1, 0x01, 0x20})
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		p := newPaced(t, Options{}, nil)
-		p.take(p.c.Step(p.now, ParentFrame{Msg: &skerry.Report{Kind: skerry.ReportUrgency, Payload: payload}}))
+		p.take(p.c.Step(p.now, ParentFrame{Msg: &wire.Report{Kind: wire.ReportUrgency, Payload: payload}}))
 		if g := p.c.pacing.gain; g < 0 || g > mostGain {
 			t.Fatalf("gain %g", g)
 		}

@@ -18,10 +18,11 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // runtimeOf gives the runtime of an instance: the one that its cluster chose; where that is of before and chose none, the cheapest.
-func runtimeOf(a *skerry.Assignment) string {
+func runtimeOf(a *spec.Assignment) string {
 	if a.Runtime != "" {
 		return a.Runtime
 	}
@@ -79,16 +80,16 @@ func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
 // platform is what an image must be built for to run in a runtime.
 func platform(runtime string) artifact.Platform {
 	switch runtime {
-	case skerry.RuntimeWasm:
+	case spec.RuntimeWasm:
 		return artifact.WasmPlatform()
-	case skerry.RuntimeUnikernel:
+	case spec.RuntimeUnikernel:
 		return artifact.BarePlatform(artifact.HostPlatform())
 	}
 	return artifact.HostPlatform()
 }
 
 // image brings an image onto this machine, whole and unpacked. One that is here already needs no link.
-func (s *Server) image(ctx context.Context, a *skerry.Assignment, ref string) (artifact.Image, error) {
+func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (artifact.Image, error) {
 	pinned := a.Digest[ref]
 	platform := platform(runtimeOf(a))
 	src := s.source.Load()
@@ -150,7 +151,7 @@ const (
 )
 
 // makeFiles makes volumes, config files and the directory of endpoints.
-func (s *Server) makeFiles(ctx context.Context, a *skerry.Assignment) error {
+func (s *Server) makeFiles(ctx context.Context, a *spec.Assignment) error {
 	dir := s.instanceDir(a.ID)
 	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o755); err != nil {
 		return fmt.Errorf("files: %w", err)
@@ -176,7 +177,7 @@ func (s *Server) configFile(id skerry.InstanceID, n int) string {
 	return filepath.Join(s.instanceDir(id), "config", strconv.Itoa(n))
 }
 
-func writeConfig(path string, f skerry.ConfigFile) error {
+func writeConfig(path string, f spec.ConfigFile) error {
 	mode := os.FileMode(0o444)
 	if f.Mode != "" {
 		m, err := strconv.ParseUint(f.Mode, 8, 32)
@@ -248,99 +249,99 @@ func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runt
 	task := func(attempt int) runtime.TaskID {
 		return runtime.TaskID(fmt.Sprintf("%s.%s.%d", a.A.ID, a.Name, attempt))
 	}
-	spec := runtime.Spec{
+	built := runtime.Spec{
 		ID: task(a.Attempt), Instance: a.A.ID, Container: a.Name, Dir: k.WorkingDir, User: k.User, Hostname: hostname(a.A.ID),
 		Resources:    limitsOf(a.A.Level.Enforced(res, name)),
 		ReadOnlyRoot: k.Security.ReadOnlyRoot, Privileged: k.Security.Privileged, CapAdd: k.Security.AddCaps, CapDrop: k.Security.DropCaps,
 		AllowNewPrivileges: k.Security.NewPrivs, LogMaxBytes: svc.Logs.MaxSize, TTY: k.TTY,
 	}
 	if most := storageOf(&a.A, a.Name, name); most > 0 {
-		spec.LogMaxBytes = min(spec.LogMaxBytes, most)
+		built.LogMaxBytes = min(built.LogMaxBytes, most)
 	}
-	spec.Labels = map[string]string{restartLabel: strconv.FormatUint(a.A.Restart, 10)}
+	built.Labels = map[string]string{restartLabel: strconv.FormatUint(a.A.Restart, 10)}
 	var err error
-	if spec.Resources.IO, err = s.ioOf(&a.A, res, name); err != nil {
-		return spec, nil, err
+	if built.Resources.IO, err = s.ioOf(&a.A, res, name); err != nil {
+		return built, nil, err
 	}
 	if a.Attempt > 1 {
-		spec.Previous = task(a.Attempt - 1)
+		built.Previous = task(a.Attempt - 1)
 	}
 	if k.Security.Seccomp == "unconfined" {
-		spec.Seccomp = runtime.SeccompUnconfined
+		built.Seccomp = runtime.SeccompUnconfined
 	}
 	var img artifact.Image
 	if k.Image != "" {
 		var err error
 		if img, err = s.image(ctx, &a.A, k.Image); err != nil {
-			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
+			return built, nil, fmt.Errorf("image %s: %w", k.Image, err)
 		}
-		spec.Labels[digestLabel] = string(img.Digest)
+		built.Labels[digestLabel] = string(img.Digest)
 		lower, err := s.opt.Images.RootFS(ctx, img.Digest, platform(name))
 		if err != nil {
-			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
+			return built, nil, fmt.Errorf("image %s: %w", k.Image, err)
 		}
-		if spec.RootFS, err = rootFS(name, lower); err != nil {
-			return spec, nil, fmt.Errorf("image %s: %w", k.Image, err)
+		if built.RootFS, err = rootFS(name, lower); err != nil {
+			return built, nil, fmt.Errorf("image %s: %w", k.Image, err)
 		}
 	}
-	if name == skerry.RuntimeVM {
+	if name == spec.RuntimeVM {
 		img.Entrypoint, img.Cmd = []string{artifact.DiskDir}, nil // whatever it says for other runtimes
 	}
-	if err := fromImage(&spec, k, img); err != nil {
-		return spec, nil, err
+	if err := fromImage(&built, k, img); err != nil {
+		return built, nil, err
 	}
-	if name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM {
-		spec.User = k.User // as for a module
+	if name == spec.RuntimeUnikernel || name == spec.RuntimeVM {
+		built.User = k.User // as for a module
 	}
 	if m := svc.Machine; m != nil {
-		spec.Machine = &runtime.Machine{Disk: m.Disk, UserData: m.UserData, SSHKeys: m.SSHKeys, Relaxed: m.Durability == skerry.DurabilityRelaxed}
+		built.Machine = &runtime.Machine{Disk: m.Disk, UserData: m.UserData, SSHKeys: m.SSHKeys, Relaxed: m.Durability == spec.DurabilityRelaxed}
 	}
-	if name == skerry.RuntimeWasm {
-		spec.User = k.User // an image may name one for other runtimes; a module has none
-		spec.Listen = listenPorts(svc, a.Name)
-		if h := svc.Wasm; h != nil && h.Handler != "" && a.Name == skerry.MainContainer {
-			spec.Handler = &runtime.Handler{Timeout: time.Duration(h.Timeout), Concurrency: h.Concurrency, MaxBody: h.MaxBody}
+	if name == spec.RuntimeWasm {
+		built.User = k.User // an image may name one for other runtimes; a module has none
+		built.Listen = listenPorts(svc, a.Name)
+		if h := svc.Wasm; h != nil && h.Handler != "" && a.Name == spec.MainContainer {
+			built.Handler = &runtime.Handler{Timeout: time.Duration(h.Timeout), Concurrency: h.Concurrency, MaxBody: h.MaxBody}
 		}
 	}
-	confine(&spec, &a.A, name)
-	spec.Env = s.env(&a.A, k, img, name)
-	if spec.Mounts, err = s.mounts(ctx, &a.A, k, name); err != nil {
-		return spec, nil, err
+	confine(&built, &a.A, name)
+	built.Env = s.env(&a.A, k, img, name)
+	if built.Mounts, err = s.mounts(ctx, &a.A, k, name); err != nil {
+		return built, nil, err
 	}
-	if a.Name == skerry.MainContainer {
-		if err := s.attach.apply(&spec, a.A.Devices); err != nil {
-			return spec, nil, err
+	if a.Name == spec.MainContainer {
+		if err := s.attach.apply(&built, a.A.Devices); err != nil {
+			return built, nil, err
 		}
 	}
-	spec.Network = s.net.get(a.A.ID)
-	if svc.Carried() && a.Name == skerry.MainContainer {
+	built.Network = s.net.get(a.A.ID)
+	if svc.Carried() && a.Name == spec.MainContainer {
 		// Where it does not work the service runs all the same, and stays where it is.
 		_, err := checkpointer(ctx, d)
-		if spec.Checkpoint = err == nil; spec.Checkpoint && !slices.ContainsFunc(spec.Env, func(e string) bool { return strings.HasPrefix(e, "GODEBUG=") }) {
-			spec.Env = append(spec.Env, "GODEBUG=multipathtcp=0") // programs in Go listen by MPTCP, which CRIU does not know
+		if built.Checkpoint = err == nil; built.Checkpoint && !slices.ContainsFunc(built.Env, func(e string) bool { return strings.HasPrefix(e, "GODEBUG=") }) {
+			built.Env = append(built.Env, "GODEBUG=multipathtcp=0") // programs in Go listen by MPTCP, which CRIU does not know
 		}
 	}
-	if err := settleUsers(ctx, s, &a.A, k, a.Name, &spec, img); err != nil {
-		return spec, nil, err
+	if err := settleUsers(ctx, s, &a.A, k, a.Name, &built, img); err != nil {
+		return built, nil, err
 	}
-	secrets, err := s.secretMounts(&a.A, a.Name, &spec, name)
+	secrets, err := s.secretMounts(&a.A, a.Name, &built, name)
 	if err != nil {
-		return spec, nil, err
+		return built, nil, err
 	}
-	spec.Mounts = append(spec.Mounts, secrets...)
-	return spec, d, nil
+	built.Mounts = append(built.Mounts, secrets...)
+	return built, d, nil
 }
 
 // confine holds a container to the security level of its organisation. The site has looked at the manifest; what it leaves to
 // the worker is what a container has without asking.
-func confine(spec *runtime.Spec, a *skerry.Assignment, driver string) {
+func confine(built *runtime.Spec, a *spec.Assignment, driver string) {
 	switch {
-	case a.Level == "" || a.Level == skerry.LevelPrivileged:
-	case driver == skerry.RuntimeNative: // whoever it names is somebody of the host
+	case a.Level == "" || a.Level == spec.LevelPrivileged:
+	case driver == spec.RuntimeNative: // whoever it names is somebody of the host
 		id := ownUser(a.ID)
-		spec.User = fmt.Sprintf("%d:%d", id, id)
-	case a.Level == skerry.LevelRestricted && driver != skerry.RuntimeWasm && !spec.Privileged: // a module has none, and the site granted privileged by itself
-		spec.CapDrop = []string{"ALL"}
+		built.User = fmt.Sprintf("%d:%d", id, id)
+	case a.Level == spec.LevelRestricted && driver != spec.RuntimeWasm && !built.Privileged: // a module has none, and the site granted privileged by itself
+		built.CapDrop = []string{"ALL"}
 	}
 }
 
@@ -358,8 +359,8 @@ func ownUser(id skerry.InstanceID) uint32 {
 }
 
 // listenPorts gives the TCP ports of a service that its main container listens on.
-func listenPorts(svc *skerry.ServiceSpec, container string) (out []uint16) {
-	if container != skerry.MainContainer {
+func listenPorts(svc *spec.ServiceSpec, container string) (out []uint16) {
+	if container != spec.MainContainer {
 		return nil
 	}
 	for _, p := range svc.Ports {
@@ -370,11 +371,11 @@ func listenPorts(svc *skerry.ServiceSpec, container string) (out []uint16) {
 	return out
 }
 
-func containerOf(svc *skerry.ServiceSpec, name string) (*skerry.Container, skerry.Resources) {
-	if name == skerry.MainContainer {
+func containerOf(svc *spec.ServiceSpec, name string) (*spec.Container, spec.Resources) {
+	if name == spec.MainContainer {
 		return &svc.Container, svc.Resources
 	}
-	for _, list := range [][]skerry.SideContainer{svc.Init, svc.Sidecars} {
+	for _, list := range [][]spec.SideContainer{svc.Init, svc.Sidecars} {
 		for i := range list {
 			if list[i].Name == name {
 				r := list[i].Resources
@@ -385,7 +386,7 @@ func containerOf(svc *skerry.ServiceSpec, name string) (*skerry.Container, skerr
 			}
 		}
 	}
-	return nil, skerry.Resources{}
+	return nil, spec.Resources{}
 }
 
 // hostname is the instance's id, cut to what the kernel and DNS take.
@@ -409,7 +410,7 @@ func rootFS(driver string, lower []string) ([]runtime.Mount, error) {
 }
 
 // fromImage fills in what the manifest left to the image.
-func fromImage(spec *runtime.Spec, k *skerry.Container, img artifact.Image) error {
+func fromImage(spec *runtime.Spec, k *spec.Container, img artifact.Image) error {
 	switch {
 	case len(k.Command) > 0:
 		spec.Args = append(slices.Clone(k.Command), k.Args...)
@@ -442,7 +443,7 @@ func fromImage(spec *runtime.Spec, k *skerry.Container, img artifact.Image) erro
 }
 
 // env is the image's environment, then what Skerry says, then the manifest's; a later one wins.
-func (s *Server) env(a *skerry.Assignment, k *skerry.Container, img artifact.Image, driver string) []string {
+func (s *Server) env(a *spec.Assignment, k *spec.Container, img artifact.Image, driver string) []string {
 	endpoints := runDir + "/" + endpointsFile
 	if driver == "native" {
 		endpoints = filepath.Join(s.instanceDir(a.ID), "run", endpointsFile)
@@ -456,7 +457,7 @@ func (s *Server) env(a *skerry.Assignment, k *skerry.Container, img artifact.Ima
 	for n, v := range map[string]string{
 		"SKERRY_INSTANCE": string(a.ID), "SKERRY_SERVICE": a.Service.Service, "SKERRY_APP": a.Service.App.Name,
 		"SKERRY_NAMESPACE": a.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(a.Ordinal), "SKERRY_WORKER": s.opt.Name,
-		skerry.EnvEndpoints: endpoints, "HOSTNAME": hostname(a.ID),
+		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(a.ID),
 	} {
 		vars[n] = v
 	}
@@ -474,9 +475,9 @@ func (s *Server) env(a *skerry.Assignment, k *skerry.Container, img artifact.Ima
 	return out
 }
 
-func (s *Server) mounts(ctx context.Context, a *skerry.Assignment, k *skerry.Container, driver string) ([]runtime.Mount, error) {
+func (s *Server) mounts(ctx context.Context, a *spec.Assignment, k *spec.Container, driver string) ([]runtime.Mount, error) {
 	var out []runtime.Mount
-	if !slices.Contains([]string{skerry.RuntimeNative, skerry.RuntimeUnikernel, skerry.RuntimeVM}, driver) {
+	if !slices.Contains([]string{spec.RuntimeNative, spec.RuntimeUnikernel, spec.RuntimeVM}, driver) {
 		out = append(out, runtime.Mount{Type: "bind", Source: filepath.Join(s.instanceDir(a.ID), "run"), Target: runDir, ReadOnly: true})
 	}
 	for _, m := range k.Mounts {
@@ -489,7 +490,7 @@ func (s *Server) mounts(ctx context.Context, a *skerry.Assignment, k *skerry.Con
 				return nil, volumeErr(v.Name, err)
 			}
 			mount := runtime.Mount{Type: "bind", Source: s.volumeSource(a, &v), Target: m.Path, ReadOnly: m.ReadOnly}
-			if driver == skerry.RuntimeNative && bounded(a) {
+			if driver == spec.RuntimeNative && bounded(a) {
 				// Root of a machine, or of a container that ran without a user namespace, may have made devices in it, and nothing else keeps a process from them.
 				mount.Options = []string{"nosuid", "nodev"}
 			}

@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // pressure reads how much of the last ten seconds something on the machine waited for a resource, or gives nil where the
 // kernel does not tell (no CONFIG_PSI, or psi=0).
-func pressure(dir string) *skerry.Pressure {
-	var p skerry.Pressure
+func pressure(dir string) *wire.Pressure {
+	var p wire.Pressure
 	some := false
 	for name, to := range map[string]*float64{"cpu": &p.CPU, "memory": &p.Memory, "io": &p.IO} {
 		data, err := os.ReadFile(filepath.Join(dir, name))

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 func TestPressure(t *testing.T) {
@@ -24,7 +24,7 @@ func TestPressure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := pressure(dir); p == nil || *p != (skerry.Pressure{CPU: 0.125}) {
+	if p := pressure(dir); p == nil || *p != (wire.Pressure{CPU: 0.125}) {
 		t.Errorf("%+v", p)
 	}
 }

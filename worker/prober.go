@@ -14,8 +14,8 @@ import (
 	"time"
 	"unicode"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // minProbe is the least time between tries, whatever a manifest says: what probes cost is the worker's, and nobody's limit bounds it.
@@ -65,7 +65,7 @@ func nextTry(interval, early time.Duration, soon bool) (wait, nextEarly time.Dur
 	return wait, time.Second
 }
 
-func (s *Server) try(ctx context.Context, p *skerry.Probe, a ProbeOn) error {
+func (s *Server) try(ctx context.Context, p *spec.Probe, a ProbeOn) error {
 	switch {
 	case p.HTTP != nil:
 		return s.probeHTTP(ctx, p.HTTP, a)
@@ -89,7 +89,7 @@ func address(a string) string {
 	return a
 }
 
-func (s *Server) probeHTTP(ctx context.Context, p *skerry.HTTPProbe, a ProbeOn) error {
+func (s *Server) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a ProbeOn) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(a.Address), strconv.Itoa(p.Port))+p.Path, nil)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func firstLine(answer string) string {
 	return ""
 }
 
-func (s *Server) probeExec(ctx context.Context, p *skerry.ExecProbe, a ProbeOn) error {
+func (s *Server) probeExec(ctx context.Context, p *spec.ExecProbe, a ProbeOn) error {
 	d, h, err := s.driverOf(a.Handle)
 	if err != nil {
 		return err

@@ -3,7 +3,8 @@ package worker
 import (
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // ProbeKind names one of the three probes.
@@ -23,7 +24,7 @@ type probeState struct {
 	good, bad map[ProbeKind]int
 }
 
-func (i *inst) spec(k ProbeKind) *skerry.Probe {
+func (i *inst) spec(k ProbeKind) *spec.Probe {
 	switch k {
 	case Startup:
 		return i.A.Spec.Probes.Startup
@@ -34,7 +35,7 @@ func (i *inst) spec(k ProbeKind) *skerry.Probe {
 }
 
 // probe begins the probes of an instance whose main container has started.
-func (c *Core) probe(i *inst, fx *skerry.Effects) {
+func (c *Core) probe(i *inst, fx *wire.Effects) {
 	i.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
 	if i.spec(Startup) != nil {
 		i.Reason = "startup probe has not passed yet"
@@ -44,12 +45,12 @@ func (c *Core) probe(i *inst, fx *skerry.Effects) {
 	c.isUp(i, fx)
 }
 
-func (c *Core) probeOn(i *inst, fx *skerry.Effects, kinds ...ProbeKind) {
+func (c *Core) probeOn(i *inst, fx *wire.Effects, kinds ...ProbeKind) {
 	fx.Actions = append(fx.Actions, ProbeOn{A: i.A, Attempt: i.main().Attempt, Kinds: kinds, Address: i.Address, Handle: i.main().Handle})
 }
 
 // isUp goes on after the startup probe: liveness and readiness begin.
-func (c *Core) isUp(i *inst, fx *skerry.Effects) {
+func (c *Core) isUp(i *inst, fx *wire.Effects) {
 	i.probes.up = true
 	var kinds []ProbeKind
 	if i.spec(Readiness) != nil {
@@ -66,7 +67,7 @@ func (c *Core) isUp(i *inst, fx *skerry.Effects) {
 	}
 }
 
-func (c *Core) probed(now time.Time, i *inst, m Probed, fx *skerry.Effects) {
+func (c *Core) probed(now time.Time, i *inst, m Probed, fx *wire.Effects) {
 	p := i.spec(m.Kind)
 	if p == nil || m.Attempt != i.main().Attempt || !i.main().Running || i.Ending || i.restarting || i.probes.good == nil {
 		return
@@ -91,14 +92,14 @@ func (c *Core) probed(now time.Time, i *inst, m Probed, fx *skerry.Effects) {
 		c.save(i, fx)
 	case m.Kind == Readiness && failed && i.Ready:
 		i.Ready, i.Reason = false, "readiness probe fails: "+m.Text
-		c.event(now, i, skerry.EventWarning, "NotReady", i.Reason, fx)
+		c.event(now, i, wire.EventWarning, "NotReady", i.Reason, fx)
 		c.save(i, fx)
 	case m.Kind != Readiness && failed && !i.main().stop:
 		why := string(m.Kind) + " probe fails: " + m.Text
-		c.event(now, i, skerry.EventWarning, "Unhealthy", why, fx)
+		c.event(now, i, wire.EventWarning, "Unhealthy", why, fx)
 		c.unready(i, fx)
 		i.Reason, i.Unhealthy = why, true
-		c.stop(i, skerry.MainContainer, fx) // what follows is decided when it has exited
+		c.stop(i, spec.MainContainer, fx) // what follows is decided when it has exited
 		c.save(i, fx)
 	case !m.OK && m.Kind != Liveness && !i.Ready && !i.main().stop && now.Sub(i.probes.told) >= tellProbe:
 		if why := string(m.Kind) + " probe fails: " + m.Text; why != i.Reason {
@@ -112,7 +113,7 @@ func (c *Core) probed(now time.Time, i *inst, m Probed, fx *skerry.Effects) {
 const tellProbe = 5 * time.Second
 
 // unready ends probes and readiness.
-func (c *Core) unready(i *inst, fx *skerry.Effects) {
+func (c *Core) unready(i *inst, fx *wire.Effects) {
 	i.Ready = false
 	if i.probes.good != nil {
 		i.probes = probeState{}

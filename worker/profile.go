@@ -10,14 +10,14 @@ import (
 	"os"
 	"path/filepath"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // profileFile is what `skerry worker profile` measured, in a worker's data directory.
 const profileFile = "profile.json"
 
 // ReadProfile gives what was measured of runtimes on this machine, by name; nothing where nobody has measured.
-func ReadProfile(dir string) (map[string]skerry.RuntimeProfile, error) {
+func ReadProfile(dir string) (map[string]wire.RuntimeProfile, error) {
 	if dir == "" {
 		return nil, nil
 	}
@@ -31,7 +31,7 @@ func ReadProfile(dir string) (map[string]skerry.RuntimeProfile, error) {
 	return parseProfile(data)
 }
 
-func parseProfile(data []byte) (out map[string]skerry.RuntimeProfile, err error) {
+func parseProfile(data []byte) (out map[string]wire.RuntimeProfile, err error) {
 	if err := json.Unmarshal(data, &out); err != nil {
 		return nil, fmt.Errorf("%s: %w", profileFile, err)
 	}
@@ -44,7 +44,7 @@ func parseProfile(data []byte) (out map[string]skerry.RuntimeProfile, err error)
 }
 
 // WriteProfile keeps what was measured, in place of what was before.
-func WriteProfile(dir string, profile map[string]skerry.RuntimeProfile) error {
+func WriteProfile(dir string, profile map[string]wire.RuntimeProfile) error {
 	data, err := json.MarshalIndent(profile, "", " ")
 	if err != nil {
 		return err

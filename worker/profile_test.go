@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 func TestProfile(t *testing.T) {
@@ -17,13 +17,13 @@ func TestProfile(t *testing.T) {
 		t.Error(p, err)
 	}
 	at := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
-	if err := WriteProfile(dir, map[string]skerry.RuntimeProfile{"gvisor": {CPU: 1.4, At: at}}); err != nil {
+	if err := WriteProfile(dir, map[string]wire.RuntimeProfile{"gvisor": {CPU: 1.4, At: at}}); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := ReadProfile(dir); err != nil || len(p) != 1 || p["gvisor"] != (skerry.RuntimeProfile{CPU: 1.4, At: at}) {
+	if p, err := ReadProfile(dir); err != nil || len(p) != 1 || p["gvisor"] != (wire.RuntimeProfile{CPU: 1.4, At: at}) {
 		t.Error(p, err)
 	}
-	if err := WriteProfile(dir, map[string]skerry.RuntimeProfile{"gvisor": {CPU: 0, At: at}}); err == nil {
+	if err := WriteProfile(dir, map[string]wire.RuntimeProfile{"gvisor": {CPU: 0, At: at}}); err == nil {
 		t.Error("nothing takes no time at all")
 	}
 	for _, bad := range []string{"", "[]", `{"oci":{"cpu":-1}}`, `{"oci":{"cpu":1e9,"at":"2026-11-22T00:00:00Z"}}`, `{"oci":{"cpu":1}}`, `{"oci":{"cpu":1,"at":"2026-11-22T00:00:00Z","rate":-5}}`,

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/wire"
 )
 
 // What ends goes on while clients, who have not been told yet, connect to it.
@@ -18,7 +18,7 @@ func TestAwaitQuiet(t *testing.T) {
 	netns, to := echoElsewhere(t)
 	const id = "web-1"
 	n := newAttachments(&fakeNet{})
-	n.have[id] = skerry.Attachment{NetNS: netns}
+	n.have[id] = wire.Attachment{NetNS: netns}
 	s := &Server{net: n}
 	s.opt.Log = slog.New(slog.DiscardHandler)
 	const quiet = 2 * time.Second
@@ -49,7 +49,7 @@ func TestAwaitQuiet(t *testing.T) {
 		t.Errorf("it was taken for quiet %s before somebody connected", last.Sub(at))
 	}
 	// Whatever they do, it ends: so does one whose namespace is gone, or that has none.
-	for _, a := range []skerry.Attachment{{NetNS: netns}, {NetNS: "/none"}, {}} {
+	for _, a := range []wire.Attachment{{NetNS: netns}, {NetNS: "/none"}, {}} {
 		n.have[id] = a
 		began := time.Now()
 		s.awaitQuiet(t.Context(), AwaitQuiet{ID: id, Least: 50 * time.Millisecond, For: time.Hour, Most: 100 * time.Millisecond})

@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // reattach takes up what an earlier life of the agent left: what runs is watched on, what ended meanwhile has ended, what
 // is gone (the machine was switched off) starts anew, what nobody knows is removed.
-func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
+func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 	c.ready = true
 	type key struct {
 		id   skerry.InstanceID
@@ -88,7 +90,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 	for k, v := range c.Up.Desired.All() {
 		if len(k) > 3 && k[:3] == "ep/" {
 			c.endpoints(v, fx)
-		} else if k == skerry.PeersKey {
+		} else if k == wire.PeersKey {
 			c.peers(v, fx)
 		}
 	}
@@ -96,14 +98,14 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *skerry.Effects) {
 
 // review brings, after a start, the instances in line with what the cluster wants here: a write of many records may have been cut
 // short. A desired set that was lost says nothing.
-func (c *Core) review(now time.Time, fx *skerry.Effects) {
+func (c *Core) review(now time.Time, fx *wire.Effects) {
 	if c.Up.Desired.Incarnation() == "" {
 		return
 	}
 	var changed, deleted []string
 	for key, value := range c.Up.Desired.All() {
 		id, ok := strings.CutPrefix(key, "inst/")
-		var a skerry.Assignment
+		var a spec.Assignment
 		if !ok || c.codec.Unmarshal(value, &a) != nil {
 			continue
 		}
@@ -112,15 +114,15 @@ func (c *Core) review(now time.Time, fx *skerry.Effects) {
 		}
 	}
 	for _, id := range c.ids() {
-		if _, _, ok := c.Up.Desired.Get(skerry.AssignmentKey(id)); !ok {
-			deleted = append(deleted, skerry.AssignmentKey(id))
+		if _, _, ok := c.Up.Desired.Get(wire.AssignmentKey(id)); !ok {
+			deleted = append(deleted, wire.AssignmentKey(id))
 		}
 	}
 	c.desired(now, changed, deleted, fx)
 }
 
 // resume goes on with an instance of which something still runs. A running main container is not touched.
-func (c *Core) resume(now time.Time, i *inst, fx *skerry.Effects) {
+func (c *Core) resume(now time.Time, i *inst, fx *wire.Effects) {
 	if i.main().Running {
 		i.State, i.Phase = skerry.Running, skerry.PhaseRunning
 		if i.A.Restart > i.Restart {

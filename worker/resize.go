@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"slices"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // limitsOf is what a driver is told of a container's resources.
-func limitsOf(r skerry.Resources) runtime.Resources {
+func limitsOf(r spec.Resources) runtime.Resources {
 	out := runtime.Resources{CPU: r.MostCPU(), CPURequest: r.CPU, Memory: r.MostMemory(), Pids: int64(r.Pids), HugePages: r.HugePages}
 	if r.Memory < out.Memory {
 		out.MemoryLow = r.Memory
@@ -47,7 +47,7 @@ func (s *Server) setLimits(ctx context.Context, a SetLimits) {
 }
 
 // limit gives one container its limits. What has ended needs none.
-func (s *Server) limit(ctx context.Context, l Limited, spec *skerry.ServiceSpec, level skerry.SecurityLevel) error {
+func (s *Server) limit(ctx context.Context, l Limited, svc *spec.ServiceSpec, level spec.SecurityLevel) error {
 	d, h, err := s.driverOf(l.Handle)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (s *Server) limit(ctx context.Context, l Limited, spec *skerry.ServiceSpec,
 	if !ok {
 		return &runtime.Unsupported{Ability: runtime.AbilityResize, Driver: d.Name(), Reason: "it sets limits only when it starts a task"}
 	}
-	_, res := containerOf(spec, l.Name)
+	_, res := containerOf(svc, l.Name)
 	err = r.Resize(ctx, h, limitsOf(level.Enforced(res, d.Name())))
 	if err == nil || errors.Is(err, runtime.ErrNotFound) {
 		return nil
@@ -64,7 +64,7 @@ func (s *Server) limit(ctx context.Context, l Limited, spec *skerry.ServiceSpec,
 	if st, e := d.Status(ctx, h); e == nil && st.State == runtime.StateExited || errors.Is(e, runtime.ErrNotFound) {
 		return nil
 	}
-	if _, ok := errors.AsType[*runtime.InUse](err); ok && l.Name == skerry.MainContainer {
+	if _, ok := errors.AsType[*runtime.InUse](err); ok && l.Name == spec.MainContainer {
 		return err
 	}
 	return fmt.Errorf("container %s: %w", l.Name, err)

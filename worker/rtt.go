@@ -21,9 +21,10 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/coord"
 	"skerry.dev/skerry/internal/panics"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // NoProbing as a probe address keeps a worker from measuring round trips to others, and others from measuring to it.
@@ -66,7 +67,7 @@ type rtt struct {
 
 	mu       sync.Mutex
 	viv      *coord.Vivaldi
-	set      *skerry.Peers // nil: the cluster has not said
+	set      *wire.Peers // nil: the cluster has not said
 	peers    []*ping
 	turn     int
 	asked    map[uint64]asked
@@ -74,7 +75,7 @@ type rtt struct {
 	surprise time.Time
 	saved    time.Time
 	known    bool
-	told     *skerry.Coordinate // what place gave last
+	told     *spec.Coordinate // what place gave last
 	toldAt   time.Time
 	tellTurn int // the peer that heard gives next
 	wake     chan struct{}
@@ -119,7 +120,7 @@ func newRTT(listen string, every time.Duration, file string, log *slog.Logger, f
 	crand.Read(seed[:])
 	r := &rtt{conn: conn, every: every, usualEvery: every, file: file, log: log, found: found, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
 		viv: coord.NewVivaldi(binary.BigEndian.Uint64(seed[:])), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
-	var at skerry.Coordinate
+	var at spec.Coordinate
 	// After a while the others have moved on, and an old place among them is worse than none.
 	if st, err := os.Stat(file); err == nil && time.Since(st.ModTime()) < 3*saveEvery {
 		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &at) == nil && r.viv.Restore(at) {
@@ -142,7 +143,7 @@ func (r *rtt) address(listen, worker string) string {
 }
 
 // setPeers takes what the cluster says.
-func (r *rtt) setPeers(p skerry.Peers) {
+func (r *rtt) setPeers(p wire.Peers) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.set != nil && len(r.set.List) == 0 && len(p.List) > 0 {
@@ -268,7 +269,7 @@ func (r *rtt) send(a asked) {
 }
 
 // setPace takes the least time between questions that the cluster asks for; nil: none.
-func (r *rtt) setPace(p *skerry.Pace) {
+func (r *rtt) setPace(p *wire.Pace) {
 	if r == nil {
 		return
 	}
@@ -354,7 +355,7 @@ func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
 // place gives the coordinate, or nil while it is not known. A worker that has nobody to measure to is at the origin. A
 // coordinate never stands still; it is told anew only when it has moved by a tenth of the usual round trip, and not too
 // often, because each telling costs traffic and may move a judgement (Ledlie, section 5: application-level coordinates).
-func (r *rtt) place() *skerry.Coordinate {
+func (r *rtt) place() *spec.Coordinate {
 	if r == nil {
 		return nil
 	}
@@ -381,7 +382,7 @@ func (r *rtt) place() *skerry.Coordinate {
 const heardEach = 3
 
 // heard gives the usual round trips to the next few peers.
-func (r *rtt) heard() (out []skerry.PeerRTT) {
+func (r *rtt) heard() (out []wire.PeerRTT) {
 	if r == nil {
 		return nil
 	}
@@ -391,7 +392,7 @@ func (r *rtt) heard() (out []skerry.PeerRTT) {
 		p := r.peers[r.tellTurn%len(r.peers)]
 		r.tellTurn++
 		if p.usual > 0 && p.silent < silentTries {
-			out = append(out, skerry.PeerRTT{Probe: p.name, Ms: math.Round(p.usual*10) / 10})
+			out = append(out, wire.PeerRTT{Probe: p.name, Ms: math.Round(p.usual*10) / 10})
 		}
 		if len(out) == heardEach {
 			break
@@ -412,7 +413,7 @@ func (r *rtt) usualLocked() float64 {
 }
 
 // drift is how far a coordinate has moved, in milliseconds.
-func drift(a, b skerry.Coordinate) float64 {
+func drift(a, b spec.Coordinate) float64 {
 	up := math.Abs(a.Height - b.Height)
 	a.Height, b.Height = 0, 0
 	return a.RTT(b) + up

@@ -17,7 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // prober starts one on loopback.
@@ -43,12 +44,12 @@ func TestWorkersMeasureEachOther(t *testing.T) {
 	if a.place() != nil {
 		t.Error("it has a place before it was told anything")
 	}
-	a.setPeers(skerry.Peers{KeyID: 1, Key: keyA})
+	a.setPeers(wire.Peers{KeyID: 1, Key: keyA})
 	if a.place() == nil {
 		t.Error("a worker alone is nowhere")
 	}
-	b.setPeers(skerry.Peers{KeyID: 1, Key: keyA})
-	a.setPeers(skerry.Peers{KeyID: 1, Key: keyA, List: []string{b.address("", "127.0.0.1")}})
+	b.setPeers(wire.Peers{KeyID: 1, Key: keyA})
+	a.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{b.address("", "127.0.0.1")}})
 	if a.place() != nil {
 		t.Error("a place without a round trip")
 	}
@@ -65,7 +66,7 @@ func TestWorkersMeasureEachOther(t *testing.T) {
 		t.Error(err)
 	}
 	again, _, _ := prober(t, dir)
-	again.setPeers(skerry.Peers{KeyID: 1, Key: keyA, List: []string{b.address("", "127.0.0.1")}})
+	again.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{b.address("", "127.0.0.1")}})
 	if again.place() == nil {
 		t.Error("an agent that starts again has forgotten its place")
 	}
@@ -118,7 +119,7 @@ func (a asker) answers(to string, list ...[]byte) (n int) {
 
 func TestOnlyQuestionsOfWorkersAreAnswered(t *testing.T) {
 	r, _, _ := prober(t, t.TempDir())
-	r.setPeers(skerry.Peers{KeyID: 1, Key: keyA})
+	r.setPeers(wire.Peers{KeyID: 1, Key: keyA})
 	q := datagram{kind: question, keyID: 1, nonce: 1}
 	good := q.append(nil, keyA)
 	a := datagram{kind: answer, keyID: 1, nonce: 2}
@@ -132,7 +133,7 @@ func TestOnlyQuestionsOfWorkersAreAnswered(t *testing.T) {
 
 func TestAnswersAreLimited(t *testing.T) {
 	r, _, _ := prober(t, t.TempDir())
-	r.setPeers(skerry.Peers{KeyID: 1, Key: keyA})
+	r.setPeers(wire.Peers{KeyID: 1, Key: keyA})
 	from := netip.MustParseAddrPort(newAsker(t).LocalAddr().String())
 	q := datagram{kind: question, keyID: 1, nonce: 1}
 	now := time.Now()
@@ -154,7 +155,7 @@ func TestHostileAnswers(t *testing.T) {
 	defer r.conn.Close()
 	peer := newAsker(t)
 	addr := netip.MustParseAddrPort(peer.LocalAddr().String())
-	r.setPeers(skerry.Peers{KeyID: 1, Key: keyA, List: []string{addr.String()}})
+	r.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{addr.String()}})
 	ask := func() (nonce uint64) {
 		t.Helper()
 		r.ask(time.Now())
@@ -170,13 +171,13 @@ func TestHostileAnswers(t *testing.T) {
 		r.peers[0].rest, r.peers[0].silent = time.Time{}, 0
 		return q.nonce
 	}
-	reply := func(nonce uint64, at skerry.Coordinate, key []byte, from netip.AddrPort) bool {
+	reply := func(nonce uint64, at spec.Coordinate, key []byte, from netip.AddrPort) bool {
 		before := r.viv.Coordinate()
 		d := datagram{kind: answer, keyID: 1, nonce: nonce, at: at}
 		r.take(time.Now(), d.append(nil, key), from)
 		return r.viv.Coordinate() != before
 	}
-	good := skerry.Coordinate{Vec: [3]float64{10}, Error: 0.5}
+	good := spec.Coordinate{Vec: [3]float64{10}, Error: 0.5}
 	nonce := ask()
 	if reply(nonce, good, keyB, addr) {
 		t.Error("an answer by another key was believed")
@@ -193,7 +194,7 @@ func TestHostileAnswers(t *testing.T) {
 	if reply(nonce, good, keyA, addr) {
 		t.Error("an answer was believed twice")
 	}
-	for _, at := range []skerry.Coordinate{{Vec: [3]float64{math.NaN()}}, {Vec: [3]float64{math.Inf(1)}}, {Vec: [3]float64{1e30}}, {Vec: [3]float64{50_000}},
+	for _, at := range []spec.Coordinate{{Vec: [3]float64{math.NaN()}}, {Vec: [3]float64{math.Inf(1)}}, {Vec: [3]float64{1e30}}, {Vec: [3]float64{50_000}},
 		{Height: math.Inf(1)}, {Height: -5}, {Error: math.NaN()}} {
 		if reply(ask(), at, keyA, addr) {
 			t.Errorf("%+v was believed", at)
@@ -206,7 +207,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 	// A peer that is taken away is not believed any more, and its key not either.
 	last := ask()
-	r.setPeers(skerry.Peers{KeyID: 1, Key: keyA, List: []string{"127.0.0.1:9"}})
+	r.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{"127.0.0.1:9"}})
 	if reply(last, good, keyA, addr) {
 		t.Error("somebody who is no peer was believed")
 	}
@@ -220,7 +221,7 @@ func TestSilentPeersAreLeftAlone(t *testing.T) {
 	}
 	defer r.conn.Close()
 	peer := newAsker(t)
-	r.setPeers(skerry.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
+	r.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
 	r.eager = 0
 	asked := 0
 	for now, end := time.Now(), time.Now().Add(time.Hour); now.Before(end); {
@@ -277,7 +278,7 @@ func TestOldPlaceIsForgotten(t *testing.T) {
 
 func TestPlaceIsToldAnewOnlyWhenItMoved(t *testing.T) {
 	r := &rtt{known: true, viv: nil}
-	a := skerry.Coordinate{Vec: [3]float64{10, 0, 0}, Height: 1}
+	a := spec.Coordinate{Vec: [3]float64{10, 0, 0}, Height: 1}
 	b := a
 	b.Vec[0], b.Height = 10.3, 1.3
 	if d := drift(a, b); math.Abs(d-0.6) > 1e-9 {
@@ -321,7 +322,7 @@ func TestPanicEndsNoRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer := newAsker(t)
-	r.setPeers(skerry.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
+	r.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
 	limit := r.limit
 	r.limit = nil
 	ctx, cancel := context.WithCancel(t.Context())

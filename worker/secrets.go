@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/vault"
 )
 
@@ -24,12 +25,12 @@ const (
 	sealedDir  = "sealed"  // below the instance's directory
 	secretsDir = "secrets" // the file system in memory: one directory for each container, in it one for each secret
 	// secretRoom bounds that file system, beyond all that may be in it.
-	secretRoom = (skerry.MaxContainers + 1) * skerry.MaxSecretUses * 2 * skerry.MaxSecretBytes
+	secretRoom = (spec.MaxContainers + 1) * spec.MaxSecretUses * 2 * spec.MaxSecretBytes
 	// wasmUser is whom modules run as; they have no users of their own.
 	wasmUser = 65534
 )
 
-func (s *Server) sealedFile(id skerry.InstanceID, n skerry.SecretName) string {
+func (s *Server) sealedFile(id skerry.InstanceID, n spec.SecretName) string {
 	key := "none"
 	if s.opt.Secrets != nil {
 		key = s.opt.Secrets.Name() // what another key opens, which may come back, is left alone
@@ -46,7 +47,7 @@ func (s *Server) SecretsKey() string {
 }
 
 // fetchSecrets brings the secrets of an instance here, as far as they are not.
-func (s *Server) fetchSecrets(ctx context.Context, a *skerry.Assignment) error {
+func (s *Server) fetchSecrets(ctx context.Context, a *spec.Assignment) error {
 	for _, n := range a.Spec.SecretNames(a.Service.App.Namespace) {
 		if _, err := s.openSecret(a.ID, n); err == nil {
 			continue
@@ -72,7 +73,7 @@ func (s *Server) fetchSecrets(ctx context.Context, a *skerry.Assignment) error {
 	return nil
 }
 
-func (s *Server) openSecret(id skerry.InstanceID, n skerry.SecretName) (skerry.SecretValue, error) {
+func (s *Server) openSecret(id skerry.InstanceID, n spec.SecretName) (spec.SecretValue, error) {
 	sealed, err := os.ReadFile(s.sealedFile(id, n))
 	if err != nil {
 		return nil, err
@@ -84,11 +85,11 @@ func (s *Server) openSecret(id skerry.InstanceID, n skerry.SecretName) (skerry.S
 }
 
 // secretMounts writes the secrets of an instance for one of its containers, and says where they are to appear.
-func (s *Server) secretMounts(a *skerry.Assignment, container string, spec *runtime.Spec, driver string) ([]runtime.Mount, error) {
+func (s *Server) secretMounts(a *spec.Assignment, container string, task *runtime.Spec, driver string) ([]runtime.Mount, error) {
 	if len(a.Spec.Secrets) == 0 {
 		return nil, nil
 	}
-	uid, gid, err := secretOwner(spec, driver)
+	uid, gid, err := secretOwner(task, driver)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (s *Server) secretMounts(a *skerry.Assignment, container string, spec *runt
 		if err := writeSecret(dir, v, os.FileMode(u.FileMode()), uid, gid); err != nil {
 			return nil, fmt.Errorf("secret %s: %w", n.Name, err)
 		}
-		if driver == skerry.RuntimeNative && strings.HasPrefix(u.Path, "/run/") {
+		if driver == spec.RuntimeNative && strings.HasPrefix(u.Path, "/run/") {
 			// A process of the host has no root of its own to make the place in. It stays empty there.
 			if err := makeBelowRun(u.Path); err != nil {
 				return nil, fmt.Errorf("secret %s: %w", n.Name, err)
@@ -129,23 +130,23 @@ func makeBelowRun(path string) error {
 }
 
 // secretOwner finds out who a task runs as, as the host numbers users.
-func secretOwner(spec *runtime.Spec, driver string) (uid, gid uint32, err error) {
+func secretOwner(task *runtime.Spec, driver string) (uid, gid uint32, err error) {
 	switch driver {
-	case skerry.RuntimeWasm:
+	case spec.RuntimeWasm:
 		return wasmUser, wasmUser, nil
-	case skerry.RuntimeNative:
-		return runtime.LookupUser([]string{"/"}, spec.User)
+	case spec.RuntimeNative:
+		return runtime.LookupUser([]string{"/"}, task.User)
 	}
 	var layers []string
-	for _, m := range spec.RootFS {
+	for _, m := range task.RootFS {
 		for _, o := range m.Options {
 			if list, ok := strings.CutPrefix(o, "lowerdir="); ok {
 				layers = strings.Split(list, ":")
 			}
 		}
 	}
-	uid, gid, err = runtime.LookupUser(layers, spec.User)
-	if u := spec.UserNS; u != nil && err == nil {
+	uid, gid, err = runtime.LookupUser(layers, task.User)
+	if u := task.UserNS; u != nil && err == nil {
 		// By hand: memory can map the owners of files since Linux 6.3 alone. A user that is not in the namespace is refused later.
 		uid, _ = u.Host(uid)
 		gid, _ = u.Host(gid)
@@ -154,7 +155,7 @@ func secretOwner(spec *runtime.Spec, driver string) (uid, gid uint32, err error)
 }
 
 // writeSecret puts the files of a secret into a directory, which a container that starts again may have seen before.
-func writeSecret(dir string, v skerry.SecretValue, mode os.FileMode, uid, gid uint32) error {
+func writeSecret(dir string, v spec.SecretValue, mode os.FileMode, uid, gid uint32) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -29,13 +29,15 @@ import (
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/wire"
 )
 
 // Network joins instances to the host's network. *hostnet.Network is one; nil means that instances get none.
 type Network interface {
-	Set(ctx context.Context, c hostnet.Config) (map[string]skerry.Attachment, error)
+	Set(ctx context.Context, c hostnet.Config) (map[string]wire.Attachment, error)
 	Stats(id string) (hostnet.Stats, error)
 	Gateway() netip.Addr      // at which instances reach this host; there after the first Set
 	Networks() []netip.Prefix // of the host itself
@@ -46,7 +48,7 @@ type Tenure interface {
 	// Term is the highest one that the worker has promised itself for.
 	Term() uint64
 	// Lease answers a lease of the cluster, which is at an address.
-	Lease(l *skerry.Lease, from string) *skerry.Promise
+	Lease(l *wire.Lease, from string) *wire.Promise
 	// Run offers the vote while the cluster is out of touch, until ctx ends. chosen is called when some seat leads.
 	Run(ctx context.Context, connected func() bool, chosen func())
 }
@@ -101,7 +103,7 @@ type Server struct {
 	cpus      *processors
 	attach    *attachables
 	users     *userRanges
-	reports   []skerry.RuntimeReport
+	reports   []wire.RuntimeReport
 	journal   *journal.Journal
 	net       *attachments
 	endpoints *endpoints
@@ -124,7 +126,7 @@ type Server struct {
 	agent sync.Mutex // one order at a time
 
 	mu     sync.Mutex
-	order  *skerry.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
+	order  *wire.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
 	// overDisk says why tasks are being ended that have too much on the disk; protected by mu.
 	overDisk map[runtime.TaskID]string
@@ -161,7 +163,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	s.users.held = func() []uint32 { return heldUsers(s) }
 	if opt.Overlay != nil && opt.Network != nil {
 		s.fabric = newFabric(*opt.Overlay, opt.Log)
-		s.fabric.place = func() (*skerry.Coordinate, *skerry.Location) { return s.Coordinate(), opt.Facts.Location }
+		s.fabric.place = func() (*spec.Coordinate, *spec.Location) { return s.Coordinate(), opt.Facts.Location }
 		s.fabric.post = func(m any) { s.Post(m) }
 		s.fabric.facts = func() { s.Post(Facts{Facts: s.facts()}) }
 		s.fabric.door = func() {
@@ -182,13 +184,13 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Check runs every runtime's self-test, and keeps and returns the verdicts.
-func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
+func (s *Server) Check(ctx context.Context) []wire.RuntimeReport {
 	var wg sync.WaitGroup
-	out := make([]skerry.RuntimeReport, len(s.opt.Drivers))
+	out := make([]wire.RuntimeReport, len(s.opt.Drivers))
 	for n, d := range s.opt.Drivers {
 		wg.Go(func() {
 			r := d.Check(ctx)
-			out[n] = skerry.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent, Emulated: r.Emulated}
+			out[n] = wire.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent, Emulated: r.Emulated}
 			for _, a := range r.Abilities {
 				out[n].Abilities = append(out[n].Abilities, string(a))
 			}
@@ -215,12 +217,12 @@ func (s *Server) Check(ctx context.Context) []skerry.RuntimeReport {
 }
 
 // checkUsers takes user namespaces out of a verdict where the operator wants none, and says loudly where containers have none.
-func (s *Server) checkUsers(r *skerry.RuntimeReport) {
-	if r.Name != skerry.RuntimeOCI || !r.Passed {
+func (s *Server) checkUsers(r *wire.RuntimeReport) {
+	if r.Name != spec.RuntimeOCI || !r.Passed {
 		return
 	}
 	if s.opt.Users.Off {
-		r.Abilities = slices.DeleteFunc(r.Abilities, func(a string) bool { return a == skerry.AbilityUserNS || a == skerry.AbilityUserNSCopies })
+		r.Abilities = slices.DeleteFunc(r.Abilities, func(a string) bool { return a == spec.AbilityUserNS || a == spec.AbilityUserNSCopies })
 		r.Cause, r.Cure = "no user namespaces: the worker was started with --user-namespaces=off", "start it without"
 	}
 	if r.SharedUsers() {
@@ -235,33 +237,33 @@ func (s *Server) checkUsers(r *skerry.RuntimeReport) {
 func (s *Server) ability(driver string, a runtime.Ability) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.reports, func(r skerry.RuntimeReport) bool { return r.Name == driver && slices.Contains(r.Abilities, string(a)) })
+	return slices.ContainsFunc(s.reports, func(r wire.RuntimeReport) bool { return r.Name == driver && slices.Contains(r.Abilities, string(a)) })
 }
 
 // Recheck is Check of a worker that runs: its cluster is told.
-func (s *Server) Recheck(ctx context.Context) []skerry.RuntimeReport {
+func (s *Server) Recheck(ctx context.Context) []wire.RuntimeReport {
 	out := s.Check(ctx)
 	s.Post(Facts{Facts: s.facts()})
 	return out
 }
 
 // Runtimes gives the last verdicts of Check.
-func (s *Server) Runtimes() []skerry.RuntimeReport {
+func (s *Server) Runtimes() []wire.RuntimeReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.reports)
 }
 
-func (s *Server) load(ctx context.Context) (loop.Core, skerry.Effects, error) {
+func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	c := New(Options{Name: s.opt.Name, Seed: tier.Seed(), Repaired: s.opt.Repaired != ""})
 	writes, err := tier.LoadCore(ctx, s.opt.Store, tier.Program{Version: s.opt.Version, Records: Records()}, s.journal, c.Load)
 	if err != nil {
-		return nil, skerry.Effects{}, err
+		return nil, wire.Effects{}, err
 	}
 	first := c.Start(time.Now()) // now it knows what the cluster wants here
 	first.Writes = append(first.Writes, writes...)
 	if s.opt.Repaired != "" {
-		c.event(time.Now(), nil, skerry.EventWarning, skerry.EventStoreRepaired, s.opt.Repaired, &first)
+		c.event(time.Now(), nil, wire.EventWarning, wire.EventStoreRepaired, s.opt.Repaired, &first)
 		s.opt.Repaired = "" // the core has noted it
 	}
 	if s.fabric != nil {
@@ -347,12 +349,12 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	config := tier.UpConfig{
 		Member: s.opt.Member, Addrs: s.opt.Addrs, Boot: s.opt.Boot, Machine: s.opt.Machine, Version: s.opt.Version, Log: s.opt.Log,
-		Sets: func() []skerry.SetAck {
+		Sets: func() []wire.SetAck {
 			// With the life's own context: between two lives there is nobody to answer.
-			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]skerry.SetAck, error) { return c.Up.Hello(), nil })
+			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
-		Up: func(w *skerry.Welcome) {
+		Up: func(w *wire.Welcome) {
 			l.Post(ParentUp{Welcome: w})
 			s.mu.Lock()
 			r := s.rtt
@@ -362,7 +364,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 				s.fabric.doubt() // what ended the last link may have changed the way of everything else
 			}
 		},
-		Frame: func(m skerry.Message) { l.Post(ParentFrame{Msg: m}) },
+		Frame: func(m wire.Message) { l.Post(ParentFrame{Msg: m}) },
 		Down:  func(heard time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(s.ServeHTTP),
 		Held:  func() time.Duration { return s.Role.Held("") },
@@ -416,7 +418,7 @@ func (s *Server) measureNow() {
 }
 
 // Coordinate gives the worker's place in the network, or nil while it is not known.
-func (s *Server) Coordinate() *skerry.Coordinate {
+func (s *Server) Coordinate() *spec.Coordinate {
 	s.mu.Lock()
 	r := s.rtt
 	s.mu.Unlock()
@@ -488,8 +490,8 @@ func (s *Server) driverOf(data json.RawMessage) (runtime.Driver, runtime.Handle,
 	return d, h, nil
 }
 
-func exitOf(e runtime.Exit) skerry.Exit {
-	out := skerry.Exit{Code: e.Code, OOMKilled: e.OOMKilled, At: e.At}
+func exitOf(e runtime.Exit) wire.Exit {
+	out := wire.Exit{Code: e.Code, OOMKilled: e.OOMKilled, At: e.At}
 	if e.Signal != 0 {
 		out.Signal = signalName(e.Signal)
 	}
@@ -502,17 +504,17 @@ func exitOf(e runtime.Exit) skerry.Exit {
 // host carries out the core's effects.
 type host Server
 
-func (h *host) Record(now time.Time, events []skerry.Event) []skerry.Write {
+func (h *host) Record(now time.Time, events []wire.Event) []wire.Write {
 	return h.journal.Record(now, events)
 }
 
-func (h *host) Send(_ string, m skerry.Message) {
+func (h *host) Send(_ string, m wire.Message) {
 	if u := h.up.Load(); u != nil {
 		u.Send(m)
 	}
 }
 
-func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
+func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 	for _, e := range events {
 		h.opt.Log.Info(e.Reason, "instance", string(e.Instance), "text", e.Text)
 	}
@@ -523,8 +525,8 @@ func (h *host) Announce(events []skerry.Event, changed []skerry.Change) {
 func (h *host) Act(action any) { (*Server)(h).act(action) }
 
 // Instances lists what the worker holds.
-func (s *Server) Instances(ctx context.Context) ([]skerry.Observation, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Observation, error) { return c.Instances(), nil })
+func (s *Server) Instances(ctx context.Context) ([]wire.Observation, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Observation, error) { return c.Instances(), nil })
 }
 
 // Hold has the worker defer what the cluster asks for, Release ends that, and Approve carries out what waits for one instance,
@@ -552,8 +554,8 @@ func (s *Server) Held(ctx context.Context) (string, error) {
 }
 
 // Views lists what the worker holds as the API shows it.
-func (s *Server) Views(ctx context.Context) ([]skerry.Instance, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]skerry.Instance, error) { return c.Views(), nil })
+func (s *Server) Views(ctx context.Context) ([]wire.Instance, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Instance, error) { return c.Views(), nil })
 }
 
 // Journal gives the worker's own events.

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/spec"
 )
 
 func signer(t *testing.T) (*ecdsa.PrivateKey, string) {
@@ -80,7 +80,7 @@ func TestSignedImages(t *testing.T) {
 	s := &Server{opt: ServerOptions{Images: store("worker")}}
 	s.source.Store(src)
 	start := func(ref, pinned string, signers ...string) error {
-		a := &skerry.Assignment{Org: "guests", Signers: signers, Digest: map[string]string{ref: pinned}}
+		a := &spec.Assignment{Org: "guests", Signers: signers, Digest: map[string]string{ref: pinned}}
 		_, err := s.image(t.Context(), a, ref)
 		return err
 	}

@@ -28,12 +28,13 @@ import (
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/snapshot"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Snapshots are below the worker's directory:
 //
 //	snapshots/ID/data             the stream of package snapshot
-//	            /snapshot.json    what it is: skerry.Snapshot
+//	            /snapshot.json    what it is: spec.Snapshot
 //	snapshots/.partial-ID         one that is being made, which is none until it has its name; the next start removes it
 const (
 	snapshotsDir  = "snapshots"
@@ -42,25 +43,25 @@ const (
 	snapshotFile  = "snapshot.json"
 )
 
-func (o *ServerOptions) snapshotDir(id skerry.SnapshotID) string {
+func (o *ServerOptions) snapshotDir(id spec.SnapshotID) string {
 	return filepath.Join(o.Dir, snapshotsDir, string(id))
 }
 
 // takeSnapshot is what the cluster asks for: a snapshot of local volumes that are here.
 type takeSnapshot struct {
-	Claim    skerry.VolumeClaim `json:"claim"`
-	Most     skerry.Bytes       `json:"most"` // it may take of the disk; 0: what is free
-	MaxPause skerry.Duration    `json:"maxPause"`
+	Claim    spec.VolumeClaim `json:"claim"`
+	Most     skerry.Bytes     `json:"most"` // it may take of the disk; 0: what is free
+	MaxPause spec.Duration    `json:"maxPause"`
 }
 
 // take makes a snapshot: writers stand still while the files are cloned, where the file system can do that, else while they are copied.
-func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) (*skerry.Snapshot, error) {
+func take(ctx context.Context, s *Server, id spec.SnapshotID, q takeSnapshot) (*spec.Snapshot, error) {
 	dir := s.claimDir(q.Claim)
 	names, err := volumesIn(dir)
 	if err != nil {
 		return nil, err
 	}
-	snap := &skerry.Snapshot{ID: id, State: skerry.SnapshotReady}
+	snap := &spec.Snapshot{ID: id, State: spec.SnapshotReady}
 	snap.SetClaim(q.Claim)
 	for _, name := range names {
 		size := skerry.Bytes(0)
@@ -71,7 +72,7 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 				return nil, err
 			}
 		}
-		snap.Volumes = append(snap.Volumes, skerry.SnapshotVolume{Name: name, Size: size})
+		snap.Volumes = append(snap.Volumes, spec.SnapshotVolume{Name: name, Size: size})
 	}
 	held, err := holdClaim(q.Claim, dir)
 	if err != nil {
@@ -87,9 +88,9 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 			return err
 		}
 		defer still.end()
-		snap.At, snap.How = time.Now().UTC().Truncate(time.Millisecond), skerry.SnapshotFrozen
+		snap.At, snap.How = time.Now().UTC().Truncate(time.Millisecond), spec.SnapshotFrozen
 		if still.idle {
-			snap.How = skerry.SnapshotIdle
+			snap.How = spec.SnapshotIdle
 		}
 		var trees []*snapshot.Tree
 		wctx := still.ctx
@@ -101,13 +102,13 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 			}
 		}
 		if cloned {
-			if snap.How == skerry.SnapshotFrozen {
-				snap.How = skerry.SnapshotReflink
+			if snap.How == spec.SnapshotFrozen {
+				snap.How = spec.SnapshotReflink
 			}
 			if err := errors.Join(still.undisturbed(ctx, s, q, held), still.end()); err != nil {
 				return err
 			}
-			snap.Paused, wctx = skerry.Duration(still.lasted), ctx
+			snap.Paused, wctx = spec.Duration(still.lasted), ctx
 		} else {
 			for _, v := range snap.Volumes {
 				inside, err := insideOwners(dir, v.Name)
@@ -136,8 +137,8 @@ func take(ctx context.Context, s *Server, id skerry.SnapshotID, q takeSnapshot) 
 		if err := errors.Join(still.undisturbed(ctx, s, q, held), still.end()); err != nil {
 			return err
 		}
-		if snap.How == skerry.SnapshotFrozen {
-			snap.Paused = skerry.Duration(still.lasted)
+		if snap.How == spec.SnapshotFrozen {
+			snap.Paused = spec.Duration(still.lasted)
 		}
 		return nil
 	})
@@ -169,7 +170,7 @@ func volumesIn(dir string) (names []string, err error) {
 }
 
 // keepSnapshot gives what write writes the name of a snapshot, when all of it is on the disk, and not before.
-func keepSnapshot(s *Server, snap *skerry.Snapshot, write func(work string, out io.Writer) error) (*skerry.Snapshot, error) {
+func keepSnapshot(s *Server, snap *spec.Snapshot, write func(work string, out io.Writer) error) (*spec.Snapshot, error) {
 	final := s.opt.snapshotDir(snap.ID)
 	if _, err := os.Stat(final); err == nil {
 		return nil, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", snap.ID)
@@ -305,7 +306,7 @@ func cloneFile(src *os.File, to string) error {
 }
 
 // clone clones volumes: the image of one that has a size, else each of its files.
-func clone(ctx context.Context, dir, into string, volumes []skerry.SnapshotVolume) (trees []*snapshot.Tree, err error) {
+func clone(ctx context.Context, dir, into string, volumes []spec.SnapshotVolume) (trees []*snapshot.Tree, err error) {
 	n := 0
 	for _, v := range volumes {
 		inside, err := insideOwners(dir, v.Name)
@@ -343,7 +344,7 @@ func insideOwners(claimDir, volume string) (func(uint32) uint32, error) {
 }
 
 // removeSnapshot removes a snapshot, or what there is of one.
-func removeSnapshot(s *Server, id skerry.SnapshotID) {
+func removeSnapshot(s *Server, id spec.SnapshotID) {
 	m := SnapshotRemoved{ID: id}
 	dir := s.opt.snapshotDir(id)
 	gone := filepath.Join(filepath.Dir(dir), partialPrefix+"gone-"+string(id))
@@ -369,7 +370,7 @@ func recoverSnapshots(s *Server) {
 	}
 	var handles []json.RawMessage
 	_ = s.Role.View(s.lifetime(), func(c loop.Core) {
-		c.(*Core).Running(func(a *skerry.Assignment, _ string, handle json.RawMessage) {
+		c.(*Core).Running(func(a *spec.Assignment, _ string, handle json.RawMessage) {
 			if a.Spec.KeepsData() {
 				handles = append(handles, slices.Clone(handle))
 			}
@@ -391,8 +392,8 @@ func recoverSnapshots(s *Server) {
 }
 
 // snapshotAt reads what is known of a snapshot here.
-func snapshotAt(s *Server, id skerry.SnapshotID) (*skerry.Snapshot, error) {
-	snap := new(skerry.Snapshot)
+func snapshotAt(s *Server, id spec.SnapshotID) (*spec.Snapshot, error) {
+	snap := new(spec.Snapshot)
 	data, err := os.ReadFile(filepath.Join(s.opt.snapshotDir(id), snapshotFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, skerry.Errorf(skerry.CodeNotFound, "snapshot %s is not on this worker", id)
@@ -404,13 +405,13 @@ func snapshotAt(s *Server, id skerry.SnapshotID) (*skerry.Snapshot, error) {
 }
 
 // importSnapshot keeps a stream as a snapshot, once all of it has been looked at.
-func importSnapshot(s *Server, id skerry.SnapshotID, from io.Reader, most skerry.Bytes) (*skerry.Snapshot, error) {
+func importSnapshot(s *Server, id spec.SnapshotID, from io.Reader, most skerry.Bytes) (*spec.Snapshot, error) {
 	lim := roomFor(s)
 	room := lim.Bytes
 	if most > 0 {
 		room = min(room, int64(most))
 	}
-	snap := &skerry.Snapshot{ID: id, State: skerry.SnapshotReady, How: skerry.SnapshotImported}
+	snap := &spec.Snapshot{ID: id, State: spec.SnapshotReady, How: spec.SnapshotImported}
 	return keepSnapshot(s, snap, func(_ string, out io.Writer) error {
 		w := &roomWriter{ctx: s.lifetime(), w: out, left: room}
 		in := io.TeeReader(from, w)
@@ -425,14 +426,14 @@ func importSnapshot(s *Server, id skerry.SnapshotID, from io.Reader, most skerry
 			return err
 		}
 		snap.At, snap.Volumes = m.At, m.Volumes
-		snap.SetClaim(skerry.VolumeClaim{Service: m.Service, Ordinal: m.Replica})
+		snap.SetClaim(spec.VolumeClaim{Service: m.Service, Ordinal: m.Replica})
 		return nil
 	})
 }
 
 // restoreSnapshot makes volumes what a snapshot has. from is its stream. What was there before goes only when all is there, in one step. Volumes
 // without a size take no more than most, unless that is 0; took is how much that is.
-func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from io.Reader, sum string, most skerry.Bytes) (took skerry.Bytes, err error) {
+func restoreSnapshot(ctx context.Context, s *Server, v spec.VolumeClaim, from io.Reader, sum string, most skerry.Bytes) (took skerry.Bytes, err error) {
 	if w, err := writersNow(ctx, s, v); err != nil || w.there {
 		return 0, errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance on this worker has volume %s", v).WithHint("stop it first"), err)
 	}
@@ -516,7 +517,7 @@ func restoreSnapshot(ctx context.Context, s *Server, v skerry.VolumeClaim, from 
 }
 
 // exchange puts a directory in the place of a claim's, in one step; what was there is then in its place.
-func exchange(ctx context.Context, s *Server, v skerry.VolumeClaim, work string) error {
+func exchange(ctx context.Context, s *Server, v spec.VolumeClaim, work string) error {
 	dir := s.claimDir(v)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -541,20 +542,20 @@ func exchange(ctx context.Context, s *Server, v skerry.VolumeClaim, work string)
 }
 
 // writersNow is writers of the core that runs.
-func writersNow(ctx context.Context, s *Server, v skerry.VolumeClaim) (w writing, err error) {
+func writersNow(ctx context.Context, s *Server, v spec.VolumeClaim) (w writing, err error) {
 	err = s.Role.View(ctx, func(c loop.Core) { w = writers(c.(*Core), v) })
 	return w, err
 }
 
 // runHook runs the command that a service has before its volumes are copied.
-func runHook(ctx context.Context, s *Server, spec *skerry.ServiceSpec, handles []json.RawMessage) error {
-	if spec == nil || spec.Snapshots == nil || spec.Snapshots.Before == nil {
+func runHook(ctx context.Context, s *Server, svc *spec.ServiceSpec, handles []json.RawMessage) error {
+	if svc == nil || svc.Snapshots == nil || svc.Snapshots.Before == nil {
 		return nil
 	}
-	hook := spec.Snapshots.Before
+	hook := svc.Snapshots.Before
 	for _, handle := range handles {
 		d, h, err := s.driverOf(handle)
-		if err != nil || h.Container != skerry.MainContainer {
+		if err != nil || h.Container != spec.MainContainer {
 			continue
 		}
 		e, ok := d.(runtime.Execer)

@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
 )
 
 // maxSnapshotAsk bounds what the cluster says with a request.
@@ -30,7 +31,7 @@ const maxSnapshotAsk = 64 << 10
 //	                             without a size take at most N (0: what is free), and the answer says how much they took
 func serveSnapshots(s *Server, w http.ResponseWriter, r *http.Request) error {
 	name, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/snapshots/"), "/")
-	id := skerry.SnapshotID(name)
+	id := spec.SnapshotID(name)
 	if err := id.Check(); err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func serveSnapshots(s *Server, w http.ResponseWriter, r *http.Request) error {
 		}
 		tier.Later(w, r, func(context.Context) (any, error) { return importSnapshot(s, id, r.Body, most) })
 	case r.Method == http.MethodPost && what == "restore":
-		claim, ok := skerry.ParseVolumeKey(q.Get("claim"))
+		claim, ok := spec.ParseVolumeKey(q.Get("claim"))
 		if !ok {
 			return skerry.Errorf(skerry.CodeInvalid, "claim %q is none", q.Get("claim"))
 		}
@@ -87,7 +88,7 @@ func mostOf(q url.Values) (skerry.Bytes, error) {
 	return skerry.Bytes(most), nil
 }
 
-func sendSnapshot(s *Server, w http.ResponseWriter, id skerry.SnapshotID) error {
+func sendSnapshot(s *Server, w http.ResponseWriter, id spec.SnapshotID) error {
 	snap, err := snapshotAt(s, id)
 	if err != nil {
 		return err

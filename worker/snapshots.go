@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A snapshot is an item of the desired set of the worker that has it. What is on the disk stays until there is a tombstone; what that says
@@ -15,16 +17,16 @@ import (
 
 // snapshotGone is the record of a snapshot that is to be removed.
 type snapshotGone struct {
-	ID skerry.SnapshotID `json:"id"`
+	ID spec.SnapshotID `json:"id"`
 }
 
 // Messages and actions about snapshots.
 type (
 	// RemoveSnapshot removes a snapshot, or what there is of one -> SnapshotRemoved.
-	RemoveSnapshot struct{ ID skerry.SnapshotID }
+	RemoveSnapshot struct{ ID spec.SnapshotID }
 	// SnapshotRemoved answers RemoveSnapshot; with an error it is tried again after the next start.
 	SnapshotRemoved struct {
-		ID  skerry.SnapshotID
+		ID  spec.SnapshotID
 		Err string
 	}
 )
@@ -33,10 +35,10 @@ const prefixSnapshotGone = "snapshot-gone/"
 
 // volumeBook is what a core knows of local volumes and their snapshots.
 type volumeBook struct {
-	claims map[skerry.VolumeClaim]*volumes
-	gone   map[skerry.SnapshotID]bool // snapshots that are to be removed
+	claims map[spec.VolumeClaim]*volumes
+	gone   map[spec.SnapshotID]bool // snapshots that are to be removed
 	// unwanted were removed in this life: one that is still being made is not to be kept.
-	unwanted map[skerry.SnapshotID]bool
+	unwanted map[spec.SnapshotID]bool
 	// awaited are the instances that wait for volumes which another one has.
 	awaited map[skerry.InstanceID]bool
 }
@@ -45,7 +47,7 @@ type volumeBook struct {
 const maxUnwanted = 10_000
 
 func newVolumeBook() volumeBook {
-	return volumeBook{map[skerry.VolumeClaim]*volumes{}, map[skerry.SnapshotID]bool{}, map[skerry.SnapshotID]bool{}, map[skerry.InstanceID]bool{}}
+	return volumeBook{map[spec.VolumeClaim]*volumes{}, map[spec.SnapshotID]bool{}, map[spec.SnapshotID]bool{}, map[skerry.InstanceID]bool{}}
 }
 
 // load takes a record, if it is one of these.
@@ -68,8 +70,8 @@ func (b *volumeBook) load(key string, value []byte) (is bool, err error) {
 }
 
 // volumeItem takes what the cluster says of local volumes and snapshots.
-func volumeItem(c *Core, key string, gone bool, fx *skerry.Effects) {
-	if id, ok := skerry.ParseSnapshotKey(key); ok && gone {
+func volumeItem(c *Core, key string, gone bool, fx *wire.Effects) {
+	if id, ok := spec.ParseSnapshotKey(key); ok && gone {
 		data, err := json.Marshal(snapshotGone{id})
 		if err != nil {
 			panic("records always marshal: " + err.Error())
@@ -88,11 +90,11 @@ func volumeItem(c *Core, key string, gone bool, fx *skerry.Effects) {
 
 // isVolumeItem reports whether a key of the desired set is about local volumes or their snapshots.
 func isVolumeItem(key string) bool {
-	_, snapshot := skerry.ParseSnapshotKey(key)
+	_, snapshot := spec.ParseSnapshotKey(key)
 	return snapshot || strings.HasPrefix(key, "vol/")
 }
 
-func snapshotRemoved(c *Core, m SnapshotRemoved, fx *skerry.Effects) {
+func snapshotRemoved(c *Core, m SnapshotRemoved, fx *wire.Effects) {
 	if m.Err == "" && c.vols.gone[m.ID] {
 		delete(c.vols.gone, m.ID)
 		fx.Delete(prefixSnapshotGone + string(m.ID))
@@ -100,7 +102,7 @@ func snapshotRemoved(c *Core, m SnapshotRemoved, fx *skerry.Effects) {
 }
 
 // reviewSnapshots takes up, after a start, the removals that an earlier life did not finish.
-func reviewSnapshots(c *Core, fx *skerry.Effects) {
+func reviewSnapshots(c *Core, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.vols.gone)) {
 		fx.Actions = append(fx.Actions, RemoveSnapshot{id})
 	}
@@ -108,15 +110,15 @@ func reviewSnapshots(c *Core, fx *skerry.Effects) {
 
 // writing is what may write to the local volumes of a replica.
 type writing struct {
-	spec     *skerry.ServiceSpec // nil: nothing runs
-	handles  []json.RawMessage   // of containers that run
-	there    bool                // an instance has the volumes, whether it runs or not
-	starting bool                // a container is on its way, and can be held by nobody yet
-	starts   string              // which containers were started so far: another value, and one was since
+	spec     *spec.ServiceSpec // nil: nothing runs
+	handles  []json.RawMessage // of containers that run
+	there    bool              // an instance has the volumes, whether it runs or not
+	starting bool              // a container is on its way, and can be held by nobody yet
+	starts   string            // which containers were started so far: another value, and one was since
 }
 
 // writers gives what may write to the local volumes of a replica.
-func writers(c *Core, v skerry.VolumeClaim) (w writing) {
+func writers(c *Core, v spec.VolumeClaim) (w writing) {
 	for _, id := range c.ids() {
 		i := c.insts[id]
 		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal {

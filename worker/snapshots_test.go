@@ -26,7 +26,9 @@ import (
 	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // program is a driver with one task, which writes rows to a file for as long as it is not paused.
@@ -96,10 +98,10 @@ func (p *program) write(dirs ...string) error {
 	return nil
 }
 
-var ledgerDB = skerry.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "ledger"}, Service: "db"}}
+var ledgerDB = spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "ledger"}, Service: "db"}}
 
 // withSnapshots runs a worker in a directory, with a program that has volumes, if one is given.
-func withSnapshots(t *testing.T, dir string, p *program, spec *skerry.ServiceSpec) *Server {
+func withSnapshots(t *testing.T, dir string, p *program, svc *spec.ServiceSpec) *Server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	st, err := store.Open(ctx, "memory:", store.Options{})
@@ -108,10 +110,10 @@ func withSnapshots(t *testing.T, dir string, p *program, spec *skerry.ServiceSpe
 	}
 	opt := ServerOptions{Name: "w1", Dir: dir, RunDir: t.TempDir(), Store: st, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	if p != nil {
-		p.handle = runtime.Handle{ID: "db-1.main.1", Driver: "oci", Instance: "db-1", Container: skerry.MainContainer}
+		p.handle = runtime.Handle{ID: "db-1.main.1", Driver: "oci", Instance: "db-1", Container: spec.MainContainer}
 		opt.Drivers = []runtime.Driver{p}
-		a := skerry.Assignment{ID: "db-1", Service: ledgerDB.Service, Org: "default", Spec: *spec, Runtime: "oci"}
-		data, err := json.Marshal(&inst{A: a, State: skerry.Running, Runtime: "oci", Containers: map[string]*container{skerry.MainContainer: {Attempt: 1, Running: true, Handle: encode(p.handle)}}})
+		a := spec.Assignment{ID: "db-1", Service: ledgerDB.Service, Org: "default", Spec: *svc, Runtime: "oci"}
+		data, err := json.Marshal(&inst{A: a, State: skerry.Running, Runtime: "oci", Containers: map[string]*container{spec.MainContainer: {Attempt: 1, Running: true, Handle: encode(p.handle)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +148,7 @@ func withSnapshots(t *testing.T, dir string, p *program, spec *skerry.ServiceSpe
 }
 
 // askWorker gives the answer of a worker to its cluster.
-func askWorker(s *Server, method, path string, body io.Reader) (*skerry.Snapshot, []byte, error) {
+func askWorker(s *Server, method, path string, body io.Reader) (*spec.Snapshot, []byte, error) {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest(method, path, body))
 	res := w.Result()
@@ -154,7 +156,7 @@ func askWorker(s *Server, method, path string, body io.Reader) (*skerry.Snapshot
 		data, err := io.ReadAll(res.Body)
 		return nil, data, err
 	}
-	snap := new(skerry.Snapshot)
+	snap := new(spec.Snapshot)
 	return snap, nil, tier.ReadLater(res, snap)
 }
 
@@ -209,9 +211,9 @@ func sameRows(t *testing.T, least int, dirs ...string) {
 // testSnapshots takes a snapshot of two volumes, with a size and without, while a program writes the same rows into both, and restores it.
 func testSnapshots(t *testing.T, dir, how string) {
 	p := &program{hook: func([]string) (int, error) { return 0, nil }}
-	spec := &skerry.ServiceSpec{Volumes: []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{Size: 64 * skerry.MiB}}, {Name: "plain", Local: &skerry.LocalVolume{}}},
-		Snapshots: &skerry.Snapshots{Before: &skerry.SnapshotHook{Command: []string{"/checkpoint"}}}}
-	s := withSnapshots(t, dir, p, spec)
+	svc := &spec.ServiceSpec{Volumes: []spec.Volume{{Name: "data", Local: &spec.LocalVolume{Size: 64 * skerry.MiB}}, {Name: "plain", Local: &spec.LocalVolume{}}},
+		Snapshots: &spec.Snapshots{Before: &spec.SnapshotHook{Command: []string{"/checkpoint"}}}}
+	s := withSnapshots(t, dir, p, svc)
 	dirs := volumeDirs(t, s, map[string]skerry.Bytes{"data": 64 * skerry.MiB, "plain": 0})
 	ctx, cancel := context.WithCancel(t.Context())
 	wrote := make(chan error, 1)
@@ -229,7 +231,7 @@ func testSnapshots(t *testing.T, dir, how string) {
 		time.Sleep(time.Millisecond)
 	}
 	before := rows()
-	snap, _, err := askWorker(s, http.MethodPost, "/snapshots/one", takeBody(t, takeSnapshot{Claim: ledgerDB, MaxPause: skerry.Duration(time.Minute)}))
+	snap, _, err := askWorker(s, http.MethodPost, "/snapshots/one", takeBody(t, takeSnapshot{Claim: ledgerDB, MaxPause: spec.Duration(time.Minute)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +305,7 @@ func testSnapshots(t *testing.T, dir, how string) {
 	}
 }
 
-func TestSnapshotsByCopy(t *testing.T) { testSnapshots(t, t.TempDir(), skerry.SnapshotFrozen) }
+func TestSnapshotsByCopy(t *testing.T) { testSnapshots(t, t.TempDir(), spec.SnapshotFrozen) }
 
 // TestSnapshotsByClone has the worker's directory on a file system that clones files.
 func TestSnapshotsByClone(t *testing.T) {
@@ -326,19 +328,19 @@ func TestSnapshotsByClone(t *testing.T) {
 			t.Errorf("%v %s", err, out)
 		}
 	})
-	testSnapshots(t, mount, skerry.SnapshotReflink)
+	testSnapshots(t, mount, spec.SnapshotReflink)
 }
 
 // TestNoSnapshot: what fails while a snapshot is made leaves none, and the program goes on.
 func TestNoSnapshot(t *testing.T) {
 	p := &program{}
-	spec := &skerry.ServiceSpec{Volumes: []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}}, Snapshots: &skerry.Snapshots{Before: &skerry.SnapshotHook{Command: []string{"/no"}}}}
+	svc := &spec.ServiceSpec{Volumes: []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}}, Snapshots: &spec.Snapshots{Before: &spec.SnapshotHook{Command: []string{"/no"}}}}
 	dir := t.TempDir()
 	half := filepath.Join(dir, snapshotsDir, partialPrefix+"of-before", "clones")
 	if err := os.MkdirAll(half, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := withSnapshots(t, dir, p, spec)
+	s := withSnapshots(t, dir, p, svc)
 	data := volumeDirs(t, s, map[string]skerry.Bytes{"data": 0})["data"]
 	random := make([]byte, 32<<20)
 	for i := range random {
@@ -357,8 +359,8 @@ func TestNoSnapshot(t *testing.T) {
 	}{
 		"the hook says no":   {func([]string) (int, error) { return 3, nil }, takeSnapshot{Claim: ledgerDB}, skerry.CodeConflict, "/no ended with status 3: it says no", 0},
 		"it takes too long":  {ok, takeSnapshot{Claim: ledgerDB, MaxPause: 1}, skerry.CodeConflict, "longer than the 1ns", 1},
-		"it is too large":    {ok, takeSnapshot{Claim: ledgerDB, Most: 100, MaxPause: skerry.Duration(time.Minute)}, skerry.CodeQuota, "larger than the room", 1},
-		"no volume is there": {ok, takeSnapshot{Claim: skerry.VolumeClaim{Service: ledgerDB.Service, Ordinal: 5}}, skerry.CodeNotFound, "not on this worker", 0},
+		"it is too large":    {ok, takeSnapshot{Claim: ledgerDB, Most: 100, MaxPause: spec.Duration(time.Minute)}, skerry.CodeQuota, "larger than the room", 1},
+		"no volume is there": {ok, takeSnapshot{Claim: spec.VolumeClaim{Service: ledgerDB.Service, Ordinal: 5}}, skerry.CodeNotFound, "not on this worker", 0},
 	} {
 		before := p.paused
 		p.hook = c.hook
@@ -392,7 +394,7 @@ func TestNoSnapshot(t *testing.T) {
 func TestDisturbedSnapshot(t *testing.T) {
 	p := &program{}
 	dir := t.TempDir()
-	s := withSnapshots(t, dir, p, &skerry.ServiceSpec{Volumes: []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}}})
+	s := withSnapshots(t, dir, p, &spec.ServiceSpec{Volumes: []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}}})
 	volumeDirs(t, s, map[string]skerry.Bytes{"data": 0})
 	core := func(do func(i *inst)) {
 		if err := s.Role.View(t.Context(), func(c loop.Core) { do(c.(*Core).insts["db-1"]) }); err != nil {
@@ -427,8 +429,8 @@ func TestDisturbedSnapshot(t *testing.T) {
 	refused("other volumes of that name", "restored or deleted", take("two"))
 	// Its worker is told to remove it while there is nothing to be removed yet.
 	p.during = func() {
-		var fx skerry.Effects
-		if err := s.Role.View(t.Context(), func(c loop.Core) { volumeItem(c.(*Core), skerry.SnapshotID("two").Key(), true, &fx) }); err != nil {
+		var fx wire.Effects
+		if err := s.Role.View(t.Context(), func(c loop.Core) { volumeItem(c.(*Core), spec.SnapshotID("two").Key(), true, &fx) }); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range fx.Actions {
@@ -447,7 +449,7 @@ func TestDisturbedSnapshot(t *testing.T) {
 	// Who asks for a restore is gone before it is done.
 	gone := func(at string, ctx context.Context, from io.Reader) {
 		t.Helper()
-		to := skerry.VolumeClaim{Service: ledgerDB.Service, Ordinal: 7}
+		to := spec.VolumeClaim{Service: ledgerDB.Service, Ordinal: 7}
 		if _, err := restoreSnapshot(ctx, s, to, from, "", 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", at, err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Requests to a file system (linux/fs.h), which golang.org/x/sys/unix does not name.
@@ -42,7 +43,7 @@ type still struct {
 }
 
 // standStill runs the hook of the service, and then makes its volumes stand still.
-func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volumes []skerry.SnapshotVolume) (*still, error) {
+func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volumes []spec.SnapshotVolume) (*still, error) {
 	was, err := writersNow(ctx, o, q.Claim)
 	if err == nil {
 		err = runHook(ctx, o, was.spec, was.handles)
@@ -58,10 +59,10 @@ func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volu
 	}
 	most := time.Duration(q.MaxPause)
 	if most <= 0 {
-		most = skerry.DefaultSnapshotPause
+		most = spec.DefaultSnapshotPause
 	}
 	st := &still{begun: time.Now(), most: most, was: was, idle: len(was.handles) == 0, cancel: func() {}}
-	st.loose = slices.ContainsFunc(volumes, func(v skerry.SnapshotVolume) bool { return v.Size == 0 })
+	st.loose = slices.ContainsFunc(volumes, func(v spec.SnapshotVolume) bool { return v.Size == 0 })
 	st.ctx = ctx
 	if !st.idle {
 		st.ctx, st.cancel = context.WithTimeout(ctx, most)
@@ -144,7 +145,7 @@ func (s *still) undisturbed(ctx context.Context, o *Server, q takeSnapshot, held
 }
 
 // holdClaim lets nobody else copy the volumes of a claim until what it gives is closed: who ended first would have the others' writers go on.
-func holdClaim(v skerry.VolumeClaim, dir string) (*os.File, error) {
+func holdClaim(v spec.VolumeClaim, dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err

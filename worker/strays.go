@@ -7,6 +7,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // KeyRepaired is the record of a store that has lost others, until the cluster has named what is to run.
@@ -22,7 +24,7 @@ type strays struct {
 }
 
 // join makes strays a part of their instance, once it is prepared, and reports whether there were any. Those that ended go.
-func (s *strays) join(c *Core, now time.Time, i *inst, fx *skerry.Effects) bool {
+func (s *strays) join(c *Core, now time.Time, i *inst, fx *wire.Effects) bool {
 	list := s.tasks[i.A.ID]
 	if len(list) == 0 {
 		return false
@@ -37,7 +39,7 @@ func (s *strays) join(c *Core, now time.Time, i *inst, fx *skerry.Effects) bool 
 			continue
 		}
 		k.Handle, k.Running, k.Limits = t.Handle, true, unsure
-		if t.Name == skerry.MainContainer {
+		if t.Name == spec.MainContainer {
 			i.Restart = min(i.Restart, t.Restart) // one that was asked for meanwhile is still to come
 			other = i.Digest != "" && t.Digest != i.Digest
 		}
@@ -73,7 +75,7 @@ func (s *strays) due(up *fleet.Parent, insts map[skerry.InstanceID]*inst) time.T
 }
 
 // end ends, when they are due, strays that the cluster does not want.
-func (s *strays) end(now time.Time, up *fleet.Parent, insts map[skerry.InstanceID]*inst, fx *skerry.Effects) {
+func (s *strays) end(now time.Time, up *fleet.Parent, insts map[skerry.InstanceID]*inst, fx *wire.Effects) {
 	if at := s.due(up, insts); at.IsZero() || now.Before(at) {
 		return
 	}

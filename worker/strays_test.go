@@ -8,6 +8,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestStrays: what runs on a machine whose store lost its records runs on, is taken up when the cluster names it, and ends when the cluster
@@ -33,11 +35,11 @@ func TestStrays(t *testing.T) {
 			d.repaired = true
 			d.start()
 			handle := json.RawMessage(`"it runs"`)
-			d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: skerry.MainContainer, Attempt: 3, Handle: handle, Running: true}}})
+			d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: 3, Handle: handle, Running: true}}})
 			if has[Discard](d.acts) {
 				t.Fatal("what runs is ended")
 			}
-			d.step(ParentUp{Welcome: &skerry.Welcome{}})
+			d.step(ParentUp{Welcome: &wire.Welcome{}})
 			if !c.named {
 				d.src = reconcile.NewSource(fleet.Desired, "", "a2", reconcile.Options{})
 				other := a
@@ -70,7 +72,7 @@ func TestStrays(t *testing.T) {
 			if i == nil || i.State != skerry.Running || i.main().Attempt != 3 || string(i.main().Handle) != string(handle) {
 				t.Errorf("the worker knows %+v", i)
 			}
-			d.step(Exited{ID: a.ID, Name: skerry.MainContainer, Attempt: 3, Exit: skerry.Exit{Code: 1, At: d.now}})
+			d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: 3, Exit: wire.Exit{Code: 1, At: d.now}})
 			if i.Restarts != 1 || i.Phase != skerry.PhaseBackOff {
 				t.Errorf("its end is not seen: %+v", i)
 			}
@@ -96,8 +98,8 @@ func TestStraysOfAnother(t *testing.T) {
 			d.start()
 			a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
 			a.Restart = c.asked
-			d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: skerry.MainContainer, Attempt: 3, Handle: json.RawMessage(`"it runs"`), Running: true, Digest: c.digest}}})
-			d.step(ParentUp{Welcome: &skerry.Welcome{}})
+			d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: 3, Handle: json.RawMessage(`"it runs"`), Running: true, Digest: c.digest}}})
+			d.step(ParentUp{Welcome: &wire.Welcome{}})
 			d.wants(a)
 			d.step(Prepared{ID: a.ID, Fence: a.Fence, Address: "10.0.0.1", Digest: "sha256:new"})
 			i := d.c.insts[a.ID]
@@ -107,7 +109,7 @@ func TestStraysOfAnother(t *testing.T) {
 			if !c.again {
 				return
 			}
-			d.step(Exited{ID: a.ID, Name: skerry.MainContainer, Attempt: 3, Exit: skerry.Exit{At: d.now}})
+			d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: 3, Exit: wire.Exit{At: d.now}})
 			if !has[StartContainer](d.acts) || i.main().Attempt != 4 {
 				t.Errorf("it is not started anew: %+v, %+v", i, d.acts)
 			}

@@ -7,17 +7,19 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A manifest cannot have its worker start containers, or probe them, as fast as it can: that is at the cost of everybody there.
 func TestBackoffHasALeast(t *testing.T) {
 	most := 10000
-	i := &inst{Containers: map[string]*container{}, A: skerry.Assignment{ID: "web-1"}}
-	i.A.Spec.Restart = skerry.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: 1, MaxBackoff: 1, Window: 1}
+	i := &inst{Containers: map[string]*container{}, A: spec.Assignment{ID: "web-1"}}
+	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: 1, MaxBackoff: 1, Window: 1}
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
 	begin := now
 	for range 60 {
-		var fx skerry.Effects
+		var fx wire.Effects
 		c.again(now, i, "it ended", &fx)
 		if now = i.retryAt; i.Phase != skerry.PhaseBackOff {
 			t.Fatal(i.Phase, i.Reason)
@@ -48,12 +50,12 @@ func TestProbesHaveALeastInterval(t *testing.T) {
 func TestVolumesOfNativeAreRestricted(t *testing.T) {
 	s := &Server{}
 	s.opt.Dir = t.TempDir()
-	a := &skerry.Assignment{ID: "web-1"}
-	a.Spec.Volumes = []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}}
-	a.Spec.Mounts = []skerry.Mount{{Volume: "data", Path: "/data"}}
-	for level, want := range map[skerry.SecurityLevel]int{skerry.LevelRestricted: 2, skerry.LevelBaseline: 2, skerry.LevelPrivileged: 0} {
+	a := &spec.Assignment{ID: "web-1"}
+	a.Spec.Volumes = []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}}
+	a.Spec.Mounts = []spec.Mount{{Volume: "data", Path: "/data"}}
+	for level, want := range map[spec.SecurityLevel]int{spec.LevelRestricted: 2, spec.LevelBaseline: 2, spec.LevelPrivileged: 0} {
 		a.Level = level
-		list, err := s.mounts(t.Context(), a, &a.Spec.Container, skerry.RuntimeNative)
+		list, err := s.mounts(t.Context(), a, &a.Spec.Container, spec.RuntimeNative)
 		if err != nil || len(list) != 1 || len(list[0].Options) != want {
 			t.Errorf("%s: %+v, %v", level, list, err)
 		}

@@ -7,8 +7,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // device is a worker's core with its store and a cluster that says what a test has it say.
@@ -45,13 +46,13 @@ func (d *device) start() {
 	d.keep(d.c.Start(d.now))
 }
 
-func (d *device) step(msg any) skerry.Effects {
+func (d *device) step(msg any) wire.Effects {
 	fx := d.c.Step(d.now, msg)
 	d.keep(fx)
 	return fx
 }
 
-func (d *device) keep(fx skerry.Effects) {
+func (d *device) keep(fx wire.Effects) {
 	for _, w := range fx.Writes {
 		if d.kv[w.Key] = w.Value; w.Value == nil {
 			delete(d.kv, w.Key)
@@ -61,9 +62,9 @@ func (d *device) keep(fx skerry.Effects) {
 }
 
 // wants has the cluster want an assignment, and gives the actions that follow at once.
-func (d *device) wants(a skerry.Assignment) (acts []any) {
+func (d *device) wants(a spec.Assignment) (acts []any) {
 	d.t.Helper()
-	if _, err := d.src.Put(skerry.AssignmentKey(a.ID), wire.New().Marshal(&a)); err != nil {
+	if _, err := d.src.Put(wire.AssignmentKey(a.ID), wire.New().Marshal(&a)); err != nil {
 		d.t.Fatal(err)
 	}
 	d.src.Connect(d.now, d.c.Up.Desired.State())
@@ -73,7 +74,7 @@ func (d *device) wants(a skerry.Assignment) (acts []any) {
 			fx := d.step(ParentFrame{Msg: m})
 			acts = append(acts, fx.Actions...)
 			for _, out := range fx.Sends {
-				if msg, ok := out.Msg.(skerry.Message); ok {
+				if msg, ok := out.Msg.(wire.Message); ok {
 					d.src.Handle(d.now, msg)
 				}
 			}
@@ -83,7 +84,7 @@ func (d *device) wants(a skerry.Assignment) (acts []any) {
 }
 
 // runs has an instance prepared and started as its assignment says.
-func (d *device) runs(a skerry.Assignment) *inst {
+func (d *device) runs(a spec.Assignment) *inst {
 	d.t.Helper()
 	if acts := d.wants(a); !has[Prepare](acts) {
 		d.t.Fatalf("it is not prepared: %+v", acts)
@@ -91,7 +92,7 @@ func (d *device) runs(a skerry.Assignment) *inst {
 	if fx := d.step(Prepared{ID: a.ID, Fence: a.Fence}); !has[StartContainer](fx.Actions) {
 		d.t.Fatalf("it is not started: %+v", fx.Actions)
 	}
-	d.step(Started{ID: a.ID, Name: skerry.MainContainer, Attempt: 1, At: d.now, Handle: []byte(`"h"`)})
+	d.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: 1, At: d.now, Handle: []byte(`"h"`)})
 	if i := d.c.insts[a.ID]; i.Phase != skerry.PhaseRunning {
 		d.t.Fatalf("it does not run: %+v", i)
 	}
@@ -102,12 +103,12 @@ func has[A any](acts []any) bool {
 	return slices.ContainsFunc(acts, func(a any) bool { _, ok := a.(A); return ok })
 }
 
-func assignment(f skerry.Fence) skerry.Assignment {
+func assignment(f skerry.Fence) spec.Assignment {
 	three := 3
-	s := skerry.ServiceSpec{Name: "web", Restart: skerry.RestartSpec{Policy: "always", MaxAttempts: &three}}
+	s := spec.ServiceSpec{Name: "web", Restart: spec.RestartSpec{Policy: "always", MaxAttempts: &three}}
 	s.Image = "web:1"
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}
-	return skerry.Assignment{ID: "web-1", Service: k, Gen: 1, Revision: "r1", Spec: s, Fence: f}
+	return spec.Assignment{ID: "web-1", Service: k, Gen: 1, Revision: "r1", Spec: s, Fence: f}
 }
 
 // TestOlderTokens: what the cluster says under an older token changes nothing, whichever part of the token is older.
@@ -122,7 +123,7 @@ func TestOlderTokens(t *testing.T) {
 		d := newDevice(t)
 		i := d.runs(assignment(held))
 		a := assignment(f)
-		a.Gen, a.Restart, a.Revision, a.Leave = 2, 3, "r2", &skerry.Leave{For: held}
+		a.Gen, a.Restart, a.Revision, a.Leave = 2, 3, "r2", &spec.Leave{For: held}
 		if acts := d.wants(a); len(acts) > 0 {
 			t.Errorf("%s: it does %+v", f, acts)
 		}
@@ -147,7 +148,7 @@ func TestOlderTokens(t *testing.T) {
 				t.Errorf("%s takes the place of %s, for which the instance ends", i.Next.Fence, newer)
 			}
 		}
-		d.step(Exited{ID: a.ID, Name: skerry.MainContainer, Attempt: 1})
+		d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: 1})
 		d.step(Cleaned{ID: a.ID})
 		if i := d.c.insts[a.ID]; i == nil || i.A.Fence != newer {
 			t.Errorf("it goes on with %+v", i)

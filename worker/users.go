@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // UserPool are the users of the host, and the groups, that user namespaces of instances have: First to First+Size-1. The zero value is
@@ -354,18 +355,18 @@ var ownCapabilities = []string{"DAC_READ_SEARCH", "IPC_OWNER", "SYS_PTRACE"}
 // secrets.
 //
 // What an organisation of the level privileged asks for by name is to work as on the host. Others may only use what works all the same.
-func hostUsers(spec *runtime.Spec, k *skerry.Container, a *skerry.Assignment) (string, error) {
+func hostUsers(task *runtime.Spec, k *spec.Container, a *spec.Assignment) (string, error) {
 	switch {
-	case spec.Privileged:
+	case task.Privileged:
 		return "it is privileged", nil
-	case spec.Checkpoint:
+	case task.Checkpoint:
 		return "its memory is to be moved with it (migration by checkpoint)", nil
-	case len(spec.Hooks) > 0:
+	case len(task.Hooks) > 0:
 		return "its device has programs run on the host", nil
 	}
-	uid, gid, err := secretOwner(spec, skerry.RuntimeOCI)
+	uid, gid, err := secretOwner(task, spec.RuntimeOCI)
 	high := err == nil && max(uid, gid) >= usersEach // else the driver, which sees the layers together, says what is wrong
-	if a.Level != "" && a.Level != skerry.LevelPrivileged {
+	if a.Level != "" && a.Level != spec.LevelPrivileged {
 		if high {
 			return "", &runtime.InvalidSpec{Field: "user", Reason: fmt.Sprintf("%d:%d is above what a user namespace has, 0 to %d; choose others, "+
 				"or ask the operator of the site, who grants users of the host by \"levels: {%s: privileged}\" in the site's admission policy", uid, gid, usersEach-1, a.Org)}
@@ -375,11 +376,11 @@ func hostUsers(spec *runtime.Spec, k *skerry.Container, a *skerry.Assignment) (s
 	switch {
 	case high:
 		return fmt.Sprintf("its user and group %d:%d are above what a user namespace has", uid, gid), nil
-	case len(spec.Devices) > 0:
+	case len(task.Devices) > 0:
 		return "it has a device, and its organisation the security level privileged", nil
 	}
 	for _, c := range k.Security.AddCaps {
-		if c = skerry.CapName(c); !slices.Contains(ownCapabilities, c) && !defaultCapability(c) {
+		if c = spec.CapName(c); !slices.Contains(ownCapabilities, c) && !defaultCapability(c) {
 			return "it has the capability " + c, nil
 		}
 	}

@@ -17,11 +17,11 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Where owners of files cannot be mapped in mounts, all containers of an organisation have the same users, and what they are to see belongs to
@@ -30,7 +30,7 @@ import (
 // are mapped, another runtime, a snapshot.
 
 // ownersFile is the record of a volume: beside what the containers see, or for those that end with the instance in its directory.
-func ownersFile(s *Server, a *skerry.Assignment, v *skerry.Volume) owners.Record {
+func ownersFile(s *Server, a *spec.Assignment, v *spec.Volume) owners.Record {
 	if v.Local != nil {
 		return ownersOf(s.claimDir(claimOf(a)), v.Name)
 	}
@@ -46,7 +46,7 @@ func ownersOf(claimDir, volume string) owners.Record {
 func copied(s *Server, driver string) bool { return s.ability(driver, runtime.AbilityUserNSCopies) }
 
 // settleUsers chooses the users of a container whose spec is complete but for secrets, and gives them what it sees.
-func settleUsers(ctx context.Context, s *Server, a *skerry.Assignment, k *skerry.Container, name string, spec *runtime.Spec, img artifact.Image) error {
+func settleUsers(ctx context.Context, s *Server, a *spec.Assignment, k *spec.Container, name string, spec *runtime.Spec, img artifact.Image) error {
 	driver := runtimeOf(a)
 	shift := false
 	if s.ability(driver, runtime.AbilityUserNS) {
@@ -93,17 +93,17 @@ func shiftRoot(ctx context.Context, s *Server, spec *runtime.Spec, img artifact.
 }
 
 // settleVolumes gives a container's volumes and files to its users: to those of the host from first on, or to the numbers that they have inside.
-func settleVolumes(ctx context.Context, s *Server, a *skerry.Assignment, k *skerry.Container, spec *runtime.Spec, first uint32) error {
+func settleVolumes(ctx context.Context, s *Server, a *spec.Assignment, k *spec.Container, svc *runtime.Spec, first uint32) error {
 	shifted := func(source string) {
-		for i := range spec.Mounts {
-			if m := &spec.Mounts[i]; m.Source == source && first != 0 {
+		for i := range svc.Mounts {
+			if m := &svc.Mounts[i]; m.Source == source && first != 0 {
 				m.Shifted = true
 			}
 		}
 	}
 	for i := range a.Spec.Volumes {
 		v := &a.Spec.Volumes[i]
-		if v.Host != nil || !slices.ContainsFunc(k.Mounts, func(m skerry.Mount) bool { return m.Volume == v.Name }) {
+		if v.Host != nil || !slices.ContainsFunc(k.Mounts, func(m spec.Mount) bool { return m.Volume == v.Name }) {
 			continue
 		}
 		if err := settleVolume(ctx, s, a, v, first); err != nil {
@@ -133,7 +133,7 @@ func giveFile(file string, st fs.FileInfo, first uint32) error {
 }
 
 // settleVolume gives a volume to users, unless it is theirs already.
-func settleVolume(ctx context.Context, s *Server, a *skerry.Assignment, v *skerry.Volume, first uint32) error {
+func settleVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Volume, first uint32) error {
 	dir, r := s.volumeSource(a, v), ownersFile(s, a, v)
 	if ok, err := r.Settled(dir, first); ok || err != nil {
 		return err
@@ -166,7 +166,7 @@ func settleVolume(ctx context.Context, s *Server, a *skerry.Assignment, v *skerr
 }
 
 // writerOf gives a running container that has a volume of a replica, "" where there is none.
-func writerOf(ctx context.Context, s *Server, claim skerry.VolumeClaim, volume string) (by string, err error) {
+func writerOf(ctx context.Context, s *Server, claim spec.VolumeClaim, volume string) (by string, err error) {
 	err = s.Role.View(ctx, func(c loop.Core) {
 		for _, i := range c.(*Core).insts {
 			if claimOf(&i.A) != claim {
@@ -182,23 +182,23 @@ func writerOf(ctx context.Context, s *Server, claim skerry.VolumeClaim, volume s
 	return by, err
 }
 
-func mounts(k *skerry.Container, volume string) bool {
-	return slices.ContainsFunc(k.Mounts, func(m skerry.Mount) bool { return m.Volume == volume })
+func mounts(k *spec.Container, volume string) bool {
+	return slices.ContainsFunc(k.Mounts, func(m spec.Mount) bool { return m.Volume == volume })
 }
 
 // beside says why a container has the host's users because another one that runs beside it has, "" where none does: they share a volume, and
 // its files have one owner on the disk.
-func beside(ctx context.Context, s *Server, a *skerry.Assignment, k *skerry.Container, name string) (string, error) {
-	if slices.ContainsFunc(a.Spec.Init, func(c skerry.SideContainer) bool { return c.Name == name }) {
+func beside(ctx context.Context, s *Server, a *spec.Assignment, k *spec.Container, name string) (string, error) {
+	if slices.ContainsFunc(a.Spec.Init, func(c spec.SideContainer) bool { return c.Name == name }) {
 		return "", nil // it has the volumes for itself
 	}
-	others := []string{skerry.MainContainer}
+	others := []string{spec.MainContainer}
 	for i := range a.Spec.Sidecars {
 		others = append(others, a.Spec.Sidecars[i].Name)
 	}
 	for _, other := range others {
 		o, _ := containerOf(&a.Spec, other)
-		i := slices.IndexFunc(k.Mounts, func(m skerry.Mount) bool { return mounts(o, m.Volume) && !isHost(&a.Spec, m.Volume) })
+		i := slices.IndexFunc(k.Mounts, func(m spec.Mount) bool { return mounts(o, m.Volume) && !isHost(&a.Spec, m.Volume) })
 		if other == name || i < 0 {
 			continue
 		}
@@ -214,28 +214,28 @@ func beside(ctx context.Context, s *Server, a *skerry.Assignment, k *skerry.Cont
 }
 
 // hostUsersOf says why a container has the host's users, by its manifest and, if that is here, its image.
-func hostUsersOf(ctx context.Context, s *Server, a *skerry.Assignment, name string) (string, error) {
+func hostUsersOf(ctx context.Context, s *Server, a *spec.Assignment, name string) (string, error) {
 	k, _ := containerOf(&a.Spec, name)
 	driver := runtimeOf(a)
-	spec := runtime.Spec{User: k.User, Privileged: k.Security.Privileged}
-	if name == skerry.MainContainer {
+	svc := runtime.Spec{User: k.User, Privileged: k.Security.Privileged}
+	if name == spec.MainContainer {
 		if d := s.drivers[driver]; d != nil && a.Spec.Carried() {
 			_, err := checkpointer(ctx, d)
-			spec.Checkpoint = err == nil
+			svc.Checkpoint = err == nil
 		}
-		if err := s.attach.apply(&spec, a.Devices); err != nil {
+		if err := s.attach.apply(&svc, a.Devices); err != nil {
 			return "", err
 		}
 	}
 	if r, err := artifact.ParseRef(a.Digest[k.Image]); err == nil && s.opt.Images != nil {
 		if img, err := s.opt.Images.Image(r.Digest, platform(driver)); err == nil {
-			spec.User = cmp.Or(spec.User, img.User)
+			svc.User = cmp.Or(svc.User, img.User)
 		}
 		if lower, err := s.opt.Images.RootFS(ctx, r.Digest, platform(driver)); err == nil {
-			spec.RootFS, _ = rootFS(driver, lower)
+			svc.RootFS, _ = rootFS(driver, lower)
 		}
 	}
-	why, err := hostUsers(&spec, k, a)
+	why, err := hostUsers(&svc, k, a)
 	if _, invalid := errors.AsType[*runtime.InvalidSpec](err); invalid {
 		return "", nil // it will not start
 	}
@@ -243,7 +243,7 @@ func hostUsersOf(ctx context.Context, s *Server, a *skerry.Assignment, name stri
 }
 
 // prepareCopies makes copies of an image's layers before a container is started that will need them: that takes time.
-func prepareCopies(ctx context.Context, s *Server, a *skerry.Assignment, ref string, d digest.Digest) error {
+func prepareCopies(ctx context.Context, s *Server, a *spec.Assignment, ref string, d digest.Digest) error {
 	if !copied(s, runtimeOf(a)) {
 		return nil
 	}
@@ -264,9 +264,9 @@ func prepareCopies(ctx context.Context, s *Server, a *skerry.Assignment, ref str
 }
 
 // containersOf lists the containers of a service.
-func containersOf(svc *skerry.ServiceSpec) []string {
-	out := []string{skerry.MainContainer}
-	for _, list := range [][]skerry.SideContainer{svc.Init, svc.Sidecars} {
+func containersOf(svc *spec.ServiceSpec) []string {
+	out := []string{spec.MainContainer}
+	for _, list := range [][]spec.SideContainer{svc.Init, svc.Sidecars} {
 		for i := range list {
 			out = append(out, list[i].Name)
 		}
@@ -274,8 +274,8 @@ func containersOf(svc *skerry.ServiceSpec) []string {
 	return out
 }
 
-func isHost(svc *skerry.ServiceSpec, volume string) bool {
-	return slices.ContainsFunc(svc.Volumes, func(v skerry.Volume) bool { return v.Name == volume && v.Host != nil })
+func isHost(svc *spec.ServiceSpec, volume string) bool {
+	return slices.ContainsFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == volume && v.Host != nil })
 }
 
 // heldUsers gives the first users of all ranges that files on the disk have.

@@ -21,6 +21,8 @@ import (
 	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // orgRanges are of a worker's directory, with a pool for four.
@@ -158,13 +160,13 @@ func owned(t *testing.T, file string) uint32 {
 }
 
 // withVolumes is an instance with a volume of each kind, in which files of user 1234 are.
-func withVolumes(t *testing.T, s *Server) (*skerry.Assignment, map[string]string) {
+func withVolumes(t *testing.T, s *Server) (*spec.Assignment, map[string]string) {
 	t.Helper()
-	a := &skerry.Assignment{ID: "db-1", Service: ledgerDB.Service, Org: "mule", Runtime: "oci", Spec: skerry.ServiceSpec{
-		Container: skerry.Container{Mounts: []skerry.Mount{{Volume: "plain", Path: "/a"}, {Volume: "sized", Path: "/b"}, {Volume: "empty", Path: "/c"}, {Volume: "memory", Path: "/d"}, {Volume: "host", Path: "/e"}}},
-		Volumes: []skerry.Volume{{Name: "plain", Local: &skerry.LocalVolume{}}, {Name: "sized", Local: &skerry.LocalVolume{Size: 16 * skerry.MiB}}, {Name: "empty", Empty: &skerry.EmptyVolume{}},
-			{Name: "memory", Empty: &skerry.EmptyVolume{Memory: true, Size: skerry.MiB}}, {Name: "host", Host: &skerry.HostVolume{Path: t.TempDir()}}, {Name: "unused", Local: &skerry.LocalVolume{}}},
-		Config: []skerry.ConfigFile{{Path: "/etc/x", Content: "for root", Mode: "0400"}},
+	a := &spec.Assignment{ID: "db-1", Service: ledgerDB.Service, Org: "mule", Runtime: "oci", Spec: spec.ServiceSpec{
+		Container: spec.Container{Mounts: []spec.Mount{{Volume: "plain", Path: "/a"}, {Volume: "sized", Path: "/b"}, {Volume: "empty", Path: "/c"}, {Volume: "memory", Path: "/d"}, {Volume: "host", Path: "/e"}}},
+		Volumes: []spec.Volume{{Name: "plain", Local: &spec.LocalVolume{}}, {Name: "sized", Local: &spec.LocalVolume{Size: 16 * skerry.MiB}}, {Name: "empty", Empty: &spec.EmptyVolume{}},
+			{Name: "memory", Empty: &spec.EmptyVolume{Memory: true, Size: skerry.MiB}}, {Name: "host", Host: &spec.HostVolume{Path: t.TempDir()}}, {Name: "unused", Local: &spec.LocalVolume{}}},
+		Config: []spec.ConfigFile{{Path: "/etc/x", Content: "for root", Mode: "0400"}},
 	}}
 	if err := s.makeFiles(t.Context(), a); err != nil {
 		t.Fatal(err)
@@ -238,19 +240,19 @@ func TestSettleVolumes(t *testing.T) {
 
 // Nobody's files change hands while they are in use.
 func TestSettleVolumesInUse(t *testing.T) {
-	spec := &skerry.ServiceSpec{Volumes: []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}, {Name: "other", Local: &skerry.LocalVolume{}}},
-		Container: skerry.Container{Mounts: []skerry.Mount{{Volume: "data", Path: "/data"}}}}
-	s := withSnapshots(t, t.TempDir(), &program{}, spec)
+	svc := &spec.ServiceSpec{Volumes: []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}, {Name: "other", Local: &spec.LocalVolume{}}},
+		Container: spec.Container{Mounts: []spec.Mount{{Volume: "data", Path: "/data"}}}}
+	s := withSnapshots(t, t.TempDir(), &program{}, svc)
 	dirs := volumeDirs(t, s, map[string]skerry.Bytes{"data": 0, "other": 0})
-	a := &skerry.Assignment{ID: "db-1", Service: ledgerDB.Service, Org: "default", Spec: *spec}
-	err := settleVolume(t.Context(), s, a, &spec.Volumes[0], 0x7400_0000)
+	a := &spec.Assignment{ID: "db-1", Service: ledgerDB.Service, Org: "default", Spec: *svc}
+	err := settleVolume(t.Context(), s, a, &svc.Volumes[0], 0x7400_0000)
 	if se, ok := errors.AsType[*runtime.StartError](err); !ok || !strings.Contains(err.Error(), "container main, which runs") || !strings.Contains(se.Hint, "skerry restart") {
 		t.Errorf("%v", err)
 	}
-	if err := settleVolume(t.Context(), s, a, &spec.Volumes[0], 0); err != nil {
+	if err := settleVolume(t.Context(), s, a, &svc.Volumes[0], 0); err != nil {
 		t.Errorf("as it is: %v", err)
 	}
-	if err := settleVolume(t.Context(), s, a, &spec.Volumes[1], 0x7400_0000); err != nil {
+	if err := settleVolume(t.Context(), s, a, &svc.Volumes[1], 0x7400_0000); err != nil {
 		t.Errorf("one that nobody has: %v", err)
 	}
 	if x, y := owned(t, dirs["data"]), owned(t, dirs["other"]); x != 0 || y != 0x7400_0000 {
@@ -316,13 +318,13 @@ func (mover) CanCheckpoint(context.Context) error { return nil }
 
 // What shares files with a container that has the host's users has them, too, where owners cannot be mapped.
 func TestBesideHostUsers(t *testing.T) {
-	data := []skerry.Volume{{Name: "data", Local: &skerry.LocalVolume{}}, {Name: "own", Empty: &skerry.EmptyVolume{}}, {Name: "host", Host: &skerry.HostVolume{Path: "/srv"}}}
-	at := func(volume string) skerry.Container {
-		return skerry.Container{Mounts: []skerry.Mount{{Volume: volume, Path: "/data"}}}
+	data := []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}, {Name: "own", Empty: &spec.EmptyVolume{}}, {Name: "host", Host: &spec.HostVolume{Path: "/srv"}}}
+	at := func(volume string) spec.Container {
+		return spec.Container{Mounts: []spec.Mount{{Volume: volume, Path: "/data"}}}
 	}
-	trusted := func(k skerry.Container) skerry.Container { k.Security.Privileged = true; return k }
+	trusted := func(k spec.Container) spec.Container { k.Security.Privileged = true; return k }
 	for name, c := range map[string]struct {
-		main, side skerry.Container
+		main, side spec.Container
 		init       bool
 		moves      bool           // main asks for a checkpoint
 		driver     runtime.Driver // that may make it
@@ -331,27 +333,27 @@ func TestBesideHostUsers(t *testing.T) {
 	}{
 		"neither":                  {main: at("data"), side: at("data"), of: "side"},
 		"a privileged main":        {main: trusted(at("data")), side: at("data"), of: "side", why: "it shares the volume data with main, which has them (it is privileged)"},
-		"a privileged sidecar":     {main: at("data"), side: trusted(at("data")), of: skerry.MainContainer, why: "it shares the volume data with side"},
+		"a privileged sidecar":     {main: at("data"), side: trusted(at("data")), of: spec.MainContainer, why: "it shares the volume data with side"},
 		"itself":                   {main: at("data"), side: trusted(at("data")), of: "side"},
-		"another volume":           {main: at("data"), side: trusted(at("own")), of: skerry.MainContainer},
-		"the host's":               {main: at("host"), side: trusted(at("host")), of: skerry.MainContainer},
-		"one that is over by then": {main: at("data"), side: trusted(at("data")), init: true, of: skerry.MainContainer},
+		"another volume":           {main: at("data"), side: trusted(at("own")), of: spec.MainContainer},
+		"the host's":               {main: at("host"), side: trusted(at("host")), of: spec.MainContainer},
+		"one that is over by then": {main: at("data"), side: trusted(at("data")), init: true, of: spec.MainContainer},
 		"one that cannot move":     {main: at("data"), side: at("data"), moves: true, driver: &program{}, of: "side"},
 		"one that can move":        {main: at("data"), side: at("data"), moves: true, driver: mover{program: &program{}}, of: "side", why: "migration by checkpoint"},
 		"one that is before":       {main: trusted(at("data")), side: at("data"), init: true, of: "side"},
 	} {
-		a := &skerry.Assignment{ID: "db-1", Org: "mule", Level: skerry.LevelRestricted, Spec: skerry.ServiceSpec{Container: c.main, Volumes: data}}
-		list := []skerry.SideContainer{{Name: "side", Container: c.side}}
+		a := &spec.Assignment{ID: "db-1", Org: "mule", Level: spec.LevelRestricted, Spec: spec.ServiceSpec{Container: c.main, Volumes: data}}
+		list := []spec.SideContainer{{Name: "side", Container: c.side}}
 		if c.init {
 			a.Spec.Init = list
 		} else {
 			a.Spec.Sidecars = list
 		}
 		if c.moves {
-			a.Spec.Migration.Mode = skerry.MigrateCheckpoint
+			a.Spec.Migration.Mode = spec.MigrateCheckpoint
 		}
 		k, _ := containerOf(&a.Spec, c.of)
-		why, err := beside(t.Context(), &Server{attach: &attachables{}, drivers: map[string]runtime.Driver{skerry.RuntimeOCI: c.driver}}, a, k, c.of)
+		why, err := beside(t.Context(), &Server{attach: &attachables{}, drivers: map[string]runtime.Driver{spec.RuntimeOCI: c.driver}}, a, k, c.of)
 		if err != nil || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
 			t.Errorf("%s: %q, %v", name, why, err)
 		}
@@ -381,61 +383,61 @@ func TestSettleUsers(t *testing.T) {
 	}
 	can := func(abilities ...string) {
 		s.mu.Lock()
-		s.reports = []skerry.RuntimeReport{{Name: skerry.RuntimeOCI, Passed: true, Abilities: abilities}}
+		s.reports = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: abilities}}
 		s.mu.Unlock()
 	}
-	start := func(id skerry.InstanceID, org string, k skerry.Container) (users uint32, image uint32) {
+	start := func(id skerry.InstanceID, org string, k spec.Container) (users uint32, image uint32) {
 		t.Helper()
 		k.Image = "x:1"
-		a := &skerry.Assignment{ID: id, Org: org, Level: skerry.LevelRestricted, Runtime: skerry.RuntimeOCI, Spec: skerry.ServiceSpec{Container: k}}
+		a := &spec.Assignment{ID: id, Org: org, Level: spec.LevelRestricted, Runtime: spec.RuntimeOCI, Spec: spec.ServiceSpec{Container: k}}
 		if err := errors.Join(os.MkdirAll(s.instanceDir(id), 0o755), prepareCopies(t.Context(), s, a, k.Image, img.Digest)); err != nil {
 			t.Fatal(err)
 		}
 		made := s.opt.Images.Copies.Users()
-		spec := runtime.Spec{Privileged: k.Security.Privileged}
-		if spec.RootFS, err = rootFS(skerry.RuntimeOCI, lower); err != nil {
+		svc := runtime.Spec{Privileged: k.Security.Privileged}
+		if svc.RootFS, err = rootFS(spec.RuntimeOCI, lower); err != nil {
 			t.Fatal(err)
 		}
-		if err := settleUsers(t.Context(), s, a, &k, skerry.MainContainer, &spec, img); err != nil {
+		if err := settleUsers(t.Context(), s, a, &k, spec.MainContainer, &svc, img); err != nil {
 			t.Fatal(err)
 		}
 		if later := s.opt.Images.Copies.Users(); len(later) != len(made) {
 			t.Errorf("%s: copies for %v when it was prepared, and for %v when it starts", id, made, later)
 		}
-		dir := strings.TrimPrefix(spec.RootFS[0].Options[0], "lowerdir=")
-		if spec.RootFS[0].Shifted != (dir != lower[0]) {
-			t.Errorf("%s: %+v", id, spec.RootFS)
+		dir := strings.TrimPrefix(svc.RootFS[0].Options[0], "lowerdir=")
+		if svc.RootFS[0].Shifted != (dir != lower[0]) {
+			t.Errorf("%s: %+v", id, svc.RootFS)
 		}
-		if spec.UserNS != nil {
-			users = spec.UserNS.First
+		if svc.UserNS != nil {
+			users = svc.UserNS.First
 		}
 		return users, owned(t, filepath.Join(dir, "x"))
 	}
-	can(skerry.AbilityUserNS, skerry.AbilityUserNSCopies)
-	mule, of := start("a", "mule", skerry.Container{})
-	again, _ := start("b", "mule", skerry.Container{})
-	heron, theirs := start("c", "heron", skerry.Container{})
+	can(spec.AbilityUserNS, spec.AbilityUserNSCopies)
+	mule, of := start("a", "mule", spec.Container{})
+	again, _ := start("b", "mule", spec.Container{})
+	heron, theirs := start("c", "heron", spec.Container{})
 	if mule == 0 || again != mule || of != mule || heron == mule || theirs != heron {
 		t.Errorf("users from %d and %d with files of %d, of another organisation from %d with files of %d", mule, again, of, heron, theirs)
 	}
-	if users, image := start("d", "third", skerry.Container{Security: skerry.Security{Privileged: true}}); users != 0 || image != 0 || len(s.opt.Images.Copies.Users()) != 2 {
+	if users, image := start("d", "third", spec.Container{Security: spec.Security{Privileged: true}}); users != 0 || image != 0 || len(s.opt.Images.Copies.Users()) != 2 {
 		t.Errorf("one with the host's users has some from %d, and files of %d", users, image)
 	}
 	// What only an image says decides, too, for those beside it.
 	if img, err = s.opt.Images.Build(t.Context(), artifact.BuildOptions{Source: source, Tag: "skerry.local/high:1", Platform: artifact.HostPlatform(), Entrypoint: []string{"/x"}, User: "70000"}); err != nil {
 		t.Fatal(err)
 	}
-	high := &skerry.Assignment{ID: "high", Org: "mule", Level: skerry.LevelPrivileged, Runtime: skerry.RuntimeOCI, Digest: map[string]string{"high:1": "skerry.local/high@" + string(img.Digest)},
-		Spec: skerry.ServiceSpec{Container: skerry.Container{Image: "high:1"}}}
-	if why, err := hostUsersOf(t.Context(), s, high, skerry.MainContainer); err != nil || !strings.Contains(why, "70000") {
+	high := &spec.Assignment{ID: "high", Org: "mule", Level: spec.LevelPrivileged, Runtime: spec.RuntimeOCI, Digest: map[string]string{"high:1": "skerry.local/high@" + string(img.Digest)},
+		Spec: spec.ServiceSpec{Container: spec.Container{Image: "high:1"}}}
+	if why, err := hostUsersOf(t.Context(), s, high, spec.MainContainer); err != nil || !strings.Contains(why, "70000") {
 		t.Errorf("%q, %v", why, err)
 	}
-	can(skerry.AbilityUserNS)
-	if users, image := start("a", "mule", skerry.Container{}); users == 0 || users == mule || users == heron || image != 0 {
+	can(spec.AbilityUserNS)
+	if users, image := start("a", "mule", spec.Container{}); users == 0 || users == mule || users == heron || image != 0 {
 		t.Errorf("with mapped owners an instance has users from %d, and files of %d", users, image)
 	}
 	can()
-	if users, image := start("e", "mule", skerry.Container{}); users != 0 || image != 0 {
+	if users, image := start("e", "mule", spec.Container{}); users != 0 || image != 0 {
 		t.Errorf("without user namespaces it has users from %d, and files of %d", users, image)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // ranges are of a directory with some instances and a pool for four.
@@ -181,37 +182,37 @@ func FuzzSubIDs(f *testing.F) {
 }
 
 func TestHostUsers(t *testing.T) {
-	host := []skerry.Volume{{Name: "v", Host: &skerry.HostVolume{Path: "/srv"}}}
+	host := []spec.Volume{{Name: "v", Host: &spec.HostVolume{Path: "/srv"}}}
 	for name, c := range map[string]struct {
-		level skerry.SecurityLevel
+		level spec.SecurityLevel
 		spec  runtime.Spec
-		k     skerry.Container
-		vols  []skerry.Volume
+		k     spec.Container
+		vols  []spec.Volume
 		why   string
 		err   string
 	}{
-		"restricted":                 {level: skerry.LevelRestricted},
-		"baseline":                   {level: skerry.LevelBaseline, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"MKNOD"}}}},
-		"trusted":                    {level: skerry.LevelPrivileged},
+		"restricted":                 {level: spec.LevelRestricted},
+		"baseline":                   {level: spec.LevelBaseline, k: spec.Container{Security: spec.Security{AddCaps: []string{"MKNOD"}}}},
+		"trusted":                    {level: spec.LevelPrivileged},
 		"of an older site":           {},
-		"privileged":                 {level: skerry.LevelRestricted, spec: runtime.Spec{Privileged: true}, why: "it is privileged"},
-		"moves":                      {level: skerry.LevelBaseline, spec: runtime.Spec{Checkpoint: true}, why: "memory"},
-		"a high user":                {level: skerry.LevelPrivileged, spec: runtime.Spec{User: "70000"}, why: "70000:0"},
-		"a high user, restricted":    {level: skerry.LevelRestricted, spec: runtime.Spec{User: "1:65536"}, err: "user: 1:65536 is above"},
-		"the highest user":           {level: skerry.LevelRestricted, spec: runtime.Spec{User: "65535"}},
-		"hooks":                      {level: skerry.LevelBaseline, spec: runtime.Spec{Hooks: []runtime.Hook{{}}}, why: "programs"},
-		"a device":                   {level: skerry.LevelPrivileged, spec: runtime.Spec{Devices: []runtime.Device{{}}}, why: "a device"},
-		"a device that is granted":   {level: skerry.LevelBaseline, spec: runtime.Spec{Devices: []runtime.Device{{}}}},
-		"a path":                     {level: skerry.LevelPrivileged, k: skerry.Container{Mounts: []skerry.Mount{{Volume: "v", Path: "/x"}}}, vols: host, why: "/srv"},
-		"a path of an older site":    {k: skerry.Container{Mounts: []skerry.Mount{{Volume: "v", Path: "/x"}}}, vols: host, why: "/srv"},
-		"a path of another":          {level: skerry.LevelPrivileged, vols: host},
-		"a path that is granted":     {level: skerry.LevelRestricted, k: skerry.Container{Mounts: []skerry.Mount{{Volume: "v", Path: "/x"}}}, vols: host},
-		"a capability of the host":   {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"cap_net_admin"}}}, why: "NET_ADMIN"},
-		"all capabilities":           {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"ALL"}}}, why: "ALL"},
-		"a capability of its own":    {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"DAC_READ_SEARCH"}}}},
-		"a capability that all have": {level: skerry.LevelPrivileged, k: skerry.Container{Security: skerry.Security{AddCaps: []string{"CHOWN"}}}},
+		"privileged":                 {level: spec.LevelRestricted, spec: runtime.Spec{Privileged: true}, why: "it is privileged"},
+		"moves":                      {level: spec.LevelBaseline, spec: runtime.Spec{Checkpoint: true}, why: "memory"},
+		"a high user":                {level: spec.LevelPrivileged, spec: runtime.Spec{User: "70000"}, why: "70000:0"},
+		"a high user, restricted":    {level: spec.LevelRestricted, spec: runtime.Spec{User: "1:65536"}, err: "user: 1:65536 is above"},
+		"the highest user":           {level: spec.LevelRestricted, spec: runtime.Spec{User: "65535"}},
+		"hooks":                      {level: spec.LevelBaseline, spec: runtime.Spec{Hooks: []runtime.Hook{{}}}, why: "programs"},
+		"a device":                   {level: spec.LevelPrivileged, spec: runtime.Spec{Devices: []runtime.Device{{}}}, why: "a device"},
+		"a device that is granted":   {level: spec.LevelBaseline, spec: runtime.Spec{Devices: []runtime.Device{{}}}},
+		"a path":                     {level: spec.LevelPrivileged, k: spec.Container{Mounts: []spec.Mount{{Volume: "v", Path: "/x"}}}, vols: host, why: "/srv"},
+		"a path of an older site":    {k: spec.Container{Mounts: []spec.Mount{{Volume: "v", Path: "/x"}}}, vols: host, why: "/srv"},
+		"a path of another":          {level: spec.LevelPrivileged, vols: host},
+		"a path that is granted":     {level: spec.LevelRestricted, k: spec.Container{Mounts: []spec.Mount{{Volume: "v", Path: "/x"}}}, vols: host},
+		"a capability of the host":   {level: spec.LevelPrivileged, k: spec.Container{Security: spec.Security{AddCaps: []string{"cap_net_admin"}}}, why: "NET_ADMIN"},
+		"all capabilities":           {level: spec.LevelPrivileged, k: spec.Container{Security: spec.Security{AddCaps: []string{"ALL"}}}, why: "ALL"},
+		"a capability of its own":    {level: spec.LevelPrivileged, k: spec.Container{Security: spec.Security{AddCaps: []string{"DAC_READ_SEARCH"}}}},
+		"a capability that all have": {level: spec.LevelPrivileged, k: spec.Container{Security: spec.Security{AddCaps: []string{"CHOWN"}}}},
 	} {
-		a := skerry.Assignment{Org: "mule", Level: c.level, Spec: skerry.ServiceSpec{Volumes: c.vols}}
+		a := spec.Assignment{Org: "mule", Level: c.level, Spec: spec.ServiceSpec{Volumes: c.vols}}
 		why, err := hostUsers(&c.spec, &c.k, &a)
 		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %q, %v", name, why, err)

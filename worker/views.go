@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Instances lists what the worker holds, for the device's own API.
-func (c *Core) Instances() []skerry.Observation {
-	var out []skerry.Observation
+func (c *Core) Instances() []wire.Observation {
+	var out []wire.Observation
 	for _, id := range c.ids() {
 		o := c.insts[id].observation()
 		o.Held = c.heldText(id)
@@ -19,19 +21,19 @@ func (c *Core) Instances() []skerry.Observation {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
 		if c.insts[id] == nil {
-			out = append(out, skerry.Observation{ID: id, State: skerry.WorkerScheduled, Held: c.heldText(id)})
+			out = append(out, wire.Observation{ID: id, State: skerry.WorkerScheduled, Held: c.heldText(id)})
 		}
 	}
 	return out
 }
 
 // Views lists what the worker holds as the API shows it.
-func (c *Core) Views() []skerry.Instance {
-	out := make([]skerry.Instance, 0, len(c.insts))
+func (c *Core) Views() []wire.Instance {
+	out := make([]wire.Instance, 0, len(c.insts))
 	for _, id := range c.ids() {
 		i := c.insts[id]
 		o := i.observation()
-		v := skerry.Instance{ID: id, Service: i.A.Service, Org: i.A.Org, Ordinal: i.A.Ordinal, Gen: i.A.Gen, Revision: i.A.Revision, State: o.State, Phase: o.Phase, Reason: o.Reason,
+		v := wire.Instance{ID: id, Service: i.A.Service, Org: i.A.Org, Ordinal: i.A.Ordinal, Gen: i.A.Gen, Revision: i.A.Revision, State: o.State, Phase: o.Phase, Reason: o.Reason,
 			Worker: skerry.WorkerName(c.opt.Name), Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: i.A.Fence,
 			CreatedAt: o.StartedAt, StartedAt: o.StartedAt, Stopping: i.Ending, Digest: o.Digest, Resources: i.A.Spec.Resources}
 		if q, ok := c.usage.Instances[id]; ok {
@@ -53,7 +55,7 @@ func (c *Core) Views() []skerry.Instance {
 }
 
 // Assignment finds what was asked for an instance, and the handle and attempt of one of its containers.
-func (c *Core) Assignment(id skerry.InstanceID, name string) (a skerry.Assignment, handle json.RawMessage, attempt int, ok bool) {
+func (c *Core) Assignment(id skerry.InstanceID, name string) (a spec.Assignment, handle json.RawMessage, attempt int, ok bool) {
 	i := c.insts[id]
 	if i == nil {
 		return a, nil, 0, false
@@ -76,7 +78,7 @@ func lastLog(c *Core, id skerry.InstanceID, name string) json.RawMessage {
 }
 
 // Running calls fn for each container that runs.
-func (c *Core) Running(fn func(a *skerry.Assignment, name string, handle json.RawMessage)) {
+func (c *Core) Running(fn func(a *spec.Assignment, name string, handle json.RawMessage)) {
 	for _, id := range c.ids() {
 		i := c.insts[id]
 		for _, name := range i.names() {

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loopfs"
+	"skerry.dev/skerry/spec"
 )
 
 // Local volumes are below the worker's directory:
@@ -27,16 +28,16 @@ const (
 	removedPrefix = ".removed-"
 )
 
-func (s *Server) claimDir(v skerry.VolumeClaim) string {
+func (s *Server) claimDir(v spec.VolumeClaim) string {
 	return filepath.Join(s.opt.Dir, localDir, v.Service.App.Namespace, v.Service.App.Name, v.Service.Service, strconv.Itoa(v.Ordinal))
 }
 
-func claimOf(a *skerry.Assignment) skerry.VolumeClaim {
-	return skerry.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
+func claimOf(a *spec.Assignment) spec.VolumeClaim {
+	return spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
 }
 
 // volumeSource is the directory of a volume on this machine.
-func (s *Server) volumeSource(a *skerry.Assignment, v *skerry.Volume) string {
+func (s *Server) volumeSource(a *spec.Assignment, v *spec.Volume) string {
 	switch {
 	case v.Host != nil && bounded(a):
 		return s.hostDir(a.ID, v.Name)
@@ -49,7 +50,7 @@ func (s *Server) volumeSource(a *skerry.Assignment, v *skerry.Volume) string {
 }
 
 // makeVolume makes a volume, or finds it made.
-func (s *Server) makeVolume(ctx context.Context, a *skerry.Assignment, v *skerry.Volume) error {
+func (s *Server) makeVolume(ctx context.Context, a *spec.Assignment, v *spec.Volume) error {
 	dir := s.volumeSource(a, v)
 	switch {
 	case v.Host != nil && bounded(a):
@@ -98,7 +99,7 @@ func openDir(ctx context.Context, dir, image string, size skerry.Bytes, lasting 
 }
 
 // setAside takes a replica's local volumes out of the way at once: who asks for them now gets new ones.
-func (s *Server) setAside(v skerry.VolumeClaim) (string, error) {
+func (s *Server) setAside(v spec.VolumeClaim) (string, error) {
 	dir := s.claimDir(v)
 	if err := unmountBelow(dir); err != nil {
 		return "", err
@@ -132,7 +133,7 @@ func (s *Server) removeAside() {
 	}
 }
 
-func (s *Server) removeVolumes(v skerry.VolumeClaim) {
+func (s *Server) removeVolumes(v spec.VolumeClaim) {
 	m := VolumesRemoved{Claim: v}
 	aside, err := s.setAside(v)
 	if err != nil {

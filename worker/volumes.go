@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // volumes are the local volumes of a replica here, for as long as the cluster wants them kept.
@@ -15,7 +17,7 @@ import (
 //
 // Absence removes nothing: neither does an agent that has lost its store, nor a volume that it does not know.
 type volumes struct {
-	skerry.VolumeClaim
+	spec.VolumeClaim
 	Gone     bool `json:"gone,omitempty"`
 	removing bool
 	again    time.Time
@@ -24,10 +26,10 @@ type volumes struct {
 // Messages and actions about local volumes.
 type (
 	// RemoveVolumes removes a replica's local volumes -> VolumesRemoved. What asks for them afterwards gets new ones.
-	RemoveVolumes struct{ Claim skerry.VolumeClaim }
+	RemoveVolumes struct{ Claim spec.VolumeClaim }
 	// VolumesRemoved answers RemoveVolumes.
 	VolumesRemoved struct {
-		Claim skerry.VolumeClaim
+		Claim spec.VolumeClaim
 		Err   string // empty: nothing is left
 	}
 )
@@ -37,7 +39,7 @@ const (
 	removeAgain   = time.Minute
 )
 
-func (c *Core) saveVolumes(v *volumes, fx *skerry.Effects) {
+func (c *Core) saveVolumes(v *volumes, fx *wire.Effects) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic("records always marshal: " + err.Error())
@@ -46,8 +48,8 @@ func (c *Core) saveVolumes(v *volumes, fx *skerry.Effects) {
 }
 
 // volumeItem takes what the cluster says of local volumes.
-func (c *Core) volumeItem(key string, gone bool, fx *skerry.Effects) {
-	claim, ok := skerry.ParseVolumeKey(key)
+func (c *Core) volumeItem(key string, gone bool, fx *wire.Effects) {
+	claim, ok := spec.ParseVolumeKey(key)
 	if !ok {
 		return
 	}
@@ -67,7 +69,7 @@ func (c *Core) volumeItem(key string, gone bool, fx *skerry.Effects) {
 }
 
 // removeVolumes removes what nobody wants any more, once no instance is there.
-func (c *Core) removeVolumes(v *volumes, fx *skerry.Effects) {
+func (c *Core) removeVolumes(v *volumes, fx *wire.Effects) {
 	if !v.Gone || v.removing || !c.ready {
 		return
 	}
@@ -81,13 +83,13 @@ func (c *Core) removeVolumes(v *volumes, fx *skerry.Effects) {
 }
 
 // leftVolumes looks whether what an instance leaves behind is to go.
-func (c *Core) leftVolumes(i *inst, fx *skerry.Effects) {
-	if v := c.vols.claims[skerry.VolumeClaim{Service: i.A.Service, Ordinal: i.A.Ordinal}]; v != nil {
+func (c *Core) leftVolumes(i *inst, fx *wire.Effects) {
+	if v := c.vols.claims[spec.VolumeClaim{Service: i.A.Service, Ordinal: i.A.Ordinal}]; v != nil {
 		c.removeVolumes(v, fx)
 	}
 }
 
-func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *skerry.Effects) {
+func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *wire.Effects) {
 	v := c.vols.claims[m.Claim]
 	if v == nil {
 		return
@@ -96,7 +98,7 @@ func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *skerry.Effect
 	switch {
 	case m.Err != "":
 		v.again = now.Add(removeAgain)
-		fx.Events = append(fx.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App, Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App, Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
 	case v.Gone:
 		delete(c.vols.claims, m.Claim)
 		fx.Delete(prefixVolumes + m.Claim.Key())
@@ -104,9 +106,9 @@ func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *skerry.Effect
 }
 
 // reviewVolumes takes up, after a start, what an earlier life was told.
-func (c *Core) reviewVolumes(fx *skerry.Effects) {
+func (c *Core) reviewVolumes(fx *wire.Effects) {
 	known := c.Up.Desired.Incarnation() != ""
-	for _, claim := range slices.SortedFunc(maps.Keys(c.vols.claims), skerry.VolumeClaim.Compare) {
+	for _, claim := range slices.SortedFunc(maps.Keys(c.vols.claims), spec.VolumeClaim.Compare) {
 		if _, _, wanted := c.Up.Desired.Get(claim.Key()); known {
 			c.volumeItem(claim.Key(), !wanted, fx)
 		}
@@ -116,7 +118,7 @@ func (c *Core) reviewVolumes(fx *skerry.Effects) {
 
 // awaitVolumes has an instance wait while another one may write to its local volumes. Whoever places instances ends one before the next begins, but a
 // root or a site that was restored from a backup does not know all that runs here.
-func awaitVolumes(c *Core, i *inst, fx *skerry.Effects) bool {
+func awaitVolumes(c *Core, i *inst, fx *wire.Effects) bool {
 	o := usesVolumes(c, i)
 	if o == nil {
 		delete(c.vols.awaited, i.A.ID)
@@ -152,7 +154,7 @@ func hasBegun(i *inst) bool {
 }
 
 // volumesDue tries again what could not be removed, and goes on with who waited for volumes that are free.
-func (c *Core) volumesDue(now time.Time, fx *skerry.Effects) {
+func (c *Core) volumesDue(now time.Time, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.vols.awaited)) {
 		i := c.insts[id]
 		if i == nil || i.Ending || i.Phase != skerry.PhaseFetching {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // A boot leaves volumes unmounted, and the containers that ran before it are started again: they have what they had, and never the empty directory
@@ -20,16 +21,16 @@ func TestVolumesAfterABoot(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a := &skerry.Assignment{ID: "db-r1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}, Spec: skerry.ServiceSpec{Volumes: []skerry.Volume{
-		{Name: "sized", Local: &skerry.LocalVolume{Size: 8 * skerry.MiB}},
-		{Name: "plain", Local: &skerry.LocalVolume{}},
-		{Name: "scratch", Empty: &skerry.EmptyVolume{Size: 4 * skerry.MiB}},
-		{Name: "memory", Empty: &skerry.EmptyVolume{Memory: true, Size: 4 * skerry.MiB}},
+	a := &spec.Assignment{ID: "db-r1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}, Spec: spec.ServiceSpec{Volumes: []spec.Volume{
+		{Name: "sized", Local: &spec.LocalVolume{Size: 8 * skerry.MiB}},
+		{Name: "plain", Local: &spec.LocalVolume{}},
+		{Name: "scratch", Empty: &spec.EmptyVolume{Size: 4 * skerry.MiB}},
+		{Name: "memory", Empty: &spec.EmptyVolume{Memory: true, Size: 4 * skerry.MiB}},
 	}}}
-	main := &skerry.Container{}
+	main := &spec.Container{}
 	for n := range a.Spec.Volumes {
 		v := &a.Spec.Volumes[n]
-		main.Mounts = append(main.Mounts, skerry.Mount{Volume: v.Name, Path: "/" + v.Name})
+		main.Mounts = append(main.Mounts, spec.Mount{Volume: v.Name, Path: "/" + v.Name})
 		if err := s.makeVolume(t.Context(), a, v); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +41,7 @@ func TestVolumesAfterABoot(t *testing.T) {
 	if err := UnmountVolumes(dir); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.mounts(t.Context(), a, main, skerry.RuntimeNative)
+	list, err := s.mounts(t.Context(), a, main, spec.RuntimeNative)
 	if err != nil || len(list) != len(main.Mounts) {
 		t.Fatalf("%d mounts, %v", len(list), err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // longestWitness bounds how long a witness tries.
@@ -46,7 +47,7 @@ func (s *Server) serveReach(w http.ResponseWriter, r *http.Request) error {
 		tries = append(tries, func(ctx context.Context) bool { return m.reach(ctx, target, wait) })
 	}
 	if s.fabric != nil && s.fabric.Tunnel != nil && peer != 0 {
-		tries = append(tries, func(ctx context.Context) bool { return s.fabric.hears(ctx, skerry.PeerID(peer), wait) })
+		tries = append(tries, func(ctx context.Context) bool { return s.fabric.hears(ctx, wire.PeerID(peer), wait) })
 	}
 	if len(tries) == 0 {
 		return skerry.Errorf(skerry.CodeUnsupported, "this worker has no way to ask: it measures no round trips to addresses, and is no peer of it in the overlay")
@@ -74,7 +75,7 @@ func oneOf(ctx context.Context, tries []func(ctx context.Context) bool) bool {
 }
 
 // hears reports whether a peer gives a sign of life by the overlay within a time.
-func (f *fabric) hears(ctx context.Context, peer skerry.PeerID, wait time.Duration) bool {
+func (f *fabric) hears(ctx context.Context, peer wire.PeerID, wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	began := time.Now()

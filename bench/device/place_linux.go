@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/cable"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // place is where programs run.
@@ -80,7 +81,7 @@ func (p *process) told() Told { return Told{Name: p.name, Text: p.text} }
 func (p *process) run(ctx context.Context, j job) (o outcome, err error) {
 	space := &cable.Space{}
 	if j.wired {
-		var w *wire
+		var w *lead
 		if w, err = j.station.lay(p.flags == 0, j.plain); err != nil {
 			return o, err
 		}
@@ -228,7 +229,7 @@ func (p *driven) told() Told { return Told{Name: p.name, Text: p.text} }
 // spec is the task of a job.
 func (p *driven) spec(j job) runtime.Spec {
 	id := p.next()
-	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: skerry.MainContainer, Env: environment, Dir: "/tmp", Seccomp: p.seccomp,
+	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: spec.MainContainer, Env: environment, Dir: "/tmp", Seccomp: p.seccomp,
 		Resources: runtime.Resources{Memory: p.memory, CPU: skerry.MilliCPU(1000 * p.cores), Pids: 4096}}
 	if j.memory > 0 {
 		spec.Resources.Memory = skerry.Bytes(j.memory)
@@ -273,7 +274,7 @@ func (p *driven) run(ctx context.Context, j job) (o outcome, err error) {
 	if err := p.can(j); err != nil {
 		return o, err
 	}
-	var w *wire
+	var w *lead
 	if j.wired {
 		if w, err = j.station.lay(false, j.plain); err != nil {
 			return o, err

@@ -18,6 +18,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // workCommand is the hidden command below `bench` that does the work of a profile.
@@ -59,9 +61,9 @@ func CheckStatic(program string) error {
 // hardly. What starting takes is measured by itself and left out. Beside it stands how many requests were answered in a second by the clock, in which
 // the load does count. All take turns; the median of the rounds counts.
 // Reasons tell of runtimes that could not be measured.
-func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]skerry.RuntimeProfile, reasons map[string]string, err error) {
-	if !slices.ContainsFunc(o.Drivers, func(d runtime.Driver) bool { return d.Name() == skerry.RuntimeOCI }) {
-		return nil, nil, skerry.Errorf(skerry.CodeUnsupported, "a profile compares with containers, and runtime %s does not work here", skerry.RuntimeOCI).WithHint("skerry worker check tells why")
+func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]wire.RuntimeProfile, reasons map[string]string, err error) {
+	if !slices.ContainsFunc(o.Drivers, func(d runtime.Driver) bool { return d.Name() == spec.RuntimeOCI }) {
+		return nil, nil, skerry.Errorf(skerry.CodeUnsupported, "a profile compares with containers, and runtime %s does not work here", spec.RuntimeOCI).WithHint("skerry worker check tells why")
 	}
 	if err := CheckStatic(o.Program); err != nil {
 		return nil, nil, err
@@ -112,15 +114,15 @@ func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]skerry.Run
 			}
 		}
 	}
-	container := bench.Median(times[skerry.RuntimeOCI])
-	if why := reasons[skerry.RuntimeOCI]; why != "" || !(container > 0) {
+	container := bench.Median(times[spec.RuntimeOCI])
+	if why := reasons[spec.RuntimeOCI]; why != "" || !(container > 0) {
 		return nil, reasons, skerry.Errorf(skerry.CodeUnavailable, "the work could not be done in a container: %s", why)
 	}
-	out, at := map[string]skerry.RuntimeProfile{}, time.Now().UTC().Truncate(time.Second)
+	out, at := map[string]wire.RuntimeProfile{}, time.Now().UTC().Truncate(time.Second)
 	for name, list := range times {
 		if reasons[name] == "" {
 			rate := bench.Median(rates[name])
-			out[name] = skerry.RuntimeProfile{CPU: bench.Median(list) / container, At: at, Rate: rate, Share: bench.Median(shares[name]),
+			out[name] = wire.RuntimeProfile{CPU: bench.Median(list) / container, At: at, Rate: rate, Share: bench.Median(shares[name]),
 				Spread: (slices.Max(rates[name]) - slices.Min(rates[name])) / rate}
 		}
 	}
@@ -143,15 +145,15 @@ func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (o
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
 	id := fmt.Sprintf("profile-%d-%d", os.Getpid(), time.Now().UnixNano())
-	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: skerry.MainContainer, Dir: "/tmp",
+	task := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: spec.MainContainer, Dir: "/tmp",
 		Env: []string{"PATH=/", "TMPDIR=/tmp", "GOMAXPROCS=1"}, Resources: runtime.Resources{Memory: 256 * skerry.MiB, CPU: 1000}}
 	args := []string{"bench", workCommand, strconv.Itoa(requests)}
-	if d.Name() == skerry.RuntimeNative {
-		spec.RootFS, spec.Args = []runtime.Mount{{Type: "bind", Source: root}}, append([]string{filepath.Join(root, "skerry")}, args...)
+	if d.Name() == spec.RuntimeNative {
+		task.RootFS, task.Args = []runtime.Mount{{Type: "bind", Source: root}}, append([]string{filepath.Join(root, "skerry")}, args...)
 	} else {
-		spec.RootFS, spec.Args = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + root}}}, append([]string{"/skerry"}, args...)
+		task.RootFS, task.Args = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + root}}}, append([]string{"/skerry"}, args...)
 	}
-	h, err := d.Start(ctx, spec)
+	h, err := d.Start(ctx, task)
 	if err != nil {
 		return out, err
 	}

@@ -11,6 +11,7 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/spec"
 )
 
 // The same work is done in each runtime, with the same answer, and its processor time is told apart from that of starting it.
@@ -34,15 +35,15 @@ func TestTakeProfile(t *testing.T) {
 		}
 	}()
 	if r := d.Check(t.Context()); !r.Passed {
-		t.Skip(&runtime.Unsupported{Driver: skerry.RuntimeOCI, Reason: r.Cause})
+		t.Skip(&runtime.Unsupported{Driver: spec.RuntimeOCI, Reason: r.Cause})
 	}
 	o := ProfileOptions{Drivers: []runtime.Driver{d}, Program: program, Dir: dir, Rounds: 1}
 	p, reasons, err := TakeProfile(t.Context(), o)
-	if err != nil || len(reasons) > 0 || len(p) != 1 || p[skerry.RuntimeOCI].CPU != 1 || p[skerry.RuntimeOCI].At.IsZero() {
+	if err != nil || len(reasons) > 0 || len(p) != 1 || p[spec.RuntimeOCI].CPU != 1 || p[spec.RuntimeOCI].At.IsZero() {
 		t.Fatal(p, reasons, err)
 	}
 	// One round has no spread; a processor is given at most, but for what its counters round.
-	if one := p[skerry.RuntimeOCI]; !one.Valid() || one.Rate <= 0 || one.Spread != 0 || !(one.Share > 0 && one.Share < 1.5) {
+	if one := p[spec.RuntimeOCI]; !one.Valid() || one.Rate <= 0 || one.Spread != 0 || !(one.Share > 0 && one.Share < 1.5) {
 		t.Errorf("%+v", one)
 	}
 	if left, err := d.List(t.Context()); err != nil || len(left) > 0 {

@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Options say what to measure. The zero value takes everything, 15 times.
@@ -172,7 +173,7 @@ func choose(all []Case, only []string) (out []Case, err error) {
 			for _, c := range all {
 				ids = append(ids, c.ID)
 			}
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", skerry.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", startCase, footprintCase, reachCase)))
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", spec.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", startCase, footprintCase, reachCase)))
 		}
 	}
 	return out, nil
@@ -265,7 +266,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		return close, err
 	}
 	for _, d := range drivers {
-		p := &driven{d: d, name: d.Name(), text: "runtime " + d.Name(), root: root, host: files, memory: machineMemory, cores: m.sized.cores, hosts: d.Name() == skerry.RuntimeNative, modules: d.Name() == skerry.RuntimeWasm}
+		p := &driven{d: d, name: d.Name(), text: "runtime " + d.Name(), root: root, host: files, memory: machineMemory, cores: m.sized.cores, hosts: d.Name() == spec.RuntimeNative, modules: d.Name() == spec.RuntimeWasm}
 		if !wanted(p.name) {
 			continue
 		}
@@ -281,7 +282,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		if rep.Version != "" {
 			p.text += ", " + rep.Version
 		}
-		if m.o.Ablation && d.Name() == skerry.RuntimeOCI {
+		if m.o.Ablation && d.Name() == spec.RuntimeOCI {
 			q := &driven{d: d, name: "oci-unfiltered", text: p.text + ", without seccomp", root: root, host: files, memory: machineMemory, cores: m.sized.cores, seccomp: runtime.SeccompUnconfined}
 			add(q)
 		}
@@ -311,7 +312,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 // orchestrate adds the place of a whole Skerry, where containers run at all.
 func (m *measuring) orchestrate(ctx context.Context, root, files string) (end func() error, err error) {
 	for _, t := range m.r.Places {
-		if t.Name == skerry.RuntimeOCI && t.Skip != "" {
+		if t.Name == spec.RuntimeOCI && t.Skip != "" {
 			m.r.Places = append(m.r.Places, Told{Name: Orchestrated, Text: "a whole Skerry", Skip: "it runs containers: " + t.Skip})
 			return nil, nil
 		}
@@ -338,7 +339,7 @@ func cannot(name string, rep runtime.Report) string {
 	switch {
 	case !rep.Passed:
 		return rep.Refusal()
-	case name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM:
+	case name == spec.RuntimeUnikernel || name == spec.RuntimeVM:
 		return "its machines run a system of their own, not these programs"
 	}
 	return ""

@@ -13,13 +13,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/cable"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/wasm"
+	"skerry.dev/skerry/spec"
 )
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 // Modules do what they can, and the rest is listed with the reason.
 func TestModules(t *testing.T) {
-	r, err := Run(t.Context(), Options{Rounds: 1, Quick: true, Places: []string{skerry.RuntimeWasm}, Only: []string{"os.malloc", "memory.copy", "disk.files.empty.mount", "os.fork"}})
+	r, err := Run(t.Context(), Options{Rounds: 1, Quick: true, Places: []string{spec.RuntimeWasm}, Only: []string{"os.malloc", "memory.copy", "disk.files.empty.mount", "os.fork"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestModules(t *testing.T) {
 		t.Fatal(r.Places[1].Skip)
 	}
 	for _, m := range r.Cases {
-		res, can := m.Results[skerry.RuntimeWasm], m.ID == "os.malloc" || m.ID == "memory.copy.1" || m.ID == "disk.files.empty.mount"
+		res, can := m.Results[spec.RuntimeWasm], m.ID == "os.malloc" || m.ID == "memory.copy.1" || m.ID == "disk.files.empty.mount"
 		if _, err := exec.LookPath("clang"); err != nil {
 			if !strings.Contains(res.Skip, "clang") && can {
 				t.Errorf("%s: %+v", m.ID, res)

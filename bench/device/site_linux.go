@@ -15,6 +15,8 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/cable"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Orchestrated is the place of containers that a whole Skerry runs: beside the same runtime through its driver alone, it tells what orchestration costs.
@@ -48,11 +50,11 @@ func orchestrate(ctx context.Context, program, root, host string, cores int) (_ 
 func (p *orchestrated) told() Told { return Told{Name: Orchestrated, Text: p.text} }
 
 // manifest is an application of one service that runs a job's program.
-func (p *orchestrated) manifest(name string, j job, mode skerry.Mode) ([]byte, error) {
-	zero, soon, pids := 0, skerry.Duration(time.Second), 4096
-	s := skerry.ServiceSpec{Name: "s", Mode: mode, Runtime: skerry.RuntimeOCI, TerminationGrace: &soon,
-		Container: skerry.Container{Image: siteImage, Command: []string{"/bin/" + j.name}, Env: map[string]string{}, WorkingDir: "/tmp"},
-		Resources: skerry.Resources{Memory: p.memory, CPU: skerry.MilliCPU(1000 * p.cores / max(1, j.copies)), Pids: pids}}
+func (p *orchestrated) manifest(name string, j job, mode spec.Mode) ([]byte, error) {
+	zero, soon, pids := 0, spec.Duration(time.Second), 4096
+	s := spec.ServiceSpec{Name: "s", Mode: mode, Runtime: spec.RuntimeOCI, TerminationGrace: &soon,
+		Container: spec.Container{Image: siteImage, Command: []string{"/bin/" + j.name}, Env: map[string]string{}, WorkingDir: "/tmp"},
+		Resources: spec.Resources{Memory: p.memory, CPU: skerry.MilliCPU(1000 * p.cores / max(1, j.copies)), Pids: pids}}
 	for _, e := range environment {
 		k, v, _ := strings.Cut(e, "=")
 		s.Env[k] = v
@@ -60,17 +62,17 @@ func (p *orchestrated) manifest(name string, j job, mode skerry.Mode) ([]byte, e
 	if m := max(j.memory, j.room); m > 0 {
 		s.Resources.Memory = skerry.Bytes(m)
 	}
-	if mode == skerry.ModeJob {
-		s.Job = &skerry.JobSpec{BackoffLimit: &zero}
+	if mode == spec.ModeJob {
+		s.Job = &spec.JobSpec{BackoffLimit: &zero}
 	}
 	dir := "/tmp"
 	if j.mount {
 		dir = "/data"
-		s.Volumes = []skerry.Volume{{Name: "data", Host: &skerry.HostVolume{Path: p.host}}}
-		s.Mounts = []skerry.Mount{{Volume: "data", Path: dir}}
+		s.Volumes = []spec.Volume{{Name: "data", Host: &spec.HostVolume{Path: p.host}}}
+		s.Mounts = []spec.Mount{{Volume: "data", Path: dir}}
 	}
 	s.Args = j.argsFor("", dir)
-	return json.Marshal(skerry.Application{APIVersion: skerry.APIVersion, Kind: skerry.KindApplication, Metadata: skerry.Metadata{Name: name}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}})
+	return json.Marshal(spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: name}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}})
 }
 
 func appKey(name string) skerry.AppKey { return skerry.AppKey{Namespace: "default", Name: name} }
@@ -85,7 +87,7 @@ func (p *orchestrated) run(ctx context.Context, j job) (o outcome, err error) {
 		j.args = w.argsFor(j.args)
 	}
 	name := fmt.Sprintf("bench-%d", p.n.Add(1))
-	manifest, err := p.manifest(name, j, skerry.ModeJob)
+	manifest, err := p.manifest(name, j, spec.ModeJob)
 	if err != nil {
 		return o, err
 	}
@@ -94,8 +96,8 @@ func (p *orchestrated) run(ctx context.Context, j job) (o outcome, err error) {
 		return o, err
 	}
 	defer func() { err = errors.Join(err, p.remove(context.WithoutCancel(ctx), name)) }()
-	var ended skerry.Instance
-	err = p.await(ctx, name, func(i skerry.Instance) bool {
+	var ended wire.Instance
+	err = p.await(ctx, name, func(i wire.Instance) bool {
 		ended = i
 		return i.Exit != nil && (i.State == skerry.Terminated || i.State == skerry.Failed)
 	})
@@ -115,7 +117,7 @@ func (p *orchestrated) run(ctx context.Context, j job) (o outcome, err error) {
 }
 
 // await waits until the one instance of an application is as it is to be; one that failed without having run is an error.
-func (p *orchestrated) await(ctx context.Context, name string, ok func(skerry.Instance) bool) error {
+func (p *orchestrated) await(ctx context.Context, name string, ok func(wire.Instance) bool) error {
 	for {
 		list, err := p.site.Root.Instances(ctx, api.InstanceFilter{App: name})
 		if err != nil {
@@ -160,7 +162,7 @@ func (p *orchestrated) remove(ctx context.Context, name string) error {
 func (p *orchestrated) hold(ctx context.Context, j job) (func() error, error) {
 	j.memory = int64(64 * skerry.MiB)
 	name := fmt.Sprintf("bench-%d", p.n.Add(1))
-	manifest, err := p.manifest(name, j, skerry.ModeService)
+	manifest, err := p.manifest(name, j, spec.ModeService)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +170,7 @@ func (p *orchestrated) hold(ctx context.Context, j job) (func() error, error) {
 		return nil, err
 	}
 	release := func() error { return p.remove(context.WithoutCancel(ctx), name) }
-	if err := p.await(ctx, name, func(i skerry.Instance) bool { return i.State == skerry.Running }); err != nil {
+	if err := p.await(ctx, name, func(i wire.Instance) bool { return i.State == skerry.Running }); err != nil {
 		return nil, errors.Join(err, release())
 	}
 	return release, nil

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/cable"
+	"skerry.dev/skerry/wire"
 )
 
 // station is the other machine of network cases: a namespace in which the kernels answer. A place lays a cable to it for each run, as a
@@ -81,7 +81,7 @@ func (s *station) close() (err error) {
 }
 
 // wire is a cable from a place to the station.
-type wire struct {
+type lead struct {
 	space     *cable.Space // of the place
 	own       bool         // it is the place's own
 	far       cable.End
@@ -90,7 +90,7 @@ type wire struct {
 }
 
 // lay lays a cable for a job: to the machine itself, or to a namespace made for it.
-func (s *station) lay(host, plain bool) (w *wire, err error) {
+func (s *station) lay(host, plain bool) (w *lead, err error) {
 	if host {
 		return s.layTo(&cable.Space{}, plain)
 	}
@@ -106,8 +106,8 @@ func (s *station) lay(host, plain bool) (w *wire, err error) {
 }
 
 // layTo lays a cable to a namespace that is there.
-func (s *station) layTo(space *cable.Space, plain bool) (w *wire, err error) {
-	w = &wire{space: space, port: s.port}
+func (s *station) layTo(space *cable.Space, plain bool) (w *lead, err error) {
+	w = &lead{space: space, port: s.port}
 	w.near, w.ear = cable.Block()
 	near := cable.End{Space: w.space, Device: fmt.Sprintf("skbd%d", os.Getpid()), Addr: w.near}
 	w.far = cable.End{Space: s.space, Device: "far", Addr: w.ear}
@@ -122,7 +122,7 @@ func (s *station) layTo(space *cable.Space, plain bool) (w *wire, err error) {
 }
 
 // cut takes the cable away.
-func (w *wire) cut() error {
+func (w *lead) cut() error {
 	err := w.far.Cut()
 	if w.own {
 		err = errors.Join(err, w.space.Close())
@@ -130,12 +130,12 @@ func (w *wire) cut() error {
 	return err
 }
 
-func (w *wire) attachment() *skerry.Attachment {
-	return &skerry.Attachment{NetNS: w.space.Path(), MTU: 1500, Addresses: []netip.Prefix{w.near}}
+func (w *lead) attachment() *wire.Attachment {
+	return &wire.Attachment{NetNS: w.space.Path(), MTU: 1500, Addresses: []netip.Prefix{w.near}}
 }
 
 // argsFor fills in where the station answers.
-func (w *wire) argsFor(args []string) []string {
+func (w *lead) argsFor(args []string) []string {
 	out := make([]string, len(args))
 	for i, a := range args {
 		out[i] = strings.NewReplacer(addressHere, w.ear.Addr().String(), portHere, w.port).Replace(a)

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"os"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/cable"
+	"skerry.dev/skerry/wire"
 )
 
 // line joins a network namespace, with a path, to the machine.
@@ -15,7 +15,7 @@ type line struct {
 	space      *cable.Space
 	outside    cable.End
 	inside     netip.Addr
-	attachment *skerry.Attachment
+	attachment *wire.Attachment
 }
 
 func newLine(path string) (*line, error) {
@@ -25,7 +25,7 @@ func newLine(path string) (*line, error) {
 	}
 	outer, inner := cable.Block()
 	l := &line{space: s, outside: cable.End{Space: &cable.Space{}, Device: fmt.Sprintf("skbi%d", os.Getpid()), Addr: outer}, inside: inner.Addr()}
-	l.attachment = &skerry.Attachment{NetNS: path, Device: l.outside.Device, MTU: 1500, Addresses: []netip.Prefix{inner}}
+	l.attachment = &wire.Attachment{NetNS: path, Device: l.outside.Device, MTU: 1500, Addresses: []netip.Prefix{inner}}
 	if err := cable.Lay(cable.End{Space: s, Device: "eth0", Addr: inner}, l.outside); err != nil {
 		return nil, errors.Join(err, l.close())
 	}

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // asker asks a service.
@@ -27,7 +27,7 @@ func (m *measuring) asker(addr string, row *Row) asker {
 	if row.Service == MQTT {
 		return newSensors(addr, m.messages, m.sums[MQTT])
 	}
-	return newClient(addr, m.sums[row.Service], row.Place == skerry.RuntimeWasm)
+	return newClient(addr, m.sums[row.Service], row.Place == spec.RuntimeWasm)
 }
 
 // client asks by HTTP.

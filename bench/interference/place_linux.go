@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Programs, below /bin of the root file system.
@@ -140,11 +141,11 @@ type driven struct {
 }
 
 func (p *driven) told() Told    { return Told{Name: p.d.Name(), Text: p.text} }
-func (p *driven) machine() bool { return p.d.Name() == skerry.RuntimeMicroVM }
+func (p *driven) machine() bool { return p.d.Name() == spec.RuntimeMicroVM }
 
 func (p *driven) lacks(service string) string {
 	switch {
-	case p.d.Name() != skerry.RuntimeWasm:
+	case p.d.Name() != spec.RuntimeWasm:
 	case service == Database:
 		return "the library of the database is not made for WebAssembly"
 	case service == MQTT:
@@ -155,43 +156,43 @@ func (p *driven) lacks(service string) string {
 
 func (p *driven) start(ctx context.Context, l limits, service bool, args ...string) (_ task, err error) {
 	id := fmt.Sprintf("bench-%d-%s-%d", os.Getpid(), p.d.Name(), p.n.Add(1))
-	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: skerry.MainContainer,
+	task := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: spec.MainContainer,
 		Resources: runtime.Resources{CPU: skerry.MilliCPU(1000 * l.cpu), Memory: skerry.Bytes(l.memory), Pids: 4096, CPUSet: l.cpus}}
 	t := &driventask{d: p.d}
-	if p.d.Name() == skerry.RuntimeNative { // it sees the files and the network of the host
-		spec.RootFS = []runtime.Mount{{Type: "bind", Source: p.root}}
-		spec.Env, spec.Dir = environment(p.files), p.files
+	if p.d.Name() == spec.RuntimeNative { // it sees the files and the network of the host
+		task.RootFS = []runtime.Mount{{Type: "bind", Source: p.root}}
+		task.Env, task.Dir = environment(p.files), p.files
 		if service {
 			if t.at, err = freeAddr(); err != nil {
 				return nil, err
 			}
 		}
-		spec.Args = fill(args, t.at)
-		spec.Args[0] = filepath.Join(p.root, "bin", args[0])
+		task.Args = fill(args, t.at)
+		task.Args[0] = filepath.Join(p.root, "bin", args[0])
 	} else {
-		spec.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + p.root}}}
-		spec.Env, spec.Dir = environment("/tmp"), "/tmp"
+		task.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + p.root}}}
+		task.Env, task.Dir = environment("/tmp"), "/tmp"
 		if service {
 			if t.line, err = newLine(filepath.Join(p.dir, id+".net")); err != nil {
 				return nil, err
 			}
-			spec.Network, t.at = t.line.attachment, net.JoinHostPort(t.line.inside.String(), strconv.Itoa(port))
+			task.Network, t.at = t.line.attachment, net.JoinHostPort(t.line.inside.String(), strconv.Itoa(port))
 		}
-		modules := p.d.Name() == skerry.RuntimeWasm
+		modules := p.d.Name() == spec.RuntimeWasm
 		// In a container's own file system a flush does nothing, and that of a module is read only.
 		if service && (modules || slices.Contains(args, Database)) {
-			spec.Mounts, spec.Env = []runtime.Mount{{Type: "bind", Source: p.files, Target: "/data"}}, environment("/data")
+			task.Mounts, task.Env = []runtime.Mount{{Type: "bind", Source: p.files, Target: "/data"}}, environment("/data")
 		}
-		spec.Args = fill(args, ":"+strconv.Itoa(port))
-		spec.Args[0] = "/bin/" + args[0]
+		task.Args = fill(args, ":"+strconv.Itoa(port))
+		task.Args[0] = "/bin/" + args[0]
 		if modules {
-			spec.Args[0] += module
+			task.Args[0] += module
 			if service {
-				spec.Listen = []uint16{port}
+				task.Listen = []uint16{port}
 			}
 		}
 	}
-	if t.h, err = p.d.Start(ctx, spec); err != nil {
+	if t.h, err = p.d.Start(ctx, task); err != nil {
 		if t.line != nil {
 			err = errors.Join(err, t.line.close())
 		}

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/spec"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -31,7 +32,7 @@ func TestMatrix(t *testing.T) {
 	n := 0
 	for _, g := range groups {
 		for _, rate := range g.rates {
-			for _, place := range []string{skerry.RuntimeOCI, skerry.RuntimeMicroVM, Bare} {
+			for _, place := range []string{spec.RuntimeOCI, spec.RuntimeMicroVM, Bare} {
 				p := beside(all, place, g.Setting, rate)
 				if p == nil {
 					continue
@@ -46,11 +47,11 @@ func TestMatrix(t *testing.T) {
 	if n != 7*4*2 {
 		t.Errorf("%d figures", n)
 	}
-	p := beside(all, skerry.RuntimeMicroVM, newGroup(Image, 0.5, PinNone, 0, "", nil).Setting, 8)
+	p := beside(all, spec.RuntimeMicroVM, newGroup(Image, 0.5, PinNone, 0, "", nil).Setting, 8)
 	if p == nil || p.Table != "5.1" || *p.Mean != 117.794 || *p.Overhead != 38 {
 		t.Errorf("%+v", p)
 	}
-	if groups, err = (Choice{Services: []string{Video, Database, Video}}).groups(); err != nil || len(groups) != 18 || !slices.Equal(groups[9].rates, []float64{60, 120, 180, 240}) || beside(all, skerry.RuntimeOCI, groups[9].Setting, 60) != nil || beside(all, skerry.RuntimeOCI, groups[0].Setting, 4) != nil {
+	if groups, err = (Choice{Services: []string{Video, Database, Video}}).groups(); err != nil || len(groups) != 18 || !slices.Equal(groups[9].rates, []float64{60, 120, 180, 240}) || beside(all, spec.RuntimeOCI, groups[9].Setting, 60) != nil || beside(all, spec.RuntimeOCI, groups[0].Setting, 4) != nil {
 		t.Errorf("%+v %v", groups, err)
 	}
 	groups, err = Choice{CPU: []float64{1, 0.5}, Neighbours: []string{"cpu", "cache"}, Rates: []float64{3}}.groups()

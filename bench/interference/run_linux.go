@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Options say what to measure. The zero value is the matrix of the thesis, with its times.
@@ -170,7 +171,7 @@ func (m *measuring) prepare(ctx context.Context, groups []group) error {
 			continue
 		}
 		built := [][2]string{{to, ""}}
-		if m.wanted(skerry.RuntimeWasm) {
+		if m.wanted(spec.RuntimeWasm) {
 			built = append(built, [2]string{to + module, "GOOS=wasip1 GOARCH=wasm"})
 		}
 		for _, b := range built {
@@ -266,9 +267,9 @@ func (m *measuring) cannot(name string, rep runtime.Report) string {
 	switch {
 	case !rep.Passed:
 		return rep.Refusal()
-	case name == skerry.RuntimeWasm && m.o.Program+m.o.Neighbour != "":
+	case name == spec.RuntimeWasm && m.o.Program+m.o.Neighbour != "":
 		return "programs were given, which are no modules"
-	case name == skerry.RuntimeUnikernel || name == skerry.RuntimeVM:
+	case name == spec.RuntimeUnikernel || name == spec.RuntimeVM:
 		return "its machines run a system of their own, not this service"
 	}
 	return ""

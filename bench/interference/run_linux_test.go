@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/wasm"
+	"skerry.dev/skerry/spec"
 )
 
 func TestMain(m *testing.M) {
@@ -31,9 +32,9 @@ func TestMain(m *testing.M) {
 
 // Every service answers in a process, a container and a module, or tells why it cannot.
 func TestServices(t *testing.T) {
-	places := []string{Bare, skerry.RuntimeOCI}
+	places := []string{Bare, spec.RuntimeOCI}
 	if testenv.Systems() { // with the race detector it takes minutes to compile one
-		places = append(places, skerry.RuntimeWasm)
+		places = append(places, spec.RuntimeWasm)
 	}
 	o := Options{Choice: Choice{Services: Services(), Rates: []float64{4}}, Places: places, Warm: time.Millisecond, Load: 500 * time.Millisecond, Settle: time.Millisecond}
 	r, err := Run(t.Context(), o)
@@ -44,7 +45,7 @@ func TestServices(t *testing.T) {
 		t.Fatalf("%d rows", len(r.Rows))
 	}
 	for _, row := range r.Rows {
-		if row.Place == skerry.RuntimeWasm && (row.Service == Database || row.Service == MQTT) {
+		if row.Place == spec.RuntimeWasm && (row.Service == Database || row.Service == MQTT) {
 			if !strings.Contains(row.Skip, "WebAssembly") {
 				t.Errorf("%+v", row)
 			}

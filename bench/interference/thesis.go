@@ -3,8 +3,8 @@ package interference
 import (
 	"fmt"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/spec"
 )
 
 // Published is what the thesis found of the same load, in ms.
@@ -17,7 +17,7 @@ type Published struct {
 
 // beside gives the published figures of a row, or nil. The thesis has containers by runc, and Kata with Firecracker.
 func beside(all *published.Set, place string, s Setting, rate float64) *Published {
-	kinds := map[string]string{skerry.RuntimeOCI: "Regular", skerry.RuntimeMicroVM: "Kata"}
+	kinds := map[string]string{spec.RuntimeOCI: "Regular", spec.RuntimeMicroVM: "Kata"}
 	tables := map[Setting]int{}
 	for _, t := range []struct {
 		cpu          float64

@@ -19,6 +19,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/interference"
 	"skerry.dev/skerry/lab"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -148,14 +151,14 @@ func (m *labRun) measure(ctx context.Context, f *federation, crowded bool) error
 	}
 	took := map[string][]byte{}
 	for _, host := range f.l.Names(lab.RoleWorker) {
-		dir, oci := filepath.Join(f.l.Data, host), skerry.RuntimeProfile{}
+		dir, oci := filepath.Join(f.l.Data, host), wire.RuntimeProfile{}
 		for range profileTries {
 			m.o.Progress("measuring the runtimes of " + host)
 			var err error
 			if oci, err = m.takeProfile(ctx, f, host, dir); err != nil {
 				return err
 			}
-			if oci.Spread <= skerry.MaxProfileSpread {
+			if oci.Spread <= wire.MaxProfileSpread {
 				break
 			}
 		}
@@ -175,13 +178,13 @@ func (m *labRun) measure(ctx context.Context, f *federation, crowded bool) error
 }
 
 // saturation is what an instance bears by a profile of containers, in requests per second; 0: that does not tell.
-func saturation(oci skerry.RuntimeProfile) float64 {
-	facts := skerry.WorkerFacts{Runtimes: []skerry.RuntimeReport{{Name: skerry.RuntimeOCI, Passed: true, Profile: &oci}}}
-	spec := skerry.ServiceSpec{Resources: skerry.Resources{CPU: 1000 * imagingCPU}}
+func saturation(oci wire.RuntimeProfile) float64 {
+	facts := wire.WorkerFacts{Runtimes: []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Profile: &oci}}}
+	spec := spec.ServiceSpec{Resources: spec.Resources{CPU: 1000 * imagingCPU}}
 	return spec.Saturation(facts.Slowness())
 }
 
-func (m *labRun) takeProfile(ctx context.Context, f *federation, host, dir string) (oci skerry.RuntimeProfile, err error) {
+func (m *labRun) takeProfile(ctx context.Context, f *federation, host, dir string) (oci wire.RuntimeProfile, err error) {
 	var out bytes.Buffer
 	cmd := exec.Command(m.o.Program, "worker", "profile", "--data", dir, "--rounds", strconv.Itoa(m.o.ProfileRounds))
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -194,7 +197,7 @@ func (m *labRun) takeProfile(ctx context.Context, f *federation, host, dir strin
 		return oci, fmt.Errorf("the profile of %s ended with %d: %s", host, status, strings.Join(lines[max(0, len(lines)-2):], "; "))
 	}
 	list, err := worker.ReadProfile(dir)
-	return list[skerry.RuntimeOCI], err
+	return list[spec.RuntimeOCI], err
 }
 
 // know gives each worker its profile or takes it away, and waits until the cluster goes by that.
@@ -218,8 +221,8 @@ func (f *federation) know(ctx context.Context, profiles map[string][]byte, known
 	}
 	return until(ctx, "the cluster knows what was measured", func() (bool, error) {
 		list, err := f.sites[0].Workers(ctx)
-		return err == nil && !slices.ContainsFunc(list, func(w skerry.WorkerView) bool {
-			return w.Facts == nil || known != slices.ContainsFunc(w.Facts.Runtimes, func(r skerry.RuntimeReport) bool { return r.Profile != nil })
+		return err == nil && !slices.ContainsFunc(list, func(w view.WorkerView) bool {
+			return w.Facts == nil || known != slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool { return r.Profile != nil })
 		}), err
 	})
 }

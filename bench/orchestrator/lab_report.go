@@ -64,7 +64,7 @@ type LabNotRun struct {
 	Reason  string      `json:"reason"`
 }
 
-// LabProfile is how fast containers of a worker were measured to be, as in skerry.RuntimeProfile.
+// LabProfile is how fast containers of a worker were measured to be, as in wire.RuntimeProfile.
 type LabProfile struct {
 	Crowded bool    `json:"crowded"`
 	Host    string  `json:"host"` // the first has neighbours, if any has

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/lab"
+	"skerry.dev/skerry/spec"
 )
 
 // LabOptions say what to measure of Skerry in labs.
@@ -57,7 +58,7 @@ func (o *LabOptions) wants(part string) bool {
 func (o *LabOptions) check() error {
 	for _, p := range o.Only {
 		if !slices.Contains(LabParts(), p) {
-			return skerry.Errorf(skerry.CodeInvalid, "--only: there is no part %q", p).WithHint("%s", skerry.Suggest(p, LabParts()))
+			return skerry.Errorf(skerry.CodeInvalid, "--only: there is no part %q", p).WithHint("%s", spec.Suggest(p, LabParts()))
 		}
 	}
 	if o.Rounds < 1 || o.Rounds > 1000 {

@@ -11,6 +11,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/lab"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{})) }
@@ -40,8 +42,8 @@ func TestLabProfile(t *testing.T) {
 		if p.Rate <= 0 || p.Share <= 0 || p.Spread != 0 || !p.Crowded {
 			t.Errorf("%+v", p)
 		}
-		s := skerry.ServiceSpec{ExpectedRate: r.Rate, Resources: skerry.Resources{CPU: 1000 * imagingCPU}}
-		clear[p.Host] = r.Rate <= 1.1*s.ClearShare()*saturation(skerry.RuntimeProfile{CPU: 1, Rate: p.Rate, Share: p.Share}) // costs count in steps
+		s := spec.ServiceSpec{ExpectedRate: r.Rate, Resources: spec.Resources{CPU: 1000 * imagingCPU}}
+		clear[p.Host] = r.Rate <= 1.1*s.ClearShare()*saturation(wire.RuntimeProfile{CPU: 1, Rate: p.Rate, Share: p.Share}) // costs count in steps
 	}
 	t.Log(clear, r.Profiles, r.Rate)
 	for _, c := range r.Cells {
@@ -60,14 +62,14 @@ func TestLabProfile(t *testing.T) {
 // What stress deploys is as many instances as asked for, in services of which every worker is told every instance.
 func TestLabManifests(t *testing.T) {
 	for _, c := range []struct{ n, workers, services int }{{1, 1, 1}, {32, 1, 1}, {33, 1, 2}, {60, 3, 2}, {1000, 10, 34}, {100, 50, 4}} {
-		var app skerry.Application
-		if problems := skerry.DecodeStrict(manifests("x", c.n, c.workers), &app); len(problems) > 0 {
+		var app spec.Application
+		if problems := spec.DecodeStrict(manifests("x", c.n, c.workers), &app); len(problems) > 0 {
 			t.Fatal(problems)
 		}
 		sum := 0
 		for i, s := range app.Spec.Services {
 			sum += *s.Replicas
-			if *s.Replicas > skerry.MaxBackends || i < len(app.Spec.Services)-1 && c.workers <= skerry.MaxBackends && *s.Replicas%c.workers != 0 {
+			if *s.Replicas > wire.MaxBackends || i < len(app.Spec.Services)-1 && c.workers <= wire.MaxBackends && *s.Replicas%c.workers != 0 {
 				t.Errorf("%+v: %d of %s", c, *s.Replicas, s.Name)
 			}
 		}

@@ -21,6 +21,8 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/lab"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // plan is the federation that a measurement wants.
@@ -55,7 +57,7 @@ func (p plan) topology(name string) lab.Topology {
 	for c := range p.clusters {
 		t.Hosts = append(t.Hosts, lab.Host{Name: clusterHost(c), Role: lab.RoleCluster, Args: []string{"--log-level", "warn"}})
 		for i := range p.workers {
-			t.Hosts = append(t.Hosts, lab.Host{Name: workerHost(c, i), Role: lab.RoleWorker, Cluster: clusterHost(c), Resources: skerry.Resources{CPU: cmp.Or(p.cpu, capacityCPU), Memory: capacityMemory},
+			t.Hosts = append(t.Hosts, lab.Host{Name: workerHost(c, i), Role: lab.RoleWorker, Cluster: clusterHost(c), Resources: spec.Resources{CPU: cmp.Or(p.cpu, capacityCPU), Memory: capacityMemory},
 				Args: []string{"--log-level", "warn"}})
 		}
 	}
@@ -141,7 +143,7 @@ func (f *federation) client(ctx context.Context, host, port string) (c *api.Clie
 }
 
 // instances lists those of an application, with their workers.
-func (f *federation) instances(ctx context.Context, name string) (out []skerry.Instance, err error) {
+func (f *federation) instances(ctx context.Context, name string) (out []wire.Instance, err error) {
 	for _, c := range f.sites {
 		list, err := c.Instances(ctx, api.InstanceFilter{Namespace: "default", App: name})
 		if err != nil {
@@ -262,7 +264,7 @@ func (f *federation) apply(ctx context.Context, name string, text []byte, n int,
 	return 0, f.late(ctx, name, n, limit)
 }
 
-func isReady(i *skerry.Instance) bool {
+func isReady(i *wire.Instance) bool {
 	return i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready)
 }
 

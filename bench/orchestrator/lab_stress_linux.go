@@ -22,6 +22,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/lab"
+	"skerry.dev/skerry/wire"
 )
 
 // What an instance of bench/answer takes of the machine, with its conmon and what starts it: fifty at once took at most 4 MiB and 11 threads each of their
@@ -156,7 +157,7 @@ func (m *labRun) fill(ctx context.Context, f *federation, n int, values map[stri
 // manifests is an application of n instances on so many workers, as services of no more instances than a worker is told of: each is then reached by its own
 // service address from everywhere. Each service has as many instances on each worker, as far as n allows.
 func manifests(name string, n, workers int) []byte {
-	most := skerry.MaxBackends
+	most := wire.MaxBackends
 	if workers < most {
 		most -= most % workers
 	}

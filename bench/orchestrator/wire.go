@@ -12,9 +12,9 @@ type Traffic struct {
 	Bytes    int // with IP headers
 }
 
-// wire counts the control messages of one host by looking at its packets. The link between tiers is TLS over TCP, with a record for each
+// sniffer counts the control messages of one host by looking at its packets. The link between tiers is TLS over TCP, with a record for each
 // frame or more that were ready together: its headers are not sealed. Beats and what workers ask each other are datagrams, each one a message.
-type wire struct {
+type sniffer struct {
 	self  netip.Addr
 	sort  func(peer netip.Addr, port uint16, tcp bool) string // "" leaves a packet out of account
 	flows map[flow]*records
@@ -26,8 +26,8 @@ type flow struct {
 	fromPort, toPort uint16
 }
 
-func newWire(self netip.Addr, sort func(peer netip.Addr, port uint16, tcp bool) string) *wire {
-	return &wire{self: self, sort: sort, flows: map[flow]*records{}, sums: map[string]*Traffic{}}
+func newWire(self netip.Addr, sort func(peer netip.Addr, port uint16, tcp bool) string) *sniffer {
+	return &sniffer{self: self, sort: sort, flows: map[flow]*records{}, sums: map[string]*Traffic{}}
 }
 
 const (
@@ -38,7 +38,7 @@ const (
 )
 
 // packet looks at an IPv4 packet. What is cut off or no TCP or UDP of the host is left out.
-func (w *wire) packet(p []byte) {
+func (w *sniffer) packet(p []byte) {
 	if len(p) < 20 || p[0]>>4 != 4 {
 		return
 	}

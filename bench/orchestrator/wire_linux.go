@@ -16,7 +16,7 @@ import (
 // listener looks at what passes a host's cable, from when it is made to when it is stopped.
 type listener struct {
 	fd   int
-	w    *wire
+	w    *sniffer
 	done chan error
 	stop context.CancelFunc
 }

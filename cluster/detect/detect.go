@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -36,7 +36,7 @@ type Site interface {
 	// Link tells of a worker's connection, and since when it has it, or has had none; known is false where it never had one.
 	Link(worker string) (connected bool, since time.Time, known bool)
 	// Reach is where a worker answers round trips, host:port or empty, and its number in the overlay, or 0.
-	Reach(worker string) (target string, peer skerry.PeerID)
+	Reach(worker string) (target string, peer wire.PeerID)
 	// Witnesses lists those that could be asked to reach another worker, in any order.
 	Witnesses() []string
 	// Exchange reports whether two workers exchange packets.
@@ -84,8 +84,8 @@ type suspicion struct {
 // Ask has a witness try to reach a suspect, for a while.
 type Ask struct {
 	Suspect, Witness string
-	Target           string        // where the suspect answers, host:port; empty: nowhere
-	Peer             skerry.PeerID // its number in the overlay; 0: it has none
+	Target           string      // where the suspect answers, host:port; empty: nowhere
+	Peer             wire.PeerID // its number in the overlay; 0: it has none
 	Wait             time.Duration
 }
 

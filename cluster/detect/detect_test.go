@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // yard is a site as a scenario describes it.
@@ -32,7 +32,7 @@ func (y *yard) Link(name string) (bool, time.Time, bool) {
 	return y.up[name], since, known
 }
 
-func (y *yard) Reach(name string) (string, skerry.PeerID) {
+func (y *yard) Reach(name string) (string, wire.PeerID) {
 	if y.mute[name] {
 		return "", 0
 	}

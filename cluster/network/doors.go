@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Door is a way in that an application asks for.
@@ -12,7 +13,7 @@ type Door struct {
 	App     skerry.AppKey
 	Org     string
 	Service string
-	skerry.Ingress
+	spec.Ingress
 
 	door  string
 	order uint64 // who came first
@@ -55,7 +56,7 @@ func (j *doorJudge) take(a *Door) string {
 	}
 	host := fmt.Sprint(a.Listen, " ", a.Host)
 	o := j.hosts[host]
-	if o != nil && (o.TLS != a.TLS || o.Org != a.Org && a.TLS != skerry.TLSOff && a.TLS != skerry.TLSSelf) {
+	if o != nil && (o.TLS != a.TLS || o.Org != a.Org && a.TLS != spec.TLSOff && a.TLS != spec.TLSSelf) {
 		return fmt.Sprintf("the host has another certificate on port %d, of %s", a.Listen, whose(o))
 	}
 	// Paths below a host of somebody else's would get what its users send there.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Endpoints is which workers have the addresses of which services: those that run something linked to them. It stands in for the routes of
@@ -25,18 +27,18 @@ type told struct{ worker, service string }
 type Instance struct {
 	ID      skerry.InstanceID
 	Service string
-	Links   []skerry.Link
+	Links   []spec.Link
 	Worker  string // where it is, or empty
 	Next    string // where a copy of it starts, or empty
 	Serves  bool   // its endpoints may be used
 	Address string // on its worker
-	Ports   []skerry.PortBinding
+	Ports   []wire.PortBinding
 }
 
 // Change is what a worker is to be told of a service.
 type Change struct {
 	Worker string
-	skerry.Endpoints
+	wire.Endpoints
 	Gone bool // nothing any more
 }
 
@@ -72,7 +74,7 @@ func (e *Endpoints) Publish(app skerry.AppKey, instances iter.Seq[Instance]) (ou
 		return cmp.Or(strings.Compare(a.worker, b.worker), strings.Compare(a.service, b.service))
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(wanted), order) {
-		c := Change{Worker: at.worker, Endpoints: skerry.Endpoints{Service: skerry.ServiceKey{App: app, Service: at.service}}}
+		c := Change{Worker: at.worker, Endpoints: wire.Endpoints{Service: skerry.ServiceKey{App: app, Service: at.service}}}
 		for i := range instances {
 			if i.Service != at.service || !i.Serves {
 				continue
@@ -80,9 +82,9 @@ func (e *Endpoints) Publish(app skerry.AppKey, instances iter.Seq[Instance]) (ou
 			for _, b := range i.Ports {
 				switch {
 				case i.Worker == at.worker && i.Address != "":
-					c.List = append(c.List, skerry.Endpoint{Instance: i.ID, Port: b.Name, Protocol: b.Protocol, Address: hostPort(i.Address, b.Port)})
+					c.List = append(c.List, wire.Endpoint{Instance: i.ID, Port: b.Name, Protocol: b.Protocol, Address: hostPort(i.Address, b.Port)})
 				case b.Address != "":
-					c.List = append(c.List, skerry.Endpoint{Instance: i.ID, Port: b.Name, Protocol: b.Protocol, Address: b.Address})
+					c.List = append(c.List, wire.Endpoint{Instance: i.ID, Port: b.Name, Protocol: b.Protocol, Address: b.Address})
 				}
 			}
 		}
@@ -91,7 +93,7 @@ func (e *Endpoints) Publish(app skerry.AppKey, instances iter.Seq[Instance]) (ou
 	for _, at := range slices.SortedFunc(maps.Keys(e.given[app]), order) {
 		if !wanted[at] {
 			k := skerry.ServiceKey{App: app, Service: at.service}
-			out = append(out, Change{Worker: at.worker, Endpoints: skerry.Endpoints{Service: k}, Gone: true})
+			out = append(out, Change{Worker: at.worker, Endpoints: wire.Endpoints{Service: k}, Gone: true})
 		}
 	}
 	if len(wanted) == 0 {

@@ -8,15 +8,17 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestEndpoints: a worker has the endpoints of what its instances are linked to: nearby under their own address, else at host ports.
 func TestEndpoints(t *testing.T) {
 	app := skerry.AppKey{Namespace: "acme", Name: "shop"}
-	port := func(at string) []skerry.PortBinding {
-		return []skerry.PortBinding{{Name: "http", Port: 80, Protocol: "tcp", Address: at}}
+	port := func(at string) []wire.PortBinding {
+		return []wire.PortBinding{{Name: "http", Port: 80, Protocol: "tcp", Address: at}}
 	}
-	links := []skerry.Link{{Service: "db"}}
+	links := []spec.Link{{Service: "db"}}
 	web := Instance{ID: "web-1", Service: "web", Links: links, Worker: "w1"}
 	e := NewEndpoints()
 	for n, x := range []struct {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -51,14 +53,14 @@ type Ingress struct {
 	record  ingressRecord
 	asked   map[skerry.AppKey][]Door
 	refused map[skerry.AppKey]map[string]string // reasons, by door
-	states  map[string]*skerry.IngressState     // what workers tell of theirs
+	states  map[string]*wire.IngressState       // what workers tell of theirs
 	fresh   bool                                // nothing was looked at yet
 }
 
 type ingressRecord struct {
 	// Authority signs the certificates of routes that have none of their own. It is good for nothing else.
-	Authority *skerry.IngressCertificate `json:"authority,omitempty"`
-	AuthKey   []byte                     `json:"authorityKey,omitempty"`
+	Authority *wire.IngressCertificate `json:"authority,omitempty"`
+	AuthKey   []byte                   `json:"authorityKey,omitempty"`
 	// Last and Orders say who came first: orders by application and door.
 	Last   uint64            `json:"last,omitempty"`
 	Orders map[string]uint64 `json:"orders,omitempty"`
@@ -76,7 +78,7 @@ type Refusal struct {
 // NewIngress makes a site without ways in.
 func NewIngress(gates Gates) *Ingress {
 	return &Ingress{gates: gates, record: ingressRecord{Orders: map[string]uint64{}}, asked: map[skerry.AppKey][]Door{},
-		refused: map[skerry.AppKey]map[string]string{}, states: map[string]*skerry.IngressState{}, fresh: true}
+		refused: map[skerry.AppKey]map[string]string{}, states: map[string]*wire.IngressState{}, fresh: true}
 }
 
 // Load takes the record.
@@ -95,7 +97,7 @@ func (g *Ingress) Load(value []byte) error {
 }
 
 // Start gives a site its authority if it has none, and gives the record, if that changed.
-func (g *Ingress) Start(authority *skerry.IngressCertificate) (record []byte) {
+func (g *Ingress) Start(authority *wire.IngressCertificate) (record []byte) {
 	if g.record.Authority != nil || authority == nil {
 		return nil
 	}
@@ -104,7 +106,7 @@ func (g *Ingress) Start(authority *skerry.IngressCertificate) (record []byte) {
 }
 
 // Authority is the certificate by which clients know the ingresses of the site that have none of their own, or nil.
-func (g *Ingress) Authority() *skerry.IngressCertificate { return g.record.Authority }
+func (g *Ingress) Authority() *wire.IngressCertificate { return g.record.Authority }
 
 // Fresh reports whether Settle has yet to look at all applications.
 func (g *Ingress) Fresh() bool { return g.fresh }
@@ -113,7 +115,7 @@ func (g *Ingress) Fresh() bool { return g.fresh }
 func (g *Ingress) Apps() iter.Seq[skerry.AppKey] { return maps.Keys(g.asked) }
 
 // Tell takes what a worker says of its ingress; nil: nothing any more. It gives the services that something waits for there.
-func (g *Ingress) Tell(worker string, st *skerry.IngressState) (waiting []skerry.ServiceKey) {
+func (g *Ingress) Tell(worker string, st *wire.IngressState) (waiting []skerry.ServiceKey) {
 	if st == nil {
 		delete(g.states, worker)
 		return nil
@@ -127,8 +129,8 @@ func (g *Ingress) Tells(worker string) bool { return g.states[worker] != nil }
 
 // plausible gives what a worker tells with everything once, and troubles alone of what it serves: each worker counts for one
 // in what is told of a way in, and only for itself.
-func plausible(st *skerry.IngressState) *skerry.IngressState {
-	out := new(skerry.IngressState)
+func plausible(st *wire.IngressState) *wire.IngressState {
+	out := new(wire.IngressState)
 	serving := map[skerry.AppKey]bool{}
 	for _, app := range st.Serving {
 		if !serving[app] {
@@ -136,9 +138,9 @@ func plausible(st *skerry.IngressState) *skerry.IngressState {
 			out.Serving = append(out.Serving, app)
 		}
 	}
-	told := map[skerry.IngressDoor]bool{}
+	told := map[wire.IngressDoor]bool{}
 	for _, p := range st.Problems {
-		d := skerry.IngressDoor{Service: p.Service, Door: p.Door}
+		d := wire.IngressDoor{Service: p.Service, Door: p.Door}
 		if told[d] || !serving[p.Service.App] || len(out.Problems) == maxGateProblems {
 			continue
 		}
@@ -266,19 +268,19 @@ func (g *Ingress) Offers(k skerry.ServiceKey) bool {
 }
 
 // Directory gives the directory of an application as workers with an ingress get it, and as others do.
-func (g *Ingress) Directory(n *skerry.AppNetwork) (gate, plain *skerry.AppNetwork) {
+func (g *Ingress) Directory(n *wire.AppNetwork) (gate, plain *wire.AppNetwork) {
 	full, bare := *n, *n
 	full.Services, bare.Services = slices.Clone(n.Services), slices.Clone(n.Services)
 	bare.Certificates, bare.Authority, full.Authority = nil, nil, nil
 	refused := g.refused[n.App]
 	for i := range full.Services {
 		bare.Services[i].Ingress = nil
-		full.Services[i].Ingress = slices.DeleteFunc(slices.Clone(n.Services[i].Ingress), func(in skerry.Ingress) bool {
+		full.Services[i].Ingress = slices.DeleteFunc(slices.Clone(n.Services[i].Ingress), func(in spec.Ingress) bool {
 			_, no := refused[in.Door()]
 			return no
 		})
 		for _, in := range full.Services[i].Ingress {
-			if in.TLS == skerry.TLSSelf {
+			if in.TLS == spec.TLSSelf {
 				full.Authority = g.record.Authority
 			}
 		}

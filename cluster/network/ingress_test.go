@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // harbour is a site as a scenario describes it. Each application NS/NAME is of the organisation NS, and has one service, web.
@@ -21,7 +23,7 @@ type harbour struct {
 	denied map[string]bool // organisations that get no door
 	gates  map[string]*Gate
 	idle   map[skerry.AppKey]bool // nothing of them is ready
-	states map[string]*skerry.IngressState
+	states map[string]*wire.IngressState
 	record []byte
 	g      *Ingress
 }
@@ -47,14 +49,14 @@ func (h *harbour) Open() (out []Gate) {
 func (h *harbour) Ready(k skerry.ServiceKey) bool { return !h.idle[k.App] }
 
 // door reads HOST:PORT/PATH, with "self:" for TLS of the site's authority or "tcp:" before it.
-func (h *harbour) door(s string) (in skerry.Ingress) {
+func (h *harbour) door(s string) (in spec.Ingress) {
 	h.t.Helper()
-	in = skerry.Ingress{Protocol: skerry.IngressHTTP, TLS: skerry.TLSOff, Port: "http"}
+	in = spec.Ingress{Protocol: spec.IngressHTTP, TLS: spec.TLSOff, Port: "http"}
 	if rest, ok := strings.CutPrefix(s, "self:"); ok {
-		s, in.TLS = rest, skerry.TLSSelf
+		s, in.TLS = rest, spec.TLSSelf
 	}
 	if rest, ok := strings.CutPrefix(s, "tcp:"); ok {
-		s, in.Protocol = "*:"+rest, skerry.IngressTCP
+		s, in.Protocol = "*:"+rest, spec.IngressTCP
 	}
 	host, rest, _ := strings.Cut(s, ":")
 	port, path, hasPath := strings.Cut(rest, "/")
@@ -140,11 +142,11 @@ func (h *harbour) do(verb string, args []string) string {
 		delete(h.states, args[0])
 		h.g.Tell(args[0], nil)
 	case "serves": // NAME APP... [DOOR=TROUBLE of the first]
-		st := &skerry.IngressState{}
+		st := &wire.IngressState{}
 		for _, a := range args[1:] {
 			if d, text, ok := strings.Cut(a, "="); ok {
 				in := h.door(d)
-				st.Problems = append(st.Problems, skerry.IngressProblem{Service: skerry.ServiceKey{App: h.app(args[1]), Service: "web"}, Door: in.Door(), Text: text})
+				st.Problems = append(st.Problems, wire.IngressProblem{Service: skerry.ServiceKey{App: h.app(args[1]), Service: "web"}, Door: in.Door(), Text: text})
 				continue
 			}
 			st.Serving = append(st.Serving, h.app(a))
@@ -175,7 +177,7 @@ func (h *harbour) do(verb string, args []string) string {
 		return strings.Join(out, ". ")
 	case "directory": // what a worker with an ingress is told of an application
 		k := h.app(args[0])
-		n := &skerry.AppNetwork{App: k, Certificates: []skerry.IngressCertificate{{Name: "c"}}, Services: []skerry.NetworkService{{Name: "web"}}}
+		n := &wire.AppNetwork{App: k, Certificates: []wire.IngressCertificate{{Name: "c"}}, Services: []wire.NetworkService{{Name: "web"}}}
 		for _, d := range h.asks[k] {
 			n.Services[0].Ingress = append(n.Services[0].Ingress, d.Ingress)
 		}
@@ -232,16 +234,16 @@ func TestScenarios(t *testing.T) {
 }
 
 func newHarbour(t *testing.T) *harbour {
-	h := &harbour{t: t, asks: map[skerry.AppKey][]Door{}, denied: map[string]bool{}, gates: map[string]*Gate{}, idle: map[skerry.AppKey]bool{}, states: map[string]*skerry.IngressState{}}
+	h := &harbour{t: t, asks: map[skerry.AppKey][]Door{}, denied: map[string]bool{}, gates: map[string]*Gate{}, idle: map[skerry.AppKey]bool{}, states: map[string]*wire.IngressState{}}
 	h.g = NewIngress(h)
-	h.record = h.g.Start(&skerry.IngressCertificate{CertPEM: []byte("cert"), KeyPEM: []byte("key")})
+	h.record = h.g.Start(&wire.IngressCertificate{CertPEM: []byte("cert"), KeyPEM: []byte("key")})
 	return h
 }
 
 // TestAuthority: the first one stays, with its key.
 func TestAuthority(t *testing.T) {
 	h := newHarbour(t)
-	if h.record == nil || h.g.Start(&skerry.IngressCertificate{CertPEM: []byte("other")}) != nil || !h.g.Fresh() {
+	if h.record == nil || h.g.Start(&wire.IngressCertificate{CertPEM: []byte("other")}) != nil || !h.g.Fresh() {
 		t.Error("the first authority is not written, or a second one is taken")
 	}
 	h.do("restart", nil)
@@ -253,10 +255,10 @@ func TestAuthority(t *testing.T) {
 // TestPlausible: a worker counts for one, tells of what it serves alone, and no more than is bearable.
 func TestPlausible(t *testing.T) {
 	mine, other := skerry.AppKey{Namespace: "a", Name: "b"}, skerry.AppKey{Namespace: "a", Name: "c"}
-	st := &skerry.IngressState{Serving: slices.Repeat([]skerry.AppKey{mine}, 50), Waiting: slices.Repeat([]skerry.ServiceKey{{App: mine}}, 2*maxWaiting)}
+	st := &wire.IngressState{Serving: slices.Repeat([]skerry.AppKey{mine}, 50), Waiting: slices.Repeat([]skerry.ServiceKey{{App: mine}}, 2*maxWaiting)}
 	for i := range 2 * maxGateProblems {
-		st.Problems = append(st.Problems, skerry.IngressProblem{Service: skerry.ServiceKey{App: mine, Service: strconv.Itoa(i)}, Text: strings.Repeat("é", maxGateText)},
-			skerry.IngressProblem{Service: skerry.ServiceKey{App: other, Service: strconv.Itoa(i)}})
+		st.Problems = append(st.Problems, wire.IngressProblem{Service: skerry.ServiceKey{App: mine, Service: strconv.Itoa(i)}, Text: strings.Repeat("é", maxGateText)},
+			wire.IngressProblem{Service: skerry.ServiceKey{App: other, Service: strconv.Itoa(i)}})
 	}
 	got := plausible(st)
 	if len(got.Serving) != 1 || len(got.Problems) != maxGateProblems || len(got.Waiting) != maxWaiting || len(got.Problems[0].Text) > maxGateText+3 {
@@ -276,7 +278,7 @@ func TestAuditOfIngress(t *testing.T) {
 		"acme/shop 80 a.example is not in the order of those who came": func(g *Ingress) { clear(g.record.Orders) },
 		"acme/shop 80 b.example is refused, and nobody asks for it":    func(g *Ingress) { g.refused[shop] = map[string]string{"80 b.example": "no"} },
 		"acme/none is listed, and asks for nothing":                    func(g *Ingress) { g.asked[skerry.AppKey{Namespace: "acme", Name: "none"}] = nil },
-		"w9 is gone, and tells of an ingress":                          func(g *Ingress) { g.states["w9"] = &skerry.IngressState{} },
+		"w9 is gone, and tells of an ingress":                          func(g *Ingress) { g.states["w9"] = &wire.IngressState{} },
 	} {
 		h := newHarbour(t)
 		h.do("ask", []string{"acme/shop", "a.example:80/"})

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // maxDoors bounds what a site tells the root of.
@@ -31,15 +33,15 @@ func (g *Ingress) problem(at *Gate, d *Door) (text string) {
 }
 
 // Views shows the ways in to the services of an application, by service.
-func (g *Ingress) Views(app skerry.AppKey) map[string][]skerry.IngressView {
-	out := map[string][]skerry.IngressView{}
+func (g *Ingress) Views(app skerry.AppKey) map[string][]view.IngressView {
+	out := map[string][]view.IngressView{}
 	if len(g.asked[app]) == 0 {
 		return out
 	}
 	gates := g.gates.Open()
 	for i := range g.asked[app] {
 		d := &g.asked[app][i]
-		v := skerry.IngressView{Host: d.Host, Path: d.Path, Listen: d.Listen, Protocol: d.Protocol, TLS: d.TLS, Policy: d.Policy}
+		v := view.IngressView{Host: d.Host, Path: d.Path, Listen: d.Listen, Protocol: d.Protocol, TLS: d.TLS, Policy: d.Policy}
 		if why, no := g.refused[app][d.door]; no {
 			v.Problems = []string{why}
 		} else {
@@ -60,11 +62,11 @@ func (g *Ingress) Views(app skerry.AppKey) map[string][]skerry.IngressView {
 }
 
 // Doors sums up the doors of the applications that are not the site's own, for the root. Workers are looked at once.
-func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []skerry.IngressDoor) {
+func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []wire.IngressDoor) {
 	if len(g.asked) == 0 {
 		return nil
 	}
-	serving, without, waiting := map[skerry.AppKey]int{}, map[skerry.IngressDoor]int{}, map[skerry.ServiceKey]bool{}
+	serving, without, waiting := map[skerry.AppKey]int{}, map[wire.IngressDoor]int{}, map[skerry.ServiceKey]bool{}
 	for _, at := range g.gates.Open() {
 		st := g.states[at.Worker]
 		if st == nil || !at.Connected {
@@ -77,7 +79,7 @@ func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []skerry.IngressD
 			waiting[k] = true
 		}
 		for _, p := range st.Problems {
-			without[skerry.IngressDoor{Service: p.Service, Door: p.Door}]++
+			without[wire.IngressDoor{Service: p.Service, Door: p.Door}]++
 		}
 	}
 	for app, list := range g.asked {
@@ -86,7 +88,7 @@ func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []skerry.IngressD
 		}
 		for i := range list {
 			a := &list[i]
-			d := skerry.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.Service}, Door: a.door}
+			d := wire.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.Service}, Door: a.door}
 			n := serving[app] - without[d]
 			if d.Problem = g.refused[app][a.door]; d.Problem == "" && n > 0 && g.gates.Ready(d.Service) {
 				d.Workers, d.Waiting = n, waiting[d.Service]
@@ -94,7 +96,7 @@ func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []skerry.IngressD
 			out = append(out, d)
 		}
 	}
-	slices.SortFunc(out, func(a, b skerry.IngressDoor) int {
+	slices.SortFunc(out, func(a, b wire.IngressDoor) int {
 		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Door, b.Door))
 	})
 	return out[:min(len(out), maxDoors)]

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/crypto/chacha20poly1305"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Mail seals what two clusters write to each other, so that the root, which carries it, can neither read nor change it. Both derive the keys
@@ -38,7 +38,7 @@ func (m Mail) Public() (key [32]byte) {
 
 // Shared derives a key that only this cluster and another one have. It returns false for nil, a site that nobody introduced, and for a public
 // key of low order.
-func (m Mail) Shared(with *skerry.SiteInfo, label string) (key [32]byte, ok bool) {
+func (m Mail) Shared(with *wire.SiteInfo, label string) (key [32]byte, ok bool) {
 	if with == nil {
 		return key, false
 	}
@@ -56,7 +56,7 @@ func (m Mail) Shared(with *skerry.SiteInfo, label string) (key [32]byte, ok bool
 }
 
 // Seal writes mail. The nonce is a MAC of the plaintext (as in SIV), so that the same mail is the same item.
-func (m Mail) Seal(to *skerry.SiteInfo, topic string, plain []byte) ([]byte, bool) {
+func (m Mail) Seal(to *wire.SiteInfo, topic string, plain []byte) ([]byte, bool) {
 	if to == nil {
 		return nil, false
 	}
@@ -76,7 +76,7 @@ func (m Mail) Seal(to *skerry.SiteInfo, topic string, plain []byte) ([]byte, boo
 }
 
 // Open reads mail.
-func (m Mail) Open(from *skerry.SiteInfo, topic string, sealed []byte) ([]byte, error) {
+func (m Mail) Open(from *wire.SiteInfo, topic string, sealed []byte) ([]byte, error) {
 	if from == nil || len(sealed) < chacha20poly1305.NonceSizeX {
 		return nil, fmt.Errorf("mail about %s cannot be read yet", topic)
 	}

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // TestMail: what one cluster seals for another, that one opens, and nobody else; the same mail is the same bytes.
 func TestMail(t *testing.T) {
 	a, b, c := NewMail([]byte("1"), "a"), NewMail([]byte("2"), "b"), NewMail([]byte("3"), "c")
-	info := func(name skerry.ClusterName, m Mail) *skerry.SiteInfo {
-		return &skerry.SiteInfo{Name: name, Key: m.Public()}
+	info := func(name skerry.ClusterName, m Mail) *wire.SiteInfo {
+		return &wire.SiteInfo{Name: name, Key: m.Public()}
 	}
 	plain := []byte("three workers")
 	sealed, ok := a.Seal(info("b", b), "peers", plain)
@@ -26,7 +27,7 @@ func TestMail(t *testing.T) {
 	for _, x := range []struct {
 		what   string
 		by     Mail
-		from   *skerry.SiteInfo
+		from   *wire.SiteInfo
 		topic  string
 		sealed []byte
 	}{
@@ -36,7 +37,7 @@ func TestMail(t *testing.T) {
 		{"under the name of a third site", b, info("c", a), "peers", sealed},
 		{"with a key of a third site", b, info("a", c), "peers", sealed},
 		{"of a site that nobody introduced", b, nil, "peers", sealed},
-		{"of a site whose key is of low order", b, &skerry.SiteInfo{Name: "a"}, "peers", sealed},
+		{"of a site whose key is of low order", b, &wire.SiteInfo{Name: "a"}, "peers", sealed},
 		{"cut short", b, info("a", a), "peers", sealed[:20]},
 		{"empty", b, info("a", a), "peers", nil},
 		{"changed", b, info("a", a), "peers", changed},
@@ -48,7 +49,7 @@ func TestMail(t *testing.T) {
 	if other, _ := a.Seal(info("b", b), "route/x/y/z", plain); bytes.Equal(other[:24], sealed[:24]) {
 		t.Error("two topics share a nonce")
 	}
-	for _, to := range []*skerry.SiteInfo{nil, {Name: "c"}} {
+	for _, to := range []*wire.SiteInfo{nil, {Name: "c"}} {
 		if _, ok := a.Seal(to, "peers", plain); ok {
 			t.Errorf("mail for %v is sealed", to)
 		}

@@ -11,7 +11,7 @@ import (
 	"sort"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -35,7 +35,7 @@ type Members interface {
 	// Measuring lists the workers that know how to measure.
 	Measuring() iter.Seq[string]
 	// Tell gives a worker its peers, or takes them back: nil. It reports whether that could be done.
-	Tell(worker string, p *skerry.Peers) bool
+	Tell(worker string, p *wire.Peers) bool
 }
 
 // Peers chooses who measures round trips to whom. Workers that can be reached lie on a ring by a hash of their names;
@@ -146,7 +146,7 @@ func (p *Peers) Review(now time.Time) (record []byte) {
 		if told = mix(told ^ uint64(p.KeyID)); p.given[name] == told {
 			continue
 		}
-		if p.members.Tell(name, &skerry.Peers{KeyID: p.KeyID, Key: p.Key, List: p.of(name, now)}) {
+		if p.members.Tell(name, &wire.Peers{KeyID: p.KeyID, Key: p.Key, List: p.of(name, now)}) {
 			p.given[name] = told
 		}
 	}

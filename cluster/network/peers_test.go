@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // yard is a site whose workers can be reached at the addresses; "" stands for one that cannot.
 type yard struct {
 	at   map[string]string
-	told map[string]*skerry.Peers
+	told map[string]*wire.Peers
 	deaf map[string]bool // cannot be told anything
 }
 
@@ -31,7 +31,7 @@ func (y *yard) Reachable() iter.Seq2[string, string] {
 
 func (y *yard) Measuring() iter.Seq[string] { return maps.Keys(y.at) }
 
-func (y *yard) Tell(name string, p *skerry.Peers) bool {
+func (y *yard) Tell(name string, p *wire.Peers) bool {
 	if !y.deaf[name] {
 		y.told[name] = p
 	}
@@ -40,7 +40,7 @@ func (y *yard) Tell(name string, p *skerry.Peers) bool {
 
 // TestPeersOfFew: whoever can measure is told of those that can be reached, once for each change, under a key that changes when one leaves.
 func TestPeersOfFew(t *testing.T) {
-	y := &yard{at: map[string]string{"nat": ""}, told: map[string]*skerry.Peers{}, deaf: map[string]bool{}}
+	y := &yard{at: map[string]string{"nat": ""}, told: map[string]*wire.Peers{}, deaf: map[string]bool{}}
 	p := NewPeers(y, []byte{1})
 	now := time.Unix(1e9, 0)
 	review := func(want int) (record []byte) {
@@ -104,7 +104,7 @@ func TestAuditOfPeers(t *testing.T) {
 		"workers have peers, and no key":             func(p *Peers) { p.Key = nil },
 		"192.0.2.9:1 leads to gone, not on the ring": func(p *Peers) { p.at["192.0.2.9:1"] = "gone" },
 	} {
-		y := &yard{at: map[string]string{"a": "192.0.2.1:1", "b": "192.0.2.2:1"}, told: map[string]*skerry.Peers{}}
+		y := &yard{at: map[string]string{"a": "192.0.2.1:1", "b": "192.0.2.2:1"}, told: map[string]*wire.Peers{}}
 		p := NewPeers(y, []byte{1})
 		p.Touch(time.Unix(0, 1))
 		p.Review(time.Unix(60, 0))

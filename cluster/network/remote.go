@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 const (
 	// RemoteFirst is the first number for workers of other sites: those of the site's own come before it, because a prefix of
 	// the site goes with each.
-	RemoteFirst skerry.PeerID = 1 << 24
+	RemoteFirst wire.PeerID = 1 << 24
 	// RemoteRest is how long a worker of another site that no mail names keeps its number here: longer than anybody
 	// remembers a route.
 	RemoteRest = time.Hour
@@ -47,8 +48,8 @@ type Home interface {
 
 // Numbers is the part of the site's record that Remote owns.
 type Numbers struct {
-	Foreign     map[string]skerry.PeerID `json:"foreign,omitempty"`     // by RemoteName
-	LastForeign skerry.PeerID            `json:"lastForeign,omitempty"` // number given last
+	Foreign     map[string]wire.PeerID `json:"foreign,omitempty"`     // by RemoteName
+	LastForeign wire.PeerID            `json:"lastForeign,omitempty"` // number given last
 }
 
 // Remote is what a site knows of the others: the addresses that each may have, where the instances of their services are, and which of their
@@ -60,10 +61,10 @@ type Numbers struct {
 // No site gets addresses that belong to this one, to a host here or to a third site, and no number is given twice.
 type Remote struct {
 	home    Home
-	sites   map[string]*skerry.SiteInfo
-	routes  map[skerry.ServiceKey]map[string]*skerry.ForeignRoute // by site
-	users   map[string]*skerry.ForeignPeers                       // by site: its workers that have routes to workers here
-	peers   map[string]skerry.ForeignPeer                         // workers that are known
+	sites   map[string]*wire.SiteInfo
+	routes  map[skerry.ServiceKey]map[string]*wire.ForeignRoute // by site
+	users   map[string]*wire.ForeignPeers                       // by site: its workers that have routes to workers here
+	peers   map[string]wire.ForeignPeer                         // workers that are known
 	numbers Numbers
 	refs    map[string]int       // how many mails name a worker
 	known   map[string]int       // by site: workers with a number
@@ -75,12 +76,12 @@ type Remote struct {
 }
 
 // RemoteName names a worker of another site among workers; no worker's name has a slash.
-func RemoteName(site string, id skerry.PeerID) string { return site + "/" + id.String() }
+func RemoteName(site string, id wire.PeerID) string { return site + "/" + id.String() }
 
 // NewRemote makes a site that knows of no other.
 func NewRemote(home Home) *Remote {
-	return &Remote{home: home, sites: map[string]*skerry.SiteInfo{}, routes: map[skerry.ServiceKey]map[string]*skerry.ForeignRoute{},
-		users: map[string]*skerry.ForeignPeers{}, peers: map[string]skerry.ForeignPeer{}, refs: map[string]int{}, known: map[string]int{},
+	return &Remote{home: home, sites: map[string]*wire.SiteInfo{}, routes: map[skerry.ServiceKey]map[string]*wire.ForeignRoute{},
+		users: map[string]*wire.ForeignPeers{}, peers: map[string]wire.ForeignPeer{}, refs: map[string]int{}, known: map[string]int{},
 		idle: map[string]time.Time{}, refused: map[string]int{RefusedPeers: 0, RefusedExtents: 0}}
 }
 
@@ -115,7 +116,7 @@ func (r *Remote) Dirty() bool {
 func (r *Remote) Refused() map[string]int { return r.refused }
 
 // Introduce takes a site, with those of its addresses that it may have.
-func (r *Remote) Introduce(s skerry.SiteInfo) {
+func (r *Remote) Introduce(s wire.SiteInfo) {
 	extents, refused := r.allowed(string(s.Name), s.Extents)
 	s.Extents = extents
 	r.refused[RefusedExtents] += refused
@@ -134,14 +135,14 @@ func (r *Remote) Leave(site string) {
 }
 
 // Outdated reports whether a site that is introduced anew would get other addresses than it has.
-func (r *Remote) Outdated(s *skerry.SiteInfo) bool {
+func (r *Remote) Outdated(s *wire.SiteInfo) bool {
 	is := r.sites[string(s.Name)]
 	now, _ := r.allowed(string(s.Name), s.Extents)
 	return is == nil || !slices.Equal(now, is.Extents)
 }
 
 // Site gives a site as it was introduced, or nil.
-func (r *Remote) Site(name string) *skerry.SiteInfo { return r.sites[name] }
+func (r *Remote) Site(name string) *wire.SiteInfo { return r.sites[name] }
 
 // Sites lists the sites that were introduced, by name.
 func (r *Remote) Sites() []string { return slices.Sorted(maps.Keys(r.sites)) }
@@ -178,12 +179,12 @@ func (r *Remote) allowed(site string, extents []netip.Prefix) (out []netip.Prefi
 }
 
 // SetRoute takes where the instances of a service at another site are; nil, or a route that is longer than one may be: nowhere.
-func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *skerry.ForeignRoute) {
-	var was, is []skerry.ForeignPeer
+func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *wire.ForeignRoute) {
+	var was, is []wire.ForeignPeer
 	if old := r.routes[k][site]; old != nil {
 		was = old.Peers
 	}
-	if route == nil || route.Route.Service != k || len(route.Route.Backends) > skerry.MaxBackends || len(route.Peers) > skerry.MaxBackends {
+	if route == nil || route.Route.Service != k || len(route.Route.Backends) > wire.MaxBackends || len(route.Peers) > wire.MaxBackends {
 		if delete(r.routes[k], site); len(r.routes[k]) == 0 {
 			delete(r.routes, k)
 		}
@@ -192,7 +193,7 @@ func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *skerry.Foreig
 	}
 	is = route.Peers
 	if r.routes[k] == nil {
-		r.routes[k] = map[string]*skerry.ForeignRoute{}
+		r.routes[k] = map[string]*wire.ForeignRoute{}
 	}
 	r.routes[k][site] = route
 	route.Peers = r.acquaint(site, was, is)
@@ -200,8 +201,8 @@ func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *skerry.Foreig
 
 // SetUsers takes which workers of another site have routes to which workers here; nil: none. It returns the numbers of the workers here that
 // are concerned.
-func (r *Remote) SetUsers(site string, users *skerry.ForeignPeers) (concerned []skerry.PeerID) {
-	var was, is []skerry.ForeignPeer
+func (r *Remote) SetUsers(site string, users *wire.ForeignPeers) (concerned []wire.PeerID) {
+	var was, is []wire.ForeignPeer
 	if old := r.users[site]; old != nil {
 		was = old.Peers
 	}
@@ -221,7 +222,7 @@ func (r *Remote) SetUsers(site string, users *skerry.ForeignPeers) (concerned []
 
 // acquaint takes workers of another site in place of those that the same mail named before. It gives those that are known
 // now.
-func (r *Remote) acquaint(site string, was, is []skerry.ForeignPeer) (met []skerry.ForeignPeer) {
+func (r *Remote) acquaint(site string, was, is []wire.ForeignPeer) (met []wire.ForeignPeer) {
 	for _, p := range is {
 		if r.meet(site, p) {
 			r.refs[RemoteName(site, p.ID)]++
@@ -240,7 +241,7 @@ func (r *Remote) acquaint(site string, was, is []skerry.ForeignPeer) (met []sker
 
 // meet takes up a worker of another site, under a number of this one. Its addresses must be of that site's extents, so that
 // one site cannot take another's packets. It gives false where there are too many of that site already.
-func (r *Remote) meet(site string, p skerry.ForeignPeer) bool {
+func (r *Remote) meet(site string, p wire.ForeignPeer) bool {
 	info, name, n := r.sites[site], RemoteName(site, p.ID), &r.numbers
 	if n.Foreign[name] == 0 {
 		if r.known[site] >= MaxRemote {
@@ -249,7 +250,7 @@ func (r *Remote) meet(site string, p skerry.ForeignPeer) bool {
 		}
 		r.known[site]++
 		if n.Foreign == nil {
-			n.Foreign = map[string]skerry.PeerID{}
+			n.Foreign = map[string]wire.PeerID{}
 		}
 		n.LastForeign = max(n.LastForeign, RemoteFirst-1) + 1
 		n.Foreign[name] = n.LastForeign
@@ -267,13 +268,13 @@ func (r *Remote) meet(site string, p skerry.ForeignPeer) bool {
 func (r *Remote) Known() int { return len(r.numbers.Foreign) }
 
 // Number is that of a worker of another site here; 0: it has none.
-func (r *Remote) Number(name string) skerry.PeerID { return r.numbers.Foreign[name] }
+func (r *Remote) Number(name string) wire.PeerID { return r.numbers.Foreign[name] }
 
 // Peers lists the workers of other sites that are known, by name.
 func (r *Remote) Peers() []string { return slices.Sorted(maps.Keys(r.peers)) }
 
 // Peer gives a worker of another site, as that site named it, with its site.
-func (r *Remote) Peer(name string) (p skerry.ForeignPeer, site string, ok bool) {
+func (r *Remote) Peer(name string) (p wire.ForeignPeer, site string, ok bool) {
 	p, ok = r.peers[name]
 	site, _, _ = strings.Cut(name, "/")
 	return p, site, ok
@@ -281,8 +282,8 @@ func (r *Remote) Peer(name string) (p skerry.ForeignPeer, site string, ok bool) 
 
 // RemoteBackend is an instance at another site.
 type RemoteBackend struct {
-	skerry.RouteBackend        // with the number that its worker has here
-	Worker              string // by RemoteName
+	wire.RouteBackend        // with the number that its worker has here
+	Worker            string // by RemoteName
 }
 
 // Backends lists the instances of a service at other sites, those at addresses that their workers may have.
@@ -310,7 +311,7 @@ func (r *Remote) Backends(k skerry.ServiceKey) (out []RemoteBackend) {
 
 // Users lists the workers of other sites that have routes to a worker here, as their sites say; of sites that has holds for, because they may
 // want something of that worker.
-func (r *Remote) Users(of skerry.PeerID, has func(site string) bool) (out []string) {
+func (r *Remote) Users(of wire.PeerID, has func(site string) bool) (out []string) {
 	for _, site := range slices.Sorted(maps.Keys(r.users)) {
 		if !has(site) {
 			continue
@@ -366,7 +367,7 @@ func (r *Remote) Forget(now time.Time) {
 func (r *Remote) Audit() (faults []string) {
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	refs, known := map[string]int{}, map[string]int{}
-	count := func(site string, list []skerry.ForeignPeer) {
+	count := func(site string, list []wire.ForeignPeer) {
 		for _, p := range list {
 			refs[RemoteName(site, p.ID)]++
 		}
@@ -382,7 +383,7 @@ func (r *Remote) Audit() (faults []string) {
 	if !maps.Equal(refs, r.refs) {
 		bad("mails name workers of other sites %v times, counted %v", refs, r.refs)
 	}
-	given := map[skerry.PeerID]string{}
+	given := map[wire.PeerID]string{}
 	for name, id := range r.numbers.Foreign {
 		site, _, _ := strings.Cut(name, "/")
 		known[site]++

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // farHome is a site with addresses of 10.70.0.0/20 and a host in 10.80.0.0/16.
@@ -58,7 +59,7 @@ func TestRemoteScenarios(t *testing.T) {
 				switch words[0] {
 				case "introduce":
 					before := r.Refused()[RefusedExtents]
-					s := skerry.SiteInfo{Name: skerry.ClusterName(words[1])}
+					s := wire.SiteInfo{Name: skerry.ClusterName(words[1])}
 					for _, w := range words[2:] {
 						s.Extents = append(s.Extents, netip.MustParsePrefix(w))
 					}
@@ -68,23 +69,23 @@ func TestRemoteScenarios(t *testing.T) {
 					r.Leave(words[1])
 				case "route":
 					k := skerry.ServiceKey{Service: words[2]}
-					route := &skerry.ForeignRoute{Route: skerry.Route{Service: k}}
+					route := &wire.ForeignRoute{Route: wire.Route{Service: k}}
 					for _, w := range words[3:] {
-						var id skerry.PeerID
+						var id wire.PeerID
 						id, addr := peerOf(t, w, "=")
 						a := netip.MustParseAddr(addr)
-						route.Route.Backends = append(route.Route.Backends, skerry.RouteBackend{Peer: id, Addr: a})
-						route.Peers = append(route.Peers, skerry.ForeignPeer{ID: id, Prefixes: []netip.Prefix{netip.PrefixFrom(a, 26).Masked()}})
+						route.Route.Backends = append(route.Route.Backends, wire.RouteBackend{Peer: id, Addr: a})
+						route.Peers = append(route.Peers, wire.ForeignPeer{ID: id, Prefixes: []netip.Prefix{netip.PrefixFrom(a, 26).Masked()}})
 					}
 					if len(words) == 3 {
 						route = nil
 					}
 					r.SetRoute(words[1], k, route)
 				case "users":
-					users := &skerry.ForeignPeers{}
+					users := &wire.ForeignPeers{}
 					for _, w := range words[2:] {
 						id, to := peerOf(t, w, ">")
-						p := skerry.ForeignPeer{ID: id}
+						p := wire.ForeignPeer{ID: id}
 						for _, x := range strings.Split(to, ",") {
 							p.To = append(p.To, number(t, x))
 						}
@@ -139,7 +140,7 @@ func TestRemoteScenarios(t *testing.T) {
 	}
 }
 
-func number(t *testing.T, s string) (id skerry.PeerID) {
+func number(t *testing.T, s string) (id wire.PeerID) {
 	t.Helper()
 	if _, err := fmt.Sscan(s, &id); err != nil {
 		t.Fatalf("%q: %v", s, err)
@@ -147,7 +148,7 @@ func number(t *testing.T, s string) (id skerry.PeerID) {
 	return id
 }
 
-func peerOf(t *testing.T, word, sep string) (skerry.PeerID, string) {
+func peerOf(t *testing.T, word, sep string) (wire.PeerID, string) {
 	t.Helper()
 	n, rest, ok := strings.Cut(word, sep)
 	if !ok {
@@ -159,9 +160,9 @@ func peerOf(t *testing.T, word, sep string) (skerry.PeerID, string) {
 // TestRemoteBounds: a site that names ever new workers is cut short, and counted; a worker here is told of a bounded number.
 func TestRemoteBounds(t *testing.T) {
 	r := NewRemote(&farHome{})
-	users := &skerry.ForeignPeers{}
-	for id := range skerry.PeerID(MaxRemote + 5) {
-		users.Peers = append(users.Peers, skerry.ForeignPeer{ID: id + 1, To: []skerry.PeerID{1}})
+	users := &wire.ForeignPeers{}
+	for id := range wire.PeerID(MaxRemote + 5) {
+		users.Peers = append(users.Peers, wire.ForeignPeer{ID: id + 1, To: []wire.PeerID{1}})
 	}
 	r.SetUsers("b", users)
 	if n := r.Refused()[RefusedPeers]; r.Known() != MaxRemote || n != 5 {
@@ -173,7 +174,7 @@ func TestRemoteBounds(t *testing.T) {
 	if faults := r.Audit(); len(faults) > 0 {
 		t.Error(faults)
 	}
-	long := &skerry.ForeignRoute{Route: skerry.Route{Backends: make([]skerry.RouteBackend, skerry.MaxBackends+1)}}
+	long := &wire.ForeignRoute{Route: wire.Route{Backends: make([]wire.RouteBackend, wire.MaxBackends+1)}}
 	if r.SetRoute("b", long.Route.Service, long); len(r.routes) > 0 {
 		t.Error("a route with more ends than one may have is taken")
 	}

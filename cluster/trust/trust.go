@@ -19,6 +19,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/credit"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -41,14 +43,14 @@ type Site interface {
 	// At gives the worker that answers round trips at an address, or "".
 	At(probe string) string
 	// Position is where a worker that is in touch claims to be, or nil.
-	Position(worker string) *skerry.Coordinate
+	Position(worker string) *spec.Coordinate
 }
 
 // Record is the part of a worker's record that trust owns.
 type Record struct {
-	Credit *credit.Book      `json:"credit,omitempty"` // nil: nothing speaks against it
-	Base   skerry.Resources  `json:"base,omitzero"`    // what it had when it joined
-	Claims *skerry.Resources `json:"claims,omitempty"` // what it claims to have, where that is not believed
+	Credit *credit.Book    `json:"credit,omitempty"` // nil: nothing speaks against it
+	Base   spec.Resources  `json:"base,omitzero"`    // what it had when it joined
+	Claims *spec.Resources `json:"claims,omitempty"` // what it claims to have, where that is not believed
 }
 
 // Worker is how far one worker is trusted. The methods of nil are those of a worker that is trusted.
@@ -168,7 +170,7 @@ func (t *Trust) Clear(name string) bool {
 
 // Restore has a worker trusted again, by an operator. It gives the capacity that the worker claims, where that was not believed, and
 // whether anything was counted.
-func (t *Trust) Restore(name string) (claims *skerry.Resources, doubted bool) {
+func (t *Trust) Restore(name string) (claims *spec.Resources, doubted bool) {
 	w := t.workers[name]
 	if claims = w.record.Claims; claims != nil {
 		w.record.Base, w.record.Claims = *claims, nil
@@ -231,7 +233,7 @@ func (t *Trust) Started(now time.Time, name string) {
 
 // Capacity takes a worker's account of its machine, and gives it as far as it is believed: a machine that grew to more than twice what it
 // had when it joined counts as it was.
-func (t *Trust) Capacity(now time.Time, name string, f *skerry.WorkerFacts) (*skerry.WorkerFacts, Finding) {
+func (t *Trust) Capacity(now time.Time, name string, f *wire.WorkerFacts) (*wire.WorkerFacts, Finding) {
 	r := &t.workers[name].record
 	had, claims := r.Base.Vector(), f.Capacity.Vector()
 	grown := false
@@ -243,7 +245,7 @@ func (t *Trust) Capacity(now time.Time, name string, f *skerry.WorkerFacts) (*sk
 			grown, claims[i] = true, had[i]
 		}
 	}
-	r.Base = skerry.FromVector(had)
+	r.Base = spec.FromVector(had)
 	if !grown {
 		r.Claims = nil
 		return f, Finding{Worker: name}
@@ -255,16 +257,16 @@ func (t *Trust) Capacity(now time.Time, name string, f *skerry.WorkerFacts) (*sk
 		found = t.Mark(now, name, credit.Capacity, fmt.Sprintf(text, shortly(said), shortly(r.Base), name))
 	}
 	out := *f
-	out.Capacity = skerry.FromVector(claims)
+	out.Capacity = spec.FromVector(claims)
 	return &out, found
 }
 
-func shortly(r skerry.Resources) string {
+func shortly(r spec.Resources) string {
 	return fmt.Sprintf("%s cores and %s of memory", r.CPU, r.Memory)
 }
 
 // Use looks for usage in a report that no machine has.
-func (t *Trust) Use(now time.Time, name string, r *skerry.WorkerReport) Finding {
+func (t *Trust) Use(now time.Time, name string, r *wire.WorkerReport) Finding {
 	text := impossible(r)
 	if text == "" && t.workers[name].record.Credit == nil {
 		return Finding{Worker: name}
@@ -273,7 +275,7 @@ func (t *Trust) Use(now time.Time, name string, r *skerry.WorkerReport) Finding 
 }
 
 // impossible says which usage in a report no machine has, or nothing.
-func impossible(r *skerry.WorkerReport) string {
+func impossible(r *wire.WorkerReport) string {
 	for _, id := range slices.Sorted(maps.Keys(r.Instances)) {
 		q := r.Instances[id]
 		switch {
@@ -290,7 +292,7 @@ func impossible(r *skerry.WorkerReport) string {
 }
 
 // Place takes the round trips that a worker measured, and compares where it claims to be with those that others measured to it.
-func (t *Trust) Place(now time.Time, name string, claimed *skerry.Coordinate, measured []skerry.PeerRTT) Finding {
+func (t *Trust) Place(now time.Time, name string, claimed *spec.Coordinate, measured []wire.PeerRTT) Finding {
 	t.hear(now, name, measured)
 	w := t.workers[name]
 	text, wrong, known := t.misplaced(now, w, claimed)
@@ -305,7 +307,7 @@ func (t *Trust) Place(now time.Time, name string, claimed *skerry.Coordinate, me
 }
 
 // hear keeps the round trips that a worker measured to others.
-func (t *Trust) hear(now time.Time, by string, list []skerry.PeerRTT) {
+func (t *Trust) hear(now time.Time, by string, list []wire.PeerRTT) {
 	for _, m := range list {
 		to := t.workers[t.site.At(m.Probe)]
 		if to == nil || to.name == by || !(m.Ms > 0 && m.Ms < 60_000) {
@@ -320,7 +322,7 @@ func (t *Trust) hear(now time.Time, by string, list []skerry.PeerRTT) {
 
 // misplaced compares a coordinate with the round trips that others measured. One of them may lie, or be wrong about its own place; most of
 // at least three must disagree.
-func (t *Trust) misplaced(now time.Time, w *Worker, claimed *skerry.Coordinate) (text string, wrong, known bool) {
+func (t *Trust) misplaced(now time.Time, w *Worker, claimed *spec.Coordinate) (text string, wrong, known bool) {
 	if claimed == nil || len(w.heard) == 0 {
 		return "", false, false
 	}

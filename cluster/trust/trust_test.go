@@ -14,25 +14,27 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/credit"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // yard is a site as a scenario describes it. Workers answer round trips at their own name.
 type yard struct {
 	now     time.Time
-	at      map[string]*skerry.Coordinate // of workers that are in touch
+	at      map[string]*spec.Coordinate // of workers that are in touch
 	workers map[string]*Worker
 	t       *Trust
 }
 
 func newYard() *yard {
-	y := &yard{now: time.Unix(1e9, 0), at: map[string]*skerry.Coordinate{}, workers: map[string]*Worker{}}
+	y := &yard{now: time.Unix(1e9, 0), at: map[string]*spec.Coordinate{}, workers: map[string]*Worker{}}
 	y.t = New(y)
 	y.t.Start(y.now)
 	return y
 }
 
-func (y *yard) At(probe string) string                  { return probe }
-func (y *yard) Position(name string) *skerry.Coordinate { return y.at[name] }
+func (y *yard) At(probe string) string                { return probe }
+func (y *yard) Position(name string) *spec.Coordinate { return y.at[name] }
 
 func number(t *testing.T, s string) float64 {
 	t.Helper()
@@ -88,19 +90,19 @@ func (y *yard) do(t *testing.T, verb string, args []string) string {
 		*y = *next
 		y.t.site = y
 	case "has": // cores
-		f, found := y.t.Capacity(y.now, name, &skerry.WorkerFacts{Capacity: skerry.Resources{CPU: skerry.MilliCPU(1000 * number(t, args[1])), Memory: skerry.GiB}})
+		f, found := y.t.Capacity(y.now, name, &wire.WorkerFacts{Capacity: spec.Resources{CPU: skerry.MilliCPU(1000 * number(t, args[1])), Memory: skerry.GiB}})
 		return strings.TrimSuffix(fmt.Sprintf("believed: %s; %s", f.Capacity.CPU, say(found)), "; ")
 	case "uses": // cores
-		r := &skerry.WorkerReport{Instances: map[skerry.InstanceID]skerry.QoS{"web-1": {CPU: skerry.MilliCPU(1000 * number(t, args[1]))}}}
+		r := &wire.WorkerReport{Instances: map[skerry.InstanceID]wire.QoS{"web-1": {CPU: skerry.MilliCPU(1000 * number(t, args[1]))}}}
 		return say(y.t.Use(y.now, name, r))
 	case "at": // milliseconds along a line
-		y.at[name] = &skerry.Coordinate{Vec: [skerry.CoordinateDims]float64{number(t, args[1])}}
+		y.at[name] = &spec.Coordinate{Vec: [spec.CoordinateDims]float64{number(t, args[1])}}
 	case "away":
 		delete(y.at, name)
 	case "measures": // OTHER MS ...
-		var list []skerry.PeerRTT
+		var list []wire.PeerRTT
 		for i := 1; i+1 < len(args); i += 2 {
-			list = append(list, skerry.PeerRTT{Probe: args[i], Ms: number(t, args[i+1])})
+			list = append(list, wire.PeerRTT{Probe: args[i], Ms: number(t, args[i+1])})
 		}
 		return say(y.t.Place(y.now, name, y.at[name], list))
 	case "repeats":
@@ -187,12 +189,12 @@ func TestScenarios(t *testing.T) {
 
 // TestUseThatCannotBe: amounts below zero or beyond any machine are counted against a worker, and large ones are not.
 func TestUseThatCannotBe(t *testing.T) {
-	for text, r := range map[string]skerry.WorkerReport{
-		"": {Used: skerry.Resources{CPU: 900_000, Memory: 60 << 10 * skerry.GiB}, Instances: map[skerry.InstanceID]skerry.QoS{"a": {CPU: 900_000, Waiting: 1.2}}},
-		"it reports that -1 cores and 0 of memory are used":       {Used: skerry.Resources{CPU: -1000}},
-		"it reports that a waits for a processor 1.6 of the time": {Instances: map[skerry.InstanceID]skerry.QoS{"a": {Waiting: 1.6}}},
-		"it reports that a waits for a processor -1 of the time":  {Instances: map[skerry.InstanceID]skerry.QoS{"b": {}, "a": {Waiting: -1}}},
-		"it reports that a uses 0 cores and 65Ti of memory":       {Instances: map[skerry.InstanceID]skerry.QoS{"a": {Memory: 65 << 10 * skerry.GiB}}},
+	for text, r := range map[string]wire.WorkerReport{
+		"": {Used: spec.Resources{CPU: 900_000, Memory: 60 << 10 * skerry.GiB}, Instances: map[skerry.InstanceID]wire.QoS{"a": {CPU: 900_000, Waiting: 1.2}}},
+		"it reports that -1 cores and 0 of memory are used":       {Used: spec.Resources{CPU: -1000}},
+		"it reports that a waits for a processor 1.6 of the time": {Instances: map[skerry.InstanceID]wire.QoS{"a": {Waiting: 1.6}}},
+		"it reports that a waits for a processor -1 of the time":  {Instances: map[skerry.InstanceID]wire.QoS{"b": {}, "a": {Waiting: -1}}},
+		"it reports that a uses 0 cores and 65Ti of memory":       {Instances: map[skerry.InstanceID]wire.QoS{"a": {Memory: 65 << 10 * skerry.GiB}}},
 	} {
 		if got := impossible(&r); got != text {
 			t.Errorf("%+v: %q, want %q", r, got, text)
@@ -209,7 +211,7 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		"w3 is gone, and still a suspect":               func(y *yard) { y.t.suspects["w3"] = &Worker{} },
 		"w1 measured a round trip to itself":            func(y *yard) { y.workers["w1"].heard = map[string]heard{"w1": {ms: 1}} },
 		"w1: its claim of 1 cores and 0 of memory is not believed, and it had 4 cores and 0 of memory": func(y *yard) {
-			y.workers["w1"].record.Claims, y.workers["w1"].record.Base.CPU = &skerry.Resources{CPU: 1000}, 4000
+			y.workers["w1"].record.Claims, y.workers["w1"].record.Base.CPU = &spec.Resources{CPU: 1000}, 4000
 		},
 	} {
 		y := newYard()

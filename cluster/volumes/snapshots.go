@@ -4,17 +4,19 @@ import (
 	"encoding/json"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // SnapshotPrefix is that of the keys of the records of snapshots.
 const SnapshotPrefix = "snapshot/"
 
 // SnapshotRecord gives a new value of the type that a record of a snapshot is read into.
-func SnapshotRecord() any { return new(skerry.Snapshot) }
+func SnapshotRecord() any { return new(spec.Snapshot) }
 
 // LoadSnapshot takes a record.
 func (c *Claims) LoadSnapshot(value []byte) error {
-	s := new(skerry.Snapshot)
+	s := new(spec.Snapshot)
 	err := json.Unmarshal(value, s)
 	if err == nil {
 		c.snaps[s.ID] = s
@@ -23,39 +25,39 @@ func (c *Claims) LoadSnapshot(value []byte) error {
 }
 
 // PutSnapshot notes a snapshot, and has its worker keep it.
-func (c *Claims) PutSnapshot(s skerry.Snapshot) {
+func (c *Claims) PutSnapshot(s spec.Snapshot) {
 	c.snaps[s.ID] = &s
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic("records always marshal: " + err.Error())
 	}
-	c.site.Write(skerry.Write{Key: SnapshotPrefix + string(s.ID), Value: data})
+	c.site.Write(wire.Write{Key: SnapshotPrefix + string(s.ID), Value: data})
 	c.site.KeepSnapshot(string(s.Worker), s.ID)
 }
 
 // DropSnapshot has a snapshot removed.
-func (c *Claims) DropSnapshot(id skerry.SnapshotID) {
+func (c *Claims) DropSnapshot(id spec.SnapshotID) {
 	if s := c.snaps[id]; s != nil {
 		c.site.DropSnapshot(string(s.Worker), id)
 		c.forgetSnapshot(id)
 	}
 }
 
-func (c *Claims) forgetSnapshot(id skerry.SnapshotID) {
+func (c *Claims) forgetSnapshot(id spec.SnapshotID) {
 	delete(c.snaps, id)
-	c.site.Write(skerry.Write{Key: SnapshotPrefix + string(id)})
+	c.site.Write(wire.Write{Key: SnapshotPrefix + string(id)})
 }
 
 // Snapshot gives a snapshot, or nil.
-func (c *Claims) Snapshot(id skerry.SnapshotID) *skerry.Snapshot { return c.snaps[id] }
+func (c *Claims) Snapshot(id spec.SnapshotID) *spec.Snapshot { return c.snaps[id] }
 
 // Snapshots lists all, sorted.
-func (c *Claims) Snapshots() []skerry.Snapshot {
-	out := make([]skerry.Snapshot, 0, len(c.snaps))
+func (c *Claims) Snapshots() []spec.Snapshot {
+	out := make([]spec.Snapshot, 0, len(c.snaps))
 	for _, s := range c.snaps {
 		out = append(out, *s)
 	}
-	skerry.SortSnapshots(out)
+	spec.SortSnapshots(out)
 	return out
 }
 
@@ -66,7 +68,7 @@ func (c *Claims) SnapshotsOf(org string) (all, taking int) {
 			continue
 		}
 		all++
-		if s.State == skerry.SnapshotTaking {
+		if s.State == spec.SnapshotTaking {
 			taking++
 		}
 	}
@@ -109,9 +111,9 @@ func (c *Claims) LooseOf(org string) (n int) {
 }
 
 // Unfinished ends, after a start, what an earlier life was at, and gives it: nobody knows whether it was finished.
-func (c *Claims) Unfinished() (out []skerry.Snapshot) {
+func (c *Claims) Unfinished() (out []spec.Snapshot) {
 	for _, s := range c.Snapshots() {
-		if s.State != skerry.SnapshotReady {
+		if s.State != spec.SnapshotReady {
 			c.DropSnapshot(s.ID)
 			out = append(out, s)
 		} else {
@@ -128,15 +130,15 @@ type restoring struct {
 }
 
 // Begin notes that volumes of an organisation are being restored, for which they take so much more: until End they have no instance.
-func (c *Claims) Begin(v skerry.VolumeClaim, org string, more skerry.Bytes) {
+func (c *Claims) Begin(v spec.VolumeClaim, org string, more skerry.Bytes) {
 	c.busy[v] = restoring{org, more}
 }
 
 // End notes that volumes are no longer being restored.
-func (c *Claims) End(v skerry.VolumeClaim) { delete(c.busy, v) }
+func (c *Claims) End(v spec.VolumeClaim) { delete(c.busy, v) }
 
 // Busy reports whether volumes are being restored.
-func (c *Claims) Busy(v skerry.VolumeClaim) bool { _, busy := c.busy[v]; return busy }
+func (c *Claims) Busy(v spec.VolumeClaim) bool { _, busy := c.busy[v]; return busy }
 
 // Restoring counts the volumes of an organisation that are being restored.
 func (c *Claims) Restoring(org string) (n int) {
@@ -150,7 +152,7 @@ func (c *Claims) Restoring(org string) (n int) {
 
 // Restored notes that a worker has data for volumes, which may be new, and what that took of the disk besides the size of w. Where another
 // worker had them, it removes what it has.
-func (c *Claims) Restored(v skerry.VolumeClaim, worker string, w Want, took skerry.Bytes) {
+func (c *Claims) Restored(v spec.VolumeClaim, worker string, w Want, took skerry.Bytes) {
 	made := c.all[v] == nil
 	c.Place(v, worker, w)
 	k := c.all[v]
@@ -159,23 +161,23 @@ func (c *Claims) Restored(v skerry.VolumeClaim, worker string, w Want, took sker
 }
 
 // Loose reports whether volumes were made here by hand and belong to no application yet.
-func (c *Claims) Loose(v skerry.VolumeClaim) bool {
+func (c *Claims) Loose(v spec.VolumeClaim) bool {
 	k := c.all[v]
 	return k != nil && k.Made && !k.Owned && !c.site.Owned(v)
 }
 
 // Remove has a worker remove volumes that belong to nobody.
-func (c *Claims) Remove(v skerry.VolumeClaim) {
+func (c *Claims) Remove(v spec.VolumeClaim) {
 	if k := c.all[v]; k != nil {
 		c.reserve(k, 0)
 		c.site.Drop(k.Worker, v)
 		delete(c.all, v)
-		c.site.Write(skerry.Write{Key: Prefix + v.Key()})
+		c.site.Write(wire.Write{Key: Prefix + v.Key()})
 	}
 }
 
 // Holder gives the worker that is to keep volumes, with data or without, and what they are; "": none.
-func (c *Claims) Holder(v skerry.VolumeClaim) (worker string, ran bool, w Want) {
+func (c *Claims) Holder(v spec.VolumeClaim) (worker string, ran bool, w Want) {
 	if k := c.all[v]; k != nil {
 		return k.Worker, k.Ran, Want{k.size(), k.Org, k.Names}
 	}

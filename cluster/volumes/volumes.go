@@ -13,6 +13,8 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Prefix is that of the keys of the records; apps has claims of its own.
@@ -21,36 +23,36 @@ const Prefix = "claimed/"
 // Site is what the claims need of the rest of a site.
 type Site interface {
 	// Keep has a worker keep volumes, and Drop has it remove them.
-	Keep(worker string, v skerry.VolumeClaim)
-	Drop(worker string, v skerry.VolumeClaim)
+	Keep(worker string, v spec.VolumeClaim)
+	Drop(worker string, v spec.VolumeClaim)
 	// KeepSnapshot and DropSnapshot do the same with snapshots.
-	KeepSnapshot(worker string, id skerry.SnapshotID)
-	DropSnapshot(worker string, id skerry.SnapshotID)
+	KeepSnapshot(worker string, id spec.SnapshotID)
+	DropSnapshot(worker string, id spec.SnapshotID)
 	// Reserve takes so much more of a worker's disk, or less.
 	Reserve(worker string, size skerry.Bytes)
 	// Occupied reports whether an instance on a worker, or one on its way out there, holds the room of the volumes by itself.
-	Occupied(v skerry.VolumeClaim, worker string) bool
+	Occupied(v spec.VolumeClaim, worker string) bool
 	// Replica reports whether the site has an instance for the volumes, wherever it is.
-	Replica(v skerry.VolumeClaim) bool
+	Replica(v spec.VolumeClaim) bool
 	// Owned reports whether the owner of the application says that the data is to stay.
-	Owned(v skerry.VolumeClaim) bool
+	Owned(v spec.VolumeClaim) bool
 	// Write persists a record with what follows from this step.
-	Write(w skerry.Write)
+	Write(w wire.Write)
 }
 
 // Claims are all claims of a site.
 type Claims struct {
 	site Site
-	all  map[skerry.VolumeClaim]*claim
+	all  map[spec.VolumeClaim]*claim
 	due  bool // one of them may have lost its owner, or its instance
 	// snaps are the snapshots at the site; busy are volumes that are being restored, which nobody remembers beyond this life.
-	snaps map[skerry.SnapshotID]*skerry.Snapshot
-	busy  map[skerry.VolumeClaim]restoring
+	snaps map[spec.SnapshotID]*spec.Snapshot
+	busy  map[spec.VolumeClaim]restoring
 }
 
 // claim is a record.
 type claim struct {
-	skerry.VolumeClaim
+	spec.VolumeClaim
 	Worker string `json:"worker"`
 	Ran    bool   `json:"ran,omitempty"`   // an instance ran there, so that there is data
 	Owned  bool   `json:"owned,omitempty"` // the owner has told of it: when it no longer does, the data goes
@@ -75,20 +77,20 @@ type Want struct {
 
 // View is a claim as others see it.
 type View struct {
-	skerry.VolumeClaim
+	spec.VolumeClaim
 	Want
 	Worker string
 }
 
 // Gone is a claim that was given up.
 type Gone struct {
-	skerry.VolumeClaim
+	spec.VolumeClaim
 	Data bool // there was some
 }
 
 // New gives a site without claims.
 func New(site Site) *Claims {
-	return &Claims{site: site, all: map[skerry.VolumeClaim]*claim{}, snaps: map[skerry.SnapshotID]*skerry.Snapshot{}, busy: map[skerry.VolumeClaim]restoring{}}
+	return &Claims{site: site, all: map[spec.VolumeClaim]*claim{}, snaps: map[spec.SnapshotID]*spec.Snapshot{}, busy: map[spec.VolumeClaim]restoring{}}
 }
 
 // Record gives a new value of the type that a record is read into.
@@ -116,7 +118,7 @@ func (c *Claims) Start() {
 func (c *Claims) Touch() { c.due = true }
 
 // Place has a worker keep volumes, for an instance that it gets.
-func (c *Claims) Place(v skerry.VolumeClaim, worker string, w Want) {
+func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
 	k := c.all[v]
 	if k == nil {
 		k = &claim{VolumeClaim: v, Worker: worker}
@@ -139,7 +141,7 @@ func (c *Claims) Place(v skerry.VolumeClaim, worker string, w Want) {
 }
 
 // Own notes whose data it is, where an earlier version did not.
-func (c *Claims) Own(v skerry.VolumeClaim, org string) {
+func (c *Claims) Own(v spec.VolumeClaim, org string) {
 	if k := c.all[v]; k != nil && k.Org == "" && org != "" {
 		k.Org = org
 		c.note(k)
@@ -147,7 +149,7 @@ func (c *Claims) Own(v skerry.VolumeClaim, org string) {
 }
 
 // Foreign gives the organisation that has data under the name of volumes which another one wants, or "".
-func (c *Claims) Foreign(v skerry.VolumeClaim, org string) string {
+func (c *Claims) Foreign(v spec.VolumeClaim, org string) string {
 	if k := c.all[v]; k != nil && k.Ran && k.Org != org {
 		return k.Org
 	}
@@ -165,7 +167,7 @@ func (c *Claims) List() []View {
 }
 
 // Ran notes that an instance ran on a worker, so that there is data now.
-func (c *Claims) Ran(v skerry.VolumeClaim, worker string) {
+func (c *Claims) Ran(v spec.VolumeClaim, worker string) {
 	if k := c.all[v]; k != nil && k.Worker == worker && !k.Ran {
 		k.Ran = true
 		c.note(k)
@@ -173,10 +175,10 @@ func (c *Claims) Ran(v skerry.VolumeClaim, worker string) {
 }
 
 // Known reports whether a worker was ever to keep volumes.
-func (c *Claims) Known(v skerry.VolumeClaim) bool { return c.all[v] != nil }
+func (c *Claims) Known(v spec.VolumeClaim) bool { return c.all[v] != nil }
 
 // At gives the worker that has data of a replica, or "".
-func (c *Claims) At(v skerry.VolumeClaim) string {
+func (c *Claims) At(v spec.VolumeClaim) string {
 	if k := c.all[v]; k != nil && k.Ran {
 		return k.Worker
 	}
@@ -184,7 +186,7 @@ func (c *Claims) At(v skerry.VolumeClaim) string {
 }
 
 // Idle is what is reserved for volumes while no instance holds their room.
-func (c *Claims) Idle(v skerry.VolumeClaim) skerry.Bytes {
+func (c *Claims) Idle(v spec.VolumeClaim) skerry.Bytes {
 	if k := c.all[v]; k != nil {
 		return k.idle
 	}
@@ -192,7 +194,7 @@ func (c *Claims) Idle(v skerry.VolumeClaim) skerry.Bytes {
 }
 
 // Wanted reports whether a worker is to have volumes that it was told to keep.
-func (c *Claims) Wanted(v skerry.VolumeClaim, worker string) bool {
+func (c *Claims) Wanted(v spec.VolumeClaim, worker string) bool {
 	if k := c.all[v]; k != nil {
 		return k.Worker == worker
 	}
@@ -240,7 +242,7 @@ func (c *Claims) Release() {
 		c.reserve(k, 0)
 		c.site.Drop(k.Worker, v)
 		delete(c.all, v)
-		c.site.Write(skerry.Write{Key: Prefix + v.Key()})
+		c.site.Write(wire.Write{Key: Prefix + v.Key()})
 	}
 }
 
@@ -292,10 +294,10 @@ func (c *Claims) note(k *claim) {
 	if err != nil {
 		panic("records always marshal: " + err.Error())
 	}
-	c.site.Write(skerry.Write{Key: Prefix + k.Key(), Value: data})
+	c.site.Write(wire.Write{Key: Prefix + k.Key(), Value: data})
 	c.site.Keep(k.Worker, k.VolumeClaim)
 }
 
-func (c *Claims) sorted() []skerry.VolumeClaim {
-	return slices.SortedFunc(maps.Keys(c.all), skerry.VolumeClaim.Compare)
+func (c *Claims) sorted() []spec.VolumeClaim {
+	return slices.SortedFunc(maps.Keys(c.all), spec.VolumeClaim.Compare)
 }

@@ -7,42 +7,44 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // shed is a site with one service whose replicas have volumes.
 type shed struct {
-	at       map[skerry.VolumeClaim]string // where instances are that hold the room of their volumes
-	replicas map[skerry.VolumeClaim]bool
-	owned    map[skerry.VolumeClaim]bool
-	kept     map[string]map[skerry.VolumeClaim]bool
+	at       map[spec.VolumeClaim]string // where instances are that hold the room of their volumes
+	replicas map[spec.VolumeClaim]bool
+	owned    map[spec.VolumeClaim]bool
+	kept     map[string]map[spec.VolumeClaim]bool
 	reserved map[string]skerry.Bytes
 	records  map[string]string
-	snaps    map[skerry.SnapshotID]string // the worker that keeps each
+	snaps    map[spec.SnapshotID]string // the worker that keeps each
 	claims   *Claims
 }
 
-func (s *shed) Keep(worker string, v skerry.VolumeClaim) {
+func (s *shed) Keep(worker string, v spec.VolumeClaim) {
 	if s.kept[worker] == nil {
-		s.kept[worker] = map[skerry.VolumeClaim]bool{}
+		s.kept[worker] = map[spec.VolumeClaim]bool{}
 	}
 	s.kept[worker][v] = true
 }
-func (s *shed) Drop(worker string, v skerry.VolumeClaim)          { delete(s.kept[worker], v) }
-func (s *shed) KeepSnapshot(worker string, id skerry.SnapshotID)  { s.snaps[id] = worker }
-func (s *shed) DropSnapshot(worker string, id skerry.SnapshotID)  { delete(s.snaps, id) }
-func (s *shed) Reserve(worker string, size skerry.Bytes)          { s.reserved[worker] += size }
-func (s *shed) Occupied(v skerry.VolumeClaim, worker string) bool { return s.at[v] == worker }
-func (s *shed) Replica(v skerry.VolumeClaim) bool                 { return s.replicas[v] }
-func (s *shed) Owned(v skerry.VolumeClaim) bool                   { return s.owned[v] }
-func (s *shed) Write(w skerry.Write) {
+func (s *shed) Drop(worker string, v spec.VolumeClaim)          { delete(s.kept[worker], v) }
+func (s *shed) KeepSnapshot(worker string, id spec.SnapshotID)  { s.snaps[id] = worker }
+func (s *shed) DropSnapshot(worker string, id spec.SnapshotID)  { delete(s.snaps, id) }
+func (s *shed) Reserve(worker string, size skerry.Bytes)        { s.reserved[worker] += size }
+func (s *shed) Occupied(v spec.VolumeClaim, worker string) bool { return s.at[v] == worker }
+func (s *shed) Replica(v spec.VolumeClaim) bool                 { return s.replicas[v] }
+func (s *shed) Owned(v spec.VolumeClaim) bool                   { return s.owned[v] }
+func (s *shed) Write(w wire.Write) {
 	if s.records[w.Key] = string(w.Value); w.Value == nil {
 		delete(s.records, w.Key)
 	}
 }
 
 func newShed() *shed {
-	s := &shed{map[skerry.VolumeClaim]string{}, map[skerry.VolumeClaim]bool{}, map[skerry.VolumeClaim]bool{}, map[string]map[skerry.VolumeClaim]bool{},
-		map[string]skerry.Bytes{}, map[string]string{}, map[skerry.SnapshotID]string{}, nil}
+	s := &shed{map[spec.VolumeClaim]string{}, map[spec.VolumeClaim]bool{}, map[spec.VolumeClaim]bool{}, map[string]map[spec.VolumeClaim]bool{},
+		map[string]skerry.Bytes{}, map[string]string{}, map[spec.SnapshotID]string{}, nil}
 	s.claims = New(s)
 	return s
 }
@@ -63,7 +65,7 @@ func (s *shed) settle(t *testing.T) {
 }
 
 // run has a replica run on a worker.
-func (s *shed) run(t *testing.T, v skerry.VolumeClaim, worker string) {
+func (s *shed) run(t *testing.T, v spec.VolumeClaim, worker string) {
 	t.Helper()
 	s.replicas[v], s.at[v] = true, worker
 	s.claims.Place(v, worker, Want{Size: skerry.GiB, Org: "acme", Names: []string{"data"}})
@@ -71,14 +73,14 @@ func (s *shed) run(t *testing.T, v skerry.VolumeClaim, worker string) {
 	s.settle(t)
 }
 
-func (s *shed) end(v skerry.VolumeClaim) {
+func (s *shed) end(v spec.VolumeClaim) {
 	delete(s.at, v)
 	delete(s.replicas, v)
 	s.claims.Touch()
 }
 
-func replica(n int) skerry.VolumeClaim {
-	return skerry.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "n", Name: "a"}, Service: "db"}, Ordinal: n}
+func replica(n int) spec.VolumeClaim {
+	return spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "n", Name: "a"}, Service: "db"}, Ordinal: n}
 }
 
 // TestLifeOfAClaim: data stays while its owner wants it, keeps its room while nothing runs, and goes with the owner's word.
@@ -99,7 +101,7 @@ func TestLifeOfAClaim(t *testing.T) {
 		t.Fatalf("it runs again: %d bytes are reserved twice", s.claims.Idle(v))
 	}
 	s.end(v)
-	s.owned = map[skerry.VolumeClaim]bool{}
+	s.owned = map[spec.VolumeClaim]bool{}
 	s.settle(t)
 	if s.claims.Known(v) || s.kept["w1"][v] || len(s.records) > 0 || s.reserved["w1"] != 0 {
 		t.Fatalf("its owner gave it up: known %v, kept %v, records %v, %d bytes reserved; want none", s.claims.Known(v), s.kept, s.records, s.reserved["w1"])

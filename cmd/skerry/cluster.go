@@ -12,6 +12,8 @@ import (
 	clusterserver "skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/succession"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func clusterCommand() *cobra.Command {
@@ -173,8 +175,8 @@ func poolFlag(s string) (p netip.Prefix, err error) {
 	if p, err = netip.ParsePrefix(s); err != nil || !p.Addr().Is4() || p.Bits() > 20 || p != p.Masked() {
 		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %q is not an IPv4 prefix of at most 20 bits", s).WithHint("write it as 10.64.0.0/10")
 	}
-	if skerry.ServicePrefix().Overlaps(p) {
-		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %s overlaps the service addresses, %s", p, skerry.ServicePrefix())
+	if spec.ServicePrefix().Overlaps(p) {
+		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %s overlaps the service addresses, %s", p, spec.ServicePrefix())
 	}
 	return p, nil
 }
@@ -244,7 +246,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 
 // joinError gives a refusal the form that users get.
 func joinError(err error) error {
-	var r *skerry.Refuse
+	var r *wire.Refuse
 	if errors.As(err, &r) {
 		return skerry.Errorf(skerry.CodeForbidden, "the parent refuses the connection: %s", r.Reason).WithHint("%s", r.Hint)
 	}

@@ -23,6 +23,8 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // envPrefix begins the environment variables that stand in for flags of role commands: --log-level is SKERRY_LOG_LEVEL.
@@ -297,7 +299,7 @@ func readAdmission(file string) (cluster.Admission, error) {
 	if err != nil {
 		return a, skerry.Errorf(skerry.CodeInvalid, "--admission %s: %w", file, err)
 	}
-	p := skerry.DecodeStrict(j, &a)
+	p := spec.DecodeStrict(j, &a)
 	if len(p) == 0 {
 		p = a.Problems()
 	}
@@ -307,7 +309,7 @@ func readAdmission(file string) (cluster.Admission, error) {
 	return a, nil
 }
 
-func parseLocation(s string) (*skerry.Location, error) {
+func parseLocation(s string) (*spec.Location, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -318,11 +320,11 @@ func parseLocation(s string) (*skerry.Location, error) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "--location %q is not a location", s).
 			WithHint("write latitude,longitude in degrees, such as 53.87,10.69")
 	}
-	return &skerry.Location{Lat: a, Lon: b}, nil
+	return &spec.Location{Lat: a, Lon: b}, nil
 }
 
 // parsePower reads "IDLE,BUSY" in watts; empty: not known.
-func parsePower(s string) (*skerry.Power, error) {
+func parsePower(s string) (*wire.Power, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -332,7 +334,7 @@ func parsePower(s string) (*skerry.Power, error) {
 	if !ok || err1 != nil || err2 != nil || !(a >= 0 && b >= a && b <= 1e6) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "--power %q is not IDLE,BUSY", s).WithHint("write watts with nothing running and with all cores busy, such as 2.5,6.8")
 	}
-	return &skerry.Power{Idle: a, Busy: b}, nil
+	return &wire.Power{Idle: a, Busy: b}, nil
 }
 
 // checkKeys accepts KEY and KEY=VALUE.

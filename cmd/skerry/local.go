@@ -26,7 +26,10 @@ import (
 	"skerry.dev/skerry/internal/upgrade"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/plugin"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // A running role answers whoever may write to its data directory over a socket there: how it fares, join tokens, backups.
@@ -34,17 +37,17 @@ import (
 
 // status is what a role says of itself.
 type status struct {
-	Role      string                 `json:"role"`
-	Name      string                 `json:"name"`
-	Version   string                 `json:"version"`
-	Pid       int                    `json:"pid"`
-	Ready     bool                   `json:"ready"`
-	Why       string                 `json:"why,omitempty"` // it is not ready
-	Parent    *parentStatus          `json:"parent,omitempty"`
-	API       string                 `json:"api,omitempty"`
-	Pin       string                 `json:"caPin,omitempty"`
-	Runtimes  []skerry.RuntimeReport `json:"runtimes,omitempty"`
-	Instances []skerry.Observation   `json:"instances,omitempty"`
+	Role      string               `json:"role"`
+	Name      string               `json:"name"`
+	Version   string               `json:"version"`
+	Pid       int                  `json:"pid"`
+	Ready     bool                 `json:"ready"`
+	Why       string               `json:"why,omitempty"` // it is not ready
+	Parent    *parentStatus        `json:"parent,omitempty"`
+	API       string               `json:"api,omitempty"`
+	Pin       string               `json:"caPin,omitempty"`
+	Runtimes  []wire.RuntimeReport `json:"runtimes,omitempty"`
+	Instances []wire.Observation   `json:"instances,omitempty"`
 	// Cache is what a root or cluster keeps of other registries' images.
 	Cache *artifact.CacheUse `json:"imageCache,omitempty"`
 	// Secrets says what keeps the key of a worker's secrets.
@@ -52,13 +55,13 @@ type status struct {
 	// Held is why a worker is held on its device.
 	Held string `json:"held,omitempty"`
 	// Coordinate is a worker's place in the network, once it is known.
-	Coordinate *skerry.Coordinate `json:"coordinate,omitempty"`
+	Coordinate *spec.Coordinate `json:"coordinate,omitempty"`
 	// Overlay is how a worker fares there.
 	Overlay *overlay.Status `json:"overlay,omitempty"`
 	// Succession is how a cluster with successors stands among them.
 	Succession *succession.Status `json:"succession,omitempty"`
 	// Rebuilt is what the rebuilding of a cluster has come to.
-	Rebuilt *skerry.Rebuilt `json:"rebuilt,omitempty"`
+	Rebuilt *view.Rebuilt `json:"rebuilt,omitempty"`
 	// Orphans counts the instances that run and that a root or cluster does not know.
 	Orphans int `json:"orphans,omitempty"`
 	// Programs are those of a worker's agent.
@@ -205,9 +208,9 @@ type parentLocal struct {
 	parent     func() (bool, string, bool) // nil at the root
 	plugins    *plugin.Host                // nil: none
 	api        *apiFlags
-	orphans    func(ctx context.Context) ([]skerry.Orphan, error)
-	rebuilt    func(ctx context.Context) (*skerry.Rebuilt, error) // nil at the root
-	office     *succession.Office                                 // nil: the store is shared, or this is the root
+	orphans    func(ctx context.Context) ([]view.Orphan, error)
+	rebuilt    func(ctx context.Context) (*view.Rebuilt, error) // nil at the root
+	office     *succession.Office                               // nil: the store is shared, or this is the root
 }
 
 func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -222,7 +225,7 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			st.Rebuilt, err = p.rebuilt(r.Context())
 		}
 		if err == nil {
-			var list []skerry.Orphan
+			var list []view.Orphan
 			list, err = p.orphans(r.Context())
 			st.Orphans = len(list)
 		}
@@ -276,11 +279,11 @@ func (p *parentLocal) token(r *http.Request) (ctl.Token, error) {
 	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q); err != nil {
 		return ctl.Token{}, skerry.Errorf(skerry.CodeInvalid, "%w", err)
 	}
-	want := skerry.TierCluster
+	want := wire.TierCluster
 	if p.role == "cluster" {
-		want = skerry.TierWorker
+		want = wire.TierWorker
 	}
-	if q.Role != want && (q.Role != skerry.TierSuccessor || p.office == nil) {
+	if q.Role != want && (q.Role != wire.TierSuccessor || p.office == nil) {
 		return ctl.Token{}, skerry.Errorf(skerry.CodeWrongTier, "a %s issues tokens for a %s, not for a %s", p.role, want, q.Role).
 			WithHint("ask a cluster for tokens of workers, and the root for tokens of clusters")
 	}

@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -93,14 +94,14 @@ func (l *workerLocal) instances(w http.ResponseWriter, r *http.Request, rest str
 		list, err := l.w.Views(r.Context())
 		if name == "" {
 			q := r.URL.Query()
-			list = slices.DeleteFunc(list, func(i skerry.Instance) bool {
+			list = slices.DeleteFunc(list, func(i wire.Instance) bool {
 				k := i.Service
 				return q.Get("namespace") != "" && q.Get("namespace") != k.App.Namespace || q.Get("app") != "" && q.Get("app") != k.App.Name || q.Get("service") != "" && q.Get("service") != k.Service
 			})
-			answer(w, api.List[skerry.Instance]{Items: list}, err)
+			answer(w, api.List[wire.Instance]{Items: list}, err)
 			return
 		}
-		n := slices.IndexFunc(list, func(i skerry.Instance) bool { return i.ID == id })
+		n := slices.IndexFunc(list, func(i wire.Instance) bool { return i.ID == id })
 		if err == nil && n < 0 {
 			err = skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this device", id).
 				WithHint("`skerry local get` lists those that are")

@@ -12,8 +12,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -122,7 +123,7 @@ func TestFlagsFromEnvironment(t *testing.T) {
 }
 
 func TestParseLocation(t *testing.T) {
-	for in, want := range map[string]skerry.Power{"2.5, 6": {Idle: 2.5, Busy: 6}, "0,0": {}} {
+	for in, want := range map[string]wire.Power{"2.5, 6": {Idle: 2.5, Busy: 6}, "0,0": {}} {
 		if p, err := parsePower(in); err != nil || *p != want {
 			t.Errorf("--power %s: %+v, %v", in, p, err)
 		}
@@ -184,7 +185,7 @@ func TestReadAdmission(t *testing.T) {
 		return f
 	}
 	a, err := readAdmission(write("trusted: [shop]\nhostPaths: [/srv, {path: /srv/up, writable: true}]\nmaxPerInstance: {cpu: 2, memory: 1Gi}\nquotas: {guests: {cpu: 8, serviceAddresses: 60}}\n"))
-	if err != nil || a.Trusted[0] != "shop" || !slices.Equal(a.HostPaths, []skerry.HostPath{{Path: "/srv"}, {Path: "/srv/up", Writable: true}}) || a.MaxPerInstance.CPU != 2000 || a.Quotas["guests"].CPU != 8000 || a.Quotas["guests"].ServiceAddresses != 60 {
+	if err != nil || a.Trusted[0] != "shop" || !slices.Equal(a.HostPaths, []spec.HostPath{{Path: "/srv"}, {Path: "/srv/up", Writable: true}}) || a.MaxPerInstance.CPU != 2000 || a.Quotas["guests"].CPU != 8000 || a.Quotas["guests"].ServiceAddresses != 60 {
 		t.Errorf("%+v %v", a, err)
 	}
 	a, err = readAdmission(write("measureNetworks: [10.0.0.0/8]\negress: {guests: {}, \"*\": {allow: [{cidr: 0.0.0.0/0, except: [10.0.0.0/8], ports: [{port: 443}]}]}}\n"))

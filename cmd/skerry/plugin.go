@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/spec"
 )
 
 const pluginsHelp = "directory with the site's scheduling plugins"
@@ -119,7 +120,7 @@ Shows the time, the memory, the answer and the isolation of each. Fails if a plu
 					return err
 				}
 				q = sched.PluginQuery{}
-				if p := skerry.DecodeStrict(text, &q); len(p) > 0 {
+				if p := spec.DecodeStrict(text, &q); len(p) > 0 {
 					return &skerry.Error{Code: skerry.CodeInvalid, Message: "the query in " + query + " is not valid", Problems: p}
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/view"
 )
 
 func orDash(s string) string {
@@ -135,7 +136,7 @@ func printSuccession(tw io.Writer, s *succession.Status) {
 	}
 }
 
-func printRebuilt(out io.Writer, r *skerry.Rebuilt) {
+func printRebuilt(out io.Writer, r *view.Rebuilt) {
 	if r == nil {
 		return
 	}
@@ -151,7 +152,7 @@ func printRebuilt(out io.Writer, r *skerry.Rebuilt) {
 		fmt.Fprintf(out, "  %s keeps running and was not adopted: %s\n", l.Instance, l.Why)
 	}
 	fmt.Fprintln(out, "Not recovered:")
-	for _, text := range skerry.NotRebuilt() {
+	for _, text := range view.NotRebuilt() {
 		fmt.Fprintf(out, "  %s\n", text)
 	}
 }

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/web"
+	"skerry.dev/skerry/wire"
 )
 
 // upFlags are those of all roles in one process.
@@ -104,7 +104,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 		clusterCfg.Admission.Trusted = []string{node.DefaultOrg}
 	}
 	clusterCfg.Join = node.Join{Name: "local", Parent: []string{reachable(r.LinkAddr())}}
-	if clusterCfg.Join.Token, err = tokenIfNeeded(ctx, cf.data, r.Authority(), skerry.TierCluster, "local"); err != nil {
+	if clusterCfg.Join.Token, err = tokenIfNeeded(ctx, cf.data, r.Authority(), wire.TierCluster, "local"); err != nil {
 		return err
 	}
 	k, err := startCluster(ctx, s, clusterCfg, &below.api)
@@ -122,7 +122,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	if workerCfg.Join, err = w.join.join(w.common.data, "cluster"); err != nil {
 		return err
 	}
-	if workerCfg.Join.Token, err = tokenIfNeeded(ctx, w.common.data, k.Authority(), skerry.TierWorker, workerCfg.Join.Name); err != nil {
+	if workerCfg.Join.Token, err = tokenIfNeeded(ctx, w.common.data, k.Authority(), wire.TierWorker, workerCfg.Join.Name); err != nil {
 		return err
 	}
 	if _, err := startWorker(ctx, s, workerCfg, w.http, nil); err != nil {
@@ -135,7 +135,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 }
 
 // tokenIfNeeded makes a token for a role that has no identity yet.
-func tokenIfNeeded(ctx context.Context, data string, a *auth.Authority, tier skerry.Tier, name string) (string, error) {
+func tokenIfNeeded(ctx context.Context, data string, a *auth.Authority, tier wire.Tier, name string) (string, error) {
 	if _, err := auth.OpenMember(filepath.Join(data, "identity")); err == nil {
 		return "", nil
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // workerFlags are those of a worker, on every system, so that help is the same everywhere.
@@ -18,7 +19,7 @@ type workerFlags struct {
 	cdiHooks       bool
 	power          string
 	area, location string
-	capacity       skerry.Resources
+	capacity       spec.Resources
 	address        string
 	subnet         string
 	noNetwork      bool

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -235,7 +236,7 @@ func workerCheck() *cobra.Command {
 	return cmd
 }
 
-func printRuntimes(out io.Writer, list []skerry.RuntimeReport) {
+func printRuntimes(out io.Writer, list []wire.RuntimeReport) {
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "RUNTIME\tWORKS\tVERSION\tABILITIES")
 	for _, r := range list {

@@ -17,6 +17,8 @@ import (
 	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -73,7 +75,7 @@ Give the same flags for virtual machines as to the worker.`,
 }
 
 // takeProfile measures beside a worker that may run, with drivers of its own.
-func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progress func(string)) (profile map[string]skerry.RuntimeProfile, reasons map[string]string, err error) {
+func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progress func(string)) (profile map[string]wire.RuntimeProfile, reasons map[string]string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
@@ -107,7 +109,7 @@ func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progres
 	var works []runtime.Driver
 	for _, d := range all {
 		// What brings a system of its own, or is a module, does not run this program.
-		if slices.Contains([]string{skerry.RuntimeWasm, skerry.RuntimeUnikernel, skerry.RuntimeVM}, d.Name()) {
+		if slices.Contains([]string{spec.RuntimeWasm, spec.RuntimeUnikernel, spec.RuntimeVM}, d.Name()) {
 			continue
 		}
 		progress("self-test of runtime " + d.Name())
@@ -118,7 +120,7 @@ func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progres
 	return device.TakeProfile(ctx, device.ProfileOptions{Drivers: works, Program: self, Dir: dir, Rounds: rounds, Progress: progress})
 }
 
-func printProfile(out io.Writer, profile map[string]skerry.RuntimeProfile, reasons map[string]string) {
+func printProfile(out io.Writer, profile map[string]wire.RuntimeProfile, reasons map[string]string) {
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "RUNTIME\tPROCESSOR TIME\tREQUESTS A SECOND\tROUNDS APART\tOF A PROCESSOR")
 	for _, name := range slices.Sorted(maps.Keys(profile)) {
@@ -126,8 +128,8 @@ func printProfile(out io.Writer, profile map[string]skerry.RuntimeProfile, reaso
 		fmt.Fprintf(tw, "%s\t%.2f x a container's\t%.4g\t%.0f %%\t%.0f %%\n", name, p.CPU, p.Rate, 100*p.Spread, 100*p.Share)
 	}
 	tw.Flush()
-	if p := profile[skerry.RuntimeOCI]; p.Spread > skerry.MaxProfileSpread {
-		fmt.Fprintf(out, "The rounds of containers are more than %.0f %% apart: how fast this machine is does not count.\n", 100*skerry.MaxProfileSpread)
+	if p := profile[spec.RuntimeOCI]; p.Spread > wire.MaxProfileSpread {
+		fmt.Fprintf(out, "The rounds of containers are more than %.0f %% apart: how fast this machine is does not count.\n", 100*wire.MaxProfileSpread)
 	}
 	for _, name := range slices.Sorted(maps.Keys(reasons)) {
 		fmt.Fprintf(out, "not measured: %s: %s\n", name, reasons[name])

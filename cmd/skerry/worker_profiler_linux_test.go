@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -41,7 +41,7 @@ func TestProfileTaken(t *testing.T) {
 		t.Error(at, err)
 	}
 	at := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
-	if err := worker.WriteProfile(dir, map[string]skerry.RuntimeProfile{"oci": {CPU: 1, At: at.Add(-time.Hour)}, "native": {CPU: 1, At: at}}); err != nil {
+	if err := worker.WriteProfile(dir, map[string]wire.RuntimeProfile{"oci": {CPU: 1, At: at.Add(-time.Hour)}, "native": {CPU: 1, At: at}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := profileTaken(dir); err != nil || !got.Equal(at) {

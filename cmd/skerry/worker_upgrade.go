@@ -9,13 +9,14 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/upgrade"
+	"skerry.dev/skerry/spec"
 )
 
 // upgradeRequest asks a worker to try another program.
 type upgradeRequest struct {
-	Path   string          `json:"path"`
-	Window skerry.Duration `json:"window,omitempty"`
-	Steady skerry.Duration `json:"steady,omitempty"`
+	Path   string        `json:"path"`
+	Window spec.Duration `json:"window,omitempty"`
+	Steady spec.Duration `json:"steady,omitempty"`
 }
 
 // upgradeText tells how the last upgrade of an agent fares, or nothing.
@@ -54,7 +55,7 @@ affected.`,
 				return skerry.Errorf(skerry.CodeInvalid, "--steady %s has to be within --window %s", steady, window)
 			}
 			var p upgrade.Program
-			q := upgradeRequest{Path: path, Window: skerry.Duration(window), Steady: skerry.Duration(steady)}
+			q := upgradeRequest{Path: path, Window: spec.Duration(window), Steady: spec.Duration(steady)}
 			began := time.Now()
 			if err := callLocal(cmd.Context(), data, "POST", "/upgrade", q, &p); err != nil {
 				return err

@@ -18,6 +18,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/internal/upgrade"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -59,7 +60,7 @@ func (p *programs) stage(ctx context.Context, q upgradeRequest, order uint64) (p
 }
 
 // Stage implements worker.Agent.
-func (p *programs) Stage(ctx context.Context, path string, o skerry.AgentOrder) error {
+func (p *programs) Stage(ctx context.Context, path string, o wire.AgentOrder) error {
 	if upgrade.OnTrial() { // the state is another process's to write
 		return worker.ErrLater
 	}
@@ -86,7 +87,7 @@ func (p *programs) Stage(ctx context.Context, path string, o skerry.AgentOrder) 
 }
 
 // Refuse implements worker.Agent.
-func (p *programs) Refuse(o skerry.AgentOrder, why string) error {
+func (p *programs) Refuse(o wire.AgentOrder, why string) error {
 	if upgrade.OnTrial() {
 		return worker.ErrLater
 	}
@@ -96,19 +97,19 @@ func (p *programs) Refuse(o skerry.AgentOrder, why string) error {
 }
 
 // Facts implements worker.Agent.
-func (p *programs) Facts() (*skerry.AgentFacts, error) {
+func (p *programs) Facts() (*wire.AgentFacts, error) {
 	s, err := p.dir.State()
 	switch {
 	case err != nil:
 		return nil, err
 	case s.Trial != nil && s.Trial.Order > 0:
-		return &skerry.AgentFacts{Order: s.Trial.Order, Stage: skerry.AgentTrial, From: s.Trial.From, To: s.Trial.Version}, nil
+		return &wire.AgentFacts{Order: s.Trial.Order, Stage: wire.AgentTrial, From: s.Trial.From, To: s.Trial.Version}, nil
 	case s.Ordered == nil:
 		return nil, nil
 	}
-	f := &skerry.AgentFacts{Order: s.Ordered.Order, Stage: skerry.AgentPassed, From: s.Ordered.From, To: s.Ordered.Version, Why: s.Ordered.Why}
+	f := &wire.AgentFacts{Order: s.Ordered.Order, Stage: wire.AgentPassed, From: s.Ordered.From, To: s.Ordered.Version, Why: s.Ordered.Why}
 	if !s.Ordered.Passed {
-		f.Stage = skerry.AgentFailed
+		f.Stage = wire.AgentFailed
 	}
 	return f, nil
 }

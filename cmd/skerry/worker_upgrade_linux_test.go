@@ -12,6 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/upgrade"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -46,7 +47,7 @@ func TestNoStart(t *testing.T) {
 func TestRefuseOnTrial(t *testing.T) {
 	p := &programs{dir: upgrade.Open(filepath.Join(t.TempDir(), "agent"), "")}
 	t.Setenv("SKERRY_TRIAL", "v2")
-	if err := p.Refuse(skerry.AgentOrder{Seq: 2}, "no such image"); !errors.Is(err, worker.ErrLater) {
+	if err := p.Refuse(wire.AgentOrder{Seq: 2}, "no such image"); !errors.Is(err, worker.ErrLater) {
 		t.Error(err)
 	}
 	if s, err := p.dir.State(); err != nil || s.Ordered != nil {
@@ -56,7 +57,7 @@ func TestRefuseOnTrial(t *testing.T) {
 
 // TestSeenDone sees a job that ended during a trial as what it is.
 func TestSeenDone(t *testing.T) {
-	s := seen(&status{Instances: []skerry.Observation{{ID: "job", State: skerry.Terminated}, {ID: "web", State: skerry.Running, Ready: true}, {ID: "bad", State: skerry.Failed}}})
+	s := seen(&status{Instances: []wire.Observation{{ID: "job", State: skerry.Terminated}, {ID: "web", State: skerry.Running, Ready: true}, {ID: "bad", State: skerry.Failed}}})
 	if len(s.Done) != 1 || s.Done[0] != "job" || len(s.Ready) != 1 || s.Ready[0] != "web" {
 		t.Errorf("%+v", s)
 	}
@@ -74,7 +75,7 @@ func TestStageAtStart(t *testing.T) {
 		asked++
 		return status{Parent: &parentStatus{Connected: asked > 1}}, nil
 	}
-	if err := p.Stage(t.Context(), path, skerry.AgentOrder{Seq: 1}); err != nil {
+	if err := p.Stage(t.Context(), path, wire.AgentOrder{Seq: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := p.dir.State(); err != nil || s.Trial == nil || !s.Trial.Want.Connected {

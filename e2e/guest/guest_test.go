@@ -18,6 +18,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/wire"
 )
 
 // suites are the tests of what speaks to control groups: on most hosts where they run those are of version 1.
@@ -185,9 +186,9 @@ func failures(out string) (list []string) {
 }
 
 // instances asks the root.
-func (g *machine) instances(t *testing.T) []skerry.Instance {
+func (g *machine) instances(t *testing.T) []wire.Instance {
 	t.Helper()
-	var list struct{ Items []skerry.Instance }
+	var list struct{ Items []wire.Instance }
 	if err := json.Unmarshal([]byte(g.must(t, "skerry get instances -o json")), &list); err != nil {
 		t.Fatal(err)
 	}

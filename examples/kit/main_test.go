@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func TestRun(t *testing.T) {
@@ -54,7 +54,7 @@ func TestManifests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		app, err := skerry.DecodeApplication(data)
+		app, err := spec.DecodeApplication(data)
 		if err == nil {
 			app.SetDefaults()
 			err = app.Validate()

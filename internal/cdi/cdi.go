@@ -14,7 +14,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Dirs are where descriptions are by the specification; what is in a later one wins.
@@ -86,7 +86,7 @@ func Parse(data []byte) (*Spec, error) {
 	if err := yaml.Unmarshal(data, s); err != nil {
 		return nil, err
 	}
-	if _, _, name, ok := skerry.ParseCDI(s.Kind); !ok || name != "" {
+	if _, _, name, ok := spec.ParseCDI(s.Kind); !ok || name != "" {
 		return nil, fmt.Errorf("kind %q is not vendor/class", s.Kind)
 	}
 	if !strings.HasPrefix(s.Version, "0.") && !strings.HasPrefix(s.Version, "1.") && s.Version != "1" {
@@ -98,7 +98,7 @@ func Parse(data []byte) (*Spec, error) {
 	seen := map[string]bool{}
 	for i := range s.Devices {
 		d := &s.Devices[i]
-		if _, _, _, ok := skerry.ParseCDI(s.Kind + "=" + d.Name); !ok || seen[d.Name] {
+		if _, _, _, ok := spec.ParseCDI(s.Kind + "=" + d.Name); !ok || seen[d.Name] {
 			return nil, fmt.Errorf("device %q is no name, or there twice", d.Name)
 		}
 		seen[d.Name] = true
@@ -111,7 +111,7 @@ func Parse(data []byte) (*Spec, error) {
 
 func (e *Edits) check() error {
 	for _, v := range e.Env {
-		if name, _, ok := strings.Cut(v, "="); !ok || !skerry.CheckEnvName(name) || strings.ContainsRune(v, 0) {
+		if name, _, ok := strings.Cut(v, "="); !ok || !spec.CheckEnvName(name) || strings.ContainsRune(v, 0) {
 			return fmt.Errorf("env %q is not NAME=value", v)
 		}
 	}

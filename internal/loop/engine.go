@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // ErrPartly says that a batch was larger than the store takes at once, and that the store kept the first commits of it and refused
@@ -25,7 +26,7 @@ type Engine struct {
 
 	core    Core
 	host    Host
-	batch   skerry.Effects
+	batch   wire.Effects
 	waiting []answer
 	inputs  int
 	size    int // bytes that the batch writes
@@ -117,7 +118,7 @@ func (e *Engine) guard(now time.Time, msg any, early bool, step func() (any, err
 		if p.Held > 0 {
 			text += fmt.Sprintf("; no message of %s is taken for %s", p.Sender, p.Held)
 		}
-		e.batch.Events = append(e.batch.Events, skerry.Event{At: now, Type: skerry.EventWarning, Reason: "MessageRefused", Text: text})
+		e.batch.Events = append(e.batch.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "MessageRefused", Text: text})
 		e.broken = p
 		if result, err = nil, refusal(); errors.Is(p, store.ErrTooLarge) {
 			err = skerry.Errorf(skerry.CodeTooLarge, "it was refused, because a record of it would be too large: %v", v)
@@ -130,7 +131,7 @@ func (e *Engine) guard(now time.Time, msg any, early bool, step func() (any, err
 func (e *Engine) Tick(now time.Time) { e.Add(e.core.Tick(now)) }
 
 // Add puts effects into the batch, such as those of loading the core.
-func (e *Engine) Add(fx skerry.Effects) {
+func (e *Engine) Add(fx wire.Effects) {
 	e.takes()
 	e.batch.Merge(fx)
 	e.Count()
@@ -163,7 +164,7 @@ func (e *Engine) Err() error { return e.err }
 // from there, as it does from any state that its children do not match.
 func (e *Engine) Flush(now time.Time, commit Commit) {
 	fx, waiting := e.batch, e.waiting
-	e.batch, e.waiting, e.inputs, e.size, e.busy = skerry.Effects{}, nil, 0, 0, true
+	e.batch, e.waiting, e.inputs, e.size, e.busy = wire.Effects{}, nil, 0, 0, true
 	ops := lastOf(append(fx.Writes, e.host.Record(now, fx.Events)...))
 	var persist func(begun bool)
 	persist = func(begun bool) {
@@ -185,7 +186,7 @@ func (e *Engine) Flush(now time.Time, commit Commit) {
 }
 
 // lastOf gives the last write of each key, in order.
-func lastOf(writes []skerry.Write) []store.Op {
+func lastOf(writes []wire.Write) []store.Op {
 	last := make(map[string]int, len(writes))
 	for i, w := range writes {
 		last[w.Key] = i
@@ -211,9 +212,9 @@ func (e *Engine) next(ops []store.Op) []store.Op {
 	return ops[:n]
 }
 
-func (e *Engine) carryOut(fx skerry.Effects, waiting []answer) {
+func (e *Engine) carryOut(fx wire.Effects, waiting []answer) {
 	for _, s := range fx.Sends {
-		if m, ok := s.Msg.(skerry.Message); ok {
+		if m, ok := s.Msg.(wire.Message); ok {
 			e.host.Send(s.To, m)
 		}
 	}

@@ -10,14 +10,15 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // scripted is a core whose messages are the effects that it gives.
 type scripted struct{}
 
-func (scripted) Step(_ time.Time, msg any) skerry.Effects { return msg.(skerry.Effects) }
-func (scripted) Tick(time.Time) skerry.Effects            { return skerry.Effects{} }
-func (scripted) NextWake() time.Time                      { return time.Time{} }
+func (scripted) Step(_ time.Time, msg any) wire.Effects { return msg.(wire.Effects) }
+func (scripted) Tick(time.Time) wire.Effects            { return wire.Effects{} }
+func (scripted) NextWake() time.Time                    { return time.Time{} }
 
 // diary is a host, a store and somebody who asks; it notes what happens.
 type diary struct {
@@ -29,14 +30,14 @@ func (d *diary) note(format string, args ...any) {
 	d.notes = append(d.notes, fmt.Sprintf(format, args...))
 }
 
-func (d *diary) Record(_ time.Time, events []skerry.Event) (out []skerry.Write) {
+func (d *diary) Record(_ time.Time, events []wire.Event) (out []wire.Write) {
 	for _, e := range events {
-		out = append(out, skerry.Write{Key: "event/" + e.Reason, Value: []byte("1")})
+		out = append(out, wire.Write{Key: "event/" + e.Reason, Value: []byte("1")})
 	}
 	return out
 }
-func (d *diary) Send(to string, _ skerry.Message) { d.note("send %s", to) }
-func (d *diary) Announce(events []skerry.Event, _ []skerry.Change) {
+func (d *diary) Send(to string, _ wire.Message) { d.note("send %s", to) }
+func (d *diary) Announce(events []wire.Event, _ []wire.Change) {
 	d.note("announce %d", len(events))
 }
 func (d *diary) Act(action any) { d.note("act %v", action) }
@@ -68,10 +69,10 @@ func (d *diary) is(t *testing.T, want ...string) {
 	}
 }
 
-func put(kv ...string) (out []skerry.Write) {
+func put(kv ...string) (out []wire.Write) {
 	for _, x := range kv {
 		k, v, _ := strings.Cut(x, "=")
-		w := skerry.Write{Key: k}
+		w := wire.Write{Key: k}
 		if v != "" {
 			w.Value = []byte(v)
 		}
@@ -83,8 +84,8 @@ func put(kv ...string) (out []skerry.Write) {
 // full is a batch of two messages with all kinds of effects.
 func full(e *Engine, d *diary) {
 	now := time.Unix(0, 0)
-	e.Step(now, skerry.Effects{Writes: put("a=1", "b=1"), Sends: []skerry.Outgoing{{To: "x", Msg: &skerry.Report{}}}, Actions: []any{"run"}, Result: 1}, d.answer)
-	e.Step(now, skerry.Effects{Writes: put("a=2", "c="), Events: []skerry.Event{{Reason: "e"}}, Err: errors.New("no")}, d.answer)
+	e.Step(now, wire.Effects{Writes: put("a=1", "b=1"), Sends: []wire.Outgoing{{To: "x", Msg: &wire.Report{}}}, Actions: []any{"run"}, Result: 1}, d.answer)
+	e.Step(now, wire.Effects{Writes: put("a=2", "c="), Events: []wire.Event{{Reason: "e"}}, Err: errors.New("no")}, d.answer)
 }
 
 // Nothing is sent, announced, done or answered before the last commit is over, and then in this order.
@@ -107,7 +108,7 @@ func TestOrder(t *testing.T) {
 	}
 	// What writes nothing needs no commit, and takes nothing of an earlier batch along.
 	d.notes = nil
-	e.Step(time.Unix(1, 0), skerry.Effects{Result: 2}, d.answer)
+	e.Step(time.Unix(1, 0), wire.Effects{Result: 2}, d.answer)
 	e.Flush(time.Unix(1, 0), d.commit)
 	d.is(t, "announce 0", "answer 2 <nil>")
 }
@@ -120,7 +121,7 @@ func TestRefused(t *testing.T) {
 		e.MaxOps = 2
 		full(e, d)
 		var told error
-		e.Step(time.Unix(0, 0), skerry.Effects{}, func(_ any, err error) { told = err })
+		e.Step(time.Unix(0, 0), wire.Effects{}, func(_ any, err error) { told = err })
 		e.Flush(time.Unix(0, 0), d.commit)
 		if partly {
 			d.done(nil)
@@ -147,9 +148,9 @@ func TestRefused(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
-	for what, fx := range map[string]skerry.Effects{
-		"many writes": {Writes: make([]skerry.Write, batchWrites)},
-		"many bytes":  {Writes: []skerry.Write{{Key: "a", Value: make([]byte, batchBytes)}}},
+	for what, fx := range map[string]wire.Effects{
+		"many writes": {Writes: make([]wire.Write, batchWrites)},
+		"many bytes":  {Writes: []wire.Write{{Key: "a", Value: make([]byte, batchBytes)}}},
 	} {
 		e := NewEngine(scripted{}, &diary{})
 		if e.Full() {

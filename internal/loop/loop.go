@@ -9,14 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // Core is a role as a state machine.
 type Core interface {
-	Step(now time.Time, msg any) skerry.Effects
-	Tick(now time.Time) skerry.Effects
+	Step(now time.Time, msg any) wire.Effects
+	Tick(now time.Time) wire.Effects
 	// NextWake is when Tick has something to do; the zero time means never.
 	NextWake() time.Time
 }
@@ -25,9 +25,9 @@ type Core interface {
 // wait for the loop.
 type Host interface {
 	// Record gives the writes that keep events; they go into the same commit.
-	Record(now time.Time, events []skerry.Event) []skerry.Write
-	Send(to string, msg skerry.Message)
-	Announce(events []skerry.Event, changed []skerry.Change)
+	Record(now time.Time, events []wire.Event) []wire.Write
+	Send(to string, msg wire.Message)
+	Announce(events []wire.Event, changed []wire.Change)
 	Act(action any)
 }
 
@@ -134,7 +134,7 @@ func (l *Loop) Post(msg any) bool {
 
 // Run works until ctx ends (nil), the store refuses a commit (its error) or the core panics on a message (a *PanicError). first are
 // effects from loading the core.
-func (l *Loop) Run(ctx context.Context, first skerry.Effects) error {
+func (l *Loop) Run(ctx context.Context, first wire.Effects) error {
 	defer close(l.done)
 	if l.readOnly != nil {
 		return l.runReadOnly(ctx)

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // writer is a core that writes as many records as it is told.
@@ -17,25 +17,25 @@ type writer struct{ n int }
 // many asks for records of a size.
 type many struct{ records, size int }
 
-func (w *writer) Step(_ time.Time, msg any) skerry.Effects {
+func (w *writer) Step(_ time.Time, msg any) wire.Effects {
 	m := msg.(many)
-	var fx skerry.Effects
+	var fx wire.Effects
 	for range m.records {
 		w.n++
-		fx.Writes = append(fx.Writes, skerry.Write{Key: fmt.Sprintf("r/%08d", w.n), Value: make([]byte, m.size)})
+		fx.Writes = append(fx.Writes, wire.Write{Key: fmt.Sprintf("r/%08d", w.n), Value: make([]byte, m.size)})
 	}
 	fx.Result = w.n
 	return fx
 }
-func (w *writer) Tick(time.Time) skerry.Effects { return skerry.Effects{} }
-func (w *writer) NextWake() time.Time           { return time.Time{} }
+func (w *writer) Tick(time.Time) wire.Effects { return wire.Effects{} }
+func (w *writer) NextWake() time.Time         { return time.Time{} }
 
 type quiet struct{}
 
-func (quiet) Record(time.Time, []skerry.Event) []skerry.Write { return nil }
-func (quiet) Send(string, skerry.Message)                     {}
-func (quiet) Announce([]skerry.Event, []skerry.Change)        {}
-func (quiet) Act(any)                                         {}
+func (quiet) Record(time.Time, []wire.Event) []wire.Write { return nil }
+func (quiet) Send(string, wire.Message)                   {}
+func (quiet) Announce([]wire.Event, []wire.Change)        {}
+func (quiet) Act(any)                                     {}
 
 // limited counts commits and holds the first one up, so that messages pile up behind it.
 type limited struct {
@@ -76,7 +76,7 @@ func TestMoreThanOneCommit(t *testing.T) {
 			l := New(&writer{}, lim, quiet{}, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
-			go func() { done <- l.Run(ctx, skerry.Effects{}) }()
+			go func() { done <- l.Run(ctx, wire.Effects{}) }()
 			answers := make(chan error, len(msgs))
 			for i, m := range msgs {
 				go func() {
@@ -116,7 +116,7 @@ func TestRecordTooLarge(t *testing.T) {
 	defer st.Close()
 	l := New(&writer{}, st, quiet{}, nil)
 	done := make(chan error, 1)
-	go func() { done <- l.Run(t.Context(), skerry.Effects{}) }()
+	go func() { done <- l.Run(t.Context(), wire.Effects{}) }()
 	if _, err := l.Do(t.Context(), many{1, store.MaxValue + 1}); err == nil {
 		t.Error("accepted")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // ledger notes what happens, in the order in which it does.
@@ -33,13 +34,13 @@ func (d *ledger) read() []string {
 // busy is a core whose every step, tick and start has an effect of each kind.
 type busy struct{ due time.Time }
 
-func everything() skerry.Effects {
-	return skerry.Effects{Writes: []skerry.Write{{Key: "r/1", Value: []byte("x")}}, Sends: []skerry.Outgoing{{To: "w", Msg: &skerry.SetAck{}}},
-		Events: []skerry.Event{{Reason: "It"}}, Actions: []any{"act"}, Result: "answer"}
+func everything() wire.Effects {
+	return wire.Effects{Writes: []wire.Write{{Key: "r/1", Value: []byte("x")}}, Sends: []wire.Outgoing{{To: "w", Msg: &wire.SetAck{}}},
+		Events: []wire.Event{{Reason: "It"}}, Actions: []any{"act"}, Result: "answer"}
 }
 
-func (b *busy) Step(time.Time, any) skerry.Effects { return everything() }
-func (b *busy) Tick(time.Time) skerry.Effects {
+func (b *busy) Step(time.Time, any) wire.Effects { return everything() }
+func (b *busy) Tick(time.Time) wire.Effects {
 	b.due = time.Time{}
 	return everything()
 }
@@ -48,14 +49,14 @@ func (b *busy) NextWake() time.Time { return b.due }
 // scribe is a host that notes what it is told.
 type scribe struct{ *ledger }
 
-func (s scribe) Record(_ time.Time, events []skerry.Event) (out []skerry.Write) {
+func (s scribe) Record(_ time.Time, events []wire.Event) (out []wire.Write) {
 	for range events {
-		out = append(out, skerry.Write{Key: "event/1", Value: []byte("It")})
+		out = append(out, wire.Write{Key: "event/1", Value: []byte("It")})
 	}
 	return out
 }
-func (s scribe) Send(string, skerry.Message) { s.note("send") }
-func (s scribe) Announce(events []skerry.Event, _ []skerry.Change) {
+func (s scribe) Send(string, wire.Message) { s.note("send") }
+func (s scribe) Announce(events []wire.Event, _ []wire.Change) {
 	for range events {
 		s.note("announce")
 	}
@@ -88,7 +89,7 @@ const held = 20 * time.Millisecond
 func TestLoopOrder(t *testing.T) {
 	for _, what := range []string{"the start", "a tick", "a message"} {
 		t.Run(what, func(t *testing.T) {
-			core, first, want := &busy{}, skerry.Effects{}, []string{"commit", "send", "announce", "act"}
+			core, first, want := &busy{}, wire.Effects{}, []string{"commit", "send", "announce", "act"}
 			switch what {
 			case "the start":
 				first = everything()
@@ -129,7 +130,7 @@ func TestLoopOrder(t *testing.T) {
 }
 
 // begin runs a loop over a store that holds commits up; it ends with stop or with the test.
-func begin(t *testing.T, core Core, first skerry.Effects) (l *Loop, slow *slowStore, done chan error, stop func()) {
+func begin(t *testing.T, core Core, first wire.Effects) (l *Loop, slow *slowStore, done chan error, stop func()) {
 	st, err := store.Open(t.Context(), "memory:", store.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ func begin(t *testing.T, core Core, first skerry.Effects) (l *Loop, slow *slowSt
 
 // TestRefusedCommit: of what a refused commit was for nothing is sent, announced or done, who asked gets the reason, and the loop ends.
 func TestRefusedCommit(t *testing.T) {
-	l, slow, done, stop := begin(t, &busy{}, skerry.Effects{})
+	l, slow, done, stop := begin(t, &busy{}, wire.Effects{})
 	defer stop()
 	answered := make(chan error, 1)
 	go func() {

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // brittle is a core that counts what it takes and panics on a bomb, half way through.
@@ -25,7 +26,7 @@ func (b *bomb) Sender() string { return b.From }
 
 type asked struct{ list []int }
 
-func (b *brittle) Step(_ time.Time, msg any) skerry.Effects {
+func (b *brittle) Step(_ time.Time, msg any) wire.Effects {
 	b.n++
 	switch m := msg.(type) {
 	case *bomb:
@@ -34,10 +35,10 @@ func (b *brittle) Step(_ time.Time, msg any) skerry.Effects {
 		m.list[0]++ // as setting defaults changes a manifest in place
 		panic("asked")
 	}
-	return skerry.Effects{Writes: put(fmt.Sprintf("n=%d", b.n)), Sends: []skerry.Outgoing{{To: "x", Msg: &skerry.Report{}}}, Result: b.n}
+	return wire.Effects{Writes: put(fmt.Sprintf("n=%d", b.n)), Sends: []wire.Outgoing{{To: "x", Msg: &wire.Report{}}}, Result: b.n}
 }
-func (b *brittle) Tick(time.Time) skerry.Effects { panic("tick") }
-func (b *brittle) NextWake() time.Time           { return time.Time{} }
+func (b *brittle) Tick(time.Time) wire.Effects { panic("tick") }
+func (b *brittle) NextWake() time.Time         { return time.Time{} }
 
 // A panic refuses one message. What the batch had before it is carried out with an event about it, and the engine takes no more.
 func TestPanicOfAStep(t *testing.T) {
@@ -74,9 +75,9 @@ func TestRecordThatIsTooLarge(t *testing.T) {
 	d := &diary{}
 	e := NewEngine(scripted{}, d)
 	now := time.Unix(0, 0)
-	e.Step(now, skerry.Effects{Writes: put("good=1")}, d.answer)
+	e.Step(now, wire.Effects{Writes: put("good=1")}, d.answer)
 	var told error
-	e.Step(now, skerry.Effects{Writes: put("bad=" + strings.Repeat("x", store.MaxValue+1))}, func(_ any, err error) { told = err })
+	e.Step(now, wire.Effects{Writes: put("bad=" + strings.Repeat("x", store.MaxValue+1))}, func(_ any, err error) { told = err })
 	e.Flush(now, d.commit)
 	d.done(nil)
 	d.is(t, "commit good=1 event/MessageRefused=1", "announce 1", "answer <nil> <nil>")
@@ -196,7 +197,7 @@ func TestPanicOfAView(t *testing.T) {
 		l.Refusals = r
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- l.Run(ctx, skerry.Effects{}) }()
+		go func() { done <- l.Run(ctx, wire.Effects{}) }()
 		err := l.ViewAbout(t.Context(), asked{[]int{1}}, func() { panic("view") })
 		if skerry.AsError(err).Code != skerry.CodeInternal {
 			t.Errorf("life %d: %v", life, err)

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/tunnel"
+	"skerry.dev/skerry/wire"
 )
 
 // datapath keeps a datapath running: one that has died is started again, and told what it was to be. Packets for sealed paths
@@ -142,7 +142,7 @@ func (d *datapath) Set(ctx context.Context, c tunnel.Config) error {
 func (d *datapath) Status(ctx context.Context) (tunnel.Status, error) { return d.now().Status(ctx) }
 
 // Unknown tells a peer that its route to an address is old.
-func (d *datapath) Unknown(ctx context.Context, peer skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error {
+func (d *datapath) Unknown(ctx context.Context, peer wire.PeerID, net wire.NetworkID, addr netip.Addr) error {
 	return d.now().Unknown(ctx, peer, net, addr)
 }
 
@@ -150,7 +150,7 @@ func (d *datapath) Unknown(ctx context.Context, peer skerry.PeerID, net skerry.N
 func (d *datapath) Look(ctx context.Context) error { return d.now().Look(ctx) }
 
 // Ping asks a peer for a sign of life, and gives how long ago the last one came; false: none ever, or it is no peer.
-func (d *datapath) Ping(ctx context.Context, peer skerry.PeerID) (time.Duration, bool, error) {
+func (d *datapath) Ping(ctx context.Context, peer wire.PeerID) (time.Duration, bool, error) {
 	return d.now().Ping(ctx, peer)
 }
 

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/wire"
 )
 
 // leading is a role's store together with the leadership that it needs where several processes share it.
@@ -161,7 +161,7 @@ func (c *ClusterConfig) sharedMember(ctx context.Context, st *leading, site *aut
 			return nil, fmt.Errorf("identity from the store: %w", err)
 		}
 	}
-	m, err := c.member(ctx, skerry.TierCluster, c.Join, site, boot)
+	m, err := c.member(ctx, wire.TierCluster, c.Join, site, boot)
 	if err != nil {
 		return nil, err
 	}

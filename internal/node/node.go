@@ -25,6 +25,7 @@ import (
 	"skerry.dev/skerry/fleet"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // StateFile is the SQLite store in a data directory, unless another store is named.
@@ -128,7 +129,7 @@ type Join struct {
 
 // member opens the identity kept in the data directory, or joins with the token, as a role and no other. Joining is tried again
 // while the parent cannot be reached; a refusal is final.
-func (c *Common) member(ctx context.Context, as skerry.Tier, j Join, site *auth.Authority, bootID string) (*auth.Member, error) {
+func (c *Common) member(ctx context.Context, as wire.Tier, j Join, site *auth.Authority, bootID string) (*auth.Member, error) {
 	dir := filepath.Join(c.Dir, "identity")
 	m, err := auth.OpenMember(dir)
 	if err == nil && m.Tier() != as {
@@ -157,7 +158,7 @@ func (c *Common) member(ctx context.Context, as skerry.Tier, j Join, site *auth.
 
 // unreachable reports whether joining failed before the parent said anything.
 func unreachable(err error) bool {
-	var refused *skerry.Refuse
+	var refused *wire.Refuse
 	var op *net.OpError
 	return !errors.As(err, &refused) && (errors.As(err, &op) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF))
 }

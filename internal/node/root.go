@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/vault"
 )
 
@@ -93,7 +93,7 @@ func Seed(ctx context.Context, s doer) error {
 	if err != nil || len(orgs) > 0 {
 		return err
 	}
-	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: DefaultOrg}}, apps.PutNamespace{Namespace: apps.Namespace{Name: skerry.DefaultNamespace, Org: DefaultOrg}}} {
+	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: DefaultOrg}}, apps.PutNamespace{Namespace: apps.Namespace{Name: spec.DefaultNamespace, Org: DefaultOrg}}} {
 		if _, err := s.Do(ctx, m); err != nil {
 			return fmt.Errorf("default organisation: %w", err)
 		}

@@ -27,8 +27,10 @@ import (
 	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/runtime/vm"
 	"skerry.dev/skerry/runtime/wasm"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -143,7 +145,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		return w, err
 	}
 	bootID := boot()
-	member, err := c.member(ctx, skerry.TierWorker, c.Join, nil, bootID)
+	member, err := c.member(ctx, wire.TierWorker, c.Join, nil, bootID)
 	if err != nil {
 		return w, err
 	}
@@ -259,14 +261,14 @@ func (c *WorkerConfig) fillMachine() {
 func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	mounts := ""
 	if c.RunDir != "" {
-		mounts = filepath.Join(c.RunDir, skerry.RuntimeOCI)
+		mounts = filepath.Join(c.RunDir, spec.RuntimeOCI)
 	}
 	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), Mounts: mounts, CgroupParent: c.CgroupParent, Owners: c.Owners, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
 	out := []runtime.Driver{containers}
-	sandboxes, err := oci.New(oci.GVisor(oci.Options{Dir: filepath.Join(c.Dir, skerry.RuntimeGVisor), CgroupParent: c.CgroupParent, Log: c.Log}))
+	sandboxes, err := oci.New(oci.GVisor(oci.Options{Dir: filepath.Join(c.Dir, spec.RuntimeGVisor), CgroupParent: c.CgroupParent, Log: c.Log}))
 	if err != nil {
 		return out, err
 	}
@@ -275,7 +277,7 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	if err != nil {
 		return out, err
 	}
-	foreign, err := containerd.New(containerd.Options{Dir: filepath.Join(c.Dir, skerry.RuntimeContainerd), CgroupParent: c.CgroupParent, Socket: c.Containerd.Socket,
+	foreign, err := containerd.New(containerd.Options{Dir: filepath.Join(c.Dir, spec.RuntimeContainerd), CgroupParent: c.CgroupParent, Socket: c.Containerd.Socket,
 		Shim: c.Containerd.Shim, Binary: c.Containerd.Binary, Keeper: []string{self, KeepCommand}, Log: c.Log})
 	if err != nil {
 		return out, err
@@ -291,18 +293,18 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 		return out, err
 	}
 	out = append(out, modules)
-	machines, err := vm.New(vm.Options{Dir: filepath.Join(c.Dir, skerry.RuntimeMicroVM), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand},
+	machines, err := vm.New(vm.Options{Dir: filepath.Join(c.Dir, spec.RuntimeMicroVM), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand},
 		Kernel: c.Machines.Kernel, KernelSHA256: c.Machines.KernelSHA256, Emulate: c.Machines.Emulate, Log: c.Log})
 	if err != nil {
 		return out, err
 	}
 	out = append(out, machines)
-	kernels, err := vm.NewUnikernels(c.appliances(skerry.RuntimeUnikernel, self))
+	kernels, err := vm.NewUnikernels(c.appliances(spec.RuntimeUnikernel, self))
 	if err != nil {
 		return out, err
 	}
 	out = append(out, kernels)
-	computers, err := vm.NewComputers(c.appliances(skerry.RuntimeVM, self))
+	computers, err := vm.NewComputers(c.appliances(spec.RuntimeVM, self))
 	if err != nil {
 		return out, err
 	}
@@ -331,7 +333,7 @@ func OpenDrivers(c WorkerConfig) ([]runtime.Driver, error) {
 }
 
 // CheckMachine runs every driver's self-test without being a worker.
-func CheckMachine(ctx context.Context, c WorkerConfig) (out []skerry.RuntimeReport, err error) {
+func CheckMachine(ctx context.Context, c WorkerConfig) (out []wire.RuntimeReport, err error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}

@@ -19,10 +19,11 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/olddata"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
 
@@ -100,7 +101,7 @@ func TestCores(t *testing.T) {
 	for _, version := range olddata.Versions(t) {
 		for role := range roles {
 			var load func(string, []byte) error
-			var start func(time.Time) skerry.Effects
+			var start func(time.Time) wire.Effects
 			switch role {
 			case "root":
 				c := root.New(root.Options{Incarnation: "r", Epoch: 9})
@@ -133,7 +134,7 @@ func TestCores(t *testing.T) {
 type samples struct {
 	Records  map[string]map[string]json.RawMessage `json:"records"` // by role and kind
 	Payloads map[string][]byte                     `json:"payloads"`
-	Messages map[skerry.FrameType][]byte           `json:"messages"`
+	Messages map[wire.FrameType][]byte             `json:"messages"`
 }
 
 const samplesFile = "samples.json"
@@ -141,9 +142,9 @@ const samplesFile = "samples.json"
 // payloads are the types of what travels inside sets, events and reports.
 func payloads() map[string]any {
 	out := map[string]any{}
-	for _, v := range []any{new(skerry.Assignment), new(skerry.Observation), new(skerry.Event), new(skerry.WorkerReport), new(skerry.ClusterReport), new(skerry.Urgency), new(skerry.AgentOrder),
-		new(skerry.Endpoints), new(skerry.Peers), new(skerry.OverlayNode), new(skerry.AppNetwork), new(skerry.Route), new(skerry.OverlayPeer), new(skerry.Want), new(skerry.SiteInfo),
-		new(skerry.ForeignRoute), new(skerry.ForeignPeers), new(skerry.IngressState), new(skerry.SiteIngress), new(skerry.VolumeClaim), new(skerry.Amendment), new(skerry.Amended), new(skerry.ClassVerdict), new(skerry.Condition)} {
+	for _, v := range []any{new(spec.Assignment), new(wire.Observation), new(wire.Event), new(wire.WorkerReport), new(wire.ClusterReport), new(wire.Urgency), new(wire.AgentOrder),
+		new(wire.Endpoints), new(wire.Peers), new(wire.OverlayNode), new(wire.AppNetwork), new(wire.Route), new(wire.OverlayPeer), new(wire.Want), new(wire.SiteInfo),
+		new(wire.ForeignRoute), new(wire.ForeignPeers), new(wire.IngressState), new(wire.SiteIngress), new(spec.VolumeClaim), new(wire.Amendment), new(wire.Amended), new(wire.ClassVerdict), new(skerry.Condition)} {
 		out[reflect.TypeOf(v).Elem().Name()] = v
 	}
 	return out
@@ -151,7 +152,7 @@ func payloads() map[string]any {
 
 func present(t *testing.T) samples {
 	t.Helper()
-	s := samples{map[string]map[string]json.RawMessage{}, map[string][]byte{}, map[skerry.FrameType][]byte{}}
+	s := samples{map[string]map[string]json.RawMessage{}, map[string][]byte{}, map[wire.FrameType][]byte{}}
 	for role := range roles {
 		s.Records[role] = map[string]json.RawMessage{}
 		for kind, make := range kindsOf(role) {
@@ -172,7 +173,7 @@ func present(t *testing.T) samples {
 		s.Payloads[name] = wire.New().Marshal(v)
 	}
 	for i := range 256 {
-		if m := skerry.NewMessage(skerry.FrameType(i)); m != nil {
+		if m := wire.NewMessage(wire.FrameType(i)); m != nil {
 			olddata.Fill(m)
 			data, err := frame.NewCodec().Encode(m)
 			if err != nil {
@@ -239,7 +240,7 @@ func TestSamples(t *testing.T) {
 				t.Errorf("message %d of %s: there is no such thing any more", n, version)
 				continue
 			}
-			check(fmt.Sprintf("message %T", m), data[frame.HeaderSize:], skerry.NewMessage(n))
+			check(fmt.Sprintf("message %T", m), data[frame.HeaderSize:], wire.NewMessage(n))
 		}
 	}
 }
@@ -270,7 +271,7 @@ func TestSamplesAreWhole(t *testing.T) {
 		reach(reflect.TypeOf(v))
 	}
 	for i := range 256 {
-		if m := skerry.NewMessage(skerry.FrameType(i)); m != nil {
+		if m := wire.NewMessage(wire.FrameType(i)); m != nil {
 			reach(reflect.TypeOf(m))
 		}
 	}

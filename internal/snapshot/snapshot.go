@@ -19,6 +19,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Version is that of the format. A reader refuses a later one.
@@ -34,11 +35,11 @@ const (
 
 // Meta describes a snapshot, as the first file of its archive.
 type Meta struct {
-	Format  int                     `json:"format"`
-	Service skerry.ServiceKey       `json:"service"`
-	Replica int                     `json:"replica,omitempty"`
-	At      time.Time               `json:"at"`
-	Volumes []skerry.SnapshotVolume `json:"volumes"`
+	Format  int                   `json:"format"`
+	Service skerry.ServiceKey     `json:"service"`
+	Replica int                   `json:"replica,omitempty"`
+	At      time.Time             `json:"at"`
+	Volumes []spec.SnapshotVolume `json:"volumes"`
 }
 
 func (m *Meta) check() error {
@@ -50,7 +51,7 @@ func (m *Meta) check() error {
 	}
 	seen := map[string]bool{}
 	for _, v := range m.Volumes {
-		if err := skerry.CheckName(v.Name); err != nil || seen[v.Name] || v.Size < 0 || v.Size > skerry.MaxAmount {
+		if err := skerry.CheckName(v.Name); err != nil || seen[v.Name] || v.Size < 0 || v.Size > spec.MaxAmount {
 			return invalid("%.100q of %d bytes is no volume, or there twice", v.Name, v.Size)
 		}
 		seen[v.Name] = true

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 var service = skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}
@@ -27,7 +28,7 @@ var service = skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "
 func meta(names ...string) Meta {
 	m := Meta{Format: Version, Service: service, At: time.Unix(1700000000, 0).UTC()}
 	for _, n := range names {
-		m.Volumes = append(m.Volumes, skerry.SnapshotVolume{Name: n, Size: 8 * skerry.MiB})
+		m.Volumes = append(m.Volumes, spec.SnapshotVolume{Name: n, Size: 8 * skerry.MiB})
 	}
 	return m
 }

@@ -14,11 +14,11 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/tenure"
+	"skerry.dev/skerry/wire"
 )
 
 // ballotFile holds what a worker has promised. It is written before the promise is sent.
@@ -76,19 +76,19 @@ func (b *Ballots) Term() uint64 {
 }
 
 // Lease answers a lease that came from an address, HOST:PORT.
-func (b *Ballots) Lease(l *skerry.Lease, from string) *skerry.Promise {
+func (b *Ballots) Lease(l *wire.Lease, from string) *wire.Promise {
 	l.At = complete(l.At, from)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p, save := b.voter.Lease(time.Now(), l)
 	if !b.keptLocked(save) {
-		return &skerry.Promise{} // of no term: nobody counts on it
+		return &wire.Promise{} // of no term: nobody counts on it
 	}
 	return p
 }
 
 // vote tells what the worker has written down.
-func (b *Ballots) vote() (*skerry.Vote, error) {
+func (b *Ballots) vote() (*wire.Vote, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.keptLocked(false) {
@@ -98,7 +98,7 @@ func (b *Ballots) vote() (*skerry.Vote, error) {
 }
 
 // ask answers a seat that asks for the vote.
-func (b *Ballots) ask(a *skerry.Ask) (*skerry.Vote, error) {
+func (b *Ballots) ask(a *wire.Ask) (*wire.Vote, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	answer, save := b.voter.Ask(time.Now(), a)
@@ -193,7 +193,7 @@ func (b *Ballots) offer(ctx context.Context, addr string, connected func() bool,
 	raw.SetDeadline(time.Time{})
 	codec := frame.NewCodec()
 	var writing sync.Mutex
-	say := func(m skerry.Message) error {
+	say := func(m wire.Message) error {
 		writing.Lock()
 		defer writing.Unlock()
 		raw.SetWriteDeadline(time.Now().Add(silence))
@@ -241,7 +241,7 @@ func (b *Ballots) offer(ctx context.Context, addr string, connected func() bool,
 			return err
 		}
 		switch m := m.(type) {
-		case *skerry.Ask:
+		case *wire.Ask:
 			answer, err := b.ask(m)
 			if err != nil {
 				return err
@@ -249,13 +249,13 @@ func (b *Ballots) offer(ctx context.Context, addr string, connected func() bool,
 			if err := say(answer); err != nil {
 				return err
 			}
-		case *skerry.Lease:
+		case *wire.Lease:
 			p := b.Lease(m, addr)
 			if err := say(p); err != nil {
 				return err
 			}
 			promised = promised || p.Term == m.Term && p.Holder == m.Holder
-		case *skerry.Refuse:
+		case *wire.Refuse:
 			return m
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/link"
@@ -25,14 +24,15 @@ import (
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/tenure"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/wire"
 )
 
 // refuser turns links away while the process stands by.
 type refuser struct{}
 
-func (refuser) Up(*link.Peer)                    {}
-func (refuser) Frame(*link.Peer, skerry.Message) {}
-func (refuser) Down(*link.Peer, error)           {}
+func (refuser) Up(*link.Peer)                  {}
+func (refuser) Frame(*link.Peer, wire.Message) {}
+func (refuser) Down(*link.Peer, error)         {}
 
 // stand listens for votes and looks for who leads, until this process leads (nil), another does (its error; started again
 // it follows), or ctx ends (its error). A process whose store is a copy follows at once, and does not end.
@@ -93,10 +93,10 @@ func (o *Office) listen(ctx context.Context, wg *sync.WaitGroup) *link.Server {
 		return nil
 	}
 	srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Handler: refuser{}, Seat: o.Seat, Log: o.opt.Log,
-		Admit: func(context.Context, skerry.PeerIdentity, *skerry.Hello) error {
-			return &skerry.Refuse{Code: skerry.RefuseStandby, Reason: "this machine stands by for the site and does not lead it", Hint: "the worker goes on by itself, and chooses one that does", RetryAfter: 250}
+		Admit: func(context.Context, wire.PeerIdentity, *wire.Hello) error {
+			return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine stands by for the site and does not lead it", Hint: "the worker goes on by itself, and chooses one that does", RetryAfter: 250}
 		},
-		Welcome: func(*link.Peer) (*skerry.Welcome, error) { return nil, errors.New("standing by") },
+		Welcome: func(*link.Peer) (*wire.Welcome, error) { return nil, errors.New("standing by") },
 	})
 	if err != nil {
 		ln.Close()
@@ -113,7 +113,7 @@ func (o *Office) listen(ctx context.Context, wg *sync.WaitGroup) *link.Server {
 func (o *Office) places(ctx context.Context) []string {
 	out := slices.Clone(o.opt.Addrs)
 	if rec, err := o.opt.Store.Get(ctx, keySeats); err == nil {
-		var seats []skerry.Seat
+		var seats []wire.Seat
 		if json.Unmarshal(rec.Value, &seats) == nil {
 			for _, s := range seats {
 				if host, _, err := net.SplitHostPort(s.Addr); err == nil && host != "" && s.Name != o.member.Name() && !slices.Contains(out, s.Addr) {
@@ -144,11 +144,11 @@ func (o *Office) seek(ctx context.Context) error {
 			if errors.As(err, &over) {
 				return err
 			}
-			var refuse *skerry.Refuse
-			if err != nil && !(errors.As(err, &refuse) && refuse.Code == skerry.RefuseStandby) && ctx.Err() == nil {
+			var refuse *wire.Refuse
+			if err != nil && !(errors.As(err, &refuse) && refuse.Code == wire.RefuseStandby) && ctx.Err() == nil {
 				o.opt.Log.Debug("follow", "addr", addr, "err", err)
 			}
-			if refuse != nil && refuse.Code == skerry.RefuseExpired {
+			if refuse != nil && refuse.Code == wire.RefuseExpired {
 				_ = o.member.Renew(ctx, auth.Dialing{Addrs: []string{addr}, Machine: o.opt.Machine, Boot: o.opt.Boot}) // the next try shows
 			}
 		}
@@ -198,7 +198,7 @@ func (o *Office) follow(ctx context.Context, addr string) error {
 	me := o.address()
 	o.mu.Unlock()
 	codec := frame.NewCodec()
-	if err := frame.Write(conn, codec, &skerry.Follow{Reign: b.Reign, Revision: b.Revision, Addr: me, Machine: o.opt.Machine, Version: o.opt.Version, Keyed: o.opt.Key != ""}); err != nil {
+	if err := frame.Write(conn, codec, &wire.Follow{Reign: b.Reign, Revision: b.Revision, Addr: me, Machine: o.opt.Machine, Version: o.opt.Version, Keyed: o.opt.Key != ""}); err != nil {
 		return err
 	}
 	in := bufio.NewReaderSize(patient{conn}, 64<<10)
@@ -207,9 +207,9 @@ func (o *Office) follow(ctx context.Context, addr string) error {
 		return err
 	}
 	switch m := m.(type) {
-	case *skerry.Refuse:
+	case *wire.Refuse:
 		return m
-	case *skerry.Followed:
+	case *wire.Followed:
 		if m.Term < b.Reign {
 			return fmt.Errorf("%s leads in term %d, and this copy is of term %d", addr, m.Term, b.Reign)
 		}
@@ -226,7 +226,7 @@ func (o *Office) follow(ctx context.Context, addr string) error {
 }
 
 // takeIn applies what comes from who leads.
-func (o *Office) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *skerry.Followed, b tenure.Books) (err error) {
+func (o *Office) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b tenure.Books) (err error) {
 	if f.Astray && b.Revision > f.Common {
 		if err := o.setAside(ctx, f.Common, b.Revision, b.Reign); err != nil {
 			return err

@@ -17,11 +17,11 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/tenure"
+	"skerry.dev/skerry/wire"
 )
 
 // Options set up an office. Dir, Store and Link are needed.
@@ -61,7 +61,7 @@ type Office struct {
 	bound    bool         // what the store says
 	changed  chan struct{}
 	voters   map[string]*session // workers that offer their votes
-	send     func(name string, m skerry.Message)
+	send     func(name string, m wire.Message)
 	auth     *auth.Authority
 	addr     *net.TCPAddr
 	linked   map[string]bool    // workers on the link that understand leases
@@ -121,7 +121,7 @@ func Join(ctx context.Context, dir, name, token, version, machine, boot string, 
 	if token == "" {
 		return nil, errors.New("this machine is no successor yet; get a token with `skerry token create --role successor` at the cluster, and start with --join TOKEN")
 	}
-	m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: addrs, Machine: machine, Boot: boot}, Dir: filepath.Join(dir, seatDir), Token: token, Tier: skerry.TierSuccessor, Name: name, Version: version})
+	m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: addrs, Machine: machine, Boot: boot}, Dir: filepath.Join(dir, seatDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: version})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func Site(dir string) (string, bool) {
 }
 
 // seat is what this machine is called among the seats, and where it listens.
-func (o *Office) seat() skerry.Seat { return skerry.Seat{Name: o.member.Name(), Addr: o.address()} }
+func (o *Office) seat() wire.Seat { return wire.Seat{Name: o.member.Name(), Addr: o.address()} }
 
 // address is where workers reach this machine; without a host it is for others to complete.
 func (o *Office) address() string {
@@ -183,7 +183,7 @@ func (o *Office) books(ctx context.Context) (tenure.Books, error) {
 			return b, fmt.Errorf("record %s: %w", keyVoters, err)
 		}
 	}
-	list, rev, err := o.opt.Store.List(ctx, "auth/enrolled/"+string(skerry.TierSuccessor)+"/")
+	list, rev, err := o.opt.Store.List(ctx, "auth/enrolled/"+string(wire.TierSuccessor)+"/")
 	if err != nil {
 		return b, err
 	}
@@ -331,9 +331,9 @@ func (o *Office) with(ctx context.Context, fn func(c *tenure.Seat, now time.Time
 	}
 	for _, m := range out {
 		if s := to[m.To]; s != nil {
-			s.send(m.Msg.(skerry.Message))
+			s.send(m.Msg.(wire.Message))
 		} else if send != nil {
-			send(m.To, m.Msg.(skerry.Message))
+			send(m.To, m.Msg.(wire.Message))
 		}
 	}
 	if before != after {
@@ -395,7 +395,7 @@ func (o *Office) Term() uint64 {
 }
 
 // Serves implements tier.Office.
-func (o *Office) Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m skerry.Message)) {
+func (o *Office) Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m wire.Message)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.auth, o.addr, o.send = a, addr, send
@@ -403,8 +403,8 @@ func (o *Office) Serves(a *auth.Authority, addr *net.TCPAddr, send func(name str
 }
 
 // Came implements tier.Office.
-func (o *Office) Came(hello *skerry.Hello) {
-	if !slices.Contains(hello.Features, skerry.FeatureTenure) {
+func (o *Office) Came(hello *wire.Hello) {
+	if !slices.Contains(hello.Features, wire.FeatureTenure) {
 		return
 	}
 	o.mu.Lock()
@@ -421,7 +421,7 @@ func (o *Office) Left(name string) {
 }
 
 // Promised implements tier.Office.
-func (o *Office) Promised(name string, p *skerry.Promise) {
+func (o *Office) Promised(name string, p *wire.Promise) {
 	o.with(context.Background(), func(c *tenure.Seat, now time.Time) { c.Promised(now, name, p) })
 }
 

@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/tenure"
+	"skerry.dev/skerry/wire"
 )
 
 // review takes successors that have joined into account, and workers that come and go.
@@ -30,9 +31,9 @@ func (o *Office) review(ctx context.Context) error {
 	var workers, successors []string
 	for _, e := range a.List() {
 		switch e.Tier {
-		case skerry.TierWorker:
+		case wire.TierWorker:
 			workers = append(workers, e.Name)
-		case skerry.TierSuccessor:
+		case wire.TierSuccessor:
 			successors = append(successors, e.Name)
 		}
 	}
@@ -94,12 +95,12 @@ func (o *Office) saveSeats(ctx context.Context) error {
 		o.mu.Unlock()
 		return nil
 	}
-	seats := []skerry.Seat{o.seat()}
+	seats := []wire.Seat{o.seat()}
 	for name, l := range o.lags {
-		seats = append(seats, skerry.Seat{Name: name, Addr: l.addr})
+		seats = append(seats, wire.Seat{Name: name, Addr: l.addr})
 	}
 	o.mu.Unlock()
-	slices.SortFunc(seats, func(a, b skerry.Seat) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(seats, func(a, b wire.Seat) int { return strings.Compare(a.Name, b.Name) })
 	value, err := json.Marshal(seats)
 	if err != nil {
 		return err
@@ -128,7 +129,7 @@ func (o *Office) takeSeat(ctx context.Context, a *auth.Authority, addr *net.TCPA
 	for i := 2; slices.Contains(taken, name); i++ {
 		name = fmt.Sprintf("%s-%d", host, i)
 	}
-	token, _, err := a.CreateToken(ctx, auth.TokenOptions{Tier: skerry.TierSuccessor, Name: name, TTL: time.Minute, By: "cluster"})
+	token, _, err := a.CreateToken(ctx, auth.TokenOptions{Tier: wire.TierSuccessor, Name: name, TTL: time.Minute, By: "cluster"})
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (o *Office) takeSeat(ctx context.Context, a *auth.Authority, addr *net.TCPA
 		}
 	}
 	m, err := auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: []string{to.String()}, Machine: o.opt.Machine, Boot: o.opt.Boot, Timeout: 5 * time.Second},
-		Dir: filepath.Join(o.opt.Dir, seatDir), Token: token, Tier: skerry.TierSuccessor, Name: name, Version: o.opt.Version})
+		Dir: filepath.Join(o.opt.Dir, seatDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: o.opt.Version})
 	if err != nil {
 		return err
 	}

@@ -17,18 +17,18 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/tenure"
+	"skerry.dev/skerry/wire"
 )
 
 // silence is how long the other end of a seat's connection may say nothing.
 const silence = 5 * time.Second
 
 // Seat implements tier.Office: it serves a worker that offers its vote, or a successor that asks for the store.
-func (o *Office) Seat(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentity) {
+func (o *Office) Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -46,19 +46,19 @@ func (o *Office) Seat(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentit
 	if a == nil {
 		return
 	}
-	var refuse *skerry.Refuse
+	var refuse *wire.Refuse
 	err = a.Admit(ctx, id, nil)
-	if _, votes := m.(*skerry.Vote); errors.As(err, &refuse) && refuse.Code == skerry.RefuseExpired && votes {
+	if _, votes := m.(*wire.Vote); errors.As(err, &refuse) && refuse.Code == wire.RefuseExpired && votes {
 		err = nil // it can renew with whoever leads, and for that somebody must
 	}
 	switch m := m.(type) {
-	case *skerry.Vote:
-		if err == nil && core != nil && id.Tier == skerry.TierWorker {
+	case *wire.Vote:
+		if err == nil && core != nil && id.Tier == wire.TierWorker {
 			o.vote(ctx, conn, r, codec, id.Name, m)
 			return
 		}
-	case *skerry.Follow:
-		if err == nil && id.Tier == skerry.TierSuccessor {
+	case *wire.Follow:
+		if err == nil && id.Tier == wire.TierSuccessor {
 			err = o.lead(ctx, cancel, conn, codec, id, m)
 		}
 	}
@@ -71,13 +71,13 @@ func (o *Office) Seat(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentit
 
 // session is the connection of a worker that offers its vote.
 type session struct {
-	out  chan skerry.Message
+	out  chan wire.Message
 	once sync.Once
 	over chan struct{}
 }
 
 // send never waits: a worker that does not read loses the connection.
-func (s *session) send(m skerry.Message) {
+func (s *session) send(m wire.Message) {
 	select {
 	case s.out <- m:
 	default:
@@ -87,8 +87,8 @@ func (s *session) send(m skerry.Message) {
 
 func (s *session) end() { s.once.Do(func() { close(s.over) }) }
 
-func (o *Office) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, codec *frame.Codec, worker string, first *skerry.Vote) {
-	s := &session{out: make(chan skerry.Message, 32), over: make(chan struct{})}
+func (o *Office) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, codec *frame.Codec, worker string, first *wire.Vote) {
+	s := &session{out: make(chan wire.Message, 32), over: make(chan struct{})}
 	o.mu.Lock()
 	if old := o.voters[worker]; old != nil {
 		old.end()
@@ -121,9 +121,9 @@ func (o *Office) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, code
 		}
 		o.with(ctx, func(c *tenure.Seat, now time.Time) {
 			switch m := m.(type) {
-			case *skerry.Vote:
+			case *wire.Vote:
 				c.Offered(now, worker, m)
-			case *skerry.Promise:
+			case *wire.Promise:
 				c.Promised(now, worker, m)
 			}
 		})
@@ -207,7 +207,7 @@ func (p patient) Write(b []byte) (n int, err error) {
 
 // position finds where what a successor has ends within this store: whether it can go on from there, and up to which revision it
 // is right.
-func (o *Office) position(ctx context.Context, f *skerry.Follow) (common int64, astray, known bool, err error) {
+func (o *Office) position(ctx context.Context, f *wire.Follow) (common int64, astray, known bool, err error) {
 	b, err := o.books(ctx)
 	if err != nil {
 		return 0, false, false, err
@@ -240,14 +240,14 @@ func (o *Office) position(ctx context.Context, f *skerry.Follow) (common int64, 
 
 // stream is the connection on which a successor is given the store.
 type stream struct {
-	id   skerry.PeerIdentity
+	id   wire.PeerIdentity
 	addr string // where it listens
 	end  func()
 }
 
 // lead gives the store to a successor until the connection ends. One that connects again takes the place of its older connection,
 // which may not have noticed yet that nobody is there.
-func (o *Office) lead(ctx context.Context, cancel func(), conn net.Conn, codec *frame.Codec, id skerry.PeerIdentity, f *skerry.Follow) error {
+func (o *Office) lead(ctx context.Context, cancel func(), conn net.Conn, codec *frame.Codec, id wire.PeerIdentity, f *wire.Follow) error {
 	name := id.Name
 	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -263,7 +263,7 @@ func (o *Office) lead(ctx context.Context, cancel func(), conn net.Conn, codec *
 	o.with(ctx, func(c *tenure.Seat, now time.Time) {
 		term = c.Term()
 		// Not before workers can be reached on the link: an heir that leaves could not be struck off the list.
-		took = o.send != nil && f.Reign <= term && o.member.Name() != name && c.Follows(now, skerry.Seat{Name: name, Addr: addr})
+		took = o.send != nil && f.Reign <= term && o.member.Name() != name && c.Follows(now, wire.Seat{Name: name, Addr: addr})
 		if !took {
 			return
 		}
@@ -273,7 +273,7 @@ func (o *Office) lead(ctx context.Context, cancel func(), conn net.Conn, codec *
 		o.streams[name] = s
 	})
 	if !took {
-		return &skerry.Refuse{Code: skerry.RefuseStandby, Reason: "this machine does not lead the site, or has successors enough", Hint: "it tries the others, and this one again", RetryAfter: 1000}
+		return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine does not lead the site, or has successors enough", Hint: "it tries the others, and this one again", RetryAfter: 1000}
 	}
 	defer o.with(context.WithoutCancel(ctx), func(c *tenure.Seat, now time.Time) {
 		if o.streams[name] == s {
@@ -285,7 +285,7 @@ func (o *Office) lead(ctx context.Context, cancel func(), conn net.Conn, codec *
 	if err != nil {
 		return err
 	}
-	answer := &skerry.Followed{Term: term, Holder: o.member.Name(), Whole: !known, Astray: astray, Common: common, TTL: uint32(o.opt.TTL / time.Millisecond)}
+	answer := &wire.Followed{Term: term, Holder: o.member.Name(), Whole: !known, Astray: astray, Common: common, TTL: uint32(o.opt.TTL / time.Millisecond)}
 	conn.SetDeadline(time.Now().Add(silence))
 	if err := frame.Write(conn, codec, answer); err != nil {
 		return err
@@ -390,8 +390,8 @@ func (o *Office) hear(ctx context.Context, conn net.Conn, s *stream) {
 		o.mu.Lock()
 		a := o.auth
 		o.mu.Unlock()
-		var refuse *skerry.Refuse
-		if errors.As(a.Admit(ctx, s.id, nil), &refuse) && refuse.Code != skerry.RefuseExpired {
+		var refuse *wire.Refuse
+		if errors.As(a.Admit(ctx, s.id, nil), &refuse) && refuse.Code != wire.RefuseExpired {
 			return // it was revoked
 		}
 		o.with(ctx, func(c *tenure.Seat, now time.Time) {
@@ -415,5 +415,5 @@ func (o *Office) authorityOf(ctx context.Context) (*auth.Authority, error) {
 	if err := json.Unmarshal(rec.Value, &ca); err != nil {
 		return nil, fmt.Errorf("record of the site CA: %w", err)
 	}
-	return auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: ca.Site, Tier: skerry.TierCluster, Store: o.opt.Store, Log: o.opt.Log})
+	return auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: ca.Site, Tier: wire.TierCluster, Store: o.opt.Store, Log: o.opt.Log})
 }

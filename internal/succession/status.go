@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/tenure"
+	"skerry.dev/skerry/wire"
 )
 
 // Status is how a site's succession stands, as one of its seats sees it.
@@ -52,7 +52,7 @@ func (o *Office) Status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	var seats []skerry.Seat
+	var seats []wire.Seat
 	if rec, err := o.opt.Store.Get(ctx, keySeats); err == nil {
 		_ = json.Unmarshal(rec.Value, &seats) // without it addresses are missing
 	}
@@ -79,7 +79,7 @@ func (o *Office) Status(ctx context.Context) (*Status, error) {
 			continue
 		}
 		s := Successor{Name: name, State: "away"}
-		if i := slices.IndexFunc(seats, func(x skerry.Seat) bool { return x.Name == name }); i >= 0 {
+		if i := slices.IndexFunc(seats, func(x wire.Seat) bool { return x.Name == name }); i >= 0 {
 			s.Addr = seats[i].Addr
 		}
 		if leads {

@@ -12,11 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/tenure"
+	"skerry.dev/skerry/wire"
 )
 
 // TestLongCopy: a successor with a copy of another history, which happens to end at the leader's revision, acknowledges nothing until the
@@ -43,11 +43,11 @@ func TestLongCopy(t *testing.T) {
 		if err != nil || b.Revision != last {
 			t.Fatal(b, err)
 		}
-		o.core = tenure.New(tenure.Options{Me: skerry.Seat{Name: "b"}, TTL: DefaultTTL, Patience: patience})
+		o.core = tenure.New(tenure.Options{Me: wire.Seat{Name: "b"}, TTL: DefaultTTL, Patience: patience})
 		here, there := net.Pipe()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- o.takeIn(t.Context(), here, bufio.NewReader(patient{here}), &skerry.Followed{Term: 1, Holder: "a", Whole: true}, b)
+			ended <- o.takeIn(t.Context(), here, bufio.NewReader(patient{here}), &wire.Followed{Term: 1, Holder: "a", Whole: true}, b)
 		}()
 		acks := make(chan int64, 100)
 		go func() {
@@ -101,13 +101,13 @@ func TestLongCopy(t *testing.T) {
 // TestStreamAgain: a successor that connects again while its older connection has not ended yet is still given the store when that ends.
 func TestStreamAgain(t *testing.T) {
 	o, ctx := openOffice(t), t.Context()
-	id := skerry.PeerIdentity{Tier: skerry.TierSuccessor, Name: "b", Site: "harbour", Key: "key", Expires: time.Now().Add(time.Hour)}
+	id := wire.PeerIdentity{Tier: wire.TierSuccessor, Name: "b", Site: "harbour", Key: "key", Expires: time.Now().Add(time.Hour)}
 	e, err := json.Marshal(auth.Enrolled{Tier: id.Tier, Name: id.Name, Key: id.Key, Expires: id.Expires})
 	if err != nil {
 		t.Fatal(err)
 	}
 	open := func() *auth.Authority {
-		a, err := auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: id.Site, Tier: skerry.TierCluster, Store: o.opt.Store})
+		a, err := auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: id.Site, Tier: wire.TierCluster, Store: o.opt.Store})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestStreamAgain(t *testing.T) {
 	if err := o.alone(ctx); err != nil {
 		t.Fatal(err)
 	}
-	o.Serves(a, nil, func(string, skerry.Message) {})
+	o.Serves(a, nil, func(string, wire.Message) {})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -145,12 +145,12 @@ func TestStreamAgain(t *testing.T) {
 		t.Cleanup(func() { cancel(); there.Close(); stop() })
 		go func() {
 			defer here.Close()
-			ended <- o.lead(ctx, cancel, here, frame.NewCodec(), id, &skerry.Follow{Addr: ":7444"})
+			ended <- o.lead(ctx, cancel, here, frame.NewCodec(), id, &wire.Follow{Addr: ":7444"})
 		}()
 		r = bufio.NewReader(there)
 		if m, _, err := frame.NewReader(r, frame.NewCodec(), frame.MaxGreeting).Next(); err != nil {
 			t.Fatal(err)
-		} else if f, ok := m.(*skerry.Followed); !ok || !f.Whole {
+		} else if f, ok := m.(*wire.Followed); !ok || !f.Whole {
 			t.Fatalf("%+v", m)
 		}
 		return ended, r

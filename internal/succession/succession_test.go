@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/tenure"
+	"skerry.dev/skerry/wire"
 )
 
 func openOffice(t *testing.T) *Office {
@@ -77,7 +78,7 @@ func TestPosition(t *testing.T) {
 		{"of the one before, beyond its end", 2, ends[1] + 9, ends[1], true, false},
 		{"of one that nobody held here", 3, ends[1] + 1, ends[1], true, false},
 	} {
-		common, astray, follow, err := o.position(ctx, &skerry.Follow{Reign: c.reign, Revision: c.revision})
+		common, astray, follow, err := o.position(ctx, &wire.Follow{Reign: c.reign, Revision: c.revision})
 		if err != nil || common != c.common || astray != c.astray || follow != c.follow {
 			t.Errorf("%s: up to %d, astray %v, goes on %v, %v", c.what, common, astray, follow, err)
 		}
@@ -124,7 +125,7 @@ func TestNotLeading(t *testing.T) {
 	if _, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("1")}}); err != nil {
 		t.Fatal("a site without successors:", err)
 	}
-	o.core = tenure.New(tenure.Options{Me: skerry.Seat{Name: "a"}, TTL: time.Second, Patience: time.Second})
+	o.core = tenure.New(tenure.Options{Me: wire.Seat{Name: "a"}, TTL: time.Second, Patience: time.Second})
 	_, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("2")}})
 	var e *skerry.Error
 	if !errors.Is(err, store.ErrDeposed) || !errors.As(err, &e) || e.Code != skerry.CodeUnavailable || e.Hint == "" {
@@ -147,7 +148,7 @@ func TestBallots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := b.Lease(&skerry.Lease{Term: 4, Holder: "a", At: ":7444", Seq: 1, Heirs: []skerry.Seat{{Name: "b", Addr: "192.0.2.2:7444"}}, TTL: 1000}, "192.0.2.1:7444")
+	p := b.Lease(&wire.Lease{Term: 4, Holder: "a", At: ":7444", Seq: 1, Heirs: []wire.Seat{{Name: "b", Addr: "192.0.2.2:7444"}}, TTL: 1000}, "192.0.2.1:7444")
 	if p.Term != 4 || p.Seq != 1 {
 		t.Fatalf("%+v", p)
 	}
@@ -160,7 +161,7 @@ func TestBallots(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if p := b.Lease(&skerry.Lease{Term: 5, Holder: "b", Seq: 1, TTL: 1000}, "192.0.2.2:7444"); p.Term != 0 {
+	if p := b.Lease(&wire.Lease{Term: 5, Holder: "b", Seq: 1, TTL: 1000}, "192.0.2.2:7444"); p.Term != 0 {
 		t.Errorf("promised without a disk: %+v", p)
 	}
 }
@@ -172,12 +173,12 @@ func TestVoteUnwritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Lease(&skerry.Lease{Term: 4, Holder: "a", Seq: 1, Heirs: []skerry.Seat{{Name: "b"}}, TTL: 1}, "192.0.2.1:7444")
+	b.Lease(&wire.Lease{Term: 4, Holder: "a", Seq: 1, Heirs: []wire.Seat{{Name: "b"}}, TTL: 1}, "192.0.2.1:7444")
 	time.Sleep(2 * time.Millisecond) // the promise
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := b.ask(&skerry.Ask{Term: 5, Seat: "b"}); err == nil {
+	if v, err := b.ask(&wire.Ask{Term: 5, Seat: "b"}); err == nil {
 		t.Errorf("voted without a disk: %+v", v)
 	}
 	if v, err := b.vote(); err == nil {

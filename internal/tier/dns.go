@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // NameOptions say how a role answers for host names of services. Without Listen it does not.
@@ -21,7 +22,7 @@ type NameOptions struct {
 func (o *NameOptions) Fill() error {
 	for i, z := range o.Zones {
 		z = strings.ToLower(strings.TrimSuffix(z, "."))
-		if err := skerry.CheckHost(z); err != nil || strings.HasPrefix(z, "*") {
+		if err := spec.CheckHost(z); err != nil || strings.HasPrefix(z, "*") {
 			return skerry.Errorf(skerry.CodeInvalid, "--dns-zone %q is not the name of a zone", o.Zones[i]).WithHint("write it as site.example.org")
 		}
 		o.Zones[i] = z

@@ -17,21 +17,22 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/beat"
+	"skerry.dev/skerry/wire"
 )
 
 // DownConfig sets up the listener for children. All but KeepAlive and HTTP are needed.
 type DownConfig struct {
 	Authority *auth.Authority
-	Child     skerry.Tier
+	Child     wire.Tier
 	// Up tells the core of a child and gives the core's part of the Welcome. Frame and Down tell the rest.
-	Up    func(ctx context.Context, hello *skerry.Hello) (*skerry.Welcome, error)
-	Frame func(name string, m skerry.Message)
+	Up    func(ctx context.Context, hello *wire.Hello) (*wire.Welcome, error)
+	Frame func(name string, m wire.Message)
 	Down  func(name string)
 	// HTTP serves what children ask over streams, such as images; nil refuses.
 	HTTP      http.Handler
 	KeepAlive time.Duration
 	// Seat serves connections of link.ProtoSeat; nil refuses them. Term is that of this parent; nil: it has none.
-	Seat      func(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentity)
+	Seat      func(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	Term      func() uint64
 	Beats     *beat.Listener // nil: children do not beat
 	BeatEvery time.Duration
@@ -54,7 +55,7 @@ type Down struct {
 type downChild struct {
 	peer  *link.Peer
 	ready bool
-	early []skerry.Message
+	early []wire.Message
 }
 
 // NewDown makes the server; Serve starts it.
@@ -77,15 +78,15 @@ func NewDown(cfg DownConfig) (*Down, error) {
 func (c *DownConfig) inOffice(o Office) {
 	c.Seat = o.Seat
 	up, frame, down := c.Up, c.Frame, c.Down
-	c.Up = func(ctx context.Context, hello *skerry.Hello) (*skerry.Welcome, error) {
+	c.Up = func(ctx context.Context, hello *wire.Hello) (*wire.Welcome, error) {
 		w, err := up(ctx, hello)
 		if err == nil {
 			o.Came(hello)
 		}
 		return w, err
 	}
-	c.Frame = func(name string, m skerry.Message) {
-		if p, ok := m.(*skerry.Promise); ok {
+	c.Frame = func(name string, m wire.Message) {
+		if p, ok := m.(*wire.Promise); ok {
 			o.Promised(name, p)
 			return
 		}
@@ -101,18 +102,18 @@ func (c *DownConfig) features() []string {
 	if c.Seat == nil {
 		return nil
 	}
-	return []string{skerry.FeatureTenure}
+	return []string{wire.FeatureTenure}
 }
 
-func (d *Down) admit(ctx context.Context, id skerry.PeerIdentity, hello *skerry.Hello) error {
+func (d *Down) admit(ctx context.Context, id wire.PeerIdentity, hello *wire.Hello) error {
 	if id.Tier != d.cfg.Child {
-		return &skerry.Refuse{Code: skerry.RefuseNotAuthorised, Reason: fmt.Sprintf("a %s may not connect here", id.Tier),
+		return &wire.Refuse{Code: wire.RefuseNotAuthorised, Reason: fmt.Sprintf("a %s may not connect here", id.Tier),
 			Hint: fmt.Sprintf("this is the place for a %s", d.cfg.Child)}
 	}
 	return d.cfg.Authority.Admit(ctx, id, hello)
 }
 
-func (d *Down) clone(first *link.Peer, later *skerry.Hello, addr net.Addr) {
+func (d *Down) clone(first *link.Peer, later *wire.Hello, addr net.Addr) {
 	id := first.Identity()
 	err := d.cfg.Authority.Quarantine(context.Background(), id.Tier, id.Name, first.Hello().Machine, later.Machine, addr.String(), "both were connected at the same time")
 	if err != nil {
@@ -120,7 +121,7 @@ func (d *Down) clone(first *link.Peer, later *skerry.Hello, addr net.Addr) {
 	}
 }
 
-func (d *Down) welcome(p *link.Peer) (*skerry.Welcome, error) {
+func (d *Down) welcome(p *link.Peer) (*wire.Welcome, error) {
 	c := &downChild{peer: p}
 	d.mu.Lock()
 	d.children[p.Name()] = c
@@ -133,7 +134,7 @@ func (d *Down) welcome(p *link.Peer) (*skerry.Welcome, error) {
 		delete(d.children, p.Name()) // still ours: the name is free for others only when this has returned
 		d.mu.Unlock()
 		d.cfg.Down(p.Name()) // the core may take the message yet
-		return nil, &skerry.Refuse{Code: skerry.RefuseBusy, Reason: "the parent cannot take children now: " + err.Error(), Hint: "it goes on by itself", RetryAfter: 2000}
+		return nil, &wire.Refuse{Code: wire.RefuseBusy, Reason: "the parent cannot take children now: " + err.Error(), Hint: "it goes on by itself", RetryAfter: 2000}
 	}
 	if d.cfg.Term != nil {
 		w.Term = d.cfg.Term()
@@ -157,7 +158,7 @@ func (h *downHandler) Up(p *link.Peer) {
 	}
 }
 
-func (h *downHandler) Frame(p *link.Peer, m skerry.Message) { h.cfg.Frame(p.Name(), m) }
+func (h *downHandler) Frame(p *link.Peer, m wire.Message) { h.cfg.Frame(p.Name(), m) }
 
 func (h *downHandler) Down(p *link.Peer, err error) {
 	h.mu.Lock()
@@ -177,7 +178,7 @@ func (h *downHandler) Down(p *link.Peer, err error) {
 }
 
 // Carry takes the connection of a child over another transport, see link.Server.Carry.
-func (d *Down) Carry(conn net.Conn, id skerry.PeerIdentity, carrier string, keepAlive time.Duration) {
+func (d *Down) Carry(conn net.Conn, id wire.PeerIdentity, carrier string, keepAlive time.Duration) {
 	d.srv.Carry(conn, id, carrier, keepAlive)
 }
 
@@ -185,7 +186,7 @@ func (d *Down) Carry(conn net.Conn, id skerry.PeerIdentity, carrier string, keep
 func (d *Down) Serve(l net.Listener) error { return d.srv.Serve(l) }
 
 // Send puts a message in line for a child; one that is not connected gets its sets when it is.
-func (d *Down) Send(name string, m skerry.Message) {
+func (d *Down) Send(name string, m wire.Message) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.children[name]

@@ -22,8 +22,10 @@ import (
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/beat"
 	"skerry.dev/skerry/link/mqtt"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/wire"
 )
 
 // Registry is what a server needs of the image store: digests for references, and the distribution API below /v2/.
@@ -34,8 +36,8 @@ type Registry interface {
 
 // HubConfig sets up a Hub. Tier, Name, Store and Link are needed.
 type HubConfig struct {
-	Tier    skerry.Tier // root or cluster
-	Name    string      // the federation's at the root, the cluster's at a cluster
+	Tier    wire.Tier // root or cluster
+	Name    string    // the federation's at the root, the cluster's at a cluster
 	Version string
 	Store   store.Store
 	Link    string // address to listen on for children, host:port
@@ -60,12 +62,12 @@ type HubConfig struct {
 // Office is who decides whether a process leads its site, where there may be successors.
 type Office interface {
 	// Seat serves a connection of link.ProtoSeat.
-	Seat(ctx context.Context, conn *tls.Conn, id skerry.PeerIdentity)
+	Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	// Serves tells that children connect now, at an address, and how they are reached; Came and Promised what they do.
-	Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m skerry.Message))
-	Came(hello *skerry.Hello)
+	Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m wire.Message))
+	Came(hello *wire.Hello)
 	Left(name string)
-	Promised(name string, p *skerry.Promise)
+	Promised(name string, p *wire.Promise)
 	Term() uint64
 	// Lost waits until the process does not lead, and says why. It gives nil when ctx ends.
 	Lost(ctx context.Context) error
@@ -103,7 +105,7 @@ func NewHub(ctx context.Context, cfg HubConfig) (*Hub, error) {
 }
 
 // Tier and the methods below implement a part of api.Backend.
-func (h *Hub) Tier() skerry.Tier          { return h.cfg.Tier }
+func (h *Hub) Tier() wire.Tier            { return h.cfg.Tier }
 func (h *Hub) Name() string               { return h.cfg.Name }
 func (h *Hub) Journal() *journal.Journal  { return h.journal }
 func (h *Hub) Authority() *auth.Authority { return h.authority }
@@ -126,7 +128,7 @@ func (h *Hub) Foreign() *mqtt.Listener { return h.foreign.Load() }
 func (h *Hub) Down() *Down { return h.down.Load() }
 
 // LoadCore hands what is stored to a new core and to the journal. It gives the writes with which the life begins.
-func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, load func(key string, value []byte) error) ([]skerry.Write, error) {
+func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, load func(key string, value []byte) error) ([]wire.Write, error) {
 	life, err := OpenLife(ctx, h.cfg.Store)
 	if err != nil {
 		return nil, err
@@ -138,7 +140,7 @@ func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, load 
 // LoadCore reads a store: events go to the journal, which takes them over when all went well, and the rest to load. What
 // belongs to the role as a whole, to the authority and to the people of the API is no core's business. A store of which this program would
 // lose something is refused. It gives the writes with which the life begins.
-func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal, load func(key string, value []byte) error) ([]skerry.Write, error) {
+func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal, load func(key string, value []byte) error) ([]wire.Write, error) {
 	note, err := CheckWriter(ctx, st, p)
 	if err != nil {
 		return nil, err
@@ -162,13 +164,13 @@ func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal
 	if note == nil {
 		return nil, nil
 	}
-	return []skerry.Write{*note}, nil
+	return []wire.Write{*note}, nil
 }
 
 // Children says how a core is told of its children.
 type Children struct {
-	Up    func(hello *skerry.Hello) any // the message whose result is a *skerry.Welcome
-	Frame func(name string, m skerry.Message) any
+	Up    func(hello *wire.Hello) any // the message whose result is a *wire.Welcome
+	Frame func(name string, m wire.Message) any
 	Down  func(name string) any
 	// Quiet tells that beats of a child no longer come, Alive that they do, or that it answered on its connection. Both are
 	// needed with beats alone.
@@ -178,9 +180,9 @@ type Children struct {
 
 // ServeChildren runs the links to children for one life, until ctx ends. It keeps the port of the first life.
 func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error {
-	child := skerry.TierWorker
-	if h.cfg.Tier == skerry.TierRoot {
-		child = skerry.TierCluster
+	child := wire.TierWorker
+	if h.cfg.Tier == wire.TierRoot {
+		child = wire.TierCluster
 	}
 	addr := h.cfg.Link
 	if a := h.listen.Load(); a != nil {
@@ -199,14 +201,14 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 	beats := h.listenForBeats(ctx, &wg, l, c)
 	config := DownConfig{
 		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Beats: beats, BeatEvery: h.cfg.Beat, Log: h.cfg.Log, HTTP: h.forChildren(),
-		Up: func(ctx context.Context, hello *skerry.Hello) (*skerry.Welcome, error) {
+		Up: func(ctx context.Context, hello *wire.Hello) (*wire.Welcome, error) {
 			res, err := l.Do(ctx, c.Up(hello))
 			if err != nil {
 				return nil, err
 			}
-			return res.(*skerry.Welcome), nil
+			return res.(*wire.Welcome), nil
 		},
-		Frame: func(name string, m skerry.Message) { l.Post(c.Frame(name, m)) },
+		Frame: func(name string, m wire.Message) { l.Post(c.Frame(name, m)) },
 		Down:  func(name string) { l.Post(c.Down(name)) },
 	}
 	if h.cfg.Office != nil {
@@ -324,7 +326,7 @@ func (h *Hub) beat(ctx context.Context, wg *sync.WaitGroup, l *loop.Loop, c Chil
 }
 
 // SendChild puts a message in line for a child.
-func (h *Hub) SendChild(name string, m skerry.Message) {
+func (h *Hub) SendChild(name string, m wire.Message) {
 	if d := h.down.Load(); d != nil {
 		d.Send(name, m)
 	}
@@ -364,7 +366,7 @@ func (h *Hub) Proxy(w http.ResponseWriter, r *http.Request, child, path string, 
 }
 
 // ResolveImages resolves the images of an application by the tier's registry.
-func (h *Hub) ResolveImages(ctx context.Context, app *skerry.Application) (map[string]string, error) {
+func (h *Hub) ResolveImages(ctx context.Context, app *spec.Application) (map[string]string, error) {
 	return ResolveImages(ctx, h.cfg.Images, app)
 }
 
@@ -382,7 +384,7 @@ func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
 	}
 	if m, ok := msg.(apps.Restart); ok && m.Pull != nil && h.cfg.Images != nil {
 		app := *m.Pull
-		app.Spec.Services = slices.DeleteFunc(slices.Clone(app.Spec.Services), func(s skerry.ServiceSpec) bool { return m.Service.Service != "" && m.Service.Service != s.Name })
+		app.Spec.Services = slices.DeleteFunc(slices.Clone(app.Spec.Services), func(s spec.ServiceSpec) bool { return m.Service.Service != "" && m.Service.Service != s.Name })
 		for i := range app.Spec.Services {
 			app.Spec.Services[i].Platforms = nil
 		}

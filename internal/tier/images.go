@@ -7,6 +7,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/spec"
 )
 
 // Pinned is what an image reference means now.
@@ -23,7 +24,7 @@ type Resolver interface {
 
 // ResolveImages resolves the images of a valid application, so that its generation means the same bytes for ever, and notes in it for
 // which platforms they are built. One that cannot be asked for now is left to the site.
-func ResolveImages(ctx context.Context, r Resolver, app *skerry.Application) (map[string]string, error) {
+func ResolveImages(ctx context.Context, r Resolver, app *spec.Application) (map[string]string, error) {
 	for i := range app.Spec.Services {
 		app.Spec.Services[i].Platforms = nil // whatever the manifest says
 	}
@@ -34,7 +35,7 @@ func ResolveImages(ctx context.Context, r Resolver, app *skerry.Application) (ma
 }
 
 // lookUp is ResolveImages for what was validated.
-func lookUp(ctx context.Context, r Resolver, app *skerry.Application) (map[string]string, error) {
+func lookUp(ctx context.Context, r Resolver, app *spec.Application) (map[string]string, error) {
 	pins, out := map[string]Pinned{}, map[string]string{}
 	for i := range app.Spec.Services {
 		s := &app.Spec.Services[i]
@@ -59,7 +60,7 @@ func lookUp(ctx context.Context, r Resolver, app *skerry.Application) (map[strin
 }
 
 // atImage names the field of a manifest whose image cannot be used.
-func atImage(err error, n int, s *skerry.ServiceSpec, ref string) error {
+func atImage(err error, n int, s *spec.ServiceSpec, ref string) error {
 	e := skerry.AsError(err)
 	if e.Code != skerry.CodeInvalid || len(e.Problems) > 0 {
 		return err

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/spec"
 )
 
 // TestPlatformsOfImages gives services that name images of a real store, and where they may run.
@@ -55,12 +55,12 @@ func TestPlatformsOfImages(t *testing.T) {
 		{main: "big", runtime: "wasm", refused: "image test/big:1 is built for linux/amd64, linux/arm64; runtime wasm of service s needs wasip1/ARCH"},
 		{main: "module", side: "module", refused: ""},
 	} {
-		s := skerry.ServiceSpec{Name: "s", Runtime: tt.runtime, Platforms: []string{"said"}, Placement: skerry.Placement{Arch: tt.arch}}
+		s := spec.ServiceSpec{Name: "s", Runtime: tt.runtime, Platforms: []string{"said"}, Placement: spec.Placement{Arch: tt.arch}}
 		s.Image = "test/" + tt.main + ":1"
 		if tt.side != "" {
-			s.Sidecars = []skerry.SideContainer{{Name: "side", Container: skerry.Container{Image: "test/" + tt.side + ":1"}}}
+			s.Sidecars = []spec.SideContainer{{Name: "side", Container: spec.Container{Image: "test/" + tt.side + ":1"}}}
 		}
-		app := skerry.Application{APIVersion: "skerry/v1", Kind: "Application", Metadata: skerry.Metadata{Name: "app"}, Spec: skerry.ApplicationSpec{Services: []skerry.ServiceSpec{s}}}
+		app := spec.Application{APIVersion: "skerry/v1", Kind: "Application", Metadata: spec.Metadata{Name: "app"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}
 		digests, err := ResolveImages(t.Context(), images, &app)
 		got := &app.Spec.Services[0]
 		switch {

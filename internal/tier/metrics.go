@@ -8,6 +8,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/link/mqtt"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // LoopStats gives the counters of the present life.
@@ -26,8 +28,8 @@ type RoleMetrics struct {
 	Up        *Up
 	Ready     error
 	Images    Registry // nil: it has none
-	Apps      []skerry.AppView
-	Instances []skerry.Instance
+	Apps      []view.AppView
+	Instances []wire.Instance
 	Refused   map[string]int // what neighbours asked of the overlay and did not get, by reason
 	Ignored   map[string]int // what peers sent that had no effect, by reason
 	Orphans   int            // instances that run and that the store does not know
@@ -129,7 +131,7 @@ func writeLoop(w io.Writer, s loop.Stats) {
 
 func (m *RoleMetrics) writeWork(w io.Writer) {
 	metric(w, "skerry_applications", "gauge", "Applications by status.")
-	status := map[string]int{"Registered": 0, "Progressing": 0, "Ready": 0, skerry.AppRolledBack: 0, "Degraded": 0, "Deleting": 0, "Completed": 0}
+	status := map[string]int{"Registered": 0, "Progressing": 0, "Ready": 0, view.AppRolledBack: 0, "Degraded": 0, "Deleting": 0, "Completed": 0}
 	for _, a := range m.Apps {
 		status[a.Status]++
 	}

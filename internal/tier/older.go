@@ -11,9 +11,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // Program is what a role's own program knows of its store.
@@ -52,7 +52,7 @@ func (e *LossError) Is(target error) bool { return target == store.ErrNewer }
 
 // CheckWriter refuses a store that another program wrote, in which there is what this one would lose: kinds of records and fields that it
 // does not know. It gives the write that notes this program in its place; nil: it is noted.
-func CheckWriter(ctx context.Context, st store.Store, p Program) (*skerry.Write, error) {
+func CheckWriter(ctx context.Context, st store.Store, p Program) (*wire.Write, error) {
 	if p.Version == "" {
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func CheckWriter(ctx context.Context, st store.Store, p Program) (*skerry.Write,
 	if err != nil {
 		return nil, err
 	}
-	w := &skerry.Write{Key: KeyWriter, Value: note}
+	w := &wire.Write{Key: KeyWriter, Value: note}
 	rec, err := st.Get(ctx, KeyWriter)
 	switch {
 	case errors.Is(err, store.ErrNotFound): // it is new, or older than this record

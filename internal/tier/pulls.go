@@ -13,6 +13,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Pulls is what a child may pull now.
@@ -54,17 +56,17 @@ func AssignedImages(desired DesiredSet, unmarshal func([]byte, any) error, have 
 	}
 	for _, key := range desired.Keys() {
 		value, _ := desired.Get(key)
-		var a skerry.Assignment
-		var o skerry.AgentOrder
+		var a spec.Assignment
+		var o wire.AgentOrder
 		switch {
-		case strings.HasPrefix(key, skerry.AssignmentKey("")) && unmarshal(value, &a) == nil:
+		case strings.HasPrefix(key, wire.AssignmentKey("")) && unmarshal(value, &a) == nil:
 			for _, ref := range a.Spec.Images() {
 				if pinned := a.Digest[ref]; pinned != "" {
 					ref = pinned
 				}
 				add(ref, a.Org)
 			}
-		case key == skerry.AgentKey && unmarshal(value, &o) == nil:
+		case key == wire.AgentKey && unmarshal(value, &o) == nil:
 			add(o.Image, "")
 		}
 	}

@@ -15,8 +15,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
-	"skerry.dev/skerry/internal/wire"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A child gets what it was given, by digest, as long as it has it.
@@ -49,11 +50,11 @@ func TestChildPulls(t *testing.T) {
 	set := reconcile.NewSource("desired", "x/", "inc", reconcile.Options{})
 	give := func(id string, ref, pinned string) {
 		t.Helper()
-		a := skerry.Assignment{ID: skerry.InstanceID(id), Spec: skerry.ServiceSpec{Container: skerry.Container{Image: ref}}}
+		a := spec.Assignment{ID: skerry.InstanceID(id), Spec: spec.ServiceSpec{Container: spec.Container{Image: ref}}}
 		if pinned != "" {
 			a.Digest = map[string]string{ref: pinned}
 		}
-		if _, err := set.Put(skerry.AssignmentKey(a.ID), codec.Marshal(&a)); err != nil {
+		if _, err := set.Put(wire.AssignmentKey(a.ID), codec.Marshal(&a)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +116,7 @@ func TestChildPulls(t *testing.T) {
 			t.Errorf("%v: %v", what, !want)
 		}
 	}
-	set.Delete(skerry.AssignmentKey("web-r1"))
+	set.Delete(wire.AssignmentKey("web-r1"))
 	check("worker", "shop/web", mine, false)
 }
 

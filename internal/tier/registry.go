@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/view"
 )
 
 // BuiltInRegistry is the name of the registry that every federation has. An image without a registry is looked for there
@@ -73,8 +74,8 @@ func (m *Images) upstream(string) []*artifact.Source {
 }
 
 // ListImages lists the images of the built-in registry.
-func (m *Images) ListImages() []skerry.ImageView {
-	var out []skerry.ImageView
+func (m *Images) ListImages() []view.ImageView {
+	var out []view.ImageView
 	list := m.Store.List()
 	tagged := map[string]bool{}
 	for _, e := range list {
@@ -87,7 +88,7 @@ func (m *Images) ListImages() []skerry.ImageView {
 		if !ok || tagged[e.Ref] {
 			continue // of others, or known by its tag
 		}
-		v := skerry.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added}
+		v := view.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added}
 		for _, p := range e.Platforms {
 			v.Platforms = append(v.Platforms, p.String())
 		}

@@ -7,6 +7,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // lookTime bounds how long the names of all registries are looked up.
@@ -20,7 +23,7 @@ type UsedImage struct {
 
 // Restricted lists what a role's registry would refuse today: images of registries that it does not ask, and organisations that have
 // pushed more than they may.
-func Restricted(ctx context.Context, r Registry, book OrgBook, used []UsedImage) (out []skerry.Unadmitted, err error) {
+func Restricted(ctx context.Context, r Registry, book OrgBook, used []UsedImage) (out []view.Unadmitted, err error) {
 	m, ok := r.(*Images)
 	if !ok {
 		return nil, nil
@@ -40,7 +43,7 @@ func Restricted(ctx context.Context, r Registry, book OrgBook, used []UsedImage)
 			return nil, err
 		}
 		if pushed := m.handler.Pushed(share.Namespaces...); share.Bytes > 0 && pushed > share.Bytes {
-			out = append(out, skerry.Unadmitted{Org: n.Org, Reason: skerry.Reason{What: "quota",
+			out = append(out, view.Unadmitted{Org: n.Org, Reason: wire.Reason{What: "quota",
 				Text: fmt.Sprintf("organisation %s has pushed %s of images here and may have %s; these stay, and it can push no more", n.Org, skerry.Bytes(pushed), skerry.Bytes(share.Bytes)),
 				Hint: share.Hint}})
 		}
@@ -65,18 +68,18 @@ func Restricted(ctx context.Context, r Registry, book OrgBook, used []UsedImage)
 		if why == nil {
 			continue
 		}
-		reason := skerry.Reason{What: "registry", Text: fmt.Sprintf("image %s cannot be fetched anew: %v", u.Ref, why),
+		reason := wire.Reason{What: "registry", Text: fmt.Sprintf("image %s cannot be fetched anew: %v", u.Ref, why),
 			Hint: "the operator lists registries by --registry, and organisations beside the credentials of --registry-config"}
 		if m.parent != nil {
 			reason.Text += "; this site gets it only if its root asks that registry"
 		}
-		out = append(out, skerry.Unadmitted{Service: u.Service, Org: u.Org, Reason: reason})
+		out = append(out, view.Unadmitted{Service: u.Service, Org: u.Org, Reason: reason})
 	}
 	return out, nil
 }
 
 // ImagesOf lists the images of a service.
-func ImagesOf(k skerry.ServiceKey, org string, s *skerry.ServiceSpec) (out []UsedImage) {
+func ImagesOf(k skerry.ServiceKey, org string, s *spec.ServiceSpec) (out []UsedImage) {
 	for _, ref := range s.Images() {
 		out = append(out, UsedImage{k, org, ref})
 	}

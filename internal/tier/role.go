@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // probeEvery is how often a store that took no writes is tried again.
@@ -34,7 +35,7 @@ type Role struct {
 	Store store.Store
 	Log   *slog.Logger
 	// Load builds the core from the store.
-	Load func(ctx context.Context) (loop.Core, skerry.Effects, error)
+	Load func(ctx context.Context) (loop.Core, wire.Effects, error)
 	Host loop.Host
 	// Serve does what a life needs beside the loop (links), until ctx ends.
 	Serve func(ctx context.Context, l *loop.Loop) error
@@ -232,7 +233,7 @@ func (r *Role) readOnly(ctx context.Context, why error) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.Run(ctx, skerry.Effects{})
+		l.Run(ctx, wire.Effects{})
 	}()
 	defer func() {
 		cancel()

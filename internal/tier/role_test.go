@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // idleCore is a core that takes anything and does nothing, but hold still while hold is not nil.
@@ -19,22 +19,22 @@ type idleCore struct {
 	hold chan struct{}
 }
 
-func (c *idleCore) Step(time.Time, any) skerry.Effects {
+func (c *idleCore) Step(time.Time, any) wire.Effects {
 	if c.hold != nil {
 		c.hold <- struct{}{}
 		<-c.hold
 	}
-	return skerry.Effects{}
+	return wire.Effects{}
 }
-func (c *idleCore) Tick(time.Time) skerry.Effects { return skerry.Effects{} }
-func (c *idleCore) NextWake() time.Time           { return time.Time{} }
+func (c *idleCore) Tick(time.Time) wire.Effects { return wire.Effects{} }
+func (c *idleCore) NextWake() time.Time         { return time.Time{} }
 
 type idleHost struct{}
 
-func (idleHost) Record(time.Time, []skerry.Event) []skerry.Write { return nil }
-func (idleHost) Send(string, skerry.Message)                     {}
-func (idleHost) Announce([]skerry.Event, []skerry.Change)        {}
-func (idleHost) Act(any)                                         {}
+func (idleHost) Record(time.Time, []wire.Event) []wire.Write { return nil }
+func (idleHost) Send(string, wire.Message)                   {}
+func (idleHost) Announce([]wire.Event, []wire.Change)        {}
+func (idleHost) Act(any)                                     {}
 
 func newRole(t *testing.T, core *idleCore, serve func(ctx context.Context, l *loop.Loop) error) *Role {
 	t.Helper()
@@ -45,7 +45,7 @@ func newRole(t *testing.T, core *idleCore, serve func(ctx context.Context, l *lo
 	t.Cleanup(func() { st.Close() })
 	r := NewRole()
 	r.Store, r.Log, r.Host, r.Serve = st, slog.New(slog.DiscardHandler), idleHost{}, serve
-	r.Load = func(context.Context) (loop.Core, skerry.Effects, error) { return core, skerry.Effects{}, nil }
+	r.Load = func(context.Context) (loop.Core, wire.Effects, error) { return core, wire.Effects{}, nil }
 	return r
 }
 
@@ -110,15 +110,15 @@ func TestViewGivesUp(t *testing.T) {
 func TestWelcomeFails(t *testing.T) {
 	var gone []string
 	d := &Down{children: map[string]*downChild{}, cfg: DownConfig{
-		Up:   func(context.Context, *skerry.Hello) (*skerry.Welcome, error) { return nil, errors.New("no") },
+		Up:   func(context.Context, *wire.Hello) (*wire.Welcome, error) { return nil, errors.New("no") },
 		Down: func(name string) { gone = append(gone, name) },
 	}}
 	p := &link.Peer{}
-	var refuse *skerry.Refuse
-	if _, err := d.welcome(p); !errors.As(err, &refuse) || refuse.Code != skerry.RefuseBusy {
+	var refuse *wire.Refuse
+	if _, err := d.welcome(p); !errors.As(err, &refuse) || refuse.Code != wire.RefuseBusy {
 		t.Errorf("got %v", err)
 	}
-	d.Send(p.Name(), &skerry.Ping{})
+	d.Send(p.Name(), &wire.Ping{})
 	if len(d.children) != 0 || len(gone) != 1 {
 		t.Errorf("%d children are kept, %d were told as gone", len(d.children), len(gone))
 	}

@@ -13,7 +13,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/wire"
 )
 
 // SecretsPath is where a child asks for secrets over a stream. What it is told is sealed for the key that it names on its own
@@ -26,7 +28,7 @@ const (
 )
 
 // FindSecret gives a version of a secret, sealed for the parent's key, if something uses it that the child was given.
-type FindSecret func(ctx context.Context, child string, n skerry.SecretName) (sealed []byte, err error)
+type FindSecret func(ctx context.Context, child string, n spec.SecretName) (sealed []byte, err error)
 
 // seal replaces what a secret holds by what the core keeps of it.
 func (h *Hub) seal(m *apps.PutSecret) error {
@@ -43,7 +45,7 @@ func (h *Hub) seal(m *apps.PutSecret) error {
 	rand.Read(id[:])
 	v := apps.SecretVersion{ID: hex.EncodeToString(id[:]), Files: m.Value.Files(), Size: m.Value.Size()}
 	var err error
-	v.Sealed, err = vault.Seal(h.cfg.Secrets.Public(), skerry.SecretName{Namespace: m.Namespace, Name: m.Name, Version: v.ID}, m.Value)
+	v.Sealed, err = vault.Seal(h.cfg.Secrets.Public(), spec.SecretName{Namespace: m.Namespace, Name: m.Name, Version: v.ID}, m.Value)
 	m.Value, m.Version = nil, v
 	return err
 }
@@ -83,7 +85,7 @@ func answerSecret(r *http.Request, key *vault.Key, find FindSecret) ([]byte, err
 }
 
 // readSecretAsk reads a child's question.
-func readSecretAsk(from io.Reader) (ask skerry.SecretAsk, err error) {
+func readSecretAsk(from io.Reader) (ask wire.SecretAsk, err error) {
 	data, err := io.ReadAll(io.LimitReader(from, maxSecretAsk+1))
 	if err == nil && len(data) > maxSecretAsk {
 		err = errors.New("it is too long")
@@ -98,8 +100,8 @@ func readSecretAsk(from io.Reader) (ask skerry.SecretAsk, err error) {
 }
 
 // AskSecret asks the parent for a version of a secret, sealed for a key. What it gives opens with that key.
-func AskSecret(ctx context.Context, parent http.RoundTripper, key *vault.Key, n skerry.SecretName) ([]byte, error) {
-	body, err := json.Marshal(skerry.SecretAsk{Secret: n, Key: key.Public()})
+func AskSecret(ctx context.Context, parent http.RoundTripper, key *vault.Key, n spec.SecretName) ([]byte, error) {
+	body, err := json.Marshal(wire.SecretAsk{Secret: n, Key: key.Public()})
 	if err != nil {
 		return nil, err
 	}

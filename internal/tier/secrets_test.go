@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/vault"
 )
 
@@ -24,9 +25,9 @@ func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestSecretsAreForPeers: who comes by no link gets nothing, and what is answered must open with the key that was named.
 func TestSecretsAreForPeers(t *testing.T) {
 	mine, other := newKey(t), newKey(t)
-	n := skerry.SecretName{Namespace: "default", Name: "db", Version: "1-a"}
-	find := func(context.Context, string, skerry.SecretName) ([]byte, error) {
-		return vault.Seal(mine.Public(), n, skerry.SecretValue{"password": []byte("correct horse")})
+	n := spec.SecretName{Namespace: "default", Name: "db", Version: "1-a"}
+	find := func(context.Context, string, spec.SecretName) ([]byte, error) {
+		return vault.Seal(mine.Public(), n, spec.SecretValue{"password": []byte("correct horse")})
 	}
 	if _, err := AskSecret(t.Context(), handled{SecretHandler(mine, find)}, other, n); err == nil || skerry.AsError(err).Code != skerry.CodeUnsupported {
 		t.Errorf("without a link: %v", err)
@@ -67,7 +68,7 @@ func FuzzSecretAsk(f *testing.F) {
 			}
 			return
 		}
-		if out, err := vault.Seal(ask.Key, ask.Secret, skerry.SecretValue{"x": []byte("y")}); err == nil && (len(ask.Key) != 32 || len(out) == 0) {
+		if out, err := vault.Seal(ask.Key, ask.Secret, spec.SecretValue{"x": []byte("y")}); err == nil && (len(ask.Key) != 32 || len(out) == 0) {
 			t.Errorf("sealed for a key of %d bytes", len(ask.Key))
 		}
 	})

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/wire"
 )
 
 // UpConfig sets up the connection to a parent. All but HTTP are needed.
@@ -22,16 +22,16 @@ type UpConfig struct {
 	Machine string
 	Version string
 	// Sets says what is held of the parent's sets.
-	Sets  func() []skerry.SetAck
-	Up    func(w *skerry.Welcome)
-	Frame func(m skerry.Message)
+	Sets  func() []wire.SetAck
+	Up    func(w *wire.Welcome)
+	Frame func(m wire.Message)
 	Down  func(heard time.Duration) // how long ago the parent was heard last
 	// HTTP serves what the parent asks over streams.
 	HTTP http.Handler
 	// Term is the highest one of its site that the child knows of; nil: it knows of none. A parent of a lower one is left.
 	Term func() uint64
 	// Lease, if not nil, answers leases of the parent, which is at an address.
-	Lease func(l *skerry.Lease, from string) *skerry.Promise
+	Lease func(l *wire.Lease, from string) *wire.Promise
 	// Held is for how long nothing of the parent is taken, because its messages made the core panic; nil: always taken.
 	Held func() time.Duration
 	Site *auth.Authority // a cluster's own, whose CA the root certifies
@@ -45,7 +45,7 @@ type Up struct {
 	http      *link.HTTPStreams
 	Transport *http.Transport // to the parent, over streams
 	mu        sync.Mutex
-	refusal   *skerry.Refuse
+	refusal   *wire.Refuse
 }
 
 // NewUp makes the client; Run starts it.
@@ -59,17 +59,17 @@ func NewUp(cfg UpConfig) (*Up, error) {
 	var err error
 	u.client, err = link.NewClient(link.ClientConfig{
 		Addrs: cfg.Addrs, TLS: cfg.Member.TLS, Identify: cfg.Member.Identify, Handler: (*upHandler)(u), Streams: mux,
-		Hello: func() *skerry.Hello {
-			h := &skerry.Hello{Tier: cfg.Member.Tier(), Name: cfg.Member.Name(), Version: cfg.Version, Sets: cfg.Sets(), Boot: cfg.Boot, Machine: cfg.Machine}
+		Hello: func() *wire.Hello {
+			h := &wire.Hello{Tier: cfg.Member.Tier(), Name: cfg.Member.Name(), Version: cfg.Version, Sets: cfg.Sets(), Boot: cfg.Boot, Machine: cfg.Machine}
 			if cfg.Term != nil {
 				h.Term = cfg.Term()
 			}
 			if cfg.Lease != nil {
-				h.Features = []string{skerry.FeatureTenure}
+				h.Features = []string{wire.FeatureTenure}
 			}
 			return h
 		},
-		Check: func(w *skerry.Welcome) error {
+		Check: func(w *wire.Welcome) error {
 			if cfg.Held != nil {
 				if d := cfg.Held(); d > 0 {
 					return fmt.Errorf("its messages made this role panic again and again; the link stays down for %s", d.Round(time.Second))
@@ -99,8 +99,8 @@ func (h *upHandler) Up(p *link.Peer) {
 	h.mu.Unlock()
 	h.cfg.Up(p.Welcome())
 }
-func (h *upHandler) Frame(p *link.Peer, m skerry.Message) {
-	if l, ok := m.(*skerry.Lease); ok {
+func (h *upHandler) Frame(p *link.Peer, m wire.Message) {
+	if l, ok := m.(*wire.Lease); ok {
 		if h.cfg.Lease != nil {
 			p.Send(h.cfg.Lease(l, p.Addr().String()))
 		}
@@ -111,12 +111,12 @@ func (h *upHandler) Frame(p *link.Peer, m skerry.Message) {
 func (h *upHandler) Down(p *link.Peer, _ error) { h.cfg.Down((*Up)(h).heard(p)) }
 
 // refused renews an expired certificate at once. What else is refused, the operator may mend while the client tries again.
-func (u *Up) refused(ctx context.Context, r *skerry.Refuse) {
+func (u *Up) refused(ctx context.Context, r *wire.Refuse) {
 	u.mu.Lock()
 	u.refusal = r
 	u.mu.Unlock()
 	u.cfg.Log.Warn("the parent refuses", "code", r.Code, "err", r.Reason, "hint", r.Hint)
-	if r.Code == skerry.RefuseExpired {
+	if r.Code == wire.RefuseExpired {
 		if err := u.cfg.Member.Renew(ctx, u.dialing()); err != nil {
 			u.cfg.Log.Warn("renewal", "err", err)
 		}
@@ -150,7 +150,7 @@ func (u *Up) Run(ctx context.Context) error {
 }
 
 // Send puts a message in line for the parent, if it is connected.
-func (u *Up) Send(m skerry.Message) { u.client.Send(m) }
+func (u *Up) Send(m wire.Message) { u.client.Send(m) }
 
 // Hurry has a link that is down tried again at once.
 func (u *Up) Hurry() { u.client.Hurry() }

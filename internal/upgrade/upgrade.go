@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
 
@@ -49,14 +50,14 @@ type Base struct {
 // Trial is an upgrade under way.
 type Trial struct {
 	Program
-	From   string          `json:"from"` // version before
-	Since  time.Time       `json:"since"`
-	Window skerry.Duration `json:"window"` // in which it has to do as well as the one before
-	Steady skerry.Duration `json:"steady"` // for how long without a break
-	Want   Seen            `json:"want"`   // how well that is
-	Order  uint64          `json:"order,omitempty"`
-	Starts int             `json:"starts"`
-	Failed string          `json:"failed,omitempty"` // why it did not pass; the store is still to be put back
+	From   string        `json:"from"` // version before
+	Since  time.Time     `json:"since"`
+	Window spec.Duration `json:"window"` // in which it has to do as well as the one before
+	Steady spec.Duration `json:"steady"` // for how long without a break
+	Want   Seen          `json:"want"`   // how well that is
+	Order  uint64        `json:"order,omitempty"`
+	Starts int           `json:"starts"`
+	Failed string        `json:"failed,omitempty"` // why it did not pass; the store is still to be put back
 }
 
 // Outcome is how the last upgrade ended.
@@ -281,10 +282,10 @@ func (d *Dir) Begin(t Trial) error {
 			WithHint("`skerry worker status` shows it; one that a full disk cut short goes on when the agent is started anew")
 	}
 	if t.Window <= 0 {
-		t.Window = skerry.Duration(Window)
+		t.Window = spec.Duration(Window)
 	}
 	if t.Steady <= 0 {
-		t.Steady = skerry.Duration(Steady)
+		t.Steady = spec.Duration(Steady)
 	}
 	t.Steady = min(t.Steady, t.Window)
 	t.Starts, t.Failed = 0, ""

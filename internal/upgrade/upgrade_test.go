@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
 
@@ -95,7 +96,7 @@ func (w *world) begin(what string, window time.Duration) Program {
 	if p.Version != what {
 		w.Fatalf("the version is %q", p.Version)
 	}
-	if err := w.dir.Begin(Trial{Program: p, From: "v1", Window: skerry.Duration(window), Steady: skerry.Duration(100 * time.Millisecond), Want: want}); err != nil {
+	if err := w.dir.Begin(Trial{Program: p, From: "v1", Window: spec.Duration(window), Steady: spec.Duration(100 * time.Millisecond), Want: want}); err != nil {
 		w.Fatal(err)
 	}
 	return p
@@ -195,7 +196,7 @@ func (w *world) holds(value string) {
 func TestSteady(t *testing.T) {
 	w := newWorld(t)
 	w.begin("late", time.Minute)
-	w.change(func(s *State) { s.Trial.Steady = skerry.Duration(time.Minute) })
+	w.change(func(s *State) { s.Trial.Steady = spec.Duration(time.Minute) })
 	if o := w.try(t.Context()); o.Passed || o.Why != "it ended: exit status 4" {
 		t.Errorf("passed %v, %q", o.Passed, o.Why)
 	}

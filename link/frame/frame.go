@@ -12,7 +12,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Limits of frames, in bytes of payload.
@@ -53,7 +53,7 @@ func NewCodec() *Codec {
 }
 
 // Encode gives a whole frame. It fails only for a message that is too large.
-func (c *Codec) Encode(m skerry.Message) ([]byte, error) {
+func (c *Codec) Encode(m wire.Message) ([]byte, error) {
 	payload, err := c.enc.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", m, err)
@@ -69,8 +69,8 @@ func (c *Codec) Encode(m skerry.Message) ([]byte, error) {
 
 // Decode reads a payload. A frame of unknown type gives nil without an error: a newer peer may send it. The message
 // shares no memory with payload.
-func (c *Codec) Decode(t skerry.FrameType, payload []byte) (skerry.Message, error) {
-	m := skerry.NewMessage(t)
+func (c *Codec) Decode(t wire.FrameType, payload []byte) (wire.Message, error) {
+	m := wire.NewMessage(t)
 	if m == nil {
 		return nil, nil
 	}
@@ -102,12 +102,12 @@ const keepBuffer = 64 << 10
 
 // Next gives the next message and the size of its frame. The message is nil for an unknown type. io.EOF means that the
 // peer closed between two frames.
-func (r *Reader) Next() (skerry.Message, int, error) {
+func (r *Reader) Next() (wire.Message, int, error) {
 	if _, err := io.ReadFull(r.r, r.header[:]); err != nil {
 		return nil, 0, err
 	}
 	h := binary.BigEndian.Uint32(r.header[:])
-	t, n := skerry.FrameType(h>>24), int(h&0xffffff)
+	t, n := wire.FrameType(h>>24), int(h&0xffffff)
 	if n > r.limit {
 		return nil, 0, fmt.Errorf("%w: type %d with %d bytes, at most %d", ErrTooLarge, t, n, r.limit)
 	}
@@ -147,7 +147,7 @@ func fill(r io.Reader, b *[]byte, n int) error {
 }
 
 // Write puts one frame on w.
-func Write(w io.Writer, c *Codec, m skerry.Message) error {
+func Write(w io.Writer, c *Codec, m wire.Message) error {
 	b, err := c.Encode(m)
 	if err != nil {
 		return err

@@ -14,54 +14,54 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 var update = flag.Bool("update", false, "write golden frames that do not exist yet; those of a release are never changed")
 
 // samples has every message with every field set, so that a golden frame pins every key.
-func samples() []skerry.Message {
-	d := skerry.Digest{1, 2, 3, 15: 16}
-	items := []skerry.SetItem{{Key: "a", Value: []byte("one"), Gen: 6}, {Key: "b", Gen: 7, Deleted: true}}
-	ack := skerry.SetAck{Set: "desired", Incarnation: "i1", Gen: 7, Digest: d, PartIncarnation: "i2", PartGen: 9, PartDigest: d, PartNext: 3,
+func samples() []wire.Message {
+	d := wire.Digest{1, 2, 3, 15: 16}
+	items := []wire.SetItem{{Key: "a", Value: []byte("one"), Gen: 6}, {Key: "b", Gen: 7, Deleted: true}}
+	ack := wire.SetAck{Set: "desired", Incarnation: "i1", Gen: 7, Digest: d, PartIncarnation: "i2", PartGen: 9, PartDigest: d, PartNext: 3,
 		Orphans: 2, OrphanDigest: d}
-	seats := []skerry.Seat{{Name: "b", Addr: "b:7444"}, {Name: "c", Addr: "c:7444"}}
-	return []skerry.Message{
-		&skerry.Hello{Tier: skerry.TierWorker, Name: "w1", Version: "0.1.0", ProtocolMin: 1, ProtocolMax: 2, Features: []string{"streams"},
-			Required: []string{"sets"}, Sets: []skerry.SetAck{ack}, Boot: "b1", Machine: "m1", Time: 1234567890123, Term: 3},
-		&skerry.Welcome{Protocol: 1, Features: []string{"streams"}, Tier: skerry.TierCluster, Name: "harbour", Version: "0.1.0", Incarnation: "i1",
-			Sets: []skerry.SetAck{ack}, Events: skerry.EventsAck{Stream: "s", Seq: 5}, KeepAlive: 15000, Time: 1234567890123,
-			Pace: &skerry.Pace{Report: 5000, ReportIdle: 30000, Probe: 8000}, Beat: 1000, Term: 3},
-		&skerry.Refuse{Code: skerry.RefuseClone, Reason: "why", Hint: "what to do", RetryAfter: 1000},
-		&skerry.Ping{Nonce: 7, RTT: 1500},
-		&skerry.Pong{Nonce: 7},
-		&skerry.SetDelta{Set: "desired", Incarnation: "i1", Base: 5, Gen: 7, Digest: d, Items: items},
-		&skerry.SetChunk{Set: "desired", Incarnation: "i1", Base: 5, Gen: 7, Digest: d, Items: items, Index: 1, Last: true, Delta: true},
+	seats := []wire.Seat{{Name: "b", Addr: "b:7444"}, {Name: "c", Addr: "c:7444"}}
+	return []wire.Message{
+		&wire.Hello{Tier: wire.TierWorker, Name: "w1", Version: "0.1.0", ProtocolMin: 1, ProtocolMax: 2, Features: []string{"streams"},
+			Required: []string{"sets"}, Sets: []wire.SetAck{ack}, Boot: "b1", Machine: "m1", Time: 1234567890123, Term: 3},
+		&wire.Welcome{Protocol: 1, Features: []string{"streams"}, Tier: wire.TierCluster, Name: "harbour", Version: "0.1.0", Incarnation: "i1",
+			Sets: []wire.SetAck{ack}, Events: wire.EventsAck{Stream: "s", Seq: 5}, KeepAlive: 15000, Time: 1234567890123,
+			Pace: &wire.Pace{Report: 5000, ReportIdle: 30000, Probe: 8000}, Beat: 1000, Term: 3},
+		&wire.Refuse{Code: wire.RefuseClone, Reason: "why", Hint: "what to do", RetryAfter: 1000},
+		&wire.Ping{Nonce: 7, RTT: 1500},
+		&wire.Pong{Nonce: 7},
+		&wire.SetDelta{Set: "desired", Incarnation: "i1", Base: 5, Gen: 7, Digest: d, Items: items},
+		&wire.SetChunk{Set: "desired", Incarnation: "i1", Base: 5, Gen: 7, Digest: d, Items: items, Index: 1, Last: true, Delta: true},
 		&ack,
-		&skerry.SetWant{Set: "desired", Incarnation: "i1", Gen: 7, Reason: skerry.WantGap, Of: "i2"},
-		&skerry.SetHeldWant{Set: "desired", Next: 2, Digest: d},
-		&skerry.SetHeld{Set: "desired", Digest: d, Items: []skerry.HeldItem{{Key: "k", Value: []byte("v"), Gen: 3, Incarnation: "i0"}}, Index: 1, Last: true},
-		&skerry.Events{Stream: "s", First: 4, Floor: 3, Items: [][]byte{[]byte("e4"), []byte("e5")}},
-		&skerry.EventsAck{Stream: "s", Seq: 5},
-		&skerry.Report{Kind: "beat", Payload: []byte{1, 2, 3}},
-		&skerry.OpenStreams{Reason: "logs"},
-		&skerry.StreamHello{Tier: skerry.TierWorker, Name: "w1", Boot: "b1"},
-		&skerry.StreamHeader{Kind: "http", Meta: map[string]string{"a": "b"}},
-		&skerry.StreamOpened{},
-		&skerry.Join{Token: "skt1", Tier: skerry.TierWorker, Name: "w1", CSR: []byte{1}, Machine: "m1", Boot: "b1", Version: "0.1.0", SiteCA: []byte{2}},
-		&skerry.Renew{Counter: 3, Attempt: "a1", Machine: "m1", Boot: "b1", SiteCA: []byte{2}},
-		&skerry.Joined{Tier: skerry.TierWorker, Name: "w1", Site: "harbour", Certificate: []byte{1}, CA: []byte{2}, Counter: 3, Life: 86400, SiteCert: []byte{4}},
-		&skerry.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: seats, TTL: 12000, Stamp: 99, At: "a:7444"},
-		&skerry.Promise{Term: 3, Holder: "a", Seq: 2, Stamp: 99},
-		&skerry.Vote{Term: 4, Holder: "b", Reign: 3, ReignHolder: "a", Seq: 2, Heirs: seats, Strayed: true, Wait: 700, At: "a:7444"},
-		&skerry.Ask{Term: 4, Seat: "b"},
-		&skerry.Follow{Reign: 3, Revision: 77, Addr: "b:7444", Machine: "m1", Version: "0.1.0", Keyed: true},
-		&skerry.Followed{Term: 4, Holder: "b", Whole: true, Astray: true, Common: 70, TTL: 12000},
+		&wire.SetWant{Set: "desired", Incarnation: "i1", Gen: 7, Reason: wire.WantGap, Of: "i2"},
+		&wire.SetHeldWant{Set: "desired", Next: 2, Digest: d},
+		&wire.SetHeld{Set: "desired", Digest: d, Items: []wire.HeldItem{{Key: "k", Value: []byte("v"), Gen: 3, Incarnation: "i0"}}, Index: 1, Last: true},
+		&wire.Events{Stream: "s", First: 4, Floor: 3, Items: [][]byte{[]byte("e4"), []byte("e5")}},
+		&wire.EventsAck{Stream: "s", Seq: 5},
+		&wire.Report{Kind: "beat", Payload: []byte{1, 2, 3}},
+		&wire.OpenStreams{Reason: "logs"},
+		&wire.StreamHello{Tier: wire.TierWorker, Name: "w1", Boot: "b1"},
+		&wire.StreamHeader{Kind: "http", Meta: map[string]string{"a": "b"}},
+		&wire.StreamOpened{},
+		&wire.Join{Token: "skt1", Tier: wire.TierWorker, Name: "w1", CSR: []byte{1}, Machine: "m1", Boot: "b1", Version: "0.1.0", SiteCA: []byte{2}},
+		&wire.Renew{Counter: 3, Attempt: "a1", Machine: "m1", Boot: "b1", SiteCA: []byte{2}},
+		&wire.Joined{Tier: wire.TierWorker, Name: "w1", Site: "harbour", Certificate: []byte{1}, CA: []byte{2}, Counter: 3, Life: 86400, SiteCert: []byte{4}},
+		&wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: seats, TTL: 12000, Stamp: 99, At: "a:7444"},
+		&wire.Promise{Term: 3, Holder: "a", Seq: 2, Stamp: 99},
+		&wire.Vote{Term: 4, Holder: "b", Reign: 3, ReignHolder: "a", Seq: 2, Heirs: seats, Strayed: true, Wait: 700, At: "a:7444"},
+		&wire.Ask{Term: 4, Seat: "b"},
+		&wire.Follow{Reign: 3, Revision: 77, Addr: "b:7444", Machine: "m1", Version: "0.1.0", Keyed: true},
+		&wire.Followed{Term: 4, Holder: "b", Whole: true, Astray: true, Common: 70, TTL: 12000},
 	}
 }
 
-func goldenName(m skerry.Message) string {
+func goldenName(m wire.Message) string {
 	return filepath.Join("testdata", "golden", "v1", strings.ToLower(reflect.TypeOf(m).Elem().Name())+".hex")
 }
 
@@ -119,13 +119,13 @@ func undump(t *testing.T, s string) []byte {
 
 // TestEveryTypeHasASample fails when a message is added without a golden frame.
 func TestEveryTypeHasASample(t *testing.T) {
-	seen := map[skerry.FrameType]bool{}
+	seen := map[wire.FrameType]bool{}
 	for _, m := range samples() {
 		seen[m.FrameType()] = true
 	}
 	for i := range 256 {
-		if m := skerry.NewMessage(skerry.FrameType(i)); m != nil {
-			if m.FrameType() != skerry.FrameType(i) || !seen[m.FrameType()] {
+		if m := wire.NewMessage(wire.FrameType(i)); m != nil {
+			if m.FrameType() != wire.FrameType(i) || !seen[m.FrameType()] {
 				t.Errorf("type %d (%T) has no sample, or another number", i, m)
 			}
 		}
@@ -143,10 +143,10 @@ func TestProtocolIsDocumented(t *testing.T) {
 			t.Errorf("docs/PROTOCOL.md does not mention %s", name)
 		}
 	}
-	for _, c := range []skerry.RefuseCode{skerry.RefuseProtocol, skerry.RefuseFeature, skerry.RefuseIdentity, skerry.RefuseExpired, skerry.RefuseRevoked,
-		skerry.RefuseUnknown, skerry.RefuseClone, skerry.RefuseTokenUsed, skerry.RefuseTokenExpired, skerry.RefuseTokenUnknown, skerry.RefuseTokenRole,
-		skerry.RefuseTokenName, skerry.RefuseNameTaken, skerry.RefuseMalformed, skerry.RefuseBusy, skerry.RefuseStreamKind, skerry.RefuseNotAuthorised,
-		skerry.RefuseInternal} {
+	for _, c := range []wire.RefuseCode{wire.RefuseProtocol, wire.RefuseFeature, wire.RefuseIdentity, wire.RefuseExpired, wire.RefuseRevoked,
+		wire.RefuseUnknown, wire.RefuseClone, wire.RefuseTokenUsed, wire.RefuseTokenExpired, wire.RefuseTokenUnknown, wire.RefuseTokenRole,
+		wire.RefuseTokenName, wire.RefuseNameTaken, wire.RefuseMalformed, wire.RefuseBusy, wire.RefuseStreamKind, wire.RefuseNotAuthorised,
+		wire.RefuseInternal} {
 		if !strings.Contains(string(b), "`"+string(c)+"`") {
 			t.Errorf("docs/PROTOCOL.md does not explain the refusal %s", c)
 		}
@@ -155,8 +155,8 @@ func TestProtocolIsDocumented(t *testing.T) {
 
 func TestUnknownFieldsAreIgnored(t *testing.T) {
 	c := frame.NewCodec()
-	m, err := c.Decode(skerry.FramePing, []byte{0xa2, 0x01, 0x07, 0x18, 0x63, 0x82, 0x01, 0x61, 'x'})
-	if err != nil || m.(*skerry.Ping).Nonce != 7 {
+	m, err := c.Decode(wire.FramePing, []byte{0xa2, 0x01, 0x07, 0x18, 0x63, 0x82, 0x01, 0x61, 'x'})
+	if err != nil || m.(*wire.Ping).Nonce != 7 {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := c.Decode(250, []byte("anything")); m != nil || err != nil {
@@ -166,7 +166,7 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	c := frame.NewCodec()
-	if _, err := c.Encode(&skerry.Report{Payload: make([]byte, frame.MaxFrame)}); !errors.Is(err, frame.ErrTooLarge) {
+	if _, err := c.Encode(&wire.Report{Payload: make([]byte, frame.MaxFrame)}); !errors.Is(err, frame.ErrTooLarge) {
 		t.Errorf("a frame too large is written: %v", err)
 	}
 	many := []byte{0xa1, 0x04, 0x9a, 0, 1, 0, 1} // 65,537 empty events
@@ -180,7 +180,7 @@ func TestLimits(t *testing.T) {
 		"empty":              {},
 		"negative as counts": {0xa1, 0x02, 0x20},
 	} {
-		if m, err := c.Decode(skerry.FrameEvents, p); !errors.Is(err, frame.ErrMalformed) {
+		if m, err := c.Decode(wire.FrameEvents, p); !errors.Is(err, frame.ErrMalformed) {
 			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestReaderStopsAtTheFrame(t *testing.T) {
 	c := frame.NewCodec()
 	var b bytes.Buffer
 	for i := range 3 {
-		if err := frame.Write(&b, c, &skerry.Report{Kind: fmt.Sprint(i), Payload: make([]byte, i*40_000)}); err != nil {
+		if err := frame.Write(&b, c, &wire.Report{Kind: fmt.Sprint(i), Payload: make([]byte, i*40_000)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,7 +204,7 @@ func TestReaderStopsAtTheFrame(t *testing.T) {
 	r := frame.NewReader(in, c, frame.MaxFrame)
 	for i := range 3 {
 		m, _, err := r.Next()
-		if err != nil || m.(*skerry.Report).Kind != fmt.Sprint(i) || len(m.(*skerry.Report).Payload) != i*40_000 {
+		if err != nil || m.(*wire.Report).Kind != fmt.Sprint(i) || len(m.(*wire.Report).Payload) != i*40_000 {
 			t.Fatalf("%v, %v", m, err)
 		}
 	}

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // MaxText is the longest message in JSON, in bytes. What fits a frame fits it, quoted twice.
 const MaxText = 2 * MaxFrame
 
 // EncodeJSON gives a message as one JSON object whose first member, "type", names it.
-func EncodeJSON(m skerry.Message) ([]byte, error) {
+func EncodeJSON(m wire.Message) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, `{"type":%q`, m.FrameType().String())
 	var body bytes.Buffer
@@ -35,7 +35,7 @@ func EncodeJSON(m skerry.Message) ([]byte, error) {
 
 // DecodeJSON reads what EncodeJSON writes. A message of unknown type gives nil without an error, and unknown members are ignored:
 // a newer peer may send them. The message shares no memory with text.
-func DecodeJSON(text []byte) (skerry.Message, error) {
+func DecodeJSON(text []byte) (wire.Message, error) {
 	if len(text) > MaxText {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(text), MaxText)
 	}
@@ -58,13 +58,13 @@ func DecodeJSON(text []byte) (skerry.Message, error) {
 	return m, nil
 }
 
-func messageNamed(name string) skerry.Message {
+func messageNamed(name string) wire.Message {
 	if name == "" {
 		return nil
 	}
-	for t := skerry.FrameHello; t <= skerry.FrameFollowed; t++ {
+	for t := wire.FrameHello; t <= wire.FrameFollowed; t++ {
 		if t.String() == name {
-			return skerry.NewMessage(t)
+			return wire.NewMessage(t)
 		}
 	}
 	return nil

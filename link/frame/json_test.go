@@ -15,18 +15,20 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // inJSON is samples with what agents that speak JSON have in their sets.
-func inJSON() []skerry.Message {
+func inJSON() []wire.Message {
 	list := samples()
 	for _, m := range list {
 		switch m := m.(type) {
-		case *skerry.SetDelta:
-			m.Items = []skerry.SetItem{{Key: "inst/web-1", Value: []byte(`{"id":"web-1","text":"a \"quoted\" <word>"}`), Gen: 6}, {Key: "inst/web-2", Gen: 7, Deleted: true}}
-		case *skerry.Report:
-			m.Kind, m.Payload = skerry.ReportWorker, []byte(`{"seq":1}`)
-		case *skerry.Events:
+		case *wire.SetDelta:
+			m.Items = []wire.SetItem{{Key: "inst/web-1", Value: []byte(`{"id":"web-1","text":"a \"quoted\" <word>"}`), Gen: 6}, {Key: "inst/web-2", Gen: 7, Deleted: true}}
+		case *wire.Report:
+			m.Kind, m.Payload = wire.ReportWorker, []byte(`{"seq":1}`)
+		case *wire.Events:
 			m.Items = [][]byte{[]byte(`{"reason":"OOMKilled"}`), {0xa0}}
 		}
 	}
@@ -84,7 +86,7 @@ func TestDecodeJSON(t *testing.T) {
 			t.Errorf("%.60s: %v, want %q", c.text, err, c.err)
 		}
 	}
-	if _, err := frame.EncodeJSON(&skerry.Report{Payload: []byte("{" + strings.Repeat("\"", frame.MaxText))}); !errors.Is(err, frame.ErrTooLarge) {
+	if _, err := frame.EncodeJSON(&wire.Report{Payload: []byte("{" + strings.Repeat("\"", frame.MaxText))}); !errors.Is(err, frame.ErrTooLarge) {
 		t.Errorf("a text that is too long: %v", err)
 	}
 }
@@ -136,8 +138,8 @@ func TestForeignAgentsDocument(t *testing.T) {
 			t.Errorf("the page does not know the message %s", name)
 		}
 	}
-	list := []any{skerry.Assignment{}, skerry.Observation{}, skerry.Exit{}, skerry.PortBinding{}, skerry.Fence{}, skerry.Endpoints{}, skerry.Endpoint{}, skerry.WorkerReport{},
-		skerry.WorkerFacts{}, skerry.Resources{}, skerry.RuntimeReport{}, skerry.QoS{}, skerry.Power{}, skerry.Location{}, skerry.SetItem{}, skerry.HeldItem{}}
+	list := []any{spec.Assignment{}, wire.Observation{}, wire.Exit{}, wire.PortBinding{}, skerry.Fence{}, wire.Endpoints{}, wire.Endpoint{}, wire.WorkerReport{},
+		wire.WorkerFacts{}, spec.Resources{}, wire.RuntimeReport{}, wire.QoS{}, wire.Power{}, spec.Location{}, wire.SetItem{}, wire.HeldItem{}}
 	for _, m := range samples() {
 		if !ofStreams(m.FrameType().String()) {
 			list = append(list, m)

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // Limits of a connection.
@@ -38,11 +38,11 @@ type Config struct {
 	// TLS verifies clients: one without a certificate passes, one with a certificate of another site does not.
 	TLS *tls.Config
 	// Identify reads a verified certificate.
-	Identify func(tls.ConnectionState) (skerry.PeerIdentity, error)
+	Identify func(tls.ConnectionState) (wire.PeerIdentity, error)
 	// Answer answers Join and Renew.
-	Answer func(ctx context.Context, m skerry.Message, cs tls.ConnectionState, addr string) skerry.Message
+	Answer func(ctx context.Context, m wire.Message, cs tls.ConnectionState, addr string) wire.Message
 	// Carry takes the connection of a device as one that carries frames, see link.Server.Carry.
-	Carry func(conn net.Conn, id skerry.PeerIdentity, carrier string, keepAlive time.Duration)
+	Carry func(conn net.Conn, id wire.PeerIdentity, carrier string, keepAlive time.Duration)
 	// KeepAlive is the longest keep-alive; a device that asks for more, or for none, is held to it. Default DefaultKeepAlive.
 	KeepAlive time.Duration
 	Log       *slog.Logger

@@ -9,24 +9,24 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
 )
 
 // heard is what came through to the session's handler.
 type heard struct {
 	what, name string
-	msg        skerry.Message
+	msg        wire.Message
 }
 
 type recorder chan heard
 
-func (r recorder) Up(p *link.Peer)                      { r <- heard{"up", p.Name(), nil} }
-func (r recorder) Frame(p *link.Peer, m skerry.Message) { r <- heard{"frame", p.Name(), m} }
-func (r recorder) Down(p *link.Peer, _ error)           { r <- heard{"down", p.Name(), nil} }
+func (r recorder) Up(p *link.Peer)                    { r <- heard{"up", p.Name(), nil} }
+func (r recorder) Frame(p *link.Peer, m wire.Message) { r <- heard{"frame", p.Name(), m} }
+func (r recorder) Down(p *link.Peer, _ error)         { r <- heard{"down", p.Name(), nil} }
 
 // site is a cluster's listener with everything real but the role.
 type site struct {
@@ -45,12 +45,12 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s := &site{t: t, rec: make(recorder, 4096)}
-	if s.auth, err = auth.OpenAuthority(t.Context(), auth.AuthorityConfig{Site: "harbour", Tier: skerry.TierCluster, Store: st}); err != nil {
+	if s.auth, err = auth.OpenAuthority(t.Context(), auth.AuthorityConfig{Site: "harbour", Tier: wire.TierCluster, Store: st}); err != nil {
 		t.Fatal(err)
 	}
 	s.srv, err = link.NewServer(link.ServerConfig{TLS: s.auth.ServerTLS(), Identify: s.auth.Identify, Admit: s.auth.Admit, Handler: s.rec, ProbeTimeout: 10 * time.Second,
-		Welcome: func(*link.Peer) (*skerry.Welcome, error) {
-			return &skerry.Welcome{Tier: skerry.TierCluster, Name: "harbour", Incarnation: "i1"}, nil
+		Welcome: func(*link.Peer) (*wire.Welcome, error) {
+			return &wire.Welcome{Tier: wire.TierCluster, Name: "harbour", Incarnation: "i1"}, nil
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -100,15 +100,15 @@ func (s *site) awaitReason(reason string, n int64) {
 // member joins over MQTT and gives what a device then has.
 func (s *site) member(name string) tls.Certificate {
 	s.t.Helper()
-	token, _, err := s.auth.CreateToken(s.t.Context(), auth.TokenOptions{Tier: skerry.TierWorker})
+	token, _, err := s.auth.CreateToken(s.t.Context(), auth.TokenOptions{Tier: wire.TierWorker})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	key, csr := newKey(s.t)
 	c := s.dial(nil, 4)
 	c.subscribe("skerry/join/device/down", 0)
-	c.publish("skerry/join/device/up", &skerry.Join{Token: token, Tier: skerry.TierWorker, Name: name, CSR: csr, Machine: "m-" + name})
-	joined, ok := c.message().(*skerry.Joined)
+	c.publish("skerry/join/device/up", &wire.Join{Token: token, Tier: wire.TierWorker, Name: name, CSR: csr, Machine: "m-" + name})
+	joined, ok := c.message().(*wire.Joined)
 	if !ok || joined.Name != name || joined.Site != "harbour" {
 		s.t.Fatalf("%+v", joined)
 	}
@@ -176,7 +176,7 @@ func (c *client) subscribe(topic string, code byte) {
 	}
 }
 
-func (c *client) publish(topic string, m skerry.Message) {
+func (c *client) publish(topic string, m wire.Message) {
 	c.t.Helper()
 	b, err := frame.EncodeJSON(m)
 	if err != nil {
@@ -185,7 +185,7 @@ func (c *client) publish(topic string, m skerry.Message) {
 	c.write(message(c.v == 5, topic, b))
 }
 
-func (c *client) message() skerry.Message {
+func (c *client) message() wire.Message {
 	c.t.Helper()
 	p, err := parsePublish(c.read(), c.v == 5)
 	if err != nil {
@@ -214,8 +214,8 @@ func (c *client) ended() string {
 	}
 }
 
-func hello(name string) *skerry.Hello {
-	return &skerry.Hello{Tier: skerry.TierWorker, Name: name, Version: "test", ProtocolMin: 1, ProtocolMax: 1, Boot: "b1", Machine: "m-" + name}
+func hello(name string) *wire.Hello {
+	return &wire.Hello{Tier: wire.TierWorker, Name: name, Version: "test", ProtocolMin: 1, ProtocolMax: 1, Boot: "b1", Machine: "m-" + name}
 }
 
 // up brings a device to where its session works.
@@ -224,7 +224,7 @@ func (s *site) up(cert tls.Certificate, name string, version byte) *client {
 	c := s.dial(&cert, version)
 	c.subscribe("skerry/"+name+"/down", 0)
 	c.publish("skerry/"+name+"/up", hello(name))
-	if w, ok := c.message().(*skerry.Welcome); !ok || w.Protocol != 1 || w.Beat != 0 {
+	if w, ok := c.message().(*wire.Welcome); !ok || w.Protocol != 1 || w.Beat != 0 {
 		s.t.Fatalf("%+v", w)
 	}
 	if h := s.next("up"); h.name != name {
@@ -240,12 +240,12 @@ func TestSession(t *testing.T) {
 		name := fmt.Sprintf("w%d", version)
 		c := s.up(s.member(name), name, version)
 
-		c.publish("skerry/"+name+"/up", &skerry.Report{Kind: "worker", Payload: []byte(`{"seq":1}`)})
-		if r, ok := s.next("frame").msg.(*skerry.Report); !ok || string(r.Payload) != `{"seq":1}` {
+		c.publish("skerry/"+name+"/up", &wire.Report{Kind: "worker", Payload: []byte(`{"seq":1}`)})
+		if r, ok := s.next("frame").msg.(*wire.Report); !ok || string(r.Payload) != `{"seq":1}` {
 			t.Fatalf("%+v", r)
 		}
 		c.write(encode(kindPublish, 2, text("skerry/"+name+"/up"), u16(7), c.props(), []byte(`{"type":"set-ack","set":"desired","gen":3}`)))
-		if a, ok := s.next("frame").msg.(*skerry.SetAck); !ok || a.Gen != 3 {
+		if a, ok := s.next("frame").msg.(*wire.SetAck); !ok || a.Gen != 3 {
 			t.Fatalf("%+v", a)
 		}
 		if p := c.read(); p.kind != kindPuback || p.body[1] != 7 {
@@ -256,18 +256,18 @@ func TestSession(t *testing.T) {
 		if p := c.read(); p.kind != kindPingresp {
 			t.Fatalf("%+v", p)
 		}
-		peer := s.srv.Peer(skerry.TierWorker, name)
-		if peer == nil || peer.Hello().Carrier != skerry.CarrierMQTT {
+		peer := s.srv.Peer(wire.TierWorker, name)
+		if peer == nil || peer.Hello().Carrier != wire.CarrierMQTT {
 			t.Fatalf("%+v", peer)
 		}
-		if err := peer.Send(&skerry.SetDelta{Set: "desired", Incarnation: "i1", Gen: 1, Items: []skerry.SetItem{{Key: "k", Value: []byte(`{"a":1}`), Gen: 1}}}); err != nil {
+		if err := peer.Send(&wire.SetDelta{Set: "desired", Incarnation: "i1", Gen: 1, Items: []wire.SetItem{{Key: "k", Value: []byte(`{"a":1}`), Gen: 1}}}); err != nil {
 			t.Fatal(err)
 		}
-		if d, ok := c.message().(*skerry.SetDelta); !ok || string(d.Items[0].Value) != `{"a":1}` {
+		if d, ok := c.message().(*wire.SetDelta); !ok || string(d.Items[0].Value) != `{"a":1}` {
 			t.Fatalf("%+v", d)
 		}
-		var refuse *skerry.Refuse
-		if _, err := peer.OpenStream(t.Context(), &skerry.StreamHeader{Kind: "http"}); !errors.As(err, &refuse) || refuse.Code != skerry.RefuseStreamKind {
+		var refuse *wire.Refuse
+		if _, err := peer.OpenStream(t.Context(), &wire.StreamHeader{Kind: "http"}); !errors.As(err, &refuse) || refuse.Code != wire.RefuseStreamKind {
 			t.Fatalf("a stream: %v", err)
 		}
 		asked := make(chan error, 1)
@@ -275,11 +275,11 @@ func TestSession(t *testing.T) {
 			_, err := peer.Ping(t.Context())
 			asked <- err
 		}()
-		ping, ok := c.message().(*skerry.Ping)
+		ping, ok := c.message().(*wire.Ping)
 		if !ok {
 			t.Fatal("no ping")
 		}
-		c.publish("skerry/"+name+"/up", &skerry.Pong{Nonce: ping.Nonce})
+		c.publish("skerry/"+name+"/up", &wire.Pong{Nonce: ping.Nonce})
 		if err := <-asked; err != nil {
 			t.Fatal(err)
 		}
@@ -297,41 +297,41 @@ func TestJoinAndRenew(t *testing.T) {
 	c := s.dial(nil, 5)
 	c.subscribe("skerry/join/device/down", 0)
 	c.publish("skerry/join/device/up", hello("w1"))
-	if r, ok := c.message().(*skerry.Refuse); !ok || r.Code != skerry.RefuseMalformed {
+	if r, ok := c.message().(*wire.Refuse); !ok || r.Code != wire.RefuseMalformed {
 		t.Fatalf("Hello without a certificate: %+v", r)
 	}
 	c.ended()
 	c = s.dial(nil, 5)
 	c.subscribe("skerry/join/device/down", 0)
-	c.publish("skerry/join/device/up", &skerry.Join{Token: "skt1.worker.a.b.c", Tier: skerry.TierWorker, Name: "w1"})
-	if r, ok := c.message().(*skerry.Refuse); !ok || r.Code != skerry.RefuseMalformed {
+	c.publish("skerry/join/device/up", &wire.Join{Token: "skt1.worker.a.b.c", Tier: wire.TierWorker, Name: "w1"})
+	if r, ok := c.message().(*wire.Refuse); !ok || r.Code != wire.RefuseMalformed {
 		t.Fatalf("a token that is none: %+v", r)
 	}
 	c.ended()
 
 	cert := s.member("w1")
 	c = s.up(cert, "w1", 4)
-	c.publish("skerry/w1/up", &skerry.Renew{Counter: 1, Attempt: "a1", Machine: "m-w1", Boot: "b1"})
-	j, ok := c.message().(*skerry.Joined)
+	c.publish("skerry/w1/up", &wire.Renew{Counter: 1, Attempt: "a1", Machine: "m-w1", Boot: "b1"})
+	j, ok := c.message().(*wire.Joined)
 	if !ok || j.Counter != 2 {
 		t.Fatalf("%+v", j)
 	}
-	c.publish("skerry/w1/up", &skerry.Report{Kind: "worker"})
+	c.publish("skerry/w1/up", &wire.Report{Kind: "worker"})
 	s.next("frame") // the session goes on
 	cert.Certificate = [][]byte{j.Certificate}
 	c.conn.Close()
 	s.next("down")
 	s.up(cert, "w1", 4)
 
-	if err := s.auth.Revoke(t.Context(), skerry.TierWorker, "w1", "test", "stolen"); err != nil {
+	if err := s.auth.Revoke(t.Context(), wire.TierWorker, "w1", "test", "stolen"); err != nil {
 		t.Fatal(err)
 	}
-	s.srv.Disconnect(skerry.TierWorker, "w1")
+	s.srv.Disconnect(wire.TierWorker, "w1")
 	s.next("down")
 	c = s.dial(&cert, 4)
 	c.subscribe("skerry/w1/down", 0)
 	c.publish("skerry/w1/up", hello("w1"))
-	if r, ok := c.message().(*skerry.Refuse); !ok || r.Code != skerry.RefuseRevoked {
+	if r, ok := c.message().(*wire.Refuse); !ok || r.Code != wire.RefuseRevoked {
 		t.Fatalf("%+v", r)
 	}
 	c.ended()
@@ -359,7 +359,7 @@ func TestOthersTopics(t *testing.T) {
 		c = s.dial(&cert, version)
 		c.subscribe("skerry/thief/down", 0)
 		c.publish("skerry/thief/up", hello("victim")) // its own topic, another's name
-		if r, ok := c.message().(*skerry.Refuse); !ok || r.Code != skerry.RefuseIdentity {
+		if r, ok := c.message().(*wire.Refuse); !ok || r.Code != wire.RefuseIdentity {
 			t.Fatalf("%+v", r)
 		}
 		c.ended()
@@ -367,7 +367,7 @@ func TestOthersTopics(t *testing.T) {
 	if n := s.l.Stats().Reasons()["topic"]; n != 22 {
 		t.Errorf("%d attempts counted, want 22", n)
 	}
-	victim.publish("skerry/victim/up", &skerry.Report{Kind: "worker"})
+	victim.publish("skerry/victim/up", &wire.Report{Kind: "worker"})
 	if h := s.next("frame"); h.name != "victim" {
 		t.Errorf("%+v", h)
 	}
@@ -383,15 +383,15 @@ func TestClone(t *testing.T) {
 	h := hello("w1")
 	h.Boot, h.Machine = "b2", "a copy"
 	c.publish("skerry/w1/up", h)
-	ping, ok := first.message().(*skerry.Ping)
+	ping, ok := first.message().(*wire.Ping)
 	if !ok {
 		t.Fatal("the first was not asked whether it lives")
 	}
-	first.publish("skerry/w1/up", &skerry.Pong{Nonce: ping.Nonce})
-	if r, ok := c.message().(*skerry.Refuse); !ok || r.Code != skerry.RefuseClone {
+	first.publish("skerry/w1/up", &wire.Pong{Nonce: ping.Nonce})
+	if r, ok := c.message().(*wire.Refuse); !ok || r.Code != wire.RefuseClone {
 		t.Fatalf("%+v", r)
 	}
-	first.publish("skerry/w1/up", &skerry.Report{Kind: "worker"})
+	first.publish("skerry/w1/up", &wire.Report{Kind: "worker"})
 	s.next("frame")
 }
 
@@ -408,17 +408,17 @@ func TestBadInput(t *testing.T) {
 		subscribed   bool
 		welcomed     bool
 		send         func(c *client)
-		refuse       skerry.RefuseCode
+		refuse       wire.RefuseCode
 	}{
-		{"half a message", "malformed", true, false, func(c *client) { c.write(message(true, up, []byte(`{"type":"hel`))) }, skerry.RefuseMalformed},
-		{"a wrong type", "malformed", true, true, func(c *client) { c.write(message(true, up, []byte(`{"type":"set-ack","gen":"x"}`))) }, skerry.RefuseMalformed},
-		{"a later protocol", "closed", true, false, func(c *client) { c.publish(up, old) }, skerry.RefuseProtocol},
+		{"half a message", "malformed", true, false, func(c *client) { c.write(message(true, up, []byte(`{"type":"hel`))) }, wire.RefuseMalformed},
+		{"a wrong type", "malformed", true, true, func(c *client) { c.write(message(true, up, []byte(`{"type":"set-ack","gen":"x"}`))) }, wire.RefuseMalformed},
+		{"a later protocol", "closed", true, false, func(c *client) { c.publish(up, old) }, wire.RefuseProtocol},
 		{"not subscribed", "unsubscribed", false, false, func(c *client) { c.publish(up, hello("w1")) }, ""},
 		{"no longer subscribed", "unsubscribed", true, true, func(c *client) { c.write(encode(kindUnsubscribe, 2, u16(3), []byte{0}, text(down))); c.read() }, ""},
-		{"no Hello", "order", true, false, func(c *client) { c.publish(up, &skerry.Report{Kind: "worker"}) }, skerry.RefuseMalformed},
+		{"no Hello", "order", true, false, func(c *client) { c.publish(up, &wire.Report{Kind: "worker"}) }, wire.RefuseMalformed},
 		{"two Hellos", "closed", true, true, func(c *client) { c.publish(up, hello("w1")) }, ""},
-		{"Join in a session", "order", true, true, func(c *client) { c.publish(up, &skerry.Join{Tier: skerry.TierWorker}) }, skerry.RefuseMalformed},
-		{"Welcome from a device", "closed", true, true, func(c *client) { c.publish(up, &skerry.Welcome{}) }, ""},
+		{"Join in a session", "order", true, true, func(c *client) { c.publish(up, &wire.Join{Tier: wire.TierWorker}) }, wire.RefuseMalformed},
+		{"Welcome from a device", "closed", true, true, func(c *client) { c.publish(up, &wire.Welcome{}) }, ""},
 		{"an oversized packet", "too-large", true, true, func(c *client) { c.write(oversized) }, ""},
 		{"more than a greeting", "too-large", true, false, func(c *client) { c.write(append([]byte{0x30}, appendVarint(nil, maxGreeting+1)...)) }, ""},
 		{"quality of service 2", "malformed", true, true, func(c *client) { c.write(encode(kindPublish, 4, text(up), u16(1), []byte{0}, []byte("{}"))) }, ""},
@@ -433,14 +433,14 @@ func TestBadInput(t *testing.T) {
 		}
 		if c.welcomed {
 			k.publish(up, hello("w1"))
-			if _, ok := k.message().(*skerry.Welcome); !ok {
+			if _, ok := k.message().(*wire.Welcome); !ok {
 				t.Fatalf("%s: no welcome", c.name)
 			}
 			s.next("up")
 		}
 		c.send(k)
 		if c.refuse != "" {
-			if r, ok := k.message().(*skerry.Refuse); !ok || r.Code != c.refuse {
+			if r, ok := k.message().(*wire.Refuse); !ok || r.Code != c.refuse {
 				t.Errorf("%s: %+v", c.name, r)
 			}
 		}
@@ -452,7 +452,7 @@ func TestBadInput(t *testing.T) {
 	}
 	k := s.up(cert, "w1", 5)
 	k.write(message(true, up, []byte(`{"type":"of-a-later-version","x":1}`)))
-	k.publish(up, &skerry.Report{Kind: "worker"})
+	k.publish(up, &wire.Report{Kind: "worker"})
 	s.next("frame") // that alone did not end it
 	s.awaitReason("unknown-type", 1)
 }
@@ -517,7 +517,7 @@ func TestPendingAreEvicted(t *testing.T) {
 		defer conn.Close()
 	}
 	s.awaitReason("evicted", 5)
-	k.publish("skerry/w1/up", &skerry.Report{Kind: "worker"})
+	k.publish("skerry/w1/up", &wire.Report{Kind: "worker"})
 	s.next("frame")
 }
 
@@ -551,8 +551,8 @@ func TestDeafDevice(t *testing.T) {
 	s := newSite(t)
 	s.up(s.member("deaf"), "deaf", 4)
 	other := s.up(s.member("other"), "other", 4)
-	chunk := &skerry.SetChunk{Set: "desired", Incarnation: "i1", Gen: 1, Items: []skerry.SetItem{{Key: "k", Value: []byte(`{"a":"` + strings.Repeat("x", 190<<10) + `"}`)}}}
-	peer := s.srv.Peer(skerry.TierWorker, "deaf")
+	chunk := &wire.SetChunk{Set: "desired", Incarnation: "i1", Gen: 1, Items: []wire.SetItem{{Key: "k", Value: []byte(`{"a":"` + strings.Repeat("x", 190<<10) + `"}`)}}}
+	peer := s.srv.Peer(wire.TierWorker, "deaf")
 	var err error
 	for n := 0; err == nil; n++ {
 		if n > 1000 {
@@ -567,7 +567,7 @@ func TestDeafDevice(t *testing.T) {
 	if h := s.next("down"); h.name != "deaf" {
 		t.Errorf("%+v", h)
 	}
-	other.publish("skerry/other/up", &skerry.Report{Kind: "worker"})
+	other.publish("skerry/other/up", &wire.Report{Kind: "worker"})
 	if h := s.next("frame"); h.name != "other" {
 		t.Errorf("%+v", h)
 	}

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/link/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // Topics. A name of a worker has no slash.
@@ -32,7 +32,7 @@ type session struct {
 	from string // where it comes from, see sourceOf
 	tls  *tls.Conn
 	cs   tls.ConnectionState
-	id   skerry.PeerIdentity // zero: one that may join
+	id   wire.PeerIdentity // zero: one that may join
 
 	v5        bool
 	maxPacket uint32
@@ -205,7 +205,7 @@ func (s *session) packet(p packet) error {
 		if s.link == nil {
 			return s.send(encode(kindPingresp, 0))
 		}
-		return frame.Write(s.link, s.l.codec, &skerry.Ping{}) // the session's Pong becomes the answer
+		return frame.Write(s.link, s.l.codec, &wire.Ping{}) // the session's Pong becomes the answer
 	}
 	return &endError{"order", codeProtocolError, fmt.Errorf("a packet of kind %d has no place here", p.kind)}
 }
@@ -244,7 +244,7 @@ func (s *session) subscribe(p packet) error {
 func (s *session) message(payload []byte) error {
 	m, err := frame.DecodeJSON(payload)
 	if err != nil {
-		s.publish(&skerry.Refuse{Code: skerry.RefuseMalformed, Reason: err.Error(), Hint: "docs/FOREIGN-AGENTS.md describes the messages"})
+		s.publish(&wire.Refuse{Code: wire.RefuseMalformed, Reason: err.Error(), Hint: "docs/FOREIGN-AGENTS.md describes the messages"})
 		return err
 	}
 	s.l.stats.In.Add(1)
@@ -253,17 +253,17 @@ func (s *session) message(payload []byte) error {
 	case nil:
 		s.l.stats.count("unknown-type")
 		return nil
-	case *skerry.Join:
+	case *wire.Join:
 		if !joins {
 			return s.misplaced(m, "this device has joined; Join comes on a connection without a certificate")
 		}
 		s.over = true
 		return s.answer(m)
-	case *skerry.Renew:
+	case *wire.Renew:
 		if !joins {
 			return s.answer(m)
 		}
-	case *skerry.Hello:
+	case *wire.Hello:
 		if !joins && s.link == nil {
 			s.carry()
 		}
@@ -274,12 +274,12 @@ func (s *session) message(payload []byte) error {
 	return frame.Write(s.link, s.l.codec, m)
 }
 
-func (s *session) misplaced(m skerry.Message, why string) error {
-	s.publish(&skerry.Refuse{Code: skerry.RefuseMalformed, Reason: fmt.Sprintf("%s has no place here: %s", m.FrameType(), why)})
+func (s *session) misplaced(m wire.Message, why string) error {
+	s.publish(&wire.Refuse{Code: wire.RefuseMalformed, Reason: fmt.Sprintf("%s has no place here: %s", m.FrameType(), why)})
 	return &endError{"order", codeProtocolError, errors.New(why)}
 }
 
-func (s *session) answer(m skerry.Message) error {
+func (s *session) answer(m wire.Message) error {
 	ctx, cancel := context.WithTimeout(s.l.ctx, greetTime)
 	defer cancel()
 	return s.publish(s.l.cfg.Answer(ctx, m, s.cs, s.raw.RemoteAddr().String()))
@@ -291,7 +291,7 @@ func (s *session) carry() {
 	keepAlive := max(s.keepAlive, writeTime)
 	ours, theirs := net.Pipe()
 	s.link = ours
-	s.wg.Go(func() { s.l.cfg.Carry(&pipeEnd{theirs, s.raw}, s.id, skerry.CarrierMQTT, keepAlive) })
+	s.wg.Go(func() { s.l.cfg.Carry(&pipeEnd{theirs, s.raw}, s.id, wire.CarrierMQTT, keepAlive) })
 	s.wg.Go(func() {
 		defer s.raw.Close()
 		defer panics.Catch(s.l.cfg.Log, "an MQTT session")
@@ -325,12 +325,12 @@ func (s *session) downward() error {
 		switch m := m.(type) {
 		case nil:
 			continue
-		case *skerry.Welcome:
+		case *wire.Welcome:
 			s.admitted.Store(true)
 			s.l.stats.Live.Add(1)
 			s.l.greeted(s)
 			s.raw.SetReadDeadline(time.Now().Add(s.patience()))
-		case *skerry.Pong:
+		case *wire.Pong:
 			if m.Nonce == 0 {
 				if err := s.send(encode(kindPingresp, 0)); err != nil {
 					return err
@@ -345,7 +345,7 @@ func (s *session) downward() error {
 }
 
 // publish sends a message to the device.
-func (s *session) publish(m skerry.Message) error {
+func (s *session) publish(m wire.Message) error {
 	text, err := frame.EncodeJSON(m)
 	if err != nil {
 		return err

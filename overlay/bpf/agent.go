@@ -9,9 +9,9 @@ import (
 	"os"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/held"
+	"skerry.dev/skerry/wire"
 )
 
 const errorsPer = 200 // ICMP errors in a second
@@ -128,7 +128,7 @@ func (d *Device) mtu() int {
 // frame is one of the agent's tap.
 type frame struct {
 	kind     overlay.FrameKind
-	net      skerry.NetworkID
+	net      wire.NetworkID
 	src, dst netip.Addr
 }
 
@@ -139,7 +139,7 @@ func parseFrame(b []byte) (f frame, ok bool) {
 	if len(b) < etherLen || b[0] != 2 || b[6] != 2 {
 		return f, false
 	}
-	f.kind, f.net = overlay.FrameKind(b[1]), skerry.NetworkID(binary.BigEndian.Uint32(b[8:]))
+	f.kind, f.net = overlay.FrameKind(b[1]), wire.NetworkID(binary.BigEndian.Uint32(b[8:]))
 	p := b[etherLen:]
 	switch binary.BigEndian.Uint16(b[12:]) {
 	case 0x0800:

@@ -12,9 +12,9 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/wire"
 )
 
 // walk runs the program that goes through the tables of flows.
@@ -91,7 +91,7 @@ func (d *Device) readRing() {
 			}
 			continue
 		}
-		out := overlay.Event{Kind: overlay.EventUnknown, Net: skerry.NetworkID(e.Net), Src: from16(e.Src), Dst: from16(e.Dst), Peer: skerry.PeerID(e.Peer)}
+		out := overlay.Event{Kind: overlay.EventUnknown, Net: wire.NetworkID(e.Net), Src: from16(e.Src), Dst: from16(e.Dst), Peer: wire.PeerID(e.Peer)}
 		if e.Kind == eventFull {
 			out.Kind = overlay.EventFull
 		}

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/wire"
 )
 
 // silent fails if anything is heard.
@@ -127,7 +127,7 @@ func TestNetworksAreApart(t *testing.T) {
 	for _, h := range w.hosts {
 		for n := range h.conf.Instances {
 			if h.conf.Instances[n].Net == 9 {
-				h.conf.Instances[n].Foreign = []skerry.NetworkID{7}
+				h.conf.Instances[n].Foreign = []wire.NetworkID{7}
 			}
 		}
 	}

@@ -5,8 +5,8 @@ package bpf
 import (
 	"fmt"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // InUse gives the service addresses that flows lead to now. It reads both tables of flows, which takes a microsecond for
@@ -24,7 +24,7 @@ func (d *Device) InUse() (map[overlay.ServiceAddr]bool, error) {
 		it := d.coll.Maps[name].Iterate()
 		for it.Next(&k, &v) {
 			if k.Net != 0 { // those that lead back have none
-				out[overlay.ServiceAddr{Net: skerry.NetworkID(k.Net), Addr: from16(k.To)}] = true
+				out[overlay.ServiceAddr{Net: wire.NetworkID(k.Net), Addr: from16(k.To)}] = true
 			}
 		}
 		// A table that changes much while it is read is not read to its end; what was seen counts.

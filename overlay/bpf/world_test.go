@@ -22,9 +22,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/wire"
 )
 
 func must(t testing.TB, err error) {
@@ -147,7 +147,7 @@ func newWorld(t testing.TB, how way) *world {
 			h.wire = netip.MustParseAddr(fmt.Sprintf("fd00:100::%d", h.n))
 		}
 		h.opts = Options{Worker: fmt.Sprintf("w%d-%d", h.n, os.Getpid()), NetNS: fmt.Sprintf("/proc/self/fd/%d", h.ns.Fd()), BPFFS: fs, Flows: 4096, OtherFlows: 4096}
-		h.conf.Local = overlay.Local{ID: skerry.PeerID(h.n), Blocks: h.blocks(), Instances: allInstances, Services: allServices, MTU: 1404}
+		h.conf.Local = overlay.Local{ID: wire.PeerID(h.n), Blocks: h.blocks(), Instances: allInstances, Services: allServices, MTU: 1404}
 		if how == linked {
 			run(t, h.ns, "ip tuntap add wg0 mode tun")
 			h.conf.Local.Link = &overlay.Link{Device: "wg0", Prefix: linkOf(h.n)}
@@ -160,7 +160,7 @@ func newWorld(t testing.TB, how way) *world {
 	}
 	for i, h := range w.hosts {
 		o := w.hosts[1-i]
-		p := overlay.Peer{ID: skerry.PeerID(o.n), Name: o.opts.Worker, Prefixes: o.blocks()}
+		p := overlay.Peer{ID: wire.PeerID(o.n), Name: o.opts.Worker, Prefixes: o.blocks()}
 		if how == linked {
 			p.Link = &overlay.LinkPath{Prefix: linkOf(o.n), Use: true}
 		}
@@ -213,7 +213,7 @@ func netlinkLinks(ns *os.File) (out []string, err error) {
 }
 
 // add makes an instance on the host. It is in the data plane with the next set.
-func (h *host) add(name string, network skerry.NetworkID) *inst {
+func (h *host) add(name string, network wire.NetworkID) *inst {
 	h.w.t.Helper()
 	k := len(h.insts) + 2
 	i := &inst{h: h, name: name, ns: newNS(h.w.t), device: fmt.Sprintf("%s.%d", h.opts.prefix(), k)}
@@ -260,7 +260,7 @@ func (h *host) set() {
 }
 
 // service gives a service address of both families on a host's data plane.
-func (h *host) service(network skerry.NetworkID, last byte, to ...*inst) {
+func (h *host) service(network wire.NetworkID, last byte, to ...*inst) {
 	for _, six := range []bool{false, true} {
 		s := overlay.Service{Net: network, Addr: svc(last, six)}
 		for _, i := range to {

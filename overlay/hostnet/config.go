@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Options configure the network of one worker. Name, StateDir and RunDir are required.
@@ -95,7 +96,7 @@ type Want struct {
 	// In and Out limit what the instance receives and sends, in bytes per second; 0 is no limit.
 	In, Out skerry.Bytes
 	// Egress is where it may go outside the overlay; nil is no policy.
-	Egress *skerry.Egress
+	Egress *spec.Egress
 }
 
 // HostPort hands connections to a port of the host on to a port of the instance.

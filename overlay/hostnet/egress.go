@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // egress is where all instances of a worker may go outside the overlay: the policies, each once, and who is held to which.
@@ -25,7 +25,7 @@ type egress struct {
 
 // policy is one of them, with the addresses that are held to it.
 type policy struct {
-	allow   []skerry.EgressRule
+	allow   []spec.EgressRule
 	sources []netip.Addr
 }
 
@@ -45,7 +45,7 @@ func planEgress(wants []Want, addrs func(id string) []netip.Prefix) *egress {
 		if w.checkEgress() != nil {
 			allow = nil
 		}
-		text := (&skerry.Egress{Allow: allow}).String()
+		text := (&spec.Egress{Allow: allow}).String()
 		i, ok := at[text]
 		if !ok {
 			i = len(e.policies)
@@ -91,7 +91,7 @@ func (e *egress) String() string {
 
 // chain names the chain of a policy by what is in it.
 func (p *policy) chain(prefix string) string {
-	sum := sha256.Sum256([]byte((&skerry.Egress{Allow: p.allow}).String()))
+	sum := sha256.Sum256([]byte((&spec.Egress{Allow: p.allow}).String()))
 	return prefix + "-" + hex.EncodeToString(sum[:8])
 }
 

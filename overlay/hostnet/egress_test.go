@@ -16,14 +16,14 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/spec"
 )
 
-func allow(rules ...skerry.EgressRule) *skerry.Egress { return &skerry.Egress{Allow: rules} }
+func allow(rules ...spec.EgressRule) *spec.Egress { return &spec.Egress{Allow: rules} }
 
-func network(cidr string, ports ...skerry.EgressPort) skerry.EgressRule {
-	return skerry.EgressRule{CIDR: netip.MustParsePrefix(cidr), Ports: ports}
+func network(cidr string, ports ...spec.EgressPort) spec.EgressRule {
+	return spec.EgressRule{CIDR: netip.MustParsePrefix(cidr), Ports: ports}
 }
 
 func TestPlanEgress(t *testing.T) {
@@ -35,7 +35,7 @@ func TestPlanEgress(t *testing.T) {
 	if e := planEgress([]Want{{ID: "a"}, {ID: "b"}}, addrs); e != nil {
 		t.Errorf("nobody has a policy: %s", e)
 	}
-	web := network("203.0.113.0/24", skerry.EgressPort{Port: 443}, skerry.EgressPort{Port: 53, Protocol: "udp"})
+	web := network("203.0.113.0/24", spec.EgressPort{Port: 443}, spec.EgressPort{Port: 53, Protocol: "udp"})
 	web.Except = []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}
 	got := planEgress([]Want{{ID: "a", Egress: allow()}, {ID: "b", Egress: allow(web, network("2001:db8::/32"))}, {ID: "c", Egress: allow()}, {ID: "d"},
 		{ID: "e", Egress: allow(network("203.0.113.9/24"))}}, addrs).String()
@@ -145,7 +145,7 @@ func TestEgress(t *testing.T) {
 	}))
 	o := s.options("w1")
 	n := s.open(t, o)
-	most := network("198.51.100.0/24", skerry.EgressPort{Port: 9000}, skerry.EgressPort{Port: 9000, Protocol: "udp"})
+	most := network("198.51.100.0/24", spec.EgressPort{Port: 9000}, spec.EgressPort{Port: 9000, Protocol: "udp"})
 	most.Except = []netip.Prefix{netip.MustParsePrefix("198.51.100.3/32")}
 	c.Attachments = []Want{{ID: "free"}, {ID: "shut", Egress: allow()}, {ID: "some", Egress: allow(most, network("fd99::2/128"))},
 		{ID: "link", Egress: allow(network("0.0.0.0/0"), network("::/0"))}, {ID: "port", HostPorts: []HostPort{{HostPort: 8080, Port: 80}}}}
@@ -225,7 +225,7 @@ func TestEgress(t *testing.T) {
 	}
 
 	// A policy that makes no sense costs its own instance the network, and nobody else's.
-	c.Attachments[1].Egress = allow(skerry.EgressRule{})
+	c.Attachments[1].Egress = allow(spec.EgressRule{})
 	as, err = n.Set(t.Context(), c)
 	if _, ok := as["shut"]; ok || err == nil || len(as) != 4 {
 		t.Errorf("%v, %v", as, err)

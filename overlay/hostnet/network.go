@@ -20,6 +20,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/wire"
 )
 
 // Network is the network of one worker. Its methods may be called at the same time.
@@ -110,7 +111,7 @@ func (n *Network) Close() error {
 // Set makes the network what the configuration says, and nothing more, and returns all attachments that are complete.
 // It is idempotent; what is right already is not touched. Errors of single attachments are *AttachError, joined; the
 // others are made all the same. *Unsupported means that nothing can work here.
-func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachment, error) {
+func (n *Network) Set(ctx context.Context, c Config) (map[string]wire.Attachment, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("hostnet: %w", err)
 	}
@@ -219,7 +220,7 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 	}
 	n.forgetFlows(stale)
 	n.forgetPast(fresh)
-	out := map[string]skerry.Attachment{}
+	out := map[string]wire.Attachment{}
 	for _, w := range c.Attachments {
 		if !failed[w.ID] {
 			out[w.ID] = n.attachment(w.ID)
@@ -228,8 +229,8 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]skerry.Attachme
 	return out, errors.Join(errs...)
 }
 
-func (n *Network) attachment(id string) skerry.Attachment {
-	at := skerry.Attachment{NetNS: n.path(id), Device: n.link(id), Addresses: n.addresses(id), MTU: n.mtuOf(id), DNS: n.dns, Search: n.search}
+func (n *Network) attachment(id string) wire.Attachment {
+	at := wire.Attachment{NetNS: n.path(id), Device: n.link(id), Addresses: n.addresses(id), MTU: n.mtuOf(id), DNS: n.dns, Search: n.search}
 	if n.fabric != nil && n.fabric.Resolver && n.state.block(n.state.Addrs[id]) >= 0 {
 		at.DNS = []netip.Addr{n.state.gateway()}
 	}

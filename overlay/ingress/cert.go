@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Certificates that are issued here last for issuedFor, or as long as the authority, and are made anew after two thirds of
@@ -32,7 +32,7 @@ func renewal(c *x509.Certificate) time.Time {
 
 // keyring holds the certificates of a configuration, and issues those of routes with TLSSelf.
 type keyring struct {
-	byName map[skerry.IngressTLS]*tls.Certificate
+	byName map[spec.IngressTLS]*tls.Certificate
 	key    *ecdsa.PrivateKey
 	caCert *x509.Certificate // nil: certificates sign themselves
 	caKey  crypto.Signer
@@ -45,7 +45,7 @@ type keyring struct {
 
 // newKeyring reads the certificates of a configuration; those that cannot be used are named in the error.
 func (in *Ingress) newKeyring(c Config) (*keyring, error) {
-	k := &keyring{byName: map[skerry.IngressTLS]*tls.Certificate{}, key: in.key, issued: map[string]*tls.Certificate{}}
+	k := &keyring{byName: map[spec.IngressTLS]*tls.Certificate{}, key: in.key, issued: map[string]*tls.Certificate{}}
 	var problems []error
 	for _, c := range c.Certificates {
 		pair, err := tls.X509KeyPair(c.CertPEM, c.KeyPEM)
@@ -53,7 +53,7 @@ func (in *Ingress) newKeyring(c Config) (*keyring, error) {
 			problems = append(problems, fmt.Errorf("certificate %s: %w", c.Name, err))
 			continue
 		}
-		k.byName[skerry.IngressTLS(c.Name)] = &pair
+		k.byName[spec.IngressTLS(c.Name)] = &pair
 	}
 	if c.Authority != nil {
 		pair, err := tls.X509KeyPair(c.Authority.CertPEM, c.Authority.KeyPEM)
@@ -76,7 +76,7 @@ func (in *Ingress) newKeyring(c Config) (*keyring, error) {
 }
 
 // has reports whether there is a certificate for a route.
-func (k *keyring) has(t skerry.IngressTLS) bool { return t == skerry.TLSSelf || k.byName[t] != nil }
+func (k *keyring) has(t spec.IngressTLS) bool { return t == spec.TLSSelf || k.byName[t] != nil }
 
 // certificate finds the certificate for a client of an HTTP listener.
 func (t *table) certificate(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -94,8 +94,8 @@ func (t *table) certificate(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 // get gives a certificate by its name, or issues one for the name that a client asks for, or the address that it came to.
-func (k *keyring) get(t skerry.IngressTLS, h *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if t != skerry.TLSSelf {
+func (k *keyring) get(t spec.IngressTLS, h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if t != spec.TLSSelf {
 		if c := k.byName[t]; c != nil {
 			return c, nil
 		}
@@ -107,7 +107,7 @@ func (k *keyring) get(t skerry.IngressTLS, h *tls.ClientHelloInfo) (*tls.Certifi
 			name = a.Addr().Unmap().WithZone("").String()
 		}
 	}
-	if _, err := netip.ParseAddr(name); err != nil && skerry.CheckHost(name) != nil {
+	if _, err := netip.ParseAddr(name); err != nil && spec.CheckHost(name) != nil {
 		return nil, fmt.Errorf("no certificate can be made for %q", name)
 	}
 	k.mu.Lock()

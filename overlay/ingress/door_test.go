@@ -9,13 +9,13 @@ import (
 	"runtime"
 	"testing"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // A client has connected, and its request is on its way when the end comes: it is answered. http.Server alone would close the connection.
 func TestRequestThatComesAtTheEnd(t *testing.T) {
 	ca, _ := authority(t)
-	for _, certificate := range []skerry.IngressTLS{"", skerry.TLSSelf} {
+	for _, certificate := range []spec.IngressTLS{"", spec.TLSSelf} {
 		t.Run("certificate "+string(certificate), func(t *testing.T) {
 			in, w, addr := start(t, Options{})
 			w.serve(t, "1/10.30.1.1:80", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "here") })

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // What comes for a service without an instance waits for one, and who waits is told; where routes do not hold, and when it
@@ -35,7 +35,7 @@ func TestHold(t *testing.T) {
 		if at != "" {
 			r.Targets = to(at)
 		}
-		return Listener{Addr: port(9000), Protocol: skerry.IngressTCP, Routes: []Route{r}}
+		return Listener{Addr: port(9000), Protocol: spec.IngressTCP, Routes: []Route{r}}
 	}
 	set(t, in, Config{Listeners: []Listener{web(route("sleeps", time.Minute, ""), route("never", 30*time.Millisecond, ""), route("other", 0, "")), tcp("")}})
 	for _, host := range []string{"other", "never"} {

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // idleBackend is how long a connection to a service waits for the next request. It is short, because the connection
@@ -27,7 +27,7 @@ const idleBackend = 10 * time.Second
 // poolKey says what requests may share connections.
 type poolKey struct {
 	name    string
-	net     skerry.NetworkID
+	net     wire.NetworkID
 	targets string
 	fresh   bool
 }
@@ -83,7 +83,7 @@ func dialPauses() []time.Duration {
 }
 
 // dial connects to a service, trying several times.
-func (in *Ingress) dial(ctx context.Context, network skerry.NetworkID, targets []netip.AddrPort) (net.Conn, netip.AddrPort, error) {
+func (in *Ingress) dial(ctx context.Context, network wire.NetworkID, targets []netip.AddrPort) (net.Conn, netip.AddrPort, error) {
 	for _, pause := range dialPauses() {
 		c, t, err := in.dialOnce(ctx, network, targets, in.opt.DialTimeout/3)
 		if err == nil || len(targets) == 0 || ctx.Err() != nil {
@@ -99,7 +99,7 @@ func (in *Ingress) dial(ctx context.Context, network skerry.NetworkID, targets [
 }
 
 // dialOnce connects to the first target that takes a connection.
-func (in *Ingress) dialOnce(ctx context.Context, network skerry.NetworkID, targets []netip.AddrPort, limit time.Duration) (net.Conn, netip.AddrPort, error) {
+func (in *Ingress) dialOnce(ctx context.Context, network wire.NetworkID, targets []netip.AddrPort, limit time.Duration) (net.Conn, netip.AddrPort, error) {
 	err := errNoTarget
 	for _, t := range targets {
 		dctx, cancel := context.WithTimeout(ctx, limit)

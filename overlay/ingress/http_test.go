@@ -18,7 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // world is an overlay of which nothing exists: service addresses lead to servers of loopback.
@@ -30,7 +31,7 @@ type world struct {
 	refuse atomic.Int64
 }
 
-func (w *world) dial(ctx context.Context, n skerry.NetworkID, a netip.AddrPort) (net.Conn, error) {
+func (w *world) dial(ctx context.Context, n wire.NetworkID, a netip.AddrPort) (net.Conn, error) {
 	w.dials.Add(1)
 	if w.refuse.Add(-1) >= 0 {
 		return nil, errors.New("refused")
@@ -85,7 +86,7 @@ func start(t testing.TB, o Options) (in *Ingress, w *world, addr func(port int) 
 func port(n int) netip.AddrPort { return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(n)) }
 
 func web(routes ...Route) Listener {
-	return Listener{Addr: port(80), Protocol: skerry.IngressHTTP, Routes: routes}
+	return Listener{Addr: port(80), Protocol: spec.IngressHTTP, Routes: routes}
 }
 
 func set(t testing.TB, in *Ingress, c Config) {
@@ -467,7 +468,7 @@ func TestTLSAndHTTP2(t *testing.T) {
 			_, _ = io.Copy(rw, r.Body)
 		}
 	})
-	self := Route{Host: "*.self.example", Net: 1, Targets: to("10.30.1.1:80"), TLS: skerry.TLSSelf}
+	self := Route{Host: "*.self.example", Net: 1, Targets: to("10.30.1.1:80"), TLS: spec.TLSSelf}
 	named := Route{Host: "given.example", Net: 1, Targets: to("10.30.1.1:80"), TLS: "mine"}
 	set(t, in, Config{Listeners: []Listener{{Addr: port(443), Protocol: "http", Routes: []Route{self, named}}}, Certificates: []Certificate{given}, Authority: &ca})
 	client := func(name string, roots *x509.CertPool) (*http.Client, *http.Transport) {

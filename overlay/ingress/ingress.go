@@ -26,7 +26,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Config is all that an Ingress offers.
@@ -43,7 +44,7 @@ type Config struct {
 // Listener is a port that clients come to.
 type Listener struct {
 	Addr     netip.AddrPort // an unspecified address is every one of the host
-	Protocol string         // skerry.IngressHTTP or skerry.IngressTCP
+	Protocol string         // spec.IngressHTTP or spec.IngressTCP
 	// Routes either all have TLS or none has, for HTTP.
 	Routes []Route
 }
@@ -53,8 +54,8 @@ type Route struct {
 	Name string // of the service, for counters and logs
 	Host string // "", a name, or *.DOMAIN
 	Path string // prefix in whole segments; HTTP alone
-	TLS  skerry.IngressTLS
-	Net  skerry.NetworkID
+	TLS  spec.IngressTLS
+	Net  wire.NetworkID
 	// Targets are service addresses that mean the same; the next is tried when one does not take a connection. None: no
 	// instance is ready.
 	Targets []netip.AddrPort
@@ -76,7 +77,7 @@ type Certificate struct {
 // Options are the parts of an Ingress that do not change.
 type Options struct {
 	// Dial connects to a service address in a network. Needed.
-	Dial func(ctx context.Context, network skerry.NetworkID, addr netip.AddrPort) (net.Conn, error)
+	Dial func(ctx context.Context, network wire.NetworkID, addr netip.AddrPort) (net.Conn, error)
 	// Listen opens a listener. Default: net.ListenConfig's, for TCP.
 	Listen func(ctx context.Context, addr netip.AddrPort) (net.Listener, error)
 	// DialTimeout is the time for one target. Default: 5 s.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // table says where what comes in at one listener goes. It never changes.
@@ -43,13 +43,13 @@ func (t *table) kind() doorKind { return doorKind{t.http, t.tls} }
 
 // newTable makes the table of a listener, and says which routes it has to leave out.
 func (in *Ingress) newTable(l Listener, certs *keyring, trusted []netip.Prefix, pools map[poolKey]*pool, counts map[routeKey]*counters) (*table, error) {
-	t := &table{http: l.Protocol == skerry.IngressHTTP, certs: certs, hosts: map[string][]*route{}, wild: map[string][]*route{}, trusted: slices.Clone(trusted), replaced: make(chan struct{})}
+	t := &table{http: l.Protocol == spec.IngressHTTP, certs: certs, hosts: map[string][]*route{}, wild: map[string][]*route{}, trusted: slices.Clone(trusted), replaced: make(chan struct{})}
 	var problems []error
 	for i, r := range l.Routes {
 		refuse := func(format string, args ...any) {
 			problems = append(problems, fmt.Errorf("route %s%s of %s on %s: %w", r.Host, r.Path, r.Name, l.Addr, fmt.Errorf(format, args...)))
 		}
-		secure := r.TLS != "" && r.TLS != skerry.TLSOff
+		secure := r.TLS != "" && r.TLS != spec.TLSOff
 		if t.http && i == 0 {
 			t.tls = secure
 		} else if t.http && secure != t.tls {

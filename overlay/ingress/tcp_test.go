@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func pemPair(t testing.TB, x *x509.Certificate) Certificate {
@@ -107,9 +107,9 @@ func TestTCP(t *testing.T) {
 	proxied.ProxyProtocol = true
 	away.Targets = to("10.30.9.9:1")
 	pass := Route{Name: "pass", Host: "pass.example", Net: 1, Targets: to("10.30.1.2:5432")}
-	ended := Route{Name: "ended", Host: "*.ended.example", TLS: skerry.TLSSelf, Net: 1, Targets: to("10.30.1.3:5432")}
+	ended := Route{Name: "ended", Host: "*.ended.example", TLS: spec.TLSSelf, Net: 1, Targets: to("10.30.1.3:5432")}
 	tcp := func(n int, r ...Route) Listener {
-		return Listener{Addr: port(n), Protocol: skerry.IngressTCP, Routes: r}
+		return Listener{Addr: port(n), Protocol: spec.IngressTCP, Routes: r}
 	}
 	set(t, in, Config{Listeners: []Listener{tcp(1, plain), tcp(2, proxied), tcp(3, away), tcp(4, pass, ended, plain), tcp(5, pass)}, Authority: &ca})
 
@@ -158,7 +158,7 @@ func TestTCP(t *testing.T) {
 func TestTCPConnectionsOutliveTheListener(t *testing.T) {
 	in, w, addr := start(t, Options{})
 	w.echo(t, "1/10.30.1.1:1", nil)
-	set(t, in, Config{Listeners: []Listener{{Addr: port(1), Protocol: skerry.IngressTCP, Routes: []Route{{Net: 1, Targets: to("10.30.1.1:1")}}}}})
+	set(t, in, Config{Listeners: []Listener{{Addr: port(1), Protocol: spec.IngressTCP, Routes: []Route{{Net: 1, Targets: to("10.30.1.1:1")}}}}})
 	c, err := net.Dial("tcp", addr(1))
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestTCPConnectionsOutliveTheListener(t *testing.T) {
 	for in.Stats().Conns == 0 { // it may not be accepted yet
 		time.Sleep(time.Millisecond)
 	}
-	set(t, in, Config{Listeners: []Listener{{Addr: port(1), Protocol: skerry.IngressHTTP}}})
+	set(t, in, Config{Listeners: []Listener{{Addr: port(1), Protocol: spec.IngressHTTP}}})
 	if got := talk(t, c, nil, "hello"); got != `1/10.30.1.1:1 "hello"` {
 		t.Error(got)
 	}

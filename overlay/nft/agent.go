@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/held"
+	"skerry.dev/skerry/wire"
 )
 
 const errorsPer = 200 // resets in a second
@@ -90,7 +90,7 @@ func (d *Device) readTap(tap *os.File) {
 		}
 		k := d.now.Load()
 		if frame[0] == 2 { // as a peer sent it
-			e := overlay.Event{Kind: overlay.EventUnknown, Net: skerry.NetworkID(binary.BigEndian.Uint32(frame[8:])), Src: p.src, Dst: p.dst, Peer: skerry.PeerID(binary.BigEndian.Uint32(frame[2:]))}
+			e := overlay.Event{Kind: overlay.EventUnknown, Net: wire.NetworkID(binary.BigEndian.Uint32(frame[8:])), Src: p.src, Dst: p.dst, Peer: wire.PeerID(binary.BigEndian.Uint32(frame[2:]))}
 			if _, here := k.local[p.dst]; here || !k.block(p.dst) || now.Sub(told[e]) < time.Second {
 				continue
 			}
@@ -119,7 +119,7 @@ func (d *Device) readTap(tap *os.File) {
 			continue
 		}
 		if d.held.Hold(t, frame, now) {
-			d.tell(overlay.Event{Kind: overlay.EventMiss, Net: skerry.NetworkID(network), Src: p.src, Dst: p.dst})
+			d.tell(overlay.Event{Kind: overlay.EventMiss, Net: wire.NetworkID(network), Src: p.src, Dst: p.dst})
 		}
 		// Set may have come between the question and the holding.
 		if d.now.Load().has(t) {

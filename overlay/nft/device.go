@@ -19,10 +19,10 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/held"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/wire"
 )
 
 // Device is a worker's data plane in the kernel. Its methods may be called at the same time.
@@ -275,7 +275,7 @@ func newKnown(c overlay.Config) *known {
 	for _, i := range c.Instances {
 		for _, a := range i.Addrs {
 			k.local[a] = uint32(i.Net)
-			for _, n := range append([]skerry.NetworkID{i.Net}, i.Foreign...) {
+			for _, n := range append([]wire.NetworkID{i.Net}, i.Foreign...) {
 				k.open[held.Target{Net: uint32(n), Dst: a}] = true
 			}
 		}

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/wire"
 )
 
 // A service address leads to instances here and on the other host, of both families, by all protocols, and the client
@@ -300,7 +300,7 @@ func TestNetworksAreApart(t *testing.T) {
 	for _, h := range w.hosts {
 		for n := range h.conf.Instances {
 			if h.conf.Instances[n].Net == 9 {
-				h.conf.Instances[n].Foreign = []skerry.NetworkID{7}
+				h.conf.Instances[n].Foreign = []wire.NetworkID{7}
 			}
 		}
 	}

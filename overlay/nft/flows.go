@@ -13,9 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/wire"
 )
 
 // deadFor is how long clients of a backend that is no more are answered by resets.
@@ -226,7 +226,7 @@ func (d *Device) InUse() (map[overlay.ServiceAddr]bool, error) {
 			client, _ := netip.AddrFromSlice(f.Forward.SrcIP)
 			to, _ := netip.AddrFromSlice(f.Forward.DstIP)
 			if n, here := k.local[client.Unmap()]; here && k.pool(to.Unmap()) {
-				out[overlay.ServiceAddr{Net: skerry.NetworkID(n), Addr: to.Unmap()}] = true
+				out[overlay.ServiceAddr{Net: wire.NetworkID(n), Addr: to.Unmap()}] = true
 			}
 		}
 	}

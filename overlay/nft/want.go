@@ -19,8 +19,8 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // setID names a set of one of the tables.
@@ -82,7 +82,7 @@ func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, a
 			w.put(inet, "self"+f, cat(addr, addr))
 			w.put(netdev, "mac"+f, addr, cat([]byte{2, 0}, be32(uint32(i.Net)))...)
 			w.put(netdev, "here"+f, addr)
-			for _, n := range append([]skerry.NetworkID{i.Net}, i.Foreign...) {
+			for _, n := range append([]wire.NetworkID{i.Net}, i.Foreign...) {
 				w.put(inet, "open"+f, cat(be32(uint32(n)), addr))
 				w.put(netdev, "open"+f, cat(be32(uint32(n)), addr))
 			}
@@ -159,7 +159,7 @@ func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, a
 }
 
 // network gives the chain in which packets of a network's instances are led to what services have, or to instances here.
-func (s *skeleton) network(w *want, f family, n skerry.NetworkID, kind byte) string {
+func (s *skeleton) network(w *want, f family, n wire.NetworkID, kind byte) string {
 	name := fmt.Sprintf("%c-%08x-%s", kind, uint32(n), f.name)
 	have := s.sets[nftables.TableFamilyINet]
 	w.named[name] = func(w writer, ch *nftables.Chain) error {
@@ -267,7 +267,7 @@ func check(c overlay.Config) error {
 			}
 		}
 	}
-	ids, prefixes := map[skerry.PeerID]bool{}, map[netip.Prefix]skerry.PeerID{}
+	ids, prefixes := map[wire.PeerID]bool{}, map[netip.Prefix]wire.PeerID{}
 	for _, p := range c.Peers {
 		if p.ID == 0 || ids[p.ID] {
 			return fmt.Errorf("peer %d %s: the number must be its own, and not 0", p.ID, p.Name)

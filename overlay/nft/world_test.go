@@ -19,9 +19,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/wire"
 )
 
 func must(t testing.TB, err error) {
@@ -127,13 +127,13 @@ func newWorld(t testing.TB) *world {
 			sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`, h.n))
 		h.wire = netip.MustParseAddr(fmt.Sprintf("10.100.0.%d", h.n))
 		h.opts = Options{Worker: fmt.Sprintf("w%d-%d", h.n, os.Getpid()), NetNS: fmt.Sprintf("/proc/self/fd/%d", h.ns.Fd())}
-		h.conf.Local = overlay.Local{ID: skerry.PeerID(h.n), Blocks: h.blocks(), Instances: allInstances, Services: allServices, MTU: 1404}
+		h.conf.Local = overlay.Local{ID: wire.PeerID(h.n), Blocks: h.blocks(), Instances: allInstances, Services: allServices, MTU: 1404}
 		h.add(fmt.Sprint("a", h.n), 7)
 		h.add(fmt.Sprint("b", h.n), 7)
 	}
 	for i, h := range w.hosts {
 		o := w.hosts[1-i]
-		p := overlay.Peer{ID: skerry.PeerID(o.n), Name: o.opts.Worker, Prefixes: o.blocks()}
+		p := overlay.Peer{ID: wire.PeerID(o.n), Name: o.opts.Worker, Prefixes: o.blocks()}
 		h.conf.Peers = []overlay.Peer{p}
 	}
 	t.Cleanup(func() {
@@ -182,7 +182,7 @@ func netlinkLinks(ns *os.File) (out []string, err error) {
 }
 
 // add makes an instance on the host. It is in the data plane with the next set.
-func (h *host) add(name string, network skerry.NetworkID) *inst {
+func (h *host) add(name string, network wire.NetworkID) *inst {
 	h.w.t.Helper()
 	k := len(h.insts) + 2
 	i := &inst{h: h, name: name, ns: newNS(h.w.t), device: fmt.Sprintf("%s.%d", h.opts.prefix(), k)}
@@ -220,7 +220,7 @@ func (h *host) set() {
 }
 
 // service gives a service address of both families on a host's data plane.
-func (h *host) service(network skerry.NetworkID, last byte, to ...*inst) {
+func (h *host) service(network wire.NetworkID, last byte, to ...*inst) {
 	for _, six := range []bool{false, true} {
 		s := overlay.Service{Net: network, Addr: svc(last, six)}
 		for _, i := range to {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/relay/frame"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -32,7 +32,7 @@ type calls struct {
 // call is a registration at one relay.
 type call struct {
 	conf   Relay
-	tag    skerry.PeerID
+	tag    wire.PeerID
 	key    [32]byte
 	nonce  uint64
 	cookie [frame.CookieLen]byte

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Config is whom a Server serves.
@@ -22,7 +22,7 @@ type Config struct {
 
 // Worker may register.
 type Worker struct {
-	ID skerry.PeerID `json:"id"`
+	ID wire.PeerID `json:"id"`
 	// Keys are the worker's: at most two, while one replaces the other.
 	Keys [][32]byte `json:"keys"`
 	// Rate is how many bytes a second it may send; 0: Options.Rate.
@@ -39,14 +39,14 @@ type Relay struct {
 
 // Route gives a worker or gateway of another site an ID here.
 type Route struct {
-	ID     skerry.PeerID `json:"id"`    // here; no worker has it
-	Relay  string        `json:"relay"` // the name of a Relay
-	Remote skerry.PeerID `json:"remote"`
+	ID     wire.PeerID `json:"id"`    // here; no worker has it
+	Relay  string      `json:"relay"` // the name of a Relay
+	Remote wire.PeerID `json:"remote"`
 }
 
 // Check says what is wrong with a configuration.
 func (c Config) Check() error {
-	ids := map[skerry.PeerID]bool{}
+	ids := map[wire.PeerID]bool{}
 	for i, w := range c.Workers {
 		if w.ID == 0 || ids[w.ID] {
 			return fmt.Errorf("workers[%d].id %d is zero or there twice", i, w.ID)

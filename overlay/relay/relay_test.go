@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/overlay/relay/frame"
+	"skerry.dev/skerry/wire"
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{})) }
@@ -27,14 +27,14 @@ func must(t testing.TB, err error) {
 // worker is a worker's end, done plainly.
 type worker struct {
 	t       testing.TB
-	id      skerry.PeerID
+	id      wire.PeerID
 	key     [32]byte
 	conn    *net.UDPConn
 	in, out *frame.Tagger
 	scratch frame.Scratch
 }
 
-func newWorker(t testing.TB, s *Server, id skerry.PeerID) *worker {
+func newWorker(t testing.TB, s *Server, id wire.PeerID) *worker {
 	t.Helper()
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.UDP()))
 	must(t, err)
@@ -44,7 +44,7 @@ func newWorker(t testing.TB, s *Server, id skerry.PeerID) *worker {
 	return w
 }
 
-func key(id skerry.PeerID) [32]byte { return [32]byte{byte(id), 7} }
+func key(id wire.PeerID) [32]byte { return [32]byte{byte(id), 7} }
 
 func (w *worker) read() []byte {
 	w.t.Helper()
@@ -86,20 +86,20 @@ func (w *worker) register() frame.Register {
 	return a
 }
 
-func (w *worker) datagram(dst skerry.PeerID, payload string) []byte {
+func (w *worker) datagram(dst wire.PeerID, payload string) []byte {
 	b := append(make([]byte, frame.DataLen), payload...)
 	w.out.Put(b, 0, dst, w.id, &w.scratch)
 	return b
 }
 
-func (w *worker) send(dst skerry.PeerID, payload string) {
+func (w *worker) send(dst wire.PeerID, payload string) {
 	w.t.Helper()
 	_, err := w.conn.Write(w.datagram(dst, payload))
 	must(w.t, err)
 }
 
 // expect takes the next datagram.
-func (w *worker) expect(src skerry.PeerID, payload string) {
+func (w *worker) expect(src wire.PeerID, payload string) {
 	w.t.Helper()
 	b := w.read()
 	_, d, s, ok := frame.Parse(b)
@@ -117,7 +117,7 @@ func open(t testing.TB, name string, c Config) *Server {
 	return s
 }
 
-func of(ids ...skerry.PeerID) (c Config) {
+func of(ids ...wire.PeerID) (c Config) {
 	for _, id := range ids {
 		c.Workers = append(c.Workers, Worker{ID: id, Keys: [][32]byte{key(id)}})
 	}
@@ -347,7 +347,7 @@ func FuzzMessage(f *testing.F) {
 	must(f, s.Set(conf))
 	w := &worker{t: f, id: 1, key: key(1), in: frame.NewTagger(key(1), false), out: frame.NewTagger(key(1), true)}
 	from := netip.MustParseAddrPort("127.0.0.1:9")
-	for _, id := range []skerry.PeerID{1, 2} {
+	for _, id := range []wire.PeerID{1, 2} {
 		m := s.table.workers[id]
 		m.current.Store(&place{addr: from, until: time.Now().Add(time.Hour)})
 	}

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/relay/frame"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -29,11 +29,11 @@ const (
 type table struct {
 	sync.RWMutex
 	name    string // of this relay, to other relays
-	workers map[skerry.PeerID]*member
+	workers map[wire.PeerID]*member
 	relays  map[string]*member
-	tags    map[skerry.PeerID]*member // relays, by what stands for them in registrations
-	routes  map[skerry.PeerID]route
-	alias   map[remote]skerry.PeerID
+	tags    map[wire.PeerID]*member // relays, by what stands for them in registrations
+	routes  map[wire.PeerID]route
+	alias   map[remote]wire.PeerID
 	at      map[netip.AddrPort]*member
 	secrets [2][32]byte
 	turned  time.Time
@@ -41,7 +41,7 @@ type table struct {
 
 // member is a worker, or another relay.
 type member struct {
-	id      skerry.PeerID
+	id      wire.PeerID
 	relay   string // not empty: another relay
 	home    *place // of a relay: where its configuration says that it is
 	keys    []keyed
@@ -69,12 +69,12 @@ type place struct {
 
 type route struct {
 	relay  *member
-	remote skerry.PeerID
+	remote wire.PeerID
 }
 
 type remote struct {
 	relay string
-	id    skerry.PeerID
+	id    wire.PeerID
 }
 
 // bucket lets through rate a second, and a tenth of a second's worth at once. The zero value is full.
@@ -117,8 +117,8 @@ func (m *member) place(now time.Time) *place {
 func (t *table) set(c Config, rate int64) {
 	t.Lock()
 	defer t.Unlock()
-	workers, relays, at := map[skerry.PeerID]*member{}, map[string]*member{}, map[netip.AddrPort]*member{}
-	tags := map[skerry.PeerID]*member{}
+	workers, relays, at := map[wire.PeerID]*member{}, map[string]*member{}, map[netip.AddrPort]*member{}
+	tags := map[wire.PeerID]*member{}
 	for _, w := range c.Workers {
 		m := &member{id: w.ID, rate: float64(w.Rate)}
 		if w.Rate == 0 {
@@ -168,7 +168,7 @@ func (t *table) set(c Config, rate int64) {
 			}
 		}
 	}
-	t.routes, t.alias = map[skerry.PeerID]route{}, map[remote]skerry.PeerID{}
+	t.routes, t.alias = map[wire.PeerID]route{}, map[remote]wire.PeerID{}
 	for _, r := range c.Routes {
 		t.routes[r.ID] = route{relays[r.Relay], r.Remote}
 		t.alias[remote{r.Relay, r.Remote}] = r.ID
@@ -177,7 +177,7 @@ func (t *table) set(c Config, rate int64) {
 }
 
 // next finds where a datagram of a member goes: to whom, and under which IDs. The lock is held.
-func (t *table) next(from *member, hops byte, dst, src skerry.PeerID) (to *member, d, s skerry.PeerID, ok bool) {
+func (t *table) next(from *member, hops byte, dst, src wire.PeerID) (to *member, d, s wire.PeerID, ok bool) {
 	if hops >= maxHops {
 		return nil, 0, 0, false
 	}
@@ -268,7 +268,7 @@ func (t *table) register(b []byte, from netip.AddrPort, out *stream, now time.Ti
 }
 
 // cookie is what a worker must send back to prove that it is where it says.
-func (t *table) cookie(secret int, id skerry.PeerID, from netip.AddrPort, out *stream) (c [frame.CookieLen]byte) {
+func (t *table) cookie(secret int, id wire.PeerID, from netip.AddrPort, out *stream) (c [frame.CookieLen]byte) {
 	h := hmac.New(sha256.New, t.secrets[secret][:])
 	var b [8]byte
 	binary.BigEndian.PutUint32(b[:], uint32(id))

@@ -6,7 +6,7 @@ import (
 
 	dns "golang.org/x/net/dns/dnsmessage"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // local answers from what was found in a view.
@@ -58,7 +58,7 @@ func (v *view) addresses(q *query, name dns.Name, a netip.Addr, ttl uint32) (out
 		out = append(out, addressRecord(name, a, ttl))
 	}
 	if v.ipv6 && q.asks(dns.TypeAAAA) {
-		out = append(out, addressRecord(name, skerry.ServiceTwin(a), ttl))
+		out = append(out, addressRecord(name, spec.ServiceTwin(a), ttl))
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	dns "golang.org/x/net/dns/dnsmessage"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Zone is the domain of all names of services, with the dot at its end.
@@ -45,12 +46,12 @@ type Service struct {
 	// As is the short name of a service of another application; empty: it has none.
 	As    string
 	Addrs []Address
-	Ports []skerry.Port // for SRV
+	Ports []spec.Port // for SRV
 }
 
 // Address is an IPv4 service address; the zero address stands for none. Ordinal counts for BalanceInstance alone.
 type Address struct {
-	Policy  skerry.Balance
+	Policy  spec.Balance
 	Ordinal int
 	Addr    netip.Addr
 }
@@ -293,7 +294,7 @@ func (r *Resolver) Names(app skerry.AppKey) []string {
 	}
 	var out []string
 	for k := range maps.Keys(a.full) {
-		out = append(out, canonical(k, skerry.BalanceRoundRobin, -1))
+		out = append(out, canonical(k, spec.BalanceRoundRobin, -1))
 	}
 	return out
 }

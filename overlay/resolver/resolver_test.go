@@ -14,6 +14,7 @@ import (
 	dns "golang.org/x/net/dns/dnsmessage"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -24,9 +25,9 @@ func sk(app, service string) skerry.ServiceKey {
 
 func addrs(third int, instances int) []Address {
 	at := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 30, byte(third), byte(n)}) }
-	out := []Address{{skerry.BalanceRoundRobin, 0, at(1)}, {skerry.BalanceClosest, 0, at(2)}, {skerry.BalanceLeastLoaded, 0, at(3)}}
+	out := []Address{{spec.BalanceRoundRobin, 0, at(1)}, {spec.BalanceClosest, 0, at(2)}, {spec.BalanceLeastLoaded, 0, at(3)}}
 	for i := range instances {
-		out = append(out, Address{skerry.BalanceInstance, i, at(10 + i)})
+		out = append(out, Address{spec.BalanceInstance, i, at(10 + i)})
 	}
 	return out
 }
@@ -34,7 +35,7 @@ func addrs(third int, instances int) []Address {
 // testConfig has two applications: shop with web and db, which sees blog's api as posts; and blog, which sees nothing of
 // shop. Both use the same service addresses.
 func testConfig() Config {
-	ports := []skerry.Port{{Name: "http", Port: 8080}, {Port: 53, Protocol: "udp"}, {Name: "all", Port: 9, Protocol: "any"}}
+	ports := []spec.Port{{Name: "http", Port: 8080}, {Port: 53, Protocol: "udp"}, {Name: "all", Port: 9, Protocol: "any"}}
 	return Config{
 		Apps: []App{
 			{Key: skerry.AppKey{Namespace: "default", Name: "shop"}, Complete: true, Services: []Service{

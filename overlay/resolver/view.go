@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // view is a Config made ready for questions. It never changes.
@@ -33,7 +34,7 @@ type appView struct {
 
 type serviceView struct {
 	Service
-	policies map[skerry.Balance]netip.Addr
+	policies map[spec.Balance]netip.Addr
 	ordinals map[int]netip.Addr
 }
 
@@ -67,7 +68,7 @@ func newAppView(a App) *appView {
 	out.within(a.Key)
 	for _, s := range a.Services {
 		s.Ports = slices.Clone(s.Ports)
-		x := &serviceView{s, map[skerry.Balance]netip.Addr{}, map[int]netip.Addr{}}
+		x := &serviceView{s, map[spec.Balance]netip.Addr{}, map[int]netip.Addr{}}
 		out.full[s.Key] = x
 		out.within(s.Key.App)
 		for _, addr := range s.Addrs {
@@ -75,14 +76,14 @@ func newAppView(a App) *appView {
 				continue // none is assigned yet
 			}
 			ordinal := -1
-			if addr.Policy == skerry.BalanceInstance {
+			if addr.Policy == spec.BalanceInstance {
 				ordinal = addr.Ordinal
 				x.ordinals[ordinal] = addr.Addr
 			} else {
 				x.policies[addr.Policy] = addr.Addr
 			}
 			name := canonical(s.Key, addr.Policy, ordinal)
-			out.byIP[addr.Addr], out.byIP[skerry.ServiceTwin(addr.Addr)] = name, name
+			out.byIP[addr.Addr], out.byIP[spec.ServiceTwin(addr.Addr)] = name, name
 		}
 		switch {
 		case s.Key.App == a.Key:
@@ -110,10 +111,10 @@ func (a *appView) within(k skerry.AppKey) {
 
 // defaultServiceNS is the namespace of services within an application; Skerry has no other, and takes the
 // application's for the same.
-const defaultServiceNS = skerry.DefaultNamespace
+const defaultServiceNS = spec.DefaultNamespace
 
 // canonical gives the full name of a service address.
-func canonical(k skerry.ServiceKey, b skerry.Balance, ordinal int) string {
+func canonical(k skerry.ServiceKey, b spec.Balance, ordinal int) string {
 	first := "any"
 	if ordinal >= 0 {
 		first = strconv.Itoa(ordinal)
@@ -252,18 +253,18 @@ func valid(k skerry.ServiceKey) bool {
 
 // which says what address of a service is meant. Ordinal -1 is any.
 type which struct {
-	policy  skerry.Balance
+	policy  spec.Balance
 	ordinal int
 }
 
 // selector reads the labels before a service: none, POLICY, INSTANCE, or INSTANCE.POLICY.
 func selector(labels []string) (which, bool) {
-	w := which{skerry.BalanceRoundRobin, -1}
+	w := which{spec.BalanceRoundRobin, -1}
 	if len(labels) > 2 {
 		return w, false
 	}
 	if n := len(labels); n > 0 {
-		if b := skerry.Balance(labels[n-1]); slices.Contains(skerry.Balances(), b) || b == skerry.BalanceInstance {
+		if b := spec.Balance(labels[n-1]); slices.Contains(spec.Balances(), b) || b == spec.BalanceInstance {
 			w.policy, labels = b, labels[:n-1]
 		} else if n == 2 {
 			return w, false
@@ -284,7 +285,7 @@ func (s *serviceView) at(w which, short bool) found {
 	var ok bool
 	if w.ordinal >= 0 {
 		n.addr, ok = s.ordinals[w.ordinal]
-		n.name = canonical(s.Key, skerry.BalanceInstance, w.ordinal)
+		n.name = canonical(s.Key, spec.BalanceInstance, w.ordinal)
 	} else {
 		n.addr, ok = s.policies[w.policy]
 		n.name = canonical(s.Key, w.policy, -1)
@@ -302,9 +303,9 @@ func (v *view) pointer(a *appView, addr netip.Addr) node {
 		return node{kind: pointer, name: name}
 	}
 	if i, ok := v.instances[addr]; ok && i.Service.App == a.Key {
-		return node{kind: pointer, name: canonical(i.Service, skerry.BalanceInstance, i.Ordinal)}
+		return node{kind: pointer, name: canonical(i.Service, spec.BalanceInstance, i.Ordinal)}
 	}
-	if skerry.ServicePrefix().Contains(addr) || skerry.ServicePrefix6().Contains(addr) || slices.ContainsFunc(v.private, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if spec.ServicePrefix().Contains(addr) || spec.ServicePrefix6().Contains(addr) || slices.ContainsFunc(v.private, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return node{kind: nothing}
 	}
 	return node{kind: foreign}

@@ -18,8 +18,8 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // iperf sends one TCP stream for some seconds and gives its Gbit/s.
@@ -124,7 +124,7 @@ func BenchmarkRelay(b *testing.B) {
 		if i < 2 {
 			kind = natSymmetric
 		}
-		s[i], _ = n.join(skerry.PeerID(i+1), kind)
+		s[i], _ = n.join(wire.PeerID(i+1), kind)
 	}
 	relayed(s[0], s[1])
 	relayed(s[2], s[3])

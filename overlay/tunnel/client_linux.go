@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // StartOptions say how a datapath is started.
@@ -345,7 +345,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 }
 
 // Unknown tells a peer that no instance here has an address that it sent to.
-func (c *Client) Unknown(ctx context.Context, peer skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error {
+func (c *Client) Unknown(ctx context.Context, peer wire.PeerID, net wire.NetworkID, addr netip.Addr) error {
 	_, err := c.ask(ctx, request{Op: opUnknown, Peer: peer, Network: net, Addr: addr})
 	return err
 }
@@ -359,7 +359,7 @@ func (c *Client) Look(ctx context.Context) error {
 
 // Ping asks a peer for a sign of life by the ways to it, and gives how long ago the last one came; false: none ever, or it is no peer. A
 // datapath of an earlier version does not know how.
-func (c *Client) Ping(ctx context.Context, peer skerry.PeerID) (ago time.Duration, ok bool, err error) {
+func (c *Client) Ping(ctx context.Context, peer wire.PeerID) (ago time.Duration, ok bool, err error) {
 	a, err := c.ask(ctx, request{Op: opPing, Peer: peer})
 	if err != nil || a.Heard == nil {
 		return 0, false, err

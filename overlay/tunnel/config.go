@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // Secret is a key that is not to be shown. As text it is base64, so that it can be sent; printing it shows nothing.
@@ -35,20 +35,20 @@ func (s *Secret) UnmarshalText(b []byte) error {
 }
 
 // Public gives the public half of a private key.
-func (s Secret) Public() (skerry.OverlayKey, error) {
+func (s Secret) Public() (wire.OverlayKey, error) {
 	id, err := newIdentity(s)
 	return id.public, err
 }
 
 // Config is all that an Engine is to be.
 type Config struct {
-	ID         skerry.PeerID `json:"id"` // this worker's; relays know it by that
-	PrivateKey Secret        `json:"privateKey"`
-	Port       uint16        `json:"port"` // UDP; 0: any that is free, kept until another is named
-	Tap        string        `json:"tap"`  // made if it is not there; it stays when the Engine ends
-	MTU        int           `json:"mtu"`  // of packets, in bytes; longer ones are dropped. 0: no limit but the tap's
-	Relays     []Relay       `json:"relays,omitempty"`
-	Peers      []Peer        `json:"peers,omitempty"`
+	ID         wire.PeerID `json:"id"` // this worker's; relays know it by that
+	PrivateKey Secret      `json:"privateKey"`
+	Port       uint16      `json:"port"` // UDP; 0: any that is free, kept until another is named
+	Tap        string      `json:"tap"`  // made if it is not there; it stays when the Engine ends
+	MTU        int         `json:"mtu"`  // of packets, in bytes; longer ones are dropped. 0: no limit but the tap's
+	Relays     []Relay     `json:"relays,omitempty"`
+	Peers      []Peer      `json:"peers,omitempty"`
 	// Hidden are prefixes in which no address of this machine is told to peers as one where it can be reached, such as
 	// those of instances.
 	Hidden []netip.Prefix `json:"hidden,omitempty"`
@@ -66,12 +66,12 @@ type Relay struct {
 
 // Peer is another worker, or a gateway.
 type Peer struct {
-	ID        skerry.PeerID     `json:"id"`
-	Name      string            `json:"name,omitempty"`
-	Key       skerry.OverlayKey `json:"key"`
-	Endpoints []netip.AddrPort  `json:"endpoints,omitempty"` // where it may be reached, best first; at most 16
-	Relays    []PeerRelay       `json:"relays,omitempty"`    // by which it may be reached, best first
-	Prefixes  []netip.Prefix    `json:"prefixes"`            // what comes from it must have source addresses in these
+	ID        wire.PeerID      `json:"id"`
+	Name      string           `json:"name,omitempty"`
+	Key       wire.OverlayKey  `json:"key"`
+	Endpoints []netip.AddrPort `json:"endpoints,omitempty"` // where it may be reached, best first; at most 16
+	Relays    []PeerRelay      `json:"relays,omitempty"`    // by which it may be reached, best first
+	Prefixes  []netip.Prefix   `json:"prefixes"`            // what comes from it must have source addresses in these
 	// Indirect: it is reached by relays alone, and neither end tells the other its addresses.
 	Indirect bool `json:"indirect,omitempty"`
 	// Keep: a session is kept though nothing is sent. Otherwise the first packet begins one.
@@ -80,8 +80,8 @@ type Peer struct {
 
 // PeerRelay says by which relay a peer may be reached.
 type PeerRelay struct {
-	Relay string        `json:"relay"` // its name in Config.Relays
-	ID    skerry.PeerID `json:"id"`    // the peer's at that relay; 0: Peer.ID
+	Relay string      `json:"relay"` // its name in Config.Relays
+	ID    wire.PeerID `json:"id"`    // the peer's at that relay; 0: Peer.ID
 }
 
 // Timing is when an Engine does what. A zero field means its default.
@@ -142,12 +142,12 @@ func (c Config) Check() error {
 		}
 		relays[r.Name] = true
 	}
-	ids, keys := map[skerry.PeerID]bool{}, map[skerry.OverlayKey]bool{}
+	ids, keys := map[wire.PeerID]bool{}, map[wire.OverlayKey]bool{}
 	for i, p := range c.Peers {
 		switch {
 		case p.ID == 0 || ids[p.ID]:
 			return fmt.Errorf("peers[%d].id %d is zero or there twice", i, p.ID)
-		case p.Key == (skerry.OverlayKey{}) || keys[p.Key]:
+		case p.Key == (wire.OverlayKey{}) || keys[p.Key]:
 			return fmt.Errorf("peers[%d].key of %d is empty or there twice: a key names one peer", i, p.ID)
 		case len(p.Endpoints) > maxCandidates:
 			return fmt.Errorf("peers[%d].endpoints: %d addresses, but at most %d", i, len(p.Endpoints), maxCandidates)
@@ -188,8 +188,8 @@ const (
 // Event is something that an Engine came upon.
 type Event struct {
 	Kind EventKind        `json:"kind"`
-	Peer skerry.PeerID    `json:"peer,omitempty"`
-	Net  skerry.NetworkID `json:"net,omitempty"`
+	Peer wire.PeerID      `json:"peer,omitempty"`
+	Net  wire.NetworkID   `json:"net,omitempty"`
 	Addr netip.Addr       `json:"addr,omitzero"`
 	Path overlay.PathKind `json:"path,omitempty"`
 }

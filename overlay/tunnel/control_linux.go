@@ -12,7 +12,7 @@ import (
 	"os"
 	"sync"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // ControlVersion is that of what agent and datapath say to each other. A datapath of another one is replaced.
@@ -33,12 +33,12 @@ const (
 )
 
 type request struct {
-	Number  uint64           `json:"n"`
-	Op      string           `json:"op"`
-	Config  *Config          `json:"config,omitempty"`
-	Peer    skerry.PeerID    `json:"peer,omitempty"`
-	Network skerry.NetworkID `json:"net,omitempty"`
-	Addr    netip.Addr       `json:"addr,omitzero"`
+	Number  uint64         `json:"n"`
+	Op      string         `json:"op"`
+	Config  *Config        `json:"config,omitempty"`
+	Peer    wire.PeerID    `json:"peer,omitempty"`
+	Network wire.NetworkID `json:"net,omitempty"`
+	Addr    netip.Addr     `json:"addr,omitzero"`
 }
 
 type answer struct {

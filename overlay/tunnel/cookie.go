@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/crypto/chacha20poly1305"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Handshake messages end in two codes, as WireGuard's do. The first proves that the sender knows whom it talks to, so that
@@ -35,7 +35,7 @@ func mac(key, label string, parts ...[]byte) (m [macLen]byte) {
 }
 
 // addMACs completes a handshake message for a receiver; cookie is nil unless it asked for one.
-func addMACs(b []byte, to skerry.OverlayKey, cookie []byte) (out []byte, mac1 [macLen]byte) {
+func addMACs(b []byte, to wire.OverlayKey, cookie []byte) (out []byte, mac1 [macLen]byte) {
 	mac1 = mac(string(to[:]), "mac1", b)
 	b = append(b, mac1[:]...)
 	var mac2 [macLen]byte
@@ -46,7 +46,7 @@ func addMACs(b []byte, to skerry.OverlayKey, cookie []byte) (out []byte, mac1 [m
 }
 
 // checkMAC1 says whether a handshake message is for the owner of a key.
-func checkMAC1(b []byte, to skerry.OverlayKey) bool {
+func checkMAC1(b []byte, to wire.OverlayKey) bool {
 	n := len(b) - 2*macLen
 	if n < hsHeader {
 		return false
@@ -143,7 +143,7 @@ func cookieFor(secret [32]byte, from netip.AddrPort) [macLen]byte {
 }
 
 // cookie answers a handshake message with the cookie of its address, sealed for who knows the key that it was meant for.
-func (g *gate) cookie(b []byte, here skerry.OverlayKey, from netip.AddrPort) []byte {
+func (g *gate) cookie(b []byte, here wire.OverlayKey, from netip.AddrPort) []byte {
 	out := make([]byte, hsHeader+chacha20poly1305.NonceSizeX, cookieLen)
 	out[0] = typeCookie
 	copy(out[4:], b[4:8]) // the sender's index
@@ -157,13 +157,13 @@ func (g *gate) cookie(b []byte, here skerry.OverlayKey, from netip.AddrPort) []b
 	return aead.Seal(out, nonce, c[:], b[len(b)-2*macLen:len(b)-macLen])
 }
 
-func cookieKey(of skerry.OverlayKey) []byte {
+func cookieKey(of wire.OverlayKey) []byte {
 	k := sha256.Sum256(append([]byte("skerry cookie"), of[:]...))
 	return k[:]
 }
 
 // openCookie takes the answer to a message of ours with a mac1.
-func openCookie(b []byte, from skerry.OverlayKey, mac1 [macLen]byte) ([]byte, bool) {
+func openCookie(b []byte, from wire.OverlayKey, mac1 [macLen]byte) ([]byte, bool) {
 	if len(b) != cookieLen {
 		return nil, false
 	}

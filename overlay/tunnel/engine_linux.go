@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // Options are what an Engine needs beside its configuration. The zero value is usable.
@@ -38,13 +38,13 @@ type Engine struct {
 	aes    bool
 	start  time.Time
 
-	peers    atomic.Pointer[map[skerry.PeerID]*peer]
+	peers    atomic.Pointer[map[wire.PeerID]*peer]
 	sessions atomic.Pointer[map[uint32]*session]
 	sock     atomic.Pointer[socket]
 	tapFD    atomic.Int64 // -1: none
 	mtu      atomic.Int64
 	relayAt  atomic.Pointer[map[netip.AddrPort]*relayClient] // by their UDP addresses
-	public   atomic.Pointer[skerry.OverlayKey]               // this end's; nil before the first Set
+	public   atomic.Pointer[wire.OverlayKey]                 // this end's; nil before the first Set
 	nudgeAt  atomic.Int64
 	count    counters
 
@@ -59,7 +59,7 @@ type Engine struct {
 	// The rest is the loop's.
 	conf     Config
 	id       identity
-	keys     map[skerry.OverlayKey]*peer
+	keys     map[wire.OverlayKey]*peer
 	attempts map[uint32]*peer
 	relays   map[string]*relayClient
 	gate     gate
@@ -109,9 +109,9 @@ func New(o Options) *Engine {
 		log: o.Log, timing: o.Timing.filled(), aes: hasAES() && !o.NoAES, start: time.Now(),
 		inbox: make(chan func(), 256), hellos: make(chan hello, 64), calls: make(chan func()), events: make(chan Event, eventRoom),
 		done: make(chan struct{}), ended: make(chan struct{}),
-		keys: map[skerry.OverlayKey]*peer{}, attempts: map[uint32]*peer{}, relays: map[string]*relayClient{},
+		keys: map[wire.OverlayKey]*peer{}, attempts: map[uint32]*peer{}, relays: map[string]*relayClient{},
 	}
-	e.peers.Store(&map[skerry.PeerID]*peer{})
+	e.peers.Store(&map[wire.PeerID]*peer{})
 	e.sessions.Store(&map[uint32]*session{})
 	e.relayAt.Store(&map[netip.AddrPort]*relayClient{})
 	e.tapFD.Store(-1)
@@ -263,8 +263,8 @@ func (e *Engine) set(c Config, id identity) error {
 	e.public.Store(&id.public)
 	e.mtu.Store(int64(c.MTU))
 	e.setRelays(c.Relays)
-	keys := map[skerry.OverlayKey]*peer{}
-	ids := map[skerry.PeerID]*peer{}
+	keys := map[wire.OverlayKey]*peer{}
+	ids := map[wire.PeerID]*peer{}
 	for _, pc := range c.Peers {
 		p := e.keys[pc.Key]
 		if p != nil && p.id != pc.ID {
@@ -414,7 +414,7 @@ const maxLater = 16
 func (e *Engine) Look() error { return e.call(e.look) }
 
 // Ping asks a peer for a sign of life by all ways to it, and gives how long ago the last one came; false: none ever, or it is no peer.
-func (e *Engine) Ping(id skerry.PeerID) (ago time.Duration, ok bool, err error) {
+func (e *Engine) Ping(id wire.PeerID) (ago time.Duration, ok bool, err error) {
 	err = e.call(func() {
 		p := (*e.peers.Load())[id]
 		if p == nil {
@@ -438,7 +438,7 @@ func (e *Engine) Ping(id skerry.PeerID) (ago time.Duration, ok bool, err error) 
 }
 
 // Unknown tells a peer that no instance here has an address that it sent to.
-func (e *Engine) Unknown(id skerry.PeerID, net skerry.NetworkID, addr netip.Addr) error {
+func (e *Engine) Unknown(id wire.PeerID, net wire.NetworkID, addr netip.Addr) error {
 	return e.call(func() {
 		p := (*e.peers.Load())[id]
 		if p == nil {

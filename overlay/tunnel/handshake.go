@@ -8,7 +8,7 @@ import (
 
 	"github.com/flynn/noise"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -30,7 +30,7 @@ var errHandshake = errors.New("handshake refused")
 // identity is this end's static key.
 type identity struct {
 	key    noise.DHKey
-	public skerry.OverlayKey
+	public wire.OverlayKey
 }
 
 func newIdentity(private [32]byte) (identity, error) {
@@ -39,7 +39,7 @@ func newIdentity(private [32]byte) (identity, error) {
 		return identity{}, fmt.Errorf("private key: %w", err)
 	}
 	pub := k.PublicKey().Bytes()
-	return identity{noise.DHKey{Private: private[:], Public: pub}, skerry.OverlayKey(pub)}, nil
+	return identity{noise.DHKey{Private: private[:], Public: pub}, wire.OverlayKey(pub)}, nil
 }
 
 func (id identity) noise(initiator bool, peer []byte) (*noise.HandshakeState, error) {
@@ -63,7 +63,7 @@ type attempt struct {
 // offer is what is in an initiation.
 type offer struct {
 	remote uint32
-	peer   skerry.OverlayKey
+	peer   wire.OverlayKey
 	stamp  uint64 // grows from one initiation of a peer to the next, unless its clock was set back
 	aes    bool
 	state  *noise.HandshakeState
@@ -81,7 +81,7 @@ func putPayload(stamp uint64, aes bool, s suite) []byte {
 }
 
 // initiate makes an initiation, without its macs.
-func (id identity) initiate(peer skerry.OverlayKey, local uint32, stamp uint64, aes bool) ([]byte, *attempt, error) {
+func (id identity) initiate(peer wire.OverlayKey, local uint32, stamp uint64, aes bool) ([]byte, *attempt, error) {
 	hs, err := id.noise(true, peer[:])
 	if err != nil {
 		return nil, nil, err
@@ -109,7 +109,7 @@ func (id identity) receive(b []byte) (o offer, err error) {
 	if err != nil || len(p) != hsPayload || len(hs.PeerStatic()) != 32 {
 		return o, errHandshake
 	}
-	return offer{binary.BigEndian.Uint32(b[4:]), skerry.OverlayKey(hs.PeerStatic()), binary.BigEndian.Uint64(p[8:]), p[1]&abilityAES != 0, hs}, nil
+	return offer{binary.BigEndian.Uint32(b[4:]), wire.OverlayKey(hs.PeerStatic()), binary.BigEndian.Uint64(p[8:]), p[1]&abilityAES != 0, hs}, nil
 }
 
 // respond answers an initiation and gives the session, which must not send before it is confirmed.

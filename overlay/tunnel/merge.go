@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 const (
@@ -27,8 +27,8 @@ type merger struct {
 
 // run is a large segment in the making.
 type run struct {
-	peer   skerry.PeerID
-	net    skerry.NetworkID
+	peer   wire.PeerID
+	net    wire.NetworkID
 	ip     ipPacket
 	head   int    // length of IP and transport headers
 	seg    int    // payload of every packet but the last
@@ -41,8 +41,8 @@ type run struct {
 }
 
 // add takes a packet from a peer: meta bytes and an IP packet. It reports whether that is well-formed.
-func (m *merger) add(peer skerry.PeerID, b []byte) bool {
-	flags, net := b[0], skerry.NetworkID(binary.BigEndian.Uint32(b[1:]))
+func (m *merger) add(peer wire.PeerID, b []byte) bool {
+	flags, net := b[0], wire.NetworkID(binary.BigEndian.Uint32(b[1:]))
 	pkt := b[metaLen:]
 	ip, ok := parseIP(pkt)
 	if !ok || ip.total != len(pkt) {
@@ -112,7 +112,7 @@ func headers(pkt []byte, ip ipPacket) (head int, joins bool) {
 }
 
 // find gives the run of a packet's flow.
-func (m *merger) find(peer skerry.PeerID, net skerry.NetworkID, pkt []byte, ip ipPacket) *run {
+func (m *merger) find(peer wire.PeerID, net wire.NetworkID, pkt []byte, ip ipPacket) *run {
 	for _, r := range m.used[:m.n] {
 		if r.peer != peer || r.net != net || r.ip.proto != ip.proto || r.ip.v6 != ip.v6 {
 			continue

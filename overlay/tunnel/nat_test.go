@@ -20,9 +20,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/relay"
+	"skerry.dev/skerry/wire"
 )
 
 // kind of NAT.
@@ -79,7 +79,7 @@ func (n *internet) startRelay(name string, port uint16) {
 }
 
 // join makes a station behind a NAT; gate is the NAT's namespace, in which rules can be added.
-func (n *internet) join(id skerry.PeerID, kind natKind, env ...string) (s *station, gate *space) {
+func (n *internet) join(id wire.PeerID, kind natKind, env ...string) (s *station, gate *space) {
 	n.t.Helper()
 	i := uint32(id)
 	s = newStation(n.t, id)

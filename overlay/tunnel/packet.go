@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // A frame of the tap is a virtio header, an Ethernet header that carries what belongs to the packet, and an IP packet.
@@ -40,16 +40,16 @@ var errFrame = errors.New("malformed frame")
 
 // label is what travels in the Ethernet header of a frame.
 type label struct {
-	peer skerry.PeerID
+	peer wire.PeerID
 	kind overlay.FrameKind
-	net  skerry.NetworkID
+	net  wire.NetworkID
 }
 
 func parseLabel(eth []byte) (l label, ok bool) {
 	if len(eth) < etherLen || eth[0] != 2 || eth[6] != 2 {
 		return l, false
 	}
-	return label{skerry.PeerID(binary.BigEndian.Uint32(eth[2:])), overlay.FrameKind(eth[1]), skerry.NetworkID(binary.BigEndian.Uint32(eth[8:]))}, true
+	return label{wire.PeerID(binary.BigEndian.Uint32(eth[2:])), overlay.FrameKind(eth[1]), wire.NetworkID(binary.BigEndian.Uint32(eth[8:]))}, true
 }
 
 // putLabel writes an Ethernet header for a packet of IP version 4 or 6.

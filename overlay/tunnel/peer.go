@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // peer is what an engine knows of a peer.
 type peer struct {
-	id  skerry.PeerID
-	key skerry.OverlayKey
+	id  wire.PeerID
+	key wire.OverlayKey
 
 	// Whoever sends or receives reads these; the engine's loop writes them.
 	conf atomic.Pointer[Peer]
@@ -59,7 +59,7 @@ type peer struct {
 // pathKey tells paths apart.
 type pathKey struct {
 	relay string
-	id    skerry.PeerID
+	id    wire.PeerID
 	addr  netip.AddrPort
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // seen is the dumb twin of window.
@@ -67,7 +67,7 @@ type segment struct {
 	options  []byte // of TCP
 	complete bool   // the checksum is complete; only without gso
 	port     uint16
-	net      skerry.NetworkID
+	net      wire.NetworkID
 	id       uint16
 	noDF     bool
 }
@@ -254,7 +254,7 @@ func TestJoin(t *testing.T) {
 			s := randomSegment(r, r.IntN(1000))
 			s.complete = s.complete && s.gso == 0
 			s.v6, s.udp = s.port == 1, s.port == 2
-			s.net = skerry.NetworkID(1 + r.IntN(2))
+			s.net = wire.NetworkID(1 + r.IntN(2))
 			s.noDF = r.IntN(4) == 0
 			if !s.udp && r.IntN(4) > 0 {
 				s.seq, s.flags, s.options = next[s.port], tcpACK, nil
@@ -561,14 +561,14 @@ func TestControlMessages(t *testing.T) {
 }
 
 func TestCheckConfig(t *testing.T) {
-	good := Config{PrivateKey: Secret{1}, Tap: "t0", Relays: []Relay{{Name: "r", UDP: at("192.0.2.1:9")[0]}}, Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{1}, Relays: []PeerRelay{{Relay: "r"}}}}}
+	good := Config{PrivateKey: Secret{1}, Tap: "t0", Relays: []Relay{{Name: "r", UDP: at("192.0.2.1:9")[0]}}, Peers: []Peer{{ID: 1, Key: wire.OverlayKey{1}, Relays: []PeerRelay{{Relay: "r"}}}}}
 	must(t, good.Check())
 	for want, f := range map[string]func(c *Config){
 		"tap":        func(c *Config) { c.Tap = "a name that is too long" },
 		"privateKey": func(c *Config) { c.PrivateKey = Secret{} },
 		"mtu":        func(c *Config) { c.MTU = 100 },
 		"id":         func(c *Config) { c.Peers[0].ID = 0 },
-		"key":        func(c *Config) { c.Peers = append(c.Peers, Peer{ID: 2, Key: skerry.OverlayKey{1}}) },
+		"key":        func(c *Config) { c.Peers = append(c.Peers, Peer{ID: 2, Key: wire.OverlayKey{1}}) },
 		"relays[0]":  func(c *Config) { c.Peers[0].Relays[0].Relay = "x" },
 		"pin":        func(c *Config) { c.Relays[0].TLS = at("192.0.2.1:9")[0] },
 		"name":       func(c *Config) { c.Relays = append(c.Relays, c.Relays[0]) },

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay/relay/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // receiver opens datagrams and writes what is in them to the tap. One goroutine uses it.
@@ -50,7 +50,7 @@ func (r *receiver) write(iov [][]byte) {
 type origin struct {
 	addr  netip.AddrPort
 	relay *relayClient
-	id    skerry.PeerID
+	id    wire.PeerID
 }
 
 func (o origin) key() pathKey {

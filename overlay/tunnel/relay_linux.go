@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/relay/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // Protocol is what a worker and a relay agree on in TLS (ALPN).
@@ -52,7 +52,7 @@ type relayClient struct {
 	e       *Engine
 	name    string
 	conf    Relay
-	self    skerry.PeerID
+	self    wire.PeerID
 	key     [32]byte
 	in, out *frame.Tagger
 	raw     rawAddr

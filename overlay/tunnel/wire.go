@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/netip"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Types of datagrams, their first byte. Those from 16 on are the relay's.
@@ -71,7 +71,7 @@ type control struct {
 	number uint32
 	flags  byte
 	addrs  []netip.AddrPort
-	net    skerry.NetworkID
+	net    wire.NetworkID
 	addr   netip.Addr
 }
 
@@ -132,7 +132,7 @@ func parseControl(b []byte) (c control, err error) {
 		if len(b) < 4+16 {
 			return c, errMalformed
 		}
-		c.net = skerry.NetworkID(binary.BigEndian.Uint32(b))
+		c.net = wire.NetworkID(binary.BigEndian.Uint32(b))
 		c.addr = netip.AddrFrom16([16]byte(b[4:20])).Unmap()
 	}
 	return c, nil

@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/wire"
 )
 
 // The test binary is also the datapath that it starts.
@@ -116,7 +116,7 @@ func cable(a *space, devA string, b *space, devB string, wire bool) {
 // station is a worker of a test: a namespace, a datapath in it, and a tap that is used as if it were an instance.
 type station struct {
 	*space
-	id     skerry.PeerID
+	id     wire.PeerID
 	key    Secret
 	dir    string
 	client *Client
@@ -128,7 +128,7 @@ type station struct {
 
 var stations atomic.Int64 // names of directories
 
-func newStation(t testing.TB, id skerry.PeerID) *station {
+func newStation(t testing.TB, id wire.PeerID) *station {
 	t.Helper()
 	s := &station{space: newSpace(t), id: id}
 	n := stations.Add(1)
@@ -181,7 +181,7 @@ func (s *station) command() []string {
 
 // set gives the datapath its configuration and the tap its addresses. A frame from a peer is for the tap's address, because
 // that says the peer's ID, as the instance's would.
-func (s *station) set(peer skerry.PeerID) {
+func (s *station) set(peer wire.PeerID) {
 	s.t.Helper()
 	must(s.t, s.client.Set(s.t.Context(), s.conf))
 	s.sh(fmt.Sprintf(`ip link set t0 address 02:00:00:00:00:%02x mtu 1404 gso_max_size 60000 up

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // Config is what changes in the life of a Link.
@@ -23,9 +23,9 @@ type Config struct {
 
 // Peer is another worker whose kernel has WireGuard.
 type Peer struct {
-	ID   skerry.PeerID
+	ID   wire.PeerID
 	Name string // for people
-	Key  skerry.OverlayKey
+	Key  wire.OverlayKey
 	// At is where it may be reached; the zero value: that is not known, and it has to begin.
 	At netip.AddrPort
 }
@@ -33,7 +33,7 @@ type Peer struct {
 // Relay is where a worker finds out how its port is seen.
 type Relay struct {
 	UDP netip.AddrPort // IPv4; others are left out
-	ID  skerry.PeerID  // this worker's
+	ID  wire.PeerID    // this worker's
 	Key [32]byte       // of this worker at this relay
 }
 
@@ -46,7 +46,7 @@ func (u *Unsupported) Error() string { return u.Reason + "; " + u.Cure }
 
 // Prefix gives the addresses that stand for a worker on WireGuard devices: unique local ones of a hash of its key. To make
 // a key of which another's prefix follows takes 2^88 tries.
-func Prefix(key skerry.OverlayKey) netip.Prefix {
+func Prefix(key wire.OverlayKey) netip.Prefix {
 	sum := sha256.Sum256(append([]byte("skerry wireguard prefix\x00"), key[:]...))
 	a := [16]byte{0: 0xfd}
 	copy(a[1:overlay.LinkBits/8], sum[:])
@@ -54,7 +54,7 @@ func Prefix(key skerry.OverlayKey) netip.Prefix {
 }
 
 // Public gives the public half of a private key.
-func Public(private [32]byte) (out skerry.OverlayKey, err error) {
+func Public(private [32]byte) (out wire.OverlayKey, err error) {
 	k, err := ecdh.X25519().NewPrivateKey(private[:])
 	if err != nil {
 		return out, fmt.Errorf("wireguard: private key: %w", err)
@@ -64,11 +64,11 @@ func Public(private [32]byte) (out skerry.OverlayKey, err error) {
 }
 
 // check says what is wrong with a configuration.
-func (c Config) check(own skerry.OverlayKey) error {
+func (c Config) check(own wire.OverlayKey) error {
 	if c.MTU != 0 && (c.MTU < 576 || c.MTU > 65535) {
 		return fmt.Errorf("wireguard: MTU %d must be 576 to 65535", c.MTU)
 	}
-	ids, keys := map[skerry.PeerID]bool{}, map[skerry.OverlayKey]bool{own: true}
+	ids, keys := map[wire.PeerID]bool{}, map[wire.OverlayKey]bool{own: true}
 	for i, p := range c.Peers {
 		switch {
 		case p.ID == 0 || ids[p.ID]:
@@ -125,7 +125,7 @@ func payloadOf(b []byte, from, to uint16) ([]byte, bool) {
 // reading is what the kernel tells of its device.
 type reading struct {
 	port  uint16
-	peers map[skerry.OverlayKey]peerReading
+	peers map[wire.OverlayKey]peerReading
 }
 
 const (

@@ -5,14 +5,14 @@ import (
 	"net/netip"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 func TestPrefixes(t *testing.T) {
 	seen := map[netip.Prefix]bool{}
 	for i := range 100 {
-		p := Prefix(skerry.OverlayKey{byte(i)})
+		p := Prefix(wire.OverlayKey{byte(i)})
 		if !overlay.LinkPrefix(p) || !p.Addr().IsPrivate() || seen[p] {
 			t.Errorf("%s", p)
 		}
@@ -31,18 +31,18 @@ func TestPublic(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	at := netip.MustParseAddrPort
-	own := skerry.OverlayKey{9}
+	own := wire.OverlayKey{9}
 	for name, c := range map[string]Config{
-		"":                  {MTU: 1380, Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{1}, At: at("192.0.2.1:1")}, {ID: 2, Key: skerry.OverlayKey{2}}}},
+		"":                  {MTU: 1380, Peers: []Peer{{ID: 1, Key: wire.OverlayKey{1}, At: at("192.0.2.1:1")}, {ID: 2, Key: wire.OverlayKey{2}}}},
 		"small MTU":         {MTU: 100},
-		"no number":         {Peers: []Peer{{Key: skerry.OverlayKey{1}}}},
-		"two of a number":   {Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{1}}, {ID: 1, Key: skerry.OverlayKey{2}}}},
+		"no number":         {Peers: []Peer{{Key: wire.OverlayKey{1}}}},
+		"two of a number":   {Peers: []Peer{{ID: 1, Key: wire.OverlayKey{1}}, {ID: 1, Key: wire.OverlayKey{2}}}},
 		"no key":            {Peers: []Peer{{ID: 1}}},
-		"two of a key":      {Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{1}}, {ID: 2, Key: skerry.OverlayKey{1}}}},
+		"two of a key":      {Peers: []Peer{{ID: 1, Key: wire.OverlayKey{1}}, {ID: 2, Key: wire.OverlayKey{1}}}},
 		"this worker's key": {Peers: []Peer{{ID: 1, Key: own}}},
-		"no port":           {Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{1}, At: at("192.0.2.1:0")}}},
-		"no host":           {Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{1}, At: at("0.0.0.0:1")}}},
-		"many hosts":        {Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{1}, At: at("224.0.0.1:1")}}},
+		"no port":           {Peers: []Peer{{ID: 1, Key: wire.OverlayKey{1}, At: at("192.0.2.1:0")}}},
+		"no host":           {Peers: []Peer{{ID: 1, Key: wire.OverlayKey{1}, At: at("0.0.0.0:1")}}},
+		"many hosts":        {Peers: []Peer{{ID: 1, Key: wire.OverlayKey{1}, At: at("224.0.0.1:1")}}},
 	} {
 		if err := c.check(own); (err == nil) != (name == "") {
 			t.Errorf("%q: %v", name, err)
@@ -67,7 +67,7 @@ func answerTo(b []byte) []byte {
 }
 
 func TestQuestion(t *testing.T) {
-	one, two := Prefix(skerry.OverlayKey{1}), Prefix(skerry.OverlayKey{2})
+	one, two := Prefix(wire.OverlayKey{1}), Prefix(wire.OverlayKey{2})
 	q := question(one, two, 0x1234567890abcdef)
 	sum := uint32(16 + icmp6)
 	for i := 8; i < len(q); i += 2 {
@@ -123,7 +123,7 @@ func FuzzPayload(f *testing.F) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	one, two := Prefix(skerry.OverlayKey{1}), Prefix(skerry.OverlayKey{2})
+	one, two := Prefix(wire.OverlayKey{1}), Prefix(wire.OverlayKey{2})
 	f.Add(answerTo(question(one, two, 7)))
 	f.Add([]byte{0x60})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 // Options make a Link. Worker and Key are needed.
@@ -35,7 +35,7 @@ type kernel interface {
 	// open makes the device, or takes up the one that is there, with the peers that it has.
 	open(private [32]byte, port uint16) error
 	// set changes peers: those without a prefix go. mtu 0: as it is.
-	set(mtu int, peers map[skerry.OverlayKey]*peerWish) error
+	set(mtu int, peers map[wire.OverlayKey]*peerWish) error
 	// read gives errGone when somebody has deleted the device.
 	read() (reading, error)
 	// send sends a packet into the device, and receive gives one that the programs let through. It ends with close.
@@ -59,7 +59,7 @@ var errGone = errors.New("the WireGuard device is gone")
 type Link struct {
 	opts   Options
 	device string
-	own    skerry.OverlayKey
+	own    wire.OverlayKey
 	prefix netip.Prefix
 	log    *slog.Logger
 	k      kernel
@@ -78,8 +78,8 @@ type Link struct {
 
 	mu    sync.Mutex
 	port  uint16
-	peers map[skerry.OverlayKey]*state
-	order []skerry.OverlayKey // by ID
+	peers map[wire.OverlayKey]*state
+	order []wire.OverlayKey // by ID
 
 	relays    []Relay
 	reflexive netip.AddrPort
@@ -110,7 +110,7 @@ func New(o Options) (*Link, error) {
 		return nil, err
 	}
 	l := &Link{opts: o, device: Device(o.Worker), own: own, prefix: Prefix(own), log: o.Log, k: o.kernel, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), end: make(chan struct{}),
-		peers: map[skerry.OverlayKey]*state{}}
+		peers: map[wire.OverlayKey]*state{}}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
@@ -156,7 +156,7 @@ func (l *Link) CleanUp() error {
 func (l *Link) Local() overlay.Link { return overlay.Link{Device: l.device, Prefix: l.prefix} }
 
 // Public is the worker's key.
-func (l *Link) Public() skerry.OverlayKey { return l.own }
+func (l *Link) Public() wire.OverlayKey { return l.own }
 
 // Port is the UDP port at which peers reach the device.
 func (l *Link) Port() uint16 {
@@ -169,10 +169,10 @@ func (l *Link) Port() uint16 {
 func (l *Link) Changed() <-chan struct{} { return l.changed }
 
 // Up are the peers that packets are to go to by the device.
-func (l *Link) Up() map[skerry.PeerID]bool {
+func (l *Link) Up() map[wire.PeerID]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := map[skerry.PeerID]bool{}
+	out := map[wire.PeerID]bool{}
 	for _, s := range l.peers {
 		if s.up {
 			out[s.ID] = true
@@ -213,7 +213,7 @@ func (l *Link) Set(ctx context.Context, c Config) error {
 	l.mu.Lock()
 	where := !slices.Equal(l.relays, c.Relays) || len(l.peers) == 0
 	l.relays = slices.Clone(c.Relays)
-	want := map[skerry.OverlayKey]Peer{}
+	want := map[wire.OverlayKey]Peer{}
 	l.order = l.order[:0]
 	for _, p := range c.Peers {
 		want[p.Key] = p
@@ -234,7 +234,7 @@ func (l *Link) Set(ctx context.Context, c Config) error {
 			delete(l.peers, k)
 		}
 	}
-	slices.SortFunc(l.order, func(a, b skerry.OverlayKey) int { return int(want[a].ID) - int(want[b].ID) })
+	slices.SortFunc(l.order, func(a, b wire.OverlayKey) int { return int(want[a].ID) - int(want[b].ID) })
 	l.mu.Unlock()
 	err := l.lookLocked(time.Now())
 	nudge(l.wake)
@@ -269,7 +269,7 @@ func (l *Link) lookLocked(now time.Time) error {
 		number uint64
 	}
 	var ask []due
-	wish := map[skerry.OverlayKey]*peerWish{}
+	wish := map[wire.OverlayKey]*peerWish{}
 	l.mu.Lock()
 	l.port = r.port
 	for k := range r.peers {

@@ -15,10 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/overlay/relay/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // fake is a kernel with WireGuard. Peers in alive answer where they are.
@@ -30,9 +30,9 @@ type fake struct {
 	port    uint16
 	mtu     int
 	opened  int
-	peers   map[skerry.OverlayKey]peerReading
-	prefix  map[skerry.OverlayKey]netip.Prefix
-	alive   map[skerry.OverlayKey]netip.AddrPort
+	peers   map[wire.OverlayKey]peerReading
+	prefix  map[wire.OverlayKey]netip.Prefix
+	alive   map[wire.OverlayKey]netip.AddrPort
 	answers chan []byte
 	closed  chan struct{}
 	seenAs  netip.AddrPort          // by relays
@@ -50,7 +50,7 @@ func (f *fake) device() (there bool, key [32]byte, mtu, opened int, port uint16)
 var relayKey = [32]byte{77}
 
 func newFake() *fake {
-	return &fake{peers: map[skerry.OverlayKey]peerReading{}, prefix: map[skerry.OverlayKey]netip.Prefix{}, alive: map[skerry.OverlayKey]netip.AddrPort{}, answers: make(chan []byte, 100), closed: make(chan struct{})}
+	return &fake{peers: map[wire.OverlayKey]peerReading{}, prefix: map[wire.OverlayKey]netip.Prefix{}, alive: map[wire.OverlayKey]netip.AddrPort{}, answers: make(chan []byte, 100), closed: make(chan struct{})}
 }
 
 func (f *fake) open(key [32]byte, port uint16) error {
@@ -70,7 +70,7 @@ func (f *fake) open(key [32]byte, port uint16) error {
 	return nil
 }
 
-func (f *fake) set(mtu int, peers map[skerry.OverlayKey]*peerWish) error {
+func (f *fake) set(mtu int, peers map[wire.OverlayKey]*peerWish) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if mtu != 0 {
@@ -181,7 +181,7 @@ func (f *fake) remove() error {
 	return nil
 }
 
-func (f *fake) at(k skerry.OverlayKey) netip.AddrPort {
+func (f *fake) at(k wire.OverlayKey) netip.AddrPort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.peers[k].at
@@ -194,7 +194,7 @@ func (f *fake) count() int {
 }
 
 // ups is which peers are reached.
-func ups(l *Link) []skerry.PeerID { return slices.Sorted(maps.Keys(l.Up())) }
+func ups(l *Link) []wire.PeerID { return slices.Sorted(maps.Keys(l.Up())) }
 
 func TestLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestLink(t *testing.T) {
 		if _, key, _, _, _ := f.device(); l.Port() != 40000 || l.Local().Prefix != Prefix(l.Public()) || key != o.Key {
 			t.Errorf("%+v", l.Local())
 		}
-		one, two, three := skerry.OverlayKey{11}, skerry.OverlayKey{12}, skerry.OverlayKey{13}
+		one, two, three := wire.OverlayKey{11}, wire.OverlayKey{12}, wire.OverlayKey{13}
 		at := netip.MustParseAddrPort
 		f.mu.Lock()
 		f.alive[one], f.alive[two] = at("192.0.2.1:1001"), at("192.0.2.2:1002")
@@ -222,7 +222,7 @@ func TestLink(t *testing.T) {
 		set(l)
 		time.Sleep(2 * time.Second)
 		st := l.Status()
-		if _, _, mtu, _, _ := f.device(); !slices.Equal(ups(l), []skerry.PeerID{1}) || mtu != 1420 || len(st) != 3 {
+		if _, _, mtu, _, _ := f.device(); !slices.Equal(ups(l), []wire.PeerID{1}) || mtu != 1420 || len(st) != 3 {
 			t.Fatalf("up %v, MTU %d, %+v", ups(l), mtu, st)
 		}
 		if p := st[0]; p.Peer != 1 || p.Name != "w1" || p.Path != overlay.PathWireGuard || p.Reason != "" || p.Endpoint != peers[1].At || p.Handshake.IsZero() || p.TxBytes == 0 {
@@ -245,14 +245,14 @@ func TestLink(t *testing.T) {
 		f.peers[two] = peerReading{at: f.alive[two], handshake: time.Now(), rx: 1000}
 		f.mu.Unlock()
 		time.Sleep(2 * time.Second)
-		if !slices.Equal(ups(l), []skerry.PeerID{1, 2}) {
+		if !slices.Equal(ups(l), []wire.PeerID{1, 2}) {
 			t.Errorf("up %v", ups(l))
 		}
 		// An address that the tunnel finds later is no reason to leave the one from which it is heard.
 		peers[2].At = at("198.51.100.2:1002")
 		set(l)
 		time.Sleep(time.Minute)
-		if !slices.Equal(ups(l), []skerry.PeerID{1, 2}) || f.at(two) != at("192.0.2.2:1002") {
+		if !slices.Equal(ups(l), []wire.PeerID{1, 2}) || f.at(two) != at("192.0.2.2:1002") {
 			t.Errorf("up %v, %s", ups(l), f.at(two))
 		}
 		// Once it has moved there, it is found.
@@ -260,7 +260,7 @@ func TestLink(t *testing.T) {
 		f.alive[two] = peers[2].At
 		f.mu.Unlock()
 		time.Sleep(2 * time.Minute)
-		if !slices.Equal(ups(l), []skerry.PeerID{1, 2}) || f.at(two) != peers[2].At {
+		if !slices.Equal(ups(l), []wire.PeerID{1, 2}) || f.at(two) != peers[2].At {
 			t.Errorf("up %v, %s: %+v", ups(l), f.at(two), l.Status()[1])
 		}
 
@@ -278,18 +278,18 @@ func TestLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		set(l)
-		if !slices.Equal(ups(l), []skerry.PeerID{1}) || f.count() != 1 {
+		if !slices.Equal(ups(l), []wire.PeerID{1}) || f.count() != 1 {
 			t.Errorf("up %v of %d", ups(l), f.count())
 		}
 		time.Sleep(time.Minute)
-		if !slices.Equal(ups(l), []skerry.PeerID{1}) {
+		if !slices.Equal(ups(l), []wire.PeerID{1}) {
 			t.Errorf("up %v: %+v", ups(l), l.Status())
 		}
 
 		// Somebody deletes the device: it is made anew, with the same port.
 		_ = f.remove()
 		time.Sleep(3 * time.Second)
-		if _, _, _, opened, port := f.device(); !slices.Equal(ups(l), []skerry.PeerID{1}) || opened != 3 || port != 40000 {
+		if _, _, _, opened, port := f.device(); !slices.Equal(ups(l), []wire.PeerID{1}) || opened != 3 || port != 40000 {
 			t.Errorf("up %v, made %d times, port %d", ups(l), opened, port)
 		}
 
@@ -333,7 +333,7 @@ func TestReflexive(t *testing.T) {
 		if n := asked(); n != 0 {
 			t.Errorf("without peers relays were asked %d times", n)
 		}
-		c := Config{Relays: []Relay{{UDP: at("[2001:db8::1]:7445")}, dead, good}, Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{1}}}}
+		c := Config{Relays: []Relay{{UDP: at("[2001:db8::1]:7445")}, dead, good}, Peers: []Peer{{ID: 1, Key: wire.OverlayKey{1}}}}
 		set(c)
 		time.Sleep(5 * time.Second)
 		if n := asked(); n != locateTries+1 || l.Reflexive() != f.seenAs {
@@ -408,7 +408,7 @@ func TestKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Set(t.Context(), Config{MTU: 1380, Peers: []Peer{{ID: 1, Key: skerry.OverlayKey{9}, At: netip.MustParseAddrPort("127.0.0.1:9")}}}); err != nil {
+	if err := l.Set(t.Context(), Config{MTU: 1380, Peers: []Peer{{ID: 1, Key: wire.OverlayKey{9}, At: netip.MustParseAddrPort("127.0.0.1:9")}}}); err != nil {
 		t.Error(err)
 	}
 	if l.Port() == 0 || len(l.Status()) != 1 || len(l.Up()) != 0 {

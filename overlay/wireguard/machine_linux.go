@@ -15,7 +15,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // machine is the kernel of this machine, in the network namespace in which it was opened.
@@ -122,7 +122,7 @@ func (m *machine) listen(index int) error {
 	return nil
 }
 
-func (m *machine) set(mtu int, peers map[skerry.OverlayKey]*peerWish) error {
+func (m *machine) set(mtu int, peers map[wire.OverlayKey]*peerWish) error {
 	if mtu != 0 {
 		link, err := m.nl.LinkByName(m.name)
 		if err != nil {
@@ -165,7 +165,7 @@ func (m *machine) read() (r reading, err error) {
 	if err != nil {
 		return r, fmt.Errorf("read device %s: %w", m.name, err)
 	}
-	r.port, r.peers = uint16(d.ListenPort), make(map[skerry.OverlayKey]peerReading, len(d.Peers))
+	r.port, r.peers = uint16(d.ListenPort), make(map[wire.OverlayKey]peerReading, len(d.Peers))
 	for _, p := range d.Peers {
 		q := peerReading{rx: p.ReceiveBytes, tx: p.TransmitBytes, handshake: p.LastHandshakeTime}
 		if p.LastHandshakeTime.Unix() <= 0 {
@@ -175,7 +175,7 @@ func (m *machine) read() (r reading, err error) {
 			a := p.Endpoint.AddrPort()
 			q.at = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 		}
-		r.peers[skerry.OverlayKey(p.PublicKey)] = q
+		r.peers[wire.OverlayKey(p.PublicKey)] = q
 	}
 	return r, nil
 }

@@ -18,12 +18,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/internal/hybrid"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/spec"
 )
 
 // DefaultShim is what the daemon calls when nothing else is said.
@@ -62,12 +62,12 @@ type Driver struct {
 // New opens the state directory and adopts the tasks in it.
 func New(o Options) (*Driver, error) {
 	if len(o.Keeper) == 0 || !filepath.IsAbs(o.Keeper[0]) {
-		return nil, fmt.Errorf("runtime %s: option Keeper %q must begin with an absolute path", skerry.RuntimeContainerd, o.Keeper)
+		return nil, fmt.Errorf("runtime %s: option Keeper %q must begin with an absolute path", spec.RuntimeContainerd, o.Keeper)
 	}
 	o.Shim = cmp.Or(o.Shim, DefaultShim)
 	d := &Driver{opts: o, choosing: make(chan struct{}, 1), clients: map[string]*Client{}}
 	// The keeper is what supervises, in conmon's place.
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: skerry.RuntimeContainerd, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0], Log: o.Log, Clean: d.clean})
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: spec.RuntimeContainerd, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0], Log: o.Log, Clean: d.clean})
 	if err != nil {
 		return nil, err
 	}

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"sync"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/spec"
 )
 
 // Options configure a driver. Dir is required.
@@ -96,7 +96,7 @@ type Driver struct {
 
 // New opens the state directory and adopts the tasks in it.
 func New(o Options) (*Driver, error) {
-	o.Name = cmp.Or(o.Name, skerry.RuntimeOCI)
+	o.Name = cmp.Or(o.Name, spec.RuntimeOCI)
 	if len(o.Runtimes) == 0 {
 		o.Runtimes = []string{"crun", "runc"}
 	}

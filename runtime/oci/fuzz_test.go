@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/wire"
 )
 
 // FuzzConfig translates what a manifest and an image may ask for, and holds what comes out against what no container without privileges
@@ -28,7 +29,7 @@ func FuzzConfig(f *testing.F) {
 		{ID: "a.main.1", Args: []string{"x"}, Privileged: true, HostNetwork: true, Seccomp: runtime.SeccompUnconfined},
 		{ID: "a.main.1", Args: []string{"x"}, Hostname: "h", Mounts: []runtime.Mount{{Type: "bind", Source: "/tmp", Target: "/a/../b", ReadOnly: true}, {Type: "tmpfs", Target: "/c", Options: []string{"size=1m", "dev", "suid"}}}},
 		{ID: "a.main.1", Args: []string{"x"}, Devices: []runtime.Device{{Path: "/dev/null", Target: "/dev/x", Access: "r"}}, Sysctls: map[string]string{"net.ipv4.ip_forward": "1"}, Ulimits: []runtime.Ulimit{{Name: "nofile", Soft: 1, Hard: 2}}},
-		{ID: "a.main.1", Args: []string{"x"}, Resources: runtime.Resources{CPU: 1500, CPURequest: 200, Memory: 64 * skerry.MiB, Pids: 9, CPUSet: "0-1"}, Network: &skerry.Attachment{NetNS: "/proc/self/ns/net"}},
+		{ID: "a.main.1", Args: []string{"x"}, Resources: runtime.Resources{CPU: 1500, CPURequest: 200, Memory: 64 * skerry.MiB, Pids: 9, CPUSet: "0-1"}, Network: &wire.Attachment{NetNS: "/proc/self/ns/net"}},
 	} {
 		data, err := json.Marshal(s)
 		if err != nil {

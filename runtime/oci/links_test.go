@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/probe"
 	"skerry.dev/skerry/runtime/runtimetest"
+	"skerry.dev/skerry/wire"
 )
 
 // attacked runs a test with a driver for each runtime, and with the program that its self-test runs in containers.
@@ -67,7 +67,7 @@ func TestLinksOfAnImage(t *testing.T) {
 			}
 			spec := runtime.Spec{
 				ID: runtime.TaskID(fmt.Sprintf("links.main.%d", i)), RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}}, Args: []string{"/probe"},
-				Hostname: "web-r1", Network: &skerry.Attachment{},
+				Hostname: "web-r1", Network: &wire.Attachment{},
 				Mounts: []runtime.Mount{{Type: "bind", Source: source, Target: "/run/skerry"}, {Type: "bind", Source: source, Target: "/data/in"}, {Type: "bind", Source: file, Target: "/data/file"},
 					{Type: "tmpfs", Target: "/data/new/place"}},
 			}

@@ -9,17 +9,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/thread"
+	"skerry.dev/skerry/spec"
 )
 
 // GVisor gives the options of a driver whose containers run on gVisor's kernel. Its platform that needs no virtual machine is chosen: the
 // other hangs where KVM is not real.
 func GVisor(o Options) Options {
-	o.Name, o.Runtimes, o.RuntimeArgs = skerry.RuntimeGVisor, []string{"runsc"}, []string{"--platform=systrap"}
-	o.Sandbox = monitor.Sandbox{Memory: skerry.RuntimeNamed(skerry.RuntimeGVisor).Memory, Pids: 256}
+	o.Name, o.Runtimes, o.RuntimeArgs = spec.RuntimeGVisor, []string{"runsc"}, []string{"--platform=systrap"}
+	o.Sandbox = monitor.Sandbox{Memory: spec.RuntimeNamed(spec.RuntimeGVisor).Memory, Pids: 256}
 	return o
 }
 

@@ -18,11 +18,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/runtimetest"
+	"skerry.dev/skerry/wire"
 )
 
 // Two instances have these users.
@@ -364,7 +364,7 @@ func testUserNamespace(t *testing.T, program string, how Owners) {
 		}
 	})
 	t.Run("a network namespace of the host's", func(t *testing.T) {
-		at := &skerry.Attachment{NetNS: hostNetNS(t)}
+		at := &wire.Attachment{NetNS: hostNetNS(t)}
 		for _, args := range [][]string{{"listen", "80"}, {"read", "/sys/class/net/lo/mtu"}, {"read", "/proc/sys/net/ipv4/ip_default_ttl"}} {
 			sp := spec(&someUsers, args...)
 			sp.Network, sp.CapDrop, sp.Sysctls = at, []string{"ALL"}, map[string]string{"net.ipv4.ip_default_ttl": "79"}

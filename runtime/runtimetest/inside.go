@@ -17,6 +17,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/wire"
 )
 
 func (s *suite) refusals(t *testing.T) {
@@ -39,7 +40,7 @@ func (s *suite) refusals(t *testing.T) {
 			sp.RootFS = []runtime.Mount{{Type: "bind", Source: "/no/such", Shifted: s.o.Copied}}
 		}, "rootfs[0]"},
 		"negative memory": {func(sp *runtime.Spec) { sp.Resources.Memory = -1 }, "resources"},
-		"missing netns":   {func(sp *runtime.Spec) { sp.Network = &skerry.Attachment{NetNS: "/no/such"} }, "network.netns"},
+		"missing netns":   {func(sp *runtime.Spec) { sp.Network = &wire.Attachment{NetNS: "/no/such"} }, "network.netns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sp := s.spec("exit", "0")
@@ -250,7 +251,7 @@ func (s *suite) network(t *testing.T) {
 		t.Skip(&runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: s.d.Name(), Reason: "WASI shows nothing of the network"})
 	}
 	path := namespace(t)
-	at := &skerry.Attachment{
+	at := &wire.Attachment{
 		NetNS: path, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Search: []string{"island.example"},
 		Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")},
 	}

@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/diskuse"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // layer measures what a task wrote, a file that it deleted and holds among it, and drops it once the task has exited. Of machines the
 // disk is measured: when a guest writes there is its own business.
 func (s *suite) layer(t *testing.T) {
 	d, ok := s.d.(runtime.Layered)
-	if !ok || slices.Contains([]string{skerry.RuntimeNative, skerry.RuntimeWasm, skerry.RuntimeUnikernel}, s.d.Name()) {
+	if !ok || slices.Contains([]string{spec.RuntimeNative, spec.RuntimeWasm, spec.RuntimeUnikernel}, s.d.Name()) {
 		t.Skip("its tasks have no layer on the disk")
 	}
 	sp := s.spec("hoard", "/gone", "8")

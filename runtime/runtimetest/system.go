@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/wire"
 )
 
 // System tells how a driver starts the suite's program as a system of its own (see the directory of that name).
@@ -79,7 +79,7 @@ func (s *suite) told(t *testing.T) {
 	})
 	t.Run("network", func(t *testing.T) {
 		sp := s.spec("sleep")
-		sp.Network = &skerry.Attachment{NetNS: namespace(t)}
+		sp.Network = &wire.Attachment{NetNS: namespace(t)}
 		h := s.start(t, sp)
 		s.ready(t, s.d, h)
 		// What is mounted is the namespace itself.

@@ -22,6 +22,7 @@ import (
 	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
+	"skerry.dev/skerry/spec"
 )
 
 // Appliances is a runtime.Driver, Statser, Logger and Pauser for machines whose system is the image's own. There is no init of ours
@@ -62,7 +63,7 @@ const applianceMemory = hostMemory
 // NewUnikernels opens the state directory of a driver of kernels that are a whole program.
 func NewUnikernels(o Options) (*Appliances, error) {
 	return newAppliances(o, kind{
-		name: skerry.RuntimeUnikernel, memory: 128 * skerry.MiB, parts: bareBoard, probe: probe.Kernel, place: "kernel",
+		name: spec.RuntimeUnikernel, memory: 128 * skerry.MiB, parts: bareBoard, probe: probe.Kernel, place: "kernel",
 		abilities: []runtime.Ability{runtime.AbilityReadOnlyRoot}, // it has no root that could be written to
 		refuse:    refuseKernel, find: findKernel,
 	})

@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/wire"
 )
 
 func applianceOptions(dir string) Options {
@@ -225,7 +226,7 @@ func (a *appliances) refusals() {
 		"mount":               {func(s *runtime.Spec) { s.Mounts = []runtime.Mount{{Type: "tmpfs", Target: "/x"}} }, "mounts"},
 		"signal":              {func(s *runtime.Spec) { s.StopSignal = syscall.SIGUSR1 }, "signals"},
 		"little memory":       {func(s *runtime.Spec) { s.Resources.Memory = 2 * skerry.MiB }, "resources.memory"},
-		"no namespace":        {func(s *runtime.Spec) { s.Network = &skerry.Attachment{NetNS: "/no/such"} }, "network.netns"},
+		"no namespace":        {func(s *runtime.Spec) { s.Network = &wire.Attachment{NetNS: "/no/such"} }, "network.netns"},
 	} {
 		sp := a.spec("/greeter")
 		c.change(&sp)

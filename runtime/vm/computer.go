@@ -14,12 +14,13 @@ import (
 	imagelayers "skerry.dev/skerry/runtime/internal/layers"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
+	"skerry.dev/skerry/spec"
 )
 
 // NewComputers opens the state directory of a driver of machines that boot a disk by their firmware.
 func NewComputers(o Options) (*Appliances, error) {
 	return newAppliances(o, kind{
-		name: skerry.RuntimeVM, memory: skerry.GiB, parts: computer, probe: probe.Disk, place: "disk/probe.img", command: "/disk",
+		name: spec.RuntimeVM, memory: skerry.GiB, parts: computer, probe: probe.Disk, place: "disk/probe.img", command: "/disk",
 		refuse: refuseDisk, find: findDisk, bring: bringDisk,
 	})
 }
@@ -28,18 +29,18 @@ func NewComputers(o Options) (*Appliances, error) {
 const overlayFile = "disk.qcow2"
 
 // refuseDisk says what a system on a disk cannot have. Files that it can be told of it can: they are copied.
-func refuseDisk(spec *runtime.Spec) error {
-	if len(spec.Args) > 1 {
+func refuseDisk(task *runtime.Spec) error {
+	if len(task.Args) > 1 {
 		return &runtime.InvalidSpec{Field: "args[1]", Reason: "what runs is up to the system on the disk; tell it by machine.userData"}
 	}
-	if spec.ReadOnlyRoot {
-		return &runtime.Unsupported{Ability: runtime.AbilityReadOnlyRoot, Driver: skerry.RuntimeVM, Reason: "a system writes to the disk that it is on; what it wrote is gone with the instance"}
+	if task.ReadOnlyRoot {
+		return &runtime.Unsupported{Ability: runtime.AbilityReadOnlyRoot, Driver: spec.RuntimeVM, Reason: "a system writes to the disk that it is on; what it wrote is gone with the instance"}
 	}
-	for i, m := range spec.Mounts {
+	for i, m := range task.Mounts {
 		st, err := os.Stat(m.Source)
 		switch {
 		case m.Type != "bind" || err == nil && st.IsDir():
-			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: skerry.RuntimeVM, Reason: "a machine has its own disk; only single files that are read are handed in"}
+			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeVM, Reason: "a machine has its own disk; only single files that are read are handed in"}
 		case err != nil:
 			return &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i), Reason: m.Source + " does not exist on the host; create it first"}
 		case strings.ContainsAny(m.Target, "\n"):

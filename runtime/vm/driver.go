@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/spec"
 )
 
 // Options configure a driver. Dir and Command are required.
@@ -92,12 +93,12 @@ func New(o Options) (*Driver, error) {
 	if o.CacheMax == 0 {
 		o.CacheMax = 8 * skerry.GiB
 	}
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: skerry.RuntimeMicroVM, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: spec.RuntimeMicroVM, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
 	d := &Driver{supervised: base, base: base, opts: o}
-	d.selfTest = newSelfTest(skerry.RuntimeMicroVM, o.Dir, d.check)
+	d.selfTest = newSelfTest(spec.RuntimeMicroVM, o.Dir, d.check)
 	// What a crash left half-made.
 	left, _ := filepath.Glob(filepath.Join(o.Dir, "disks", making+"*"))
 	for _, l := range left {

@@ -7,10 +7,10 @@ import (
 	"os"
 	"testing"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/runtimetest"
+	"skerry.dev/skerry/spec"
 )
 
 // kernelEnv tells the agents that the suite starts and kills of the guest kernel.
@@ -28,9 +28,9 @@ const kindEnv = "SKERRY_VM_TEST_KIND"
 
 func open(dir string) (runtime.Driver, error) {
 	switch os.Getenv(kindEnv) {
-	case skerry.RuntimeUnikernel:
+	case spec.RuntimeUnikernel:
 		return NewUnikernels(applianceOptions(dir))
-	case skerry.RuntimeVM:
+	case spec.RuntimeVM:
 		return NewComputers(applianceOptions(dir))
 	}
 	return New(options(dir))
@@ -46,12 +46,12 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceOfUnikernels(t *testing.T) {
 	testenv.Long(t, "TestUnikernel, and TestConformance of the same driver's machines")
-	conforms(t, skerry.RuntimeUnikernel, runtimetest.Kernel(t, "../.."))
+	conforms(t, spec.RuntimeUnikernel, runtimetest.Kernel(t, "../.."))
 }
 
 func TestConformanceOfComputers(t *testing.T) {
 	testenv.Long(t, "TestComputer, and TestConformance of the same driver's machines")
-	conforms(t, skerry.RuntimeVM, runtimetest.Disk(t, "../.."))
+	conforms(t, spec.RuntimeVM, runtimetest.Disk(t, "../.."))
 }
 
 // conforms runs the suite with machines whose system is their own.

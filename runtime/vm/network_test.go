@@ -19,9 +19,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/wire"
 )
 
 // namespace makes a network namespace with a path, and runs f on a thread in it.
@@ -72,7 +72,7 @@ func inside(t *testing.T, path string, f func() error) {
 }
 
 // cable makes the namespaces of an instance and of who speaks with it, and what joins them.
-func cable(t *testing.T) (outer, inner string, attachment *skerry.Attachment) {
+func cable(t *testing.T) (outer, inner string, attachment *wire.Attachment) {
 	t.Helper()
 	const four, six = "192.0.2.7/24", "fd00:5::7/64"
 	outer = namespace(t, func() error { return nil })
@@ -117,7 +117,7 @@ func cable(t *testing.T) (outer, inner string, attachment *skerry.Attachment) {
 		return errors.Join(netlink.AddrAdd(host, addr("192.0.2.1/24")), netlink.AddrAdd(host, addr("fd00:5::1/64")), netlink.LinkSetUp(host),
 			netlink.LinkSetUp(lo), netlink.AddrAdd(lo, addr("198.51.100.1/32")))
 	})
-	return outer, inner, &skerry.Attachment{NetNS: inner, MTU: 1400, Addresses: []netip.Prefix{netip.MustParsePrefix(four), netip.MustParsePrefix(six)}}
+	return outer, inner, &wire.Attachment{NetNS: inner, MTU: 1400, Addresses: []netip.Prefix{netip.MustParsePrefix(four), netip.MustParsePrefix(six)}}
 }
 
 // TestNetwork reaches a guest at the addresses of its instance's namespace, over both families, with more than a segment both

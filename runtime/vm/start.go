@@ -24,6 +24,7 @@ import (
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/passwd"
 	"skerry.dev/skerry/runtime/vm/wire"
+	"skerry.dev/skerry/spec"
 )
 
 // What a machine takes beside the memory that the program may use: the guest's kernel with what it keeps of every page, and
@@ -115,35 +116,35 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 }
 
 // check refuses what a machine cannot have, before anything is touched.
-func check(spec runtime.Spec) error {
-	if err := spec.Check(); err != nil {
+func check(task runtime.Spec) error {
+	if err := task.Check(); err != nil {
 		return err
 	}
 	no := func(a runtime.Ability, reason string) error {
-		return &runtime.Unsupported{Ability: a, Driver: skerry.RuntimeMicroVM, Reason: reason}
+		return &runtime.Unsupported{Ability: a, Driver: spec.RuntimeMicroVM, Reason: reason}
 	}
-	if n := spec.Network; n != nil && n.NetNS != "" {
+	if n := task.Network; n != nil && n.NetNS != "" {
 		if _, err := os.Stat(n.NetNS); err != nil {
 			return &runtime.InvalidSpec{Field: "network.netns", Reason: fmt.Sprintf("%s cannot be joined: %v", n.NetNS, err)}
 		}
 	}
 	switch {
-	case spec.Seccomp == runtime.SeccompDefault:
+	case task.Seccomp == runtime.SeccompDefault:
 		return no(runtime.AbilitySeccomp, "system calls go to the guest's own kernel, and are not filtered; leave it out")
-	case spec.SharePID != nil:
+	case task.SharePID != nil:
 		return no(runtime.AbilityPIDNS, "processes of two machines cannot see each other")
-	case len(spec.Devices)+len(spec.Groups)+len(spec.Hooks) > 0:
+	case len(task.Devices)+len(task.Groups)+len(task.Hooks) > 0:
 		return no(runtime.AbilityDevices, "the host's devices are not in the machine; use the oci runtime")
-	case spec.Handler != nil:
+	case task.Handler != nil:
 		return no(runtime.AbilityHandler, "a machine is not started for a request; use the wasm runtime")
-	case spec.UserNS != nil:
+	case task.UserNS != nil:
 		return no(runtime.AbilityUserNS, "users of a machine's system are nobody outside as it is")
-	case spec.HostNetwork:
+	case task.HostNetwork:
 		return no(runtime.AbilityHostNetwork, "the host's network is not in the machine; use the oci runtime")
-	case spec.Checkpoint:
+	case task.Checkpoint:
 		return no(runtime.AbilityCheckpoint, "machines are not checkpointed")
 	}
-	for i, m := range spec.Mounts {
+	for i, m := range task.Mounts {
 		if m.Type != "bind" {
 			continue
 		}

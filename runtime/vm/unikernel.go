@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"os"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	imagelayers "skerry.dev/skerry/runtime/internal/layers"
+	"skerry.dev/skerry/spec"
 )
 
 // refuseKernel says what a unikernel cannot have.
-func refuseKernel(spec *runtime.Spec) error {
-	if len(spec.Mounts) > 0 {
-		return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: skerry.RuntimeUnikernel, Reason: "a unikernel has no files of the host; put what it is told into args"}
+func refuseKernel(task *runtime.Spec) error {
+	if len(task.Mounts) > 0 {
+		return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeUnikernel, Reason: "a unikernel has no files of the host; put what it is told into args"}
 	}
 	return nil
 }

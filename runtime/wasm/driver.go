@@ -16,11 +16,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/native"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Options configure a driver. Dir, Shim and Run are required.
@@ -50,7 +51,7 @@ func New(o Options) (*Driver, error) {
 	if len(o.Run) == 0 || !filepath.IsAbs(o.Run[0]) {
 		return nil, fmt.Errorf("runtime wasm: option Run %q must begin with an absolute path", o.Run)
 	}
-	tasks, err := native.New(native.Options{Name: skerry.RuntimeWasm, Dir: o.Dir, Shim: o.Shim, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
+	tasks, err := native.New(native.Options{Name: spec.RuntimeWasm, Dir: o.Dir, Shim: o.Shim, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 		Args: append(slices.Clone(d.run), filepath.Join(d.Options.Dir, "tasks", string(spec.ID))),
 	}
 	if n := spec.Network; n != nil {
-		own.Network, p.Own = &skerry.Attachment{NetNS: n.NetNS}, n.NetNS != ""
+		own.Network, p.Own = &wire.Attachment{NetNS: n.NetNS}, n.NetNS != ""
 	}
 	prepare := func(dir string, g cgroup.Group) ([]runtime.Mount, error) {
 		p.Memory = g.File("memory", "memory.limit_in_bytes")
@@ -257,56 +258,56 @@ func point(in *os.Root, at string, folder bool) error {
 }
 
 // check refuses what a module cannot have, before anything is touched, and gives the layers of the root, the topmost first.
-func check(spec runtime.Spec) ([]string, error) {
-	if err := spec.Check(); err != nil {
+func check(task runtime.Spec) ([]string, error) {
+	if err := task.Check(); err != nil {
 		return nil, err
 	}
 	no := func(a runtime.Ability, reason string) ([]string, error) {
-		return nil, &runtime.Unsupported{Ability: a, Driver: skerry.RuntimeWasm, Reason: reason}
+		return nil, &runtime.Unsupported{Ability: a, Driver: spec.RuntimeWasm, Reason: reason}
 	}
-	for _, list := range [][]string{spec.CapAdd, spec.CapDrop} {
+	for _, list := range [][]string{task.CapAdd, task.CapDrop} {
 		if _, err := runtime.CapabilityNames("capAdd", list); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case spec.User != "":
+	case task.User != "":
 		return no(runtime.AbilityUser, "WASI has no users; leave it out")
-	case spec.TTY:
+	case task.TTY:
 		return no(runtime.AbilityTTY, "WASI has no terminals")
-	case spec.Privileged || spec.AllowNewPrivileges:
+	case task.Privileged || task.AllowNewPrivileges:
 		return no(runtime.AbilityPrivileged, "a module has no privileges, and nothing to use them with")
-	case len(spec.CapAdd) > 0:
+	case len(task.CapAdd) > 0:
 		return no(runtime.AbilityCapabilities, "a module makes no system calls, and has no use for them")
-	case spec.Seccomp == runtime.SeccompDefault:
+	case task.Seccomp == runtime.SeccompDefault:
 		return no(runtime.AbilitySeccomp, "a module makes no system calls of its own; leave it out")
-	case spec.SharePID != nil:
+	case task.SharePID != nil:
 		return no(runtime.AbilityPIDNS, "WASI has no processes")
-	case len(spec.Devices)+len(spec.Groups)+len(spec.Hooks) > 0:
+	case len(task.Devices)+len(task.Groups)+len(task.Hooks) > 0:
 		return no(runtime.AbilityDevices, "WASI has no devices; mount a file")
-	case len(spec.Sysctls) > 0:
+	case len(task.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "a module has no network stack of its own to set")
-	case spec.UserNS != nil:
+	case task.UserNS != nil:
 		return no(runtime.AbilityUserNS, "WASI has no users; a module runs as nobody")
-	case len(spec.Ulimits) > 0:
+	case len(task.Ulimits) > 0:
 		return no(runtime.AbilityUlimits, "WASI has no resource limits but those of the runtime")
-	case spec.Checkpoint:
+	case task.Checkpoint:
 		return no(runtime.AbilityCheckpoint, "modules cannot be written into files while they run")
 	}
-	switch spec.Signal() {
+	switch task.Signal() {
 	case unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGKILL:
 	default:
 		return no(runtime.AbilitySignals, "WASI has no signals: SIGTERM ends a module, others cannot be told to it")
 	}
-	if n := spec.Network; n != nil && n.NetNS != "" {
+	if n := task.Network; n != nil && n.NetNS != "" {
 		if _, err := os.Stat(n.NetNS); err != nil {
 			return nil, &runtime.InvalidSpec{Field: "network.netns", Reason: fmt.Sprintf("%s cannot be joined: %v", n.NetNS, err)}
 		}
 	}
-	if h := spec.Handler; h != nil && len(spec.Listen) == 0 {
+	if h := task.Handler; h != nil && len(task.Listen) == 0 {
 		return nil, &runtime.InvalidSpec{Field: "handler", Reason: "a handler needs a TCP port to listen on"}
 	}
-	return layersOf(spec)
+	return layersOf(task)
 }
 
 func layersOf(spec runtime.Spec) (layers []string, err error) {

@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry/internal/wasmcode"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
+	"skerry.dev/skerry/wire"
 )
 
 // withSpare waits until the next start is by a spare, withoutSpare sees to it that it is not.
@@ -126,7 +127,7 @@ func TestSpare(t *testing.T) {
 		}
 		sp := r.spec("/idle")
 		sp.Resources = runtime.Resources{CPU: 300, Memory: 64 * skerry.MiB, Pids: 40}
-		sp.Hostname, sp.Network = "box", &skerry.Attachment{NetNS: net}
+		sp.Hostname, sp.Network = "box", &wire.Attachment{NetNS: net}
 		sp.Mounts = []runtime.Mount{{Type: "bind", Source: volume, Target: "/data"}}
 		h := r.start(sp)
 		if pid != 0 && h.PID != pid {
@@ -181,7 +182,7 @@ func TestSpare(t *testing.T) {
 	}
 	withSpare(t, r.Driver)
 	sp := r.spec("/code")
-	sp.Network = &skerry.Attachment{NetNS: filepath.Join(r.root, "code")} // no namespace
+	sp.Network = &wire.Attachment{NetNS: filepath.Join(r.root, "code")} // no namespace
 	_, wantErr := r.Start(t.Context(), sp)
 	withoutSpare(r.Driver)
 	sp.ID += ".again"

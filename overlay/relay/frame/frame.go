@@ -24,7 +24,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Types of frames. Those below 16 are the tunnel's own.
@@ -88,7 +88,7 @@ func (t *Tagger) tag(b []byte, s *Scratch) uint64 {
 }
 
 // Put writes the header before a payload: b holds room for the header, then the payload.
-func (t *Tagger) Put(b []byte, hops byte, dst, src skerry.PeerID, s *Scratch) {
+func (t *Tagger) Put(b []byte, hops byte, dst, src wire.PeerID, s *Scratch) {
 	binary.BigEndian.PutUint32(b[8:], uint32(dst))
 	binary.BigEndian.PutUint32(b[12:], uint32(src))
 	binary.BigEndian.PutUint64(b, TypeData<<56|uint64(hops)<<48|t.tag(b, s))
@@ -100,11 +100,11 @@ func (t *Tagger) Check(b []byte, s *Scratch) bool {
 }
 
 // Parse reads the header of a relayed datagram.
-func Parse(b []byte) (hops byte, dst, src skerry.PeerID, ok bool) {
+func Parse(b []byte) (hops byte, dst, src wire.PeerID, ok bool) {
 	if len(b) < DataLen+MinPayload || b[0] != TypeData {
 		return 0, 0, 0, false
 	}
-	return b[1], skerry.PeerID(binary.BigEndian.Uint32(b[8:])), skerry.PeerID(binary.BigEndian.Uint32(b[12:])), true
+	return b[1], wire.PeerID(binary.BigEndian.Uint32(b[8:])), wire.PeerID(binary.BigEndian.Uint32(b[12:])), true
 }
 
 // Register asks to be registered, or answers.
@@ -116,7 +116,7 @@ type Register struct {
 	Done bool
 	// Relay: a relay asks. Peer is RelayTag of its name, and the key RelayKey of the two and the one who asks.
 	Relay  bool
-	Peer   skerry.PeerID
+	Peer   wire.PeerID
 	Nonce  uint64 // of the question; the answer repeats it
 	Cookie [CookieLen]byte
 	Addr   netip.AddrPort // in an answer: the worker's as the relay sees it
@@ -158,9 +158,9 @@ func registerMAC(b []byte, key [32]byte) [macLen]byte {
 }
 
 // RelayTag stands for a relay's name in its registration.
-func RelayTag(name string) skerry.PeerID {
+func RelayTag(name string) wire.PeerID {
 	h := sha256.Sum256([]byte("skerry relay tag " + name))
-	return skerry.PeerID(binary.BigEndian.Uint32(h[:]))
+	return wire.PeerID(binary.BigEndian.Uint32(h[:]))
 }
 
 // RelayKey makes the key of registrations of two relays, and of the answers, where the named one asks. What one of them asked is
@@ -173,7 +173,7 @@ func ParseRegister(b []byte) (r Register, ok bool) {
 		return r, false
 	}
 	r.Answer, r.Done, r.Relay = b[0] == TypeRegistered, b[1]&1 != 0, b[1]&2 != 0
-	r.Peer = skerry.PeerID(binary.BigEndian.Uint32(b[4:]))
+	r.Peer = wire.PeerID(binary.BigEndian.Uint32(b[4:]))
 	r.Nonce = binary.BigEndian.Uint64(b[8:])
 	copy(r.Cookie[:], b[16:])
 	ip := netip.AddrFrom16([16]byte(b[32:48])).Unmap()

@@ -20,6 +20,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Tree is the set of hierarchies of this machine. It is immutable.
@@ -165,7 +166,7 @@ type Limits struct {
 	Pids            int64
 	CPUSet          string
 	IO              *runtime.IO
-	HugePages       skerry.HugePages
+	HugePages       spec.HugePages
 }
 
 // CPUPeriod is the period of CPU quotas in microseconds.

@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // weightFiles are where version 1 keeps a group's share of disks, by the scheduler that honours it, with the largest that it takes.
@@ -80,7 +81,7 @@ func (g Group) Bound(l Limits) error {
 
 // limitHugePages lets a group use so much in huge pages, and nothing if it did not ask: they are counted. Where the kernel does not count
 // them nobody is held to anything.
-func (g Group) limitHugePages(h skerry.HugePages) error {
+func (g Group) limitHugePages(h spec.HugePages) error {
 	name := "limit_in_bytes"
 	if g.t.unified {
 		name = "max"

@@ -10,11 +10,12 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 )
 
 // Bound writes what each version of control groups understands. The trees are of plain files, so that it is seen on every machine.
 func TestBound(t *testing.T) {
-	limits := Limits{MemoryLow: 32 * skerry.MiB, HugePages: skerry.HugePages{Size2Mi: 64 * skerry.MiB},
+	limits := Limits{MemoryLow: 32 * skerry.MiB, HugePages: spec.HugePages{Size2Mi: 64 * skerry.MiB},
 		IO: &runtime.IO{Devices: []string{"8:0"}, ReadBps: 1000, WriteIOPS: 7, Weight: 50}}
 	for _, version := range []struct {
 		name    string

@@ -1,0 +1,212 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// lack is something that a service may ask for and that some runtimes do not do on any machine. Placement never looks at those
+// runtimes then, and a service that names one is refused with the reason.
+type lack struct {
+	what string
+	// in tells where a service asks for it, as a path below the service, or "".
+	in func(s *ServiceSpec) string
+	// why tells the reason for each runtime that does not do it.
+	why map[string]string
+}
+
+// lacks is the table of runtimes and abilities. What a runtime can do only on some machines is not in it: the self-tests of the workers tell.
+var lacks = []lack{
+	{"terminals", inContainers("tty", func(k *Container) bool { return k.TTY }), map[string]string{
+		RuntimeWasm: "WASI knows streams alone", RuntimeUnikernel: "its console is a serial line", RuntimeVM: "its console is a serial line"}},
+	{"users", inContainers("user", func(k *Container) bool { return k.User != "" }), map[string]string{
+		RuntimeWasm: "a module is nobody", RuntimeUnikernel: "it is a kernel, which has none", RuntimeVM: "users are the affair of the system on its disk"}},
+	{"privileges on the host", inContainers("security.privileged", func(k *Container) bool { return k.Security.Privileged }), map[string]string{
+		RuntimeWasm: "a module makes no system calls", RuntimeGVisor: "system calls are answered by a kernel that has none itself", RuntimeUnikernel: "nothing of the host is in its machine", RuntimeVM: "nothing of the host is in its machine"}},
+	{"capabilities", inContainers("security.addCaps", func(k *Container) bool { return len(k.Security.AddCaps) > 0 }), map[string]string{
+		RuntimeWasm: "a module makes no system calls", RuntimeUnikernel: "it is the kernel itself", RuntimeVM: "the system on its disk has its own"}},
+	{"set-user-ID programs", inContainers("security.newPrivileges", func(k *Container) bool { return k.Security.NewPrivs }), map[string]string{
+		RuntimeWasm: "a module starts no programs", RuntimeUnikernel: "it starts no programs", RuntimeVM: "the system on its disk has its own"}},
+	{"read-only root", inContainers("security.readOnlyRoot", func(k *Container) bool { return k.Security.ReadOnlyRoot }), map[string]string{
+		RuntimeNative: "a process sees the host's root", RuntimeVM: "a system writes to the disk that it is on; what it wrote is gone with the instance"}},
+	{"working directory", inContainers("workingDir", func(k *Container) bool { return k.WorkingDir != "" }), map[string]string{
+		RuntimeUnikernel: "it is a kernel, which has none", RuntimeVM: "what is on its disk decides where it runs"}},
+	{"sidecars", func(s *ServiceSpec) string {
+		if len(s.Sidecars) > 0 {
+			return "sidecars"
+		}
+		return ""
+	}, map[string]string{
+		RuntimeMicroVM: "a machine holds one container, and machines do not share a network interface", RuntimeUnikernel: "a machine holds one kernel, and machines do not share a network interface", RuntimeVM: "a machine holds one system, and machines do not share a network interface"}},
+	{"volumes", inContainers("mounts", func(k *Container) bool { return len(k.Mounts) > 0 }), map[string]string{
+		RuntimeUnikernel: "nothing of the host is in its machine", RuntimeVM: "its disk is its own, and directories of the host are not in its machine"}},
+	{"devices", func(s *ServiceSpec) string {
+		if len(s.Devices) > 0 {
+			return "devices"
+		}
+		return ""
+	}, map[string]string{
+		RuntimeNative: "a process sees those of the host that its user may use", RuntimeGVisor: "system calls are answered by a kernel that has no drivers", RuntimeWasm: "WASI has none",
+		RuntimeMicroVM: "its machine has none but disks and a network", RuntimeUnikernel: "its machine has none but disks and a network",
+		RuntimeVM: "its machine has none but disks and a network"}},
+	{"huge pages", func(s *ServiceSpec) string {
+		if s.Resources.HugePages != (HugePages{}) {
+			return "resources.hugePages"
+		}
+		return ""
+	}, map[string]string{
+		RuntimeGVisor: "the memory of a sandbox is its own kernel's", RuntimeWasm: "WASI knows linear memory alone",
+		RuntimeMicroVM: "the memory of a machine is its guest's", RuntimeUnikernel: "the memory of a machine is its guest's", RuntimeVM: "the memory of a machine is its guest's"}},
+	{"command of its own", inContainers("command", func(k *Container) bool { return len(k.Command)+len(k.Args) > 0 }), map[string]string{
+		RuntimeVM: "what is on its disk decides what runs; tell it by machine.userData"}},
+	{"config files", func(s *ServiceSpec) string {
+		if len(s.Config) > 0 {
+			return "config"
+		}
+		return ""
+	}, map[string]string{
+		RuntimeUnikernel: "it has no files but its own; tell it by args"}},
+	{"secrets", func(s *ServiceSpec) string {
+		if len(s.Secrets) > 0 {
+			return "secrets"
+		}
+		return ""
+	}, map[string]string{
+		RuntimeUnikernel: "it has no files but its own", RuntimeVM: "what cloud-init is told stays on the machine's disk"}},
+	{"commands run as probes", func(s *ServiceSpec) string {
+		for _, q := range []struct {
+			field string
+			probe *Probe
+		}{{"startup", s.Probes.Startup}, {"readiness", s.Probes.Readiness}, {"liveness", s.Probes.Liveness}} {
+			if q.probe != nil && q.probe.Exec != nil {
+				return "probes." + q.field + ".exec"
+			}
+		}
+		return ""
+	}, map[string]string{
+		RuntimeWasm: "a module has no other processes; probe by http or tcp", RuntimeUnikernel: "it has no other processes; probe by http or tcp", RuntimeVM: "there is no agent of ours in its system; probe by http or tcp"}},
+	{"ports other than TCP", func(s *ServiceSpec) string {
+		for i, p := range s.Ports {
+			if p.Protocol != "" && p.Protocol != "tcp" {
+				return fmt.Sprintf("ports[%d].protocol", i)
+			}
+		}
+		return ""
+	}, map[string]string{
+		RuntimeWasm: "WASI listens by TCP alone"}},
+}
+
+// inContainers looks for the first container that asks for something.
+func inContainers(field string, asks func(*Container) bool) func(*ServiceSpec) string {
+	return func(s *ServiceSpec) string {
+		if asks(&s.Container) {
+			return field
+		}
+		for i := range s.Init {
+			if asks(&s.Init[i].Container) {
+				return fmt.Sprintf("init[%d].%s", i, field)
+			}
+		}
+		for i := range s.Sidecars {
+			if asks(&s.Sidecars[i].Container) {
+				return fmt.Sprintf("sidecars[%d].%s", i, field)
+			}
+		}
+		return ""
+	}
+}
+
+// text tells that a runtime does not do it.
+func (l *lack) text(runtime string) string {
+	return fmt.Sprintf("has no %s: %s", l.what, l.why[runtime])
+}
+
+// lackOf gives what a service asks for and a runtime does not do, or nil.
+func (s *ServiceSpec) lackOf(runtime string) *lack {
+	for i := range lacks {
+		if lacks[i].why[runtime] == "" {
+			continue
+		}
+		if lacks[i].in(s) != "" {
+			return &lacks[i]
+		}
+	}
+	return nil
+}
+
+// RuntimeChoice is how a runtime stands to a service.
+type RuntimeChoice struct {
+	Runtime   string    `json:"runtime"`
+	Isolation Isolation `json:"isolation"`
+	// Memory is what an instance takes beside its workload; Source tells where that is from.
+	Memory skerry.Bytes `json:"memory"`
+	Source string       `json:"source"`
+	// Out tells why no instance may run in it; empty when one may.
+	Out string `json:"out,omitempty"`
+	// Lacking says that it would do, but for something that it cannot do on any machine.
+	Lacking bool `json:"lacking,omitempty"`
+	// Unasked says that the service names another.
+	Unasked bool `json:"unasked,omitempty"`
+	// Workers have it working, of those that are asked; only a cluster knows.
+	Workers int  `json:"workers,omitempty"`
+	Chosen  bool `json:"chosen,omitempty"`
+	// Processor is how much of a processor it takes for the same work, on the instance's worker where that is known to differ.
+	Processor RuntimeFigure `json:"processor"`
+	// These are for a service with an expected rate: at how many requests per second an instance saturates in it (0: not known), what share of that
+	// the expected rate leaves (below 0: it is more; nil: not known), and why it is not clear of that point, or empty.
+	Saturation float64  `json:"saturation,omitempty"`
+	HeadRoom   *float64 `json:"headRoom,omitempty"`
+	Crowded    string   `json:"crowded,omitempty"`
+}
+
+// RuntimeChoices tells how each runtime stands to a service, the cheapest first; chosen is the one that an instance has, or "", and costs are
+// those of its worker.
+func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []RuntimeChoice {
+	out := make([]RuntimeChoice, 0, len(runtimeKinds))
+	for i := range runtimeKinds {
+		k := &runtimeKinds[i]
+		c := RuntimeChoice{Runtime: k.Name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: k.Name == chosen, Processor: costs.Figure(k.Name)}
+		if s.ExpectedRate > 0 {
+			c.Saturation, c.Crowded = s.Saturation(c.Processor.CPU), s.Crowded(k.Name, costs)
+			if c.Saturation > 0 {
+				left := 1 - s.ExpectedRate/c.Saturation
+				c.HeadRoom = &left
+			}
+		}
+		if s.Runtime == "" || s.Runtime == RuntimeAuto {
+			c.Out = s.whyNot(k)
+			c.Lacking = c.Out != "" && s.made(k) && k.Suits(s)
+		} else if s.Runtime != k.Name {
+			c.Out, c.Unasked = "the service names "+s.Runtime, true
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// runtimes refuses a service that no runtime can run as it asks to be run.
+func (c *checker) runtimes(p string, s *ServiceSpec) {
+	if s.Runtime != "" && s.Runtime != RuntimeAuto {
+		for i := range lacks {
+			if why := lacks[i].why[s.Runtime]; why != "" {
+				if at := lacks[i].in(s); at != "" {
+					c.add(p+"."+at, "leave it out, or use another runtime", "runtime %s has no %s: %s", s.Runtime, lacks[i].what, why)
+				}
+			}
+		}
+		return
+	}
+	if len(s.Runtimes()) > 0 || !slices.Contains(Isolations(), string(s.Isolation)) {
+		return
+	}
+	var why []string
+	for _, r := range s.RuntimeChoices("", nil) {
+		if r.Lacking {
+			why = append(why, r.Runtime+" "+r.Out)
+		}
+	}
+	c.add(p+".isolation", "ask for a weaker isolation, or leave that out", "no runtime with isolation %s can run it: %s", s.Isolation, strings.Join(why, "; "))
+}

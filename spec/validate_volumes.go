@@ -1,0 +1,56 @@
+package spec
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// amount checks what has no least.
+func (c *checker) amount(p string, n skerry.Bytes) {
+	if n < 0 || n > MaxAmount {
+		c.add(p, "", "must be from 0 to %s", MaxAmount)
+	}
+}
+
+func (c *checker) volumeSize(p string, size skerry.Bytes) {
+	c.amount(p, size)
+	if size < 0 || size > 0 && size < MinVolumeSize {
+		c.add(p, "leave size out for no limit but the disk's", "%s is too little for a file system; the least is %s", size, MinVolumeSize)
+	}
+}
+
+// localVolume checks what a service with local volumes may not ask for besides.
+func (c *checker) localVolume(p, vp string, s *ServiceSpec, local *LocalVolume) {
+	c.oneOf(vp+".local.reclaim", local.Reclaim, ReclaimKeep, ReclaimDelete)
+	if s.Mode != "" && s.Mode != ModeService {
+		c.add(vp+".local", "use empty for what may go with the instance, or host", "local volumes belong to the replicas of a service; mode %s has none", s.Mode)
+	}
+	for i := range s.Volumes {
+		if v := s.Volumes[i].Local; v != nil && (v.Reclaim == ReclaimDelete) != (local.Reclaim == ReclaimDelete) {
+			c.add(vp+".local.reclaim", "say the same in all of them, or use empty for what may go with the instance", "the local volumes of a service are kept, or deleted, together")
+			break
+		}
+	}
+	if n := s.Update.MaxSurge; n != nil && *n > 0 {
+		c.add(p+".update.maxSurge", "leave it out; maxUnavailable says how many are replaced at once", "two instances never have one local volume, so that a new one starts only when the old one has ended")
+	}
+}
+
+// snapshots checks how copies of the local volumes are made.
+func (c *checker) snapshots(p string, s *ServiceSpec) {
+	if s.Snapshots == nil {
+		return
+	}
+	if !s.KeepsData() {
+		c.add(p, "leave it out, or give the service a local volume", "a service without local volumes has nothing to copy")
+	}
+	if h := s.Snapshots.Before; h != nil {
+		if len(h.Command) == 0 || h.Command[0] == "" {
+			c.add(p+".before.command", "", "a command is missing")
+		}
+		if t := h.Within(); t < time.Second || t > 10*time.Minute {
+			c.add(p+".before.timeout", "", "%s is out of range; from 1s to 10m is allowed", t)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package spec
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// LocalVolume is a directory that stays on its worker, with what is in it, for as long as the service is there: instances
+// come and go, each replica finds its own again.
+type LocalVolume struct {
+	Size    skerry.Bytes `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. Default: what resources.storage of the main container leaves."`
+	Reclaim string       `json:"reclaim,omitempty" doc:"Fate of the data when the application is deleted, or the service no longer has local volumes: keep (until skerry delete volume) or delete. All local volumes of a service must agree. Default: keep." enum:"keep,delete"`
+}
+
+// What LocalVolume.Reclaim may say.
+const (
+	ReclaimKeep   = "keep"
+	ReclaimDelete = "delete"
+)
+
+// MinVolumeSize is the least size of a volume on a disk: a file system needs so much for itself.
+const MinVolumeSize = 4 * skerry.MiB
+
+// KeepsData reports whether replicas of the service have local volumes.
+func (s *ServiceSpec) KeepsData() bool {
+	if s == nil {
+		return false // an instance of which the service is not known
+	}
+	for i := range s.Volumes {
+		if s.Volumes[i].Local != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// LocalVolumes gives the names and the size of the local volumes of a replica, and whether they go with their service.
+func (s *ServiceSpec) LocalVolumes() (names []string, size skerry.Bytes, reclaimed bool) {
+	for i := range s.Volumes {
+		if v := &s.Volumes[i]; v.Local != nil {
+			names = append(names, v.Name)
+			size = skerry.Bytes(plus(int64(size), int64(v.Local.Size)))
+			reclaimed = v.Local.Reclaim == ReclaimDelete
+		}
+	}
+	return names, size, reclaimed
+}
+
+// updateRoom gives the defaults of update.maxSurge and update.maxUnavailable. Two instances never have one volume, nor one device.
+func (s *ServiceSpec) updateRoom() (surge, missing int) {
+	if s.KeepsData() || len(s.Devices) > 0 {
+		return 0, 1
+	}
+	return 1, 0
+}
+
+// EndsFirst reports whether an instance ends before its successor starts in an update.
+func (s *ServiceSpec) EndsFirst() bool {
+	return s.Mode == ModeService && (s.Update.Strategy == "recreate" || s.Update.MaxSurge != nil && *s.Update.MaxSurge == 0)
+}
+
+// volumeSizes is what an instance's volumes may take of the worker's disk.
+func (s *ServiceSpec) volumeSizes() (sum skerry.Bytes) {
+	for _, v := range s.Volumes {
+		switch {
+		case v.Local != nil:
+			sum = skerry.Bytes(plus(int64(sum), int64(v.Local.Size)))
+		case v.Empty != nil && !v.Empty.Memory:
+			sum = skerry.Bytes(plus(int64(sum), int64(v.Empty.Size)))
+		}
+	}
+	return sum
+}
+
+// VolumeClaim stands for the local volumes of one replica of a service: an item of the desired sets of the site and of the
+// worker that hold them. While it is there the data stays, whatever becomes of instances; its tombstone removes the data.
+type VolumeClaim struct {
+	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
+	Ordinal int               `json:"ordinal" cbor:"2,keyasint,omitempty"`
+}
+
+// Key is the claim's key in desired sets.
+func (v VolumeClaim) Key() string {
+	return prefixVolume + v.Service.String() + "/" + strconv.Itoa(v.Ordinal)
+}
+
+func (v VolumeClaim) String() string { return strings.TrimPrefix(v.Key(), prefixVolume) }
+
+// Compare orders by service, then by number.
+func (v VolumeClaim) Compare(o VolumeClaim) int {
+	return cmp.Or(v.Service.Compare(o.Service), cmp.Compare(v.Ordinal, o.Ordinal))
+}
+
+const prefixVolume = "vol/"
+
+// ParseVolumeKey reads what VolumeClaim.Key writes.
+func ParseVolumeKey(key string) (v VolumeClaim, ok bool) {
+	rest, is := strings.CutPrefix(key, prefixVolume)
+	i := strings.LastIndexByte(rest, '/')
+	if !is || i < 0 {
+		return v, false
+	}
+	n, err := strconv.Atoi(rest[i+1:])
+	v.Service, ok = skerry.ParseServiceKey(rest[:i])
+	v.Ordinal = n
+	return v, ok && err == nil && n >= 0 && v.Key() == key
+}
+
+// withoutReclaim gives volumes without what becomes of them after their service.
+func withoutReclaim(list []Volume) []Volume {
+	var out []Volume
+	for i, v := range list {
+		if v.Local != nil && v.Local.Reclaim != "" {
+			if out == nil {
+				out = slices.Clone(list)
+			}
+			out[i].Local = &LocalVolume{Size: v.Local.Size}
+		}
+	}
+	if out == nil {
+		return list
+	}
+	return out
+}
+
+// ParseVolumeName reads APPLICATION/SERVICE/REPLICA.
+func ParseVolumeName(namespace, name string) (VolumeClaim, error) {
+	v, ok := ParseVolumeKey(prefixVolume + namespace + "/" + name)
+	if !ok {
+		return v, skerry.Errorf(skerry.CodeInvalid, "%q is not the name of a volume", name).WithHint("write APPLICATION/SERVICE/REPLICA; `skerry get volumes` lists them")
+	}
+	return v, nil
+}

@@ -1,0 +1,34 @@
+package view
+
+import (
+	"time"
+
+	"skerry.dev/skerry/spec"
+)
+
+// CertificateView is a certificate as people see it: never its key.
+type CertificateView struct {
+	Org       string    `json:"org"`
+	Name      string    `json:"name"`
+	Hosts     []string  `json:"hosts" doc:"Names that the certificate is for."`
+	Issuer    string    `json:"issuer,omitempty"`
+	NotBefore time.Time `json:"notBefore"`
+	NotAfter  time.Time `json:"notAfter"`
+	Print     string    `json:"fingerprint" doc:"SHA-256 of the certificate, in hexadecimal digits."`
+	UpdatedAt time.Time `json:"updatedAt,omitzero"`
+	Author    string    `json:"author,omitempty"`
+}
+
+// IngressView is a way in to a service with where it is offered.
+type IngressView struct {
+	Host     string          `json:"host,omitempty"`
+	Path     string          `json:"path,omitempty"`
+	Listen   int             `json:"listen"`
+	Protocol string          `json:"protocol"`
+	TLS      spec.IngressTLS `json:"tls"`
+	Policy   spec.Balance    `json:"policy"`
+	// At are the workers that offer it; at the root the clusters.
+	At []string `json:"at,omitempty" doc:"Workers that serve the ingress; at the root, clusters."`
+	// Problems say why it is not offered, or not everywhere.
+	Problems []string `json:"problems,omitempty" doc:"Why it is not offered, or not everywhere."`
+}

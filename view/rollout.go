@@ -1,0 +1,59 @@
+package view
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// Phases of a rollout.
+const (
+	RolloutCanary = "Canary"      // the first few are watched
+	RolloutWaves  = "Progressing" // wave by wave
+	RolloutPaused = "Paused"      // by an operator
+	RolloutBack   = "GoingBack"   // to what ran before
+	RolloutDone   = "Done"
+)
+
+// RolloutView tells how far a version of a service has come in taking the place of the one before.
+type RolloutView struct {
+	Phase     string            `json:"phase" doc:"Canary, Progressing, Paused, GoingBack or Done." enum:"Canary,Progressing,Paused,GoingBack,Done"`
+	Revision  string            `json:"revision"`
+	From      string            `json:"from,omitempty" doc:"The revision before."`
+	Gen       skerry.Generation `json:"generation"`
+	StartedAt time.Time         `json:"startedAt"`
+	EndedAt   time.Time         `json:"endedAt,omitzero"`
+	Wave      int               `json:"wave" doc:"From 1; 0 is the canary."`
+	Limit     int               `json:"limit,omitempty" doc:"Instances of the new revision that there may be in this wave."`
+	NextAt    time.Time         `json:"nextAt,omitzero" doc:"When the next wave begins, after the pause."`
+	Paused    string            `json:"paused,omitempty" doc:"Who paused it."`
+	Failures  int               `json:"failures,omitempty" doc:"Restarts and failures of instances of the new revision."`
+	Reason    string            `json:"reason,omitempty" doc:"Of the last failure."`
+	Failing   bool              `json:"failing,omitempty" doc:"The new version has failed and stays, because rollback is off or impossible; reason says why."`
+	Waits     string            `json:"waits,omitempty" doc:"Why it does not go on: an old instance must end before a new one can start, and there is no place for the new one."`
+	Refused   *RefusedView      `json:"refused,omitempty" doc:"A version that was rolled back, and is not retried until the manifest changes."`
+}
+
+// RefusedView is a version that failed and was taken back.
+type RefusedView struct {
+	Revision string    `json:"revision"`
+	Reason   string    `json:"reason"`
+	At       time.Time `json:"at"`
+}
+
+// RevisionView is an application as it is or was.
+type RevisionView struct {
+	Gen      skerry.Generation `json:"generation"`
+	At       time.Time         `json:"at"`
+	Author   string            `json:"author,omitempty"`
+	Site     string            `json:"site,omitempty" doc:"It is an amendment of this site, made while it was alone, that was not adopted."`
+	Why      string            `json:"why,omitempty" doc:"Why the amendment was not adopted."`
+	Services []ServiceRevision `json:"services"`
+}
+
+// ServiceRevision names what a service runs.
+type ServiceRevision struct {
+	Name     string `json:"name"`
+	Revision string `json:"revision"`
+	Image    string `json:"image,omitempty"`
+}

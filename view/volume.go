@@ -1,0 +1,58 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+)
+
+// VolumeState says whether something uses the local volumes of a replica.
+type VolumeState string
+
+// States of volumes.
+const (
+	VolumeUsed VolumeState = "Used" // an instance has them
+	VolumeIdle VolumeState = "Idle" // their service is there and would use them again: scaled down, or no instance has a place
+	VolumeKept VolumeState = "Kept" // their service is gone
+)
+
+// VolumeView shows the local volumes of one replica, which stay and go together.
+type VolumeView struct {
+	Name      string             `json:"name" doc:"Name in its namespace: APPLICATION/SERVICE/REPLICA."`
+	Namespace string             `json:"namespace"`
+	App       string             `json:"app"`
+	Service   string             `json:"service"`
+	Replica   int                `json:"replica" doc:"Number of the replica, from 0."`
+	Org       string             `json:"org,omitempty"`
+	Volumes   []string           `json:"volumes,omitempty" doc:"Names of the volumes in the manifest."`
+	Size      skerry.Bytes       `json:"size,omitempty" doc:"Their limit on the disk; 0 if they have no size of their own."`
+	State     VolumeState        `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart."`
+	Since     time.Time          `json:"since,omitzero" doc:"When the last instance ended that used them."`
+	Reclaim   string             `json:"reclaim,omitempty" enum:"keep,delete" doc:"What becomes of them with their service; a cluster does not know it of what the root decides."`
+	Instance  skerry.InstanceID  `json:"instance,omitempty" doc:"The instance that uses them."`
+	Cluster   skerry.ClusterName `json:"cluster,omitempty"`
+	Worker    skerry.WorkerName  `json:"worker,omitempty" doc:"The worker that has them; a cluster knows it."`
+	Origin    string             `json:"origin" doc:"Who decides about them: root or local."`
+}
+
+// NewVolumeView gives a view with the names of a claim.
+func NewVolumeView(v spec.VolumeClaim) VolumeView {
+	return VolumeView{Name: v.Service.App.Name + "/" + v.Service.Service + "/" + strconv.Itoa(v.Ordinal), Namespace: v.Service.App.Namespace, App: v.Service.App.Name,
+		Service: v.Service.Service, Replica: v.Ordinal, Reclaim: spec.ReclaimKeep}
+}
+
+// SortVolumes sorts by name.
+func SortVolumes(list []VolumeView) {
+	slices.SortFunc(list, func(a, b VolumeView) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Replica, b.Replica))
+	})
+}
+
+// Claim gives the claim that a view shows.
+func (v *VolumeView) Claim() spec.VolumeClaim {
+	return spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: v.Namespace, Name: v.App}, Service: v.Service}, Ordinal: v.Replica}
+}

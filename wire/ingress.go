@@ -1,0 +1,49 @@
+package wire
+
+import (
+	"net/netip"
+
+	"skerry.dev/skerry"
+)
+
+// IngressCertificate is a certificate, with those that lead to its authority behind it, and its key, as PEM.
+type IngressCertificate struct {
+	Name    string `json:"name,omitempty" cbor:"1,keyasint,omitempty"` // by which manifests of its organisation mean it
+	CertPEM []byte `json:"certificate" cbor:"2,keyasint"`
+	KeyPEM  []byte `json:"-" cbor:"3,keyasint,omitempty"`
+}
+
+// IngressKey is the key of a worker's IngressState in its observed set.
+const IngressKey = "ingress"
+
+// IngressState tells for which applications a worker lets clients in, and what it cannot do of that.
+type IngressState struct {
+	Serving  []skerry.AppKey  `json:"serving,omitempty" cbor:"1,keyasint,omitempty"`
+	Problems []IngressProblem `json:"problems,omitempty" cbor:"2,keyasint,omitempty"`
+	// Waiting are services that something waits for here, to have an instance.
+	Waiting []skerry.ServiceKey `json:"waiting,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// IngressProblem says why a worker does not offer a way in.
+type IngressProblem struct {
+	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
+	Door    string            `json:"door" cbor:"2,keyasint"` // see Ingress.Door
+	Text    string            `json:"text" cbor:"3,keyasint"`
+}
+
+// SiteIngress is what a site tells the root of the ways in that it offers to the root's applications.
+type SiteIngress struct {
+	// Zone is the one in which the site's own name servers answer for hosts; empty: it has none.
+	Zone    string        `json:"zone,omitempty" cbor:"1,keyasint,omitempty"`
+	Servers []netip.Addr  `json:"servers,omitempty" cbor:"2,keyasint,omitempty"` // addresses of those
+	Doors   []IngressDoor `json:"doors,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// IngressDoor is a way in at a site.
+type IngressDoor struct {
+	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
+	Door    string            `json:"door" cbor:"2,keyasint"`
+	Workers int               `json:"workers" cbor:"3,keyasint,omitempty"` // that offer it now and have an instance to lead to
+	Problem string            `json:"problem,omitempty" cbor:"4,keyasint,omitempty"`
+	Waiting bool              `json:"waiting,omitempty" cbor:"5,keyasint,omitempty"` // something waits there for the service to have an instance
+}

@@ -1,0 +1,28 @@
+package wire
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+
+	"skerry.dev/skerry/spec"
+)
+
+// Seal gives what shows later that who has the key gave an assignment to a child: what a child holds is taken up only with that, for it may be
+// placed elsewhere then. It is nil for what is no assignment.
+func (c *Codec) Seal(key []byte, child string, value []byte) []byte {
+	var a spec.Assignment
+	if c.Unmarshal(value, &a) != nil {
+		return nil
+	}
+	a.Seal = nil
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(child + "/"))
+	mac.Write(c.Marshal(&a))
+	return mac.Sum(nil)
+}
+
+// Sealed reports whether an assignment that a child holds has the seal of who has the key.
+func (c *Codec) Sealed(key []byte, child string, value []byte) bool {
+	var a spec.Assignment
+	return len(key) > 0 && c.Unmarshal(value, &a) == nil && len(a.Seal) > 0 && hmac.Equal(a.Seal, c.Seal(key, child, value))
+}
