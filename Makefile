@@ -30,7 +30,7 @@ install: build ## put the binary and the systemd units below PREFIX
 web: deps ## the dashboard, into web/dist
 	@scripts/web
 
-test: deps web ## every check and every test; PKG=./sched RUN=TestName for a part
+test: deps web ## every check and every test; PKG=./decide/sched RUN=TestName for a part
 	@scripts/test $(if $(RUN),-run '$(RUN)') $(PKG)
 
 test-systems: deps web ## also what needs long real clocks, in the packages that have such tests

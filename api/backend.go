@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )

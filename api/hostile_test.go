@@ -19,8 +19,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/apps"
 )
 
 // TestRegistryAsksTheSameUsers pushes and pulls as users of two organisations, with passwords and tokens.

@@ -12,8 +12,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )

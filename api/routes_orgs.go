@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/apps"
 )
 
 // OrgPath names an organisation.

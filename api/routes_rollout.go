@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/apps"
 )
 
 // What may be done with a rollout.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 )

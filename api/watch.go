@@ -14,7 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/journal"
+	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/journal"
 )
 
 // AuditLimits bound what is kept of the audit log. Zero means the default.

@@ -3,7 +3,7 @@ package bench
 import (
 	"fmt"
 
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

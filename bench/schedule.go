@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

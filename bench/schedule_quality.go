@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 )
 

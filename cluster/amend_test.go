@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

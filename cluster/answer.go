@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/trust"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 )
 

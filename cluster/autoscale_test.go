@@ -6,7 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/trust"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/wire"
 )
 

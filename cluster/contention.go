@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/cluster/volumes"
-	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/reconcile"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/reconcile"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

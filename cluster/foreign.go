@@ -11,7 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
-	"skerry.dev/skerry/ipam"
+	"skerry.dev/skerry/decide/ipam"
 	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/wire"
 )

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/reconcile"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/reconcile"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

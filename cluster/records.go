@@ -3,10 +3,10 @@ package cluster
 import (
 	"maps"
 
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/volumes"
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/fleet"
 )
 
 // Records are the kinds of records of a cluster, by how their keys begin, each with a new value of the type that it is read into.

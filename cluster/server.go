@@ -13,13 +13,13 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/overlay/relay"
-	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/journal"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )

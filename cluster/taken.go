@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

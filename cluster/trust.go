@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/cluster/trust"
-	"skerry.dev/skerry/credit"
+	"skerry.dev/skerry/decide/credit"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

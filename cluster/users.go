@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

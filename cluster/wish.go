@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"

@@ -10,8 +10,8 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
-	"skerry.dev/skerry/credit"
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

@@ -9,7 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 )
 
 // waitFlags say whether and how long to wait for what was asked.

@@ -12,7 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 )
 
 // small makes a disk, fills it on request, but for so many bytes, and frees it again.

@@ -16,9 +16,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/mqtt"
-	"skerry.dev/skerry/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"

@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"

@@ -16,9 +16,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"

@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"

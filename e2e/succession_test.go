@@ -17,9 +17,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/decide/tenure"
 	"skerry.dev/skerry/internal/succession"
-	"skerry.dev/skerry/tenure"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )

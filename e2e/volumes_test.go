@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"

@@ -19,7 +19,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/wire"
 )
 

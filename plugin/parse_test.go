@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 )
 

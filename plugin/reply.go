@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode"
 
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"

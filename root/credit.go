@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/credit"
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

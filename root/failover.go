@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/sched"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

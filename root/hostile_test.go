@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

@@ -4,9 +4,9 @@ import (
 	"maps"
 	"net/netip"
 
-	"skerry.dev/skerry/apps"
-	"skerry.dev/skerry/credit"
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/fleet"
 )
 
 // Records are the kinds of records of a root, by how their keys begin, each with a new value of the type that it is read into.

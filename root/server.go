@@ -12,9 +12,9 @@ import (
 
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/journal"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
 

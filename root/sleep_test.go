@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

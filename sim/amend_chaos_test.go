@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 )

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/wire"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/worker"
 )

@@ -12,7 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"

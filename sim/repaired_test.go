@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/fleet"
 )
 
 // TestRepaired: whichever record the store of a site or root has lost, but for those of instances, what runs is not started anew

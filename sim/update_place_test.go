@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 )
 

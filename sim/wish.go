@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/fleet"
-	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

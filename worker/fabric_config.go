@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/resolver"
 	"skerry.dev/skerry/overlay/tunnel"

@@ -3,7 +3,7 @@ package worker
 import (
 	"maps"
 
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/fleet"
 )
 
 // Records are the kinds of records of a worker, by how their keys begin, each with a new value of the type that it is read into.

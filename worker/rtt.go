@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"

@@ -16,7 +16,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/vault"
 )
 
 // A secret comes from the cluster sealed for this worker's key, and lies so beside the other files of its instance, for a start

@@ -26,12 +26,12 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/journal"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
 

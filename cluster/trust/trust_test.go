@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/credit"
+	"skerry.dev/skerry/decide/credit"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

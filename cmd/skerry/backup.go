@@ -19,7 +19,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/vault"
 )
 
 // completeTrailer ends a backup that went well; without it the connection broke.

@@ -22,8 +22,8 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/plugin"
-	"skerry.dev/skerry/sched"
 	"skerry.dev/skerry/spec"
 )
 

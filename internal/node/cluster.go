@@ -9,12 +9,12 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/plugin"
-	"skerry.dev/skerry/sched"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/journal"
+	"skerry.dev/skerry/store/vault"
 )
 
 // ClusterConfig sets up a cluster orchestrator.

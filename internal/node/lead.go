@@ -16,7 +16,7 @@ import (
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
 

@@ -22,7 +22,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/fleet"
+	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/journal"
+	"skerry.dev/skerry/store/vault"
 )
 
 // RootConfig sets up a root.

@@ -29,7 +29,7 @@ import (
 	"skerry.dev/skerry/runtime/wasm"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )

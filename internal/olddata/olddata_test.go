@@ -19,10 +19,10 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/olddata"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )

@@ -18,12 +18,12 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/tenure"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/tenure"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/tenure"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/tenure"
 	"skerry.dev/skerry/wire"
 )
 

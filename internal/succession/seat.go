@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/tenure"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/tenure"
 	"skerry.dev/skerry/wire"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"skerry.dev/skerry/decide/tenure"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/tenure"
 	"skerry.dev/skerry/wire"
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/tenure"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/tenure"
 )
 
 // notLeading says why this process does not write. It is store.ErrDeposed, too.

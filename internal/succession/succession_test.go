@@ -13,9 +13,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/tenure"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/tenure"
 	"skerry.dev/skerry/wire"
 )
 

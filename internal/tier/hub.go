@@ -15,16 +15,16 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/loop"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/beat"
 	"skerry.dev/skerry/link/mqtt"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/journal"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
 

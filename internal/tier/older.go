@@ -11,8 +11,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
 )
 

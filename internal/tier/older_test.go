@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/journal"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/journal"
 )
 
 // kept is a record as this program knows it, later as one to come does.

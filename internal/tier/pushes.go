@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/decide/apps"
 )
 
 // OrgBook says which organisations there are, what they may use, and whose the namespaces are.

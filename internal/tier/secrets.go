@@ -11,10 +11,10 @@ import (
 	"net/http"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/apps"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
 

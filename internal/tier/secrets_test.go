@@ -10,7 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/vault"
+	"skerry.dev/skerry/store/vault"
 )
 
 // handled has a handler answer without a network.

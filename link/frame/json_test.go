@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/link/frame"
-	"skerry.dev/skerry/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

@@ -20,8 +20,8 @@ import (
 // rest lists the packages that run when the named ones miss a mutation: the fast ones that need no machine, cheap ones first.
 func rest() []string {
 	return []string{
-		".", "./reconcile", "./fleet", "./credit", "./coord", "./ipam", "./vault", "./internal/loop", "./internal/tier", "./internal/succession",
-		"./link/...", "./root", "./cluster", "./apps", "./auth", "./tenure", "./worker", "./sim",
+		".", "./spec", "./wire", "./view", "./decide/reconcile", "./decide/fleet", "./decide/credit", "./decide/coord", "./decide/ipam", "./store/vault", "./internal/loop", "./internal/tier", "./internal/succession",
+		"./link/...", "./root", "./cluster", "./decide/apps", "./auth", "./decide/tenure", "./worker", "./sim",
 	}
 }
 

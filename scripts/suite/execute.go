@@ -21,7 +21,7 @@ import (
 var apart = regexp.MustCompile(`^(bench|cmd|e2e|lab|overlay|plugin|runtime|web|worker)(/|$)`)
 
 // waits are the packages whose tests wait for real clocks most of the time. All others compute.
-var waits = regexp.MustCompile(apart.String() + `|^(api|artifact|auth|ctl|journal|link|internal/(succession|tier))(/|$)`)
+var waits = regexp.MustCompile(apart.String() + `|^(api|artifact|auth|ctl|link|store/journal|internal/(succession|tier))(/|$)`)
 
 // job is a process of tests, or the checks.
 type job struct {

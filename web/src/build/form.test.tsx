@@ -3,7 +3,7 @@ import { render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { expect, test } from "vitest";
-import real from "../../../testdata/application.schema.json";
+import real from "../../../spec/testdata/application.schema.json";
 import { Manifest, pathText } from "./document";
 import { Fields, ServiceForm } from "./form";
 import { editable, groups, kindOf, labelOf, resolve, type Schema } from "./schema";

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/reconcile"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/wire"
 )
 

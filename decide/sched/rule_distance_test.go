@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/spec"
 )
 

@@ -5,7 +5,7 @@ import (
 	"math"
 	"math/bits"
 
-	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/ipam"
+	"skerry.dev/skerry/decide/ipam"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/coord"
+	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
