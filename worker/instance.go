@@ -592,10 +592,3 @@ func (c *Core) save(i *inst, fx *wire.Effects) {
 	fx.Changed = append(fx.Changed, wire.Change{App: i.A.Service.App, Instance: i.A.ID})
 	c.tell(i)
 }
-
-func (c *Core) tell(i *inst) {
-	o := i.observation()
-	o.Held = c.heldText(o.ID)
-	// It has bounded texts, so it always fits.
-	_, _ = c.Up.Observed.Put(wire.AssignmentKey(o.ID), c.codec.Marshal(&o))
-}

@@ -33,7 +33,7 @@ var documentNames = map[string][]string{
 	"command": {"containerd-keep", "datapath", "shim", "vm-run", "wasm-run", "help", "completion"},
 	"test":    {"TestName"}, // what a user puts in its place
 	// A policy of placement, and the two sides of a patch.
-	"path": {"plugin/nearest", "a/reconcile/source.go", "b/reconcile/source.go"},
+	"path": {"plugin/nearest", "a/decide/reconcile/source.go", "b/decide/reconcile/source.go"},
 	// The agent in Python.
 	"metric": {"skerry_agent"},
 }
