@@ -133,11 +133,16 @@ func (p *progress) allDone() bool {
 func (p *progress) pending() []*wire.Instance {
 	var out []*wire.Instance
 	for _, i := range p.instances() {
-		if !i.Stopping && (i.State == skerry.Requested || i.State == skerry.ClusterScheduled) {
+		if unplaced(i) {
 			out = append(out, i)
 		}
 	}
 	return out
+}
+
+// unplaced reports whether an instance has no worker yet.
+func unplaced(i *wire.Instance) bool {
+	return !i.Stopping && (i.State == skerry.Requested || i.State == skerry.ClusterScheduled)
 }
 
 // failed reports why an application will not become what was asked for: a job failed, or a version of a service was taken back.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // targetKey reads APP or APP/SERVICE; of an application it leaves the service's name empty.
@@ -245,8 +247,12 @@ func (a *app) watchRollouts(cmd *cobra.Command, c *api.Client, k skerry.ServiceK
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return skerry.Errorf(skerry.CodeUnavailable, "the updates of %s have not finished after %s", k.App, span(timeout)).
+		err = skerry.Errorf(skerry.CodeUnavailable, "the updates of %s have not finished after %s", k.App, span(timeout)).
 			WithHint("`skerry describe app %s` shows what blocks them", k.App.Name)
+		list, e := c.Instances(cmd.Context(), api.InstanceFilter{Namespace: k.App.Namespace, App: k.App.Name, Service: k.Service})
+		if e == nil && slices.ContainsFunc(list, func(i wire.Instance) bool { return unplaced(&i) }) {
+			return notPlaced(err)
+		}
 	}
 	return err
 }
