@@ -31,6 +31,8 @@ const (
 	full = 0.6
 	// fullAtLast is the same when nothing is left that computes: what tests that wait leave idle is then lost.
 	fullAtLast = 0.75
+	// idle is the share below which even more of them begin then.
+	idle = 0.3
 )
 
 // load looks at how busy the processors are. What virtual machines, containers and agents of the tests use is in it, whoever
