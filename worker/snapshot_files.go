@@ -486,6 +486,9 @@ func restoreSnapshot(ctx context.Context, s *Server, v spec.VolumeClaim, from io
 	if err == nil {
 		_, err = io.Copy(io.Discard, in)
 	}
+	if err != nil && ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
 	if bad, ok := errors.AsType[*snapshot.Invalid](err); ok {
 		return 0, skerry.Errorf(skerry.CodeInvalid, "%v", bad).WithHint("nothing was changed")
 	}

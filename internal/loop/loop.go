@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -89,12 +90,24 @@ func (l *Loop) Do(ctx context.Context, msg any) (any, error) {
 	return l.ask(ctx, input{msg: msg, reply: make(chan reply, 1)})
 }
 
-// View runs fn while nothing changes the core. fn must copy what it wants to keep, and be quick.
+// View runs fn while nothing changes the core. fn must copy what it wants to keep, and be quick. Once View has returned, fn neither runs nor
+// begins.
 func (l *Loop) View(ctx context.Context, fn func()) error { return l.ViewAbout(ctx, nil, fn) }
 
 // ViewAbout is View on behalf of what a user sent, such as a manifest: when fn panics, it is not tried again with the same.
 func (l *Loop) ViewAbout(ctx context.Context, about any, fn func()) error {
-	_, err := l.ask(ctx, input{msg: about, view: fn, reply: make(chan reply, 1)})
+	var mu sync.Mutex
+	left := false
+	_, err := l.ask(ctx, input{msg: about, view: func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !left {
+			fn()
+		}
+	}, reply: make(chan reply, 1)})
+	mu.Lock()
+	defer mu.Unlock()
+	left = true
 	return err
 }
 
