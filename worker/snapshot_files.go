@@ -27,6 +27,7 @@ import (
 	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/snapshot"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
@@ -545,9 +546,8 @@ func exchange(ctx context.Context, s *Server, v spec.VolumeClaim, work string) e
 }
 
 // writersNow is writers of the core that runs.
-func writersNow(ctx context.Context, s *Server, v spec.VolumeClaim) (w writing, err error) {
-	err = s.Role.View(ctx, func(c loop.Core) { w = writers(c.(*Core), v) })
-	return w, err
+func writersNow(ctx context.Context, s *Server, v spec.VolumeClaim) (writing, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (writing, error) { return writers(c, v), nil })
 }
 
 // runHook runs the command that a service has before its volumes are copied.

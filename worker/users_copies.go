@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/owners"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
@@ -166,9 +167,9 @@ func settleVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Vo
 }
 
 // writerOf gives a running container that has a volume of a replica, "" where there is none.
-func writerOf(ctx context.Context, s *Server, claim spec.VolumeClaim, volume string) (by string, err error) {
-	err = s.Role.View(ctx, func(c loop.Core) {
-		for _, i := range c.(*Core).insts {
+func writerOf(ctx context.Context, s *Server, claim spec.VolumeClaim, volume string) (string, error) {
+	return tier.View(ctx, s.Role, func(c *Core) (by string, _ error) {
+		for _, i := range c.insts {
 			if claimOf(&i.A) != claim {
 				continue
 			}
@@ -178,8 +179,8 @@ func writerOf(ctx context.Context, s *Server, claim spec.VolumeClaim, volume str
 				}
 			}
 		}
+		return by, nil
 	})
-	return by, err
 }
 
 func mounts(k *spec.Container, volume string) bool {

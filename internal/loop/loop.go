@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -90,24 +89,12 @@ func (l *Loop) Do(ctx context.Context, msg any) (any, error) {
 	return l.ask(ctx, input{msg: msg, reply: make(chan reply, 1)})
 }
 
-// View runs fn while nothing changes the core. fn must copy what it wants to keep, and be quick. Once View has returned, fn neither runs nor
-// begins.
+// View runs fn while nothing changes the core. fn must copy what it wants to keep, and be quick.
 func (l *Loop) View(ctx context.Context, fn func()) error { return l.ViewAbout(ctx, nil, fn) }
 
 // ViewAbout is View on behalf of what a user sent, such as a manifest: when fn panics, it is not tried again with the same.
 func (l *Loop) ViewAbout(ctx context.Context, about any, fn func()) error {
-	var mu sync.Mutex
-	left := false
-	_, err := l.ask(ctx, input{msg: about, view: func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !left {
-			fn()
-		}
-	}, reply: make(chan reply, 1)})
-	mu.Lock()
-	defer mu.Unlock()
-	left = true
+	_, err := l.ask(ctx, input{msg: about, view: fn, reply: make(chan reply, 1)})
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -124,39 +123,5 @@ func TestRecordTooLarge(t *testing.T) {
 	err = <-done
 	if _, refused := errors.AsType[*PanicError](err); !refused || !errors.Is(err, store.ErrTooLarge) {
 		t.Error(err)
-	}
-}
-
-// Who has left looks at nothing any more: what a view writes to is its caller's.
-func TestViewOfNobody(t *testing.T) {
-	st, err := store.Open(t.Context(), "memory:", store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	l := New(&writer{}, st, quiet{}, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	late := false
-	left := make(chan error)
-	go func() { left <- l.View(ctx, func() { late = true }) }()
-	for len(l.in) == 0 { // nothing runs yet that could take it
-		runtime.Gosched()
-	}
-	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	run, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- l.Run(run, wire.Effects{}) }()
-	if err := l.View(t.Context(), func() {}); err != nil {
-		t.Fatal(err)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if late {
-		t.Error("a view ran after its caller had left")
 	}
 }
