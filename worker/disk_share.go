@@ -11,7 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/diskuse"
-	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -57,9 +57,9 @@ const fileSize = 16 << 10
 func filesSize(files int64) skerry.Bytes { return skerry.Bytes(files * fileSize) }
 
 // layers lists the containers that are held to a share of the disk.
-func (s *Server) layers(ctx context.Context) (out []layer) {
-	_ = s.Role.View(ctx, func(c loop.Core) {
-		c.(*Core).Running(func(a *spec.Assignment, name string, handle json.RawMessage) {
+func (s *Server) layers(ctx context.Context) []layer {
+	list, _ := tier.View(ctx, s.Role, func(c *Core) (out []layer, _ error) {
+		c.Running(func(a *spec.Assignment, name string, handle json.RawMessage) {
 			n := storageOf(a, name, runtimeOf(a))
 			if n == 0 {
 				return
@@ -74,8 +74,9 @@ func (s *Server) layers(ctx context.Context) (out []layer) {
 			}
 			out = append(out, l)
 		})
+		return out, nil
 	})
-	return out
+	return list
 }
 
 // watchDisk ends containers that have more on the disk than they may, until ctx ends.

@@ -25,6 +25,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/internal/topology"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -263,13 +264,13 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 		handle     json.RawMessage
 		assignment *spec.Assignment
 	}
-	var list []running
-	err := s.Role.View(ctx, func(c loop.Core) {
-		c.(*Core).Running(func(a *spec.Assignment, name string, handle json.RawMessage) {
+	list, err := tier.View(ctx, s.Role, func(c *Core) (list []running, _ error) {
+		c.Running(func(a *spec.Assignment, name string, handle json.RawMessage) {
 			_, res := containerOf(&a.Spec, name)
 			own := *a // the core's own may change
 			list = append(list, running{InstanceStats{App: a.Service, Instance: a.ID, Container: name, CPULimit: res.MostCPU()}, handle, &own})
 		})
+		return list, nil
 	})
 	out := make([]InstanceStats, 0, len(list))
 	for _, r := range list {

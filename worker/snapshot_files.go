@@ -23,7 +23,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/diskuse"
-	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/snapshot"
@@ -215,7 +214,7 @@ func keepSnapshot(s *Server, snap *spec.Snapshot, write func(work string, out io
 	}
 	unwanted := false
 	if err == nil {
-		err = s.Role.View(s.lifetime(), func(c loop.Core) { unwanted = c.(*Core).vols.unwanted[snap.ID] })
+		unwanted, err = tier.View(s.lifetime(), s.Role, func(c *Core) (bool, error) { return c.vols.unwanted[snap.ID], nil })
 	}
 	if unwanted {
 		err = errors.Join(skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was made", snap.ID).WithHint("take another one"), os.RemoveAll(final))
@@ -369,13 +368,13 @@ func recoverSnapshots(s *Server) {
 			f.Close()
 		}
 	}
-	var handles []json.RawMessage
-	_ = s.Role.View(s.lifetime(), func(c loop.Core) {
-		c.(*Core).Running(func(a *spec.Assignment, _ string, handle json.RawMessage) {
+	handles, _ := tier.View(s.lifetime(), s.Role, func(c *Core) (handles []json.RawMessage, _ error) {
+		c.Running(func(a *spec.Assignment, _ string, handle json.RawMessage) {
 			if a.Spec.KeepsData() {
 				handles = append(handles, slices.Clone(handle))
 			}
 		})
+		return handles, nil
 	})
 	for _, handle := range handles {
 		if d, h, err := s.driverOf(handle); err == nil {
