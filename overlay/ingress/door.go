@@ -5,10 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,9 +27,10 @@ type door struct {
 	serving sync.WaitGroup // the accepting goroutine, and those of TCP connections
 
 	mu       sync.Mutex
-	ended    *sync.Cond        // a request has, or a connection, or one has brought its first request
+	ended    *sync.Cond        // a request has, or a request has come by all connections
 	requests int               // now
 	conns    map[net.Conn]bool // of clients; whether a request has come by it
+	fresh    int               // connections by which none has
 	gone     bool              // what comes now is closed at once
 }
 
@@ -124,6 +123,7 @@ func (d *door) enter(c net.Conn) bool {
 		return false
 	}
 	d.conns[c] = false
+	d.fresh++
 	d.in.recent.note(c.RemoteAddr(), time.Now())
 	return true
 }
@@ -138,9 +138,18 @@ func closeRaw(c net.Conn) {
 func (d *door) leave(c net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, ok := d.conns[c]; ok {
+	if asked, ok := d.conns[c]; ok {
 		delete(d.conns, c)
 		d.in.conns.Add(-1)
+		if !asked {
+			d.noLongerFresh()
+		}
+	}
+}
+
+// noLongerFresh counts a connection that has brought a request or ended. The caller has the lock.
+func (d *door) noLongerFresh() {
+	if d.fresh--; d.fresh == 0 {
 		d.ended.Broadcast()
 	}
 }
@@ -159,7 +168,7 @@ func (d *door) begin(ctx context.Context) bool {
 	if c, ok := ctx.Value(connOf{}).(net.Conn); ok {
 		if asked, ok := d.conns[c]; ok && !asked {
 			d.conns[c] = true
-			d.ended.Broadcast()
+			d.noLongerFresh()
 		}
 	}
 	return true
@@ -184,7 +193,7 @@ func (d *door) awaitFirst(ctx context.Context) {
 	})()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for ctx.Err() == nil && slices.Contains(slices.Collect(maps.Values(d.conns)), false) {
+	for ctx.Err() == nil && d.fresh > 0 {
 		d.ended.Wait()
 	}
 }
