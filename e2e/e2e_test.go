@@ -218,13 +218,13 @@ func (s *site) stopWorker() {
 
 func (s *site) await(what string, ok func() bool) {
 	s.t.Helper()
-	deadline := time.Now().Add(cmp.Or(s.patience, time.Minute))
+	began := time.Now()
 	for !ok() {
-		if time.Now().After(deadline) {
+		if time.Since(began) > cmp.Or(s.patience, time.Minute) {
 			s.dump()
 			s.t.Fatalf("waited in vain: %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
+		testenv.Pause(began)
 	}
 }
 

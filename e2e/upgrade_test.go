@@ -68,7 +68,7 @@ func ask(t *testing.T, url string) *client {
 			default:
 				c.good.Add(1)
 			}
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 	})
 	return c

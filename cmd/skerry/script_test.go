@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // scriptPatience is how long a script waits for something that should take moments.
@@ -26,7 +28,7 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	re, err := regexp.Compile(args[1])
 	ts.Check(err)
-	for deadline := time.Now().Add(scriptPatience); ; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); ; testenv.Pause(began) {
 		data, _ := os.ReadFile(ts.MkAbs(args[0]))
 		if m := re.FindSubmatch(data); m != nil {
 			if len(args) == 3 {
@@ -34,7 +36,7 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 			}
 			return
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > scriptPatience {
 			ts.Fatalf("%s never held %q:\n%s", args[0], args[1], data)
 		}
 	}
@@ -50,14 +52,14 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	self, err := os.Executable()
 	ts.Check(err)
-	for deadline := time.Now().Add(scriptPatience); ; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); ; testenv.Pause(began) {
 		cmd := exec.Cmd{Path: self, Args: args[1:], Env: scriptEnv(ts), Dir: ts.MkAbs(".")}
 		out, err := cmd.CombinedOutput()
 		if re.Match(out) {
 			ts.Stdout().Write(out)
 			return
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > scriptPatience {
 			ts.Fatalf("%s never gave %q; last (%v):\n%s", strings.Join(args[1:], " "), args[0], err, out)
 		}
 	}

@@ -143,10 +143,7 @@ func (x *executor) all(ctx context.Context) error {
 			}
 			most, share := x.room(waiting.queue[0]), full
 			if !building && !computing.left() {
-				most, share = most+1, fullAtLast
-				if waiting.running >= most { // all of them wait
-					most, share = 2*most, idle
-				}
+				most, share = 2*most, fullAtLast
 			}
 			if waiting.running < most && (waiting.running == 0 || load.room(share)) {
 				load = newLoad(waiting.queue[0].seconds) // what has just begun shows only after a while

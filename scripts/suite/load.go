@@ -30,9 +30,7 @@ const (
 	// Tests that have begun first wait and then compute: more of them would starve each other's virtual machines.
 	full = 0.6
 	// fullAtLast is the same when nothing is left that computes: what tests that wait leave idle is then lost.
-	fullAtLast = 0.75
-	// idle is the share below which even more of them begin then.
-	idle = 0.3
+	fullAtLast = 0.9
 )
 
 // load looks at how busy the processors are. What virtual machines, containers and agents of the tests use is in it, whoever
