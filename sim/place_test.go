@@ -102,7 +102,6 @@ func TestLinkedServicesStayNear(t *testing.T) {
 	for n := range two.App.Spec.Services {
 		two.App.Spec.Services[n].Resources.CPU = 1500 // one on each worker
 	}
-	two.App.Spec.Services[1].Placement.Policy = spec.PolicyLDP
 	w.must(t, w.Root, two)
 	w.Run(10 * time.Second)
 	for _, i := range site.Core.(*cluster.Core).Instances() {

@@ -18,7 +18,11 @@ func (a *Application) SetDefaults() {
 		a.Metadata.Namespace = DefaultNamespace
 	}
 	for i := range a.Spec.Services {
-		a.Spec.Services[i].setDefaults()
+		s := &a.Spec.Services[i]
+		if s.Placement.Policy == "" && a.constrained(s) {
+			s.Placement.Policy = PolicyLDP
+		}
+		s.setDefaults()
 	}
 }
 
@@ -58,12 +62,7 @@ func (s *ServiceSpec) setDefaults() {
 	if s.Cron != nil {
 		orDefault(&s.Cron.Concurrency, "forbid")
 	}
-	if s.Placement.Policy == "" {
-		s.Placement.Policy = PolicyROM
-		if s.Constrained() {
-			s.Placement.Policy = PolicyLDP
-		}
-	}
+	orDefault(&s.Placement.Policy, PolicyROM)
 	ptrDefault(&s.Placement.Rigidness, 0.5)
 	for _, list := range [][]Affinity{s.Placement.Affinity, s.Placement.AntiAffinity} {
 		for i := range list {
@@ -213,7 +212,7 @@ func (a *Application) Warnings() []string {
 	var out []string
 	for i := range a.Spec.Services {
 		s := &a.Spec.Services[i]
-		if s.Placement.Policy == PolicyROM && s.Constrained() {
+		if s.Placement.Policy == PolicyROM && a.constrained(s) {
 			out = append(out, s.Name+": policy rom looks at resources alone; the limits of links and users need policy ldp or any other")
 		}
 	}
