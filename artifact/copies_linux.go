@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/owners"
 )
 
@@ -104,7 +105,7 @@ func (c *Copies) make(ctx context.Context, layer, dir string, first uint32) erro
 	if err := os.Rename(tmp, dir); err != nil {
 		return err
 	}
-	return syncDir(layer)
+	return files.Sync(layer)
 }
 
 // mendCopies puts right what is damaged in the copies of a layer, which itself is whole, and gives the names of that. It works in a folder

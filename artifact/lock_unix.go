@@ -32,12 +32,3 @@ func lockDir(path string) (*os.File, error) {
 	}
 	return f, nil
 }
-
-// syncDir makes new names in a folder durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // ErrDamaged says that the medium has changed a blob. It is removed by then: a pull brings it again.
@@ -204,7 +206,7 @@ func (m *mending) folder(name string) error {
 	if !changed {
 		return nil
 	}
-	return syncDir(filepath.Join(m.have, name))
+	return files.Sync(filepath.Join(m.have, name))
 }
 
 // replace puts a file, or a whole folder, in another's place. Who has the old file open keeps it.

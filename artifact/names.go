@@ -15,6 +15,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 type namesFile struct {
@@ -40,22 +42,11 @@ func (s *Store) loadNames(raw []byte) error {
 }
 
 func (s *Store) saveNamesLocked() error {
-	tmp := s.tmpName("names-")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return diskError(err)
-	}
-	_, err = f.Write(mustJSON(namesFile{1, s.names}))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, filepath.Join(s.dir, "names.json"))
-	}
-	if err != nil {
-		os.Remove(tmp)
+	if err := files.Replace(filepath.Join(s.dir, "names.json"), mustJSON(namesFile{1, s.names}), 0o600); err != nil {
 		return diskError(err)
 	}
 	s.dirty = false
-	return diskError(syncDir(s.dir))
+	return nil
 }
 
 // setName writes the index when something other than the time of use changes: that alone is not worth a write to flash.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // Options for Open. The zero value is usable.
@@ -279,7 +281,7 @@ func (s *Store) adopt(f *os.File, d digest.Digest) error {
 	if err := os.Rename(f.Name(), s.blobPath(d)); err != nil {
 		return diskError(err)
 	}
-	return diskError(syncDir(filepath.Join(s.dir, "blobs", "sha256")))
+	return diskError(files.Sync(filepath.Join(s.dir, "blobs", "sha256")))
 }
 
 func (s *Store) tmpName(prefix string) string {

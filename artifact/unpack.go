@@ -16,6 +16,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // unpack is one layer being unpacked, whoever waits for it.
@@ -164,7 +166,7 @@ func (s *Store) unpackTo(ctx context.Context, blob, diffID digest.Digest, dir st
 	if err := os.Rename(tmp, dir); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
+	return files.Sync(filepath.Dir(dir))
 }
 
 // decompress knows gzip, zstd and bzip2 by their first bytes and takes everything else for plain: media types are often

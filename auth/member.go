@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/wire"
 )
 
@@ -155,34 +156,7 @@ func ensureKey(dir string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fresh, writeFile(filepath.Join(dir, keyFile), []byte(toPEM("PRIVATE KEY", der)))
-}
-
-// writeFile replaces a file so that a power cut leaves the old or the new one.
-func writeFile(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	if d, err := os.Open(filepath.Dir(path)); err == nil {
-		defer d.Close()
-		d.Sync() // not every file system can; the rename itself is done
-	}
-	return nil
+	return fresh, files.Replace(filepath.Join(dir, keyFile), []byte(toPEM("PRIVATE KEY", der)), 0o600)
 }
 
 func (m *Member) save(id identity) error {
@@ -190,7 +164,7 @@ func (m *Member) save(id identity) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(m.dir, identityFile), append(b, '\n')); err != nil || m.mirror == nil {
+	if err := files.Replace(filepath.Join(m.dir, identityFile), append(b, '\n'), 0o600); err != nil || m.mirror == nil {
 		return err
 	}
 	return m.mirrored()
@@ -221,16 +195,16 @@ func (m *Member) mirrored() error {
 }
 
 // PutMember writes what Mirror kept into a directory, for OpenMember.
-func PutMember(dir string, files map[string][]byte) error {
+func PutMember(dir string, kept map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, name := range []string{keyFile, identityFile} {
-		b, ok := files[name]
+		b, ok := kept[name]
 		if !ok {
 			return fmt.Errorf("%s is missing", name)
 		}
-		if err := writeFile(filepath.Join(dir, name), b); err != nil {
+		if err := files.Replace(filepath.Join(dir, name), b, 0o600); err != nil {
 			return err
 		}
 	}

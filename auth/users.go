@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/store"
 )
 
@@ -170,7 +171,7 @@ func (p *People) Bootstrap(ctx context.Context, file string) (bool, error) {
 		return false, fmt.Errorf("first user: %w", err)
 	}
 	// The file comes first: a user whose password nobody knows would lock everybody out.
-	if err := writeFile(file, []byte(password+"\n")); err != nil {
+	if err := files.Replace(file, []byte(password+"\n"), 0o600); err != nil {
 		return false, fmt.Errorf("first user: %w", err)
 	}
 	u := &User{Name: AdminUser, Grants: []Grant{{RoleAdmin, Any, Any}}, Created: p.cfg.Now(), Hash: p.cfg.Argon2.hash(password)}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // bare runs the workload by an OCI runtime alone, from its own default bundle.
@@ -32,7 +34,7 @@ func newBare(runtime, program string) (*bare, error) {
 		err = os.Mkdir(root, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(root, "program"), data, 0o755)
+		err = files.Program(filepath.Join(root, "program"), bytes.NewReader(data), 0o755)
 	}
 	if err == nil {
 		cmd := exec.Command(runtime, "spec")

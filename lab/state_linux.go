@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 )
 
 // Default directories. What ends with the machine's uptime is below the first, what the hosts keep below the second.
@@ -160,11 +161,7 @@ func writeJSON(file string, v any) error {
 	if err != nil {
 		return err
 	}
-	tmp := file + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, file)
+	return files.Swap(file, b, 0o600)
 }
 
 func (l *Lab) ways() (w ways, err error) {

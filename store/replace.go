@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // Replace puts a store that fill has made in the place of a damaged SQLite file, and gives the file that the damaged one is in now. If fill
@@ -83,7 +85,7 @@ func (s *sqlite) replace(ctx context.Context, damaged *DamagedError, fill func(*
 		if err := os.Rename(next+suffix, s.path+suffix); err != nil && (suffix == "" || !errors.Is(err, os.ErrNotExist)) {
 			return "", fmt.Errorf("store %s could not be replaced by %s: %w", s.path, next, err)
 		}
-		if err := syncDir(filepath.Dir(s.path)); err != nil {
+		if err := files.Sync(filepath.Dir(s.path)); err != nil {
 			return "", err
 		}
 	}

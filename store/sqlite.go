@@ -8,11 +8,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // schemaVersion is in the file's user_version. A file with a higher one was written by a newer program.
@@ -191,7 +192,7 @@ func (s *sqlite) prepare(ctx context.Context, conn *sql.Conn) (*writer, int64, e
 		if err := tx.Commit(); err != nil {
 			return nil, 0, sqliteError(err)
 		}
-		if err := syncDir(filepath.Dir(s.path)); err != nil {
+		if err := files.Sync(filepath.Dir(s.path)); err != nil {
 			return nil, 0, err
 		}
 	case appID != applicationID:
@@ -372,16 +373,4 @@ func (s *sqlite) closeFiles() error {
 	}
 	errs = append(errs, s.head.close())
 	return errors.Join(errs...)
-}
-
-// syncDir makes new names in a folder durable.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" { // cannot open a folder for this, and needs no such thing
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

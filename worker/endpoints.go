@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/wire"
 )
 
@@ -131,5 +132,5 @@ func (e *endpoints) writeLocked(path string, app skerry.AppKey) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, append(data, '\n'))
+	return files.Swap(path, append(data, '\n'), 0o644)
 }

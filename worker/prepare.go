@@ -195,15 +195,6 @@ func writeConfig(path string, f spec.ConfigFile) error {
 	return os.Chmod(path, mode)
 }
 
-// replaceFile lets readers see the old content or the new one.
-func replaceFile(path string, data []byte) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
 // removeFiles removes an instance's directory and what is mounted in it.
 func (s *Server) removeFiles(id skerry.InstanceID) error {
 	dir := s.instanceDir(id)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/wire"
 )
 
@@ -52,5 +53,5 @@ func WriteProfile(dir string, profile map[string]wire.RuntimeProfile) error {
 	if _, err := parseProfile(data); err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, profileFile), append(data, '\n'))
+	return files.Swap(filepath.Join(dir, profileFile), append(data, '\n'), 0o644)
 }

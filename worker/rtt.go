@@ -22,6 +22,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"skerry.dev/skerry/decide/coord"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -425,7 +426,7 @@ func (r *rtt) saveLocked() {
 	}
 	data, err := json.Marshal(r.viv.Coordinate())
 	if err == nil {
-		err = replaceFile(r.file, data)
+		err = files.Swap(r.file, data, 0o644)
 	}
 	if err != nil {
 		r.log.Warn("keep the place in the network", "err", err)

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/store/vault"
 )
 
 // A secret comes from the cluster sealed for this worker's key, and lies so beside the other files of its instance, for a start
@@ -64,7 +64,7 @@ func (s *Server) fetchSecrets(ctx context.Context, a *spec.Assignment) error {
 			err = os.MkdirAll(filepath.Dir(s.sealedFile(a.ID, n)), 0o700)
 		}
 		if err == nil {
-			err = vault.WriteFile(s.sealedFile(a.ID, n), sealed)
+			err = files.Replace(s.sealedFile(a.ID, n), sealed, 0o600)
 		}
 		if err != nil {
 			return fmt.Errorf("secret %s: %w", n.Name, err)

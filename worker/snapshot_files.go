@@ -23,6 +23,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/diskuse"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/snapshot"
@@ -203,14 +204,14 @@ func keepSnapshot(s *Server, snap *spec.Snapshot, write func(work string, out io
 		err = writeSynced(filepath.Join(work, snapshotFile), data)
 	}
 	if err == nil {
-		err = syncDir(work)
+		err = files.Sync(work)
 	}
 	if err == nil {
 		err = os.Rename(work, final)
 	}
 	if err == nil {
 		done = true
-		err = syncDir(filepath.Dir(final))
+		err = files.Sync(filepath.Dir(final))
 	}
 	unwanted := false
 	if err == nil {
@@ -233,15 +234,6 @@ func writeSynced(path string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }
 
 // untilDone reads until its context ends.
@@ -541,7 +533,7 @@ func exchange(ctx context.Context, s *Server, v spec.VolumeClaim, work string) e
 	if err != nil {
 		return fmt.Errorf("put the restored volume in its place: %w", err)
 	}
-	return errors.Join(syncDir(filepath.Dir(dir)), syncDir(filepath.Dir(work)))
+	return errors.Join(files.Sync(filepath.Dir(dir)), files.Sync(filepath.Dir(work)))
 }
 
 // writersNow is writers of the core that runs.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/owners"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
@@ -101,7 +101,7 @@ func newUserRanges(dir string, pool UserPool, all string) *userRanges {
 // take gives the users of an instance, which has a directory: always the same ones.
 func (u *userRanges) take(id skerry.InstanceID) (*runtime.UserNamespace, error) {
 	// The rename makes it whole or not there; without it the instance gets another after a power failure, when nothing of it runs.
-	return u.takeFor(filepath.Join(u.dir, string(id), usersFile), string(id), replaceFile)
+	return u.takeFor(filepath.Join(u.dir, string(id), usersFile), string(id), files.Swap)
 }
 
 // organisation gives the users of an organisation: always the same ones, as long as anything on the disk belongs to them.
@@ -115,14 +115,14 @@ func (u *userRanges) organisation(org string) (*runtime.UserNamespace, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("users: %w", err)
 	}
-	return u.takeFor(filepath.Join(dir, usersFile), org, owners.WriteFile)
+	return u.takeFor(filepath.Join(dir, usersFile), org, files.Replace)
 }
 
 // noOrg is in the place of an organisation's name, which none has, for instances of none.
 const noOrg = "-"
 
 // takeFor gives the users whose first is in a file, or finds some and writes it.
-func (u *userRanges) takeFor(file, seed string, write func(string, []byte) error) (*runtime.UserNamespace, error) {
+func (u *userRanges) takeFor(file, seed string, write func(string, []byte, fs.FileMode) error) (*runtime.UserNamespace, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	fresh := u.by == nil
@@ -160,7 +160,7 @@ func (u *userRanges) takeFor(file, seed string, write func(string, []byte) error
 		if first, err = u.find(seed, others); err != nil {
 			return nil, err
 		}
-		if err := write(file, strconv.AppendUint(nil, uint64(first), 10)); err != nil {
+		if err := write(file, strconv.AppendUint(nil, uint64(first), 10), 0o644); err != nil {
 			return nil, fmt.Errorf("users: %w", err)
 		}
 		u.of[file], u.by[first] = first, file

@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // userRegistry is a directory that the workers of a machine share: a file for each range of users that one of them gave to an instance,
@@ -139,7 +141,7 @@ func (r userRegistry) add(first uint32, file string) error {
 	if r == "" {
 		return nil
 	}
-	return replaceFile(filepath.Join(string(r), strconv.FormatUint(uint64(first), 10)), []byte(file))
+	return files.Swap(filepath.Join(string(r), strconv.FormatUint(uint64(first), 10)), []byte(file), 0o644)
 }
 
 // overlaps gives the error for a range that another worker's instance has, too.

@@ -1,6 +1,7 @@
 package interference
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -163,7 +165,7 @@ func (m *measuring) prepare(ctx context.Context, groups []group) error {
 		if p.given != "" {
 			data, err := os.ReadFile(p.given)
 			if err == nil {
-				err = os.WriteFile(to, data, 0o755)
+				err = files.Program(to, bytes.NewReader(data), 0o755)
 			}
 			if err != nil {
 				return err

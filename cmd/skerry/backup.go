@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/ctl"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
@@ -87,7 +88,7 @@ func restoreKey(dir string, key []byte) error {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		err = vault.WriteFile(path, key)
+		err = files.Replace(path, key, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("key of the secrets: %w", err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/worker"
 )
 
@@ -52,11 +53,10 @@ func (c *WorkerConfig) rememberPlace() error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(c.Dir, placesFile)
-	if err := os.WriteFile(file+".tmp", data, 0o600); err != nil {
+	if err := files.Swap(filepath.Join(c.Dir, placesFile), data, 0o600); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	return os.Rename(file+".tmp", file)
+	return nil
 }
 
 // cleanPlaces cleans up every place of the worker: those remembered, and the one that it is told of or would use now.

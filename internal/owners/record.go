@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // Record is the file in which it stands which ranges the files of a tree may have beside that from 0 on, by the first of each. No file is none.
@@ -96,46 +98,18 @@ func (r Record) Lock() (unlock func(), err error) {
 
 // write has the record on the disk before anything that depends on it.
 func (r Record) write(ranges []uint32) error {
-	dir := filepath.Dir(string(r))
-	var err error
 	if len(ranges) == 0 {
-		if err = os.Remove(string(r)); errors.Is(err, fs.ErrNotExist) {
+		switch err := os.Remove(string(r)); {
+		case errors.Is(err, fs.ErrNotExist):
 			return nil
+		case err != nil:
+			return err
 		}
-	} else {
-		words := make([]string, len(ranges))
-		for i, n := range ranges {
-			words[i] = strconv.FormatUint(uint64(n), 10)
-		}
-		err = WriteFile(string(r), []byte(strings.Join(words, " ")))
+		return files.Sync(filepath.Dir(string(r)))
 	}
-	if err != nil {
-		return err
+	words := make([]string, len(ranges))
+	for i, n := range ranges {
+		words[i] = strconv.FormatUint(uint64(n), 10)
 	}
-	return syncDir(dir)
-}
-
-// WriteFile replaces a file by one that is on the disk.
-func WriteFile(file string, data []byte) error {
-	tmp := file + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(tmp, file)
-	}
-	if err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(file))
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return files.Replace(string(r), []byte(strings.Join(words, " ")), 0o644)
 }

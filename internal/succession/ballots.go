@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/wire"
@@ -60,7 +61,7 @@ func (b *Ballots) keptLocked(changed bool) bool {
 	}
 	data, err := json.Marshal(b.voter.Ballot)
 	if err == nil {
-		err = replaceFile(b.path, data)
+		err = files.Replace(b.path, data, 0o600)
 	}
 	if b.dead = err; err != nil {
 		b.log.Error("write down what is promised to the cluster", "err", err)

@@ -2,10 +2,11 @@ package succession
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"time"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // local files of a seat in the data directory.
@@ -39,26 +40,5 @@ func writeNote(dir string, n copyNote) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, copyFile), b)
-}
-
-// replaceFile writes a file so that a power cut leaves the old one or the new one.
-func replaceFile(path string, b []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		return err
-	}
-	if d, err := os.Open(filepath.Dir(path)); err == nil {
-		defer d.Close()
-		_ = d.Sync() // not every file system can; the rename itself is done
-	}
-	return nil
+	return files.Replace(filepath.Join(dir, copyFile), b, 0o600)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/store"
 )
 
@@ -287,7 +287,7 @@ func copyFiles(from, to string) error {
 		if err != nil {
 			return err
 		}
-		err = write(dst[n], 0o600, io.Reader(in))
+		err = files.ReplaceFrom(dst[n], in, 0o600)
 		if err := errors.Join(err, in.Close()); err != nil {
 			return err
 		}

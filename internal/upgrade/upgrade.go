@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
@@ -174,34 +175,7 @@ func (d *Dir) save(s *State) error {
 	if err != nil {
 		return err
 	}
-	return write(filepath.Join(d.path, stateFile), 0o600, strings.NewReader(string(data)))
-}
-
-// write makes a file that is there as a whole, and on the disk, or not at all.
-func write(path string, mode fs.FileMode, from io.Reader) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".new-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	_, err = io.Copy(f, from)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	at, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(at.Sync(), at.Close())
+	return files.Replace(filepath.Join(d.path, stateFile), data, 0o600)
 }
 
 // before is where the store is copied to for the time of a trial.
@@ -240,7 +214,10 @@ func (d *Dir) Stage(ctx context.Context, path string) (p Program, err error) {
 		return p, err
 	}
 	at := d.file(&p)
-	if err := write(at, 0o700, in); err != nil {
+	if err = files.Program(at, in, 0o700); err == nil {
+		err = errors.Join(files.Sync(at), files.Sync(d.path))
+	}
+	if err != nil {
 		return p, fmt.Errorf("keep the new program: %w", err)
 	}
 	if p.Version, err = versionOf(ctx, at); err != nil {

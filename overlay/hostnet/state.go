@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // state is what outlives the agent: who has which address.
@@ -71,11 +73,7 @@ func (s *state) save(o *Options) error {
 	if err != nil {
 		return err
 	}
-	tmp := stateFile(o) + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, stateFile(o))
+	return files.Swap(stateFile(o), data, 0o600)
 }
 
 func (s *state) gateway() netip.Addr { return s.Subnet.Addr().Next() }

@@ -3,6 +3,7 @@
 package containerd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/hybrid"
 	"skerry.dev/skerry/runtime/internal/monitor"
@@ -97,7 +99,11 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		return
 	}
 	layer := filepath.Join(d.Options.Dir, "check", "layer")
-	if err := errors.Join(os.MkdirAll(layer, 0o755), os.WriteFile(filepath.Join(layer, "probe"), program, 0o755)); err != nil {
+	err = os.MkdirAll(layer, 0o755)
+	if err == nil {
+		err = files.Program(filepath.Join(layer, "probe"), bytes.NewReader(program), 0o755)
+	}
+	if err != nil {
 		r.Cause, r.Cure = err.Error(), "make the state directory writable, and free space below "+d.Options.Dir
 		return
 	}

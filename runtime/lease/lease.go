@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // The files of a guard's directory.
@@ -101,11 +103,7 @@ func replace(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return files.Swap(path, data, 0o600)
 }
 
 // lock takes a lock on a file, which is held until it is closed; without wait it gives nil where another holds it.

@@ -3,6 +3,7 @@
 package native
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	goruntime "runtime"
 	"time"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/probe"
 )
@@ -45,7 +47,7 @@ func (d *Driver) try(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(file, program, 0o755); err != nil {
+	if err := files.Program(file, bytes.NewReader(program), 0o755); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

@@ -3,6 +3,7 @@
 package oci
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/hybrid"
@@ -81,7 +83,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		r.Cause, r.Cure = err.Error(), "make the state directory writable"
 		return
 	}
-	if err := os.WriteFile(filepath.Join(layer, "probe"), program, 0o755); err != nil {
+	if err := files.Program(filepath.Join(layer, "probe"), bytes.NewReader(program), 0o755); err != nil {
 		r.Cause, r.Cure = err.Error(), "free space below "+d.Options.Dir
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
@@ -80,7 +81,7 @@ func (d *Driver) tryCheckpoint(ctx context.Context) error {
 		return d.unsupported("%v", err)
 	}
 	defer os.RemoveAll(images)
-	if err := os.WriteFile(filepath.Join(layer, "waiter"), program, 0o755); err != nil {
+	if err := files.Program(filepath.Join(layer, "waiter"), bytes.NewReader(program), 0o755); err != nil {
 		return d.unsupported("%v", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

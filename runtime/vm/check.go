@@ -3,6 +3,7 @@
 package vm
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	goruntime "runtime"
 	"time"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
@@ -55,7 +57,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 	file := filepath.Join(layer, "probe")
 	if have, _ := os.ReadFile(file); string(have) != string(program) { // the disk of one that is the same is kept
 		_ = os.Remove(file)
-		if err := os.WriteFile(file, program, 0o755); err != nil {
+		if err := files.Program(file, bytes.NewReader(program), 0o755); err != nil {
 			r.Cause, r.Cure = err.Error(), "free space below "+d.opts.Dir
 			return nil
 		}

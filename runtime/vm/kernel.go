@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -128,7 +129,7 @@ func findModules(dir string) ([]string, error) {
 }
 
 // makeInitrd gives the first file system of guests, made once for a kernel and an init of ours.
-func (d *Driver) makeInitrd(digest string, files []string) (string, error) {
+func (d *Driver) makeInitrd(digest string, modules []string) (string, error) {
 	own := sha256.Sum256([]byte(guestInit))
 	path := filepath.Join(d.opts.Dir, "kernel", digest[:16]+"-"+hex.EncodeToString(own[:8])+".cpio")
 	if _, err := os.Stat(path); err == nil {
@@ -147,7 +148,7 @@ func (d *Driver) makeInitrd(digest string, files []string) (string, error) {
 	a.device("dev/console", 0o20600, 5, 1) // else the first process has no output
 	a.add("init", 0o100755, program)
 	var names []string
-	for _, f := range files {
+	for _, f := range modules {
 		data, err := os.ReadFile(f)
 		if err != nil {
 			return "", err
@@ -159,7 +160,7 @@ func (d *Driver) makeInitrd(digest string, files []string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	if err := replace(path, a.end()); err != nil {
+	if err := files.Swap(path, a.end(), 0o644); err != nil {
 		return "", err
 	}
 	// Those of other kernels are not used again: running guests have read theirs.
@@ -168,26 +169,6 @@ func (d *Driver) makeInitrd(digest string, files []string) (string, error) {
 		_ = os.Remove(o)
 	}
 	return path, nil
-}
-
-// replace writes a file that is whole or not there.
-func replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err2 := f.Close(); err == nil {
-		err = err2
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // archive is a cpio archive in the format that kernels unpack ("newc").

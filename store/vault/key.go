@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // KeyFile is the file of a key in a data directory.
@@ -124,29 +126,8 @@ func (k *Key) write(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := WriteFile(path, []byte(keyHead+base64.StdEncoding.EncodeToString(raw)+"\n")); err != nil {
+	if err := files.Replace(path, []byte(keyHead+base64.StdEncoding.EncodeToString(raw)+"\n"), 0o600); err != nil {
 		return fmt.Errorf("key of the secrets: %w", err)
-	}
-	return nil
-}
-
-// WriteFile replaces a file that its owner alone may read, so that a power cut leaves the old or the new one.
-func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	if d, err := os.Open(filepath.Dir(path)); err == nil {
-		_ = d.Sync() // not every file system can; the rename itself is done
-		_ = d.Close()
 	}
 	return nil
 }

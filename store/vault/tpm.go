@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"skerry.dev/skerry/internal/files"
 )
 
 // SealedKeyFile is the file of a key that a TPM2 opens, in place of KeyFile.
@@ -79,7 +81,7 @@ func (t TPM) seal(ctx context.Context, k *Key, path string) error {
 	if err != nil {
 		return err
 	}
-	return WriteFile(path, sealed)
+	return files.Replace(path, sealed, 0o600)
 }
 
 func (t TPM) open(ctx context.Context, sealed []byte) (*Key, error) {

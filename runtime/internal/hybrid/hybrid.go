@@ -18,10 +18,10 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -77,7 +77,7 @@ func write(dir, goarch, program string) (string, error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return "", err
 		}
-		if err := replace(file, data); err != nil {
+		if err := files.Program(file, bytes.NewReader(data), 0o755); err != nil {
 			return "", err
 		}
 	}
@@ -86,14 +86,4 @@ func write(dir, goarch, program string) (string, error) {
 	}
 	// The runtime's own time: compiled seccomp filters are cached by it.
 	return file, os.Chtimes(file, st.ModTime(), st.ModTime())
-}
-
-// replace replaces a program that may be running.
-func replace(file string, data []byte) error {
-	tmp := file + ".new"
-	// A child forked meanwhile would inherit the open file, and executing it would fail with ETXTBSY.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(tmp, data, 0o755)
-	syscall.ForkLock.RUnlock()
-	return errors.Join(err, os.Chmod(tmp, 0o755), os.Rename(tmp, file))
 }

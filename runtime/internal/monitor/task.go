@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 )
@@ -227,11 +228,7 @@ func (t *Task) Save() error {
 	if err != nil {
 		return err
 	}
-	tmp := t.Path("task.json.tmp")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, t.Path("task.json"))
+	return files.Swap(t.Path("task.json"), data, 0o600)
 }
 
 // Group is the task's cgroup.

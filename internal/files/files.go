@@ -1,0 +1,79 @@
+// Package files replaces files as a whole: whoever reads one has the old content or the new one.
+package files
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+)
+
+// Replace replaces a file. After a power cut it is the old one or the new one, and the new one once Replace has returned.
+func Replace(path string, data []byte, mode fs.FileMode) error {
+	return ReplaceFrom(path, bytes.NewReader(data), mode)
+}
+
+// ReplaceFrom is Replace with what a reader gives.
+func ReplaceFrom(path string, from io.Reader, mode fs.FileMode) error {
+	err := replace(path, mode, func(f *os.File) error {
+		_, err := io.Copy(f, from)
+		return errors.Join(err, f.Sync())
+	})
+	if err != nil {
+		return err
+	}
+	return Sync(filepath.Dir(path))
+}
+
+// Swap replaces a file that need not outlive the machine's next start: it is not forced to the disk.
+func Swap(path string, data []byte, mode fs.FileMode) error {
+	return replace(path, mode, func(f *os.File) error {
+		_, err := f.Write(data)
+		return err
+	})
+}
+
+// Program replaces a program, which may be running, by one that can be executed at once. A child that is forked while a program
+// is written inherits the open file, and until that child executes something else the program fails with ETXTBSY; so nothing is
+// forked meanwhile. It is not forced to the disk.
+func Program(path string, from io.Reader, mode fs.FileMode) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return replace(path, mode, func(f *os.File) error {
+		_, err := io.Copy(f, from)
+		return err
+	})
+}
+
+func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // nobody else may read it
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(fill(f), f.Chmod(mode), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Sync forces a file, or the names in a folder, to the disk. Not every file system can do that for a folder, which is no error.
+func Sync(path string) error {
+	if runtime.GOOS == "windows" { // cannot open a folder for this, and needs no such thing
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	if err = f.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return errors.Join(err, f.Close())
+}
