@@ -186,6 +186,25 @@ func TestPowerLossStartsFromLocalState(t *testing.T) {
 	}
 }
 
+// What a machine ran before it lost its power is not ready until it runs again, however long its start takes.
+func TestNotReadyAfterPowerLoss(t *testing.T) {
+	w, _ := one(t)
+	w.must(t, w.Root, app("shop", 1))
+	w.Run(5 * time.Second)
+	w.check(t, "shop", 1, 1)
+	n := w.Workers["a/w1"]
+	w.PowerOff(n)
+	w.Machine.Prepare = time.Minute
+	w.Boot(n)
+	w.Connect(n)
+	w.Run(10 * time.Second)
+	if n.Tasks() != 0 || w.ready("shop") != 0 {
+		t.Errorf("%d run and %d are ready while it is prepared anew", n.Tasks(), w.ready("shop"))
+	}
+	w.Run(2 * time.Minute)
+	w.check(t, "shop", 1, 1)
+}
+
 func TestDeleteWhileFetching(t *testing.T) {
 	w, log := one(t)
 	w.Machine.Prepare = time.Minute

@@ -118,7 +118,7 @@ func (k *checker) shown() string {
 		}
 		for _, v := range views {
 			for _, s := range v.Services {
-				if at := (skerry.ServiceKey{App: v.Key, Service: s.Name}); s.Ready > runs[at] {
+				if at := (skerry.ServiceKey{App: v.Key, Service: s.Name}); s.Ready > runs[at]+k.entrusted(at) {
 					return fmt.Sprintf("%s shows %d ready of %s, and %d run", n.Name, s.Ready, at, runs[at])
 				}
 			}

@@ -77,6 +77,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 				}
 			}
 			i.Phase = skerry.PhaseFetching
+			c.unready(i, fx)
 			c.prepare(i, fx)
 		default:
 			c.resume(now, i, fx)
@@ -139,6 +140,7 @@ func (c *Core) resume(now time.Time, i *inst, fx *wire.Effects) {
 		i.Ready, i.Reason = true, ""
 		return
 	}
+	c.unready(i, fx)
 	if i.Phase != skerry.PhaseBackOff {
 		c.proceed(now, i, fx)
 	} else {
