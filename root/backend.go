@@ -45,7 +45,7 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 		out := []wire.Instance{}
 		for _, a := range c.Apps.Apps() {
 			for _, i := range c.Apps.InstancesOf(a.Key()) {
-				out = append(out, i.Instance)
+				out = append(out, i.Shown())
 			}
 		}
 		return out, nil
@@ -59,7 +59,7 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explan
 		if i == nil {
 			return view.Explanation{}, noInstance(id)
 		}
-		e := view.Explanation{Instance: i.Instance, Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
+		e := view.Explanation{Instance: i.Shown(), Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
 		if i.Spec != nil {
 			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
 			for n := range e.Runtimes { // of the one that it has its site knows more than what is published

@@ -129,6 +129,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 		for _, i := range c.Apps.HeldBy(name) {
 			c.refresh(now, i, &fx)
 		}
+		c.reachable(now, name, false, &fx)
 	}
 	c.settle(now, &fx)
 	return fx

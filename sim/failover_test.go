@@ -2,9 +2,11 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -42,6 +44,30 @@ func (w *World) told(reason string) (n int) {
 		}
 	}
 	return n
+}
+
+// While a site is out of touch, and after a restart until it is back, the root calls nothing there ready, and says why.
+func TestNothingIsReadyOutOfTouch(t *testing.T) {
+	w, first, _ := sites(t)
+	shown := func(ready int, why string) {
+		t.Helper()
+		c := w.RootCore().Apps
+		s := c.View(c.App(web("shop").App), "root", false).Services[0]
+		one := c.Instances(web("shop"))[0].Shown()
+		if s.Ready != ready || skerry.HasCondition(one.Conditions, skerry.Ready) != (ready == 1) || !strings.Contains(s.Reason, why) {
+			t.Errorf("%d are ready because of %q, and the instance has %v; expected %d, %q", s.Ready, s.Reason, one.Conditions, ready, why)
+		}
+	}
+	shown(1, "")
+	w.Cut(w.Clusters[first])
+	w.Run(30 * time.Second)
+	shown(0, "cluster "+first+" is not connected")
+	w.Kill(w.Root)
+	w.Boot(w.Root)
+	shown(0, "cluster "+first+" is not connected")
+	w.Heal(w.Clusters[first])
+	w.Run(30 * time.Second)
+	shown(1, "")
 }
 
 // A site that is out of touch keeps its instances until the root gives it up, and what then runs twice is arbitrated as

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
@@ -51,7 +52,9 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 				continue
 			}
 			live++
-			if s.Mode == spec.ModePerWorker {
+			away := slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Reachable && !k.Status })
+			if away { // nobody knows
+			} else if s.Mode == spec.ModePerWorker {
 				ready += i.Have
 			} else if i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
 				ready++

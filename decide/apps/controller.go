@@ -119,6 +119,18 @@ func (i *Instance) IsReady() bool {
 	return i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready)
 }
 
+// Shown is the instance as users see it. Whether one is ready whose holder is out of touch, nobody here knows; for decisions it
+// stays what it was when it was heard of last.
+func (i *Instance) Shown() wire.Instance {
+	out := i.Instance
+	for _, k := range i.Conditions {
+		if k.Type == skerry.Reachable && !k.Status && i.IsReady() {
+			out.Conditions = skerry.SetCondition(i.Conditions, k.Since, skerry.Ready, false, k.Reason)
+		}
+	}
+	return out
+}
+
 // Controller holds the applications and instances of one tier.
 type Controller struct {
 	seed      [16]byte

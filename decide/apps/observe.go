@@ -97,7 +97,7 @@ func (c *Controller) Observe(now time.Time, holder string, o wire.Observation, f
 		return true
 	}
 	c.saveInstance(i, fx)
-	if before.State != i.State || before.IsReady() != i.IsReady() || i.Restart > 0 {
+	if before.State != i.State || before.IsReady() != i.IsReady() || outOfTouch(&before) != outOfTouch(i) || i.Restart > 0 {
 		c.dirty[i.Service.App] = true
 	}
 	return false

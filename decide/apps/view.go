@@ -92,14 +92,13 @@ func (c *Controller) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 			continue
 		}
 		v.Instances++
-		ready := 0
-		if i.IsReady() {
-			ready = 1
+		switch {
+		case outOfTouch(i): // nobody here knows
+		case s.Mode == spec.ModePerWorker:
+			v.Ready += i.Have
+		case i.IsReady():
+			v.Ready++
 		}
-		if s.Mode == spec.ModePerWorker {
-			ready = i.Have
-		}
-		v.Ready += ready
 		if skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
 			v.CrashLoops++
 		}
