@@ -131,7 +131,7 @@ func OpenAuthority(ctx context.Context, cfg AuthorityConfig) (*Authority, error)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Authority{cfg: cfg, codec: frame.NewCodec(), enrolled: make(map[string]*stored[Enrolled]), revoked: make(map[string]Revoked)}
+	a := &Authority{cfg: cfg, codec: frame.NewCodec()}
 	if err := a.loadCA(ctx); err != nil {
 		return nil, fmt.Errorf("open authority: %w", err)
 	}
@@ -202,6 +202,7 @@ func (a *Authority) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	enrolled, revoked := map[string]*stored[Enrolled]{}, map[string]Revoked{}
 	for _, rec := range recs {
 		key := strings.TrimPrefix(rec.Key, a.cfg.Prefix)
 		switch {
@@ -210,16 +211,30 @@ func (a *Authority) load(ctx context.Context) error {
 			if err := json.Unmarshal(rec.Value, &e); err != nil {
 				return fmt.Errorf("record %s is damaged: %w", rec.Key, err)
 			}
-			a.enrolled[peerName(e.Tier, e.Name)] = &stored[Enrolled]{rec.Revision, e}
+			enrolled[peerName(e.Tier, e.Name)] = &stored[Enrolled]{rec.Revision, e}
 		case strings.HasPrefix(key, recRevoked):
 			var r Revoked
 			if err := json.Unmarshal(rec.Value, &r); err != nil {
 				return fmt.Errorf("record %s is damaged: %w", rec.Key, err)
 			}
-			a.revoked[r.Key] = r
+			revoked[r.Key] = r
 		}
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.enrolled, a.revoked = enrolled, revoked
 	return nil
+}
+
+// commitLocked commits, and after an error reads again what the store has: a write of which nobody knows whether it is kept may be there.
+func (a *Authority) commitLocked(ctx context.Context, ops ...store.Op) (int64, error) {
+	rev, err := a.cfg.Store.Commit(ctx, ops)
+	if err != nil {
+		if err := a.load(context.WithoutCancel(ctx)); err != nil {
+			a.cfg.Log.Error("read the enrolments again", "err", err)
+		}
+	}
+	return rev, err
 }
 
 func peerName(tier wire.Tier, name string) string { return string(tier) + "/" + name }
@@ -375,7 +390,7 @@ func (a *Authority) Revoke(ctx context.Context, tier wire.Tier, name, by, why st
 		return err
 	}
 	drop := store.Op{Key: a.cfg.Prefix + recEnrolled + peerName(tier, name), Delete: true, Expect: &e.rev}
-	if _, err := a.cfg.Store.Commit(ctx, []store.Op{op, drop}); err != nil {
+	if _, err := a.commitLocked(ctx, op, drop); err != nil {
 		return fmt.Errorf("revoke %s %q: %w", tier, name, err)
 	}
 	a.mu.Lock()
@@ -423,7 +438,7 @@ func (a *Authority) putLocked(ctx context.Context, e Enrolled, rev int64, also .
 	if err != nil {
 		return err
 	}
-	next, err := a.cfg.Store.Commit(ctx, append(also, op))
+	next, err := a.commitLocked(ctx, append(also, op)...)
 	if err != nil {
 		return fmt.Errorf("keep enrolment of %s %q: %w", e.Tier, e.Name, err)
 	}
