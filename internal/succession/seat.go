@@ -41,10 +41,16 @@ func (o *Office) Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 		return
 	}
 	o.mu.Lock()
-	a, core := o.auth, o.core
+	a, core, standing := o.auth, o.core, o.send == nil
 	o.mu.Unlock()
 	if a == nil {
 		return
+	}
+	if standing { // since it began to listen, its copy of the store has gone on: workers have joined, and were revoked
+		if a, err = o.authorityOf(ctx); err != nil {
+			o.opt.Log.Debug("seat", "name", id.Name, "err", err)
+			return
+		}
 	}
 	var refuse *wire.Refuse
 	err = a.Admit(ctx, id, nil)
