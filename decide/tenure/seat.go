@@ -49,6 +49,7 @@ type Seat struct {
 	enough time.Time       // since when there are enough offers; zero: there are not
 	heard  time.Time       // of who leads
 	above  uint64          // the highest term that was heard of
+	strays map[string]int  // how often the word of a worker ended a reign
 	reign  *holder
 	out    []wire.Outgoing
 	why    string // it stopped leading
@@ -56,7 +57,7 @@ type Seat struct {
 
 // New makes a seat that stands by.
 func New(opt Options) *Seat {
-	return &Seat{opt: opt, state: Standing, offers: map[string]*wire.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{}}
+	return &Seat{opt: opt, state: Standing, offers: map[string]*wire.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{}, strays: map[string]int{}}
 }
 
 // SetBooks tells a seat that stands by what its copy of the store says.
@@ -150,8 +151,8 @@ func (s *Seat) faithful(v *wire.Vote) bool {
 	return v.ReignHolder == s.opt.Me.Name && v.Holder == s.opt.Me.Name && !v.Strayed
 }
 
-// strayTime is how long a reign lasts at least before one worker's word ends it, in TTLs: a worker that lies is to be no great
-// nuisance.
+// strayTime is how long a reign lasts at least before one worker's word ends it, in TTLs, and twice as long each time that this worker
+// does so again: a worker that lies is to be no great nuisance.
 const strayTime = 5
 
 // sane refuses terms that nobody can have come to, with which a worker that lies would use up the numbers.
@@ -172,9 +173,12 @@ func (s *Seat) willing(now time.Time, voter string, v *wire.Vote) bool {
 // wins reports whether votes suffice: a majority, or, from voters that were always ours, so many that no majority is without
 // one of them.
 func (s *Seat) wins(votes map[string]bool) bool {
-	n, faithful := len(votes), 0
-	for _, f := range votes {
-		if f {
+	n, faithful := 0, 0
+	for w, f := range votes {
+		if !slices.Contains(s.books.Voters, w) {
+			continue // it never was one, or is none any more
+		}
+		if n++; f {
 			faithful++
 		}
 	}
@@ -269,7 +273,8 @@ func (s *Seat) Promised(now time.Time, voter string, p *wire.Promise) {
 	if p.Term > h.term || p.Holder != s.opt.Me.Name {
 		// Either another leads by now, and promises run out here, or an election came to nothing and left this worker behind. A
 		// new one, now and then, brings it back.
-		if now.Sub(h.born) >= strayTime*s.opt.TTL {
+		if now.Sub(h.born) >= strayTime*s.opt.TTL<<min(s.strays[voter], 10) {
+			s.strays[voter]++
 			s.depose("a worker has promised itself for a later term; the others are asked again")
 		}
 		return
