@@ -228,7 +228,7 @@ func (c *Core) resume(now time.Time, p *placement, fx *wire.Effects) {
 		return
 	}
 	c.abandon(p) // a copy on its way would take over under a lower token
-	p.A.Fence, p.A.Held = c.mint(p, fx), nil
+	p.A.Fence, p.A.Held, p.A.Signers = c.mint(p, fx), nil, c.opt.Admission.signersOf(p.A.Org)
 	p.Obs.Fence = p.A.Fence
 	p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "starts again after its worker was cut off"
 	c.send(p)
@@ -241,6 +241,9 @@ func (c *Core) resume(now time.Time, p *placement, fx *wire.Effects) {
 func (c *Core) regrant(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
 	was := p.A.Fence
 	if a.Held == nil || a.Held.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
+		return false
+	}
+	if changed(p, &a) && c.opt.Admission.Check(&a) != nil { // whatever revision it claims; it is refused like a new one
 		return false
 	}
 	c.abandon(p) // its token would be older than what it takes over

@@ -59,6 +59,14 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 	if c.accept(now, a, "root", &fx); c.places[a.ID].A.Restart != 2 {
 		t.Error("a restart of what was admitted is refused")
 	}
+	evil := a // under a new token for what runs
+	held := a.Fence
+	evil.Held, evil.Spec.Security.Privileged = &held, true
+	evil.Fence.RootEpoch++
+	c.accept(now, evil, "root", &fx)
+	if p := c.places[a.ID]; p.A.Spec.Security.Privileged && !p.Refused {
+		t.Errorf("it became privileged: %+v", p.A)
+	}
 }
 
 // A worker that reports what is no number ends neither the site's process nor what others say.

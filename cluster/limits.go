@@ -81,8 +81,17 @@ func (c *Core) takeAssignment(p *placement, a spec.Assignment) {
 		a.Revision, r.Revision = p.A.Revision, a.Revision
 		a.Gen, r.Gen = p.A.Gen, a.Gen
 	}
-	a.Runtime, a.Devices, a.Level, a.HostPaths, a.Egress = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths, p.A.Egress
+	c.keepGrants(p, &a)
 	p.A = a
+}
+
+// keepGrants gives an assignment that takes the place of another what the site decided when it gave that to its worker. A restart is a start,
+// so that its images need the signatures that the policy asks for now.
+func (c *Core) keepGrants(p *placement, a *spec.Assignment) {
+	a.Runtime, a.Devices, a.Level, a.HostPaths, a.Egress, a.Signers = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths, p.A.Egress, p.A.Signers
+	if a.Restart > p.A.Restart {
+		a.Signers = c.opt.Admission.signersOf(a.Org)
+	}
 }
 
 // relimit looks whether an assignment is about limits of what runs. It reports whether nothing else has to be done about it.
@@ -111,7 +120,8 @@ func (c *Core) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.
 		c.revalue(p, func() { p.Resize = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen, Peak: p.need()} })
 		p.Limits = nil
 	}
-	p.A.Restart, p.A.Failover, p.A.Digest = a.Restart, a.Failover, a.Digest
+	c.keepGrants(p, &a)
+	p.A.Restart, p.A.Failover, p.A.Digest, p.A.Signers = a.Restart, a.Failover, a.Digest, a.Signers
 	c.boundTo(p)
 	c.changed(now, p, fx)
 	c.send(p)

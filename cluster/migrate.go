@@ -63,7 +63,7 @@ func (c *Core) sendNext(p *placement) {
 		return
 	}
 	a := p.target() // it is started with the limits that the first one was to have
-	a.Fence, a.Held, a.Runtime, a.Devices = p.Next.Fence, nil, p.Next.Runtime, p.Next.Devices
+	a.Fence, a.Held, a.Runtime, a.Devices, a.Signers = p.Next.Fence, nil, p.Next.Runtime, p.Next.Devices, c.opt.Admission.signersOf(a.Org)
 	if p.Next.Carry {
 		from := p.A.Fence
 		a.From = &from
@@ -112,6 +112,7 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effect
 	c.claimAt(p, p.Worker)
 	c.ranWithData(p)
 	p.Next, p.Placed, p.A.Fence, p.A.Held, p.A.Runtime, p.A.Devices, p.Obs = nil, now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
+	p.A.Signers = c.opt.Admission.signersOf(p.A.Org)
 	c.revalue(p, func() { c.settleLimits(p) })
 	p.qos, p.Ran = nil, false
 	p.sla.ready, p.sla.restarts = n.Obs.Ready, n.Obs.Restarts

@@ -156,7 +156,7 @@ func (c *Core) accept(now time.Time, a spec.Assignment, origin string, fx *wire.
 		return
 	}
 	fence, held := p.A.Fence, p.A.Held
-	a.Runtime, a.Devices, a.Level, a.HostPaths, a.Egress = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths, p.A.Egress
+	c.keepGrants(p, &a)
 	p.A = a
 	p.A.Fence, p.A.Held = fence, held
 	c.boundTo(p)

@@ -9,8 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // A worker learns whose signatures count for an organisation from its site alone: its own, else everybody's; an empty list is none.
@@ -58,4 +62,71 @@ func TestSigners(t *testing.T) {
 	if want := []string{"signers.*[0]", "signers.guests[1]"}; !slices.Equal(paths, want) {
 		t.Errorf("%v, want %v", paths, want)
 	}
+}
+
+// The signatures that a site asks for stay asked for through everything that a root, taken over or not, says of what runs: other generations,
+// restarts, tokens. Whatever starts anew, as a restart, a copy on another worker or the end of a cut-off, needs those of the present policy.
+func TestSignersStay(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	policy := func(key string) Admission { return Admission{Signers: map[string][]string{"guest": {key}}} }
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: policy("first")})
+	c.Start(now)
+	for _, name := range []string{"w1", "w2"} {
+		c.Step(now, ChildUp{Hello: &wire.Hello{Name: name, Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+		c.Step(now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: &wire.WorkerFacts{Levels: true, Signatures: true, Arch: "amd64",
+			Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: spec.Resources{CPU: 4000, Memory: skerry.GiB, Storage: 64 * skerry.GiB}}})}})
+	}
+	a := spec.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: spec.ServiceSpec{Name: "web"}}
+	a.Spec.Image = "web:1"
+	a.Fence.RootEpoch = 1
+	a.Revision = a.Spec.Revision()
+	var fx wire.Effects
+	c.accept(now, a, "root", &fx)
+	c.Tick(now)
+	at := c.places[a.ID].Worker
+	if at == "" {
+		t.Fatalf("it is not placed: %+v", c.places[a.ID].Obs)
+	}
+	asked := func(what, worker, want string) {
+		t.Helper()
+		value, _ := c.Kids.Get(worker).Desired.Get(wire.AssignmentKey(a.ID))
+		var got spec.Assignment
+		if err := c.codec.Unmarshal(value, &got); err != nil || !slices.Equal(got.Signers, []string{want}) {
+			t.Errorf("%s: worker %s asks for signatures of %q, not of %s, %v", what, worker, got.Signers, want, err)
+		}
+	}
+	say := func(edit func(a *spec.Assignment)) {
+		edit(&a)
+		a.Signers = []string{"a root's"}
+		c.accept(now, a, "root", &fx)
+	}
+	asked("placed", at, "first")
+	say(func(a *spec.Assignment) { a.Gen++ })
+	asked("another generation", at, "first")
+	say(func(a *spec.Assignment) { a.Restart++ })
+	asked("restarted", at, "first")
+	say(func(a *spec.Assignment) {
+		held := a.Fence
+		a.Held = &held
+		a.Fence.RootEpoch++
+	})
+	asked("a new token", at, "first")
+
+	c.opt.Admission = policy("second")
+	say(func(a *spec.Assignment) { a.Gen++ })
+	asked("a new policy, under which it goes on", at, "first")
+	p := c.places[a.ID]
+	c.resume(now, p, &fx)
+	asked("after a cut-off", at, "second")
+	c.opt.Admission = policy("third")
+	say(func(a *spec.Assignment) { a.Restart++ })
+	asked("a restart", at, "third")
+	c.opt.Admission = policy("fourth")
+	other := map[string]string{"w1": "w2", "w2": "w1"}[at]
+	c.migrate(now, p, wire.Decision{Chosen: other}, "it is moved", &fx)
+	asked("before it is moved", at, "third")
+	asked("moved", other, "fourth")
+	c.takeOver(now, p, "it was moved", &fx)
+	say(func(a *spec.Assignment) { a.Gen++ })
+	asked("there", other, "fourth")
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,5 +186,23 @@ func TestAssignmentIsKept(t *testing.T) {
 				t.Errorf("the agent does not know it: %+v", i)
 			}
 		})
+	}
+}
+
+// TestSignersOfARestart: a worker asks for the signatures that its site asked for when it gave the instance, and from a restart on for those
+// that the site asks for by then.
+func TestSignersOfARestart(t *testing.T) {
+	d := newDevice(t)
+	a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
+	a.Signers = []string{"first"}
+	d.wants(a)
+	signers := func() string { return strings.Join(d.c.insts[a.ID].A.Signers, " ") }
+	a.Gen, a.Signers = 2, []string{"second"}
+	if d.wants(a); signers() != "first" {
+		t.Errorf("another generation: %s", signers())
+	}
+	a.Restart = 1
+	if d.wants(a); signers() != "second" {
+		t.Errorf("a restart: %s", signers())
 	}
 }
