@@ -391,7 +391,7 @@ func hostname(id skerry.InstanceID) string {
 // rootFS is the root for a driver: an overlay for containers, the one layer of the image for a native process.
 func rootFS(driver string, lower []string) ([]runtime.Mount, error) {
 	if driver != "native" {
-		return []runtime.Mount{{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + strings.Join(lower, ":")}}}, nil
+		return []runtime.Mount{runtime.Overlay(lower...)}, nil
 	}
 	if len(lower) != 1 {
 		return nil, &runtime.Unsupported{Ability: runtime.AbilityImages, Driver: driver,

@@ -139,10 +139,11 @@ func secretOwner(task *runtime.Spec, driver string) (uid, gid uint32, err error)
 	}
 	var layers []string
 	for _, m := range task.RootFS {
-		for _, o := range m.Options {
-			if list, ok := strings.CutPrefix(o, "lowerdir="); ok {
-				layers = strings.Split(list, ":")
-			}
+		if m.Type != "overlay" {
+			continue
+		}
+		if layers, _, err = runtime.OverlayDirs(m.Options); err != nil {
+			return 0, 0, err
 		}
 	}
 	uid, gid, err = runtime.LookupUser(layers, task.User)

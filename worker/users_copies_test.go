@@ -404,7 +404,11 @@ func TestSettleUsers(t *testing.T) {
 		if later := s.opt.Images.Copies.Users(); len(later) != len(made) {
 			t.Errorf("%s: copies for %v when it was prepared, and for %v when it starts", id, made, later)
 		}
-		dir := strings.TrimPrefix(svc.RootFS[0].Options[0], "lowerdir=")
+		dirs, _, err := runtime.OverlayDirs(svc.RootFS[0].Options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := dirs[0]
 		if svc.RootFS[0].Shifted != (dir != lower[0]) {
 			t.Errorf("%s: %+v", id, svc.RootFS)
 		}

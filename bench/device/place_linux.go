@@ -244,7 +244,7 @@ func (p *driven) spec(j job) runtime.Spec {
 		spec.RootFS = []runtime.Mount{{Type: "bind", Source: p.root}}
 		spec.Args, dir, spec.Dir = []string{filepath.Join(p.root, "bin", j.name)}, p.host, p.host
 	} else {
-		spec.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + p.root}}}
+		spec.RootFS = []runtime.Mount{runtime.Overlay(p.root)}
 		spec.Args = []string{"/bin/" + j.name}
 		if p.modules {
 			spec.Args[0] += ".wasm"

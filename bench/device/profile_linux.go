@@ -151,7 +151,7 @@ func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (o
 	if d.Name() == spec.RuntimeNative {
 		task.RootFS, task.Args = []runtime.Mount{{Type: "bind", Source: root}}, append([]string{filepath.Join(root, "skerry")}, args...)
 	} else {
-		task.RootFS, task.Args = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + root}}}, append([]string{"/skerry"}, args...)
+		task.RootFS, task.Args = []runtime.Mount{runtime.Overlay(root)}, append([]string{"/skerry"}, args...)
 	}
 	h, err := d.Start(ctx, task)
 	if err != nil {

@@ -170,7 +170,7 @@ func (p *driven) start(ctx context.Context, l limits, service bool, args ...stri
 		task.Args = fill(args, t.at)
 		task.Args[0] = filepath.Join(p.root, "bin", args[0])
 	} else {
-		task.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + p.root}}}
+		task.RootFS = []runtime.Mount{runtime.Overlay(p.root)}
 		task.Env, task.Dir = environment("/tmp"), "/tmp"
 		if service {
 			if t.line, err = newLine(filepath.Join(p.dir, id+".net")); err != nil {

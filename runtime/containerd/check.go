@@ -137,8 +137,8 @@ func (d *Driver) settle(ctx context.Context, layer string) (binary, note string,
 		if err != nil {
 			return err
 		}
-		for _, lower := range []string{layer, links + ":" + layer} { // the second is an image that tries to have it write on the host
-			root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + lower}}
+		for _, lower := range [][]string{{layer}, {links, layer}} { // the second is an image that tries to have it write on the host
+			root := runtime.Overlay(lower...)
 			if err := d.Try(ctx, "shim", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
 				return d.start(ctx, spec, binary)
 			}); err != nil {

@@ -135,7 +135,7 @@ func TestDaemonIsAway(t *testing.T) {
 	defer d.Close()
 	var hs []runtime.Handle
 	for _, id := range []runtime.TaskID{"away.main.1", "away.main.2"} {
-		h, err := d.Start(t.Context(), runtime.Spec{ID: id, Args: []string{"workload", "sleep"}, RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + image}}}})
+		h, err := d.Start(t.Context(), runtime.Spec{ID: id, Args: []string{"workload", "sleep"}, RootFS: []runtime.Mount{runtime.Overlay(image)}})
 		if err != nil {
 			t.Fatal(err)
 		}

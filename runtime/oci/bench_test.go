@@ -227,7 +227,7 @@ func benchDriver(b *testing.B, program string) (*Driver, string) {
 
 func benchSpec(image string, args ...string) runtime.Spec {
 	return runtime.Spec{
-		RootFS:    []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + image}}},
+		RootFS:    []runtime.Mount{runtime.Overlay(image)},
 		Args:      append([]string{"/bin/workload"}, args...),
 		Resources: runtime.Resources{CPU: 2000, Memory: 64 << 20, Pids: 64},
 	}

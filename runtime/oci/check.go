@@ -178,8 +178,8 @@ func (d *Driver) try(ctx context.Context, program, layer string) error {
 	if err != nil {
 		return err
 	}
-	for _, lower := range []string{layer, links + ":" + layer} {
-		root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + lower}}
+	for _, lower := range [][]string{{layer}, {links, layer}} {
+		root := runtime.Overlay(lower...)
 		if err := d.Try(ctx, filepath.Base(program), root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
 			return d.start(ctx, spec, program)
 		}); err != nil {
@@ -200,7 +200,7 @@ func (d *Driver) tryDescriptors(ctx context.Context, program, layer string) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // boards take a second for each
 	defer cancel()
-	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer}}
+	root := runtime.Overlay(layer)
 	for n := 3; n <= heldOpen; n++ {
 		dir := fmt.Sprintf("/proc/self/fd/%d", n)
 		err := d.Try(ctx, "cwd", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
@@ -271,7 +271,8 @@ func (d *Driver) tryCopied(ctx context.Context, program, layer string) error {
 func (d *Driver) tryUsers(ctx context.Context, program string, layer runtime.Mount) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	root := runtime.Mount{Type: "overlay", Options: []string{"lowerdir=" + layer.Source}, Shifted: layer.Shifted}
+	root := runtime.Overlay(layer.Source)
+	root.Shifted = layer.Shifted
 	return d.Try(ctx, "users", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
 		users := runtime.ProbeUsers()
 		spec.UserNS = &users

@@ -149,7 +149,7 @@ func TestMachineChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	layer := filepath.Join(d.Options.Dir, "check", "layer")
-	h, err := d.Start(t.Context(), runtime.Spec{ID: "changed.main.1", RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}}, Args: []string{"/probe"}})
+	h, err := d.Start(t.Context(), runtime.Spec{ID: "changed.main.1", RootFS: []runtime.Mount{runtime.Overlay(layer)}, Args: []string{"/probe"}})
 	if err != nil {
 		t.Fatal(err)
 	}

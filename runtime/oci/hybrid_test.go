@@ -63,7 +63,7 @@ func TestHostBecomesHybrid(t *testing.T) {
 		t.Helper()
 		n++
 		h, err := d.Start(t.Context(), runtime.Spec{ID: runtime.TaskID(fmt.Sprintf("becomes.main.%d", n)), Args: []string{"/bin/workload", "sleep"},
-			RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}}})
+			RootFS: []runtime.Mount{runtime.Overlay(layer)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func TestLinksOfAnImage(t *testing.T) {
 				t.Fatal(err)
 			}
 			spec := runtime.Spec{
-				ID: runtime.TaskID(fmt.Sprintf("links.main.%d", i)), RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}}, Args: []string{"/probe"},
+				ID: runtime.TaskID(fmt.Sprintf("links.main.%d", i)), RootFS: []runtime.Mount{runtime.Overlay(layer)}, Args: []string{"/probe"},
 				Hostname: "web-r1", Network: &wire.Attachment{},
 				Mounts: []runtime.Mount{{Type: "bind", Source: source, Target: "/run/skerry"}, {Type: "bind", Source: source, Target: "/data/in"}, {Type: "bind", Source: file, Target: "/data/file"},
 					{Type: "tmpfs", Target: "/data/new/place"}},
@@ -103,7 +103,7 @@ func TestWorkingDirectoryByDescriptor(t *testing.T) {
 		}
 		for i, dir := range []string{"/proc/self/fd/3", "/proc/self/fd/5", "/proc/self/fd/6", "/proc/self/fd/7", "/proc/self/fd/8", "/proc/self/fd/9", "/proc/self/fd/10", "/link"} {
 			h, err := d.Start(t.Context(), runtime.Spec{
-				ID: runtime.TaskID(fmt.Sprintf("cwd.main.%d", i)), RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + layer}}}, Args: []string{"/probe"}, Dir: dir,
+				ID: runtime.TaskID(fmt.Sprintf("cwd.main.%d", i)), RootFS: []runtime.Mount{runtime.Overlay(layer)}, Args: []string{"/probe"}, Dir: dir,
 			})
 			if err == nil {
 				t.Errorf("it started in %s", dir)

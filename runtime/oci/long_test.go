@@ -21,7 +21,7 @@ func TestLongPaths(t *testing.T) {
 	image := runtimetest.Image(t, runtimetest.Workload(t))
 	h, err := d.Start(t.Context(), runtime.Spec{
 		ID: runtime.TaskID(strings.Repeat("x", 200)), Args: []string{"/bin/workload", "exit", "4"},
-		RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + image}}},
+		RootFS: []runtime.Mount{runtime.Overlay(image)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,21 +17,6 @@ import (
 	"skerry.dev/skerry/runtime/internal/monitor"
 )
 
-func TestOverlayOptions(t *testing.T) {
-	lower, rest, err := overlayOptions([]string{"lowerdir=/a:/b", "upperdir=/u", "lowerdir=/c"})
-	if err != nil || !slices.Equal(lower, []string{"/a", "/b", "/c"}) || !slices.Equal(rest, []string{"upperdir=/u"}) {
-		t.Errorf("%v, %v, %v", lower, rest, err)
-	}
-	for _, bad := range [][]string{nil, {"lowerdir="}, {"lowerdir=/a::/b"}} {
-		if _, _, err := overlayOptions(bad); err == nil {
-			t.Errorf("%q is accepted", bad)
-		}
-	}
-	if got := escape(`/a:b,c\d`); got != `/a\:b\,c\\d` {
-		t.Error(got)
-	}
-}
-
 // TestManyLayers mounts more layers than their paths fit into one mount call.
 func TestManyLayers(t *testing.T) {
 	base, target := filepath.Join(t.TempDir(), strings.Repeat("long", 30)), t.TempDir()

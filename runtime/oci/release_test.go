@@ -24,7 +24,7 @@ func TestStartByCommand(t *testing.T) {
 	d.byCommand = true
 	h, err := d.Start(t.Context(), runtime.Spec{
 		ID: "by-command.main.1", Args: []string{"/bin/workload", "exit", "6"},
-		RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + runtimetest.Image(t, runtimetest.Workload(t))}}},
+		RootFS: []runtime.Mount{runtime.Overlay(runtimetest.Image(t, runtimetest.Workload(t)))},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Sp
 		}
 		return unix.Mount("", target, "", unix.MS_PRIVATE|unix.MS_REC, "")
 	case "overlay":
-		lower, rest, err := overlayOptions(m.Options)
+		lower, rest, err := runtime.OverlayDirs(m.Options)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Sp
 			}
 			// The writable layer ends with the task, so there is nothing that must survive a power failure: "volatile"
 			// spares the device all syncs, also the one at unmount.
-			rest = append(rest, "upperdir="+escape(t.Path("upper")), "workdir="+escape(t.Path("work")), "volatile")
+			rest = append(rest, "upperdir="+runtime.EscapeOverlay(t.Path("upper")), "workdir="+runtime.EscapeOverlay(t.Path("work")), "volatile")
 		}
 		err = mountOverlay(target, lower, rest)
 		if se, ok := errors.AsType[*runtime.StartError](err); ok && s != nil && !m.Shifted {
@@ -85,33 +85,13 @@ func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Sp
 	return bad("type %q is unknown; use overlay or bind", m.Type)
 }
 
-// overlayOptions takes the layers out of mount options.
-func overlayOptions(opts []string) (lower, rest []string, err error) {
-	for _, o := range opts {
-		if v, ok := strings.CutPrefix(o, "lowerdir="); ok {
-			lower = append(lower, strings.Split(v, ":")...)
-		} else {
-			rest = append(rest, o)
-		}
-	}
-	if len(lower) == 0 || slices.Contains(lower, "") {
-		return nil, nil, &runtime.InvalidSpec{Field: "rootfs[0].options", Reason: "an overlay needs lowerdir=DIR[:DIR...], the topmost layer first"}
-	}
-	return lower, rest, nil
-}
-
-// escape protects what overlayfs reads as a separator in its options.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path)
-}
-
 // maxOptions is what mount(2) takes, less the terminating NUL: one page.
 const maxOptions = 4095
 
 // mountOverlay mounts; where the paths are too long together, it names the layers by descriptors.
 func mountOverlay(target string, lower, rest []string) error {
 	options := func(names []string) string {
-		return strings.Join(append([]string{"lowerdir=" + strings.Join(names, ":")}, rest...), ",")
+		return strings.Join(append(runtime.Overlay(names...).Options, rest...), ",")
 	}
 	data := options(lower)
 	if len(data) > maxOptions {

@@ -150,8 +150,9 @@ func testUserNamespace(t *testing.T, program string, how Owners) {
 	}
 	spec := func(users *runtime.UserNamespace, args ...string) runtime.Spec {
 		n++
-		return runtime.Spec{ID: runtime.TaskID(fmt.Sprintf("users.main.%d", n)), Args: append([]string{"/bin/workload"}, args...), UserNS: users,
-			RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + images[first(users)]}, Shifted: copied && users != nil}}}
+		root := runtime.Overlay(images[first(users)])
+		root.Shifted = copied && users != nil
+		return runtime.Spec{ID: runtime.TaskID(fmt.Sprintf("users.main.%d", n)), Args: append([]string{"/bin/workload"}, args...), UserNS: users, RootFS: []runtime.Mount{root}}
 	}
 	// mounted is a volume as a worker gives it to a container.
 	mounted := func(t *testing.T, users *runtime.UserNamespace, dir string, readOnly bool) []runtime.Mount {

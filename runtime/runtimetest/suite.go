@@ -68,7 +68,10 @@ func Run(t *testing.T, o Options) {
 	if o.Copied {
 		s.root = Copied(t, s.root, o.Users.First)
 	}
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), `1,2:3`)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	s.d = s.open(t, dir)
 	s.can = s.d.Check(t.Context()).Abilities
 	t.Run("check", s.check)
@@ -151,7 +154,7 @@ func build(t testing.TB, wasi bool) string {
 // Image makes a root directory with the workload in /bin.
 func Image(t testing.TB, bin string) string {
 	t.Helper()
-	root := filepath.Join(t.TempDir(), "image")
+	root := filepath.Join(t.TempDir(), `an image 1,2:3`)
 	for _, d := range []string{"bin", "etc", "tmp", "data"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -222,7 +225,9 @@ func (s *suite) spec(args ...string) runtime.Spec {
 	if s.o.HostRoot {
 		sp.RootFS = []runtime.Mount{{Type: "bind", Source: s.root}}
 	} else {
-		sp.RootFS = []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + s.root}, Shifted: s.o.Copied}}
+		root := runtime.Overlay(s.root)
+		root.Shifted = s.o.Copied
+		sp.RootFS = []runtime.Mount{root}
 	}
 	return sp
 }

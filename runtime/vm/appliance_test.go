@@ -40,7 +40,7 @@ type appliances struct {
 func (a *appliances) spec(args ...string) runtime.Spec {
 	a.next++
 	return runtime.Spec{ID: runtime.TaskID(fmt.Sprintf("appliance.main.%d", a.next)), Instance: "appliance-1", Args: args,
-		RootFS: []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + a.image}}}, Resources: runtime.Resources{Memory: 16 * skerry.MiB}}
+		RootFS: []runtime.Mount{runtime.Overlay(a.image)}, Resources: runtime.Resources{Memory: 16 * skerry.MiB}}
 }
 
 func (a *appliances) start(sp runtime.Spec) runtime.Handle {

@@ -30,7 +30,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 	d := opened.(*Driver)
 	defer d.Close()
-	root := []runtime.Mount{{Type: "overlay", Options: []string{"lowerdir=" + runtimetest.Image(b, runtimetest.Workload(b))}}}
+	root := []runtime.Mount{runtime.Overlay(runtimetest.Image(b, runtimetest.Workload(b)))}
 	spec := runtime.Spec{RootFS: root, Args: []string{"workload", "sleep"}, ReadOnlyRoot: true, Resources: runtime.Resources{Memory: 64 << 20}}
 	c, err := d.choose(b.Context())
 	if err != nil {

@@ -47,18 +47,16 @@ func layers(mounts []runtime.Mount) ([]string, error) {
 	case "bind":
 		dirs = []string{m.Source}
 	case "overlay":
-		for _, o := range m.Options {
-			v, ok := strings.CutPrefix(o, "lowerdir=")
-			if !ok {
-				return bad("option %q cannot be had on a disk; give lowerdir alone", o)
-			}
-			dirs = append(dirs, strings.Split(v, ":")...)
+		var rest []string
+		var err error
+		if dirs, rest, err = runtime.OverlayDirs(m.Options); err != nil {
+			return nil, err
+		}
+		if len(rest) > 0 {
+			return bad("option %q cannot be had on a disk; give lowerdir alone", rest[0])
 		}
 	default:
 		return bad("type %q is unknown; use overlay or bind", m.Type)
-	}
-	if len(dirs) == 0 {
-		return bad("an overlay needs lowerdir=DIR[:DIR...], the topmost layer first")
 	}
 	for _, l := range dirs {
 		if st, err := os.Stat(l); err != nil || !st.IsDir() {

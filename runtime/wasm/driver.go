@@ -207,16 +207,11 @@ func root(dir string, layers []string, mounts []runtime.Mount) ([]runtime.Mount,
 			return nil, err
 		}
 	}
-	escape := strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`)
-	lower := make([]string, 0, len(layers)+1)
-	for _, l := range append([]string{points}, layers...) {
-		lower = append(lower, escape.Replace(l))
-	}
-	data := "lowerdir=" + strings.Join(lower, ":")
-	if len(data) > 4095 {
+	all := runtime.Overlay(append([]string{points}, layers...)...)
+	if all.Target = target; len(all.Options[0]) > 4095 {
 		return nil, &runtime.InvalidSpec{Field: "rootfs[0]", Reason: fmt.Sprintf("its %d layers do not fit into one mount; build the image with fewer", len(layers))}
 	}
-	out := []runtime.Mount{{Type: "overlay", Target: target, Options: []string{data}}}
+	out := []runtime.Mount{all}
 	in, err := os.OpenRoot(points)
 	if err != nil {
 		return nil, err
@@ -321,18 +316,16 @@ func layersOf(spec runtime.Spec) (layers []string, err error) {
 	case "bind":
 		layers = []string{m.Source}
 	case "overlay":
-		for _, o := range m.Options {
-			v, ok := strings.CutPrefix(o, "lowerdir=")
-			if !ok {
-				return bad("option %s is not known: the root of a module is read-only", strconv.Quote(o))
-			}
-			layers = append(layers, strings.Split(v, ":")...)
+		var rest []string
+		var err error
+		if layers, rest, err = runtime.OverlayDirs(m.Options); err != nil {
+			return nil, err
+		}
+		if len(rest) > 0 {
+			return bad("option %s is not known: the root of a module is read-only", strconv.Quote(rest[0]))
 		}
 	default:
 		return bad("type %q is unknown; use overlay or bind", m.Type)
-	}
-	if len(layers) == 0 {
-		return bad("an overlay needs lowerdir=DIR[:DIR...], the topmost layer first")
 	}
 	for _, l := range layers {
 		if st, err := os.Stat(l); err != nil || !st.IsDir() {

@@ -54,7 +54,8 @@ func (e *CreateError) Field(is func(field string) bool) (field, reason string) {
 func (t *Task) Start(ctx context.Context, l Launch) error {
 	rec := t.Record()
 	supervisor, pid, err := t.set.conmon(ctx, l, place{
-		id: string(rec.Handle.ID), dir: t.dir, cwd: t.dir, log: t.Path("log", "log"), exits: t.set.exitDir(), shelter: path.Dir(rec.Cgroup),
+		id: string(rec.Handle.ID), dir: t.dir, cwd: t.dir, exits: t.set.exitDir(), shelter: path.Dir(rec.Cgroup),
+		log: filepath.Join("log", "log"), // conmon takes a path to end at a colon
 	})
 	if err != nil {
 		return err
