@@ -20,6 +20,9 @@ int from_instance(struct __sk_buff *skb)
 	struct packet p = {};
 	int verdict;
 
+	if (skb->vlan_present)
+		/* A tag stays with the packet, and would lead it astray where it leaves the host. */
+		return drop(DROP_PROTOCOL);
 	if (proto == bpf_htons(ETH_P_ARP))
 		return neighbourly(skb);
 	if (proto != bpf_htons(ETH_P_IP) && proto != bpf_htons(ETH_P_IPV6))
@@ -38,6 +41,9 @@ int from_instance(struct __sk_buff *skb)
 	}
 	if (p.v6 && p.proto == IPPROTO_ICMPV6 && p.type >= 133 && p.type <= 137)
 		return discovery(skb, &p);
+	verdict = put_together(&p);
+	if (verdict)
+		return verdict;
 	struct ethhdr h;
 
 	if (load(skb, 0, &h, sizeof(h)))
@@ -66,6 +72,9 @@ int from_bridge(struct __sk_buff *skb)
 	i = bpf_map_lookup_elem(&instances, &p.src);
 	if (!i || !(i->flags & LIMIT_OUT))
 		return NEXT;
+	verdict = put_together(&p);
+	if (verdict)
+		return verdict;
 	return sent(skb, &p, i->net);
 }
 
@@ -101,6 +110,9 @@ int to_instance(struct __sk_buff *skb)
 	if (p.v6 && p.proto == IPPROTO_ICMPV6 && (p.type == 135 || p.type == 136))
 		/* Neighbours find each other, as with ARP. from_instance has seen to it that none speaks for another. */
 		return NEXT;
+	verdict = put_together(&p);
+	if (verdict)
+		return verdict;
 	self.net = *net;
 	self.ifindex = port;
 	verdict = accept(skb, &p, &self, i->net);
@@ -315,6 +327,9 @@ int from_agent(struct __sk_buff *skb)
 		i = bpf_map_lookup_elem(&instances, &p.src);
 		if (!i)
 			return drop(DROP_GONE);
+		verdict = put_together(&p);
+		if (verdict)
+			return verdict;
 		verdict = sent(skb, &p, i->net);
 		/* It came from an instance, and not for the host. */
 		return verdict == NEXT ? DROP : verdict;

@@ -16,6 +16,7 @@ struct packet {
 	__u32 l4; /* offset */
 	__u32 ack;
 	__u32 inner; /* offset of the packet that an ICMP error tells of; 0: none */
+	__u32 id;    /* of a fragment */
 	__u16 sport, dport; /* network order; of an ICMP error: those of the inner packet */
 	__u8 proto;
 	__u8 inner_proto;
@@ -122,8 +123,6 @@ always int parse_l4(struct __sk_buff *skb, struct packet *p)
 /* parse takes a packet apart. It gives 0, or a verdict. */
 part int parse(struct __sk_buff *skb, struct packet *p)
 {
-	__u32 id = 0;
-
 	if (!p)
 		return DROP;
 	__builtin_memset(p, 0, sizeof(*p));
@@ -141,7 +140,7 @@ part int parse(struct __sk_buff *skb, struct packet *p)
 			p->frag = LATER;
 		else if (h.frag_off & bpf_htons(0x2000))
 			p->frag = FIRST;
-		id = h.id;
+		p->id = h.id;
 	} else {
 		struct ipv6hdr h;
 
@@ -171,7 +170,7 @@ part int parse(struct __sk_buff *skb, struct packet *p)
 					p->frag = LATER;
 				else if (off & 1)
 					p->frag = FIRST;
-				__builtin_memcpy(&id, x + 4, 4);
+				__builtin_memcpy(&p->id, x + 4, 4);
 				p->l4 += 8;
 			} else {
 				p->l4 += 8 + (__u32)x[1] * 8;
@@ -180,27 +179,36 @@ part int parse(struct __sk_buff *skb, struct packet *p)
 			if (p->frag == LATER)
 				break;
 		}
+		if (p->frag != LATER && (p->proto == IPPROTO_HOPOPTS || p->proto == IPPROTO_DSTOPTS || p->proto == IPPROTO_ROUTING || p->proto == IPPROTO_FRAGMENT))
+			/* Nobody needs more of them, and a routing header could be behind. */
+			return drop(DROP_PROTOCOL);
 	}
 	if (p->frag != LATER && parse_l4(skb, p))
 		return drop(DROP_MALFORMED);
-	if (p->frag != WHOLE) {
-		struct fragment_key k = {.src = p->src, .dst = p->dst, .id = id, .proto = p->proto};
+	return 0;
+}
 
-		if (p->frag == FIRST) {
-			struct fragment f = {p->sport, p->dport};
+/* put_together gives a later fragment the ports of its first one, which it remembers. Whoever sends it is checked before: else an instance could
+ * say what those of others have. It gives 0, or a verdict. */
+always int put_together(struct packet *p)
+{
+	if (p->frag == WHOLE)
+		return 0;
+	struct fragment_key k = {.src = p->src, .dst = p->dst, .id = p->id, .proto = p->proto};
 
-			bpf_map_update_elem(&fragments, &k, &f, BPF_ANY);
-		} else {
-			struct fragment *f = bpf_map_lookup_elem(&fragments, &k);
+	if (p->frag == FIRST) {
+		struct fragment f = {p->sport, p->dport};
 
-			if (!f)
-				/* It came before the first one, which alone tells where it belongs. */
-				return drop(DROP_FRAGMENT);
-			p->sport = f->sport;
-			p->dport = f->dport;
-			p->inner = 0;
-		}
+		bpf_map_update_elem(&fragments, &k, &f, BPF_ANY);
+		return 0;
 	}
+	struct fragment *f = bpf_map_lookup_elem(&fragments, &k);
+
+	if (!f)
+		/* It came before the first one, which alone tells where it belongs. */
+		return drop(DROP_FRAGMENT);
+	p->sport = f->sport;
+	p->dport = f->dport;
 	return 0;
 }
 

@@ -108,15 +108,16 @@ part int accept(struct __sk_buff *skb, struct packet *p, struct instance *i, __u
 			return drop(DROP_MALFORMED);
 	}
 	r = flow_get(&k);
-	if (!r) {
+	if (!r || !same(&p->src, &k.to)) { /* an error about a flow is an answer if its backend tells of it */
 		if (i->net != net) {
 			struct foreign_key f = {.ifindex = i->ifindex, .net = net};
 
 			if (!bpf_map_lookup_elem(&foreign, &f))
 				return drop(DROP_NETWORK);
 		}
-		return 0;
 	}
+	if (!r)
+		return 0;
 	struct addr service = r->other;
 
 	if (p->inner) {
@@ -307,6 +308,9 @@ part int arrived(struct __sk_buff *skb, __u32 peer, __u32 net)
 		return verdict;
 	if (route_to(&p.src, &r) != ROUTE_PEER || r.peer != peer)
 		return drop(DROP_FORGED);
+	verdict = put_together(&p);
+	if (verdict)
+		return verdict;
 	i = bpf_map_lookup_elem(&instances, &p.dst);
 	if (!i) {
 		if (route_to(&p.dst, &r) == ROUTE_OWN)
