@@ -23,8 +23,8 @@ import (
 type Snapshotter interface {
 	Snapshots(ctx context.Context) ([]spec.Snapshot, error)
 	TakeSnapshot(ctx context.Context, v spec.VolumeClaim, r spec.SnapshotRequest, actor string) (spec.Snapshot, error)
-	// ImportSnapshot keeps a stream of OpenSnapshot, on a worker or, without its name, on any.
-	ImportSnapshot(ctx context.Context, v spec.VolumeClaim, org, worker, actor string, from io.Reader) (spec.Snapshot, error)
+	// ImportSnapshot keeps a stream of OpenSnapshot, on a worker or, without its name, on any. A length below 1 is not known.
+	ImportSnapshot(ctx context.Context, v spec.VolumeClaim, org, worker, actor string, from io.Reader, length int64) (spec.Snapshot, error)
 	OpenSnapshot(ctx context.Context, id spec.SnapshotID) (from io.ReadCloser, length int64, err error)
 	// RestoreSnapshot makes volumes what a snapshot has; clone: they must not be there yet.
 	RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spec.VolumeClaim, clone bool, worker, actor string) (view.VolumeView, error)
@@ -207,7 +207,7 @@ func addSnapshotFiles(h *Handler, tag string) {
 			r, w := humago.Unwrap(ctx)
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // volumes are large and sites are far
 			tier.Later(w, r, func(context.Context) (any, error) {
-				return s.ImportSnapshot(callOf(r.Context()).ctx, v, org, in.Worker, who.User, r.Body)
+				return s.ImportSnapshot(callOf(r.Context()).ctx, v, org, in.Worker, who.User, r.Body, r.ContentLength)
 			})
 		}}, nil
 	})

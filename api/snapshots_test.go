@@ -27,7 +27,7 @@ func TestSnapshotsAreRefused(t *testing.T) {
 	refused("listing at the root", err, skerry.CodeWrongTier, "cluster")
 	_, err = root.TakeSnapshot(ctx, claim, 0)
 	refused("taking at the root", err, skerry.CodeWrongTier, "cluster")
-	_, err = root.ImportSnapshot(ctx, claim, "", strings.NewReader("x"))
+	_, err = root.ImportSnapshot(ctx, claim, "", strings.NewReader("x"), 1)
 	refused("importing at the root", err, skerry.CodeWrongTier, "cluster")
 
 	s := newCluster(t)
@@ -44,13 +44,13 @@ func TestSnapshotsAreRefused(t *testing.T) {
 	_, err = c.OpenSnapshot(ctx, none)
 	refused("exporting nothing", err, skerry.CodeNotFound, "volume snapshots")
 	refused("deleting nothing", c.DeleteSnapshot(ctx, none), skerry.CodeNotFound, "volume snapshots")
-	_, err = c.ImportSnapshot(ctx, claim, "w9", strings.NewReader("x"))
+	_, err = c.ImportSnapshot(ctx, claim, "w9", strings.NewReader("x"), 1)
 	refused("importing to nowhere", err, skerry.CodeNotFound, "get workers")
-	_, err = c.ImportSnapshot(ctx, claim, "", strings.NewReader("x"))
+	_, err = c.ImportSnapshot(ctx, claim, "", strings.NewReader("x"), 1)
 	refused("importing where there is no worker", err, skerry.CodeUnavailable, "get workers")
 	other := claim
 	other.Service.App.Namespace = "nobodys"
-	_, err = c.ImportSnapshot(ctx, other, "", strings.NewReader("x"))
+	_, err = c.ImportSnapshot(ctx, other, "", strings.NewReader("x"), 1)
 	refused("importing for nobody", err, skerry.CodeNotFound, "namespaces")
 
 	const password = "see-but-touch-not"
@@ -63,7 +63,7 @@ func TestSnapshotsAreRefused(t *testing.T) {
 	}
 	_, err = vera.TakeSnapshot(ctx, claim, 0)
 	refused("taking as a viewer", err, skerry.CodeForbidden, "role")
-	_, err = vera.ImportSnapshot(ctx, claim, "", strings.NewReader("x"))
+	_, err = vera.ImportSnapshot(ctx, claim, "", strings.NewReader("x"), 1)
 	refused("importing as a viewer", err, skerry.CodeForbidden, "role")
 	_, err = vera.OpenSnapshot(ctx, none)
 	refused("exporting as a viewer", err, skerry.CodeForbidden, "role")

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,10 +23,11 @@ type (
 		ID    spec.SnapshotID
 		Claim spec.VolumeClaim
 		Actor string
-		// Import: it comes as a file, for Worker (or any, if that is empty) and Org.
+		// Import: it comes as a file, for Worker (or any, if that is empty) and Org. Length is that of the file; 0: nobody knows it.
 		Import bool
 		Worker string
 		Org    string
+		Length skerry.Bytes
 	}
 	// EndSnapshot says what became of it.
 	EndSnapshot struct {
@@ -143,8 +145,17 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	if err != nil {
 		return SnapshotPlan{}, err
 	}
-	if most > 0 {
-		s.Size = min(s.Size, most) // what it has in the end is counted then
+	// What it has in the end is counted then. Until it is complete, what a file may have is taken, or others would be held to the same room.
+	switch {
+	case most == 0:
+	case m.Length > most:
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeQuota, "the file has %s, and organisation %s may use %s more", m.Length, s.Org, most).WithHint(makeRoom)
+	case m.Import && m.Length > 0:
+		s.Size, most = m.Length, m.Length
+	case m.Import:
+		s.Size = most
+	default:
+		s.Size = min(s.Size, most)
 	}
 	s.Worker = skerry.WorkerName(worker)
 	c.volumes.PutSnapshot(s)
@@ -163,6 +174,8 @@ func roomiest(c *Core) (best string) {
 	return best
 }
 
+const makeRoom = "delete snapshots or volumes, try again when those that are being made are complete, or have an admin raise the quota"
+
 // snapshotRoom is how many bytes an organisation may have besides, 0 if there is no bound, by its quota and that of the site.
 func snapshotRoom(c *Core, org string) (most skerry.Bytes, err error) {
 	bound := func(limit, used skerry.Bytes, whose string) {
@@ -171,8 +184,7 @@ func snapshotRoom(c *Core, org string) (most skerry.Bytes, err error) {
 		}
 		left := limit - used
 		if left <= 0 {
-			err = skerry.Errorf(skerry.CodeQuota, "%s may use %s of storage%s, and %s are used", org, limit, whose, used).
-				WithHint("delete snapshots or volumes, or have an admin raise the quota")
+			err = skerry.Errorf(skerry.CodeQuota, "%s may use %s of storage%s, and %s are used", org, limit, whose, used).WithHint(makeRoom)
 			return
 		}
 		if most == 0 || left < most {
@@ -208,6 +220,15 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *wire.Effects) {
 	next.SetClaim(claim)
 	if !plausible(&next) {
 		c.volumes.DropSnapshot(m.ID)
+		return
+	}
+	// Of volumes without a size nobody knew what they would take, and others may have been faster.
+	reserved := s.Size
+	s.Size = 0
+	countBesides(c, org)
+	if most, err := snapshotRoom(c, org); reserved < next.Size && (err != nil || most > 0 && most < next.Size) {
+		c.volumes.DropSnapshot(m.ID)
+		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", s, fmt.Sprintf("no snapshot of volume %s: it has %s, for which the quota of %s has no room any more", claim, next.Size, org))
 		return
 	}
 	c.volumes.PutSnapshot(next)
@@ -309,7 +330,11 @@ func beginRestore(c *Core, now time.Time, m BeginRestore, fx *wire.Effects) (Res
 		return RestorePlan{}, err
 	}
 	_, want := s.Takes()
-	c.volumes.Begin(m.To, s.Org, max(0, want-w.Size))
+	more := max(0, want-w.Size)
+	if slices.ContainsFunc(s.Volumes, func(v spec.SnapshotVolume) bool { return v.Size == 0 }) {
+		more += most // what comes without a size is counted when it is there
+	}
+	c.volumes.Begin(m.To, s.Org, more)
 	countBesides(c, s.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		p := c.places[id]
@@ -353,7 +378,7 @@ func restoreRoom(c *Core, s *spec.Snapshot, size skerry.Bytes, to, at string) (m
 		}
 		if most > 0 && more > most {
 			return 0, skerry.Errorf(skerry.CodeQuota, "the volumes of snapshot %s have a size of %s, and organisation %s may use %s more", s.ID, want, s.Org, most).
-				WithHint("delete snapshots or volumes, or have an admin raise the quota")
+				WithHint(makeRoom)
 		}
 		if most > 0 {
 			most = max(1, most-more)

@@ -138,6 +138,88 @@ func TestRestoresAreBounded(t *testing.T) {
 	refused("one more at a time", skerry.CodeConflict, err)
 }
 
+// What is on its way to a site takes room in the quota of its organisation until it is complete: several files at a time, restores of volumes
+// without a size, and snapshots of such volumes have what the quota leaves together, not each of them.
+func TestSnapshotsOnTheirWayCount(t *testing.T) {
+	s := newFabricSite(t)
+	worker := s.join(1)
+	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}}})
+	quota := func(most skerry.Bytes) {
+		s.do(apps.PutOrg{Org: apps.Org{Name: "acme", Quota: apps.Quota{Storage: most}}})
+	}
+	used := func() skerry.Bytes { return s.c.Apps.Usage("acme", skerry.AppKey{}).Need.Storage }
+	begin := func(id spec.SnapshotID, length skerry.Bytes) (SnapshotPlan, error) {
+		fx := s.c.Step(s.now, BeginSnapshot{ID: id, Claim: spec.VolumeClaim{Service: key("acme", "shop")}, Import: true, Org: "acme", Length: length})
+		s.keep(fx)
+		plan, _ := fx.Result.(SnapshotPlan)
+		return plan, fx.Err
+	}
+	end := func(id spec.SnapshotID, size skerry.Bytes) {
+		s.do(EndSnapshot{ID: id, Info: &spec.Snapshot{SHA256: strings.Repeat("0", 64), Size: size, How: spec.SnapshotImported, Volumes: []spec.SnapshotVolume{{Name: "data"}}}})
+	}
+	quotaError := func(what string, err error) {
+		t.Helper()
+		if e := skerry.AsError(err); e == nil || e.Code != skerry.CodeQuota || e.Hint == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	quota(10 * skerry.GiB)
+	for n := range 2 {
+		if plan, err := begin(spec.SnapshotID(fmt.Sprint("four", n)), 4*skerry.GiB); err != nil || plan.Most != 4*skerry.GiB {
+			t.Fatalf("a file of 4Gi may take %s: %v", plan.Most, err)
+		}
+	}
+	_, err := begin("four2", 4*skerry.GiB)
+	quotaError("a third file of 4Gi", err)
+	if plan, err := begin("some", 0); err != nil || plan.Most != 2*skerry.GiB {
+		t.Errorf("a file whose length nobody knows may take %s: %v", plan.Most, err)
+	}
+	_, err = begin("more", 1)
+	quotaError("a byte more", err)
+	s.do(EndSnapshot{ID: "four0", Err: "the client has gone"})
+	end("four1", 3*skerry.GiB)
+	end("some", skerry.GiB)
+	if used() != 4*skerry.GiB {
+		t.Errorf("%s are used", used())
+	}
+
+	// Restored at the same time, what has no size takes the 6Gi that are left once.
+	restore := func(n int) (RestorePlan, error) {
+		fx := s.c.Step(s.now, BeginRestore{ID: "some", To: spec.VolumeClaim{Service: key("acme", "copy"), Ordinal: n}, Clone: true})
+		s.keep(fx)
+		plan, _ := fx.Result.(RestorePlan)
+		return plan, fx.Err
+	}
+	plan, err := restore(0)
+	if err != nil || plan.Most != 6*skerry.GiB {
+		t.Fatalf("it may take %s: %v", plan.Most, err)
+	}
+	_, err = restore(1)
+	quotaError("a second one", err)
+	s.do(EndRestore{RestorePlan: plan, Took: skerry.GiB})
+	if used() != 5*skerry.GiB {
+		t.Errorf("%s are used", used())
+	}
+
+	// Of two snapshots of volumes without a size, of which nobody knows what they take, the second that is complete has no room any more.
+	for n := range 2 {
+		claim := spec.VolumeClaim{Service: key("acme", "copy"), Ordinal: n}
+		if n > 0 {
+			plan, err := restore(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.do(EndRestore{RestorePlan: plan})
+		}
+		s.do(BeginSnapshot{ID: spec.SnapshotID(fmt.Sprint("loose", n)), Claim: claim})
+	}
+	end("loose0", 3*skerry.GiB)
+	end("loose1", 3*skerry.GiB)
+	if used() != 8*skerry.GiB || s.c.volumes.Snapshot("loose0") == nil || s.c.volumes.Snapshot("loose1") != nil {
+		t.Errorf("%s are used, by %+v", used(), Snapshots(s.c))
+	}
+}
+
 // A worker says of a snapshot what it likes: what is stored of that has bounds.
 func TestImplausibleSnapshots(t *testing.T) {
 	s := newFabricSite(t)

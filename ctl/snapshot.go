@@ -286,19 +286,26 @@ then brings it into its place, and "skerry volume clone" under another name.`,
 			if err != nil {
 				return err
 			}
-			in := cmd.InOrStdin()
+			file, length := cmd.InOrStdin(), int64(-1)
 			if len(args) > 1 && args[1] != "-" {
 				f, err := os.Open(args[1])
 				if err != nil {
 					return skerry.Errorf(skerry.CodeNotFound, "%w", err)
 				}
 				defer f.Close()
-				in = f
+				if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
+					length = st.Size()
+				}
+				file = f
 			}
-			if in, err = unseal(cmd, in, keyFile, &seal); err != nil {
+			in, err := unseal(cmd, file, keyFile, &seal)
+			if err != nil {
 				return err
 			}
-			s, err := c.ImportSnapshot(cmd.Context(), v, worker, in)
+			if _, plain := in.(*bufio.Reader); !plain {
+				length = -1 // what was sealed is shorter than the file
+			}
+			s, err := c.ImportSnapshot(cmd.Context(), v, worker, in, length)
 			if err != nil {
 				return err
 			}
