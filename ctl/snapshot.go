@@ -144,6 +144,8 @@ func (f *sealFlags) add(cmd *cobra.Command, what string) {
 // read gives the passphrase; "": none was asked for. stdin: it is not there that somebody types.
 func (f *sealFlags) read(cmd *cobra.Command, stdin bool) (pass string, err error) {
 	switch {
+	case f.passFile == "" && cmd.Flags().Changed("passphrase-file"):
+		return "", empty("--passphrase-file")
 	case f.passFile != "":
 		b, err := os.ReadFile(f.passFile)
 		if err != nil {
@@ -214,7 +216,15 @@ func (a *app) exportCommand() *cobra.Command {
 	return cmd
 }
 
+// empty refuses a flag that asks for protection and names none, as one from a variable that is not set: the file would be plain.
+func empty(flag string) error {
+	return skerry.Errorf(skerry.CodeInvalid, "%s is empty", flag).WithHint("give it a value, or leave it out if the file is to be plain")
+}
+
 func recipientsOf(cmd *cobra.Command, to []string, seal *sealFlags) (out []sealing.Recipient, err error) {
+	if len(to) == 0 && cmd.Flags().Changed("to") {
+		return nil, empty("--to")
+	}
 	for _, s := range to {
 		r, err := sealing.ParseX25519Recipient(s)
 		if err != nil {

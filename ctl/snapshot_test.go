@@ -107,3 +107,21 @@ func TestSealedSnapshots(t *testing.T) {
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// TestEmptyProtection: a key or a file that is empty, as from a variable that is not set, writes no plain file.
+func TestEmptyProtection(t *testing.T) {
+	for _, flag := range []string{"--to", "--passphrase-file"} {
+		var to []string
+		var seal sealFlags
+		cmd := &cobra.Command{}
+		cmd.Flags().StringSliceVar(&to, "to", nil, "")
+		seal.add(cmd, "encrypt")
+		if err := cmd.ParseFlags([]string{flag, ""}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := recipientsOf(cmd, to, &seal)
+		if e := skerry.AsError(err); e == nil || e.Code != skerry.CodeInvalid || e.Hint == "" || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
