@@ -246,6 +246,41 @@ func TestErrorsComeBack(t *testing.T) {
 	}
 }
 
+// An ICMP error about a flow of another network's instance is dropped, whoever guesses of which flow.
+func TestErrorsOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{"b1", "a2"} {
+		w := newWorld(t)
+		h, client := w.hosts[0], w.inst("a1")
+		liar := h.add("x1", 9)
+		h.service(7, 1, w.inst(backend))
+		h.set()
+		server := w.inst(backend).listen(80)
+		for _, six := range []bool{false, true} {
+			c, err := client.dial("udp", svc(1, six), 80)
+			must(t, err)
+			c.SetDeadline(time.Now().Add(10 * time.Second))
+			_, err = c.Write([]byte("x"))
+			must(t, err)
+			_, from := hears(server, 10*time.Second)
+			icmp, proto := append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, udp(client.addr(six), w.inst(backend).addr(six), from.Port(), 80, []byte("x"))...), byte(1)
+			if six {
+				icmp[0], icmp[1], proto = 1, 4, 58
+			}
+			before := h.count("drop-network")
+			liar.send(forge(liar.addr(six), client.addr(six), proto, icmp, 2)[etherLen:])
+			eventually(t, backend+": it is dropped", func() bool { return h.count("drop-network") > before })
+			_, err = server.WriteToUDPAddrPort([]byte("y"), from)
+			must(t, err)
+			if _, err := c.Read(make([]byte, 10)); err != nil {
+				t.Errorf("%s, IPv6 %v: the client sees %v", backend, six, err)
+			}
+			c.Close()
+		}
+		server.Close()
+	}
+}
+
 // silent fails if anything is heard.
 func silent(t *testing.T, what string, u *net.UDPConn) {
 	t.Helper()

@@ -126,9 +126,10 @@ func state(bits uint32) match {
 	return join(match{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, mask(0, binaryutil.NativeEndian.PutUint32(bits)), isNot(0, 0, 0, 0, 0))
 }
 
-// answer matches packets of connections that exist, against the direction in which they were begun.
+// answer matches packets of connections that exist, against the direction in which they were begun. Errors about them are none: conntrack takes
+// them from anybody who guesses of which connection, so they come from where packets may come from anyway.
 func answer() match {
-	return join(state(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), match{&expr.Ct{Register: reg(0), Key: expr.CtKeyDIRECTION}}, is(0, 1))
+	return join(state(expr.CtStateBitESTABLISHED), match{&expr.Ct{Register: reg(0), Key: expr.CtKeyDIRECTION}}, is(0, 1))
 }
 
 // asked puts the destination that the client asked for into a register; of IPv6 or not, it takes 16 bytes.
