@@ -236,6 +236,9 @@ func (n *Network) wire(id string, ns *os.File) error {
 	if err := n.routes(inner, eth.Attrs().Index, id); err != nil {
 		return err
 	}
+	if err := n.nl.NeighSet(stays(veth.Index, eth.Attrs().HardwareAddr)); err != nil {
+		return fmt.Errorf("hardware address of %s at the bridge: %w", name, err)
+	}
 	// The tunnel sends a large segment with one system call, which takes 64 KiB with all headers. Larger ones would need two,
 	// the second of which carries next to nothing. An older kernel cannot be told, and is only slower for it.
 	_ = inner.LinkSetGSOMaxSize(eth, maxSegment)
@@ -244,6 +247,13 @@ func (n *Network) wire(id string, ns *os.File) error {
 		kernel.Sysctl("ipv4/ping_group_range", "0\t2147483647"),
 		kernel.Sysctl("ipv4/ip_unprivileged_port_start", "0"),
 	)
+}
+
+// stays is the bridge's note of where a hardware address is. It is not learned, and does not move when another port uses the address (before
+// Linux 4.20 it does).
+func stays(port int, addr net.HardwareAddr) *netlink.Neigh {
+	const sticky = 0x40 // NTF_STICKY
+	return &netlink.Neigh{LinkIndex: port, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER | sticky, HardwareAddr: addr}
 }
 
 // maxSegment is the largest segment, in bytes, that an instance hands to the network at once.
