@@ -63,7 +63,9 @@ func (c *Client) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 
 // ImportSnapshot sends a stream that is to be a snapshot of local volumes, on a worker or, without its name, on any. Its
 // length is -1 if it is not known; the site then reserves all that the organisation may use, until it is there.
-func (c *Client) ImportSnapshot(ctx context.Context, v spec.VolumeClaim, worker string, from io.Reader, length int64) (s spec.Snapshot, err error) {
+func (c *Client) ImportSnapshot(ctx context.Context, v spec.VolumeClaim, worker string, from io.Reader, length int64) (s spec.Snapshot,
+	err error,
+) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPut, c.url(volumePath(v)+"/snapshots", query("worker", worker)), io.NopCloser(from))
 	if err != nil {
 		return s, err

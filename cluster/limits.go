@@ -81,16 +81,17 @@ func (c *Core) takeAssignment(p *placement, a spec.Assignment) {
 		a.Revision, r.Revision = p.A.Revision, a.Revision
 		a.Gen, r.Gen = p.A.Gen, a.Gen
 	}
-	c.keepGrants(p, &a)
+	keepGrants(p, &a, &c.opt.Admission)
 	p.A = a
 }
 
-// keepGrants gives an assignment that takes the place of another what the site decided when it gave that to its worker. A restart is a start,
-// so that its images need the signatures that the policy asks for now.
-func (c *Core) keepGrants(p *placement, a *spec.Assignment) {
-	a.Runtime, a.Devices, a.Level, a.HostPaths, a.Egress, a.Signers = p.A.Runtime, p.A.Devices, p.A.Level, p.A.HostPaths, p.A.Egress, p.A.Signers
+// keepGrants gives an assignment that takes the place of another what the site decided when it gave that to its worker. A restart is a
+// start, so that its images need the signatures that the policy asks for now.
+func keepGrants(p *placement, a *spec.Assignment, policy *Admission) {
+	a.Runtime, a.Devices, a.Level = p.A.Runtime, p.A.Devices, p.A.Level
+	a.HostPaths, a.Egress, a.Signers = p.A.HostPaths, p.A.Egress, p.A.Signers
 	if a.Restart > p.A.Restart {
-		a.Signers = c.opt.Admission.signersOf(a.Org)
+		a.Signers = policy.signersOf(a.Org)
 	}
 }
 
@@ -120,7 +121,7 @@ func (c *Core) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.
 		c.revalue(p, func() { p.Resize = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen, Peak: p.need()} })
 		p.Limits = nil
 	}
-	c.keepGrants(p, &a)
+	keepGrants(p, &a, &c.opt.Admission)
 	p.A.Restart, p.A.Failover, p.A.Digest, p.A.Signers = a.Restart, a.Failover, a.Digest, a.Signers
 	c.boundTo(p)
 	c.changed(now, p, fx)

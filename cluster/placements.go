@@ -156,7 +156,7 @@ func (c *Core) accept(now time.Time, a spec.Assignment, origin string, fx *wire.
 		return
 	}
 	fence, held := p.A.Fence, p.A.Held
-	c.keepGrants(p, &a)
+	keepGrants(p, &a, &c.opt.Admission)
 	p.A = a
 	p.A.Fence, p.A.Held = fence, held
 	c.boundTo(p)

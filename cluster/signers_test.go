@@ -64,8 +64,9 @@ func TestSigners(t *testing.T) {
 	}
 }
 
-// The signatures that a site asks for stay asked for through everything that a root, taken over or not, says of what runs: other generations,
-// restarts, tokens. Whatever starts anew, as a restart, a copy on another worker or the end of a cut-off, needs those of the present policy.
+// The signatures that a site asks for stay asked for through everything that a root, taken over or not, says of what runs: other
+// generations, restarts, tokens. Whatever starts anew, as a restart, a copy on another worker or the end of a cut-off, needs those of the
+// present policy.
 func TestSignersStay(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	policy := func(key string) Admission { return Admission{Signers: map[string][]string{"guest": {key}}} }
@@ -73,10 +74,12 @@ func TestSignersStay(t *testing.T) {
 	c.Start(now)
 	for _, name := range []string{"w1", "w2"} {
 		c.Step(now, ChildUp{Hello: &wire.Hello{Name: name, Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
-		c.Step(now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: &wire.WorkerFacts{Levels: true, Signatures: true, Arch: "amd64",
-			Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: spec.Resources{CPU: 4000, Memory: skerry.GiB, Storage: 64 * skerry.GiB}}})}})
+		facts := &wire.WorkerFacts{Levels: true, Signatures: true, Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}},
+			Capacity: spec.Resources{CPU: 4000, Memory: skerry.GiB, Storage: 64 * skerry.GiB}}
+		report := &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: facts})}
+		c.Step(now, ChildFrame{Name: name, Msg: report})
 	}
-	a := spec.Assignment{ID: "web-r1", Org: "guest", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "guest", Name: "shop"}, Service: "web"}, Gen: 1, Spec: spec.ServiceSpec{Name: "web"}}
+	a := spec.Assignment{ID: "web-r1", Org: "guest", Service: key("guest", "shop"), Gen: 1, Spec: spec.ServiceSpec{Name: "web"}}
 	a.Spec.Image = "web:1"
 	a.Fence.RootEpoch = 1
 	a.Revision = a.Spec.Revision()

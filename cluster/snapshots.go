@@ -149,7 +149,8 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	switch {
 	case most == 0:
 	case m.Length > most:
-		return SnapshotPlan{}, skerry.Errorf(skerry.CodeQuota, "the file has %s, and organisation %s may use %s more", m.Length, s.Org, most).WithHint(makeRoom)
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeQuota, "the file has %s, and organisation %s may use %s more", m.Length, s.Org, most).
+			WithHint(makeRoom)
 	case m.Import && m.Length > 0:
 		s.Size, most = m.Length, m.Length
 	case m.Import:
@@ -228,7 +229,8 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *wire.Effects) {
 	countBesides(c, org)
 	if most, err := snapshotRoom(c, org); reserved < next.Size && (err != nil || most > 0 && most < next.Size) {
 		c.volumes.DropSnapshot(m.ID)
-		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", s, fmt.Sprintf("no snapshot of volume %s: it has %s, for which the quota of %s has no room any more", claim, next.Size, org))
+		text := fmt.Sprintf("no snapshot of volume %s: it has %s, for which the quota of %s has no room any more", claim, next.Size, org)
+		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", s, text)
 		return
 	}
 	c.volumes.PutSnapshot(next)

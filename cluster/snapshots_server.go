@@ -41,9 +41,13 @@ func (s *Server) TakeSnapshot(ctx context.Context, v spec.VolumeClaim, r spec.Sn
 	})
 }
 
-// ImportSnapshot keeps a stream as a snapshot of volumes, on a worker, or the one with the most room. Its length is below 1 if nobody knows it.
-func (s *Server) ImportSnapshot(ctx context.Context, v spec.VolumeClaim, org, worker, actor string, from io.Reader, length int64) (spec.Snapshot, error) {
-	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor, Import: true, Worker: worker, Org: org, Length: skerry.Bytes(max(0, length))}
+// ImportSnapshot keeps a stream as a snapshot of volumes, on a worker, or the one with the most room. Its length is below 1 if nobody
+// knows it.
+func (s *Server) ImportSnapshot(ctx context.Context, v spec.VolumeClaim, org, worker, actor string, from io.Reader, length int64) (
+	spec.Snapshot, error,
+) {
+	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor, Import: true, Worker: worker, Org: org,
+		Length: skerry.Bytes(max(0, length))}
 	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan SnapshotPlan) (*http.Request, error) {
 		q := url.Values{"most": {strconv.FormatInt(int64(plan.Most), 10)}}
 		return http.NewRequestWithContext(ctx, http.MethodPut, snapshotURL(m.ID, "", q), io.NopCloser(from))

@@ -138,24 +138,27 @@ func TestRestoresAreBounded(t *testing.T) {
 	refused("one more at a time", skerry.CodeConflict, err)
 }
 
-// What is on its way to a site takes room in the quota of its organisation until it is complete: several files at a time, restores of volumes
-// without a size, and snapshots of such volumes have what the quota leaves together, not each of them.
+// What is on its way to a site takes room in the quota of its organisation until it is complete: several files at a time, restores of
+// volumes without a size, and snapshots of such volumes have what the quota leaves together, not each of them.
 func TestSnapshotsOnTheirWayCount(t *testing.T) {
 	s := newFabricSite(t)
 	worker := s.join(1)
-	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}}})
+	has := spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}
+	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: has}})
 	quota := func(most skerry.Bytes) {
 		s.do(apps.PutOrg{Org: apps.Org{Name: "acme", Quota: apps.Quota{Storage: most}}})
 	}
 	used := func() skerry.Bytes { return s.c.Apps.Usage("acme", skerry.AppKey{}).Need.Storage }
 	begin := func(id spec.SnapshotID, length skerry.Bytes) (SnapshotPlan, error) {
-		fx := s.c.Step(s.now, BeginSnapshot{ID: id, Claim: spec.VolumeClaim{Service: key("acme", "shop")}, Import: true, Org: "acme", Length: length})
+		claim := spec.VolumeClaim{Service: key("acme", "shop")}
+		fx := s.c.Step(s.now, BeginSnapshot{ID: id, Claim: claim, Import: true, Org: "acme", Length: length})
 		s.keep(fx)
 		plan, _ := fx.Result.(SnapshotPlan)
 		return plan, fx.Err
 	}
 	end := func(id spec.SnapshotID, size skerry.Bytes) {
-		s.do(EndSnapshot{ID: id, Info: &spec.Snapshot{SHA256: strings.Repeat("0", 64), Size: size, How: spec.SnapshotImported, Volumes: []spec.SnapshotVolume{{Name: "data"}}}})
+		s.do(EndSnapshot{ID: id, Info: &spec.Snapshot{SHA256: strings.Repeat("0", 64), Size: size, How: spec.SnapshotImported,
+			Volumes: []spec.SnapshotVolume{{Name: "data"}}}})
 	}
 	quotaError := func(what string, err error) {
 		t.Helper()

@@ -8,7 +8,8 @@ import (
 // TestOverlay: directories come out of an overlay's options as they went in, whatever their names are.
 func TestOverlay(t *testing.T) {
 	odd := []string{`/a`, `/b,c:d`, `/\e\`, `/f\,g\:`}
-	if dirs, rest, err := OverlayDirs(append(Overlay(odd...).Options, "upperdir=/u")); err != nil || !slices.Equal(dirs, odd) || !slices.Equal(rest, []string{"upperdir=/u"}) {
+	dirs, rest, err := OverlayDirs(append(Overlay(odd...).Options, "upperdir=/u"))
+	if err != nil || !slices.Equal(dirs, odd) || !slices.Equal(rest, []string{"upperdir=/u"}) {
 		t.Errorf("%q, %q, %v", dirs, rest, err)
 	}
 	if dirs, _, err := OverlayDirs([]string{"lowerdir=/a:/b", "lowerdir=/c"}); err != nil || !slices.Equal(dirs, []string{"/a", "/b", "/c"}) {

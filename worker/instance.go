@@ -166,7 +166,7 @@ func (c *Core) assign(now time.Time, a spec.Assignment, fx *wire.Effects) {
 	case i == nil:
 		c.begin(now, a, fx)
 	case a.Fence.Compare(i.A.Fence) > 0 && c.regrant(now, i, a, fx):
-		c.restartFor(now, i, a, fx)
+		restartFor(c, now, i, a, fx)
 	case a.Fence.Compare(i.A.Fence) < 0, i.Next != nil && a.Fence.Compare(i.Next.Fence) < 0:
 		c.Up.Ignored.Count(fleet.IgnoredToken) // an old word that was overtaken
 	case i.Ending || a.Fence.Compare(i.A.Fence) > 0:
@@ -177,12 +177,12 @@ func (c *Core) assign(now time.Time, a spec.Assignment, fx *wire.Effects) {
 		i.A.Leave = a.Leave
 		c.relimit(now, i, a, fx)
 		c.comeBack(now, i, fx)
-		c.restartFor(now, i, a, fx)
+		restartFor(c, now, i, a, fx)
 	}
 }
 
 // restartFor restarts an instance if an assignment asks for that; its images need the signatures that the site asks for now.
-func (c *Core) restartFor(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) {
+func restartFor(c *Core, now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) {
 	if a.Restart > i.A.Restart {
 		i.A.Restart, i.A.Signers = a.Restart, a.Signers
 		c.restartNow(now, i, "restart was asked for", fx)

@@ -189,8 +189,8 @@ func TestAssignmentIsKept(t *testing.T) {
 	}
 }
 
-// TestSignersOfARestart: a worker asks for the signatures that its site asked for when it gave the instance, and from a restart on for those
-// that the site asks for by then.
+// TestSignersOfARestart: a worker asks for the signatures that its site asked for when it gave the instance, and from a restart on for
+// those that the site asks for by then.
 func TestSignersOfARestart(t *testing.T) {
 	d := newDevice(t)
 	a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})

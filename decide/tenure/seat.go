@@ -57,7 +57,8 @@ type Seat struct {
 
 // New makes a seat that stands by.
 func New(opt Options) *Seat {
-	return &Seat{opt: opt, state: Standing, offers: map[string]*wire.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{}, strays: map[string]int{}}
+	return &Seat{opt: opt, state: Standing, offers: map[string]*wire.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{},
+		strays: map[string]int{}}
 }
 
 // SetBooks tells a seat that stands by what its copy of the store says.

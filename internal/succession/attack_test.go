@@ -45,7 +45,8 @@ func newSite(t *testing.T) *site {
 	if s.auth, err = auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: "harbour", Tier: wire.TierCluster, Store: s.store}); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := link.NewServer(link.ServerConfig{TLS: s.auth.ServerTLS(), Identify: s.auth.Identify, Handler: refuser{}, Join: s.auth.ServeJoin, Log: slog.New(slog.DiscardHandler),
+	srv, err := link.NewServer(link.ServerConfig{TLS: s.auth.ServerTLS(), Identify: s.auth.Identify, Handler: refuser{}, Join: s.auth.ServeJoin,
+		Log:     slog.New(slog.DiscardHandler),
 		Admit:   func(context.Context, wire.PeerIdentity, *wire.Hello) error { return errors.New("it lets members join") },
 		Welcome: func(*link.Peer) (*wire.Welcome, error) { return nil, errors.New("it lets members join") }})
 	if err != nil {
@@ -86,7 +87,8 @@ func (s *site) enter(role wire.Tier, name string) *auth.Member {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	m, err := auth.Enter(s.t.Context(), auth.Entry{Dialing: auth.Dialing{Addrs: []string{s.joins}, Machine: "m-" + name, Boot: "b"}, Dir: s.t.TempDir(), Token: token, Tier: role, Name: name})
+	to := auth.Dialing{Addrs: []string{s.joins}, Machine: "m-" + name, Boot: "b"}
+	m, err := auth.Enter(s.t.Context(), auth.Entry{Dialing: to, Dir: s.t.TempDir(), Token: token, Tier: role, Name: name})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -206,7 +208,8 @@ func TestSeatsAreOfTheCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: own.Certificates, NextProtos: []string{link.ProtoSeat}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert})
+		ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: own.Certificates, NextProtos: []string{link.ProtoSeat},
+			MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -249,11 +249,12 @@ func (n *Network) wire(id string, ns *os.File) error {
 	)
 }
 
-// stays is the bridge's note of where a hardware address is. It is not learned, and does not move when another port uses the address (before
-// Linux 4.20 it does).
+// stays is the bridge's note of where a hardware address is. It is not learned, and does not move when another port uses the address
+// (before Linux 4.20 it does).
 func stays(port int, addr net.HardwareAddr) *netlink.Neigh {
 	const sticky = 0x40 // NTF_STICKY
-	return &netlink.Neigh{LinkIndex: port, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER | sticky, HardwareAddr: addr}
+	return &netlink.Neigh{LinkIndex: port, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER | sticky,
+		HardwareAddr: addr}
 }
 
 // maxSegment is the largest segment, in bytes, that an instance hands to the network at once.

@@ -12,7 +12,8 @@ import (
 	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
-// TestHardwareAddressesStay: an instance that may send raw packets, and uses the hardware address of another, does not get what is for that.
+// TestHardwareAddressesStay: an instance that may send raw packets, and uses the hardware address of another, does not get what is for
+// that.
 func TestHardwareAddressesStay(t *testing.T) {
 	s := newSite(t)
 	n := s.open(t, s.options("w1"))

@@ -263,7 +263,8 @@ func TestErrorsOfOthers(t *testing.T) {
 			_, err = c.Write([]byte("x"))
 			must(t, err)
 			_, from := hears(server, 10*time.Second)
-			icmp, proto := append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, udp(client.addr(six), w.inst(backend).addr(six), from.Port(), 80, []byte("x"))...), byte(1)
+			inner := udp(client.addr(six), w.inst(backend).addr(six), from.Port(), 80, []byte("x"))
+			icmp, proto := append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, inner...), byte(1)
 			if six {
 				icmp[0], icmp[1], proto = 1, 4, 58
 			}

@@ -126,8 +126,8 @@ func state(bits uint32) match {
 	return join(match{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, mask(0, binaryutil.NativeEndian.PutUint32(bits)), isNot(0, 0, 0, 0, 0))
 }
 
-// answer matches packets of connections that exist, against the direction in which they were begun. Errors about them are none: conntrack takes
-// them from anybody who guesses of which connection, so they come from where packets may come from anyway.
+// answer matches packets of connections that exist, against the direction in which they were begun. Errors about them are none: conntrack
+// takes them from anybody who guesses of which connection, so they come from where packets may come from anyway.
 func answer() match {
 	return join(state(expr.CtStateBitESTABLISHED), match{&expr.Ct{Register: reg(0), Key: expr.CtKeyDIRECTION}}, is(0, 1))
 }

@@ -87,7 +87,8 @@ func (d *Driver) tryCheckpoint(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	spec := func(n int) runtime.Spec {
-		return runtime.Spec{ID: d.CheckID("checkpoint", n), RootFS: []runtime.Mount{runtime.Overlay(layer)}, Args: []string{"/waiter"}, Dir: "/", Checkpoint: true}
+		return runtime.Spec{ID: d.CheckID("checkpoint", n), RootFS: []runtime.Mount{runtime.Overlay(layer)}, Args: []string{"/waiter"},
+			Dir: "/", Checkpoint: true}
 	}
 	h, err := d.start(ctx, spec(1), d.runc)
 	if err != nil {

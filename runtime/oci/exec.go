@@ -53,7 +53,8 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	if filepath.Base(rec.Runtime) == "crun" {
 		to = "file:" + log // or it takes what is before a colon in the path for a kind of log
 	}
-	cmd := exec.Command(rec.Runtime, slices.Concat(d.global(rec.Runtime), []string{"--log", to, "--log-format", "json", "exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID)})...)
+	cmd := exec.Command(rec.Runtime, slices.Concat(d.global(rec.Runtime), []string{"--log", to, "--log-format", "json",
+		"exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID)})...)
 	cmd.Dir = "/"
 	// The runtime waits for the process; killing the runtime alone would leave it.
 	inner := func() int {
