@@ -60,3 +60,24 @@ func TestLiarDeposes(t *testing.T) {
 		t.Errorf("%d reigns ended in an hour", deposed)
 	}
 }
+
+// TestPromiseOutlivesAStart: a voter that is started again keeps what it has promised for as long as it has promised, also where leases
+// are longer than usual: an heir that asks meanwhile gets no vote.
+func TestPromiseOutlivesAStart(t *testing.T) {
+	now := time.Unix(1000, 0)
+	v := NewVoter(Ballot{}, now, ttl)
+	lease := wire.Lease{Term: 3, Holder: "a", Seq: 1, Heirs: []wire.Seat{{Name: "b"}}, TTL: uint32(30 * ttl / time.Millisecond)}
+	if _, save := v.Lease(now, &lease); !save {
+		t.Error("it is not written down")
+	}
+	again := NewVoter(v.Ballot, now, ttl)
+	if a, _ := again.Ask(now.Add(29*ttl), &wire.Ask{Term: 4, Seat: "b"}); a.Holder != "a" {
+		t.Errorf("it broke its promise: %+v", a)
+	}
+	if a, _ := again.Ask(now.Add(31*ttl), &wire.Ask{Term: 4, Seat: "b"}); a.Holder != "b" {
+		t.Errorf("it does not vote when that has run out: %+v", a)
+	}
+	if _, save := v.Lease(now, &lease); save {
+		t.Error("a lease that says nothing new is written down")
+	}
+}

@@ -19,6 +19,8 @@ type Ballot struct {
 	Heirs       []wire.Seat `json:"heirs,omitempty"`
 	// Strayed: since then it has voted for another seat than ReignHolder.
 	Strayed bool `json:"strayed,omitempty"`
+	// TTL is for how long it promises itself, in milliseconds, as the last lease said; 0: no lease has said so yet.
+	TTL uint32 `json:"ttl,omitempty"`
 }
 
 // Voter is a worker's part. Its Ballot must be on the disk before what a method gives is sent, whenever save is true.
@@ -29,8 +31,11 @@ type Voter struct {
 }
 
 // NewVoter makes a voter of what was kept. One that has promised itself before does not know how long ago, and counts from now
-// for a time of patience.
+// for as long as it promised, or a time of patience if it does not know that either.
 func NewVoter(b Ballot, now time.Time, patience time.Duration) *Voter {
+	if b.TTL > 0 {
+		patience = time.Duration(b.TTL) * time.Millisecond
+	}
 	v := &Voter{Ballot: b, ttl: patience}
 	if b.Term > 0 {
 		v.until = now.Add(patience)
@@ -48,6 +53,9 @@ func (v *Voter) Lease(now time.Time, l *wire.Lease) (answer *wire.Promise, save 
 	}
 	if l.Term > v.Reign || l.Seq > v.Seq {
 		v.Reign, v.ReignHolder, v.At, v.Seq, v.Heirs, v.Strayed, save = l.Term, l.Holder, l.At, l.Seq, l.Heirs, false, true
+	}
+	if l.TTL != v.TTL {
+		v.TTL, save = l.TTL, true
 	}
 	v.ttl = time.Duration(l.TTL) * time.Millisecond
 	v.until = now.Add(v.ttl)
