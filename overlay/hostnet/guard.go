@@ -98,6 +98,7 @@ func (n *Network) close(ch *nftables.Chain, rule addRule) {
 // closeHost has the host refuse what instances send to it, unless it is open to them and to their policy.
 func (n *Network) closeHost(w *writer, rule addRule, e *egress, marks bool) error {
 	in := w.chain(&nftables.Chain{Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+	n.errors(w, in, rule)
 	rule(in, established(), accept())
 	rule(in, protocol(unix.IPPROTO_ICMP), accept())
 	rule(in, protocol(unix.IPPROTO_ICMPV6), accept())
@@ -126,6 +127,32 @@ func (n *Network) closeHost(w *writer, rule addRule, e *egress, marks bool) erro
 	return w.dispatch(in, rule, e, "host", host.Name, func(*nftables.Chain) {}, jump(host.Name))
 }
 
+// errors has the host hear ICMP errors of instances about what it sent to instances, and about nothing else: they could say that another
+// machine is not there, or takes small packets alone.
+func (n *Network) errors(w *writer, in *nftables.Chain, rule addRule) {
+	ch := w.chain(&nftables.Chain{Name: "errors"})
+	of := func(op expr.CmpOp, t byte) []expr.Any {
+		return []expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
+			&expr.Cmp{Op: op, Register: 1, Data: []byte{t}},
+		}
+	}
+	for _, t := range []byte{3, 4, 5, 11, 12} {
+		rule(in, protocol(unix.IPPROTO_ICMP), of(expr.CmpOpEq, t), jump(ch.Name))
+	}
+	rule(in, protocol(unix.IPPROTO_ICMPV6), of(expr.CmpOpLt, 128), jump(ch.Name))
+	ours := []netip.Prefix{n.state.Subnet}
+	if n.fabric != nil {
+		ours = append(append(ours, n.fabric.Blocks...), n.fabric.V6)
+	}
+	for _, p := range ours {
+		if p.IsValid() {
+			w.rule(ch, within(p, expr.PayloadBaseTransportHeader, 8), accept())
+		}
+	}
+	w.rule(ch, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+}
+
 // openNames lets questions for names through.
 func (n *Network) openNames(ch *nftables.Chain, rule addRule, servers []netip.Addr) {
 	for _, a := range servers {
@@ -142,7 +169,10 @@ func reject() []expr.Any {
 }
 
 // to matches packets to a network, of whatever family it is.
-func to(p netip.Prefix) []expr.Any {
+func to(p netip.Prefix) []expr.Any { return within(p, expr.PayloadBaseNetworkHeader, 0) }
+
+// within matches packets that have an address in a network as the destination of a header, which begins so many bytes after base.
+func within(p netip.Prefix, base expr.PayloadBase, begins uint32) []expr.Any {
 	family, offset, size := byte(unix.NFPROTO_IPV4), daddr, uint32(4)
 	if p.Addr().Is6() {
 		family, offset, size = unix.NFPROTO_IPV6, 24, 16
@@ -154,7 +184,7 @@ func to(p netip.Prefix) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{family}},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
+		&expr.Payload{DestRegister: 1, Base: base, Offset: begins + offset, Len: size},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Masked().Addr().AsSlice()},
 	}
