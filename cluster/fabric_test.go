@@ -26,7 +26,8 @@ type fabricSite struct {
 }
 
 func newFabricSite(t testing.TB) *fabricSite {
-	s := &fabricSite{peersSite: newPeersSite(t), src: map[string]*reconcile.Source{}, obs: map[string]map[skerry.InstanceID]wire.Observation{}, want: map[string][]skerry.ServiceKey{}, each: 50}
+	s := &fabricSite{peersSite: newPeersSite(t), src: map[string]*reconcile.Source{},
+		obs: map[string]map[skerry.InstanceID]wire.Observation{}, want: map[string][]skerry.ServiceKey{}, each: 50}
 	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
 	for _, org := range []string{"acme", "other"} {
 		s.do(apps.PutOrg{Org: apps.Org{Name: org}})
@@ -170,7 +171,8 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	o.Ready = false
 	s.obs[b][some] = o
 	s.tell(b)
-	if r = item[wire.Route](s, a, wire.RouteKey(web)); len(r.Backends) != 4 || !slices.ContainsFunc(r.Backends, func(e wire.RouteBackend) bool { return e.Instance == some && e.Draining }) {
+	if r = item[wire.Route](s, a, wire.RouteKey(web)); len(r.Backends) != 4 ||
+		!slices.ContainsFunc(r.Backends, func(e wire.RouteBackend) bool { return e.Instance == some && e.Draining }) {
 		t.Errorf("%+v", r)
 	}
 	o.State, o.Address = skerry.Running, "10.200.0.1"
@@ -192,7 +194,8 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	// No longer wanted: nothing is left, at either end.
 	s.want[a] = nil
 	s.tell(a)
-	if item[wire.Route](s, a, wire.RouteKey(web)) != nil || item[wire.OverlayPeer](s, a, wire.OverlayPeerKey(nb.ID)) != nil || item[wire.OverlayPeer](s, b, wire.OverlayPeerKey(na.ID)) != nil {
+	if item[wire.Route](s, a, wire.RouteKey(web)) != nil || item[wire.OverlayPeer](s, a, wire.OverlayPeerKey(nb.ID)) != nil ||
+		item[wire.OverlayPeer](s, b, wire.OverlayPeerKey(na.ID)) != nil {
 		t.Error("something is left")
 	}
 	if faults := s.c.Audit(); len(faults) > 0 {
@@ -372,7 +375,8 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 // acknowledge has a worker confirm its desired set.
 func (s *fabricSite) acknowledge(name string) {
 	k := s.c.Kids.Get(name)
-	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: &wire.SetAck{Set: fleet.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}}))
+	ack := &wire.SetAck{Set: fleet.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}
+	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: ack}))
 }
 
 // A copy that was migrated away serves for as long as requests are under way to it: its worker stays in the application's

@@ -58,7 +58,8 @@ func TestForeignPrefixes(t *testing.T) {
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
 	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: 5, Backends: []wire.RouteBackend{
 		{Peer: 3, Addr: netip.MustParseAddr("10.64.16.5")}, {Peer: 3, Addr: netip.MustParseAddr("10.70.0.5")}, {Peer: 4, Addr: netip.MustParseAddr("10.64.17.1")}}},
-		Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{prefix("10.64.16.0/26"), prefix("10.70.0.0/26"), prefix("10.65.0.0/26"), prefix("0.0.0.0/0")}}}}
+		Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{
+			prefix("10.64.16.0/26"), prefix("10.70.0.0/26"), prefix("10.65.0.0/26"), prefix("0.0.0.0/0")}}}}
 	mail := sealed(t, b, "a", wire.TopicRoute(k), &r)
 	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(k)), mail, false)
 	p := remotePeer(a, "b/3")
