@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -561,7 +562,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 
 func (c *Core) report(spec *spec.ServiceSpec, o wire.Observation) {
 	o.Address, o.Devices = "", nil
-	o.Why = inCounts(spec, o.Why)
+	o.Why = uplink.InCounts(spec, o.Why)
 	o.Ports = slices.Clone(o.Ports)
 	for i := range o.Ports {
 		o.Ports[i].Address = ""

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
@@ -72,7 +73,7 @@ func (c *Core) Verdicts(now time.Time, items []spec.Assignment) []view.PlanVerdi
 	for n, d := range c.Plan(now, items) {
 		v := view.PlanVerdict{Fits: d.Chosen != "", Copies: copiesOf(&items[n], &d)}
 		if !v.Fits {
-			v.Why = inCounts(&items[n].Spec, d.Why)
+			v.Why = uplink.InCounts(&items[n].Spec, d.Why)
 		}
 		out = append(out, v)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -74,7 +75,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	switch {
 	case !s.alarm && violated != "" && s.share > alarmOn:
 		s.alarm = true
-		c.eventUp(fx, now, p, wire.EventWarning, "SLAViolated", violated, public(what, violated))
+		c.eventUp(fx, now, p, wire.EventWarning, "SLAViolated", violated, uplink.InGeneral(what, violated))
 		c.changed(now, p, fx)
 	case (s.alarm || p.Obs.Violated != "") && violated == "" && s.share < alarmOff && !p.drained:
 		s.alarm = false
@@ -111,10 +112,10 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	// Nobody at the site does better: the owner may know another site.
 	const none = "the site has no worker that keeps the SLA: "
 	if p.Obs.Violated = violated; p.Origin == "root" {
-		p.Obs.Violated = c.anonymous(p, public(what, violated))
+		p.Obs.Violated = c.anonymous(p, uplink.InGeneral(what, violated))
 	}
 	c.changed(now, p, fx)
-	c.eventUp(fx, now, p, wire.EventWarning, "NoBetterPlace", none+violated, none+public(what, violated))
+	c.eventUp(fx, now, p, wire.EventWarning, "NoBetterPlace", none+violated, none+uplink.InGeneral(what, violated))
 }
 
 // lookEvery is how often an instance is judged again while its SLA is violated, reports or not.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -143,7 +144,7 @@ func unmoved(m *MigrateInstance, spec *spec.ServiceSpec, why []wire.Reason) *ske
 		}
 	}
 	if m.Root {
-		why = inCounts(spec, why)
+		why = uplink.InCounts(spec, why)
 	}
 	for _, r := range why {
 		err.Problems = append(err.Problems, skerry.Problem{Path: r.What, Message: r.Text, Hint: r.Hint})

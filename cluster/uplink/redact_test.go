@@ -1,16 +1,17 @@
-package cluster
+package uplink
 
 import "testing"
 
-func TestAnonymous(t *testing.T) {
-	c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
-	for _, name := range []string{"s", "w1", "harbour-crane", "quay"} {
-		c.workers[name] = &worker{Name: name}
-	}
-	near := &placement{Worker: "harbour-crane"}
-	short := &placement{Worker: "s", Pinned: "w1"}
+// roster is a site's workers, without addresses.
+type roster map[string]bool
+
+func (r roster) Worker(name string) (string, bool) { return "", r[name] }
+
+func TestRedact(t *testing.T) {
+	workers := roster{"s": true, "w1": true, "harbour-crane": true, "quay": true}
+	near, short := []string{"harbour-crane", ""}, []string{"s", "w1"}
 	for _, x := range []struct {
-		p        *placement
+		near     []string
 		in, want string
 	}{
 		{near, "worker harbour-crane has no room", "a worker has no room"},
@@ -20,7 +21,7 @@ func TestAnonymous(t *testing.T) {
 		{short, "pinned to w1, and w10 is no worker", "pinned to a worker, and w10 is no worker"},
 		{short, "/run/skerry/w1/x.s", "/run/skerry/a worker/x.a worker"},
 	} {
-		if got := c.anonymous(x.p, x.in); got != x.want {
+		if got := Redact(workers, x.in, x.near...); got != x.want {
 			t.Errorf("%q became %q, want %q", x.in, got, x.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package cluster
+package uplink
 
 import (
 	"testing"
@@ -22,7 +22,7 @@ func TestInCounts(t *testing.T) {
 		{wire.Reason{What: "placed", Count: 2}, "2 of the site's workers have it already"},
 		{wire.Reason{What: "policy", Count: 2, Text: "no"}, "no"},
 	} {
-		if got := inCounts(spec, []wire.Reason{c.reason}); len(got) != 1 || got[0].Text != c.want || got[0].Count != c.reason.Count {
+		if got := InCounts(spec, []wire.Reason{c.reason}); len(got) != 1 || got[0].Text != c.want || got[0].Count != c.reason.Count {
 			t.Errorf("%+v: %+v, want %q", c.reason, got, c.want)
 		}
 	}

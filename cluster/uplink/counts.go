@@ -1,4 +1,4 @@
-package cluster
+package uplink
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// inCounts removes details of single workers from a service's reasons before these leave the site. How many workers were ruled out,
+// InCounts removes details of single workers from a service's reasons before these leave the site. How many workers were ruled out,
 // and why, goes up; no name and no value of one does (docs/RATIONALE.md, "Why reasons leave a site as counts").
-func inCounts(spec *spec.ServiceSpec, list []wire.Reason) []wire.Reason {
+func InCounts(spec *spec.ServiceSpec, list []wire.Reason) []wire.Reason {
 	out := make([]wire.Reason, 0, len(list))
 	for _, r := range list {
 		c := wire.Reason{What: r.What, Count: r.Count, Text: r.Text, Hint: r.Hint}

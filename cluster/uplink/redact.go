@@ -1,4 +1,4 @@
-package cluster
+package uplink
 
 import (
 	"slices"
@@ -11,23 +11,25 @@ const aWorker = "a worker"
 // shortName is the length below which a name is only looked for as a word: a worker that is called "s" is in most of them.
 const shortName = 4
 
-// anonymous takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with
-// the placement. Texts come from workers, runtimes and plugins, so nothing is known of their form.
-func (c *Core) anonymous(p *placement, text string) string {
+// Names are those of the workers of a site.
+type Names interface {
+	// Worker gives where a worker is reached, and whether there is one of that name.
+	Worker(name string) (address string, ok bool)
+}
+
+// Redact takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with it. Texts come
+// from workers, runtimes and plugins, so nothing is known of their form.
+func Redact(names Names, text string, near ...string) string {
 	if text == "" {
 		return ""
-	}
-	near := []string{p.Worker, p.Pinned}
-	if p.Next != nil {
-		near = append(near, p.Next.Worker)
 	}
 	slices.SortFunc(near, func(a, b string) int { return len(b) - len(a) }) // one may be the beginning of another
 	for _, name := range near {
 		if name == "" {
 			continue
 		}
-		if w := c.workers[name]; w != nil && w.Facts != nil && strings.ContainsAny(w.Facts.Address, ".:") {
-			text = strings.ReplaceAll(text, w.Facts.Address, "its address")
+		if at, _ := names.Worker(name); strings.ContainsAny(at, ".:") {
+			text = strings.ReplaceAll(text, at, "its address")
 		}
 		if len(name) >= shortName {
 			text = strings.ReplaceAll(strings.ReplaceAll(text, "worker "+name, aWorker), name, aWorker)
@@ -40,7 +42,7 @@ func (c *Core) anonymous(p *placement, text string) string {
 		if n < 0 {
 			n = len(text)
 		}
-		out.WriteString(c.anonymousWord(text[:n]))
+		out.WriteString(redactWord(names, text[:n]))
 		if text = text[n:]; text != "" {
 			m := strings.IndexFunc(text, wordRune)
 			if m < 0 {
@@ -57,9 +59,13 @@ func wordRune(r rune) bool {
 	return r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 }
 
-// anonymousWord is anonymous for a word, or for several with dots between them.
-func (c *Core) anonymousWord(word string) string {
-	if c.workers[strings.TrimRight(word, ".")] != nil {
+// redactWord is Redact for a word, or for several with dots between them.
+func redactWord(names Names, word string) string {
+	known := func(name string) bool {
+		_, ok := names.Worker(name)
+		return ok
+	}
+	if known(strings.TrimRight(word, ".")) {
 		return aWorker + word[len(strings.TrimRight(word, ".")):]
 	}
 	if !strings.Contains(word, ".") {
@@ -67,15 +73,15 @@ func (c *Core) anonymousWord(word string) string {
 	}
 	parts := strings.Split(word, ".")
 	for i, part := range parts {
-		if c.workers[part] != nil {
+		if known(part) {
 			parts[i] = aWorker
 		}
 	}
 	return strings.Join(parts, ".")
 }
 
-// public tells in general terms what of an SLA does not hold, for whoever may not know of single workers.
-func public(what, text string) string {
+// InGeneral tells in general terms what of an SLA does not hold, for whoever may not know of single workers.
+func InGeneral(what, text string) string {
 	switch what {
 	case "availability", "waiting", "link":
 		return text // its own
