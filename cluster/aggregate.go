@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/uplink"
@@ -72,14 +71,6 @@ func (c *Core) foldQoS() []wire.ServiceQoS {
 	}
 	slices.SortFunc(out, func(a, b wire.ServiceQoS) int { return strings.Compare(a.Service.String(), b.Service.String()) })
 	return out
-}
-
-func (c *Core) sendReport(now time.Time, fx *wire.Effects) {
-	r := c.Aggregate()
-	c.reportSeq++
-	r.Seq = c.reportSeq
-	c.reportAt, c.reportDue = now, false
-	fx.Sends = append(fx.Sends, wire.Outgoing{Msg: &wire.Report{Kind: wire.ReportCluster, Payload: c.codec.Marshal(&r)}})
 }
 
 // anonymous takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with the placement.

@@ -36,14 +36,16 @@ func (c *Core) endsAlone(p *placement) time.Time {
 	if !ok || c.Up.Connected || p.Removing || p.Refused || p.ended() || p.Obs.Phase == skerry.PhaseCutOff {
 		return time.Time{}
 	}
-	if c.contact.IsZero() {
-		return c.started.Add(min(d, wire.AloneGrace))
+	since, heard := c.uplink.Away()
+	if !heard {
+		d = min(d, wire.AloneGrace)
 	}
-	return c.contact.Add(d)
+	return since.Add(d)
 }
 
 // endAlone ends what may not run for so long without the root.
 func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
+	since, heard := c.uplink.Away()
 	if c.Up.Connected {
 		return
 	}
@@ -54,8 +56,8 @@ func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
 			continue
 		}
 		why := "ended by its site, which has not heard the root since it started"
-		if !c.contact.IsZero() {
-			why = "ended by its site, which has been out of touch with the root for " + now.Sub(c.contact).Round(time.Second).String()
+		if heard {
+			why = "ended by its site, which has been out of touch with the root for " + now.Sub(since).Round(time.Second).String()
 		}
 		c.event(fx, now, p, wire.EventWarning, "CutOff", why)
 		c.unstrand(p)
@@ -69,7 +71,7 @@ func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
 		delete(c.waiting, id)
 		p.Obs = wire.Observation{ID: id, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Phase: skerry.PhaseCutOff, Reason: why, Restarts: p.Obs.Restarts, Restart: p.Obs.Restart}
 		c.linked[p.A.Service.App] = true
-		c.grew, c.reportDue = true, true
+		c.freed()
 		c.changed(now, p, fx)
 	}
 }

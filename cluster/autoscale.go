@@ -19,20 +19,9 @@ import (
 // scaleAfter is for how long the root must have been away: a connection that comes back soon costs no amendment.
 const scaleAfter = 30 * time.Second
 
-// awaySince is since when the site has been without the root, or the zero time while it is there.
-func (c *Core) awaySince() time.Time {
-	switch {
-	case c.Up.Connected:
-		return time.Time{}
-	case c.contact.IsZero():
-		return c.started
-	}
-	return c.contact
-}
-
 // scaleDue is when loads are looked at next, or the zero time.
 func (c *Core) scaleDue() time.Time {
-	since := c.awaySince()
+	since, _ := c.uplink.Away()
 	if since.IsZero() || !c.scaling.any {
 		return time.Time{}
 	}

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
+	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/fleet"
@@ -100,7 +101,6 @@ type Core struct {
 	watched   map[skerry.InstanceID]bool         // placements whose SLA is violated
 	amends    map[skerry.AppKey]*amended         // applications of the root that were changed here while it was away
 	dependent map[skerry.InstanceID]bool         // placements that end when the root is away for long
-	contact   time.Time                          // when the root was heard last, while it is not connected; zero: not since the start
 	starts    map[skerry.InstanceID]bool         // placements that have yet to run where they are
 	startsDue time.Time                          // when one of them should have
 	scalers   map[skerry.ServiceKey]*apps.Scaler // of the root's services, while it is away
@@ -118,10 +118,7 @@ type Core struct {
 	endpoints *network.Endpoints
 	ingress   *network.Ingress
 	trust     *trust.Trust
-
-	reportAt  time.Time
-	reportDue bool
-	reportSeq uint64
+	uplink    *uplink.Uplink
 }
 
 // worker is what the site knows of one worker.
@@ -240,6 +237,7 @@ func New(opt Options) *Core {
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
+	c.uplink = uplink.New(c.Up, opt.ReportEvery)
 	c.peers = network.NewPeers(members{c}, opt.Secret[:])
 	c.ingress = network.NewIngress(gates{c})
 	c.foreign = newForeign(home{c})
@@ -301,6 +299,7 @@ func (c *Core) Load(key string, value []byte) error {
 // site's machines start at their own pace, and what runs on them must not be placed anew for that.
 func (c *Core) Start(now time.Time) wire.Effects {
 	c.started = now
+	c.uplink.Start(now)
 	c.detect.Start(now)
 	var fx wire.Effects
 	for _, name := range c.Kids.Finish() {
@@ -402,19 +401,15 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			}
 		}
 		c.siteEvent(&fx, now, wire.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
-		c.reportDue = true
+		c.uplink.Touch()
 	case ChildFrame:
 		c.childFrame(now, m, &fx)
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
 		c.tellAmendments(now, &fx)
-		c.reportDue = true
+		c.uplink.Touch()
 	case ParentDown:
-		if c.Up.Connected {
-			if c.contact = m.Heard; c.contact.IsZero() || c.contact.After(now) {
-				c.contact = now
-			}
-		}
+		c.uplink.Lost(now, m.Heard)
 		c.Up.Down(now)
 		c.Apps.Freeze(false)
 	case ParentFrame:
@@ -526,18 +521,15 @@ func (c *Core) NextWake() time.Time {
 		consider(time.Unix((c.fabric.turn+1)*int64(tagTurn/time.Second), 0))
 	}
 	consider(c.detect.Due())
-	if c.Up.Connected {
-		consider(c.reportAt.Add(c.opt.ReportEvery))
-		if c.reportDue {
-			consider(c.reportAt.Add(reportPause))
-		}
-	}
+	consider(c.uplink.Due())
 	return next
 }
 
-// reportPause is the least time between two reports: an aggregate looks at every worker, and a burst of placements
-// changes it with each.
-const reportPause = 100 * time.Millisecond
+// freed notes that capacity may have appeared: what waits is tried again, and the root is told.
+func (c *Core) freed() {
+	c.grew = true
+	c.uplink.Touch()
+}
 
 // settle brings everything in line: what should be, who gets it, what must be told.
 func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
@@ -591,8 +583,10 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	fx.Writes = append(fx.Writes, c.notes...)
 	c.notes = nil
 	c.Kids.Flush(now, fx)
-	if since := now.Sub(c.reportAt); c.Up.Connected && (c.reportDue && since >= reportPause || since >= c.opt.ReportEvery) {
-		c.sendReport(now, fx)
+	if c.uplink.Ready(now) {
+		r := c.Aggregate()
+		c.uplink.Number(now, &r)
+		fx.Sends = append(fx.Sends, wire.Outgoing{Msg: &wire.Report{Kind: wire.ReportCluster, Payload: c.codec.Marshal(&r)}})
 	}
 	c.Up.Flush(now, fx, replies)
 }

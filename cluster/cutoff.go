@@ -43,7 +43,7 @@ func (c *Core) strand(now time.Time, p *placement, fx *wire.Effects) {
 		p.Next.Rescue = true
 	}
 	c.linked[p.A.Service.App] = true
-	c.reportDue = true
+	c.uplink.Touch()
 	c.changed(now, p, fx)
 }
 
@@ -213,7 +213,7 @@ func (c *Core) restore(now time.Time, p *placement, o wire.Observation, why stri
 	c.reserve(p, 1)
 	c.addressPorts(p)
 	c.send(p)
-	c.reportDue = true
+	c.uplink.Touch()
 	c.changed(now, p, fx)
 	if from == "" {
 		from = "none"

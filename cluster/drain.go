@@ -73,7 +73,7 @@ func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
 	c.drains[m.Name] = true
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
-	c.grew, c.reportDue = true, true
+	c.freed()
 	c.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Hold, m.Name)
 }
 

@@ -36,7 +36,7 @@ func (c *Core) ingressState(now time.Time, name string, value []byte) {
 	if value == nil || c.codec.Unmarshal(value, st) != nil {
 		st = nil
 	}
-	c.reportDue = true
+	c.uplink.Touch()
 	c.Apps.Waits(now, name, c.ingress.Tell(name, st))
 }
 
@@ -84,7 +84,7 @@ func (c *Core) settleIngress(now time.Time, fx *wire.Effects) {
 	for _, app := range directories {
 		c.linked[app] = true
 	}
-	c.reportDue = true
+	c.uplink.Touch()
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 		if w := c.workers[name]; w.hasIngress() && w.cramped(c.attached(w)) {
 			c.admit(now, w, fx)

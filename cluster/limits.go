@@ -168,7 +168,7 @@ func (c *Core) resized(now time.Time, p *placement, fx *wire.Effects) {
 		p.Limits = o.Limits
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
 		c.revalue(p, func() { c.settleLimits(p) })
-		c.grew, c.reportDue = true, true
+		c.freed()
 		if !c.mine(p) { // else its owner is here, and tells
 			c.event(fx, now, p, wire.EventNormal, "Resized", "runs on with other limits")
 		}

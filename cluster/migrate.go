@@ -48,7 +48,7 @@ func (c *Core) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, 
 	c.reserveOn(d.Chosen, p, 1)
 	c.sendNext(p)
 	c.linked[p.A.Service.App] = true
-	c.reportDue = true
+	c.uplink.Touch()
 	c.changed(now, p, fx)
 	reason := "Migrating"
 	if p.Next.Rescue {
@@ -118,7 +118,7 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effect
 	p.sla.ready, p.sla.restarts = n.Obs.Ready, n.Obs.Restarts
 	c.addressPorts(p)
 	c.linked[p.A.Service.App] = true
-	c.reportDue = true
+	c.uplink.Touch()
 	if n.Carry {
 		down := "with its memory"
 		if !n.Down.IsZero() {

@@ -306,7 +306,7 @@ func (c *Core) drop(now time.Time, p *placement, fx *wire.Effects) {
 	c.forget(p)
 	fx.Delete(prefixPlace + string(p.A.ID))
 	c.linked[p.A.Service.App] = true
-	c.grew, c.reportDue = true, true
+	c.freed()
 	if p.Group != "" {
 		if g := c.groups[p.Group]; g != nil {
 			c.tellGroup(now, g, fx)
@@ -398,7 +398,7 @@ func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wir
 		c.abandon(p) // it has done its work, or will be placed anew
 		c.reserve(p, -1)
 		c.touchClaims(p)
-		c.grew, c.reportDue = true, true
+		c.freed()
 	}
 	if o.Ready && p.Late != nil && p.Late.Worker == worker && p.Next != nil && !p.Next.Rescue {
 		c.abandon(p) // the one that was tried elsewhere because this one was slow
@@ -489,7 +489,7 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *wir
 	p.Obs = wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit, CrashLoop: old.CrashLoop}
 	c.waiting[p.A.ID] = true
 	c.linked[p.A.Service.App] = true
-	c.reportDue = true
+	c.uplink.Touch()
 	c.changed(now, p, fx)
 }
 

@@ -130,7 +130,7 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 			c.interests.Touch(h.service)
 		}
 		c.takePorts(w, h.ports, -1)
-		c.grew, c.reportDue = true, true
+		c.freed()
 	}
 }
 
@@ -171,7 +171,7 @@ func (c *Core) keeps(id skerry.InstanceID) bool {
 func (c *Core) endKeeping(id skerry.InstanceID) {
 	if _, ok := c.making[id]; ok {
 		delete(c.making, id)
-		c.grew, c.reportDue = true, true
+		c.freed()
 	}
 }
 

@@ -283,7 +283,7 @@ func (c *Core) give(now time.Time, p *placement, d wire.Decision, fx *wire.Effec
 	c.reserve(p, 1)
 	c.send(p)
 	c.linked[p.A.Service.App] = true
-	c.reportDue = true
+	c.uplink.Touch()
 	c.changed(now, p, fx)
 	c.crowd(now, p, fx)
 	c.event(fx, now, p, wire.EventNormal, "WorkerScheduled", "placed on worker "+p.Worker+" by "+d.Policy)

@@ -30,7 +30,7 @@ func (c *Core) reviewed(now time.Time, f trust.Finding, fx *wire.Effects) {
 		return
 	}
 	w := c.workers[f.Worker]
-	c.reportDue = true
+	c.uplink.Touch()
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 	if w.trust.Quarantine() == "" {

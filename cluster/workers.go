@@ -45,7 +45,7 @@ func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	w.gain, w.gainAt, w.near = 0, now, ""
 	c.detect.Up(w.Name)
 	c.seeWorker(w)
-	c.grew, c.reportDue = true, true
+	c.freed()
 	c.siteEvent(fx, now, wire.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
 	c.reach(now, hello.Name, fx)
 }
@@ -279,7 +279,7 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 		c.heldChanged(now, w, fx)
 	}
 	if refusing != r.Refusing {
-		c.grew, c.reportDue = true, true
+		c.freed()
 		c.seeWorker(w)
 	}
 	c.site.SetReport(name, w.coordinate(), informedAt(w))
@@ -342,7 +342,7 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 	c.upgraded(now, w, was, fx)
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
-	c.grew, c.reportDue = true, true
+	c.freed()
 	for _, p := range c.on(name) {
 		c.linked[p.A.Service.App] = true
 		c.judge(now, p, fx) // the worker may have shrunk, or moved
@@ -383,7 +383,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 	c.Apps.Waits(now, w.Name, nil)
 	c.peers.Touch(now)
 	c.seeWorker(w)
-	c.reportDue = true
+	c.uplink.Touch()
 	c.siteEvent(fx, now, wire.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.detect.Verdict(w.Name)+"); its instances get a new place", w.Name)
 	for _, id := range sortedIDs(c.moving) {
 		if p := c.places[id]; p.Next.Worker == w.Name {
@@ -486,7 +486,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	c.site.Remove(name)
 	fx.Delete(prefixWorker + name)
 	c.Kids.Remove(name, fx)
-	c.reportDue = true
+	c.uplink.Touch()
 }
 
 func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *wire.Effects) {
@@ -501,7 +501,7 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *wire.Effects) {
 	}
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
-	c.grew, c.reportDue = true, true
+	c.freed()
 }
 
 // refusing says why a worker takes nothing new, or "".
