@@ -1,17 +1,11 @@
 package cluster
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/wire"
 )
-
-// A site lives on without the root. But where the root gives an instance to another site when this one is out of touch, and
-// the service must not run twice (onDisconnect stopAfter), the site ends it after that time, counted from when it heard the
-// root last. The root waits for longer than that before it starts it elsewhere. A new token starts it again.
 
 // alone reports whether the site ends an instance when it is without the root for so long.
 func (p *placement) alone() (after time.Duration, ok bool) {
@@ -21,40 +15,28 @@ func (p *placement) alone() (after time.Duration, ok bool) {
 
 // boundTo keeps the index of instances that depend on the root, and notes that something follows its load.
 func (c *Core) boundTo(p *placement) {
-	c.scaling.any = c.scaling.any || p.Origin == "root" && p.A.Spec.Scale != nil
-	if _, ok := p.alone(); ok {
-		c.dependent[p.A.ID] = true
-	} else {
-		delete(c.dependent, p.A.ID)
+	if p.Origin == "root" && p.A.Spec.Scale != nil {
+		c.scaling.Follow()
 	}
+	_, depends := p.alone()
+	c.dependents.Bind(p.A.ID, depends)
 }
 
-// endsAlone is when an instance must end because the root is out of touch, or the zero time. An orchestrator that has not
-// heard the root since it started does not know since when: it gives it AloneGrace, and no more.
-func (c *Core) endsAlone(p *placement) time.Time {
-	d, ok := p.alone()
-	if !ok || c.Up.Connected || p.Removing || p.Refused || p.ended() || p.Obs.Phase == skerry.PhaseCutOff {
-		return time.Time{}
-	}
-	since, heard := c.uplink.Away()
-	if !heard {
-		d = min(d, wire.AloneGrace)
-	}
-	return since.Add(d)
+// fates is what dependents see of a site.
+type fates struct{ c *Core }
+
+// Ends implements autonomy.Fates.
+func (f fates) Ends(id skerry.InstanceID) (after time.Duration, ok bool) {
+	p := f.c.places[id]
+	after, ok = p.alone()
+	return after, ok && !p.Removing && !p.Refused && !p.ended() && p.Obs.Phase != skerry.PhaseCutOff
 }
 
 // endAlone ends what may not run for so long without the root.
 func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
 	since, heard := c.uplink.Away()
-	if c.Up.Connected {
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.dependent)) {
+	for _, id := range c.dependents.Overdue(now, since, heard) {
 		p := c.places[id]
-		at := c.endsAlone(p)
-		if at.IsZero() || now.Before(at) {
-			continue
-		}
 		why := "ended by its site, which has not heard the root since it started"
 		if heard {
 			why = "ended by its site, which has been out of touch with the root for " + now.Sub(since).Round(time.Second).String()
@@ -74,17 +56,4 @@ func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
 		c.freed()
 		c.changed(now, p, fx)
 	}
-}
-
-// nextAlone is when endAlone has something to do, or the zero time.
-func (c *Core) nextAlone() (next time.Time) {
-	if c.Up.Connected {
-		return next
-	}
-	for id := range c.dependent {
-		if at := c.endsAlone(c.places[id]); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
-	}
-	return next
 }

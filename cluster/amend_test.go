@@ -31,8 +31,8 @@ func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
 		t.Fatal(fx.Err)
 	}
 	c.Step(now, ParentUp{Welcome: &wire.Welcome{}})
-	if m := c.amends[k.App]; m == nil || m.Seq == 0 {
-		t.Fatalf("it is %+v", m)
+	if !c.overrides.Has(k.App) || c.overrides.Awaits(&wire.Amended{App: k.App}) {
+		t.Fatal("the root was told of nothing")
 	}
 	return c, k.App, now
 }
@@ -40,15 +40,20 @@ func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
 // An answer to something else, or about something else, is none.
 func TestAnswersToOtherAmendments(t *testing.T) {
 	c, k, now := amendedSite(t)
+	var told wire.Amendment
+	if value, ok := c.Up.Observed.Get(wire.AmendmentKey(k)); !ok || wire.New().Unmarshal(value, &told) != nil {
+		t.Fatal("the root was told of nothing")
+	}
 	var fx wire.Effects
-	for _, x := range []wire.Amended{{App: k, Seq: c.amends[k].Seq - 1, Adopted: 4}, {App: k, Seq: c.amends[k].Seq + 1, Adopted: 4}, {App: skerry.AppKey{Namespace: "acme", Name: "bank"}, Seq: c.amends[k].Seq, Adopted: 4}} {
+	seq := told.Seq
+	for _, x := range []wire.Amended{{App: k, Seq: seq - 1, Adopted: 4}, {App: k, Seq: seq + 1, Adopted: 4}, {App: skerry.AppKey{Namespace: "acme", Name: "bank"}, Seq: seq, Adopted: 4}} {
 		c.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&x), &fx)
-		if c.amends[k] == nil || c.Apps.App(k) == nil {
+		if !c.overrides.Has(k) || c.Apps.App(k) == nil {
 			t.Fatalf("%+v was taken", x)
 		}
 	}
-	c.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&wire.Amended{App: k, Seq: c.amends[k].Seq, Why: "no"}), &fx)
-	if c.amends[k] != nil || c.Apps.App(k) != nil {
+	c.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&wire.Amended{App: k, Seq: seq, Why: "no"}), &fx)
+	if c.overrides.Has(k) || c.Apps.App(k) != nil {
 		t.Error("it was not taken")
 	}
 }
@@ -63,7 +68,7 @@ func FuzzAmended(f *testing.F) {
 		c, k, now := amendedSite(t)
 		var fx wire.Effects
 		c.amendedItem(now, key, data, &fx)
-		if (c.amends[k] == nil) != (c.Apps.App(k) == nil) {
+		if c.overrides.Has(k) != (c.Apps.App(k) != nil) {
 			t.Error("half of it was given back")
 		}
 		c.Tick(now.Add(time.Minute))
@@ -86,8 +91,8 @@ func TestBorrowedTokens(t *testing.T) {
 	if p := c.places[a.ID]; p == nil || p.A.Fence.Sequence == 0 {
 		t.Fatalf("it has no place: %+v", p)
 	}
-	if c.borrow(now, a.Service.App, &fx) == nil {
-		t.Fatal("nothing is borrowed")
+	if c.amend(now, a.Service.App, apps.Scale{Service: a.Service, Replicas: 2}, &fx); fx.Err != nil {
+		t.Fatal(fx.Err)
 	}
 	if f := c.Apps.Instance(a.ID).Fence; f != (skerry.Fence{RootEpoch: 9}) {
 		t.Errorf("it has %s", f)

@@ -137,6 +137,14 @@ func (c *Core) Audit() (faults []string) {
 	faults = append(append(faults, c.peers.Audit(known)...), c.ingress.Audit(known)...)
 	faults = append(faults, slices.Concat(c.paths.Audit(), c.interests.Audit(), c.foreign.sites.Audit())...)
 	faults = append(faults, c.endpoints.Audit(known, func(app skerry.AppKey) bool { return c.byApp[app] != nil })...)
+	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)
+	faults = append(faults, c.dependents.Audit(func(id skerry.InstanceID) (has, depends bool) {
+		if p := c.places[id]; p != nil {
+			_, depends = p.alone()
+			return true, depends
+		}
+		return false, false
+	})...)
 	slices.Sort(faults)
 	return faults
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
@@ -95,21 +96,13 @@ type Core struct {
 	drains    map[string]bool               // workers that are drained
 	held      map[string]bool               // workers that are held on their devices
 	balance   balance
-	drainDue  time.Time                          // when to look at them again; zero: when something happens
-	stranded  map[skerry.InstanceID]bool         // placements that ran on a worker that is out of touch
-	originals map[skerry.InstanceID]bool         // placements with an original
-	watched   map[skerry.InstanceID]bool         // placements whose SLA is violated
-	amends    map[skerry.AppKey]*amended         // applications of the root that were changed here while it was away
-	dependent map[skerry.InstanceID]bool         // placements that end when the root is away for long
-	starts    map[skerry.InstanceID]bool         // placements that have yet to run where they are
-	startsDue time.Time                          // when one of them should have
-	scalers   map[skerry.ServiceKey]*apps.Scaler // of the root's services, while it is away
-	scaling   struct {                           // of the root's services: whether there is any, and when loads were looked at
-		any bool
-		at  time.Time
-	}
+	drainDue  time.Time                  // when to look at them again; zero: when something happens
+	stranded  map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
+	originals map[skerry.InstanceID]bool // placements with an original
+	watched   map[skerry.InstanceID]bool // placements whose SLA is violated
+	starts    map[skerry.InstanceID]bool // placements that have yet to run where they are
+	startsDue time.Time                  // when one of them should have
 	services  map[skerry.ServiceKey]*learned
-	salvaged  salvage
 	grew      bool // capacity may have appeared: try what waits
 	volumes   *volumes.Claims
 	peers     *network.Peers
@@ -119,6 +112,11 @@ type Core struct {
 	ingress   *network.Ingress
 	trust     *trust.Trust
 	uplink    *uplink.Uplink
+
+	overrides  *autonomy.Overrides
+	dependents *autonomy.Dependents
+	scaling    *autonomy.Scaling
+	rebuild    *autonomy.Rebuild
 }
 
 // worker is what the site knows of one worker.
@@ -227,17 +225,20 @@ func New(opt Options) *Core {
 	if opt.Policies == nil {
 		opt.Policies = sched.Policies()
 	}
-	found := salvage{own: map[skerry.ServiceKey]int{}, wanted: map[skerry.ServiceKey]int{}, left: map[skerry.InstanceID]string{}}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, salvaged: found, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	c := &Core{opt: opt, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, amends: map[skerry.AppKey]*amended{}, dependent: map[skerry.InstanceID]bool{}, scalers: map[skerry.ServiceKey]*apps.Scaler{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
 	c.uplink = uplink.New(c.Up, opt.ReportEvery)
+	c.overrides = autonomy.NewOverrides(loans{c}, Self, c.Apps)
+	c.dependents = autonomy.NewDependents(fates{c})
+	c.scaling = autonomy.NewScaling()
+	c.rebuild = autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)
 	c.peers = network.NewPeers(members{c}, opt.Secret[:])
 	c.ingress = network.NewIngress(gates{c})
 	c.foreign = newForeign(home{c})
@@ -281,8 +282,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = json.Unmarshal(value, &c.fabric)
 	case key == network.KeyIngress:
 		err = c.ingress.Load(value)
-	case strings.HasPrefix(key, prefixAmend):
-		err = c.loadAmendment(value)
+	case strings.HasPrefix(key, autonomy.Prefix):
+		err = c.overrides.Load(value)
 	case key == network.KeyPeers:
 		err = c.peers.Load(value)
 	case c.Kids.Load(key, value), c.Up.Load(key, value):
@@ -300,6 +301,7 @@ func (c *Core) Load(key string, value []byte) error {
 func (c *Core) Start(now time.Time) wire.Effects {
 	c.started = now
 	c.uplink.Start(now)
+	c.rebuild.Start(now)
 	c.detect.Start(now)
 	var fx wire.Effects
 	for _, name := range c.Kids.Finish() {
@@ -450,7 +452,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		if snapshotMessage(c, now, msg, &fx) {
 			break
 		}
-		if k, ok := target(msg); ok && c.ofRoot(k) {
+		if k, ok := autonomy.Target(msg); ok && c.ofRoot(k) {
 			if c.amend(now, k, msg, &fx); fx.Err != nil {
 				return fx
 			}
@@ -504,15 +506,14 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Up.Due())
 	consider(c.nextExpiry())
 	consider(c.peers.Due())
-	consider(c.nextAlone())
-	consider(c.scaleDue())
+	away, heard := c.uplink.Away()
+	consider(c.dependents.Due(away, heard))
+	consider(c.scaling.Due(away))
+	consider(c.rebuild.Due(c.rootAway()))
 	consider(c.drainDue)
 	consider(c.startsDue)
 	consider(c.trust.Due())
 	consider(c.balance.at)
-	if c.rebuilding() {
-		consider(c.rebuildDue())
-	}
 	if due, rests := c.foreign.sites.Due(); rests {
 		consider(due)
 	}

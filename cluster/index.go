@@ -59,7 +59,7 @@ func (c *Core) forget(p *placement) {
 	delete(c.removing, p.A.ID)
 	delete(c.watched, p.A.ID)
 	delete(c.stranded, p.A.ID)
-	delete(c.dependent, p.A.ID)
+	c.dependents.Bind(p.A.ID, false)
 	c.endOriginal(p)
 	delete(c.byApp[app], p.A.ID)
 	if len(c.byApp[app]) == 0 {

@@ -48,13 +48,13 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
 			continue
 		}
-		if c.amends[a.Service.App] == nil { // else it is looked at when the root has answered
+		if !c.overrides.Has(a.Service.App) { // else it is looked at when the root has answered
 			c.accept(now, a, "root", fx)
 		}
 	}
 	for _, key := range deleted {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok {
-			if p := c.places[skerry.InstanceID(id)]; p != nil && p.Group == "" && c.amends[p.A.Service.App] != nil {
+			if p := c.places[skerry.InstanceID(id)]; p != nil && p.Group == "" && c.overrides.Has(p.A.Service.App) {
 				continue
 			}
 			c.removeID(now, skerry.InstanceID(id), fx)

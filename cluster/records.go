@@ -3,6 +3,7 @@ package cluster
 import (
 	"maps"
 
+	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
@@ -22,7 +23,7 @@ func Records() map[string]func() any {
 		prefixLeaving:      func() any { return new(heldRecord) },
 		keyFabric:          func() any { return new(fabric) },
 		network.KeyIngress: network.IngressRecord,
-		prefixAmend:        func() any { return new(amended) },
+		autonomy.Prefix:    autonomy.Record,
 		network.KeyPeers:   func() any { return new(network.Peers) },
 		prefixHeld:         func() any { return new(heldSecret) },
 	}

@@ -17,27 +17,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// salvage is what a core that is rebuilt has found so far.
-type salvage struct {
-	own    map[skerry.ServiceKey]int    // instances of the site's own services that were taken up
-	wanted map[skerry.ServiceKey]int    // how many there were, by their assignments
-	left   map[skerry.InstanceID]string // what runs on and was not taken up, and why
-	done   bool                         // the time for workers to come back is over
-}
-
-// rebuilding reports whether workers still have time to tell what runs on them, and the root what it wants, before anything is placed
-// anew.
-func (c *Core) rebuilding() bool { return c.opt.Rebuild && !c.salvaged.done }
-
-// rebuildDue is when that time ends; a root that is away is waited for ten times as long, since what it wants here cannot be told
-// from the site's own without it.
-func (c *Core) rebuildDue() time.Time {
-	if c.opt.Standalone || c.Up.Connected {
-		return c.started.Add(c.opt.StartGrace)
-	}
-	return c.started.Add(10 * c.opt.StartGrace)
-}
-
 // ofSite reports whether an instance's id was minted by a site for an application of its own; a root's have another letter.
 func ofSite(id skerry.InstanceID) bool {
 	return strings.HasPrefix(string(id[strings.LastIndexByte(string(id), '-')+1:]), "c")
@@ -92,7 +71,7 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *wire.Effects) 
 			why = c.salvageOne(now, child.Name, &a, &obs, fx)
 		}
 		if why != "" {
-			c.salvaged.left[a.ID] = "on worker " + child.Name + ", of " + a.Service.String() + ": " + why
+			c.rebuild.Left(a.ID, "on worker "+child.Name+", of "+a.Service.String()+": "+why)
 		}
 	}
 }
@@ -103,7 +82,7 @@ func (c *Core) salvageOne(now time.Time, worker string, a *spec.Assignment, obs 
 		return "only services are taken up, and this is a " + string(a.Spec.Mode)
 	case obs.State != skerry.Running || obs.Fence != a.Fence:
 		return "it does not run as it was assigned last"
-	case app != nil && c.salvaged.own[a.Service] == 0 && !c.salvagedApp(a.Service.App):
+	case app != nil && !c.rebuild.Made(a.Service.App):
 		return "the application is there already, and does not know this instance"
 	}
 	if c.Apps.Instance(a.ID) != nil {
@@ -116,36 +95,27 @@ func (c *Core) salvageOne(now time.Time, worker string, a *spec.Assignment, obs 
 	if err := takeUp(c, now, a, obs, fx); err != nil {
 		return err.Error()
 	}
-	c.salvaged.own[a.Service]++
-	c.salvaged.wanted[a.Service] = max(c.salvaged.wanted[a.Service], wanted)
-	delete(c.salvaged.left, a.ID)
+	c.rebuild.Took(a.Service, a.ID, wanted)
 	c.siteEvent(fx, now, wire.EventNormal, "Salvaged", fmt.Sprintf("%s, an instance of %s, runs on worker %s; its application was rebuilt from what the worker holds", a.ID, a.Service, worker), worker)
 	return ""
 }
 
-func (c *Core) salvagedApp(k skerry.AppKey) bool {
-	for s := range c.salvaged.own {
-		if s.App == k {
-			return true
-		}
-	}
-	return false
-}
+// rootAway reports whether there is a root, and it is not connected.
+func (c *Core) rootAway() bool { return !c.opt.Standalone && !c.Up.Connected }
 
 // endRebuild takes up what workers run once they have had their time, and has services be as many as they were.
 func (c *Core) endRebuild(now time.Time, fx *wire.Effects) {
-	if !c.rebuilding() || now.Before(c.rebuildDue()) {
+	if !c.rebuild.End(now, c.rootAway()) {
 		return
 	}
-	c.salvaged.done = true
 	for _, name := range c.Kids.Names() {
 		if child := c.Kids.Get(name); child.Settled() {
 			c.salvageFrom(now, child, fx)
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(c.salvaged.own), skerry.ServiceKey.Compare) {
-		if n := c.salvaged.wanted[k]; n > c.salvaged.own[k] {
-			more, _ := c.Apps.Handle(now, apps.Scale{Service: k, Replicas: n, Actor: "rebuilt"})
+	for _, r := range c.rebuild.Services() {
+		if r.Wanted > r.Instances {
+			more, _ := c.Apps.Handle(now, apps.Scale{Service: r.Service, Replicas: r.Wanted, Actor: "rebuilt"})
 			fx.Merge(more)
 		}
 	}
@@ -167,23 +137,21 @@ func (c *Core) Rebuilt() *view.Rebuilt {
 	if !c.opt.Rebuild {
 		return nil
 	}
-	r := &view.Rebuilt{Waiting: c.rebuilding()}
+	r := &view.Rebuilt{Waiting: c.rebuild.Waits()}
 	for _, name := range c.Kids.Names() {
 		if c.Kids.Get(name).Connected {
 			r.Workers++
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(c.salvaged.own), skerry.ServiceKey.Compare) {
-		r.Own = append(r.Own, view.RebuiltService{Service: k, Instances: c.salvaged.own[k], Wanted: c.salvaged.wanted[k]})
-	}
+	r.Own = c.rebuild.Services()
 	for _, p := range c.places {
 		if p.Origin == "root" && p.Worker != "" && !p.Removing {
 			r.OfRoot++
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.astray)) {
-		why, ok := c.salvaged.left[id]
-		if !ok {
+		why := c.rebuild.Why(id)
+		if why == "" {
 			why = "on worker " + strings.Join(slices.Sorted(maps.Keys(c.astray[id])), ", ") + ": nobody has asked for it"
 		}
 		if c.places[id] == nil {

@@ -109,7 +109,7 @@ func (c *Core) placeWaiting(now time.Time, fx *wire.Effects) {
 	if len(c.waiting)+len(c.stranded) == 0 {
 		return
 	}
-	if c.rebuilding() {
+	if c.rebuild.Waits() {
 		c.placeRebuilding(now, fx)
 		return
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -25,7 +26,7 @@ func takenAbove(c *Core, msg any) error {
 	if !is {
 		return nil
 	}
-	k, _ := target(m)
+	k, _ := autonomy.Target(m)
 	n := c.network(k)
 	if n == nil || n.Org == "" || c.Apps.App(k) != nil {
 		return nil

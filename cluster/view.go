@@ -122,14 +122,15 @@ func (c *Core) AppViews(manifest bool) []view.AppView {
 		}
 	}
 	for _, v := range c.rootApps() {
-		if a, m := c.Apps.App(v.Key), c.amends[v.Key]; m != nil {
-			v = c.viewAmended(v, a, m, manifest)
+		if c.overrides.Has(v.Key) {
+			v = c.viewAmended(v, manifest)
 		}
 		out = append(out, v)
 	}
-	for _, k := range c.amendedApps() { // of which nothing is left here
+	for _, k := range c.overrides.Apps() { // of which nothing is left here
 		if !slices.ContainsFunc(out, func(v view.AppView) bool { return v.Key == k }) {
-			out = append(out, c.viewAmended(view.AppView{Key: k, Org: c.amends[k].Org, Origin: "root", Deployed: true, Gen: c.amends[k].Base, Services: []view.ServiceView{}}, c.Apps.App(k), c.amends[k], manifest))
+			told, _ := c.overrides.Show(k)
+			out = append(out, c.viewAmended(view.AppView{Key: k, Org: c.overrides.Org(k), Origin: "root", Deployed: true, Gen: told.Base, Services: []view.ServiceView{}}, manifest))
 		}
 	}
 	c.showIngress(out)
@@ -223,8 +224,9 @@ func (c *Core) Scrapes() []view.Scrape {
 }
 
 // viewAmended shows an application that was changed here while the root is away. v is what is here of it.
-func (c *Core) viewAmended(v view.AppView, a *apps.App, m *amended, manifest bool) view.AppView {
-	if a != nil {
+func (c *Core) viewAmended(v view.AppView, manifest bool) view.AppView {
+	told, deleted := c.overrides.Show(v.Key)
+	if a := c.Apps.App(v.Key); a != nil {
 		network, rest := v.Network, v.Services
 		v = c.Apps.View(a, "root", manifest)
 		v.Network = network
@@ -235,9 +237,9 @@ func (c *Core) viewAmended(v view.AppView, a *apps.App, m *amended, manifest boo
 		}
 		c.Apps.ViewNetwork(&v, c.network(v.Key), true)
 	}
-	if m.Deleted {
+	if deleted {
 		v.Status, v.Deleting = "Deleting", true
 	}
-	v.Amended = m.view()
+	v.Amended = told
 	return v
 }

@@ -167,7 +167,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
 	if (d.Settled || d.Report != nil) && child.Settled() {
 		c.returned(now, child, fx)
-		if c.opt.Rebuild && c.salvaged.done {
+		if c.rebuild.Over() {
 			c.salvageFrom(now, child, fx)
 		}
 		c.sweep(now, child, fx)

@@ -41,14 +41,15 @@ var imports = map[string]string{
 	"store/vault":     "spec internal/files",
 
 	// roles: Core and Server each
-	"root":            ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
-	"cluster":         ". spec view cluster/detect cluster/network cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
-	"cluster/detect":  "wire",
-	"cluster/network": ". spec wire view",
-	"cluster/trust":   ". spec wire decide/credit",
-	"cluster/uplink":  ". spec wire decide/coord decide/fleet",
-	"cluster/volumes": ". spec wire",
-	"worker":          ". spec view artifact auth decide/coord decide/fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
+	"root":             ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
+	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/network cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
+	"cluster/autonomy": ". spec wire view decide/apps",
+	"cluster/detect":   "wire",
+	"cluster/network":  ". spec wire view",
+	"cluster/trust":    ". spec wire decide/credit",
+	"cluster/uplink":   ". spec wire decide/coord decide/fleet",
+	"cluster/volumes":  ". spec wire",
+	"worker":           ". spec view artifact auth decide/coord decide/fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
@@ -123,7 +124,7 @@ var imports = map[string]string{
 var roles = []string{"root", "cluster", "worker"}
 
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
-var pure = []string{"decide/sched", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/apps", "decide/fleet", "decide/tenure", "cluster/detect", "cluster/network", "cluster/trust", "cluster/uplink", "cluster/volumes"}
+var pure = []string{"decide/sched", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/apps", "decide/fleet", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/network", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.
 var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand", "crypto/rand", "runtime/...",

@@ -19,7 +19,7 @@ type size struct{ fields, methods int }
 // into a part (cluster/detect is one), and write the new numbers here.
 var grown = map[string]size{
 	"decide/apps.Controller": {28, 180},
-	"cluster.Core":           {54, 321},
+	"cluster.Core":           {53, 311},
 	"cluster.placement":      {39, 15},
 	"cluster.worker":         {26, 16},
 	"overlay/tunnel.Engine":  {35, 57},
