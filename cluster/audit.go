@@ -76,7 +76,7 @@ func (c *Core) Audit() (faults []string) {
 	}
 	for name, w := range c.workers {
 		for _, h := range w.leaving {
-			for _, k := range h.ports {
+			for _, k := range h.Ports {
 				if ports[name] == nil {
 					ports[name] = map[string]int{}
 				}
@@ -137,6 +137,7 @@ func (c *Core) Audit() (faults []string) {
 	faults = append(append(faults, c.peers.Audit(known)...), c.ingress.Audit(known)...)
 	faults = append(faults, slices.Concat(c.paths.Audit(), c.interests.Audit(), c.foreign.sites.Audit())...)
 	faults = append(faults, c.endpoints.Audit(known, func(app skerry.AppKey) bool { return c.byApp[app] != nil })...)
+	faults = append(faults, c.releases.Audit(known)...)
 	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)
 	faults = append(faults, c.dependents.Audit(func(id skerry.InstanceID) (has, depends bool) {
 		if p := c.places[id]; p != nil {

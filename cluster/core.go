@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/cluster/detect"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/cluster/uplink"
@@ -76,20 +77,18 @@ type Core struct {
 	waiting map[skerry.InstanceID]bool
 	making  map[skerry.InstanceID]string // workers on which others make room for an instance that waits
 	// removing holds the placements whose worker has not yet said that they are gone.
-	removing map[skerry.InstanceID]bool
-	byWorker map[string]map[skerry.InstanceID]*placement
-	detect   *detect.Detector
-	astray   map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
-	linked   map[skerry.AppKey]bool                // applications whose endpoints must be worked out again
-	// notes are records of what leaves workers, to be written; leavers those that were read.
-	notes     []wire.Write
-	leavers   map[drainAt]held
+	removing  map[skerry.InstanceID]bool
+	byWorker  map[string]map[skerry.InstanceID]*placement
+	detect    *detect.Detector
+	astray    map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
+	linked    map[skerry.AppKey]bool                // applications whose endpoints must be worked out again
+	notes     []wire.Write                          // records of what leaves workers and of volumes, to be written
+	releases  *moves.Releases
 	seq       uint64
 	rounds    uint64
 	plugins   map[string]Plugin
 	fabric    fabric
 	readmit   map[string]bool // workers whose part in the overlay must be looked at again
-	draining  map[skerry.ServiceKey]map[drainAt]bool
 	foreign   foreign
 	moving    map[skerry.InstanceID]bool    // placements with a successor
 	asking    map[skerry.InstanceID]*answer // about their successors, of placements whose owner asks whether there is a place for one
@@ -137,16 +136,16 @@ type worker struct {
 	sight     *detect.Worker // whether it is in touch; the detector's to change
 	trust     *trust.Worker  // how far it is trusted; trust's to change
 	reserved  spec.Resources
-	class     string                     // key of its capability class,
-	classFor  *wire.WorkerFacts          // worked out for these facts
-	ports     map[string]int             // taken host ports, counted
-	leaving   map[skerry.InstanceID]held // by instances that were told to end
-	loads     spec.Contention            // of what runs there, summed
-	placed    *spec.Coordinate           // that routes tell
-	gain      uint32                     // that it was told on this connection; 0: none
-	gainAt    time.Time                  // then, or when it was the right one last
-	near      string                     // the limit that it is for
-	immodest  bool                       // an interest of it was refused on this connection, and that was told
+	class     string            // key of its capability class,
+	classFor  *wire.WorkerFacts // worked out for these facts
+	ports     map[string]int    // taken host ports, counted
+	leaving   moves.Leaving     // by instances that were told to end; moves' to change
+	loads     spec.Contention   // of what runs there, summed
+	placed    *spec.Coordinate  // that routes tell
+	gain      uint32            // that it was told on this connection; 0: none
+	gainAt    time.Time         // then, or when it was the right one last
+	near      string            // the limit that it is for
+	immodest  bool              // an interest of it was refused on this connection, and that was told
 }
 
 // workerRecord is what is kept of a worker, with what parts of the core own.
@@ -206,9 +205,7 @@ const (
 	prefixPlace  = "place/"
 	prefixGroup  = "group/"
 	prefixWorker = "worker/"
-	// of what an instance that was told to end still holds: the worker's name and the instance's follow
-	prefixLeaving = "leaving/"
-	keySeq        = "cluster/seq"
+	keySeq       = "cluster/seq"
 )
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
@@ -226,7 +223,7 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, draining: map[skerry.ServiceKey]map[drainAt]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
+	c := &Core{opt: opt, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
 		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
@@ -234,6 +231,7 @@ func New(opt Options) *Core {
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
+	c.releases = moves.NewReleases()
 	c.uplink = uplink.New(c.Up, opt.ReportEvery)
 	c.overrides = autonomy.NewOverrides(loans{c}, Self, c.Apps)
 	c.dependents = autonomy.NewDependents(fates{c})
@@ -276,8 +274,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = c.volumes.LoadSnapshot(value)
 	case strings.HasPrefix(key, volumes.Prefix):
 		err = c.volumes.Load(value)
-	case strings.HasPrefix(key, prefixLeaving):
-		err = c.readLeaving(key, value)
+	case strings.HasPrefix(key, moves.Prefix):
+		err = c.releases.Load(key, value)
 	case key == keyFabric:
 		err = json.Unmarshal(value, &c.fabric)
 	case key == network.KeyIngress:

@@ -68,9 +68,9 @@ func (c *Core) endsElsewhere(p *placement) (until time.Time) {
 	if _, ok := p.A.Spec.OnDisconnect.StopAfter(); !ok {
 		return until
 	}
-	for at := range c.draining[p.A.Service] {
-		if k := c.Kids.Get(at.worker); at.id == p.A.ID && k != nil && !k.Connected {
-			if t := c.surelyStoppedOn(p, at.worker); t.After(until) {
+	for at := range c.releases.Of(p.A.Service) {
+		if k := c.Kids.Get(at.Worker); at.ID == p.A.ID && k != nil && !k.Connected {
+			if t := c.surelyStoppedOn(p, at.Worker); t.After(until) {
 				until = t
 			}
 		}

@@ -67,8 +67,8 @@ func (c *Core) witnessed(m Witnessed) {
 		c.linked[p.A.Service.App] = true
 	}
 	w := c.workers[m.Suspect]
-	for at := range w.leaving {
-		c.interests.Touch(w.leaving[at].service)
+	for _, h := range w.leaving {
+		c.interests.Touch(h.Service)
 	}
 }
 

@@ -187,7 +187,7 @@ func (c *Core) addressed(w *worker, b netip.Prefix) bool {
 		}
 	}
 	for _, h := range w.leaving {
-		if in(h.addr) {
+		if in(h.Address) {
 			return true
 		}
 	}
@@ -353,12 +353,8 @@ func (c *Core) publishNetwork(app skerry.AppKey) {
 			at[p.Next.Worker] = true
 		}
 	}
-	for k, list := range c.draining { // what was told to end still answers what was sent to it
-		if k.App == app {
-			for d := range list {
-				at[d.worker] = true
-			}
-		}
+	for name := range c.releases.Workers(app) { // what was told to end still answers what was sent to it
+		at[name] = true
 	}
 	if c.ingress.Granted(app) {
 		for name, w := range c.workers {

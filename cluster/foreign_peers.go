@@ -42,7 +42,7 @@ func hasWhat(c *Core, w *worker, site string) bool {
 		}
 	}
 	for _, h := range w.leaving {
-		if c.interests.SiteHas(site, h.service) {
+		if c.interests.SiteHas(site, h.Service) {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"skerry.dev/skerry/cluster/autonomy"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
@@ -20,7 +21,7 @@ func Records() map[string]func() any {
 		volumes.Prefix:         volumes.Record,
 		volumes.SnapshotPrefix: volumes.SnapshotRecord,
 
-		prefixLeaving:      func() any { return new(heldRecord) },
+		moves.Prefix:       moves.Record,
 		keyFabric:          func() any { return new(fabric) },
 		network.KeyIngress: network.IngressRecord,
 		autonomy.Prefix:    autonomy.Record,

@@ -1,137 +1,54 @@
 package cluster
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/decide/sched"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
-// held is what an instance that was told to end still holds on a worker.
-type held struct {
-	need    spec.Resources
-	ports   []string
-	service skerry.ServiceKey
-	ordinal int
-	addr    string // in the overlay: flows to it go on until it has ended
-}
-
-// heldRecord is how that is kept: after a restart of the orchestrator it is as true as before.
-type heldRecord struct {
-	Need    spec.Resources    `json:"need"`
-	Ports   []string          `json:"ports,omitempty"`
-	Service skerry.ServiceKey `json:"service"`
-	Ordinal int               `json:"ordinal,omitempty"`
-	Address string            `json:"address,omitempty"`
-}
-
-func leavingKey(worker string, id skerry.InstanceID) string {
-	return prefixLeaving + worker + "/" + string(id)
-}
-
-func (c *Core) readLeaving(key string, value []byte) error {
-	worker, id, _ := strings.Cut(strings.TrimPrefix(key, prefixLeaving), "/")
-	var r heldRecord
-	if err := json.Unmarshal(value, &r); err != nil {
-		return err
-	}
-	if c.leavers == nil {
-		c.leavers = map[drainAt]held{}
-	}
-	c.leavers[drainAt{worker, skerry.InstanceID(id)}] = held{r.Need, r.Ports, r.Service, r.Ordinal, r.Address}
-	return nil
-}
-
 // loadLeaving counts again what was leaving when the orchestrator ended.
 func (c *Core) loadLeaving(fx *wire.Effects) {
-	at := slices.SortedFunc(maps.Keys(c.leavers), func(a, b drainAt) int {
-		return cmp.Or(strings.Compare(a.worker, b.worker), strings.Compare(string(a.id), string(b.id)))
-	})
-	for _, d := range at {
-		w, p := c.workers[d.worker], c.places[d.id]
-		if w == nil || p != nil && p.Worker == d.worker {
-			fx.Delete(leavingKey(d.worker, d.id))
-			continue
-		}
-		c.depart(w, d.id, c.leavers[d])
+	for _, at := range c.releases.Start(func(at moves.Place) bool {
+		p := c.places[at.ID]
+		return c.workers[at.Worker] != nil && (p == nil || p.Worker != at.Worker)
+	}, fx) {
+		w := c.workers[at.Worker]
+		c.takePorts(w, w.leaving[at.ID].Ports, 1)
 	}
-	c.leavers = nil
-}
-
-// depart keeps what an instance holds on a worker until it has left.
-func (c *Core) depart(w *worker, id skerry.InstanceID, h held) {
-	if w.leaving == nil {
-		w.leaving = map[skerry.InstanceID]held{}
-	}
-	w.leaving[id] = h
-	if c.draining[h.service] == nil {
-		c.draining[h.service] = map[drainAt]bool{}
-	}
-	c.draining[h.service][drainAt{w.Name, id}] = true
-	c.takePorts(w, h.ports, 1)
-}
-
-// drainAt is an instance on a worker that was told to end it.
-type drainAt struct {
-	worker string
-	id     skerry.InstanceID
-}
-
-// held finds what an instance that was told to end still holds; the worker may be nil.
-func (w *worker) held(id skerry.InstanceID) (held, bool) {
-	if w == nil {
-		return held{}, false
-	}
-	h, ok := w.leaving[id]
-	return h, ok
 }
 
 // leave counts what an instance still holds on a worker that was told to end it, so that nothing is placed on top of what
 // still runs. A worker that is out of touch runs it too, for all that is known, and says so when it comes back.
 func (c *Core) leave(p *placement, worker string) {
-	w := c.workers[worker]
-	if w == nil {
-		return
-	}
-	if _, ok := w.leaving[p.A.ID]; ok {
-		return
-	}
-	h := held{p.charge(worker), p.takes(worker), p.A.Service, p.A.Ordinal, ""}
+	h := moves.Held{Need: p.charge(worker), Ports: p.takes(worker), Service: p.A.Service, Ordinal: p.A.Ordinal}
 	if p.Worker == worker {
-		h.addr = p.Obs.Address
+		h.Address = p.Obs.Address
 	}
-	c.depart(w, p.A.ID, h)
-	c.notes = append(c.notes, wire.Write{Key: leavingKey(worker, p.A.ID), Value: mustJSON(heldRecord{h.need, h.ports, h.service, h.ordinal, h.addr})})
+	if record := c.releases.Begin(moves.Place{Worker: worker, ID: p.A.ID}, h); record != nil {
+		c.takePorts(c.workers[worker], h.Ports, 1)
+		c.notes = append(c.notes, *record)
+	}
 }
 
 // left says that nothing of an instance is left on a worker.
 func (c *Core) left(worker string, id skerry.InstanceID) {
-	w := c.workers[worker]
-	if w == nil {
+	h, record := c.releases.End(moves.Place{Worker: worker, ID: id})
+	if record == nil {
 		return
 	}
-	if h, ok := w.leaving[id]; ok {
-		delete(w.leaving, id)
-		c.volumes.Touch()
-		c.notes = append(c.notes, wire.Write{Key: leavingKey(worker, id)})
-		if delete(c.draining[h.service], drainAt{worker, id}); len(c.draining[h.service]) == 0 {
-			delete(c.draining, h.service)
-		}
-		c.linked[h.service.App] = true // its worker may be without the application's network now
-		if c.interests.Wanted(h.service) {
-			c.interests.Touch(h.service)
-		}
-		c.takePorts(w, h.ports, -1)
-		c.freed()
+	c.notes = append(c.notes, *record)
+	c.volumes.Touch()
+	c.linked[h.Service.App] = true // its worker may be without the application's network now
+	if c.interests.Wanted(h.Service) {
+		c.interests.Touch(h.Service)
 	}
+	c.takePorts(c.workers[worker], h.Ports, -1)
+	c.freed()
 }
 
 // takePorts counts host ports of a worker as taken (sign 1) or free (-1), and tells the scheduler what it has left.

@@ -117,10 +117,8 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 			add(id, p.A.Ordinal, p.Worker, p.Obs.Address, !p.Obs.Ready && !p.Obs.Unreachable || p.Removing, p.load())
 		}
 	}
-	for at := range c.draining[k] {
-		if h, ok := c.workers[at.worker].held(at.id); ok {
-			add(at.id, h.ordinal, at.worker, h.addr, true, 0)
-		}
+	for at, h := range c.releases.Of(k) {
+		add(at.ID, h.Ordinal, at.Worker, h.Address, true, 0)
 	}
 	slices.SortFunc(out, func(a, b backend) int {
 		return cmp.Or(strings.Compare(string(a.Instance), string(b.Instance)), a.Addr.Compare(b.Addr))

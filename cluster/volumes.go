@@ -124,7 +124,7 @@ func (d disks) Reserve(worker string, size skerry.Bytes) {
 func (d disks) Occupied(v spec.VolumeClaim, worker string) bool {
 	if w := d.c.workers[worker]; w != nil {
 		for _, h := range w.leaving {
-			if h.service == v.Service && h.ordinal == v.Ordinal {
+			if h.Service == v.Service && h.Ordinal == v.Ordinal {
 				return true
 			}
 		}

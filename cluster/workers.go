@@ -53,7 +53,7 @@ func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 // addWorker enters a worker, new or read from the store.
 func (c *Core) addWorker(w *worker, r trust.Record) {
 	c.workers[w.Name] = w
-	w.sight, w.trust = c.detect.Add(w.Name), c.trust.Add(w.Name, r)
+	w.sight, w.trust, w.leaving = c.detect.Add(w.Name), c.trust.Add(w.Name, r), c.releases.Add(w.Name)
 }
 
 // item encodes an item of a worker's desired set as its agent reads it.
@@ -178,7 +178,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 func (c *Core) sweep(now time.Time, child *fleet.Child, fx *wire.Effects) {
 	has := func(id skerry.InstanceID) bool { return reports(child, wire.AssignmentKey(id)) }
 	if w := c.workers[child.Name]; w != nil && len(w.leaving) > 0 {
-		for _, id := range sortedIDs(w.leaving) {
+		for _, id := range w.leaving.IDs() {
 			if !has(id) {
 				c.left(child.Name, id)
 			}
@@ -209,14 +209,13 @@ func (c *Core) decideOrphans(child *fleet.Child) {
 	if !known || len(orphans) == 0 {
 		return
 	}
-	unknown := false
+	unknown, w := false, c.workers[child.Name]
 	for _, o := range orphans {
 		id, ok := strings.CutPrefix(o.Key, "inst/")
 		if !ok {
 			continue
 		}
 		p := c.places[skerry.InstanceID(id)]
-		_, leaves := c.workers[child.Name].held(skerry.InstanceID(id))
 		switch {
 		case p != nil && !p.Removing && p.Worker == child.Name:
 			c.send(p)
@@ -224,7 +223,7 @@ func (c *Core) decideOrphans(child *fleet.Child) {
 			c.sendNext(p)
 		case p != nil && !p.Removing && p.at(child.Name):
 			// The copy that was left behind; it is decided who stays.
-		case p != nil || leaves || !reports(child, o.Key):
+		case p != nil || w != nil && w.leaving.Has(skerry.InstanceID(id)) || !reports(child, o.Key):
 			c.Kids.Delete(child.Name, o.Key)
 		default:
 			unknown = true
@@ -419,7 +418,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 // awaitEnd takes back what was moved from a worker that is out of touch now and does not run elsewhere yet, where two copies are not
 // allowed: the one that was told to end may not have heard of it.
 func (c *Core) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
-	for _, id := range sortedIDs(w.leaving) {
+	for _, id := range w.leaving.IDs() {
 		p := c.places[id]
 		if p == nil || p.Worker == "" || p.Worker == w.Name || p.Removing || p.Obs.State == skerry.Running || !c.mayRun(p) {
 			continue
@@ -469,7 +468,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 			c.drop(now, p, fx)
 		}
 	}
-	for _, id := range sortedIDs(w.leaving) {
+	for _, id := range w.leaving.IDs() {
 		c.left(name, id)
 	}
 	c.endDrain(now, w, fx)
@@ -477,6 +476,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	delete(c.workers, name)
 	c.detect.Remove(name)
 	c.trust.Remove(name)
+	c.releases.Remove(name)
 	for id := range c.astray {
 		c.found(id, name)
 	}
@@ -530,7 +530,7 @@ func (w *worker) unpromised() spec.Resources {
 func (w *worker) available() spec.Resources {
 	left := w.unpromised()
 	for _, h := range w.leaving {
-		left = left.Sub(h.need)
+		left = left.Sub(h.Need)
 	}
 	return left
 }

@@ -19,9 +19,9 @@ type size struct{ fields, methods int }
 // into a part (cluster/detect is one), and write the new numbers here.
 var grown = map[string]size{
 	"decide/apps.Controller": {28, 180},
-	"cluster.Core":           {53, 311},
+	"cluster.Core":           {52, 309},
 	"cluster.placement":      {39, 15},
-	"cluster.worker":         {26, 16},
+	"cluster.worker":         {26, 15},
 	"overlay/tunnel.Engine":  {35, 57},
 	"overlay/tunnel.peer":    {31, 4},
 	"root.Core":              {17, 94},
