@@ -136,8 +136,8 @@ func (c *Core) Audit() (faults []string) {
 	known := func(worker string) bool { return c.workers[worker] != nil }
 	faults = append(append(faults, c.peers.Audit(known)...), c.ingress.Audit(known)...)
 	faults = append(faults, slices.Concat(c.paths.Audit(), c.interests.Audit(), c.foreign.sites.Audit())...)
-	faults = append(faults, c.endpoints.Audit(known, func(app skerry.AppKey) bool { return c.byApp[app] != nil })...)
-	faults = append(faults, c.releases.Audit(known)...)
+	there := func(app skerry.AppKey) bool { return c.byApp[app] != nil }
+	faults = append(faults, slices.Concat(c.releases.Audit(known), c.neighbours.Audit(there), c.endpoints.Audit(known, there))...)
 	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)
 	faults = append(faults, c.dependents.Audit(func(id skerry.InstanceID) (has, depends bool) {
 		if p := c.places[id]; p != nil {

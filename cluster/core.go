@@ -77,40 +77,40 @@ type Core struct {
 	waiting map[skerry.InstanceID]bool
 	making  map[skerry.InstanceID]string // workers on which others make room for an instance that waits
 	// removing holds the placements whose worker has not yet said that they are gone.
-	removing  map[skerry.InstanceID]bool
-	byWorker  map[string]map[skerry.InstanceID]*placement
-	detect    *detect.Detector
-	astray    map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
-	linked    map[skerry.AppKey]bool                // applications whose endpoints must be worked out again
-	notes     []wire.Write                          // records of what leaves workers and of volumes, to be written
-	releases  *moves.Releases
-	seq       uint64
-	rounds    uint64
-	plugins   map[string]Plugin
-	fabric    fabric
-	readmit   map[string]bool // workers whose part in the overlay must be looked at again
-	foreign   foreign
-	moving    map[skerry.InstanceID]bool    // placements with a successor
-	asking    map[skerry.InstanceID]*answer // about their successors, of placements whose owner asks whether there is a place for one
-	drains    map[string]bool               // workers that are drained
-	held      map[string]bool               // workers that are held on their devices
-	balance   balance
-	drainDue  time.Time                  // when to look at them again; zero: when something happens
-	stranded  map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
-	originals map[skerry.InstanceID]bool // placements with an original
-	watched   map[skerry.InstanceID]bool // placements whose SLA is violated
-	starts    map[skerry.InstanceID]bool // placements that have yet to run where they are
-	startsDue time.Time                  // when one of them should have
-	services  map[skerry.ServiceKey]*learned
-	grew      bool // capacity may have appeared: try what waits
-	volumes   *volumes.Claims
-	peers     *network.Peers
-	paths     *network.Paths
-	interests *network.Interests
-	endpoints *network.Endpoints
-	ingress   *network.Ingress
-	trust     *trust.Trust
-	uplink    *uplink.Uplink
+	removing   map[skerry.InstanceID]bool
+	byWorker   map[string]map[skerry.InstanceID]*placement
+	detect     *detect.Detector
+	astray     map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
+	linked     map[skerry.AppKey]bool                // applications whose endpoints must be worked out again
+	notes      []wire.Write                          // records of what leaves workers and of volumes, to be written
+	releases   *moves.Releases
+	seq        uint64
+	rounds     uint64
+	plugins    map[string]Plugin
+	fabric     fabric
+	readmit    map[string]bool // workers whose part in the overlay must be looked at again
+	foreign    foreign
+	moving     map[skerry.InstanceID]bool    // placements with a successor
+	asking     map[skerry.InstanceID]*answer // about their successors, of placements whose owner asks whether there is a place for one
+	drains     map[string]bool               // workers that are drained
+	held       map[string]bool               // workers that are held on their devices
+	balance    balance
+	drainDue   time.Time                  // when to look at them again; zero: when something happens
+	stranded   map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
+	originals  map[skerry.InstanceID]bool // placements with an original
+	watched    map[skerry.InstanceID]bool // placements whose SLA is violated
+	starts     map[skerry.InstanceID]bool // placements that have yet to run where they are
+	startsDue  time.Time                  // when one of them should have
+	neighbours *moves.Neighbours
+	grew       bool // capacity may have appeared: try what waits
+	volumes    *volumes.Claims
+	peers      *network.Peers
+	paths      *network.Paths
+	interests  *network.Interests
+	endpoints  *network.Endpoints
+	ingress    *network.Ingress
+	trust      *trust.Trust
+	uplink     *uplink.Uplink
 
 	overrides  *autonomy.Overrides
 	dependents *autonomy.Dependents
@@ -142,9 +142,7 @@ type worker struct {
 	leaving   moves.Leaving     // by instances that were told to end; moves' to change
 	loads     spec.Contention   // of what runs there, summed
 	placed    *spec.Coordinate  // that routes tell
-	gain      uint32            // that it was told on this connection; 0: none
-	gainAt    time.Time         // then, or when it was the right one last
-	near      string            // the limit that it is for
+	urgency   moves.Urgency     // what it was told of how near a limit something is
 	immodest  bool              // an interest of it was refused on this connection, and that was told
 }
 
@@ -171,7 +169,7 @@ type placement struct {
 	Extra    uint64            `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
 	Timeline []wire.Step       `json:"timeline,omitempty"`
 	Decision *wire.Decision    `json:"decision,omitempty"`
-	Strain   strain            `json:"strain,omitzero"`
+	Strain   moves.Strain      `json:"strain,omitzero"`
 	Ran      bool              `json:"ran,omitempty"`    // where it is now
 	Late     *late             `json:"late,omitempty"`   // its start took too long somewhere
 	Next     *successor        `json:"next,omitempty"`   // the copy that is to take over
@@ -226,12 +224,13 @@ func New(opt Options) *Core {
 	c := &Core{opt: opt, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, services: map[skerry.ServiceKey]*learned{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
 	c.releases = moves.NewReleases()
+	c.neighbours = moves.NewNeighbours()
 	c.uplink = uplink.New(c.Up, opt.ReportEvery)
 	c.overrides = autonomy.NewOverrides(loans{c}, Self, c.Apps)
 	c.dependents = autonomy.NewDependents(fates{c})

@@ -6,84 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
-
-// strain is how an instance with runtime auto stands to the saturation point of the runtime that it has:
-//
-//	at rest ──nearly all of its processor time, or slow──► strained ──2 min──► may its service have more instances?
-//	   ▲                                                     │  ▲             yes: wait for them, at most 10 min
-//	   └──────────────clear again, or moved──────────────────┘  │             no: moved not long ago? ──► wait
-//	                                                            └── no place ── look for a worker and a runtime that bear it
-type strain struct {
-	Crowded string    `json:"crowded,omitempty"` // why it is not clear of that point, as it is told; empty: it is
-	Moves   int       `json:"moves,omitempty"`   // because of that, of late
-	Moved   time.Time `json:"moved,omitzero"`    // last
-
-	since  time.Time // it is near it; zero: it is not
-	looked time.Time // for another runtime
-	text   string    // why it is still there
-}
-
-const (
-	// From strainOn of its processor time on an instance is near its saturation point, and below strainOff no longer. One whose requests take
-	// longer than they should is from strainSlow on: below that it is not the processor that they wait for.
-	strainOn, strainOff, strainSlow = 0.9, 0.8, 0.5
-	// strainFor is how long that must last, and strainScale how long more instances are waited for.
-	strainFor, strainScale = 2 * time.Minute, 10 * time.Minute
-	// strainEvery is how often a place is looked for, and strainCalm the least time between two moves; each further one doubles it.
-	strainEvery, strainCalm, longestStrainCalm = time.Minute, 30 * time.Minute, 24 * time.Hour
-)
-
-// see takes the share of its processor time that an instance uses, and whether its requests take too long.
-func (s *strain) see(now time.Time, share float64, slow bool) {
-	if s.since.After(now) {
-		s.since = now // the clock was set back
-	}
-	slow = slow && share >= strainSlow
-	switch {
-	case s.since.IsZero() && (share >= strainOn || slow):
-		s.since = now
-	case share < strainOff && !slow:
-		s.settle()
-	}
-}
-
-// settle forgets what was seen.
-func (s *strain) settle() { s.since, s.looked, s.text = time.Time{}, time.Time{}, "" }
-
-// step is what is done about a strain.
-type step string
-
-const (
-	stepRest  step = "rest"  // nothing
-	stepScale step = "scale" // others start, and bear a part of it
-	stepMove  step = "move"  // to a runtime that bears more
-)
-
-// next tells what is due; more: its service may have more instances.
-func (s *strain) next(now time.Time, more bool) step {
-	past := func(t time.Time) time.Duration {
-		if d := now.Sub(t); d >= 0 {
-			return d
-		}
-		return longestStrainCalm // the clock was set back
-	}
-	calm := time.Duration(0)
-	if s.Moves > 0 {
-		calm = min(longestStrainCalm, strainCalm<<min(s.Moves-1, 10))
-	}
-	switch {
-	case s.since.IsZero() || now.Sub(s.since) < strainFor:
-		return stepRest
-	case more && now.Sub(s.since) < strainScale:
-		return stepScale
-	case past(s.Moved) < calm || past(s.looked) < strainEvery:
-		return stepRest
-	}
-	return stepMove
-}
 
 // reconsider looks whether an instance has still the right runtime, by what it uses, and moves it to one that bears more where its service
 // cannot have more instances: make before break, and never to one that keeps it apart less than it asks for.
@@ -98,26 +24,22 @@ func (c *Core) reconsider(now time.Time, p *placement, fx *wire.Effects) {
 		limit += s.Sidecars[i].Resources.MostCPU()
 	}
 	share := float64(p.qos.CPU) / float64(limit)
-	if x.see(now, share, share >= strainSlow && c.slow(p)); x.since.IsZero() {
+	if x.See(now, share, share >= moves.StrainSlow && c.slow(p)); !x.Strained() {
 		c.crowd(now, p, fx)
 		return
 	}
 	near := fmt.Sprintf("it is near its saturation point in runtime %s with %s of a processor", p.A.Runtime, limit)
-	switch x.next(now, c.mayGrow(p)) {
-	case stepScale:
-		x.text = near + "; its service may have more instances"
-	case stepMove:
+	switch x.Next(now, c.mayGrow(p)) {
+	case moves.StepScale:
+		x.Stays(near + "; its service may have more instances")
+	case moves.StepMove:
 		if c.oneMoves(p) {
 			break // once that serves, the others may bear less
 		}
-		if now.Sub(x.Moved) > 2*longestStrainCalm {
-			x.Moves = 0
-		}
-		x.looked = now
+		x.Look(now)
 		d, runtime, why := c.relieve(now, p, share)
 		if d.Chosen != "" {
-			x.Moves++
-			x.Moved = now
+			x.Leave(now)
 			why = near + ", which is moved to " + runtime
 			if runtime == p.A.Runtime {
 				why = near + ", which takes less of one elsewhere"
@@ -126,7 +48,7 @@ func (c *Core) reconsider(now time.Time, p *placement, fx *wire.Effects) {
 			c.migrateIn(now, p, d, runtime, why, fx)
 			break
 		}
-		x.text = near + "; " + why
+		x.Stays(near + "; " + why)
 	}
 	c.crowd(now, p, fx)
 }
@@ -228,7 +150,7 @@ func (c *Core) oneMoves(p *placement) bool {
 func (c *Core) crowd(now time.Time, p *placement, fx *wire.Effects) {
 	text := ""
 	if w := c.workers[p.Worker]; w != nil && !p.ended() {
-		if text = p.Strain.text; text == "" && p.A.Spec.ExpectedRate > 0 {
+		if text = p.Strain.Why(); text == "" && p.A.Spec.ExpectedRate > 0 {
 			text = p.A.Spec.Crowded(p.A.Runtime, w.Facts.RuntimeCosts())
 		}
 	}

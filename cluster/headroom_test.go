@@ -149,60 +149,6 @@ func TestNoRuntimeStaysClear(t *testing.T) {
 	}
 }
 
-// TestStrain has an instance use shares of its processor time, and look what is done about it each time.
-func TestStrain(t *testing.T) {
-	type look struct {
-		after time.Duration
-		share float64
-		slow  bool
-		more  bool
-		want  step
-	}
-	for _, tt := range []struct {
-		name  string
-		moves int
-		moved time.Duration // so long ago
-		looks []look
-	}{
-		{"at rest", 0, 0, []look{{0, 0.5, false, false, stepRest}, {time.Hour, 0.89, false, false, stepRest}, {time.Hour, 0.89, false, true, stepRest}}},
-		{"for long enough", 0, 0, []look{{0, 0.95, false, false, stepRest}, {119 * time.Second, 0.95, false, false, stepRest}, {time.Second, 0.95, false, false, stepMove}}},
-		{"between the thresholds it lasts", 0, 0, []look{{0, 0.95, false, false, stepRest}, {time.Minute, 0.85, false, false, stepRest}, {time.Minute, 0.85, false, false, stepMove}}},
-		{"below the lower one it begins anew", 0, 0, []look{{0, 0.95, false, false, stepRest}, {time.Minute, 0.79, false, false, stepRest}, {time.Minute, 0.95, false, false, stepRest}, {2 * time.Minute, 0.95, false, false, stepMove}}},
-		{"slow, and short of a processor", 0, 0, []look{{0, 0.6, true, false, stepRest}, {2 * time.Minute, 0.6, true, false, stepMove}}},
-		{"slow for other reasons", 0, 0, []look{{0, 0.4, true, false, stepRest}, {2 * time.Minute, 0.4, true, false, stepRest}}},
-		{"no longer slow", 0, 0, []look{{0, 0.6, true, false, stepRest}, {time.Minute, 0.6, false, false, stepRest}, {time.Minute, 0.6, true, false, stepRest}}},
-		{"more instances come first, for a while", 0, 0, []look{{0, 1, false, true, stepRest}, {2 * time.Minute, 1, false, true, stepScale}, {7 * time.Minute, 1, false, true, stepScale}, {time.Minute, 1, false, true, stepMove}}},
-		{"as many as there may be", 0, 0, []look{{0, 1, false, true, stepRest}, {2 * time.Minute, 1, false, true, stepScale}, {time.Second, 1, false, false, stepMove}}},
-		{"moved not long ago", 1, 10 * time.Minute, []look{{0, 1, false, false, stepRest}, {10 * time.Minute, 1, false, false, stepRest}, {10 * time.Minute, 1, false, false, stepMove}}},
-		{"moved twice", 2, 10 * time.Minute, []look{{0, 1, false, false, stepRest}, {49 * time.Minute, 1, false, false, stepRest}, {time.Minute, 1, false, false, stepMove}}},
-		{"the clock was set back", 1, -time.Hour, []look{{0, 1, false, false, stepRest}, {-time.Hour, 1, false, false, stepRest}, {2 * time.Minute, 1, false, false, stepMove}}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			now := time.Unix(1_700_000_000, 0)
-			s := strain{Moves: tt.moves}
-			if tt.moves > 0 {
-				s.Moved = now.Add(-tt.moved)
-			}
-			for n, l := range tt.looks {
-				now = now.Add(l.after)
-				s.see(now, l.share, l.slow)
-				if got := s.next(now, l.more); got != l.want {
-					t.Errorf("look %d: %s, not %s", n, got, l.want)
-				}
-			}
-		})
-	}
-	s := strain{}
-	now := time.Unix(1_700_000_000, 0)
-	s.see(now, 1, false)
-	if now = now.Add(strainFor); s.next(now, false) != stepMove {
-		t.Fatal("no place is looked for")
-	}
-	if s.looked = now; s.next(now.Add(strainEvery-1), false) != stepRest || s.next(now.Add(strainEvery), false) != stepMove {
-		t.Error("a place is looked for too often, or once only")
-	}
-}
-
 // use has an instance use so much of a processor for a while.
 func (m *mixed) use(worker string, id skerry.InstanceID, cpu skerry.MilliCPU, d time.Duration) {
 	for ; d > 0; d -= 10 * time.Second {

@@ -1,10 +1,6 @@
 package cluster
 
-import (
-	"maps"
-
-	"skerry.dev/skerry"
-)
+import "skerry.dev/skerry"
 
 // addPlacement puts a placement into the maps.
 func (c *Core) addPlacement(p *placement) {
@@ -64,7 +60,7 @@ func (c *Core) forget(p *placement) {
 	delete(c.byApp[app], p.A.ID)
 	if len(c.byApp[app]) == 0 {
 		delete(c.byApp, app)
-		maps.DeleteFunc(c.services, func(k skerry.ServiceKey, _ *learned) bool { return k.App == app })
+		c.neighbours.Forget(app)
 	}
 	if p.limited() {
 		if c.limits[app]--; c.limits[app] == 0 {

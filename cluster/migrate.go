@@ -130,7 +130,7 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effect
 	if n.Runtime != was && was != "" {
 		p.Timeline = append(p.Timeline, wire.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "runs in runtime " + n.Runtime + " on worker " + n.Worker + ", before in " + was + " on " + old + ": " + why})
 	}
-	p.Strain.settle()
+	p.Strain.Settle()
 	c.changed(now, p, fx)
 	c.crowd(now, p, fx)
 	reason := "Migrated"

@@ -58,7 +58,7 @@ func TestUrge(t *testing.T) {
 	expect("wavering")
 	report(time.Second, 100, nil)
 	expect("far again, for a moment")
-	report(calmGain, 100, nil)
+	report(30*time.Second, 100, nil)
 	expect("far again, for a while", 1)
 	if v := c.Workers()[0].Updates; v == nil || v.EveryMs != 4000 || v.Why != wire.PaceLimit || v.Gain != 1 {
 		t.Errorf("shown as %+v", v)
@@ -70,39 +70,6 @@ func TestUrge(t *testing.T) {
 	seq = 0
 	report(time.Second, 990, nil)
 	expect("on a new connection it is told again", 8)
-}
-
-// Every constraint of an instance counts, the nearest one most.
-func TestMargin(t *testing.T) {
-	c := New(Options{Name: "a", Incarnation: "a1", Term: 1})
-	c.Start(time.Unix(1e9, 0))
-	ms, share := spec.Duration(100*time.Millisecond), 0.5
-	w := &worker{Name: "w", Facts: &wire.WorkerFacts{Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB}}}
-	p := &placement{A: spec.Assignment{ID: "web-1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}}}
-	p.A.Spec.Resources = spec.Resources{CPU: 1000, Memory: skerry.GiB}
-	p.A.Spec.Links = []spec.Link{{Service: "db", MaxLatency: &ms}}
-	p.A.Spec.Scale = &spec.ScaleSpec{Max: 3, Target: spec.ScaleTarget{CPU: &share}}
-	c.places["web-1"], c.workers["w"] = p, w
-	c.bind(p, "w")
-	for _, x := range []struct {
-		q    wire.QoS
-		gain uint32
-		near string
-	}{
-		{wire.QoS{}, 1, ""},
-		{wire.QoS{Memory: skerry.GiB * 85 / 100}, 4, "the memory of default/shop/web"},
-		{wire.QoS{Waiting: 0.24}, 8, "the wait for a processor of default/shop/web"},
-		{wire.QoS{Links: map[string]float64{"db": 95}}, 8, "the link to db of default/shop/web"},
-		{wire.QoS{Links: map[string]float64{"db": 500}}, 8, "the link to db of default/shop/web"},
-		{wire.QoS{CPU: 470}, 8, "the autoscaling target of default/shop/web"},
-		{wire.QoS{CPU: 560}, 4, "the autoscaling target of default/shop/web"},
-		{wire.QoS{CPU: 1000}, 1, ""},
-	} {
-		p.qos = &x.q
-		if margin, near := c.margin(w); gainFor(margin) != x.gain || near != x.near {
-			t.Errorf("%+v: gain %d for a margin of %g, %q", x.q, gainFor(margin), margin, near)
-		}
-	}
 }
 
 // A worker that reports every five minutes is as well known after three as one that reports each minute is after one. Longer silence counts

@@ -231,7 +231,7 @@ func (c *Core) ratedHigher(p *placement, policy sched.Policy, avoid []string) *m
 	w, req := c.workers[p.Worker], c.request(p)
 	// Its own place is rated as if it were not there yet.
 	c.site.Give(p.Worker, req)
-	c.site.SetLoad(p.Worker, minus(w.loads, c.contentionOf(p)))
+	c.site.SetLoad(p.Worker, w.loads.Minus(c.neighbours.Of(&p.A)))
 	req.Only = p.Worker
 	here := c.site.Place(time.Time{}, policy, req, 0)
 	c.seeWorker(w)

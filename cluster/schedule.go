@@ -17,7 +17,7 @@ import (
 func (c *Core) request(p *placement) *sched.Request {
 	s := &p.A.Spec
 	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: p.need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
-		Contention: c.contentionOf(p), Kept: c.keptFrom(p), Data: c.dataAt(p), Devices: p.A.Devices, Runtime: p.A.Runtime,
+		Contention: c.neighbours.Of(&p.A), Kept: c.keptFrom(p), Data: c.dataAt(p), Devices: p.A.Devices, Runtime: p.A.Runtime,
 		Egress: c.opt.Admission.egressOf(p.A.Org, s) != nil, Level: c.opt.Admission.LevelOf(p.A.Org), Signed: c.opt.Admission.signersOf(p.A.Org) != nil}
 	if r.Data != "" {
 		r.Need.Storage -= c.volumes.Idle(p.claims()) // which is its own

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
@@ -35,8 +36,7 @@ const (
 	longestCalm = time.Hour
 	// Alarms come and go at different shares, so that what flickers is told of once.
 	alarmOn, alarmOff = 0.2, 0.05
-	// What counts as short: shares of time in which something waited (the kernel's pressure stall information).
-	waitingLimit  = 0.25
+	// What counts as short, beside moves.WaitingLimit: shares of time in which something waited (the kernel's pressure stall information).
 	pressureLimit = 0.25
 	// pressureSlack is how much more pressure elsewhere counts as the same: it is told of different moments.
 	pressureSlack = 0.2
@@ -161,7 +161,7 @@ func (c *Core) violation(p *placement) (what, text string) {
 	}
 	if q := p.qos; q != nil {
 		// Short of CPU is who waits for it, has not what was promised, and is not held back by a limit of its own.
-		if need := p.A.Spec.Need().CPU; q.Waiting > waitingLimit && q.CPU < need*95/100 && q.Throttled < 0.05 {
+		if need := p.A.Spec.Need().CPU; q.Waiting > moves.WaitingLimit && q.CPU < need*95/100 && q.Throttled < 0.05 {
 			return "waiting", fmt.Sprintf("it gets %s of the %s cores promised, and waits for a processor %.0f %% of the time", q.CPU, need, 100*q.Waiting)
 		}
 		for _, l := range p.A.Spec.Links {

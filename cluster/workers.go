@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/decide/credit"
@@ -42,7 +43,7 @@ func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 		c.peers.Touch(now)
 	}
 	w.immodest, w.reportSeq, w.staleSeq = false, 0, 0
-	w.gain, w.gainAt, w.near = 0, now, ""
+	w.urgency.Connected(now)
 	c.detect.Up(w.Name)
 	c.seeWorker(w)
 	c.freed()
@@ -285,15 +286,15 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 	for _, id := range sortedIDs(r.Instances) {
 		q := r.Instances[id]
 		if p := c.places[id]; p != nil && p.Worker == name {
-			use := q
-			// They are summed with those of other workers.
-			use.Waiting, use.Throttled, use.Disk, use.Network = share(q.Waiting), share(q.Throttled), share(q.Disk), share(q.Network)
+			use := moves.Bounded(q)
 			p.qos = &use
 			if math.Abs(p.load()-p.told) >= loadStep && c.interests.Wanted(p.A.Service) {
 				p.told = p.load()
 				c.interests.Touch(p.A.Service)
 			}
-			c.learn(p, &use)
+			if w.Facts != nil {
+				c.neighbours.Learn(&p.A, &use, w.Facts.Capacity.CPU, w.loads)
+			}
 			c.judge(now, p, fx)
 			c.reconsider(now, p, fx)
 			if i := c.Apps.Instance(id); i != nil {

@@ -137,6 +137,23 @@ func (s Shares) Vector() [NumShares]float64 {
 // SharesOf is the inverse of Vector.
 func SharesOf(v [NumShares]float64) Shares { return Shares{v[0], v[1], v[2], v[3], v[4]} }
 
+// Plus adds the contention of another service. No share falls below none.
+func (k Contention) Plus(o Contention) Contention { return k.sum(o, 1) }
+
+// Minus takes it off.
+func (k Contention) Minus(o Contention) Contention { return k.sum(o, -1) }
+
+func (k Contention) sum(o Contention, sign float64) Contention {
+	add := func(x, y Shares) Shares {
+		v, w := x.Vector(), y.Vector()
+		for i := range v {
+			v[i] = max(0, v[i]+sign*w[i])
+		}
+		return SharesOf(v)
+	}
+	return Contention{add(k.Intensity, o.Intensity), add(k.Sensitivity, o.Sensitivity)}
+}
+
 // constrained reports whether a user, or a link from or to the service, limits where its instances may run, which is what LDP is
 // for. Links bind both ends, because either may be placed second.
 func (a *Application) constrained(s *ServiceSpec) bool {

@@ -45,7 +45,7 @@ var imports = map[string]string{
 	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
-	"cluster/moves":    ". spec wire",
+	"cluster/moves":    ". spec wire decide/sched",
 	"cluster/network":  ". spec wire view",
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/fleet",
