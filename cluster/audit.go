@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/detect"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
@@ -136,8 +137,14 @@ func (c *Core) Audit() (faults []string) {
 	known := func(worker string) bool { return c.workers[worker] != nil }
 	faults = append(append(faults, c.peers.Audit(known)...), c.ingress.Audit(known)...)
 	faults = append(faults, slices.Concat(c.paths.Audit(), c.interests.Audit(), c.foreign.sites.Audit())...)
+	faults = append(faults, c.drains.Audit(func(worker string) *moves.Drain {
+		if w := c.workers[worker]; w != nil {
+			return w.Drain
+		}
+		return nil
+	})...)
 	there := func(app skerry.AppKey) bool { return c.byApp[app] != nil }
-	faults = append(faults, slices.Concat(c.releases.Audit(known), c.neighbours.Audit(there), c.endpoints.Audit(known, there))...)
+	faults = append(faults, slices.Concat(c.releases.Audit(known), c.balance.Audit(), c.neighbours.Audit(there), c.endpoints.Audit(known, there))...)
 	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)
 	faults = append(faults, c.dependents.Audit(func(id skerry.InstanceID) (has, depends bool) {
 		if p := c.places[id]; p != nil {

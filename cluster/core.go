@@ -92,10 +92,9 @@ type Core struct {
 	foreign    foreign
 	moving     map[skerry.InstanceID]bool    // placements with a successor
 	asking     map[skerry.InstanceID]*answer // about their successors, of placements whose owner asks whether there is a place for one
-	drains     map[string]bool               // workers that are drained
-	held       map[string]bool               // workers that are held on their devices
-	balance    balance
-	drainDue   time.Time                  // when to look at them again; zero: when something happens
+	drains     *moves.Drains
+	held       map[string]bool // workers that are held on their devices
+	balance    *moves.Balance
 	stranded   map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
 	originals  map[skerry.InstanceID]bool // placements with an original
 	watched    map[skerry.InstanceID]bool // placements whose SLA is violated
@@ -124,7 +123,7 @@ type worker struct {
 	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
 	Carrier   string            `json:"carrier,omitempty"` // over what it is connected; empty: the link
 	Hold      string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
-	Drain     *drain            `json:"drain,omitempty"`
+	Drain     *moves.Drain      `json:"drain,omitempty"`
 	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
 	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
 	Blocks    []netip.Prefix    `json:"-"`               // of addresses for its instances
@@ -178,10 +177,9 @@ type placement struct {
 	Limits   *wire.LimitsRefusal `json:"limits,omitempty"`
 	Original *original           `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
 	// Users is where the service's users are in the network, and UsersAt when that was measured.
-	Users    []wire.UserPosition `json:"users,omitempty"`
-	UsersAt  time.Time           `json:"usersAt,omitzero"`
-	Balanced time.Time           `json:"balanced,omitzero"`  // when it was moved to a better place last
-	Balances int                 `json:"balances,omitempty"` // how often, of late
+	Users   []wire.UserPosition `json:"users,omitempty"`
+	UsersAt time.Time           `json:"usersAt,omitzero"`
+	moves.Rebalanced
 	// SLAMoves, SLAMoved and Calm keep an instance from flapping across restarts; slaState has them too.
 	SLAMoves int       `json:"slaMoves,omitempty"`
 	SLAMoved time.Time `json:"slaMoved,omitzero"`
@@ -224,12 +222,13 @@ func New(opt Options) *Core {
 	c := &Core{opt: opt, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, drains: map[string]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
 	c.releases = moves.NewReleases()
+	c.drains, c.balance = moves.NewDrains(), moves.NewBalance(opt.Rebalance)
 	c.neighbours = moves.NewNeighbours()
 	c.uplink = uplink.New(c.Up, opt.ReportEvery)
 	c.overrides = autonomy.NewOverrides(loans{c}, Self, c.Apps)
@@ -266,7 +265,7 @@ func (c *Core) Load(key string, value []byte) error {
 			r.ports = map[string]int{}
 			c.addWorker(r.worker, r.Record)
 			if r.Drain != nil {
-				c.drains[r.Name] = true
+				c.drains.Begin(r.Name, r.Drain)
 			}
 		}
 	case strings.HasPrefix(key, volumes.SnapshotPrefix):
@@ -507,10 +506,10 @@ func (c *Core) NextWake() time.Time {
 	consider(c.dependents.Due(away, heard))
 	consider(c.scaling.Due(away))
 	consider(c.rebuild.Due(c.rootAway()))
-	consider(c.drainDue)
+	consider(c.drains.Due())
 	consider(c.startsDue)
 	consider(c.trust.Due())
-	consider(c.balance.at)
+	consider(c.balance.Due())
 	if due, rests := c.foreign.sites.Due(); rests {
 		consider(due)
 	}

@@ -46,8 +46,9 @@ func TestDrainedAfterWhoIsOutOfTouch(t *testing.T) {
 	}
 	c.Step(now, DrainWorker{Name: "x"})
 	until := c.surelyStoppedOn(p, "w")
-	if c.Tick(until.Add(-time.Second)); p.Next != nil || len(c.workers["x"].Drain.stays) != 1 {
-		t.Errorf("a copy starts on %v %s before the first must have ended; %v stay", p.Next, time.Second, c.workers["x"].Drain.stays)
+	c.Tick(until.Add(-time.Second))
+	if why, _, stays := c.workers["x"].Drain.Stay(p.A.ID); p.Next != nil || !stays {
+		t.Errorf("a copy starts on %v %s before the first must have ended; why it stays: %q", p.Next, time.Second, why)
 	}
 	if c.Tick(until); p.Next == nil || p.Next.Worker != "y" {
 		t.Errorf("it does not move: %+v", p.Next)

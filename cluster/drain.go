@@ -3,37 +3,15 @@ package cluster
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
-
-// drain is what an operator asked for: everything that can be is to leave a worker, make before break.
-//
-//	each instance: no place ──retry──► successor elsewhere ──ready──► it is the instance, the old copy ends
-//	               bound here: stays, with the reason
-//
-// It goes on until the worker may be used again, so that what comes back late leaves as well.
-type drain struct {
-	Since    time.Time `json:"since"`
-	Parallel int       `json:"parallel"`
-	To       string    `json:"to,omitempty"` // the worker that is preferred
-	Force    bool      `json:"force,omitempty"`
-	Told     bool      `json:"told,omitempty"` // that nothing that can leave is left
-	stays    map[skerry.InstanceID]stay
-	retry    map[skerry.InstanceID]time.Time // no try before
-}
-
-// stay is why an instance is still there.
-type stay struct {
-	why   string
-	tries bool // a place is looked for again and again
-}
 
 const (
 	drainRetry = 5 * time.Second
@@ -68,9 +46,8 @@ func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeInvalid, "%d migrations at once are out of range; from 1 to %d are allowed", m.Parallel, maxParallel)
 		return
 	}
-	w.Drain = &drain{Since: now, Parallel: max(1, m.Parallel), To: m.To, Force: m.Force}
+	w.Drain = c.drains.Begin(m.Name, &moves.Drain{Since: now, Parallel: max(1, m.Parallel), To: m.To, Force: m.Force})
 	w.Hold = cmp.Or(m.Reason, "it is drained")
-	c.drains[m.Name] = true
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 	c.freed()
@@ -79,23 +56,18 @@ func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
 
 // endDrain lets what is on a worker stay there.
 func (c *Core) endDrain(now time.Time, w *worker, fx *wire.Effects) {
-	if w.Drain == nil {
-		return
-	}
-	for _, id := range sortedIDs(w.Drain.stays) {
+	for _, id := range c.drains.End(w.Name) {
 		if p := c.places[id]; p != nil && p.Worker == w.Name && p.drained {
 			p.drained, p.Obs.Violated = false, ""
 			c.changed(now, p, fx)
 		}
 	}
 	w.Drain = nil
-	delete(c.drains, w.Name)
 }
 
 // drainWorkers moves on what operators asked to be drained.
 func (c *Core) drainWorkers(now time.Time, fx *wire.Effects) {
-	c.drainDue = time.Time{}
-	for _, name := range slices.Sorted(maps.Keys(c.drains)) {
+	for _, name := range c.drains.Start() {
 		if w := c.workers[name]; !w.sight.Lost() { // else its instances are rescued as those of any lost worker
 			c.drainOne(now, w, fx)
 		}
@@ -103,7 +75,7 @@ func (c *Core) drainWorkers(now time.Time, fx *wire.Effects) {
 }
 
 func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
-	d := w.Drain
+	d := c.drains.Look(w.Name)
 	moving, left := 0, 0
 	list := c.on(w.Name)
 	for _, p := range list {
@@ -111,12 +83,7 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 			moving++
 		}
 	}
-	if d.stays == nil {
-		d.stays, d.retry = map[skerry.InstanceID]stay{}, map[skerry.InstanceID]time.Time{}
-	}
-	stays := map[skerry.InstanceID]stay{}
 	for _, p := range list {
-		id := p.A.ID
 		if p.Removing || p.ended() {
 			continue
 		}
@@ -125,38 +92,28 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 			why = c.uncarried(p)
 		}
 		if why != "" {
-			stays[id] = stay{why: why}
+			d.Stays(p.A.ID, why)
 			continue
 		}
 		left++
 		if p.Next != nil {
 			continue
 		}
-		if was, ok := d.stays[id]; ok {
-			stays[id] = was
-		}
-		switch at := d.retry[id]; {
-		case now.Before(at):
-			c.drainAgain(at)
+		switch {
+		case d.Waits(now, p.A.ID):
 		case p.Obs.State != skerry.Running: // it serves nobody yet
 			c.move(now, p, "its worker is drained", false, fx)
 		case moving < d.Parallel:
-			if c.drainAway(now, w, p, stays, fx) {
+			if c.drainAway(now, w, p, d, fx) {
 				moving++
 			}
 		}
 	}
-	d.stays = stays
-	for id := range d.retry {
-		if p := c.places[id]; p == nil || p.Worker != w.Name {
-			delete(d.retry, id)
-		}
-	}
-	if left == 0 && len(w.leaving) == 0 && !d.Told {
-		d.Told = true
+	here := func(id skerry.InstanceID) bool { return c.byWorker[w.Name][id] != nil }
+	if news, n := d.End(here, left == 0 && len(w.leaving) == 0); news {
 		c.saveWorker(w, fx)
 		text := "worker " + w.Name + " is drained"
-		if n := len(stays); n > 0 {
+		if n > 0 {
 			text += fmt.Sprintf("; %d instances stay", n)
 		}
 		c.siteEvent(fx, now, wire.EventNormal, "Drained", text, w.Name)
@@ -165,30 +122,24 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 
 // drainAway starts a successor of an instance elsewhere. Where the site has no room the owner learns of it, who may know
 // another site.
-func (c *Core) drainAway(now time.Time, w *worker, p *placement, stays map[skerry.InstanceID]stay, fx *wire.Effects) bool {
+func (c *Core) drainAway(now time.Time, w *worker, p *placement, look *moves.Look, fx *wire.Effects) bool {
 	id := p.A.ID
 	if at := c.endsElsewhere(p); now.Before(at) {
-		stays[id] = stay{"a copy of it may still run on a worker that is out of touch, and there must not be another", true}
-		w.Drain.retry[id] = at
-		c.drainAgain(at)
+		look.Tries(id, "a copy of it may still run on a worker that is out of touch, and there must not be another", at)
 		return false
 	}
 	if k := c.Kids.Get(w.Name); c.mayRun(p) && (k == nil || !k.Connected || w.sight.Quiet()) {
-		stays[id] = stay{"its worker is out of touch and may run it on, and there must not be another", true}
-		at := now.Add(drainRetry)
-		w.Drain.retry[id] = at
-		c.drainAgain(at)
+		look.Tries(id, "its worker is out of touch and may run it on, and there must not be another", now.Add(drainRetry))
 		return false
 	}
 	d, wait := c.elsewhere(now, p, w.Drain.To, fx)
 	if wait {
-		c.drainAgain(now.Add(drainRetry))
+		c.drains.Again(now.Add(drainRetry))
 		return false
 	}
 	if d.Chosen != "" {
-		delete(stays, id)
 		p.drained, p.Obs.Violated = false, ""
-		w.Drain.retry[id] = now.Add(failedRetry)
+		look.Leaves(id, now.Add(failedRetry))
 		c.migrate(now, p, d, "worker "+w.Name+" is drained", fx)
 		return true
 	}
@@ -196,10 +147,7 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, stays map[skerr
 	if len(d.Why) > 0 {
 		why += ": " + d.Why[0].Text
 	}
-	stays[id] = stay{why, true}
-	at := now.Add(drainRetry)
-	w.Drain.retry[id] = at
-	c.drainAgain(at)
+	look.Tries(id, why, now.Add(drainRetry))
 	if !p.drained {
 		p.drained = true
 		p.Obs.Violated = "its worker is drained, and " + why
@@ -229,12 +177,6 @@ func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *wire.Effect
 	return c.besides(now, p, nil, fx)
 }
 
-func (c *Core) drainAgain(at time.Time) {
-	if c.drainDue.IsZero() || at.Before(c.drainDue) {
-		c.drainDue = at
-	}
-}
-
 // bound says why an instance cannot leave its worker without losing what it is there for, or "".
 func (p *placement) bound(force bool) string {
 	s := &p.A.Spec
@@ -261,15 +203,15 @@ func (c *Core) viewDrain(w *worker) *view.DrainView {
 	}
 	v := &view.DrainView{Since: d.Since, To: skerry.WorkerName(d.To), Parallel: d.Parallel, Done: d.Told, Ending: len(w.leaving)}
 	for _, p := range c.on(w.Name) {
-		s, stays := d.stays[p.A.ID]
+		why, tries, stays := d.Stay(p.A.ID)
 		switch {
 		case p.Removing || p.ended():
 		case p.Next != nil:
 			v.Moving++
 			v.Left++
 		case stays:
-			v.Stays = append(v.Stays, view.StayView{Instance: p.A.ID, Reason: s.why, Tries: s.tries})
-			if s.tries {
+			v.Stays = append(v.Stays, view.StayView{Instance: p.A.ID, Reason: why, Tries: tries})
+			if tries {
 				v.Left++
 			}
 		default:

@@ -14,40 +14,17 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// balance is how the site looks for places that have become clearly better than those that instances have, as when a worker has come
-// back. It moves one instance at a time, make before break:
-//
-//	each minute, if nothing else goes on ─► the best gain of all ─► enough? ─► migrate ─► not again for an hour, or two, or four ...
-//
-// By itself it does so only where its operator wants it (Options.Rebalance); Rebalance asks for it once.
-type balance struct {
-	at   time.Time                  // of the next look; zero: none
-	next skerry.InstanceID          // where that begins, at a site with many
-	busy map[string]int             // workers of which most processor time is used: in how many looks in a row
-	pass map[skerry.InstanceID]bool // that somebody asked for: what it has moved; nil: none
-	ends time.Time                  // of the pass
-}
-
 const (
-	balanceEvery = time.Minute
-	passEvery    = time.Second
-	longestPass  = 30 * time.Minute
-	// maxLooked bounds the instances of one look, maxMoves the moves that a plan tells.
-	maxLooked  = 500
+	// maxPlanned bounds the moves that a plan tells.
 	maxPlanned = 50
-	// settled is how long an instance must have been where it is, and joined how long a worker must have been in touch, to count.
-	settled = 10 * time.Minute
-	joined  = 5 * time.Minute
-	// balanceCalm is how long an instance that was moved stays; each further move doubles it.
-	balanceCalm        = time.Hour
-	longestBalanceCalm = 24 * time.Hour
+	// joined is how long a worker must have been in touch to count.
+	joined = 5 * time.Minute
 	// leastGain is by how much a ranking (0 to 1) must rate another worker higher: a little less than one of two preferences that is
 	// met after all.
 	leastGain = 0.08
-	// A worker is busy from busyShare of its processors on, in so many looks in a row. Another must be less busy by leastRelief with the
-	// instance, of which the busy one must feel at least leastWeight.
+	// A worker is busy from busyShare of its processors on. Another must be less busy by leastRelief with the instance, of which the busy one
+	// must feel at least leastWeight.
 	busyShare   = 0.8
-	busyLooks   = 3
 	leastRelief = 0.25
 	leastWeight = 0.05
 )
@@ -66,70 +43,47 @@ type move struct {
 
 func (c *Core) askBalance(now time.Time, m Rebalance, fx *wire.Effects) {
 	fx.Result = c.planBalance(now)
-	if !m.DryRun && c.balance.pass == nil {
-		c.balance.pass, c.balance.ends, c.balance.at = map[skerry.InstanceID]bool{}, now.Add(longestPass), now
+	if !m.DryRun && c.balance.Ask(now) {
 		c.rebalance(now, fx)
 	}
 }
 
 // rebalance looks for one move, if it is time.
 func (c *Core) rebalance(now time.Time, fx *wire.Effects) {
-	b := &c.balance
-	if b.at.IsZero() && c.opt.Rebalance {
-		b.at = now.Add(balanceEvery)
-	}
-	if b.at.IsZero() || now.Before(b.at) {
+	look, asked := c.balance.Begin(now)
+	if !look {
 		return
 	}
-	asked := b.pass != nil
-	every := balanceEvery
-	if asked {
-		every = passEvery
-	}
-	b.at = now.Add(every)
 	if !asked {
 		c.lookBusy()
 	}
-	if len(c.moving)+len(c.waiting)+len(c.stranded)+len(c.drains) > 0 || !asked && c.detect.Busy() {
-		if asked && !now.Before(b.ends) {
-			c.endPass(now)
+	if len(c.moving)+len(c.waiting)+len(c.stranded) > 0 || !c.drains.None() || !asked && c.detect.Busy() {
+		if c.balance.Late(now) {
+			c.balance.EndPass(now)
 		}
 		return // something more urgent goes on
 	}
 	best := c.bestMove(now, asked)
-	if best == nil || asked && !now.Before(b.ends) {
+	if best == nil || c.balance.Late(now) {
 		if asked {
-			c.endPass(now)
+			c.balance.EndPass(now)
 		}
 		return
 	}
-	if asked {
-		b.pass[best.p.A.ID] = true
-	}
-	if p := best.p; now.Sub(p.Balanced) > 2*longestBalanceCalm {
-		p.Balances = 0
-	}
-	best.p.Balances++
-	best.p.Balanced = now
+	c.balance.Moved(best.p.A.ID)
+	best.p.Improved(now)
 	c.migrate(now, best.p, best.d, "for a better place: "+best.why, fx)
-}
-
-func (c *Core) endPass(now time.Time) {
-	c.balance.pass, c.balance.at = nil, time.Time{}
-	if c.opt.Rebalance {
-		c.balance.at = now.Add(balanceEvery)
-	}
 }
 
 // lookBusy counts in how many looks in a row workers were busy.
 func (c *Core) lookBusy() {
-	was := c.balance.busy
-	c.balance.busy = map[string]int{}
+	var busy []string
 	for name, w := range c.workers {
 		if w.usedShare(0) >= busyShare {
-			c.balance.busy[name] = was[name] + 1
+			busy = append(busy, name)
 		}
 	}
+	c.balance.Count(busy)
 }
 
 // usedShare is the share of a worker's processors that is in use, with so much more.
@@ -142,25 +96,16 @@ func (w *worker) usedShare(more skerry.MilliCPU) float64 {
 
 // bestMove finds the instance that gains most. asked: somebody did, so that what is new counts as well.
 func (c *Core) bestMove(now time.Time, asked bool) *move {
-	ids := sortedIDs(c.places)
-	if i, _ := slices.BinarySearch(ids, c.balance.next); i < len(ids) {
-		ids = append(slices.Clone(ids[i:]), ids[:i]...)
-	}
 	var best *move
-	looked := 0
-	for _, id := range ids {
+	c.balance.Best(sortedIDs(c.places), func(id skerry.InstanceID, look func() bool) {
 		p := c.places[id]
-		if c.stays(now, p) != "" || !asked && !c.ripe(now, p) || asked && c.balance.pass[id] {
-			continue
-		}
-		if looked++; looked > maxLooked {
-			c.balance.next = id
-			break
+		if c.stays(now, p) != "" || !asked && !c.ripe(now, p) || asked && c.balance.Passed(id) || !look() {
+			return
 		}
 		if m := c.gains(now, p, asked); m != nil && (best == nil || m.gain > best.gain) {
 			best = m
 		}
-	}
+	})
 	return best
 }
 
@@ -189,10 +134,7 @@ func (c *Core) stays(now time.Time, p *placement) string {
 
 // ripe reports whether an instance has been where it is for long enough to be moved by the site itself.
 func (c *Core) ripe(now time.Time, p *placement) bool {
-	long := func(since time.Time, d time.Duration) bool {
-		return now.Sub(since) >= d || since.Sub(now) > d // the clock was set back
-	}
-	return long(p.Placed, settled) && long(p.Balanced, min(longestBalanceCalm, balanceCalm<<min(max(p.Balances-1, 0), 10))) && !now.Before(p.sla.calm) && !p.sla.alarm
+	return p.Ripe(now, p.Placed) && !now.Before(p.sla.calm) && !p.sla.alarm
 }
 
 // gains tells where an instance would be better off by enough, or gives nil.
@@ -254,7 +196,7 @@ func (c *Core) lessBusy(p *placement, policy sched.Policy, avoid []string) *move
 	case sched.Pack, sched.LeastPower:
 		return nil // they want it so
 	}
-	if c.balance.busy[p.Worker] < busyLooks || p.qos == nil || w.usedShare(0)-w.usedShare(-p.qos.CPU) < leastWeight {
+	if !c.balance.Busy(p.Worker) || p.qos == nil || w.usedShare(0)-w.usedShare(-p.qos.CPU) < leastWeight {
 		return nil
 	}
 	busy := w.usedShare(0)
@@ -285,8 +227,7 @@ func (c *Core) planBalance(now time.Time) (plan view.RebalancePlan) {
 	for name, w := range c.workers {
 		loads[name] = w.loads
 	}
-	pass := c.balance.pass
-	c.balance.pass = map[skerry.InstanceID]bool{}
+	end := c.balance.Rehearse()
 	shift := func(p *placement, to, runtime string) {
 		c.reserve(p, -1)
 		c.bind(p, to)
@@ -301,13 +242,13 @@ func (c *Core) planBalance(now time.Time) (plan view.RebalancePlan) {
 		p := m.p
 		plan.Moves = append(plan.Moves, view.RebalanceMove{Instance: p.A.ID, Service: p.A.Service, From: skerry.WorkerName(p.Worker), To: skerry.WorkerName(m.d.Chosen), Gain: m.gain, Why: m.why})
 		undo = append(undo, was{p, p.Worker, p.A.Runtime})
-		c.balance.pass[p.A.ID] = true
+		c.balance.Moved(p.A.ID)
 		shift(p, m.d.Chosen, c.runtimeAt(&p.A.Spec, m.d.Chosen))
 	}
 	for _, u := range slices.Backward(undo) {
 		shift(u.p, u.worker, u.runtime)
 	}
-	c.balance.pass = pass
+	end()
 	for name, l := range loads {
 		c.workers[name].loads = l
 		c.site.SetLoad(name, l)

@@ -85,7 +85,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	}
 	c.refreshUsers(now, p, fx)
 	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
-		if p.ask != nil && len(p.ask.plugins) > 0 && !c.drains[p.Worker] {
+		if p.ask != nil && len(p.ask.plugins) > 0 && !c.drains.Has(p.Worker) {
 			p.ask = nil // what plugins say of a move that is not wanted any more
 		}
 		return

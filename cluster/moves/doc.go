@@ -4,7 +4,6 @@
 //	Releases    what instances that were told to end still hold
 //	Drains      what operators asked to be drained, and what stays there
 //	Balance     when the site looks for better places, and which workers are busy
-//	Rooms       workers on which others make room for an instance
 //	Neighbours  what services do to others on their worker, and suffer from them
 //	Strain      how near an instance is to the saturation point of its runtime
 //	Urgency     how near something on a worker is to a limit, and that the worker was told
