@@ -48,7 +48,7 @@ func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
 		c.letGo(p)
 		c.leave(p, p.Worker)
 		c.reserve(p, -1)
-		p.ask = nil
+		c.questions.Drop(id)
 		c.bind(p, "")
 		delete(c.waiting, id)
 		p.Obs = wire.Observation{ID: id, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Phase: skerry.PhaseCutOff, Reason: why, Restarts: p.Obs.Restarts, Restart: p.Obs.Restart}

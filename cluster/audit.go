@@ -143,6 +143,7 @@ func (c *Core) Audit() (faults []string) {
 		}
 		return nil
 	})...)
+	faults = append(faults, c.questions.Audit(func(id skerry.InstanceID) bool { return c.places[id] != nil })...)
 	there := func(app skerry.AppKey) bool { return c.byApp[app] != nil }
 	faults = append(faults, slices.Concat(c.releases.Audit(known), c.balance.Audit(), c.neighbours.Audit(there), c.endpoints.Audit(known, there))...)
 	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)

@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/cluster/volumes"
@@ -85,8 +86,7 @@ type Core struct {
 	notes      []wire.Write                          // records of what leaves workers and of volumes, to be written
 	releases   *moves.Releases
 	seq        uint64
-	rounds     uint64
-	plugins    map[string]Plugin
+	questions  *placing.Questions
 	fabric     fabric
 	readmit    map[string]bool // workers whose part in the overlay must be looked at again
 	foreign    foreign
@@ -176,21 +176,16 @@ type placement struct {
 	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
 	Limits   *wire.LimitsRefusal `json:"limits,omitempty"`
 	Original *original           `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
-	// Users is where the service's users are in the network, and UsersAt when that was measured.
-	Users   []wire.UserPosition `json:"users,omitempty"`
-	UsersAt time.Time           `json:"usersAt,omitzero"`
+	placing.Located
 	moves.Rebalanced
 	// SLAMoves, SLAMoved and Calm keep an instance from flapping across restarts; slaState has them too.
 	SLAMoves int       `json:"slaMoves,omitempty"`
 	SLAMoved time.Time `json:"slaMoved,omitzero"`
 	Calm     time.Time `json:"calm,omitzero"`
 
-	heard           []map[string]float64 // the round trips behind Users, by user and worker
-	heardAt         uint64               // a hash of where those workers were
 	qos             *wire.QoS
 	told            float64   // the load that routes tell
 	drained, served bool      // its worker is drained, and its owner was told that there is no room; it was ready when its worker got out of touch
-	ask             *ask      // what it waits for
 	room            time.Time // others are making room for it, until then
 	again           time.Time // a copy that plugins ruled out; they are not asked before
 	sla             slaState
@@ -222,11 +217,12 @@ func New(opt Options) *Core {
 	c := &Core{opt: opt, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, plugins: map[string]Plugin{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
+	c.questions = placing.NewQuestions(opt.Policies)
 	c.releases = moves.NewReleases()
 	c.drains, c.balance = moves.NewDrains(), moves.NewBalance(opt.Rebalance)
 	c.neighbours = moves.NewNeighbours()
@@ -433,7 +429,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case Measured:
 		c.measured(now, m)
 	case Scored:
-		c.scored(m)
+		c.questions.Scored(m)
 	case Appraised:
 		c.appraised(now, m, &fx)
 	case RelayUp:

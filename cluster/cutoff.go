@@ -82,7 +82,8 @@ func (c *Core) endsElsewhere(p *placement) (until time.Time) {
 func (c *Core) unstrand(p *placement) {
 	if c.stranded[p.A.ID] {
 		delete(c.stranded, p.A.ID)
-		p.ask, p.again, p.room, p.Obs.Violated = nil, time.Time{}, time.Time{}, ""
+		c.questions.Drop(p.A.ID)
+		p.again, p.room, p.Obs.Violated = time.Time{}, time.Time{}, ""
 	}
 }
 

@@ -59,7 +59,7 @@ func (c *Core) relieve(now time.Time, p *placement, share float64) (d wire.Decis
 	if why := c.stays(now, p); why != "" {
 		return d, "", why
 	}
-	policy, plugins, reason := c.policy(&p.A.Spec)
+	policy, plugins, reason := c.questions.Policy(&p.A.Spec)
 	if reason != nil {
 		return d, "", reason.Text
 	}
@@ -87,8 +87,7 @@ func (c *Core) relieve(now time.Time, p *placement, share float64) (d wire.Decis
 		spec.Runtime = name
 		req := c.request(p)
 		req.Spec, req.Avoid = &spec, slices.Concat(req.Avoid, avoid)
-		c.rounds++
-		if d = c.site.Place(now, policy, req, c.rounds); d.Chosen != "" {
+		if d = c.site.Place(now, policy, req, c.questions.Next()); d.Chosen != "" {
 			return d, name, ""
 		}
 	}

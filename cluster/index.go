@@ -52,6 +52,7 @@ func (c *Core) forget(p *placement) {
 	c.touchClaims(p)
 	delete(c.waiting, p.A.ID)
 	delete(c.starts, p.A.ID)
+	c.questions.Drop(p.A.ID)
 	delete(c.removing, p.A.ID)
 	delete(c.watched, p.A.ID)
 	delete(c.stranded, p.A.ID)

@@ -191,15 +191,15 @@ func TestUsersShiftWithTheWorkers(t *testing.T) {
 		rtt[name] = w.report.Coordinate.RTT(user)
 	}
 	p := &placement{}
-	p.Users, p.heard = []wire.UserPosition{s.c.locate(rtt)}, []map[string]float64{rtt}
-	p.heardAt = s.c.frame(p)
+	limit := spec.Duration(time.Second)
+	p.Set(s.now, &spec.Placement{Users: []spec.User{{MaxLatency: &limit}}}, []map[string]float64{rtt}, "", s.c.where)
 	near := func() float64 { return p.Users[0].Coordinate.RTT(*s.c.workers["w0"].report.Coordinate) }
 	want := near()
 	put(true)
 	if got := near(); got < want+5 {
 		t.Fatalf("the turn makes no difference: %v, %v", got, want)
 	}
-	s.c.shiftUsers(p)
+	p.Shift(s.c.where)
 	if got := near(); got > want+1 || got < want-1 {
 		t.Errorf("the user is %v ms from w0 after the turn, %v before", got, want)
 	}

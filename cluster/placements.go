@@ -461,7 +461,7 @@ func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *
 }
 
 func (c *Core) othersFit(p *placement) bool {
-	policy, _, why := c.policy(&p.A.Spec)
+	policy, _, why := c.questions.Policy(&p.A.Spec)
 	if why != nil {
 		return false
 	}
@@ -479,7 +479,7 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *wir
 		c.leave(p, p.Worker)
 	}
 	c.reserve(p, -1)
-	p.ask = nil // what was asked was about another place
+	c.questions.Drop(p.A.ID) // what was asked was about another place
 	if avoid && p.Worker != "" {
 		p.Avoid = append(p.Avoid, p.Worker)
 	}

@@ -56,7 +56,7 @@ func (c *Core) Plan(now time.Time, items []spec.Assignment) []wire.Decision {
 	out := make([]wire.Decision, 0, len(items))
 	for n := range items {
 		a := &items[n]
-		d := c.planOne(now, site, a, planned[a.Org], peers, uint64(n)+c.rounds)
+		d := c.planOne(now, site, a, planned[a.Org], peers, uint64(n)+c.questions.Round())
 		if d.Chosen != "" && a.Spec.Mode != spec.ModePerWorker {
 			planned[a.Org] = append(planned[a.Org], a)
 			site.Take(d.Chosen, &sched.Request{Spec: &a.Spec, Need: a.Spec.Need()})
@@ -90,7 +90,7 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, plan
 		}
 		why = c.opt.Admission.CheckQuota(used, a)
 	}
-	policy, plugins, unknown := c.policy(&a.Spec)
+	policy, plugins, unknown := c.questions.Policy(&a.Spec)
 	if why == nil {
 		why = unknown
 	}
@@ -170,7 +170,7 @@ func (c *Core) Explain(now time.Time, id skerry.InstanceID) []wire.ClassVerdict 
 		}
 		p = &placement{A: *i.Assignment(nil)}
 	}
-	policy, _, why := c.policy(&p.A.Spec)
+	policy, _, why := c.questions.Policy(&p.A.Spec)
 	if why != nil {
 		return nil
 	}

@@ -111,7 +111,7 @@ func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *s
 	if !p.room.IsZero() {
 		return false // room was made once and did not do: the reasons go up
 	}
-	d, victims, ok := c.site.Preempt(now, policy, req, c.rounds, c.residents)
+	d, victims, ok := c.site.Preempt(now, policy, req, c.questions.Round(), c.residents)
 	if !ok {
 		return false
 	}

@@ -171,7 +171,7 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *wire.Effects) {
 	if p.again = gathers(c, now, p); !p.again.IsZero() {
 		return
 	}
-	policy, plugins, why := c.policy(&p.A.Spec)
+	policy, plugins, why := c.questions.Policy(&p.A.Spec)
 	if why != nil {
 		c.unplaceable(now, p, []wire.Reason{*why}, nil, fx)
 		return
@@ -179,7 +179,7 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *wire.Effects) {
 	if !c.usersKnown(now, p, policy, fx) {
 		return
 	}
-	c.rounds++
+	c.questions.Next()
 	req := c.request(p)
 	var d wire.Decision
 	if len(plugins) == 0 {
@@ -211,13 +211,13 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *wire.Effects) {
 func (c *Core) placeFree(now time.Time, policy sched.Policy, req *sched.Request) wire.Decision {
 	held := c.heldWorkers()
 	if len(held) == 0 || req.Only != "" {
-		return c.site.Place(now, policy, req, c.rounds)
+		return c.site.Place(now, policy, req, c.questions.Round())
 	}
 	avoid := req.Avoid
 	req.Avoid = slices.Concat(avoid, held)
-	d := c.site.Place(now, policy, req, c.rounds)
+	d := c.site.Place(now, policy, req, c.questions.Round())
 	if req.Avoid = avoid; d.Chosen == "" {
-		d = c.site.Place(now, policy, req, c.rounds)
+		d = c.site.Place(now, policy, req, c.questions.Round())
 	}
 	return d
 }

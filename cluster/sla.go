@@ -54,7 +54,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 		s.judged = now
 		return
 	}
-	c.shiftUsers(p)
+	p.Shift(c.where)
 	what, violated := c.violation(p)
 	value := 0.0
 	if violated != "" {
@@ -85,8 +85,8 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	}
 	c.refreshUsers(now, p, fx)
 	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
-		if p.ask != nil && len(p.ask.plugins) > 0 && !c.drains.Has(p.Worker) {
-			p.ask = nil // what plugins say of a move that is not wanted any more
+		if c.questions.Judged(p.A.ID) && !c.drains.Has(p.Worker) {
+			c.questions.Drop(p.A.ID) // what plugins say of a move that is not wanted any more
 		}
 		return
 	}
@@ -173,7 +173,7 @@ func (c *Core) violation(p *placement) (what, text string) {
 	if r := w.report.Pressure; r != nil && r.Memory > pressureLimit {
 		return "pressure", fmt.Sprintf("its worker stalls for lack of memory %.0f %% of the time", 100*r.Memory)
 	}
-	policy, _, why := c.policy(&p.A.Spec)
+	policy, _, why := c.questions.Policy(&p.A.Spec)
 	if why != nil {
 		return "", ""
 	}
@@ -216,7 +216,7 @@ func (c *Core) shortOf(own *wire.Pressure) (short []string) {
 
 // besides looks for a worker for an instance, other than its own and those named.
 func (c *Core) besides(now time.Time, p *placement, others []string, fx *wire.Effects) (d wire.Decision, wait bool) {
-	policy, plugins, why := c.policy(&p.A.Spec)
+	policy, plugins, why := c.questions.Policy(&p.A.Spec)
 	if why != nil {
 		return wire.Decision{Why: []wire.Reason{*why}}, false
 	}
@@ -225,12 +225,10 @@ func (c *Core) besides(now time.Time, p *placement, others []string, fx *wire.Ef
 	}
 	req := c.request(p)
 	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, c.heldWorkers(), c.incapable(p))
-	c.rounds++
+	round := c.questions.Next()
 	if len(plugins) == 0 {
-		return c.site.Place(now, policy, req, c.rounds), false
+		return c.site.Place(now, policy, req, round), false
 	}
-	if p.ask != nil && p.ask.answers == nil && !now.Before(p.ask.until) {
-		p.ask.answers = []wire.PluginAnswer{}
-	}
+	c.questions.Late(now, p.A.ID)
 	return c.consult(now, p, policy, plugins, req, fx)
 }

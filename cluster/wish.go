@@ -71,8 +71,7 @@ func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *M
 	for _, short := range [][]string{c.shortOf(nil), nil} { // a worker that is short of something is better than none
 		r := c.request(p)
 		r.Only, r.Avoid = m.To, slices.Concat(avoid, short)
-		c.rounds++
-		if d = c.site.Place(now, policy, r, c.rounds); d.Chosen != "" {
+		if d = c.site.Place(now, policy, r, c.questions.Next()); d.Chosen != "" {
 			break
 		}
 	}
@@ -121,7 +120,7 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 	if why := c.uncarried(p); why != "" && !m.Force {
 		return policy, conflict(why).WithHint("--force moves it without its memory")
 	}
-	policy, plugins, unknown := c.policy(&p.A.Spec)
+	policy, plugins, unknown := c.questions.Policy(&p.A.Spec)
 	if unknown != nil {
 		return policy, unmoved(m, &p.A.Spec, []wire.Reason{*unknown})
 	}

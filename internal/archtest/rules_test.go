@@ -42,11 +42,12 @@ var imports = map[string]string{
 
 	// roles: Core and Server each
 	"root":             ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
-	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
+	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
 	"cluster/network":  ". spec wire view",
+	"cluster/placing":  ". spec wire decide/coord decide/sched",
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/fleet",
 	"cluster/volumes":  ". spec wire",
@@ -125,7 +126,7 @@ var imports = map[string]string{
 var roles = []string{"root", "cluster", "worker"}
 
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
-var pure = []string{"decide/sched", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/apps", "decide/fleet", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network", "cluster/trust", "cluster/uplink", "cluster/volumes"}
+var pure = []string{"decide/sched", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/apps", "decide/fleet", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network", "cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.
 var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand", "crypto/rand", "runtime/...",

@@ -1,0 +1,13 @@
+// Package placing owns what is remembered while places are looked for, and what is known only because somebody outside was asked:
+//
+//	Questions   the scheduling plugins of a site, and what they and workers were asked about an instance
+//	Located     where the users of a service are in the network
+//
+//	no place ─► policy and plugins ─► users known? ─no──► Measure ──► Measured, or too late ─┐
+//	                                      │ yes                                              │
+//	                                      ▼  ◄───────────────────────────────────────────────┘
+//	                               best candidates ─► plugins? ─yes─► Score ─► Scored, or too late ─► combined
+//	                                      └─ no ─► decision ◄──────────────────────────────────────────┘
+//
+// The cluster's core, which alone imports it, makes the scheduler's requests and gives places. It is pure: no clock, no disk, no socket.
+package placing
