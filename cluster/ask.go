@@ -191,7 +191,7 @@ func (c *Core) nextExpiry() time.Time {
 	}
 	for id := range c.watched {
 		if p := c.places[id]; p != nil {
-			consider(p.sla.judged.Add(lookEvery))
+			consider(p.SLA.Again())
 		}
 	}
 	for id := range c.moving {

@@ -143,7 +143,8 @@ func (c *Core) Audit() (faults []string) {
 		}
 		return nil
 	})...)
-	faults = append(faults, c.questions.Audit(func(id skerry.InstanceID) bool { return c.places[id] != nil })...)
+	placed := func(id skerry.InstanceID) bool { return c.places[id] != nil }
+	faults = append(faults, slices.Concat(c.questions.Audit(placed), c.starts.Audit(placed))...)
 	there := func(app skerry.AppKey) bool { return c.byApp[app] != nil }
 	faults = append(faults, slices.Concat(c.releases.Audit(known), c.balance.Audit(), c.neighbours.Audit(there), c.endpoints.Audit(known, there))...)
 	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)

@@ -98,8 +98,7 @@ type Core struct {
 	stranded   map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
 	originals  map[skerry.InstanceID]bool // placements with an original
 	watched    map[skerry.InstanceID]bool // placements whose SLA is violated
-	starts     map[skerry.InstanceID]bool // placements that have yet to run where they are
-	startsDue  time.Time                  // when one of them should have
+	starts     *placing.Starts
 	neighbours *moves.Neighbours
 	grew       bool // capacity may have appeared: try what waits
 	volumes    *volumes.Claims
@@ -170,7 +169,7 @@ type placement struct {
 	Decision *wire.Decision    `json:"decision,omitempty"`
 	Strain   moves.Strain      `json:"strain,omitzero"`
 	Ran      bool              `json:"ran,omitempty"`    // where it is now
-	Late     *late             `json:"late,omitempty"`   // its start took too long somewhere
+	Late     *placing.Late     `json:"late,omitempty"`   // its start took too long somewhere
 	Next     *successor        `json:"next,omitempty"`   // the copy that is to take over
 	Resize   *resize           `json:"resize,omitempty"` // other limits, which its worker was asked for
 	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
@@ -178,17 +177,13 @@ type placement struct {
 	Original *original           `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
 	placing.Located
 	moves.Rebalanced
-	// SLAMoves, SLAMoved and Calm keep an instance from flapping across restarts; slaState has them too.
-	SLAMoves int       `json:"slaMoves,omitempty"`
-	SLAMoved time.Time `json:"slaMoved,omitzero"`
-	Calm     time.Time `json:"calm,omitzero"`
+	placing.SLA
 
 	qos             *wire.QoS
 	told            float64   // the load that routes tell
 	drained, served bool      // its worker is drained, and its owner was told that there is no room; it was ready when its worker got out of touch
 	room            time.Time // others are making room for it, until then
 	again           time.Time // a copy that plugins ruled out; they are not asked before
-	sla             slaState
 }
 
 // Record keys.
@@ -217,7 +212,7 @@ func New(opt Options) *Core {
 	c := &Core{opt: opt, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
 		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: map[skerry.InstanceID]bool{}, byWorker: map[string]map[skerry.InstanceID]*placement{},
+		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: placing.NewStarts(), byWorker: map[string]map[skerry.InstanceID]*placement{},
 		astray: map[skerry.InstanceID]map[string]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
@@ -246,8 +241,6 @@ func (c *Core) Load(key string, value []byte) error {
 	case strings.HasPrefix(key, prefixPlace):
 		p := new(placement)
 		if err = json.Unmarshal(value, p); err == nil {
-			// What was counted towards calm is kept; the share of violation is found out anew.
-			p.sla.moves, p.sla.moved, p.sla.calm = p.SLAMoves, p.SLAMoved, p.Calm
 			c.addPlacement(p)
 		}
 	case strings.HasPrefix(key, prefixGroup):
@@ -318,9 +311,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.loadLeaving(&fx)
 	for _, id := range sortedIDs(c.places) {
 		p := c.places[id]
-		if p.sla.calm.Sub(now) > longestCalm {
-			p.sla.calm = now // the clock was set back
-		}
+		p.SLA.Start(now)
 		c.reserve(p, 1)
 		if q := p.A.Successor; q != nil {
 			c.asking[p.A.ID] = &answer{SuccessorAnswer: wire.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}}
@@ -503,7 +494,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.scaling.Due(away))
 	consider(c.rebuild.Due(c.rootAway()))
 	consider(c.drains.Due())
-	consider(c.startsDue)
+	consider(c.starts.Due())
 	consider(c.trust.Due())
 	consider(c.balance.Due())
 	if due, rests := c.foreign.sites.Due(); rests {

@@ -210,7 +210,7 @@ func (c *Core) restore(now time.Time, p *placement, o wire.Observation, why stri
 	c.claimAt(p, p.Worker)
 	p.Placed, p.A.Runtime, p.Obs, p.qos, p.Refused = now, o.Runtime, o, nil, false
 	p.Obs.Fence = p.A.Fence
-	p.sla.ready, p.sla.restarts = o.Ready, o.Restarts
+	p.Given(o.Ready, o.Restarts)
 	c.reserve(p, 1)
 	c.addressPorts(p)
 	c.send(p)

@@ -51,7 +51,7 @@ func (c *Core) forget(p *placement) {
 	delete(c.places, p.A.ID)
 	c.touchClaims(p)
 	delete(c.waiting, p.A.ID)
-	delete(c.starts, p.A.ID)
+	c.starts.Done(p.A.ID)
 	c.questions.Drop(p.A.ID)
 	delete(c.removing, p.A.ID)
 	delete(c.watched, p.A.ID)

@@ -134,7 +134,7 @@ func (c *Core) stays(now time.Time, p *placement) string {
 
 // ripe reports whether an instance has been where it is for long enough to be moved by the site itself.
 func (c *Core) ripe(now time.Time, p *placement) bool {
-	return p.Ripe(now, p.Placed) && !now.Before(p.sla.calm) && !p.sla.alarm
+	return p.Ripe(now, p.Placed) && !p.Rests(now) && !p.Alarmed()
 }
 
 // gains tells where an instance would be better off by enough, or gives nil.

@@ -271,7 +271,7 @@ func (c *Core) give(now time.Time, p *placement, d wire.Decision, fx *wire.Effec
 	c.found(p.A.ID, d.Chosen)
 	p.room = time.Time{}
 	c.endKeeping(p.A.ID)
-	p.sla.ready = false // there
+	p.Given(false, 0)
 	c.bind(p, d.Chosen)
 	c.claimAt(p, p.Worker)
 	c.opt.Admission.confine(&p.A)

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -14,28 +13,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// slaState is how an instance's SLA has fared. Violations are smoothed, and a move buys calm that doubles, so that
-// nothing flaps.
-type slaState struct {
-	share    float64 // of late, smoothed: 1 is violated all the time
-	judged   time.Time
-	violated string // what was violated last
-	alarm    bool   // it was told of as violated
-	moves    int    // because of violations, not long ago
-	moved    time.Time
-	calm     time.Time // no move before
-	ready    bool      // it has been ready
-	restarts int       // when it was ready last
-}
-
 const (
-	// smoothing is the time constant of the share of violation: after so long, 63 % of the past is forgotten.
-	smoothing = 20 * time.Second
-	// firstCalm is the least time between two moves of an instance; each further move doubles it.
-	firstCalm   = 30 * time.Second
-	longestCalm = time.Hour
-	// Alarms come and go at different shares, so that what flickers is told of once.
-	alarmOn, alarmOff = 0.2, 0.05
 	// What counts as short, beside moves.WaitingLimit: shares of time in which something waited (the kernel's pressure stall information).
 	pressureLimit = 0.25
 	// pressureSlack is how much more pressure elsewhere counts as the same: it is told of different moments.
@@ -46,66 +24,48 @@ const (
 // section 3.2: the sensitivity for re-triggering scheduling); beyond it the instance gets a new place, in its site where
 // there is one, else the owner is told.
 func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
-	s := &p.sla
+	s := &p.SLA
 	if p.Obs.Ready {
-		s.ready, s.restarts = true, p.Obs.Restarts
+		s.Given(true, p.Obs.Restarts)
 	}
 	if p.Obs.State != skerry.Running || p.Removing || p.Obs.Unreachable {
-		s.judged = now
+		s.Pause(now)
 		return
 	}
 	p.Shift(c.where)
 	what, violated := c.violation(p)
-	value := 0.0
+	s.See(now, violated)
 	if violated != "" {
-		value = 1
-	}
-	dt := time.Second
-	if !s.judged.IsZero() {
-		dt = max(0, now.Sub(s.judged))
-	}
-	s.share += (value - s.share) * (1 - math.Exp(-dt.Seconds()/smoothing.Seconds()))
-	s.judged = now
-	if violated != "" {
-		s.violated = violated
 		c.watched[p.A.ID] = true
 	} else {
 		delete(c.watched, p.A.ID)
 	}
-	switch {
-	case !s.alarm && violated != "" && s.share > alarmOn:
-		s.alarm = true
+	if s.Raise(violated) {
 		c.eventUp(fx, now, p, wire.EventWarning, "SLAViolated", violated, uplink.InGeneral(what, violated))
 		c.changed(now, p, fx)
-	case (s.alarm || p.Obs.Violated != "") && violated == "" && s.share < alarmOff && !p.drained:
-		s.alarm = false
+	} else if was, ends := s.Settle(violated, p.Obs.Violated != "", p.drained); ends {
 		p.Obs.Violated = ""
-		c.event(fx, now, p, wire.EventNormal, "SLAKept", "no longer: "+s.violated)
+		c.event(fx, now, p, wire.EventNormal, "SLAKept", "no longer: "+was)
 		c.changed(now, p, fx)
 	}
 	c.refreshUsers(now, p, fx)
-	if violated == "" || !s.exceeds(p.A.Spec.Placement.Rigidness) || now.Before(s.calm) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
+	if violated == "" || !s.Exceeds(p.A.Spec.Placement.Rigidness) || s.Rests(now) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
 		if c.questions.Judged(p.A.ID) && !c.drains.Has(p.Worker) {
 			c.questions.Drop(p.A.ID) // what plugins say of a move that is not wanted any more
 		}
 		return
 	}
 	if at := c.endsElsewhere(p); now.Before(at) {
-		s.calm = at // with a copy that may still run out of touch there would be three
+		s.Rest(at) // with a copy that may still run out of touch there would be three
 		return
 	}
 	d, wait := c.better(now, p, what, fx)
 	if wait {
 		return // it is watched, and judged again when the plugins have answered
 	}
-	if now.Sub(s.moved) > 2*longestCalm {
-		s.moves = 0
-	}
-	s.calm = now.Add(min(longestCalm, firstCalm<<min(s.moves, 20)))
+	s.Look(now)
 	if d.Chosen != "" {
-		s.moves++
-		s.moved, s.share, s.alarm = now, 0, false
-		p.SLAMoves, p.SLAMoved, p.Calm = s.moves, s.moved, s.calm
+		s.Move(now)
 		c.migrate(now, p, d, violated, fx)
 		return
 	}
@@ -118,9 +78,6 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	c.eventUp(fx, now, p, wire.EventWarning, "NoBetterPlace", none+violated, none+uplink.InGeneral(what, violated))
 }
 
-// lookEvery is how often an instance is judged again while its SLA is violated, reports or not.
-const lookEvery = 2 * time.Second
-
 // judgeWatched judges again the instances whose SLA is violated.
 func (c *Core) judgeWatched(now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.watched) {
@@ -128,19 +85,10 @@ func (c *Core) judgeWatched(now time.Time, fx *wire.Effects) {
 		switch {
 		case p == nil || p.Obs.State != skerry.Running:
 			delete(c.watched, id)
-		case now.Sub(p.sla.judged) >= lookEvery:
+		case !now.Before(p.SLA.Again()):
 			c.judge(now, p, fx)
 		}
 	}
-}
-
-// exceeds reports whether the smoothed share of violation is more than the rigidness puts up with.
-func (s *slaState) exceeds(rigidness *float64) bool {
-	r := 0.5
-	if rigidness != nil {
-		r = *rigidness
-	}
-	return r > 0 && s.share > 1-r
 }
 
 // violation says what of an instance's SLA does not hold now, in a word and in detail, or "".
@@ -150,7 +98,7 @@ func (c *Core) violation(p *placement) (what, text string) {
 		return "", ""
 	}
 	// What crashes is restarted where it is, and moved when that does not help; that is not the place's fault.
-	if p.sla.ready && !p.Obs.Ready && p.Obs.Restarts == p.sla.restarts && p.Obs.Phase == skerry.PhaseRunning &&
+	if p.Fell(p.Obs.Ready, p.Obs.Restarts) && p.Obs.Phase == skerry.PhaseRunning &&
 		p.Obs.Restart >= p.A.Restart { // else somebody has it restarted
 		return "availability", "it is not available: " + p.Obs.Reason
 	}

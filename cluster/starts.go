@@ -5,21 +5,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-)
-
-// A worker that accepts an instance and never runs it is found out by comparison. What has not started after a while gets a
-// second copy elsewhere, as in a migration; the first goes on meanwhile and stays if it is ready before. If the second one
-// runs in a fraction of the time, the image, the network and the registry are not to blame. Nor is a worker whose link is
-// bad, as this site measures it, ever blamed for being slow.
-const (
-	// patience is how long an instance may take to start before it is tried elsewhere, too.
-	patience = 5 * time.Minute
-	// slower is how many times as long as elsewhere a start must have taken to speak against a worker.
-	slower = 5
-	// badLink is the round trip on a worker's connection from which its link may be what is slow.
-	badLink = 200 * time.Millisecond
 )
 
 type (
@@ -31,14 +19,6 @@ type (
 		RTT  time.Duration
 	}
 )
-
-// late is what is known of a start that took too long.
-type late struct {
-	Worker string        `json:"worker"`
-	Waited time.Duration `json:"waited"`
-	Tried  time.Time     `json:"tried"`             // elsewhere
-	Bad    bool          `json:"badLink,omitempty"` // the worker's link is
-}
 
 // starting reports whether a worker has yet to run what it was given. What belongs to the worker has no other place.
 func (p *placement) starting() bool {
@@ -52,18 +32,10 @@ func (c *Core) seeStart(now time.Time, p *placement, fx *wire.Effects) {
 		c.compareStart(now, p, fx)
 	}
 	if !p.starting() || p.Late != nil && p.Late.Worker == p.Worker {
-		delete(c.starts, p.A.ID)
+		c.starts.Done(p.A.ID)
 		return
 	}
-	c.starts[p.A.ID] = true
-	c.expectStart(p.Placed.Add(patience))
-}
-
-// expectStart has what is about to start looked at, at a time or earlier.
-func (c *Core) expectStart(at time.Time) {
-	if c.startsDue.IsZero() || at.Before(c.startsDue) {
-		c.startsDue = at
-	}
+	c.starts.Expect(p.A.ID, p.Placed.Add(placing.Patience))
 }
 
 // compareStart compares a first start with one that another worker did not manage.
@@ -71,14 +43,11 @@ func (c *Core) compareStart(now time.Time, p *placement, fx *wire.Effects) {
 	c.trust.Started(now, p.Worker)
 	l := p.Late
 	p.Late = nil
-	if l == nil || l.Worker == p.Worker || l.Bad {
+	took, blames := l.Blames(now, p.Worker)
+	if !blames || c.workers[l.Worker] == nil {
 		return
 	}
-	took := max(now.Sub(l.Tried), 0)
 	w := c.workers[l.Worker]
-	if w == nil || slower*took > l.Waited {
-		return
-	}
 	runs := 0
 	for _, o := range c.byWorker[w.Name] {
 		if o.Ran && o.Obs.State == skerry.Running {
@@ -91,27 +60,23 @@ func (c *Core) compareStart(now time.Time, p *placement, fx *wire.Effects) {
 
 // lateStarts asks what the links of workers look like that should have started something.
 func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
-	if c.startsDue.IsZero() || now.Before(c.startsDue) {
-		return
-	}
-	c.startsDue = time.Time{}
 	asked := map[string]bool{}
-	for _, id := range sortedIDs(c.starts) {
+	for _, id := range c.starts.Look(now) {
 		p := c.places[id]
 		if p == nil || !p.starting() {
-			delete(c.starts, id)
+			c.starts.Done(id)
 			continue
 		}
 		at := c.overdue(p)
 		if now.Before(at) {
-			c.expectStart(at)
+			c.starts.Again(at)
 			continue
 		}
 		if w := c.workers[p.Worker]; !asked[p.Worker] && w != nil {
 			asked[p.Worker] = true
 			fx.Actions = append(fx.Actions, Appraise{Name: p.Worker})
 		}
-		c.expectStart(now.Add(patience / 5))
+		c.starts.Again(now.Add(placing.Patience / 5))
 	}
 }
 
@@ -121,7 +86,7 @@ func (c *Core) overdue(p *placement) time.Time {
 	if k := c.Kids.Get(p.Worker); k != nil && k.Since.After(at) {
 		at = k.Since
 	}
-	return at.Add(patience)
+	return at.Add(placing.Patience)
 }
 
 // appraised tries elsewhere what a worker has not started for long.
@@ -131,11 +96,11 @@ func (c *Core) appraised(now time.Time, m Appraised, fx *wire.Effects) {
 		return
 	}
 	for _, p := range c.on(m.Name) {
-		if !c.starts[p.A.ID] || !p.starting() || now.Before(c.overdue(p)) || p.Next != nil || !c.has(m.Name, p.A.ID) {
+		if !c.starts.Has(p.A.ID) || !p.starting() || now.Before(c.overdue(p)) || p.Next != nil || !c.has(m.Name, p.A.ID) {
 			continue
 		}
-		waited := now.Sub(c.overdue(p)) + patience
-		l := &late{Worker: p.Worker, Waited: waited, Tried: now, Bad: m.RTT == 0 || m.RTT >= badLink}
+		waited := now.Sub(c.overdue(p)) + placing.Patience
+		l := placing.NewLate(now, p.Worker, waited, m.RTT)
 		text := "its worker has not started it for " + waited.Round(time.Second).String()
 		if p.A.Spec.Mode != spec.ModeService {
 			if !c.othersFit(p) {
@@ -150,7 +115,7 @@ func (c *Core) appraised(now time.Time, m Appraised, fx *wire.Effects) {
 			continue
 		}
 		p.Late = l
-		delete(c.starts, p.A.ID)
+		c.starts.Done(p.A.ID)
 		c.migrate(now, p, d, text, fx)
 	}
 }

@@ -100,8 +100,9 @@ func (c *Core) show(p *placement) wire.Instance {
 	case p.Resize != nil:
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits change while it runs", Since: since})
 	}
-	if p.sla.alarm {
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Satisfied, Reason: p.sla.violated, Since: p.sla.judged})
+	if p.Alarmed() {
+		why, judged := p.Violated()
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Satisfied, Reason: why, Since: judged})
 	}
 	if p.Strain.Crowded != "" {
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.HeadRoom, Reason: p.Strain.Crowded, Since: since})

@@ -19,8 +19,8 @@ type size struct{ fields, methods int }
 // into a part (cluster/detect is one), and write the new numbers here.
 var grown = map[string]size{
 	"decide/apps.Controller": {28, 180},
-	"cluster.Core":           {50, 299},
-	"cluster.placement":      {34, 15},
+	"cluster.Core":           {49, 298},
+	"cluster.placement":      {31, 15},
 	"overlay/tunnel.Engine":  {35, 57},
 	"overlay/tunnel.peer":    {31, 4},
 	"root.Core":              {17, 94},
