@@ -50,7 +50,7 @@ func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
 		c.reserve(p, -1)
 		c.questions.Drop(id)
 		c.bind(p, "")
-		delete(c.waiting, id)
+		c.wait(id, false)
 		p.Obs = wire.Observation{ID: id, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Phase: skerry.PhaseCutOff, Reason: why, Restarts: p.Obs.Restarts, Restart: p.Obs.Restart}
 		c.linked[p.A.Service.App] = true
 		c.freed()

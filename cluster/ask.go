@@ -103,7 +103,8 @@ func (c *Core) measured(now time.Time, m Measured) {
 }
 
 // consult has plugins score the best candidates, and combines what they say. wait is true while they think.
-func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins []Plugin, req *sched.Request, fx *wire.Effects) (wire.Decision, bool) {
+func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins []Plugin, req *sched.Request, fx *wire.Effects) (
+	wire.Decision, bool) {
 	d, wait, score := c.questions.Consult(now, placing.Case{ID: p.A.ID, Plugins: plugins,
 		Best:  func(round uint64) wire.Decision { return c.site.Best(now, policy, req, round, sched.PluginCandidates) },
 		Query: func(d *wire.Decision) sched.PluginQuery { return c.pluginQuery(now, req, d) }})

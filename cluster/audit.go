@@ -36,43 +36,12 @@ func (c *Core) Audit() (faults []string) {
 			reserved[name] = reserved[name].Add(spec.Resources{Storage: size})
 		}
 	}
-	limits, on := map[skerry.AppKey]int{}, 0
-	for id, p := range c.places {
-		if p.A.ID != id || c.byApp[p.A.Service.App][id] != p {
-			bad("%s is not listed under its application", id)
-		}
-		if p.Worker != "" {
-			on++
-			if c.byWorker[p.Worker][id] != p {
-				bad("%s is not listed on %s", id, p.Worker)
-			}
-			if !p.ended() {
-				take(p.Worker, p)
-			}
+	for _, p := range c.places {
+		if p.Worker != "" && !p.ended() {
+			take(p.Worker, p)
 		}
 		if p.Next != nil {
 			take(p.Next.Worker, p)
-			if p.Worker == "" || p.Next.Worker == p.Worker || p.Removing || p.ended() {
-				bad("%s on %q, %s, removing %v, has a successor on %s", id, p.Worker, p.Obs.State, p.Removing, p.Next.Worker)
-			}
-		}
-		if p.limited() {
-			limits[p.A.Service.App]++
-		}
-		if waits := p.Worker == "" && !p.Removing && !p.Refused && p.Obs.Phase != skerry.PhaseCutOff; waits != c.waiting[id] {
-			bad("%s on %q, removing %v, refused %v: waits is %v", id, p.Worker, p.Removing, p.Refused, c.waiting[id])
-		}
-		if p.Removing != c.removing[id] || p.Removing && p.Worker == "" {
-			bad("%s on %q: removing is %v, its list says %v", id, p.Worker, p.Removing, c.removing[id])
-		}
-		if (p.Original != nil) != c.originals[id] || p.Original != nil && (p.Removing || p.Original.Worker == p.Worker) {
-			bad("%s on %q, removing %v, was left behind: %+v, its list says %v", id, p.Worker, p.Removing, p.Original, c.originals[id])
-		}
-		if c.stranded[id] && (p.Removing || c.workers[p.Worker] == nil || !c.workers[p.Worker].sight.Lost()) {
-			bad("%s on %q, removing %v, is stranded", id, p.Worker, p.Removing)
-		}
-		if (p.Next != nil) != c.moving[id] {
-			bad("%s: moving is %v", id, c.moving[id])
 		}
 	}
 	for name, w := range c.workers {
@@ -103,32 +72,7 @@ func (c *Core) Audit() (faults []string) {
 			}
 		}
 	}
-	for name, m := range c.byWorker {
-		if on -= len(m); len(m) == 0 {
-			bad("an empty list is kept for %s", name)
-		}
-	}
-	if on != 0 {
-		bad("%d placements too few are listed on workers", on)
-	}
-	if !maps.Equal(limits, c.limits) {
-		bad("limits are %v, counted %v", c.limits, limits)
-	}
-	for _, list := range []map[skerry.InstanceID]bool{c.waiting, c.removing, c.moving, c.watched, c.stranded, c.originals} {
-		for id := range list {
-			if c.places[id] == nil {
-				bad("%s is gone, and still listed", id)
-			}
-		}
-	}
-	for id, at := range c.astray {
-		for name := range at {
-			p := c.places[id]
-			if c.workers[name] == nil || p != nil && (p.Worker == name || p.Next != nil && p.Next.Worker == name) {
-				bad("%s is astray on %s", id, name)
-			}
-		}
-	}
+	faults = append(faults, c.audit(c.workers)...)
 	seen, trusted := map[string]*detect.Worker{}, map[string]*trust.Worker{}
 	for name, w := range c.workers {
 		seen[name], trusted[name] = w.sight, w.trust
@@ -146,7 +90,8 @@ func (c *Core) Audit() (faults []string) {
 	placed := func(id skerry.InstanceID) bool { return c.places[id] != nil }
 	faults = append(faults, slices.Concat(c.questions.Audit(placed), c.starts.Audit(placed))...)
 	there := func(app skerry.AppKey) bool { return c.byApp[app] != nil }
-	faults = append(faults, slices.Concat(c.releases.Audit(known), c.balance.Audit(), c.neighbours.Audit(there), c.endpoints.Audit(known, there))...)
+	faults = append(faults, slices.Concat(c.releases.Audit(known), c.balance.Audit(), c.neighbours.Audit(there))...)
+	faults = append(faults, c.endpoints.Audit(known, there)...)
 	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)
 	faults = append(faults, c.dependents.Audit(func(id skerry.InstanceID) (has, depends bool) {
 		if p := c.places[id]; p != nil {

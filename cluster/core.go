@@ -63,41 +63,28 @@ type Options struct {
 
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
-	opt     Options
-	started time.Time
-	Apps    *apps.Controller // the site's own applications
-	Kids    *fleet.Children
-	Up      *fleet.Parent
-	codec   *wire.Codec
-	workers map[string]*worker
-	site    *sched.Site // the scheduler's view of workers
-	places  map[skerry.InstanceID]*placement
-	byApp   map[skerry.AppKey]map[skerry.InstanceID]*placement
-	limits  map[skerry.AppKey]int // placements whose links limit where others may run
-	groups  map[skerry.InstanceID]*group
-	waiting map[skerry.InstanceID]bool
-	making  map[skerry.InstanceID]string // workers on which others make room for an instance that waits
-	// removing holds the placements whose worker has not yet said that they are gone.
-	removing   map[skerry.InstanceID]bool
-	byWorker   map[string]map[skerry.InstanceID]*placement
+	ledger
+	opt        Options
+	started    time.Time
+	Apps       *apps.Controller // the site's own applications
+	Kids       *fleet.Children
+	Up         *fleet.Parent
+	codec      *wire.Codec
+	workers    map[string]*worker
+	site       *sched.Site // the scheduler's view of workers
 	detect     *detect.Detector
-	astray     map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
-	linked     map[skerry.AppKey]bool                // applications whose endpoints must be worked out again
-	notes      []wire.Write                          // records of what leaves workers and of volumes, to be written
+	linked     map[skerry.AppKey]bool // applications whose endpoints must be worked out again
+	notes      []wire.Write           // records of what leaves workers and of volumes, to be written
 	releases   *moves.Releases
 	seq        uint64
 	questions  *placing.Questions
 	fabric     fabric
 	readmit    map[string]bool // workers whose part in the overlay must be looked at again
 	foreign    foreign
-	moving     map[skerry.InstanceID]bool    // placements with a successor
 	asking     map[skerry.InstanceID]*answer // about their successors, of placements whose owner asks whether there is a place for one
 	drains     *moves.Drains
 	held       map[string]bool // workers that are held on their devices
 	balance    *moves.Balance
-	stranded   map[skerry.InstanceID]bool // placements that ran on a worker that is out of touch
-	originals  map[skerry.InstanceID]bool // placements with an original
-	watched    map[skerry.InstanceID]bool // placements whose SLA is violated
 	starts     *placing.Starts
 	neighbours *moves.Neighbours
 	grew       bool // capacity may have appeared: try what waits
@@ -209,23 +196,19 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(), readmit: map[string]bool{}, Apps: apps.New(opt.Seed, "c"), codec: wire.New(),
-		Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
-		workers: map[string]*worker{}, site: sched.NewSite(), places: map[skerry.InstanceID]*placement{}, groups: map[skerry.InstanceID]*group{},
-		byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, moving: map[skerry.InstanceID]bool{}, asking: map[skerry.InstanceID]*answer{}, stranded: map[skerry.InstanceID]bool{}, originals: map[skerry.InstanceID]bool{}, held: map[string]bool{}, watched: map[skerry.InstanceID]bool{}, starts: placing.NewStarts(), byWorker: map[string]map[skerry.InstanceID]*placement{},
-		astray: map[skerry.InstanceID]map[string]bool{}, waiting: map[skerry.InstanceID]bool{}, making: map[skerry.InstanceID]string{}, removing: map[skerry.InstanceID]bool{}, linked: map[skerry.AppKey]bool{}}
+	c := &Core{opt: opt, ledger: newLedger(), codec: wire.New(), site: sched.NewSite(), workers: map[string]*worker{}, held: map[string]bool{},
+		Apps: apps.New(opt.Seed, "c"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
+		fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(),
+		readmit: map[string]bool{}, linked: map[skerry.AppKey]bool{}, asking: map[skerry.InstanceID]*answer{},
+		questions: placing.NewQuestions(opt.Policies), starts: placing.NewStarts(),
+		releases: moves.NewReleases(), neighbours: moves.NewNeighbours(), drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
+		scaling: autonomy.NewScaling(), rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
 	c.volumes = volumes.New(disks{c})
 	c.trust = trust.New(witnesses{c})
-	c.questions = placing.NewQuestions(opt.Policies)
-	c.releases = moves.NewReleases()
-	c.drains, c.balance = moves.NewDrains(), moves.NewBalance(opt.Rebalance)
-	c.neighbours = moves.NewNeighbours()
 	c.uplink = uplink.New(c.Up, opt.ReportEvery)
 	c.overrides = autonomy.NewOverrides(loans{c}, Self, c.Apps)
 	c.dependents = autonomy.NewDependents(fates{c})
-	c.scaling = autonomy.NewScaling()
-	c.rebuild = autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)
 	c.peers = network.NewPeers(members{c}, opt.Secret[:])
 	c.ingress = network.NewIngress(gates{c})
 	c.foreign = newForeign(home{c})
@@ -246,7 +229,7 @@ func (c *Core) Load(key string, value []byte) error {
 	case strings.HasPrefix(key, prefixGroup):
 		g := new(group)
 		if err = json.Unmarshal(value, g); err == nil {
-			c.groups[g.A.ID] = g
+			c.enterGroup(g)
 		}
 	case strings.HasPrefix(key, prefixWorker):
 		r := workerRecord{worker: new(worker)}
@@ -321,16 +304,14 @@ func (c *Core) Start(now time.Time) wire.Effects {
 			if p.Next.Since.After(now) {
 				p.Next.Since = now // the clock was set back
 			}
-			c.moving[p.A.ID] = true
 			c.reserveOn(p.Next.Worker, p, 1)
 		}
 		if o := p.Original; o != nil {
-			c.originals[p.A.ID] = true
 			c.leave(p, o.Worker)
 		}
 		c.linked[p.A.Service.App] = true
 		if p.Worker == "" && !p.Removing && !p.Refused && p.Obs.Phase != skerry.PhaseCutOff {
-			c.waiting[p.A.ID] = true
+			c.wait(p.A.ID, true)
 		}
 		c.seeStart(now, p, &fx)
 		c.tellUp(now, p, &fx)

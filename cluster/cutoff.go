@@ -32,7 +32,7 @@ const (
 
 // strand notes that the worker of an instance that ran is out of touch.
 func (c *Core) strand(now time.Time, p *placement, fx *wire.Effects) {
-	c.stranded[p.A.ID] = true
+	c.beStranded(p.A.ID, true)
 	p.again, p.room = time.Time{}, time.Time{}
 	p.served = p.Obs.Ready
 	p.Obs.Unreachable, p.Obs.Ready, p.Obs.Reason = true, false, "its worker is out of touch"
@@ -81,7 +81,7 @@ func (c *Core) endsElsewhere(p *placement) (until time.Time) {
 // unstrand ends that an instance looks for another place.
 func (c *Core) unstrand(p *placement) {
 	if c.stranded[p.A.ID] {
-		delete(c.stranded, p.A.ID)
+		c.beStranded(p.A.ID, false)
 		c.questions.Drop(p.A.ID)
 		p.again, p.room, p.Obs.Violated = time.Time{}, time.Time{}, ""
 	}
@@ -124,15 +124,13 @@ func (c *Core) nowhere(now time.Time, p *placement, why []wire.Reason, fx *wire.
 // leaveBehind keeps what is known of a copy on a worker that is out of touch, when another takes its place.
 func (c *Core) leaveBehind(p *placement) {
 	c.endOriginal(p) // of two that were left behind the older one has no say
-	p.Original = &original{Worker: p.Worker, Fence: p.A.Fence}
-	c.originals[p.A.ID] = true
+	c.leaveCopy(p, &original{Worker: p.Worker, Fence: p.A.Fence})
 }
 
 // endOriginal has the copy that was left behind ended, at once or when its worker is back.
 func (c *Core) endOriginal(p *placement) {
 	if o := p.Original; o != nil {
-		p.Original = nil
-		delete(c.originals, p.A.ID)
+		c.leaveCopy(p, nil)
 		c.Kids.Delete(o.Worker, wire.AssignmentKey(p.A.ID))
 	}
 }
@@ -140,8 +138,7 @@ func (c *Core) endOriginal(p *placement) {
 // reclaim ends that a worker keeps the original of an instance, because it is given the instance itself.
 func (c *Core) reclaim(p *placement, worker string) {
 	if p.Original != nil && p.Original.Worker == worker {
-		p.Original = nil
-		delete(c.originals, p.A.ID)
+		c.leaveCopy(p, nil)
 	}
 }
 
@@ -192,9 +189,8 @@ func (c *Core) keepsOriginal(p *placement, o wire.Observation) (keep bool, why s
 // restore makes the copy that was left behind the instance again, and ends its replacement.
 func (c *Core) restore(now time.Time, p *placement, o wire.Observation, why string, fx *wire.Effects) {
 	old, from := p.Original, p.Worker
-	p.Original = nil
-	delete(c.originals, p.A.ID)
-	delete(c.waiting, p.A.ID)
+	c.leaveCopy(p, nil)
+	c.wait(p.A.ID, false)
 	c.unstrand(p)
 	c.abandon(p)
 	c.letGo(p)

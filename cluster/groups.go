@@ -33,8 +33,8 @@ func (c *Core) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *
 		return
 	}
 	if g == nil {
-		g = &group{Origin: origin, Created: now}
-		c.groups[a.ID] = g
+		g = &group{A: a, Origin: origin, Created: now}
+		c.enterGroup(g)
 	}
 	g.A = a
 	fx.Put(prefixGroup+string(a.ID), mustJSON(g))
@@ -112,7 +112,7 @@ func (c *Core) expandGroups(now time.Time, fx *wire.Effects) {
 			a := p.A
 			p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
 			c.addPlacement(p)
-			c.waiting[a.ID] = true
+			c.wait(a.ID, true)
 			c.changed(now, p, fx)
 		}
 		if over != nil && len(c.copies(id)) == 0 {
@@ -145,7 +145,7 @@ func (c *Core) removeGroup(now time.Time, g *group, fx *wire.Effects) {
 func (c *Core) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 	list := c.copies(g.A.ID)
 	if g.Removing && len(list) == 0 {
-		delete(c.groups, g.A.ID)
+		c.strikeGroup(g.A.ID)
 		fx.Delete(prefixGroup + string(g.A.ID))
 		c.ownerGone(now, g.A.ID, fx)
 		return

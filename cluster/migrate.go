@@ -37,11 +37,10 @@ func (c *Core) migrate(now time.Time, p *placement, d wire.Decision, why string,
 
 func (c *Core) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, why string, fx *wire.Effects) {
 	fence := c.mint(p, fx)
-	p.Next = &successor{Worker: d.Chosen, Runtime: runtime, Devices: c.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID], Carry: c.carriedTo(p, d.Chosen),
-		Obs: wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}}
+	c.succeed(p, &successor{Worker: d.Chosen, Runtime: runtime, Devices: c.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID], Carry: c.carriedTo(p, d.Chosen),
+		Obs: wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}})
 	d.Users, d.Because = p.Users, why
 	p.Decision = &d
-	c.moving[p.A.ID] = true
 	c.left(d.Chosen, p.A.ID)
 	c.reclaim(p, d.Chosen)
 	c.found(p.A.ID, d.Chosen)
@@ -107,11 +106,11 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effect
 		c.leave(p, old)
 	}
 	c.reserve(p, -1)
-	delete(c.moving, p.A.ID)
+	c.succeed(p, nil)
 	c.bind(p, n.Worker)
 	c.claimAt(p, p.Worker)
 	c.ranWithData(p)
-	p.Next, p.Placed, p.A.Fence, p.A.Held, p.A.Runtime, p.A.Devices, p.Obs = nil, now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
+	p.Placed, p.A.Fence, p.A.Held, p.A.Runtime, p.A.Devices, p.Obs = now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
 	p.A.Signers = c.opt.Admission.signersOf(p.A.Org)
 	c.revalue(p, func() { c.settleLimits(p) })
 	p.qos, p.Ran = nil, false
@@ -146,12 +145,11 @@ func (c *Core) abandon(p *placement) {
 	if n == nil {
 		return
 	}
-	delete(c.moving, p.A.ID)
 	c.reserveOn(n.Worker, p, -1)
 	if n.Obs.State != skerry.Terminated && n.Obs.State != skerry.Failed {
 		c.leave(p, n.Worker)
 	}
-	p.Next = nil
+	c.succeed(p, nil)
 	c.linked[p.A.Service.App] = true
 	c.Kids.Delete(n.Worker, wire.AssignmentKey(p.A.ID))
 	if n.Recipient != "" && p.Worker != "" && !p.Removing {

@@ -145,7 +145,7 @@ func (c *Core) accept(now time.Time, a spec.Assignment, origin string, fx *wire.
 			return
 		}
 		if !c.adopt(now, p, fx) {
-			c.waiting[a.ID] = true
+			c.wait(a.ID, true)
 		}
 		c.changed(now, p, fx)
 		return
@@ -217,15 +217,6 @@ func (c *Core) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
 	return false
 }
 
-// found says that a worker no longer has an instance astray.
-func (c *Core) found(id skerry.InstanceID, worker string) {
-	if at := c.astray[id]; at != nil {
-		if delete(at, worker); len(at) == 0 {
-			delete(c.astray, id)
-		}
-	}
-}
-
 // send puts the placement into its worker's desired set. What has ended is not told to a worker that does not have it: one that
 // took over a name would do the work again.
 func (c *Core) send(p *placement) {
@@ -281,7 +272,7 @@ func (c *Core) remove(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Removing {
 		return
 	}
-	delete(c.waiting, p.A.ID)
+	c.wait(p.A.ID, false)
 	c.unstrand(p)
 	c.abandon(p)
 	c.endOriginal(p)
@@ -294,8 +285,7 @@ func (c *Core) remove(now time.Time, p *placement, fx *wire.Effects) {
 		c.drop(now, p, fx)
 		return
 	}
-	p.Removing = true
-	c.removing[p.A.ID] = true
+	c.end(p)
 	c.letGo(p)
 	c.changed(now, p, fx)
 }
@@ -366,10 +356,7 @@ func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wir
 		return // returned judges it when all is told
 	}
 	if p == nil || p.Worker != worker && (p.Next == nil || p.Next.Worker != worker) {
-		if c.astray[o.ID] == nil {
-			c.astray[o.ID] = map[string]bool{}
-		}
-		c.astray[o.ID][worker] = true
+		c.stray(o.ID, worker)
 	}
 	if p != nil {
 		c.foreignToken(now, c.workers[worker], p, &o, fx)
@@ -487,7 +474,7 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *wir
 	c.event(fx, now, p, wire.EventWarning, "Moved", why)
 	c.bind(p, "")
 	p.Obs = wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit, CrashLoop: old.CrashLoop}
-	c.waiting[p.A.ID] = true
+	c.wait(p.A.ID, true)
 	c.linked[p.A.Service.App] = true
 	c.uplink.Touch()
 	c.changed(now, p, fx)
@@ -572,7 +559,7 @@ func (c *Core) report(spec *spec.ServiceSpec, o wire.Observation) {
 
 // refuse hands an instance back to its owner with the reasons.
 func (c *Core) refuse(now time.Time, p *placement, why []wire.Reason, d *wire.Decision, fx *wire.Effects) {
-	delete(c.waiting, p.A.ID)
+	c.wait(p.A.ID, false)
 	p.Decision = d
 	if i := c.Apps.Instance(p.A.ID); p.Origin == "local" || c.mine(p) {
 		if c.mine(p) {

@@ -77,17 +77,10 @@ func (c *Core) keptFrom(p *placement) (out []string) {
 	return out
 }
 
-// keeps reports whether an instance for which room is made still waits for it.
-func (c *Core) keeps(id skerry.InstanceID) bool {
-	p := c.places[id]
-	return p != nil && !p.Removing && (c.waiting[id] || c.stranded[id])
-}
-
 // endKeeping has a worker on which room was made for an instance be there for others again. What was refused for that is tried anew: that
 // a worker is kept is no lack of room, so that nothing else would tell.
 func (c *Core) endKeeping(id skerry.InstanceID) {
-	if _, ok := c.making[id]; ok {
-		delete(c.making, id)
+	if c.keepNot(id) {
 		c.freed()
 	}
 }
@@ -129,7 +122,7 @@ func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *s
 		c.move(now, v, "made room for "+who, false, fx)
 	}
 	p.room = now.Add(longest + roomSpare)
-	c.making[p.A.ID] = d.Chosen
+	c.keep(p.A.ID, d.Chosen)
 	what := "1 instance"
 	if n := len(victims); n > 1 {
 		what = fmt.Sprintf("%d instances", n)

@@ -126,7 +126,7 @@ func (c *Core) endRebuild(now time.Time, fx *wire.Effects) {
 func (c *Core) placeRebuilding(now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.waiting) {
 		if p := c.places[id]; p != nil && c.adopt(now, p, fx) {
-			delete(c.waiting, id)
+			c.wait(id, false)
 			c.changed(now, p, fx)
 		}
 	}

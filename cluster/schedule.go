@@ -265,7 +265,7 @@ func (c *Core) mint(p *placement, fx *wire.Effects) skerry.Fence {
 
 // give binds an instance to a worker under a new fencing token.
 func (c *Core) give(now time.Time, p *placement, d wire.Decision, fx *wire.Effects) {
-	delete(c.waiting, p.A.ID)
+	c.wait(p.A.ID, false)
 	c.left(d.Chosen, p.A.ID)
 	c.reclaim(p, d.Chosen)
 	c.found(p.A.ID, d.Chosen)

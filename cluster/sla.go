@@ -35,11 +35,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	p.Shift(c.where)
 	what, violated := c.violation(p)
 	s.See(now, violated)
-	if violated != "" {
-		c.watched[p.A.ID] = true
-	} else {
-		delete(c.watched, p.A.ID)
-	}
+	c.watch(p.A.ID, violated != "")
 	if s.Raise(violated) {
 		c.eventUp(fx, now, p, wire.EventWarning, "SLAViolated", violated, uplink.InGeneral(what, violated))
 		c.changed(now, p, fx)
@@ -84,7 +80,7 @@ func (c *Core) judgeWatched(now time.Time, fx *wire.Effects) {
 		p := c.places[id]
 		switch {
 		case p == nil || p.Obs.State != skerry.Running:
-			delete(c.watched, id)
+			c.watch(id, false)
 		case !now.Before(p.SLA.Again()):
 			c.judge(now, p, fx)
 		}

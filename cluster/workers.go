@@ -106,16 +106,6 @@ func (c *Core) reach(now time.Time, name string, fx *wire.Effects) {
 	}
 }
 
-// on lists the placements on a worker, by id.
-func (c *Core) on(name string) []*placement {
-	out := make([]*placement, 0, len(c.byWorker[name]))
-	for _, p := range c.byWorker[name] {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b *placement) int { return strings.Compare(string(a.A.ID), string(b.A.ID)) })
-	return out
-}
-
 func (c *Core) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	if k := c.Kids.Get(m.Name); k == nil || !k.Connected {
 		return // it was given up meanwhile

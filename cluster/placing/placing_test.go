@@ -137,7 +137,8 @@ func TestSLA(t *testing.T) {
 		}
 	}
 	if s.Exceeds(&never) || !s.Exceeds(&seldom) || !s.Alarmed() {
-		t.Errorf("with %.0f %% violated rigidness 0 moves: %v, 0.5: %v, alarm: %v", 100*s.share, s.Exceeds(&never), s.Exceeds(&seldom), s.Alarmed())
+		const text = "with %.0f %% violated rigidness 0 moves: %v, 0.5: %v, alarm: %v"
+		t.Errorf(text, 100*s.share, s.Exceeds(&never), s.Exceeds(&seldom), s.Alarmed())
 	}
 	s.Look(now)
 	s.Move(now)

@@ -1,0 +1,280 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+)
+
+// ledger has the placements and groups of a site, and the lists beside them. Whoever asks reads it; only its methods change it, and a
+// placement where a list depends on that (archtest TestOwners), so that its audit is about this file alone.
+//
+//	       ┌── give ──────────────┐        ┌─ move: Next ─┐
+//	add ─► waits ◄── bind to none ── bound ◄── taken over ──┘
+//	                                ├─ strand ──► stranded ──► bound, and Original left behind
+//	                                └─ end ─────► Removing ──► remove
+type ledger struct {
+	places   map[skerry.InstanceID]*placement
+	byApp    map[skerry.AppKey]map[skerry.InstanceID]*placement
+	byWorker map[string]map[skerry.InstanceID]*placement
+	limits   map[skerry.AppKey]int // placements whose links limit where others may run
+	groups   map[skerry.InstanceID]*group
+
+	waiting   map[skerry.InstanceID]bool            // placements that need a worker
+	making    map[skerry.InstanceID]string          // workers on which others make room for an instance that waits
+	removing  map[skerry.InstanceID]bool            // placements whose worker has not yet said that they are gone
+	moving    map[skerry.InstanceID]bool            // placements with a successor
+	stranded  map[skerry.InstanceID]bool            // placements that ran on a worker that is out of touch
+	originals map[skerry.InstanceID]bool            // placements with an original
+	watched   map[skerry.InstanceID]bool            // placements whose SLA is violated
+	astray    map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
+}
+
+func newLedger() ledger {
+	set := func() map[skerry.InstanceID]bool { return map[skerry.InstanceID]bool{} }
+	return ledger{places: map[skerry.InstanceID]*placement{}, byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{},
+		byWorker: map[string]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, groups: map[skerry.InstanceID]*group{},
+		waiting: set(), making: map[skerry.InstanceID]string{}, removing: set(), moving: set(), stranded: set(), originals: set(), watched: set(),
+		astray: map[skerry.InstanceID]map[string]bool{}}
+}
+
+// enter takes a placement in, new or read.
+func (l *ledger) enter(p *placement) {
+	id, app := p.A.ID, p.A.Service.App
+	l.places[id] = p
+	if l.byApp[app] == nil {
+		l.byApp[app] = map[skerry.InstanceID]*placement{}
+	}
+	l.byApp[app][id] = p
+	if p.limited() {
+		l.limits[app]++
+	}
+	if p.Removing {
+		l.removing[id] = true
+	}
+	if p.Next != nil {
+		l.moving[id] = true
+	}
+	if p.Original != nil {
+		l.originals[id] = true
+	}
+	l.put(p, p.Worker)
+}
+
+// strike takes a placement out. It reports whether it was the last one of its application.
+func (l *ledger) strike(p *placement) (last bool) {
+	id, app := p.A.ID, p.A.Service.App
+	l.unlist(p)
+	delete(l.places, id)
+	for _, list := range []map[skerry.InstanceID]bool{l.waiting, l.removing, l.moving, l.stranded, l.originals, l.watched} {
+		delete(list, id)
+	}
+	if p.limited() {
+		if l.limits[app]--; l.limits[app] == 0 {
+			delete(l.limits, app)
+		}
+	}
+	delete(l.byApp[app], id)
+	if last = len(l.byApp[app]) == 0; last {
+		delete(l.byApp, app)
+	}
+	return last
+}
+
+// put says which worker an instance is on; an empty name: none.
+func (l *ledger) put(p *placement, worker string) {
+	l.unlist(p)
+	if p.Worker = worker; worker == "" {
+		return
+	}
+	if l.byWorker[worker] == nil {
+		l.byWorker[worker] = map[skerry.InstanceID]*placement{}
+	}
+	l.byWorker[worker][p.A.ID] = p
+}
+
+func (l *ledger) unlist(p *placement) {
+	if on := l.byWorker[p.Worker]; on != nil {
+		if delete(on, p.A.ID); len(on) == 0 {
+			delete(l.byWorker, p.Worker)
+		}
+	}
+}
+
+// on lists the placements on a worker, by id.
+func (l *ledger) on(worker string) []*placement {
+	out := slices.Collect(maps.Values(l.byWorker[worker]))
+	slices.SortFunc(out, func(a, b *placement) int { return strings.Compare(string(a.A.ID), string(b.A.ID)) })
+	return out
+}
+
+// wait notes whether an instance needs a worker.
+func (l *ledger) wait(id skerry.InstanceID, waits bool) { list(l.waiting, id, waits) }
+
+// watch notes whether the SLA of an instance is violated.
+func (l *ledger) watch(id skerry.InstanceID, violated bool) { list(l.watched, id, violated) }
+
+// beStranded notes whether the worker of an instance that ran is out of touch.
+func (l *ledger) beStranded(id skerry.InstanceID, stranded bool) { list(l.stranded, id, stranded) }
+
+// end notes that the worker of an instance is told to end it.
+func (l *ledger) end(p *placement) {
+	p.Removing = true
+	l.removing[p.A.ID] = true
+}
+
+// succeed gives an instance a successor; nil: it has none any more.
+func (l *ledger) succeed(p *placement, n *successor) {
+	p.Next = n
+	list(l.moving, p.A.ID, n != nil)
+}
+
+// leaveCopy notes the copy of an instance that is left behind on a worker that is out of touch; nil: there is none any more.
+func (l *ledger) leaveCopy(p *placement, o *original) {
+	p.Original = o
+	list(l.originals, p.A.ID, o != nil)
+}
+
+// stray notes that a worker reports an instance that is not placed there, and found that it no longer does.
+func (l *ledger) stray(id skerry.InstanceID, worker string) {
+	if l.astray[id] == nil {
+		l.astray[id] = map[string]bool{}
+	}
+	l.astray[id][worker] = true
+}
+
+// found says that a worker no longer has an instance astray.
+func (l *ledger) found(id skerry.InstanceID, worker string) {
+	if at := l.astray[id]; at != nil {
+		if delete(at, worker); len(at) == 0 {
+			delete(l.astray, id)
+		}
+	}
+}
+
+// keep has a worker be kept for an instance for which others leave it.
+func (l *ledger) keep(id skerry.InstanceID, worker string) { l.making[id] = worker }
+
+// keeps reports whether an instance for which room is made still waits for it.
+func (l *ledger) keeps(id skerry.InstanceID) bool {
+	p := l.places[id]
+	return p != nil && !p.Removing && (l.waiting[id] || l.stranded[id])
+}
+
+// keepNot has no worker be kept for an instance. It reports whether one was.
+func (l *ledger) keepNot(id skerry.InstanceID) bool {
+	_, kept := l.making[id]
+	delete(l.making, id)
+	return kept
+}
+
+// enterGroup takes a group in, and strikeGroup takes it out.
+func (l *ledger) enterGroup(g *group) { l.groups[g.A.ID] = g }
+
+func (l *ledger) strikeGroup(id skerry.InstanceID) { delete(l.groups, id) }
+
+func list(m map[skerry.InstanceID]bool, id skerry.InstanceID, on bool) {
+	if delete(m, id); on {
+		m[id] = true
+	}
+}
+
+// audit reports contradictions between the placements and the lists; workers are those that the site knows.
+func (l *ledger) audit(workers map[string]*worker) (faults []string) {
+	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	limits, on := map[skerry.AppKey]int{}, 0
+	for id, p := range l.places {
+		if p.A.ID != id || l.byApp[p.A.Service.App][id] != p {
+			bad("%s is not listed under its application", id)
+		}
+		if p.Worker != "" {
+			if on++; l.byWorker[p.Worker][id] != p {
+				bad("%s is not listed on %s", id, p.Worker)
+			}
+		}
+		if p.Next != nil && (p.Worker == "" || p.Next.Worker == p.Worker || p.Removing || p.ended()) {
+			bad("%s on %q, %s, removing %v, has a successor on %s", id, p.Worker, p.Obs.State, p.Removing, p.Next.Worker)
+		}
+		if p.limited() {
+			limits[p.A.Service.App]++
+		}
+		if waits := p.Worker == "" && !p.Removing && !p.Refused && p.Obs.Phase != skerry.PhaseCutOff; waits != l.waiting[id] {
+			bad("%s on %q, removing %v, refused %v: waits is %v", id, p.Worker, p.Removing, p.Refused, l.waiting[id])
+		}
+		if p.Removing != l.removing[id] || p.Removing && p.Worker == "" {
+			bad("%s on %q: removing is %v, its list says %v", id, p.Worker, p.Removing, l.removing[id])
+		}
+		if (p.Original != nil) != l.originals[id] || p.Original != nil && (p.Removing || p.Original.Worker == p.Worker) {
+			bad("%s on %q, removing %v, was left behind: %+v, its list says %v", id, p.Worker, p.Removing, p.Original, l.originals[id])
+		}
+		if l.stranded[id] && (p.Removing || workers[p.Worker] == nil || !workers[p.Worker].sight.Lost()) {
+			bad("%s on %q, removing %v, is stranded", id, p.Worker, p.Removing)
+		}
+		if (p.Next != nil) != l.moving[id] {
+			bad("%s: moving is %v", id, l.moving[id])
+		}
+	}
+	for name, m := range l.byWorker {
+		if on -= len(m); len(m) == 0 {
+			bad("an empty list is kept for %s", name)
+		}
+	}
+	if on != 0 {
+		bad("%d placements too few are listed on workers", on)
+	}
+	if !maps.Equal(limits, l.limits) {
+		bad("limits are %v, counted %v", l.limits, limits)
+	}
+	for _, m := range []map[skerry.InstanceID]bool{l.waiting, l.removing, l.moving, l.watched, l.stranded, l.originals} {
+		for id := range m {
+			if l.places[id] == nil {
+				bad("%s is gone, and still listed", id)
+			}
+		}
+	}
+	for id, at := range l.astray {
+		for name := range at {
+			p := l.places[id]
+			if workers[name] == nil || p != nil && (p.Worker == name || p.Next != nil && p.Next.Worker == name) {
+				bad("%s is astray on %s", id, name)
+			}
+		}
+	}
+	for id, g := range l.groups {
+		if g.A.ID != id {
+			bad("group %s is listed as %s", g.A.ID, id)
+		}
+	}
+	return faults
+}
+
+// addPlacement takes a placement in, new or read.
+func (c *Core) addPlacement(p *placement) {
+	c.enter(p)
+	c.boundTo(p)
+	c.bind(p, p.Worker)
+}
+
+// bind says which worker an instance is on; an empty name: none.
+func (c *Core) bind(p *placement, worker string) {
+	c.put(p, worker)
+	c.touchClaims(p)
+	if worker == "" {
+		c.settleLimits(p) // nothing is promised to it, and it will be started with them
+	}
+}
+
+// forget has nothing remember a placement.
+func (c *Core) forget(p *placement) {
+	c.endOriginal(p)
+	if c.strike(p) {
+		c.neighbours.Forget(p.A.Service.App)
+	}
+	c.touchClaims(p)
+	c.starts.Done(p.A.ID)
+	c.questions.Drop(p.A.ID)
+	c.dependents.Bind(p.A.ID, false)
+}

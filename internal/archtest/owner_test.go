@@ -1,0 +1,70 @@
+package archtest
+
+import (
+	"go/ast"
+	"slices"
+	"testing"
+)
+
+// owned are fields that only one file of their package may change: of the type that the file is about, and of another one, where it is
+// called by one name everywhere.
+var owned = []struct {
+	dir, file string
+	fields    []string // of any variable
+	of        string   // a variable, and
+	its       []string // its fields
+}{
+	{"cluster", "cluster/ledger.go",
+		[]string{"places", "byApp", "byWorker", "limits", "groups", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "astray"},
+		"p", []string{"Worker", "Removing", "Next", "Original"}},
+}
+
+// TestOwners has state be changed only where its invariants are kept.
+func TestOwners(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range load(t) {
+		for _, o := range owned {
+			if s.test || s.dir != o.dir {
+				continue
+			}
+			change := func(e ast.Expr) {
+				direct := true // the field itself, and nothing that it leads to
+				for {
+					switch x := e.(type) {
+					case *ast.IndexExpr:
+						e, direct = x.X, false
+						continue
+					case *ast.SelectorExpr:
+						v, _ := x.X.(*ast.Ident)
+						if slices.Contains(o.fields, x.Sel.Name) || direct && v != nil && v.Name == o.of && slices.Contains(o.its, x.Sel.Name) {
+							if seen[o.file] = true; s.path != o.file {
+								t.Errorf("%s: %s is changed; only %s changes it", s.at(x), x.Sel.Name, o.file)
+							}
+						}
+					}
+					return
+				}
+			}
+			ast.Inspect(s.ast, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.AssignStmt:
+					for _, e := range n.Lhs {
+						change(e)
+					}
+				case *ast.IncDecStmt:
+					change(n.X)
+				case *ast.CallExpr:
+					if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "delete" || f.Name == "clear") && len(n.Args) > 0 {
+						change(n.Args[0])
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, o := range owned {
+		if !seen[o.file] {
+			t.Errorf("%s changes nothing of what it owns", o.file)
+		}
+	}
+}
