@@ -6,6 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -27,7 +28,7 @@ func (c *Core) Workers() []view.WorkerView {
 		v.Carrier = w.Carrier
 		v.Updates = w.updates()
 		told := w.trust.Record()
-		v.Credit, v.Claims = told.Credit.View(), told.Claims
+		v.Credit, v.Claims = tier.ViewCredit(told.Credit), told.Claims
 		v.Drain, v.Upgrade = c.viewDrain(w), w.Agent
 		if k := c.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine

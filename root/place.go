@@ -8,6 +8,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/sched"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -175,7 +176,7 @@ func (c *Core) Sites() []view.ClusterView {
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at
 		}
-		s.Credit = c.believing.books[name].View()
+		s.Credit = tier.ViewCredit(c.believing.books[name])
 		out = append(out, s)
 	}
 	return out

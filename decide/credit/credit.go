@@ -11,8 +11,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"skerry.dev/skerry/view"
 )
 
 // Kind is what a member is judged by. Each kind is counted apart: who is right about its load may lie about its place.
@@ -264,18 +262,12 @@ func (b *Book) Text() string {
 	return fmt.Sprintf("doubted: %s", b.Entries[worst].Text)
 }
 
-// View shows the book, or gives nil where nothing speaks against the member.
-func (b *Book) View() *view.CreditView {
+// Marked lists the kinds in which something speaks against the member, the worst first.
+func (b *Book) Marked() []Kind {
 	if b.Clean() {
 		return nil
 	}
-	v := &view.CreditView{Rank: b.Rank(), Quarantine: b.Quarantine, Since: b.Since, Until: b.Due()}
-	for _, k := range b.kinds() {
-		if e := b.Entries[k]; e.Against >= leastMark {
-			v.Marks = append(v.Marks, view.CreditMark{Kind: string(k), Text: e.Text, Marks: e.Marks, Last: e.Last, For: e.For, Against: e.Against})
-		}
-	}
-	return v
+	return slices.DeleteFunc(b.kinds(), func(k Kind) bool { return b.Entries[k].Against < leastMark })
 }
 
 // kinds lists the kinds with an entry, the worst first.

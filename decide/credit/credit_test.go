@@ -56,7 +56,7 @@ func TestQuarantine(t *testing.T) {
 			b.Judge(now)
 		}
 		if b.Quarantine == "" || b.Times != times+1 {
-			t.Fatalf("three marks are not enough: %+v", b.View())
+			t.Fatalf("three marks are not enough: %+v", b)
 		}
 		due := b.Due()
 		if b.Judge(due.Add(-2 * time.Second)) {
@@ -122,7 +122,7 @@ func TestChecksAndBursts(t *testing.T) {
 		r.Judge(t0.Add(time.Duration(n) * Apart))
 	}
 	if r.Quarantine != "" || r.Rank() > 0.3 {
-		t.Errorf("%+v", r.View())
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestKept(t *testing.T) {
 		t.Error("a clock that was set back changes what is known")
 	}
 	var none *Book
-	if none.Rank() != 1 || !none.Clean() || none.Doubted(Place) || none.Text() != "" || none.View() != nil {
+	if none.Rank() != 1 || !none.Clean() || none.Doubted(Place) || none.Text() != "" || none.Marked() != nil {
 		t.Error("of whom there is no book, something speaks")
 	}
 }
