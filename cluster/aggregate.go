@@ -42,8 +42,8 @@ func (w *worker) classKey() string {
 
 // uses reports whether it is known what an instance uses now: what ended, is ending, or runs where nobody hears of it does not
 // count with what it used last.
-func (c *Core) uses(p *placement) bool {
-	w := c.workers[p.Worker]
+func (ws roster) uses(p *placement) bool {
+	w := ws[p.Worker]
 	return p.qos != nil && !p.Removing && !p.ended() && w != nil && !w.sight.Lost()
 }
 
@@ -52,7 +52,7 @@ func (c *Core) foldQoS() []wire.ServiceQoS {
 	by := map[skerry.ServiceKey]*wire.ServiceQoS{}
 	for _, id := range sortedIDs(c.places) {
 		p := c.places[id]
-		if p.Origin != "root" || !c.uses(p) {
+		if p.Origin != "root" || !c.workers.uses(p) {
 			continue
 		}
 		q := by[p.A.Service]
@@ -71,25 +71,4 @@ func (c *Core) foldQoS() []wire.ServiceQoS {
 	}
 	slices.SortFunc(out, func(a, b wire.ServiceQoS) int { return strings.Compare(a.Service.String(), b.Service.String()) })
 	return out
-}
-
-// anonymous takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with the placement.
-func (c *Core) anonymous(p *placement, text string) string {
-	near := []string{p.Worker, p.Pinned}
-	if p.Next != nil {
-		near = append(near, p.Next.Worker)
-	}
-	return uplink.Redact(roster{c}, text, near...)
-}
-
-// roster is what uplink must know of a site.
-type roster struct{ c *Core }
-
-// Worker implements uplink.Names.
-func (r roster) Worker(name string) (address string, ok bool) {
-	w := r.c.workers[name]
-	if w != nil && w.Facts != nil {
-		address = w.Facts.Address
-	}
-	return address, w != nil
 }

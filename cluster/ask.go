@@ -36,8 +36,8 @@ func (c *Core) setPlugins(m SetPlugins) {
 }
 
 // where is where a worker is in the network, or nil.
-func (c *Core) where(worker string) *spec.Coordinate {
-	if w := c.workers[worker]; w != nil {
+func (ws roster) where(worker string) *spec.Coordinate {
+	if w := ws[worker]; w != nil {
 		return w.coordinate()
 	}
 	return nil
@@ -63,16 +63,16 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 		return true
 	}
 	if c.opt.Admission.NoMeasuring {
-		p.Set(now, q, nil, "the site's operator lets no worker measure round trips to users", c.where)
+		p.Set(now, q, nil, "the site's operator lets no worker measure round trips to users", c.workers.where)
 		return true
 	}
 	if why := c.opt.Admission.checkUsers(p.A.Org, q); why != "" {
-		p.Set(now, q, nil, why, c.where)
+		p.Set(now, q, nil, why, c.workers.where)
 		return true
 	}
 	workers := c.site.Sample(policy, c.request(p), c.questions.Next(), measuringWork)
 	if len(workers) == 0 {
-		p.Set(now, q, nil, "no worker that could take the instance knows its place in the network", c.where)
+		p.Set(now, q, nil, "no worker that could take the instance knows its place in the network", c.workers.where)
 		return true
 	}
 	fx.Actions = append(fx.Actions, c.questions.Measure(now, p.A.ID, workers, targets))
@@ -96,9 +96,9 @@ func (c *Core) measured(now time.Time, m Measured) {
 	switch {
 	case p == nil || !c.questions.Measured(m):
 	case p.Worker != "":
-		p.Update(now, &p.A.Spec.Placement, m.RTT, c.where)
+		p.Update(now, &p.A.Spec.Placement, m.RTT, c.workers.where)
 	default:
-		p.Set(now, &p.A.Spec.Placement, m.RTT, "", c.where)
+		p.Set(now, &p.A.Spec.Placement, m.RTT, "", c.workers.where)
 	}
 }
 
@@ -136,14 +136,14 @@ func (c *Core) pluginQuery(now time.Time, r *sched.Request, d *wire.Decision) sc
 }
 
 // seeking runs over the instances that look for a place.
-func (c *Core) seeking(yield func(skerry.InstanceID) bool) {
-	for id := range c.waiting {
+func (l *ledger) seeking(yield func(skerry.InstanceID) bool) {
+	for id := range l.waiting {
 		if !yield(id) {
 			return
 		}
 	}
-	for id := range c.stranded {
-		if c.places[id].Next == nil && !yield(id) {
+	for id := range l.stranded {
+		if l.places[id].Next == nil && !yield(id) {
 			return
 		}
 	}
@@ -155,7 +155,7 @@ func (c *Core) expire(now time.Time, fx *wire.Effects) {
 		p := c.places[id]
 		switch {
 		case c.questions.Unmeasured(now, id):
-			p.Set(now, &p.A.Spec.Placement, nil, "", c.where)
+			p.Set(now, &p.A.Spec.Placement, nil, "", c.workers.where)
 		default:
 			c.questions.Late(now, id)
 		}

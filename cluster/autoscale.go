@@ -37,7 +37,7 @@ func (c *Core) autoscale(now time.Time, fx *wire.Effects) {
 			s.Spec, s.gen = &p.A.Spec, p.A.Gen
 		}
 		s.N++
-		if p.Obs.Ready && c.uses(p) {
+		if p.Obs.Ready && c.workers.uses(p) {
 			s.Load.Measured++
 			s.Load.CPU += p.qos.CPU
 		}

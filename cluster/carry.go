@@ -29,8 +29,8 @@ func (w *worker) canCarry(runtime string) bool {
 }
 
 // uncarried says why an instance that is to be moved with its memory cannot be, or "". A drain by force moves it without.
-func (c *Core) uncarried(p *placement) string {
-	w := c.workers[p.Worker]
+func (ws roster) uncarried(p *placement) string {
+	w := ws[p.Worker]
 	if !p.A.Spec.Carried() || w == nil || w.canCarry(p.Obs.Runtime) || w.Drain != nil && w.Drain.Force {
 		return ""
 	}
@@ -65,8 +65,8 @@ func (c *Core) carriedTo(p *placement, worker string) bool {
 }
 
 // checkpoint gives the worker that has the state which a successor is to start from.
-func (c *Core) checkpoint(id skerry.InstanceID) (worker string, err error) {
-	p := c.places[id]
+func (l *ledger) checkpoint(id skerry.InstanceID) (worker string, err error) {
+	p := l.places[id]
 	if p == nil || p.Next == nil || p.Next.Recipient == "" {
 		return "", skerry.Errorf(skerry.CodeConflict, "instance %q is not to leave its worker", id)
 	}

@@ -70,7 +70,7 @@ type Core struct {
 	Kids       *fleet.Children
 	Up         *fleet.Parent
 	codec      *wire.Codec
-	workers    map[string]*worker
+	workers    roster
 	site       *sched.Site // the scheduler's view of workers
 	detect     *detect.Detector
 	linked     map[skerry.AppKey]bool // applications whose endpoints must be worked out again
@@ -196,7 +196,7 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, ledger: newLedger(), codec: wire.New(), site: sched.NewSite(), workers: map[string]*worker{}, held: map[string]bool{},
+	c := &Core{opt: opt, ledger: newLedger(), codec: wire.New(), site: sched.NewSite(), workers: roster{}, held: map[string]bool{},
 		Apps: apps.New(opt.Seed, "c"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
 		fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(),
 		readmit: map[string]bool{}, linked: map[skerry.AppKey]bool{}, asking: map[skerry.InstanceID]*answer{},

@@ -114,7 +114,7 @@ func (c *Core) nowhere(now time.Time, p *placement, why []wire.Reason, fx *wire.
 	}
 	p.Obs.Violated = text
 	if p.Origin == "root" {
-		p.Obs.Violated = c.anonymous(p, "its worker is out of touch, and no other of the site can take it")
+		p.Obs.Violated = c.workers.anonymous(p, "its worker is out of touch, and no other of the site can take it")
 	}
 	p.Obs.Reason = text
 	c.changed(now, p, fx)
@@ -208,7 +208,7 @@ func (c *Core) restore(now time.Time, p *placement, o wire.Observation, why stri
 	p.Obs.Fence = p.A.Fence
 	p.Given(o.Ready, o.Restarts)
 	c.reserve(p, 1)
-	c.addressPorts(p)
+	c.workers.addressPorts(p)
 	c.send(p)
 	c.uplink.Touch()
 	c.changed(now, p, fx)

@@ -89,7 +89,7 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 		}
 		why := p.bound(d.Force)
 		if why == "" && p.Obs.State == skerry.Running {
-			why = c.uncarried(p)
+			why = c.workers.uncarried(p)
 		}
 		if why != "" {
 			d.Stays(p.A.ID, why)
@@ -152,7 +152,7 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, look *moves.Loo
 		p.drained = true
 		p.Obs.Violated = "its worker is drained, and " + why
 		if p.Origin == "root" {
-			p.Obs.Violated = c.anonymous(p, p.Obs.Violated)
+			p.Obs.Violated = c.workers.anonymous(p, p.Obs.Violated)
 		}
 		c.changed(now, p, fx)
 	}

@@ -21,11 +21,11 @@ func (c *Core) publishEndpoints(app skerry.AppKey) {
 }
 
 // instancesOf lists the instances of an application that are to stay, by id.
-func (c *Core) instancesOf(app skerry.AppKey) iter.Seq[network.Instance] {
-	ids := sortedIDs(c.byApp[app])
+func (l *ledger) instancesOf(app skerry.AppKey) iter.Seq[network.Instance] {
+	ids := sortedIDs(l.byApp[app])
 	return func(yield func(network.Instance) bool) {
 		for _, id := range ids {
-			p := c.places[id]
+			p := l.places[id]
 			if p.Removing {
 				continue
 			}

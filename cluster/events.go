@@ -23,7 +23,7 @@ func (c *Core) eventUp(fx *wire.Effects, now time.Time, p *placement, t wire.Eve
 		Instance: p.A.ID, Worker: skerry.WorkerName(p.Worker), Cluster: skerry.ClusterName(c.opt.Name), Org: p.A.Org}
 	fx.Events = append(fx.Events, e)
 	if p.Origin == "root" && t == wire.EventWarning {
-		e.Worker, e.Text = "", c.anonymous(p, up)
+		e.Worker, e.Text = "", c.workers.anonymous(p, up)
 		if p.Group != "" {
 			e.Instance = p.Group // a copy's id names its worker
 		}

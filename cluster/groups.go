@@ -53,14 +53,14 @@ func (c *Core) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *
 }
 
 // copies lists the placements of a group, by id.
-func (c *Core) copies(id skerry.InstanceID) []*placement {
-	g := c.groups[id]
+func (l *ledger) copies(id skerry.InstanceID) []*placement {
+	g := l.groups[id]
 	if g == nil {
 		return nil
 	}
 	var out []*placement
-	for _, pid := range sortedIDs(c.byApp[g.A.Service.App]) {
-		if p := c.places[pid]; p.Group == id {
+	for _, pid := range sortedIDs(l.byApp[g.A.Service.App]) {
+		if p := l.places[pid]; p.Group == id {
 			out = append(out, p)
 		}
 	}
@@ -159,7 +159,7 @@ func (c *Core) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 		case p.Obs.Ready:
 			o.Have++
 		case p.Obs.Reason != "" && o.Reason == "":
-			o.Reason = c.anonymous(p, p.Obs.Reason)
+			o.Reason = c.workers.anonymous(p, p.Obs.Reason)
 		}
 		if p.Obs.State == skerry.Running {
 			o.State = skerry.Running
@@ -167,7 +167,7 @@ func (c *Core) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 			o.State = skerry.WorkerScheduled
 		}
 		if o.CrashLoop == "" {
-			o.CrashLoop = c.anonymous(p, p.Obs.CrashLoop)
+			o.CrashLoop = c.workers.anonymous(p, p.Obs.CrashLoop)
 		}
 		o.Restarts += p.Obs.Restarts
 		o.Restart = min(o.Restart, p.Obs.Restart)

@@ -24,7 +24,7 @@ func (c *Core) reconsider(now time.Time, p *placement, fx *wire.Effects) {
 		limit += s.Sidecars[i].Resources.MostCPU()
 	}
 	share := float64(p.qos.CPU) / float64(limit)
-	if x.See(now, share, share >= moves.StrainSlow && c.slow(p)); !x.Strained() {
+	if x.See(now, share, share >= moves.StrainSlow && c.workers.slow(p)); !x.Strained() {
 		c.crowd(now, p, fx)
 		return
 	}
@@ -95,14 +95,14 @@ func (c *Core) relieve(now time.Time, p *placement, share float64) (d wire.Decis
 }
 
 // slow reports whether what comes to an instance's service by ingresses takes longer, in the mean, than it is to take at most.
-func (c *Core) slow(p *placement) bool {
+func (ws roster) slow(p *placement) bool {
 	most := time.Duration(p.A.Spec.LatencyObjective).Seconds() * 1000
 	if most <= 0 {
 		return false
 	}
 	var sum wire.IngressUse
-	for _, name := range slices.Sorted(maps.Keys(c.workers)) { // the sums do not depend on the order
-		w := c.workers[name]
+	for _, name := range slices.Sorted(maps.Keys(ws)) { // the sums do not depend on the order
+		w := ws[name]
 		for _, u := range w.report.Ingress {
 			if !w.sight.Lost() && u.Service == p.A.Service {
 				sum = sum.Add(u)
@@ -135,9 +135,9 @@ func (c *Core) mayGrow(p *placement) bool {
 }
 
 // oneMoves reports whether another instance of the same service is on its way to another worker.
-func (c *Core) oneMoves(p *placement) bool {
-	for id := range c.moving {
-		if o := c.places[id]; o != p && o.A.Service == p.A.Service {
+func (l *ledger) oneMoves(p *placement) bool {
+	for id := range l.moving {
+		if o := l.places[id]; o != p && o.A.Service == p.A.Service {
 			return true
 		}
 	}

@@ -54,8 +54,8 @@ func (p *placement) charge(worker string) spec.Resources {
 }
 
 // runtimeAt chooses the runtime of a service on a worker.
-func (c *Core) runtimeAt(s *spec.ServiceSpec, worker string) string {
-	if w := c.workers[worker]; w != nil && w.Facts != nil {
+func (ws roster) runtimeAt(s *spec.ServiceSpec, worker string) string {
+	if w := ws[worker]; w != nil && w.Facts != nil {
 		return s.RuntimeOn(w.Facts.Arch, w.Facts.PassedRuntimes(), w.Facts.RuntimeCosts())
 	}
 	return ""

@@ -32,7 +32,7 @@ type successor struct {
 
 // migrate starts a successor of an instance that runs, in the runtime that it would have there if it were new.
 func (c *Core) migrate(now time.Time, p *placement, d wire.Decision, why string, fx *wire.Effects) {
-	c.migrateIn(now, p, d, c.runtimeAt(&p.A.Spec, d.Chosen), why, fx)
+	c.migrateIn(now, p, d, c.workers.runtimeAt(&p.A.Spec, d.Chosen), why, fx)
 }
 
 func (c *Core) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, why string, fx *wire.Effects) {
@@ -115,7 +115,7 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effect
 	c.revalue(p, func() { c.settleLimits(p) })
 	p.qos, p.Ran = nil, false
 	p.Given(n.Obs.Ready, n.Obs.Restarts)
-	c.addressPorts(p)
+	c.workers.addressPorts(p)
 	c.linked[p.A.Service.App] = true
 	c.uplink.Touch()
 	if n.Carry {

@@ -192,14 +192,14 @@ func TestUsersShiftWithTheWorkers(t *testing.T) {
 	}
 	p := &placement{}
 	limit := spec.Duration(time.Second)
-	p.Set(s.now, &spec.Placement{Users: []spec.User{{MaxLatency: &limit}}}, []map[string]float64{rtt}, "", s.c.where)
+	p.Set(s.now, &spec.Placement{Users: []spec.User{{MaxLatency: &limit}}}, []map[string]float64{rtt}, "", s.c.workers.where)
 	near := func() float64 { return p.Users[0].Coordinate.RTT(*s.c.workers["w0"].report.Coordinate) }
 	want := near()
 	put(true)
 	if got := near(); got < want+5 {
 		t.Fatalf("the turn makes no difference: %v, %v", got, want)
 	}
-	p.Shift(s.c.where)
+	p.Shift(s.c.workers.where)
 	if got := near(); got > want+1 || got < want-1 {
 		t.Errorf("the user is %v ms from w0 after the turn, %v before", got, want)
 	}

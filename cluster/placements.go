@@ -402,7 +402,7 @@ func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wir
 		n.Down = now
 	}
 	c.resized(now, p, fx)
-	c.addressPorts(p)
+	c.workers.addressPorts(p)
 	if wasReady != o.Ready || ended || before != o.State || address != o.Address {
 		c.linked[p.A.Service.App] = true
 	}
@@ -425,8 +425,8 @@ func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wir
 }
 
 // addressPorts completes the ports of an instance with the address of its worker.
-func (c *Core) addressPorts(p *placement) {
-	w := c.workers[p.Worker]
+func (ws roster) addressPorts(p *placement) {
+	w := ws[p.Worker]
 	for i := range p.Obs.Ports {
 		b := &p.Obs.Ports[i]
 		b.Address = "" // whatever the worker says
@@ -528,7 +528,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Group != "" {
 		return
 	}
-	o.Successor, o.Revision, o.Limits, o.Crowded = answerOf(c, p), p.A.Revision, p.Limits, c.anonymous(p, p.Strain.Crowded)
+	o.Successor, o.Revision, o.Limits, o.Crowded = answerOf(c, p), p.A.Revision, p.Limits, c.workers.anonymous(p, p.Strain.Crowded)
 	if c.mine(p) {
 		c.Apps.Instance(p.A.ID).Worker = skerry.WorkerName(p.Worker)
 		if c.Apps.Observe(now, Self, o, fx) {
@@ -540,9 +540,9 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 	}
 	o.Restart -= min(p.Extra, o.Restart)
 	o.Successor = anonymousAnswer(c, p, o.Successor)
-	o.Reason, o.Held, o.CrashLoop = c.anonymous(p, o.Reason), c.anonymous(p, o.Held), c.anonymous(p, o.CrashLoop)
+	o.Reason, o.Held, o.CrashLoop = c.workers.anonymous(p, o.Reason), c.workers.anonymous(p, o.Held), c.workers.anonymous(p, o.CrashLoop)
 	if o.Limits != nil {
-		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
+		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.workers.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
 	}
 	c.report(&p.A.Spec, o)
 }

@@ -120,8 +120,8 @@ func (c *Core) stays(now time.Time, p *placement) string {
 		return "it is on its way already"
 	case p.bound(false) != "":
 		return p.bound(false)
-	case c.uncarried(p) != "":
-		return c.uncarried(p)
+	case c.workers.uncarried(p) != "":
+		return c.workers.uncarried(p)
 	case stops:
 		return "it is never to run twice (onDisconnect: stopAfter)"
 	case r != nil && *r == 0:
@@ -243,7 +243,7 @@ func (c *Core) planBalance(now time.Time) (plan view.RebalancePlan) {
 		plan.Moves = append(plan.Moves, view.RebalanceMove{Instance: p.A.ID, Service: p.A.Service, From: skerry.WorkerName(p.Worker), To: skerry.WorkerName(m.d.Chosen), Gain: m.gain, Why: m.why})
 		undo = append(undo, was{p, p.Worker, p.A.Runtime})
 		c.balance.Moved(p.A.ID)
-		shift(p, m.d.Chosen, c.runtimeAt(&p.A.Spec, m.d.Chosen))
+		shift(p, m.d.Chosen, c.workers.runtimeAt(&p.A.Spec, m.d.Chosen))
 	}
 	for _, u := range slices.Backward(undo) {
 		shift(u.p, u.worker, u.runtime)

@@ -67,9 +67,9 @@ func (c *Core) takePorts(w *worker, ports []string, sign int) {
 
 // keptFrom lists the workers on which others make room for an instance that is more important than p: those that have gone leave before
 // the rest, and p would else take the place of the first, for nothing.
-func (c *Core) keptFrom(p *placement) (out []string) {
-	for id, worker := range c.making {
-		if c.keeps(id) && c.places[id].A.Spec.Placement.Priority > p.A.Spec.Placement.Priority {
+func (l *ledger) keptFrom(p *placement) (out []string) {
+	for id, worker := range l.making {
+		if l.keeps(id) && l.places[id].A.Spec.Placement.Priority > p.A.Spec.Placement.Priority {
 			out = append(out, worker)
 		}
 	}
@@ -137,9 +137,9 @@ func (c *Core) makeRoom(now time.Time, p *placement, policy sched.Policy, req *s
 const roomSpare = 30 * time.Second
 
 // residents lists what may be moved off a worker: neither copies that belong to it, nor what is on its way already.
-func (c *Core) residents(worker string) []sched.Resident {
+func (l *ledger) residents(worker string) []sched.Resident {
 	var out []sched.Resident
-	for _, p := range c.on(worker) {
+	for _, p := range l.on(worker) {
 		if p.Pinned == "" && !p.Removing && !p.ended() && p.Next == nil {
 			out = append(out, sched.Resident{Instance: p.A.ID, Priority: p.A.Spec.Placement.Priority, Need: p.charge(worker)})
 		}

@@ -29,9 +29,9 @@ func (c *Core) request(p *placement) *sched.Request {
 }
 
 // peersOf lists where other instances of the application are, those that matter.
-func (c *Core) peersOf(p *placement, matters func(o *placement) bool) []sched.Peer {
+func (l *ledger) peersOf(p *placement, matters func(o *placement) bool) []sched.Peer {
 	var list []*placement
-	for _, o := range c.byApp[p.A.Service.App] {
+	for _, o := range l.byApp[p.A.Service.App] {
 		if o != p && o.Worker != "" && !o.Removing && !o.ended() && matters(o) {
 			list = append(list, o)
 		}
@@ -46,11 +46,11 @@ func (c *Core) peersOf(p *placement, matters func(o *placement) bool) []sched.Pe
 
 // lasting is request for the rules that hold for as long as an instance runs. It is asked with every report of a worker, so
 // that of the others it lists only the ends of links with limits.
-func (c *Core) lasting(p *placement) *sched.Request {
+func (l *ledger) lasting(p *placement) *sched.Request {
 	s := &p.A.Spec
 	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: s.Need(), Only: p.Pinned, Users: p.Users}
-	if c.limits[p.A.Service.App] > 0 {
-		r.Peers = c.peersOf(p, func(o *placement) bool { return p.limits(o) || o.limits(p) })
+	if l.limits[p.A.Service.App] > 0 {
+		r.Peers = l.peersOf(p, func(o *placement) bool { return p.limits(o) || o.limits(p) })
 	}
 	return r
 }
@@ -62,9 +62,9 @@ func (p *placement) limits(o *placement) bool {
 
 // peersMatter reports whether where other instances of the application are has a part in placing one; for most it has
 // not, and listing them for each of thousands of replicas costs.
-func (c *Core) peersMatter(p *placement) bool {
+func (l *ledger) peersMatter(p *placement) bool {
 	q := &p.A.Spec.Placement
-	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) || c.limits[p.A.Service.App] > 0 || p.limited()
+	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) || l.limits[p.A.Service.App] > 0 || p.limited()
 }
 
 // limited reports whether a link of the service limits where instances may run.
@@ -275,7 +275,7 @@ func (c *Core) give(now time.Time, p *placement, d wire.Decision, fx *wire.Effec
 	c.bind(p, d.Chosen)
 	c.claimAt(p, p.Worker)
 	c.opt.Admission.confine(&p.A)
-	p.A.Runtime, p.A.Devices = c.runtimeAt(&p.A.Spec, d.Chosen), c.site.PickDevices(d.Chosen, &p.A.Spec)
+	p.A.Runtime, p.A.Devices = c.workers.runtimeAt(&p.A.Spec, d.Chosen), c.site.PickDevices(d.Chosen, &p.A.Spec)
 	p.Placed, p.Decision, p.Refused, p.Ran = now, &d, false, false
 	p.A.Fence, p.A.Held = c.mint(p, fx), nil
 	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil

@@ -32,7 +32,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 		s.Pause(now)
 		return
 	}
-	p.Shift(c.where)
+	p.Shift(c.workers.where)
 	what, violated := c.violation(p)
 	s.See(now, violated)
 	c.watch(p.A.ID, violated != "")
@@ -68,7 +68,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	// Nobody at the site does better: the owner may know another site.
 	const none = "the site has no worker that keeps the SLA: "
 	if p.Obs.Violated = violated; p.Origin == "root" {
-		p.Obs.Violated = c.anonymous(p, uplink.InGeneral(what, violated))
+		p.Obs.Violated = c.workers.anonymous(p, uplink.InGeneral(what, violated))
 	}
 	c.changed(now, p, fx)
 	c.eventUp(fx, now, p, wire.EventWarning, "NoBetterPlace", none+violated, none+uplink.InGeneral(what, violated))
@@ -142,12 +142,12 @@ func (c *Core) better(now time.Time, p *placement, what string, fx *wire.Effects
 	if w := c.workers[p.Worker]; w != nil && what != "" && what != "waiting" && what != "pressure" {
 		own = w.report.Pressure
 	}
-	return c.besides(now, p, c.shortOf(own), fx)
+	return c.besides(now, p, c.workers.shortOf(own), fx)
 }
 
 // shortOf lists the workers that are short of processor time or memory, and no less so than own, if that is not nil.
-func (c *Core) shortOf(own *wire.Pressure) (short []string) {
-	for name, w := range c.workers {
+func (ws roster) shortOf(own *wire.Pressure) (short []string) {
+	for name, w := range ws {
 		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
 			if own != nil && r.CPU <= own.CPU+pressureSlack && r.Memory <= own.Memory+pressureSlack {
 				continue
@@ -164,7 +164,7 @@ func (c *Core) besides(now time.Time, p *placement, others []string, fx *wire.Ef
 	if why != nil {
 		return wire.Decision{Why: []wire.Reason{*why}}, false
 	}
-	if why := c.uncarried(p); why != "" {
+	if why := c.workers.uncarried(p); why != "" {
 		return wire.Decision{Why: []wire.Reason{{What: "checkpoint", Count: 1, Text: why}}}, false
 	}
 	req := c.request(p)

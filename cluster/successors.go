@@ -73,7 +73,7 @@ func anonymousAnswer(c *Core, p *placement, k *wire.SuccessorAnswer) *wire.Succe
 	if k == nil {
 		return nil
 	}
-	return &wire.SuccessorAnswer{Revision: k.Revision, Why: c.anonymous(p, k.Why)}
+	return &wire.SuccessorAnswer{Revision: k.Revision, Why: c.workers.anonymous(p, k.Why)}
 }
 
 // noSuccessor says why a newer version of an instance has no place in the site once the instance has ended, or "".

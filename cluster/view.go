@@ -207,8 +207,8 @@ func (c *Core) rootApps() []view.AppView {
 }
 
 // WorkerOf names the worker that runs an instance, or "".
-func (c *Core) WorkerOf(id skerry.InstanceID) string {
-	if p := c.places[id]; p != nil {
+func (l *ledger) WorkerOf(id skerry.InstanceID) string {
+	if p := l.places[id]; p != nil {
 		return p.Worker
 	}
 	return ""

@@ -54,7 +54,7 @@ func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *wire.Effect
 		fx.Result, err = c.moveByHand(now, p, policy, &m, fx)
 	}
 	if err != nil && m.Root {
-		err.Message, err.Hint = c.anonymous(p, err.Message), c.anonymous(p, err.Hint)
+		err.Message, err.Hint = c.workers.anonymous(p, err.Message), c.workers.anonymous(p, err.Hint)
 	}
 	if err != nil {
 		fx.Err = err
@@ -68,7 +68,7 @@ func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *M
 		avoid = append(avoid, p.Avoid...)
 	}
 	var d wire.Decision
-	for _, short := range [][]string{c.shortOf(nil), nil} { // a worker that is short of something is better than none
+	for _, short := range [][]string{c.workers.shortOf(nil), nil} { // a worker that is short of something is better than none
 		r := c.request(p)
 		r.Only, r.Avoid = m.To, slices.Concat(avoid, short)
 		if d = c.site.Place(now, policy, r, c.questions.Next()); d.Chosen != "" {
@@ -117,7 +117,7 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 		}
 		return policy, err
 	}
-	if why := c.uncarried(p); why != "" && !m.Force {
+	if why := c.workers.uncarried(p); why != "" && !m.Force {
 		return policy, conflict(why).WithHint("--force moves it without its memory")
 	}
 	policy, plugins, unknown := c.questions.Policy(&p.A.Spec)
