@@ -64,6 +64,7 @@ type Options struct {
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
 	ledger
+	overlay
 	opt        Options
 	started    time.Time
 	Apps       *apps.Controller // the site's own applications
@@ -73,27 +74,14 @@ type Core struct {
 	workers    roster
 	site       *sched.Site // the scheduler's view of workers
 	detect     *detect.Detector
-	linked     map[skerry.AppKey]bool // applications whose endpoints must be worked out again
-	notes      []wire.Write           // records of what leaves workers and of volumes, to be written
 	releases   *moves.Releases
-	seq        uint64
 	questions  *placing.Questions
-	fabric     fabric
-	readmit    map[string]bool // workers whose part in the overlay must be looked at again
-	foreign    foreign
-	asking     map[skerry.InstanceID]*answer // about their successors, of placements whose owner asks whether there is a place for one
 	drains     *moves.Drains
 	held       map[string]bool // workers that are held on their devices
 	balance    *moves.Balance
 	starts     *placing.Starts
 	neighbours *moves.Neighbours
-	grew       bool // capacity may have appeared: try what waits
 	volumes    *volumes.Claims
-	peers      *network.Peers
-	paths      *network.Paths
-	interests  *network.Interests
-	endpoints  *network.Endpoints
-	ingress    *network.Ingress
 	trust      *trust.Trust
 	uplink     *uplink.Uplink
 
@@ -178,7 +166,6 @@ const (
 	prefixPlace  = "place/"
 	prefixGroup  = "group/"
 	prefixWorker = "worker/"
-	keySeq       = "cluster/seq"
 )
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
@@ -196,10 +183,9 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, ledger: newLedger(), codec: wire.New(), site: sched.NewSite(), workers: roster{}, held: map[string]bool{},
+	c := &Core{opt: opt, ledger: newLedger(opt.Term), codec: wire.New(), site: sched.NewSite(), workers: roster{}, held: map[string]bool{},
 		Apps: apps.New(opt.Seed, "c"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
-		fabric: newFabric(), interests: network.NewInterests(), endpoints: network.NewEndpoints(), paths: network.NewPaths(),
-		readmit: map[string]bool{}, linked: map[skerry.AppKey]bool{}, asking: map[skerry.InstanceID]*answer{},
+		overlay:   newOverlay(),
 		questions: placing.NewQuestions(opt.Policies), starts: placing.NewStarts(),
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours(), drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
 		scaling: autonomy.NewScaling(), rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
@@ -220,7 +206,7 @@ func (c *Core) Load(key string, value []byte) error {
 	var err error
 	switch {
 	case key == keySeq:
-		err = json.Unmarshal(value, &c.seq)
+		err = c.loadSeq(value)
 	case strings.HasPrefix(key, prefixPlace):
 		p := new(placement)
 		if err = json.Unmarshal(value, p); err == nil {
@@ -299,7 +285,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 		if q := p.A.Successor; q != nil {
 			c.asking[p.A.ID] = &answer{SuccessorAnswer: wire.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}}
 		}
-		c.seq = max(c.seq, p.A.Fence.Sequence) // a crash may have left half of the commit that gave it
+		c.above(p.A.Fence.Sequence) // a crash may have left half of the commit that gave it
 		if p.Next != nil {
 			if p.Next.Since.After(now) {
 				p.Next.Since = now // the clock was set back
@@ -545,8 +531,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 		c.saveFabric(fx)
 	}
 	c.releaseClaims()
-	fx.Writes = append(fx.Writes, c.notes...)
-	c.notes = nil
+	c.written(fx)
 	c.Kids.Flush(now, fx)
 	if c.uplink.Ready(now) {
 		r := c.Aggregate()

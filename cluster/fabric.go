@@ -61,9 +61,9 @@ func (f *fabric) v6(id wire.PeerID, a netip.Addr) netip.Addr {
 	return ipam.Twin(p, a)
 }
 
-func (c *Core) saveFabric(fx *wire.Effects) {
-	c.fabric.Numbers = c.foreign.sites.Numbers()
-	fx.Put(keyFabric, mustJSON(&c.fabric))
+func (o *overlay) saveFabric(fx *wire.Effects) {
+	o.fabric.Numbers = o.foreign.sites.Numbers()
+	fx.Put(keyFabric, mustJSON(&o.fabric))
 }
 
 // loadFabric rebuilds, once all is loaded, what follows from the records.
@@ -90,13 +90,13 @@ func (c *Core) loadFabric() {
 	}
 }
 
-func (c *Core) hasNetwork(app skerry.AppKey, worker string) {
-	if c.fabric.sites[app] == nil {
-		c.fabric.sites[app] = map[string]bool{}
+func (o *overlay) hasNetwork(app skerry.AppKey, worker string) {
+	if o.fabric.sites[app] == nil {
+		o.fabric.sites[app] = map[string]bool{}
 	}
-	if !c.fabric.sites[app][worker] {
-		c.fabric.sites[app][worker] = true
-		c.interests.TouchRights(worker, app)
+	if !o.fabric.sites[app][worker] {
+		o.fabric.sites[app][worker] = true
+		o.interests.TouchRights(worker, app)
 	}
 }
 
@@ -465,17 +465,17 @@ func (c *Core) peerFor(w, other *worker) *wire.OverlayPeer {
 //	half      2m        2m+1      2m+2
 //	sent      m         m         m+1
 //	accepted  m, m-1    m, m+1    m+1, m
-func (c *Core) tagTurns() (now, other int64) {
-	now = c.fabric.turn / 2
-	if c.fabric.turn%2 == 0 {
+func (o *overlay) tagTurns() (now, other int64) {
+	now = o.fabric.turn / 2
+	if o.fabric.turn%2 == 0 {
 		return now, now - 1
 	}
 	return now, now + 1
 }
 
 // tag is what one worker puts on plain datagrams to another.
-func (c *Core) tag(from, to wire.PeerID, turn int64) uint64 {
-	mac := hmac.New(sha256.New, c.fabric.Secret)
+func (o *overlay) tag(from, to wire.PeerID, turn int64) uint64 {
+	mac := hmac.New(sha256.New, o.fabric.Secret)
 	fmt.Fprintf(mac, "%d %d %d", from, to, turn)
 	return binary.BigEndian.Uint64(mac.Sum(nil))
 }

@@ -131,9 +131,9 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 }
 
 // asForeign is what another site is told of a worker here.
-func (c *Core) asForeign(w *worker) wire.ForeignPeer {
+func (o *overlay) asForeign(w *worker) wire.ForeignPeer {
 	p := wire.ForeignPeer{ID: w.Peer, Key: w.Facts.Overlay.Key, Prefixes: slices.Clone(w.Blocks)}
-	if six, err := ipam.Subnet64(c.fabric.ULA, uint32(w.Peer)); err == nil {
+	if six, err := ipam.Subnet64(o.fabric.ULA, uint32(w.Peer)); err == nil {
 		p.Prefixes = append(p.Prefixes, six)
 	}
 	return p
@@ -191,11 +191,11 @@ func (c *Core) relayUp(m RelayUp) {
 }
 
 // changedHere has other sites told again of workers here.
-func (c *Core) changedHere() {
-	c.foreign.dirty, c.foreign.again = true, true
-	c.interests.TouchAbroad()
-	for _, site := range c.foreign.sites.Sites() {
-		c.foreign.mail[site] = true
+func (o *overlay) changedHere() {
+	o.foreign.dirty, o.foreign.again = true, true
+	o.interests.TouchAbroad()
+	for _, site := range o.foreign.sites.Sites() {
+		o.foreign.mail[site] = true
 	}
 }
 
@@ -258,8 +258,8 @@ func (c *Core) publishSite() {
 }
 
 // relayKey is a worker's at the site's relay.
-func (c *Core) relayKey(id wire.PeerID) [32]byte {
-	mac := hmac.New(sha256.New, c.fabric.Secret)
+func (o *overlay) relayKey(id wire.PeerID) [32]byte {
+	mac := hmac.New(sha256.New, o.fabric.Secret)
 	fmt.Fprintf(mac, "relay %d", id)
 	return [32]byte(mac.Sum(nil))
 }

@@ -112,16 +112,16 @@ func (c *Core) letsIn(name string, k skerry.ServiceKey) bool {
 }
 
 // gatesChanged has the directories of applications with a way in published again: workers with an ingress came or went.
-func (c *Core) gatesChanged() {
-	for app := range c.ingress.Apps() {
-		c.linked[app] = true
+func (o *overlay) gatesChanged() {
+	for app := range o.ingress.Apps() {
+		o.linked[app] = true
 	}
 }
 
 // showIngress adds the ways in to the views of applications.
-func (c *Core) showIngress(list []view.AppView) {
+func (o *overlay) showIngress(list []view.AppView) {
 	for i := range list {
-		by := c.ingress.Views(list[i].Key)
+		by := o.ingress.Views(list[i].Key)
 		for j := range list[i].Services {
 			list[i].Services[j].Ingress = by[list[i].Services[j].Name]
 		}

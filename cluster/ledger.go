@@ -1,15 +1,20 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
-// ledger has the placements and groups of a site, and the lists beside them. Whoever asks reads it; only its methods change it, and a
+// keySeq is that of the record of the number that was given last.
+const keySeq = "cluster/seq"
+
+// ledger has the placements and groups of a site, the lists beside them, and the numbers of their tokens. Whoever asks reads it; only its methods change it, and a
 // placement where a list depends on that (archtest TestOwners), so that its audit is about this file alone.
 //
 //	       ┌── give ──────────────┐        ┌─ move: Next ─┐
@@ -22,6 +27,8 @@ type ledger struct {
 	byWorker map[string]map[skerry.InstanceID]*placement
 	limits   map[skerry.AppKey]int // placements whose links limit where others may run
 	groups   map[skerry.InstanceID]*group
+	term     uint64 // the second part of fencing tokens,
+	seq      uint64 // and their last: the number that was given last
 
 	waiting   map[skerry.InstanceID]bool            // placements that need a worker
 	making    map[skerry.InstanceID]string          // workers on which others make room for an instance that waits
@@ -31,14 +38,18 @@ type ledger struct {
 	originals map[skerry.InstanceID]bool            // placements with an original
 	watched   map[skerry.InstanceID]bool            // placements whose SLA is violated
 	astray    map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
+	asking    map[skerry.InstanceID]*answer         // of placements whose owner asks whether there is a place for a successor
+
+	grew  bool         // capacity may have appeared: try what waits
+	notes []wire.Write // records of what leaves workers and of volumes, to be written
 }
 
-func newLedger() ledger {
+func newLedger(term uint64) ledger {
 	set := func() map[skerry.InstanceID]bool { return map[skerry.InstanceID]bool{} }
-	return ledger{places: map[skerry.InstanceID]*placement{}, byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{},
+	return ledger{term: term, places: map[skerry.InstanceID]*placement{}, byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{},
 		byWorker: map[string]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, groups: map[skerry.InstanceID]*group{},
 		waiting: set(), making: map[skerry.InstanceID]string{}, removing: set(), moving: set(), stranded: set(), originals: set(), watched: set(),
-		astray: map[skerry.InstanceID]map[string]bool{}}
+		astray: map[skerry.InstanceID]map[string]bool{}, asking: map[skerry.InstanceID]*answer{}}
 }
 
 // enter takes a placement in, new or read.
@@ -171,6 +182,15 @@ func (l *ledger) keepNot(id skerry.InstanceID) bool {
 	return kept
 }
 
+// note has a record be written with this step.
+func (l *ledger) note(w wire.Write) { l.notes = append(l.notes, w) }
+
+// written gives the records that this step is to write.
+func (l *ledger) written(fx *wire.Effects) {
+	fx.Writes = append(fx.Writes, l.notes...)
+	l.notes = nil
+}
+
 // enterGroup takes a group in, and strikeGroup takes it out.
 func (l *ledger) enterGroup(g *group) { l.groups[g.A.ID] = g }
 
@@ -181,6 +201,24 @@ func list(m map[skerry.InstanceID]bool, id skerry.InstanceID, on bool) {
 		m[id] = true
 	}
 }
+
+// number gives a number that no life of the store has given before.
+func (l *ledger) number(fx *wire.Effects) uint64 {
+	l.seq++
+	fx.Put(keySeq, []byte(fmt.Sprint(l.seq)))
+	return l.seq
+}
+
+// mint gives the next fencing token of an instance: the owner's part of it stays, the site's is higher than any before.
+func (l *ledger) mint(p *placement, fx *wire.Effects) skerry.Fence {
+	return skerry.Fence{RootEpoch: p.A.Fence.RootEpoch, ClusterTerm: l.term, Sequence: l.number(fx)}
+}
+
+// above has no number be given again that is not above these.
+func (l *ledger) above(numbers ...uint64) { l.seq = max(l.seq, slices.Max(numbers)) }
+
+// loadSeq takes the record of the last number.
+func (l *ledger) loadSeq(value []byte) error { return json.Unmarshal(value, &l.seq) }
 
 // audit reports contradictions between the placements and the lists; workers are those that the site knows.
 func (l *ledger) audit(workers map[string]*worker) (faults []string) {

@@ -101,7 +101,7 @@ func takeUp(c *Core, now time.Time, a *spec.Assignment, obs *wire.Observation, f
 		return err
 	}
 	// Tokens that are minted from now on must be above those that are out there.
-	c.seq = max(c.seq, a.Fence.RootEpoch, a.Fence.Sequence)
+	c.above(a.Fence.RootEpoch, a.Fence.Sequence)
 	fx.Put(keySeq, mustJSON(c.seq))
 	c.acceptOwn(now, i, fx)
 	return nil

@@ -68,21 +68,6 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 	}
 }
 
-// relink has what workers know of an application worked out again.
-func (c *Core) relink(app string) {
-	if k, err := skerry.ParseAppKey(app, ""); err == nil {
-		c.redirected(k)
-	}
-}
-
-// redirected has what follows from an application's directory worked out again.
-func (c *Core) redirected(k skerry.AppKey) {
-	c.linked[k] = true
-	for name := range c.fabric.sites[k] {
-		c.interests.TouchRights(name, k)
-	}
-}
-
 func (c *Core) rootWants(id skerry.InstanceID) bool {
 	_, _, ok := c.Up.Desired.Get(wire.AssignmentKey(id))
 	return ok
@@ -208,7 +193,7 @@ func (c *Core) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
 		p.Placed, p.A.Fence, p.A.Runtime, p.A.Devices, p.Obs = now, o.Fence, o.Runtime, o.Devices, o
 		c.opt.Admission.confine(&p.A)
 		c.found(p.A.ID, name)
-		c.seq = max(c.seq, o.Fence.Sequence)
+		c.above(o.Fence.Sequence)
 		c.reserve(p, 1)
 		c.send(p)
 		c.event(fx, now, p, wire.EventNormal, "Adopted", "runs on worker "+name+" already")

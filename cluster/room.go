@@ -31,7 +31,7 @@ func (c *Core) leave(p *placement, worker string) {
 	}
 	if record := c.releases.Begin(moves.Place{Worker: worker, ID: p.A.ID}, h); record != nil {
 		c.takePorts(c.workers[worker], h.Ports, 1)
-		c.notes = append(c.notes, *record)
+		c.note(*record)
 	}
 }
 
@@ -41,7 +41,7 @@ func (c *Core) left(worker string, id skerry.InstanceID) {
 	if record == nil {
 		return
 	}
-	c.notes = append(c.notes, *record)
+	c.note(*record)
 	c.volumes.Touch()
 	c.linked[h.Service.App] = true // its worker may be without the application's network now
 	if c.interests.Wanted(h.Service) {

@@ -226,15 +226,15 @@ func (c *Core) exists(k skerry.ServiceKey) bool {
 }
 
 // isLawful notes whether other sites are to be asked for the routes of a service.
-func (c *Core) isLawful(k skerry.ServiceKey, lawful bool) {
-	if c.foreign.lawful[k] == lawful {
+func (o *overlay) isLawful(k skerry.ServiceKey, lawful bool) {
+	if o.foreign.lawful[k] == lawful {
 		return
 	}
-	c.foreign.dirty = true
+	o.foreign.dirty = true
 	if lawful {
-		c.foreign.lawful[k] = true
+		o.foreign.lawful[k] = true
 	} else {
-		delete(c.foreign.lawful, k)
+		delete(o.foreign.lawful, k)
 	}
 }
 

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -249,18 +248,6 @@ func (c *Core) unplaceable(now time.Time, p *placement, why []wire.Reason, d *wi
 		return
 	}
 	c.refuse(now, p, why, d, fx)
-}
-
-// number gives a number that no life of the store has given before.
-func (c *Core) number(fx *wire.Effects) uint64 {
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	return c.seq
-}
-
-// mint gives the next fencing token of an instance: the owner's part of it stays, the site's is higher than any before.
-func (c *Core) mint(p *placement, fx *wire.Effects) skerry.Fence {
-	return skerry.Fence{RootEpoch: p.A.Fence.RootEpoch, ClusterTerm: c.opt.Term, Sequence: c.number(fx)}
 }
 
 // give binds an instance to a worker under a new fencing token.

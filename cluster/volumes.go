@@ -154,7 +154,7 @@ func (d disks) Owned(v spec.VolumeClaim) bool {
 }
 
 // Write implements volumes.Site.
-func (d disks) Write(w wire.Write) { d.c.notes = append(d.c.notes, w) }
+func (d disks) Write(w wire.Write) { d.c.note(w) }
 
 // notOwn reports whether the root decides about volumes, or there are none.
 func notOwn(c *Core, v spec.VolumeClaim) bool {
