@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/crontab"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -100,18 +101,18 @@ func (c *Controller) startRun(now time.Time, a *App, s *spec.ServiceSpec, id str
 //
 // Schedules follow the wall clock, which may jump; waiting follows the monotonic one, and looks again in time.
 func (c *Controller) startScheduled(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
-	sched, err := parseSchedule(s.Cron.Schedule)
+	sched, err := crontab.Parse(s.Cron.Schedule)
 	if err != nil {
 		return // apply has checked it
 	}
 	wall := now.Round(0)
 	last := lastRun(a.Runs[s.Name])
 	from := a.scheduledFrom(s.Name).Round(0)
-	if from.After(wall) && setBack(sched, from, wall) {
+	if crontab.SetBack(sched, from, wall) {
 		a.setBack(s.Name, wall)
 		from = wall
 	}
-	due, next := lastDue(sched, from, wall)
+	due, next := crontab.Due(sched, from, wall)
 	if !due.IsZero() {
 		goesOn := last != nil && last.Result == ""
 		if goesOn && s.Cron.Concurrency == "forbid" {
@@ -123,7 +124,7 @@ func (c *Controller) startScheduled(now time.Time, a *App, s *spec.ServiceSpec, 
 		}
 	}
 	if !next.IsZero() {
-		c.wakeAt(a.Key(), now.Add(min(next.Sub(wall), clockCheck)))
+		c.wakeAt(a.Key(), now.Add(min(next.Sub(wall), crontab.Check)))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/crontab"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -136,16 +137,20 @@ func checkExports(a *spec.Application, org string) error {
 }
 
 func checkSchedules(a *spec.Application) error {
+	var wrong []skerry.Problem
+	check := func(path, text string) {
+		if _, err := crontab.Parse(text); err != nil {
+			wrong = append(wrong, skerry.Problem{Path: path, Message: err.Error(), Hint: crontab.Hint})
+		}
+	}
 	for i := range a.Spec.Services {
-		s := &a.Spec.Services[i]
-		if s.Cron == nil {
-			continue
+		s, path := &a.Spec.Services[i], "spec.services["+itoa(i)+"]"
+		if s.Cron != nil {
+			check(path+".cron.schedule", s.Cron.Schedule)
 		}
-		if _, err := parseSchedule(s.Cron.Schedule); err != nil {
-			return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: []skerry.Problem{{
-				Path: "spec.services[" + itoa(i) + "].cron.schedule", Message: err.Error(),
-				Hint: "write five fields: minute hour day month weekday, such as */5 * * * *"}}}
-		}
+	}
+	if len(wrong) > 0 {
+		return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: wrong}
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package apps
 
 import (
 	"testing"
-	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
@@ -26,15 +25,4 @@ func TestSchedules(t *testing.T) {
 	for _, text := range []string{"*/5 * * * *", "@daily", "TZ=UTC 0 3 * * *", "CRON_TZ=UTC @hourly"} {
 		do(t, c, scheduled(text))
 	}
-}
-
-func FuzzSchedule(f *testing.F) {
-	for _, text := range []string{"*/5 * * * *", "TZ=0", "TZ=UTC @daily", "@every 1h", "0 0 30 2 *"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if s, err := parseSchedule(text); err == nil {
-			s.Next(time.Unix(0, 0).UTC())
-		}
-	})
 }

@@ -23,7 +23,8 @@ var imports = map[string]string{
 	"decide/ipam":      ". spec",
 	"decide/coord":     "spec",
 	"decide/credit":    "",
-	"decide/apps":      ". spec wire view decide/ipam decide/sched decide/reconcile",
+	"decide/crontab":   "",
+	"decide/apps":      ". spec wire view decide/crontab decide/ipam decide/sched decide/reconcile",
 	"decide/fleet":     ". wire decide/reconcile",
 	"decide/tenure":    "wire",
 
@@ -126,7 +127,9 @@ var imports = map[string]string{
 var roles = []string{"root", "cluster", "worker"}
 
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
-var pure = []string{"decide/sched", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/apps", "decide/fleet", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network", "cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
+var pure = []string{"decide/sched", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
+	"decide/apps", "decide/fleet", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
+	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.
 var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand", "crypto/rand", "runtime/...",
