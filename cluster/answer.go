@@ -77,6 +77,13 @@ func (a *answerer) act(action any) {
 		a.begin(func(ctx context.Context) any { return Appraised{Name: q.Name, RTT: a.appraise(ctx, q.Name)} })
 	case Disconnect:
 		a.s.Disconnect(q.Name)
+	case TakeSnapshot: // takes as long as it likes, and the core bounds how many there are
+		a.work.Go(func() {
+			end := EndSnapshot{ID: q.ID, Err: "the cluster's orchestrator failed at it"}
+			defer func() { a.loop.Post(end) }()
+			defer panics.Catch(a.s.opt.Log, "a snapshot of a schedule")
+			end = a.s.takeScheduled(a.work.Ctx, q)
+		})
 	case Score:
 		a.begin(func(ctx context.Context) any {
 			ctx, cancel := context.WithTimeout(ctx, sched.PluginDeadline)

@@ -438,6 +438,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 		fx.Put(network.KeyPeers, record)
 	}
 	c.lateStarts(now, &fx)
+	takeScheduled(c, now, &fx)
 	c.reviewTrust(now, &fx)
 	c.turnTags(now)
 	c.settle(now, &fx, nil)
@@ -464,6 +465,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.starts.Due())
 	consider(c.trust.Due())
 	consider(c.balance.Due())
+	consider(c.volumes.NextLook())
 	if due, rests := c.foreign.sites.Due(); rests {
 		consider(due)
 	}

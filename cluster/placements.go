@@ -135,6 +135,7 @@ func (c *Core) accept(now time.Time, a spec.Assignment, origin string, fx *wire.
 		c.changed(now, p, fx)
 		return
 	}
+	c.touchClaims(p) // it may have another schedule
 	if p.Removing || c.relimit(now, p, a, fx) {
 		return
 	}

@@ -28,6 +28,8 @@ type (
 		Worker string
 		Org    string
 		Length skerry.Bytes
+		// Scheduled: nobody asked for it but the schedule in the manifest.
+		Scheduled bool
 	}
 	// EndSnapshot says what became of it.
 	EndSnapshot struct {
@@ -56,8 +58,9 @@ type (
 	}
 	// SnapshotPlan says who is to make a snapshot, and how large it may be; 0: no bound but the disk's.
 	SnapshotPlan struct {
-		Worker string
-		Most   skerry.Bytes
+		Worker   string
+		Most     skerry.Bytes
+		MaxPause spec.Duration // that the manifest gives it; 0: nothing is said
 	}
 	// RestorePlan says from where to where the content of a snapshot goes, and what that may take of the disk; 0: no bound but the disk's.
 	RestorePlan struct {
@@ -112,7 +115,7 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	if c.volumes.Snapshot(m.ID) != nil {
 		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", m.ID)
 	}
-	s := spec.Snapshot{ID: m.ID, State: spec.SnapshotTaking, At: now, Actor: m.Actor, Org: m.Org}
+	s := spec.Snapshot{ID: m.ID, State: spec.SnapshotTaking, At: now, Actor: m.Actor, Org: m.Org, Scheduled: m.Scheduled}
 	s.SetClaim(m.Claim)
 	worker, ran, w := c.volumes.Holder(m.Claim)
 	switch {
@@ -161,7 +164,17 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	s.Worker = skerry.WorkerName(worker)
 	c.volumes.PutSnapshot(s)
 	countBesides(c, s.Org)
-	return SnapshotPlan{worker, most}, nil
+	return SnapshotPlan{worker, most, maxPause(c, m.Claim)}, nil
+}
+
+// maxPause is how long the manifest lets the service of volumes stand still.
+func maxPause(c *Core, v spec.VolumeClaim) spec.Duration {
+	for _, p := range c.byApp[v.Service.App] {
+		if s := p.target().Spec.Snapshots; s != nil && p.claims() == v && !p.Refused {
+			return s.MaxPause
+		}
+	}
+	return 0
 }
 
 // roomiest gives the connected worker with the most room on its disk, or "".
@@ -192,6 +205,7 @@ func snapshotRoom(c *Core, org string) (most skerry.Bytes, err error) {
 			most = left
 		}
 	}
+	countBesides(c, org) // the site may have been told of the organisation since the last change
 	for _, o := range c.Apps.Orgs() {
 		if o.Name == org {
 			bound(o.Quota.Storage, c.Apps.Usage(org, skerry.AppKey{}).Need.Storage, "")
@@ -213,28 +227,34 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *wire.Effects) {
 	defer func() { countBesides(c, org) }()
 	if m.Err != "" {
 		c.volumes.DropSnapshot(m.ID)
-		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", s, "no snapshot of volume "+claim.String()+" on worker "+worker+": "+m.Err)
+		noSnapshotTaken(c, now, s, " on worker "+worker+": "+m.Err, m.Err, fx)
 		return
 	}
 	next := *m.Info
-	next.ID, next.Org, next.Worker, next.Actor, next.State = s.ID, s.Org, s.Worker, s.Actor, spec.SnapshotReady
+	next.ID, next.Org, next.Worker, next.Actor, next.Scheduled, next.State = s.ID, s.Org, s.Worker, s.Actor, s.Scheduled, spec.SnapshotReady
 	next.SetClaim(claim)
 	if !plausible(&next) {
 		c.volumes.DropSnapshot(m.ID)
+		if s.Scheduled {
+			noSnapshotTaken(c, now, s, ": worker "+worker+" described it implausibly", "worker "+worker+" described it implausibly", fx)
+		}
 		return
 	}
 	// Of volumes without a size nobody knew what they would take, and others may have been faster.
 	reserved := s.Size
 	s.Size = 0
-	countBesides(c, org)
 	if most, err := snapshotRoom(c, org); reserved < next.Size && (err != nil || most > 0 && most < next.Size) {
 		c.volumes.DropSnapshot(m.ID)
-		text := fmt.Sprintf("no snapshot of volume %s: it has %s, for which the quota of %s has no room any more", claim, next.Size, org)
-		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", s, text)
+		why := fmt.Sprintf("it has %s, for which the quota of %s has no room any more", next.Size, org)
+		noSnapshotTaken(c, now, s, ": "+why, why, fx)
 		return
 	}
 	c.volumes.PutSnapshot(next)
-	snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotTaken", &next, fmt.Sprintf("snapshot %s of volume %s is on worker %s, by %s", m.ID, claim, worker, orNobody(s.Actor)))
+	text := fmt.Sprintf("snapshot %s of volume %s is on worker %s, by %s", m.ID, claim, worker, takenBy(&next))
+	snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotTaken", &next, text)
+	if s.Scheduled {
+		retainSnapshots(c, now, &next, fx)
+	}
 }
 
 // maxSnapshots bounds the snapshots of one organisation at a site, because empty ones count for nothing in its quota of storage. maxTaking
@@ -279,7 +299,8 @@ func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *wire.Effects) 
 // reviewSnapshots ends, after a start, what an earlier life was at.
 func reviewSnapshots(c *Core, now time.Time, fx *wire.Effects) {
 	for _, s := range c.volumes.Unfinished() {
-		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", &s, "no snapshot of volume "+s.Claim().String()+": the cluster's orchestrator was restarted meanwhile")
+		const why = "the cluster's orchestrator was restarted meanwhile"
+		noSnapshotTaken(c, now, &s, ": "+why, why, fx)
 	}
 	for _, o := range c.Apps.Orgs() {
 		countBesides(c, o.Name)
@@ -408,6 +429,7 @@ func restorable(c *Core, v spec.VolumeClaim) bool {
 
 func endRestore(c *Core, now time.Time, m EndRestore, fx *wire.Effects) {
 	c.volumes.End(m.To)
+	c.volumes.Look()
 	defer countBesides(c, m.Snapshot.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		if p := c.places[id]; p.claims() == m.To {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -33,12 +34,31 @@ func (s *Server) Snapshots(ctx context.Context) ([]spec.Snapshot, error) {
 func (s *Server) TakeSnapshot(ctx context.Context, v spec.VolumeClaim, r spec.SnapshotRequest, actor string) (spec.Snapshot, error) {
 	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor}
 	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan SnapshotPlan) (*http.Request, error) {
-		body, err := json.Marshal(map[string]any{"claim": v, "most": plan.Most, "maxPause": r.MaxPause})
-		if err != nil {
-			return nil, err
-		}
-		return http.NewRequestWithContext(ctx, http.MethodPost, snapshotURL(m.ID, "", nil), bytes.NewReader(body))
+		plan.MaxPause = cmp.Or(r.MaxPause, plan.MaxPause)
+		return copyRequest(ctx, m.ID, v, plan)
 	})
+}
+
+// copyRequest is what has a worker copy volumes.
+func copyRequest(ctx context.Context, id spec.SnapshotID, v spec.VolumeClaim, plan SnapshotPlan) (*http.Request, error) {
+	body, err := json.Marshal(map[string]any{"claim": v, "most": plan.Most, "maxPause": plan.MaxPause})
+	if err != nil {
+		return nil, err
+	}
+	return http.NewRequestWithContext(ctx, http.MethodPost, snapshotURL(id, "", nil), bytes.NewReader(body))
+}
+
+// takeScheduled takes a snapshot that the core has begun, and says what came of it.
+func (s *Server) takeScheduled(ctx context.Context, q TakeSnapshot) (end EndSnapshot) {
+	end = EndSnapshot{ID: q.ID, Info: new(spec.Snapshot)}
+	req, err := copyRequest(ctx, q.ID, q.Claim, q.Plan)
+	if err == nil {
+		err = s.askSnapshot(q.Plan.Worker, req, end.Info)
+	}
+	if err != nil {
+		end.Err = err.Error()
+	}
+	return end
 }
 
 // ImportSnapshot keeps a stream as a snapshot of volumes, on a worker, or the one with the most room. Its length is below 1 if nobody

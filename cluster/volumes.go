@@ -147,6 +147,18 @@ func (d disks) Replica(v spec.VolumeClaim) bool {
 	return false
 }
 
+// Routine implements volumes.Site.
+func (d disks) Routine(v spec.VolumeClaim) volumes.Routine {
+	for _, p := range d.c.byApp[v.Service.App] {
+		if p.claims() == v && !p.Refused && !p.Removing {
+			if s := p.target().Spec.Snapshots; s != nil && s.Schedule != "" {
+				return volumes.Routine{Schedule: s.Schedule, Keep: s.Kept()}
+			}
+		}
+	}
+	return volumes.Routine{}
+}
+
 // Owned implements volumes.Site.
 func (d disks) Owned(v spec.VolumeClaim) bool {
 	_, _, owned := d.c.Up.Desired.Get(v.Key())
@@ -195,7 +207,7 @@ func Volumes(c *Core) []view.VolumeView {
 	for _, v := range apps.Volumes(c.Apps, "local") {
 		own[v.Claim()] = v
 	}
-	out := []view.VolumeView{}
+	out, schedules := []view.VolumeView{}, c.volumes.Routines()
 	for _, k := range c.volumes.List() {
 		v, is := own[k.VolumeClaim]
 		if !is {
@@ -210,6 +222,7 @@ func Volumes(c *Core) []view.VolumeView {
 				v.State, v.Instance = view.VolumeUsed, p.A.ID
 			}
 		}
+		v.Scheduled = schedules[k.VolumeClaim]
 		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(c.opt.Name), skerry.WorkerName(k.Worker)
 		out = append(out, v)
 	}

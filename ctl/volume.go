@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,10 +34,26 @@ func listVolumes(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 		if !v.Since.IsZero() {
 			since = age(q.now, v.Since)
 		}
-		out = append(out, item{name: name, value: v, cells: []string{name, string(v.State), volumeSize(&v), strings.Join(v.Volumes, ","), v.Reclaim, string(v.Cluster), string(v.Worker), since},
+		out = append(out, item{name: name, value: v, cells: []string{name, string(v.State), volumeSize(&v), strings.Join(v.Volumes, ","), v.Reclaim,
+			string(v.Cluster), string(v.Worker), since, lastSnapshot(v.Scheduled, q.now)},
 			wide: []string{v.Org, string(v.Instance), v.Origin}})
 	}
 	return out, err
+}
+
+// lastSnapshot says how old the last snapshot of a schedule is, and whether it is followed; "": there is no schedule.
+func lastSnapshot(s *view.VolumeSchedule, now time.Time) string {
+	if s == nil {
+		return ""
+	}
+	last := "none yet"
+	if !s.Last.IsZero() {
+		last = age(now, s.Last)
+	}
+	if s.Reason != "" {
+		last = "failing, last: " + last
+	}
+	return last
 }
 
 func volumeSize(v *view.VolumeView) string {
@@ -84,8 +101,25 @@ func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, 
 	p.add("Cluster", string(v.Cluster))
 	p.add("Worker", string(v.Worker))
 	p.add("Owner", v.Origin)
+	if s := v.Scheduled; s != nil {
+		p.add("Snapshots", fmt.Sprintf("%s, %d of %d kept", s.Schedule, s.Kept, s.Keep))
+		p.add("Last snapshot", cmp.Or(when(now, s.Last), "none yet"))
+		p.add("Next snapshot", ahead(s.Next))
+		if s.Reason != "" {
+			p.add("Failed", when(now, s.Failed)+": "+s.Reason)
+			p.add("Tried again", ahead(s.Again))
+		}
+	}
 	p.flush()
 	return nil
+}
+
+// ahead shows a time to come.
+func ahead(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.DateTime)
 }
 
 // tellVolumes says what becomes of the local volumes of an application that is deleted.

@@ -312,4 +312,77 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 	if list, err := c.Snapshots(ctx, ""); err != nil || len(list) != 0 {
 		t.Errorf("snapshots are left: %+v, %v", list, err)
 	}
+
+	if _, err := c.SetQuota(ctx, "default", apps.Quota{}); err != nil {
+		t.Fatal(err)
+	}
+	scheduledSnapshots(t, p, c, manifest, func(args ...string) string { return string(run(nil, args...)) })
+}
+
+// scheduledSnapshots has an application of the name "copy", which runs, copied on a schedule. Older snapshots go from the list and from the
+// disk. Without room there are no new ones, and the reason is shown; with the application the schedule ends, and what there is stays.
+func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []byte, run func(args ...string) string) {
+	t.Helper()
+	ctx := t.Context()
+	was, err := c.Instances(ctx, api.InstanceFilter{App: "copy"})
+	if err != nil || len(was) != 1 {
+		t.Fatalf("%+v, %v", was, err)
+	}
+	applied(t, c, "copy", bytes.Replace(manifest, []byte(`"snapshots":{`), []byte(`"snapshots":{"schedule":"@every 1s","keep":2,`), 1), 1)
+	taken := func() (ids []string) {
+		list, err := c.Snapshots(ctx, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			if s.Scheduled && s.State == spec.SnapshotReady {
+				ids = append(ids, string(s.ID))
+			}
+		}
+		return ids
+	}
+	schedule := func() view.VolumeSchedule {
+		list, err := c.Volumes(ctx, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range list {
+			if v.App == "copy" && v.Scheduled != nil {
+				return *v.Scheduled
+			}
+		}
+		return view.VolumeSchedule{}
+	}
+	first := ""
+	await(t, "there is a snapshot", func() bool {
+		if ids := taken(); len(ids) > 0 {
+			first = ids[0]
+		}
+		return first != ""
+	})
+	await(t, "there are newer ones in its place", func() bool { return len(taken()) == 2 && !slices.Contains(taken(), first) })
+	await(t, "its files are gone", func() bool {
+		left, err := filepath.Glob(filepath.Join(p.dir, "w?", "snapshots", "*"+first+"*"))
+		return err == nil && len(left) == 0
+	})
+	if _, err := c.SetQuota(ctx, "default", apps.Quota{Storage: skerry.MiB}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "there is no room for more", func() bool { return strings.Contains(schedule().Reason, "of storage") && len(taken()) == 2 })
+	ids, s := taken(), schedule()
+	if s.Kept != 2 || s.Keep != 2 || s.Last.IsZero() || s.Failed.Before(s.Last) {
+		t.Errorf("it is shown as %+v", s)
+	}
+	if text := run("describe", "volume", "copy/db/0"); !strings.Contains(text, "2 of 2 kept") || !strings.Contains(text, "of storage") {
+		t.Errorf("it is described as\n%s", text)
+	}
+	now, err := c.Instances(ctx, api.InstanceFilter{App: "copy"})
+	if err != nil || len(now) != 1 || now[0].ID != was[0].ID || !now[0].StartedAt.Equal(was[0].StartedAt) {
+		t.Errorf("with the schedule it was started again: %+v, %v", now, err)
+	}
+	run("delete", "app", "copy", "--wait")
+	await(t, "the schedule ends", func() bool { return schedule().Schedule == "" })
+	if left := taken(); !slices.Equal(left, ids) {
+		t.Errorf("snapshots %v were there, and %v are", ids, left)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -52,6 +53,16 @@ func (w *World) act(n *Node, action any) {
 		})
 	case cluster.Appraise:
 		later(10*time.Millisecond, func() { w.tell(n, cluster.Appraised{Name: a.Name, RTT: w.roundTrip(w.Workers[n.Name+"/"+a.Name])}) })
+	case cluster.TakeSnapshot:
+		end, answers := cluster.EndSnapshot{ID: a.ID, Info: &spec.Snapshot{Size: 100 * skerry.MiB, SHA256: strings.Repeat("0", 64)}}, true
+		if w.Machine.Snapshot != nil {
+			end.Err, answers = w.Machine.Snapshot(a)
+		}
+		later(time.Second, func() {
+			if end.Info.At = w.Now; answers {
+				w.tell(n, end)
+			}
+		})
 	case root.Appraise:
 		later(10*time.Millisecond, func() { w.tell(n, root.Appraised{Name: a.Name, RTT: w.roundTrip(w.Clusters[a.Name])}) })
 	case cluster.Disconnect:

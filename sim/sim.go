@@ -93,6 +93,8 @@ type Machine struct {
 	RTT func(worker, target string) float64
 	// Plugins, if not nil, answers for the sites' plugins; else nobody does.
 	Plugins func(q cluster.Score) []wire.PluginAnswer
+	// Snapshot, if not nil, says why a worker takes no snapshot of a schedule (empty: it does), and whether it ever says so.
+	Snapshot func(q cluster.TakeSnapshot) (why string, answers bool)
 	// Think, if not nil, gives how long an answer to the core's questions takes, and whether it comes at all.
 	Think func() (time.Duration, bool)
 }

@@ -85,7 +85,8 @@ type Snapshot struct {
 	Paused    Duration          `json:"paused,omitempty" doc:"How long writers stood still."`
 	Skipped   int               `json:"skipped,omitempty" doc:"Sockets, pipes and devices that were left out."`
 	Worker    skerry.WorkerName `json:"worker,omitempty"`
-	Actor     string            `json:"actor,omitempty" doc:"Who asked for it."`
+	Actor     string            `json:"actor,omitempty" doc:"Who asked for it; nobody for one of a schedule."`
+	Scheduled bool              `json:"scheduled,omitempty" doc:"The schedule in the manifest took it, and deletes it in the end."`
 }
 
 // Claim gives the volumes that a snapshot is of.
@@ -129,10 +130,25 @@ type RestoreRequest struct {
 	Worker skerry.WorkerName `json:"worker,omitempty" doc:"Where the volumes are to be. Default: where they are; of new ones, where the snapshot is."`
 }
 
-// Snapshots says how copies of the local volumes of a service are made.
+// Snapshots says how copies of the local volumes of a service are made, and when by themselves.
 type Snapshots struct {
-	Before *SnapshotHook `json:"before,omitempty" doc:"A command that has the program write out what a copy needs, such as a checkpoint or a dump; without it a copy is what a power cut would leave, which databases recover from."`
+	Schedule string        `json:"schedule,omitempty" doc:"When the site copies the volumes of each replica by itself: five fields as in crontab, or @daily and the like; UTC unless CRON_TZ= is given. Only the last of several missed times is made up for."`
+	Keep     int           `json:"keep,omitempty" doc:"How many snapshots of the schedule stay of each replica; when one is complete, older ones go. Those that somebody asked for stay. Default: 7." min:"1" max:"100"`
+	MaxPause Duration      `json:"maxPause,omitempty" doc:"How long the service may stand still for a copy, up to 1h. Default: 20s."`
+	Before   *SnapshotHook `json:"before,omitempty" doc:"A command that has the program write out what a copy needs, such as a checkpoint or a dump; without it a copy is what a power cut would leave, which databases recover from."`
 }
+
+// DefaultSnapshotsKept is how many snapshots of a schedule stay where nothing is said.
+const DefaultSnapshotsKept = 7
+
+// Limits of snapshots in a manifest.
+const (
+	MaxSnapshotsKept = 100
+	MaxSnapshotPause = time.Hour
+)
+
+// Kept is how many snapshots of the schedule stay.
+func (s *Snapshots) Kept() int { return cmp.Or(s.Keep, DefaultSnapshotsKept) }
 
 // SnapshotHook is a command that runs before the volumes are copied.
 type SnapshotHook struct {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"time"
 
 	"skerry.dev/skerry"
@@ -44,6 +45,15 @@ func (c *checker) snapshots(p string, s *ServiceSpec) {
 	}
 	if !s.KeepsData() {
 		c.add(p, "leave it out, or give the service a local volume", "a service without local volumes has nothing to copy")
+	}
+	if n := s.Snapshots.Keep; n < 0 || n > MaxSnapshotsKept {
+		c.add(p+".keep", fmt.Sprintf("leave it out for %d", DefaultSnapshotsKept), "%d is out of range; from 1 to %d is allowed", n, MaxSnapshotsKept)
+	}
+	if s.Snapshots.Keep != 0 && s.Snapshots.Schedule == "" {
+		c.add(p+".keep", "add a schedule, such as 0 3 * * *, or leave it out", "only snapshots of a schedule are deleted by themselves; there is none")
+	}
+	if t := time.Duration(s.Snapshots.MaxPause); t < 0 || t > MaxSnapshotPause {
+		c.add(p+".maxPause", "leave it out for "+DefaultSnapshotPause.String(), "%s is too long; up to %s is allowed", t, MaxSnapshotPause)
 	}
 	if h := s.Snapshots.Before; h != nil {
 		if len(h.Command) == 0 || h.Command[0] == "" {

@@ -36,7 +36,21 @@ type VolumeView struct {
 	Instance  skerry.InstanceID  `json:"instance,omitempty" doc:"The instance that uses them."`
 	Cluster   skerry.ClusterName `json:"cluster,omitempty"`
 	Worker    skerry.WorkerName  `json:"worker,omitempty" doc:"The worker that has them; a cluster knows it."`
+	Scheduled *VolumeSchedule    `json:"scheduled,omitempty" doc:"The snapshots that a schedule takes; a cluster knows them."`
 	Origin    string             `json:"origin" doc:"Who decides about them: root or local."`
+}
+
+// VolumeSchedule shows the snapshots that a schedule takes of volumes. Reason is empty while the last time of the schedule has its
+// snapshot.
+type VolumeSchedule struct {
+	Schedule string    `json:"schedule" doc:"As in the manifest."`
+	Keep     int       `json:"keep" doc:"How many snapshots of the schedule stay."`
+	Kept     int       `json:"kept" doc:"How many there are."`
+	Last     time.Time `json:"last,omitzero" doc:"The moment of the newest of them."`
+	Next     time.Time `json:"next,omitzero" doc:"The next time of the schedule."`
+	Failed   time.Time `json:"failed,omitzero" doc:"The last try without success, if none succeeded since."`
+	Reason   string    `json:"reason,omitempty" doc:"Why it did not succeed."`
+	Again    time.Time `json:"again,omitzero" doc:"When it is tried again."`
 }
 
 // NewVolumeView gives a view with the names of a claim.

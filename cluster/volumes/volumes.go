@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
@@ -34,6 +35,8 @@ type Site interface {
 	Occupied(v spec.VolumeClaim, worker string) bool
 	// Replica reports whether the site has an instance for the volumes, wherever it is.
 	Replica(v spec.VolumeClaim) bool
+	// Routine gives how the service of an instance, wherever it is, wants the volumes to be copied.
+	Routine(v spec.VolumeClaim) Routine
 	// Owned reports whether the owner of the application says that the data is to stay.
 	Owned(v spec.VolumeClaim) bool
 	// Write persists a record with what follows from this step.
@@ -48,6 +51,7 @@ type Claims struct {
 	// snaps are the snapshots at the site; busy are volumes that are being restored, which nobody remembers beyond this life.
 	snaps map[spec.SnapshotID]*spec.Snapshot
 	busy  map[spec.VolumeClaim]restoring
+	look  time.Time // when to look at schedules; zero: there is none
 }
 
 // claim is a record.
@@ -66,6 +70,8 @@ type claim struct {
 	Had  skerry.Bytes `json:"had,omitempty"`
 	Took skerry.Bytes `json:"took,omitempty"`
 	idle skerry.Bytes // reserved so
+	// Routine is what the schedule of its service has come to; nil: there is none.
+	Routine *routine `json:"routine,omitempty"`
 }
 
 // Want is what an instance wants of its volumes.
@@ -110,6 +116,9 @@ func (c *Claims) Load(value []byte) error {
 func (c *Claims) Start() {
 	for _, v := range c.sorted() {
 		c.note(c.all[v])
+		if c.all[v].Routine != nil {
+			c.look = soon
+		}
 	}
 	c.due = true
 }
@@ -231,6 +240,7 @@ func (c *Claims) Release() {
 	c.due = false
 	for _, v := range c.sorted() {
 		k := c.all[v]
+		c.follow(k)
 		owned := c.site.Owned(v)
 		if owned && !k.Owned {
 			k.Owned = true

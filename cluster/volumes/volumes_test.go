@@ -16,6 +16,7 @@ type shed struct {
 	at       map[spec.VolumeClaim]string // where instances are that hold the room of their volumes
 	replicas map[spec.VolumeClaim]bool
 	owned    map[spec.VolumeClaim]bool
+	routines map[spec.VolumeClaim]Routine
 	kept     map[string]map[spec.VolumeClaim]bool
 	reserved map[string]skerry.Bytes
 	records  map[string]string
@@ -35,6 +36,7 @@ func (s *shed) DropSnapshot(worker string, id spec.SnapshotID)  { delete(s.snaps
 func (s *shed) Reserve(worker string, size skerry.Bytes)        { s.reserved[worker] += size }
 func (s *shed) Occupied(v spec.VolumeClaim, worker string) bool { return s.at[v] == worker }
 func (s *shed) Replica(v spec.VolumeClaim) bool                 { return s.replicas[v] }
+func (s *shed) Routine(v spec.VolumeClaim) Routine              { return s.routines[v] }
 func (s *shed) Owned(v spec.VolumeClaim) bool                   { return s.owned[v] }
 func (s *shed) Write(w wire.Write) {
 	if s.records[w.Key] = string(w.Value); w.Value == nil {
@@ -43,8 +45,8 @@ func (s *shed) Write(w wire.Write) {
 }
 
 func newShed() *shed {
-	s := &shed{map[spec.VolumeClaim]string{}, map[spec.VolumeClaim]bool{}, map[spec.VolumeClaim]bool{}, map[string]map[spec.VolumeClaim]bool{},
-		map[string]skerry.Bytes{}, map[string]string{}, map[spec.SnapshotID]string{}, nil}
+	s := &shed{map[spec.VolumeClaim]string{}, map[spec.VolumeClaim]bool{}, map[spec.VolumeClaim]bool{}, map[spec.VolumeClaim]Routine{},
+		map[string]map[spec.VolumeClaim]bool{}, map[string]skerry.Bytes{}, map[string]string{}, map[spec.SnapshotID]string{}, nil}
 	s.claims = New(s)
 	return s
 }

@@ -148,6 +148,9 @@ func checkSchedules(a *spec.Application) error {
 		if s.Cron != nil {
 			check(path+".cron.schedule", s.Cron.Schedule)
 		}
+		if s.Snapshots != nil && s.Snapshots.Schedule != "" {
+			check(path+".snapshots.schedule", s.Snapshots.Schedule)
+		}
 	}
 	if len(wrong) > 0 {
 		return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: wrong}

@@ -25,4 +25,12 @@ func TestSchedules(t *testing.T) {
 	for _, text := range []string{"*/5 * * * *", "@daily", "TZ=UTC 0 3 * * *", "CRON_TZ=UTC @hourly"} {
 		do(t, c, scheduled(text))
 	}
+	copied := func(text string) Apply {
+		return apply(1, func(a *Apply) {
+			s := &a.App.Spec.Services[0]
+			s.Volumes, s.Snapshots = []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}}, &spec.Snapshots{Schedule: text}
+		})
+	}
+	refused(t, c, copied("every night"), skerry.CodeInvalid, "spec.services[0].snapshots.schedule")
+	do(t, c, copied("CRON_TZ=UTC 0 3 * * *"))
 }

@@ -51,7 +51,7 @@ var imports = map[string]string{
 	"cluster/placing":  ". spec wire decide/coord decide/sched",
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/fleet",
-	"cluster/volumes":  ". spec wire",
+	"cluster/volumes":  ". spec wire view decide/crontab",
 	"worker":           ". spec view artifact auth decide/coord decide/fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
 
 	// how code runs; drivers never see the overlay

@@ -3008,7 +3008,7 @@ export interface components {
             zone?: string;
         };
         Snapshot: {
-            /** @description Who asked for it. */
+            /** @description Who asked for it; nobody for one of a schedule. */
             actor?: string;
             app: string;
             /**
@@ -3028,6 +3028,8 @@ export interface components {
             paused?: string;
             /** Format: int64 */
             replica: number;
+            /** @description The schedule in the manifest took it, and deletes it in the end. */
+            scheduled?: boolean;
             service: string;
             /** @description Of its file, in hexadecimal digits. It is checked whenever the snapshot is used. */
             sha256?: string;
@@ -3177,6 +3179,42 @@ export interface components {
             started: string;
             version: string;
         };
+        VolumeSchedule: {
+            /**
+             * Format: date-time
+             * @description When it is tried again.
+             */
+            again?: string;
+            /**
+             * Format: date-time
+             * @description The last try without success, if none succeeded since.
+             */
+            failed?: string;
+            /**
+             * Format: int64
+             * @description How many snapshots of the schedule stay.
+             */
+            keep: number;
+            /**
+             * Format: int64
+             * @description How many there are.
+             */
+            kept: number;
+            /**
+             * Format: date-time
+             * @description The moment of the newest of them.
+             */
+            last?: string;
+            /**
+             * Format: date-time
+             * @description The next time of the schedule.
+             */
+            next?: string;
+            /** @description Why it did not succeed. */
+            reason?: string;
+            /** @description As in the manifest. */
+            schedule: string;
+        };
         VolumeView: {
             app: string;
             cluster?: string;
@@ -3198,6 +3236,8 @@ export interface components {
              * @description Number of the replica, from 0.
              */
             replica: number;
+            /** @description The snapshots that a schedule takes; a cluster knows them. */
+            scheduled?: components["schemas"]["VolumeSchedule"];
             service: string;
             /**
              * Format: date-time

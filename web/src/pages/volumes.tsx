@@ -54,6 +54,7 @@ export default function Volumes() {
                         <Table.Td>{v.namespace}</Table.Td>
                         <Table.Td>
                           <StateBadge state={v.state} title={meaning[v.state]} />
+                          {v.scheduled && <Snapshots of={v.scheduled} />}
                         </Table.Td>
                         <Table.Td>{v.volumes?.join(", ") || "–"}</Table.Td>
                         <Table.Td ta="right">{v.size ? bytes(parseBytes(v.size)) : "–"}</Table.Td>
@@ -88,6 +89,16 @@ export default function Volumes() {
         application of the same name uses it again.
       </Text>
     </Page>
+  );
+}
+
+/** Snapshots says how old the last snapshot of a schedule is, and why there is no newer one. */
+function Snapshots({ of: s }: { of: NonNullable<VolumeView["scheduled"]> }) {
+  return (
+    <Text size="xs" c={s.reason ? "red" : "dimmed"}>
+      {s.last ? `last snapshot ${ago(s.last)} ago` : "no snapshot yet"}
+      {s.reason && `; failed ${ago(s.failed)} ago: ${s.reason}`}
+    </Text>
   );
 }
 

@@ -1,0 +1,246 @@
+package volumes
+
+import (
+	"slices"
+	"time"
+
+	"skerry.dev/skerry/decide/crontab"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+)
+
+// Routine is how the volumes of a replica are copied on a schedule; the zero value: they are not.
+type Routine struct {
+	Schedule string `json:"schedule"`
+	Keep     int    `json:"keep"`
+}
+
+// routine is what a schedule has come to:
+//
+//	followed ─a time has come─► due ─ Taken ─► followed
+//	               ▲             └── Missed ─► due, and tried again later; the next time of the schedule takes its place
+//	the service wants no schedule, or is gone: forgotten, and the snapshots stay
+type routine struct {
+	Routine
+	From   time.Time `json:"from,omitzero"`   // up to when the schedule was followed
+	Due    time.Time `json:"due,omitzero"`    // the time whose snapshot is not there yet
+	Tries  int       `json:"tries,omitempty"` // for it, without success
+	Again  time.Time `json:"again,omitzero"`
+	Failed time.Time `json:"failed,omitzero"` // the last try, if there was no success since
+	Reason string    `json:"reason,omitempty"`
+	times  crontab.Schedule
+	next   time.Time
+	taking bool
+	gone   bool // there is no instance whose service wants it
+	since  time.Time
+}
+
+// goneFor is how long a schedule stays without an instance: an update may end the old one before there is a new one.
+const goneFor = 10 * time.Minute
+
+// Pauses before a snapshot that failed is tried again; each is twice as long as the one before.
+const (
+	firstPause   = time.Minute
+	longestPause = time.Hour
+)
+
+// soon is before every time: there is something to look at.
+var soon = time.Unix(0, 0)
+
+// follow takes over what the service of volumes wants of a schedule.
+func (c *Claims) follow(k *claim) {
+	want := c.site.Routine(k.VolumeClaim)
+	r, none := k.Routine, want == Routine{}
+	switch {
+	case r == nil && none, r != nil && r.gone == none && (none || r.Routine == want):
+		return
+	case none:
+		r.gone = true
+	case r == nil:
+		k.Routine = &routine{Routine: want}
+		c.note(k)
+	default:
+		if r.gone, r.since = false, (time.Time{}); r.Routine != want {
+			r.Routine, r.times = want, nil
+			c.note(k)
+		}
+	}
+	c.look = soon
+}
+
+// Look has schedules looked at, because something ended that one may have waited for.
+func (c *Claims) Look() {
+	if !c.look.IsZero() {
+		c.look = soon
+	}
+}
+
+// NextLook is when to ask for what is Due; the zero time: there is no schedule.
+func (c *Claims) NextLook() time.Time { return c.look }
+
+// Due gives the volumes of which a snapshot is to be taken now, those first that wait longest. Of several times that were missed only the
+// last is made up for. Schedules follow the wall clock, which may jump, and are looked at again in time.
+func (c *Claims) Due(now time.Time) (due []spec.VolumeClaim) {
+	c.look = time.Time{}
+	wall := now.Round(0)
+	for _, v := range c.sorted() {
+		k := c.all[v]
+		r := k.Routine
+		if r == nil || !r.read() {
+			continue
+		}
+		if r.ended(wall) {
+			k.Routine = nil
+			c.note(k)
+			continue
+		}
+		if !r.gone && r.follow(wall) {
+			c.note(k)
+		}
+		at := wall.Add(crontab.Check)
+		sooner := func(t time.Time) {
+			if t.After(wall) && t.Before(at) {
+				at = t
+			}
+		}
+		sooner(r.next)
+		sooner(r.Again)
+		if !r.gone && !r.Due.IsZero() && !r.taking && k.Ran && !r.Again.After(wall) {
+			due = append(due, v)
+		}
+		if at = now.Add(at.Sub(wall)); c.look.IsZero() || at.Before(c.look) {
+			c.look = at
+		}
+	}
+	slices.SortStableFunc(due, func(a, b spec.VolumeClaim) int { return c.all[a].Routine.Due.Compare(c.all[b].Routine.Due) })
+	return due
+}
+
+// read parses the schedule; it was checked when the application was applied, by another version perhaps.
+func (r *routine) read() bool {
+	if r.times == nil {
+		r.times, _ = crontab.Parse(r.Schedule)
+	}
+	return r.times != nil
+}
+
+// ended reports whether nobody has wanted a schedule for long.
+func (r *routine) ended(wall time.Time) bool {
+	if !r.gone {
+		return false
+	}
+	if r.since.IsZero() || r.since.After(wall) {
+		r.since = wall
+	}
+	return wall.Sub(r.since) >= goneFor
+}
+
+// follow follows a schedule up to now, and reports whether there is something to note.
+func (r *routine) follow(wall time.Time) (noted bool) {
+	if r.From.IsZero() || crontab.SetBack(r.times, r.From, wall) {
+		r.From, noted = wall, true
+		if r.Due.After(wall) {
+			r.Due, r.Tries = time.Time{}, 0
+		}
+	}
+	if r.Again.After(wall.Add(longestPause)) {
+		r.Again, noted = wall, true
+	}
+	due, next := crontab.Due(r.times, r.From, wall)
+	if r.next = next; !due.IsZero() {
+		r.From, r.Due, r.Tries, r.Again, noted = due, due, 0, time.Time{}, true
+	}
+	return noted
+}
+
+// Begun notes that a snapshot is being taken for a schedule.
+func (c *Claims) Begun(v spec.VolumeClaim) {
+	if k := c.all[v]; k != nil && k.Routine != nil {
+		k.Routine.taking = true
+	}
+}
+
+// Missed notes that there is no snapshot for a schedule, and why. It reports whether this was the first try for that time.
+func (c *Claims) Missed(v spec.VolumeClaim, now time.Time, reason string) (first bool) {
+	k := c.all[v]
+	c.Look()
+	if k == nil || k.Routine == nil {
+		return true
+	}
+	r := k.Routine
+	pause := longestPause
+	if r.Tries < 6 {
+		pause = min(firstPause<<r.Tries, longestPause)
+	}
+	r.Tries++
+	wall := now.Round(0)
+	r.taking, r.Failed, r.Reason, r.Again = false, wall, reason, wall.Add(pause)
+	c.note(k)
+	return r.Tries == 1
+}
+
+// Taken notes that there is a snapshot for a schedule, and gives those of earlier times that are too many now, the oldest first.
+// Nothing else makes any too many: however often it fails, the last good ones stay. One of a time to come is of a clock that was set
+// since, and counts as the oldest.
+func (c *Claims) Taken(v spec.VolumeClaim, id spec.SnapshotID, now time.Time) (gone []spec.Snapshot) {
+	c.Look()
+	k := c.all[v]
+	if k == nil || k.Routine == nil {
+		return nil
+	}
+	r := k.Routine
+	r.taking, r.Due, r.Tries, r.Again, r.Failed, r.Reason = false, time.Time{}, 0, time.Time{}, time.Time{}, ""
+	c.note(k)
+	var list []spec.Snapshot
+	for _, s := range c.snaps {
+		if s.Scheduled && s.State == spec.SnapshotReady && s.Claim() == v && s.ID != id {
+			list = append(list, *s)
+		}
+	}
+	spec.SortSnapshots(list)
+	slices.SortStableFunc(list, func(a, b spec.Snapshot) int {
+		if a, b := a.At.After(now), b.At.After(now); a != b && a {
+			return -1
+		} else if a != b {
+			return 1
+		}
+		return 0
+	})
+	return list[:max(0, len(list)+1-r.Keep)]
+}
+
+// Underway counts the snapshots that are being made, by organisation, and those of schedules by worker.
+func (c *Claims) Underway() (orgs, workers map[string]int) {
+	orgs, workers = map[string]int{}, map[string]int{}
+	for _, s := range c.snaps {
+		if s.State == spec.SnapshotTaking {
+			orgs[s.Org]++
+			if s.Scheduled {
+				workers[string(s.Worker)]++
+			}
+		}
+	}
+	return orgs, workers
+}
+
+// Routines shows the schedules of volumes, and what they have come to.
+func (c *Claims) Routines() map[spec.VolumeClaim]*view.VolumeSchedule {
+	out := map[spec.VolumeClaim]*view.VolumeSchedule{}
+	for v, k := range c.all {
+		if r := k.Routine; r != nil && !r.gone {
+			out[v] = &view.VolumeSchedule{Schedule: r.Schedule, Keep: r.Keep, Next: r.next, Failed: r.Failed, Reason: r.Reason}
+			if r.Reason != "" && !r.Due.IsZero() {
+				out[v].Again = r.Again
+			}
+		}
+	}
+	for _, s := range c.snaps {
+		if o := out[s.Claim()]; o != nil && s.Scheduled && s.State == spec.SnapshotReady {
+			o.Kept++
+			if s.At.After(o.Last) {
+				o.Last = s.At
+			}
+		}
+	}
+	return out
+}
