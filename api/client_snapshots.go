@@ -52,13 +52,13 @@ func (c *Client) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, r spec
 	return v, err
 }
 
-// OpenSnapshot gives the stream of a snapshot; the caller closes it.
-func (c *Client) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadCloser, error) {
+// OpenSnapshot gives the stream of a snapshot, and its length; the caller closes it.
+func (c *Client) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadCloser, int64, error) {
 	res, err := c.request(ctx, http.MethodGet, snapshotPath(id)+"/content", nil, nil, true)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return res.Body, nil
+	return res.Body, res.ContentLength, nil
 }
 
 // ImportSnapshot sends a stream that is to be a snapshot of local volumes, on a worker or, without its name, on any. Its

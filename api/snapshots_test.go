@@ -41,7 +41,7 @@ func TestSnapshotsAreRefused(t *testing.T) {
 	refused("too long a pause", err, skerry.CodeInvalid, "30s")
 	_, err = c.RestoreSnapshot(ctx, none, spec.RestoreRequest{})
 	refused("restoring nothing", err, skerry.CodeNotFound, "volume snapshots")
-	_, err = c.OpenSnapshot(ctx, none)
+	_, _, err = c.OpenSnapshot(ctx, none)
 	refused("exporting nothing", err, skerry.CodeNotFound, "volume snapshots")
 	refused("deleting nothing", c.DeleteSnapshot(ctx, none), skerry.CodeNotFound, "volume snapshots")
 	_, err = c.ImportSnapshot(ctx, claim, "w9", strings.NewReader("x"), 1)
@@ -65,6 +65,6 @@ func TestSnapshotsAreRefused(t *testing.T) {
 	refused("taking as a viewer", err, skerry.CodeForbidden, "role")
 	_, err = vera.ImportSnapshot(ctx, claim, "", strings.NewReader("x"), 1)
 	refused("importing as a viewer", err, skerry.CodeForbidden, "role")
-	_, err = vera.OpenSnapshot(ctx, none)
+	_, _, err = vera.OpenSnapshot(ctx, none)
 	refused("exporting as a viewer", err, skerry.CodeForbidden, "role")
 }

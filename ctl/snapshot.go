@@ -18,6 +18,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/internal/s3"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
@@ -32,7 +33,8 @@ on which worker a volume is. A snapshot lies on the worker of its volume: export
   skerry volume restore shop-db-0-k3v9x2ma
   skerry volume export shop/db/0 --to age1… > db.snapshot
   skerry volume import shop/db/0 --identity key.txt --worker w2 < db.snapshot
-  skerry volume restore shop-db-0-p7q2m4zc --worker w2`}
+  skerry volume restore shop-db-0-p7q2m4zc --worker w2
+  skerry volume export shop/db/0 --to age1… s3://backups/shop/db.snapshot`}
 	cmd.AddCommand(a.snapshotCommand(), a.snapshotsCommand(), a.restoreVolumeCommand(), a.cloneVolumeCommand(), a.exportCommand(), a.importCommand())
 	return cmd
 }
@@ -180,9 +182,17 @@ func (f *sealFlags) read(cmd *cobra.Command, stdin bool) (pass string, err error
 func (a *app) exportCommand() *cobra.Command {
 	var to []string
 	var seal sealFlags
-	cmd := &cobra.Command{Use: "export SNAPSHOT|APP/SERVICE/REPLICA [FILE]", Short: "Write a snapshot to a file", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("snapshot"),
-		Long: `Write a snapshot to FILE, or to standard output. Of a volume, a snapshot is taken for that and deleted afterwards. Without --to and
---passphrase the file is not encrypted, and "zstd -dc FILE | tar -t" shows what is in it. Encryption is that of age, on this machine.`,
+	var far s3.Config
+	cmd := &cobra.Command{Use: "export SNAPSHOT|APP/SERVICE/REPLICA [FILE|s3://BUCKET/KEY]", Short: "Write a snapshot to a file, or to S3",
+		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("snapshot"),
+		Long: `Write a snapshot to FILE, to standard output, or to an object of S3 or what speaks its protocol. Of a volume, a snapshot is
+taken for that and deleted afterwards. Without --to and --passphrase it is not encrypted, and "zstd -dc FILE | tar -t" shows what is in
+it. Encryption is that of age, on this machine.
+
+` + s3Long + `
+
+The object is uploaded in parts, which need 16 MiB of memory and no disk, and its SHA-256 lies beside it as KEY.sha256. An upload that
+fails leaves no parts.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			recipients, err := recipientsOf(cmd, to, &seal)
 			if err != nil {
@@ -193,6 +203,10 @@ func (a *app) exportCommand() *cobra.Command {
 				out = args[1]
 			} else if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 				return skerry.Errorf(skerry.CodeInvalid, "a snapshot is nothing for a terminal").WithHint("name a file, or write > FILE")
+			}
+			object, err := objectOf(out, far)
+			if err != nil {
+				return err
 			}
 			id := spec.SnapshotID(trimKind(args[0], "snapshot"))
 			if strings.Contains(string(id), "/") {
@@ -211,15 +225,19 @@ func (a *app) exportCommand() *cobra.Command {
 					}
 				}()
 			}
-			from, err := c.OpenSnapshot(cmd.Context(), id)
+			from, length, err := c.OpenSnapshot(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
 			defer from.Close()
+			if object != nil {
+				return upload(cmd, object, from, length, recipients)
+			}
 			return writeWhole(cmd, out, from, recipients)
 		})}
 	cmd.Flags().StringSliceVar(&to, "to", nil, "age public key to encrypt to; may be repeated")
 	seal.add(cmd, "encrypt")
+	addS3(cmd, &far)
 	return cmd
 }
 
@@ -294,18 +312,38 @@ func sealTo(out io.Writer, from io.Reader, to []sealing.Recipient) (int64, error
 func (a *app) importCommand() *cobra.Command {
 	var worker, keyFile string
 	var seal sealFlags
-	cmd := &cobra.Command{Use: "import APP/SERVICE/REPLICA [FILE]", Short: "Make a snapshot of a file that export wrote", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("volume"),
-		Long: `Make a snapshot of a replica's volumes, which need not be there, of FILE or of standard input. All of it is checked before it counts:
-what leads out of a volume, is no file, directory or link, or is larger than quota and disk allow, is refused. "skerry volume restore"
-then brings it into its place, and "skerry volume clone" under another name.`,
+	var far s3.Config
+	cmd := &cobra.Command{Use: "import APP/SERVICE/REPLICA [FILE|s3://BUCKET/KEY]", Short: "Make a snapshot of what export wrote",
+		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("volume"),
+		Long: `Make a snapshot of a replica's volumes, which need not be there, of FILE, of standard input or of an object of S3. All of it is
+checked before it counts: what leads out of a volume, is no file, directory or link, or is larger than quota and disk allow, is
+refused, and so is an object without the SHA-256 in KEY.sha256. "skerry volume restore" then brings it into its place, and "skerry
+volume clone" under another name.
+
+` + s3Long,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			v, err := a.volumeClaim(trimKind(args[0], "volume"))
 			if err != nil {
 				return err
 			}
-			file, length := cmd.InOrStdin(), int64(-1)
-			if len(args) > 1 && args[1] != "-" {
-				f, err := os.Open(args[1])
+			in, name, length := cmd.InOrStdin(), "", int64(-1)
+			if len(args) > 1 {
+				name = args[1]
+			}
+			object, err := objectOf(name, far)
+			if err != nil {
+				return err
+			}
+			switch {
+			case object != nil:
+				from, size, err := object.Open(cmd.Context())
+				if err != nil {
+					return err
+				}
+				defer from.Close()
+				in, length = from, size
+			case name != "" && name != "-":
+				f, err := os.Open(name)
 				if err != nil {
 					return skerry.Errorf(skerry.CodeNotFound, "%w", err)
 				}
@@ -313,16 +351,19 @@ then brings it into its place, and "skerry volume clone" under another name.`,
 				if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
 					length = st.Size()
 				}
-				file = f
+				in = f
 			}
-			in, err := unseal(cmd, file, keyFile, &seal)
-			if err != nil {
+			if in, err = unseal(cmd, in, keyFile, &seal); err != nil {
 				return err
 			}
 			if _, plain := in.(*bufio.Reader); !plain {
 				length = -1 // what was sealed is shorter than the file
 			}
-			s, err := c.ImportSnapshot(cmd.Context(), v, worker, in, length)
+			from := &source{Reader: in}
+			s, err := c.ImportSnapshot(cmd.Context(), v, worker, from, length)
+			if why := from.err.Load(); why != nil {
+				return *why // what the server says follows from it
+			}
 			if err != nil {
 				return err
 			}
@@ -332,6 +373,7 @@ then brings it into its place, and "skerry volume clone" under another name.`,
 	cmd.Flags().StringVar(&worker, "worker", "", "where the snapshot is to be (default: the worker with the most room)")
 	cmd.Flags().StringVar(&keyFile, "identity", "", "file with the age private key that opens it")
 	seal.add(cmd, "open it")
+	addS3(cmd, &far)
 	return cmd
 }
 

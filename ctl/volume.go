@@ -34,8 +34,8 @@ func listVolumes(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 		if !v.Since.IsZero() {
 			since = age(q.now, v.Since)
 		}
-		out = append(out, item{name: name, value: v, cells: []string{name, string(v.State), volumeSize(&v), strings.Join(v.Volumes, ","), v.Reclaim,
-			string(v.Cluster), string(v.Worker), since, lastSnapshot(v.Scheduled, q.now)},
+		out = append(out, item{name: name, value: v, cells: []string{name, string(v.State), volumeSize(&v), strings.Join(v.Volumes, ","),
+			v.Reclaim, string(v.Cluster), string(v.Worker), since, lastSnapshot(v.Scheduled, q.now)},
 			wide: []string{v.Org, string(v.Instance), v.Origin}})
 	}
 	return out, err

@@ -316,12 +316,52 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 	if _, err := c.SetQuota(ctx, "default", apps.Quota{}); err != nil {
 		t.Fatal(err)
 	}
-	scheduledSnapshots(t, p, c, manifest, func(args ...string) string { return string(run(nil, args...)) })
+	command := func(args ...string) string { return string(run(nil, args...)) }
+	id := scheduledSnapshots(t, p, c, manifest, command)
+	if _, err := c.SetQuota(ctx, "default", apps.Quota{}); err != nil {
+		t.Fatal(err)
+	}
+
+	// To S3, encrypted, and back. What was damaged there is no snapshot.
+	far := testenv.NewS3(t, "..")
+	far.Bucket(t, "backups")
+	far.Setenv(t)
+	const object = "s3://backups/shop/db.snapshot"
+	command("volume", "export", id, "--to", key.Recipient().String(), object)
+	stored, err := os.ReadFile(filepath.Join(far.Dir, strings.TrimPrefix(object, "s3://")))
+	if err != nil || !bytes.HasPrefix(stored, []byte("age-encryption.org/v1")) {
+		t.Errorf("the object begins with %q, %v", stored[:min(30, len(stored))], err)
+	}
+	command("volume", "import", "copy/db/7", "--identity", identity, object)
+	sums := map[string]int{}
+	list, err = c.Snapshots(ctx, "")
+	for _, s := range list {
+		if string(s.ID) == id || s.Replica == 7 {
+			sums[s.SHA256]++
+		}
+	}
+	if err != nil || len(list) != 3 || len(sums) != 1 {
+		t.Errorf("exported and imported: %+v, %v", list, err)
+	}
+	stored[len(stored)/2] ^= 1
+	if err := os.WriteFile(filepath.Join(far.Dir, strings.TrimPrefix(object, "s3://")), stored, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, p.program, "volume", "import", "copy/db/8", "--identity", identity, object)
+	cmd.Env = append(os.Environ(), "SKERRY_CONFIG="+p.data("config"))
+	if out, err := cmd.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("decrypt")) && !bytes.Contains(out, []byte("sha256")) {
+		t.Errorf("damaged: %v, %s", err, out)
+	}
+	await(t, "nothing is left of it", func() bool { // the cluster notices a little later that its client is gone
+		now, err := c.Snapshots(ctx, "")
+		return err == nil && len(now) == len(list)
+	})
 }
 
 // scheduledSnapshots has an application of the name "copy", which runs, copied on a schedule. Older snapshots go from the list and from the
-// disk. Without room there are no new ones, and the reason is shown; with the application the schedule ends, and what there is stays.
-func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []byte, run func(args ...string) string) {
+// disk. Without room there are no new ones, and the reason is shown; with the application the schedule ends, and what there is stays: one of
+// it is returned.
+func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []byte, run func(args ...string) string) string {
 	t.Helper()
 	ctx := t.Context()
 	was, err := c.Instances(ctx, api.InstanceFilter{App: "copy"})
@@ -385,4 +425,5 @@ func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []by
 	if left := taken(); !slices.Equal(left, ids) {
 		t.Errorf("snapshots %v were there, and %v are", ids, left)
 	}
+	return ids[0]
 }

@@ -47,7 +47,8 @@ func (c *checker) snapshots(p string, s *ServiceSpec) {
 		c.add(p, "leave it out, or give the service a local volume", "a service without local volumes has nothing to copy")
 	}
 	if n := s.Snapshots.Keep; n < 0 || n > MaxSnapshotsKept {
-		c.add(p+".keep", fmt.Sprintf("leave it out for %d", DefaultSnapshotsKept), "%d is out of range; from 1 to %d is allowed", n, MaxSnapshotsKept)
+		hint := fmt.Sprintf("leave it out for %d", DefaultSnapshotsKept)
+		c.add(p+".keep", hint, "%d is out of range; from 1 to %d is allowed", n, MaxSnapshotsKept)
 	}
 	if s.Snapshots.Keep != 0 && s.Snapshots.Schedule == "" {
 		c.add(p+".keep", "add a schedule, such as 0 3 * * *, or leave it out", "only snapshots of a schedule are deleted by themselves; there is none")

@@ -86,7 +86,7 @@ var imports = map[string]string{
 	"web":        "std",
 	"api/client": ". api decide/apps artifact auth internal/execstream store/journal runtime",
 	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
-	"ctl/...":    ". spec wire view api api/client decide/apps artifact auth ctl internal/execstream store/journal runtime store",
+	"ctl/...":    ". spec wire view api api/client decide/apps artifact auth ctl internal/execstream internal/s3 store/journal runtime store",
 
 	// places that know all parts
 	"cmd/...":         "any",
@@ -105,6 +105,7 @@ var imports = map[string]string{
 	"internal/olddata":    "store",
 	"internal/loopfs":     "",
 	"internal/owners":     "internal/files",
+	"internal/s3":         ".",
 	"internal/snapshot":   ". spec",
 	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics wire store/journal link link/beat link/mqtt store store/vault",
 	"internal/succession": ". wire auth internal/tier link link/frame store decide/tenure store/vault internal/files",

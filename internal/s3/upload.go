@@ -1,0 +1,125 @@
+package s3
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// sumSuffix is what the name of an object ends in that has the SHA-256 of another, as sha256sum writes it.
+const sumSuffix = ".sha256"
+
+// abortTime is how long an upload that failed may take to be given up.
+const abortTime = 30 * time.Second
+
+// Upload writes what from gives as the object, of which so many bytes are expected, and its SHA-256 beside it. What fails leaves no part.
+func (c *Client) Upload(ctx context.Context, from io.Reader, expected int64) (n int64, err error) {
+	hash := sha256.New()
+	part := make([]byte, c.partSize(expected))
+	n, last, err := fill(from, part)
+	if err != nil {
+		return 0, err
+	}
+	hash.Write(part[:n])
+	if last {
+		_, _, err = c.do(ctx, http.MethodPut, "", "", part[:n])
+	} else {
+		n, err = c.uploadParts(ctx, from, part, hash)
+	}
+	if err != nil {
+		return 0, err
+	}
+	name := c.key
+	for i := len(name) - 1; i >= 0; i-- {
+		if name[i] == '/' {
+			name = name[i+1:]
+			break
+		}
+	}
+	if _, _, err = c.do(ctx, http.MethodPut, sumSuffix, "", []byte(hex.EncodeToString(hash.Sum(nil))+"  "+name+"\n")); err != nil {
+		return 0, fmt.Errorf("the checksum beside %s: %w", c, err)
+	}
+	return n, nil
+}
+
+// fill reads a part. last: nothing follows.
+func fill(from io.Reader, part []byte) (n int64, last bool, err error) {
+	m, err := io.ReadFull(from, part)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return int64(m), true, nil
+	}
+	return int64(m), false, err
+}
+
+// uploadParts uploads a full first part, and what follows it.
+func (c *Client) uploadParts(ctx context.Context, from io.Reader, part []byte, hash io.Writer) (sum int64, err error) {
+	a, _, err := c.do(ctx, http.MethodPost, "", query("uploads", ""), nil)
+	if err != nil {
+		return 0, err
+	}
+	id := element(a.body, "UploadId")
+	if id == "" {
+		return 0, skerry.Errorf(skerry.CodeUnavailable, "%s answers the beginning of an upload with none", c.url.Host).
+			WithHint("is --s3-endpoint that of an S3 server?")
+	}
+	defer func() {
+		if err != nil {
+			err = c.abort(ctx, id, err)
+		}
+	}()
+	var tags []string
+	n, last := int64(len(part)), false
+	for {
+		if n > 0 {
+			a, _, err := c.do(ctx, http.MethodPut, "", query("partNumber", strconv.Itoa(len(tags)+1), "uploadId", id), part[:n])
+			if err != nil {
+				return sum, err
+			}
+			tags = append(tags, a.header.Get("Etag"))
+			sum += n
+		}
+		if last {
+			break
+		}
+		if len(tags) == mostParts {
+			return sum, skerry.Errorf(skerry.CodeTooLarge, "%s is longer than was said: %d parts are not enough", c, mostParts).
+				WithHint("export a snapshot instead of standard input")
+		}
+		if n, last, err = fill(from, part); err != nil {
+			return sum, err
+		}
+		if _, err := hash.Write(part[:n]); err != nil {
+			return sum, err
+		}
+	}
+	_, again, err := c.do(ctx, http.MethodPost, "", query("uploadId", id), completion(tags))
+	if e, ok := errors.AsType[*Problem](err); ok && again && e.Reason == "NoSuchUpload" {
+		return sum, nil // an answer was lost, and its upload is complete: the checksum shows whether it is this one
+	}
+	return sum, err
+}
+
+// abort gives up an upload, and returns why; parts that stay cost money, and are in no list of objects.
+func (c *Client) abort(ctx context.Context, id string, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
+	defer cancel()
+	_, _, err := c.do(ctx, http.MethodDelete, "", query("uploadId", id), nil)
+	if e, ok := errors.AsType[*Problem](err); ok && e.Reason == "NoSuchUpload" {
+		err = nil
+	}
+	if err == nil {
+		return why
+	}
+	e := *skerry.AsError(why)
+	e.Message += fmt.Sprintf("; the parts of upload %.100s are left at %s: %v", id, c, err)
+	e.Hint += "; have the bucket remove incomplete uploads after some days (AbortIncompleteMultipartUpload)"
+	return &e
+}
