@@ -14,6 +14,9 @@ const lockWait = 3 * time.Second
 
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, unix.EROFS) {
+		f, err = os.Open(path) // that of the last start locks as well
+	}
 	if err != nil {
 		return nil, diskError(err)
 	}

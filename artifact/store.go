@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -115,10 +116,12 @@ func Open(dir string, o Options) (*Store, error) {
 }
 
 func (s *Store) recover() error {
-	if err := os.RemoveAll(filepath.Join(s.dir, "tmp")); err != nil {
-		return err
+	// Where nothing can be written, what is left goes at the next start.
+	err := os.RemoveAll(filepath.Join(s.dir, "tmp"))
+	if err == nil {
+		err = os.Mkdir(filepath.Join(s.dir, "tmp"), 0o711)
 	}
-	if err := os.Mkdir(filepath.Join(s.dir, "tmp"), 0o711); err != nil {
+	if err != nil && !errors.Is(err, syscall.EROFS) {
 		return err
 	}
 	raw, err := os.ReadFile(filepath.Join(s.dir, "names.json"))

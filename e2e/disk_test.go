@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/decide/apps"
 )
 
@@ -165,4 +166,73 @@ func TestFullDisk(t *testing.T) {
 		t.Logf("%s runs as %d", id, pid)
 	}
 	t.Error("the first instance did not live through it")
+}
+
+// TestReadOnlyDisk: all roles are started on disks that their kernel mounts read-only, as after an error, over what a crash left. Readers
+// are served and changes refused, with the reason; what runs goes on, and so do all roles when the disks can be written again.
+func TestReadOnlyDisk(t *testing.T) {
+	p := newProcesses(t, "worker")
+	for _, dir := range []string{p.data("root"), p.data("cluster")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("none", dir, "tmpfs", 0, "size=64m,mode=0700"); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(dir, unix.MNT_DETACH)
+	}
+	root, cluster, worker := p.threeRoles()
+	c := p.stable(1)
+	ctx := t.Context()
+	was, err := c.Instances(ctx, api.InstanceFilter{App: "stable"})
+	if err != nil || len(was) != 1 {
+		t.Fatalf("%+v, %v", was, err)
+	}
+	// What runs on a worker's disk has files open, and keeps them.
+	if err := unix.Mount(p.data("worker"), p.data("worker"), "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(p.data("worker"), unix.MNT_DETACH)
+	remount := func(flags uintptr) {
+		t.Helper()
+		for dir, how := range map[string]uintptr{p.data("root"): 0, p.data("cluster"): 0, p.data("worker"): unix.MS_BIND} {
+			if err := unix.Mount("none", dir, "", unix.MS_REMOUNT|how|flags, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	roles := []*role{root, cluster, worker}
+	for _, r := range roles {
+		r.kill()
+	}
+	remount(unix.MS_RDONLY)
+	for _, r := range roles {
+		r.start(t, p.program, p.log)
+	}
+	await(t, "readers are served", func() bool {
+		now, err := c.Instances(ctx, api.InstanceFilter{App: "stable"})
+		return err == nil && len(now) == 1 && now[0].ID == was[0].ID
+	})
+	_, err = c.Apply(ctx, []byte(manifestOf("stable", 2)), api.ApplyOptions{})
+	e := skerry.AsError(err)
+	if err == nil || e.Code != skerry.CodeUnavailable || !strings.Contains(e.Message, "read-only") || !strings.Contains(e.Message, "--data") {
+		t.Errorf("a change: %v", err)
+	}
+	if now, err := c.Instances(ctx, api.InstanceFilter{App: "stable"}); err != nil || len(now) != 1 || now[0].ID != was[0].ID {
+		t.Errorf("after a change was refused: %+v, %v", now, err)
+	}
+	await(t, "the worker says so", func() bool { // its agent has looked after what it runs
+		text, err := os.ReadFile(p.log.Name())
+		return err == nil && strings.Count(string(text), "the store takes no writes") >= 3
+	})
+	remount(0)
+	applied(t, c, "stable", []byte(manifestOf("stable", 2)), 2)
+	now, err := c.Instances(ctx, api.InstanceFilter{App: "stable"})
+	same := false
+	for _, i := range now {
+		same = same || i.ID == was[0].ID && i.StartedAt.Equal(was[0].StartedAt)
+	}
+	if err != nil || !same {
+		t.Errorf("what ran did not go on: %+v, %v", now, err)
+	}
 }

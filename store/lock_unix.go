@@ -21,12 +21,7 @@ func lockFile(path string) (*fileLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f); err != nil {
-		defer f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			pid, _ := io.ReadAll(io.LimitReader(f, 32))
-			return nil, fmt.Errorf("%w (%s); stop it first", ErrInUse, strings.TrimSpace(string(pid)))
-		}
+	if err := heldBy(f); err != nil {
 		return nil, err
 	}
 	// The number is a courtesy for the message above: a full disk must not keep the store from opening.
@@ -34,6 +29,32 @@ func lockFile(path string) (*fileLock, error) {
 		_, _ = fmt.Fprintf(f, "pid %d\n", os.Getpid())
 	}
 	return &fileLock{f}, nil
+}
+
+// lockExisting takes a lock where nothing can be written.
+func lockExisting(path string) (*fileLock, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := heldBy(f); err != nil {
+		return nil, err
+	}
+	return &fileLock{f}, nil
+}
+
+// heldBy locks a file, or closes it and says who has locked it.
+func heldBy(f *os.File) error {
+	err := flock(f)
+	if err == nil {
+		return nil
+	}
+	defer f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		pid, _ := io.ReadAll(io.LimitReader(f, 32))
+		return fmt.Errorf("%w (%s); stop it first", ErrInUse, strings.TrimSpace(string(pid)))
+	}
+	return err
 }
 
 // lockWait is how long a lock may take to come free. A process that was killed while it started another one leaves the

@@ -286,7 +286,9 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 			}
 		}
 	}
-	s.work.Store(tier.NewWork(ctx)) // before the loop acts, and requests are answered
+	work := tier.NewWork(ctx)
+	work.Again = s.work.Load() != nil
+	s.work.Store(work) // before the loop acts, and requests are answered
 	return c, first, nil
 }
 
@@ -339,6 +341,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	l.Post(Reattach{Tasks: s.tasks(ctx)})
 	s.lookForDevices()
 	l.Post(Facts{Facts: s.facts()})
+	if work.Again { // runtimes may have been checked while the disk could not be written
+		work.Go(func() { s.Recheck(work.Ctx) })
+	}
 	work.Go(func() { s.watchDevices(work.Ctx) })
 	work.Go(func() { s.measure(work.Ctx, l) })
 	work.Go(func() { s.watchDisk(work.Ctx) })

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"skerry.dev/skerry"
@@ -94,25 +95,31 @@ func socketPath(dir string) (string, error) {
 	return filepath.Join(private, hex.EncodeToString(h[:8])+".sock"), nil
 }
 
-// startLocal serves the socket of a role. The store's lock makes sure that nobody else does.
+// startLocal serves the socket of a role. The store's lock makes sure that nobody else does. Where a disk is read-only, there is none
+// until it can be written.
 func startLocal(s *service, dir string, log *slog.Logger, h http.Handler) error {
 	path, err := socketPath(dir)
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("control socket: %w", err)
-	}
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		return fmt.Errorf("control socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		ln.Close()
-		return fmt.Errorf("control socket: %w", err)
+	ln, err := listenLocal(path)
+	if errors.Is(err, syscall.EROFS) {
+		log.Warn("commands that ask this role by its data directory get no answer until the disk can be written", "err", err)
+	} else if err != nil {
+		return err
 	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	s.start(part{"control socket", func(ctx context.Context) error {
+	s.start(part{"control socket", func(ctx context.Context) (err error) {
+		for ln == nil {
+			select {
+			case <-time.After(localAgain):
+			case <-ctx.Done():
+				return nil
+			}
+			if ln, err = listenLocal(path); err != nil && !errors.Is(err, syscall.EROFS) {
+				return err
+			}
+		}
 		stop := context.AfterFunc(ctx, func() { srv.Close() })
 		defer stop()
 		if err := srv.Serve(ln); ctx.Err() == nil {
@@ -121,6 +128,24 @@ func startLocal(s *service, dir string, log *slog.Logger, h http.Handler) error 
 		return nil
 	}})
 	return nil
+}
+
+// localAgain is how often it is tried to make a socket on a disk that is read-only.
+const localAgain = time.Second
+
+func listenLocal(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		ln.Close()
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return ln, nil
 }
 
 // errNotRunning says that no role runs on a data directory.

@@ -67,8 +67,17 @@ func (c *Common) fill() error {
 // openStore opens the store of a root or a cluster. A damaged one is refused: an empty one in its place would be another site with
 // another CA and other users, and its children would have lost their parent.
 func (c *Common) openStore(ctx context.Context) (store.Store, error) {
-	st, err := store.Open(ctx, c.StoreURL, store.Options{})
+	st, err := c.openFrozen(ctx)
 	return st, Damage(err, c.Dir)
+}
+
+// openFrozen opens a store, for reading alone if its disk cannot be written.
+func (c *Common) openFrozen(ctx context.Context) (store.Store, error) {
+	st, thawed, err := store.OpenFrozen(ctx, c.StoreURL, store.Options{})
+	if err == nil && !thawed {
+		c.Log.Error("readers are served from a copy of the store; changes are refused until the disk can be written", "err", store.ErrReadOnly)
+	}
+	return st, err
 }
 
 // Damage adds the ways out to the error of a damaged store; others it leaves as they are.

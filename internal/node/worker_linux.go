@@ -132,7 +132,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		}
 	}()
 	repaired := ""
-	if w.Store, repaired, err = c.openWorkerStore(ctx); err != nil {
+	if w.Store, repaired, err = c.openWorkerStore(ctx, c.openFrozen); err != nil {
 		return w, err
 	}
 	if w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{Damaged: c.imageDamaged}); err != nil {
@@ -361,8 +361,8 @@ func CheckMachine(ctx context.Context, c WorkerConfig) (out []wire.RuntimeReport
 
 // openWorkerStore opens the store of a worker. A damaged one is repaired at once, for nobody may be near: the worker keeps what runs, and
 // its cluster sends again what it wants here. It gives what was lost; empty: nothing.
-func (c *Common) openWorkerStore(ctx context.Context) (st store.Store, lost string, err error) {
-	st, err = store.Open(ctx, c.StoreURL, store.Options{})
+func (c *Common) openWorkerStore(ctx context.Context, open func(context.Context) (store.Store, error)) (st store.Store, lost string, err error) {
+	st, err = open(ctx)
 	var damaged *store.DamagedError
 	if !errors.As(err, &damaged) {
 		return st, "", err
@@ -397,7 +397,8 @@ func CleanMachine(ctx context.Context, c WorkerConfig) (err error) {
 	if err := skerry.CheckName(c.Join.Name); err != nil {
 		return err
 	}
-	st, _, err := c.openWorkerStore(ctx) // its lock makes sure that no agent runs
+	writable := func(ctx context.Context) (store.Store, error) { return store.Open(ctx, c.StoreURL, store.Options{}) }
+	st, _, err := c.openWorkerStore(ctx, writable) // its lock makes sure that no agent runs
 	if err != nil {
 		return err
 	}

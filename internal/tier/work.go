@@ -7,6 +7,7 @@ import (
 
 // Work is what a server does beside its core's loop from one loading of its records to the next. Nothing of it goes on in the next.
 type Work struct {
+	Again  bool            // that of an earlier life of the same role has ended; set by who makes it
 	Ctx    context.Context // ends with it
 	Cancel context.CancelFunc
 
