@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -52,10 +54,16 @@ func OpenFrozen(ctx context.Context, rawURL string, o Options) (st Store, thawed
 	return f, false, nil
 }
 
-// copyAside copies a store, its log and its head to memory, or else to where temporary files are. Only this user may read it.
+// copyAside copies a store, its log and its head to memory, or else to where temporary files are. Only this user may read it. A copy of the
+// same store is removed first: who has the lock is alone, and who was killed has left it.
 func copyAside(path string) (dir string, err error) {
+	sum := sha256.Sum256([]byte(path))
 	for _, in := range []string{"/dev/shm", "/run", os.TempDir()} {
-		if dir, err = os.MkdirTemp(in, "skerry-read-only-"); err != nil {
+		dir = filepath.Join(in, "skerry-read-only-"+hex.EncodeToString(sum[:8]))
+		if err = os.RemoveAll(dir); err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+		if err != nil {
 			continue
 		}
 		if err = errors.Join(copyFile(path, dir), copyFile(path+"-wal", dir), copyFile(path+headSuffix, dir)); err == nil {

@@ -3,6 +3,8 @@
 package store_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -137,9 +139,17 @@ func TestFrozen(t *testing.T) {
 	if _, _, err := store.OpenFrozen(ctx, "sqlite:"+filepath.Join(dir, "new.db"), store.Options{}); !errors.Is(err, store.ErrReadOnly) {
 		t.Errorf("a store that is not there: %v", err)
 	}
+	sum := sha256.Sum256([]byte(filepath.Join(crashed, "a.db")))
+	left := filepath.Join("/dev/shm", "skerry-read-only-"+hex.EncodeToString(sum[:8]), "left")
+	if err := os.MkdirAll(left, 0o700); err != nil { // by who was killed
+		t.Fatal(err)
+	}
 	s, _, err := store.OpenFrozen(ctx, url, store.Options{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what a killed process left is there: %v", err)
 	}
 	watched := make(chan error, 1)
 	go func() { watched <- s.Watch(ctx, "", rev, func([]store.Event) error { return nil }) }()
