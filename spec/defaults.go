@@ -152,6 +152,10 @@ func (s *ServiceSpec) Revision() string {
 	t.Addresses, t.Export, t.Ingress = nil, nil, nil
 	// How hard to look for a place, and how soon for a better one, does not make an instance another.
 	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
+	if t.Placement.Policy == PolicyLDP && !s.constrained() {
+		// Another service has come to have a link with a limit to it: that is no reason to exchange its instances.
+		t.Placement.Policy = PolicyROM
+	}
 	t.Snapshots = nil // a copy is made beside the instance
 	t.Platforms = nil // follows from the images
 	t.Volumes = withoutReclaim(t.Volumes)

@@ -19,6 +19,11 @@ func TestDefaultPolicy(t *testing.T) {
 			t.Errorf("%s has policy %s; expected %s", s.Name, s.Placement.Policy, want)
 		}
 	}
+	alone := Application{Spec: ApplicationSpec{Services: []ServiceSpec{{Name: "db"}}}}
+	alone.SetDefaults()
+	if is, was := app.Spec.Services[1].Revision(), alone.Spec.Services[0].Revision(); is != was {
+		t.Errorf("a link to it gives db revision %s, which was %s", is, was)
+	}
 	if w := app.Warnings(); len(w) != 1 || !strings.HasPrefix(w[0], "cache: ") {
 		t.Errorf("warnings are %q; expected one about cache", w)
 	}

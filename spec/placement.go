@@ -157,10 +157,14 @@ func (k Contention) sum(o Contention, sign float64) Contention {
 // constrained reports whether a user, or a link from or to the service, limits where its instances may run, which is what LDP is
 // for. Links bind both ends, because either may be placed second.
 func (a *Application) constrained(s *ServiceSpec) bool {
-	return len(s.Placement.Users) > 0 || slices.ContainsFunc(s.Links, Link.Limited) ||
-		slices.ContainsFunc(a.Spec.Services, func(from ServiceSpec) bool {
-			return slices.ContainsFunc(from.Links, func(l Link) bool { return l.Limited() && l.Service == s.Name })
-		})
+	return s.constrained() || slices.ContainsFunc(a.Spec.Services, func(from ServiceSpec) bool {
+		return slices.ContainsFunc(from.Links, func(l Link) bool { return l.Limited() && l.Service == s.Name })
+	})
+}
+
+// constrained is the same by what the service itself says.
+func (s *ServiceSpec) constrained() bool {
+	return len(s.Placement.Users) > 0 || slices.ContainsFunc(s.Links, Link.Limited)
 }
 
 // UserLatency gives the longest round trip to a user, in milliseconds, or 0 for none.

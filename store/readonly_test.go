@@ -151,8 +151,14 @@ func TestFrozen(t *testing.T) {
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what a killed process left is there: %v", err)
 	}
-	watched := make(chan error, 1)
-	go func() { watched <- s.Watch(ctx, "", rev, func([]store.Event) error { return nil }) }()
+	watches, watched := make(chan struct{}), make(chan error, 1)
+	go func() {
+		watched <- s.Watch(ctx, "", rev-1, func([]store.Event) error {
+			close(watches)
+			return nil
+		})
+	}()
+	<-watches
 	remount(0)
 	next, err := s.Commit(ctx, []store.Op{{Key: "b", Value: []byte("y")}})
 	if err != nil || next <= rev || copies() != before {

@@ -34,15 +34,14 @@ type Config struct {
 
 // Client reaches one object.
 type Client struct {
-	url     *url.URL // of the object
-	bucket  string
-	key     string
-	region  string
-	who     credentials
-	http    *http.Client
-	pause   time.Duration // before the first repetition
-	parts   int64         // the least size of parts
-	refused error         // the endpoint or environment cannot be used
+	url    *url.URL // of the object
+	bucket string
+	key    string
+	region string
+	who    credentials
+	http   *http.Client
+	pause  time.Duration // before the first repetition
+	parts  int64         // the least size of parts
 }
 
 const (

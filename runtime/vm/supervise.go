@@ -314,6 +314,9 @@ func (v *vm) isolate() error {
 
 const kvmDevice = "/dev/kvm"
 
+// optionEscapes has a text stand in one option of virtiofsd's, which commas part.
+var optionEscapes = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
+
 // shareFiles makes a directory of everything that the guest mounts, which only this process and its children see, and
 // starts the program that shares it.
 func (v *vm) shareFiles() (*os.File, error) {
@@ -352,7 +355,7 @@ func (v *vm) shareFiles() (*os.File, error) {
 		return nil, err
 	}
 	defer listening.Close()
-	cmd := exec.Command(v.setup.FileShare, "--fd=3", "-o", "source="+dir, "-o", "cache=auto", "-o", "sandbox=namespace", "--thread-pool-size=1")
+	cmd := exec.Command(v.setup.FileShare, "--fd=3", "-o", "source="+optionEscapes.Replace(dir), "-o", "cache=auto", "-o", "sandbox=namespace", "--thread-pool-size=1")
 	cmd.ExtraFiles = []*os.File{listening}
 	cmd.Stderr = v.console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

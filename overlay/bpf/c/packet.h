@@ -190,8 +190,10 @@ part int parse(struct __sk_buff *skb, struct packet *p)
 
 /* put_together gives a later fragment the ports of its first one, which it remembers. Whoever sends it is checked before: else an instance could
  * say what those of others have. It gives 0, or a verdict. */
-always int put_together(struct packet *p)
+part int put_together(struct packet *p)
 {
+	if (!p)
+		return DROP;
 	if (p->frag == WHOLE)
 		return 0;
 	struct fragment_key k = {.src = p->src, .dst = p->dst, .id = p->id, .proto = p->proto};
