@@ -268,15 +268,23 @@ func TestOlderLayoutGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
-	dir := filepath.Join(h.dev.opts.dir(), "v0", "links")
+	old := h.dev
+	program, err := old.coll.Programs["from_vxlan"].Clone()
+	must(t, err)
+	defer program.Close()
+	tcp, err := old.coll.Maps["tcp"].Clone()
+	must(t, err)
+	defer tcp.Close()
+	must(t, old.Close()) // one that runs follows changes of devices, and would take this down at once
+	dir := filepath.Join(old.opts.dir(), "v0", "links")
 	must(t, os.MkdirAll(dir, 0o700))
-	must(t, h.dev.coll.Maps["tcp"].Pin(filepath.Join(h.dev.opts.dir(), "v0", "tcp")))
+	must(t, tcp.Pin(filepath.Join(old.opts.dir(), "v0", "tcp")))
 	must(t, kernel.In(h.ns, func() error {
 		dev, err := net.InterfaceByName(client.device)
 		if err != nil {
 			return err
 		}
-		l, err := link.AttachTCX(link.TCXOptions{Interface: dev.Index, Program: h.dev.coll.Programs["from_vxlan"], Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+		l, err := link.AttachTCX(link.TCXOptions{Interface: dev.Index, Program: program, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 		if err != nil {
 			return err
 		}
@@ -286,6 +294,7 @@ func TestOlderLayoutGoes(t *testing.T) {
 	if client.reaches(w.inst("b1").a4) {
 		t.Fatal("the old program is not there")
 	}
+	h.open()
 	h.set()
 	eventually(t, "the old program is gone", func() bool { return client.reaches(w.inst("b1").a4) })
 	if list, err := os.ReadDir(h.dev.opts.dir()); err != nil || len(list) != 1 {
