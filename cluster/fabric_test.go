@@ -203,6 +203,30 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	}
 }
 
+// A worker is told of the nearest instances of a service; those that end are the last choice, however near they are.
+func TestNearestInstancesAreTold(t *testing.T) {
+	at := func(lat int) *worker {
+		return &worker{Facts: &wire.WorkerFacts{Location: &spec.Location{Lat: float64(lat)}}}
+	}
+	var all []backend
+	for i := range wire.MaxBackends + 8 { // from the nearest on, of which four end
+		all = append(all, backend{RouteBackend: wire.RouteBackend{Draining: i < 4}, worker: at(i + 1), name: fmt.Sprint(i)})
+	}
+	slices.Reverse(all)
+	got := at(0).nearest(all)
+	if len(got) != wire.MaxBackends {
+		t.Fatalf("%d instances", len(got))
+	}
+	for i, b := range got {
+		if b.name != fmt.Sprint(i+4) {
+			t.Errorf("place %d is taken by instance %s", i, b.name)
+		}
+	}
+	if few := all[:2]; !slices.Equal(at(0).nearest(few), few) {
+		t.Error("few instances were chosen from")
+	}
+}
+
 func TestRoutesOfOthers(t *testing.T) {
 	s := newFabricSite(t)
 	a := s.join(1)

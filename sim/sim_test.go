@@ -149,6 +149,25 @@ func TestNoPlaceHasReasonsAndHeals(t *testing.T) {
 	w.check(t, "big", 1, 1)
 }
 
+// An instance without a place is told of once its convergence time is over, once, and is placed when there is room after all.
+func TestNotPlacedInTimeIsTold(t *testing.T) {
+	w := small(t)
+	w.must(t, w.Root, app("big", 1, func(s *spec.ServiceSpec) {
+		s.Resources.CPU, s.Placement.ConvergenceTime = 8000, new(spec.Duration(10*time.Second))
+	}))
+	w.Run(9 * time.Second)
+	if told := w.texts("NotPlaced"); len(told) > 0 {
+		t.Errorf("told before its time: %q", told)
+	}
+	w.Run(time.Minute)
+	if told := w.texts("NotPlaced"); len(told) != 1 || !strings.Contains(told[0], "of cpu") {
+		t.Errorf("told %q", told)
+	}
+	w.AddWorker("b", "w9", facts(16000))
+	w.Run(2 * time.Minute)
+	w.check(t, "big", 1, 1)
+}
+
 func TestWorkerDies(t *testing.T) {
 	w := small(t)
 	w.must(t, w.Root, app("shop", 4))
