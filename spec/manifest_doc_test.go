@@ -83,7 +83,7 @@ func typeText(t reflect.Type) string {
 
 func manifestReference() []byte {
 	var b bytes.Buffer
-	fmt.Fprint(&b, "# Manifest reference\n\nA manifest is YAML or JSON. This page is generated from the types that parse it (`go test . -run ManifestReference -update`).\n"+
+	fmt.Fprint(&b, "# Manifest reference\n\nA manifest is YAML or JSON. This page is generated from the types that parse it (`go test ./spec -run ManifestReference -update`).\n"+
 		"Every server offers the JSON Schema at `/schema/application.json`, and so does `skerry explain --schema`.\n\n"+
 		"An unknown field is an error with a suggestion, and a repeated key is an error: nothing is ignored.\n\n"+
 		"| written as | examples |\n|---|---|\n"+
