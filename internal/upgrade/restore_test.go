@@ -142,16 +142,20 @@ func TestUnsaved(t *testing.T) {
 	}
 }
 
-// TestParts sweeps what a power cut left of a program that was being staged.
+// TestParts sweeps what a power cut left of a program that was being staged, by this version or an earlier one.
 func TestParts(t *testing.T) {
 	w := newWorld(t)
-	part := filepath.Join(w.dir.path, ".new-1")
-	if err := errors.Join(os.MkdirAll(w.dir.path, 0o700), os.WriteFile(part, nil, 0o600)); err != nil {
+	if err := os.MkdirAll(w.dir.path, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{".new-1", ".new-skerry-0123456789abcdef", "..new-skerry-0123456789abcdef-1"} {
+		if err := os.WriteFile(filepath.Join(w.dir.path, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.begin("v2", time.Minute)
-	if _, err := os.Stat(part); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is still there: %v", part, err)
+	if left, err := filepath.Glob(filepath.Join(w.dir.path, ".*")); err != nil || len(left) > 0 {
+		t.Errorf("%v are still there, %v", left, err)
 	}
 }
 

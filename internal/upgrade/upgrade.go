@@ -214,10 +214,14 @@ func (d *Dir) Stage(ctx context.Context, path string) (p Program, err error) {
 		return p, err
 	}
 	at := d.file(&p)
-	if err = files.Program(at, in, 0o700); err == nil {
-		err = errors.Join(files.Sync(at), files.Sync(d.path))
+	part := filepath.Join(d.path, ".new-"+filepath.Base(at)) // the same program may be in use: it gives way to one that is on the disk
+	if err = files.Program(part, in, 0o700); err == nil {
+		err = files.Sync(part)
 	}
-	if err != nil {
+	if err == nil {
+		err = os.Rename(part, at)
+	}
+	if err = errors.Join(err, files.Sync(d.path)); err != nil {
 		return p, fmt.Errorf("keep the new program: %w", err)
 	}
 	if p.Version, err = versionOf(ctx, at); err != nil {
@@ -325,7 +329,7 @@ func (d *Dir) sweep(s *State) error {
 		keep[d.file(&s.Trial.Program)] = true
 	}
 	list, err := filepath.Glob(filepath.Join(d.path, "skerry-*"))
-	parts, _ := filepath.Glob(filepath.Join(d.path, ".new-*"))
+	parts, _ := filepath.Glob(filepath.Join(d.path, ".*"))
 	list = append(list, parts...)
 	for _, p := range list {
 		if !keep[p] {
