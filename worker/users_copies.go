@@ -284,8 +284,11 @@ func heldUsers(s *Server) (out []uint32) {
 	for _, pattern := range []string{localDir + "/*/*/*/*/*/owners", "instances/*/owners/*"} {
 		files, _ := filepath.Glob(filepath.Join(s.opt.Dir, pattern))
 		for _, file := range files {
+			if strings.HasPrefix(filepath.Base(file), ".") { // a part of a record that was being written
+				continue
+			}
 			ranges, err := owners.Record(file).Ranges()
-			if err != nil && !errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(file, ".new") {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				s.opt.Log.Warn("which users a volume belongs to", "err", err)
 			}
 			out = append(out, ranges...)
