@@ -22,5 +22,3 @@ func lockDir(path string) (*os.File, error) {
 	}
 	return f, nil
 }
-
-// syncDir has nothing to do here.

@@ -53,5 +53,5 @@ func WriteProfile(dir string, profile map[string]wire.RuntimeProfile) error {
 	if _, err := parseProfile(data); err != nil {
 		return err
 	}
-	return files.Swap(filepath.Join(dir, profileFile), append(data, '\n'), 0o644)
+	return files.Replace(filepath.Join(dir, profileFile), append(data, '\n'), 0o644)
 }

@@ -39,7 +39,7 @@ func Swap(path string, data []byte, mode fs.FileMode) error {
 
 // Program replaces a program, which may be running, by one that can be executed at once. A child that is forked while a program
 // is written inherits the open file, and until that child executes something else the program fails with ETXTBSY; so nothing is
-// forked meanwhile. It is not forced to the disk.
+// forked meanwhile, and from must not wait for anything. It is not forced to the disk.
 func Program(path string, from io.Reader, mode fs.FileMode) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -54,7 +54,7 @@ func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(fill(f), f.Chmod(mode), f.Close()); err == nil {
+	if err = errors.Join(f.Chmod(mode), fill(f), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

@@ -160,7 +160,7 @@ func (d *Driver) makeInitrd(digest string, modules []string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	if err := files.Swap(path, a.end(), 0o644); err != nil {
+	if err := files.Replace(path, a.end(), 0o644); err != nil {
 		return "", err
 	}
 	// Those of other kernels are not used again: running guests have read theirs.
