@@ -22,6 +22,14 @@ func (e ends) Ends(id skerry.InstanceID) (time.Duration, bool) {
 	return d, ok
 }
 
+// never is asked about nothing.
+type never struct{ *testing.T }
+
+func (n never) Ends(id skerry.InstanceID) (time.Duration, bool) {
+	n.Errorf("%s is looked at while the root is there", id)
+	return 0, false
+}
+
 func TestDependents(t *testing.T) {
 	d := NewDependents(ends{"a": time.Minute, "b": time.Hour})
 	for _, id := range []skerry.InstanceID{"a", "b", "ended"} {
@@ -49,6 +57,11 @@ func TestDependents(t *testing.T) {
 		if got := d.Overdue(x.now, x.away, x.heard); !slices.Equal(got, x.overdue) {
 			t.Errorf("%s: %v end, want %v", x.what, got, x.overdue)
 		}
+	}
+	// This is asked after each step, at a site with any number of instances.
+	d.fates = never{t}
+	if ids := d.Overdue(long, time.Time{}, true); !d.Due(time.Time{}, true).IsZero() || len(ids) > 0 {
+		t.Errorf("%v end while the root is there", ids)
 	}
 	if faults := d.Audit(func(id skerry.InstanceID) (bool, bool) { return id != "b", true }); len(faults) != 1 {
 		t.Errorf("one of them is gone, and the audit says %v", faults)

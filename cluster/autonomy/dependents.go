@@ -42,7 +42,7 @@ func (d *Dependents) Bind(id skerry.InstanceID, depends bool) {
 // does not know since when: it gives it AloneGrace, and no more.
 func (d *Dependents) ends(id skerry.InstanceID, away time.Time, heard bool) time.Time {
 	after, ok := d.fates.Ends(id)
-	if !ok || away.IsZero() {
+	if !ok {
 		return time.Time{}
 	}
 	if !heard {
@@ -53,6 +53,9 @@ func (d *Dependents) ends(id skerry.InstanceID, away time.Time, heard bool) time
 
 // Overdue lists the instances that must end by now, where the root is away since then and was heard before, or not since the start.
 func (d *Dependents) Overdue(now, away time.Time, heard bool) (ids []skerry.InstanceID) {
+	if away.IsZero() {
+		return nil
+	}
 	for _, id := range slices.Sorted(maps.Keys(d.all)) {
 		if at := d.ends(id, away, heard); !at.IsZero() && !now.Before(at) {
 			ids = append(ids, id)
@@ -63,6 +66,9 @@ func (d *Dependents) Overdue(now, away time.Time, heard bool) (ids []skerry.Inst
 
 // Due is when the next of them must end, or the zero time.
 func (d *Dependents) Due(away time.Time, heard bool) (next time.Time) {
+	if away.IsZero() { // asked after each step
+		return next
+	}
 	for id := range d.all {
 		if at := d.ends(id, away, heard); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
