@@ -32,7 +32,7 @@ func (c *Core) setPlugins(m SetPlugins) {
 	for id := range c.seeking {
 		c.places[id].again = time.Time{}
 	}
-	c.grew = true
+	c.retry()
 }
 
 // where is where a worker is in the network, or nil.

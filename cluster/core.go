@@ -283,7 +283,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 		p.SLA.Start(now)
 		c.reserve(p, 1)
 		if q := p.A.Successor; q != nil {
-			c.asking[p.A.ID] = &answer{SuccessorAnswer: wire.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}}
+			c.ask(p.A.ID, &answer{SuccessorAnswer: wire.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}})
 		}
 		c.above(p.A.Fence.Sequence) // a crash may have left half of the commit that gave it
 		if p.Next != nil {
@@ -318,7 +318,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	reviewSnapshots(c, now, &fx)
 	c.peers.Touch(now)
 	c.rebalance(now, &fx) // from then on each minute
-	c.grew = true
+	c.retry()
 	c.settle(now, &fx, nil)
 	return fx
 }
@@ -480,7 +480,7 @@ func (c *Core) NextWake() time.Time {
 
 // freed notes that capacity may have appeared: what waits is tried again, and the root is told.
 func (c *Core) freed() {
-	c.grew = true
+	c.retry()
 	c.uplink.Touch()
 }
 
@@ -490,8 +490,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	for round := 0; round < 4; round++ {
 		c.settleApps(now, fx)
 		c.reviewKept()
-		if c.grew {
-			c.grew = false
+		if c.retries() {
 			for id := range c.stranded {
 				if p := c.places[id]; p.room.IsZero() {
 					p.again = time.Time{}

@@ -42,7 +42,7 @@ func (c *Core) quiet(now time.Time, m Quiet, fx *wire.Effects) {
 func (c *Core) alive(m Alive) {
 	if c.detect.Alive(m.Name) {
 		c.seeWorker(c.workers[m.Name])
-		c.grew = true
+		c.retry()
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *Core) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *
 			c.send(p)
 		}
 	}
-	c.grew = true
+	c.retry()
 	c.tellGroup(now, g, fx)
 }
 

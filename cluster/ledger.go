@@ -40,7 +40,7 @@ type ledger struct {
 	astray    map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
 	asking    map[skerry.InstanceID]*answer         // of placements whose owner asks whether there is a place for a successor
 
-	grew  bool         // capacity may have appeared: try what waits
+	grew  bool         // capacity may have appeared: what waits is to be tried again
 	notes []wire.Write // records of what leaves workers and of volumes, to be written
 }
 
@@ -83,6 +83,7 @@ func (l *ledger) strike(p *placement) (last bool) {
 	for _, list := range []map[skerry.InstanceID]bool{l.waiting, l.removing, l.moving, l.stranded, l.originals, l.watched} {
 		delete(list, id)
 	}
+	l.ask(id, nil)
 	if p.limited() {
 		if l.limits[app]--; l.limits[app] == 0 {
 			delete(l.limits, app)
@@ -182,6 +183,22 @@ func (l *ledger) keepNot(id skerry.InstanceID) bool {
 	return kept
 }
 
+// retry has what waits tried again: capacity may have appeared. retries ends that, and reports whether it was so.
+func (l *ledger) retry() { l.grew = true }
+
+func (l *ledger) retries() bool {
+	was := l.grew
+	l.grew = false
+	return was
+}
+
+// ask notes the answer to whether there is a place for a successor of an instance; nil: nobody asks any more.
+func (l *ledger) ask(id skerry.InstanceID, a *answer) {
+	if delete(l.asking, id); a != nil {
+		l.asking[id] = a
+	}
+}
+
 // note has a record be written with this step.
 func (l *ledger) note(w wire.Write) { l.notes = append(l.notes, w) }
 
@@ -205,7 +222,7 @@ func list(m map[skerry.InstanceID]bool, id skerry.InstanceID, on bool) {
 // number gives a number that no life of the store has given before.
 func (l *ledger) number(fx *wire.Effects) uint64 {
 	l.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(l.seq)))
+	l.saveSeq(fx)
 	return l.seq
 }
 
@@ -214,10 +231,12 @@ func (l *ledger) mint(p *placement, fx *wire.Effects) skerry.Fence {
 	return skerry.Fence{RootEpoch: p.A.Fence.RootEpoch, ClusterTerm: l.term, Sequence: l.number(fx)}
 }
 
-// above has no number be given again that is not above these.
-func (l *ledger) above(numbers ...uint64) { l.seq = max(l.seq, slices.Max(numbers)) }
+// above has no number be given again that is not above this one.
+func (l *ledger) above(n uint64) { l.seq = max(l.seq, n) }
 
-// loadSeq takes the record of the last number.
+// saveSeq writes the record of the last number, and loadSeq takes it.
+func (l *ledger) saveSeq(fx *wire.Effects) { fx.Put(keySeq, []byte(fmt.Sprint(l.seq))) }
+
 func (l *ledger) loadSeq(value []byte) error { return json.Unmarshal(value, &l.seq) }
 
 // audit reports contradictions between the placements and the lists; workers are those that the site knows.
@@ -271,6 +290,11 @@ func (l *ledger) audit(workers map[string]*worker) (faults []string) {
 			if l.places[id] == nil {
 				bad("%s is gone, and still listed", id)
 			}
+		}
+	}
+	for id := range l.asking {
+		if l.places[id] == nil {
+			bad("%s is gone, and its owner is still answered", id)
 		}
 	}
 	for id, at := range l.astray {

@@ -101,8 +101,8 @@ func takeUp(c *Core, now time.Time, a *spec.Assignment, obs *wire.Observation, f
 		return err
 	}
 	// Tokens that are minted from now on must be above those that are out there.
-	c.above(a.Fence.RootEpoch, a.Fence.Sequence)
-	fx.Put(keySeq, mustJSON(c.seq))
+	c.above(max(a.Fence.RootEpoch, a.Fence.Sequence))
+	c.saveSeq(fx)
 	c.acceptOwn(now, i, fx)
 	return nil
 }

@@ -237,7 +237,7 @@ func (c *Core) heldChanged(now time.Time, w *worker, fx *wire.Effects) {
 		return
 	}
 	delete(c.held, w.Name)
-	c.grew = true
+	c.retry()
 	c.siteEvent(fx, now, wire.EventNormal, "WorkerReleased", "worker "+w.Name+" carries out again what it is asked for", w.Name)
 }
 

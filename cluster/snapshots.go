@@ -436,7 +436,7 @@ func endRestore(c *Core, now time.Time, m EndRestore, fx *wire.Effects) {
 			p.again = time.Time{}
 		}
 	}
-	c.grew = true
+	c.retry()
 	s := &m.Snapshot
 	if m.Err != "" {
 		snapshotEvent(c, fx, now, wire.EventWarning, "VolumeNotRestored", s, "volume "+m.To.String()+" is not restored: "+m.Err)

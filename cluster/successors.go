@@ -28,10 +28,10 @@ func askFor(c *Core, now time.Time, a *spec.Assignment, fx *wire.Effects) {
 	switch {
 	case q == nil && was == nil:
 	case q == nil:
-		delete(c.asking, a.ID)
+		c.ask(a.ID, nil)
 		c.changed(now, p, fx)
 	case was == nil || c.asking[a.ID] == nil || was.Revision != q.Revision || was.Gen != q.Gen:
-		c.asking[a.ID] = &answer{wire.SuccessorAnswer{Revision: q.Revision, Why: noSuccessor(c, now, p)}, now}
+		c.ask(a.ID, &answer{wire.SuccessorAnswer{Revision: q.Revision, Why: noSuccessor(c, now, p)}, now})
 		c.changed(now, p, fx)
 	}
 }
@@ -41,7 +41,7 @@ func answerAgain(c *Core, now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.asking) {
 		p, k := c.places[id], c.asking[id]
 		if p == nil || p.A.Successor == nil {
-			delete(c.asking, id)
+			c.ask(id, nil)
 			continue
 		}
 		if now.Sub(k.at) < askEvery && !now.Before(k.at) {

@@ -35,7 +35,7 @@ func (c *Core) reviewed(now time.Time, f trust.Finding, fx *wire.Effects) {
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 	if w.trust.Quarantine() == "" {
-		c.grew = true
+		c.retry()
 		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" gets new work again: nothing more came for long", w.Name)
 		return
 	}

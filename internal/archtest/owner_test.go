@@ -15,7 +15,7 @@ var owned = []struct {
 	its       []string // its fields
 }{
 	{"cluster", "cluster/ledger.go",
-		[]string{"places", "byApp", "byWorker", "limits", "groups", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "astray", "notes"},
+		[]string{"places", "byApp", "byWorker", "limits", "groups", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "astray", "asking", "grew", "notes"},
 		"p", []string{"Worker", "Removing", "Next", "Original"}},
 }
 
