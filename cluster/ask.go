@@ -59,20 +59,20 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 			targets = append(targets, u.Address)
 		}
 	}
-	if len(targets) == 0 || p.Known(now) {
+	if len(targets) == 0 || p.Located.Known(now) {
 		return true
 	}
 	if c.opt.Admission.NoMeasuring {
-		p.Set(now, q, nil, "the site's operator lets no worker measure round trips to users", c.workers.where)
+		p.Located.Set(now, q, nil, "the site's operator lets no worker measure round trips to users", c.workers.where)
 		return true
 	}
 	if why := c.opt.Admission.checkUsers(p.A.Org, q); why != "" {
-		p.Set(now, q, nil, why, c.workers.where)
+		p.Located.Set(now, q, nil, why, c.workers.where)
 		return true
 	}
 	workers := c.site.Sample(policy, c.request(p), c.questions.Next(), measuringWork)
 	if len(workers) == 0 {
-		p.Set(now, q, nil, "no worker that could take the instance knows its place in the network", c.workers.where)
+		p.Located.Set(now, q, nil, "no worker that could take the instance knows its place in the network", c.workers.where)
 		return true
 	}
 	fx.Actions = append(fx.Actions, c.questions.Measure(now, p.A.ID, workers, targets))
@@ -82,7 +82,7 @@ func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *
 // refreshUsers has the places of the users of an instance that runs measured again from time to time: users move.
 func (c *Core) refreshUsers(now time.Time, p *placement, fx *wire.Effects) {
 	c.questions.Unmeasured(now, p.A.ID) // else it would stay open for as long as it runs
-	if p.Worker == "" || c.questions.Open(p.A.ID) || !p.Old(now) {
+	if p.Worker == "" || c.questions.Open(p.A.ID) || !p.Located.Old(now) {
 		return
 	}
 	policy, _, why := c.questions.Policy(&p.A.Spec)
@@ -96,9 +96,9 @@ func (c *Core) measured(now time.Time, m Measured) {
 	switch {
 	case p == nil || !c.questions.Measured(m):
 	case p.Worker != "":
-		p.Update(now, &p.A.Spec.Placement, m.RTT, c.workers.where)
+		p.Located.Update(now, &p.A.Spec.Placement, m.RTT, c.workers.where)
 	default:
-		p.Set(now, &p.A.Spec.Placement, m.RTT, "", c.workers.where)
+		p.Located.Set(now, &p.A.Spec.Placement, m.RTT, "", c.workers.where)
 	}
 }
 
@@ -155,7 +155,7 @@ func (c *Core) expire(now time.Time, fx *wire.Effects) {
 		p := c.places[id]
 		switch {
 		case c.questions.Unmeasured(now, id):
-			p.Set(now, &p.A.Spec.Placement, nil, "", c.workers.where)
+			p.Located.Set(now, &p.A.Spec.Placement, nil, "", c.workers.where)
 		default:
 			c.questions.Late(now, id)
 		}

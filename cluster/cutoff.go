@@ -206,7 +206,7 @@ func (c *Core) restore(now time.Time, p *placement, o wire.Observation, why stri
 	c.claimAt(p, p.Worker)
 	p.Placed, p.A.Runtime, p.Obs, p.qos, p.Refused = now, o.Runtime, o, nil, false
 	p.Obs.Fence = p.A.Fence
-	p.Given(o.Ready, o.Restarts)
+	p.SLA.Given(o.Ready, o.Restarts)
 	c.reserve(p, 1)
 	c.workers.addressPorts(p)
 	c.send(p)

@@ -114,7 +114,7 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effect
 	p.A.Signers = c.opt.Admission.signersOf(p.A.Org)
 	c.revalue(p, func() { c.settleLimits(p) })
 	p.qos, p.Ran = nil, false
-	p.Given(n.Obs.Ready, n.Obs.Restarts)
+	p.SLA.Given(n.Obs.Ready, n.Obs.Restarts)
 	c.workers.addressPorts(p)
 	c.linked[p.A.Service.App] = true
 	c.uplink.Touch()

@@ -71,7 +71,7 @@ func (c *Core) rebalance(now time.Time, fx *wire.Effects) {
 		return
 	}
 	c.balance.Moved(best.p.A.ID)
-	best.p.Improved(now)
+	best.p.Rebalanced.Improved(now)
 	c.migrate(now, best.p, best.d, "for a better place: "+best.why, fx)
 }
 
@@ -134,7 +134,7 @@ func (c *Core) stays(now time.Time, p *placement) string {
 
 // ripe reports whether an instance has been where it is for long enough to be moved by the site itself.
 func (c *Core) ripe(now time.Time, p *placement) bool {
-	return p.Ripe(now, p.Placed) && !p.Rests(now) && !p.Alarmed()
+	return p.Rebalanced.Ripe(now, p.Placed) && !p.SLA.Rests(now) && !p.SLA.Alarmed()
 }
 
 // gains tells where an instance would be better off by enough, or gives nil.

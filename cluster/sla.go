@@ -32,7 +32,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 		s.Pause(now)
 		return
 	}
-	p.Shift(c.workers.where)
+	p.Located.Shift(c.workers.where)
 	what, violated := c.violation(p)
 	s.See(now, violated)
 	c.watch(p.A.ID, violated != "")
@@ -94,7 +94,7 @@ func (c *Core) violation(p *placement) (what, text string) {
 		return "", ""
 	}
 	// What crashes is restarted where it is, and moved when that does not help; that is not the place's fault.
-	if p.Fell(p.Obs.Ready, p.Obs.Restarts) && p.Obs.Phase == skerry.PhaseRunning &&
+	if p.SLA.Fell(p.Obs.Ready, p.Obs.Restarts) && p.Obs.Phase == skerry.PhaseRunning &&
 		p.Obs.Restart >= p.A.Restart { // else somebody has it restarted
 		return "availability", "it is not available: " + p.Obs.Reason
 	}

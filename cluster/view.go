@@ -101,8 +101,8 @@ func (c *Core) show(p *placement) wire.Instance {
 	case p.Resize != nil:
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits change while it runs", Since: since})
 	}
-	if p.Alarmed() {
-		why, judged := p.Violated()
+	if p.SLA.Alarmed() {
+		why, judged := p.SLA.Violated()
 		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Satisfied, Reason: why, Since: judged})
 	}
 	if p.Strain.Crowded != "" {

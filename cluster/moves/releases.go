@@ -150,9 +150,6 @@ func (r *Releases) Workers(app skerry.AppKey) func(yield func(string) bool) {
 	}
 }
 
-// Empty reports whether nothing ends.
-func (r *Releases) Empty() bool { return len(r.of) == 0 }
-
 // Has reports whether an instance ends on the worker.
 func (l Leaving) Has(id skerry.InstanceID) bool {
 	_, ok := l[id]

@@ -32,7 +32,7 @@ type (
 	}
 )
 
-// Messages: answers, and which plugins there are.
+// Messages: answers.
 type (
 	Measured struct {
 		ID    skerry.InstanceID
@@ -45,8 +45,6 @@ type (
 		Round   uint64
 		Answers []wire.PluginAnswer
 	}
-	// SetPlugins replaces the list of plugins.
-	SetPlugins struct{ List []Plugin }
 )
 
 // Plugin is a scheduling plugin as the core knows it.
