@@ -129,9 +129,11 @@ func (c *Core) Start(now time.Time) wire.Effects {
 		for _, i := range c.Apps.HeldBy(name) {
 			c.refresh(now, i, &fx)
 		}
+	}
+	c.settle(now, &fx) // with what was in touch when the root ended: sites come back in a moment, and updates go on
+	for _, name := range c.Kids.Names() {
 		c.reachable(now, name, false, &fx)
 	}
-	c.settle(now, &fx)
 	return fx
 }
 

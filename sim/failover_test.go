@@ -48,7 +48,7 @@ func (w *World) told(reason string) (n int) {
 
 // While a site is out of touch, and after a restart until it is back, the root calls nothing there ready, and says why.
 func TestNothingIsReadyOutOfTouch(t *testing.T) {
-	w, first, _ := sites(t)
+	w, first, other := sites(t)
 	shown := func(ready int, why string) {
 		t.Helper()
 		c := w.RootCore().Apps
@@ -68,6 +68,14 @@ func TestNothingIsReadyOutOfTouch(t *testing.T) {
 	w.Heal(w.Clusters[first])
 	w.Run(30 * time.Second)
 	shown(1, "")
+	// What waits for a place is out of touch with nobody.
+	w.Cut(w.Clusters[first])
+	w.Cut(w.Clusters[other])
+	w.Run(30 * time.Second)
+	w.must(t, w.Root, root.RemoveCluster{Name: first})
+	if code, text := w.RootCore().Apps.Instances(web("shop"))[0].Trouble(); code == "Unreachable" {
+		t.Errorf("it has no place, and %s: %s", code, text)
+	}
 }
 
 // A site that is out of touch keeps its instances until the root gives it up, and what then runs twice is arbitrated as

@@ -252,6 +252,34 @@ func TestLimitsBelowWhatIsUsedWait(t *testing.T) {
 	w.booksHold(t)
 }
 
+// The wave after a canary gets its limits in place, too, where its time comes while the root is down.
+func TestLimitsAfterARestartOfTheRoot(t *testing.T) {
+	w := small(t)
+	starts := counted(w)
+	version := func(memory skerry.Bytes) apps.Apply {
+		return app("shop", 4, sized(300, memory), func(s *spec.ServiceSpec) {
+			s.Update.Canary = &spec.Canary{Count: 1, For: spec.Duration(20 * time.Second)}
+		})
+	}
+	w.must(t, w.Root, version(64*skerry.MiB))
+	w.Run(3 * time.Second)
+	before, _ := w.ids("shop")
+	*starts = 0
+	w.must(t, w.Root, version(128*skerry.MiB))
+	w.Run(10 * time.Second)
+	w.Kill(w.Root)
+	w.Run(20 * time.Second)
+	w.Boot(w.Root)
+	for _, site := range ordered(w.Clusters) {
+		w.Heal(site)
+	}
+	w.Run(40 * time.Second)
+	if after, _ := w.ids("shop"); !slices.Equal(before, after) || *starts != 0 || len(w.texts("RolledOut")) != 1 {
+		t.Errorf("%v became %v, with %d starts; %v", before, after, *starts, w.texts("RolledOut"))
+	}
+	w.booksHold(t)
+}
+
 // A canary gets the limits first; if it then fails, the limits from before come back, in place.
 func TestLimitsOfACanary(t *testing.T) {
 	w := small(t)

@@ -193,6 +193,9 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *wire.Ef
 	i.Holder, i.Worker, i.Cluster, i.Address, i.Ports, i.Cut, i.Ask, i.Answers = "", "", "", "", nil, false, nil, false
 	i.State, i.Phase, i.Reason = skerry.Requested, skerry.PhaseNone, why
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, false, why)
+	if outOfTouch(i) { // it is nowhere that could be
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, true, "")
+	}
 	i.step(now, why)
 	c.saveInstance(i, fx)
 	c.dirty[i.Service.App] = true
