@@ -191,8 +191,8 @@ it. Encryption is that of age, on this machine.
 
 ` + s3Long + `
 
-The object is uploaded in parts, which need 16 MiB of memory and no disk, and its SHA-256 lies beside it as KEY.sha256. An upload that
-fails leaves no parts.`,
+The object is uploaded in parts, which need 16 MiB of memory (more above 140 GB) and no disk, and its SHA-256 lies beside it as
+KEY.sha256. An upload that fails leaves no parts. Temporary credentials have to be valid until its end.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			recipients, err := recipientsOf(cmd, to, &seal)
 			if err != nil {
@@ -383,7 +383,10 @@ const ageMagic = "age-encryption.org/v1\n"
 // unseal opens a file that is encrypted.
 func unseal(cmd *cobra.Command, in io.Reader, keyFile string, seal *sealFlags) (io.Reader, error) {
 	b := bufio.NewReaderSize(in, 64<<10)
-	head, _ := b.Peek(len(ageMagic))
+	head, err := b.Peek(len(ageMagic))
+	if err != nil && err != io.EOF { // else it would be called a file that is not encrypted
+		return nil, err
+	}
 	sealed := bytes.Equal(head, []byte(ageMagic))
 	pass, err := seal.read(cmd, in == cmd.InOrStdin())
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	sealing "filippo.io/age"
 	"github.com/spf13/cobra"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/s3"
 )
 
@@ -38,6 +39,10 @@ func upload(cmd *cobra.Command, to *s3.Client, from io.ReadCloser, length int64,
 	go func() {
 		defer close(done)
 		_, err := sealTo(w, from, recipients)
+		if err != nil {
+			err = skerry.Errorf(skerry.CodeUnavailable, "the snapshot cannot be read to its end: %w", err).
+				WithHint("try again; there is no new object")
+		}
 		w.CloseWithError(err)
 	}()
 	n, err := to.Upload(cmd.Context(), r, length)

@@ -14,8 +14,9 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Open gives what the object has, and its length. Reading goes on where a connection breaks off, and ends with an error in place of io.EOF
-// unless all of it has the SHA-256 that Upload wrote. The caller closes it.
+// Open gives what the object has, and its length; -1: the server does not say it. Reading goes on where a connection breaks off, and ends
+// with an error in place of the last bytes, or of io.EOF if the length is not known, unless all of it has the SHA-256 that Upload wrote.
+// The caller closes it.
 func (c *Client) Open(ctx context.Context) (from io.ReadCloser, length int64, err error) {
 	a, _, err := c.do(ctx, http.MethodGet, sumSuffix, "", nil)
 	if e, ok := errors.AsType[*Problem](err); ok && e.Reason == "NoSuchKey" {
@@ -30,7 +31,7 @@ func (c *Client) Open(ctx context.Context) (from io.ReadCloser, length int64, er
 		return nil, 0, skerry.Errorf(skerry.CodeInvalid, "%s%s is no checksum", c, sumSuffix).
 			WithHint("it has to begin with a SHA-256 in hexadecimal digits, as sha256sum writes it")
 	}
-	r := &reader{c: c, ctx: ctx, sum: strings.TrimSpace(sum), hash: sha256.New()}
+	r := &reader{c: c, ctx: ctx, sum: strings.ToLower(strings.TrimSpace(sum)), hash: sha256.New()}
 	for try := 0; ; try++ {
 		if err = r.connect(); err == nil {
 			return r, r.length, nil
@@ -48,6 +49,7 @@ type reader struct {
 	sum    string
 	hash   hash.Hash
 	body   io.ReadCloser // nil: it broke off
+	began  bool
 	tag    string
 	at     int64
 	length int64
@@ -56,18 +58,20 @@ type reader struct {
 
 // connect asks for what was not read yet.
 func (r *reader) connect() error {
-	h := http.Header{}
-	if r.tag != "" {
+	h, rest := http.Header{}, fmt.Sprintf("bytes %d-", r.at)
+	if r.began {
 		h.Set("Range", fmt.Sprintf("bytes=%d-", r.at))
+	}
+	if r.began && r.tag != "" {
 		h.Set("If-Match", r.tag)
 	}
 	res, err := r.c.once(r.ctx, http.MethodGet, "", "", nil, h)
 	if err != nil {
 		return err
 	}
-	if r.tag == "" {
-		r.tag, r.length = res.Header.Get("Etag"), res.ContentLength
-	} else if res.StatusCode != http.StatusPartialContent {
+	if !r.began {
+		r.began, r.tag, r.length = true, res.Header.Get("Etag"), res.ContentLength
+	} else if res.StatusCode != http.StatusPartialContent || !strings.HasPrefix(res.Header.Get("Content-Range"), rest) {
 		res.Body.Close()
 		return skerry.Errorf(skerry.CodeUnsupported, "the download of %s broke off, and %s cannot go on with it", r.c, r.c.url.Host).
 			WithHint("try again, or download it with another program")
@@ -88,6 +92,12 @@ func (r *reader) Read(p []byte) (int, error) {
 			n, err = r.body.Read(p)
 			r.hash.Write(p[:n])
 			r.at += int64(n)
+			if n > 0 && r.length >= 0 && r.at >= r.length {
+				// Whoever was told the length may never ask for the end.
+				if err := r.verify(); err != io.EOF {
+					return 0, err
+				}
+			}
 			if n > 0 {
 				r.tries = 0
 				return n, nil

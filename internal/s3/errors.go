@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode"
 
 	"skerry.dev/skerry"
 )
@@ -55,7 +56,7 @@ func element(body []byte, name string) string {
 // clip bounds what a server says, and leaves out what would move somebody's cursor.
 func clip(text string) string {
 	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == 0xfffd {
+		if unicode.IsControl(r) || r == 0xfffd {
 			return ' '
 		}
 		return r

@@ -111,6 +111,7 @@ func New(object string, c Config) (*Client, error) {
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = quietFor
+	t.DisableCompression = true // lengths and ranges are of what is stored
 	if file := env("AWS_CA_BUNDLE"); file != "" {
 		pem, err := os.ReadFile(file)
 		pool := x509.NewCertPool()

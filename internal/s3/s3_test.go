@@ -57,6 +57,7 @@ func FuzzProblem(f *testing.F) {
 	f.Add(403, "", "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
 	f.Add(400, "", "<Error><Code>AuthorizationHeaderMalformed</Code><Message>&apos;a&apos;</Message><Region>eu-west-1</Region></Error>")
 	f.Add(301, "eu-west-1", "")
+	f.Add(500, "", "<Error><Code>\u009b2J</Code></Error>")
 	f.Add(500, "", "<Code><Code>\x1b[2J</Code>&#x0;&lt;</Code><Message>\xff")
 	f.Fuzz(func(t *testing.T, status int, region, body string) {
 		c := &Client{bucket: "b", key: "k", region: "eu-west-1"}
@@ -65,7 +66,7 @@ func FuzzProblem(f *testing.F) {
 		err := c.explain(t.Context(), c.problem(res, []byte(body)))
 		e, ok := errors.AsType[*skerry.Error](err)
 		if !ok || e.Code == skerry.CodeInternal || e.Hint == "" || len(e.Message) > 5000 ||
-			strings.ContainsAny(e.Message+e.Hint, "\n\r\x1b\x00") {
+			strings.ContainsAny(e.Message+e.Hint, "\n\r\x1b\x00\u009b") {
 			t.Errorf("%d %q: %+v", status, body, err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -310,4 +311,92 @@ func TestTrust(t *testing.T) {
 	}
 	_, err := New("s3://backups/x", Config{})
 	refused(t, "no authority", err, skerry.CodeInvalid, "AWS_CA_BUNDLE", "PEM")
+}
+
+// TestCutOff: what breaks off on its way to a server is no object, whatever the error is called; what comes from a server that does not say
+// which object it is, or from where, is not joined to what came before; and what has another checksum is not read to its end, even by who
+// counts bytes.
+func TestCutOff(t *testing.T) {
+	var mu sync.Mutex
+	var list []string
+	var answer http.HandlerFunc
+	asked := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return list
+	}
+	answers := func(h http.HandlerFunc) {
+		mu.Lock()
+		defer mu.Unlock()
+		list, answer = nil, h
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		list = append(list, r.Method)
+		n, answer := len(list), answer
+		mu.Unlock()
+		if sum := strings.Repeat("0", 64); r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, sumSuffix) {
+			_, _ = io.WriteString(w, sum+"  x\n")
+			return
+		}
+		if n > 20 {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		answer(w, r)
+	}))
+	defer s.Close()
+	(&testenv.S3{URL: s.URL, Region: "a", Key: "k", Secret: "s"}).Setenv(t)
+	o := object(t, "s3://backups/x")
+
+	for _, size := range []int{100, 11 << 20} {
+		for _, broken := range []error{io.ErrUnexpectedEOF, errors.Join(io.ErrUnexpectedEOF, nil)} {
+			answers(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					_, _ = io.WriteString(w, "<UploadId>u</UploadId>")
+				}
+			})
+			_, err := o.Upload(t.Context(), io.MultiReader(bytes.NewReader(content(size)), iotestErr{broken}), 20<<20)
+			if got := strings.Join(asked(), " "); !errors.Is(err, io.ErrUnexpectedEOF) || got != "" && !strings.HasSuffix(got, "DELETE") {
+				t.Errorf("%d bytes of more: %s, %v", size, got, err)
+			}
+		}
+	}
+
+	for what, header := range map[string]http.Header{
+		"an answer of the whole": {},
+		"another part":           {"Content-Range": {"bytes 0-99/100"}, "Etag": {"a"}},
+	} {
+		answers(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			for name, values := range header {
+				w.Header()[name] = values
+			}
+			if r.Header.Get("Range") != "" && header.Get("Content-Range") != "" {
+				w.WriteHeader(http.StatusPartialContent)
+			}
+			_, _ = w.Write(content(50))
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		_, err := download(t.Context(), o)
+		refused(t, what, err, skerry.CodeUnsupported, "cannot go on with it", "try again")
+		if n := len(asked()); n != 3 {
+			t.Errorf("%s: %d requests", what, n)
+		}
+	}
+
+	answers(func(w http.ResponseWriter, r *http.Request) {
+		if coding := r.Header.Get("Accept-Encoding"); coding != "" {
+			t.Errorf("%s may be compressed on its way: %s", r.URL, coding)
+		}
+		_, _ = w.Write(content(100))
+	})
+	from, length, err := o.Open(t.Context())
+	if err != nil || length != 100 {
+		t.Fatal(length, err)
+	}
+	defer from.Close()
+	_, err = io.ReadFull(from, make([]byte, length))
+	refused(t, "another object", err, skerry.CodeConflict, "is damaged", "nothing was changed")
 }

@@ -50,13 +50,20 @@ func (c *Client) Upload(ctx context.Context, from io.Reader, expected int64) (n 
 	return n, nil
 }
 
-// fill reads a part. last: nothing follows.
+// fill reads a part. last: nothing follows. The end is io.EOF alone: of what broke off, io.ErrUnexpectedEOF says so, which io.ReadFull
+// would give for a short part as well.
 func fill(from io.Reader, part []byte) (n int64, last bool, err error) {
-	m, err := io.ReadFull(from, part)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return int64(m), true, nil
+	for n < int64(len(part)) {
+		m, err := from.Read(part[n:])
+		n += int64(m)
+		if err == io.EOF {
+			return n, true, nil
+		}
+		if err != nil {
+			return n, false, err
+		}
 	}
-	return int64(m), false, err
+	return n, false, nil
 }
 
 // uploadParts uploads a full first part, and what follows it.
