@@ -27,15 +27,20 @@ type frozen struct {
 }
 
 // OpenFrozen opens a store in a file as Open does, or, if its file system is mounted read-only, for reading until that changes.
-// thawed reports whether it can be written.
+// thawed reports whether it can be written. The copy of a process that was killed is removed in both cases.
 func OpenFrozen(ctx context.Context, rawURL string, o Options) (st Store, thawed bool, err error) {
 	st, err = Open(ctx, rawURL, o)
 	path, ok := sqlitePath(rawURL)
-	if !ok || !errors.Is(err, ErrReadOnly) {
+	if !ok || err != nil && !errors.Is(err, ErrReadOnly) {
 		return st, err == nil, err
 	}
-	if path, err = filepath.Abs(path); err != nil {
-		return nil, false, err
+	path, e := filepath.Abs(path)
+	if err == nil {
+		dropAside(path)
+		return st, true, nil
+	}
+	if e != nil {
+		return nil, false, e
 	}
 	f := &frozen{path: path, o: o.withDefaults()}
 	f.lock, err = lockExisting(path + ".lock")
@@ -54,16 +59,27 @@ func OpenFrozen(ctx context.Context, rawURL string, o Options) (st Store, thawed
 	return f, false, nil
 }
 
-// copyAside copies a store, its log and its head to memory, or else to where temporary files are. Only this user may read it. A copy of the
-// same store is removed first: who has the lock is alone, and who was killed has left it.
-func copyAside(path string) (dir string, err error) {
+// aside is where the copy of a store may be.
+func aside(path string) (dirs []string) {
 	sum := sha256.Sum256([]byte(path))
 	for _, in := range []string{"/dev/shm", "/run", os.TempDir()} {
-		dir = filepath.Join(in, "skerry-read-only-"+hex.EncodeToString(sum[:8]))
-		if err = os.RemoveAll(dir); err == nil {
-			err = os.Mkdir(dir, 0o700)
-		}
-		if err != nil {
+		dirs = append(dirs, filepath.Join(in, "skerry-read-only-"+hex.EncodeToString(sum[:8])))
+	}
+	return dirs
+}
+
+// dropAside removes what a process has left that was killed. Whoever opens the store has its lock, so that nobody reads it.
+func dropAside(path string) {
+	for _, dir := range aside(path) {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// copyAside copies a store, its log and its head to memory, or else to where temporary files are. Only this user may read it.
+func copyAside(path string) (dir string, err error) {
+	dropAside(path)
+	for _, dir = range aside(path) {
+		if err = os.Mkdir(dir, 0o700); err != nil {
 			continue
 		}
 		if err = errors.Join(copyFile(path, dir), copyFile(path+"-wal", dir), copyFile(path+headSuffix, dir)); err == nil {
@@ -137,6 +153,24 @@ func (f *frozen) Commit(ctx context.Context, ops []Op) (int64, error) {
 		return 0, err
 	}
 	return st.Commit(ctx, ops)
+}
+
+// adopt and extend implement replica, so that a site's machine stands by and asks for votes as it does with the file itself, and leads
+// nothing by itself because its disk is read-only.
+func (f *frozen) adopt(ctx context.Context, revision int64, records func(put func(Record) error) error) error {
+	st, err := f.thaw(ctx)
+	if err != nil {
+		return err
+	}
+	return st.adopt(ctx, revision, records)
+}
+
+func (f *frozen) extend(ctx context.Context, cs []change) (int64, error) {
+	st, err := f.thaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return st.extend(ctx, cs)
 }
 
 // thaw gives the file, if it can be written.
