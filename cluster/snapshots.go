@@ -290,6 +290,9 @@ func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *wire.Effects) 
 	if c.volumes.Busy(s.Claim()) {
 		return skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", s.Claim()).WithHint("try again when that has ended")
 	}
+	if c.volumes.Source(m.ID) {
+		return skerry.Errorf(skerry.CodeConflict, "a volume is being cloned from snapshot %s", m.ID).WithHint("try again when that has ended")
+	}
 	c.volumes.DropSnapshot(m.ID)
 	countBesides(c, s.Org)
 	snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotDeleted", s, "snapshot "+string(m.ID)+" is deleted, by "+orNobody(m.Actor))
@@ -357,7 +360,7 @@ func beginRestore(c *Core, now time.Time, m BeginRestore, fx *wire.Effects) (Res
 	if slices.ContainsFunc(s.Volumes, func(v spec.SnapshotVolume) bool { return v.Size == 0 }) {
 		more += most // what comes without a size is counted when it is there
 	}
-	c.volumes.Begin(m.To, s.Org, more)
+	c.volumes.Begin(m.To, s.Org, more, s.ID)
 	countBesides(c, s.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		p := c.places[id]

@@ -46,7 +46,6 @@ func takeScheduled(c *Core, now time.Time, fx *wire.Effects) {
 		}
 		orgs[w.Org]++
 		workers[worker]++
-		c.volumes.Begun(v)
 		fx.Actions = append(fx.Actions, TakeSnapshot{ID: m.ID, Claim: v, Plan: plan})
 	}
 }

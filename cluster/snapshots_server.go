@@ -88,7 +88,8 @@ func snapshotURL(id spec.SnapshotID, rest string, q url.Values) string {
 
 // makeSnapshot notes a snapshot, has a worker make it, and notes what came of that, whatever becomes of who asked.
 func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx context.Context, plan SnapshotPlan) (*http.Request, error)) (out spec.Snapshot, err error) {
-	v, err := s.Role.Do(ctx, m)
+	last := context.WithoutCancel(ctx) // what has begun is to end, also if who asked has gone by the time the core has noted it
+	v, err := s.Role.Do(last, m)
 	if err != nil {
 		return out, err
 	}
@@ -102,7 +103,6 @@ func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx
 	if err != nil {
 		end.Err = err.Error()
 	}
-	last := context.WithoutCancel(ctx)
 	if _, e := s.Role.Do(last, end); err == nil {
 		err = e
 	}
@@ -169,7 +169,8 @@ func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 
 // RestoreSnapshot makes volumes what a snapshot has: those it was taken of or, if clone says so, new ones.
 func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spec.VolumeClaim, clone bool, worker, actor string) (view.VolumeView, error) {
-	v, err := s.Role.Do(ctx, BeginRestore{ID: id, To: to, Clone: clone, Worker: worker})
+	last := context.WithoutCancel(ctx) // as with snapshots
+	v, err := s.Role.Do(last, BeginRestore{ID: id, To: to, Clone: clone, Worker: worker})
 	if err != nil {
 		return view.VolumeView{}, err
 	}
@@ -178,7 +179,6 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spe
 	if err != nil {
 		end.Err = err.Error()
 	}
-	last := context.WithoutCancel(ctx)
 	if _, e := s.Role.Do(last, end); err == nil {
 		err = e
 	}

@@ -221,6 +221,23 @@ func TestSnapshotsOnTheirWayCount(t *testing.T) {
 	if used() != 8*skerry.GiB || s.c.volumes.Snapshot("loose0") == nil || s.c.volumes.Snapshot("loose1") != nil {
 		t.Errorf("%s are used, by %+v", used(), Snapshots(s.c))
 	}
+
+	// What volumes are being made of stays until they are there.
+	if plan, err = restore(2); err != nil {
+		t.Fatal(err)
+	}
+	if e := skerry.AsError(s.c.Step(s.now, DeleteSnapshot{ID: "some"}).Err); e == nil || e.Code != skerry.CodeConflict || e.Hint == "" {
+		t.Errorf("deleted while it is cloned: %v", e)
+	}
+	s.do(EndRestore{RestorePlan: plan, Err: "no"})
+	s.do(DeleteSnapshot{ID: "some"})
+
+	// What was on a worker that is removed is used no more.
+	s.keep(s.c.Step(s.now, ChildDown{Name: worker}))
+	s.do(RemoveWorker{Name: worker})
+	if used() != 0 || len(Snapshots(s.c)) != 0 {
+		t.Errorf("%s are used without a worker, by %+v", used(), Snapshots(s.c))
+	}
 }
 
 // A worker says of a snapshot what it likes: what is stored of that has bounds.

@@ -59,7 +59,9 @@ func (c *Core) releaseClaims() {
 	if c.Apps.Reclaimed() != nil {
 		c.volumes.Touch()
 	}
-	c.volumes.Release()
+	for _, org := range c.volumes.Release() {
+		countBesides(c, org)
+	}
 }
 
 // reviewClaims brings, after a start, what workers are to keep in line with the claims.
@@ -90,6 +92,9 @@ func (c *Core) forgetClaims(now time.Time, worker string, fx *wire.Effects) {
 		if v.Data {
 			c.siteEvent(fx, now, wire.EventWarning, "DataLost", "the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed", worker)
 		}
+	}
+	for _, o := range c.Apps.Orgs() { // their snapshots there are gone as well
+		countBesides(c, o.Name)
 	}
 }
 

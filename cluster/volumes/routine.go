@@ -30,7 +30,6 @@ type routine struct {
 	Reason string    `json:"reason,omitempty"`
 	times  crontab.Schedule
 	next   time.Time
-	taking bool
 	gone   bool // there is no instance whose service wants it
 	since  time.Time
 }
@@ -83,6 +82,12 @@ func (c *Claims) NextLook() time.Time { return c.look }
 func (c *Claims) Due(now time.Time) (due []spec.VolumeClaim) {
 	c.look = time.Time{}
 	wall := now.Round(0)
+	taking := map[spec.VolumeClaim]bool{}
+	for _, s := range c.snaps {
+		if s.Scheduled && s.State == spec.SnapshotTaking {
+			taking[s.Claim()] = true
+		}
+	}
 	for _, v := range c.sorted() {
 		k := c.all[v]
 		r := k.Routine
@@ -105,7 +110,7 @@ func (c *Claims) Due(now time.Time) (due []spec.VolumeClaim) {
 		}
 		sooner(r.next)
 		sooner(r.Again)
-		if !r.gone && !r.Due.IsZero() && !r.taking && k.Ran && !r.Again.After(wall) {
+		if !r.gone && !r.Due.IsZero() && !taking[v] && k.Ran && !r.Again.After(wall) {
 			due = append(due, v)
 		}
 		if at = now.Add(at.Sub(wall)); c.look.IsZero() || at.Before(c.look) {
@@ -153,13 +158,6 @@ func (r *routine) follow(wall time.Time) (noted bool) {
 	return noted
 }
 
-// Begun notes that a snapshot is being taken for a schedule.
-func (c *Claims) Begun(v spec.VolumeClaim) {
-	if k := c.all[v]; k != nil && k.Routine != nil {
-		k.Routine.taking = true
-	}
-}
-
 // Missed notes that there is no snapshot for a schedule, and why. It reports whether this was the first try for that time.
 func (c *Claims) Missed(v spec.VolumeClaim, now time.Time, reason string) (first bool) {
 	k := c.all[v]
@@ -174,14 +172,15 @@ func (c *Claims) Missed(v spec.VolumeClaim, now time.Time, reason string) (first
 	}
 	r.Tries++
 	wall := now.Round(0)
-	r.taking, r.Failed, r.Reason, r.Again = false, wall, reason, wall.Add(pause)
+	r.Failed, r.Reason, r.Again = wall, reason, wall.Add(pause)
 	c.note(k)
 	return r.Tries == 1
 }
 
 // Taken notes that there is a snapshot for a schedule, and gives those of earlier times that are too many now, the oldest first.
 // Nothing else makes any too many: however often it fails, the last good ones stay. One of a time to come is of a clock that was set
-// since, and counts as the oldest.
+// since, and counts as the oldest. Those of another organisation, which had the name before, are not of this schedule, and one from which
+// volumes are being restored stays until the next time.
 func (c *Claims) Taken(v spec.VolumeClaim, id spec.SnapshotID, now time.Time) (gone []spec.Snapshot) {
 	c.Look()
 	k := c.all[v]
@@ -189,11 +188,11 @@ func (c *Claims) Taken(v spec.VolumeClaim, id spec.SnapshotID, now time.Time) (g
 		return nil
 	}
 	r := k.Routine
-	r.taking, r.Due, r.Tries, r.Again, r.Failed, r.Reason = false, time.Time{}, 0, time.Time{}, time.Time{}, ""
+	r.Due, r.Tries, r.Again, r.Failed, r.Reason = time.Time{}, 0, time.Time{}, time.Time{}, ""
 	c.note(k)
 	var list []spec.Snapshot
 	for _, s := range c.snaps {
-		if s.Scheduled && s.State == spec.SnapshotReady && s.Claim() == v && s.ID != id {
+		if s.Scheduled && s.State == spec.SnapshotReady && s.Claim() == v && s.Org == k.Org && s.ID != id {
 			list = append(list, *s)
 		}
 	}
@@ -206,7 +205,7 @@ func (c *Claims) Taken(v spec.VolumeClaim, id spec.SnapshotID, now time.Time) (g
 		}
 		return 0
 	})
-	return list[:max(0, len(list)+1-r.Keep)]
+	return slices.DeleteFunc(list[:max(0, len(list)+1-max(1, r.Keep))], func(s spec.Snapshot) bool { return c.Source(s.ID) })
 }
 
 // Underway counts the snapshots that are being made, by organisation, and those of schedules by worker.
@@ -235,7 +234,7 @@ func (c *Claims) Routines() map[spec.VolumeClaim]*view.VolumeSchedule {
 		}
 	}
 	for _, s := range c.snaps {
-		if o := out[s.Claim()]; o != nil && s.Scheduled && s.State == spec.SnapshotReady {
+		if o := out[s.Claim()]; o != nil && s.Scheduled && s.State == spec.SnapshotReady && s.Org == c.all[s.Claim()].Org {
 			o.Kept++
 			if s.At.After(o.Last) {
 				o.Last = s.At

@@ -27,6 +27,10 @@ var update = flag.Bool("update", false, "rewrite the scenarios")
 //	> fails REASON             from now on each snapshot fails; without a reason: none does
 //	> hangs                    from now on no snapshot ends
 //	> manual N                 somebody takes a snapshot
+//	> restores N SNAPSHOT      replica N is being restored from a snapshot
+//	> restored N               that has ended
+//	> lost WORKER              the worker is removed
+//	> of SNAPSHOT ORG          it is another organisation's
 //	> restart                  the orchestrator is started again
 //	> list                     the snapshots
 //	> show N                   what is shown of a schedule
@@ -63,9 +67,6 @@ func (s *story) take(v spec.VolumeClaim, scheduled bool) spec.SnapshotID {
 		Org: "acme", Worker: skerry.WorkerName(s.at[v])}
 	snap.SetClaim(v)
 	s.claims.PutSnapshot(snap)
-	if scheduled {
-		s.claims.Begun(v)
-	}
 	if s.hangs {
 		return snap.ID
 	}
@@ -174,6 +175,18 @@ func (s *story) run(line string) {
 		s.hangs = true
 	case "manual":
 		s.say("%s", s.take(replicaOf(s.t, args[0]), false))
+	case "restores":
+		s.claims.Begin(replicaOf(s.t, args[0]), "acme", 0, spec.SnapshotID(args[1]))
+	case "restored":
+		s.claims.End(replicaOf(s.t, args[0]))
+	case "lost":
+		for _, g := range s.claims.Forget(args[0]) {
+			s.say("%s is lost", g.Key())
+		}
+	case "of":
+		snap := *s.claims.Snapshot(spec.SnapshotID(args[0]))
+		snap.Org = args[1]
+		s.claims.PutSnapshot(snap)
 	case "restart":
 		s.restart()
 	case "list":

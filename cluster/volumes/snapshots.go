@@ -123,15 +123,27 @@ func (c *Claims) Unfinished() (out []spec.Snapshot) {
 	return out
 }
 
-// restoring is what volumes that are being restored take of a disk, above what they have, and whose they are.
+// restoring is what volumes that are being restored take of a disk, above what they have, whose they are, and of which snapshot.
 type restoring struct {
 	org  string
 	more skerry.Bytes
+	from spec.SnapshotID
 }
 
-// Begin notes that volumes of an organisation are being restored, for which they take so much more: until End they have no instance.
-func (c *Claims) Begin(v spec.VolumeClaim, org string, more skerry.Bytes) {
-	c.busy[v] = restoring{org, more}
+// Begin notes that volumes of an organisation are being restored from a snapshot, for which they take so much more: until End they have no
+// instance, and the snapshot stays.
+func (c *Claims) Begin(v spec.VolumeClaim, org string, more skerry.Bytes, from spec.SnapshotID) {
+	c.busy[v] = restoring{org, more, from}
+}
+
+// Source reports whether volumes are being restored from a snapshot.
+func (c *Claims) Source(id spec.SnapshotID) bool {
+	for _, r := range c.busy {
+		if r.from == id {
+			return true
+		}
+	}
+	return false
 }
 
 // End notes that volumes are no longer being restored.

@@ -231,10 +231,11 @@ func (c *Claims) rest(k *claim) skerry.Bytes {
 	return k.size()
 }
 
-// Release has workers remove the data of replicas that nobody wants any more, and of those that never ran.
-func (c *Claims) Release() {
+// Release has workers remove the data of replicas that nobody wants any more, and of those that never ran. It gives the organisations
+// that have less now.
+func (c *Claims) Release() (orgs []string) {
 	if !c.due {
-		return
+		return nil
 	}
 	c.Reserve()
 	c.due = false
@@ -253,7 +254,9 @@ func (c *Claims) Release() {
 		c.site.Drop(k.Worker, v)
 		delete(c.all, v)
 		c.site.Write(wire.Write{Key: Prefix + v.Key()})
+		orgs = append(orgs, k.Org)
 	}
+	return orgs
 }
 
 // Forget gives up what was on a worker that is gone for good.

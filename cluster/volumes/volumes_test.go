@@ -228,7 +228,7 @@ func TestLargerThanItsManifest(t *testing.T) {
 	if s.reserved["w1"] != 0 || s.claims.Besides("acme") != 0 {
 		t.Errorf("larger in the manifest: %s are reserved, %s counted", s.reserved["w1"], s.claims.Besides("acme"))
 	}
-	s.claims.Begin(v, "acme", 3*skerry.GiB)
+	s.claims.Begin(v, "acme", 3*skerry.GiB, "one")
 	if n := s.claims.Besides("acme"); n != 3*skerry.GiB || s.claims.Restoring("acme") != 1 || s.claims.Restoring("other") != 0 {
 		t.Errorf("while it is restored %s are counted", n)
 	}
@@ -244,5 +244,13 @@ func TestLargerThanItsManifest(t *testing.T) {
 	s.settle(t)
 	if s.reserved["w1"] != 0 || s.reserved["w2"] != 0 || s.claims.Besides("acme") != 0 {
 		t.Errorf("elsewhere, where nothing of it is: %v are reserved, %s counted", s.reserved, s.claims.Besides("acme"))
+	}
+	s.owned[v] = true
+	s.claims.Touch()
+	s.settle(t)
+	s.end(v)
+	delete(s.owned, v)
+	if orgs := s.claims.Release(); len(orgs) != 1 || orgs[0] != "acme" || len(s.claims.Release()) != 0 {
+		t.Errorf("given up: of %q", orgs)
 	}
 }
