@@ -241,11 +241,10 @@ func (h *Handler) addMembers() {
 	add(h, operation{ID: "revoke-member", Method: http.MethodDelete, Path: "/v1/members/{name}", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
 		Summary: "Permanently revoke the key of a cluster or worker and close its connection.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *revokeIn) (*none, error) {
-			if err := h.opt.Backend.Authority().Revoke(ctx, child(in.Name), in.Name, who.User, strings.TrimSpace(in.Reason)); err != nil {
-				return nil, err
-			}
+			err := h.opt.Backend.Authority().Revoke(ctx, child(in.Name), in.Name, who.User, strings.TrimSpace(in.Reason))
+			// Also after an error: the write may be kept, and whoever is enrolled still comes back.
 			h.opt.Backend.Disconnect(in.Name)
-			return nil, nil
+			return nil, err
 		})
 	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
 		Summary: "End a quarantine after the copy is removed.", Status: http.StatusNoContent, Audit: true},
