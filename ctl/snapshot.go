@@ -191,7 +191,7 @@ it. Encryption is that of age, on this machine.
 
 ` + s3Long + `
 
-The object is uploaded in parts, which need 16 MiB of memory (more above 140 GB) and no disk, and its SHA-256 lies beside it as
+The object is uploaded in parts, which need some 50 MiB of memory (more above 140 GB) and no disk, and its SHA-256 lies beside it as
 KEY.sha256. An upload that fails leaves no parts. Temporary credentials have to be valid until its end.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			recipients, err := recipientsOf(cmd, to, &seal)

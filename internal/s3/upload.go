@@ -100,6 +100,7 @@ func (c *Client) uploadParts(ctx context.Context, from io.Reader, part []byte, h
 			return sum, skerry.Errorf(skerry.CodeTooLarge, "%s is longer than was said: %d parts are not enough", c, mostParts).
 				WithHint("export a snapshot instead of standard input")
 		}
+		part = make([]byte, len(part)) // a server that answers early may still be sent the one before
 		if n, last, err = fill(from, part); err != nil {
 			return sum, err
 		}
