@@ -85,10 +85,15 @@ func (c *Core) refreshUsers(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Worker == "" || c.questions.Open(p.A.ID) || !p.Located.Old(now) {
 		return
 	}
-	policy, _, why := c.questions.Policy(&p.A.Spec)
+	policy, _, why := policyOf(c, &p.A)
 	if why == nil {
 		c.usersKnown(now, p, policy, fx)
 	}
+}
+
+// policyOf finds the policy of an instance and the plugins to ask.
+func policyOf(c *Core, a *spec.Assignment) (sched.Policy, []placing.Plugin, *wire.Reason) {
+	return c.questions.Policy(&a.Spec, c.limitedFrom(a.Service))
 }
 
 func (c *Core) measured(now time.Time, m Measured) {

@@ -39,7 +39,7 @@ func TestLoadsReachTheScheduler(t *testing.T) {
 	for _, w := range c.workers {
 		c.site.Set(&sched.Worker{Name: w.Name, Runtimes: []string{"oci"}, Capacity: w.Facts.Capacity, Available: w.Facts.Capacity, Load: w.loads})
 	}
-	policy, _, _ := c.questions.Policy(&spec.ServiceSpec{Placement: spec.Placement{Policy: spec.PolicyContention}})
+	policy, _, _ := c.questions.Policy(&spec.ServiceSpec{Placement: spec.Placement{Policy: spec.PolicyContention}}, false)
 	r := &sched.Request{Spec: &spec.ServiceSpec{}, Contention: k}
 	if d := c.site.Place(time.Time{}, policy, r, 1); d.Chosen != "w2" {
 		t.Errorf("a second store goes to %s, beside the first", d.Chosen)

@@ -162,7 +162,7 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, look *moves.Loo
 // elsewhere looks for another worker, first whether a certain one will do.
 func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *wire.Effects) (wire.Decision, bool) {
 	if to != "" {
-		if policy, plugins, why := c.questions.Policy(&p.A.Spec); why == nil && len(plugins) == 0 {
+		if policy, plugins, why := policyOf(c, &p.A); why == nil && len(plugins) == 0 {
 			req := c.request(p)
 			req.Only, req.Avoid = to, slices.Concat(req.Avoid, c.incapable(p))
 			if d := c.site.Place(now, policy, req, c.questions.Round()); d.Chosen != "" {

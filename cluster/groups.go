@@ -90,7 +90,7 @@ func (c *Core) expandGroups(now time.Time, fx *wire.Effects) {
 				c.remove(now, p, fx)
 			}
 		}
-		policy, _, why := c.questions.Policy(&g.A.Spec)
+		policy, _, why := policyOf(c, &g.A)
 		if why != nil {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
 			c.tellGroupAs(now, g, o, fx)

@@ -59,7 +59,7 @@ func (c *Core) relieve(now time.Time, p *placement, share float64) (d wire.Decis
 	if why := c.stays(now, p); why != "" {
 		return d, "", why
 	}
-	policy, plugins, reason := c.questions.Policy(&p.A.Spec)
+	policy, plugins, reason := policyOf(c, &p.A)
 	if reason != nil {
 		return d, "", reason.Text
 	}

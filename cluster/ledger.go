@@ -8,14 +8,15 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
 // keySeq is that of the record of the number that was given last.
 const keySeq = "cluster/seq"
 
-// ledger has the placements and groups of a site, the lists beside them, and the numbers of their tokens. Whoever asks reads it; only its methods change it, and a
-// placement where a list depends on that (archtest TestOwners), so that its audit is about this file alone.
+// ledger has the placements and groups of a site, the lists beside them, and the numbers of their tokens. Whoever asks reads it; only its
+// methods change it, and a placement where a list depends on that (archtest TestOwners), so that its audit is about this file alone.
 //
 //	       ┌── give ──────────────┐        ┌─ move: Next ─┐
 //	add ─► waits ◄── bind to none ── bound ◄── taken over ──┘
@@ -121,6 +122,19 @@ func (l *ledger) on(worker string) []*placement {
 	out := slices.Collect(maps.Values(l.byWorker[worker]))
 	slices.SortFunc(out, func(a, b *placement) int { return strings.Compare(string(a.A.ID), string(b.A.ID)) })
 	return out
+}
+
+// limitedFrom reports whether a link with a limit leads to a service from another one that has instances here.
+func (l *ledger) limitedFrom(k skerry.ServiceKey) bool {
+	if l.limits[k.App] == 0 {
+		return false
+	}
+	for _, p := range l.byApp[k.App] {
+		if slices.ContainsFunc(p.A.Spec.Links, func(x spec.Link) bool { return x.Limited() && x.Service == k.Service }) {
+			return true
+		}
+	}
+	return false
 }
 
 // wait notes whether an instance needs a worker.

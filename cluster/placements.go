@@ -434,7 +434,7 @@ func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *
 }
 
 func (c *Core) othersFit(p *placement) bool {
-	policy, _, why := c.questions.Policy(&p.A.Spec)
+	policy, _, why := policyOf(c, &p.A)
 	if why != nil {
 		return false
 	}

@@ -90,7 +90,7 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, plan
 		}
 		why = c.opt.Admission.CheckQuota(used, a)
 	}
-	policy, plugins, unknown := c.questions.Policy(&a.Spec)
+	policy, plugins, unknown := policyOf(c, a)
 	if why == nil {
 		why = unknown
 	}
@@ -170,7 +170,7 @@ func (c *Core) Explain(now time.Time, id skerry.InstanceID) []wire.ClassVerdict 
 		}
 		p = &placement{A: *i.Assignment(nil)}
 	}
-	policy, _, why := c.questions.Policy(&p.A.Spec)
+	policy, _, why := policyOf(c, &p.A)
 	if why != nil {
 		return nil
 	}

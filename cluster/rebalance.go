@@ -139,7 +139,7 @@ func (c *Core) ripe(now time.Time, p *placement) bool {
 
 // gains tells where an instance would be better off by enough, or gives nil.
 func (c *Core) gains(now time.Time, p *placement, asked bool) *move {
-	policy, plugins, why := c.questions.Policy(&p.A.Spec)
+	policy, plugins, why := policyOf(c, &p.A)
 	if why != nil || len(plugins) > 0 {
 		return nil // plugins are not asked about what runs
 	}

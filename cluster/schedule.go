@@ -170,7 +170,7 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *wire.Effects) {
 	if p.again = gathers(c, now, p); !p.again.IsZero() {
 		return
 	}
-	policy, plugins, why := c.questions.Policy(&p.A.Spec)
+	policy, plugins, why := policyOf(c, &p.A)
 	if why != nil {
 		c.unplaceable(now, p, []wire.Reason{*why}, nil, fx)
 		return

@@ -117,7 +117,7 @@ func (c *Core) violation(p *placement) (what, text string) {
 	if r := w.report.Pressure; r != nil && r.Memory > pressureLimit {
 		return "pressure", fmt.Sprintf("its worker stalls for lack of memory %.0f %% of the time", 100*r.Memory)
 	}
-	policy, _, why := c.questions.Policy(&p.A.Spec)
+	policy, _, why := policyOf(c, &p.A)
 	if why != nil {
 		return "", ""
 	}
@@ -160,7 +160,7 @@ func (ws roster) shortOf(own *wire.Pressure) (short []string) {
 
 // besides looks for a worker for an instance, other than its own and those named.
 func (c *Core) besides(now time.Time, p *placement, others []string, fx *wire.Effects) (d wire.Decision, wait bool) {
-	policy, plugins, why := c.questions.Policy(&p.A.Spec)
+	policy, plugins, why := policyOf(c, &p.A)
 	if why != nil {
 		return wire.Decision{Why: []wire.Reason{*why}}, false
 	}

@@ -101,7 +101,7 @@ func noSuccessor(c *Core, now time.Time, p *placement) string {
 			return "the volume is on worker " + at + ", and it runs elsewhere"
 		}
 	}
-	policy, plugins, reason := c.questions.Policy(&q.A.Spec)
+	policy, plugins, reason := policyOf(c, &q.A)
 	if reason != nil {
 		return reason.Text
 	}

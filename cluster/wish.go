@@ -120,7 +120,7 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 	if why := c.workers.uncarried(p); why != "" && !m.Force {
 		return policy, conflict(why).WithHint("--force moves it without its memory")
 	}
-	policy, plugins, unknown := c.questions.Policy(&p.A.Spec)
+	policy, plugins, unknown := policyOf(c, &p.A)
 	if unknown != nil {
 		return policy, unmoved(m, &p.A.Spec, []wire.Reason{*unknown})
 	}

@@ -18,11 +18,7 @@ func (a *Application) SetDefaults() {
 		a.Metadata.Namespace = DefaultNamespace
 	}
 	for i := range a.Spec.Services {
-		s := &a.Spec.Services[i]
-		if s.Placement.Policy == "" && a.constrained(s) {
-			s.Placement.Policy = PolicyLDP
-		}
-		s.setDefaults()
+		a.Spec.Services[i].setDefaults()
 	}
 }
 
@@ -62,7 +58,12 @@ func (s *ServiceSpec) setDefaults() {
 	if s.Cron != nil {
 		orDefault(&s.Cron.Concurrency, "forbid")
 	}
-	orDefault(&s.Placement.Policy, PolicyROM)
+	if s.Placement.Policy == "" {
+		s.Placement.Policy = PolicyROM
+		if s.Constrained() {
+			s.Placement.Policy = PolicyLDP
+		}
+	}
 	ptrDefault(&s.Placement.Rigidness, 0.5)
 	for _, list := range [][]Affinity{s.Placement.Affinity, s.Placement.AntiAffinity} {
 		for i := range list {
@@ -152,10 +153,6 @@ func (s *ServiceSpec) Revision() string {
 	t.Addresses, t.Export, t.Ingress = nil, nil, nil
 	// How hard to look for a place, and how soon for a better one, does not make an instance another.
 	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
-	if t.Placement.Policy == PolicyLDP && !s.constrained() {
-		// Another service has come to have a link with a limit to it: that is no reason to exchange its instances.
-		t.Placement.Policy = PolicyROM
-	}
 	t.Snapshots = nil // a copy is made beside the instance
 	t.Platforms = nil // follows from the images
 	t.Volumes = withoutReclaim(t.Volumes)
@@ -216,7 +213,7 @@ func (a *Application) Warnings() []string {
 	var out []string
 	for i := range a.Spec.Services {
 		s := &a.Spec.Services[i]
-		if s.Placement.Policy == PolicyROM && a.constrained(s) {
+		if s.Placement.Policy == PolicyROM && s.Constrained() {
 			out = append(out, s.Name+": policy rom looks at resources alone; the limits of links and users need policy ldp or any other")
 		}
 	}

@@ -49,7 +49,7 @@ func (l Link) Limited() bool { return l.MaxLatency != nil || l.MaxDistance > 0 }
 
 // Placement states where instances may run (the part of the SLA that is about location and decision).
 type Placement struct {
-	Policy          string            `json:"policy,omitempty" doc:"Scheduling policy of the cluster: rom, ldp, spread, pack, contention, energy, first-fit, best-fit, worst-fit, or plugin/NAME for a plugin of the site. Default: ldp for a service with a limit on a user, or on a link from it or to it, else rom."`
+	Policy          string            `json:"policy,omitempty" doc:"Scheduling policy of the cluster: rom, ldp, spread, pack, contention, energy, first-fit, best-fit, worst-fit, or plugin/NAME for a plugin of the site. Default: ldp when a link or a user has limits, else rom. A limit of a link to it binds a service with rom, too."`
 	Area            string            `json:"area,omitempty" doc:"Name of the area that the worker must be in (Schema 1: area)."`
 	Location        *Location         `json:"location,omitempty" doc:"Point near which instances must run (Schema 1: location)."`
 	MaxDistance     float64           `json:"maxDistance,omitempty" doc:"Longest great-circle distance to location, in kilometres (Schema 1: threshold)." min:"0"`
@@ -154,16 +154,8 @@ func (k Contention) sum(o Contention, sign float64) Contention {
 	return Contention{add(k.Intensity, o.Intensity), add(k.Sensitivity, o.Sensitivity)}
 }
 
-// constrained reports whether a user, or a link from or to the service, limits where its instances may run, which is what LDP is
-// for. Links bind both ends, because either may be placed second.
-func (a *Application) constrained(s *ServiceSpec) bool {
-	return s.constrained() || slices.ContainsFunc(a.Spec.Services, func(from ServiceSpec) bool {
-		return slices.ContainsFunc(from.Links, func(l Link) bool { return l.Limited() && l.Service == s.Name })
-	})
-}
-
-// constrained is the same by what the service itself says.
-func (s *ServiceSpec) constrained() bool {
+// Constrained reports whether a link or a user limits where instances may run, which is what LDP is for.
+func (s *ServiceSpec) Constrained() bool {
 	return len(s.Placement.Users) > 0 || slices.ContainsFunc(s.Links, Link.Limited)
 }
 

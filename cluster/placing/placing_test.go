@@ -17,7 +17,7 @@ var start = time.Unix(1_700_000_000, 0)
 func TestConsult(t *testing.T) {
 	q := NewQuestions(sched.Policies())
 	q.SetPlugins([]Plugin{{Name: "greenest", All: true}})
-	_, plugins, why := q.Policy(&spec.ServiceSpec{})
+	_, plugins, why := q.Policy(&spec.ServiceSpec{}, false)
 	if why != nil || len(plugins) != 1 {
 		t.Fatalf("plugins %v, %+v", plugins, why)
 	}
@@ -216,6 +216,21 @@ func TestStarts(t *testing.T) {
 	} {
 		if _, got := x.l.Blames(start.Add(x.took), x.on); got != x.blames {
 			t.Errorf("%s: it speaks against the worker: %v", x.what, got)
+		}
+	}
+}
+
+// A link with a limit binds the service that it leads to, unless that names a policy that looks at links anyway.
+func TestPolicyOfWhatIsLinked(t *testing.T) {
+	q := NewQuestions(sched.Policies())
+	for _, x := range []struct {
+		named  string
+		linked bool
+		is     string
+	}{{"", false, spec.PolicyROM}, {"", true, spec.PolicyLDP}, {spec.PolicyROM, true, spec.PolicyLDP}, {spec.PolicySpread, true, spec.PolicySpread}} {
+		p, _, why := q.Policy(&spec.ServiceSpec{Placement: spec.Placement{Policy: x.named}}, x.linked)
+		if why != nil || p.Name != x.is {
+			t.Errorf("policy %q, linked %v: %q, %v; expected %q", x.named, x.linked, p.Name, why, x.is)
 		}
 	}
 }

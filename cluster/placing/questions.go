@@ -98,9 +98,13 @@ func (q *Questions) Next() uint64 {
 	return q.round
 }
 
-// Policy finds the policy of a service and the plugins to ask: those of the site, then the one that the service names.
-func (q *Questions) Policy(s *spec.ServiceSpec) (sched.Policy, []Plugin, *wire.Reason) {
+// Policy finds the policy of a service and the plugins to ask: those of the site, then the one that the service names. linked: a link with
+// a limit leads to it from another service, which binds both ends, since either may be placed second.
+func (q *Questions) Policy(s *spec.ServiceSpec, linked bool) (sched.Policy, []Plugin, *wire.Reason) {
 	name := cmp.Or(s.Placement.Policy, spec.PolicyROM)
+	if linked && name == spec.PolicyROM {
+		name = spec.PolicyLDP
+	}
 	var ask []Plugin
 	for _, n := range slices.Sorted(maps.Keys(q.plugins)) {
 		if q.plugins[n].All {
