@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 
@@ -9,22 +8,9 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/storetest"
 	"skerry.dev/skerry/wire"
 )
-
-// unsure is a store that keeps what it is given, and says that it does not know.
-type unsure struct {
-	store.Store
-	on bool
-}
-
-func (u *unsure) Commit(ctx context.Context, ops []store.Op) (int64, error) {
-	rev, err := u.Store.Commit(ctx, ops)
-	if err == nil && u.on {
-		return 0, store.ErrDeposed
-	}
-	return rev, err
-}
 
 // unsureBackend is a root with another authority, which notes whose connections are closed.
 type unsureBackend struct {
@@ -42,17 +28,18 @@ func TestRevokedUnsurely(t *testing.T) {
 	memory, err := store.Open(t.Context(), "memory:", store.Options{})
 	must(t, err)
 	t.Cleanup(func() { memory.Close() })
-	u := &unsure{Store: memory}
+	u := &storetest.Unsure{Store: memory}
 	open := func() *auth.Authority {
 		a, err := auth.OpenAuthority(t.Context(), auth.AuthorityConfig{Site: "sea", Tier: wire.TierRoot, Store: u})
 		must(t, err)
 		return a
 	}
 	open()
-	_, err = u.Commit(t.Context(), []store.Op{{Key: "auth/enrolled/cluster/stolen", Value: []byte(`{"role":"cluster","name":"stolen","key":"k"}`)}})
+	stolen := store.Op{Key: "auth/enrolled/cluster/stolen", Value: []byte(`{"role":"cluster","name":"stolen","key":"k"}`)}
+	_, err = u.Commit(t.Context(), []store.Op{stolen})
 	must(t, err)
 	b := &unsureBackend{Root: s.Root, authority: open()}
-	u.on = true
+	u.On = true
 	h, err := api.NewHandler(api.Options{Backend: b, People: s.API.People})
 	must(t, err)
 	srv, err := api.NewServer(h, api.Listen{Addr: "127.0.0.1:0", Plain: true})
@@ -64,7 +51,8 @@ func TestRevokedUnsurely(t *testing.T) {
 	t.Cleanup(c.Close)
 	_, err = c.Login(t.Context(), auth.AdminUser, s.password())
 	must(t, err)
-	if err := c.RevokeMember(t.Context(), "stolen", ""); err == nil || len(b.authority.List()) != 0 || !slices.Equal(b.closed, []string{"stolen"}) {
+	err = c.RevokeMember(t.Context(), "stolen", "")
+	if err == nil || len(b.authority.List()) != 0 || !slices.Equal(b.closed, []string{"stolen"}) {
 		t.Errorf("revoked: %v; enrolled: %v; closed: %q", err, b.authority.List(), b.closed)
 	}
 }

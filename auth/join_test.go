@@ -18,6 +18,7 @@ import (
 
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/storetest"
 	"skerry.dev/skerry/wire"
 )
 
@@ -548,25 +549,11 @@ func TestTokenOfAnotherRole(t *testing.T) {
 	}
 }
 
-// unsure is a store that keeps what it is given, and says that it does not know, as one does whose leader is not sure to lead.
-type unsure struct {
-	store.Store
-	on bool
-}
-
-func (u *unsure) Commit(ctx context.Context, ops []store.Op) (int64, error) {
-	rev, err := u.Store.Commit(ctx, ops)
-	if err == nil && u.on {
-		return 0, store.ErrDeposed
-	}
-	return rev, err
-}
-
 // TestWritesThatMayBeKept: a revocation or a renewal of which nobody knows whether it is kept counts as the store has it, and can be
 // tried again: the authority goes on in the same process when that leads again.
 func TestWritesThatMayBeKept(t *testing.T) {
 	o := newOffice(t, wire.TierCluster)
-	u := &unsure{Store: o.store}
+	u := &storetest.Unsure{Store: o.store}
 	o.store = u
 	o.reopen(wire.TierCluster)
 	enter := func(name string) (*auth.Member, wire.PeerIdentity) {
@@ -578,14 +565,14 @@ func TestWritesThatMayBeKept(t *testing.T) {
 	}
 	_, stolen := enter("stolen")
 	other, _ := enter("other")
-	u.on = true
+	u.On = true
 	if err := o.Revoke(t.Context(), wire.TierWorker, "stolen", "ada", "stolen"); !errors.Is(err, store.ErrDeposed) {
 		t.Fatalf("it does not say that it does not know: %v", err)
 	}
 	if err := other.Renew(t.Context(), o.dialing("x")); err == nil {
 		t.Fatal("a renewal that may be lost is answered")
 	}
-	u.on = false
+	u.On = false
 	refused(t, o.Admit(t.Context(), stolen, nil), wire.RefuseRevoked)
 	if err := other.Renew(t.Context(), o.dialing("x")); err != nil {
 		t.Errorf("renewed again: %v", err)
