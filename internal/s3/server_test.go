@@ -5,6 +5,8 @@ package s3
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -399,4 +401,41 @@ func TestCutOff(t *testing.T) {
 	defer from.Close()
 	_, err = io.ReadFull(from, make([]byte, length))
 	refused(t, "another object", err, skerry.CodeConflict, "is damaged", "nothing was changed")
+}
+
+// TestLostEnd: an upload whose end was not heard of counts only if the object is made of its parts; else it may be the one before.
+func TestLostEnd(t *testing.T) {
+	tag := strings.Repeat("ab", 16)
+	sum := md5.Sum(bytes.Repeat([]byte{0xab}, 32))
+	for _, x := range []struct {
+		is   string // the tag of the object
+		good bool
+	}{{hex.EncodeToString(sum[:]) + "-2", true}, {strings.Repeat("00", 16) + "-2", false}, {tag, false}} {
+		ends := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			switch q := r.URL.Query(); {
+			case r.Method == http.MethodPost && q.Has("uploads"):
+				_, _ = io.WriteString(w, "<UploadId>u</UploadId>")
+			case r.Method == http.MethodPost:
+				if ends++; ends == 1 {
+					w.WriteHeader(http.StatusInternalServerError)
+					return
+				}
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = io.WriteString(w, "<Error><Code>NoSuchUpload</Code></Error>")
+			case r.Method == http.MethodHead:
+				w.Header().Set("Etag", `"`+x.is+`"`)
+			default:
+				w.Header().Set("Etag", `"`+tag+`"`)
+			}
+		}))
+		(&testenv.S3{URL: s.URL, Region: "a", Key: "k", Secret: "s"}).Setenv(t)
+		o := object(t, "s3://backups/x")
+		_, err := o.Upload(t.Context(), bytes.NewReader(content(6<<20)), 6<<20)
+		s.Close()
+		if good := err == nil; good != x.good || ends != 2 {
+			t.Errorf("the object has tag %s: %v after %d ends; expected success: %v", x.is, err, ends, x.good)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -110,9 +112,28 @@ func (c *Client) uploadParts(ctx context.Context, from io.Reader, part []byte, h
 	}
 	_, again, err := c.do(ctx, http.MethodPost, "", query("uploadId", id), completion(tags))
 	if e, ok := errors.AsType[*Problem](err); ok && again && e.Reason == "NoSuchUpload" {
-		return sum, nil // an answer was lost, and its upload is complete: the checksum shows whether it is this one
+		if c.completed(ctx, tags) {
+			return sum, nil // only an answer was lost
+		}
+		return sum, skerry.Errorf(skerry.CodeUnavailable, "the answer to the end of the upload was lost, and %s says now that there is no such upload: "+
+			"nobody knows whether %s is the new object or the one before", c.url.Host, c).WithHint("export again")
 	}
 	return sum, err
+}
+
+// completed reports whether the object is made of the parts with these tags: its own tag is then the MD5 of theirs, and their number.
+// Servers that make tags in another way are not believed.
+func (c *Client) completed(ctx context.Context, tags []string) bool {
+	sum := md5.New()
+	for _, tag := range tags {
+		b, err := hex.DecodeString(strings.Trim(tag, `"`))
+		if err != nil {
+			return false
+		}
+		sum.Write(b)
+	}
+	a, _, err := c.do(ctx, http.MethodHead, "", "", nil)
+	return err == nil && strings.Trim(a.header.Get("Etag"), `"`) == fmt.Sprintf("%x-%d", sum.Sum(nil), len(tags))
 }
 
 // abort gives up an upload, and returns why; parts that stay cost money, and are in no list of objects.
