@@ -35,7 +35,7 @@ test: deps web ## every check and every test; PKG=./decide/sched RUN=TestName fo
 
 test-systems: deps web ## also what needs long real clocks, in the packages that have such tests
 	@scripts/deps systems
-	@SKERRY_SYSTEMS=1 scripts/test $(if $(RUN),-run '$(RUN)') $(or $(PKG),$$(git grep -lE 'testenv\.(Long|Times|Systems)\(' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's,^,./,'))
+	@SKERRY_SYSTEMS=1 scripts/test $(if $(RUN),-run '$(RUN)') $(or $(PKG),$$(scripts/long))
 
 pre-push: deps ## format, vet and the tests of pure packages and of the dashboard's parts, in three minutes
 	@scripts/pre-push

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -242,6 +243,33 @@ func TestDocumentsNameTargets(t *testing.T) {
 	}
 	if found < 30 {
 		t.Errorf("only %d targets were found", found)
+	}
+}
+
+// make reads a recipe when its target is made, and not before: each is read here, and nothing of it is run.
+func TestTargets(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(top, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range aTarget.FindAllStringSubmatch(string(text), -1) {
+		cmd := exec.CommandContext(t.Context(), "make", "-n", m[1], "PKG=./lab", "NAME=name")
+		cmd.Dir = top
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("make %s: %v\n%s", m[1], err, out)
+		}
+		if m[1] == "flaky" || m[1] == "olddata" { // they ask for what is named above
+			continue
+		}
+		cmd = exec.CommandContext(t.Context(), "make", "-n", m[1])
+		cmd.Dir = top
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("make %s without arguments: %v\n%s", m[1], err, out)
+		}
+	}
+	long := exec.CommandContext(t.Context(), filepath.Join(top, "scripts/long"))
+	if out, err := long.Output(); err != nil || !strings.Contains(string(out), "./e2e\n") || !strings.Contains(string(out), "./store\n") {
+		t.Errorf("packages with long tests: %q, %v", out, err)
 	}
 }
 
