@@ -159,7 +159,8 @@ func (g *guest) connected(t *testing.T) {
 func (g *guest) drivers(t *testing.T) {
 	for _, pkg := range suites {
 		// These need the source tree.
-		r := g.run(t, "cd /root && PATH=/payload/bin:$PATH /payload/built/"+path.Base(pkg)+".test -test.v -test.skip '^Test(Examples|Manual)$'")
+		r := g.patiently(t, "cd /root && PATH=/payload/bin:$PATH /payload/built/"+path.Base(pkg)+
+			".test -test.v -test.timeout 2h -test.skip '^Test(Examples|Manual)$'")
 		t.Logf("%s: %d pass, %d skip", pkg, strings.Count(r.out, "--- PASS"), strings.Count(r.out, "--- SKIP"))
 		if r.status != 0 {
 			t.Errorf("%s fails under version 2: %s\n%s%s", pkg, strings.Join(failures(r.out), " | "), r.out, r.err)

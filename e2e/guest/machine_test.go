@@ -177,6 +177,29 @@ func (m *machine) run(t *testing.T, script string) result {
 	return r
 }
 
+// patiently runs a script that may take longer than patience, as long as it goes on printing.
+func (m *machine) patiently(t *testing.T, script string) result {
+	t.Helper()
+	m.must(t, "mkdir -p /run/long && cd /run/long && rm -f status && cat >script <<'END'\n"+script+"\nEND\n"+
+		"setsid sh -c 'sh script >out 2>err; echo $? >status.new; mv status.new status' >/dev/null 2>&1 </dev/null &")
+	for size, grew := "", time.Now(); ; {
+		r := m.run(t, "cd /run/long && for i in $(seq 60); do [ -e status ] && break; sleep 1; done; stat -c %s out err; cat status 2>/dev/null")
+		sizes := strings.Fields(r.out)
+		if len(sizes) == 3 {
+			status, err := strconv.Atoi(sizes[2])
+			if err != nil {
+				t.Fatalf("the status of %s is %q", script, sizes[2])
+			}
+			return result{status: status, out: m.must(t, "cat /run/long/out"), err: m.must(t, "cat /run/long/err")}
+		}
+		if r.out != size {
+			size, grew = r.out, time.Now()
+		} else if time.Since(grew) > patience {
+			t.Fatalf("%s stands still; the last of what it printed:\n%s", script, m.must(t, "tail -n 30 /run/long/out /run/long/err"))
+		}
+	}
+}
+
 // cut shortens what is only for the log.
 func cut(s string) string {
 	const most = 3000
