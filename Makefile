@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build install test test-systems pre-push flaky mutate timings lint demo web bench soak sim-long digests fuzz generate olddata clean
+.PHONY: help deps build install test test-systems pre-push flaky mutate timings lint demo web release bench soak sim-long digests fuzz generate olddata clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -55,6 +55,9 @@ mutate: ## check the tests by small wrong changes (RUN=pattern); scripts/mutate/
 
 demo: deps build ## three tiers on this machine, an application, a failure
 	@scripts/demo
+
+release: deps ## programs, archives, lists of their parts and checksums of this commit in bin/release, built twice; KEY=FILE signs
+	@scripts/release
 
 bench: build ## measure; results on the terminal and in bin/bench.json
 	@scripts/deps bench
