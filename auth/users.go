@@ -148,7 +148,7 @@ func (p *People) load(ctx context.Context) error {
 				p.access[t.ID] = &t
 			}
 		case strings.HasPrefix(key, recAudit):
-			p.audit.found(strings.TrimPrefix(key, recAudit))
+			p.audit.found(strings.TrimPrefix(key, recAudit), rec.Value)
 		}
 		if err != nil {
 			return fmt.Errorf("record %s is damaged: %w", rec.Key, err)

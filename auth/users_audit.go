@@ -30,18 +30,22 @@ type AuditRecord struct {
 	Detail    string    `json:"detail,omitempty" doc:"What was done to it, as the command of an exec or the port of a forward; cut to 1 KiB."`
 	Result    string    `json:"result" doc:"ok, or the code of the error."`
 	Request   string    `json:"request,omitempty" doc:"Request id, as in the log."`
+	Prev      string    `json:"prev,omitempty" doc:"SHA-256, in hexadecimal, of the record before it as it is stored."`
 }
 
 // auditLog numbers records and knows which are kept.
 type auditLog struct {
 	mu          sync.Mutex
 	first, last uint64 // kept; last == 0: none
-	pruned      time.Time
-	steady      journal.Steady
+	head        string // hash of the last one
+	// writing is held by those whose record is on its way: they may come in any order.
+	writing sync.RWMutex
+	pruned  time.Time
+	steady  journal.Steady
 }
 
-// found takes the key of a stored record; keys come in order.
-func (a *auditLog) found(key string) {
+// found takes a stored record; they come in the order of their keys.
+func (a *auditLog) found(key string, value []byte) {
 	n, err := strconv.ParseUint(key, 10, 64)
 	if err != nil {
 		return
@@ -49,7 +53,7 @@ func (a *auditLog) found(key string) {
 	if a.first == 0 {
 		a.first = n
 	}
-	a.last = max(a.last, n)
+	a.last, a.head = n, auditHash(value)
 }
 
 func auditKey(n uint64) string { return fmt.Sprintf("%s%020d", recAudit, n) }
@@ -67,12 +71,20 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 		l.Age = 90 * 24 * time.Hour
 	}
 	now := p.cfg.Now()
+	if r.At.IsZero() {
+		r.At = now
+	}
+	a.writing.RLock()
+	defer a.writing.RUnlock()
 	a.mu.Lock()
 	if a.first == 0 {
 		a.first = 1
 	}
-	a.last++
-	r.Seq = a.last
+	r.Seq, r.Prev = a.last+1, a.head
+	op, err := p.op(auditKey(r.Seq), r)
+	if err == nil {
+		a.last, a.head = r.Seq, auditHash(op.Value)
+	}
 	var drop []uint64
 	for a.last-a.first >= uint64(l.Records) && len(drop) < 64 {
 		drop = append(drop, a.first)
@@ -103,10 +115,6 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 		a.first = max(a.first, oldest) // others may have dropped more meanwhile
 		a.mu.Unlock()
 	}
-	if r.At.IsZero() {
-		r.At = now
-	}
-	op, err := p.op(auditKey(r.Seq), r)
 	if err == nil {
 		ops := []store.Op{op}
 		for _, n := range drop {
@@ -115,7 +123,16 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 		_, err = p.cfg.Store.Commit(ctx, ops)
 	}
 	if err != nil {
-		p.cfg.Log.Error("audit record was not kept", "user", r.User, "addr", r.Address, "operation", r.Operation, "object", r.Object, "result", r.Result, "err", err)
+		a.mu.Lock()
+		if a.last == r.Seq && op.Value != nil { // none has been chained to it
+			a.last, a.head = r.Seq-1, r.Prev
+		}
+		if len(drop) > 0 { // they are still there
+			a.first = min(a.first, drop[0])
+		}
+		a.mu.Unlock()
+		p.cfg.Log.Error("audit record was not kept", "seq", r.Seq, "user", r.User, "addr", r.Address, "operation", r.Operation,
+			"object", r.Object, "result", r.Result, "err", err)
 	}
 }
 

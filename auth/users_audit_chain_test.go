@@ -1,0 +1,197 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"skerry.dev/skerry/store"
+)
+
+// chained makes people who have written five audit records, and what is stored of them.
+func chained(t *testing.T) (*People, store.Store) {
+	t.Helper()
+	st, err := store.Open(t.Context(), "memory:", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	p := auditor(t, st, AuditLimits{})
+	for i := range 5 {
+		p.Audit(t.Context(), AuditRecord{User: "ada", Operation: "apply-app", Object: fmt.Sprint(i), Result: "ok"})
+	}
+	return p, st
+}
+
+func auditor(t *testing.T, st store.Store, l AuditLimits) *People {
+	t.Helper()
+	p, err := OpenPeople(t.Context(), PeopleConfig{Site: "root", Prefix: peopleRecords, Store: st, Argon2: quick(), Audit: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func verified(t *testing.T, p *People, since string) AuditReport {
+	t.Helper()
+	var mark *AuditMark
+	if since != "" {
+		m, err := ParseAuditMark(since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark = &m
+	}
+	r, err := p.VerifyAudit(t.Context(), mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestAuditChain(t *testing.T) {
+	p, st := chained(t)
+	r := verified(t, p, "")
+	if len(r.Faults) > 0 || r.Records != 5 || r.First != 1 || r.Chained != 2 || !strings.HasPrefix(r.Head, "5:") {
+		t.Fatalf("%+v", r)
+	}
+	p = auditor(t, st, AuditLimits{}) // as after a restart
+	p.Audit(t.Context(), AuditRecord{User: "bob", Operation: "login", Result: "ok"})
+	if after := verified(t, p, r.Head); len(after.Faults) > 0 || after.Records != 6 {
+		t.Fatalf("%+v", after)
+	}
+	p = auditor(t, st, AuditLimits{Records: 3})
+	p.Audit(t.Context(), AuditRecord{User: "bob", Operation: "login", Result: "ok"})
+	if after := verified(t, p, r.Head); len(after.Faults) > 0 || after.Records != 3 || after.First != 5 {
+		t.Fatalf("%+v", after)
+	}
+	p.Audit(t.Context(), AuditRecord{User: "bob", Operation: "login", Result: "ok"})
+	if after := verified(t, p, r.Head); len(after.Faults) != 1 || !strings.Contains(after.Faults[0], "no longer kept") {
+		t.Fatalf("%+v", after)
+	}
+}
+
+// Records that come at once are chained, too, and nobody who looks meanwhile sees a gap.
+func TestAuditChainOfMany(t *testing.T) {
+	p, _ := chained(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				p.Audit(t.Context(), AuditRecord{User: "ada", Operation: "apply-app", Result: "ok"})
+			}
+		})
+	}
+	for range 50 {
+		if r := verified(t, p, ""); len(r.Faults) > 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	wg.Wait()
+	if r := verified(t, p, ""); len(r.Faults) > 0 || r.Records != 405 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Whoever can write the store is found out.
+func TestAuditTampered(t *testing.T) {
+	key := func(n uint64) string { return peopleRecords + auditKey(n) }
+	edit := func(n uint64, old, new string) func(context.Context, store.Store) []store.Op {
+		return func(ctx context.Context, st store.Store) []store.Op {
+			rec, _ := st.Get(ctx, key(n))
+			return []store.Op{{Key: key(n), Value: []byte(strings.Replace(string(rec.Value), old, new, 1))}}
+		}
+	}
+	remove := func(list ...uint64) func(context.Context, store.Store) []store.Op {
+		return func(context.Context, store.Store) (ops []store.Op) {
+			for _, n := range list {
+				ops = append(ops, store.Op{Key: key(n), Delete: true})
+			}
+			return ops
+		}
+	}
+	for name, c := range map[string]struct {
+		ops    func(context.Context, store.Store) []store.Op
+		marked bool // whether it takes an earlier mark to see it
+		want   string
+	}{
+		"another user":             {edit(3, `"ada"`, `"eve"`), false, "record 3 or 4 was changed"},
+		"another user in the last": {edit(5, `"ada"`, `"eve"`), true, "record 5 is not the one of the mark"},
+		"one is gone":              {remove(3), false, "records 3 to 3 are missing"},
+		"the newest are gone":      {remove(4, 5), true, "records 4 to 5 are missing"},
+		"all are gone":             {remove(1, 2, 3, 4, 5), true, "records 1 to 5 are missing"},
+		"one is no record":         {edit(2, `{`, `[`), false, "cannot be read"},
+		"one in another's place": {func(ctx context.Context, st store.Store) []store.Op {
+			rec, _ := st.Get(ctx, key(2))
+			return []store.Op{{Key: key(4), Value: rec.Value}}
+		}, false, "record 2 was put into the place of 4"},
+		"no longer chained": {func(ctx context.Context, st store.Store) (ops []store.Op) {
+			for n := uint64(1); n <= 5; n++ {
+				rec, _ := st.Get(ctx, key(n))
+				before, _, _ := strings.Cut(string(rec.Value), `,"prev"`)
+				ops = append(ops, store.Op{Key: key(n), Value: []byte(strings.TrimSuffix(before, "}") + "}")})
+			}
+			return ops
+		}, true, "record 5 is not the one of the mark"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, st := chained(t)
+			mark := verified(t, p, "").Head
+			if _, err := st.Commit(t.Context(), c.ops(t.Context(), st)); err != nil {
+				t.Fatal(err)
+			}
+			if r := verified(t, p, mark); !strings.Contains(strings.Join(r.Faults, "; "), c.want) {
+				t.Errorf("%q, want %q", r.Faults, c.want)
+			}
+			if r := verified(t, p, ""); c.marked != (len(r.Faults) == 0) {
+				t.Errorf("without a mark: %+v", r)
+			}
+		})
+	}
+}
+
+// failing is a store that takes no writes for a while.
+type failing struct {
+	store.Store
+	fail bool
+}
+
+func (s *failing) Commit(ctx context.Context, ops []store.Op) (int64, error) {
+	if s.fail {
+		return 0, errors.New("the disk is full")
+	}
+	return s.Store.Commit(ctx, ops)
+}
+
+// What could not be stored leaves no gap, and what was to be dropped with it goes with the next.
+func TestAuditChainOverAFullDisk(t *testing.T) {
+	_, st := chained(t)
+	full := &failing{Store: st}
+	p := auditor(t, full, AuditLimits{Records: 5})
+	for _, fail := range []bool{false, true, true, false, true, false} {
+		full.fail = fail
+		p.Audit(t.Context(), AuditRecord{User: "ada", Operation: "apply-app", Result: "ok"})
+	}
+	if r := verified(t, p, ""); len(r.Faults) > 0 || r.Records != 5 || r.First != 4 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func FuzzAuditMark(f *testing.F) {
+	f.Add("7:" + strings.Repeat("0a", 32))
+	f.Add("0:" + strings.Repeat("0a", 32))
+	f.Add("7")
+	f.Add("-1:zz")
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := ParseAuditMark(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseAuditMark(m.String()); err != nil || again != m {
+			t.Errorf("%q is read as %v, and that as %v, %v", s, m, again, err)
+		}
+	})
+}
