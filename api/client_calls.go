@@ -329,6 +329,15 @@ func (c *Client) Instances(ctx context.Context, f InstanceFilter) ([]wire.Instan
 	return list[wire.Instance](ctx, c, "/v1/instances", query("namespace", f.Namespace, "app", f.App, "service", f.Service))
 }
 
+// FindPackages finds the instances whose images contain a package. q is a query of package sbom; fetch asks the images' registries, too.
+func (c *Client) FindPackages(ctx context.Context, q string, f InstanceFilter, fetch bool) (view.PackageReport, error) {
+	v := query("package", q, "namespace", f.Namespace, "app", f.App)
+	if fetch {
+		v.Set("fetch", "true")
+	}
+	return get[view.PackageReport](ctx, c, "/v1/packages", v)
+}
+
 func instancePath(id skerry.InstanceID) string { return "/v1/instances/" + esc(string(id)) }
 
 // Instance shows an instance.
@@ -483,6 +492,11 @@ func (c *Client) Images(ctx context.Context) ([]view.ImageView, error) {
 // Audit lists the newest audit records, oldest first. Limit 0 means 200.
 func (c *Client) Audit(ctx context.Context, user, operation string, limit int) ([]auth.AuditRecord, error) {
 	return list[auth.AuditRecord](ctx, c, "/v1/audit", query("user", user, "operation", operation, "limit", number(limit)))
+}
+
+// VerifyAudit checks that no kept audit record was changed or removed. since is the head of an earlier report, or empty.
+func (c *Client) VerifyAudit(ctx context.Context, since string) (auth.AuditReport, error) {
+	return get[auth.AuditReport](ctx, c, "/v1/audit/verify", query("since", since))
 }
 
 // Metrics reads the server's Prometheus text.

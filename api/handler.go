@@ -88,6 +88,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	h.addSecrets()
 	h.addVolumes()
 	addSnapshots(h)
+	addPackages(h)
 	h.addOrphans()
 	h.addApps()
 	h.addInstances()

@@ -51,6 +51,24 @@ func (h *Handler) addSystem() {
 			})
 			return listOf(list), err
 		})
+	type verifyIn struct {
+		Since string `query:"since" maxLength:"100" doc:"SEQ:HASH, the head of an earlier answer: that record has to be kept still."`
+	}
+	type verifyOut struct{ Body auth.AuditReport }
+	add(h, operation{ID: "verify-audit", Method: http.MethodGet, Path: "/v1/audit/verify", Scope: auth.ScopeAuditRead, Object: objSite,
+		Tag: "system", Summary: "Check that no kept audit record was changed or removed."},
+		func(ctx context.Context, _ *auth.Principal, in *verifyIn) (*verifyOut, error) {
+			var since *auth.AuditMark
+			if in.Since != "" {
+				m, err := auth.ParseAuditMark(in.Since)
+				if err != nil {
+					return nil, err
+				}
+				since = &m
+			}
+			r, err := h.opt.People.VerifyAudit(ctx, since)
+			return &verifyOut{r}, err
+		})
 	add(h, operation{ID: "list-images", Method: http.MethodGet, Path: "/v1/images", Scope: auth.ScopeImagesRead, Object: objEach, Tag: "images",
 		Summary: "List the images of the built-in registry."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[view.ImageView], error) {

@@ -191,7 +191,9 @@ func (s *Store) pin(ds ...digest.Digest) func() {
 }
 
 // readBlob gives a small blob, verified again.
-func (s *Store) readBlob(d digest.Digest) ([]byte, error) {
+func (s *Store) readBlob(d digest.Digest) ([]byte, error) { return readBlobUpTo(s, d, maxManifest) }
+
+func readBlobUpTo(s *Store, d digest.Digest, limit int64) ([]byte, error) {
 	if _, err := parseDigest(d.String()); err != nil {
 		return nil, err
 	}
@@ -203,11 +205,11 @@ func (s *Store) readBlob(d digest.Digest) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(b) > maxManifest {
+	if int64(len(b)) > limit {
 		return nil, fmt.Errorf("%s: %w", d, ErrTooLarge)
 	}
 	if digest.FromBytes(b) != d {

@@ -22,6 +22,8 @@ const serverWait = 5 * time.Second
 // getFlags say what to list.
 type getFlags struct {
 	output, selector, app string
+	pkg                   string
+	fetch                 bool
 	all, watch, noHeaders bool
 }
 
@@ -36,8 +38,11 @@ func (a *app) getCommand() *cobra.Command {
 
 or a short form: app, svc, inst, i, cl, w, ev, ns. KIND/NAME works too. At a cluster, -o wide also shows the instances'
 workers and addresses.`,
-		Example: "  skerry get apps\n  skerry get instances -o wide --watch\n  skerry get app shop -o yaml",
-		RunE:    a.run(func(cmd *cobra.Command, c *api.Client, args []string) error { return a.get(cmd, c, &f, args) })}
+		Example: `  skerry get apps
+  skerry get instances -o wide --watch
+  skerry get app shop -o yaml
+  skerry get instances -A --package 'openssl@<3.0.15'`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error { return a.get(cmd, c, &f, args) })}
 	outputFlag(cmd, &f.output)
 	fs := cmd.Flags()
 	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "in all namespaces")
@@ -45,6 +50,8 @@ workers and addresses.`,
 	fs.StringVar(&f.app, "app", "", "only of this application")
 	fs.BoolVarP(&f.watch, "watch", "w", false, "keep running and show changes")
 	fs.BoolVar(&f.noHeaders, "no-headers", false, "omit the heading")
+	fs.StringVar(&f.pkg, "package", "", "only instances whose images contain this package by their SBOMs, such as openssl,\nopenssl@3.0.14 or 'openssl@>=3.0,<3.0.15'")
+	fs.BoolVar(&f.fetch, "fetch-sboms", false, "with --package, ask the images' registries for SBOMs that are not stored")
 	return cmd
 }
 
@@ -71,6 +78,9 @@ func (a *app) get(cmd *cobra.Command, c *api.Client, f *getFlags, args []string)
 	r, err := findResource(kind)
 	if err != nil {
 		return err
+	}
+	if f.pkg != "" {
+		return a.findPackages(cmd, c, r, f, names)
 	}
 	q := listQuery{app: f.app, all: f.all}
 	if r.namespaced && !f.all {

@@ -348,3 +348,41 @@ func (a *app) memberCommand() *cobra.Command {
 	cmd.AddCommand(a.listOf("members", "List the members"), revoke, release)
 	return cmd
 }
+
+func (a *app) auditCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "audit", Short: "Check the audit log"}
+	var since string
+	verify := &cobra.Command{Use: "verify", Short: "Check that no audit record was changed or removed", Args: cobra.NoArgs,
+		Long: `Check that no audit record was changed or removed. Each record contains the hash of the one before it. The last line
+names the newest record and its hash: keep it elsewhere, and name it with --since next time. Without that, whoever can
+write the role's store could have written another log. The status is 1 if something is wrong.`,
+		Example: `  skerry audit verify | tee mark
+  skerry audit verify --since "$(tail -n 1 mark)"`,
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+			r, err := c.VerifyAudit(cmd.Context(), since)
+			if err != nil {
+				return err
+			}
+			if len(r.Faults) > 0 {
+				return skerry.Errorf(skerry.CodeConflict, "the audit log is not as it was written: %s", strings.Join(r.Faults, "; ")).
+					WithHint("compare it with the log of the role, which has each record that was dropped or could not be kept")
+			}
+			out := cmd.ErrOrStderr()
+			switch {
+			case r.Records == 0:
+				fmt.Fprintln(out, "there are no audit records")
+				return nil
+			case r.Chained == 0:
+				fmt.Fprintf(out, "%d records from %d on, none of them chained yet\n", r.Records, r.First)
+			case r.Chained > r.First+1:
+				fmt.Fprintf(out, "%d records from %d on; those from %d on are unchanged, older ones are not chained\n", r.Records, r.First, r.Chained-1)
+			default:
+				fmt.Fprintf(out, "%d records from %d on are unchanged\n", r.Records, r.First)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), r.Head)
+			return nil
+		})}
+	verify.Flags().StringVar(&since, "since", "", "SEQ:HASH as an earlier run printed it: that record must still be there, unchanged")
+	cmd.AddCommand(verify)
+	return cmd
+}

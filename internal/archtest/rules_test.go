@@ -37,7 +37,7 @@ var imports = map[string]string{
 	"link/beat":       "internal/panics",
 	"link/frame":      "wire",
 	"link/mqtt":       "wire link/frame internal/panics",
-	"artifact":        "internal/owners internal/panics internal/files",
+	"artifact":        "internal/owners internal/panics internal/files internal/sbom",
 	"plugin":          ". spec wire decide/sched internal/wasmcode",
 	"store/vault":     "spec internal/files",
 
@@ -82,7 +82,7 @@ var imports = map[string]string{
 	"overlay/ingress":      "spec wire overlay internal/panics",
 
 	// API, client, commands
-	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/tier store/journal store runtime web",
+	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web",
 	"web":        "std",
 	"api/client": ". api decide/apps artifact auth internal/execstream store/journal runtime",
 	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
@@ -107,11 +107,12 @@ var imports = map[string]string{
 	"internal/owners":     "internal/files",
 	"internal/s3":         ".",
 	"internal/snapshot":   ". spec",
-	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics wire store/journal link link/beat link/mqtt store store/vault",
+	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault",
 	"internal/succession": ". wire auth internal/tier link link/frame store decide/tenure store/vault internal/files",
 	"internal/execstream": "",
 	"internal/life":       "",
 	"internal/panics":     "",
+	"internal/sbom":       "",
 	"internal/debugz":     "",
 	"internal/upgrade":    ". spec store internal/files",
 	"internal/wasmcode":   "",

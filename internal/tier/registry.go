@@ -12,6 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/sbom"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/view"
 )
@@ -210,4 +211,38 @@ func (m *Images) authorize(r *http.Request, repository, action string) error {
 func CheckKeys(pem string) error {
 	_, err := artifact.ParsePublicKeys([]byte(pem))
 	return err
+}
+
+// Contents gives what an image contains, by the lists that are attached to it.
+func (m *Images) Contents(ctx context.Context, image string, fetch bool) ([]sbom.Package, error) {
+	r, err := artifact.ParseRef(image)
+	if err != nil {
+		return nil, err
+	}
+	var sources []*artifact.Source
+	if fetch {
+		if sources = m.upstream(r.Registry); r.Registry == BuiltInRegistry {
+			sources = m.handler.UpstreamLocal
+		}
+	}
+	list, err := artifact.SBOMs(ctx, m.Store, r, sources...)
+	if err != nil {
+		return nil, err
+	}
+	var out []sbom.Package
+	read := false
+	for _, s := range list {
+		packages, err := sbom.Parse(s.Data)
+		switch {
+		case err == nil:
+			read = true
+			out = append(out, packages...)
+		case !errors.Is(err, sbom.ErrNotSBOM): // statements about how it was built lie beside
+			return nil, fmt.Errorf("list of its contents %s: %w", s.Digest, err)
+		}
+	}
+	if !read {
+		return nil, errors.New("no list of its contents (SBOM) is stored here")
+	}
+	return out, nil
 }

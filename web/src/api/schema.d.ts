@@ -376,6 +376,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit/verify": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Check that no kept audit record was changed or removed.
+         * @description Scope: audit:read, asked of: site.
+         */
+        get: operations["verify-audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/auth/login": {
         parameters: {
             query?: never;
@@ -1160,6 +1180,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/packages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find the instances whose images contain a package, by the lists of contents (SBOMs) that are attached to the images.
+         * @description Scope: apps:read, asked of: each item.
+         */
+        get: operations["find-packages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/plan": {
         parameters: {
             query?: never;
@@ -1770,6 +1810,8 @@ export interface components {
             detail?: string;
             object?: string;
             operation: string;
+            /** @description SHA-256, in hexadecimal, of the record before it as it is stored. */
+            prev?: string;
             /** @description Request id, as in the log. */
             request?: string;
             /** @description ok, or the code of the error. */
@@ -1779,6 +1821,27 @@ export interface components {
             /** @description Name of the access token used. */
             token?: string;
             user?: string;
+        };
+        AuditReport: {
+            /**
+             * Format: int64
+             * @description Number of the first record that has the hash of the one before it; nothing is known of earlier ones.
+             */
+            chained?: number;
+            /** @description What was changed or removed, at most 100. */
+            faults?: string[] | null;
+            /**
+             * Format: int64
+             * @description Number of the oldest one. Older ones were dropped by age or number.
+             */
+            first?: number;
+            /** @description SEQ:HASH of the newest one. Keep it elsewhere, and name it as since later. */
+            head?: string;
+            /**
+             * Format: int64
+             * @description Kept records.
+             */
+            records: number;
         };
         Candidate: {
             chosen?: boolean;
@@ -2488,6 +2551,25 @@ export interface components {
             services: number;
             /** @description Why not by a better way. */
             why?: string;
+        };
+        PackageReport: {
+            found: components["schemas"]["PackageUse"][] | null;
+            /** @description Instances of which an image has no list that could be read. */
+            unknown?: components["schemas"]["PackageUnknown"][] | null;
+        };
+        PackageUnknown: {
+            image: string;
+            instances: string[] | null;
+            reason: string;
+        };
+        PackageUse: {
+            cluster?: string;
+            /** @description With its digest. */
+            image: string;
+            instance: string;
+            package: string;
+            service: components["schemas"]["ServiceKey"];
+            version?: string;
         };
         PasswordInBody: {
             new: string;
@@ -3946,6 +4028,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListAuditRecord"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "verify-audit": {
+        parameters: {
+            query?: {
+                /** @description SEQ:HASH, the head of an earlier answer: that record has to be kept still. */
+                since?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditReport"];
                 };
             };
             /** @description Error */
@@ -5517,6 +5631,42 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "find-packages": {
+        parameters: {
+            query: {
+                /** @description NAME, NAME@VERSION or NAME@BOUND[,BOUND...], such as openssl@<3.0.15. */
+                package: string;
+                namespace?: string;
+                app?: string;
+                /** @description Ask the images' registries for lists that are not stored here. */
+                fetch?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PackageReport"];
+                };
             };
             /** @description Error */
             default: {
