@@ -163,7 +163,15 @@ func TestDamagedStores(t *testing.T) {
 			t.Errorf("repaired twice: %s", out)
 		}
 		r.start(t, p.program, p.log)
-		await(t, "the "+r.name+" works", func() bool { return exec.Command(p.program, r.name, "status", "--data", data).Run() == nil })
+		answered := false
+		await(t, "the "+r.name+" works", func() bool {
+			out, err := exec.Command(p.program, r.name, "status", "--data", data, "-o", "json").Output()
+			if err != nil && answered { // a cluster first stands by until its workers have let it lead
+				t.Errorf("the status of the %s was there, and is not any more: %v", r.name, err)
+			}
+			answered = answered || err == nil
+			return err == nil && strings.Contains(string(out), `"caPin"`)
+		})
 		if now := pin(r); now != ca {
 			t.Errorf("the CA of the %s was %s and is %s", r.name, ca, now)
 		}

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -210,17 +212,21 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	if err := mustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
-	var standing *service // answers on the socket while this machine stands by
-	cfg.Standing = func(o *succession.Office) {
-		standing = newService(cfg.Log)
-		if err := startLocal(standing, cfg.Dir, cfg.Log, &standingLocal{o}); err != nil {
+	var local atomic.Pointer[http.Handler] // answers on the control socket; nil: there is no socket yet
+	serveLocal := func(h http.Handler) error {
+		if local.Swap(&h) != nil {
+			return nil
+		}
+		now := func(w http.ResponseWriter, r *http.Request) { (*local.Load()).ServeHTTP(w, r) }
+		return startLocal(s, cfg.Dir, cfg.Log, http.HandlerFunc(now))
+	}
+	cfg.Standing = func(o *succession.Office) { // and go on answering so until this machine leads
+		if err := serveLocal(&standingLocal{o}); err != nil {
 			cfg.Log.Warn("status while standing by", "err", err)
+			local.Store(nil)
 		}
 	}
 	k, err := node.OpenCluster(ctx, cfg)
-	if standing != nil {
-		err = errors.Join(err, standing.stop())
-	}
 	if err != nil {
 		return nil, joinError(err)
 	}
@@ -241,7 +247,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	if err := startAPI(ctx, s, k, k.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return k, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, images: k.Images.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, office: k.Office, rebuilt: k.Rebuilt, orphans: k.Orphans})
+	return k, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, images: k.Images.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, office: k.Office, rebuilt: k.Rebuilt, orphans: k.Orphans})
 }
 
 // joinError gives a refusal the form that users get.
