@@ -132,7 +132,7 @@ func (s *Server) act(action any) {
 		r := s.rtt
 		s.mu.Unlock()
 		if r != nil {
-			r.setPeers(a.Peers)
+			r.SetPeers(a.Peers)
 		}
 	case Fabric:
 		if s.fabric != nil {

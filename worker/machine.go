@@ -70,7 +70,7 @@ func (s *Server) facts() wire.WorkerFacts {
 		f.Address = outboundAddress(s.opt.Addrs)
 	}
 	if rtt != nil {
-		f.Probe = rtt.address(s.opt.ProbeAddress, f.Address)
+		f.Probe = rtt.Address(s.opt.ProbeAddress, f.Address)
 	}
 	if s.fabric != nil {
 		f.Overlay = s.fabric.tell(context.Background(), f.Address, s.opt.Network.Networks())
@@ -297,7 +297,7 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
 	if e := s.entrance.Load(); e != nil {
 		in = s.came.look(time.Now(), e.in.Stats().Routes)
 	}
-	u := Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.place(), Heard: s.rtt.heard()}
+	u := Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}
 	if up := s.up.Load(); up != nil {
 		u.RTT, u.Loss = up.Quality()
 	}

@@ -25,6 +25,7 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/roundtrip"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/runtime"
@@ -114,8 +115,8 @@ type Server struct {
 	started   time.Time
 	usage     usage
 	came      came
-	rtt       *rtt          // nil: does not measure
-	nudge     chan struct{} // measure use now
+	rtt       *roundtrip.Meter // nil: does not measure
+	nudge     chan struct{}    // measure use now
 	// measurePace has the last interval that the core asked for.
 	measurePace chan time.Duration
 	links       linkTimes
@@ -364,7 +365,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			s.mu.Lock()
 			r := s.rtt
 			s.mu.Unlock()
-			r.setPace(w.Pace)
+			r.SetPace(w.Pace)
 			if s.fabric != nil {
 				s.fabric.doubt() // what ended the last link may have changed the way of everything else
 			}
@@ -395,6 +396,13 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	return up.Run(ctx)
 }
 
+// NoProbing as a probe address keeps a worker from measuring round trips to others, and others from measuring to it.
+const NoProbing = "off"
+
+// heardEach is how many round trips a report tells, one peer after the other: enough for the cluster to compare places with,
+// and few bytes.
+const heardEach = 3
+
 // startRTT begins to measure round trips to other workers. A worker that cannot works without a place in the network.
 func (s *Server) startRTT(work *tier.Work) {
 	s.mu.Lock()
@@ -403,7 +411,7 @@ func (s *Server) startRTT(work *tier.Work) {
 	if s.opt.ProbeAddress == NoProbing || s.opt.Member == nil {
 		return
 	}
-	r, err := newRTT(s.opt.ProbeAddress, s.opt.ProbeEvery, filepath.Join(s.opt.Dir, "coordinate.json"), s.opt.Log, s.measureNow)
+	r, err := roundtrip.New(s.opt.ProbeAddress, s.opt.ProbeEvery, filepath.Join(s.opt.Dir, "coordinate.json"), s.opt.Log, s.measureNow)
 	if err != nil {
 		s.opt.Log.Error("measure round trips to other workers", "err", err)
 		return
@@ -411,7 +419,7 @@ func (s *Server) startRTT(work *tier.Work) {
 	s.mu.Lock()
 	s.rtt = r
 	s.mu.Unlock()
-	work.Go(func() { r.run(work.Ctx) })
+	work.Go(func() { r.Run(work.Ctx) })
 }
 
 // measureNow has use measured before its time.
@@ -427,7 +435,7 @@ func (s *Server) Coordinate() *spec.Coordinate {
 	s.mu.Lock()
 	r := s.rtt
 	s.mu.Unlock()
-	return r.place()
+	return r.Place()
 }
 
 // Parent tells whether the cluster is connected, and if not, why.

@@ -44,7 +44,7 @@ func (s *Server) serveReach(w http.ResponseWriter, r *http.Request) error {
 	s.mu.Unlock()
 	tries := []func(ctx context.Context) bool{}
 	if m != nil && target.IsValid() {
-		tries = append(tries, func(ctx context.Context) bool { return m.reach(ctx, target, wait) })
+		tries = append(tries, func(ctx context.Context) bool { return m.Reach(ctx, target, wait) })
 	}
 	if s.fabric != nil && s.fabric.Tunnel != nil && peer != 0 {
 		tries = append(tries, func(ctx context.Context) bool { return s.fabric.hears(ctx, wire.PeerID(peer), wait) })
@@ -74,12 +74,15 @@ func oneOf(ctx context.Context, tries []func(ctx context.Context) bool) bool {
 	return reached
 }
 
+// hearTries is how often a sign of life is looked for within the time given.
+const hearTries = 16
+
 // hears reports whether a peer gives a sign of life by the overlay within a time.
 func (f *fabric) hears(ctx context.Context, peer wire.PeerID, wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	began := time.Now()
-	t := time.NewTicker(max(wait/(4*witnessTries), time.Millisecond))
+	t := time.NewTicker(max(wait/hearTries, time.Millisecond))
 	defer t.Stop()
 	for {
 		since := time.Since(began) // however long the answer takes

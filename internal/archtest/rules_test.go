@@ -42,8 +42,8 @@ var imports = map[string]string{
 	"store/vault":     "spec internal/files",
 
 	// roles: Core and Server each
-	"root":             ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
-	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
+	"root":             ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/reconcile decide/sched store store/vault",
+	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
@@ -52,7 +52,7 @@ var imports = map[string]string{
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/fleet",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec view artifact auth decide/coord decide/fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
+	"worker":           ". spec view artifact auth decide/coord decide/fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
@@ -105,6 +105,7 @@ var imports = map[string]string{
 	"internal/olddata":    "store",
 	"internal/loopfs":     "",
 	"internal/owners":     "internal/files",
+	"internal/roundtrip":  "spec wire decide/coord internal/files internal/panics",
 	"internal/s3":         ".",
 	"internal/snapshot":   ". spec",
 	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault",

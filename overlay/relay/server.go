@@ -28,13 +28,16 @@ type Options struct {
 	Certificate tls.Certificate
 	// Rate is how many bytes a second one worker may send by the relay; 1 GiB when 0.
 	Rate int64
-	Log  *slog.Logger // nil: nothing is logged
+	// Probe takes what measures round trips; nil: that is dropped. It must not block, and not keep what it is given.
+	Probe func(b []byte, from netip.AddrPort)
+	Log   *slog.Logger // nil: nothing is logged
 }
 
 // Server is a relay. Set says whom it serves.
 type Server struct {
 	log   *slog.Logger
 	rate  int64
+	probe func(b []byte, from netip.AddrPort)
 	table table
 	calls calls
 	udp   *net.UDPConn
@@ -70,7 +73,7 @@ func New(o Options) (*Server, error) {
 	if !o.UDP.IsValid() {
 		return nil, errors.New("relay: no UDP address is given")
 	}
-	s := &Server{log: o.Log, rate: o.Rate, end: make(chan struct{}), streams: map[*stream]bool{}}
+	s := &Server{log: o.Log, rate: o.Rate, probe: o.Probe, end: make(chan struct{}), streams: map[*stream]bool{}}
 	s.table.name = o.Name
 	s.calls.wake = make(chan struct{}, 1)
 	s.table.set(Config{}, o.Rate)
@@ -104,6 +107,12 @@ func (s *Server) TLS() netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	return s.tcp.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// Send sends a datagram that measures a round trip.
+func (s *Server) Send(b []byte, to netip.AddrPort) error {
+	_, err := s.udp.WriteToUDPAddrPort(b, to)
+	return err
 }
 
 // Set says whom the relay serves. Workers that are no longer named are cut off.
@@ -207,7 +216,8 @@ func (f *forwarder) message(from netip.AddrPort, b []byte, seg int) {
 	for begin, o := 0, 0; o < len(b); {
 		end := min(o+seg, len(b))
 		kind := b[o]
-		if kind != frame.TypeRegister && kind != frame.TypeRegistered {
+		probe := kind == frame.TypeProbe && f.s.probe != nil
+		if kind != frame.TypeRegister && kind != frame.TypeRegistered && !probe {
 			if o = end; o == len(b) {
 				f.data(from, b[begin:], seg)
 			}
@@ -217,7 +227,9 @@ func (f *forwarder) message(from netip.AddrPort, b []byte, seg int) {
 		if begin < o {
 			f.data(from, b[begin:o], seg)
 		}
-		if kind == frame.TypeRegistered {
+		if probe {
+			f.s.probe(b[o:end], from)
+		} else if kind == frame.TypeRegistered {
 			f.answered(from, b[o:end])
 		} else if a := f.t.register(b[o:end], from, nil, f.now); a != nil {
 			_, _ = f.s.udp.WriteToUDPAddrPort(a, from)

@@ -32,6 +32,8 @@ const (
 	TypeData       = 16
 	TypeRegister   = 17
 	TypeRegistered = 18
+	// TypeProbe is the first byte of what measures a round trip between sites (internal/roundtrip). A relay lends it its port.
+	TypeProbe = 'S'
 )
 
 // DataLen is the length of the header of a relayed datagram, RegisterLen that of a registration and of its answer.

@@ -1,6 +1,4 @@
-//go:build linux
-
-package worker
+package roundtrip
 
 import (
 	"context"
@@ -22,16 +20,16 @@ import (
 )
 
 // prober starts one on loopback.
-func prober(t *testing.T, dir string) (r *rtt, found chan struct{}, stop func()) {
+func prober(t *testing.T, dir string) (r *Meter, found chan struct{}, stop func()) {
 	t.Helper()
 	found = make(chan struct{}, 1)
-	r, err := newRTT("127.0.0.1:0", time.Millisecond, filepath.Join(dir, "coordinate.json"), slog.New(slog.DiscardHandler), func() { found <- struct{}{} })
+	r, err := New("127.0.0.1:0", time.Millisecond, filepath.Join(dir, "coordinate.json"), slog.New(slog.DiscardHandler), func() { found <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); r.run(ctx) }()
+	go func() { defer close(done); r.Run(ctx) }()
 	stop = func() { cancel(); <-done }
 	t.Cleanup(stop)
 	return r, found, stop
@@ -41,16 +39,16 @@ func TestWorkersMeasureEachOther(t *testing.T) {
 	dir := t.TempDir()
 	a, found, stop := prober(t, dir)
 	b, _, _ := prober(t, t.TempDir())
-	if a.place() != nil {
+	if a.Place() != nil {
 		t.Error("it has a place before it was told anything")
 	}
-	a.setPeers(wire.Peers{KeyID: 1, Key: keyA})
-	if a.place() == nil {
+	a.SetPeers(wire.Peers{KeyID: 1, Key: keyA})
+	if a.Place() == nil {
 		t.Error("a worker alone is nowhere")
 	}
-	b.setPeers(wire.Peers{KeyID: 1, Key: keyA})
-	a.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{b.address("", "127.0.0.1")}})
-	if a.place() != nil {
+	b.SetPeers(wire.Peers{KeyID: 1, Key: keyA})
+	a.SetPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{b.Address("", "127.0.0.1")}})
+	if a.Place() != nil {
 		t.Error("a place without a round trip")
 	}
 	select {
@@ -58,7 +56,7 @@ func TestWorkersMeasureEachOther(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("no place was found")
 	}
-	if c := a.place(); c == nil || !c.Valid() {
+	if c := a.Place(); c == nil || !c.Valid() {
 		t.Fatalf("%+v", c)
 	}
 	stop()
@@ -66,8 +64,8 @@ func TestWorkersMeasureEachOther(t *testing.T) {
 		t.Error(err)
 	}
 	again, _, _ := prober(t, dir)
-	again.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{b.address("", "127.0.0.1")}})
-	if again.place() == nil {
+	again.SetPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{b.Address("", "127.0.0.1")}})
+	if again.Place() == nil {
 		t.Error("an agent that starts again has forgotten its place")
 	}
 }
@@ -119,13 +117,13 @@ func (a asker) answers(to string, list ...[]byte) (n int) {
 
 func TestOnlyQuestionsOfWorkersAreAnswered(t *testing.T) {
 	r, _, _ := prober(t, t.TempDir())
-	r.setPeers(wire.Peers{KeyID: 1, Key: keyA})
+	r.SetPeers(wire.Peers{KeyID: 1, Key: keyA})
 	q := datagram{kind: question, keyID: 1, nonce: 1}
 	good := q.append(nil, keyA)
 	a := datagram{kind: answer, keyID: 1, nonce: 2}
 	other := q
 	other.keyID = 2
-	n := newAsker(t).answers(r.address("", "127.0.0.1"), q.append(nil, keyB), other.append(nil, keyA), good[:20], nil, make([]byte, 1400), append(good, 0), a.append(nil, keyA), flip(good, 20, 1), good)
+	n := newAsker(t).answers(r.Address("", "127.0.0.1"), q.append(nil, keyB), other.append(nil, keyA), good[:20], nil, make([]byte, 1400), append(good, 0), a.append(nil, keyA), flip(good, 20, 1), good)
 	if n != 1 {
 		t.Errorf("%d answers, want 1", n)
 	}
@@ -133,14 +131,14 @@ func TestOnlyQuestionsOfWorkersAreAnswered(t *testing.T) {
 
 func TestAnswersAreLimited(t *testing.T) {
 	r, _, _ := prober(t, t.TempDir())
-	r.setPeers(wire.Peers{KeyID: 1, Key: keyA})
+	r.SetPeers(wire.Peers{KeyID: 1, Key: keyA})
 	from := netip.MustParseAddrPort(newAsker(t).LocalAddr().String())
 	q := datagram{kind: question, keyID: 1, nonce: 1}
 	now := time.Now()
 	r.mu.Lock()
 	r.limit.AllowN(now, answersPerSecond) // all of this second
 	r.mu.Unlock()
-	r.take(now, q.append(nil, keyA), from)
+	r.Take(now, q.append(nil, keyA), from)
 	if left := r.limit.TokensAt(now); left > 1 || left < -1 {
 		t.Errorf("%v answers are left", left)
 	}
@@ -148,14 +146,14 @@ func TestAnswersAreLimited(t *testing.T) {
 
 // What an answer must be to be believed.
 func TestHostileAnswers(t *testing.T) {
-	r, err := newRTT("127.0.0.1:0", time.Hour, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
+	r, err := New("127.0.0.1:0", time.Hour, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.conn.Close()
 	peer := newAsker(t)
 	addr := netip.MustParseAddrPort(peer.LocalAddr().String())
-	r.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{addr.String()}})
+	r.SetPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{addr.String()}})
 	ask := func() (nonce uint64) {
 		t.Helper()
 		r.ask(time.Now())
@@ -174,7 +172,7 @@ func TestHostileAnswers(t *testing.T) {
 	reply := func(nonce uint64, at spec.Coordinate, key []byte, from netip.AddrPort) bool {
 		before := r.viv.Coordinate()
 		d := datagram{kind: answer, keyID: 1, nonce: nonce, at: at}
-		r.take(time.Now(), d.append(nil, key), from)
+		r.Take(time.Now(), d.append(nil, key), from)
 		return r.viv.Coordinate() != before
 	}
 	good := spec.Coordinate{Vec: [3]float64{10}, Error: 0.5}
@@ -207,7 +205,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 	// A peer that is taken away is not believed any more, and its key not either.
 	last := ask()
-	r.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{"127.0.0.1:9"}})
+	r.SetPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{"127.0.0.1:9"}})
 	if reply(last, good, keyA, addr) {
 		t.Error("somebody who is no peer was believed")
 	}
@@ -215,13 +213,13 @@ func TestHostileAnswers(t *testing.T) {
 
 // A peer that does not answer is left alone for longer and longer.
 func TestSilentPeersAreLeftAlone(t *testing.T) {
-	r, err := newRTT("127.0.0.1:0", 8*time.Second, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
+	r, err := New("127.0.0.1:0", 8*time.Second, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.conn.Close()
 	peer := newAsker(t)
-	r.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
+	r.SetPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
 	r.eager = 0
 	asked := 0
 	for now, end := time.Now(), time.Now().Add(time.Hour); now.Before(end); {
@@ -277,7 +275,7 @@ func TestOldPlaceIsForgotten(t *testing.T) {
 }
 
 func TestPlaceIsToldAnewOnlyWhenItMoved(t *testing.T) {
-	r := &rtt{known: true, viv: nil}
+	r := &Meter{known: true, viv: nil}
 	a := spec.Coordinate{Vec: [3]float64{10, 0, 0}, Height: 1}
 	b := a
 	b.Vec[0], b.Height = 10.3, 1.3
@@ -292,15 +290,15 @@ func TestPlaceIsToldAnewOnlyWhenItMoved(t *testing.T) {
 
 // Reports tell of one peer after the other, and of none that does not answer.
 func TestHeardTakesTurns(t *testing.T) {
-	r := &rtt{}
+	r := &Meter{}
 	for i := range 7 {
 		r.peers = append(r.peers, &ping{name: fmt.Sprint("p", i), usual: float64(i) + 0.16})
 	}
 	r.peers[3].silent, r.peers[4].usual = silentTries, 0
 	var names []string
 	for range 4 {
-		list := r.heard()
-		if len(list) > heardEach {
+		list := r.Heard(3)
+		if len(list) > 3 {
 			t.Errorf("%d at once", len(list))
 		}
 		for _, m := range list {
@@ -310,24 +308,24 @@ func TestHeardTakesTurns(t *testing.T) {
 	if got := strings.Join(names, " "); got != "p0=0.2 p1=1.2 p2=2.2 p5=5.2 p6=6.2 p0=0.2 p1=1.2 p2=2.2 p5=5.2 p6=6.2 p0=0.2 p1=1.2" {
 		t.Error(got)
 	}
-	if (&rtt{}).heard() != nil || (*rtt)(nil).heard() != nil {
+	if (&Meter{}).Heard(3) != nil || (*Meter)(nil).Heard(3) != nil {
 		t.Error("nobody was measured")
 	}
 }
 
 // TestPanicEndsNoRoundTrips: a datagram on which the worker panics is lost, and the next is answered.
 func TestPanicEndsNoRoundTrips(t *testing.T) {
-	r, err := newRTT("127.0.0.1:0", time.Hour, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
+	r, err := New("127.0.0.1:0", time.Hour, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	peer := newAsker(t)
-	r.setPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
+	r.SetPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{peer.LocalAddr().String()}})
 	limit := r.limit
 	r.limit = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { r.run(ctx) })
+	wg.Go(func() { r.Run(ctx) })
 	defer wg.Wait()
 	defer cancel()
 	q := datagram{kind: question, keyID: 1, nonce: 7}

@@ -1,6 +1,7 @@
-//go:build linux
-
-package worker
+// Package roundtrip measures round trips among machines that know of each other and share a key: workers of a site, and the gateways of a
+// federation. A question is one datagram, and so is its answer; times stay with who asks. From workers' round trips it works out a
+// coordinate. It decides nothing of who measures to whom; worker and cluster import it.
+package roundtrip
 
 import (
 	"context"
@@ -28,9 +29,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// NoProbing as a probe address keeps a worker from measuring round trips to others, and others from measuring to it.
-const NoProbing = "off"
-
 const (
 	// defaultProbeEvery is the time from one question to the next once a place is found. With 72 bytes on the wire a
 	// datagram, and as many questions from others, that is 288 bit/s.
@@ -55,9 +53,10 @@ const (
 	saveEvery = 10 * time.Minute
 )
 
-// rtt measures round trips to other workers, answers when they do, and keeps the coordinate.
-type rtt struct {
-	conn  *net.UDPConn
+// Meter measures round trips to other workers, answers when they do, and keeps the coordinate.
+type Meter struct {
+	conn  *net.UDPConn // nil: another's, which send is for
+	send  func(b []byte, to netip.AddrPort) error
 	every time.Duration // now
 	// usualEvery is that time where the cluster does not ask for a slower pace.
 	usualEvery time.Duration
@@ -98,8 +97,8 @@ type asked struct {
 	got  chan<- struct{} // of a witness, who does not measure: an answer came
 }
 
-// newRTT listens. An address that is not this machine's own, behind a NAT that forwards, is listened for on its port.
-func newRTT(listen string, every time.Duration, file string, log *slog.Logger, found func()) (*rtt, error) {
+// New listens. An address that is not this machine's own, behind a NAT that forwards, is listened for on its port.
+func New(listen string, every time.Duration, file string, log *slog.Logger, found func()) (*Meter, error) {
 	if listen == "" {
 		listen = ":0"
 	}
@@ -119,7 +118,7 @@ func newRTT(listen string, every time.Duration, file string, log *slog.Logger, f
 	}
 	var seed [8]byte
 	crand.Read(seed[:])
-	r := &rtt{conn: conn, every: every, usualEvery: every, file: file, log: log, found: found, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
+	r := &Meter{conn: conn, every: every, usualEvery: every, file: file, log: log, found: found, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
 		viv: coord.NewVivaldi(binary.BigEndian.Uint64(seed[:])), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
 	var at spec.Coordinate
 	// After a while the others have moved on, and an old place among them is worse than none.
@@ -128,11 +127,24 @@ func newRTT(listen string, every time.Duration, file string, log *slog.Logger, f
 			r.eager, r.known = surpriseCount, true
 		}
 	}
+	r.send = func(b []byte, to netip.AddrPort) error {
+		_, err := conn.WriteToUDPAddrPort(b, to)
+		return err
+	}
 	return r, nil
 }
 
-// address is where others reach it: the host given, or else this worker's, and the port.
-func (r *rtt) address(listen, worker string) string {
+// Share makes one that has no socket: it sends by another's, and Take is to be called with what comes there.
+func Share(send func(b []byte, to netip.AddrPort) error, log *slog.Logger) *Meter {
+	return &Meter{send: send, every: defaultProbeEvery, usualEvery: defaultProbeEvery, log: log, found: func() {}, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
+		viv: coord.NewVivaldi(0), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
+}
+
+// Is reports whether a datagram looks like one of these.
+func Is(b []byte) bool { return len(b) == datagramSize && b[0] == datagramMagic }
+
+// Address is where others reach it: the host given, or else this worker's, and the port.
+func (r *Meter) Address(listen, worker string) string {
 	port := r.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	host, _, _ := net.SplitHostPort(listen)
 	for _, h := range []string{host, worker} {
@@ -143,8 +155,8 @@ func (r *rtt) address(listen, worker string) string {
 	return ""
 }
 
-// setPeers takes what the cluster says.
-func (r *rtt) setPeers(p wire.Peers) {
+// SetPeers takes what the cluster says.
+func (r *Meter) SetPeers(p wire.Peers) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.set != nil && len(r.set.List) == 0 && len(p.List) > 0 {
@@ -171,18 +183,22 @@ func (r *rtt) setPeers(p wire.Peers) {
 	}
 }
 
-// run asks and answers until ctx ends.
-func (r *rtt) run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() { r.conn.Close() })
-	defer stop()
+// Run asks and answers until ctx ends.
+func (r *Meter) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { panics.Again(r.log, "round trips", func() { r.read(ctx) }) })
+	if r.conn != nil {
+		stop := context.AfterFunc(ctx, func() { r.conn.Close() })
+		defer stop()
+		wg.Go(func() { panics.Again(r.log, "round trips", func() { r.read(ctx) }) })
+	}
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			r.conn.Close()
+			if r.conn != nil {
+				r.conn.Close()
+			}
 			wg.Wait()
 			r.mu.Lock()
 			r.saveLocked()
@@ -196,7 +212,7 @@ func (r *rtt) run(ctx context.Context) {
 }
 
 // ask sends the next question, and gives the time until the one after it.
-func (r *rtt) ask(now time.Time) time.Duration {
+func (r *Meter) ask(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, a := range r.asked {
@@ -222,7 +238,7 @@ func (r *rtt) ask(now time.Time) time.Duration {
 		if p.silent++; p.silent >= silentTries {
 			p.rest = now.Add(min(silentMost, silentRest<<min(p.silent-silentTries, 8)))
 		}
-		r.send(asked{peer: p})
+		r.question(asked{peer: p})
 		break
 	}
 	return wait
@@ -231,8 +247,8 @@ func (r *rtt) ask(now time.Time) time.Duration {
 // witnessTries questions are sent to a worker that others are in doubt about, one after the other within the time given.
 const witnessTries = 4
 
-// reach reports whether a worker answers within a time: what a witness is asked by the cluster.
-func (r *rtt) reach(ctx context.Context, addr netip.AddrPort, wait time.Duration) bool {
+// Reach reports whether a worker answers within a time: what a witness is asked by the cluster.
+func (r *Meter) Reach(ctx context.Context, addr netip.AddrPort, wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	got := make(chan struct{}, 1)
@@ -242,7 +258,7 @@ func (r *rtt) reach(ctx context.Context, addr netip.AddrPort, wait time.Duration
 	for {
 		r.mu.Lock()
 		if r.set != nil {
-			r.send(asked{peer: to, got: got})
+			r.question(asked{peer: to, got: got})
 		}
 		r.mu.Unlock()
 		select {
@@ -255,22 +271,22 @@ func (r *rtt) reach(ctx context.Context, addr netip.AddrPort, wait time.Duration
 	}
 }
 
-// send asks, with the lock held.
-func (r *rtt) send(a asked) {
+// question asks, with the lock held.
+func (r *Meter) question(a asked) {
 	var nonce [8]byte
 	crand.Read(nonce[:])
 	q := datagram{kind: question, keyID: r.set.KeyID, nonce: binary.BigEndian.Uint64(nonce[:])}
 	b := q.append(nil, r.set.Key)
 	a.at = time.Now()
 	r.asked[q.nonce] = a
-	if _, err := r.conn.WriteToUDPAddrPort(b, a.peer.addr); err != nil {
+	if err := r.send(b, a.peer.addr); err != nil {
 		delete(r.asked, q.nonce)
 		r.log.Debug("ask for a round trip", "peer", a.peer.addr, "err", err)
 	}
 }
 
-// setPace takes the least time between questions that the cluster asks for; nil: none.
-func (r *rtt) setPace(p *wire.Pace) {
+// SetPace takes the least time between questions that the cluster asks for; nil: none.
+func (r *Meter) SetPace(p *wire.Pace) {
 	if r == nil {
 		return
 	}
@@ -282,14 +298,14 @@ func (r *rtt) setPace(p *wire.Pace) {
 }
 
 // read answers questions and takes answers until the socket is closed.
-func (r *rtt) read(ctx context.Context) {
+func (r *Meter) read(ctx context.Context) {
 	var buf [datagramSize + 1]byte
 	for {
 		n, from, err := r.conn.ReadFromUDPAddrPort(buf[:])
 		at := time.Now()
 		switch {
 		case err == nil:
-			r.take(at, buf[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+			r.Take(at, buf[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		default: // such as a port that is closed at the other side; never many in a row without a question of ours
@@ -298,8 +314,8 @@ func (r *rtt) read(ctx context.Context) {
 	}
 }
 
-// take handles one datagram from anybody.
-func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
+// Take handles one datagram from anybody.
+func (r *Meter) Take(at time.Time, b []byte, from netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.set == nil {
@@ -314,7 +330,7 @@ func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
 			return
 		}
 		a := datagram{kind: answer, keyID: r.set.KeyID, nonce: d.nonce, at: r.viv.Coordinate()}
-		_, _ = r.conn.WriteToUDPAddrPort(a.append(nil, r.set.Key), from)
+		_ = r.send(a.append(nil, r.set.Key), from)
 		return
 	}
 	q, ok := r.asked[d.nonce]
@@ -353,10 +369,10 @@ func (r *rtt) take(at time.Time, b []byte, from netip.AddrPort) {
 	}
 }
 
-// place gives the coordinate, or nil while it is not known. A worker that has nobody to measure to is at the origin. A
+// Place gives the coordinate, or nil while it is not known. A worker that has nobody to measure to is at the origin. A
 // coordinate never stands still; it is told anew only when it has moved by a tenth of the usual round trip, and not too
 // often, because each telling costs traffic and may move a judgement (Ledlie, section 5: application-level coordinates).
-func (r *rtt) place() *spec.Coordinate {
+func (r *Meter) Place() *spec.Coordinate {
 	if r == nil {
 		return nil
 	}
@@ -378,12 +394,8 @@ func (r *rtt) place() *spec.Coordinate {
 	return &c
 }
 
-// heardEach is how many round trips a report tells, one peer after the other: enough for the cluster to compare places with,
-// and few bytes.
-const heardEach = 3
-
-// heard gives the usual round trips to the next few peers.
-func (r *rtt) heard() (out []wire.PeerRTT) {
+// Heard gives the usual round trips to the next few peers, at most n.
+func (r *Meter) Heard(n int) (out []wire.PeerRTT) {
 	if r == nil {
 		return nil
 	}
@@ -395,7 +407,7 @@ func (r *rtt) heard() (out []wire.PeerRTT) {
 		if p.usual > 0 && p.silent < silentTries {
 			out = append(out, wire.PeerRTT{Probe: p.name, Ms: math.Round(p.usual*10) / 10})
 		}
-		if len(out) == heardEach {
+		if len(out) == n {
 			break
 		}
 	}
@@ -403,7 +415,7 @@ func (r *rtt) heard() (out []wire.PeerRTT) {
 }
 
 // usualLocked is the mean round trip to peers, in milliseconds.
-func (r *rtt) usualLocked() float64 {
+func (r *Meter) usualLocked() float64 {
 	sum, n := 0.0, 0.0
 	for _, p := range r.peers {
 		if p.usual > 0 {
@@ -420,8 +432,8 @@ func drift(a, b spec.Coordinate) float64 {
 	return a.RTT(b) + up
 }
 
-func (r *rtt) saveLocked() {
-	if !r.known {
+func (r *Meter) saveLocked() {
+	if !r.known || r.file == "" {
 		return
 	}
 	data, err := json.Marshal(r.viv.Coordinate())

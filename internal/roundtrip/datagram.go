@@ -1,4 +1,4 @@
-package worker
+package roundtrip
 
 import (
 	"crypto/hmac"
