@@ -93,7 +93,7 @@ func (c *Core) refreshUsers(now time.Time, p *placement, fx *wire.Effects) {
 
 // policyOf finds the policy of an instance and the plugins to ask.
 func policyOf(c *Core, a *spec.Assignment) (sched.Policy, []placing.Plugin, *wire.Reason) {
-	return c.questions.Policy(&a.Spec, c.limitedFrom(a.Service))
+	return c.questions.Policy(&a.Spec, c.limitedFrom(a.Service) || c.foreign.far.LeadsTo(a.Service))
 }
 
 func (c *Core) measured(now time.Time, m Measured) {

@@ -392,6 +392,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.appraised(now, m, &fx)
 	case RelayUp:
 		c.relayUp(m)
+	case GatewayHeard:
+		gatewayHeard(c, m)
 	case SetPlugins:
 		c.setPlugins(m)
 	case apps.DeleteVolume:
@@ -527,6 +529,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.publishSite()
 	c.foreign.sites.Forget(now)
 	c.serveRelay(fx)
+	measureSites(c, fx)
 	if c.foreign.sites.Unsaved() || c.fabric.dirty {
 		c.fabric.dirty = false
 		c.saveFabric(fx)

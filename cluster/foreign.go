@@ -20,17 +20,19 @@ import (
 type foreign struct {
 	sites *network.Remote
 	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
-	lawful map[skerry.ServiceKey]bool
-	mail   map[string]bool // sites whose mail about peers must be written again
-	dirty  bool            // what the root is told must be looked at again
-	again  bool            // so must whom the relay serves
-	said   map[string]bool // keys of what was reported to the root of this kind
-	relay  RelayUp
-	served relay.Config // what the relay was told
+	lawful  map[skerry.ServiceKey]bool
+	mail    map[string]bool // sites whose mail about peers must be written again
+	dirty   bool            // what the root is told must be looked at again
+	again   bool            // so must whom the relay serves
+	said    map[string]bool // keys of what was reported to the root of this kind
+	relay   RelayUp
+	served  relay.Config // what the relay was told
+	far     *network.Far
+	gateway gateway
 }
 
 func newForeign(h home) foreign {
-	return foreign{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
+	return foreign{sites: network.NewRemote(h), far: network.NewFar(), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
 }
 
 // RelayUp tells where the site's relay takes datagrams and streams, and where it is reached from other sites. Unspecified
@@ -51,6 +53,9 @@ func (c *Core) mail() network.Mail { return network.NewMail(c.fabric.Secret, c.o
 // the key is of this kind.
 func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 	f := &c.foreign
+	if gatewayItem(c, key, value, gone) {
+		return true
+	}
 	switch kind, rest, _ := strings.Cut(key, "/"); kind {
 	case "site":
 		for name, w := range c.workers { // all must know what belongs to the overlay
@@ -183,6 +188,7 @@ func (c *Core) unpost(key string) {
 func (c *Core) relayUp(m RelayUp) {
 	c.foreign.relay, c.foreign.dirty, c.foreign.again = m, true, true
 	c.foreign.served = relay.Config{} // it is a new one
+	c.foreign.gateway.due = c.foreign.gateway.peers != nil
 	for name, w := range c.workers {
 		if w.Peer != 0 {
 			c.readmit[name] = true

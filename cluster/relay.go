@@ -13,27 +13,33 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
+	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/roundtrip"
 	"skerry.dev/skerry/overlay/relay"
+	"skerry.dev/skerry/wire"
 )
 
 // startRelay opens the site's relay for one life, and tells the core where it is. A site whose relay cannot open works
-// without: workers that do not reach each other directly then have no path.
-func (s *Server) startRelay(ctx context.Context, l *loop.Loop) {
+// without: workers that do not reach each other directly then have no path. It gives what is to run beside it, or nil.
+func (s *Server) startRelay(ctx context.Context, l *loop.Loop) func() error {
 	if s.opt.Relay == "" {
-		return
+		return nil
 	}
-	if err := s.openRelay(ctx, l); err != nil {
+	run, err := s.openRelay(ctx, l)
+	if err != nil {
 		s.opt.Log.Error("the site has no relay", "err", err, "hint", "workers behind NATs need it; choose another address with --relay")
 	}
+	return run
 }
 
-func (s *Server) openRelay(ctx context.Context, l *loop.Loop) error {
+func (s *Server) openRelay(ctx context.Context, l *loop.Loop) (func() error, error) {
 	addr, err := net.ResolveUDPAddr("udp", s.opt.Relay)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	at := addr.AddrPort()
 	if !at.Addr().IsValid() {
@@ -42,18 +48,21 @@ func (s *Server) openRelay(ctx context.Context, l *loop.Loop) error {
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	cert, pin, err := relayCertificate()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r, err := relay.New(relay.Options{Name: s.opt.Name, UDP: at, TLS: at, Certificate: cert, Log: s.opt.Log})
+	var r *relay.Server // nobody is answered before the root has said with which key
+	m := roundtrip.Share(func(b []byte, to netip.AddrPort) error { return r.Send(b, to) }, s.opt.Log)
+	r, err = relay.New(relay.Options{Name: s.opt.Name, UDP: at, TLS: at, Certificate: cert, Log: s.opt.Log,
+		Probe: func(b []byte, from netip.AddrPort) { m.Take(time.Now(), b, from) }})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.relay.Store(r)
 	context.AfterFunc(ctx, func() { r.Close() })
 	up := RelayUp{UDP: told(at, r.UDP()), TLS: told(at, r.TLS()), Pin: pin}
 	if s.opt.RelayPublic != "" {
 		if up.Public, err = publicAddress(s.opt.RelayPublic, r.UDP().Port()); err != nil {
-			return err
+			return nil, err
 		}
 	} else if s.opt.Root != nil {
 		up.Public = netip.AddrPortFrom(outbound(s.opt.Root.Addrs()), r.UDP().Port())
@@ -62,7 +71,42 @@ func (s *Server) openRelay(ctx context.Context, l *loop.Loop) error {
 		}
 	}
 	l.Post(up)
-	return nil
+	if s.opt.Root == nil {
+		return nil, nil
+	}
+	s.meter.Store(m)
+	return func() error { return measureGateways(ctx, l, m, up.Public) }, nil
+}
+
+// gatewayEvery is how often it is looked whether round trips to other sites have changed.
+const gatewayEvery = 2 * time.Second
+
+// measureGateways measures round trips to the gateways of other sites, and tells the core of them, until ctx ends.
+func measureGateways(ctx context.Context, l *loop.Loop, m *roundtrip.Meter, public netip.AddrPort) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.Run(ctx) })
+	t := time.NewTicker(gatewayEvery)
+	defer t.Stop()
+	var told *wire.Gateway
+	for {
+		now := &wire.Gateway{Heard: m.Heard(coord.MostGateways)}
+		if public.IsValid() {
+			now.Probe = public.String()
+		}
+		for i := range now.Heard {
+			now.Heard[i].Ms = max(now.Heard[i].Ms, leastHeard)
+		}
+		if !sameGateway(told, now) {
+			told = now
+			l.Post(GatewayHeard{*now})
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
 }
 
 // told is what workers hear of an address that is listened on: an unspecified one stays so, with the port that was given.

@@ -24,6 +24,9 @@ func (c *Core) request(p *placement) *sched.Request {
 	if c.peersMatter(p) {
 		r.Peers = c.peersOf(p, func(*placement) bool { return true })
 	}
+	if r.Far = c.foreign.far.Of(p.A.Service.App); r.Far != nil {
+		r.Gateway = c.workers.middle()
+	}
 	return r
 }
 

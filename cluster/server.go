@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/roundtrip"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/store"
@@ -76,6 +77,7 @@ type Server struct {
 	up      atomic.Pointer[tier.Up]
 	answers atomic.Pointer[answerer] // of this life
 	relay   atomic.Pointer[relay.Server]
+	meter   atomic.Pointer[roundtrip.Meter]
 }
 
 // NewServer opens what the cluster keeps; Run starts it.
@@ -142,7 +144,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		}
 		parts = append(parts, func() error { return up.Run(ctx) })
 	}
-	s.startRelay(ctx, l)
+	if run := s.startRelay(ctx, l); run != nil {
+		parts = append(parts, run)
+	}
 	if s.opt.Names.Listen != "" {
 		parts = append(parts, func() error { return newNames(s).run(ctx) })
 	}
@@ -261,6 +265,12 @@ func (h *host) Act(action any) {
 			if err := r.Set(a.Config); err != nil {
 				h.opt.Log.Error("tell the relay whom it serves", "err", err)
 			}
+		}
+		return
+	}
+	if a, ok := action.(MeasureSites); ok {
+		if m := h.meter.Load(); m != nil {
+			m.SetPeers(a.Peers)
 		}
 		return
 	}

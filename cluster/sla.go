@@ -128,7 +128,13 @@ func (c *Core) violation(p *placement) (what, text string) {
 	if len(policy.Rules) == 0 {
 		return "", ""
 	}
-	if out := c.site.Fails(policy, c.lasting(p), p.Worker); out != nil {
+	req := c.lasting(p)
+	if p.limited() {
+		if req.Far = c.foreign.far.Places(p.A.Service.App); req.Far != nil {
+			req.Gateway = c.workers.middle()
+		}
+	}
+	if out := c.site.Fails(policy, req, p.Worker); out != nil {
 		return out.What, out.Text
 	}
 	return "", ""

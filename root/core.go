@@ -72,7 +72,10 @@ func New(opt Options) *Core {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = DefaultLostAfter
 	}
-	return &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+	c.relations.gateways = newGateways(opt.Seed[:])
+	c.fed.SetWays(c.relations.gateways.way)
+	return c
 }
 
 const keySeq = "root/seq"
@@ -122,6 +125,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.Apps.SetTargets(c.Kids.Names())
 	c.loadNetworks()
 	c.loadRelations()
+	loadGateways(c)
 	c.loadFailover(now)
 	c.reviewSets()
 	c.reviewClaims()
@@ -249,11 +253,11 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		}
 	}
 	for _, key := range d.Changed {
-		if c.relationItem(m.Name, key, true) {
+		value, orphaned, have := child.Observed.Get(key)
+		if c.relationItem(m.Name, key, true) || gatewayItem(c, m.Name, key, value, have && !orphaned) {
 			continue
 		}
 		id, ok := strings.CutPrefix(key, "inst/")
-		value, orphaned, have := child.Observed.Get(key)
 		if !ok || !have || orphaned {
 			continue
 		}
@@ -297,7 +301,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		if k, ok := wire.ParseAmendmentKey(key); ok {
 			c.Kids.Delete(m.Name, wire.AmendedKey(k)) // it has heard the answer
 		}
-		if c.relationItem(m.Name, key, false) {
+		if c.relationItem(m.Name, key, false) || gatewayItem(c, m.Name, key, nil, false) {
 			continue
 		}
 		id, ok := strings.CutPrefix(key, "inst/")
@@ -464,6 +468,7 @@ func (c *Core) report(now time.Time, name string, m *wire.Report, fx *wire.Effec
 	grew := old == nil || total(r) > total(old.report)
 	c.reports[name] = &siteReport{report: r, at: now, since: since}
 	c.fed.SetReport(name, &r)
+	reported(c, name, old, &r)
 	c.examine(now, name, &r, fx)
 	if in := r.Ingress; in != nil && in.Zone != "" {
 		c.claimZone(now, name, in.Zone, fx)
@@ -560,6 +565,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	delete(c.relations.whole, name)
 	c.dropZones(name, fx)
 	c.dropExtents(name, fx)
+	c.relations.gateways.remove(name)
 	c.relations.dirty = true
 	delete(c.reports, name)
 	c.forgetBook(name, fx)
@@ -593,6 +599,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects) {
 		}
 	}
 	c.publishClaims()
+	publishGateways(c, now, fx)
 	c.publishNetworks(now, fx)
 	c.publishRelations(now, fx)
 	c.Kids.Flush(now, fx)

@@ -356,6 +356,7 @@ func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
 
 // appraised tries at another site what one has not started for long.
 func (c *Core) appraised(now time.Time, m Appraised, fx *wire.Effects) {
+	c.relations.gateways.link(m.Name, m.RTT)
 	for _, i := range c.Apps.HeldBy(m.Name) {
 		since, ok := c.neverStarted(i)
 		if waited := now.Sub(since); ok && c.believing.slow[i.ID] == nil && waited >= patience &&

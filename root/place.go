@@ -138,12 +138,24 @@ type around struct {
 	peers []sched.Peer
 	seen  map[[2]string]bool // site and service
 	whole spec.Resources
+	// unplaced are the services with limited links, at either end, of which nothing has a place.
+	unplaced []sched.Linked
 }
 
 func (a *around) at(site string, i *apps.Instance) {
 	if k := [2]string{site, i.Service.Service}; !a.seen[k] {
 		a.seen[k] = true
 		a.peers = append(a.peers, sched.Peer{Worker: site, Service: i.Service.Service, Labels: i.Spec.Labels, Links: i.Spec.Links})
+		a.unplaced = slices.DeleteFunc(a.unplaced, func(l sched.Linked) bool { return l.Service == i.Service.Service })
+	}
+}
+
+// waits notes that an instance has no place.
+func (a *around) waits(i *apps.Instance) {
+	a.whole = a.whole.Add(i.Spec.LeastCost())
+	is := func(l sched.Linked) bool { return l.Service == i.Service.Service }
+	if !slices.ContainsFunc(a.unplaced, is) && !slices.ContainsFunc(a.peers, func(p sched.Peer) bool { return p.Service == i.Service.Service }) {
+		a.unplaced = append(a.unplaced, sched.Linked{Service: i.Service.Service, Spec: i.Spec})
 	}
 }
 
@@ -160,11 +172,24 @@ func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched
 			case o.Holder != "":
 				a.at(o.Holder, o)
 			default:
-				a.whole = a.whole.Add(o.Spec.LeastCost())
+				a.waits(o)
 			}
 		}
 	}
-	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...), Peers: a.peers, Whole: a.whole}
+	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...), Peers: a.peers, Whole: a.whole, Linked: a.linkedWith(i)}
+}
+
+// linkedWith lists the services without a place that a limited link leads to from an instance's service, or from which one leads to it.
+func (a *around) linkedWith(i *apps.Instance) (out []sched.Linked) {
+	leads := func(links []spec.Link, to string) bool {
+		return slices.ContainsFunc(links, func(l spec.Link) bool { return l.Limited() && l.Service == to })
+	}
+	for _, o := range a.unplaced {
+		if o.Service != i.Service.Service && (leads(i.Spec.Links, o.Service) || leads(o.Spec.Links, i.Service.Service)) {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // Sites lists the clusters.

@@ -24,8 +24,9 @@ type relations struct {
 	lately []leftSite // sites that held something of an application until a moment ago
 	// refused holds by site keys of what it said and may not: interests above maxWants, and mail that it has no part in. Counts
 	// is how many there were so far, by what is wrong with them.
-	refused map[string]map[string]bool
-	counts  map[string]int
+	refused  map[string]map[string]bool
+	counts   map[string]int
+	gateways gateways
 }
 
 // What is refused.

@@ -91,6 +91,8 @@ type Machine struct {
 	Carry func(worker string) string
 	// RTT, if not nil, gives the round trip from a worker to a user in milliseconds; 0 is no answer.
 	RTT func(worker, target string) float64
+	// Ways, if not nil, gives the round trip between the gateways of two sites in milliseconds; 0 is no answer.
+	Ways func(from, to string) float64
 	// Plugins, if not nil, answers for the sites' plugins; else nobody does.
 	Plugins func(q cluster.Score) []wire.PluginAnswer
 	// Snapshot, if not nil, says why a worker takes no snapshot of a schedule (empty: it does), and whether it ever says so.

@@ -112,6 +112,8 @@ type Reason struct {
 	Hint  string `json:"hint,omitempty" cbor:"4,keyasint,omitempty"`
 	// Sole counts the candidates that nothing else rules out: what the hint says would let one of them in.
 	Sole int `json:"sole,omitempty" cbor:"5,keyasint,omitempty"`
+	// Link is the service at the other end of the link that it is about; it goes nowhere.
+	Link string `json:"-" cbor:"-"`
 }
 
 // ClassVerdict tells how a capability class of a site stands to a service.

@@ -19,6 +19,7 @@ type Federation struct {
 	classes []wire.Class // each once
 	classID map[string]int32
 	normal  []float64 // of exceeds
+	ways    func(a, b string) (ms float64, ok bool)
 }
 
 // site is one site with what a query needs worked out beforehand.
@@ -194,6 +195,8 @@ type fedQuery struct {
 	at      [3]float32      // of placement.location
 	atKm    float64
 	wantsAt bool
+	links   []siteLink // to services at sites,
+	without []partner  // and to those without a place
 }
 
 func (f *Federation) query(r *Request) *fedQuery {
@@ -214,6 +217,7 @@ func (f *Federation) query(r *Request) *fedQuery {
 	if p := &r.Spec.Placement; p.Location != nil {
 		q.at, q.atKm, q.wantsAt = onSphere(*p.Location), p.MaxDistance, true
 	}
+	q.prepareLinks()
 	return q
 }
 
@@ -231,12 +235,15 @@ const (
 	tooFar
 	unknownPlace
 	noClass
+	farOfLink
+	noWayOfLink
+	noPlaceOfLink
 	tooLittle
 )
 
 // verdictNames is the table of what verdicts are about.
 var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine", otherCluster: "cluster", noReport: "report", noArea: "area",
-	tooFar: "distance", unknownPlace: "location", noClass: "runtime", tooLittle: "capacity"}
+	tooFar: "distance", unknownPlace: "location", noClass: "runtime", farOfLink: "link", noWayOfLink: "link", noPlaceOfLink: "link", tooLittle: "capacity"}
 
 // check applies what the aggregate proves impossible.
 func (q *fedQuery) check(s *site) verdict {
@@ -275,7 +282,7 @@ func (q *fedQuery) check(s *site) verdict {
 		}
 		out = tooLittle
 		if q.missing(k) < 0 || p.Priority > s.lowest {
-			return possible
+			return q.linked(s)
 		}
 	}
 	return out
@@ -375,39 +382,6 @@ func (q *fedQuery) score(s *site) float64 {
 	return score + weighNetwork*q.nearness(s)
 }
 
-// nearness is 1 where every limited link to another site seems to hold, by the coordinates of the two sites, and less
-// the further that is exceeded.
-func (q *fedQuery) nearness(s *site) float64 {
-	worst := 1.0
-	for _, l := range q.Spec.Links {
-		if l.MaxLatency == nil {
-			continue
-		}
-		limit, least, some := float64(*l.MaxLatency)/1e6, math.Inf(1), false
-		for i := range q.Peers {
-			if q.Peers[i].Service != l.Service {
-				continue
-			}
-			j, ok := q.f.index[q.Peers[i].Worker]
-			if !ok {
-				continue
-			}
-			t := &q.f.list[j]
-			some = true
-			switch {
-			case t.name == s.name:
-				least = 0
-			case t.net != nil && s.net != nil:
-				least = min(least, max(0, s.net.RTT(*t.net)-s.netMs-t.netMs))
-			}
-		}
-		if some && least > limit {
-			worst = min(worst, limit/least) // 0 where it is not known
-		}
-	}
-	return worst
-}
-
 func fitsIn(need, have *spec.ResourceVector) bool {
 	for i := range need {
 		if need[i] > 0 && need[i] > have[i] {
@@ -436,14 +410,18 @@ func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]s
 	var best []ranked
 	var out []int
 	var counts [tooLittle + 1]int
+	var miss nearMiss
 	for i := range f.list {
 		s := &f.list[i]
 		if v := q.check(s); v != possible {
 			counts[v]++
 			out = f.insertByName(out, i)
+			if v >= farOfLink && v <= noPlaceOfLink {
+				miss.see(q, s)
+			}
 			continue
 		}
-		best = insertRanked(best, ranked{i, q.score(s) * s.credit, mix(seed, s.hash)}, f, keep)
+		best = insertRanked(best, ranked{i, q.leaves(s), q.score(s) * s.credit, mix(seed, s.hash)}, f, keep)
 	}
 	names := make([]string, 0, len(best))
 	for n, b := range best {
@@ -467,6 +445,7 @@ func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]s
 		reason.Text = f.list[i].name + ": " + reason.Text
 		d.Why = append(d.Why, reason)
 	}
+	miss.first(&d)
 	total := 0
 	for v, n := range counts {
 		if total += n; n > 0 && len(out) == maxRuledOut {
@@ -480,14 +459,18 @@ func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]s
 }
 
 type ranked struct {
-	site  int
-	score float64
-	tie   uint64
+	site   int
+	leaves int // services to which it leaves a place; these come before any score
+	score  float64
+	tie    uint64
 }
 
 // insertRanked keeps the best few, best first.
 func insertRanked(list []ranked, r ranked, f *Federation, keep int) []ranked {
 	order := func(a, b ranked) int {
+		if a.leaves != b.leaves {
+			return cmp.Compare(b.leaves, a.leaves)
+		}
 		if a.score != b.score {
 			return cmp.Compare(b.score, a.score)
 		}
@@ -530,6 +513,9 @@ func (q *fedQuery) reason(s *site) wire.Reason {
 		return wire.Reason{What: "location", Text: "where its workers are is not known", Hint: "its workers need --location LAT,LON"}
 	case tooFar:
 		return q.farReason(s)
+	case farOfLink, noWayOfLink, noPlaceOfLink:
+		r, _ := q.linkReason(s)
+		return r
 	case noClass:
 		if s.workers == 0 {
 			return wire.Reason{What: "workers", Text: "it has no workers in touch"}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/coord"
@@ -53,33 +52,6 @@ func TestWholeApplicationStaysTogether(t *testing.T) {
 	f.Take("roomy", spec.Resources{CPU: 2000})
 	if names, _ := f.Rank(epoch, r, 1, 10); names[0] == "roomy" {
 		t.Errorf("handed out: %v", names)
-	}
-}
-
-func TestNetworkNearness(t *testing.T) {
-	at := func(x, radius float64) func(*cluster) {
-		return func(c *cluster) {
-			c.Report.Network, c.Report.NetworkMs = &spec.Coordinate{Vec: [3]float64{x}}, radius
-		}
-	}
-	ms := new(spec.Duration(20 * time.Millisecond))
-	sites := []*cluster{clusterOf("home", 10, 2000, 100, at(0, 5)), clusterOf("near", 10, 2000, 100, at(25, 2)), clusterOf("far", 10, 2000, 100, at(200, 2)), clusterOf("unknown", 10, 2000, 100)}
-	linked := func(s *spec.ServiceSpec) { s.Links = []spec.Link{{Service: "db", MaxLatency: ms}} }
-	r := request(1000, 1, linked)
-	r.Service, r.Peers = "web", []Peer{{Worker: "home", Service: "db"}}
-	names, d := federation(r, sites).Rank(epoch, r, 1, 10)
-	if strings.Join(names, " ") != "home near far unknown" {
-		t.Errorf("%v %+v", names, d.Top)
-	}
-	// It only orders; a site is not ruled out by it.
-	if len(d.Why) != 0 {
-		t.Errorf("%v", d.Why)
-	}
-	// Links without a latency, and to services that are nowhere, weigh nothing.
-	r = request(1000, 1, func(s *spec.ServiceSpec) { s.Links = []spec.Link{{Service: "db"}, {Service: "x", MaxLatency: ms}} })
-	_, d = federation(r, sites).Rank(epoch, r, 1, 10)
-	if d.Top[0].Score != d.Top[3].Score {
-		t.Errorf("%+v", d.Top)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 
 // Links rules out workers too far, on the earth or in the network, from the placed instances of the services that this
 // one is linked to (Algorithm 2, lines 2 to 6: service to service). One instance within both limits is enough, because
-// clients talk to the closest. A limit binds whichever end is placed second; a service with no placed instance at the
-// site binds nobody.
+// clients talk to the closest. A limit binds whichever end is placed second; a service with no placed instance binds nobody.
+// One at another site stands where the gateway of that site is: behind the way from here to this site's own gateway.
 type Links struct{}
 
 func (Links) Name() string { return "links" }
@@ -39,7 +39,7 @@ func (Links) For(q *Query) Check {
 			seen, targets = map[limits]bool{}, q.targets()
 		}
 		seen[e.limits] = true
-		if e.targets = targets[service]; len(e.targets) > 0 {
+		if e.targets = append(targets[service][:len(targets[service]):len(targets[service])], q.farTargets(service)...); len(e.targets) > 0 {
 			c.ends = append(c.ends, e)
 		}
 	}
@@ -52,6 +52,13 @@ func (Links) For(q *Query) Check {
 		for j := range q.Peers[i].Links {
 			if l := &q.Peers[i].Links[j]; l.Limited() && l.Service == q.Service {
 				add(q.Peers[i].Service, l)
+			}
+		}
+	}
+	for i := range q.Far {
+		for j := range q.Far[i].Links {
+			if l := &q.Far[i].Links[j]; l.Limited() && l.Service == q.Service {
+				add(q.Far[i].Service.Service, l)
 			}
 		}
 	}
@@ -76,9 +83,11 @@ type end struct {
 }
 
 type target struct {
-	slot int
+	slot int // of its worker; -1: it is at another site
 	at   [3]float32
-	net  [4]float32
+	net  [4]float32 // the last is less than 0 where it is not known
+	site string     // empty: this one
+	more float64    // milliseconds beyond that place
 }
 
 // limits is what a link to a service asks for.
@@ -97,10 +106,38 @@ func (q *Query) targets() map[string][]target {
 	for _, p := range q.peers {
 		if k := (place{p.Service, p.slot}); p.slot >= 0 && !seen[k] {
 			seen[k] = true
-			out[p.Service] = append(out[p.Service], target{p.slot, q.Site.at[p.slot], q.Site.net[p.slot]})
+			out[p.Service] = append(out[p.Service], target{slot: p.slot, at: q.Site.at[p.slot], net: q.Site.net[p.slot]})
 		}
 	}
 	return out
+}
+
+// farTargets gives the other sites that have instances of a service.
+func (q *Query) farTargets(service string) (out []target) {
+	for i := range q.Far {
+		if q.Far[i].Service.Service != service {
+			continue
+		}
+		for _, a := range q.Far[i].At {
+			t := target{slot: -1, net: [4]float32{3: -1}, site: a.Site, more: a.Ms}
+			if a.Location != nil {
+				t.at = onSphere(*a.Location)
+			}
+			if g := q.Gateway; g != nil && a.Ms > 0 {
+				t.net = [4]float32{float32(g.Vec[0]), float32(g.Vec[1]), float32(g.Vec[2]), float32(g.Height)}
+			}
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// name is a service, and the site of a target at another one.
+func (t *target) name(service string) string {
+	if t.site == "" {
+		return service
+	}
+	return service + " at site " + t.site
 }
 
 func (c *links) Impossible(sum *summary) bool {
@@ -112,7 +149,7 @@ func (c *links) Impossible(sum *summary) bool {
 			if near := math.IsInf(e.chord2, 1) || boxDistance2(t.at, sum.atLo, sum.atHi) <= e.chord2; !near {
 				continue
 			}
-			if math.IsInf(e.ms, 1) || t.net[3] >= 0 && sum.leastRTT(t.net) <= e.ms {
+			if math.IsInf(e.ms, 1) || t.net[3] >= 0 && sum.leastRTT(t.net)+t.more <= e.ms {
 				possible = true
 				break
 			}
@@ -129,6 +166,9 @@ func (c *links) Impossible(sum *summary) bool {
 func (c *links) holdsTarget(e *end, sum *summary) bool {
 	for j := range e.targets {
 		n := e.targets[j].slot
+		if n < 0 {
+			continue
+		}
 		if sum == &c.s.blocks[n/64] || sum == &c.s.supers[n/64/superBlocks] {
 			return true
 		}
@@ -162,7 +202,7 @@ func (c *links) near(e *end, n int) bool {
 		if !math.IsInf(e.chord2, 1) && (at == [3]float32{} || t.at == [3]float32{} || distance2(at, t.at) > e.chord2) {
 			continue
 		}
-		if !math.IsInf(e.ms, 1) && (net[3] < 0 || t.net[3] < 0 || rtt(net, t.net) > e.ms) {
+		if !math.IsInf(e.ms, 1) && (net[3] < 0 || t.net[3] < 0 || rtt(net, t.net)+t.more > e.ms) {
 			continue
 		}
 		return true
@@ -212,7 +252,7 @@ func (c *links) nearest(e *end, n int) (*target, float64) {
 			if c.s.net[n][3] < 0 || t.net[3] < 0 {
 				over = 1e9
 			} else {
-				over = max(over, rtt(c.s.net[n], t.net)/max(e.ms, 1e-9)-1)
+				over = max(over, (rtt(c.s.net[n], t.net)+t.more)/max(e.ms, 1e-9)-1)
 			}
 		}
 		if best == nil || over < least {
@@ -229,19 +269,20 @@ func (c *links) Reason(n int) wire.Reason {
 			continue
 		}
 		t, _ := c.nearest(e, n)
+		name := t.name(e.service)
 		switch c.lacks(e, t, n) {
 		case "location":
-			return wire.Reason{What: "location", Text: "where it or " + e.service + " runs is not known", Hint: "start workers with --location LAT,LON"}
+			return wire.Reason{Link: e.service, What: "location", Text: "where it or " + name + " runs is not known", Hint: "start workers with --location LAT,LON"}
 		case "distance":
 			km := kmOf(distance2(c.s.at[n], t.at))
-			return wire.Reason{What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, e.service, e.limits.km),
+			return wire.Reason{Link: e.service, What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, name, e.limits.km),
 				Hint: fmt.Sprintf("raise the link's maxDistance to %.0f or move %s", math.Ceil(km), e.service)}
 		}
 		if c.s.net[n][3] < 0 || t.net[3] < 0 {
-			return wire.Reason{What: "latency", Text: "its round trip to " + e.service + " is not known yet", Hint: "workers measure it among each other; wait a little, and see that they reach each other by UDP"}
+			return wire.Reason{Link: e.service, What: "latency", Text: "its round trip to " + name + " is not known yet", Hint: "workers measure it among each other; wait a little, and see that they reach each other by UDP"}
 		}
-		ms := rtt(c.s.net[n], t.net)
-		return wire.Reason{What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, e.service, e.ms),
+		ms := rtt(c.s.net[n], t.net) + t.more
+		return wire.Reason{Link: e.service, What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, name, e.ms),
 			Hint: fmt.Sprintf("raise the link's maxLatency to %.0fms or move %s", math.Ceil(ms), e.service)}
 	}
 	return wire.Reason{What: "latency"}

@@ -32,12 +32,24 @@ type Request struct {
 	Kept     []string           // workers whose room is kept for instances of higher priority
 	// Peers are the placed instances of the same application, this one left out.
 	Peers []Peer
+	// Far are services of the application with instances at other sites, and Gateway is where this site's gateway is among its workers;
+	// nil: not known. The root has neither.
+	Far     []wire.Far
+	Gateway *spec.Coordinate
 	// Users holds, for each user of the placement, where it is in the network; nil until that was measured.
 	Users []wire.UserPosition
 	// Contention is what the service does to its neighbours and they to it, stated or learned.
 	Contention spec.Contention
 	// Whole is what all instances of the application that have no place need together; the root looks at it.
 	Whole spec.Resources
+	// Linked are the services at other ends of limited links that have no place yet; the root looks at them.
+	Linked []Linked
+}
+
+// Linked is a service without a place.
+type Linked struct {
+	Service string
+	Spec    *spec.ServiceSpec
 }
 
 // Peer is a placed instance of the same application.

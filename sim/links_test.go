@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker"
+)
+
+// islands are sites of one worker each, which has room for one instance, with gateways that measure each other: "a b" to milliseconds.
+func islands(t *testing.T, ways map[string]float64, at map[string]spec.Location) *World {
+	t.Helper()
+	w := newWorld(t, 17)
+	w.Machine.Ways = func(from, to string) float64 { return ways[min(from, to)+" "+max(from, to)] }
+	var names []string
+	for pair := range ways {
+		names = append(names, strings.Fields(pair)...)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		site := w.AddCluster(name)
+		f := facts(2000)
+		if l, ok := at[name]; ok {
+			f.Location = &l
+		}
+		n := w.AddWorker(name, "w0", f)
+		w.Do(n, worker.Usage{Coordinate: &spec.Coordinate{Error: 0.1}})
+		w.Gateway(site)
+	}
+	w.Run(20 * time.Second)
+	return w
+}
+
+// linkedPair is an application of two services, the first of which has a link to the second.
+func linkedPair(link spec.Link, edit ...func(web, db *spec.ServiceSpec)) apps.Apply {
+	link.Service = "db"
+	two := app("shop", 1, func(s *spec.ServiceSpec) { s.Resources.CPU = 1500 })
+	db := two.App.Spec.Services[0]
+	db.Name = "db"
+	two.App.Spec.Services = append(two.App.Spec.Services, db)
+	two.App.Spec.Services[0].Links = []spec.Link{link}
+	for _, f := range edit {
+		f(&two.App.Spec.Services[0], &two.App.Spec.Services[1])
+	}
+	return two
+}
+
+// sitesOf gives where the two are and run, and why one of them is nowhere.
+func sitesOf(w *World) (web, db string, why []string) {
+	for _, name := range []string{"web", "db"} {
+		k := webKey(name)
+		for _, i := range w.RootCore().Apps.Instances(k) {
+			if !i.Live() {
+				continue
+			}
+			for _, r := range i.Why {
+				why = append(why, r.What+": "+r.Text)
+			}
+			for _, c := range i.Conditions {
+				if c.Type == skerry.Satisfied && !c.Status {
+					why = append(why, "unsatisfied: "+c.Reason)
+				}
+			}
+			if i.State == skerry.Running && name == "web" {
+				web = i.Holder
+			} else if i.State == skerry.Running {
+				db = i.Holder
+			}
+		}
+	}
+	return web, db, why
+}
+
+func webKey(service string) skerry.ServiceKey {
+	k := web("shop")
+	k.Service = service
+	return k
+}
+
+// A linked pair that no site holds ran 200 ms apart, although two sites were near enough for it.
+func TestLinkAcrossSitesByLatency(t *testing.T) {
+	ways := map[string]float64{"a b": 200, "a c": 12, "b c": 190}
+	w := islands(t, ways, nil)
+	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(20)}, func(web, db *spec.ServiceSpec) { db.Placement.Cluster = "a" }))
+	w.Run(30 * time.Second)
+	if web, db, why := sitesOf(w); web != "c" || db != "a" {
+		t.Errorf("web is at %q, db at %q: %v", web, db, why)
+	}
+	// The other end is bound as much.
+	w = islands(t, ways, nil)
+	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(20)}, func(web, db *spec.ServiceSpec) { web.Placement.Cluster = "a" }))
+	w.Run(30 * time.Second)
+	if web, db, why := sitesOf(w); web != "a" || db != "c" {
+		t.Errorf("web is at %q, db at %q: %v", web, db, why)
+	}
+}
+
+// Where no two sites hold a pair, the second waits, and the reason names the nearest miss.
+func TestLinkThatNoTwoSitesHold(t *testing.T) {
+	w := islands(t, map[string]float64{"a b": 200, "a c": 41, "b c": 190}, nil)
+	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(20)}, func(web, db *spec.ServiceSpec) { db.Placement.Cluster = "a" }))
+	w.Run(time.Minute)
+	web, db, why := sitesOf(w)
+	if web != "" || db != "a" || len(why) == 0 || !strings.HasPrefix(why[0], "latency: c: it is about 41 ms") || !strings.HasSuffix(why[0], " from a, where db runs, and its link to db allows 20ms") {
+		t.Errorf("web is at %q, db at %q: %q", web, db, why)
+	}
+	// It is tried again when the sites come nearer.
+	w.Machine.Ways = func(string, string) float64 { return 9 }
+	for _, n := range ordered(w.Clusters) {
+		w.Gateway(n)
+		w.heard(n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
+	}
+	w.Run(time.Minute)
+	if web, _, why := sitesOf(w); web == "" {
+		t.Errorf("web is nowhere: %q", why)
+	}
+}
+
+// One ran 5,500 km away: the root did not look at a link's distance.
+func TestLinkAcrossSitesByDistance(t *testing.T) {
+	ways := map[string]float64{"a b": 10, "a c": 10, "b c": 10}
+	at := map[string]spec.Location{"a": {Lat: 48, Lon: 11}, "b": {Lat: 0, Lon: -6}, "c": {Lat: 48.5, Lon: 11}}
+	w := islands(t, ways, at)
+	w.must(t, w.Root, linkedPair(spec.Link{MaxDistance: 120}, func(web, db *spec.ServiceSpec) { db.Placement.Cluster = "a" }))
+	w.Run(30 * time.Second)
+	if web, db, why := sitesOf(w); web != "c" || db != "a" {
+		t.Errorf("web is at %q, db at %q: %q", web, db, why)
+	}
+	w.must(t, w.Root, deleteApp("shop"))
+	w.Run(10 * time.Second)
+	w.must(t, w.Root, linkedPair(spec.Link{MaxDistance: 20}, func(web, db *spec.ServiceSpec) { db.Placement.Cluster = "a" }))
+	w.Run(30 * time.Second)
+	if web, _, why := sitesOf(w); web != "" || len(why) == 0 || !strings.Contains(why[0], "km from a, where db runs") && !strings.Contains(why[0], "are elsewhere") {
+		t.Errorf("web is at %q: %q", web, why)
+	}
+}
+
+// A site chooses the worker by the way to its gateway, and from there to that of the other site.
+func TestLinkAcrossSitesBindsTheWorker(t *testing.T) {
+	w := newWorld(t, 18)
+	w.Machine.Ways = func(string, string) float64 { return 12 }
+	for _, name := range []string{"a", "b"} {
+		site := w.AddCluster(name)
+		for i := range 5 {
+			n := w.AddWorker(name, fmt.Sprint("w", i), facts(2000))
+			x := 0.0
+			if name == "b" {
+				x = []float64{-30, -9, 2, 7, 30}[i]
+			}
+			w.Do(n, worker.Usage{Coordinate: &spec.Coordinate{Vec: [3]float64{x}, Error: 0.1}})
+		}
+		w.Gateway(site)
+	}
+	w.Run(20 * time.Second)
+	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(20)}, func(web, db *spec.ServiceSpec) {
+		db.Placement.Cluster, web.Placement.Cluster = "a", "b"
+		*web.Replicas = 2
+	}))
+	w.Run(30 * time.Second)
+	var at []string
+	for _, i := range w.Clusters["b"].Core.(*cluster.Core).Instances() {
+		at = append(at, string(i.Worker))
+	}
+	slices.Sort(at)
+	if strings.Join(at, " ") != "w2 w3" {
+		t.Errorf("web is on %v: 9 ms to the gateway and 12 ms beyond are too many", at)
+	}
+}
+
+// When the way to the other end becomes too long, the end that asks for the limit moves to a site where it holds; where there is none,
+// it says why it is not satisfied.
+func TestLinkAcrossSitesThatGrows(t *testing.T) {
+	ways := map[string]float64{"a b": 10, "a c": 200, "b c": 200}
+	w := islands(t, ways, nil)
+	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(20)}, func(web, db *spec.ServiceSpec) {
+		db.Placement.Cluster = "a"
+		web.Placement.Rigidness = new(0.9)
+	}))
+	w.Run(time.Minute)
+	if web, db, why := sitesOf(w); web != "b" || db != "a" {
+		t.Fatalf("web is at %q, db at %q: %q", web, db, why)
+	}
+	again := func() {
+		for _, n := range ordered(w.Clusters) {
+			w.heard(n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
+		}
+		for range 60 {
+			w.Run(5 * time.Second)
+			for _, name := range []string{"a", "b", "c"} {
+				use := map[skerry.InstanceID]wire.QoS{}
+				for _, i := range w.Clusters[name].Core.(*cluster.Core).Instances() {
+					use[i.ID] = wire.QoS{CPU: 10}
+				}
+				w.Do(w.Workers[name+"/w0"], worker.Usage{Instances: use, Coordinate: &spec.Coordinate{Error: 0.1}})
+			}
+		}
+	}
+	ways["a b"] = 60
+	again()
+	web, db, why := sitesOf(w)
+	if web != "b" || db != "a" || len(why) == 0 || !slices.ContainsFunc(why, func(s string) bool { return strings.HasPrefix(s, "unsatisfied: ") }) {
+		t.Errorf("web is at %q, db at %q: %q", web, db, why)
+	}
+	ways["a c"] = 8
+	again()
+	if web, db, why := sitesOf(w); web != "c" || db != "a" {
+		t.Errorf("web is at %q, db at %q: %q", web, db, why)
+	}
+}
