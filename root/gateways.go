@@ -64,6 +64,9 @@ func (g *gateways) link(site string, rtt time.Duration) {
 
 // take takes what a site says of its gateway; nil: nothing any more.
 func (g *gateways) take(site string, said *wire.Gateway) {
+	if _, known := g.said[site]; !known && said == nil {
+		return
+	}
 	g.dirty = true
 	if said == nil || said.Probe != g.said[site].Probe {
 		maps.DeleteFunc(g.probes, func(_, holder string) bool { return holder == site })

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -194,13 +195,7 @@ func TestLinkAcrossSitesThatGrows(t *testing.T) {
 		}
 		for range 60 {
 			w.Run(5 * time.Second)
-			for _, name := range []string{"a", "b", "c"} {
-				use := map[skerry.InstanceID]wire.QoS{}
-				for _, i := range w.Clusters[name].Core.(*cluster.Core).Instances() {
-					use[i.ID] = wire.QoS{CPU: 10}
-				}
-				w.Do(w.Workers[name+"/w0"], worker.Usage{Instances: use, Coordinate: &spec.Coordinate{Error: 0.1}})
-			}
+			w.report()
 		}
 	}
 	ways["a b"] = 60
@@ -213,5 +208,76 @@ func TestLinkAcrossSitesThatGrows(t *testing.T) {
 	again()
 	if web, db, why := sitesOf(w); web != "c" || db != "a" {
 		t.Errorf("web is at %q, db at %q: %q", web, db, why)
+	}
+}
+
+// Whatever the ways between sites become, and whichever site is out of touch, no instance stays ready beyond a limit of a link for long
+// without a reason that is shown.
+func TestNoLinkIsExceededInSilence(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { silence(t, seed) })
+	}
+}
+
+func silence(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	names := []string{"a", "b", "c", "d"}
+	ways := map[string]float64{}
+	vary := func() {
+		for i, x := range names {
+			for _, y := range names[:i] {
+				if rng.IntN(3) == 0 || ways[y+" "+x] == 0 {
+					ways[y+" "+x] = []float64{5, 15, 40, 200}[rng.IntN(4)]
+				}
+			}
+		}
+	}
+	vary()
+	w := islands(t, ways, nil)
+	const limit = 20
+	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(limit)}, func(web, db *spec.ServiceSpec) { web.Placement.Rigidness = new(0.9) }))
+	away := ""
+	for range 6 {
+		vary()
+		for _, n := range ordered(w.Clusters) {
+			w.heard(n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c"), gatewayOf("d")})
+		}
+		if away != "" {
+			w.Heal(w.Clusters[away])
+			away = ""
+		} else if rng.IntN(2) == 0 {
+			away = names[rng.IntN(len(names))]
+			w.Cut(w.Clusters[away])
+		}
+		for range 90 {
+			w.report()
+			w.Run(5 * time.Second)
+		}
+		at := map[string][]string{}
+		for _, i := range w.RootCore().Apps.Instances(webKey("db")) {
+			at["db"] = append(at["db"], i.Holder)
+		}
+		for _, i := range w.RootCore().Apps.Instances(webKey("web")) {
+			near := len(at["db"]) == 0 || slices.ContainsFunc(at["db"], func(db string) bool {
+				return db == i.Holder || db != "" && ways[min(db, i.Holder)+" "+max(db, i.Holder)] <= limit+2 // small changes are not told
+			})
+			shown := slices.ContainsFunc(i.Conditions, func(c skerry.Condition) bool {
+				return !c.Status && c.Reason != "" && (c.Type == skerry.Satisfied || c.Type == skerry.Reachable)
+			})
+			if i.Live() && i.IsReady() && !near && !shown && i.Holder != away && !slices.Contains(at["db"], away) {
+				t.Errorf("web is ready at %s, db at %v, the ways are %v: %+v", i.Holder, at["db"], ways, i.Conditions)
+			}
+		}
+	}
+}
+
+// report has all workers report what runs there, and where they are.
+func (w *World) report() {
+	for _, n := range ordered(w.Clusters) {
+		use := map[skerry.InstanceID]wire.QoS{}
+		for _, i := range n.Core.(*cluster.Core).Instances() {
+			use[i.ID] = wire.QoS{CPU: 10}
+		}
+		w.Do(w.Workers[n.Name+"/w0"], worker.Usage{Instances: use, Coordinate: &spec.Coordinate{Error: 0.1}})
 	}
 }
