@@ -181,8 +181,8 @@ func (c *Core) keepsOriginal(p *placement, o wire.Observation) (keep bool, why s
 	there := *p
 	there.Worker, there.Obs, there.qos = p.Original.Worker, o, nil
 	original, replacement := spec.CopyState{Ready: o.State == skerry.Running && o.Ready}, spec.CopyState{Ready: p.Obs.Ready}
-	_, original.Violated = c.violation(&there)
-	_, replacement.Violated = c.violation(p)
+	_, original.Violated, _ = c.violation(&there)
+	_, replacement.Violated, _ = c.violation(p)
 	return p.A.Spec.KeepsOriginal(original, replacement)
 }
 

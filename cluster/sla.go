@@ -33,7 +33,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 		return
 	}
 	p.Located.Shift(c.workers.where)
-	what, violated := c.violation(p)
+	what, violated, link := c.violation(p)
 	s.See(now, violated)
 	c.watch(p.A.ID, violated != "")
 	if s.Raise(violated) {
@@ -45,7 +45,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 		c.changed(now, p, fx)
 	}
 	c.refreshUsers(now, p, fx)
-	if violated == "" || !s.Exceeds(p.A.Spec.Placement.Rigidness) || s.Rests(now) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
+	if violated == "" || !s.Exceeds(p.A.Spec.Rigidness(link)) || s.Rests(now) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
 		if c.questions.Judged(p.A.ID) && !c.drains.Has(p.Worker) {
 			c.questions.Drop(p.A.ID) // what plugins say of a move that is not wanted any more
 		}
@@ -87,46 +87,47 @@ func (c *Core) judgeWatched(now time.Time, fx *wire.Effects) {
 	}
 }
 
-// violation says what of an instance's SLA does not hold now, in a word and in detail, or "".
-func (c *Core) violation(p *placement) (what, text string) {
+// violation says what of an instance's SLA does not hold now, in a word and in detail, or "", and to which service the link leads that
+// it is about.
+func (c *Core) violation(p *placement) (what, text, link string) {
 	w := c.workers[p.Worker]
 	if w == nil {
-		return "", ""
+		return "", "", ""
 	}
 	// What crashes is restarted where it is, and moved when that does not help; that is not the place's fault.
 	if p.SLA.Fell(p.Obs.Ready, p.Obs.Restarts) && p.Obs.Phase == skerry.PhaseRunning &&
 		p.Obs.Restart >= p.A.Restart { // else somebody has it restarted
-		return "availability", "it is not available: " + p.Obs.Reason
+		return "availability", "it is not available: " + p.Obs.Reason, ""
 	}
 	for i, v := range w.unpromised().Vector() {
 		if v < 0 && p.A.Spec.Need().Vector()[i] > 0 {
-			return "promised", "its worker has less " + spec.ResourceNames[i] + " than was promised"
+			return "promised", "its worker has less " + spec.ResourceNames[i] + " than was promised", ""
 		}
 	}
 	if q := p.qos; q != nil {
 		// Short of CPU is who waits for it, has not what was promised, and is not held back by a limit of its own.
 		if need := p.A.Spec.Need().CPU; q.Waiting > moves.WaitingLimit && q.CPU < need*95/100 && q.Throttled < 0.05 {
-			return "waiting", fmt.Sprintf("it gets %s of the %s cores promised, and waits for a processor %.0f %% of the time", q.CPU, need, 100*q.Waiting)
+			return "waiting", fmt.Sprintf("it gets %s of the %s cores promised, and waits for a processor %.0f %% of the time", q.CPU, need, 100*q.Waiting), ""
 		}
 		for _, l := range p.A.Spec.Links {
 			if ms, ok := q.Links[l.Service]; ok && l.MaxLatency != nil && ms > float64(*l.MaxLatency)/1e6 {
-				return "link", fmt.Sprintf("the round trip to %s takes %.1f ms, at most %s are allowed", l.Service, ms, *l.MaxLatency)
+				return "link", fmt.Sprintf("the round trip to %s takes %.1f ms, at most %s are allowed", l.Service, ms, *l.MaxLatency), l.Service
 			}
 		}
 	}
 	if r := w.report.Pressure; r != nil && r.Memory > pressureLimit {
-		return "pressure", fmt.Sprintf("its worker stalls for lack of memory %.0f %% of the time", 100*r.Memory)
+		return "pressure", fmt.Sprintf("its worker stalls for lack of memory %.0f %% of the time", 100*r.Memory), ""
 	}
 	policy, _, why := policyOf(c, &p.A)
 	if why != nil {
-		return "", ""
+		return "", "", ""
 	}
 	policy.Rules = slices.DeleteFunc(slices.Clone(policy.Rules), func(r sched.Rule) bool {
 		_, users := r.(sched.Users)
 		return !r.Lasting() || users && len(p.Users) == 0 // not measured in this life of the store
 	})
 	if len(policy.Rules) == 0 {
-		return "", ""
+		return "", "", ""
 	}
 	req := c.lasting(p)
 	if p.limited() {
@@ -135,9 +136,9 @@ func (c *Core) violation(p *placement) (what, text string) {
 		}
 	}
 	if out := c.site.Fails(policy, req, p.Worker); out != nil {
-		return out.What, out.Text
+		return out.What, out.Text, out.Link
 	}
-	return "", ""
+	return "", "", ""
 }
 
 // better looks for a worker that would keep the SLA. Workers under pressure are no improvement, unless it is about something

@@ -112,6 +112,7 @@ func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k s
 	p.add("Created", when(now, v.CreatedAt))
 	p.add("Changed", when(now, v.UpdatedAt))
 	if v.Manifest != nil {
+		p.add("Description", v.Manifest.Metadata.Description)
 		p.add("Labels", pairsText(v.Manifest.Metadata.Labels))
 	}
 	p.flush()
@@ -170,6 +171,7 @@ func describeService(out io.Writer, v *view.AppView, s *view.ServiceView, insts 
 	p.add("  Uses", usesText(s.QoS))
 	if v.Manifest != nil {
 		if svc := v.Manifest.Spec.Service(s.Name); svc != nil {
+			p.add("  Description", svc.Description)
 			p.add("  Requests", resourcesText(svc.Resources))
 			if svc.Egress != nil {
 				p.add("  Egress", svc.Egress.String())

@@ -281,3 +281,53 @@ func (w *World) report() {
 		w.Do(w.Workers[n.Name+"/w0"], worker.Usage{Instances: use, Coordinate: &spec.Coordinate{Error: 0.1}})
 	}
 }
+
+// A link whose rigidness is 0 leads to no move, however rigid the placement; it is only reported.
+func TestRigidnessOfALink(t *testing.T) {
+	ways := map[string]float64{"a b": 10, "a c": 200, "b c": 200}
+	w := islands(t, ways, nil)
+	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(20), Rigidness: new(0.0)}, func(web, db *spec.ServiceSpec) {
+		db.Placement.Cluster, web.Placement.Rigidness = "a", new(0.9)
+	}))
+	w.Run(time.Minute)
+	ways["a b"], ways["a c"] = 60, 8
+	for _, n := range ordered(w.Clusters) {
+		w.heard(n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
+	}
+	for range 60 {
+		w.report()
+		w.Run(5 * time.Second)
+	}
+	if web, _, why := sitesOf(w); web != "b" || w.told("SLAViolated") == 0 {
+		t.Errorf("web is at %q, %d violations: %q", web, w.told("SLAViolated"), why)
+	}
+}
+
+// A service runs at the clusters alone that its manifest lists.
+func TestClustersThatAreAllowed(t *testing.T) {
+	w := newWorld(t, 19)
+	for _, name := range []string{"a", "b", "c"} {
+		w.AddCluster(name)
+		w.AddWorker(name, "w0", facts(2000))
+	}
+	w.Run(time.Second)
+	only := func(names ...string) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Placement.Clusters = names }
+	}
+	w.must(t, w.Root, app("some", 5, only("a", "c")))
+	w.must(t, w.Root, app("none", 1, only("x", "y")))
+	each := app("each", 1, only("b", "c"))
+	each.App.Spec.Services[0].Mode, each.App.Spec.Services[0].Replicas = spec.ModePerWorker, nil
+	w.must(t, w.Root, each)
+	w.Run(20 * time.Second)
+	if h := w.holders("some"); h["b"] > 0 || h["a"]+h["c"] != 5 {
+		t.Errorf("some: %v", h)
+	}
+	if h := w.holders("each"); len(h) != 2 || h["b"] != 1 || h["c"] != 1 {
+		t.Errorf("each: %v", h)
+	}
+	i := w.RootCore().Apps.Instances(web("none"))[0]
+	if i.Holder != "" || len(i.Why) == 0 || i.Why[0].Text != "a: only clusters x, y are asked for" {
+		t.Errorf("none is at %q: %+v", i.Holder, i.Why)
+	}
+}

@@ -25,6 +25,33 @@ var laterFields = map[string]string{
 // otherNames are names under which people look for a field, with the one that it has here.
 var otherNames = map[string]string{"cpuPinning": "exclusiveCPUs", "serviceIP": "addresses", "serviceIPs": "addresses", "exports": "export", "ingresses": "ingress"}
 
+// saidElsewhere are fields of other descriptors (Oakestra's SLA, among others) for which there is something else here.
+var saidElsewhere = map[string]string{
+	"namespace":              "a service is in the namespace of its application: metadata.namespace",
+	"microservice_namespace": "a service is in the namespace of its application: metadata.namespace",
+	"microservice_name":      "write name",
+	"application_namespace":  "write metadata.namespace",
+	"application_desc":       "write metadata.description",
+	"rr_ip":                  "write addresses.roundRobin",
+	"rr_ip_v6":               "write addresses.roundRobin, with an address of fd30:5ce7::/96",
+	"closest_ip":             "write addresses.closest",
+	"closest_ip_v6":          "write addresses.closest, with an address of fd30:5ce7::/96",
+	"sla_violation_strategy": "placement.rigidness says how soon a violation leads to another place; with 0 it is only reported",
+	"onViolation":            "placement.rigidness says how soon a violation leads to another place; with 0 it is only reported",
+	"connectivity":           "write links",
+	"constraints":            "write placement, and limits at links",
+	"convergence_time":       "write convergenceTime, in placement or at a link",
+	"threshold":              "write maxLatency or maxDistance",
+	"vcpus":                  "write resources.cpu",
+	"vgpus":                  "write resources.gpus",
+	"vtpus":                  "write resources.tpus",
+	"bandwidth_in":           "write resources.bandwidthIn",
+	"bandwidth_out":          "write resources.bandwidthOut",
+	"target_microservice_id": "write service, in links",
+	"virtualization":         "write runtime, and isolation",
+	"addons":                 "an add-on of a site is an application of its own: apply it at the cluster",
+}
+
 // DecodeApplication reads a manifest from JSON strictly: unknown fields are problems with a suggestion, and every
 // problem found is named with its path. It does not set defaults.
 func DecodeApplication(data []byte) (*Application, error) {
@@ -188,6 +215,8 @@ func (d *decoder) object(path string, raw json.RawMessage, v reflect.Value, dept
 			hint := suggest(k, sortedKeys(fields))
 			if name := otherNames[k]; fields[name].IsValid() {
 				hint = fmt.Sprintf("did you mean %q?", name)
+			} else if text := saidElsewhere[k]; text != "" {
+				hint = text
 			}
 			d.add(path+"."+k, hint, "unknown field")
 			continue

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -18,6 +19,9 @@ func (a *Application) SetDefaults() {
 		a.Metadata.Namespace = DefaultNamespace
 	}
 	for i := range a.Spec.Services {
+		if x := a.Spec.Services[i].Addresses; x != nil {
+			x.setDefaults()
+		}
 		a.Spec.Services[i].setDefaults()
 	}
 }
@@ -153,6 +157,11 @@ func (s *ServiceSpec) Revision() string {
 	t.Addresses, t.Export, t.Ingress = nil, nil, nil
 	// How hard to look for a place, and how soon for a better one, does not make an instance another.
 	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
+	t.Links = slices.Clone(t.Links)
+	for i := range t.Links {
+		t.Links[i].Rigidness, t.Links[i].ConvergenceTime = nil, nil
+	}
+	t.Description = ""
 	t.Snapshots = nil // a copy is made beside the instance
 	t.Platforms = nil // follows from the images
 	t.Volumes = withoutReclaim(t.Volumes)

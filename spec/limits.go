@@ -113,7 +113,19 @@ func (s *ServiceSpec) withoutLimits() string {
 
 // Need is what one instance of the service reserves: its own resources, those of its side containers, and its volumes. Init
 // containers run before the main one, so only the excess of the largest counts.
-func (s *ServiceSpec) Need() Resources { return s.sum(func(r Resources) Resources { return r }) }
+func (s *ServiceSpec) Need() Resources {
+	sum := s.sum(func(r Resources) Resources { return r })
+	sum.BandwidthOut = max(sum.BandwidthOut, s.linksBandwidth())
+	return sum
+}
+
+// linksBandwidth is what an instance sends along its links.
+func (s *ServiceSpec) linksBandwidth() (sum skerry.Bytes) {
+	for _, l := range s.Links {
+		sum += l.Bandwidth
+	}
+	return sum
+}
 
 // sum adds up what the containers of an instance have at a time, of what is taken of each one's resources.
 func (s *ServiceSpec) sum(of func(Resources) Resources) Resources {

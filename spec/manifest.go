@@ -68,6 +68,8 @@ type Metadata struct {
 	Name      string            `json:"name" doc:"Name, unique within the namespace; a DNS label." pattern:"name"`
 	Namespace string            `json:"namespace,omitempty" doc:"Namespace, which belongs to one organisation. Default: default." pattern:"name"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection; they have no meaning to Skerry."`
+	// Description is for people.
+	Description string `json:"description,omitempty" doc:"What the application is, in a few words for people; at most 1,000 bytes."`
 }
 
 // ApplicationSpec lists the services of an application, and what it wants of others.
@@ -100,15 +102,17 @@ const (
 // ServiceSpec is one service: a main container, with init and side containers that share its network and volumes, what
 // it needs (the SLA) and how it is looked after.
 type ServiceSpec struct {
-	Name      string            `json:"name" doc:"Name, unique within the application; a DNS label." pattern:"name"`
-	Labels    map[string]string `json:"labels,omitempty" doc:"Labels for selection."`
-	Mode      Mode              `json:"mode,omitempty" doc:"How many instances run and for how long. Default: service." enum:"service,job,cron,perWorker"`
-	Replicas  *int              `json:"replicas,omitempty" doc:"Number of instances in mode service. Default: 1." min:"0" max:"10000"`
-	Scale     *ScaleSpec        `json:"scale,omitempty" doc:"Makes the number of instances follow their load, in mode service; replicas is then the initial number."`
-	Job       *JobSpec          `json:"job,omitempty" doc:"Completions of a job or of each run of a cron service."`
-	Cron      *CronSpec         `json:"cron,omitempty" doc:"Schedule of a cron service."`
-	Runtime   string            `json:"runtime,omitempty" doc:"How the code runs: native (a process of the host), oci (a container), containerd (a container that the containerd of a worker runs), wasm (a WebAssembly module), gvisor (a container on a kernel in user space), microvm (a container in a virtual machine), unikernel (a kernel that is the whole program, in a virtual machine), vm (a disk with its own system, in a virtual machine), or auto (the cheapest that its worker has, that keeps the service apart as isolation says and, with expectedRate, stays clear of its saturation point). Default: auto." enum:"auto,native,oci,containerd,wasm,gvisor,microvm,unikernel,vm"`
-	Isolation Isolation         `json:"isolation,omitempty" doc:"Isolation of the service from others on its worker: shared (namespaces and filters), sandboxed (a kernel or machine in user space stands between it and the host's kernel) or hardware (a virtual machine). Default: shared." enum:"shared,sandboxed,hardware"`
+	Name   string            `json:"name" doc:"Name, unique within the application; a DNS label." pattern:"name"`
+	Labels map[string]string `json:"labels,omitempty" doc:"Labels for selection."`
+	// Description is for people, and no part of what an instance runs.
+	Description string     `json:"description,omitempty" doc:"What the service is, in a few words for people; at most 1,000 bytes. Changing it restarts nothing."`
+	Mode        Mode       `json:"mode,omitempty" doc:"How many instances run and for how long. Default: service." enum:"service,job,cron,perWorker"`
+	Replicas    *int       `json:"replicas,omitempty" doc:"Number of instances in mode service. Default: 1." min:"0" max:"10000"`
+	Scale       *ScaleSpec `json:"scale,omitempty" doc:"Makes the number of instances follow their load, in mode service; replicas is then the initial number."`
+	Job         *JobSpec   `json:"job,omitempty" doc:"Completions of a job or of each run of a cron service."`
+	Cron        *CronSpec  `json:"cron,omitempty" doc:"Schedule of a cron service."`
+	Runtime     string     `json:"runtime,omitempty" doc:"How the code runs: native (a process of the host), oci (a container), containerd (a container that the containerd of a worker runs), wasm (a WebAssembly module), gvisor (a container on a kernel in user space), microvm (a container in a virtual machine), unikernel (a kernel that is the whole program, in a virtual machine), vm (a disk with its own system, in a virtual machine), or auto (the cheapest that its worker has, that keeps the service apart as isolation says and, with expectedRate, stays clear of its saturation point). Default: auto." enum:"auto,native,oci,containerd,wasm,gvisor,microvm,unikernel,vm"`
+	Isolation   Isolation  `json:"isolation,omitempty" doc:"Isolation of the service from others on its worker: shared (namespaces and filters), sandboxed (a kernel or machine in user space stands between it and the host's kernel) or hardware (a virtual machine). Default: shared." enum:"shared,sandboxed,hardware"`
 	// Both are about one instance, as resources.cpu is, on which they depend: the choice then does not change with the number of instances.
 	LatencyObjective Duration `json:"latencyObjective,omitempty" doc:"Time within which the service itself must answer 99 of 100 requests, not counting the network. runtime auto then keeps a larger distance from a runtime's saturation point. From 1ms to 1h; needs ports and resources.cpu."`
 	ExpectedRate     float64  `json:"expectedRate,omitempty" doc:"Requests per second that one instance must handle. runtime auto then chooses the cheapest that is known to stay clear of its saturation point at that rate with resources.cpu, else the one with the most headroom. Needs ports and resources.cpu." min:"0.001" max:"1000000"`
@@ -129,7 +133,7 @@ type ServiceSpec struct {
 	Ports []Port `json:"ports,omitempty" doc:"Ports that the service listens on."`
 	Links []Link `json:"links,omitempty" doc:"Services of this application that this one talks to; their service addresses, or without the overlay the endpoints of their ready instances, are kept up to date in the file named by SKERRY_ENDPOINTS."`
 
-	Addresses *ServiceAddresses `json:"addresses,omitempty" doc:"Service addresses chosen from 10.30.0.0/16, unique within the application. Default: assigned."`
+	Addresses *ServiceAddresses `json:"addresses,omitempty" doc:"Service addresses chosen from 10.30.0.0/16, or their IPv6 addresses in fd30:5ce7::/96, unique within the application. Default: assigned."`
 	Export    []Export          `json:"export,omitempty" doc:"Other applications that may reach the service. Default: none."`
 	Ingress   []Ingress         `json:"ingress,omitempty" doc:"How clients outside reach the service through the workers. Default: not at all."`
 	Egress    *Egress           `json:"egress,omitempty" doc:"Where instances may go outside the overlay. Other services, by their names and addresses in the overlay, and the resolver are not outside. A site may bound it by organisation. Default: what the site's policy says of the organisation, else the internet and the site's network. What the worker closes (its own services, link-local and metadata addresses, --closed-networks) stays closed."`

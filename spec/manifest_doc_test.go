@@ -26,8 +26,8 @@ var schema1 = [][3]string{
 	{"area", "placement.area", "Name of an area that the operator gives workers."},
 	{"location", "placement.location", "Degrees, as lat and lon."},
 	{"threshold", "links[].maxDistance, placement.maxDistance", "Kilometres, as the counterpart of area and location."},
-	{"rigidness", "placement.rigidness", "0 to 1."},
-	{"convergence_time", "placement.convergenceTime", "A duration."},
+	{"rigidness", "placement.rigidness, links[].rigidness", "0 to 1."},
+	{"convergence_time", "placement.convergenceTime, links[].convergenceTime", "A duration."},
 	{"virtualization", "runtime, isolation", "How the code runs and how it is isolated are two separate fields."},
 }
 

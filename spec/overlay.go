@@ -53,6 +53,15 @@ func ServiceTwin(a netip.Addr) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
+// ServiceOfTwin gives the IPv4 service address whose twin an IPv6 address is; any other one stays as it is.
+func ServiceOfTwin(a netip.Addr) netip.Addr {
+	if !a.Is6() || !ServicePrefix6().Contains(a) {
+		return a
+	}
+	b := a.As16()
+	return netip.AddrFrom4([4]byte(b[12:]))
+}
+
 // ServiceReserved reports whether an address is one of the ends of ServicePrefix, which no service gets: the first 256
 // are for the resolver and for later use, and the last looks like a broadcast.
 func ServiceReserved(a netip.Addr) bool {
@@ -69,6 +78,16 @@ type ServiceAddresses struct {
 	Closest     netip.Addr   `json:"closest,omitzero" doc:"Address that leads to the nearest instance."`
 	LeastLoaded netip.Addr   `json:"leastLoaded,omitzero" doc:"Address that leads to the instance with the least load."`
 	Instances   []netip.Addr `json:"instances,omitempty" doc:"Addresses of single instances by their number, from 0; an empty text leaves one to be assigned."`
+}
+
+// setDefaults replaces IPv6 addresses by the IPv4 ones that lead to the same.
+func (a *ServiceAddresses) setDefaults() {
+	for _, p := range []*netip.Addr{&a.RoundRobin, &a.Closest, &a.LeastLoaded} {
+		*p = ServiceOfTwin(*p)
+	}
+	for i := range a.Instances {
+		a.Instances[i] = ServiceOfTwin(a.Instances[i])
+	}
 }
 
 // Chosen gives the address chosen for a policy, or the zero address. The ordinal counts for BalanceInstance only.
@@ -391,10 +410,11 @@ func (c *checker) addresses(p string, a *ServiceAddresses, taken map[netip.Addr]
 		return
 	}
 	one := func(path string, ip netip.Addr) {
+		ip = ServiceOfTwin(ip)
 		switch {
 		case ip == netip.Addr{}:
 		case !ServicePrefix().Contains(ip):
-			c.add(path, "choose one from 10.30.1.0 to 10.30.255.254; the IPv6 address follows from it", "%s is not in %s", ip, ServicePrefix())
+			c.add(path, "choose one from 10.30.1.0 to 10.30.255.254, or its IPv6 address: fd30:5ce7:: and the same 32 bits", "%s is not in %s", ip, ServicePrefix())
 		case ServiceReserved(ip):
 			c.add(path, "choose one from 10.30.1.0 to 10.30.255.254", "%s is reserved", ip)
 		case taken[ip] != "":

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"skerry.dev/skerry"
 )
 
 // Limits of one service's placement constraints.
@@ -15,6 +18,7 @@ const (
 	MaxUsers       = 100
 	MaxAffinities  = 100
 	MaxTolerations = 100
+	MaxClusters    = 100
 )
 
 // Policies of a cluster by name; a site may offer more as plugins, named plugin/NAME.
@@ -39,9 +43,13 @@ func PolicyNames() []string {
 // Link states that a service talks to another of the same application. Its limits bind whichever of the two is placed
 // second.
 type Link struct {
-	Service     string    `json:"service" doc:"Name of the other service."`
-	MaxLatency  *Duration `json:"maxLatency,omitempty" doc:"Longest round trip to an instance of it (Schema 1: latency)."`
-	MaxDistance float64   `json:"maxDistance,omitempty" doc:"Longest great-circle distance to an instance of it, in kilometres (Schema 1: threshold)." min:"0"`
+	Service     string       `json:"service" doc:"Name of the other service."`
+	MaxLatency  *Duration    `json:"maxLatency,omitempty" doc:"Longest round trip to an instance of it (Schema 1: latency)."`
+	MaxDistance float64      `json:"maxDistance,omitempty" doc:"Longest great-circle distance to an instance of it, in kilometres (Schema 1: threshold)." min:"0"`
+	Bandwidth   skerry.Bytes `json:"bandwidth,omitempty" doc:"Bytes per second that an instance sends to it. The sum of all links is reserved on the worker, as a part of resources.bandwidthOut if that is set."`
+	// Both are about the limits above, and no part of what an instance runs.
+	Rigidness       *float64  `json:"rigidness,omitempty" doc:"How soon a violation of this link's limits leads to a new placement (Schema 1: rigidness). Default: that of placement." min:"0" max:"1"`
+	ConvergenceTime *Duration `json:"convergenceTime,omitempty" doc:"Maximum time for finding a place within this link's limits (Schema 1: convergence_time). The shortest of these and of placement counts. Default: that of placement."`
 }
 
 // Limited reports whether the link limits where instances may run.
@@ -56,6 +64,7 @@ type Placement struct {
 	MaxLatency      *Duration         `json:"maxLatency,omitempty" doc:"Longest round trip to every user with an address that sets none of its own (Schema 1: latency)."`
 	Users           []User            `json:"users,omitempty" doc:"Users or devices that the service must be near to (service-to-user constraints)."`
 	Cluster         string            `json:"cluster,omitempty" doc:"The only cluster that may run it."`
+	Clusters        []string          `json:"clusters,omitempty" doc:"Clusters that may run it. Default: all."`
 	Worker          string            `json:"worker,omitempty" doc:"The only worker that may run it."`
 	Arch            []string          `json:"arch,omitempty" doc:"Architectures that it may run on: amd64, arm64, riscv64, arm. Default: those that its images are built for."`
 	Devices         []string          `json:"devices,omitempty" doc:"Devices that the worker must offer."`
@@ -191,6 +200,32 @@ func ParseTarget(s string) (addr netip.Addr, port int, err error) {
 	return addr, port, nil
 }
 
+// AllowsCluster reports whether a cluster may run the service.
+func (p *Placement) AllowsCluster(name string) bool {
+	return (p.Cluster == "" || p.Cluster == name) && (len(p.Clusters) == 0 || slices.Contains(p.Clusters, name))
+}
+
+// ConvergenceTime gives the maximum time for finding a place: the shortest of the placement's and of the links with limits.
+func (s *ServiceSpec) ConvergenceTime() time.Duration {
+	least := time.Duration(*s.Placement.ConvergenceTime)
+	for _, l := range s.Links {
+		if l.ConvergenceTime != nil {
+			least = min(least, time.Duration(*l.ConvergenceTime))
+		}
+	}
+	return least
+}
+
+// Rigidness gives that of the link to a service, or else of the placement; nil: the default.
+func (s *ServiceSpec) Rigidness(link string) *float64 {
+	for i := range s.Links {
+		if s.Links[i].Service == link && s.Links[i].Rigidness != nil {
+			return s.Links[i].Rigidness
+		}
+	}
+	return s.Placement.Rigidness
+}
+
 func (c *checker) placement(p string, q Placement) {
 	if !strings.HasPrefix(q.Policy, PluginPrefix) {
 		c.oneOf(p+".policy", q.Policy, PolicyNames()...)
@@ -210,6 +245,7 @@ func (c *checker) placement(p string, q Placement) {
 	if q.Cluster != "" {
 		c.name(p+".cluster", q.Cluster)
 	}
+	c.clusters(p+".clusters", q)
 	if q.Worker != "" {
 		c.name(p+".worker", q.Worker)
 	}
@@ -232,6 +268,64 @@ func (c *checker) placement(p string, q Placement) {
 	if q.Contention != nil {
 		c.shares(p+".contention.intensity", q.Contention.Intensity)
 		c.shares(p+".contention.sensitivity", q.Contention.Sensitivity)
+	}
+}
+
+func (c *checker) clusters(p string, q Placement) {
+	c.atMost(p, len(q.Clusters), MaxClusters)
+	for i, name := range q.Clusters {
+		ip := fmt.Sprintf("%s[%d]", p, i)
+		if c.name(ip, name); slices.Contains(q.Clusters[:i], name) {
+			c.add(ip, "name each cluster once", "cluster %q is there twice", name)
+		}
+	}
+	if q.Cluster != "" && len(q.Clusters) > 0 {
+		c.add(p, "leave one of them out", "cluster and clusters are both given")
+	}
+}
+
+// links checks what links ask for together.
+func (c *checker) links(p string, s *ServiceSpec) {
+	for i, l := range s.Links {
+		if l.Bandwidth < 0 || l.Bandwidth > maxBandwidth {
+			c.add(fmt.Sprintf("%s.links[%d].bandwidth", p, i), "", "must be from 0 to %s", maxBandwidth)
+			return
+		}
+	}
+	if sum := s.linksBandwidth(); s.Resources.BandwidthOut > 0 && sum > s.Resources.BandwidthOut {
+		c.add(p+".links", "raise resources.bandwidthOut, or leave it out", "the links take %s per second, and resources.bandwidthOut holds the instance to %s", sum, s.Resources.BandwidthOut)
+	}
+}
+
+// maxBandwidth bounds what a link may ask for: no machine has more.
+const maxBandwidth = skerry.TiB
+
+// link checks the limits of one.
+func (c *checker) link(p string, l Link) {
+	if !(l.MaxDistance >= 0) || math.IsInf(l.MaxDistance, 0) {
+		c.add(p+".maxDistance", "", "must be zero or more")
+	}
+	if l.Rigidness != nil && !(*l.Rigidness >= 0 && *l.Rigidness <= 1) {
+		c.add(p+".rigidness", "", "must be from 0 to 1")
+	}
+	if l.Limited() {
+		return
+	}
+	const hint = "add maxLatency or maxDistance to the link"
+	if l.Rigidness != nil {
+		c.add(p+".rigidness", hint, "a link without limits cannot be violated")
+	}
+	if l.ConvergenceTime != nil {
+		c.add(p+".convergenceTime", hint, "a link without limits is met everywhere")
+	}
+}
+
+// maxDescription bounds what is said for people.
+const maxDescription = 1000
+
+func (c *checker) description(p, text string) {
+	if len(text) > maxDescription {
+		c.add(p, "write less; labels hold what programs look for", "%d bytes; at most %d are allowed", len(text), maxDescription)
 	}
 }
 

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -87,6 +86,7 @@ func (a *Application) Validate() error {
 	if a.Metadata.Namespace != "" {
 		c.name("metadata.namespace", a.Metadata.Namespace)
 	}
+	c.description("metadata.description", a.Metadata.Description)
 	if n := len(a.Spec.Services); n == 0 {
 		c.add("spec.services", "", "an application needs at least one service")
 	} else if n > MaxServices {
@@ -102,6 +102,7 @@ func (a *Application) Validate() error {
 			c.add(p+".name", "service names are unique within an application", "a second service is called %q", s.Name)
 		}
 		seen[s.Name] = true
+		c.description(p+".description", s.Description)
 		c.service(p, s, &a.Spec)
 		c.overlay(p, s, self)
 		c.egress(p+".egress", s.Egress)
@@ -174,13 +175,12 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 		} else if app.Service(l.Service).Sleeps() {
 			c.add(lp+".service", "give it scale.min: 1", "service %s may have no instance (scale.min: 0), and only what comes by its ingress wakes it", l.Service)
 		}
-		if !(l.MaxDistance >= 0) || math.IsInf(l.MaxDistance, 0) {
-			c.add(lp+".maxDistance", "", "must be zero or more")
-		}
+		c.link(lp, l)
 	}
 	if len(s.Links) > MaxLinks {
 		c.add(p+".links", "", "%d links; at most %d are allowed", len(s.Links), MaxLinks)
 	}
+	c.links(p, s)
 	c.resources(p+".resources", s.Resources)
 	c.placement(p+".placement", s.Placement)
 	c.probe(p+".probes.startup", s.Probes.Startup)

@@ -21,6 +21,9 @@ func InCounts(spec *spec.ServiceSpec, list []wire.Reason) []wire.Reason {
 			c.Text, c.Hint = "a scheduling plugin of the site gave no answer", "ask the site's operator"
 		default:
 			text, hint := lacking(r.What)
+			if r.Link != "" {
+				text = "are too far from " + r.Link + " at the other end of a link, or not measured yet"
+			}
 			if r.What == "arch" {
 				text += " than " + strings.Join(spec.Architectures(), ", ")
 			}

@@ -2,6 +2,7 @@ package apps
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -104,6 +105,8 @@ func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *wire
 		return refuse("it is on its way already")
 	case s.Placement.Cluster != "":
 		return refuse("its manifest names cluster " + s.Placement.Cluster)
+	case !s.Placement.AllowsCluster(to):
+		return refuse("its manifest allows only clusters " + strings.Join(s.Placement.Clusters, ", "))
 	case s.KeepsData():
 		return refuse("it keeps data in its local volumes, which do not go along")
 	case len(s.HostPaths()) > 0:
@@ -121,6 +124,11 @@ func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *wire
 	n.Shun = slices.DeleteFunc(n.Shun, func(name string) bool { return name == to })
 	c.saveInstance(n, fx)
 	return n.ID, nil
+}
+
+// allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list.
+func allows(c *Controller, s *spec.ServiceSpec, holder string) bool {
+	return c.local != "r" || s.Placement.AllowsCluster(holder)
 }
 
 // replacement gives the instance that is to replace another, or nil.

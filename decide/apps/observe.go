@@ -184,7 +184,7 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *wire.Ef
 		}
 		i.Failures++
 		i.RetryAt = now.Add(backoff(i.Failures) - firstRetry)
-		i.Deadline, i.Told = now.Add(time.Duration(*i.Spec.Placement.ConvergenceTime)), false
+		i.Deadline, i.Told = now.Add(i.Spec.ConvergenceTime()), false
 	}
 	if r := i.Resize; r != nil { // it is started with them
 		i.Resize, i.Revision, i.Gen, i.Spec = nil, r.Revision, r.Gen, r.Spec

@@ -51,12 +51,12 @@ func (c *Controller) Plan(now time.Time, app spec.Application, digests map[strin
 		add := func(ordinal int, target string) {
 			p.New = append(p.New, &Instance{Instance: wire.Instance{ID: skerry.InstanceID(s.Name + "-new-" + itoa(len(p.New))), Service: skerry.ServiceKey{App: app.Key(), Service: s.Name},
 				Org: a.Org, Ordinal: ordinal, Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now}, Target: target, Spec: s,
-				Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))})
+				Deadline: now.Add(s.ConvergenceTime())})
 		}
 		switch s.Mode {
 		case spec.ModePerWorker:
 			for _, t := range c.targets {
-				if kept[t] == 0 {
+				if kept[t] == 0 && allows(c, s, t) {
 					add(0, t)
 				}
 			}

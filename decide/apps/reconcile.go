@@ -304,7 +304,7 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSp
 		}
 		switch {
 		case !i.Live():
-		case i.Revision != rev || !slices.Contains(c.targets, i.Target) || have[i.Target]:
+		case i.Revision != rev || !slices.Contains(c.targets, i.Target) || !allows(c, s, i.Target) || have[i.Target]:
 			c.stop(now, i, "replaced or no longer wanted there", fx)
 		default:
 			have[i.Target] = true
@@ -313,7 +313,7 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSp
 	}
 	c.takeOver(now, a, s, list, fx)
 	for n, t := range c.targets {
-		if !have[t] {
+		if !have[t] && allows(c, s, t) {
 			c.create(now, a, s, n, t, "", fx)
 		}
 	}
@@ -344,7 +344,7 @@ func (c *Controller) create(now time.Time, a *App, s *spec.ServiceSpec, ordinal 
 		ID: c.newID(s.Name), Service: skerry.ServiceKey{App: a.Key(), Service: s.Name}, Org: a.Org, Ordinal: ordinal,
 		Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now,
 	}, Target: target, Run: run, Restart: a.Restarts[s.Name], Spec: s,
-		Deadline: now.Add(time.Duration(*s.Placement.ConvergenceTime))}
+		Deadline: now.Add(s.ConvergenceTime())}
 	for _, r := range a.Runs[s.Name] {
 		if run != "" && r.ID == run {
 			i.Due = r.due(s)

@@ -251,7 +251,7 @@ func (q *fedQuery) check(s *site) verdict {
 	switch {
 	case len(q.Avoid) > 0 && slices.Contains(q.Avoid, s.name):
 		return tried
-	case p.Cluster != "" && p.Cluster != s.name:
+	case !p.AllowsCluster(s.name):
 		return otherCluster
 	case !s.connected:
 		return notConnected
@@ -504,6 +504,9 @@ func (q *fedQuery) reason(s *site) wire.Reason {
 	case inQuarantine:
 		return wire.Reason{What: "quarantine", Text: "it is in quarantine: " + s.quarantine, Hint: "`skerry uncordon cluster/" + s.name + "` ends that"}
 	case otherCluster:
+		if p.Cluster == "" {
+			return wire.Reason{What: "cluster", Text: "only clusters " + strings.Join(p.Clusters, ", ") + " are asked for"}
+		}
 		return wire.Reason{What: "cluster", Text: "only cluster " + p.Cluster + " is asked for"}
 	case noReport:
 		return wire.Reason{What: "report", Text: "it has not yet told what it has"}
