@@ -394,6 +394,22 @@ spec:
     terminationGrace: 1s
 `
 
+// nearApp asks for less than the way between the two sites takes.
+const nearApp = `
+apiVersion: skerry/v1
+kind: Application
+metadata: {name: near}
+spec:
+  services:
+  - {name: db, image: "demo/kit:1", args: [clock, /tmp/clock], resources: {cpu: 20m, memory: 32Mi}, placement: {cluster: far}}
+  - name: web
+    image: demo/kit:1
+    args: [clock, /tmp/clock]
+    links: [{service: db, maxLatency: 3ms}]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {cluster: site}
+`
+
 // TestOverlayBetweenSites has an application on two sites, which reach each other by their gateways, with the root and
 // without it.
 func TestOverlayBetweenSites(t *testing.T) {
@@ -461,4 +477,16 @@ func TestOverlayBetweenSites(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.await("both answer with the root again", func() bool { by, err := answers(6); return err == nil && by == 2 })
+	// The gateways have measured how far they are from each other.
+	_, _ = s.at("root", nearApp, "apply", "-f", "-", "--timeout", "1s")
+	out := ""
+	defer func() {
+		if t.Failed() {
+			t.Log(out)
+		}
+	}()
+	s.await("a link that is too long is refused", func() bool {
+		out, _ = s.at("root", "", "explain", "near/web")
+		return strings.Contains(out, "too far from db at the other end of a link")
+	})
 }
