@@ -85,6 +85,9 @@ func (c *Core) seeWorker(w *worker) {
 	if f := w.Facts; f != nil {
 		v.Arch, v.Runtimes, v.Costs, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices, f.Labels, f.Taints
 		v.Attachable = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)]
+		if f.Accelerators != nil {
+			v.Accelerators = *f.Accelerators
+		}
 		v.Egress, v.Levels, v.Signatures = f.Egress, f.Levels, f.Signatures
 		v.Area, v.Location, v.Capacity, v.Power = f.Area, f.Location, f.Capacity, f.Power
 	}

@@ -67,9 +67,39 @@ func (s *ServiceSpec) DeviceClasses() (out []string) {
 	return out
 }
 
-// PickDevices chooses devices for a service among those that are free: first those that it names, then the first ones of each class.
-// missing tells what there is too little of, and ok whether there is enough.
-func (s *ServiceSpec) PickDevices(free []string) (names []string, missing string, ok bool) {
+// Accelerators are the classes of devices that a worker hands an instance in for its gpus and tpus; empty: these are only counted.
+type Accelerators struct {
+	GPUs string `json:"gpus,omitempty" cbor:"1,keyasint,omitempty"` // vendor.com/class
+	TPUs string `json:"tpus,omitempty" cbor:"2,keyasint,omitempty"`
+}
+
+// deviceRequests lists the devices that an instance is to have: those that the service asks for, and for its gpus and tpus as many of the
+// worker's classes, unless it asks for devices of that class itself.
+func (s *ServiceSpec) deviceRequests(a Accelerators) []DeviceRequest {
+	list, own := s.Devices, s.DeviceClasses()
+	for _, x := range []struct {
+		class string
+		count int
+	}{{a.GPUs, s.Resources.GPUs}, {a.TPUs, s.Resources.TPUs}} {
+		if x.class != "" && x.count > 0 && !slices.Contains(own, x.class) {
+			list = append(list[:len(list):len(list)], DeviceRequest{CDI: x.class, Count: x.count})
+		}
+	}
+	return list
+}
+
+// HasDevices reports whether instances in a runtime can have devices of their worker.
+func HasDevices(runtime string) bool { return runtime == RuntimeOCI || runtime == RuntimeContainerd }
+
+// WantsDevices reports whether an instance may have devices of its worker.
+func (s *ServiceSpec) WantsDevices() bool {
+	return len(s.Devices) > 0 || s.Resources.GPUs > 0 || s.Resources.TPUs > 0
+}
+
+// PickDevices chooses devices for a service among those that are free: first those that it names, then the first ones of each class. For
+// its gpus and tpus it has those of the worker's classes. missing tells what there is too little of, and ok whether there is enough.
+func (s *ServiceSpec) PickDevices(free []string, a Accelerators) (names []string, missing string, ok bool) {
+	requests := s.deviceRequests(a)
 	take := func(fits func(string) bool) bool {
 		for _, f := range free {
 			if fits(f) && !slices.Contains(names, f) {
@@ -79,13 +109,13 @@ func (s *ServiceSpec) PickDevices(free []string) (names []string, missing string
 		}
 		return false
 	}
-	for _, r := range s.Devices {
+	for _, r := range requests {
 		want := r.CDI + r.Path
 		if named := r.Path != "" || strings.Contains(r.CDI, "="); named && !take(func(f string) bool { return f == want }) {
 			return nil, want, false
 		}
 	}
-	for _, r := range s.Devices {
+	for _, r := range requests {
 		if r.Path != "" || strings.Contains(r.CDI, "=") {
 			continue
 		}

@@ -18,8 +18,8 @@ import (
 var schema1 = [][3]string{
 	{"memory", "resources.memory", "Reserved on the worker and enforced."},
 	{"vcpus", "resources.cpu", "Cores or millicores instead of whole virtual CPUs; reserved and enforced."},
-	{"vgpus", "resources.gpus", "Reserved; `devices` gives a container the hardware."},
-	{"vtpus", "resources.tpus", "Reserved; `devices` gives a container the hardware."},
+	{"vgpus", "resources.gpus", "Reserved, and handed in where the worker has a class of devices for them."},
+	{"vtpus", "resources.tpus", "Reserved, and handed in where the worker has a class of devices for them."},
 	{"bandwidth_in", "resources.bandwidthIn", "Bytes per second; reserved and enforced."},
 	{"bandwidth_out", "resources.bandwidthOut", "Bytes per second; reserved and enforced."},
 	{"latency", "links[].maxLatency, placement.maxLatency", "Round trip to another service, or to users with an address."},

@@ -40,8 +40,8 @@ type Resources struct {
 	CPU          skerry.MilliCPU `json:"cpu,omitempty" doc:"Cores, such as 0.5, or 500m (Schema 1: vcpus)." cbor:"1,keyasint,omitempty"`
 	Memory       skerry.Bytes    `json:"memory,omitempty" doc:"Memory, such as 64Mi (Schema 1: memory)." cbor:"2,keyasint,omitempty"`
 	Storage      skerry.Bytes    `json:"storage,omitempty" doc:"Local storage for a container's writable layer, a machine's disk, and volumes without a size. An instance that exceeds it is ended. For a native process only volumes are measured. Default: 4Gi, or no limit at level privileged; for a machine at least machine.disk." cbor:"3,keyasint,omitempty"`
-	GPUs         int             `json:"gpus,omitempty" doc:"Graphics processors (Schema 1: vgpus)." min:"0" max:"1024" cbor:"4,keyasint,omitempty"`
-	TPUs         int             `json:"tpus,omitempty" doc:"Tensor processors (Schema 1: vtpus)." min:"0" max:"1024" cbor:"5,keyasint,omitempty"`
+	GPUs         int             `json:"gpus,omitempty" doc:"Graphics processors (Schema 1: vgpus). A container is handed in as many devices of the class that its worker has for them (--gpu-class), if it has one; else devices gives it the hardware." min:"0" max:"1024" cbor:"4,keyasint,omitempty"`
+	TPUs         int             `json:"tpus,omitempty" doc:"Tensor processors (Schema 1: vtpus). Handed in like graphics processors (--tpu-class)." min:"0" max:"1024" cbor:"5,keyasint,omitempty"`
 	BandwidthIn  skerry.Bytes    `json:"bandwidthIn,omitempty" doc:"Bytes per second towards the instance (Schema 1: bandwidth_in)." cbor:"6,keyasint,omitempty"`
 	BandwidthOut skerry.Bytes    `json:"bandwidthOut,omitempty" doc:"Bytes per second from the instance (Schema 1: bandwidth_out)." cbor:"7,keyasint,omitempty"`
 	// ExclusiveCPUs are counted beside CPU, which has them too.

@@ -108,6 +108,8 @@ var fieldLevels = map[string]func(v any) (level SecurityLevel, what string){
 		return "", ""
 	},
 	"ServiceSpec.Devices": func(any) (SecurityLevel, string) { return LevelBaseline, "a device" },
+	"Resources.GPUs":      func(any) (SecurityLevel, string) { return LevelBaseline, "a graphics processor" },
+	"Resources.TPUs":      func(any) (SecurityLevel, string) { return LevelBaseline, "a tensor processor" },
 	"Volume.Host": func(v any) (SecurityLevel, string) {
 		return LevelPrivileged, "the host's path " + v.(*HostVolume).Path
 	},

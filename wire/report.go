@@ -163,6 +163,8 @@ type WorkerFacts struct {
 	Egress bool `json:"egress,omitempty" cbor:"19,keyasint,omitempty"`
 	// Levels: it gives no instance more than Assignment.Level. Older agents ignore that.
 	Levels bool `json:"levels,omitempty" cbor:"20,keyasint,omitempty"`
+	// Accelerators: it hands devices of these classes in for gpus and tpus. Nil: it only counts them.
+	Accelerators *spec.Accelerators `json:"accelerators,omitempty" cbor:"22,keyasint,omitempty"`
 	// Signatures: it starts no image that none of Assignment.Signers has signed. Older agents ignore that.
 	Signatures bool `json:"signatures,omitempty" cbor:"21,keyasint,omitempty"`
 }

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )
@@ -50,6 +51,15 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 		return cfg, err
 	}
 	cfg.Facts.Taints, cfg.Facts.Devices = w.taints, w.devices
+	for _, f := range [][2]string{{"--gpu-class", w.accelerators.GPUs}, {"--tpu-class", w.accelerators.TPUs}} {
+		name, class := f[0], f[1]
+		if _, _, one, ok := spec.ParseCDI(class); class != "" && (!ok || one != "") {
+			return cfg, skerry.Errorf(skerry.CodeInvalid, "%s %q names no class of devices", name, class).WithHint("write it as in /etc/cdi: vendor.com/class")
+		}
+	}
+	if w.accelerators != (spec.Accelerators{}) {
+		cfg.Facts.Accelerators = &w.accelerators
+	}
 	cfg.Attach.CDI, cfg.Attach.Hooks = w.cdi, w.cdiHooks
 	if cfg.Users, err = worker.ParseUserPool(w.users); err != nil {
 		return cfg, skerry.Errorf(skerry.CodeInvalid, "--user-namespaces: %w", err).WithHint("omit it for the default, 1879048192-2147287039")

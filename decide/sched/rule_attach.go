@@ -16,7 +16,7 @@ func (Attachable) Name() string { return "attachable" }
 func (Attachable) Lasting() bool { return false }
 
 func (Attachable) For(q *Query) Check {
-	if len(q.Spec.Devices) == 0 {
+	if !q.Spec.WantsDevices() {
 		return nil
 	}
 	return &attachable{q.Site, q.Spec}
@@ -39,13 +39,23 @@ func (s *Site) freeDevices(n int) (out []string) {
 	return out
 }
 
+// accelerators are the classes of devices that a worker hands a service in for its gpus and tpus: if that runs as a container there, which
+// alone can have devices.
+func (s *Site) accelerators(n int, svc *spec.ServiceSpec) (none spec.Accelerators) {
+	k := s.kinds[s.kindOf[n]]
+	if x := s.more[n]; x != nil && spec.HasDevices(svc.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)) {
+		return x.classes
+	}
+	return none
+}
+
 // PickDevices chooses the devices of a worker for a service.
 func (s *Site) PickDevices(worker string, spec *spec.ServiceSpec) []string {
 	n := s.find(worker)
-	if n < 0 || len(spec.Devices) == 0 {
+	if n < 0 || !spec.WantsDevices() {
 		return nil
 	}
-	names, _, _ := spec.PickDevices(s.freeDevices(n))
+	names, _, _ := spec.PickDevices(s.freeDevices(n), s.accelerators(n, spec))
 	return names
 }
 
@@ -59,7 +69,7 @@ func (c *attachable) Impossible(*summary) bool { return false }
 func (c *attachable) Keep(b int, mask uint64) uint64 {
 	for left := mask; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		if _, _, ok := c.spec.PickDevices(c.s.freeDevices(b*64 + i)); !ok {
+		if _, _, ok := c.spec.PickDevices(c.s.freeDevices(b*64+i), c.s.accelerators(b*64+i, c.spec)); !ok {
 			mask &^= 1 << i
 		}
 	}
@@ -79,12 +89,12 @@ func (c *attachable) taken(n int) bool {
 	if x == nil {
 		return false
 	}
-	_, _, ok := c.spec.PickDevices(x.devices)
+	_, _, ok := c.spec.PickDevices(x.devices, c.s.accelerators(n, c.spec))
 	return ok
 }
 
 func (c *attachable) Reason(n int) wire.Reason {
-	_, missing, _ := c.spec.PickDevices(c.s.freeDevices(n))
+	_, missing, _ := c.spec.PickDevices(c.s.freeDevices(n), c.s.accelerators(n, c.spec))
 	if c.taken(n) {
 		return wire.Reason{What: "devices", Text: fmt.Sprintf("other instances have its devices %s", missing), Hint: "add one, or ask for fewer"}
 	}

@@ -47,3 +47,52 @@ func TestTakeDevices(t *testing.T) {
 		t.Errorf("given back: %v", got)
 	}
 }
+
+// For gpus and tpus a container has devices of the classes that its worker declares; where there are none, or it is no container, they are
+// counted and nothing else.
+func TestAcceleratorsAreHandedIn(t *testing.T) {
+	const gpu, tpu = "nvidia.com/gpu", "google.com/tpu"
+	site := func(runtime string, classes spec.Accelerators) *Site {
+		return siteOf([]*Worker{worker("w", 4000, 1<<30, func(w *Worker) {
+			w.Attachable, w.Accelerators, w.Runtimes = []string{tpu + "=0", gpu + "=0", gpu + "=1"}, classes, []string{runtime}
+			w.Capacity.GPUs, w.Available.GPUs, w.Capacity.TPUs, w.Available.TPUs = 2, 2, 1, 1
+		})})
+	}
+	both := spec.Accelerators{GPUs: gpu, TPUs: tpu}
+	for _, c := range []struct {
+		name    string
+		runtime string
+		classes spec.Accelerators
+		gpus    int
+		tpus    int
+		own     []spec.DeviceRequest
+		want    []string
+	}{
+		{"one", spec.RuntimeOCI, both, 1, 0, nil, []string{gpu + "=0"}},
+		{"both kinds", spec.RuntimeOCI, both, 2, 1, nil, []string{gpu + "=0", gpu + "=1", tpu + "=0"}},
+		{"none is asked for", spec.RuntimeOCI, both, 0, 0, nil, nil},
+		{"beside devices of its own", spec.RuntimeOCI, both, 1, 0, []spec.DeviceRequest{{CDI: tpu}}, []string{tpu + "=0", gpu + "=0"}},
+		{"a certain one of the class", spec.RuntimeOCI, both, 1, 0, []spec.DeviceRequest{{CDI: gpu + "=1"}}, []string{gpu + "=1"}},
+		{"no class", spec.RuntimeOCI, spec.Accelerators{}, 1, 1, nil, nil},
+		{"no container", spec.RuntimeMicroVM, both, 1, 0, nil, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			svc := &spec.ServiceSpec{Name: "infer", Runtime: c.runtime, Devices: c.own}
+			svc.Image = "infer:1"
+			svc.Resources.GPUs, svc.Resources.TPUs = c.gpus, c.tpus
+			if got := site(c.runtime, c.classes).PickDevices("w", svc); !slices.Equal(got, c.want) {
+				t.Errorf("it has %v, not %v", got, c.want)
+			}
+		})
+	}
+	// The device of an instance is nobody else's, although there are as many processors as before by their number alone.
+	s := site(spec.RuntimeOCI, both)
+	svc := &spec.ServiceSpec{Name: "infer", Runtime: spec.RuntimeOCI}
+	svc.Image, svc.Resources.TPUs = "infer:1", 1
+	r := &Request{Spec: svc, Instance: "infer-1"}
+	s.Take("w", r)
+	d := s.Place(epoch, Policy{Rules: []Rule{Attachable{}}, Rank: BestFit{}}, r, 1)
+	if d.Chosen != "" || len(d.Why) != 1 || d.Why[0].Text != "other instances have its devices "+tpu {
+		t.Errorf("%q %+v", d.Chosen, d.Why)
+	}
+}

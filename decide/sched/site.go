@@ -15,27 +15,29 @@ import (
 
 // Worker is what the scheduler is told of one worker.
 type Worker struct {
-	Name       string
-	Arch       string
-	Runtimes   []string // that passed their self-test
-	Costs      spec.RuntimeCosts
-	Devices    []string
-	Attachable []string // devices that one instance at a time may have; those that are taken are in HostPorts by their DeviceKey
-	Labels     map[string]string
-	Taints     []string // KEY or KEY=VALUE
-	Area       string
-	Location   *spec.Location
-	Coordinate *spec.Coordinate
-	Capacity   spec.Resources
-	Available  spec.Resources  // capacity less what is reserved
-	HostPorts  map[string]bool // taken, as "tcp/8080"
-	Refusing   string          // why it takes nothing new; empty: it does
-	Lost       bool            // not in touch
-	Reported   time.Time       // when its numbers came; zero: now
-	Load       spec.Contention
-	Power      *wire.Power
-	Credit     float64 // by how much its score counts, above 0 and at most 1; 0: all of it
-	Doubt      string  // why that is less than all
+	Name     string
+	Arch     string
+	Runtimes []string // that passed their self-test
+	Costs    spec.RuntimeCosts
+	Devices  []string
+	// Accelerators are the classes of devices that it hands in for gpus and tpus.
+	Accelerators spec.Accelerators
+	Attachable   []string // devices that one instance at a time may have; those that are taken are in HostPorts by their DeviceKey
+	Labels       map[string]string
+	Taints       []string // KEY or KEY=VALUE
+	Area         string
+	Location     *spec.Location
+	Coordinate   *spec.Coordinate
+	Capacity     spec.Resources
+	Available    spec.Resources  // capacity less what is reserved
+	HostPorts    map[string]bool // taken, as "tcp/8080"
+	Refusing     string          // why it takes nothing new; empty: it does
+	Lost         bool            // not in touch
+	Reported     time.Time       // when its numbers came; zero: now
+	Load         spec.Contention
+	Power        *wire.Power
+	Credit       float64 // by how much its score counts, above 0 and at most 1; 0: all of it
+	Doubt        string  // why that is less than all
 	// Limited says that its agent does Abilities beyond a process and nothing else; Skerry's own does all.
 	Limited   bool
 	Abilities []string
@@ -101,6 +103,7 @@ type extra struct {
 	labels   map[string]string
 	ports    map[string]bool
 	devices  []string
+	classes  spec.Accelerators
 	load     [spec.NumShares]float32 // sum of the intensities of what runs there
 	suffers  [spec.NumShares]float32 // sum of their sensitivities
 	power    *wire.Power
@@ -200,10 +203,10 @@ func secondsOf(t time.Time) uint32 {
 }
 
 func extraOf(w *Worker) *extra {
-	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil && len(w.Attachable) == 0 && w.Refusing == "" && !w.Lost && w.Credit == 0 {
+	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil && len(w.Attachable) == 0 && w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Credit == 0 {
 		return nil
 	}
-	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, credit: w.Credit, doubt: w.Doubt}
+	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, classes: w.Accelerators, load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, credit: w.Credit, doubt: w.Doubt}
 }
 
 func narrow(s spec.Shares) (out [spec.NumShares]float32) {
@@ -501,7 +504,7 @@ func (s *Site) Take(name string, r *Request) {
 			keys = append(keys, PortKey(p.Proto(), p.HostPort))
 		}
 	}
-	devices, _, _ := r.Spec.PickDevices(s.freeDevices(n))
+	devices, _, _ := r.Spec.PickDevices(s.freeDevices(n), s.accelerators(n, r.Spec))
 	for _, d := range devices {
 		keys = append(keys, DeviceKey(d))
 	}
