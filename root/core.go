@@ -15,7 +15,6 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/decide/reconcile"
-	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -44,7 +43,7 @@ type Core struct {
 	Kids    *fleet.Children
 	codec   *wire.Codec
 	reports map[string]*siteReport
-	fed     *sched.Federation // the scheduler's view of reports
+	fed     federation // the scheduler's view of reports
 	seq     uint64
 	rounds  uint64
 	// networks holds which sites have the directory of an application, netDirty those to look at again.
@@ -72,7 +71,7 @@ func New(opt Options) *Core {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = DefaultLostAfter
 	}
-	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: sched.NewFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), networks: map[skerry.AppKey]map[string]bool{}, netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(), failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 	c.relations.gateways = newGateways(opt.Seed[:])
 	c.fed.SetWays(c.relations.gateways.way)
 	return c
@@ -196,6 +195,10 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.moveToCluster(now, m, &fx)
 	case Appraised:
 		c.appraised(now, m, &fx)
+	case Scored:
+		c.fed.questions.Scored(m)
+	case SetPlugins:
+		setPlugins(c, m)
 	default:
 		more, ok := c.Apps.Handle(now, msg)
 		if !ok {
@@ -227,6 +230,7 @@ func (c *Core) NextWake() time.Time {
 		}
 	}
 	consider(c.Kids.Due())
+	consider(c.fed.questions.Due())
 	for id, at := range c.doubts {
 		if i := c.Apps.Instance(id); i == nil || i.Holder == "" || c.Kids.Get(i.Holder) != nil && c.Kids.Get(i.Holder).Settled() {
 			consider(at.Add(doubtFor))
@@ -590,6 +594,10 @@ func (c *Core) settle(now time.Time, fx *wire.Effects) {
 			break
 		}
 	}
+	c.fed.questions.Keep(func(id skerry.InstanceID) bool {
+		i := c.Apps.Instance(id)
+		return i != nil && i.Live() && i.Holder == ""
+	})
 	for _, i := range c.Apps.Stopping() {
 		c.Kids.Delete(i.Holder, wire.AssignmentKey(i.ID))
 	}

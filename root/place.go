@@ -36,16 +36,19 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 		c.placeWithData(now, i, site, fx)
 		return
 	}
-	names, d := c.fed.Rank(now, c.request(i, seen), c.rounds, 1)
-	if len(names) == 0 {
+	d, wait := choose(c, now, i, c.request(i, seen), fx)
+	if wait {
+		return
+	}
+	if d.Chosen == "" {
 		// What the sites that were asked said tells more than that they were.
 		d.Why = append(slices.Clone(i.Refusals), slices.DeleteFunc(d.Why, func(r wire.Reason) bool { return r.What == "rejected" })...)
 		c.Apps.NoPlace(now, i, &d, fx)
 		return
 	}
-	c.give(now, i, names[0], &d, fx)
+	c.give(now, i, d.Chosen, &d, fx)
 	a := seen[i.Service.App]
-	a.at(names[0], i)
+	a.at(d.Chosen, i)
 	a.whole = a.whole.Sub(i.Spec.LeastCost())
 }
 

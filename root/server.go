@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
@@ -34,6 +36,7 @@ type ServerOptions struct {
 	CertLife   time.Duration
 	KeepAlive  time.Duration
 	Names      tier.NameOptions // answers for host names of services
+	Plugins    PluginHost       // nil: none
 	Log        *slog.Logger
 }
 
@@ -42,6 +45,18 @@ type Server struct {
 	*tier.Hub
 	opt ServerOptions
 	ask atomic.Pointer[chan string] // sites whose links are to be appraised, in this life
+	// score takes questions to plugins, in this life
+	score atomic.Pointer[chan Score]
+}
+
+// PluginHost runs the root's scheduling plugins.
+type PluginHost interface {
+	// List gives the plugins that work now.
+	List() []Plugin
+	// Ask asks the plugins named, in bounded time. It gives one answer each, in that order.
+	Ask(ctx context.Context, names []string, q sched.PluginQuery) []wire.PluginAnswer
+	// Watch calls changed, from one goroutine, at the start and whenever List changes, until ctx ends.
+	Watch(ctx context.Context, changed func())
 }
 
 // NewServer opens what the root keeps; Run starts it.
@@ -93,6 +108,14 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	ask := make(chan string, 64) // full: it is asked again later
 	s.ask.Store(&ask)
 	wg.Go(func() { s.appraise(ctx, l, ask) })
+	if h := s.opt.Plugins; h != nil {
+		score := make(chan Score, questionsAtOnce) // full: the question's deadline passes
+		s.score.Store(&score)
+		wg.Go(func() { h.Watch(ctx, func() { l.Post(SetPlugins{List: h.List()}) }) })
+		for range askersAtOnce {
+			wg.Go(func() { s.consult(ctx, l, score) })
+		}
+	}
 	err := s.ServeChildren(ctx, l, tier.Children{
 		Up:    func(hello *wire.Hello) any { return ChildUp{Hello: hello} },
 		Frame: func(name string, m wire.Message) any { return ChildFrame{Name: name, Msg: m} },
@@ -120,6 +143,15 @@ func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 
 // Act finds out what the core asks; between two lives nobody does, and the core asks again.
 func (h *host) Act(action any) {
+	if q, ok := action.(Score); ok {
+		if score := h.score.Load(); score != nil {
+			select {
+			case *score <- q:
+			default:
+			}
+		}
+		return
+	}
 	a, ok := action.(Appraise)
 	if !ok {
 		panic(fmt.Sprintf("the root has no action %T", action))
@@ -128,6 +160,27 @@ func (h *host) Act(action any) {
 		select {
 		case *ask <- a.Name:
 		default:
+		}
+	}
+}
+
+// questionsAtOnce bounds the questions to plugins that wait, and askersAtOnce those under way.
+const questionsAtOnce, askersAtOnce = 256, 4
+
+// consult puts questions to plugins, until ctx ends.
+func (s *Server) consult(ctx context.Context, l *loop.Loop, score <-chan Score) {
+	answer := func(q Score) {
+		defer panics.Catch(s.opt.Log, "an answer for the core") // which stays without one until the question's deadline
+		ctx, cancel := context.WithTimeout(ctx, sched.PluginDeadline)
+		defer cancel()
+		l.Post(Scored{ID: q.ID, Round: q.Round, Answers: s.opt.Plugins.Ask(ctx, q.Plugins, q.Query)})
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q := <-score:
+			answer(q)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -248,5 +249,66 @@ func TestPluginJudgesMoves(t *testing.T) {
 			t.Errorf("allowed %v: on %s, want %s; asked %d times", allowed, now, want, asked)
 		}
 		w.check(t, "shop", 1, 1)
+	}
+}
+
+// The root's own plugins judge clusters, as those of a site judge workers: they rule out, score, and do not keep a placement waiting.
+func TestPluginsOfTheRoot(t *testing.T) {
+	world := func(p root.Plugin) *World {
+		w := newWorld(t, 23)
+		for _, name := range []string{"a", "b", "c"} {
+			w.AddCluster(name)
+			w.AddWorker(name, "w0", facts(2000))
+		}
+		w.Run(time.Second)
+		w.Do(w.Root, root.SetPlugins{List: []root.Plugin{p}})
+		return w
+	}
+	var asked []root.Score
+	answer := func(q root.Score) []wire.PluginAnswer {
+		asked = append(asked, q)
+		return []wire.PluginAnswer{{Plugin: "tariff", Scores: map[string]float64{"a": 0.1, "c": 0.9}, Out: map[string]string{"b": "dear power"}}}
+	}
+	w := world(root.Plugin{Name: "tariff", All: true})
+	w.Machine.Plugins = answer
+	w.must(t, w.Root, app("shop", 2))
+	w.Run(10 * time.Second)
+	if h := w.holders("shop"); h["c"] != 2 {
+		t.Errorf("shop is at %v", h)
+	}
+	if len(asked) != 2 || asked[0].Query.Tier != "root" || len(asked[0].Query.Candidates) != 3 || asked[0].Query.Candidates[0].Workers != 1 || asked[0].Query.Candidates[0].Available.CPU < 2000 {
+		t.Errorf("it was asked %+v", asked)
+	}
+	d := w.RootCore().Apps.Instances(web("shop"))[0].Decision
+	if d == nil || len(d.Plugins) != 1 || d.Policy != "aggregate+plugin/tariff" || d.Chosen != "c" {
+		t.Errorf("the decision is %+v", d)
+	}
+	w.check(t, "shop", 2, 2)
+
+	// One that says nothing is skipped after a while, or refuses the instance until it does.
+	for _, reject := range []bool{false, true} {
+		w := world(root.Plugin{Name: "tariff", All: true, Reject: reject})
+		w.must(t, w.Root, app("shop", 1))
+		w.Run(time.Second)
+		if h := w.holders("shop"); h[""] != 1 {
+			t.Errorf("reject %v: it was placed before the deadline: %v", reject, h)
+		}
+		w.Run(10 * time.Second)
+		i := w.RootCore().Apps.Instances(web("shop"))[0]
+		if (i.Holder == "") != reject || reject && (len(i.Why) == 0 || i.Why[0].What != "skipped") {
+			t.Errorf("reject %v: it is at %q because of %+v", reject, i.Holder, i.Why)
+		}
+		w.Machine.Plugins = answer
+		w.Run(2 * time.Minute)
+		if i := w.RootCore().Apps.Instances(web("shop"))[0]; i.Holder == "" || reject && i.Holder != "c" {
+			t.Errorf("reject %v: it is at %q", reject, i.Holder)
+		}
+	}
+	// A plugin of a site that the root has not is the site's alone to ask.
+	w = world(root.Plugin{Name: "tariff"})
+	w.must(t, w.Root, app("shop", 1, byPlugin))
+	w.Run(5 * time.Second)
+	if i := w.RootCore().Apps.Instances(web("shop"))[0]; len(i.Why) == 0 || !strings.Contains(i.Why[0].Text, `"greenest"`) {
+		t.Errorf("it is at %q because of %+v", i.Holder, i.Why)
 	}
 }

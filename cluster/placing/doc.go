@@ -1,7 +1,7 @@
 // Package placing owns what is remembered while places are looked for, what is known only because somebody outside was
 // asked, and how a place has proved:
 //
-//	Questions   the scheduling plugins of a site, and what they and workers were asked about an instance
+//	Questions   the scheduling plugins of a site, and what they and workers were asked about an instance (decide/questions)
 //	Located     where the users of a service are in the network
 //	Starts      what has yet to run where it was placed, and what took too long
 //	SLA         how the SLA of an instance has fared

@@ -27,6 +27,7 @@ const (
 func rootCommand() *cobra.Command {
 	var c commonFlags
 	var p parentFlags
+	var plugins string
 	cmd := &cobra.Command{
 		Use: "root", Short: "Run the root: it accepts applications and offers their instances to clusters", Args: cobra.NoArgs,
 		Long: `Run the root: it accepts applications and offers their instances to clusters, whose sites it knows only in aggregate.
@@ -40,6 +41,9 @@ keep running.`,
 				return err
 			}
 			cfg, err := rootConfig(&c, &p)
+			if err == nil {
+				cfg.Plugins, err = pluginConfig(plugins)
+			}
 			if err != nil {
 				return err
 			}
@@ -59,6 +63,7 @@ keep running.`,
 		"which overrides, made at sites while the root was away, are adopted: own (those of services that run at that site only, and numbers of instances), all or none; the rest is kept for rollout undo")
 	cmd.Flags().DurationVar(&p.keepAlive, "keep-alive", link.DefaultKeepAlive,
 		"how often an idle connection to a cluster is probed, 1s to 5m; both ends close it after three failed probes")
+	cmd.Flags().StringVar(&plugins, "plugins", "", "directory with the root's scheduling plugins, which judge clusters")
 	cmd.AddCommand(statusCommand("root"))
 	return cmd
 }
@@ -112,5 +117,5 @@ func startRoot(ctx context.Context, s *service, cfg node.RootConfig, api *apiFla
 	if err := startAPI(ctx, s, r, r.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return r, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: r.Name(), authority: r.Authority(), store: r.Store, images: r.Images.Store, ready: r.Ready, api: api, orphans: r.Orphans})
+	return r, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: r.Name(), authority: r.Authority(), store: r.Store, images: r.Images.Store, ready: r.Ready, plugins: r.Plugins, api: api, orphans: r.Orphans})
 }

@@ -11,7 +11,8 @@ import (
 // PluginQuery is what a scheduling plugin is asked, as one JSON value: score these candidates for this service. It is the
 // same for every kind of plugin.
 type PluginQuery struct {
-	Version    int               `json:"version"` // 1
+	Version    int               `json:"version"`        // 1
+	Tier       string            `json:"tier,omitempty"` // "root" where candidates are clusters; else they are workers
 	Instance   skerry.InstanceID `json:"instance"`
 	Service    string            `json:"service"`
 	Labels     map[string]string `json:"labels,omitempty"`
@@ -21,7 +22,8 @@ type PluginQuery struct {
 	Candidates []PluginCandidate `json:"candidates"` // that passed every built-in rule, best first
 }
 
-// PluginCandidate is one worker.
+// PluginCandidate is one worker, or at the root one cluster: its coordinate is then its gateway's, location the middle of its workers, and
+// available what these have together.
 type PluginCandidate struct {
 	Name       string            `json:"name"`
 	Score      float64           `json:"score"` // of the built-in policy, 0 to 1
@@ -34,8 +36,9 @@ type PluginCandidate struct {
 	Available  spec.Resources    `json:"available"`
 	Power      *wire.Power       `json:"power,omitempty"`
 	Pressure   *wire.Pressure    `json:"pressure,omitempty"`
-	Age        float64           `json:"age"`             // of these numbers, in seconds
-	Peers      int               `json:"peers,omitempty"` // instances of the same application there
+	Age        float64           `json:"age"`               // of these numbers, in seconds
+	Peers      int               `json:"peers,omitempty"`   // instances of the same application there; of a cluster, services
+	Workers    int               `json:"workers,omitempty"` // of a cluster
 }
 
 // PluginVersion is the version of PluginQuery and PluginReply.

@@ -19,6 +19,7 @@ var imports = map[string]string{
 
 	// pure: decisions, differences, addresses, distances
 	"decide/sched":     ". spec wire decide/coord",
+	"decide/questions": ". spec wire decide/sched",
 	"decide/reconcile": ". wire",
 	"decide/ipam":      ". spec",
 	"decide/coord":     "spec",
@@ -42,13 +43,13 @@ var imports = map[string]string{
 	"store/vault":     "spec internal/files",
 
 	// roles: Core and Server each
-	"root":             ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/reconcile decide/sched store store/vault",
+	"root":             ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/questions internal/panics decide/reconcile decide/sched store store/vault",
 	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
 	"cluster/network":  ". spec wire view",
-	"cluster/placing":  ". spec wire decide/coord decide/sched",
+	"cluster/placing":  ". spec wire decide/coord decide/questions decide/sched",
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/fleet",
 	"cluster/volumes":  ". spec wire view decide/crontab",
@@ -130,7 +131,7 @@ var imports = map[string]string{
 var roles = []string{"root", "cluster", "worker"}
 
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
-var pure = []string{"decide/sched", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
+var pure = []string{"decide/sched", "decide/questions", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
 	"decide/apps", "decide/fleet", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 

@@ -9,6 +9,7 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store/journal"
@@ -28,6 +29,7 @@ type RootConfig struct {
 	Journal    journal.Limits
 	Names      tier.NameOptions
 	Registry   *artifact.Source // credentials for registries
+	Plugins    PluginConfig
 }
 
 // Root is a root with its store and images.
@@ -35,6 +37,8 @@ type Root struct {
 	*root.Server
 	leading
 	Images *tier.Images
+	// Plugins runs scheduling plugins; nil when the root has none.
+	Plugins *plugin.Host
 }
 
 // OpenRoot opens a root; Run starts it, Close closes what it keeps.
@@ -61,16 +65,31 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
-	s, err := root.NewServer(ctx, root.ServerOptions{Secrets: secrets, Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
-		Journal: c.Journal, LostAfter: c.LostAfter, KeepAlive: c.KeepAlive, Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log})
+	plugins, err := c.Plugins.open(ctx, &c.Common)
 	if err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
-	return &Root{s, st, images}, nil
+	opt := root.ServerOptions{Secrets: secrets, Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
+		Journal: c.Journal, LostAfter: c.LostAfter, KeepAlive: c.KeepAlive, Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log}
+	if plugins != nil {
+		opt.Plugins = pluginHost{plugins}
+	}
+	s, err := root.NewServer(ctx, opt)
+	r := &Root{s, st, images, plugins}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
-// Close closes store and images. Run must have ended.
-func (r *Root) Close() error { return errors.Join(r.Images.Store.Close(), r.close()) }
+// Close ends the plugins and closes store and images. Run must have ended.
+func (r *Root) Close() error {
+	var err error
+	if r.Plugins != nil {
+		err = r.Plugins.Close()
+	}
+	return errors.Join(err, r.Images.Store.Close(), r.close())
+}
 
 // DefaultOrg is the organisation that every store begins with; it owns the namespace default.
 const DefaultOrg = "default"
