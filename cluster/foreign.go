@@ -32,7 +32,8 @@ type foreign struct {
 }
 
 func newForeign(h home) foreign {
-	return foreign{sites: network.NewRemote(h), far: network.NewFar(), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
+	return foreign{sites: network.NewRemote(h), far: network.NewFar(), dirty: true,
+		lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
 }
 
 // RelayUp tells where the site's relay takes datagrams and streams, and where it is reached from other sites. Unspecified

@@ -66,7 +66,8 @@ func TestSameGateway(t *testing.T) {
 		told, now *wire.Gateway
 		same      bool
 	}{
-		{nil, one(), false}, {one(), one(), true}, {one(), one(5), false}, {one(5), one(), false}, {one(5), one(5.9), true}, {one(5), one(6.1), false},
+		{nil, one(), false}, {one(), one(), true}, {one(), one(5), false}, {one(5), one(), false},
+		{one(5), one(5.9), true}, {one(5), one(6.1), false},
 		{one(20, 100), turned, true}, {one(100), one(109), true}, {one(100), one(111), false}, {one(), &wire.Gateway{}, false},
 	} {
 		if got := sameGateway(c.told, c.now); got != c.same {

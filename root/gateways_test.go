@@ -96,7 +96,8 @@ func TestHostileGateway(t *testing.T) {
 // FuzzGateway has a site say anything of its gateway, and of those of others.
 func FuzzGateway(f *testing.F) {
 	f.Add([]byte{0xa0})
-	f.Add(wire.New().Marshal(&wire.Gateway{Probe: probeOf("h"), Heard: []wire.PeerRTT{{Probe: probeOf("a"), Ms: 1}, {Probe: probeOf("b"), Ms: 1e300}}}))
+	f.Add(wire.New().Marshal(&wire.Gateway{Probe: probeOf("h"),
+		Heard: []wire.PeerRTT{{Probe: probeOf("a"), Ms: 1}, {Probe: probeOf("b"), Ms: 1e300}}}))
 	f.Add(wire.New().Marshal(&wire.Gateway{Probe: probeOf("a"), Heard: []wire.PeerRTT{{Probe: "x", Ms: -1}}}))
 	f.Add([]byte(`{"probe":"[::]:0","heard":[{"probe":"192.0.2.97:7443","ms":0.00001}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -130,8 +131,10 @@ func TestOtherEndsAreTold(t *testing.T) {
 		return s
 	}
 	limit := spec.Duration(20 * time.Millisecond)
-	r.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: "shop", Namespace: "acme"},
-		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{service("web", spec.Link{Service: "db", MaxLatency: &limit}, spec.Link{Service: "log"}), service("db"), service("log")}}}})
+	r.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop", Namespace: "acme"},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{
+			service("web", spec.Link{Service: "db", MaxLatency: &limit}, spec.Link{Service: "log"}), service("db"), service("log")}}}})
 	key := func(name string) skerry.ServiceKey {
 		return skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: name}
 	}
@@ -146,12 +149,14 @@ func TestOtherEndsAreTold(t *testing.T) {
 	give(map[string]string{"web": "a", "db": "b", "log": "c"})
 	var far wire.Far
 	value, ok := r.c.Kids.Get("a").Desired.Get(wire.FarKey(key("db")))
-	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != 1 || far.At[0].Site != "b" || math.Abs(far.At[0].Ms-12.4) > 1e-9 || len(far.Links) != 0 {
+	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != 1 || far.At[0].Site != "b" ||
+		math.Abs(far.At[0].Ms-12.4) > 1e-9 || len(far.Links) != 0 {
 		t.Errorf("a learns %+v of db", far)
 	}
 	far = wire.Far{}
 	value, ok = r.c.Kids.Get("b").Desired.Get(wire.FarKey(key("web")))
-	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != 1 || far.At[0].Site != "a" || len(far.Links) != 1 || far.Links[0].Service != "db" {
+	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != 1 || far.At[0].Site != "a" ||
+		len(far.Links) != 1 || far.Links[0].Service != "db" {
 		t.Errorf("b learns %+v of web", far)
 	}
 	for site, name := range map[string]string{"c": "web", "a": "log", "b": "log"} {

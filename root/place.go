@@ -156,8 +156,9 @@ func (a *around) at(site string, i *apps.Instance) {
 // waits notes that an instance has no place.
 func (a *around) waits(i *apps.Instance) {
 	a.whole = a.whole.Add(i.Spec.LeastCost())
-	is := func(l sched.Linked) bool { return l.Service == i.Service.Service }
-	if !slices.ContainsFunc(a.unplaced, is) && !slices.ContainsFunc(a.peers, func(p sched.Peer) bool { return p.Service == i.Service.Service }) {
+	waits := func(l sched.Linked) bool { return l.Service == i.Service.Service }
+	placed := func(p sched.Peer) bool { return p.Service == i.Service.Service }
+	if !slices.ContainsFunc(a.unplaced, waits) && !slices.ContainsFunc(a.peers, placed) {
 		a.unplaced = append(a.unplaced, sched.Linked{Service: i.Service.Service, Spec: i.Spec})
 	}
 }
@@ -179,7 +180,8 @@ func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched
 			}
 		}
 	}
-	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...), Peers: a.peers, Whole: a.whole, Linked: a.linkedWith(i)}
+	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...),
+		Peers: a.peers, Whole: a.whole, Linked: a.linkedWith(i)}
 }
 
 // linkedWith lists the services without a place that a limited link leads to from an instance's service, or from which one leads to it.

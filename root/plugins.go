@@ -58,8 +58,8 @@ func choose(c *Core, now time.Time, i *apps.Instance, req *sched.Request, fx *wi
 }
 
 func pluginQuery(c *Core, now time.Time, r *sched.Request, d *wire.Decision) sched.PluginQuery {
-	q := sched.PluginQuery{Version: sched.PluginVersion, Tier: "root", Instance: r.Instance, Service: r.Service, Labels: r.Spec.Labels, Need: r.Need,
-		Placement: r.Spec.Placement, Seed: d.Seed}
+	q := sched.PluginQuery{Version: sched.PluginVersion, Tier: "root", Instance: r.Instance, Service: r.Service,
+		Labels: r.Spec.Labels, Need: r.Need, Placement: r.Spec.Placement, Seed: d.Seed}
 	for _, k := range d.Top {
 		x := sched.PluginCandidate{Name: k.Name, Score: k.Score, Coordinate: c.relations.gateways.space.Coordinate(k.Name)}
 		for _, p := range r.Peers {

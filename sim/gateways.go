@@ -15,13 +15,13 @@ func gatewayOf(site string) string {
 	return fmt.Sprintf("192.0.2.%d:%d", h.Sum32()%254+1, h.Sum32()>>8%60_000+1)
 }
 
-// Gateway has a site tell the root of its gateway, which begins to measure round trips to those of others.
-func (w *World) Gateway(n *Node) {
+// tellGateway has a site tell the root of its gateway, which begins to measure round trips to those of others.
+func tellGateway(w *World, n *Node) {
 	w.tell(n, cluster.GatewayHeard{Gateway: wire.Gateway{Probe: gatewayOf(n.Name)}})
 }
 
 // heard tells a site what its gateway measures to others.
-func (w *World) heard(n *Node, peers []string) {
+func heard(w *World, n *Node, peers []string) {
 	if !n.Up || w.Machine.Ways == nil {
 		return
 	}

@@ -34,7 +34,7 @@ func islands(t *testing.T, ways map[string]float64, at map[string]spec.Location)
 		}
 		n := w.AddWorker(name, "w0", f)
 		w.Do(n, worker.Usage{Coordinate: &spec.Coordinate{Error: 0.1}})
-		w.Gateway(site)
+		tellGateway(w, site)
 	}
 	w.Run(20 * time.Second)
 	return w
@@ -110,14 +110,15 @@ func TestLinkThatNoTwoSitesHold(t *testing.T) {
 	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(20)}, func(web, db *spec.ServiceSpec) { db.Placement.Cluster = "a" }))
 	w.Run(time.Minute)
 	web, db, why := sitesOf(w)
-	if web != "" || db != "a" || len(why) == 0 || !strings.HasPrefix(why[0], "latency: c: it is about 41 ms") || !strings.HasSuffix(why[0], " from a, where db runs, and its link to db allows 20ms") {
+	const miss = "latency: c: it is about 41 ms from a, where db runs, and its link to db allows 20ms"
+	if web != "" || db != "a" || len(why) == 0 || why[0] != miss {
 		t.Errorf("web is at %q, db at %q: %q", web, db, why)
 	}
 	// It is tried again when the sites come nearer.
 	w.Machine.Ways = func(string, string) float64 { return 9 }
 	for _, n := range ordered(w.Clusters) {
-		w.Gateway(n)
-		w.heard(n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
+		tellGateway(w, n)
+		heard(w, n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
 	}
 	w.Run(time.Minute)
 	if web, _, why := sitesOf(w); web == "" {
@@ -139,7 +140,7 @@ func TestLinkAcrossSitesByDistance(t *testing.T) {
 	w.Run(10 * time.Second)
 	w.must(t, w.Root, linkedPair(spec.Link{MaxDistance: 20}, func(web, db *spec.ServiceSpec) { db.Placement.Cluster = "a" }))
 	w.Run(30 * time.Second)
-	if web, _, why := sitesOf(w); web != "" || len(why) == 0 || !strings.Contains(why[0], "km from a, where db runs") && !strings.Contains(why[0], "are elsewhere") {
+	if web, _, why := sitesOf(w); web != "" || !strings.Contains(strings.Join(why, "\n"), "km from a, where db runs") {
 		t.Errorf("web is at %q: %q", web, why)
 	}
 }
@@ -158,7 +159,7 @@ func TestLinkAcrossSitesBindsTheWorker(t *testing.T) {
 			}
 			w.Do(n, worker.Usage{Coordinate: &spec.Coordinate{Vec: [3]float64{x}, Error: 0.1}})
 		}
-		w.Gateway(site)
+		tellGateway(w, site)
 	}
 	w.Run(20 * time.Second)
 	w.must(t, w.Root, linkedPair(spec.Link{MaxLatency: ms(20)}, func(web, db *spec.ServiceSpec) {
@@ -191,7 +192,7 @@ func TestLinkAcrossSitesThatGrows(t *testing.T) {
 	}
 	again := func() {
 		for _, n := range ordered(w.Clusters) {
-			w.heard(n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
+			heard(w, n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
 		}
 		for range 60 {
 			w.Run(5 * time.Second)
@@ -201,7 +202,7 @@ func TestLinkAcrossSitesThatGrows(t *testing.T) {
 	ways["a b"] = 60
 	again()
 	web, db, why := sitesOf(w)
-	if web != "b" || db != "a" || len(why) == 0 || !slices.ContainsFunc(why, func(s string) bool { return strings.HasPrefix(s, "unsatisfied: ") }) {
+	if web != "b" || db != "a" || !strings.Contains(strings.Join(why, "\n"), "unsatisfied: ") {
 		t.Errorf("web is at %q, db at %q: %q", web, db, why)
 	}
 	ways["a c"] = 8
@@ -240,7 +241,7 @@ func silence(t *testing.T, seed uint64) {
 	for range 6 {
 		vary()
 		for _, n := range ordered(w.Clusters) {
-			w.heard(n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c"), gatewayOf("d")})
+			heard(w, n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c"), gatewayOf("d")})
 		}
 		if away != "" {
 			w.Heal(w.Clusters[away])
@@ -292,7 +293,7 @@ func TestRigidnessOfALink(t *testing.T) {
 	w.Run(time.Minute)
 	ways["a b"], ways["a c"] = 60, 8
 	for _, n := range ordered(w.Clusters) {
-		w.heard(n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
+		heard(w, n, []string{gatewayOf("a"), gatewayOf("b"), gatewayOf("c")})
 	}
 	for range 60 {
 		w.report()

@@ -43,7 +43,7 @@ func (w *World) act(n *Node, action any) {
 	case cluster.Measure:
 		w.think(later, func() { w.tell(n, cluster.Measured{ID: a.ID, Round: a.Round, RTT: w.measure(a)}) })
 	case cluster.MeasureSites:
-		w.at(w.Now.Add(time.Second), func() { w.heard(n, a.Peers.List) })
+		w.at(w.Now.Add(time.Second), func() { heard(w, n, a.Peers.List) })
 	case cluster.Score:
 		if w.Machine.Plugins != nil {
 			w.think(later, func() { w.tell(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: w.Machine.Plugins(a)}) })

@@ -276,7 +276,8 @@ func TestPluginsOfTheRoot(t *testing.T) {
 	if h := w.holders("shop"); h["c"] != 2 {
 		t.Errorf("shop is at %v", h)
 	}
-	if len(asked) != 2 || asked[0].Query.Tier != "root" || len(asked[0].Query.Candidates) != 3 || asked[0].Query.Candidates[0].Workers != 1 || asked[0].Query.Candidates[0].Available.CPU < 2000 {
+	if len(asked) != 2 || asked[0].Query.Tier != "root" || len(asked[0].Query.Candidates) != 3 ||
+		asked[0].Query.Candidates[0].Workers != 1 || asked[0].Query.Candidates[0].Available.CPU < 2000 {
 		t.Errorf("it was asked %+v", asked)
 	}
 	d := w.RootCore().Apps.Instances(web("shop"))[0].Decision

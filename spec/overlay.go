@@ -414,7 +414,8 @@ func (c *checker) addresses(p string, a *ServiceAddresses, taken map[netip.Addr]
 		switch {
 		case ip == netip.Addr{}:
 		case !ServicePrefix().Contains(ip):
-			c.add(path, "choose one from 10.30.1.0 to 10.30.255.254, or its IPv6 address: fd30:5ce7:: and the same 32 bits", "%s is not in %s", ip, ServicePrefix())
+			c.add(path,
+				"choose one from 10.30.1.0 to 10.30.255.254, or its IPv6 address: fd30:5ce7:: and the same 32 bits", "%s is not in %s", ip, ServicePrefix())
 		case ServiceReserved(ip):
 			c.add(path, "choose one from 10.30.1.0 to 10.30.255.254", "%s is reserved", ip)
 		case taken[ip] != "":

@@ -293,7 +293,8 @@ func (c *checker) links(p string, s *ServiceSpec) {
 		}
 	}
 	if sum := s.linksBandwidth(); s.Resources.BandwidthOut > 0 && sum > s.Resources.BandwidthOut {
-		c.add(p+".links", "raise resources.bandwidthOut, or leave it out", "the links take %s per second, and resources.bandwidthOut holds the instance to %s", sum, s.Resources.BandwidthOut)
+		c.add(p+".links", "raise resources.bandwidthOut, or leave it out",
+			"the links take %s per second, and resources.bandwidthOut holds the instance to %s", sum, s.Resources.BandwidthOut)
 	}
 }
 

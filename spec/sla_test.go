@@ -19,7 +19,8 @@ func TestChosenIPv6(t *testing.T) {
 			t.Errorf("%s is %s", other, ServiceOfTwin(a))
 		}
 	}
-	app := Application{Spec: ApplicationSpec{Services: []ServiceSpec{{Name: "web", Addresses: &ServiceAddresses{RoundRobin: ServiceTwin(four), Instances: []netip.Addr{{}, ServiceTwin(four)}}}}}}
+	app := Application{Spec: ApplicationSpec{Services: []ServiceSpec{{Name: "web",
+		Addresses: &ServiceAddresses{RoundRobin: ServiceTwin(four), Instances: []netip.Addr{{}, ServiceTwin(four)}}}}}}
 	app.SetDefaults()
 	if a := app.Spec.Services[0].Addresses; a.RoundRobin != four || a.Instances[1] != four || a.Instances[0].IsValid() || a.Closest.IsValid() {
 		t.Errorf("%+v", a)
@@ -41,7 +42,8 @@ func TestRevisionLeavesOutTheSLAOfLinks(t *testing.T) {
 }
 
 func TestSLAOfLinks(t *testing.T) {
-	s := ServiceSpec{Name: "web", Resources: Resources{BandwidthOut: 5}, Links: []Link{{Service: "db", Rigidness: new(0.9), ConvergenceTime: new(Duration(time.Second)), Bandwidth: 40}, {Service: "log", Bandwidth: 2}}}
+	s := ServiceSpec{Name: "web", Resources: Resources{BandwidthOut: 5}, Links: []Link{
+		{Service: "db", Rigidness: new(0.9), ConvergenceTime: new(Duration(time.Second)), Bandwidth: 40}, {Service: "log", Bandwidth: 2}}}
 	s.Placement.Rigidness, s.Placement.ConvergenceTime = new(0.2), new(Duration(time.Minute))
 	if *s.Rigidness("db") != 0.9 || *s.Rigidness("log") != 0.2 || *s.Rigidness("") != 0.2 || s.ConvergenceTime() != time.Second {
 		t.Errorf("%v %v", *s.Rigidness("log"), s.ConvergenceTime())

@@ -37,8 +37,8 @@ func (g *Gateway) Bound() {
 	g.Heard = kept
 }
 
-// Far is what a site learns of a service that has instances at other sites, if a limited link leads there from a service here, or from there
-// to one here: where the gateways of those sites are, for which the instances there stand.
+// Far is what a site learns of a service that has instances at other sites, if a limited link leads there from a service here, or
+// from there to one here: where the gateways of those sites are, for which the instances there stand.
 type Far struct {
 	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
 	// Links are the limited links of the service, which bind those here that they lead to.

@@ -50,7 +50,8 @@ type FactOptions struct {
 func (s *Server) facts() wire.WorkerFacts {
 	f := wire.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
 		Location: s.opt.Facts.Location, Address: s.opt.Facts.Address, Version: s.opt.Version,
-		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power, Accelerators: s.opt.Facts.Accelerators, Attachable: s.attach.list(), Egress: s.opt.Network != nil, Levels: true, Signatures: true}
+		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power,
+		Accelerators: s.opt.Facts.Accelerators, Attachable: s.attach.list(), Egress: s.opt.Network != nil, Levels: true, Signatures: true}
 	s.mu.Lock()
 	f.Runtimes = slices.Clone(s.reports)
 	rtt := s.rtt

@@ -12,7 +12,8 @@ func TestFar(t *testing.T) {
 	app := skerry.AppKey{Namespace: "acme", Name: "shop"}
 	key := func(name string) skerry.ServiceKey { return skerry.ServiceKey{App: app, Service: name} }
 	f := NewFar()
-	f.Set(key("web"), &wire.Far{Service: key("web"), Links: []spec.Link{{Service: "db", MaxDistance: 5}, {Service: "log"}}, At: []wire.FarSite{{Site: "b"}}})
+	f.Set(key("web"), &wire.Far{Service: key("web"),
+		Links: []spec.Link{{Service: "db", MaxDistance: 5}, {Service: "log"}}, At: []wire.FarSite{{Site: "b"}}})
 	held := f.Of(app)
 	f.Set(key("db"), &wire.Far{Service: key("db"), At: []wire.FarSite{{Site: "c"}}})
 	f.Set(key("none"), nil)

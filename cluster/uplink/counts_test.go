@@ -21,8 +21,10 @@ func TestInCounts(t *testing.T) {
 		{wire.Reason{What: "volumes", Count: 1}, "a worker of the site does not have the data of its local volumes"},
 		{wire.Reason{What: "placed", Count: 2}, "2 of the site's workers have it already"},
 		{wire.Reason{What: "policy", Count: 2, Text: "no"}, "no"},
-		{wire.Reason{What: "latency", Count: 1, Link: "db"}, "a worker of the site is too far from db at the other end of a link, or not measured yet"},
-		{wire.Reason{What: "distance", Count: 3, Link: "db"}, "3 of the site's workers are too far from db at the other end of a link, or not measured yet"},
+		{wire.Reason{What: "latency", Count: 1, Link: "db"},
+			"a worker of the site is too far from db at the other end of a link, or not measured yet"},
+		{wire.Reason{What: "distance", Count: 3, Link: "db"},
+			"3 of the site's workers are too far from db at the other end of a link, or not measured yet"},
 	} {
 		if got := InCounts(spec, []wire.Reason{c.reason}); len(got) != 1 || got[0].Text != c.want || got[0].Count != c.reason.Count {
 			t.Errorf("%+v: %+v, want %q", c.reason, got, c.want)

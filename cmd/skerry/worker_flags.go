@@ -63,8 +63,10 @@ func (w *workerFlags) addMachine(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&w.devices, "device", nil, "name of a device that the worker offers; may be repeated")
 	fs.StringSliceVar(&w.cdi, "cdi", nil,
 		"directory with Container Device Interface descriptions of devices for instances; may be repeated (default /etc/cdi, /var/run/cdi)")
-	fs.StringVar(&w.accelerators.GPUs, "gpu-class", "", "class of devices that a container gets for its gpus, VENDOR/CLASS; without it they are only counted")
-	fs.StringVar(&w.accelerators.TPUs, "tpu-class", "", "class of devices that a container gets for its tpus, VENDOR/CLASS; without it they are only counted")
+	fs.StringVar(&w.accelerators.GPUs, "gpu-class", "",
+		"class of devices that a container gets for its gpus, VENDOR/CLASS; without it they are only counted")
+	fs.StringVar(&w.accelerators.TPUs, "tpu-class", "",
+		"class of devices that a container gets for its tpus, VENDOR/CLASS; without it they are only counted")
 	fs.BoolVar(&w.cdiHooks, "cdi-hooks", false, "run the hooks of device descriptions, as root")
 	fs.StringVar(&w.power, "power", "", "power draw of the machine in watts, idle and with all cores busy: IDLE,BUSY")
 	fs.StringVar(&w.area, "area", "", "area of the worker")

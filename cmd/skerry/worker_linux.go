@@ -54,7 +54,8 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	for _, f := range [][2]string{{"--gpu-class", w.accelerators.GPUs}, {"--tpu-class", w.accelerators.TPUs}} {
 		name, class := f[0], f[1]
 		if _, _, one, ok := spec.ParseCDI(class); class != "" && (!ok || one != "") {
-			return cfg, skerry.Errorf(skerry.CodeInvalid, "%s %q names no class of devices", name, class).WithHint("write it as in /etc/cdi: vendor.com/class")
+			return cfg, skerry.Errorf(skerry.CodeInvalid, "%s %q names no class of devices", name, class).
+				WithHint("write it as in /etc/cdi: vendor.com/class")
 		}
 	}
 	if w.accelerators != (spec.Accelerators{}) {

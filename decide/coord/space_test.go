@@ -58,7 +58,8 @@ func TestSpaceOfGateways(t *testing.T) {
 	}
 }
 
-// Whatever some sites say, and however late they answer, what was measured among the others stays as it is, and what was not is little worse.
+// Whatever some sites say, and however late they answer, what was measured among the others stays as it is, and what was not is
+// little worse.
 func TestHostileSitesDistortThemselves(t *testing.T) {
 	const liars = 6
 	m := plane(60, rand.New(rand.NewPCG(1, 2)))

@@ -1,6 +1,6 @@
-// Package questions owns what a scheduler asks the world outside about an instance, and goes on with once the answer or the deadline has come:
-// plugins about the best candidates, and, at a site, workers about the users of a service. It asks nobody itself, and is pure: no clock, no
-// disk, no socket. The cores of root and cluster use it.
+// Package questions owns what a scheduler asks the world outside about an instance, and goes on with once the answer or the
+// deadline has come: plugins about the best candidates, and, at a site, workers about the users of a service. It asks nobody
+// itself, and is pure: no clock, no disk, no socket. The cores of root and cluster use it.
 package questions
 
 import (

@@ -243,7 +243,8 @@ const (
 
 // verdictNames is the table of what verdicts are about.
 var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine", otherCluster: "cluster", noReport: "report", noArea: "area",
-	tooFar: "distance", unknownPlace: "location", noClass: "runtime", farOfLink: "link", noWayOfLink: "link", noPlaceOfLink: "link", tooLittle: "capacity"}
+	tooFar: "distance", unknownPlace: "location", noClass: "runtime",
+	farOfLink: "link", noWayOfLink: "link", noPlaceOfLink: "link", tooLittle: "capacity"}
 
 // check applies what the aggregate proves impossible.
 func (q *fedQuery) check(s *site) verdict {

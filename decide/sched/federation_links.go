@@ -192,16 +192,19 @@ func (q *fedQuery) linkReason(s *site) (r wire.Reason, over float64) {
 		case v == possible:
 			continue
 		case v == noPlaceOfLink:
-			return wire.Reason{What: what, Text: fmt.Sprintf("where its workers or those of %s are is not known, and %s limits the distance", t.name, l.name),
+			return wire.Reason{What: what,
+				Text: fmt.Sprintf("where its workers or those of %s are is not known, and %s limits the distance", t.name, l.name),
 				Hint: "workers need --location LAT,LON"}, math.Inf(1)
 		case v == noWayOfLink:
 			return wire.Reason{What: what, Text: fmt.Sprintf("the round trip from there to %s, where %s runs, is not known yet", t.name, l.other),
 				Hint: "sites measure each other by their relays; see that these reach each other by UDP"}, math.Inf(1)
 		case what == "distance":
-			return wire.Reason{What: what, Text: fmt.Sprintf("it is about %.0f km from %s, where %s runs, and %s allows %.0f km", x.middle(), t.name, l.other, l.name, x.limit),
+			return wire.Reason{What: what,
+				Text: fmt.Sprintf("it is about %.0f km from %s, where %s runs, and %s allows %.0f km", x.middle(), t.name, l.other, l.name, x.limit),
 				Hint: fmt.Sprintf("raise the link's maxDistance to %.0f, or have both run at one site", math.Ceil(x.middle()))}, x.over()
 		}
-		return wire.Reason{What: what, Text: fmt.Sprintf("it is about %.0f ms from %s, where %s runs, and %s allows %s", x.middle(), t.name, l.other, l.name, l.limit),
+		return wire.Reason{What: what,
+			Text: fmt.Sprintf("it is about %.0f ms from %s, where %s runs, and %s allows %s", x.middle(), t.name, l.other, l.name, l.limit),
 			Hint: fmt.Sprintf("raise the link's maxLatency to %.0fms, or have both run at one site", math.Ceil(x.middle()))}, x.over()
 	}
 	return wire.Reason{What: "latency"}, 0

@@ -45,7 +45,8 @@ func whys(d wire.Decision) string {
 
 // A linked pair ran 200 ms apart at two sites without a reason. The limit binds whichever end comes second.
 func TestLinkBindsSitesByLatency(t *testing.T) {
-	sites := []*cluster{clusterOf("home", 10, 400, 0, radius(2)), clusterOf("near", 10, 2000, 100, radius(2)), clusterOf("far", 10, 2000, 100, radius(2)), clusterOf("mute", 10, 2000, 100)}
+	sites := []*cluster{clusterOf("home", 10, 400, 0, radius(2)), clusterOf("near", 10, 2000, 100, radius(2)),
+		clusterOf("far", 10, 2000, 100, radius(2)), clusterOf("mute", 10, 2000, 100)}
 	table := ways{"home near": 12, "home far": 200, "near far": 190}
 	link := []spec.Link{{Service: "db", MaxLatency: limit(20)}}
 	web := request(1000, 1, func(s *spec.ServiceSpec) { s.Links = link })
@@ -60,7 +61,8 @@ func TestLinkBindsSitesByLatency(t *testing.T) {
 		}
 		f.SetConnected("near", false)
 		names, d := f.Rank(epoch, r, 1, 10)
-		if len(names) > 0 || len(d.Why) == 0 || d.Why[0].What != "latency" || !strings.HasPrefix(d.Why[0].Text, "far: it is about 200 ms from home, where ") || !strings.HasSuffix(d.Why[0].Text, " allows 20ms") {
+		if len(names) > 0 || !strings.HasPrefix(whys(d), "latency: far: it is about 200 ms from home, where ") ||
+			!strings.HasSuffix(d.Why[0].Text, " allows 20ms") {
 			t.Errorf("%s: %v\n%s", r.Service, names, whys(d))
 		}
 		if !strings.Contains(whys(d), "mute: the round trip from there to home, where ") {
@@ -80,7 +82,8 @@ func TestLinkBindsSitesByLatency(t *testing.T) {
 // One ran 5,500 km away.
 func TestLinkBindsSitesByDistance(t *testing.T) {
 	home := spec.Location{Lat: 48, Lon: 11}
-	sites := []*cluster{clusterOf("home", 10, 400, 0, lying(home, 5)), clusterOf("near", 10, 2000, 100, lying(spec.Location{Lat: 48.5, Lon: 11}, 5)),
+	sites := []*cluster{clusterOf("home", 10, 400, 0, lying(home, 5)),
+		clusterOf("near", 10, 2000, 100, lying(spec.Location{Lat: 48.5, Lon: 11}, 5)),
 		clusterOf("far", 10, 2000, 100, lying(spec.Location{Lat: 0, Lon: -6}, 5)), clusterOf("mute", 10, 2000, 100)}
 	r := request(1000, 1, func(s *spec.ServiceSpec) { s.Links = []spec.Link{{Service: "db", MaxDistance: 120}} })
 	r.Service, r.Peers = "web", []Peer{{Worker: "home", Service: "db"}}
@@ -90,7 +93,8 @@ func TestLinkBindsSitesByDistance(t *testing.T) {
 	}
 	f.SetConnected("near", false)
 	_, d := f.Rank(epoch, r, 1, 10)
-	if len(d.Why) == 0 || d.Why[0].What != "distance" || !strings.HasPrefix(d.Why[0].Text, "far: it is about 55") || !strings.Contains(whys(d), "mute: where its workers or those of home are is not known") {
+	if !strings.HasPrefix(whys(d), "distance: far: it is about 55") ||
+		!strings.Contains(whys(d), "mute: where its workers or those of home are is not known") {
 		t.Errorf("%s", whys(d))
 	}
 	// Of one that says nothing of distance, the place is not asked.
@@ -118,7 +122,8 @@ func TestSurelyWithinALink(t *testing.T) {
 // The first of two services without a place goes where the second can follow.
 func TestFirstOfTwoLeavesAPlace(t *testing.T) {
 	gpu := func(c *cluster) { c.Report.Classes[0].Class.Devices = []string{"camera"} }
-	sites := []*cluster{clusterOf("lonely", 10, 9000, 0, radius(1)), clusterOf("beside", 10, 2000, 0, radius(1)), clusterOf("eyes", 10, 1500, 0, radius(1), gpu)}
+	sites := []*cluster{clusterOf("lonely", 10, 9000, 0, radius(1)), clusterOf("beside", 10, 2000, 0, radius(1)),
+		clusterOf("eyes", 10, 1500, 0, radius(1), gpu)}
 	link := []spec.Link{{Service: "see", MaxLatency: limit(20)}}
 	see := request(1000, 1, func(s *spec.ServiceSpec) { s.Placement.Devices = []string{"camera"} })
 	r := request(1800, 1, func(s *spec.ServiceSpec) { s.Links = link })

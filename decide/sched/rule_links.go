@@ -272,17 +272,21 @@ func (c *links) Reason(n int) wire.Reason {
 		name := t.name(e.service)
 		switch c.lacks(e, t, n) {
 		case "location":
-			return wire.Reason{Link: e.service, What: "location", Text: "where it or " + name + " runs is not known", Hint: "start workers with --location LAT,LON"}
+			return wire.Reason{Link: e.service, What: "location",
+				Text: "where it or " + name + " runs is not known", Hint: "start workers with --location LAT,LON"}
 		case "distance":
 			km := kmOf(distance2(c.s.at[n], t.at))
-			return wire.Reason{Link: e.service, What: "distance", Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, name, e.limits.km),
+			return wire.Reason{Link: e.service, What: "distance",
+				Text: fmt.Sprintf("it is %.1f km from %s, at most %.1f km are allowed", km, name, e.limits.km),
 				Hint: fmt.Sprintf("raise the link's maxDistance to %.0f or move %s", math.Ceil(km), e.service)}
 		}
 		if c.s.net[n][3] < 0 || t.net[3] < 0 {
-			return wire.Reason{Link: e.service, What: "latency", Text: "its round trip to " + name + " is not known yet", Hint: "workers measure it among each other; wait a little, and see that they reach each other by UDP"}
+			return wire.Reason{Link: e.service, What: "latency", Text: "its round trip to " + name + " is not known yet",
+				Hint: "workers measure it among each other; wait a little, and see that they reach each other by UDP"}
 		}
 		ms := rtt(c.s.net[n], t.net) + t.more
-		return wire.Reason{Link: e.service, What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, name, e.ms),
+		return wire.Reason{Link: e.service, What: "latency",
+			Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, name, e.ms),
 			Hint: fmt.Sprintf("raise the link's maxLatency to %.0fms or move %s", math.Ceil(ms), e.service)}
 	}
 	return wire.Reason{What: "latency"}

@@ -203,10 +203,12 @@ func secondsOf(t time.Time) uint32 {
 }
 
 func extraOf(w *Worker) *extra {
-	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil && len(w.Attachable) == 0 && w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Credit == 0 {
+	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil && len(w.Attachable) == 0 &&
+		w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Credit == 0 {
 		return nil
 	}
-	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, classes: w.Accelerators, load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, credit: w.Credit, doubt: w.Doubt}
+	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, classes: w.Accelerators,
+		load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, credit: w.Credit, doubt: w.Doubt}
 }
 
 func narrow(s spec.Shares) (out [spec.NumShares]float32) {

@@ -131,7 +131,8 @@ var imports = map[string]string{
 var roles = []string{"root", "cluster", "worker"}
 
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
-var pure = []string{"decide/sched", "decide/questions", "decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
+var pure = []string{"decide/sched", "decide/questions",
+	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
 	"decide/apps", "decide/fleet", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 

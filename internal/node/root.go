@@ -70,7 +70,8 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
 	opt := root.ServerOptions{Secrets: secrets, Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
-		Journal: c.Journal, LostAfter: c.LostAfter, KeepAlive: c.KeepAlive, Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log}
+		Journal: c.Journal, LostAfter: c.LostAfter, KeepAlive: c.KeepAlive,
+		Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log}
 	if plugins != nil {
 		opt.Plugins = pluginHost{plugins}
 	}

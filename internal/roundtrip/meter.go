@@ -136,8 +136,9 @@ func New(listen string, every time.Duration, file string, log *slog.Logger, foun
 
 // Share makes one that has no socket: it sends by another's, and Take is to be called with what comes there.
 func Share(send func(b []byte, to netip.AddrPort) error, log *slog.Logger) *Meter {
-	return &Meter{send: send, every: defaultProbeEvery, usualEvery: defaultProbeEvery, log: log, found: func() {}, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
-		viv: coord.NewVivaldi(0), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
+	return &Meter{send: send, every: defaultProbeEvery, usualEvery: defaultProbeEvery, log: log, found: func() {},
+		limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
+		viv:   coord.NewVivaldi(0), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
 }
 
 // Is reports whether a datagram looks like one of these.
