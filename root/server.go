@@ -113,7 +113,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		s.score.Store(&score)
 		wg.Go(func() { h.Watch(ctx, func() { l.Post(SetPlugins{List: h.List()}) }) })
 		for range askersAtOnce {
-			wg.Go(func() { s.consult(ctx, l, score) })
+			wg.Go(func() { consult(ctx, s.opt.Log, h, l.Post, score) })
 		}
 	}
 	err := s.ServeChildren(ctx, l, tier.Children{
@@ -168,12 +168,12 @@ func (h *host) Act(action any) {
 const questionsAtOnce, askersAtOnce = 256, 4
 
 // consult puts questions to plugins, until ctx ends.
-func (s *Server) consult(ctx context.Context, l *loop.Loop, score <-chan Score) {
+func consult(ctx context.Context, log *slog.Logger, h PluginHost, post func(msg any) bool, score <-chan Score) {
 	answer := func(q Score) {
-		defer panics.Catch(s.opt.Log, "an answer for the core") // which stays without one until the question's deadline
+		defer panics.Catch(log, "an answer for the core") // which stays without one until the question's deadline
 		ctx, cancel := context.WithTimeout(ctx, sched.PluginDeadline)
 		defer cancel()
-		l.Post(Scored{ID: q.ID, Round: q.Round, Answers: s.opt.Plugins.Ask(ctx, q.Plugins, q.Query)})
+		post(Scored{ID: q.ID, Round: q.Round, Answers: h.Ask(ctx, q.Plugins, q.Query)})
 	}
 	for {
 		select {
