@@ -55,6 +55,7 @@ func Plausible(ms float64) bool { return ms > 0 && ms <= longest }
 // cannot be, or are too many, and are ignored.
 func (s *Space) Hear(site string, heard map[string]float64) (ignored int) {
 	g := s.of(site)
+	was := g.heard
 	g.heard = map[string]float64{}
 	for _, to := range slices.Sorted(maps.Keys(heard)) {
 		if ms := heard[to]; to == site || !Plausible(ms) || len(g.heard) == MostGateways {
@@ -63,6 +64,9 @@ func (s *Space) Hear(site string, heard map[string]float64) (ignored int) {
 		}
 		s.of(to)
 		g.heard[to] = heard[to]
+	}
+	if maps.Equal(was, g.heard) {
+		return ignored // it is said again whenever others say something
 	}
 	g.v.Keep(slices.Collect(maps.Keys(g.heard)))
 	for range young / window / max(len(g.heard), 1) {

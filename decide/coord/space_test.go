@@ -24,6 +24,9 @@ func federated(m matrix, each int, say func(from int, heard map[string]float64))
 				say(i, heard)
 			}
 			s.Hear(fmt.Sprint("s", i), heard)
+			for range 5 {
+				s.Settle(fmt.Sprint("s", i))
+			}
 		}
 	}
 	return s
