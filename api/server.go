@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"skerry.dev/skerry/internal/httpend"
 )
 
 // Listen says where and how the interface is offered.
@@ -32,10 +34,11 @@ const maxHeader = 64 << 10
 
 // Server is a Handler with its listener.
 type Server struct {
-	h    *Handler
-	l    Listen
-	http *http.Server
-	ln   atomic.Pointer[net.Listener]
+	h     *Handler
+	l     Listen
+	http  *http.Server
+	first *httpend.Fresh
+	ln    atomic.Pointer[net.Listener]
 
 	mu       sync.Mutex // protects fresh, idle, conns, stopping
 	fresh    map[net.Conn]struct{}
@@ -57,6 +60,7 @@ func NewServer(h *Handler, l Listen) (*Server, error) {
 		ErrorLog: slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),
 		// Terminals and forwards take a connection over, which HTTP/2 does not have.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}
+	s.first = httpend.Watch(s.http)
 	return s, nil
 }
 
@@ -200,8 +204,11 @@ func (s *Server) closeFresh() {
 	}
 }
 
-// stopWait is how long requests may go on when the server stops.
-const stopWait = 3 * time.Second
+// stopWait is how long requests may go on when the server stops, and shortWait until those see its end that would never end by themselves.
+const (
+	stopWait  = 3 * time.Second
+	shortWait = 250 * time.Millisecond
+)
 
 // Run serves until ctx ends; streams end with it.
 func (s *Server) Run(ctx context.Context) error {
@@ -223,14 +230,22 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	cancel()
+	(*ln).Close()
+	<-done // else Shutdown may miss the connection that was accepted last
+	s.first.Await()
 	s.closeFresh()
-	grace, stop := context.WithTimeout(context.Background(), stopWait)
-	defer stop()
-	if err := s.http.Shutdown(grace); err != nil {
+	shut := func(within time.Duration) error {
+		ctx, stop := context.WithTimeout(context.Background(), within)
+		defer stop()
+		return s.http.Shutdown(ctx)
+	}
+	if shut(shortWait) == nil {
+		return nil
+	}
+	cancel()
+	if err := shut(stopWait); err != nil {
 		s.h.opt.Log.Warn("requests are cut off because the server stops", "after", stopWait, "err", err)
 		s.http.Close()
 	}
-	<-done
 	return nil
 }

@@ -1,10 +1,12 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +17,42 @@ import (
 
 	"skerry.dev/skerry/api"
 )
+
+// A client has connected, and its request is on its way when the server stops: it is answered.
+func TestRequestThatComesAtTheEnd(t *testing.T) {
+	s := newRoot(t)
+	h, err := api.NewHandler(api.Options{Backend: s.Root, People: s.API.People, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	srv, err := api.NewServer(h, api.Listen{Addr: "127.0.0.1:0", Plain: true})
+	must(t, err)
+	must(t, srv.Open())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }()
+	c, err := net.Dial("tcp", srv.Addr().String())
+	must(t, err)
+	defer c.Close()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Get(srv.URL() + "/healthz") // whose connection is accepted after that one
+	must(t, err)
+	res.Body.Close()
+	cancel()
+	for err == nil { // until nobody else is let in
+		var other net.Conn
+		if other, err = net.Dial("tcp", srv.Addr().String()); err == nil {
+			other.Close()
+		}
+	}
+	_, err = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: root\r\nConnection: close\r\n\r\n")
+	must(t, err)
+	res, err = http.ReadResponse(bufio.NewReader(c), nil)
+	must(t, err)
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("%s %q, %v", res.Status, text, err)
+	}
+	must(t, <-done)
+}
 
 // A server that stops does not wait for connections that ask nothing, such as those a browser opens ahead.
 func TestStopWithSilentConnections(t *testing.T) {

@@ -61,7 +61,7 @@ var imports = map[string]string{
 	"runtime/native":       ". artifact runtime runtime/internal/... internal/files",
 	"runtime/oci":          "spec artifact internal/owners runtime runtime/internal/... internal/files",
 	"runtime/containerd":   "spec runtime runtime/internal/... runtime/oci internal/files",
-	"runtime/wasm":         ". spec wire runtime runtime/internal/... runtime/native internal/wasmcode",
+	"runtime/wasm":         ". spec wire runtime runtime/internal/... runtime/native internal/httpend internal/wasmcode",
 	"runtime/lease":        ". runtime/internal/... internal/files",
 	"runtime/vm":           ". spec runtime runtime/internal/... runtime/vm/wire internal/files",
 	"runtime/vm/guestinit": "runtime/vm/wire",
@@ -83,7 +83,7 @@ var imports = map[string]string{
 	"overlay/ingress":      "spec wire overlay internal/panics",
 
 	// API, client, commands
-	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web",
+	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend",
 	"web":        "std",
 	"api/client": ". api decide/apps artifact auth internal/execstream store/journal runtime",
 	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
@@ -102,6 +102,7 @@ var imports = map[string]string{
 	"internal/cdi":        "spec",
 	"internal/diskuse":    "",
 	"internal/files":      "",
+	"internal/httpend":    "",
 	"internal/loop":       ". wire store",
 	"internal/olddata":    "store",
 	"internal/loopfs":     "",

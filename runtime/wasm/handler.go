@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/httpend"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -50,11 +51,17 @@ func (e *engine) serve(ln net.Listener) (int, error) {
 	h := withDefaults(*e.p.Handler)
 	s := &handler{e: e, h: h, turns: make(chan struct{}, h.Concurrency), waiting: make(chan struct{}, h.Concurrency*(1+maxWaiting)), port: strconv.Itoa(int(e.p.Ports[0]))}
 	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader, ErrorLog: log.New(io.Discard, "", 0)}
+	fresh := httpend.Watch(srv)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	done := make(chan error, 1)
-	context.AfterFunc(ctx, func() { done <- srv.Shutdown(context.Background()) })
-	if err := srv.Serve(&bounded{Listener: ln, slots: make(chan struct{}, maxClients)}); !errors.Is(err, http.ErrServerClosed) {
+	context.AfterFunc(ctx, func() {
+		ln.Close()
+		fresh.Await()
+		done <- srv.Shutdown(context.Background())
+	})
+	err := srv.Serve(&bounded{Listener: ln, slots: make(chan struct{}, maxClients)})
+	if ctx.Err() == nil {
 		return exitBroken, err
 	}
 	return 0, <-done

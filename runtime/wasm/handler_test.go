@@ -3,6 +3,7 @@
 package wasm
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -186,6 +187,39 @@ func TestHandler(t *testing.T) {
 			}
 		})
 	}
+	t.Run("end", func(t *testing.T) { // a client has connected, and its request is on its way
+		url, h := serve(t, 64*skerry.MiB, "/hello")
+		addr := strings.TrimPrefix(url, "http://")
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		resp, err := http.Get(url) // whose connection is accepted after that one
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		stopped := make(chan error, 1)
+		go func() { stopped <- r.Stop(t.Context(), h, time.Minute) }()
+		for err == nil { // until nobody else is let in
+			var other net.Conn
+			if other, err = net.Dial("tcp", addr); err == nil {
+				other.Close()
+			}
+		}
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: islet\r\n\r\n")
+		if resp, err = http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(resp.Body); err != nil || string(text) != "hello" {
+			t.Errorf("%s %q, %v", resp.Status, text, err)
+		}
+		c.Close()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("request", func(t *testing.T) {
 		url, _ := serve(t, 0, "/echo", "cgi")
 		post := func(body io.Reader) (int, string, http.Header) {
