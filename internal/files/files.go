@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -49,8 +51,12 @@ func Program(path string, from io.Reader, mode fs.FileMode) error {
 	})
 }
 
+// replace writes a new file beside the old one, which nobody else may read and which is named after this process: what ended before it could
+// give it the old one's name leaves it, and whoever replaces the file next removes it.
 func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // nobody else may read it
+	prefix := "." + filepath.Base(path) + "-"
+	removeLeft(filepath.Dir(path), prefix)
+	f, err := os.CreateTemp(filepath.Dir(path), prefix+strconv.Itoa(os.Getpid())+"-*")
 	if err != nil {
 		return err
 	}
@@ -61,6 +67,34 @@ func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// removeLeft removes what processes that have ended, or versions that did not name it so, have left of files that they replaced.
+func removeLeft(dir, prefix string) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return // it stays until the next time
+	}
+	for _, e := range list {
+		rest, ok := strings.CutPrefix(e.Name(), prefix)
+		owner, random, named := strings.Cut(rest, "-")
+		if !named {
+			random = owner
+		}
+		if _, err := strconv.ParseUint(random, 10, 32); !ok || err != nil || !e.Type().IsRegular() {
+			continue // it is of a file whose name begins with the name of this one
+		}
+		if pid, err := strconv.ParseInt(owner, 10, 32); named && (err != nil || int(pid) == os.Getpid() || lives(int(pid))) {
+			continue
+		}
+		_ = os.Remove(filepath.Join(dir, e.Name()))
+	}
+}
+
+// lives reports whether a process is there, where that can be found out; elsewhere all of them are.
+func lives(pid int) bool {
+	p, err := os.FindProcess(pid)
+	return err == nil && (runtime.GOOS == "windows" || !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone))
 }
 
 // Sync forces a file, or the names in a folder, to the disk. Not every file system can do that for a folder, which is no error.

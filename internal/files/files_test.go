@@ -2,8 +2,10 @@ package files
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,3 +48,36 @@ func TestReplace(t *testing.T) {
 type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) { return 0, f.err }
+
+// What processes have left that were killed goes when the file is replaced again; what others are writing stays, and so does what belongs to
+// files with longer names.
+func TestLeftOvers(t *testing.T) {
+	dead := exec.Command(os.Args[0], "-test.run=^$")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	put := func(name string) string {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	mine, others := fmt.Sprintf("-%d-1", os.Getpid()), fmt.Sprintf("-%d-1", os.Getppid())
+	gone := []string{put(fmt.Sprintf(".file-%d-123", dead.Process.Pid)), put(".file-4294967295")}
+	stay := []string{put(".file" + mine), put(".file" + others), put(".file-5" + mine), put(".file-x"), put(".fil-1"), put("file-1")}
+	if err := Replace(filepath.Join(dir, "file"), []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range stay {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range gone {
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", name, err)
+		}
+	}
+}
