@@ -50,7 +50,8 @@ const (
 	mostTries    = 6
 	firstPause   = 500 * time.Millisecond
 	longestPause = 20 * time.Second
-	quietFor     = time.Minute // until the answer to a request begins
+	quietFor     = time.Minute      // until the answer to a request begins
+	finishFor    = 20 * time.Minute // and that to the end of an upload
 	maxAnswer    = 1 << 20
 )
 
@@ -124,9 +125,27 @@ func New(object string, c Config) (*Client, error) {
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
+	patient := t.Clone()
+	patient.ResponseHeaderTimeout = finishFor
 	// A redirection leads to another region, for which the signature is no good.
-	o.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	o.http = &http.Client{Transport: transports{t, patient}, CheckRedirect: stay}
 	return o, nil
+}
+
+// transports has a patient one for the end of an upload: some servers put the parts together before they begin to answer.
+type transports struct{ usual, patient *http.Transport }
+
+func (t transports) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && r.ContentLength > 0 {
+		return t.patient.RoundTrip(r)
+	}
+	return t.usual.RoundTrip(r)
+}
+
+func (t transports) CloseIdleConnections() {
+	t.usual.CloseIdleConnections()
+	t.patient.CloseIdleConnections()
 }
 
 // objectURL gives the URL of an object: with the name of its bucket before the host at AWS, where that is no more than a name, else in

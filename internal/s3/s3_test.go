@@ -1,10 +1,14 @@
 package s3
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 )
@@ -86,4 +90,47 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %v, %v", text, u, err)
 		}
 	})
+}
+
+// Some servers put the parts together before they begin to answer the end of an upload. That takes longer than any other answer may, and
+// the upload is complete all the same.
+func TestEndOfUploadTakesLong(t *testing.T) {
+	ending, ended, ends := make(chan struct{}), make(chan struct{}), 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		switch q := r.URL.Query(); {
+		case q.Has("uploads"):
+			_, _ = io.WriteString(w, "<UploadId>u</UploadId>")
+		case r.Method == http.MethodPost:
+			ends++
+			close(ending)
+			<-ended
+		case r.Method == http.MethodGet:
+			<-r.Context().Done()
+		default:
+			w.Header().Set("Etag", `"x"`)
+		}
+	}))
+	defer srv.Close()
+	t.Setenv("AWS_ENDPOINT_URL_S3", srv.URL)
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	c, err := New("s3://backups/big", Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.http.CloseIdleConnections()
+	c.parts, c.pause = 10, time.Millisecond
+	c.http.Transport.(transports).usual.ResponseHeaderTimeout = 300 * time.Millisecond
+	go func() {
+		<-ending
+		_, err := c.once(context.Background(), http.MethodGet, "", "", nil, nil) // until the usual patience is at its end
+		if err == nil {
+			t.Error("there is an answer to what is not answered")
+		}
+		close(ended)
+	}()
+	if n, err := c.Upload(t.Context(), strings.NewReader(strings.Repeat("x", 25)), 25); n != 25 || err != nil || ends != 1 {
+		t.Errorf("%d bytes are uploaded, %v; its end was asked for %d times", n, err, ends)
+	}
 }
