@@ -3,6 +3,7 @@ package resolver
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	dns "golang.org/x/net/dns/dnsmessage"
+
+	"skerry.dev/skerry"
 )
 
 // upstreams are servers without a network: by "udp ADDR" or "tcp ADDR", what they answer to a question. Nil is silence.
@@ -499,4 +502,38 @@ func BenchmarkLocal(b *testing.B) {
 			b.Fatal("no answer")
 		}
 	}
+}
+
+// The servers outside are silent, and an instance asks them as often as it may: its names of ours, those too whose addresses have to be asked
+// for first, are answered as always.
+func TestSilentServersHoldUpNoNameOfOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstreams{serve: map[string]func([]byte) [][]byte{"udp " + a1: silent}}
+		ready := make(chan struct{})
+		r := New(Options{Dial: u.dial, Wanted: func(skerry.AppKey, skerry.ServiceKey) <-chan struct{} { return ready }})
+		defer r.Close()
+		c := testConfig()
+		c.Upstreams = []netip.AddrPort{netip.MustParseAddrPort(a1)}
+		r.Set(c)
+		var wg sync.WaitGroup
+		for n := range maxSlowEach {
+			resp, later := r.respond(netip.AddrPortFrom(ip("10.64.0.2"), 1), question(t, fmt.Sprintf("h%d.example.org.", n), dns.TypeA, nil), 0)
+			if resp != nil {
+				t.Fatal("answered")
+			}
+			wg.Go(func() { later(t.Context()) })
+		}
+		if got := ask(t, r, "10.64.0.2", "one-more.example.org.", dns.TypeA); got != "ServerFailure" {
+			t.Error(got)
+		}
+		time.AfterFunc(100*time.Millisecond, func() {
+			c.Apps[1].Services = append(c.Apps[1].Services, Service{Key: sk("blog", "late"), Addrs: addrs(7, 0)})
+			r.Set(c)
+			close(ready)
+		})
+		if got := ask(t, r, "10.64.0.2", "late.skerry.", dns.TypeA); got != "10.30.7.1" {
+			t.Error(got)
+		}
+		wg.Wait()
+	})
 }

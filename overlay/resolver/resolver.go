@@ -88,7 +88,7 @@ type Options struct {
 
 // Limits of a Resolver.
 const (
-	maxSlow     = 512 // questions that wait for something, in all
+	maxSlow     = 512 // questions of one kind that wait for something, in all
 	maxSlowEach = 64  // and of one instance
 	maxConns    = 256 // TCP connections
 	maxUDP      = 1232
@@ -106,8 +106,8 @@ type Resolver struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed by the next Set
 	serial  uint32
-	slow    map[netip.Addr]int // questions that wait, by who asks
-	nSlow   int
+	// Questions that wait for servers outside, and those for names of ours: servers that are silent hold up no name of ours.
+	outside, ours waiters
 }
 
 // New makes a Resolver that answers nothing until Set and Serve.
@@ -123,7 +123,7 @@ func New(o Options) *Resolver {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Resolver{opt: o, changed: make(chan struct{}), slow: map[netip.Addr]int{}}
+	r := &Resolver{opt: o, changed: make(chan struct{}), outside: waiters{by: map[netip.Addr]int{}}, ours: waiters{by: map[netip.Addr]int{}}}
 	r.socket.init(o.Log)
 	r.fwd = newForwarder(r)
 	r.view.Store(newView(Config{}, 0))
@@ -222,7 +222,7 @@ func (r *Resolver) respond(src netip.AddrPort, msg []byte, limit int) ([]byte, f
 			r.count(cCached)
 			return resp, nil
 		}
-		return r.later(src.Addr(), &q, func(ctx context.Context) []byte { return r.fwd.ask(ctx, v.upstreams, &q) })
+		return r.later(&r.outside, src.Addr(), &q, func(ctx context.Context) []byte { return r.fwd.ask(ctx, v.upstreams, &q) })
 	case n.want == (skerry.ServiceKey{}) || r.opt.Wanted == nil || n.kind == nothing && asker.Complete:
 		return r.local(v, &q, n), nil
 	}
@@ -230,26 +230,32 @@ func (r *Resolver) respond(src netip.AddrPort, msg []byte, limit int) ([]byte, f
 	if wait == nil {
 		return r.local(v, &q, n), nil
 	}
-	return r.later(src.Addr(), &q, func(ctx context.Context) []byte { return r.await(ctx, asker.Key, &q, wait) })
+	return r.later(&r.ours, src.Addr(), &q, func(ctx context.Context) []byte { return r.await(ctx, asker.Key, &q, wait) })
 }
 
-// later admits a question that has to wait, unless too many do.
-func (r *Resolver) later(src netip.Addr, q *query, f func(context.Context) []byte) ([]byte, func(context.Context) []byte) {
+// waiters are questions of one kind that wait.
+type waiters struct {
+	n  int
+	by map[netip.Addr]int // who asks
+}
+
+// later admits a question that has to wait, unless too many of its kind do.
+func (r *Resolver) later(w *waiters, src netip.Addr, q *query, f func(context.Context) []byte) ([]byte, func(context.Context) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.nSlow >= maxSlow || r.slow[src] >= maxSlowEach {
+	if w.n >= maxSlow || w.by[src] >= maxSlowEach {
 		r.count(cBusy)
 		return q.status(rcodeServFail), nil
 	}
-	r.nSlow++
-	r.slow[src]++
+	w.n++
+	w.by[src]++
 	return nil, func(ctx context.Context) []byte {
 		defer func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.nSlow--
-			if r.slow[src]--; r.slow[src] == 0 {
-				delete(r.slow, src)
+			w.n--
+			if w.by[src]--; w.by[src] == 0 {
+				delete(w.by, src)
 			}
 		}()
 		return f(ctx)

@@ -337,8 +337,8 @@ func TestOneInstanceCannotHoldEverything(t *testing.T) {
 		if got := ask(t, r, "10.64.0.2", "y.skerry.", dns.TypeA); got != "NameError, soa" {
 			t.Error(got)
 		}
-		if len(r.slow) != 0 || r.nSlow != 0 {
-			t.Error(r.slow, r.nSlow)
+		if len(r.ours.by) != 0 || r.ours.n != 0 {
+			t.Error(r.ours)
 		}
 	})
 }
