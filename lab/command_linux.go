@@ -197,6 +197,9 @@ func printStatus(out io.Writer, st *Status) {
 			what = strings.Join(l.Between, " - ")
 		}
 		fmt.Fprintf(out, "link %s: delay %s, jitter %s, loss %s", what, time.Duration(l.Delay), time.Duration(l.Jitter), l.Loss)
+		if l.Duplicate > 0 || l.Reorder > 0 {
+			fmt.Fprintf(out, ", duplicate %s, reorder %s", l.Duplicate, l.Reorder)
+		}
 		if l.Rate > 0 {
 			fmt.Fprintf(out, ", rate %s", l.Rate)
 		}
@@ -266,7 +269,7 @@ func (c *command) heal() *cobra.Command {
 
 func (c *command) set() *cobra.Command {
 	var delay, jitter time.Duration
-	var loss, rate, nat, cpu string
+	var loss, twice, reorder, rate, nat, cpu string
 	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable or processors, the path between two sides, or a NAT", Args: cobra.RangeArgs(1, 2),
 		Example: "  skerry lab set w1 --rate 2mbit\n  skerry lab set root 'harbour/*' --delay 40ms --loss 1%\n  skerry lab set home --nat symmetric\n  skerry lab set w1 --cpu 0.3",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -277,12 +280,18 @@ func (c *command) set() *cobra.Command {
 			if cmd.Flags().Changed("jitter") {
 				ch.Jitter = &jitter
 			}
-			if loss != "" {
-				v, err := ParseShare(loss)
-				if err != nil {
-					return skerry.Errorf(skerry.CodeInvalid, "--loss: %w", err)
+			for _, f := range []struct {
+				flag, text string
+				to         **Share
+			}{{"--loss", loss, &ch.Loss}, {"--duplicate", twice, &ch.Duplicate}, {"--reorder", reorder, &ch.Reorder}} {
+				if f.text == "" {
+					continue
 				}
-				ch.Loss = &v
+				v, err := ParseShare(f.text)
+				if err != nil {
+					return skerry.Errorf(skerry.CodeInvalid, "%s: %w", f.flag, err)
+				}
+				*f.to = &v
 			}
 			if rate != "" {
 				v, err := ParseRate(rate)
@@ -295,7 +304,8 @@ func (c *command) set() *cobra.Command {
 				return skerry.Errorf(skerry.CodeInvalid, "a delay is zero or more")
 			}
 			if ch == (LinkChange{}) && nat == "" && cpu == "" {
-				return skerry.Errorf(skerry.CodeInvalid, "nothing is to be changed").WithHint("give --delay, --jitter, --loss, --rate, --cpu or --nat")
+				return skerry.Errorf(skerry.CodeInvalid, "nothing is to be changed").
+					WithHint("give --delay, --jitter, --loss, --duplicate, --reorder, --rate, --cpu or --nat")
 			}
 			if (nat != "" || cpu != "") && len(args) > 1 {
 				return skerry.Errorf(skerry.CodeInvalid, "--nat and --cpu are of one host")
@@ -326,6 +336,8 @@ func (c *command) set() *cobra.Command {
 	cmd.Flags().DurationVar(&delay, "delay", 0, "delay in each direction")
 	cmd.Flags().DurationVar(&jitter, "jitter", 0, "largest deviation of a delay from --delay")
 	cmd.Flags().StringVar(&loss, "loss", "", "share of lost packets, such as 1%")
+	cmd.Flags().StringVar(&twice, "duplicate", "", "share of packets that arrive twice")
+	cmd.Flags().StringVar(&reorder, "reorder", "", "share of packets that are overtaken by those of the next 10 ms")
 	cmd.Flags().StringVar(&rate, "rate", "", "rate of a host's cable, such as 10mbit; 0 for no limit")
 	cmd.Flags().StringVar(&cpu, "cpu", "", "limit the host to this share of the processors until it is switched off, whatever capacity it reports, such as 0.5 or 250m; under version 1 of cgroups an instance with a higher limit does not start then; all: as before")
 	cmd.Flags().StringVar(&nat, "nat", "", "replace a NAT with one of this kind: full-cone, restricted, port-restricted, symmetric or udp-blocked")

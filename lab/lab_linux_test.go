@@ -171,6 +171,31 @@ func pings(t *testing.T, l *Lab, from, to string, n int, patience time.Duration)
 	return len(seen), best
 }
 
+// answers sends datagrams and counts all that comes back, until there are so many.
+func answers(t *testing.T, l *Lab, from, to string, send, most int) (n int) {
+	t.Helper()
+	var c net.Conn
+	if err := l.In(from, func() (err error) {
+		c, err = net.Dial("udp4", net.JoinHostPort(l.Topology.Host(to).Address, "7"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range send {
+		if _, err := c.Write([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for b := make([]byte, 10); n < most; n++ {
+		if _, err := c.Read(b); err != nil {
+			break
+		}
+	}
+	return n
+}
+
 const hosts = `
 name: NAME
 hosts: [{name: a}, {name: b}, {name: c}]
@@ -200,8 +225,14 @@ func TestNetwork(t *testing.T) {
 	if err != nil || st.Packets == nil || st.Packets.Lost == 0 || !st.Whole {
 		t.Errorf("%+v %v", st, err)
 	}
-	none, slow := Share(0), Rate(100e3)
-	if err := l.SetLink(ctx, []string{"a", "b"}, LinkChange{Loss: &none}); err != nil {
+	none, all, slow := Share(0), Share(1), Rate(100e3)
+	if err := l.SetLink(ctx, []string{"a", "b"}, LinkChange{Loss: &none, Duplicate: &all, Reorder: &half}); err != nil {
+		t.Fatal(err)
+	}
+	if n := answers(t, l, "a", "b", 20, 80); n != 80 {
+		t.Errorf("%d of 80 answers came to 20 datagrams, each of which is doubled on each way", n)
+	}
+	if err := l.SetLink(ctx, []string{"a", "b"}, LinkChange{Duplicate: &none, Reorder: &none}); err != nil {
 		t.Fatal(err)
 	}
 

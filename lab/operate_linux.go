@@ -57,9 +57,9 @@ func (l *Lab) Heal(ctx context.Context, a, b string, oneWay bool) error {
 
 // LinkChange changes qualities of a link; nil leaves one as it is.
 type LinkChange struct {
-	Delay, Jitter *time.Duration
-	Loss          *Share
-	Rate          *Rate
+	Delay, Jitter            *time.Duration
+	Loss, Duplicate, Reorder *Share
+	Rate                     *Rate
 }
 
 // SetLink changes a host's cable, or with two sides the way between them, while the lab runs.
@@ -77,8 +77,10 @@ func (l *Lab) SetLink(ctx context.Context, sides []string, c LinkChange) error {
 		}
 		set(&x.Delay, c.Delay)
 		set(&x.Jitter, c.Jitter)
-		if c.Loss != nil {
-			x.Loss = *c.Loss
+		for to, v := range map[*Share]*Share{&x.Loss: c.Loss, &x.Duplicate: c.Duplicate, &x.Reorder: c.Reorder} {
+			if v != nil {
+				*to = *v
+			}
 		}
 		if c.Rate != nil {
 			x.Rate = *c.Rate

@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,14 +33,15 @@ type ways struct {
 // both cables together.
 func (w *ways) shape(t *Topology, from, to string) wan.Shape {
 	var own wan.Shape
-	pass := 1.0
+	pass, once, order := 1.0, 1.0, 1.0
 	for _, l := range slices.Backward(w.Links) {
 		if len(l.Between) != 2 {
 			continue
 		}
 		a, b := t.side(l.Between[0]), t.side(l.Between[1])
 		if slices.Contains(a, from) && slices.Contains(b, to) || slices.Contains(b, from) && slices.Contains(a, to) {
-			return wan.Shape{Delay: time.Duration(l.Delay), Jitter: time.Duration(l.Jitter), Loss: float64(l.Loss)}
+			return wan.Shape{Delay: time.Duration(l.Delay), Jitter: time.Duration(l.Jitter), Loss: float64(l.Loss),
+				Reorder: float64(l.Reorder), Duplicate: float64(l.Duplicate)}
 		}
 	}
 	for _, host := range []string{from, to} {
@@ -47,8 +49,10 @@ func (w *ways) shape(t *Topology, from, to string) wan.Shape {
 		own.Delay += time.Duration(l.Delay)
 		own.Jitter += time.Duration(l.Jitter)
 		pass *= 1 - float64(l.Loss)
+		once *= 1 - float64(l.Duplicate)
+		order *= 1 - float64(l.Reorder)
 	}
-	own.Loss = 1 - pass
+	own.Loss, own.Duplicate, own.Reorder = 1-pass, 1-once, 1-order
 	return own
 }
 
@@ -162,17 +166,28 @@ func (w *ways) ruleset(t *Topology) string {
 		}
 		return s + "\t}\n"
 	}
-	return "table inet lab\ndelete table inet lab\ntable inet lab {\n" + set("cut", cuts) + set("shaped", shaped) +
+	// The copy of a packet comes at once; the packet itself may be delayed, lost or overtaken. Tables of the family inet know no copies.
+	copies := ""
+	for _, r := range w.rules(t) {
+		if n := int(math.Round(r.Duplicate * 1000)); n > 0 {
+			copies += fmt.Sprintf("\t\tip saddr %s ip daddr %s numgen random mod 1000 <= %d counter dup to ip daddr\n", r.From, r.To, n-1)
+		}
+	}
+	copies = "table ip lab\ndelete table ip lab\ntable ip lab {\n\tchain copies {\n\t\ttype filter hook forward priority -159; policy accept\n" +
+		copies + "\t}\n}\n"
+	return copies + "table inet lab\ndelete table inet lab\ntable inet lab {\n" + set("cut", cuts) + set("shaped", shaped) +
 		fmt.Sprintf("\tchain forward {\n\t\ttype filter hook forward priority -160; policy accept\n"+
 			"\t\tip saddr . ip daddr @cut counter drop\n\t\tip saddr . ip daddr @shaped meta mark set %#x\n\t}\n}\n", mark)
 }
 
-// lossy reports whether packets of a host are lost on some way. Its cable then carries single packets instead of large
-// segments, so that a loss is one of a packet.
+// lossy reports whether packets of a host are lost on some way, come twice or out of order. Its cable then carries single packets instead
+// of large segments, so that a loss is one of a packet.
 func (w *ways) lossy(t *Topology, host string) bool {
 	for _, h := range t.Hosts {
-		if h.Name != host && (w.shape(t, host, h.Name).Loss > 0 || w.shape(t, h.Name, host).Loss > 0) {
-			return true
+		for _, s := range []wan.Shape{w.shape(t, host, h.Name), w.shape(t, h.Name, host)} {
+			if h.Name != host && (s.Loss > 0 || s.Duplicate > 0 || s.Reorder > 0) {
+				return true
+			}
 		}
 	}
 	return false

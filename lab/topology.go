@@ -85,7 +85,10 @@ type Link struct {
 	Delay   spec.Duration `json:"delay,omitempty"`   // one way
 	Jitter  spec.Duration `json:"jitter,omitempty"`
 	Loss    Share         `json:"loss,omitempty"`
-	Rate    Rate          `json:"rate,omitempty"` // of a host's cable, each way
+	// Shares of packets that arrive twice, and that later ones overtake.
+	Duplicate Share `json:"duplicate,omitempty"`
+	Reorder   Share `json:"reorder,omitempty"`
+	Rate      Rate  `json:"rate,omitempty"` // of a host's cable, each way
 }
 
 // Share is a part of the whole, written as "1%" or 0.01.
@@ -377,8 +380,8 @@ func (t *Topology) checkLink(l Link, at string, bad func(path, hint, format stri
 	if len(l.Between) > 0 && l.Rate > 0 {
 		bad(at+".rate", "give the rate to one of the hosts: {host: NAME, rate: 10mbit}", "only a host's cable has a rate")
 	}
-	if outer := t.outer(l.Host); outer != l.Host && (l.Delay > 0 || l.Jitter > 0 || l.Loss > 0) {
-		bad(at, "give them to "+outer, "%s is behind the NAT %s; its own cable has a rate, and no delay, jitter or loss", l.Host, outer)
+	if outer := t.outer(l.Host); outer != l.Host && (l.Delay > 0 || l.Jitter > 0 || l.Loss > 0 || l.Duplicate > 0 || l.Reorder > 0) {
+		bad(at, "give them to "+outer, "%s is behind the NAT %s; its own cable has a rate, and nothing else", l.Host, outer)
 	}
 	if d := time.Duration(l.Delay + l.Jitter); d > time.Minute {
 		bad(at+".delay", "", "%s is more than a minute", d)

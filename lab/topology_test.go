@@ -227,6 +227,11 @@ func TestShapes(t *testing.T) {
 	if s := w.shape(&top, "a", "out"); s.Delay != ms(10) || s.Loss != 0.75 {
 		t.Errorf("%+v", s)
 	}
+	w.set(Link{Host: "a", Duplicate: 0.5, Reorder: 0.25})
+	w.set(Link{Host: "out", Duplicate: 0.5})
+	if s := w.shape(&top, "a", "out"); s.Duplicate != 0.75 || s.Reorder != 0.25 || !strings.Contains(w.ruleset(&top), "mod 1000 <= 749 counter dup to ip daddr") {
+		t.Errorf("%+v\n%s", s, w.ruleset(&top))
+	}
 	w.set(Link{Between: []string{"out", "a"}, Delay: spec.Duration(ms(1))})
 	if s := w.shape(&top, "a", "out"); s.Delay != ms(1) || s.Loss != 0 {
 		t.Errorf("%+v", s)

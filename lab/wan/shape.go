@@ -12,7 +12,14 @@ type Shape struct {
 	Delay  time.Duration `json:"delay,omitempty"`
 	Jitter time.Duration `json:"jitter,omitempty"` // each delay is Delay plus or minus up to this; order is kept
 	Loss   float64       `json:"loss,omitempty"`   // share of packets dropped, 0 to 1
+	// Reorder is the share of packets that are overtaken by those of the next 10 ms.
+	Reorder float64 `json:"reorder,omitempty"`
+	// Duplicate is the share of packets that arrive twice. The kernel's rules do that, not this package.
+	Duplicate float64 `json:"duplicate,omitempty"`
 }
+
+// late is by how much a packet is late that others overtake.
+const late = 10 * time.Millisecond
 
 // Zero reports whether the shape changes nothing.
 func (s Shape) Zero() bool { return s == Shape{} }
@@ -83,6 +90,10 @@ func (l *line) arrive(now time.Duration, id uint32, pair Pair) (v verdict, done 
 		due += time.Duration((l.rand.Float64()*2 - 1) * float64(s.Jitter))
 	}
 	due = max(due, l.last[pair], now)
+	overtaken := s.Reorder > 0 && l.rand.Float64() < s.Reorder
+	if overtaken {
+		due += late
+	}
 	if due == now {
 		return verdict{id: id}, true
 	}
@@ -90,7 +101,9 @@ func (l *line) arrive(now time.Duration, id uint32, pair Pair) (v verdict, done 
 		l.count.Dropped++
 		return verdict{id, true}, true
 	}
-	l.last[pair] = due
+	if !overtaken {
+		l.last[pair] = due
+	}
 	l.seq++
 	heap.Push(&l.waits, packet{due, l.seq, id, pair})
 	return verdict{}, false

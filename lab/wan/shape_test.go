@@ -68,6 +68,31 @@ func TestJitterKeepsOrder(t *testing.T) {
 	}
 }
 
+// Those that are overtaken come all the same, and nothing else waits for them.
+func TestReorder(t *testing.T) {
+	l := newLine(4)
+	l.set(Shapes{ab: {Reorder: 0.2}})
+	var out []verdict
+	for i := range uint32(1000) {
+		now := time.Duration(i) * time.Millisecond
+		out = l.leave(now, 1000, out)
+		if v, done := l.arrive(now, i, ab); done {
+			out = append(out, v)
+		}
+	}
+	out = l.leave(time.Hour, 1000, out)
+	got, overtaken := ids(out), 0
+	for i := range got[1:] {
+		if got[i+1] < got[i] {
+			overtaken++
+		}
+	}
+	slices.Sort(got)
+	if len(slices.Compact(got)) != 1000 || overtaken < 100 || overtaken > 300 {
+		t.Errorf("%d of 1000 came, %d of them were overtaken", len(got), overtaken)
+	}
+}
+
 func TestLoss(t *testing.T) {
 	l := newLine(3)
 	l.set(Shapes{ab: {Loss: 0.1}})
