@@ -182,6 +182,9 @@ func (c *Core) rootApps() []view.AppView {
 			s.Ready++
 		} else {
 			by[p.A.Service.App].Status = "Progressing"
+			if p.Obs.Unreachable && p.Obs.State == skerry.Running {
+				s.OutOfTouch++
+			}
 		}
 		if p.qos != nil {
 			sum := *p.qos
@@ -194,6 +197,9 @@ func (c *Core) rootApps() []view.AppView {
 	for k, s := range services {
 		s.Reason = worst[k].String()
 		by[k.App].Services = append(by[k.App].Services, *s)
+		if v := by[k.App]; v.Status == "Progressing" && s.Ready+s.OutOfTouch > 0 && (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) {
+			v.Status = "Degraded"
+		}
 	}
 	out := make([]view.AppView, 0, len(by))
 	for _, v := range by {

@@ -52,7 +52,11 @@ func TestNothingIsReadyOutOfTouch(t *testing.T) {
 	shown := func(ready int, why string) {
 		t.Helper()
 		c := w.RootCore().Apps
-		s := c.View(c.App(web("shop").App), "root", false).Services[0]
+		v := c.View(c.App(web("shop").App), "root", false)
+		s := v.Services[0]
+		if status := map[int]string{0: "Degraded", 1: "Ready"}[ready]; v.Status != status || s.OutOfTouch != 1-ready {
+			t.Errorf("with %d ready it is %s, and %d are out of touch", ready, v.Status, s.OutOfTouch)
+		}
 		one := c.Instances(web("shop"))[0].Shown()
 		if s.Ready != ready || skerry.HasCondition(one.Conditions, skerry.Ready) != (ready == 1) || !strings.Contains(s.Reason, why) {
 			t.Errorf("%d are ready because of %q, and the instance has %v; expected %d, %q", s.Ready, s.Reason, one.Conditions, ready, why)

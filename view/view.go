@@ -54,7 +54,9 @@ type ServiceView struct {
 	Runs      []RunView    `json:"runs,omitempty"`
 	Rollout   *RolloutView `json:"rollout,omitempty" doc:"Progress of the newest version; of services only."`
 	// CrashLoops counts the instances that end again and again soon after their start.
-	CrashLoops int  `json:"crashLoops,omitempty" doc:"Instances that end again and again soon after their start."`
+	CrashLoops int `json:"crashLoops,omitempty" doc:"Instances that end again and again soon after their start."`
+	// OutOfTouch counts those that ran, and of which nobody knows whether they are ready.
+	OutOfTouch int  `json:"outOfTouch,omitempty" doc:"Running instances whose worker or site is out of touch; they do not count as ready."`
 	Probed     bool `json:"probed,omitempty" doc:"It has a readiness or startup probe; without one, ready means that the program runs."`
 	// Addresses are its service addresses in its own application.
 	Addresses *wire.NetworkService `json:"addresses,omitempty"`

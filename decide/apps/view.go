@@ -94,6 +94,9 @@ func (c *Controller) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 		v.Instances++
 		switch {
 		case outOfTouch(i): // nobody here knows
+			if i.State == skerry.Running {
+				v.OutOfTouch++
+			}
 		case s.Mode == spec.ModePerWorker:
 			v.Ready += i.Have
 		case i.IsReady():
@@ -169,7 +172,7 @@ func status(v *view.AppView) string {
 			continue
 		}
 		ready = ready && s.Ready >= s.Want && s.UpToDate == s.Instances && s.CrashLoops == 0
-		some = some || s.Ready > 0
+		some = some || s.Ready+s.OutOfTouch > 0
 		back = back || s.Rollout != nil && s.Rollout.Refused != nil
 	}
 	switch {

@@ -3064,6 +3064,11 @@ export interface components {
             instances: number;
             mode: string;
             name: string;
+            /**
+             * Format: int64
+             * @description Running instances whose worker or site is out of touch; they do not count as ready.
+             */
+            outOfTouch?: number;
             /** @description It has a readiness or startup probe; without one, ready means that the program runs. */
             probed?: boolean;
             qos?: components["schemas"]["QoS"];
