@@ -535,6 +535,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 		c.saveFabric(fx)
 	}
 	c.releaseClaims()
+	reportSchedules(c)
 	c.written(fx)
 	c.Kids.Flush(now, fx)
 	if c.uplink.Ready(now) {

@@ -4,10 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -74,6 +77,27 @@ func retainSnapshots(c *Core, now time.Time, s *spec.Snapshot, fx *wire.Effects)
 		c.volumes.DropSnapshot(old.ID)
 		text := fmt.Sprintf("snapshot %s is deleted: its schedule has newer ones, up to %s", old.ID, s.ID)
 		snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotDeleted", &old, text)
+	}
+}
+
+// reportSchedules has the root learn what the schedules of volumes of its applications have come to.
+func reportSchedules(c *Core) {
+	if c.opt.Standalone || !c.volumes.Changed() {
+		return
+	}
+	list := c.volumes.Routines()
+	for _, key := range c.Up.Observed.Keys() {
+		if v, ok := spec.ParseVolumeKey(key); ok && list[v] == nil {
+			c.Up.Observed.Delete(key)
+		}
+	}
+	for _, v := range slices.SortedFunc(maps.Keys(list), spec.VolumeClaim.Compare) {
+		if _, _, owned := c.Up.Desired.Get(v.Key()); owned {
+			s := *list[v]
+			worker, _, _ := c.volumes.Holder(v)
+			s.Reason = uplink.Redact(c.workers, s.Reason, worker)
+			_, _ = c.Up.Observed.Put(v.Key(), c.codec.Marshal(&s)) // it is small
+		}
 	}
 }
 

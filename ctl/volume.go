@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func (q *listQuery) showVolume(v *view.VolumeView) string {
@@ -42,7 +43,7 @@ func listVolumes(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 }
 
 // lastSnapshot says how old the last snapshot of a schedule is, and whether it is followed; "": there is no schedule.
-func lastSnapshot(s *view.VolumeSchedule, now time.Time) string {
+func lastSnapshot(s *wire.VolumeSchedule, now time.Time) string {
 	if s == nil {
 		return ""
 	}
@@ -50,7 +51,12 @@ func lastSnapshot(s *view.VolumeSchedule, now time.Time) string {
 	if !s.Last.IsZero() {
 		last = age(now, s.Last)
 	}
-	if s.Reason != "" {
+	switch {
+	case s.OutOfTouch && s.Last.IsZero():
+		last = "out of touch"
+	case s.OutOfTouch:
+		last = "out of touch, last known: " + last
+	case s.Reason != "":
 		last = "failing, last: " + last
 	}
 	return last
@@ -102,7 +108,11 @@ func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, 
 	p.add("Worker", string(v.Worker))
 	p.add("Owner", v.Origin)
 	if s := v.Scheduled; s != nil {
-		p.add("Snapshots", fmt.Sprintf("%s, %d of %d kept", s.Schedule, s.Kept, s.Keep))
+		known := ""
+		if s.OutOfTouch {
+			known = "; cluster " + string(v.Cluster) + " is out of touch, and this is its last report"
+		}
+		p.add("Snapshots", fmt.Sprintf("%s, %d of %d kept%s", s.Schedule, s.Kept, s.Keep, known))
 		p.add("Last snapshot", cmp.Or(when(now, s.Last), "none yet"))
 		p.add("Next snapshot", ahead(s.Next))
 		if s.Reason != "" {

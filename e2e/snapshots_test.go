@@ -381,7 +381,7 @@ func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []by
 		}
 		return ids
 	}
-	schedule := func() view.VolumeSchedule {
+	schedule := func() wire.VolumeSchedule {
 		list, err := c.Volumes(ctx, "default")
 		if err != nil {
 			t.Fatal(err)
@@ -391,7 +391,7 @@ func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []by
 				return *v.Scheduled
 			}
 		}
-		return view.VolumeSchedule{}
+		return wire.VolumeSchedule{}
 	}
 	first := ""
 	await(t, "there is a snapshot", func() bool {

@@ -60,12 +60,45 @@ func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *w
 }
 
 // Volumes lists the local volumes of all applications, and those that are kept without.
+func Volumes(c *Core) []view.VolumeView {
+	list := apps.Volumes(c.Apps, "root")
+	for i := range list {
+		list[i].Worker = "" // which is the site's affair
+		list[i].Scheduled = scheduled(c, &list[i])
+	}
+	return list
+}
+
+// Volumes lists the local volumes of all applications, and those that are kept without.
 func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) {
-		list := apps.Volumes(c.Apps, "root")
-		for i := range list {
-			list[i].Worker = "" // which is the site's affair
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return Volumes(c), nil })
+}
+
+// scheduled gives what the site of volumes reports of the schedule of their snapshots, or what the manifest says before it has reported;
+// nil: there is none.
+func scheduled(c *Core, v *view.VolumeView) *wire.VolumeSchedule {
+	k := c.Kids.Get(string(v.Cluster))
+	if k == nil {
+		return nil
+	}
+	s, away := new(wire.VolumeSchedule), !k.Connected || !k.Synced
+	value, _, ok := k.Observed.Get(v.Claim().Key())
+	switch {
+	case ok && c.codec.Unmarshal(value, s) == nil:
+		s.Bound()
+	case !away:
+		return nil
+	default:
+		a := c.Apps.App(v.Claim().Service.App)
+		if a == nil || a.Manifest.Spec.Service(v.Service) == nil {
+			return nil
 		}
-		return list, nil
-	})
+		m := a.Manifest.Spec.Service(v.Service).Snapshots
+		if m == nil || m.Schedule == "" {
+			return nil
+		}
+		s.Schedule, s.Keep = m.Schedule, m.Kept()
+	}
+	s.OutOfTouch = away
+	return s
 }

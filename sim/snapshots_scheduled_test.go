@@ -9,8 +9,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // A site takes snapshots on the schedule of a service of the root, also while the root is away. What its worker, the quota, a command
@@ -36,7 +37,7 @@ func TestScheduledSnapshots(t *testing.T) {
 	claim := spec.VolumeClaim{Service: web("db")}
 	first := w.RootCore().Apps.Instances(web("db"))[0]
 	w.must(t, w.Root, scheduled("0 * * * *", 2))
-	shown := func() *view.VolumeSchedule {
+	shown := func() *wire.VolumeSchedule {
 		for _, v := range cluster.Volumes(w.ClusterCore("a")) {
 			if v.Claim() == claim {
 				return v.Scheduled
@@ -60,6 +61,13 @@ func TestScheduledSnapshots(t *testing.T) {
 		}
 		return n
 	}
+	atRoot := func() *wire.VolumeSchedule {
+		list := root.Volumes(w.RootCore())
+		if len(list) != 1 {
+			t.Fatalf("the root shows volumes %+v", list)
+		}
+		return list[0].Scheduled
+	}
 	// is waits for what is shown, and looks at what was kept.
 	is := func(what string, failing string, keptOf []string) {
 		t.Helper()
@@ -67,6 +75,12 @@ func TestScheduledSnapshots(t *testing.T) {
 		if s == nil || failing == "" && (s.Reason != "" || w.Now.Sub(s.Last) > time.Hour) ||
 			!strings.Contains(s.Reason, failing) || s.Kept != len(taken()) {
 			t.Fatalf("%s: %+v", what, s)
+		}
+		if w.Root.Up {
+			if far := atRoot(); far == nil || far.OutOfTouch || far.Kept != s.Kept || !far.Last.Equal(s.Last) || !far.Next.Equal(s.Next) ||
+				(far.Reason == "") != (s.Reason == "") || strings.Contains(far.Reason, "worker w") {
+				t.Fatalf("%s: the root shows %+v, the site %+v", what, far, s)
+			}
 		}
 		for _, id := range keptOf {
 			if !slices.Contains(taken(), id) {
@@ -88,6 +102,11 @@ func TestScheduledSnapshots(t *testing.T) {
 		t.Fatalf("%v, three hours later %v", before, now)
 	}
 	w.Restart(w.Root, nil)
+	if far := atRoot(); far == nil || !far.OutOfTouch {
+		t.Errorf("before the site is back the root shows %+v", far)
+	}
+	w.Run(time.Minute)
+	is("the root is back", "", nil)
 
 	before, w.Events = taken(), nil
 	at := w.Workers[strings.Fields(w.volumes("db")[0])[0]]
@@ -132,7 +151,7 @@ func TestScheduledSnapshots(t *testing.T) {
 	w.must(t, w.Root, deleteApp("db"))
 	w.Run(5 * time.Hour)
 	list := cluster.Snapshots(w.ClusterCore("a"))
-	if s := shown(); s != nil || !slices.Equal(taken(), before) || len(list) != len(before)+1 || len(w.volumes("db")) != 1 {
+	if s := shown(); s != nil || atRoot() != nil || !slices.Equal(taken(), before) || len(list) != len(before)+1 || len(w.volumes("db")) != 1 {
 		t.Errorf("deleted: %+v, %v, %+v, data at %v", s, taken(), list, w.volumes("db"))
 	}
 	w.sound(t)

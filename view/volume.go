@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // VolumeState says whether something uses the local volumes of a replica.
@@ -22,35 +23,22 @@ const (
 
 // VolumeView shows the local volumes of one replica, which stay and go together.
 type VolumeView struct {
-	Name      string             `json:"name" doc:"Name in its namespace: APPLICATION/SERVICE/REPLICA."`
-	Namespace string             `json:"namespace"`
-	App       string             `json:"app"`
-	Service   string             `json:"service"`
-	Replica   int                `json:"replica" doc:"Number of the replica, from 0."`
-	Org       string             `json:"org,omitempty"`
-	Volumes   []string           `json:"volumes,omitempty" doc:"Names of the volumes in the manifest."`
-	Size      skerry.Bytes       `json:"size,omitempty" doc:"Their limit on the disk; 0 if they have no size of their own."`
-	State     VolumeState        `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart."`
-	Since     time.Time          `json:"since,omitzero" doc:"When the last instance ended that used them."`
-	Reclaim   string             `json:"reclaim,omitempty" enum:"keep,delete" doc:"What becomes of them with their service; a cluster does not know it of what the root decides."`
-	Instance  skerry.InstanceID  `json:"instance,omitempty" doc:"The instance that uses them."`
-	Cluster   skerry.ClusterName `json:"cluster,omitempty"`
-	Worker    skerry.WorkerName  `json:"worker,omitempty" doc:"The worker that has them; a cluster knows it."`
-	Scheduled *VolumeSchedule    `json:"scheduled,omitempty" doc:"The snapshots that a schedule takes; a cluster knows them."`
-	Origin    string             `json:"origin" doc:"Who decides about them: root or local."`
-}
-
-// VolumeSchedule shows the snapshots that a schedule takes of volumes. Reason is empty while the last time of the schedule has its
-// snapshot.
-type VolumeSchedule struct {
-	Schedule string    `json:"schedule" doc:"As in the manifest."`
-	Keep     int       `json:"keep" doc:"How many snapshots of the schedule stay."`
-	Kept     int       `json:"kept" doc:"How many there are."`
-	Last     time.Time `json:"last,omitzero" doc:"The moment of the newest of them."`
-	Next     time.Time `json:"next,omitzero" doc:"The next time of the schedule."`
-	Failed   time.Time `json:"failed,omitzero" doc:"The last try without success, if none succeeded since."`
-	Reason   string    `json:"reason,omitempty" doc:"Why it did not succeed."`
-	Again    time.Time `json:"again,omitzero" doc:"When it is tried again."`
+	Name      string               `json:"name" doc:"Name in its namespace: APPLICATION/SERVICE/REPLICA."`
+	Namespace string               `json:"namespace"`
+	App       string               `json:"app"`
+	Service   string               `json:"service"`
+	Replica   int                  `json:"replica" doc:"Number of the replica, from 0."`
+	Org       string               `json:"org,omitempty"`
+	Volumes   []string             `json:"volumes,omitempty" doc:"Names of the volumes in the manifest."`
+	Size      skerry.Bytes         `json:"size,omitempty" doc:"Their limit on the disk; 0 if they have no size of their own."`
+	State     VolumeState          `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart."`
+	Since     time.Time            `json:"since,omitzero" doc:"When the last instance ended that used them."`
+	Reclaim   string               `json:"reclaim,omitempty" enum:"keep,delete" doc:"What becomes of them with their service; a cluster does not know it of what the root decides."`
+	Instance  skerry.InstanceID    `json:"instance,omitempty" doc:"The instance that uses them."`
+	Cluster   skerry.ClusterName   `json:"cluster,omitempty"`
+	Worker    skerry.WorkerName    `json:"worker,omitempty" doc:"The worker that has them; a cluster knows it."`
+	Scheduled *wire.VolumeSchedule `json:"scheduled,omitempty" doc:"The snapshots that a schedule takes, as their cluster reports."`
+	Origin    string               `json:"origin" doc:"Who decides about them: root or local."`
 }
 
 // NewVolumeView gives a view with the names of a claim.

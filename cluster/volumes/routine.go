@@ -6,7 +6,7 @@ import (
 
 	"skerry.dev/skerry/decide/crontab"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Routine is how the volumes of a replica are copied on a schedule; the zero value: they are not.
@@ -54,11 +54,12 @@ func (c *Claims) follow(k *claim) {
 	case r == nil && none, r != nil && r.gone == none && (none || r.Routine == want):
 		return
 	case none:
-		r.gone = true
+		r.gone, c.changed = true, true
 	case r == nil:
 		k.Routine = &routine{Routine: want}
 		c.note(k)
 	default:
+		c.changed = true
 		if r.gone, r.since = false, (time.Time{}); r.Routine != want {
 			r.Routine, r.times = want, nil
 			c.note(k)
@@ -99,9 +100,11 @@ func (c *Claims) Due(now time.Time) (due []spec.VolumeClaim) {
 			c.note(k)
 			continue
 		}
+		next := r.next
 		if !r.gone && r.follow(wall) {
 			c.note(k)
 		}
+		c.changed = c.changed || !r.next.Equal(next)
 		at := wall.Add(crontab.Check)
 		sooner := func(t time.Time) {
 			if t.After(wall) && t.Before(at) {
@@ -222,12 +225,19 @@ func (c *Claims) Underway() (orgs, workers map[string]int) {
 	return orgs, workers
 }
 
+// Changed reports whether Routines may show something else than when it was asked last.
+func (c *Claims) Changed() bool {
+	changed := c.changed
+	c.changed = false
+	return changed
+}
+
 // Routines shows the schedules of volumes, and what they have come to.
-func (c *Claims) Routines() map[spec.VolumeClaim]*view.VolumeSchedule {
-	out := map[spec.VolumeClaim]*view.VolumeSchedule{}
+func (c *Claims) Routines() map[spec.VolumeClaim]*wire.VolumeSchedule {
+	out := map[spec.VolumeClaim]*wire.VolumeSchedule{}
 	for v, k := range c.all {
 		if r := k.Routine; r != nil && !r.gone {
-			out[v] = &view.VolumeSchedule{Schedule: r.Schedule, Keep: r.Keep, Next: r.next, Failed: r.Failed, Reason: r.Reason}
+			out[v] = &wire.VolumeSchedule{Schedule: r.Schedule, Keep: r.Keep, Next: r.next, Failed: r.Failed, Reason: r.Reason}
 			if r.Reason != "" && !r.Due.IsZero() {
 				out[v].Again = r.Again
 			}

@@ -27,6 +27,7 @@ func (c *Claims) LoadSnapshot(value []byte) error {
 // PutSnapshot notes a snapshot, and has its worker keep it.
 func (c *Claims) PutSnapshot(s spec.Snapshot) {
 	c.snaps[s.ID] = &s
+	c.changed = c.changed || s.Scheduled
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic("records always marshal: " + err.Error())
@@ -45,6 +46,7 @@ func (c *Claims) DropSnapshot(id spec.SnapshotID) {
 
 func (c *Claims) forgetSnapshot(id spec.SnapshotID) {
 	delete(c.snaps, id)
+	c.changed = true
 	c.site.Write(wire.Write{Key: SnapshotPrefix + string(id)})
 }
 
@@ -184,6 +186,7 @@ func (c *Claims) Remove(v spec.VolumeClaim) {
 		c.reserve(k, 0)
 		c.site.Drop(k.Worker, v)
 		delete(c.all, v)
+		c.changed = true
 		c.site.Write(wire.Write{Key: Prefix + v.Key()})
 	}
 }

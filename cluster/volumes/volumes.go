@@ -52,6 +52,8 @@ type Claims struct {
 	snaps map[spec.SnapshotID]*spec.Snapshot
 	busy  map[spec.VolumeClaim]restoring
 	look  time.Time // when to look at schedules; zero: there is none
+	// changed: a schedule, or what it has come to, may look different.
+	changed bool
 }
 
 // claim is a record.
@@ -120,7 +122,7 @@ func (c *Claims) Start() {
 			c.look = soon
 		}
 	}
-	c.due = true
+	c.due, c.changed = true, true
 }
 
 // Touch notes that something changed on which claims depend: an instance, or what its owner wants.
@@ -253,6 +255,7 @@ func (c *Claims) Release() (orgs []string) {
 		c.reserve(k, 0)
 		c.site.Drop(k.Worker, v)
 		delete(c.all, v)
+		c.changed = true
 		c.site.Write(wire.Write{Key: Prefix + v.Key()})
 		orgs = append(orgs, k.Org)
 	}
@@ -264,6 +267,7 @@ func (c *Claims) Forget(worker string) (gone []Gone) {
 	for _, v := range c.sorted() {
 		if k := c.all[v]; k.Worker == worker {
 			delete(c.all, v)
+			c.changed = true
 			gone = append(gone, Gone{v, k.Ran})
 		}
 	}
@@ -307,6 +311,7 @@ func (c *Claims) note(k *claim) {
 	if err != nil {
 		panic("records always marshal: " + err.Error())
 	}
+	c.changed = c.changed || k.Routine != nil
 	c.site.Write(wire.Write{Key: Prefix + k.Key(), Value: data})
 	c.site.Keep(k.Worker, k.VolumeClaim)
 }

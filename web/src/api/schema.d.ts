@@ -3297,6 +3297,8 @@ export interface components {
              * @description The next time of the schedule.
              */
             next?: string;
+            /** @description The site is out of touch; this is its last report. */
+            outOfTouch?: boolean;
             /** @description Why it did not succeed. */
             reason?: string;
             /** @description As in the manifest. */
@@ -3323,7 +3325,7 @@ export interface components {
              * @description Number of the replica, from 0.
              */
             replica: number;
-            /** @description The snapshots that a schedule takes; a cluster knows them. */
+            /** @description The snapshots that a schedule takes, as their cluster reports. */
             scheduled?: components["schemas"]["VolumeSchedule"];
             service: string;
             /**

@@ -96,7 +96,8 @@ export default function Volumes() {
 function Snapshots({ of: s }: { of: NonNullable<VolumeView["scheduled"]> }) {
   return (
     <Text size="xs" c={s.reason ? "red" : "dimmed"}>
-      {s.last ? `last snapshot ${ago(s.last)} ago` : "no snapshot yet"}
+      {s.outOfTouch && "the site is out of touch; "}
+      {s.last ? `last snapshot ${ago(s.last)} ago` : s.outOfTouch ? "its snapshots are not known" : "no snapshot yet"}
       {s.reason && `; failed ${ago(s.failed)} ago: ${s.reason}`}
     </Text>
   );
