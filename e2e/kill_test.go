@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,9 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/files"
+	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/oci"
@@ -24,12 +29,66 @@ import (
 // TestKillAnyRole kills root, cluster and worker at random moments while users write. After each restart the state must
 // be the last one acknowledged, and no workload may be restarted.
 func TestKillAnyRole(t *testing.T) {
+	killRoles(t, newProcesses(t, "worker"), testenv.Times(40, 200), 0, func() {})
+}
+
+// TestSlowDisk does the same on a disk that carries out no more than so many writes in a second, for all roles together: each commit takes
+// some 20 ms and waits for those of others.
+func TestSlowDisk(t *testing.T) {
+	const writes = 100 // in a second
+	dir := t.TempDir()
+	disk := filepath.Join(dir, "disk")
+	if _, err := loopfs.Ensure(t.Context(), loopfs.Options{Image: filepath.Join(dir, "image"), Dir: disk, Size: 1 << 30, Lasting: true}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	var st unix.Stat_t
+	if err := unix.Stat(disk, &st); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(n int) error {
+		text := fmt.Sprintf("%d:%d %d", unix.Major(st.Dev), unix.Minor(st.Dev), n)
+		return os.WriteFile("/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device", []byte(text), 0o644)
+	}
+	if err := limit(0); errors.Is(err, os.ErrNotExist) {
+		t.Skip(&testenv.Unsupported{What: "a slow disk", Why: "there is no controller blkio in version 1 of cgroups"})
+	}
+	t.Cleanup(func() {
+		if err := limit(0); err != nil {
+			t.Error(err)
+		}
+	})
+	slow := func() {
+		t.Helper()
+		if err := limit(writes); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for n := range writes / 4 {
+			if err := files.Replace(filepath.Join(disk, "probe"), []byte{byte(n)}, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < 250*time.Millisecond {
+			t.Fatalf("the disk is not slow: %d files took %s", writes/4, took)
+		}
+	}
+	killRoles(t, processesOf(t, disk, testenv.Program(t), "worker"), testenv.Times(3, 30), 10, slow)
+}
+
+// killRoles kills root, cluster and worker so often while users write, and so many writes are acknowledged between two kills at least. begin is
+// called when all works.
+func killRoles(t *testing.T, p *processes, kills, between int, begin func()) {
 	ctx := t.Context()
-	p := newProcesses(t, "worker")
 	a, b, c := p.threeRoles()
 	roles := []*role{a, b, c}
 	root := p.stable(3)
 	before := containerPIDs(t, p.data("worker"))
+	begin()
 	writers := write(t, 3, 20, func(ctx context.Context, name string, round int) (skerry.Generation, error) {
 		text := strings.Replace(manifestOf(name, 1), `"env":{}`, fmt.Sprintf(`"env":{"ROUND":"%d"}`, round), 1)
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -37,10 +96,10 @@ func TestKillAnyRole(t *testing.T) {
 		res, err := root.Apply(ctx, []byte(text), api.ApplyOptions{Register: true})
 		return res.Gen, err
 	})
-	kills := testenv.Times(40, 200)
 	rng := rand.New(rand.NewPCG(1, uint64(kills)))
 	for range kills {
-		r := roles[rng.IntN(len(roles))]
+		r, written := roles[rng.IntN(len(roles))], writers.written()
+		await(t, "users write", func() bool { return writers.written() >= written+between })
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 		r.kill()
 		r.start(t, p.program, p.log)
