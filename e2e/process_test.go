@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,8 +24,9 @@ import (
 // role is a role's process, started again over the same directory after each kill.
 type role struct {
 	name string
-	args []string
-	cmd  *exec.Cmd
+	// before is a command that executes the program, with the arguments that follow.
+	before, args []string
+	cmd          *exec.Cmd
 
 	mu   sync.Mutex
 	over bool           // it was killed, and is not kept any more
@@ -39,7 +41,8 @@ func (r *role) start(t *testing.T, program string, log *os.File) {
 }
 
 func (r *role) begin(program string, log *os.File) error {
-	r.cmd = exec.Command(program, r.args...)
+	argv := slices.Concat(r.before, []string{program}, r.args)
+	r.cmd = exec.Command(argv[0], argv[1:]...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return r.cmd.Start()
@@ -86,6 +89,8 @@ type processes struct {
 	dir, program string
 	log          *os.File
 	all          []*role
+	// before and more are of the root and the cluster of threeRoles: see role, and more arguments.
+	before, more []string
 }
 
 // newProcesses has Skerry's own program; see processesOf.
@@ -149,10 +154,12 @@ func (p *processes) admission() (path string) {
 func (p *processes) threeRoles() (root, cluster, worker *role) {
 	t := p.t
 	t.Helper()
-	root = p.start(&role{name: "root", args: []string{"root", "--data", p.data("root"), "--link", "127.0.0.1:7443", "--api", "127.0.0.1:7480"}})
+	args := []string{"root", "--data", p.data("root"), "--link", "127.0.0.1:7443", "--api", "127.0.0.1:7480"}
+	root = p.start(&role{name: "root", before: p.before, args: append(args, p.more...)})
 	token := joinToken(t, "https://127.0.0.1:7480", p.data("root"), wire.TierCluster)
-	cluster = p.start(&role{name: "cluster", args: []string{"cluster", "--name", "harbour", "--data", p.data("cluster"), "--root", "127.0.0.1:7443", "--join", token, "--link", "127.0.0.1:7444",
-		"--api", "127.0.0.1:7481", "--admission", p.admission(), "--lost-after", "1m"}})
+	args = []string{"cluster", "--name", "harbour", "--data", p.data("cluster"), "--root", "127.0.0.1:7443", "--join", token,
+		"--link", "127.0.0.1:7444", "--api", "127.0.0.1:7481", "--admission", p.admission(), "--lost-after", "1m"}
+	cluster = p.start(&role{name: "cluster", before: p.before, args: append(args, p.more...)})
 	token = joinToken(t, "https://127.0.0.1:7481", p.data("cluster"), wire.TierWorker)
 	worker = p.start(&role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run"),
 		"--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", ""}})
