@@ -84,6 +84,13 @@ func (a *answerer) act(action any) {
 			defer panics.Catch(a.s.opt.Log, "a snapshot of a schedule")
 			end = a.s.takeScheduled(a.work.Ctx, q)
 		})
+	case ExportSnapshot:
+		a.work.Go(func() {
+			end := EndExport{Snapshot: q.Snapshot, Err: "the cluster's orchestrator failed at it"}
+			defer func() { a.loop.Post(end) }()
+			defer panics.Catch(a.s.opt.Log, "an export of a schedule")
+			end = export(a.work.Ctx, a.s, q)
+		})
 	case Score:
 		a.begin(func(ctx context.Context) any {
 			ctx, cancel := context.WithTimeout(ctx, sched.PluginDeadline)

@@ -35,6 +35,7 @@ type ServerOptions struct {
 	Images    tier.Registry // on a miss it asks the root, then the registry named
 	Secrets   *vault.Key    // nil: the site has no secrets
 	Admission Admission
+	Places    func() (Places, error) // where snapshots of schedules may go; nil: nowhere
 	Policies  map[string]sched.Policy
 	Plugins   PluginHost // nil: none
 	Journal   journal.Limits

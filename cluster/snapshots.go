@@ -81,6 +81,8 @@ func snapshotMessage(c *Core, now time.Time, msg any, fx *wire.Effects) bool {
 		endSnapshot(c, now, m, fx)
 	case DeleteSnapshot:
 		err = deleteSnapshot(c, now, m, fx)
+	case EndExport:
+		endExport(c, now, m, fx)
 	case BeginRestore:
 		fx.Result, err = beginRestore(c, now, m, fx)
 	case EndRestore:
@@ -289,6 +291,9 @@ func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *wire.Effects) 
 	}
 	if c.volumes.Busy(s.Claim()) {
 		return skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", s.Claim()).WithHint("try again when that has ended")
+	}
+	if _, sending := c.volumes.Sending(m.ID); sending {
+		return skerry.Errorf(skerry.CodeConflict, "snapshot %s is being sent away", m.ID).WithHint("try again when that has ended")
 	}
 	if c.volumes.Source(m.ID) {
 		return skerry.Errorf(skerry.CodeConflict, "a volume is being cloned from snapshot %s", m.ID).WithHint("try again when that has ended")

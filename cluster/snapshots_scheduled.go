@@ -30,6 +30,7 @@ func takeScheduled(c *Core, now time.Time, fx *wire.Effects) {
 		return
 	}
 	due := c.volumes.Due(now)
+	sendScheduled(c, now, fx)
 	if len(due) == 0 {
 		return
 	}
@@ -96,6 +97,9 @@ func reportSchedules(c *Core) {
 			s := *list[v]
 			worker, _, _ := c.volumes.Holder(v)
 			s.Reason = uplink.Redact(c.workers, s.Reason, worker)
+			if s.Export != nil {
+				s.Export.Reason = uplink.Redact(c.workers, s.Export.Reason, worker)
+			}
 			_, _ = c.Up.Observed.Put(v.Key(), c.codec.Marshal(&s)) // it is small
 		}
 	}

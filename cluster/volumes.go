@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -157,7 +158,11 @@ func (d disks) Routine(v spec.VolumeClaim) volumes.Routine {
 	for _, p := range d.c.byApp[v.Service.App] {
 		if p.claims() == v && !p.Refused && !p.Removing {
 			if s := p.target().Spec.Snapshots; s != nil && s.Schedule != "" {
-				return volumes.Routine{Schedule: s.Schedule, Keep: s.Kept()}
+				r := volumes.Routine{Schedule: s.Schedule, Keep: s.Kept(), Far: s.Far()}
+				if s.Export != nil {
+					r.To, r.Recipients = s.Export.To, strings.Join(s.Export.Recipients, " ")
+				}
+				return r
 			}
 		}
 	}

@@ -72,7 +72,7 @@ func resources() []*resource {
 		{names: []string{"volume", "volumes", "vol"}, namespaced: true,
 			head: []string{"NAME", "STATE", "SIZE", "VOLUMES", "RECLAIM", "CLUSTER", "WORKER", "SINCE", "SNAPSHOT"},
 			wide: []string{"ORG", "INSTANCE", "ORIGIN"}, list: listVolumes},
-		{names: []string{"snapshot", "snapshots", "snap"}, namespaced: true, head: []string{"NAME", "VOLUME", "STATE", "SIZE", "WORKER", "AGE"}, wide: []string{"ORG", "HOW", "BY", "SHA256"}, list: listSnapshots},
+		{names: []string{"snapshot", "snapshots", "snap"}, namespaced: true, head: []string{"NAME", "VOLUME", "STATE", "SIZE", "WORKER", "AGE"}, wide: []string{"ORG", "HOW", "BY", "EXPORTED", "SHA256"}, list: listSnapshots},
 		{names: []string{"user", "users"}, head: []string{"NAME", "GRANTS", "DISABLED", "AGE"}, wide: []string{"BY"}, list: listUsers},
 		{names: []string{"token", "tokens"}, head: []string{"ID", "ROLE", "NAME", "STATUS", "EXPIRES", "BY"}, list: listTokens},
 		{names: []string{"access-token", "access-tokens"}, head: []string{"ID", "NAME", "USER", "SCOPES", "EXPIRES", "AGE"}, list: listAccessTokens},

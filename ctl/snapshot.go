@@ -83,7 +83,7 @@ func listSnapshots(ctx context.Context, c *api.Client, q listQuery) ([]item, err
 			of = s.Namespace + "/" + of
 		}
 		out = append(out, item{name: string(s.ID), value: s, cells: []string{string(s.ID), of, string(s.State), s.Size.String(), string(s.Worker), age(q.now, s.At)},
-			wide: []string{s.Org, s.How, takenBy(&s), s.SHA256}})
+			wide: []string{s.Org, s.How, takenBy(&s), s.Exported, s.SHA256}})
 	}
 	return out, err
 }

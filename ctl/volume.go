@@ -59,6 +59,18 @@ func lastSnapshot(s *wire.VolumeSchedule, now time.Time) string {
 	case s.Reason != "":
 		last = "failing, last: " + last
 	}
+	if e := s.Export; e != nil && !s.OutOfTouch {
+		switch {
+		case e.Reason != "" && e.Last.IsZero():
+			last += "; export failing"
+		case e.Reason != "":
+			last += "; export failing, last: " + age(now, e.Last)
+		case e.Last.IsZero():
+			last += "; not exported yet"
+		default:
+			last += "; exported: " + age(now, e.Last)
+		}
+	}
 	return last
 }
 
@@ -118,6 +130,14 @@ func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, 
 		if s.Reason != "" {
 			p.add("Failed", when(now, s.Failed)+": "+s.Reason)
 			p.add("Tried again", ahead(s.Again))
+		}
+		if e := s.Export; e != nil {
+			p.add("Exported", fmt.Sprintf("to %s, %d of %d kept", e.To, e.Kept, e.Keep))
+			p.add("Last export", cmp.Or(when(now, e.Last), "none yet"))
+			if e.Reason != "" {
+				p.add("Export failed", when(now, e.Failed)+": "+e.Reason)
+				p.add("Export again", ahead(e.Again))
+			}
 		}
 	}
 	p.flush()

@@ -114,8 +114,11 @@ func checkLedger(dir string) (n int64, err error) {
 func TestDatabaseSurvivesItsMachine(t *testing.T) {
 	ctx := t.Context()
 	p := newProcesses(t, "w1", "w2")
+	if err := os.WriteFile(p.data("places.yaml"), []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	p.start(&role{name: "cluster", args: []string{"cluster", "--standalone", "--name", "island", "--data", p.data("cluster"), "--link", "127.0.0.1:7444", "--api", "127.0.0.1:7481",
-		"--relay", "", "--admission", p.admission()}})
+		"--relay", "", "--admission", p.admission(), "--snapshot-places", p.data("places.yaml")}})
 	const server = "https://127.0.0.1:7481"
 	c := login(t, server, p.data("cluster"))
 	for d := p.dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) { // users of user namespaces enter it
@@ -317,15 +320,25 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := func(args ...string) string { return string(run(nil, args...)) }
-	id := scheduledSnapshots(t, p, c, manifest, command)
+	far := testenv.NewS3(t, "..")
+	far.Bucket(t, "backups")
+	far.Setenv(t)
+	id, exported := scheduledSnapshots(t, p, c, manifest, command, far, key.Recipient().String())
 	if _, err := c.SetQuota(ctx, "default", apps.Quota{}); err != nil {
 		t.Fatal(err)
 	}
 
 	// To S3, encrypted, and back. What was damaged there is no snapshot.
-	far := testenv.NewS3(t, "..")
-	far.Bucket(t, "backups")
-	far.Setenv(t)
+	command("volume", "import", "copy/db/6", "--identity", identity, exported)
+	list, err = c.Snapshots(ctx, "")
+	for _, s := range list {
+		if s.Replica == 6 {
+			err = errors.Join(err, c.DeleteSnapshot(ctx, s.ID))
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
 	const object = "s3://backups/shop/db.snapshot"
 	command("volume", "export", id, "--to", key.Recipient().String(), object)
 	stored, err := os.ReadFile(filepath.Join(far.Dir, strings.TrimPrefix(object, "s3://")))
@@ -360,15 +373,22 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 
 // scheduledSnapshots has an application of the name "copy", which runs, copied on a schedule. Older snapshots go from the list and from the
 // disk. Without room there are no new ones, and the reason is shown; with the application the schedule ends, and what there is stays: one of
-// it is returned.
-func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []byte, run func(args ...string) string) string {
+// it is returned. Each is sent to S3, too, as soon as there is such a place, and the URL of one there is returned.
+func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []byte, run func(args ...string) string,
+	far *testenv.S3, recipient string,
+) (id, object string) {
 	t.Helper()
 	ctx := t.Context()
 	was, err := c.Instances(ctx, api.InstanceFilter{App: "copy"})
 	if err != nil || len(was) != 1 {
 		t.Fatalf("%+v, %v", was, err)
 	}
-	applied(t, c, "copy", bytes.Replace(manifest, []byte(`"snapshots":{`), []byte(`"snapshots":{"schedule":"@every 1s","keep":2,`), 1), 1)
+	apply := func(recipients string) {
+		t.Helper()
+		text := `"snapshots":{"schedule":"@every 1s","keep":2,"export":{"to":"offsite","keep":2` + recipients + `},`
+		applied(t, c, "copy", bytes.Replace(manifest, []byte(`"snapshots":{`), []byte(text), 1), 1)
+	}
+	apply("")
 	taken := func() (ids []string) {
 		list, err := c.Snapshots(ctx, "default")
 		if err != nil {
@@ -405,6 +425,34 @@ func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []by
 		left, err := filepath.Glob(filepath.Join(p.dir, "w?", "snapshots", "*"+first+"*"))
 		return err == nil && len(left) == 0
 	})
+	await(t, "it is said that there is no such place", func() bool {
+		e := schedule().Export
+		return e != nil && strings.Contains(e.Reason, `no place "offsite"`)
+	})
+	place := fmt.Sprintf("offsite: {to: s3://backups/edge, endpoint: %q, region: %s, accessKey: %s, secretKey: %s}\n",
+		far.URL, far.Region, far.Key, far.Secret)
+	if err := os.WriteFile(p.data("places.yaml"), []byte(place), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	apply(`,"recipients":["` + recipient + `"]`)
+	objects := func() []string {
+		list, err := filepath.Glob(filepath.Join(far.Dir, "backups", "edge", "island", "default", "copy", "db", "0", "*.snapshot"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	sent := ""
+	await(t, "one is sent away", func() bool {
+		if list := objects(); len(list) > 0 {
+			sent = list[0]
+		}
+		return sent != ""
+	})
+	await(t, "there are newer ones in its place", func() bool {
+		e := schedule().Export
+		return e.Kept == 2 && e.Reason == "" && !e.Last.IsZero() && !slices.Contains(objects(), sent)
+	})
 	if _, err := c.SetQuota(ctx, "default", apps.Quota{Storage: skerry.MiB}); err != nil {
 		t.Fatal(err)
 	}
@@ -425,5 +473,16 @@ func scheduledSnapshots(t *testing.T, p *processes, c *api.Client, manifest []by
 	if left := taken(); !slices.Equal(left, ids) {
 		t.Errorf("snapshots %v were there, and %v are", ids, left)
 	}
-	return ids[0]
+	list := objects()
+	for _, name := range list {
+		stored, err := os.ReadFile(name)
+		_, noSum := os.Stat(name + ".sha256")
+		if err != nil || noSum != nil || !bytes.HasPrefix(stored, []byte("age-encryption.org/v1")) {
+			t.Errorf("%s begins with %q, %v, %v", name, stored[:min(30, len(stored))], err, noSum)
+		}
+	}
+	if len(list) != 2 {
+		t.Fatalf("%v are sent away", list)
+	}
+	return ids[0], "s3:/" + strings.TrimPrefix(list[0], far.Dir)
 }

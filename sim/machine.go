@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -62,6 +63,17 @@ func (w *World) act(n *Node, action any) {
 		}
 		later(time.Second, func() {
 			if end.Info.At = w.Now; answers {
+				w.tell(n, end)
+			}
+		})
+	case cluster.ExportSnapshot:
+		o, answers := volumes.Object{ID: a.Snapshot.ID, To: a.To, Key: string(a.Snapshot.ID)}, true
+		end := cluster.EndExport{Snapshot: a.Snapshot, Object: o, Where: "s3://" + a.To, Gone: a.Old}
+		if w.Machine.Export != nil {
+			answers = w.Machine.Export(a, &end)
+		}
+		later(time.Second, func() {
+			if answers {
 				w.tell(n, end)
 			}
 		})

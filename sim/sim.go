@@ -97,6 +97,8 @@ type Machine struct {
 	Plugins func(q cluster.Score) []wire.PluginAnswer
 	// Snapshot, if not nil, says why a worker takes no snapshot of a schedule (empty: it does), and whether it ever says so.
 	Snapshot func(q cluster.TakeSnapshot) (why string, answers bool)
+	// Export, if not nil, changes what comes of sending a snapshot away, and says whether anything ever does.
+	Export func(q cluster.ExportSnapshot, end *cluster.EndExport) (answers bool)
 	// Think, if not nil, gives how long an answer to the core's questions takes, and whether it comes at all.
 	Think func() (time.Duration, bool)
 }

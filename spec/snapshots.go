@@ -87,6 +87,7 @@ type Snapshot struct {
 	Worker    skerry.WorkerName `json:"worker,omitempty"`
 	Actor     string            `json:"actor,omitempty" doc:"Who asked for it; nobody for one of a schedule."`
 	Scheduled bool              `json:"scheduled,omitempty" doc:"The schedule in the manifest took it, and deletes it in the end."`
+	Exported  string            `json:"exported,omitempty" doc:"The object in S3 that the site has sent it to, if the manifest asks for that."`
 }
 
 // Claim gives the volumes that a snapshot is of.
@@ -132,17 +133,35 @@ type RestoreRequest struct {
 
 // Snapshots says how copies of the local volumes of a service are made, and when by themselves.
 type Snapshots struct {
-	Schedule string        `json:"schedule,omitempty" doc:"When the site copies the volumes of each replica by itself: five fields as in crontab, or @daily and the like; UTC unless CRON_TZ= is given. Only the last of several missed times is made up for."`
-	Keep     int           `json:"keep,omitempty" doc:"How many snapshots of the schedule stay of each replica; when one is complete, older ones go. Those that somebody asked for stay. Default: 7." min:"1" max:"100"`
-	MaxPause Duration      `json:"maxPause,omitempty" doc:"How long the service may stand still for a copy, up to 1h. Default: 20s."`
-	Before   *SnapshotHook `json:"before,omitempty" doc:"A command that has the program write out what a copy needs, such as a checkpoint or a dump; without it a copy is what a power cut would leave, which databases recover from."`
+	Schedule string          `json:"schedule,omitempty" doc:"When the site copies the volumes of each replica by itself: five fields as in crontab, or @daily and the like; UTC unless CRON_TZ= is given. Only the last of several missed times is made up for."`
+	Keep     int             `json:"keep,omitempty" doc:"How many snapshots of the schedule stay of each replica; when one is complete, older ones go. Those that somebody asked for stay. Default: 7." min:"1" max:"100"`
+	Export   *SnapshotExport `json:"export,omitempty" doc:"Where the site sends each snapshot of the schedule besides."`
+	MaxPause Duration        `json:"maxPause,omitempty" doc:"How long the service may stand still for a copy, up to 1h. Default: 20s."`
+	Before   *SnapshotHook   `json:"before,omitempty" doc:"A command that has the program write out what a copy needs, such as a checkpoint or a dump; without it a copy is what a power cut would leave, which databases recover from."`
 }
 
 // DefaultSnapshotsKept is how many snapshots of a schedule stay where nothing is said.
 const DefaultSnapshotsKept = 7
 
+// SnapshotExport sends the snapshots of a schedule away.
+type SnapshotExport struct {
+	To         string   `json:"to" doc:"Name of a place in S3 that the operator of the site has set up (skerry cluster --snapshot-places)."`
+	Keep       int      `json:"keep,omitempty" doc:"How many stay there of each replica; older ones go. Default: as many as at the site." min:"1" max:"1000"`
+	Recipients []string `json:"recipients,omitempty" doc:"age public keys to encrypt them to, in place of those of the place; at most 10."`
+}
+
+// Far is how many snapshots of the schedule stay where they are sent.
+func (s *Snapshots) Far() int {
+	if s.Export == nil {
+		return 0
+	}
+	return cmp.Or(s.Export.Keep, s.Kept())
+}
+
 // Limits of snapshots in a manifest.
 const (
+	MaxSnapshotsSent = 1000
+	maxRecipients    = 10
 	MaxSnapshotsKept = 100
 	MaxSnapshotPause = time.Hour
 )

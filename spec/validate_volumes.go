@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -53,6 +54,7 @@ func (c *checker) snapshots(p string, s *ServiceSpec) {
 	if s.Snapshots.Keep != 0 && s.Snapshots.Schedule == "" {
 		c.add(p+".keep", "add a schedule, such as 0 3 * * *, or leave it out", "only snapshots of a schedule are deleted by themselves; there is none")
 	}
+	c.snapshotExport(p, s.Snapshots)
 	if t := time.Duration(s.Snapshots.MaxPause); t < 0 || t > MaxSnapshotPause {
 		c.add(p+".maxPause", "leave it out for "+DefaultSnapshotPause.String(), "%s is too long; up to %s is allowed", t, MaxSnapshotPause)
 	}
@@ -64,4 +66,35 @@ func (c *checker) snapshots(p string, s *ServiceSpec) {
 			c.add(p+".before.timeout", "", "%s is out of range; from 1s to 10m is allowed", t)
 		}
 	}
+}
+
+func (c *checker) snapshotExport(p string, s *Snapshots) {
+	e := s.Export
+	if e == nil {
+		return
+	}
+	p += ".export"
+	if s.Schedule == "" {
+		c.add(p, "add a schedule, such as 0 3 * * *, or leave it out", "only snapshots of a schedule are sent away by themselves; there is none")
+	}
+	if err := skerry.CheckName(e.To); err != nil {
+		c.add(p+".to", "the operator of the site knows the names of its places", "%q is not the name of a place: %v", e.To, err)
+	}
+	if e.Keep < 0 || e.Keep > MaxSnapshotsSent {
+		c.add(p+".keep", "leave it out for as many as stay at the site", "%d is out of range; from 1 to %d is allowed", e.Keep, MaxSnapshotsSent)
+	}
+	if len(e.Recipients) > maxRecipients {
+		c.add(p+".recipients", "", "at most %d are allowed", maxRecipients)
+	}
+	for i, r := range e.Recipients {
+		if !isRecipient(r) {
+			c.add(fmt.Sprintf("%s.recipients[%d]", p, i), "age-keygen prints one; it begins with age1", "%.100q is not an age public key", r)
+		}
+	}
+}
+
+// isRecipient reports whether a text has the form of a public key of age; who encrypts checks its checksum.
+func isRecipient(text string) bool {
+	rest, ok := strings.CutPrefix(text, "age1")
+	return ok && len(rest) == 58 && strings.Trim(rest, "qpzry9x8gf2tvdw0s3jn54khce6mua7l") == ""
 }

@@ -13,6 +13,10 @@ import (
 type Routine struct {
 	Schedule string `json:"schedule"`
 	Keep     int    `json:"keep"`
+	// To is the place that the copies are sent to besides, encrypted to Recipients or, without any, to those of the place; Far stay there.
+	To         string `json:"to,omitempty"`
+	Recipients string `json:"recipients,omitempty"` // with spaces between them
+	Far        int    `json:"far,omitempty"`
 }
 
 // routine is what a schedule has come to:
@@ -28,6 +32,7 @@ type routine struct {
 	Again  time.Time `json:"again,omitzero"`
 	Failed time.Time `json:"failed,omitzero"` // the last try, if there was no success since
 	Reason string    `json:"reason,omitempty"`
+	Export exports   `json:"export,omitzero"`
 	times  crontab.Schedule
 	next   time.Time
 	gone   bool // there is no instance whose service wants it
@@ -61,6 +66,9 @@ func (c *Claims) follow(k *claim) {
 	default:
 		c.changed = true
 		if r.gone, r.since = false, (time.Time{}); r.Routine != want {
+			if r.To != want.To || r.Recipients != want.Recipients { // what kept them from going may be mended
+				r.Export.Tries, r.Export.Again = 0, time.Time{}
+			}
 			r.Routine, r.times = want, nil
 			c.note(k)
 		}
@@ -113,6 +121,7 @@ func (c *Claims) Due(now time.Time) (due []spec.VolumeClaim) {
 		}
 		sooner(r.next)
 		sooner(r.Again)
+		sooner(r.Export.Again)
 		if !r.gone && !r.Due.IsZero() && !taking[v] && k.Ran && !r.Again.After(wall) {
 			due = append(due, v)
 		}
@@ -151,8 +160,10 @@ func (r *routine) follow(wall time.Time) (noted bool) {
 			r.Due, r.Tries = time.Time{}, 0
 		}
 	}
-	if r.Again.After(wall.Add(longestPause)) {
-		r.Again, noted = wall, true
+	for _, again := range []*time.Time{&r.Again, &r.Export.Again} {
+		if again.After(wall.Add(longestPause)) {
+			*again, noted = wall, true
+		}
 	}
 	due, next := crontab.Due(r.times, r.From, wall)
 	if r.next = next; !due.IsZero() {
@@ -169,10 +180,7 @@ func (c *Claims) Missed(v spec.VolumeClaim, now time.Time, reason string) (first
 		return true
 	}
 	r := k.Routine
-	pause := longestPause
-	if r.Tries < 6 {
-		pause = min(firstPause<<r.Tries, longestPause)
-	}
+	pause := backoff(r.Tries)
 	r.Tries++
 	wall := now.Round(0)
 	r.Failed, r.Reason, r.Again = wall, reason, wall.Add(pause)
@@ -193,13 +201,7 @@ func (c *Claims) Taken(v spec.VolumeClaim, id spec.SnapshotID, now time.Time) (g
 	r := k.Routine
 	r.Due, r.Tries, r.Again, r.Failed, r.Reason = time.Time{}, 0, time.Time{}, time.Time{}, ""
 	c.note(k)
-	var list []spec.Snapshot
-	for _, s := range c.snaps {
-		if s.Scheduled && s.State == spec.SnapshotReady && s.Claim() == v && s.Org == k.Org && s.ID != id {
-			list = append(list, *s)
-		}
-	}
-	spec.SortSnapshots(list)
+	list := slices.DeleteFunc(c.kept(v, k.Org), func(s spec.Snapshot) bool { return s.ID == id })
 	slices.SortStableFunc(list, func(a, b spec.Snapshot) int {
 		if a, b := a.At.After(now), b.At.After(now); a != b && a {
 			return -1
@@ -208,7 +210,8 @@ func (c *Claims) Taken(v spec.VolumeClaim, id spec.SnapshotID, now time.Time) (g
 		}
 		return 0
 	})
-	return slices.DeleteFunc(list[:max(0, len(list)+1-max(1, r.Keep))], func(s spec.Snapshot) bool { return c.Source(s.ID) })
+	list = list[:max(0, len(list)+1-max(1, r.Keep))]
+	return slices.DeleteFunc(list, func(s spec.Snapshot) bool { return c.Source(s.ID) || c.sending[s.ID] })
 }
 
 // Underway counts the snapshots that are being made, by organisation, and those of schedules by worker.
@@ -240,6 +243,10 @@ func (c *Claims) Routines() map[spec.VolumeClaim]*wire.VolumeSchedule {
 			out[v] = &wire.VolumeSchedule{Schedule: r.Schedule, Keep: r.Keep, Next: r.next, Failed: r.Failed, Reason: r.Reason}
 			if r.Reason != "" && !r.Due.IsZero() {
 				out[v].Again = r.Again
+			}
+			if e := &r.Export; r.To != "" {
+				out[v].Export = &wire.VolumeExport{To: r.To, Keep: r.Far, Kept: len(e.Objects), Last: e.Last, Failed: e.Failed, Reason: e.Reason,
+					Again: e.Again}
 			}
 		}
 	}

@@ -51,7 +51,9 @@ type Claims struct {
 	// snaps are the snapshots at the site; busy are volumes that are being restored, which nobody remembers beyond this life.
 	snaps map[spec.SnapshotID]*spec.Snapshot
 	busy  map[spec.VolumeClaim]restoring
-	look  time.Time // when to look at schedules; zero: there is none
+	// sending are snapshots that are being sent away, which nobody remembers beyond this life either.
+	sending map[spec.SnapshotID]bool
+	look    time.Time // when to look at schedules; zero: there is none
 	// changed: a schedule, or what it has come to, may look different.
 	changed bool
 }
@@ -98,7 +100,8 @@ type Gone struct {
 
 // New gives a site without claims.
 func New(site Site) *Claims {
-	return &Claims{site: site, all: map[spec.VolumeClaim]*claim{}, snaps: map[spec.SnapshotID]*spec.Snapshot{}, busy: map[spec.VolumeClaim]restoring{}}
+	return &Claims{site: site, all: map[spec.VolumeClaim]*claim{}, snaps: map[spec.SnapshotID]*spec.Snapshot{},
+		busy: map[spec.VolumeClaim]restoring{}, sending: map[spec.SnapshotID]bool{}}
 }
 
 // Record gives a new value of the type that a record is read into.

@@ -150,6 +150,7 @@ everybody may do everything.`,
 	cmd.Flags().StringVar(&mqtt, "mqtt", "", mqttHelp)
 	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix for the addresses of the federation's instances (default 10.64.0.0/10)")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
+	cmd.Flags().StringVar(&p.places, "snapshot-places", "", placesHelp)
 	cmd.Flags().StringVar(&plugins, "plugins", "", pluginsHelp)
 	return cmd
 }
@@ -196,6 +197,11 @@ func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (n
 	cfg.ImageCache = p.imageCache
 	if cfg.Admission, err = readAdmission(admission); err != nil {
 		return cfg, err
+	}
+	if cfg.Places = placesFile(p.places); cfg.Places != nil {
+		if _, err = cfg.Places(); err != nil {
+			return cfg, err
+		}
 	}
 	if cfg.Plugins, err = pluginConfig(plugins); err != nil {
 		return cfg, err

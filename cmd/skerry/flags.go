@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,6 +96,7 @@ type parentFlags struct {
 	plainHTTP            []string
 	registries           []string // that may be asked
 	imageCache           skerry.Bytes
+	places               string // file with the places for snapshots, of a cluster
 	lostAfter, certLife  time.Duration
 	keepAlive            time.Duration // of a root
 	amendments           string
@@ -307,6 +309,39 @@ func readAdmission(file string) (cluster.Admission, error) {
 		return a, &skerry.Error{Code: skerry.CodeInvalid, Message: "the admission policy " + file + " is not valid", Problems: p}
 	}
 	return a, nil
+}
+
+const placesHelp = "file with the places in S3 to which snapshots of schedules may be sent, and their credentials; " +
+	"only its owner may read it"
+
+// placesFile reads the places for snapshots of schedules, each time that they are needed: credentials change.
+func placesFile(file string) func() (cluster.Places, error) {
+	if file == "" {
+		return nil
+	}
+	return func() (p cluster.Places, err error) {
+		st, err := os.Stat(file)
+		if err == nil && runtime.GOOS != "windows" && st.Mode().Perm()&0o077 != 0 {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--snapshot-places %s: others may read it, and it has credentials", file).
+				WithHint("chmod 600 %s", file)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--snapshot-places: %w", err)
+		}
+		j, err := yaml.YAMLToJSONStrict(data)
+		if err != nil {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--snapshot-places %s: %w", file, err)
+		}
+		wrong := spec.DecodeStrict(j, &p)
+		if len(wrong) == 0 {
+			wrong = p.Problems()
+		}
+		if len(wrong) > 0 {
+			return nil, &skerry.Error{Code: skerry.CodeInvalid, Message: "the places for snapshots in " + file + " are not valid", Problems: wrong}
+		}
+		return p, nil
+	}
 }
 
 func parseLocation(s string) (*spec.Location, error) {

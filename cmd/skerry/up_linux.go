@@ -62,6 +62,7 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 	fs.StringVar(&f.mqtt, "mqtt", "", mqttHelp)
 	fs.StringVar(&f.admission, "admission", "",
 		"file with the site's admission policy (default: the organisation default may do everything, which suits a personal machine)")
+	fs.StringVar(&f.shared.places, "snapshot-places", "", placesHelp)
 	fs.StringVar(&f.plugins, "plugins", "", pluginsHelp)
 	fs.StringVar(&f.contextName, "add-context", "local",
 		"name of the client's context to add, along with NAME-site for the cluster; empty adds none")

@@ -35,6 +35,7 @@ type ClusterConfig struct {
 	// Standing, if not nil, is told of the office while the process stands by.
 	Standing    func(o *succession.Office)
 	Admission   cluster.Admission
+	Places      func() (cluster.Places, error)
 	LostAfter   time.Duration   // 0: the profile's
 	Profile     cluster.Profile // the zero value: cluster.Fast
 	CertLife    time.Duration
@@ -94,6 +95,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		c.Admission.RegistryOrgs = c.Registry.Guard.Organisations
 	}
 	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st.Store, Link: c.Link, MQTT: c.MQTT, Images: images, Admission: c.Admission,
+		Places:   c.Places,
 		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Office: st.theOffice(), Rebuild: c.Rebuild, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Rebalance: c.Rebalance, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.close()) }
 	if opt.Secrets, err = vault.OpenKey(c.Dir); err != nil {

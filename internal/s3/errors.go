@@ -151,7 +151,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return fail(skerry.CodeNotFound, "there is no "+c.String(), "check the key; `aws s3 ls` lists what there is")
 	case e.Status == http.StatusForbidden || e.Status == http.StatusUnauthorized:
 		return fail(skerry.CodeForbidden, "access to "+c.String()+" is denied",
-			"the credentials need s3:PutObject and s3:AbortMultipartUpload to export, s3:GetObject to import")
+			"the credentials need s3:PutObject and s3:AbortMultipartUpload to export, s3:GetObject to import, and s3:DeleteObject for schedules")
 	case e.Status == http.StatusPreconditionFailed:
 		return fail(skerry.CodeConflict, c.String()+" was written again while it was read", "try again")
 	case temporary(e):

@@ -1,6 +1,7 @@
 // Package s3 writes and reads an object in S3, or in what speaks its protocol: an upload in parts, which needs no more memory than one of
 // them and leaves nothing behind when it fails, and a download that goes on where it was cut off. Beside an object lies its SHA-256, and
-// what does not have it does not end well. It knows nothing of what is in an object. The commands import it.
+// what does not have it does not end well. It knows nothing of what is in an object. The commands and
+// the cluster import it.
 package s3
 
 import (
@@ -30,6 +31,9 @@ const Scheme = "s3://"
 type Config struct {
 	Endpoint string
 	Region   string
+	// A role has them in a file of its operator; its environment is then not looked at.
+	AccessKey, SecretKey, SessionToken string
+	CA                                 string // file with the authority of the server
 }
 
 // Client reaches one object.
@@ -80,6 +84,9 @@ func New(object string, c Config) (*Client, error) {
 		return nil, err
 	}
 	env := func(names ...string) string {
+		if c.AccessKey != "" {
+			return ""
+		}
 		for _, name := range names {
 			if v := os.Getenv(name); v != "" {
 				return v
@@ -88,7 +95,10 @@ func New(object string, c Config) (*Client, error) {
 		return ""
 	}
 	o := &Client{bucket: bucket, key: key, region: c.Region, pause: firstPause, parts: leastPart,
-		who: credentials{env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")}}
+		who: credentials{c.AccessKey, c.SecretKey, c.SessionToken}}
+	if c.AccessKey == "" {
+		o.who = credentials{env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")}
+	}
 	if o.region == "" {
 		o.region = env("AWS_REGION", "AWS_DEFAULT_REGION")
 	}
@@ -113,14 +123,18 @@ func New(object string, c Config) (*Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = quietFor
 	t.DisableCompression = true // lengths and ranges are of what is stored
-	if file := env("AWS_CA_BUNDLE"); file != "" {
+	file, what := c.CA, "ca"
+	if file == "" {
+		file, what = env("AWS_CA_BUNDLE"), "AWS_CA_BUNDLE"
+	}
+	if file != "" {
 		pem, err := os.ReadFile(file)
 		pool := x509.NewCertPool()
 		if err == nil && !pool.AppendCertsFromPEM(pem) {
 			err = errors.New("it has no certificate")
 		}
 		if err != nil {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "AWS_CA_BUNDLE %s: %w", file, err).
+			return nil, skerry.Errorf(skerry.CodeInvalid, "%s %s: %w", what, file, err).
 				WithHint("name a file with certificates of authorities (PEM)")
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool}

@@ -109,10 +109,19 @@ func TestServer(t *testing.T) {
 			t.Errorf("%s: upload %s is left", c.name, id)
 		}
 	}
+	old := object(t, "s3://backups/old")
+	upload(t, old, content(1000))
+	for range 2 { // that it is gone is no error
+		if err := old.Delete(t.Context()); err != nil {
+			t.Errorf("it is not deleted: %v", err)
+		}
+	}
+	_, err := download(t.Context(), old)
+	refused(t, "what was deleted", err, skerry.CodeNotFound, "there is no ", "")
 
 	big := object(t, "s3://backups/big")
 	broken := errors.New("the cluster went away")
-	_, err := big.Upload(t.Context(), io.MultiReader(bytes.NewReader(content(11<<20)), iotestErr{broken}), 20<<20)
+	_, err = big.Upload(t.Context(), io.MultiReader(bytes.NewReader(content(11<<20)), iotestErr{broken}), 20<<20)
 	if id := uploads(t, big); !errors.Is(err, broken) || id != "" {
 		t.Errorf("what cannot be read: %v, upload %q is left", err, id)
 	}

@@ -152,3 +152,17 @@ func (c *Client) abort(ctx context.Context, id string, why error) error {
 	e.Hint += "; have the bucket remove incomplete uploads after some days (AbortIncompleteMultipartUpload)"
 	return &e
 }
+
+// Delete deletes the object, and its SHA-256 first: what is left without it is of no use to anybody. That there is none is no error.
+func (c *Client) Delete(ctx context.Context) error {
+	for _, suffix := range []string{sumSuffix, ""} {
+		_, _, err := c.do(ctx, http.MethodDelete, suffix, "", nil)
+		if e, ok := errors.AsType[*skerry.Error](err); ok && e.Code == skerry.CodeNotFound {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

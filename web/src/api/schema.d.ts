@@ -3103,6 +3103,8 @@ export interface components {
              * @description The moment whose state it is.
              */
             at: string;
+            /** @description The object in S3 that the site has sent it to, if the manifest asks for that. */
+            exported?: string;
             /**
              * @description What made it the state of one moment.
              * @enum {string}
@@ -3266,12 +3268,45 @@ export interface components {
             started: string;
             version: string;
         };
+        VolumeExport: {
+            /**
+             * Format: date-time
+             * @description When it is tried again.
+             */
+            again?: string;
+            /**
+             * Format: date-time
+             * @description The last try without success, if none succeeded since.
+             */
+            failed?: string;
+            /**
+             * Format: int64
+             * @description How many stay there.
+             */
+            keep: number;
+            /**
+             * Format: int64
+             * @description How many are there, whole.
+             */
+            kept: number;
+            /**
+             * Format: date-time
+             * @description The moment of the snapshot that was sent last.
+             */
+            last?: string;
+            /** @description Why it did not succeed, or why old ones are not deleted. */
+            reason?: string;
+            /** @description Name of the place, as in the manifest. */
+            to: string;
+        };
         VolumeSchedule: {
             /**
              * Format: date-time
              * @description When it is tried again.
              */
             again?: string;
+            /** @description What has come of sending them away. */
+            export?: components["schemas"]["VolumeExport"];
             /**
              * Format: date-time
              * @description The last try without success, if none succeeded since.

@@ -95,10 +95,12 @@ export default function Volumes() {
 /** Snapshots says how old the last snapshot of a schedule is, and why there is no newer one. */
 function Snapshots({ of: s }: { of: NonNullable<VolumeView["scheduled"]> }) {
   return (
-    <Text size="xs" c={s.reason ? "red" : "dimmed"}>
+    <Text size="xs" c={s.reason || s.export?.reason ? "red" : "dimmed"}>
       {s.outOfTouch && "the site is out of touch; "}
       {s.last ? `last snapshot ${ago(s.last)} ago` : s.outOfTouch ? "its snapshots are not known" : "no snapshot yet"}
       {s.reason && `; failed ${ago(s.failed)} ago: ${s.reason}`}
+      {s.export?.last && `; exported ${ago(s.export.last)} ago`}
+      {s.export?.reason && `; export failed ${ago(s.export.failed)} ago: ${s.export.reason}`}
     </Text>
   );
 }
