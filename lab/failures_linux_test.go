@@ -201,16 +201,16 @@ func TestCutOff(t *testing.T) {
 
 var quietTime = flag.Duration("alarm", time.Duration(testenv.Times(10, 600))*time.Second, "how long TestNoFalseAlarm waits for one")
 
-// TestNoFalseAlarm has links to two workers lose a fifth of what they carry and take a quarter of a second each way: nobody is
-// taken for dead, and nothing is started anew.
+// TestNoFalseAlarm has links to two workers lose a fifth of what they carry, bring a tenth twice and a tenth late, and take a quarter of a
+// second each way: nobody is taken for dead, nothing is started anew, and it is shown ready.
 func TestNoFalseAlarm(t *testing.T) {
 	s := newSite(t, failuresLab, strings.ReplaceAll(failuresApp, "KEEP", spec.KeepReplacement))
 	l := s.l
 	s.beats(3)
 	first := s.web()[0]
-	delay, loss := 250*time.Millisecond, Share(0.2)
+	delay, loss, some := 250*time.Millisecond, Share(0.2), Share(0.1)
 	for _, host := range []string{"one", "two"} {
-		if err := l.SetLink(t.Context(), []string{"site", host}, LinkChange{Delay: &delay, Loss: &loss}); err != nil {
+		if err := l.SetLink(t.Context(), []string{"site", host}, LinkChange{Delay: &delay, Loss: &loss, Duplicate: &some, Reorder: &some}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,7 +225,8 @@ func TestNoFalseAlarm(t *testing.T) {
 			t.Logf("%s %s", e.At.Format(time.TimeOnly), e.Text)
 		}
 	}
-	if now := s.web(); lost > 0 || len(now) != 1 || now[0].Worker != first.Worker || now[0].Restarts != 0 {
+	if now := s.web(); lost > 0 || len(now) != 1 || now[0].Worker != first.Worker || now[0].Restarts != 0 ||
+		!skerry.HasCondition(now[0].Conditions, skerry.Ready) {
 		t.Errorf("%d false alarms in %s; %+v", lost, *quietTime, now)
 	}
 }
