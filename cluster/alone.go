@@ -7,12 +7,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// alone reports whether the site ends an instance when it is without the root for so long.
-func (p *placement) alone() (after time.Duration, ok bool) {
-	d, ok := p.A.Spec.OnDisconnect.StopAfter()
-	return d, ok && p.A.Failover && p.Origin == "root" && p.Group == ""
-}
-
 // boundTo keeps the index of instances that depend on the root, and notes that something follows its load.
 func (c *Core) boundTo(p *placement) {
 	if p.Origin == "root" && p.A.Spec.Scale != nil {

@@ -103,20 +103,3 @@ func (c *Core) Audit() (faults []string) {
 	slices.Sort(faults)
 	return faults
 }
-
-// takes gives the ports and devices of a worker that a placement takes there.
-func (p *placement) takes(worker string) (out []string) {
-	devices := p.A.Devices
-	if p.Next != nil && p.Next.Worker == worker {
-		devices = p.Next.Devices
-	}
-	for _, d := range devices {
-		out = append(out, sched.DeviceKey(d))
-	}
-	for _, q := range p.A.Spec.Ports {
-		if q.HostPort > 0 {
-			out = append(out, sched.PortKey(q.Proto(), q.HostPort))
-		}
-	}
-	return out
-}

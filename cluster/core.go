@@ -125,42 +125,6 @@ type workerRecord struct {
 	trust.Record
 }
 
-// placement is an instance that the site holds.
-type placement struct {
-	A        spec.Assignment   `json:"assignment"`
-	Origin   string            `json:"origin"` // "root" or "local"
-	Group    skerry.InstanceID `json:"group,omitempty"`
-	Worker   string            `json:"worker,omitempty"`
-	Pinned   string            `json:"pinned,omitempty"`
-	Avoid    []string          `json:"avoid,omitempty"`
-	Moves    int               `json:"moves,omitempty"`
-	Removing bool              `json:"removing,omitempty"`
-	Refused  bool              `json:"refused,omitempty"`
-	Obs      wire.Observation  `json:"observation"`
-	Placed   time.Time         `json:"placed,omitzero"`
-	Created  time.Time         `json:"created"`
-	Extra    uint64            `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
-	Timeline []wire.Step       `json:"timeline,omitempty"`
-	Decision *wire.Decision    `json:"decision,omitempty"`
-	Strain   moves.Strain      `json:"strain,omitzero"`
-	Ran      bool              `json:"ran,omitempty"`    // where it is now
-	Late     *placing.Late     `json:"late,omitempty"`   // its start took too long somewhere
-	Next     *successor        `json:"next,omitempty"`   // the copy that is to take over
-	Resize   *resize           `json:"resize,omitempty"` // other limits, which its worker was asked for
-	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
-	Limits   *wire.LimitsRefusal `json:"limits,omitempty"`
-	Original *original           `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
-	placing.Located
-	moves.Rebalanced
-	placing.SLA
-
-	qos             *wire.QoS
-	told            float64   // the load that routes tell
-	drained, served bool      // its worker is drained, and its owner was told that there is no room; it was ready when its worker got out of touch
-	room            time.Time // others are making room for it, until then
-	again           time.Time // a copy that plugins ruled out; they are not asked before
-}
-
 // Record keys.
 const (
 	prefixPlace  = "place/"

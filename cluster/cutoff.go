@@ -9,20 +9,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// What happens to an instance that ran when its worker got out of touch. Nobody can know from here whether it still does.
-//
-//	onDisconnect: run        stranded: a copy starts elsewhere, as in a migration (see successor)
-//	                           worker back first, and the instance ready -> the copy ends, nothing else happens
-//	                           copy ready first -> it is the instance now; the one left behind is the original
-//	onDisconnect: stopAfter  stranded until its worker has surely stopped it, then placed anew
-//
-// When the original's worker is back, onReconnect decides. The winner gets the higher fencing token: an original takes it
-// over in place (Assignment.Held), so that nothing healthy is ever restarted because a link came back.
-type original struct {
-	Worker string       `json:"worker"`
-	Fence  skerry.Fence `json:"fence"`
-}
-
 const (
 	// strandedRetry is how often a place is looked for again where there was none.
 	strandedRetry = 10 * time.Second

@@ -8,7 +8,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/moves"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
@@ -175,24 +174,6 @@ func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *wire.Effect
 		return d, wait
 	}
 	return c.besides(now, p, nil, fx)
-}
-
-// bound says why an instance cannot leave its worker without losing what it is there for, or "".
-func (p *placement) bound(force bool) string {
-	s := &p.A.Spec
-	switch {
-	case p.Pinned != "":
-		return "it is the worker's own copy of a service that runs once per worker"
-	case s.Placement.Worker != "":
-		return "its manifest names this worker"
-	case s.Mode == spec.ModeJob || s.Mode == spec.ModeCron:
-		return "it runs to its end"
-	case !force && s.KeepsData():
-		return "it keeps data in its local volumes, which do not go along"
-	case !force && len(s.HostPaths()) > 0:
-		return "it keeps data at " + s.HostPaths()[0] + " of this worker, which does not go along"
-	}
-	return ""
 }
 
 // viewDrain tells how far a drain is.

@@ -11,48 +11,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// resize is a change of a placement's limits while it runs: what its worker was asked for last, and has not confirmed.
-//
-//	other limits wanted ──worker can, and has room──► asked for ──they apply──► the placement's own
-//	        │                                            ▲  │
-//	        └── refused: the owner replaces it           └──┴── more memory is in use: it is told upward, the worker tries again
-//
-// Until the worker has confirmed, the larger of each resource counts as promised.
-type resize struct {
-	Spec     spec.ServiceSpec  `json:"spec"`
-	Revision string            `json:"revision"`
-	Gen      skerry.Generation `json:"generation"`
-	Peak     spec.Resources    `json:"peak"` // of all that it may have meanwhile
-}
-
-// target is the assignment that a placement's worker has, or is to have.
-func (p *placement) target() spec.Assignment {
-	a := p.A
-	a.Successor = nil // is asked of the site
-	if r := p.Resize; r != nil {
-		a.Spec, a.Revision, a.Gen = r.Spec, r.Revision, r.Gen
-	}
-	return a
-}
-
-// need is what a placement may take of its worker.
-func (p *placement) need() spec.Resources {
-	n := p.A.Spec.Need()
-	if r := p.Resize; r != nil {
-		n = n.Most(r.Spec.Need()).Most(r.Peak)
-	}
-	return n
-}
-
-// charge is what a placement takes of a worker that it is on, or that its successor is on: what it needs, and what its runtime takes there.
-func (p *placement) charge(worker string) spec.Resources {
-	runtime := p.A.Runtime
-	if p.Next != nil && p.Next.Worker == worker {
-		runtime = p.Next.Runtime
-	}
-	return p.need().Add(p.A.Spec.Overhead(runtime))
-}
-
 // runtimeAt chooses the runtime of a service on a worker.
 func (ws roster) runtimeAt(s *spec.ServiceSpec, worker string) string {
 	if w := ws[worker]; w != nil && w.Facts != nil {

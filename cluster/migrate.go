@@ -9,27 +9,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// successor is a second copy of an instance that is to take over from the first: make before break. Both have the same
-// id and hold their resources; the successor's fencing token is the higher one.
-//
-//	move asked for -> successor placed -> ready -> it is the instance; the old copy is told to end
-//	                        |
-//	                        +-- failed, gone, or not ready in time -> the old copy stays
-type successor struct {
-	Worker  string           `json:"worker"`
-	Runtime string           `json:"runtime,omitempty"`
-	Devices []string         `json:"devices,omitempty"`
-	Fence   skerry.Fence     `json:"fence"`
-	Obs     wire.Observation `json:"observation"`
-	Since   time.Time        `json:"since"`
-	Why     string           `json:"why"`
-	Rescue  bool             `json:"rescue,omitempty"` // the instance's worker got out of touch
-	// Carry: it starts from the first copy's memory, for the key Recipient once it has told that; Down is when that stopped serving for it.
-	Carry     bool      `json:"carry,omitempty"`
-	Recipient string    `json:"recipient,omitempty"`
-	Down      time.Time `json:"down,omitzero"`
-}
-
 // migrate starts a successor of an instance that runs, in the runtime that it would have there if it were new.
 func (c *Core) migrate(now time.Time, p *placement, d wire.Decision, why string, fx *wire.Effects) {
 	c.migrateIn(now, p, d, c.workers.runtimeAt(&p.A.Spec, d.Chosen), why, fx)

@@ -70,11 +70,6 @@ func (c *Core) reviewOwn(now time.Time, fx *wire.Effects) {
 	}
 }
 
-// at reports whether a worker has a part in a placement: it is there, is to be, or was and may be again.
-func (p *placement) at(worker string) bool {
-	return p.Worker == worker || p.Next != nil && p.Next.Worker == worker || p.Original != nil && p.Original.Worker == worker
-}
-
 // reviewChildren brings, after a start, what workers are to run in line with the placements, for the same reason.
 func (c *Core) reviewChildren() {
 	for _, name := range c.Kids.Names() {

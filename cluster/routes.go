@@ -126,15 +126,6 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 	return out
 }
 
-// load is the part of its processors that an instance uses, in steps of a sixteenth so that routes do not change with every
-// report; 0 where it is not known.
-func (p *placement) load() float64 {
-	if p.qos == nil || p.A.Spec.Need().CPU <= 0 {
-		return 0
-	}
-	return math.Round(min(float64(p.qos.CPU)/float64(p.A.Spec.Need().CPU), 1)*16) / 16
-}
-
 // loadStep is how much an instance's load must change for routes to tell it.
 const loadStep = 0.125
 

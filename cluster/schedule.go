@@ -54,24 +54,11 @@ func (l *ledger) lasting(p *placement) *sched.Request {
 	return r
 }
 
-// limits reports whether a link of the service limits how far an instance of another may be.
-func (p *placement) limits(o *placement) bool {
-	return slices.ContainsFunc(p.A.Spec.Links, func(l spec.Link) bool { return l.Service == o.A.Service.Service && l.Limited() })
-}
-
 // peersMatter reports whether where other instances of the application are has a part in placing one; for most it has
 // not, and listing them for each of thousands of replicas costs.
 func (l *ledger) peersMatter(p *placement) bool {
 	q := &p.A.Spec.Placement
 	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) || l.limits[p.A.Service.App] > 0 || p.limited()
-}
-
-// limited reports whether a link of the service limits where instances may run.
-func (p *placement) limited() bool { return slices.ContainsFunc(p.A.Spec.Links, spec.Link.Limited) }
-
-// ended reports whether nothing of the placement runs any more.
-func (p *placement) ended() bool {
-	return p.Obs.State == skerry.Terminated || p.Obs.State == skerry.Failed
 }
 
 // seeWorker tells the scheduler what changed of a worker.

@@ -20,11 +20,6 @@ type (
 	}
 )
 
-// starting reports whether a worker has yet to run what it was given. What belongs to the worker has no other place.
-func (p *placement) starting() bool {
-	return p.Worker != "" && p.Group == "" && p.Pinned == "" && !p.Removing && !p.Ran && !p.Obs.Unreachable && p.Obs.State != skerry.Running && !p.ended() && p.Obs.Phase != skerry.PhaseCutOff
-}
-
 // seeStart keeps the index of what is about to start, and notes what has.
 func (c *Core) seeStart(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Obs.State == skerry.Running && !p.Ran && p.Worker != "" {

@@ -14,10 +14,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-func (p *placement) claims() spec.VolumeClaim {
-	return spec.VolumeClaim{Service: p.A.Service, Ordinal: p.A.Ordinal}
-}
-
 // claimAt has a worker keep the local volumes of an instance that it gets.
 func (c *Core) claimAt(p *placement, worker string) {
 	if !p.A.Spec.KeepsData() || worker == "" {
