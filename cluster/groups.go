@@ -101,7 +101,7 @@ func (c *Core) expandGroups(now time.Time, fx *wire.Effects) {
 			if have[name] {
 				continue
 			}
-			p := &placement{A: g.A, Origin: g.Origin, Group: id, Pinned: name, Created: now}
+			p := &placement{A: g.A, Origin: g.Origin, Group: id, seat: seat{Pinned: name}, Created: now}
 			p.A.ID = id + "-" + skerry.InstanceID(name)
 			if c.site.Place(now, policy, c.request(p), 0).Chosen == "" {
 				continue

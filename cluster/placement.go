@@ -13,40 +13,61 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// placement is an instance that the site holds.
+// placement is an instance that the site holds: one record of what its parts below, and those of the packages beside, own. The ledger
+// changes where it is and what lists depend on, whoever is named the rest.
 type placement struct {
-	A        spec.Assignment   `json:"assignment"`
-	Origin   string            `json:"origin"` // "root" or "local"
-	Group    skerry.InstanceID `json:"group,omitempty"`
-	Worker   string            `json:"worker,omitempty"`
-	Pinned   string            `json:"pinned,omitempty"`
-	Avoid    []string          `json:"avoid,omitempty"`
-	Moves    int               `json:"moves,omitempty"`
-	Removing bool              `json:"removing,omitempty"`
-	Refused  bool              `json:"refused,omitempty"`
-	Obs      wire.Observation  `json:"observation"`
-	Placed   time.Time         `json:"placed,omitzero"`
-	Created  time.Time         `json:"created"`
-	Extra    uint64            `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
-	Timeline []wire.Step       `json:"timeline,omitempty"`
-	Decision *wire.Decision    `json:"decision,omitempty"`
-	Strain   moves.Strain      `json:"strain,omitzero"`
-	Ran      bool              `json:"ran,omitempty"`    // where it is now
-	Late     *placing.Late     `json:"late,omitempty"`   // its start took too long somewhere
-	Next     *successor        `json:"next,omitempty"`   // the copy that is to take over
-	Resize   *resize           `json:"resize,omitempty"` // other limits, which its worker was asked for
-	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
-	Limits   *wire.LimitsRefusal `json:"limits,omitempty"`
-	Original *original           `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
+	A      spec.Assignment   `json:"assignment"`
+	Origin string            `json:"origin"` // "root" or "local"
+	Group  skerry.InstanceID `json:"group,omitempty"`
+	seat
+	Removing bool             `json:"removing,omitempty"`
+	Refused  bool             `json:"refused,omitempty"`
+	Obs      wire.Observation `json:"observation"`
+	Placed   time.Time        `json:"placed,omitzero"`
+	Created  time.Time        `json:"created"`
+	Extra    uint64           `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
+	Timeline []wire.Step      `json:"timeline,omitempty"`
+	Decision *wire.Decision   `json:"decision,omitempty"`
+	Strain   moves.Strain     `json:"strain,omitzero"`
+	placing.Started
+	Next *successor `json:"next,omitempty"` // the copy that is to take over
+	resizing
+	Original *original `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
 	placing.Located
 	moves.Rebalanced
 	placing.SLA
 
-	qos             *wire.QoS
-	told            float64   // the load that routes tell
-	drained, served bool      // its worker is drained, and its owner was told that there is no room; it was ready when its worker got out of touch
-	room            time.Time // others are making room for it, until then
-	again           time.Time // a copy that plugins ruled out; they are not asked before
+	used
+	seeking
+	drained bool // its worker is drained, and its owner was told that there is no room
+	served  bool // it was ready when its worker got out of touch
+}
+
+// seat is where an instance is, and where it may be: the ledger's.
+type seat struct {
+	Worker string   `json:"worker,omitempty"`
+	Pinned string   `json:"pinned,omitempty"` // the only worker that will do
+	Avoid  []string `json:"avoid,omitempty"`
+	Moves  int      `json:"moves,omitempty"`
+}
+
+// resizing is what becomes of other limits that are wanted for an instance.
+type resizing struct {
+	Resize *resize `json:"resize,omitempty"` // which its worker was asked for
+	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
+	Limits *wire.LimitsRefusal `json:"limits,omitempty"`
+}
+
+// used is what its worker told last of what an instance uses.
+type used struct {
+	qos  *wire.QoS
+	told float64 // the load that routes tell
+}
+
+// seeking is until when an instance without a place, or with a worker out of touch, need not be looked at.
+type seeking struct {
+	room  time.Time // others are making room for it
+	again time.Time // plugins ruled it out, or a copy of it may still run
 }
 
 // successor is a second copy of an instance that is to take over from the first: make before break. Both have the same

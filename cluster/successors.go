@@ -81,7 +81,7 @@ func noSuccessor(c *Core, now time.Time, p *placement) string {
 	if p.Worker == "" || p.Removing || p.ended() {
 		return ""
 	}
-	q := &placement{A: p.A, Origin: p.Origin, Pinned: p.Pinned, Located: placing.Located{Users: p.Users}, Created: now}
+	q := &placement{A: p.A, Origin: p.Origin, seat: seat{Pinned: p.Pinned}, Located: placing.Located{Users: p.Users}, Created: now}
 	q.A.Spec, q.A.Revision, q.A.Gen = p.A.Successor.Spec, p.A.Successor.Revision, p.A.Successor.Gen
 	q.A.Runtime, q.A.Devices, q.A.Digest, q.A.Successor = "", nil, nil, nil
 	if why := c.opt.Admission.Check(&q.A); why != nil {
