@@ -32,21 +32,6 @@ func (c *Core) Aggregate() wire.ClusterReport {
 	return r
 }
 
-// classKey names a worker's class; it is worked out once for each set of facts.
-func (w *worker) classKey() string {
-	if w.classFor != w.Facts {
-		w.classFor, w.class = w.Facts, uplink.ClassKey(w.Facts)
-	}
-	return w.class
-}
-
-// uses reports whether it is known what an instance uses now: what ended, is ending, or runs where nobody hears of it does not
-// count with what it used last.
-func (ws roster) uses(p *placement) bool {
-	w := ws[p.Worker]
-	return p.qos != nil && !p.Removing && !p.ended() && w != nil && !w.sight.Lost()
-}
-
 // foldQoS sums what the root's services use here.
 func (c *Core) foldQoS() []wire.ServiceQoS {
 	by := map[skerry.ServiceKey]*wire.ServiceQoS{}

@@ -7,18 +7,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/autonomy"
-	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
-
-// ownApp gives an application of the site's own, or nil.
-func (c *Core) ownApp(k skerry.AppKey) *apps.App {
-	if a := c.Apps.App(k); a != nil && !a.Borrowed {
-		return a
-	}
-	return nil
-}
 
 // ofRoot reports whether an application belongs to the root, and something of it is here.
 func (c *Core) ofRoot(k skerry.AppKey) bool {
@@ -125,12 +116,6 @@ func (c *Core) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 		c.accept(now, wanted[id], "root", fx)
 	}
 	c.redirected(k)
-}
-
-// mine reports whether the site decides about an instance: its own, and those of borrowed applications.
-func (c *Core) mine(p *placement) bool {
-	i := c.Apps.Instance(p.A.ID)
-	return i != nil && i.Holder == Self
 }
 
 // loans is what overrides see of a site.

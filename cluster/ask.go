@@ -35,14 +35,6 @@ func (c *Core) setPlugins(m SetPlugins) {
 	c.retry()
 }
 
-// where is where a worker is in the network, or nil.
-func (ws roster) where(worker string) *spec.Coordinate {
-	if w := ws[worker]; w != nil {
-		return w.coordinate()
-	}
-	return nil
-}
-
 // usersKnown reports whether the places of a service's users in the network are known, and else has them measured from a
 // few random workers that could take the instance (Algorithm 2, lines 10 to 13).
 func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *wire.Effects) bool {

@@ -8,8 +8,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/wire"
 )
 
 // An instance that is moved with its memory (migration: checkpoint) is a successor that starts from the first copy's state:
@@ -20,30 +18,6 @@ import (
 //
 // carryTime is how much longer than another such a successor may take.
 const carryTime = 10 * time.Minute
-
-// canCarry reports whether the runtime of a worker writes and reads what runs.
-func (w *worker) canCarry(runtime string) bool {
-	return w != nil && w.Facts != nil && slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
-		return r.Name == runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityCheckpoint)
-	})
-}
-
-// uncarried says why an instance that is to be moved with its memory cannot be, or "". A drain by force moves it without.
-func (ws roster) uncarried(p *placement) string {
-	w := ws[p.Worker]
-	if !p.A.Spec.Carried() || w == nil || w.canCarry(p.Obs.Runtime) || w.Drain != nil && w.Drain.Force {
-		return ""
-	}
-	why := "CRIU is not installed there"
-	if w.Facts != nil {
-		for _, r := range w.Facts.Runtimes {
-			if _, cause, ok := strings.Cut(r.Cause, "no checkpoints: "); ok && r.Name == p.Obs.Runtime {
-				why = cause
-			}
-		}
-	}
-	return "it is to be moved with its memory (migration: checkpoint), and runtime " + p.Obs.Runtime + " of its worker cannot: " + why
-}
 
 // incapable lists the workers that cannot go on with an instance's memory, if that is wanted.
 func (c *Core) incapable(p *placement) (out []string) {

@@ -63,15 +63,11 @@ type Options struct {
 
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
-	ledger
+	*herald
 	overlay
 	opt        Options
 	started    time.Time
-	Apps       *apps.Controller // the site's own applications
 	Kids       *fleet.Children
-	Up         *fleet.Parent
-	codec      *wire.Codec
-	workers    roster
 	site       *sched.Site // the scheduler's view of workers
 	detect     *detect.Detector
 	releases   *moves.Releases
@@ -89,40 +85,6 @@ type Core struct {
 	dependents *autonomy.Dependents
 	scaling    *autonomy.Scaling
 	rebuild    *autonomy.Rebuild
-}
-
-// worker is what the site knows of one worker.
-type worker struct {
-	Name      string            `json:"name"`
-	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
-	Carrier   string            `json:"carrier,omitempty"` // over what it is connected; empty: the link
-	Hold      string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
-	Drain     *moves.Drain      `json:"drain,omitempty"`
-	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
-	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
-	Blocks    []netip.Prefix    `json:"-"`               // of addresses for its instances
-	closing   []netip.Prefix    // of these, those that it is to give back
-	report    wire.WorkerReport
-	reportAt  time.Time
-	reportSeq uint64         // of the last report on this connection,
-	staleSeq  uint64         // and of the newest of those that came too late
-	sight     *detect.Worker // whether it is in touch; the detector's to change
-	trust     *trust.Worker  // how far it is trusted; trust's to change
-	reserved  spec.Resources
-	class     string            // key of its capability class,
-	classFor  *wire.WorkerFacts // worked out for these facts
-	ports     map[string]int    // taken host ports, counted
-	leaving   moves.Leaving     // by instances that were told to end; moves' to change
-	loads     spec.Contention   // of what runs there, summed
-	placed    *spec.Coordinate  // that routes tell
-	urgency   moves.Urgency     // what it was told of how near a limit something is
-	immodest  bool              // an interest of it was refused on this connection, and that was told
-}
-
-// workerRecord is what is kept of a worker, with what parts of the core own.
-type workerRecord struct {
-	*worker
-	trust.Record
 }
 
 // Record keys.
@@ -147,8 +109,9 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, ledger: newLedger(opt.Term), codec: wire.New(), site: sched.NewSite(), workers: roster{}, held: map[string]bool{},
-		Apps: apps.New(opt.Seed, "c"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
+	tells := &herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
+		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
+	c := &Core{opt: opt, herald: tells, site: sched.NewSite(), held: map[string]bool{}, Kids: fleet.NewChildren(opt.Incarnation, opt.Sets),
 		overlay:   newOverlay(),
 		questions: placing.NewQuestions(opt.Policies), starts: placing.NewStarts(),
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours(), drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),

@@ -142,11 +142,6 @@ func (c *Core) admit(now time.Time, w *worker, fx *wire.Effects) {
 	}
 }
 
-// cramped reports whether a worker with so many instances should have one more block.
-func (w *worker) cramped(instances int) bool {
-	return (len(w.Blocks)-len(w.closing))<<(32-ipam.BlockBits) < instances+len(w.leaving)+blockSpare
-}
-
 // trim takes back blocks that a worker no longer needs: it is told to give nothing more of one, and when it has taken note
 // of that and nothing there has an address of it, the block rests. Addresses of ingresses are not known here, so that a
 // worker with some keeps what it has.
@@ -199,11 +194,6 @@ func (c *Core) addressed(w *worker, b netip.Prefix) bool {
 	return false
 }
 
-// openBlocks are those that a worker may give addresses of.
-func (w *worker) openBlocks() []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(w.Blocks), func(b netip.Prefix) bool { return slices.Contains(w.closing, b) })
-}
-
 // takeBlock finds a block that overlaps no network of a host of the site: any of them may have packets to it.
 func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
 	avoid := home{c}.Networks()
@@ -225,14 +215,6 @@ func (c *Core) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
 		}
 	}
 	return f.Blocks.Take(now, w.Name, f.Extents, avoid)
-}
-
-// networksOf are those that a host is in.
-func networksOf(f *wire.WorkerFacts) []netip.Prefix {
-	if f == nil || f.Overlay == nil {
-		return nil
-	}
-	return f.Overlay.Networks
 }
 
 // warnOverlap tells of blocks that were given to workers before a host came that is in such a network.

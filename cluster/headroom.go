@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -92,24 +91,6 @@ func (c *Core) relieve(now time.Time, p *placement, share float64) (d wire.Decis
 		}
 	}
 	return d, "", "no other worker has room for it in a runtime that is known to bear it"
-}
-
-// slow reports whether what comes to an instance's service by ingresses takes longer, in the mean, than it is to take at most.
-func (ws roster) slow(p *placement) bool {
-	most := time.Duration(p.A.Spec.LatencyObjective).Seconds() * 1000
-	if most <= 0 {
-		return false
-	}
-	var sum wire.IngressUse
-	for _, name := range slices.Sorted(maps.Keys(ws)) { // the sums do not depend on the order
-		w := ws[name]
-		for _, u := range w.report.Ingress {
-			if !w.sight.Lost() && u.Service == p.A.Service {
-				sum = sum.Add(u)
-			}
-		}
-	}
-	return sum.Requests > 0 && sum.Ms > most
 }
 
 // mayGrow reports whether the service of an instance follows its load and may have more instances.

@@ -40,11 +40,6 @@ func (c *Core) ingressState(now time.Time, name string, value []byte) {
 	c.Apps.Waits(now, name, c.ingress.Tell(name, st))
 }
 
-// hasIngress reports whether a worker lets clients in.
-func (w *worker) hasIngress() bool {
-	return w.Peer != 0 && w.Facts != nil && w.Facts.Overlay != nil && len(w.Facts.Overlay.Ingress) > 0
-}
-
 // attached is how many addresses of a worker are in use: those of instances, and of its ingress in each network.
 func (c *Core) attached(w *worker) int {
 	n := len(c.byWorker[w.Name])

@@ -11,14 +11,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// runtimeAt chooses the runtime of a service on a worker.
-func (ws roster) runtimeAt(s *spec.ServiceSpec, worker string) string {
-	if w := ws[worker]; w != nil && w.Facts != nil {
-		return s.RuntimeOn(w.Facts.Arch, w.Facts.PassedRuntimes(), w.Facts.RuntimeCosts())
-	}
-	return ""
-}
-
 // revalue makes a change of what a placement needs, and sets the books right.
 func (c *Core) revalue(p *placement, change func()) {
 	count := func(sign int) {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry/cluster/moves"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -31,25 +30,4 @@ func (c *Core) margin(w *worker) moves.Margin {
 		}
 	}
 	return m
-}
-
-// updates is how a worker's reports come.
-func (w *worker) updates() *view.UpdatesView {
-	p := w.report.Pace
-	if p == nil {
-		return nil
-	}
-	gain, near := w.urgency.Told()
-	return &view.UpdatesView{EveryMs: p.Every, Why: p.Why, Gain: gain, Near: near}
-}
-
-// informedAt is the time from which the numbers of a worker age. The scheduler expects a report every minute from a worker on which nothing
-// changes (sched, freshness). A worker that reports less often, because its traffic costs money, is known as well, up to the slowest pace.
-func informedAt(w *worker) time.Time {
-	const usual, slowest = time.Minute, 5 * time.Minute
-	if p := w.report.Pace; p != nil {
-		every := min(time.Duration(p.Every)*time.Millisecond, slowest)
-		return w.reportAt.Add(max(0, every-usual))
-	}
-	return w.reportAt
 }

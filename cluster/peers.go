@@ -2,19 +2,9 @@ package cluster
 
 import (
 	"iter"
-	"net/netip"
 
 	"skerry.dev/skerry/wire"
 )
-
-// reachable reports whether others may be told to measure to a worker. What it says of itself is not trusted further.
-func (w *worker) reachable() bool {
-	if w.Facts == nil || w.Facts.Probe == "" || w.sight.Lost() {
-		return false
-	}
-	a, err := netip.ParseAddrPort(w.Facts.Probe)
-	return err == nil && a.Port() > 0 && a.Addr().IsValid() && !a.Addr().IsUnspecified() && !a.Addr().IsMulticast()
-}
 
 // members is what network sees of a site.
 type members struct{ c *Core }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -66,11 +65,6 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 			c.foreignItem(key, nil, true)
 		}
 	}
-}
-
-func (c *Core) rootWants(id skerry.InstanceID) bool {
-	_, _, ok := c.Up.Desired.Get(wire.AssignmentKey(id))
-	return ok
 }
 
 // accept takes an assignment, new or changed, from the root or from the site's own applications.
@@ -296,12 +290,6 @@ func (c *Core) drop(now time.Time, p *placement, fx *wire.Effects) {
 	}
 }
 
-// ownerGone tells the owner that nothing of an instance is left here.
-func (c *Core) ownerGone(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
-	c.Up.Observed.Delete(wire.AssignmentKey(id))
-	c.Apps.Gone(now, Self, id, fx)
-}
-
 // gone handles a worker that no longer has an instance.
 func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *wire.Effects) {
 	c.left(worker, id)
@@ -410,18 +398,6 @@ func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wir
 	c.changed(now, p, fx)
 }
 
-// addressPorts completes the ports of an instance with the address of its worker.
-func (ws roster) addressPorts(p *placement) {
-	w := ws[p.Worker]
-	for i := range p.Obs.Ports {
-		b := &p.Obs.Ports[i]
-		b.Address = "" // whatever the worker says
-		if w != nil && w.Facts != nil && b.HostPort > 0 {
-			b.Address = fmt.Sprintf("%s:%d", w.Facts.Address, b.HostPort)
-		}
-	}
-}
-
 // stranger is an instance that a worker runs and this store does not know: it was restored from an older backup. It is
 // left alone until its owner names it or an operator ends it.
 func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *wire.Effects) {
@@ -514,7 +490,7 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Group != "" {
 		return
 	}
-	o.Successor, o.Revision, o.Limits, o.Crowded = answerOf(c, p), p.A.Revision, p.Limits, c.workers.anonymous(p, p.Strain.Crowded)
+	o.Successor, o.Revision, o.Limits, o.Crowded = c.answerOf(p), p.A.Revision, p.Limits, c.workers.anonymous(p, p.Strain.Crowded)
 	if c.mine(p) {
 		c.Apps.Instance(p.A.ID).Worker = skerry.WorkerName(p.Worker)
 		if c.Apps.Observe(now, Self, o, fx) {
@@ -525,22 +501,12 @@ func (c *Core) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 		return
 	}
 	o.Restart -= min(p.Extra, o.Restart)
-	o.Successor = anonymousAnswer(c, p, o.Successor)
+	o.Successor = c.anonymousAnswer(p, o.Successor)
 	o.Reason, o.Held, o.CrashLoop = c.workers.anonymous(p, o.Reason), c.workers.anonymous(p, o.Held), c.workers.anonymous(p, o.CrashLoop)
 	if o.Limits != nil {
 		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: c.workers.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
 	}
 	c.report(&p.A.Spec, o)
-}
-
-func (c *Core) report(spec *spec.ServiceSpec, o wire.Observation) {
-	o.Address, o.Devices = "", nil
-	o.Why = uplink.InCounts(spec, o.Why)
-	o.Ports = slices.Clone(o.Ports)
-	for i := range o.Ports {
-		o.Ports[i].Address = ""
-	}
-	_, _ = c.Up.Observed.Put(wire.AssignmentKey(o.ID), c.codec.Marshal(&o)) // it always fits: texts are bounded, ports few
 }
 
 // refuse hands an instance back to its owner with the reasons.

@@ -86,14 +86,6 @@ func (c *Core) lookBusy() {
 	c.balance.Count(busy)
 }
 
-// usedShare is the share of a worker's processors that is in use, with so much more.
-func (w *worker) usedShare(more skerry.MilliCPU) float64 {
-	if w.Facts == nil || w.Facts.Capacity.CPU <= 0 {
-		return 0
-	}
-	return float64(w.report.Used.CPU+more) / float64(w.Facts.Capacity.CPU)
-}
-
 // bestMove finds the instance that gains most. asked: somebody did, so that what is new counts as well.
 func (c *Core) bestMove(now time.Time, asked bool) *move {
 	var best *move

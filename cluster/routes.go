@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/wire"
 )
 
@@ -152,11 +151,6 @@ func (c *Core) wandered(w *worker) {
 	}
 }
 
-// owns reports whether an address is of one of the worker's blocks: what it says of its instances is not trusted further.
-func (w *worker) owns(a netip.Addr) bool {
-	return slices.ContainsFunc(w.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
-}
-
 // publishRoutes brings the routes of changed services to whoever wants them.
 func (c *Core) publishRoutes() {
 	for _, k := range c.interests.Changed() {
@@ -254,22 +248,6 @@ func (w *worker) nearest(all []backend) []backend {
 		return cmp.Compare(w.distance(a.worker), w.distance(b.worker))
 	})
 	return all[:wire.MaxBackends]
-}
-
-// distance to another worker in milliseconds of round trip: measured coordinates if both have one, else light in fibre
-// along the great circle, else far away.
-func (w *worker) distance(o *worker) float64 {
-	switch {
-	case w == o:
-		return 0
-	case o == nil:
-		return 1e6 // at another site
-	case w.coordinate() != nil && o.coordinate() != nil:
-		return w.coordinate().RTT(*o.coordinate())
-	case w.Facts.Location != nil && o.Facts.Location != nil:
-		return coord.GreatCircleKm(*w.Facts.Location, *o.Facts.Location) / 100
-	}
-	return 1e6
 }
 
 // mayReach gives the network of a service if a worker runs something that may reach it, else 0.

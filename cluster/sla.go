@@ -145,19 +145,6 @@ func (c *Core) better(now time.Time, p *placement, what string, fx *wire.Effects
 	return c.besides(now, p, c.workers.shortOf(own), fx)
 }
 
-// shortOf lists the workers that are short of processor time or memory, and no less so than own, if that is not nil.
-func (ws roster) shortOf(own *wire.Pressure) (short []string) {
-	for name, w := range ws {
-		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
-			if own != nil && r.CPU <= own.CPU+pressureSlack && r.Memory <= own.Memory+pressureSlack {
-				continue
-			}
-			short = append(short, name)
-		}
-	}
-	return short
-}
-
 // besides looks for a worker for an instance, other than its own and those named.
 func (c *Core) besides(now time.Time, p *placement, others []string, fx *wire.Effects) (d wire.Decision, wait bool) {
 	policy, plugins, why := policyOf(c, &p.A)

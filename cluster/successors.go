@@ -55,27 +55,6 @@ func answerAgain(c *Core, now time.Time, fx *wire.Effects) {
 	}
 }
 
-// answerOf is what the owner of an instance is told; nil: it need not know.
-func answerOf(c *Core, p *placement) *wire.SuccessorAnswer {
-	k := c.asking[p.A.ID]
-	switch {
-	case k != nil && p.A.Successor != nil:
-		told := k.SuccessorAnswer
-		return &told
-	case p.A.Spec.EndsFirst():
-		return &wire.SuccessorAnswer{} // it would be answered
-	}
-	return nil
-}
-
-// anonymousAnswer is an answer that names no worker.
-func anonymousAnswer(c *Core, p *placement, k *wire.SuccessorAnswer) *wire.SuccessorAnswer {
-	if k == nil {
-		return nil
-	}
-	return &wire.SuccessorAnswer{Revision: k.Revision, Why: c.workers.anonymous(p, k.Why)}
-}
-
 // noSuccessor says why a newer version of an instance has no place in the site once the instance has ended, or "".
 func noSuccessor(c *Core, now time.Time, p *placement) string {
 	if p.Worker == "" || p.Removing || p.ended() {

@@ -71,14 +71,6 @@ func (c *Core) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
 	}
 }
 
-// coordinate is where a worker is as far as that is believed, or nil.
-func (w *worker) coordinate() *spec.Coordinate {
-	if w.trust.Misplaced() {
-		return nil
-	}
-	return w.report.Coordinate
-}
-
 // foreignToken looks whether a worker speaks for an instance that it was never given.
 func (c *Core) foreignToken(now time.Time, w *worker, p *placement, o *wire.Observation, fx *wire.Effects) {
 	text := ""

@@ -69,52 +69,6 @@ func (c *Core) Instance(id skerry.InstanceID) (wire.Instance, *wire.Decision, bo
 	return wire.Instance{}, nil, false
 }
 
-func (c *Core) show(p *placement) wire.Instance {
-	o := p.Obs
-	v := wire.Instance{ID: p.A.ID, Service: p.A.Service, Org: p.A.Org, Ordinal: p.A.Ordinal, Gen: p.A.Gen, Revision: p.A.Revision,
-		State: o.State, Phase: o.Phase, Reason: o.Reason, Why: o.Why, Cluster: skerry.ClusterName(c.opt.Name), Worker: skerry.WorkerName(p.Worker),
-		Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: p.A.Fence, QoS: p.qos,
-		CreatedAt: p.Created, StartedAt: o.StartedAt, Stopping: p.Removing, Digest: o.Digest, Timeline: p.Timeline,
-		Resources: p.A.Level.Enforced(p.A.Spec.Resources, p.A.Runtime), Overhead: p.A.Spec.Overhead(p.A.Runtime), Egress: p.A.Egress}
-	why := o.Reason
-	if !o.Ready && why == "" {
-		why = "not ready"
-	}
-	if o.Ready {
-		why = ""
-	}
-	since := p.Created
-	if n := len(p.Timeline); n > 0 {
-		since = p.Timeline[n-1].At
-	}
-	v.Conditions = []skerry.Condition{{Type: skerry.Ready, Status: o.Ready, Reason: why, Since: since}}
-	touch := ""
-	if o.Unreachable {
-		touch = "its worker is not in touch"
-	}
-	if o.Held != "" {
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Held, Status: true, Reason: o.Held, Since: since})
-	}
-	switch {
-	case p.Limits != nil:
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits stay: " + p.Limits.Reason, Since: since})
-	case p.Resize != nil:
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.UpToDate, Reason: "its limits change while it runs", Since: since})
-	}
-	if p.SLA.Alarmed() {
-		why, judged := p.SLA.Violated()
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Satisfied, Reason: why, Since: judged})
-	}
-	if p.Strain.Crowded != "" {
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.HeadRoom, Reason: p.Strain.Crowded, Since: since})
-	}
-	if o.CrashLoop != "" {
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.CrashLoop, Status: true, Reason: o.CrashLoop, Since: since})
-	}
-	v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Reachable, Status: !o.Unreachable, Reason: touch, Since: since})
-	return v
-}
-
 // AppViews lists the site's own applications and what it holds of the root's, by key.
 func (c *Core) AppViews(manifest bool) []view.AppView {
 	out := []view.AppView{}

@@ -494,34 +494,3 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *wire.Effects) {
 	c.seeWorker(w)
 	c.freed()
 }
-
-// refusing says why a worker takes nothing new, or "".
-func (w *worker) refusing() string {
-	switch {
-	case w.Hold != "":
-		return "held: " + w.Hold
-	case w.trust.Quarantine() != "":
-		return "in quarantine: " + w.trust.Quarantine()
-	case w.Facts == nil:
-		return "it has not yet told what it has"
-	}
-	return w.report.Refusing
-}
-
-// unpromised is what a worker has beyond what is promised to those who are to run on it. It is negative where the worker
-// shrank.
-func (w *worker) unpromised() spec.Resources {
-	if w.Facts == nil {
-		return spec.Resources{}
-	}
-	return w.Facts.Capacity.Sub(w.reserved)
-}
-
-// available is what is left on a worker for others: less than unpromised while some are on their way out.
-func (w *worker) available() spec.Resources {
-	left := w.unpromised()
-	for _, h := range w.leaving {
-		left = left.Sub(h.Need)
-	}
-	return left
-}
