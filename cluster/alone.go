@@ -17,11 +17,11 @@ func (c *Core) boundTo(p *placement) {
 }
 
 // fates is what dependents see of a site.
-type fates struct{ c *Core }
+type fates struct{ l *ledger }
 
 // Ends implements autonomy.Fates.
 func (f fates) Ends(id skerry.InstanceID) (after time.Duration, ok bool) {
-	p := f.c.places[id]
+	p := f.l.places[id]
 	after, ok = p.alone()
 	return after, ok && !p.Removing && !p.Refused && !p.ended() && p.Obs.Phase != skerry.PhaseCutOff
 }

@@ -119,14 +119,14 @@ func (c *Core) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 }
 
 // loans is what overrides see of a site.
-type loans struct{ c *Core }
+type loans struct{ h *herald }
 
 // Held implements autonomy.Site.
 func (l loans) Held(k skerry.AppKey) (out []autonomy.Held) {
-	for _, id := range sortedIDs(l.c.byApp[k]) {
-		p := l.c.places[id]
+	for _, id := range sortedIDs(l.h.byApp[k]) {
+		p := l.h.places[id]
 		if p.Origin == "root" && p.Group == "" && p.A.Spec.Mode == spec.ModeService && !p.Removing && !p.Refused && !p.ended() {
-			out = append(out, autonomy.Held{A: &p.A, Shown: l.c.show(p)})
+			out = append(out, autonomy.Held{A: &p.A, Shown: l.h.show(p)})
 		}
 	}
 	return out
@@ -134,7 +134,7 @@ func (l loans) Held(k skerry.AppKey) (out []autonomy.Held) {
 
 // Token implements autonomy.Site.
 func (l loans) Token(id skerry.InstanceID) (f skerry.Fence, here bool) {
-	if p := l.c.places[id]; p != nil {
+	if p := l.h.places[id]; p != nil {
 		return p.A.Fence, true
 	}
 	return f, false

@@ -33,11 +33,6 @@ func (c *Core) incapable(p *placement) (out []string) {
 	return out
 }
 
-// carriedTo reports whether a successor on a worker starts from an instance's memory.
-func (c *Core) carriedTo(p *placement, worker string) bool {
-	return p.A.Spec.Carried() && !c.stranded[p.A.ID] && p.Obs.State == skerry.Running && c.workers[p.Worker].canCarry(p.Obs.Runtime) && c.workers[worker].canCarry(p.Obs.Runtime)
-}
-
 // checkpoint gives the worker that has the state which a successor is to start from.
 func (l *ledger) checkpoint(id skerry.InstanceID) (worker string, err error) {
 	p := l.places[id]

@@ -63,24 +63,14 @@ type Options struct {
 
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
-	*herald
+	*books
 	overlay
 	opt        Options
 	started    time.Time
-	Kids       *fleet.Children
-	site       *sched.Site // the scheduler's view of workers
-	detect     *detect.Detector
-	releases   *moves.Releases
 	questions  *placing.Questions
 	drains     *moves.Drains
-	held       map[string]bool // workers that are held on their devices
 	balance    *moves.Balance
 	starts     *placing.Starts
-	neighbours *moves.Neighbours
-	volumes    *volumes.Claims
-	trust      *trust.Trust
-	uplink     *uplink.Uplink
-
 	overrides  *autonomy.Overrides
 	dependents *autonomy.Dependents
 	scaling    *autonomy.Scaling
@@ -111,18 +101,19 @@ func New(opt Options) *Core {
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
 	tells := &herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
-	c := &Core{opt: opt, herald: tells, site: sched.NewSite(), held: map[string]bool{}, Kids: fleet.NewChildren(opt.Incarnation, opt.Sets),
-		overlay:   newOverlay(),
+	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
+		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
+	c := &Core{opt: opt, books: holds, overlay: newOverlay(holds),
 		questions: placing.NewQuestions(opt.Policies), starts: placing.NewStarts(),
-		releases: moves.NewReleases(), neighbours: moves.NewNeighbours(), drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
+		drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
 		scaling: autonomy.NewScaling(), rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
-	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
-	c.volumes = volumes.New(disks{c})
-	c.trust = trust.New(witnesses{c})
-	c.uplink = uplink.New(c.Up, opt.ReportEvery)
-	c.overrides = autonomy.NewOverrides(loans{c}, Self, c.Apps)
-	c.dependents = autonomy.NewDependents(fates{c})
-	c.peers = network.NewPeers(members{c}, opt.Secret[:])
+	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
+	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
+	c.volumes = volumes.New(disks{holds})
+	c.trust = trust.New(witnesses{&c.overlay})
+	c.overrides = autonomy.NewOverrides(loans{tells}, Self, c.Apps)
+	c.dependents = autonomy.NewDependents(fates{c.ledger})
+	c.peers = network.NewPeers(members{holds}, opt.Secret[:])
 	c.ingress = network.NewIngress(gates{c})
 	c.foreign = newForeign(home{c})
 	return c
@@ -236,7 +227,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	}
 	c.trust.Start(now)
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return notOwn(c, v) }, &fx)
+	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return c.notOwn(v) }, &fx)
 	c.Apps.SetTargets([]string{Self})
 	c.reviewOwn(now, &fx)
 	c.reviewDesired(now, &fx)
@@ -403,12 +394,6 @@ func (c *Core) NextWake() time.Time {
 	consider(c.detect.Due())
 	consider(c.uplink.Due())
 	return next
-}
-
-// freed notes that capacity may have appeared: what waits is tried again, and the root is told.
-func (c *Core) freed() {
-	c.retry()
-	c.uplink.Touch()
 }
 
 // settle brings everything in line: what should be, who gets it, what must be told.

@@ -33,37 +33,6 @@ func (c *Core) strand(now time.Time, p *placement, fx *wire.Effects) {
 	c.changed(now, p, fx)
 }
 
-// surelyStopped is when a worker that is out of touch has stopped an instance, or the zero time for one that runs on. The
-// worker counts from when it heard the site last, which was no later than the end of its connection here.
-func (c *Core) surelyStopped(p *placement) time.Time {
-	return c.surelyStoppedOn(p, p.Worker)
-}
-
-func (c *Core) surelyStoppedOn(p *placement, worker string) time.Time {
-	d, ok := p.A.Spec.SurelyStopped(stopSpare)
-	k := c.Kids.Get(worker)
-	if !ok || k == nil {
-		return time.Time{}
-	}
-	return k.Since.Add(d)
-}
-
-// endsElsewhere is until when a copy that was told to end may still run on a worker that is out of touch, of an instance that
-// must not run twice.
-func (c *Core) endsElsewhere(p *placement) (until time.Time) {
-	if _, ok := p.A.Spec.OnDisconnect.StopAfter(); !ok {
-		return until
-	}
-	for at := range c.releases.Of(p.A.Service) {
-		if k := c.Kids.Get(at.Worker); at.ID == p.A.ID && k != nil && !k.Connected {
-			if t := c.surelyStoppedOn(p, at.Worker); t.After(until) {
-				until = t
-			}
-		}
-	}
-	return until
-}
-
 // unstrand ends that an instance looks for another place.
 func (c *Core) unstrand(p *placement) {
 	if c.stranded[p.A.ID] {

@@ -73,11 +73,11 @@ func (c *Core) witnessed(m Witnessed) {
 }
 
 // sight is what the detector sees of a site.
-type sight struct{ c *Core }
+type sight struct{ o *overlay }
 
 // Link implements detect.Site.
 func (s sight) Link(worker string) (connected bool, since time.Time, known bool) {
-	if k := s.c.Kids.Get(worker); k != nil {
+	if k := s.o.Kids.Get(worker); k != nil {
 		return k.Connected, k.Since, true
 	}
 	return false, time.Time{}, false
@@ -85,7 +85,7 @@ func (s sight) Link(worker string) (connected bool, since time.Time, known bool)
 
 // Reach implements detect.Site.
 func (s sight) Reach(worker string) (target string, peer wire.PeerID) {
-	w := s.c.workers[worker]
+	w := s.o.workers[worker]
 	if w == nil || w.Facts == nil {
 		return "", 0
 	}
@@ -94,7 +94,7 @@ func (s sight) Reach(worker string) (target string, peer wire.PeerID) {
 
 // Witnesses implements detect.Site.
 func (s sight) Witnesses() (out []string) {
-	for name, w := range s.c.workers {
+	for name, w := range s.o.workers {
 		if w.Carrier == "" && (w.reachable() || w.Peer != 0 && !w.sight.Lost()) {
 			out = append(out, name)
 		}
@@ -104,11 +104,11 @@ func (s sight) Witnesses() (out []string) {
 
 // Exchange implements detect.Site: the routes of one of two workers lead to the other one.
 func (s sight) Exchange(a, b string) bool {
-	return s.c.paths.Exchange(a, b)
+	return s.o.paths.Exchange(a, b)
 }
 
 // Spot implements detect.Site.
 func (s sight) Spot(worker string) uint64 { return network.Spot(worker) }
 
 // Serves implements detect.Site.
-func (s sight) Serves(worker string) bool { return len(s.c.byWorker[worker]) > 0 }
+func (s sight) Serves(worker string) bool { return len(s.o.byWorker[worker]) > 0 }

@@ -127,7 +127,7 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, look *moves.Loo
 		look.Tries(id, "a copy of it may still run on a worker that is out of touch, and there must not be another", at)
 		return false
 	}
-	if k := c.Kids.Get(w.Name); c.mayRun(p) && (k == nil || !k.Connected || w.sight.Quiet()) {
+	if k := c.Kids.Get(w.Name); p.mayRun() && (k == nil || !k.Connected || w.sight.Quiet()) {
 		look.Tries(id, "its worker is out of touch and may run it on, and there must not be another", now.Add(drainRetry))
 		return false
 	}

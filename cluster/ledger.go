@@ -334,15 +334,6 @@ func (c *Core) addPlacement(p *placement) {
 	c.bind(p, p.Worker)
 }
 
-// bind says which worker an instance is on; an empty name: none.
-func (c *Core) bind(p *placement, worker string) {
-	c.put(p, worker)
-	c.touchClaims(p)
-	if worker == "" {
-		c.settleLimits(p) // nothing is promised to it, and it will be started with them
-	}
-}
-
 // forget has nothing remember a placement.
 func (c *Core) forget(p *placement) {
 	c.endOriginal(p)

@@ -11,19 +11,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// revalue makes a change of what a placement needs, and sets the books right.
-func (c *Core) revalue(p *placement, change func()) {
-	count := func(sign int) {
-		c.reserve(p, sign)
-		if p.Next != nil {
-			c.reserveOn(p.Next.Worker, p, sign)
-		}
-	}
-	count(-1)
-	change()
-	count(1)
-}
-
 // takeAssignment takes another one for the same limits as the last.
 func (c *Core) takeAssignment(p *placement, a spec.Assignment) {
 	if r := p.Resize; r != nil {
@@ -117,18 +104,10 @@ func (c *Core) resized(now time.Time, p *placement, fx *wire.Effects) {
 	case o.Limits != nil && o.Limits.Gen == r.Gen:
 		p.Limits = o.Limits
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
-		c.revalue(p, func() { c.settleLimits(p) })
+		c.revalue(p, func() { p.settleLimits() })
 		c.freed()
 		if !c.mine(p) { // else its owner is here, and tells
 			c.event(fx, now, p, wire.EventNormal, "Resized", "runs on with other limits")
 		}
-	}
-}
-
-// settleLimits makes the limits that were asked for those of the placement.
-func (c *Core) settleLimits(p *placement) {
-	if r := p.Resize; r != nil {
-		p.A.Spec, p.A.Revision, p.A.Gen = r.Spec, r.Revision, r.Gen
-		p.Resize, p.Limits = nil, nil
 	}
 }

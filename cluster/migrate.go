@@ -91,7 +91,7 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effect
 	c.ranWithData(p)
 	p.Placed, p.A.Fence, p.A.Held, p.A.Runtime, p.A.Devices, p.Obs = now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
 	p.A.Signers = c.opt.Admission.signersOf(p.A.Org)
-	c.revalue(p, func() { c.settleLimits(p) })
+	c.revalue(p, func() { p.settleLimits() })
 	p.qos, p.Ran = nil, false
 	p.SLA.Given(n.Obs.Ready, n.Obs.Restarts)
 	c.workers.addressPorts(p)

@@ -8,20 +8,28 @@ import (
 // overlay is all that the site keeps of how its workers, those of other sites and clients reach its instances. The parts of package network
 // own their state; fabric has numbers, addresses and keys, and foreign what concerns other sites.
 type overlay struct {
+	*books
 	fabric    fabric
 	foreign   foreign
 	peers     *network.Peers
 	paths     *network.Paths
-	interests *network.Interests
 	endpoints *network.Endpoints
 	ingress   *network.Ingress
-	readmit   map[string]bool        // workers whose part in the overlay must be looked at again
-	linked    map[skerry.AppKey]bool // applications whose endpoints must be worked out again
 }
 
-func newOverlay() overlay {
-	return overlay{fabric: newFabric(), paths: network.NewPaths(), interests: network.NewInterests(), endpoints: network.NewEndpoints(),
-		readmit: map[string]bool{}, linked: map[skerry.AppKey]bool{}}
+func newOverlay(b *books) overlay {
+	return overlay{books: b, fabric: newFabric(), paths: network.NewPaths(), endpoints: network.NewEndpoints()}
+}
+
+// marks are what of the overlay must be worked out again.
+type marks struct {
+	interests *network.Interests     // and whose routes they concern
+	readmit   map[string]bool        // workers whose part in the overlay must be looked at
+	linked    map[skerry.AppKey]bool // applications whose endpoints and directories must be
+}
+
+func newMarks() marks {
+	return marks{network.NewInterests(), map[string]bool{}, map[skerry.AppKey]bool{}}
 }
 
 // relink has what workers know of an application worked out again.

@@ -7,12 +7,12 @@ import (
 )
 
 // members is what network sees of a site.
-type members struct{ c *Core }
+type members struct{ b *books }
 
 // Reachable implements network.Members.
 func (m members) Reachable() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for name, w := range m.c.workers {
+		for name, w := range m.b.workers {
 			if w.reachable() && !yield(name, w.Facts.Probe) {
 				return
 			}
@@ -23,8 +23,8 @@ func (m members) Reachable() iter.Seq2[string, string] {
 // Measuring implements network.Members.
 func (m members) Measuring() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for name, w := range m.c.workers {
-			if w.Facts != nil && m.c.Kids.Get(name) != nil && !yield(name) {
+		for name, w := range m.b.workers {
+			if w.Facts != nil && m.b.Kids.Get(name) != nil && !yield(name) {
 				return
 			}
 		}
@@ -34,8 +34,8 @@ func (m members) Measuring() iter.Seq[string] {
 // Tell implements network.Members.
 func (m members) Tell(worker string, p *wire.Peers) bool {
 	if p == nil {
-		m.c.Kids.Delete(worker, wire.PeersKey)
+		m.b.Kids.Delete(worker, wire.PeersKey)
 		return true
 	}
-	return m.c.Kids.Put(worker, wire.PeersKey, m.c.codec.Marshal(p)) == nil
+	return m.b.Kids.Put(worker, wire.PeersKey, m.b.codec.Marshal(p)) == nil
 }

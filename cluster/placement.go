@@ -223,3 +223,23 @@ func (p *placement) alone() (after time.Duration, ok bool) {
 	d, ok := p.A.Spec.OnDisconnect.StopAfter()
 	return d, ok && p.A.Failover && p.Origin == "root" && p.Group == ""
 }
+
+// settleLimits makes the limits that were asked for those of the placement.
+func (p *placement) settleLimits() {
+	if r := p.Resize; r != nil {
+		p.A.Spec, p.A.Revision, p.A.Gen = r.Spec, r.Revision, r.Gen
+		p.Resize, p.Limits = nil, nil
+	}
+}
+
+// mayRun reports whether an instance that must not run twice may run for all that is known: its worker was told, and may have
+// started it after it was last heard.
+func (p *placement) mayRun() bool {
+	_, stops := p.A.Spec.OnDisconnect.StopAfter()
+	return stops && !p.ended()
+}
+
+// ripe reports whether an instance has been where it is for long enough to be moved by the site itself.
+func (p *placement) ripe(now time.Time) bool {
+	return p.Rebalanced.Ripe(now, p.Placed) && !p.SLA.Rests(now) && !p.SLA.Alarmed()
+}

@@ -114,7 +114,7 @@ func (c *Core) accept(now time.Time, a spec.Assignment, origin string, fx *wire.
 			why = takenHere(c, &a, origin)
 		}
 		if why == nil {
-			why = foreignData(c, &a)
+			why = c.foreignData(&a)
 		}
 		if why == nil {
 			why = c.opt.Admission.CheckQuota(c.usedBy(a.Org, a.ID), &a)
@@ -152,20 +152,6 @@ func (c *Core) accept(now time.Time, a spec.Assignment, origin string, fx *wire.
 func changed(p *placement, a *spec.Assignment) bool {
 	t := p.target()
 	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)
-}
-
-// usedBy sums what an organisation has at the site, leaving one instance out.
-func (c *Core) usedBy(org string, without skerry.InstanceID) (sum siteUse) {
-	if _, ok := c.opt.Admission.Quotas[org]; !ok {
-		return sum // nobody asks
-	}
-	for id, p := range c.places {
-		if p.A.Org == org && id != without && !p.Refused && !p.Removing {
-			sum.add(&p.A)
-		}
-	}
-	sum.need.Storage += c.volumes.Besides(org)
-	return sum
 }
 
 // adopt takes over an instance that a worker runs already and this store has forgotten, as after a restored backup.
@@ -440,28 +426,6 @@ func (c *Core) move(now time.Time, p *placement, why string, avoid bool, fx *wir
 	c.linked[p.A.Service.App] = true
 	c.uplink.Touch()
 	c.changed(now, p, fx)
-}
-
-// reserve adds a placement's needs to its worker (sign 1) or takes them off (-1). Ended instances hold nothing.
-func (c *Core) reserve(p *placement, sign int) {
-	if !p.ended() {
-		c.reserveOn(p.Worker, p, sign)
-	}
-}
-
-func (c *Core) reserveOn(worker string, p *placement, sign int) {
-	w := c.workers[worker]
-	if w == nil {
-		return
-	}
-	c.load(w, p, sign)
-	need := p.charge(worker)
-	if sign > 0 {
-		w.reserved = w.reserved.Add(need)
-	} else {
-		w.reserved = w.reserved.Sub(need)
-	}
-	c.takePorts(w, p.takes(worker), sign)
 }
 
 // changed persists a placement and tells its owner.

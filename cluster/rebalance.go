@@ -91,7 +91,7 @@ func (c *Core) bestMove(now time.Time, asked bool) *move {
 	var best *move
 	c.balance.Best(sortedIDs(c.places), func(id skerry.InstanceID, look func() bool) {
 		p := c.places[id]
-		if c.stays(now, p) != "" || !asked && !c.ripe(now, p) || asked && c.balance.Passed(id) || !look() {
+		if c.stays(now, p) != "" || !asked && !p.ripe(now) || asked && c.balance.Passed(id) || !look() {
 			return
 		}
 		if m := c.gains(now, p, asked); m != nil && (best == nil || m.gain > best.gain) {
@@ -122,11 +122,6 @@ func (c *Core) stays(now time.Time, p *placement) string {
 		return "its worker is held"
 	}
 	return ""
-}
-
-// ripe reports whether an instance has been where it is for long enough to be moved by the site itself.
-func (c *Core) ripe(now time.Time, p *placement) bool {
-	return p.Rebalanced.Ripe(now, p.Placed) && !p.SLA.Rests(now) && !p.SLA.Alarmed()
 }
 
 // gains tells where an instance would be better off by enough, or gives nil.

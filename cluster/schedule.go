@@ -61,33 +61,6 @@ func (l *ledger) peersMatter(p *placement) bool {
 	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) || l.limits[p.A.Service.App] > 0 || p.limited()
 }
 
-// seeWorker tells the scheduler what changed of a worker.
-func (c *Core) seeWorker(w *worker) {
-	k := c.Kids.Get(w.Name)
-	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.sight.Lost() || w.sight.Quiet() || k == nil || !k.Connected, Available: w.available(),
-		Coordinate: w.coordinate(), Reported: informedAt(w), HostPorts: map[string]bool{}}
-	if f := w.Facts; f != nil {
-		v.Arch, v.Runtimes, v.Costs, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices, f.Labels, f.Taints
-		v.Attachable = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)]
-		v.Egress, v.Levels, v.Signatures = f.Egress, f.Levels, f.Signatures
-		v.Area, v.Location, v.Capacity, v.Power = f.Area, f.Location, f.Capacity, f.Power
-	}
-	if v.Limited = w.Carrier != ""; v.Limited && w.Facts != nil {
-		for _, r := range w.Facts.Runtimes {
-			if r.Passed {
-				v.Abilities = append(v.Abilities, r.Abilities...)
-			}
-		}
-	}
-	v.Load = w.loads
-	v.Credit, v.Doubt = w.trust.Rank()
-	for k := range w.ports {
-		v.HostPorts[k] = true
-	}
-	c.site.Set(v)
-	c.detect.See(w.Name)
-}
-
 // placeWaiting looks for a worker for every instance that has none: the most important first, then those with the least
 // slack before their deadline, then the oldest; of those that came together the ones with the narrowest choice, which the
 // others can follow, and the largest, which are hardest to fit.
@@ -206,15 +179,6 @@ func (c *Core) placeFree(now time.Time, policy sched.Policy, req *sched.Request)
 		d = c.site.Place(now, policy, req, c.questions.Round())
 	}
 	return d
-}
-
-// heldWorkers lists those that are held on their device.
-func (c *Core) heldWorkers() (out []string) {
-	for name := range c.held {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
 }
 
 func (c *Core) heldChanged(now time.Time, w *worker, fx *wire.Effects) {

@@ -99,18 +99,6 @@ func noSnapshot(id spec.SnapshotID) error {
 	return skerry.Errorf(skerry.CodeNotFound, "there is no snapshot %.100q at this site", string(id)).WithHint("`skerry volume snapshots` lists them")
 }
 
-// connectedWorker refuses a worker that cannot be asked now.
-func connectedWorker(c *Core, name string) error {
-	if c.workers[name] == nil {
-		return skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
-	}
-	if k := c.Kids.Get(name); k == nil || !k.Connected {
-		return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not connected", name).
-			WithHint("try again when it is back; `skerry volume restore SNAPSHOT --worker OTHER` brings a snapshot that is elsewhere to another worker")
-	}
-	return nil
-}
-
 func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error) {
 	if c.volumes.Snapshot(m.ID) != nil {
 		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", m.ID)
@@ -133,7 +121,7 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	default:
 		s.Org, s.Size = w.Org, w.Size
 	}
-	if err := connectedWorker(c, worker); err != nil {
+	if err := c.connectedWorker(worker); err != nil {
 		return SnapshotPlan{}, err
 	}
 	switch all, taking := c.volumes.SnapshotsOf(s.Org); {
@@ -163,7 +151,7 @@ func beginSnapshot(c *Core, now time.Time, m BeginSnapshot) (SnapshotPlan, error
 	}
 	s.Worker = skerry.WorkerName(worker)
 	c.volumes.PutSnapshot(s)
-	countBesides(c, s.Org)
+	c.countBesides(s.Org)
 	return SnapshotPlan{worker, most, maxPause(c, m.Claim)}, nil
 }
 
@@ -181,7 +169,7 @@ func maxPause(c *Core, v spec.VolumeClaim) spec.Duration {
 func roomiest(c *Core) (best string) {
 	var most skerry.Bytes
 	for name, w := range c.workers {
-		if n := w.available().Storage; connectedWorker(c, name) == nil && w.refusing() == "" && (best == "" || n > most || n == most && name < best) {
+		if n := w.available().Storage; c.connectedWorker(name) == nil && w.refusing() == "" && (best == "" || n > most || n == most && name < best) {
 			best, most = name, n
 		}
 	}
@@ -205,7 +193,7 @@ func snapshotRoom(c *Core, org string) (most skerry.Bytes, err error) {
 			most = left
 		}
 	}
-	countBesides(c, org) // the site may have been told of the organisation since the last change
+	c.countBesides(org) // the site may have been told of the organisation since the last change
 	for _, o := range c.Apps.Orgs() {
 		if o.Name == org {
 			bound(o.Quota.Storage, c.Apps.Usage(org, skerry.AppKey{}).Need.Storage, "")
@@ -216,7 +204,7 @@ func snapshotRoom(c *Core, org string) (most skerry.Bytes, err error) {
 }
 
 // countBesides has the quota of an organisation count what it has on disks that no instance asks for.
-func countBesides(c *Core, org string) { apps.SetBesides(c.Apps, org, c.volumes.Besides(org)) }
+func (b *books) countBesides(org string) { apps.SetBesides(b.Apps, org, b.volumes.Besides(org)) }
 
 func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *wire.Effects) {
 	s := c.volumes.Snapshot(m.ID)
@@ -224,7 +212,7 @@ func endSnapshot(c *Core, now time.Time, m EndSnapshot, fx *wire.Effects) {
 		return // deleted meanwhile: its worker has been told
 	}
 	org, worker, claim := s.Org, string(s.Worker), s.Claim()
-	defer func() { countBesides(c, org) }()
+	defer func() { c.countBesides(org) }()
 	if m.Err != "" {
 		c.volumes.DropSnapshot(m.ID)
 		noSnapshotTaken(c, now, s, " on worker "+worker+": "+m.Err, m.Err, fx)
@@ -294,7 +282,7 @@ func deleteSnapshot(c *Core, now time.Time, m DeleteSnapshot, fx *wire.Effects) 
 		return skerry.Errorf(skerry.CodeConflict, "a volume is being cloned from snapshot %s", m.ID).WithHint("try again when that has ended")
 	}
 	c.volumes.DropSnapshot(m.ID)
-	countBesides(c, s.Org)
+	c.countBesides(s.Org)
 	snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotDeleted", s, "snapshot "+string(m.ID)+" is deleted, by "+orNobody(m.Actor))
 	return nil
 }
@@ -306,7 +294,7 @@ func reviewSnapshots(c *Core, now time.Time, fx *wire.Effects) {
 		noSnapshotTaken(c, now, &s, ": "+why, why, fx)
 	}
 	for _, o := range c.Apps.Orgs() {
-		countBesides(c, o.Name)
+		c.countBesides(o.Name)
 	}
 	for _, name := range c.Kids.Names() {
 		for _, key := range c.Kids.Get(name).Desired.Keys() {
@@ -322,12 +310,12 @@ func beginRestore(c *Core, now time.Time, m BeginRestore, fx *wire.Effects) (Res
 	if s == nil || s.State != spec.SnapshotReady {
 		return RestorePlan{}, noSnapshot(m.ID)
 	}
-	if err := connectedWorker(c, string(s.Worker)); err != nil {
+	if err := c.connectedWorker(string(s.Worker)); err != nil {
 		return RestorePlan{}, err
 	}
 	at, _, w := c.volumes.Holder(m.To)
 	switch {
-	case m.Clone && (at != "" || (disks{c}).Replica(m.To)):
+	case m.Clone && (at != "" || (disks{c.books}).Replica(m.To)):
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "there is a volume %s", m.To).WithHint("choose another name, or restore the snapshot in its place")
 	case at != "" && w.Org != "" && w.Org != s.Org:
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s belongs to another organisation", m.To).WithHint("clone the snapshot under another name")
@@ -344,7 +332,7 @@ func beginRestore(c *Core, now time.Time, m BeginRestore, fx *wire.Effects) (Res
 	if to == "" {
 		to = string(s.Worker)
 	}
-	if err := connectedWorker(c, to); err != nil {
+	if err := c.connectedWorker(to); err != nil {
 		if m.Worker == "" {
 			err = skerry.Errorf(skerry.CodeUnavailable, "volume %s is on worker %s, which is not connected", m.To, to).
 				WithHint("name another worker (--worker): the volume is there from then on, and %s removes what it has when it is back", to)
@@ -361,7 +349,7 @@ func beginRestore(c *Core, now time.Time, m BeginRestore, fx *wire.Effects) (Res
 		more += most // what comes without a size is counted when it is there
 	}
 	c.volumes.Begin(m.To, s.Org, more, s.ID)
-	countBesides(c, s.Org)
+	c.countBesides(s.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		p := c.places[id]
 		if p.claims() == m.To && p.Worker != "" && !p.Refused && !p.Removing && !p.ended() {
@@ -423,7 +411,7 @@ func restoreRoom(c *Core, s *spec.Snapshot, size skerry.Bytes, to, at string) (m
 // restorable reports whether no instance has volumes any more, but for those on workers that are out of touch.
 func restorable(c *Core, v spec.VolumeClaim) bool {
 	for name := range c.workers {
-		if connectedWorker(c, name) == nil && (disks{c}).Occupied(v, name) {
+		if c.connectedWorker(name) == nil && (disks{c.books}).Occupied(v, name) {
 			return false
 		}
 	}
@@ -433,7 +421,7 @@ func restorable(c *Core, v spec.VolumeClaim) bool {
 func endRestore(c *Core, now time.Time, m EndRestore, fx *wire.Effects) {
 	c.volumes.End(m.To)
 	c.volumes.Look()
-	defer countBesides(c, m.Snapshot.Org)
+	defer c.countBesides(m.Snapshot.Org)
 	for _, id := range sortedIDs(c.byApp[m.To.Service.App]) {
 		if p := c.places[id]; p.claims() == m.To {
 			p.again = time.Time{}

@@ -147,7 +147,7 @@ func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 		if p == nil || p.State != spec.SnapshotReady {
 			return spec.Snapshot{}, noSnapshot(id)
 		}
-		return *p, connectedWorker(c, string(p.Worker))
+		return *p, c.connectedWorker(string(p.Worker))
 	})
 	if err != nil {
 		return nil, 0, err

@@ -87,14 +87,14 @@ func (c *Core) foreignToken(now time.Time, w *worker, p *placement, o *wire.Obse
 }
 
 // witnesses is what trust sees of a site.
-type witnesses struct{ c *Core }
+type witnesses struct{ o *overlay }
 
 // At implements trust.Site.
-func (s witnesses) At(probe string) string { return s.c.peers.At(probe) }
+func (s witnesses) At(probe string) string { return s.o.peers.At(probe) }
 
 // Position implements trust.Site.
 func (s witnesses) Position(worker string) *spec.Coordinate {
-	if w := s.c.workers[worker]; w != nil && !w.sight.Lost() {
+	if w := s.o.workers[worker]; w != nil && !w.sight.Lost() {
 		return w.report.Coordinate
 	}
 	return nil

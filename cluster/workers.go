@@ -51,12 +51,6 @@ func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	c.reach(now, hello.Name, fx)
 }
 
-// addWorker enters a worker, new or read from the store.
-func (c *Core) addWorker(w *worker, r trust.Record) {
-	c.workers[w.Name] = w
-	w.sight, w.trust, w.leaving = c.detect.Add(w.Name), c.trust.Add(w.Name, r), c.releases.Add(w.Name)
-}
-
 // item encodes an item of a worker's desired set as its agent reads it.
 func (c *Core) item(worker string, v any) []byte {
 	if w := c.workers[worker]; w != nil && w.Carrier == wire.CarrierMQTT {
@@ -82,10 +76,6 @@ func (c *Core) resend(name string) {
 			c.sendNext(p)
 		}
 	}
-}
-
-func (c *Core) saveWorker(w *worker, fx *wire.Effects) {
-	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{w, w.trust.Record()}))
 }
 
 // reach marks the instances of a worker that is back in touch. What it said last still holds until it says otherwise: a set
@@ -383,7 +373,7 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 	}
 	for _, p := range c.on(w.Name) {
 		switch {
-		case (p.Obs.State == skerry.Running || c.mayRun(p)) && !p.Removing && p.Group == "" && p.A.Spec.Mode == spec.ModeService:
+		case (p.Obs.State == skerry.Running || p.mayRun()) && !p.Removing && p.Group == "" && p.A.Spec.Mode == spec.ModeService:
 			c.strand(now, p, fx)
 		case p.Next != nil:
 			c.takeOver(now, p, "its worker is out of touch", fx)
@@ -411,18 +401,11 @@ func (c *Core) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 func (c *Core) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
 	for _, id := range w.leaving.IDs() {
 		p := c.places[id]
-		if p == nil || p.Worker == "" || p.Worker == w.Name || p.Removing || p.Obs.State == skerry.Running || !c.mayRun(p) {
+		if p == nil || p.Worker == "" || p.Worker == w.Name || p.Removing || p.Obs.State == skerry.Running || !p.mayRun() {
 			continue
 		}
 		c.move(now, p, "the worker that it was on before is out of touch, and may not have stopped it", false, fx)
 	}
-}
-
-// mayRun reports whether an instance that must not run twice may run for all that is known: its worker was told, and may have
-// started it after it was last heard.
-func (c *Core) mayRun(p *placement) bool {
-	_, stops := p.A.Spec.OnDisconnect.StopAfter()
-	return stops && !p.ended()
 }
 
 func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
