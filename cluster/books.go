@@ -290,3 +290,11 @@ func (b *books) endsElsewhere(p *placement) (until time.Time) {
 func (b *books) carriedTo(p *placement, worker string) bool {
 	return p.A.Spec.Carried() && !b.stranded[p.A.ID] && p.Obs.State == skerry.Running && b.workers[p.Worker].canCarry(p.Obs.Runtime) && b.workers[worker].canCarry(p.Obs.Runtime)
 }
+
+// item encodes an item of a worker's desired set as its agent reads it.
+func (b *books) item(worker string, v any) []byte {
+	if w := b.workers[worker]; w != nil && w.Carrier == wire.CarrierMQTT {
+		return b.codec.Text(v)
+	}
+	return b.codec.Marshal(v)
+}

@@ -64,6 +64,7 @@ type Options struct {
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
 	*books
+	*sender
 	overlay
 	opt        Options
 	started    time.Time
@@ -103,10 +104,11 @@ func New(opt Options) *Core {
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
-	c := &Core{opt: opt, books: holds, overlay: newOverlay(holds),
+	c := &Core{opt: opt, books: holds, sender: &sender{books: holds}, overlay: newOverlay(holds),
 		questions: placing.NewQuestions(opt.Policies), starts: placing.NewStarts(),
 		drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
 		scaling: autonomy.NewScaling(), rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
+	c.keys = &c.fabric
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
 	c.volumes = volumes.New(disks{holds})

@@ -76,27 +76,6 @@ func (c *Core) nowhere(now time.Time, p *placement, why []wire.Reason, fx *wire.
 	c.event(fx, now, p, wire.EventWarning, "Stranded", text)
 }
 
-// leaveBehind keeps what is known of a copy on a worker that is out of touch, when another takes its place.
-func (c *Core) leaveBehind(p *placement) {
-	c.endOriginal(p) // of two that were left behind the older one has no say
-	c.leaveCopy(p, &original{Worker: p.Worker, Fence: p.A.Fence})
-}
-
-// endOriginal has the copy that was left behind ended, at once or when its worker is back.
-func (c *Core) endOriginal(p *placement) {
-	if o := p.Original; o != nil {
-		c.leaveCopy(p, nil)
-		c.Kids.Delete(o.Worker, wire.AssignmentKey(p.A.ID))
-	}
-}
-
-// reclaim ends that a worker keeps the original of an instance, because it is given the instance itself.
-func (c *Core) reclaim(p *placement, worker string) {
-	if p.Original != nil && p.Original.Worker == worker {
-		c.leaveCopy(p, nil)
-	}
-}
-
 // returned decides, once a worker that was out of touch has told all that it runs, which copies stay.
 func (c *Core) returned(now time.Time, child *fleet.Child, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.moving) {
@@ -113,7 +92,7 @@ func (c *Core) returned(now time.Time, child *fleet.Child, fx *wire.Effects) {
 		}
 		var o wire.Observation
 		value, orphaned, has := child.Observed.Get(wire.AssignmentKey(id))
-		if !has || orphaned || said(c, value, &o) != nil || o.Fence != p.Original.Fence {
+		if !has || orphaned || c.said(value, &o) != nil || o.Fence != p.Original.Fence {
 			c.endOriginal(p)
 			c.changed(now, p, fx)
 			continue
@@ -202,7 +181,7 @@ func (c *Core) regrant(now time.Time, p *placement, a spec.Assignment, fx *wire.
 	held := was
 	if k := c.Kids.Get(p.Worker); k != nil {
 		var o wire.Observation
-		if value, orphaned, has := k.Observed.Get(wire.AssignmentKey(a.ID)); has && !orphaned && said(c, value, &o) == nil {
+		if value, orphaned, has := k.Observed.Get(wire.AssignmentKey(a.ID)); has && !orphaned && c.said(value, &o) == nil {
 			held = o.Fence // it may not yet have heard of the one before
 		}
 	}

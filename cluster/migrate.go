@@ -35,22 +35,6 @@ func (c *Core) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, 
 	c.event(fx, now, p, wire.EventNormal, reason, "a copy starts on worker "+d.Chosen+": "+why)
 }
 
-// sendNext puts the successor into its worker's desired set.
-func (c *Core) sendNext(p *placement) {
-	if p.Next == nil {
-		return
-	}
-	a := p.target() // it is started with the limits that the first one was to have
-	a.Fence, a.Held, a.Runtime, a.Devices, a.Signers = p.Next.Fence, nil, p.Next.Runtime, p.Next.Devices, c.opt.Admission.signersOf(a.Org)
-	if p.Next.Carry {
-		from := p.A.Fence
-		a.From = &from
-	}
-	if err := c.Kids.Put(p.Next.Worker, wire.AssignmentKey(a.ID), given(c, p.Next.Worker, &a)); err != nil {
-		p.Next.Obs.Reason = err.Error()
-	}
-}
-
 // observeNext takes what the successor's worker reports.
 func (c *Core) observeNext(now time.Time, p *placement, o wire.Observation, fx *wire.Effects) {
 	if o.Fence != p.Next.Fence {

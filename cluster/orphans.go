@@ -45,7 +45,7 @@ func orphans(c *Core) (list []orphan) {
 			left, _ := k.Desired.Orphans()
 			for _, o := range left {
 				if o.Key == key && c.codec.Unmarshal(o.Value, &x.a) == nil && x.a.ID == id {
-					held, sealed = &x.a, wasGiven(c, name, o.Value)
+					held, sealed = &x.a, c.wasGiven(name, o.Value)
 				}
 			}
 			x.Orphan = view.NewOrphan(id, held, &x.obs)

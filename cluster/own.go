@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -66,25 +65,6 @@ func (c *Core) reviewOwn(now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(c.places) {
 		if p := c.places[id]; p.Group == "" && unknown(p.Origin, id) || p.Group != "" && c.groups[p.Group] == nil {
 			c.remove(now, p, fx)
-		}
-	}
-}
-
-// reviewChildren brings, after a start, what workers are to run in line with the placements, for the same reason.
-func (c *Core) reviewChildren() {
-	for _, name := range c.Kids.Names() {
-		for _, key := range c.Kids.Get(name).Desired.Keys() {
-			id, ok := strings.CutPrefix(key, "inst/")
-			p := c.places[skerry.InstanceID(id)]
-			if ok && (p == nil || p.Removing || !p.at(name)) {
-				c.Kids.Delete(name, key)
-			}
-		}
-	}
-	for _, id := range sortedIDs(c.places) {
-		if p := c.places[id]; c.workers[p.Worker] != nil && !p.Removing && !p.ended() {
-			c.send(p)
-			c.sendNext(p)
 		}
 	}
 }

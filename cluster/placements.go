@@ -163,7 +163,7 @@ func (c *Core) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
 		}
 		value, orphaned, ok := c.Kids.Get(name).Observed.Get(key)
 		var o wire.Observation
-		if !ok || orphaned || said(c, value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
+		if !ok || orphaned || c.said(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > c.opt.Term {
 			continue
 		}
 		if p.Pinned != "" && p.Pinned != name {
@@ -181,43 +181,6 @@ func (c *Core) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
 		return true
 	}
 	return false
-}
-
-// send puts the placement into its worker's desired set. What has ended is not told to a worker that does not have it: one that
-// took over a name would do the work again.
-func (c *Core) send(p *placement) {
-	a := p.target()
-	if n := p.Next; n != nil && n.Recipient != "" {
-		a.Leave = &spec.Leave{For: n.Fence, Recipient: n.Recipient}
-	}
-	if p.ended() && !c.has(p.Worker, a.ID) {
-		return
-	}
-	if err := c.Kids.Put(p.Worker, wire.AssignmentKey(a.ID), given(c, p.Worker, &a)); err != nil {
-		p.Obs.Reason = err.Error()
-	}
-	c.linked[a.Service.App] = true // its worker needs the application's directory
-	if w := c.workers[p.Worker]; w != nil && w.Peer != 0 && w.cramped(len(c.byWorker[w.Name])) {
-		c.readmit[w.Name] = true
-	}
-}
-
-// has reports whether an instance is in a worker's desired set, or left there by an earlier life of it.
-func (c *Core) has(worker string, id skerry.InstanceID) bool {
-	k := c.Kids.Get(worker)
-	if k == nil {
-		return false
-	}
-	key := wire.AssignmentKey(id)
-	_, has := k.Desired.Get(key)
-	orphans, _ := k.Desired.Orphans()
-	return has || slices.ContainsFunc(orphans, func(o wire.HeldItem) bool { return o.Key == key })
-}
-
-func (c *Core) letGo(p *placement) {
-	if p.Worker != "" {
-		c.Kids.Delete(p.Worker, wire.AssignmentKey(p.A.ID))
-	}
 }
 
 // removeID ends an instance or a group that its owner no longer wants.
@@ -298,15 +261,6 @@ func (c *Core) gone(now time.Time, worker string, id skerry.InstanceID, fx *wire
 		c.linked[p.A.Service.App] = true
 		c.changed(now, p, fx)
 	}
-}
-
-// said reads what a worker reports of an instance.
-func said(c *Core, value []byte, o *wire.Observation) error {
-	if err := c.codec.Unmarshal(value, o); err != nil {
-		return err
-	}
-	o.Bound()
-	return nil
 }
 
 // observe takes what a worker reports of an instance.

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,36 +15,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// ofSite reports whether an instance's id was minted by a site for an application of its own; a root's have another letter.
-func ofSite(id skerry.InstanceID) bool {
-	return strings.HasPrefix(string(id[strings.LastIndexByte(string(id), '-')+1:]), "c")
-}
-
-// sealKey is the key of what this site gives its workers, which any backup has.
-func sealKey(c *Core) []byte {
-	key := hmac.New(sha256.New, c.fabric.Secret)
-	key.Write([]byte("assignment"))
-	return key.Sum(nil)
-}
-
-// given encodes an assignment for a worker.
-func given(c *Core, worker string, a *spec.Assignment) []byte {
-	a.Seal = nil
-	value := c.item(worker, a)
-	if w := c.workers[worker]; w == nil || w.Carrier != "" || !ofSite(a.ID) {
-		return value
-	}
-	a.Seal = c.codec.Seal(sealKey(c), worker, value)
-	return c.item(worker, a)
-}
-
 // notGiven is why what a worker holds is not taken up.
 const notGiven = "it is not shown that this site gave it to that worker; apply its application again"
-
-// wasGiven reports whether an assignment that a worker holds has the seal with which this site gave it to that worker.
-func wasGiven(c *Core, worker string, value []byte) bool {
-	return c.codec.Sealed(sealKey(c), worker, value)
-}
 
 // salvageFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
 // it. What is the root's, the root tells itself, and adopt then finds the copy that runs.
@@ -63,11 +33,11 @@ func (c *Core) salvageFrom(now time.Time, child *fleet.Child, fx *wire.Effects) 
 		value, orphaned, has := child.Observed.Get(o.Key)
 		var a spec.Assignment
 		var obs wire.Observation
-		if !has || orphaned || said(c, value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
+		if !has || orphaned || c.said(value, &obs) != nil || c.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
 			continue
 		}
 		why := notGiven
-		if wasGiven(c, child.Name, o.Value) {
+		if c.wasGiven(child.Name, o.Value) {
 			why = c.salvageOne(now, child.Name, &a, &obs, fx)
 		}
 		if why != "" {

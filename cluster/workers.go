@@ -51,33 +51,6 @@ func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	c.reach(now, hello.Name, fx)
 }
 
-// item encodes an item of a worker's desired set as its agent reads it.
-func (c *Core) item(worker string, v any) []byte {
-	if w := c.workers[worker]; w != nil && w.Carrier == wire.CarrierMQTT {
-		return c.codec.Text(v)
-	}
-	return c.codec.Marshal(v)
-}
-
-// resend puts everything that a worker is to run anew, for another agent; that has no part in what ended.
-func (c *Core) resend(name string) {
-	for _, p := range c.on(name) {
-		c.linked[p.A.Service.App] = true
-		switch {
-		case p.Removing:
-		case p.ended():
-			c.letGo(p)
-		default:
-			c.send(p)
-		}
-	}
-	for _, id := range sortedIDs(c.moving) {
-		if p := c.places[id]; p.Next.Worker == name {
-			c.sendNext(p)
-		}
-	}
-}
-
 // reach marks the instances of a worker that is back in touch. What it said last still holds until it says otherwise: a set
 // that did not change is not sent again.
 func (c *Core) reach(now time.Time, name string, fx *wire.Effects) {
@@ -90,7 +63,7 @@ func (c *Core) reach(now time.Time, name string, fx *wire.Effects) {
 		c.unstrand(p)
 		c.changed(now, p, fx)
 		var o wire.Observation
-		if value, orphaned, has := child.Observed.Get(wire.AssignmentKey(p.A.ID)); has && !orphaned && said(c, value, &o) == nil {
+		if value, orphaned, has := child.Observed.Get(wire.AssignmentKey(p.A.ID)); has && !orphaned && c.said(value, &o) == nil {
 			c.observe(now, name, o, fx)
 		}
 	}
@@ -122,7 +95,7 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			continue
 		}
 		var o wire.Observation
-		if err := said(c, value, &o); err != nil || string(o.ID) != id {
+		if err := c.said(value, &o); err != nil || string(o.ID) != id {
 			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken worker harms only itself
 		}
@@ -172,47 +145,6 @@ func (c *Core) sweep(now time.Time, child *fleet.Child, fx *wire.Effects) {
 	for _, p := range c.on(child.Name) {
 		if p.Removing && !has(p.A.ID) {
 			c.gone(now, child.Name, p.A.ID, fx)
-		}
-	}
-}
-
-// reports says whether a worker tells of an instance, by its key.
-func reports(child *fleet.Child, key string) bool {
-	_, orphaned, has := child.Observed.Get(key)
-	return has && !orphaned
-}
-
-// decideOrphans ends or adopts what a worker has of an earlier life of its set, which forgot what was deleted then. What this
-// store does not know either runs on, and keeps what it has of the overlay. What the worker does not report does not run:
-// kept, it would when the agent starts again.
-func (c *Core) decideOrphans(child *fleet.Child) {
-	orphans, known := child.Desired.Orphans()
-	if !known || len(orphans) == 0 {
-		return
-	}
-	unknown, w := false, c.workers[child.Name]
-	for _, o := range orphans {
-		id, ok := strings.CutPrefix(o.Key, "inst/")
-		if !ok {
-			continue
-		}
-		p := c.places[skerry.InstanceID(id)]
-		switch {
-		case p != nil && !p.Removing && p.Worker == child.Name:
-			c.send(p)
-		case p != nil && p.Next != nil && p.Next.Worker == child.Name:
-			c.sendNext(p)
-		case p != nil && !p.Removing && p.at(child.Name):
-			// The copy that was left behind; it is decided who stays.
-		case p != nil || w != nil && w.leaving.Has(skerry.InstanceID(id)) || !reports(child, o.Key):
-			c.Kids.Delete(child.Name, o.Key)
-		default:
-			unknown = true
-		}
-	}
-	for _, o := range orphans {
-		if !unknown && !strings.HasPrefix(o.Key, "inst/") {
-			c.Kids.Delete(child.Name, o.Key)
 		}
 	}
 }
