@@ -1,13 +1,10 @@
 package cluster
 
 import (
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/placing"
-	"skerry.dev/skerry/decide/sched"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -35,59 +32,6 @@ func (c *Core) setPlugins(m SetPlugins) {
 	c.retry()
 }
 
-// usersKnown reports whether the places of a service's users in the network are known, and else has them measured from a
-// few random workers that could take the instance (Algorithm 2, lines 10 to 13).
-func (c *Core) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *wire.Effects) bool {
-	if c.questions.Measures(p.A.ID) {
-		return false
-	}
-	if !slices.ContainsFunc(policy.Rules, func(r sched.Rule) bool { _, users := r.(sched.Users); return users }) {
-		return true
-	}
-	var targets []string
-	q := &p.A.Spec.Placement
-	for _, u := range q.Users {
-		if q.UserLatency(u) > 0 {
-			targets = append(targets, u.Address)
-		}
-	}
-	if len(targets) == 0 || p.Located.Known(now) {
-		return true
-	}
-	if c.opt.Admission.NoMeasuring {
-		p.Located.Set(now, q, nil, "the site's operator lets no worker measure round trips to users", c.workers.where)
-		return true
-	}
-	if why := c.opt.Admission.checkUsers(p.A.Org, q); why != "" {
-		p.Located.Set(now, q, nil, why, c.workers.where)
-		return true
-	}
-	workers := c.site.Sample(policy, c.request(p), c.questions.Next(), measuringWork)
-	if len(workers) == 0 {
-		p.Located.Set(now, q, nil, "no worker that could take the instance knows its place in the network", c.workers.where)
-		return true
-	}
-	fx.Actions = append(fx.Actions, c.questions.Measure(now, p.A.ID, workers, targets))
-	return false
-}
-
-// refreshUsers has the places of the users of an instance that runs measured again from time to time: users move.
-func (c *Core) refreshUsers(now time.Time, p *placement, fx *wire.Effects) {
-	c.questions.Unmeasured(now, p.A.ID) // else it would stay open for as long as it runs
-	if p.Worker == "" || c.questions.Open(p.A.ID) || !p.Located.Old(now) {
-		return
-	}
-	policy, _, why := policyOf(c, &p.A)
-	if why == nil {
-		c.usersKnown(now, p, policy, fx)
-	}
-}
-
-// policyOf finds the policy of an instance and the plugins to ask.
-func policyOf(c *Core, a *spec.Assignment) (sched.Policy, []placing.Plugin, *wire.Reason) {
-	return c.questions.Policy(&a.Spec, c.limitedFrom(a.Service))
-}
-
 func (c *Core) measured(now time.Time, m Measured) {
 	p := c.places[m.ID]
 	switch {
@@ -97,39 +41,6 @@ func (c *Core) measured(now time.Time, m Measured) {
 	default:
 		p.Located.Set(now, &p.A.Spec.Placement, m.RTT, "", c.workers.where)
 	}
-}
-
-// consult has plugins score the best candidates, and combines what they say. wait is true while they think.
-func (c *Core) consult(now time.Time, p *placement, policy sched.Policy, plugins []Plugin, req *sched.Request, fx *wire.Effects) (
-	wire.Decision, bool) {
-	d, wait, score := c.questions.Consult(now, placing.Case{ID: p.A.ID, Plugins: plugins,
-		Best:  func(round uint64) wire.Decision { return c.site.Best(now, policy, req, round, sched.PluginCandidates) },
-		Query: func(d *wire.Decision) sched.PluginQuery { return c.pluginQuery(now, req, d) }})
-	if score != nil {
-		fx.Actions = append(fx.Actions, *score)
-	}
-	return d, wait
-}
-
-func (c *Core) pluginQuery(now time.Time, r *sched.Request, d *wire.Decision) sched.PluginQuery {
-	q := sched.PluginQuery{Version: sched.PluginVersion, Instance: r.Instance, Service: r.Service, Labels: r.Spec.Labels, Need: r.Need, Placement: r.Spec.Placement, Seed: d.Seed}
-	peers := map[string]int{}
-	for _, x := range r.Peers {
-		peers[x.Worker]++
-	}
-	for _, k := range d.Top {
-		w := c.workers[k.Name]
-		if w == nil || w.Facts == nil {
-			continue
-		}
-		x := sched.PluginCandidate{Name: k.Name, Score: k.Score, Arch: w.Facts.Arch, Area: w.Facts.Area, Labels: w.Facts.Labels, Location: w.Facts.Location,
-			Coordinate: w.coordinate(), Capacity: w.Facts.Capacity, Available: w.available(), Power: w.Facts.Power, Pressure: w.report.Pressure, Peers: peers[k.Name]}
-		if !w.reportAt.IsZero() {
-			x.Age = max(0, now.Sub(w.reportAt).Seconds())
-		}
-		q.Candidates = append(q.Candidates, x)
-	}
-	return q
 }
 
 // seeking runs over the instances that look for a place.

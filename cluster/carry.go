@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,20 +17,6 @@ import (
 //
 // carryTime is how much longer than another such a successor may take.
 const carryTime = 10 * time.Minute
-
-// incapable lists the workers that cannot go on with an instance's memory, if that is wanted.
-func (c *Core) incapable(p *placement) (out []string) {
-	if !p.A.Spec.Carried() || p.Worker == "" || c.stranded[p.A.ID] || !c.workers[p.Worker].canCarry(p.Obs.Runtime) {
-		return nil
-	}
-	for name, w := range c.workers {
-		if !w.canCarry(p.Obs.Runtime) {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
 
 // checkpoint gives the worker that has the state which a successor is to start from.
 func (l *ledger) checkpoint(id skerry.InstanceID) (worker string, err error) {

@@ -67,7 +67,7 @@ type Core struct {
 	*sender
 	overlay
 	opt        Options
-	started    time.Time
+	find       *finder
 	questions  *placing.Questions
 	drains     *moves.Drains
 	balance    *moves.Balance
@@ -109,6 +109,7 @@ func New(opt Options) *Core {
 		drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
 		scaling: autonomy.NewScaling(), rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
 	c.keys = &c.fabric
+	c.find = &finder{books: holds, questions: c.questions}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
 	c.volumes = volumes.New(disks{holds})
@@ -173,7 +174,7 @@ func (c *Core) Load(key string, value []byte) error {
 // Start ends loading. Workers count as just lost from sight, and each has StartGrace to come back: after a power cut a
 // site's machines start at their own pace, and what runs on them must not be placed anew for that.
 func (c *Core) Start(now time.Time) wire.Effects {
-	c.started = now
+	c.find.started = now
 	c.uplink.Start(now)
 	c.rebuild.Start(now)
 	c.detect.Start(now)

@@ -97,7 +97,7 @@ func (c *Core) returned(now time.Time, child *fleet.Child, fx *wire.Effects) {
 			c.changed(now, p, fx)
 			continue
 		}
-		if keep, why := c.keepsOriginal(p, o); keep {
+		if keep, why := c.find.keepsOriginal(p, o); keep {
 			c.restore(now, p, o, why, fx)
 		} else {
 			c.event(fx, now, p, wire.EventNormal, "KeptReplacement", "the copy on worker "+child.Name+", which is back in touch, ends: "+why)
@@ -105,19 +105,6 @@ func (c *Core) returned(now time.Time, child *fleet.Child, fx *wire.Effects) {
 			c.changed(now, p, fx)
 		}
 	}
-}
-
-// keepsOriginal chooses between the instance and the copy that it replaced.
-func (c *Core) keepsOriginal(p *placement, o wire.Observation) (keep bool, why string) {
-	if o.Revision != "" && o.Revision != p.target().Revision {
-		return false, "it has limits that are not wanted any more"
-	}
-	there := *p
-	there.Worker, there.Obs, there.qos = p.Original.Worker, o, nil
-	original, replacement := spec.CopyState{Ready: o.State == skerry.Running && o.Ready}, spec.CopyState{Ready: p.Obs.Ready}
-	_, original.Violated = c.violation(&there)
-	_, replacement.Violated = c.violation(p)
-	return p.A.Spec.KeepsOriginal(original, replacement)
 }
 
 // restore makes the copy that was left behind the instance again, and ends its replacement.

@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -131,7 +130,7 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, look *moves.Loo
 		look.Tries(id, "its worker is out of touch and may run it on, and there must not be another", now.Add(drainRetry))
 		return false
 	}
-	d, wait := c.elsewhere(now, p, w.Drain.To, fx)
+	d, wait := c.find.elsewhere(now, p, w.Drain.To, fx)
 	if wait {
 		c.drains.Again(now.Add(drainRetry))
 		return false
@@ -156,24 +155,6 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, look *moves.Loo
 		c.changed(now, p, fx)
 	}
 	return false
-}
-
-// elsewhere looks for another worker, first whether a certain one will do.
-func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *wire.Effects) (wire.Decision, bool) {
-	if to != "" {
-		if policy, plugins, why := policyOf(c, &p.A); why == nil && len(plugins) == 0 {
-			req := c.request(p)
-			req.Only, req.Avoid = to, slices.Concat(req.Avoid, c.incapable(p))
-			if d := c.site.Place(now, policy, req, c.questions.Round()); d.Chosen != "" {
-				return d, false
-			}
-		}
-	}
-	// A worker that is short of something is better than none.
-	if d, wait := c.better(now, p, "", fx); wait || d.Chosen != "" {
-		return d, wait
-	}
-	return c.besides(now, p, nil, fx)
 }
 
 // viewDrain tells how far a drain is.

@@ -90,7 +90,7 @@ func (c *Core) expandGroups(now time.Time, fx *wire.Effects) {
 				c.remove(now, p, fx)
 			}
 		}
-		policy, _, why := policyOf(c, &g.A)
+		policy, _, why := c.find.policyOf(&g.A)
 		if why != nil {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
 			c.tellGroupAs(now, g, o, fx)
@@ -103,7 +103,7 @@ func (c *Core) expandGroups(now time.Time, fx *wire.Effects) {
 			}
 			p := &placement{A: g.A, Origin: g.Origin, Group: id, seat: seat{Pinned: name}, Created: now}
 			p.A.ID = id + "-" + skerry.InstanceID(name)
-			if c.site.Place(now, policy, c.request(p), 0).Chosen == "" {
+			if c.site.Place(now, policy, c.find.request(p), 0).Chosen == "" {
 				continue
 			}
 			if over = c.opt.Admission.CheckQuota(c.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {

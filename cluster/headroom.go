@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry/cluster/moves"
@@ -36,7 +35,7 @@ func (c *Core) reconsider(now time.Time, p *placement, fx *wire.Effects) {
 			break // once that serves, the others may bear less
 		}
 		x.Look(now)
-		d, runtime, why := c.relieve(now, p, share)
+		d, runtime, why := c.find.relieve(now, p, share)
 		if d.Chosen != "" {
 			x.Leave(now)
 			why = near + ", which is moved to " + runtime
@@ -50,47 +49,6 @@ func (c *Core) reconsider(now time.Time, p *placement, fx *wire.Effects) {
 		x.Stays(near + "; " + why)
 	}
 	c.crowd(now, p, fx)
-}
-
-// relieve looks for a worker and a runtime in which an instance would be clear of its saturation point, the cheapest first, or says why there
-// is none.
-func (c *Core) relieve(now time.Time, p *placement, share float64) (d wire.Decision, runtime, why string) {
-	if why := c.stays(now, p); why != "" {
-		return d, "", why
-	}
-	policy, plugins, reason := policyOf(c, &p.A)
-	if reason != nil {
-		return d, "", reason.Text
-	}
-	if len(plugins) > 0 {
-		return d, "", "plugins are not asked about what runs"
-	}
-	here := c.workers[p.Worker].Facts.RuntimeCosts()
-	for _, name := range p.A.Spec.Runtimes() {
-		avoid := append(append(c.heldWorkers(), c.incapable(p)...), p.Worker)
-		some := false
-		for at, w := range c.workers {
-			r := w.report.Pressure
-			bears := w.Facts != nil && slices.Contains(w.Facts.PassedRuntimes(), name) && slices.Contains(p.A.Spec.Relief(p.A.Runtime, share, here, w.Facts.RuntimeCosts()), name)
-			if !bears || r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
-				avoid = append(avoid, at)
-			} else {
-				some = true
-			}
-		}
-		if !some {
-			continue
-		}
-		slices.Sort(avoid)
-		spec := p.A.Spec
-		spec.Runtime = name
-		req := c.request(p)
-		req.Spec, req.Avoid = &spec, slices.Concat(req.Avoid, avoid)
-		if d = c.site.Place(now, policy, req, c.questions.Next()); d.Chosen != "" {
-			return d, name, ""
-		}
-	}
-	return d, "", "no other worker has room for it in a runtime that is known to bear it"
 }
 
 // mayGrow reports whether the service of an instance follows its load and may have more instances.

@@ -329,7 +329,7 @@ func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wir
 	}
 	job := p.A.Spec.Mode == spec.ModeJob || p.A.Spec.Mode == spec.ModeCron
 	if o.State == skerry.Failed && !job && !p.Removing && p.Group == "" {
-		if p.Moves++; p.Moves < maxMoves && c.othersFit(p) {
+		if p.Moves++; p.Moves < maxMoves && c.find.othersFit(p) {
 			c.event(fx, now, p, wire.EventWarning, "Failed", o.Reason)
 			c.move(now, p, o.Reason, true, fx)
 			return
@@ -347,16 +347,6 @@ func (c *Core) stranger(now time.Time, worker string, id skerry.InstanceID, fx *
 			c.siteEvent(fx, now, wire.EventWarning, "UnknownInstance", "worker "+worker+" runs "+string(id)+", which this site's store does not know; it is left running", worker)
 		}
 	}
-}
-
-func (c *Core) othersFit(p *placement) bool {
-	policy, _, why := policyOf(c, &p.A)
-	if why != nil {
-		return false
-	}
-	req := c.request(p)
-	req.Avoid = append(slices.Clone(p.Avoid), p.Worker)
-	return c.site.Place(time.Time{}, policy, req, 0).Chosen != ""
 }
 
 // move takes an instance from its worker and lets it wait for another. avoid keeps it from the same one in this round.

@@ -90,7 +90,7 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, plan
 		}
 		why = c.opt.Admission.CheckQuota(used, a)
 	}
-	policy, plugins, unknown := policyOf(c, a)
+	policy, plugins, unknown := c.find.policyOf(a)
 	if why == nil {
 		why = unknown
 	}
@@ -98,7 +98,7 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, plan
 		d.Why = []wire.Reason{*why}
 		return d
 	}
-	r := c.request(&placement{A: *a})
+	r := c.find.request(&placement{A: *a})
 	r.Peers = append(r.Peers, peers...)
 	for _, u := range a.Spec.Placement.Users {
 		p := wire.UserPosition{}
@@ -170,14 +170,14 @@ func (c *Core) Explain(now time.Time, id skerry.InstanceID) []wire.ClassVerdict 
 		}
 		p = &placement{A: *i.Assignment(nil)}
 	}
-	policy, _, why := policyOf(c, &p.A)
+	policy, _, why := c.find.policyOf(&p.A)
 	if why != nil {
 		return nil
 	}
 	site := c.site
 	if p.Worker != "" && !p.ended() {
 		site = c.site.Clone() // it would not stand in its own way
-		site.Give(p.Worker, c.request(p))
+		site.Give(p.Worker, c.find.request(p))
 	}
-	return site.Explain(now, policy, c.request(p))
+	return site.Explain(now, policy, c.find.request(p))
 }

@@ -91,7 +91,7 @@ func (c *Core) bestMove(now time.Time, asked bool) *move {
 	var best *move
 	c.balance.Best(sortedIDs(c.places), func(id skerry.InstanceID, look func() bool) {
 		p := c.places[id]
-		if c.stays(now, p) != "" || !asked && !p.ripe(now) || asked && c.balance.Passed(id) || !look() {
+		if c.find.stays(now, p) != "" || !asked && !p.ripe(now) || asked && c.balance.Passed(id) || !look() {
 			return
 		}
 		if m := c.gains(now, p, asked); m != nil && (best == nil || m.gain > best.gain) {
@@ -101,36 +101,13 @@ func (c *Core) bestMove(now time.Time, asked bool) *move {
 	return best
 }
 
-// stays says why an instance is not moved to a better place, or "".
-func (c *Core) stays(now time.Time, p *placement) string {
-	w := c.workers[p.Worker]
-	_, stops := p.A.Spec.OnDisconnect.StopAfter()
-	switch r := p.A.Spec.Placement.Rigidness; {
-	case w == nil || w.sight.Lost() || p.Removing || p.Refused || p.Obs.State != skerry.Running || !p.Obs.Ready || p.Obs.Unreachable:
-		return "it does not serve"
-	case p.Next != nil || p.Original != nil || p.Resize != nil || c.stranded[p.A.ID] || now.Before(c.endsElsewhere(p)):
-		return "it is on its way already"
-	case p.bound(false) != "":
-		return p.bound(false)
-	case c.workers.uncarried(p) != "":
-		return c.workers.uncarried(p)
-	case stops:
-		return "it is never to run twice (onDisconnect: stopAfter)"
-	case r != nil && *r == 0:
-		return "it is not to be moved for a better place (rigidness 0)"
-	case w.Hold != "" || w.report.Held != "":
-		return "its worker is held"
-	}
-	return ""
-}
-
 // gains tells where an instance would be better off by enough, or gives nil.
 func (c *Core) gains(now time.Time, p *placement, asked bool) *move {
-	policy, plugins, why := policyOf(c, &p.A)
+	policy, plugins, why := c.find.policyOf(&p.A)
 	if why != nil || len(plugins) > 0 {
 		return nil // plugins are not asked about what runs
 	}
-	avoid := append(append(c.heldWorkers(), c.incapable(p)...), p.Worker)
+	avoid := append(append(c.heldWorkers(), c.find.incapable(p)...), p.Worker)
 	for name, w := range c.workers {
 		k := c.Kids.Get(name)
 		if r := w.report.Pressure; k == nil || !asked && now.Sub(k.Since) < joined || r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
@@ -157,7 +134,7 @@ func (c *Core) ratedHigher(p *placement, policy sched.Policy, avoid []string) *m
 		}
 		policy.Rank, by = sched.FirstFit{}, "what it prefers"
 	}
-	w, req := c.workers[p.Worker], c.request(p)
+	w, req := c.workers[p.Worker], c.find.request(p)
 	// Its own place is rated as if it were not there yet.
 	c.site.Give(p.Worker, req)
 	c.site.SetLoad(p.Worker, w.loads.Minus(c.neighbours.Of(&p.A)))
@@ -192,7 +169,7 @@ func (c *Core) lessBusy(p *placement, policy sched.Policy, avoid []string) *move
 			avoid = append(avoid, name)
 		}
 	}
-	req := c.request(p)
+	req := c.find.request(p)
 	req.Avoid = slices.Concat(req.Avoid, avoid)
 	d := c.site.Place(time.Time{}, policy, req, 0)
 	if d.Chosen == "" {
@@ -242,7 +219,7 @@ func (c *Core) planBalance(now time.Time) (plan view.RebalancePlan) {
 	}
 	for _, id := range sortedIDs(c.places) {
 		p := c.places[id]
-		if why := c.stays(now, p); why != "" && p.Worker != "" && c.workers[p.Worker] != nil && p.Obs.State == skerry.Running && p.Pinned == "" && len(plan.Stays) < maxPlanned {
+		if why := c.find.stays(now, p); why != "" && p.Worker != "" && c.workers[p.Worker] != nil && p.Obs.State == skerry.Running && p.Pinned == "" && len(plan.Stays) < maxPlanned {
 			if m := c.gains(now, p, true); m != nil {
 				plan.Stays = append(plan.Stays, view.StayView{Instance: id, Reason: why})
 			}

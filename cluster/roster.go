@@ -20,6 +20,13 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+const (
+	// What counts as short, beside moves.WaitingLimit: shares of time in which something waited (the kernel's pressure stall information).
+	pressureLimit = 0.25
+	// pressureSlack is how much more pressure elsewhere counts as the same: it is told of different moments.
+	pressureSlack = 0.2
+)
+
 // roster is the workers of a site, by name. Its methods need to know nothing else.
 type roster map[string]*worker
 

@@ -3,63 +3,11 @@ package cluster
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/sched"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
-
-// request is what the scheduler is asked for a placement.
-func (c *Core) request(p *placement) *sched.Request {
-	s := &p.A.Spec
-	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: p.need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
-		Contention: c.neighbours.Of(&p.A), Kept: c.keptFrom(p), Data: c.dataAt(p), Devices: p.A.Devices, Runtime: p.A.Runtime,
-		Egress: c.opt.Admission.egressOf(p.A.Org, s) != nil, Level: c.opt.Admission.LevelOf(p.A.Org), Signed: c.opt.Admission.signersOf(p.A.Org) != nil}
-	if r.Data != "" {
-		r.Need.Storage -= c.volumes.Idle(p.claims()) // which is its own
-	}
-	if c.peersMatter(p) {
-		r.Peers = c.peersOf(p, func(*placement) bool { return true })
-	}
-	return r
-}
-
-// peersOf lists where other instances of the application are, those that matter.
-func (l *ledger) peersOf(p *placement, matters func(o *placement) bool) []sched.Peer {
-	var list []*placement
-	for _, o := range l.byApp[p.A.Service.App] {
-		if o != p && o.Worker != "" && !o.Removing && !o.ended() && matters(o) {
-			list = append(list, o)
-		}
-	}
-	slices.SortFunc(list, func(a, b *placement) int { return strings.Compare(string(a.A.ID), string(b.A.ID)) })
-	out := make([]sched.Peer, 0, len(list))
-	for _, o := range list {
-		out = append(out, sched.Peer{Worker: o.Worker, Service: o.A.Service.Service, Labels: o.A.Spec.Labels, Links: o.A.Spec.Links})
-	}
-	return out
-}
-
-// lasting is request for the rules that hold for as long as an instance runs. It is asked with every report of a worker, so
-// that of the others it lists only the ends of links with limits.
-func (l *ledger) lasting(p *placement) *sched.Request {
-	s := &p.A.Spec
-	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: s.Need(), Only: p.Pinned, Users: p.Users}
-	if l.limits[p.A.Service.App] > 0 {
-		r.Peers = l.peersOf(p, func(o *placement) bool { return p.limits(o) || o.limits(p) })
-	}
-	return r
-}
-
-// peersMatter reports whether where other instances of the application are has a part in placing one; for most it has
-// not, and listing them for each of thousands of replicas costs.
-func (l *ledger) peersMatter(p *placement) bool {
-	q := &p.A.Spec.Placement
-	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) || l.limits[p.A.Service.App] > 0 || p.limited()
-}
 
 // placeWaiting looks for a worker for every instance that has none: the most important first, then those with the least
 // slack before their deadline, then the oldest; of those that came together the ones with the narrowest choice, which the
@@ -127,25 +75,25 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *wire.Effects) {
 		p.again = at
 		return
 	}
-	if p.again = gathers(c, now, p); !p.again.IsZero() {
+	if p.again = c.find.gathers(now, p); !p.again.IsZero() {
 		return
 	}
-	policy, plugins, why := policyOf(c, &p.A)
+	policy, plugins, why := c.find.policyOf(&p.A)
 	if why != nil {
 		c.unplaceable(now, p, []wire.Reason{*why}, nil, fx)
 		return
 	}
-	if !c.usersKnown(now, p, policy, fx) {
+	if !c.find.usersKnown(now, p, policy, fx) {
 		return
 	}
 	c.questions.Next()
-	req := c.request(p)
+	req := c.find.request(p)
 	var d wire.Decision
 	if len(plugins) == 0 {
-		d = c.placeFree(now, policy, req)
+		d = c.find.placeFree(now, policy, req)
 	} else {
 		var wait bool
-		if d, wait = c.consult(now, p, policy, plugins, req, fx); wait {
+		if d, wait = c.find.consult(now, p, policy, plugins, req, fx); wait {
 			return
 		}
 	}
@@ -163,22 +111,6 @@ func (c *Core) placeOne(now time.Time, p *placement, fx *wire.Effects) {
 	default:
 		c.unplaceable(now, p, d.Why, &d, fx)
 	}
-}
-
-// placeFree looks for a worker, of those that are held on their device only where no other will do: there an instance waits for
-// somebody's approval.
-func (c *Core) placeFree(now time.Time, policy sched.Policy, req *sched.Request) wire.Decision {
-	held := c.heldWorkers()
-	if len(held) == 0 || req.Only != "" {
-		return c.site.Place(now, policy, req, c.questions.Round())
-	}
-	avoid := req.Avoid
-	req.Avoid = slices.Concat(avoid, held)
-	d := c.site.Place(now, policy, req, c.questions.Round())
-	if req.Avoid = avoid; d.Chosen == "" {
-		d = c.site.Place(now, policy, req, c.questions.Round())
-	}
-	return d
 }
 
 func (c *Core) heldChanged(now time.Time, w *worker, fx *wire.Effects) {

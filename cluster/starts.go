@@ -98,14 +98,14 @@ func (c *Core) appraised(now time.Time, m Appraised, fx *wire.Effects) {
 		l := placing.NewLate(now, p.Worker, waited, m.RTT)
 		text := "its worker has not started it for " + waited.Round(time.Second).String()
 		if p.A.Spec.Mode != spec.ModeService {
-			if !c.othersFit(p) {
+			if !c.find.othersFit(p) {
 				continue
 			}
 			p.Late = l
 			c.move(now, p, text, true, fx)
 			continue
 		}
-		d, wait := c.besides(now, p, nil, fx)
+		d, wait := c.find.besides(now, p, nil, fx)
 		if wait || d.Chosen == "" {
 			continue
 		}

@@ -80,7 +80,7 @@ func noSuccessor(c *Core, now time.Time, p *placement) string {
 			return "the volume is on worker " + at + ", and it runs elsewhere"
 		}
 	}
-	policy, plugins, reason := policyOf(c, &q.A)
+	policy, plugins, reason := c.find.policyOf(&q.A)
 	if reason != nil {
 		return reason.Text
 	}
@@ -88,7 +88,7 @@ func noSuccessor(c *Core, now time.Time, p *placement) string {
 		return "" // their programs are asked when it is placed
 	}
 	c.reserve(p, -1)
-	d := c.placeFree(now, policy, c.request(q))
+	d := c.find.placeFree(now, policy, c.find.request(q))
 	c.reserve(p, 1)
 	switch {
 	case d.Chosen != "":

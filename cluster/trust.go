@@ -41,7 +41,7 @@ func (c *Core) reviewed(now time.Time, f trust.Finding, fx *wire.Effects) {
 	}
 	c.siteEvent(fx, now, wire.EventWarning, "WorkerQuarantined", "worker "+w.Name+" gets nothing new: "+w.trust.Quarantine(), w.Name)
 	for _, p := range c.on(w.Name) { // what it has not started in all that time
-		if p.starting() && p.Next == nil && now.Sub(p.Placed) >= placing.Patience && c.othersFit(p) {
+		if p.starting() && p.Next == nil && now.Sub(p.Placed) >= placing.Patience && c.find.othersFit(p) {
 			c.move(now, p, "its worker is in quarantine and has not started it", true, fx)
 		}
 	}

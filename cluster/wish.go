@@ -63,13 +63,13 @@ func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *wire.Effect
 
 // moveByHand starts a successor on the worker that was asked for, or the best other one, and gives its name.
 func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *wire.Effects) (string, *skerry.Error) {
-	avoid := slices.Concat([]string{p.Worker}, c.heldWorkers(), c.incapable(p))
+	avoid := slices.Concat([]string{p.Worker}, c.heldWorkers(), c.find.incapable(p))
 	if m.To == "" {
 		avoid = append(avoid, p.Avoid...)
 	}
 	var d wire.Decision
 	for _, short := range [][]string{c.workers.shortOf(nil), nil} { // a worker that is short of something is better than none
-		r := c.request(p)
+		r := c.find.request(p)
 		r.Only, r.Avoid = m.To, slices.Concat(avoid, short)
 		if d = c.site.Place(now, policy, r, c.questions.Next()); d.Chosen != "" {
 			break
@@ -120,7 +120,7 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 	if why := c.workers.uncarried(p); why != "" && !m.Force {
 		return policy, conflict(why).WithHint("--force moves it without its memory")
 	}
-	policy, plugins, unknown := policyOf(c, &p.A)
+	policy, plugins, unknown := c.find.policyOf(&p.A)
 	if unknown != nil {
 		return policy, unmoved(m, &p.A.Spec, []wire.Reason{*unknown})
 	}
