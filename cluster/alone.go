@@ -7,15 +7,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// boundTo keeps the index of instances that depend on the root, and notes that something follows its load.
-func (c *Core) boundTo(p *placement) {
-	if p.Origin == "root" && p.A.Spec.Scale != nil {
-		c.scaling.Follow()
-	}
-	_, depends := p.alone()
-	c.dependents.Bind(p.A.ID, depends)
-}
-
 // fates is what dependents see of a site.
 type fates struct{ l *ledger }
 

@@ -63,19 +63,14 @@ type Options struct {
 
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
-	*books
-	*sender
+	*lifecycle
 	overlay
-	opt        Options
-	find       *finder
-	questions  *placing.Questions
-	drains     *moves.Drains
-	balance    *moves.Balance
-	starts     *placing.Starts
-	overrides  *autonomy.Overrides
-	dependents *autonomy.Dependents
-	scaling    *autonomy.Scaling
-	rebuild    *autonomy.Rebuild
+	opt       Options
+	find      *finder
+	drains    *moves.Drains
+	balance   *moves.Balance
+	overrides *autonomy.Overrides
+	rebuild   *autonomy.Rebuild
 }
 
 // Record keys.
@@ -104,22 +99,29 @@ func New(opt Options) *Core {
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
-	c := &Core{opt: opt, books: holds, sender: &sender{books: holds}, overlay: newOverlay(holds),
-		questions: placing.NewQuestions(opt.Policies), starts: placing.NewStarts(),
-		drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
-		scaling: autonomy.NewScaling(), rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
-	c.keys = &c.fabric
+	c := &Core{opt: opt, overlay: newOverlay(holds), drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
+		rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, keys: &c.fabric}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
+		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{tells.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
 	c.volumes = volumes.New(disks{holds})
 	c.trust = trust.New(witnesses{&c.overlay})
 	c.overrides = autonomy.NewOverrides(loans{tells}, Self, c.Apps)
-	c.dependents = autonomy.NewDependents(fates{c.ledger})
 	c.peers = network.NewPeers(members{holds}, opt.Secret[:])
 	c.ingress = network.NewIngress(gates{c})
 	c.foreign = newForeign(home{c})
 	return c
+}
+
+// sequels is where what becomes of placements leads to.
+type sequels struct{ c *Core }
+
+func (s sequels) runs(now time.Time, p *placement, fx *wire.Effects) { s.c.compareStart(now, p, fx) }
+
+func (s sequels) still(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
+	s.c.reconcileDesired(now, []string{wire.AssignmentKey(id)}, nil, fx)
 }
 
 // Load takes one record of the store.

@@ -123,20 +123,3 @@ func (c *Core) expandGroups(now time.Time, fx *wire.Effects) {
 		c.tellGroup(now, g, fx)
 	}
 }
-
-func (c *Core) removeGroup(now time.Time, g *group, fx *wire.Effects) {
-	if g.Removing {
-		// Its owner is told when something changes, and asks again whenever it is told. A copy may not know of it: a crash left a
-		// part of the commit.
-		for _, p := range c.copies(g.A.ID) {
-			c.remove(now, p, fx)
-		}
-		return
-	}
-	g.Removing = true
-	fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
-	for _, p := range c.copies(g.A.ID) {
-		c.remove(now, p, fx)
-	}
-	c.tellGroup(now, g, fx)
-}

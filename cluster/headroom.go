@@ -82,26 +82,3 @@ func (l *ledger) oneMoves(p *placement) bool {
 	}
 	return false
 }
-
-// crowd tells whether an instance is clear of the saturation point of its runtime, when that changes: by what is expected of it, or by what it
-// was seen to use.
-func (c *Core) crowd(now time.Time, p *placement, fx *wire.Effects) {
-	text := ""
-	if w := c.workers[p.Worker]; w != nil && !p.ended() {
-		if text = p.Strain.Why(); text == "" && p.A.Spec.ExpectedRate > 0 {
-			text = p.A.Spec.Crowded(p.A.Runtime, w.Facts.RuntimeCosts())
-		}
-	}
-	if text == p.Strain.Crowded {
-		return
-	}
-	was := p.Strain.Crowded
-	p.Strain.Crowded = text
-	c.changed(now, p, fx)
-	switch {
-	case text != "":
-		c.event(fx, now, p, wire.EventWarning, "NoHeadRoom", text)
-	case was != "":
-		c.event(fx, now, p, wire.EventNormal, "HeadRoom", "it is clear of its saturation point again")
-	}
-}

@@ -326,22 +326,3 @@ func (l *ledger) audit(workers map[string]*worker) (faults []string) {
 	}
 	return faults
 }
-
-// addPlacement takes a placement in, new or read.
-func (c *Core) addPlacement(p *placement) {
-	c.enter(p)
-	c.boundTo(p)
-	c.bind(p, p.Worker)
-}
-
-// forget has nothing remember a placement.
-func (c *Core) forget(p *placement) {
-	c.endOriginal(p)
-	if c.strike(p) {
-		c.neighbours.Forget(p.A.Service.App)
-	}
-	c.touchClaims(p)
-	c.starts.Done(p.A.ID)
-	c.questions.Drop(p.A.ID)
-	c.dependents.Bind(p.A.ID, false)
-}

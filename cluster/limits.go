@@ -12,13 +12,13 @@ import (
 )
 
 // takeAssignment takes another one for the same limits as the last.
-func (c *Core) takeAssignment(p *placement, a spec.Assignment) {
+func (l *lifecycle) takeAssignment(p *placement, a spec.Assignment) {
 	if r := p.Resize; r != nil {
 		a.Spec, r.Spec = p.A.Spec, a.Spec
 		a.Revision, r.Revision = p.A.Revision, a.Revision
 		a.Gen, r.Gen = p.A.Gen, a.Gen
 	}
-	keepGrants(p, &a, &c.opt.Admission)
+	keepGrants(p, &a, l.admission)
 	p.A = a
 }
 
@@ -33,7 +33,7 @@ func keepGrants(p *placement, a *spec.Assignment, policy *Admission) {
 }
 
 // relimit looks whether an assignment is about limits of what runs. It reports whether nothing else has to be done about it.
-func (c *Core) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
+func (l *lifecycle) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
 	t := p.target()
 	switch {
 	case p.Worker == "" || p.ended():
@@ -49,28 +49,28 @@ func (c *Core) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.
 	case p.Limits != nil && p.Limits.Gen == a.Gen && p.Resize == nil:
 		return true // it was refused
 	default:
-		if why := c.unlimited(p, &a); a.Revision != p.A.Revision && why != "" {
+		if why := l.unlimited(p, &a); a.Revision != p.A.Revision && why != "" {
 			p.Limits = &wire.LimitsRefusal{Gen: a.Gen, Reason: why}
-			c.changed(now, p, fx)
+			l.changed(now, p, fx)
 			return true
 		}
-		c.abandon(p) // it was to start with what is wanted no longer
-		c.revalue(p, func() { p.Resize = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen, Peak: p.need()} })
+		l.abandon(p) // it was to start with what is wanted no longer
+		l.revalue(p, func() { p.Resize = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen, Peak: p.need()} })
 		p.Limits = nil
 	}
-	keepGrants(p, &a, &c.opt.Admission)
+	keepGrants(p, &a, l.admission)
 	p.A.Restart, p.A.Failover, p.A.Digest, p.A.Signers = a.Restart, a.Failover, a.Digest, a.Signers
-	c.boundTo(p)
-	c.changed(now, p, fx)
-	c.send(p)
-	c.sendNext(p)
+	l.boundTo(p)
+	l.changed(now, p, fx)
+	l.send(p)
+	l.sendNext(p)
 	return true
 }
 
 // unlimited says why a placement cannot be given the limits of an assignment while it runs, or "".
-func (c *Core) unlimited(p *placement, a *spec.Assignment) string {
-	w := c.workers[p.Worker]
-	if w == nil || p.Obs.State != skerry.Running || p.Obs.Unreachable || c.stranded[p.A.ID] || p.Next != nil || p.Original != nil {
+func (l *lifecycle) unlimited(p *placement, a *spec.Assignment) string {
+	w := l.workers[p.Worker]
+	if w == nil || p.Obs.State != skerry.Running || p.Obs.Unreachable || l.stranded[p.A.ID] || p.Next != nil || p.Original != nil {
 		return "it is being started or moved"
 	}
 	if w.Facts == nil || !slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
@@ -78,7 +78,7 @@ func (c *Core) unlimited(p *placement, a *spec.Assignment) string {
 	}) {
 		return "runtime " + p.Obs.Runtime + " of its worker cannot change limits of what runs"
 	}
-	if why := c.opt.Admission.CheckQuota(c.usedBy(p.A.Org, p.A.ID), a); why != nil {
+	if why := l.admission.CheckQuota(l.usedBy(p.A.Org, p.A.ID), a); why != nil {
 		return why.Text
 	}
 	now, left := p.need().Vector(), w.available().Vector()
@@ -95,7 +95,7 @@ func (c *Core) unlimited(p *placement, a *spec.Assignment) string {
 }
 
 // resized takes what a worker says of limits that it was asked for.
-func (c *Core) resized(now time.Time, p *placement, fx *wire.Effects) {
+func (l *lifecycle) resized(now time.Time, p *placement, fx *wire.Effects) {
 	r := p.Resize
 	if r == nil {
 		return
@@ -104,10 +104,10 @@ func (c *Core) resized(now time.Time, p *placement, fx *wire.Effects) {
 	case o.Limits != nil && o.Limits.Gen == r.Gen:
 		p.Limits = o.Limits
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
-		c.revalue(p, func() { p.settleLimits() })
-		c.freed()
-		if !c.mine(p) { // else its owner is here, and tells
-			c.event(fx, now, p, wire.EventNormal, "Resized", "runs on with other limits")
+		l.revalue(p, func() { p.settleLimits() })
+		l.freed()
+		if !l.mine(p) { // else its owner is here, and tells
+			l.event(fx, now, p, wire.EventNormal, "Resized", "runs on with other limits")
 		}
 	}
 }

@@ -132,29 +132,3 @@ func (c *Core) unplaceable(now time.Time, p *placement, why []wire.Reason, d *wi
 	}
 	c.refuse(now, p, why, d, fx)
 }
-
-// give binds an instance to a worker under a new fencing token.
-func (c *Core) give(now time.Time, p *placement, d wire.Decision, fx *wire.Effects) {
-	c.wait(p.A.ID, false)
-	c.left(d.Chosen, p.A.ID)
-	c.reclaim(p, d.Chosen)
-	c.found(p.A.ID, d.Chosen)
-	p.room = time.Time{}
-	c.endKeeping(p.A.ID)
-	p.Given(false, 0)
-	c.bind(p, d.Chosen)
-	c.claimAt(p, p.Worker)
-	c.opt.Admission.confine(&p.A)
-	p.A.Runtime, p.A.Devices = c.workers.runtimeAt(&p.A.Spec, d.Chosen), c.site.PickDevices(d.Chosen, &p.A.Spec)
-	p.Placed, p.Decision, p.Refused, p.Ran = now, &d, false, false
-	p.A.Fence, p.A.Held = c.mint(p, fx), nil
-	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
-	p.Obs.Unreachable = false
-	c.reserve(p, 1)
-	c.send(p)
-	c.linked[p.A.Service.App] = true
-	c.uplink.Touch()
-	c.changed(now, p, fx)
-	c.crowd(now, p, fx)
-	c.event(fx, now, p, wire.EventNormal, "WorkerScheduled", "placed on worker "+p.Worker+" by "+d.Policy)
-}

@@ -20,19 +20,6 @@ type (
 	}
 )
 
-// seeStart keeps the index of what is about to start, and notes what has.
-func (c *Core) seeStart(now time.Time, p *placement, fx *wire.Effects) {
-	if p.Obs.State == skerry.Running && !p.Ran && p.Worker != "" {
-		p.Ran = true
-		c.compareStart(now, p, fx)
-	}
-	if !p.starting() || p.Late != nil && p.Late.Worker == p.Worker {
-		c.starts.Done(p.A.ID)
-		return
-	}
-	c.starts.Expect(p.A.ID, p.Placed.Add(placing.Patience))
-}
-
 // compareStart compares a first start with one that another worker did not manage.
 func (c *Core) compareStart(now time.Time, p *placement, fx *wire.Effects) {
 	c.trust.Started(now, p.Worker)
