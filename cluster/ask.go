@@ -3,7 +3,6 @@ package cluster
 import (
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/wire"
 )
@@ -24,87 +23,73 @@ const (
 	measuringWork = 8                // workers that measure the round trip to a user
 )
 
-func (c *Core) setPlugins(m SetPlugins) {
-	c.questions.SetPlugins(m.List)
-	for id := range c.seeking {
-		c.places[id].again = time.Time{}
+func (q *queue) setPlugins(m SetPlugins) {
+	q.questions.SetPlugins(m.List)
+	for id := range q.seeking {
+		q.places[id].again = time.Time{}
 	}
-	c.retry()
+	q.retry()
 }
 
-func (c *Core) measured(now time.Time, m Measured) {
-	p := c.places[m.ID]
+func (q *queue) measured(now time.Time, m Measured) {
+	p := q.places[m.ID]
 	switch {
-	case p == nil || !c.questions.Measured(m):
+	case p == nil || !q.questions.Measured(m):
 	case p.Worker != "":
-		p.Located.Update(now, &p.A.Spec.Placement, m.RTT, c.workers.where)
+		p.Located.Update(now, &p.A.Spec.Placement, m.RTT, q.workers.where)
 	default:
-		p.Located.Set(now, &p.A.Spec.Placement, m.RTT, "", c.workers.where)
-	}
-}
-
-// seeking runs over the instances that look for a place.
-func (l *ledger) seeking(yield func(skerry.InstanceID) bool) {
-	for id := range l.waiting {
-		if !yield(id) {
-			return
-		}
-	}
-	for id := range l.stranded {
-		if l.places[id].Next == nil && !yield(id) {
-			return
-		}
+		p.Located.Set(now, &p.A.Spec.Placement, m.RTT, "", q.workers.where)
 	}
 }
 
 // expire ends questions that nobody answered in time and successors that did not get ready.
-func (c *Core) expire(now time.Time, fx *wire.Effects) {
-	for id := range c.seeking {
-		p := c.places[id]
+func (q *queue) expire(now time.Time, fx *wire.Effects) {
+	for id := range q.seeking {
+		p := q.places[id]
 		switch {
-		case c.questions.Unmeasured(now, id):
-			p.Located.Set(now, &p.A.Spec.Placement, nil, "", c.workers.where)
+		case q.questions.Unmeasured(now, id):
+			p.Located.Set(now, &p.A.Spec.Placement, nil, "", q.workers.where)
 		default:
-			c.questions.Late(now, id)
+			q.questions.Late(now, id)
 		}
 	}
-	for _, id := range sortedIDs(c.moving) {
-		p := c.places[id]
+	for _, id := range sortedIDs(q.moving) {
+		p := q.places[id]
 		if now.Sub(p.Next.Since) >= migrationTime(&p.A.Spec) {
-			c.event(fx, now, p, wire.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" did not get ready: "+p.Next.Obs.Reason)
-			c.abandon(p)
-			c.changed(now, p, fx)
+			q.event(fx, now, p, wire.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" did not get ready: "+p.Next.Obs.Reason)
+			q.abandon(p)
+			q.changed(now, p, fx)
 		}
 	}
 }
 
 // nextExpiry is when expire has something to do next, or the zero time.
-func (c *Core) nextExpiry() time.Time {
+func (q *queue) nextExpiry() time.Time {
 	var next time.Time
 	consider := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
 			next = t
 		}
 	}
-	for id := range c.seeking {
-		p := c.places[id]
-		if at := c.questions.Until(id); !at.IsZero() {
+	for id := range q.seeking {
+		p := q.places[id]
+		if at := q.questions.Until(id); !at.IsZero() {
 			consider(at)
 		}
 		if !p.again.IsZero() {
 			consider(p.again)
 		}
-		if !p.room.IsZero() && !c.questions.Open(id) && p.again.IsZero() {
+		if !p.room.IsZero() && !q.questions.Open(id) && p.again.IsZero() {
 			consider(p.room) // while it asks, or waits for longer, it does not look
 		}
 	}
-	for id := range c.watched {
-		if p := c.places[id]; p != nil {
+	for id := range q.watched {
+		if p := q.places[id]; p != nil {
 			consider(p.SLA.Again())
 		}
 	}
-	for id := range c.moving {
-		if p := c.places[id]; p != nil && p.Next != nil {
+	for id := range q.moving {
+		if p := q.places[id]; p != nil && p.Next != nil {
 			consider(p.Next.Since.Add(migrationTime(&p.A.Spec)))
 		}
 	}

@@ -18,15 +18,6 @@ import (
 // carryTime is how much longer than another such a successor may take.
 const carryTime = 10 * time.Minute
 
-// checkpoint gives the worker that has the state which a successor is to start from.
-func (l *ledger) checkpoint(id skerry.InstanceID) (worker string, err error) {
-	p := l.places[id]
-	if p == nil || p.Next == nil || p.Next.Recipient == "" {
-		return "", skerry.Errorf(skerry.CodeConflict, "instance %q is not to leave its worker", id)
-	}
-	return p.Worker, nil
-}
-
 // serveCheckpoint passes a worker's question for a state on. What comes back only the worker can read that has the key.
 func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimPrefix(r.URL.Path, checkpointPath)

@@ -67,6 +67,7 @@ type Core struct {
 	overlay
 	opt       Options
 	find      *finder
+	queue     *queue
 	drains    *moves.Drains
 	balance   *moves.Balance
 	overrides *autonomy.Overrides
@@ -104,6 +105,7 @@ func New(opt Options) *Core {
 	c.lifecycle = &lifecycle{sender: &sender{books: holds, keys: &c.fabric}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{tells.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
+	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
 	c.volumes = volumes.New(disks{holds})
@@ -308,7 +310,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case Witnessed:
 		c.witnessed(m)
 	case Measured:
-		c.measured(now, m)
+		c.queue.measured(now, m)
 	case Scored:
 		c.questions.Scored(m)
 	case Appraised:
@@ -316,7 +318,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case RelayUp:
 		c.relayUp(m)
 	case SetPlugins:
-		c.setPlugins(m)
+		c.queue.setPlugins(m)
 	case apps.DeleteVolume:
 		deleteVolume(c, now, m, &fx)
 	case apps.DecideOrphan:
@@ -354,7 +356,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 	c.endAlone(now, &fx)
 	c.autoscale(now, &fx)
 	c.endRebuild(now, &fx)
-	c.expire(now, &fx)
+	c.queue.expire(now, &fx)
 	c.judgeWatched(now, &fx)
 	c.rebalance(now, &fx)
 	if record := c.peers.Review(now); record != nil {
@@ -378,7 +380,7 @@ func (c *Core) NextWake() time.Time {
 	}
 	consider(c.Kids.Due())
 	consider(c.Up.Due())
-	consider(c.nextExpiry())
+	consider(c.queue.nextExpiry())
 	consider(c.peers.Due())
 	away, heard := c.uplink.Away()
 	consider(c.dependents.Due(away, heard))
@@ -418,7 +420,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 		c.volumes.Reserve()
 		c.drainWorkers(now, fx)
 		answerAgain(c, now, fx)
-		c.placeWaiting(now, fx)
+		c.queue.placeWaiting(now, fx)
 		if !c.Apps.Dirty() && !c.grew {
 			break
 		}

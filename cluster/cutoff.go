@@ -42,21 +42,6 @@ func (l *lifecycle) unstrand(p *placement) {
 	}
 }
 
-// replaceStopped places anew what its worker must have stopped by now, and keeps the rest of what must not run twice waiting.
-func (c *Core) replaceStopped(now time.Time, fx *wire.Effects) {
-	for _, id := range sortedIDs(c.stranded) {
-		p := c.places[id]
-		switch at := c.surelyStopped(p); {
-		case at.IsZero() || p.Next != nil:
-		case now.Before(at):
-			p.again = at
-		default:
-			c.unstrand(p)
-			c.move(now, p, "its worker is out of touch, and has stopped it", false, fx)
-		}
-	}
-}
-
 // nowhere notes that a stranded instance finds no other place: the owner may know another site.
 func (l *lifecycle) nowhere(now time.Time, p *placement, why []wire.Reason, fx *wire.Effects) {
 	p.again = now.Add(strandedRetry)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -325,4 +326,50 @@ func (l *ledger) audit(workers map[string]*worker) (faults []string) {
 		}
 	}
 	return faults
+}
+
+// keptFrom lists the workers on which others make room for an instance that is more important than p: those that have gone leave before
+// the rest, and p would else take the place of the first, for nothing.
+func (l *ledger) keptFrom(p *placement) (out []string) {
+	for id, worker := range l.making {
+		if l.keeps(id) && l.places[id].A.Spec.Placement.Priority > p.A.Spec.Placement.Priority {
+			out = append(out, worker)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// residents lists what may be moved off a worker: neither copies that belong to it, nor what is on its way already.
+func (l *ledger) residents(worker string) []sched.Resident {
+	var out []sched.Resident
+	for _, p := range l.on(worker) {
+		if p.Pinned == "" && !p.Removing && !p.ended() && p.Next == nil {
+			out = append(out, sched.Resident{Instance: p.A.ID, Priority: p.A.Spec.Placement.Priority, Need: p.charge(worker)})
+		}
+	}
+	return out
+}
+
+// seeking runs over the instances that look for a place.
+func (l *ledger) seeking(yield func(skerry.InstanceID) bool) {
+	for id := range l.waiting {
+		if !yield(id) {
+			return
+		}
+	}
+	for id := range l.stranded {
+		if l.places[id].Next == nil && !yield(id) {
+			return
+		}
+	}
+}
+
+// checkpoint gives the worker that has the state which a successor is to start from.
+func (l *ledger) checkpoint(id skerry.InstanceID) (worker string, err error) {
+	p := l.places[id]
+	if p == nil || p.Next == nil || p.Next.Recipient == "" {
+		return "", skerry.Errorf(skerry.CodeConflict, "instance %q is not to leave its worker", id)
+	}
+	return p.Worker, nil
 }

@@ -92,16 +92,6 @@ func (c *Core) endRebuild(now time.Time, fx *wire.Effects) {
 	c.siteEvent(fx, now, wire.EventNormal, "Rebuilt", "the site was rebuilt from what its workers hold; `skerry cluster status` tells what was not recovered", "")
 }
 
-// placeRebuilding looks for copies that run of what waits for a place; nothing is placed anew yet.
-func (c *Core) placeRebuilding(now time.Time, fx *wire.Effects) {
-	for _, id := range sortedIDs(c.waiting) {
-		if p := c.places[id]; p != nil && c.adopt(now, p, fx) {
-			c.wait(id, false)
-			c.changed(now, p, fx)
-		}
-	}
-}
-
 // Rebuilt tells what a rebuild has come to, or nil for a site that is not rebuilt.
 func (c *Core) Rebuilt() *view.Rebuilt {
 	if !c.opt.Rebuild {
