@@ -81,7 +81,7 @@ func (c *Core) Audit() (faults []string) {
 	known := func(worker string) bool { return c.workers[worker] != nil }
 	faults = append(append(faults, c.peers.Audit(known)...), c.ingress.Audit(known)...)
 	faults = append(faults, slices.Concat(c.paths.Audit(), c.interests.Audit(), c.foreign.sites.Audit())...)
-	faults = append(faults, c.drains.Audit(func(worker string) *moves.Drain {
+	faults = append(faults, c.drainer.drains.Audit(func(worker string) *moves.Drain {
 		if w := c.workers[worker]; w != nil {
 			return w.Drain
 		}

@@ -68,7 +68,7 @@ type Core struct {
 	opt       Options
 	find      *finder
 	queue     *queue
-	drains    *moves.Drains
+	drainer   *drainer
 	balance   *moves.Balance
 	overrides *autonomy.Overrides
 	rebuild   *autonomy.Rebuild
@@ -100,11 +100,12 @@ func New(opt Options) *Core {
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
-	c := &Core{opt: opt, overlay: newOverlay(holds), drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
+	c := &Core{opt: opt, overlay: newOverlay(holds), balance: moves.NewBalance(opt.Rebalance),
 		rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
 	c.lifecycle = &lifecycle{sender: &sender{books: holds, keys: &c.fabric}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{tells.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
+	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
@@ -148,7 +149,7 @@ func (c *Core) Load(key string, value []byte) error {
 			r.ports = map[string]int{}
 			c.addWorker(r.worker, r.Record)
 			if r.Drain != nil {
-				c.drains.Begin(r.Name, r.Drain)
+				c.drainer.drains.Begin(r.Name, r.Drain)
 			}
 		}
 	case strings.HasPrefix(key, volumes.SnapshotPrefix):
@@ -386,7 +387,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.dependents.Due(away, heard))
 	consider(c.scaling.Due(away))
 	consider(c.rebuild.Due(c.rootAway()))
-	consider(c.drains.Due())
+	consider(c.drainer.drains.Due())
 	consider(c.starts.Due())
 	consider(c.trust.Due())
 	consider(c.balance.Due())
@@ -418,7 +419,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 			c.expandGroups(now, fx)
 		}
 		c.volumes.Reserve()
-		c.drainWorkers(now, fx)
+		c.drainer.drainWorkers(now, fx)
 		answerAgain(c, now, fx)
 		c.queue.placeWaiting(now, fx)
 		if !c.Apps.Dirty() && !c.grew {

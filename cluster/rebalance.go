@@ -57,7 +57,7 @@ func (c *Core) rebalance(now time.Time, fx *wire.Effects) {
 	if !asked {
 		c.lookBusy()
 	}
-	if len(c.moving)+len(c.waiting)+len(c.stranded) > 0 || !c.drains.None() || !asked && c.detect.Busy() {
+	if len(c.moving)+len(c.waiting)+len(c.stranded) > 0 || !c.drainer.drains.None() || !asked && c.detect.Busy() {
 		if c.balance.Late(now) {
 			c.balance.EndPass(now)
 		}

@@ -35,7 +35,7 @@ func (c *Core) judge(now time.Time, p *placement, fx *wire.Effects) {
 	}
 	c.find.refreshUsers(now, p, fx)
 	if violated == "" || !s.Exceeds(p.A.Spec.Placement.Rigidness) || s.Rests(now) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
-		if c.questions.Judged(p.A.ID) && !c.drains.Has(p.Worker) {
+		if c.questions.Judged(p.A.ID) && !c.drainer.drains.Has(p.Worker) {
 			c.questions.Drop(p.A.ID) // what plugins say of a move that is not wanted any more
 		}
 		return

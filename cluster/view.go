@@ -29,7 +29,7 @@ func (c *Core) Workers() []view.WorkerView {
 		v.Updates = w.updates()
 		told := w.trust.Record()
 		v.Credit, v.Claims = tier.ViewCredit(told.Credit), told.Claims
-		v.Drain, v.Upgrade = c.viewDrain(w), w.Agent
+		v.Drain, v.Upgrade = c.drainer.viewDrain(w), w.Agent
 		if k := c.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
 		}

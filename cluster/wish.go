@@ -32,7 +32,7 @@ type MigrateInstance struct {
 func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
 	switch m := msg.(type) {
 	case DrainWorker:
-		c.drainWorker(now, m, fx)
+		c.drainer.drainWorker(now, m, fx)
 	case Rebalance:
 		c.askBalance(now, m, fx)
 	case MigrateInstance:

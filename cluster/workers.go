@@ -377,7 +377,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	for _, id := range w.leaving.IDs() {
 		c.left(name, id)
 	}
-	c.endDrain(now, w, fx)
+	c.drainer.endDrain(now, w, fx)
 	delete(c.held, name)
 	delete(c.workers, name)
 	c.detect.Remove(name)
@@ -402,7 +402,7 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *wire.Effects) {
 		return
 	}
 	if w.Hold = m.Reason; m.Reason == "" {
-		c.endDrain(now, w, fx)
+		c.drainer.endDrain(now, w, fx)
 		c.restoreTrust(now, w, fx)
 	}
 	c.saveWorker(w, fx)
