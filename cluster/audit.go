@@ -90,7 +90,7 @@ func (c *Core) Audit() (faults []string) {
 	placed := func(id skerry.InstanceID) bool { return c.places[id] != nil }
 	faults = append(faults, slices.Concat(c.questions.Audit(placed), c.starts.Audit(placed))...)
 	there := func(app skerry.AppKey) bool { return c.byApp[app] != nil }
-	faults = append(faults, slices.Concat(c.releases.Audit(known), c.balance.Audit(), c.neighbours.Audit(there))...)
+	faults = append(faults, slices.Concat(c.releases.Audit(known), c.balancer.balance.Audit(), c.neighbours.Audit(there))...)
 	faults = append(faults, c.endpoints.Audit(known, there)...)
 	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)
 	faults = append(faults, c.dependents.Audit(func(id skerry.InstanceID) (has, depends bool) {

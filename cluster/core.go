@@ -69,7 +69,7 @@ type Core struct {
 	find      *finder
 	queue     *queue
 	drainer   *drainer
-	balance   *moves.Balance
+	balancer  *balancer
 	overrides *autonomy.Overrides
 	rebuild   *autonomy.Rebuild
 }
@@ -100,12 +100,13 @@ func New(opt Options) *Core {
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
-	c := &Core{opt: opt, overlay: newOverlay(holds), balance: moves.NewBalance(opt.Rebalance),
+	c := &Core{opt: opt, overlay: newOverlay(holds),
 		rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
 	c.lifecycle = &lifecycle{sender: &sender{books: holds, keys: &c.fabric}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{tells.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
+	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
@@ -243,7 +244,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.reviewClaims()
 	reviewSnapshots(c, now, &fx)
 	c.peers.Touch(now)
-	c.rebalance(now, &fx) // from then on each minute
+	c.balancer.rebalance(now, &fx) // from then on each minute
 	c.retry()
 	c.settle(now, &fx, nil)
 	return fx
@@ -359,7 +360,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 	c.endRebuild(now, &fx)
 	c.queue.expire(now, &fx)
 	c.judgeWatched(now, &fx)
-	c.rebalance(now, &fx)
+	c.balancer.rebalance(now, &fx)
 	if record := c.peers.Review(now); record != nil {
 		fx.Put(network.KeyPeers, record)
 	}
@@ -390,7 +391,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.drainer.drains.Due())
 	consider(c.starts.Due())
 	consider(c.trust.Due())
-	consider(c.balance.Due())
+	consider(c.balancer.balance.Due())
 	consider(c.volumes.NextLook())
 	if due, rests := c.foreign.sites.Due(); rests {
 		consider(due)

@@ -268,7 +268,7 @@ func TestContainersAndMachinesOfOneService(t *testing.T) {
 	}
 	left("w2", (64+210)*skerry.MiB)
 	m.Explain(m.now, b)
-	m.planBalance(m.now)
+	m.balancer.planBalance(m.now)
 	left("w1", (64+2)*skerry.MiB)
 	left("w2", (64+210)*skerry.MiB)
 	// A third is placed with what is so, and goes the cheaper way there.

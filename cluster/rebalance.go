@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
@@ -33,6 +34,14 @@ const (
 // view.RebalancePlan; with DryRun nothing is moved.
 type Rebalance struct{ DryRun bool }
 
+// balancer moves instances, one at a time, to places that are clearly better than their own.
+type balancer struct {
+	*lifecycle
+	find    *finder
+	balance *moves.Balance
+	drains  *moves.Drains // which come first
+}
+
 // move is an instance that would be better off elsewhere.
 type move struct {
 	p    *placement
@@ -41,60 +50,60 @@ type move struct {
 	why  string
 }
 
-func (c *Core) askBalance(now time.Time, m Rebalance, fx *wire.Effects) {
-	fx.Result = c.planBalance(now)
-	if !m.DryRun && c.balance.Ask(now) {
-		c.rebalance(now, fx)
+func (br *balancer) askBalance(now time.Time, m Rebalance, fx *wire.Effects) {
+	fx.Result = br.planBalance(now)
+	if !m.DryRun && br.balance.Ask(now) {
+		br.rebalance(now, fx)
 	}
 }
 
 // rebalance looks for one move, if it is time.
-func (c *Core) rebalance(now time.Time, fx *wire.Effects) {
-	look, asked := c.balance.Begin(now)
+func (br *balancer) rebalance(now time.Time, fx *wire.Effects) {
+	look, asked := br.balance.Begin(now)
 	if !look {
 		return
 	}
 	if !asked {
-		c.lookBusy()
+		br.lookBusy()
 	}
-	if len(c.moving)+len(c.waiting)+len(c.stranded) > 0 || !c.drainer.drains.None() || !asked && c.detect.Busy() {
-		if c.balance.Late(now) {
-			c.balance.EndPass(now)
+	if len(br.moving)+len(br.waiting)+len(br.stranded) > 0 || !br.drains.None() || !asked && br.detect.Busy() {
+		if br.balance.Late(now) {
+			br.balance.EndPass(now)
 		}
 		return // something more urgent goes on
 	}
-	best := c.bestMove(now, asked)
-	if best == nil || c.balance.Late(now) {
+	best := br.bestMove(now, asked)
+	if best == nil || br.balance.Late(now) {
 		if asked {
-			c.balance.EndPass(now)
+			br.balance.EndPass(now)
 		}
 		return
 	}
-	c.balance.Moved(best.p.A.ID)
+	br.balance.Moved(best.p.A.ID)
 	best.p.Rebalanced.Improved(now)
-	c.migrate(now, best.p, best.d, "for a better place: "+best.why, fx)
+	br.migrate(now, best.p, best.d, "for a better place: "+best.why, fx)
 }
 
 // lookBusy counts in how many looks in a row workers were busy.
-func (c *Core) lookBusy() {
+func (br *balancer) lookBusy() {
 	var busy []string
-	for name, w := range c.workers {
+	for name, w := range br.workers {
 		if w.usedShare(0) >= busyShare {
 			busy = append(busy, name)
 		}
 	}
-	c.balance.Count(busy)
+	br.balance.Count(busy)
 }
 
 // bestMove finds the instance that gains most. asked: somebody did, so that what is new counts as well.
-func (c *Core) bestMove(now time.Time, asked bool) *move {
+func (br *balancer) bestMove(now time.Time, asked bool) *move {
 	var best *move
-	c.balance.Best(sortedIDs(c.places), func(id skerry.InstanceID, look func() bool) {
-		p := c.places[id]
-		if c.find.stays(now, p) != "" || !asked && !p.ripe(now) || asked && c.balance.Passed(id) || !look() {
+	br.balance.Best(sortedIDs(br.places), func(id skerry.InstanceID, look func() bool) {
+		p := br.places[id]
+		if br.find.stays(now, p) != "" || !asked && !p.ripe(now) || asked && br.balance.Passed(id) || !look() {
 			return
 		}
-		if m := c.gains(now, p, asked); m != nil && (best == nil || m.gain > best.gain) {
+		if m := br.gains(now, p, asked); m != nil && (best == nil || m.gain > best.gain) {
 			best = m
 		}
 	})
@@ -102,27 +111,27 @@ func (c *Core) bestMove(now time.Time, asked bool) *move {
 }
 
 // gains tells where an instance would be better off by enough, or gives nil.
-func (c *Core) gains(now time.Time, p *placement, asked bool) *move {
-	policy, plugins, why := c.find.policyOf(&p.A)
+func (br *balancer) gains(now time.Time, p *placement, asked bool) *move {
+	policy, plugins, why := br.find.policyOf(&p.A)
 	if why != nil || len(plugins) > 0 {
 		return nil // plugins are not asked about what runs
 	}
-	avoid := append(append(c.heldWorkers(), c.find.incapable(p)...), p.Worker)
-	for name, w := range c.workers {
-		k := c.Kids.Get(name)
+	avoid := append(append(br.heldWorkers(), br.find.incapable(p)...), p.Worker)
+	for name, w := range br.workers {
+		k := br.Kids.Get(name)
 		if r := w.report.Pressure; k == nil || !asked && now.Sub(k.Since) < joined || r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
 			avoid = append(avoid, name)
 		}
 	}
-	m := c.ratedHigher(p, policy, avoid)
-	if r := c.lessBusy(p, policy, avoid); r != nil && (m == nil || r.gain > m.gain) {
+	m := br.ratedHigher(p, policy, avoid)
+	if r := br.lessBusy(p, policy, avoid); r != nil && (m == nil || r.gain > m.gain) {
 		m = r
 	}
 	return m
 }
 
 // ratedHigher looks for a worker that the service's policy rates higher than its own.
-func (c *Core) ratedHigher(p *placement, policy sched.Policy, avoid []string) *move {
+func (br *balancer) ratedHigher(p *placement, policy sched.Policy, avoid []string) *move {
 	by := "policy " + policy.Name
 	switch policy.Rank.(type) {
 	case sched.BestFit, sched.FirstFit:
@@ -134,15 +143,15 @@ func (c *Core) ratedHigher(p *placement, policy sched.Policy, avoid []string) *m
 		}
 		policy.Rank, by = sched.FirstFit{}, "what it prefers"
 	}
-	w, req := c.workers[p.Worker], c.find.request(p)
+	w, req := br.workers[p.Worker], br.find.request(p)
 	// Its own place is rated as if it were not there yet.
-	c.site.Give(p.Worker, req)
-	c.site.SetLoad(p.Worker, w.loads.Minus(c.neighbours.Of(&p.A)))
+	br.site.Give(p.Worker, req)
+	br.site.SetLoad(p.Worker, w.loads.Minus(br.neighbours.Of(&p.A)))
 	req.Only = p.Worker
-	here := c.site.Place(time.Time{}, policy, req, 0)
-	c.seeWorker(w)
+	here := br.site.Place(time.Time{}, policy, req, 0)
+	br.seeWorker(w)
 	req.Only, req.Avoid = "", slices.Concat(req.Avoid, avoid)
-	there := c.site.Place(time.Time{}, policy, req, 0)
+	there := br.site.Place(time.Time{}, policy, req, 0)
 	if here.Chosen == "" || there.Chosen == "" {
 		return nil // a rule that its place breaks is for the SLA
 	}
@@ -154,73 +163,73 @@ func (c *Core) ratedHigher(p *placement, policy sched.Policy, avoid []string) *m
 }
 
 // lessBusy looks for a worker on which much less processor time is used, for an instance of one that is busy.
-func (c *Core) lessBusy(p *placement, policy sched.Policy, avoid []string) *move {
-	w := c.workers[p.Worker]
+func (br *balancer) lessBusy(p *placement, policy sched.Policy, avoid []string) *move {
+	w := br.workers[p.Worker]
 	switch policy.Rank.(type) {
 	case sched.Pack, sched.LeastPower:
 		return nil // they want it so
 	}
-	if !c.balance.Busy(p.Worker) || p.qos == nil || w.usedShare(0)-w.usedShare(-p.qos.CPU) < leastWeight {
+	if !br.balance.Busy(p.Worker) || p.qos == nil || w.usedShare(0)-w.usedShare(-p.qos.CPU) < leastWeight {
 		return nil
 	}
 	busy := w.usedShare(0)
-	for name, o := range c.workers {
+	for name, o := range br.workers {
 		if o.usedShare(p.qos.CPU) > busy-leastRelief {
 			avoid = append(avoid, name)
 		}
 	}
-	req := c.find.request(p)
+	req := br.find.request(p)
 	req.Avoid = slices.Concat(req.Avoid, avoid)
-	d := c.site.Place(time.Time{}, policy, req, 0)
+	d := br.site.Place(time.Time{}, policy, req, 0)
 	if d.Chosen == "" {
 		return nil
 	}
-	there := c.workers[d.Chosen].usedShare(p.qos.CPU)
+	there := br.workers[d.Chosen].usedShare(p.qos.CPU)
 	return &move{p, d, busy - there, fmt.Sprintf("%.0f %% of the processors of worker %s are in use, and %.0f %% of those of %s would be with it", 100*busy, p.Worker, 100*there, d.Chosen)}
 }
 
 // planBalance tells what would be moved, one after the other, if it were asked for now, and what gains from it and stays. The books are as
 // before afterwards.
-func (c *Core) planBalance(now time.Time) (plan view.RebalancePlan) {
+func (br *balancer) planBalance(now time.Time) (plan view.RebalancePlan) {
 	type was struct {
 		p               *placement
 		worker, runtime string
 	}
 	var undo []was
 	loads := map[string]spec.Contention{}
-	for name, w := range c.workers {
+	for name, w := range br.workers {
 		loads[name] = w.loads
 	}
-	end := c.balance.Rehearse()
+	end := br.balance.Rehearse()
 	shift := func(p *placement, to, runtime string) {
-		c.reserve(p, -1)
-		c.bind(p, to)
+		br.reserve(p, -1)
+		br.bind(p, to)
 		p.A.Runtime = runtime
-		c.reserve(p, 1)
+		br.reserve(p, 1)
 	}
 	for len(plan.Moves) < maxPlanned {
-		m := c.bestMove(now, true)
+		m := br.bestMove(now, true)
 		if m == nil {
 			break
 		}
 		p := m.p
 		plan.Moves = append(plan.Moves, view.RebalanceMove{Instance: p.A.ID, Service: p.A.Service, From: skerry.WorkerName(p.Worker), To: skerry.WorkerName(m.d.Chosen), Gain: m.gain, Why: m.why})
 		undo = append(undo, was{p, p.Worker, p.A.Runtime})
-		c.balance.Moved(p.A.ID)
-		shift(p, m.d.Chosen, c.workers.runtimeAt(&p.A.Spec, m.d.Chosen))
+		br.balance.Moved(p.A.ID)
+		shift(p, m.d.Chosen, br.workers.runtimeAt(&p.A.Spec, m.d.Chosen))
 	}
 	for _, u := range slices.Backward(undo) {
 		shift(u.p, u.worker, u.runtime)
 	}
 	end()
 	for name, l := range loads {
-		c.workers[name].loads = l
-		c.site.SetLoad(name, l)
+		br.workers[name].loads = l
+		br.site.SetLoad(name, l)
 	}
-	for _, id := range sortedIDs(c.places) {
-		p := c.places[id]
-		if why := c.find.stays(now, p); why != "" && p.Worker != "" && c.workers[p.Worker] != nil && p.Obs.State == skerry.Running && p.Pinned == "" && len(plan.Stays) < maxPlanned {
-			if m := c.gains(now, p, true); m != nil {
+	for _, id := range sortedIDs(br.places) {
+		p := br.places[id]
+		if why := br.find.stays(now, p); why != "" && p.Worker != "" && br.workers[p.Worker] != nil && p.Obs.State == skerry.Running && p.Pinned == "" && len(plan.Stays) < maxPlanned {
+			if m := br.gains(now, p, true); m != nil {
 				plan.Stays = append(plan.Stays, view.StayView{Instance: id, Reason: why})
 			}
 		}

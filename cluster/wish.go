@@ -34,7 +34,7 @@ func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
 	case DrainWorker:
 		c.drainer.drainWorker(now, m, fx)
 	case Rebalance:
-		c.askBalance(now, m, fx)
+		c.balancer.askBalance(now, m, fx)
 	case MigrateInstance:
 		c.migrateInstance(now, m, fx)
 	}
