@@ -70,6 +70,7 @@ type Core struct {
 	queue     *queue
 	drainer   *drainer
 	balancer  *balancer
+	judge     *judge
 	overrides *autonomy.Overrides
 	rebuild   *autonomy.Rebuild
 }
@@ -107,6 +108,7 @@ func New(opt Options) *Core {
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
 	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
+	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
@@ -359,7 +361,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 	c.autoscale(now, &fx)
 	c.endRebuild(now, &fx)
 	c.queue.expire(now, &fx)
-	c.judgeWatched(now, &fx)
+	c.judge.judgeWatched(now, &fx)
 	c.balancer.rebalance(now, &fx)
 	if record := c.peers.Review(now); record != nil {
 		fx.Put(network.KeyPeers, record)

@@ -11,59 +11,59 @@ import (
 
 // reconsider looks whether an instance has still the right runtime, by what it uses, and moves it to one that bears more where its service
 // cannot have more instances: make before break, and never to one that keeps it apart less than it asks for.
-func (c *Core) reconsider(now time.Time, p *placement, fx *wire.Effects) {
-	s, x, w := &p.A.Spec, &p.Strain, c.workers[p.Worker]
+func (j *judge) reconsider(now time.Time, p *placement, fx *wire.Effects) {
+	s, x, w := &p.A.Spec, &p.Strain, j.workers[p.Worker]
 	limit := s.Resources.MostCPU()
 	if (s.Runtime != "" && s.Runtime != spec.RuntimeAuto) || s.Mode != spec.ModeService || limit <= 0 || w == nil || p.qos == nil || p.A.Runtime == "" || p.Next != nil {
-		c.crowd(now, p, fx)
+		j.crowd(now, p, fx)
 		return
 	}
 	for i := range s.Sidecars {
 		limit += s.Sidecars[i].Resources.MostCPU()
 	}
 	share := float64(p.qos.CPU) / float64(limit)
-	if x.See(now, share, share >= moves.StrainSlow && c.workers.slow(p)); !x.Strained() {
-		c.crowd(now, p, fx)
+	if x.See(now, share, share >= moves.StrainSlow && j.workers.slow(p)); !x.Strained() {
+		j.crowd(now, p, fx)
 		return
 	}
 	near := fmt.Sprintf("it is near its saturation point in runtime %s with %s of a processor", p.A.Runtime, limit)
-	switch x.Next(now, c.mayGrow(p)) {
+	switch x.Next(now, j.mayGrow(p)) {
 	case moves.StepScale:
 		x.Stays(near + "; its service may have more instances")
 	case moves.StepMove:
-		if c.oneMoves(p) {
+		if j.oneMoves(p) {
 			break // once that serves, the others may bear less
 		}
 		x.Look(now)
-		d, runtime, why := c.find.relieve(now, p, share)
+		d, runtime, why := j.find.relieve(now, p, share)
 		if d.Chosen != "" {
 			x.Leave(now)
 			why = near + ", which is moved to " + runtime
 			if runtime == p.A.Runtime {
 				why = near + ", which takes less of one elsewhere"
 			}
-			c.event(fx, now, p, wire.EventWarning, "RuntimeChanged", why)
-			c.migrateIn(now, p, d, runtime, why, fx)
+			j.event(fx, now, p, wire.EventWarning, "RuntimeChanged", why)
+			j.migrateIn(now, p, d, runtime, why, fx)
 			break
 		}
 		x.Stays(near + "; " + why)
 	}
-	c.crowd(now, p, fx)
+	j.crowd(now, p, fx)
 }
 
 // mayGrow reports whether the service of an instance follows its load and may have more instances.
-func (c *Core) mayGrow(p *placement) bool {
+func (j *judge) mayGrow(p *placement) bool {
 	s := &p.A.Spec
 	if s.Scale == nil {
 		return false
 	}
 	n := 0
-	for _, o := range c.byApp[p.A.Service.App] {
+	for _, o := range j.byApp[p.A.Service.App] {
 		if o.A.Service == p.A.Service && !o.Removing && !o.ended() {
 			n++
 		}
 	}
-	if a := c.Apps.App(p.A.Service.App); a != nil && a.Manifest.Spec.Service(p.A.Service.Service) != nil {
+	if a := j.Apps.App(p.A.Service.App); a != nil && a.Manifest.Spec.Service(p.A.Service.Service) != nil {
 		s = a.Manifest.Spec.Service(p.A.Service.Service)
 	}
 	if s.Replicas != nil {

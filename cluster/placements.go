@@ -211,7 +211,7 @@ func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wir
 		c.linked[p.A.Service.App] = true
 	}
 	if wasReady != o.Ready || ended {
-		c.judge(now, p, fx)
+		c.judge.look(now, p, fx)
 	}
 	if o.Phase == skerry.PhaseCutOff && !p.Removing {
 		c.resume(now, p, fx)

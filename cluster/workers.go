@@ -207,8 +207,8 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 			if w.Facts != nil {
 				c.neighbours.Learn(&p.A, &use, w.Facts.Capacity.CPU, w.loads)
 			}
-			c.judge(now, p, fx)
-			c.reconsider(now, p, fx)
+			c.judge.look(now, p, fx)
+			c.judge.reconsider(now, p, fx)
 			if i := c.Apps.Instance(id); i != nil {
 				i.QoS = &use
 			}
@@ -257,8 +257,8 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 	c.freed()
 	for _, p := range c.on(name) {
 		c.linked[p.A.Service.App] = true
-		c.judge(now, p, fx) // the worker may have shrunk, or moved
-		c.crowd(now, p, fx) // or measured its runtimes
+		c.judge.look(now, p, fx) // the worker may have shrunk, or moved
+		c.crowd(now, p, fx)      // or measured its runtimes
 	}
 	return ""
 }
