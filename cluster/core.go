@@ -64,13 +64,14 @@ type Options struct {
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
 	*lifecycle
-	overlay
+	*overlay
 	opt       Options
 	find      *finder
 	queue     *queue
 	drainer   *drainer
 	balancer  *balancer
 	judge     *judge
+	guard     *guard
 	overrides *autonomy.Overrides
 	rebuild   *autonomy.Rebuild
 }
@@ -101,30 +102,30 @@ func New(opt Options) *Core {
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
-	c := &Core{opt: opt, overlay: newOverlay(holds),
-		rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
+	c := &Core{opt: opt, rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
+	c.overlay = newOverlay(holds, &c.opt)
 	c.lifecycle = &lifecycle{sender: &sender{books: holds, keys: &c.fabric}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{tells.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
 	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
 	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
+	c.guard = &guard{c.lifecycle, c.find, c.peers}
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
-	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{&c.overlay})
+	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c.overlay})
 	c.volumes = volumes.New(disks{holds})
-	c.trust = trust.New(witnesses{&c.overlay})
+	c.trust = trust.New(witnesses{c.overlay})
 	c.overrides = autonomy.NewOverrides(loans{tells}, Self, c.Apps)
-	c.peers = network.NewPeers(members{holds}, opt.Secret[:])
-	c.ingress = network.NewIngress(gates{c})
-	c.foreign = newForeign(home{c})
 	return c
 }
 
 // sequels is where what becomes of placements leads to.
 type sequels struct{ c *Core }
 
-func (s sequels) runs(now time.Time, p *placement, fx *wire.Effects) { s.c.compareStart(now, p, fx) }
+func (s sequels) runs(now time.Time, p *placement, fx *wire.Effects) {
+	s.c.guard.compareStart(now, p, fx)
+}
 
 func (s sequels) still(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
 	s.c.reconcileDesired(now, []string{wire.AssignmentKey(id)}, nil, fx)
@@ -278,7 +279,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		if w := c.workers[m.Name]; w != nil {
 			c.seeWorker(w)
 			if !w.sight.Lost() {
-				c.suspect(now, w, &fx)
+				c.guard.suspect(now, w, &fx)
 			}
 		}
 		c.siteEvent(&fx, now, wire.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
@@ -308,17 +309,17 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case apps.DeleteInstance:
 		c.deleteInstance(now, m, &fx)
 	case Quiet:
-		c.quiet(now, m, &fx)
+		c.guard.quiet(now, m, &fx)
 	case Alive:
-		c.alive(m)
+		c.guard.alive(m)
 	case Witnessed:
-		c.witnessed(m)
+		c.guard.witnessed(m)
 	case Measured:
 		c.queue.measured(now, m)
 	case Scored:
 		c.questions.Scored(m)
 	case Appraised:
-		c.appraised(now, m, &fx)
+		c.guard.appraised(now, m, &fx)
 	case RelayUp:
 		c.relayUp(m)
 	case SetPlugins:
@@ -354,9 +355,9 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 func (c *Core) Tick(now time.Time) wire.Effects {
 	var fx wire.Effects
 	for _, name := range c.detect.Overdue(now) {
-		c.loseWorker(now, c.workers[name], &fx)
+		c.guard.loseWorker(now, c.workers[name], &fx)
 	}
-	c.askWitnesses(now, &fx)
+	c.guard.askWitnesses(now, &fx)
 	c.endAlone(now, &fx)
 	c.autoscale(now, &fx)
 	c.endRebuild(now, &fx)
@@ -366,9 +367,9 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 	if record := c.peers.Review(now); record != nil {
 		fx.Put(network.KeyPeers, record)
 	}
-	c.lateStarts(now, &fx)
+	c.guard.lateStarts(now, &fx)
 	takeScheduled(c, now, &fx)
-	c.reviewTrust(now, &fx)
+	c.guard.reviewTrust(now, &fx)
 	c.turnTags(now)
 	c.settle(now, &fx, nil)
 	return fx

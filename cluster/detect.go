@@ -31,47 +31,6 @@ type (
 	Disconnect struct{ Name string }
 )
 
-func (c *Core) quiet(now time.Time, m Quiet, fx *wire.Effects) {
-	if c.detect.Silent(m.Name, m.Heard) {
-		w := c.workers[m.Name]
-		c.seeWorker(w)
-		c.suspect(now, w, fx)
-	}
-}
-
-func (c *Core) alive(m Alive) {
-	if c.detect.Alive(m.Name) {
-		c.seeWorker(c.workers[m.Name])
-		c.retry()
-	}
-}
-
-// suspect begins to find out about a worker.
-func (c *Core) suspect(now time.Time, w *worker, fx *wire.Effects) {
-	if c.detect.Suspect(now, w.Name) {
-		c.askWitnesses(now, fx)
-	}
-}
-
-func (c *Core) askWitnesses(now time.Time, fx *wire.Effects) {
-	for _, q := range c.detect.Ask(now) {
-		fx.Actions = append(fx.Actions, q)
-	}
-}
-
-func (c *Core) witnessed(m Witnessed) {
-	if !c.detect.Witnessed(m.Suspect, m.Witness, m.Reached) {
-		return
-	}
-	for _, p := range c.byWorker[m.Suspect] {
-		c.linked[p.A.Service.App] = true
-	}
-	w := c.workers[m.Suspect]
-	for _, h := range w.leaving {
-		c.interests.Touch(h.Service)
-	}
-}
-
 // sight is what the detector sees of a site.
 type sight struct{ o *overlay }
 

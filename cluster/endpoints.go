@@ -9,13 +9,13 @@ import (
 )
 
 // publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is linked to.
-func (c *Core) publishEndpoints(app skerry.AppKey) {
-	for _, e := range c.endpoints.Publish(app, c.instancesOf(app)) {
+func (o *overlay) publishEndpoints(app skerry.AppKey) {
+	for _, e := range o.endpoints.Publish(app, o.instancesOf(app)) {
 		if key := wire.EndpointsKey(e.Service); e.Gone {
-			c.Kids.Delete(e.Worker, key)
+			o.Kids.Delete(e.Worker, key)
 		} else {
 			// Endpoints of one service are small; a set that is too large for one item keeps the old list.
-			_ = c.Kids.Put(e.Worker, key, c.item(e.Worker, &e.Endpoints))
+			_ = o.Kids.Put(e.Worker, key, o.item(e.Worker, &e.Endpoints))
 		}
 	}
 }

@@ -29,6 +29,16 @@ type foreign struct {
 	served relay.Config // what the relay was told
 }
 
+// abroad is what other sites and this one have to do with each other: what they, the root and the site's relay are told.
+//
+//	the root introduces a site ─► foreignItem ─► its mail is read ─► routes and workers there
+//	a service that others want ─► publishForeign ─► sealed mail, by way of the root
+type abroad struct {
+	*directories
+	foreign foreign
+	paths   *network.Paths
+}
+
 func newForeign(h home) foreign {
 	return foreign{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
 }
@@ -45,43 +55,43 @@ type RelayUp struct {
 type ServeRelay struct{ Config relay.Config }
 
 // mail is the site's end of what is sealed between clusters.
-func (c *Core) mail() network.Mail { return network.NewMail(c.fabric.Secret, c.opt.Name) }
+func (a *abroad) mail() network.Mail { return network.NewMail(a.fabric.Secret, a.opt.Name) }
 
 // foreignItem takes an item of the root that concerns other sites; gone says that it is no longer there. It reports whether
 // the key is of this kind.
-func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
-	f := &c.foreign
+func (a *abroad) foreignItem(key string, value []byte, gone bool) bool {
+	f := &a.foreign
 	switch kind, rest, _ := strings.Cut(key, "/"); kind {
 	case "site":
-		for name, w := range c.workers { // all must know what belongs to the overlay
+		for name, w := range a.workers { // all must know what belongs to the overlay
 			if w.Peer != 0 {
-				c.readmit[name] = true
+				a.readmit[name] = true
 			}
 		}
 		if gone {
-			c.foreign.sites.Leave(rest)
+			a.foreign.sites.Leave(rest)
 			return true
 		}
 		var s wire.SiteInfo
-		if c.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != c.opt.Name {
-			c.foreign.sites.Introduce(s)
-			c.readMail(rest) // what came before could not be read
+		if a.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != a.opt.Name {
+			a.foreign.sites.Introduce(s)
+			a.readMail(rest) // what came before could not be read
 			f.mail[rest] = true
-			c.interests.TouchSite(rest)
+			a.interests.TouchSite(rest)
 		}
 		return true
 	case "wanted":
 		if k, site, ok := wire.ParseWantedKey(key); ok {
 			if gone {
-				c.interests.RemoveSite(site, k)
+				a.interests.RemoveSite(site, k)
 			} else {
-				c.interests.AddSite(site, k)
+				a.interests.AddSite(site, k)
 			}
 		}
 		return true
 	case "from":
 		if site, topic, ok := wire.ParseMail(key); ok {
-			c.takeMail(site, topic, value, gone)
+			a.takeMail(site, topic, value, gone)
 		}
 		return true
 	}
@@ -89,19 +99,19 @@ func (c *Core) foreignItem(key string, value []byte, gone bool) bool {
 }
 
 // readMail reads again what another site wrote, now that its key is known.
-func (c *Core) readMail(site string) {
-	for key, value := range c.Up.Desired.All() {
+func (a *abroad) readMail(site string) {
+	for key, value := range a.Up.Desired.All() {
 		if from, topic, ok := wire.ParseMail(key); ok && from == site && strings.HasPrefix(key, "from/") {
-			c.takeMail(from, topic, value, false)
+			a.takeMail(from, topic, value, false)
 		}
 	}
 }
 
 // takeMail takes what another site says of routes there, or of its workers.
-func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
+func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 	open := func(v any) bool {
-		plain, err := c.mail().Open(c.foreign.sites.Site(site), topic, value)
-		return !gone && err == nil && c.codec.Unmarshal(plain, v) == nil
+		plain, err := a.mail().Open(a.foreign.sites.Site(site), topic, value)
+		return !gone && err == nil && a.codec.Unmarshal(plain, v) == nil
 	}
 	if rest, ok := strings.CutPrefix(topic, "route/"); ok {
 		k, ok := skerry.ParseServiceKey(rest)
@@ -112,8 +122,8 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 		if !open(route) {
 			route = nil
 		}
-		c.foreign.sites.SetRoute(site, k, route)
-		c.interests.Touch(k)
+		a.foreign.sites.SetRoute(site, k, route)
+		a.interests.Touch(k)
 		return
 	}
 	if topic != wire.TopicPeers {
@@ -123,25 +133,25 @@ func (c *Core) takeMail(site, topic string, value []byte, gone bool) {
 	if !open(users) {
 		users = nil
 	}
-	for _, id := range c.foreign.sites.SetUsers(site, users) {
-		if name := c.fabric.names[id]; name != "" {
-			c.paths.Touch(name)
+	for _, id := range a.foreign.sites.SetUsers(site, users) {
+		if name := a.fabric.names[id]; name != "" {
+			a.paths.Touch(name)
 		}
 	}
 }
 
 // asForeign is what another site is told of a worker here.
-func (o *overlay) asForeign(w *worker) wire.ForeignPeer {
+func (a *abroad) asForeign(w *worker) wire.ForeignPeer {
 	p := wire.ForeignPeer{ID: w.Peer, Key: w.Facts.Overlay.Key, Prefixes: slices.Clone(w.Blocks)}
-	if six, err := ipam.Subnet64(o.fabric.ULA, uint32(w.Peer)); err == nil {
+	if six, err := ipam.Subnet64(a.fabric.ULA, uint32(w.Peer)); err == nil {
 		p.Prefixes = append(p.Prefixes, six)
 	}
 	return p
 }
 
 // publishForeign tells other sites of the instances of a service here.
-func (c *Core) publishForeign(k skerry.ServiceKey, all []backend) {
-	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: c.networkOf(k.App)}}
+func (a *abroad) publishForeign(k skerry.ServiceKey, all []backend) {
+	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: a.networkOf(k.App)}}
 	seen := map[string]bool{}
 	for _, b := range all {
 		if b.worker == nil || len(r.Route.Backends) == wire.MaxBackends {
@@ -152,93 +162,93 @@ func (c *Core) publishForeign(k skerry.ServiceKey, all []backend) {
 		r.Route.Backends = append(r.Route.Backends, e)
 		if !seen[b.worker.Name] {
 			seen[b.worker.Name] = true
-			r.Peers = append(r.Peers, c.asForeign(b.worker))
+			r.Peers = append(r.Peers, a.asForeign(b.worker))
 		}
 	}
-	for _, site := range c.interests.Sites(k) {
-		c.post(site, wire.TopicRoute(k), &r)
+	for _, site := range a.interests.Sites(k) {
+		a.post(site, wire.TopicRoute(k), &r)
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.foreign.said)) {
-		if site, topic, ok := wire.ParseMail(key); ok && topic == wire.TopicRoute(k) && !c.interests.SiteHas(site, k) {
-			c.unpost(key)
+	for _, key := range slices.Sorted(maps.Keys(a.foreign.said)) {
+		if site, topic, ok := wire.ParseMail(key); ok && topic == wire.TopicRoute(k) && !a.interests.SiteHas(site, k) {
+			a.unpost(key)
 		}
 	}
 }
 
-func (c *Core) post(site, topic string, v any) {
+func (a *abroad) post(site, topic string, v any) {
 	key := wire.MailTo(site, topic)
-	if b, ok := c.mail().Seal(c.foreign.sites.Site(site), topic, c.codec.Marshal(v)); ok {
-		if _, err := c.Up.Observed.Put(key, b); err == nil {
-			c.foreign.said[key] = true
+	if b, ok := a.mail().Seal(a.foreign.sites.Site(site), topic, a.codec.Marshal(v)); ok {
+		if _, err := a.Up.Observed.Put(key, b); err == nil {
+			a.foreign.said[key] = true
 		}
 	}
 }
 
-func (c *Core) unpost(key string) {
-	c.Up.Observed.Delete(key)
-	delete(c.foreign.said, key)
+func (a *abroad) unpost(key string) {
+	a.Up.Observed.Delete(key)
+	delete(a.foreign.said, key)
 }
 
 // relayUp takes up where the site's relay is.
-func (c *Core) relayUp(m RelayUp) {
-	c.foreign.relay, c.foreign.dirty, c.foreign.again = m, true, true
-	c.foreign.served = relay.Config{} // it is a new one
-	for name, w := range c.workers {
+func (a *abroad) relayUp(m RelayUp) {
+	a.foreign.relay, a.foreign.dirty, a.foreign.again = m, true, true
+	a.foreign.served = relay.Config{} // it is a new one
+	for name, w := range a.workers {
 		if w.Peer != 0 {
-			c.readmit[name] = true
+			a.readmit[name] = true
 		}
 	}
 }
 
 // changedHere has other sites told again of workers here.
-func (o *overlay) changedHere() {
-	o.foreign.dirty, o.foreign.again = true, true
-	o.interests.TouchAbroad()
-	for _, site := range o.foreign.sites.Sites() {
-		o.foreign.mail[site] = true
+func (a *abroad) changedHere() {
+	a.foreign.dirty, a.foreign.again = true, true
+	a.interests.TouchAbroad()
+	for _, site := range a.foreign.sites.Sites() {
+		a.foreign.mail[site] = true
 	}
 }
 
 // publishSite tells the root what other sites must know of this one, and which services of others are wanted here; and
 // other sites which workers here have routes there.
-func (c *Core) publishSite() {
-	f := &c.foreign
-	if c.opt.Standalone || !f.dirty && len(f.mail) == 0 {
+func (a *abroad) publishSite() {
+	f := &a.foreign
+	if a.opt.Standalone || !f.dirty && len(f.mail) == 0 {
 		return
 	}
 	f.dirty = false
-	if len(c.fabric.names)+c.foreign.sites.Known() > 0 {
-		info := wire.SiteInfo{Name: skerry.ClusterName(c.opt.Name), Key: c.mail().Public(), Direct: c.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(c.fabric.Extents), c.fabric.ULA)}
-		_, _ = c.Up.Observed.Put(wire.SiteItem, c.codec.Marshal(&info))
+	if len(a.fabric.names)+a.foreign.sites.Known() > 0 {
+		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(a.fabric.Extents), a.fabric.ULA)}
+		_, _ = a.Up.Observed.Put(wire.SiteItem, a.codec.Marshal(&info))
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(c.foreign.lawful), skerry.ServiceKey.Compare) {
-		if key := wire.WantKey(k); c.ownApp(k.App) == nil && !f.said[key] {
-			_, _ = c.Up.Observed.Put(key, c.codec.Marshal(&wire.Want{Service: k}))
+	for _, k := range slices.SortedFunc(maps.Keys(a.foreign.lawful), skerry.ServiceKey.Compare) {
+		if key := wire.WantKey(k); a.ownApp(k.App) == nil && !f.said[key] {
+			_, _ = a.Up.Observed.Put(key, a.codec.Marshal(&wire.Want{Service: k}))
 			f.said[key] = true
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.said)) {
 		if rest, ok := strings.CutPrefix(key, "want/"); ok {
-			if k, ok := skerry.ParseServiceKey(rest); ok && !c.foreign.lawful[k] {
-				c.unpost(key)
+			if k, ok := skerry.ParseServiceKey(rest); ok && !a.foreign.lawful[k] {
+				a.unpost(key)
 			}
 		}
 	}
 	for _, site := range slices.Sorted(maps.Keys(f.mail)) {
 		var mail wire.ForeignPeers
 		by := map[string]*wire.ForeignPeer{}
-		for _, name := range c.foreign.sites.Peers() {
-			p, of, _ := c.foreign.sites.Peer(name)
+		for _, name := range a.foreign.sites.Peers() {
+			p, of, _ := a.foreign.sites.Peer(name)
 			if of != site {
 				continue
 			}
-			for from := range c.paths.Users(name) {
-				w := c.workers[from]
+			for from := range a.paths.Users(name) {
+				w := a.workers[from]
 				if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil {
 					continue
 				}
 				if by[from] == nil {
-					q := c.asForeign(w)
+					q := a.asForeign(w)
 					by[from] = &q
 				}
 				by[from].To = append(by[from].To, p.ID)
@@ -249,45 +259,45 @@ func (c *Core) publishSite() {
 			mail.Peers = append(mail.Peers, *by[from])
 		}
 		if len(mail.Peers) > 0 {
-			c.post(site, wire.TopicPeers, &mail)
+			a.post(site, wire.TopicPeers, &mail)
 		} else {
-			c.unpost(wire.MailTo(site, wire.TopicPeers))
+			a.unpost(wire.MailTo(site, wire.TopicPeers))
 		}
 	}
 	clear(f.mail)
 }
 
 // relayKey is a worker's at the site's relay.
-func (o *overlay) relayKey(id wire.PeerID) [32]byte {
-	mac := hmac.New(sha256.New, o.fabric.Secret)
+func (a *abroad) relayKey(id wire.PeerID) [32]byte {
+	mac := hmac.New(sha256.New, a.fabric.Secret)
 	fmt.Fprintf(mac, "relay %d", id)
 	return [32]byte(mac.Sum(nil))
 }
 
 // serveRelay tells the relay whom it serves, when that has changed.
-func (c *Core) serveRelay(fx *wire.Effects) {
-	f := &c.foreign
-	f.again = c.foreign.sites.Dirty() || f.again
+func (a *abroad) serveRelay(fx *wire.Effects) {
+	f := &a.foreign
+	f.again = a.foreign.sites.Dirty() || f.again
 	if !f.again || !f.relay.UDP.IsValid() {
 		return
 	}
 	f.again = false
 	var conf relay.Config
-	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
-		if w := c.workers[name]; w.Peer != 0 {
-			conf.Workers = append(conf.Workers, relay.Worker{ID: w.Peer, Keys: [][32]byte{c.relayKey(w.Peer)}})
+	for _, name := range slices.Sorted(maps.Keys(a.workers)) {
+		if w := a.workers[name]; w.Peer != 0 {
+			conf.Workers = append(conf.Workers, relay.Worker{ID: w.Peer, Keys: [][32]byte{a.relayKey(w.Peer)}})
 		}
 	}
-	for _, site := range c.foreign.sites.Sites() {
-		info := c.foreign.sites.Site(site)
-		if key, ok := c.mail().Shared(info, "relay"); ok && info.Relay.IsValid() {
+	for _, site := range a.foreign.sites.Sites() {
+		info := a.foreign.sites.Site(site)
+		if key, ok := a.mail().Shared(info, "relay"); ok && info.Relay.IsValid() {
 			conf.Relays = append(conf.Relays, relay.Relay{Name: site, Addr: info.Relay, Key: key})
 		}
 	}
-	for _, name := range c.foreign.sites.Peers() {
-		p, site, _ := c.foreign.sites.Peer(name)
+	for _, name := range a.foreign.sites.Peers() {
+		p, site, _ := a.foreign.sites.Peer(name)
 		if slices.ContainsFunc(conf.Relays, func(r relay.Relay) bool { return r.Name == site }) {
-			conf.Routes = append(conf.Routes, relay.Route{ID: c.foreign.sites.Number(name), Relay: site, Remote: p.ID})
+			conf.Routes = append(conf.Routes, relay.Route{ID: a.foreign.sites.Number(name), Relay: site, Remote: p.ID})
 		}
 	}
 	if sameRelay(conf, f.served) {
@@ -300,4 +310,32 @@ func (c *Core) serveRelay(fx *wire.Effects) {
 func sameRelay(a, b relay.Config) bool {
 	return slices.EqualFunc(a.Workers, b.Workers, func(x, y relay.Worker) bool { return x.ID == y.ID && slices.Equal(x.Keys, y.Keys) }) &&
 		slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Routes, b.Routes)
+}
+
+// isLawful notes whether other sites are to be asked for the routes of a service.
+func (a *abroad) isLawful(k skerry.ServiceKey, lawful bool) {
+	if a.foreign.lawful[k] == lawful {
+		return
+	}
+	a.foreign.dirty = true
+	if lawful {
+		a.foreign.lawful[k] = true
+	} else {
+		delete(a.foreign.lawful, k)
+	}
+}
+
+func (a *abroad) saveFabric(fx *wire.Effects) {
+	a.fabric.Numbers = a.foreign.sites.Numbers()
+	fx.Put(keyFabric, mustJSON(&a.fabric))
+}
+
+// ensureSecret makes what keys and tags are made of.
+func (a *abroad) ensureSecret(fx *wire.Effects) {
+	if len(a.fabric.Secret) == 0 {
+		mac := hmac.New(sha256.New, a.opt.Secret[:])
+		mac.Write([]byte("fabric"))
+		a.fabric.Secret = mac.Sum(nil)
+		a.saveFabric(fx)
+	}
 }

@@ -67,7 +67,7 @@ func (s *gateSite) offer(ns, name string, list ...spec.Ingress) {
 
 // readmit has the site look at everything again, as after a start with another admission policy.
 func (s *gateSite) readmit() {
-	s.c.ingress = network.NewIngress(gates{s.c})
+	s.c.ingress = network.NewIngress(gates{s.c.overlay})
 	for k, v := range s.kv {
 		if k == network.KeyIngress && s.c.ingress.Load(v) != nil {
 			s.t.Errorf("%s cannot be read", k)

@@ -5,20 +5,27 @@ import (
 	"skerry.dev/skerry/cluster/network"
 )
 
-// overlay is all that the site keeps of how its workers, those of other sites and clients reach its instances. The parts of package network
-// own their state; fabric has numbers, addresses and keys, and foreign what concerns other sites.
+// overlay is how the workers of a site, those of other sites and clients reach its instances: what workers are given for that, and who is
+// told of whom. It stands on abroad (other sites), and that on directories (what applications may reach).
+//
+//	a worker joins ─► admit: number, addresses ─► its node item
+//	a worker wants a route ─► interests ─► publishRoutes ─► paths ─► publishPeers
+//	an instance changes ─► linked ─► publishEndpoints, publishNetwork ─► routes
+//	an ingress opens ─► settleIngress ─► who gets which way in
 type overlay struct {
-	*books
-	fabric    fabric
-	foreign   foreign
+	*abroad
 	peers     *network.Peers
-	paths     *network.Paths
 	endpoints *network.Endpoints
 	ingress   *network.Ingress
 }
 
-func newOverlay(b *books) overlay {
-	return overlay{books: b, fabric: newFabric(), paths: network.NewPaths(), endpoints: network.NewEndpoints()}
+func newOverlay(b *books, opt *Options) *overlay {
+	dir := &directories{books: b, opt: opt, fabric: newFabric()}
+	a := &abroad{directories: dir, paths: network.NewPaths()}
+	a.foreign = newForeign(home{a})
+	o := &overlay{abroad: a, peers: network.NewPeers(members{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
+	o.ingress = network.NewIngress(gates{o})
+	return o
 }
 
 // marks are what of the overlay must be worked out again.

@@ -163,7 +163,7 @@ func (c *Core) observe(now time.Time, worker string, o wire.Observation, fx *wir
 		c.stray(o.ID, worker)
 	}
 	if p != nil {
-		c.foreignToken(now, c.workers[worker], p, &o, fx)
+		c.guard.foreignToken(now, c.workers[worker], p, &o, fx)
 	}
 	if p == nil {
 		c.Kids.Ignored.Count(fleet.IgnoredUnknown)

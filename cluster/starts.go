@@ -21,83 +21,83 @@ type (
 )
 
 // compareStart compares a first start with one that another worker did not manage.
-func (c *Core) compareStart(now time.Time, p *placement, fx *wire.Effects) {
-	c.trust.Started(now, p.Worker)
+func (g *guard) compareStart(now time.Time, p *placement, fx *wire.Effects) {
+	g.trust.Started(now, p.Worker)
 	l := p.Late
 	p.Late = nil
 	took, blames := l.Blames(now, p.Worker)
-	if !blames || c.workers[l.Worker] == nil {
+	if !blames || g.workers[l.Worker] == nil {
 		return
 	}
-	w := c.workers[l.Worker]
+	w := g.workers[l.Worker]
 	runs := 0
-	for _, o := range c.byWorker[w.Name] {
+	for _, o := range g.byWorker[w.Name] {
 		if o.Ran && o.Obs.State == skerry.Running {
 			runs++
 		}
 	}
 	text := fmt.Sprintf("it accepted %s and did not run it for %s; another worker did after %s", p.A.Service.String(), l.Waited.Round(time.Second), took.Round(time.Millisecond))
-	c.counted(now, c.trust.Slow(now, w.Name, runs, text), fx)
+	g.counted(now, g.trust.Slow(now, w.Name, runs, text), fx)
 }
 
 // lateStarts asks what the links of workers look like that should have started something.
-func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
+func (g *guard) lateStarts(now time.Time, fx *wire.Effects) {
 	asked := map[string]bool{}
-	for _, id := range c.starts.Look(now) {
-		p := c.places[id]
+	for _, id := range g.starts.Look(now) {
+		p := g.places[id]
 		if p == nil || !p.starting() {
-			c.starts.Done(id)
+			g.starts.Done(id)
 			continue
 		}
-		at := c.overdue(p)
+		at := g.overdue(p)
 		if now.Before(at) {
-			c.starts.Again(at)
+			g.starts.Again(at)
 			continue
 		}
-		if w := c.workers[p.Worker]; !asked[p.Worker] && w != nil {
+		if w := g.workers[p.Worker]; !asked[p.Worker] && w != nil {
 			asked[p.Worker] = true
 			fx.Actions = append(fx.Actions, Appraise{Name: p.Worker})
 		}
-		c.starts.Again(now.Add(placing.Patience / 5))
+		g.starts.Again(now.Add(placing.Patience / 5))
 	}
 }
 
 // overdue is when an instance should have started, as far as its worker could be told and carry it out.
-func (c *Core) overdue(p *placement) time.Time {
+func (g *guard) overdue(p *placement) time.Time {
 	at := p.Placed
-	if k := c.Kids.Get(p.Worker); k != nil && k.Since.After(at) {
+	if k := g.Kids.Get(p.Worker); k != nil && k.Since.After(at) {
 		at = k.Since
 	}
 	return at.Add(placing.Patience)
 }
 
 // appraised tries elsewhere what a worker has not started for long.
-func (c *Core) appraised(now time.Time, m Appraised, fx *wire.Effects) {
-	w, k := c.workers[m.Name], c.Kids.Get(m.Name)
+func (g *guard) appraised(now time.Time, m Appraised, fx *wire.Effects) {
+	w, k := g.workers[m.Name], g.Kids.Get(m.Name)
 	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Held != "" {
 		return
 	}
-	for _, p := range c.on(m.Name) {
-		if !c.starts.Has(p.A.ID) || !p.starting() || now.Before(c.overdue(p)) || p.Next != nil || !c.has(m.Name, p.A.ID) {
+	for _, p := range g.on(m.Name) {
+		if !g.starts.Has(p.A.ID) || !p.starting() || now.Before(g.overdue(p)) || p.Next != nil || !g.has(m.Name, p.A.ID) {
 			continue
 		}
-		waited := now.Sub(c.overdue(p)) + placing.Patience
+		waited := now.Sub(g.overdue(p)) + placing.Patience
 		l := placing.NewLate(now, p.Worker, waited, m.RTT)
 		text := "its worker has not started it for " + waited.Round(time.Second).String()
 		if p.A.Spec.Mode != spec.ModeService {
-			if !c.find.othersFit(p) {
+			if !g.find.othersFit(p) {
 				continue
 			}
 			p.Late = l
-			c.move(now, p, text, true, fx)
+			g.move(now, p, text, true, fx)
 			continue
 		}
-		d, wait := c.find.besides(now, p, nil, fx)
+		d, wait := g.find.besides(now, p, nil, fx)
 		if wait || d.Chosen == "" {
 			continue
 		}
 		p.Late = l
-		c.starts.Done(p.A.ID)
-		c.migrate(now, p, d, text, fx)
+		g.starts.Done(p.A.ID)
+		g.migrate(now, p, d, text, fx)
 	}
 }

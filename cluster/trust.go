@@ -14,75 +14,75 @@ import (
 const forged = 1 << 16
 
 // counted tells what was counted against a worker, and does what follows.
-func (c *Core) counted(now time.Time, f trust.Finding, fx *wire.Effects) {
+func (g *guard) counted(now time.Time, f trust.Finding, fx *wire.Effects) {
 	if f.Text == "" {
 		return
 	}
-	w := c.workers[f.Worker]
-	c.siteEvent(fx, now, wire.EventWarning, "Implausible", "worker "+w.Name+": "+f.Text, w.Name)
-	c.reviewed(now, f, fx)
-	c.saveWorker(w, fx)
-	c.seeWorker(w)
+	w := g.workers[f.Worker]
+	g.siteEvent(fx, now, wire.EventWarning, "Implausible", "worker "+w.Name+": "+f.Text, w.Name)
+	g.reviewed(now, f, fx)
+	g.saveWorker(w, fx)
+	g.seeWorker(w)
 }
 
 // reviewed does what follows when the quarantine of a worker begins or ends.
-func (c *Core) reviewed(now time.Time, f trust.Finding, fx *wire.Effects) {
+func (g *guard) reviewed(now time.Time, f trust.Finding, fx *wire.Effects) {
 	if !f.Changed {
 		return
 	}
-	w := c.workers[f.Worker]
-	c.uplink.Touch()
-	c.saveWorker(w, fx)
-	c.seeWorker(w)
+	w := g.workers[f.Worker]
+	g.uplink.Touch()
+	g.saveWorker(w, fx)
+	g.seeWorker(w)
 	if w.trust.Quarantine() == "" {
-		c.retry()
-		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" gets new work again: nothing more came for long", w.Name)
+		g.retry()
+		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" gets new work again: nothing more came for long", w.Name)
 		return
 	}
-	c.siteEvent(fx, now, wire.EventWarning, "WorkerQuarantined", "worker "+w.Name+" gets nothing new: "+w.trust.Quarantine(), w.Name)
-	for _, p := range c.on(w.Name) { // what it has not started in all that time
-		if p.starting() && p.Next == nil && now.Sub(p.Placed) >= placing.Patience && c.find.othersFit(p) {
-			c.move(now, p, "its worker is in quarantine and has not started it", true, fx)
+	g.siteEvent(fx, now, wire.EventWarning, "WorkerQuarantined", "worker "+w.Name+" gets nothing new: "+w.trust.Quarantine(), w.Name)
+	for _, p := range g.on(w.Name) { // what it has not started in all that time
+		if p.starting() && p.Next == nil && now.Sub(p.Placed) >= placing.Patience && g.find.othersFit(p) {
+			g.move(now, p, "its worker is in quarantine and has not started it", true, fx)
 		}
 	}
 }
 
 // reviewTrust looks again at the workers that are suspects.
-func (c *Core) reviewTrust(now time.Time, fx *wire.Effects) {
-	for _, name := range c.trust.Overdue(now) {
-		c.reviewed(now, c.trust.Review(now, name), fx)
-		if c.trust.Clear(name) {
-			c.saveWorker(c.workers[name], fx)
+func (g *guard) reviewTrust(now time.Time, fx *wire.Effects) {
+	for _, name := range g.trust.Overdue(now) {
+		g.reviewed(now, g.trust.Review(now, name), fx)
+		if g.trust.Clear(name) {
+			g.saveWorker(g.workers[name], fx)
 		}
-		c.seeWorker(c.workers[name]) // its rank rises by itself
+		g.seeWorker(g.workers[name]) // its rank rises by itself
 	}
 }
 
 // restoreTrust has a worker trusted again, in all that it says.
-func (c *Core) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
-	claims, doubted := c.trust.Restore(w.Name)
+func (g *guard) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
+	claims, doubted := g.trust.Restore(w.Name)
 	if claims != nil {
 		facts := *w.Facts
 		facts.Capacity = *claims
 		w.Facts = &facts
 	}
 	if doubted {
-		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is believed again: an operator says so", w.Name)
+		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is believed again: an operator says so", w.Name)
 	}
 }
 
 // foreignToken looks whether a worker speaks for an instance that it was never given.
-func (c *Core) foreignToken(now time.Time, w *worker, p *placement, o *wire.Observation, fx *wire.Effects) {
+func (g *guard) foreignToken(now time.Time, w *worker, p *placement, o *wire.Observation, fx *wire.Effects) {
 	text := ""
 	switch {
 	case w == nil:
-	case o.Fence.ClusterTerm == c.opt.Term && o.Fence.Sequence > c.seq && o.Fence.Sequence-c.seq > forged:
+	case o.Fence.ClusterTerm == g.term && o.Fence.Sequence > g.seq && o.Fence.Sequence-g.seq > forged:
 		text = "it tells of " + string(p.A.ID) + " under a token that was never given"
 	case p.Worker != "" && p.Worker != w.Name && o.Fence == p.A.Fence && o.Fence.Sequence > 0 && (p.Next == nil || p.Next.Worker != w.Name):
 		text = "it tells of " + string(p.A.ID) + ", which another worker was given"
 	}
 	if text != "" {
-		c.counted(now, c.trust.Mark(now, w.Name, credit.Tokens, text), fx)
+		g.counted(now, g.trust.Mark(now, w.Name, credit.Tokens, text), fx)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/decide/credit"
 	"skerry.dev/skerry/decide/fleet"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -167,7 +166,7 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 			w.staleSeq = r.Seq
 		} else if r.Seq < w.reportSeq {
 			const text = "it sends reports again that it sent before"
-			c.counted(now, c.trust.Odd(now, name, credit.Replays, text), fx)
+			c.guard.counted(now, c.trust.Odd(now, name, credit.Replays, text), fx)
 		}
 		return fleet.IgnoredOld
 	}
@@ -184,11 +183,11 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 	}
 	w.report, w.reportAt = r, now
 	w.report.Heard = nil
-	c.counted(now, c.trust.Use(now, name, &r), fx)
-	c.counted(now, c.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), network.PeersEach)]), fx)
+	c.guard.counted(now, c.trust.Use(now, name, &r), fx)
+	c.guard.counted(now, c.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), network.PeersEach)]), fx)
 	c.wandered(w)
 	if held != r.Held {
-		c.heldChanged(now, w, fx)
+		c.guard.heldChanged(now, w, fx)
 	}
 	if refusing != r.Refusing {
 		c.freed()
@@ -222,7 +221,7 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 		return ""
 	}
 	facts, found := c.trust.Capacity(now, name, facts)
-	c.counted(now, found, fx)
+	c.guard.counted(now, found, fx)
 	if facts = c.opt.Admission.offered(facts); reflect.DeepEqual(facts, w.Facts) {
 		return ""
 	}
@@ -238,7 +237,7 @@ func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire
 		c.gatesChanged()
 		if !slices.Equal(networksOf(w.Facts), networksOf(facts)) {
 			c.warnOverlap(now, w, facts, fx)
-			defer reviewSites(c) // hosts may be where instances of another site were thought to be, or no longer
+			defer c.reviewSites() // hosts may be where instances of another site were thought to be, or no longer
 		}
 		for _, o := range c.workers { // a block that was in the way of its networks may be free now
 			if o.Peer != 0 && o.cramped(c.attached(o)) {
@@ -283,63 +282,6 @@ func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *wire.Eff
 	c.event(fx, now, p, e.Type, e.Reason, e.Text)
 }
 
-// loseWorker gives the instances of a worker that is out of touch a new place. Its own copies, if it still lives, are
-// ended when it comes back, because their tombstones wait for it.
-func (c *Core) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
-	since := c.detect.Lose(w.Name)
-	if k := c.Kids.Get(w.Name); k != nil && k.Connected { // in name only
-		c.Kids.Down(now, w.Name)
-		fx.Actions = append(fx.Actions, Disconnect{w.Name})
-	}
-	c.Apps.Came(now, w.Name, nil)
-	c.Apps.Waits(now, w.Name, nil)
-	c.peers.Touch(now)
-	c.seeWorker(w)
-	c.uplink.Touch()
-	c.siteEvent(fx, now, wire.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.detect.Verdict(w.Name)+"); its instances get a new place", w.Name)
-	for _, id := range sortedIDs(c.moving) {
-		if p := c.places[id]; p.Next.Worker == w.Name {
-			c.abandon(p)
-			c.changed(now, p, fx)
-		}
-	}
-	for _, p := range c.on(w.Name) {
-		switch {
-		case (p.Obs.State == skerry.Running || p.mayRun()) && !p.Removing && p.Group == "" && p.A.Spec.Mode == spec.ModeService:
-			c.strand(now, p, fx)
-		case p.Next != nil:
-			c.takeOver(now, p, "its worker is out of touch", fx)
-		case p.Removing:
-			if !p.ended() {
-				c.leave(p, w.Name)
-			}
-			c.drop(now, p, fx)
-		case p.Group != "":
-			p.Obs.Unreachable, p.Obs.Ready = true, false
-			c.changed(now, p, fx)
-		case p.Obs.State == skerry.Terminated || p.Obs.State == skerry.Failed:
-			// ended: nothing to place anew
-		default:
-			p.Obs.Unreachable = true
-			// Nothing new comes to a worker that is out of touch; once it is back it is as good as any.
-			c.move(now, p, "its worker is out of touch", false, fx)
-		}
-	}
-	c.awaitEnd(now, w, fx)
-}
-
-// awaitEnd takes back what was moved from a worker that is out of touch now and does not run elsewhere yet, where two copies are not
-// allowed: the one that was told to end may not have heard of it.
-func (c *Core) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
-	for _, id := range w.leaving.IDs() {
-		p := c.places[id]
-		if p == nil || p.Worker == "" || p.Worker == w.Name || p.Removing || p.Obs.State == skerry.Running || !p.mayRun() {
-			continue
-		}
-		c.move(now, p, "the worker that it was on before is out of touch, and may not have stopped it", false, fx)
-	}
-}
-
 func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	w := c.workers[name]
 	if w == nil {
@@ -351,7 +293,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 		return
 	}
 	if !w.sight.Lost() {
-		c.loseWorker(now, w, fx)
+		c.guard.loseWorker(now, w, fx)
 	}
 	for _, id := range sortedIDs(c.originals) {
 		if p := c.places[id]; p.Original.Worker == name {
@@ -403,7 +345,7 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *wire.Effects) {
 	}
 	if w.Hold = m.Reason; m.Reason == "" {
 		c.drainer.endDrain(now, w, fx)
-		c.restoreTrust(now, w, fx)
+		c.guard.restoreTrust(now, w, fx)
 	}
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
