@@ -243,7 +243,7 @@ func (c *Core) Unadmitted() (out []view.Unadmitted) {
 		level := c.opt.Admission.LevelOf(p.A.Org)
 		why := c.opt.Admission.Check(&p.A)
 		if why == nil {
-			why = takenHere(c, &p.A, p.Origin)
+			why = c.takenHere(&p.A, p.Origin)
 		}
 		switch bound := c.opt.Admission.egressBound(p.A.Org); {
 		case why == nil && bound != nil && (p.A.Egress == nil || p.A.Egress.Beyond(bound) >= 0):

@@ -113,7 +113,7 @@ func (c *Core) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 		}
 	}
 	for _, id := range sortedIDs(wanted) {
-		c.accept(now, wanted[id], "root", fx)
+		c.intake.accept(now, wanted[id], "root", fx)
 	}
 	c.redirected(k)
 }

@@ -26,7 +26,7 @@ func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
 	s := app.Spec.Services[0]
 	k := skerry.ServiceKey{App: app.Key(), Service: "web"}
 	var fx wire.Effects
-	c.accept(now, spec.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: s.Revision(), Spec: s, Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
+	c.intake.accept(now, spec.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: s.Revision(), Spec: s, Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
 	if fx := c.Step(now, apps.Scale{Service: k, Replicas: 2, Actor: "otto"}); fx.Err != nil {
 		t.Fatal(fx.Err)
 	}
@@ -86,7 +86,7 @@ func TestBorrowedTokens(t *testing.T) {
 	a, _ := c.onlyAssignment(t)
 	a.ID, a.Fence, a.Service.App.Name = "web-raaaaaaaa", skerry.Fence{RootEpoch: 9}, "shop"
 	var fx wire.Effects
-	c.accept(now, a, "root", &fx)
+	c.intake.accept(now, a, "root", &fx)
 	c.settle(now, &fx, nil)
 	if p := c.places[a.ID]; p == nil || p.A.Fence.Sequence == 0 {
 		t.Fatalf("it has no place: %+v", p)

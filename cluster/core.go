@@ -71,6 +71,7 @@ type Core struct {
 	drainer   *drainer
 	balancer  *balancer
 	judge     *judge
+	intake    *intake
 	guard     *guard
 	overrides *autonomy.Overrides
 	rebuild   *autonomy.Rebuild
@@ -110,6 +111,7 @@ func New(opt Options) *Core {
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
 	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
 	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
+	c.intake = &intake{c.lifecycle, c.find}
 	c.guard = &guard{c.lifecycle, c.find, c.peers}
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
@@ -241,7 +243,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.Apps.Start(now)
 	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return c.notOwn(v) }, &fx)
 	c.Apps.SetTargets([]string{Self})
-	c.reviewOwn(now, &fx)
+	c.intake.reviewOwn(now, &fx)
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
 	c.reviewClaims()
@@ -307,7 +309,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case UpgradeWorker:
 		c.upgradeWorker(now, m, &fx)
 	case apps.DeleteInstance:
-		c.deleteInstance(now, m, &fx)
+		c.intake.deleteInstance(now, m, &fx)
 	case Quiet:
 		c.guard.quiet(now, m, &fx)
 	case Alive:
@@ -338,7 +340,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			}
 			break
 		}
-		if fx.Err = takenAbove(c, msg); fx.Err != nil {
+		if fx.Err = c.takenAbove(msg); fx.Err != nil {
 			return fx
 		}
 		more, ok := c.Apps.Handle(now, msg)
@@ -412,7 +414,7 @@ func (c *Core) NextWake() time.Time {
 func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	// What one part decides may give another something to do; a bound keeps a mistake from spinning.
 	for round := 0; round < 4; round++ {
-		c.settleApps(now, fx)
+		c.intake.settleApps(now, fx)
 		c.reviewKept()
 		if c.retries() {
 			for id := range c.stranded {
@@ -420,11 +422,11 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 					p.again = time.Time{}
 				}
 			}
-			c.expandGroups(now, fx)
+			c.intake.expandGroups(now, fx)
 		}
 		c.volumes.Reserve()
 		c.drainer.drainWorkers(now, fx)
-		answerAgain(c, now, fx)
+		c.intake.answerAgain(now, fx)
 		c.queue.placeWaiting(now, fx)
 		if !c.Apps.Dirty() && !c.grew {
 			break

@@ -64,7 +64,7 @@ func movedSite(t *testing.T) (c *Core, p *placement, now time.Time) {
 	a.ID, a.Fence, a.Service.Service = "one-1", skerry.Fence{RootEpoch: 1}, "one"
 	a.Spec.OnDisconnect = spec.StopAfter(20 * time.Second)
 	var fx wire.Effects
-	c.accept(now, a, "root", &fx)
+	c.intake.accept(now, a, "root", &fx)
 	c.settle(now, &fx, nil)
 	p = c.places[a.ID]
 	c.runs(now, p, &fx)

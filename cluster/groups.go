@@ -20,13 +20,13 @@ type group struct {
 }
 
 // acceptGroup takes a perWorker assignment.
-func (c *Core) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
-	g := c.groups[a.ID]
+func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
+	g := in.groups[a.ID]
 	if g != nil && g.Removing {
 		return
 	}
 	if g != nil && a.Fence.RootEpoch < g.A.Fence.RootEpoch {
-		c.Up.Ignored.Count(fleet.IgnoredToken)
+		in.Up.Ignored.Count(fleet.IgnoredToken)
 		return
 	}
 	if g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch {
@@ -34,22 +34,22 @@ func (c *Core) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *
 	}
 	if g == nil {
 		g = &group{A: a, Origin: origin, Created: now}
-		c.enterGroup(g)
+		in.enterGroup(g)
 	}
 	g.A = a
 	fx.Put(prefixGroup+string(a.ID), mustJSON(g))
-	for _, p := range c.copies(a.ID) {
+	for _, p := range in.copies(a.ID) {
 		fence := p.A.Fence
 		p.A.Gen, p.A.Restart = a.Gen, a.Restart
 		p.A.Fence = fence
 		p.A.Fence.RootEpoch = a.Fence.RootEpoch
 		if p.Worker != "" {
 			p.Obs.Fence = p.A.Fence
-			c.send(p)
+			in.send(p)
 		}
 	}
-	c.retry()
-	c.tellGroup(now, g, fx)
+	in.retry()
+	in.tellGroup(now, g, fx)
 }
 
 // copies lists the placements of a group, by id.
@@ -68,58 +68,58 @@ func (l *ledger) copies(id skerry.InstanceID) []*placement {
 }
 
 // expandGroups gives every worker that fits its copy, and ends copies on workers that are no longer there.
-func (c *Core) expandGroups(now time.Time, fx *wire.Effects) {
-	for _, id := range sortedIDs(c.groups) {
-		g := c.groups[id]
+func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
+	for _, id := range sortedIDs(in.groups) {
+		g := in.groups[id]
 		if g.Removing {
 			continue
 		}
-		no := c.opt.Admission.Check(&g.A)
-		if no == nil && len(c.copies(id)) == 0 { // what runs goes on
-			no = takenHere(c, &g.A, g.Origin)
+		no := in.admission.Check(&g.A)
+		if no == nil && len(in.copies(id)) == 0 { // what runs goes on
+			no = in.takenHere(&g.A, g.Origin)
 		}
 		if why := no; why != nil {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
-			c.tellGroupAs(now, g, o, fx)
+			in.tellGroupAs(now, g, o, fx)
 			continue
 		}
 		have := map[string]bool{}
-		for _, p := range c.copies(id) {
+		for _, p := range in.copies(id) {
 			have[p.Pinned] = true
-			if c.workers[p.Pinned] == nil {
-				c.remove(now, p, fx)
+			if in.workers[p.Pinned] == nil {
+				in.remove(now, p, fx)
 			}
 		}
-		policy, _, why := c.find.policyOf(&g.A)
+		policy, _, why := in.find.policyOf(&g.A)
 		if why != nil {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
-			c.tellGroupAs(now, g, o, fx)
+			in.tellGroupAs(now, g, o, fx)
 			continue
 		}
 		var over *wire.Reason
-		for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+		for _, name := range slices.Sorted(maps.Keys(in.workers)) {
 			if have[name] {
 				continue
 			}
 			p := &placement{A: g.A, Origin: g.Origin, Group: id, seat: seat{Pinned: name}, Created: now}
 			p.A.ID = id + "-" + skerry.InstanceID(name)
-			if c.site.Place(now, policy, c.find.request(p), 0).Chosen == "" {
+			if in.site.Place(now, policy, in.find.request(p), 0).Chosen == "" {
 				continue
 			}
-			if over = c.opt.Admission.CheckQuota(c.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {
+			if over = in.admission.CheckQuota(in.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {
 				break
 			}
 			a := p.A
 			p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
-			c.addPlacement(p)
-			c.wait(a.ID, true)
-			c.changed(now, p, fx)
+			in.addPlacement(p)
+			in.wait(a.ID, true)
+			in.changed(now, p, fx)
 		}
-		if over != nil && len(c.copies(id)) == 0 {
+		if over != nil && len(in.copies(id)) == 0 {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text, Why: []wire.Reason{*over}}
-			c.tellGroupAs(now, g, o, fx)
+			in.tellGroupAs(now, g, o, fx)
 			continue
 		}
-		c.tellGroup(now, g, fx)
+		in.tellGroup(now, g, fx)
 	}
 }

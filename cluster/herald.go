@@ -200,3 +200,12 @@ func (h *herald) anonymousAnswer(p *placement, k *wire.SuccessorAnswer) *wire.Su
 	}
 	return &wire.SuccessorAnswer{Revision: k.Revision, Why: h.workers.anonymous(p, k.Why)}
 }
+
+// takenHere says why an instance of the root's may not come: the site has an application of its name, and of another organisation.
+func (h *herald) takenHere(a *spec.Assignment, origin string) *wire.Reason {
+	if own := h.ownApp(a.Service.App); origin != "root" || own == nil || own.Org == a.Org {
+		return nil
+	}
+	return &wire.Reason{What: "admission", Text: "this site has an application " + a.Service.App.String() + " of its own, of another organisation",
+		Hint: "choose another site or name, or ask the operator of the site"}
+}

@@ -103,7 +103,7 @@ func takeUp(c *Core, now time.Time, a *spec.Assignment, obs *wire.Observation, f
 	// Tokens that are minted from now on must be above those that are out there.
 	c.above(max(a.Fence.RootEpoch, a.Fence.Sequence))
 	c.saveSeq(fx)
-	c.acceptOwn(now, i, fx)
+	c.intake.acceptOwn(now, i, fx)
 	return nil
 }
 

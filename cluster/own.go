@@ -12,76 +12,76 @@ import (
 const Self = "self"
 
 // settleApps accepts what the site's own applications want and ends what they no longer want.
-func (c *Core) settleApps(now time.Time, fx *wire.Effects) {
-	fx.Merge(c.Apps.Reconcile(now))
-	for _, i := range c.Apps.Unplaced(now) {
-		if c.Apps.Frozen(i.Service.App) {
+func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
+	fx.Merge(in.Apps.Reconcile(now))
+	for _, i := range in.Apps.Unplaced(now) {
+		if in.Apps.Frozen(i.Service.App) {
 			continue
 		}
 		// The site takes the root's part for its own applications, first number of the token included. What it has borrowed
 		// keeps the root's.
-		fence := skerry.Fence{RootEpoch: max(c.number(fx), i.Fence.RootEpoch)}
-		c.Apps.Place(now, i, Self, fence, nil, fx)
-		c.acceptOwn(now, i, fx)
+		fence := skerry.Fence{RootEpoch: max(in.number(fx), i.Fence.RootEpoch)}
+		in.Apps.Place(now, i, Self, fence, nil, fx)
+		in.acceptOwn(now, i, fx)
 	}
-	for _, i := range c.Apps.Stopping() {
-		if !c.Apps.Frozen(i.Service.App) {
-			c.removeID(now, i.ID, fx)
+	for _, i := range in.Apps.Stopping() {
+		if !in.Apps.Frozen(i.Service.App) {
+			in.removeID(now, i.ID, fx)
 		}
 	}
 	for _, ch := range fx.Changed {
-		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() && !c.Apps.Frozen(i.Service.App) {
-			c.acceptOwn(now, i, fx)
+		if i := in.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() && !in.Apps.Frozen(i.Service.App) {
+			in.acceptOwn(now, i, fx)
 		}
 	}
 }
 
 // acceptOwn takes an assignment of the site's own applications, or of one that it has borrowed.
-func (c *Core) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
-	a, origin := *i.Assignment(c.digests(i)), "local"
-	if c.rootWants(i.ID) {
+func (in *intake) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
+	a, origin := *i.Assignment(in.digests(i)), "local"
+	if in.rootWants(i.ID) {
 		origin = "root"
 	}
-	if p := c.places[i.ID]; p != nil {
+	if p := in.places[i.ID]; p != nil {
 		a.Failover = p.A.Failover
 	}
-	c.accept(now, a, origin, fx)
+	in.accept(now, a, origin, fx)
 }
 
 // reviewOwn ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
-func (c *Core) reviewOwn(now time.Time, fx *wire.Effects) {
+func (in *intake) reviewOwn(now time.Time, fx *wire.Effects) {
 	unknown := func(origin string, id skerry.InstanceID) bool {
 		if origin != "local" {
 			return false
 		}
-		i := c.Apps.Instance(id)
+		i := in.Apps.Instance(id)
 		return i == nil || i.Holder != Self
 	}
-	for _, id := range sortedIDs(c.groups) {
-		if unknown(c.groups[id].Origin, id) {
-			c.removeGroup(now, c.groups[id], fx)
+	for _, id := range sortedIDs(in.groups) {
+		if unknown(in.groups[id].Origin, id) {
+			in.removeGroup(now, in.groups[id], fx)
 		}
 	}
-	for _, id := range sortedIDs(c.places) {
-		if p := c.places[id]; p.Group == "" && unknown(p.Origin, id) || p.Group != "" && c.groups[p.Group] == nil {
-			c.remove(now, p, fx)
+	for _, id := range sortedIDs(in.places) {
+		if p := in.places[id]; p.Group == "" && unknown(p.Origin, id) || p.Group != "" && in.groups[p.Group] == nil {
+			in.remove(now, p, fx)
 		}
 	}
 }
 
-func (c *Core) digests(i *apps.Instance) map[string]string {
-	if a := c.Apps.App(i.Service.App); a != nil {
+func (in *intake) digests(i *apps.Instance) map[string]string {
+	if a := in.Apps.App(i.Service.App); a != nil {
 		return a.Digests
 	}
 	return nil
 }
 
-func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.Effects) {
-	if c.Apps.Instance(m.ID) != nil {
-		*fx, _ = c.Apps.Handle(now, m)
+func (in *intake) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.Effects) {
+	if in.Apps.Instance(m.ID) != nil {
+		*fx, _ = in.Apps.Handle(now, m)
 		return
 	}
-	p := c.places[m.ID]
+	p := in.places[m.ID]
 	if p == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", m.ID).WithHint("`skerry get instances` lists them")
 		return
@@ -97,5 +97,5 @@ func (c *Core) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.Eff
 		return // it ends, or looks for a place, already
 	}
 	// A copy of a group or an instance of the root: the site gives it a new place.
-	c.move(now, p, "deleted by "+m.Actor, false, fx)
+	in.move(now, p, "deleted by "+m.Actor, false, fx)
 }

@@ -47,7 +47,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 			continue
 		}
 		if !c.overrides.Has(a.Service.App) { // else it is looked at when the root has answered
-			c.accept(now, a, "root", fx)
+			c.intake.accept(now, a, "root", fx)
 		}
 	}
 	for _, key := range deleted {
@@ -66,84 +66,95 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 	}
 }
 
+// intake takes what the root and the site's own applications want here: instances, groups with a copy on each worker, and questions about
+// successors. What the admission policy refuses goes back to its owner.
+//
+//	the root ─┐            ┌─ refuse
+//	           ├─► accept ─┼─ adopt: a worker runs it already
+//	own apps ─┘            └─ wait for a place
+type intake struct {
+	*lifecycle
+	find *finder
+}
+
 // accept takes an assignment, new or changed, from the root or from the site's own applications.
-func (c *Core) accept(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
+func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
 	if a.Spec.Mode == spec.ModePerWorker {
-		c.acceptGroup(now, a, origin, fx)
+		in.acceptGroup(now, a, origin, fx)
 		return
 	}
-	askFor(c, now, &a, fx)
-	p := c.places[a.ID]
+	in.askFor(now, &a, fx)
+	p := in.places[a.ID]
 	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && changed(p, &a) {
-		if why := c.opt.Admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
+		if why := in.admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
 			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NotAdmitted", App: a.Service.App, Service: a.Service.Service, Instance: a.ID,
 				Text: "it runs on as it was: " + why.Text})
 			return
 		}
 	}
-	if p != nil && origin == "root" && !c.mine(p) {
+	if p != nil && origin == "root" && !in.mine(p) {
 		p.Origin = origin
 		a.Restart += p.Extra
 	}
-	if p != nil && c.regrant(now, p, a, fx) {
+	if p != nil && in.regrant(now, p, a, fx) {
 		return
 	}
 	if p != nil && a.Fence.RootEpoch < p.A.Fence.RootEpoch {
-		c.Up.Ignored.Count(fleet.IgnoredToken)
+		in.Up.Ignored.Count(fleet.IgnoredToken)
 		return
 	}
 	if p == nil || p.A.Fence.RootEpoch < a.Fence.RootEpoch {
 		if p != nil {
-			c.abandon(p)
-			c.endOriginal(p)
-			c.letGo(p)
+			in.abandon(p)
+			in.endOriginal(p)
+			in.letGo(p)
 			if !p.ended() {
-				c.leave(p, p.Worker)
+				in.leave(p, p.Worker)
 			}
-			c.reserve(p, -1)
-			c.dropQuietly(p, fx)
+			in.reserve(p, -1)
+			in.dropQuietly(p, fx)
 			a.Restart -= min(p.Extra, a.Restart)
 		}
 		p = &placement{A: a, Origin: origin, Created: now}
 		p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, State: skerry.ClusterScheduled}
 		p.Obs.Fence = a.Fence
-		c.addPlacement(p)
-		why := c.opt.Admission.Check(&a)
+		in.addPlacement(p)
+		why := in.admission.Check(&a)
 		if why == nil {
-			why = takenHere(c, &a, origin)
+			why = in.takenHere(&a, origin)
 		}
 		if why == nil {
-			why = c.foreignData(&a)
+			why = in.foreignData(&a)
 		}
 		if why == nil {
-			why = c.opt.Admission.CheckQuota(c.usedBy(a.Org, a.ID), &a)
+			why = in.admission.CheckQuota(in.usedBy(a.Org, a.ID), &a)
 		}
 		if why != nil {
-			c.refuse(now, p, []wire.Reason{*why}, nil, fx)
+			in.refuse(now, p, []wire.Reason{*why}, nil, fx)
 			return
 		}
-		if !c.adopt(now, p, fx) {
-			c.wait(a.ID, true)
+		if !in.adopt(now, p, fx) {
+			in.wait(a.ID, true)
 		}
-		c.changed(now, p, fx)
+		in.changed(now, p, fx)
 		return
 	}
-	c.touchClaims(p) // it may have another schedule
-	if p.Removing || c.relimit(now, p, a, fx) {
+	in.touchClaims(p) // it may have another schedule
+	if p.Removing || in.relimit(now, p, a, fx) {
 		return
 	}
 	if p.A.Restart == a.Restart && p.A.Gen == a.Gen && p.A.Failover == a.Failover {
 		return
 	}
 	fence, held := p.A.Fence, p.A.Held
-	keepGrants(p, &a, &c.opt.Admission)
+	keepGrants(p, &a, in.admission)
 	p.A = a
 	p.A.Fence, p.A.Held = fence, held
-	c.boundTo(p)
-	c.changed(now, p, fx)
+	in.boundTo(p)
+	in.changed(now, p, fx)
 	if p.Worker != "" {
-		c.send(p)
-		c.sendNext(p)
+		in.send(p)
+		in.sendNext(p)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestSignersStay(t *testing.T) {
 	a.Fence.RootEpoch = 1
 	a.Revision = a.Spec.Revision()
 	var fx wire.Effects
-	c.accept(now, a, "root", &fx)
+	c.intake.accept(now, a, "root", &fx)
 	c.Tick(now)
 	at := c.places[a.ID].Worker
 	if at == "" {
@@ -101,7 +101,7 @@ func TestSignersStay(t *testing.T) {
 	say := func(edit func(a *spec.Assignment)) {
 		edit(&a)
 		a.Signers = []string{"a root's"}
-		c.accept(now, a, "root", &fx)
+		c.intake.accept(now, a, "root", &fx)
 	}
 	asked("placed", at, "first")
 	say(func(a *spec.Assignment) { a.Gen++ })

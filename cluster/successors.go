@@ -18,8 +18,8 @@ type answer struct {
 const askEvery = time.Second
 
 // askFor takes the question that came with an assignment of an instance which is here, or its end.
-func askFor(c *Core, now time.Time, a *spec.Assignment, fx *wire.Effects) {
-	p := c.places[a.ID]
+func (in *intake) askFor(now time.Time, a *spec.Assignment, fx *wire.Effects) {
+	p := in.places[a.ID]
 	if p == nil || p.Removing || a.Fence.RootEpoch != p.A.Fence.RootEpoch {
 		return
 	}
@@ -28,49 +28,49 @@ func askFor(c *Core, now time.Time, a *spec.Assignment, fx *wire.Effects) {
 	switch {
 	case q == nil && was == nil:
 	case q == nil:
-		c.ask(a.ID, nil)
-		c.changed(now, p, fx)
-	case was == nil || c.asking[a.ID] == nil || was.Revision != q.Revision || was.Gen != q.Gen:
-		c.ask(a.ID, &answer{wire.SuccessorAnswer{Revision: q.Revision, Why: noSuccessor(c, now, p)}, now})
-		c.changed(now, p, fx)
+		in.ask(a.ID, nil)
+		in.changed(now, p, fx)
+	case was == nil || in.asking[a.ID] == nil || was.Revision != q.Revision || was.Gen != q.Gen:
+		in.ask(a.ID, &answer{wire.SuccessorAnswer{Revision: q.Revision, Why: in.noSuccessor(now, p)}, now})
+		in.changed(now, p, fx)
 	}
 }
 
 // answerAgain tells owners of instances when the answer has changed.
-func answerAgain(c *Core, now time.Time, fx *wire.Effects) {
-	for _, id := range sortedIDs(c.asking) {
-		p, k := c.places[id], c.asking[id]
+func (in *intake) answerAgain(now time.Time, fx *wire.Effects) {
+	for _, id := range sortedIDs(in.asking) {
+		p, k := in.places[id], in.asking[id]
 		if p == nil || p.A.Successor == nil {
-			c.ask(id, nil)
+			in.ask(id, nil)
 			continue
 		}
 		if now.Sub(k.at) < askEvery && !now.Before(k.at) {
 			continue
 		}
 		k.at = now
-		if why := noSuccessor(c, now, p); why != k.Why || k.Revision != p.A.Successor.Revision {
+		if why := in.noSuccessor(now, p); why != k.Why || k.Revision != p.A.Successor.Revision {
 			k.Revision, k.Why = p.A.Successor.Revision, why
-			c.changed(now, p, fx)
+			in.changed(now, p, fx)
 		}
 	}
 }
 
 // noSuccessor says why a newer version of an instance has no place in the site once the instance has ended, or "".
-func noSuccessor(c *Core, now time.Time, p *placement) string {
+func (in *intake) noSuccessor(now time.Time, p *placement) string {
 	if p.Worker == "" || p.Removing || p.ended() {
 		return ""
 	}
 	q := &placement{A: p.A, Origin: p.Origin, seat: seat{Pinned: p.Pinned}, Located: placing.Located{Users: p.Users}, Created: now}
 	q.A.Spec, q.A.Revision, q.A.Gen = p.A.Successor.Spec, p.A.Successor.Revision, p.A.Successor.Gen
 	q.A.Runtime, q.A.Devices, q.A.Digest, q.A.Successor = "", nil, nil, nil
-	if why := c.opt.Admission.Check(&q.A); why != nil {
+	if why := in.admission.Check(&q.A); why != nil {
 		return why.Text
 	}
-	if why := c.opt.Admission.CheckQuota(c.usedBy(p.A.Org, p.A.ID), &q.A); why != nil {
+	if why := in.admission.CheckQuota(in.usedBy(p.A.Org, p.A.ID), &q.A); why != nil {
 		return why.Text
 	}
-	at := c.dataAt(q)
-	if w := c.workers[at]; w != nil {
+	at := in.dataAt(q)
+	if w := in.workers[at]; w != nil {
 		switch {
 		case w.Drain != nil:
 			return "the volume is on worker " + at + ", which is drained"
@@ -80,16 +80,16 @@ func noSuccessor(c *Core, now time.Time, p *placement) string {
 			return "the volume is on worker " + at + ", and it runs elsewhere"
 		}
 	}
-	policy, plugins, reason := c.find.policyOf(&q.A)
+	policy, plugins, reason := in.find.policyOf(&q.A)
 	if reason != nil {
 		return reason.Text
 	}
 	if len(plugins) > 0 && at == "" {
 		return "" // their programs are asked when it is placed
 	}
-	c.reserve(p, -1)
-	d := c.find.placeFree(now, policy, c.find.request(q))
-	c.reserve(p, 1)
+	in.reserve(p, -1)
+	d := in.find.placeFree(now, policy, in.find.request(q))
+	in.reserve(p, 1)
 	switch {
 	case d.Chosen != "":
 		return ""
