@@ -18,27 +18,27 @@ func (f fates) Ends(id skerry.InstanceID) (after time.Duration, ok bool) {
 }
 
 // endAlone ends what may not run for so long without the root.
-func (c *Core) endAlone(now time.Time, fx *wire.Effects) {
-	since, heard := c.uplink.Away()
-	for _, id := range c.dependents.Overdue(now, since, heard) {
-		p := c.places[id]
+func (am *amender) endAlone(now time.Time, fx *wire.Effects) {
+	since, heard := am.uplink.Away()
+	for _, id := range am.dependents.Overdue(now, since, heard) {
+		p := am.places[id]
 		why := "ended by its site, which has not heard the root since it started"
 		if heard {
 			why = "ended by its site, which has been out of touch with the root for " + now.Sub(since).Round(time.Second).String()
 		}
-		c.event(fx, now, p, wire.EventWarning, "CutOff", why)
-		c.unstrand(p)
-		c.abandon(p)
-		c.endOriginal(p)
-		c.letGo(p)
-		c.leave(p, p.Worker)
-		c.reserve(p, -1)
-		c.questions.Drop(id)
-		c.bind(p, "")
-		c.wait(id, false)
+		am.event(fx, now, p, wire.EventWarning, "CutOff", why)
+		am.unstrand(p)
+		am.abandon(p)
+		am.endOriginal(p)
+		am.letGo(p)
+		am.leave(p, p.Worker)
+		am.reserve(p, -1)
+		am.questions.Drop(id)
+		am.bind(p, "")
+		am.wait(id, false)
 		p.Obs = wire.Observation{ID: id, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Phase: skerry.PhaseCutOff, Reason: why, Restarts: p.Obs.Restarts, Restart: p.Obs.Restart}
-		c.linked[p.A.Service.App] = true
-		c.freed()
-		c.changed(now, p, fx)
+		am.linked[p.A.Service.App] = true
+		am.freed()
+		am.changed(now, p, fx)
 	}
 }

@@ -11,15 +11,25 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// amender changes what is the root's while that is away: by overrides, as operators and loads ask, and by ending what may not run for so long.
+//
+//	a change ─► amend ─► overrides ─► intake     the root is back ─► tellAmendments ─► its answer ─► giveBack
+type amender struct {
+	*lifecycle
+	intake    *intake
+	overlay   *overlay
+	overrides *autonomy.Overrides
+}
+
 // ofRoot reports whether an application belongs to the root, and something of it is here.
-func (c *Core) ofRoot(k skerry.AppKey) bool {
-	if c.ownApp(k) != nil {
+func (am *amender) ofRoot(k skerry.AppKey) bool {
+	if am.ownApp(k) != nil {
 		return false
 	}
-	if c.overrides.Has(k) {
+	if am.overrides.Has(k) {
 		return true
 	}
-	for _, p := range c.byApp[k] {
+	for _, p := range am.byApp[k] {
 		if p.Origin == "root" {
 			return true
 		}
@@ -28,14 +38,14 @@ func (c *Core) ofRoot(k skerry.AppKey) bool {
 }
 
 // amend changes an application that belongs to the root, which is away.
-func (c *Core) amend(now time.Time, k skerry.AppKey, msg any, fx *wire.Effects) {
-	if c.Up.Connected {
+func (am *amender) amend(now time.Time, k skerry.AppKey, msg any, fx *wire.Effects) {
+	if am.Up.Connected {
 		fx.Err = skerry.Errorf(skerry.CodeWrongTier, "application %s belongs to the root; this site only runs it", k).
 			WithHint("make the change at the root (`skerry context use`); here it can be changed while the root is away")
 		return
 	}
-	if s := c.overrides.Change(now, k, msg, fx); s != nil {
-		c.amendEvent(now, k, wire.EventWarning, "Amended", "changed at site "+c.opt.Name+" while the root is away, by "+orNobody(s.Author)+": "+s.Text, fx)
+	if s := am.overrides.Change(now, k, msg, fx); s != nil {
+		am.amendEvent(now, k, wire.EventWarning, "Amended", "changed at site "+am.name+" while the root is away, by "+orNobody(s.Author)+": "+s.Text, fx)
 	}
 }
 
@@ -47,63 +57,63 @@ func orNobody(actor string) string {
 }
 
 // amendEvent tells of an amendment here, and in its turn at the root.
-func (c *Core) amendEvent(now time.Time, k skerry.AppKey, t wire.EventType, reason, text string, fx *wire.Effects) {
-	e := wire.Event{At: now, Type: t, Reason: reason, Text: text, App: k, Org: c.overrides.Org(k), Cluster: skerry.ClusterName(c.opt.Name)}
+func (am *amender) amendEvent(now time.Time, k skerry.AppKey, t wire.EventType, reason, text string, fx *wire.Effects) {
+	e := wire.Event{At: now, Type: t, Reason: reason, Text: text, App: k, Org: am.overrides.Org(k), Cluster: skerry.ClusterName(am.name)}
 	fx.Events = append(fx.Events, e)
 	if reason == "Amended" {
-		_, _ = c.Up.Events.Append(c.codec.Marshal(e)) // one that is too large to travel stays here
+		_, _ = am.Up.Events.Append(am.codec.Marshal(e)) // one that is too large to travel stays here
 	}
 }
 
 // tellAmendments tells the root, which is back, what was changed here. Until it answers nothing more is.
-func (c *Core) tellAmendments(now time.Time, fx *wire.Effects) {
-	c.Apps.Freeze(true)
-	for _, k := range c.overrides.Apps() {
-		if told := c.overrides.Tell(k, c.number(fx), fx); told != nil {
-			if _, err := c.Up.Observed.Put(wire.AmendmentKey(k), c.codec.Marshal(told)); err == nil {
+func (am *amender) tellAmendments(now time.Time, fx *wire.Effects) {
+	am.Apps.Freeze(true)
+	for _, k := range am.overrides.Apps() {
+		if told := am.overrides.Tell(k, am.number(fx), fx); told != nil {
+			if _, err := am.Up.Observed.Put(wire.AmendmentKey(k), am.codec.Marshal(told)); err == nil {
 				continue
 			}
-			c.amendEvent(now, k, wire.EventWarning, "Conflict", "what was changed here is too large to be told to the root, and is dropped", fx)
+			am.amendEvent(now, k, wire.EventWarning, "Conflict", "what was changed here is too large to be told to the root, and is dropped", fx)
 		}
-		c.giveBack(now, k, fx) // what runs is what the root wants
+		am.giveBack(now, k, fx) // what runs is what the root wants
 	}
 }
 
 // amendedItem takes the root's answer to an amendment.
-func (c *Core) amendedItem(now time.Time, key string, value []byte, fx *wire.Effects) {
+func (am *amender) amendedItem(now time.Time, key string, value []byte, fx *wire.Effects) {
 	k, _ := wire.ParseAmendedKey(key)
 	var answer wire.Amended
-	if c.codec.Unmarshal(value, &answer) != nil || answer.App != k || !c.overrides.Awaits(&answer) {
+	if am.codec.Unmarshal(value, &answer) != nil || answer.App != k || !am.overrides.Awaits(&answer) {
 		return
 	}
 	if answer.Adopted != 0 {
-		c.amendEvent(now, k, wire.EventNormal, "Adopted", fmt.Sprintf("the root adopted what was changed here, as generation %d", answer.Adopted), fx)
+		am.amendEvent(now, k, wire.EventNormal, "Adopted", fmt.Sprintf("the root adopted what was changed here, as generation %d", answer.Adopted), fx)
 	} else {
-		c.amendEvent(now, k, wire.EventWarning, "Conflict", "the root did not adopt what was changed here: "+answer.Why, fx)
+		am.amendEvent(now, k, wire.EventWarning, "Conflict", "the root did not adopt what was changed here: "+answer.Why, fx)
 	}
-	c.giveBack(now, k, fx)
+	am.giveBack(now, k, fx)
 }
 
 // giveBack makes a borrowed application the root's again, and has here what the root wants here.
-func (c *Core) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
-	c.overrides.Close(k, fx)
-	c.Up.Observed.Delete(wire.AmendmentKey(k))
+func (am *amender) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
+	am.overrides.Close(k, fx)
+	am.Up.Observed.Delete(wire.AmendmentKey(k))
 	wanted := map[skerry.InstanceID]spec.Assignment{}
-	for key, value := range c.Up.Desired.All() {
+	for key, value := range am.Up.Desired.All() {
 		var a spec.Assignment
-		if strings.HasPrefix(key, "inst/") && c.codec.Unmarshal(value, &a) == nil && wire.AssignmentKey(a.ID) == key && a.Service.App == k {
+		if strings.HasPrefix(key, "inst/") && am.codec.Unmarshal(value, &a) == nil && wire.AssignmentKey(a.ID) == key && a.Service.App == k {
 			wanted[a.ID] = a
 		}
 	}
-	for _, id := range sortedIDs(c.byApp[k]) {
-		p := c.places[id]
+	for _, id := range sortedIDs(am.byApp[k]) {
+		p := am.places[id]
 		if p == nil || p.Group != "" {
 			continue
 		}
 		a, ok := wanted[id]
 		if !ok {
 			p.Origin = "root"
-			c.remove(now, p, fx)
+			am.remove(now, p, fx)
 			continue
 		}
 		p.Origin, p.A.Gen = "root", 0 // taken up below, whatever its number
@@ -113,9 +123,9 @@ func (c *Core) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 		}
 	}
 	for _, id := range sortedIDs(wanted) {
-		c.intake.accept(now, wanted[id], "root", fx)
+		am.intake.accept(now, wanted[id], "root", fx)
 	}
-	c.redirected(k)
+	am.overlay.redirected(k)
 }
 
 // loans is what overrides see of a site.

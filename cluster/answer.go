@@ -196,7 +196,7 @@ func (c *Core) reviewDesired(now time.Time, fx *wire.Effects) {
 	}
 	for _, id := range sortedIDs(c.places) {
 		p := c.places[id]
-		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && !c.overrides.Has(p.A.Service.App) {
+		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && !c.amender.overrides.Has(p.A.Service.App) {
 			deleted = append(deleted, wire.AssignmentKey(id))
 		}
 	}

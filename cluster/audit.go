@@ -92,7 +92,7 @@ func (c *Core) Audit() (faults []string) {
 	there := func(app skerry.AppKey) bool { return c.byApp[app] != nil }
 	faults = append(faults, slices.Concat(c.releases.Audit(known), c.balancer.balance.Audit(), c.neighbours.Audit(there))...)
 	faults = append(faults, c.endpoints.Audit(known, there)...)
-	faults = append(faults, slices.Concat(c.overrides.Audit(), c.rebuild.Audit())...)
+	faults = append(faults, slices.Concat(c.amender.overrides.Audit(), c.salvager.rebuild.Audit())...)
 	faults = append(faults, c.dependents.Audit(func(id skerry.InstanceID) (has, depends bool) {
 		if p := c.places[id]; p != nil {
 			_, depends = p.alone()

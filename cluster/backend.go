@@ -49,7 +49,7 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explan
 		if !ok {
 			return view.Explanation{}, noInstance(id)
 		}
-		return view.Explanation{Instance: i, Decision: d, Scale: c.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
+		return view.Explanation{Instance: i, Decision: d, Scale: c.amender.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
 	})
 }
 

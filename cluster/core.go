@@ -65,16 +65,16 @@ type Options struct {
 type Core struct {
 	*lifecycle
 	*overlay
-	opt       Options
-	find      *finder
-	queue     *queue
-	drainer   *drainer
-	balancer  *balancer
-	judge     *judge
-	intake    *intake
-	guard     *guard
-	overrides *autonomy.Overrides
-	rebuild   *autonomy.Rebuild
+	opt      Options
+	find     *finder
+	queue    *queue
+	drainer  *drainer
+	balancer *balancer
+	judge    *judge
+	intake   *intake
+	guard    *guard
+	salvager *salvager
+	amender  *amender
 }
 
 // Record keys.
@@ -103,7 +103,7 @@ func New(opt Options) *Core {
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
-	c := &Core{opt: opt, rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
+	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
 	c.lifecycle = &lifecycle{sender: &sender{books: holds, keys: &c.fabric}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{tells.ledger}), scaling: autonomy.NewScaling()}
@@ -112,13 +112,14 @@ func New(opt Options) *Core {
 	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
 	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
 	c.intake = &intake{c.lifecycle, c.find}
+	c.salvager = &salvager{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
+	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{tells}, Self, c.Apps)}
 	c.guard = &guard{c.lifecycle, c.find, c.peers}
-	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuild}
+	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.salvager.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c.overlay})
 	c.volumes = volumes.New(disks{holds})
 	c.trust = trust.New(witnesses{c.overlay})
-	c.overrides = autonomy.NewOverrides(loans{tells}, Self, c.Apps)
 	return c
 }
 
@@ -169,7 +170,7 @@ func (c *Core) Load(key string, value []byte) error {
 	case key == network.KeyIngress:
 		err = c.ingress.Load(value)
 	case strings.HasPrefix(key, autonomy.Prefix):
-		err = c.overrides.Load(value)
+		err = c.amender.overrides.Load(value)
 	case key == network.KeyPeers:
 		err = c.peers.Load(value)
 	case c.Kids.Load(key, value), c.Up.Load(key, value):
@@ -187,7 +188,7 @@ func (c *Core) Load(key string, value []byte) error {
 func (c *Core) Start(now time.Time) wire.Effects {
 	c.find.started = now
 	c.uplink.Start(now)
-	c.rebuild.Start(now)
+	c.salvager.rebuild.Start(now)
 	c.detect.Start(now)
 	var fx wire.Effects
 	for _, name := range c.Kids.Finish() {
@@ -290,7 +291,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.childFrame(now, m, &fx)
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
-		c.tellAmendments(now, &fx)
+		c.amender.tellAmendments(now, &fx)
 		c.uplink.Touch()
 	case ParentDown:
 		c.uplink.Lost(now, m.Heard)
@@ -329,13 +330,13 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case apps.DeleteVolume:
 		deleteVolume(c, now, m, &fx)
 	case apps.DecideOrphan:
-		decideOrphan(c, now, m, &fx)
+		c.salvager.decideOrphan(now, m, &fx)
 	default:
 		if snapshotMessage(c, now, msg, &fx) {
 			break
 		}
-		if k, ok := autonomy.Target(msg); ok && c.ofRoot(k) {
-			if c.amend(now, k, msg, &fx); fx.Err != nil {
+		if k, ok := autonomy.Target(msg); ok && c.amender.ofRoot(k) {
+			if c.amender.amend(now, k, msg, &fx); fx.Err != nil {
 				return fx
 			}
 			break
@@ -360,9 +361,9 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 		c.guard.loseWorker(now, c.workers[name], &fx)
 	}
 	c.guard.askWitnesses(now, &fx)
-	c.endAlone(now, &fx)
-	c.autoscale(now, &fx)
-	c.endRebuild(now, &fx)
+	c.amender.endAlone(now, &fx)
+	c.amender.autoscale(now, &fx)
+	c.salvager.endRebuild(now, &fx)
 	c.queue.expire(now, &fx)
 	c.judge.judgeWatched(now, &fx)
 	c.balancer.rebalance(now, &fx)
@@ -392,7 +393,7 @@ func (c *Core) NextWake() time.Time {
 	away, heard := c.uplink.Away()
 	consider(c.dependents.Due(away, heard))
 	consider(c.scaling.Due(away))
-	consider(c.rebuild.Due(c.rootAway()))
+	consider(c.salvager.rebuild.Due(c.salvager.rootAway()))
 	consider(c.drainer.drains.Due())
 	consider(c.starts.Due())
 	consider(c.trust.Due())

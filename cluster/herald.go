@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -208,4 +210,43 @@ func (h *herald) takenHere(a *spec.Assignment, origin string) *wire.Reason {
 	}
 	return &wire.Reason{What: "admission", Text: "this site has an application " + a.Service.App.String() + " of its own, of another organisation",
 		Hint: "choose another site or name, or ask the operator of the site"}
+}
+
+// cameBy tells the site's own applications what came to them by a worker's ingress.
+func (h *herald) cameBy(now time.Time, w *worker) {
+	by := map[skerry.ServiceKey]wire.IngressUse{}
+	for _, u := range w.report.Ingress {
+		if h.ownApp(u.Service.App) != nil {
+			by[u.Service] = by[u.Service].Add(u)
+		}
+	}
+	h.Apps.Came(now, w.Name, by)
+}
+
+// came sums what comes to the root's services by the ingresses of the site.
+func (h *herald) came() map[skerry.ServiceKey]wire.IngressUse {
+	by := map[skerry.ServiceKey]wire.IngressUse{}
+	for _, name := range slices.Sorted(maps.Keys(h.workers)) { // the sums do not depend on the order
+		w := h.workers[name]
+		if w.sight.Lost() {
+			continue
+		}
+		for _, u := range w.report.Ingress {
+			if h.ownApp(u.Service.App) == nil {
+				by[u.Service] = by[u.Service].Add(u)
+			}
+		}
+	}
+	return by
+}
+
+// foldCame tells the root what comes to its services here.
+func (h *herald) foldCame() []wire.IngressUse {
+	var out []wire.IngressUse
+	for k, u := range h.came() {
+		u.Service = k
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b wire.IngressUse) int { return strings.Compare(a.Service.String(), b.Service.String()) })
+	return out[:min(len(out), wire.MaxIngressUses)]
 }

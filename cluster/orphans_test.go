@@ -82,7 +82,7 @@ func TestMadeUpAssignments(t *testing.T) {
 			t.Fatal(err)
 		}
 		exchange(c, now, runs, held)
-		c.Tick(c.rebuild.Due(c.rootAway()))
+		c.Tick(c.salvager.rebuild.Due(c.salvager.rootAway()))
 		r := c.Rebuilt()
 		if taken := len(r.Own) == 1; r.Waiting || taken != (what == "") || taken == (c.Apps.App(honest.Service.App) == nil) {
 			t.Errorf("%q: %+v", what, r)

@@ -19,7 +19,7 @@ const maxMoves = 2
 func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wire.Effects) {
 	for _, key := range changed { // what they say about assignments comes first
 		if value, _, have := c.Up.Desired.Get(key); have && strings.HasPrefix(key, "amended/") {
-			c.amendedItem(now, key, value, fx)
+			c.amender.amendedItem(now, key, value, fx)
 		}
 	}
 	for _, key := range changed {
@@ -46,13 +46,13 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
 			continue
 		}
-		if !c.overrides.Has(a.Service.App) { // else it is looked at when the root has answered
+		if !c.amender.overrides.Has(a.Service.App) { // else it is looked at when the root has answered
 			c.intake.accept(now, a, "root", fx)
 		}
 	}
 	for _, key := range deleted {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok {
-			if p := c.places[skerry.InstanceID(id)]; p != nil && p.Group == "" && c.overrides.Has(p.A.Service.App) {
+			if p := c.places[skerry.InstanceID(id)]; p != nil && p.Group == "" && c.amender.overrides.Has(p.A.Service.App) {
 				continue
 			}
 			c.removeID(now, skerry.InstanceID(id), fx)

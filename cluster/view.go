@@ -78,15 +78,15 @@ func (c *Core) AppViews(manifest bool) []view.AppView {
 		}
 	}
 	for _, v := range c.rootApps() {
-		if c.overrides.Has(v.Key) {
+		if c.amender.overrides.Has(v.Key) {
 			v = c.viewAmended(v, manifest)
 		}
 		out = append(out, v)
 	}
-	for _, k := range c.overrides.Apps() { // of which nothing is left here
+	for _, k := range c.amender.overrides.Apps() { // of which nothing is left here
 		if !slices.ContainsFunc(out, func(v view.AppView) bool { return v.Key == k }) {
-			told, _ := c.overrides.Show(k)
-			out = append(out, c.viewAmended(view.AppView{Key: k, Org: c.overrides.Org(k), Origin: "root", Deployed: true, Gen: told.Base, Services: []view.ServiceView{}}, manifest))
+			told, _ := c.amender.overrides.Show(k)
+			out = append(out, c.viewAmended(view.AppView{Key: k, Org: c.amender.overrides.Org(k), Origin: "root", Deployed: true, Gen: told.Base, Services: []view.ServiceView{}}, manifest))
 		}
 	}
 	c.showIngress(out)
@@ -181,7 +181,7 @@ func (c *Core) Scrapes() []view.Scrape {
 
 // viewAmended shows an application that was changed here while the root is away. v is what is here of it.
 func (c *Core) viewAmended(v view.AppView, manifest bool) view.AppView {
-	told, deleted := c.overrides.Show(v.Key)
+	told, deleted := c.amender.overrides.Show(v.Key)
 	if a := c.Apps.App(v.Key); a != nil {
 		network, rest := v.Network, v.Services
 		v = c.Apps.View(a, "root", manifest)

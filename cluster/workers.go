@@ -120,8 +120,8 @@ func (c *Core) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
 	if (d.Settled || d.Report != nil) && child.Settled() {
 		c.returned(now, child, fx)
-		if c.rebuild.Over() {
-			c.salvageFrom(now, child, fx)
+		if c.salvager.rebuild.Over() {
+			c.salvager.salvageFrom(now, child, fx)
 		}
 		c.sweep(now, child, fx)
 	}
