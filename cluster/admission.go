@@ -234,23 +234,23 @@ func (p *Admission) Check(a *spec.Assignment) *wire.Reason {
 }
 
 // Unadmitted lists, by id, what runs at the site and would be refused, or given less, if it came today.
-func (c *Core) Unadmitted() (out []view.Unadmitted) {
-	for _, id := range sortedIDs(c.places) {
-		p := c.places[id]
+func (vs *views) Unadmitted() (out []view.Unadmitted) {
+	for _, id := range sortedIDs(vs.places) {
+		p := vs.places[id]
 		if p.Worker == "" || p.Removing || p.ended() {
 			continue
 		}
-		level := c.opt.Admission.LevelOf(p.A.Org)
-		why := c.opt.Admission.Check(&p.A)
+		level := vs.opt.Admission.LevelOf(p.A.Org)
+		why := vs.opt.Admission.Check(&p.A)
 		if why == nil {
-			why = c.takenHere(&p.A, p.Origin)
+			why = vs.takenHere(&p.A, p.Origin)
 		}
-		switch bound := c.opt.Admission.egressBound(p.A.Org); {
+		switch bound := vs.opt.Admission.egressBound(p.A.Org); {
 		case why == nil && bound != nil && (p.A.Egress == nil || p.A.Egress.Beyond(bound) >= 0):
 			why = &wire.Reason{What: "admission",
-				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, c.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
+				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, vs.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
 				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", p.A.Org)}
-		case why == nil && !slices.Equal(p.A.Signers, c.opt.Admission.signersOf(p.A.Org)) && len(p.A.Spec.Images()) > 0:
+		case why == nil && !slices.Equal(p.A.Signers, vs.opt.Admission.signersOf(p.A.Org)) && len(p.A.Spec.Images()) > 0:
 			why = &wire.Reason{What: "admission", Text: "it was placed before the site's policy of signers, and whether one of those keys has signed its images was not looked at",
 				Hint: fmt.Sprintf("check them with `skerry image verify`; restart it to have that done now, or change signers.%s in the site's admission policy", p.A.Org)}
 		case why != nil || p.A.Level != "":
@@ -263,7 +263,7 @@ func (c *Core) Unadmitted() (out []view.Unadmitted) {
 				Hint: "if it needs more, say so in resources.memory and resources.storage"}
 		}
 		if why == nil {
-			if text := c.opt.Admission.checkUsers(p.A.Org, &p.A.Spec.Placement); text != "" {
+			if text := vs.opt.Admission.checkUsers(p.A.Org, &p.A.Spec.Placement); text != "" {
 				why = &wire.Reason{What: "admission", Text: "latency to a user is not measured: " + text, Hint: "leave that user out, or grant it"}
 			}
 		}
@@ -271,8 +271,8 @@ func (c *Core) Unadmitted() (out []view.Unadmitted) {
 			out = append(out, view.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
 		}
 	}
-	for _, org := range slices.Sorted(maps.Keys(c.opt.Admission.Quotas)) {
-		if what := c.opt.Admission.Quotas[org].exceeded(c.usedBy(org, "")); what != "" {
+	for _, org := range slices.Sorted(maps.Keys(vs.opt.Admission.Quotas)) {
+		if what := vs.opt.Admission.Quotas[org].exceeded(vs.usedBy(org, "")); what != "" {
 			out = append(out, view.Unadmitted{Org: org, Reason: wire.Reason{What: "quota",
 				Text: fmt.Sprintf("organisation %s is above the site's quota of %s, which counts limits, and defaults where nothing is said; what runs goes on, and no more is admitted", org, what),
 				Hint: fmt.Sprintf("raise quotas.%s in the site's admission policy, or delete something", org)}})

@@ -12,32 +12,32 @@ import (
 
 // Aggregate gives what the root learns of the site. Only workers that are in touch count (a dead worker leaves the next
 // aggregate).
-func (c *Core) Aggregate() wire.ClusterReport {
+func (vs *views) Aggregate() wire.ClusterReport {
 	var members []uplink.Member
-	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
-		w, k := c.workers[name], c.Kids.Get(name)
+	for _, name := range slices.Sorted(maps.Keys(vs.workers)) {
+		w, k := vs.workers[name], vs.Kids.Get(name)
 		if w.Facts == nil || w.sight.Lost() || k == nil || !k.Connected || w.refusing() != "" {
 			continue
 		}
 		members = append(members, uplink.Member{Facts: w.Facts, Class: w.classKey(), Available: w.available(), Coordinate: w.coordinate()})
 	}
 	r := uplink.Fold(members)
-	for _, p := range c.places {
+	for _, p := range vs.places {
 		if n := p.A.Spec.Placement.Priority; p.Worker != "" && p.Pinned == "" && !p.Removing && !p.ended() && (r.Lowest == nil || n < *r.Lowest) {
 			r.Lowest = &n
 		}
 	}
-	r.Instances = len(c.places)
-	r.Services, r.Ingress, r.Came = c.foldQoS(), c.foldIngress(), c.foldCame()
+	r.Instances = len(vs.places)
+	r.Services, r.Ingress, r.Came = vs.foldQoS(), vs.foldIngress(), vs.foldCame()
 	return r
 }
 
 // foldQoS sums what the root's services use here.
-func (c *Core) foldQoS() []wire.ServiceQoS {
+func (vs *views) foldQoS() []wire.ServiceQoS {
 	by := map[skerry.ServiceKey]*wire.ServiceQoS{}
-	for _, id := range sortedIDs(c.places) {
-		p := c.places[id]
-		if p.Origin != "root" || !c.workers.uses(p) {
+	for _, id := range sortedIDs(vs.places) {
+		p := vs.places[id]
+		if p.Origin != "root" || !vs.workers.uses(p) {
 			continue
 		}
 		q := by[p.A.Service]

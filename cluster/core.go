@@ -65,16 +65,20 @@ type Options struct {
 type Core struct {
 	*lifecycle
 	*overlay
-	opt      Options
-	find     *finder
-	queue    *queue
-	drainer  *drainer
-	balancer *balancer
-	judge    *judge
-	intake   *intake
-	guard    *guard
-	salvager *salvager
-	amender  *amender
+	*views
+	*planner
+	opt       Options
+	find      *finder
+	queue     *queue
+	drainer   *drainer
+	balancer  *balancer
+	judge     *judge
+	intake    *intake
+	guard     *guard
+	salvager  *salvager
+	snapshots *snapshots
+	transfers *transfers
+	amender   *amender
 }
 
 // Record keys.
@@ -112,8 +116,12 @@ func New(opt Options) *Core {
 	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
 	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
 	c.intake = &intake{c.lifecycle, c.find}
+	c.snapshots = &snapshots{c.lifecycle}
 	c.salvager = &salvager{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
 	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{tells}, Self, c.Apps)}
+	c.views = &views{c.overlay, c.drainer, c.amender.overrides, c.salvager.rebuild}
+	c.planner = &planner{c.find}
+	c.transfers = &transfers{c.lifecycle, c.find}
 	c.guard = &guard{c.lifecycle, c.find, c.peers}
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.salvager.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
@@ -248,7 +256,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
 	c.reviewClaims()
-	reviewSnapshots(c, now, &fx)
+	c.snapshots.reviewSnapshots(now, &fx)
 	c.peers.Touch(now)
 	c.balancer.rebalance(now, &fx) // from then on each minute
 	c.retry()
@@ -328,11 +336,11 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case SetPlugins:
 		c.queue.setPlugins(m)
 	case apps.DeleteVolume:
-		deleteVolume(c, now, m, &fx)
+		c.snapshots.deleteVolume(now, m, &fx)
 	case apps.DecideOrphan:
 		c.salvager.decideOrphan(now, m, &fx)
 	default:
-		if snapshotMessage(c, now, msg, &fx) {
+		if c.snapshots.snapshotMessage(now, msg, &fx) {
 			break
 		}
 		if k, ok := autonomy.Target(msg); ok && c.amender.ofRoot(k) {
@@ -371,7 +379,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 		fx.Put(network.KeyPeers, record)
 	}
 	c.guard.lateStarts(now, &fx)
-	takeScheduled(c, now, &fx)
+	c.snapshots.takeScheduled(now, &fx)
 	c.guard.reviewTrust(now, &fx)
 	c.turnTags(now)
 	c.settle(now, &fx, nil)

@@ -250,3 +250,33 @@ func (h *herald) foldCame() []wire.IngressUse {
 	slices.SortFunc(out, func(a, b wire.IngressUse) int { return strings.Compare(a.Service.String(), b.Service.String()) })
 	return out[:min(len(out), wire.MaxIngressUses)]
 }
+
+// Instances lists every instance at the site: those placed, whoever wants them, and those of the site's own
+// applications that have no place yet.
+func (h *herald) Instances() []wire.Instance {
+	out := make([]wire.Instance, 0, len(h.places))
+	for _, id := range sortedIDs(h.places) {
+		if p := h.places[id]; !p.Refused {
+			out = append(out, h.show(p))
+		}
+	}
+	for _, a := range h.Apps.Apps() {
+		for _, i := range h.Apps.InstancesOf(a.Key()) {
+			if h.places[i.ID] == nil && h.groups[i.ID] == nil {
+				out = append(out, i.Instance)
+			}
+		}
+	}
+	return out
+}
+
+// Instance finds one instance, or gives false.
+func (h *herald) Instance(id skerry.InstanceID) (wire.Instance, *wire.Decision, bool) {
+	if p := h.places[id]; p != nil {
+		return h.show(p), p.Decision, true
+	}
+	if i := h.Apps.Instance(id); i != nil {
+		return i.Instance, i.Decision, true
+	}
+	return wire.Instance{}, nil, false
+}

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -100,33 +97,4 @@ func (sv *salvager) endRebuild(now time.Time, fx *wire.Effects) {
 		}
 	}
 	sv.siteEvent(fx, now, wire.EventNormal, "Rebuilt", "the site was rebuilt from what its workers hold; `skerry cluster status` tells what was not recovered", "")
-}
-
-// Rebuilt tells what a rebuild has come to, or nil for a site that is not rebuilt.
-func (c *Core) Rebuilt() *view.Rebuilt {
-	if !c.opt.Rebuild {
-		return nil
-	}
-	r := &view.Rebuilt{Waiting: c.salvager.rebuild.Waits()}
-	for _, name := range c.Kids.Names() {
-		if c.Kids.Get(name).Connected {
-			r.Workers++
-		}
-	}
-	r.Own = c.salvager.rebuild.Services()
-	for _, p := range c.places {
-		if p.Origin == "root" && p.Worker != "" && !p.Removing {
-			r.OfRoot++
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.astray)) {
-		why := c.salvager.rebuild.Why(id)
-		if why == "" {
-			why = "on worker " + strings.Join(slices.Sorted(maps.Keys(c.astray[id])), ", ") + ": nobody has asked for it"
-		}
-		if c.places[id] == nil {
-			r.Left = append(r.Left, view.RebuiltLeft{Instance: id, Why: why})
-		}
-	}
-	return r
 }

@@ -22,26 +22,26 @@ type TakeSnapshot struct {
 
 // takeScheduled begins the snapshots that are due. A worker makes one at a time, and an organisation's share leaves room for somebody
 // who asks for one; the others wait their turn.
-func takeScheduled(c *Core, now time.Time, fx *wire.Effects) {
-	if at := c.volumes.NextLook(); at.IsZero() || at.After(now) {
+func (sn *snapshots) takeScheduled(now time.Time, fx *wire.Effects) {
+	if at := sn.volumes.NextLook(); at.IsZero() || at.After(now) {
 		return
 	}
-	due := c.volumes.Due(now)
+	due := sn.volumes.Due(now)
 	if len(due) == 0 {
 		return
 	}
-	orgs, workers := c.volumes.Underway()
+	orgs, workers := sn.volumes.Underway()
 	for _, v := range due {
-		worker, _, w := c.volumes.Holder(v)
-		if c.volumes.Busy(v) || workers[worker] > 0 || orgs[w.Org] >= maxTaking-1 {
+		worker, _, w := sn.volumes.Holder(v)
+		if sn.volumes.Busy(v) || workers[worker] > 0 || orgs[w.Org] >= maxTaking-1 {
 			continue
 		}
 		m := BeginSnapshot{ID: scheduledID(v, now), Claim: v, Scheduled: true}
-		plan, err := beginSnapshot(c, now, m)
+		plan, err := sn.beginSnapshot(now, m)
 		if err != nil {
 			s := &spec.Snapshot{Org: w.Org, Scheduled: true}
 			s.SetClaim(v)
-			noSnapshotTaken(c, now, s, ": "+err.Error(), err.Error(), fx)
+			sn.noSnapshotTaken(now, s, ": "+err.Error(), err.Error(), fx)
 			continue
 		}
 		orgs[w.Org]++
@@ -57,23 +57,23 @@ func scheduledID(v spec.VolumeClaim, now time.Time) spec.SnapshotID {
 }
 
 // noSnapshotTaken says that there is no snapshot. A schedule tries again, and does not say it again until it has another time.
-func noSnapshotTaken(c *Core, now time.Time, s *spec.Snapshot, text, reason string, fx *wire.Effects) {
-	if s.Scheduled && !c.volumes.Missed(s.Claim(), now, reason) {
+func (sn *snapshots) noSnapshotTaken(now time.Time, s *spec.Snapshot, text, reason string, fx *wire.Effects) {
+	if s.Scheduled && !sn.volumes.Missed(s.Claim(), now, reason) {
 		return
 	}
 	by := ""
 	if s.Scheduled {
 		by = ", of its schedule"
 	}
-	snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotFailed", s, "no snapshot of volume "+s.Claim().String()+by+text)
+	sn.snapshotEvent(fx, now, wire.EventWarning, "SnapshotFailed", s, "no snapshot of volume "+s.Claim().String()+by+text)
 }
 
 // retainSnapshots deletes what a schedule keeps no longer, now that there is a newer one.
-func retainSnapshots(c *Core, now time.Time, s *spec.Snapshot, fx *wire.Effects) {
-	for _, old := range c.volumes.Taken(s.Claim(), s.ID, now) {
-		c.volumes.DropSnapshot(old.ID)
+func (sn *snapshots) retainSnapshots(now time.Time, s *spec.Snapshot, fx *wire.Effects) {
+	for _, old := range sn.volumes.Taken(s.Claim(), s.ID, now) {
+		sn.volumes.DropSnapshot(old.ID)
 		text := fmt.Sprintf("snapshot %s is deleted: its schedule has newer ones, up to %s", old.ID, s.ID)
-		snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotDeleted", &old, text)
+		sn.snapshotEvent(fx, now, wire.EventNormal, "SnapshotDeleted", &old, text)
 	}
 }
 

@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -12,25 +14,33 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// views shows what the site has, and changes nothing.
+type views struct {
+	*overlay
+	drainer   *drainer
+	overrides *autonomy.Overrides
+	rebuild   *autonomy.Rebuild
+}
+
 // Workers lists the site's workers by name.
-func (c *Core) Workers() []view.WorkerView {
+func (vs *views) Workers() []view.WorkerView {
 	count := map[string]int{}
-	for _, p := range c.places {
+	for _, p := range vs.places {
 		count[p.Worker]++
 	}
-	out := make([]view.WorkerView, 0, len(c.workers))
-	for name, w := range c.workers {
+	out := make([]view.WorkerView, 0, len(vs.workers))
+	for name, w := range vs.workers {
 		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
 		if v.Beats, v.CutOff = w.sight.Beats(), w.sight.CutOff(); w.sight.Lost() {
-			v.Verdict = c.detect.Verdict(w.Name)
+			v.Verdict = vs.detect.Verdict(w.Name)
 		}
 		v.Carrier = w.Carrier
 		v.Updates = w.updates()
 		told := w.trust.Record()
 		v.Credit, v.Claims = tier.ViewCredit(told.Credit), told.Claims
-		v.Drain, v.Upgrade = c.drainer.viewDrain(w), w.Agent
-		if k := c.Kids.Get(name); k != nil {
+		v.Drain, v.Upgrade = vs.drainer.viewDrain(w), w.Agent
+		if k := vs.Kids.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
 		}
 		out = append(out, v)
@@ -39,62 +49,32 @@ func (c *Core) Workers() []view.WorkerView {
 	return out
 }
 
-// Instances lists every instance at the site: those placed, whoever wants them, and those of the site's own
-// applications that have no place yet.
-func (c *Core) Instances() []wire.Instance {
-	out := make([]wire.Instance, 0, len(c.places))
-	for _, id := range sortedIDs(c.places) {
-		if p := c.places[id]; !p.Refused {
-			out = append(out, c.show(p))
-		}
-	}
-	for _, a := range c.Apps.Apps() {
-		for _, i := range c.Apps.InstancesOf(a.Key()) {
-			if c.places[i.ID] == nil && c.groups[i.ID] == nil {
-				out = append(out, i.Instance)
-			}
-		}
-	}
-	return out
-}
-
-// Instance finds one instance, or gives false.
-func (c *Core) Instance(id skerry.InstanceID) (wire.Instance, *wire.Decision, bool) {
-	if p := c.places[id]; p != nil {
-		return c.show(p), p.Decision, true
-	}
-	if i := c.Apps.Instance(id); i != nil {
-		return i.Instance, i.Decision, true
-	}
-	return wire.Instance{}, nil, false
-}
-
 // AppViews lists the site's own applications and what it holds of the root's, by key.
-func (c *Core) AppViews(manifest bool) []view.AppView {
+func (vs *views) AppViews(manifest bool) []view.AppView {
 	out := []view.AppView{}
-	for _, a := range c.Apps.Apps() {
+	for _, a := range vs.Apps.Apps() {
 		if !a.Borrowed {
-			out = append(out, c.Apps.View(a, "cluster", manifest))
+			out = append(out, vs.Apps.View(a, "cluster", manifest))
 		}
 	}
-	for _, v := range c.rootApps() {
-		if c.amender.overrides.Has(v.Key) {
-			v = c.viewAmended(v, manifest)
+	for _, v := range vs.rootApps() {
+		if vs.overrides.Has(v.Key) {
+			v = vs.viewAmended(v, manifest)
 		}
 		out = append(out, v)
 	}
-	for _, k := range c.amender.overrides.Apps() { // of which nothing is left here
+	for _, k := range vs.overrides.Apps() { // of which nothing is left here
 		if !slices.ContainsFunc(out, func(v view.AppView) bool { return v.Key == k }) {
-			told, _ := c.amender.overrides.Show(k)
-			out = append(out, c.viewAmended(view.AppView{Key: k, Org: c.amender.overrides.Org(k), Origin: "root", Deployed: true, Gen: told.Base, Services: []view.ServiceView{}}, manifest))
+			told, _ := vs.overrides.Show(k)
+			out = append(out, vs.viewAmended(view.AppView{Key: k, Org: vs.overrides.Org(k), Origin: "root", Deployed: true, Gen: told.Base, Services: []view.ServiceView{}}, manifest))
 		}
 	}
-	c.showIngress(out)
+	vs.showIngress(out)
 	return out
 }
 
 // rootApps shows the root's applications as far as this site knows them: the services and instances that it holds.
-func (c *Core) rootApps() []view.AppView {
+func (vs *views) rootApps() []view.AppView {
 	by := map[skerry.AppKey]*view.AppView{}
 	services := map[skerry.ServiceKey]*view.ServiceView{}
 	worst := map[skerry.ServiceKey]*wire.Worst{}
@@ -113,8 +93,8 @@ func (c *Core) rootApps() []view.AppView {
 		}
 		return s
 	}
-	for _, id := range sortedIDs(c.places) {
-		p := c.places[id]
+	for _, id := range sortedIDs(vs.places) {
+		p := vs.places[id]
 		if p.Origin != "root" || p.Refused {
 			continue
 		}
@@ -126,7 +106,7 @@ func (c *Core) rootApps() []view.AppView {
 		if worst[p.A.Service] == nil {
 			worst[p.A.Service] = &wire.Worst{}
 		}
-		shown := c.show(p)
+		shown := vs.show(p)
 		worst[p.A.Service].See(&shown)
 		if p.Obs.CrashLoop != "" {
 			s.CrashLoops++
@@ -153,7 +133,7 @@ func (c *Core) rootApps() []view.AppView {
 	for _, v := range by {
 		slices.SortFunc(v.Services, func(a, b view.ServiceView) int { return strings.Compare(a.Name, b.Name) })
 		v.Reason = apps.Reason(v.Services)
-		c.Apps.ViewNetwork(v, c.network(v.Key), true)
+		vs.Apps.ViewNetwork(v, vs.network(v.Key), true)
 		out = append(out, *v)
 	}
 	slices.SortFunc(out, func(a, b view.AppView) int { return strings.Compare(a.Key.String(), b.Key.String()) })
@@ -169,33 +149,62 @@ func (l *ledger) WorkerOf(id skerry.InstanceID) string {
 }
 
 // Scrapes lists the instances that run and whose service declares metrics.
-func (c *Core) Scrapes() []view.Scrape {
+func (vs *views) Scrapes() []view.Scrape {
 	out := []view.Scrape{}
-	for _, id := range sortedIDs(c.places) {
-		if p := c.places[id]; !p.Refused && p.A.Spec.Metrics != nil && p.Obs.State == skerry.Running {
-			out = append(out, view.Scrape{Instance: c.show(p), Metrics: *p.A.Spec.Metrics})
+	for _, id := range sortedIDs(vs.places) {
+		if p := vs.places[id]; !p.Refused && p.A.Spec.Metrics != nil && p.Obs.State == skerry.Running {
+			out = append(out, view.Scrape{Instance: vs.show(p), Metrics: *p.A.Spec.Metrics})
 		}
 	}
 	return out
 }
 
 // viewAmended shows an application that was changed here while the root is away. v is what is here of it.
-func (c *Core) viewAmended(v view.AppView, manifest bool) view.AppView {
-	told, deleted := c.amender.overrides.Show(v.Key)
-	if a := c.Apps.App(v.Key); a != nil {
+func (vs *views) viewAmended(v view.AppView, manifest bool) view.AppView {
+	told, deleted := vs.overrides.Show(v.Key)
+	if a := vs.Apps.App(v.Key); a != nil {
 		network, rest := v.Network, v.Services
-		v = c.Apps.View(a, "root", manifest)
+		v = vs.Apps.View(a, "root", manifest)
 		v.Network = network
 		for _, s := range rest {
 			if !slices.ContainsFunc(v.Services, func(o view.ServiceView) bool { return o.Name == s.Name }) {
 				v.Services = append(v.Services, s)
 			}
 		}
-		c.Apps.ViewNetwork(&v, c.network(v.Key), true)
+		vs.Apps.ViewNetwork(&v, vs.network(v.Key), true)
 	}
 	if deleted {
 		v.Status, v.Deleting = "Deleting", true
 	}
 	v.Amended = told
 	return v
+}
+
+// Rebuilt tells what a rebuild has come to, or nil for a site that is not rebuilt.
+func (vs *views) Rebuilt() *view.Rebuilt {
+	if !vs.opt.Rebuild {
+		return nil
+	}
+	r := &view.Rebuilt{Waiting: vs.rebuild.Waits()}
+	for _, name := range vs.Kids.Names() {
+		if vs.Kids.Get(name).Connected {
+			r.Workers++
+		}
+	}
+	r.Own = vs.rebuild.Services()
+	for _, p := range vs.places {
+		if p.Origin == "root" && p.Worker != "" && !p.Removing {
+			r.OfRoot++
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(vs.astray)) {
+		why := vs.rebuild.Why(id)
+		if why == "" {
+			why = "on worker " + strings.Join(slices.Sorted(maps.Keys(vs.astray[id])), ", ") + ": nobody has asked for it"
+		}
+		if vs.places[id] == nil {
+			r.Left = append(r.Left, view.RebuiltLeft{Instance: id, Why: why})
+		}
+	}
+	return r
 }

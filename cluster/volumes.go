@@ -188,43 +188,43 @@ func (b *books) foreignData(a *spec.Assignment) *wire.Reason {
 }
 
 // deleteVolume deletes volumes about which the site decides.
-func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *wire.Effects) {
-	if c.volumes.Loose(m.Claim) && !(disks{c.books}).Replica(m.Claim) && !c.volumes.Busy(m.Claim) {
-		_, _, w := c.volumes.Holder(m.Claim)
-		c.volumes.Remove(m.Claim)
-		c.countBesides(w.Org)
+func (sn *snapshots) deleteVolume(now time.Time, m apps.DeleteVolume, fx *wire.Effects) {
+	if sn.volumes.Loose(m.Claim) && !(disks{sn.books}).Replica(m.Claim) && !sn.volumes.Busy(m.Claim) {
+		_, _, w := sn.volumes.Holder(m.Claim)
+		sn.volumes.Remove(m.Claim)
+		sn.countBesides(w.Org)
 		return
 	}
-	if c.Apps.Claimed(m.Claim) == "" && c.volumes.Known(m.Claim) {
+	if sn.Apps.Claimed(m.Claim) == "" && sn.volumes.Known(m.Claim) {
 		fx.Err = apps.VolumeOfRoot(m.Claim)
 		return
 	}
-	*fx, _ = c.Apps.Handle(now, m)
+	*fx, _ = sn.Apps.Handle(now, m)
 }
 
 // Volumes lists the local volumes of the site: those of the root's applications and its own.
-func Volumes(c *Core) []view.VolumeView {
+func (vs *views) Volumes() []view.VolumeView {
 	own := map[spec.VolumeClaim]view.VolumeView{}
-	for _, v := range apps.Volumes(c.Apps, "local") {
+	for _, v := range apps.Volumes(vs.Apps, "local") {
 		own[v.Claim()] = v
 	}
-	out, schedules := []view.VolumeView{}, c.volumes.Routines()
-	for _, k := range c.volumes.List() {
+	out, schedules := []view.VolumeView{}, vs.volumes.Routines()
+	for _, k := range vs.volumes.List() {
 		v, is := own[k.VolumeClaim]
 		if !is {
 			v = view.NewVolumeView(k.VolumeClaim)
 			v.Origin, v.State, v.Reclaim = "root", view.VolumeKept, ""
-			if c.volumes.Loose(k.VolumeClaim) {
+			if vs.volumes.Loose(k.VolumeClaim) {
 				v.Origin, v.Reclaim = "local", spec.ReclaimKeep
 			}
 		}
-		for _, p := range c.byApp[k.Service.App] {
+		for _, p := range vs.byApp[k.Service.App] {
 			if p.claims() == k.VolumeClaim && !p.Refused {
 				v.State, v.Instance = view.VolumeUsed, p.A.ID
 			}
 		}
 		v.Scheduled = schedules[k.VolumeClaim]
-		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(c.opt.Name), skerry.WorkerName(k.Worker)
+		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(vs.opt.Name), skerry.WorkerName(k.Worker)
 		out = append(out, v)
 	}
 	return out
@@ -232,5 +232,5 @@ func Volumes(c *Core) []view.VolumeView {
 
 // Volumes lists the local volumes of the site.
 func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return Volumes(c), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return c.Volumes(), nil })
 }
