@@ -52,15 +52,15 @@ func (c *Core) upgradeWorker(now time.Time, m UpgradeWorker, fx *wire.Effects) {
 }
 
 // upgraded tells the site how a worker's upgrade ended, once.
-func (c *Core) upgraded(now time.Time, w *worker, was *wire.WorkerFacts, fx *wire.Effects) {
+func (rp *reports) upgraded(now time.Time, w *worker, was *wire.WorkerFacts, fx *wire.Effects) {
 	a := w.Facts.Agent
 	if a == nil || was != nil && was.Agent != nil && *was.Agent == *a {
 		return
 	}
 	switch a.Stage {
 	case wire.AgentPassed:
-		c.siteEvent(fx, now, wire.EventNormal, "Upgraded", "worker "+w.Name+" went from "+a.From+" to "+a.To, w.Name)
+		rp.siteEvent(fx, now, wire.EventNormal, "Upgraded", "worker "+w.Name+" went from "+a.From+" to "+a.To, w.Name)
 	case wire.AgentFailed:
-		c.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" stays with its program: "+a.Why, w.Name)
+		rp.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" stays with its program: "+a.Why, w.Name)
 	}
 }

@@ -78,9 +78,3 @@ func (am *amender) scaleOf(k skerry.ServiceKey) *view.ScaleView {
 	}
 	return am.Apps.Scale(k)
 }
-
-// countable drops what no ingress can have counted.
-func countable(list []wire.IngressUse) []wire.IngressUse {
-	list = list[:min(len(list), wire.MaxIngressUses)]
-	return slices.DeleteFunc(list, func(u wire.IngressUse) bool { return !u.Valid() })
-}

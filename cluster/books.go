@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -297,4 +300,69 @@ func (b *books) item(worker string, v any) []byte {
 		return b.codec.Text(v)
 	}
 	return b.codec.Marshal(v)
+}
+
+// audit says what does not balance: what workers have given away against what is on them, and what the parts below keep.
+func (b *books) audit() (faults []string) {
+	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	reserved := map[string]spec.Resources{}
+	ports := map[string]map[string]int{}
+	take := func(worker string, p *placement) {
+		reserved[worker] = reserved[worker].Add(p.charge(worker))
+		if ports[worker] == nil {
+			ports[worker] = map[string]int{}
+		}
+		for _, k := range p.takes(worker) {
+			ports[worker][k]++
+		}
+	}
+	idle, wrong := b.volumes.Audit()
+	faults = append(faults, wrong...)
+	for name, size := range idle {
+		if b.workers[name] != nil {
+			reserved[name] = reserved[name].Add(spec.Resources{Storage: size})
+		}
+	}
+	for _, p := range b.places {
+		if p.Worker != "" && !p.ended() {
+			take(p.Worker, p)
+		}
+		if p.Next != nil {
+			take(p.Next.Worker, p)
+		}
+	}
+	for name, w := range b.workers {
+		for _, h := range w.leaving {
+			for _, k := range h.Ports {
+				if ports[name] == nil {
+					ports[name] = map[string]int{}
+				}
+				ports[name][k]++
+			}
+		}
+		if w.reserved != reserved[name] {
+			bad("%s: %v is reserved, what is on it needs %v", name, w.reserved, reserved[name])
+		}
+		for k, n := range ports[name] {
+			if n > 1 && strings.HasPrefix(k, sched.DeviceKey("")) {
+				bad("%s: %s was given away %d times", name, k, n)
+			}
+		}
+		if !maps.Equal(w.ports, ports[name]) && len(w.ports)+len(ports[name]) > 0 {
+			bad("%s: ports %v are taken, what is on it needs %v", name, w.ports, ports[name])
+		}
+		if w.Facts != nil {
+			for i, v := range w.Facts.Capacity.Sub(w.reserved).Vector() {
+				if v < 0 {
+					bad("%s: %d of %s are promised too much", name, -v, spec.ResourceNames[i])
+				}
+			}
+		}
+	}
+	seen, trusted := map[string]*detect.Worker{}, map[string]*trust.Worker{}
+	for name, w := range b.workers {
+		seen[name], trusted[name] = w.sight, w.trust
+	}
+	there := func(app skerry.AppKey) bool { return b.byApp[app] != nil }
+	return slices.Concat(faults, b.detect.Audit(seen), b.trust.Audit(trusted), b.releases.Audit(b.workers.has), b.neighbours.Audit(there))
 }

@@ -76,6 +76,7 @@ type Core struct {
 	intake    *intake
 	guard     *guard
 	salvager  *salvager
+	reports   *reports
 	snapshots *snapshots
 	transfers *transfers
 	amender   *amender
@@ -123,6 +124,7 @@ func New(opt Options) *Core {
 	c.planner = &planner{c.find}
 	c.transfers = &transfers{c.lifecycle, c.find}
 	c.guard = &guard{c.lifecycle, c.find, c.peers}
+	c.reports = &reports{c.lifecycle, c.overlay, c.find, c.judge, c.guard, c.salvager, &c.opt}
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.salvager.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c.overlay})
@@ -296,7 +298,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.siteEvent(&fx, now, wire.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
 		c.uplink.Touch()
 	case ChildFrame:
-		c.childFrame(now, m, &fx)
+		c.reports.childFrame(now, m, &fx)
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
 		c.amender.tellAmendments(now, &fx)

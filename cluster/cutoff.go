@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -59,37 +58,6 @@ func (l *lifecycle) nowhere(now time.Time, p *placement, why []wire.Reason, fx *
 	p.Obs.Reason = text
 	l.changed(now, p, fx)
 	l.event(fx, now, p, wire.EventWarning, "Stranded", text)
-}
-
-// returned decides, once a worker that was out of touch has told all that it runs, which copies stay.
-func (c *Core) returned(now time.Time, child *fleet.Child, fx *wire.Effects) {
-	for _, id := range sortedIDs(c.moving) {
-		if p := c.places[id]; p.Worker == child.Name && p.Next.Rescue && !c.stranded[id] && p.Obs.Ready {
-			c.event(fx, now, p, wire.EventNormal, "Back", "worker "+p.Worker+" is back in touch; it ran all the time")
-			c.abandon(p)
-			c.changed(now, p, fx)
-		}
-	}
-	for _, id := range sortedIDs(c.originals) {
-		p := c.places[id]
-		if p.Original.Worker != child.Name {
-			continue
-		}
-		var o wire.Observation
-		value, orphaned, has := child.Observed.Get(wire.AssignmentKey(id))
-		if !has || orphaned || c.said(value, &o) != nil || o.Fence != p.Original.Fence {
-			c.endOriginal(p)
-			c.changed(now, p, fx)
-			continue
-		}
-		if keep, why := c.find.keepsOriginal(p, o); keep {
-			c.restore(now, p, o, why, fx)
-		} else {
-			c.event(fx, now, p, wire.EventNormal, "KeptReplacement", "the copy on worker "+child.Name+", which is back in touch, ends: "+why)
-			c.endOriginal(p)
-			c.changed(now, p, fx)
-		}
-	}
 }
 
 // restore makes the copy that was left behind the instance again, and ends its replacement.

@@ -189,3 +189,13 @@ func (dr *drainer) viewDrain(w *worker) *view.DrainView {
 	}
 	return v
 }
+
+// audit says which drains their workers do not know of.
+func (dr *drainer) audit() []string {
+	return dr.drains.Audit(func(worker string) *moves.Drain {
+		if w := dr.workers[worker]; w != nil {
+			return w.Drain
+		}
+		return nil
+	})
+}

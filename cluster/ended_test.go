@@ -35,7 +35,7 @@ func TestEndedIsNotDoneAgain(t *testing.T) {
 			if !told() {
 				t.Fatalf("it was not placed: %+v", p)
 			}
-			c.observe(now, "w", wire.Observation{ID: a.ID, Gen: a.Gen, Fence: p.A.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited}, &fx)
+			c.reports.observe(now, "w", wire.Observation{ID: a.ID, Gen: a.Gen, Fence: p.A.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited}, &fx)
 			if !told() || c.places[a.ID] != p || !p.ended() {
 				t.Fatalf("it did not end: %+v", p)
 			}

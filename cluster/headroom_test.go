@@ -99,7 +99,7 @@ func (m *mixed) runs(name string) map[skerry.InstanceID]string {
 		}
 		in[a.ID] = a.Runtime
 		var fx wire.Effects
-		m.observe(m.now, name, wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: a.Runtime,
+		m.reports.observe(m.now, name, wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: a.Runtime,
 			Revision: a.Revision, StartedAt: m.now}, &fx)
 		m.told(fx)
 	}

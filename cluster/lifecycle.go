@@ -320,3 +320,16 @@ func (l *lifecycle) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
 	}
 	return false
 }
+
+// audit says what is remembered of placements that are gone.
+func (l *lifecycle) audit() []string {
+	placed := func(id skerry.InstanceID) bool { return l.places[id] != nil }
+	depends := func(id skerry.InstanceID) (has, depends bool) {
+		if p := l.places[id]; p != nil {
+			_, depends = p.alone()
+			return true, depends
+		}
+		return false, false
+	}
+	return slices.Concat(l.questions.Audit(placed), l.starts.Audit(placed), l.dependents.Audit(depends))
+}

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"slices"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
 )
@@ -52,4 +54,10 @@ func (o *overlay) redirected(k skerry.AppKey) {
 	for name := range o.fabric.sites[k] {
 		o.interests.TouchRights(name, k)
 	}
+}
+
+// audit says what its parts contradict.
+func (o *overlay) audit() []string {
+	known, there := o.workers.has, func(app skerry.AppKey) bool { return o.byApp[app] != nil }
+	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.foreign.sites.Audit(), o.endpoints.Audit(known, there))
 }

@@ -8,24 +8,24 @@ import (
 )
 
 // urge tells a worker how near a limit something there is, if that changed by a step.
-func (c *Core) urge(now time.Time, w *worker, fx *wire.Effects) {
-	k := c.Kids.Get(w.Name)
-	if w.Carrier != "" || k == nil || !k.Connected || c.opt.Pace != nil && c.opt.Pace.Report > 0 {
+func (rp *reports) urge(now time.Time, w *worker, fx *wire.Effects) {
+	k := rp.Kids.Get(w.Name)
+	if w.Carrier != "" || k == nil || !k.Connected || rp.opt.Pace != nil && rp.opt.Pace.Report > 0 {
 		return // it does not adapt, or must not
 	}
-	if gain, changed := w.urgency.See(now, c.margin(w)); changed {
-		fx.Sends = append(fx.Sends, wire.Outgoing{To: w.Name, Msg: &wire.Report{Kind: wire.ReportUrgency, Payload: c.codec.Marshal(&wire.Urgency{Gain: gain})}})
+	if gain, changed := w.urgency.See(now, rp.margin(w)); changed {
+		fx.Sends = append(fx.Sends, wire.Outgoing{To: w.Name, Msg: &wire.Report{Kind: wire.ReportUrgency, Payload: rp.codec.Marshal(&wire.Urgency{Gain: gain})}})
 	}
 }
 
 // margin is how far the nearest limit of anything on a worker is.
-func (c *Core) margin(w *worker) moves.Margin {
+func (rp *reports) margin(w *worker) moves.Margin {
 	m := moves.NewMargin()
 	if f := w.Facts; f != nil {
 		m.Machine(&w.report.Used, &f.Capacity)
 	}
-	for _, id := range sortedIDs(c.byWorker[w.Name]) {
-		if p := c.byWorker[w.Name][id]; p.qos != nil && !p.Removing && !p.ended() {
+	for _, id := range sortedIDs(rp.byWorker[w.Name]) {
+		if p := rp.byWorker[w.Name][id]; p.qos != nil && !p.Removing && !p.ended() {
 			m.Instance(&p.A, p.qos)
 		}
 	}

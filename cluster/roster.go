@@ -300,3 +300,6 @@ func networksOf(f *wire.WorkerFacts) []netip.Prefix {
 	}
 	return f.Overlay.Networks
 }
+
+// has reports whether the site knows a worker.
+func (ws roster) has(worker string) bool { return ws[worker] != nil }

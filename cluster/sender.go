@@ -167,7 +167,7 @@ func (s *sender) decideOrphans(child *fleet.Child) {
 			s.sendNext(p)
 		case p != nil && !p.Removing && p.at(child.Name):
 			// The copy that was left behind; it is decided who stays.
-		case p != nil || w != nil && w.leaving.Has(skerry.InstanceID(id)) || !reports(child, o.Key):
+		case p != nil || w != nil && w.leaving.Has(skerry.InstanceID(id)) || !tells(child, o.Key):
 			s.Kids.Delete(child.Name, o.Key)
 		default:
 			unknown = true
@@ -206,8 +206,8 @@ func ofSite(id skerry.InstanceID) bool {
 	return strings.HasPrefix(string(id[strings.LastIndexByte(string(id), '-')+1:]), "c")
 }
 
-// reports says whether a worker tells of an instance, by its key.
-func reports(child *fleet.Child, key string) bool {
+// tells says whether a worker tells of an instance, by its key.
+func tells(child *fleet.Child, key string) bool {
 	_, orphaned, has := child.Observed.Get(key)
 	return has && !orphaned
 }
