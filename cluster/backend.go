@@ -279,3 +279,38 @@ func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out)
 }
+
+// Volumes lists the local volumes of the site.
+func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return c.Volumes(), nil })
+}
+
+// Migrate moves one instance to another worker of the site.
+func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
+	to, err := s.Role.Do(ctx, MigrateInstance{ID: id, To: r.To, Reason: r.Reason, Force: r.Force, Actor: actor})
+	name, _ := to.(string)
+	return view.Migrating{Instance: id, Worker: skerry.WorkerName(name)}, err
+}
+
+// serveMigrate moves an instance of the root's because somebody there wants it. The root names no worker, and learns of none.
+func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) {
+	var m view.RootMigrate
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 16<<10))
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	if err != nil || r.Method != http.MethodPost {
+		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's request to move an instance cannot be read"))
+		return
+	}
+	if _, err = s.Role.Do(r.Context(), MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}); err != nil {
+		tier.WriteProblem(w, skerry.AsError(err))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// Orphans lists what workers run and this site's store does not know.
+func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
+	return tier.View(ctx, s.Role, (*Core).Orphans)
+}

@@ -258,6 +258,9 @@ func (b *books) connectedWorker(name string) error {
 	return nil
 }
 
+// stopSpare is what may pass in the network between a worker and its site.
+const stopSpare = 5 * time.Second
+
 // surelyStopped is when a worker that is out of touch has stopped an instance, or the zero time for one that runs on. The
 // worker counts from when it heard the site last, which was no later than the end of its connection here.
 func (b *books) surelyStopped(p *placement) time.Time {

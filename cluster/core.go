@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -23,43 +22,11 @@ import (
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/fleet"
-	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
-
-// Options set up a core.
-type Options struct {
-	Name        string
-	Incarnation skerry.Incarnation
-	Term        uint64 // second part of fencing tokens; grows with each take-over
-	Seed        [16]byte
-	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s
-	Pace        *wire.Pace    // of workers; nil: theirs
-	StartGrace  time.Duration // time for workers to come back after the orchestrator's own start; default 30 s
-	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s
-	Admission   Admission
-	Policies    map[string]sched.Policy // by name; nil: the built-in ones
-	// Secret is random, from this start of a process; keys are made of it.
-	Secret [32]byte
-	Sets   reconcile.Options
-	// Trusted: the operator declared the site's network trusted, and workers that reach each other there need not seal.
-	Trusted    bool
-	Standalone bool // there is no root
-	Rebalance  bool // move instances to clearly better places, and not only for their SLA
-	// Rebuild: the store has lost what the site had. What workers run is taken up, and nothing is placed before StartGrace is over.
-	Rebuild bool
-	// Direct: workers here and at other sites that agree may find ways to each other without gateways, and learn addresses.
-	Direct bool
-	// Pool is where the site takes IPv4 prefixes for instances from; the zero value: ipam.DefaultPool.
-	Pool netip.Prefix
-	// IngressAuthority, a new one for each start, becomes the site's if it has none yet. Nil: ingresses have none.
-	IngressAuthority *wire.IngressCertificate
-	// Zone is the one that the site's name servers answer for, at these addresses; empty: there are none.
-	Zone        string
-	NameServers []netip.Addr
-}
 
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
@@ -81,13 +48,6 @@ type Core struct {
 	transfers *transfers
 	amender   *amender
 }
-
-// Record keys.
-const (
-	prefixPlace  = "place/"
-	prefixGroup  = "group/"
-	prefixWorker = "worker/"
-)
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
@@ -478,3 +438,117 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	}
 	c.Up.Flush(now, fx, replies)
 }
+
+// Orphans lists what workers run and the store does not know.
+func (c *Core) Orphans() (out []view.Orphan, err error) {
+	for _, x := range c.salvager.orphans() {
+		out = append(out, x.Orphan)
+	}
+	return out, nil
+}
+
+// reviewDesired looks at everything that the root wants here, as after a start.
+func (c *Core) reviewDesired(now time.Time, fx *wire.Effects) {
+	if c.Up.Desired.Incarnation() == "" {
+		return // a set that was lost says nothing
+	}
+	var changed, deleted []string
+	for key := range c.Up.Desired.All() {
+		changed = append(changed, key)
+	}
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
+		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && !c.amender.overrides.Has(p.A.Service.App) {
+			deleted = append(deleted, wire.AssignmentKey(id))
+		}
+	}
+	for _, id := range sortedIDs(c.groups) {
+		if c.groups[id].Origin == "root" && !c.rootWants(id) {
+			deleted = append(deleted, wire.AssignmentKey(id))
+		}
+	}
+	c.reconcileDesired(now, changed, deleted, fx)
+}
+
+// reconcileDesired takes changes of what the root wants here.
+func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wire.Effects) {
+	for _, key := range changed { // what they say about assignments comes first
+		if value, _, have := c.Up.Desired.Get(key); have && strings.HasPrefix(key, "amended/") {
+			c.amender.amendedItem(now, key, value, fx)
+		}
+	}
+	for _, key := range changed {
+		id, ok := strings.CutPrefix(key, "inst/")
+		value, _, have := c.Up.Desired.Get(key)
+		if app, is := strings.CutPrefix(key, "net/"); is {
+			c.relink(app)
+		} else if _, is := spec.ParseVolumeKey(key); is {
+			c.volumes.Touch()
+		} else if have && c.foreignItem(key, value, false) {
+			continue
+		}
+		if !ok || !have {
+			continue
+		}
+		var a spec.Assignment
+		if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
+			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
+			continue
+		}
+		if err := a.CheckNames(); err != nil {
+			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
+			continue
+		}
+		if !c.amender.overrides.Has(a.Service.App) { // else it is looked at when the root has answered
+			c.intake.accept(now, a, "root", fx)
+		}
+	}
+	for _, key := range deleted {
+		if id, ok := strings.CutPrefix(key, "inst/"); ok {
+			if p := c.places[skerry.InstanceID(id)]; p != nil && p.Group == "" && c.amender.overrides.Has(p.A.Service.App) {
+				continue
+			}
+			c.removeID(now, skerry.InstanceID(id), fx)
+		} else if app, ok := strings.CutPrefix(key, "net/"); ok {
+			c.relink(app)
+		} else if _, ok := spec.ParseVolumeKey(key); ok {
+			c.volumes.Touch()
+		} else {
+			c.foreignItem(key, nil, true)
+		}
+	}
+}
+
+// moveAsked takes what moves instances because somebody wants that.
+func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
+	switch m := msg.(type) {
+	case DrainWorker:
+		c.drainer.drainWorker(now, m, fx)
+	case Rebalance:
+		c.balancer.askBalance(now, m, fx)
+	case MigrateInstance:
+		c.transfers.migrateInstance(now, m, fx)
+	}
+}
+
+// Audit says what of the core's books does not balance, part by part. It costs as much as the site is large; tests call it after every step.
+func (c *Core) Audit() []string {
+	faults := slices.Concat(c.ledger.audit(c.workers), c.books.audit(), c.lifecycle.audit(), c.overlay.audit(), c.drainer.audit(),
+		c.balancer.balance.Audit(), c.amender.overrides.Audit(), c.salvager.rebuild.Audit())
+	slices.Sort(faults)
+	return faults
+}
+
+// Sender implements loop.Sent.
+func (m ChildUp) Sender() string { return m.Hello.Name }
+
+// Sender implements loop.Sent.
+func (m ChildFrame) Sender() string { return m.Name }
+
+// Sender implements loop.Sent.
+func (ParentUp) Sender() string { return "" }
+
+// Sender implements loop.Sent.
+func (ParentFrame) Sender() string { return "" }

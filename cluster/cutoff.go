@@ -11,8 +11,6 @@ import (
 const (
 	// strandedRetry is how often a place is looked for again where there was none.
 	strandedRetry = 10 * time.Second
-	// stopSpare is what may pass in the network between a worker and its site.
-	stopSpare = 5 * time.Second
 )
 
 // strand notes that the worker of an instance that ran is out of touch.
@@ -30,15 +28,6 @@ func (l *lifecycle) strand(now time.Time, p *placement, fx *wire.Effects) {
 	l.linked[p.A.Service.App] = true
 	l.uplink.Touch()
 	l.changed(now, p, fx)
-}
-
-// unstrand ends that an instance looks for another place.
-func (l *lifecycle) unstrand(p *placement) {
-	if l.stranded[p.A.ID] {
-		l.beStranded(p.A.ID, false)
-		l.questions.Drop(p.A.ID)
-		p.again, p.room, p.Obs.Violated = time.Time{}, time.Time{}, ""
-	}
 }
 
 // nowhere notes that a stranded instance finds no other place: the owner may know another site.

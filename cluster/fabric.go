@@ -21,8 +21,6 @@ const keyFabric = "fabric"
 const (
 	// blockRest is how long a removed worker's addresses rest: longer than anybody remembers a route.
 	blockRest = time.Hour
-	// blockSpare is how many addresses of its blocks a worker has left when it gets another one.
-	blockSpare = 16
 	// tagTurn is half the time for which a tag of a plain path is used.
 	tagTurn = 30 * time.Minute
 )

@@ -391,3 +391,11 @@ func (l *ledger) peersMatter(p *placement) bool {
 	q := &p.A.Spec.Placement
 	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) || l.limits[p.A.Service.App] > 0 || p.limited()
 }
+
+const (
+	// gatherFor is how long what is to be spread waits, after the site's start, for the workers that were there before: the first to come
+	// back would get all of it. It is longer than the time between two tries of a worker to connect.
+	gatherFor = 20 * time.Second
+	// gatherLook is how often it looks whether they are all there.
+	gatherLook = 500 * time.Millisecond
+)

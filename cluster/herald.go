@@ -280,3 +280,6 @@ func (h *herald) Instance(id skerry.InstanceID) (wire.Instance, *wire.Decision, 
 	}
 	return wire.Instance{}, nil, false
 }
+
+// Self is the holder's name of instances that the site's own applications want.
+const Self = "self"

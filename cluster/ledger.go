@@ -3,11 +3,14 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -372,4 +375,65 @@ func (l *ledger) checkpoint(id skerry.InstanceID) (worker string, err error) {
 		return "", skerry.Errorf(skerry.CodeConflict, "instance %q is not to leave its worker", id)
 	}
 	return p.Worker, nil
+}
+
+// group is a perWorker assignment with one placement on each worker that fits.
+type group struct {
+	A        spec.Assignment `json:"assignment"`
+	Origin   string          `json:"origin"`
+	Removing bool            `json:"removing,omitempty"`
+	Created  time.Time       `json:"created"`
+}
+
+// answer is what the owner of an instance was told last about its successor.
+type answer struct {
+	wire.SuccessorAnswer
+	at time.Time // when it was looked for
+}
+
+// copies lists the placements of a group, by id.
+func (l *ledger) copies(id skerry.InstanceID) []*placement {
+	g := l.groups[id]
+	if g == nil {
+		return nil
+	}
+	var out []*placement
+	for _, pid := range sortedIDs(l.byApp[g.A.Service.App]) {
+		if p := l.places[pid]; p.Group == id {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// hasSecret reports whether something uses a secret that a worker was given or is to take over.
+func (l *ledger) hasSecret(worker string, n spec.SecretName) bool {
+	for _, p := range l.places {
+		there := p.Worker == worker || p.Next != nil && p.Next.Worker == worker || p.Original != nil && p.Original.Worker == worker
+		if there && p.A.Service.App.Namespace == n.Namespace && slices.Contains(p.A.Spec.SecretNames(n.Namespace), n) {
+			return true
+		}
+	}
+	return false
+}
+
+// instancesOf lists the instances of an application that are to stay, by id.
+func (l *ledger) instancesOf(app skerry.AppKey) iter.Seq[network.Instance] {
+	ids := sortedIDs(l.byApp[app])
+	return func(yield func(network.Instance) bool) {
+		for _, id := range ids {
+			p := l.places[id]
+			if p.Removing {
+				continue
+			}
+			i := network.Instance{ID: id, Service: p.A.Service.Service, Links: p.A.Spec.Links, Worker: p.Worker,
+				Serves: p.Obs.Ready && !p.Obs.Unreachable, Address: p.Obs.Address, Ports: p.Obs.Ports}
+			if p.Next != nil {
+				i.Next = p.Next.Worker
+			}
+			if !yield(i) {
+				return
+			}
+		}
+	}
 }

@@ -333,3 +333,30 @@ func (l *lifecycle) audit() []string {
 	}
 	return slices.Concat(l.questions.Audit(placed), l.starts.Audit(placed), l.dependents.Audit(depends))
 }
+
+// unstrand ends that an instance looks for another place.
+func (l *lifecycle) unstrand(p *placement) {
+	if l.stranded[p.A.ID] {
+		l.beStranded(p.A.ID, false)
+		l.questions.Drop(p.A.ID)
+		p.again, p.room, p.Obs.Violated = time.Time{}, time.Time{}, ""
+	}
+}
+
+// abandon ends a successor that is not to take over after all.
+func (l *lifecycle) abandon(p *placement) {
+	n := p.Next
+	if n == nil {
+		return
+	}
+	l.reserveOn(n.Worker, p, -1)
+	if n.Obs.State != skerry.Terminated && n.Obs.State != skerry.Failed {
+		l.leave(p, n.Worker)
+	}
+	l.succeed(p, nil)
+	l.linked[p.A.Service.App] = true
+	l.Kids.Delete(n.Worker, wire.AssignmentKey(p.A.ID))
+	if n.Recipient != "" && p.Worker != "" && !p.Removing {
+		l.send(p) // it is not to leave any more
+	}
+}

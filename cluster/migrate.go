@@ -102,24 +102,6 @@ func (l *lifecycle) takeOver(now time.Time, p *placement, why string, fx *wire.E
 	l.event(fx, now, p, wire.EventNormal, reason, "runs on worker "+n.Worker+" now, before on "+old+": "+why)
 }
 
-// abandon ends a successor that is not to take over after all.
-func (l *lifecycle) abandon(p *placement) {
-	n := p.Next
-	if n == nil {
-		return
-	}
-	l.reserveOn(n.Worker, p, -1)
-	if n.Obs.State != skerry.Terminated && n.Obs.State != skerry.Failed {
-		l.leave(p, n.Worker)
-	}
-	l.succeed(p, nil)
-	l.linked[p.A.Service.App] = true
-	l.Kids.Delete(n.Worker, wire.AssignmentKey(p.A.ID))
-	if n.Recipient != "" && p.Worker != "" && !p.Removing {
-		l.send(p) // it is not to leave any more
-	}
-}
-
 // migrationTime is how long a successor has to get ready.
 func migrationTime(s *spec.ServiceSpec) time.Duration {
 	t := 2 * time.Minute
@@ -157,3 +139,12 @@ func (l *lifecycle) give(now time.Time, p *placement, d wire.Decision, fx *wire.
 	l.crowd(now, p, fx)
 	l.event(fx, now, p, wire.EventNormal, "WorkerScheduled", "placed on worker "+p.Worker+" by "+d.Policy)
 }
+
+// An instance that is moved with its memory (migration: checkpoint) is a successor that starts from the first copy's state:
+//
+//	successor placed ─► prepared, tells a key ─► the first copy may leave (Leave) ─► its state is asked for: written, sealed for that key,
+//	sent by way of the cluster ─► restored, ready ─► it is the instance; the first copy, which ended with the writing, goes
+//	      any failure ─► the successor ends, Leave is taken back ─► the first copy goes on from what was written
+//
+// carryTime is how much longer than another such a successor may take.
+const carryTime = 10 * time.Minute

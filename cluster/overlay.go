@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"iter"
 	"slices"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/wire"
 )
 
 // overlay is how the workers of a site, those of other sites and clients reach its instances: what workers are given for that, and who is
@@ -60,4 +62,50 @@ func (o *overlay) redirected(k skerry.AppKey) {
 func (o *overlay) audit() []string {
 	known, there := o.workers.has, func(app skerry.AppKey) bool { return o.byApp[app] != nil }
 	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.foreign.sites.Audit(), o.endpoints.Audit(known, there))
+}
+
+// publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is linked to.
+func (o *overlay) publishEndpoints(app skerry.AppKey) {
+	for _, e := range o.endpoints.Publish(app, o.instancesOf(app)) {
+		if key := wire.EndpointsKey(e.Service); e.Gone {
+			o.Kids.Delete(e.Worker, key)
+		} else {
+			// Endpoints of one service are small; a set that is too large for one item keeps the old list.
+			_ = o.Kids.Put(e.Worker, key, o.item(e.Worker, &e.Endpoints))
+		}
+	}
+}
+
+// members is what network sees of a site.
+type members struct{ b *books }
+
+// Reachable implements network.Members.
+func (m members) Reachable() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for name, w := range m.b.workers {
+			if w.reachable() && !yield(name, w.Facts.Probe) {
+				return
+			}
+		}
+	}
+}
+
+// Measuring implements network.Members.
+func (m members) Measuring() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, w := range m.b.workers {
+			if w.Facts != nil && m.b.Kids.Get(name) != nil && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// Tell implements network.Members.
+func (m members) Tell(worker string, p *wire.Peers) bool {
+	if p == nil {
+		m.b.Kids.Delete(worker, wire.PeersKey)
+		return true
+	}
+	return m.b.Kids.Put(worker, wire.PeersKey, m.b.codec.Marshal(p)) == nil
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -11,6 +12,13 @@ import (
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+)
+
+// Record keys.
+const (
+	prefixPlace  = "place/"
+	prefixGroup  = "group/"
+	prefixWorker = "worker/"
 )
 
 // placement is an instance that the site holds: one record of what its parts below, and those of the packages beside, own. The ledger
@@ -242,4 +250,22 @@ func (p *placement) mayRun() bool {
 // ripe reports whether an instance has been where it is for long enough to be moved by the site itself.
 func (p *placement) ripe(now time.Time) bool {
 	return p.Rebalanced.Ripe(now, p.Placed) && !p.SLA.Rests(now) && !p.SLA.Alarmed()
+}
+
+// sortedIDs gives the keys in order: what a core does must not depend on the order of a map.
+func sortedIDs[V any](m map[skerry.InstanceID]V) []skerry.InstanceID {
+	out := make([]skerry.InstanceID, 0, len(m))
+	for id := range m {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("records always marshal: " + err.Error())
+	}
+	return data
 }

@@ -97,6 +97,9 @@ func (w *worker) usedShare(more skerry.MilliCPU) float64 {
 	return float64(w.report.Used.CPU+more) / float64(w.Facts.Capacity.CPU)
 }
 
+// blockSpare is how many addresses of its blocks a worker has left when it gets another one.
+const blockSpare = 16
+
 // cramped reports whether a worker with so many instances should have one more block.
 func (w *worker) cramped(instances int) bool {
 	return (len(w.Blocks)-len(w.closing))<<(32-ipam.BlockBits) < instances+len(w.leaving)+blockSpare

@@ -52,12 +52,6 @@ func (o *overlay) wantItem(name, key string, value []byte) string {
 	return ""
 }
 
-// Reasons for which interests are refused.
-const (
-	refusedUnread = "interests that cannot be read"
-	refusedWants  = "more interests than a worker may have"
-)
-
 // refuseWant counts an interest that is refused, and tells of a worker's first one on a connection.
 func (o *overlay) refuseWant(now time.Time, name, why string, fx *wire.Effects) {
 	o.fabric.refused[why]++
@@ -85,13 +79,6 @@ func (o *overlay) loadWants() {
 		}
 		o.paths.Touch(name)
 	}
-}
-
-// backend is a possible end of a route.
-type backend struct {
-	wire.RouteBackend
-	worker *worker // nil: at another site
-	name   string  // of the worker, or its foreignName
 }
 
 // backends lists the instances of a service that packets can go to.

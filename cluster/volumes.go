@@ -1,16 +1,12 @@
 package cluster
 
 import (
-	"context"
 	"strconv"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/volumes"
-	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -185,52 +181,4 @@ func (b *books) foreignData(a *spec.Assignment) *wire.Reason {
 		return nil
 	}
 	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}
-}
-
-// deleteVolume deletes volumes about which the site decides.
-func (sn *snapshots) deleteVolume(now time.Time, m apps.DeleteVolume, fx *wire.Effects) {
-	if sn.volumes.Loose(m.Claim) && !(disks{sn.books}).Replica(m.Claim) && !sn.volumes.Busy(m.Claim) {
-		_, _, w := sn.volumes.Holder(m.Claim)
-		sn.volumes.Remove(m.Claim)
-		sn.countBesides(w.Org)
-		return
-	}
-	if sn.Apps.Claimed(m.Claim) == "" && sn.volumes.Known(m.Claim) {
-		fx.Err = apps.VolumeOfRoot(m.Claim)
-		return
-	}
-	*fx, _ = sn.Apps.Handle(now, m)
-}
-
-// Volumes lists the local volumes of the site: those of the root's applications and its own.
-func (vs *views) Volumes() []view.VolumeView {
-	own := map[spec.VolumeClaim]view.VolumeView{}
-	for _, v := range apps.Volumes(vs.Apps, "local") {
-		own[v.Claim()] = v
-	}
-	out, schedules := []view.VolumeView{}, vs.volumes.Routines()
-	for _, k := range vs.volumes.List() {
-		v, is := own[k.VolumeClaim]
-		if !is {
-			v = view.NewVolumeView(k.VolumeClaim)
-			v.Origin, v.State, v.Reclaim = "root", view.VolumeKept, ""
-			if vs.volumes.Loose(k.VolumeClaim) {
-				v.Origin, v.Reclaim = "local", spec.ReclaimKeep
-			}
-		}
-		for _, p := range vs.byApp[k.Service.App] {
-			if p.claims() == k.VolumeClaim && !p.Refused {
-				v.State, v.Instance = view.VolumeUsed, p.A.ID
-			}
-		}
-		v.Scheduled = schedules[k.VolumeClaim]
-		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(vs.opt.Name), skerry.WorkerName(k.Worker)
-		out = append(out, v)
-	}
-	return out
-}
-
-// Volumes lists the local volumes of the site.
-func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return c.Volumes(), nil })
 }

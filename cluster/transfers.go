@@ -1,19 +1,13 @@
 package cluster
 
 import (
-	"context"
-	"encoding/json"
-	"io"
-	"net/http"
 	"slices"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/sched"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -26,18 +20,6 @@ type MigrateInstance struct {
 	Force  bool   // also what keeps data on its worker, which it then loses
 	Actor  string // who wants it
 	Root   bool   // somebody at the root, who learns nothing of workers
-}
-
-// moveAsked takes what moves instances because somebody wants that.
-func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
-	switch m := msg.(type) {
-	case DrainWorker:
-		c.drainer.drainWorker(now, m, fx)
-	case Rebalance:
-		c.balancer.askBalance(now, m, fx)
-	case MigrateInstance:
-		c.transfers.migrateInstance(now, m, fx)
-	}
 }
 
 // transfers moves single instances because somebody wants that.
@@ -155,29 +137,4 @@ func unmoved(m *MigrateInstance, spec *spec.ServiceSpec, why []wire.Reason) *ske
 		err.Problems = append(err.Problems, skerry.Problem{Path: r.What, Message: r.Text, Hint: r.Hint})
 	}
 	return err
-}
-
-// Migrate moves one instance to another worker of the site.
-func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
-	to, err := s.Role.Do(ctx, MigrateInstance{ID: id, To: r.To, Reason: r.Reason, Force: r.Force, Actor: actor})
-	name, _ := to.(string)
-	return view.Migrating{Instance: id, Worker: skerry.WorkerName(name)}, err
-}
-
-// serveMigrate moves an instance of the root's because somebody there wants it. The root names no worker, and learns of none.
-func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) {
-	var m view.RootMigrate
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 16<<10))
-	if err == nil {
-		err = json.Unmarshal(body, &m)
-	}
-	if err != nil || r.Method != http.MethodPost {
-		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's request to move an instance cannot be read"))
-		return
-	}
-	if _, err = s.Role.Do(r.Context(), MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}); err != nil {
-		tier.WriteProblem(w, skerry.AsError(err))
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
 }

@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/autonomy"
+	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -207,4 +209,131 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 		}
 	}
 	return r
+}
+
+// Volumes lists the local volumes of the site: those of the root's applications and its own.
+func (vs *views) Volumes() []view.VolumeView {
+	own := map[spec.VolumeClaim]view.VolumeView{}
+	for _, v := range apps.Volumes(vs.Apps, "local") {
+		own[v.Claim()] = v
+	}
+	out, schedules := []view.VolumeView{}, vs.volumes.Routines()
+	for _, k := range vs.volumes.List() {
+		v, is := own[k.VolumeClaim]
+		if !is {
+			v = view.NewVolumeView(k.VolumeClaim)
+			v.Origin, v.State, v.Reclaim = "root", view.VolumeKept, ""
+			if vs.volumes.Loose(k.VolumeClaim) {
+				v.Origin, v.Reclaim = "local", spec.ReclaimKeep
+			}
+		}
+		for _, p := range vs.byApp[k.Service.App] {
+			if p.claims() == k.VolumeClaim && !p.Refused {
+				v.State, v.Instance = view.VolumeUsed, p.A.ID
+			}
+		}
+		v.Scheduled = schedules[k.VolumeClaim]
+		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(vs.opt.Name), skerry.WorkerName(k.Worker)
+		out = append(out, v)
+	}
+	return out
+}
+
+// Snapshots lists the snapshots at the site, by what they are of.
+func (vs *views) Snapshots() []spec.Snapshot { return vs.volumes.Snapshots() }
+
+// Unadmitted lists, by id, what runs at the site and would be refused, or given less, if it came today.
+func (vs *views) Unadmitted() (out []view.Unadmitted) {
+	for _, id := range sortedIDs(vs.places) {
+		p := vs.places[id]
+		if p.Worker == "" || p.Removing || p.ended() {
+			continue
+		}
+		level := vs.opt.Admission.LevelOf(p.A.Org)
+		why := vs.opt.Admission.Check(&p.A)
+		if why == nil {
+			why = vs.takenHere(&p.A, p.Origin)
+		}
+		switch bound := vs.opt.Admission.egressBound(p.A.Org); {
+		case why == nil && bound != nil && (p.A.Egress == nil || p.A.Egress.Beyond(bound) >= 0):
+			why = &wire.Reason{What: "admission",
+				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, vs.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
+				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", p.A.Org)}
+		case why == nil && !slices.Equal(p.A.Signers, vs.opt.Admission.signersOf(p.A.Org)) && len(p.A.Spec.Images()) > 0:
+			why = &wire.Reason{What: "admission", Text: "it was placed before the site's policy of signers, and whether one of those keys has signed its images was not looked at",
+				Hint: fmt.Sprintf("check them with `skerry image verify`; restart it to have that done now, or change signers.%s in the site's admission policy", p.A.Org)}
+		case why != nil || p.A.Level != "":
+		case level == spec.LevelRestricted:
+			why = &wire.Reason{What: "admission",
+				Text: "it was placed before there were levels; once it is placed anew it has no capabilities, and 512Mi of memory and 4Gi of storage where it says nothing",
+				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, spec.LevelBaseline)}
+		case level == spec.LevelBaseline && (p.A.Spec.Resources.MostMemory() == 0 || p.A.Spec.Resources.Storage == 0):
+			why = &wire.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory and 4Gi of storage where it says nothing",
+				Hint: "if it needs more, say so in resources.memory and resources.storage"}
+		}
+		if why == nil {
+			if text := vs.opt.Admission.checkUsers(p.A.Org, &p.A.Spec.Placement); text != "" {
+				why = &wire.Reason{What: "admission", Text: "latency to a user is not measured: " + text, Hint: "leave that user out, or grant it"}
+			}
+		}
+		if why != nil {
+			out = append(out, view.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
+		}
+	}
+	for _, org := range slices.Sorted(maps.Keys(vs.opt.Admission.Quotas)) {
+		if what := vs.opt.Admission.Quotas[org].exceeded(vs.usedBy(org, "")); what != "" {
+			out = append(out, view.Unadmitted{Org: org, Reason: wire.Reason{What: "quota",
+				Text: fmt.Sprintf("organisation %s is above the site's quota of %s, which counts limits, and defaults where nothing is said; what runs goes on, and no more is admitted", org, what),
+				Hint: fmt.Sprintf("raise quotas.%s in the site's admission policy, or delete something", org)}})
+		}
+	}
+	return out
+}
+
+// Aggregate gives what the root learns of the site. Only workers that are in touch count (a dead worker leaves the next
+// aggregate).
+func (vs *views) Aggregate() wire.ClusterReport {
+	var members []uplink.Member
+	for _, name := range slices.Sorted(maps.Keys(vs.workers)) {
+		w, k := vs.workers[name], vs.Kids.Get(name)
+		if w.Facts == nil || w.sight.Lost() || k == nil || !k.Connected || w.refusing() != "" {
+			continue
+		}
+		members = append(members, uplink.Member{Facts: w.Facts, Class: w.classKey(), Available: w.available(), Coordinate: w.coordinate()})
+	}
+	r := uplink.Fold(members)
+	for _, p := range vs.places {
+		if n := p.A.Spec.Placement.Priority; p.Worker != "" && p.Pinned == "" && !p.Removing && !p.ended() && (r.Lowest == nil || n < *r.Lowest) {
+			r.Lowest = &n
+		}
+	}
+	r.Instances = len(vs.places)
+	r.Services, r.Ingress, r.Came = vs.foldQoS(), vs.foldIngress(), vs.foldCame()
+	return r
+}
+
+// foldQoS sums what the root's services use here.
+func (vs *views) foldQoS() []wire.ServiceQoS {
+	by := map[skerry.ServiceKey]*wire.ServiceQoS{}
+	for _, id := range sortedIDs(vs.places) {
+		p := vs.places[id]
+		if p.Origin != "root" || !vs.workers.uses(p) {
+			continue
+		}
+		q := by[p.A.Service]
+		if q == nil {
+			q = &wire.ServiceQoS{Service: p.A.Service}
+			by[p.A.Service] = q
+		}
+		q.QoS = q.QoS.Add(*p.qos)
+		if p.Obs.Ready {
+			q.Ready++
+		}
+	}
+	out := make([]wire.ServiceQoS, 0, len(by))
+	for _, q := range by {
+		out = append(out, *q)
+	}
+	slices.SortFunc(out, func(a, b wire.ServiceQoS) int { return strings.Compare(a.Service.String(), b.Service.String()) })
+	return out
 }
