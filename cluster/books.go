@@ -10,6 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/moves"
+	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/cluster/volumes"
@@ -368,4 +369,15 @@ func (b *books) audit() (faults []string) {
 	}
 	there := func(app skerry.AppKey) bool { return b.byApp[app] != nil }
 	return slices.Concat(faults, b.detect.Audit(seen), b.trust.Audit(trusted), b.releases.Audit(b.workers.has), b.neighbours.Audit(there))
+}
+
+// marks are what of the overlay must be worked out again.
+type marks struct {
+	interests *network.Interests     // and whose routes they concern
+	readmit   map[string]bool        // workers whose part in the overlay must be looked at
+	linked    map[skerry.AppKey]bool // applications whose endpoints and directories must be
+}
+
+func newMarks() marks {
+	return marks{network.NewInterests(), map[string]bool{}, map[skerry.AppKey]bool{}}
 }

@@ -70,7 +70,7 @@ func New(opt Options) *Core {
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
-	c.lifecycle = &lifecycle{sender: &sender{books: holds, keys: &c.fabric}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.fabric.Secret}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{tells.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
@@ -87,7 +87,7 @@ func New(opt Options) *Core {
 	c.reports = &reports{c.lifecycle, c.overlay, c.find, c.judge, c.guard, c.salvager, &c.opt}
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.salvager.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
-	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c.overlay})
+	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{c.overlay})
 	c.volumes = volumes.New(disks{holds})
 	c.trust = trust.New(witnesses{c.overlay})
 	return c

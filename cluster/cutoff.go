@@ -103,7 +103,7 @@ func (l *lifecycle) regrant(now time.Time, p *placement, a spec.Assignment, fx *
 	if a.Held == nil || a.Held.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
 		return false
 	}
-	if changed(p, &a) && l.admission.Check(&a) != nil { // whatever revision it claims; it is refused like a new one
+	if differs(p, &a) && l.admission.Check(&a) != nil { // whatever revision it claims; it is refused like a new one
 		return false
 	}
 	l.abandon(p) // its token would be older than what it takes over

@@ -31,11 +31,11 @@ type (
 	Disconnect struct{ Name string }
 )
 
-// sight is what the detector sees of a site.
-type sight struct{ o *overlay }
+// lookout is what the detector sees of a site.
+type lookout struct{ o *overlay }
 
 // Link implements detect.Site.
-func (s sight) Link(worker string) (connected bool, since time.Time, known bool) {
+func (s lookout) Link(worker string) (connected bool, since time.Time, known bool) {
 	if k := s.o.Kids.Get(worker); k != nil {
 		return k.Connected, k.Since, true
 	}
@@ -43,7 +43,7 @@ func (s sight) Link(worker string) (connected bool, since time.Time, known bool)
 }
 
 // Reach implements detect.Site.
-func (s sight) Reach(worker string) (target string, peer wire.PeerID) {
+func (s lookout) Reach(worker string) (target string, peer wire.PeerID) {
 	w := s.o.workers[worker]
 	if w == nil || w.Facts == nil {
 		return "", 0
@@ -52,7 +52,7 @@ func (s sight) Reach(worker string) (target string, peer wire.PeerID) {
 }
 
 // Witnesses implements detect.Site.
-func (s sight) Witnesses() (out []string) {
+func (s lookout) Witnesses() (out []string) {
 	for name, w := range s.o.workers {
 		if w.Carrier == "" && (w.reachable() || w.Peer != 0 && !w.sight.Lost()) {
 			out = append(out, name)
@@ -62,12 +62,12 @@ func (s sight) Witnesses() (out []string) {
 }
 
 // Exchange implements detect.Site: the routes of one of two workers lead to the other one.
-func (s sight) Exchange(a, b string) bool {
+func (s lookout) Exchange(a, b string) bool {
 	return s.o.paths.Exchange(a, b)
 }
 
 // Spot implements detect.Site.
-func (s sight) Spot(worker string) uint64 { return network.Spot(worker) }
+func (s lookout) Spot(worker string) uint64 { return network.Spot(worker) }
 
 // Serves implements detect.Site.
-func (s sight) Serves(worker string) bool { return len(s.o.byWorker[worker]) > 0 }
+func (s lookout) Serves(worker string) bool { return len(s.o.byWorker[worker]) > 0 }

@@ -341,7 +341,7 @@ func TestNearestStaysUntilAnotherIsClearlyNearer(t *testing.T) {
 	if nearestOf(nil, "a") != "" {
 		t.Error("somebody is near without having been measured")
 	}
-	n := newNames(&Server{})
+	n := newNameServer(&Server{})
 	p := netip.MustParsePrefix("198.51.100.0/24")
 	point := func(id string) *resolver.Point { return &resolver.Point{ID: id} }
 	if ms := n.rank(p, "", point("a")); ms == ms {

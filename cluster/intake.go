@@ -13,9 +13,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// maxMoves is on how many workers an instance that fails is tried before the failure goes up.
-const maxMoves = 2
-
 // intake takes what the root and the site's own applications want here: instances, groups with a copy on each worker, and questions about
 // successors. What the admission policy refuses goes back to its owner.
 //
@@ -35,7 +32,7 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 	}
 	in.askFor(now, &a, fx)
 	p := in.places[a.ID]
-	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && changed(p, &a) {
+	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && differs(p, &a) {
 		if why := in.admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
 			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NotAdmitted", App: a.Service.App, Service: a.Service.Service, Instance: a.ID,
 				Text: "it runs on as it was: " + why.Text})
@@ -108,8 +105,8 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 	}
 }
 
-// changed reports whether an assignment is about another service than the one that a placement was admitted with, whatever its revision says.
-func changed(p *placement, a *spec.Assignment) bool {
+// differs reports whether an assignment is about another service than the one that a placement was admitted with, whatever its revision says.
+func differs(p *placement, a *spec.Assignment) bool {
 	t := p.target()
 	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)
 }

@@ -142,13 +142,13 @@ func (l *ledger) limitedFrom(k skerry.ServiceKey) bool {
 }
 
 // wait notes whether an instance needs a worker.
-func (l *ledger) wait(id skerry.InstanceID, waits bool) { list(l.waiting, id, waits) }
+func (l *ledger) wait(id skerry.InstanceID, waits bool) { enlist(l.waiting, id, waits) }
 
 // watch notes whether the SLA of an instance is violated.
-func (l *ledger) watch(id skerry.InstanceID, violated bool) { list(l.watched, id, violated) }
+func (l *ledger) watch(id skerry.InstanceID, violated bool) { enlist(l.watched, id, violated) }
 
 // beStranded notes whether the worker of an instance that ran is out of touch.
-func (l *ledger) beStranded(id skerry.InstanceID, stranded bool) { list(l.stranded, id, stranded) }
+func (l *ledger) beStranded(id skerry.InstanceID, stranded bool) { enlist(l.stranded, id, stranded) }
 
 // end notes that the worker of an instance is told to end it.
 func (l *ledger) end(p *placement) {
@@ -159,13 +159,13 @@ func (l *ledger) end(p *placement) {
 // succeed gives an instance a successor; nil: it has none any more.
 func (l *ledger) succeed(p *placement, n *successor) {
 	p.Next = n
-	list(l.moving, p.A.ID, n != nil)
+	enlist(l.moving, p.A.ID, n != nil)
 }
 
 // leaveCopy notes the copy of an instance that is left behind on a worker that is out of touch; nil: there is none any more.
 func (l *ledger) leaveCopy(p *placement, o *original) {
 	p.Original = o
-	list(l.originals, p.A.ID, o != nil)
+	enlist(l.originals, p.A.ID, o != nil)
 }
 
 // stray notes that a worker reports an instance that is not placed there, and found that it no longer does.
@@ -231,7 +231,7 @@ func (l *ledger) enterGroup(g *group) { l.groups[g.A.ID] = g }
 
 func (l *ledger) strikeGroup(id skerry.InstanceID) { delete(l.groups, id) }
 
-func list(m map[skerry.InstanceID]bool, id skerry.InstanceID, on bool) {
+func enlist(m map[skerry.InstanceID]bool, id skerry.InstanceID, on bool) {
 	if delete(m, id); on {
 		m[id] = true
 	}

@@ -32,17 +32,6 @@ func newOverlay(b *books, opt *Options) *overlay {
 	return o
 }
 
-// marks are what of the overlay must be worked out again.
-type marks struct {
-	interests *network.Interests     // and whose routes they concern
-	readmit   map[string]bool        // workers whose part in the overlay must be looked at
-	linked    map[skerry.AppKey]bool // applications whose endpoints and directories must be
-}
-
-func newMarks() marks {
-	return marks{network.NewInterests(), map[string]bool{}, map[skerry.AppKey]bool{}}
-}
-
 // relink has what workers know of an application worked out again.
 func (o *overlay) relink(app string) {
 	if k, err := skerry.ParseAppKey(app, ""); err == nil {

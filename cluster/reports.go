@@ -411,3 +411,6 @@ func (rp *reports) margin(w *worker) moves.Margin {
 	}
 	return m
 }
+
+// maxMoves is on how many workers an instance that fails is tried before the failure goes up.
+const maxMoves = 2

@@ -19,7 +19,7 @@ import (
 //	  its successor ─ sendNext ─┘        the copy that was left behind ─ endOriginal ─► Kids.Delete
 type sender struct {
 	*books
-	keys *fabric // its secret seals what is given
+	secret *[]byte // a key of it seals what is given
 }
 
 // given encodes an assignment for a worker.
@@ -35,7 +35,7 @@ func (s *sender) given(worker string, a *spec.Assignment) []byte {
 
 // sealKey is the key of what this site gives its workers, which any backup has.
 func (s *sender) sealKey() []byte {
-	key := hmac.New(sha256.New, s.keys.Secret)
+	key := hmac.New(sha256.New, *s.secret)
 	key.Write([]byte("assignment"))
 	return key.Sum(nil)
 }

@@ -144,7 +144,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	s.startRelay(ctx, l)
 	if s.opt.Names.Listen != "" {
-		parts = append(parts, func() error { return newNames(s).run(ctx) })
+		parts = append(parts, func() error { return newNameServer(s).run(ctx) })
 	}
 	answers := newAnswerer(ctx, s, l)
 	s.answers.Store(answers)

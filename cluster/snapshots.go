@@ -208,9 +208,6 @@ func (sn *snapshots) snapshotRoom(org string) (most skerry.Bytes, err error) {
 	return most, err
 }
 
-// countBesides has the quota of an organisation count what it has on disks that no instance asks for.
-func (b *books) countBesides(org string) { apps.SetBesides(b.Apps, org, b.volumes.Besides(org)) }
-
 func (sn *snapshots) endSnapshot(now time.Time, m EndSnapshot, fx *wire.Effects) {
 	s := sn.volumes.Snapshot(m.ID)
 	if s == nil || s.State != spec.SnapshotTaking {

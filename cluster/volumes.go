@@ -6,6 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/volumes"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -182,3 +183,6 @@ func (b *books) foreignData(a *spec.Assignment) *wire.Reason {
 	}
 	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}
 }
+
+// countBesides has the quota of an organisation count what it has on disks that no instance asks for.
+func (b *books) countBesides(org string) { apps.SetBesides(b.Apps, org, b.volumes.Besides(org)) }
