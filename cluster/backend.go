@@ -53,10 +53,6 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explan
 	})
 }
 
-func noInstance(id skerry.InstanceID) error {
-	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q at this site", id).WithHint("`skerry get instances` lists them")
-}
-
 // Orgs lists the organisations known here.
 func (s *Server) Orgs(ctx context.Context) ([]apps.Org, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })

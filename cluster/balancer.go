@@ -42,8 +42,8 @@ type balancer struct {
 	drains  *moves.Drains // which come first
 }
 
-// move is an instance that would be better off elsewhere.
-type move struct {
+// improvement is an instance that would be better off elsewhere.
+type improvement struct {
 	p    *placement
 	d    wire.Decision
 	gain float64
@@ -96,8 +96,8 @@ func (br *balancer) lookBusy() {
 }
 
 // bestMove finds the instance that gains most. asked: somebody did, so that what is new counts as well.
-func (br *balancer) bestMove(now time.Time, asked bool) *move {
-	var best *move
+func (br *balancer) bestMove(now time.Time, asked bool) *improvement {
+	var best *improvement
 	br.balance.Best(sortedIDs(br.places), func(id skerry.InstanceID, look func() bool) {
 		p := br.places[id]
 		if br.find.stays(now, p) != "" || !asked && !p.ripe(now) || asked && br.balance.Passed(id) || !look() {
@@ -111,7 +111,7 @@ func (br *balancer) bestMove(now time.Time, asked bool) *move {
 }
 
 // gains tells where an instance would be better off by enough, or gives nil.
-func (br *balancer) gains(now time.Time, p *placement, asked bool) *move {
+func (br *balancer) gains(now time.Time, p *placement, asked bool) *improvement {
 	policy, plugins, why := br.find.policyOf(&p.A)
 	if why != nil || len(plugins) > 0 {
 		return nil // plugins are not asked about what runs
@@ -131,7 +131,7 @@ func (br *balancer) gains(now time.Time, p *placement, asked bool) *move {
 }
 
 // ratedHigher looks for a worker that the service's policy rates higher than its own.
-func (br *balancer) ratedHigher(p *placement, policy sched.Policy, avoid []string) *move {
+func (br *balancer) ratedHigher(p *placement, policy sched.Policy, avoid []string) *improvement {
 	by := "policy " + policy.Name
 	switch policy.Rank.(type) {
 	case sched.BestFit, sched.FirstFit:
@@ -159,11 +159,11 @@ func (br *balancer) ratedHigher(p *placement, policy sched.Policy, avoid []strin
 	if b-a < leastGain {
 		return nil
 	}
-	return &move{p, there, b - a, fmt.Sprintf("%s rates worker %s %.2f for it, and %s %.2f", by, there.Chosen, b, p.Worker, a)}
+	return &improvement{p, there, b - a, fmt.Sprintf("%s rates worker %s %.2f for it, and %s %.2f", by, there.Chosen, b, p.Worker, a)}
 }
 
 // lessBusy looks for a worker on which much less processor time is used, for an instance of one that is busy.
-func (br *balancer) lessBusy(p *placement, policy sched.Policy, avoid []string) *move {
+func (br *balancer) lessBusy(p *placement, policy sched.Policy, avoid []string) *improvement {
 	w := br.workers[p.Worker]
 	switch policy.Rank.(type) {
 	case sched.Pack, sched.LeastPower:
@@ -185,7 +185,7 @@ func (br *balancer) lessBusy(p *placement, policy sched.Policy, avoid []string) 
 		return nil
 	}
 	there := br.workers[d.Chosen].usedShare(p.qos.CPU)
-	return &move{p, d, busy - there, fmt.Sprintf("%.0f %% of the processors of worker %s are in use, and %.0f %% of those of %s would be with it", 100*busy, p.Worker, 100*there, d.Chosen)}
+	return &improvement{p, d, busy - there, fmt.Sprintf("%.0f %% of the processors of worker %s are in use, and %.0f %% of those of %s would be with it", 100*busy, p.Worker, 100*there, d.Chosen)}
 }
 
 // planBalance tells what would be moved, one after the other, if it were asked for now, and what gains from it and stays. The books are as

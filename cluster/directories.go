@@ -148,3 +148,5 @@ func (d *directories) takenAbove(msg any) error {
 	}
 	return nil
 }
+
+const keyFabric = "fabric"

@@ -30,8 +30,8 @@ const (
 	// maxNetworks and maxEntries bound what is measured at once.
 	maxNetworks = 32
 	maxEntries  = 16
-	// better is by what part another ingress must be nearer for clients to be sent there, so that they do not swing.
-	better = 0.8
+	// nearer is by what part another ingress must be nearer for clients to be sent there, so that they do not swing.
+	nearer = 0.8
 )
 
 // nameServer is the site's name server for host names of services. Which ingress is near a network of clients is measured:
@@ -67,7 +67,7 @@ func (n *nameServer) rank(client netip.Prefix, _ string, p *resolver.Point) floa
 		return math.NaN()
 	}
 	if n.best[client] == p.ID {
-		ms *= better
+		ms *= nearer
 	}
 	return ms
 }
@@ -237,7 +237,7 @@ func nearestOf(far map[string]float64, was string) string {
 	for _, w := range slices.Sorted(maps.Keys(far)) {
 		ms := far[w]
 		if w == was {
-			ms *= better
+			ms *= nearer
 		}
 		if ms < least {
 			best, least = w, ms

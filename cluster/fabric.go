@@ -16,8 +16,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-const keyFabric = "fabric"
-
 const (
 	// blockRest is how long a removed worker's addresses rest: longer than anybody remembers a route.
 	blockRest = time.Hour

@@ -14,6 +14,20 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// Actions and messages about what the core cannot find out by itself. It goes on when the answer or the deadline comes.
+type (
+	Measure  = placing.Measure
+	Measured = placing.Measured
+	Score    = placing.Score
+	Scored   = placing.Scored
+	Plugin   = placing.Plugin
+	// SetPlugins replaces the list of plugins.
+	SetPlugins struct{ List []Plugin }
+)
+
+// measuringWork is how many workers measure the round trip to a user.
+const measuringWork = 8
+
 // finder looks for places, and says what is wrong with those that instances have. It changes nothing but what is known of users, and asks
 // only where plugins or workers know more.
 //

@@ -105,12 +105,6 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 	}
 }
 
-// differs reports whether an assignment is about another service than the one that a placement was admitted with, whatever its revision says.
-func differs(p *placement, a *spec.Assignment) bool {
-	t := p.target()
-	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)
-}
-
 // settleApps accepts what the site's own applications want and ends what they no longer want.
 func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 	fx.Merge(in.Apps.Reconcile(now))

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -268,4 +269,10 @@ func mustJSON(v any) []byte {
 		panic("records always marshal: " + err.Error())
 	}
 	return data
+}
+
+// differs reports whether an assignment is about another service than the one that a placement was admitted with, whatever its revision says.
+func differs(p *placement, a *spec.Assignment) bool {
+	t := p.target()
+	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)
 }

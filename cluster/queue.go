@@ -8,7 +8,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/autonomy"
-	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/wire"
 )
@@ -164,21 +163,8 @@ func (p *placement) slack(now time.Time) time.Duration {
 	return left
 }
 
-// Actions and messages about what the core cannot find out by itself. It goes on when the answer or the deadline comes.
-type (
-	Measure  = placing.Measure
-	Measured = placing.Measured
-	Score    = placing.Score
-	Scored   = placing.Scored
-	Plugin   = placing.Plugin
-	// SetPlugins replaces the list of plugins.
-	SetPlugins struct{ List []Plugin }
-)
-
-const (
-	askAgain      = 20 * time.Second // where plugins ruled out the only worker
-	measuringWork = 8                // workers that measure the round trip to a user
-)
+// askAgain is when an instance is looked at again of which plugins ruled out the only worker.
+const askAgain = 20 * time.Second
 
 func (q *queue) setPlugins(m SetPlugins) {
 	q.questions.SetPlugins(m.List)

@@ -414,3 +414,17 @@ func (rp *reports) margin(w *worker) moves.Margin {
 
 // maxMoves is on how many workers an instance that fails is tried before the failure goes up.
 const maxMoves = 2
+
+// upgraded tells the site how a worker's upgrade ended, once.
+func (rp *reports) upgraded(now time.Time, w *worker, was *wire.WorkerFacts, fx *wire.Effects) {
+	a := w.Facts.Agent
+	if a == nil || was != nil && was.Agent != nil && *was.Agent == *a {
+		return
+	}
+	switch a.Stage {
+	case wire.AgentPassed:
+		rp.siteEvent(fx, now, wire.EventNormal, "Upgraded", "worker "+w.Name+" went from "+a.From+" to "+a.To, w.Name)
+	case wire.AgentFailed:
+		rp.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" stays with its program: "+a.Why, w.Name)
+	}
+}

@@ -155,17 +155,3 @@ func (c *Core) upgradeWorker(now time.Time, m UpgradeWorker, fx *wire.Effects) {
 	c.saveWorker(w, fx)
 	c.siteEvent(fx, now, wire.EventNormal, "Upgrading", "worker "+m.Name+" is to go over to "+m.Image, m.Name)
 }
-
-// upgraded tells the site how a worker's upgrade ended, once.
-func (rp *reports) upgraded(now time.Time, w *worker, was *wire.WorkerFacts, fx *wire.Effects) {
-	a := w.Facts.Agent
-	if a == nil || was != nil && was.Agent != nil && *was.Agent == *a {
-		return
-	}
-	switch a.Stage {
-	case wire.AgentPassed:
-		rp.siteEvent(fx, now, wire.EventNormal, "Upgraded", "worker "+w.Name+" went from "+a.From+" to "+a.To, w.Name)
-	case wire.AgentFailed:
-		rp.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" stays with its program: "+a.Why, w.Name)
-	}
-}
