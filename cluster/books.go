@@ -27,7 +27,7 @@ import (
 //	an instance ─┼ leave ───► leaving ──┼─► available, ports ─► the scheduler's view (seeWorker)
 //	             └ claimAt ─► volumes ──┘
 type books struct {
-	*herald
+	herald
 	marks
 	Kids       *fleet.Children // the links to workers, and their sets
 	site       *sched.Site     // the scheduler's view of workers

@@ -64,14 +64,14 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	tells := &herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
+	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
 	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.fabric.Secret}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
-		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{tells.ledger}), scaling: autonomy.NewScaling()}
+		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
 	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
@@ -79,7 +79,7 @@ func New(opt Options) *Core {
 	c.intake = &intake{c.lifecycle, c.find}
 	c.snapshots = &snapshots{c.lifecycle}
 	c.salvager = &salvager{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
-	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{tells}, Self, c.Apps)}
+	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, c.Apps)}
 	c.views = &views{c.overlay, c.drainer, c.amender.overrides, c.salvager.rebuild}
 	c.planner = &planner{c.find}
 	c.transfers = &transfers{c.lifecycle, c.find}

@@ -21,7 +21,7 @@ import (
 //	                     └► Observe ─► the site's own applications
 //	something happens ─► event ─► the journal ─► and the root's, without names of workers
 type herald struct {
-	*ledger
+	ledger
 	name    string // of the site
 	workers roster
 	Apps    *apps.Controller // the site's own applications

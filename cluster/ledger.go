@@ -49,9 +49,9 @@ type ledger struct {
 	notes []wire.Write // records of what leaves workers and of volumes, to be written
 }
 
-func newLedger(term uint64) *ledger {
+func newLedger(term uint64) ledger {
 	set := func() map[skerry.InstanceID]bool { return map[skerry.InstanceID]bool{} }
-	return &ledger{term: term, places: map[skerry.InstanceID]*placement{}, byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{},
+	return ledger{term: term, places: map[skerry.InstanceID]*placement{}, byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{},
 		byWorker: map[string]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, groups: map[skerry.InstanceID]*group{},
 		waiting: set(), making: map[skerry.InstanceID]string{}, removing: set(), moving: set(), stranded: set(), originals: set(), watched: set(),
 		astray: map[skerry.InstanceID]map[string]bool{}, asking: map[skerry.InstanceID]*answer{}}
