@@ -11,7 +11,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -233,54 +232,6 @@ func (p *Admission) Check(a *spec.Assignment) *wire.Reason {
 	return nil
 }
 
-// Unadmitted lists, by id, what runs at the site and would be refused, or given less, if it came today.
-func (c *Core) Unadmitted() (out []view.Unadmitted) {
-	for _, id := range sortedIDs(c.places) {
-		p := c.places[id]
-		if p.Worker == "" || p.Removing || p.ended() {
-			continue
-		}
-		level := c.opt.Admission.LevelOf(p.A.Org)
-		why := c.opt.Admission.Check(&p.A)
-		if why == nil {
-			why = takenHere(c, &p.A, p.Origin)
-		}
-		switch bound := c.opt.Admission.egressBound(p.A.Org); {
-		case why == nil && bound != nil && (p.A.Egress == nil || p.A.Egress.Beyond(bound) >= 0):
-			why = &wire.Reason{What: "admission",
-				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, c.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
-				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", p.A.Org)}
-		case why == nil && !slices.Equal(p.A.Signers, c.opt.Admission.signersOf(p.A.Org)) && len(p.A.Spec.Images()) > 0:
-			why = &wire.Reason{What: "admission", Text: "it was placed before the site's policy of signers, and whether one of those keys has signed its images was not looked at",
-				Hint: fmt.Sprintf("check them with `skerry image verify`; restart it to have that done now, or change signers.%s in the site's admission policy", p.A.Org)}
-		case why != nil || p.A.Level != "":
-		case level == spec.LevelRestricted:
-			why = &wire.Reason{What: "admission",
-				Text: "it was placed before there were levels; once it is placed anew it has no capabilities, and 512Mi of memory and 4Gi of storage where it says nothing",
-				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, spec.LevelBaseline)}
-		case level == spec.LevelBaseline && (p.A.Spec.Resources.MostMemory() == 0 || p.A.Spec.Resources.Storage == 0):
-			why = &wire.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory and 4Gi of storage where it says nothing",
-				Hint: "if it needs more, say so in resources.memory and resources.storage"}
-		}
-		if why == nil {
-			if text := c.opt.Admission.checkUsers(p.A.Org, &p.A.Spec.Placement); text != "" {
-				why = &wire.Reason{What: "admission", Text: "latency to a user is not measured: " + text, Hint: "leave that user out, or grant it"}
-			}
-		}
-		if why != nil {
-			out = append(out, view.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
-		}
-	}
-	for _, org := range slices.Sorted(maps.Keys(c.opt.Admission.Quotas)) {
-		if what := c.opt.Admission.Quotas[org].exceeded(c.usedBy(org, "")); what != "" {
-			out = append(out, view.Unadmitted{Org: org, Reason: wire.Reason{What: "quota",
-				Text: fmt.Sprintf("organisation %s is above the site's quota of %s, which counts limits, and defaults where nothing is said; what runs goes on, and no more is admitted", org, what),
-				Hint: fmt.Sprintf("raise quotas.%s in the site's admission policy, or delete something", org)}})
-		}
-	}
-	return out
-}
-
 // exceeded names the bounds that are exceeded, or gives "".
 func (q SiteQuota) exceeded(used siteUse) string {
 	var names []string
@@ -321,4 +272,121 @@ func registryOf(ref string) string {
 		return first
 	}
 	return ""
+}
+
+// anyOrg stands in Admission.Egress for every organisation that has no entry and is not trusted.
+const anyOrg = "*"
+
+// egressBound gives what a site lets the services of an organisation reach at most; nil: it says nothing.
+func (p *Admission) egressBound(org string) *spec.Egress {
+	if e, ok := p.Egress[org]; ok {
+		return &e
+	}
+	if e, ok := p.Egress[anyOrg]; ok && !slices.Contains(p.Trusted, org) {
+		return &e
+	}
+	return nil
+}
+
+// egressOf gives the policy that holds for a service: its own, which checkEgress has compared with the organisation's, or that.
+func (p *Admission) egressOf(org string, s *spec.ServiceSpec) *spec.Egress {
+	if s.Egress != nil {
+		return s.Egress
+	}
+	return p.egressBound(org)
+}
+
+// checkEgress gives the reason for which an organisation may not have a service that would go further than the site lets it, or that
+// no rules could hold.
+func (p *Admission) checkEgress(org string, s *spec.ServiceSpec) *wire.Reason {
+	bound := p.egressBound(org)
+	if i := s.Egress.Beyond(bound); i >= 0 {
+		return &wire.Reason{What: "admission",
+			Text: fmt.Sprintf("the site does not admit it: egress.allow[%d] asks for %s, and organisation %s may reach %s", i, s.Egress.Allow[i], org, bound),
+			Hint: fmt.Sprintf("keep each entry within one of these, or ask the operator of the site, who grants more by egress.%s in the site's admission policy", org)}
+	}
+	if p.egressOf(org, s) == nil {
+		return nil
+	}
+	for _, need := range s.LevelNeeds() {
+		native := need.Field == "ServiceSpec.Runtime" && p.LevelOf(org) == spec.LevelPrivileged // below that it has a user of its own
+		if !native && need.Field != "Security.Privileged" && (need.Field != "Security.AddCaps" || need.Level != spec.LevelPrivileged) {
+			continue
+		}
+		by := "egress of its manifest"
+		if s.Egress == nil {
+			by = "the site's policy for organisation " + org
+		}
+		return &wire.Reason{What: "admission",
+			Text: fmt.Sprintf("the site does not admit it: %s asks for %s, which could change the rules that hold it to %s", need.Path, need.What, by),
+			Hint: fmt.Sprintf("do without %s, or without rules: leave egress out, and ask the operator of the site, who sets egress.%s in the site's admission policy", need.Path, org)}
+	}
+	return nil
+}
+
+// Problems lists what of a policy makes no sense.
+func (p *Admission) Problems() (out []skerry.Problem) {
+	for _, org := range slices.Sorted(maps.Keys(p.Egress)) {
+		e := p.Egress[org]
+		out = append(out, e.Check("egress."+org)...)
+	}
+	for _, org := range slices.Sorted(maps.Keys(p.Signers)) {
+		for i, key := range p.Signers[org] {
+			if err := tier.CheckKeys(key); err != nil {
+				out = append(out, skerry.Problem{Path: fmt.Sprintf("signers.%s[%d]", org, i), Message: err.Error(), Hint: "give a public key of ECDSA on P-256 in PEM, such as cosign.pub"})
+			}
+		}
+	}
+	return out
+}
+
+// measuringPorts are the TCP ports at which workers measure round trips to users for any organisation, beside those of the admission policy.
+var measuringPorts = []int{80, 443, 8080, 8443}
+
+// shared is the network that providers use behind their translation (RFC 6598); it is as private as those of RFC 1918.
+var sharedNetwork = netip.MustParsePrefix("100.64.0.0/10")
+
+// checkUser gives the reason for which workers measure no round trip to a user that an organisation's service names, or "". A manifest
+// could otherwise have the workers look for who listens in the site's own networks. path is that of the user in the manifest.
+func (p *Admission) checkUser(org, path string, u spec.User) string {
+	if slices.Contains(p.Trusted, org) {
+		return ""
+	}
+	addr, port, err := spec.ParseTarget(u.Address)
+	if err != nil {
+		return fmt.Sprintf("%s.address: %v", path, err)
+	}
+	if addr.IsPrivate() || sharedNetwork.Contains(addr) {
+		if !slices.ContainsFunc(p.MeasureNetworks, func(n netip.Prefix) bool { return n.Contains(addr) }) {
+			return fmt.Sprintf("%s.address: %s is in a private network, to which the site measures nothing for organisation %s; its operator grants it by \"measureNetworks: [NETWORK]\" in the admission policy", path, addr, org)
+		}
+	}
+	if port > 0 && !slices.Contains(measuringPorts, port) && !slices.Contains(p.MeasurePorts, port) {
+		return fmt.Sprintf("%s.address: the site measures nothing at port %d for organisation %s, only at 80, 443, 8080 and 8443; its operator grants it by \"measurePorts: [%d]\" in the admission policy", path, port, org, port)
+	}
+	return ""
+}
+
+// checkUsers is checkUser for all users of a service that take a measurement.
+func (p *Admission) checkUsers(org string, q *spec.Placement) string {
+	for i, u := range q.Users {
+		if q.UserLatency(u) > 0 {
+			if why := p.checkUser(org, fmt.Sprintf("placement.users[%d]", i), u); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// signersOf gives the keys that count for an organisation; nil: its images need no signature.
+func (p *Admission) signersOf(org string) []string {
+	keys, ok := p.Signers[org]
+	if !ok {
+		keys = p.Signers[anyOrg]
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return keys
 }

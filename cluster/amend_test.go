@@ -26,12 +26,12 @@ func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
 	s := app.Spec.Services[0]
 	k := skerry.ServiceKey{App: app.Key(), Service: "web"}
 	var fx wire.Effects
-	c.accept(now, spec.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: s.Revision(), Spec: s, Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
+	c.intake.accept(now, spec.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: s.Revision(), Spec: s, Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
 	if fx := c.Step(now, apps.Scale{Service: k, Replicas: 2, Actor: "otto"}); fx.Err != nil {
 		t.Fatal(fx.Err)
 	}
 	c.Step(now, ParentUp{Welcome: &wire.Welcome{}})
-	if !c.overrides.Has(k.App) || c.overrides.Awaits(&wire.Amended{App: k.App}) {
+	if !c.amender.overrides.Has(k.App) || c.amender.overrides.Awaits(&wire.Amended{App: k.App}) {
 		t.Fatal("the root was told of nothing")
 	}
 	return c, k.App, now
@@ -47,13 +47,13 @@ func TestAnswersToOtherAmendments(t *testing.T) {
 	var fx wire.Effects
 	seq := told.Seq
 	for _, x := range []wire.Amended{{App: k, Seq: seq - 1, Adopted: 4}, {App: k, Seq: seq + 1, Adopted: 4}, {App: skerry.AppKey{Namespace: "acme", Name: "bank"}, Seq: seq, Adopted: 4}} {
-		c.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&x), &fx)
-		if !c.overrides.Has(k) || c.Apps.App(k) == nil {
+		c.amender.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&x), &fx)
+		if !c.amender.overrides.Has(k) || c.Apps.App(k) == nil {
 			t.Fatalf("%+v was taken", x)
 		}
 	}
-	c.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&wire.Amended{App: k, Seq: seq, Why: "no"}), &fx)
-	if c.overrides.Has(k) || c.Apps.App(k) != nil {
+	c.amender.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&wire.Amended{App: k, Seq: seq, Why: "no"}), &fx)
+	if c.amender.overrides.Has(k) || c.Apps.App(k) != nil {
 		t.Error("it was not taken")
 	}
 }
@@ -67,8 +67,8 @@ func FuzzAmended(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string, data []byte) {
 		c, k, now := amendedSite(t)
 		var fx wire.Effects
-		c.amendedItem(now, key, data, &fx)
-		if c.overrides.Has(k) != (c.Apps.App(k) != nil) {
+		c.amender.amendedItem(now, key, data, &fx)
+		if c.amender.overrides.Has(k) != (c.Apps.App(k) != nil) {
 			t.Error("half of it was given back")
 		}
 		c.Tick(now.Add(time.Minute))
@@ -86,12 +86,12 @@ func TestBorrowedTokens(t *testing.T) {
 	a, _ := c.onlyAssignment(t)
 	a.ID, a.Fence, a.Service.App.Name = "web-raaaaaaaa", skerry.Fence{RootEpoch: 9}, "shop"
 	var fx wire.Effects
-	c.accept(now, a, "root", &fx)
+	c.intake.accept(now, a, "root", &fx)
 	c.settle(now, &fx, nil)
 	if p := c.places[a.ID]; p == nil || p.A.Fence.Sequence == 0 {
 		t.Fatalf("it has no place: %+v", p)
 	}
-	if c.amend(now, a.Service.App, apps.Scale{Service: a.Service, Replicas: 2}, &fx); fx.Err != nil {
+	if c.amender.amend(now, a.Service.App, apps.Scale{Service: a.Service, Replicas: 2}, &fx); fx.Err != nil {
 		t.Fatal(fx.Err)
 	}
 	if f := c.Apps.Instance(a.ID).Fence; f != (skerry.Fence{RootEpoch: 9}) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -192,25 +193,14 @@ func (s *Server) askWorker(ctx context.Context, worker, path string, most int64,
 	return nil
 }
 
-// reviewDesired looks at everything that the root wants here, as after a start.
-func (c *Core) reviewDesired(now time.Time, fx *wire.Effects) {
-	if c.Up.Desired.Incarnation() == "" {
-		return // a set that was lost says nothing
+// serveCheckpoint passes a worker's question for a state on. What comes back only the worker can read that has the key.
+func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
+	id := strings.TrimPrefix(r.URL.Path, checkpointPath)
+	worker, err := tier.View(r.Context(), s.Role, func(c *Core) (string, error) { return c.checkpoint(skerry.InstanceID(id)) })
+	if r.Method != http.MethodGet {
+		err = skerry.Errorf(skerry.CodeInvalid, "a state is asked for by GET")
 	}
-	var changed, deleted []string
-	for key := range c.Up.Desired.All() {
-		changed = append(changed, key)
-	}
-	for _, id := range sortedIDs(c.places) {
-		p := c.places[id]
-		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && !c.overrides.Has(p.A.Service.App) {
-			deleted = append(deleted, wire.AssignmentKey(id))
-		}
-	}
-	for _, id := range sortedIDs(c.groups) {
-		if c.groups[id].Origin == "root" && !c.rootWants(id) {
-			deleted = append(deleted, wire.AssignmentKey(id))
-		}
-	}
-	c.reconcileDesired(now, changed, deleted, fx)
+	s.Proxy(w, r, worker, "/instances/"+id+"/checkpoint", err)
 }
+
+const checkpointPath = "/checkpoint/"

@@ -49,12 +49,8 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explan
 		if !ok {
 			return view.Explanation{}, noInstance(id)
 		}
-		return view.Explanation{Instance: i, Decision: d, Scale: c.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
+		return view.Explanation{Instance: i, Decision: d, Scale: c.amender.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
 	})
-}
-
-func noInstance(id skerry.InstanceID) error {
-	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q at this site", id).WithHint("`skerry get instances` lists them")
 }
 
 // Orgs lists the organisations known here.
@@ -278,4 +274,39 @@ func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out)
+}
+
+// Volumes lists the local volumes of the site.
+func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return c.Volumes(), nil })
+}
+
+// Migrate moves one instance to another worker of the site.
+func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
+	to, err := s.Role.Do(ctx, MigrateInstance{ID: id, To: r.To, Reason: r.Reason, Force: r.Force, Actor: actor})
+	name, _ := to.(string)
+	return view.Migrating{Instance: id, Worker: skerry.WorkerName(name)}, err
+}
+
+// serveMigrate moves an instance of the root's because somebody there wants it. The root names no worker, and learns of none.
+func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) {
+	var m view.RootMigrate
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 16<<10))
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	if err != nil || r.Method != http.MethodPost {
+		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's request to move an instance cannot be read"))
+		return
+	}
+	if _, err = s.Role.Do(r.Context(), MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}); err != nil {
+		tier.WriteProblem(w, skerry.AsError(err))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// Orphans lists what workers run and this site's store does not know.
+func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
+	return tier.View(ctx, s.Role, (*Core).Orphans)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -23,150 +22,32 @@ import (
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/fleet"
-	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
-// Options set up a core.
-type Options struct {
-	Name        string
-	Incarnation skerry.Incarnation
-	Term        uint64 // second part of fencing tokens; grows with each take-over
-	Seed        [16]byte
-	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s
-	Pace        *wire.Pace    // of workers; nil: theirs
-	StartGrace  time.Duration // time for workers to come back after the orchestrator's own start; default 30 s
-	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s
-	Admission   Admission
-	Policies    map[string]sched.Policy // by name; nil: the built-in ones
-	// Secret is random, from this start of a process; keys are made of it.
-	Secret [32]byte
-	Sets   reconcile.Options
-	// Trusted: the operator declared the site's network trusted, and workers that reach each other there need not seal.
-	Trusted    bool
-	Standalone bool // there is no root
-	Rebalance  bool // move instances to clearly better places, and not only for their SLA
-	// Rebuild: the store has lost what the site had. What workers run is taken up, and nothing is placed before StartGrace is over.
-	Rebuild bool
-	// Direct: workers here and at other sites that agree may find ways to each other without gateways, and learn addresses.
-	Direct bool
-	// Pool is where the site takes IPv4 prefixes for instances from; the zero value: ipam.DefaultPool.
-	Pool netip.Prefix
-	// IngressAuthority, a new one for each start, becomes the site's if it has none yet. Nil: ingresses have none.
-	IngressAuthority *wire.IngressCertificate
-	// Zone is the one that the site's name servers answer for, at these addresses; empty: there are none.
-	Zone        string
-	NameServers []netip.Addr
-}
-
 // Core is a cluster orchestrator as a state machine.
 type Core struct {
-	ledger
-	overlay
-	opt        Options
-	started    time.Time
-	Apps       *apps.Controller // the site's own applications
-	Kids       *fleet.Children
-	Up         *fleet.Parent
-	codec      *wire.Codec
-	workers    roster
-	site       *sched.Site // the scheduler's view of workers
-	detect     *detect.Detector
-	releases   *moves.Releases
-	questions  *placing.Questions
-	drains     *moves.Drains
-	held       map[string]bool // workers that are held on their devices
-	balance    *moves.Balance
-	starts     *placing.Starts
-	neighbours *moves.Neighbours
-	volumes    *volumes.Claims
-	trust      *trust.Trust
-	uplink     *uplink.Uplink
-
-	overrides  *autonomy.Overrides
-	dependents *autonomy.Dependents
-	scaling    *autonomy.Scaling
-	rebuild    *autonomy.Rebuild
+	*lifecycle
+	*overlay
+	*views
+	*planner
+	opt       Options
+	find      *finder
+	queue     *queue
+	drainer   *drainer
+	balancer  *balancer
+	judge     *judge
+	intake    *intake
+	guard     *guard
+	salvager  *salvager
+	reports   *reports
+	snapshots *snapshots
+	transfers *transfers
+	amender   *amender
 }
-
-// worker is what the site knows of one worker.
-type worker struct {
-	Name      string            `json:"name"`
-	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
-	Carrier   string            `json:"carrier,omitempty"` // over what it is connected; empty: the link
-	Hold      string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
-	Drain     *moves.Drain      `json:"drain,omitempty"`
-	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
-	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
-	Blocks    []netip.Prefix    `json:"-"`               // of addresses for its instances
-	closing   []netip.Prefix    // of these, those that it is to give back
-	report    wire.WorkerReport
-	reportAt  time.Time
-	reportSeq uint64         // of the last report on this connection,
-	staleSeq  uint64         // and of the newest of those that came too late
-	sight     *detect.Worker // whether it is in touch; the detector's to change
-	trust     *trust.Worker  // how far it is trusted; trust's to change
-	reserved  spec.Resources
-	class     string            // key of its capability class,
-	classFor  *wire.WorkerFacts // worked out for these facts
-	ports     map[string]int    // taken host ports, counted
-	leaving   moves.Leaving     // by instances that were told to end; moves' to change
-	loads     spec.Contention   // of what runs there, summed
-	placed    *spec.Coordinate  // that routes tell
-	urgency   moves.Urgency     // what it was told of how near a limit something is
-	immodest  bool              // an interest of it was refused on this connection, and that was told
-}
-
-// workerRecord is what is kept of a worker, with what parts of the core own.
-type workerRecord struct {
-	*worker
-	trust.Record
-}
-
-// placement is an instance that the site holds.
-type placement struct {
-	A        spec.Assignment   `json:"assignment"`
-	Origin   string            `json:"origin"` // "root" or "local"
-	Group    skerry.InstanceID `json:"group,omitempty"`
-	Worker   string            `json:"worker,omitempty"`
-	Pinned   string            `json:"pinned,omitempty"`
-	Avoid    []string          `json:"avoid,omitempty"`
-	Moves    int               `json:"moves,omitempty"`
-	Removing bool              `json:"removing,omitempty"`
-	Refused  bool              `json:"refused,omitempty"`
-	Obs      wire.Observation  `json:"observation"`
-	Placed   time.Time         `json:"placed,omitzero"`
-	Created  time.Time         `json:"created"`
-	Extra    uint64            `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
-	Timeline []wire.Step       `json:"timeline,omitempty"`
-	Decision *wire.Decision    `json:"decision,omitempty"`
-	Strain   moves.Strain      `json:"strain,omitzero"`
-	Ran      bool              `json:"ran,omitempty"`    // where it is now
-	Late     *placing.Late     `json:"late,omitempty"`   // its start took too long somewhere
-	Next     *successor        `json:"next,omitempty"`   // the copy that is to take over
-	Resize   *resize           `json:"resize,omitempty"` // other limits, which its worker was asked for
-	// Limits says why it was not given the limits that its owner asked for; nil: it was, or its worker is at it.
-	Limits   *wire.LimitsRefusal `json:"limits,omitempty"`
-	Original *original           `json:"original,omitempty"` // the copy that was left behind on a worker out of touch
-	placing.Located
-	moves.Rebalanced
-	placing.SLA
-
-	qos             *wire.QoS
-	told            float64   // the load that routes tell
-	drained, served bool      // its worker is drained, and its owner was told that there is no room; it was ready when its worker got out of touch
-	room            time.Time // others are making room for it, until then
-	again           time.Time // a copy that plugins ruled out; they are not asked before
-}
-
-// Record keys.
-const (
-	prefixPlace  = "place/"
-	prefixGroup  = "group/"
-	prefixWorker = "worker/"
-)
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.
 func New(opt Options) *Core {
@@ -183,22 +64,44 @@ func New(opt Options) *Core {
 		opt.Policies = sched.Policies()
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
-	c := &Core{opt: opt, ledger: newLedger(opt.Term), codec: wire.New(), site: sched.NewSite(), workers: roster{}, held: map[string]bool{},
-		Apps: apps.New(opt.Seed, "c"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), Up: fleet.NewParent(life, opt.Sets),
-		overlay:   newOverlay(),
-		questions: placing.NewQuestions(opt.Policies), starts: placing.NewStarts(),
-		releases: moves.NewReleases(), neighbours: moves.NewNeighbours(), drains: moves.NewDrains(), balance: moves.NewBalance(opt.Rebalance),
-		scaling: autonomy.NewScaling(), rebuild: autonomy.NewRebuild(opt.Rebuild, opt.StartGrace)}
-	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, sight{c})
-	c.volumes = volumes.New(disks{c})
-	c.trust = trust.New(witnesses{c})
-	c.uplink = uplink.New(c.Up, opt.ReportEvery)
-	c.overrides = autonomy.NewOverrides(loans{c}, Self, c.Apps)
-	c.dependents = autonomy.NewDependents(fates{c})
-	c.peers = network.NewPeers(members{c}, opt.Secret[:])
-	c.ingress = network.NewIngress(gates{c})
-	c.foreign = newForeign(home{c})
+	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
+		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
+	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
+		far: network.NewFar(), releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
+	c := &Core{opt: opt}
+	c.overlay = newOverlay(holds, &c.opt)
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.fabric.Secret}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
+		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
+	c.find = &finder{books: holds, questions: c.questions}
+	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
+	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
+	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
+	c.intake = &intake{c.lifecycle, c.find}
+	c.snapshots = &snapshots{c.lifecycle}
+	c.salvager = &salvager{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
+	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, c.Apps)}
+	c.views = &views{c.overlay, c.drainer, c.amender.overrides, c.salvager.rebuild}
+	c.planner = &planner{c.find}
+	c.transfers = &transfers{c.lifecycle, c.find}
+	c.guard = &guard{c.lifecycle, c.find, c.peers}
+	c.reports = &reports{c.lifecycle, c.overlay, c.find, c.judge, c.guard, c.salvager, &c.opt}
+	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.salvager.rebuild}
+	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
+	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{c.overlay})
+	c.volumes = volumes.New(disks{holds})
+	c.trust = trust.New(witnesses{c.overlay})
 	return c
+}
+
+// sequels is where what becomes of placements leads to.
+type sequels struct{ c *Core }
+
+func (s sequels) runs(now time.Time, p *placement, fx *wire.Effects) {
+	s.c.guard.compareStart(now, p, fx)
+}
+
+func (s sequels) still(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
+	s.c.reconcileDesired(now, []string{wire.AssignmentKey(id)}, nil, fx)
 }
 
 // Load takes one record of the store.
@@ -223,7 +126,7 @@ func (c *Core) Load(key string, value []byte) error {
 			r.ports = map[string]int{}
 			c.addWorker(r.worker, r.Record)
 			if r.Drain != nil {
-				c.drains.Begin(r.Name, r.Drain)
+				c.drainer.drains.Begin(r.Name, r.Drain)
 			}
 		}
 	case strings.HasPrefix(key, volumes.SnapshotPrefix):
@@ -237,7 +140,7 @@ func (c *Core) Load(key string, value []byte) error {
 	case key == network.KeyIngress:
 		err = c.ingress.Load(value)
 	case strings.HasPrefix(key, autonomy.Prefix):
-		err = c.overrides.Load(value)
+		err = c.amender.overrides.Load(value)
 	case key == network.KeyPeers:
 		err = c.peers.Load(value)
 	case c.Kids.Load(key, value), c.Up.Load(key, value):
@@ -253,9 +156,9 @@ func (c *Core) Load(key string, value []byte) error {
 // Start ends loading. Workers count as just lost from sight, and each has StartGrace to come back: after a power cut a
 // site's machines start at their own pace, and what runs on them must not be placed anew for that.
 func (c *Core) Start(now time.Time) wire.Effects {
-	c.started = now
+	c.find.started = now
 	c.uplink.Start(now)
-	c.rebuild.Start(now)
+	c.salvager.rebuild.Start(now)
 	c.detect.Start(now)
 	var fx wire.Effects
 	for _, name := range c.Kids.Finish() {
@@ -309,15 +212,15 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	}
 	c.trust.Start(now)
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return notOwn(c, v) }, &fx)
+	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return c.notOwn(v) }, &fx)
 	c.Apps.SetTargets([]string{Self})
-	c.reviewOwn(now, &fx)
+	c.intake.reviewOwn(now, &fx)
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
 	c.reviewClaims()
-	reviewSnapshots(c, now, &fx)
+	c.snapshots.reviewSnapshots(now, &fx)
 	c.peers.Touch(now)
-	c.rebalance(now, &fx) // from then on each minute
+	c.balancer.rebalance(now, &fx) // from then on each minute
 	c.retry()
 	c.settle(now, &fx, nil)
 	return fx
@@ -349,16 +252,16 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		if w := c.workers[m.Name]; w != nil {
 			c.seeWorker(w)
 			if !w.sight.Lost() {
-				c.suspect(now, w, &fx)
+				c.guard.suspect(now, w, &fx)
 			}
 		}
 		c.siteEvent(&fx, now, wire.EventWarning, "WorkerDisconnected", "worker "+m.Name+" is not connected", m.Name)
 		c.uplink.Touch()
 	case ChildFrame:
-		c.childFrame(now, m, &fx)
+		c.reports.childFrame(now, m, &fx)
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
-		c.tellAmendments(now, &fx)
+		c.amender.tellAmendments(now, &fx)
 		c.uplink.Touch()
 	case ParentDown:
 		c.uplink.Lost(now, m.Heard)
@@ -377,40 +280,40 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case UpgradeWorker:
 		c.upgradeWorker(now, m, &fx)
 	case apps.DeleteInstance:
-		c.deleteInstance(now, m, &fx)
+		c.intake.deleteInstance(now, m, &fx)
 	case Quiet:
-		c.quiet(now, m, &fx)
+		c.guard.quiet(now, m, &fx)
 	case Alive:
-		c.alive(m)
+		c.guard.alive(m)
 	case Witnessed:
-		c.witnessed(m)
+		c.guard.witnessed(m)
 	case Measured:
-		c.measured(now, m)
+		c.queue.measured(now, m)
 	case Scored:
 		c.questions.Scored(m)
 	case Appraised:
-		c.appraised(now, m, &fx)
+		c.guard.appraised(now, m, &fx)
 	case RelayUp:
 		c.relayUp(m)
 	case GatewayHeard:
-		gatewayHeard(c, m)
+		c.gatewayHeard(m)
 	case SetPlugins:
-		c.setPlugins(m)
+		c.queue.setPlugins(m)
 	case apps.DeleteVolume:
-		deleteVolume(c, now, m, &fx)
+		c.snapshots.deleteVolume(now, m, &fx)
 	case apps.DecideOrphan:
-		decideOrphan(c, now, m, &fx)
+		c.salvager.decideOrphan(now, m, &fx)
 	default:
-		if snapshotMessage(c, now, msg, &fx) {
+		if c.snapshots.snapshotMessage(now, msg, &fx) {
 			break
 		}
-		if k, ok := autonomy.Target(msg); ok && c.ofRoot(k) {
-			if c.amend(now, k, msg, &fx); fx.Err != nil {
+		if k, ok := autonomy.Target(msg); ok && c.amender.ofRoot(k) {
+			if c.amender.amend(now, k, msg, &fx); fx.Err != nil {
 				return fx
 			}
 			break
 		}
-		if fx.Err = takenAbove(c, msg); fx.Err != nil {
+		if fx.Err = c.takenAbove(msg); fx.Err != nil {
 			return fx
 		}
 		more, ok := c.Apps.Handle(now, msg)
@@ -427,21 +330,21 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 func (c *Core) Tick(now time.Time) wire.Effects {
 	var fx wire.Effects
 	for _, name := range c.detect.Overdue(now) {
-		c.loseWorker(now, c.workers[name], &fx)
+		c.guard.loseWorker(now, c.workers[name], &fx)
 	}
-	c.askWitnesses(now, &fx)
-	c.endAlone(now, &fx)
-	c.autoscale(now, &fx)
-	c.endRebuild(now, &fx)
-	c.expire(now, &fx)
-	c.judgeWatched(now, &fx)
-	c.rebalance(now, &fx)
+	c.guard.askWitnesses(now, &fx)
+	c.amender.endAlone(now, &fx)
+	c.amender.autoscale(now, &fx)
+	c.salvager.endRebuild(now, &fx)
+	c.queue.expire(now, &fx)
+	c.judge.judgeWatched(now, &fx)
+	c.balancer.rebalance(now, &fx)
 	if record := c.peers.Review(now); record != nil {
 		fx.Put(network.KeyPeers, record)
 	}
-	c.lateStarts(now, &fx)
-	takeScheduled(c, now, &fx)
-	c.reviewTrust(now, &fx)
+	c.guard.lateStarts(now, &fx)
+	c.snapshots.takeScheduled(now, &fx)
+	c.guard.reviewTrust(now, &fx)
 	c.turnTags(now)
 	c.settle(now, &fx, nil)
 	return fx
@@ -457,16 +360,16 @@ func (c *Core) NextWake() time.Time {
 	}
 	consider(c.Kids.Due())
 	consider(c.Up.Due())
-	consider(c.nextExpiry())
+	consider(c.queue.nextExpiry())
 	consider(c.peers.Due())
 	away, heard := c.uplink.Away()
 	consider(c.dependents.Due(away, heard))
 	consider(c.scaling.Due(away))
-	consider(c.rebuild.Due(c.rootAway()))
-	consider(c.drains.Due())
+	consider(c.salvager.rebuild.Due(c.salvager.rootAway()))
+	consider(c.drainer.drains.Due())
 	consider(c.starts.Due())
 	consider(c.trust.Due())
-	consider(c.balance.Due())
+	consider(c.balancer.balance.Due())
 	consider(c.volumes.NextLook())
 	if due, rests := c.foreign.sites.Due(); rests {
 		consider(due)
@@ -480,17 +383,11 @@ func (c *Core) NextWake() time.Time {
 	return next
 }
 
-// freed notes that capacity may have appeared: what waits is tried again, and the root is told.
-func (c *Core) freed() {
-	c.retry()
-	c.uplink.Touch()
-}
-
 // settle brings everything in line: what should be, who gets it, what must be told.
 func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	// What one part decides may give another something to do; a bound keeps a mistake from spinning.
 	for round := 0; round < 4; round++ {
-		c.settleApps(now, fx)
+		c.intake.settleApps(now, fx)
 		c.reviewKept()
 		if c.retries() {
 			for id := range c.stranded {
@@ -498,12 +395,12 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 					p.again = time.Time{}
 				}
 			}
-			c.expandGroups(now, fx)
+			c.intake.expandGroups(now, fx)
 		}
 		c.volumes.Reserve()
-		c.drainWorkers(now, fx)
-		answerAgain(c, now, fx)
-		c.placeWaiting(now, fx)
+		c.drainer.drainWorkers(now, fx)
+		c.intake.answerAgain(now, fx)
+		c.queue.placeWaiting(now, fx)
 		if !c.Apps.Dirty() && !c.grew {
 			break
 		}
@@ -529,13 +426,13 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.publishSite()
 	c.foreign.sites.Forget(now)
 	c.serveRelay(fx)
-	measureSites(c, fx)
+	c.measureSites(fx)
 	if c.foreign.sites.Unsaved() || c.fabric.dirty {
 		c.fabric.dirty = false
 		c.saveFabric(fx)
 	}
 	c.releaseClaims()
-	reportSchedules(c)
+	c.snapshots.reportSchedules(c.opt.Standalone)
 	c.written(fx)
 	c.Kids.Flush(now, fx)
 	if c.uplink.Ready(now) {
@@ -545,3 +442,117 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	}
 	c.Up.Flush(now, fx, replies)
 }
+
+// Orphans lists what workers run and the store does not know.
+func (c *Core) Orphans() (out []view.Orphan, err error) {
+	for _, x := range c.salvager.orphans() {
+		out = append(out, x.Orphan)
+	}
+	return out, nil
+}
+
+// reviewDesired looks at everything that the root wants here, as after a start.
+func (c *Core) reviewDesired(now time.Time, fx *wire.Effects) {
+	if c.Up.Desired.Incarnation() == "" {
+		return // a set that was lost says nothing
+	}
+	var changed, deleted []string
+	for key := range c.Up.Desired.All() {
+		changed = append(changed, key)
+	}
+	for _, id := range sortedIDs(c.places) {
+		p := c.places[id]
+		if p.Origin == "root" && p.Group == "" && !c.rootWants(id) && !c.amender.overrides.Has(p.A.Service.App) {
+			deleted = append(deleted, wire.AssignmentKey(id))
+		}
+	}
+	for _, id := range sortedIDs(c.groups) {
+		if c.groups[id].Origin == "root" && !c.rootWants(id) {
+			deleted = append(deleted, wire.AssignmentKey(id))
+		}
+	}
+	c.reconcileDesired(now, changed, deleted, fx)
+}
+
+// reconcileDesired takes changes of what the root wants here.
+func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wire.Effects) {
+	for _, key := range changed { // what they say about assignments comes first
+		if value, _, have := c.Up.Desired.Get(key); have && strings.HasPrefix(key, "amended/") {
+			c.amender.amendedItem(now, key, value, fx)
+		}
+	}
+	for _, key := range changed {
+		id, ok := strings.CutPrefix(key, "inst/")
+		value, _, have := c.Up.Desired.Get(key)
+		if app, is := strings.CutPrefix(key, "net/"); is {
+			c.relink(app)
+		} else if _, is := spec.ParseVolumeKey(key); is {
+			c.volumes.Touch()
+		} else if have && c.foreignItem(key, value, false) {
+			continue
+		}
+		if !ok || !have {
+			continue
+		}
+		var a spec.Assignment
+		if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
+			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
+			continue
+		}
+		if err := a.CheckNames(); err != nil {
+			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
+			continue
+		}
+		if !c.amender.overrides.Has(a.Service.App) { // else it is looked at when the root has answered
+			c.intake.accept(now, a, "root", fx)
+		}
+	}
+	for _, key := range deleted {
+		if id, ok := strings.CutPrefix(key, "inst/"); ok {
+			if p := c.places[skerry.InstanceID(id)]; p != nil && p.Group == "" && c.amender.overrides.Has(p.A.Service.App) {
+				continue
+			}
+			c.removeID(now, skerry.InstanceID(id), fx)
+		} else if app, ok := strings.CutPrefix(key, "net/"); ok {
+			c.relink(app)
+		} else if _, ok := spec.ParseVolumeKey(key); ok {
+			c.volumes.Touch()
+		} else {
+			c.foreignItem(key, nil, true)
+		}
+	}
+}
+
+// moveAsked takes what moves instances because somebody wants that.
+func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
+	switch m := msg.(type) {
+	case DrainWorker:
+		c.drainer.drainWorker(now, m, fx)
+	case Rebalance:
+		c.balancer.askBalance(now, m, fx)
+	case MigrateInstance:
+		c.transfers.migrateInstance(now, m, fx)
+	}
+}
+
+// Audit says what of the core's books does not balance, part by part. It costs as much as the site is large; tests call it after every step.
+func (c *Core) Audit() []string {
+	faults := slices.Concat(c.ledger.audit(c.workers), c.books.audit(), c.lifecycle.audit(), c.overlay.audit(), c.drainer.audit(),
+		c.balancer.balance.Audit(), c.amender.overrides.Audit(), c.salvager.rebuild.Audit())
+	slices.Sort(faults)
+	return faults
+}
+
+// Sender implements loop.Sent.
+func (m ChildUp) Sender() string { return m.Hello.Name }
+
+// Sender implements loop.Sent.
+func (m ChildFrame) Sender() string { return m.Name }
+
+// Sender implements loop.Sent.
+func (ParentUp) Sender() string { return "" }
+
+// Sender implements loop.Sent.
+func (ParentFrame) Sender() string { return "" }

@@ -4,106 +4,34 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
-// What happens to an instance that ran when its worker got out of touch. Nobody can know from here whether it still does.
-//
-//	onDisconnect: run        stranded: a copy starts elsewhere, as in a migration (see successor)
-//	                           worker back first, and the instance ready -> the copy ends, nothing else happens
-//	                           copy ready first -> it is the instance now; the one left behind is the original
-//	onDisconnect: stopAfter  stranded until its worker has surely stopped it, then placed anew
-//
-// When the original's worker is back, onReconnect decides. The winner gets the higher fencing token: an original takes it
-// over in place (Assignment.Held), so that nothing healthy is ever restarted because a link came back.
-type original struct {
-	Worker string       `json:"worker"`
-	Fence  skerry.Fence `json:"fence"`
-}
-
 const (
 	// strandedRetry is how often a place is looked for again where there was none.
 	strandedRetry = 10 * time.Second
-	// stopSpare is what may pass in the network between a worker and its site.
-	stopSpare = 5 * time.Second
 )
 
 // strand notes that the worker of an instance that ran is out of touch.
-func (c *Core) strand(now time.Time, p *placement, fx *wire.Effects) {
-	c.beStranded(p.A.ID, true)
+func (l *lifecycle) strand(now time.Time, p *placement, fx *wire.Effects) {
+	l.beStranded(p.A.ID, true)
 	p.again, p.room = time.Time{}, time.Time{}
 	p.served = p.Obs.Ready
 	p.Obs.Unreachable, p.Obs.Ready, p.Obs.Reason = true, false, "its worker is out of touch"
-	if at := c.surelyStopped(p); !at.IsZero() {
-		c.abandon(p) // two copies are not allowed, a half-made migration among them
+	if at := l.surelyStopped(p); !at.IsZero() {
+		l.abandon(p) // two copies are not allowed, a half-made migration among them
 		p.Obs.Reason = "its worker is out of touch and stops it; it gets a new place " + at.Sub(now).Round(time.Second).String() + " after that was noticed"
 	} else if p.Next != nil {
 		p.Next.Rescue = true
 	}
-	c.linked[p.A.Service.App] = true
-	c.uplink.Touch()
-	c.changed(now, p, fx)
-}
-
-// surelyStopped is when a worker that is out of touch has stopped an instance, or the zero time for one that runs on. The
-// worker counts from when it heard the site last, which was no later than the end of its connection here.
-func (c *Core) surelyStopped(p *placement) time.Time {
-	return c.surelyStoppedOn(p, p.Worker)
-}
-
-func (c *Core) surelyStoppedOn(p *placement, worker string) time.Time {
-	d, ok := p.A.Spec.SurelyStopped(stopSpare)
-	k := c.Kids.Get(worker)
-	if !ok || k == nil {
-		return time.Time{}
-	}
-	return k.Since.Add(d)
-}
-
-// endsElsewhere is until when a copy that was told to end may still run on a worker that is out of touch, of an instance that
-// must not run twice.
-func (c *Core) endsElsewhere(p *placement) (until time.Time) {
-	if _, ok := p.A.Spec.OnDisconnect.StopAfter(); !ok {
-		return until
-	}
-	for at := range c.releases.Of(p.A.Service) {
-		if k := c.Kids.Get(at.Worker); at.ID == p.A.ID && k != nil && !k.Connected {
-			if t := c.surelyStoppedOn(p, at.Worker); t.After(until) {
-				until = t
-			}
-		}
-	}
-	return until
-}
-
-// unstrand ends that an instance looks for another place.
-func (c *Core) unstrand(p *placement) {
-	if c.stranded[p.A.ID] {
-		c.beStranded(p.A.ID, false)
-		c.questions.Drop(p.A.ID)
-		p.again, p.room, p.Obs.Violated = time.Time{}, time.Time{}, ""
-	}
-}
-
-// replaceStopped places anew what its worker must have stopped by now, and keeps the rest of what must not run twice waiting.
-func (c *Core) replaceStopped(now time.Time, fx *wire.Effects) {
-	for _, id := range sortedIDs(c.stranded) {
-		p := c.places[id]
-		switch at := c.surelyStopped(p); {
-		case at.IsZero() || p.Next != nil:
-		case now.Before(at):
-			p.again = at
-		default:
-			c.unstrand(p)
-			c.move(now, p, "its worker is out of touch, and has stopped it", false, fx)
-		}
-	}
+	l.linked[p.A.Service.App] = true
+	l.uplink.Touch()
+	l.changed(now, p, fx)
 }
 
 // nowhere notes that a stranded instance finds no other place: the owner may know another site.
-func (c *Core) nowhere(now time.Time, p *placement, why []wire.Reason, fx *wire.Effects) {
+func (l *lifecycle) nowhere(now time.Time, p *placement, why []wire.Reason, fx *wire.Effects) {
 	p.again = now.Add(strandedRetry)
 	text := "its worker is out of touch, and no other of the site can take it"
 	if len(why) > 0 {
@@ -114,152 +42,87 @@ func (c *Core) nowhere(now time.Time, p *placement, why []wire.Reason, fx *wire.
 	}
 	p.Obs.Violated = text
 	if p.Origin == "root" {
-		p.Obs.Violated = c.workers.anonymous(p, "its worker is out of touch, and no other of the site can take it")
+		p.Obs.Violated = l.workers.anonymous(p, "its worker is out of touch, and no other of the site can take it")
 	}
 	p.Obs.Reason = text
-	c.changed(now, p, fx)
-	c.event(fx, now, p, wire.EventWarning, "Stranded", text)
-}
-
-// leaveBehind keeps what is known of a copy on a worker that is out of touch, when another takes its place.
-func (c *Core) leaveBehind(p *placement) {
-	c.endOriginal(p) // of two that were left behind the older one has no say
-	c.leaveCopy(p, &original{Worker: p.Worker, Fence: p.A.Fence})
-}
-
-// endOriginal has the copy that was left behind ended, at once or when its worker is back.
-func (c *Core) endOriginal(p *placement) {
-	if o := p.Original; o != nil {
-		c.leaveCopy(p, nil)
-		c.Kids.Delete(o.Worker, wire.AssignmentKey(p.A.ID))
-	}
-}
-
-// reclaim ends that a worker keeps the original of an instance, because it is given the instance itself.
-func (c *Core) reclaim(p *placement, worker string) {
-	if p.Original != nil && p.Original.Worker == worker {
-		c.leaveCopy(p, nil)
-	}
-}
-
-// returned decides, once a worker that was out of touch has told all that it runs, which copies stay.
-func (c *Core) returned(now time.Time, child *fleet.Child, fx *wire.Effects) {
-	for _, id := range sortedIDs(c.moving) {
-		if p := c.places[id]; p.Worker == child.Name && p.Next.Rescue && !c.stranded[id] && p.Obs.Ready {
-			c.event(fx, now, p, wire.EventNormal, "Back", "worker "+p.Worker+" is back in touch; it ran all the time")
-			c.abandon(p)
-			c.changed(now, p, fx)
-		}
-	}
-	for _, id := range sortedIDs(c.originals) {
-		p := c.places[id]
-		if p.Original.Worker != child.Name {
-			continue
-		}
-		var o wire.Observation
-		value, orphaned, has := child.Observed.Get(wire.AssignmentKey(id))
-		if !has || orphaned || said(c, value, &o) != nil || o.Fence != p.Original.Fence {
-			c.endOriginal(p)
-			c.changed(now, p, fx)
-			continue
-		}
-		if keep, why := c.keepsOriginal(p, o); keep {
-			c.restore(now, p, o, why, fx)
-		} else {
-			c.event(fx, now, p, wire.EventNormal, "KeptReplacement", "the copy on worker "+child.Name+", which is back in touch, ends: "+why)
-			c.endOriginal(p)
-			c.changed(now, p, fx)
-		}
-	}
-}
-
-// keepsOriginal chooses between the instance and the copy that it replaced.
-func (c *Core) keepsOriginal(p *placement, o wire.Observation) (keep bool, why string) {
-	if o.Revision != "" && o.Revision != p.target().Revision {
-		return false, "it has limits that are not wanted any more"
-	}
-	there := *p
-	there.Worker, there.Obs, there.qos = p.Original.Worker, o, nil
-	original, replacement := spec.CopyState{Ready: o.State == skerry.Running && o.Ready}, spec.CopyState{Ready: p.Obs.Ready}
-	_, original.Violated, _ = c.violation(&there)
-	_, replacement.Violated, _ = c.violation(p)
-	return p.A.Spec.KeepsOriginal(original, replacement)
+	l.changed(now, p, fx)
+	l.event(fx, now, p, wire.EventWarning, "Stranded", text)
 }
 
 // restore makes the copy that was left behind the instance again, and ends its replacement.
-func (c *Core) restore(now time.Time, p *placement, o wire.Observation, why string, fx *wire.Effects) {
+func (l *lifecycle) restore(now time.Time, p *placement, o wire.Observation, why string, fx *wire.Effects) {
 	old, from := p.Original, p.Worker
-	c.leaveCopy(p, nil)
-	c.wait(p.A.ID, false)
-	c.unstrand(p)
-	c.abandon(p)
-	c.letGo(p)
+	l.leaveCopy(p, nil)
+	l.wait(p.A.ID, false)
+	l.unstrand(p)
+	l.abandon(p)
+	l.letGo(p)
 	if from != "" && !p.ended() {
-		c.leave(p, from)
+		l.leave(p, from)
 	}
-	c.reserve(p, -1)
-	p.A.Fence, p.A.Held = c.mint(p, fx), &old.Fence
-	c.left(old.Worker, p.A.ID)
-	c.bind(p, old.Worker)
+	l.reserve(p, -1)
+	p.A.Fence, p.A.Held = l.mint(p, fx), &old.Fence
+	l.left(old.Worker, p.A.ID)
+	l.bind(p, old.Worker)
 	p.A.Devices = o.Devices
-	c.opt.Admission.confine(&p.A)
-	c.claimAt(p, p.Worker)
+	l.admission.confine(&p.A)
+	l.claimAt(p, p.Worker)
 	p.Placed, p.A.Runtime, p.Obs, p.qos, p.Refused = now, o.Runtime, o, nil, false
 	p.Obs.Fence = p.A.Fence
 	p.SLA.Given(o.Ready, o.Restarts)
-	c.reserve(p, 1)
-	c.workers.addressPorts(p)
-	c.send(p)
-	c.uplink.Touch()
-	c.changed(now, p, fx)
+	l.reserve(p, 1)
+	l.workers.addressPorts(p)
+	l.send(p)
+	l.uplink.Touch()
+	l.changed(now, p, fx)
 	if from == "" {
 		from = "none"
 	}
-	c.event(fx, now, p, wire.EventNormal, "KeptOriginal", "runs on worker "+p.Worker+" as before; the copy on "+from+" ends: "+why)
+	l.event(fx, now, p, wire.EventNormal, "KeptOriginal", "runs on worker "+p.Worker+" as before; the copy on "+from+" ends: "+why)
 }
 
 // resume starts an instance again that its worker stopped because it was cut off: it waits for a new token.
-func (c *Core) resume(now time.Time, p *placement, fx *wire.Effects) {
-	if now.Before(c.endsElsewhere(p)) {
-		c.move(now, p, "another copy of it may still run out of touch", false, fx)
+func (l *lifecycle) resume(now time.Time, p *placement, fx *wire.Effects) {
+	if now.Before(l.endsElsewhere(p)) {
+		l.move(now, p, "another copy of it may still run out of touch", false, fx)
 		return
 	}
-	c.abandon(p) // a copy on its way would take over under a lower token
-	p.A.Fence, p.A.Held, p.A.Signers = c.mint(p, fx), nil, c.opt.Admission.signersOf(p.A.Org)
+	l.abandon(p) // a copy on its way would take over under a lower token
+	p.A.Fence, p.A.Held, p.A.Signers = l.mint(p, fx), nil, l.admission.signersOf(p.A.Org)
 	p.Obs.Fence = p.A.Fence
 	p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "starts again after its worker was cut off"
-	c.send(p)
-	c.changed(now, p, fx)
-	c.event(fx, now, p, wire.EventNormal, "Resumed", "worker "+p.Worker+" is back in touch and starts it again")
+	l.send(p)
+	l.changed(now, p, fx)
+	l.event(fx, now, p, wire.EventNormal, "Resumed", "worker "+p.Worker+" is back in touch and starts it again")
 }
 
 // regrant takes over a new token of the owner for an instance that is here under the one that the owner names: the same copy
 // was chosen again, and goes on as if nothing had been. Its worker learns of it in the same way.
-func (c *Core) regrant(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
+func (l *lifecycle) regrant(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
 	was := p.A.Fence
 	if a.Held == nil || a.Held.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
 		return false
 	}
-	if changed(p, &a) && c.opt.Admission.Check(&a) != nil { // whatever revision it claims; it is refused like a new one
+	if differs(p, &a) && l.admission.Check(&a) != nil { // whatever revision it claims; it is refused like a new one
 		return false
 	}
-	c.abandon(p) // its token would be older than what it takes over
+	l.abandon(p) // its token would be older than what it takes over
 	held := was
-	if k := c.Kids.Get(p.Worker); k != nil {
+	if k := l.Kids.Get(p.Worker); k != nil {
 		var o wire.Observation
-		if value, orphaned, has := k.Observed.Get(wire.AssignmentKey(a.ID)); has && !orphaned && said(c, value, &o) == nil {
+		if value, orphaned, has := k.Observed.Get(wire.AssignmentKey(a.ID)); has && !orphaned && l.said(value, &o) == nil {
 			held = o.Fence // it may not yet have heard of the one before
 		}
 	}
-	c.takeAssignment(p, a)
+	l.takeAssignment(p, a)
 	p.A.Held = nil
-	c.boundTo(p)
+	l.boundTo(p)
 	if p.Worker != "" {
-		p.A.Fence, p.A.Held = c.mint(p, fx), &held
-		c.send(p)
+		p.A.Fence, p.A.Held = l.mint(p, fx), &held
+		l.send(p)
 	}
 	p.Obs.Fence, p.Obs.Gen = p.A.Fence, p.A.Gen
-	c.changed(now, p, fx)
-	c.event(fx, now, p, wire.EventNormal, "Regranted", "it goes on under a new token: its site was chosen again")
+	l.changed(now, p, fx)
+	l.event(fx, now, p, wire.EventNormal, "Regranted", "it goes on under a new token: its site was chosen again")
 	return true
 }

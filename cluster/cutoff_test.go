@@ -64,7 +64,7 @@ func movedSite(t *testing.T) (c *Core, p *placement, now time.Time) {
 	a.ID, a.Fence, a.Service.Service = "one-1", skerry.Fence{RootEpoch: 1}, "one"
 	a.Spec.OnDisconnect = spec.StopAfter(20 * time.Second)
 	var fx wire.Effects
-	c.accept(now, a, "root", &fx)
+	c.intake.accept(now, a, "root", &fx)
 	c.settle(now, &fx, nil)
 	p = c.places[a.ID]
 	c.runs(now, p, &fx)
@@ -78,7 +78,7 @@ func movedSite(t *testing.T) (c *Core, p *placement, now time.Time) {
 
 // runs has an instance's worker report that it runs; join has a worker like w come.
 func (c *Core) runs(now time.Time, p *placement, fx *wire.Effects) {
-	c.observe(now, p.Worker, wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true}, fx)
+	c.reports.observe(now, p.Worker, wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true}, fx)
 }
 
 func (c *Core) join(now time.Time, name string) {

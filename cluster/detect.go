@@ -31,61 +31,20 @@ type (
 	Disconnect struct{ Name string }
 )
 
-func (c *Core) quiet(now time.Time, m Quiet, fx *wire.Effects) {
-	if c.detect.Silent(m.Name, m.Heard) {
-		w := c.workers[m.Name]
-		c.seeWorker(w)
-		c.suspect(now, w, fx)
-	}
-}
-
-func (c *Core) alive(m Alive) {
-	if c.detect.Alive(m.Name) {
-		c.seeWorker(c.workers[m.Name])
-		c.retry()
-	}
-}
-
-// suspect begins to find out about a worker.
-func (c *Core) suspect(now time.Time, w *worker, fx *wire.Effects) {
-	if c.detect.Suspect(now, w.Name) {
-		c.askWitnesses(now, fx)
-	}
-}
-
-func (c *Core) askWitnesses(now time.Time, fx *wire.Effects) {
-	for _, q := range c.detect.Ask(now) {
-		fx.Actions = append(fx.Actions, q)
-	}
-}
-
-func (c *Core) witnessed(m Witnessed) {
-	if !c.detect.Witnessed(m.Suspect, m.Witness, m.Reached) {
-		return
-	}
-	for _, p := range c.byWorker[m.Suspect] {
-		c.linked[p.A.Service.App] = true
-	}
-	w := c.workers[m.Suspect]
-	for _, h := range w.leaving {
-		c.interests.Touch(h.Service)
-	}
-}
-
-// sight is what the detector sees of a site.
-type sight struct{ c *Core }
+// lookout is what the detector sees of a site.
+type lookout struct{ o *overlay }
 
 // Link implements detect.Site.
-func (s sight) Link(worker string) (connected bool, since time.Time, known bool) {
-	if k := s.c.Kids.Get(worker); k != nil {
+func (s lookout) Link(worker string) (connected bool, since time.Time, known bool) {
+	if k := s.o.Kids.Get(worker); k != nil {
 		return k.Connected, k.Since, true
 	}
 	return false, time.Time{}, false
 }
 
 // Reach implements detect.Site.
-func (s sight) Reach(worker string) (target string, peer wire.PeerID) {
-	w := s.c.workers[worker]
+func (s lookout) Reach(worker string) (target string, peer wire.PeerID) {
+	w := s.o.workers[worker]
 	if w == nil || w.Facts == nil {
 		return "", 0
 	}
@@ -93,8 +52,8 @@ func (s sight) Reach(worker string) (target string, peer wire.PeerID) {
 }
 
 // Witnesses implements detect.Site.
-func (s sight) Witnesses() (out []string) {
-	for name, w := range s.c.workers {
+func (s lookout) Witnesses() (out []string) {
+	for name, w := range s.o.workers {
 		if w.Carrier == "" && (w.reachable() || w.Peer != 0 && !w.sight.Lost()) {
 			out = append(out, name)
 		}
@@ -103,12 +62,12 @@ func (s sight) Witnesses() (out []string) {
 }
 
 // Exchange implements detect.Site: the routes of one of two workers lead to the other one.
-func (s sight) Exchange(a, b string) bool {
-	return s.c.paths.Exchange(a, b)
+func (s lookout) Exchange(a, b string) bool {
+	return s.o.paths.Exchange(a, b)
 }
 
 // Spot implements detect.Site.
-func (s sight) Spot(worker string) uint64 { return network.Spot(worker) }
+func (s lookout) Spot(worker string) uint64 { return network.Spot(worker) }
 
 // Serves implements detect.Site.
-func (s sight) Serves(worker string) bool { return len(s.c.byWorker[worker]) > 0 }
+func (s lookout) Serves(worker string) bool { return len(s.o.byWorker[worker]) > 0 }

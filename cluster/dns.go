@@ -30,15 +30,15 @@ const (
 	// maxNetworks and maxEntries bound what is measured at once.
 	maxNetworks = 32
 	maxEntries  = 16
-	// better is by what part another ingress must be nearer for clients to be sent there, so that they do not swing.
-	better = 0.8
+	// nearer is by what part another ingress must be nearer for clients to be sent there, so that they do not swing.
+	nearer = 0.8
 )
 
-// names is the site's name server for host names of services. Which ingress is near a network of clients is measured:
+// nameServer is the site's name server for host names of services. Which ingress is near a network of clients is measured:
 // those of the site's workers send echo requests to a client there that has an open way in, or had one lately. So nobody
 // is measured for a question alone, whose sender may be forged. Until then the network that the client shares with a
 // worker counts, else clients are spread evenly.
-type names struct {
+type nameServer struct {
 	s         *Server
 	authority *resolver.Authority
 	serial    uint32
@@ -49,14 +49,14 @@ type names struct {
 	best  map[netip.Prefix]string
 }
 
-func newNames(s *Server) *names {
-	n := &names{s: s, serial: uint32(time.Now().Unix()), asked: map[netip.Prefix]time.Time{}, far: map[netip.Prefix]map[string]float64{}, best: map[netip.Prefix]string{}}
+func newNameServer(s *Server) *nameServer {
+	n := &nameServer{s: s, serial: uint32(time.Now().Unix()), asked: map[netip.Prefix]time.Time{}, far: map[netip.Prefix]map[string]float64{}, best: map[netip.Prefix]string{}}
 	n.authority = resolver.NewAuthority(resolver.AuthorityOptions{TTL: hostTTL, Rank: n.rank, Log: s.opt.Log})
 	return n
 }
 
 // rank tells how far a network of clients is from a worker.
-func (n *names) rank(client netip.Prefix, _ string, p *resolver.Point) float64 {
+func (n *nameServer) rank(client netip.Prefix, _ string, p *resolver.Point) float64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, known := n.asked[client]; known || len(n.asked) < 32*maxNetworks {
@@ -67,13 +67,13 @@ func (n *names) rank(client netip.Prefix, _ string, p *resolver.Point) float64 {
 		return math.NaN()
 	}
 	if n.best[client] == p.ID {
-		ms *= better
+		ms *= nearer
 	}
 	return ms
 }
 
 // run answers questions until ctx ends.
-func (n *names) run(ctx context.Context) error {
+func (n *nameServer) run(ctx context.Context) error {
 	pc, l, err := n.s.opt.Names.Open()
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func zonesOf(serial uint32, o *tier.NameOptions, hosts []network.HostEntries) re
 }
 
 // measure finds out how far the networks are from which was asked.
-func (n *names) measure(ctx context.Context) {
+func (n *nameServer) measure(ctx context.Context) {
 	if n.s.opt.Admission.NoMeasuring {
 		return
 	}
@@ -143,7 +143,7 @@ func (n *names) measure(ctx context.Context) {
 }
 
 // recently lists the networks from which was asked last, and forgets the others.
-func (n *names) recently(now time.Time) []netip.Prefix {
+func (n *nameServer) recently(now time.Time) []netip.Prefix {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for p, at := range n.asked {
@@ -159,7 +159,7 @@ func (n *names) recently(now time.Time) []netip.Prefix {
 	return list[:min(len(list), maxNetworks, spec.MaxUsers)]
 }
 
-func (n *names) measureOnce(ctx context.Context) {
+func (n *nameServer) measureOnce(ctx context.Context) {
 	networks := n.recently(time.Now())
 	if len(networks) == 0 {
 		return
@@ -237,7 +237,7 @@ func nearestOf(far map[string]float64, was string) string {
 	for _, w := range slices.Sorted(maps.Keys(far)) {
 		ms := far[w]
 		if w == was {
-			ms *= better
+			ms *= nearer
 		}
 		if ms < least {
 			best, least = w, ms
@@ -247,7 +247,7 @@ func nearestOf(far map[string]float64, was string) string {
 }
 
 // each asks all workers at the same time.
-func (n *names) each(workers []string, ask func(worker string)) {
+func (n *nameServer) each(workers []string, ask func(worker string)) {
 	var wg sync.WaitGroup
 	for _, w := range workers {
 		wg.Go(func() { ask(w) })
@@ -256,6 +256,6 @@ func (n *names) each(workers []string, ask func(worker string)) {
 }
 
 // get asks a worker.
-func (n *names) get(ctx context.Context, worker, path string, out any) error {
+func (n *nameServer) get(ctx context.Context, worker, path string, out any) error {
 	return n.s.askWorker(ctx, worker, path, 64<<10, out)
 }

@@ -20,7 +20,7 @@ func TestEndedIsNotDoneAgain(t *testing.T) {
 			a, _ := c.onlyAssignment(t)
 			a.ID, a.Fence, a.Spec.Mode = "sum-1", skerry.Fence{RootEpoch: 1}, spec.ModeJob
 			var fx wire.Effects
-			c.accept(now, a, "root", &fx)
+			c.intake.accept(now, a, "root", &fx)
 			c.settle(now, &fx, nil)
 			key := wire.AssignmentKey(a.ID)
 			told := func() bool {
@@ -35,7 +35,7 @@ func TestEndedIsNotDoneAgain(t *testing.T) {
 			if !told() {
 				t.Fatalf("it was not placed: %+v", p)
 			}
-			c.observe(now, "w", wire.Observation{ID: a.ID, Gen: a.Gen, Fence: p.A.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited}, &fx)
+			c.reports.observe(now, "w", wire.Observation{ID: a.ID, Gen: a.Gen, Fence: p.A.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited}, &fx)
 			if !told() || c.places[a.ID] != p || !p.ended() {
 				t.Fatalf("it did not end: %+v", p)
 			}
@@ -53,7 +53,7 @@ func TestEndedIsNotDoneAgain(t *testing.T) {
 				t.Error("the worker is to do it again")
 			}
 			a.Gen++ // something else of the application changed
-			c.accept(now, a, "root", &fx)
+			c.intake.accept(now, a, "root", &fx)
 			if told() {
 				t.Error("the worker is to do it again after a change")
 			}

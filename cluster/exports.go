@@ -14,6 +14,7 @@ import (
 	sealing "filippo.io/age"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/internal/s3"
 	"skerry.dev/skerry/spec"
@@ -93,36 +94,60 @@ type EndExport struct {
 const maxSending = 2
 
 // sendScheduled begins to send away what is due.
-func sendScheduled(c *Core, now time.Time, fx *wire.Effects) {
-	for _, e := range c.volumes.DueExports(now) {
-		if n, _ := c.volumes.Sending(""); n >= maxSending || c.volumes.Busy(e.Snapshot.Claim()) {
+func (sn *snapshots) sendScheduled(now time.Time, fx *wire.Effects) {
+	for _, e := range sn.volumes.DueExports(now) {
+		if n, _ := sn.volumes.Sending(""); n >= maxSending || sn.volumes.Busy(e.Snapshot.Claim()) {
 			continue // it waits for that, and is looked at again
 		}
-		if err := connectedWorker(c, string(e.Snapshot.Worker)); err != nil {
-			endExport(c, now, EndExport{Snapshot: e.Snapshot, Err: err.Error()}, fx)
+		if err := sn.connectedWorker(string(e.Snapshot.Worker)); err != nil {
+			sn.endExport(now, EndExport{Snapshot: e.Snapshot, Err: err.Error()}, fx)
 			continue
 		}
-		c.volumes.Send(e.Snapshot.ID)
+		sn.volumes.Send(e.Snapshot.ID)
 		fx.Actions = append(fx.Actions, ExportSnapshot{e})
 	}
 }
 
-func endExport(c *Core, now time.Time, m EndExport, fx *wire.Effects) {
+func (sn *snapshots) endExport(now time.Time, m EndExport, fx *wire.Effects) {
 	s := &m.Snapshot
 	claim := s.Claim()
 	if m.Err != "" {
-		if c.volumes.Unsent(claim, s.ID, now, m.Err) {
+		if sn.volumes.Unsent(claim, s.ID, now, m.Err) {
 			text := fmt.Sprintf("snapshot %s of volume %s is not sent away: %s", s.ID, claim, m.Err)
-			snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotExportFailed", s, text)
+			sn.snapshotEvent(fx, now, wire.EventWarning, "SnapshotExportFailed", s, text)
 		}
 		return
 	}
-	c.volumes.Sent(claim, s.At, m.Object, m.Where, m.Gone, now, m.Left)
+	sn.volumes.Sent(claim, s.At, m.Object, m.Where, m.Gone, now, m.Left)
 	text := fmt.Sprintf("snapshot %s of volume %s is in %s", s.ID, claim, m.Where)
-	snapshotEvent(c, fx, now, wire.EventNormal, "SnapshotExported", s, text)
+	sn.snapshotEvent(fx, now, wire.EventNormal, "SnapshotExported", s, text)
 	if m.Left != "" {
 		text = fmt.Sprintf("old snapshots of volume %s stay at %s: %s", claim, m.Object.To, m.Left)
-		snapshotEvent(c, fx, now, wire.EventWarning, "SnapshotExportFailed", s, text)
+		sn.snapshotEvent(fx, now, wire.EventWarning, "SnapshotExportFailed", s, text)
+	}
+}
+
+// reportSchedules has the root learn what the schedules of volumes of its applications have come to.
+func (sn *snapshots) reportSchedules(standalone bool) {
+	if standalone || !sn.volumes.Changed() {
+		return
+	}
+	list := sn.volumes.Routines()
+	for _, key := range sn.Up.Observed.Keys() {
+		if v, ok := spec.ParseVolumeKey(key); ok && list[v] == nil {
+			sn.Up.Observed.Delete(key)
+		}
+	}
+	for _, v := range slices.SortedFunc(maps.Keys(list), spec.VolumeClaim.Compare) {
+		if _, _, owned := sn.Up.Desired.Get(v.Key()); owned {
+			s := *list[v]
+			worker, _, _ := sn.volumes.Holder(v)
+			s.Reason = uplink.Redact(sn.workers, s.Reason, worker)
+			if s.Export != nil {
+				s.Export.Reason = uplink.Redact(sn.workers, s.Export.Reason, worker)
+			}
+			_, _ = sn.Up.Observed.Put(v.Key(), sn.codec.Marshal(&s)) // it is small
+		}
 	}
 }
 

@@ -62,20 +62,20 @@ func TestForeignPrefixes(t *testing.T) {
 			prefix("10.64.16.0/26"), prefix("10.70.0.0/26"), prefix("10.65.0.0/26"), prefix("0.0.0.0/0")}}}}
 	mail := sealed(t, b, "a", wire.TopicRoute(k), &r)
 	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(k)), mail, false)
-	p := remotePeer(a, "b/3")
+	p := a.remotePeer("b/3")
 	if p == nil || len(p.Prefixes) != 1 || p.Prefixes[0] != prefix("10.64.16.0/26") || !p.Indirect || len(p.Endpoints) != 0 {
 		t.Errorf("%+v", p)
 	}
-	if list := remoteBackends(a, k); len(list) != 1 || list[0].Addr.String() != "10.64.16.5" || list[0].Peer != p.ID {
+	if list := a.remoteBackends(k); len(list) != 1 || list[0].Addr.String() != "10.64.16.5" || list[0].Peer != p.ID {
 		t.Errorf("%+v", list)
 	}
 	// Its number here is kept, whatever the site says anew; without the mail nothing of it is listed.
 	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(k)), nil, true)
-	if list := remoteBackends(a, k); len(list) != 0 {
+	if list := a.remoteBackends(k); len(list) != 0 {
 		t.Errorf("%+v", list)
 	}
 	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(k)), mail, false)
-	if q := remotePeer(a, "b/3"); q.ID != p.ID {
+	if q := a.remotePeer("b/3"); q.ID != p.ID {
 		t.Errorf("%d, then %d", p.ID, q.ID)
 	}
 }
@@ -110,15 +110,15 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	}
 	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(web)), nil, true)
 	pass(network.RemoteRest / 2)
-	if remotePeer(a, "b/4") == nil {
+	if a.remotePeer("b/4") == nil {
 		t.Error("it is forgotten at once")
 	}
 	routeMail(t, a, b, db, 4) // it comes back in time, and the other one goes
 	pass(3 * network.RemoteRest)
-	if a.foreign.sites.Number("b/4") != four || remotePeer(a, "b/4") == nil {
+	if a.foreign.sites.Number("b/4") != four || a.remotePeer("b/4") == nil {
 		t.Error("one that is spoken of is forgotten")
 	}
-	if a.foreign.sites.Number("b/3") != 0 || remotePeer(a, "b/3") != nil {
+	if a.foreign.sites.Number("b/3") != 0 || a.remotePeer("b/3") != nil {
 		t.Error("one that nobody speaks of is kept")
 	}
 	routeMail(t, a, b, db, 3, 4)
@@ -140,7 +140,7 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	}
 	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(db)), nil, true)
 	pass(3 * network.RemoteRest)
-	if n := a.foreign.sites.Known() + len(a.foreign.sites.Peers()) + len(a.fabric.names) + len(remoteBackends(a, db)); n != 0 {
+	if n := a.foreign.sites.Known() + len(a.foreign.sites.Peers()) + len(a.fabric.names) + len(a.remoteBackends(db)); n != 0 {
 		t.Errorf("%d things are kept of what is gone", n)
 	}
 }
@@ -164,7 +164,7 @@ func TestForeignWorkersWithoutBound(t *testing.T) {
 	if n := a.foreign.sites.Refused()[network.RefusedPeers]; n != 3*8000+1-network.MaxRemote {
 		t.Errorf("%d were counted", n)
 	}
-	if remotePeer(a, "b/1") == nil {
+	if a.remotePeer("b/1") == nil {
 		t.Error("one that is in use gave way")
 	}
 	now := time.Unix(1e9, 0)
@@ -181,7 +181,7 @@ func TestForeignWorkersWithoutBound(t *testing.T) {
 		ids[i] = wire.PeerID(i + 1)
 	}
 	routeMail(t, a, b, web, ids...)
-	if len(remoteBackends(a, web)) != 0 {
+	if len(a.remoteBackends(web)) != 0 {
 		t.Error("a route with more ends than one may have is taken")
 	}
 }
@@ -242,7 +242,7 @@ func FuzzForeign(f *testing.F) {
 			t.Fatal("not sealed")
 		}
 		a.foreignItem(wire.MailFrom("b", topic), mail, false)
-		for _, e := range remoteBackends(a, k) {
+		for _, e := range a.remoteBackends(k) {
 			if !netip.MustParsePrefix("10.64.16.0/20").Contains(e.Addr) {
 				t.Errorf("an address of somebody else is taken: %+v", e)
 			}

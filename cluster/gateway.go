@@ -26,17 +26,17 @@ type gateway struct {
 
 // gatewayItem takes an item of the root that concerns the gateway, or where services at other sites are; gone says that it is no longer
 // there. It reports whether the key is of this kind.
-func gatewayItem(c *Core, key string, value []byte, gone bool) bool {
-	f := &c.foreign
+func (a *abroad) gatewayItem(key string, value []byte, gone bool) bool {
+	f := &a.foreign
 	if k, ok := wire.ParseFarKey(key); ok {
 		var far wire.Far
-		if !gone && c.codec.Unmarshal(value, &far) == nil && far.Service == k {
+		if !gone && a.codec.Unmarshal(value, &far) == nil && far.Service == k {
 			far.Bound()
-			f.far.Set(k, &far)
+			a.far.Set(k, &far)
 		} else {
-			f.far.Set(k, nil)
+			a.far.Set(k, nil)
 		}
-		c.freed() // what waits may have a place now
+		a.freed() // what waits may have a place now
 		return true
 	}
 	if key == wire.PeersKey {
@@ -47,26 +47,26 @@ func gatewayItem(c *Core, key string, value []byte, gone bool) bool {
 }
 
 // measureSites tells the gateway whom to measure to.
-func measureSites(c *Core, fx *wire.Effects) {
-	g := &c.foreign.gateway
+func (a *abroad) measureSites(fx *wire.Effects) {
+	g := &a.foreign.gateway
 	if !g.due {
 		return
 	}
 	g.due = false
 	var p wire.Peers
-	if g.peers == nil || c.codec.Unmarshal(g.peers, &p) == nil {
+	if g.peers == nil || a.codec.Unmarshal(g.peers, &p) == nil {
 		fx.Actions = append(fx.Actions, MeasureSites{p})
 	}
 }
 
 // gatewayHeard tells the root of round trips that have changed. A millisecond, or a tenth, is no change: each costs traffic.
-func gatewayHeard(c *Core, m GatewayHeard) {
-	g := &c.foreign.gateway
-	if c.opt.Standalone || sameGateway(g.told, &m.Gateway) {
+func (a *abroad) gatewayHeard(m GatewayHeard) {
+	g := &a.foreign.gateway
+	if a.opt.Standalone || sameGateway(g.told, &m.Gateway) {
 		return
 	}
 	g.told = &m.Gateway
-	_, _ = c.Up.Observed.Put(wire.GatewayItem, c.codec.Marshal(g.told))
+	_, _ = a.Up.Observed.Put(wire.GatewayItem, a.codec.Marshal(g.told))
 }
 
 // leastHeard is the shortest round trip that is told of, in milliseconds: below it there is no difference that matters, and 0 is none.

@@ -99,7 +99,7 @@ func (m *mixed) runs(name string) map[skerry.InstanceID]string {
 		}
 		in[a.ID] = a.Runtime
 		var fx wire.Effects
-		m.observe(m.now, name, wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: a.Runtime,
+		m.reports.observe(m.now, name, wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: a.Runtime,
 			Revision: a.Revision, StartedAt: m.now}, &fx)
 		m.told(fx)
 	}
@@ -268,7 +268,7 @@ func TestContainersAndMachinesOfOneService(t *testing.T) {
 	}
 	left("w2", (64+210)*skerry.MiB)
 	m.Explain(m.now, b)
-	m.planBalance(m.now)
+	m.balancer.planBalance(m.now)
 	left("w1", (64+2)*skerry.MiB)
 	left("w2", (64+210)*skerry.MiB)
 	// A third is placed with what is so, and goes the cheaper way there.

@@ -25,7 +25,7 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 	a.Spec.Image = "web:1"
 	a.Revision = a.Spec.Revision()
 	var fx wire.Effects
-	c.accept(now, a, "root", &fx)
+	c.intake.accept(now, a, "root", &fx)
 	c.Tick(now)
 	if p := c.places[a.ID]; p == nil || p.Refused {
 		t.Fatalf("%+v", p)
@@ -34,7 +34,7 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 		evil := a
 		evil.Gen, evil.Restart = gen, 1 // under the revision that was admitted
 		evil.Spec.Security.Privileged = true
-		c.accept(now, evil, "root", &fx)
+		c.intake.accept(now, evil, "root", &fx)
 		if p := c.places[a.ID]; p.A.Spec.Security.Privileged || len(fx.Events) == 0 || fx.Events[len(fx.Events)-1].Reason != "NotAdmitted" {
 			t.Errorf("generation %d: it became privileged; %+v", gen, fx.Events)
 		}
@@ -50,20 +50,20 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 		evil := a
 		edit(&evil)
 		evil.Gen, evil.Restart, fx.Events = 3, 1, nil
-		c.accept(now, evil, "root", &fx)
+		c.intake.accept(now, evil, "root", &fx)
 		if p := c.places[a.ID]; p.A.Gen != 1 || len(fx.Events) == 0 || fx.Events[0].Reason != "NotAdmitted" {
 			t.Errorf("%s: it was taken: %+v", what, fx.Events)
 		}
 	}
 	a.Restart = 2
-	if c.accept(now, a, "root", &fx); c.places[a.ID].A.Restart != 2 {
+	if c.intake.accept(now, a, "root", &fx); c.places[a.ID].A.Restart != 2 {
 		t.Error("a restart of what was admitted is refused")
 	}
 	evil := a // under a new token for what runs
 	held := a.Fence
 	evil.Held, evil.Spec.Security.Privileged = &held, true
 	evil.Fence.RootEpoch++
-	c.accept(now, evil, "root", &fx)
+	c.intake.accept(now, evil, "root", &fx)
 	if p := c.places[a.ID]; p.A.Spec.Security.Privileged && !p.Refused {
 		t.Errorf("it became privileged: %+v", p.A)
 	}

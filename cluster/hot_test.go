@@ -41,7 +41,7 @@ func BenchmarkReportOfSpread10000(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				now = now.Add(time.Millisecond)
 				var fx wire.Effects // nobody acknowledges here, which would drown the rest
-				c.workerReport(now, names[i%len(names)], &wire.Report{Kind: wire.ReportWorker, Payload: payloads[i%len(names)]}, &fx)
+				c.reports.workerReport(now, names[i%len(names)], &wire.Report{Kind: wire.ReportWorker, Payload: payloads[i%len(names)]}, &fx)
 			}
 		})
 	}

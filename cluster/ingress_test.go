@@ -67,7 +67,7 @@ func (s *gateSite) offer(ns, name string, list ...spec.Ingress) {
 
 // readmit has the site look at everything again, as after a start with another admission policy.
 func (s *gateSite) readmit() {
-	s.c.ingress = network.NewIngress(gates{s.c})
+	s.c.ingress = network.NewIngress(gates{s.c.overlay})
 	for k, v := range s.kv {
 		if k == network.KeyIngress && s.c.ingress.Load(v) != nil {
 			s.t.Errorf("%s cannot be read", k)
@@ -341,7 +341,7 @@ func TestNearestStaysUntilAnotherIsClearlyNearer(t *testing.T) {
 	if nearestOf(nil, "a") != "" {
 		t.Error("somebody is near without having been measured")
 	}
-	n := newNames(&Server{})
+	n := newNameServer(&Server{})
 	p := netip.MustParsePrefix("198.51.100.0/24")
 	point := func(id string) *resolver.Point { return &resolver.Point{ID: id} }
 	if ms := n.rank(p, "", point("a")); ms == ms {

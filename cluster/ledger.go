@@ -3,11 +3,15 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -138,13 +142,13 @@ func (l *ledger) limitedFrom(k skerry.ServiceKey) bool {
 }
 
 // wait notes whether an instance needs a worker.
-func (l *ledger) wait(id skerry.InstanceID, waits bool) { list(l.waiting, id, waits) }
+func (l *ledger) wait(id skerry.InstanceID, waits bool) { enlist(l.waiting, id, waits) }
 
 // watch notes whether the SLA of an instance is violated.
-func (l *ledger) watch(id skerry.InstanceID, violated bool) { list(l.watched, id, violated) }
+func (l *ledger) watch(id skerry.InstanceID, violated bool) { enlist(l.watched, id, violated) }
 
 // beStranded notes whether the worker of an instance that ran is out of touch.
-func (l *ledger) beStranded(id skerry.InstanceID, stranded bool) { list(l.stranded, id, stranded) }
+func (l *ledger) beStranded(id skerry.InstanceID, stranded bool) { enlist(l.stranded, id, stranded) }
 
 // end notes that the worker of an instance is told to end it.
 func (l *ledger) end(p *placement) {
@@ -155,13 +159,13 @@ func (l *ledger) end(p *placement) {
 // succeed gives an instance a successor; nil: it has none any more.
 func (l *ledger) succeed(p *placement, n *successor) {
 	p.Next = n
-	list(l.moving, p.A.ID, n != nil)
+	enlist(l.moving, p.A.ID, n != nil)
 }
 
 // leaveCopy notes the copy of an instance that is left behind on a worker that is out of touch; nil: there is none any more.
 func (l *ledger) leaveCopy(p *placement, o *original) {
 	p.Original = o
-	list(l.originals, p.A.ID, o != nil)
+	enlist(l.originals, p.A.ID, o != nil)
 }
 
 // stray notes that a worker reports an instance that is not placed there, and found that it no longer does.
@@ -227,7 +231,7 @@ func (l *ledger) enterGroup(g *group) { l.groups[g.A.ID] = g }
 
 func (l *ledger) strikeGroup(id skerry.InstanceID) { delete(l.groups, id) }
 
-func list(m map[skerry.InstanceID]bool, id skerry.InstanceID, on bool) {
+func enlist(m map[skerry.InstanceID]bool, id skerry.InstanceID, on bool) {
 	if delete(m, id); on {
 		m[id] = true
 	}
@@ -327,30 +331,109 @@ func (l *ledger) audit(workers map[string]*worker) (faults []string) {
 	return faults
 }
 
-// addPlacement takes a placement in, new or read.
-func (c *Core) addPlacement(p *placement) {
-	c.enter(p)
-	c.boundTo(p)
-	c.bind(p, p.Worker)
+// keptFrom lists the workers on which others make room for an instance that is more important than p: those that have gone leave before
+// the rest, and p would else take the place of the first, for nothing.
+func (l *ledger) keptFrom(p *placement) (out []string) {
+	for id, worker := range l.making {
+		if l.keeps(id) && l.places[id].A.Spec.Placement.Priority > p.A.Spec.Placement.Priority {
+			out = append(out, worker)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
-// bind says which worker an instance is on; an empty name: none.
-func (c *Core) bind(p *placement, worker string) {
-	c.put(p, worker)
-	c.touchClaims(p)
-	if worker == "" {
-		c.settleLimits(p) // nothing is promised to it, and it will be started with them
+// residents lists what may be moved off a worker: neither copies that belong to it, nor what is on its way already.
+func (l *ledger) residents(worker string) []sched.Resident {
+	var out []sched.Resident
+	for _, p := range l.on(worker) {
+		if p.Pinned == "" && !p.Removing && !p.ended() && p.Next == nil {
+			out = append(out, sched.Resident{Instance: p.A.ID, Priority: p.A.Spec.Placement.Priority, Need: p.charge(worker)})
+		}
+	}
+	return out
+}
+
+// seeking runs over the instances that look for a place.
+func (l *ledger) seeking(yield func(skerry.InstanceID) bool) {
+	for id := range l.waiting {
+		if !yield(id) {
+			return
+		}
+	}
+	for id := range l.stranded {
+		if l.places[id].Next == nil && !yield(id) {
+			return
+		}
 	}
 }
 
-// forget has nothing remember a placement.
-func (c *Core) forget(p *placement) {
-	c.endOriginal(p)
-	if c.strike(p) {
-		c.neighbours.Forget(p.A.Service.App)
+// checkpoint gives the worker that has the state which a successor is to start from.
+func (l *ledger) checkpoint(id skerry.InstanceID) (worker string, err error) {
+	p := l.places[id]
+	if p == nil || p.Next == nil || p.Next.Recipient == "" {
+		return "", skerry.Errorf(skerry.CodeConflict, "instance %q is not to leave its worker", id)
 	}
-	c.touchClaims(p)
-	c.starts.Done(p.A.ID)
-	c.questions.Drop(p.A.ID)
-	c.dependents.Bind(p.A.ID, false)
+	return p.Worker, nil
+}
+
+// group is a perWorker assignment with one placement on each worker that fits.
+type group struct {
+	A        spec.Assignment `json:"assignment"`
+	Origin   string          `json:"origin"`
+	Removing bool            `json:"removing,omitempty"`
+	Created  time.Time       `json:"created"`
+}
+
+// answer is what the owner of an instance was told last about its successor.
+type answer struct {
+	wire.SuccessorAnswer
+	at time.Time // when it was looked for
+}
+
+// copies lists the placements of a group, by id.
+func (l *ledger) copies(id skerry.InstanceID) []*placement {
+	g := l.groups[id]
+	if g == nil {
+		return nil
+	}
+	var out []*placement
+	for _, pid := range sortedIDs(l.byApp[g.A.Service.App]) {
+		if p := l.places[pid]; p.Group == id {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// hasSecret reports whether something uses a secret that a worker was given or is to take over.
+func (l *ledger) hasSecret(worker string, n spec.SecretName) bool {
+	for _, p := range l.places {
+		there := p.Worker == worker || p.Next != nil && p.Next.Worker == worker || p.Original != nil && p.Original.Worker == worker
+		if there && p.A.Service.App.Namespace == n.Namespace && slices.Contains(p.A.Spec.SecretNames(n.Namespace), n) {
+			return true
+		}
+	}
+	return false
+}
+
+// instancesOf lists the instances of an application that are to stay, by id.
+func (l *ledger) instancesOf(app skerry.AppKey) iter.Seq[network.Instance] {
+	ids := sortedIDs(l.byApp[app])
+	return func(yield func(network.Instance) bool) {
+		for _, id := range ids {
+			p := l.places[id]
+			if p.Removing {
+				continue
+			}
+			i := network.Instance{ID: id, Service: p.A.Service.Service, Links: p.A.Spec.Links, Worker: p.Worker,
+				Serves: p.Obs.Ready && !p.Obs.Unreachable, Address: p.Obs.Address, Ports: p.Obs.Ports}
+			if p.Next != nil {
+				i.Next = p.Next.Worker
+			}
+			if !yield(i) {
+				return
+			}
+		}
+	}
 }

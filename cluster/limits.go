@@ -11,77 +11,14 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// resize is a change of a placement's limits while it runs: what its worker was asked for last, and has not confirmed.
-//
-//	other limits wanted ──worker can, and has room──► asked for ──they apply──► the placement's own
-//	        │                                            ▲  │
-//	        └── refused: the owner replaces it           └──┴── more memory is in use: it is told upward, the worker tries again
-//
-// Until the worker has confirmed, the larger of each resource counts as promised.
-type resize struct {
-	Spec     spec.ServiceSpec  `json:"spec"`
-	Revision string            `json:"revision"`
-	Gen      skerry.Generation `json:"generation"`
-	Peak     spec.Resources    `json:"peak"` // of all that it may have meanwhile
-}
-
-// target is the assignment that a placement's worker has, or is to have.
-func (p *placement) target() spec.Assignment {
-	a := p.A
-	a.Successor = nil // is asked of the site
-	if r := p.Resize; r != nil {
-		a.Spec, a.Revision, a.Gen = r.Spec, r.Revision, r.Gen
-	}
-	return a
-}
-
-// need is what a placement may take of its worker.
-func (p *placement) need() spec.Resources {
-	n := p.A.Spec.Need()
-	if r := p.Resize; r != nil {
-		n = n.Most(r.Spec.Need()).Most(r.Peak)
-	}
-	return n
-}
-
-// charge is what a placement takes of a worker that it is on, or that its successor is on: what it needs, and what its runtime takes there.
-func (p *placement) charge(worker string) spec.Resources {
-	runtime := p.A.Runtime
-	if p.Next != nil && p.Next.Worker == worker {
-		runtime = p.Next.Runtime
-	}
-	return p.need().Add(p.A.Spec.Overhead(runtime))
-}
-
-// runtimeAt chooses the runtime of a service on a worker.
-func (ws roster) runtimeAt(s *spec.ServiceSpec, worker string) string {
-	if w := ws[worker]; w != nil && w.Facts != nil {
-		return s.RuntimeOn(w.Facts.Arch, w.Facts.PassedRuntimes(), w.Facts.RuntimeCosts())
-	}
-	return ""
-}
-
-// revalue makes a change of what a placement needs, and sets the books right.
-func (c *Core) revalue(p *placement, change func()) {
-	count := func(sign int) {
-		c.reserve(p, sign)
-		if p.Next != nil {
-			c.reserveOn(p.Next.Worker, p, sign)
-		}
-	}
-	count(-1)
-	change()
-	count(1)
-}
-
 // takeAssignment takes another one for the same limits as the last.
-func (c *Core) takeAssignment(p *placement, a spec.Assignment) {
+func (l *lifecycle) takeAssignment(p *placement, a spec.Assignment) {
 	if r := p.Resize; r != nil {
 		a.Spec, r.Spec = p.A.Spec, a.Spec
 		a.Revision, r.Revision = p.A.Revision, a.Revision
 		a.Gen, r.Gen = p.A.Gen, a.Gen
 	}
-	keepGrants(p, &a, &c.opt.Admission)
+	keepGrants(p, &a, l.admission)
 	p.A = a
 }
 
@@ -96,7 +33,7 @@ func keepGrants(p *placement, a *spec.Assignment, policy *Admission) {
 }
 
 // relimit looks whether an assignment is about limits of what runs. It reports whether nothing else has to be done about it.
-func (c *Core) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
+func (l *lifecycle) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
 	t := p.target()
 	switch {
 	case p.Worker == "" || p.ended():
@@ -112,28 +49,28 @@ func (c *Core) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.
 	case p.Limits != nil && p.Limits.Gen == a.Gen && p.Resize == nil:
 		return true // it was refused
 	default:
-		if why := c.unlimited(p, &a); a.Revision != p.A.Revision && why != "" {
+		if why := l.unlimited(p, &a); a.Revision != p.A.Revision && why != "" {
 			p.Limits = &wire.LimitsRefusal{Gen: a.Gen, Reason: why}
-			c.changed(now, p, fx)
+			l.changed(now, p, fx)
 			return true
 		}
-		c.abandon(p) // it was to start with what is wanted no longer
-		c.revalue(p, func() { p.Resize = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen, Peak: p.need()} })
+		l.abandon(p) // it was to start with what is wanted no longer
+		l.revalue(p, func() { p.Resize = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen, Peak: p.need()} })
 		p.Limits = nil
 	}
-	keepGrants(p, &a, &c.opt.Admission)
+	keepGrants(p, &a, l.admission)
 	p.A.Restart, p.A.Failover, p.A.Digest, p.A.Signers = a.Restart, a.Failover, a.Digest, a.Signers
-	c.boundTo(p)
-	c.changed(now, p, fx)
-	c.send(p)
-	c.sendNext(p)
+	l.boundTo(p)
+	l.changed(now, p, fx)
+	l.send(p)
+	l.sendNext(p)
 	return true
 }
 
 // unlimited says why a placement cannot be given the limits of an assignment while it runs, or "".
-func (c *Core) unlimited(p *placement, a *spec.Assignment) string {
-	w := c.workers[p.Worker]
-	if w == nil || p.Obs.State != skerry.Running || p.Obs.Unreachable || c.stranded[p.A.ID] || p.Next != nil || p.Original != nil {
+func (l *lifecycle) unlimited(p *placement, a *spec.Assignment) string {
+	w := l.workers[p.Worker]
+	if w == nil || p.Obs.State != skerry.Running || p.Obs.Unreachable || l.stranded[p.A.ID] || p.Next != nil || p.Original != nil {
 		return "it is being started or moved"
 	}
 	if w.Facts == nil || !slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
@@ -141,7 +78,7 @@ func (c *Core) unlimited(p *placement, a *spec.Assignment) string {
 	}) {
 		return "runtime " + p.Obs.Runtime + " of its worker cannot change limits of what runs"
 	}
-	if why := c.opt.Admission.CheckQuota(c.usedBy(p.A.Org, p.A.ID), a); why != nil {
+	if why := l.admission.CheckQuota(l.usedBy(p.A.Org, p.A.ID), a); why != nil {
 		return why.Text
 	}
 	now, left := p.need().Vector(), w.available().Vector()
@@ -158,7 +95,7 @@ func (c *Core) unlimited(p *placement, a *spec.Assignment) string {
 }
 
 // resized takes what a worker says of limits that it was asked for.
-func (c *Core) resized(now time.Time, p *placement, fx *wire.Effects) {
+func (l *lifecycle) resized(now time.Time, p *placement, fx *wire.Effects) {
 	r := p.Resize
 	if r == nil {
 		return
@@ -167,18 +104,10 @@ func (c *Core) resized(now time.Time, p *placement, fx *wire.Effects) {
 	case o.Limits != nil && o.Limits.Gen == r.Gen:
 		p.Limits = o.Limits
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
-		c.revalue(p, func() { c.settleLimits(p) })
-		c.freed()
-		if !c.mine(p) { // else its owner is here, and tells
-			c.event(fx, now, p, wire.EventNormal, "Resized", "runs on with other limits")
+		l.revalue(p, func() { p.settleLimits() })
+		l.freed()
+		if !l.mine(p) { // else its owner is here, and tells
+			l.event(fx, now, p, wire.EventNormal, "Resized", "runs on with other limits")
 		}
-	}
-}
-
-// settleLimits makes the limits that were asked for those of the placement.
-func (c *Core) settleLimits(p *placement) {
-	if r := p.Resize; r != nil {
-		p.A.Spec, p.A.Revision, p.A.Gen = r.Spec, r.Revision, r.Gen
-		p.Resize, p.Limits = nil, nil
 	}
 }

@@ -9,115 +9,78 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// successor is a second copy of an instance that is to take over from the first: make before break. Both have the same
-// id and hold their resources; the successor's fencing token is the higher one.
-//
-//	move asked for -> successor placed -> ready -> it is the instance; the old copy is told to end
-//	                        |
-//	                        +-- failed, gone, or not ready in time -> the old copy stays
-type successor struct {
-	Worker  string           `json:"worker"`
-	Runtime string           `json:"runtime,omitempty"`
-	Devices []string         `json:"devices,omitempty"`
-	Fence   skerry.Fence     `json:"fence"`
-	Obs     wire.Observation `json:"observation"`
-	Since   time.Time        `json:"since"`
-	Why     string           `json:"why"`
-	Rescue  bool             `json:"rescue,omitempty"` // the instance's worker got out of touch
-	// Carry: it starts from the first copy's memory, for the key Recipient once it has told that; Down is when that stopped serving for it.
-	Carry     bool      `json:"carry,omitempty"`
-	Recipient string    `json:"recipient,omitempty"`
-	Down      time.Time `json:"down,omitzero"`
-}
-
 // migrate starts a successor of an instance that runs, in the runtime that it would have there if it were new.
-func (c *Core) migrate(now time.Time, p *placement, d wire.Decision, why string, fx *wire.Effects) {
-	c.migrateIn(now, p, d, c.workers.runtimeAt(&p.A.Spec, d.Chosen), why, fx)
+func (l *lifecycle) migrate(now time.Time, p *placement, d wire.Decision, why string, fx *wire.Effects) {
+	l.migrateIn(now, p, d, l.workers.runtimeAt(&p.A.Spec, d.Chosen), why, fx)
 }
 
-func (c *Core) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, why string, fx *wire.Effects) {
-	fence := c.mint(p, fx)
-	c.succeed(p, &successor{Worker: d.Chosen, Runtime: runtime, Devices: c.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: c.stranded[p.A.ID], Carry: c.carriedTo(p, d.Chosen),
+func (l *lifecycle) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, why string, fx *wire.Effects) {
+	fence := l.mint(p, fx)
+	l.succeed(p, &successor{Worker: d.Chosen, Runtime: runtime, Devices: l.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: l.stranded[p.A.ID], Carry: l.carriedTo(p, d.Chosen),
 		Obs: wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}})
 	d.Users, d.Because = p.Users, why
 	p.Decision = &d
-	c.left(d.Chosen, p.A.ID)
-	c.reclaim(p, d.Chosen)
-	c.found(p.A.ID, d.Chosen)
-	c.reserveOn(d.Chosen, p, 1)
-	c.sendNext(p)
-	c.linked[p.A.Service.App] = true
-	c.uplink.Touch()
-	c.changed(now, p, fx)
+	l.left(d.Chosen, p.A.ID)
+	l.reclaim(p, d.Chosen)
+	l.found(p.A.ID, d.Chosen)
+	l.reserveOn(d.Chosen, p, 1)
+	l.sendNext(p)
+	l.linked[p.A.Service.App] = true
+	l.uplink.Touch()
+	l.changed(now, p, fx)
 	reason := "Migrating"
 	if p.Next.Rescue {
 		reason = "Replacing"
 	}
-	c.event(fx, now, p, wire.EventNormal, reason, "a copy starts on worker "+d.Chosen+": "+why)
-}
-
-// sendNext puts the successor into its worker's desired set.
-func (c *Core) sendNext(p *placement) {
-	if p.Next == nil {
-		return
-	}
-	a := p.target() // it is started with the limits that the first one was to have
-	a.Fence, a.Held, a.Runtime, a.Devices, a.Signers = p.Next.Fence, nil, p.Next.Runtime, p.Next.Devices, c.opt.Admission.signersOf(a.Org)
-	if p.Next.Carry {
-		from := p.A.Fence
-		a.From = &from
-	}
-	if err := c.Kids.Put(p.Next.Worker, wire.AssignmentKey(a.ID), given(c, p.Next.Worker, &a)); err != nil {
-		p.Next.Obs.Reason = err.Error()
-	}
+	l.event(fx, now, p, wire.EventNormal, reason, "a copy starts on worker "+d.Chosen+": "+why)
 }
 
 // observeNext takes what the successor's worker reports.
-func (c *Core) observeNext(now time.Time, p *placement, o wire.Observation, fx *wire.Effects) {
+func (l *lifecycle) observeNext(now time.Time, p *placement, o wire.Observation, fx *wire.Effects) {
 	if o.Fence != p.Next.Fence {
 		return // the worker has not got the newest word yet
 	}
 	p.Next.Obs = o
 	if p.Next.Carry && o.Recipient != "" && o.Recipient != p.Next.Recipient {
 		p.Next.Recipient = o.Recipient
-		c.send(p)
-		c.changed(now, p, fx)
+		l.send(p)
+		l.changed(now, p, fx)
 	}
 	switch {
 	case o.State == skerry.Failed || o.State == skerry.Terminated:
-		c.event(fx, now, p, wire.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" ended: "+o.Reason)
-		c.abandon(p)
-		c.changed(now, p, fx)
+		l.event(fx, now, p, wire.EventWarning, "MigrationFailed", "the copy on worker "+p.Next.Worker+" ended: "+o.Reason)
+		l.abandon(p)
+		l.changed(now, p, fx)
 	case o.Ready:
-		c.takeOver(now, p, p.Next.Why, fx)
+		l.takeOver(now, p, p.Next.Why, fx)
 	}
 }
 
 // takeOver makes the successor the instance and ends the old copy.
-func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effects) {
+func (l *lifecycle) takeOver(now time.Time, p *placement, why string, fx *wire.Effects) {
 	old, n, was := p.Worker, p.Next, p.A.Runtime
-	if c.stranded[p.A.ID] {
-		c.leaveBehind(p)
-		c.unstrand(p)
+	if l.stranded[p.A.ID] {
+		l.leaveBehind(p)
+		l.unstrand(p)
 	} else {
-		c.letGo(p)
+		l.letGo(p)
 	}
 	if !p.ended() {
-		c.leave(p, old)
+		l.leave(p, old)
 	}
-	c.reserve(p, -1)
-	c.succeed(p, nil)
-	c.bind(p, n.Worker)
-	c.claimAt(p, p.Worker)
-	c.ranWithData(p)
+	l.reserve(p, -1)
+	l.succeed(p, nil)
+	l.bind(p, n.Worker)
+	l.claimAt(p, p.Worker)
+	l.ranWithData(p)
 	p.Placed, p.A.Fence, p.A.Held, p.A.Runtime, p.A.Devices, p.Obs = now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
-	p.A.Signers = c.opt.Admission.signersOf(p.A.Org)
-	c.revalue(p, func() { c.settleLimits(p) })
+	p.A.Signers = l.admission.signersOf(p.A.Org)
+	l.revalue(p, func() { p.settleLimits() })
 	p.qos, p.Ran = nil, false
 	p.SLA.Given(n.Obs.Ready, n.Obs.Restarts)
-	c.workers.addressPorts(p)
-	c.linked[p.A.Service.App] = true
-	c.uplink.Touch()
+	l.workers.addressPorts(p)
+	l.linked[p.A.Service.App] = true
+	l.uplink.Touch()
 	if n.Carry {
 		down := "with its memory"
 		if !n.Down.IsZero() {
@@ -130,31 +93,13 @@ func (c *Core) takeOver(now time.Time, p *placement, why string, fx *wire.Effect
 		p.Timeline = append(p.Timeline, wire.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "runs in runtime " + n.Runtime + " on worker " + n.Worker + ", before in " + was + " on " + old + ": " + why})
 	}
 	p.Strain.Settle()
-	c.changed(now, p, fx)
-	c.crowd(now, p, fx)
+	l.changed(now, p, fx)
+	l.crowd(now, p, fx)
 	reason := "Migrated"
 	if n.Rescue {
 		reason = "Replaced"
 	}
-	c.event(fx, now, p, wire.EventNormal, reason, "runs on worker "+n.Worker+" now, before on "+old+": "+why)
-}
-
-// abandon ends a successor that is not to take over after all.
-func (c *Core) abandon(p *placement) {
-	n := p.Next
-	if n == nil {
-		return
-	}
-	c.reserveOn(n.Worker, p, -1)
-	if n.Obs.State != skerry.Terminated && n.Obs.State != skerry.Failed {
-		c.leave(p, n.Worker)
-	}
-	c.succeed(p, nil)
-	c.linked[p.A.Service.App] = true
-	c.Kids.Delete(n.Worker, wire.AssignmentKey(p.A.ID))
-	if n.Recipient != "" && p.Worker != "" && !p.Removing {
-		c.send(p) // it is not to leave any more
-	}
+	l.event(fx, now, p, wire.EventNormal, reason, "runs on worker "+n.Worker+" now, before on "+old+": "+why)
 }
 
 // migrationTime is how long a successor has to get ready.
@@ -168,3 +113,38 @@ func migrationTime(s *spec.ServiceSpec) time.Duration {
 	}
 	return t
 }
+
+// give binds an instance to a worker under a new fencing token.
+func (l *lifecycle) give(now time.Time, p *placement, d wire.Decision, fx *wire.Effects) {
+	l.wait(p.A.ID, false)
+	l.left(d.Chosen, p.A.ID)
+	l.reclaim(p, d.Chosen)
+	l.found(p.A.ID, d.Chosen)
+	p.room = time.Time{}
+	l.endKeeping(p.A.ID)
+	p.Given(false, 0)
+	l.bind(p, d.Chosen)
+	l.claimAt(p, p.Worker)
+	l.admission.confine(&p.A)
+	p.A.Runtime, p.A.Devices = l.workers.runtimeAt(&p.A.Spec, d.Chosen), l.site.PickDevices(d.Chosen, &p.A.Spec)
+	p.Placed, p.Decision, p.Refused, p.Ran = now, &d, false, false
+	p.A.Fence, p.A.Held = l.mint(p, fx), nil
+	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
+	p.Obs.Unreachable = false
+	l.reserve(p, 1)
+	l.send(p)
+	l.linked[p.A.Service.App] = true
+	l.uplink.Touch()
+	l.changed(now, p, fx)
+	l.crowd(now, p, fx)
+	l.event(fx, now, p, wire.EventNormal, "WorkerScheduled", "placed on worker "+p.Worker+" by "+d.Policy)
+}
+
+// An instance that is moved with its memory (migration: checkpoint) is a successor that starts from the first copy's state:
+//
+//	successor placed ─► prepared, tells a key ─► the first copy may leave (Leave) ─► its state is asked for: written, sealed for that key,
+//	sent by way of the cluster ─► restored, ready ─► it is the instance; the first copy, which ended with the writing, goes
+//	      any failure ─► the successor ends, Leave is taken back ─► the first copy goes on from what was written
+//
+// carryTime is how much longer than another such a successor may take.
+const carryTime = 10 * time.Minute

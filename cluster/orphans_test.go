@@ -62,9 +62,9 @@ func TestMadeUpAssignments(t *testing.T) {
 	honest := spec.Assignment{ID: "web-cabcdefgh", Org: "acme", Service: key("acme", "shop"), Gen: 1, Fence: skerry.Fence{RootEpoch: 5, ClusterTerm: 1, Sequence: 6}, Spec: spec.ServiceSpec{Name: "web", Mode: spec.ModeService, Replicas: &one}}
 	honest.Spec.Image = "web:1"
 	other, forged, stripped := honest, honest, honest
-	honestValue := given(first, "w", &honest)
+	honestValue := first.given("w", &honest)
 	first.workers["other"] = &worker{Name: "other"}
-	given(first, "other", &other)
+	first.given("other", &other)
 	forged.Seal, forged.Spec.Security.Privileged = honest.Seal, true
 	for what, value := range map[string][]byte{"": honestValue, "another worker's": codec.Marshal(&other), "changed": codec.Marshal(&forged), "without a seal": codec.Marshal(&stripped)} {
 		c := New(Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Rebuild: true, Admission: admission, Secret: [32]byte{1}})
@@ -82,7 +82,7 @@ func TestMadeUpAssignments(t *testing.T) {
 			t.Fatal(err)
 		}
 		exchange(c, now, runs, held)
-		c.Tick(c.rebuild.Due(c.rootAway()))
+		c.Tick(c.salvager.rebuild.Due(c.salvager.rootAway()))
 		r := c.Rebuilt()
 		if taken := len(r.Own) == 1; r.Waiting || taken != (what == "") || taken == (c.Apps.App(honest.Service.App) == nil) {
 			t.Errorf("%q: %+v", what, r)

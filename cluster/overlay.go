@@ -1,27 +1,35 @@
 package cluster
 
 import (
+	"iter"
+	"slices"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/wire"
 )
 
-// overlay is all that the site keeps of how its workers, those of other sites and clients reach its instances. The parts of package network
-// own their state; fabric has numbers, addresses and keys, and foreign what concerns other sites.
+// overlay is how the workers of a site, those of other sites and clients reach its instances: what workers are given for that, and who is
+// told of whom. It stands on abroad (other sites), and that on directories (what applications may reach).
+//
+//	a worker joins ─► admit: number, addresses ─► its node item
+//	a worker wants a route ─► interests ─► publishRoutes ─► paths ─► publishPeers
+//	an instance changes ─► linked ─► publishEndpoints, publishNetwork ─► routes
+//	an ingress opens ─► settleIngress ─► who gets which way in
 type overlay struct {
-	fabric    fabric
-	foreign   foreign
+	*abroad
 	peers     *network.Peers
-	paths     *network.Paths
-	interests *network.Interests
 	endpoints *network.Endpoints
 	ingress   *network.Ingress
-	readmit   map[string]bool        // workers whose part in the overlay must be looked at again
-	linked    map[skerry.AppKey]bool // applications whose endpoints must be worked out again
 }
 
-func newOverlay() overlay {
-	return overlay{fabric: newFabric(), paths: network.NewPaths(), interests: network.NewInterests(), endpoints: network.NewEndpoints(),
-		readmit: map[string]bool{}, linked: map[skerry.AppKey]bool{}}
+func newOverlay(b *books, opt *Options) *overlay {
+	dir := &directories{books: b, opt: opt, fabric: newFabric()}
+	a := &abroad{directories: dir, paths: network.NewPaths()}
+	a.foreign = newForeign(home{a})
+	o := &overlay{abroad: a, peers: network.NewPeers(members{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
+	o.ingress = network.NewIngress(gates{o})
+	return o
 }
 
 // relink has what workers know of an application worked out again.
@@ -37,4 +45,56 @@ func (o *overlay) redirected(k skerry.AppKey) {
 	for name := range o.fabric.sites[k] {
 		o.interests.TouchRights(name, k)
 	}
+}
+
+// audit says what its parts contradict.
+func (o *overlay) audit() []string {
+	known, there := o.workers.has, func(app skerry.AppKey) bool { return o.byApp[app] != nil }
+	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.foreign.sites.Audit(), o.endpoints.Audit(known, there))
+}
+
+// publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is linked to.
+func (o *overlay) publishEndpoints(app skerry.AppKey) {
+	for _, e := range o.endpoints.Publish(app, o.instancesOf(app)) {
+		if key := wire.EndpointsKey(e.Service); e.Gone {
+			o.Kids.Delete(e.Worker, key)
+		} else {
+			// Endpoints of one service are small; a set that is too large for one item keeps the old list.
+			_ = o.Kids.Put(e.Worker, key, o.item(e.Worker, &e.Endpoints))
+		}
+	}
+}
+
+// members is what network sees of a site.
+type members struct{ b *books }
+
+// Reachable implements network.Members.
+func (m members) Reachable() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for name, w := range m.b.workers {
+			if w.reachable() && !yield(name, w.Facts.Probe) {
+				return
+			}
+		}
+	}
+}
+
+// Measuring implements network.Members.
+func (m members) Measuring() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, w := range m.b.workers {
+			if w.Facts != nil && m.b.Kids.Get(name) != nil && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// Tell implements network.Members.
+func (m members) Tell(worker string, p *wire.Peers) bool {
+	if p == nil {
+		m.b.Kids.Delete(worker, wire.PeersKey)
+		return true
+	}
+	return m.b.Kids.Put(worker, wire.PeersKey, m.b.codec.Marshal(p)) == nil
 }

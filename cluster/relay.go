@@ -59,7 +59,7 @@ func (s *Server) openRelay(ctx context.Context, l *loop.Loop) (func() error, err
 	}
 	s.relay.Store(r)
 	context.AfterFunc(ctx, func() { r.Close() })
-	up := RelayUp{UDP: told(at, r.UDP()), TLS: told(at, r.TLS()), Pin: pin}
+	up := RelayUp{UDP: reachedAt(at, r.UDP()), TLS: reachedAt(at, r.TLS()), Pin: pin}
 	if s.opt.RelayPublic != "" {
 		if up.Public, err = publicAddress(s.opt.RelayPublic, r.UDP().Port()); err != nil {
 			return nil, err
@@ -109,8 +109,8 @@ func measureGateways(ctx context.Context, l *loop.Loop, m *roundtrip.Meter, publ
 	}
 }
 
-// told is what workers hear of an address that is listened on: an unspecified one stays so, with the port that was given.
-func told(asked, got netip.AddrPort) netip.AddrPort {
+// reachedAt is what workers hear of an address that is listened on: an unspecified one stays so, with the port that was given.
+func reachedAt(asked, got netip.AddrPort) netip.AddrPort {
 	if asked.Addr().IsUnspecified() {
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), got.Port())
 	}

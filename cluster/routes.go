@@ -9,28 +9,27 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/wire"
 )
 
 // unwant ends an interest of a worker.
-func (c *Core) unwant(name string, k skerry.ServiceKey) {
-	c.interests.Remove(name, k)
-	c.Kids.Delete(name, wire.RouteKey(k))
-	c.paths.Route(name, k, nil)
+func (o *overlay) unwant(name string, k skerry.ServiceKey) {
+	o.interests.Remove(name, k)
+	o.Kids.Delete(name, wire.RouteKey(k))
+	o.paths.Route(name, k, nil)
 }
 
 // refillWants takes up interests that were refused, where others have ended.
-func (c *Core) refillWants(now time.Time) {
-	for _, name := range c.interests.Refill(now) {
-		k := c.Kids.Get(name)
+func (o *overlay) refillWants(now time.Time) {
+	for _, name := range o.interests.Refill(now) {
+		k := o.Kids.Get(name)
 		if k == nil {
 			continue
 		}
 		for key, value := range k.Observed.All() {
 			rest, ok := strings.CutPrefix(key, "want/")
-			if s, is := skerry.ParseServiceKey(rest); ok && is && !c.interests.Has(name, s) && !c.interests.Full(name) {
-				c.wantItem(name, key, value)
+			if s, is := skerry.ParseServiceKey(rest); ok && is && !o.interests.Has(name, s) && !o.interests.Full(name) {
+				o.wantItem(name, key, value)
 			}
 		}
 	}
@@ -38,78 +37,65 @@ func (c *Core) refillWants(now time.Time) {
 
 // wantItem takes a change of a worker's interests from what it reports. It gives the reason for which it does not. What the worker may not
 // know it is not told, and nothing says so: a service that is not there looks the same.
-func (c *Core) wantItem(name, key string, value []byte) string {
+func (o *overlay) wantItem(name, key string, value []byte) string {
 	var w wire.Want
-	if c.codec.Unmarshal(value, &w) != nil || wire.WantKey(w.Service) != key {
+	if o.codec.Unmarshal(value, &w) != nil || wire.WantKey(w.Service) != key {
 		return refusedUnread
 	}
 	// Its end is told by the key alone.
 	if k, ok := skerry.ParseServiceKey(strings.TrimPrefix(key, "want/")); !ok || k != w.Service {
 		return refusedUnread
 	}
-	if !c.interests.Add(name, w.Service) {
+	if !o.interests.Add(name, w.Service) {
 		return refusedWants
 	}
 	return ""
 }
 
-// Reasons for which interests are refused.
-const (
-	refusedUnread = "interests that cannot be read"
-	refusedWants  = "more interests than a worker may have"
-)
-
 // refuseWant counts an interest that is refused, and tells of a worker's first one on a connection.
-func (c *Core) refuseWant(now time.Time, name, why string, fx *wire.Effects) {
-	c.fabric.refused[why]++
-	if w := c.workers[name]; w != nil && !w.immodest {
+func (o *overlay) refuseWant(now time.Time, name, why string, fx *wire.Effects) {
+	o.fabric.refused[why]++
+	if w := o.workers[name]; w != nil && !w.immodest {
 		w.immodest = true
-		c.siteEvent(fx, now, wire.EventWarning, "OverlayRefused", "worker "+name+": "+why, name)
+		o.siteEvent(fx, now, wire.EventWarning, "OverlayRefused", "worker "+name+": "+why, name)
 	}
 }
 
 // loadWants takes up the interests that workers had told an earlier life of, and ends routes that nobody wants any more.
-func (c *Core) loadWants() {
-	for _, name := range c.Kids.Names() {
-		k := c.Kids.Get(name)
+func (o *overlay) loadWants() {
+	for _, name := range o.Kids.Names() {
+		k := o.Kids.Get(name)
 		for key, value := range k.Observed.All() {
 			if strings.HasPrefix(key, "want/") {
-				c.wantItem(name, key, value)
+				o.wantItem(name, key, value)
 			}
 		}
 		for _, key := range k.Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "route/"); ok {
-				if s, ok := skerry.ParseServiceKey(rest); !ok || !c.interests.Has(name, s) {
-					c.Kids.Delete(name, key)
+				if s, ok := skerry.ParseServiceKey(rest); !ok || !o.interests.Has(name, s) {
+					o.Kids.Delete(name, key)
 				}
 			}
 		}
-		c.paths.Touch(name)
+		o.paths.Touch(name)
 	}
 }
 
-// backend is a possible end of a route.
-type backend struct {
-	wire.RouteBackend
-	worker *worker // nil: at another site
-	name   string  // of the worker, or its foreignName
-}
-
 // backends lists the instances of a service that packets can go to.
-func (c *Core) backends(k skerry.ServiceKey) []backend {
+func (o *overlay) backends(k skerry.ServiceKey) []backend {
 	var out []backend
 	add := func(id skerry.InstanceID, ordinal int, worker, addr string, draining bool, load float64) {
-		w := c.workers[worker]
+		w := o.workers[worker]
 		a, err := netip.ParseAddr(addr)
 		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.sight.Lost() && !w.sight.CutOff() || err != nil || !w.owns(a) {
 			return
 		}
-		b := wire.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: c.fabric.v6(w.Peer, a), Draining: draining, Load: load,
+		b := wire.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: o.fabric.v6(w.Peer, a), Draining: draining, Load: load,
 			Coordinate: w.coordinate(), Location: w.Facts.Location}
 		out = append(out, backend{b, w, worker})
 	}
-	for _, id := range sortedIDs(c.byApp[k.App]) {
-		p := c.places[id]
+	for _, id := range sortedIDs(o.byApp[k.App]) {
+		p := o.places[id]
 		if p.A.Service != k || p.ended() || p.Obs.Unreachable && !p.served {
 			continue
 		}
@@ -117,7 +103,7 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 			add(id, p.A.Ordinal, p.Worker, p.Obs.Address, !p.Obs.Ready && !p.Obs.Unreachable || p.Removing, p.load())
 		}
 	}
-	for at, h := range c.releases.Of(k) {
+	for at, h := range o.releases.Of(k) {
 		add(at.ID, h.Ordinal, at.Worker, h.Address, true, 0)
 	}
 	slices.SortFunc(out, func(a, b backend) int {
@@ -126,20 +112,11 @@ func (c *Core) backends(k skerry.ServiceKey) []backend {
 	return out
 }
 
-// load is the part of its processors that an instance uses, in steps of a sixteenth so that routes do not change with every
-// report; 0 where it is not known.
-func (p *placement) load() float64 {
-	if p.qos == nil || p.A.Spec.Need().CPU <= 0 {
-		return 0
-	}
-	return math.Round(min(float64(p.qos.CPU)/float64(p.A.Spec.Need().CPU), 1)*16) / 16
-}
-
 // loadStep is how much an instance's load must change for routes to tell it.
 const loadStep = 0.125
 
 // wandered has routes tell where a worker is now, if its place has changed by more than coordinates err.
-func (c *Core) wandered(w *worker) {
+func (o *overlay) wandered(w *worker) {
 	was, is := w.placed, w.coordinate()
 	if was == nil && is == nil {
 		return
@@ -154,88 +131,64 @@ func (c *Core) wandered(w *worker) {
 		}
 	}
 	w.placed = is
-	for _, p := range c.byWorker[w.Name] {
-		if c.interests.Wanted(p.A.Service) {
-			c.interests.Touch(p.A.Service)
+	for _, p := range o.byWorker[w.Name] {
+		if o.interests.Wanted(p.A.Service) {
+			o.interests.Touch(p.A.Service)
 		}
 	}
 }
 
-// owns reports whether an address is of one of the worker's blocks: what it says of its instances is not trusted further.
-func (w *worker) owns(a netip.Addr) bool {
-	return slices.ContainsFunc(w.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
-}
-
 // publishRoutes brings the routes of changed services to whoever wants them.
-func (c *Core) publishRoutes() {
-	for _, k := range c.interests.Changed() {
-		if !c.interests.Wanted(k) {
-			c.publishForeign(k, nil)
-			c.isLawful(k, false)
+func (o *overlay) publishRoutes() {
+	for _, k := range o.interests.Changed() {
+		if !o.interests.Wanted(k) {
+			o.publishForeign(k, nil)
+			o.isLawful(k, false)
 			continue
 		}
-		all := c.backends(k)
-		c.publishForeign(k, all)
-		if len(c.interests.Sites(k)) > 0 {
+		all := o.backends(k)
+		o.publishForeign(k, all)
+		if len(o.interests.Sites(k)) > 0 {
 			for _, b := range all {
-				c.paths.Touch(b.name) // whom they are told of depends on what they have
+				o.paths.Touch(b.name) // whom they are told of depends on what they have
 			}
 		}
-		all = append(all, remoteBackends(c, k)...)
+		all = append(all, o.remoteBackends(k)...)
 		lawful := false
 		var same []byte // for all, unless each gets the nearest ones of many
-		for name := range c.interests.Workers(k) {
-			w := c.workers[name]
+		for name := range o.interests.Workers(k) {
+			w := o.workers[name]
 			if w == nil || w.Peer == 0 {
 				continue
 			}
-			net := c.mayReach(name, k)
+			net := o.mayReach(name, k)
 			if net == 0 {
-				c.Kids.Delete(name, wire.RouteKey(k))
-				c.paths.Route(name, k, nil)
+				o.Kids.Delete(name, wire.RouteKey(k))
+				o.paths.Route(name, k, nil)
 				continue
 			}
-			lawful = c.exists(k)
+			lawful = o.exists(k)
 			value, ends := same, all
 			if value == nil {
 				ends = w.nearest(all)
-				value = c.codec.Marshal(routeOf(k, net, ends))
+				value = o.codec.Marshal(routeOf(k, net, ends))
 				if len(all) <= wire.MaxBackends {
 					same = value
 				}
 			}
 			// A route of at most MaxBackends always fits.
-			_ = c.Kids.Put(name, wire.RouteKey(k), value)
+			_ = o.Kids.Put(name, wire.RouteKey(k), value)
 			var to []string
 			for _, b := range ends {
 				if b.worker != w && !slices.Contains(to, b.name) {
 					to = append(to, b.name)
 				}
 			}
-			c.paths.Route(name, k, to)
+			o.paths.Route(name, k, to)
 		}
-		c.isLawful(k, lawful)
+		o.isLawful(k, lawful)
 	}
-	c.publishPeers()
-}
-
-// exists reports whether a service that somebody here may reach is there, as far as the site can know.
-func (c *Core) exists(k skerry.ServiceKey) bool {
-	n := c.network(k.App)
-	return n == nil || slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return n.Real(&s) == k })
-}
-
-// isLawful notes whether other sites are to be asked for the routes of a service.
-func (o *overlay) isLawful(k skerry.ServiceKey, lawful bool) {
-	if o.foreign.lawful[k] == lawful {
-		return
-	}
-	o.foreign.dirty = true
-	if lawful {
-		o.foreign.lawful[k] = true
-	} else {
-		delete(o.foreign.lawful, k)
-	}
+	o.publishPeers()
 }
 
 func routeOf(k skerry.ServiceKey, net wire.NetworkID, ends []backend) *wire.Route {
@@ -265,39 +218,23 @@ func (w *worker) nearest(all []backend) []backend {
 	return all[:wire.MaxBackends]
 }
 
-// distance to another worker in milliseconds of round trip: measured coordinates if both have one, else light in fibre
-// along the great circle, else far away.
-func (w *worker) distance(o *worker) float64 {
-	switch {
-	case w == o:
-		return 0
-	case o == nil:
-		return 1e6 // at another site
-	case w.coordinate() != nil && o.coordinate() != nil:
-		return w.coordinate().RTT(*o.coordinate())
-	case w.Facts.Location != nil && o.Facts.Location != nil:
-		return coord.GreatCircleKm(*w.Facts.Location, *o.Facts.Location) / 100
-	}
-	return 1e6
-}
-
 // mayReach gives the network of a service if a worker runs something that may reach it, else 0.
-func (c *Core) mayReach(name string, k skerry.ServiceKey) wire.NetworkID {
-	if c.letsIn(name, k) {
-		return c.networkOf(k.App)
+func (o *overlay) mayReach(name string, k skerry.ServiceKey) wire.NetworkID {
+	if o.letsIn(name, k) {
+		return o.networkOf(k.App)
 	}
 	asked := map[skerry.AppKey]bool{}
-	for _, p := range c.byWorker[name] {
+	for _, p := range o.byWorker[name] {
 		if app := p.A.Service.App; !asked[app] {
 			asked[app] = true
-			if net := c.reaches(app, k); net != 0 {
+			if net := o.reaches(app, k); net != 0 {
 				return net
 			}
 		}
 	}
-	for id := range c.moving {
-		if p := c.places[id]; p.Next.Worker == name {
-			if net := c.reaches(p.A.Service.App, k); net != 0 {
+	for id := range o.moving {
+		if p := o.places[id]; p.Next.Worker == name {
+			if net := o.reaches(p.A.Service.App, k); net != 0 {
 				return net
 			}
 		}

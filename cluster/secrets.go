@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -125,15 +124,4 @@ func (s *Server) unusedSecrets(ctx context.Context) []string {
 		return nil
 	}
 	return out
-}
-
-// hasSecret reports whether something uses a secret that a worker was given or is to take over.
-func (l *ledger) hasSecret(worker string, n spec.SecretName) bool {
-	for _, p := range l.places {
-		there := p.Worker == worker || p.Next != nil && p.Next.Worker == worker || p.Original != nil && p.Original.Worker == worker
-		if there && p.A.Service.App.Namespace == n.Namespace && slices.Contains(p.A.Spec.SecretNames(n.Namespace), n) {
-			return true
-		}
-	}
-	return false
 }

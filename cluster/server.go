@@ -149,7 +149,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		parts = append(parts, run)
 	}
 	if s.opt.Names.Listen != "" {
-		parts = append(parts, func() error { return newNames(s).run(ctx) })
+		parts = append(parts, func() error { return newNameServer(s).run(ctx) })
 	}
 	answers := newAnswerer(ctx, s, l)
 	s.answers.Store(answers)

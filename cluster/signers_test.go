@@ -44,7 +44,7 @@ func TestSigners(t *testing.T) {
 		t.Errorf("without a policy: %v", a.Signers)
 	}
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Standalone: true, Admission: p})
-	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "home", Level: spec.LevelPrivileged}, Worker: "w"}
+	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "home", Level: spec.LevelPrivileged}, seat: seat{Worker: "w"}}
 	c.places["i"].A.Spec.Image = "web:1"
 	if got := c.Unadmitted(); len(got) != 1 || !strings.Contains(got[0].Reason.Text, "before the site's policy of signers") || got[0].Reason.Hint == "" {
 		t.Errorf("told of %+v", got)
@@ -84,7 +84,7 @@ func TestSignersStay(t *testing.T) {
 	a.Fence.RootEpoch = 1
 	a.Revision = a.Spec.Revision()
 	var fx wire.Effects
-	c.accept(now, a, "root", &fx)
+	c.intake.accept(now, a, "root", &fx)
 	c.Tick(now)
 	at := c.places[a.ID].Worker
 	if at == "" {
@@ -101,7 +101,7 @@ func TestSignersStay(t *testing.T) {
 	say := func(edit func(a *spec.Assignment)) {
 		edit(&a)
 		a.Signers = []string{"a root's"}
-		c.accept(now, a, "root", &fx)
+		c.intake.accept(now, a, "root", &fx)
 	}
 	asked("placed", at, "first")
 	say(func(a *spec.Assignment) { a.Gen++ })

@@ -27,7 +27,7 @@ const (
 
 // Snapshots lists the snapshots at the site.
 func (s *Server) Snapshots(ctx context.Context) ([]spec.Snapshot, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]spec.Snapshot, error) { return Snapshots(c), nil })
+	return tier.View(ctx, s.Role, func(c *Core) ([]spec.Snapshot, error) { return c.Snapshots(), nil })
 }
 
 // TakeSnapshot has the worker of local volumes copy them.
@@ -147,7 +147,7 @@ func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 		if p == nil || p.State != spec.SnapshotReady {
 			return spec.Snapshot{}, noSnapshot(id)
 		}
-		return *p, connectedWorker(c, string(p.Worker))
+		return *p, c.connectedWorker(string(p.Worker))
 	})
 	if err != nil {
 		return nil, 0, err
@@ -186,7 +186,7 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spe
 		return view.VolumeView{}, err
 	}
 	return tier.View(last, s.Role, func(c *Core) (view.VolumeView, error) {
-		for _, v := range Volumes(c) {
+		for _, v := range c.Volumes() {
 			if v.Claim() == to {
 				return v, nil
 			}
@@ -229,7 +229,7 @@ func (s *Server) awaitIdle(ctx context.Context, v spec.VolumeClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
 	for {
-		idle, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) { return restorable(c, v), nil })
+		idle, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) { return c.snapshots.restorable(v), nil })
 		if err == nil && idle {
 			return nil
 		}

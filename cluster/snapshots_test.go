@@ -219,7 +219,7 @@ func TestSnapshotsOnTheirWayCount(t *testing.T) {
 	end("loose0", 3*skerry.GiB)
 	end("loose1", 3*skerry.GiB)
 	if used() != 8*skerry.GiB || s.c.volumes.Snapshot("loose0") == nil || s.c.volumes.Snapshot("loose1") != nil {
-		t.Errorf("%s are used, by %+v", used(), Snapshots(s.c))
+		t.Errorf("%s are used, by %+v", used(), s.c.Snapshots())
 	}
 
 	// What volumes are being made of stays until they are there.
@@ -235,8 +235,8 @@ func TestSnapshotsOnTheirWayCount(t *testing.T) {
 	// What was on a worker that is removed is used no more.
 	s.keep(s.c.Step(s.now, ChildDown{Name: worker}))
 	s.do(RemoveWorker{Name: worker})
-	if used() != 0 || len(Snapshots(s.c)) != 0 {
-		t.Errorf("%s are used without a worker, by %+v", used(), Snapshots(s.c))
+	if used() != 0 || len(s.c.Snapshots()) != 0 {
+		t.Errorf("%s are used without a worker, by %+v", used(), s.c.Snapshots())
 	}
 }
 
@@ -256,7 +256,7 @@ func TestImplausibleSnapshots(t *testing.T) {
 	} {
 		s.do(BeginSnapshot{ID: "one", Claim: spec.VolumeClaim{Service: key("acme", "shop")}, Import: true, Org: "acme"})
 		s.do(EndSnapshot{ID: "one", Info: &info})
-		if list := Snapshots(s.c); len(list) != 0 {
+		if list := s.c.Snapshots(); len(list) != 0 {
 			t.Errorf("%s: %+v", what, list)
 		}
 	}

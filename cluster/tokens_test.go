@@ -19,7 +19,7 @@ func TestOlderTokens(t *testing.T) {
 		a, _ := c.onlyAssignment(t)
 		a.ID, a.Service.Service, a.Spec.Mode, a.Gen, a.Fence = "one-1", "one", mode, 7, skerry.Fence{RootEpoch: 5}
 		var fx wire.Effects
-		c.accept(now, a, "root", &fx)
+		c.intake.accept(now, a, "root", &fx)
 		c.settle(now, &fx, nil)
 		var p *placement
 		for _, p = range c.places {
@@ -38,7 +38,7 @@ func TestOlderTokens(t *testing.T) {
 		old.Fence.RootEpoch, old.Gen, old.Restart, old.Spec.Command = 4, 8, 3, []string{"/bin/old"}
 		old.Revision = "old"
 		var none wire.Effects
-		c.accept(now, old, "root", &none)
+		c.intake.accept(now, old, "root", &none)
 		c.settle(now, &none, nil)
 		if n := c.Up.Ignored.All()[fleet.IgnoredToken]; n != 1 {
 			t.Errorf("%s: %d are counted", mode, n)
@@ -112,7 +112,7 @@ func TestForgedTokens(t *testing.T) {
 		o := wire.Observation{ID: a.ID, Fence: p.A.Fence}
 		x.edit(c, p, &o)
 		var fx wire.Effects
-		if c.foreignToken(now, w, p, &o, &fx); (w.trust.Record().Credit == nil) == x.noted {
+		if c.guard.foreignToken(now, w, p, &o, &fx); (w.trust.Record().Credit == nil) == x.noted {
 			t.Errorf("%s: noted is %v, want %v", what, !x.noted, x.noted)
 		}
 	}

@@ -23,7 +23,7 @@ func TestNoMeasuring(t *testing.T) {
 		p.A.Spec.Placement.Users = []spec.User{{Address: "192.0.2.9", MaxLatency: &limit}}
 		policy := sched.Policies()[spec.PolicyLDP]
 		var fx wire.Effects
-		known := s.c.usersKnown(s.now, p, policy, &fx)
+		known := s.c.find.usersKnown(s.now, p, policy, &fx)
 		if forbidden && (!known || len(fx.Actions) > 0 || !strings.Contains(p.Users[0].Unknown, "operator")) {
 			t.Errorf("known=%v, %d questions, %+v", known, len(fx.Actions), p.Users)
 		}
@@ -67,7 +67,7 @@ func TestUsersAreNoPortScan(t *testing.T) {
 	p.A.Spec.Placement.Users = []spec.User{{Address: "10.0.0.1", MaxLatency: &limit}}
 	var fx wire.Effects
 	s.c.opt.Admission = Admission{}
-	if known := s.c.usersKnown(s.now, p, sched.Policies()[spec.PolicyLDP], &fx); !known || len(fx.Actions) > 0 || !strings.Contains(p.Users[0].Unknown, "measureNetworks") {
+	if known := s.c.find.usersKnown(s.now, p, sched.Policies()[spec.PolicyLDP], &fx); !known || len(fx.Actions) > 0 || !strings.Contains(p.Users[0].Unknown, "measureNetworks") {
 		t.Errorf("known=%v, %d questions, %+v", known, len(fx.Actions), p.Users)
 	}
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -9,133 +8,127 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
-func (p *placement) claims() spec.VolumeClaim {
-	return spec.VolumeClaim{Service: p.A.Service, Ordinal: p.A.Ordinal}
-}
-
 // claimAt has a worker keep the local volumes of an instance that it gets.
-func (c *Core) claimAt(p *placement, worker string) {
+func (b *books) claimAt(p *placement, worker string) {
 	if !p.A.Spec.KeepsData() || worker == "" {
 		return
 	}
 	names, size, _ := p.A.Spec.LocalVolumes()
-	c.volumes.Place(p.claims(), worker, volumes.Want{Size: size, Org: p.A.Org, Names: names})
-	countBesides(c, p.A.Org)
+	b.volumes.Place(p.claims(), worker, volumes.Want{Size: size, Org: p.A.Org, Names: names})
+	b.countBesides(p.A.Org)
 }
 
 // touchClaims has the claims looked at after an instance with data changed.
-func (c *Core) touchClaims(p *placement) {
+func (b *books) touchClaims(p *placement) {
 	if p.A.Spec.KeepsData() {
-		c.volumes.Touch()
+		b.volumes.Touch()
 	}
 }
 
 // ranWithData notes that there is data now.
-func (c *Core) ranWithData(p *placement) {
+func (b *books) ranWithData(p *placement) {
 	if p.A.Spec.KeepsData() {
-		c.volumes.Ran(p.claims(), p.Worker)
+		b.volumes.Ran(p.claims(), p.Worker)
 	}
 }
 
 // dataAt gives the worker to which an instance is bound by its local volumes, or "". A drain by force gives them up.
-func (c *Core) dataAt(p *placement) string {
+func (b *books) dataAt(p *placement) string {
 	if !p.A.Spec.KeepsData() {
 		return ""
 	}
-	at := c.volumes.At(p.claims())
-	if w := c.workers[at]; w == nil || w.Drain != nil && w.Drain.Force {
+	at := b.volumes.At(p.claims())
+	if w := b.workers[at]; w == nil || w.Drain != nil && w.Drain.Force {
 		return ""
 	}
 	return at
 }
 
 // releaseClaims has workers remove the data of replicas that nobody wants any more.
-func (c *Core) releaseClaims() {
-	if c.Apps.Reclaimed() != nil {
-		c.volumes.Touch()
+func (b *books) releaseClaims() {
+	if b.Apps.Reclaimed() != nil {
+		b.volumes.Touch()
 	}
-	for _, org := range c.volumes.Release() {
-		countBesides(c, org)
+	for _, org := range b.volumes.Release() {
+		b.countBesides(org)
 	}
 }
 
 // reviewClaims brings, after a start, what workers are to keep in line with the claims.
-func (c *Core) reviewClaims() {
-	for _, name := range c.Kids.Names() {
-		for _, key := range c.Kids.Get(name).Desired.Keys() {
-			if v, ok := spec.ParseVolumeKey(key); ok && !c.volumes.Wanted(v, name) {
-				c.Kids.Delete(name, key)
+func (b *books) reviewClaims() {
+	for _, name := range b.Kids.Names() {
+		for _, key := range b.Kids.Get(name).Desired.Keys() {
+			if v, ok := spec.ParseVolumeKey(key); ok && !b.volumes.Wanted(v, name) {
+				b.Kids.Delete(name, key)
 			}
 		}
 	}
-	c.volumes.Start()
-	for _, id := range sortedIDs(c.places) { // half of a commit may have been lost
-		p := c.places[id]
-		if !c.volumes.Known(p.claims()) && !p.Removing {
-			c.claimAt(p, p.Worker)
+	b.volumes.Start()
+	for _, id := range sortedIDs(b.places) { // half of a commit may have been lost
+		p := b.places[id]
+		if !b.volumes.Known(p.claims()) && !p.Removing {
+			b.claimAt(p, p.Worker)
 		}
 		if p.A.Spec.KeepsData() && !p.Refused {
-			c.volumes.Own(p.claims(), p.A.Org)
+			b.volumes.Own(p.claims(), p.A.Org)
 		}
 	}
 }
 
 // forgetClaims gives up what was on a worker that is gone for good.
-func (c *Core) forgetClaims(now time.Time, worker string, fx *wire.Effects) {
-	for _, v := range c.volumes.Forget(worker) {
+func (b *books) forgetClaims(now time.Time, worker string, fx *wire.Effects) {
+	for _, v := range b.volumes.Forget(worker) {
 		fx.Delete(volumes.Prefix + v.Key())
 		if v.Data {
-			c.siteEvent(fx, now, wire.EventWarning, "DataLost", "the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed", worker)
+			b.siteEvent(fx, now, wire.EventWarning, "DataLost", "the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed", worker)
 		}
 	}
-	for _, o := range c.Apps.Orgs() { // their snapshots there are gone as well
-		countBesides(c, o.Name)
+	for _, o := range b.Apps.Orgs() { // their snapshots there are gone as well
+		b.countBesides(o.Name)
 	}
 }
 
 // disks is what the claims of volumes see of a site.
-type disks struct{ c *Core }
+type disks struct{ b *books }
 
 // Keep implements volumes.Site.
 func (d disks) Keep(worker string, v spec.VolumeClaim) {
-	_ = d.c.Kids.Put(worker, v.Key(), d.c.codec.Marshal(&v)) // it is small
+	_ = d.b.Kids.Put(worker, v.Key(), d.b.codec.Marshal(&v)) // it is small
 }
 
 // Drop implements volumes.Site.
-func (d disks) Drop(worker string, v spec.VolumeClaim) { d.c.Kids.Delete(worker, v.Key()) }
+func (d disks) Drop(worker string, v spec.VolumeClaim) { d.b.Kids.Delete(worker, v.Key()) }
 
 // KeepSnapshot implements volumes.Site.
 func (d disks) KeepSnapshot(worker string, id spec.SnapshotID) {
-	_ = d.c.Kids.Put(worker, id.Key(), d.c.codec.Marshal(string(id))) // it is small
+	_ = d.b.Kids.Put(worker, id.Key(), d.b.codec.Marshal(string(id))) // it is small
 }
 
 // DropSnapshot implements volumes.Site.
-func (d disks) DropSnapshot(worker string, id spec.SnapshotID) { d.c.Kids.Delete(worker, id.Key()) }
+func (d disks) DropSnapshot(worker string, id spec.SnapshotID) { d.b.Kids.Delete(worker, id.Key()) }
 
 // Reserve implements volumes.Site.
 func (d disks) Reserve(worker string, size skerry.Bytes) {
-	if w := d.c.workers[worker]; w != nil {
+	if w := d.b.workers[worker]; w != nil {
 		w.reserved.Storage += size
-		d.c.site.SetAvailable(w.Name, w.available())
+		d.b.site.SetAvailable(w.Name, w.available())
 	}
 }
 
 // Occupied implements volumes.Site.
 func (d disks) Occupied(v spec.VolumeClaim, worker string) bool {
-	if w := d.c.workers[worker]; w != nil {
+	if w := d.b.workers[worker]; w != nil {
 		for _, h := range w.leaving {
 			if h.Service == v.Service && h.Ordinal == v.Ordinal {
 				return true
 			}
 		}
 	}
-	for _, p := range d.c.byApp[v.Service.App] {
+	for _, p := range d.b.byApp[v.Service.App] {
 		if p.claims() == v && p.Worker == worker && !p.ended() {
 			return true
 		}
@@ -145,7 +138,7 @@ func (d disks) Occupied(v spec.VolumeClaim, worker string) bool {
 
 // Replica implements volumes.Site.
 func (d disks) Replica(v spec.VolumeClaim) bool {
-	for _, p := range d.c.byApp[v.Service.App] {
+	for _, p := range d.b.byApp[v.Service.App] {
 		if p.claims() == v {
 			return true
 		}
@@ -155,7 +148,7 @@ func (d disks) Replica(v spec.VolumeClaim) bool {
 
 // Routine implements volumes.Site.
 func (d disks) Routine(v spec.VolumeClaim) volumes.Routine {
-	for _, p := range d.c.byApp[v.Service.App] {
+	for _, p := range d.b.byApp[v.Service.App] {
 		if p.claims() == v && !p.Refused && !p.Removing {
 			if s := p.target().Spec.Snapshots; s != nil && s.Schedule != "" {
 				r := volumes.Routine{Schedule: s.Schedule, Keep: s.Kept(), Far: s.Far()}
@@ -171,75 +164,30 @@ func (d disks) Routine(v spec.VolumeClaim) volumes.Routine {
 
 // Owned implements volumes.Site.
 func (d disks) Owned(v spec.VolumeClaim) bool {
-	_, _, owned := d.c.Up.Desired.Get(v.Key())
-	return owned || d.c.Apps.Claimed(v) != ""
+	_, _, owned := d.b.Up.Desired.Get(v.Key())
+	return owned || d.b.Apps.Claimed(v) != ""
 }
 
 // Write implements volumes.Site.
-func (d disks) Write(w wire.Write) { d.c.note(w) }
+func (d disks) Write(w wire.Write) { d.b.note(w) }
 
 // notOwn reports whether the root decides about volumes, or there are none.
-func notOwn(c *Core, v spec.VolumeClaim) bool {
-	_, _, owned := c.Up.Desired.Get(v.Key())
-	return owned || !c.volumes.Known(v)
+func (b *books) notOwn(v spec.VolumeClaim) bool {
+	_, _, owned := b.Up.Desired.Get(v.Key())
+	return owned || !b.volumes.Known(v)
 }
 
 // foreignData says why an instance may not have volumes of its name: they are kept for another organisation.
-func foreignData(c *Core, a *spec.Assignment) *wire.Reason {
+func (b *books) foreignData(a *spec.Assignment) *wire.Reason {
 	if !a.Spec.KeepsData() {
 		return nil
 	}
 	v := spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
-	if c.volumes.Foreign(v, a.Org) == "" {
+	if b.volumes.Foreign(v, a.Org) == "" {
 		return nil
 	}
 	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}
 }
 
-// deleteVolume deletes volumes about which the site decides.
-func deleteVolume(c *Core, now time.Time, m apps.DeleteVolume, fx *wire.Effects) {
-	if c.volumes.Loose(m.Claim) && !(disks{c}).Replica(m.Claim) && !c.volumes.Busy(m.Claim) {
-		_, _, w := c.volumes.Holder(m.Claim)
-		c.volumes.Remove(m.Claim)
-		countBesides(c, w.Org)
-		return
-	}
-	if c.Apps.Claimed(m.Claim) == "" && c.volumes.Known(m.Claim) {
-		fx.Err = apps.VolumeOfRoot(m.Claim)
-		return
-	}
-	*fx, _ = c.Apps.Handle(now, m)
-}
-
-// Volumes lists the local volumes of the site: those of the root's applications and its own.
-func Volumes(c *Core) []view.VolumeView {
-	own := map[spec.VolumeClaim]view.VolumeView{}
-	for _, v := range apps.Volumes(c.Apps, "local") {
-		own[v.Claim()] = v
-	}
-	out, schedules := []view.VolumeView{}, c.volumes.Routines()
-	for _, k := range c.volumes.List() {
-		v, is := own[k.VolumeClaim]
-		if !is {
-			v = view.NewVolumeView(k.VolumeClaim)
-			v.Origin, v.State, v.Reclaim = "root", view.VolumeKept, ""
-			if c.volumes.Loose(k.VolumeClaim) {
-				v.Origin, v.Reclaim = "local", spec.ReclaimKeep
-			}
-		}
-		for _, p := range c.byApp[k.Service.App] {
-			if p.claims() == k.VolumeClaim && !p.Refused {
-				v.State, v.Instance = view.VolumeUsed, p.A.ID
-			}
-		}
-		v.Scheduled = schedules[k.VolumeClaim]
-		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(c.opt.Name), skerry.WorkerName(k.Worker)
-		out = append(out, v)
-	}
-	return out
-}
-
-// Volumes lists the local volumes of the site.
-func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return Volumes(c), nil })
-}
+// countBesides has the quota of an organisation count what it has on disks that no instance asks for.
+func (b *books) countBesides(org string) { apps.SetBesides(b.Apps, org, b.volumes.Besides(org)) }

@@ -24,7 +24,7 @@ func TestWitnessesOfTheOverlay(t *testing.T) {
 		s.c.paths.Route(other, skerry.ServiceKey{}, []string{name})
 		var fx wire.Effects
 		w := s.c.workers[name]
-		s.c.suspect(s.now, w, &fx)
+		s.c.guard.suspect(s.now, w, &fx)
 		if len(fx.Actions) != 3 {
 			t.Fatalf("%s: %d are asked", name, len(fx.Actions))
 		}

@@ -1,19 +1,11 @@
 package cluster
 
 import (
-	"math"
-	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster/moves"
-	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/trust"
-	"skerry.dev/skerry/decide/credit"
-	"skerry.dev/skerry/decide/fleet"
-	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -48,381 +40,7 @@ func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	c.seeWorker(w)
 	c.freed()
 	c.siteEvent(fx, now, wire.EventNormal, "WorkerConnected", "worker "+hello.Name+" is connected", hello.Name)
-	c.reach(now, hello.Name, fx)
-}
-
-// addWorker enters a worker, new or read from the store.
-func (c *Core) addWorker(w *worker, r trust.Record) {
-	c.workers[w.Name] = w
-	w.sight, w.trust, w.leaving = c.detect.Add(w.Name), c.trust.Add(w.Name, r), c.releases.Add(w.Name)
-}
-
-// item encodes an item of a worker's desired set as its agent reads it.
-func (c *Core) item(worker string, v any) []byte {
-	if w := c.workers[worker]; w != nil && w.Carrier == wire.CarrierMQTT {
-		return c.codec.Text(v)
-	}
-	return c.codec.Marshal(v)
-}
-
-// resend puts everything that a worker is to run anew, for another agent; that has no part in what ended.
-func (c *Core) resend(name string) {
-	for _, p := range c.on(name) {
-		c.linked[p.A.Service.App] = true
-		switch {
-		case p.Removing:
-		case p.ended():
-			c.letGo(p)
-		default:
-			c.send(p)
-		}
-	}
-	for _, id := range sortedIDs(c.moving) {
-		if p := c.places[id]; p.Next.Worker == name {
-			c.sendNext(p)
-		}
-	}
-}
-
-func (c *Core) saveWorker(w *worker, fx *wire.Effects) {
-	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{w, w.trust.Record()}))
-}
-
-// reach marks the instances of a worker that is back in touch. What it said last still holds until it says otherwise: a set
-// that did not change is not sent again.
-func (c *Core) reach(now time.Time, name string, fx *wire.Effects) {
-	child := c.Kids.Get(name)
-	for _, p := range c.on(name) {
-		if !p.Obs.Unreachable {
-			continue
-		}
-		p.Obs.Unreachable = false
-		c.unstrand(p)
-		c.changed(now, p, fx)
-		var o wire.Observation
-		if value, orphaned, has := child.Observed.Get(wire.AssignmentKey(p.A.ID)); has && !orphaned && said(c, value, &o) == nil {
-			c.observe(now, name, o, fx)
-		}
-	}
-}
-
-func (c *Core) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
-	if k := c.Kids.Get(m.Name); k == nil || !k.Connected {
-		return // it was given up meanwhile
-	}
-	d := c.Kids.Frame(now, m.Name, m.Msg, fx)
-	child := c.Kids.Get(m.Name)
-	if child == nil {
-		return
-	}
-	for _, key := range d.Changed {
-		value, orphaned, have := child.Observed.Get(key)
-		if have && !orphaned && strings.HasPrefix(key, "want/") {
-			if why := c.wantItem(m.Name, key, value); why != "" {
-				c.refuseWant(now, m.Name, why, fx)
-			}
-			continue
-		}
-		if have && !orphaned && key == wire.IngressKey {
-			c.ingressState(now, m.Name, value)
-			continue
-		}
-		id, ok := strings.CutPrefix(key, "inst/")
-		if !ok || !have || orphaned {
-			continue
-		}
-		var o wire.Observation
-		if err := said(c, value, &o); err != nil || string(o.ID) != id {
-			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
-			continue // a hostile or broken worker harms only itself
-		}
-		c.observe(now, m.Name, o, fx)
-	}
-	for _, key := range d.Deleted {
-		if id, ok := strings.CutPrefix(key, "inst/"); ok {
-			c.gone(now, m.Name, skerry.InstanceID(id), fx)
-		} else if rest, ok := strings.CutPrefix(key, "want/"); ok {
-			if s, ok := skerry.ParseServiceKey(rest); ok {
-				c.unwant(m.Name, s)
-			}
-		} else if key == wire.IngressKey {
-			c.ingressState(now, m.Name, nil)
-		}
-	}
-	for _, e := range d.Events {
-		c.workerEvent(now, m.Name, e, fx)
-	}
-	if d.Report != nil {
-		c.Kids.Ignored.Count(c.workerReport(now, m.Name, d.Report, fx))
-	}
-	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
-	if (d.Settled || d.Report != nil) && child.Settled() {
-		c.returned(now, child, fx)
-		if c.rebuild.Over() {
-			c.salvageFrom(now, child, fx)
-		}
-		c.sweep(now, child, fx)
-	}
-}
-
-// sweep lets go of what a worker should end and does not have.
-func (c *Core) sweep(now time.Time, child *fleet.Child, fx *wire.Effects) {
-	has := func(id skerry.InstanceID) bool { return reports(child, wire.AssignmentKey(id)) }
-	if w := c.workers[child.Name]; w != nil && len(w.leaving) > 0 {
-		for _, id := range w.leaving.IDs() {
-			if !has(id) {
-				c.left(child.Name, id)
-			}
-		}
-	}
-	c.decideOrphans(child)
-	if len(c.removing) == 0 {
-		return
-	}
-	for _, p := range c.on(child.Name) {
-		if p.Removing && !has(p.A.ID) {
-			c.gone(now, child.Name, p.A.ID, fx)
-		}
-	}
-}
-
-// reports says whether a worker tells of an instance, by its key.
-func reports(child *fleet.Child, key string) bool {
-	_, orphaned, has := child.Observed.Get(key)
-	return has && !orphaned
-}
-
-// decideOrphans ends or adopts what a worker has of an earlier life of its set, which forgot what was deleted then. What this
-// store does not know either runs on, and keeps what it has of the overlay. What the worker does not report does not run:
-// kept, it would when the agent starts again.
-func (c *Core) decideOrphans(child *fleet.Child) {
-	orphans, known := child.Desired.Orphans()
-	if !known || len(orphans) == 0 {
-		return
-	}
-	unknown, w := false, c.workers[child.Name]
-	for _, o := range orphans {
-		id, ok := strings.CutPrefix(o.Key, "inst/")
-		if !ok {
-			continue
-		}
-		p := c.places[skerry.InstanceID(id)]
-		switch {
-		case p != nil && !p.Removing && p.Worker == child.Name:
-			c.send(p)
-		case p != nil && p.Next != nil && p.Next.Worker == child.Name:
-			c.sendNext(p)
-		case p != nil && !p.Removing && p.at(child.Name):
-			// The copy that was left behind; it is decided who stays.
-		case p != nil || w != nil && w.leaving.Has(skerry.InstanceID(id)) || !reports(child, o.Key):
-			c.Kids.Delete(child.Name, o.Key)
-		default:
-			unknown = true
-		}
-	}
-	for _, o := range orphans {
-		if !unknown && !strings.HasPrefix(o.Key, "inst/") {
-			c.Kids.Delete(child.Name, o.Key)
-		}
-	}
-}
-
-// workerReport takes a report, or says in a word why it has no effect.
-// maxHeld is how much of a worker's reason for being held is kept, in bytes.
-const maxHeld = 200
-
-func (c *Core) workerReport(now time.Time, name string, m *wire.Report, fx *wire.Effects) (ignored string) {
-	var r wire.WorkerReport
-	w := c.workers[name]
-	switch {
-	case m.Kind != wire.ReportWorker:
-		return fleet.IgnoredReport
-	case w == nil || c.codec.Unmarshal(m.Payload, &r) != nil:
-		return fleet.IgnoredUnreadable
-	case r.Seq != 0 && r.Seq <= w.reportSeq:
-		// The newest twice is a carrier that delivers at least once; numbers that go on from below were preceded by a broken one.
-		if r.Seq < w.reportSeq && r.Seq > w.staleSeq {
-			w.staleSeq = r.Seq
-		} else if r.Seq < w.reportSeq {
-			const text = "it sends reports again that it sent before"
-			c.counted(now, c.trust.Odd(now, name, credit.Replays, text), fx)
-		}
-		return fleet.IgnoredOld
-	}
-	w.reportSeq = r.Seq
-	facts := r.Facts
-	r.Facts = nil
-	if r.Coordinate != nil && !r.Coordinate.Valid() {
-		r.Coordinate = nil // a broken or hostile worker is nowhere
-	}
-	refusing, held := w.report.Refusing, w.report.Held
-	r.Ingress = countable(r.Ingress)
-	if len(r.Held) > maxHeld {
-		r.Held = strings.ToValidUTF8(r.Held[:maxHeld], "")
-	}
-	w.report, w.reportAt = r, now
-	w.report.Heard = nil
-	c.counted(now, c.trust.Use(now, name, &r), fx)
-	c.counted(now, c.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), network.PeersEach)]), fx)
-	c.wandered(w)
-	if held != r.Held {
-		c.heldChanged(now, w, fx)
-	}
-	if refusing != r.Refusing {
-		c.freed()
-		c.seeWorker(w)
-	}
-	c.site.SetReport(name, w.coordinate(), informedAt(w))
-	for _, id := range sortedIDs(r.Instances) {
-		q := r.Instances[id]
-		if p := c.places[id]; p != nil && p.Worker == name {
-			use := moves.Bounded(q)
-			p.qos = &use
-			if math.Abs(p.load()-p.told) >= loadStep && c.interests.Wanted(p.A.Service) {
-				p.told = p.load()
-				c.interests.Touch(p.A.Service)
-			}
-			if w.Facts != nil {
-				c.neighbours.Learn(&p.A, &use, w.Facts.Capacity.CPU, w.loads)
-			}
-			c.judge(now, p, fx)
-			c.reconsider(now, p, fx)
-			if i := c.Apps.Instance(id); i != nil {
-				i.QoS = &use
-			}
-		}
-	}
-	c.cameBy(now, w)
-	c.reload(w, r.Instances)
-	c.urge(now, w, fx)
-	c.trim(now, w)
-	if facts == nil {
-		return ""
-	}
-	facts, found := c.trust.Capacity(now, name, facts)
-	c.counted(now, found, fx)
-	if facts = c.opt.Admission.offered(facts); reflect.DeepEqual(facts, w.Facts) {
-		return ""
-	}
-	if facts.Location != nil && !facts.Location.Valid() {
-		facts.Location = nil
-	}
-	if w.Facts == nil || w.Facts.Probe != facts.Probe {
-		c.peers.Touch(now)
-	}
-	if was := w.Facts; was == nil || !reflect.DeepEqual(was.Overlay, facts.Overlay) {
-		c.readmit[name] = true
-		c.changedHere()
-		c.gatesChanged()
-		if !slices.Equal(networksOf(w.Facts), networksOf(facts)) {
-			c.warnOverlap(now, w, facts, fx)
-			defer reviewSites(c) // hosts may be where instances of another site were thought to be, or no longer
-		}
-		for _, o := range c.workers { // a block that was in the way of its networks may be free now
-			if o.Peer != 0 && o.cramped(c.attached(o)) {
-				c.readmit[o.Name] = true
-			}
-		}
-		// Those that exchange packets with it must know its new endpoints at once.
-		c.paths.Touch(name)
-		c.paths.TouchPeers(name)
-	}
-	was := w.Facts
-	w.Facts = facts
-	c.upgraded(now, w, was, fx)
-	c.saveWorker(w, fx)
-	c.seeWorker(w)
-	c.freed()
-	for _, p := range c.on(name) {
-		c.linked[p.A.Service.App] = true
-		c.judge(now, p, fx) // the worker may have shrunk, or moved
-		c.crowd(now, p, fx) // or measured its runtimes
-	}
-	return ""
-}
-
-// workerEvent takes what a worker tells of an instance of its own, or that its store was damaged.
-func (c *Core) workerEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
-	var e wire.Event
-	if c.codec.Unmarshal(data, &e) != nil {
-		c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
-		return
-	}
-	if e.Instance == "" && e.Reason == wire.EventStoreRepaired {
-		c.siteEvent(fx, now, wire.EventWarning, e.Reason, strings.ToValidUTF8(e.Text[:min(len(e.Text), 500)], ""), name)
-		return
-	}
-	e.Bound()
-	p := c.places[e.Instance]
-	if p == nil || p.Worker != name {
-		c.Kids.Ignored.Count(fleet.IgnoredUnknown)
-		return
-	}
-	c.event(fx, now, p, e.Type, e.Reason, e.Text)
-}
-
-// loseWorker gives the instances of a worker that is out of touch a new place. Its own copies, if it still lives, are
-// ended when it comes back, because their tombstones wait for it.
-func (c *Core) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
-	since := c.detect.Lose(w.Name)
-	if k := c.Kids.Get(w.Name); k != nil && k.Connected { // in name only
-		c.Kids.Down(now, w.Name)
-		fx.Actions = append(fx.Actions, Disconnect{w.Name})
-	}
-	c.Apps.Came(now, w.Name, nil)
-	c.Apps.Waits(now, w.Name, nil)
-	c.peers.Touch(now)
-	c.seeWorker(w)
-	c.uplink.Touch()
-	c.siteEvent(fx, now, wire.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+c.detect.Verdict(w.Name)+"); its instances get a new place", w.Name)
-	for _, id := range sortedIDs(c.moving) {
-		if p := c.places[id]; p.Next.Worker == w.Name {
-			c.abandon(p)
-			c.changed(now, p, fx)
-		}
-	}
-	for _, p := range c.on(w.Name) {
-		switch {
-		case (p.Obs.State == skerry.Running || c.mayRun(p)) && !p.Removing && p.Group == "" && p.A.Spec.Mode == spec.ModeService:
-			c.strand(now, p, fx)
-		case p.Next != nil:
-			c.takeOver(now, p, "its worker is out of touch", fx)
-		case p.Removing:
-			if !p.ended() {
-				c.leave(p, w.Name)
-			}
-			c.drop(now, p, fx)
-		case p.Group != "":
-			p.Obs.Unreachable, p.Obs.Ready = true, false
-			c.changed(now, p, fx)
-		case p.Obs.State == skerry.Terminated || p.Obs.State == skerry.Failed:
-			// ended: nothing to place anew
-		default:
-			p.Obs.Unreachable = true
-			// Nothing new comes to a worker that is out of touch; once it is back it is as good as any.
-			c.move(now, p, "its worker is out of touch", false, fx)
-		}
-	}
-	c.awaitEnd(now, w, fx)
-}
-
-// awaitEnd takes back what was moved from a worker that is out of touch now and does not run elsewhere yet, where two copies are not
-// allowed: the one that was told to end may not have heard of it.
-func (c *Core) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
-	for _, id := range w.leaving.IDs() {
-		p := c.places[id]
-		if p == nil || p.Worker == "" || p.Worker == w.Name || p.Removing || p.Obs.State == skerry.Running || !c.mayRun(p) {
-			continue
-		}
-		c.move(now, p, "the worker that it was on before is out of touch, and may not have stopped it", false, fx)
-	}
-}
-
-// mayRun reports whether an instance that must not run twice may run for all that is known: its worker was told, and may have
-// started it after it was last heard.
-func (c *Core) mayRun(p *placement) bool {
-	_, stops := p.A.Spec.OnDisconnect.StopAfter()
-	return stops && !p.ended()
+	c.reports.reach(now, hello.Name, fx)
 }
 
 func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
@@ -436,7 +54,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 		return
 	}
 	if !w.sight.Lost() {
-		c.loseWorker(now, w, fx)
+		c.guard.loseWorker(now, w, fx)
 	}
 	for _, id := range sortedIDs(c.originals) {
 		if p := c.places[id]; p.Original.Worker == name {
@@ -462,7 +80,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	for _, id := range w.leaving.IDs() {
 		c.left(name, id)
 	}
-	c.endDrain(now, w, fx)
+	c.drainer.endDrain(now, w, fx)
 	delete(c.held, name)
 	delete(c.workers, name)
 	c.detect.Remove(name)
@@ -487,41 +105,53 @@ func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *wire.Effects) {
 		return
 	}
 	if w.Hold = m.Reason; m.Reason == "" {
-		c.endDrain(now, w, fx)
-		c.restoreTrust(now, w, fx)
+		c.drainer.endDrain(now, w, fx)
+		c.guard.restoreTrust(now, w, fx)
 	}
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 	c.freed()
 }
 
-// refusing says why a worker takes nothing new, or "".
-func (w *worker) refusing() string {
-	switch {
-	case w.Hold != "":
-		return "held: " + w.Hold
-	case w.trust.Quarantine() != "":
-		return "in quarantine: " + w.trust.Quarantine()
-	case w.Facts == nil:
-		return "it has not yet told what it has"
-	}
-	return w.report.Refusing
+// UpgradeWorker has a worker's agent go over to another program. Whether that does is the worker's to see; it tells in its facts.
+type UpgradeWorker struct {
+	Name string
+	view.UpgradeRequest
 }
 
-// unpromised is what a worker has beyond what is promised to those who are to run on it. It is negative where the worker
-// shrank.
-func (w *worker) unpromised() spec.Resources {
-	if w.Facts == nil {
-		return spec.Resources{}
-	}
-	return w.Facts.Capacity.Sub(w.reserved)
-}
+// maxWindow is the longest trial of a program.
+const maxWindow = time.Hour
 
-// available is what is left on a worker for others: less than unpromised while some are on their way out.
-func (w *worker) available() spec.Resources {
-	left := w.unpromised()
-	for _, h := range w.leaving {
-		left = left.Sub(h.Need)
+func (c *Core) upgradeWorker(now time.Time, m UpgradeWorker, fx *wire.Effects) {
+	w := c.workers[m.Name]
+	switch window, steady := time.Duration(m.Window), time.Duration(m.Steady); {
+	case w == nil:
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.Name).WithHint("`skerry get workers` lists them")
+		return
+	case w.Carrier != "":
+		fx.Err = skerry.Errorf(skerry.CodeUnsupported, "the agent of worker %s is not Skerry's", m.Name).WithHint("replace its program on the device")
+		return
+	case m.Image == "":
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "an image with the new program is missing")
+		return
+	case window < 0 || window > maxWindow:
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "a trial of %s is out of range; up to %s are allowed", window, maxWindow)
+		return
+	case steady < 0 || steady > maxWindow || window > 0 && steady > window:
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the new program cannot be required to work for %s within %s", steady, window)
+		return
 	}
-	return left
+	o := wire.AgentOrder{Seq: 1, Image: m.Image, Window: m.Window, Steady: m.Steady}
+	if w.Agent != nil {
+		o.Seq = w.Agent.Seq + 1
+	}
+	if w.Facts != nil && w.Facts.Agent != nil { // it may know of more than this store, which was restored from a backup
+		o.Seq = max(o.Seq, w.Facts.Agent.Order+1)
+	}
+	if fx.Err = c.Kids.Put(m.Name, wire.AgentKey, c.codec.Marshal(&o)); fx.Err != nil {
+		return
+	}
+	w.Agent = &o
+	c.saveWorker(w, fx)
+	c.siteEvent(fx, now, wire.EventNormal, "Upgrading", "worker "+m.Name+" is to go over to "+m.Image, m.Name)
 }

@@ -80,8 +80,8 @@ func TestSlowDisk(t *testing.T) {
 	killRoles(t, processesOf(t, disk, testenv.Program(t), "worker"), testenv.Times(3, 30), 10, slow)
 }
 
-// killRoles kills root, cluster and worker so often while users write, and so many writes are acknowledged between two kills at least. begin is
-// called when all works.
+// killRoles kills root, cluster and worker so often while users write, and so many writes are acknowledged between two
+// kills at least. begin is called when all works.
 func killRoles(t *testing.T, p *processes, kills, between int, begin func()) {
 	ctx := t.Context()
 	a, b, c := p.threeRoles()

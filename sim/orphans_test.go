@@ -100,7 +100,7 @@ func TestOrphansOfRestoredSite(t *testing.T) {
 	})
 	w.Restart(a, nil)
 	w.Run(time.Minute)
-	list, err := cluster.Orphans(w.ClusterCore("a"))
+	list, err := w.ClusterCore("a").Orphans()
 	if err != nil || len(list) != 2 || list[0].Service != web("new") || list[0].Worker == "" || list[0].Problem != "" {
 		t.Fatalf("%+v, %v", list, err)
 	}
@@ -109,7 +109,7 @@ func TestOrphansOfRestoredSite(t *testing.T) {
 	w.must(t, a, apps.DecideOrphan{ID: list[0].Instance})
 	w.must(t, a, apps.DecideOrphan{ID: list[1].Instance, Adopt: true, Actor: "ann"})
 	w.Run(time.Minute)
-	if left, _ := cluster.Orphans(w.ClusterCore("a")); len(left) != 0 || started != 0 {
+	if left, _ := w.ClusterCore("a").Orphans(); len(left) != 0 || started != 0 {
 		t.Errorf("%v are left, and %d containers were started", left, started)
 	}
 	after := w.ClusterCore("a").Instances()

@@ -112,7 +112,7 @@ func TestOrphanOfRestoredSiteKeepsItsVolumes(t *testing.T) {
 	})
 	w.Restart(a, nil)
 	w.Run(time.Minute)
-	list, err := cluster.Orphans(w.ClusterCore("a"))
+	list, err := w.ClusterCore("a").Orphans()
 	if err != nil || len(list) != 1 {
 		t.Fatalf("orphans: %+v, %v", list, err)
 	}

@@ -12,8 +12,9 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// Each snapshot of a schedule is sent away, once, and so many stay there. A place that refuses it, an answer that never comes, a worker that
-// is away and old objects that cannot be deleted are shown at both tiers, and made up for as far as there are snapshots left.
+// Each snapshot of a schedule is sent away, once, and so many stay there. A place that refuses it, an answer that never
+// comes, a worker that is away and old objects that cannot be deleted are shown at both tiers, and made up for as far as
+// there are snapshots left.
 func TestExportedSnapshots(t *testing.T) {
 	w := newWorld(t, 15)
 	w.Audit = true
@@ -49,7 +50,7 @@ func TestExportedSnapshots(t *testing.T) {
 	// is holds what both tiers show against what is there.
 	is := func(what, failing string) {
 		t.Helper()
-		list, far := cluster.Volumes(w.ClusterCore("a")), root.Volumes(w.RootCore())
+		list, far := w.ClusterCore("a").Volumes(), root.Volumes(w.RootCore())
 		if len(list) != 1 || len(far) != 1 || list[0].Scheduled == nil || far[0].Scheduled == nil || far[0].Scheduled.Export == nil {
 			t.Fatalf("%s: %+v, at the root %+v", what, list, far)
 		}
@@ -66,7 +67,7 @@ func TestExportedSnapshots(t *testing.T) {
 				t.Fatalf("%s: %s was sent %d times", what, id, n)
 			}
 		}
-		for _, s := range cluster.Snapshots(w.ClusterCore("a")) {
+		for _, s := range w.ClusterCore("a").Snapshots() {
 			if (s.Exported != "") != (sent[string(s.ID)] > 0) {
 				t.Fatalf("%s: %s is exported to %q, and was sent %d times", what, s.ID, s.Exported, sent[string(s.ID)])
 			}
@@ -89,7 +90,7 @@ func TestExportedSnapshots(t *testing.T) {
 	refused = ""
 	w.Run(time.Hour)
 	is("taken again", "")
-	for _, s := range cluster.Snapshots(w.ClusterCore("a")) {
+	for _, s := range w.ClusterCore("a").Snapshots() {
 		if !there[string(s.ID)] {
 			t.Errorf("%s was not made up for", s.ID)
 		}

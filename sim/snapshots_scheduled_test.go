@@ -38,7 +38,7 @@ func TestScheduledSnapshots(t *testing.T) {
 	first := w.RootCore().Apps.Instances(web("db"))[0]
 	w.must(t, w.Root, scheduled("0 * * * *", 2))
 	shown := func() *wire.VolumeSchedule {
-		for _, v := range cluster.Volumes(w.ClusterCore("a")) {
+		for _, v := range w.ClusterCore("a").Volumes() {
 			if v.Claim() == claim {
 				return v.Scheduled
 			}
@@ -46,7 +46,7 @@ func TestScheduledSnapshots(t *testing.T) {
 		return nil
 	}
 	taken := func() (ids []string) {
-		for _, s := range cluster.Snapshots(w.ClusterCore("a")) {
+		for _, s := range w.ClusterCore("a").Snapshots() {
 			if s.Scheduled && s.State == spec.SnapshotReady {
 				ids = append(ids, string(s.ID))
 			}
@@ -150,7 +150,7 @@ func TestScheduledSnapshots(t *testing.T) {
 	before = taken()
 	w.must(t, w.Root, deleteApp("db"))
 	w.Run(5 * time.Hour)
-	list := cluster.Snapshots(w.ClusterCore("a"))
+	list := w.ClusterCore("a").Snapshots()
 	if s := shown(); s != nil || atRoot() != nil || !slices.Equal(taken(), before) || len(list) != len(before)+1 || len(w.volumes("db")) != 1 {
 		t.Errorf("deleted: %+v, %v, %+v, data at %v", s, taken(), list, w.volumes("db"))
 	}

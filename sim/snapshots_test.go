@@ -35,7 +35,7 @@ func TestRestoredElsewhere(t *testing.T) {
 	at, _, _ := strings.Cut(data[0], " ")
 	first := strings.TrimPrefix(at, "a/")
 	snapshots := func() []spec.Snapshot {
-		list := cluster.Snapshots(w.ClusterCore("a"))
+		list := w.ClusterCore("a").Snapshots()
 		return list
 	}
 	kept := func(worker string) (out []string) {
@@ -137,14 +137,14 @@ func TestRestoredElsewhere(t *testing.T) {
 	w.Run(time.Minute)
 	w.Restart(site, nil)
 	w.Run(time.Minute)
-	views := cluster.Volumes(w.ClusterCore("a"))
+	views := w.ClusterCore("a").Volumes()
 	i := slices.IndexFunc(views, func(v view.VolumeView) bool { return v.Claim() == clone })
 	if i < 0 || string(views[i].Worker) != others[0] || views[i].State != view.VolumeKept || views[i].Size != skerry.GiB || views[i].Org != "default" {
 		t.Fatalf("volumes: %+v", views)
 	}
 	w.must(t, site, apps.DeleteVolume{Claim: clone})
 	w.Run(time.Minute)
-	if views := cluster.Volumes(w.ClusterCore("a")); len(views) != 1 {
+	if views := w.ClusterCore("a").Volumes(); len(views) != 1 {
 		t.Errorf("the clone is deleted: %+v", views)
 	}
 

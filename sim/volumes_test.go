@@ -196,7 +196,7 @@ func TestVolumesOutliveTheirApplication(t *testing.T) {
 		if len(views) != 3 || slices.ContainsFunc(views, func(v view.VolumeView) bool { return v.State != view.VolumeKept || v.Since.IsZero() }) {
 			t.Errorf("the root shows %+v", views)
 		}
-		for _, v := range cluster.Volumes(w.ClusterCore(site)) {
+		for _, v := range w.ClusterCore(site).Volumes() {
 			if _, at := place(v.Replica); v.State != view.VolumeKept || string(v.Worker) != at || v.Org != "default" || v.Origin != "root" {
 				t.Errorf("site %s shows %+v", site, v)
 			}

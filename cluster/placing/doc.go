@@ -3,7 +3,7 @@
 //
 //	Questions   the scheduling plugins of a site, and what they and workers were asked about an instance (decide/questions)
 //	Located     where the users of a service are in the network
-//	Starts      what has yet to run where it was placed, and what took too long
+//	Starts      what has yet to run where it was placed, and (Started, Late) what took too long
 //	SLA         how the SLA of an instance has fared
 //
 //	no place ─► policy and plugins ─► users known? ─no──► Measure ──► Measured, or too late ─┐

@@ -22,6 +22,12 @@ const (
 	badLink = 200 * time.Millisecond
 )
 
+// Started is how the start of an instance where it is fares.
+type Started struct {
+	Ran  bool  `json:"ran,omitempty"`  // it has run
+	Late *Late `json:"late,omitempty"` // it took too long somewhere
+}
+
 // Late is what is known of a start that took too long.
 type Late struct {
 	Worker string        `json:"worker"`

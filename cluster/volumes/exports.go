@@ -81,8 +81,8 @@ func (c *Claims) Send(id spec.SnapshotID) { c.sending[id] = true }
 // Sending counts the snapshots that are being sent away, and reports whether this one is.
 func (c *Claims) Sending(id spec.SnapshotID) (n int, this bool) { return len(c.sending), c.sending[id] }
 
-// Sent notes that a snapshot is there as an object, in a place that a text names, and which older objects are no longer. left says why others
-// of these still are; empty: none is.
+// Sent notes that a snapshot is there as an object, in a place that a text names, and which older objects are no longer.
+// left says why others of these still are; empty: none is.
 func (c *Claims) Sent(v spec.VolumeClaim, at time.Time, o Object, where string, gone []Object, now time.Time, left string) {
 	delete(c.sending, o.ID)
 	c.Look()
@@ -104,7 +104,8 @@ func (c *Claims) Sent(v spec.VolumeClaim, at time.Time, o Object, where string, 
 	c.note(k)
 }
 
-// Unsent notes that a snapshot was not sent away, and why. It reports whether that is to be said: it was sent or is tried for the first time.
+// Unsent notes that a snapshot was not sent away, and why. It reports whether that is to be said: it was sent or is
+// tried for the first time.
 func (c *Claims) Unsent(v spec.VolumeClaim, id spec.SnapshotID, now time.Time, reason string) (first bool) {
 	delete(c.sending, id)
 	c.Look()

@@ -68,3 +68,55 @@ func TestOwners(t *testing.T) {
 		}
 	}
 }
+
+// TestPartsWithoutCore has the parts of the cluster's core know what they name, and never the core: only the server
+// beside it does, and what tells the core's own business on. A function that takes the core would be a part that can
+// reach everything.
+func TestPartsWithoutCore(t *testing.T) {
+	core := func(e ast.Expr) bool {
+		star, ok := e.(*ast.StarExpr)
+		if !ok {
+			return false
+		}
+		id, ok := star.X.(*ast.Ident)
+		return ok && id.Name == "Core"
+	}
+	seen := false
+	for _, s := range load(t) {
+		if s.test || s.dir != "cluster" {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				for _, f := range d.Type.Params.List {
+					if core(f.Type) {
+						t.Errorf("%s: %s takes the core; let a part of its own have what it needs", s.at(d), d.Name.Name)
+					}
+				}
+			case *ast.GenDecl:
+				for _, sp := range d.Specs {
+					ts, ok := sp.(*ast.TypeSpec)
+					if !ok {
+						continue
+					}
+					st, ok := ts.Type.(*ast.StructType)
+					if !ok {
+						continue
+					}
+					for _, f := range st.Fields.List {
+						if !core(f.Type) {
+							continue
+						}
+						if seen = true; ts.Name.Name != "sequels" {
+							t.Errorf("%s: %s has the core; let it have the parts that it asks", s.at(f), ts.Name.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+	if !seen {
+		t.Error("nothing tells the core's business on: this test looks for the wrong names")
+	}
+}

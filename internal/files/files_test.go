@@ -49,8 +49,8 @@ type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 
-// What processes have left that were killed goes when the file is replaced again; what others are writing stays, and so does what belongs to
-// files with longer names.
+// What processes have left that were killed goes when the file is replaced again; what others are writing stays, and so
+// does what belongs to files with longer names.
 func TestLeftOvers(t *testing.T) {
 	dead := exec.Command(os.Args[0], "-test.run=^$")
 	if err := dead.Run(); err != nil {

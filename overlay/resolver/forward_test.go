@@ -504,8 +504,8 @@ func BenchmarkLocal(b *testing.B) {
 	}
 }
 
-// The servers outside are silent, and an instance asks them as often as it may: its names of ours, those too whose addresses have to be asked
-// for first, are answered as always.
+// The servers outside are silent, and an instance asks them as often as it may: its names of ours, those too whose
+// addresses have to be asked for first, are answered as always.
 func TestSilentServersHoldUpNoNameOfOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstreams{serve: map[string]func([]byte) [][]byte{"udp " + a1: silent}}

@@ -3,12 +3,10 @@ package cluster
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/moves"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
@@ -29,10 +27,17 @@ type DrainWorker struct {
 	Force    bool   // also what keeps data on the worker, which it then loses
 }
 
-func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
-	w := c.workers[m.Name]
+// drainer moves on what operators asked to be drained, make before break, and says what stays.
+type drainer struct {
+	*lifecycle
+	find   *finder
+	drains *moves.Drains
+}
+
+func (dr *drainer) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
+	w := dr.workers[m.Name]
 	switch {
-	case w == nil || m.To != "" && c.workers[m.To] == nil:
+	case w == nil || m.To != "" && dr.workers[m.To] == nil:
 		name := m.Name
 		if w != nil {
 			name = m.To
@@ -46,38 +51,38 @@ func (c *Core) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeInvalid, "%d migrations at once are out of range; from 1 to %d are allowed", m.Parallel, maxParallel)
 		return
 	}
-	w.Drain = c.drains.Begin(m.Name, &moves.Drain{Since: now, Parallel: max(1, m.Parallel), To: m.To, Force: m.Force})
+	w.Drain = dr.drains.Begin(m.Name, &moves.Drain{Since: now, Parallel: max(1, m.Parallel), To: m.To, Force: m.Force})
 	w.Hold = cmp.Or(m.Reason, "it is drained")
-	c.saveWorker(w, fx)
-	c.seeWorker(w)
-	c.freed()
-	c.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Hold, m.Name)
+	dr.saveWorker(w, fx)
+	dr.seeWorker(w)
+	dr.freed()
+	dr.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Hold, m.Name)
 }
 
 // endDrain lets what is on a worker stay there.
-func (c *Core) endDrain(now time.Time, w *worker, fx *wire.Effects) {
-	for _, id := range c.drains.End(w.Name) {
-		if p := c.places[id]; p != nil && p.Worker == w.Name && p.drained {
+func (dr *drainer) endDrain(now time.Time, w *worker, fx *wire.Effects) {
+	for _, id := range dr.drains.End(w.Name) {
+		if p := dr.places[id]; p != nil && p.Worker == w.Name && p.drained {
 			p.drained, p.Obs.Violated = false, ""
-			c.changed(now, p, fx)
+			dr.changed(now, p, fx)
 		}
 	}
 	w.Drain = nil
 }
 
 // drainWorkers moves on what operators asked to be drained.
-func (c *Core) drainWorkers(now time.Time, fx *wire.Effects) {
-	for _, name := range c.drains.Start() {
-		if w := c.workers[name]; !w.sight.Lost() { // else its instances are rescued as those of any lost worker
-			c.drainOne(now, w, fx)
+func (dr *drainer) drainWorkers(now time.Time, fx *wire.Effects) {
+	for _, name := range dr.drains.Start() {
+		if w := dr.workers[name]; !w.sight.Lost() { // else its instances are rescued as those of any lost worker
+			dr.drainOne(now, w, fx)
 		}
 	}
 }
 
-func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
-	d := c.drains.Look(w.Name)
+func (dr *drainer) drainOne(now time.Time, w *worker, fx *wire.Effects) {
+	d := dr.drains.Look(w.Name)
 	moving, left := 0, 0
-	list := c.on(w.Name)
+	list := dr.on(w.Name)
 	for _, p := range list {
 		if p.Next != nil {
 			moving++
@@ -89,7 +94,7 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 		}
 		why := p.bound(d.Force)
 		if why == "" && p.Obs.State == skerry.Running {
-			why = c.workers.uncarried(p)
+			why = dr.workers.uncarried(p)
 		}
 		if why != "" {
 			d.Stays(p.A.ID, why)
@@ -102,45 +107,45 @@ func (c *Core) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 		switch {
 		case d.Waits(now, p.A.ID):
 		case p.Obs.State != skerry.Running: // it serves nobody yet
-			c.move(now, p, "its worker is drained", false, fx)
+			dr.move(now, p, "its worker is drained", false, fx)
 		case moving < d.Parallel:
-			if c.drainAway(now, w, p, d, fx) {
+			if dr.drainAway(now, w, p, d, fx) {
 				moving++
 			}
 		}
 	}
-	here := func(id skerry.InstanceID) bool { return c.byWorker[w.Name][id] != nil }
+	here := func(id skerry.InstanceID) bool { return dr.byWorker[w.Name][id] != nil }
 	if news, n := d.End(here, left == 0 && len(w.leaving) == 0); news {
-		c.saveWorker(w, fx)
+		dr.saveWorker(w, fx)
 		text := "worker " + w.Name + " is drained"
 		if n > 0 {
 			text += fmt.Sprintf("; %d instances stay", n)
 		}
-		c.siteEvent(fx, now, wire.EventNormal, "Drained", text, w.Name)
+		dr.siteEvent(fx, now, wire.EventNormal, "Drained", text, w.Name)
 	}
 }
 
 // drainAway starts a successor of an instance elsewhere. Where the site has no room the owner learns of it, who may know
 // another site.
-func (c *Core) drainAway(now time.Time, w *worker, p *placement, look *moves.Look, fx *wire.Effects) bool {
+func (dr *drainer) drainAway(now time.Time, w *worker, p *placement, look *moves.Look, fx *wire.Effects) bool {
 	id := p.A.ID
-	if at := c.endsElsewhere(p); now.Before(at) {
+	if at := dr.endsElsewhere(p); now.Before(at) {
 		look.Tries(id, "a copy of it may still run on a worker that is out of touch, and there must not be another", at)
 		return false
 	}
-	if k := c.Kids.Get(w.Name); c.mayRun(p) && (k == nil || !k.Connected || w.sight.Quiet()) {
+	if k := dr.Kids.Get(w.Name); p.mayRun() && (k == nil || !k.Connected || w.sight.Quiet()) {
 		look.Tries(id, "its worker is out of touch and may run it on, and there must not be another", now.Add(drainRetry))
 		return false
 	}
-	d, wait := c.elsewhere(now, p, w.Drain.To, fx)
+	d, wait := dr.find.elsewhere(now, p, w.Drain.To, fx)
 	if wait {
-		c.drains.Again(now.Add(drainRetry))
+		dr.drains.Again(now.Add(drainRetry))
 		return false
 	}
 	if d.Chosen != "" {
 		p.drained, p.Obs.Violated = false, ""
 		look.Leaves(id, now.Add(failedRetry))
-		c.migrate(now, p, d, "worker "+w.Name+" is drained", fx)
+		dr.migrate(now, p, d, "worker "+w.Name+" is drained", fx)
 		return true
 	}
 	why := "no other worker of the site can take it"
@@ -152,57 +157,21 @@ func (c *Core) drainAway(now time.Time, w *worker, p *placement, look *moves.Loo
 		p.drained = true
 		p.Obs.Violated = "its worker is drained, and " + why
 		if p.Origin == "root" {
-			p.Obs.Violated = c.workers.anonymous(p, p.Obs.Violated)
+			p.Obs.Violated = dr.workers.anonymous(p, p.Obs.Violated)
 		}
-		c.changed(now, p, fx)
+		dr.changed(now, p, fx)
 	}
 	return false
 }
 
-// elsewhere looks for another worker, first whether a certain one will do.
-func (c *Core) elsewhere(now time.Time, p *placement, to string, fx *wire.Effects) (wire.Decision, bool) {
-	if to != "" {
-		if policy, plugins, why := policyOf(c, &p.A); why == nil && len(plugins) == 0 {
-			req := c.request(p)
-			req.Only, req.Avoid = to, slices.Concat(req.Avoid, c.incapable(p))
-			if d := c.site.Place(now, policy, req, c.questions.Round()); d.Chosen != "" {
-				return d, false
-			}
-		}
-	}
-	// A worker that is short of something is better than none.
-	if d, wait := c.better(now, p, "", fx); wait || d.Chosen != "" {
-		return d, wait
-	}
-	return c.besides(now, p, nil, fx)
-}
-
-// bound says why an instance cannot leave its worker without losing what it is there for, or "".
-func (p *placement) bound(force bool) string {
-	s := &p.A.Spec
-	switch {
-	case p.Pinned != "":
-		return "it is the worker's own copy of a service that runs once per worker"
-	case s.Placement.Worker != "":
-		return "its manifest names this worker"
-	case s.Mode == spec.ModeJob || s.Mode == spec.ModeCron:
-		return "it runs to its end"
-	case !force && s.KeepsData():
-		return "it keeps data in its local volumes, which do not go along"
-	case !force && len(s.HostPaths()) > 0:
-		return "it keeps data at " + s.HostPaths()[0] + " of this worker, which does not go along"
-	}
-	return ""
-}
-
 // viewDrain tells how far a drain is.
-func (c *Core) viewDrain(w *worker) *view.DrainView {
+func (dr *drainer) viewDrain(w *worker) *view.DrainView {
 	d := w.Drain
 	if d == nil {
 		return nil
 	}
 	v := &view.DrainView{Since: d.Since, To: skerry.WorkerName(d.To), Parallel: d.Parallel, Done: d.Told, Ending: len(w.leaving)}
-	for _, p := range c.on(w.Name) {
+	for _, p := range dr.on(w.Name) {
 		why, tries, stays := d.Stay(p.A.ID)
 		switch {
 		case p.Removing || p.ended():
@@ -219,4 +188,14 @@ func (c *Core) viewDrain(w *worker) *view.DrainView {
 		}
 	}
 	return v
+}
+
+// audit says which drains their workers do not know of.
+func (dr *drainer) audit() []string {
+	return dr.drains.Audit(func(worker string) *moves.Drain {
+		if w := dr.workers[worker]; w != nil {
+			return w.Drain
+		}
+		return nil
+	})
 }

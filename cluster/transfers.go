@@ -1,19 +1,13 @@
 package cluster
 
 import (
-	"context"
-	"encoding/json"
-	"io"
-	"net/http"
 	"slices"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/sched"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -28,33 +22,27 @@ type MigrateInstance struct {
 	Root   bool   // somebody at the root, who learns nothing of workers
 }
 
-// moveAsked takes what moves instances because somebody wants that.
-func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
-	switch m := msg.(type) {
-	case DrainWorker:
-		c.drainWorker(now, m, fx)
-	case Rebalance:
-		c.askBalance(now, m, fx)
-	case MigrateInstance:
-		c.migrateInstance(now, m, fx)
-	}
+// transfers moves single instances because somebody wants that.
+type transfers struct {
+	*lifecycle
+	find *finder
 }
 
-func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *wire.Effects) {
-	p := c.places[m.ID]
+func (tr *transfers) migrateInstance(now time.Time, m MigrateInstance, fx *wire.Effects) {
+	p := tr.places[m.ID]
 	if p == nil {
 		fx.Err = noInstance(m.ID)
-		if _, _, ok := c.Instance(m.ID); ok {
+		if _, _, ok := tr.Instance(m.ID); ok {
 			fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %s has no place that it could leave", m.ID).WithHint("`skerry explain %s` shows more", m.ID)
 		}
 		return
 	}
-	policy, err := c.movable(now, p, &m)
+	policy, err := tr.movable(now, p, &m)
 	if err == nil {
-		fx.Result, err = c.moveByHand(now, p, policy, &m, fx)
+		fx.Result, err = tr.moveByHand(now, p, policy, &m, fx)
 	}
 	if err != nil && m.Root {
-		err.Message, err.Hint = c.workers.anonymous(p, err.Message), c.workers.anonymous(p, err.Hint)
+		err.Message, err.Hint = tr.workers.anonymous(p, err.Message), tr.workers.anonymous(p, err.Hint)
 	}
 	if err != nil {
 		fx.Err = err
@@ -62,16 +50,16 @@ func (c *Core) migrateInstance(now time.Time, m MigrateInstance, fx *wire.Effect
 }
 
 // moveByHand starts a successor on the worker that was asked for, or the best other one, and gives its name.
-func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *wire.Effects) (string, *skerry.Error) {
-	avoid := slices.Concat([]string{p.Worker}, c.heldWorkers(), c.incapable(p))
+func (tr *transfers) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *wire.Effects) (string, *skerry.Error) {
+	avoid := slices.Concat([]string{p.Worker}, tr.heldWorkers(), tr.find.incapable(p))
 	if m.To == "" {
 		avoid = append(avoid, p.Avoid...)
 	}
 	var d wire.Decision
-	for _, short := range [][]string{c.workers.shortOf(nil), nil} { // a worker that is short of something is better than none
-		r := c.request(p)
+	for _, short := range [][]string{tr.workers.shortOf(nil), nil} { // a worker that is short of something is better than none
+		r := tr.find.request(p)
 		r.Only, r.Avoid = m.To, slices.Concat(avoid, short)
-		if d = c.site.Place(now, policy, r, c.questions.Next()); d.Chosen != "" {
+		if d = tr.site.Place(now, policy, r, tr.questions.Next()); d.Chosen != "" {
 			break
 		}
 	}
@@ -82,16 +70,16 @@ func (c *Core) moveByHand(now time.Time, p *placement, policy sched.Policy, m *M
 	if m.Reason != "" {
 		why += ": " + m.Reason
 	}
-	c.migrate(now, p, d, why, fx)
+	tr.migrate(now, p, d, why, fx)
 	return d.Chosen, nil
 }
 
 // movable gives the policy by which another worker is looked for, or why none may be.
-func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy sched.Policy, err *skerry.Error) {
+func (tr *transfers) movable(now time.Time, p *placement, m *MigrateInstance) (policy sched.Policy, err *skerry.Error) {
 	conflict := func(text string) *skerry.Error {
 		return skerry.Errorf(skerry.CodeConflict, "instance %s cannot move: %s", m.ID, text)
 	}
-	to, k := c.workers[m.To], c.Kids.Get(p.Worker)
+	to, k := tr.workers[m.To], tr.Kids.Get(p.Worker)
 	switch {
 	case m.To != "" && to == nil:
 		return policy, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.To).WithHint("`skerry get workers` lists them")
@@ -99,13 +87,13 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 		return policy, skerry.Errorf(skerry.CodeInvalid, "instance %s is on worker %s already", m.ID, m.To)
 	case p.Next != nil:
 		return policy, conflict("it is on its way to worker " + p.Next.Worker + " already, " + p.Next.Why)
-	case c.stranded[m.ID] || p.Original != nil || p.Worker != "" && (k == nil || !k.Connected):
+	case tr.stranded[m.ID] || p.Original != nil || p.Worker != "" && (k == nil || !k.Connected):
 		return policy, conflict("its worker is out of touch").WithHint("it gets another place by itself, if it may have one; `skerry explain %s` shows it", m.ID)
 	case p.Removing || p.Refused || p.Obs.State != skerry.Running:
 		return policy, conflict("it does not run").WithHint("`skerry explain %s` shows why", m.ID)
 	case p.Resize != nil:
 		return policy, conflict("its limits are just being changed").WithHint("try again in a moment")
-	case now.Before(c.endsElsewhere(p)):
+	case now.Before(tr.endsElsewhere(p)):
 		return policy, conflict("a copy of it may still run on a worker that is out of touch, and there must not be another").WithHint("try again when that is back")
 	case to != nil && to.report.Held != "":
 		return policy, conflict("worker " + m.To + " is held on its device, and carries out nothing: " + to.report.Held)
@@ -117,10 +105,10 @@ func (c *Core) movable(now time.Time, p *placement, m *MigrateInstance) (policy 
 		}
 		return policy, err
 	}
-	if why := c.workers.uncarried(p); why != "" && !m.Force {
+	if why := tr.workers.uncarried(p); why != "" && !m.Force {
 		return policy, conflict(why).WithHint("--force moves it without its memory")
 	}
-	policy, plugins, unknown := policyOf(c, &p.A)
+	policy, plugins, unknown := tr.find.policyOf(&p.A)
 	if unknown != nil {
 		return policy, unmoved(m, &p.A.Spec, []wire.Reason{*unknown})
 	}
@@ -149,29 +137,4 @@ func unmoved(m *MigrateInstance, spec *spec.ServiceSpec, why []wire.Reason) *ske
 		err.Problems = append(err.Problems, skerry.Problem{Path: r.What, Message: r.Text, Hint: r.Hint})
 	}
 	return err
-}
-
-// Migrate moves one instance to another worker of the site.
-func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
-	to, err := s.Role.Do(ctx, MigrateInstance{ID: id, To: r.To, Reason: r.Reason, Force: r.Force, Actor: actor})
-	name, _ := to.(string)
-	return view.Migrating{Instance: id, Worker: skerry.WorkerName(name)}, err
-}
-
-// serveMigrate moves an instance of the root's because somebody there wants it. The root names no worker, and learns of none.
-func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) {
-	var m view.RootMigrate
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 16<<10))
-	if err == nil {
-		err = json.Unmarshal(body, &m)
-	}
-	if err != nil || r.Method != http.MethodPost {
-		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's request to move an instance cannot be read"))
-		return
-	}
-	if _, err = s.Role.Do(r.Context(), MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}); err != nil {
-		tier.WriteProblem(w, skerry.AsError(err))
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
 }

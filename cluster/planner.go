@@ -15,16 +15,21 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// planner says what would become of instances, and how workers stand to them, changing nothing.
+type planner struct {
+	find *finder
+}
+
 // PlanApp tells where the instances of an application of the site's own would go, changing nothing.
-func (c *Core) PlanApp(now time.Time, app spec.Application, digests map[string]string) (view.Plan, error) {
-	p, err := c.Apps.Plan(now, app, digests)
+func (pl *planner) PlanApp(now time.Time, app spec.Application, digests map[string]string) (view.Plan, error) {
+	p, err := pl.find.Apps.Plan(now, app, digests)
 	if err != nil {
 		return view.Plan{}, err
 	}
 	out := view.Plan{Key: p.Key, Lost: p.Lost, Tier: string(wire.TierCluster)}
 	for _, i := range p.Kept {
 		k := view.PlannedCopy{Service: i.Service.Service, Instance: i.ID, Kept: true, Resized: p.Resized[i.ID], Copies: i.Want}
-		if held := c.places[i.ID]; held != nil {
+		if held := pl.find.places[i.ID]; held != nil {
 			k.Worker = held.Worker
 		}
 		out.List = append(out.List, k)
@@ -33,7 +38,7 @@ func (c *Core) PlanApp(now time.Time, app spec.Application, digests map[string]s
 	for _, i := range p.New {
 		items = append(items, *i.Assignment(nil))
 	}
-	for n, d := range c.Plan(now, items) {
+	for n, d := range pl.Plan(now, items) {
 		out.List = append(out.List, view.PlannedCopy{Service: items[n].Service.Service, Worker: d.Chosen, Decision: &d, Copies: copiesOf(&items[n], &d)})
 	}
 	return out, nil
@@ -49,14 +54,14 @@ func copiesOf(a *spec.Assignment, d *wire.Decision) int {
 
 // Plan tells what would become of instances if they came now, in this order, changing nothing. Each takes its room from
 // the next. Round trips to users and plugins are not asked: what depends on them is told as unknown, or not considered.
-func (c *Core) Plan(now time.Time, items []spec.Assignment) []wire.Decision {
-	site := c.site.Clone()
+func (pl *planner) Plan(now time.Time, items []spec.Assignment) []wire.Decision {
+	site := pl.find.site.Clone()
 	planned := map[string][]*spec.Assignment{}
 	var peers []sched.Peer
 	out := make([]wire.Decision, 0, len(items))
 	for n := range items {
 		a := &items[n]
-		d := c.planOne(now, site, a, planned[a.Org], peers, uint64(n)+c.questions.Round())
+		d := pl.planOne(now, site, a, planned[a.Org], peers, uint64(n)+pl.find.questions.Round())
 		if d.Chosen != "" && a.Spec.Mode != spec.ModePerWorker {
 			planned[a.Org] = append(planned[a.Org], a)
 			site.Take(d.Chosen, &sched.Request{Spec: &a.Spec, Need: a.Spec.Need()})
@@ -68,9 +73,9 @@ func (c *Core) Plan(now time.Time, items []spec.Assignment) []wire.Decision {
 }
 
 // Verdicts is Plan in terms that the root may know.
-func (c *Core) Verdicts(now time.Time, items []spec.Assignment) []view.PlanVerdict {
+func (pl *planner) Verdicts(now time.Time, items []spec.Assignment) []view.PlanVerdict {
 	var out []view.PlanVerdict
-	for n, d := range c.Plan(now, items) {
+	for n, d := range pl.Plan(now, items) {
 		v := view.PlanVerdict{Fits: d.Chosen != "", Copies: copiesOf(&items[n], &d)}
 		if !v.Fits {
 			v.Why = uplink.InCounts(&items[n].Spec, d.Why)
@@ -80,17 +85,17 @@ func (c *Core) Verdicts(now time.Time, items []spec.Assignment) []view.PlanVerdi
 	return out
 }
 
-func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, planned []*spec.Assignment, peers []sched.Peer, seed uint64) wire.Decision {
+func (pl *planner) planOne(now time.Time, site *sched.Site, a *spec.Assignment, planned []*spec.Assignment, peers []sched.Peer, seed uint64) wire.Decision {
 	d := wire.Decision{At: now, Instance: a.ID, Tier: string(wire.TierCluster), Policy: "admission", Seed: seed, Considered: site.Len()}
-	why := c.opt.Admission.Check(a)
+	why := pl.find.admission.Check(a)
 	if why == nil {
-		used := c.usedBy(a.Org, a.ID)
+		used := pl.find.usedBy(a.Org, a.ID)
 		for _, p := range planned {
 			used.add(p)
 		}
-		why = c.opt.Admission.CheckQuota(used, a)
+		why = pl.find.admission.CheckQuota(used, a)
 	}
-	policy, plugins, unknown := policyOf(c, a)
+	policy, plugins, unknown := pl.find.policyOf(a)
 	if why == nil {
 		why = unknown
 	}
@@ -98,7 +103,7 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, plan
 		d.Why = []wire.Reason{*why}
 		return d
 	}
-	r := c.request(&placement{A: *a})
+	r := pl.find.request(&placement{A: *a})
 	r.Peers = append(r.Peers, peers...)
 	for _, u := range a.Spec.Placement.Users {
 		p := wire.UserPosition{}
@@ -109,7 +114,7 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, plan
 	}
 	if a.Spec.Mode == spec.ModePerWorker {
 		d.Policy = policy.Name
-		for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+		for _, name := range slices.Sorted(maps.Keys(pl.find.workers)) {
 			r.Only = name
 			if one := site.Place(now, policy, r, seed); one.Chosen != "" {
 				d.Top = append(d.Top, wire.Candidate{Name: name, Score: one.Top[0].Score, Chosen: true})
@@ -128,11 +133,11 @@ func (c *Core) planOne(now time.Time, site *sched.Site, a *spec.Assignment, plan
 }
 
 // runtimeChoices tells how each runtime stands to an instance, and how many workers have it.
-func (c *Core) runtimeChoices(id skerry.InstanceID) []spec.RuntimeChoice {
+func (pl *planner) runtimeChoices(id skerry.InstanceID) []spec.RuntimeChoice {
 	var out []spec.RuntimeChoice
-	if p := c.places[id]; p != nil {
+	if p := pl.find.places[id]; p != nil {
 		facts := &wire.WorkerFacts{}
-		if w := c.workers[p.Worker]; w != nil && w.Facts != nil {
+		if w := pl.find.workers[p.Worker]; w != nil && w.Facts != nil {
 			facts = w.Facts
 		}
 		out = p.A.Spec.RuntimeChoices(cmp.Or(p.Obs.Runtime, p.A.Runtime), facts.RuntimeCosts())
@@ -142,10 +147,10 @@ func (c *Core) runtimeChoices(id skerry.InstanceID) []spec.RuntimeChoice {
 			}
 			out[i].Processor = facts.Figure(out[i].Runtime)
 		}
-	} else if i := c.Apps.Instance(id); i != nil && i.Spec != nil {
+	} else if i := pl.find.Apps.Instance(id); i != nil && i.Spec != nil {
 		out = i.Spec.RuntimeChoices("", nil)
 	}
-	for _, w := range c.workers {
+	for _, w := range pl.find.workers {
 		if w.Facts == nil {
 			continue // it has just joined
 		}
@@ -161,23 +166,23 @@ func (c *Core) runtimeChoices(id skerry.InstanceID) []spec.RuntimeChoice {
 }
 
 // Explain tells how each class of the site's workers stands to an instance now: the one it has left out of account.
-func (c *Core) Explain(now time.Time, id skerry.InstanceID) []wire.ClassVerdict {
-	p := c.places[id]
+func (pl *planner) Explain(now time.Time, id skerry.InstanceID) []wire.ClassVerdict {
+	p := pl.find.places[id]
 	if p == nil {
-		i := c.Apps.Instance(id)
+		i := pl.find.Apps.Instance(id)
 		if i == nil || i.Spec == nil {
 			return nil
 		}
 		p = &placement{A: *i.Assignment(nil)}
 	}
-	policy, _, why := policyOf(c, &p.A)
+	policy, _, why := pl.find.policyOf(&p.A)
 	if why != nil {
 		return nil
 	}
-	site := c.site
+	site := pl.find.site
 	if p.Worker != "" && !p.ended() {
-		site = c.site.Clone() // it would not stand in its own way
-		site.Give(p.Worker, c.request(p))
+		site = pl.find.site.Clone() // it would not stand in its own way
+		site.Give(p.Worker, pl.find.request(p))
 	}
-	return site.Explain(now, policy, c.request(p))
+	return site.Explain(now, policy, pl.find.request(p))
 }
