@@ -1708,6 +1708,10 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        Accelerators: {
+            gpus?: string;
+            tpus?: string;
+        };
         AccessToken: {
             /** Format: date-time */
             created: string;
@@ -2807,7 +2811,7 @@ export interface components {
             exclusiveCPUs?: number;
             /**
              * Format: int64
-             * @description Graphics processors (Schema 1: vgpus).
+             * @description Graphics processors (Schema 1: vgpus). A container is handed in as many devices of the class that its worker has for them (--gpu-class), if it has one; else devices gives it the hardware.
              */
             gpus?: number;
             /** @description Huge pages that the instance may use, in addition to memory, out of those that the worker's machine has reserved. */
@@ -2827,7 +2831,7 @@ export interface components {
             storage?: string | number;
             /**
              * Format: int64
-             * @description Tensor processors (Schema 1: vtpus).
+             * @description Tensor processors (Schema 1: vtpus). Handed in like graphics processors (--tpu-class).
              */
             tpus?: number;
         };
@@ -3398,6 +3402,7 @@ export interface components {
             reflexive?: string;
         };
         WorkerFacts: {
+            accelerators?: components["schemas"]["Accelerators"];
             address?: string;
             agent?: components["schemas"]["AgentFacts"];
             arch: string;
