@@ -94,6 +94,11 @@ func TestHostBecomesHybrid(t *testing.T) {
 			_ = d.Remove(context.Background(), h)
 		}
 	})
+	defer func() {
+		if d != nil { // the host cannot become hybrid
+			d.Close()
+		}
+	}()
 	t.Run("is not", func(t *testing.T) {
 		runtimetest.Hybrid(t, false)
 		var err error
@@ -111,8 +116,8 @@ func TestHostBecomesHybrid(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		var r runtime.Report
-		d, r = opened(t, dir)
+		d = nil
+		d, r := opened(t, dir)
 		behind(t, d, r)
 		start(t, d)
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
