@@ -257,6 +257,46 @@ func TestLostTail(t *testing.T) {
 	try("an older log", with("a.db-wal", string(b)))
 }
 
+// TestDamagedType: one bit makes the text of a key a blob. Every byte of the record is right, and so is the structure of the file, but searches
+// lead past it and past what lies behind it.
+func TestDamagedType(t *testing.T) {
+	path := closed(t)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hit := 0
+	for at := 8; ; at++ {
+		next := bytes.Index(whole[at:], []byte("key/77"))
+		if next < 0 {
+			break
+		}
+		at += next
+		kind := bytes.LastIndexByte(whole[at-8:at], 25) // before it are the types of the columns; that of a text of six bytes is 25
+		if kind < 0 {
+			continue
+		}
+		hit++
+		b := bytes.Clone(whole)
+		b[at-8+kind] ^= 1
+		other := filepath.Join(t.TempDir(), "a.db")
+		if err := os.WriteFile(other, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(t.Context(), "sqlite:"+other, store.Options{})
+		if err == nil {
+			list, _, _ := s.List(t.Context(), "")
+			s.Close()
+			t.Errorf("opened with %d records of %d", len(list), damagedKeys)
+		} else if !errors.Is(err, store.ErrDamaged) {
+			t.Error(err)
+		}
+	}
+	if hit == 0 {
+		t.Error("no key was hit")
+	}
+}
+
 // TestReplaceIsWhole: a repair or a restore that fails, or is cut short at any point, leaves no store that is empty: that would be another site
 // with another CA. It can be done again.
 func TestReplaceIsWhole(t *testing.T) {

@@ -96,20 +96,25 @@ func (e *DamagedError) check(ctx context.Context, db *sql.DB) error {
 	if verdict != "ok" {
 		return fmt.Errorf("%w: %s", ErrDamaged, verdict)
 	}
-	rows, err := db.QueryContext(ctx, "SELECT key, revision, sum, value FROM record")
+	// A key that is no text any more stands where no search for text finds it, nor what lies behind it; SQLite takes it for a key of another type.
+	rows, err := db.QueryContext(ctx, "SELECT key, revision, sum, value, typeof(key) FROM record")
 	if err != nil {
 		return sqliteError(err)
 	}
 	defer rows.Close()
-	var key, value sql.RawBytes
+	var key, value, kind sql.RawBytes
 	for rows.Next() {
 		var r Record
 		var sum int64
-		if err := rows.Scan(&key, &r.Revision, &sum, &value); err != nil {
+		if err := rows.Scan(&key, &r.Revision, &sum, &value, &kind); err != nil {
 			return fmt.Errorf("%w: a record is of another type: %w", ErrDamaged, err)
 		}
 		r.Key, r.Value = string(key), value
-		if err := checkSum(r, sum); err != nil {
+		err := checkSum(r, sum)
+		if err == nil && string(kind) != "text" {
+			err = fmt.Errorf("record %q: %w: its key is a %s", r.Key, ErrDamaged, kind)
+		}
+		if err != nil {
 			e.Records, e.Cause = append(e.Records, strconv.Quote(r.Key)), err
 			continue
 		}
