@@ -19,7 +19,8 @@ import (
 // ContentsLister is what a Backend's Registry may be able to do beside.
 type ContentsLister interface {
 	// Contents gives each package that an image contains, by the lists that are attached to it. Image is REGISTRY/REPOSITORY@DIGEST.
-	// The registries of the image are asked if fetch is set. An image without a list, or without one for each of its platforms, gives an error.
+	// The registries of the image are asked if fetch is set. An image without a list, or without one for each of its platforms, gives
+	// an error.
 	Contents(ctx context.Context, image string, fetch bool, each func(sbom.Package)) error
 }
 

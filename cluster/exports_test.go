@@ -58,7 +58,8 @@ func TestPlacesOf(t *testing.T) {
 	s := &Server{}
 	s.opt.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s.opt.Places = func() (Places, error) { return nil, errors.New("/etc/skerry/places.yaml: others.secretKey is wrong") }
-	if _, err := placeOf(s, "offsite", "acme"); err == nil || strings.Contains(err.Error(), "secretKey") || strings.Contains(err.Error(), "/etc") {
+	_, err := placeOf(s, "offsite", "acme")
+	if err == nil || strings.Contains(err.Error(), "secretKey") || strings.Contains(err.Error(), "/etc") {
 		t.Errorf("it is said: %v", err)
 	}
 	if !strings.Contains(log.String(), "secretKey is wrong") {

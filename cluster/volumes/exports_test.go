@@ -46,7 +46,8 @@ func (s *sender) next() (e Export, ok bool) {
 
 // sent says that it is there, and that what was too many is gone.
 func (s *sender) sent(e Export, gone []Object, left string) {
-	s.claims.Sent(&e.Snapshot, Object{ID: e.Snapshot.ID, To: e.To, Key: string(e.Snapshot.ID)}, "s3://b/"+string(e.Snapshot.ID), gone, s.now, left)
+	id := e.Snapshot.ID
+	s.claims.Sent(&e.Snapshot, Object{ID: id, To: e.To, Key: string(id)}, "s3://b/"+string(id), gone, s.now, left)
 }
 
 func ids(list []Object) (out []string) {
