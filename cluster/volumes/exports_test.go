@@ -87,6 +87,7 @@ func TestExportsOfAnEarlierOwner(t *testing.T) {
 	if r := s.claims.Routines()[s.v]; r.Export == nil || r.Export.Reason != "" {
 		t.Errorf("%+v shows what became of acme's", r.Export)
 	}
+	s.sent(e, nil, "")
 	s.claims.Place(s.v, "w1", Want{Org: "third"})
 	s.settle(t)
 	if r := s.claims.all[s.v].Routine; r == nil || len(r.Export.Objects) > 0 {
