@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -60,9 +61,13 @@ func TestFindPackages(t *testing.T) {
 		must(t, err)
 		return img
 	}
+	var many strings.Builder
+	for n := range 150 {
+		fmt.Fprintf(&many, `{"name": "many", "version": "1.%d"},`, n)
+	}
 	s.attach(acme.Transport(), "acme/web", `{"bomFormat": "CycloneDX", "components": [
 		{"name": "libssl3", "version": "3.0.11-1", "purl": "pkg:deb/debian/libssl3@3.0.11-1?upstream=openssl"},
-		{"name": "free"}]}`, build("acme/web"))
+		`+many.String()+`{"name": "free"}]}`, build("acme/web"))
 	build("acme/side")
 	_, err = acme.Apply(ctx, []byte(`
 apiVersion: skerry/v1
@@ -104,6 +109,9 @@ spec:
 	// What cannot be compared is not known, and not absent.
 	if found, unknown := find(acme, "free@<2"); found != "" || !strings.Contains(unknown, "names no version of free") {
 		t.Errorf("a package without a version: found %q, unknown %q", found, unknown)
+	}
+	if found, unknown := find(acme, "many"); strings.Count(found, "many") != 200 || !strings.Contains(unknown, "more than 100 versions") {
+		t.Errorf("a package in many versions is found %d times; unknown %q", strings.Count(found, "many"), unknown)
 	}
 	if found, unknown := find(umbra, "openssl"); found+unknown != "" {
 		t.Errorf("another organisation sees %q and %q", found, unknown)

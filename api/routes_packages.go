@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,9 +18,10 @@ import (
 
 // ContentsLister is what a Backend's Registry may be able to do beside.
 type ContentsLister interface {
-	// Contents gives what an image contains, by the lists that are attached to it. Image is REGISTRY/REPOSITORY@DIGEST.
-	// The registries of the image are asked if fetch is set. An image without a list gives an error.
-	Contents(ctx context.Context, image string, fetch bool) ([]sbom.Package, error)
+	// Contents gives each package that an image contains, by the lists that are attached to it. Image is REGISTRY/REPOSITORY@DIGEST.
+	// The registries of the image are asked if fetch is set. An image without a list, or without one for each of its platforms, gives
+	// an error.
+	Contents(ctx context.Context, image string, fetch bool, each func(sbom.Package)) error
 }
 
 func addPackages(h *Handler) {
@@ -50,7 +52,7 @@ func addPackages(h *Handler) {
 				apps: map[skerry.AppKey]*spec.Application{}, images: map[string]*contents{}}
 			for _, i := range list {
 				k := i.Service.App
-				if (in.Namespace == "" || in.Namespace == k.Namespace) && (in.App == "" || in.App == k.Name) && see.instance(&i) {
+				if ctx.Err() == nil && (in.Namespace == "" || in.Namespace == k.Namespace) && (in.App == "" || in.App == k.Name) && see.instance(&i) {
 					f.look(ctx, &i)
 				}
 			}
@@ -109,7 +111,7 @@ func (f *packageFinder) imagesOf(ctx context.Context, i *wire.Instance) (out []s
 		s = app.Spec.Service(i.Service.Service)
 	}
 	if s == nil {
-		return []string{i.Service.String() + "@" + i.Digest}
+		return []string{i.Service.String()} // which is no image, and nothing to ask a registry about
 	}
 	main := s.Pinned[s.Image]
 	_, digest, _ := strings.Cut(main, "@")
@@ -131,22 +133,27 @@ func (f *packageFinder) contents(ctx context.Context, image string) *contents {
 	if !strings.Contains(image, "@sha256:") {
 		return &contents{reason: "its digest is not known here"}
 	}
-	list, err := f.lister.Contents(ctx, image, f.fetch)
-	if err != nil {
-		return &contents{reason: err.Error()}
-	}
 	c := &contents{}
-	for _, p := range list {
+	err := f.lister.Contents(ctx, image, f.fetch, func(p sbom.Package) {
 		ok, err := f.query.Match(p)
-		if err != nil {
+		switch {
+		case err != nil:
 			c.reason = err.Error()
-		}
-		if ok && !slices.Contains(c.found, p) {
+		case !ok || slices.Contains(c.found, p):
+		case len(c.found) == maxFound:
+			c.reason = fmt.Sprintf("its lists name it in more than %d versions", maxFound)
+		default:
 			c.found = append(c.found, p)
 		}
+	})
+	if err != nil {
+		c.reason = err.Error()
 	}
 	return c
 }
+
+// maxFound bounds the packages of one image in an answer, which has them once for each instance.
+const maxFound = 100
 
 func (f *packageFinder) report() view.PackageReport {
 	r := view.PackageReport{Found: f.found}

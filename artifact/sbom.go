@@ -16,56 +16,84 @@ import (
 // maxSBOMs is how many lists of its contents an image may have, over all its platforms.
 const maxSBOMs = 64
 
-// SBOM is a list of what an image contains, as somebody attached it.
+// maxSBOMBytes bounds all lists of an image together.
+const maxSBOMBytes = 128 << 20
+
+// SBOM is a list of what an image contains, as somebody attached it. It may be large, and is read when somebody wants it.
 type SBOM struct {
-	Digest digest.Digest
-	Data   []byte
+	Digest    digest.Digest
+	MediaType string
+	store     *Store
 }
+
+// Read gives the list.
+func (b *SBOM) Read() ([]byte, error) { return readBlobUpTo(b.store, b.Digest, sbom.MaxSize) }
 
 // SBOMs gives the lists of an image's contents, which is named by its digest, for all its platforms: those that refer to
 // it, those under the tags that cosign uses, and those that BuildKit puts into the index. They come from the store;
 // sources are asked for more, which is then kept. Only what lies in the image's own repository counts, so that nobody
-// describes another one's image.
-func SBOMs(ctx context.Context, s *Store, r Ref, sources ...*Source) ([]SBOM, error) {
+// describes another one's image. missing are the platforms of which there is none, if there are any of others.
+func SBOMs(ctx context.Context, s *Store, r Ref, sources ...*Source) (out []SBOM, missing []string, err error) {
 	repo := Ref{Registry: r.Registry, Repository: r.Repository}
 	m, err := s.manifest(ctx, r, r.Digest.String(), sources)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	subjects := []digest.Digest{r.Digest}
-	attached := map[digest.Digest]bool{}
+	attached := attachments{}
 	if m.index != nil {
 		for _, d := range m.index.Manifests {
 			if d.Annotations["vnd.docker.reference.type"] == "attestation-manifest" {
-				attached[d.Digest] = true
+				attached.add(d.Digest, digest.Digest(d.Annotations["vnd.docker.reference.digest"]))
 			} else {
 				subjects = append(subjects, d.Digest)
 			}
 		}
 	}
 	for tag, d := range s.namesOf(repo) {
-		if about(tag, subjects) {
-			attached[d] = true
+		if of := about(tag, subjects); of != "" {
+			attached.add(d, of)
 		} else if a, err := s.readManifest(d); err == nil && slices.Contains(subjects, referrerOf(a).subject) {
-			attached[d] = true
+			attached.add(d, referrerOf(a).subject)
 		}
 	}
 	if len(sources) > 0 {
 		if err := findSBOMs(ctx, s, repo, subjects, attached, sources); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	var out []SBOM
+	covered, total := map[digest.Digest]bool{}, int64(0)
 	for _, d := range slices.Sorted(maps.Keys(attached)) {
-		list, err := sbomsIn(ctx, s, repo, d, sources)
+		list, size, err := sbomsIn(ctx, s, repo, d, sources)
 		if err != nil {
-			return nil, fmt.Errorf("list of the contents of %s: %w", r.Familiar(), err)
+			return nil, nil, fmt.Errorf("list of the contents of %s: %w", r.Familiar(), err)
 		}
-		if out = append(out, list...); len(out) > maxSBOMs {
-			return nil, fmt.Errorf("%w: %s has more than %d lists of its contents", ErrTooLarge, r.Familiar(), maxSBOMs)
+		total += size
+		if out = append(out, list...); len(out) > maxSBOMs || total > maxSBOMBytes {
+			return nil, nil, fmt.Errorf("%w: %s has more than %d lists of its contents, or %d MiB of them", ErrTooLarge, r.Familiar(), maxSBOMs,
+				maxSBOMBytes>>20)
+		}
+		for _, of := range attached[d] {
+			covered[of] = covered[of] || len(list) > 0
 		}
 	}
-	return out, nil
+	if m.index != nil && len(out) > 0 && !covered[r.Digest] && !covered[""] {
+		for _, d := range m.index.Manifests {
+			if slices.Contains(subjects, d.Digest) && !covered[d.Digest] && d.Platform != nil {
+				missing = append(missing, d.Platform.OS+"/"+d.Platform.Architecture)
+			}
+		}
+	}
+	return out, missing, nil
+}
+
+// attachments are manifests with lists, and what each is about; "": that is not said.
+type attachments map[digest.Digest][]digest.Digest
+
+func (a attachments) add(d, subject digest.Digest) {
+	if !slices.Contains(a[d], subject) {
+		a[d] = append(a[d], subject)
+	}
 }
 
 // sbomTags are those under which cosign puts lists and statements about an image.
@@ -73,14 +101,20 @@ func sbomTags(d digest.Digest) []string {
 	return []string{"sha256-" + d.Encoded() + ".sbom", "sha256-" + d.Encoded() + ".att"}
 }
 
-func about(tag string, subjects []digest.Digest) bool {
-	return slices.ContainsFunc(subjects, func(d digest.Digest) bool { return slices.Contains(sbomTags(d), tag) })
+// about gives the subject that a tag of cosign names, or "".
+func about(tag string, subjects []digest.Digest) digest.Digest {
+	for _, d := range subjects {
+		if slices.Contains(sbomTags(d), tag) {
+			return d
+		}
+	}
+	return ""
 }
 
 // findSBOMs asks the sources what refers to the subjects, and keeps it.
-func findSBOMs(ctx context.Context, s *Store, repo Ref, subjects []digest.Digest, attached map[digest.Digest]bool,
+func findSBOMs(ctx context.Context, s *Store, repo Ref, subjects []digest.Digest, attached attachments,
 	sources []*Source) error {
-	keep := func(at Ref, identifier string) error {
+	keep := func(at Ref, identifier string, of digest.Digest) error {
 		m, err := s.manifest(ctx, at, identifier, sources)
 		if errors.Is(err, ErrNotFound) {
 			return nil
@@ -88,7 +122,7 @@ func findSBOMs(ctx context.Context, s *Store, repo Ref, subjects []digest.Digest
 		if err != nil {
 			return err
 		}
-		attached[m.desc.Digest] = true
+		attached.add(m.desc.Digest, of)
 		return s.putName(at, name{Digest: m.desc.Digest, Cached: m.fetched})
 	}
 	for _, d := range subjects {
@@ -100,12 +134,12 @@ func findSBOMs(ctx context.Context, s *Store, repo Ref, subjects []digest.Digest
 			if !slices.Contains(sbom.MediaTypes, desc.ArtifactType) || len(attached) > maxSBOMs {
 				continue
 			}
-			if err := keep(repo.pinned(desc.Digest), desc.Digest.String()); err != nil {
+			if err := keep(repo.pinned(desc.Digest), desc.Digest.String(), d); err != nil {
 				return err
 			}
 		}
 		for _, tag := range sbomTags(d) {
-			if err := keep(Ref{Registry: repo.Registry, Repository: repo.Repository, Tag: tag}, tag); err != nil {
+			if err := keep(Ref{Registry: repo.Registry, Repository: repo.Repository, Tag: tag}, tag, d); err != nil {
 				return err
 			}
 		}
@@ -114,10 +148,10 @@ func findSBOMs(ctx context.Context, s *Store, repo Ref, subjects []digest.Digest
 }
 
 // sbomsIn reads the lists that a manifest consists of; of another kind of manifest, such as one of signatures, it gives none.
-func sbomsIn(ctx context.Context, s *Store, repo Ref, d digest.Digest, sources []*Source) (out []SBOM, err error) {
+func sbomsIn(ctx context.Context, s *Store, repo Ref, d digest.Digest, sources []*Source) (out []SBOM, size int64, err error) {
 	m, err := s.manifest(ctx, repo.pinned(d), d.String(), sources)
 	if err != nil || m.image == nil {
-		return nil, err
+		return nil, 0, err
 	}
 	layers := slices.DeleteFunc(slices.Clone(m.image.Layers), func(l ocispec.Descriptor) bool {
 		return !slices.Contains(sbom.MediaTypes, l.MediaType)
@@ -125,18 +159,15 @@ func sbomsIn(ctx context.Context, s *Store, repo Ref, d digest.Digest, sources [
 	defer s.pin(append(digestsOf(layers), d)...)()
 	for _, l := range layers {
 		if l.Size > sbom.MaxSize || len(out) >= maxSBOMs {
-			return nil, fmt.Errorf("%w: %d bytes, or more than %d of them", ErrTooLarge, l.Size, maxSBOMs)
+			return nil, 0, fmt.Errorf("%w: %d bytes, or more than %d of them", ErrTooLarge, l.Size, maxSBOMs)
 		}
 		if len(sources) > 0 {
 			if err := s.fetchBlob(ctx, repo, l, sources, nil); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 		}
-		data, err := readBlobUpTo(s, l.Digest, sbom.MaxSize)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, SBOM{l.Digest, data})
+		size += l.Size
+		out = append(out, SBOM{l.Digest, l.MediaType, s})
 	}
-	return out, nil
+	return out, size, nil
 }

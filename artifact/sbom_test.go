@@ -67,7 +67,11 @@ func digestOf(t *testing.T, img interface{ Digest() (v1.Hash, error) }) digest.D
 func listed(list []SBOM) string {
 	var texts []string
 	for _, s := range list {
-		texts = append(texts, string(s.Data))
+		data, err := s.Read()
+		if err != nil {
+			data = []byte(err.Error())
+		}
+		texts = append(texts, string(data))
 	}
 	return strings.Join(texts, " ")
 }
@@ -89,22 +93,22 @@ func TestSBOMs(t *testing.T) {
 	img := at.push(t, "team/app:1", amd64, 1000, 1)
 	d := digestOf(t, img)
 	ref := Ref{Registry: "skerry.local", Repository: "team/app", Digest: d}
-	if list, err := SBOMs(t.Context(), s, ref); err != nil || len(list) != 0 {
+	if list, _, err := SBOMs(t.Context(), s, ref); err != nil || len(list) != 0 {
 		t.Fatalf("of an image without one: %v, %v", list, err)
 	}
 	pushAs(t, refersTo(t, attachment(t, `{"elsewhere":1}`, spdxType), img), host, "other/app:sbom")
 	pushAs(t, refersTo(t, attachment(t, `{"picture":1}`, "image/png"), img), host, "team/app:picture")
-	if list, err := SBOMs(t.Context(), s, ref); err != nil || len(list) != 0 {
+	if list, _, err := SBOMs(t.Context(), s, ref); err != nil || len(list) != 0 {
 		t.Fatalf("of another repository, or another kind: %q, %v", listed(list), err)
 	}
 	pushAs(t, refersTo(t, attachment(t, `{"referrer":1}`, spdxType), img), host, "team/app:list")
 	pushAs(t, attachment(t, `{"cosign":1}`, "text/spdx+json"), host, "team/app:sha256-"+d.Encoded()+".sbom")
-	list, err := SBOMs(t.Context(), s, ref)
+	list, _, err := SBOMs(t.Context(), s, ref)
 	if err != nil || len(list) != 2 || !strings.Contains(listed(list), "referrer") || !strings.Contains(listed(list), "cosign") {
 		t.Errorf("%q, %v", listed(list), err)
 	}
 	other := Ref{Registry: "skerry.local", Repository: "team/app", Digest: digest.FromString("another")}
-	if _, err := SBOMs(t.Context(), s, other); !errors.Is(err, ErrNotFound) {
+	if _, _, err := SBOMs(t.Context(), s, other); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of an image that is not there: %v", err)
 	}
 }
@@ -126,10 +130,42 @@ func TestSBOMsInAnIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	pushAs(t, refersTo(t, attachment(t, `{"part":1}`, spdxType), img), host, "team/app:list")
-	list, err := SBOMs(t.Context(), s, Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, index)})
+	list, _, err := SBOMs(t.Context(), s, Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, index)})
 	if err != nil || len(list) != 2 || !strings.Contains(listed(list), "statement") || !strings.Contains(listed(list), "part") {
 		t.Errorf("%q, %v", listed(list), err)
 	}
+}
+
+// An image whose builder described one platform only is not known on the others.
+func TestSBOMsOfSomePlatforms(t *testing.T) {
+	s, host := builtIn(t)
+	at := &foreign{host: host}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	parts := map[string]v1.Image{}
+	for i, arch := range []string{"amd64", "arm64"} {
+		parts[arch] = at.push(t, "team/app:"+arch, Platform{OS: "linux", Arch: arch}, 1000, int64(i+1))
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: parts[arch],
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+	}
+	r, err := gname.ParseReference(host + "/team/app:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.WriteIndex(r, index); err != nil {
+		t.Fatal(err)
+	}
+	is := func(what string, lists int, want string) {
+		t.Helper()
+		list, missing, err := SBOMs(t.Context(), s, Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, index)})
+		if err != nil || len(list) != lists || strings.Join(missing, " ") != want {
+			t.Errorf("%s: %d lists, missing %q, want %q; %v", what, len(list), missing, want, err)
+		}
+	}
+	is("none", 0, "")
+	pushAs(t, refersTo(t, attachment(t, `{"amd64":1}`, spdxType), parts["amd64"]), host, "team/app:list")
+	is("one", 1, "linux/arm64")
+	pushAs(t, attachment(t, `{"arm64":1}`, spdxType), host, "team/app:sha256-"+digestOf(t, parts["arm64"]).Encoded()+".sbom")
+	is("both", 2, "")
 }
 
 // What a registry has is fetched when it is asked for, and is there without it later.
@@ -142,15 +178,15 @@ func TestSBOMsAreKept(t *testing.T) {
 	if _, err := s.Pull(t.Context(), ref.String(), amd64, nil, &Source{}); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := SBOMs(t.Context(), s, ref); err != nil || len(list) != 0 {
+	if list, _, err := SBOMs(t.Context(), s, ref); err != nil || len(list) != 0 {
 		t.Fatalf("without asking: %q, %v", listed(list), err)
 	}
-	list, err := SBOMs(t.Context(), s, ref, &Source{})
+	list, _, err := SBOMs(t.Context(), s, ref, &Source{})
 	if err != nil || listed(list) != `{"cosign":1}` {
 		t.Fatalf("%q, %v", listed(list), err)
 	}
 	f.set(func(http.Handler) http.Handler { return http.NotFoundHandler() })
-	if list, err := SBOMs(t.Context(), s, ref); err != nil || listed(list) != `{"cosign":1}` {
+	if list, _, err := SBOMs(t.Context(), s, ref); err != nil || listed(list) != `{"cosign":1}` {
 		t.Errorf("later: %q, %v", listed(list), err)
 	}
 }
@@ -163,13 +199,13 @@ func TestSBOMsAreBounded(t *testing.T) {
 	for n := range maxSBOMs + 1 {
 		pushAs(t, refersTo(t, attachment(t, fmt.Sprintf(`{"n":%d}`, n), spdxType), img), host, fmt.Sprintf("team/app:list-%d", n))
 	}
-	if list, err := SBOMs(t.Context(), s, ref); !errors.Is(err, ErrTooLarge) {
+	if list, _, err := SBOMs(t.Context(), s, ref); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%d lists, %v", len(list), err)
 	}
 	other := (&foreign{host: host}).push(t, "team/large:1", amd64, 1000, 1)
 	pushAs(t, refersTo(t, attachment(t, strings.Repeat("x", sbom.MaxSize+1), spdxType), other), host, "team/large:list")
 	large := Ref{Registry: "skerry.local", Repository: "team/large", Digest: digestOf(t, other)}
-	if list, err := SBOMs(t.Context(), s, large); !errors.Is(err, ErrTooLarge) {
+	if list, _, err := SBOMs(t.Context(), s, large); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%d lists, %v", len(list), err)
 	}
 }

@@ -1,9 +1,12 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -40,8 +43,10 @@ type auditLog struct {
 	head        string // hash of the last one
 	// writing is held by those whose record is on its way: they may come in any order.
 	writing sync.RWMutex
-	pruned  time.Time
-	steady  journal.Steady
+	// failed are records that could not be stored, with the hash of the one before each, until others came after them.
+	failed map[uint64]string
+	pruned time.Time
+	steady journal.Steady
 }
 
 // found takes a stored record; they come in the order of their keys.
@@ -122,11 +127,11 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 		}
 		_, err = p.cfg.Store.Commit(ctx, ops)
 	}
+	if err != nil && a.stored(ctx, p, op) { // only the answer was lost
+		err = nil
+	}
 	if err != nil {
 		a.mu.Lock()
-		if a.last == r.Seq && op.Value != nil { // none has been chained to it
-			a.last, a.head = r.Seq-1, r.Prev
-		}
 		if len(drop) > 0 { // they are still there
 			a.first = min(a.first, drop[0])
 		}
@@ -135,6 +140,49 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 			"object", r.Object, "result", r.Result, "err", err)
 	}
 }
+
+// storedTime bounds the question whether a record is there that was not said to be.
+const storedTime = 5 * time.Second
+
+// stored reports whether a record is there although its commit failed. If it surely is not, the next one takes its place, and so it is with
+// those before it that failed at the same time: a gap would look as if somebody had removed them.
+func (a *auditLog) stored(ctx context.Context, p *People, op store.Op) bool {
+	if op.Value == nil {
+		return false // it has taken no number
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storedTime)
+	defer cancel()
+	rec, err := p.cfg.Store.Get(ctx, op.Key)
+	if err == nil {
+		return bytes.Equal(rec.Value, op.Value)
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return false // nobody knows
+	}
+	var r AuditRecord
+	if json.Unmarshal(op.Value, &r) != nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failed == nil {
+		a.failed = map[uint64]string{}
+	}
+	a.failed[r.Seq] = r.Prev
+	for {
+		prev, ok := a.failed[a.last]
+		if !ok {
+			break
+		}
+		delete(a.failed, a.last)
+		a.last, a.head = a.last-1, prev
+	}
+	maps.DeleteFunc(a.failed, func(n uint64, _ string) bool { return n+maxFailed < a.last })
+	return false
+}
+
+// maxFailed is far more than how many records are on their way at a time.
+const maxFailed = 10_000
 
 // AuditRecords gives the newest kept records that keep accepts, oldest first; at most limit.
 func (p *People) AuditRecords(ctx context.Context, limit int, keep func(*AuditRecord) bool) ([]AuditRecord, error) {

@@ -19,7 +19,8 @@ func auditHash(value []byte) string {
 }
 
 // AuditMark names a record and its content: SEQ:HASH. A mark that is kept elsewhere proves later that neither the record
-// nor any before it was changed or removed since; without one, whoever can write the store can chain a log of their own.
+// nor any kept one before it was changed since, and that none between them was removed; without one, whoever can write the
+// store can chain a log of their own. The oldest may be removed: it looks as if they were dropped by age or number.
 type AuditMark struct {
 	Seq  uint64
 	Hash string // SHA-256, in hexadecimal
@@ -95,7 +96,7 @@ func (p *People) VerifyAudit(ctx context.Context, since *AuditMark) (AuditReport
 		if since != nil && since.Seq == n {
 			seen = true
 			if since.Hash != last.Hash {
-				fault("record %d is not the one of the mark", n)
+				fault("record %d is not the one of the mark: it or one before it was changed, or others were written after a backup was restored", n)
 			}
 		}
 	}

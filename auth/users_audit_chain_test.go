@@ -180,6 +180,85 @@ func TestAuditChainOverAFullDisk(t *testing.T) {
 	}
 }
 
+// Requests whose records fail at the same time leave no gap either, whichever ends first.
+func TestAuditChainOverAFullDiskOfMany(t *testing.T) {
+	for name, order := range map[string][]int{"in order": {0, 1, 2}, "the last first": {2, 1, 0}, "mixed": {1, 2, 0}} {
+		t.Run(name, func(t *testing.T) {
+			p, st := chained(t)
+			held := &holding{Store: st, at: make(chan chan error)}
+			p = auditor(t, held, AuditLimits{})
+			var wg sync.WaitGroup
+			var ends []chan error
+			var done []chan bool
+			for range order {
+				ended := make(chan bool)
+				wg.Go(func() {
+					p.Audit(t.Context(), AuditRecord{User: "ada", Operation: "apply-app", Result: "ok"})
+					close(ended)
+				})
+				ends, done = append(ends, <-held.at), append(done, ended)
+			}
+			for _, i := range order {
+				ends[i] <- errors.New("the disk is full")
+				<-done[i]
+			}
+			wg.Wait()
+			held.at = nil
+			p.Audit(t.Context(), AuditRecord{User: "ada", Operation: "apply-app", Result: "ok"})
+			if r := verified(t, p, ""); len(r.Faults) > 0 || r.Records != 6 || !strings.HasPrefix(r.Head, "6:") {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// A store whose answer was lost may have kept a record; the next one does not take its place.
+func TestAuditChainWhoseAnswerIsLost(t *testing.T) {
+	_, st := chained(t)
+	lost := &losing{Store: st}
+	p := auditor(t, lost, AuditLimits{})
+	for i := range 6 {
+		lost.lose = i%2 == 0
+		p.Audit(t.Context(), AuditRecord{User: "eve", Operation: "apply-app", Object: fmt.Sprint("lost", i), Result: "ok"})
+	}
+	list, err := p.AuditRecords(t.Context(), 0, func(r *AuditRecord) bool { return r.User == "eve" })
+	if err != nil || len(list) != 6 {
+		t.Errorf("%d records are there, want 6, %v", len(list), err)
+	}
+	if r := verified(t, p, ""); len(r.Faults) > 0 || r.Records != 11 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// holding is a store whose commits end as a test says.
+type holding struct {
+	store.Store
+	at chan chan error
+}
+
+func (s *holding) Commit(ctx context.Context, ops []store.Op) (int64, error) {
+	if s.at == nil {
+		return s.Store.Commit(ctx, ops)
+	}
+	end := make(chan error)
+	s.at <- end
+	return 0, <-end
+}
+
+// losing is a store that keeps what it is given and says that it does not.
+type losing struct {
+	store.Store
+	lose bool
+}
+
+func (s *losing) Commit(ctx context.Context, ops []store.Op) (int64, error) {
+	n, err := s.Store.Commit(ctx, ops)
+	if s.lose && err == nil {
+		return 0, context.DeadlineExceeded
+	}
+	return n, err
+}
+
 func FuzzAuditMark(f *testing.F) {
 	f.Add("7:" + strings.Repeat("0a", 32))
 	f.Add("0:" + strings.Repeat("0a", 32))

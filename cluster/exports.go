@@ -2,7 +2,8 @@ package cluster
 
 import (
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"maps"
@@ -112,17 +113,20 @@ func (sn *snapshots) endExport(now time.Time, m EndExport, fx *wire.Effects) {
 	s := &m.Snapshot
 	claim := s.Claim()
 	if m.Err != "" {
-		if sn.volumes.Unsent(claim, s.ID, now, m.Err) {
+		if sn.volumes.Unsent(s, now, m.Err) {
 			text := fmt.Sprintf("snapshot %s of volume %s is not sent away: %s", s.ID, claim, m.Err)
 			sn.snapshotEvent(fx, now, wire.EventWarning, "SnapshotExportFailed", s, text)
 		}
 		return
 	}
-	sn.volumes.Sent(claim, s.At, m.Object, m.Where, m.Gone, now, m.Left)
+	forgotten := sn.volumes.Sent(s, m.Object, m.Where, m.Gone, now, m.Left)
 	text := fmt.Sprintf("snapshot %s of volume %s is in %s", s.ID, claim, m.Where)
 	sn.snapshotEvent(fx, now, wire.EventNormal, "SnapshotExported", s, text)
 	if m.Left != "" {
-		text = fmt.Sprintf("old snapshots of volume %s stay at %s: %s", claim, m.Object.To, m.Left)
+		text = fmt.Sprintf("old snapshots of volume %s stay in S3: %s", claim, m.Left)
+		for _, o := range forgotten {
+			text += fmt.Sprintf("; %s is one too many to remember, and stays for good", o.Where)
+		}
 		sn.snapshotEvent(fx, now, wire.EventWarning, "SnapshotExportFailed", s, text)
 	}
 }
@@ -160,8 +164,9 @@ func placeOf(s *Server, name, org string) (Place, error) {
 	}
 	p, ok := all[name]
 	switch {
-	case err != nil:
-		return p, fmt.Errorf("the site's places for snapshots: %w", err)
+	case err != nil: // it is about the places of all, and where they stand
+		s.opt.Log.Error("the places for snapshots cannot be read", "err", err)
+		return p, fmt.Errorf("the site's places for snapshots cannot be read; its operator finds the reason in the cluster's log")
 	case !ok:
 		return p, fmt.Errorf("the site has no place %q for snapshots; its operator adds it to the file of --snapshot-places", name)
 	case len(p.Organisations) > 0 && !slices.Contains(p.Organisations, org):
@@ -180,12 +185,23 @@ func export(ctx context.Context, s *Server, q ExportSnapshot) (end EndExport) {
 		return end
 	}
 	end.Where = object.String()
+	failed := map[string]string{} // by place; what one of them refuses holds up no other
 	for _, old := range q.Old {
-		if err := deleteObject(ctx, s, old, snap.Org); err != nil {
+		if failed[old.To] != "" {
+			continue
+		}
+		moved, err := deleteObject(ctx, s, old, snap.Org)
+		switch {
+		case moved:
 			end.Left = err.Error()
-			break
+		case err != nil:
+			failed[old.To] = err.Error()
+			continue
 		}
 		end.Gone = append(end.Gone, old)
+	}
+	for _, place := range slices.Sorted(maps.Keys(failed)) {
+		end.Left = strings.TrimPrefix(end.Left+"; "+failed[place], "; ")
 	}
 	return end
 }
@@ -220,28 +236,45 @@ func upload(ctx context.Context, s *Server, q ExportSnapshot, key string) (*s3.C
 		return nil, err
 	}
 	defer from.Close()
-	r, w := io.Pipe()
+	r := encrypted(from, q.Snapshot.SHA256, to)
 	defer r.Close()
-	go func() { // ends with the pipe
-		out, err := sealing.Encrypt(w, to...)
-		if err == nil {
-			_, err = io.Copy(out, from)
-			err = errors.Join(err, out.Close())
-		}
-		w.CloseWithError(err)
-	}()
 	_, err = object.Upload(ctx, r, length)
 	return object, err
 }
 
-func deleteObject(ctx context.Context, s *Server, o volumes.Object, org string) error {
+// encrypted gives a snapshot encrypted, and ends with an error if it is not the one with this SHA-256: what a disk has damaged, or a worker
+// exchanged, does not count as sent.
+func encrypted(from io.Reader, sum string, to []sealing.Recipient) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() { // ends with the pipe
+		hash := sha256.New()
+		out, err := sealing.Encrypt(w, to...)
+		if err == nil {
+			_, err = io.Copy(out, io.TeeReader(from, hash))
+		}
+		if got := hex.EncodeToString(hash.Sum(nil)); err == nil && got != sum {
+			err = skerry.Errorf(skerry.CodeConflict, "the snapshot is damaged: it has SHA-256 %s, and not %s", got, sum)
+		}
+		if err == nil {
+			err = out.Close()
+		}
+		w.CloseWithError(err)
+	}()
+	return r
+}
+
+// deleteObject deletes an object. moved says that the place of its name is another one now, where it never was.
+func deleteObject(ctx context.Context, s *Server, o volumes.Object, org string) (moved bool, err error) {
 	p, err := placeOf(s, o.To, org)
 	if err != nil {
-		return err
+		return false, err
 	}
 	object, err := p.object(o.Key)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return object.Delete(ctx)
+	if o.Where != "" && o.Where != object.String() {
+		return true, fmt.Errorf("place %q is another one now; %s stays where it is, for good", o.To, o.Where)
+	}
+	return false, object.Delete(ctx)
 }

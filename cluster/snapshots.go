@@ -224,6 +224,7 @@ func (sn *snapshots) endSnapshot(now time.Time, m EndSnapshot, fx *wire.Effects)
 	}
 	next := *m.Info
 	next.ID, next.Org, next.Worker, next.Actor, next.Scheduled, next.State = s.ID, s.Org, s.Worker, s.Actor, s.Scheduled, spec.SnapshotReady
+	next.Exported = "" // a file that is imported may say otherwise
 	next.SetClaim(claim)
 	if !plausible(&next) {
 		sn.volumes.DropSnapshot(m.ID)

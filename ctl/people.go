@@ -355,9 +355,10 @@ func (a *app) auditCommand() *cobra.Command {
 	verify := &cobra.Command{Use: "verify", Short: "Check that no audit record was changed or removed", Args: cobra.NoArgs,
 		Long: `Check that no audit record was changed or removed. Each record contains the hash of the one before it. The last line
 names the newest record and its hash: keep it elsewhere, and name it with --since next time. Without that, whoever can
-write the role's store could have written another log. The status is 1 if something is wrong.`,
-		Example: `  skerry audit verify | tee mark
-  skerry audit verify --since "$(tail -n 1 mark)"`,
+write the role's store could have written another log; with it, only records after the mark. That the oldest records are
+gone is no fault, because they are dropped by age and number. The status is 1 if something is wrong.`,
+		Example: `  skerry audit verify | tee marks
+  skerry audit verify --since "$(tail -n 1 marks)" | tee -a marks`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
 			r, err := c.VerifyAudit(cmd.Context(), since)
 			if err != nil {

@@ -201,15 +201,7 @@ func (c *Claims) Taken(v spec.VolumeClaim, id spec.SnapshotID, now time.Time) (g
 	r := k.Routine
 	r.Due, r.Tries, r.Again, r.Failed, r.Reason = time.Time{}, 0, time.Time{}, time.Time{}, ""
 	c.note(k)
-	list := slices.DeleteFunc(c.kept(v, k.Org), func(s spec.Snapshot) bool { return s.ID == id })
-	slices.SortStableFunc(list, func(a, b spec.Snapshot) int {
-		if a, b := a.At.After(now), b.At.After(now); a != b && a {
-			return -1
-		} else if a != b {
-			return 1
-		}
-		return 0
-	})
+	list := slices.DeleteFunc(c.kept(v, k.Org, now), func(s spec.Snapshot) bool { return s.ID == id })
 	list = list[:max(0, len(list)+1-max(1, r.Keep))]
 	return slices.DeleteFunc(list, func(s spec.Snapshot) bool { return c.Source(s.ID) || c.sending[s.ID] })
 }
@@ -245,8 +237,13 @@ func (c *Claims) Routines() map[spec.VolumeClaim]*wire.VolumeSchedule {
 				out[v].Again = r.Again
 			}
 			if e := &r.Export; r.To != "" {
-				out[v].Export = &wire.VolumeExport{To: r.To, Keep: r.Far, Kept: len(e.Objects), Last: e.Last, Failed: e.Failed, Reason: e.Reason,
+				out[v].Export = &wire.VolumeExport{To: r.To, Keep: r.Far, Last: e.Last, Failed: e.Failed, Reason: e.Reason,
 					Again: e.Again}
+				for _, o := range e.Objects {
+					if o.To == r.To {
+						out[v].Export.Kept++
+					}
+				}
 			}
 		}
 	}

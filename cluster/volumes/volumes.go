@@ -143,6 +143,9 @@ func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
 		c.site.Drop(k.Worker, v)
 		k.Worker, k.Ran, k.Had = worker, false, 0
 	}
+	if k.Org != "" && k.Org != w.Org {
+		k.Routine = nil // what was sent away is not of this one
+	}
 	if k.Took = 0; k.Ran {
 		k.Had = max(k.Had, k.Size)
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Replace replaces a file. After a power cut it is the old one or the new one, and the new one once Replace has returned.
@@ -56,7 +57,7 @@ func Program(path string, from io.Reader, mode fs.FileMode) error {
 func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
 	prefix := "." + filepath.Base(path) + "-"
 	removeLeft(filepath.Dir(path), prefix)
-	f, err := os.CreateTemp(filepath.Dir(path), prefix+strconv.Itoa(os.Getpid())+"-*")
+	f, err := os.CreateTemp(filepath.Dir(path), prefix+strconv.Itoa(os.Getpid())+"-*"+leftSuffix)
 	if err != nil {
 		return err
 	}
@@ -69,22 +70,30 @@ func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
 	return nil
 }
 
-// removeLeft removes what processes that have ended, or versions that did not name it so, have left of files that they replaced.
+// leftSuffix tells what is written here from somebody's own files, such as .backup-2026-11. leftFor is how long nothing was written to it
+// before it is believed to be left: its process may be one of another PID namespace, where it has another number.
+const (
+	leftSuffix = ".skerry-new"
+	leftFor    = 10 * time.Minute
+)
+
+// removeLeft removes what processes that have ended have left of files that they replaced.
 func removeLeft(dir, prefix string) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return // it stays until the next time
 	}
 	for _, e := range list {
-		rest, ok := strings.CutPrefix(e.Name(), prefix)
-		owner, random, named := strings.Cut(rest, "-")
-		if !named {
-			random = owner
+		rest, begins := strings.CutPrefix(e.Name(), prefix)
+		rest, ends := strings.CutSuffix(rest, leftSuffix)
+		owner, random, _ := strings.Cut(rest, "-")
+		if _, err := strconv.ParseUint(random, 10, 32); !begins || !ends || err != nil || !e.Type().IsRegular() {
+			continue // it is of a file whose name begins with the name of this one, or somebody's own
 		}
-		if _, err := strconv.ParseUint(random, 10, 32); !ok || err != nil || !e.Type().IsRegular() {
-			continue // it is of a file whose name begins with the name of this one
+		if pid, err := strconv.ParseInt(owner, 10, 32); err != nil || int(pid) == os.Getpid() || lives(int(pid)) {
+			continue
 		}
-		if pid, err := strconv.ParseInt(owner, 10, 32); named && (err != nil || int(pid) == os.Getpid() || lives(int(pid))) {
+		if st, err := e.Info(); err != nil || time.Since(st.ModTime()) < leftFor {
 			continue
 		}
 		_ = os.Remove(filepath.Join(dir, e.Name()))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestReplace(t *testing.T) {
@@ -57,16 +58,21 @@ func TestLeftOvers(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	put := func(name string) string {
+	at := func(name string, age time.Duration) string {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+		path, then := filepath.Join(dir, name), time.Now().Add(-age)
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, then, then)); err != nil {
 			t.Fatal(err)
 		}
 		return name
 	}
-	mine, others := fmt.Sprintf("-%d-1", os.Getpid()), fmt.Sprintf("-%d-1", os.Getppid())
-	gone := []string{put(fmt.Sprintf(".file-%d-123", dead.Process.Pid)), put(".file-4294967295")}
-	stay := []string{put(".file" + mine), put(".file" + others), put(".file-5" + mine), put(".file-x"), put(".fil-1"), put("file-1")}
+	put := func(name string) string { return at(name, 2*leftFor) }
+	mine, others := fmt.Sprintf("-%d-1", os.Getpid())+leftSuffix, fmt.Sprintf("-%d-1", os.Getppid())+leftSuffix
+	ended := fmt.Sprintf("-%d-123", dead.Process.Pid)
+	gone := []string{put(".file" + ended + leftSuffix)}
+	stay := []string{put(".file" + mine), put(".file" + others), put(".file-5" + mine), put(".file-x"), put(".fil-1"), put("file-1"),
+		put(".file" + ended), put(".file-20261126"), put(".file-2026-11"), // somebody's own
+		at(".file"+fmt.Sprintf("-%d-124", dead.Process.Pid)+leftSuffix, 0)} // of a process that has this number elsewhere
 	if err := Replace(filepath.Join(dir, "file"), []byte("new"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ const abortTime = 30 * time.Second
 
 // Upload writes what from gives as the object, of which so many bytes are expected, and its SHA-256 beside it. What fails leaves no part.
 func (c *Client) Upload(ctx context.Context, from io.Reader, expected int64) (n int64, err error) {
+	defer c.http.CloseIdleConnections()
 	hash := sha256.New()
 	part := make([]byte, c.partSize(expected))
 	n, last, err := fill(from, part)
@@ -155,6 +156,7 @@ func (c *Client) abort(ctx context.Context, id string, why error) error {
 
 // Delete deletes the object, and its SHA-256 first: what is left without it is of no use to anybody. That there is none is no error.
 func (c *Client) Delete(ctx context.Context) error {
+	defer c.http.CloseIdleConnections()
 	for _, suffix := range []string{sumSuffix, ""} {
 		_, _, err := c.do(ctx, http.MethodDelete, suffix, "", nil)
 		if e, ok := errors.AsType[*skerry.Error](err); ok && e.Code == skerry.CodeNotFound {

@@ -4,11 +4,11 @@
 package sbom
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/google/osv-scalibr/semantic"
@@ -20,6 +20,8 @@ const (
 	MaxSize     = 32 << 20 // bytes of a document
 	maxPackages = 200_000
 	maxWrapped  = 4 // envelopes within one another
+	maxNested   = 8 // components within one another
+	maxVersion  = 256
 )
 
 // ErrNotSBOM says that a document is none that is understood.
@@ -31,7 +33,9 @@ type Package struct {
 	Version string `json:"version,omitempty"`
 	// Source is the package from whose sources it was built, where that has another name, as Debian's openssl of libssl3.
 	Source string `json:"source,omitempty"`
-	Kind   string `json:"kind,omitempty" doc:"Type of its package URL, such as deb, apk, golang or npm."`
+	// SourceVersion is its version, where that is another one.
+	SourceVersion string `json:"sourceVersion,omitempty"`
+	Kind          string `json:"kind,omitempty" doc:"Type of its package URL, such as deb, apk, golang or npm."`
 }
 
 // MediaTypes are those under which registries hold lists.
@@ -40,13 +44,19 @@ var MediaTypes = []string{
 	"application/vnd.dsse.envelope.v1+json", "application/vnd.dev.sigstore.bundle.v0.3+json",
 }
 
+// Statement reports whether a document of a media type may be about something else, such as how an image was built.
+func Statement(mediaType string) bool {
+	return strings.Contains(mediaType, "in-toto") || strings.Contains(mediaType, "dsse") || strings.Contains(mediaType, "sigstore")
+}
+
+// document is read one package at a time, since a short text may stand for a long list.
 type document struct {
 	// SPDX
-	SPDXVersion string        `json:"spdxVersion"`
-	Packages    []spdxPackage `json:"packages"`
+	SPDXVersion string          `json:"spdxVersion"`
+	Packages    json.RawMessage `json:"packages"`
 	// CycloneDX
-	BOMFormat  string      `json:"bomFormat"`
-	Components []component `json:"components"`
+	BOMFormat  string          `json:"bomFormat"`
+	Components json.RawMessage `json:"components"`
 	// in-toto
 	Predicate json.RawMessage `json:"predicate"`
 	// DSSE, and sigstore's bundle around it
@@ -56,20 +66,43 @@ type document struct {
 }
 
 type spdxPackage struct {
-	Name    string `json:"name"`
-	Version string `json:"versionInfo"`
-	Refs    []struct {
-		Type    string `json:"referenceType"`
-		Locator string `json:"referenceLocator"`
-	} `json:"externalRefs"`
+	Name    string          `json:"name"`
+	Version string          `json:"versionInfo"`
+	Refs    json.RawMessage `json:"externalRefs"`
+}
+
+type spdxRef struct {
+	Type    string `json:"referenceType"`
+	Locator string `json:"referenceLocator"`
 }
 
 type component struct {
-	Name       string      `json:"name"`
-	Group      string      `json:"group"`
-	Version    string      `json:"version"`
-	PURL       string      `json:"purl"`
-	Components []component `json:"components"`
+	Name       string          `json:"name"`
+	Group      string          `json:"group"`
+	Version    string          `json:"version"`
+	PURL       string          `json:"purl"`
+	Components json.RawMessage `json:"components"`
+}
+
+// each reads a list of JSON, of which no more than one item is in memory.
+func each[T any](list json.RawMessage, do func(*T) error) error {
+	if len(list) == 0 || string(list) == "null" {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(list))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return errors.New("what is to be a list is none")
+	}
+	for d.More() {
+		var v T
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		if err := do(&v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Parse lists the packages of a document. It is ErrNotSBOM for another kind of document.
@@ -107,28 +140,33 @@ func Parse(data []byte) ([]Package, error) {
 var errTooMany = fmt.Errorf("it names more than %d packages", maxPackages)
 
 func (d *document) spdx() (out []Package, err error) {
-	if len(d.Packages) > maxPackages {
-		return nil, errTooMany
-	}
-	for _, p := range d.Packages {
-		one := Package{Name: p.Name, Version: p.Version}
-		for _, r := range p.Refs {
-			if r.Type == "purl" {
-				one.locate(r.Locator)
-				break
-			}
+	err = each(d.Packages, func(p *spdxPackage) error {
+		if len(out) >= maxPackages {
+			return errTooMany
 		}
+		one, located := Package{Name: p.Name, Version: p.Version}, false
+		err := each(p.Refs, func(r *spdxRef) error {
+			if r.Type == "purl" && !located {
+				one.locate(r.Locator)
+				located = true
+			}
+			return nil
+		})
 		out = append(out, one)
-	}
-	return out, nil
+		return err
+	})
+	return out, err
 }
 
 func (d *document) cyclonedx() (out []Package, err error) {
-	var walk func(list []component) error
-	walk = func(list []component) error {
-		for _, c := range list {
+	var walk func(list json.RawMessage, depth int) error
+	walk = func(list json.RawMessage, depth int) error {
+		return each(list, func(c *component) error {
 			if len(out) >= maxPackages {
 				return errTooMany
+			}
+			if depth > maxNested {
+				return fmt.Errorf("its components are nested more than %d deep", maxNested)
 			}
 			one := Package{Name: c.Name, Version: c.Version}
 			if c.Group != "" {
@@ -136,13 +174,10 @@ func (d *document) cyclonedx() (out []Package, err error) {
 			}
 			one.locate(c.PURL)
 			out = append(out, one)
-			if err := walk(c.Components); err != nil {
-				return err
-			}
-		}
-		return nil
+			return walk(c.Components, depth+1)
+		})
 	}
-	err = walk(d.Components)
+	err = walk(d.Components, 0)
 	return out, err
 }
 
@@ -153,12 +188,22 @@ func (p *Package) locate(text string) {
 		return
 	}
 	p.Kind, p.Name = u.Type, u.Name
+	more := u.Qualifiers.Map()
 	if u.Version != "" {
 		p.Version = u.Version
 	}
+	if e := more["epoch"]; e != "" && u.Type == packageurl.TypeRPM && !strings.Contains(p.Version, ":") {
+		p.Version = e + ":" + p.Version
+	}
 	switch u.Type {
 	case packageurl.TypeDebian, packageurl.TypeApk, packageurl.TypeRPM: // the name space is the distribution's
-		p.Source, _, _ = strings.Cut(u.Qualifiers.Map()["upstream"], "@")
+		p.Source, p.SourceVersion, _ = strings.Cut(more["upstream"], "@")
+		if file, ok := strings.CutSuffix(p.Source, ".src.rpm"); ok { // NAME-VERSION-RELEASE
+			for range 2 {
+				file = file[:max(0, strings.LastIndexByte(file, '-'))]
+			}
+			p.Source = file
+		}
 	default:
 		if u.Namespace != "" {
 			p.Name = u.Namespace + "/" + u.Name
@@ -217,8 +262,12 @@ func ParseQuery(s string) (Query, error) {
 // cannot be compared is an error, and not a no.
 func (q Query) Match(p Package) (bool, error) {
 	last := p.Name[strings.LastIndexByte(p.Name, '/')+1:]
-	if !slices.ContainsFunc([]string{p.Name, p.Source, last}, func(n string) bool { return strings.EqualFold(n, q.name) }) {
+	own := strings.EqualFold(p.Name, q.name) || strings.EqualFold(last, q.name)
+	if !own && !strings.EqualFold(p.Source, q.name) {
 		return false, nil
+	}
+	if !own && p.SourceVersion != "" { // as lvm2 2.03.16-2 has dmsetup 2:1.02.185-2
+		p.Version = p.SourceVersion
 	}
 	for _, b := range q.bounds {
 		n, err := compare(p, b.version)
@@ -250,6 +299,9 @@ func holds(op string, n int) bool {
 func compare(p Package, version string) (n int, err error) {
 	if p.Version == "" {
 		return 0, fmt.Errorf("its list names no version of %s", p.Name)
+	}
+	if len(p.Version) > maxVersion {
+		return 0, fmt.Errorf("its list names a version of %s that is longer than %d bytes", p.Name, maxVersion)
 	}
 	ecosystem, known := ecosystems[p.Kind]
 	if !known {

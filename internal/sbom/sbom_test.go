@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +82,68 @@ func TestParseRefuses(t *testing.T) {
 	many := `{"bomFormat": "CycloneDX", "components": [` + strings.Repeat(`{"name": "a"},`, maxPackages) + `{"name": "a"}]}`
 	if _, err := Parse([]byte(many)); err == nil {
 		t.Error("too many packages are read")
+	}
+}
+
+// A document that is small stands for no more in memory than one that is large.
+func TestParseBoundsWhatShortTextsStandFor(t *testing.T) {
+	fill := func(head, item, tail string) []byte {
+		return []byte(head + strings.Repeat(item+",", 4<<20/len(item)) + item + tail)
+	}
+	nested := strings.Repeat(`{"components": [`, 20) + strings.Repeat("]}", 20)
+	for name, data := range map[string][]byte{
+		"packages":             fill(`{"spdxVersion": "SPDX-2.3", "packages": [`, `{}`, `]}`),
+		"packages of nothing":  fill(`{"spdxVersion": "SPDX-2.3", "packages": [`, `null`, `]}`),
+		"numbers":              fill(`{"spdxVersion": "SPDX-2.3", "packages": [`, `0`, `]}`),
+		"components":           fill(`{"bomFormat": "CycloneDX", "components": [`, `{}`, `]}`),
+		"components within":    fill(`{"bomFormat": "CycloneDX", "components": [{"components": [`, `{}`, `]}]}`),
+		"components in others": []byte(`{"bomFormat": "CycloneDX", "components": [` + nested + `]}`),
+		"no list":              []byte(`{"bomFormat": "CycloneDX", "components": {}}`),
+		"references":           fill(`{"spdxVersion": "SPDX-2.3", "packages": [{"externalRefs": [`, `0`, `]}]}`),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := Parse(data)
+		runtime.ReadMemStats(&after)
+		if err == nil || errors.Is(err, ErrNotSBOM) {
+			t.Errorf("%s: %d packages are read, %v", name, len(got), err)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 150<<20 {
+			t.Errorf("%s: it took %d MiB", name, n>>20)
+		}
+	}
+	q, _ := ParseQuery("a@<2")
+	if _, err := q.Match(Package{Name: "a", Version: strings.Repeat("1", maxVersion+1)}); err == nil {
+		t.Error("a version without end is compared")
+	}
+}
+
+// A package is compared by the version of what it is found by.
+func TestMatchOfSources(t *testing.T) {
+	located := func(purl string) Package {
+		p := Package{Name: "x", Version: "0"}
+		p.locate(purl)
+		return p
+	}
+	dmsetup := located("pkg:deb/debian/dmsetup@2%3A1.02.185-2?upstream=lvm2%402.03.16-2")
+	ssl := located("pkg:rpm/rhel/openssl-libs@3.0.7-1.el9?epoch=1&upstream=openssl-3.0.7-1.el9.src.rpm")
+	for _, c := range []struct {
+		query string
+		p     Package
+		want  bool
+	}{
+		{"lvm2@<2.03.20", dmsetup, true}, {"lvm2@<2.03.10", dmsetup, false},
+		{"dmsetup@<2:1.02.200", dmsetup, true}, {"dmsetup@<2.03.20", dmsetup, false},
+		{"openssl-libs@>=1:3.0.0", ssl, true}, {"openssl-libs@<1:3.0.8", ssl, true}, {"openssl-libs@<3.0.8", ssl, false},
+		{"openssl", ssl, true}, {"openssl@<1:3.0.8", ssl, true},
+	} {
+		q, err := ParseQuery(c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := q.Match(c.p); err != nil || got != c.want {
+			t.Errorf("%s of %+v: %v, %v", c.query, c.p, got, err)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type Images struct {
 	pulls   atomic.Pointer[FindPulls]
 	book    atomic.Pointer[OrgBook]
 
+	parsing  sync.Mutex // one list of contents at a time is read: each may take some 200 MiB
 	mu       sync.Mutex // protects children
 	children map[string]childPulls
 }
@@ -213,11 +214,11 @@ func CheckKeys(pem string) error {
 	return err
 }
 
-// Contents gives what an image contains, by the lists that are attached to it.
-func (m *Images) Contents(ctx context.Context, image string, fetch bool) ([]sbom.Package, error) {
+// Contents gives each package that an image contains, by the lists that are attached to it.
+func (m *Images) Contents(ctx context.Context, image string, fetch bool, each func(sbom.Package)) error {
 	r, err := artifact.ParseRef(image)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var sources []*artifact.Source
 	if fetch {
@@ -225,24 +226,40 @@ func (m *Images) Contents(ctx context.Context, image string, fetch bool) ([]sbom
 			sources = m.handler.UpstreamLocal
 		}
 	}
-	list, err := artifact.SBOMs(ctx, m.Store, r, sources...)
+	list, missing, err := artifact.SBOMs(ctx, m.Store, r, sources...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []sbom.Package
 	read := false
 	for _, s := range list {
-		packages, err := sbom.Parse(s.Data)
-		switch {
-		case err == nil:
-			read = true
-			out = append(out, packages...)
-		case !errors.Is(err, sbom.ErrNotSBOM): // statements about how it was built lie beside
-			return nil, fmt.Errorf("list of its contents %s: %w", s.Digest, err)
+		if err := ctx.Err(); err != nil {
+			return err
 		}
+		err := m.packages(&s, each)
+		if err != nil && !(errors.Is(err, sbom.ErrNotSBOM) && sbom.Statement(s.MediaType)) { // how it was built is said beside
+			return fmt.Errorf("list of its contents %s: %w", s.Digest, err)
+		}
+		read = read || err == nil
 	}
-	if !read {
-		return nil, errors.New("no list of its contents (SBOM) is stored here")
+	switch {
+	case !read:
+		return errors.New("no list of its contents (SBOM) is stored here")
+	case len(missing) > 0:
+		return fmt.Errorf("no list of its contents (SBOM) for %s is stored here", strings.Join(missing, ", "))
 	}
-	return out, nil
+	return nil
+}
+
+func (m *Images) packages(s *artifact.SBOM, each func(sbom.Package)) error {
+	m.parsing.Lock()
+	defer m.parsing.Unlock()
+	data, err := s.Read()
+	if err != nil {
+		return err
+	}
+	packages, err := sbom.Parse(data)
+	for _, p := range packages {
+		each(p)
+	}
+	return err
 }
