@@ -24,6 +24,7 @@ import (
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
@@ -192,6 +193,55 @@ func TestFactsOfOlderVersions(t *testing.T) {
 		}
 	}
 	newer("", old, plain(codec.Marshal(kept.Facts)))
+}
+
+// TestAuditOfOlderVersions: audit records are written whatever is in use, so they are kept in a form of which the oldest version knows each field.
+func TestAuditOfOlderVersions(t *testing.T) {
+	var s samples
+	if err := json.Unmarshal(olddata.File(t, olddata.Versions(t)[0], samplesFile), &s); err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), "memory:", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	p, err := auth.OpenPeople(t.Context(), auth.PeopleConfig{Site: "root", Prefix: "user/", Store: st})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		var r auth.AuditRecord
+		olddata.Fill(&r)
+		r.At, r.Request = time.Now(), "abc"
+		p.Audit(t.Context(), r)
+	}
+	list, _, err := st.List(t.Context(), "user/audit/")
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%d records, %v", len(list), err)
+	}
+	var old map[string]any
+	if err := json.Unmarshal(s.Records["root"]["user/audit/"], &old); err != nil || len(old) < 5 {
+		t.Fatalf("the oldest version's sample is %v, %v", old, err)
+	}
+	for _, rec := range list {
+		var is map[string]any
+		if err := json.Unmarshal(rec.Value, &is); err != nil {
+			t.Fatal(err)
+		}
+		for k := range is {
+			if _, known := old[k]; !known {
+				t.Errorf("%s has field %s, which the oldest version does not know: %s", rec.Key, k, rec.Value)
+			}
+		}
+	}
+	kept, err := p.AuditRecords(t.Context(), 0, nil)
+	if err != nil || len(kept) != 2 || kept[1].Request != "abc" || len(kept[1].Prev) != 64 {
+		t.Errorf("%+v comes back, %v", kept, err)
+	}
+	if r, err := p.VerifyAudit(t.Context(), nil); err != nil || r.Chained != 2 || len(r.Faults) > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 // samples are the records, payloads and messages of a version with every field set, by name; records are JSON.
