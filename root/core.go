@@ -76,7 +76,7 @@ func New(opt Options) *Core {
 		netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(),
 		failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 	c.relations.gateways = newGateways(opt.Seed[:])
-	c.fed.SetWays(c.relations.gateways.way)
+	c.fed.SetWays(c.relations.gateways.decide)
 	return c
 }
 

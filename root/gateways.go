@@ -32,6 +32,7 @@ type gateways struct {
 	given  map[skerry.AppKey]map[string]map[string]bool // by site: keys of items about where other ends are
 	asked  map[string]time.Time                         // when the round trip of a site's own link was asked for
 	lack   map[string]bool                              // sites whose own link is to be measured
+	missed bool                                         // a decision has asked for a round trip since what waits was tried again
 }
 
 const (
@@ -46,6 +47,12 @@ func newGateways(seed []byte) gateways {
 	return gateways{space: coord.NewSpace(), said: map[string]wire.Gateway{}, probes: map[string]string{}, key: key[:],
 		keyID: binary.BigEndian.Uint16(key[:]), told: map[[2]string]float64{}, given: map[skerry.AppKey]map[string]map[string]bool{},
 		asked: map[string]time.Time{}, lack: map[string]bool{}}
+}
+
+// decide is way for decisions about places.
+func (g *gateways) decide(a, b string) (ms float64, ok bool) {
+	g.missed = true
+	return g.way(a, b)
 }
 
 // way gives the round trip between two sites, and notes whose own link should be measured because nothing better is known.
@@ -76,9 +83,6 @@ func (g *gateways) take(site string, said *wire.Gateway) {
 		g.space.Hear(site, nil)
 		return
 	}
-	if said.Probe != "" && g.probes[said.Probe] == "" {
-		g.probes[said.Probe] = site
-	}
 	g.said[site] = *said
 }
 
@@ -88,6 +92,11 @@ func (g *gateways) settle(put func(site string, p *wire.Peers)) {
 		return
 	}
 	g.dirty = false
+	for _, site := range slices.Sorted(maps.Keys(g.said)) { // whoever had it may have given it up
+		if probe := g.said[site].Probe; probe != "" && g.probes[probe] == "" {
+			g.probes[probe] = site
+		}
+	}
 	ring := slices.SortedFunc(maps.Keys(g.probes), func(a, b string) int {
 		if x, y := spot(g.probes[a]), spot(g.probes[b]); x != y {
 			if x < y {
@@ -247,7 +256,10 @@ func publishGateways(c *Core, now time.Time, fx *wire.Effects) {
 		for app := range g.given {
 			list[app] = true
 		}
-		c.Apps.RetryNow()
+		if g.missed {
+			g.missed = false
+			c.Apps.RetryNow()
+		}
 	}
 	for _, app := range slices.SortedFunc(maps.Keys(list), skerry.AppKey.Compare) {
 		publishFar(c, app)
