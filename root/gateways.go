@@ -1,6 +1,7 @@
 package root
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -40,6 +41,8 @@ const (
 	gatewaysEach = 12
 	// linkAgain and linkLater are how soon a link is measured again whose round trip is not known, or is.
 	linkAgain, linkLater = time.Minute, 10 * time.Minute
+	// mostFar is how many sites of a service another one is told of.
+	mostFar = 16
 )
 
 func newGateways(seed []byte) gateways {
@@ -291,12 +294,7 @@ func publishFar(c *Core, app skerry.AppKey) {
 			}
 			key := skerry.ServiceKey{App: app, Service: name}
 			for site := range o.sites {
-				f := wire.Far{Service: key, Links: e.links}
-				for _, at := range slices.Sorted(maps.Keys(e.sites)) {
-					if at != site {
-						f.At = append(f.At, farSite(c, site, at))
-					}
-				}
+				f := wire.Far{Service: key, Links: e.links, At: farSites(c, site, e.sites)}
 				if len(f.At) == 0 || c.Kids.Put(site, wire.FarKey(key), c.codec.Marshal(&f)) != nil {
 					continue
 				}
@@ -322,6 +320,30 @@ func publishFar(c *Core, app skerry.AppKey) {
 	if len(g.given[app]) == 0 {
 		delete(g.given, app)
 	}
+}
+
+// farSites are the sites of a service that one site is told of: the nearest, one of which is enough. A site that has the service itself needs
+// none where there are more than that, or what the sites of a large federation are told would grow by the square of their number.
+func farSites(c *Core, site string, at map[string]bool) (out []wire.FarSite) {
+	if at[site] && len(at) > mostFar {
+		return nil
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(at)), func(name string) bool { return name == site })
+	if len(names) > mostFar {
+		ms := map[string]float64{}
+		for _, name := range names {
+			ms[name] = math.Inf(1)
+			if x, ok := c.relations.gateways.space.RTT(site, name); ok {
+				ms[name] = x
+			}
+		}
+		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(ms[a], ms[b]) })
+		names = slices.Sorted(slices.Values(names[:mostFar]))
+	}
+	for _, name := range names {
+		out = append(out, farSite(c, site, name))
+	}
+	return out
 }
 
 // farSite is what one site is told of another.

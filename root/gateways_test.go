@@ -225,3 +225,45 @@ func TestOtherEndsAreTold(t *testing.T) {
 		t.Error("a still knows of db")
 	}
 }
+
+// Where a service is at many sites, one without it is told of the nearest, and one with it of none: what all are told together does not grow by
+// the square of their number.
+func TestOtherEndsAreFew(t *testing.T) {
+	var sites []string
+	for n := range 40 {
+		sites = append(sites, string(rune('A'+n)))
+	}
+	r := newHostileRoot(t, append(sites, "lone")...)
+	ms := map[string]float64{}
+	for n, site := range sites {
+		if r.heard(site, nil); n >= 10 { // how far the others are is not known
+			ms[site] = float64(400 - 10*n)
+		}
+	}
+	r.heard("lone", ms)
+	limit := spec.Duration(20 * time.Millisecond)
+	web := spec.ServiceSpec{Name: "web", Replicas: new(41), Links: []spec.Link{{Service: "db", MaxLatency: &limit}}}
+	db := spec.ServiceSpec{Name: "db", Replicas: new(40)}
+	web.Image, db.Image = "web:1", "web:1"
+	r.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop", Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{web, db}}}})
+	var fx wire.Effects
+	key := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
+	for n, i := range r.c.Apps.Instances(key) {
+		r.c.give(r.now, i, append(sites, "lone")[n], nil, &fx)
+	}
+	key.Service = "db"
+	for n, i := range r.c.Apps.Instances(key) {
+		r.c.give(r.now, i, sites[n], nil, &fx)
+	}
+	r.c.settle(r.now, &fx)
+	r.keep(fx)
+	var far wire.Far
+	value, ok := r.c.Kids.Get("lone").Desired.Get(wire.FarKey(key))
+	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != mostFar || far.At[0].Site != sites[40-mostFar] {
+		t.Errorf("the one without db is told of %+v", far.At)
+	}
+	if r.has(sites[0], wire.FarKey(key)) {
+		t.Errorf("%s has db itself, and is told of others", sites[0])
+	}
+}
