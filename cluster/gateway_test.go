@@ -53,11 +53,13 @@ func TestGatewaysMeasureOverTheirRelays(t *testing.T) {
 	}
 }
 
-// Whatever other sites and the root say, a gateway sends nothing to its own machine, its link, or many at once, and no address stands for these
-// in another form. Where all sites are on one machine they measure each other.
+// Whatever other sites and the root say, a gateway sends nothing to its own machine, its link, or many at once, and no
+// address stands for these in another form. Where all sites are on one machine they measure each other.
 func TestGatewaysMeasureToGatewaysAlone(t *testing.T) {
-	given := []string{"192.0.2.1:7443", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.1]:22", "0.0.0.0:53", "[::ffff:0.0.0.0]:53", "169.254.169.254:80",
-		"[fe80::1]:9", "[fe80::1%eth0]:9", "[2001:db8::1%eth0]:9", "224.0.0.1:9", "[::ffff:224.0.0.1]:9", "255.255.255.255:9", "192.0.2.1:0", "host:1", "",
+	given := []string{"192.0.2.1:7443", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.1]:22", "0.0.0.0:53", "[::ffff:0.0.0.0]:53",
+		"169.254.169.254:80",
+		"[fe80::1]:9", "[fe80::1%eth0]:9", "[2001:db8::1%eth0]:9", "224.0.0.1:9", "[::ffff:224.0.0.1]:9", "255.255.255.255:9",
+		"192.0.2.1:0", "host:1", "",
 		"[2001:db8::1]:7443"}
 	for public, want := range map[string][]string{
 		"198.51.100.1:7443": {"192.0.2.1:7443", "[2001:db8::1]:7443"},

@@ -100,7 +100,8 @@ func TestGPUsAdmittedBefore(t *testing.T) {
 		}
 	}
 	begin := func(level spec.SecurityLevel) {
-		c = New(Options{Name: "a", Incarnation: "a1", Term: 1, Standalone: true, LostAfter: time.Second, StartGrace: time.Second, Admission: Admission{Level: level}})
+		c = New(Options{Name: "a", Incarnation: "a1", Term: 1, Standalone: true, LostAfter: time.Second, StartGrace: time.Second,
+			Admission: Admission{Level: level}})
 		for k, v := range kv {
 			if !strings.HasPrefix(k, "meta/") {
 				if err := c.Load(k, v); err != nil {
@@ -112,9 +113,10 @@ func TestGPUsAdmittedBefore(t *testing.T) {
 	}
 	join := func(name string) {
 		keep(c.Step(now, ChildUp{Hello: &wire.Hello{Name: name, Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}}))
-		keep(c.Step(now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: &wire.WorkerFacts{
-			Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Levels: true,
-			Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB, GPUs: 2}}})}}))
+		r := wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Levels: true,
+			Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}},
+			Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB, GPUs: 2}}}
+		keep(c.Step(now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}}))
 	}
 	apply := func(replicas int) {
 		s := spec.ServiceSpec{Name: "web", Replicas: &replicas}

@@ -322,8 +322,9 @@ func publishFar(c *Core, app skerry.AppKey) {
 	}
 }
 
-// farSites are the sites of a service that one site is told of: the nearest, one of which is enough. A site that has the service itself needs
-// none where there are more than that, or what the sites of a large federation are told would grow by the square of their number.
+// farSites are the sites of a service that one site is told of: the nearest, one of which is enough. A site that has the
+// service itself needs none where there are more than that, or what the sites of a large federation are told would grow by
+// the square of their number.
 func farSites(c *Core, site string, at map[string]bool) (out []wire.FarSite) {
 	if at[site] && len(at) > mostFar {
 		return nil

@@ -226,8 +226,8 @@ func TestOtherEndsAreTold(t *testing.T) {
 	}
 }
 
-// Where a service is at many sites, one without it is told of the nearest, and one with it of none: what all are told together does not grow by
-// the square of their number.
+// Where a service is at many sites, one without it is told of the nearest, and one with it of none: what all are told
+// together does not grow by the square of their number.
 func TestOtherEndsAreFew(t *testing.T) {
 	var sites []string
 	for n := range 40 {

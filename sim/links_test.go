@@ -333,8 +333,8 @@ func TestClustersThatAreAllowed(t *testing.T) {
 	}
 }
 
-// Two services with limited links to each other, at two sites between which the way becomes too long, come together; they do not change places
-// again and again.
+// Two services with limited links to each other, at two sites between which the way becomes too long, come together; they
+// do not change places again and again.
 func TestTwoEndsThatMoveAtOnce(t *testing.T) {
 	for seed := range uint64(4) {
 		w := newWorld(t, 40+seed)

@@ -52,7 +52,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, l
 		if room <= 0 {
 			return // the end of one that is under way comes back here
 		}
-		if c.otherEndMoves(a, s) { // then it is judged again first, or the two would change places
+		if otherEndMoves(c, a, s) { // then it is judged again first, or the two would change places
 			i.Calm = now.Add(firstCalm)
 			c.wakeAt(a.Key(), i.Calm)
 			continue
@@ -63,7 +63,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, l
 }
 
 // otherEndMoves reports whether a service at the other end of a limited link, whichever end that is of, is on its way to another holder.
-func (c *Controller) otherEndMoves(a *App, s *spec.ServiceSpec) bool {
+func otherEndMoves(c *Controller, a *App, s *spec.ServiceSpec) bool {
 	leads := func(from, to *spec.ServiceSpec) bool {
 		return slices.ContainsFunc(from.Links, func(l spec.Link) bool { return l.Limited() && l.Service == to.Name })
 	}

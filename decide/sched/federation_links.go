@@ -26,8 +26,8 @@ type partner struct {
 	asked bool  // for these
 }
 
-// places gives the sites that can take the service, but for this link. Without it, a service that nobody can take would cost the square of the
-// number of sites.
+// places gives the sites that can take the service, but for this link. Without it, a service that nobody can take would
+// cost the square of the number of sites.
 func (p *partner) places() []int {
 	if !p.asked {
 		p.asked = true

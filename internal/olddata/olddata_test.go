@@ -133,8 +133,9 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// TestFactsOfOlderVersions: a cluster keeps nothing of what workers tell of themselves that the oldest version does not know, unless a feature
-// asks for it. That version would refuse the store else, though nothing newer is in use, and its check cannot be changed any more.
+// TestFactsOfOlderVersions: a cluster keeps nothing of what workers report of themselves that the oldest version does not
+// know, unless a feature asks for it. That version would refuse the store else, though nothing newer is in use, and its
+// check cannot be changed any more.
 func TestFactsOfOlderVersions(t *testing.T) {
 	// asked are fields that are kept because an operator has set what they are about, by their numbers.
 	asked := map[string]string{"22": "accelerators, of --gpu-class and --tpu-class"}
@@ -195,7 +196,8 @@ func TestFactsOfOlderVersions(t *testing.T) {
 	newer("", old, plain(codec.Marshal(kept.Facts)))
 }
 
-// TestAuditOfOlderVersions: audit records are written whatever is in use, so they are kept in a form of which the oldest version knows each field.
+// TestAuditOfOlderVersions: audit records are written whatever is in use, so they are kept in a form of which the oldest
+// version knows each field.
 func TestAuditOfOlderVersions(t *testing.T) {
 	var s samples
 	if err := json.Unmarshal(olddata.File(t, olddata.Versions(t)[0], samplesFile), &s); err != nil {
