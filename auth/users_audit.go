@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +35,27 @@ type AuditRecord struct {
 	Result    string    `json:"result" doc:"ok, or the code of the error."`
 	Request   string    `json:"request,omitempty" doc:"Request id, as in the log."`
 	Prev      string    `json:"prev,omitempty" doc:"SHA-256, in hexadecimal, of the record before it as it is stored."`
+}
+
+// auditPrev stands in a stored record between its Request and Prev. A field of its own would keep older programs from opening the store
+// (wire.Lost), though they lose nothing: nobody writes a record again. Request ids have no space.
+const auditPrev = " prev:"
+
+// stored gives a record as it is kept.
+func (r AuditRecord) stored() AuditRecord {
+	if r.Prev != "" {
+		r.Request, r.Prev = r.Request+auditPrev+r.Prev, ""
+	}
+	return r
+}
+
+// readAudit reads a record as it is kept, in this form or with a field prev.
+func readAudit(value []byte, r *AuditRecord) error {
+	err := json.Unmarshal(value, r)
+	if request, prev, ok := strings.Cut(r.Request, auditPrev); ok && r.Prev == "" {
+		r.Request, r.Prev = request, prev
+	}
+	return err
 }
 
 // auditLog numbers records and knows which are kept.
@@ -86,7 +108,7 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 		a.first = 1
 	}
 	r.Seq, r.Prev = a.last+1, a.head
-	op, err := p.op(auditKey(r.Seq), r)
+	op, err := p.op(auditKey(r.Seq), r.stored())
 	if err == nil {
 		a.last, a.head = r.Seq, auditHash(op.Value)
 	}
@@ -109,7 +131,7 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 	for prune && oldest < r.Seq && len(drop) < 1024 {
 		rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(oldest))
 		var old AuditRecord
-		if err == nil && json.Unmarshal(rec.Value, &old) == nil && now.Sub(old.At) <= l.Age {
+		if err == nil && readAudit(rec.Value, &old) == nil && now.Sub(old.At) <= l.Age {
 			break
 		}
 		drop = append(drop, oldest)
@@ -193,7 +215,7 @@ func (p *People) AuditRecords(ctx context.Context, limit int, keep func(*AuditRe
 	out := []AuditRecord{}
 	for i := len(recs) - 1; i >= 0 && (limit <= 0 || len(out) < limit); i-- {
 		var r AuditRecord
-		if json.Unmarshal(recs[i].Value, &r) == nil && (keep == nil || keep(&r)) {
+		if readAudit(recs[i].Value, &r) == nil && (keep == nil || keep(&r)) {
 			out = append(out, r)
 		}
 	}

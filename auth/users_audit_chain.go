@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -72,7 +71,7 @@ func (p *People) VerifyAudit(ctx context.Context, since *AuditMark) (AuditReport
 		var a AuditRecord
 		n, err := strconv.ParseUint(strings.TrimPrefix(rec.Key, p.cfg.Prefix+recAudit), 10, 64)
 		if err == nil {
-			err = json.Unmarshal(rec.Value, &a)
+			err = readAudit(rec.Value, &a)
 		}
 		if err != nil {
 			fault("record %s cannot be read: %v", rec.Key, err)

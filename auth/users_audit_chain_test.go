@@ -131,8 +131,8 @@ func TestAuditTampered(t *testing.T) {
 		"no longer chained": {func(ctx context.Context, st store.Store) (ops []store.Op) {
 			for n := uint64(1); n <= 5; n++ {
 				rec, _ := st.Get(ctx, key(n))
-				before, _, _ := strings.Cut(string(rec.Value), `,"prev"`)
-				ops = append(ops, store.Op{Key: key(n), Value: []byte(strings.TrimSuffix(before, "}") + "}")})
+				before, _, _ := strings.Cut(string(rec.Value), auditPrev)
+				ops = append(ops, store.Op{Key: key(n), Value: []byte(strings.TrimSuffix(before, "\"}") + "\"}")})
 			}
 			return ops
 		}, true, "record 5 is not the one of the mark"},

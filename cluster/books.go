@@ -72,8 +72,16 @@ func (b *books) seeWorker(w *worker) {
 	b.detect.See(w.Name)
 }
 
+// saveWorker keeps a worker. It tells its facts again whenever it connects, so those that older programs do not know are kept only where a
+// feature that is in use needs them meanwhile: such a program would refuse the store (docs/RATIONALE.md).
 func (b *books) saveWorker(w *worker, fx *wire.Effects) {
-	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{w, w.trust.Record()}))
+	kept := *w
+	if kept.Facts != nil && kept.Facts.Signatures && len(b.admission.Signers) == 0 {
+		facts := *kept.Facts
+		facts.Signatures = false
+		kept.Facts = &facts
+	}
+	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{&kept, w.trust.Record()}))
 }
 
 // addWorker enters a worker, new or read from the store.

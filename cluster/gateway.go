@@ -55,6 +55,7 @@ func (a *abroad) measureSites(fx *wire.Effects) {
 	g.due = false
 	var p wire.Peers
 	if g.peers == nil || a.codec.Unmarshal(g.peers, &p) == nil {
+		p.BoundGateways(a.foreign.relay.Public.Addr())
 		fx.Actions = append(fx.Actions, MeasureSites{p})
 	}
 }

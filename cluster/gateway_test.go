@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/internal/roundtrip"
 	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/wire"
@@ -48,6 +50,41 @@ func TestGatewaysMeasureOverTheirRelays(t *testing.T) {
 	}
 	if h := stranger.Heard(4); len(h) != 0 {
 		t.Errorf("a stranger was answered: %+v", h)
+	}
+}
+
+// Whatever other sites and the root say, a gateway sends nothing to its own machine, its link, or many at once, and no
+// address stands for these in another form. Where all sites are on one machine they measure each other.
+func TestGatewaysMeasureToGatewaysAlone(t *testing.T) {
+	given := []string{"192.0.2.1:7443", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.1]:22", "0.0.0.0:53", "[::ffff:0.0.0.0]:53",
+		"169.254.169.254:80",
+		"[fe80::1]:9", "[fe80::1%eth0]:9", "[2001:db8::1%eth0]:9", "224.0.0.1:9", "[::ffff:224.0.0.1]:9", "255.255.255.255:9",
+		"192.0.2.1:0", "host:1", "",
+		"[2001:db8::1]:7443"}
+	for public, want := range map[string][]string{
+		"198.51.100.1:7443": {"192.0.2.1:7443", "[2001:db8::1]:7443"},
+		"127.0.0.1:7443":    {"192.0.2.1:7443", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.1]:22", "[2001:db8::1]:7443"},
+	} {
+		c := New(Options{Name: "a", Incarnation: "c"})
+		c.Start(time.Unix(1e9, 0))
+		c.foreignItem(wire.PeersKey, wire.New().Marshal(&wire.Peers{KeyID: 3, Key: []byte("key"), List: given}), false)
+		fx := c.Step(time.Unix(1e9, 0), RelayUp{UDP: netip.MustParseAddrPort("0.0.0.0:7443"), Public: netip.MustParseAddrPort(public)})
+		var got []string
+		for _, a := range fx.Actions {
+			if m, ok := a.(MeasureSites); ok && m.Peers.KeyID == 3 {
+				got = m.Peers.List
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("at %s it measures to %q, want %q", public, got, want)
+		}
+	}
+	var many wire.Peers
+	for n := range 1000 {
+		many.List = append(many.List, fmt.Sprintf("192.0.2.1:%d", n+1))
+	}
+	if many.BoundGateways(netip.Addr{}); len(many.List) != coord.MostGateways {
+		t.Errorf("it measures to %d", len(many.List))
 	}
 }
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,5 +79,83 @@ func TestOlderWorkerGetsNothingRestricted(t *testing.T) {
 	c.Tick(now.Add(time.Minute))
 	if where, why := at("careful"); where != "newest" {
 		t.Errorf("signed, with a worker that checks: at %q, %s", where, why)
+	}
+}
+
+// Graphics processors took no level before workers handed devices in for them. What was admitted then goes on after an upgrade, and is
+// listed; no more of it is admitted.
+func TestGPUsAdmittedBefore(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	kv := map[string][]byte{}
+	var c *Core
+	keep := func(fx wire.Effects) {
+		t.Helper()
+		if fx.Err != nil {
+			t.Fatal(fx.Err)
+		}
+		for _, w := range fx.Writes {
+			if kv[w.Key] = w.Value; w.Value == nil {
+				delete(kv, w.Key)
+			}
+		}
+	}
+	begin := func(level spec.SecurityLevel) {
+		c = New(Options{Name: "a", Incarnation: "a1", Term: 1, Standalone: true, LostAfter: time.Second, StartGrace: time.Second,
+			Admission: Admission{Level: level}})
+		for k, v := range kv {
+			if !strings.HasPrefix(k, "meta/") {
+				if err := c.Load(k, v); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		keep(c.Start(now))
+	}
+	join := func(name string) {
+		keep(c.Step(now, ChildUp{Hello: &wire.Hello{Name: name, Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}}))
+		r := wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Levels: true,
+			Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}},
+			Capacity: spec.Resources{CPU: 4000, Memory: 8 * skerry.GiB, Storage: 64 * skerry.GiB, GPUs: 2}}}
+		keep(c.Step(now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}}))
+	}
+	apply := func(replicas int) {
+		s := spec.ServiceSpec{Name: "web", Replicas: &replicas}
+		s.Image, s.Resources.GPUs = "web:1", 1
+		keep(c.Step(now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+			Metadata: spec.Metadata{Name: "shop", Namespace: "guest"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}}))
+	}
+	at := func() (out []string) {
+		for _, i := range c.Apps.InstancesOf(skerry.AppKey{Namespace: "guest", Name: "shop"}) {
+			if p := c.places[i.ID]; p != nil && i.Live() && !p.Removing && !p.Refused {
+				out = append(out, p.Worker)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	begin(spec.LevelBaseline) // which is as much as none for it then
+	keep(c.Step(now, apps.PutOrg{Org: apps.Org{Name: "guest"}}))
+	keep(c.Step(now, apps.PutNamespace{Namespace: apps.Namespace{Name: "guest", Org: "guest"}}))
+	join("w1")
+	apply(1)
+	if got := at(); !slices.Equal(got, []string{"w1"}) {
+		t.Fatalf("before, it is on %v", got)
+	}
+
+	begin(spec.LevelRestricted)
+	join("w1")
+	join("w2")
+	now = now.Add(time.Minute)
+	keep(c.Tick(now))
+	if got := at(); !slices.Equal(got, []string{"w1"}) {
+		t.Errorf("after an upgrade it is on %v", got)
+	}
+	if list := c.Unadmitted(); len(list) != 1 || !strings.Contains(list[0].Reason.Text, "graphics processor") {
+		t.Errorf("listed are %+v", list)
+	}
+	apply(2)
+	keep(c.Tick(now.Add(time.Second)))
+	if got := at(); !slices.Equal(got, []string{"w1"}) {
+		t.Errorf("with a second one wanted it is on %v", got)
 	}
 }

@@ -76,7 +76,7 @@ func New(opt Options) *Core {
 		netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(),
 		failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 	c.relations.gateways = newGateways(opt.Seed[:])
-	c.fed.SetWays(c.relations.gateways.way)
+	c.fed.SetWays(c.relations.gateways.decide)
 	return c
 }
 
@@ -199,7 +199,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case Appraised:
 		c.appraised(now, m, &fx)
 	case Scored:
-		c.fed.questions.Scored(m)
+		scored(c, m)
 	case SetPlugins:
 		setPlugins(c, m)
 	default:
@@ -546,7 +546,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects) {
 	}
 	c.fed.questions.Keep(func(id skerry.InstanceID) bool {
 		i := c.Apps.Instance(id)
-		return i != nil && i.Live() && i.Holder == ""
+		return i != nil && i.Live() && (i.Holder == "" || c.failover.stranded[id] != nil)
 	})
 	for _, i := range c.Apps.Stopping() {
 		c.Kids.Delete(i.Holder, wire.AssignmentKey(i.ID))

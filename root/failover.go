@@ -223,8 +223,12 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *wire.Ef
 	// What is at lost sites is no reason to be near or far.
 	r.Peers = slices.DeleteFunc(slices.Clone(r.Peers), func(p sched.Peer) bool { return c.failover.lost[p.Worker] })
 	c.rounds++
-	names, d := c.fed.Rank(now, r, c.rounds, 1)
-	if len(names) == 0 {
+	d, wait := choose(c, now, i, r, fx)
+	if wait {
+		s.again = c.fed.questions.Until(i.ID)
+		return
+	}
+	if d.Chosen == "" {
 		s.again, s.tried = now.Add(strandedRetry), nil
 		if !s.told {
 			s.told = true
@@ -236,7 +240,7 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *wire.Ef
 		}
 		return
 	}
-	next := apps.Copy{Holder: names[0], Fence: c.mint(fx), Since: now}
+	next := apps.Copy{Holder: d.Chosen, Fence: c.mint(fx), Since: now}
 	c.Apps.Copying(now, i, next, &d, fx)
 	as := c.assignment(i)
 	as.Fence, as.Held = next.Fence, nil

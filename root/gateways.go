@@ -1,6 +1,7 @@
 package root
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -32,6 +33,7 @@ type gateways struct {
 	given  map[skerry.AppKey]map[string]map[string]bool // by site: keys of items about where other ends are
 	asked  map[string]time.Time                         // when the round trip of a site's own link was asked for
 	lack   map[string]bool                              // sites whose own link is to be measured
+	missed bool                                         // a decision has asked for a round trip since what waits was tried again
 }
 
 const (
@@ -39,6 +41,8 @@ const (
 	gatewaysEach = 12
 	// linkAgain and linkLater are how soon a link is measured again whose round trip is not known, or is.
 	linkAgain, linkLater = time.Minute, 10 * time.Minute
+	// mostFar is how many sites of a service another one is told of.
+	mostFar = 16
 )
 
 func newGateways(seed []byte) gateways {
@@ -46,6 +50,12 @@ func newGateways(seed []byte) gateways {
 	return gateways{space: coord.NewSpace(), said: map[string]wire.Gateway{}, probes: map[string]string{}, key: key[:],
 		keyID: binary.BigEndian.Uint16(key[:]), told: map[[2]string]float64{}, given: map[skerry.AppKey]map[string]map[string]bool{},
 		asked: map[string]time.Time{}, lack: map[string]bool{}}
+}
+
+// decide is way for decisions about places.
+func (g *gateways) decide(a, b string) (ms float64, ok bool) {
+	g.missed = true
+	return g.way(a, b)
 }
 
 // way gives the round trip between two sites, and notes whose own link should be measured because nothing better is known.
@@ -76,9 +86,6 @@ func (g *gateways) take(site string, said *wire.Gateway) {
 		g.space.Hear(site, nil)
 		return
 	}
-	if said.Probe != "" && g.probes[said.Probe] == "" {
-		g.probes[said.Probe] = site
-	}
 	g.said[site] = *said
 }
 
@@ -88,6 +95,11 @@ func (g *gateways) settle(put func(site string, p *wire.Peers)) {
 		return
 	}
 	g.dirty = false
+	for _, site := range slices.Sorted(maps.Keys(g.said)) { // whoever had it may have given it up
+		if probe := g.said[site].Probe; probe != "" && g.probes[probe] == "" {
+			g.probes[probe] = site
+		}
+	}
 	ring := slices.SortedFunc(maps.Keys(g.probes), func(a, b string) int {
 		if x, y := spot(g.probes[a]), spot(g.probes[b]); x != y {
 			if x < y {
@@ -247,7 +259,10 @@ func publishGateways(c *Core, now time.Time, fx *wire.Effects) {
 		for app := range g.given {
 			list[app] = true
 		}
-		c.Apps.RetryNow()
+		if g.missed {
+			g.missed = false
+			c.Apps.RetryNow()
+		}
 	}
 	for _, app := range slices.SortedFunc(maps.Keys(list), skerry.AppKey.Compare) {
 		publishFar(c, app)
@@ -279,12 +294,7 @@ func publishFar(c *Core, app skerry.AppKey) {
 			}
 			key := skerry.ServiceKey{App: app, Service: name}
 			for site := range o.sites {
-				f := wire.Far{Service: key, Links: e.links}
-				for _, at := range slices.Sorted(maps.Keys(e.sites)) {
-					if at != site {
-						f.At = append(f.At, farSite(c, site, at))
-					}
-				}
+				f := wire.Far{Service: key, Links: e.links, At: farSites(c, site, e.sites)}
 				if len(f.At) == 0 || c.Kids.Put(site, wire.FarKey(key), c.codec.Marshal(&f)) != nil {
 					continue
 				}
@@ -310,6 +320,31 @@ func publishFar(c *Core, app skerry.AppKey) {
 	if len(g.given[app]) == 0 {
 		delete(g.given, app)
 	}
+}
+
+// farSites are the sites of a service that one site is told of: the nearest, one of which is enough. A site that has the
+// service itself needs none where there are more than that, or what the sites of a large federation are told would grow by
+// the square of their number.
+func farSites(c *Core, site string, at map[string]bool) (out []wire.FarSite) {
+	if at[site] && len(at) > mostFar {
+		return nil
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(at)), func(name string) bool { return name == site })
+	if len(names) > mostFar {
+		ms := map[string]float64{}
+		for _, name := range names {
+			ms[name] = math.Inf(1)
+			if x, ok := c.relations.gateways.space.RTT(site, name); ok {
+				ms[name] = x
+			}
+		}
+		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(ms[a], ms[b]) })
+		names = slices.Sorted(slices.Values(names[:mostFar]))
+	}
+	for _, name := range names {
+		out = append(out, farSite(c, site, name))
+	}
+	return out
 }
 
 // farSite is what one site is told of another.

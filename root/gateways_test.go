@@ -60,12 +60,54 @@ func TestGatewaysMeasureEachOther(t *testing.T) {
 	if _, ok := r.c.relations.gateways.space.RTT("b", "c"); ok {
 		t.Error("c took the place of a")
 	}
-	// Who is removed knows the key no longer, and its address is free.
+	// Who is removed knows the key no longer, and its address is that of the other who told of it.
 	key := r.peers("b").Key
 	r.step(ChildDown{Name: "a"})
 	r.step(RemoveCluster{Name: "a"})
-	if p := r.peers("b"); slices.Equal(p.Key, key) || len(p.List) != 0 {
-		t.Errorf("b still measures to %v", p.List)
+	if p := r.peers("b"); slices.Equal(p.Key, key) || r.c.relations.gateways.probes[probeOf("a")] != "c" {
+		t.Errorf("b measures to %v, by the old key or for %v", p.List, r.c.relations.gateways.probes)
+	}
+}
+
+// An address that a site gave up, or had when it was removed, is that of the other one that told of it, without another word of that.
+func TestGatewaysTakeOverAddresses(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		r := newHostileRoot(t, "a", "b", "h")
+		r.say("h", map[string][]byte{wire.GatewayItem: wire.New().Marshal(&wire.Gateway{Probe: probeOf("a")})})
+		r.heard("a", nil)
+		r.heard("b", map[string]float64{"a": 20})
+		if removed {
+			r.step(ChildDown{Name: "h"})
+			r.step(RemoveCluster{Name: "h"})
+		} else {
+			r.heard("h", nil)
+		}
+		if p := r.peers("b"); !slices.Contains(p.List, probeOf("a")) {
+			t.Errorf("removed %v: b measures to %v", removed, p.List)
+		}
+		if ms, ok := r.c.relations.gateways.space.RTT("a", "b"); !ok || ms != 20 {
+			t.Errorf("removed %v: a is %v ms from b, %v", removed, ms, ok)
+		}
+	}
+}
+
+// What waits for a place is not tried again whenever a round trip changes, but only if a link has something to do with that.
+func TestGatewaysLeaveWhatWaits(t *testing.T) {
+	r := newHostileRoot(t, "a", "b")
+	web := spec.ServiceSpec{Name: "web", Replicas: new(1)}
+	web.Image = "web:1"
+	r.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop", Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{web}}}})
+	key := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
+	waits := func() time.Time { return r.c.Apps.Instances(key)[0].RetryAt }
+	if waits().IsZero() {
+		t.Fatalf("it is at %q", r.c.Apps.Instances(key)[0].Holder)
+	}
+	was := waits()
+	r.heard("a", nil)
+	r.heard("b", map[string]float64{"a": 20})
+	if !waits().Equal(was) {
+		t.Error("it is tried again because of a round trip")
 	}
 }
 
@@ -181,5 +223,47 @@ func TestOtherEndsAreTold(t *testing.T) {
 	r.c.settle(r.now, &fx)
 	if r.has("a", wire.FarKey(key("db"))) {
 		t.Error("a still knows of db")
+	}
+}
+
+// Where a service is at many sites, one without it is told of the nearest, and one with it of none: what all are told
+// together does not grow by the square of their number.
+func TestOtherEndsAreFew(t *testing.T) {
+	var sites []string
+	for n := range 40 {
+		sites = append(sites, string(rune('A'+n)))
+	}
+	r := newHostileRoot(t, append(sites, "lone")...)
+	ms := map[string]float64{}
+	for n, site := range sites {
+		if r.heard(site, nil); n >= 10 { // how far the others are is not known
+			ms[site] = float64(400 - 10*n)
+		}
+	}
+	r.heard("lone", ms)
+	limit := spec.Duration(20 * time.Millisecond)
+	web := spec.ServiceSpec{Name: "web", Replicas: new(41), Links: []spec.Link{{Service: "db", MaxLatency: &limit}}}
+	db := spec.ServiceSpec{Name: "db", Replicas: new(40)}
+	web.Image, db.Image = "web:1", "web:1"
+	r.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop", Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{web, db}}}})
+	var fx wire.Effects
+	key := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
+	for n, i := range r.c.Apps.Instances(key) {
+		r.c.give(r.now, i, append(sites, "lone")[n], nil, &fx)
+	}
+	key.Service = "db"
+	for n, i := range r.c.Apps.Instances(key) {
+		r.c.give(r.now, i, sites[n], nil, &fx)
+	}
+	r.c.settle(r.now, &fx)
+	r.keep(fx)
+	var far wire.Far
+	value, ok := r.c.Kids.Get("lone").Desired.Get(wire.FarKey(key))
+	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != mostFar || far.At[0].Site != sites[40-mostFar] {
+		t.Errorf("the one without db is told of %+v", far.At)
+	}
+	if r.has(sites[0], wire.FarKey(key)) {
+		t.Errorf("%s has db itself, and is told of others", sites[0])
 	}
 }

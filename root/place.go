@@ -33,11 +33,13 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 		return
 	}
 	if site := c.Apps.DataAt(i); c.Kids.Get(site) != nil {
+		c.fed.questions.Drop(i.ID)
 		c.placeWithData(now, i, site, fx)
 		return
 	}
 	d, wait := choose(c, now, i, c.request(i, seen), fx)
 	if wait {
+		i.RetryAt = c.fed.questions.Until(i.ID)
 		return
 	}
 	if d.Chosen == "" {

@@ -89,7 +89,7 @@ func (c *Core) rankPlanned(now time.Time, left, all []*planned) {
 		if p.done {
 			near.at(p.site, p.i)
 		} else {
-			near.whole = near.whole.Add(p.i.Spec.LeastCost())
+			near.waits(p.i)
 		}
 	}
 	round := map[skerry.AppKey]*around{}

@@ -34,11 +34,27 @@ func setPlugins(c *Core, m SetPlugins) {
 	c.Apps.RetryNow()
 }
 
+// scored takes an answer of plugins; what waits for it goes on.
+func scored(c *Core, m Scored) {
+	q := c.fed.questions
+	waits := !q.Until(m.ID).IsZero()
+	if q.Scored(m); !waits || !q.Until(m.ID).IsZero() {
+		return // too late, or about an earlier question
+	}
+	if i := c.Apps.Instance(m.ID); i != nil {
+		i.RetryAt = time.Time{}
+	}
+	if s := c.failover.stranded[m.ID]; s != nil {
+		s.again = time.Time{}
+	}
+}
+
 // choose ranks the clusters for an instance, and has plugins judge the best. wait is true while they think.
 func choose(c *Core, now time.Time, i *apps.Instance, req *sched.Request, fx *wire.Effects) (d wire.Decision, wait bool) {
 	q := c.fed.questions
 	plugins := q.Plugins(i.Spec)
 	if len(plugins) == 0 {
+		q.Drop(i.ID) // there were some when it was asked about
 		_, d = c.fed.Rank(now, req, c.rounds, 1)
 		return d, false
 	}

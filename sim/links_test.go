@@ -332,3 +332,56 @@ func TestClustersThatAreAllowed(t *testing.T) {
 		t.Errorf("none is at %q: %+v", i.Holder, i.Why)
 	}
 }
+
+// Two services with limited links to each other, at two sites between which the way becomes too long, come together; they
+// do not change places again and again.
+func TestTwoEndsThatMoveAtOnce(t *testing.T) {
+	for seed := range uint64(4) {
+		w := newWorld(t, 40+seed)
+		far := false
+		w.Machine.Ways = func(from, to string) float64 {
+			if far {
+				return 200
+			}
+			return 10
+		}
+		for _, name := range []string{"a", "b"} {
+			site := w.AddCluster(name)
+			n := w.AddWorker(name, "w0", facts(4000))
+			w.Do(n, worker.Usage{Coordinate: &spec.Coordinate{Error: 0.1}})
+			tellGateway(w, site)
+		}
+		w.Run(20 * time.Second)
+		two := linkedPair(spec.Link{MaxLatency: ms(20), Rigidness: new(0.9)}, func(web, db *spec.ServiceSpec) {
+			db.Links = []spec.Link{{Service: "web", MaxLatency: ms(20), Rigidness: new(0.9)}}
+		})
+		// Each begins at a site of its own because the other is full.
+		full := app("full", 1, func(s *spec.ServiceSpec) { s.Resources.CPU = 2000; s.Placement.Cluster = "a" })
+		fill := app("fill", 1, func(s *spec.ServiceSpec) { s.Resources.CPU = 2000; s.Placement.Cluster = "b" })
+		w.must(t, w.Root, full)
+		w.must(t, w.Root, fill)
+		w.Run(20 * time.Second)
+		w.must(t, w.Root, two)
+		w.Run(time.Minute)
+		if web, db, why := sitesOf(w); web == db || web == "" || db == "" {
+			t.Fatalf("seed %d: web is at %q, db at %q: %q", seed, web, db, why)
+		}
+		w.must(t, w.Root, deleteApp("full"))
+		w.must(t, w.Root, deleteApp("fill"))
+		far = true
+		for _, n := range ordered(w.Clusters) {
+			heard(w, n, []string{gatewayOf("a"), gatewayOf("b")})
+		}
+		moves, was := 0, ""
+		for range 360 {
+			w.Run(5 * time.Second)
+			w.report()
+			if web, db, _ := sitesOf(w); web+" "+db != was {
+				moves, was = moves+1, web+" "+db
+			}
+		}
+		if web, db, why := sitesOf(w); web != db || web == "" || moves > 8 {
+			t.Errorf("seed %d: after %d changes web is at %q, db at %q: %q", seed, moves, web, db, why)
+		}
+	}
+}

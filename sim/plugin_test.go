@@ -313,3 +313,63 @@ func TestPluginsOfTheRoot(t *testing.T) {
 		t.Errorf("it is at %q because of %+v", i.Holder, i.Why)
 	}
 }
+
+// A root whose plugins say nothing waits for them without a pause of zero length, also once they are gone.
+func TestSilentPluginsOfTheRoot(t *testing.T) {
+	w := newWorld(t, 23)
+	w.AddCluster("a")
+	w.AddWorker("a", "w0", facts(2000))
+	w.Run(time.Second)
+	w.Do(w.Root, root.SetPlugins{List: []root.Plugin{{Name: "tariff", All: true, Reject: true}}})
+	w.must(t, w.Root, app("shop", 1))
+	idle := func() {
+		t.Helper()
+		if at := w.RootCore().NextWake(); !at.IsZero() && !at.After(w.Now) {
+			t.Fatalf("at %s it was to wake %s ago", w.Now, w.Now.Sub(at))
+		}
+	}
+	waited := 0
+	for range 200 {
+		w.Run(50 * time.Millisecond)
+		idle()
+		if i := w.RootCore().Apps.Instances(web("shop"))[0]; i.Misses > 0 && i.RetryAt.Before(w.Now) {
+			waited++
+		}
+	}
+	for range 60 { // until it asks
+		w.Run(50 * time.Millisecond)
+	}
+	asked := w.RootCore().Apps.Instances(web("shop"))[0]
+	w.Do(w.Root, app("big", 1, func(s *spec.ServiceSpec) { s.Resources.CPU = 1e6 }))
+	w.Run(50 * time.Millisecond)
+	w.Do(w.Root, root.SetPlugins{})
+	for range 100 {
+		w.Run(50 * time.Millisecond)
+		idle()
+	}
+	if asked.Holder != "a" {
+		t.Errorf("it is at %q though no plugin is left to ask", asked.Holder)
+	}
+}
+
+// What a plugin of the root rules out gets no copy of an instance whose site is lost, either.
+func TestPluginsOfTheRootJudgeCopies(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		w, first, other := sites(t)
+		w.AddCluster("c")
+		w.AddWorker("c", "w1", facts(2000))
+		w.Run(time.Second)
+		w.Do(w.Root, root.SetPlugins{List: []root.Plugin{{Name: "law", All: true, Reject: true}}})
+		if !silent {
+			w.Machine.Plugins = func(root.Score) []wire.PluginAnswer {
+				return []wire.PluginAnswer{{Plugin: "law", Out: map[string]string{other: "another country"}}}
+			}
+		}
+		w.Kill(w.Clusters[first])
+		w.Run(8 * time.Minute)
+		i := w.RootCore().Apps.Instances(web("shop"))[0]
+		if i.Next != nil || silent && i.Holder != first || !silent && i.Holder != "c" {
+			t.Errorf("silent %v: it is at %q, a copy is at %+v", silent, i.Holder, i.Next)
+		}
+	}
+}

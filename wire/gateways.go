@@ -25,7 +25,7 @@ const maxGatewayHeard = 64
 // Bound leaves out what cannot be: round trips that are no numbers, negative or longer than ten seconds, addresses that are none, and what
 // is too much.
 func (g *Gateway) Bound() {
-	if a, err := netip.ParseAddrPort(g.Probe); err != nil || a.Port() == 0 || a.Addr().IsUnspecified() || a.Addr().IsMulticast() {
+	if _, ok := parseProbe(g.Probe); !ok {
 		g.Probe = ""
 	}
 	kept := g.Heard[:0]
@@ -35,6 +35,28 @@ func (g *Gateway) Bound() {
 		}
 	}
 	g.Heard = kept
+}
+
+// parseProbe reads where a gateway answers, which is one machine that others reach by a router, or the reader's own.
+func parseProbe(s string) (a netip.Addr, ok bool) {
+	p, err := netip.ParseAddrPort(s)
+	a = p.Addr().Unmap()
+	return a, err == nil && p.Port() > 0 && a.Zone() == "" && (a.IsGlobalUnicast() || a.IsLoopback())
+}
+
+// mostPeers bounds the gateways that one measures round trips to.
+const mostPeers = 32
+
+// BoundGateways leaves out what a gateway measures to nobody for: other sites have told of these addresses. Those of the machine itself are
+// among them unless it answers at one; so are those of its link.
+func (p *Peers) BoundGateways(own netip.Addr) {
+	kept := make([]string, 0, min(len(p.List), mostPeers))
+	for _, s := range p.List {
+		if a, ok := parseProbe(s); ok && (!a.IsLoopback() || own.IsLoopback()) && len(kept) < mostPeers {
+			kept = append(kept, s)
+		}
+	}
+	p.List = kept
 }
 
 // Far is what a site learns of a service that has instances at other sites, if a limited link leads there from a service here, or

@@ -52,9 +52,33 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, l
 		if room <= 0 {
 			return // the end of one that is under way comes back here
 		}
+		if otherEndMoves(c, a, s) { // then it is judged again first, or the two would change places
+			i.Calm = now.Add(firstCalm)
+			c.wakeAt(a.Key(), i.Calm)
+			continue
+		}
 		room--
 		c.startElsewhere(now, a, s, i, i.Conditions[k].Reason, fx)
 	}
+}
+
+// otherEndMoves reports whether a service at the other end of a limited link, whichever end that is of, is on its way to another holder.
+func otherEndMoves(c *Controller, a *App, s *spec.ServiceSpec) bool {
+	leads := func(from, to *spec.ServiceSpec) bool {
+		return slices.ContainsFunc(from.Links, func(l spec.Link) bool { return l.Limited() && l.Service == to.Name })
+	}
+	for n := range a.Manifest.Spec.Services {
+		o := &a.Manifest.Spec.Services[n]
+		if o.Name == s.Name || !leads(s, o) && !leads(o, s) {
+			continue
+		}
+		for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: o.Name}] {
+			if i.Replaces != "" && i.Live() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // startElsewhere starts an instance that is to replace another at another holder.

@@ -20,8 +20,24 @@ type siteLink struct {
 
 // partner is a service at the other end of a limited link that has no place yet.
 type partner struct {
-	q    *fedQuery
-	link siteLink
+	q     *fedQuery
+	link  siteLink
+	fits  []int // the sites that can take it, but for this link
+	asked bool  // for these
+}
+
+// places gives the sites that can take the service, but for this link. Without it, a service that nobody can take would
+// cost the square of the number of sites.
+func (p *partner) places() []int {
+	if !p.asked {
+		p.asked = true
+		for i := range p.q.f.list {
+			if p.q.check(&p.q.f.list[i]) == possible {
+				p.fits = append(p.fits, i)
+			}
+		}
+	}
+	return p.fits
 }
 
 // SetWays says how to find the round trip between the gateways of two sites, in milliseconds; ok: somebody knows it.
@@ -68,7 +84,7 @@ func (q *fedQuery) prepareLinks() {
 	for i := range q.Linked {
 		r := &q.Linked[i]
 		for _, l := range linksOf(q.Service, q.Spec, r.Service, r.Spec.Links) {
-			q.without = append(q.without, partner{q.f.query(&Request{Service: r.Service, Spec: r.Spec, Peers: q.Peers}), l})
+			q.without = append(q.without, partner{q: q.f.query(&Request{Service: r.Service, Spec: r.Spec, Peers: q.Peers}), link: l})
 		}
 	}
 }
@@ -168,13 +184,16 @@ func (q *fedQuery) leaves(s *site) (n int) {
 		p := &q.without[i]
 		both := q.Need.Add(p.q.Need).Vector()
 		found := fitsIn(&both, &s.sum) && p.q.check(s) == possible
-		for j := 0; j < len(q.f.list) && !found; j++ {
+		for _, j := range p.places() {
+			if found {
+				break
+			}
 			t := &q.f.list[j]
 			if t == s {
 				continue
 			}
 			v, _, _ := q.apart(&p.link, s, t)
-			found = v == possible && p.q.check(t) == possible
+			found = v == possible
 		}
 		if found {
 			n++

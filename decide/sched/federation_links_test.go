@@ -136,6 +136,24 @@ func TestFirstOfTwoLeavesAPlace(t *testing.T) {
 	}
 }
 
+// A service at the other end that no site can take is looked for once, not from each site.
+func TestAPartnerThatFitsNowhere(t *testing.T) {
+	var sites []*cluster
+	for n := range 60 {
+		sites = append(sites, clusterOf(fmt.Sprint("s", n), 10, 2000, 100))
+	}
+	link := []spec.Link{{Service: "db", MaxLatency: limit(20)}}
+	web := request(1000, 1, func(s *spec.ServiceSpec) { s.Links = link })
+	db := request(1_000_000, 1)
+	web.Service, web.Linked = "web", []Linked{{Service: "db", Spec: db.Spec}}
+	f := federation(web, sites)
+	asked := 0
+	f.SetWays(func(a, b string) (float64, bool) { asked++; return 10, true })
+	if names, d := f.Rank(epoch, web, 1, 10); len(names) != 10 || asked > len(sites) {
+		t.Errorf("%v; %d round trips between %d sites were asked for\n%s", names, asked, len(sites), whys(d))
+	}
+}
+
 // No site is ruled out that has a worker within the limit of one of those that the other end may run on.
 func TestNoSiteWithinALinkIsRuledOut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 7))

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
@@ -22,6 +24,7 @@ import (
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
@@ -127,6 +130,119 @@ func TestCores(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestFactsOfOlderVersions: a cluster keeps nothing of what workers report of themselves that the oldest version does not
+// know, unless a feature asks for it. That version would refuse the store else, though nothing newer is in use, and its
+// check cannot be changed any more.
+func TestFactsOfOlderVersions(t *testing.T) {
+	// asked are fields that are kept because an operator has set what they are about, by their numbers.
+	asked := map[string]string{"22": "accelerators, of --gpu-class and --tpu-class"}
+	var s samples
+	if err := json.Unmarshal(olddata.File(t, olddata.Versions(t)[0], samplesFile), &s); err != nil {
+		t.Fatal(err)
+	}
+	codec := wire.New()
+	plain := func(data []byte) (out map[any]any) {
+		if err := cbor.Unmarshal(data, &out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	old, ok := plain(s.Payloads["WorkerReport"])[uint64(2)].(map[any]any)
+	if !ok || len(old) < 15 {
+		t.Fatalf("the oldest version's sample has the facts %v", old)
+	}
+
+	r := wire.WorkerReport{Facts: new(wire.WorkerFacts)}
+	olddata.Fill(r.Facts)
+	now, c := time.Now(), cluster.New(cluster.Options{Name: "harbour", Incarnation: "c", Term: 1})
+	c.Start(now)
+	c.Step(now, cluster.ChildUp{Hello: &wire.Hello{Name: "w"}})
+	fx := c.Step(now, cluster.ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: codec.Marshal(&r)}})
+	var kept struct{ Facts *wire.WorkerFacts }
+	for _, w := range fx.Writes {
+		if w.Key == "worker/w" {
+			if err := json.Unmarshal(w.Value, &kept); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if kept.Facts == nil || kept.Facts.Arch != r.Facts.Arch {
+		t.Fatalf("of the facts %v is kept", kept.Facts)
+	}
+
+	var newer func(at string, was, is any)
+	newer = func(at string, was, is any) {
+		switch is := is.(type) {
+		case map[any]any:
+			was, _ := was.(map[any]any)
+			for k, v := range is {
+				path := strings.TrimPrefix(fmt.Sprintf("%s.%v", at, k), ".")
+				if old, known := was[k]; known {
+					newer(path, old, v)
+				} else if asked[path] == "" {
+					t.Errorf("the record of a worker has field %s of its facts (%v), which the oldest version does not know", path, v)
+				}
+			}
+		case []any:
+			was, _ := was.([]any)
+			for i := range min(len(was), len(is)) {
+				newer(at, was[i], is[i])
+			}
+		}
+	}
+	newer("", old, plain(codec.Marshal(kept.Facts)))
+}
+
+// TestAuditOfOlderVersions: audit records are written whatever is in use, so they are kept in a form of which the oldest
+// version knows each field.
+func TestAuditOfOlderVersions(t *testing.T) {
+	var s samples
+	if err := json.Unmarshal(olddata.File(t, olddata.Versions(t)[0], samplesFile), &s); err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), "memory:", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	p, err := auth.OpenPeople(t.Context(), auth.PeopleConfig{Site: "root", Prefix: "user/", Store: st})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		var r auth.AuditRecord
+		olddata.Fill(&r)
+		r.At, r.Request = time.Now(), "abc"
+		p.Audit(t.Context(), r)
+	}
+	list, _, err := st.List(t.Context(), "user/audit/")
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%d records, %v", len(list), err)
+	}
+	var old map[string]any
+	if err := json.Unmarshal(s.Records["root"]["user/audit/"], &old); err != nil || len(old) < 5 {
+		t.Fatalf("the oldest version's sample is %v, %v", old, err)
+	}
+	for _, rec := range list {
+		var is map[string]any
+		if err := json.Unmarshal(rec.Value, &is); err != nil {
+			t.Fatal(err)
+		}
+		for k := range is {
+			if _, known := old[k]; !known {
+				t.Errorf("%s has field %s, which the oldest version does not know: %s", rec.Key, k, rec.Value)
+			}
+		}
+	}
+	kept, err := p.AuditRecords(t.Context(), 0, nil)
+	if err != nil || len(kept) != 2 || kept[1].Request != "abc" || len(kept[1].Prev) != 64 {
+		t.Errorf("%+v comes back, %v", kept, err)
+	}
+	if r, err := p.VerifyAudit(t.Context(), nil); err != nil || r.Chained != 2 || len(r.Faults) > 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
