@@ -182,7 +182,7 @@ func (a *auditLog) stored(ctx context.Context, p *People, op store.Op) bool {
 		return false // nobody knows
 	}
 	var r AuditRecord
-	if json.Unmarshal(op.Value, &r) != nil {
+	if readAudit(op.Value, &r) != nil {
 		return false
 	}
 	a.mu.Lock()
