@@ -111,6 +111,7 @@ const order: Group[] = [
       "platforms",
       "wasm",
       "machine",
+      "description",
       "labels",
     ],
   },
