@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster/placing"
+	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/panics"
@@ -105,7 +105,7 @@ func (a *answerer) act(action any) {
 
 // measure has every worker measure every target at the same time.
 func (a *answerer) measure(ctx context.Context, q Measure) Measured {
-	ctx, cancel := context.WithTimeout(ctx, placing.MeasureTime)
+	ctx, cancel := context.WithTimeout(ctx, questions.MeasureTime)
 	defer cancel()
 	out := Measured{ID: q.ID, Round: q.Round, RTT: make([]map[string]float64, len(q.Targets))}
 	for i := range out.RTT {
@@ -147,7 +147,7 @@ func (a *answerer) witness(ctx context.Context, q AskWitness) bool {
 
 // appraise measures the round trip on a worker's own connection; 0: it gave none.
 func (a *answerer) appraise(ctx context.Context, name string) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, placing.MeasureTime)
+	ctx, cancel := context.WithTimeout(ctx, questions.MeasureTime)
 	defer cancel()
 	if down := a.s.Down(); down != nil {
 		return down.RTT(ctx, name)

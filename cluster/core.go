@@ -22,6 +22,7 @@ import (
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
@@ -70,7 +71,7 @@ func New(opt Options) *Core {
 		far: network.NewFar(), releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
-	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.fabric.Secret}, then: sequels{c}, questions: placing.NewQuestions(opt.Policies),
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.fabric.Secret}, then: sequels{c}, questions: questions.New(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/cluster/network"
-	"skerry.dev/skerry/cluster/placing"
+	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/overlay/resolver"
 	"skerry.dev/skerry/spec"
@@ -164,7 +164,7 @@ func (n *nameServer) measureOnce(ctx context.Context) {
 	if len(networks) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, placing.MeasureTime)
+	ctx, cancel := context.WithTimeout(ctx, questions.MeasureTime)
 	defer cancel()
 	workers, err := tier.View(ctx, n.s.Role, func(c *Core) ([]string, error) {
 		var out []string

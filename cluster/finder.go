@@ -8,7 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/moves"
-	"skerry.dev/skerry/cluster/placing"
+	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -16,11 +16,11 @@ import (
 
 // Actions and messages about what the core cannot find out by itself. It goes on when the answer or the deadline comes.
 type (
-	Measure  = placing.Measure
-	Measured = placing.Measured
-	Score    = placing.Score
-	Scored   = placing.Scored
-	Plugin   = placing.Plugin
+	Measure  = questions.Measure
+	Measured = questions.Measured
+	Score    = questions.Score
+	Scored   = questions.Scored
+	Plugin   = questions.Plugin
 	// SetPlugins replaces the list of plugins.
 	SetPlugins struct{ List []Plugin }
 )
@@ -37,7 +37,7 @@ const measuringWork = 8
 //	what it has ─► violation (its SLA), stays (why it may not move)
 type finder struct {
 	*books
-	questions *placing.Questions
+	questions *questions.Questions
 	started   time.Time // the site
 }
 
@@ -60,7 +60,7 @@ func (f *finder) request(p *placement) *sched.Request {
 }
 
 // policyOf finds the policy of an instance and the plugins to ask.
-func (f *finder) policyOf(a *spec.Assignment) (sched.Policy, []placing.Plugin, *wire.Reason) {
+func (f *finder) policyOf(a *spec.Assignment) (sched.Policy, []questions.Plugin, *wire.Reason) {
 	return f.questions.Policy(&a.Spec, f.limitedFrom(a.Service) || f.far.LeadsTo(a.Service))
 }
 
@@ -93,7 +93,7 @@ func (f *finder) othersFit(p *placement) bool {
 // consult has plugins score the best candidates, and combines what they say. wait is true while they think.
 func (f *finder) consult(now time.Time, p *placement, policy sched.Policy, plugins []Plugin, req *sched.Request, fx *wire.Effects) (
 	wire.Decision, bool) {
-	d, wait, score := f.questions.Consult(now, placing.Case{ID: p.A.ID, Plugins: plugins,
+	d, wait, score := f.questions.Consult(now, questions.Case{ID: p.A.ID, Plugins: plugins,
 		Best:  func(round uint64) wire.Decision { return f.site.Best(now, policy, req, round, sched.PluginCandidates) },
 		Query: func(d *wire.Decision) sched.PluginQuery { return f.pluginQuery(now, req, d) }})
 	if score != nil {

@@ -8,6 +8,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/cluster/placing"
+	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/wire"
 )
 
@@ -21,7 +22,7 @@ import (
 type lifecycle struct {
 	*sender
 	then       sequel
-	questions  *placing.Questions
+	questions  *questions.Questions
 	starts     *placing.Starts
 	dependents *autonomy.Dependents
 	scaling    *autonomy.Scaling

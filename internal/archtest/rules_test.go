@@ -44,12 +44,12 @@ var imports = map[string]string{
 
 	// roles: Core and Server each
 	"root":             ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/questions internal/panics decide/reconcile decide/sched store store/vault",
-	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/reconcile decide/sched store store/vault internal/s3",
+	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/questions decide/reconcile decide/sched store store/vault internal/s3",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
 	"cluster/network":  ". spec wire view",
-	"cluster/placing":  ". spec wire decide/coord decide/questions decide/sched",
+	"cluster/placing":  ". spec wire decide/coord",
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/fleet",
 	"cluster/volumes":  ". spec wire view decide/crontab",
