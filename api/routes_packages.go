@@ -49,7 +49,7 @@ func addPackages(h *Handler) {
 			}
 			see := h.seer(ctx, who, auth.ScopeAppsRead)
 			f := packageFinder{h: h, query: q, fetch: in.Fetch, lister: lister,
-				apps: map[skerry.AppKey]*spec.Application{}, images: map[string]*contents{}}
+				apps: map[skerry.AppKey]*view.AppView{}, images: map[string]*contents{}}
 			for _, i := range list {
 				k := i.Service.App
 				if ctx.Err() == nil && (in.Namespace == "" || in.Namespace == k.Namespace) && (in.App == "" || in.App == k.Name) && see.instance(&i) {
@@ -66,7 +66,7 @@ type packageFinder struct {
 	query  sbom.Query
 	fetch  bool
 	lister ContentsLister
-	apps   map[skerry.AppKey]*spec.Application
+	apps   map[skerry.AppKey]*view.AppView // nil: it is not known
 	images map[string]*contents
 	found  []view.PackageUse
 }
@@ -102,20 +102,23 @@ func (f *packageFinder) imagesOf(ctx context.Context, i *wire.Instance) (out []s
 	app, known := f.apps[i.Service.App]
 	if !known {
 		if v, err := f.h.opt.Backend.App(ctx, i.Service.App); err == nil {
-			app = v.Manifest
+			app = &v
 		}
 		f.apps[i.Service.App] = app
 	}
 	var s *spec.ServiceSpec
-	if app != nil {
-		s = app.Spec.Service(i.Service.Service)
+	same := false
+	if app != nil && app.Manifest != nil {
+		s = app.Manifest.Spec.Service(i.Service.Service)
+		same = slices.ContainsFunc(app.Services, func(v view.ServiceView) bool {
+			return v.Name == i.Service.Service && v.Revision == i.Revision
+		})
 	}
 	if s == nil {
 		return []string{i.Service.String()} // which is no image, and nothing to ask a registry about
 	}
 	main := s.Pinned[s.Image]
 	_, digest, _ := strings.Cut(main, "@")
-	same := i.Digest == "" || i.Digest == digest
 	for _, ref := range s.Images() {
 		switch pinned := s.Pinned[ref]; {
 		case same && pinned != "":

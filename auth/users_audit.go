@@ -149,7 +149,7 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 		}
 		_, err = p.cfg.Store.Commit(ctx, ops)
 	}
-	if err != nil && a.stored(ctx, p, op) { // only the answer was lost
+	if err != nil && a.there(ctx, p, op) { // only the answer was lost
 		err = nil
 	}
 	if err != nil {
@@ -163,16 +163,16 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 	}
 }
 
-// storedTime bounds the question whether a record is there that was not said to be.
-const storedTime = 5 * time.Second
+// thereTime bounds the question whether a record is there that was not said to be.
+const thereTime = 5 * time.Second
 
-// stored reports whether a record is there although its commit failed. If it surely is not, the next one takes its place, and so it is with
+// there reports whether a record is there although its commit failed. If it surely is not, the next one takes its place, and so it is with
 // those before it that failed at the same time: a gap would look as if somebody had removed them.
-func (a *auditLog) stored(ctx context.Context, p *People, op store.Op) bool {
+func (a *auditLog) there(ctx context.Context, p *People, op store.Op) bool {
 	if op.Value == nil {
 		return false // it has taken no number
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storedTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), thereTime)
 	defer cancel()
 	rec, err := p.cfg.Store.Get(ctx, op.Key)
 	if err == nil {

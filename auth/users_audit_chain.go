@@ -70,14 +70,14 @@ func (p *People) VerifyAudit(ctx context.Context, since *AuditMark) (AuditReport
 	for i, rec := range recs {
 		var a AuditRecord
 		n, err := strconv.ParseUint(strings.TrimPrefix(rec.Key, p.cfg.Prefix+recAudit), 10, 64)
-		if err == nil {
-			err = readAudit(rec.Value, &a)
-		}
 		if err != nil {
-			fault("record %s cannot be read: %v", rec.Key, err)
+			fault("record %s has no number: %v", rec.Key, err)
 			continue
 		}
+		err = readAudit(rec.Value, &a)
 		switch {
+		case err != nil:
+			fault("record %d cannot be read: %v", n, err)
 		case a.Seq != n:
 			fault("record %d was put into the place of %d", a.Seq, n)
 		case i == 0:

@@ -148,9 +148,7 @@ func packages(dashboard string) (parts []part, err error) {
 	var lock struct {
 		Packages map[string]struct {
 			Version, License string
-			Dev, DevOptional bool
-			Optional, Peer   bool
-			Name             string
+			Dev, DevOptional bool // what only builds or tests it, or gives it types
 		}
 	}
 	if err := json.Unmarshal(data, &lock); err != nil {
@@ -160,7 +158,11 @@ func packages(dashboard string) (parts []part, err error) {
 		if path == "" || p.Dev || p.DevOptional {
 			continue
 		}
-		_, name, _ := cutLast(path, "node_modules/")
+		const folder = "node_modules/" // of packages within packages, too
+		name := path
+		if i := strings.LastIndex(path, folder); i >= 0 {
+			name = path[i+len(folder):]
+		}
 		one := part{name: name, version: p.Version}
 		dir := filepath.Join(dashboard, path)
 		if err := one.readDir(dir, dir, map[string]bool{}); err != nil {
@@ -173,14 +175,6 @@ func packages(dashboard string) (parts []part, err error) {
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.version, b.version)) })
 	return parts, nil
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, s, false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // named are the files in which licences, and notices that they ask to repeat, stand.
