@@ -73,11 +73,16 @@ func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
 		f.names[w.Peer] = w.Name
 		o.saveWorker(w, fx)
 	}
-	for w.cramped(o.attached(w)) && len(w.closing) > 0 {
-		w.closing = w.closing[:len(w.closing)-1]
+	o.closeOverlapping(now, w, fx)
+	for w.cramped(o.attached(w)) {
+		i := slices.IndexFunc(w.closing, func(b netip.Prefix) bool { return !w.overlaps(b) })
+		if i < 0 {
+			break
+		}
+		w.closing = slices.Delete(w.closing, i, i+1)
 	}
 	for w.cramped(o.attached(w)) {
-		b, err := o.takeBlock(now, w)
+		b, err := o.takeBlock(now, w, fx)
 		if err != nil {
 			o.siteEvent(fx, now, wire.EventWarning, "NoAddresses", "worker "+w.Name+": "+err.Error(), w.Name)
 			break
@@ -96,6 +101,20 @@ func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
 	if string(f.told[w.Name]) != string(value) {
 		f.told[w.Name] = value
 		_ = o.Kids.Put(w.Name, wire.NodeKey, value)
+	}
+}
+
+// closeOverlapping has a worker give nothing more of a block that a network of its own host has come to overlap: the host refuses
+// the route to it. Few blocks of a worker may rest, or one that comes to be in ever other networks would use up the site's.
+func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
+	const mayRest = 4
+	for _, b := range w.openBlocks() {
+		if !w.overlaps(b) || o.fabric.Blocks.Resting(now, w.Name)+len(w.closing) >= mayRest {
+			continue
+		}
+		w.closing = append(w.closing, b)
+		text := fmt.Sprintf("worker %s is in a network that overlaps its block of addresses %s; new instances get others", w.Name, b)
+		o.siteEvent(fx, now, wire.EventWarning, "AddressesInUse", text, w.Name)
 	}
 }
 
@@ -151,11 +170,31 @@ func (o *overlay) addressed(w *worker, b netip.Prefix) bool {
 	return false
 }
 
-// takeBlock finds a block that overlaps no network of a host of the site: any of them may have packets to it.
-func (o *overlay) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
-	avoid := o.networks()
-	slices.SortFunc(avoid, netip.Prefix.Compare)
-	avoid = slices.Compact(avoid)
+// takeBlock finds a block that overlaps no network of a host of the site: any of them may have packets to it. Where no block is
+// left for that, because one host is in a large network or says so, the networks of the worker's own host alone count.
+func (o *overlay) takeBlock(now time.Time, w *worker, fx *wire.Effects) (netip.Prefix, error) {
+	all := o.networks()
+	slices.SortFunc(all, netip.Prefix.Compare)
+	b, err := o.takeOutside(now, w, slices.Compact(all))
+	if err == nil || skerry.AsError(err).Code != skerry.CodeFull {
+		return b, err
+	}
+	b, failed := o.takeOutside(now, w, networksOf(w.Facts))
+	if failed != nil {
+		return b, err
+	}
+	for _, other := range slices.Sorted(maps.Keys(o.workers)) {
+		if _, hit := ipam.Overlap(b, networksOf(o.workers[other].Facts)); hit {
+			text := fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s get their addresses, as no block is outside of all"+
+				" such networks; they do not reach each other", other, b, w.Name)
+			o.siteEvent(fx, now, wire.EventWarning, "AddressesInUse", text, other)
+		}
+	}
+	return b, nil
+}
+
+// takeOutside finds a block, of a further extent if need be, that has no address of some networks.
+func (o *overlay) takeOutside(now time.Time, w *worker, avoid []netip.Prefix) (netip.Prefix, error) {
 	f := &o.fabric
 	b, err := f.Blocks.Take(now, w.Name, f.Extents, avoid)
 	if err == nil {
@@ -177,6 +216,9 @@ func (o *overlay) takeBlock(now time.Time, w *worker) (netip.Prefix, error) {
 // warnOverlap tells of blocks that were given to workers before a host came that is in such a network.
 func (o *overlay) warnOverlap(now time.Time, w *worker, facts *wire.WorkerFacts, fx *wire.Effects) {
 	for _, b := range o.fabric.Blocks.Overlapping(networksOf(facts)) {
+		if b.Holder == w.Name {
+			continue // closeOverlapping
+		}
 		o.siteEvent(fx, now, wire.EventWarning, "AddressesInUse", fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s have their addresses; they do not reach each other. Give the site another --instance-pool, and add worker %s anew",
 			w.Name, b.Prefix, b.Holder, b.Holder), w.Name)
 	}

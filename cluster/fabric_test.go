@@ -296,6 +296,58 @@ func TestHostsInNetworksOfInstances(t *testing.T) {
 	}
 }
 
+// TestHostComesToANetworkOfItsInstances: a worker whose host gets a route to addresses of its own block is given another.
+func TestHostComesToANetworkOfItsInstances(t *testing.T) {
+	s := newFabricSite(t)
+	a := s.join(1)
+	was := item[wire.OverlayNode](s, a, wire.NodeKey).Blocks[0]
+	networks := []netip.Prefix{}
+	move := func(to netip.Prefix) netip.Prefix {
+		t.Helper()
+		networks = append(networks, to)
+		facts := *s.c.workers[a].Facts
+		facts.Overlay = &wire.OverlayFacts{Key: wire.OverlayKey{1}, Networks: slices.Clone(networks)}
+		s.report(a, wire.WorkerReport{Facts: &facts})
+		blocks := item[wire.OverlayNode](s, a, wire.NodeKey).Blocks
+		if len(blocks) != 1 {
+			t.Fatalf("it has the blocks %v", blocks)
+		}
+		return blocks[0]
+	}
+	now := move(was)
+	if now == was {
+		t.Fatalf("it is to give addresses of %s, a network that its host is in", was)
+	}
+	taken := func() {
+		s.tell(a)
+		s.acknowledge(a)
+		s.report(a, wire.WorkerReport{})
+	}
+	s.apply("acme", "shop", 2)
+	taken()
+	if left := s.c.workers[a].Blocks; len(left) != 1 {
+		t.Errorf("it keeps %v, of which nothing has an address", left)
+	}
+	// One that is in ever other networks does not use up the addresses of the site.
+	for range 80 {
+		now = move(now)
+		taken()
+	}
+	if n := s.c.fabric.Blocks.Resting(s.now, a); n > 5 || len(s.c.fabric.Extents) > 1 {
+		t.Errorf("%d blocks rest, the site has the extents %v", n, s.c.fabric.Extents)
+	}
+}
+
+// TestHostInAllNetworks: what one worker says of its networks does not keep the others from their addresses.
+func TestHostInAllNetworks(t *testing.T) {
+	s := newFabricSite(t)
+	s.join(1, "0.0.0.0/0")
+	b := s.join(2)
+	if node := item[wire.OverlayNode](s, b, wire.NodeKey); len(node.Blocks) == 0 {
+		t.Fatal("it has no block of addresses")
+	}
+}
+
 func TestTagsTurnWithoutAGap(t *testing.T) {
 	s := newFabricSite(t)
 	s.c.opt.Trusted = true

@@ -110,6 +110,12 @@ func (w *worker) openBlocks() []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(w.Blocks), func(b netip.Prefix) bool { return slices.Contains(w.closing, b) })
 }
 
+// overlaps reports whether the worker's own host is in a network that a block has addresses of.
+func (w *worker) overlaps(b netip.Prefix) bool {
+	_, hit := ipam.Overlap(b, networksOf(w.Facts))
+	return hit
+}
+
 // owns reports whether an address is of one of the worker's blocks: what it says of its instances is not trusted further.
 func (w *worker) owns(a netip.Addr) bool {
 	return slices.ContainsFunc(w.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })

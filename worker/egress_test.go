@@ -5,9 +5,15 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
@@ -54,5 +60,23 @@ func TestEgress(t *testing.T) {
 	a.Spec.Egress = nil
 	if _, _, err := newAttachments(nil).add(t.Context(), &a, nil); err != nil {
 		t.Errorf("without networks and without a policy: %v", err)
+	}
+}
+
+// TestBlockOfTheHostsNetwork: a host that cannot take up the block of addresses that it was given says at once in what networks it is.
+func TestBlockOfTheHostsNetwork(t *testing.T) {
+	f := newFabric(Overlay{Device: &fakeParts{events: make(chan overlay.Event)}}, slog.New(slog.DiscardHandler))
+	told := make(chan struct{})
+	f.post, f.facts = func(any) {}, func() { close(told) }
+	err := &hostnet.Overlap{Block: netip.MustParsePrefix("10.64.0.0/26"), Route: netip.MustParsePrefix("10.0.0.0/8")}
+	n := newAttachments(&fakeNet{err: fmt.Errorf("hostnet: %w", err)})
+	n.fabric = f
+	if _, _, err := n.add(t.Context(), &spec.Assignment{ID: "web-1", Spec: spec.ServiceSpec{Name: "web"}}, nil); err == nil {
+		t.Error("an instance without a network was joined to it")
+	}
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Error("its cluster is not told")
 	}
 }

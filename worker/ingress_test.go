@@ -28,10 +28,15 @@ import (
 )
 
 // fakeNet gives every attachment an address of the overlay.
-type fakeNet struct{ last hostnet.Config }
+type fakeNet struct {
+	last hostnet.Config
+	err  error // of Set, which then gives none
+}
 
 func (n *fakeNet) Set(_ context.Context, c hostnet.Config) (map[string]wire.Attachment, error) {
-	n.last = c
+	if n.last = c; n.err != nil {
+		return nil, n.err
+	}
 	out := map[string]wire.Attachment{}
 	for i, w := range c.Attachments {
 		out[w.ID] = wire.Attachment{NetNS: "/none", Device: fmt.Sprint("sk.", i), MTU: 1404, Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 64, 0, byte(i)}), 32)}}

@@ -228,6 +228,9 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	}
 	n.mu.Unlock()
 	if n.fabric != nil {
+		if _, is := errors.AsType[*hostnet.Overlap](err); is {
+			go n.fabric.facts() // of what networks the host is in now
+		}
 		err = errors.Join(err, n.fabric.attached(context.WithoutCancel(ctx), insts))
 	}
 	n.applied, n.lastErr = upTo, err

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/loopfs"
@@ -324,8 +326,9 @@ func TestSnapshotsByClone(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("umount", mount).CombinedOutput(); err != nil {
-			t.Errorf("%v %s", err, out)
+		// A mount namespace that another test made meanwhile may hold the volumes that were mounted inside, and with them the whole.
+		if err := unix.Unmount(mount, unix.MNT_DETACH); err != nil {
+			t.Error(err)
 		}
 	})
 	testSnapshots(t, mount, spec.SnapshotReflink)

@@ -109,6 +109,16 @@ func (b *Blocks) Of(holder string) (out []netip.Prefix) {
 	return out
 }
 
+// Resting counts the blocks that a holder had and that rest.
+func (b *Blocks) Resting(now time.Time, holder string) (n int) {
+	for _, e := range b.list {
+		if e.Holder == holder && now.Before(e.Until) {
+			n++
+		}
+	}
+	return n
+}
+
 // Overlapping lists the held blocks that have addresses in common with a host's networks, such as those of a worker
 // that joins later: instances in them cannot be told from machines there.
 func (b *Blocks) Overlapping(networks []netip.Prefix) (out []Block) {

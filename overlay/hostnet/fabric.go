@@ -63,6 +63,14 @@ func (n *Network) ensureFabric(f *Fabric) error {
 	return nil
 }
 
+// Overlap is a block of addresses that the host cannot take up, because it has a route to some of them. Who gave the block must be told
+// of the host's networks, and gives another one.
+type Overlap struct{ Block, Route netip.Prefix }
+
+func (e *Overlap) Error() string {
+	return fmt.Sprintf("block %s of the overlay overlaps the host's route to %s; its cluster is told, and gives another one", e.Block, e.Route)
+}
+
 // free says whether a block is none of the host's own networks.
 func (n *Network) free(b netip.Prefix) error {
 	routes, err := kernel.Whole(func() ([]netlink.Route, error) {
@@ -78,7 +86,7 @@ func (n *Network) free(b netip.Prefix) error {
 		a, ok := netip.AddrFromSlice(r.Dst.IP.To4())
 		ones, _ := r.Dst.Mask.Size()
 		if ok && ones > 0 && netip.PrefixFrom(a, ones).Overlaps(b) {
-			return fmt.Errorf("block %s of the overlay overlaps the host's route to %s; the cluster gives another one once the worker has told it", b, r.Dst)
+			return &Overlap{Block: b, Route: netip.PrefixFrom(a, ones)}
 		}
 	}
 	return nil

@@ -473,7 +473,8 @@ func TestFabric(t *testing.T) {
 		t.Errorf("%v, then %v", as, again)
 	}
 	cfg.Fabric.Blocks = append(cfg.Fabric.Blocks, netip.MustParsePrefix("198.51.100.64/26"))
-	if _, err := n.Set(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "overlaps the host's route") {
+	_, err = n.Set(t.Context(), cfg)
+	if o, is := errors.AsType[*Overlap](err); !is || o.Block != cfg.Fabric.Blocks[len(cfg.Fabric.Blocks)-1] || !o.Route.Overlaps(o.Block) {
 		t.Errorf("a block of the host's own network: %v", err)
 	}
 	must(t, n.CleanUp(t.Context()))
