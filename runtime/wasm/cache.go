@@ -91,7 +91,7 @@ func (c *cache) clearGroup() error {
 	if !c.group.Exists() {
 		return nil
 	}
-	return errors.Join(c.group.Kill(5*time.Second), c.group.Remove())
+	return c.group.End(5 * time.Second)
 }
 
 // module gives the directory of a module, compiled.

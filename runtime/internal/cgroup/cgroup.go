@@ -431,6 +431,17 @@ func (g Group) Remove() error {
 	return errors.Join(errs...)
 }
 
+// End kills every process of the group and deletes it, for at most the time given: one that was being started when the others
+// were killed may come into the group after them.
+func (g Group) End(timeout time.Duration) error {
+	for deadline := time.Now().Add(timeout); ; {
+		err := errors.Join(g.Kill(time.Until(deadline)), g.Remove())
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // RemoveShared is Remove for a group that another owner may still use: after a moment for supervisors to end, processes
 // that are left in it are no error, and leave it in place. Groups above it that are empty then go, too.
 func (g Group) RemoveShared() error {

@@ -5,6 +5,7 @@ package cgroup
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -138,6 +139,51 @@ func TestReal(t *testing.T) {
 }
 
 // The groups above go with the last one below them, and only then.
+// TestEndOfAGroupThatIsComeInto has a process come into a group while that is deleted.
+func TestEndOfAGroupThatIsComeInto(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := tree.Group(fmt.Sprintf("skerry-test-cgroup-%d-end", os.Getpid()))
+	for in := false; !in; { // until the process is quick enough
+		in = comeInto(t, g)
+	}
+}
+
+// comeInto ends a group while a process comes into it, and reports whether it came in before the group was gone.
+func comeInto(t *testing.T, g Group) bool {
+	if err := g.Create(Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	last := g.Dirs()[len(g.Dirs())-1]
+	below := ""
+	for i := range 300 { // so that it takes a while
+		below = filepath.Join(last, fmt.Sprintf("%03d", i))
+		if err := os.Mkdir(below, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	comer := exec.Command("sleep", "1000")
+	if err := comer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	came := make(chan error, 1)
+	go func() {
+		for _, err := os.Stat(below); err == nil; _, err = os.Stat(below) {
+		}
+		came <- os.WriteFile(filepath.Join(last, "cgroup.procs"), fmt.Append(nil, comer.Process.Pid), 0o644)
+	}()
+	if err := g.End(time.Minute); err != nil || g.Exists() {
+		t.Errorf("it is there: %t, %v", g.Exists(), err)
+	}
+	err := <-came
+	_ = comer.Process.Kill()
+	_ = comer.Wait()
+	_ = g.End(time.Minute)
+	return err == nil
+}
+
 func TestRemoveSharedTakesEmptyParents(t *testing.T) {
 	tree, err := Open()
 	if err != nil {

@@ -180,7 +180,7 @@ func (d *Driver) remove(ctx context.Context, t *Task) error {
 		steps = append(steps, func() error { return d.Options.Clean(ctx, t) })
 	}
 	if rec.Cgroup != "" {
-		steps = append(steps, t.Group().Remove)
+		steps = append(steps, func() error { return t.Group().End(10 * time.Second) })
 	}
 	for _, step := range append(steps, t.Discard) {
 		if err := step(); err != nil {

@@ -63,11 +63,14 @@ func (t *Task) supervisor() Process {
 // sweep kills whatever an agent that died left on its way through a start: conmon and the runtime it called, which may
 // be about to put a process into the cgroup. All of them have the bundle on their command line.
 func (t *Task) sweep() {
-	for clean := 0; clean < 2; {
+	for clean, began := 0, time.Now(); clean < 2; {
 		found := false
 		cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, c := range cmdlines {
 			data, err := os.ReadFile(c)
+			if err == nil && len(data) == 0 && starting(filepath.Dir(c)) && time.Since(began) < time.Second {
+				found = true // what it is shows in a moment
+			}
 			if err != nil || !bytes.Contains(data, []byte("\x00"+t.dir+"\x00")) && !bytes.Contains(data, []byte("="+t.dir+"\x00")) {
 				continue
 			}
@@ -84,6 +87,13 @@ func (t *Task) sweep() {
 			time.Sleep(time.Millisecond)
 		}
 	}
+}
+
+// starting reports whether a process without a command line, at its place below /proc, may be in the middle of execve. A thread of the
+// kernel has no program, and one that has ended none any more.
+func starting(proc string) bool {
+	_, err := os.Readlink(filepath.Join(proc, "exe"))
+	return err == nil
 }
 
 func (t *Task) isSupervisor(pid int) bool {
