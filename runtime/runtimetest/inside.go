@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/wire"
 )
@@ -376,16 +377,21 @@ func (s *suite) limits(t *testing.T) {
 	}
 	t.Run("cpu", func(t *testing.T) {
 		s.together(t)
-		sp := s.spec("spin", "120")
+		sp := s.spec("spin", "60000")
 		sp.Resources.CPU = 200
 		h := s.start(t, sp)
-		s.wait(t, s.d, h)
-		stats, err := st.Stats(t.Context(), h)
-		if err != nil || stats.ThrottledPeriods == 0 || stats.Throttled == 0 || stats.Periods < stats.ThrottledPeriods {
-			t.Errorf("it was not held back: %+v, %v", stats, err)
-		}
-		if stats.CPU < 100*time.Millisecond {
-			t.Errorf("processor time: %+v", stats)
+		// A busy host gives it less than its limit for a while.
+		for began := time.Now(); ; testenv.Pause(began) {
+			stats, err := st.Stats(t.Context(), h)
+			if err != nil || stats.Periods < stats.ThrottledPeriods {
+				t.Fatalf("%+v, %v", stats, err)
+			}
+			if stats.ThrottledPeriods > 0 && stats.Throttled > 0 && stats.CPU >= 100*time.Millisecond {
+				break
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatalf("it is not held back: %+v", stats)
+			}
 		}
 	})
 	t.Run("memory", func(t *testing.T) {

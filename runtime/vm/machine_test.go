@@ -4,6 +4,7 @@ package vm
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,8 +28,9 @@ func image(t *testing.T) string {
 	return dir
 }
 
-// TestSilentGuest boots what never speaks: the start fails in time, says what the console said, and leaves nothing.
-func TestSilentGuest(t *testing.T) {
+// startsSilent starts a guest that never speaks: that fails in time, says what the console said, and leaves nothing.
+func startsSilent(t *testing.T, qemu string) {
+	t.Helper()
 	dir := testenv.GuestKernel(t)
 	kernel, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
 	if err != nil || len(kernel) != 1 {
@@ -45,10 +47,6 @@ func TestSilentGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	qemu, err := exec.LookPath("qemu-system-x86_64")
-	if err != nil {
-		t.Fatal(err)
-	}
 	spec := runtime.Spec{ID: "silent.main.1", RootFS: []runtime.Mount{{Type: "bind", Source: image(t)}}, Args: []string{"/probe"}}
 	_, err = d.start(t.Context(), spec, &choice{accel: "tcg", qemu: qemu, kernel: k})
 	if se, ok := errors.AsType[*runtime.StartError](err); !ok || !strings.Contains(err.Error(), "said nothing for 2s") || se.Hint == "" {
@@ -56,6 +54,30 @@ func TestSilentGuest(t *testing.T) {
 	}
 	if hs, err := d.List(t.Context()); err != nil || len(hs) != 0 {
 		t.Errorf("left: %v, %v", hs, err)
+	}
+}
+
+func TestSilentGuest(t *testing.T) {
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	startsSilent(t, qemu)
+}
+
+// TestGuestWithoutClock has an emulator whose guest finds no clock, twice; the third one is silent.
+func TestGuestWithoutClock(t *testing.T) {
+	dir := t.TempDir()
+	starts, qemu := filepath.Join(dir, "starts"), filepath.Join(dir, "qemu")
+	script := fmt.Sprintf("#!/bin/sh\nread -r n < %[1]s; echo $((n+1)) > %[1]s\n[ $n -ge 2 ] || echo 'APIC frequency too slow, %[2]s' >&3\nexec sleep 1000\n", starts, noClock)
+	err := errors.Join(os.WriteFile(starts, []byte("0\n"), 0o600), os.Chmod(starts, 0o666), os.WriteFile(qemu, []byte(script), 0o700), os.Chmod(qemu, 0o755),
+		os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)) // the emulator is a user that nobody else is
+	if err != nil {
+		t.Fatal(err)
+	}
+	startsSilent(t, qemu)
+	if n, err := os.ReadFile(starts); err != nil || string(n) != "3\n" {
+		t.Errorf("it was started %q times, %v", n, err)
 	}
 }
 

@@ -155,8 +155,8 @@ func board(arch string) parts {
 	case "riscv64":
 		return parts{"qemu-system-riscv64", "virt", "rv64", "device", "console=ttyS0", "", ""}
 	}
-	// Such kernels find virtio devices by ACPI, and have no other way to know an emulated clock's rate in time.
-	return parts{"qemu-system-x86_64", "microvm,acpi=on,rtc=on", "Nehalem,-spec-ctrl", "device", "console=ttyS0 reboot=t", "tsc=reliable tsc_early_khz=2600000", ""}
+	// Such kernels find virtio devices by ACPI, and have no other way to know an emulated clock's rate in time. Warnings are for noClock.
+	return parts{"qemu-system-x86_64", "microvm,acpi=on,rtc=on", "Nehalem,-spec-ctrl", "device", "console=ttyS0 reboot=t", "tsc=reliable tsc_early_khz=2600000 loglevel=5", ""}
 }
 
 // bareBoard is board for a kernel that is not Linux: nothing is added to its command line.

@@ -4,6 +4,7 @@ package vm
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"net"
 	"os"
@@ -164,16 +165,21 @@ func (s *session) serve(c *client) {
 
 // tail keeps the last of what is written to it.
 type tail struct {
-	mu   sync.Mutex
-	text []byte
+	mu      sync.Mutex
+	text    []byte
+	noClock chan struct{} // closed when the kernel of an emulated guest has said noClock
 }
+
+// noClock is what Linux says when the timer of an emulated processor seems to stand still: it compares that with another clock for a
+// tenth of a second, in which the host may have given the emulator no processor. It then waits for ever for a tick.
+const noClock = "disabling apic timer"
 
 // tailSize is how much.
 const tailSize = 2 << 10
 
 // follow reads a console to its end.
 func follow(r io.Reader) *tail {
-	t := &tail{}
+	t := &tail{noClock: make(chan struct{})}
 	go func() { _, _ = io.Copy(t, r) }()
 	return t
 }
@@ -182,6 +188,10 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, b...)
+	if t.noClock != nil && bytes.Contains(t.text, []byte(noClock)) {
+		close(t.noClock)
+		t.noClock = nil
+	}
 	if n := len(t.text) - tailSize; n > 0 {
 		t.text = append(t.text[:0], t.text[n:]...)
 	}

@@ -59,12 +59,23 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 	if err != nil {
 		return runtime.Handle{}, err
 	}
-	s, err := d.setup(spec, c, image)
-	if err != nil {
-		return runtime.Handle{}, err
+	for try := 1; ; try++ {
+		s, err := d.setup(spec, c, image)
+		if err != nil {
+			return runtime.Handle{}, err
+		}
+		h, err := d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error { return d.bring(ctx, t, spec, s, image) })
+		if err == nil || !strings.Contains(err.Error(), foundNoClock) || try == mostTries {
+			return h, err
+		}
 	}
-	return d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error { return d.bring(ctx, t, spec, s, image) })
 }
+
+// A guest that found no clock is started anew, so many times in all: the host may be less busy then.
+const (
+	mostTries    = 3
+	foundNoClock = "the guest's kernel found no clock: this machine gave the emulator no processor while it looked"
+)
 
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *setup, image string) error {
 	r, g := spec.Resources, t.Group()

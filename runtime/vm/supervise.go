@@ -80,6 +80,7 @@ func (v *vm) run() (int, error) {
 		return 1, err
 	}
 	go v.session.accept(listener)
+	stands := v.console.noClock
 	patience := time.NewTimer(time.Duration(v.setup.BootMillis) * time.Millisecond)
 	defer patience.Stop()
 	for {
@@ -107,6 +108,10 @@ func (v *vm) run() (int, error) {
 			return 1, errors.New(f.Message)
 		case x := <-v.session.exited:
 			return v.finish(x), nil
+		case <-stands:
+			if stands = nil; v.session.booted != nil {
+				return 1, errors.New(foundNoClock)
+			}
 		case <-patience.C:
 			return 1, fmt.Errorf("the guest said nothing for %s, in which its machine used %s of a processor%s",
 				time.Duration(v.setup.BootMillis)*time.Millisecond, v.processorTime(), v.lastWords())
