@@ -40,6 +40,12 @@ type Options struct {
 	// Shim is the runtime as the daemon names it; DefaultShim when empty. Binary is the OCI runtime that a shim of the runc family is to
 	// call, a name or path; its own choice when empty.
 	Shim, Binary string
+	// Class, if set, makes the driver that of a class of the daemon's shims, which is declared to keep containers apart as Isolation says; what that
+	// promises beside IsolationShared the self-test looks at.
+	Class     string
+	Isolation spec.Isolation
+	// Undeclared is a class of which tasks may be left, and which nobody declares any more: nothing new is started.
+	Undeclared bool
 	// Keeper is the command that runs KeepMain; the program is an absolute path.
 	Keeper []string
 	Log    *slog.Logger
@@ -65,9 +71,18 @@ func New(o Options) (*Driver, error) {
 		return nil, fmt.Errorf("runtime %s: option Keeper %q must begin with an absolute path", spec.RuntimeContainerd, o.Keeper)
 	}
 	o.Shim = cmp.Or(o.Shim, DefaultShim)
+	name, sandbox := spec.RuntimeContainerd, monitor.Sandbox{}
+	if o.Class != "" {
+		name = spec.ClassRuntime(o.Isolation, o.Class)
+	}
+	if k := spec.RuntimeNamed(name); k == nil {
+		return nil, fmt.Errorf("runtime %s: option Isolation %q is none", name, o.Isolation)
+	} else if k.Isolation != spec.IsolationShared {
+		sandbox = monitor.Sandbox{Memory: k.Memory, Pids: 256}
+	}
 	d := &Driver{opts: o, choosing: make(chan struct{}, 1), clients: map[string]*Client{}}
 	// The keeper is what supervises, in conmon's place.
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: spec.RuntimeContainerd, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0], Log: o.Log, Clean: d.clean})
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0], Sandbox: sandbox, Log: o.Log, Clean: d.clean})
 	if err != nil {
 		return nil, err
 	}
@@ -136,11 +151,17 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	if err := d.CheckSpec(spec); err != nil {
 		return runtime.Handle{}, err
 	}
+	if d.opts.Undeclared {
+		return runtime.Handle{}, &runtime.StartError{Err: fmt.Errorf("runtime %s: %s", d.Name(), undeclared), Hint: declareIt}
+	}
 	if spec.Checkpoint {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: d.Name(), Reason: "containers of containerd are not checkpointed; use runtime oci"}
 	}
 	if spec.Handler != nil {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: d.Name(), Reason: "a container is not started for a request; use the wasm runtime"}
+	}
+	if err := d.refuse(&spec); err != nil {
+		return runtime.Handle{}, err
 	}
 	if spec.UserNS != nil {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityUserNS, Driver: d.Name(), Reason: "containers of containerd have the host's users; use runtime oci"}
@@ -207,10 +228,25 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err := t.Group().Bound(cgroup.Limits{MemoryLow: spec.Resources.MemoryLow, IO: spec.Resources.IO, HugePages: spec.Resources.HugePages}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
+	if err := d.bound(ctx, t, spec.Resources); err != nil {
+		return err
+	}
 	if err := k.goOn(ctx, pid); err != nil {
 		return err
 	}
 	return d.explain(spec, c.Start(ctx, id, ""))
+}
+
+// bound sets the limits of what holds a container that has a kernel of its own: its shim holds what is inside to them, and need not hold the rest.
+func (d *Driver) bound(ctx context.Context, t *monitor.Task, r runtime.Resources) error {
+	if d.Options.Sandbox == (monitor.Sandbox{}) {
+		return nil
+	}
+	r = d.Options.Sandbox.Around(r)
+	if err := t.Group().Resize(ctx, cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory}); err != nil {
+		return &runtime.StartError{Field: "resources", Hint: "have the shim run all of a container in the container's cgroup (of Kata Containers: sandbox_cgroup_only)", Err: err}
+	}
+	return nil
 }
 
 // explain turns a daemon's refusal into the field at fault and what to do.
