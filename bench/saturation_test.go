@@ -50,8 +50,9 @@ func TestSaturationModelAgainstTheThesis(t *testing.T) {
 	}
 }
 
-// TestMachinesCostWhatWasPublished: what auto charges for a class of machines, which nobody has measured here, is what the thesis tells of Kata beside the
-// keeper that each container of containerd has; of the processor it takes the larger of the two figures, that of requests and not that of computing.
+// TestMachinesCostWhatWasPublished: what auto charges for a class of machines, which nobody has measured here, is what the thesis tells of
+// Kata beside the keeper that each container of containerd has; of the processor it takes the larger of the two figures, that of requests
+// and not that of computing.
 func TestMachinesCostWhatWasPublished(t *testing.T) {
 	set, err := published.Load()
 	if err != nil {

@@ -59,7 +59,8 @@ var runtimeKinds = []RuntimeKind{
 	{runtimeSandboxedClass, IsolationSandboxed, 62 * skerry.MiB, "as gvisor, and for shim and keeper as containerd", true},
 	{RuntimeUnikernel, IsolationHardware, 32 * skerry.MiB, "measured on amd64, emulated: QEMU and vm-run 17 MiB, and the code that it translates", false},
 	{RuntimeVM, IsolationHardware, 96 * skerry.MiB, "measured on amd64, emulated: QEMU and vm-run 23 MiB, and up to 64 of the code that it translates", false},
-	{runtimeHardwareClass, IsolationHardware, 162 * skerry.MiB, "published: thesis, section 2.3.2, Kata Containers on QEMU 152 MiB (135 on Firecracker, runc 10); and keeper 10", true},
+	{runtimeHardwareClass, IsolationHardware, 162 * skerry.MiB,
+		"published: thesis, section 2.3.2, Kata Containers on QEMU 152 MiB (135 on Firecracker, runc 10); and keeper 10", true},
 	{RuntimeMicroVM, IsolationHardware, 210 * skerry.MiB, "measured on amd64, emulated: guest kernel, QEMU and its translated code, vm-run", true},
 }
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A class is a shim of a worker's containerd: its operator declares it under a name, with how it keeps containers apart, and the worker offers it
-// as a runtime containerd/ISOLATION/NAME once its self-test passed. Where any class of an isolation will do, that is called containerd/ISOLATION,
-// which is a row of the table of runtimes.
+// A class is a shim of a worker's containerd: its operator declares it under a name, with how it keeps containers apart, and the worker
+// offers it as a runtime containerd/ISOLATION/NAME once its self-test passed. Where any class of an isolation will do, that is called
+// containerd/ISOLATION, which is a row of the table of runtimes.
 const (
 	runtimeSharedClass    = RuntimeContainerd + "/" + string(IsolationShared)
 	runtimeSandboxedClass = RuntimeContainerd + "/" + string(IsolationSandboxed)
@@ -20,7 +20,8 @@ func ClassRuntime(i Isolation, class string) string {
 	return RuntimeContainerd + "/" + string(i) + "/" + class
 }
 
-// ParseRuntime takes the name of a runtime apart: kind is what the table of runtimes knows it by, and class the name of its class; empty: it is none.
+// ParseRuntime takes the name of a runtime apart: kind is what the table of runtimes knows it by, and class the name of its class; empty:
+// it is none.
 func ParseRuntime(runtime string) (kind, class string) {
 	if i := strings.LastIndexByte(runtime, '/'); i > len(RuntimeContainerd) {
 		return runtime[:i], runtime[i+1:]
@@ -40,7 +41,8 @@ func Offers(has, wanted string) bool {
 // forClasses reports whether a row of the table stands for classes.
 func (k *RuntimeKind) forClasses() bool { return strings.HasPrefix(k.Name, RuntimeContainerd+"/") }
 
-// classed reports whether a service names a class, or any that keeps it apart more than the shim that a worker's containerd has without one.
+// classed reports whether a service names a class, or any that keeps it apart more than the shim that a worker's containerd has without
+// one.
 func (s *ServiceSpec) classed() bool {
 	return s.Runtime == RuntimeContainerd && (s.RuntimeClass != "" || s.Isolation == IsolationSandboxed || s.Isolation == IsolationHardware)
 }
@@ -105,6 +107,7 @@ func (c *checker) runtimeClass(p string, s *ServiceSpec) {
 	if s.Runtime != RuntimeContainerd {
 		runtime := s.Runtime
 		orDefault(&runtime, RuntimeAuto)
-		c.add(p+".runtimeClass", "write runtime: containerd beside it", "classes are those of runtime containerd, and the service has runtime: %s", runtime)
+		c.add(p+".runtimeClass", "write runtime: containerd beside it",
+			"classes are those of runtime containerd, and the service has runtime: %s", runtime)
 	}
 }

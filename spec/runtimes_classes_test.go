@@ -24,8 +24,10 @@ func TestClassesOfAWorker(t *testing.T) {
 		{"any machine of containerd, the first by name", "containerd", "", "hardware", all, "containerd/hardware/kata-fc", ""},
 		{"any machine, the cheapest", "auto", "", "hardware", all, "containerd/hardware/kata-fc", ""},
 		{"no class without being asked", "auto", "", "", []string{"containerd/shared/crun", "containerd/hardware/kata-fc"}, "", ""},
-		{"one that is no machine", "containerd", "crun", "hardware", all, "", "class crun keeps a service apart as shared, and hardware is asked for"},
-		{"one that it has not", "containerd", "kata", "", all, "", "no class kata works; what does is crun (shared), kata-fc (hardware), kata-qemu (hardware)"},
+		{"one that is no machine", "containerd", "crun", "hardware", all, "",
+			"class crun keeps a service apart as shared, and hardware is asked for"},
+		{"one that it has not", "containerd", "kata", "", all, "",
+			"no class kata works; what does is crun (shared), kata-fc (hardware), kata-qemu (hardware)"},
 		{"one of none", "containerd", "kata", "", []string{"containerd", "oci"}, "", "no class kata works, and no other"},
 		{"the default is no class", "containerd", "", "hardware", []string{"containerd"}, "", ""},
 	} {

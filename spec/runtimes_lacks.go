@@ -26,8 +26,9 @@ var lacks = []lack{
 		RuntimeWasm: "a module is nobody", RuntimeUnikernel: "it is a kernel, which has none", RuntimeVM: "users are the affair of the system on its disk"}},
 	{"privileges on the host", inContainers("security.privileged", func(k *Container) bool { return k.Security.Privileged }), map[string]string{
 		RuntimeWasm: "a module makes no system calls", RuntimeGVisor: "system calls are answered by a kernel that has none itself",
-		runtimeSandboxedClass: "system calls are answered by a kernel that has none itself", runtimeHardwareClass: "nobody has seen what a shim of machines then hands in of the host",
-		RuntimeUnikernel: "nothing of the host is in its machine", RuntimeVM: "nothing of the host is in its machine"}},
+		runtimeSandboxedClass: "system calls are answered by a kernel that has none itself",
+		runtimeHardwareClass:  "nobody has seen what a shim of machines then hands in of the host",
+		RuntimeUnikernel:      "nothing of the host is in its machine", RuntimeVM: "nothing of the host is in its machine"}},
 	{"capabilities", inContainers("security.addCaps", func(k *Container) bool { return len(k.Security.AddCaps) > 0 }), map[string]string{
 		RuntimeWasm: "a module makes no system calls", RuntimeUnikernel: "it is the kernel itself", RuntimeVM: "the system on its disk has its own"}},
 	{"set-user-ID programs", inContainers("security.newPrivileges", func(k *Container) bool { return k.Security.NewPrivs }), map[string]string{
@@ -43,7 +44,9 @@ var lacks = []lack{
 		return ""
 	}, map[string]string{
 		runtimeHardwareClass: "a machine holds one container, and machines do not share a network interface",
-		RuntimeMicroVM:       "a machine holds one container, and machines do not share a network interface", RuntimeUnikernel: "a machine holds one kernel, and machines do not share a network interface", RuntimeVM: "a machine holds one system, and machines do not share a network interface"}},
+		RuntimeMicroVM:       "a machine holds one container, and machines do not share a network interface",
+		RuntimeUnikernel:     "a machine holds one kernel, and machines do not share a network interface",
+		RuntimeVM:            "a machine holds one system, and machines do not share a network interface"}},
 	{"volumes", inContainers("mounts", func(k *Container) bool { return len(k.Mounts) > 0 }), map[string]string{
 		RuntimeUnikernel: "nothing of the host is in its machine", RuntimeVM: "its disk is its own, and directories of the host are not in its machine"}},
 	{"devices", func(s *ServiceSpec) string {
@@ -53,8 +56,9 @@ var lacks = []lack{
 		return ""
 	}, map[string]string{
 		RuntimeNative: "a process sees those of the host that its user may use", RuntimeGVisor: "system calls are answered by a kernel that has no drivers", RuntimeWasm: "WASI has none",
-		runtimeSandboxedClass: "system calls are answered by a kernel that has no drivers", runtimeHardwareClass: "its machine has none but disks and a network",
-		RuntimeMicroVM: "its machine has none but disks and a network", RuntimeUnikernel: "its machine has none but disks and a network",
+		runtimeSandboxedClass: "system calls are answered by a kernel that has no drivers",
+		runtimeHardwareClass:  "its machine has none but disks and a network",
+		RuntimeMicroVM:        "its machine has none but disks and a network", RuntimeUnikernel: "its machine has none but disks and a network",
 		RuntimeVM: "its machine has none but disks and a network"}},
 	{"huge pages", func(s *ServiceSpec) string {
 		if s.Resources.HugePages != (HugePages{}) {
@@ -181,7 +185,8 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 		} else if k.forClasses() && !s.classed() && s.whyNot(k) != "" {
 			continue // who asked for no class need not know of them
 		}
-		c := RuntimeChoice{Runtime: name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: is, Processor: costs.Figure(name)}
+		c := RuntimeChoice{Runtime: name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: is,
+			Processor: costs.Figure(name)}
 		if s.ExpectedRate > 0 {
 			c.Saturation, c.Crowded = s.Saturation(c.Processor.CPU), s.Crowded(name, costs)
 			if c.Saturation > 0 {

@@ -20,8 +20,8 @@ func others() []other {
 	}
 }
 
-// notRun gives a row, with the reason, for each of them that nothing stands for, by the words for what was opened: names of runtimes, and the shims
-// of classes. look finds a program, or gives "".
+// notRun gives a row, with the reason, for each of them that nothing stands for, by the words for what was opened: names of runtimes, and
+// the shims of classes. look finds a program, or gives "".
 func notRun(opened []string, look func(program string) string) (out []Told) {
 	for _, o := range others() {
 		if slices.ContainsFunc(opened, func(s string) bool { return strings.Contains(s, o.word) }) {

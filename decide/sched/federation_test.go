@@ -197,7 +197,8 @@ func TestSitesWithoutTheClass(t *testing.T) {
 	has := func(runtimes ...string) func(*cluster) {
 		return func(c *cluster) { c.Report.Classes[0].Class.Runtimes = runtimes }
 	}
-	sites := []*cluster{clusterOf("kata", 3, 2000, 100, has("oci", "containerd/hardware/kata")), clusterOf("plain", 3, 2000, 100, has("oci", "containerd/shared/kata")),
+	sites := []*cluster{clusterOf("kata", 3, 2000, 100, has("oci", "containerd/hardware/kata")), clusterOf("plain", 3, 2000, 100, has("oci",
+		"containerd/shared/kata")),
 		clusterOf("other", 3, 2000, 100, has("containerd/shared/crun")), clusterOf("none", 3, 2000, 100)}
 	r := request(1000, 1, func(s *spec.ServiceSpec) {
 		s.Runtime, s.RuntimeClass, s.Isolation = "containerd", "kata", spec.IsolationHardware

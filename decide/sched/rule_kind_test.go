@@ -35,14 +35,16 @@ func TestVirtualization(t *testing.T) {
 		{name: "a class", spec: class("crun", ""), worker: classes},
 		{name: "a class of hardware", spec: class("kata", spec.IsolationHardware), worker: classes},
 		{name: "any class of hardware", spec: class("", spec.IsolationHardware), worker: classes},
-		{name: "auto takes a class of hardware", spec: func(s *spec.ServiceSpec) { s.Runtime, s.Isolation = "auto", spec.IsolationHardware }, worker: classes},
+		{name: "auto takes a class of hardware", spec: func(s *spec.ServiceSpec) { s.Runtime, s.Isolation = "auto", spec.IsolationHardware },
+			worker: classes},
 		{name: "another class", spec: class("kata-fc", ""), worker: classes,
 			want: "runtimeClass: no class kata-fc works; what does is crun (shared), kata (hardware)"},
 		{name: "a class that is no machine", spec: class("crun", spec.IsolationHardware), worker: classes,
 			want: "runtimeClass: class crun keeps a service apart as shared, and hardware is asked for"},
 		{name: "a class where there are none", spec: class("kata", ""), want: "runtimeClass: no class kata works, and no other"},
-		{name: "no class that is a machine", spec: class("", spec.IsolationHardware), worker: func(w *Worker) { w.Runtimes = []string{"containerd", "containerd/shared/crun"} },
-			want: "runtime: it offers no working runtime containerd/hardware"},
+		{name: "no class that is a machine", spec: class("", spec.IsolationHardware),
+			worker: func(w *Worker) { w.Runtimes = []string{"containerd", "containerd/shared/crun"} },
+			want:   "runtime: it offers no working runtime containerd/hardware"},
 	})
 }
 

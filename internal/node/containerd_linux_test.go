@@ -14,8 +14,10 @@ import (
 
 // TestContainerdClasses reads classes as an operator declares them, and says of a wrong one what is wrong with it.
 func TestContainerdClasses(t *testing.T) {
-	got, err := ParseContainerdClasses([]string{"kata=io.containerd.kata.v2,isolation=hardware", "crun=io.containerd.runc.v2,binary=crun", "own=/opt/shim"})
-	want := []ContainerdClass{{"kata", "io.containerd.kata.v2", "", spec.IsolationHardware}, {"crun", "io.containerd.runc.v2", "crun", spec.IsolationShared}, {"own", "/opt/shim", "", spec.IsolationShared}}
+	got, err := ParseContainerdClasses([]string{"kata=io.containerd.kata.v2,isolation=hardware", "crun=io.containerd.runc.v2,binary=crun",
+		"own=/opt/shim"})
+	want := []ContainerdClass{{"kata", "io.containerd.kata.v2", "", spec.IsolationHardware}, {"crun", "io.containerd.runc.v2", "crun",
+		spec.IsolationShared}, {"own", "/opt/shim", "", spec.IsolationShared}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -47,7 +49,8 @@ func TestClassesThatAreLeft(t *testing.T) {
 	c.Dir = t.TempDir()
 	c.Containerd.Classes = []ContainerdClass{{"crun", "io.containerd.runc.v2", "crun", spec.IsolationShared}}
 	empty := filepath.Join(c.Dir, "containerd.hardware.old")
-	for _, dir := range []string{empty, filepath.Join(c.Dir, "containerd.hardware.kata", "tasks", "half.main.1"), filepath.Join(c.Dir, "containerd.strange")} {
+	for _, dir := range []string{empty, filepath.Join(c.Dir, "containerd.hardware.kata", "tasks", "half.main.1"), filepath.Join(c.Dir,
+		"containerd.strange")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}

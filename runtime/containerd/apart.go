@@ -15,16 +15,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/spec"
 )
 
-// What a shim is called proves nothing, and neither does what its operator declares. So the self-test of a class that is to keep containers apart
-// more than the host's kernel does starts a program of ours in it, which says which kernel it sees, and looks for that program on the host. A machine
-// is only believed where a process of the container's holds one of KVM. That does not tell who else is in that process: gVisor on its platform kvm
-// looks the same.
+// What a shim is called proves nothing, and neither does what its operator declares. So the self-test of a class that is to keep
+// containers apart more than the host's kernel does starts a program of ours in it, which says which kernel it sees, and looks for that
+// program on the host. A machine is only believed where a process of the container's holds one of KVM. That does not tell who else is in
+// that process: gVisor on its platform kvm looks the same.
 
 // bootFile identifies a kernel that runs.
 const bootFile = "/proc/sys/kernel/random/boot_id"
@@ -49,7 +48,8 @@ func (d *Driver) apart(ctx context.Context, layer, binary string) (string, error
 		err = e.refute(d.opts.Isolation)
 	}
 	if err != nil {
-		return "", &runtime.StartError{Hint: "install the shim that the class is meant for, or declare it with isolation=shared", Err: fmt.Errorf("class %s is declared with isolation %s: %w", d.opts.Class, d.opts.Isolation, err)}
+		return "", &runtime.StartError{Hint: "install the shim that the class is meant for, or declare it with isolation=shared",
+			Err: fmt.Errorf("class %s is declared with isolation %s: %w", d.opts.Class, d.opts.Isolation, err)}
 	}
 	words := "; class " + d.opts.Class + " was seen on a kernel that is not the host's"
 	if e.machine != "" {
@@ -103,7 +103,7 @@ func (d *Driver) look(ctx context.Context, layer, binary string) (e evidence, er
 	s := runtime.Spec{ID: d.CheckID("apart", 0), RootFS: []runtime.Mount{runtime.Overlay(layer)},
 		Args:      append(append([]string{program}, d.opts.Keeper[1:]...), kernelFlag, token),
 		Mounts:    []runtime.Mount{{Type: "bind", Source: d.opts.Keeper[0], Target: program, Options: []string{"bind", "ro"}}},
-		Resources: runtime.Resources{Memory: 256 * skerry.MiB}}
+		Resources: runtime.Resources{Memory: 256 << 20}}
 	h, err := d.start(ctx, s, binary)
 	if err != nil {
 		return e, err
@@ -127,8 +127,8 @@ func (d *Driver) look(ctx context.Context, layer, binary string) (e evidence, er
 	return e, nil
 }
 
-// findProcesses looks on the host for a program that was started with a token as its last argument, and for the process with a container's ID
-// among its arguments that holds a machine.
+// findProcesses looks on the host for a program that was started with a token as its last argument, and for the process with a container's
+// ID among its arguments that holds a machine.
 func findProcesses(token, id string) (process bool, machine string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {

@@ -136,7 +136,8 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 	d.passed, d.binary = true, binary
 	d.mu.Unlock()
 	r.Passed = true
-	r.Version = fmt.Sprintf("containerd %s, shim %s%s; no snapshotter: root file systems are Skerry's own", version, d.opts.Shim, d.with()+note+apart)
+	r.Version = fmt.Sprintf("containerd %s, shim %s%s; no snapshotter: root file systems are Skerry's own", version, d.opts.Shim,
+		d.with()+note+apart)
 	r.Abilities = append([]runtime.Ability{
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
 		runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
@@ -145,7 +146,8 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 	}, d.IOAbilities()...)
 	if d.opts.Class != "" && d.opts.Isolation != spec.IsolationShared {
 		r.Abilities = slices.DeleteFunc(r.Abilities, func(a runtime.Ability) bool {
-			return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityPrivileged, runtime.AbilityHostNetwork, runtime.AbilitySysctls}, a)
+			return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityPrivileged, runtime.AbilityHostNetwork,
+				runtime.AbilitySysctls}, a)
 		})
 	}
 	slices.Sort(r.Abilities)

@@ -25,8 +25,8 @@ const (
 	kata        = "io.containerd.kata.v2"
 )
 
-// TestConformanceOfKata runs the suite with Kata Containers beside runc. Whatever else is called so does not count: the self-test must have seen a
-// machine of KVM.
+// TestConformanceOfKata runs the suite with Kata Containers beside runc. Whatever else is called so does not count: the self-test must
+// have seen a machine of KVM.
 func TestConformanceOfKata(t *testing.T) {
 	if monitor.LookPath(kataProgram) == "" {
 		t.Skip(&runtime.Unsupported{Driver: "containerd", Reason: "kata is not installed"})
@@ -64,7 +64,8 @@ func TestClassesSideBySide(t *testing.T) {
 		drivers = append(drivers, d)
 	}
 	for _, d := range drivers {
-		if _, err := d.Start(t.Context(), runtime.Spec{ID: runtime.TaskID(d.opts.Class + ".main.1"), Args: []string{"workload", "sleep"}, RootFS: []runtime.Mount{runtime.Overlay(image)}}); err != nil {
+		if _, err := d.Start(t.Context(), runtime.Spec{ID: runtime.TaskID(d.opts.Class + ".main.1"), Args: []string{"workload", "sleep"},
+			RootFS: []runtime.Mount{runtime.Overlay(image)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,8 +89,8 @@ func TestClassesSideBySide(t *testing.T) {
 	}
 }
 
-// TestStandInIsNoMachine has runc's shim stand in for Kata's, by name and by what is declared of it: the self-test sees the host's kernel, and the class
-// is not offered, nor are containers started in it.
+// TestStandInIsNoMachine has runc's shim stand in for Kata's, by name and by what is declared of it: the self-test sees the host's kernel,
+// and the class is not offered, nor are containers started in it.
 func TestStandInIsNoMachine(t *testing.T) {
 	t.Setenv(socketEnv, testenv.NewContainerd(t).Socket)
 	shim := monitor.LookPath("containerd-shim-runc-v2")
@@ -108,11 +109,13 @@ func TestStandInIsNoMachine(t *testing.T) {
 	}
 	defer d.Close()
 	r := d.Check(t.Context())
-	if r.Passed || len(r.Abilities) > 0 || !strings.Contains(r.Cause, "class kata is declared with isolation "+string(spec.IsolationHardware)+": its containers run on the host's kernel") ||
+	if r.Passed || len(r.Abilities) > 0 || !strings.Contains(r.Cause,
+		"class kata is declared with isolation "+string(spec.IsolationHardware)+": its containers run on the host's kernel") ||
 		!strings.Contains(r.Cure, "isolation=shared") {
 		t.Errorf("%+v", r)
 	}
-	_, err = d.Start(t.Context(), runtime.Spec{ID: "x.main.1", Args: []string{"x"}, RootFS: []runtime.Mount{{Type: "bind", Source: t.TempDir()}}})
+	_, err = d.Start(t.Context(), runtime.Spec{ID: "x.main.1", Args: []string{"x"}, RootFS: []runtime.Mount{{Type: "bind",
+		Source: t.TempDir()}}})
 	if se, ok := errors.AsType[*runtime.StartError](err); !ok || se.Hint != r.Cure {
 		t.Errorf("start: %v", err)
 	}
@@ -169,7 +172,8 @@ func TestUndeclaredClassStartsNothing(t *testing.T) {
 	if r := d.Check(t.Context()); r.Passed || !r.Absent || r.Cure != declareIt {
 		t.Errorf("%+v", r)
 	}
-	if _, err := d.Start(t.Context(), runtime.Spec{ID: "x.main.1", Args: []string{"x"}, RootFS: []runtime.Mount{{Type: "bind", Source: t.TempDir()}}}); err == nil || !strings.Contains(err.Error(), "any more") {
+	if _, err := d.Start(t.Context(), runtime.Spec{ID: "x.main.1", Args: []string{"x"}, RootFS: []runtime.Mount{{Type: "bind",
+		Source: t.TempDir()}}}); err == nil || !strings.Contains(err.Error(), "any more") {
 		t.Error(err)
 	}
 }
@@ -184,7 +188,8 @@ func TestOwnKernelHandsNothingIn(t *testing.T) {
 	}
 	defer d.Close()
 	var got []runtime.Ability
-	for _, s := range []runtime.Spec{{Devices: []runtime.Device{{Path: "/dev/null"}}}, {Privileged: true}, {HostNetwork: true}, {Sysctls: map[string]string{"net.a": "1"}}} {
+	for _, s := range []runtime.Spec{{Devices: []runtime.Device{{Path: "/dev/null"}}}, {Privileged: true}, {HostNetwork: true},
+		{Sysctls: map[string]string{"net.a": "1"}}} {
 		s.ID, s.Args, s.RootFS = "x.main.1", []string{"x"}, []runtime.Mount{{Type: "bind", Source: t.TempDir()}}
 		_, err := d.Start(t.Context(), s)
 		if un, ok := errors.AsType[*runtime.Unsupported](err); ok {
@@ -194,7 +199,8 @@ func TestOwnKernelHandsNothingIn(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if want := []runtime.Ability{runtime.AbilityDevices, runtime.AbilityHostNetwork, runtime.AbilityPrivileged, runtime.AbilitySysctls}; !slices.Equal(got, want) {
+	if want := []runtime.Ability{runtime.AbilityDevices, runtime.AbilityHostNetwork, runtime.AbilityPrivileged,
+		runtime.AbilitySysctls}; !slices.Equal(got, want) {
 		t.Error(got)
 	}
 }

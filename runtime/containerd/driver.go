@@ -40,8 +40,8 @@ type Options struct {
 	// Shim is the runtime as the daemon names it; DefaultShim when empty. Binary is the OCI runtime that a shim of the runc family is to
 	// call, a name or path; its own choice when empty.
 	Shim, Binary string
-	// Class, if set, makes the driver that of a class of the daemon's shims, which is declared to keep containers apart as Isolation says; what that
-	// promises beside IsolationShared the self-test looks at.
+	// Class, if set, makes the driver that of a class of the daemon's shims, which is declared to keep containers apart as Isolation says;
+	// what that promises beside IsolationShared the self-test looks at.
 	Class     string
 	Isolation spec.Isolation
 	// Undeclared is a class of which tasks may be left, and which nobody declares any more: nothing new is started.
@@ -82,7 +82,8 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{opts: o, choosing: make(chan struct{}, 1), clients: map[string]*Client{}}
 	// The keeper is what supervises, in conmon's place.
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0], Sandbox: sandbox, Log: o.Log, Clean: d.clean})
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0],
+		Sandbox: sandbox, Log: o.Log, Clean: d.clean})
 	if err != nil {
 		return nil, err
 	}
@@ -237,14 +238,16 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	return d.explain(spec, c.Start(ctx, id, ""))
 }
 
-// bound sets the limits of what holds a container that has a kernel of its own: its shim holds what is inside to them, and need not hold the rest.
+// bound sets the limits of what holds a container that has a kernel of its own: its shim holds what is inside to them, and need not hold
+// the rest.
 func (d *Driver) bound(ctx context.Context, t *monitor.Task, r runtime.Resources) error {
 	if d.Options.Sandbox == (monitor.Sandbox{}) {
 		return nil
 	}
 	r = d.Options.Sandbox.Around(r)
 	if err := t.Group().Resize(ctx, cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory}); err != nil {
-		return &runtime.StartError{Field: "resources", Hint: "have the shim run all of a container in the container's cgroup (of Kata Containers: sandbox_cgroup_only)", Err: err}
+		return &runtime.StartError{Field: "resources",
+			Hint: "have the shim run all of a container in the container's cgroup (of Kata Containers: sandbox_cgroup_only)", Err: err}
 	}
 	return nil
 }

@@ -30,8 +30,10 @@ const (
 
 func options(dir string) Options {
 	isolation, class, _ := strings.Cut(os.Getenv(classEnv), "/")
-	return Options{Dir: dir, CgroupParent: runtimetest.CgroupParent(), Socket: os.Getenv(socketEnv), Binary: os.Getenv(binaryEnv), Keeper: []string{runtimetest.Program()},
-		Class: class, Isolation: spec.Isolation(isolation), Shim: os.Getenv(shimEnv), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	return Options{Dir: dir, CgroupParent: runtimetest.CgroupParent(), Socket: os.Getenv(socketEnv), Binary: os.Getenv(binaryEnv),
+		Keeper: []string{runtimetest.Program()},
+		Class:  class, Isolation: spec.Isolation(isolation), Shim: os.Getenv(shimEnv), Log: slog.New(slog.NewTextHandler(os.Stderr,
+			&slog.HandlerOptions{Level: slog.LevelWarn}))}
 }
 
 func open(dir string) (runtime.Driver, error) { return New(options(dir)) }
