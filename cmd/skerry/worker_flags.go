@@ -132,7 +132,7 @@ func (w *workerFlags) addContainerd(fs *pflag.FlagSet) {
 	fs.StringVar(&w.containerd.binary, "containerd-binary", "",
 		"name or path of the OCI runtime for shims of the runc family, such as crun (default the shim's)")
 	fs.StringArrayVar(&w.containerd.classes, "containerd-class", nil,
-		"`class` of containers that services may name, NAME=SHIM[,isolation=shared|sandboxed|hardware][,binary=PROGRAM], such as kata=io.containerd.kata.v2,isolation=hardware; offered once its self-test saw that isolation; may be repeated")
+		"`class` of containers that services may name, NAME=SHIM[,isolation=shared|sandboxed|hardware][,binary=PROGRAM][,snapshotter=NAME], such as kata=io.containerd.kata.v2,isolation=hardware; offered once its self-test saw that isolation; may be repeated")
 }
 
 // addGuest adds what virtual machines need.

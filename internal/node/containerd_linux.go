@@ -19,12 +19,13 @@ import (
 type ContainerdClass struct {
 	Name, Shim, Binary string
 	Isolation          spec.Isolation // that it is to have; its self-test looks
+	Snapshotter        string         // of the daemon's, for root file systems; empty: they are mounted here
 }
 
 // maxContainerdClasses bounds the classes of a worker: each has a self-test.
 const maxContainerdClasses = 16
 
-// ParseContainerdClasses reads classes as NAME=SHIM[,isolation=ISOLATION][,binary=PROGRAM].
+// ParseContainerdClasses reads classes as NAME=SHIM[,isolation=ISOLATION][,binary=PROGRAM][,snapshotter=NAME].
 func ParseContainerdClasses(list []string) (out []ContainerdClass, err error) {
 	bad := func(s, hint, format string, args ...any) error {
 		return skerry.Errorf(skerry.CodeInvalid, "--containerd-class %s: %s", s, fmt.Sprintf(format, args...)).WithHint("%s", hint)
@@ -51,8 +52,10 @@ func ParseContainerdClasses(list []string) (out []ContainerdClass, err error) {
 				return nil, bad(s, "use "+strings.Join(spec.Isolations(), ", "), "isolation %q is none", value)
 			case key == "binary" && value != "":
 				c.Binary = value
+			case key == "snapshotter" && value != "":
+				c.Snapshotter = value
 			default:
-				return nil, bad(s, "use isolation and binary", "option %q is not known, or has no value", o)
+				return nil, bad(s, "use isolation, binary and snapshotter", "option %q is not known, or has no value", o)
 			}
 		}
 		out = append(out, c)
@@ -83,7 +86,7 @@ func (c *WorkerConfig) foreign(out []runtime.Driver, keeper []string) ([]runtime
 	declared := map[string]bool{}
 	for _, class := range c.Containerd.Classes {
 		x := o
-		x.Class, x.Isolation, x.Shim, x.Binary = class.Name, class.Isolation, class.Shim, class.Binary
+		x.Class, x.Isolation, x.Shim, x.Binary, x.Snapshotter = class.Name, class.Isolation, class.Shim, class.Binary, class.Snapshotter
 		name := spec.ClassRuntime(class.Isolation, class.Name)
 		declared[name] = true
 		if err := add(x, name); err != nil {

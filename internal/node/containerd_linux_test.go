@@ -14,10 +14,13 @@ import (
 
 // TestContainerdClasses reads classes as an operator declares them, and says of a wrong one what is wrong with it.
 func TestContainerdClasses(t *testing.T) {
-	got, err := ParseContainerdClasses([]string{"kata=io.containerd.kata.v2,isolation=hardware", "crun=io.containerd.runc.v2,binary=crun",
+	got, err := ParseContainerdClasses([]string{"kata=io.containerd.kata.v2,isolation=hardware,snapshotter=devmapper",
+		"crun=io.containerd.runc.v2,binary=crun",
 		"own=/opt/shim"})
-	want := []ContainerdClass{{"kata", "io.containerd.kata.v2", "", spec.IsolationHardware}, {"crun", "io.containerd.runc.v2", "crun",
-		spec.IsolationShared}, {"own", "/opt/shim", "", spec.IsolationShared}}
+	want := []ContainerdClass{
+		{Name: "kata", Shim: "io.containerd.kata.v2", Isolation: spec.IsolationHardware, Snapshotter: "devmapper"},
+		{Name: "crun", Shim: "io.containerd.runc.v2", Binary: "crun", Isolation: spec.IsolationShared},
+		{Name: "own", Shim: "/opt/shim", Isolation: spec.IsolationShared}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -47,7 +50,7 @@ func TestContainerdClasses(t *testing.T) {
 func TestClassesThatAreLeft(t *testing.T) {
 	c := WorkerConfig{CgroupParent: "skerry-test"}
 	c.Dir = t.TempDir()
-	c.Containerd.Classes = []ContainerdClass{{"crun", "io.containerd.runc.v2", "crun", spec.IsolationShared}}
+	c.Containerd.Classes = []ContainerdClass{{Name: "crun", Shim: "io.containerd.runc.v2", Binary: "crun", Isolation: spec.IsolationShared}}
 	empty := filepath.Join(c.Dir, "containerd.hardware.old")
 	for _, dir := range []string{empty, filepath.Join(c.Dir, "containerd.hardware.kata", "tasks", "half.main.1"), filepath.Join(c.Dir,
 		"containerd.strange")} {

@@ -136,8 +136,11 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 	d.passed, d.binary = true, binary
 	d.mu.Unlock()
 	r.Passed = true
-	r.Version = fmt.Sprintf("containerd %s, shim %s%s; no snapshotter: root file systems are Skerry's own", version, d.opts.Shim,
-		d.with()+note+apart)
+	roots := "no snapshotter: root file systems are Skerry's own"
+	if d.opts.Snapshotter != "" {
+		roots = "snapshotter " + d.opts.Snapshotter
+	}
+	r.Version = fmt.Sprintf("containerd %s, shim %s%s; %s", version, d.opts.Shim, d.with()+note+apart, roots)
 	r.Abilities = append([]runtime.Ability{
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
 		runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
@@ -224,6 +227,8 @@ func (d *Driver) diagnose(err error) (cause, cure string) {
 	switch {
 	case hybrid.Refused(msg):
 		cure = hybrid.Cure
+	case d.opts.Snapshotter != "" && strings.Contains(msg, "snapshotter not loaded"):
+		cure = "set the snapshotter " + d.opts.Snapshotter + " up in the configuration of containerd, or name another for the class"
 	case strings.Contains(msg, "failed to start shim") || strings.Contains(msg, "invalid runtime name"):
 		cure = "install the shim where containerd finds it, " + shimProgram(d.opts.Shim) + " on its PATH, or name another with --containerd-shim"
 	case d.opts.Binary != "" && strings.Contains(msg, d.opts.Binary) && strings.Contains(msg, "not found"):
@@ -274,7 +279,7 @@ func (d *Driver) sweep(ctx context.Context) {
 		if _, err := d.Tasks.Get(runtime.Handle{ID: runtime.TaskID(k.Labels[labelTask])}); !errors.Is(err, runtime.ErrNotFound) {
 			continue
 		}
-		if err := d.forget(ctx, c, k.ID, true); err != nil {
+		if err := d.forget(ctx, c, k.ID, k.Labels[labelSnapshotter], true); err != nil {
 			d.Options.Log.Warn("remove what is left at containerd", "container", k.ID, "err", err)
 		}
 	}

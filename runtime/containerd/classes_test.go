@@ -3,6 +3,7 @@
 package containerd
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -118,6 +119,74 @@ func TestStandInIsNoMachine(t *testing.T) {
 		Source: t.TempDir()}}})
 	if se, ok := errors.AsType[*runtime.StartError](err); !ok || se.Hint != r.Cure {
 		t.Errorf("start: %v", err)
+	}
+}
+
+// TestSnapshotter has a class take root file systems from the daemon: an image is copied once, what a container writes is not the next
+// one's, and a snapshot goes with its container.
+func TestSnapshotter(t *testing.T) {
+	t.Setenv(socketEnv, testenv.NewContainerd(t).Socket)
+	if monitor.LookPath("runc") == "" {
+		t.Skip(&runtime.Unsupported{Driver: "containerd", Reason: "runc is not installed"})
+	}
+	newDriver := func(snapshotter string) *Driver {
+		o := options(t.TempDir())
+		o.Class, o.Isolation, o.Binary, o.Snapshotter = "own", spec.IsolationShared, "runc", snapshotter
+		d, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	if r := newDriver("absent").Check(t.Context()); r.Passed || !strings.Contains(r.Cause, "absent") || !strings.Contains(r.Cure,
+		"set the snapshotter absent up") {
+		t.Errorf("%+v", r)
+	}
+	d := newDriver("native")
+	if r := d.Check(t.Context()); !r.Passed || !strings.HasSuffix(r.Version, "; snapshotter native") {
+		t.Fatalf("%+v", r)
+	}
+	image := runtimetest.Image(t, runtimetest.Workload(t))
+	c := d.client(os.Getenv(socketEnv))
+	for _, id := range []runtime.TaskID{"own.main.1", "own.main.2"} {
+		h, err := d.Start(t.Context(), runtime.Spec{ID: id, Args: []string{"workload", "sleep"}, RootFS: []runtime.Mount{runtime.Overlay(image)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		run := func(args ...string) int {
+			code, err := d.Exec(t.Context(), h, runtime.ExecSpec{Args: append([]string{"workload"}, args...), Stdout: &out, Stderr: &out})
+			if err != nil {
+				t.Error(err)
+			}
+			return code
+		}
+		if run("read", "/left") == 0 {
+			t.Errorf("%s has what another wrote", id)
+		}
+		if run("write", "/left", "by "+string(id)) != 0 || run("read", "/left") != 0 || !strings.HasSuffix(out.String(), "by "+string(id)) {
+			t.Errorf("%q", out.String())
+		}
+		key := containerID(d.Options.Dir, id)
+		if _, err := c.PrepareSnapshot(t.Context(), "native", key, ""); !has(err, CodeAlreadyExists) {
+			t.Errorf("%s has no snapshot: %v", id, err)
+		}
+		if _, err := c.PrepareSnapshot(t.Context(), "native", fillingOf(key)+"-of-the-test", imageKey([]string{image})); err != nil {
+			t.Errorf("the image has none: %v", err)
+		}
+		if err := c.RemoveSnapshot(t.Context(), "native", fillingOf(key)+"-of-the-test"); err != nil {
+			t.Error(err)
+		}
+		if err := d.Remove(t.Context(), h); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.PrepareSnapshot(t.Context(), "native", key, ""); err != nil {
+			t.Errorf("the snapshot of %s is left: %v", id, err)
+		}
+		if err := c.RemoveSnapshot(t.Context(), "native", key); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -44,6 +44,8 @@ type Options struct {
 	// what that promises beside IsolationShared the self-test looks at.
 	Class     string
 	Isolation spec.Isolation
+	// Snapshotter is one of the daemon's, which gives containers of the class their root file systems; empty: they are mounted here.
+	Snapshotter string
 	// Undeclared is a class of which tasks may be left, and which nobody declares any more: nothing new is started.
 	Undeclared bool
 	// Keeper is the command that runs KeepMain; the program is an absolute path.
@@ -87,7 +89,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Bundles = oci.Bundles{Driver: base}
+	d.Bundles = oci.Bundles{Driver: base, OwnRoots: o.Snapshotter != ""}
 	return d, nil
 }
 
@@ -106,6 +108,8 @@ func (d *Driver) Close() error {
 type at struct {
 	Socket string `json:"socket"`
 	ID     string `json:"id"` // of container and task
+	// Snapshotter has a snapshot of that ID; empty: none.
+	Snapshotter string `json:"snapshotter,omitempty"`
 }
 
 // place reads a task's.
@@ -115,6 +119,13 @@ func (d *Driver) place(t *monitor.Task) (*Client, string, error) {
 		return nil, "", fmt.Errorf("task %s: its record does not tell which containerd has it", t.Record().Handle.ID)
 	}
 	return d.client(a.Socket), a.ID, nil
+}
+
+// snapshotterOf gives the snapshotter that a task's root is of; empty: none.
+func snapshotterOf(t *monitor.Task) string {
+	var a at
+	_ = json.Unmarshal(t.Record().Extra, &a) // place tells of what cannot be read
+	return a.Snapshotter
 }
 
 func (d *Driver) client(socket string) *Client {
@@ -195,7 +206,7 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, binary string) (r
 // bring goes through the steps of a start.
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, binary string) error {
 	id := containerID(d.Options.Dir, spec.ID)
-	place, err := json.Marshal(at{d.opts.Socket, id})
+	place, err := json.Marshal(at{d.opts.Socket, id, d.opts.Snapshotter})
 	if err != nil {
 		return err
 	}
@@ -203,7 +214,13 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err := t.Save(); err != nil { // before the daemon has anything of it
 		return err
 	}
-	config, err := d.Make(ctx, t, spec)
+	root := []Mount{{Type: "bind", Source: d.Root(t), Options: []string{"rbind", "rw"}}}
+	var config []byte
+	if d.opts.Snapshotter == "" {
+		config, err = d.Make(ctx, t, spec)
+	} else {
+		config, root, err = d.withSnapshot(ctx, t, id, spec)
+	}
 	if err != nil {
 		return err
 	}
@@ -218,10 +235,14 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	defer k.close()
 	c := d.client(d.opts.Socket)
 	labels := map[string]string{labelDir: d.Options.Dir, labelTask: string(spec.ID), labelInstance: string(spec.Instance)}
-	if err := c.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: binary, Labels: labels, Spec: config}); err != nil {
+	if d.opts.Snapshotter != "" {
+		labels[labelSnapshotter] = d.opts.Snapshotter
+	}
+	if err := c.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: binary, Labels: labels, Spec: config,
+		Snapshotter: d.opts.Snapshotter}); err != nil {
 		return err
 	}
-	pid, err := c.CreateTask(ctx, id, d.Root(t), s)
+	pid, err := c.CreateTask(ctx, id, root, s)
 	if err != nil {
 		return d.explain(spec, err)
 	}
@@ -363,7 +384,13 @@ func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
 			return err
 		}
 		ready := t.Record().Ready
-		if err := d.forget(ctx, c, id, ready); err != nil {
+		snapshotter := snapshotterOf(t)
+		if snapshotter != "" { // it removes nothing that is mounted
+			if err := errors.Join(d.Unmount(t), unmountFill(t)); err != nil {
+				return err
+			}
+		}
+		if err := d.forget(ctx, c, id, snapshotter, ready); err != nil {
 			return err
 		}
 		if !ready {

@@ -26,13 +26,15 @@ const (
 	binaryEnv = "SKERRY_CONTAINERD_TEST_BINARY"
 	classEnv  = "SKERRY_CONTAINERD_TEST_CLASS" // ISOLATION/NAME
 	shimEnv   = "SKERRY_CONTAINERD_TEST_SHIM"
+	snapEnv   = "SKERRY_CONTAINERD_TEST_SNAPSHOTTER"
 )
 
 func options(dir string) Options {
 	isolation, class, _ := strings.Cut(os.Getenv(classEnv), "/")
 	return Options{Dir: dir, CgroupParent: runtimetest.CgroupParent(), Socket: os.Getenv(socketEnv), Binary: os.Getenv(binaryEnv),
 		Keeper: []string{runtimetest.Program()},
-		Class:  class, Isolation: spec.Isolation(isolation), Shim: os.Getenv(shimEnv), Log: slog.New(slog.NewTextHandler(os.Stderr,
+		Class:  class, Isolation: spec.Isolation(isolation), Shim: os.Getenv(shimEnv), Snapshotter: os.Getenv(snapEnv),
+			Log: slog.New(slog.NewTextHandler(os.Stderr,
 			&slog.HandlerOptions{Level: slog.LevelWarn}))}
 }
 
