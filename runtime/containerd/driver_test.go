@@ -34,7 +34,7 @@ func options(dir string) Options {
 	return Options{Dir: dir, CgroupParent: runtimetest.CgroupParent(), Socket: os.Getenv(socketEnv), Binary: os.Getenv(binaryEnv),
 		Keeper: []string{runtimetest.Program()},
 		Class:  class, Isolation: spec.Isolation(isolation), Shim: os.Getenv(shimEnv), Snapshotter: os.Getenv(snapEnv),
-			Log: slog.New(slog.NewTextHandler(os.Stderr,
+		Log: slog.New(slog.NewTextHandler(os.Stderr,
 			&slog.HandlerOptions{Level: slog.LevelWarn}))}
 }
 
@@ -60,6 +60,9 @@ func TestConformance(t *testing.T) {
 			t.Setenv(binaryEnv, binary)
 			if binary == "crun" { // beside the one without a class
 				t.Setenv(classEnv, "shared/crun")
+			}
+			if name == "crun" {
+				t.Setenv(snapEnv, "overlayfs")
 			}
 			runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Slow: true, Brief: binary == "crun"})
 			c := NewClient(os.Getenv(socketEnv))

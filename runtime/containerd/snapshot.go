@@ -18,9 +18,10 @@ import (
 	"skerry.dev/skerry/runtime/internal/monitor"
 )
 
-// A class may name a snapshotter of the daemon's, for shims that do not take a directory as a root file system: Kata on Firecracker takes block devices
-// alone. An image is then copied into a snapshot of its own, once, from which each container has one to write to. The daemon collects that of the image
-// when no container's is left. Before a container's goes to the shim, it is mounted here: the places of mounts are to be in it, and no links.
+// A class may name a snapshotter of the daemon's, for shims that do not take a directory as a root file system: Kata on Firecracker takes
+// block devices alone. An image is then copied into a snapshot of its own, once, from which each container has one to write to. The daemon
+// collects that of the image when no container's is left. Before a container's goes to the shim, it is mounted here: the places of mounts
+// are to be in it, and no links.
 
 // labelSnapshotter is on containers whose root is a snapshot, which goes with them.
 const labelSnapshotter = "dev.skerry/snapshotter"
@@ -40,11 +41,17 @@ func imageKey(layers []string) string {
 	return "skerry-image-" + hex.EncodeToString(sum[:16])
 }
 
-// withSnapshot makes a container's description as Make does, with a snapshot as its root, of which it gives the mounts. The snapshot is mounted nowhere then.
+// withSnapshot makes a container's description as Make does, with a snapshot as its root, of which it gives the mounts. The snapshot is
+// mounted nowhere then.
 func (d *Driver) withSnapshot(ctx context.Context, t *monitor.Task, id string, spec runtime.Spec) ([]byte, []Mount, error) {
 	layers, err := layersOf(spec.RootFS[0])
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, l := range layers {
+		if st, err := os.Stat(l); err != nil || !st.IsDir() {
+			return nil, nil, &runtime.InvalidSpec{Field: "rootfs[0]", Reason: "layer " + l + " is not a directory"}
+		}
 	}
 	mounts, err := d.snapshot(ctx, d.client(d.opts.Socket), t, id, layers)
 	if err != nil {
@@ -113,7 +120,8 @@ func (d *Driver) fill(ctx context.Context, c *Client, t *monitor.Task, id string
 		if err := os.Mkdir(from, 0o700); err != nil {
 			return err
 		}
-		if err := mountAll([]Mount{{Type: "overlay", Source: "overlay", Options: append(runtime.Overlay(layers...).Options, "ro")}}, from); err != nil {
+		if err := mountAll([]Mount{{Type: "overlay", Source: "overlay", Options: append(runtime.Overlay(layers...).Options, "ro")}},
+			from); err != nil {
 			return err
 		}
 	}

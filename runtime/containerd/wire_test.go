@@ -17,9 +17,9 @@ func answers() map[string]message {
 		"containers": message{}.in(1, message{}.text(1, "a").in(2, message{}.text(1, labelTask).text(2, "a.main.1")).text(3, "image").in(5, anything(specURL, []byte("{}")))).in(1, message{}.text(1, "b")),
 		"process":    message{}.in(1, message{}.text(1, "a").text(2, "a").number(3, 77).number(4, uint64(StatusStopped)).text(5, "in").number(9, 137).in(10, stamp)),
 		"wait":       message{}.number(1, 137).in(2, stamp),
-		"mounts":     message{}.in(1, message{}.text(1, "overlay").text(2, "overlay").text(4, "index=off").text(4, "lowerdir=/a:/b")).in(1,
+		"mounts": message{}.in(1, message{}.text(1, "overlay").text(2, "overlay").text(4, "index=off").text(4, "lowerdir=/a:/b")).in(1,
 			message{}.text(1, "bind").text(2, "/c")),
-		"none":       nil,
+		"none": nil,
 	}
 }
 
