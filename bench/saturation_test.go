@@ -49,3 +49,23 @@ func TestSaturationModelAgainstTheThesis(t *testing.T) {
 		}
 	}
 }
+
+// TestMachinesCostWhatWasPublished: what auto charges for a class of machines, which nobody has measured here, is what the thesis tells of
+// Kata beside the keeper that each container of containerd has; of the processor it takes the larger of the two figures, that of requests
+// and not that of computing.
+func TestMachinesCostWhatWasPublished(t *testing.T) {
+	set, err := published.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := set.Document("004").Table("section 2.3")
+	const keeper = 10 * skerry.MiB
+	kind := spec.RuntimeNamed(spec.ClassRuntime(spec.IsolationHardware, "kata"))
+	if qemu := *table.Row("memory of a pod, Kata on QEMU").Cell("claim").Value; kind.Memory != skerry.Bytes(qemu)*skerry.MiB+keeper {
+		t.Errorf("%s is charged, and %g MiB are told", kind.Memory, qemu)
+	}
+	computing := *table.Row("computing in Kata, below runc").Cell("claim").High
+	if got, told := spec.PublishedFigure(kind.Name).CPU, 1/(1-computing/100); got < told {
+		t.Errorf("%g times the processor time is reckoned with, and %g are told", got, told)
+	}
+}

@@ -156,7 +156,7 @@ func (pl *planner) runtimeChoices(id skerry.InstanceID) []spec.RuntimeChoice {
 		}
 		for _, name := range w.Facts.PassedRuntimes() {
 			for i := range out {
-				if out[i].Runtime == name {
+				if spec.Offers(name, out[i].Runtime) {
 					out[i].Workers++
 				}
 			}

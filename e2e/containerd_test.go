@@ -14,13 +14,15 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestContainerd runs a service by a containerd that was there before: it is ready, prints and can be entered as others, goes on without the agent, and
 // leaves nothing behind.
 func TestContainerd(t *testing.T) {
 	daemon := testenv.NewContainerd(t)
-	s := (&site{t: t, foreign: node.Containerd{Socket: daemon.Socket}}).open()
+	s := (&site{t: t, foreign: node.Containerd{Socket: daemon.Socket,
+		Classes: []node.ContainerdClass{{Name: "runc", Shim: "io.containerd.runc.v2", Binary: "runc", Isolation: spec.IsolationShared}}}}).open()
 	s.image("test/kit:1", "skerry.dev/skerry/examples/kit")
 	web := spec.ServiceSpec{Name: "web", Runtime: spec.RuntimeContainerd, Ports: []spec.Port{{Port: 8080, HostPort: -1}}, Resources: spec.Resources{CPU: 200, Memory: 64 * skerry.MiB},
 		Probes: spec.Probes{Readiness: &spec.Probe{HTTP: &spec.HTTPProbe{Port: 8080, Path: "/"}}}}
@@ -53,6 +55,16 @@ func TestContainerd(t *testing.T) {
 	if after := s.only(); after.ID != i.ID || after.Restarts != i.Restarts {
 		t.Errorf("%+v after the agent was started again", after)
 	}
+	side := web
+	side.Name, side.RuntimeClass, side.Ports, side.Probes = "side", "runc", nil, spec.Probes{}
+	s.do(app("side", side))
+	s.await("one of a class runs beside it", s.ready(2))
+	at, err := s.Cluster.Instances(t.Context())
+	if err != nil || !slices.ContainsFunc(at, func(i wire.Instance) bool { return i.Runtime == spec.ClassRuntime(spec.IsolationShared,
+		"runc") }) {
+		t.Errorf("%+v, %v", at, err)
+	}
+	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "side"}})
 	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "shop"}})
 	s.await("nothing is left", func() bool {
 		list, err := driver().List(t.Context())

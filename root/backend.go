@@ -9,6 +9,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
@@ -82,7 +83,7 @@ func workersWith(c *Core, runtime string) (n int) {
 	for _, name := range c.Kids.Names() {
 		if r := c.reports[name]; r != nil && c.Kids.Get(name).Connected {
 			for _, k := range r.report.Classes {
-				if slices.Contains(k.Class.Runtimes, runtime) {
+				if slices.ContainsFunc(k.Class.Runtimes, func(has string) bool { return spec.Offers(has, runtime) }) {
 					n += max(k.Workers, 0)
 				}
 			}

@@ -89,7 +89,9 @@ func (s *ServiceSpec) deviceRequests(a Accelerators) []DeviceRequest {
 }
 
 // HasDevices reports whether instances in a runtime can have devices of their worker.
-func HasDevices(runtime string) bool { return runtime == RuntimeOCI || runtime == RuntimeContainerd }
+func HasDevices(runtime string) bool {
+	return runtime == RuntimeOCI || runtime == RuntimeContainerd || Offers(runtime, runtimeSharedClass)
+}
 
 // WantsDevices reports whether an instance may have devices of its worker.
 func (s *ServiceSpec) WantsDevices() bool {

@@ -53,24 +53,31 @@ var runtimeKinds = []RuntimeKind{
 	{RuntimeNative, IsolationShared, 2 * skerry.MiB, "budget container.mem", false},
 	{RuntimeOCI, IsolationShared, 2 * skerry.MiB, "budget container.mem", true},
 	{RuntimeContainerd, IsolationShared, 22 * skerry.MiB, "measured on amd64: shim 12 MiB, keeper 10", true},
+	{runtimeSharedClass, IsolationShared, 22 * skerry.MiB, "measured on amd64 with runc: shim 12 MiB, keeper 10", true},
 	{RuntimeWasm, IsolationSandboxed, 24 * skerry.MiB, "measured on amd64: 5 MiB beside a small module, 24 beside one of 3 MB made by Go", false},
 	{RuntimeGVisor, IsolationSandboxed, 40 * skerry.MiB, "measured on amd64: sandbox 24 MiB, gofer 13 MiB", true},
+	{runtimeSandboxedClass, IsolationSandboxed, 62 * skerry.MiB, "as gvisor, and for shim and keeper as containerd", true},
 	{RuntimeUnikernel, IsolationHardware, 32 * skerry.MiB, "measured on amd64, emulated: QEMU and vm-run 17 MiB, and the code that it translates", false},
 	{RuntimeVM, IsolationHardware, 96 * skerry.MiB, "measured on amd64, emulated: QEMU and vm-run 23 MiB, and up to 64 of the code that it translates", false},
+	{runtimeHardwareClass, IsolationHardware, 162 * skerry.MiB,
+		"published: thesis, section 2.3.2, Kata Containers on QEMU 152 MiB (135 on Firecracker, runc 10); and keeper 10", true},
 	{RuntimeMicroVM, IsolationHardware, 210 * skerry.MiB, "measured on amd64, emulated: guest kernel, QEMU and its translated code, vm-run", true},
 }
 
 // RuntimeNames lists what a manifest may name.
 func RuntimeNames() []string {
 	out := []string{RuntimeAuto}
-	for _, k := range runtimeKinds {
-		out = append(out, k.Name)
+	for i := range runtimeKinds {
+		if !runtimeKinds[i].forClasses() {
+			out = append(out, runtimeKinds[i].Name)
+		}
 	}
 	return out
 }
 
-// RuntimeNamed gives what is known of a runtime; nil for one that is not known.
+// RuntimeNamed gives what is known of a runtime, or of a class; nil for one that is not known.
 func RuntimeNamed(name string) *RuntimeKind {
+	name, _ = ParseRuntime(name)
 	for i := range runtimeKinds {
 		if runtimeKinds[i].Name == name {
 			return &runtimeKinds[i]
@@ -87,13 +94,13 @@ func (k *RuntimeKind) Suits(s *ServiceSpec) bool {
 
 // Runtimes lists the runtimes that may run a service, in the order in which a worker that has several takes them: the cheapest first.
 func (s *ServiceSpec) Runtimes() []string {
-	if s.Runtime != "" && s.Runtime != RuntimeAuto {
+	if s.named() {
 		return []string{s.Runtime}
 	}
 	out := make([]string, 0, len(runtimeKinds))
 	for i := range runtimeKinds {
-		if s.whyNot(&runtimeKinds[i]) == "" {
-			out = append(out, runtimeKinds[i].Name)
+		if k := &runtimeKinds[i]; s.whyNot(k) == "" {
+			out = append(out, s.inClass(k))
 		}
 	}
 	return out
@@ -102,7 +109,19 @@ func (s *ServiceSpec) Runtimes() []string {
 // RuntimeOn gives the runtime in which a service runs on a worker of an architecture that has some, at costs that may differ from the published
 // ones; "" is none.
 func (s *ServiceSpec) RuntimeOn(arch string, has []string, costs RuntimeCosts) string {
-	list := slices.DeleteFunc(s.Runtimes(), func(name string) bool { return !slices.Contains(has, name) || !s.builtOn(name, arch) })
+	wanted := s.Runtimes()
+	list := make([]string, 0, len(wanted))
+	for _, w := range wanted {
+		found := "" // of several classes, the first by name
+		for _, h := range has {
+			if Offers(h, w) && s.builtOn(h, arch) && (found == "" || h < found) {
+				found = h
+			}
+		}
+		if found != "" {
+			list = append(list, found)
+		}
+	}
 	return s.choose(list, costs)
 }
 

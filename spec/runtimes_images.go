@@ -37,6 +37,12 @@ func (s *ServiceSpec) builtOn(runtime, arch string) bool {
 // whyNot tells why an instance does not run in a runtime by the choice of auto; empty where it may.
 func (s *ServiceSpec) whyNot(k *RuntimeKind) string {
 	switch {
+	case s.classed() && !k.forClasses():
+		return "the service asks for a class of " + RuntimeContainerd
+	case !s.classed() && k.forClasses() && k.Isolation == IsolationShared: // nothing is gained by it; the others keep a service apart
+		return "name it by runtimeClass to have it"
+	case !s.classed() && k.forClasses() && (s.Isolation == "" || s.Isolation == IsolationShared):
+		return "name it by runtimeClass, or ask for isolation, to have it"
 	case !s.made(k) && len(s.Platforms) > 0 && (k.Chosen || imageOS(k.Name) != "linux"):
 		return "the image is built for " + strings.Join(s.Platforms, ", ")
 	case !s.made(k):
@@ -95,7 +101,7 @@ func (s *ServiceSpec) Narrow(image string, offers []string) error {
 		return skerry.Errorf(skerry.CodeInvalid, "no worker can run service %s: image %s is built for %s%s", s.Name, image, built, others).WithHint("build all its images for one platform")
 	}
 	s.Platforms = left
-	if s.Runtime != "" && s.Runtime != RuntimeAuto {
+	if s.named() {
 		own := imageOS(s.Runtime)
 		if !slices.ContainsFunc(left, func(p string) bool { return strings.HasPrefix(p, own+"/") }) {
 			return skerry.Errorf(skerry.CodeInvalid, "image %s is built for %s; runtime %s of service %s needs %s", image, built, s.Runtime, s.Name, own+"/ARCH").

@@ -25,7 +25,10 @@ var lacks = []lack{
 	{"users", inContainers("user", func(k *Container) bool { return k.User != "" }), map[string]string{
 		RuntimeWasm: "a module is nobody", RuntimeUnikernel: "it is a kernel, which has none", RuntimeVM: "users are the affair of the system on its disk"}},
 	{"privileges on the host", inContainers("security.privileged", func(k *Container) bool { return k.Security.Privileged }), map[string]string{
-		RuntimeWasm: "a module makes no system calls", RuntimeGVisor: "system calls are answered by a kernel that has none itself", RuntimeUnikernel: "nothing of the host is in its machine", RuntimeVM: "nothing of the host is in its machine"}},
+		RuntimeWasm: "a module makes no system calls", RuntimeGVisor: "system calls are answered by a kernel that has none itself",
+		runtimeSandboxedClass: "system calls are answered by a kernel that has none itself",
+		runtimeHardwareClass:  "nobody has seen what a shim of machines then hands in of the host",
+		RuntimeUnikernel:      "nothing of the host is in its machine", RuntimeVM: "nothing of the host is in its machine"}},
 	{"capabilities", inContainers("security.addCaps", func(k *Container) bool { return len(k.Security.AddCaps) > 0 }), map[string]string{
 		RuntimeWasm: "a module makes no system calls", RuntimeUnikernel: "it is the kernel itself", RuntimeVM: "the system on its disk has its own"}},
 	{"set-user-ID programs", inContainers("security.newPrivileges", func(k *Container) bool { return k.Security.NewPrivs }), map[string]string{
@@ -40,7 +43,10 @@ var lacks = []lack{
 		}
 		return ""
 	}, map[string]string{
-		RuntimeMicroVM: "a machine holds one container, and machines do not share a network interface", RuntimeUnikernel: "a machine holds one kernel, and machines do not share a network interface", RuntimeVM: "a machine holds one system, and machines do not share a network interface"}},
+		runtimeHardwareClass: "a machine holds one container, and machines do not share a network interface",
+		RuntimeMicroVM:       "a machine holds one container, and machines do not share a network interface",
+		RuntimeUnikernel:     "a machine holds one kernel, and machines do not share a network interface",
+		RuntimeVM:            "a machine holds one system, and machines do not share a network interface"}},
 	{"volumes", inContainers("mounts", func(k *Container) bool { return len(k.Mounts) > 0 }), map[string]string{
 		RuntimeUnikernel: "nothing of the host is in its machine", RuntimeVM: "its disk is its own, and directories of the host are not in its machine"}},
 	{"devices", func(s *ServiceSpec) string {
@@ -50,7 +56,9 @@ var lacks = []lack{
 		return ""
 	}, map[string]string{
 		RuntimeNative: "a process sees those of the host that its user may use", RuntimeGVisor: "system calls are answered by a kernel that has no drivers", RuntimeWasm: "WASI has none",
-		RuntimeMicroVM: "its machine has none but disks and a network", RuntimeUnikernel: "its machine has none but disks and a network",
+		runtimeSandboxedClass: "system calls are answered by a kernel that has no drivers",
+		runtimeHardwareClass:  "its machine has none but disks and a network",
+		RuntimeMicroVM:        "its machine has none but disks and a network", RuntimeUnikernel: "its machine has none but disks and a network",
 		RuntimeVM: "its machine has none but disks and a network"}},
 	{"huge pages", func(s *ServiceSpec) string {
 		if s.Resources.HugePages != (HugePages{}) {
@@ -59,6 +67,7 @@ var lacks = []lack{
 		return ""
 	}, map[string]string{
 		RuntimeGVisor: "the memory of a sandbox is its own kernel's", RuntimeWasm: "WASI knows linear memory alone",
+		runtimeSandboxedClass: "the memory of a sandbox is its own kernel's", runtimeHardwareClass: "the memory of a machine is its guest's",
 		RuntimeMicroVM: "the memory of a machine is its guest's", RuntimeUnikernel: "the memory of a machine is its guest's", RuntimeVM: "the memory of a machine is its guest's"}},
 	{"command of its own", inContainers("command", func(k *Container) bool { return len(k.Command)+len(k.Args) > 0 }), map[string]string{
 		RuntimeVM: "what is on its disk decides what runs; tell it by machine.userData"}},
@@ -121,11 +130,13 @@ func inContainers(field string, asks func(*Container) bool) func(*ServiceSpec) s
 
 // text tells that a runtime does not do it.
 func (l *lack) text(runtime string) string {
+	runtime, _ = ParseRuntime(runtime)
 	return fmt.Sprintf("has no %s: %s", l.what, l.why[runtime])
 }
 
 // lackOf gives what a service asks for and a runtime does not do, or nil.
 func (s *ServiceSpec) lackOf(runtime string) *lack {
+	runtime, _ = ParseRuntime(runtime)
 	for i := range lacks {
 		if lacks[i].why[runtime] == "" {
 			continue
@@ -168,17 +179,24 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 	out := make([]RuntimeChoice, 0, len(runtimeKinds))
 	for i := range runtimeKinds {
 		k := &runtimeKinds[i]
-		c := RuntimeChoice{Runtime: k.Name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: k.Name == chosen, Processor: costs.Figure(k.Name)}
+		name, is := s.inClass(k), Offers(chosen, k.Name)
+		if is {
+			name = chosen
+		} else if k.forClasses() && !s.classed() && s.whyNot(k) != "" {
+			continue // who asked for no class need not know of them
+		}
+		c := RuntimeChoice{Runtime: name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: is,
+			Processor: costs.Figure(name)}
 		if s.ExpectedRate > 0 {
-			c.Saturation, c.Crowded = s.Saturation(c.Processor.CPU), s.Crowded(k.Name, costs)
+			c.Saturation, c.Crowded = s.Saturation(c.Processor.CPU), s.Crowded(name, costs)
 			if c.Saturation > 0 {
 				left := 1 - s.ExpectedRate/c.Saturation
 				c.HeadRoom = &left
 			}
 		}
-		if s.Runtime == "" || s.Runtime == RuntimeAuto {
+		if !s.named() {
 			c.Out = s.whyNot(k)
-			c.Lacking = c.Out != "" && s.made(k) && k.Suits(s)
+			c.Lacking, c.Unasked = c.Out != "" && s.made(k) && k.Suits(s) && s.classed() == k.forClasses(), s.classed() && !k.forClasses()
 		} else if s.Runtime != k.Name {
 			c.Out, c.Unasked = "the service names "+s.Runtime, true
 		}
@@ -189,7 +207,7 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 
 // runtimes refuses a service that no runtime can run as it asks to be run.
 func (c *checker) runtimes(p string, s *ServiceSpec) {
-	if s.Runtime != "" && s.Runtime != RuntimeAuto {
+	if s.named() {
 		for i := range lacks {
 			if why := lacks[i].why[s.Runtime]; why != "" {
 				if at := lacks[i].in(s); at != "" {

@@ -43,14 +43,15 @@ type RuntimeFigure struct {
 // PublishedFigure gives the figure for a runtime that was printed. Whatever is not in it was not measured in what Skerry is built from.
 func PublishedFigure(runtime string) RuntimeFigure {
 	container, microVM := PublishedDemand()
-	switch runtime {
+	kind, _ := ParseRuntime(runtime)
+	switch kind {
 	case RuntimeOCI:
 		return RuntimeFigure{1, "published: what the others are compared with"}
 	case RuntimeContainerd:
 		return RuntimeFigure{1, "published: thesis, regular containers, which a containerd ran with runc"}
 	case RuntimeNative:
 		return RuntimeFigure{4.209 / 4.243, "published: WoWMoM 2016, table 1, integer index (native 4.243, Docker 4.209)"}
-	case RuntimeMicroVM:
+	case RuntimeMicroVM, runtimeHardwareClass:
 		return RuntimeFigure{microVM / container, "published: thesis, section 5.3.1, tables 5.1, 5.5 and 5.9 (Kata Containers on Firecracker saturate at 8, 16 and 25 requests per second, where runc uses 55 to 65 % of its limit)"}
 	}
 	return RuntimeFigure{}

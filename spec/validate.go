@@ -41,7 +41,7 @@ func (c *checker) oneOf(path, s string, allowed ...string) {
 
 // otherValues are words that somebody may write who knows other systems.
 var otherValues = map[string]string{
-	"kata":             "Kata Containers are a shim of a containerd: runtime containerd, on workers with --containerd-shim io.containerd.kata.v2; microvm runs an image in a virtual machine without either",
+	"kata":             "Kata Containers are a shim of a containerd: runtime: containerd with runtimeClass: NAME, on workers with --containerd-class NAME=io.containerd.kata.v2,isolation=hardware; microvm runs an image in a virtual machine without either",
 	"firecracker":      "this version does not support Firecracker; microvm runs an image in a small QEMU virtual machine",
 	"cloud-hypervisor": "this version does not support Cloud Hypervisor; microvm runs an image in a small QEMU virtual machine",
 	"docker":           "oci runs the same images without a daemon; containerd runs them with the daemon that Docker also uses",
@@ -120,7 +120,8 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.oneOf(p+".mode", string(s.Mode), "service", "job", "cron", "perWorker")
 	c.oneOf(p+".runtime", s.Runtime, RuntimeNames()...)
 	c.oneOf(p+".isolation", string(s.Isolation), Isolations()...)
-	if k := RuntimeNamed(s.Runtime); k != nil && !k.Suits(s) {
+	c.runtimeClass(p, s)
+	if k := RuntimeNamed(s.Runtime); k != nil && !k.Suits(s) && !s.classed() {
 		c.add(p+".runtime", "leave it out, or ask for isolation: "+string(k.Isolation), "runtime %s keeps a service apart as %s, and %s is asked for", k.Name, k.Isolation, s.Isolation)
 	}
 	if _, ok := s.OnDisconnect.StopAfter(); !ok && s.OnDisconnect != "" && s.OnDisconnect != OnDisconnectRun {

@@ -26,8 +26,10 @@ func runtimeOf(a *spec.Assignment) string {
 	if a.Runtime != "" {
 		return a.Runtime
 	}
-	if list := a.Spec.Runtimes(); len(list) > 0 {
-		return list[0]
+	for _, r := range a.Spec.Runtimes() {
+		if !strings.Contains(r, "/") { // such a cluster knows no classes
+			return r
+		}
 	}
 	return a.Spec.Runtime
 }
@@ -42,6 +44,9 @@ func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
 	}
 	if s.drivers[m.Runtime] == nil {
 		return fail(fmt.Errorf("this worker has no runtime %s", m.Runtime), true)
+	}
+	if !a.Spec.Honours(m.Runtime) { // a cluster of before that knows no classes
+		return fail(fmt.Errorf("runtime %s is not of the isolation or class that the service asks for", m.Runtime), true)
 	}
 	if err := s.fetchSecrets(ctx, a); err != nil { // first: the link may not last as long as an image takes
 		return fail(err, false)

@@ -40,3 +40,30 @@ func TestConfine(t *testing.T) {
 		t.Errorf("users %d and %d", a, b)
 	}
 }
+
+// driverOf is one of which nothing is asked.
+type driverOf struct{ runtime.Driver }
+
+// A cluster that knows no classes sends what asks for one to the default shim: that is refused, for it would not be kept apart as it asks.
+func TestRuntimeMustBeTheOneAskedFor(t *testing.T) {
+	s := &Server{drivers: map[string]runtime.Driver{"containerd": driverOf{}, "microvm": driverOf{}}}
+	for _, svc := range []spec.ServiceSpec{
+		{Runtime: "containerd", RuntimeClass: "kata"},
+		{Runtime: "containerd", Isolation: spec.IsolationHardware},
+		{Runtime: "containerd", RuntimeClass: "kata", Isolation: spec.IsolationHardware},
+	} {
+		m := s.prepare(t.Context(), Prepare{A: spec.Assignment{ID: "web-r1", Spec: svc, Runtime: "containerd"}})
+		if !m.Permanent || m.Err != "runtime containerd is not of the isolation or class that the service asks for" {
+			t.Errorf("%+v: %+v", svc, m)
+		}
+	}
+	m := s.prepare(t.Context(), Prepare{A: spec.Assignment{Spec: spec.ServiceSpec{Runtime: "containerd", RuntimeClass: "kata"},
+		Runtime: "containerd/shared/kata"}})
+	if !m.Permanent || m.Err != "this worker has no runtime containerd/shared/kata" {
+		t.Errorf("%+v", m)
+	}
+	// A cluster that chose no runtime at all knows no classes either.
+	if got := runtimeOf(&spec.Assignment{Spec: spec.ServiceSpec{Isolation: spec.IsolationHardware}}); got != "microvm" {
+		t.Error(got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/internal/node"
 )
 
 // Commands gives `skerry bench runtime`, `bench compare` and `bench report`, and what tasks run.
@@ -17,6 +18,7 @@ func Commands() []*cobra.Command {
 
 func runtimeCommand() *cobra.Command {
 	var o Options
+	var classes []string
 	saved := bench.Saved[Report]{Read: ReadReport, Ways: outputs, Drawings: (*Report).Drawings, SVG: "plots"}
 	cmd := &cobra.Command{
 		Use: "runtime", Short: "Measure the cost of each kind of isolation on this device", Args: cobra.NoArgs,
@@ -43,6 +45,9 @@ report says when it was not. It needs root.`,
 			if o.Rounds < 1 || o.Rounds > 1000 {
 				return skerry.Errorf(skerry.CodeInvalid, "--rounds %d is not 1 to 1000", o.Rounds)
 			}
+			if o.Containerd.Classes, err = node.ParseContainerdClasses(classes); err != nil {
+				return err
+			}
 			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
 				o.Resume, o.Keep, o.Progress = m.Resume, m.Keep, m.Progress
 				return Run(ctx, o)
@@ -65,6 +70,7 @@ report says when it was not. It needs root.`,
 	fs.StringVar(&o.Containerd.Socket, "containerd", "", "socket of a containerd to measure, as for skerry worker")
 	fs.StringVar(&o.Containerd.Shim, "containerd-shim", "", "shim to use with it, as for skerry worker")
 	fs.StringVar(&o.Containerd.Binary, "containerd-binary", "", "OCI runtime for its shim, as for skerry worker")
+	fs.StringArrayVar(&classes, "containerd-class", nil, "`class` of containers to measure, as for skerry worker; may be repeated")
 	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "also measure emulated machines, which are many times slower")
 	fs.StringVar(&o.Meter, "meter", "", "command that prints the machine's energy use so far in joules (default: the machine's own counters)")
 	fs.StringVar(&o.MeterCSV, "meter-csv", "", "file written by a power meter: lines of seconds since 1970 and watts")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -288,6 +289,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		}
 		add(p)
 	}
+	m.r.Places = append(m.r.Places, slices.DeleteFunc(m.others(drivers), func(t Told) bool { return !wanted(t.Name) })...)
 	if wanted(Orchestrated) {
 		end, err := m.orchestrate(ctx, root, files)
 		if alone := close; end != nil {
@@ -307,6 +309,24 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		}
 	}
 	return close, nil
+}
+
+// others gives a row for each runtime of the documents that is not measured.
+func (m *measuring) others(drivers []runtime.Driver) []Told {
+	var opened []string
+	for _, d := range drivers {
+		opened = append(opened, d.Name())
+	}
+	for _, c := range m.o.Containerd.Classes {
+		opened = append(opened, c.Shim)
+	}
+	return notRun(opened, lookPath)
+}
+
+// lookPath finds a program; empty: it is not there.
+func lookPath(program string) string {
+	path, _ := exec.LookPath(program)
+	return path
 }
 
 // orchestrate adds the place of a whole Skerry, where containers run at all.

@@ -47,7 +47,10 @@ type workerFlags struct {
 		emulate     bool
 		machines    bool
 	}
-	containerd struct{ socket, shim, binary string }
+	containerd struct {
+		socket, shim, binary string
+		classes              []string
+	}
 	// profileAfter is from the start to when the runtimes may be measured; 0: never.
 	profileAfter time.Duration
 }
@@ -128,6 +131,8 @@ func (w *workerFlags) addContainerd(fs *pflag.FlagSet) {
 	fs.StringVar(&w.containerd.shim, "containerd-shim", "", "containerd shim to use (default io.containerd.runc.v2)")
 	fs.StringVar(&w.containerd.binary, "containerd-binary", "",
 		"name or path of the OCI runtime for shims of the runc family, such as crun (default the shim's)")
+	fs.StringArrayVar(&w.containerd.classes, "containerd-class", nil,
+		"`class` of containers that services may name, NAME=SHIM[,isolation=shared|sandboxed|hardware][,binary=PROGRAM][,snapshotter=NAME], such as kata=io.containerd.kata.v2,isolation=hardware; offered once its self-test saw that isolation; may be repeated")
 }
 
 // addGuest adds what virtual machines need.

@@ -34,6 +34,9 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	if err = node.CheckWireGuard(cfg.WireGuard); err != nil {
 		return cfg, err
 	}
+	if cfg.Containerd.Classes, err = node.ParseContainerdClasses(w.containerd.classes); err != nil {
+		return cfg, err
+	}
 	if cfg.IngressListen, err = addrFlag("--ingress-address", w.ingressAddress); err != nil {
 		return cfg, err
 	}

@@ -49,6 +49,9 @@ func (w *workerFlags) profiler(dir string, log *slog.Logger) *profiler {
 	for _, f := range [][2]string{{"guest-kernel", w.guest.kernel}, {"guest-kernel-sha256", w.guest.sum}, {"containerd", w.containerd.socket}, {"containerd-shim", w.containerd.shim}, {"containerd-binary", w.containerd.binary}} {
 		p.flags = append(p.flags, "--"+f[0]+"="+f[1])
 	}
+	for _, class := range w.containerd.classes {
+		p.flags = append(p.flags, "--containerd-class="+class)
+	}
 	p.flags = append(p.flags, "--machines="+strconv.FormatBool(w.guest.machines), "--emulate="+strconv.FormatBool(w.guest.emulate))
 	return p
 }

@@ -568,6 +568,15 @@ func (q *fedQuery) classReason(s *site) wire.Reason {
 		return wire.Reason{What: "arch", Text: "none of its workers is " + strings.Join(arch, " or ")}
 	}
 	if !some(func(k *wire.Class) bool { return q.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" }) {
+		var has []string
+		for _, v := range s.classes {
+			if v.workers > 0 {
+				has = append(has, q.f.classes[v.id].Runtimes...)
+			}
+		}
+		if miss := q.Spec.ClassMiss(has); miss != "" {
+			return wire.Reason{What: "runtimeClass", Text: "on its workers, " + miss, Hint: classHint}
+		}
 		return wire.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtimes(q.Spec)}
 	}
 	if q.holdsEgress() && !some(func(k *wire.Class) bool { return k.Egress }) {

@@ -191,3 +191,27 @@ func TestFreeInAll(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A site that has a class which is named, but not as what is asked for, is ruled out by that, and tells which it has.
+func TestSitesWithoutTheClass(t *testing.T) {
+	has := func(runtimes ...string) func(*cluster) {
+		return func(c *cluster) { c.Report.Classes[0].Class.Runtimes = runtimes }
+	}
+	sites := []*cluster{clusterOf("kata", 3, 2000, 100, has("oci", "containerd/hardware/kata")), clusterOf("plain", 3, 2000, 100, has("oci",
+		"containerd/shared/kata")),
+		clusterOf("other", 3, 2000, 100, has("containerd/shared/crun")), clusterOf("none", 3, 2000, 100)}
+	r := request(1000, 1, func(s *spec.ServiceSpec) {
+		s.Runtime, s.RuntimeClass, s.Isolation = "containerd", "kata", spec.IsolationHardware
+	})
+	names, d := federation(r, sites).Rank(epoch, r, 1, 10)
+	if !slices.Equal(names, []string{"kata"}) {
+		t.Error(names)
+	}
+	want := map[string]string{"plain": "on its workers, class kata keeps a service apart as shared, and hardware is asked for",
+		"other": "on its workers, no class kata works; what does is crun (shared)", "none": "on its workers, no class kata works, and no other"}
+	for _, c := range d.Top {
+		if c.Out != nil && (c.Out.What != "runtimeClass" || c.Out.Text != want[c.Name]) {
+			t.Errorf("%s is ruled out by %+v", c.Name, c.Out)
+		}
+	}
+}

@@ -12,11 +12,15 @@ func TestVirtualization(t *testing.T) {
 	runtime := func(name string) func(*spec.ServiceSpec) {
 		return func(s *spec.ServiceSpec) { s.Runtime = name }
 	}
+	class := func(name string, i spec.Isolation) func(*spec.ServiceSpec) {
+		return func(s *spec.ServiceSpec) { s.Runtime, s.RuntimeClass, s.Isolation = "containerd", name, i }
+	}
+	classes := func(w *Worker) { w.Runtimes = []string{"oci", "containerd/hardware/kata", "containerd/shared/crun"} }
 	testRule(t, Virtualization{}, []ruleCase{
 		{name: "auto is oci", spec: runtime("auto")},
 		{name: "the next best", spec: runtime("auto"), worker: func(w *Worker) { w.Runtimes = []string{"gvisor"} }},
 		{name: "none that keeps it apart", spec: func(s *spec.ServiceSpec) { s.Runtime, s.Isolation = "auto", spec.IsolationHardware }, worker: func(w *Worker) { w.Runtimes = []string{"gvisor", "oci"} },
-			want: "runtime: it offers no working runtime microvm"},
+			want: "runtime: it offers no working runtime containerd/hardware or microvm"},
 		{name: "has it", spec: runtime("native"), worker: func(w *Worker) { w.Runtimes = []string{"native", "oci"} }},
 		{name: "has it not", spec: runtime("native"), want: "runtime: it offers no working runtime native"},
 		{name: "none passed", spec: runtime("auto"), worker: func(w *Worker) { w.Runtimes = nil }, want: "runtime: it offers no working runtime oci or containerd or gvisor or microvm"},
@@ -27,7 +31,20 @@ func TestVirtualization(t *testing.T) {
 		{name: "the table of what they cannot do", spec: func(s *spec.ServiceSpec) {
 			s.Runtime, s.Isolation, s.Sidecars = "auto", spec.IsolationSandboxed, []spec.SideContainer{{Name: "log"}}
 		}, worker: func(w *Worker) { w.Runtimes = []string{"microvm", "oci"} },
-			want: "runtime: it offers no working runtime gvisor; microvm has no sidecars: a machine holds one container, and machines do not share a network interface"},
+			want: "runtime: it offers no working runtime gvisor or containerd/sandboxed; microvm has no sidecars: a machine holds one container, and machines do not share a network interface"},
+		{name: "a class", spec: class("crun", ""), worker: classes},
+		{name: "a class of hardware", spec: class("kata", spec.IsolationHardware), worker: classes},
+		{name: "any class of hardware", spec: class("", spec.IsolationHardware), worker: classes},
+		{name: "auto takes a class of hardware", spec: func(s *spec.ServiceSpec) { s.Runtime, s.Isolation = "auto", spec.IsolationHardware },
+			worker: classes},
+		{name: "another class", spec: class("kata-fc", ""), worker: classes,
+			want: "runtimeClass: no class kata-fc works; what does is crun (shared), kata (hardware)"},
+		{name: "a class that is no machine", spec: class("crun", spec.IsolationHardware), worker: classes,
+			want: "runtimeClass: class crun keeps a service apart as shared, and hardware is asked for"},
+		{name: "a class where there are none", spec: class("kata", ""), want: "runtimeClass: no class kata works, and no other"},
+		{name: "no class that is a machine", spec: class("", spec.IsolationHardware),
+			worker: func(w *Worker) { w.Runtimes = []string{"containerd", "containerd/shared/crun"} },
+			want:   "runtime: it offers no working runtime containerd/hardware"},
 	})
 }
 

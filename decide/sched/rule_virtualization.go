@@ -23,11 +23,17 @@ func (Virtualization) For(q *Query) Check {
 		foreign := len(arch) > 0 && !slices.Contains(arch, k.class.Arch) // Architecture tells of that
 		return foreign || q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs) != ""
 	},
-		func(*kind) wire.Reason {
+		func(k *kind) wire.Reason {
+			if miss := q.Spec.ClassMiss(k.class.Runtimes); miss != "" {
+				return wire.Reason{What: "runtimeClass", Text: miss, Hint: classHint}
+			}
 			return wire.Reason{What: "runtime", Text: "it offers no working runtime " + runtimes(q.Spec),
 				Hint: "`skerry worker check` on the worker tells what is missing"}
 		})
 }
+
+// classHint is for a worker without the class that a service names.
+const classHint = "declare it with --containerd-class on the worker; `skerry worker check` there tells what is missing of one that is declared"
 
 // runtimes names those in which a service may run, and those that would keep it apart enough but cannot do what it asks for.
 func runtimes(s *spec.ServiceSpec) string {

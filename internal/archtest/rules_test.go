@@ -60,7 +60,7 @@ var imports = map[string]string{
 	"runtime/internal/...": ". spec runtime runtime/internal/... internal/files",
 	"runtime/native":       ". artifact runtime runtime/internal/... internal/files",
 	"runtime/oci":          "spec artifact internal/owners runtime runtime/internal/... internal/files",
-	"runtime/containerd":   "spec runtime runtime/internal/... runtime/oci internal/files",
+	"runtime/containerd":   "spec internal/owners runtime runtime/internal/... runtime/oci internal/files",
 	"runtime/wasm":         ". spec wire runtime runtime/internal/... runtime/native internal/httpend internal/wasmcode",
 	"runtime/lease":        ". runtime/internal/... internal/files",
 	"runtime/vm":           ". spec runtime runtime/internal/... runtime/vm/wire internal/files",

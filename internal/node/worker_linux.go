@@ -21,7 +21,6 @@ import (
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/wireguard"
 	"skerry.dev/skerry/runtime"
-	"skerry.dev/skerry/runtime/containerd"
 	"skerry.dev/skerry/runtime/lease"
 	"skerry.dev/skerry/runtime/native"
 	"skerry.dev/skerry/runtime/oci"
@@ -95,6 +94,7 @@ type Machines struct {
 // the driver's to choose.
 type Containerd struct {
 	Socket, Shim, Binary string
+	Classes              []ContainerdClass
 }
 
 // Worker is a worker with its store, images, drivers and network.
@@ -277,12 +277,9 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	if err != nil {
 		return out, err
 	}
-	foreign, err := containerd.New(containerd.Options{Dir: filepath.Join(c.Dir, spec.RuntimeContainerd), CgroupParent: c.CgroupParent, Socket: c.Containerd.Socket,
-		Shim: c.Containerd.Shim, Binary: c.Containerd.Binary, Keeper: []string{self, KeepCommand}, Log: c.Log})
-	if err != nil {
+	if out, err = c.foreign(out, []string{self, KeepCommand}); err != nil {
 		return out, err
 	}
-	out = append(out, foreign)
 	processes, err := native.New(native.Options{Dir: filepath.Join(c.Dir, "native"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Log: c.Log})
 	if err != nil {
 		return out, err

@@ -16,6 +16,7 @@ const (
 const (
 	tasks      = "tasks.v1.Tasks"
 	containers = "containers.v1.Containers"
+	snapshots  = "snapshots.v1.Snapshots"
 )
 
 // Version tells the daemon's version.
@@ -32,6 +33,7 @@ type NewContainer struct {
 	ID, Shim, Binary string
 	Labels           map[string]string
 	Spec             []byte // config.json
+	Snapshotter      string // that has a snapshot of the container's ID; empty: none
 }
 
 // CreateContainer keeps a description at the daemon; nothing runs yet.
@@ -45,6 +47,9 @@ func (c *Client) CreateContainer(ctx context.Context, n NewContainer) error {
 		runtime = runtime.in(2, anything(optionsURL, message{}.text(6, n.Binary)))
 	}
 	m = m.in(4, runtime).in(5, anything(specURL, n.Spec))
+	if n.Snapshotter != "" {
+		m = m.text(6, n.Snapshotter).text(7, n.ID)
+	}
 	_, err := c.call(ctx, containers, "Create", message{}.in(1, m))
 	return err
 }
@@ -76,13 +81,23 @@ type streams struct {
 	tty          bool
 }
 
-// CreateTask has a shim make the container's first process, which waits. root is the directory to bind as its root.
-func (c *Client) CreateTask(ctx context.Context, id, root string, s streams) (pid int, err error) {
-	mount := message{}.text(1, "bind").text(2, root)
-	for _, o := range []string{"rbind", "rw"} {
-		mount = mount.text(4, o)
+// Mount is one for a container's root, in the daemon's words.
+type Mount struct {
+	Type, Source string
+	Options      []string
+}
+
+// CreateTask has a shim make the container's first process, which waits. root is mounted as its root, one over another.
+func (c *Client) CreateTask(ctx context.Context, id string, root []Mount, s streams) (pid int, err error) {
+	m := message{}.text(1, id)
+	for _, r := range root {
+		mount := message{}.text(1, r.Type).text(2, r.Source)
+		for _, o := range r.Options {
+			mount = mount.text(4, o)
+		}
+		m = m.in(3, mount)
 	}
-	b, err := c.call(ctx, tasks, "Create", message{}.text(1, id).in(3, mount).text(4, s.in).text(5, s.out).text(6, s.err).flag(7, s.tty))
+	b, err := c.call(ctx, tasks, "Create", m.text(4, s.in).text(5, s.out).text(6, s.err).flag(7, s.tty))
 	if err != nil {
 		return 0, err
 	}
@@ -163,5 +178,31 @@ func (c *Client) Pause(ctx context.Context, id string) error {
 // Resume lets a task go on.
 func (c *Client) Resume(ctx context.Context, id string) error {
 	_, err := c.call(ctx, tasks, "Resume", of(id, ""))
+	return err
+}
+
+// PrepareSnapshot makes a snapshot that can be written to, of another one, or an empty one, and gives its mounts. The daemon does not
+// collect it.
+func (c *Client) PrepareSnapshot(ctx context.Context, snapshotter, key, parent string) ([]Mount, error) {
+	b, err := c.call(ctx, snapshots, "Prepare", message{}.text(1, snapshotter).text(2, key).text(3, parent).
+		in(4, message{}.text(1, "containerd.io/gc.root").text(2, time.Now().UTC().Format(time.RFC3339))))
+	if err != nil {
+		return nil, err
+	}
+	return parseMounts(b)
+}
+
+// CommitSnapshot makes one that others can be made of, under a name, of one that was written to.
+func (c *Client) CommitSnapshot(ctx context.Context, snapshotter, name, key string) error {
+	_, err := c.call(ctx, snapshots, "Commit", message{}.text(1, snapshotter).text(2, name).text(3, key))
+	return err
+}
+
+// RemoveSnapshot forgets a snapshot. One that is not there is no error.
+func (c *Client) RemoveSnapshot(ctx context.Context, snapshotter, key string) error {
+	_, err := c.call(ctx, snapshots, "Remove", message{}.text(1, snapshotter).text(2, key))
+	if NotFound(err) {
+		return nil
+	}
 	return err
 }

@@ -24,6 +24,7 @@ import (
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/probe"
 	"skerry.dev/skerry/runtime/oci"
+	"skerry.dev/skerry/spec"
 )
 
 // oldest is the first version of containerd that is known to work.
@@ -76,7 +77,17 @@ func (d *Driver) choose(ctx context.Context) (binary string, err error) {
 	return binary, nil
 }
 
+// Of a class that is not declared any more.
+const (
+	undeclared = "the worker is not told of this class any more"
+	declareIt  = "declare it with --containerd-class"
+)
+
 func (d *Driver) check(ctx context.Context, r *runtime.Report) {
+	if d.opts.Undeclared {
+		r.Absent, r.Cause, r.Cure = true, undeclared, declareIt
+		return
+	}
 	if d.opts.Socket == "" {
 		r.Absent, r.Cause, r.Cure = true, "the worker was told of no containerd", "name its socket, as in --containerd /run/containerd/containerd.sock"
 		return
@@ -113,17 +124,35 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		r.Cause, r.Cure = d.diagnose(err)
 		return
 	}
+	apart, err := d.apart(ctx, layer, binary)
+	if err != nil {
+		r.Cause, r.Cure = d.diagnose(err)
+		if se, ok := errors.AsType[*runtime.StartError](err); ok && se.Hint != "" {
+			r.Cure = se.Hint
+		}
+		return
+	}
 	d.mu.Lock()
 	d.passed, d.binary = true, binary
 	d.mu.Unlock()
 	r.Passed = true
-	r.Version = fmt.Sprintf("containerd %s, shim %s%s; no snapshotter: root file systems are Skerry's own", version, d.opts.Shim, d.with()+note)
+	roots := "no snapshotter: root file systems are Skerry's own"
+	if d.opts.Snapshotter != "" {
+		roots = "snapshotter " + d.opts.Snapshotter
+	}
+	r.Version = fmt.Sprintf("containerd %s, shim %s%s; %s", version, d.opts.Shim, d.with()+note+apart, roots)
 	r.Abilities = append([]runtime.Ability{
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
 		runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
 		runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp, runtime.AbilityStats,
 		runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
 	}, d.IOAbilities()...)
+	if d.opts.Class != "" && d.opts.Isolation != spec.IsolationShared {
+		r.Abilities = slices.DeleteFunc(r.Abilities, func(a runtime.Ability) bool {
+			return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityPrivileged, runtime.AbilityHostNetwork,
+				runtime.AbilitySysctls}, a)
+		})
+	}
 	slices.Sort(r.Abilities)
 }
 
@@ -198,6 +227,8 @@ func (d *Driver) diagnose(err error) (cause, cure string) {
 	switch {
 	case hybrid.Refused(msg):
 		cure = hybrid.Cure
+	case d.opts.Snapshotter != "" && strings.Contains(msg, "snapshotter not loaded"):
+		cure = "set the snapshotter " + d.opts.Snapshotter + " up in the configuration of containerd, or name another for the class"
 	case strings.Contains(msg, "failed to start shim") || strings.Contains(msg, "invalid runtime name"):
 		cure = "install the shim where containerd finds it, " + shimProgram(d.opts.Shim) + " on its PATH, or name another with --containerd-shim"
 	case d.opts.Binary != "" && strings.Contains(msg, d.opts.Binary) && strings.Contains(msg, "not found"):
@@ -248,7 +279,7 @@ func (d *Driver) sweep(ctx context.Context) {
 		if _, err := d.Tasks.Get(runtime.Handle{ID: runtime.TaskID(k.Labels[labelTask])}); !errors.Is(err, runtime.ErrNotFound) {
 			continue
 		}
-		if err := d.forget(ctx, c, k.ID, true); err != nil {
+		if err := d.forget(ctx, c, k.ID, k.Labels[labelSnapshotter], true); err != nil {
 			d.Options.Log.Warn("remove what is left at containerd", "container", k.ID, "err", err)
 		}
 	}

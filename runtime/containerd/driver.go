@@ -40,6 +40,14 @@ type Options struct {
 	// Shim is the runtime as the daemon names it; DefaultShim when empty. Binary is the OCI runtime that a shim of the runc family is to
 	// call, a name or path; its own choice when empty.
 	Shim, Binary string
+	// Class, if set, makes the driver that of a class of the daemon's shims, which is declared to keep containers apart as Isolation says;
+	// what that promises beside IsolationShared the self-test looks at.
+	Class     string
+	Isolation spec.Isolation
+	// Snapshotter is one of the daemon's, which gives containers of the class their root file systems; empty: they are mounted here.
+	Snapshotter string
+	// Undeclared is a class of which tasks may be left, and which nobody declares any more: nothing new is started.
+	Undeclared bool
 	// Keeper is the command that runs KeepMain; the program is an absolute path.
 	Keeper []string
 	Log    *slog.Logger
@@ -65,13 +73,23 @@ func New(o Options) (*Driver, error) {
 		return nil, fmt.Errorf("runtime %s: option Keeper %q must begin with an absolute path", spec.RuntimeContainerd, o.Keeper)
 	}
 	o.Shim = cmp.Or(o.Shim, DefaultShim)
+	name, sandbox := spec.RuntimeContainerd, monitor.Sandbox{}
+	if o.Class != "" {
+		name = spec.ClassRuntime(o.Isolation, o.Class)
+	}
+	if k := spec.RuntimeNamed(name); k == nil {
+		return nil, fmt.Errorf("runtime %s: option Isolation %q is none", name, o.Isolation)
+	} else if k.Isolation != spec.IsolationShared {
+		sandbox = monitor.Sandbox{Memory: k.Memory, Pids: 256}
+	}
 	d := &Driver{opts: o, choosing: make(chan struct{}, 1), clients: map[string]*Client{}}
 	// The keeper is what supervises, in conmon's place.
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: spec.RuntimeContainerd, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0], Log: o.Log, Clean: d.clean})
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0],
+		Sandbox: sandbox, Log: o.Log, Clean: d.clean})
 	if err != nil {
 		return nil, err
 	}
-	d.Bundles = oci.Bundles{Driver: base}
+	d.Bundles = oci.Bundles{Driver: base, OwnRoots: o.Snapshotter != ""}
 	return d, nil
 }
 
@@ -90,6 +108,8 @@ func (d *Driver) Close() error {
 type at struct {
 	Socket string `json:"socket"`
 	ID     string `json:"id"` // of container and task
+	// Snapshotter has a snapshot of that ID; empty: none.
+	Snapshotter string `json:"snapshotter,omitempty"`
 }
 
 // place reads a task's.
@@ -99,6 +119,13 @@ func (d *Driver) place(t *monitor.Task) (*Client, string, error) {
 		return nil, "", fmt.Errorf("task %s: its record does not tell which containerd has it", t.Record().Handle.ID)
 	}
 	return d.client(a.Socket), a.ID, nil
+}
+
+// snapshotterOf gives the snapshotter that a task's root is of; empty: none.
+func snapshotterOf(t *monitor.Task) string {
+	var a at
+	_ = json.Unmarshal(t.Record().Extra, &a) // place tells of what cannot be read
+	return a.Snapshotter
 }
 
 func (d *Driver) client(socket string) *Client {
@@ -136,11 +163,17 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 	if err := d.CheckSpec(spec); err != nil {
 		return runtime.Handle{}, err
 	}
+	if d.opts.Undeclared {
+		return runtime.Handle{}, &runtime.StartError{Err: fmt.Errorf("runtime %s: %s", d.Name(), undeclared), Hint: declareIt}
+	}
 	if spec.Checkpoint {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: d.Name(), Reason: "containers of containerd are not checkpointed; use runtime oci"}
 	}
 	if spec.Handler != nil {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: d.Name(), Reason: "a container is not started for a request; use the wasm runtime"}
+	}
+	if err := d.refuse(&spec); err != nil {
+		return runtime.Handle{}, err
 	}
 	if spec.UserNS != nil {
 		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityUserNS, Driver: d.Name(), Reason: "containers of containerd have the host's users; use runtime oci"}
@@ -173,7 +206,7 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, binary string) (r
 // bring goes through the steps of a start.
 func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, binary string) error {
 	id := containerID(d.Options.Dir, spec.ID)
-	place, err := json.Marshal(at{d.opts.Socket, id})
+	place, err := json.Marshal(at{d.opts.Socket, id, d.opts.Snapshotter})
 	if err != nil {
 		return err
 	}
@@ -181,7 +214,13 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err := t.Save(); err != nil { // before the daemon has anything of it
 		return err
 	}
-	config, err := d.Make(ctx, t, spec)
+	root := []Mount{{Type: "bind", Source: d.Root(t), Options: []string{"rbind", "rw"}}}
+	var config []byte
+	if d.opts.Snapshotter == "" {
+		config, err = d.Make(ctx, t, spec)
+	} else {
+		config, root, err = d.withSnapshot(ctx, t, id, spec)
+	}
 	if err != nil {
 		return err
 	}
@@ -196,10 +235,14 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	defer k.close()
 	c := d.client(d.opts.Socket)
 	labels := map[string]string{labelDir: d.Options.Dir, labelTask: string(spec.ID), labelInstance: string(spec.Instance)}
-	if err := c.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: binary, Labels: labels, Spec: config}); err != nil {
+	if d.opts.Snapshotter != "" {
+		labels[labelSnapshotter] = d.opts.Snapshotter
+	}
+	if err := c.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: binary, Labels: labels, Spec: config,
+		Snapshotter: d.opts.Snapshotter}); err != nil {
 		return err
 	}
-	pid, err := c.CreateTask(ctx, id, d.Root(t), s)
+	pid, err := c.CreateTask(ctx, id, root, s)
 	if err != nil {
 		return d.explain(spec, err)
 	}
@@ -207,10 +250,27 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err := t.Group().Bound(cgroup.Limits{MemoryLow: spec.Resources.MemoryLow, IO: spec.Resources.IO, HugePages: spec.Resources.HugePages}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
+	if err := d.bound(ctx, t, spec.Resources); err != nil {
+		return err
+	}
 	if err := k.goOn(ctx, pid); err != nil {
 		return err
 	}
 	return d.explain(spec, c.Start(ctx, id, ""))
+}
+
+// bound sets the limits of what holds a container that has a kernel of its own: its shim holds what is inside to them, and need not hold
+// the rest.
+func (d *Driver) bound(ctx context.Context, t *monitor.Task, r runtime.Resources) error {
+	if d.Options.Sandbox == (monitor.Sandbox{}) {
+		return nil
+	}
+	r = d.Options.Sandbox.Around(r)
+	if err := t.Group().Resize(ctx, cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory}); err != nil {
+		return &runtime.StartError{Field: "resources",
+			Hint: "have the shim run all of a container in the container's cgroup (of Kata Containers: sandbox_cgroup_only)", Err: err}
+	}
+	return nil
 }
 
 // explain turns a daemon's refusal into the field at fault and what to do.
@@ -324,7 +384,13 @@ func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
 			return err
 		}
 		ready := t.Record().Ready
-		if err := d.forget(ctx, c, id, ready); err != nil {
+		snapshotter := snapshotterOf(t)
+		if snapshotter != "" { // it removes nothing that is mounted
+			if err := errors.Join(d.Unmount(t), unmountFill(t)); err != nil {
+				return err
+			}
+		}
+		if err := d.forget(ctx, c, id, snapshotter, ready); err != nil {
 			return err
 		}
 		if !ready {

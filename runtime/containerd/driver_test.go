@@ -17,18 +17,28 @@ import (
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/runtimetest"
+	"skerry.dev/skerry/spec"
 )
 
 // What the agents inherit that the suite starts and kills.
 const (
 	socketEnv = "SKERRY_CONTAINERD_TEST_SOCKET"
 	binaryEnv = "SKERRY_CONTAINERD_TEST_BINARY"
+	classEnv  = "SKERRY_CONTAINERD_TEST_CLASS" // ISOLATION/NAME
+	shimEnv   = "SKERRY_CONTAINERD_TEST_SHIM"
+	snapEnv   = "SKERRY_CONTAINERD_TEST_SNAPSHOTTER"
 )
 
-func open(dir string) (runtime.Driver, error) {
-	return New(Options{Dir: dir, CgroupParent: runtimetest.CgroupParent(), Socket: os.Getenv(socketEnv), Binary: os.Getenv(binaryEnv), Keeper: []string{runtimetest.Program()},
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+func options(dir string) Options {
+	isolation, class, _ := strings.Cut(os.Getenv(classEnv), "/")
+	return Options{Dir: dir, CgroupParent: runtimetest.CgroupParent(), Socket: os.Getenv(socketEnv), Binary: os.Getenv(binaryEnv),
+		Keeper: []string{runtimetest.Program()},
+		Class:  class, Isolation: spec.Isolation(isolation), Shim: os.Getenv(shimEnv), Snapshotter: os.Getenv(snapEnv),
+		Log: slog.New(slog.NewTextHandler(os.Stderr,
+			&slog.HandlerOptions{Level: slog.LevelWarn}))}
 }
+
+func open(dir string) (runtime.Driver, error) { return New(options(dir)) }
 
 func TestMain(m *testing.M) {
 	runtimetest.ChildMain(open)
@@ -48,6 +58,12 @@ func TestConformance(t *testing.T) {
 				runtimetest.Hybrid(t, hybrid)
 			}
 			t.Setenv(binaryEnv, binary)
+			if binary == "crun" { // beside the one without a class
+				t.Setenv(classEnv, "shared/crun")
+			}
+			if name == "crun" {
+				t.Setenv(snapEnv, "overlayfs")
+			}
 			runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Slow: true, Brief: binary == "crun"})
 			c := NewClient(os.Getenv(socketEnv))
 			defer c.Close()

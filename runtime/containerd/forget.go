@@ -28,7 +28,7 @@ const (
 
 // forget ends a task and deletes it with its container. ready says that its start was seen to the end. A daemon that is away keeps what it knows;
 // sweep has it forget that later.
-func (d *Driver) forget(ctx context.Context, c *Client, id string, ready bool) error {
+func (d *Driver) forget(ctx context.Context, c *Client, id, snapshotter string, ready bool) error {
 	absent, refused := 0, 0
 	for {
 		err := end(ctx, c, id)
@@ -48,6 +48,13 @@ func (d *Driver) forget(ctx context.Context, c *Client, id string, ready bool) e
 					killStrays(id)
 				}
 			} else if ready || absent > settleTries {
+				if snapshotter != "" { // before the container, whose label names it
+					for _, key := range []string{id, fillingOf(id)} {
+						if err := c.RemoveSnapshot(ctx, snapshotter, key); err != nil {
+							return err
+						}
+					}
+				}
 				if err := c.DeleteContainer(ctx, id); err != nil && !NotFound(err) {
 					return err
 				}

@@ -139,12 +139,17 @@ func (k *keeper) close() {
 	k.r.Close()
 }
 
-// KeepMain is the hidden command "-b BUNDLE", a task's keeper: it reads the task's pipes into its log, in the form that conmon writes, and waits at the
+// KeepMain is the hidden command of two uses. "-k TOKEN" is what a self-test runs in a container: it prints which kernel it is on.
+//
+// "-b BUNDLE" is a task's keeper: it reads the task's pipes into its log, in the form that conmon writes, and waits at the
 // daemon for its end. It returns the exit status.
 //
 // On standard input it is told the task's first process once there is one; on standard output it says "ok" when it has opened the pipes, and
 // again when it waits.
 func KeepMain(args []string) int {
+	if len(args) == 2 && args[0] == kernelFlag {
+		return tellKernel()
+	}
 	if len(args) != 2 || args[0] != "-b" {
 		fmt.Fprintln(os.Stderr, "this command is not for people; see runtime/containerd")
 		return 2

@@ -112,6 +112,30 @@ func parseContainers(b []byte) (out []Container, err error) {
 	return out, err
 }
 
+// parseMounts reads a PrepareSnapshotResponse.
+func parseMounts(b []byte) (out []Mount, err error) {
+	err = fields(b, func(f protowire.Number, _ uint64, text []byte) error {
+		if f != 1 || text == nil {
+			return nil
+		}
+		var m Mount
+		err := fields(text, func(f protowire.Number, _ uint64, text []byte) error {
+			switch f {
+			case 1:
+				m.Type = string(text)
+			case 2:
+				m.Source = string(text)
+			case 4:
+				m.Options = append(m.Options, string(text))
+			}
+			return nil
+		})
+		out = append(out, m)
+		return err
+	})
+	return out, err
+}
+
 // Status is what a process of a task does.
 type Status uint64
 

@@ -17,7 +17,9 @@ func answers() map[string]message {
 		"containers": message{}.in(1, message{}.text(1, "a").in(2, message{}.text(1, labelTask).text(2, "a.main.1")).text(3, "image").in(5, anything(specURL, []byte("{}")))).in(1, message{}.text(1, "b")),
 		"process":    message{}.in(1, message{}.text(1, "a").text(2, "a").number(3, 77).number(4, uint64(StatusStopped)).text(5, "in").number(9, 137).in(10, stamp)),
 		"wait":       message{}.number(1, 137).in(2, stamp),
-		"none":       nil,
+		"mounts": message{}.in(1, message{}.text(1, "overlay").text(2, "overlay").text(4, "index=off").text(4, "lowerdir=/a:/b")).in(1,
+			message{}.text(1, "bind").text(2, "/c")),
+		"none": nil,
 	}
 }
 
@@ -32,6 +34,11 @@ func TestAnswers(t *testing.T) {
 	}
 	if code, when, err := parseWait(a["wait"]); err != nil || code != 137 || !when.Equal(at) {
 		t.Errorf("%d, %v, %v", code, when, err)
+	}
+	mounts, err := parseMounts(a["mounts"])
+	if want := []Mount{{"overlay", "overlay", []string{"index=off", "lowerdir=/a:/b"}}, {"bind", "/c", nil}}; err != nil ||
+		!reflect.DeepEqual(mounts, want) {
+		t.Errorf("%+v, %v", mounts, err)
 	}
 	if _, err := parseProcess([]byte{0x0a, 0xff}); !errors.Is(err, errMessage) {
 		t.Errorf("a message that was cut off: %v", err)
@@ -50,6 +57,9 @@ func FuzzAnswer(f *testing.F) {
 					t.Error("no labels")
 				}
 			}
+		}
+		if list, err := parseMounts(b); err == nil && len(list) > len(b) {
+			t.Errorf("%d mounts of %d bytes", len(list), len(b))
 		}
 		if p, err := parseProcess(b); err == nil && p.PID < 0 {
 			t.Errorf("process %d", p.PID)

@@ -26,6 +26,8 @@ type Bundles struct {
 	Mounts string
 	// NoMaps has files on the disk never mapped to users of user namespaces: those that are not theirs already are nobody's inside.
 	NoMaps bool
+	// OwnRoots: a root that is bound is the task's alone, as one of layers is, so that what is in the way of a mount may be removed from it.
+	OwnRoots bool
 }
 
 // CheckSpec refuses a spec of which no bundle can be made, before anything is touched.
@@ -72,7 +74,9 @@ func (d Bundles) prepare(ctx context.Context, t *monitor.Task, spec runtime.Spec
 	if err := s.apply(t, c, spec); err != nil {
 		return nil, err
 	}
-	return c, settleTargets(s.rootOf(d.Root(t), spec), c)
+	root := s.rootOf(d.Root(t), spec)
+	root.replace = root.replace || d.OwnRoots
+	return c, settleTargets(root, c)
 }
 
 // rootDir is the root's directory, in the bundle or outside of it.

@@ -102,6 +102,7 @@ const order: Group[] = [
       "args",
       "env",
       "runtime",
+      "runtimeClass",
       "isolation",
       "workingDir",
       "user",

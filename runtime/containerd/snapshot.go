@@ -1,0 +1,198 @@
+//go:build linux
+
+package containerd
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/owners"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
+)
+
+// A class may name a snapshotter of the daemon's, for shims that do not take a directory as a root file system: Kata on Firecracker takes
+// block devices alone. An image is then copied into a snapshot of its own, once, from which each container has one to write to. The daemon
+// collects that of the image when no container's is left. Before a container's goes to the shim, it is mounted here: the places of mounts
+// are to be in it, and no links.
+
+// labelSnapshotter is on containers whose root is a snapshot, which goes with them.
+const labelSnapshotter = "dev.skerry/snapshotter"
+
+// layersOf lists where the layers of a root are, the uppermost first.
+func layersOf(m runtime.Mount) ([]string, error) {
+	if m.Type == "bind" {
+		return []string{m.Source}, nil
+	}
+	lower, _, err := runtime.OverlayDirs(m.Options)
+	return lower, err
+}
+
+// imageKey names the snapshot of an image at the daemon.
+func imageKey(layers []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(layers, "\x00")))
+	return "skerry-image-" + hex.EncodeToString(sum[:16])
+}
+
+// withSnapshot makes a container's description as Make does, with a snapshot as its root, of which it gives the mounts. The snapshot is
+// mounted nowhere then.
+func (d *Driver) withSnapshot(ctx context.Context, t *monitor.Task, id string, spec runtime.Spec) ([]byte, []Mount, error) {
+	layers, err := layersOf(spec.RootFS[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, l := range layers {
+		if st, err := os.Stat(l); err != nil || !st.IsDir() {
+			return nil, nil, &runtime.InvalidSpec{Field: "rootfs[0]", Reason: "layer " + l + " is not a directory"}
+		}
+	}
+	mounts, err := d.snapshot(ctx, d.client(d.opts.Socket), t, id, layers)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.Mkdir(t.Path(fillDir), 0o700); err != nil {
+		return nil, nil, err
+	}
+	if err := mountAll(mounts, t.Path(fillDir)); err != nil {
+		return nil, nil, err
+	}
+	spec.RootFS = []runtime.Mount{{Type: "bind", Source: t.Path(fillDir)}}
+	config, err := d.Make(ctx, t, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	return config, mounts, errors.Join(d.Unmount(t), unmountFill(t))
+}
+
+// fillTries is how often an image is copied that the daemon collects before a container's snapshot is made of it.
+const fillTries = 3
+
+// snapshot makes a container's own snapshot, of its image's, which it makes if there is none.
+func (d *Driver) snapshot(ctx context.Context, c *Client, t *monitor.Task, id string, layers []string) ([]Mount, error) {
+	name, image := d.opts.Snapshotter, imageKey(layers)
+	for tries := 0; ; tries++ {
+		mounts, err := c.PrepareSnapshot(ctx, name, id, image)
+		if !NotFound(err) || tries == fillTries {
+			return mounts, err
+		}
+		if err := d.fill(ctx, c, t, id, layers, image); err != nil {
+			return nil, fmt.Errorf("copy the image into a snapshot of %s: %w", name, err)
+		}
+	}
+}
+
+// fillDir is where a snapshot is mounted in a bundle while it is filled, and imageDir what it is filled from.
+const (
+	fillDir  = "fill"
+	imageDir = "image"
+)
+
+// fill makes the snapshot of an image. Another container may do the same meanwhile: the first to end wins.
+func (d *Driver) fill(ctx context.Context, c *Client, t *monitor.Task, id string, layers []string, image string) (err error) {
+	name, key := d.opts.Snapshotter, fillingOf(id)
+	mounts, err := c.PrepareSnapshot(ctx, name, key, "")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.RemoveSnapshot(context.WithoutCancel(ctx), name, key))
+		}
+	}()
+	from, to := layers[0], t.Path(fillDir)
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, unmountFill(t)); err == nil {
+			err = errors.Join(os.Remove(to), removeEmpty(t.Path(imageDir)))
+		}
+	}()
+	if len(layers) > 1 {
+		from = t.Path(imageDir)
+		if err := os.Mkdir(from, 0o700); err != nil {
+			return err
+		}
+		if err := mountAll([]Mount{{Type: "overlay", Source: "overlay", Options: append(runtime.Overlay(layers...).Options, "ro")}},
+			from); err != nil {
+			return err
+		}
+	}
+	if err := mountAll(mounts, to); err != nil {
+		return err
+	}
+	if err := owners.Copy(ctx, from, to, 0); err != nil {
+		return err
+	}
+	if err := unmountFill(t); err != nil { // a device that is mounted cannot be committed
+		return err
+	}
+	if err = c.CommitSnapshot(ctx, name, image, key); has(err, CodeAlreadyExists) {
+		err = c.RemoveSnapshot(ctx, name, key)
+	}
+	return err
+}
+
+// removeEmpty removes a directory that may not be there.
+func removeEmpty(dir string) error {
+	if err := os.Remove(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// fillingOf names the snapshot that a container fills for its image.
+func fillingOf(id string) string { return id + "-filling" }
+
+// unmountFill unmounts what a crash, or an error, left of the filling. It is idempotent.
+func unmountFill(t *monitor.Task) error {
+	for _, dir := range []string{fillDir, imageDir} {
+		at := t.Path(dir)
+		for {
+			err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW)
+			if err == unix.EBUSY {
+				err = unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+			}
+			if err == unix.EINVAL || err == unix.ENOENT {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("unmount %s: %w", at, err)
+			}
+		}
+	}
+	return nil
+}
+
+// mountAll mounts what a snapshotter gives, one over another.
+func mountAll(mounts []Mount, at string) error {
+	for _, m := range mounts {
+		flags, data := mountFlags(m.Options)
+		if err := unix.Mount(m.Source, at, m.Type, flags, data); err != nil {
+			return fmt.Errorf("mount %s %s: %w", m.Type, m.Source, err)
+		}
+	}
+	return nil
+}
+
+// mountFlags tells the flags among options from what is for the file system.
+func mountFlags(options []string) (flags uintptr, data string) {
+	known := map[string]uintptr{"bind": unix.MS_BIND, "rbind": unix.MS_BIND | unix.MS_REC, "ro": unix.MS_RDONLY, "rw": 0,
+		"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "noatime": unix.MS_NOATIME}
+	var rest []string
+	for _, o := range options {
+		if f, ok := known[o]; ok {
+			flags |= f
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	return flags, strings.Join(rest, ",")
+}
