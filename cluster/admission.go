@@ -47,7 +47,7 @@ type Admission struct {
 	// ports for that beside 80, 443, 8080 and 8443.
 	MeasureNetworks []netip.Prefix `json:"measureNetworks,omitempty"`
 	MeasurePorts    []int          `json:"measurePorts,omitempty"`
-	// RequireUserNamespaces keeps containers of runtime oci, whoever's they are, off workers that cannot give them user namespaces.
+	// RequireUserNamespaces keeps containers, whoever's they are, out of runtimes that do not give them user namespaces.
 	RequireUserNamespaces bool `json:"requireUserNamespaces,omitempty"`
 	// MaxPerInstance bounds what one instance of a foreign organisation may ask for; zero entries do not.
 	MaxPerInstance spec.Resources `json:"maxPerInstance,omitempty"`
@@ -252,14 +252,18 @@ func (q SiteQuota) exceeded(used siteUse) string {
 
 // offered gives the facts of a worker as the site takes them: without a runtime that the policy does not let in.
 func (p *Admission) offered(f *wire.WorkerFacts) *wire.WorkerFacts {
-	if !p.RequireUserNamespaces || !slices.ContainsFunc(f.Runtimes, func(r wire.RuntimeReport) bool { return r.NoUserNamespaces() }) {
+	if !p.RequireUserNamespaces || !slices.ContainsFunc(f.Runtimes, func(r wire.RuntimeReport) bool { return r.HostUsers() }) {
 		return f
 	}
 	out := *f
 	out.Runtimes = slices.Clone(f.Runtimes)
 	for i := range out.Runtimes {
-		if r := &out.Runtimes[i]; r.NoUserNamespaces() {
-			r.Passed, r.Cause = false, "the site's admission policy has requireUserNamespaces; "+cmp.Or(r.Cause, "the worker's agent is older than that")
+		if r := &out.Runtimes[i]; r.HostUsers() {
+			why := "the worker's agent is older than that"
+			if !r.NoUserNamespaces() {
+				why = "containers of containerd have the host's users"
+			}
+			r.Passed, r.Cause = false, "the site's admission policy has requireUserNamespaces; "+cmp.Or(r.Cause, why)
 		}
 	}
 	return &out
