@@ -31,7 +31,7 @@ func (c *Controller) Borrow(now time.Time, a *App, held []*Instance, fx *wire.Ef
 		s := &a.Manifest.Spec.Services[i]
 		c.setRollout(a, s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
 	}
-	c.dirty[a.Key()] = true
+	c.look(a.Key())
 }
 
 // GiveBack forgets a borrowed application and its instances.
@@ -43,29 +43,8 @@ func (c *Controller) GiveBack(k skerry.AppKey, fx *wire.Effects) {
 		c.dropClaim(claim, fx)
 	}
 	c.dropPast(k, fx)
-	delete(c.apps, k)
-	delete(c.wake, k)
-	delete(c.dirty, k)
-	fx.Delete(prefixApp + k.String())
+	c.forget(k, fx)
 	fx.Changed = append(fx.Changed, wire.Change{App: k})
-}
-
-// Freeze keeps borrowed applications as they are while their owner decides about them.
-func (c *Controller) Freeze(on bool) {
-	if c.frozen = on; on {
-		return
-	}
-	for k, a := range c.apps {
-		if a.Borrowed {
-			c.dirty[k] = true
-		}
-	}
-}
-
-// Frozen reports whether an application is kept as it is.
-func (c *Controller) Frozen(k skerry.AppKey) bool {
-	a := c.apps[k]
-	return c.frozen && a != nil && a.Borrowed
 }
 
 // ApplyBorrowed changes the services of a borrowed application to what a manifest says, which was validated and has its
@@ -108,7 +87,7 @@ func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int
 	next.UpdatedAt, next.Author = now, m.Actor
 	c.addApp(&next)
 	c.keepPast(old, &next, &fx)
-	c.dirty[k] = true
+	c.look(k)
 	c.saveApp(&next, &fx)
 	return Applied{Key: k, Gen: next.Gen}, skipped, fx
 }
@@ -248,7 +227,7 @@ func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bo
 			}
 		}
 	}
-	c.dirty[m.App] = true
+	c.look(m.App)
 	if !fresh && len(started)+len(ended) == 0 && !m.Deleted {
 		return started, ended, nil
 	}

@@ -18,50 +18,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// App is an application with what was asked of it.
-type App struct {
-	Manifest spec.Application  `json:"manifest"`
-	Borrowed bool              `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
-	Org      string            `json:"org"`
-	Gen      skerry.Generation `json:"generation"`
-	Deployed bool              `json:"deployed"` // false: Registered only
-	Deleting bool              `json:"deleting,omitempty"`
-	// DeleteVolumes: its local volumes go with it, whatever the manifest says.
-	DeleteVolumes bool              `json:"deleteVolumes,omitempty"`
-	CreatedAt     time.Time         `json:"createdAt"`
-	UpdatedAt     time.Time         `json:"updatedAt"`
-	Author        string            `json:"author,omitempty"`
-	Restarts      map[string]uint64 `json:"restarts,omitempty"` // per service: how often a restart was asked for
-	Runs          map[string][]*Run `json:"runs,omitempty"`     // per service: runs of a job or schedule, oldest first
-	Digests       map[string]string `json:"digests,omitempty"`  // image reference -> digest, fixed per generation
-	// Rollouts, Refused and Paused are per service; Paused says by whom.
-	Rollouts map[string]*Rollout `json:"rollouts,omitempty"`
-	Refused  map[string]*Refused `json:"refused,omitempty"`
-	Paused   map[string]string   `json:"paused,omitempty"`
-	// Turns are services whose rollout of a rotated secret goes first, per service; an application that is applied anew has none.
-	Turns     map[string][]string `json:"turns,omitempty"`
-	revisions map[string]string   // per service, derived
-}
-
-// Key gives the application's key.
-func (a *App) Key() skerry.AppKey { return a.Manifest.Key() }
-
-// Run is one run of a job.
-type Run struct {
-	ID        string        `json:"id"`
-	Revision  string        `json:"revision"`
-	StartedAt time.Time     `json:"startedAt"`
-	EndedAt   time.Time     `json:"endedAt,omitzero"`
-	Seen      time.Time     `json:"seen,omitzero"` // the last time of the schedule that was left out for it
-	Succeeded int           `json:"succeeded"`
-	Failed    int           `json:"failed"`
-	Result    string        `json:"result,omitempty"` // Succeeded, Failed or Replaced; empty while it goes on
-	Reason    string        `json:"reason,omitempty"` // why it failed
-	Took      time.Duration `json:"took,omitempty"`   // the longest instance so far
-	retryAt   time.Time     // no further instance before, after failures
-	forgiven  int           // failures before the last success
-}
-
 // Instance is an instance with what this tier knows of its place.
 type Instance struct {
 	wire.Instance
@@ -133,18 +89,15 @@ func (i *Instance) Shown() wire.Instance {
 
 // Controller holds the applications and instances of one tier.
 type Controller struct {
+	*catalog
 	seed      [16]byte
 	counter   uint64
-	apps      map[skerry.AppKey]*App
 	inst      map[skerry.InstanceID]*Instance
 	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
 	orgs      map[string]*Org
 	spaces    map[string]*Namespace
-	targets   []string
-	dirty     map[skerry.AppKey]bool
 	unplaced  map[skerry.InstanceID]bool
 	stopping  map[skerry.InstanceID]bool
-	wake      map[skerry.AppKey]time.Time
 	nets      map[skerry.AppKey]*network
 	lastNet   wire.NetworkID
 	exporters map[skerry.AppKey]bool // applications that export something
@@ -157,7 +110,6 @@ type Controller struct {
 	readdressed map[skerry.AppKey]bool
 	past        map[skerry.AppKey][]*Past // oldest first
 	local       string                    // prefix for instance ids; keeps those of different tiers apart
-	frozen      bool                      // borrowed applications stay as they are
 	scalers     map[skerry.ServiceKey]*Scaler
 	came        []came // by ingresses, sorted by who told of it: sums must not depend on the order
 	// waits are services that something waits for at an ingress, by who told of it.
@@ -171,12 +123,12 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
-		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
-		apps: map[skerry.AppKey]*App{}, inst: map[skerry.InstanceID]*Instance{},
+		catalog: newCatalog(), seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		inst:      map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
-		dirty: map[skerry.AppKey]bool{}, unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
-		wake: map[skerry.AppKey]time.Time{}, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}, past: map[skerry.AppKey][]*Past{},
+		unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
+		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}, past: map[skerry.AppKey][]*Past{},
 		claims: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, reclaimed: map[spec.VolumeClaim]bool{},
 	}
 	if tier != "r" {
@@ -211,7 +163,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 		a := new(App)
 		if err = json.Unmarshal(value, a); err == nil {
 			c.addApp(a)
-			c.dirty[a.Key()] = true
+			c.look(a.Key())
 		}
 	case prefixInst:
 		i := new(Instance)
@@ -243,8 +195,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 }
 
 func (c *Controller) addApp(a *App) {
-	a.revisions = revisionsOf(&a.Manifest)
-	c.apps[a.Key()] = a
+	c.put(a)
 	c.noteExports(a)
 }
 
@@ -271,11 +222,6 @@ func (c *Controller) index(i *Instance) {
 	} else {
 		delete(c.stopping, i.ID)
 	}
-}
-
-func (c *Controller) saveApp(a *App, fx *wire.Effects) {
-	fx.Put(prefixApp+a.Key().String(), fitApp(a))
-	fx.Changed = append(fx.Changed, wire.Change{App: a.Key()})
 }
 
 func (c *Controller) saveInstance(i *Instance, fx *wire.Effects) {
@@ -321,19 +267,6 @@ func (c *Controller) newID(service string) skerry.InstanceID {
 			return id
 		}
 	}
-}
-
-// App finds an application.
-func (c *Controller) App(k skerry.AppKey) *App { return c.apps[k] }
-
-// Apps lists all applications in key order.
-func (c *Controller) Apps() []*App {
-	out := make([]*App, 0, len(c.apps))
-	for _, a := range c.apps {
-		out = append(out, a)
-	}
-	slices.SortFunc(out, func(a, b *App) int { return strings.Compare(a.Key().String(), b.Key().String()) })
-	return out
 }
 
 // Instance finds an instance.
@@ -411,26 +344,6 @@ func (c *Controller) HeldBy(holder string) []*Instance {
 	slices.SortFunc(out, func(a, b *Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return out
 }
-
-// SetTargets names the children among which perWorker services are spread, each getting one instance.
-func (c *Controller) SetTargets(children []string) {
-	list := slices.Clone(children)
-	slices.Sort(list)
-	if slices.Equal(list, c.targets) {
-		return
-	}
-	c.targets = list
-	for k, a := range c.apps {
-		for i := range a.Manifest.Spec.Services {
-			if a.Manifest.Spec.Services[i].Mode == spec.ModePerWorker {
-				c.dirty[k] = true
-			}
-		}
-	}
-}
-
-// Dirty reports whether Reconcile has something to do at once.
-func (c *Controller) Dirty() bool { return len(c.dirty) > 0 }
 
 // NextWake gives the time at which Reconcile has something to do by itself, or the zero time.
 func (c *Controller) NextWake() time.Time {

@@ -24,7 +24,7 @@ func (c *Controller) violated(now time.Time, i *Instance, why string) {
 	}
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Satisfied, why == "", why)
 	if why != "" {
-		c.dirty[i.Service.App] = true
+		c.look(i.Service.App)
 	}
 }
 

@@ -65,7 +65,7 @@ func answered(c *Controller, now time.Time, i *Instance, why string, fx *wire.Ef
 	}
 	told := k.Why
 	k.Answered, k.Why = true, why
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 	c.saveInstance(i, fx)
 	if why != "" && why != told {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "update waits: "+why)

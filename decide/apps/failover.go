@@ -26,7 +26,7 @@ func (c *Controller) Strand(now time.Time, i *Instance, why string, fx *wire.Eff
 	i.Reason = why
 	i.step(now, why)
 	c.saveInstance(i, fx)
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 }
 
 // Copying notes that a copy starts elsewhere.
@@ -58,7 +58,7 @@ func (c *Controller) TakeOver(now time.Time, i *Instance, left *Copy, why string
 	}
 	i.step(now, text)
 	c.saveInstance(i, fx)
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Replaced", text))
 }
 
@@ -67,7 +67,7 @@ func (c *Controller) Back(now time.Time, i *Instance, text string, fx *wire.Effe
 	i.Cut, i.Next = false, nil
 	i.step(now, text)
 	c.saveInstance(i, fx)
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Back", text))
 }
 
@@ -81,7 +81,7 @@ func (c *Controller) Restore(now time.Time, i *Instance, fence skerry.Fence, why
 	text := "runs at " + i.Holder + " as before; the copy at " + orNothing(from) + " ends: " + why
 	i.step(now, text)
 	c.saveInstance(i, fx)
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "KeptOriginal", text))
 }
 

@@ -268,7 +268,7 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 			c.setRollout(a, name, &Rollout{Revision: rev, Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 		}
 	}
-	c.dirty[k.App] = true
+	c.look(k.App)
 	c.saveApp(a, &fx)
 	c.appEvent(&fx, now, a, k.Service, "Undone", text)
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
@@ -327,7 +327,7 @@ func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor st
 			r.HealthyAt = now
 		}
 	}
-	c.dirty[k.App] = true
+	c.look(k.App)
 	c.saveApp(a, &fx)
 	verb := map[bool]string{true: "RolloutPaused", false: "RolloutResumed"}[on]
 	c.appEvent(&fx, now, a, k.Service, verb, "by "+orNobody(actor))

@@ -128,12 +128,6 @@ func (c *Controller) startScheduled(now time.Time, a *App, s *spec.ServiceSpec, 
 	}
 }
 
-func (c *Controller) wakeAt(k skerry.AppKey, t time.Time) {
-	if old, ok := c.wake[k]; !t.IsZero() && (!ok || t.Before(old)) {
-		c.wake[k] = t
-	}
-}
-
 // driveRun keeps a run's instances going until it has succeeded or failed.
 func (c *Controller) driveRun(now time.Time, a *App, s *spec.ServiceSpec, r *Run, fx *wire.Effects) {
 	active, changed := 0, false
@@ -187,7 +181,7 @@ func (c *Controller) driveRun(now time.Time, a *App, s *spec.ServiceSpec, r *Run
 		text += "; " + r.Reason
 	}
 	c.appEvent(fx, now, a, s.Name, "Job"+r.Result, text)
-	c.dirty[a.Key()] = true // ends what is left of it
+	c.look(a.Key()) // ends what is left of it
 }
 
 // due is when a run must be done, or the zero time.

@@ -107,7 +107,7 @@ func (c *Controller) notTakenBack(now time.Time, i *Instance, o *wire.Observatio
 	i.Revision, i.Spec, i.Fixed, i.Taken = o.Revision, i.Taken.Spec, a.revisions[i.Service.Service], nil
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
 	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 }
 
 // limited takes what a holder says of limits that are being changed.
@@ -125,18 +125,18 @@ func (c *Controller) limited(now time.Time, i *Instance, o *wire.Observation, fx
 	case no != nil && no.Gen < r.Gen: // about other ones
 	case no != nil && no.InUse:
 		r.Reason = no.Reason // its worker has told the event
-		c.dirty[i.Service.App] = true
+		c.look(i.Service.App)
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "its limits stay: "+no.Reason)
 	case no != nil:
 		i.Resize, i.Fixed, i.Gen = nil, r.Revision, r.Gen
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
 		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
-		c.dirty[i.Service.App] = true
+		c.look(i.Service.App)
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
 		i.Resize, i.Fixed, i.Revision, i.Gen, i.Spec, i.Limited = nil, "", r.Revision, r.Gen, r.Spec, now
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 		i.step(now, "has its new limits")
 		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
-		c.dirty[i.Service.App] = true
+		c.look(i.Service.App)
 	}
 }

@@ -303,7 +303,7 @@ func (c *Controller) noteExports(a *App) {
 	}
 	for o := range c.apps {
 		if o != k {
-			c.dirty[o] = true
+			c.look(o)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (c *Controller) Observe(now time.Time, holder string, o wire.Observation, f
 	}
 	c.saveInstance(i, fx)
 	if before.State != i.State || before.IsReady() != i.IsReady() || outOfTouch(&before) != outOfTouch(i) || i.Restart > 0 {
-		c.dirty[i.Service.App] = true
+		c.look(i.Service.App)
 	}
 	return false
 }
@@ -107,7 +107,7 @@ func (c *Controller) Observe(now time.Time, holder string, o wire.Observation, f
 func crashLoop(c *Controller, now time.Time, i *Instance, o *wire.Observation) {
 	if i.Looping = o.CrashLoop != ""; i.Looping {
 		if !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
-			c.dirty[i.Service.App] = true
+			c.look(i.Service.App)
 		}
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.CrashLoop, true, o.CrashLoop)
 		return
@@ -198,7 +198,7 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *wire.Ef
 	}
 	i.step(now, why)
 	c.saveInstance(i, fx)
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 }
 
 // Gone says that a holder no longer has an instance.

@@ -53,7 +53,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error
 			res.Gen, res.Unchanged = old.Gen, true
 			if len(a.Refused) < len(old.Refused) { // whoever applies what runs has acknowledged the rollback
 				old.Refused = a.Refused
-				c.dirty[key] = true
+				c.look(key)
 				c.saveApp(old, &fx)
 			}
 			return res, fx, nil
@@ -72,7 +72,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error
 		c.keepPast(old, a, &fx)
 	}
 	c.addApp(a)
-	c.dirty[key] = true
+	c.look(key)
 	c.saveApp(a, &fx)
 	verb := "Created"
 	if old != nil {
@@ -116,7 +116,7 @@ func (c *Controller) check(app *spec.Application, expect skerry.Generation) (*Na
 	if err := checkExports(app, ns.Org); err != nil {
 		return nil, nil, err
 	}
-	if err := checkDoors(c, app, ns.Org, old); err != nil {
+	if err := c.checkDoors(app, ns.Org, old); err != nil {
 		return nil, nil, err
 	}
 	return ns, old, c.checkQuota(ns.Org, app)
@@ -168,35 +168,11 @@ func (c *Controller) deploy(now time.Time, key skerry.AppKey, actor string) (App
 	res := Applied{Key: key, Gen: a.Gen, Unchanged: a.Deployed}
 	if !a.Deployed {
 		a.Deployed, a.UpdatedAt = true, now
-		c.dirty[key] = true
+		c.look(key)
 		c.saveApp(a, &fx)
 		c.appEvent(&fx, now, a, "", "Deployed", "deployment was asked for by "+orNobody(actor))
 	}
 	return res, fx, nil
-}
-
-func (c *Controller) usable(key skerry.AppKey) (*App, error) {
-	a := c.apps[key]
-	if a == nil {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
-	}
-	if a.Deleting {
-		return nil, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key)
-	}
-	return a, nil
-}
-
-func (c *Controller) service(k skerry.ServiceKey) (*App, *spec.ServiceSpec, error) {
-	a, err := c.usable(k.App)
-	if err != nil {
-		return nil, nil, err
-	}
-	s := a.Manifest.Spec.Service(k.Service)
-	if s == nil {
-		return nil, nil, skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service).
-			WithHint("`skerry describe app %s` lists its services", k.App)
-	}
-	return a, s, nil
 }
 
 // scale changes the number of instances of a service.
@@ -235,7 +211,7 @@ func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, act
 		return Applied{}, wire.Effects{}, err
 	}
 	*a = next
-	c.dirty[k.App] = true
+	c.look(k.App)
 	c.saveApp(a, &fx)
 	c.appEvent(&fx, now, a, k.Service, "Scaled", "to "+itoa(replicas)+" by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
@@ -280,7 +256,7 @@ func (c *Controller) restart(now time.Time, m Restart) (Applied, wire.Effects, e
 		}
 	}
 	a.UpdatedAt = now
-	c.dirty[k.App] = true
+	c.look(k.App)
 	c.saveApp(a, &fx)
 	c.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen, Notes: notes}, fx, nil
@@ -303,7 +279,7 @@ func (c *Controller) delete(now time.Time, m Delete) (Deleted, wire.Effects, err
 		}
 		a.Deleting, a.DeleteVolumes, a.UpdatedAt = true, a.DeleteVolumes || m.Volumes, now
 		a.Gen++
-		c.dirty[m.Key] = true
+		c.look(m.Key)
 		c.noteExports(a)
 		c.saveApp(a, &fx)
 	}
@@ -318,12 +294,8 @@ func (c *Controller) deleteInstance(now time.Time, id skerry.InstanceID, actor s
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
 	}
 	c.stop(now, i, "deleted by "+orNobody(actor), &fx)
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 	return fx, nil
-}
-
-func (c *Controller) appEvent(fx *wire.Effects, now time.Time, a *App, service, reason, text string) {
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service, Org: a.Org})
 }
 
 func orNobody(actor string) string {

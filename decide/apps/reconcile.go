@@ -22,26 +22,10 @@ const (
 // core above places what is Unplaced and ends what is Stopping.
 func (c *Controller) Reconcile(now time.Time) wire.Effects {
 	var fx wire.Effects
-	for k, t := range c.wake {
-		if !t.After(now) {
-			delete(c.wake, k)
-			c.dirty[k] = true
-		}
-	}
+	c.awake(now)
 	// An application may become dirty again by what is done here; a bound keeps a mistake from spinning.
-	for round := 0; len(c.dirty) > 0 && round < 4; round++ {
-		keys := make([]skerry.AppKey, 0, len(c.dirty))
-		for k := range c.dirty {
-			keys = append(keys, k)
-		}
-		slices.SortFunc(keys, func(a, b skerry.AppKey) int {
-			if a.String() < b.String() {
-				return -1
-			}
-			return 1
-		})
-		clear(c.dirty)
-		for _, k := range keys {
+	for round := 0; c.Dirty() && round < 4; round++ {
+		for _, k := range c.due() {
 			c.reconcileApp(now, k, &fx)
 		}
 	}
@@ -75,12 +59,10 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 		}
 		c.releaseClaims(now, k, a, fx)
 		if len(c.InstancesOf(k)) == 0 {
-			delete(c.apps, k)
-			delete(c.wake, k)
 			maps.DeleteFunc(c.scalers, func(s skerry.ServiceKey, _ *Scaler) bool { return s.App == k })
 			c.dropNetwork(k, fx)
 			c.dropPast(k, fx)
-			fx.Delete(prefixApp + k.String())
+			c.forget(k, fx)
 			fx.Changed = append(fx.Changed, wire.Change{App: k, Deleted: true})
 			c.appEvent(fx, now, a, "", "Deleted", "nothing of it is left")
 		}
@@ -386,7 +368,7 @@ func (c *Controller) stop(now time.Time, i *Instance, why string, fx *wire.Effec
 func (c *Controller) end(now time.Time, i *Instance, fx *wire.Effects) {
 	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Terminated", orNothing(i.Reason)))
 	c.dropInstance(i, fx)
-	c.dirty[i.Service.App] = true
+	c.look(i.Service.App)
 }
 
 func orNothing(s string) string {

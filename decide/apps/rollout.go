@@ -93,7 +93,7 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 	}
 	if limit == want {
 		r.EndedAt, r.Canary = now, false
-		c.dirty[a.Key()] = len(a.Turns) > 0 || c.dirty[a.Key()] // others may wait for it
+		c.look(a.Key()) // others may wait for it
 		c.saveApp(a, fx)
 		c.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
 		return want, true
@@ -118,7 +118,7 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 	}
 	c.saveApp(a, fx)
 	c.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+itoa(want))
-	c.dirty[a.Key()] = true
+	c.look(a.Key())
 	return min(r.Limit, want), true
 }
 
@@ -292,7 +292,7 @@ func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *wire.Ef
 		r.Reason = i.Reason
 	}
 	c.saveApp(a, fx)
-	c.dirty[a.Key()] = true
+	c.look(a.Key())
 }
 
 // takeBack puts a service back to what ran before, and remembers what failed.
@@ -312,7 +312,7 @@ func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout,
 	c.saveApp(a, fx)
 	c.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
 	fx.Events[len(fx.Events)-1].Type = wire.EventWarning
-	c.dirty[a.Key()] = true
+	c.look(a.Key())
 	return nil
 }
 

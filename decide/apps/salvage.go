@@ -68,7 +68,7 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 	s := i.Service.Service // what runs is no new version
 	c.setRollout(next, s, &Rollout{Revision: next.revisions[s], Gen: next.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
 	c.saveApp(next, fx)
-	c.dirty[k] = true
+	c.look(k)
 	return nil
 }
 

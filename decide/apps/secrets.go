@@ -185,7 +185,7 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, f
 				c.setRollout(a, name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 			}
 		}
-		c.dirty[a.Key()] = true
+		c.look(a.Key())
 		c.saveApp(a, fx)
 		reason := pick(back, "SecretUndone", "SecretRotated")
 		for _, name := range names {
