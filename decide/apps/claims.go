@@ -29,7 +29,17 @@ type claim struct {
 
 const prefixClaim = "claim/"
 
-func (c *Controller) loadClaim(value []byte) error {
+// claims has who has which local volumes. It knows what a changed instance says, and nothing of applications.
+type claims struct {
+	byApp   map[skerry.AppKey]map[spec.VolumeClaim]*claim
+	changed map[spec.VolumeClaim]bool // since somebody asked
+}
+
+func newClaims() *claims {
+	return &claims{byApp: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{}}
+}
+
+func (c *claims) loadClaim(value []byte) error {
 	k := new(claim)
 	err := json.Unmarshal(value, k)
 	if err == nil {
@@ -38,26 +48,26 @@ func (c *Controller) loadClaim(value []byte) error {
 	return err
 }
 
-func (c *Controller) putClaim(k *claim) {
+func (c *claims) putClaim(k *claim) {
 	app := k.Service.App
-	if c.claims[app] == nil {
-		c.claims[app] = map[spec.VolumeClaim]*claim{}
+	if c.byApp[app] == nil {
+		c.byApp[app] = map[spec.VolumeClaim]*claim{}
 	}
-	c.claims[app][k.VolumeClaim] = k
-	c.reclaimed[k.VolumeClaim] = true
+	c.byApp[app][k.VolumeClaim] = k
+	c.changed[k.VolumeClaim] = true
 }
 
-func (c *Controller) saveClaim(k *claim, fx *wire.Effects) {
+func (c *claims) saveClaim(k *claim, fx *wire.Effects) {
 	c.putClaim(k)
 	fx.Put(prefixClaim+k.Key(), mustJSON(k))
 }
 
-func (c *Controller) dropClaim(k *claim, fx *wire.Effects) {
+func (c *claims) dropClaim(k *claim, fx *wire.Effects) {
 	app := k.Service.App
-	if delete(c.claims[app], k.VolumeClaim); len(c.claims[app]) == 0 {
-		delete(c.claims, app)
+	if delete(c.byApp[app], k.VolumeClaim); len(c.byApp[app]) == 0 {
+		delete(c.byApp, app)
 	}
-	c.reclaimed[k.VolumeClaim] = true
+	c.changed[k.VolumeClaim] = true
 	fx.Delete(prefixClaim + k.Key())
 }
 
@@ -66,8 +76,8 @@ func (i *Instance) claims() spec.VolumeClaim {
 }
 
 // noteClaim keeps the claim of an instance's local volumes right after a change of the instance.
-func (c *Controller) noteClaim(i *Instance, fx *wire.Effects) {
-	k := c.claims[i.Service.App][i.claims()]
+func (c *claims) noteClaim(i *Instance, fx *wire.Effects) {
+	k := c.byApp[i.Service.App][i.claims()]
 	if i.Holder == "" {
 		if k != nil && !k.Ran {
 			c.dropClaim(k, fx)
@@ -89,8 +99,8 @@ func (c *Controller) noteClaim(i *Instance, fx *wire.Effects) {
 // releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
 // others are kept.
 func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
-	for _, v := range slices.SortedFunc(maps.Keys(c.claims[app]), spec.VolumeClaim.Compare) {
-		k := c.claims[app][v]
+	for _, v := range slices.SortedFunc(maps.Keys(c.claims.byApp[app]), spec.VolumeClaim.Compare) {
+		k := c.claims.byApp[app][v]
 		s := a.Manifest.Spec.Service(v.Service.Service)
 		if s.KeepsData() {
 			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
@@ -123,7 +133,7 @@ func userOf(c *Controller, v spec.VolumeClaim) *Instance {
 // ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
 // application that was given back left such claims in earlier versions.
 func (c *Controller) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
-	for app, list := range c.claims {
+	for app, list := range c.claims.byApp {
 		for v, k := range list {
 			if c.apps[app] == nil && others(v) {
 				c.dropClaim(k, fx)
@@ -133,34 +143,34 @@ func (c *Controller) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire
 }
 
 // DataAt gives the holder that has an instance's local volumes with data in them, or "".
-func (c *Controller) DataAt(i *Instance) string {
-	if k := c.claims[i.Service.App][i.claims()]; k != nil && k.Ran && i.Spec.KeepsData() {
+func (c *claims) DataAt(i *Instance) string {
+	if k := c.byApp[i.Service.App][i.claims()]; k != nil && k.Ran && i.Spec.KeepsData() {
 		return k.Holder
 	}
 	return ""
 }
 
 // Claimed gives the holder of a replica's local volumes, or "".
-func (c *Controller) Claimed(v spec.VolumeClaim) string {
-	if k := c.claims[v.Service.App][v]; k != nil {
+func (c *claims) Claimed(v spec.VolumeClaim) string {
+	if k := c.byApp[v.Service.App][v]; k != nil {
 		return k.Holder
 	}
 	return ""
 }
 
 // Reclaimed lists the claims that changed since somebody asked.
-func (c *Controller) Reclaimed() []spec.VolumeClaim {
-	if len(c.reclaimed) == 0 {
+func (c *claims) Reclaimed() []spec.VolumeClaim {
+	if len(c.changed) == 0 {
 		return nil
 	}
-	out := slices.SortedFunc(maps.Keys(c.reclaimed), spec.VolumeClaim.Compare)
-	clear(c.reclaimed)
+	out := slices.SortedFunc(maps.Keys(c.changed), spec.VolumeClaim.Compare)
+	clear(c.changed)
 	return out
 }
 
 // ForgetClaims gives up what a holder that is gone for good has.
-func (c *Controller) ForgetClaims(holder string, fx *wire.Effects) {
-	for _, list := range c.claims {
+func (c *claims) ForgetClaims(holder string, fx *wire.Effects) {
+	for _, list := range c.byApp {
 		for _, k := range list {
 			if k.Holder == holder {
 				c.dropClaim(k, fx)
@@ -173,7 +183,7 @@ func (c *Controller) ForgetClaims(holder string, fx *wire.Effects) {
 // manifest says.
 func (c *Controller) loses(app *spec.Application) (lost, kept []string) {
 	gone, stay := map[string]int{}, map[string]int{}
-	for v, k := range c.claims[app.Key()] {
+	for v, k := range c.claims.byApp[app.Key()] {
 		switch s := app.Spec.Service(v.Service.Service); {
 		case s.KeepsData(), c.apps[app.Key()] == nil:
 		case k.Reclaim:

@@ -90,6 +90,7 @@ func (i *Instance) Shown() wire.Instance {
 // Controller holds the applications and instances of one tier.
 type Controller struct {
 	*catalog
+	*claims
 	seed      [16]byte
 	counter   uint64
 	inst      map[skerry.InstanceID]*Instance
@@ -114,22 +115,18 @@ type Controller struct {
 	came        []came // by ingresses, sorted by who told of it: sums must not depend on the order
 	// waits are services that something waits for at an ingress, by who told of it.
 	waits map[string]map[skerry.ServiceKey]bool
-	// claims say who has local volumes; reclaimed are those that changed since somebody asked.
-	claims    map[skerry.AppKey]map[spec.VolumeClaim]*claim
-	reclaimed map[spec.VolumeClaim]bool
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
-		catalog: newCatalog(), seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		catalog: newCatalog(), claims: newClaims(), seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
 		inst:      map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
 		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
 		unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
 		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}, past: map[skerry.AppKey][]*Past{},
-		claims: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, reclaimed: map[spec.VolumeClaim]bool{},
 	}
 	if tier != "r" {
 		c.lastNet = wire.LocalNetworks - 1 // the root gives those below

@@ -110,7 +110,7 @@ func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 	if o := c.orgs[org]; o != nil {
 		u.Need.Storage += o.besides
 	}
-	for k := range c.claims {
+	for k := range c.claims.byApp {
 		if k == without || c.OrgOf(k.Namespace) != org {
 			continue
 		}
@@ -118,7 +118,7 @@ func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
 		if a := c.apps[k]; a != nil && !a.Deleting {
 			m = &a.Manifest
 		}
-		u.Need.Storage += resting(c, k, m)
+		u.Need.Storage += c.resting(k, m)
 	}
 	return u
 }
@@ -135,7 +135,7 @@ func (c *Controller) checkQuota(org string, m *spec.Application) error {
 		return nil // no bound, and no need to look at every application
 	}
 	used, asked := c.Usage(org, m.Key()), c.ask(m)
-	asked.Need.Storage += resting(c, m.Key(), m)
+	asked.Need.Storage += c.resting(m.Key(), m)
 	sum := used.add(asked)
 	total := sum.Need
 	over := func(what, limit, used, asked string) error {
@@ -222,7 +222,7 @@ func (c *Controller) deleteNamespace(name string) (wire.Effects, error) {
 			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds application %s", name, k.Name).WithHint("delete its applications first")
 		}
 	}
-	for k := range c.claims {
+	for k := range c.claims.byApp {
 		if k.Namespace == name {
 			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds volumes of application %s", name, k.Name).
 				WithHint("`skerry get volumes` lists them, and `skerry delete volume NAME` deletes them")
