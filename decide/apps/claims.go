@@ -110,7 +110,7 @@ func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx 
 		}
 		there := s.KeepsData() && !a.Deleting
 		switch {
-		case userOf(c, v) != nil:
+		case c.userOf(v) != nil:
 		case !there && len(c.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
 			c.dropClaim(k, fx)
 		case k.Idle.IsZero():
@@ -118,16 +118,6 @@ func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx 
 			c.saveClaim(k, fx)
 		}
 	}
-}
-
-// userOf gives the instance that has local volumes, or nil.
-func userOf(c *Controller, v spec.VolumeClaim) *Instance {
-	for _, i := range c.byService[v.Service] {
-		if i.Ordinal == v.Ordinal {
-			return i
-		}
-	}
-	return nil
 }
 
 // ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
@@ -188,7 +178,7 @@ func (c *Controller) loses(app *spec.Application) (lost, kept []string) {
 		case s.KeepsData(), c.apps[app.Key()] == nil:
 		case k.Reclaim:
 			gone[v.Service.Service]++
-		case userOf(c, v) != nil:
+		case c.userOf(v) != nil:
 			stay[v.Service.Service]++
 		}
 	}
@@ -206,17 +196,4 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return itoa(n) + " " + what + "s"
-}
-
-// leaving counts the instances of a service that are told to end, and have not yet. With local volumes each holds its place.
-func (c *Controller) leaving(s *spec.ServiceSpec, sk skerry.ServiceKey) (n int) {
-	if !s.KeepsData() {
-		return 0
-	}
-	for _, i := range c.byService[sk] {
-		if i.Stopping {
-			n++
-		}
-	}
-	return n
 }

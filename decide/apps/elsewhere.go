@@ -52,7 +52,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, l
 		if room <= 0 {
 			return // the end of one that is under way comes back here
 		}
-		if otherEndMoves(c, a, s) { // then it is judged again first, or the two would change places
+		if c.otherEndMoves(a, s) { // then it is judged again first, or the two would change places
 			i.Calm = now.Add(firstCalm)
 			c.wakeAt(a.Key(), i.Calm)
 			continue
@@ -63,7 +63,7 @@ func (c *Controller) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, l
 }
 
 // otherEndMoves reports whether a service at the other end of a limited link, whichever end that is of, is on its way to another holder.
-func otherEndMoves(c *Controller, a *App, s *spec.ServiceSpec) bool {
+func (l *ledger) otherEndMoves(a *App, s *spec.ServiceSpec) bool {
 	leads := func(from, to *spec.ServiceSpec) bool {
 		return slices.ContainsFunc(from.Links, func(l spec.Link) bool { return l.Limited() && l.Service == to.Name })
 	}
@@ -72,7 +72,7 @@ func otherEndMoves(c *Controller, a *App, s *spec.ServiceSpec) bool {
 		if o.Name == s.Name || !leads(s, o) && !leads(o, s) {
 			continue
 		}
-		for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: o.Name}] {
+		for _, i := range l.byService[skerry.ServiceKey{App: a.Key(), Service: o.Name}] {
 			if i.Replaces != "" && i.Live() {
 				return true
 			}
@@ -151,13 +151,13 @@ func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *wire
 }
 
 // allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list.
-func allows(c *Controller, s *spec.ServiceSpec, holder string) bool {
-	return c.local != "r" || s.Placement.AllowsCluster(holder)
+func (l *ledger) allows(s *spec.ServiceSpec, holder string) bool {
+	return l.local != "r" || s.Placement.AllowsCluster(holder)
 }
 
 // replacement gives the instance that is to replace another, or nil.
-func (c *Controller) replacement(i *Instance) *Instance {
-	for _, n := range c.byService[i.Service] {
+func (l *ledger) replacement(i *Instance) *Instance {
+	for _, n := range l.byService[i.Service] {
 		if n.Replaces == i.ID && n.Live() {
 			return n
 		}

@@ -82,8 +82,8 @@ func hearAnswer(c *Controller, now time.Time, i *Instance, o *wire.Observation, 
 }
 
 // updateWaits says why an update does not go on although nothing of it fails, or "".
-func updateWaits(c *Controller, a *App, s *spec.ServiceSpec) string {
-	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+func (l *ledger) updateWaits(a *App, s *spec.ServiceSpec) string {
+	for _, i := range l.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 		if k := i.Ask; k != nil && i.Live() && k.Revision == a.revisions[s.Name] && k.Why != "" {
 			return k.Why
 		}

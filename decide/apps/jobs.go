@@ -274,6 +274,5 @@ func (c *Controller) discard(now time.Time, i *Instance, fx *wire.Effects) {
 		return
 	}
 	i.Stopping = true
-	c.stopping[i.ID] = true
 	c.saveInstance(i, fx)
 }

@@ -80,8 +80,8 @@ func (c *Controller) resize(now time.Time, a *App, s *spec.ServiceSpec, current,
 }
 
 // resizable reports whether an instance may follow what is wanted by other limits alone. What is on its way somewhere is not.
-func (c *Controller) resizable(a *App, s *spec.ServiceSpec, i *Instance) bool {
-	return i.IsReady() && i.Holder != "" && !i.Cut && i.Next == nil && i.Left == nil && i.Replaces == "" && c.replacement(i) == nil &&
+func (l *ledger) resizable(a *App, s *spec.ServiceSpec, i *Instance) bool {
+	return i.IsReady() && i.Holder != "" && !i.Cut && i.Next == nil && i.Left == nil && i.Replaces == "" && l.replacement(i) == nil &&
 		i.Fixed != a.revisions[s.Name] && skerry.HasCondition(i.Conditions, skerry.Reachable) && s.DiffersInLimits(i.Spec)
 }
 

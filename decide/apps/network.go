@@ -211,24 +211,6 @@ func (c *Controller) allowed(a *App, s *spec.ServiceSpec) (out []wire.NetworkID)
 	return out
 }
 
-// numbered is how many instances of a service have an address of their own: those with an ordinal.
-func (c *Controller) numbered(k skerry.ServiceKey, s *spec.ServiceSpec) int {
-	n := 0
-	if s.Mode == "" || s.Mode == spec.ModeService {
-		n = 1
-		if s.Replicas != nil {
-			n = *s.Replicas
-		}
-		if s.Sleeps() {
-			n = max(n, 1) // its first instance keeps its address
-		}
-		for _, i := range c.byService[k] {
-			n = max(n, i.Ordinal+1) // one that is on its way out is still reached
-		}
-	}
-	return min(n, spec.MaxInstanceAddrs)
-}
-
 // imported is a service of another application that an application may reach.
 type imported struct {
 	key  skerry.ServiceKey

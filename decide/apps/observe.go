@@ -33,13 +33,6 @@ func (c *Controller) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *w
 	}
 }
 
-// RetryNow lets every waiting instance try again at once, because something changed that may help.
-func (c *Controller) RetryNow() {
-	for id := range c.unplaced {
-		c.inst[id].RetryAt = time.Time{}
-	}
-}
-
 func backoff(failures int) time.Duration {
 	d := firstRetry << min(max(failures-1, 0), 10)
 	return min(d, longestWait)

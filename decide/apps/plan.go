@@ -56,7 +56,7 @@ func (c *Controller) Plan(now time.Time, app spec.Application, digests map[strin
 		switch s.Mode {
 		case spec.ModePerWorker:
 			for _, t := range c.targets {
-				if kept[t] == 0 && allows(c, s, t) {
+				if kept[t] == 0 && c.allows(s, t) {
 					add(0, t)
 				}
 			}

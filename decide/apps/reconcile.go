@@ -94,16 +94,6 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 	c.releaseClaims(now, k, a, fx)
 }
 
-func (c *Controller) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey {
-	var out []skerry.ServiceKey
-	for sk := range c.byService {
-		if sk.App == k {
-			out = append(out, sk)
-		}
-	}
-	return out
-}
-
 // reconcileService keeps replicas instances of the current revision. A rolling update never has more than replicas +
 // maxSurge instances, and never fewer than replicas - maxUnavailable ready ones on its own account.
 func (c *Controller) reconcileService(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
@@ -223,15 +213,6 @@ func lessUseful(a, b *Instance) int {
 	return b.Ordinal - a.Ordinal
 }
 
-func (c *Controller) anyStoppingOld(sk skerry.ServiceKey, rev string) bool {
-	for _, i := range c.byService[sk] {
-		if i.Stopping && !i.State.Final() && i.Revision != rev {
-			return true
-		}
-	}
-	return false
-}
-
 // takeOver lets instances of an unchanged template follow the application's generation without touching them.
 func (c *Controller) takeOver(now time.Time, a *App, s *spec.ServiceSpec, list []*Instance, fx *wire.Effects) {
 	for _, i := range list {
@@ -286,7 +267,7 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSp
 		}
 		switch {
 		case !i.Live():
-		case i.Revision != rev || !slices.Contains(c.targets, i.Target) || !allows(c, s, i.Target) || have[i.Target]:
+		case i.Revision != rev || !slices.Contains(c.targets, i.Target) || !c.allows(s, i.Target) || have[i.Target]:
 			c.stop(now, i, "replaced or no longer wanted there", fx)
 		default:
 			have[i.Target] = true
@@ -295,7 +276,7 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSp
 	}
 	c.takeOver(now, a, s, list, fx)
 	for n, t := range c.targets {
-		if !have[t] && allows(c, s, t) {
+		if !have[t] && c.allows(s, t) {
 			c.create(now, a, s, n, t, "", fx)
 		}
 	}
@@ -305,20 +286,6 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSp
 			c.saveInstance(i, fx)
 		}
 	}
-}
-
-func (c *Controller) freeOrdinal(sk skerry.ServiceKey, rev string) int {
-	used := map[int]bool{}
-	for _, i := range c.byService[sk] {
-		if i.Live() && (i.Revision == rev || i.wanted() == rev) || i.Spec.KeepsData() {
-			used[i.Ordinal] = true
-		}
-	}
-	n := 0
-	for used[n] {
-		n++
-	}
-	return n
 }
 
 func (c *Controller) create(now time.Time, a *App, s *spec.ServiceSpec, ordinal int, target, run string, fx *wire.Effects) *Instance {

@@ -341,7 +341,7 @@ func (c *Controller) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView 
 		v.NextAt = r.next(s)
 	}
 	if r.EndedAt.IsZero() && v.Paused == "" {
-		if v.Waits = updateWaits(c, a, s); v.Waits == "" {
+		if v.Waits = c.updateWaits(a, s); v.Waits == "" {
 			v.Waits = a.waitsTurn(s.Name)
 		}
 	}

@@ -27,7 +27,7 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 	}
 	replicas := 1
 	spec := *i.Spec
-	waits := waitsForVolumes(c, i)
+	waits := c.waitsForVolumes(i)
 	if s := next.Manifest.Spec.Service(i.Service.Service); s == nil {
 		next.Manifest.Spec.Services = append(next.Manifest.Spec.Services, spec)
 	} else {
@@ -73,11 +73,11 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 }
 
 // waitsForVolumes gives the instance of the same replica that cannot start because the one that is taken up has its local volumes, or nil.
-func waitsForVolumes(c *Controller, i *Instance) *Instance {
+func (l *ledger) waitsForVolumes(i *Instance) *Instance {
 	if !i.Spec.KeepsData() {
 		return nil
 	}
-	for _, o := range c.Instances(i.Service) {
+	for _, o := range l.Instances(i.Service) {
 		if o.Ordinal == i.Ordinal && o.Live() && o.State != skerry.Running {
 			return o
 		}

@@ -43,7 +43,7 @@ func viewVolume(c *Controller, k *claim, origin string) view.VolumeView {
 		v.Reclaim = spec.ReclaimDelete
 	}
 	a := c.apps[k.Service.App]
-	switch i := userOf(c, k.VolumeClaim); {
+	switch i := c.userOf(k.VolumeClaim); {
 	case i != nil:
 		v.State, v.Instance, v.Worker = view.VolumeUsed, i.ID, i.Worker
 	case a != nil && !a.Deleting && a.Manifest.Spec.Service(k.Service.Service).KeepsData():
@@ -83,7 +83,7 @@ func deleteVolume(c *Controller, now time.Time, m DeleteVolume) (wire.Effects, e
 	if a != nil && a.Borrowed {
 		return fx, VolumeOfRoot(m.Claim)
 	}
-	if i := userOf(c, m.Claim); i != nil {
+	if i := c.userOf(m.Claim); i != nil {
 		return fx, skerry.Errorf(skerry.CodeConflict, "instance %s uses volume %s", i.ID, m.Claim).
 			WithHint("delete the application first, or scale the service down")
 	}
