@@ -39,7 +39,7 @@ func (c *Controller) GiveBack(k skerry.AppKey, fx *wire.Effects) {
 	for _, i := range c.InstancesOf(k) {
 		c.dropInstance(i, fx)
 	}
-	for _, claim := range c.claims.byApp[k] {
+	for _, claim := range c.claimed[k] {
 		c.dropClaim(claim, fx)
 	}
 	c.dropPast(k, fx)

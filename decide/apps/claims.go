@@ -31,12 +31,12 @@ const prefixClaim = "claim/"
 
 // claims has who has which local volumes. It knows what a changed instance says, and nothing of applications.
 type claims struct {
-	byApp   map[skerry.AppKey]map[spec.VolumeClaim]*claim
+	claimed map[skerry.AppKey]map[spec.VolumeClaim]*claim
 	changed map[spec.VolumeClaim]bool // since somebody asked
 }
 
 func newClaims() *claims {
-	return &claims{byApp: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{}}
+	return &claims{claimed: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{}}
 }
 
 func (c *claims) loadClaim(value []byte) error {
@@ -50,10 +50,10 @@ func (c *claims) loadClaim(value []byte) error {
 
 func (c *claims) putClaim(k *claim) {
 	app := k.Service.App
-	if c.byApp[app] == nil {
-		c.byApp[app] = map[spec.VolumeClaim]*claim{}
+	if c.claimed[app] == nil {
+		c.claimed[app] = map[spec.VolumeClaim]*claim{}
 	}
-	c.byApp[app][k.VolumeClaim] = k
+	c.claimed[app][k.VolumeClaim] = k
 	c.changed[k.VolumeClaim] = true
 }
 
@@ -64,8 +64,8 @@ func (c *claims) saveClaim(k *claim, fx *wire.Effects) {
 
 func (c *claims) dropClaim(k *claim, fx *wire.Effects) {
 	app := k.Service.App
-	if delete(c.byApp[app], k.VolumeClaim); len(c.byApp[app]) == 0 {
-		delete(c.byApp, app)
+	if delete(c.claimed[app], k.VolumeClaim); len(c.claimed[app]) == 0 {
+		delete(c.claimed, app)
 	}
 	c.changed[k.VolumeClaim] = true
 	fx.Delete(prefixClaim + k.Key())
@@ -77,7 +77,7 @@ func (i *Instance) claims() spec.VolumeClaim {
 
 // noteClaim keeps the claim of an instance's local volumes right after a change of the instance.
 func (c *claims) noteClaim(i *Instance, fx *wire.Effects) {
-	k := c.byApp[i.Service.App][i.claims()]
+	k := c.claimed[i.Service.App][i.claims()]
 	if i.Holder == "" {
 		if k != nil && !k.Ran {
 			c.dropClaim(k, fx)
@@ -99,8 +99,8 @@ func (c *claims) noteClaim(i *Instance, fx *wire.Effects) {
 // releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
 // others are kept.
 func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
-	for _, v := range slices.SortedFunc(maps.Keys(c.claims.byApp[app]), spec.VolumeClaim.Compare) {
-		k := c.claims.byApp[app][v]
+	for _, v := range slices.SortedFunc(maps.Keys(c.claimed[app]), spec.VolumeClaim.Compare) {
+		k := c.claimed[app][v]
 		s := a.Manifest.Spec.Service(v.Service.Service)
 		if s.KeepsData() {
 			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
@@ -123,7 +123,7 @@ func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx 
 // ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
 // application that was given back left such claims in earlier versions.
 func (c *Controller) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
-	for app, list := range c.claims.byApp {
+	for app, list := range c.claimed {
 		for v, k := range list {
 			if c.apps[app] == nil && others(v) {
 				c.dropClaim(k, fx)
@@ -134,7 +134,7 @@ func (c *Controller) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire
 
 // DataAt gives the holder that has an instance's local volumes with data in them, or "".
 func (c *claims) DataAt(i *Instance) string {
-	if k := c.byApp[i.Service.App][i.claims()]; k != nil && k.Ran && i.Spec.KeepsData() {
+	if k := c.claimed[i.Service.App][i.claims()]; k != nil && k.Ran && i.Spec.KeepsData() {
 		return k.Holder
 	}
 	return ""
@@ -142,7 +142,7 @@ func (c *claims) DataAt(i *Instance) string {
 
 // Claimed gives the holder of a replica's local volumes, or "".
 func (c *claims) Claimed(v spec.VolumeClaim) string {
-	if k := c.byApp[v.Service.App][v]; k != nil {
+	if k := c.claimed[v.Service.App][v]; k != nil {
 		return k.Holder
 	}
 	return ""
@@ -160,7 +160,7 @@ func (c *claims) Reclaimed() []spec.VolumeClaim {
 
 // ForgetClaims gives up what a holder that is gone for good has.
 func (c *claims) ForgetClaims(holder string, fx *wire.Effects) {
-	for _, list := range c.byApp {
+	for _, list := range c.claimed {
 		for _, k := range list {
 			if k.Holder == holder {
 				c.dropClaim(k, fx)
@@ -173,7 +173,7 @@ func (c *claims) ForgetClaims(holder string, fx *wire.Effects) {
 // manifest says.
 func (c *Controller) loses(app *spec.Application) (lost, kept []string) {
 	gone, stay := map[string]int{}, map[string]int{}
-	for v, k := range c.claims.byApp[app.Key()] {
+	for v, k := range c.claimed[app.Key()] {
 		switch s := app.Spec.Service(v.Service.Service); {
 		case s.KeepsData(), c.apps[app.Key()] == nil:
 		case k.Reclaim:

@@ -17,8 +17,7 @@ import (
 type Controller struct {
 	*catalog
 	*ledger
-	orgs      map[string]*Org
-	spaces    map[string]*Namespace
+	*tenants
 	nets      map[skerry.AppKey]*network
 	lastNet   wire.NetworkID
 	exporters map[skerry.AppKey]bool // applications that export something
@@ -41,9 +40,9 @@ type Controller struct {
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
 		catalog: newCatalog(), ledger: newLedger(seed, tier), nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
-		orgs: map[string]*Org{}, spaces: map[string]*Namespace{},
 		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}, past: map[skerry.AppKey][]*Past{},
 	}
+	c.tenants = newTenants(c.catalog, c.ledger.claims)
 	if tier != "r" {
 		c.lastNet = wire.LocalNetworks - 1 // the root gives those below
 	}
@@ -89,15 +88,9 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	case prefixPast:
 		err = c.loadPast(value)
 	case prefixOrg:
-		o := new(Org)
-		if err = json.Unmarshal(value, o); err == nil {
-			c.orgs[o.Name] = o
-		}
+		err = c.loadOrg(value)
 	case prefixSpace:
-		n := new(Namespace)
-		if err = json.Unmarshal(value, n); err == nil {
-			c.spaces[n.Name] = n
-		}
+		err = c.loadNamespace(value)
 	default:
 		return false, nil
 	}

@@ -107,7 +107,7 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case PutNamespace:
 		fx, err = c.putNamespace(m.Namespace)
 	case DeleteNamespace:
-		fx, err = c.deleteNamespace(m.Name)
+		fx, err = c.deleteNamespace(m.Name, c.anySecret(m.Name))
 	case PutCertificate:
 		res, fx, err = c.putCertificate(now, m)
 	case DeleteCertificate:

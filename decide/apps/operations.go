@@ -268,7 +268,7 @@ func (c *Controller) delete(now time.Time, m Delete) (Deleted, wire.Effects, err
 	a := c.apps[m.Key]
 	if a == nil {
 		err := skerry.Errorf(skerry.CodeNotFound, "there is no application %s", m.Key).WithHint("`skerry get apps` lists them")
-		if len(c.claims.byApp[m.Key]) > 0 {
+		if len(c.claimed[m.Key]) > 0 {
 			err = err.WithHint("volumes of it are kept: `skerry get volumes` lists them, and `skerry delete volume NAME` deletes them")
 		}
 		return Deleted{}, fx, err

@@ -95,6 +95,16 @@ func (c *Controller) Secret(n spec.SecretName) []byte {
 	return nil
 }
 
+// anySecret names a secret of a namespace, or gives "".
+func (c *Controller) anySecret(namespace string) string {
+	for k := range c.secrets {
+		if k.namespace == namespace {
+			return k.name
+		}
+	}
+	return ""
+}
+
 func (c *Controller) putSecret(now time.Time, m PutSecret) (any, wire.Effects, error) {
 	var fx wire.Effects
 	if c.spaces[m.Namespace] == nil {

@@ -24,7 +24,7 @@ type Deleted struct {
 // Volumes lists the local volumes that this tier decides about, by name. Origin says who it is.
 func Volumes(c *Controller, origin string) []view.VolumeView {
 	var out []view.VolumeView
-	for app, list := range c.claims.byApp {
+	for app, list := range c.claimed {
 		if a := c.apps[app]; a != nil && a.Borrowed {
 			continue
 		}
@@ -59,7 +59,7 @@ func viewVolume(c *Controller, k *claim, origin string) view.VolumeView {
 
 // deleted tells what becomes of the local volumes of an application that is deleted.
 func deleted(c *Controller, a *App) (out Deleted) {
-	for _, k := range c.claims.byApp[a.Key()] {
+	for _, k := range c.claimed[a.Key()] {
 		switch v := viewVolume(c, k, ""); {
 		case !k.Ran:
 		case k.Reclaim || a.DeleteVolumes:
@@ -76,7 +76,7 @@ func deleted(c *Controller, a *App) (out Deleted) {
 func deleteVolume(c *Controller, now time.Time, m DeleteVolume) (wire.Effects, error) {
 	var fx wire.Effects
 	app := m.Claim.Service.App
-	k, a := c.claims.byApp[app][m.Claim], c.apps[app]
+	k, a := c.claimed[app][m.Claim], c.apps[app]
 	if k == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", m.Claim).WithHint("`skerry get volumes` lists them")
 	}
@@ -101,7 +101,7 @@ func VolumeOfRoot(v spec.VolumeClaim) error {
 // resting is the storage of local volumes that applications of a manifest do not ask for: of services and replicas that are gone. m is nil
 // where the application is.
 func (c *claims) resting(app skerry.AppKey, m *spec.Application) (sum skerry.Bytes) {
-	for v, k := range c.byApp[app] {
+	for v, k := range c.claimed[app] {
 		if m != nil {
 			if s := m.Spec.Service(v.Service.Service); s.KeepsData() && v.Ordinal < *s.Replicas {
 				continue
@@ -118,7 +118,7 @@ func (c *claims) resting(app skerry.AppKey, m *spec.Application) (sum skerry.Byt
 func findsAgain(c *Controller, a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		s, n := &a.Manifest.Spec.Services[i], 0
-		for _, k := range c.claims.byApp[a.Key()] {
+		for _, k := range c.claimed[a.Key()] {
 			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && viewVolume(c, k, "").State == view.VolumeKept {
 				n++
 			}
