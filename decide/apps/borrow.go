@@ -42,7 +42,7 @@ func (c *Controller) GiveBack(k skerry.AppKey, fx *wire.Effects) {
 	for _, claim := range c.claimed[k] {
 		c.dropClaim(claim, fx)
 	}
-	c.dropPast(k, fx)
+	c.history.drop(k, fx)
 	c.forget(k, fx)
 	fx.Changed = append(fx.Changed, wire.Change{App: k})
 }
@@ -86,7 +86,7 @@ func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int
 	next.Gen++
 	next.UpdatedAt, next.Author = now, m.Actor
 	c.addApp(&next)
-	c.keepPast(old, &next, &fx)
+	c.history.keep(old, &next, &fx)
 	c.look(k)
 	c.saveApp(&next, &fx)
 	return Applied{Key: k, Gen: next.Gen}, skipped, fx
@@ -193,7 +193,7 @@ func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bo
 			return nil, nil, err
 		}
 		fx.Merge(made)
-		c.keepPast(&old, a, fx)
+		c.history.keep(&old, a, fx)
 	}
 	for n := range m.Services {
 		w := &m.Services[n]
@@ -316,19 +316,7 @@ func (c *Controller) KeepAmendment(now time.Time, site string, m *wire.Amendment
 	if err != nil {
 		return // it fits what there is no longer at all
 	}
-	c.dropAmendment(m.App, site, fx)
-	p := &Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests, Site: site, Why: why}
-	c.past[m.App] = append([]*Past{p}, c.past[m.App]...)
-	fx.Put(p.key(m.App), mustJSON(p))
+	c.history.keepAmendment(&Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests, Site: site, Why: why}, fx)
 	fx.Events[len(fx.Events)-1].Text += "; `skerry rollout undo " + m.App.Name + " --amendment " + site + "` adopts it"
 	fx.Changed = append(fx.Changed, wire.Change{App: m.App})
-}
-
-func (c *Controller) dropAmendment(k skerry.AppKey, site string, fx *wire.Effects) {
-	c.past[k] = slices.DeleteFunc(c.past[k], func(p *Past) bool {
-		if p.Site == site {
-			fx.Delete(p.key(k))
-		}
-		return p.Site == site
-	})
 }

@@ -18,6 +18,7 @@ type Controller struct {
 	*catalog
 	*ledger
 	*tenants
+	history   *history
 	nets      map[skerry.AppKey]*network
 	lastNet   wire.NetworkID
 	exporters map[skerry.AppKey]bool // applications that export something
@@ -28,7 +29,6 @@ type Controller struct {
 	secrets     map[secretKey]*secret
 	// readdressed are applications whose network changed since somebody asked.
 	readdressed map[skerry.AppKey]bool
-	past        map[skerry.AppKey][]*Past // oldest first
 	scalers     map[skerry.ServiceKey]*Scaler
 	came        []came // by ingresses, sorted by who told of it: sums must not depend on the order
 	// waits are services that something waits for at an ingress, by who told of it.
@@ -39,8 +39,9 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
-		catalog: newCatalog(), ledger: newLedger(seed, tier), nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
-		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}, past: map[skerry.AppKey][]*Past{},
+		catalog: newCatalog(), ledger: newLedger(seed, tier), history: &history{map[skerry.AppKey][]*Past{}},
+		nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{},
 	}
 	c.tenants = newTenants(c.catalog, c.ledger.claims)
 	if tier != "r" {
@@ -86,7 +87,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	case prefixClaim:
 		err = c.loadClaim(value)
 	case prefixPast:
-		err = c.loadPast(value)
+		err = c.history.load(value)
 	case prefixOrg:
 		err = c.loadOrg(value)
 	case prefixSpace:

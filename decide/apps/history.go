@@ -48,14 +48,19 @@ func pastKey(k skerry.AppKey, g skerry.Generation) string {
 	return fmt.Sprintf("%s%s/%d", prefixPast, k, g)
 }
 
-func (c *Controller) loadPast(value []byte) error {
+// history has the earlier versions of applications, and what sites were changed to that was not adopted.
+type history struct {
+	earlier map[skerry.AppKey][]*Past // oldest first
+}
+
+func (h *history) load(value []byte) error {
 	p := new(Past)
 	if err := json.Unmarshal(value, p); err != nil {
 		return err
 	}
 	k := p.Manifest.Key()
-	c.past[k] = append(c.past[k], p)
-	slices.SortFunc(c.past[k], func(a, b *Past) int { // amendments first
+	h.earlier[k] = append(h.earlier[k], p)
+	slices.SortFunc(h.earlier[k], func(a, b *Past) int { // amendments first
 		if (a.Site != "") != (b.Site != "") {
 			return len(b.Site) - len(a.Site)
 		}
@@ -64,43 +69,43 @@ func (c *Controller) loadPast(value []byte) error {
 	return nil
 }
 
-// keepPast remembers an application before a change, if the change is one of what its services run.
-func (c *Controller) keepPast(old, next *App, fx *wire.Effects) {
+// keep remembers an application before a change, if the change is one of what its services run.
+func (h *history) keep(old, next *App, fx *wire.Effects) {
 	if !old.Deployed || maps.Equal(old.revisions, revisionsOf(&next.Manifest)) {
 		return
 	}
 	k := old.Key()
 	p := &Past{Manifest: old.Manifest, Gen: old.Gen, At: old.UpdatedAt, Author: old.Author, Digests: old.Digests}
-	c.past[k] = append(c.past[k], p)
+	h.earlier[k] = append(h.earlier[k], p)
 	fx.Put(pastKey(k, p.Gen), mustJSON(p))
-	for len(c.past[k]) > maxPast {
-		n := slices.IndexFunc(c.past[k], func(p *Past) bool { return !fallback(c, next, p) })
+	for len(h.earlier[k]) > maxPast {
+		n := slices.IndexFunc(h.earlier[k], func(p *Past) bool { return !h.fallback(next, p) })
 		n = max(n, 0)
-		fx.Delete(c.past[k][n].key(k))
-		c.past[k] = slices.Delete(slices.Clone(c.past[k]), n, n+1)
+		fx.Delete(h.earlier[k][n].key(k))
+		h.earlier[k] = slices.Delete(slices.Clone(h.earlier[k]), n, n+1)
 	}
 }
 
 // fallback reports whether a service would be put back to a version if the one that is being rolled out failed.
-func fallback(c *Controller, a *App, p *Past) bool {
+func (h *history) fallback(a *App, p *Past) bool {
 	for name, r := range a.Rollouts {
-		if r.EndedAt.IsZero() && r.From != "" && c.pastOf(a.Key(), func(p *Past) bool { return p.revision(name) == r.From }) == p {
+		if r.EndedAt.IsZero() && r.From != "" && h.find(a.Key(), func(p *Past) bool { return p.revision(name) == r.From }) == p {
 			return true
 		}
 	}
 	return false
 }
 
-func (c *Controller) dropPast(k skerry.AppKey, fx *wire.Effects) {
-	for _, p := range c.past[k] {
+func (h *history) drop(k skerry.AppKey, fx *wire.Effects) {
+	for _, p := range h.earlier[k] {
 		fx.Delete(p.key(k))
 	}
-	delete(c.past, k)
+	delete(h.earlier, k)
 }
 
-// pastOf finds the newest of an application's earlier versions that is accepted, or nil.
-func (c *Controller) pastOf(k skerry.AppKey, accept func(*Past) bool) *Past {
-	for _, p := range slices.Backward(c.past[k]) {
+// find gives the newest of an application's earlier versions that is accepted, or nil.
+func (h *history) find(k skerry.AppKey, accept func(*Past) bool) *Past {
+	for _, p := range slices.Backward(h.earlier[k]) {
 		if accept(p) {
 			return p
 		}
@@ -227,7 +232,7 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 	if to != 0 {
 		differs = func(p *Past) bool { return p.Gen == to && (k.Service == "" || p.revision(k.Service) != "") }
 	}
-	p := c.pastOf(k.App, func(p *Past) bool { return p.Site == site && (site != "" || differs(p)) })
+	p := c.history.find(k.App, func(p *Past) bool { return p.Site == site && (site != "" || differs(p)) })
 	if p == nil {
 		what := "no earlier version"
 		if site != "" {
@@ -256,11 +261,11 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 	if err := c.replace(now, a, next, &fx); err != nil {
 		return Applied{}, wire.Effects{}, err
 	}
-	c.keepPast(&old, a, &fx)
+	c.history.keep(&old, a, &fx)
 	text := "back to what generation " + itoa(int(p.Gen)) + " was, by " + orNobody(actor)
 	if site != "" {
 		text = "what site " + site + " was changed to while it was alone is brought back by " + orNobody(actor)
-		c.dropAmendment(k.App, site, &fx)
+		c.history.dropAmendment(k.App, site, &fx)
 	}
 	for name, rev := range revs {
 		if old.revisions[name] != rev {
@@ -320,7 +325,7 @@ func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor st
 	} else if err := c.replace(now, a, &next, &fx); err != nil {
 		return Applied{}, wire.Effects{}, err
 	} else {
-		c.keepPast(&old, a, &fx)
+		c.history.keep(&old, a, &fx)
 	}
 	for name := range a.Rollouts { // the time of the pause does not count as that of the wave
 		if r := a.Rollouts[name]; !on && (k.Service == "" || k.Service == name) && !r.HealthyAt.IsZero() {
@@ -362,8 +367,8 @@ func (c *Controller) keepRefused(old, next *App) (warnings []string) {
 	return warnings
 }
 
-// viewPast lists the versions that are kept, the newest first; the first is the present one.
-func (c *Controller) viewPast(a *App) []view.RevisionView {
+// view lists the versions that are kept, the newest first; the first is the present one.
+func (h *history) view(a *App) []view.RevisionView {
 	viewOf := func(m *spec.Application, gen skerry.Generation, at time.Time, author string) view.RevisionView {
 		v := view.RevisionView{Gen: gen, At: at, Author: author}
 		for i := range m.Spec.Services {
@@ -373,10 +378,27 @@ func (c *Controller) viewPast(a *App) []view.RevisionView {
 		return v
 	}
 	out := []view.RevisionView{viewOf(&a.Manifest, a.Gen, a.UpdatedAt, a.Author)}
-	for _, p := range slices.Backward(c.past[a.Key()]) {
+	for _, p := range slices.Backward(h.earlier[a.Key()]) {
 		v := viewOf(&p.Manifest, p.Gen, p.At, p.Author)
 		v.Site, v.Why = p.Site, p.Why
 		out = append(out, v)
 	}
 	return out
+}
+
+// keepAmendment keeps what a site was changed to, in place of what it was before. There is one for each site.
+func (h *history) keepAmendment(p *Past, fx *wire.Effects) {
+	k := p.Manifest.Key()
+	h.dropAmendment(k, p.Site, fx)
+	h.earlier[k] = append([]*Past{p}, h.earlier[k]...)
+	fx.Put(p.key(k), mustJSON(p))
+}
+
+func (h *history) dropAmendment(k skerry.AppKey, site string, fx *wire.Effects) {
+	h.earlier[k] = slices.DeleteFunc(h.earlier[k], func(p *Past) bool {
+		if p.Site == site {
+			fx.Delete(p.key(k))
+		}
+		return p.Site == site
+	})
 }

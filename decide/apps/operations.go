@@ -69,7 +69,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error
 	}
 	res.Notes = append(lookedUp(old, a), findsAgain(c, a)...)
 	if old != nil {
-		c.keepPast(old, a, &fx)
+		c.history.keep(old, a, &fx)
 	}
 	c.addApp(a)
 	c.look(key)

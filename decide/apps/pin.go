@@ -136,6 +136,6 @@ func repin(c *Controller, now time.Time, a *App, m Restart, fx *wire.Effects) (n
 	if err := c.replace(now, a, &next, fx); err != nil {
 		return nil, err
 	}
-	c.keepPast(&old, a, fx)
+	c.history.keep(&old, a, fx)
 	return append(notes, changed...), nil
 }

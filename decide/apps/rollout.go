@@ -297,7 +297,7 @@ func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *wire.Ef
 
 // takeBack puts a service back to what ran before, and remembers what failed.
 func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *wire.Effects) error {
-	p := c.pastOf(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
+	p := c.history.find(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
 	if r.From == "" || p == nil {
 		return skerry.Errorf(skerry.CodeConflict, "no earlier version of it is kept")
 	}

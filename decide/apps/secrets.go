@@ -189,7 +189,7 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, f
 		next.UpdatedAt, next.Author, next.revisions = now, actor, revisionsOf(&next.Manifest)
 		*a = next // without asking the quota, which may be smaller by now: it takes no more than it did
 		c.readdress(now, a, fx)
-		c.keepPast(&old, a, fx)
+		c.history.keep(&old, a, fx)
 		for _, name := range names {
 			if back && a.Manifest.Spec.Service(name).Mode == spec.ModeService {
 				c.setRollout(a, name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
@@ -220,7 +220,7 @@ func (c *Controller) SecretNames() map[spec.SecretName]bool {
 			see(k.Namespace, f.Spec)
 		}
 	}
-	for k, list := range c.past {
+	for k, list := range c.history.earlier {
 		for _, p := range list {
 			see(k.Namespace, p.Manifest.Spec.Services...)
 		}

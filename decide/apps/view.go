@@ -16,7 +16,7 @@ func (c *Controller) View(a *App, origin string, manifest bool) view.AppView {
 	if manifest {
 		m := a.Manifest
 		v.Manifest = &m
-		v.Revisions = c.viewPast(a)
+		v.Revisions = c.history.view(a)
 	}
 	for i := range a.Manifest.Spec.Services {
 		v.Services = append(v.Services, c.viewService(a, &a.Manifest.Spec.Services[i]))
