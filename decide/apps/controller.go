@@ -18,6 +18,7 @@ type Controller struct {
 	*catalog
 	*ledger
 	*tenants
+	*certificates
 	history   *history
 	nets      map[skerry.AppKey]*network
 	lastNet   wire.NetworkID
@@ -25,7 +26,6 @@ type Controller struct {
 	importers map[skerry.AppKey]bool // and that want something of other organisations
 	// unaddressed are networks in which there is no room for all that they want.
 	unaddressed map[skerry.AppKey]*unaddressed
-	certs       map[certKey]*certificate
 	secrets     map[secretKey]*secret
 	// readdressed are applications whose network changed since somebody asked.
 	readdressed map[skerry.AppKey]bool
@@ -40,10 +40,11 @@ type Controller struct {
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
 		catalog: newCatalog(), ledger: newLedger(seed, tier), history: &history{map[skerry.AppKey][]*Past{}},
-		nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
 		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{},
 	}
 	c.tenants = newTenants(c.catalog, c.ledger.claims)
+	c.certificates = &certificates{c.catalog, c.tenants, map[certKey]*certificate{}}
 	if tier != "r" {
 		c.lastNet = wire.LocalNetworks - 1 // the root gives those below
 	}
@@ -69,7 +70,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	case prefixNet:
 		err = c.loadNetwork(key, value)
 	case prefixCert:
-		err = c.loadCertificate(value)
+		err = c.certificates.load(value)
 	case prefixSecret:
 		err = c.loadSecret(value)
 	case prefixApp:
@@ -102,7 +103,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 }
 
 func (c *Controller) addApp(a *App) {
-	c.put(a)
+	c.catalog.put(a)
 	c.noteExports(a)
 }
 

@@ -109,9 +109,11 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case DeleteNamespace:
 		fx, err = c.deleteNamespace(m.Name, c.anySecret(m.Name))
 	case PutCertificate:
-		res, fx, err = c.putCertificate(now, m)
+		if res, fx, err = c.certificates.put(now, m); err == nil {
+			c.recertify(certKey{m.Org, m.Name})
+		}
 	case DeleteCertificate:
-		fx, err = c.deleteCertificate(m)
+		fx, err = c.certificates.delete(m)
 	case PutSecret:
 		res, fx, err = c.putSecret(now, m)
 	case UndoSecret:

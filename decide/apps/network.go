@@ -332,7 +332,7 @@ func (c *Controller) Network(k skerry.AppKey) *wire.AppNetwork {
 			v.Links = append(v.Links, l.Service)
 		}
 	}
-	out.Certificates = c.certificatesOf(a)
+	out.Certificates = c.certificates.of(a)
 	for _, im := range c.imports(a) {
 		if _, ok := n.was[im.key]; !ok {
 			continue // not yet
