@@ -134,15 +134,6 @@ func (cs *certificates) Certificates(org string) []view.CertificateView {
 	return out
 }
 
-// recertify has the directories of applications that name a certificate worked out again.
-func (c *Controller) recertify(k certKey) {
-	for _, a := range c.apps {
-		if a.Org == k.org && slices.Contains(namedBy(a), k.name) {
-			c.readdressed[a.Key()] = true
-		}
-	}
-}
-
 // namedBy lists the certificates that an application's manifest names, in order and once each.
 func namedBy(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {

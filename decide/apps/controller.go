@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/wire"
 )
 
 // Controller holds the applications and instances of one tier.
@@ -19,18 +18,11 @@ type Controller struct {
 	*ledger
 	*tenants
 	*certificates
-	history   *history
-	nets      map[skerry.AppKey]*network
-	lastNet   wire.NetworkID
-	exporters map[skerry.AppKey]bool // applications that export something
-	importers map[skerry.AppKey]bool // and that want something of other organisations
-	// unaddressed are networks in which there is no room for all that they want.
-	unaddressed map[skerry.AppKey]*unaddressed
-	secrets     map[secretKey]*secret
-	// readdressed are applications whose network changed since somebody asked.
-	readdressed map[skerry.AppKey]bool
-	scalers     map[skerry.ServiceKey]*Scaler
-	came        []came // by ingresses, sorted by who told of it: sums must not depend on the order
+	*networks
+	history *history
+	secrets map[secretKey]*secret
+	scalers map[skerry.ServiceKey]*Scaler
+	came    []came // by ingresses, sorted by who told of it: sums must not depend on the order
 	// waits are services that something waits for at an ingress, by who told of it.
 	waits map[string]map[skerry.ServiceKey]bool
 }
@@ -40,14 +32,12 @@ type Controller struct {
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
 		catalog: newCatalog(), ledger: newLedger(seed, tier), history: &history{map[skerry.AppKey][]*Past{}},
-		nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
+		secrets: map[secretKey]*secret{},
 		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{},
 	}
 	c.tenants = newTenants(c.catalog, c.ledger.claims)
 	c.certificates = &certificates{c.catalog, c.tenants, map[certKey]*certificate{}}
-	if tier != "r" {
-		c.lastNet = wire.LocalNetworks - 1 // the root gives those below
-	}
+	c.networks = newNetworks(c.catalog, c.ledger, c.certificates)
 	return c
 }
 
@@ -64,11 +54,11 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	kind, _, _ := strings.Cut(key, "/")
 	var err error
 	if key == keyNets {
-		return true, json.Unmarshal(value, &c.lastNet)
+		return true, c.networks.load(key, value)
 	}
 	switch kind + "/" {
 	case prefixNet:
-		err = c.loadNetwork(key, value)
+		err = c.networks.load(key, value)
 	case prefixCert:
 		err = c.certificates.load(value)
 	case prefixSecret:
