@@ -29,7 +29,7 @@ func (c *Controller) Borrow(now time.Time, a *App, held []*Instance, fx *wire.Ef
 	}
 	for i := range a.Manifest.Spec.Services { // what runs is no new version
 		s := &a.Manifest.Spec.Services[i]
-		c.setRollout(a, s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
+		a.setRollout(s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
 	}
 	c.look(a.Key())
 }

@@ -90,7 +90,7 @@ func (c *Controller) startElsewhere(now time.Time, a *App, s *spec.ServiceSpec, 
 	n.Replaces, n.Shun, n.Moves, n.Calm = i.ID, append(slices.Clone(i.Shun), i.Holder), i.Moves, i.Calm
 	c.saveInstance(n, fx)
 	c.wakeAt(a.Key(), n.CreatedAt.Add(CopyTime+time.Millisecond))
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
+	fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
 	return n
 }
 

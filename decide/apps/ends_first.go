@@ -69,7 +69,7 @@ func answered(c *Controller, now time.Time, i *Instance, why string, fx *wire.Ef
 	c.saveInstance(i, fx)
 	if why != "" && why != told {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "update waits: "+why)
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
 	}
 }
 

@@ -34,7 +34,7 @@ func (c *Controller) Copying(now time.Time, i *Instance, next Copy, d *wire.Deci
 	i.Next, i.Decision = &next, d
 	i.step(now, "a copy starts at "+next.Holder)
 	c.saveInstance(i, fx)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Replacing", "a copy starts at "+next.Holder+": "+orNothing(i.Reason)))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Replacing", "a copy starts at "+next.Holder+": "+orNothing(i.Reason)))
 }
 
 // NotCopied notes that the copy elsewhere, or the search for a place for one, came to its end.
@@ -42,7 +42,7 @@ func (c *Controller) NotCopied(now time.Time, i *Instance, reason, text string, 
 	i.Next, i.Reason = nil, text
 	i.step(now, text)
 	c.saveInstance(i, fx)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, reason, text))
+	fx.Events = append(fx.Events, i.event(now, wire.EventWarning, reason, text))
 }
 
 // TakeOver makes the copy elsewhere the instance. left is the copy left behind, or nil when it is known to end.
@@ -59,7 +59,7 @@ func (c *Controller) TakeOver(now time.Time, i *Instance, left *Copy, why string
 	i.step(now, text)
 	c.saveInstance(i, fx)
 	c.look(i.Service.App)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Replaced", text))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Replaced", text))
 }
 
 // Back notes that the holder of a stranded instance is in touch again.
@@ -68,7 +68,7 @@ func (c *Controller) Back(now time.Time, i *Instance, text string, fx *wire.Effe
 	i.step(now, text)
 	c.saveInstance(i, fx)
 	c.look(i.Service.App)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Back", text))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Back", text))
 }
 
 // Restore makes the copy that was left behind the instance again, under a new token that it takes over in place.
@@ -82,7 +82,7 @@ func (c *Controller) Restore(now time.Time, i *Instance, fence skerry.Fence, why
 	i.step(now, text)
 	c.saveInstance(i, fx)
 	c.look(i.Service.App)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "KeptOriginal", text))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "KeptOriginal", text))
 }
 
 // LetGo forgets the copy that was left behind.
@@ -90,7 +90,7 @@ func (c *Controller) LetGo(now time.Time, i *Instance, why string, fx *wire.Effe
 	at := i.Left.Holder
 	i.Left = nil
 	c.saveInstance(i, fx)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "KeptReplacement", "the copy at "+at+", which is in touch again, ends: "+why))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "KeptReplacement", "the copy at "+at+", which is in touch again, ends: "+why))
 }
 
 // Regrant starts an instance anew where it is, under a new token: its holder stopped it while it was out of touch.
@@ -99,7 +99,7 @@ func (c *Controller) Regrant(now time.Time, i *Instance, fence skerry.Fence, fx 
 	i.State, i.Phase, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, "starts again after its site was cut off"
 	i.step(now, i.Reason)
 	c.saveInstance(i, fx)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Resumed", i.Holder+" is in touch again and starts it again"))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Resumed", i.Holder+" is in touch again and starts it again"))
 }
 
 // Bind notes whether an instance's holder has confirmed that it ends it by itself when it is out of touch.

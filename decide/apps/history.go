@@ -152,7 +152,7 @@ func without[V any](m map[string]V, key string) map[string]V {
 
 // withServices gives an application as it is, but with one service, or all if none is named, as they were. How many instances
 // there are, and how they are replaced, stays as it is now.
-func (c *Controller) withServices(now time.Time, a *App, p *Past, service string) *App {
+func (a *App) withServices(now time.Time, p *Past, service string) *App {
 	next := *a
 	next.UpdatedAt = now
 	next.Digests = maps.Clone(a.Digests)
@@ -244,7 +244,7 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 		return Applied{}, fx, skerry.Errorf(skerry.CodeNotFound, "%s of %s is kept", what, k.App).WithHint("`skerry rollout history %s` lists those that are", k.App)
 	}
 	old := *a
-	next := c.withServices(now, a, p, k.Service)
+	next := a.withServices(now, p, k.Service)
 	next.Author = actor
 	if site != "" { // it may be about no more than how many there are
 		for i := range next.Manifest.Spec.Services {
@@ -270,7 +270,7 @@ func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generati
 	for name, rev := range revs {
 		if old.revisions[name] != rev {
 			a.Refused, a.Paused = without(a.Refused, name), without(a.Paused, name)
-			c.setRollout(a, name, &Rollout{Revision: rev, Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+			a.setRollout(name, &Rollout{Revision: rev, Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 		}
 	}
 	c.look(k.App)
@@ -340,7 +340,7 @@ func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor st
 }
 
 // keepRefused leaves services alone that a manifest would put back to a version that was taken back. It gives the warnings.
-func (c *Controller) keepRefused(old, next *App) (warnings []string) {
+func keepRefused(old, next *App) (warnings []string) {
 	for name, f := range old.Refused {
 		s, good := next.Manifest.Spec.Service(name), old.Manifest.Spec.Service(name)
 		if s == nil || good == nil || s.Revision() != f.Revision || !maps.Equal(digestsOf(s, next.Digests), f.Digests) {

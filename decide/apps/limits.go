@@ -72,7 +72,7 @@ func (c *Controller) resize(now time.Time, a *App, s *spec.ServiceSpec, current,
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "its limits change while it runs: "+text)
 		i.step(now, "other limits while it runs: "+text)
 		c.saveInstance(i, fx)
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Resizing", "its limits change while it runs: "+text))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Resizing", "its limits change while it runs: "+text))
 		old = slices.DeleteFunc(old, func(o *Instance) bool { return o == i })
 		current = append(current, i)
 	}
@@ -106,7 +106,7 @@ func (c *Controller) notTakenBack(now time.Time, i *Instance, o *wire.Observatio
 	}
 	i.Revision, i.Spec, i.Fixed, i.Taken = o.Revision, i.Taken.Spec, a.revisions[i.Service.Service], nil
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
 	c.look(i.Service.App)
 }
 
@@ -130,13 +130,13 @@ func (c *Controller) limited(now time.Time, i *Instance, o *wire.Observation, fx
 	case no != nil:
 		i.Resize, i.Fixed, i.Gen = nil, r.Revision, r.Gen
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
 		c.look(i.Service.App)
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
 		i.Resize, i.Fixed, i.Revision, i.Gen, i.Spec, i.Limited = nil, "", r.Revision, r.Gen, r.Spec, now
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 		i.step(now, "has its new limits")
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
 		c.look(i.Service.App)
 	}
 }

@@ -15,7 +15,7 @@ func (c *Controller) Place(now time.Time, i *Instance, holder string, fence sker
 	i.Exit = nil
 	i.step(now, "given to "+holder)
 	c.saveInstance(i, fx)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Scheduled", "given to "+holder))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Scheduled", "given to "+holder))
 }
 
 // NoPlace records why nobody could be given an instance, and when to try again. Rejections of this round are forgotten,
@@ -29,7 +29,7 @@ func (c *Controller) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *w
 		i.Reason = firstWhy(i)
 		i.step(now, "no place: "+firstWhy(i))
 		c.saveInstance(i, fx)
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Unplaced", firstWhy(i)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Unplaced", firstWhy(i)))
 	}
 }
 
@@ -132,21 +132,21 @@ func pick(cond bool, yes, no string) string {
 func (c *Controller) tellTransition(now time.Time, before, i *Instance, fx *wire.Effects) {
 	switch {
 	case i.State == skerry.Running && i.IsReady() && !before.IsReady():
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Ready", "runs and is ready"))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Ready", "runs and is ready"))
 	case i.State == skerry.Running && before.IsReady() && !i.IsReady() && !i.Stopping:
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "NotReady", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "NotReady", orNothing(i.Reason)))
 	case before.State != i.State && i.State == skerry.Failed:
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Failed", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Failed", orNothing(i.Reason)))
 	case before.State != i.State && i.State == skerry.Running:
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Started", "runs in "+orNothing(i.Runtime)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Started", "runs in "+orNothing(i.Runtime)))
 	case before.State != i.State && i.State == skerry.Terminated:
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Completed", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Completed", orNothing(i.Reason)))
 	}
 	if skerry.HasCondition(i.Conditions, skerry.CrashLoop) && !skerry.HasCondition(before.Conditions, skerry.CrashLoop) {
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "CrashLoop", conditionOf(i, skerry.CrashLoop)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "CrashLoop", conditionOf(i, skerry.CrashLoop)))
 	}
 	if i.Restarts > before.Restarts {
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))
 	}
 }
 
@@ -160,7 +160,7 @@ func (c *Controller) Lost(now time.Time, id skerry.InstanceID, why string, fx *w
 		c.end(now, i, fx)
 		return
 	}
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Lost", why))
+	fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Lost", why))
 	c.unplace(now, i, why, fx)
 }
 

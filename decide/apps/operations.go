@@ -45,7 +45,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error
 	a := &App{Manifest: r.App, Org: ns.Org, Gen: 1, CreatedAt: now, UpdatedAt: now, Author: r.Actor, Deployed: !r.Register, Digests: r.Digests}
 	if old != nil {
 		a.CreatedAt, a.Restarts, a.Runs, a.Rollouts, a.Paused = old.CreatedAt, old.Restarts, old.Runs, old.Rollouts, old.Paused
-		res.Warnings = append(res.Warnings, c.keepRefused(old, a)...)
+		res.Warnings = append(res.Warnings, keepRefused(old, a)...)
 		lost, kept := c.loses(&r.App)
 		res.Warnings = append(append(res.Warnings, lost...), kept...)
 		a.Deployed = old.Deployed || !r.Register

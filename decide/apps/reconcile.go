@@ -34,7 +34,7 @@ func (c *Controller) Reconcile(now time.Time) wire.Effects {
 		if !i.Told && !i.Deadline.IsZero() && !i.Deadline.After(now) {
 			i.Told = true
 			c.saveInstance(i, &fx)
-			fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "NotPlaced", "no place was found within the convergence time; the search goes on: "+firstWhy(i)))
+			fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "NotPlaced", "no place was found within the convergence time; the search goes on: "+firstWhy(i)))
 		}
 	}
 	return fx
@@ -333,7 +333,7 @@ func (c *Controller) stop(now time.Time, i *Instance, why string, fx *wire.Effec
 
 // end drops an instance that runs nowhere any more.
 func (c *Controller) end(now time.Time, i *Instance, fx *wire.Effects) {
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Terminated", orNothing(i.Reason)))
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Terminated", orNothing(i.Reason)))
 	c.dropInstance(i, fx)
 	c.look(i.Service.App)
 }
@@ -345,7 +345,7 @@ func orNothing(s string) string {
 	return s
 }
 
-func (c *Controller) event(now time.Time, i *Instance, t wire.EventType, reason, text string) wire.Event {
+func (i *Instance) event(now time.Time, t wire.EventType, reason, text string) wire.Event {
 	return wire.Event{At: now, Type: t, Reason: reason, Text: text, App: i.Service.App, Service: i.Service.Service,
 		Instance: i.ID, Cluster: i.Cluster, Worker: i.Worker, Org: i.Org}
 }

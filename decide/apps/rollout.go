@@ -76,7 +76,7 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 		return min(len(current), want), true
 	}
 	limit := min(r.Limit, want)
-	healthy := c.healthyAt(a, s, r, current)
+	healthy := r.healthyAt(s, current)
 	if len(current) < limit || len(old) > want-limit || healthy.IsZero() {
 		if !r.HealthyAt.IsZero() {
 			r.HealthyAt = time.Time{}
@@ -140,12 +140,12 @@ func (c *Controller) startRollout(now time.Time, a *App, s *spec.ServiceSpec, wa
 	case s.Update.Batch > 0:
 		r.Limit = s.Update.Batch
 	}
-	c.setRollout(a, s.Name, r)
+	a.setRollout(s.Name, r)
 	c.saveApp(a, fx)
 	return r
 }
 
-func (c *Controller) setRollout(a *App, service string, r *Rollout) {
+func (a *App) setRollout(service string, r *Rollout) {
 	next := map[string]*Rollout{}
 	for i := range a.Manifest.Spec.Services { // what is gone is forgotten
 		if name := a.Manifest.Spec.Services[i].Name; a.Rollouts[name] != nil {
@@ -166,7 +166,7 @@ func (r *Rollout) next(s *spec.ServiceSpec) time.Time {
 
 // healthyAt is from when on all instances of a wave count as healthy, if nothing happens until then. The zero time means
 // that one is not ready.
-func (c *Controller) healthyAt(a *App, s *spec.ServiceSpec, r *Rollout, list []*Instance) time.Time {
+func (r *Rollout) healthyAt(s *spec.ServiceSpec, list []*Instance) time.Time {
 	since := r.StartedAt
 	for _, i := range list {
 		if !i.IsReady() || i.Resize != nil {
@@ -303,12 +303,12 @@ func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout,
 	}
 	bad := *a.Manifest.Spec.Service(service)
 	refused := &Refused{Revision: r.Revision, Reason: why, At: now, Spec: bad, Digests: digestsOf(&bad, a.Digests)}
-	next := c.withServices(now, a, p, service)
+	next := a.withServices(now, p, service)
 	if err := c.replace(now, a, next, fx); err != nil {
 		return err
 	}
 	a.Refused = with(a.Refused, service, refused)
-	c.setRollout(a, service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+	a.setRollout(service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 	c.saveApp(a, fx)
 	c.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
 	fx.Events[len(fx.Events)-1].Type = wire.EventWarning

@@ -66,7 +66,7 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 		c.stop(now, waits, "instance "+string(i.ID)+" runs with its local volumes", fx)
 	}
 	s := i.Service.Service // what runs is no new version
-	c.setRollout(next, s, &Rollout{Revision: next.revisions[s], Gen: next.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
+	next.setRollout(s, &Rollout{Revision: next.revisions[s], Gen: next.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
 	c.saveApp(next, fx)
 	c.look(k)
 	return nil

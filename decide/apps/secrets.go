@@ -192,7 +192,7 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, f
 		c.history.keep(&old, a, fx)
 		for _, name := range names {
 			if back && a.Manifest.Spec.Service(name).Mode == spec.ModeService {
-				c.setRollout(a, name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+				a.setRollout(name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 			}
 		}
 		c.look(a.Key())
