@@ -19,8 +19,8 @@ type Controller struct {
 	*tenants
 	*certificates
 	*networks
+	*secrets
 	history *history
-	secrets map[secretKey]*secret
 	scalers map[skerry.ServiceKey]*Scaler
 	came    []came // by ingresses, sorted by who told of it: sums must not depend on the order
 	// waits are services that something waits for at an ingress, by who told of it.
@@ -32,12 +32,12 @@ type Controller struct {
 func New(seed [16]byte, tier string) *Controller {
 	c := &Controller{
 		catalog: newCatalog(), ledger: newLedger(seed, tier), history: &history{map[skerry.AppKey][]*Past{}},
-		secrets: map[secretKey]*secret{},
 		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{},
 	}
 	c.tenants = newTenants(c.catalog, c.ledger.claims)
 	c.certificates = &certificates{c.catalog, c.tenants, map[certKey]*certificate{}}
 	c.networks = newNetworks(c.catalog, c.ledger, c.certificates)
+	c.secrets = &secrets{c.catalog, c.ledger, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
 	return c
 }
 
@@ -62,7 +62,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	case prefixCert:
 		err = c.certificates.load(value)
 	case prefixSecret:
-		err = c.loadSecret(value)
+		err = c.secrets.load(value)
 	case prefixApp:
 		a := new(App)
 		if err = json.Unmarshal(value, a); err == nil {

@@ -196,7 +196,7 @@ func (c *Controller) replace(now time.Time, a, next *App, fx *wire.Effects) erro
 		return err
 	}
 	if !a.Borrowed {
-		if err := c.haveSecrets(&next.Manifest); err != nil {
+		if err := c.secrets.have(&next.Manifest); err != nil {
 			return err
 		}
 	}

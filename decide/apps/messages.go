@@ -107,7 +107,7 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case PutNamespace:
 		fx, err = c.putNamespace(m.Namespace)
 	case DeleteNamespace:
-		fx, err = c.deleteNamespace(m.Name, c.anySecret(m.Name))
+		fx, err = c.deleteNamespace(m.Name, c.secrets.anyOf(m.Name))
 	case PutCertificate:
 		if res, fx, err = c.certificates.put(now, m); err == nil {
 			c.recertify(certKey{m.Org, m.Name})
@@ -115,11 +115,11 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case DeleteCertificate:
 		fx, err = c.certificates.delete(m)
 	case PutSecret:
-		res, fx, err = c.putSecret(now, m)
+		res, fx, err = c.secrets.put(now, m)
 	case UndoSecret:
-		res, fx, err = undoSecret(c, now, m)
+		res, fx, err = c.secrets.undo(now, m)
 	case DeleteSecret:
-		fx, err = c.deleteSecret(m)
+		fx, err = c.secrets.delete(m)
 	default:
 		return fx, false
 	}

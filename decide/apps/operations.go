@@ -106,7 +106,7 @@ func (c *Controller) check(app *spec.Application, expect skerry.Generation) (*Na
 	if old != nil {
 		keepScaled(app, old)
 	}
-	if err := c.resolveSecrets(app); err != nil {
+	if err := c.secrets.resolve(app); err != nil {
 		return nil, nil, err
 	}
 	if expect != 0 && (old == nil || old.Gen != expect) {
