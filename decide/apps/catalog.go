@@ -69,8 +69,8 @@ func newCatalog() *catalog {
 	return &catalog{apps: map[skerry.AppKey]*App{}, dirty: map[skerry.AppKey]bool{}, wake: map[skerry.AppKey]time.Time{}}
 }
 
-// put takes an application in, new, read or changed.
-func (c *catalog) put(a *App) {
+// enter takes an application in, new, read or changed.
+func (c *catalog) enter(a *App) {
 	a.revisions = revisionsOf(&a.Manifest)
 	c.apps[a.Key()] = a
 }

@@ -98,35 +98,35 @@ func (c *claims) noteClaim(i *Instance, fx *wire.Effects) {
 
 // releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
 // others are kept.
-func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
-	for _, v := range slices.SortedFunc(maps.Keys(c.claimed[app]), spec.VolumeClaim.Compare) {
-		k := c.claimed[app][v]
+func (l *lifecycle) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
+	for _, v := range slices.SortedFunc(maps.Keys(l.claimed[app]), spec.VolumeClaim.Compare) {
+		k := l.claimed[app][v]
 		s := a.Manifest.Spec.Service(v.Service.Service)
 		if s.KeepsData() {
 			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
 				k.Reclaim = reclaimed
-				c.saveClaim(k, fx)
+				l.saveClaim(k, fx)
 			}
 		}
 		there := s.KeepsData() && !a.Deleting
 		switch {
-		case c.userOf(v) != nil:
-		case !there && len(c.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
-			c.dropClaim(k, fx)
+		case l.userOf(v) != nil:
+		case !there && len(l.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
+			l.dropClaim(k, fx)
 		case k.Idle.IsZero():
 			k.Idle = now
-			c.saveClaim(k, fx)
+			l.saveClaim(k, fx)
 		}
 	}
 }
 
 // ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
 // application that was given back left such claims in earlier versions.
-func (c *Controller) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
-	for app, list := range c.claimed {
+func (l *lifecycle) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
+	for app, list := range l.claimed {
 		for v, k := range list {
-			if c.apps[app] == nil && others(v) {
-				c.dropClaim(k, fx)
+			if l.apps[app] == nil && others(v) {
+				l.dropClaim(k, fx)
 			}
 		}
 	}
@@ -171,14 +171,14 @@ func (c *claims) ForgetClaims(holder string, fx *wire.Effects) {
 
 // loses names the services of an application whose local volumes go, and those whose local volumes are kept, if it comes to be what a
 // manifest says.
-func (c *Controller) loses(app *spec.Application) (lost, kept []string) {
+func (l *lifecycle) loses(app *spec.Application) (lost, kept []string) {
 	gone, stay := map[string]int{}, map[string]int{}
-	for v, k := range c.claimed[app.Key()] {
+	for v, k := range l.claimed[app.Key()] {
 		switch s := app.Spec.Service(v.Service.Service); {
-		case s.KeepsData(), c.apps[app.Key()] == nil:
+		case s.KeepsData(), l.apps[app.Key()] == nil:
 		case k.Reclaim:
 			gone[v.Service.Service]++
-		case c.userOf(v) != nil:
+		case l.userOf(v) != nil:
 			stay[v.Service.Service]++
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 // Start ends loading. What was noted under a clock that was ahead of the present one counts as of now: else nothing would follow
 // from it until that time comes.
-func (c *Controller) Start(now time.Time) {
-	for _, i := range c.inst {
+func (l *lifecycle) Start(now time.Time) {
+	for _, i := range l.inst {
 		i.Conditions = slices.Clone(i.Conditions)
 		for n := range i.Conditions {
 			noLater(&i.Conditions[n].Since, now)
@@ -20,7 +20,7 @@ func (c *Controller) Start(now time.Time) {
 			noLater(&i.Timeline[n].At, now)
 		}
 	}
-	for _, a := range c.apps {
+	for _, a := range l.apps {
 		for _, r := range a.Rollouts {
 			r.began = now
 			noLater(&r.StartedAt, now)

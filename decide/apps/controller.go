@@ -14,8 +14,7 @@ import (
 
 // Controller holds the applications and instances of one tier.
 type Controller struct {
-	*catalog
-	*ledger
+	*lifecycle
 	*tenants
 	*certificates
 	*networks
@@ -30,14 +29,15 @@ type Controller struct {
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
+	applications, instances := newCatalog(), newLedger(seed, tier)
 	c := &Controller{
-		catalog: newCatalog(), ledger: newLedger(seed, tier), history: &history{map[skerry.AppKey][]*Past{}},
+		lifecycle: &lifecycle{applications, instances}, history: &history{map[skerry.AppKey][]*Past{}},
 		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{},
 	}
-	c.tenants = newTenants(c.catalog, c.ledger.claims)
-	c.certificates = &certificates{c.catalog, c.tenants, map[certKey]*certificate{}}
-	c.networks = newNetworks(c.catalog, c.ledger, c.certificates)
-	c.secrets = &secrets{c.catalog, c.ledger, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
+	c.tenants = newTenants(applications, instances.claims)
+	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
+	c.networks = newNetworks(applications, instances, c.certificates)
+	c.secrets = &secrets{applications, instances, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
 	return c
 }
 
@@ -93,7 +93,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 }
 
 func (c *Controller) addApp(a *App) {
-	c.catalog.put(a)
+	c.enter(a)
 	c.noteExports(a)
 }
 
@@ -103,30 +103,4 @@ func mustJSON(v any) []byte {
 		panic("records always marshal: " + err.Error())
 	}
 	return data
-}
-
-// NextWake gives the time at which Reconcile has something to do by itself, or the zero time.
-func (c *Controller) NextWake() time.Time {
-	var next time.Time
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
-	if c.Dirty() {
-		return time.Unix(1, 0) // long since due
-	}
-	for _, t := range c.wake {
-		earlier(t)
-	}
-	for id := range c.unplaced {
-		if c.Frozen(c.inst[id].Service.App) {
-			continue
-		}
-		earlier(c.inst[id].RetryAt)
-		if i := c.inst[id]; !i.Told {
-			earlier(i.Deadline)
-		}
-	}
-	return next
 }

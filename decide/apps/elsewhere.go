@@ -17,14 +17,14 @@ const (
 )
 
 // violated takes what a holder says of an SLA that it cannot keep.
-func (c *Controller) violated(now time.Time, i *Instance, why string) {
+func (l *lifecycle) violated(now time.Time, i *Instance, why string) {
 	was := slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied })
 	if why == "" && !was {
 		return // it never was violated
 	}
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Satisfied, why == "", why)
 	if why != "" {
-		c.look(i.Service.App)
+		l.look(i.Service.App)
 	}
 }
 

@@ -266,13 +266,3 @@ func (c *Controller) expire(now time.Time, a *App, s *spec.ServiceSpec, fx *wire
 		}
 	}
 }
-
-// discard removes an ended instance: its holder cleans up, if it has one.
-func (c *Controller) discard(now time.Time, i *Instance, fx *wire.Effects) {
-	if i.Holder == "" {
-		c.dropInstance(i, fx)
-		return
-	}
-	i.Stopping = true
-	c.saveInstance(i, fx)
-}

@@ -99,22 +99,22 @@ func limitsText(s *spec.ServiceSpec) string {
 
 // notTakenBack has an instance replaced that got limits which are not wanted any more, and could not be given the others: what was
 // asked for before they were taken back had been carried out, perhaps by a copy that took its place.
-func (c *Controller) notTakenBack(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
-	a, no := c.apps[i.Service.App], o.Limits
+func (l *lifecycle) notTakenBack(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
+	a, no := l.apps[i.Service.App], o.Limits
 	if a == nil || no == nil || no.InUse || no.Gen < i.Gen || i.Taken == nil || o.Revision != i.Taken.Revision || o.Revision == i.Revision {
 		return
 	}
 	i.Revision, i.Spec, i.Fixed, i.Taken = o.Revision, i.Taken.Spec, a.revisions[i.Service.Service], nil
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
 	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
-	c.look(i.Service.App)
+	l.look(i.Service.App)
 }
 
 // limited takes what a holder says of limits that are being changed.
-func (c *Controller) limited(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
+func (l *lifecycle) limited(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
 	r := i.Resize
 	if r == nil {
-		c.notTakenBack(now, i, o, fx)
+		l.notTakenBack(now, i, o, fx)
 		return
 	}
 	no := o.Limits
@@ -125,18 +125,18 @@ func (c *Controller) limited(now time.Time, i *Instance, o *wire.Observation, fx
 	case no != nil && no.Gen < r.Gen: // about other ones
 	case no != nil && no.InUse:
 		r.Reason = no.Reason // its worker has told the event
-		c.look(i.Service.App)
+		l.look(i.Service.App)
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "its limits stay: "+no.Reason)
 	case no != nil:
 		i.Resize, i.Fixed, i.Gen = nil, r.Revision, r.Gen
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
 		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
-		c.look(i.Service.App)
+		l.look(i.Service.App)
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
 		i.Resize, i.Fixed, i.Revision, i.Gen, i.Spec, i.Limited = nil, "", r.Revision, r.Gen, r.Spec, now
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 		i.step(now, "has its new limits")
 		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
-		c.look(i.Service.App)
+		l.look(i.Service.App)
 	}
 }

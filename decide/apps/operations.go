@@ -286,18 +286,6 @@ func (c *Controller) delete(now time.Time, m Delete) (Deleted, wire.Effects, err
 	return deleted(c, a), fx, nil
 }
 
-// deleteInstance ends one instance; its service gets another.
-func (c *Controller) deleteInstance(now time.Time, id skerry.InstanceID, actor string) (wire.Effects, error) {
-	var fx wire.Effects
-	i := c.inst[id]
-	if i == nil {
-		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
-	}
-	c.stop(now, i, "deleted by "+orNobody(actor), &fx)
-	c.look(i.Service.App)
-	return fx, nil
-}
-
 func orNobody(actor string) string {
 	if actor == "" {
 		return "the system"

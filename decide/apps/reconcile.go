@@ -29,14 +29,7 @@ func (c *Controller) Reconcile(now time.Time) wire.Effects {
 			c.reconcileApp(now, k, &fx)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.unplaced)) {
-		i := c.inst[id]
-		if !i.Told && !i.Deadline.IsZero() && !i.Deadline.After(now) {
-			i.Told = true
-			c.saveInstance(i, &fx)
-			fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "NotPlaced", "no place was found within the convergence time; the search goes on: "+firstWhy(i)))
-		}
-	}
+	c.tellLate(now, &fx)
 	return fx
 }
 
@@ -101,7 +94,7 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *spec.ServiceSpec
 	rev, want := a.revisions[s.Name], *s.Replicas
 	var current, old []*Instance
 	for _, i := range c.Instances(sk) {
-		if settleCrashLoop(c, now, i) {
+		if c.settleCrashLoop(now, i) {
 			c.saveInstance(i, fx)
 		}
 		switch {
@@ -111,10 +104,10 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *spec.ServiceSpec
 			c.discard(now, i, fx)
 		case !i.Live():
 		case i.wanted() == rev:
-			unask(c, i, "", fx)
+			c.unask(i, "", fx)
 			current = append(current, i)
 		default:
-			unask(c, i, rev, fx)
+			c.unask(i, rev, fx)
 			old = append(old, i)
 		}
 	}
@@ -132,7 +125,7 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *spec.ServiceSpec
 	if s.Update.Strategy == "recreate" && len(old) > 0 {
 		end := true
 		for _, i := range old {
-			end = mayEnd(c, now, a, s, i, fx) && end
+			end = c.mayEnd(now, a, s, i, fx) && end
 		}
 		for _, i := range old {
 			if end {
@@ -182,7 +175,7 @@ func (c *Controller) reconcileService(now time.Time, a *App, s *spec.ServiceSpec
 	slices.SortStableFunc(old, lessUseful)
 	for _, i := range old[:max(0, len(old)-max(0, want-limit))] {
 		serving := i.IsReady()
-		if serving && spare <= 0 || s.EndsFirst() && !mayEnd(c, now, a, s, i, fx) {
+		if serving && spare <= 0 || s.EndsFirst() && !c.mayEnd(now, a, s, i, fx) {
 			continue
 		}
 		if serving {
@@ -262,7 +255,7 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSp
 	have := map[string]bool{}
 	var list []*Instance
 	for _, i := range c.Instances(sk) {
-		if settleCrashLoop(c, now, i) {
+		if c.settleCrashLoop(now, i) {
 			c.saveInstance(i, fx)
 		}
 		switch {
@@ -286,56 +279,6 @@ func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSp
 			c.saveInstance(i, fx)
 		}
 	}
-}
-
-func (c *Controller) create(now time.Time, a *App, s *spec.ServiceSpec, ordinal int, target, run string, fx *wire.Effects) *Instance {
-	i := &Instance{Instance: wire.Instance{
-		ID: c.newID(s.Name), Service: skerry.ServiceKey{App: a.Key(), Service: s.Name}, Org: a.Org, Ordinal: ordinal,
-		Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now,
-	}, Target: target, Run: run, Restart: a.Restarts[s.Name], Spec: s,
-		Deadline: now.Add(s.ConvergenceTime())}
-	for _, r := range a.Runs[s.Name] {
-		if run != "" && r.ID == run {
-			i.Due = r.due(s)
-		}
-	}
-	i.Conditions = skerry.SetCondition(nil, now, skerry.Ready, false, "not running yet")
-	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
-	i.step(now, "created for generation "+itoa(int(a.Gen)))
-	c.addInstance(i)
-	c.saveInstance(i, fx)
-	return i
-}
-
-// createAs makes another instance of an earlier revision, like one that there is.
-func (c *Controller) createAs(now time.Time, a *App, like *Instance, ordinal int, fx *wire.Effects) *Instance {
-	i := c.create(now, a, like.Spec, ordinal, "", "", fx)
-	i.Revision, i.Gen = like.Revision, like.Gen
-	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "a newer version is being rolled out")
-	c.saveInstance(i, fx)
-	return i
-}
-
-// stop asks for the end of an instance; one that nobody holds ends at once.
-func (c *Controller) stop(now time.Time, i *Instance, why string, fx *wire.Effects) {
-	if i.Stopping {
-		return
-	}
-	i.Stopping = true
-	i.Reason = why
-	i.step(now, "to be ended: "+why)
-	if i.Holder == "" {
-		c.end(now, i, fx)
-		return
-	}
-	c.saveInstance(i, fx)
-}
-
-// end drops an instance that runs nowhere any more.
-func (c *Controller) end(now time.Time, i *Instance, fx *wire.Effects) {
-	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Terminated", orNothing(i.Reason)))
-	c.dropInstance(i, fx)
-	c.look(i.Service.App)
 }
 
 func orNothing(s string) string {

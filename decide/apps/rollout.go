@@ -270,7 +270,7 @@ func conditionOf(i *Instance, t skerry.ConditionType) string {
 }
 
 // noteFailure counts what goes wrong with instances of a revision that is being rolled out.
-func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *wire.Effects) {
+func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, fx *wire.Effects) {
 	n := max(0, i.Restarts-before.Restarts)
 	if n > 0 && before.Restarted < i.Restart {
 		n-- // somebody asked for it
@@ -278,7 +278,7 @@ func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *wire.Ef
 	if i.State == skerry.Failed && before.State != skerry.Failed {
 		n++
 	}
-	a := c.apps[i.Service.App]
+	a := l.apps[i.Service.App]
 	if n == 0 || a == nil || i.Stopping {
 		return
 	}
@@ -291,8 +291,8 @@ func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *wire.Ef
 	if i.Reason != "" {
 		r.Reason = i.Reason
 	}
-	c.saveApp(a, fx)
-	c.look(a.Key())
+	l.saveApp(a, fx)
+	l.look(a.Key())
 }
 
 // takeBack puts a service back to what ran before, and remembers what failed.

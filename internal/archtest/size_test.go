@@ -18,15 +18,14 @@ type size struct{ fields, methods int }
 // grown lists the types beyond the goal, with what each has come down to. The numbers only ever fall: take state and the methods on it out
 // into a part (cluster/detect is one), and write the new numbers here.
 var grown = map[string]size{
-	"decide/apps.Controller": {10, 87},
-	"overlay/tunnel.Engine":  {35, 57},
-	"overlay/tunnel.peer":    {31, 4},
-	"root.Core":              {17, 94},
-	"sim.World":              {30, 85},
-	"worker.Core":            {21, 95},
-	"worker.Server":          {32, 102},
-	"worker.fabric":          {30, 40},
-	"worker.inst":            {32, 12},
+	"overlay/tunnel.Engine": {35, 57},
+	"overlay/tunnel.peer":   {31, 4},
+	"root.Core":             {17, 94},
+	"sim.World":             {30, 85},
+	"worker.Core":           {21, 95},
+	"worker.Server":         {32, 102},
+	"worker.fabric":         {30, 40},
+	"worker.inst":           {32, 12},
 }
 
 // wide types have a method for each operation of the API, and little state.
