@@ -223,7 +223,7 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 // Volumes lists the local volumes of the site: those of the root's applications and its own.
 func (vs *views) Volumes() []view.VolumeView {
 	own := map[spec.VolumeClaim]view.VolumeView{}
-	for _, v := range apps.Volumes(vs.Apps, "local") {
+	for _, v := range vs.Apps.Volumes("local") {
 		own[v.Claim()] = v
 	}
 	out, schedules := []view.VolumeView{}, vs.volumes.Routines()

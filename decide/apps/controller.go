@@ -19,6 +19,8 @@ type Controller struct {
 	*certificates
 	*networks
 	*secrets
+	*mover
+	*volumes
 	history *history
 	scalers map[skerry.ServiceKey]*Scaler
 	came    []came // by ingresses, sorted by who told of it: sums must not depend on the order
@@ -38,6 +40,8 @@ func New(seed [16]byte, tier string) *Controller {
 	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
 	c.networks = newNetworks(applications, instances, c.certificates)
 	c.secrets = &secrets{applications, instances, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
+	c.mover = &mover{c.lifecycle}
+	c.volumes = &volumes{c.lifecycle, c.tenants}
 	return c
 }
 

@@ -97,7 +97,7 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case Delete:
 		res, fx, err = c.delete(now, m)
 	case DeleteVolume:
-		fx, err = deleteVolume(c, now, m)
+		fx, err = c.volumes.delete(now, m)
 	case DeleteInstance:
 		fx, err = c.deleteInstance(now, m.ID, m.Actor)
 	case PutOrg:

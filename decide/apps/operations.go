@@ -67,7 +67,7 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error
 	if err := c.address(now, a, &fx); err != nil {
 		return Applied{}, wire.Effects{}, err
 	}
-	res.Notes = append(lookedUp(old, a), findsAgain(c, a)...)
+	res.Notes = append(lookedUp(old, a), c.volumes.findsAgain(a)...)
 	if old != nil {
 		c.history.keep(old, a, &fx)
 	}
@@ -283,7 +283,7 @@ func (c *Controller) delete(now time.Time, m Delete) (Deleted, wire.Effects, err
 		c.noteExports(a)
 		c.saveApp(a, &fx)
 	}
-	return deleted(c, a), fx, nil
+	return c.volumes.deleted(a), fx, nil
 }
 
 func orNobody(actor string) string {

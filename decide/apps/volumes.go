@@ -9,6 +9,12 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// volumes shows the local volumes that this tier decides about, and deletes them.
+type volumes struct {
+	*lifecycle
+	tenants *tenants
+}
+
 // DeleteVolume deletes the local volumes of a replica, which no instance has, with what is in them.
 type DeleteVolume struct {
 	Claim spec.VolumeClaim
@@ -22,28 +28,28 @@ type Deleted struct {
 }
 
 // Volumes lists the local volumes that this tier decides about, by name. Origin says who it is.
-func Volumes(c *Controller, origin string) []view.VolumeView {
+func (vs *volumes) Volumes(origin string) []view.VolumeView {
 	var out []view.VolumeView
-	for app, list := range c.claimed {
-		if a := c.apps[app]; a != nil && a.Borrowed {
+	for app, list := range vs.claimed {
+		if a := vs.apps[app]; a != nil && a.Borrowed {
 			continue
 		}
 		for _, k := range list {
-			out = append(out, viewVolume(c, k, origin))
+			out = append(out, vs.view(k, origin))
 		}
 	}
 	view.SortVolumes(out)
 	return out
 }
 
-func viewVolume(c *Controller, k *claim, origin string) view.VolumeView {
+func (vs *volumes) view(k *claim, origin string) view.VolumeView {
 	v := view.NewVolumeView(k.VolumeClaim)
-	v.Org, v.Volumes, v.Size, v.Since, v.Origin = c.OrgOf(v.Namespace), k.Volumes, k.Size, k.Idle, origin
+	v.Org, v.Volumes, v.Size, v.Since, v.Origin = vs.tenants.OrgOf(v.Namespace), k.Volumes, k.Size, k.Idle, origin
 	if k.Reclaim {
 		v.Reclaim = spec.ReclaimDelete
 	}
-	a := c.apps[k.Service.App]
-	switch i := c.userOf(k.VolumeClaim); {
+	a := vs.apps[k.Service.App]
+	switch i := vs.userOf(k.VolumeClaim); {
 	case i != nil:
 		v.State, v.Instance, v.Worker = view.VolumeUsed, i.ID, i.Worker
 	case a != nil && !a.Deleting && a.Manifest.Spec.Service(k.Service.Service).KeepsData():
@@ -58,9 +64,9 @@ func viewVolume(c *Controller, k *claim, origin string) view.VolumeView {
 }
 
 // deleted tells what becomes of the local volumes of an application that is deleted.
-func deleted(c *Controller, a *App) (out Deleted) {
-	for _, k := range c.claimed[a.Key()] {
-		switch v := viewVolume(c, k, ""); {
+func (vs *volumes) deleted(a *App) (out Deleted) {
+	for _, k := range vs.claimed[a.Key()] {
+		switch v := vs.view(k, ""); {
 		case !k.Ran:
 		case k.Reclaim || a.DeleteVolumes:
 			out.Deleted = append(out.Deleted, v)
@@ -73,22 +79,22 @@ func deleted(c *Controller, a *App) (out Deleted) {
 	return out
 }
 
-func deleteVolume(c *Controller, now time.Time, m DeleteVolume) (wire.Effects, error) {
+func (vs *volumes) delete(now time.Time, m DeleteVolume) (wire.Effects, error) {
 	var fx wire.Effects
 	app := m.Claim.Service.App
-	k, a := c.claimed[app][m.Claim], c.apps[app]
+	k, a := vs.claimed[app][m.Claim], vs.apps[app]
 	if k == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", m.Claim).WithHint("`skerry get volumes` lists them")
 	}
 	if a != nil && a.Borrowed {
 		return fx, VolumeOfRoot(m.Claim)
 	}
-	if i := c.userOf(m.Claim); i != nil {
+	if i := vs.userOf(m.Claim); i != nil {
 		return fx, skerry.Errorf(skerry.CodeConflict, "instance %s uses volume %s", i.ID, m.Claim).
 			WithHint("delete the application first, or scale the service down")
 	}
-	c.dropClaim(k, &fx)
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "VolumeDeleted", Org: c.OrgOf(app.Namespace), App: app, Service: m.Claim.Service.Service,
+	vs.dropClaim(k, &fx)
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "VolumeDeleted", Org: vs.tenants.OrgOf(app.Namespace), App: app, Service: m.Claim.Service.Service,
 		Text: "volume " + m.Claim.String() + " is deleted with what is in it, by " + orNobody(m.Actor)})
 	return fx, nil
 }
@@ -115,11 +121,11 @@ func (c *claims) resting(app skerry.AppKey, m *spec.Application) (sum skerry.Byt
 }
 
 // findsAgain tells which kept local volumes the services of an application use again.
-func findsAgain(c *Controller, a *App) (out []string) {
+func (vs *volumes) findsAgain(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		s, n := &a.Manifest.Spec.Services[i], 0
-		for _, k := range c.claimed[a.Key()] {
-			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && viewVolume(c, k, "").State == view.VolumeKept {
+		for _, k := range vs.claimed[a.Key()] {
+			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && vs.view(k, "").State == view.VolumeKept {
 				n++
 			}
 		}
