@@ -21,6 +21,7 @@ type Controller struct {
 	*secrets
 	*mover
 	*volumes
+	*editor
 	history *history
 	scalers map[skerry.ServiceKey]*Scaler
 	came    []came // by ingresses, sorted by who told of it: sums must not depend on the order
@@ -42,6 +43,7 @@ func New(seed [16]byte, tier string) *Controller {
 	c.secrets = &secrets{applications, instances, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
 	c.mover = &mover{c.lifecycle}
 	c.volumes = &volumes{c.lifecycle, c.tenants}
+	c.editor = &editor{c.lifecycle, c.tenants, c.networks, c.history, c.secrets, c.volumes}
 	return c
 }
 
@@ -94,11 +96,6 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 		return true, fmt.Errorf("record %s: %w", key, err)
 	}
 	return true, nil
-}
-
-func (c *Controller) addApp(a *App) {
-	c.enter(a)
-	c.noteExports(a)
 }
 
 func mustJSON(v any) []byte {

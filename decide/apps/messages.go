@@ -89,13 +89,13 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case Restart:
 		res, fx, err = c.restart(now, m)
 	case Undo:
-		res, fx, err = c.undo(now, m.Service, m.To, m.Site, m.Actor)
+		res, fx, err = c.editor.undo(now, m.Service, m.To, m.Site, m.Actor)
 	case Pause:
 		res, fx, err = c.pause(now, m.Service, true, m.Actor)
 	case Resume:
 		res, fx, err = c.pause(now, m.Service, false, m.Actor)
 	case Delete:
-		res, fx, err = c.delete(now, m)
+		res, fx, err = c.editor.delete(now, m)
 	case DeleteVolume:
 		fx, err = c.volumes.delete(now, m)
 	case DeleteInstance:
