@@ -22,11 +22,8 @@ type Controller struct {
 	*mover
 	*volumes
 	*editor
+	*demand
 	history *history
-	scalers map[skerry.ServiceKey]*Scaler
-	came    []came // by ingresses, sorted by who told of it: sums must not depend on the order
-	// waits are services that something waits for at an ingress, by who told of it.
-	waits map[string]map[skerry.ServiceKey]bool
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
@@ -35,7 +32,6 @@ func New(seed [16]byte, tier string) *Controller {
 	applications, instances := newCatalog(), newLedger(seed, tier)
 	c := &Controller{
 		lifecycle: &lifecycle{applications, instances}, history: &history{map[skerry.AppKey][]*Past{}},
-		scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{},
 	}
 	c.tenants = newTenants(applications, instances.claims)
 	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
@@ -44,6 +40,7 @@ func New(seed [16]byte, tier string) *Controller {
 	c.mover = &mover{c.lifecycle}
 	c.volumes = &volumes{c.lifecycle, c.tenants}
 	c.editor = &editor{c.lifecycle, c.tenants, c.networks, c.history, c.secrets, c.volumes}
+	c.demand = &demand{editor: c.editor, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}}
 	return c
 }
 

@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -52,7 +51,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 		}
 		c.releaseClaims(now, k, a, fx)
 		if len(c.InstancesOf(k)) == 0 {
-			maps.DeleteFunc(c.scalers, func(s skerry.ServiceKey, _ *Scaler) bool { return s.App == k })
+			c.demand.drop(k)
 			c.networks.drop(k, fx)
 			c.history.drop(k, fx)
 			c.forget(k, fx)
