@@ -23,7 +23,9 @@ type Controller struct {
 	*volumes
 	*editor
 	*demand
-	history *history
+	history  *history
+	jobs     *jobs
+	rollouts *rollouts
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
@@ -41,6 +43,8 @@ func New(seed [16]byte, tier string) *Controller {
 	c.volumes = &volumes{c.lifecycle, c.tenants}
 	c.editor = &editor{c.lifecycle, c.tenants, c.networks, c.history, c.secrets, c.volumes}
 	c.demand = &demand{editor: c.editor, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}}
+	c.jobs = &jobs{c.lifecycle}
+	c.rollouts = &rollouts{c.editor, c.mover}
 	return c
 }
 

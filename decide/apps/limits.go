@@ -34,7 +34,7 @@ func (i *Instance) wanted() string {
 }
 
 // followLimits looks at changes that are under way after what is wanted has changed: they are taken back, or go on to other limits.
-func (c *Controller) followLimits(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, fx *wire.Effects) (_, _ []*Instance) {
+func (rs *rollouts) followLimits(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, fx *wire.Effects) (_, _ []*Instance) {
 	rev := a.revisions[s.Name]
 	for _, i := range slices.Clone(old) {
 		if i.Resize == nil {
@@ -48,14 +48,14 @@ func (c *Controller) followLimits(now time.Time, a *App, s *spec.ServiceSpec, cu
 			old = slices.DeleteFunc(old, func(o *Instance) bool { return o == i })
 			current = append(current, i)
 		}
-		c.saveInstance(i, fx)
+		rs.saveInstance(i, fx)
 	}
 	return current, old
 }
 
 // resize has old instances follow a revision that differs in their limits alone without being replaced, as many as there may be of
 // the new one.
-func (c *Controller) resize(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, limit int, fx *wire.Effects) (_, _ []*Instance) {
+func (rs *rollouts) resize(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, limit int, fx *wire.Effects) (_, _ []*Instance) {
 	if s.Update.Limits == spec.LimitsReplace || a.Paused[s.Name] != "" {
 		return current, old
 	}
@@ -64,14 +64,14 @@ func (c *Controller) resize(now time.Time, a *App, s *spec.ServiceSpec, current,
 			break
 		}
 		// A new one may have its number by now, made while it was out of reach.
-		if !c.resizable(a, s, i) || slices.ContainsFunc(current, func(o *Instance) bool { return o.Ordinal == i.Ordinal }) {
+		if !rs.resizable(a, s, i) || slices.ContainsFunc(current, func(o *Instance) bool { return o.Ordinal == i.Ordinal }) {
 			continue
 		}
 		i.Resize = &Resize{Revision: a.revisions[s.Name], Gen: a.Gen, Spec: s, Since: now}
 		text := limitsText(i.Spec) + " -> " + limitsText(s)
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "its limits change while it runs: "+text)
 		i.step(now, "other limits while it runs: "+text)
-		c.saveInstance(i, fx)
+		rs.saveInstance(i, fx)
 		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Resizing", "its limits change while it runs: "+text))
 		old = slices.DeleteFunc(old, func(o *Instance) bool { return o == i })
 		current = append(current, i)

@@ -48,18 +48,18 @@ const everything = 1 << 20
 
 // rollout moves a service's rollout on. It gives how many instances of the new revision there may be now, of want. It
 // reports false when the revision was taken back meanwhile, and the service is to be looked at anew.
-func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, want int, fx *wire.Effects) (int, bool) {
+func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, want int, fx *wire.Effects) (int, bool) {
 	rev := a.revisions[s.Name]
 	r := a.Rollouts[s.Name]
 	if r == nil || r.Revision != rev {
-		r = c.startRollout(now, a, s, r, old, want, fx)
+		r = rs.startRollout(now, a, s, r, old, want, fx)
 	}
 	if !r.EndedAt.IsZero() {
 		return want, true
 	}
-	if why := c.failing(now, a, s, r, current); why != "" {
+	if why := rs.failing(now, a, s, r, current); why != "" {
 		if s.Update.Rollback == spec.RollbackAutomatic && !r.Back {
-			err := c.takeBack(now, a, s.Name, r, why, fx)
+			err := rs.takeBack(now, a, s.Name, r, why, fx)
 			if err == nil {
 				return 0, false
 			}
@@ -67,8 +67,8 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 		}
 		if !r.Told {
 			r.Told, r.Reason = true, why
-			c.saveApp(a, fx)
-			c.appEvent(fx, now, a, s.Name, "RolloutFailing", why)
+			rs.saveApp(a, fx)
+			rs.appEvent(fx, now, a, s.Name, "RolloutFailing", why)
 			fx.Events[len(fx.Events)-1].Type = wire.EventWarning
 		}
 	}
@@ -80,30 +80,30 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 	if len(current) < limit || len(old) > want-limit || healthy.IsZero() {
 		if !r.HealthyAt.IsZero() {
 			r.HealthyAt = time.Time{}
-			c.saveApp(a, fx)
+			rs.saveApp(a, fx)
 		}
 		return limit, true
 	}
 	if now.Before(healthy) {
-		c.wakeAt(a.Key(), healthy)
+		rs.wakeAt(a.Key(), healthy)
 		return limit, true
 	}
-	if limit == want && c.anyStoppingOld(skerry.ServiceKey{App: a.Key(), Service: s.Name}, rev) {
+	if limit == want && rs.anyStoppingOld(skerry.ServiceKey{App: a.Key(), Service: s.Name}, rev) {
 		return limit, true // their end comes back here
 	}
 	if limit == want {
 		r.EndedAt, r.Canary = now, false
-		c.look(a.Key()) // others may wait for it
-		c.saveApp(a, fx)
-		c.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
+		rs.look(a.Key()) // others may wait for it
+		rs.saveApp(a, fx)
+		rs.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
 		return want, true
 	}
 	if r.HealthyAt.IsZero() {
 		r.HealthyAt = now
-		c.saveApp(a, fx)
+		rs.saveApp(a, fx)
 	}
 	if next := r.next(s); now.Before(next) {
-		c.wakeAt(a.Key(), next)
+		rs.wakeAt(a.Key(), next)
 		return limit, true
 	}
 	text := "wave " + itoa(r.Wave)
@@ -116,13 +116,13 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 	if s.Update.Batch > 0 {
 		r.Limit = limit + s.Update.Batch
 	}
-	c.saveApp(a, fx)
-	c.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+itoa(want))
-	c.look(a.Key())
+	rs.saveApp(a, fx)
+	rs.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+itoa(want))
+	rs.look(a.Key())
 	return min(r.Limit, want), true
 }
 
-func (c *Controller) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int, fx *wire.Effects) *Rollout {
+func (rs *rollouts) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int, fx *wire.Effects) *Rollout {
 	r := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
 	switch {
 	case was == nil && len(old) > 0:
@@ -141,7 +141,7 @@ func (c *Controller) startRollout(now time.Time, a *App, s *spec.ServiceSpec, wa
 		r.Limit = s.Update.Batch
 	}
 	a.setRollout(s.Name, r)
-	c.saveApp(a, fx)
+	rs.saveApp(a, fx)
 	return r
 }
 
@@ -205,7 +205,7 @@ func sinceOf(i *Instance, t skerry.ConditionType) time.Time {
 }
 
 // serves reports whether an instance counts for as ready when an old one is to be ended.
-func (c *Controller) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Instance) bool {
+func (rs *rollouts) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Instance) bool {
 	if !i.IsReady() {
 		return false
 	}
@@ -215,7 +215,7 @@ func (c *Controller) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Insta
 	}
 	at := latest(sinceOf(i, skerry.Ready), r.FailedAt).Add(r.watch(s))
 	if now.Before(at) {
-		c.wakeAt(a.Key(), at)
+		rs.wakeAt(a.Key(), at)
 		return false
 	}
 	return true
@@ -223,7 +223,7 @@ func (c *Controller) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Insta
 
 // failing says why a revision counts as failed, or "". What has no place yet, is out of
 // touch or held on its device says nothing about it.
-func (c *Controller) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollout, list []*Instance) string {
+func (rs *rollouts) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollout, list []*Instance) string {
 	if r.Failures >= *s.Update.Failures {
 		return "instances of revision " + r.Revision + " failed " + itoa(r.Failures) + " times: " + orNothing(r.Reason)
 	}
@@ -231,7 +231,7 @@ func (c *Controller) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Roll
 	for _, i := range list {
 		if r := i.Resize; r != nil && r.Reason != "" {
 			if at := latest(r.Since, began).Add(time.Duration(*s.Update.Deadline)); now.Before(at) {
-				c.wakeAt(a.Key(), at)
+				rs.wakeAt(a.Key(), at)
 			} else {
 				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " + s.Update.Deadline.String() + ": " + r.Reason
 			}
@@ -243,7 +243,7 @@ func (c *Controller) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Roll
 		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Held))), began)
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
-			c.wakeAt(a.Key(), at)
+			rs.wakeAt(a.Key(), at)
 			continue
 		}
 		return "instance " + string(i.ID) + " of revision " + r.Revision + " was not ready for " + s.Update.Deadline.String() + ": " + reasonOf(i)
@@ -296,23 +296,23 @@ func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, fx *wire.Eff
 }
 
 // takeBack puts a service back to what ran before, and remembers what failed.
-func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *wire.Effects) error {
-	p := c.history.find(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
+func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *wire.Effects) error {
+	p := rs.history.find(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
 	if r.From == "" || p == nil {
 		return skerry.Errorf(skerry.CodeConflict, "no earlier version of it is kept")
 	}
 	bad := *a.Manifest.Spec.Service(service)
 	refused := &Refused{Revision: r.Revision, Reason: why, At: now, Spec: bad, Digests: digestsOf(&bad, a.Digests)}
 	next := a.withServices(now, p, service)
-	if err := c.replace(now, a, next, fx); err != nil {
+	if err := rs.replace(now, a, next, fx); err != nil {
 		return err
 	}
 	a.Refused = with(a.Refused, service, refused)
 	a.setRollout(service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
-	c.saveApp(a, fx)
-	c.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
+	rs.saveApp(a, fx)
+	rs.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
 	fx.Events[len(fx.Events)-1].Type = wire.EventWarning
-	c.look(a.Key())
+	rs.look(a.Key())
 	return nil
 }
 
