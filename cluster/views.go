@@ -144,7 +144,7 @@ func (vs *views) rootApps() []view.AppView {
 	for _, v := range by {
 		slices.SortFunc(v.Services, func(a, b view.ServiceView) int { return strings.Compare(a.Name, b.Name) })
 		v.Reason = apps.Reason(v.Services)
-		vs.Apps.ViewNetwork(v, vs.network(v.Key), true)
+		apps.ViewNetwork(v, vs.network(v.Key), true)
 		out = append(out, *v)
 	}
 	slices.SortFunc(out, func(a, b view.AppView) int { return strings.Compare(a.Key.String(), b.Key.String()) })
@@ -182,7 +182,7 @@ func (vs *views) viewAmended(v view.AppView, manifest bool) view.AppView {
 				v.Services = append(v.Services, s)
 			}
 		}
-		vs.Apps.ViewNetwork(&v, vs.network(v.Key), true)
+		apps.ViewNetwork(&v, vs.network(v.Key), true)
 	}
 	if deleted {
 		v.Status, v.Deleting = "Deleting", true

@@ -23,6 +23,7 @@ type Controller struct {
 	*volumes
 	*editor
 	*demand
+	*views
 	history  *history
 	jobs     *jobs
 	rollouts *rollouts
@@ -43,6 +44,7 @@ func New(seed [16]byte, tier string) *Controller {
 	c.volumes = &volumes{c.lifecycle, c.tenants}
 	c.editor = &editor{c.lifecycle, c.tenants, c.networks, c.history, c.secrets, c.volumes}
 	c.demand = &demand{editor: c.editor, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}}
+	c.views = &views{instances, c.history, c.networks, c.demand}
 	c.jobs = &jobs{c.lifecycle}
 	c.rollouts = &rollouts{c.editor, c.mover}
 	return c

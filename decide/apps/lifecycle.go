@@ -10,6 +10,14 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+const (
+	firstRetry  = time.Second
+	longestWait = time.Minute
+	maxTimeline = 24
+	// steady is how long an instance must have run for its earlier failures to be forgotten.
+	steady = 5 * time.Minute
+)
+
 // lifecycle is what becomes of instances: they are made, get a holder, lose it, run, fail and end. Each change here keeps the ledger, the
 // events and the list of applications to be looked at in line; which instances there should be, others decide.
 //
@@ -129,4 +137,27 @@ func (l *lifecycle) NextWake() time.Time {
 		}
 	}
 	return next
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "ended"
+	}
+	return s
+}
+
+func (i *Instance) event(now time.Time, t wire.EventType, reason, text string) wire.Event {
+	return wire.Event{At: now, Type: t, Reason: reason, Text: text, App: i.Service.App, Service: i.Service.Service,
+		Instance: i.ID, Cluster: i.Cluster, Worker: i.Worker, Org: i.Org}
+}
+
+// step adds an entry to the timeline; the oldest but the first go when it grows long.
+func (i *Instance) step(now time.Time, text string) {
+	if n := len(i.Timeline); n > 0 && i.Timeline[n-1].State == i.State && i.Timeline[n-1].Phase == i.Phase && i.Timeline[n-1].Text == text {
+		return
+	}
+	i.Timeline = append(i.Timeline, wire.Step{At: now, State: i.State, Phase: i.Phase, Text: text})
+	if len(i.Timeline) > maxTimeline {
+		i.Timeline = slices.Delete(i.Timeline, 1, 2)
+	}
 }

@@ -1,20 +1,11 @@
 package apps
 
 import (
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-)
-
-const (
-	firstRetry  = time.Second
-	longestWait = time.Minute
-	maxTimeline = 24
-	// steady is how long an instance must have run for its earlier failures to be forgotten.
-	steady = 5 * time.Minute
 )
 
 // Reconcile brings the instances of every application that changed in line with what it asks for. It only decides: the
@@ -84,44 +75,4 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 		}
 	}
 	c.releaseClaims(now, k, a, fx)
-}
-
-// lessUseful orders instances so that those that serve least come first.
-func lessUseful(a, b *Instance) int {
-	rank := func(i *Instance) int {
-		switch {
-		case i.IsReady():
-			return 2
-		case i.State == skerry.Running:
-			return 1
-		}
-		return 0
-	}
-	if d := rank(a) - rank(b); d != 0 {
-		return d
-	}
-	return b.Ordinal - a.Ordinal
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "ended"
-	}
-	return s
-}
-
-func (i *Instance) event(now time.Time, t wire.EventType, reason, text string) wire.Event {
-	return wire.Event{At: now, Type: t, Reason: reason, Text: text, App: i.Service.App, Service: i.Service.Service,
-		Instance: i.ID, Cluster: i.Cluster, Worker: i.Worker, Org: i.Org}
-}
-
-// step adds an entry to the timeline; the oldest but the first go when it grows long.
-func (i *Instance) step(now time.Time, text string) {
-	if n := len(i.Timeline); n > 0 && i.Timeline[n-1].State == i.State && i.Timeline[n-1].Phase == i.Phase && i.Timeline[n-1].Text == text {
-		return
-	}
-	i.Timeline = append(i.Timeline, wire.Step{At: now, State: i.State, Phase: i.Phase, Text: text})
-	if len(i.Timeline) > maxTimeline {
-		i.Timeline = slices.Delete(i.Timeline, 1, 2)
-	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -314,39 +313,4 @@ func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, 
 	fx.Events[len(fx.Events)-1].Type = wire.EventWarning
 	rs.look(a.Key())
 	return nil
-}
-
-// viewRollout tells how far a service's rollout is.
-func (c *Controller) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
-	r := a.Rollouts[s.Name]
-	if r == nil || r.Revision != a.revisions[s.Name] {
-		return nil
-	}
-	v := &view.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Paused: a.Paused[s.Name],
-		Failures: r.Failures, Reason: r.Reason, Wave: r.Wave, Failing: r.Told}
-	if s.Replicas != nil {
-		v.Limit = min(r.Limit, *s.Replicas)
-	}
-	switch {
-	case !r.EndedAt.IsZero():
-		v.Phase, v.Limit = view.RolloutDone, 0
-	case v.Paused != "":
-		v.Phase = view.RolloutPaused
-	case r.Back:
-		v.Phase = view.RolloutBack
-	case r.Canary:
-		v.Phase = view.RolloutCanary
-	default:
-		v.Phase = view.RolloutWaves
-		v.NextAt = r.next(s)
-	}
-	if r.EndedAt.IsZero() && v.Paused == "" {
-		if v.Waits = c.updateWaits(a, s); v.Waits == "" {
-			v.Waits = a.waitsTurn(s.Name)
-		}
-	}
-	if f := a.Refused[s.Name]; f != nil {
-		v.Refused = &view.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}
-	}
-	return v
 }

@@ -195,3 +195,20 @@ func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpe
 		}
 	}
 }
+
+// lessUseful orders instances so that those that serve least come first.
+func lessUseful(a, b *Instance) int {
+	rank := func(i *Instance) int {
+		switch {
+		case i.IsReady():
+			return 2
+		case i.State == skerry.Running:
+			return 1
+		}
+		return 0
+	}
+	if d := rank(a) - rank(b); d != 0 {
+		return d
+	}
+	return b.Ordinal - a.Ordinal
+}
