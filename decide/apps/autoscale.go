@@ -39,10 +39,15 @@ type came struct {
 
 // demand is what comes to services, and the scalers that have their number follow it.
 type demand struct {
-	*editor
+	*lifecycle
+	editor  *editor
 	scalers map[skerry.ServiceKey]*Scaler
 	came    []came                                // by ingresses, sorted by who told of it: sums must not depend on the order
 	waits   map[string]map[skerry.ServiceKey]bool // services that something waits for at an ingress, by who told of it
+}
+
+func newDemand(life *lifecycle, edit *editor) *demand {
+	return &demand{lifecycle: life, editor: edit, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}}
 }
 
 // drop forgets the scalers of an application that is gone.
@@ -336,7 +341,7 @@ func (d *demand) autoscale(now time.Time, a *App, fx *wire.Effects) {
 		lo, hi := s.Scale.Limits()
 		was := *s.Replicas
 		if n := sc.Want(now, s, lo, hi, was, d.load(now, k)); n != was {
-			_, more, err := d.scale(now, k, n, "its load: "+sc.why)
+			_, more, err := d.editor.scale(now, k, n, "its load: "+sc.why)
 			if err != nil {
 				sc.why += "; " + err.Error()
 				continue

@@ -1,6 +1,18 @@
 // Package apps turns applications into the instances they want: scale, updates, restarts, jobs, schedules and quotas. It
 // is pure, and serves root and cluster alike: the tier above it decides who holds an instance, this package decides which
 // instances there should be. Root and cluster cores import it.
+//
+// A part sees only what it names or embeds, further down or to its right, and never the Controller. Its maps change in one file alone.
+//
+//	Controller   loads records, takes messages, reconciles: calls the parts in order
+//	   |
+//	rollouts  jobs  views  demand     services, jobs; what users are shown; how many instances a load asks for
+//	editor                            what is asked of applications; agreed with secrets, networks, tenants, history
+//	secrets   volumes  mover          versions of secrets; local volumes; moves to other holders
+//	networks  certificates  tenants   addresses and exports; organisations, namespaces and quotas
+//	lifecycle                         what becomes of an instance
+//	   |
+//	catalog   ledger, claims  history    applications, instances, who has which volumes, earlier versions
 package apps
 
 import (
@@ -12,7 +24,7 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Controller holds the applications and instances of one tier.
+// Controller holds the applications and instances of one tier. What others may ask and tell is methods of its parts.
 type Controller struct {
 	*lifecycle
 	*tenants
@@ -33,9 +45,7 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	applications, instances := newCatalog(), newLedger(seed, tier)
-	c := &Controller{
-		lifecycle: &lifecycle{applications, instances}, history: &history{map[skerry.AppKey][]*Past{}},
-	}
+	c := &Controller{lifecycle: &lifecycle{applications, instances}, history: &history{map[skerry.AppKey][]*Past{}}}
 	c.tenants = newTenants(applications, instances.claims)
 	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
 	c.networks = newNetworks(applications, instances, c.certificates)
@@ -43,10 +53,10 @@ func New(seed [16]byte, tier string) *Controller {
 	c.mover = &mover{c.lifecycle}
 	c.volumes = &volumes{c.lifecycle, c.tenants}
 	c.editor = &editor{c.lifecycle, c.tenants, c.networks, c.history, c.secrets, c.volumes}
-	c.demand = &demand{editor: c.editor, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}}
+	c.demand = newDemand(c.lifecycle, c.editor)
 	c.views = &views{instances, c.history, c.networks, c.demand}
 	c.jobs = &jobs{c.lifecycle}
-	c.rollouts = &rollouts{c.editor, c.mover}
+	c.rollouts = &rollouts{c.lifecycle, c.editor, c.history, c.mover}
 	return c
 }
 

@@ -303,7 +303,7 @@ func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, 
 	bad := *a.Manifest.Spec.Service(service)
 	refused := &Refused{Revision: r.Revision, Reason: why, At: now, Spec: bad, Digests: digestsOf(&bad, a.Digests)}
 	next := a.withServices(now, p, service)
-	if err := rs.replace(now, a, next, fx); err != nil {
+	if err := rs.editor.replace(now, a, next, fx); err != nil {
 		return err
 	}
 	a.Refused = with(a.Refused, service, refused)

@@ -15,8 +15,10 @@ import (
 //	                                                                       ─► create and stop, no more at a time than an update may
 //	reconcilePerWorker ─► one for each child
 type rollouts struct {
-	*editor
-	mover *mover
+	*lifecycle
+	editor  *editor
+	history *history
+	mover   *mover
 }
 
 // reconcileService keeps replicas instances of the current revision. A rolling update never has more than replicas +
