@@ -316,7 +316,8 @@ func (e *editor) KeepAmendment(now time.Time, site string, m *wire.Amendment, re
 	if err != nil {
 		return // it fits what there is no longer at all
 	}
-	e.history.keepAmendment(&Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests, Site: site, Why: why}, fx)
+	e.history.keepAmendment(&Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests,
+		Site: site, Why: why}, fx)
 	fx.Events[len(fx.Events)-1].Text += "; `skerry rollout undo " + m.App.Name + " --amendment " + site + "` adopts it"
 	fx.Changed = append(fx.Changed, wire.Change{App: m.App})
 }

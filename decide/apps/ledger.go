@@ -101,7 +101,8 @@ type ledger struct {
 
 func newLedger(seed [16]byte, tier string) *ledger {
 	return &ledger{claims: newClaims(), seed: seed, local: tier, inst: map[skerry.InstanceID]*Instance{},
-		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{}, unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{}}
+		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
+		unplaced:  map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{}}
 }
 
 func (l *ledger) addInstance(i *Instance) {

@@ -48,8 +48,9 @@ type networks struct {
 }
 
 func newNetworks(apps *catalog, instances *ledger, certs *certificates) *networks {
-	ns := &networks{catalog: apps, ledger: instances, certificates: certs, nets: map[skerry.AppKey]*network{}, exporters: map[skerry.AppKey]bool{},
-		importers: map[skerry.AppKey]bool{}, unaddressed: map[skerry.AppKey]*unaddressed{}, readdressed: map[skerry.AppKey]bool{}}
+	ns := &networks{catalog: apps, ledger: instances, certificates: certs, nets: map[skerry.AppKey]*network{},
+		exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{},
+		unaddressed: map[skerry.AppKey]*unaddressed{}, readdressed: map[skerry.AppKey]bool{}}
 	if instances.local != "r" {
 		ns.lastNet = wire.LocalNetworks - 1 // the root gives those below
 	}

@@ -153,10 +153,15 @@ func (ss *secrets) put(now time.Time, m PutSecret) (any, wire.Effects, error) {
 	if err := ss.fit(&next); err != nil {
 		return nil, fx, err
 	}
-	ss.byName[k] = &next
-	ss.follow(now, &next, m.Actor, false, &fx)
-	fx.Put(k.record(), mustJSON(&next))
+	ss.keep(now, k, &next, m.Actor, false, &fx)
 	return ss.view(&next), fx, nil
+}
+
+// keep puts a secret in the place of what it was, and has services follow it.
+func (ss *secrets) keep(now time.Time, k secretKey, x *secret, actor string, back bool, fx *wire.Effects) {
+	ss.byName[k] = x
+	ss.follow(now, x, actor, back, fx)
+	fx.Put(k.record(), mustJSON(x))
 }
 
 // follow gives the version in use to the services that name none, at once if they go back to it. A job has what it was applied with: it would run once more otherwise.
@@ -305,7 +310,8 @@ func (ss *secrets) usersOf(x *secret) []string {
 		}
 	}
 	for _, i := range ss.ledger.inst {
-		if k := i.Service.App; k.Namespace == x.Namespace && i.Live() && ss.catalog.apps[k] != nil && !ss.catalog.apps[k].Borrowed && uses(i.Spec) {
+		k := i.Service.App
+		if a := ss.catalog.apps[k]; k.Namespace == x.Namespace && i.Live() && a != nil && !a.Borrowed && uses(i.Spec) {
 			out = append(out, k.Name+"/"+i.Service.Service)
 		}
 	}

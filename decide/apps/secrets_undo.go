@@ -53,9 +53,7 @@ func (ss *secrets) undo(now time.Time, m UndoSecret) (any, wire.Effects, error) 
 	if next.Use = to.Number; to.Number == x.newest().Number {
 		next.Use = 0
 	}
-	ss.byName[k] = &next
-	ss.follow(now, &next, m.Actor, true, &fx)
-	fx.Put(k.record(), mustJSON(&next))
+	ss.keep(now, k, &next, m.Actor, true, &fx)
 	return ss.view(&next), fx, nil
 }
 

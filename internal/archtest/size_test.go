@@ -28,6 +28,12 @@ var grown = map[string]size{
 	"worker.inst":           {32, 12},
 }
 
+// heads call their parts in order and do nothing else, so they grow by a field for each part alone.
+var heads = map[string]size{
+	"cluster.Core":           {17, 15},
+	"decide/apps.Controller": {13, 5},
+}
+
 // wide types have a method for each operation of the API, and little state.
 var wide = []string{"api.Client", "ctl.app"}
 
@@ -97,6 +103,9 @@ func receiver(e ast.Expr) string {
 func TestTypeSizes(t *testing.T) {
 	for name, is := range sizes(t) {
 		was, listed := grown[name] // fields count for these alone: records and options have as many as there is to say
+		if head, ok := heads[name]; ok {
+			was, listed = head, true
+		}
 		switch {
 		case slices.Contains(wide, name):
 		case !listed && is.methods > goalMethods:
