@@ -131,10 +131,7 @@ func (c *catalog) App(k skerry.AppKey) *App { return c.apps[k] }
 
 // Apps lists all applications in key order.
 func (c *catalog) Apps() []*App {
-	out := make([]*App, 0, len(c.apps))
-	for _, a := range c.apps {
-		out = append(out, a)
-	}
+	out := slices.AppendSeq(make([]*App, 0, len(c.apps)), maps.Values(c.apps))
 	slices.SortFunc(out, func(a, b *App) int { return strings.Compare(a.Key().String(), b.Key().String()) })
 	return out
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -46,12 +45,7 @@ type certificates struct {
 }
 
 func (cs *certificates) load(value []byte) error {
-	x := new(certificate)
-	if err := json.Unmarshal(value, x); err != nil {
-		return err
-	}
-	cs.certs[certKey{x.Org, x.Name}] = x
-	return nil
+	return read(value, func(x *certificate) { cs.certs[certKey{x.Org, x.Name}] = x })
 }
 
 // put keeps a certificate. Whether it is still valid is not asked: the one that it replaces may be worse.

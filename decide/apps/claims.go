@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
@@ -39,14 +38,7 @@ func newClaims() *claims {
 	return &claims{claimed: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{}}
 }
 
-func (c *claims) loadClaim(value []byte) error {
-	k := new(claim)
-	err := json.Unmarshal(value, k)
-	if err == nil {
-		c.putClaim(k)
-	}
-	return err
-}
+func (c *claims) loadClaim(value []byte) error { return read(value, c.putClaim) }
 
 func (c *claims) putClaim(k *claim) {
 	app := k.Service.App

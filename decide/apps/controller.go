@@ -83,17 +83,15 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	case prefixSecret:
 		err = c.secrets.load(value)
 	case prefixApp:
-		a := new(App)
-		if err = json.Unmarshal(value, a); err == nil {
+		err = read(value, func(a *App) {
 			c.addApp(a)
 			c.look(a.Key())
-		}
+		})
 	case prefixInst:
-		i := new(Instance)
-		if err = json.Unmarshal(value, i); err == nil {
+		err = read(value, func(i *Instance) {
 			i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
 			c.addInstance(i)
-		}
+		})
 	case prefixClaim:
 		err = c.loadClaim(value)
 	case prefixPast:
@@ -109,6 +107,16 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 		return true, fmt.Errorf("record %s: %w", key, err)
 	}
 	return true, nil
+}
+
+// read has a record be taken that can be read.
+func read[T any](value []byte, take func(*T)) error {
+	x := new(T)
+	err := json.Unmarshal(value, x)
+	if err == nil {
+		take(x)
+	}
+	return err
 }
 
 func mustJSON(v any) []byte {

@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -54,19 +53,16 @@ type history struct {
 }
 
 func (h *history) load(value []byte) error {
-	p := new(Past)
-	if err := json.Unmarshal(value, p); err != nil {
-		return err
-	}
-	k := p.Manifest.Key()
-	h.earlier[k] = append(h.earlier[k], p)
-	slices.SortFunc(h.earlier[k], func(a, b *Past) int { // amendments first
-		if (a.Site != "") != (b.Site != "") {
-			return len(b.Site) - len(a.Site)
-		}
-		return int(a.Gen) - int(b.Gen)
+	return read(value, func(p *Past) {
+		k := p.Manifest.Key()
+		h.earlier[k] = append(h.earlier[k], p)
+		slices.SortFunc(h.earlier[k], func(a, b *Past) int { // amendments first
+			if (a.Site != "") != (b.Site != "") {
+				return len(b.Site) - len(a.Site)
+			}
+			return int(a.Gen) - int(b.Gen)
+		})
 	})
-	return nil
 }
 
 // keep remembers an application before a change, if the change is one of what its services run.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -172,10 +173,7 @@ func (l *ledger) Instance(id skerry.InstanceID) *Instance { return l.inst[id] }
 
 // Instances lists the instances of a service, oldest first.
 func (l *ledger) Instances(k skerry.ServiceKey) []*Instance {
-	out := make([]*Instance, 0, len(l.byService[k]))
-	for _, i := range l.byService[k] {
-		out = append(out, i)
-	}
+	out := slices.AppendSeq(make([]*Instance, 0, len(l.byService[k])), maps.Values(l.byService[k]))
 	slices.SortFunc(out, func(a, b *Instance) int {
 		if n := a.CreatedAt.Compare(b.CreatedAt); n != 0 {
 			return n

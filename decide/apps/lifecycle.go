@@ -161,3 +161,10 @@ func (i *Instance) step(now time.Time, text string) {
 		i.Timeline = slices.Delete(i.Timeline, 1, 2)
 	}
 }
+
+func firstWhy(i *Instance) string {
+	if len(i.Why) == 0 {
+		return "no cluster is connected"
+	}
+	return i.Why[0].Text
+}

@@ -65,12 +65,7 @@ func (ns *networks) load(key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	n := new(network)
-	if err := json.Unmarshal(value, n); err != nil {
-		return err
-	}
-	ns.nets[k] = n
-	return nil
+	return read(value, func(n *network) { ns.nets[k] = n })
 }
 
 // wanted says how many instances of each service have an address of their own in an application's network. Services that

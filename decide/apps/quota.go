@@ -1,7 +1,7 @@
 package apps
 
 import (
-	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,21 +54,11 @@ func newTenants(apps *catalog, volumes *claims) *tenants {
 }
 
 func (ts *tenants) loadOrg(value []byte) error {
-	o := new(Org)
-	err := json.Unmarshal(value, o)
-	if err == nil {
-		ts.orgs[o.Name] = o
-	}
-	return err
+	return read(value, func(o *Org) { ts.orgs[o.Name] = o })
 }
 
 func (ts *tenants) loadNamespace(value []byte) error {
-	n := new(Namespace)
-	err := json.Unmarshal(value, n)
-	if err == nil {
-		ts.spaces[n.Name] = n
-	}
-	return err
+	return read(value, func(n *Namespace) { ts.spaces[n.Name] = n })
 }
 
 // SetBesides says how much storage an organisation has besides its applications and their volumes.
@@ -269,20 +259,14 @@ func (ts *tenants) deleteNamespace(name, secret string) (wire.Effects, error) {
 
 // Orgs lists the organisations by name.
 func (ts *tenants) Orgs() []*Org {
-	out := make([]*Org, 0, len(ts.orgs))
-	for _, o := range ts.orgs {
-		out = append(out, o)
-	}
+	out := slices.AppendSeq(make([]*Org, 0, len(ts.orgs)), maps.Values(ts.orgs))
 	slices.SortFunc(out, func(a, b *Org) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
 // Namespaces lists the namespaces by name.
 func (ts *tenants) Namespaces() []*Namespace {
-	out := make([]*Namespace, 0, len(ts.spaces))
-	for _, n := range ts.spaces {
-		out = append(out, n)
-	}
+	out := slices.AppendSeq(make([]*Namespace, 0, len(ts.spaces)), maps.Values(ts.spaces))
 	slices.SortFunc(out, func(a, b *Namespace) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

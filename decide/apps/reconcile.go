@@ -23,13 +23,6 @@ func (c *Controller) Reconcile(now time.Time) wire.Effects {
 	return fx
 }
 
-func firstWhy(i *Instance) string {
-	if len(i.Why) == 0 {
-		return "no cluster is connected"
-	}
-	return i.Why[0].Text
-}
-
 func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 	a := c.apps[k]
 	if a == nil || c.Frozen(k) {

@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -72,12 +71,7 @@ type secrets struct {
 }
 
 func (ss *secrets) load(value []byte) error {
-	x := new(secret)
-	if err := json.Unmarshal(value, x); err != nil {
-		return err
-	}
-	ss.byName[secretKey{x.Namespace, x.Name}] = x
-	return nil
+	return read(value, func(x *secret) { ss.byName[secretKey{x.Namespace, x.Name}] = x })
 }
 
 // current is how a manifest names a version.
