@@ -109,6 +109,11 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	return true, nil
 }
 
+// Audit says what of the parts' state does not balance. It costs as much as there is; tests call it after every step.
+func (c *Controller) Audit() []string {
+	return append(c.lifecycle.ledger.audit(), c.networks.audit()...)
+}
+
 // read has a record be taken that can be read.
 func read[T any](value []byte, take func(*T)) error {
 	x := new(T)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -320,4 +321,33 @@ func (l *ledger) leaving(s *spec.ServiceSpec, sk skerry.ServiceKey) (n int) {
 		}
 	}
 	return n
+}
+
+// audit says which lists contradict the instances.
+func (l *ledger) audit() (faults []string) {
+	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	listed, unplaced, stopping := 0, 0, 0
+	for _, list := range l.byService {
+		listed += len(list)
+	}
+	for id, i := range l.inst {
+		if i.ID != id || l.byService[i.Service][id] != i {
+			bad("%s is not listed under its service", id)
+		}
+		if waits := i.State == skerry.Requested && i.Holder == "" && !i.Stopping; waits != l.unplaced[id] {
+			bad("%s at %q, %s, stopping %v: unplaced is %v", id, i.Holder, i.State, i.Stopping, l.unplaced[id])
+		} else if waits {
+			unplaced++
+		}
+		if i.Stopping != l.stopping[id] {
+			bad("%s: stopping is %v, its list says %v", id, i.Stopping, l.stopping[id])
+		} else if i.Stopping {
+			stopping++
+		}
+	}
+	if listed != len(l.inst) || len(faults) == 0 && (unplaced != len(l.unplaced) || stopping != len(l.stopping)) {
+		bad("of %d instances %d are listed by service; %d are unplaced and %d stopping, their lists have %d and %d",
+			len(l.inst), listed, unplaced, stopping, len(l.unplaced), len(l.stopping))
+	}
+	return faults
 }

@@ -424,3 +424,15 @@ func (ns *networks) recertify(k certKey) {
 		}
 	}
 }
+
+// audit says which networks have the id of another, or one that was never given.
+func (ns *networks) audit() (faults []string) {
+	seen := map[wire.NetworkID]bool{}
+	for k, n := range ns.nets {
+		if seen[n.ID] || n.ID > ns.lastNet {
+			faults = append(faults, fmt.Sprintf("network %d of %s: given twice, or beyond the last, %d", n.ID, k, ns.lastNet))
+		}
+		seen[n.ID] = true
+	}
+	return faults
+}
