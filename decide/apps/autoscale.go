@@ -313,10 +313,6 @@ func (d *demand) load(now time.Time, k skerry.ServiceKey) (l Load) {
 	return l
 }
 
-func outOfTouch(i *Instance) bool {
-	return slices.ContainsFunc(i.Conditions, func(x skerry.Condition) bool { return x.Type == skerry.Reachable && !x.Status })
-}
-
 // autoscale changes the number of instances of services that follow their load.
 func (d *demand) autoscale(now time.Time, a *App, fx *wire.Effects) {
 	if !a.Deployed || a.Deleting || a.Borrowed { // whoever borrows one knows what share of it is there

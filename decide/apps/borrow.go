@@ -263,19 +263,6 @@ func beyondAll(a, next *App, m *wire.Amendment) (out []string) {
 	return out
 }
 
-// adoptOrdinal gives the number of an instance that a site started while it was alone: its own, or if an instance that stays has
-// that, the first that is free. The site does not know the numbers of other sites. What runs learns of it when it starts again.
-func (l *ledger) adoptOrdinal(site string, x *wire.AmendedInstance, service string, a *App, here map[skerry.InstanceID]bool) int {
-	k := skerry.ServiceKey{App: a.Key(), Service: service}
-	taken := slices.ContainsFunc(l.Instances(k), func(i *Instance) bool {
-		return i.Live() && i.Revision == x.Revision && i.Ordinal == x.Ordinal && (i.Holder != site || here[i.ID])
-	})
-	if x.Ordinal < 0 || taken {
-		return l.freeOrdinal(k, x.Revision)
-	}
-	return x.Ordinal
-}
-
 // followsLoad reports whether an amendment is about nothing but how many instances there are of services that follow their
 // load. Every such change, by whoever decided it, is a generation: those of several sites, and of the owner, go together as
 // long as it is the same versions that they count.

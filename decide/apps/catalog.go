@@ -189,3 +189,52 @@ func (c *catalog) service(k skerry.ServiceKey) (*App, *spec.ServiceSpec, error) 
 func (c *catalog) appEvent(fx *wire.Effects, now time.Time, a *App, service, reason, text string) {
 	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service, Org: a.Org})
 }
+
+func revisionsOf(m *spec.Application) map[string]string {
+	out := map[string]string{}
+	for i := range m.Spec.Services {
+		out[m.Spec.Services[i].Name] = m.Spec.Services[i].Revision()
+	}
+	return out
+}
+
+func digestsOf(s *spec.ServiceSpec, all map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, ref := range s.Images() {
+		if d := all[ref]; d != "" {
+			out[ref] = d
+		}
+	}
+	return out
+}
+
+// with gives a map with one entry set, leaving alone the one that others may read.
+func with[V any](m map[string]V, key string, v V) map[string]V {
+	out := maps.Clone(m)
+	if out == nil {
+		out = map[string]V{}
+	}
+	out[key] = v
+	return out
+}
+
+func without[V any](m map[string]V, key string) map[string]V {
+	if _, ok := m[key]; !ok {
+		return m
+	}
+	out := maps.Clone(m)
+	delete(out, key)
+	return out
+}
+
+func cloneManifest(m spec.Application) spec.Application {
+	m.Spec.Services = slices.Clone(m.Spec.Services)
+	return m
+}
+
+func orNobody(actor string) string {
+	if actor == "" {
+		return "the system"
+	}
+	return actor
+}

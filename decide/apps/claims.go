@@ -88,42 +88,6 @@ func (c *claims) noteClaim(i *Instance, fx *wire.Effects) {
 	c.saveClaim(&next, fx)
 }
 
-// releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
-// others are kept.
-func (l *lifecycle) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
-	for _, v := range slices.SortedFunc(maps.Keys(l.claimed[app]), spec.VolumeClaim.Compare) {
-		k := l.claimed[app][v]
-		s := a.Manifest.Spec.Service(v.Service.Service)
-		if s.KeepsData() {
-			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
-				k.Reclaim = reclaimed
-				l.saveClaim(k, fx)
-			}
-		}
-		there := s.KeepsData() && !a.Deleting
-		switch {
-		case l.userOf(v) != nil:
-		case !there && len(l.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
-			l.dropClaim(k, fx)
-		case k.Idle.IsZero():
-			k.Idle = now
-			l.saveClaim(k, fx)
-		}
-	}
-}
-
-// ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
-// application that was given back left such claims in earlier versions.
-func (l *lifecycle) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
-	for app, list := range l.claimed {
-		for v, k := range list {
-			if l.apps[app] == nil && others(v) {
-				l.dropClaim(k, fx)
-			}
-		}
-	}
-}
-
 // DataAt gives the holder that has an instance's local volumes with data in them, or "".
 func (c *claims) DataAt(i *Instance) string {
 	if k := c.claimed[i.Service.App][i.claims()]; k != nil && k.Ran && i.Spec.KeepsData() {
@@ -161,31 +125,18 @@ func (c *claims) ForgetClaims(holder string, fx *wire.Effects) {
 	}
 }
 
-// loses names the services of an application whose local volumes go, and those whose local volumes are kept, if it comes to be what a
-// manifest says.
-func (l *lifecycle) loses(app *spec.Application) (lost, kept []string) {
-	gone, stay := map[string]int{}, map[string]int{}
-	for v, k := range l.claimed[app.Key()] {
-		switch s := app.Spec.Service(v.Service.Service); {
-		case s.KeepsData(), l.apps[app.Key()] == nil:
-		case k.Reclaim:
-			gone[v.Service.Service]++
-		case l.userOf(v) != nil:
-			stay[v.Service.Service]++
+// resting is the storage of local volumes that applications of a manifest do not ask for: of services and replicas that are gone. m is nil
+// where the application is.
+func (c *claims) resting(app skerry.AppKey, m *spec.Application) (sum skerry.Bytes) {
+	for v, k := range c.claimed[app] {
+		if m != nil {
+			if s := m.Spec.Service(v.Service.Service); s.KeepsData() && v.Ordinal < *s.Replicas {
+				continue
+			}
+		}
+		if k.Ran {
+			sum += k.Size
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		lost = append(lost, name+": the local volumes of "+plural(gone[name], "replica")+" are removed with what is in them, because the manifest no longer has them")
-	}
-	for _, name := range slices.Sorted(maps.Keys(stay)) {
-		kept = append(kept, name+": the local volumes of "+plural(stay[name], "replica")+" are kept, although the manifest no longer has them; `skerry delete volume` deletes them")
-	}
-	return lost, kept
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return itoa(n) + " " + what + "s"
+	return sum
 }

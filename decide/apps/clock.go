@@ -3,8 +3,6 @@ package apps
 import (
 	"slices"
 	"time"
-
-	"skerry.dev/skerry/wire"
 )
 
 // Start ends loading. What was noted under a clock that was ahead of the present one counts as of now: else nothing would follow
@@ -34,18 +32,4 @@ func noLater(t *time.Time, now time.Time) {
 	if t.After(now) {
 		*t = now
 	}
-}
-
-// since is when the last stretch of steps began of which is is true, by this tier's clock: a holder's may say anything. Without any it is
-// when the instance was made.
-func (i *Instance) since(is func(wire.Step) bool) time.Time {
-	n := len(i.Timeline)
-	for n > 0 && !is(i.Timeline[n-1]) {
-		n--
-	}
-	at := i.CreatedAt
-	for ; n > 0 && is(i.Timeline[n-1]); n-- {
-		at = i.Timeline[n-1].At
-	}
-	return at
 }

@@ -16,12 +16,12 @@
 package apps
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
 )
 
 // Controller holds the applications and instances of one tier. What others may ask and tell is methods of its parts.
@@ -59,14 +59,6 @@ func New(seed [16]byte, tier string) *Controller {
 	c.rollouts = &rollouts{c.lifecycle, c.editor, c.history, c.mover}
 	return c
 }
-
-// Record keys.
-const (
-	prefixApp   = "app/"
-	prefixInst  = "inst/"
-	prefixOrg   = "org/"
-	prefixSpace = "ns/"
-)
 
 // Load takes one record of the store; it reports whether the record was one of ours.
 func (c *Controller) Load(key string, value []byte) (bool, error) {
@@ -114,20 +106,18 @@ func (c *Controller) Audit() []string {
 	return append(c.lifecycle.ledger.audit(), c.networks.audit()...)
 }
 
-// read has a record be taken that can be read.
-func read[T any](value []byte, take func(*T)) error {
-	x := new(T)
-	err := json.Unmarshal(value, x)
-	if err == nil {
-		take(x)
+// Records are the kinds of records of a controller, by how their keys begin, each with a new value of the type that it is read into.
+func Records() map[string]func() any {
+	return map[string]func() any{
+		keyNets:      func() any { return new(wire.NetworkID) },
+		prefixNet:    func() any { return new(network) },
+		prefixCert:   func() any { return new(certificate) },
+		prefixSecret: func() any { return new(secret) },
+		prefixApp:    func() any { return new(App) },
+		prefixInst:   func() any { return new(Instance) },
+		prefixClaim:  func() any { return new(claim) },
+		prefixPast:   func() any { return new(Past) },
+		prefixOrg:    func() any { return new(Org) },
+		prefixSpace:  func() any { return new(Namespace) },
 	}
-	return err
-}
-
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic("records always marshal: " + err.Error())
-	}
-	return data
 }

@@ -65,25 +65,6 @@ func (m *mover) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, list [
 	}
 }
 
-// otherEndMoves reports whether a service at the other end of a limited link, whichever end that is of, is on its way to another holder.
-func (l *ledger) otherEndMoves(a *App, s *spec.ServiceSpec) bool {
-	leads := func(from, to *spec.ServiceSpec) bool {
-		return slices.ContainsFunc(from.Links, func(l spec.Link) bool { return l.Limited() && l.Service == to.Name })
-	}
-	for n := range a.Manifest.Spec.Services {
-		o := &a.Manifest.Spec.Services[n]
-		if o.Name == s.Name || !leads(s, o) && !leads(o, s) {
-			continue
-		}
-		for _, i := range l.byService[skerry.ServiceKey{App: a.Key(), Service: o.Name}] {
-			if i.Replaces != "" && i.Live() {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // startElsewhere starts an instance that is to replace another at another holder.
 func (m *mover) startElsewhere(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, why string, fx *wire.Effects) *Instance {
 	i.Calm = now.Add(min(longestCalm, firstCalm<<min(i.Moves, 10)))
@@ -151,21 +132,6 @@ func (m *mover) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effe
 	n.Shun = slices.DeleteFunc(n.Shun, func(name string) bool { return name == to })
 	m.saveInstance(n, fx)
 	return n.ID, nil
-}
-
-// allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list.
-func (l *ledger) allows(s *spec.ServiceSpec, holder string) bool {
-	return l.local != "r" || s.Placement.AllowsCluster(holder)
-}
-
-// replacement gives the instance that is to replace another, or nil.
-func (l *ledger) replacement(i *Instance) *Instance {
-	for _, n := range l.byService[i.Service] {
-		if n.Replaces == i.ID && n.Live() {
-			return n
-		}
-	}
-	return nil
 }
 
 // settleReplacements ends instances whose replacement is ready, and replacements that found no place; it gives the rest

@@ -80,13 +80,3 @@ func (l *lifecycle) hearAnswer(now time.Time, i *Instance, o *wire.Observation, 
 		l.answered(now, i, o.Successor.Why, fx)
 	}
 }
-
-// updateWaits says why an update does not go on although nothing of it fails, or "".
-func (l *ledger) updateWaits(a *App, s *spec.ServiceSpec) string {
-	for _, i := range l.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
-		if k := i.Ask; k != nil && i.Live() && k.Revision == a.revisions[s.Name] && k.Why != "" {
-			return k.Why
-		}
-	}
-	return ""
-}

@@ -109,43 +109,6 @@ func (h *history) find(k skerry.AppKey, accept func(*Past) bool) *Past {
 	return nil
 }
 
-func revisionsOf(m *spec.Application) map[string]string {
-	out := map[string]string{}
-	for i := range m.Spec.Services {
-		out[m.Spec.Services[i].Name] = m.Spec.Services[i].Revision()
-	}
-	return out
-}
-
-func digestsOf(s *spec.ServiceSpec, all map[string]string) map[string]string {
-	out := map[string]string{}
-	for _, ref := range s.Images() {
-		if d := all[ref]; d != "" {
-			out[ref] = d
-		}
-	}
-	return out
-}
-
-// with gives a map with one entry set, leaving alone the one that others may read.
-func with[V any](m map[string]V, key string, v V) map[string]V {
-	out := maps.Clone(m)
-	if out == nil {
-		out = map[string]V{}
-	}
-	out[key] = v
-	return out
-}
-
-func without[V any](m map[string]V, key string) map[string]V {
-	if _, ok := m[key]; !ok {
-		return m
-	}
-	out := maps.Clone(m)
-	delete(out, key)
-	return out
-}
-
 // withServices gives an application as it is, but with one service, or all if none is named, as they were. How many instances
 // there are, and how they are replaced, stays as it is now.
 func (a *App) withServices(now time.Time, p *Past, service string) *App {

@@ -351,3 +351,125 @@ func (l *ledger) audit() (faults []string) {
 	}
 	return faults
 }
+
+// wanted is the revision that an instance has or is to have.
+func (i *Instance) wanted() string {
+	if i.Resize != nil {
+		return i.Resize.Revision
+	}
+	return i.Revision
+}
+
+// since is when the last stretch of steps began of which is is true, by this tier's clock: a holder's may say anything. Without any it is
+// when the instance was made.
+func (i *Instance) since(is func(wire.Step) bool) time.Time {
+	n := len(i.Timeline)
+	for n > 0 && !is(i.Timeline[n-1]) {
+		n--
+	}
+	at := i.CreatedAt
+	for ; n > 0 && is(i.Timeline[n-1]); n-- {
+		at = i.Timeline[n-1].At
+	}
+	return at
+}
+
+// sinceOf is since when a condition of an instance is what it is.
+func sinceOf(i *Instance, t skerry.ConditionType) time.Time {
+	for _, k := range i.Conditions {
+		if k.Type == t {
+			return k.Since
+		}
+	}
+	return i.CreatedAt
+}
+
+// conditionOf is the reason of a condition, or "".
+func conditionOf(i *Instance, t skerry.ConditionType) string {
+	for _, k := range i.Conditions {
+		if k.Type == t {
+			return k.Reason
+		}
+	}
+	return ""
+}
+
+func outOfTouch(i *Instance) bool {
+	return slices.ContainsFunc(i.Conditions, func(x skerry.Condition) bool { return x.Type == skerry.Reachable && !x.Status })
+}
+
+// replacement gives the instance that is to replace another, or nil.
+func (l *ledger) replacement(i *Instance) *Instance {
+	for _, n := range l.byService[i.Service] {
+		if n.Replaces == i.ID && n.Live() {
+			return n
+		}
+	}
+	return nil
+}
+
+// allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list.
+func (l *ledger) allows(s *spec.ServiceSpec, holder string) bool {
+	return l.local != "r" || s.Placement.AllowsCluster(holder)
+}
+
+// otherEndMoves reports whether a service at the other end of a limited link, whichever end that is of, is on its way to another holder.
+func (l *ledger) otherEndMoves(a *App, s *spec.ServiceSpec) bool {
+	leads := func(from, to *spec.ServiceSpec) bool {
+		return slices.ContainsFunc(from.Links, func(l spec.Link) bool { return l.Limited() && l.Service == to.Name })
+	}
+	for n := range a.Manifest.Spec.Services {
+		o := &a.Manifest.Spec.Services[n]
+		if o.Name == s.Name || !leads(s, o) && !leads(o, s) {
+			continue
+		}
+		for _, i := range l.byService[skerry.ServiceKey{App: a.Key(), Service: o.Name}] {
+			if i.Replaces != "" && i.Live() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// resizable reports whether an instance may follow what is wanted by other limits alone. What is on its way somewhere is not.
+func (l *ledger) resizable(a *App, s *spec.ServiceSpec, i *Instance) bool {
+	return i.IsReady() && i.Holder != "" && !i.Cut && i.Next == nil && i.Left == nil && i.Replaces == "" && l.replacement(i) == nil &&
+		i.Fixed != a.revisions[s.Name] && skerry.HasCondition(i.Conditions, skerry.Reachable) && s.DiffersInLimits(i.Spec)
+}
+
+// updateWaits says why an update does not go on although nothing of it fails, or "".
+func (l *ledger) updateWaits(a *App, s *spec.ServiceSpec) string {
+	for _, i := range l.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+		if k := i.Ask; k != nil && i.Live() && k.Revision == a.revisions[s.Name] && k.Why != "" {
+			return k.Why
+		}
+	}
+	return ""
+}
+
+// adoptOrdinal gives the number of an instance that a site started while it was alone: its own, or if an instance that stays has
+// that, the first that is free. The site does not know the numbers of other sites. What runs learns of it when it starts again.
+func (l *ledger) adoptOrdinal(site string, x *wire.AmendedInstance, service string, a *App, here map[skerry.InstanceID]bool) int {
+	k := skerry.ServiceKey{App: a.Key(), Service: service}
+	taken := slices.ContainsFunc(l.Instances(k), func(i *Instance) bool {
+		return i.Live() && i.Revision == x.Revision && i.Ordinal == x.Ordinal && (i.Holder != site || here[i.ID])
+	})
+	if x.Ordinal < 0 || taken {
+		return l.freeOrdinal(k, x.Revision)
+	}
+	return x.Ordinal
+}
+
+// waitsForVolumes gives the instance of the same replica that cannot start because the one that is taken up has its local volumes, or nil.
+func (l *ledger) waitsForVolumes(i *Instance) *Instance {
+	if !i.Spec.KeepsData() {
+		return nil
+	}
+	for _, o := range l.Instances(i.Service) {
+		if o.Ordinal == i.Ordinal && o.Live() && o.State != skerry.Running {
+			return o
+		}
+	}
+	return nil
+}

@@ -25,14 +25,6 @@ type Resize struct {
 	Reason   string            `json:"reason,omitempty"` // why its holder keeps the old ones for now
 }
 
-// wanted is the revision that an instance has or is to have.
-func (i *Instance) wanted() string {
-	if i.Resize != nil {
-		return i.Resize.Revision
-	}
-	return i.Revision
-}
-
 // followLimits looks at changes that are under way after what is wanted has changed: they are taken back, or go on to other limits.
 func (rs *rollouts) followLimits(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, fx *wire.Effects) (_, _ []*Instance) {
 	rev := a.revisions[s.Name]
@@ -77,12 +69,6 @@ func (rs *rollouts) resize(now time.Time, a *App, s *spec.ServiceSpec, current, 
 		current = append(current, i)
 	}
 	return current, old
-}
-
-// resizable reports whether an instance may follow what is wanted by other limits alone. What is on its way somewhere is not.
-func (l *ledger) resizable(a *App, s *spec.ServiceSpec, i *Instance) bool {
-	return i.IsReady() && i.Holder != "" && !i.Cut && i.Next == nil && i.Left == nil && i.Replaces == "" && l.replacement(i) == nil &&
-		i.Fixed != a.revisions[s.Name] && skerry.HasCondition(i.Conditions, skerry.Reachable) && s.DiffersInLimits(i.Spec)
 }
 
 // limitsText tells the limits of a service's main container.

@@ -207,3 +207,29 @@ func (l *lifecycle) Gone(now time.Time, holder string, id skerry.InstanceID, fx 
 	// The holder forgot it without being asked (a wiped device): place it anew.
 	l.Lost(now, id, holder+" no longer has it", fx)
 }
+
+// noteFailure counts what goes wrong with instances of a revision that is being rolled out.
+func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, fx *wire.Effects) {
+	n := max(0, i.Restarts-before.Restarts)
+	if n > 0 && before.Restarted < i.Restart {
+		n-- // somebody asked for it
+	}
+	if i.State == skerry.Failed && before.State != skerry.Failed {
+		n++
+	}
+	a := l.apps[i.Service.App]
+	if n == 0 || a == nil || i.Stopping {
+		return
+	}
+	r := a.Rollouts[i.Service.Service]
+	if r == nil || r.Revision != i.Revision || !r.EndedAt.IsZero() {
+		return
+	}
+	r.Failures += n
+	r.FailedAt, r.HealthyAt = now, time.Time{}
+	if i.Reason != "" {
+		r.Reason = i.Reason
+	}
+	l.saveApp(a, fx)
+	l.look(a.Key())
+}

@@ -2,7 +2,6 @@ package apps
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -57,7 +56,7 @@ func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 	if old != nil {
 		a.CreatedAt, a.Restarts, a.Runs, a.Rollouts, a.Paused = old.CreatedAt, old.Restarts, old.Runs, old.Rollouts, old.Paused
 		res.Warnings = append(res.Warnings, keepRefused(old, a)...)
-		lost, kept := e.loses(&r.App)
+		lost, kept := e.volumes.loses(&r.App)
 		res.Warnings = append(append(res.Warnings, lost...), kept...)
 		a.Deployed = old.Deployed || !r.Register
 		if string(mustJSON(old.Manifest)) == string(mustJSON(a.Manifest)) && a.Deployed == old.Deployed && maps.Equal(old.Digests, a.Digests) {
@@ -228,11 +227,6 @@ func (e *editor) scale(now time.Time, k skerry.ServiceKey, replicas int, actor s
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
 }
 
-func cloneManifest(m spec.Application) spec.Application {
-	m.Spec.Services = slices.Clone(m.Spec.Services)
-	return m
-}
-
 // restart asks for a restart of every instance of a service, one after the other; an empty service name means all. A service whose images
 // were looked up again, and mean something else now, is updated instead.
 func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error) {
@@ -295,13 +289,6 @@ func (e *editor) delete(now time.Time, m Delete) (Deleted, wire.Effects, error) 
 		e.saveApp(a, &fx)
 	}
 	return e.volumes.deleted(a), fx, nil
-}
-
-func orNobody(actor string) string {
-	if actor == "" {
-		return "the system"
-	}
-	return actor
 }
 
 func (e *editor) addApp(a *App) {

@@ -32,7 +32,7 @@ func (e *editor) Plan(now time.Time, app spec.Application, digests map[string]st
 		a.Gen, a.Paused = old.Gen+1, old.Paused
 	}
 	p := Planned{Key: app.Key(), Org: ns.Org, Resized: map[skerry.InstanceID]string{}}
-	p.Lost, _ = e.loses(&app)
+	p.Lost, _ = e.volumes.loses(&app)
 	for n := range app.Spec.Services {
 		s := &a.Manifest.Spec.Services[n]
 		a.revisions[s.Name] = s.Revision()

@@ -3,7 +3,6 @@ package apps
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"skerry.dev/skerry"
@@ -278,5 +277,3 @@ func (ts *tenants) OrgOf(namespace string) string {
 	}
 	return ""
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -193,16 +193,6 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// sinceOf is since when a condition of an instance is what it is.
-func sinceOf(i *Instance, t skerry.ConditionType) time.Time {
-	for _, k := range i.Conditions {
-		if k.Type == t {
-			return k.Since
-		}
-	}
-	return i.CreatedAt
-}
-
 // serves reports whether an instance counts for as ready when an old one is to be ended.
 func (rs *rollouts) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Instance) bool {
 	if !i.IsReady() {
@@ -256,42 +246,6 @@ func reasonOf(i *Instance) string {
 		return why
 	}
 	return "not ready"
-}
-
-// conditionOf is the reason of a condition, or "".
-func conditionOf(i *Instance, t skerry.ConditionType) string {
-	for _, k := range i.Conditions {
-		if k.Type == t {
-			return k.Reason
-		}
-	}
-	return ""
-}
-
-// noteFailure counts what goes wrong with instances of a revision that is being rolled out.
-func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, fx *wire.Effects) {
-	n := max(0, i.Restarts-before.Restarts)
-	if n > 0 && before.Restarted < i.Restart {
-		n-- // somebody asked for it
-	}
-	if i.State == skerry.Failed && before.State != skerry.Failed {
-		n++
-	}
-	a := l.apps[i.Service.App]
-	if n == 0 || a == nil || i.Stopping {
-		return
-	}
-	r := a.Rollouts[i.Service.Service]
-	if r == nil || r.Revision != i.Revision || !r.EndedAt.IsZero() {
-		return
-	}
-	r.Failures += n
-	r.FailedAt, r.HealthyAt = now, time.Time{}
-	if i.Reason != "" {
-		r.Reason = i.Reason
-	}
-	l.saveApp(a, fx)
-	l.look(a.Key())
 }
 
 // takeBack puts a service back to what ran before, and remembers what failed.

@@ -71,16 +71,3 @@ func (e *editor) Salvage(now time.Time, i *Instance, digests map[string]string, 
 	e.look(k)
 	return nil
 }
-
-// waitsForVolumes gives the instance of the same replica that cannot start because the one that is taken up has its local volumes, or nil.
-func (l *ledger) waitsForVolumes(i *Instance) *Instance {
-	if !i.Spec.KeepsData() {
-		return nil
-	}
-	for _, o := range l.Instances(i.Service) {
-		if o.Ordinal == i.Ordinal && o.Live() && o.State != skerry.Running {
-			return o
-		}
-	}
-	return nil
-}

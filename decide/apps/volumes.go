@@ -1,6 +1,8 @@
 package apps
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -104,22 +106,6 @@ func VolumeOfRoot(v spec.VolumeClaim) error {
 	return skerry.Errorf(skerry.CodeWrongTier, "volume %s belongs to an application of the root, which decides about it", v).WithHint("repeat this at the root")
 }
 
-// resting is the storage of local volumes that applications of a manifest do not ask for: of services and replicas that are gone. m is nil
-// where the application is.
-func (c *claims) resting(app skerry.AppKey, m *spec.Application) (sum skerry.Bytes) {
-	for v, k := range c.claimed[app] {
-		if m != nil {
-			if s := m.Spec.Service(v.Service.Service); s.KeepsData() && v.Ordinal < *s.Replicas {
-				continue
-			}
-		}
-		if k.Ran {
-			sum += k.Size
-		}
-	}
-	return sum
-}
-
 // findsAgain tells which kept local volumes the services of an application use again.
 func (vs *volumes) findsAgain(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
@@ -134,4 +120,69 @@ func (vs *volumes) findsAgain(a *App) (out []string) {
 		}
 	}
 	return out
+}
+
+// releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
+// others are kept.
+func (vs *volumes) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
+	for _, v := range slices.SortedFunc(maps.Keys(vs.claimed[app]), spec.VolumeClaim.Compare) {
+		k := vs.claimed[app][v]
+		s := a.Manifest.Spec.Service(v.Service.Service)
+		if s.KeepsData() {
+			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
+				k.Reclaim = reclaimed
+				vs.saveClaim(k, fx)
+			}
+		}
+		there := s.KeepsData() && !a.Deleting
+		switch {
+		case vs.userOf(v) != nil:
+		case !there && len(vs.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
+			vs.dropClaim(k, fx)
+		case k.Idle.IsZero():
+			k.Idle = now
+			vs.saveClaim(k, fx)
+		}
+	}
+}
+
+// ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
+// application that was given back left such claims in earlier versions.
+func (vs *volumes) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
+	for app, list := range vs.claimed {
+		for v, k := range list {
+			if vs.apps[app] == nil && others(v) {
+				vs.dropClaim(k, fx)
+			}
+		}
+	}
+}
+
+// loses names the services of an application whose local volumes go, and those whose local volumes are kept, if it comes to be what a
+// manifest says.
+func (vs *volumes) loses(app *spec.Application) (lost, kept []string) {
+	gone, stay := map[string]int{}, map[string]int{}
+	for v, k := range vs.claimed[app.Key()] {
+		switch s := app.Spec.Service(v.Service.Service); {
+		case s.KeepsData(), vs.apps[app.Key()] == nil:
+		case k.Reclaim:
+			gone[v.Service.Service]++
+		case vs.userOf(v) != nil:
+			stay[v.Service.Service]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		lost = append(lost, name+": the local volumes of "+plural(gone[name], "replica")+" are removed with what is in them, because the manifest no longer has them")
+	}
+	for _, name := range slices.Sorted(maps.Keys(stay)) {
+		kept = append(kept, name+": the local volumes of "+plural(stay[name], "replica")+" are kept, although the manifest no longer has them; `skerry delete volume` deletes them")
+	}
+	return lost, kept
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return itoa(n) + " " + what + "s"
 }
