@@ -106,7 +106,7 @@ func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 				used = append(used, tier.ImagesOf(p.A.Service, p.A.Org, &p.A.Spec)...)
 			}
 		}
-		return append(c.Unadmitted(), apps.Restricted(c.Apps)...), nil
+		return append(c.Unadmitted(), c.Apps.Restricted()...), nil
 	})
 	if err != nil {
 		return nil, err

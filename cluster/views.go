@@ -144,7 +144,7 @@ func (vs *views) rootApps() []view.AppView {
 	for _, v := range by {
 		slices.SortFunc(v.Services, func(a, b view.ServiceView) int { return strings.Compare(a.Name, b.Name) })
 		v.Reason = apps.Reason(v.Services)
-		vs.Apps.ViewNetwork(v, vs.network(v.Key), true)
+		apps.ViewNetwork(v, vs.network(v.Key), true)
 		out = append(out, *v)
 	}
 	slices.SortFunc(out, func(a, b view.AppView) int { return strings.Compare(a.Key.String(), b.Key.String()) })
@@ -182,7 +182,7 @@ func (vs *views) viewAmended(v view.AppView, manifest bool) view.AppView {
 				v.Services = append(v.Services, s)
 			}
 		}
-		vs.Apps.ViewNetwork(&v, vs.network(v.Key), true)
+		apps.ViewNetwork(&v, vs.network(v.Key), true)
 	}
 	if deleted {
 		v.Status, v.Deleting = "Deleting", true
@@ -223,7 +223,7 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 // Volumes lists the local volumes of the site: those of the root's applications and its own.
 func (vs *views) Volumes() []view.VolumeView {
 	own := map[spec.VolumeClaim]view.VolumeView{}
-	for _, v := range apps.Volumes(vs.Apps, "local") {
+	for _, v := range vs.Apps.Volumes("local") {
 		own[v.Claim()] = v
 	}
 	out, schedules := []view.VolumeView{}, vs.volumes.Routines()

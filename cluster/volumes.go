@@ -7,7 +7,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/volumes"
-	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -190,4 +189,4 @@ func (b *books) foreignData(a *spec.Assignment) *wire.Reason {
 }
 
 // countBesides has the quota of an organisation count what it has on disks that no instance asks for.
-func (b *books) countBesides(org string) { apps.SetBesides(b.Apps, org, b.volumes.Besides(org)) }
+func (b *books) countBesides(org string) { b.Apps.SetBesides(org, b.volumes.Besides(org)) }

@@ -159,7 +159,7 @@ func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 				used = append(used, tier.ImagesOf(skerry.ServiceKey{App: a.Key(), Service: sv.Name}, a.Org, sv)...)
 			}
 		}
-		return apps.Restricted(c.Apps), nil
+		return c.Apps.Restricted(), nil
 	})
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *w
 
 // Volumes lists the local volumes of all applications, and those that are kept without.
 func Volumes(c *Core) []view.VolumeView {
-	list := apps.Volumes(c.Apps, "root")
+	list := c.Apps.Volumes("root")
 	for i := range list {
 		list[i].Worker = "" // which is the site's affair
 		list[i].Scheduled = scheduled(c, &list[i])

@@ -192,7 +192,7 @@ func TestVolumesOutliveTheirApplication(t *testing.T) {
 		}
 		w.Run(10 * time.Minute)
 		same(fmt.Sprint("deleted, round ", round), 0)
-		views := apps.Volumes(w.RootCore().Apps, "root")
+		views := w.RootCore().Apps.Volumes("root")
 		if len(views) != 3 || slices.ContainsFunc(views, func(v view.VolumeView) bool { return v.State != view.VolumeKept || v.Since.IsZero() }) {
 			t.Errorf("the root shows %+v", views)
 		}

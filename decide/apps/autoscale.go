@@ -2,6 +2,7 @@ package apps
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -36,29 +37,47 @@ type came struct {
 	by    map[skerry.ServiceKey]wire.IngressUse
 }
 
+// demand is what comes to services, and the scalers that have their number follow it.
+type demand struct {
+	*lifecycle
+	editor  *editor
+	scalers map[skerry.ServiceKey]*Scaler
+	came    []came                                // by ingresses, sorted by who told of it: sums must not depend on the order
+	waits   map[string]map[skerry.ServiceKey]bool // services that something waits for at an ingress, by who told of it
+}
+
+func newDemand(life *lifecycle, edit *editor) *demand {
+	return &demand{lifecycle: life, editor: edit, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}}
+}
+
+// drop forgets the scalers of an application that is gone.
+func (d *demand) drop(k skerry.AppKey) {
+	maps.DeleteFunc(d.scalers, func(s skerry.ServiceKey, _ *Scaler) bool { return s.App == k })
+}
+
 // cameFresh is how old it may be: whoever has nothing new tells it less often, a worker on a metered link every five minutes.
 const cameFresh = 11 * time.Minute
 
 // Came takes what comes to services by ingresses below a child, in place of what it was told before; nil: nothing is known.
-func (c *Controller) Came(now time.Time, child string, by map[skerry.ServiceKey]wire.IngressUse) {
-	n, found := slices.BinarySearchFunc(c.came, child, func(x came, name string) int { return strings.Compare(x.child, name) })
+func (d *demand) Came(now time.Time, child string, by map[skerry.ServiceKey]wire.IngressUse) {
+	n, found := slices.BinarySearchFunc(d.came, child, func(x came, name string) int { return strings.Compare(x.child, name) })
 	switch {
 	case len(by) == 0 && found:
-		c.came = slices.Delete(c.came, n, n+1)
+		d.came = slices.Delete(d.came, n, n+1)
 	case len(by) == 0:
 	case found:
-		c.came[n] = came{child, now, by}
+		d.came[n] = came{child, now, by}
 	default:
-		c.came = slices.Insert(c.came, n, came{child, now, by})
+		d.came = slices.Insert(d.came, n, came{child, now, by})
 	}
 }
 
 // Waits takes for which services something waits at ingresses below a child, in place of what it was told before. Those that have
 // no instance get one at once.
-func (c *Controller) Waits(now time.Time, child string, list []skerry.ServiceKey) {
-	delete(c.waits, child)
+func (d *demand) Waits(now time.Time, child string, list []skerry.ServiceKey) {
+	delete(d.waits, child)
 	for _, k := range list {
-		a := c.apps[k.App]
+		a := d.apps[k.App]
 		if a == nil {
 			continue
 		}
@@ -66,13 +85,13 @@ func (c *Controller) Waits(now time.Time, child string, list []skerry.ServiceKey
 		if s == nil || !s.Sleeps() {
 			continue
 		}
-		if c.waits[child] == nil {
-			c.waits[child] = map[skerry.ServiceKey]bool{}
+		if d.waits[child] == nil {
+			d.waits[child] = map[skerry.ServiceKey]bool{}
 		}
-		c.waits[child][k] = true
-		if sc := c.scalers[k]; sc != nil && *s.Replicas == 0 {
+		d.waits[child][k] = true
+		if sc := d.scalers[k]; sc != nil && *s.Replicas == 0 {
 			sc.at = time.Time{} // nobody waits for the next look
-			c.wakeAt(k.App, now)
+			d.wakeAt(k.App, now)
 		}
 	}
 }
@@ -269,9 +288,9 @@ func (s *Scaler) Why() string { return s.why }
 
 // load sums what the ready instances of a service bear. Of those whose holder is out of touch nothing is known: neither what
 // they use now nor what comes to them.
-func (c *Controller) load(now time.Time, k skerry.ServiceKey) (l Load) {
+func (d *demand) load(now time.Time, k skerry.ServiceKey) (l Load) {
 	shared := sharedUses{}
-	for _, i := range c.Instances(k) {
+	for _, i := range d.Instances(k) {
 		if !i.Live() || !i.IsReady() || i.QoS == nil && i.Shared == nil || outOfTouch(i) {
 			continue
 		}
@@ -281,25 +300,21 @@ func (c *Controller) load(now time.Time, k skerry.ServiceKey) (l Load) {
 		}
 	}
 	var sum wire.IngressUse
-	for _, x := range c.came {
+	for _, x := range d.came {
 		if now.Sub(x.at) <= cameFresh {
 			use, told := x.by[k]
 			sum, l.Told = sum.Add(use), l.Told || told
 		}
 	}
 	l.Came(sum)
-	for _, by := range c.waits {
+	for _, by := range d.waits {
 		l.Waiting = l.Waiting || by[k]
 	}
 	return l
 }
 
-func outOfTouch(i *Instance) bool {
-	return slices.ContainsFunc(i.Conditions, func(x skerry.Condition) bool { return x.Type == skerry.Reachable && !x.Status })
-}
-
 // autoscale changes the number of instances of services that follow their load.
-func (c *Controller) autoscale(now time.Time, a *App, fx *wire.Effects) {
+func (d *demand) autoscale(now time.Time, a *App, fx *wire.Effects) {
 	if !a.Deployed || a.Deleting || a.Borrowed { // whoever borrows one knows what share of it is there
 		return
 	}
@@ -307,22 +322,22 @@ func (c *Controller) autoscale(now time.Time, a *App, fx *wire.Effects) {
 		s := &a.Manifest.Spec.Services[i]
 		k := skerry.ServiceKey{App: a.Key(), Service: s.Name}
 		if s.Scale == nil || s.Mode != spec.ModeService {
-			delete(c.scalers, k)
+			delete(d.scalers, k)
 			continue
 		}
-		sc := c.scalers[k]
+		sc := d.scalers[k]
 		if sc == nil {
 			sc = &Scaler{}
-			c.scalers[k] = sc
+			d.scalers[k] = sc
 		}
-		c.wakeAt(a.Key(), now.Add(ScaleEvery))
+		d.wakeAt(a.Key(), now.Add(ScaleEvery))
 		if !sc.Due(now) {
 			continue
 		}
 		lo, hi := s.Scale.Limits()
 		was := *s.Replicas
-		if n := sc.Want(now, s, lo, hi, was, c.load(now, k)); n != was {
-			_, more, err := c.scale(now, k, n, "its load: "+sc.why)
+		if n := sc.Want(now, s, lo, hi, was, d.load(now, k)); n != was {
+			_, more, err := d.editor.scale(now, k, n, "its load: "+sc.why)
 			if err != nil {
 				sc.why += "; " + err.Error()
 				continue
@@ -333,8 +348,8 @@ func (c *Controller) autoscale(now time.Time, a *App, fx *wire.Effects) {
 }
 
 // Scale tells what the load of a service asks for, or nil where its number of instances does not follow it.
-func (c *Controller) Scale(k skerry.ServiceKey) *view.ScaleView {
-	a, sc := c.apps[k.App], c.scalers[k]
+func (d *demand) Scale(k skerry.ServiceKey) *view.ScaleView {
+	a, sc := d.apps[k.App], d.scalers[k]
 	if a == nil || sc == nil {
 		return nil
 	}

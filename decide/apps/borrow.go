@@ -18,62 +18,41 @@ import (
 // touched by either.
 
 // Borrow takes up an application with the instances that are here.
-func (c *Controller) Borrow(now time.Time, a *App, held []*Instance, fx *wire.Effects) {
+func (e *editor) Borrow(now time.Time, a *App, held []*Instance, fx *wire.Effects) {
 	a.Borrowed, a.Deployed = true, true
-	c.addApp(a)
-	c.saveApp(a, fx)
+	e.addApp(a)
+	e.saveApp(a, fx)
 	for _, i := range held {
 		i.Spec = a.Manifest.Spec.Service(i.Service.Service)
-		c.addInstance(i)
-		c.saveInstance(i, fx)
+		e.addInstance(i)
+		e.saveInstance(i, fx)
 	}
 	for i := range a.Manifest.Spec.Services { // what runs is no new version
 		s := &a.Manifest.Spec.Services[i]
-		c.setRollout(a, s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
+		a.setRollout(s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
 	}
-	c.dirty[a.Key()] = true
+	e.look(a.Key())
 }
 
 // GiveBack forgets a borrowed application and its instances.
-func (c *Controller) GiveBack(k skerry.AppKey, fx *wire.Effects) {
-	for _, i := range c.InstancesOf(k) {
-		c.dropInstance(i, fx)
+func (e *editor) GiveBack(k skerry.AppKey, fx *wire.Effects) {
+	for _, i := range e.InstancesOf(k) {
+		e.dropInstance(i, fx)
 	}
-	for _, claim := range c.claims[k] {
-		c.dropClaim(claim, fx)
+	for _, claim := range e.claimed[k] {
+		e.dropClaim(claim, fx)
 	}
-	c.dropPast(k, fx)
-	delete(c.apps, k)
-	delete(c.wake, k)
-	delete(c.dirty, k)
-	fx.Delete(prefixApp + k.String())
+	e.history.drop(k, fx)
+	e.forget(k, fx)
 	fx.Changed = append(fx.Changed, wire.Change{App: k})
-}
-
-// Freeze keeps borrowed applications as they are while their owner decides about them.
-func (c *Controller) Freeze(on bool) {
-	if c.frozen = on; on {
-		return
-	}
-	for k, a := range c.apps {
-		if a.Borrowed {
-			c.dirty[k] = true
-		}
-	}
-}
-
-// Frozen reports whether an application is kept as it is.
-func (c *Controller) Frozen(k skerry.AppKey) bool {
-	a := c.apps[k]
-	return c.frozen && a != nil && a.Borrowed
 }
 
 // ApplyBorrowed changes the services of a borrowed application to what a manifest says, which was validated and has its
 // defaults set. totals are the replicas of each service in the whole application: the share here changes by as much as the
 // manifest differs from them. Services that are not here are left to the owner; skipped names them.
-func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int) (res Applied, skipped []string, fx wire.Effects) {
+func (e *editor) ApplyBorrowed(now time.Time, m Apply, totals map[string]int) (res Applied, skipped []string, fx wire.Effects) {
 	k := m.App.Key()
-	old := c.apps[k]
+	old := e.apps[k]
 	next := *old
 	next.Manifest, next.Digests = cloneManifest(old.Manifest), maps.Clone(old.Digests)
 	if next.Digests == nil {
@@ -106,15 +85,15 @@ func (c *Controller) ApplyBorrowed(now time.Time, m Apply, totals map[string]int
 	}
 	next.Gen++
 	next.UpdatedAt, next.Author = now, m.Actor
-	c.addApp(&next)
-	c.keepPast(old, &next, &fx)
-	c.dirty[k] = true
-	c.saveApp(&next, &fx)
+	e.addApp(&next)
+	e.history.keep(old, &next, &fx)
+	e.look(k)
+	e.saveApp(&next, &fx)
 	return Applied{Key: k, Gen: next.Gen}, skipped, fx
 }
 
 // merged gives an application as an amendment of a site would have it. had tells how many instances of a service the site has.
-func (c *Controller) merged(a *App, m *wire.Amendment, had func(w *wire.AmendedService) int) (merged *App, err error) {
+func (e *editor) merged(a *App, m *wire.Amendment, had func(w *wire.AmendedService) int) (merged *App, err error) {
 	next := *a
 	next.Manifest, next.Digests = cloneManifest(a.Manifest), maps.Clone(a.Digests)
 	if next.Digests == nil {
@@ -165,8 +144,8 @@ func (c *Controller) merged(a *App, m *wire.Amendment, had func(w *wire.AmendedS
 // Adopt makes an amendment of a site, on which its generation is based, the application's next generation. mint makes the
 // fencing token of an instance that the site has started; the instances are given. A service that runs elsewhere, too, is not
 // changed beyond its number of instances, unless all says so.
-func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bool, mint func(fx *wire.Effects) skerry.Fence, fx *wire.Effects) (started, ended []*Instance, err error) {
-	a, err := c.usable(m.App)
+func (e *editor) Adopt(now time.Time, site string, m *wire.Amendment, all bool, mint func(fx *wire.Effects) skerry.Fence, fx *wire.Effects) (started, ended []*Instance, err error) {
+	a, err := e.usable(m.App)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -174,7 +153,7 @@ func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bo
 		return nil, nil, skerry.Errorf(skerry.CodeConflict, "it is based on generation %d, and generation %d was applied meanwhile", m.Base, a.Gen)
 	}
 	bound := func(service string) (out []*Instance) {
-		for _, i := range c.Instances(skerry.ServiceKey{App: m.App, Service: service}) {
+		for _, i := range e.Instances(skerry.ServiceKey{App: m.App, Service: service}) {
 			if i.Live() && (i.Holder == site || i.Left != nil && i.Left.Holder == site) {
 				out = append(out, i)
 			}
@@ -191,14 +170,14 @@ func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bo
 	}
 	for i := range m.Services {
 		w := &m.Services[i]
-		if w.Spec != nil && len(held[w.Name]) > 0 && !all && slices.ContainsFunc(c.Instances(skerry.ServiceKey{App: m.App, Service: w.Name}), func(i *Instance) bool {
+		if w.Spec != nil && len(held[w.Name]) > 0 && !all && slices.ContainsFunc(e.Instances(skerry.ServiceKey{App: m.App, Service: w.Name}), func(i *Instance) bool {
 			return i.Live() && i.Holder != "" && i.Holder != site && (i.Left == nil || i.Left.Holder != site)
 		}) {
 			return nil, nil, skerry.Errorf(skerry.CodeForbidden, "service %q runs at other sites, too, and a site does not change it there", w.Name)
 		}
 	}
 	// By the books, not by what the site says that it had: the same amendment may come twice.
-	next, err := c.merged(a, m, func(w *wire.AmendedService) int { return len(held[w.Name]) })
+	next, err := e.merged(a, m, func(w *wire.AmendedService) int { return len(held[w.Name]) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -210,11 +189,11 @@ func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bo
 	fresh := string(mustJSON(next.Manifest)) != string(mustJSON(a.Manifest)) || !maps.Equal(next.Digests, a.Digests)
 	if fresh {
 		var made wire.Effects
-		if err := c.replace(now, a, next, &made); err != nil {
+		if err := e.replace(now, a, next, &made); err != nil {
 			return nil, nil, err
 		}
 		fx.Merge(made)
-		c.keepPast(&old, a, fx)
+		e.history.keep(&old, a, fx)
 	}
 	for n := range m.Services {
 		w := &m.Services[n]
@@ -224,11 +203,11 @@ func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bo
 			here[x.ID] = true
 		}
 		for _, x := range w.Instances {
-			if told++; c.inst[x.ID] != nil || told > 2*w.Replicas+2 || x.Revision != a.revisions[w.Name] && x.Revision != old.revisions[w.Name] || !validID(x.ID, w.Name) {
+			if told++; e.inst[x.ID] != nil || told > 2*w.Replicas+2 || x.Revision != a.revisions[w.Name] && x.Revision != old.revisions[w.Name] || !validID(x.ID, w.Name) {
 				continue
 			}
 			held := x.Fence
-			i := &Instance{Instance: wire.Instance{ID: x.ID, Service: skerry.ServiceKey{App: m.App, Service: w.Name}, Org: a.Org, Ordinal: c.adoptOrdinal(site, &x, w.Name, a, here), Gen: a.Gen, Revision: x.Revision,
+			i := &Instance{Instance: wire.Instance{ID: x.ID, Service: skerry.ServiceKey{App: m.App, Service: w.Name}, Org: a.Org, Ordinal: e.adoptOrdinal(site, &x, w.Name, a, here), Gen: a.Gen, Revision: x.Revision,
 				State: skerry.ClusterScheduled, CreatedAt: now, Cluster: skerry.ClusterName(site), Fence: mint(fx)}, Holder: site, Held: &held, Restart: a.Restarts[w.Name], Spec: s,
 				Deadline: now.Add(s.ConvergenceTime())}
 			if x.Revision != a.revisions[w.Name] {
@@ -236,28 +215,28 @@ func (c *Controller) Adopt(now time.Time, site string, m *wire.Amendment, all bo
 			}
 			i.Conditions = skerry.SetCondition(nil, now, skerry.Ready, false, "its site has not told of it yet")
 			i.step(now, "started by "+site+" while it was alone")
-			c.addInstance(i)
-			c.saveInstance(i, fx)
+			e.addInstance(i)
+			e.saveInstance(i, fx)
 			started = append(started, i)
 		}
 		for _, i := range held[w.Name] {
 			if i.Holder == site && !here[i.ID] {
 				ended = append(ended, i)
 				i.Reason = "ended by " + site + " while it was alone"
-				c.end(now, i, fx)
+				e.end(now, i, fx)
 			}
 		}
 	}
-	c.dirty[m.App] = true
+	e.look(m.App)
 	if !fresh && len(started)+len(ended) == 0 && !m.Deleted {
 		return started, ended, nil
 	}
-	c.saveApp(a, fx)
-	c.appEvent(fx, now, a, "", "Adopted", "generation "+itoa(int(a.Gen))+" is what site "+site+" was changed to while it was alone, by "+orNobody(m.Author))
+	e.saveApp(a, fx)
+	e.appEvent(fx, now, a, "", "Adopted", "generation "+itoa(int(a.Gen))+" is what site "+site+" was changed to while it was alone, by "+orNobody(m.Author))
 	if m.Deleted && !slices.ContainsFunc(a.Manifest.Spec.Services, func(s spec.ServiceSpec) bool {
 		return s.Mode != spec.ModeService || *s.Replicas > 0
 	}) {
-		_, more, _ := c.delete(now, Delete{Key: m.App, Actor: m.Author})
+		_, more, _ := e.delete(now, Delete{Key: m.App, Actor: m.Author})
 		fx.Merge(more)
 	}
 	return started, ended, nil
@@ -282,19 +261,6 @@ func beyondAll(a, next *App, m *wire.Amendment) (out []string) {
 		}
 	}
 	return out
-}
-
-// adoptOrdinal gives the number of an instance that a site started while it was alone: its own, or if an instance that stays has
-// that, the first that is free. The site does not know the numbers of other sites. What runs learns of it when it starts again.
-func (c *Controller) adoptOrdinal(site string, x *wire.AmendedInstance, service string, a *App, here map[skerry.InstanceID]bool) int {
-	k := skerry.ServiceKey{App: a.Key(), Service: service}
-	taken := slices.ContainsFunc(c.Instances(k), func(i *Instance) bool {
-		return i.Live() && i.Revision == x.Revision && i.Ordinal == x.Ordinal && (i.Holder != site || here[i.ID])
-	})
-	if x.Ordinal < 0 || taken {
-		return c.freeOrdinal(k, x.Revision)
-	}
-	return x.Ordinal
 }
 
 // followsLoad reports whether an amendment is about nothing but how many instances there are of services that follow their
@@ -322,8 +288,8 @@ func validID(id skerry.InstanceID, service string) bool {
 }
 
 // KeepAmendment keeps an amendment that was not adopted, for Undo. There is one for each site.
-func (c *Controller) KeepAmendment(now time.Time, site string, m *wire.Amendment, refusal error, fx *wire.Effects) {
-	a := c.apps[m.App]
+func (e *editor) KeepAmendment(now time.Time, site string, m *wire.Amendment, refusal error, fx *wire.Effects) {
+	a := e.apps[m.App]
 	if a == nil {
 		return
 	}
@@ -333,23 +299,12 @@ func (c *Controller) KeepAmendment(now time.Time, site string, m *wire.Amendment
 	}
 	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: reason, App: m.App, Org: a.Org, Cluster: skerry.ClusterName(site),
 		Text: "what site " + site + " was changed to while it was alone, by " + orNobody(m.Author) + ", is not adopted: " + why})
-	next, err := c.merged(a, m, func(w *wire.AmendedService) int { return w.Before })
+	next, err := e.merged(a, m, func(w *wire.AmendedService) int { return w.Before })
 	if err != nil {
 		return // it fits what there is no longer at all
 	}
-	c.dropAmendment(m.App, site, fx)
-	p := &Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests, Site: site, Why: why}
-	c.past[m.App] = append([]*Past{p}, c.past[m.App]...)
-	fx.Put(p.key(m.App), mustJSON(p))
+	e.history.keepAmendment(&Past{Manifest: next.Manifest, Gen: m.Base, At: m.At, Author: m.Author, Digests: next.Digests,
+		Site: site, Why: why}, fx)
 	fx.Events[len(fx.Events)-1].Text += "; `skerry rollout undo " + m.App.Name + " --amendment " + site + "` adopts it"
 	fx.Changed = append(fx.Changed, wire.Change{App: m.App})
-}
-
-func (c *Controller) dropAmendment(k skerry.AppKey, site string, fx *wire.Effects) {
-	c.past[k] = slices.DeleteFunc(c.past[k], func(p *Past) bool {
-		if p.Site == site {
-			fx.Delete(p.key(k))
-		}
-		return p.Site == site
-	})
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -38,19 +37,21 @@ const (
 	maxCertificateBytes = 256 << 10
 )
 
-func (c *Controller) loadCertificate(value []byte) error {
-	x := new(certificate)
-	if err := json.Unmarshal(value, x); err != nil {
-		return err
-	}
-	c.certs[certKey{x.Org, x.Name}] = x
-	return nil
+// certificates has what ingresses prove their names with.
+type certificates struct {
+	catalog *catalog
+	tenants *tenants
+	certs   map[certKey]*certificate
 }
 
-// putCertificate keeps a certificate. Whether it is still valid is not asked: the one that it replaces may be worse.
-func (c *Controller) putCertificate(now time.Time, m PutCertificate) (any, wire.Effects, error) {
+func (cs *certificates) load(value []byte) error {
+	return read(value, func(x *certificate) { cs.certs[certKey{x.Org, x.Name}] = x })
+}
+
+// put keeps a certificate. Whether it is still valid is not asked: the one that it replaces may be worse.
+func (cs *certificates) put(now time.Time, m PutCertificate) (any, wire.Effects, error) {
 	var fx wire.Effects
-	if c.orgs[m.Org] == nil {
+	if cs.tenants.orgs[m.Org] == nil {
 		return nil, fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", m.Org).WithHint("`skerry get orgs` lists them")
 	}
 	if err := skerry.CheckName(m.Name); err != nil {
@@ -63,7 +64,7 @@ func (c *Controller) putCertificate(now time.Time, m PutCertificate) (any, wire.
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key have %d bytes; at most %d are allowed", n, spec.MaxCertificate).WithHint("omit certificates that do not belong to the chain")
 	}
 	k := certKey{m.Org, m.Name}
-	if c.certs[k] == nil && len(c.Certificates(m.Org)) >= maxCertificates {
+	if cs.certs[k] == nil && len(cs.Certificates(m.Org)) >= maxCertificates {
 		return nil, fx, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d certificates", m.Org, maxCertificates).WithHint("delete some that no manifest names")
 	}
 	x := &certificate{Org: m.Org, Name: m.Name, CertPEM: bytes.Clone(m.CertPEM), KeyPEM: bytes.Clone(m.KeyPEM), UpdatedAt: now, Author: m.Actor}
@@ -71,24 +72,23 @@ func (c *Controller) putCertificate(now time.Time, m PutCertificate) (any, wire.
 	if err != nil {
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key cannot be used: %s", err).WithHint("give the certificate with its chain, and its own key without a passphrase, both as PEM")
 	}
-	c.certs[k] = x
+	cs.certs[k] = x
 	fx.Put(prefixCert+m.Org+"/"+m.Name, mustJSON(x))
-	c.recertify(k)
 	return v, fx, nil
 }
 
-func (c *Controller) deleteCertificate(m DeleteCertificate) (wire.Effects, error) {
+func (cs *certificates) delete(m DeleteCertificate) (wire.Effects, error) {
 	var fx wire.Effects
 	k := certKey{m.Org, m.Name}
-	if c.certs[k] == nil {
+	if cs.certs[k] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "organisation %s has no certificate %q", m.Org, m.Name).WithHint("`skerry certificate get` lists them")
 	}
-	for _, a := range c.Apps() {
+	for _, a := range cs.catalog.Apps() {
 		if a.Org == m.Org && !a.Deleting && slices.Contains(namedBy(a), m.Name) {
 			return fx, skerry.Errorf(skerry.CodeConflict, "application %s names certificate %s", a.Key(), m.Name).WithHint("change the tls of its ingress first")
 		}
 	}
-	delete(c.certs, k)
+	delete(cs.certs, k)
 	fx.Delete(prefixCert + m.Org + "/" + m.Name)
 	return fx, nil
 }
@@ -114,9 +114,9 @@ func (x *certificate) view() (view.CertificateView, error) {
 }
 
 // Certificates lists the certificates of an organisation by name.
-func (c *Controller) Certificates(org string) []view.CertificateView {
+func (cs *certificates) Certificates(org string) []view.CertificateView {
 	out := []view.CertificateView{}
-	for k, x := range c.certs {
+	for k, x := range cs.certs {
 		if k.org != org {
 			continue
 		}
@@ -126,15 +126,6 @@ func (c *Controller) Certificates(org string) []view.CertificateView {
 	}
 	slices.SortFunc(out, func(a, b view.CertificateView) int { return strings.Compare(a.Name, b.Name) })
 	return out
-}
-
-// recertify has the directories of applications that name a certificate worked out again.
-func (c *Controller) recertify(k certKey) {
-	for _, a := range c.apps {
-		if a.Org == k.org && slices.Contains(namedBy(a), k.name) {
-			c.readdressed[a.Key()] = true
-		}
-	}
 }
 
 // namedBy lists the certificates that an application's manifest names, in order and once each.
@@ -150,12 +141,12 @@ func namedBy(a *App) (out []string) {
 	return slices.Compact(out)
 }
 
-// certificatesOf gives the certificates that an application's ingresses need. What is missing, or too much, is told by
+// of gives the certificates that an application's ingresses need. What is missing, or too much, is told by
 // the workers that have no certificate for an ingress.
-func (c *Controller) certificatesOf(a *App) (out []wire.IngressCertificate) {
+func (cs *certificates) of(a *App) (out []wire.IngressCertificate) {
 	room := maxCertificateBytes
 	for _, name := range namedBy(a) {
-		x := c.certs[certKey{a.Org, name}]
+		x := cs.certs[certKey{a.Org, name}]
 		if x == nil {
 			continue
 		}

@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
@@ -29,35 +28,38 @@ type claim struct {
 
 const prefixClaim = "claim/"
 
-func (c *Controller) loadClaim(value []byte) error {
-	k := new(claim)
-	err := json.Unmarshal(value, k)
-	if err == nil {
-		c.putClaim(k)
-	}
-	return err
+// claims has who has which local volumes. It knows what a changed instance says, and nothing of applications.
+type claims struct {
+	claimed map[skerry.AppKey]map[spec.VolumeClaim]*claim
+	changed map[spec.VolumeClaim]bool // since somebody asked
 }
 
-func (c *Controller) putClaim(k *claim) {
+func newClaims() *claims {
+	return &claims{claimed: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{}}
+}
+
+func (c *claims) loadClaim(value []byte) error { return read(value, c.putClaim) }
+
+func (c *claims) putClaim(k *claim) {
 	app := k.Service.App
-	if c.claims[app] == nil {
-		c.claims[app] = map[spec.VolumeClaim]*claim{}
+	if c.claimed[app] == nil {
+		c.claimed[app] = map[spec.VolumeClaim]*claim{}
 	}
-	c.claims[app][k.VolumeClaim] = k
-	c.reclaimed[k.VolumeClaim] = true
+	c.claimed[app][k.VolumeClaim] = k
+	c.changed[k.VolumeClaim] = true
 }
 
-func (c *Controller) saveClaim(k *claim, fx *wire.Effects) {
+func (c *claims) saveClaim(k *claim, fx *wire.Effects) {
 	c.putClaim(k)
 	fx.Put(prefixClaim+k.Key(), mustJSON(k))
 }
 
-func (c *Controller) dropClaim(k *claim, fx *wire.Effects) {
+func (c *claims) dropClaim(k *claim, fx *wire.Effects) {
 	app := k.Service.App
-	if delete(c.claims[app], k.VolumeClaim); len(c.claims[app]) == 0 {
-		delete(c.claims, app)
+	if delete(c.claimed[app], k.VolumeClaim); len(c.claimed[app]) == 0 {
+		delete(c.claimed, app)
 	}
-	c.reclaimed[k.VolumeClaim] = true
+	c.changed[k.VolumeClaim] = true
 	fx.Delete(prefixClaim + k.Key())
 }
 
@@ -66,8 +68,8 @@ func (i *Instance) claims() spec.VolumeClaim {
 }
 
 // noteClaim keeps the claim of an instance's local volumes right after a change of the instance.
-func (c *Controller) noteClaim(i *Instance, fx *wire.Effects) {
-	k := c.claims[i.Service.App][i.claims()]
+func (c *claims) noteClaim(i *Instance, fx *wire.Effects) {
+	k := c.claimed[i.Service.App][i.claims()]
 	if i.Holder == "" {
 		if k != nil && !k.Ran {
 			c.dropClaim(k, fx)
@@ -86,81 +88,35 @@ func (c *Controller) noteClaim(i *Instance, fx *wire.Effects) {
 	c.saveClaim(&next, fx)
 }
 
-// releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
-// others are kept.
-func (c *Controller) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
-	for _, v := range slices.SortedFunc(maps.Keys(c.claims[app]), spec.VolumeClaim.Compare) {
-		k := c.claims[app][v]
-		s := a.Manifest.Spec.Service(v.Service.Service)
-		if s.KeepsData() {
-			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
-				k.Reclaim = reclaimed
-				c.saveClaim(k, fx)
-			}
-		}
-		there := s.KeepsData() && !a.Deleting
-		switch {
-		case userOf(c, v) != nil:
-		case !there && len(c.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
-			c.dropClaim(k, fx)
-		case k.Idle.IsZero():
-			k.Idle = now
-			c.saveClaim(k, fx)
-		}
-	}
-}
-
-// userOf gives the instance that has local volumes, or nil.
-func userOf(c *Controller, v spec.VolumeClaim) *Instance {
-	for _, i := range c.byService[v.Service] {
-		if i.Ordinal == v.Ordinal {
-			return i
-		}
-	}
-	return nil
-}
-
-// ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
-// application that was given back left such claims in earlier versions.
-func (c *Controller) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
-	for app, list := range c.claims {
-		for v, k := range list {
-			if c.apps[app] == nil && others(v) {
-				c.dropClaim(k, fx)
-			}
-		}
-	}
-}
-
 // DataAt gives the holder that has an instance's local volumes with data in them, or "".
-func (c *Controller) DataAt(i *Instance) string {
-	if k := c.claims[i.Service.App][i.claims()]; k != nil && k.Ran && i.Spec.KeepsData() {
+func (c *claims) DataAt(i *Instance) string {
+	if k := c.claimed[i.Service.App][i.claims()]; k != nil && k.Ran && i.Spec.KeepsData() {
 		return k.Holder
 	}
 	return ""
 }
 
 // Claimed gives the holder of a replica's local volumes, or "".
-func (c *Controller) Claimed(v spec.VolumeClaim) string {
-	if k := c.claims[v.Service.App][v]; k != nil {
+func (c *claims) Claimed(v spec.VolumeClaim) string {
+	if k := c.claimed[v.Service.App][v]; k != nil {
 		return k.Holder
 	}
 	return ""
 }
 
 // Reclaimed lists the claims that changed since somebody asked.
-func (c *Controller) Reclaimed() []spec.VolumeClaim {
-	if len(c.reclaimed) == 0 {
+func (c *claims) Reclaimed() []spec.VolumeClaim {
+	if len(c.changed) == 0 {
 		return nil
 	}
-	out := slices.SortedFunc(maps.Keys(c.reclaimed), spec.VolumeClaim.Compare)
-	clear(c.reclaimed)
+	out := slices.SortedFunc(maps.Keys(c.changed), spec.VolumeClaim.Compare)
+	clear(c.changed)
 	return out
 }
 
 // ForgetClaims gives up what a holder that is gone for good has.
-func (c *Controller) ForgetClaims(holder string, fx *wire.Effects) {
-	for _, list := range c.claims {
+func (c *claims) ForgetClaims(holder string, fx *wire.Effects) {
+	for _, list := range c.claimed {
 		for _, k := range list {
 			if k.Holder == holder {
 				c.dropClaim(k, fx)
@@ -169,44 +125,18 @@ func (c *Controller) ForgetClaims(holder string, fx *wire.Effects) {
 	}
 }
 
-// loses names the services of an application whose local volumes go, and those whose local volumes are kept, if it comes to be what a
-// manifest says.
-func (c *Controller) loses(app *spec.Application) (lost, kept []string) {
-	gone, stay := map[string]int{}, map[string]int{}
-	for v, k := range c.claims[app.Key()] {
-		switch s := app.Spec.Service(v.Service.Service); {
-		case s.KeepsData(), c.apps[app.Key()] == nil:
-		case k.Reclaim:
-			gone[v.Service.Service]++
-		case userOf(c, v) != nil:
-			stay[v.Service.Service]++
+// resting is the storage of local volumes that applications of a manifest do not ask for: of services and replicas that are gone. m is nil
+// where the application is.
+func (c *claims) resting(app skerry.AppKey, m *spec.Application) (sum skerry.Bytes) {
+	for v, k := range c.claimed[app] {
+		if m != nil {
+			if s := m.Spec.Service(v.Service.Service); s.KeepsData() && v.Ordinal < *s.Replicas {
+				continue
+			}
+		}
+		if k.Ran {
+			sum += k.Size
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		lost = append(lost, name+": the local volumes of "+plural(gone[name], "replica")+" are removed with what is in them, because the manifest no longer has them")
-	}
-	for _, name := range slices.Sorted(maps.Keys(stay)) {
-		kept = append(kept, name+": the local volumes of "+plural(stay[name], "replica")+" are kept, although the manifest no longer has them; `skerry delete volume` deletes them")
-	}
-	return lost, kept
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return itoa(n) + " " + what + "s"
-}
-
-// leaving counts the instances of a service that are told to end, and have not yet. With local volumes each holds its place.
-func (c *Controller) leaving(s *spec.ServiceSpec, sk skerry.ServiceKey) (n int) {
-	if !s.KeepsData() {
-		return 0
-	}
-	for _, i := range c.byService[sk] {
-		if i.Stopping {
-			n++
-		}
-	}
-	return n
+	return sum
 }

@@ -3,14 +3,12 @@ package apps
 import (
 	"slices"
 	"time"
-
-	"skerry.dev/skerry/wire"
 )
 
 // Start ends loading. What was noted under a clock that was ahead of the present one counts as of now: else nothing would follow
 // from it until that time comes.
-func (c *Controller) Start(now time.Time) {
-	for _, i := range c.inst {
+func (l *lifecycle) Start(now time.Time) {
+	for _, i := range l.inst {
 		i.Conditions = slices.Clone(i.Conditions)
 		for n := range i.Conditions {
 			noLater(&i.Conditions[n].Since, now)
@@ -20,7 +18,7 @@ func (c *Controller) Start(now time.Time) {
 			noLater(&i.Timeline[n].At, now)
 		}
 	}
-	for _, a := range c.apps {
+	for _, a := range l.apps {
 		for _, r := range a.Rollouts {
 			r.began = now
 			noLater(&r.StartedAt, now)
@@ -34,18 +32,4 @@ func noLater(t *time.Time, now time.Time) {
 	if t.After(now) {
 		*t = now
 	}
-}
-
-// since is when the last stretch of steps began of which is is true, by this tier's clock: a holder's may say anything. Without any it is
-// when the instance was made.
-func (i *Instance) since(is func(wire.Step) bool) time.Time {
-	n := len(i.Timeline)
-	for n > 0 && !is(i.Timeline[n-1]) {
-		n--
-	}
-	at := i.CreatedAt
-	for ; n > 0 && is(i.Timeline[n-1]); n-- {
-		at = i.Timeline[n-1].At
-	}
-	return at
 }

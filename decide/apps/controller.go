@@ -1,238 +1,97 @@
 // Package apps turns applications into the instances they want: scale, updates, restarts, jobs, schedules and quotas. It
 // is pure, and serves root and cluster alike: the tier above it decides who holds an instance, this package decides which
 // instances there should be. Root and cluster cores import it.
+//
+// A part sees only what it names or embeds, further down or to its right, and never the Controller. Its maps change in one file alone.
+//
+//	Controller   loads records, takes messages, reconciles: calls the parts in order
+//	   |
+//	rollouts  jobs  views  demand     services, jobs; what users are shown; how many instances a load asks for
+//	editor                            what is asked of applications; agreed with secrets, networks, tenants, history
+//	secrets   volumes  mover          versions of secrets; local volumes; moves to other holders
+//	networks  certificates  tenants   addresses and exports; organisations, namespaces and quotas
+//	lifecycle                         what becomes of an instance
+//	   |
+//	catalog   ledger, claims  history    applications, instances, who has which volumes, earlier versions
 package apps
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
-	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
-// App is an application with what was asked of it.
-type App struct {
-	Manifest spec.Application  `json:"manifest"`
-	Borrowed bool              `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
-	Org      string            `json:"org"`
-	Gen      skerry.Generation `json:"generation"`
-	Deployed bool              `json:"deployed"` // false: Registered only
-	Deleting bool              `json:"deleting,omitempty"`
-	// DeleteVolumes: its local volumes go with it, whatever the manifest says.
-	DeleteVolumes bool              `json:"deleteVolumes,omitempty"`
-	CreatedAt     time.Time         `json:"createdAt"`
-	UpdatedAt     time.Time         `json:"updatedAt"`
-	Author        string            `json:"author,omitempty"`
-	Restarts      map[string]uint64 `json:"restarts,omitempty"` // per service: how often a restart was asked for
-	Runs          map[string][]*Run `json:"runs,omitempty"`     // per service: runs of a job or schedule, oldest first
-	Digests       map[string]string `json:"digests,omitempty"`  // image reference -> digest, fixed per generation
-	// Rollouts, Refused and Paused are per service; Paused says by whom.
-	Rollouts map[string]*Rollout `json:"rollouts,omitempty"`
-	Refused  map[string]*Refused `json:"refused,omitempty"`
-	Paused   map[string]string   `json:"paused,omitempty"`
-	// Turns are services whose rollout of a rotated secret goes first, per service; an application that is applied anew has none.
-	Turns     map[string][]string `json:"turns,omitempty"`
-	revisions map[string]string   // per service, derived
-}
-
-// Key gives the application's key.
-func (a *App) Key() skerry.AppKey { return a.Manifest.Key() }
-
-// Run is one run of a job.
-type Run struct {
-	ID        string        `json:"id"`
-	Revision  string        `json:"revision"`
-	StartedAt time.Time     `json:"startedAt"`
-	EndedAt   time.Time     `json:"endedAt,omitzero"`
-	Seen      time.Time     `json:"seen,omitzero"` // the last time of the schedule that was left out for it
-	Succeeded int           `json:"succeeded"`
-	Failed    int           `json:"failed"`
-	Result    string        `json:"result,omitempty"` // Succeeded, Failed or Replaced; empty while it goes on
-	Reason    string        `json:"reason,omitempty"` // why it failed
-	Took      time.Duration `json:"took,omitempty"`   // the longest instance so far
-	retryAt   time.Time     // no further instance before, after failures
-	forgiven  int           // failures before the last success
-}
-
-// Instance is an instance with what this tier knows of its place.
-type Instance struct {
-	wire.Instance
-	Holder   string            `json:"holder,omitempty"`   // the child that has it; empty: it needs one
-	Target   string            `json:"target,omitempty"`   // the only child that may have it (perWorker)
-	Run      string            `json:"run,omitempty"`      // the run of a job it belongs to
-	Rejected []string          `json:"rejected,omitempty"` // children that had no place for it, in this round
-	Refusals []wire.Reason     `json:"refusals,omitempty"` // what they said
-	Restart  uint64            `json:"restart,omitempty"`  // restart asked for
-	Failures int               `json:"failures,omitempty"` // in a row, for the back-off
-	Misses   int               `json:"misses,omitempty"`   // rounds in a row in which nobody had a place, for the back-off
-	RetryAt  time.Time         `json:"retryAt,omitzero"`   // not before
-	Deadline time.Time         `json:"deadline,omitzero"`  // end of the convergence time
-	Told     bool              `json:"told,omitempty"`     // the deadline's event was sent
-	Spec     *spec.ServiceSpec `json:"spec"`
-	Decision *wire.Decision    `json:"decision,omitempty"`
-	Due      time.Time         `json:"due,omitzero"`       // a job must be done by then
-	Replaces skerry.InstanceID `json:"replaces,omitempty"` // the instance whose SLA it is to keep elsewhere
-	Asked    bool              `json:"asked,omitempty"`    // it replaces that because somebody asked for it
-	Shun     []string          `json:"shun,omitempty"`     // holders that cannot keep its SLA
-	Moves    int               `json:"moves,omitempty"`    // for its SLA, so far
-	Calm     time.Time         `json:"calm,omitzero"`      // no such move before
-	// Next is the copy that is to take over from a holder that is out of touch, Left the one that was left behind there.
-	Next *Copy `json:"next,omitempty"`
-	Left *Copy `json:"left,omitempty"`
-	// Cut: its holder is out of touch for so long that the tier above seeks another.
-	Cut  bool          `json:"cut,omitempty"`
-	Held *skerry.Fence `json:"held,omitempty"` // as in Assignment
-	// Bound: its holder has confirmed that it ends it by itself when it is out of touch (Assignment.Failover).
-	Bound bool `json:"bound,omitempty"`
-	// Resize are other limits that it is to have while it runs on; nil: it has those of Spec.
-	Resize *Resize `json:"resize,omitempty"`
-	// Taken is the last change of limits that was taken back; its holder may have carried it out.
-	Taken *Resize `json:"taken,omitempty"`
-	// Looping: its holder tells of a crash loop. The condition outlives that until it has run steadily, perhaps elsewhere.
-	Looping bool `json:"looping,omitempty"`
-	// Restarted is the restart that was asked for and carried out last.
-	Restarted uint64 `json:"restarted,omitempty"`
-	// Fixed is the revision whose limits it could not be given while it runs, Limited when they were changed last.
-	Fixed   string    `json:"fixed,omitempty"`
-	Limited time.Time `json:"limited,omitzero"`
-	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
-	Ask     *Ask `json:"ask,omitempty"`
-	Answers bool `json:"answers,omitempty"`
-	// Shared is what all instances of its service at its holder use together, where that is all that is known.
-	Shared  *wire.QoS `json:"shared,omitempty"`
-	counted bool      // in its run's result
-}
-
-// Live reports whether the instance is or should be running.
-func (i *Instance) Live() bool { return !i.Stopping && !i.State.Final() }
-
-// IsReady reports whether it may get traffic.
-func (i *Instance) IsReady() bool {
-	return i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready)
-}
-
-// Shown is the instance as users see it. Whether one is ready whose holder is out of touch, nobody here knows; for decisions it
-// stays what it was when it was heard of last.
-func (i *Instance) Shown() wire.Instance {
-	out := i.Instance
-	for _, k := range i.Conditions {
-		if k.Type == skerry.Reachable && !k.Status && i.IsReady() {
-			out.Conditions = skerry.SetCondition(i.Conditions, k.Since, skerry.Ready, false, k.Reason)
-		}
-	}
-	return out
-}
-
-// Controller holds the applications and instances of one tier.
+// Controller holds the applications and instances of one tier. What others may ask and tell is methods of its parts.
 type Controller struct {
-	seed      [16]byte
-	counter   uint64
-	apps      map[skerry.AppKey]*App
-	inst      map[skerry.InstanceID]*Instance
-	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
-	orgs      map[string]*Org
-	spaces    map[string]*Namespace
-	targets   []string
-	dirty     map[skerry.AppKey]bool
-	unplaced  map[skerry.InstanceID]bool
-	stopping  map[skerry.InstanceID]bool
-	wake      map[skerry.AppKey]time.Time
-	nets      map[skerry.AppKey]*network
-	lastNet   wire.NetworkID
-	exporters map[skerry.AppKey]bool // applications that export something
-	importers map[skerry.AppKey]bool // and that want something of other organisations
-	// unaddressed are networks in which there is no room for all that they want.
-	unaddressed map[skerry.AppKey]*unaddressed
-	certs       map[certKey]*certificate
-	secrets     map[secretKey]*secret
-	// readdressed are applications whose network changed since somebody asked.
-	readdressed map[skerry.AppKey]bool
-	past        map[skerry.AppKey][]*Past // oldest first
-	local       string                    // prefix for instance ids; keeps those of different tiers apart
-	frozen      bool                      // borrowed applications stay as they are
-	scalers     map[skerry.ServiceKey]*Scaler
-	came        []came // by ingresses, sorted by who told of it: sums must not depend on the order
-	// waits are services that something waits for at an ingress, by who told of it.
-	waits map[string]map[skerry.ServiceKey]bool
-	// claims say who has local volumes; reclaimed are those that changed since somebody asked.
-	claims    map[skerry.AppKey]map[spec.VolumeClaim]*claim
-	reclaimed map[spec.VolumeClaim]bool
+	*lifecycle
+	*tenants
+	*certificates
+	*networks
+	*secrets
+	*mover
+	*volumes
+	*editor
+	*demand
+	*views
+	history  *history
+	jobs     *jobs
+	rollouts *rollouts
 }
 
 // New makes an empty controller. The seed makes instance ids; it must differ at each start of a process. tier is one
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
-	c := &Controller{
-		seed: seed, local: tier, nets: map[skerry.AppKey]*network{}, unaddressed: map[skerry.AppKey]*unaddressed{}, certs: map[certKey]*certificate{}, secrets: map[secretKey]*secret{}, exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{}, readdressed: map[skerry.AppKey]bool{},
-		apps: map[skerry.AppKey]*App{}, inst: map[skerry.InstanceID]*Instance{},
-		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
-		orgs:      map[string]*Org{}, spaces: map[string]*Namespace{},
-		dirty: map[skerry.AppKey]bool{}, unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{},
-		wake: map[skerry.AppKey]time.Time{}, scalers: map[skerry.ServiceKey]*Scaler{}, waits: map[string]map[skerry.ServiceKey]bool{}, past: map[skerry.AppKey][]*Past{},
-		claims: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, reclaimed: map[spec.VolumeClaim]bool{},
-	}
-	if tier != "r" {
-		c.lastNet = wire.LocalNetworks - 1 // the root gives those below
-	}
+	applications, instances := newCatalog(), newLedger(seed, tier)
+	c := &Controller{lifecycle: &lifecycle{applications, instances}, history: &history{map[skerry.AppKey][]*Past{}}}
+	c.tenants = newTenants(applications, instances.claims)
+	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
+	c.networks = newNetworks(applications, instances, c.certificates)
+	c.secrets = &secrets{applications, instances, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
+	c.mover = &mover{c.lifecycle}
+	c.volumes = &volumes{c.lifecycle, c.tenants}
+	c.editor = &editor{c.lifecycle, c.tenants, c.networks, c.history, c.secrets, c.volumes}
+	c.demand = newDemand(c.lifecycle, c.editor)
+	c.views = &views{instances, c.history, c.networks, c.demand}
+	c.jobs = &jobs{c.lifecycle}
+	c.rollouts = &rollouts{c.lifecycle, c.editor, c.history, c.mover}
 	return c
 }
-
-// Record keys.
-const (
-	prefixApp   = "app/"
-	prefixInst  = "inst/"
-	prefixOrg   = "org/"
-	prefixSpace = "ns/"
-)
 
 // Load takes one record of the store; it reports whether the record was one of ours.
 func (c *Controller) Load(key string, value []byte) (bool, error) {
 	kind, _, _ := strings.Cut(key, "/")
 	var err error
 	if key == keyNets {
-		return true, json.Unmarshal(value, &c.lastNet)
+		return true, c.networks.load(key, value)
 	}
 	switch kind + "/" {
 	case prefixNet:
-		err = c.loadNetwork(key, value)
+		err = c.networks.load(key, value)
 	case prefixCert:
-		err = c.loadCertificate(value)
+		err = c.certificates.load(value)
 	case prefixSecret:
-		err = c.loadSecret(value)
+		err = c.secrets.load(value)
 	case prefixApp:
-		a := new(App)
-		if err = json.Unmarshal(value, a); err == nil {
+		err = read(value, func(a *App) {
 			c.addApp(a)
-			c.dirty[a.Key()] = true
-		}
+			c.look(a.Key())
+		})
 	case prefixInst:
-		i := new(Instance)
-		if err = json.Unmarshal(value, i); err == nil {
+		err = read(value, func(i *Instance) {
 			i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
 			c.addInstance(i)
-		}
+		})
 	case prefixClaim:
 		err = c.loadClaim(value)
 	case prefixPast:
-		err = c.loadPast(value)
+		err = c.history.load(value)
 	case prefixOrg:
-		o := new(Org)
-		if err = json.Unmarshal(value, o); err == nil {
-			c.orgs[o.Name] = o
-		}
+		err = c.loadOrg(value)
 	case prefixSpace:
-		n := new(Namespace)
-		if err = json.Unmarshal(value, n); err == nil {
-			c.spaces[n.Name] = n
-		}
+		err = c.loadNamespace(value)
 	default:
 		return false, nil
 	}
@@ -242,218 +101,23 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	return true, nil
 }
 
-func (c *Controller) addApp(a *App) {
-	a.revisions = revisionsOf(&a.Manifest)
-	c.apps[a.Key()] = a
-	c.noteExports(a)
+// Audit says what of the parts' state does not balance. It costs as much as there is; tests call it after every step.
+func (c *Controller) Audit() []string {
+	return append(c.lifecycle.ledger.audit(), c.networks.audit()...)
 }
 
-func (c *Controller) addInstance(i *Instance) {
-	c.inst[i.ID] = i
-	m := c.byService[i.Service]
-	if m == nil {
-		m = map[skerry.InstanceID]*Instance{}
-		c.byService[i.Service] = m
+// Records are the kinds of records of a controller, by how their keys begin, each with a new value of the type that it is read into.
+func Records() map[string]func() any {
+	return map[string]func() any{
+		keyNets:      func() any { return new(wire.NetworkID) },
+		prefixNet:    func() any { return new(network) },
+		prefixCert:   func() any { return new(certificate) },
+		prefixSecret: func() any { return new(secret) },
+		prefixApp:    func() any { return new(App) },
+		prefixInst:   func() any { return new(Instance) },
+		prefixClaim:  func() any { return new(claim) },
+		prefixPast:   func() any { return new(Past) },
+		prefixOrg:    func() any { return new(Org) },
+		prefixSpace:  func() any { return new(Namespace) },
 	}
-	m[i.ID] = i
-	c.index(i)
-}
-
-// index keeps the two work lists right after a change of an instance.
-func (c *Controller) index(i *Instance) {
-	if i.State == skerry.Requested && i.Holder == "" && !i.Stopping {
-		c.unplaced[i.ID] = true
-	} else {
-		delete(c.unplaced, i.ID)
-	}
-	if i.Stopping {
-		c.stopping[i.ID] = true
-	} else {
-		delete(c.stopping, i.ID)
-	}
-}
-
-func (c *Controller) saveApp(a *App, fx *wire.Effects) {
-	fx.Put(prefixApp+a.Key().String(), fitApp(a))
-	fx.Changed = append(fx.Changed, wire.Change{App: a.Key()})
-}
-
-func (c *Controller) saveInstance(i *Instance, fx *wire.Effects) {
-	c.index(i)
-	i.Resources = i.Spec.Resources
-	if i.Spec.KeepsData() {
-		c.noteClaim(i, fx)
-	}
-	fx.Put(prefixInst+string(i.ID), mustJSON(i))
-	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
-}
-
-func (c *Controller) dropInstance(i *Instance, fx *wire.Effects) {
-	delete(c.inst, i.ID)
-	delete(c.byService[i.Service], i.ID)
-	if len(c.byService[i.Service]) == 0 {
-		delete(c.byService, i.Service)
-	}
-	delete(c.unplaced, i.ID)
-	delete(c.stopping, i.ID)
-	fx.Delete(prefixInst + string(i.ID))
-	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID, Deleted: true})
-}
-
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic("records always marshal: " + err.Error())
-	}
-	return data
-}
-
-// newID mints an instance id: service, tier and forty bits that do not repeat.
-func (c *Controller) newID(service string) skerry.InstanceID {
-	for {
-		c.counter++
-		var buf [24]byte
-		copy(buf[:], c.seed[:])
-		binary.BigEndian.PutUint64(buf[16:], c.counter)
-		sum := sha256.Sum256(buf[:])
-		id := skerry.InstanceID(service + "-" + c.local + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5])))
-		if c.inst[id] == nil {
-			return id
-		}
-	}
-}
-
-// App finds an application.
-func (c *Controller) App(k skerry.AppKey) *App { return c.apps[k] }
-
-// Apps lists all applications in key order.
-func (c *Controller) Apps() []*App {
-	out := make([]*App, 0, len(c.apps))
-	for _, a := range c.apps {
-		out = append(out, a)
-	}
-	slices.SortFunc(out, func(a, b *App) int { return strings.Compare(a.Key().String(), b.Key().String()) })
-	return out
-}
-
-// Instance finds an instance.
-func (c *Controller) Instance(id skerry.InstanceID) *Instance { return c.inst[id] }
-
-// Instances lists the instances of a service, oldest first.
-func (c *Controller) Instances(k skerry.ServiceKey) []*Instance {
-	out := make([]*Instance, 0, len(c.byService[k]))
-	for _, i := range c.byService[k] {
-		out = append(out, i)
-	}
-	slices.SortFunc(out, func(a, b *Instance) int {
-		if n := a.CreatedAt.Compare(b.CreatedAt); n != 0 {
-			return n
-		}
-		if a.Ordinal != b.Ordinal {
-			return a.Ordinal - b.Ordinal
-		}
-		return strings.Compare(string(a.ID), string(b.ID))
-	})
-	return out
-}
-
-// InstancesOf lists the instances of an application, by service and age.
-func (c *Controller) InstancesOf(k skerry.AppKey) []*Instance {
-	var names []string
-	for sk := range c.byService {
-		if sk.App == k {
-			names = append(names, sk.Service)
-		}
-	}
-	slices.Sort(names)
-	var out []*Instance
-	for _, n := range names {
-		out = append(out, c.Instances(skerry.ServiceKey{App: k, Service: n})...)
-	}
-	return out
-}
-
-// Unplaced lists the instances that need a holder and may be tried now, oldest first.
-func (c *Controller) Unplaced(now time.Time) []*Instance {
-	var out []*Instance
-	for id := range c.unplaced {
-		if i := c.inst[id]; !i.RetryAt.After(now) {
-			out = append(out, i)
-		}
-	}
-	slices.SortFunc(out, func(a, b *Instance) int {
-		if n := a.CreatedAt.Compare(b.CreatedAt); n != 0 {
-			return n
-		}
-		return strings.Compare(string(a.ID), string(b.ID))
-	})
-	return out
-}
-
-// Stopping lists the instances that their holder must end.
-func (c *Controller) Stopping() []*Instance {
-	out := make([]*Instance, 0, len(c.stopping))
-	for id := range c.stopping {
-		out = append(out, c.inst[id])
-	}
-	slices.SortFunc(out, func(a, b *Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
-	return out
-}
-
-// HeldBy lists the instances that a child holds.
-func (c *Controller) HeldBy(holder string) []*Instance {
-	var out []*Instance
-	for _, i := range c.inst {
-		if i.Holder == holder {
-			out = append(out, i)
-		}
-	}
-	slices.SortFunc(out, func(a, b *Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
-	return out
-}
-
-// SetTargets names the children among which perWorker services are spread, each getting one instance.
-func (c *Controller) SetTargets(children []string) {
-	list := slices.Clone(children)
-	slices.Sort(list)
-	if slices.Equal(list, c.targets) {
-		return
-	}
-	c.targets = list
-	for k, a := range c.apps {
-		for i := range a.Manifest.Spec.Services {
-			if a.Manifest.Spec.Services[i].Mode == spec.ModePerWorker {
-				c.dirty[k] = true
-			}
-		}
-	}
-}
-
-// Dirty reports whether Reconcile has something to do at once.
-func (c *Controller) Dirty() bool { return len(c.dirty) > 0 }
-
-// NextWake gives the time at which Reconcile has something to do by itself, or the zero time.
-func (c *Controller) NextWake() time.Time {
-	var next time.Time
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
-	if c.Dirty() {
-		return time.Unix(1, 0) // long since due
-	}
-	for _, t := range c.wake {
-		earlier(t)
-	}
-	for id := range c.unplaced {
-		if c.Frozen(c.inst[id].Service.App) {
-			continue
-		}
-		earlier(c.inst[id].RetryAt)
-		if i := c.inst[id]; !i.Told {
-			earlier(i.Deadline)
-		}
-	}
-	return next
 }

@@ -9,7 +9,7 @@ import (
 
 // checkDoors refuses ways in from outside that another application has already: at one site the first that asked would keep the door, and
 // the other would never be reached. What an application asked for before is left to the sites.
-func checkDoors(c *Controller, app *spec.Application, org string, old *App) error {
+func (c *catalog) checkDoors(app *spec.Application, org string, old *App) error {
 	had := map[string]bool{}
 	if old != nil {
 		for i := range old.Manifest.Spec.Services {

@@ -16,103 +16,87 @@ const (
 	longestCalm = time.Hour
 )
 
+// mover has instances take each other's place at another holder: a copy starts there, and the first one ends when it is ready.
+type mover struct{ *lifecycle }
+
 // violated takes what a holder says of an SLA that it cannot keep.
-func (c *Controller) violated(now time.Time, i *Instance, why string) {
+func (l *lifecycle) violated(now time.Time, i *Instance, why string) {
 	was := slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied })
 	if why == "" && !was {
 		return // it never was violated
 	}
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Satisfied, why == "", why)
 	if why != "" {
-		c.dirty[i.Service.App] = true
+		l.look(i.Service.App)
 	}
 }
 
 // seekElsewhere starts an instance at another holder for one whose holder cannot keep its SLA; when it is ready it takes
 // the first one's place (make before break). Never are more under way than an update may have beyond the replicas.
-func (c *Controller) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, list []*Instance, fx *wire.Effects) {
-	if len(c.targets) < 2 || s.Placement.Cluster != "" || s.KeepsData() {
+func (m *mover) seekElsewhere(now time.Time, a *App, s *spec.ServiceSpec, list []*Instance, fx *wire.Effects) {
+	if len(m.targets) < 2 || s.Placement.Cluster != "" || s.KeepsData() {
 		return
 	}
 	room := max(1, *s.Update.MaxSurge)
-	for _, n := range c.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
+	for _, n := range m.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
 		if n.Replaces != "" {
 			room-- // it may run until its end is confirmed
 		}
 	}
 	for _, i := range list {
 		k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status })
-		if k < 0 || i.State != skerry.Running || i.Cut || i.Replaces != "" || c.replacement(i) != nil {
+		if k < 0 || i.State != skerry.Running || i.Cut || i.Replaces != "" || m.replacement(i) != nil {
 			continue
 		}
 		if now.Before(i.Calm) && i.Calm.Sub(now) <= longestCalm { // else the clock was set back
-			c.wakeAt(a.Key(), i.Calm)
+			m.wakeAt(a.Key(), i.Calm)
 			continue
 		}
 		if room <= 0 {
 			return // the end of one that is under way comes back here
 		}
-		if otherEndMoves(c, a, s) { // then it is judged again first, or the two would change places
+		if m.otherEndMoves(a, s) { // then it is judged again first, or the two would change places
 			i.Calm = now.Add(firstCalm)
-			c.wakeAt(a.Key(), i.Calm)
+			m.wakeAt(a.Key(), i.Calm)
 			continue
 		}
 		room--
-		c.startElsewhere(now, a, s, i, i.Conditions[k].Reason, fx)
+		m.startElsewhere(now, a, s, i, i.Conditions[k].Reason, fx)
 	}
-}
-
-// otherEndMoves reports whether a service at the other end of a limited link, whichever end that is of, is on its way to another holder.
-func otherEndMoves(c *Controller, a *App, s *spec.ServiceSpec) bool {
-	leads := func(from, to *spec.ServiceSpec) bool {
-		return slices.ContainsFunc(from.Links, func(l spec.Link) bool { return l.Limited() && l.Service == to.Name })
-	}
-	for n := range a.Manifest.Spec.Services {
-		o := &a.Manifest.Spec.Services[n]
-		if o.Name == s.Name || !leads(s, o) && !leads(o, s) {
-			continue
-		}
-		for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: o.Name}] {
-			if i.Replaces != "" && i.Live() {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // startElsewhere starts an instance that is to replace another at another holder.
-func (c *Controller) startElsewhere(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, why string, fx *wire.Effects) *Instance {
+func (m *mover) startElsewhere(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, why string, fx *wire.Effects) *Instance {
 	i.Calm = now.Add(min(longestCalm, firstCalm<<min(i.Moves, 10)))
 	i.Moves++
-	c.saveInstance(i, fx)
-	n := c.create(now, a, s, i.Ordinal, "", "", fx)
+	m.saveInstance(i, fx)
+	n := m.create(now, a, s, i.Ordinal, "", "", fx)
 	n.Replaces, n.Shun, n.Moves, n.Calm = i.ID, append(slices.Clone(i.Shun), i.Holder), i.Moves, i.Calm
-	c.saveInstance(n, fx)
-	c.wakeAt(a.Key(), n.CreatedAt.Add(CopyTime+time.Millisecond))
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
+	m.saveInstance(n, fx)
+	m.wakeAt(a.Key(), n.CreatedAt.Add(CopyTime+time.Millisecond))
+	fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Elsewhere", "a copy starts elsewhere: "+why))
 	return n
 }
 
 // TryElsewhere starts an instance at another holder for one that its holder does not start; whichever is ready first stays.
 // It reports whether that may be and was begun.
-func (c *Controller) TryElsewhere(now time.Time, i *Instance, why string, fx *wire.Effects) bool {
-	a := c.apps[i.Service.App]
-	if a == nil || len(c.targets) < 2 || i.Replaces != "" || c.replacement(i) != nil {
+func (m *mover) TryElsewhere(now time.Time, i *Instance, why string, fx *wire.Effects) bool {
+	a := m.apps[i.Service.App]
+	if a == nil || len(m.targets) < 2 || i.Replaces != "" || m.replacement(i) != nil {
 		return false
 	}
 	s := a.Manifest.Spec.Service(i.Service.Service)
 	if s == nil || s.Mode != spec.ModeService || s.Placement.Cluster != "" || s.KeepsData() || a.revisions[s.Name] != i.Revision {
 		return false
 	}
-	c.startElsewhere(now, a, s, i, why, fx)
+	m.startElsewhere(now, a, s, i, why, fx)
 	return true
 }
 
 // MoveTo starts an instance at a certain other holder for one, because somebody wants that; when it is ready it takes the
 // first one's place. That the holder may have it has been found out. It gives the new one's name.
-func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effects) (skerry.InstanceID, *skerry.Error) {
-	a := c.apps[i.Service.App]
+func (m *mover) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effects) (skerry.InstanceID, *skerry.Error) {
+	a := m.apps[i.Service.App]
 	var s *spec.ServiceSpec
 	if a != nil {
 		s = a.Manifest.Spec.Service(i.Service.Service)
@@ -125,7 +109,7 @@ func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *wire
 		return refuse("it does not run, or its cluster is out of touch")
 	case s.Mode != spec.ModeService:
 		return refuse("it is not an instance of a service of mode service")
-	case i.Replaces != "" || c.replacement(i) != nil || i.Next != nil || i.Left != nil:
+	case i.Replaces != "" || m.replacement(i) != nil || i.Next != nil || i.Left != nil:
 		return refuse("it is on its way already")
 	case s.Placement.Cluster != "":
 		return refuse("its manifest names cluster " + s.Placement.Cluster)
@@ -138,63 +122,48 @@ func (c *Controller) MoveTo(now time.Time, i *Instance, to, why string, fx *wire
 	case a.revisions[s.Name] != i.Revision:
 		return refuse("an update is about to end it")
 	}
-	n := c.startElsewhere(now, a, s, i, why, fx)
+	n := m.startElsewhere(now, a, s, i, why, fx)
 	n.Asked = true
-	for _, name := range c.targets {
+	for _, name := range m.targets {
 		if name != to && !slices.Contains(n.Shun, name) {
 			n.Shun = append(n.Shun, name)
 		}
 	}
 	n.Shun = slices.DeleteFunc(n.Shun, func(name string) bool { return name == to })
-	c.saveInstance(n, fx)
+	m.saveInstance(n, fx)
 	return n.ID, nil
-}
-
-// allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list.
-func allows(c *Controller, s *spec.ServiceSpec, holder string) bool {
-	return c.local != "r" || s.Placement.AllowsCluster(holder)
-}
-
-// replacement gives the instance that is to replace another, or nil.
-func (c *Controller) replacement(i *Instance) *Instance {
-	for _, n := range c.byService[i.Service] {
-		if n.Replaces == i.ID && n.Live() {
-			return n
-		}
-	}
-	return nil
 }
 
 // settleReplacements ends instances whose replacement is ready, and replacements that found no place; it gives the rest
 // without replacements under way, which do not count as replicas.
-func (c *Controller) settleReplacements(now time.Time, list []*Instance, fx *wire.Effects) []*Instance {
+func (m *mover) settleReplacements(now time.Time, list []*Instance, fx *wire.Effects) []*Instance {
 	var out []*Instance
 	for _, n := range list {
 		if n.Replaces == "" {
 			out = append(out, n)
 			continue
 		}
-		old := c.inst[n.Replaces]
+		old := m.inst[n.Replaces]
 		switch {
 		case old == nil || !old.Live():
 			n.Replaces, n.Shun, n.Asked = "", nil, false
-			c.saveInstance(n, fx)
+			m.saveInstance(n, fx)
 			out = append(out, n)
 		case n.IsReady():
 			why := "replaced where its SLA is kept"
 			if n.Asked {
 				why = "moved to cluster " + n.Holder + ", as somebody wanted"
 			}
-			c.stop(now, old, why, fx)
+			m.stop(now, old, why, fx)
 			n.Replaces, n.Shun, n.Asked = "", nil, false
-			c.saveInstance(n, fx)
+			m.saveInstance(n, fx)
 			out = append(out, n)
 		case !n.Asked && old.IsReady() && !slices.ContainsFunc(old.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Satisfied && !k.Status }):
-			c.stop(now, n, "the first one keeps its SLA again", fx)
+			m.stop(now, n, "the first one keeps its SLA again", fx)
 		case n.Holder == "" && n.Misses > 0 || now.Sub(n.CreatedAt) > CopyTime:
-			c.stop(now, n, "no better place was found", fx)
+			m.stop(now, n, "no better place was found", fx)
 		default:
-			c.wakeAt(n.Service.App, n.CreatedAt.Add(CopyTime+time.Millisecond))
+			m.wakeAt(n.Service.App, n.CreatedAt.Add(CopyTime+time.Millisecond))
 		}
 	}
 	return slices.DeleteFunc(out, func(i *Instance) bool { return !i.Live() })

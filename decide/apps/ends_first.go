@@ -26,26 +26,26 @@ type Ask struct {
 const askTime = 5 * time.Second
 
 // unask takes back what was asked about a revision that is no longer to come.
-func unask(c *Controller, i *Instance, rev string, fx *wire.Effects) {
+func (l *lifecycle) unask(i *Instance, rev string, fx *wire.Effects) {
 	if i.Ask != nil && i.Ask.Revision != rev {
 		i.Ask = nil
-		c.saveInstance(i, fx)
+		l.saveInstance(i, fx)
 	}
 }
 
 // mayEnd reports whether an instance may end before its successor starts: there is a place for that once it has ended. It asks its holder.
-func mayEnd(c *Controller, now time.Time, a *App, s *spec.ServiceSpec, i *Instance, fx *wire.Effects) bool {
+func (l *lifecycle) mayEnd(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, fx *wire.Effects) bool {
 	rev := a.revisions[s.Name]
 	if i.Holder == "" {
 		return true // it runs nowhere
 	}
 	if i.Ask == nil {
 		i.Ask = &Ask{Revision: rev, Gen: a.Gen, Spec: s, Since: now}
-		c.saveInstance(i, fx)
-		c.wakeAt(a.Key(), now.Add(askTime))
+		l.saveInstance(i, fx)
+		l.wakeAt(a.Key(), now.Add(askTime))
 	}
-	if at := c.DataAt(i); c.local == "r" && at != "" && s.KeepsData() && s.Placement.Cluster != "" && s.Placement.Cluster != at {
-		answered(c, now, i, "its volume is at cluster "+at+", and the manifest names cluster "+s.Placement.Cluster, fx)
+	if at := l.DataAt(i); l.local == "r" && at != "" && s.KeepsData() && s.Placement.Cluster != "" && s.Placement.Cluster != at {
+		l.answered(now, i, "its volume is at cluster "+at+", and the manifest names cluster "+s.Placement.Cluster, fx)
 		return false
 	}
 	switch {
@@ -58,35 +58,25 @@ func mayEnd(c *Controller, now time.Time, a *App, s *spec.ServiceSpec, i *Instan
 }
 
 // answered takes what a holder says; why is empty if there is a place.
-func answered(c *Controller, now time.Time, i *Instance, why string, fx *wire.Effects) {
+func (l *lifecycle) answered(now time.Time, i *Instance, why string, fx *wire.Effects) {
 	k := i.Ask
 	if k.Answered && k.Why == why {
 		return
 	}
 	told := k.Why
 	k.Answered, k.Why = true, why
-	c.dirty[i.Service.App] = true
-	c.saveInstance(i, fx)
+	l.look(i.Service.App)
+	l.saveInstance(i, fx)
 	if why != "" && why != told {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "update waits: "+why)
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
 	}
 }
 
 // hearAnswer takes an answer out of an observation.
-func hearAnswer(c *Controller, now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
+func (l *lifecycle) hearAnswer(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
 	i.Answers = o.Successor != nil
 	if k := i.Ask; k != nil && o.Successor != nil && o.Successor.Revision == k.Revision {
-		answered(c, now, i, o.Successor.Why, fx)
+		l.answered(now, i, o.Successor.Why, fx)
 	}
-}
-
-// updateWaits says why an update does not go on although nothing of it fails, or "".
-func updateWaits(c *Controller, a *App, s *spec.ServiceSpec) string {
-	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
-		if k := i.Ask; k != nil && i.Live() && k.Revision == a.revisions[s.Name] && k.Why != "" {
-			return k.Why
-		}
-	}
-	return ""
 }

@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,59 +47,61 @@ func pastKey(k skerry.AppKey, g skerry.Generation) string {
 	return fmt.Sprintf("%s%s/%d", prefixPast, k, g)
 }
 
-func (c *Controller) loadPast(value []byte) error {
-	p := new(Past)
-	if err := json.Unmarshal(value, p); err != nil {
-		return err
-	}
-	k := p.Manifest.Key()
-	c.past[k] = append(c.past[k], p)
-	slices.SortFunc(c.past[k], func(a, b *Past) int { // amendments first
-		if (a.Site != "") != (b.Site != "") {
-			return len(b.Site) - len(a.Site)
-		}
-		return int(a.Gen) - int(b.Gen)
-	})
-	return nil
+// history has the earlier versions of applications, and what sites were changed to that was not adopted.
+type history struct {
+	earlier map[skerry.AppKey][]*Past // oldest first
 }
 
-// keepPast remembers an application before a change, if the change is one of what its services run.
-func (c *Controller) keepPast(old, next *App, fx *wire.Effects) {
+func (h *history) load(value []byte) error {
+	return read(value, func(p *Past) {
+		k := p.Manifest.Key()
+		h.earlier[k] = append(h.earlier[k], p)
+		slices.SortFunc(h.earlier[k], func(a, b *Past) int { // amendments first
+			if (a.Site != "") != (b.Site != "") {
+				return len(b.Site) - len(a.Site)
+			}
+			return int(a.Gen) - int(b.Gen)
+		})
+	})
+}
+
+// keep remembers an application before a change, if the change is one of what its services run.
+func (h *history) keep(old, next *App, fx *wire.Effects) {
 	if !old.Deployed || maps.Equal(old.revisions, revisionsOf(&next.Manifest)) {
 		return
 	}
 	k := old.Key()
 	p := &Past{Manifest: old.Manifest, Gen: old.Gen, At: old.UpdatedAt, Author: old.Author, Digests: old.Digests}
-	c.past[k] = append(c.past[k], p)
+	h.earlier[k] = append(h.earlier[k], p)
 	fx.Put(pastKey(k, p.Gen), mustJSON(p))
-	for len(c.past[k]) > maxPast {
-		n := slices.IndexFunc(c.past[k], func(p *Past) bool { return !fallback(c, next, p) })
+	for len(h.earlier[k]) > maxPast {
+		n := slices.IndexFunc(h.earlier[k], func(p *Past) bool { return !h.fallback(next, p) })
 		n = max(n, 0)
-		fx.Delete(c.past[k][n].key(k))
-		c.past[k] = slices.Delete(slices.Clone(c.past[k]), n, n+1)
+		fx.Delete(h.earlier[k][n].key(k))
+		h.earlier[k] = slices.Delete(slices.Clone(h.earlier[k]), n, n+1)
 	}
 }
 
 // fallback reports whether a service would be put back to a version if the one that is being rolled out failed.
-func fallback(c *Controller, a *App, p *Past) bool {
+func (h *history) fallback(a *App, p *Past) bool {
 	for name, r := range a.Rollouts {
-		if r.EndedAt.IsZero() && r.From != "" && c.pastOf(a.Key(), func(p *Past) bool { return p.revision(name) == r.From }) == p {
+		if r.EndedAt.IsZero() && r.From != "" && h.find(a.Key(), func(p *Past) bool { return p.revision(name) == r.From }) == p {
 			return true
 		}
 	}
 	return false
 }
 
-func (c *Controller) dropPast(k skerry.AppKey, fx *wire.Effects) {
-	for _, p := range c.past[k] {
+func (h *history) drop(k skerry.AppKey, fx *wire.Effects) {
+	for _, p := range h.earlier[k] {
 		fx.Delete(p.key(k))
 	}
-	delete(c.past, k)
+	delete(h.earlier, k)
 }
 
-// pastOf finds the newest of an application's earlier versions that is accepted, or nil.
-func (c *Controller) pastOf(k skerry.AppKey, accept func(*Past) bool) *Past {
-	for _, p := range slices.Backward(c.past[k]) {
+// find gives the newest of an application's earlier versions that is accepted, or nil.
+func (h *history) find(k skerry.AppKey, accept func(*Past) bool) *Past {
+	for _, p := range slices.Backward(h.earlier[k]) {
 		if accept(p) {
 			return p
 		}
@@ -108,46 +109,9 @@ func (c *Controller) pastOf(k skerry.AppKey, accept func(*Past) bool) *Past {
 	return nil
 }
 
-func revisionsOf(m *spec.Application) map[string]string {
-	out := map[string]string{}
-	for i := range m.Spec.Services {
-		out[m.Spec.Services[i].Name] = m.Spec.Services[i].Revision()
-	}
-	return out
-}
-
-func digestsOf(s *spec.ServiceSpec, all map[string]string) map[string]string {
-	out := map[string]string{}
-	for _, ref := range s.Images() {
-		if d := all[ref]; d != "" {
-			out[ref] = d
-		}
-	}
-	return out
-}
-
-// with gives a map with one entry set, leaving alone the one that others may read.
-func with[V any](m map[string]V, key string, v V) map[string]V {
-	out := maps.Clone(m)
-	if out == nil {
-		out = map[string]V{}
-	}
-	out[key] = v
-	return out
-}
-
-func without[V any](m map[string]V, key string) map[string]V {
-	if _, ok := m[key]; !ok {
-		return m
-	}
-	out := maps.Clone(m)
-	delete(out, key)
-	return out
-}
-
 // withServices gives an application as it is, but with one service, or all if none is named, as they were. How many instances
 // there are, and how they are replaced, stays as it is now.
-func (c *Controller) withServices(now time.Time, a *App, p *Past, service string) *App {
+func (a *App) withServices(now time.Time, p *Past, service string) *App {
 	next := *a
 	next.UpdatedAt = now
 	next.Digests = maps.Clone(a.Digests)
@@ -185,157 +149,8 @@ func keepScale(m *spec.Application, s *spec.ServiceSpec, scale *spec.ScaleSpec) 
 	}
 }
 
-// replace puts a changed application, under the next generation, in the place of one.
-func (c *Controller) replace(now time.Time, a, next *App, fx *wire.Effects) error {
-	if err := c.checkQuota(a.Org, &next.Manifest); err != nil {
-		return err
-	}
-	if !a.Borrowed {
-		if err := c.haveSecrets(&next.Manifest); err != nil {
-			return err
-		}
-	}
-	next.Gen++
-	next.revisions = revisionsOf(&next.Manifest)
-	if err := c.address(now, next, fx); err != nil {
-		return err
-	}
-	*a = *next
-	c.noteExports(a)
-	return nil
-}
-
-// undo puts a service, or all services of an application, back to an earlier version: the last one that differs, or that of
-// a generation, or the amendment of a site that was not adopted.
-func (c *Controller) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, site, actor string) (Applied, wire.Effects, error) {
-	var fx wire.Effects
-	a, err := c.usable(k.App)
-	if err == nil && k.Service != "" {
-		_, _, err = c.service(k)
-	}
-	if err != nil {
-		return Applied{}, fx, err
-	}
-	differs := func(p *Past) bool {
-		if k.Service == "" {
-			return !maps.Equal(revisionsOf(&p.Manifest), a.revisions)
-		}
-		rev := p.revision(k.Service)
-		f := a.Refused[k.Service]
-		return rev != "" && rev != a.revisions[k.Service] && (f == nil || f.Revision != rev)
-	}
-	if to != 0 {
-		differs = func(p *Past) bool { return p.Gen == to && (k.Service == "" || p.revision(k.Service) != "") }
-	}
-	p := c.pastOf(k.App, func(p *Past) bool { return p.Site == site && (site != "" || differs(p)) })
-	if p == nil {
-		what := "no earlier version"
-		if site != "" {
-			what = "no amendment of site " + site
-		}
-		if to != 0 {
-			what = "no generation " + itoa(int(to))
-		}
-		return Applied{}, fx, skerry.Errorf(skerry.CodeNotFound, "%s of %s is kept", what, k.App).WithHint("`skerry rollout history %s` lists those that are", k.App)
-	}
-	old := *a
-	next := c.withServices(now, a, p, k.Service)
-	next.Author = actor
-	if site != "" { // it may be about no more than how many there are
-		for i := range next.Manifest.Spec.Services {
-			s := &next.Manifest.Spec.Services[i]
-			if was := p.Manifest.Spec.Service(s.Name); was != nil && was.Mode == s.Mode && (k.Service == "" || k.Service == s.Name) {
-				s.Replicas = was.Replicas
-			}
-		}
-	}
-	revs := revisionsOf(&next.Manifest)
-	if maps.Equal(revs, a.revisions) && string(mustJSON(next.Manifest)) == string(mustJSON(a.Manifest)) {
-		return Applied{Key: k.App, Gen: a.Gen, Unchanged: true}, fx, nil
-	}
-	if err := c.replace(now, a, next, &fx); err != nil {
-		return Applied{}, wire.Effects{}, err
-	}
-	c.keepPast(&old, a, &fx)
-	text := "back to what generation " + itoa(int(p.Gen)) + " was, by " + orNobody(actor)
-	if site != "" {
-		text = "what site " + site + " was changed to while it was alone is brought back by " + orNobody(actor)
-		c.dropAmendment(k.App, site, &fx)
-	}
-	for name, rev := range revs {
-		if old.revisions[name] != rev {
-			a.Refused, a.Paused = without(a.Refused, name), without(a.Paused, name)
-			c.setRollout(a, name, &Rollout{Revision: rev, Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
-		}
-	}
-	c.dirty[k.App] = true
-	c.saveApp(a, &fx)
-	c.appEvent(&fx, now, a, k.Service, "Undone", text)
-	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
-}
-
-// pause keeps rollouts of a service, or of all, where they are; resume lets them go on, and has a version tried again that
-// was taken back.
-func (c *Controller) pause(now time.Time, k skerry.ServiceKey, on bool, actor string) (Applied, wire.Effects, error) {
-	var fx wire.Effects
-	a, err := c.usable(k.App)
-	if err == nil && k.Service != "" {
-		_, _, err = c.service(k)
-	}
-	if err != nil {
-		return Applied{}, fx, err
-	}
-	old := *a
-	next := *a
-	next.Manifest, next.Digests, next.UpdatedAt = cloneManifest(a.Manifest), maps.Clone(a.Digests), now
-	again := []string{}
-	for i := range next.Manifest.Spec.Services {
-		s := &next.Manifest.Spec.Services[i]
-		if k.Service != "" && k.Service != s.Name || s.Mode != spec.ModeService {
-			continue
-		}
-		if on {
-			next.Paused = with(next.Paused, s.Name, orNobody(actor))
-			continue
-		}
-		next.Paused = without(next.Paused, s.Name)
-		if f := next.Refused[s.Name]; f != nil {
-			replicas, update, scale := s.Replicas, s.Update, s.Scale
-			*s = f.Spec
-			s.Replicas, s.Update = replicas, update
-			keepScale(&next.Manifest, s, scale)
-			if next.Digests == nil {
-				next.Digests = map[string]string{}
-			}
-			maps.Copy(next.Digests, f.Digests)
-			next.Refused = without(next.Refused, s.Name)
-			again = append(again, s.Name)
-		}
-	}
-	if len(again) == 0 && maps.Equal(next.Paused, a.Paused) {
-		return Applied{Key: k.App, Gen: a.Gen, Unchanged: true}, fx, nil
-	}
-	if len(again) == 0 {
-		*a = next
-	} else if err := c.replace(now, a, &next, &fx); err != nil {
-		return Applied{}, wire.Effects{}, err
-	} else {
-		c.keepPast(&old, a, &fx)
-	}
-	for name := range a.Rollouts { // the time of the pause does not count as that of the wave
-		if r := a.Rollouts[name]; !on && (k.Service == "" || k.Service == name) && !r.HealthyAt.IsZero() {
-			r.HealthyAt = now
-		}
-	}
-	c.dirty[k.App] = true
-	c.saveApp(a, &fx)
-	verb := map[bool]string{true: "RolloutPaused", false: "RolloutResumed"}[on]
-	c.appEvent(&fx, now, a, k.Service, verb, "by "+orNobody(actor))
-	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
-}
-
 // keepRefused leaves services alone that a manifest would put back to a version that was taken back. It gives the warnings.
-func (c *Controller) keepRefused(old, next *App) (warnings []string) {
+func keepRefused(old, next *App) (warnings []string) {
 	for name, f := range old.Refused {
 		s, good := next.Manifest.Spec.Service(name), old.Manifest.Spec.Service(name)
 		if s == nil || good == nil || s.Revision() != f.Revision || !maps.Equal(digestsOf(s, next.Digests), f.Digests) {
@@ -362,8 +177,8 @@ func (c *Controller) keepRefused(old, next *App) (warnings []string) {
 	return warnings
 }
 
-// viewPast lists the versions that are kept, the newest first; the first is the present one.
-func (c *Controller) viewPast(a *App) []view.RevisionView {
+// view lists the versions that are kept, the newest first; the first is the present one.
+func (h *history) view(a *App) []view.RevisionView {
 	viewOf := func(m *spec.Application, gen skerry.Generation, at time.Time, author string) view.RevisionView {
 		v := view.RevisionView{Gen: gen, At: at, Author: author}
 		for i := range m.Spec.Services {
@@ -373,10 +188,27 @@ func (c *Controller) viewPast(a *App) []view.RevisionView {
 		return v
 	}
 	out := []view.RevisionView{viewOf(&a.Manifest, a.Gen, a.UpdatedAt, a.Author)}
-	for _, p := range slices.Backward(c.past[a.Key()]) {
+	for _, p := range slices.Backward(h.earlier[a.Key()]) {
 		v := viewOf(&p.Manifest, p.Gen, p.At, p.Author)
 		v.Site, v.Why = p.Site, p.Why
 		out = append(out, v)
 	}
 	return out
+}
+
+// keepAmendment keeps what a site was changed to, in place of what it was before. There is one for each site.
+func (h *history) keepAmendment(p *Past, fx *wire.Effects) {
+	k := p.Manifest.Key()
+	h.dropAmendment(k, p.Site, fx)
+	h.earlier[k] = append([]*Past{p}, h.earlier[k]...)
+	fx.Put(p.key(k), mustJSON(p))
+}
+
+func (h *history) dropAmendment(k skerry.AppKey, site string, fx *wire.Effects) {
+	h.earlier[k] = slices.DeleteFunc(h.earlier[k], func(p *Past) bool {
+		if p.Site == site {
+			fx.Delete(p.key(k))
+		}
+		return p.Site == site
+	})
 }

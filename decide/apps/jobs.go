@@ -21,43 +21,46 @@ const (
 	longestRerun = 6 * time.Minute
 )
 
+// jobs has runs of jobs and schedules begin, go on and end.
+type jobs struct{ *lifecycle }
+
 // reconcileJob drives the runs of a job or a schedule.
-func (c *Controller) reconcileJob(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
+func (js *jobs) reconcileJob(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	if a.Runs == nil {
 		a.Runs = map[string][]*Run{}
 	}
 	// What ran before the service became a job belongs to no run.
-	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+	for _, i := range js.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 		switch {
 		case i.Run != "" || i.Stopping:
 		case i.State.Final():
-			c.discard(now, i, fx)
+			js.discard(now, i, fx)
 		default:
-			c.stop(now, i, "replaced by a job", fx)
+			js.stop(now, i, "replaced by a job", fx)
 		}
 	}
 	if s.Mode == spec.ModeCron {
-		c.startScheduled(now, a, s, fx)
+		js.startScheduled(now, a, s, fx)
 	} else {
 		id := runID(a, s, a.Restarts[s.Name])
 		if last := lastRun(a.Runs[s.Name]); last == nil || last.ID != id && !strings.HasPrefix(last.ID, id+".") {
-			c.startRun(now, a, s, c.freeRun(a, s, id), true, fx)
+			js.startRun(now, a, s, js.freeRun(a, s, id), true, fx)
 		}
 	}
 	for _, r := range a.Runs[s.Name] {
-		c.driveRun(now, a, s, r, fx)
+		js.driveRun(now, a, s, r, fx)
 	}
-	c.expire(now, a, s, fx)
+	js.expire(now, a, s, fx)
 }
 
 // freeRun makes a run's name one that no run and no instance has had: who goes back to an earlier version of a job wants it run
 // again, and what that version did then has nothing to do with it.
-func (c *Controller) freeRun(a *App, s *spec.ServiceSpec, id string) string {
+func (js *jobs) freeRun(a *App, s *spec.ServiceSpec, id string) string {
 	taken := map[string]bool{}
 	for _, r := range a.Runs[s.Name] {
 		taken[r.ID] = true
 	}
-	for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
+	for _, i := range js.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
 		taken[i.Run] = true
 	}
 	name := id
@@ -80,7 +83,7 @@ func lastRun(list []*Run) *Run {
 }
 
 // startRun begins a run. replace ends the ones that go on.
-func (c *Controller) startRun(now time.Time, a *App, s *spec.ServiceSpec, id string, replace bool, fx *wire.Effects) {
+func (js *jobs) startRun(now time.Time, a *App, s *spec.ServiceSpec, id string, replace bool, fx *wire.Effects) {
 	list := a.Runs[s.Name]
 	if replace {
 		for _, r := range list {
@@ -94,13 +97,13 @@ func (c *Controller) startRun(now time.Time, a *App, s *spec.ServiceSpec, id str
 		list = list[1:]
 	}
 	a.Runs[s.Name] = list
-	c.saveApp(a, fx)
+	js.saveApp(a, fx)
 }
 
 // startScheduled starts the run that is due. Of several missed ones only the last is made up for.
 //
 // Schedules follow the wall clock, which may jump; waiting follows the monotonic one, and looks again in time.
-func (c *Controller) startScheduled(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
+func (js *jobs) startScheduled(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	sched, err := crontab.Parse(s.Cron.Schedule)
 	if err != nil {
 		return // apply has checked it
@@ -116,28 +119,22 @@ func (c *Controller) startScheduled(now time.Time, a *App, s *spec.ServiceSpec, 
 	if !due.IsZero() {
 		goesOn := last != nil && last.Result == ""
 		if goesOn && s.Cron.Concurrency == "forbid" {
-			c.appEvent(fx, now, a, s.Name, "RunSkipped", "the last run has not ended")
+			js.appEvent(fx, now, a, s.Name, "RunSkipped", "the last run has not ended")
 			last.Seen = due // so that the schedule moves on
-			c.saveApp(a, fx)
+			js.saveApp(a, fx)
 		} else {
-			c.startRun(now, a, s, c.freeRun(a, s, due.Format("20060102t150405")), s.Cron.Concurrency == "replace", fx)
+			js.startRun(now, a, s, js.freeRun(a, s, due.Format("20060102t150405")), s.Cron.Concurrency == "replace", fx)
 		}
 	}
 	if !next.IsZero() {
-		c.wakeAt(a.Key(), now.Add(min(next.Sub(wall), crontab.Check)))
-	}
-}
-
-func (c *Controller) wakeAt(k skerry.AppKey, t time.Time) {
-	if old, ok := c.wake[k]; !t.IsZero() && (!ok || t.Before(old)) {
-		c.wake[k] = t
+		js.wakeAt(a.Key(), now.Add(min(next.Sub(wall), crontab.Check)))
 	}
 }
 
 // driveRun keeps a run's instances going until it has succeeded or failed.
-func (c *Controller) driveRun(now time.Time, a *App, s *spec.ServiceSpec, r *Run, fx *wire.Effects) {
+func (js *jobs) driveRun(now time.Time, a *App, s *spec.ServiceSpec, r *Run, fx *wire.Effects) {
 	active, changed := 0, false
-	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+	for _, i := range js.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 		if i.Run != r.ID {
 			continue
 		}
@@ -151,15 +148,15 @@ func (c *Controller) driveRun(now time.Time, a *App, s *spec.ServiceSpec, r *Run
 		}
 		if i.Live() && i.State != skerry.Failed {
 			if r.Result != "" {
-				c.stop(now, i, "its run has ended: "+r.Result, fx)
+				js.stop(now, i, "its run has ended: "+r.Result, fx)
 			} else {
 				active++
 			}
 		}
 	}
 	if changed {
-		c.count(now, a, s, r)
-		c.saveApp(a, fx)
+		js.count(now, a, s, r)
+		js.saveApp(a, fx)
 	}
 	if r.Result != "" {
 		return
@@ -169,25 +166,25 @@ func (c *Controller) driveRun(now time.Time, a *App, s *spec.ServiceSpec, r *Run
 		r.Result, r.EndedAt = "Succeeded", now
 	case r.Failed > *s.Job.BackoffLimit:
 		r.Result, r.EndedAt = "Failed", now
-	case c.tooLate(now, a, s, r, active):
+	case js.tooLate(now, a, s, r, active):
 		r.Result, r.EndedAt = "Failed", now
 	case r.retryAt.After(now):
-		c.wakeAt(a.Key(), r.retryAt)
+		js.wakeAt(a.Key(), r.retryAt)
 		return
 	default:
 		for n := min(*s.Job.Parallelism, *s.Job.Completions-r.Succeeded) - active; n > 0; n-- {
-			c.create(now, a, s, r.Succeeded+r.Failed+active, "", r.ID, fx)
+			js.create(now, a, s, r.Succeeded+r.Failed+active, "", r.ID, fx)
 			active++
 		}
 		return
 	}
-	c.saveApp(a, fx)
+	js.saveApp(a, fx)
 	text := itoa(r.Succeeded) + " succeeded, " + itoa(r.Failed) + " failed"
 	if r.Reason != "" {
 		text += "; " + r.Reason
 	}
-	c.appEvent(fx, now, a, s.Name, "Job"+r.Result, text)
-	c.dirty[a.Key()] = true // ends what is left of it
+	js.appEvent(fx, now, a, s.Name, "Job"+r.Result, text)
+	js.look(a.Key()) // ends what is left of it
 }
 
 // due is when a run must be done, or the zero time.
@@ -200,12 +197,12 @@ func (r *Run) due(s *spec.ServiceSpec) time.Time {
 
 // tooLate reports whether a run cannot be done before its deadline, and says why: what is left, in rounds of
 // job.parallelism, takes longer by the estimate given or by what instances of earlier runs took.
-func (c *Controller) tooLate(now time.Time, a *App, s *spec.ServiceSpec, r *Run, active int) bool {
+func (js *jobs) tooLate(now time.Time, a *App, s *spec.ServiceSpec, r *Run, active int) bool {
 	due := r.due(s)
 	if due.IsZero() {
 		return false
 	}
-	c.wakeAt(a.Key(), due)
+	js.wakeAt(a.Key(), due)
 	left := due.Sub(now)
 	if left <= 0 {
 		r.Reason = "it was not done within " + s.Job.FinishBefore.String()
@@ -231,9 +228,9 @@ func (c *Controller) tooLate(now time.Time, a *App, s *spec.ServiceSpec, r *Run,
 }
 
 // count takes a run's result from its instances; those already dropped were counted before and only raise the numbers.
-func (c *Controller) count(now time.Time, a *App, s *spec.ServiceSpec, r *Run) {
+func (js *jobs) count(now time.Time, a *App, s *spec.ServiceSpec, r *Run) {
 	ok, bad, before := 0, 0, *r
-	for _, i := range c.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
+	for _, i := range js.byService[skerry.ServiceKey{App: a.Key(), Service: s.Name}] {
 		if i.Run != r.ID {
 			continue
 		}
@@ -256,8 +253,8 @@ func (c *Controller) count(now time.Time, a *App, s *spec.ServiceSpec, r *Run) {
 }
 
 // expire ends the records of instances whose time to be shown is over.
-func (c *Controller) expire(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
-	for _, i := range c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+func (js *jobs) expire(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
+	for _, i := range js.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 		if i.Stopping || i.State != skerry.Terminated && i.State != skerry.Failed {
 			continue
 		}
@@ -266,20 +263,9 @@ func (c *Controller) expire(now time.Time, a *App, s *spec.ServiceSpec, fx *wire
 			continue // its run is counted by what is here
 		}
 		if at := ended.Add(time.Duration(*s.Job.TTL)); at.After(now) {
-			c.wakeAt(a.Key(), at)
+			js.wakeAt(a.Key(), at)
 		} else {
-			c.discard(now, i, fx)
+			js.discard(now, i, fx)
 		}
 	}
-}
-
-// discard removes an ended instance: its holder cleans up, if it has one.
-func (c *Controller) discard(now time.Time, i *Instance, fx *wire.Effects) {
-	if i.Holder == "" {
-		c.dropInstance(i, fx)
-		return
-	}
-	i.Stopping = true
-	c.stopping[i.ID] = true
-	c.saveInstance(i, fx)
 }

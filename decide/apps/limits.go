@@ -25,16 +25,8 @@ type Resize struct {
 	Reason   string            `json:"reason,omitempty"` // why its holder keeps the old ones for now
 }
 
-// wanted is the revision that an instance has or is to have.
-func (i *Instance) wanted() string {
-	if i.Resize != nil {
-		return i.Resize.Revision
-	}
-	return i.Revision
-}
-
 // followLimits looks at changes that are under way after what is wanted has changed: they are taken back, or go on to other limits.
-func (c *Controller) followLimits(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, fx *wire.Effects) (_, _ []*Instance) {
+func (rs *rollouts) followLimits(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, fx *wire.Effects) (_, _ []*Instance) {
 	rev := a.revisions[s.Name]
 	for _, i := range slices.Clone(old) {
 		if i.Resize == nil {
@@ -48,14 +40,14 @@ func (c *Controller) followLimits(now time.Time, a *App, s *spec.ServiceSpec, cu
 			old = slices.DeleteFunc(old, func(o *Instance) bool { return o == i })
 			current = append(current, i)
 		}
-		c.saveInstance(i, fx)
+		rs.saveInstance(i, fx)
 	}
 	return current, old
 }
 
 // resize has old instances follow a revision that differs in their limits alone without being replaced, as many as there may be of
 // the new one.
-func (c *Controller) resize(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, limit int, fx *wire.Effects) (_, _ []*Instance) {
+func (rs *rollouts) resize(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, limit int, fx *wire.Effects) (_, _ []*Instance) {
 	if s.Update.Limits == spec.LimitsReplace || a.Paused[s.Name] != "" {
 		return current, old
 	}
@@ -64,25 +56,19 @@ func (c *Controller) resize(now time.Time, a *App, s *spec.ServiceSpec, current,
 			break
 		}
 		// A new one may have its number by now, made while it was out of reach.
-		if !c.resizable(a, s, i) || slices.ContainsFunc(current, func(o *Instance) bool { return o.Ordinal == i.Ordinal }) {
+		if !rs.resizable(a, s, i) || slices.ContainsFunc(current, func(o *Instance) bool { return o.Ordinal == i.Ordinal }) {
 			continue
 		}
 		i.Resize = &Resize{Revision: a.revisions[s.Name], Gen: a.Gen, Spec: s, Since: now}
 		text := limitsText(i.Spec) + " -> " + limitsText(s)
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "its limits change while it runs: "+text)
 		i.step(now, "other limits while it runs: "+text)
-		c.saveInstance(i, fx)
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Resizing", "its limits change while it runs: "+text))
+		rs.saveInstance(i, fx)
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Resizing", "its limits change while it runs: "+text))
 		old = slices.DeleteFunc(old, func(o *Instance) bool { return o == i })
 		current = append(current, i)
 	}
 	return current, old
-}
-
-// resizable reports whether an instance may follow what is wanted by other limits alone. What is on its way somewhere is not.
-func (c *Controller) resizable(a *App, s *spec.ServiceSpec, i *Instance) bool {
-	return i.IsReady() && i.Holder != "" && !i.Cut && i.Next == nil && i.Left == nil && i.Replaces == "" && c.replacement(i) == nil &&
-		i.Fixed != a.revisions[s.Name] && skerry.HasCondition(i.Conditions, skerry.Reachable) && s.DiffersInLimits(i.Spec)
 }
 
 // limitsText tells the limits of a service's main container.
@@ -99,22 +85,22 @@ func limitsText(s *spec.ServiceSpec) string {
 
 // notTakenBack has an instance replaced that got limits which are not wanted any more, and could not be given the others: what was
 // asked for before they were taken back had been carried out, perhaps by a copy that took its place.
-func (c *Controller) notTakenBack(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
-	a, no := c.apps[i.Service.App], o.Limits
+func (l *lifecycle) notTakenBack(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
+	a, no := l.apps[i.Service.App], o.Limits
 	if a == nil || no == nil || no.InUse || no.Gen < i.Gen || i.Taken == nil || o.Revision != i.Taken.Revision || o.Revision == i.Revision {
 		return
 	}
 	i.Revision, i.Spec, i.Fixed, i.Taken = o.Revision, i.Taken.Spec, a.revisions[i.Service.Service], nil
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
-	c.dirty[i.Service.App] = true
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
+	l.look(i.Service.App)
 }
 
 // limited takes what a holder says of limits that are being changed.
-func (c *Controller) limited(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
+func (l *lifecycle) limited(now time.Time, i *Instance, o *wire.Observation, fx *wire.Effects) {
 	r := i.Resize
 	if r == nil {
-		c.notTakenBack(now, i, o, fx)
+		l.notTakenBack(now, i, o, fx)
 		return
 	}
 	no := o.Limits
@@ -125,18 +111,18 @@ func (c *Controller) limited(now time.Time, i *Instance, o *wire.Observation, fx
 	case no != nil && no.Gen < r.Gen: // about other ones
 	case no != nil && no.InUse:
 		r.Reason = no.Reason // its worker has told the event
-		c.dirty[i.Service.App] = true
+		l.look(i.Service.App)
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "its limits stay: "+no.Reason)
 	case no != nil:
 		i.Resize, i.Fixed, i.Gen = nil, r.Revision, r.Gen
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
-		c.dirty[i.Service.App] = true
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
+		l.look(i.Service.App)
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
 		i.Resize, i.Fixed, i.Revision, i.Gen, i.Spec, i.Limited = nil, "", r.Revision, r.Gen, r.Spec, now
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 		i.step(now, "has its new limits")
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
-		c.dirty[i.Service.App] = true
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
+		l.look(i.Service.App)
 	}
 }

@@ -66,7 +66,7 @@ func TestLoadOfManySites(t *testing.T) {
 		if len(s.c.came) != 20 {
 			t.Fatalf("%d sites are remembered", len(s.c.came))
 		}
-		got := math.Float64bits(s.c.load(s.now, web).Requests)
+		got := math.Float64bits(s.c.demand.load(s.now, web).Requests)
 		if n == 0 {
 			first = got
 		} else if got != first {

@@ -89,15 +89,15 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case Restart:
 		res, fx, err = c.restart(now, m)
 	case Undo:
-		res, fx, err = c.undo(now, m.Service, m.To, m.Site, m.Actor)
+		res, fx, err = c.editor.undo(now, m.Service, m.To, m.Site, m.Actor)
 	case Pause:
 		res, fx, err = c.pause(now, m.Service, true, m.Actor)
 	case Resume:
 		res, fx, err = c.pause(now, m.Service, false, m.Actor)
 	case Delete:
-		res, fx, err = c.delete(now, m)
+		res, fx, err = c.editor.delete(now, m)
 	case DeleteVolume:
-		fx, err = deleteVolume(c, now, m)
+		fx, err = c.volumes.delete(now, m)
 	case DeleteInstance:
 		fx, err = c.deleteInstance(now, m.ID, m.Actor)
 	case PutOrg:
@@ -107,17 +107,19 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case PutNamespace:
 		fx, err = c.putNamespace(m.Namespace)
 	case DeleteNamespace:
-		fx, err = c.deleteNamespace(m.Name)
+		fx, err = c.deleteNamespace(m.Name, c.secrets.anyOf(m.Name))
 	case PutCertificate:
-		res, fx, err = c.putCertificate(now, m)
+		if res, fx, err = c.certificates.put(now, m); err == nil {
+			c.recertify(certKey{m.Org, m.Name})
+		}
 	case DeleteCertificate:
-		fx, err = c.deleteCertificate(m)
+		fx, err = c.certificates.delete(m)
 	case PutSecret:
-		res, fx, err = c.putSecret(now, m)
+		res, fx, err = c.secrets.put(now, m)
 	case UndoSecret:
-		res, fx, err = undoSecret(c, now, m)
+		res, fx, err = c.secrets.undo(now, m)
 	case DeleteSecret:
-		fx, err = c.deleteSecret(m)
+		fx, err = c.secrets.delete(m)
 	default:
 		return fx, false
 	}

@@ -33,38 +33,60 @@ const (
 // that remember it must not reach a stranger.
 const addressRest = 10 * time.Minute
 
-func (c *Controller) loadNetwork(key string, value []byte) error {
+// networks has the networks of applications with their service addresses, and says who may reach what in them. It reads applications and
+// instances, and changes none.
+type networks struct {
+	catalog      *catalog
+	ledger       *ledger
+	certificates *certificates
+	nets         map[skerry.AppKey]*network
+	lastNet      wire.NetworkID
+	exporters    map[skerry.AppKey]bool         // applications that export something
+	importers    map[skerry.AppKey]bool         // and that want something of other organisations
+	unaddressed  map[skerry.AppKey]*unaddressed // networks in which there is no room for all that they want
+	readdressed  map[skerry.AppKey]bool         // applications whose network changed since somebody asked
+}
+
+func newNetworks(apps *catalog, instances *ledger, certs *certificates) *networks {
+	ns := &networks{catalog: apps, ledger: instances, certificates: certs, nets: map[skerry.AppKey]*network{},
+		exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{},
+		unaddressed: map[skerry.AppKey]*unaddressed{}, readdressed: map[skerry.AppKey]bool{}}
+	if instances.local != "r" {
+		ns.lastNet = wire.LocalNetworks - 1 // the root gives those below
+	}
+	return ns
+}
+
+func (ns *networks) load(key string, value []byte) error {
+	if key == keyNets {
+		return json.Unmarshal(value, &ns.lastNet)
+	}
 	k, err := skerry.ParseAppKey(strings.TrimPrefix(key, prefixNet), "")
 	if err != nil {
 		return err
 	}
-	n := new(network)
-	if err := json.Unmarshal(value, n); err != nil {
-		return err
-	}
-	c.nets[k] = n
-	return nil
+	return read(value, func(n *network) { ns.nets[k] = n })
 }
 
 // wanted says how many instances of each service have an address of their own in an application's network. Services that
 // others export to it come after its own: their number is not its own choice, so they get no more than is left, and no
 // more than maxImported. What does not fit is left out, the instances first, then the service.
-func (c *Controller) wanted(a *App) map[skerry.ServiceKey]int {
+func (ns *networks) wanted(a *App) map[skerry.ServiceKey]int {
 	want := map[skerry.ServiceKey]int{}
 	left := ipam.NumServices
 	for i := range a.Manifest.Spec.Services {
 		s := &a.Manifest.Spec.Services[i]
 		sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
-		want[sk] = c.numbered(sk, s)
+		want[sk] = ns.ledger.numbered(sk, s)
 		left -= len(spec.Balances()) + want[sk]
 	}
 	left = min(left, maxImported)
-	for _, im := range c.imports(a) {
+	for _, im := range ns.imports(a) {
 		if left < len(spec.Balances()) {
 			break
 		}
 		left -= len(spec.Balances())
-		if n := c.numbered(im.key, im.spec); n <= left {
+		if n := ns.ledger.numbered(im.key, im.spec); n <= left {
 			want[im.key], left = n, left-n
 		} else {
 			want[im.key] = 0
@@ -90,34 +112,34 @@ const maxImported = ipam.NumServices / 4
 
 // address gives an application's network the addresses that its manifest asks for. What conflicts is refused, and nothing
 // changes then.
-func (c *Controller) address(now time.Time, a *App, fx *wire.Effects) error {
+func (ns *networks) address(now time.Time, a *App, fx *wire.Effects) error {
 	if a.Borrowed {
 		return nil // its owner gives it addresses
 	}
 	k := a.Key()
-	n := c.nets[k]
-	want := c.wanted(a)
+	n := ns.nets[k]
+	want := ns.wanted(a)
 	if n != nil && n.gen == a.Gen && maps.Equal(n.was, want) {
 		return nil
 	}
 	fresh := n == nil
 	if fresh {
-		n = &network{ID: c.lastNet + 1}
+		n = &network{ID: ns.lastNet + 1}
 	}
 	if err := n.Addresses.Set(now, now.Add(addressRest), wants(a, want)); err != nil {
 		return err
 	}
-	delete(c.unaddressed, k)
+	delete(ns.unaddressed, k)
 	if fresh {
-		c.lastNet++
-		fx.Put(keyNets, []byte(fmt.Sprint(c.lastNet)))
-		c.nets[k] = n
+		ns.lastNet++
+		fx.Put(keyNets, []byte(fmt.Sprint(ns.lastNet)))
+		ns.nets[k] = n
 	}
 	n.was, n.gen = want, a.Gen
 	fx.Put(prefixNet+k.String(), mustJSON(n))
-	c.readdressed[k] = true
+	ns.readdressed[k] = true
 	if fresh {
-		c.tellExporters(k)
+		ns.tellExporters(k)
 	}
 	return nil
 }
@@ -131,34 +153,34 @@ type unaddressed struct {
 
 // readdress is address where nobody waits for an answer. Choices were checked when they were applied; what can fail here
 // is room, and then nothing new gets an address. That is told once, and tried again when addresses that rest now are free.
-func (c *Controller) readdress(now time.Time, a *App, fx *wire.Effects) {
+func (ns *networks) readdress(now time.Time, a *App, fx *wire.Effects) {
 	k := a.Key()
-	u := c.unaddressed[k]
+	u := ns.unaddressed[k]
 	if u != nil {
-		if u.gen != a.Gen || !maps.Equal(u.want, c.wanted(a)) {
+		if u.gen != a.Gen || !maps.Equal(u.want, ns.wanted(a)) {
 			u = nil
 		} else if now.Before(u.again) {
-			c.wakeAt(k, u.again)
+			ns.catalog.wakeAt(k, u.again)
 			return
 		}
 	}
-	err := c.address(now, a, fx)
+	err := ns.address(now, a, fx)
 	if err == nil {
 		return
 	}
 	if u == nil {
-		u = &unaddressed{gen: a.Gen, want: c.wanted(a)}
-		c.release(now, a, u.want, fx)
+		u = &unaddressed{gen: a.Gen, want: ns.wanted(a)}
+		ns.release(now, a, u.want, fx)
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NoAddress", Text: err.Error(), App: k, Org: a.Org})
 	}
 	u.again = now.Add(addressRest)
-	c.unaddressed[k] = u
-	c.wakeAt(k, u.again)
+	ns.unaddressed[k] = u
+	ns.catalog.wakeAt(k, u.again)
 }
 
 // release gives back the addresses of a network that are no longer wanted, and leaves the others as they are.
-func (c *Controller) release(now time.Time, a *App, want map[skerry.ServiceKey]int, fx *wire.Effects) {
-	n := c.nets[a.Key()]
+func (ns *networks) release(now time.Time, a *App, want map[skerry.ServiceKey]int, fx *wire.Effects) {
+	n := ns.nets[a.Key()]
 	if n == nil {
 		return
 	}
@@ -182,26 +204,26 @@ func (c *Controller) release(now time.Time, a *App, want map[skerry.ServiceKey]i
 	}
 	n.was = was
 	fx.Put(prefixNet+a.Key().String(), mustJSON(n))
-	c.readdressed[a.Key()] = true
+	ns.readdressed[a.Key()] = true
 }
 
 // tellExporters has applications with exports looked at again when the network of another one comes or goes: who may reach
 // their services is part of their directories.
-func (c *Controller) tellExporters(k skerry.AppKey) {
-	for o := range c.exporters {
+func (ns *networks) tellExporters(k skerry.AppKey) {
+	for o := range ns.exporters {
 		if o != k {
-			c.readdressed[o] = true
+			ns.readdressed[o] = true
 		}
 	}
 }
 
 // allowed lists the networks that a service is exported to, in order.
-func (c *Controller) allowed(a *App, s *spec.ServiceSpec) (out []wire.NetworkID) {
+func (ns *networks) allowed(a *App, s *spec.ServiceSpec) (out []wire.NetworkID) {
 	if len(s.Export) == 0 {
 		return nil
 	}
-	for k, n := range c.nets {
-		if o := c.apps[k]; o != nil && o != a && k != a.Key() {
+	for k, n := range ns.nets {
+		if o := ns.catalog.apps[k]; o != nil && o != a && k != a.Key() {
 			if _, ok := exportTo(a, s, o); ok {
 				out = append(out, n.ID)
 			}
@@ -209,24 +231,6 @@ func (c *Controller) allowed(a *App, s *spec.ServiceSpec) (out []wire.NetworkID)
 	}
 	slices.Sort(out)
 	return out
-}
-
-// numbered is how many instances of a service have an address of their own: those with an ordinal.
-func (c *Controller) numbered(k skerry.ServiceKey, s *spec.ServiceSpec) int {
-	n := 0
-	if s.Mode == "" || s.Mode == spec.ModeService {
-		n = 1
-		if s.Replicas != nil {
-			n = *s.Replicas
-		}
-		if s.Sleeps() {
-			n = max(n, 1) // its first instance keeps its address
-		}
-		for _, i := range c.byService[k] {
-			n = max(n, i.Ordinal+1) // one that is on its way out is still reached
-		}
-	}
-	return min(n, spec.MaxInstanceAddrs)
 }
 
 // imported is a service of another application that an application may reach.
@@ -237,8 +241,8 @@ type imported struct {
 }
 
 // imports lists what other applications export to one, by key.
-func (c *Controller) imports(a *App) (out []imported) {
-	for _, o := range c.exporting(a.Key()) {
+func (ns *networks) imports(a *App) (out []imported) {
+	for _, o := range ns.exporting(a.Key()) {
 		for i := range o.Manifest.Spec.Services {
 			s := &o.Manifest.Spec.Services[i]
 			if e, ok := exportTo(o, s, a); ok {
@@ -254,10 +258,10 @@ func (c *Controller) imports(a *App) (out []imported) {
 }
 
 // exporting lists applications with exports, other than one, in order of their keys.
-func (c *Controller) exporting(k skerry.AppKey) (out []*App) {
-	for o := range c.exporters {
-		if o != k && c.apps[o] != nil && !c.apps[o].Deleting {
-			out = append(out, c.apps[o])
+func (ns *networks) exporting(k skerry.AppKey) (out []*App) {
+	for o := range ns.exporters {
+		if o != k && ns.catalog.apps[o] != nil && !ns.catalog.apps[o].Deleting {
+			out = append(out, ns.catalog.apps[o])
 		}
 	}
 	slices.SortFunc(out, func(a, b *App) int { return strings.Compare(a.Key().String(), b.Key().String()) })
@@ -280,37 +284,37 @@ func exportTo(o *App, s *spec.ServiceSpec, a *App) (spec.Export, bool) {
 }
 
 // noteExports remembers whether an application exports or imports something, and has those that may be concerned looked at again.
-func (c *Controller) noteExports(a *App) {
+func (ns *networks) noteExports(a *App) {
 	k := a.Key()
-	if imports := len(a.Manifest.Spec.Imports) > 0; imports || c.importers[k] {
-		if c.importers[k] = imports; !imports {
-			delete(c.importers, k)
+	if imports := len(a.Manifest.Spec.Imports) > 0; imports || ns.importers[k] {
+		if ns.importers[k] = imports; !imports {
+			delete(ns.importers, k)
 		}
-		c.readdressed[k] = true
-		c.tellExporters(k)
+		ns.readdressed[k] = true
+		ns.tellExporters(k)
 	}
 	exports := false
 	for i := range a.Manifest.Spec.Services {
 		exports = exports || len(a.Manifest.Spec.Services[i].Export) > 0
 	}
-	if !exports && !c.exporters[k] {
+	if !exports && !ns.exporters[k] {
 		return
 	}
 	if exports && !a.Deleting {
-		c.exporters[k] = true
+		ns.exporters[k] = true
 	} else {
-		delete(c.exporters, k)
+		delete(ns.exporters, k)
 	}
-	for o := range c.apps {
+	for o := range ns.catalog.apps {
 		if o != k {
-			c.dirty[o] = true
+			ns.catalog.look(o)
 		}
 	}
 }
 
 // Network gives the directory of an application, or nil.
-func (c *Controller) Network(k skerry.AppKey) *wire.AppNetwork {
-	a, n := c.apps[k], c.nets[k]
+func (ns *networks) Network(k skerry.AppKey) *wire.AppNetwork {
+	a, n := ns.catalog.apps[k], ns.nets[k]
 	if a == nil || n == nil {
 		return nil
 	}
@@ -344,14 +348,14 @@ func (c *Controller) Network(k skerry.AppKey) *wire.AppNetwork {
 		s := &a.Manifest.Spec.Services[i]
 		own[s.Name] = true
 		v := add(s.Name, skerry.ServiceKey{App: k, Service: s.Name}, s)
-		v.Short, v.Allow = true, c.allowed(a, s)
+		v.Short, v.Allow = true, ns.allowed(a, s)
 		v.Ingress = s.Ingress
 		for _, l := range s.Links {
 			v.Links = append(v.Links, l.Service)
 		}
 	}
-	out.Certificates = c.certificatesOf(a)
-	for _, im := range c.imports(a) {
+	out.Certificates = ns.certificates.of(a)
+	for _, im := range ns.imports(a) {
 		if _, ok := n.was[im.key]; !ok {
 			continue // not yet
 		}
@@ -360,7 +364,7 @@ func (c *Controller) Network(k skerry.AppKey) *wire.AppNetwork {
 			name = im.key.Service
 		}
 		v := add(name, im.key, im.spec)
-		v.Of, v.Net = im.key, c.NetworkID(im.key.App)
+		v.Of, v.Net = im.key, ns.NetworkID(im.key.App)
 		if im.as != "" && !own[name] {
 			v.Short, own[name] = true, true
 		}
@@ -369,16 +373,16 @@ func (c *Controller) Network(k skerry.AppKey) *wire.AppNetwork {
 }
 
 // NetworkID gives the network of an application, or 0.
-func (c *Controller) NetworkID(k skerry.AppKey) wire.NetworkID {
-	if n := c.nets[k]; n != nil {
+func (ns *networks) NetworkID(k skerry.AppKey) wire.NetworkID {
+	if n := ns.nets[k]; n != nil {
 		return n.ID
 	}
 	return 0
 }
 
 // Exported reports whether a service may be reached by another application.
-func (c *Controller) Exported(to skerry.AppKey, k skerry.ServiceKey) bool {
-	o, a := c.apps[k.App], c.apps[to]
+func (ns *networks) Exported(to skerry.AppKey, k skerry.ServiceKey) bool {
+	o, a := ns.catalog.apps[k.App], ns.catalog.apps[to]
 	if o == nil || a == nil {
 		return false
 	}
@@ -391,23 +395,44 @@ func (c *Controller) Exported(to skerry.AppKey, k skerry.ServiceKey) bool {
 }
 
 // Readdressed gives the applications whose network changed since the last call.
-func (c *Controller) Readdressed() []skerry.AppKey {
-	if len(c.readdressed) == 0 {
+func (ns *networks) Readdressed() []skerry.AppKey {
+	if len(ns.readdressed) == 0 {
 		return nil
 	}
-	out := slices.SortedFunc(maps.Keys(c.readdressed), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
-	clear(c.readdressed)
+	out := slices.SortedFunc(maps.Keys(ns.readdressed), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
+	clear(ns.readdressed)
 	return out
 }
 
-// dropNetwork forgets the network of an application that is gone.
-func (c *Controller) dropNetwork(k skerry.AppKey, fx *wire.Effects) {
-	if c.nets[k] == nil {
+// drop forgets the network of an application that is gone.
+func (ns *networks) drop(k skerry.AppKey, fx *wire.Effects) {
+	if ns.nets[k] == nil {
 		return
 	}
-	delete(c.nets, k)
-	delete(c.unaddressed, k)
-	c.readdressed[k] = true
-	c.tellExporters(k)
+	delete(ns.nets, k)
+	delete(ns.unaddressed, k)
+	ns.readdressed[k] = true
+	ns.tellExporters(k)
 	fx.Delete(prefixNet + k.String())
+}
+
+// recertify has the directories of applications that name a certificate worked out again.
+func (ns *networks) recertify(k certKey) {
+	for _, a := range ns.catalog.apps {
+		if a.Org == k.org && slices.Contains(namedBy(a), k.name) {
+			ns.readdressed[a.Key()] = true
+		}
+	}
+}
+
+// audit says which networks have the id of another, or one that was never given.
+func (ns *networks) audit() (faults []string) {
+	seen := map[wire.NetworkID]bool{}
+	for k, n := range ns.nets {
+		if seen[n.ID] || n.ID > ns.lastNet {
+			faults = append(faults, fmt.Sprintf("network %d of %s: given twice, or beyond the last, %d", n.ID, k, ns.lastNet))
+		}
+		seen[n.ID] = true
+	}
+	return faults
 }

@@ -9,18 +9,18 @@ import (
 )
 
 // Place records that a child was given an instance. The caller has checked that it may.
-func (c *Controller) Place(now time.Time, i *Instance, holder string, fence skerry.Fence, d *wire.Decision, fx *wire.Effects) {
+func (l *lifecycle) Place(now time.Time, i *Instance, holder string, fence skerry.Fence, d *wire.Decision, fx *wire.Effects) {
 	i.Holder, i.Fence, i.Held, i.Bound, i.Decision = holder, fence, nil, false, d
 	i.State, i.Phase, i.Why, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, nil, ""
 	i.Exit = nil
 	i.step(now, "given to "+holder)
-	c.saveInstance(i, fx)
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Scheduled", "given to "+holder))
+	l.saveInstance(i, fx)
+	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Scheduled", "given to "+holder))
 }
 
 // NoPlace records why nobody could be given an instance, and when to try again. Rejections of this round are forgotten,
 // so that the next round asks everybody again.
-func (c *Controller) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *wire.Effects) {
+func (l *lifecycle) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *wire.Effects) {
 	changed := len(i.Why) != len(d.Why) || len(i.Why) > 0 && i.Why[0].Text != d.Why[0].Text
 	i.Misses++
 	i.RetryAt = now.Add(backoff(i.Misses))
@@ -28,15 +28,8 @@ func (c *Controller) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *w
 	if changed {
 		i.Reason = firstWhy(i)
 		i.step(now, "no place: "+firstWhy(i))
-		c.saveInstance(i, fx)
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Unplaced", firstWhy(i)))
-	}
-}
-
-// RetryNow lets every waiting instance try again at once, because something changed that may help.
-func (c *Controller) RetryNow() {
-	for id := range c.unplaced {
-		c.inst[id].RetryAt = time.Time{}
+		l.saveInstance(i, fx)
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Unplaced", firstWhy(i)))
 	}
 }
 
@@ -46,8 +39,8 @@ func backoff(failures int) time.Duration {
 }
 
 // Observe takes what a holder reports of an instance. It reports whether the holder must be told to let go of it.
-func (c *Controller) Observe(now time.Time, holder string, o wire.Observation, fx *wire.Effects) (release bool) {
-	i := c.inst[o.ID]
+func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx *wire.Effects) (release bool) {
+	i := l.inst[o.ID]
 	if i == nil || i.Holder != holder || o.Fence.RootEpoch < i.Fence.RootEpoch {
 		return i == nil || i.Holder != holder // a stranger or an old copy
 	}
@@ -55,7 +48,7 @@ func (c *Controller) Observe(now time.Time, holder string, o wire.Observation, f
 		i.Why = o.Why
 		i.Rejected = append(i.Rejected, holder)
 		i.Refusals = append(i.Refusals, o.Why...)
-		c.unplace(now, i, "no place at "+holder+": "+firstWhy(i), fx)
+		l.unplace(now, i, "no place at "+holder+": "+firstWhy(i), fx)
 		return true
 	}
 	if !i.State.CanReach(o.State) {
@@ -78,51 +71,51 @@ func (c *Controller) Observe(now time.Time, holder string, o wire.Observation, f
 	if o.Crowded != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }) {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.HeadRoom, o.Crowded == "", o.Crowded)
 	}
-	crashLoop(c, now, i, &o)
-	hearAnswer(c, now, i, &o, fx)
+	l.crashLoop(now, i, &o)
+	l.hearAnswer(now, i, &o, fx)
 	if before.State != i.State || before.Phase != i.Phase {
 		i.step(now, o.Reason)
 	}
-	c.limited(now, i, &o, fx)
-	c.violated(now, i, o.Violated)
-	c.tellTransition(now, &before, i, fx)
-	c.noteFailure(now, &before, i, fx)
+	l.limited(now, i, &o, fx)
+	l.violated(now, i, o.Violated)
+	i.tellTransition(now, &before, fx)
+	l.noteFailure(now, &before, i, fx)
 	i.Restarted = max(i.Restarted, o.Restart)
 	if ready {
 		i.Misses = 0
 	}
 	if i.State == skerry.Failed && i.Run == "" && !i.Stopping {
 		i.Rejected, i.Refusals = nil, nil
-		c.unplace(now, i, "failed: "+orNothing(o.Reason), fx)
+		l.unplace(now, i, "failed: "+orNothing(o.Reason), fx)
 		return true
 	}
-	c.saveInstance(i, fx)
+	l.saveInstance(i, fx)
 	if before.State != i.State || before.IsReady() != i.IsReady() || outOfTouch(&before) != outOfTouch(i) || i.Restart > 0 {
-		c.dirty[i.Service.App] = true
+		l.look(i.Service.App)
 	}
 	return false
 }
 
 // crashLoop takes what a holder says of an instance that ends again and again.
-func crashLoop(c *Controller, now time.Time, i *Instance, o *wire.Observation) {
+func (l *lifecycle) crashLoop(now time.Time, i *Instance, o *wire.Observation) {
 	if i.Looping = o.CrashLoop != ""; i.Looping {
 		if !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
-			c.dirty[i.Service.App] = true
+			l.look(i.Service.App)
 		}
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.CrashLoop, true, o.CrashLoop)
 		return
 	}
-	settleCrashLoop(c, now, i)
+	l.settleCrashLoop(now, i)
 }
 
 // settleCrashLoop ends the condition of a crash loop once an instance has been ready for long enough; it may have been placed anew meanwhile. It
 // reports whether it did.
-func settleCrashLoop(c *Controller, now time.Time, i *Instance) bool {
+func (l *lifecycle) settleCrashLoop(now time.Time, i *Instance) bool {
 	if i.Looping || !i.IsReady() || !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
 		return false
 	}
 	if at := sinceOf(i, skerry.Ready).Add(skerry.SteadyTime); now.Before(at) {
-		c.wakeAt(i.Service.App, at)
+		l.wakeAt(i.Service.App, at)
 		return false
 	}
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.CrashLoop, false, "")
@@ -136,45 +129,45 @@ func pick(cond bool, yes, no string) string {
 	return no
 }
 
-func (c *Controller) tellTransition(now time.Time, before, i *Instance, fx *wire.Effects) {
+func (i *Instance) tellTransition(now time.Time, before *Instance, fx *wire.Effects) {
 	switch {
 	case i.State == skerry.Running && i.IsReady() && !before.IsReady():
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Ready", "runs and is ready"))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Ready", "runs and is ready"))
 	case i.State == skerry.Running && before.IsReady() && !i.IsReady() && !i.Stopping:
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "NotReady", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "NotReady", orNothing(i.Reason)))
 	case before.State != i.State && i.State == skerry.Failed:
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Failed", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Failed", orNothing(i.Reason)))
 	case before.State != i.State && i.State == skerry.Running:
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Started", "runs in "+orNothing(i.Runtime)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Started", "runs in "+orNothing(i.Runtime)))
 	case before.State != i.State && i.State == skerry.Terminated:
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Completed", orNothing(i.Reason)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Completed", orNothing(i.Reason)))
 	}
 	if skerry.HasCondition(i.Conditions, skerry.CrashLoop) && !skerry.HasCondition(before.Conditions, skerry.CrashLoop) {
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "CrashLoop", conditionOf(i, skerry.CrashLoop)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "CrashLoop", conditionOf(i, skerry.CrashLoop)))
 	}
 	if i.Restarts > before.Restarts {
-		fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))
 	}
 }
 
 // Lost says that an instance's holder is gone for good; it is placed anew.
-func (c *Controller) Lost(now time.Time, id skerry.InstanceID, why string, fx *wire.Effects) {
-	i := c.inst[id]
+func (l *lifecycle) Lost(now time.Time, id skerry.InstanceID, why string, fx *wire.Effects) {
+	i := l.inst[id]
 	if i == nil || i.State.Final() {
 		return
 	}
 	if i.Stopping {
-		c.end(now, i, fx)
+		l.end(now, i, fx)
 		return
 	}
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "Lost", why))
-	c.unplace(now, i, why, fx)
+	fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Lost", why))
+	l.unplace(now, i, why, fx)
 }
 
 // unplace puts an instance back to Requested.
-func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *wire.Effects) {
+func (l *lifecycle) unplace(now time.Time, i *Instance, why string, fx *wire.Effects) {
 	if i.Stopping {
-		c.end(now, i, fx)
+		l.end(now, i, fx)
 		return
 	}
 	if i.State == skerry.Failed || len(i.Rejected) == 0 {
@@ -197,20 +190,46 @@ func (c *Controller) unplace(now time.Time, i *Instance, why string, fx *wire.Ef
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, true, "")
 	}
 	i.step(now, why)
-	c.saveInstance(i, fx)
-	c.dirty[i.Service.App] = true
+	l.saveInstance(i, fx)
+	l.look(i.Service.App)
 }
 
 // Gone says that a holder no longer has an instance.
-func (c *Controller) Gone(now time.Time, holder string, id skerry.InstanceID, fx *wire.Effects) {
-	i := c.inst[id]
+func (l *lifecycle) Gone(now time.Time, holder string, id skerry.InstanceID, fx *wire.Effects) {
+	i := l.inst[id]
 	if i == nil || i.Holder != holder {
 		return
 	}
 	if i.Stopping || i.State.Final() {
-		c.end(now, i, fx)
+		l.end(now, i, fx)
 		return
 	}
 	// The holder forgot it without being asked (a wiped device): place it anew.
-	c.Lost(now, id, holder+" no longer has it", fx)
+	l.Lost(now, id, holder+" no longer has it", fx)
+}
+
+// noteFailure counts what goes wrong with instances of a revision that is being rolled out.
+func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, fx *wire.Effects) {
+	n := max(0, i.Restarts-before.Restarts)
+	if n > 0 && before.Restarted < i.Restart {
+		n-- // somebody asked for it
+	}
+	if i.State == skerry.Failed && before.State != skerry.Failed {
+		n++
+	}
+	a := l.apps[i.Service.App]
+	if n == 0 || a == nil || i.Stopping {
+		return
+	}
+	r := a.Rollouts[i.Service.Service]
+	if r == nil || r.Revision != i.Revision || !r.EndedAt.IsZero() {
+		return
+	}
+	r.Failures += n
+	r.FailedAt, r.HealthyAt = now, time.Time{}
+	if i.Reason != "" {
+		r.Reason = i.Reason
+	}
+	l.saveApp(a, fx)
+	l.look(a.Key())
 }

@@ -2,7 +2,6 @@ package apps
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -30,10 +29,21 @@ type Applied struct {
 	Notes     []string          `json:"notes,omitempty"` // images that mean something else than before
 }
 
+// editor changes what is asked of applications, by users, by the tier above or by a site that was alone. It has quotas, networks and secrets
+// agree first, and keeps the version before; what follows for instances is left to Reconcile.
+type editor struct {
+	*lifecycle
+	tenants  *tenants
+	networks *networks
+	history  *history
+	secrets  *secrets
+	volumes  *volumes
+}
+
 // apply stores an application that was validated and has its defaults set.
-func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
+func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 	var fx wire.Effects
-	ns, old, err := c.check(&r.App, r.Expect)
+	ns, old, err := e.check(&r.App, r.Expect)
 	if err != nil {
 		return Applied{}, fx, err
 	}
@@ -45,16 +55,16 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error
 	a := &App{Manifest: r.App, Org: ns.Org, Gen: 1, CreatedAt: now, UpdatedAt: now, Author: r.Actor, Deployed: !r.Register, Digests: r.Digests}
 	if old != nil {
 		a.CreatedAt, a.Restarts, a.Runs, a.Rollouts, a.Paused = old.CreatedAt, old.Restarts, old.Runs, old.Rollouts, old.Paused
-		res.Warnings = append(res.Warnings, c.keepRefused(old, a)...)
-		lost, kept := c.loses(&r.App)
+		res.Warnings = append(res.Warnings, keepRefused(old, a)...)
+		lost, kept := e.volumes.loses(&r.App)
 		res.Warnings = append(append(res.Warnings, lost...), kept...)
 		a.Deployed = old.Deployed || !r.Register
 		if string(mustJSON(old.Manifest)) == string(mustJSON(a.Manifest)) && a.Deployed == old.Deployed && maps.Equal(old.Digests, a.Digests) {
 			res.Gen, res.Unchanged = old.Gen, true
 			if len(a.Refused) < len(old.Refused) { // whoever applies what runs has acknowledged the rollback
 				old.Refused = a.Refused
-				c.dirty[key] = true
-				c.saveApp(old, &fx)
+				e.look(key)
+				e.saveApp(old, &fx)
 			}
 			return res, fx, nil
 		}
@@ -64,27 +74,27 @@ func (c *Controller) apply(now time.Time, r Apply) (Applied, wire.Effects, error
 	if err := checkSize(a); err != nil {
 		return Applied{}, wire.Effects{}, err
 	}
-	if err := c.address(now, a, &fx); err != nil {
+	if err := e.networks.address(now, a, &fx); err != nil {
 		return Applied{}, wire.Effects{}, err
 	}
-	res.Notes = append(lookedUp(old, a), findsAgain(c, a)...)
+	res.Notes = append(lookedUp(old, a), e.volumes.findsAgain(a)...)
 	if old != nil {
-		c.keepPast(old, a, &fx)
+		e.history.keep(old, a, &fx)
 	}
-	c.addApp(a)
-	c.dirty[key] = true
-	c.saveApp(a, &fx)
+	e.addApp(a)
+	e.look(key)
+	e.saveApp(a, &fx)
 	verb := "Created"
 	if old != nil {
 		verb = "Updated"
 	}
-	c.appEvent(&fx, now, a, "", verb, "generation "+itoa(int(a.Gen))+" was applied by "+orNobody(r.Actor))
+	e.appEvent(&fx, now, a, "", verb, "generation "+itoa(int(a.Gen))+" was applied by "+orNobody(r.Actor))
 	return res, fx, nil
 }
 
 // check sets a manifest's defaults and tells whether it may be applied now. It gives its namespace, and the application
 // as it is now or nil.
-func (c *Controller) check(app *spec.Application, expect skerry.Generation) (*Namespace, *App, error) {
+func (e *editor) check(app *spec.Application, expect skerry.Generation) (*Namespace, *App, error) {
 	if err := app.Validate(); err != nil {
 		return nil, nil, err
 	}
@@ -93,12 +103,12 @@ func (c *Controller) check(app *spec.Application, expect skerry.Generation) (*Na
 		return nil, nil, err
 	}
 	key := app.Key()
-	ns := c.spaces[key.Namespace]
+	ns := e.tenants.spaces[key.Namespace]
 	if ns == nil {
 		return nil, nil, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", key.Namespace).
 			WithHint("create it with `skerry namespace create %s --org ORG`, or name another in metadata.namespace", key.Namespace)
 	}
-	old := c.apps[key]
+	old := e.apps[key]
 	if old != nil && old.Deleting {
 		return nil, nil, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key).
 			WithHint("wait until `skerry get apps` no longer shows it, then apply again")
@@ -106,7 +116,7 @@ func (c *Controller) check(app *spec.Application, expect skerry.Generation) (*Na
 	if old != nil {
 		keepScaled(app, old)
 	}
-	if err := c.resolveSecrets(app); err != nil {
+	if err := e.secrets.resolve(app); err != nil {
 		return nil, nil, err
 	}
 	if expect != 0 && (old == nil || old.Gen != expect) {
@@ -116,10 +126,10 @@ func (c *Controller) check(app *spec.Application, expect skerry.Generation) (*Na
 	if err := checkExports(app, ns.Org); err != nil {
 		return nil, nil, err
 	}
-	if err := checkDoors(c, app, ns.Org, old); err != nil {
+	if err := e.checkDoors(app, ns.Org, old); err != nil {
 		return nil, nil, err
 	}
-	return ns, old, c.checkQuota(ns.Org, app)
+	return ns, old, e.tenants.checkQuota(ns.Org, app)
 }
 
 // checkExports refuses short names in applications of other organisations.
@@ -159,50 +169,26 @@ func checkSchedules(a *spec.Application) error {
 }
 
 // deploy asks for the instances of a registered application.
-func (c *Controller) deploy(now time.Time, key skerry.AppKey, actor string) (Applied, wire.Effects, error) {
+func (e *editor) deploy(now time.Time, key skerry.AppKey, actor string) (Applied, wire.Effects, error) {
 	var fx wire.Effects
-	a, err := c.usable(key)
+	a, err := e.usable(key)
 	if err != nil {
 		return Applied{}, fx, err
 	}
 	res := Applied{Key: key, Gen: a.Gen, Unchanged: a.Deployed}
 	if !a.Deployed {
 		a.Deployed, a.UpdatedAt = true, now
-		c.dirty[key] = true
-		c.saveApp(a, &fx)
-		c.appEvent(&fx, now, a, "", "Deployed", "deployment was asked for by "+orNobody(actor))
+		e.look(key)
+		e.saveApp(a, &fx)
+		e.appEvent(&fx, now, a, "", "Deployed", "deployment was asked for by "+orNobody(actor))
 	}
 	return res, fx, nil
 }
 
-func (c *Controller) usable(key skerry.AppKey) (*App, error) {
-	a := c.apps[key]
-	if a == nil {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
-	}
-	if a.Deleting {
-		return nil, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key)
-	}
-	return a, nil
-}
-
-func (c *Controller) service(k skerry.ServiceKey) (*App, *spec.ServiceSpec, error) {
-	a, err := c.usable(k.App)
-	if err != nil {
-		return nil, nil, err
-	}
-	s := a.Manifest.Spec.Service(k.Service)
-	if s == nil {
-		return nil, nil, skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service).
-			WithHint("`skerry describe app %s` lists its services", k.App)
-	}
-	return a, s, nil
-}
-
 // scale changes the number of instances of a service.
-func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, actor string) (Applied, wire.Effects, error) {
+func (e *editor) scale(now time.Time, k skerry.ServiceKey, replicas int, actor string) (Applied, wire.Effects, error) {
 	var fx wire.Effects
-	a, s, err := c.service(k)
+	a, s, err := e.service(k)
 	if err != nil {
 		return Applied{}, fx, err
 	}
@@ -224,34 +210,29 @@ func (c *Controller) scale(now time.Time, k skerry.ServiceKey, replicas int, act
 	}
 	trial := cloneManifest(a.Manifest)
 	trial.Spec.Service(k.Service).Replicas = &replicas
-	if err := c.checkQuota(a.Org, &trial); err != nil {
+	if err := e.tenants.checkQuota(a.Org, &trial); err != nil {
 		return Applied{}, fx, err
 	}
 	next := *a
 	next.Manifest = trial
 	next.Gen++
 	next.UpdatedAt = now
-	if err := c.address(now, &next, &fx); err != nil {
+	if err := e.networks.address(now, &next, &fx); err != nil {
 		return Applied{}, wire.Effects{}, err
 	}
 	*a = next
-	c.dirty[k.App] = true
-	c.saveApp(a, &fx)
-	c.appEvent(&fx, now, a, k.Service, "Scaled", "to "+itoa(replicas)+" by "+orNobody(actor))
+	e.look(k.App)
+	e.saveApp(a, &fx)
+	e.appEvent(&fx, now, a, k.Service, "Scaled", "to "+itoa(replicas)+" by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
-}
-
-func cloneManifest(m spec.Application) spec.Application {
-	m.Spec.Services = slices.Clone(m.Spec.Services)
-	return m
 }
 
 // restart asks for a restart of every instance of a service, one after the other; an empty service name means all. A service whose images
 // were looked up again, and mean something else now, is updated instead.
-func (c *Controller) restart(now time.Time, m Restart) (Applied, wire.Effects, error) {
+func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error) {
 	var fx wire.Effects
 	k, actor := m.Service, m.Actor
-	a, err := c.usable(k.App)
+	a, err := e.usable(k.App)
 	if err != nil {
 		return Applied{}, fx, err
 	}
@@ -260,13 +241,13 @@ func (c *Controller) restart(now time.Time, m Restart) (Applied, wire.Effects, e
 			WithHint("restart without --pull, or repeat this at the root")
 	}
 	if k.Service != "" && a.Manifest.Spec.Service(k.Service) == nil {
-		_, _, err := c.service(k)
+		_, _, err := e.service(k)
 		return Applied{}, fx, err
 	}
 	old := *a
 	var notes []string
 	if m.Pull != nil {
-		if notes, err = repin(c, now, a, m, &fx); err != nil {
+		if notes, err = e.repin(now, a, m, &fx); err != nil {
 			return Applied{}, wire.Effects{}, err
 		}
 	}
@@ -280,55 +261,37 @@ func (c *Controller) restart(now time.Time, m Restart) (Applied, wire.Effects, e
 		}
 	}
 	a.UpdatedAt = now
-	c.dirty[k.App] = true
-	c.saveApp(a, &fx)
-	c.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
+	e.look(k.App)
+	e.saveApp(a, &fx)
+	e.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen, Notes: notes}, fx, nil
 }
 
 // delete ends an application in whatever state it is. It is idempotent.
-func (c *Controller) delete(now time.Time, m Delete) (Deleted, wire.Effects, error) {
+func (e *editor) delete(now time.Time, m Delete) (Deleted, wire.Effects, error) {
 	var fx wire.Effects
-	a := c.apps[m.Key]
+	a := e.apps[m.Key]
 	if a == nil {
 		err := skerry.Errorf(skerry.CodeNotFound, "there is no application %s", m.Key).WithHint("`skerry get apps` lists them")
-		if len(c.claims[m.Key]) > 0 {
+		if len(e.claimed[m.Key]) > 0 {
 			err = err.WithHint("volumes of it are kept: `skerry get volumes` lists them, and `skerry delete volume NAME` deletes them")
 		}
 		return Deleted{}, fx, err
 	}
 	if !a.Deleting || m.Volumes && !a.DeleteVolumes {
 		if !a.Deleting {
-			c.appEvent(&fx, now, a, "", "Deleting", "deletion was asked for by "+orNobody(m.Actor))
+			e.appEvent(&fx, now, a, "", "Deleting", "deletion was asked for by "+orNobody(m.Actor))
 		}
 		a.Deleting, a.DeleteVolumes, a.UpdatedAt = true, a.DeleteVolumes || m.Volumes, now
 		a.Gen++
-		c.dirty[m.Key] = true
-		c.noteExports(a)
-		c.saveApp(a, &fx)
+		e.look(m.Key)
+		e.networks.noteExports(a)
+		e.saveApp(a, &fx)
 	}
-	return deleted(c, a), fx, nil
+	return e.volumes.deleted(a), fx, nil
 }
 
-// deleteInstance ends one instance; its service gets another.
-func (c *Controller) deleteInstance(now time.Time, id skerry.InstanceID, actor string) (wire.Effects, error) {
-	var fx wire.Effects
-	i := c.inst[id]
-	if i == nil {
-		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
-	}
-	c.stop(now, i, "deleted by "+orNobody(actor), &fx)
-	c.dirty[i.Service.App] = true
-	return fx, nil
-}
-
-func (c *Controller) appEvent(fx *wire.Effects, now time.Time, a *App, service, reason, text string) {
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service, Org: a.Org})
-}
-
-func orNobody(actor string) string {
-	if actor == "" {
-		return "the system"
-	}
-	return actor
+func (e *editor) addApp(a *App) {
+	e.enter(a)
+	e.networks.noteExports(a)
 }

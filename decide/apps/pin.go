@@ -101,7 +101,7 @@ func shortDigest(pinned string) string {
 }
 
 // repin makes what the images of a service, or of all, mean now a part of an application.
-func repin(c *Controller, now time.Time, a *App, m Restart, fx *wire.Effects) (notes []string, err error) {
+func (e *editor) repin(now time.Time, a *App, m Restart, fx *wire.Effects) (notes []string, err error) {
 	old, next := *a, *a
 	next.Manifest, next.Digests, next.UpdatedAt = cloneManifest(a.Manifest), maps.Clone(a.Digests), now
 	for i := range next.Manifest.Spec.Services {
@@ -133,9 +133,9 @@ func repin(c *Controller, now time.Time, a *App, m Restart, fx *wire.Effects) (n
 	if err := checkSize(&next); err != nil {
 		return nil, err
 	}
-	if err := c.replace(now, a, &next, fx); err != nil {
+	if err := e.replace(now, a, &next, fx); err != nil {
 		return nil, err
 	}
-	c.keepPast(&old, a, fx)
+	e.history.keep(&old, a, fx)
 	return append(notes, changed...), nil
 }

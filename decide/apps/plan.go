@@ -21,8 +21,8 @@ type Planned struct {
 
 // Plan tells which instances applying a manifest would need anew and which it would keep, changing nothing. It makes the
 // checks that Apply makes.
-func (c *Controller) Plan(now time.Time, app spec.Application, digests map[string]string) (Planned, error) {
-	ns, old, err := c.check(&app, 0)
+func (e *editor) Plan(now time.Time, app spec.Application, digests map[string]string) (Planned, error) {
+	ns, old, err := e.check(&app, 0)
 	if err != nil {
 		return Planned{}, err
 	}
@@ -32,14 +32,14 @@ func (c *Controller) Plan(now time.Time, app spec.Application, digests map[strin
 		a.Gen, a.Paused = old.Gen+1, old.Paused
 	}
 	p := Planned{Key: app.Key(), Org: ns.Org, Resized: map[skerry.InstanceID]string{}}
-	p.Lost, _ = c.loses(&app)
+	p.Lost, _ = e.volumes.loses(&app)
 	for n := range app.Spec.Services {
 		s := &a.Manifest.Spec.Services[n]
 		a.revisions[s.Name] = s.Revision()
 		live := s.Mode == spec.ModeService && s.Update.Limits != spec.LimitsReplace && a.Paused[s.Name] == ""
 		kept := map[string]int{} // by target
-		for _, i := range c.Instances(skerry.ServiceKey{App: app.Key(), Service: s.Name}) {
-			resized := live && i.Revision != a.revisions[s.Name] && c.resizable(a, s, i)
+		for _, i := range e.Instances(skerry.ServiceKey{App: app.Key(), Service: s.Name}) {
+			resized := live && i.Revision != a.revisions[s.Name] && e.resizable(a, s, i)
 			if i.Live() && (i.Revision == a.revisions[s.Name] || resized) && i.Run == "" && i.Replaces == "" && (s.Mode != spec.ModeService || kept[""] < *s.Replicas) {
 				kept[i.Target]++
 				p.Kept = append(p.Kept, i)
@@ -55,8 +55,8 @@ func (c *Controller) Plan(now time.Time, app spec.Application, digests map[strin
 		}
 		switch s.Mode {
 		case spec.ModePerWorker:
-			for _, t := range c.targets {
-				if kept[t] == 0 && allows(c, s, t) {
+			for _, t := range e.targets {
+				if kept[t] == 0 && e.allows(s, t) {
 					add(0, t)
 				}
 			}

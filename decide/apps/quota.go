@@ -1,8 +1,8 @@
 package apps
 
 import (
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"skerry.dev/skerry"
@@ -40,9 +40,29 @@ type Org struct {
 	besides skerry.Bytes // of storage: its snapshots here
 }
 
+// tenants has the organisations with their namespaces, and says what they ask for together.
+type tenants struct {
+	catalog *catalog
+	claims  *claims
+	orgs    map[string]*Org
+	spaces  map[string]*Namespace
+}
+
+func newTenants(apps *catalog, volumes *claims) *tenants {
+	return &tenants{apps, volumes, map[string]*Org{}, map[string]*Namespace{}}
+}
+
+func (ts *tenants) loadOrg(value []byte) error {
+	return read(value, func(o *Org) { ts.orgs[o.Name] = o })
+}
+
+func (ts *tenants) loadNamespace(value []byte) error {
+	return read(value, func(n *Namespace) { ts.spaces[n.Name] = n })
+}
+
 // SetBesides says how much storage an organisation has besides its applications and their volumes.
-func SetBesides(c *Controller, org string, n skerry.Bytes) {
-	if o := c.orgs[org]; o != nil {
+func (ts *tenants) SetBesides(org string, n skerry.Bytes) {
+	if o := ts.orgs[org]; o != nil {
 		o.besides = n
 	}
 }
@@ -86,11 +106,11 @@ func instancesOf(s *spec.ServiceSpec, targets int) int {
 	return *s.Replicas
 }
 
-func (c *Controller) ask(m *spec.Application) Usage {
+func (ts *tenants) ask(m *spec.Application) Usage {
 	var u Usage
 	for i := range m.Spec.Services {
 		s := &m.Spec.Services[i]
-		n := instancesOf(s, len(c.targets))
+		n := instancesOf(s, len(ts.catalog.targets))
 		u.Instances += n
 		u.ServiceAddresses += addressesOf(s)
 		u.Need = u.Need.Add(s.AtMost().Times(n))
@@ -99,43 +119,43 @@ func (c *Controller) ask(m *spec.Application) Usage {
 }
 
 // Usage sums what an organisation asks for, and the local volumes that it has besides, leaving one application out.
-func (c *Controller) Usage(org string, without skerry.AppKey) Usage {
+func (ts *tenants) Usage(org string, without skerry.AppKey) Usage {
 	var u Usage
-	for k, a := range c.apps {
+	for k, a := range ts.catalog.apps {
 		if a.Org != org || a.Deleting || k == without {
 			continue
 		}
-		u = u.add(c.ask(&a.Manifest))
+		u = u.add(ts.ask(&a.Manifest))
 	}
-	if o := c.orgs[org]; o != nil {
+	if o := ts.orgs[org]; o != nil {
 		u.Need.Storage += o.besides
 	}
-	for k := range c.claims {
-		if k == without || c.OrgOf(k.Namespace) != org {
+	for k := range ts.claims.claimed {
+		if k == without || ts.OrgOf(k.Namespace) != org {
 			continue
 		}
 		var m *spec.Application
-		if a := c.apps[k]; a != nil && !a.Deleting {
+		if a := ts.catalog.apps[k]; a != nil && !a.Deleting {
 			m = &a.Manifest
 		}
-		u.Need.Storage += resting(c, k, m)
+		u.Need.Storage += ts.claims.resting(k, m)
 	}
 	return u
 }
 
-func (c *Controller) checkQuota(org string, m *spec.Application) error {
-	if a := c.apps[m.Key()]; a != nil && a.Borrowed {
+func (ts *tenants) checkQuota(org string, m *spec.Application) error {
+	if a := ts.catalog.apps[m.Key()]; a != nil && a.Borrowed {
 		return nil // its owner asks when it adopts that
 	}
-	o := c.orgs[org]
+	o := ts.orgs[org]
 	if o == nil {
 		return skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", org)
 	}
 	if o.Quota == (Quota{}) {
 		return nil // no bound, and no need to look at every application
 	}
-	used, asked := c.Usage(org, m.Key()), c.ask(m)
-	asked.Need.Storage += resting(c, m.Key(), m)
+	used, asked := ts.Usage(org, m.Key()), ts.ask(m)
+	asked.Need.Storage += ts.claims.resting(m.Key(), m)
 	sum := used.add(asked)
 	total := sum.Need
 	over := func(what, limit, used, asked string) error {
@@ -159,7 +179,7 @@ func (c *Controller) checkQuota(org string, m *spec.Application) error {
 }
 
 // putOrg creates or changes an organisation.
-func (c *Controller) putOrg(o Org) (wire.Effects, error) {
+func (ts *tenants) putOrg(o Org) (wire.Effects, error) {
 	var fx wire.Effects
 	if err := skerry.CheckName(o.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
@@ -167,103 +187,93 @@ func (c *Controller) putOrg(o Org) (wire.Effects, error) {
 	if q := o.Quota; q.CPU < 0 || min(q.Memory, q.Storage, q.Pushed) < 0 || min(q.Instances, q.ServiceAddresses) < 0 {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "a quota is zero or more").WithHint("0 means no bound")
 	}
-	if old := c.orgs[o.Name]; old != nil {
+	if old := ts.orgs[o.Name]; old != nil {
 		o.besides = old.besides
 	}
-	c.orgs[o.Name] = &o
+	ts.orgs[o.Name] = &o
 	fx.Put(prefixOrg+o.Name, mustJSON(o))
 	return fx, nil
 }
 
 // deleteOrg removes an organisation that owns no namespace.
-func (c *Controller) deleteOrg(name string) (wire.Effects, error) {
+func (ts *tenants) deleteOrg(name string) (wire.Effects, error) {
 	var fx wire.Effects
-	if c.orgs[name] == nil {
+	if ts.orgs[name] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", name)
 	}
-	for _, n := range c.spaces {
+	for _, n := range ts.spaces {
 		if n.Org == name {
 			return fx, skerry.Errorf(skerry.CodeConflict, "organisation %s still owns namespace %s", name, n.Name).WithHint("delete its namespaces first")
 		}
 	}
-	delete(c.orgs, name)
+	delete(ts.orgs, name)
 	fx.Delete(prefixOrg + name)
 	return fx, nil
 }
 
 // putNamespace creates a namespace; an existing one keeps its organisation.
-func (c *Controller) putNamespace(n Namespace) (wire.Effects, error) {
+func (ts *tenants) putNamespace(n Namespace) (wire.Effects, error) {
 	var fx wire.Effects
 	if err := skerry.CheckName(n.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
 	}
-	if c.orgs[n.Org] == nil {
+	if ts.orgs[n.Org] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", n.Org).WithHint("create it with `skerry org create %s`", n.Org)
 	}
-	if old := c.spaces[n.Name]; old != nil {
+	if old := ts.spaces[n.Name]; old != nil {
 		if old.Org != n.Org {
 			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s exists already", n.Name).WithHint("choose another name; a namespace belongs to one organisation")
 		}
 		return fx, nil
 	}
-	c.spaces[n.Name] = &n
+	ts.spaces[n.Name] = &n
 	fx.Put(prefixSpace+n.Name, mustJSON(n))
 	return fx, nil
 }
 
-// deleteNamespace removes an empty namespace.
-func (c *Controller) deleteNamespace(name string) (wire.Effects, error) {
+// deleteNamespace removes an empty namespace; secret is one that it holds, or "".
+func (ts *tenants) deleteNamespace(name, secret string) (wire.Effects, error) {
 	var fx wire.Effects
-	if c.spaces[name] == nil {
+	if ts.spaces[name] == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", name)
 	}
-	for k := range c.apps {
+	for k := range ts.catalog.apps {
 		if k.Namespace == name {
 			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds application %s", name, k.Name).WithHint("delete its applications first")
 		}
 	}
-	for k := range c.claims {
+	for k := range ts.claims.claimed {
 		if k.Namespace == name {
 			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds volumes of application %s", name, k.Name).
 				WithHint("`skerry get volumes` lists them, and `skerry delete volume NAME` deletes them")
 		}
 	}
-	for k := range c.secrets {
-		if k.namespace == name {
-			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds secret %s", name, k.name).WithHint("remove its secrets first")
-		}
+	if secret != "" {
+		return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s still holds secret %s", name, secret).WithHint("remove its secrets first")
 	}
-	delete(c.spaces, name)
+	delete(ts.spaces, name)
 	fx.Delete(prefixSpace + name)
 	return fx, nil
 }
 
 // Orgs lists the organisations by name.
-func (c *Controller) Orgs() []*Org {
-	out := make([]*Org, 0, len(c.orgs))
-	for _, o := range c.orgs {
-		out = append(out, o)
-	}
+func (ts *tenants) Orgs() []*Org {
+	out := slices.AppendSeq(make([]*Org, 0, len(ts.orgs)), maps.Values(ts.orgs))
 	slices.SortFunc(out, func(a, b *Org) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
 // Namespaces lists the namespaces by name.
-func (c *Controller) Namespaces() []*Namespace {
-	out := make([]*Namespace, 0, len(c.spaces))
-	for _, n := range c.spaces {
-		out = append(out, n)
-	}
+func (ts *tenants) Namespaces() []*Namespace {
+	out := slices.AppendSeq(make([]*Namespace, 0, len(ts.spaces)), maps.Values(ts.spaces))
 	slices.SortFunc(out, func(a, b *Namespace) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
 // OrgOf gives the organisation that owns a namespace, or "".
-func (c *Controller) OrgOf(namespace string) string {
-	if n := c.spaces[namespace]; n != nil {
+func (ts *tenants) OrgOf(namespace string) string {
+	if n := ts.spaces[namespace]; n != nil {
 		return n.Org
 	}
 	return ""
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -1,8 +1,6 @@
 package apps
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -10,57 +8,19 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-const (
-	firstRetry  = time.Second
-	longestWait = time.Minute
-	maxTimeline = 24
-	// steady is how long an instance must have run for its earlier failures to be forgotten.
-	steady = 5 * time.Minute
-)
-
 // Reconcile brings the instances of every application that changed in line with what it asks for. It only decides: the
 // core above places what is Unplaced and ends what is Stopping.
 func (c *Controller) Reconcile(now time.Time) wire.Effects {
 	var fx wire.Effects
-	for k, t := range c.wake {
-		if !t.After(now) {
-			delete(c.wake, k)
-			c.dirty[k] = true
-		}
-	}
+	c.awake(now)
 	// An application may become dirty again by what is done here; a bound keeps a mistake from spinning.
-	for round := 0; len(c.dirty) > 0 && round < 4; round++ {
-		keys := make([]skerry.AppKey, 0, len(c.dirty))
-		for k := range c.dirty {
-			keys = append(keys, k)
-		}
-		slices.SortFunc(keys, func(a, b skerry.AppKey) int {
-			if a.String() < b.String() {
-				return -1
-			}
-			return 1
-		})
-		clear(c.dirty)
-		for _, k := range keys {
+	for round := 0; c.Dirty() && round < 4; round++ {
+		for _, k := range c.due() {
 			c.reconcileApp(now, k, &fx)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.unplaced)) {
-		i := c.inst[id]
-		if !i.Told && !i.Deadline.IsZero() && !i.Deadline.After(now) {
-			i.Told = true
-			c.saveInstance(i, &fx)
-			fx.Events = append(fx.Events, c.event(now, i, wire.EventWarning, "NotPlaced", "no place was found within the convergence time; the search goes on: "+firstWhy(i)))
-		}
-	}
+	c.tellLate(now, &fx)
 	return fx
-}
-
-func firstWhy(i *Instance) string {
-	if len(i.Why) == 0 {
-		return "no cluster is connected"
-	}
-	return i.Why[0].Text
 }
 
 func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effects) {
@@ -75,12 +35,10 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 		}
 		c.releaseClaims(now, k, a, fx)
 		if len(c.InstancesOf(k)) == 0 {
-			delete(c.apps, k)
-			delete(c.wake, k)
-			maps.DeleteFunc(c.scalers, func(s skerry.ServiceKey, _ *Scaler) bool { return s.App == k })
-			c.dropNetwork(k, fx)
-			c.dropPast(k, fx)
-			fx.Delete(prefixApp + k.String())
+			c.demand.drop(k)
+			c.networks.drop(k, fx)
+			c.history.drop(k, fx)
+			c.forget(k, fx)
 			fx.Changed = append(fx.Changed, wire.Change{App: k, Deleted: true})
 			c.appEvent(fx, now, a, "", "Deleted", "nothing of it is left")
 		}
@@ -102,312 +60,12 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 		s := &a.Manifest.Spec.Services[i]
 		switch s.Mode {
 		case spec.ModeJob, spec.ModeCron:
-			c.reconcileJob(now, a, s, fx)
+			c.jobs.reconcileJob(now, a, s, fx)
 		case spec.ModePerWorker:
-			c.reconcilePerWorker(now, a, s, fx)
+			c.rollouts.reconcilePerWorker(now, a, s, fx)
 		default:
-			c.reconcileService(now, a, s, fx)
+			c.rollouts.reconcileService(now, a, s, fx)
 		}
 	}
 	c.releaseClaims(now, k, a, fx)
-}
-
-func (c *Controller) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey {
-	var out []skerry.ServiceKey
-	for sk := range c.byService {
-		if sk.App == k {
-			out = append(out, sk)
-		}
-	}
-	return out
-}
-
-// reconcileService keeps replicas instances of the current revision. A rolling update never has more than replicas +
-// maxSurge instances, and never fewer than replicas - maxUnavailable ready ones on its own account.
-func (c *Controller) reconcileService(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
-	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
-	rev, want := a.revisions[s.Name], *s.Replicas
-	var current, old []*Instance
-	for _, i := range c.Instances(sk) {
-		if settleCrashLoop(c, now, i) {
-			c.saveInstance(i, fx)
-		}
-		switch {
-		case i.State == skerry.Terminated && !i.Stopping && i.Revision == rev && want > 0:
-			want-- // it has done its work, and its restart policy says that this was all
-		case i.State == skerry.Terminated && !i.Stopping:
-			c.discard(now, i, fx)
-		case !i.Live():
-		case i.wanted() == rev:
-			unask(c, i, "", fx)
-			current = append(current, i)
-		default:
-			unask(c, i, rev, fx)
-			old = append(old, i)
-		}
-	}
-	current, old = c.followLimits(now, a, s, current, old, fx)
-	current = c.settleReplacements(now, current, fx)
-	c.takeOver(now, a, s, current, fx)
-	limit, ok := c.rollout(now, a, s, current, old, want, fx)
-	if !ok {
-		return // it goes back to what ran before
-	}
-	current, old = c.resize(now, a, s, current, old, limit, fx)
-	if s.Update.Strategy == "recreate" && len(old) > 0 && (a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "") {
-		return
-	}
-	if s.Update.Strategy == "recreate" && len(old) > 0 {
-		end := true
-		for _, i := range old {
-			end = mayEnd(c, now, a, s, i, fx) && end
-		}
-		for _, i := range old {
-			if end {
-				c.stop(now, i, "replaced by a new version", fx)
-			}
-		}
-		return // Gone makes the application dirty again
-	}
-	if s.Update.Strategy == "recreate" && c.anyStoppingOld(sk, rev) {
-		return
-	}
-	// More than is wanted: end those first that serve least.
-	if extra := len(current) - want; extra > 0 {
-		slices.SortStableFunc(current, lessUseful)
-		for _, i := range current[:extra] {
-			c.stop(now, i, "scaled down", fx)
-		}
-		current = current[extra:]
-	}
-	leaving := c.leaving(s, sk)
-	room := want + *s.Update.MaxSurge - len(current) - len(old) - leaving
-	if len(old) == 0 {
-		room = want - len(current) - leaving
-	}
-	for n := min(limit-len(current), room); n > 0; n-- {
-		current = append(current, c.create(now, a, s, c.freeOrdinal(sk, rev), "", "", fx))
-	}
-	for n := want - limit - len(old) - leaving; n > 0 && len(old) > 0; n-- { // a wave is not done, and one of the others has gone
-		old = append(old, c.createAs(now, a, old[0], c.freeOrdinal(sk, old[0].Revision), fx))
-	}
-	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
-	ready, placed := 0, 0
-	for _, i := range append(slices.Clone(current), old...) {
-		if c.serves(now, a, s, i) {
-			ready++
-		}
-	}
-	for _, i := range current {
-		if !c.serves(now, a, s, i) && (i.State == skerry.WorkerScheduled || i.State == skerry.Running) {
-			placed++
-		}
-	}
-	spare := ready - (want - *s.Update.MaxUnavailable)
-	if !s.EndsFirst() { // else its holder is asked
-		spare = min(spare, max(0, ready-want)+placed)
-	}
-	slices.SortStableFunc(old, lessUseful)
-	for _, i := range old[:max(0, len(old)-max(0, want-limit))] {
-		serving := i.IsReady()
-		if serving && spare <= 0 || s.EndsFirst() && !mayEnd(c, now, a, s, i, fx) {
-			continue
-		}
-		if serving {
-			spare--
-		}
-		c.stop(now, i, "replaced by a new version", fx)
-	}
-	c.restartOneByOne(now, a, s, current, fx)
-	if len(old) == 0 {
-		c.seekElsewhere(now, a, s, current, fx)
-	}
-}
-
-// lessUseful orders instances so that those that serve least come first.
-func lessUseful(a, b *Instance) int {
-	rank := func(i *Instance) int {
-		switch {
-		case i.IsReady():
-			return 2
-		case i.State == skerry.Running:
-			return 1
-		}
-		return 0
-	}
-	if d := rank(a) - rank(b); d != 0 {
-		return d
-	}
-	return b.Ordinal - a.Ordinal
-}
-
-func (c *Controller) anyStoppingOld(sk skerry.ServiceKey, rev string) bool {
-	for _, i := range c.byService[sk] {
-		if i.Stopping && !i.State.Final() && i.Revision != rev {
-			return true
-		}
-	}
-	return false
-}
-
-// takeOver lets instances of an unchanged template follow the application's generation without touching them.
-func (c *Controller) takeOver(now time.Time, a *App, s *spec.ServiceSpec, list []*Instance, fx *wire.Effects) {
-	for _, i := range list {
-		if i.Resize != nil {
-			if i.Resize.Gen != a.Gen {
-				i.Resize.Gen, i.Resize.Spec = a.Gen, s
-				c.saveInstance(i, fx)
-			}
-			continue
-		}
-		if i.Gen != a.Gen {
-			i.Gen = a.Gen
-			i.Spec = s
-			i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
-			c.saveInstance(i, fx)
-		}
-	}
-}
-
-// restartOneByOne hands an asked-for restart to one instance at a time, so that the others serve meanwhile.
-func (c *Controller) restartOneByOne(now time.Time, a *App, s *spec.ServiceSpec, list []*Instance, fx *wire.Effects) {
-	asked := a.Restarts[s.Name]
-	for _, i := range list {
-		if i.Restart == asked && i.State == skerry.Running && !i.IsReady() && len(list) > 1 {
-			return // the last one restarted is not back yet
-		}
-	}
-	for _, i := range list {
-		if i.Restart >= asked {
-			continue
-		}
-		wasServing := i.IsReady()
-		i.Restart = asked
-		if wasServing {
-			i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, false, "restart was asked for")
-		}
-		c.saveInstance(i, fx)
-		if wasServing {
-			return
-		}
-	}
-}
-
-func (c *Controller) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
-	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
-	rev := a.revisions[s.Name]
-	have := map[string]bool{}
-	var list []*Instance
-	for _, i := range c.Instances(sk) {
-		if settleCrashLoop(c, now, i) {
-			c.saveInstance(i, fx)
-		}
-		switch {
-		case !i.Live():
-		case i.Revision != rev || !slices.Contains(c.targets, i.Target) || !allows(c, s, i.Target) || have[i.Target]:
-			c.stop(now, i, "replaced or no longer wanted there", fx)
-		default:
-			have[i.Target] = true
-			list = append(list, i)
-		}
-	}
-	c.takeOver(now, a, s, list, fx)
-	for n, t := range c.targets {
-		if !have[t] && allows(c, s, t) {
-			c.create(now, a, s, n, t, "", fx)
-		}
-	}
-	for _, i := range list {
-		if i.Restart < a.Restarts[s.Name] {
-			i.Restart = a.Restarts[s.Name]
-			c.saveInstance(i, fx)
-		}
-	}
-}
-
-func (c *Controller) freeOrdinal(sk skerry.ServiceKey, rev string) int {
-	used := map[int]bool{}
-	for _, i := range c.byService[sk] {
-		if i.Live() && (i.Revision == rev || i.wanted() == rev) || i.Spec.KeepsData() {
-			used[i.Ordinal] = true
-		}
-	}
-	n := 0
-	for used[n] {
-		n++
-	}
-	return n
-}
-
-func (c *Controller) create(now time.Time, a *App, s *spec.ServiceSpec, ordinal int, target, run string, fx *wire.Effects) *Instance {
-	i := &Instance{Instance: wire.Instance{
-		ID: c.newID(s.Name), Service: skerry.ServiceKey{App: a.Key(), Service: s.Name}, Org: a.Org, Ordinal: ordinal,
-		Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now,
-	}, Target: target, Run: run, Restart: a.Restarts[s.Name], Spec: s,
-		Deadline: now.Add(s.ConvergenceTime())}
-	for _, r := range a.Runs[s.Name] {
-		if run != "" && r.ID == run {
-			i.Due = r.due(s)
-		}
-	}
-	i.Conditions = skerry.SetCondition(nil, now, skerry.Ready, false, "not running yet")
-	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
-	i.step(now, "created for generation "+itoa(int(a.Gen)))
-	c.addInstance(i)
-	c.saveInstance(i, fx)
-	return i
-}
-
-// createAs makes another instance of an earlier revision, like one that there is.
-func (c *Controller) createAs(now time.Time, a *App, like *Instance, ordinal int, fx *wire.Effects) *Instance {
-	i := c.create(now, a, like.Spec, ordinal, "", "", fx)
-	i.Revision, i.Gen = like.Revision, like.Gen
-	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "a newer version is being rolled out")
-	c.saveInstance(i, fx)
-	return i
-}
-
-// stop asks for the end of an instance; one that nobody holds ends at once.
-func (c *Controller) stop(now time.Time, i *Instance, why string, fx *wire.Effects) {
-	if i.Stopping {
-		return
-	}
-	i.Stopping = true
-	i.Reason = why
-	i.step(now, "to be ended: "+why)
-	if i.Holder == "" {
-		c.end(now, i, fx)
-		return
-	}
-	c.saveInstance(i, fx)
-}
-
-// end drops an instance that runs nowhere any more.
-func (c *Controller) end(now time.Time, i *Instance, fx *wire.Effects) {
-	fx.Events = append(fx.Events, c.event(now, i, wire.EventNormal, "Terminated", orNothing(i.Reason)))
-	c.dropInstance(i, fx)
-	c.dirty[i.Service.App] = true
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "ended"
-	}
-	return s
-}
-
-func (c *Controller) event(now time.Time, i *Instance, t wire.EventType, reason, text string) wire.Event {
-	return wire.Event{At: now, Type: t, Reason: reason, Text: text, App: i.Service.App, Service: i.Service.Service,
-		Instance: i.ID, Cluster: i.Cluster, Worker: i.Worker, Org: i.Org}
-}
-
-// step adds an entry to the timeline; the oldest but the first go when it grows long.
-func (i *Instance) step(now time.Time, text string) {
-	if n := len(i.Timeline); n > 0 && i.Timeline[n-1].State == i.State && i.Timeline[n-1].Phase == i.Phase && i.Timeline[n-1].Text == text {
-		return
-	}
-	i.Timeline = append(i.Timeline, wire.Step{At: now, State: i.State, Phase: i.Phase, Text: text})
-	if len(i.Timeline) > maxTimeline {
-		i.Timeline = slices.Delete(i.Timeline, 1, 2)
-	}
 }

@@ -1,19 +1,34 @@
 package apps
 
-import "skerry.dev/skerry/wire"
+import (
+	"encoding/json"
+	"strconv"
+)
 
-// Records are the kinds of records of a controller, by how their keys begin, each with a new value of the type that it is read into.
-func Records() map[string]func() any {
-	return map[string]func() any{
-		keyNets:      func() any { return new(wire.NetworkID) },
-		prefixNet:    func() any { return new(network) },
-		prefixCert:   func() any { return new(certificate) },
-		prefixSecret: func() any { return new(secret) },
-		prefixApp:    func() any { return new(App) },
-		prefixInst:   func() any { return new(Instance) },
-		prefixClaim:  func() any { return new(claim) },
-		prefixPast:   func() any { return new(Past) },
-		prefixOrg:    func() any { return new(Org) },
-		prefixSpace:  func() any { return new(Namespace) },
+// Record keys.
+const (
+	prefixApp   = "app/"
+	prefixInst  = "inst/"
+	prefixOrg   = "org/"
+	prefixSpace = "ns/"
+)
+
+// read has a record be taken that can be read.
+func read[T any](value []byte, take func(*T)) error {
+	x := new(T)
+	err := json.Unmarshal(value, x)
+	if err == nil {
+		take(x)
 	}
+	return err
 }
+
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("records always marshal: " + err.Error())
+	}
+	return data
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -12,46 +12,31 @@ import (
 
 // Restricted lists what applications have that takes no effect or would not be taken today: exports to another organisation that the
 // other application does not import, their short names, and organisations that ask for more than their quotas.
-func Restricted(c *Controller) (out []view.Unadmitted) {
-	for _, o := range c.exporting(skerry.AppKey{}) {
+func (c *Controller) Restricted() (out []view.Unadmitted) {
+	return append(c.inVain(), c.beyondQuotas()...)
+}
+
+// inVain lists exports to another organisation that the other application does not import, and their short names.
+func (ns *networks) inVain() (out []view.Unadmitted) {
+	for _, o := range ns.exporting(skerry.AppKey{}) {
 		if o.Borrowed {
 			continue // whoever owns it lists it
 		}
 		for i := range o.Manifest.Spec.Services {
-			out = append(out, unimported(c, o, &o.Manifest.Spec.Services[i])...)
-		}
-	}
-	for _, o := range c.Orgs() {
-		if what := o.Quota.exceeded(c.Usage(o.Name, skerry.AppKey{})); what != "" {
-			out = append(out, view.Unadmitted{Org: o.Name, Reason: wire.Reason{What: "quota",
-				Text: fmt.Sprintf("organisation %s is above its quota: %s, which counts limits, and defaults where nothing is said; what runs goes on, and nothing that asks for more is accepted", o.Name, what),
-				Hint: fmt.Sprintf("raise it with `skerry org quota %s`, or ask for less", o.Name)}})
+			out = append(out, ns.unimported(o, &o.Manifest.Spec.Services[i])...)
 		}
 	}
 	return out
 }
 
-// unimported lists the applications of other organisations that a service is exported to in vain.
-func unimported(c *Controller, o *App, s *spec.ServiceSpec) (out []view.Unadmitted) {
-	for _, a := range c.Apps() {
-		if a.Org == o.Org || a.Deleting {
-			continue
+// beyondQuotas lists the organisations that ask for more than their quotas.
+func (ts *tenants) beyondQuotas() (out []view.Unadmitted) {
+	for _, o := range ts.Orgs() {
+		if what := o.Quota.exceeded(ts.Usage(o.Name, skerry.AppKey{})); what != "" {
+			out = append(out, view.Unadmitted{Org: o.Name, Reason: wire.Reason{What: "quota",
+				Text: fmt.Sprintf("organisation %s is above its quota: %s, which counts limits, and defaults where nothing is said; what runs goes on, and nothing that asks for more is accepted", o.Name, what),
+				Hint: fmt.Sprintf("raise it with `skerry org quota %s`, or ask for less", o.Name)}})
 		}
-		i := slices.IndexFunc(s.Export, func(e spec.Export) bool { return e.Org == a.Org && e.Covers(a.Key()) })
-		if i < 0 {
-			continue
-		}
-		why := wire.Reason{What: "export",
-			Text: fmt.Sprintf("export[%d] takes no effect for application %s of organisation %s, whose manifest does not import it", i, a.Key(), a.Org),
-			Hint: fmt.Sprintf("if that application uses the service, add \"imports: [{from: %s, org: %s}]\" to spec in its manifest (%s), and apply it", o.Key(), o.Org, a.Key())}
-		if a.Manifest.Spec.Wants(o.Key(), o.Org) {
-			if s.Export[i].As == "" {
-				continue
-			}
-			why.Text = fmt.Sprintf("the short name %q of export[%d] takes no effect for application %s of organisation %s, which reaches the service by its full name", s.Export[i].As, i, a.Key(), a.Org)
-			why.Hint = fmt.Sprintf("use the full name in %s, then remove as from export[%d]", a.Key(), i)
-		}
-		out = append(out, view.Unadmitted{Service: skerry.ServiceKey{App: o.Key(), Service: s.Name}, Org: o.Org, Reason: why})
 	}
 	return out
 }
@@ -72,5 +57,30 @@ func (q Quota) exceeded(u Usage) (out string) {
 	over(q.Storage > 0 && u.Need.Storage > q.Storage, "of storage", u.Need.Storage, q.Storage)
 	over(q.Instances > 0 && u.Instances > q.Instances, "instances", u.Instances, q.Instances)
 	over(q.ServiceAddresses > 0 && u.ServiceAddresses > q.ServiceAddresses, "service addresses", u.ServiceAddresses, q.ServiceAddresses)
+	return out
+}
+
+// unimported lists the applications of other organisations that a service is exported to in vain.
+func (ns *networks) unimported(o *App, s *spec.ServiceSpec) (out []view.Unadmitted) {
+	for _, a := range ns.catalog.Apps() {
+		if a.Org == o.Org || a.Deleting {
+			continue
+		}
+		i := slices.IndexFunc(s.Export, func(e spec.Export) bool { return e.Org == a.Org && e.Covers(a.Key()) })
+		if i < 0 {
+			continue
+		}
+		why := wire.Reason{What: "export",
+			Text: fmt.Sprintf("export[%d] takes no effect for application %s of organisation %s, whose manifest does not import it", i, a.Key(), a.Org),
+			Hint: fmt.Sprintf("if that application uses the service, add \"imports: [{from: %s, org: %s}]\" to spec in its manifest (%s), and apply it", o.Key(), o.Org, a.Key())}
+		if a.Manifest.Spec.Wants(o.Key(), o.Org) {
+			if s.Export[i].As == "" {
+				continue
+			}
+			why.Text = fmt.Sprintf("the short name %q of export[%d] takes no effect for application %s of organisation %s, which reaches the service by its full name", s.Export[i].As, i, a.Key(), a.Org)
+			why.Hint = fmt.Sprintf("use the full name in %s, then remove as from export[%d]", a.Key(), i)
+		}
+		out = append(out, view.Unadmitted{Service: skerry.ServiceKey{App: o.Key(), Service: s.Name}, Org: o.Org, Reason: why})
+	}
 	return out
 }

@@ -25,7 +25,7 @@ func TestRestricted(t *testing.T) {
 	}
 	check := func(when string, parts ...string) {
 		t.Helper()
-		got := Restricted(c)
+		got := c.Restricted()
 		if len(parts) == 0 && len(got) != 0 || len(parts) > 0 && len(got) != 1 {
 			t.Fatalf("%s: %+v", when, got)
 		}

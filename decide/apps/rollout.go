@@ -5,7 +5,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -48,18 +47,18 @@ const everything = 1 << 20
 
 // rollout moves a service's rollout on. It gives how many instances of the new revision there may be now, of want. It
 // reports false when the revision was taken back meanwhile, and the service is to be looked at anew.
-func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, want int, fx *wire.Effects) (int, bool) {
+func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance, want int, fx *wire.Effects) (int, bool) {
 	rev := a.revisions[s.Name]
 	r := a.Rollouts[s.Name]
 	if r == nil || r.Revision != rev {
-		r = c.startRollout(now, a, s, r, old, want, fx)
+		r = rs.startRollout(now, a, s, r, old, want, fx)
 	}
 	if !r.EndedAt.IsZero() {
 		return want, true
 	}
-	if why := c.failing(now, a, s, r, current); why != "" {
+	if why := rs.failing(now, a, s, r, current); why != "" {
 		if s.Update.Rollback == spec.RollbackAutomatic && !r.Back {
-			err := c.takeBack(now, a, s.Name, r, why, fx)
+			err := rs.takeBack(now, a, s.Name, r, why, fx)
 			if err == nil {
 				return 0, false
 			}
@@ -67,8 +66,8 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 		}
 		if !r.Told {
 			r.Told, r.Reason = true, why
-			c.saveApp(a, fx)
-			c.appEvent(fx, now, a, s.Name, "RolloutFailing", why)
+			rs.saveApp(a, fx)
+			rs.appEvent(fx, now, a, s.Name, "RolloutFailing", why)
 			fx.Events[len(fx.Events)-1].Type = wire.EventWarning
 		}
 	}
@@ -76,34 +75,34 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 		return min(len(current), want), true
 	}
 	limit := min(r.Limit, want)
-	healthy := c.healthyAt(a, s, r, current)
+	healthy := r.healthyAt(s, current)
 	if len(current) < limit || len(old) > want-limit || healthy.IsZero() {
 		if !r.HealthyAt.IsZero() {
 			r.HealthyAt = time.Time{}
-			c.saveApp(a, fx)
+			rs.saveApp(a, fx)
 		}
 		return limit, true
 	}
 	if now.Before(healthy) {
-		c.wakeAt(a.Key(), healthy)
+		rs.wakeAt(a.Key(), healthy)
 		return limit, true
 	}
-	if limit == want && c.anyStoppingOld(skerry.ServiceKey{App: a.Key(), Service: s.Name}, rev) {
+	if limit == want && rs.anyStoppingOld(skerry.ServiceKey{App: a.Key(), Service: s.Name}, rev) {
 		return limit, true // their end comes back here
 	}
 	if limit == want {
 		r.EndedAt, r.Canary = now, false
-		c.dirty[a.Key()] = len(a.Turns) > 0 || c.dirty[a.Key()] // others may wait for it
-		c.saveApp(a, fx)
-		c.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
+		rs.look(a.Key()) // others may wait for it
+		rs.saveApp(a, fx)
+		rs.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
 		return want, true
 	}
 	if r.HealthyAt.IsZero() {
 		r.HealthyAt = now
-		c.saveApp(a, fx)
+		rs.saveApp(a, fx)
 	}
 	if next := r.next(s); now.Before(next) {
-		c.wakeAt(a.Key(), next)
+		rs.wakeAt(a.Key(), next)
 		return limit, true
 	}
 	text := "wave " + itoa(r.Wave)
@@ -116,13 +115,13 @@ func (c *Controller) rollout(now time.Time, a *App, s *spec.ServiceSpec, current
 	if s.Update.Batch > 0 {
 		r.Limit = limit + s.Update.Batch
 	}
-	c.saveApp(a, fx)
-	c.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+itoa(want))
-	c.dirty[a.Key()] = true
+	rs.saveApp(a, fx)
+	rs.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+itoa(want))
+	rs.look(a.Key())
 	return min(r.Limit, want), true
 }
 
-func (c *Controller) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int, fx *wire.Effects) *Rollout {
+func (rs *rollouts) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int, fx *wire.Effects) *Rollout {
 	r := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
 	switch {
 	case was == nil && len(old) > 0:
@@ -140,12 +139,12 @@ func (c *Controller) startRollout(now time.Time, a *App, s *spec.ServiceSpec, wa
 	case s.Update.Batch > 0:
 		r.Limit = s.Update.Batch
 	}
-	c.setRollout(a, s.Name, r)
-	c.saveApp(a, fx)
+	a.setRollout(s.Name, r)
+	rs.saveApp(a, fx)
 	return r
 }
 
-func (c *Controller) setRollout(a *App, service string, r *Rollout) {
+func (a *App) setRollout(service string, r *Rollout) {
 	next := map[string]*Rollout{}
 	for i := range a.Manifest.Spec.Services { // what is gone is forgotten
 		if name := a.Manifest.Spec.Services[i].Name; a.Rollouts[name] != nil {
@@ -166,7 +165,7 @@ func (r *Rollout) next(s *spec.ServiceSpec) time.Time {
 
 // healthyAt is from when on all instances of a wave count as healthy, if nothing happens until then. The zero time means
 // that one is not ready.
-func (c *Controller) healthyAt(a *App, s *spec.ServiceSpec, r *Rollout, list []*Instance) time.Time {
+func (r *Rollout) healthyAt(s *spec.ServiceSpec, list []*Instance) time.Time {
 	since := r.StartedAt
 	for _, i := range list {
 		if !i.IsReady() || i.Resize != nil {
@@ -194,18 +193,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// sinceOf is since when a condition of an instance is what it is.
-func sinceOf(i *Instance, t skerry.ConditionType) time.Time {
-	for _, k := range i.Conditions {
-		if k.Type == t {
-			return k.Since
-		}
-	}
-	return i.CreatedAt
-}
-
 // serves reports whether an instance counts for as ready when an old one is to be ended.
-func (c *Controller) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Instance) bool {
+func (rs *rollouts) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Instance) bool {
 	if !i.IsReady() {
 		return false
 	}
@@ -215,7 +204,7 @@ func (c *Controller) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Insta
 	}
 	at := latest(sinceOf(i, skerry.Ready), r.FailedAt).Add(r.watch(s))
 	if now.Before(at) {
-		c.wakeAt(a.Key(), at)
+		rs.wakeAt(a.Key(), at)
 		return false
 	}
 	return true
@@ -223,7 +212,7 @@ func (c *Controller) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Insta
 
 // failing says why a revision counts as failed, or "". What has no place yet, is out of
 // touch or held on its device says nothing about it.
-func (c *Controller) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollout, list []*Instance) string {
+func (rs *rollouts) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollout, list []*Instance) string {
 	if r.Failures >= *s.Update.Failures {
 		return "instances of revision " + r.Revision + " failed " + itoa(r.Failures) + " times: " + orNothing(r.Reason)
 	}
@@ -231,7 +220,7 @@ func (c *Controller) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Roll
 	for _, i := range list {
 		if r := i.Resize; r != nil && r.Reason != "" {
 			if at := latest(r.Since, began).Add(time.Duration(*s.Update.Deadline)); now.Before(at) {
-				c.wakeAt(a.Key(), at)
+				rs.wakeAt(a.Key(), at)
 			} else {
 				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " + s.Update.Deadline.String() + ": " + r.Reason
 			}
@@ -243,7 +232,7 @@ func (c *Controller) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Roll
 		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Held))), began)
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
-			c.wakeAt(a.Key(), at)
+			rs.wakeAt(a.Key(), at)
 			continue
 		}
 		return "instance " + string(i.ID) + " of revision " + r.Revision + " was not ready for " + s.Update.Deadline.String() + ": " + reasonOf(i)
@@ -259,94 +248,23 @@ func reasonOf(i *Instance) string {
 	return "not ready"
 }
 
-// conditionOf is the reason of a condition, or "".
-func conditionOf(i *Instance, t skerry.ConditionType) string {
-	for _, k := range i.Conditions {
-		if k.Type == t {
-			return k.Reason
-		}
-	}
-	return ""
-}
-
-// noteFailure counts what goes wrong with instances of a revision that is being rolled out.
-func (c *Controller) noteFailure(now time.Time, before, i *Instance, fx *wire.Effects) {
-	n := max(0, i.Restarts-before.Restarts)
-	if n > 0 && before.Restarted < i.Restart {
-		n-- // somebody asked for it
-	}
-	if i.State == skerry.Failed && before.State != skerry.Failed {
-		n++
-	}
-	a := c.apps[i.Service.App]
-	if n == 0 || a == nil || i.Stopping {
-		return
-	}
-	r := a.Rollouts[i.Service.Service]
-	if r == nil || r.Revision != i.Revision || !r.EndedAt.IsZero() {
-		return
-	}
-	r.Failures += n
-	r.FailedAt, r.HealthyAt = now, time.Time{}
-	if i.Reason != "" {
-		r.Reason = i.Reason
-	}
-	c.saveApp(a, fx)
-	c.dirty[a.Key()] = true
-}
-
 // takeBack puts a service back to what ran before, and remembers what failed.
-func (c *Controller) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *wire.Effects) error {
-	p := c.pastOf(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
+func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *wire.Effects) error {
+	p := rs.history.find(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
 	if r.From == "" || p == nil {
 		return skerry.Errorf(skerry.CodeConflict, "no earlier version of it is kept")
 	}
 	bad := *a.Manifest.Spec.Service(service)
 	refused := &Refused{Revision: r.Revision, Reason: why, At: now, Spec: bad, Digests: digestsOf(&bad, a.Digests)}
-	next := c.withServices(now, a, p, service)
-	if err := c.replace(now, a, next, fx); err != nil {
+	next := a.withServices(now, p, service)
+	if err := rs.editor.replace(now, a, next, fx); err != nil {
 		return err
 	}
 	a.Refused = with(a.Refused, service, refused)
-	c.setRollout(a, service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
-	c.saveApp(a, fx)
-	c.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
+	a.setRollout(service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+	rs.saveApp(a, fx)
+	rs.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
 	fx.Events[len(fx.Events)-1].Type = wire.EventWarning
-	c.dirty[a.Key()] = true
+	rs.look(a.Key())
 	return nil
-}
-
-// viewRollout tells how far a service's rollout is.
-func (c *Controller) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
-	r := a.Rollouts[s.Name]
-	if r == nil || r.Revision != a.revisions[s.Name] {
-		return nil
-	}
-	v := &view.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Paused: a.Paused[s.Name],
-		Failures: r.Failures, Reason: r.Reason, Wave: r.Wave, Failing: r.Told}
-	if s.Replicas != nil {
-		v.Limit = min(r.Limit, *s.Replicas)
-	}
-	switch {
-	case !r.EndedAt.IsZero():
-		v.Phase, v.Limit = view.RolloutDone, 0
-	case v.Paused != "":
-		v.Phase = view.RolloutPaused
-	case r.Back:
-		v.Phase = view.RolloutBack
-	case r.Canary:
-		v.Phase = view.RolloutCanary
-	default:
-		v.Phase = view.RolloutWaves
-		v.NextAt = r.next(s)
-	}
-	if r.EndedAt.IsZero() && v.Paused == "" {
-		if v.Waits = updateWaits(c, a, s); v.Waits == "" {
-			v.Waits = a.waitsTurn(s.Name)
-		}
-	}
-	if f := a.Refused[s.Name]; f != nil {
-		v.Refused = &view.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}
-	}
-	return v
 }

@@ -42,6 +42,10 @@ func newSite(t *testing.T) *site {
 }
 
 func (s *site) take(fx wire.Effects) {
+	s.t.Helper()
+	if faults := s.c.Audit(); len(faults) > 0 {
+		s.t.Fatalf("the parts contradict each other: %q", faults)
+	}
 	s.events = append(s.events, fx.Events...)
 	for _, w := range fx.Writes {
 		if w.Value == nil {

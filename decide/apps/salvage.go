@@ -13,21 +13,21 @@ import (
 // organisation and namespace are made if they are not there.
 // What an assignment does not hold, such as other services, old versions and who changed what, stays lost. An error means that the
 // assignments make no valid application together; nothing was changed then.
-func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]string, fx *wire.Effects) error {
+func (e *editor) Salvage(now time.Time, i *Instance, digests map[string]string, fx *wire.Effects) error {
 	k := i.Service.App
 	next := &App{Org: i.Org, Gen: i.Gen, Deployed: true, CreatedAt: now, UpdatedAt: now, Author: "rebuilt", Digests: map[string]string{}}
 	next.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: k.Name, Namespace: k.Namespace}}
-	if n := c.spaces[k.Namespace]; n != nil && n.Org != i.Org {
+	if n := e.tenants.spaces[k.Namespace]; n != nil && n.Org != i.Org {
 		return skerry.Errorf(skerry.CodeConflict, "it is of organisation %q, and namespace %q belongs to %q", i.Org, k.Namespace, n.Org)
 	}
-	if a := c.apps[k]; a != nil {
+	if a := e.apps[k]; a != nil {
 		copied := *a
 		next = &copied
 		next.Manifest = cloneManifest(a.Manifest)
 	}
 	replicas := 1
 	spec := *i.Spec
-	waits := waitsForVolumes(c, i)
+	waits := e.waitsForVolumes(i)
 	if s := next.Manifest.Spec.Service(i.Service.Service); s == nil {
 		next.Manifest.Spec.Services = append(next.Manifest.Spec.Services, spec)
 	} else {
@@ -48,39 +48,26 @@ func (c *Controller) Salvage(now time.Time, i *Instance, digests map[string]stri
 		return err
 	}
 	next.Manifest.SetDefaults() // which what was assigned has
-	if c.orgs[i.Org] == nil {
-		if more, _ := c.Handle(now, PutOrg{Org: Org{Name: i.Org}}); more.Err == nil {
+	if e.tenants.orgs[i.Org] == nil {
+		if more, err := e.tenants.putOrg(Org{Name: i.Org}); err == nil {
 			fx.Merge(more)
 		}
 	}
-	if c.spaces[k.Namespace] == nil {
-		if more, _ := c.Handle(now, PutNamespace{Namespace: Namespace{Name: k.Namespace, Org: i.Org}}); more.Err == nil {
+	if e.tenants.spaces[k.Namespace] == nil {
+		if more, err := e.tenants.putNamespace(Namespace{Name: k.Namespace, Org: i.Org}); err == nil {
 			fx.Merge(more)
 		}
 	}
-	c.addApp(next)
+	e.addApp(next)
 	i.Spec = next.Manifest.Spec.Service(i.Service.Service)
-	c.addInstance(i)
-	c.saveInstance(i, fx)
+	e.addInstance(i)
+	e.saveInstance(i, fx)
 	if waits != nil {
-		c.stop(now, waits, "instance "+string(i.ID)+" runs with its local volumes", fx)
+		e.stop(now, waits, "instance "+string(i.ID)+" runs with its local volumes", fx)
 	}
 	s := i.Service.Service // what runs is no new version
-	c.setRollout(next, s, &Rollout{Revision: next.revisions[s], Gen: next.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
-	c.saveApp(next, fx)
-	c.dirty[k] = true
-	return nil
-}
-
-// waitsForVolumes gives the instance of the same replica that cannot start because the one that is taken up has its local volumes, or nil.
-func waitsForVolumes(c *Controller, i *Instance) *Instance {
-	if !i.Spec.KeepsData() {
-		return nil
-	}
-	for _, o := range c.Instances(i.Service) {
-		if o.Ordinal == i.Ordinal && o.Live() && o.State != skerry.Running {
-			return o
-		}
-	}
+	next.setRollout(s, &Rollout{Revision: next.revisions[s], Gen: next.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
+	e.saveApp(next, fx)
+	e.look(k)
 	return nil
 }

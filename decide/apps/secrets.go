@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -61,13 +60,18 @@ const (
 
 func (k secretKey) record() string { return prefixSecret + k.namespace + "/" + k.name }
 
-func (c *Controller) loadSecret(value []byte) error {
-	x := new(secret)
-	if err := json.Unmarshal(value, x); err != nil {
-		return err
-	}
-	c.secrets[secretKey{x.Namespace, x.Name}] = x
-	return nil
+// secrets has the secrets of namespaces with their versions, and has the services that name one follow it.
+type secrets struct {
+	catalog  *catalog
+	ledger   *ledger
+	tenants  *tenants
+	history  *history
+	networks *networks
+	byName   map[secretKey]*secret
+}
+
+func (ss *secrets) load(value []byte) error {
+	return read(value, func(x *secret) { ss.byName[secretKey{x.Namespace, x.Name}] = x })
 }
 
 // current is how a manifest names a version.
@@ -86,8 +90,8 @@ func (x *secret) find(current string) *SecretVersion {
 }
 
 // Secret gives a version of a secret as it is sealed, or nil.
-func (c *Controller) Secret(n spec.SecretName) []byte {
-	if x := c.secrets[secretKey{n.Namespace, n.Name}]; x != nil {
+func (ss *secrets) Secret(n spec.SecretName) []byte {
+	if x := ss.byName[secretKey{n.Namespace, n.Name}]; x != nil {
 		if v := x.find(n.Version); v != nil {
 			return v.Sealed
 		}
@@ -95,9 +99,19 @@ func (c *Controller) Secret(n spec.SecretName) []byte {
 	return nil
 }
 
-func (c *Controller) putSecret(now time.Time, m PutSecret) (any, wire.Effects, error) {
+// anyOf names a secret of a namespace, or gives "".
+func (ss *secrets) anyOf(namespace string) string {
+	for k := range ss.byName {
+		if k.namespace == namespace {
+			return k.name
+		}
+	}
+	return ""
+}
+
+func (ss *secrets) put(now time.Time, m PutSecret) (any, wire.Effects, error) {
 	var fx wire.Effects
-	if c.spaces[m.Namespace] == nil {
+	if ss.tenants.spaces[m.Namespace] == nil {
 		return nil, fx, skerry.Errorf(skerry.CodeNotFound, "there is no namespace %q", m.Namespace).WithHint("`skerry get namespaces` lists them")
 	}
 	if err := skerry.CheckName(m.Name); err != nil {
@@ -107,20 +121,20 @@ func (c *Controller) putSecret(now time.Time, m PutSecret) (any, wire.Effects, e
 		return nil, fx, skerry.Errorf(skerry.CodeInternal, "the secret is not sealed")
 	}
 	k := secretKey{m.Namespace, m.Name}
-	x := c.secrets[k]
+	x := ss.byName[k]
 	switch {
 	case x == nil && m.Rotate:
 		return nil, fx, noSecret(k)
 	case x != nil && !m.Rotate:
 		return nil, fx, skerry.Errorf(skerry.CodeConflict, "namespace %s has a secret %q already", m.Namespace, m.Name).WithHint("`skerry secret rotate %s` makes a new version of it", m.Name)
-	case x == nil && len(c.Secrets(m.Namespace)) >= maxSecrets:
+	case x == nil && len(ss.Secrets(m.Namespace)) >= maxSecrets:
 		return nil, fx, skerry.Errorf(skerry.CodeQuota, "namespace %s has %d secrets", m.Namespace, maxSecrets).WithHint("remove some that nobody uses")
 	case x == nil:
 		x = &secret{Namespace: m.Namespace, Name: m.Name, CreatedAt: now}
 	}
 	next := *x
 	next.Versions = slices.Clone(x.Versions)
-	if c.prune(&next); len(next.Versions) >= maxVersions {
+	if ss.prune(&next); len(next.Versions) >= maxVersions {
 		return nil, fx, skerry.Errorf(skerry.CodeQuota, "%d versions of secret %s are named by services, or by versions of them that are kept", len(next.Versions), m.Name).
 			WithHint("apply their manifests without a version, or remove what is old")
 	}
@@ -130,18 +144,23 @@ func (c *Controller) putSecret(now time.Time, m PutSecret) (any, wire.Effects, e
 		v.Number = x.newest().Number + 1
 	}
 	next.Versions, next.Use = append(next.Versions, v), 0
-	if err := fitSecret(c, &next); err != nil {
+	if err := ss.fit(&next); err != nil {
 		return nil, fx, err
 	}
-	c.secrets[k] = &next
-	c.follow(now, &next, m.Actor, false, &fx)
-	fx.Put(k.record(), mustJSON(&next))
-	return c.viewSecret(&next), fx, nil
+	ss.keep(now, k, &next, m.Actor, false, &fx)
+	return ss.view(&next), fx, nil
+}
+
+// keep puts a secret in the place of what it was, and has services follow it.
+func (ss *secrets) keep(now time.Time, k secretKey, x *secret, actor string, back bool, fx *wire.Effects) {
+	ss.byName[k] = x
+	ss.follow(now, x, actor, back, fx)
+	fx.Put(k.record(), mustJSON(x))
 }
 
 // follow gives the version in use to the services that name none, at once if they go back to it. A job has what it was applied with: it would run once more otherwise.
-func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, fx *wire.Effects) {
-	for _, a := range c.Apps() {
+func (ss *secrets) follow(now time.Time, x *secret, actor string, back bool, fx *wire.Effects) {
+	for _, a := range ss.catalog.Apps() {
 		if a.Manifest.Metadata.Namespace != x.Namespace || a.Deleting || a.Borrowed {
 			continue
 		}
@@ -169,7 +188,7 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, f
 		if names = slices.Compact(names); len(names) == 0 {
 			if len(next.Refused) < len(a.Refused) {
 				a.Refused = next.Refused
-				c.saveApp(a, fx)
+				ss.catalog.saveApp(a, fx)
 			}
 			continue
 		}
@@ -178,24 +197,24 @@ func (c *Controller) follow(now time.Time, x *secret, actor string, back bool, f
 		next.Gen++
 		next.UpdatedAt, next.Author, next.revisions = now, actor, revisionsOf(&next.Manifest)
 		*a = next // without asking the quota, which may be smaller by now: it takes no more than it did
-		c.readdress(now, a, fx)
-		c.keepPast(&old, a, fx)
+		ss.networks.readdress(now, a, fx)
+		ss.history.keep(&old, a, fx)
 		for _, name := range names {
 			if back && a.Manifest.Spec.Service(name).Mode == spec.ModeService {
-				c.setRollout(a, name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+				a.setRollout(name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 			}
 		}
-		c.dirty[a.Key()] = true
-		c.saveApp(a, fx)
+		ss.catalog.look(a.Key())
+		ss.catalog.saveApp(a, fx)
 		reason := pick(back, "SecretUndone", "SecretRotated")
 		for _, name := range names {
-			c.appEvent(fx, now, a, name, reason, "generation "+itoa(int(a.Gen))+" has version "+itoa(x.used().Number)+" of secret "+x.Name+", by "+orNobody(actor))
+			ss.catalog.appEvent(fx, now, a, name, reason, "generation "+itoa(int(a.Gen))+" has version "+itoa(x.used().Number)+" of secret "+x.Name+", by "+orNobody(actor))
 		}
 	}
 }
 
 // SecretNames gives the versions that are named by a manifest, an earlier version of one, or an instance.
-func (c *Controller) SecretNames() map[spec.SecretName]bool {
+func (ss *secrets) SecretNames() map[spec.SecretName]bool {
 	out := map[spec.SecretName]bool{}
 	see := func(namespace string, services ...spec.ServiceSpec) {
 		for i := range services {
@@ -204,18 +223,18 @@ func (c *Controller) SecretNames() map[spec.SecretName]bool {
 			}
 		}
 	}
-	for k, a := range c.apps {
+	for k, a := range ss.catalog.apps {
 		see(k.Namespace, a.Manifest.Spec.Services...)
 		for _, f := range a.Refused {
 			see(k.Namespace, f.Spec)
 		}
 	}
-	for k, list := range c.past {
+	for k, list := range ss.history.earlier {
 		for _, p := range list {
 			see(k.Namespace, p.Manifest.Spec.Services...)
 		}
 	}
-	for _, i := range c.inst {
+	for _, i := range ss.ledger.inst {
 		if i.Spec != nil {
 			see(i.Service.App.Namespace, *i.Spec)
 		}
@@ -224,8 +243,8 @@ func (c *Controller) SecretNames() map[spec.SecretName]bool {
 }
 
 // prune forgets old versions that nothing names.
-func (c *Controller) prune(x *secret) {
-	named := c.SecretNames()
+func (ss *secrets) prune(x *secret) {
+	named := ss.SecretNames()
 	var kept []SecretVersion
 	for n := range x.Versions {
 		if v := &x.Versions[n]; named[spec.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}] || n >= len(x.Versions)-keptVersions || v.Number == x.Use {
@@ -235,9 +254,9 @@ func (c *Controller) prune(x *secret) {
 	x.Versions = kept
 }
 
-// fitSecret takes away the oldest versions that nobody names, as far as the record of a secret would be too large with them.
-func fitSecret(c *Controller, x *secret) error {
-	named := c.SecretNames()
+// fit takes away the oldest versions that nobody names, as far as the record of a secret would be too large with them.
+func (ss *secrets) fit(x *secret) error {
+	named := ss.SecretNames()
 	for len(mustJSON(x)) > maxSecretRecord {
 		n := slices.IndexFunc(x.Versions[:len(x.Versions)-1], func(v SecretVersion) bool {
 			return !named[spec.SecretName{Namespace: x.Namespace, Name: x.Name, Version: v.current()}]
@@ -256,36 +275,37 @@ func noSecret(k secretKey) error {
 	return skerry.Errorf(skerry.CodeNotFound, "namespace %s has no secret %q", k.namespace, k.name).WithHint("`skerry secret ls` lists them")
 }
 
-func (c *Controller) deleteSecret(m DeleteSecret) (wire.Effects, error) {
+func (ss *secrets) delete(m DeleteSecret) (wire.Effects, error) {
 	var fx wire.Effects
 	k := secretKey{m.Namespace, m.Name}
-	x := c.secrets[k]
+	x := ss.byName[k]
 	if x == nil {
 		return fx, noSecret(k)
 	}
-	if by := c.usersOf(x); len(by) > 0 {
+	if by := ss.usersOf(x); len(by) > 0 {
 		return fx, skerry.Errorf(skerry.CodeConflict, "secret %s is used by %s", m.Name, strings.Join(by, ", ")).WithHint("take it out of their manifests, or delete them, first")
 	}
-	delete(c.secrets, k)
+	delete(ss.byName, k)
 	fx.Delete(k.record())
 	return fx, nil
 }
 
 // usersOf lists the services that name a secret, or of which something runs that has it.
-func (c *Controller) usersOf(x *secret) []string {
+func (ss *secrets) usersOf(x *secret) []string {
 	out := []string{}
 	uses := func(s *spec.ServiceSpec) bool {
 		return s != nil && slices.ContainsFunc(s.Secrets, func(u spec.SecretUse) bool { return u.Name == x.Name })
 	}
-	for k, a := range c.apps {
+	for k, a := range ss.catalog.apps {
 		for i := range a.Manifest.Spec.Services {
 			if s := &a.Manifest.Spec.Services[i]; k.Namespace == x.Namespace && !a.Borrowed && uses(s) {
 				out = append(out, k.Name+"/"+s.Name)
 			}
 		}
 	}
-	for _, i := range c.inst {
-		if k := i.Service.App; k.Namespace == x.Namespace && i.Live() && c.apps[k] != nil && !c.apps[k].Borrowed && uses(i.Spec) {
+	for _, i := range ss.ledger.inst {
+		k := i.Service.App
+		if a := ss.catalog.apps[k]; k.Namespace == x.Namespace && i.Live() && a != nil && !a.Borrowed && uses(i.Spec) {
 			out = append(out, k.Name+"/"+i.Service.Service)
 		}
 	}
@@ -293,10 +313,10 @@ func (c *Controller) usersOf(x *secret) []string {
 	return slices.Compact(out)
 }
 
-func (c *Controller) viewSecret(x *secret) view.SecretView {
+func (ss *secrets) view(x *secret) view.SecretView {
 	n := x.used()
-	v := view.SecretView{Namespace: x.Namespace, Name: x.Name, Version: n.Number, Files: n.Files, Size: n.Size, CreatedAt: x.CreatedAt, UpdatedAt: n.CreatedAt, Author: n.Author, UsedBy: c.usersOf(x)}
-	if ns := c.spaces[x.Namespace]; ns != nil {
+	v := view.SecretView{Namespace: x.Namespace, Name: x.Name, Version: n.Number, Files: n.Files, Size: n.Size, CreatedAt: x.CreatedAt, UpdatedAt: n.CreatedAt, Author: n.Author, UsedBy: ss.usersOf(x)}
+	if ns := ss.tenants.spaces[x.Namespace]; ns != nil {
 		v.Org = ns.Org
 	}
 	for _, o := range slices.Backward(x.Versions) {
@@ -306,9 +326,9 @@ func (c *Controller) viewSecret(x *secret) view.SecretView {
 }
 
 // Secrets lists the secrets of a namespace by name, without what they hold.
-func (c *Controller) Secrets(namespace string) []view.SecretView {
+func (ss *secrets) Secrets(namespace string) []view.SecretView {
 	var names []string
-	for k := range c.secrets {
+	for k := range ss.byName {
 		if k.namespace == namespace {
 			names = append(names, k.name)
 		}
@@ -316,13 +336,13 @@ func (c *Controller) Secrets(namespace string) []view.SecretView {
 	slices.Sort(names)
 	out := []view.SecretView{}
 	for _, name := range names {
-		out = append(out, c.viewSecret(c.secrets[secretKey{namespace, name}]))
+		out = append(out, ss.view(ss.byName[secretKey{namespace, name}]))
 	}
 	return out
 }
 
-// resolveSecrets fills in which versions a manifest means; one that is not there is refused by name.
-func (c *Controller) resolveSecrets(app *spec.Application) error {
+// resolve fills in which versions a manifest means; one that is not there is refused by name.
+func (ss *secrets) resolve(app *spec.Application) error {
 	ns := app.Metadata.Namespace
 	var problems []skerry.Problem
 	for i := range app.Spec.Services {
@@ -331,7 +351,7 @@ func (c *Controller) resolveSecrets(app *spec.Application) error {
 			u := &s.Secrets[n]
 			u.Current = ""
 			at := "spec.services[" + itoa(i) + "].secrets[" + itoa(n) + "]"
-			x := c.secrets[secretKey{ns, u.Name}]
+			x := ss.byName[secretKey{ns, u.Name}]
 			if x == nil {
 				problems = append(problems, skerry.Problem{Path: at + ".name", Message: "namespace " + ns + " has no secret \"" + u.Name + "\"",
 					Hint: "make it with `skerry secret create " + u.Name + " --namespace " + ns + " --from-file FILE`"})
@@ -357,11 +377,11 @@ func (c *Controller) resolveSecrets(app *spec.Application) error {
 	return nil
 }
 
-// haveSecrets checks that the versions are there which a manifest of before, or of a site, names.
-func (c *Controller) haveSecrets(app *spec.Application) error {
+// have checks that the versions are there which a manifest of before, or of a site, names.
+func (ss *secrets) have(app *spec.Application) error {
 	for i := range app.Spec.Services {
 		for _, n := range app.Spec.Services[i].SecretNames(app.Metadata.Namespace) {
-			if c.Secret(n) == nil {
+			if ss.Secret(n) == nil {
 				return skerry.Errorf(skerry.CodeConflict, "version %s of secret %s no longer exists", n.Version, n.Name).WithHint("apply the manifest again, which takes the newest")
 			}
 		}

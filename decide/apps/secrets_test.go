@@ -89,7 +89,7 @@ func TestSecrets(t *testing.T) {
 	}
 	c.App(shop).Rollouts["web"].EndedAt = now // else what it came from is kept, with its secret
 	for range maxPast + 1 {
-		n := len(c.past[shop])
+		n := len(c.history.earlier[shop])
 		do(t, c, apply(1, uses(db), func(a *Apply) { a.App.Spec.Services[0].Env = map[string]string{"N": itoa(n + int(c.App(shop).Gen))} }))
 	}
 	for _, i := range c.InstancesOf(shop) {

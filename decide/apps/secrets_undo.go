@@ -26,10 +26,10 @@ func (x *secret) used() *SecretVersion {
 	return x.newest()
 }
 
-func undoSecret(c *Controller, now time.Time, m UndoSecret) (any, wire.Effects, error) {
+func (ss *secrets) undo(now time.Time, m UndoSecret) (any, wire.Effects, error) {
 	var fx wire.Effects
 	k := secretKey{m.Namespace, m.Name}
-	x := c.secrets[k]
+	x := ss.byName[k]
 	if x == nil {
 		return nil, fx, noSecret(k)
 	}
@@ -47,16 +47,14 @@ func undoSecret(c *Controller, now time.Time, m UndoSecret) (any, wire.Effects, 
 		return nil, fx, skerry.Errorf(skerry.CodeNotFound, "version %d of secret %s is not kept", m.To, m.Name).
 			WithHint("`skerry secret ls %s -o yaml` lists those that are", m.Name)
 	case to.Number == x.used().Number:
-		return c.viewSecret(x), fx, nil
+		return ss.view(x), fx, nil
 	}
 	next := *x
 	if next.Use = to.Number; to.Number == x.newest().Number {
 		next.Use = 0
 	}
-	c.secrets[k] = &next
-	c.follow(now, &next, m.Actor, true, &fx)
-	fx.Put(k.record(), mustJSON(&next))
-	return c.viewSecret(&next), fx, nil
+	ss.keep(now, k, &next, m.Actor, true, &fx)
+	return ss.view(&next), fx, nil
 }
 
 // turns gives, of services that are to get another version of a secret together, those that each waits for: what it links to, however many

@@ -1,8 +1,6 @@
 package apps
 
-import (
-	"skerry.dev/skerry"
-)
+import "skerry.dev/skerry"
 
 // Limits of what an application may take in records, as JSON with what its images mean, where many a character takes six bytes. A store
 // takes records of 1 MiB. That of an application may hold two versions of its services, and that of an instance three of its own.

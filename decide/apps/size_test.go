@@ -83,7 +83,7 @@ func TestRecordsOfLargeSecrets(t *testing.T) {
 			t.Fatalf("after %d rotations: %v", n, fx.Err)
 		}
 	}
-	x := s.c.secrets[secretKey{"default", "db"}]
+	x := s.c.secrets.byName[secretKey{"default", "db"}]
 	if len(x.Versions) != 2 || x.newest().ID != "4" {
 		t.Errorf("%d versions are kept", len(x.Versions))
 	}

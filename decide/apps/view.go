@@ -9,19 +9,27 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// views shows applications to users, and changes nothing.
+type views struct {
+	ledger   *ledger
+	history  *history
+	networks *networks
+	demand   *demand
+}
+
 // View shows an application; manifest says whether to include what was applied.
-func (c *Controller) View(a *App, origin string, manifest bool) view.AppView {
+func (vs *views) View(a *App, origin string, manifest bool) view.AppView {
 	v := view.AppView{Key: a.Key(), Org: a.Org, Gen: a.Gen, Deployed: a.Deployed, Deleting: a.Deleting, Origin: origin,
 		CreatedAt: a.CreatedAt, UpdatedAt: a.UpdatedAt, Author: a.Author}
 	if manifest {
 		m := a.Manifest
 		v.Manifest = &m
-		v.Revisions = c.viewPast(a)
+		v.Revisions = vs.history.view(a)
 	}
 	for i := range a.Manifest.Spec.Services {
-		v.Services = append(v.Services, c.viewService(a, &a.Manifest.Spec.Services[i]))
+		v.Services = append(v.Services, vs.viewService(a, &a.Manifest.Spec.Services[i]))
 	}
-	c.ViewNetwork(&v, c.Network(a.Key()), manifest)
+	ViewNetwork(&v, vs.networks.Network(a.Key()), manifest)
 	v.Status, v.Reason = status(&v), Reason(v.Services)
 	return v
 }
@@ -40,7 +48,7 @@ func Reason(services []view.ServiceView) string {
 }
 
 // ViewNetwork adds the service addresses to a view; those of single instances only where all is to be told.
-func (c *Controller) ViewNetwork(v *view.AppView, n *wire.AppNetwork, all bool) {
+func ViewNetwork(v *view.AppView, n *wire.AppNetwork, all bool) {
 	if n == nil {
 		return
 	}
@@ -62,10 +70,10 @@ func (c *Controller) ViewNetwork(v *view.AppView, n *wire.AppNetwork, all bool) 
 	}
 }
 
-func (c *Controller) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
+func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 	v := view.ServiceView{Name: s.Name, Mode: s.Mode, Image: s.Image, Digest: cmp.Or(s.Pinned[s.Image], a.Digests[s.Image]), Revision: a.revisions[s.Name],
 		Probed: s.Probes.Readiness != nil || s.Probes.Startup != nil}
-	list := c.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name})
+	list := vs.ledger.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name})
 	switch s.Mode {
 	case spec.ModePerWorker:
 		for _, i := range list {
@@ -79,7 +87,7 @@ func (c *Controller) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 	default:
 		v.Want = *s.Replicas
 	}
-	v.Scale = c.Scale(skerry.ServiceKey{App: a.Key(), Service: s.Name})
+	v.Scale = vs.demand.Scale(skerry.ServiceKey{App: a.Key(), Service: s.Name})
 	shared := sharedUses{}
 	var worst wire.Worst
 	for _, i := range list {
@@ -117,7 +125,7 @@ func (c *Controller) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 		}
 	}
 	if s.Mode == spec.ModeService {
-		v.Rollout = c.viewRollout(a, s)
+		v.Rollout = vs.viewRollout(a, s)
 	}
 	v.Reason = serviceReason(&v, &worst)
 	for _, r := range a.Runs[s.Name] {
@@ -187,4 +195,39 @@ func status(v *view.AppView) string {
 		return "Degraded"
 	}
 	return "Progressing"
+}
+
+// viewRollout tells how far a service's rollout is.
+func (vs *views) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
+	r := a.Rollouts[s.Name]
+	if r == nil || r.Revision != a.revisions[s.Name] {
+		return nil
+	}
+	v := &view.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Paused: a.Paused[s.Name],
+		Failures: r.Failures, Reason: r.Reason, Wave: r.Wave, Failing: r.Told}
+	if s.Replicas != nil {
+		v.Limit = min(r.Limit, *s.Replicas)
+	}
+	switch {
+	case !r.EndedAt.IsZero():
+		v.Phase, v.Limit = view.RolloutDone, 0
+	case v.Paused != "":
+		v.Phase = view.RolloutPaused
+	case r.Back:
+		v.Phase = view.RolloutBack
+	case r.Canary:
+		v.Phase = view.RolloutCanary
+	default:
+		v.Phase = view.RolloutWaves
+		v.NextAt = r.next(s)
+	}
+	if r.EndedAt.IsZero() && v.Paused == "" {
+		if v.Waits = vs.ledger.updateWaits(a, s); v.Waits == "" {
+			v.Waits = a.waitsTurn(s.Name)
+		}
+	}
+	if f := a.Refused[s.Name]; f != nil {
+		v.Refused = &view.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}
+	}
+	return v
 }

@@ -1,6 +1,8 @@
 package apps
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -8,6 +10,12 @@ import (
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
+
+// volumes shows the local volumes that this tier decides about, and deletes them.
+type volumes struct {
+	*lifecycle
+	tenants *tenants
+}
 
 // DeleteVolume deletes the local volumes of a replica, which no instance has, with what is in them.
 type DeleteVolume struct {
@@ -22,28 +30,28 @@ type Deleted struct {
 }
 
 // Volumes lists the local volumes that this tier decides about, by name. Origin says who it is.
-func Volumes(c *Controller, origin string) []view.VolumeView {
+func (vs *volumes) Volumes(origin string) []view.VolumeView {
 	var out []view.VolumeView
-	for app, list := range c.claims {
-		if a := c.apps[app]; a != nil && a.Borrowed {
+	for app, list := range vs.claimed {
+		if a := vs.apps[app]; a != nil && a.Borrowed {
 			continue
 		}
 		for _, k := range list {
-			out = append(out, viewVolume(c, k, origin))
+			out = append(out, vs.view(k, origin))
 		}
 	}
 	view.SortVolumes(out)
 	return out
 }
 
-func viewVolume(c *Controller, k *claim, origin string) view.VolumeView {
+func (vs *volumes) view(k *claim, origin string) view.VolumeView {
 	v := view.NewVolumeView(k.VolumeClaim)
-	v.Org, v.Volumes, v.Size, v.Since, v.Origin = c.OrgOf(v.Namespace), k.Volumes, k.Size, k.Idle, origin
+	v.Org, v.Volumes, v.Size, v.Since, v.Origin = vs.tenants.OrgOf(v.Namespace), k.Volumes, k.Size, k.Idle, origin
 	if k.Reclaim {
 		v.Reclaim = spec.ReclaimDelete
 	}
-	a := c.apps[k.Service.App]
-	switch i := userOf(c, k.VolumeClaim); {
+	a := vs.apps[k.Service.App]
+	switch i := vs.userOf(k.VolumeClaim); {
 	case i != nil:
 		v.State, v.Instance, v.Worker = view.VolumeUsed, i.ID, i.Worker
 	case a != nil && !a.Deleting && a.Manifest.Spec.Service(k.Service.Service).KeepsData():
@@ -58,9 +66,9 @@ func viewVolume(c *Controller, k *claim, origin string) view.VolumeView {
 }
 
 // deleted tells what becomes of the local volumes of an application that is deleted.
-func deleted(c *Controller, a *App) (out Deleted) {
-	for _, k := range c.claims[a.Key()] {
-		switch v := viewVolume(c, k, ""); {
+func (vs *volumes) deleted(a *App) (out Deleted) {
+	for _, k := range vs.claimed[a.Key()] {
+		switch v := vs.view(k, ""); {
 		case !k.Ran:
 		case k.Reclaim || a.DeleteVolumes:
 			out.Deleted = append(out.Deleted, v)
@@ -73,22 +81,22 @@ func deleted(c *Controller, a *App) (out Deleted) {
 	return out
 }
 
-func deleteVolume(c *Controller, now time.Time, m DeleteVolume) (wire.Effects, error) {
+func (vs *volumes) delete(now time.Time, m DeleteVolume) (wire.Effects, error) {
 	var fx wire.Effects
 	app := m.Claim.Service.App
-	k, a := c.claims[app][m.Claim], c.apps[app]
+	k, a := vs.claimed[app][m.Claim], vs.apps[app]
 	if k == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", m.Claim).WithHint("`skerry get volumes` lists them")
 	}
 	if a != nil && a.Borrowed {
 		return fx, VolumeOfRoot(m.Claim)
 	}
-	if i := userOf(c, m.Claim); i != nil {
+	if i := vs.userOf(m.Claim); i != nil {
 		return fx, skerry.Errorf(skerry.CodeConflict, "instance %s uses volume %s", i.ID, m.Claim).
 			WithHint("delete the application first, or scale the service down")
 	}
-	c.dropClaim(k, &fx)
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "VolumeDeleted", Org: c.OrgOf(app.Namespace), App: app, Service: m.Claim.Service.Service,
+	vs.dropClaim(k, &fx)
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "VolumeDeleted", Org: vs.tenants.OrgOf(app.Namespace), App: app, Service: m.Claim.Service.Service,
 		Text: "volume " + m.Claim.String() + " is deleted with what is in it, by " + orNobody(m.Actor)})
 	return fx, nil
 }
@@ -98,28 +106,12 @@ func VolumeOfRoot(v spec.VolumeClaim) error {
 	return skerry.Errorf(skerry.CodeWrongTier, "volume %s belongs to an application of the root, which decides about it", v).WithHint("repeat this at the root")
 }
 
-// resting is the storage of local volumes that applications of a manifest do not ask for: of services and replicas that are gone. m is nil
-// where the application is.
-func resting(c *Controller, app skerry.AppKey, m *spec.Application) (sum skerry.Bytes) {
-	for v, k := range c.claims[app] {
-		if m != nil {
-			if s := m.Spec.Service(v.Service.Service); s.KeepsData() && v.Ordinal < *s.Replicas {
-				continue
-			}
-		}
-		if k.Ran {
-			sum += k.Size
-		}
-	}
-	return sum
-}
-
 // findsAgain tells which kept local volumes the services of an application use again.
-func findsAgain(c *Controller, a *App) (out []string) {
+func (vs *volumes) findsAgain(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		s, n := &a.Manifest.Spec.Services[i], 0
-		for _, k := range c.claims[a.Key()] {
-			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && viewVolume(c, k, "").State == view.VolumeKept {
+		for _, k := range vs.claimed[a.Key()] {
+			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && vs.view(k, "").State == view.VolumeKept {
 				n++
 			}
 		}
@@ -128,4 +120,69 @@ func findsAgain(c *Controller, a *App) (out []string) {
 		}
 	}
 	return out
+}
+
+// releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
+// others are kept.
+func (vs *volumes) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
+	for _, v := range slices.SortedFunc(maps.Keys(vs.claimed[app]), spec.VolumeClaim.Compare) {
+		k := vs.claimed[app][v]
+		s := a.Manifest.Spec.Service(v.Service.Service)
+		if s.KeepsData() {
+			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
+				k.Reclaim = reclaimed
+				vs.saveClaim(k, fx)
+			}
+		}
+		there := s.KeepsData() && !a.Deleting
+		switch {
+		case vs.userOf(v) != nil:
+		case !there && len(vs.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
+			vs.dropClaim(k, fx)
+		case k.Idle.IsZero():
+			k.Idle = now
+			vs.saveClaim(k, fx)
+		}
+	}
+}
+
+// ReviewClaims forgets, after a start, claims of applications that are gone if somebody else decides about the data, or there is none. An
+// application that was given back left such claims in earlier versions.
+func (vs *volumes) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.Effects) {
+	for app, list := range vs.claimed {
+		for v, k := range list {
+			if vs.apps[app] == nil && others(v) {
+				vs.dropClaim(k, fx)
+			}
+		}
+	}
+}
+
+// loses names the services of an application whose local volumes go, and those whose local volumes are kept, if it comes to be what a
+// manifest says.
+func (vs *volumes) loses(app *spec.Application) (lost, kept []string) {
+	gone, stay := map[string]int{}, map[string]int{}
+	for v, k := range vs.claimed[app.Key()] {
+		switch s := app.Spec.Service(v.Service.Service); {
+		case s.KeepsData(), vs.apps[app.Key()] == nil:
+		case k.Reclaim:
+			gone[v.Service.Service]++
+		case vs.userOf(v) != nil:
+			stay[v.Service.Service]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		lost = append(lost, name+": the local volumes of "+plural(gone[name], "replica")+" are removed with what is in them, because the manifest no longer has them")
+	}
+	for _, name := range slices.Sorted(maps.Keys(stay)) {
+		kept = append(kept, name+": the local volumes of "+plural(stay[name], "replica")+" are kept, although the manifest no longer has them; `skerry delete volume` deletes them")
+	}
+	return lost, kept
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return itoa(n) + " " + what + "s"
 }

@@ -22,7 +22,7 @@ func data(reclaim string) func(*Apply) {
 
 func (s *site) volumes() string {
 	var out []string
-	for _, v := range Volumes(s.c, "root") {
+	for _, v := range s.c.Volumes("root") {
 		out = append(out, fmt.Sprintf("%s %s %s %s", v.Name, v.State, v.Size, v.Reclaim))
 	}
 	return strings.Join(out, "; ")
@@ -100,7 +100,7 @@ func TestVolumesOutliveTheirApplication(t *testing.T) {
 	if s.c.Claimed(s.claim(0)) != "site" {
 		t.Error("its holder is not to keep it any more")
 	}
-	if v := Volumes(s.c, "root")[0]; v.Since.IsZero() || v.Since.After(s.now) || v.Cluster != "site" || v.Org != "harbour" || v.Volumes[0] != "data" {
+	if v := s.c.Volumes("root")[0]; v.Since.IsZero() || v.Since.After(s.now) || v.Cluster != "site" || v.Org != "harbour" || v.Volumes[0] != "data" {
 		t.Errorf("%+v", v)
 	}
 	refused(t, s.c, DeleteNamespace{Name: "default"}, skerry.CodeConflict, "still holds volumes of application shop")

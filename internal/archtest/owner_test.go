@@ -17,6 +17,16 @@ var owned = []struct {
 	{"cluster", "cluster/ledger.go",
 		[]string{"places", "byApp", "byWorker", "limits", "groups", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "astray", "asking", "grew", "notes"},
 		"p", []string{"Worker", "Removing", "Next", "Original"}},
+	{dir: "decide/apps", file: "decide/apps/catalog.go", fields: []string{"apps", "targets", "dirty", "wake", "frozen"}},
+	{dir: "decide/apps", file: "decide/apps/ledger.go", fields: []string{"counter", "inst", "byService", "unplaced", "stopping"}},
+	{dir: "decide/apps", file: "decide/apps/claims.go", fields: []string{"claimed", "changed"}},
+	{dir: "decide/apps", file: "decide/apps/quota.go", fields: []string{"orgs", "spaces"}},
+	{dir: "decide/apps", file: "decide/apps/history.go", fields: []string{"earlier"}},
+	{dir: "decide/apps", file: "decide/apps/certificates.go", fields: []string{"certs"}},
+	{dir: "decide/apps", file: "decide/apps/network.go",
+		fields: []string{"nets", "lastNet", "exporters", "importers", "unaddressed", "readdressed"}},
+	{dir: "decide/apps", file: "decide/apps/secrets.go", fields: []string{"byName"}},
+	{dir: "decide/apps", file: "decide/apps/autoscale.go", fields: []string{"scalers", "came", "waits"}},
 }
 
 // TestOwners has state be changed only where its invariants are kept.
@@ -69,54 +79,65 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestPartsWithoutCore has the parts of the cluster's core know what they name, and never the core: only the server
-// beside it does, and what tells the core's own business on. A function that takes the core would be a part that can
-// reach everything.
+// cores are types that call parts in order, with the types that may have them: what tells a core's own business on.
+var cores = []struct {
+	dir, name string
+	beside    []string
+}{
+	{"cluster", "Core", []string{"sequels"}},
+	{"decide/apps", "Controller", nil},
+}
+
+// TestPartsWithoutCore has the parts of a core know what they name, and never the core: only the server beside it does. A function that
+// takes the core, or a part that has it, could reach everything.
 func TestPartsWithoutCore(t *testing.T) {
-	core := func(e ast.Expr) bool {
-		star, ok := e.(*ast.StarExpr)
-		if !ok {
-			return false
+	files := load(t)
+	for _, c := range cores {
+		core := func(e ast.Expr) bool {
+			star, ok := e.(*ast.StarExpr)
+			if !ok {
+				return false
+			}
+			id, ok := star.X.(*ast.Ident)
+			return ok && id.Name == c.name
 		}
-		id, ok := star.X.(*ast.Ident)
-		return ok && id.Name == "Core"
-	}
-	seen := false
-	for _, s := range load(t) {
-		if s.test || s.dir != "cluster" {
-			continue
-		}
-		for _, d := range s.ast.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
-				for _, f := range d.Type.Params.List {
-					if core(f.Type) {
-						t.Errorf("%s: %s takes the core; let a part of its own have what it needs", s.at(d), d.Name.Name)
+		made, beside := false, 0
+		for _, s := range files {
+			if s.test || s.dir != c.dir {
+				continue
+			}
+			for _, d := range s.ast.Decls {
+				switch d := d.(type) {
+				case *ast.FuncDecl:
+					made = made || d.Name.Name == "New" && core(d.Type.Results.List[0].Type)
+					for _, f := range d.Type.Params.List {
+						if core(f.Type) {
+							t.Errorf("%s: %s takes the %s; let a part of its own have what it needs", s.at(d), d.Name.Name, c.name)
+						}
 					}
-				}
-			case *ast.GenDecl:
-				for _, sp := range d.Specs {
-					ts, ok := sp.(*ast.TypeSpec)
-					if !ok {
-						continue
-					}
-					st, ok := ts.Type.(*ast.StructType)
-					if !ok {
-						continue
-					}
-					for _, f := range st.Fields.List {
-						if !core(f.Type) {
+				case *ast.GenDecl:
+					for _, sp := range d.Specs {
+						ts, _ := sp.(*ast.TypeSpec)
+						if ts == nil {
 							continue
 						}
-						if seen = true; ts.Name.Name != "sequels" {
-							t.Errorf("%s: %s has the core; let it have the parts that it asks", s.at(f), ts.Name.Name)
+						st, _ := ts.Type.(*ast.StructType)
+						if st == nil {
+							continue
+						}
+						for _, f := range st.Fields.List {
+							if core(f.Type) && slices.Contains(c.beside, ts.Name.Name) {
+								beside++
+							} else if core(f.Type) {
+								t.Errorf("%s: %s has the %s; let it have the parts that it asks", s.at(f), ts.Name.Name, c.name)
+							}
 						}
 					}
 				}
 			}
 		}
-	}
-	if !seen {
-		t.Error("nothing tells the core's business on: this test looks for the wrong names")
+		if !made || beside != len(c.beside) {
+			t.Errorf("%s: no New makes a %s, or not all of %v have it: this test looks for the wrong names", c.dir, c.name, c.beside)
+		}
 	}
 }

@@ -18,15 +18,20 @@ type size struct{ fields, methods int }
 // grown lists the types beyond the goal, with what each has come down to. The numbers only ever fall: take state and the methods on it out
 // into a part (cluster/detect is one), and write the new numbers here.
 var grown = map[string]size{
-	"decide/apps.Controller": {28, 180},
-	"overlay/tunnel.Engine":  {35, 57},
-	"overlay/tunnel.peer":    {31, 4},
-	"root.Core":              {17, 94},
-	"sim.World":              {30, 85},
-	"worker.Core":            {21, 95},
-	"worker.Server":          {32, 102},
-	"worker.fabric":          {30, 40},
-	"worker.inst":            {32, 12},
+	"overlay/tunnel.Engine": {35, 57},
+	"overlay/tunnel.peer":   {31, 4},
+	"root.Core":             {17, 94},
+	"sim.World":             {30, 85},
+	"worker.Core":           {21, 95},
+	"worker.Server":         {32, 102},
+	"worker.fabric":         {30, 40},
+	"worker.inst":           {32, 12},
+}
+
+// heads call their parts in order and do nothing else, so they grow by a field for each part alone.
+var heads = map[string]size{
+	"cluster.Core":           {17, 15},
+	"decide/apps.Controller": {13, 6},
 }
 
 // wide types have a method for each operation of the API, and little state.
@@ -98,6 +103,9 @@ func receiver(e ast.Expr) string {
 func TestTypeSizes(t *testing.T) {
 	for name, is := range sizes(t) {
 		was, listed := grown[name] // fields count for these alone: records and options have as many as there is to say
+		if head, ok := heads[name]; ok {
+			was, listed = head, true
+		}
 		switch {
 		case slices.Contains(wide, name):
 		case !listed && is.methods > goalMethods:

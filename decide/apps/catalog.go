@@ -1,0 +1,240 @@
+package apps
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// App is an application with what was asked of it.
+type App struct {
+	Manifest spec.Application  `json:"manifest"`
+	Borrowed bool              `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
+	Org      string            `json:"org"`
+	Gen      skerry.Generation `json:"generation"`
+	Deployed bool              `json:"deployed"` // false: Registered only
+	Deleting bool              `json:"deleting,omitempty"`
+	// DeleteVolumes: its local volumes go with it, whatever the manifest says.
+	DeleteVolumes bool              `json:"deleteVolumes,omitempty"`
+	CreatedAt     time.Time         `json:"createdAt"`
+	UpdatedAt     time.Time         `json:"updatedAt"`
+	Author        string            `json:"author,omitempty"`
+	Restarts      map[string]uint64 `json:"restarts,omitempty"` // per service: how often a restart was asked for
+	Runs          map[string][]*Run `json:"runs,omitempty"`     // per service: runs of a job or schedule, oldest first
+	Digests       map[string]string `json:"digests,omitempty"`  // image reference -> digest, fixed per generation
+	// Rollouts, Refused and Paused are per service; Paused says by whom.
+	Rollouts map[string]*Rollout `json:"rollouts,omitempty"`
+	Refused  map[string]*Refused `json:"refused,omitempty"`
+	Paused   map[string]string   `json:"paused,omitempty"`
+	// Turns are services whose rollout of a rotated secret goes first, per service; an application that is applied anew has none.
+	Turns     map[string][]string `json:"turns,omitempty"`
+	revisions map[string]string   // per service, derived
+}
+
+// Key gives the application's key.
+func (a *App) Key() skerry.AppKey { return a.Manifest.Key() }
+
+// Run is one run of a job.
+type Run struct {
+	ID        string        `json:"id"`
+	Revision  string        `json:"revision"`
+	StartedAt time.Time     `json:"startedAt"`
+	EndedAt   time.Time     `json:"endedAt,omitzero"`
+	Seen      time.Time     `json:"seen,omitzero"` // the last time of the schedule that was left out for it
+	Succeeded int           `json:"succeeded"`
+	Failed    int           `json:"failed"`
+	Result    string        `json:"result,omitempty"` // Succeeded, Failed or Replaced; empty while it goes on
+	Reason    string        `json:"reason,omitempty"` // why it failed
+	Took      time.Duration `json:"took,omitempty"`   // the longest instance so far
+	retryAt   time.Time     // no further instance before, after failures
+	forgiven  int           // failures before the last success
+}
+
+// catalog has the applications of a tier, and says which of them are to be looked at: at once, or from a time on. It alone changes its
+// maps (archtest TestOwners).
+type catalog struct {
+	apps    map[skerry.AppKey]*App
+	targets []string // children among which perWorker services are spread
+	dirty   map[skerry.AppKey]bool
+	wake    map[skerry.AppKey]time.Time
+	frozen  bool // borrowed applications stay as they are
+}
+
+func newCatalog() *catalog {
+	return &catalog{apps: map[skerry.AppKey]*App{}, dirty: map[skerry.AppKey]bool{}, wake: map[skerry.AppKey]time.Time{}}
+}
+
+// enter takes an application in, new, read or changed.
+func (c *catalog) enter(a *App) {
+	a.revisions = revisionsOf(&a.Manifest)
+	c.apps[a.Key()] = a
+}
+
+// forget takes an application out.
+func (c *catalog) forget(k skerry.AppKey, fx *wire.Effects) {
+	delete(c.apps, k)
+	delete(c.wake, k)
+	delete(c.dirty, k)
+	fx.Delete(prefixApp + k.String())
+}
+
+// look has Reconcile look at an application.
+func (c *catalog) look(k skerry.AppKey) { c.dirty[k] = true }
+
+// due gives the applications to be looked at, in order of their keys, and begins anew.
+func (c *catalog) due() []skerry.AppKey {
+	keys := slices.SortedFunc(maps.Keys(c.dirty), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
+	clear(c.dirty)
+	return keys
+}
+
+// awake has applications looked at whose time has come.
+func (c *catalog) awake(now time.Time) {
+	for k, t := range c.wake {
+		if !t.After(now) {
+			delete(c.wake, k)
+			c.look(k)
+		}
+	}
+}
+
+// Freeze keeps borrowed applications as they are while their owner decides about them.
+func (c *catalog) Freeze(on bool) {
+	if c.frozen = on; on {
+		return
+	}
+	for k, a := range c.apps {
+		if a.Borrowed {
+			c.look(k)
+		}
+	}
+}
+
+// Frozen reports whether an application is kept as it is.
+func (c *catalog) Frozen(k skerry.AppKey) bool {
+	a := c.apps[k]
+	return c.frozen && a != nil && a.Borrowed
+}
+
+func (c *catalog) saveApp(a *App, fx *wire.Effects) {
+	fx.Put(prefixApp+a.Key().String(), fitApp(a))
+	fx.Changed = append(fx.Changed, wire.Change{App: a.Key()})
+}
+
+// App finds an application.
+func (c *catalog) App(k skerry.AppKey) *App { return c.apps[k] }
+
+// Apps lists all applications in key order.
+func (c *catalog) Apps() []*App {
+	out := slices.AppendSeq(make([]*App, 0, len(c.apps)), maps.Values(c.apps))
+	slices.SortFunc(out, func(a, b *App) int { return strings.Compare(a.Key().String(), b.Key().String()) })
+	return out
+}
+
+// SetTargets names the children among which perWorker services are spread, each getting one instance.
+func (c *catalog) SetTargets(children []string) {
+	list := slices.Clone(children)
+	slices.Sort(list)
+	if slices.Equal(list, c.targets) {
+		return
+	}
+	c.targets = list
+	for k, a := range c.apps {
+		for i := range a.Manifest.Spec.Services {
+			if a.Manifest.Spec.Services[i].Mode == spec.ModePerWorker {
+				c.look(k)
+			}
+		}
+	}
+}
+
+// Dirty reports whether Reconcile has something to do at once.
+func (c *catalog) Dirty() bool { return len(c.dirty) > 0 }
+
+func (c *catalog) wakeAt(k skerry.AppKey, t time.Time) {
+	if old, ok := c.wake[k]; !t.IsZero() && (!ok || t.Before(old)) {
+		c.wake[k] = t
+	}
+}
+
+func (c *catalog) usable(key skerry.AppKey) (*App, error) {
+	a := c.apps[key]
+	if a == nil {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
+	}
+	if a.Deleting {
+		return nil, skerry.Errorf(skerry.CodeConflict, "application %s is being deleted", key)
+	}
+	return a, nil
+}
+
+func (c *catalog) service(k skerry.ServiceKey) (*App, *spec.ServiceSpec, error) {
+	a, err := c.usable(k.App)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := a.Manifest.Spec.Service(k.Service)
+	if s == nil {
+		return nil, nil, skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service).
+			WithHint("`skerry describe app %s` lists its services", k.App)
+	}
+	return a, s, nil
+}
+
+func (c *catalog) appEvent(fx *wire.Effects, now time.Time, a *App, service, reason, text string) {
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service, Org: a.Org})
+}
+
+func revisionsOf(m *spec.Application) map[string]string {
+	out := map[string]string{}
+	for i := range m.Spec.Services {
+		out[m.Spec.Services[i].Name] = m.Spec.Services[i].Revision()
+	}
+	return out
+}
+
+func digestsOf(s *spec.ServiceSpec, all map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, ref := range s.Images() {
+		if d := all[ref]; d != "" {
+			out[ref] = d
+		}
+	}
+	return out
+}
+
+// with gives a map with one entry set, leaving alone the one that others may read.
+func with[V any](m map[string]V, key string, v V) map[string]V {
+	out := maps.Clone(m)
+	if out == nil {
+		out = map[string]V{}
+	}
+	out[key] = v
+	return out
+}
+
+func without[V any](m map[string]V, key string) map[string]V {
+	if _, ok := m[key]; !ok {
+		return m
+	}
+	out := maps.Clone(m)
+	delete(out, key)
+	return out
+}
+
+func cloneManifest(m spec.Application) spec.Application {
+	m.Spec.Services = slices.Clone(m.Spec.Services)
+	return m
+}
+
+func orNobody(actor string) string {
+	if actor == "" {
+		return "the system"
+	}
+	return actor
+}

@@ -1,0 +1,475 @@
+package apps
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// Instance is an instance with what this tier knows of its place.
+type Instance struct {
+	wire.Instance
+	Holder   string            `json:"holder,omitempty"`   // the child that has it; empty: it needs one
+	Target   string            `json:"target,omitempty"`   // the only child that may have it (perWorker)
+	Run      string            `json:"run,omitempty"`      // the run of a job it belongs to
+	Rejected []string          `json:"rejected,omitempty"` // children that had no place for it, in this round
+	Refusals []wire.Reason     `json:"refusals,omitempty"` // what they said
+	Restart  uint64            `json:"restart,omitempty"`  // restart asked for
+	Failures int               `json:"failures,omitempty"` // in a row, for the back-off
+	Misses   int               `json:"misses,omitempty"`   // rounds in a row in which nobody had a place, for the back-off
+	RetryAt  time.Time         `json:"retryAt,omitzero"`   // not before
+	Deadline time.Time         `json:"deadline,omitzero"`  // end of the convergence time
+	Told     bool              `json:"told,omitempty"`     // the deadline's event was sent
+	Spec     *spec.ServiceSpec `json:"spec"`
+	Decision *wire.Decision    `json:"decision,omitempty"`
+	Due      time.Time         `json:"due,omitzero"`       // a job must be done by then
+	Replaces skerry.InstanceID `json:"replaces,omitempty"` // the instance whose SLA it is to keep elsewhere
+	Asked    bool              `json:"asked,omitempty"`    // it replaces that because somebody asked for it
+	Shun     []string          `json:"shun,omitempty"`     // holders that cannot keep its SLA
+	Moves    int               `json:"moves,omitempty"`    // for its SLA, so far
+	Calm     time.Time         `json:"calm,omitzero"`      // no such move before
+	// Next is the copy that is to take over from a holder that is out of touch, Left the one that was left behind there.
+	Next *Copy `json:"next,omitempty"`
+	Left *Copy `json:"left,omitempty"`
+	// Cut: its holder is out of touch for so long that the tier above seeks another.
+	Cut  bool          `json:"cut,omitempty"`
+	Held *skerry.Fence `json:"held,omitempty"` // as in Assignment
+	// Bound: its holder has confirmed that it ends it by itself when it is out of touch (Assignment.Failover).
+	Bound bool `json:"bound,omitempty"`
+	// Resize are other limits that it is to have while it runs on; nil: it has those of Spec.
+	Resize *Resize `json:"resize,omitempty"`
+	// Taken is the last change of limits that was taken back; its holder may have carried it out.
+	Taken *Resize `json:"taken,omitempty"`
+	// Looping: its holder tells of a crash loop. The condition outlives that until it has run steadily, perhaps elsewhere.
+	Looping bool `json:"looping,omitempty"`
+	// Restarted is the restart that was asked for and carried out last.
+	Restarted uint64 `json:"restarted,omitempty"`
+	// Fixed is the revision whose limits it could not be given while it runs, Limited when they were changed last.
+	Fixed   string    `json:"fixed,omitempty"`
+	Limited time.Time `json:"limited,omitzero"`
+	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
+	Ask     *Ask `json:"ask,omitempty"`
+	Answers bool `json:"answers,omitempty"`
+	// Shared is what all instances of its service at its holder use together, where that is all that is known.
+	Shared  *wire.QoS `json:"shared,omitempty"`
+	counted bool      // in its run's result
+}
+
+// Live reports whether the instance is or should be running.
+func (i *Instance) Live() bool { return !i.Stopping && !i.State.Final() }
+
+// IsReady reports whether it may get traffic.
+func (i *Instance) IsReady() bool {
+	return i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready)
+}
+
+// Shown is the instance as users see it. Whether one is ready whose holder is out of touch, nobody here knows; for decisions it
+// stays what it was when it was heard of last.
+func (i *Instance) Shown() wire.Instance {
+	out := i.Instance
+	for _, k := range i.Conditions {
+		if k.Type == skerry.Reachable && !k.Status && i.IsReady() {
+			out.Conditions = skerry.SetCondition(i.Conditions, k.Since, skerry.Ready, false, k.Reason)
+		}
+	}
+	return out
+}
+
+// ledger has the instances of a tier, and lists those for the core above to place and to end. It alone changes its lists (archtest
+// TestOwners) and has the claims of local volumes follow. It knows nothing of applications but what an instance says.
+//
+//	add ─► unplaced ─ gets a holder ─► placed ─ to be ended ─► stopping ─► drop
+//	          ▲                          │
+//	          └── its holder is gone ────┘
+type ledger struct {
+	*claims
+	seed      [16]byte
+	counter   uint64
+	local     string // prefix for instance ids; keeps those of different tiers apart
+	inst      map[skerry.InstanceID]*Instance
+	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
+	unplaced  map[skerry.InstanceID]bool
+	stopping  map[skerry.InstanceID]bool
+}
+
+func newLedger(seed [16]byte, tier string) *ledger {
+	return &ledger{claims: newClaims(), seed: seed, local: tier, inst: map[skerry.InstanceID]*Instance{},
+		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
+		unplaced:  map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{}}
+}
+
+func (l *ledger) addInstance(i *Instance) {
+	l.inst[i.ID] = i
+	m := l.byService[i.Service]
+	if m == nil {
+		m = map[skerry.InstanceID]*Instance{}
+		l.byService[i.Service] = m
+	}
+	m[i.ID] = i
+	l.index(i)
+}
+
+// index keeps the two work lists right after a change of an instance.
+func (l *ledger) index(i *Instance) {
+	if i.State == skerry.Requested && i.Holder == "" && !i.Stopping {
+		l.unplaced[i.ID] = true
+	} else {
+		delete(l.unplaced, i.ID)
+	}
+	if i.Stopping {
+		l.stopping[i.ID] = true
+	} else {
+		delete(l.stopping, i.ID)
+	}
+}
+
+func (l *ledger) saveInstance(i *Instance, fx *wire.Effects) {
+	l.index(i)
+	i.Resources = i.Spec.Resources
+	if i.Spec.KeepsData() {
+		l.noteClaim(i, fx)
+	}
+	fx.Put(prefixInst+string(i.ID), mustJSON(i))
+	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
+}
+
+func (l *ledger) dropInstance(i *Instance, fx *wire.Effects) {
+	delete(l.inst, i.ID)
+	delete(l.byService[i.Service], i.ID)
+	if len(l.byService[i.Service]) == 0 {
+		delete(l.byService, i.Service)
+	}
+	delete(l.unplaced, i.ID)
+	delete(l.stopping, i.ID)
+	fx.Delete(prefixInst + string(i.ID))
+	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID, Deleted: true})
+}
+
+// newID mints an instance id: service, tier and forty bits that do not repeat.
+func (l *ledger) newID(service string) skerry.InstanceID {
+	for {
+		l.counter++
+		var buf [24]byte
+		copy(buf[:], l.seed[:])
+		binary.BigEndian.PutUint64(buf[16:], l.counter)
+		sum := sha256.Sum256(buf[:])
+		id := skerry.InstanceID(service + "-" + l.local + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5])))
+		if l.inst[id] == nil {
+			return id
+		}
+	}
+}
+
+// Instance finds an instance.
+func (l *ledger) Instance(id skerry.InstanceID) *Instance { return l.inst[id] }
+
+// Instances lists the instances of a service, oldest first.
+func (l *ledger) Instances(k skerry.ServiceKey) []*Instance {
+	out := slices.AppendSeq(make([]*Instance, 0, len(l.byService[k])), maps.Values(l.byService[k]))
+	slices.SortFunc(out, func(a, b *Instance) int {
+		if n := a.CreatedAt.Compare(b.CreatedAt); n != 0 {
+			return n
+		}
+		if a.Ordinal != b.Ordinal {
+			return a.Ordinal - b.Ordinal
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return out
+}
+
+// InstancesOf lists the instances of an application, by service and age.
+func (l *ledger) InstancesOf(k skerry.AppKey) []*Instance {
+	var names []string
+	for sk := range l.byService {
+		if sk.App == k {
+			names = append(names, sk.Service)
+		}
+	}
+	slices.Sort(names)
+	var out []*Instance
+	for _, n := range names {
+		out = append(out, l.Instances(skerry.ServiceKey{App: k, Service: n})...)
+	}
+	return out
+}
+
+// Unplaced lists the instances that need a holder and may be tried now, oldest first.
+func (l *ledger) Unplaced(now time.Time) []*Instance {
+	var out []*Instance
+	for id := range l.unplaced {
+		if i := l.inst[id]; !i.RetryAt.After(now) {
+			out = append(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Instance) int {
+		if n := a.CreatedAt.Compare(b.CreatedAt); n != 0 {
+			return n
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return out
+}
+
+// Stopping lists the instances that their holder must end.
+func (l *ledger) Stopping() []*Instance {
+	out := make([]*Instance, 0, len(l.stopping))
+	for id := range l.stopping {
+		out = append(out, l.inst[id])
+	}
+	slices.SortFunc(out, func(a, b *Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return out
+}
+
+// HeldBy lists the instances that a child holds.
+func (l *ledger) HeldBy(holder string) []*Instance {
+	var out []*Instance
+	for _, i := range l.inst {
+		if i.Holder == holder {
+			out = append(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return out
+}
+
+// numbered is how many instances of a service have an address of their own: those with an ordinal.
+func (l *ledger) numbered(k skerry.ServiceKey, s *spec.ServiceSpec) int {
+	n := 0
+	if s.Mode == "" || s.Mode == spec.ModeService {
+		n = 1
+		if s.Replicas != nil {
+			n = *s.Replicas
+		}
+		if s.Sleeps() {
+			n = max(n, 1) // its first instance keeps its address
+		}
+		for _, i := range l.byService[k] {
+			n = max(n, i.Ordinal+1) // one that is on its way out is still reached
+		}
+	}
+	return min(n, spec.MaxInstanceAddrs)
+}
+
+// RetryNow lets every waiting instance try again at once, because something changed that may help.
+func (l *ledger) RetryNow() {
+	for id := range l.unplaced {
+		l.inst[id].RetryAt = time.Time{}
+	}
+}
+
+func (l *ledger) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey {
+	var out []skerry.ServiceKey
+	for sk := range l.byService {
+		if sk.App == k {
+			out = append(out, sk)
+		}
+	}
+	return out
+}
+
+func (l *ledger) anyStoppingOld(sk skerry.ServiceKey, rev string) bool {
+	for _, i := range l.byService[sk] {
+		if i.Stopping && !i.State.Final() && i.Revision != rev {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *ledger) freeOrdinal(sk skerry.ServiceKey, rev string) int {
+	used := map[int]bool{}
+	for _, i := range l.byService[sk] {
+		if i.Live() && (i.Revision == rev || i.wanted() == rev) || i.Spec.KeepsData() {
+			used[i.Ordinal] = true
+		}
+	}
+	n := 0
+	for used[n] {
+		n++
+	}
+	return n
+}
+
+// userOf gives the instance that has local volumes, or nil.
+func (l *ledger) userOf(v spec.VolumeClaim) *Instance {
+	for _, i := range l.byService[v.Service] {
+		if i.Ordinal == v.Ordinal {
+			return i
+		}
+	}
+	return nil
+}
+
+// leaving counts the instances of a service that are told to end, and have not yet. With local volumes each holds its place.
+func (l *ledger) leaving(s *spec.ServiceSpec, sk skerry.ServiceKey) (n int) {
+	if !s.KeepsData() {
+		return 0
+	}
+	for _, i := range l.byService[sk] {
+		if i.Stopping {
+			n++
+		}
+	}
+	return n
+}
+
+// audit says which lists contradict the instances.
+func (l *ledger) audit() (faults []string) {
+	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	listed, unplaced, stopping := 0, 0, 0
+	for _, list := range l.byService {
+		listed += len(list)
+	}
+	for id, i := range l.inst {
+		if i.ID != id || l.byService[i.Service][id] != i {
+			bad("%s is not listed under its service", id)
+		}
+		if waits := i.State == skerry.Requested && i.Holder == "" && !i.Stopping; waits != l.unplaced[id] {
+			bad("%s at %q, %s, stopping %v: unplaced is %v", id, i.Holder, i.State, i.Stopping, l.unplaced[id])
+		} else if waits {
+			unplaced++
+		}
+		if i.Stopping != l.stopping[id] {
+			bad("%s: stopping is %v, its list says %v", id, i.Stopping, l.stopping[id])
+		} else if i.Stopping {
+			stopping++
+		}
+	}
+	if listed != len(l.inst) || len(faults) == 0 && (unplaced != len(l.unplaced) || stopping != len(l.stopping)) {
+		bad("of %d instances %d are listed by service; %d are unplaced and %d stopping, their lists have %d and %d",
+			len(l.inst), listed, unplaced, stopping, len(l.unplaced), len(l.stopping))
+	}
+	return faults
+}
+
+// wanted is the revision that an instance has or is to have.
+func (i *Instance) wanted() string {
+	if i.Resize != nil {
+		return i.Resize.Revision
+	}
+	return i.Revision
+}
+
+// since is when the last stretch of steps began of which is is true, by this tier's clock: a holder's may say anything. Without any it is
+// when the instance was made.
+func (i *Instance) since(is func(wire.Step) bool) time.Time {
+	n := len(i.Timeline)
+	for n > 0 && !is(i.Timeline[n-1]) {
+		n--
+	}
+	at := i.CreatedAt
+	for ; n > 0 && is(i.Timeline[n-1]); n-- {
+		at = i.Timeline[n-1].At
+	}
+	return at
+}
+
+// sinceOf is since when a condition of an instance is what it is.
+func sinceOf(i *Instance, t skerry.ConditionType) time.Time {
+	for _, k := range i.Conditions {
+		if k.Type == t {
+			return k.Since
+		}
+	}
+	return i.CreatedAt
+}
+
+// conditionOf is the reason of a condition, or "".
+func conditionOf(i *Instance, t skerry.ConditionType) string {
+	for _, k := range i.Conditions {
+		if k.Type == t {
+			return k.Reason
+		}
+	}
+	return ""
+}
+
+func outOfTouch(i *Instance) bool {
+	return slices.ContainsFunc(i.Conditions, func(x skerry.Condition) bool { return x.Type == skerry.Reachable && !x.Status })
+}
+
+// replacement gives the instance that is to replace another, or nil.
+func (l *ledger) replacement(i *Instance) *Instance {
+	for _, n := range l.byService[i.Service] {
+		if n.Replaces == i.ID && n.Live() {
+			return n
+		}
+	}
+	return nil
+}
+
+// allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list.
+func (l *ledger) allows(s *spec.ServiceSpec, holder string) bool {
+	return l.local != "r" || s.Placement.AllowsCluster(holder)
+}
+
+// otherEndMoves reports whether a service at the other end of a limited link, whichever end that is of, is on its way to another holder.
+func (l *ledger) otherEndMoves(a *App, s *spec.ServiceSpec) bool {
+	leads := func(from, to *spec.ServiceSpec) bool {
+		return slices.ContainsFunc(from.Links, func(l spec.Link) bool { return l.Limited() && l.Service == to.Name })
+	}
+	for n := range a.Manifest.Spec.Services {
+		o := &a.Manifest.Spec.Services[n]
+		if o.Name == s.Name || !leads(s, o) && !leads(o, s) {
+			continue
+		}
+		for _, i := range l.byService[skerry.ServiceKey{App: a.Key(), Service: o.Name}] {
+			if i.Replaces != "" && i.Live() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// resizable reports whether an instance may follow what is wanted by other limits alone. What is on its way somewhere is not.
+func (l *ledger) resizable(a *App, s *spec.ServiceSpec, i *Instance) bool {
+	return i.IsReady() && i.Holder != "" && !i.Cut && i.Next == nil && i.Left == nil && i.Replaces == "" && l.replacement(i) == nil &&
+		i.Fixed != a.revisions[s.Name] && skerry.HasCondition(i.Conditions, skerry.Reachable) && s.DiffersInLimits(i.Spec)
+}
+
+// updateWaits says why an update does not go on although nothing of it fails, or "".
+func (l *ledger) updateWaits(a *App, s *spec.ServiceSpec) string {
+	for _, i := range l.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+		if k := i.Ask; k != nil && i.Live() && k.Revision == a.revisions[s.Name] && k.Why != "" {
+			return k.Why
+		}
+	}
+	return ""
+}
+
+// adoptOrdinal gives the number of an instance that a site started while it was alone: its own, or if an instance that stays has
+// that, the first that is free. The site does not know the numbers of other sites. What runs learns of it when it starts again.
+func (l *ledger) adoptOrdinal(site string, x *wire.AmendedInstance, service string, a *App, here map[skerry.InstanceID]bool) int {
+	k := skerry.ServiceKey{App: a.Key(), Service: service}
+	taken := slices.ContainsFunc(l.Instances(k), func(i *Instance) bool {
+		return i.Live() && i.Revision == x.Revision && i.Ordinal == x.Ordinal && (i.Holder != site || here[i.ID])
+	})
+	if x.Ordinal < 0 || taken {
+		return l.freeOrdinal(k, x.Revision)
+	}
+	return x.Ordinal
+}
+
+// waitsForVolumes gives the instance of the same replica that cannot start because the one that is taken up has its local volumes, or nil.
+func (l *ledger) waitsForVolumes(i *Instance) *Instance {
+	if !i.Spec.KeepsData() {
+		return nil
+	}
+	for _, o := range l.Instances(i.Service) {
+		if o.Ordinal == i.Ordinal && o.Live() && o.State != skerry.Running {
+			return o
+		}
+	}
+	return nil
+}
