@@ -73,7 +73,7 @@ func (p *progress) done(k skerry.AppKey) bool {
 	}
 	stuck := false
 	for _, s := range v.Services {
-		if s.Mode == spec.ModeService && p.ready(k, s.Name) < s.Ready {
+		if (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) && p.ready(k, s.Name) < s.Ready {
 			return false // that they are ready is on its way, and to be shown
 		}
 		if blocked(v, &s) {
@@ -114,10 +114,14 @@ func (p *progress) services(k skerry.AppKey) []view.ServiceView {
 	return nil
 }
 
-// ready counts the instances of a service that are known to be ready.
+// ready counts the instances, or copies at sites, of a service that are known to be ready.
 func (p *progress) ready(k skerry.AppKey, service string) (n int) {
 	for _, i := range p.insts {
-		if skerry.HasCondition(i.Conditions, skerry.Ready) && i.Service.App == k && i.Service.Service == service {
+		switch {
+		case i.Service.App != k || i.Service.Service != service:
+		case i.Have > 0:
+			n += i.Have
+		case skerry.HasCondition(i.Conditions, skerry.Ready):
 			n++
 		}
 	}

@@ -58,6 +58,8 @@ func TestProgress(t *testing.T) {
 		{"all ready, and going back", set(during(view.RolloutBack)), ready("a", "b"), false},
 		{"all ready, the update has ended", set(during(view.RolloutDone)), ready("a", "b"), true},
 		{"scaled to zero", set(view.ServiceView{Name: "front", Mode: spec.ModeService}), nil, true},
+		{"copies that ended a moment ago", set(view.ServiceView{Name: "front", Mode: spec.ModePerWorker, Want: 2, Ready: 2, UpToDate: 2, Instances: 2}),
+			inst("a", skerry.Running), false},
 		{"cron waits for its time", set(view.ServiceView{Name: "front", Mode: spec.ModeCron, Want: 1}), nil, true},
 		{"job not begun", set(job()), nil, false},
 		{"job pending", set(job(view.RunView{ID: "1"})), inst("a", skerry.Requested), false},
