@@ -11,6 +11,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/store/vault"
+	"skerry.dev/skerry/wire"
 )
 
 // A role whose store is gone does not become another site with another authority, and says so when the key of its secrets is gone.
@@ -69,6 +70,23 @@ func TestLostStoreIsNoNewSite(t *testing.T) {
 			if pin, err := start(true); err != nil || pin == first {
 				t.Errorf("it is not rebuilt: %v", err)
 			}
+		}
+	}
+}
+
+// The message about a damaged identity has a way out.
+func TestDamagedIdentity(t *testing.T) {
+	c := Common{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	for _, f := range []string{"identity.json", "key.pem"} {
+		if err := os.MkdirAll(filepath.Join(c.Dir, "identity"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(c.Dir, "identity", f), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.member(t.Context(), wire.TierWorker, Join{}, nil, "")
+		if e := skerry.AsError(err); err == nil || !strings.Contains(e.Hint, "skerry token create --role worker --name NAME --replace") {
+			t.Errorf("%s: %v", f, err)
 		}
 	}
 }
