@@ -236,7 +236,8 @@ func TestCacheMendsItself(t *testing.T) {
 // A damaged list of names ends a store that others have their images from, and is set aside in one that is but a cache.
 func TestDamagedNames(t *testing.T) {
 	dir := t.TempDir()
-	for _, text := range []string{"", `{"version":1,"names":{"a:1":{"digest":"sha256:00`, `{"version":1,"names":{"a:1":{"digest":"sha256:zz"}}}`} {
+	cut := `{"version":1,"names":{"a:1":{"digest":"sha256:00`
+	for _, text := range []string{"", cut, cut + `zz"}}}`} {
 		file := filepath.Join(dir, "names.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

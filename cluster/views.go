@@ -152,7 +152,9 @@ func (vs *views) rootApps() []view.AppView {
 	}
 	out := make([]view.AppView, 0, len(by))
 	for _, v := range by {
-		if !slices.ContainsFunc(v.Services, func(s view.ServiceView) bool { return s.Instances > 0 || s.Mode != spec.ModeJob && s.Mode != spec.ModeCron }) {
+		if !slices.ContainsFunc(v.Services, func(s view.ServiceView) bool {
+			return s.Instances > 0 || s.Mode != spec.ModeJob && s.Mode != spec.ModeCron
+		}) {
 			v.Status = "Completed"
 		}
 		slices.SortFunc(v.Services, func(a, b view.ServiceView) int { return strings.Compare(a.Name, b.Name) })

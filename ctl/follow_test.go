@@ -58,8 +58,8 @@ func TestProgress(t *testing.T) {
 		{"all ready, and going back", set(during(view.RolloutBack)), ready("a", "b"), false},
 		{"all ready, the update has ended", set(during(view.RolloutDone)), ready("a", "b"), true},
 		{"scaled to zero", set(view.ServiceView{Name: "front", Mode: spec.ModeService}), nil, true},
-		{"copies that ended a moment ago", set(view.ServiceView{Name: "front", Mode: spec.ModePerWorker, Want: 2, Ready: 2, UpToDate: 2, Instances: 2}),
-			inst("a", skerry.Running), false},
+		{"copies that ended a moment ago", set(view.ServiceView{Name: "front", Mode: spec.ModePerWorker, Want: 2, Ready: 2,
+			UpToDate: 2, Instances: 2}), inst("a", skerry.Running), false},
 		{"cron waits for its time", set(view.ServiceView{Name: "front", Mode: spec.ModeCron, Want: 1}), nil, true},
 		{"job not begun", set(job()), nil, false},
 		{"job pending", set(job(view.RunView{ID: "1"})), inst("a", skerry.Requested), false},
@@ -104,8 +104,10 @@ func TestUpdateBehindARolledBackOne(t *testing.T) {
 	show := func(phase string) (*progress, *view.AppView) {
 		p := newProgress([]skerry.AppKey{key})
 		v := &view.AppView{Key: key, Status: "Degraded", Services: []view.ServiceView{
-			{Name: "app", Mode: spec.ModeService, Want: 2, Instances: 2, Rollout: &view.RolloutView{Phase: view.RolloutWaves, Waits: "service db goes first, and was rolled back"}},
-			{Name: "db", Mode: spec.ModeService, Rollout: &view.RolloutView{Phase: phase, Refused: &view.RefusedView{Revision: "r2", Reason: "failed 3 times: exit code 7"}}}}}
+			{Name: "app", Mode: spec.ModeService, Want: 2, Instances: 2,
+				Rollout: &view.RolloutView{Phase: view.RolloutWaves, Waits: "service db goes first, and was rolled back"}},
+			{Name: "db", Mode: spec.ModeService, Rollout: &view.RolloutView{Phase: phase,
+				Refused: &view.RefusedView{Revision: "r2", Reason: "failed 3 times: exit code 7"}}}}}
 		p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: v})
 		return p, v
 	}
@@ -113,10 +115,12 @@ func TestUpdateBehindARolledBackOne(t *testing.T) {
 		t.Error("the rollback is not waited for")
 	}
 	p, v := show(view.RolloutDone)
-	if err := p.failed(); !p.allDone() || err == nil || !strings.Contains(err.Error(), "service shop/db was rolled back: revision r2 failed") {
+	err := p.failed()
+	if !p.allDone() || err == nil || !strings.Contains(err.Error(), "service shop/db was rolled back: revision r2 failed") {
 		t.Errorf("done %v: %v", p.allDone(), err)
 	}
-	if done, taken := (&app{}).showRollouts(io.Discard, v, "", map[string]string{}); !done || !strings.Contains(taken, "service db: revision r2 was rolled back") {
+	done, taken := (&app{}).showRollouts(io.Discard, v, "", map[string]string{})
+	if !done || !strings.Contains(taken, "service db: revision r2 was rolled back") {
 		t.Errorf("rollout status: done %v: %q", done, taken)
 	}
 	// What is late names the updates that have not ended.
@@ -133,7 +137,8 @@ func TestVerdictOfCopiesAndSideContainers(t *testing.T) {
 	p := newProgress([]skerry.AppKey{key})
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	p.now = func() time.Time { return now }
-	p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &view.AppView{Key: key, Status: "Ready", Services: []view.ServiceView{{Name: "front", Mode: spec.ModePerWorker}}}})
+	v := &view.AppView{Key: key, Status: "Ready", Services: []view.ServiceView{{Name: "front", Mode: spec.ModePerWorker}}}
+	p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: v})
 	inst := func(restarts int, ready bool, more ...skerry.Condition) *wire.Instance {
 		i := &wire.Instance{ID: "front-a", Service: skerry.ServiceKey{App: key, Service: "front"}, State: skerry.Running, Restarts: restarts,
 			Conditions: append(more, skerry.Condition{Type: skerry.Ready, Status: ready})}

@@ -61,7 +61,8 @@ func (p *progress) steadyAt() (at time.Time) {
 			}
 			var need time.Duration
 			for _, s := range v.Services {
-				if s.Name == i.Service.Service && (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) && !s.Probed && i.StartedAt.Add(startTime).After(p.now()) {
+				lasts := s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker
+				if s.Name == i.Service.Service && lasts && !s.Probed && i.StartedAt.Add(startTime).After(p.now()) {
 					need = startTime
 				}
 			}
@@ -143,7 +144,8 @@ func lastLines(ctx context.Context, c *api.Client, i *wire.Instance, err error) 
 	defer cancel()
 	for _, previous := range []bool{false, true} { // the present run may have written nothing yet
 		var lines []skerry.Problem
-		logErr := c.Logs(ctx, i.ID, api.LogOptions{Tail: logTail, Previous: previous, Container: strings.TrimPrefix(beside(crashReason(i)), " -c ")}, func(l api.LogLine) error {
+		o := api.LogOptions{Tail: logTail, Previous: previous, Container: strings.TrimPrefix(beside(crashReason(i)), " -c ")}
+		logErr := c.Logs(ctx, i.ID, o, func(l api.LogLine) error {
 			lines = append(lines, skerry.Problem{Path: "log", Message: clean(l.Line)})
 			return nil
 		})

@@ -191,8 +191,9 @@ func TestSidecarCrashLoopTakesNoPlaces(t *testing.T) {
 	}
 	core := w.RootCore()
 	v := core.Apps.View(core.Apps.App(web("shop").App), "root", true)
-	if why := v.Services[0].Reason; v.Status != "RolledBack" || !strings.HasSuffix(why, "failed 3 times: side container bad ended with status 3") {
-		t.Errorf("%s: %s", v.Status, why)
+	why := "failed 3 times: side container bad ended with status 3"
+	if v.Status != "RolledBack" || !strings.HasSuffix(v.Services[0].Reason, why) {
+		t.Errorf("%s: %s", v.Status, v.Services[0].Reason)
 	}
 }
 

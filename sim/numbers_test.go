@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -27,11 +28,14 @@ func TestNumbersDuringUpdates(t *testing.T) {
 	w.Run(time.Minute)
 	w.must(t, w.Root, app("shop", 2, func(s *spec.ServiceSpec) { s.Image = "x:2" }))
 	w.must(t, w.Root, app("probe", 1, each("x:2")))
+	atRoot := func(name string) view.AppView {
+		core := w.RootCore()
+		return core.Apps.View(core.Apps.App(web(name).App), "root", true)
+	}
 	sites, mixed := []string{"a", "b"}, 0
 	for range 400 {
 		w.Run(100 * time.Millisecond)
-		core := w.RootCore()
-		shop, probe := core.Apps.View(core.Apps.App(web("shop").App), "root", true), core.Apps.View(core.Apps.App(web("probe").App), "root", true)
+		shop, probe := atRoot("shop"), atRoot("probe")
 		if s := probe.Services[0]; s.Want > 4 || s.UpToDate > 4 {
 			t.Fatalf("%d of %d copies are ready, %d up to date, on 4 workers", s.Ready, s.Want, s.UpToDate)
 		}
@@ -56,9 +60,8 @@ func TestNumbersDuringUpdates(t *testing.T) {
 	if mixed == 0 {
 		t.Error("no site ever had instances of two versions")
 	}
-	core := w.RootCore()
 	for _, name := range []string{"shop", "probe"} {
-		if v := core.Apps.View(core.Apps.App(web(name).App), "root", true); v.Status != "Ready" || v.Services[0].UpToDate != v.Services[0].Want {
+		if v := atRoot(name); v.Status != "Ready" || v.Services[0].UpToDate != v.Services[0].Want {
 			t.Errorf("%s is %s in the end, %d of %d up to date", name, v.Status, v.Services[0].UpToDate, v.Services[0].Want)
 		}
 	}

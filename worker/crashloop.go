@@ -16,7 +16,7 @@ func ranSteadily(now time.Time, i *inst, exit *wire.Exit) bool {
 }
 
 // sideExited has a side container start again after a back-off. It counts as a restart of the instance, which is as ready as main is.
-func (c *Core) sideExited(now time.Time, i *inst, k *container, name string, exit wire.Exit, fx *wire.Effects) {
+func sideExited(c *Core, now time.Time, i *inst, k *container, name string, exit wire.Exit, fx *wire.Effects) {
 	if exit.Message == "" && !k.Since.IsZero() && now.Sub(k.Since) >= skerry.SteadyTime {
 		k.Crashes = 0
 	}
@@ -30,7 +30,7 @@ func (c *Core) sideExited(now time.Time, i *inst, k *container, name string, exi
 }
 
 // looping gives the containers that were restarted so often that they are in a crash loop, each with its start; zero: it does not run.
-func (i *inst) looping() map[string]time.Time {
+func looping(i *inst) map[string]time.Time {
 	out := map[string]time.Time{}
 	for name, k := range i.Containers {
 		if k.Crashes < skerry.CrashLoops || i.Ending {
@@ -50,7 +50,7 @@ func (i *inst) looping() map[string]time.Time {
 
 // steadyAt is when the first container that runs after a crash loop has run for long enough; zero: none is in one, or none runs.
 func steadyAt(i *inst) (first time.Time) {
-	for _, from := range i.looping() {
+	for _, from := range looping(i) {
 		if at := from.Add(skerry.SteadyTime); !from.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
@@ -59,8 +59,8 @@ func steadyAt(i *inst) (first time.Time) {
 }
 
 // settle ends the crash loops of the containers that have run for long enough.
-func (i *inst) settle(now time.Time) {
-	for name, from := range i.looping() {
+func settle(i *inst, now time.Time) {
+	for name, from := range looping(i) {
 		if !from.IsZero() && !from.Add(skerry.SteadyTime).After(now) {
 			i.Containers[name].Crashes = 0
 		}
@@ -69,7 +69,7 @@ func (i *inst) settle(now time.Time) {
 
 // crashLoop tells of a crash loop, or gives "".
 func crashLoop(i *inst) string {
-	loops := i.looping()
+	loops := looping(i)
 	if _, ok := loops[spec.MainContainer]; ok {
 		why := i.Reason
 		if i.Exit != nil && (why == "" || i.Phase == skerry.PhaseRunning) {

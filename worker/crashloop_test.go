@@ -81,7 +81,8 @@ func TestCrashLoopOfASideContainerIsTold(t *testing.T) {
 	}
 	for n := 1; n <= 3; n++ {
 		o := life(time.Second)
-		if !o.Ready || o.Restarts != n || o.Reason != "side container log ended with status 3" || (o.CrashLoop != "") != (n >= skerry.CrashLoops) {
+		loops := o.CrashLoop != ""
+		if !o.Ready || o.Restarts != n || o.Reason != "side container log ended with status 3" || loops != (n >= skerry.CrashLoops) {
 			t.Errorf("after %d ends: %+v", n, o)
 		}
 	}

@@ -143,7 +143,7 @@ func (c *Core) due(now time.Time, i *inst, fx *wire.Effects) {
 	}
 	c.comeBack(now, i, fx)
 	if at := steadyAt(i); !at.IsZero() && !at.After(now) {
-		i.settle(now)
+		settle(i, now)
 		c.save(i, fx)
 	}
 	if i.retryAt.IsZero() || i.retryAt.After(now) {
@@ -385,7 +385,7 @@ func (c *Core) exited(now time.Time, i *inst, m Exited, fx *wire.Effects) {
 	case i.Phase == skerry.PhaseExited:
 		c.stopNext(i, fx)
 	default:
-		c.sideExited(now, i, k, m.Name, exit, fx)
+		sideExited(c, now, i, k, m.Name, exit, fx)
 	}
 }
 

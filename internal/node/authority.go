@@ -27,7 +27,8 @@ func founded(ctx context.Context, st store.Store) (bool, error) {
 	return len(list) > 0, err
 }
 
-// lostStore refuses an empty store where a role has been: it would be another site with another CA and other users, to which nobody belongs.
+// lostStore refuses an empty store where a role has been: it would be another site with another CA and other users, to which nobody
+// belongs.
 func (c *Common) lostStore(ctx context.Context, st store.Store, more string) error {
 	if _, err := os.Stat(filepath.Join(c.Dir, CAFile)); err != nil || strings.HasPrefix(c.StoreURL, "memory:") {
 		return nil
@@ -35,9 +36,10 @@ func (c *Common) lostStore(ctx context.Context, st store.Store, more string) err
 	if has, err := founded(ctx, st); has || err != nil {
 		return err
 	}
-	return skerry.Errorf(skerry.CodeUnavailable, "the store of %s is lost: it is empty, and %s is the certificate of an authority that there has been", c.Dir, CAFile).
-		WithHint("put state.db and the files beside it back, or a backup with `skerry restore --data %s FILE`%s. To begin anew with another authority, "+
-			"which everything must join again, use an empty data directory", c.Dir, more)
+	return skerry.Errorf(skerry.CodeUnavailable,
+		"the store of %s is lost: it is empty, and %s is the certificate of an authority that there has been", c.Dir, CAFile).
+		WithHint("put state.db and the files beside it back, or a backup with `skerry restore --data %s FILE`%s. "+
+			"To begin anew with another authority, which everything must join again, use an empty data directory", c.Dir, more)
 }
 
 // keepCA writes the certificate of the role's authority. On a disk that cannot be written it stays as it is; the next start writes it.

@@ -30,8 +30,8 @@ func TestLostStoreIsNoNewSite(t *testing.T) {
 			return r.Authority().Pin(), r.Close()
 		},
 		"cluster": func(rebuild bool) (string, error) {
-			c, err := OpenCluster(t.Context(), ClusterConfig{Common: common("cluster"), Join: Join{Name: "harbour"}, Link: "127.0.0.1:0", Standalone: true,
-				Profile: cluster.Fast, Rebuild: rebuild})
+			c, err := OpenCluster(t.Context(), ClusterConfig{Common: common("cluster"), Join: Join{Name: "harbour"}, Link: "127.0.0.1:0",
+				Standalone: true, Profile: cluster.Fast, Rebuild: rebuild})
 			if err != nil {
 				return "", err
 			}

@@ -115,7 +115,8 @@ func (c *Common) imageDamaged(d digest.Digest) {
 
 // namesDamaged logs that a worker has lost the names of its images. What runs goes on.
 func (c *Common) namesDamaged(file string, err error) {
-	c.Log.Warn("the list of the images' names was damaged and is set aside; images are fetched again when somebody asks for them", "file", file, "err", err)
+	c.Log.Warn("the list of the images' names was damaged and is set aside; images are fetched again when somebody asks for them",
+		"file", file, "err", err)
 }
 
 // boot names this run of the agent, machine the device for people.
@@ -153,8 +154,8 @@ func (c *Common) member(ctx context.Context, as wire.Tier, j Join, site *auth.Au
 		return m, nil
 	}
 	if !errors.Is(err, auth.ErrNotJoined) {
-		return nil, skerry.Errorf(skerry.CodeUnavailable, "identity: %w", err).WithHint("put %s back as it was. Or move it away, and start with --join and a token from "+
-			"`skerry token create --role %s --name NAME --replace` at the parent; what runs here stays", dir, as)
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "identity: %w", err).WithHint("put %s back as it was. Or move it away, and start with "+
+			"--join and a token from `skerry token create --role %s --name NAME --replace` at the parent; what runs here stays", dir, as)
 	}
 	if j.Token == "" {
 		return nil, errors.New("this device has not joined a site yet; get a token with `skerry token create` there, and start with --join TOKEN")
