@@ -232,3 +232,35 @@ func TestCacheMendsItself(t *testing.T) {
 		t.Error("it would be given again, and another push would not bring it")
 	}
 }
+
+// A damaged list of names ends a store that others have their images from, and is set aside in one that is but a cache.
+func TestDamagedNames(t *testing.T) {
+	dir := t.TempDir()
+	cut := `{"version":1,"names":{"a:1":{"digest":"sha256:00`
+	for _, text := range []string{"", cut, cut + `zz"}}}`} {
+		file := filepath.Join(dir, "names.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), "names.json is damaged") {
+			t.Errorf("%q: %v", text, err)
+		}
+		told := ""
+		s, err := Open(dir, Options{Aside: func(file string, _ error) { told = file }})
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if kept, err := os.ReadFile(told); err != nil || string(kept) != text {
+			t.Errorf("%q is set aside as %q: %v", text, kept, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "names.json"), []byte(`{"version":2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, Options{Aside: func(string, error) { t.Error("a newer list is set aside") }}); err == nil {
+		t.Error("a newer list is read")
+	}
+}

@@ -24,17 +24,19 @@ type namesFile struct {
 	Names   map[string]name `json:"names"`
 }
 
+var errNames = errors.New("names.json is damaged")
+
 func (s *Store) loadNames(raw []byte) error {
 	var f namesFile
 	if err := json.Unmarshal(raw, &f); err != nil {
-		return fmt.Errorf("names.json is damaged (%w); move it away: images must then be pulled, or named, again", err)
+		return fmt.Errorf("%w (%w); move it away: images must then be pulled, or named, again", errNames, err)
 	}
 	if f.Version > 1 {
 		return fmt.Errorf("names.json has version %d and this program knows 1; use the newer program", f.Version)
 	}
 	for k, n := range f.Names {
 		if _, err := parseDigest(n.Digest.String()); err != nil {
-			return fmt.Errorf("names.json: %s: %w", k, err)
+			return fmt.Errorf("%w: %s: %w", errNames, k, err)
 		}
 		s.names[k] = n
 	}

@@ -32,6 +32,9 @@ type Options struct {
 	AllowDevices bool
 	// Damaged is told of blobs that the medium has changed, when they have been removed; nil: nobody is.
 	Damaged func(digest.Digest)
+	// Aside is told of a damaged list of names, which is set aside as this file: the store is a cache, and its images can be had again. nil:
+	// such a store does not open.
+	Aside func(file string, err error)
 	// Now is the clock for last use and age; nil means time.Now.
 	Now func() time.Time
 }
@@ -127,6 +130,12 @@ func (s *Store) recover() error {
 	raw, err := os.ReadFile(filepath.Join(s.dir, "names.json"))
 	if err == nil {
 		err = s.loadNames(raw)
+	}
+	if errors.Is(err, errNames) && s.o.Aside != nil {
+		clear(s.names)
+		file := filepath.Join(s.dir, "names.json.damaged")
+		s.o.Aside(file, err)
+		err = os.Rename(filepath.Join(s.dir, "names.json"), file)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

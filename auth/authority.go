@@ -29,7 +29,7 @@ const (
 )
 
 // CARecord is the record with the CA's key, without which a site's children no longer know it.
-const CARecord = authorityRecords + recCA
+const CARecord = AuthorityRecords + recCA
 
 // DefaultCertLife is how long a child's certificate lives. Children renew after two thirds of it.
 const DefaultCertLife = 24 * time.Hour
@@ -121,7 +121,7 @@ func OpenAuthority(ctx context.Context, cfg AuthorityConfig) (*Authority, error)
 	if err := skerry.CheckName(cfg.Site); err != nil {
 		return nil, fmt.Errorf("open authority: site: %w", err)
 	}
-	cfg.Prefix = cmp.Or(cfg.Prefix, authorityRecords)
+	cfg.Prefix = cmp.Or(cfg.Prefix, AuthorityRecords)
 	if cfg.CertLife <= 0 {
 		cfg.CertLife = DefaultCertLife
 	}

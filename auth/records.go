@@ -2,7 +2,7 @@ package auth
 
 // How the keys of records begin, where nothing else is said.
 const (
-	authorityRecords = "auth/"
+	AuthorityRecords = "auth/"
 	peopleRecords    = "user/"
 )
 
@@ -10,10 +10,10 @@ const (
 // read into; nil: none.
 func Records() map[string]func() any {
 	return map[string]func() any{
-		authorityRecords + recCA:       func() any { return new(caRecord) },
-		authorityRecords + recToken:    func() any { return new(JoinToken) },
-		authorityRecords + recEnrolled: func() any { return new(Enrolled) },
-		authorityRecords + recRevoked:  func() any { return new(Revoked) },
+		AuthorityRecords + recCA:       func() any { return new(caRecord) },
+		AuthorityRecords + recToken:    func() any { return new(JoinToken) },
+		AuthorityRecords + recEnrolled: func() any { return new(Enrolled) },
+		AuthorityRecords + recRevoked:  func() any { return new(Revoked) },
 		peopleRecords + recUser:        func() any { return new(userRecord) },
 		peopleRecords + recSession:     func() any { return new(session) },
 		peopleRecords + recAccess:      func() any { return new(accessToken) },

@@ -95,35 +95,45 @@ func (vs *views) rootApps() []view.AppView {
 		}
 		return s
 	}
+	newest := map[skerry.ServiceKey]*spec.Assignment{}
+	for _, p := range vs.places {
+		if n := newest[p.A.Service]; n == nil || n.Gen < p.A.Gen {
+			newest[p.A.Service] = &p.A
+		}
+	}
 	for _, id := range sortedIDs(vs.places) {
 		p := vs.places[id]
 		if p.Origin != "root" || p.Refused {
 			continue
 		}
-		s := see(&p.A)
-		s.Want++
-		s.Instances++
-		s.UpToDate++
+		s := see(newest[p.A.Service])
 		s.Restarts += p.Obs.Restarts
 		if worst[p.A.Service] == nil {
 			worst[p.A.Service] = &wire.Worst{}
 		}
 		shown := vs.show(p)
 		worst[p.A.Service].See(&shown)
+		once := p.A.Spec.Mode == spec.ModeJob || p.A.Spec.Mode == spec.ModeCron
+		if p.Removing || once && p.Obs.State == skerry.Terminated {
+			continue // it is about to end, or has done its work
+		}
+		s.Instances++
+		if p.A.Revision == newest[p.A.Service].Revision {
+			s.UpToDate++
+		}
+		if !once || p.Obs.State != skerry.Failed { // another one takes its place
+			s.Want++
+		}
 		if p.Obs.CrashLoop != "" {
 			s.CrashLoops++
-			by[p.A.Service.App].Status = "Progressing"
-			if p.Obs.Unreachable && p.Obs.State == skerry.Running {
-				s.OutOfTouch++
-			}
 		}
 		if p.Obs.Ready {
 			s.Ready++
-		} else {
+		} else if p.Obs.Unreachable && p.Obs.State == skerry.Running {
+			s.OutOfTouch++
+		}
+		if !p.Obs.Ready || p.Obs.CrashLoop != "" {
 			by[p.A.Service.App].Status = "Progressing"
-			if p.Obs.Unreachable && p.Obs.State == skerry.Running {
-				s.OutOfTouch++
-			}
 		}
 		if p.qos != nil {
 			sum := *p.qos
@@ -142,6 +152,11 @@ func (vs *views) rootApps() []view.AppView {
 	}
 	out := make([]view.AppView, 0, len(by))
 	for _, v := range by {
+		if !slices.ContainsFunc(v.Services, func(s view.ServiceView) bool {
+			return s.Instances > 0 || s.Mode != spec.ModeJob && s.Mode != spec.ModeCron
+		}) {
+			v.Status = "Completed"
+		}
 		slices.SortFunc(v.Services, func(a, b view.ServiceView) int { return strings.Compare(a.Name, b.Name) })
 		v.Reason = apps.Reason(v.Services)
 		apps.ViewNetwork(v, vs.network(v.Key), true)

@@ -132,7 +132,10 @@ func Main(ctx context.Context, root *cobra.Command, args []string, s Streams) in
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return skerry.Errorf(skerry.CodeInvalid, "%w", err).WithHint("`%s --help` lists the flags", cmd.CommandPath())
 	})
-	err := root.ExecuteContext(ctx)
+	err := unknownIn(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if err == nil {
 		return ExitOK
 	}
@@ -145,6 +148,21 @@ func Main(ctx context.Context, root *cobra.Command, args []string, s Streams) in
 	}
 	PrintError(s.Err, err)
 	return ExitError
+}
+
+// unknownIn reports a command that its group does not have: for those, cobra shows the help of the group and counts that as success.
+func unknownIn(root *cobra.Command, args []string) error {
+	group, rest, err := root.Find(args)
+	if err != nil || !group.HasParent() || group.Runnable() || group.ParseFlags(rest) != nil || group.Flags().NArg() == 0 {
+		return nil
+	}
+	name := group.Flags().Arg(0)
+	unknown := skerry.Errorf(skerry.CodeInvalid, "unknown command %q for %q", name, group.CommandPath())
+	group.SuggestionsMinimumDistance = 2
+	if like := group.SuggestionsFor(name); len(like) > 0 {
+		return unknown.WithHint("did you mean %s?", strings.Join(like, " or "))
+	}
+	return unknown.WithHint("`%s --help` lists the commands", group.CommandPath())
 }
 
 // PrintError tells a user of an error: the message, every problem with its path, and the hint.

@@ -71,15 +71,20 @@ func (p *progress) done(k skerry.AppKey) bool {
 	if p.crashes(k) != nil {
 		return true // nothing better is to come
 	}
+	stuck := false
 	for _, s := range v.Services {
-		if s.Mode == spec.ModeService && p.ready(k, s.Name) < s.Ready {
+		if (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) && p.ready(k, s.Name) < s.Ready {
 			return false // that they are ready is on its way, and to be shown
+		}
+		if blocked(v, &s) {
+			stuck = true
+			continue
 		}
 		if r := s.Rollout; r != nil && (r.Phase == view.RolloutCanary || r.Phase == view.RolloutWaves || r.Phase == view.RolloutBack) {
 			return false // a version that is ready may still fail
 		}
 	}
-	if v.Status == "Ready" || v.Status == view.AppRolledBack || v.Status == "Completed" {
+	if stuck || v.Status == "Ready" || v.Status == view.AppRolledBack || v.Status == "Completed" {
 		return true
 	}
 	for _, s := range v.Services {
@@ -101,10 +106,22 @@ func (p *progress) done(k skerry.AppKey) bool {
 	return true
 }
 
-// ready counts the instances of a service that are known to be ready.
+// services gives the services of an application as far as it is known.
+func (p *progress) services(k skerry.AppKey) []view.ServiceView {
+	if v := p.apps[k]; v != nil {
+		return v.Services
+	}
+	return nil
+}
+
+// ready counts the instances, or copies at sites, of a service that are known to be ready.
 func (p *progress) ready(k skerry.AppKey, service string) (n int) {
 	for _, i := range p.insts {
-		if skerry.HasCondition(i.Conditions, skerry.Ready) && i.Service.App == k && i.Service.Service == service {
+		switch {
+		case i.Service.App != k || i.Service.Service != service:
+		case i.Have > 0:
+			n += i.Have
+		case skerry.HasCondition(i.Conditions, skerry.Ready):
 			n++
 		}
 	}
@@ -254,6 +271,13 @@ func (a *app) late(p *progress, timeout time.Duration) error {
 	for _, i := range p.instances() {
 		if !i.Stopping && !skerry.HasCondition(i.Conditions, skerry.Ready) {
 			e.Problems = append(e.Problems, skerry.Problem{Path: string(i.ID), Message: strings.Join(nonEmpty(string(i.State), phaseOf(i), reasonOf(i)), ", ")})
+		}
+	}
+	for _, k := range p.keys {
+		for _, s := range p.services(k) {
+			if s.Rollout != nil && s.Rollout.Phase != view.RolloutDone {
+				e.Problems = append(e.Problems, skerry.Problem{Path: a.short(k) + "/" + s.Name, Message: rolloutText(&s, p.now())})
+			}
 		}
 	}
 	e.Message = fmt.Sprintf("not everything is ready after %s", span(timeout))

@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,8 @@ func TestProgress(t *testing.T) {
 		{"all ready, and going back", set(during(view.RolloutBack)), ready("a", "b"), false},
 		{"all ready, the update has ended", set(during(view.RolloutDone)), ready("a", "b"), true},
 		{"scaled to zero", set(view.ServiceView{Name: "front", Mode: spec.ModeService}), nil, true},
+		{"copies that ended a moment ago", set(view.ServiceView{Name: "front", Mode: spec.ModePerWorker, Want: 2, Ready: 2,
+			UpToDate: 2, Instances: 2}), inst("a", skerry.Running), false},
 		{"cron waits for its time", set(view.ServiceView{Name: "front", Mode: spec.ModeCron, Want: 1}), nil, true},
 		{"job not begun", set(job()), nil, false},
 		{"job pending", set(job(view.RunView{ID: "1"})), inst("a", skerry.Requested), false},
@@ -92,6 +95,71 @@ func TestRolledBackIsAnError(t *testing.T) {
 	p.past = map[string]bool{"r2": true} // before the command
 	if err := p.failed(); err != nil {
 		t.Errorf("a version had been taken back before: %v", err)
+	}
+}
+
+// An update that waits for another one of the application, which was rolled back, is not waited for.
+func TestUpdateBehindARolledBackOne(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	show := func(phase string) (*progress, *view.AppView) {
+		p := newProgress([]skerry.AppKey{key})
+		v := &view.AppView{Key: key, Status: "Degraded", Services: []view.ServiceView{
+			{Name: "app", Mode: spec.ModeService, Want: 2, Instances: 2,
+				Rollout: &view.RolloutView{Phase: view.RolloutWaves, Waits: "service db goes first, and was rolled back"}},
+			{Name: "db", Mode: spec.ModeService, Rollout: &view.RolloutView{Phase: phase,
+				Refused: &view.RefusedView{Revision: "r2", Reason: "failed 3 times: exit code 7"}}}}}
+		p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: v})
+		return p, v
+	}
+	if p, _ := show(view.RolloutBack); p.allDone() {
+		t.Error("the rollback is not waited for")
+	}
+	p, v := show(view.RolloutDone)
+	err := p.failed()
+	if !p.allDone() || err == nil || !strings.Contains(err.Error(), "service shop/db was rolled back: revision r2 failed") {
+		t.Errorf("done %v: %v", p.allDone(), err)
+	}
+	done, taken := (&app{}).showRollouts(io.Discard, v, "", map[string]string{})
+	if !done || !strings.Contains(taken, "service db: revision r2 was rolled back") {
+		t.Errorf("rollout status: done %v: %q", done, taken)
+	}
+	// What is late names the updates that have not ended.
+	v.Services[0].Rollout.Phase, v.Services[0].Rollout.Waits, v.Services[0].Rollout.Paused = view.RolloutPaused, "", "ann"
+	var b bytes.Buffer
+	if PrintError(&b, (&app{}).late(p, time.Second)); !strings.Contains(b.String(), "shop/app: 0 of 2 run revision ; paused by ann") {
+		t.Error(b.String())
+	}
+}
+
+// The copies of a site, of which a root does not know when they started, are believed after a moment; a side container is the culprit.
+func TestVerdictOfCopiesAndSideContainers(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	p := newProgress([]skerry.AppKey{key})
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	p.now = func() time.Time { return now }
+	v := &view.AppView{Key: key, Status: "Ready", Services: []view.ServiceView{{Name: "front", Mode: spec.ModePerWorker}}}
+	p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: v})
+	inst := func(restarts int, ready bool, more ...skerry.Condition) *wire.Instance {
+		i := &wire.Instance{ID: "front-a", Service: skerry.ServiceKey{App: key, Service: "front"}, State: skerry.Running, Restarts: restarts,
+			Conditions: append(more, skerry.Condition{Type: skerry.Ready, Status: ready})}
+		p.take(api.WatchMessage{Type: api.WatchSet, Instance: i})
+		return i
+	}
+	if inst(0, true); !p.steadyAt().IsZero() {
+		t.Errorf("copies that ran before the command are waited for until %s", p.steadyAt())
+	}
+	inst(0, false)
+	if inst(0, true); p.steadyAt() != now.Add(startTime) {
+		t.Errorf("new copies count at %s", p.steadyAt())
+	}
+	now = now.Add(time.Minute)
+	if inst(1, true); p.steadyAt() != now.Add(skerry.SteadyTime) {
+		t.Errorf("those that were restarted count at %s", p.steadyAt())
+	}
+	err := crashed(key, inst(3, true, skerry.Condition{Type: skerry.CrashLoop, Status: true,
+		Reason: "restarted 3 times without running for 10s: side container log ended with status 3"}))
+	if hint := skerry.AsError(err).Hint; !strings.HasPrefix(hint, "`skerry logs front-a -c log --previous`") {
+		t.Error(hint)
 	}
 }
 

@@ -211,7 +211,7 @@ func (a *app) showRollouts(out io.Writer, v *view.AppView, service string, last 
 		if service != "" && s.Name != service || s.Rollout == nil {
 			continue
 		}
-		done = done && s.Rollout.Phase == view.RolloutDone && s.Ready >= s.Want
+		done = done && (s.Rollout.Phase == view.RolloutDone && s.Ready >= s.Want || blocked(v, s))
 		text := rolloutText(s, now)
 		if f := s.Rollout.Refused; f != nil {
 			taken = "service " + s.Name + ": revision " + f.Revision + " was rolled back: " + f.Reason

@@ -3,6 +3,8 @@ package ctl
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -31,7 +33,7 @@ func (p *progress) note(i *wire.Instance) {
 	}
 	switch ready := skerry.HasCondition(i.Conditions, skerry.Ready); {
 	case !ready:
-		t.ready = time.Time{}
+		t.ready, t.started = time.Time{}, true
 	case t.ready.IsZero():
 		t.ready = p.now()
 	}
@@ -42,6 +44,7 @@ type watched struct {
 	ready    time.Time // since when; zero: it is not
 	restarts int
 	again    bool // it was restarted meanwhile
+	started  bool // it was seen before it was ready
 }
 
 // steadyAt is when everything has run for long enough to be called ready: programs without a probe, and those that were restarted meanwhile.
@@ -58,14 +61,18 @@ func (p *progress) steadyAt() (at time.Time) {
 			}
 			var need time.Duration
 			for _, s := range v.Services {
-				if s.Name == i.Service.Service && s.Mode == spec.ModeService && !s.Probed {
+				lasts := s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker
+				if s.Name == i.Service.Service && lasts && !s.Probed && i.StartedAt.Add(startTime).After(p.now()) {
 					need = startTime
 				}
 			}
-			if t.again {
+			switch {
+			case t.again: // a side container, perhaps, beside a program that has run for long
 				need = skerry.SteadyTime
+			case i.StartedAt.IsZero() && t.started: // at a root, the copies of a site
+				need = startTime
 			}
-			if from := t.ready.Add(need); need > 0 && i.StartedAt.Add(need).After(p.now()) && from.After(at) {
+			if from := t.ready.Add(need); need > 0 && from.After(at) {
 				at = from
 			}
 		}
@@ -92,16 +99,42 @@ func (p *progress) crashes(k skerry.AppKey) *wire.Instance {
 	return nil
 }
 
-// crashed is how a command ends whose application has an instance that crash-loops.
-func crashed(k skerry.AppKey, i *wire.Instance) error {
-	why := ""
+// crashReason says why an instance crash-loops.
+func crashReason(i *wire.Instance) string {
 	for _, c := range i.Conditions {
 		if c.Type == skerry.CrashLoop {
-			why = c.Reason
+			return c.Reason
 		}
 	}
+	return ""
+}
+
+// crashed is how a command ends whose application has an instance that crash-loops.
+func crashed(k skerry.AppKey, i *wire.Instance) error {
+	why := crashReason(i)
 	return skerry.Errorf(skerry.CodeUnavailable, "service %s/%s crash-loops: instance %s was %s", k.Name, i.Service.Service, i.ID, why).
-		WithHint("`skerry logs %s --previous` shows the output of its last run; Skerry keeps trying", i.ID)
+		WithHint("`skerry logs %s%s --previous` shows the output of its last run; Skerry keeps trying", i.ID, beside(why))
+}
+
+// beside is the flag that names the init or side container that a reason is about, or "".
+func beside(why string) string {
+	for _, kind := range []string{"init container ", "side container "} {
+		if _, rest, ok := strings.Cut(why, kind); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			return " -c " + name
+		}
+	}
+	return ""
+}
+
+// blocked reports whether an update waits for another one that was rolled back: nothing goes on until somebody acts.
+func blocked(v *view.AppView, s *view.ServiceView) bool {
+	if s.Rollout == nil || s.Rollout.Waits == "" {
+		return false
+	}
+	return slices.ContainsFunc(v.Services, func(o view.ServiceView) bool {
+		return o.Name != s.Name && o.Rollout != nil && o.Rollout.Refused != nil && o.Rollout.Phase == view.RolloutDone && o.Ready >= o.Want
+	})
 }
 
 // lastLines adds the last lines of an instance's log to an error, as far as they can be had.
@@ -111,7 +144,8 @@ func lastLines(ctx context.Context, c *api.Client, i *wire.Instance, err error) 
 	defer cancel()
 	for _, previous := range []bool{false, true} { // the present run may have written nothing yet
 		var lines []skerry.Problem
-		logErr := c.Logs(ctx, i.ID, api.LogOptions{Tail: logTail, Previous: previous}, func(l api.LogLine) error {
+		o := api.LogOptions{Tail: logTail, Previous: previous, Container: strings.TrimPrefix(beside(crashReason(i)), " -c ")}
+		logErr := c.Logs(ctx, i.ID, o, func(l api.LogLine) error {
 			lines = append(lines, skerry.Problem{Path: "log", Message: clean(l.Line)})
 			return nil
 		})

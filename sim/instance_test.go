@@ -168,6 +168,35 @@ func TestSidecarComesBackAlone(t *testing.T) {
 	w.check(t, "shop", 1, 2)
 }
 
+// A version whose side container ends again and again takes no place of the one before, and is rolled back.
+func TestSidecarCrashLoopTakesNoPlaces(t *testing.T) {
+	w, _ := one(t)
+	w.Machine.Exit = func(_ *spec.Assignment, name string, _ int) (time.Duration, wire.Exit) {
+		if name == "bad" {
+			return time.Second, wire.Exit{Code: 3}
+		}
+		return -1, wire.Exit{}
+	}
+	good := app("shop", 2)
+	w.must(t, w.Root, good)
+	w.Run(time.Minute)
+	w.check(t, "shop", 2, 2)
+	before := w.RootCore().Apps.Instances(web("shop"))
+	w.must(t, w.Root, app("shop", 2, func(s *spec.ServiceSpec) { s.Sidecars = []spec.SideContainer{side("bad")} }))
+	w.Run(time.Minute)
+	w.check(t, "shop", 2, 2)
+	after := w.RootCore().Apps.Instances(web("shop"))
+	if len(after) != 2 || after[0].ID != before[0].ID || after[1].ID != before[1].ID {
+		t.Errorf("the replicas of the good version were replaced")
+	}
+	core := w.RootCore()
+	v := core.Apps.View(core.Apps.App(web("shop").App), "root", true)
+	why := "failed 3 times: side container bad ended with status 3"
+	if v.Status != "RolledBack" || !strings.HasSuffix(v.Services[0].Reason, why) {
+		t.Errorf("%s: %s", v.Status, v.Services[0].Reason)
+	}
+}
+
 func TestPowerLossStartsFromLocalState(t *testing.T) {
 	w, log := one(t)
 	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) { s.Init = []spec.SideContainer{side("migrate")} }))

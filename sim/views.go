@@ -51,7 +51,13 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 				}
 				continue
 			}
-			live++
+			n := 1
+			if s.Mode == spec.ModePerWorker {
+				if n = i.Want; n == 0 && (i.State == skerry.Requested || i.Reason == "") {
+					n = 1 // its site has not said how many
+				}
+			}
+			live += n
 			away := slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Reachable && !k.Status })
 			if away { // nobody knows
 			} else if s.Mode == spec.ModePerWorker {
@@ -65,7 +71,7 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 			if i.Revision != s.Revision {
 				continue
 			}
-			current++
+			current += n
 			if d := i.Assignment(a.Digests).Digest[s.Image]; d != s.Digest {
 				return fmt.Sprintf("%s of revision %s is told to run %q, and the revision is %q", i.ID, s.Revision, d, s.Digest)
 			}

@@ -56,6 +56,54 @@ func TestCrashLoopIsTold(t *testing.T) {
 	}
 }
 
+// A side container that ends again and again is a crash loop of its instance, too, until it has run for long enough.
+func TestCrashLoopOfASideContainerIsTold(t *testing.T) {
+	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, StartedAt: now,
+		Containers: map[string]*container{spec.MainContainer: {Running: true}}, A: spec.Assignment{ID: "web-1"}}
+	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
+	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", Backoff: spec.Duration(time.Second), MaxBackoff: spec.Duration(time.Minute)}
+	c.insts["web-1"] = i
+	start := func() {
+		var fx wire.Effects
+		k := i.container("log")
+		k.Attempt++
+		k.start, k.retryAt = true, time.Time{} // its back-off is over
+		c.started(now, i, Started{ID: "web-1", Name: "log", Attempt: k.Attempt, At: now}, &fx)
+	}
+	life := func(after time.Duration) wire.Observation {
+		var fx wire.Effects
+		start()
+		now = now.Add(after)
+		c.due(now, i, &fx)
+		c.exited(now, i, Exited{ID: "web-1", Name: "log", Attempt: i.container("log").Attempt, Exit: wire.Exit{Code: 3, At: now}}, &fx)
+		return i.observation()
+	}
+	for n := 1; n <= 3; n++ {
+		o := life(time.Second)
+		loops := o.CrashLoop != ""
+		if !o.Ready || o.Restarts != n || o.Reason != "side container log ended with status 3" || loops != (n >= skerry.CrashLoops) {
+			t.Errorf("after %d ends: %+v", n, o)
+		}
+	}
+	if o := i.observation(); o.CrashLoop != "restarted 3 times without running for 10s: side container log ended with status 3" {
+		t.Error(o.CrashLoop)
+	}
+	start()
+	if o := i.observation(); !o.Ready || o.Reason != "" || o.CrashLoop == "" || !i.wake().Equal(now.Add(skerry.SteadyTime)) {
+		t.Errorf("%+v, wakes at %s", o, i.wake())
+	}
+	var fx wire.Effects
+	now = i.wake()
+	c.due(now, i, &fx)
+	if o := i.observation(); o.CrashLoop != "" {
+		t.Error(o.CrashLoop)
+	}
+	if life(time.Minute); i.container("log").retryAt.Sub(now) != time.Second {
+		t.Errorf("its back-off after a minute of work is %s", i.container("log").retryAt.Sub(now))
+	}
+}
+
 // The last answer of a probe that has not passed yet is the reason, and answers that differ each time do not write a record each.
 func TestLastAnswerIsTheReason(t *testing.T) {
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)

@@ -73,7 +73,9 @@ type inst struct {
 // container is one container with its present attempt.
 type container struct {
 	Attempt int               `json:"attempt"`
-	Crashes int               `json:"crashes,omitempty"` // of the main one: restarts in a row after less than SteadyTime
+	Crashes int               `json:"crashes,omitempty"` // of the main one and side ones: restarts in a row after less than SteadyTime
+	Since   time.Time         `json:"since,omitzero"`    // of a side container: its last start
+	Why     string            `json:"why,omitempty"`     // of a side container: how it ended last
 	Handle  json.RawMessage   `json:"handle,omitempty"`
 	Running bool              `json:"running,omitempty"`
 	Done    bool              `json:"done,omitempty"` // an init container that ended well
@@ -82,7 +84,6 @@ type container struct {
 	Limits  string `json:"limits,omitempty"`
 	start   bool   // StartContainer is under way
 	stop    bool   // StopContainer is under way
-	failed  int    // of a side container, in a row
 	retryAt time.Time
 }
 
@@ -142,7 +143,7 @@ func (c *Core) due(now time.Time, i *inst, fx *wire.Effects) {
 	}
 	c.comeBack(now, i, fx)
 	if at := steadyAt(i); !at.IsZero() && !at.After(now) {
-		i.main().Crashes = 0
+		settle(i, now)
 		c.save(i, fx)
 	}
 	if i.retryAt.IsZero() || i.retryAt.After(now) {
@@ -281,7 +282,7 @@ func (c *Core) proceed(now time.Time, i *inst, fx *wire.Effects) {
 		}
 	}
 	for _, s := range i.A.Spec.Sidecars {
-		if k := i.container(s.Name); k.start && k.failed == 0 {
+		if k := i.container(s.Name); k.start && k.Crashes == 0 {
 			return // main waits until each was started once
 		}
 	}
@@ -341,6 +342,12 @@ func (c *Core) started(now time.Time, i *inst, m Started, fx *wire.Effects) {
 		return
 	}
 	c.setLimits(now, i, fx)
+	if !i.isInit(m.Name) {
+		k.Since = m.At
+		if i.Reason == k.Why {
+			i.Reason = ""
+		}
+	}
 	c.proceed(now, i, fx)
 }
 
@@ -377,11 +384,8 @@ func (c *Core) exited(now time.Time, i *inst, m Exited, fx *wire.Effects) {
 		c.again(now, i, "init container "+m.Name+" "+describe(exit), fx)
 	case i.Phase == skerry.PhaseExited:
 		c.stopNext(i, fx)
-	default: // a side container
-		k.failed++
-		k.retryAt = now.Add(wait(k.failed, time.Duration(i.A.Spec.Restart.Backoff), time.Duration(i.A.Spec.Restart.MaxBackoff)))
-		c.event(now, i, wire.EventWarning, "SidecarExited", "side container "+m.Name+" "+describe(exit), fx)
-		c.proceed(now, i, fx)
+	default:
+		sideExited(c, now, i, k, m.Name, exit, fx)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -94,6 +96,35 @@ func TestCommands(t *testing.T) {
 				seen[n] = true
 			}
 		}
+	}
+}
+
+// A command that its group does not have is an error, and never taken for a request for help.
+func TestUnknownCommands(t *testing.T) {
+	run := func(args ...string) (int, string) {
+		var out, errs bytes.Buffer
+		code := ctl.Main(t.Context(), commands(), args, ctl.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+		return code, errs.String()
+	}
+	groups := 0
+	for _, cmd := range allCommands(commands()) {
+		if !cmd.HasSubCommands() || !cmd.HasParent() || cmd.Name() == "help" || cmd.Name() == "completion" {
+			continue
+		}
+		groups++
+		path := strings.Fields(cmd.CommandPath())[1:]
+		if code, text := run(append(path, "--context", "x", "nosuch")...); code != 1 || !strings.Contains(text, "nosuch") {
+			t.Errorf("%s nosuch: exit status %d: %s", cmd.CommandPath(), code, text)
+		}
+		if code, text := run(append(path, "--help")...); code != 0 || text != "" {
+			t.Errorf("%s --help: exit status %d: %s", cmd.CommandPath(), code, text)
+		}
+	}
+	if groups < 10 {
+		t.Errorf("%d groups of commands", groups)
+	}
+	if _, text := run("secret", "rotat", "db"); !strings.Contains(text, "hint: did you mean rotate?") {
+		t.Error(text)
 	}
 }
 

@@ -77,9 +77,8 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 	switch s.Mode {
 	case spec.ModePerWorker:
 		for _, i := range list {
-			v.Want += i.Want
-			if i.Want == 0 && i.Live() && (i.State == skerry.Requested || i.Reason == "") {
-				v.Want++ // its site has not said how many there are to be; one with nothing to do gives a reason
+			if !i.Stopping {
+				v.Want += copiesOf(i)
 			}
 		}
 	case spec.ModeJob, spec.ModeCron:
@@ -99,7 +98,11 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 		if !i.Live() {
 			continue
 		}
-		v.Instances++
+		n := 1
+		if s.Mode == spec.ModePerWorker {
+			n = copiesOf(i)
+		}
+		v.Instances += n
 		switch {
 		case outOfTouch(i): // nobody here knows
 			if i.State == skerry.Running {
@@ -114,7 +117,7 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 			v.CrashLoops++
 		}
 		if i.Revision == v.Revision {
-			v.UpToDate++
+			v.UpToDate += n
 		}
 		if q := shared.of(i); q != nil {
 			sum := *q
@@ -132,6 +135,14 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 		v.Runs = append(v.Runs, view.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result, Reason: r.Reason})
 	}
 	return v
+}
+
+// copiesOf gives how many copies an instance of a service with one for each worker has at its site.
+func copiesOf(i *Instance) int {
+	if i.Want == 0 && i.Live() && (i.State == skerry.Requested || i.Reason == "") {
+		return 1 // its site has not said how many there are to be; one with nothing to do gives a reason
+	}
+	return i.Want
 }
 
 // serviceReason is why a service is not as it should be: by its instances, or else by its update.
@@ -167,7 +178,7 @@ func status(v *view.AppView) string {
 	case !v.Deployed:
 		return "Registered"
 	}
-	ready, done, jobs := true, true, 0
+	ready, done, serves, jobs := true, true, true, 0
 	some, back := false, false
 	for _, s := range v.Services {
 		if s.Mode == spec.ModeJob || s.Mode == spec.ModeCron {
@@ -179,7 +190,10 @@ func status(v *view.AppView) string {
 			}
 			continue
 		}
-		ready = ready && s.Ready >= s.Want && s.UpToDate == s.Instances && s.CrashLoops == 0
+		well := s.Ready >= s.Want && s.CrashLoops == 0
+		ready = ready && well && s.UpToDate == s.Instances
+		r := s.Rollout
+		serves = serves && well && (r == nil || r.Failures == 0 && !r.Failing && r.Waits == "") // an update goes on beside
 		some = some || s.Ready+s.OutOfTouch > 0
 		back = back || s.Rollout != nil && s.Rollout.Refused != nil
 	}
@@ -191,7 +205,7 @@ func status(v *view.AppView) string {
 			return view.AppRolledBack
 		}
 		return "Ready"
-	case some:
+	case some && !serves:
 		return "Degraded"
 	}
 	return "Progressing"

@@ -14,7 +14,6 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/store/journal"
-	"skerry.dev/skerry/store/vault"
 )
 
 // ClusterConfig sets up a cluster orchestrator.
@@ -72,6 +71,12 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !c.Rebuild && len(c.Succeed) == 0 {
+		more := ", or take the site up from its workers with --rebuild; a successor starts with --succeed"
+		if err := c.lostStore(ctx, st.Store, more); err != nil {
+			return nil, errors.Join(err, st.close())
+		}
+	}
 	if err := c.takeOffice(ctx, &st); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
@@ -98,7 +103,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		Places:   c.Places,
 		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Office: st.theOffice(), Rebuild: c.Rebuild, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Rebalance: c.Rebalance, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.close()) }
-	if opt.Secrets, err = vault.OpenKey(c.Dir); err != nil {
+	if opt.Secrets, err = c.openKey(ctx, st.Store); err != nil {
 		return fail(err)
 	}
 	plugins, err := c.Plugins.open(ctx, &c.Common)
@@ -123,6 +128,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 			return fail(err)
 		}
 	}
+	c.keepCA(s.Authority())
 	return &Cluster{s, st, images, plugins}, nil
 }
 

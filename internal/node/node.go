@@ -113,6 +113,12 @@ func (c *Common) imageDamaged(d digest.Digest) {
 		"hint", "if it was pushed here, push the image again; check the disk")
 }
 
+// namesDamaged logs that a worker has lost the names of its images. What runs goes on.
+func (c *Common) namesDamaged(file string, err error) {
+	c.Log.Warn("the list of the images' names was damaged and is set aside; images are fetched again when somebody asks for them",
+		"file", file, "err", err)
+}
+
 // boot names this run of the agent, machine the device for people.
 func boot() string {
 	var b [8]byte
@@ -144,8 +150,12 @@ func (c *Common) member(ctx context.Context, as wire.Tier, j Join, site *auth.Au
 	if err == nil && m.Tier() != as {
 		return nil, fmt.Errorf("%s: this device has joined as a %s, and does not start as a %s with that identity; give each role a data directory of its own", dir, m.Tier(), as)
 	}
-	if err == nil || !errors.Is(err, auth.ErrNotJoined) {
-		return m, err
+	if err == nil {
+		return m, nil
+	}
+	if !errors.Is(err, auth.ErrNotJoined) {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "identity: %w", err).WithHint("put %s back as it was. Or move it away, and start with "+
+			"--join and a token from `skerry token create --role %s --name NAME --replace` at the parent; what runs here stays", dir, as)
 	}
 	if j.Token == "" {
 		return nil, errors.New("this device has not joined a site yet; get a token with `skerry token create` there, and start with --join TOKEN")

@@ -13,7 +13,6 @@ import (
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store/journal"
-	"skerry.dev/skerry/store/vault"
 )
 
 // RootConfig sets up a root.
@@ -56,12 +55,15 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.lostStore(ctx, st.Store, ""); err != nil {
+		return nil, errors.Join(err, st.close())
+	}
 	images, err := c.openImages(false, c.Registry)
 	if err != nil {
 		st.close()
 		return nil, err
 	}
-	secrets, err := vault.OpenKey(c.Dir)
+	secrets, err := c.openKey(ctx, st.Store)
 	if err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
@@ -80,6 +82,7 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
+	c.keepCA(s.Authority())
 	return r, nil
 }
 

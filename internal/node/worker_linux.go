@@ -135,7 +135,8 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if w.Store, repaired, err = c.openWorkerStore(ctx, c.openFrozen); err != nil {
 		return w, err
 	}
-	if w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{Damaged: c.imageDamaged}); err != nil {
+	w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{Damaged: c.imageDamaged, Aside: c.namesDamaged})
+	if err != nil {
 		return w, err
 	}
 	if err := c.rememberPlace(); err != nil {
