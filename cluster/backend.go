@@ -143,7 +143,7 @@ func (s *Server) WorkerOverlay(ctx context.Context, name string) (v view.Overlay
 		if c.workers[name] == nil {
 			return false, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
 		}
-		k := c.Kids.Get(name)
+		k := c.Children.Get(name)
 		return k != nil && k.Connected, nil
 	})
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 		return all, nil
 	})
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
-		all := c.Kids.Ignored.All()
+		all := c.Children.Ignored.All()
 		for why, n := range c.Up.Ignored.All() {
 			if all == nil {
 				all = map[string]int{}

@@ -118,7 +118,7 @@ func (br *balancer) gains(now time.Time, p *placement, asked bool) *improvement 
 	}
 	avoid := append(append(br.heldWorkers(), br.find.incapable(p)...), p.Worker)
 	for name, w := range br.workers {
-		k := br.Kids.Get(name)
+		k := br.Children.Get(name)
 		if r := w.report.Pressure; k == nil || !asked && now.Sub(k.Since) < joined || r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
 			avoid = append(avoid, name)
 		}

@@ -29,7 +29,7 @@ import (
 type books struct {
 	herald
 	marks
-	Kids       *fleet.Children // the links to workers, and their sets
+	Children   *fleet.Children // the links to workers, and their sets
 	site       *sched.Site     // the scheduler's view of workers
 	detect     *detect.Detector
 	trust      *trust.Trust
@@ -44,7 +44,7 @@ type books struct {
 
 // seeWorker tells the scheduler what changed of a worker.
 func (b *books) seeWorker(w *worker) {
-	k := b.Kids.Get(w.Name)
+	k := b.Children.Get(w.Name)
 	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.sight.Lost() || w.sight.Quiet() || k == nil || !k.Connected, Available: w.available(),
 		Coordinate: w.coordinate(), Reported: informedAt(w), HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
@@ -264,7 +264,7 @@ func (b *books) connectedWorker(name string) error {
 	if b.workers[name] == nil {
 		return skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
 	}
-	if k := b.Kids.Get(name); k == nil || !k.Connected {
+	if k := b.Children.Get(name); k == nil || !k.Connected {
 		return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not connected", name).
 			WithHint("try again when it is back; `skerry volume restore SNAPSHOT --worker OTHER` brings a snapshot that is elsewhere to another worker")
 	}
@@ -282,7 +282,7 @@ func (b *books) surelyStopped(p *placement) time.Time {
 
 func (b *books) surelyStoppedOn(p *placement, worker string) time.Time {
 	d, ok := p.A.Spec.SurelyStopped(stopSpare)
-	k := b.Kids.Get(worker)
+	k := b.Children.Get(worker)
 	if !ok || k == nil {
 		return time.Time{}
 	}
@@ -296,7 +296,7 @@ func (b *books) endsElsewhere(p *placement) (until time.Time) {
 		return until
 	}
 	for at := range b.releases.Of(p.A.Service) {
-		if k := b.Kids.Get(at.Worker); at.ID == p.A.ID && k != nil && !k.Connected {
+		if k := b.Children.Get(at.Worker); at.ID == p.A.ID && k != nil && !k.Connected {
 			if t := b.surelyStoppedOn(p, at.Worker); t.After(until) {
 				until = t
 			}

@@ -67,7 +67,7 @@ func New(opt Options) *Core {
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
 	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
-	holds := &books{herald: tells, marks: newMarks(), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
+	holds := &books{herald: tells, marks: newMarks(), Children: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		far: network.NewFar(), releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
@@ -144,7 +144,7 @@ func (c *Core) Load(key string, value []byte) error {
 		err = c.amender.overrides.Load(value)
 	case key == network.KeyPeers:
 		err = c.peers.Load(value)
-	case c.Kids.Load(key, value), c.Up.Load(key, value):
+	case c.Children.Load(key, value), c.Up.Load(key, value):
 	default:
 		_, err = c.Apps.Load(key, value)
 	}
@@ -162,14 +162,14 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.salvager.rebuild.Start(now)
 	c.detect.Start(now)
 	var fx wire.Effects
-	for _, name := range c.Kids.Finish() {
+	for _, name := range c.Children.Finish() {
 		c.siteEvent(&fx, now, wire.EventWarning, "DamagedRecords", "the set of worker "+name+" is resynchronised", name)
 	}
 	if err := c.Up.Finish(); err != nil {
 		c.siteEvent(&fx, now, wire.EventWarning, "DamagedRecords", "what the root wants here is fetched again: "+err.Error(), "")
 	}
 	for name := range c.workers {
-		if k := c.Kids.Get(name); k != nil && k.Since.IsZero() {
+		if k := c.Children.Get(name); k != nil && k.Since.IsZero() {
 			k.Since = now
 		}
 	}
@@ -249,7 +249,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case ChildUp:
 		c.childUp(now, m.Hello, &fx)
 	case ChildDown:
-		c.Kids.Down(now, m.Name)
+		c.Children.Down(now, m.Name)
 		if w := c.workers[m.Name]; w != nil {
 			c.seeWorker(w)
 			if !w.sight.Lost() {
@@ -359,7 +359,7 @@ func (c *Core) NextWake() time.Time {
 			next = t
 		}
 	}
-	consider(c.Kids.Due())
+	consider(c.Children.Due())
 	consider(c.Up.Due())
 	consider(c.queue.nextExpiry())
 	consider(c.peers.Due())
@@ -435,7 +435,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.releaseClaims()
 	c.snapshots.reportSchedules(c.opt.Standalone)
 	c.written(fx)
-	c.Kids.Flush(now, fx)
+	c.Children.Flush(now, fx)
 	if c.uplink.Ready(now) {
 		r := c.Aggregate()
 		c.uplink.Number(now, &r)

@@ -108,7 +108,7 @@ func (l *lifecycle) regrant(now time.Time, p *placement, a spec.Assignment, fx *
 	}
 	l.abandon(p) // its token would be older than what it takes over
 	held := was
-	if k := l.Kids.Get(p.Worker); k != nil {
+	if k := l.Children.Get(p.Worker); k != nil {
 		var o wire.Observation
 		if value, orphaned, has := k.Observed.Get(wire.AssignmentKey(a.ID)); has && !orphaned && l.said(value, &o) == nil {
 			held = o.Fence // it may not yet have heard of the one before

@@ -15,7 +15,7 @@ import (
 func TestMovedFromWhoIsOutOfTouch(t *testing.T) {
 	c, p, now := movedSite(t)
 	told := func() bool {
-		_, ok := c.Kids.Get("x").Desired.Get(wire.AssignmentKey(p.A.ID))
+		_, ok := c.Children.Get("x").Desired.Get(wire.AssignmentKey(p.A.ID))
 		return ok
 	}
 	c.Step(now, ChildDown{Name: "w"})

@@ -36,7 +36,7 @@ type lookout struct{ o *overlay }
 
 // Link implements detect.Site.
 func (s lookout) Link(worker string) (connected bool, since time.Time, known bool) {
-	if k := s.o.Kids.Get(worker); k != nil {
+	if k := s.o.Children.Get(worker); k != nil {
 		return k.Connected, k.Since, true
 	}
 	return false, time.Time{}, false

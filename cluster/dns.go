@@ -169,7 +169,7 @@ func (n *nameServer) measureOnce(ctx context.Context) {
 	workers, err := tier.View(ctx, n.s.Role, func(c *Core) ([]string, error) {
 		var out []string
 		for name := range c.workers {
-			if k := c.Kids.Get(name); c.ingress.Tells(name) && k != nil && k.Connected {
+			if k := c.Children.Get(name); c.ingress.Tells(name) && k != nil && k.Connected {
 				out = append(out, name)
 			}
 		}

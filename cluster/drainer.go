@@ -133,7 +133,7 @@ func (dr *drainer) drainAway(now time.Time, w *worker, p *placement, look *moves
 		look.Tries(id, "a copy of it may still run on a worker that is out of touch, and there must not be another", at)
 		return false
 	}
-	if k := dr.Kids.Get(w.Name); p.mayRun() && (k == nil || !k.Connected || w.sight.Quiet()) {
+	if k := dr.Children.Get(w.Name); p.mayRun() && (k == nil || !k.Connected || w.sight.Quiet()) {
 		look.Tries(id, "its worker is out of touch and may run it on, and there must not be another", now.Add(drainRetry))
 		return false
 	}

@@ -24,7 +24,7 @@ func TestEndedIsNotDoneAgain(t *testing.T) {
 			c.settle(now, &fx, nil)
 			key := wire.AssignmentKey(a.ID)
 			told := func() bool {
-				k := c.Kids.Get("w")
+				k := c.Children.Get("w")
 				if k == nil {
 					return false
 				}

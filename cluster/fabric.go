@@ -33,8 +33,8 @@ func (o *overlay) loadFabric() {
 		w.Blocks = o.fabric.Blocks.Of(name)
 	}
 	o.foreign.sites.Load(o.fabric.Numbers)
-	for _, name := range o.Kids.Names() {
-		for _, key := range o.Kids.Get(name).Desired.Keys() {
+	for _, name := range o.Children.Names() {
+		for _, key := range o.Children.Get(name).Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "net/"); ok {
 				if app, err := skerry.ParseAppKey(rest, ""); err == nil {
 					o.hasNetwork(app, name)
@@ -59,7 +59,7 @@ func (o *overlay) hasNetwork(app skerry.AppKey, worker string) {
 
 // admit gives a worker that takes part in the overlay what it needs for that, and tells it of changes.
 func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
-	if w.Facts == nil || w.Facts.Overlay == nil || o.Kids.Get(w.Name) == nil {
+	if w.Facts == nil || w.Facts.Overlay == nil || o.Children.Get(w.Name) == nil {
 		return
 	}
 	f := &o.fabric
@@ -100,7 +100,7 @@ func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
 	value := o.codec.Marshal(&node)
 	if string(f.told[w.Name]) != string(value) {
 		f.told[w.Name] = value
-		_ = o.Kids.Put(w.Name, wire.NodeKey, value)
+		_ = o.Children.Put(w.Name, wire.NodeKey, value)
 	}
 }
 
@@ -122,7 +122,7 @@ func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
 // of that and nothing there has an address of it, the block rests. Addresses of ingresses are not known here, so that a
 // worker with some keeps what it has.
 func (o *overlay) trim(now time.Time, w *worker) {
-	k := o.Kids.Get(w.Name)
+	k := o.Children.Get(w.Name)
 	if w.Peer == 0 || len(w.Blocks) < 2 || k == nil || !k.Settled() || o.attached(w) != len(o.byWorker[w.Name]) {
 		return
 	}
@@ -291,14 +291,14 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 			if w.hasIngress() {
 				value = full
 			}
-			if o.Kids.Put(name, wire.NetworkItem(app), value) == nil {
+			if o.Children.Put(name, wire.NetworkItem(app), value) == nil {
 				o.hasNetwork(app, name)
 			}
 		}
 	}
 	for name := range o.fabric.sites[app] {
 		if !at[name] || bare == nil {
-			o.Kids.Delete(name, wire.NetworkItem(app))
+			o.Children.Delete(name, wire.NetworkItem(app))
 			delete(o.fabric.sites[app], name)
 			o.interests.TouchRights(name, app)
 		}
@@ -315,7 +315,7 @@ func (o *overlay) publishPeers() {
 			o.foreign.mail[site] = true
 			continue
 		}
-		k := o.Kids.Get(name)
+		k := o.Children.Get(name)
 		if k == nil {
 			continue
 		}
@@ -330,7 +330,7 @@ func (o *overlay) publishPeers() {
 			if strings.Contains(other, "/") {
 				if p := o.remotePeer(other); p != nil {
 					keys[wire.OverlayPeerKey(p.ID)] = true
-					_ = o.Kids.Put(name, wire.OverlayPeerKey(p.ID), o.codec.Marshal(p))
+					_ = o.Children.Put(name, wire.OverlayPeerKey(p.ID), o.codec.Marshal(p))
 				}
 				continue
 			}
@@ -339,11 +339,11 @@ func (o *overlay) publishPeers() {
 				continue
 			}
 			keys[wire.OverlayPeerKey(w.Peer)] = true
-			_ = o.Kids.Put(name, wire.OverlayPeerKey(w.Peer), o.codec.Marshal(o.peerFor(o.workers[name], w)))
+			_ = o.Children.Put(name, wire.OverlayPeerKey(w.Peer), o.codec.Marshal(o.peerFor(o.workers[name], w)))
 		}
 		for _, key := range k.Desired.Keys() {
 			if strings.HasPrefix(key, "peer/") && !keys[key] {
-				o.Kids.Delete(name, key)
+				o.Children.Delete(name, key)
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func (s *fabricSite) join(n int, networks ...string) string {
 
 // item reads an item of a worker's desired set.
 func item[T any](s *fabricSite, name, key string) *T {
-	v, ok := s.c.Kids.Get(name).Desired.Get(key)
+	v, ok := s.c.Children.Get(name).Desired.Get(key)
 	if !ok {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (s *fabricSite) tell(name string) {
 	if s.obs[name] == nil {
 		s.obs[name] = map[skerry.InstanceID]wire.Observation{}
 	}
-	for _, key := range s.c.Kids.Get(name).Desired.Keys() {
+	for _, key := range s.c.Children.Get(name).Desired.Keys() {
 		if !strings.HasPrefix(key, "inst/") {
 			continue
 		}
@@ -433,7 +433,7 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 			src.Delete(k)
 		}
 	}
-	src.Connect(s.now, s.c.Kids.Get(name).Observed.State())
+	src.Connect(s.now, s.c.Children.Get(name).Observed.State())
 	for msgs := src.Next(s.now); len(msgs) > 0; msgs = src.Next(s.now) {
 		for _, m := range msgs {
 			fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: m})
@@ -450,7 +450,7 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 
 // acknowledge has a worker confirm its desired set.
 func (s *fabricSite) acknowledge(name string) {
-	k := s.c.Kids.Get(name)
+	k := s.c.Children.Get(name)
 	ack := &wire.SetAck{Set: fleet.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}
 	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: ack}))
 }

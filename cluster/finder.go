@@ -372,7 +372,7 @@ func (f *finder) gathers(now time.Time, p *placement) (again time.Time) {
 		return again
 	}
 	for name, w := range f.workers {
-		if k := f.Kids.Get(name); w.Hold == "" && w.Drain == nil && (k == nil || !k.Connected) {
+		if k := f.Children.Get(name); w.Hold == "" && w.Drain == nil && (k == nil || !k.Connected) {
 			if again = now.Add(gatherLook); again.After(end) {
 				return end
 			}

@@ -47,7 +47,7 @@ func textSite(t testing.TB, now time.Time, carrier string) *Core {
 func (c *Core) onlyAssignment(t testing.TB) (spec.Assignment, wire.Payload) {
 	t.Helper()
 	for id, p := range c.places {
-		if value, ok := c.Kids.Get("w").Desired.Get(wire.AssignmentKey(id)); ok {
+		if value, ok := c.Children.Get("w").Desired.Get(wire.AssignmentKey(id)); ok {
 			var a spec.Assignment
 			if err := c.codec.Unmarshal(value, &a); err != nil || a.ID != id || a.Fence != p.A.Fence || a.Spec.Command[0] != "/bin/pump" {
 				t.Fatalf("%+v, %v", a, err)
@@ -111,7 +111,7 @@ func TestForeignObservations(t *testing.T) {
 			}
 		}
 	}
-	ignored := func(reason string) int { return c.Kids.Ignored.All()[reason] }
+	ignored := func(reason string) int { return c.Children.Ignored.All()[reason] }
 	o := wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, Runtime: "native", StartedAt: now}
 	tell(a.ID, wire.New().Text(&o))
 	if p := c.places[a.ID]; p.Obs.State != skerry.Running || !p.Obs.Ready {

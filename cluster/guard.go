@@ -68,8 +68,8 @@ func (g *guard) witnessed(m Witnessed) {
 // ended when it comes back, because their tombstones wait for it.
 func (g *guard) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 	since := g.detect.Lose(w.Name)
-	if k := g.Kids.Get(w.Name); k != nil && k.Connected { // in name only
-		g.Kids.Down(now, w.Name)
+	if k := g.Children.Get(w.Name); k != nil && k.Connected { // in name only
+		g.Children.Down(now, w.Name)
 		fx.Actions = append(fx.Actions, Disconnect{w.Name})
 	}
 	g.Apps.Came(now, w.Name, nil)
@@ -277,7 +277,7 @@ func (g *guard) lateStarts(now time.Time, fx *wire.Effects) {
 // overdue is when an instance should have started, as far as its worker could be told and carry it out.
 func (g *guard) overdue(p *placement) time.Time {
 	at := p.Placed
-	if k := g.Kids.Get(p.Worker); k != nil && k.Since.After(at) {
+	if k := g.Children.Get(p.Worker); k != nil && k.Since.After(at) {
 		at = k.Since
 	}
 	return at.Add(placing.Patience)
@@ -285,7 +285,7 @@ func (g *guard) overdue(p *placement) time.Time {
 
 // appraised tries elsewhere what a worker has not started for long.
 func (g *guard) appraised(now time.Time, m Appraised, fx *wire.Effects) {
-	w, k := g.workers[m.Name], g.Kids.Get(m.Name)
+	w, k := g.workers[m.Name], g.Children.Get(m.Name)
 	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Held != "" {
 		return
 	}

@@ -87,7 +87,7 @@ func (m *mixed) apply(edit func(*spec.ServiceSpec), replicas int) {
 func (m *mixed) runs(name string) map[skerry.InstanceID]string {
 	m.t.Helper()
 	in := map[skerry.InstanceID]string{}
-	desired := m.Kids.Get(name).Desired
+	desired := m.Children.Get(name).Desired
 	for _, key := range desired.Keys() {
 		if !strings.HasPrefix(key, "inst/") {
 			continue

@@ -19,7 +19,7 @@ func (o *overlay) startIngress(now time.Time, fx *wire.Effects) {
 		fx.Put(network.KeyIngress, record)
 	}
 	for name := range o.workers {
-		if k := o.Kids.Get(name); k != nil {
+		if k := o.Children.Get(name); k != nil {
 			if value, orphaned, ok := k.Observed.Get(wire.IngressKey); ok && !orphaned {
 				o.ingressState(now, name, value)
 			}
@@ -169,7 +169,7 @@ func (g gates) Admit(org string) string { return g.o.opt.Admission.CheckIngress(
 func (g gates) Open() (out []network.Gate) {
 	for _, name := range slices.Sorted(maps.Keys(g.o.workers)) {
 		if w := g.o.workers[name]; w.hasIngress() && !w.sight.Lost() {
-			k, at := g.o.Kids.Get(name), w.Facts.Overlay
+			k, at := g.o.Children.Get(name), w.Facts.Overlay
 			out = append(out, network.Gate{Worker: name, Connected: k != nil && k.Connected, Addrs: at.Ingress, Networks: at.Networks})
 		}
 	}

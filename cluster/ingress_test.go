@@ -81,7 +81,7 @@ func (s *gateSite) readmit() {
 // doors are the ways in that a worker is told to offer.
 func (s *gateSite) doors(worker string) string {
 	var out []string
-	for _, key := range s.c.Kids.Get(worker).Desired.Keys() {
+	for _, key := range s.c.Children.Get(worker).Desired.Keys() {
 		if !strings.HasPrefix(key, "net/") {
 			continue
 		}

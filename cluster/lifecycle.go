@@ -297,10 +297,10 @@ func (l *lifecycle) refuse(now time.Time, p *placement, why []wire.Reason, d *wi
 func (l *lifecycle) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
 	key := wire.AssignmentKey(p.A.ID)
 	for _, name := range slices.Sorted(maps.Keys(l.astray[p.A.ID])) {
-		if l.Kids.Get(name) == nil {
+		if l.Children.Get(name) == nil {
 			continue
 		}
-		value, orphaned, ok := l.Kids.Get(name).Observed.Get(key)
+		value, orphaned, ok := l.Children.Get(name).Observed.Get(key)
 		var o wire.Observation
 		if !ok || orphaned || l.said(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > l.term {
 			continue
@@ -356,7 +356,7 @@ func (l *lifecycle) abandon(p *placement) {
 	}
 	l.succeed(p, nil)
 	l.linked[p.A.Service.App] = true
-	l.Kids.Delete(n.Worker, wire.AssignmentKey(p.A.ID))
+	l.Children.Delete(n.Worker, wire.AssignmentKey(p.A.ID))
 	if n.Recipient != "" && p.Worker != "" && !p.Removing {
 		l.send(p) // it is not to leave any more
 	}

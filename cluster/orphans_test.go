@@ -38,7 +38,7 @@ func TestOrphanThatDoesNotRun(t *testing.T) {
 	}
 
 	exchange(c, now, runs, held)
-	if !c.Kids.Get("w").Settled() {
+	if !c.Children.Get("w").Settled() {
 		t.Fatal("they do not come to rest")
 	}
 	if _, _, ok := held.Get(wire.AssignmentKey("listed")); ok {

@@ -57,10 +57,10 @@ func (o *overlay) audit() []string {
 func (o *overlay) publishEndpoints(app skerry.AppKey) {
 	for _, e := range o.endpoints.Publish(app, o.instancesOf(app)) {
 		if key := wire.EndpointsKey(e.Service); e.Gone {
-			o.Kids.Delete(e.Worker, key)
+			o.Children.Delete(e.Worker, key)
 		} else {
 			// Endpoints of one service are small; a set that is too large for one item keeps the old list.
-			_ = o.Kids.Put(e.Worker, key, o.item(e.Worker, &e.Endpoints))
+			_ = o.Children.Put(e.Worker, key, o.item(e.Worker, &e.Endpoints))
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (m members) Reachable() iter.Seq2[string, string] {
 func (m members) Measuring() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name, w := range m.b.workers {
-			if w.Facts != nil && m.b.Kids.Get(name) != nil && !yield(name) {
+			if w.Facts != nil && m.b.Children.Get(name) != nil && !yield(name) {
 				return
 			}
 		}
@@ -93,8 +93,8 @@ func (m members) Measuring() iter.Seq[string] {
 // Tell implements network.Members.
 func (m members) Tell(worker string, p *wire.Peers) bool {
 	if p == nil {
-		m.b.Kids.Delete(worker, wire.PeersKey)
+		m.b.Children.Delete(worker, wire.PeersKey)
 		return true
 	}
-	return m.b.Kids.Put(worker, wire.PeersKey, m.b.codec.Marshal(p)) == nil
+	return m.b.Children.Put(worker, wire.PeersKey, m.b.codec.Marshal(p)) == nil
 }

@@ -70,7 +70,7 @@ func (s *peersSite) report(name string, r wire.WorkerReport) {
 
 // told gives what a worker is to measure to.
 func (s *peersSite) told(name string) *wire.Peers {
-	v, ok := s.c.Kids.Get(name).Desired.Get(wire.PeersKey)
+	v, ok := s.c.Children.Get(name).Desired.Get(wire.PeersKey)
 	if !ok {
 		return nil
 	}

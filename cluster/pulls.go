@@ -11,7 +11,7 @@ import (
 // pulls tells what a worker may pull: what it was given.
 func (s *Server) pulls(ctx context.Context, worker, have string) (tier.Pulls, error) {
 	return tier.View(ctx, s.Role, func(c *Core) (tier.Pulls, error) {
-		child := c.Kids.Get(worker)
+		child := c.Children.Get(worker)
 		if child == nil {
 			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no worker %s", worker)
 		}

@@ -185,7 +185,7 @@ func TestPathsFromOtherSites(t *testing.T) {
 	}
 	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicPeers): sealed(t, b, s.c.opt.Name, wire.TopicPeers, &many)})
 	n := 0
-	for _, k := range s.c.Kids.Get(a).Desired.Keys() {
+	for _, k := range s.c.Children.Get(a).Desired.Keys() {
 		if strings.HasPrefix(k, "peer/") {
 			n++
 		}

@@ -35,7 +35,7 @@ type reports struct {
 // reach marks the instances of a worker that is back in touch. What it said last still holds until it says otherwise: a set
 // that did not change is not sent again.
 func (rp *reports) reach(now time.Time, name string, fx *wire.Effects) {
-	child := rp.Kids.Get(name)
+	child := rp.Children.Get(name)
 	for _, p := range rp.on(name) {
 		if !p.Obs.Unreachable {
 			continue
@@ -51,11 +51,11 @@ func (rp *reports) reach(now time.Time, name string, fx *wire.Effects) {
 }
 
 func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
-	if k := rp.Kids.Get(m.Name); k == nil || !k.Connected {
+	if k := rp.Children.Get(m.Name); k == nil || !k.Connected {
 		return // it was given up meanwhile
 	}
-	d := rp.Kids.Frame(now, m.Name, m.Msg, fx)
-	child := rp.Kids.Get(m.Name)
+	d := rp.Children.Frame(now, m.Name, m.Msg, fx)
+	child := rp.Children.Get(m.Name)
 	if child == nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		}
 		var o wire.Observation
 		if err := rp.said(value, &o); err != nil || string(o.ID) != id {
-			rp.Kids.Ignored.Count(fleet.IgnoredUnreadable)
+			rp.Children.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken worker harms only itself
 		}
 		rp.observe(now, m.Name, o, fx)
@@ -97,7 +97,7 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		rp.workerEvent(now, m.Name, e, fx)
 	}
 	if d.Report != nil {
-		rp.Kids.Ignored.Count(rp.workerReport(now, m.Name, d.Report, fx))
+		rp.Children.Ignored.Count(rp.workerReport(now, m.Name, d.Report, fx))
 	}
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
 	if (d.Settled || d.Report != nil) && child.Settled() {
@@ -245,7 +245,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 func (rp *reports) workerEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
 	var e wire.Event
 	if rp.codec.Unmarshal(data, &e) != nil {
-		rp.Kids.Ignored.Count(fleet.IgnoredUnreadable)
+		rp.Children.Ignored.Count(fleet.IgnoredUnreadable)
 		return
 	}
 	if e.Instance == "" && e.Reason == wire.EventStoreRepaired {
@@ -255,7 +255,7 @@ func (rp *reports) workerEvent(now time.Time, name string, data []byte, fx *wire
 	e.Bound()
 	p := rp.places[e.Instance]
 	if p == nil || p.Worker != name {
-		rp.Kids.Ignored.Count(fleet.IgnoredUnknown)
+		rp.Children.Ignored.Count(fleet.IgnoredUnknown)
 		return
 	}
 	rp.event(fx, now, p, e.Type, e.Reason, e.Text)
@@ -274,7 +274,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		rp.guard.foreignToken(now, rp.workers[worker], p, &o, fx)
 	}
 	if p == nil {
-		rp.Kids.Ignored.Count(fleet.IgnoredUnknown)
+		rp.Children.Ignored.Count(fleet.IgnoredUnknown)
 		rp.stranger(now, worker, o.ID, fx)
 		return
 	}
@@ -283,11 +283,11 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		return
 	}
 	if p.Worker != worker {
-		rp.Kids.Delete(worker, wire.AssignmentKey(o.ID)) // an old copy: end it
+		rp.Children.Delete(worker, wire.AssignmentKey(o.ID)) // an old copy: end it
 		return
 	}
 	if o.Fence != p.A.Fence || !p.Obs.State.CanReach(o.State) {
-		rp.Kids.Ignored.Count(fleet.IgnoredToken)
+		rp.Children.Ignored.Count(fleet.IgnoredToken)
 		return // the worker has not got the newest word yet
 	}
 	wasReady, before, address := p.Obs.Ready, p.Obs.State, p.Obs.Address
@@ -339,7 +339,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 // stranger is an instance that a worker runs and this store does not know: it was restored from an older backup. It is
 // left alone until its owner names it or an operator ends it.
 func (rp *reports) stranger(now time.Time, worker string, id skerry.InstanceID, fx *wire.Effects) {
-	list, _ := rp.Kids.Get(worker).Desired.Orphans()
+	list, _ := rp.Children.Get(worker).Desired.Orphans()
 	for _, o := range list {
 		if o.Key == wire.AssignmentKey(id) {
 			rp.siteEvent(fx, now, wire.EventWarning, "UnknownInstance", "worker "+worker+" runs "+string(id)+", which this site's store does not know; it is left running", worker)
@@ -389,7 +389,7 @@ func countable(list []wire.IngressUse) []wire.IngressUse {
 
 // urge tells a worker how near a limit something there is, if that changed by a step.
 func (rp *reports) urge(now time.Time, w *worker, fx *wire.Effects) {
-	k := rp.Kids.Get(w.Name)
+	k := rp.Children.Get(w.Name)
 	if w.Carrier != "" || k == nil || !k.Connected || rp.opt.Pace != nil && rp.opt.Pace.Report > 0 {
 		return // it does not adapt, or must not
 	}

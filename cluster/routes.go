@@ -15,14 +15,14 @@ import (
 // unwant ends an interest of a worker.
 func (o *overlay) unwant(name string, k skerry.ServiceKey) {
 	o.interests.Remove(name, k)
-	o.Kids.Delete(name, wire.RouteKey(k))
+	o.Children.Delete(name, wire.RouteKey(k))
 	o.paths.Route(name, k, nil)
 }
 
 // refillWants takes up interests that were refused, where others have ended.
 func (o *overlay) refillWants(now time.Time) {
 	for _, name := range o.interests.Refill(now) {
-		k := o.Kids.Get(name)
+		k := o.Children.Get(name)
 		if k == nil {
 			continue
 		}
@@ -63,8 +63,8 @@ func (o *overlay) refuseWant(now time.Time, name, why string, fx *wire.Effects) 
 
 // loadWants takes up the interests that workers had told an earlier life of, and ends routes that nobody wants any more.
 func (o *overlay) loadWants() {
-	for _, name := range o.Kids.Names() {
-		k := o.Kids.Get(name)
+	for _, name := range o.Children.Names() {
+		k := o.Children.Get(name)
 		for key, value := range k.Observed.All() {
 			if strings.HasPrefix(key, "want/") {
 				o.wantItem(name, key, value)
@@ -73,7 +73,7 @@ func (o *overlay) loadWants() {
 		for _, key := range k.Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "route/"); ok {
 				if s, ok := skerry.ParseServiceKey(rest); !ok || !o.interests.Has(name, s) {
-					o.Kids.Delete(name, key)
+					o.Children.Delete(name, key)
 				}
 			}
 		}
@@ -163,7 +163,7 @@ func (o *overlay) publishRoutes() {
 			}
 			net := o.mayReach(name, k)
 			if net == 0 {
-				o.Kids.Delete(name, wire.RouteKey(k))
+				o.Children.Delete(name, wire.RouteKey(k))
 				o.paths.Route(name, k, nil)
 				continue
 			}
@@ -177,7 +177,7 @@ func (o *overlay) publishRoutes() {
 				}
 			}
 			// A route of at most MaxBackends always fits.
-			_ = o.Kids.Put(name, wire.RouteKey(k), value)
+			_ = o.Children.Put(name, wire.RouteKey(k), value)
 			var to []string
 			for _, b := range ends {
 				if b.worker != w && !slices.Contains(to, b.name) {

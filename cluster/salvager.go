@@ -89,8 +89,8 @@ func (sv *salvager) endRebuild(now time.Time, fx *wire.Effects) {
 	if !sv.rebuild.End(now, sv.rootAway()) {
 		return
 	}
-	for _, name := range sv.Kids.Names() {
-		if child := sv.Kids.Get(name); child.Settled() {
+	for _, name := range sv.Children.Names() {
+		if child := sv.Children.Get(name); child.Settled() {
 			sv.salvageFrom(now, child, fx)
 		}
 	}
@@ -117,7 +117,7 @@ func (sv *salvager) orphans() (list []orphan) {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(sv.astray[id])) {
-			k := sv.Kids.Get(name)
+			k := sv.Children.Get(name)
 			if k == nil {
 				continue
 			}
@@ -160,7 +160,7 @@ func (sv *salvager) decideOrphan(now time.Time, m apps.DecideOrphan, fx *wire.Ef
 		worker := string(x.Worker)
 		switch {
 		case !m.Adopt || done: // of two copies one is adopted
-			sv.Kids.Delete(worker, wire.AssignmentKey(m.ID))
+			sv.Children.Delete(worker, wire.AssignmentKey(m.ID))
 			sv.siteEvent(fx, now, wire.EventNormal, "OrphanEnded", fmt.Sprintf("%s on worker %s, which this site's store did not know, is ended by %s", m.ID, worker, cmp.Or(m.Actor, "the system")), worker)
 		case x.Problem != "":
 			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %s", m.ID, worker, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")

@@ -55,7 +55,7 @@ func (s *sender) send(p *placement) {
 	if p.ended() && !s.has(p.Worker, a.ID) {
 		return
 	}
-	if err := s.Kids.Put(p.Worker, wire.AssignmentKey(a.ID), s.given(p.Worker, &a)); err != nil {
+	if err := s.Children.Put(p.Worker, wire.AssignmentKey(a.ID), s.given(p.Worker, &a)); err != nil {
 		p.Obs.Reason = err.Error()
 	}
 	s.linked[a.Service.App] = true // its worker needs the application's directory
@@ -75,20 +75,20 @@ func (s *sender) sendNext(p *placement) {
 		from := p.A.Fence
 		a.From = &from
 	}
-	if err := s.Kids.Put(p.Next.Worker, wire.AssignmentKey(a.ID), s.given(p.Next.Worker, &a)); err != nil {
+	if err := s.Children.Put(p.Next.Worker, wire.AssignmentKey(a.ID), s.given(p.Next.Worker, &a)); err != nil {
 		p.Next.Obs.Reason = err.Error()
 	}
 }
 
 func (s *sender) letGo(p *placement) {
 	if p.Worker != "" {
-		s.Kids.Delete(p.Worker, wire.AssignmentKey(p.A.ID))
+		s.Children.Delete(p.Worker, wire.AssignmentKey(p.A.ID))
 	}
 }
 
 // has reports whether an instance is in a worker's desired set, or left there by an earlier life of it.
 func (s *sender) has(worker string, id skerry.InstanceID) bool {
-	k := s.Kids.Get(worker)
+	k := s.Children.Get(worker)
 	if k == nil {
 		return false
 	}
@@ -128,12 +128,12 @@ func (s *sender) resend(name string) {
 
 // reviewChildren brings, after a start, what workers are to run in line with the placements, for the same reason.
 func (s *sender) reviewChildren() {
-	for _, name := range s.Kids.Names() {
-		for _, key := range s.Kids.Get(name).Desired.Keys() {
+	for _, name := range s.Children.Names() {
+		for _, key := range s.Children.Get(name).Desired.Keys() {
 			id, ok := strings.CutPrefix(key, "inst/")
 			p := s.places[skerry.InstanceID(id)]
 			if ok && (p == nil || p.Removing || !p.at(name)) {
-				s.Kids.Delete(name, key)
+				s.Children.Delete(name, key)
 			}
 		}
 	}
@@ -168,14 +168,14 @@ func (s *sender) decideOrphans(child *fleet.Child) {
 		case p != nil && !p.Removing && p.at(child.Name):
 			// The copy that was left behind; it is decided who stays.
 		case p != nil || w != nil && w.leaving.Has(skerry.InstanceID(id)) || !tells(child, o.Key):
-			s.Kids.Delete(child.Name, o.Key)
+			s.Children.Delete(child.Name, o.Key)
 		default:
 			unknown = true
 		}
 	}
 	for _, o := range orphans {
 		if !unknown && !strings.HasPrefix(o.Key, "inst/") {
-			s.Kids.Delete(child.Name, o.Key)
+			s.Children.Delete(child.Name, o.Key)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (s *sender) decideOrphans(child *fleet.Child) {
 func (s *sender) endOriginal(p *placement) {
 	if o := p.Original; o != nil {
 		s.leaveCopy(p, nil)
-		s.Kids.Delete(o.Worker, wire.AssignmentKey(p.A.ID))
+		s.Children.Delete(o.Worker, wire.AssignmentKey(p.A.ID))
 	}
 }
 

@@ -92,7 +92,7 @@ func TestSignersStay(t *testing.T) {
 	}
 	asked := func(what, worker, want string) {
 		t.Helper()
-		value, _ := c.Kids.Get(worker).Desired.Get(wire.AssignmentKey(a.ID))
+		value, _ := c.Children.Get(worker).Desired.Get(wire.AssignmentKey(a.ID))
 		var got spec.Assignment
 		if err := c.codec.Unmarshal(value, &got); err != nil || !slices.Equal(got.Signers, []string{want}) {
 			t.Errorf("%s: worker %s asks for signatures of %q, not of %s, %v", what, worker, got.Signers, want, err)

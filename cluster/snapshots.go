@@ -304,10 +304,10 @@ func (sn *snapshots) reviewSnapshots(now time.Time, fx *wire.Effects) {
 	for _, o := range sn.Apps.Orgs() {
 		sn.countBesides(o.Name)
 	}
-	for _, name := range sn.Kids.Names() {
-		for _, key := range sn.Kids.Get(name).Desired.Keys() {
+	for _, name := range sn.Children.Names() {
+		for _, key := range sn.Children.Get(name).Desired.Keys() {
 			if id, ok := spec.ParseSnapshotKey(key); ok && sn.volumes.Snapshot(id) == nil {
-				sn.Kids.Delete(name, key)
+				sn.Children.Delete(name, key)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func TestOlderTokens(t *testing.T) {
 			t.Fatalf("%s: it is not placed: %+v", mode, p)
 		}
 		key := wire.AssignmentKey(p.A.ID)
-		told, _ := c.Kids.Get("w").Desired.Get(key)
+		told, _ := c.Children.Get("w").Desired.Get(key)
 		before := p.A
 
 		old := a
@@ -51,7 +51,7 @@ func TestOlderTokens(t *testing.T) {
 		if g := c.groups[a.ID]; g != nil && (g.A.Fence != a.Fence || g.A.Gen != a.Gen) {
 			t.Errorf("%s: it is taken over: %+v", mode, g.A)
 		}
-		if now, _ := c.Kids.Get("w").Desired.Get(key); string(now) != string(told) {
+		if now, _ := c.Children.Get("w").Desired.Get(key); string(now) != string(told) {
 			t.Errorf("%s: its worker is told something else", mode)
 		}
 	}

@@ -79,7 +79,7 @@ func (tr *transfers) movable(now time.Time, p *placement, m *MigrateInstance) (p
 	conflict := func(text string) *skerry.Error {
 		return skerry.Errorf(skerry.CodeConflict, "instance %s cannot move: %s", m.ID, text)
 	}
-	to, k := tr.workers[m.To], tr.Kids.Get(p.Worker)
+	to, k := tr.workers[m.To], tr.Children.Get(p.Worker)
 	switch {
 	case m.To != "" && to == nil:
 		return policy, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.To).WithHint("`skerry get workers` lists them")

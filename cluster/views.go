@@ -42,7 +42,7 @@ func (vs *views) Workers() []view.WorkerView {
 		told := w.trust.Record()
 		v.Credit, v.Claims = tier.ViewCredit(told.Credit), told.Claims
 		v.Drain, v.Upgrade = vs.drainer.viewDrain(w), w.Agent
-		if k := vs.Kids.Get(name); k != nil {
+		if k := vs.Children.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
 		}
 		out = append(out, v)
@@ -212,8 +212,8 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 		return nil
 	}
 	r := &view.Rebuilt{Waiting: vs.rebuild.Waits()}
-	for _, name := range vs.Kids.Names() {
-		if vs.Kids.Get(name).Connected {
+	for _, name := range vs.Children.Names() {
+		if vs.Children.Get(name).Connected {
 			r.Workers++
 		}
 	}
@@ -319,7 +319,7 @@ func (vs *views) Unadmitted() (out []view.Unadmitted) {
 func (vs *views) Aggregate() wire.ClusterReport {
 	var members []uplink.Member
 	for _, name := range slices.Sorted(maps.Keys(vs.workers)) {
-		w, k := vs.workers[name], vs.Kids.Get(name)
+		w, k := vs.workers[name], vs.Children.Get(name)
 		if w.Facts == nil || w.sight.Lost() || k == nil || !k.Connected || w.refusing() != "" {
 			continue
 		}

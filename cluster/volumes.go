@@ -59,10 +59,10 @@ func (b *books) releaseClaims() {
 
 // reviewClaims brings, after a start, what workers are to keep in line with the claims.
 func (b *books) reviewClaims() {
-	for _, name := range b.Kids.Names() {
-		for _, key := range b.Kids.Get(name).Desired.Keys() {
+	for _, name := range b.Children.Names() {
+		for _, key := range b.Children.Get(name).Desired.Keys() {
 			if v, ok := spec.ParseVolumeKey(key); ok && !b.volumes.Wanted(v, name) {
-				b.Kids.Delete(name, key)
+				b.Children.Delete(name, key)
 			}
 		}
 	}
@@ -96,19 +96,19 @@ type disks struct{ b *books }
 
 // Keep implements volumes.Site.
 func (d disks) Keep(worker string, v spec.VolumeClaim) {
-	_ = d.b.Kids.Put(worker, v.Key(), d.b.codec.Marshal(&v)) // it is small
+	_ = d.b.Children.Put(worker, v.Key(), d.b.codec.Marshal(&v)) // it is small
 }
 
 // Drop implements volumes.Site.
-func (d disks) Drop(worker string, v spec.VolumeClaim) { d.b.Kids.Delete(worker, v.Key()) }
+func (d disks) Drop(worker string, v spec.VolumeClaim) { d.b.Children.Delete(worker, v.Key()) }
 
 // KeepSnapshot implements volumes.Site.
 func (d disks) KeepSnapshot(worker string, id spec.SnapshotID) {
-	_ = d.b.Kids.Put(worker, id.Key(), d.b.codec.Marshal(string(id))) // it is small
+	_ = d.b.Children.Put(worker, id.Key(), d.b.codec.Marshal(string(id))) // it is small
 }
 
 // DropSnapshot implements volumes.Site.
-func (d disks) DropSnapshot(worker string, id spec.SnapshotID) { d.b.Kids.Delete(worker, id.Key()) }
+func (d disks) DropSnapshot(worker string, id spec.SnapshotID) { d.b.Children.Delete(worker, id.Key()) }
 
 // Reserve implements volumes.Site.
 func (d disks) Reserve(worker string, size skerry.Bytes) {

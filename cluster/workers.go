@@ -18,7 +18,7 @@ type (
 )
 
 func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
-	sets, events := c.Kids.Up(now, hello)
+	sets, events := c.Children.Up(now, hello)
 	fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation, Pace: c.opt.Pace}
 	w := c.workers[hello.Name]
 	if w == nil {
@@ -49,7 +49,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
 		return
 	}
-	if k := c.Kids.Get(name); k != nil && k.Connected {
+	if k := c.Children.Get(name); k != nil && k.Connected {
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "worker %s is connected", name).WithHint("stop its agent first")
 		return
 	}
@@ -94,7 +94,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	c.ingress.Tell(name, nil)
 	c.site.Remove(name)
 	fx.Delete(prefixWorker + name)
-	c.Kids.Remove(name, fx)
+	c.Children.Remove(name, fx)
 	c.uplink.Touch()
 }
 
@@ -148,7 +148,7 @@ func (c *Core) upgradeWorker(now time.Time, m UpgradeWorker, fx *wire.Effects) {
 	if w.Facts != nil && w.Facts.Agent != nil { // it may know of more than this store, which was restored from a backup
 		o.Seq = max(o.Seq, w.Facts.Agent.Order+1)
 	}
-	if fx.Err = c.Kids.Put(m.Name, wire.AgentKey, c.codec.Marshal(&o)); fx.Err != nil {
+	if fx.Err = c.Children.Put(m.Name, wire.AgentKey, c.codec.Marshal(&o)); fx.Err != nil {
 		return
 	}
 	w.Agent = &o

@@ -38,7 +38,7 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 	if !ok || c.codec.Unmarshal(value, &m) != nil || m.App != k {
 		return // a hostile or broken site harms only itself
 	}
-	child := c.Kids.Get(site)
+	child := c.Children.Get(site)
 	var before wire.Amended
 	if old, ok := child.Desired.Get(wire.AmendedKey(k)); ok && c.codec.Unmarshal(old, &before) == nil {
 		if before.Seq >= m.Seq {
@@ -79,7 +79,7 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 		answer.Adopted = c.Apps.App(k).Gen
 		c.amended(now, site, started, ended, fx)
 	}
-	_ = c.Kids.Put(site, wire.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
+	_ = c.Children.Put(site, wire.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
 }
 
 // foreignImage gives an image of the built-in registry that an amendment has an application run anew, and that belongs to another
@@ -141,7 +141,7 @@ func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instan
 		c.track(i)
 	}
 	for _, i := range ended {
-		c.Kids.Delete(site, wire.AssignmentKey(i.ID))
+		c.Children.Delete(site, wire.AssignmentKey(i.ID))
 		delete(c.failover.stranded, i.ID)
 		c.netDirty[i.Service.App] = true
 	}

@@ -19,7 +19,7 @@ func (r *hostileRoot) amend(site string, m wire.Amendment) {
 
 // answer reads what a site was told about an amendment.
 func (r *hostileRoot) answer(site string, k skerry.AppKey) (a wire.Amended) {
-	value, _ := r.c.Kids.Get(site).Desired.Get(wire.AmendedKey(k))
+	value, _ := r.c.Children.Get(site).Desired.Get(wire.AmendedKey(k))
 	_ = wire.New().Unmarshal(value, &a)
 	return a
 }
@@ -154,7 +154,7 @@ func TestAmendmentsOfACapturedSite(t *testing.T) {
 	shop := r.apply("shop", "", "a")
 	r.now = r.now.Add(time.Hour)
 	for _, site := range []string{"a", "b"} { // both have been there all the time
-		r.c.Kids.Get(site).Since = r.now.Add(-time.Hour)
+		r.c.Children.Get(site).Since = r.now.Add(-time.Hour)
 	}
 	r.c.away.sites["a"].Away[0].From = r.now.Add(-2 * time.Hour)
 	manifest := func() spec.ServiceSpec { return r.c.Apps.App(shop.App).Manifest.Spec.Services[0] }

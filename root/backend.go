@@ -80,8 +80,8 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explan
 
 // workersWith counts the workers, of clusters in touch, that have a runtime.
 func workersWith(c *Core, runtime string) (n int) {
-	for _, name := range c.Kids.Names() {
-		if r := c.reports[name]; r != nil && c.Kids.Get(name).Connected {
+	for _, name := range c.Children.Names() {
+		if r := c.reports[name]; r != nil && c.Children.Get(name).Connected {
 			for _, k := range r.report.Classes {
 				if slices.ContainsFunc(k.Class.Runtimes, func(has string) bool { return spec.Offers(has, runtime) }) {
 					n += max(k.Workers, 0)
@@ -215,7 +215,7 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.relations.counts), nil })
-	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Kids.Ignored.All(), nil })
+	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
 	m.Write(w)
 }
 

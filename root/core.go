@@ -38,14 +38,14 @@ type Options struct {
 
 // Core is the root as a state machine.
 type Core struct {
-	opt     Options
-	Apps    *apps.Controller
-	Kids    *fleet.Children
-	codec   *wire.Codec
-	reports map[string]*siteReport
-	fed     federation // the scheduler's view of reports
-	seq     uint64
-	rounds  uint64
+	opt      Options
+	Apps     *apps.Controller
+	Children *fleet.Children
+	codec    *wire.Codec
+	reports  map[string]*siteReport
+	fed      federation // the scheduler's view of reports
+	seq      uint64
+	rounds   uint64
 	// networks holds which sites have the directory of an application, netDirty those to look at again.
 	networks  map[skerry.AppKey]map[string]bool
 	netDirty  map[skerry.AppKey]bool
@@ -71,7 +71,7 @@ func New(opt Options) *Core {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = DefaultLostAfter
 	}
-	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Kids: fleet.NewChildren(opt.Incarnation, opt.Sets),
+	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: fleet.NewChildren(opt.Incarnation, opt.Sets),
 		codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), networks: map[skerry.AppKey]map[string]bool{},
 		netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(),
 		failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
@@ -102,7 +102,7 @@ func (c *Core) Load(key string, value []byte) error {
 	if key == keyAlive {
 		return c.away.alive.UnmarshalText(value)
 	}
-	if c.Kids.Load(key, value) {
+	if c.Children.Load(key, value) {
 		return nil
 	}
 	_, err := c.Apps.Load(key, value)
@@ -112,10 +112,10 @@ func (c *Core) Load(key string, value []byte) error {
 // Start ends loading. It gives events about what could not be read.
 func (c *Core) Start(now time.Time) wire.Effects {
 	var fx wire.Effects
-	for _, name := range c.Kids.Finish() {
+	for _, name := range c.Children.Finish() {
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "DamagedRecords", Text: "the set of cluster " + name + " is resynchronised", Cluster: skerry.ClusterName(name)})
 	}
-	for _, name := range c.Kids.Names() {
+	for _, name := range c.Children.Names() {
 		c.fed.SetConnected(name, false)
 		c.rankSite(name)
 	}
@@ -124,20 +124,20 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.believing.expectStart(now.Add(patience))
 	c.Apps.Start(now)
 	c.Apps.ReviewClaims(func(spec.VolumeClaim) bool { return false }, &fx)
-	c.Apps.SetTargets(c.Kids.Names())
+	c.Apps.SetTargets(c.Children.Names())
 	c.loadNetworks()
 	c.loadRelations()
 	loadGateways(c)
 	c.loadFailover(now)
 	c.reviewSets()
 	c.reviewClaims()
-	for _, name := range c.Kids.Names() { // whether they fail over may be another than before
+	for _, name := range c.Children.Names() { // whether they fail over may be another than before
 		for _, i := range c.Apps.HeldBy(name) {
 			c.refresh(now, i, &fx)
 		}
 	}
 	c.settle(now, &fx) // with what was in touch when the root ended: sites come back in a moment, and updates go on
-	for _, name := range c.Kids.Names() {
+	for _, name := range c.Children.Names() {
 		c.reachable(now, name, false, &fx)
 	}
 	return fx
@@ -162,12 +162,12 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	switch m := msg.(type) {
 	case ChildUp:
 		var heard time.Time
-		if k := c.Kids.Get(m.Hello.Name); k != nil {
+		if k := c.Children.Get(m.Hello.Name); k != nil {
 			heard = k.Heard
 		}
 		c.away.came(now, m.Hello.Name, heard, &fx)
 		c.away.lives(now, &fx)
-		sets, events := c.Kids.Up(now, m.Hello)
+		sets, events := c.Children.Up(now, m.Hello)
 		fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
 		c.fed.SetConnected(m.Hello.Name, true)
 		c.rankSite(m.Hello.Name)
@@ -175,14 +175,14 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			delete(c.failover.lost, m.Hello.Name)
 			c.relations.dirty = true
 		}
-		c.Apps.SetTargets(c.Kids.Names())
+		c.Apps.SetTargets(c.Children.Names())
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
 		c.Apps.RetryNow()
 	case ChildDown:
-		if k := c.Kids.Get(m.Name); k != nil && k.Connected {
+		if k := c.Children.Get(m.Name); k != nil && k.Connected {
 			c.away.left(now, m.Name, k.Since, k.Heard, &fx)
 		}
-		c.Kids.Down(now, m.Name)
+		c.Children.Down(now, m.Name)
 		c.fed.SetConnected(m.Name, false)
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterDisconnected", Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
 		c.reachable(now, m.Name, false, &fx)
@@ -232,10 +232,10 @@ func (c *Core) NextWake() time.Time {
 			next = t
 		}
 	}
-	consider(c.Kids.Due())
+	consider(c.Children.Due())
 	consider(c.fed.questions.Due())
 	for id, at := range c.doubts {
-		if i := c.Apps.Instance(id); i == nil || i.Holder == "" || c.Kids.Get(i.Holder) != nil && c.Kids.Get(i.Holder).Settled() {
+		if i := c.Apps.Instance(id); i == nil || i.Holder == "" || c.Children.Get(i.Holder) != nil && c.Children.Get(i.Holder).Settled() {
 			consider(at.Add(doubtFor))
 		}
 	}
@@ -248,8 +248,8 @@ func (c *Core) NextWake() time.Time {
 }
 
 func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
-	d := c.Kids.Frame(now, m.Name, m.Msg, fx)
-	child := c.Kids.Get(m.Name)
+	d := c.Children.Frame(now, m.Name, m.Msg, fx)
+	child := c.Children.Get(m.Name)
 	if child == nil {
 		return
 	}
@@ -270,14 +270,14 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		}
 		var o wire.Observation
 		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
-			c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
+			c.Children.Ignored.Count(fleet.IgnoredUnreadable)
 			continue // a hostile or broken child harms only itself
 		}
 		o.Bound()
 		delete(c.doubts, o.ID)
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
-			c.Kids.Ignored.Count(fleet.IgnoredUnknown)
+			c.Children.Ignored.Count(fleet.IgnoredUnknown)
 			stranger(now, m.Name, &o, fx)
 			continue
 		}
@@ -289,13 +289,13 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			continue
 		}
 		if i := c.Apps.Instance(o.ID); i.Holder != m.Name || o.Fence.RootEpoch < i.Fence.RootEpoch {
-			c.Kids.Ignored.Count(fleet.IgnoredToken)
+			c.Children.Ignored.Count(fleet.IgnoredToken)
 		}
 		if i := c.Apps.Instance(o.ID); i.Holder == m.Name && o.Fence.RootEpoch == i.Fence.RootEpoch {
 			c.offered(now, m.Name, &o)
 		}
 		if c.Apps.Observe(now, m.Name, o, fx) {
-			c.Kids.Delete(m.Name, key)
+			c.Children.Delete(m.Name, key)
 		}
 		if i := c.Apps.Instance(o.ID); i != nil && i.Holder == m.Name {
 			c.compareStart(now, i, fx)
@@ -306,7 +306,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	}
 	for _, key := range d.Deleted {
 		if k, ok := wire.ParseAmendmentKey(key); ok {
-			c.Kids.Delete(m.Name, wire.AmendedKey(k)) // it has heard the answer
+			c.Children.Delete(m.Name, wire.AmendedKey(k)) // it has heard the answer
 		}
 		if c.relationItem(m.Name, key, false) || gatewayItem(c, m.Name, key, nil, false) {
 			continue
@@ -327,7 +327,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		c.childEvent(now, m.Name, e, fx)
 	}
 	if d.Report != nil {
-		c.Kids.Ignored.Count(c.report(now, m.Name, d.Report, fx))
+		c.Children.Ignored.Count(c.report(now, m.Name, d.Report, fx))
 	}
 	if child.Synced && !c.relations.whole[m.Name] {
 		c.relations.whole[m.Name], c.relations.dirty = true, true
@@ -362,7 +362,7 @@ func (c *Core) decideOrphans(child *fleet.Child) {
 			continue // unknown, or a copy whose fate is decided elsewhere
 		}
 		if i.Holder != child.Name {
-			c.Kids.Delete(child.Name, o.Key)
+			c.Children.Delete(child.Name, o.Key)
 		}
 	}
 }
@@ -390,7 +390,7 @@ func (c *Core) settleDoubts(now time.Time, fx *wire.Effects) {
 			delete(c.doubts, id)
 			continue
 		}
-		child := c.Kids.Get(i.Holder)
+		child := c.Children.Get(i.Holder)
 		if child == nil || !child.Settled() {
 			continue // it will be reviewed once it is back
 		}
@@ -405,7 +405,7 @@ func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *wire
 	if i := c.Apps.Instance(id); i != nil {
 		c.netDirty[i.Service.App] = true
 	}
-	c.Kids.Delete(holder, wire.AssignmentKey(id))
+	c.Children.Delete(holder, wire.AssignmentKey(id))
 	if i := c.Apps.Instance(id); i != nil && i.Holder != holder {
 		switch {
 		case i.Next != nil && i.Next.Holder == holder:
@@ -449,11 +449,11 @@ func (c *Core) review(now time.Time, child *fleet.Child, fx *wire.Effects) {
 // reviewSets takes away, after a start, what sites were given that this store does not know or knows elsewhere: a crash in the middle of
 // a commit kept that it ended or moved, and not that its site is told so.
 func (c *Core) reviewSets() {
-	for _, name := range c.Kids.Names() {
-		for _, key := range c.Kids.Get(name).Desired.Keys() {
+	for _, name := range c.Children.Names() {
+		for _, key := range c.Children.Get(name).Desired.Keys() {
 			id, ok := strings.CutPrefix(key, "inst/")
 			if i := c.Apps.Instance(skerry.InstanceID(id)); ok && (i == nil || !slices.Contains(holders(i), name)) {
-				c.Kids.Delete(name, key)
+				c.Children.Delete(name, key)
 			}
 		}
 	}
@@ -462,7 +462,7 @@ func (c *Core) reviewSets() {
 func (c *Core) childEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
 	var e wire.Event
 	if c.codec.Unmarshal(data, &e) != nil {
-		c.Kids.Ignored.Count(fleet.IgnoredUnreadable)
+		c.Children.Ignored.Count(fleet.IgnoredUnreadable)
 		return
 	}
 	e.Cluster, e.Worker, e.Seq = skerry.ClusterName(name), "", 0
@@ -486,7 +486,7 @@ func (c *Core) reachable(now time.Time, name string, ok bool, fx *wire.Effects) 
 }
 
 func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
-	k := c.Kids.Get(name)
+	k := c.Children.Get(name)
 	if k == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
 		return
@@ -512,7 +512,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	c.Apps.ForgetClaims(name, fx)
 	delete(c.failover.lost, name)
 	c.gatesLost(name)
-	c.Kids.Remove(name, fx)
+	c.Children.Remove(name, fx)
 	delete(c.relations.given, name)
 	delete(c.relations.told, name)
 	delete(c.relations.refused, name)
@@ -527,7 +527,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	c.Apps.Came(now, name, nil)
 	c.Apps.Waits(now, name, nil)
 	c.fed.Remove(name)
-	c.Apps.SetTargets(c.Kids.Names())
+	c.Apps.SetTargets(c.Children.Names())
 }
 
 // settle brings everything in line: what should be, who gets it, what must be told.
@@ -549,7 +549,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects) {
 		return i != nil && i.Live() && (i.Holder == "" || c.failover.stranded[id] != nil)
 	})
 	for _, i := range c.Apps.Stopping() {
-		c.Kids.Delete(i.Holder, wire.AssignmentKey(i.ID))
+		c.Children.Delete(i.Holder, wire.AssignmentKey(i.ID))
 	}
 	for _, ch := range fx.Changed {
 		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder != "" && !i.Stopping && !i.State.Final() {
@@ -560,5 +560,5 @@ func (c *Core) settle(now time.Time, fx *wire.Effects) {
 	publishGateways(c, now, fx)
 	c.publishNetworks(now, fx)
 	c.publishRelations(now, fx)
-	c.Kids.Flush(now, fx)
+	c.Children.Flush(now, fx)
 }

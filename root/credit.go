@@ -109,7 +109,7 @@ func (c *Core) saveBook(site string, fx *wire.Effects) {
 // rankSite tells the scheduler how far a site is believed.
 func (c *Core) rankSite(site string) {
 	b := c.believing.books[site]
-	if c.Kids.Get(site) == nil {
+	if c.Children.Get(site) == nil {
 		return
 	}
 	if b == nil {
@@ -156,7 +156,7 @@ func (c *Core) forgetBook(site string, fx *wire.Effects) {
 }
 
 func (c *Core) trustCluster(now time.Time, m TrustCluster, fx *wire.Effects) {
-	if c.Kids.Get(m.Name) == nil {
+	if c.Children.Get(m.Name) == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", m.Name).WithHint("`skerry get clusters` lists them")
 		return
 	}
@@ -214,7 +214,7 @@ func impossible(r *wire.ClusterReport) string {
 // miscounted compares an aggregate with what the site says of single instances, which it told before on the same
 // connection; what is on its way differs for a moment, and a contradiction counts only after a while.
 func (c *Core) miscounted(site string, r *wire.ClusterReport) string {
-	k := c.Kids.Get(site)
+	k := c.Children.Get(site)
 	if k == nil || !k.Settled() {
 		return ""
 	}
@@ -305,7 +305,7 @@ func (b *believing) expectStart(at time.Time) {
 
 // neverStarted reports whether an instance is one that its site has yet to run, and since when it could have.
 func (c *Core) neverStarted(i *apps.Instance) (since time.Time, ok bool) {
-	k := c.Kids.Get(i.Holder)
+	k := c.Children.Get(i.Holder)
 	if k == nil || !k.Connected || !i.Live() || i.Spec == nil || i.Spec.Mode != spec.ModeService || i.Target != "" || i.Cut || i.Replaces != "" {
 		return since, false
 	}
@@ -334,7 +334,7 @@ func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
 			delete(b.slow, id)
 		}
 	}
-	for _, site := range c.Kids.Names() {
+	for _, site := range c.Children.Names() {
 		asked := false
 		for _, i := range c.Apps.HeldBy(site) {
 			since, ok := c.neverStarted(i)
@@ -374,7 +374,7 @@ func (c *Core) compareStart(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	}
 	delete(c.believing.slow, i.Replaces)
 	took := max(now.Sub(s.tried), 0)
-	if s.bad || slower*took > s.waited || c.Kids.Get(s.site) == nil {
+	if s.bad || slower*took > s.waited || c.Children.Get(s.site) == nil {
 		return
 	}
 	if b := c.book(s.site); b.Entries[credit.Starts] == nil { // what does run there speaks for it

@@ -30,7 +30,7 @@ type siteNames struct {
 // siteNames lists the sites that answer for host names themselves, by name.
 func (c *Core) siteNames() []siteNames {
 	var out []siteNames
-	for _, name := range c.Kids.Names() {
+	for _, name := range c.Children.Names() {
 		r := c.reports[name]
 		if r == nil || r.report.Ingress == nil || c.zones.sites[r.report.Ingress.Zone] != name {
 			continue
@@ -47,7 +47,7 @@ func (c *Core) siteNames() []siteNames {
 			}
 			for _, g := range spec.Ingress {
 				if g.Door() == d.Door && g.Host != "" {
-					s.Hosts[g.Host] = s.Hosts[g.Host] || d.Workers > 0 && c.Kids.Get(name).Connected
+					s.Hosts[g.Host] = s.Hosts[g.Host] || d.Workers > 0 && c.Children.Get(name).Connected
 				}
 			}
 		}

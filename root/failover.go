@@ -62,8 +62,8 @@ func (c *Core) failsOver(i *apps.Instance) bool {
 
 // loadFailover finds out what an earlier life had under way. Sites that are not back after LostAfter are lost again.
 func (c *Core) loadFailover(now time.Time) {
-	for _, name := range c.Kids.Names() {
-		if k := c.Kids.Get(name); k.Since.IsZero() {
+	for _, name := range c.Children.Names() {
+		if k := c.Children.Get(name); k.Since.IsZero() {
 			k.Since = now
 		}
 		for _, i := range c.Apps.HeldBy(name) {
@@ -107,8 +107,8 @@ func (c *Core) loseSites(now time.Time, fx *wire.Effects) {
 	if c.opt.LostAfter <= 0 {
 		return
 	}
-	for _, name := range c.Kids.Names() {
-		k := c.Kids.Get(name)
+	for _, name := range c.Children.Names() {
+		k := c.Children.Get(name)
 		if k.Connected || k.Since.IsZero() || c.failover.lost[name] || now.Sub(k.Since) < c.opt.LostAfter {
 			continue
 		}
@@ -134,7 +134,7 @@ func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *wi
 	switch {
 	case i.Target != "" || i.State == skerry.Terminated:
 	case i.Stopping: // its tombstone waits for the site
-		c.Kids.Delete(site, wire.AssignmentKey(i.ID))
+		c.Children.Delete(site, wire.AssignmentKey(i.ID))
 		c.Apps.Lost(now, i.ID, why, fx)
 	case !c.failsOver(i):
 		c.Apps.Strand(now, i, why+", and it may run nowhere else", fx)
@@ -151,7 +151,7 @@ func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *wi
 		c.failover.stranded[i.ID] = &search{}
 		c.Apps.Strand(now, i, why, fx)
 	default:
-		c.Kids.Delete(site, wire.AssignmentKey(i.ID))
+		c.Children.Delete(site, wire.AssignmentKey(i.ID))
 		c.Apps.Lost(now, i.ID, why, fx)
 	}
 }
@@ -175,7 +175,7 @@ func (c *Core) confirm(k *fleet.Child, fx *wire.Effects) {
 // it said so counts the same time again. ok is false when the site may not know that it must.
 func (c *Core) surelyStopped(i *apps.Instance) (at time.Time, ok bool) {
 	d, stops := i.Spec.SurelyStopped(stopSpare)
-	k := c.Kids.Get(i.Holder)
+	k := c.Children.Get(i.Holder)
 	if !stops || k == nil {
 		return time.Time{}, true
 	}
@@ -193,7 +193,7 @@ func (c *Core) rescue(now time.Time, fx *wire.Effects) {
 			delete(c.failover.stranded, id)
 			continue
 		}
-		k := c.Kids.Get(i.Holder)
+		k := c.Children.Get(i.Holder)
 		switch {
 		case i.Next != nil:
 			if now.Sub(i.Next.Since) >= apps.CopyTime {
@@ -204,7 +204,7 @@ func (c *Core) rescue(now time.Time, fx *wire.Effects) {
 		case s.anew:
 			if at, ok := c.surelyStopped(i); ok && !now.Before(at) {
 				delete(c.failover.stranded, id)
-				c.Kids.Delete(i.Holder, wire.AssignmentKey(id))
+				c.Children.Delete(i.Holder, wire.AssignmentKey(id))
 				c.Apps.Lost(now, id, "cluster "+i.Holder+" is out of touch, and has stopped it", fx)
 			}
 		case !now.Before(s.again):
@@ -244,7 +244,7 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *wire.Ef
 	c.Apps.Copying(now, i, next, &d, fx)
 	as := c.assignment(i)
 	as.Fence, as.Held = next.Fence, nil
-	if err := c.Kids.Put(next.Holder, wire.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
+	if err := c.Children.Put(next.Holder, wire.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
 		c.abandon(now, i, err.Error(), fx)
 		return
 	}
@@ -258,7 +258,7 @@ func (c *Core) abandon(now time.Time, i *apps.Instance, why string, fx *wire.Eff
 		return
 	}
 	at := i.Next.Holder
-	c.Kids.Delete(at, wire.AssignmentKey(i.ID))
+	c.Children.Delete(at, wire.AssignmentKey(i.ID))
 	c.Apps.NotCopied(now, i, "NotReplaced", "the copy at "+at+" ended: "+why, fx)
 	c.track(i)
 	if s := c.failover.stranded[i.ID]; s != nil {
@@ -300,13 +300,13 @@ func (c *Core) copyItem(now time.Time, site string, o wire.Observation, fx *wire
 // takeOver makes the copy the instance; the one at a site that is out of touch is left behind.
 func (c *Core) takeOver(now time.Time, i *apps.Instance, why string, fx *wire.Effects) {
 	if i.Left != nil { // of two that were left behind the older one has no say
-		c.Kids.Delete(i.Left.Holder, wire.AssignmentKey(i.ID))
+		c.Children.Delete(i.Left.Holder, wire.AssignmentKey(i.ID))
 	}
 	var left *apps.Copy
-	if k := c.Kids.Get(i.Holder); k != nil && !k.Connected && !i.Stopping {
+	if k := c.Children.Get(i.Holder); k != nil && !k.Connected && !i.Stopping {
 		left = &apps.Copy{Holder: i.Holder, Fence: i.Fence, Since: now}
 	} else if i.Holder != "" {
-		c.Kids.Delete(i.Holder, wire.AssignmentKey(i.ID))
+		c.Children.Delete(i.Holder, wire.AssignmentKey(i.ID))
 	}
 	delete(c.failover.stranded, i.ID)
 	c.Apps.TakeOver(now, i, left, why, fx)
@@ -319,10 +319,10 @@ func (c *Core) promote(now time.Time, fx *wire.Effects) {
 		i := c.Apps.Instance(id)
 		switch {
 		case i == nil:
-			c.Kids.Delete(c.failover.next[id], wire.AssignmentKey(id))
+			c.Children.Delete(c.failover.next[id], wire.AssignmentKey(id))
 			delete(c.failover.next, id)
 		case i.Stopping || i.Next == nil:
-			c.Kids.Delete(c.failover.next[id], wire.AssignmentKey(id))
+			c.Children.Delete(c.failover.next[id], wire.AssignmentKey(id))
 			i.Next = nil
 			c.track(i)
 		case i.Holder == "":
@@ -332,7 +332,7 @@ func (c *Core) promote(now time.Time, fx *wire.Effects) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.failover.left)) {
 		if i := c.Apps.Instance(id); i == nil || i.Stopping {
-			c.Kids.Delete(c.failover.left[id], wire.AssignmentKey(id))
+			c.Children.Delete(c.failover.left[id], wire.AssignmentKey(id))
 			delete(c.failover.left, id)
 			if i != nil {
 				i.Left = nil
@@ -343,13 +343,13 @@ func (c *Core) promote(now time.Time, fx *wire.Effects) {
 
 // reobserve takes what an instance's site said of it last.
 func (c *Core) reobserve(now time.Time, i *apps.Instance, fx *wire.Effects) {
-	k := c.Kids.Get(i.Holder)
+	k := c.Children.Get(i.Holder)
 	if k == nil {
 		return
 	}
 	if o, ok := c.observation(k, i.ID); ok && o.Fence.RootEpoch == i.Fence.RootEpoch {
 		if c.Apps.Observe(now, k.Name, o, fx) {
-			c.Kids.Delete(k.Name, wire.AssignmentKey(i.ID))
+			c.Children.Delete(k.Name, wire.AssignmentKey(i.ID))
 		}
 	}
 }
@@ -383,7 +383,7 @@ func (c *Core) returned(now time.Time, k *fleet.Child, fx *wire.Effects) {
 			at := ""
 			if i.Next != nil {
 				at = i.Next.Holder
-				c.Kids.Delete(at, wire.AssignmentKey(i.ID))
+				c.Children.Delete(at, wire.AssignmentKey(i.ID))
 				at = "; the copy at " + at + " ends"
 			}
 			delete(c.failover.stranded, i.ID)
@@ -409,16 +409,16 @@ func (c *Core) judge(now time.Time, k *fleet.Child, i *apps.Instance, fx *wire.E
 		keep, why = i.Spec.KeepsOriginal(spec.CopyState{Ready: o.State == skerry.Running && o.Ready, Violated: o.Violated}, stateOf(i))
 	}
 	if !keep {
-		c.Kids.Delete(k.Name, wire.AssignmentKey(i.ID))
+		c.Children.Delete(k.Name, wire.AssignmentKey(i.ID))
 		c.Apps.LetGo(now, i, why, fx)
 		c.track(i)
 		return
 	}
 	if i.Next != nil {
-		c.Kids.Delete(i.Next.Holder, wire.AssignmentKey(i.ID))
+		c.Children.Delete(i.Next.Holder, wire.AssignmentKey(i.ID))
 	}
 	if i.Holder != "" {
-		c.Kids.Delete(i.Holder, wire.AssignmentKey(i.ID))
+		c.Children.Delete(i.Holder, wire.AssignmentKey(i.ID))
 	}
 	delete(c.failover.stranded, i.ID)
 	c.Apps.Restore(now, i, c.mint(fx), why, fx)
@@ -480,8 +480,8 @@ func (c *Core) nextRescue() (next time.Time) {
 			next = t
 		}
 	}
-	for _, name := range c.Kids.Names() {
-		if k := c.Kids.Get(name); !k.Connected && !k.Since.IsZero() && !c.failover.lost[name] {
+	for _, name := range c.Children.Names() {
+		if k := c.Children.Get(name); !k.Connected && !k.Since.IsZero() && !c.failover.lost[name] {
 			consider(k.Since.Add(c.opt.LostAfter))
 		}
 	}
@@ -490,7 +490,7 @@ func (c *Core) nextRescue() (next time.Time) {
 		if i == nil {
 			continue
 		}
-		k := c.Kids.Get(i.Holder)
+		k := c.Children.Get(i.Holder)
 		switch {
 		case i.Next != nil:
 			consider(i.Next.Since.Add(apps.CopyTime))

@@ -216,7 +216,7 @@ func measureLinks(c *Core, now time.Time, fx *wire.Effects) {
 		if g.space.Linked(site) {
 			again = linkLater
 		}
-		if k := c.Kids.Get(site); k != nil && k.Connected && now.Sub(g.asked[site]).Abs() >= again {
+		if k := c.Children.Get(site); k != nil && k.Connected && now.Sub(g.asked[site]).Abs() >= again {
 			g.asked[site] = now
 			fx.Actions = append(fx.Actions, Appraise{Name: site})
 		}
@@ -226,8 +226,8 @@ func measureLinks(c *Core, now time.Time, fx *wire.Effects) {
 
 // loadGateways finds out what an earlier life gave.
 func loadGateways(c *Core) {
-	for _, name := range c.Kids.Names() {
-		k := c.Kids.Get(name)
+	for _, name := range c.Children.Names() {
+		k := c.Children.Get(name)
 		for _, key := range k.Desired.Keys() {
 			if s, ok := wire.ParseFarKey(key); ok {
 				c.relations.gateways.gave(s.App, name, key)
@@ -253,7 +253,7 @@ func (g *gateways) gave(app skerry.AppKey, site, key string) {
 func publishGateways(c *Core, now time.Time, fx *wire.Effects) {
 	g := &c.relations.gateways
 	changed := g.dirty
-	g.settle(func(site string, p *wire.Peers) { _ = c.Kids.Put(site, wire.PeersKey, c.codec.Marshal(p)) })
+	g.settle(func(site string, p *wire.Peers) { _ = c.Children.Put(site, wire.PeersKey, c.codec.Marshal(p)) })
 	list := maps.Clone(c.netDirty)
 	if changed {
 		for app := range g.given {
@@ -295,7 +295,7 @@ func publishFar(c *Core, app skerry.AppKey) {
 			key := skerry.ServiceKey{App: app, Service: name}
 			for site := range o.sites {
 				f := wire.Far{Service: key, Links: e.links, At: farSites(c, site, e.sites)}
-				if len(f.At) == 0 || c.Kids.Put(site, wire.FarKey(key), c.codec.Marshal(&f)) != nil {
+				if len(f.At) == 0 || c.Children.Put(site, wire.FarKey(key), c.codec.Marshal(&f)) != nil {
 					continue
 				}
 				g.gave(app, site, wire.FarKey(key))
@@ -309,7 +309,7 @@ func publishFar(c *Core, app skerry.AppKey) {
 	for site, keys := range g.given[app] {
 		for key := range keys {
 			if !wanted[site][key] {
-				c.Kids.Delete(site, key)
+				c.Children.Delete(site, key)
 				delete(keys, key)
 			}
 		}

@@ -27,7 +27,7 @@ func (r *hostileRoot) heard(site string, ms map[string]float64) {
 }
 
 func (r *hostileRoot) peers(site string) (p wire.Peers) {
-	value, ok := r.c.Kids.Get(site).Desired.Get(wire.PeersKey)
+	value, ok := r.c.Children.Get(site).Desired.Get(wire.PeersKey)
 	if ok && wire.New().Unmarshal(value, &p) != nil {
 		r.t.Fatalf("%s has peers that cannot be read", site)
 	}
@@ -190,13 +190,13 @@ func TestOtherEndsAreTold(t *testing.T) {
 	}
 	give(map[string]string{"web": "a", "db": "b", "log": "c"})
 	var far wire.Far
-	value, ok := r.c.Kids.Get("a").Desired.Get(wire.FarKey(key("db")))
+	value, ok := r.c.Children.Get("a").Desired.Get(wire.FarKey(key("db")))
 	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != 1 || far.At[0].Site != "b" ||
 		math.Abs(far.At[0].Ms-12.4) > 1e-9 || len(far.Links) != 0 {
 		t.Errorf("a learns %+v of db", far)
 	}
 	far = wire.Far{}
-	value, ok = r.c.Kids.Get("b").Desired.Get(wire.FarKey(key("web")))
+	value, ok = r.c.Children.Get("b").Desired.Get(wire.FarKey(key("web")))
 	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != 1 || far.At[0].Site != "a" ||
 		len(far.Links) != 1 || far.Links[0].Service != "db" {
 		t.Errorf("b learns %+v of web", far)
@@ -208,12 +208,12 @@ func TestOtherEndsAreTold(t *testing.T) {
 	}
 	// A small change is none.
 	r.heard("a", map[string]float64{"b": 13.1})
-	value, _ = r.c.Kids.Get("a").Desired.Get(wire.FarKey(key("db")))
+	value, _ = r.c.Children.Get("a").Desired.Get(wire.FarKey(key("db")))
 	if far = (wire.Far{}); wire.New().Unmarshal(value, &far) != nil || math.Abs(far.At[0].Ms-12.4) > 1e-9 {
 		t.Errorf("a learns %+v of db", far)
 	}
 	r.heard("a", map[string]float64{"b": 31})
-	value, _ = r.c.Kids.Get("a").Desired.Get(wire.FarKey(key("db")))
+	value, _ = r.c.Children.Get("a").Desired.Get(wire.FarKey(key("db")))
 	if far = (wire.Far{}); wire.New().Unmarshal(value, &far) != nil || far.At[0].Ms != 31 {
 		t.Errorf("a learns %+v of db", far)
 	}
@@ -259,7 +259,7 @@ func TestOtherEndsAreFew(t *testing.T) {
 	r.c.settle(r.now, &fx)
 	r.keep(fx)
 	var far wire.Far
-	value, ok := r.c.Kids.Get("lone").Desired.Get(wire.FarKey(key))
+	value, ok := r.c.Children.Get("lone").Desired.Get(wire.FarKey(key))
 	if !ok || wire.New().Unmarshal(value, &far) != nil || len(far.At) != mostFar || far.At[0].Site != sites[40-mostFar] {
 		t.Errorf("the one without db is told of %+v", far.At)
 	}

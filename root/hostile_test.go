@@ -85,7 +85,7 @@ func (r *hostileRoot) say(site string, items map[string][]byte) {
 			r.t.Fatal(err)
 		}
 	}
-	src.Connect(r.now, r.c.Kids.Get(site).Observed.State())
+	src.Connect(r.now, r.c.Children.Get(site).Observed.State())
 	defer src.Disconnect()
 	for msgs := src.Next(r.now); len(msgs) > 0; msgs = src.Next(r.now) {
 		for _, m := range msgs {
@@ -99,7 +99,7 @@ func (r *hostileRoot) say(site string, items map[string][]byte) {
 }
 
 func (r *hostileRoot) has(site, key string) bool {
-	_, ok := r.c.Kids.Get(site).Desired.Get(key)
+	_, ok := r.c.Children.Get(site).Desired.Get(key)
 	return ok
 }
 
@@ -270,7 +270,7 @@ func TestExtentsOfOthers(t *testing.T) {
 	}
 	told := func(of string) []netip.Prefix {
 		var s wire.SiteInfo
-		value, ok := r.c.Kids.Get("asks").Desired.Get(wire.SiteKey(of))
+		value, ok := r.c.Children.Get("asks").Desired.Get(wire.SiteKey(of))
 		if !ok || wire.New().Unmarshal(value, &s) != nil {
 			t.Fatalf("site %s is not introduced", of)
 		}

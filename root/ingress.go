@@ -32,7 +32,7 @@ func (c *Core) showIngress(v *view.AppView) {
 		for _, g := range s.Ingress {
 			w := view.IngressView{Host: g.Host, Path: g.Path, Listen: g.Listen, Protocol: g.Protocol, TLS: g.TLS, Policy: g.Policy}
 			k := skerry.ServiceKey{App: v.Key, Service: s.Name}
-			for _, name := range c.Kids.Names() {
+			for _, name := range c.Children.Names() {
 				r := c.reports[name]
 				if r == nil || r.report.Ingress == nil || !c.networks[v.Key][name] {
 					continue
@@ -42,7 +42,7 @@ func (c *Core) showIngress(v *view.AppView) {
 					case d.Service != k || d.Door != g.Door():
 					case d.Problem != "":
 						w.Problems = append(w.Problems, "cluster "+name+": "+d.Problem)
-					case d.Workers > 0 && c.Kids.Get(name).Connected:
+					case d.Workers > 0 && c.Children.Get(name).Connected:
 						w.At = append(w.At, name)
 					default:
 						w.Problems = append(w.Problems, "cluster "+name+": no worker offers it now")

@@ -12,8 +12,8 @@ import (
 
 // loadNetworks finds out which sites an earlier life gave the directory of which application.
 func (c *Core) loadNetworks() {
-	for _, name := range c.Kids.Names() {
-		for _, key := range c.Kids.Get(name).Desired.Keys() {
+	for _, name := range c.Children.Names() {
+		for _, key := range c.Children.Get(name).Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "net/"); ok {
 				if app, err := skerry.ParseAppKey(rest, ""); err == nil {
 					c.gaveNetwork(app, name)
@@ -53,14 +53,14 @@ func (c *Core) publishNetworks(now time.Time, fx *wire.Effects) {
 		if n := c.Apps.Network(app); n != nil && len(at) > 0 {
 			value := c.codec.Marshal(n)
 			for site := range at {
-				if c.Kids.Put(site, wire.NetworkItem(app), value) == nil {
+				if c.Children.Put(site, wire.NetworkItem(app), value) == nil {
 					c.gaveNetwork(app, site)
 				}
 			}
 		}
 		for site := range c.networks[app] {
 			if !at[site] {
-				c.Kids.Delete(site, wire.NetworkItem(app))
+				c.Children.Delete(site, wire.NetworkItem(app))
 				delete(c.networks[app], site)
 				c.relations.lately = append(c.relations.lately, leftSite{app, site, now})
 			}

@@ -25,8 +25,8 @@ type orphan struct {
 
 // orphans lists what sites run of the root's and this store does not know.
 func orphans(c *Core) (list []orphan) {
-	for _, name := range c.Kids.Names() {
-		k := c.Kids.Get(name)
+	for _, name := range c.Children.Names() {
+		k := c.Children.Get(name)
 		left, _ := k.Desired.Orphans()
 		var keys []string
 		for key := range k.Observed.All() {
@@ -85,7 +85,7 @@ func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *wire.Effects)
 		site := string(x.Cluster)
 		switch {
 		case !m.Adopt || done: // of two copies one is adopted
-			c.Kids.Delete(site, wire.AssignmentKey(m.ID))
+			c.Children.Delete(site, wire.AssignmentKey(m.ID))
 			tell(site, "OrphanEnded", fmt.Sprintf("%s at cluster %s, which this store did not know, is ended by %s", m.ID, site, cmp.Or(m.Actor, "the system")))
 		case x.Problem != "":
 			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s at cluster %s cannot be adopted: %s", m.ID, site, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")

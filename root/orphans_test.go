@@ -22,7 +22,7 @@ func given(t *testing.T, site string, key []byte) (*hostileRoot, spec.Assignment
 	r.step(ChildUp{Hello: &wire.Hello{Name: site}})
 	k := r.apply("shop", "", site)
 	id := r.c.Apps.Instances(k)[0].ID
-	value, ok := r.c.Kids.Get(site).Desired.Get(wire.AssignmentKey(id))
+	value, ok := r.c.Children.Get(site).Desired.Get(wire.AssignmentKey(id))
 	var a spec.Assignment
 	if !ok || wire.New().Unmarshal(value, &a) != nil {
 		t.Fatalf("%s was not given %s", site, id)
@@ -103,14 +103,14 @@ func TestSealedAtTheStart(t *testing.T) {
 		}
 	}
 	later.Start(r.now)
-	value, _ := later.Kids.Get("a").Desired.Get(wire.AssignmentKey(a.ID))
+	value, _ := later.Children.Get("a").Desired.Get(wire.AssignmentKey(a.ID))
 	if !later.codec.Sealed(later.opt.SealKey, "a", value) {
 		t.Fatal("not sealed")
 	}
-	gen := later.Kids.Get("a").Desired.Gen()
+	gen := later.Children.Get("a").Desired.Gen()
 	var fx wire.Effects
 	later.refresh(r.now, later.Apps.Instance(a.ID), &fx)
-	if later.Kids.Get("a").Desired.Gen() != gen {
+	if later.Children.Get("a").Desired.Gen() != gen {
 		t.Error("it is given again")
 	}
 }

@@ -19,7 +19,7 @@ import (
 func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*around, fx *wire.Effects) {
 	c.rounds++
 	if i.Target != "" {
-		k := c.Kids.Get(i.Target)
+		k := c.Children.Get(i.Target)
 		if b := c.believing.books[i.Target]; b != nil && b.Quarantine != "" {
 			why := []wire.Reason{{What: "quarantine", Text: "cluster " + i.Target + " is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + i.Target + "` ends that"}}
 			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
@@ -32,7 +32,7 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 		c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
 		return
 	}
-	if site := c.Apps.DataAt(i); c.Kids.Get(site) != nil {
+	if site := c.Apps.DataAt(i); c.Children.Get(site) != nil {
 		c.fed.questions.Drop(i.ID)
 		c.placeWithData(now, i, site, fx)
 		return
@@ -103,7 +103,7 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 		as.Seal = c.codec.Seal(c.opt.SealKey, i.Holder, value)
 		value = c.codec.Marshal(as)
 	}
-	if err := c.Kids.Put(i.Holder, wire.AssignmentKey(i.ID), value); err != nil {
+	if err := c.Children.Put(i.Holder, wire.AssignmentKey(i.ID), value); err != nil {
 		d := wire.Decision{At: now, Instance: i.ID, Tier: "root", Why: []wire.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
 		c.Apps.NoPlace(now, i, &d, fx)
 	}
@@ -111,7 +111,7 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 
 // refresh passes on what may change while an instance runs.
 func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
-	k := c.Kids.Get(i.Holder)
+	k := c.Children.Get(i.Holder)
 	if k == nil {
 		return
 	}
@@ -202,8 +202,8 @@ func (a *around) linkedWith(i *apps.Instance) (out []sched.Linked) {
 // Sites lists the clusters.
 func (c *Core) Sites() []view.ClusterView {
 	var out []view.ClusterView
-	for _, name := range c.Kids.Names() {
-		k := c.Kids.Get(name)
+	for _, name := range c.Children.Names() {
+		k := c.Children.Get(name)
 		s := view.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Lost: c.failover.lost[name], Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at

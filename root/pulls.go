@@ -11,7 +11,7 @@ import (
 // pulls tells what a site may pull: what it was given, and images that belong to no organisation, which its own applications may use.
 func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, error) {
 	return tier.View(ctx, s.Role, func(c *Core) (tier.Pulls, error) {
-		child := c.Kids.Get(site)
+		child := c.Children.Get(site)
 		if child == nil {
 			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no site %s", site)
 		}

@@ -112,8 +112,8 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 			r.counts[why]++
 		}
 	}
-	for _, name := range c.Kids.Names() {
-		child := c.Kids.Get(name)
+	for _, name := range c.Children.Names() {
+		child := c.Children.Get(name)
 		wants := 0
 		for _, key := range slices.Sorted(maps.Keys(r.told[name])) {
 			value, orphaned, ok := child.Observed.Get(key)
@@ -153,7 +153,7 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 				at = at[1:]
 			}
 			for _, holder := range at {
-				if i.Left != nil && holder == i.Left.Holder && !c.Kids.Get(holder).Connected {
+				if i.Left != nil && holder == i.Left.Holder && !c.Children.Get(holder).Connected {
 					continue // nobody is sent to what was left behind
 				}
 				for site := range sites {
@@ -175,9 +175,9 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 			put(pair[0], wire.SiteKey(pair[1]), value)
 		}
 	}
-	for _, name := range c.Kids.Names() {
+	for _, name := range c.Children.Names() {
 		for key := range r.told[name] {
-			value, orphaned, there := c.Kids.Get(name).Observed.Get(key)
+			value, orphaned, there := c.Children.Get(name).Observed.Get(key)
 			to, topic, ok := wire.ParseMail(key)
 			if !there || orphaned || !strings.HasPrefix(key, "to/") {
 				continue
@@ -191,9 +191,9 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 			}
 		}
 	}
-	for _, site := range c.Kids.Names() {
+	for _, site := range c.Children.Names() {
 		for _, key := range slices.Sorted(maps.Keys(items[site])) {
-			if c.Kids.Put(site, key, items[site][key]) == nil {
+			if c.Children.Put(site, key, items[site][key]) == nil {
 				if r.given[site] == nil {
 					r.given[site] = map[string]bool{}
 				}
@@ -202,7 +202,7 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(r.given[site])) {
 			if _, ok := items[site][key]; !ok && !c.untold(site) && !c.untold(about(key)) {
-				c.Kids.Delete(site, key)
+				c.Children.Delete(site, key)
 				delete(r.given[site], key)
 			}
 		}
@@ -213,7 +213,7 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 // untold reports whether a site is still expected to tell what it has to do with others: it has not been back since the root
 // was started, and is not given up.
 func (c *Core) untold(site string) bool {
-	return !c.relations.whole[site] && c.Kids.Get(site) != nil && !c.failover.lost[site]
+	return !c.relations.whole[site] && c.Children.Get(site) != nil && !c.failover.lost[site]
 }
 
 // about gives the site that an item of this kind tells another one of.
@@ -229,11 +229,11 @@ func about(key string) string {
 
 // loadRelations finds out what an earlier life gave.
 func (c *Core) loadRelations() {
-	for _, name := range c.Kids.Names() {
-		for key := range c.Kids.Get(name).Observed.All() {
+	for _, name := range c.Children.Names() {
+		for key := range c.Children.Get(name).Observed.All() {
 			c.relationItem(name, key, true)
 		}
-		for _, key := range c.Kids.Get(name).Desired.Keys() {
+		for _, key := range c.Children.Get(name).Desired.Keys() {
 			kind, _, _ := strings.Cut(key, "/")
 			if kind == "site" || kind == "wanted" || kind == "from" {
 				if c.relations.given[name] == nil {

@@ -13,7 +13,7 @@ import (
 func (c *Core) report(now time.Time, name string, m *wire.Report, fx *wire.Effects) (ignored string) {
 	var r wire.ClusterReport
 	old := c.reports[name]
-	since := c.Kids.Get(name).Since
+	since := c.Children.Get(name).Since
 	switch {
 	case m.Kind != wire.ReportCluster:
 		return fleet.IgnoredReport

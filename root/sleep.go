@@ -32,7 +32,7 @@ func (c *Core) keepAsleep(app skerry.AppKey, at map[string]bool) {
 		return
 	}
 	for site := range c.networks[app] {
-		if c.Kids.Get(site) != nil && !c.failover.lost[site] {
+		if c.Children.Get(site) != nil && !c.failover.lost[site] {
 			at[site] = true
 		}
 	}

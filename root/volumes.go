@@ -17,27 +17,27 @@ import (
 func (c *Core) publishClaims() {
 	for _, v := range c.Apps.Reclaimed() {
 		holder := c.Apps.Claimed(v)
-		for _, name := range c.Kids.Names() {
+		for _, name := range c.Children.Names() {
 			if name != holder {
-				c.Kids.Delete(name, v.Key())
+				c.Children.Delete(name, v.Key())
 			}
 		}
 		if holder != "" {
-			_ = c.Kids.Put(holder, v.Key(), c.codec.Marshal(&v)) // it is small
+			_ = c.Children.Put(holder, v.Key(), c.codec.Marshal(&v)) // it is small
 		}
 	}
 }
 
 // reviewClaims takes away, after a start, what no instance and no claim stands for: see reviewSets.
 func (c *Core) reviewClaims() {
-	for _, name := range c.Kids.Names() {
-		for _, key := range c.Kids.Get(name).Desired.Keys() {
+	for _, name := range c.Children.Names() {
+		for _, key := range c.Children.Get(name).Desired.Keys() {
 			v, ok := spec.ParseVolumeKey(key)
 			if !ok || c.Apps.Claimed(v) == name {
 				continue
 			}
 			if !slices.ContainsFunc(c.Apps.Instances(v.Service), func(i *apps.Instance) bool { return i.Ordinal == v.Ordinal }) {
-				c.Kids.Delete(name, key)
+				c.Children.Delete(name, key)
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
 // scheduled gives what the site of volumes reports of the schedule of their snapshots, or what the manifest says before it has reported;
 // nil: there is none.
 func scheduled(c *Core, v *view.VolumeView) *wire.VolumeSchedule {
-	k := c.Kids.Get(string(v.Cluster))
+	k := c.Children.Get(string(v.Cluster))
 	if k == nil {
 		return nil
 	}

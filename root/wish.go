@@ -44,7 +44,7 @@ func (c *Core) movable(now time.Time, id skerry.InstanceID, to string) (*apps.In
 	switch {
 	case i == nil:
 		return nil, noInstance(id)
-	case c.Kids.Get(to) == nil:
+	case c.Children.Get(to) == nil:
 		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", to).WithHint("`skerry get clusters` lists them")
 	case i.Holder == to:
 		return nil, skerry.Errorf(skerry.CodeInvalid, "instance %s is at cluster %s already", id, to).WithHint("without a cluster it moves to another worker of its own")
@@ -53,7 +53,7 @@ func (c *Core) movable(now time.Time, id skerry.InstanceID, to string) (*apps.In
 	}
 	r := c.request(i, map[skerry.AppKey]*around{})
 	r.Avoid = nil
-	for _, name := range c.Kids.Names() {
+	for _, name := range c.Children.Names() {
 		if name != to {
 			r.Avoid = append(r.Avoid, name)
 		}

@@ -77,7 +77,7 @@ func (w *World) agreed(t *testing.T, site string) {
 			t.Errorf("the site's store still has %s", key)
 		}
 	}
-	for _, k := range w.RootCore().Kids.Get(site).Desired.Keys() {
+	for _, k := range w.RootCore().Children.Get(site).Desired.Keys() {
 		if strings.HasPrefix(k, "amended/") {
 			t.Errorf("the root still answers %s", k)
 		}

@@ -147,9 +147,9 @@ func (w *World) ignored() map[string]int {
 	for _, n := range w.nodes() {
 		switch c := n.Core.(type) {
 		case *root.Core:
-			add(c.Kids.Ignored.All())
+			add(c.Children.Ignored.All())
 		case *cluster.Core:
-			add(c.Kids.Ignored.All())
+			add(c.Children.Ignored.All())
 			add(c.Up.Ignored.All())
 		case *worker.Core:
 			add(c.Up.Ignored.All())

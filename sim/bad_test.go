@@ -59,12 +59,12 @@ func TestBadInput(t *testing.T) {
 			_, err := r.w.ClusterCore("a").Up.Observed.Put(k, v)
 			return err
 		}, "a", false},
-		{"cluster from the root", func(r *run, k string, v []byte) error { return r.w.RootCore().Kids.Put("a", k, v) }, "a", true},
+		{"cluster from the root", func(r *run, k string, v []byte) error { return r.w.RootCore().Children.Put("a", k, v) }, "a", true},
 		{"cluster from a worker", func(r *run, k string, v []byte) error {
 			_, err := r.node("a/"+workerMark+"1").Core.(*worker.Core).Up.Observed.Put(k, v)
 			return err
 		}, "a/" + workerMark + "1", false},
-		{"worker", func(r *run, k string, v []byte) error { return r.w.ClusterCore("a").Kids.Put(workerMark+"1", k, v) }, "a/" + workerMark + "1", true},
+		{"worker", func(r *run, k string, v []byte) error { return r.w.ClusterCore("a").Children.Put(workerMark+"1", k, v) }, "a/" + workerMark + "1", true},
 	}
 	kinds := map[string]func(r *run, p place) (want []string){
 		"replay": func(r *run, p place) []string {

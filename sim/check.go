@@ -274,7 +274,7 @@ func (k *checker) addressed(n *Node, id skerry.InstanceID, address string) {
 	if address == "" {
 		return
 	}
-	for _, o := range k.w.parentOf(n).kids {
+	for _, o := range k.w.parentOf(n).children {
 		for other, g := range k.here[o] {
 			if g.running > 0 && g.address == address && (o != n || other != id) {
 				k.fail(BrokenAddress, "%s belongs to %s on %s and to %s on %s", address, other, o.Name, id, n.Name)
@@ -348,7 +348,7 @@ func (k *checker) acted(n *Node, action any) {
 	if !ok {
 		return
 	}
-	for _, o := range k.w.parentOf(n).kids {
+	for _, o := range k.w.parentOf(n).children {
 		other, ok := o.fabric[wire.NodeKey].(*wire.OverlayNode)
 		if !ok || o == n {
 			continue

@@ -196,9 +196,9 @@ func (f *fuzzed) set(from *Node) (*reconcile.Source, *fleet.Parent) {
 	if from == f.w.parentOf(f.n) {
 		switch c := from.Core.(type) {
 		case *root.Core:
-			return c.Kids.Get(f.n.Name).Desired, nil
+			return c.Children.Get(f.n.Name).Desired, nil
 		case *cluster.Core:
-			return c.Kids.Get(short(f.n)).Desired, nil
+			return c.Children.Get(short(f.n)).Desired, nil
 		}
 	}
 	switch c := from.Core.(type) {

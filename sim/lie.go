@@ -90,8 +90,8 @@ func (r *run) replay(n *Node, old *wire.Report) {
 func (r *run) siteLie(n *Node, about string) {
 	w := r.w
 	r.check.liars[n] = true
-	for _, kid := range n.kids {
-		r.check.liars[kid] = true
+	for _, child := range n.children {
+		r.check.liars[child] = true
 	}
 	if n.lies == nil {
 		n.lies = map[string]bool{}

@@ -114,7 +114,7 @@ func (w *World) keepAlive(l *wireline) time.Duration {
 func (w *World) wire(n *Node) {
 	n.line = &wireline{child: n}
 	p := w.parentOf(n)
-	p.kids = append(p.kids, n)
+	p.children = append(p.children, n)
 	w.beats(n.line)
 	w.dialSoon(n.line)
 }
@@ -520,7 +520,7 @@ func (w *World) crash(n *Node, power bool) {
 		l.dialing, l.wait = false, 0
 		w.beats(l)
 	}
-	for _, k := range n.kids {
+	for _, k := range n.children {
 		if c := k.line.served; c != nil {
 			k.line.served = nil
 			if !power {

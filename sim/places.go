@@ -53,10 +53,10 @@ func (r *run) whereabouts(n *Node) (*spec.Coordinate, []wire.PeerRTT) {
 	if n.astray != nil {
 		at = n.astray
 	}
-	kids := w.parentOf(n).kids
+	children := w.parentOf(n).children
 	var list []wire.PeerRTT
-	for k := 0; k < len(kids) && len(list) < heardEach; k++ {
-		o := kids[p.turn%len(kids)]
+	for k := 0; k < len(children) && len(list) < heardEach; k++ {
+		o := children[p.turn%len(children)]
 		p.turn++
 		q := r.places[o]
 		if o == n || q == nil || !o.Up || o.deaf() || n.deaf() {

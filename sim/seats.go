@@ -56,7 +56,7 @@ type unheard struct {
 func (w *World) useSeats(n *Node) {
 	s := &seats{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, 12)), machines: map[string]*copied{}, voters: map[string]*tenure.Voter{}, revision: 1}
 	n.seats = s
-	for _, k := range n.kids {
+	for _, k := range n.children {
 		s.voters[short(k)] = tenure.NewVoter(tenure.Ballot{}, w.Now, seatTTL)
 	}
 	s.leader = s.machine()

@@ -155,8 +155,8 @@ type Node struct {
 	host     *host
 	line     *wireline // to its parent, in worlds with a network
 	// alone: what is blocked to its parent is blocked to everybody.
-	alone bool
-	kids  []*Node
+	alone    bool
+	children []*Node
 	// facts are told to a worker's core at each start, in worlds with a network; nil: it is no worker.
 	facts   *wire.WorkerFacts
 	carrier string // over what it is connected

@@ -39,7 +39,7 @@ func TestRestoredElsewhere(t *testing.T) {
 		return list
 	}
 	kept := func(worker string) (out []string) {
-		for _, key := range w.ClusterCore("a").Kids.Get(worker).Desired.Keys() {
+		for _, key := range w.ClusterCore("a").Children.Get(worker).Desired.Keys() {
 			if _, ok := spec.ParseSnapshotKey(key); ok {
 				out = append(out, key)
 			}

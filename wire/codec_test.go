@@ -10,9 +10,9 @@ import (
 )
 
 type tree struct {
-	At   time.Time        `cbor:"1,keyasint"`
-	Kids []*tree          `cbor:"2,keyasint"`
-	By   map[string]*tree `cbor:"3,keyasint"`
+	At       time.Time        `cbor:"1,keyasint"`
+	Children []*tree          `cbor:"2,keyasint"`
+	By       map[string]*tree `cbor:"3,keyasint"`
 }
 
 // A time that no record could hold is refused with the item that it is in, however deep.
@@ -31,9 +31,9 @@ func TestTimes(t *testing.T) {
 			}
 		}
 	}
-	good := &tree{At: time.Unix(1e9, 5).UTC(), Kids: []*tree{{}, nil}, By: map[string]*tree{"x": {At: time.Unix(2e9, 0).UTC()}}}
+	good := &tree{At: time.Unix(1e9, 5).UTC(), Children: []*tree{{}, nil}, By: map[string]*tree{"x": {At: time.Unix(2e9, 0).UTC()}}}
 	var into tree
-	if err := c.Unmarshal(c.Marshal(good), &into); err != nil || !into.At.Equal(good.At) || len(into.Kids) != 2 || into.By["x"] == nil {
+	if err := c.Unmarshal(c.Marshal(good), &into); err != nil || !into.At.Equal(good.At) || len(into.Children) != 2 || into.By["x"] == nil {
 		t.Errorf("%+v, %v", into, err)
 	}
 	var plain struct{ A []int }

@@ -10,18 +10,18 @@ import (
 
 // link is a parent and a child with a connection between them that loses nothing.
 type link struct {
-	kids *Children
-	up   *Parent
-	now  time.Time
+	children *Children
+	up       *Parent
+	now      time.Time
 }
 
 func (l *link) connect() {
-	sets, events := l.kids.Up(l.now, &wire.Hello{Name: "w", Sets: l.up.Hello()})
+	sets, events := l.children.Up(l.now, &wire.Hello{Name: "w", Sets: l.up.Hello()})
 	l.up.Up(l.now, &wire.Welcome{Sets: sets, Events: events})
 }
 
 func (l *link) disconnect() {
-	l.kids.Down(l.now, "w")
+	l.children.Down(l.now, "w")
 	l.up.Down(l.now)
 }
 
@@ -30,7 +30,7 @@ func (l *link) exchange(t *testing.T) {
 	t.Helper()
 	for range 20 {
 		var down, up wire.Effects
-		l.kids.Flush(l.now, &down)
+		l.children.Flush(l.now, &down)
 		l.up.Flush(l.now, &up, nil)
 		if len(down.Sends)+len(up.Sends) == 0 {
 			return
@@ -40,7 +40,7 @@ func (l *link) exchange(t *testing.T) {
 			l.up.Flush(l.now, &up, replies)
 		}
 		for _, s := range up.Sends {
-			l.kids.Frame(l.now, "w", s.Msg.(wire.Message), &down)
+			l.children.Frame(l.now, "w", s.Msg.(wire.Message), &down)
 		}
 	}
 	t.Fatal("they do not come to rest")
@@ -58,12 +58,12 @@ func TestSettledWithoutAWord(t *testing.T) {
 		}
 		l.connect()
 		l.exchange(t)
-		if !l.kids.Get("w").Settled() {
+		if !l.children.Get("w").Settled() {
 			t.Errorf("%d items: not settled at first", items)
 		}
 		l.disconnect()
 		l.connect()
-		if !l.kids.Get("w").Synced {
+		if !l.children.Get("w").Synced {
 			t.Errorf("%d items: the parent does not know that it has all", items)
 		}
 		l.disconnect()
@@ -71,11 +71,11 @@ func TestSettledWithoutAWord(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.connect()
-		if l.kids.Get("w").Synced {
+		if l.children.Get("w").Synced {
 			t.Errorf("%d items: the parent thinks that it has what it has not", items)
 		}
 		l.exchange(t)
-		if !l.kids.Get("w").Settled() {
+		if !l.children.Get("w").Settled() {
 			t.Errorf("%d items: not settled at last", items)
 		}
 	}
@@ -95,18 +95,18 @@ func TestRemovedChildLeavesNothing(t *testing.T) {
 	}
 	l := &link{NewChildren("p", reconcile.Options{}), NewParent("c", reconcile.Options{}), time.Unix(1000, 0)}
 	for _, k := range []string{"a", "b"} {
-		if err := l.kids.Put("w", k, []byte("x")); err != nil {
+		if err := l.children.Put("w", k, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var fx wire.Effects
-	l.kids.Flush(l.now, &fx)
-	l.kids.Delete("w", "a")
-	l.kids.Flush(l.now, &fx)
+	l.children.Flush(l.now, &fx)
+	l.children.Delete("w", "a")
+	l.children.Flush(l.now, &fx)
 	l.up.Events.Append([]byte("e"))
 	l.connect()
 	for _, m := range l.up.Events.Next(l.now) {
-		l.kids.Frame(l.now, "w", m, &fx)
+		l.children.Frame(l.now, "w", m, &fx)
 	}
 	keep(fx)
 	if len(disk) < 4 { // set, item, tombstone, events
@@ -114,8 +114,8 @@ func TestRemovedChildLeavesNothing(t *testing.T) {
 	}
 	l.disconnect()
 	fx = wire.Effects{}
-	l.kids.Delete("w", "b")
-	l.kids.Remove("w", &fx)
+	l.children.Delete("w", "b")
+	l.children.Remove("w", &fx)
 	keep(fx)
 	if len(disk) != 0 {
 		t.Errorf("left: %q", disk)
@@ -129,7 +129,7 @@ func TestReplayedToAnotherOfTheName(t *testing.T) {
 		l := &link{NewChildren("p", reconcile.Options{}), NewParent("c", reconcile.Options{}), time.Unix(1000, 0)}
 		put := func(key string) {
 			t.Helper()
-			if err := l.kids.Put("w", key, []byte("x")); err != nil {
+			if err := l.children.Put("w", key, []byte("x")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -138,12 +138,12 @@ func TestReplayedToAnotherOfTheName(t *testing.T) {
 		put("a")
 		l.exchange(t)
 		put("b")
-		l.kids.Flush(l.now, &old)
+		l.children.Flush(l.now, &old)
 		if len(old.Sends) != 1 {
 			t.Fatalf("%d messages tell of one change", len(old.Sends))
 		}
 		l.disconnect()
-		l.kids.Remove("w", &fx)
+		l.children.Remove("w", &fx)
 
 		l.up, l.now = NewParent("other", reconcile.Options{}), l.now.Add(time.Minute)
 		if early {
