@@ -54,8 +54,8 @@ type ServerOptions struct {
 
 	// Rebuild: the store has lost what the site had; see Options.
 	Rebuild bool
-	// Office decides whether this process leads the site; nil: it does.
-	Office tier.Office
+	// Leadership decides whether this process leads the site; nil: it does.
+	Leadership tier.Leadership
 	// Root tells how to reach the root; nil for a site of its own.
 	Root *RootLink
 	Log  *slog.Logger
@@ -95,7 +95,7 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	s := &Server{opt: opt}
 	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, MQTT: opt.MQTT, Images: opt.Images, Secrets: opt.Secrets,
 		Asked:   map[string]http.Handler{checkpointPath: http.HandlerFunc(s.serveCheckpoint), tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
-		Journal: opt.Journal, Office: opt.Office, Reenrol: opt.Rebuild, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
+		Journal: opt.Journal, Leadership: opt.Leadership, Reenrol: opt.Rebuild, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -195,10 +195,10 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 
 // term is what the root fences by: that of the reign, 0 for a site without successors.
 func (s *Server) term() uint64 {
-	if s.opt.Office == nil {
+	if s.opt.Leadership == nil {
 		return 0
 	}
-	return s.opt.Office.Term()
+	return s.opt.Leadership.Term()
 }
 
 // fromParent serves what the root asks: requests for an instance, which go on to its worker.

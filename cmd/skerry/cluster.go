@@ -226,7 +226,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 		now := func(w http.ResponseWriter, r *http.Request) { (*local.Load()).ServeHTTP(w, r) }
 		return startLocal(s, cfg.Dir, cfg.Log, http.HandlerFunc(now))
 	}
-	cfg.Standing = func(o *succession.Office) { // and go on answering so until this machine leads
+	cfg.Standing = func(o *succession.Leadership) { // and go on answering so until this machine leads
 		if err := serveLocal(&standingLocal{o}); err != nil {
 			cfg.Log.Warn("status while standing by", "err", err)
 			local.Store(nil)
@@ -239,7 +239,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	s.closer(k.Close)
 	s.start(part{"cluster", k.Run})
 	s.start(part{"leadership", k.Deposed})
-	s.start(part{"succession", k.RunOffice})
+	s.start(part{"succession", k.RunLeadership})
 	if err := s.wait(ctx, "the cluster", k.Up()); err != nil {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 	if err := startAPI(ctx, s, k, k.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return k, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, images: k.Images.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, office: k.Office, rebuilt: k.Rebuilt, orphans: k.Orphans})
+	return k, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, images: k.Images.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, leadership: k.Leadership, rebuilt: k.Rebuilt, orphans: k.Orphans})
 }
 
 // joinError gives a refusal the form that users get.

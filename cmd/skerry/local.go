@@ -235,7 +235,7 @@ type parentLocal struct {
 	api        *apiFlags
 	orphans    func(ctx context.Context) ([]view.Orphan, error)
 	rebuilt    func(ctx context.Context) (*view.Rebuilt, error) // nil at the root
-	office     *succession.Office                               // nil: the store is shared, or this is the root
+	leadership *succession.Leadership                           // nil: the store is shared, or this is the root
 }
 
 func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -243,8 +243,8 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "GET /status":
 		st := p.status()
 		var err error
-		if p.office != nil {
-			st.Succession, err = p.office.Status(r.Context())
+		if p.leadership != nil {
+			st.Succession, err = p.leadership.Status(r.Context())
 		}
 		if p.rebuilt != nil && err == nil {
 			st.Rebuilt, err = p.rebuilt(r.Context())
@@ -268,7 +268,7 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // standingLocal answers while a cluster's machine stands by.
-type standingLocal struct{ office *succession.Office }
+type standingLocal struct{ leadership *succession.Leadership }
 
 func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method+" "+r.URL.Path != "GET /status" {
@@ -278,7 +278,7 @@ func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	st := status{Role: "cluster", Version: version, Pid: os.Getpid(), Why: "it stands by"}
 	var err error
-	if st.Succession, err = l.office.Status(r.Context()); st.Succession != nil {
+	if st.Succession, err = l.leadership.Status(r.Context()); st.Succession != nil {
 		st.Name = st.Succession.Seat
 	}
 	answer(w, st, err)
@@ -308,7 +308,7 @@ func (p *parentLocal) token(r *http.Request) (ctl.Token, error) {
 	if p.role == "cluster" {
 		want = wire.TierWorker
 	}
-	if q.Role != want && (q.Role != wire.TierSuccessor || p.office == nil) {
+	if q.Role != want && (q.Role != wire.TierSuccessor || p.leadership == nil) {
 		return ctl.Token{}, skerry.Errorf(skerry.CodeWrongTier, "a %s issues tokens for a %s, not for a %s", p.role, want, q.Role).
 			WithHint("ask a cluster for tokens of workers, and the root for tokens of clusters")
 	}

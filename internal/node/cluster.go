@@ -31,8 +31,8 @@ type ClusterConfig struct {
 	LinkPublic string
 	// Rebuild: the store has lost what the site had; it is taken up from what workers run and hold, under a new incarnation.
 	Rebuild bool
-	// Standing, if not nil, is told of the office while the process stands by.
-	Standing    func(o *succession.Office)
+	// Standing, if not nil, is told of the leadership while the process stands by.
+	Standing    func(o *succession.Leadership)
 	Admission   cluster.Admission
 	Places      func() (cluster.Places, error)
 	LostAfter   time.Duration   // 0: the profile's
@@ -77,7 +77,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 			return nil, errors.Join(err, st.close())
 		}
 	}
-	if err := c.takeOffice(ctx, &st); err != nil {
+	if err := c.takeLeadership(ctx, &st); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
 	if site, ok := succession.Site(c.Dir); ok {
@@ -101,7 +101,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	}
 	opt := cluster.ServerOptions{Name: c.Join.Name, Version: c.Version, Store: st.Store, Link: c.Link, MQTT: c.MQTT, Images: images, Admission: c.Admission,
 		Places:   c.Places,
-		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Office: st.theOffice(), Rebuild: c.Rebuild, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Rebalance: c.Rebalance, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
+		Policies: sched.Policies(), Journal: c.Journal, LostAfter: c.LostAfter, Profile: c.Profile, CertLife: c.CertLife, Leadership: st.theLeadership(), Rebuild: c.Rebuild, Relay: c.Relay, RelayPublic: c.RelayPublic, Trusted: c.Trusted, Rebalance: c.Rebalance, Direct: c.Direct, Pool: c.Pool, Names: c.Names, Log: c.Log}
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.close()) }
 	if opt.Secrets, err = c.openKey(ctx, st.Store); err != nil {
 		return fail(err)

@@ -24,21 +24,21 @@ import (
 type leading struct {
 	Store store.Store
 	lead  *store.Leadership // nil: the store lets one process in
-	// Office is of a cluster whose store lets one process in, for the successors that it may have; raw is that store.
-	Office *succession.Office
-	raw    store.Store
+	// Leadership is of a cluster whose store lets one process in, for the successors that it may have; raw is that store.
+	Leadership *succession.Leadership
+	raw        store.Store
 }
 
-// theOffice gives the office, or nil.
-func (l *leading) theOffice() tier.Office {
-	if l.Office == nil {
+// theLeadership gives the leadership, or nil.
+func (l *leading) theLeadership() tier.Leadership {
+	if l.Leadership == nil {
 		return nil
 	}
-	return l.Office
+	return l.Leadership
 }
 
-// takeOffice waits until this process leads a site that may have successors. Where processes share the store that has been done.
-func (c *ClusterConfig) takeOffice(ctx context.Context, st *leading) error {
+// takeLeadership waits until this process leads a site that may have successors. Where processes share the store that has been done.
+func (c *ClusterConfig) takeLeadership(ctx context.Context, st *leading) error {
 	if !store.CanFollow(st.Store) {
 		if len(c.Succeed) > 0 {
 			return errors.New("--succeed is for a store of this machine's own; with etcd, start another process over the same prefix instead")
@@ -64,17 +64,17 @@ func (c *ClusterConfig) takeOffice(ctx context.Context, st *leading) error {
 	if err := o.Lead(ctx); err != nil {
 		return err
 	}
-	st.raw, st.Office, st.Store = st.Store, o, o.Store()
+	st.raw, st.Leadership, st.Store = st.Store, o, o.Store()
 	return nil
 }
 
-// RunOffice keeps the office until ctx ends. It ends with an error when another machine leads the site.
-func (l *leading) RunOffice(ctx context.Context) error {
-	if l.Office == nil {
+// RunLeadership keeps the leadership until ctx ends. It ends with an error when another machine leads the site.
+func (l *leading) RunLeadership(ctx context.Context) error {
+	if l.Leadership == nil {
 		<-ctx.Done()
 		return nil
 	}
-	return l.Office.Run(ctx)
+	return l.Leadership.Run(ctx)
 }
 
 // openLeading opens the role's store, and waits until this process leads where others may have opened it, too. Meanwhile it

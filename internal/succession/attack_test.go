@@ -27,7 +27,7 @@ type site struct {
 	store store.Store
 	auth  *auth.Authority
 	joins string // where members join
-	heir  *Office
+	heir  *Leadership
 	seat  string // where the heir listens
 }
 
@@ -62,7 +62,7 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { srv.Close(); wg.Wait() })
 
 	member := s.enter(wire.TierSuccessor, "heir")
-	s.heir = openOffice(t)
+	s.heir = openLeadership(t)
 	s.heir.opt.Link, s.heir.member = "127.0.0.1:0", member
 	s.copy()
 	b, err := s.heir.books(ctx)

@@ -36,7 +36,7 @@ func (refuser) Down(*link.Peer, error)         {}
 
 // stand listens for votes and looks for who leads, until this process leads (nil), another does (its error; started again
 // it follows), or ctx ends (its error). A process whose store is a copy follows at once, and does not end.
-func (o *Office) stand(ctx context.Context) error {
+func (o *Leadership) stand(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -76,7 +76,7 @@ func (o *Office) stand(ctx context.Context) error {
 }
 
 // listen serves the port of the link, or gives nil while it cannot: there is no copy of the store yet, or the port is not free.
-func (o *Office) listen(ctx context.Context, wg *sync.WaitGroup) *link.Server {
+func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Server {
 	a, err := o.authorityOf(ctx)
 	if err != nil {
 		return nil
@@ -110,7 +110,7 @@ func (o *Office) listen(ctx context.Context, wg *sync.WaitGroup) *link.Server {
 }
 
 // places lists where another seat may lead: what was said at the start, and the seats that the site knows.
-func (o *Office) places(ctx context.Context) []string {
+func (o *Leadership) places(ctx context.Context) []string {
 	out := slices.Clone(o.opt.Addrs)
 	if rec, err := o.opt.Store.Get(ctx, keySeats); err == nil {
 		var seats []wire.Seat
@@ -127,7 +127,7 @@ func (o *Office) places(ctx context.Context) []string {
 
 // seek looks for who leads and follows it, until ctx ends. For a store that is this machine's own it gives an error when it has
 // found one, and notes that.
-func (o *Office) seek(ctx context.Context) error {
+func (o *Leadership) seek(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -170,7 +170,7 @@ func (d *deposed) Error() string {
 func (d *deposed) Unwrap() error { return store.ErrDeposed }
 
 // follow asks one address for the store and takes it in for as long as it comes.
-func (o *Office) follow(ctx context.Context, addr string) error {
+func (o *Leadership) follow(ctx context.Context, addr string) error {
 	cfg, err := o.tlsOf()
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func (o *Office) follow(ctx context.Context, addr string) error {
 }
 
 // takeIn applies what comes from who leads.
-func (o *Office) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b tenure.Books) (err error) {
+func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b tenure.Books) (err error) {
 	if f.Astray && b.Revision > f.Common {
 		if err := o.setAside(ctx, f.Common, b.Revision, b.Reign); err != nil {
 			return err
@@ -341,7 +341,7 @@ func (o *Office) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f 
 }
 
 // keepKey keeps the leader's key in the place of this machine's own, which opens nothing in the leader's store.
-func (o *Office) keepKey(key []byte) error {
+func (o *Leadership) keepKey(key []byte) error {
 	if o.opt.Key == "" || len(key) == 0 || len(key) > maxKey {
 		return frame.ErrMalformed
 	}
@@ -356,7 +356,7 @@ const maxKey = 4 << 10
 
 // extend changes the copy, and gives the revision that it ends at. Elections wait meanwhile: what is acknowledged here must be in the
 // store that this machine leads from, if it comes to that.
-func (o *Office) extend(ctx context.Context, term uint64, change func() (int64, error)) (int64, error) {
+func (o *Leadership) extend(ctx context.Context, term uint64, change func() (int64, error)) (int64, error) {
 	o.flushing.Lock()
 	defer o.flushing.Unlock()
 	o.mu.Lock()
@@ -387,7 +387,7 @@ func (o *Office) extend(ctx context.Context, term uint64, change func() (int64, 
 }
 
 // setAside writes what this machine's store has beyond a revision, and nobody else's, into a file of its own: one change a line.
-func (o *Office) setAside(ctx context.Context, common, last int64, reign uint64) error {
+func (o *Leadership) setAside(ctx context.Context, common, last int64, reign uint64) error {
 	path := filepath.Join(o.opt.Dir, fmt.Sprintf("aside-term%d-%s.jsonl", reign, time.Now().UTC().Format("20060102T150405Z")))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -448,4 +448,4 @@ func (o *Office) setAside(ctx context.Context, common, last int64, reign uint64)
 	return writeNote(o.opt.Dir, note)
 }
 
-var _ tier.Office = (*Office)(nil)
+var _ tier.Leadership = (*Leadership)(nil)

@@ -1,4 +1,4 @@
-// Package succession puts goroutines, connections and files around package tenure: the office of a cluster, which leads its
+// Package succession puts goroutines, connections and files around package tenure: the leadership of a cluster, which leads its
 // site or stands by, and the ballots of a worker. It decides nothing about who leads. internal/node puts it together with the
 // roles, which know it by the interfaces of internal/tier.
 package succession
@@ -24,7 +24,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Options set up an office. Dir, Store and Link are needed.
+// Options set up an leadership. Dir, Store and Link are needed.
 type Options struct {
 	Dir   string // data directory of the cluster
 	Store store.Store
@@ -50,8 +50,8 @@ const patience = 2 * time.Second
 // commitTime bounds a commit that waits for successors.
 const commitTime = 15 * time.Second
 
-// Office decides, for one process, whether it leads its site. It implements tier.Office.
-type Office struct {
+// Leadership decides, for one process, whether it leads its site. It implements tier.Leadership.
+type Leadership struct {
 	opt    Options
 	member *auth.Member // its seat; nil: it has none yet
 
@@ -90,15 +90,15 @@ const (
 	prefixReign = "meta/succession/reign/" // + term, with the revision before its first
 )
 
-// Open prepares an office. Lead must follow.
-func Open(ctx context.Context, opt Options) (*Office, error) {
+// Open prepares an leadership. Lead must follow.
+func Open(ctx context.Context, opt Options) (*Leadership, error) {
 	if opt.TTL <= 0 {
 		opt.TTL = DefaultTTL
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	o := &Office{opt: opt, changed: make(chan struct{}), voters: map[string]*session{}, linked: map[string]bool{}, streams: map[string]*stream{}, lags: map[string]lag{}}
+	o := &Leadership{opt: opt, changed: make(chan struct{}), voters: map[string]*session{}, linked: map[string]bool{}, streams: map[string]*stream{}, lags: map[string]lag{}}
 	m, err := auth.OpenMember(filepath.Join(opt.Dir, seatDir))
 	if err != nil && !errors.Is(err, auth.ErrNotJoined) {
 		return nil, fmt.Errorf("identity as a successor: %w", err)
@@ -138,10 +138,10 @@ func Site(dir string) (string, bool) {
 }
 
 // seat is what this machine is called among the seats, and where it listens.
-func (o *Office) seat() wire.Seat { return wire.Seat{Name: o.member.Name(), Addr: o.address()} }
+func (o *Leadership) seat() wire.Seat { return wire.Seat{Name: o.member.Name(), Addr: o.address()} }
 
 // address is where workers reach this machine; without a host it is for others to complete.
-func (o *Office) address() string {
+func (o *Leadership) address() string {
 	link := o.opt.Link
 	if o.addr != nil {
 		link = o.addr.String()
@@ -164,7 +164,7 @@ func (o *Office) address() string {
 }
 
 // books reads what the store says of the site's succession.
-func (o *Office) books(ctx context.Context) (tenure.Books, error) {
+func (o *Leadership) books(ctx context.Context) (tenure.Books, error) {
 	var b tenure.Books
 	rec, err := o.opt.Store.Get(ctx, tier.KeyLife)
 	if errors.Is(err, store.ErrNotFound) {
@@ -205,7 +205,7 @@ func (o *Office) books(ctx context.Context) (tenure.Books, error) {
 
 // Lead waits until this process leads the site: at once if no successor was ever named, else when the workers have chosen it. It
 // gives an error when ctx ends.
-func (o *Office) Lead(ctx context.Context) error {
+func (o *Leadership) Lead(ctx context.Context) error {
 	b, err := o.books(ctx)
 	if err != nil {
 		return err
@@ -232,7 +232,7 @@ func (o *Office) Lead(ctx context.Context) error {
 
 // copied reports whether this machine's store is, or is to be, a copy. A seat with nothing in its store begins no site of its own: it
 // ended while it joined, or lost its store.
-func (o *Office) copied(b tenure.Books) (bool, error) {
+func (o *Leadership) copied(b tenure.Books) (bool, error) {
 	if Copied(o.opt.Dir) {
 		return true, nil
 	}
@@ -245,7 +245,7 @@ func (o *Office) copied(b tenure.Books) (bool, error) {
 }
 
 // alone leads without an election, in a new term.
-func (o *Office) alone(ctx context.Context) error {
+func (o *Leadership) alone(ctx context.Context) error {
 	if _, err := o.reign(ctx, 0); err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (o *Office) alone(ctx context.Context) error {
 	o.core = core
 	o.signalLocked()
 	o.mu.Unlock()
-	// Whoever committed past this office has done so before it is read.
+	// Whoever committed past this leadership has done so before it is read.
 	rev, err := store.Revision(ctx, o.opt.Store)
 	o.with(ctx, func(c *tenure.Seat, _ time.Time) { c.Committed(rev) })
 	return err
@@ -270,7 +270,7 @@ func (o *Office) alone(ctx context.Context) error {
 const keepReigns = 64
 
 // reign writes a term into the store, 0: the next one.
-func (o *Office) reign(ctx context.Context, term uint64) (int64, error) {
+func (o *Leadership) reign(ctx context.Context, term uint64) (int64, error) {
 	rec, err := o.opt.Store.Get(ctx, tier.KeyLife)
 	if err != nil {
 		return 0, err
@@ -298,13 +298,13 @@ func (o *Office) reign(ctx context.Context, term uint64) (int64, error) {
 	return o.opt.Store.Commit(ctx, ops)
 }
 
-func (o *Office) signalLocked() {
+func (o *Leadership) signalLocked() {
 	close(o.changed)
 	o.changed = make(chan struct{})
 }
 
 // with changes the core, and then writes and sends what follows.
-func (o *Office) with(ctx context.Context, fn func(c *tenure.Seat, now time.Time)) {
+func (o *Leadership) with(ctx context.Context, fn func(c *tenure.Seat, now time.Time)) {
 	o.flushing.Lock()
 	defer o.flushing.Unlock()
 	o.mu.Lock()
@@ -343,7 +343,7 @@ func (o *Office) with(ctx context.Context, fn func(c *tenure.Seat, now time.Time
 
 // settle writes into the store what must be there before anything is sent. It gives up o.mu while it does; o.flushing keeps
 // others out.
-func (o *Office) settle(ctx context.Context) error {
+func (o *Leadership) settle(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	if o.core.Ready() {
 		term := o.core.Term()
@@ -385,7 +385,7 @@ func removeNote(dir string) error {
 }
 
 // Term is the one in which this process leads, or the last that it knows of.
-func (o *Office) Term() uint64 {
+func (o *Leadership) Term() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.core == nil {
@@ -394,16 +394,16 @@ func (o *Office) Term() uint64 {
 	return o.core.Term()
 }
 
-// Serves implements tier.Office.
-func (o *Office) Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m wire.Message)) {
+// Serves implements tier.Leadership.
+func (o *Leadership) Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m wire.Message)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.auth, o.addr, o.send = a, addr, send
 	clear(o.linked)
 }
 
-// Came implements tier.Office.
-func (o *Office) Came(hello *wire.Hello) {
+// Came implements tier.Leadership.
+func (o *Leadership) Came(hello *wire.Hello) {
 	if !slices.Contains(hello.Features, wire.FeatureTenure) {
 		return
 	}
@@ -413,20 +413,20 @@ func (o *Office) Came(hello *wire.Hello) {
 	o.with(context.Background(), func(c *tenure.Seat, now time.Time) { c.Came(now, hello.Name) })
 }
 
-// Left implements tier.Office.
-func (o *Office) Left(name string) {
+// Left implements tier.Leadership.
+func (o *Leadership) Left(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.linked, name)
 }
 
-// Promised implements tier.Office.
-func (o *Office) Promised(name string, p *wire.Promise) {
+// Promised implements tier.Leadership.
+func (o *Leadership) Promised(name string, p *wire.Promise) {
 	o.with(context.Background(), func(c *tenure.Seat, now time.Time) { c.Promised(now, name, p) })
 }
 
-// Lost implements tier.Office.
-func (o *Office) Lost(ctx context.Context) error {
+// Lost implements tier.Leadership.
+func (o *Leadership) Lost(ctx context.Context) error {
 	for {
 		o.mu.Lock()
 		leads, why, changed := o.core == nil || o.core.State() == tenure.Leading, "", o.changed
@@ -445,8 +445,8 @@ func (o *Office) Lost(ctx context.Context) error {
 	}
 }
 
-// Run keeps the office until ctx ends. It gives an error when another machine leads: started again, the process stands by.
-func (o *Office) Run(ctx context.Context) error {
+// Run keeps the leadership until ctx ends. It gives an error when another machine leads: started again, the process stands by.
+func (o *Leadership) Run(ctx context.Context) error {
 	t := time.NewTicker(o.opt.TTL / 60)
 	defer t.Stop()
 	review := time.NewTicker(time.Second)
@@ -474,4 +474,4 @@ func (o *Office) Run(ctx context.Context) error {
 }
 
 // tlsOf is how this seat shows itself to another.
-func (o *Office) tlsOf() (*tls.Config, error) { return o.member.TLS() }
+func (o *Leadership) tlsOf() (*tls.Config, error) { return o.member.TLS() }

@@ -21,7 +21,7 @@ import (
 )
 
 // review takes successors that have joined into account, and workers that come and go.
-func (o *Office) review(ctx context.Context) error {
+func (o *Leadership) review(ctx context.Context) error {
 	o.mu.Lock()
 	a, addr, core := o.auth, o.addr, o.core
 	o.mu.Unlock()
@@ -89,7 +89,7 @@ func (o *Office) review(ctx context.Context) error {
 }
 
 // saveSeats writes down where the seats listen, for those who will look for the one that leads.
-func (o *Office) saveSeats(ctx context.Context) error {
+func (o *Leadership) saveSeats(ctx context.Context) error {
 	o.mu.Lock()
 	if o.core.State() != tenure.Leading {
 		o.mu.Unlock()
@@ -117,7 +117,7 @@ func (o *Office) saveSeats(ctx context.Context) error {
 }
 
 // takeSeat gives the machine that leads an identity among the successors, for the day on which it comes back as one.
-func (o *Office) takeSeat(ctx context.Context, a *auth.Authority, addr *net.TCPAddr, taken []string) error {
+func (o *Leadership) takeSeat(ctx context.Context, a *auth.Authority, addr *net.TCPAddr, taken []string) error {
 	if o.member != nil {
 		return nil
 	}

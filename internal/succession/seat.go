@@ -27,8 +27,8 @@ import (
 // silence is how long the other end of a seat's connection may say nothing.
 const silence = 5 * time.Second
 
-// Seat implements tier.Office: it serves a worker that offers its vote, or a successor that asks for the store.
-func (o *Office) Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity) {
+// Seat implements tier.Leadership: it serves a worker that offers its vote, or a successor that asks for the store.
+func (o *Leadership) Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -93,7 +93,7 @@ func (s *session) send(m wire.Message) {
 
 func (s *session) end() { s.once.Do(func() { close(s.over) }) }
 
-func (o *Office) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, codec *frame.Codec, worker string, first *wire.Vote) {
+func (o *Leadership) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, codec *frame.Codec, worker string, first *wire.Vote) {
 	s := &session{out: make(chan wire.Message, 32), over: make(chan struct{})}
 	o.mu.Lock()
 	if old := o.voters[worker]; old != nil {
@@ -213,7 +213,7 @@ func (p patient) Write(b []byte) (n int, err error) {
 
 // position finds where what a successor has ends within this store: whether it can go on from there, and up to which revision it
 // is right.
-func (o *Office) position(ctx context.Context, f *wire.Follow) (common int64, astray, known bool, err error) {
+func (o *Leadership) position(ctx context.Context, f *wire.Follow) (common int64, astray, known bool, err error) {
 	b, err := o.books(ctx)
 	if err != nil {
 		return 0, false, false, err
@@ -253,7 +253,7 @@ type stream struct {
 
 // lead gives the store to a successor until the connection ends. One that connects again takes the place of its older connection,
 // which may not have noticed yet that nobody is there.
-func (o *Office) lead(ctx context.Context, cancel func(), conn net.Conn, codec *frame.Codec, id wire.PeerIdentity, f *wire.Follow) error {
+func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, codec *frame.Codec, id wire.PeerIdentity, f *wire.Follow) error {
 	name := id.Name
 	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -384,7 +384,7 @@ func (p *partWriter) Write(b []byte) (int, error) {
 }
 
 // hear takes a successor's acknowledgements.
-func (o *Office) hear(ctx context.Context, conn net.Conn, s *stream) {
+func (o *Leadership) hear(ctx context.Context, conn net.Conn, s *stream) {
 	name := s.id.Name
 	var b [8]byte
 	for {
@@ -410,7 +410,7 @@ func (o *Office) hear(ctx context.Context, conn net.Conn, s *stream) {
 }
 
 // authorityOf reads the authority from a copy of the store, which must have one.
-func (o *Office) authorityOf(ctx context.Context) (*auth.Authority, error) {
+func (o *Leadership) authorityOf(ctx context.Context) (*auth.Authority, error) {
 	rec, err := o.opt.Store.Get(ctx, "auth/ca")
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ type Successor struct {
 }
 
 // Status gives the present state, or nil for a site without successors.
-func (o *Office) Status(ctx context.Context) (*Status, error) {
+func (o *Leadership) Status(ctx context.Context) (*Status, error) {
 	b, err := o.books(ctx)
 	if err != nil {
 		return nil, err

@@ -31,15 +31,15 @@ func notKnown(why string) error {
 
 // Store gives the store for everybody else: what is written is acknowledged when every heir has it, and refused while this
 // process does not lead.
-func (o *Office) Store() store.Store { return &officeStore{o.opt.Store, o} }
+func (o *Leadership) Store() store.Store { return &leadershipStore{o.opt.Store, o} }
 
-type officeStore struct {
+type leadershipStore struct {
 	store.Store
-	o *Office
+	o *Leadership
 }
 
 // Compact implements store.Compacter.
-func (s *officeStore) Compact(ctx context.Context, revision int64) error {
+func (s *leadershipStore) Compact(ctx context.Context, revision int64) error {
 	if c, ok := s.Store.(store.Compacter); ok {
 		return c.Compact(ctx, revision)
 	}
@@ -47,7 +47,7 @@ func (s *officeStore) Compact(ctx context.Context, revision int64) error {
 }
 
 // Commit implements store.Store.
-func (s *officeStore) Commit(ctx context.Context, ops []store.Op) (int64, error) {
+func (s *leadershipStore) Commit(ctx context.Context, ops []store.Op) (int64, error) {
 	o := s.o
 	o.mu.Lock()
 	core := o.core

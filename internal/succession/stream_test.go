@@ -22,7 +22,7 @@ import (
 // TestLongCopy: a successor with a copy of another history, which happens to end at the leader's revision, acknowledges nothing until the
 // whole copy is here, however long that takes, and is not silent meanwhile.
 func TestLongCopy(t *testing.T) {
-	leader := openOffice(t)
+	leader := openLeadership(t)
 	if _, err := leader.opt.Store.Commit(t.Context(), []store.Op{{Key: "k", Value: []byte("leader")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestLongCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		o := openOffice(t)
+		o := openLeadership(t)
 		if _, err := o.opt.Store.Commit(t.Context(), []store.Op{{Key: "k", Value: []byte("astray")}}); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestLongCopy(t *testing.T) {
 
 // TestStreamAgain: a successor that connects again while its older connection has not ended yet is still given the store when that ends.
 func TestStreamAgain(t *testing.T) {
-	o, ctx := openOffice(t), t.Context()
+	o, ctx := openLeadership(t), t.Context()
 	id := wire.PeerIdentity{Tier: wire.TierSuccessor, Name: "b", Site: "harbour", Key: "key", Expires: time.Now().Add(time.Hour)}
 	e, err := json.Marshal(auth.Enrolled{Tier: id.Tier, Name: id.Name, Key: id.Key, Expires: id.Expires})
 	if err != nil {
@@ -202,7 +202,7 @@ func TestJoinedAndEnded(t *testing.T) {
 // TestExtendOwnHistory: nothing of another seat's history goes into the store of a machine that leads, or that began a later term and
 // stands by again.
 func TestExtendOwnHistory(t *testing.T) {
-	o, ctx := openOffice(t), t.Context()
+	o, ctx := openLeadership(t), t.Context()
 	o.member = &auth.Member{}
 	change := func() (int64, error) {
 		t.Error("the store was changed")

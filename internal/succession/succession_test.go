@@ -19,7 +19,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-func openOffice(t *testing.T) *Office {
+func openLeadership(t *testing.T) *Leadership {
 	t.Helper()
 	st, err := store.Open(t.Context(), "memory:", store.Options{})
 	if err != nil {
@@ -39,7 +39,7 @@ func openOffice(t *testing.T) *Office {
 // TestPosition finds where a copy ends within the history: in the present reign, in an earlier one, beyond its end, or in one that
 // never was.
 func TestPosition(t *testing.T) {
-	o, ctx := openOffice(t), t.Context()
+	o, ctx := openLeadership(t), t.Context()
 	put := func(n int) {
 		t.Helper()
 		for range n {
@@ -87,7 +87,7 @@ func TestPosition(t *testing.T) {
 
 // TestSetAside writes what only this machine has into a file, and names it.
 func TestSetAside(t *testing.T) {
-	o, ctx := openOffice(t), t.Context()
+	o, ctx := openLeadership(t), t.Context()
 	common, _ := store.Revision(ctx, o.opt.Store)
 	if _, err := o.opt.Store.Commit(ctx, []store.Op{{Key: "app/x", Value: []byte(`{"a":1}`)}, {Key: "raw", Value: []byte{1, 2}}}); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestSetAside(t *testing.T) {
 
 // TestNotLeading: a store whose process does not lead refuses writes with a reason, before anything is written, and reads on.
 func TestNotLeading(t *testing.T) {
-	o, ctx := openOffice(t), t.Context()
+	o, ctx := openLeadership(t), t.Context()
 	s := o.Store()
 	if _, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("1")}}); err != nil {
 		t.Fatal("a site without successors:", err)

@@ -74,8 +74,8 @@ func NewDown(cfg DownConfig) (*Down, error) {
 	return d, err
 }
 
-// inOffice has an office take part: it hears of workers and gets what concerns it, past the core.
-func (c *DownConfig) inOffice(o Office) {
+// inLeadership has an leadership take part: it hears of workers and gets what concerns it, past the core.
+func (c *DownConfig) inLeadership(o Leadership) {
 	c.Seat = o.Seat
 	up, frame, down := c.Up, c.Frame, c.Down
 	c.Up = func(ctx context.Context, hello *wire.Hello) (*wire.Welcome, error) {

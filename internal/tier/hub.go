@@ -54,13 +54,13 @@ type HubConfig struct {
 	Beat, QuietAfter time.Duration
 	// Reenrol lets in children that the authority has forgotten, see auth.AuthorityConfig.
 	Reenrol bool
-	// Office decides whether this process leads; nil: it does.
-	Office Office
-	Log    *slog.Logger
+	// Leadership decides whether this process leads; nil: it does.
+	Leadership Leadership
+	Log        *slog.Logger
 }
 
-// Office is who decides whether a process leads its site, where there may be successors.
-type Office interface {
+// Leadership is who decides whether a process leads its site, where there may be successors.
+type Leadership interface {
 	// Seat serves a connection of link.ProtoSeat.
 	Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	// Serves tells that children connect now, at an address, and how they are reached; Came and Promised what they do.
@@ -211,9 +211,9 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		Frame: func(name string, m wire.Message) { l.Post(c.Frame(name, m)) },
 		Down:  func(name string) { l.Post(c.Down(name)) },
 	}
-	if h.cfg.Office != nil {
-		config.inOffice(h.cfg.Office)
-		config.Term = func() uint64 { return max(h.Life().Epoch, h.cfg.Office.Term()) }
+	if h.cfg.Leadership != nil {
+		config.inLeadership(h.cfg.Leadership)
+		config.Term = func() uint64 { return max(h.Life().Epoch, h.cfg.Leadership.Term()) }
 	}
 	down, err := NewDown(config)
 	if err != nil {
@@ -221,10 +221,10 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		return err
 	}
 	h.down.Store(down)
-	if h.cfg.Office != nil {
-		h.cfg.Office.Serves(h.authority, h.listen.Load(), down.Send)
+	if h.cfg.Leadership != nil {
+		h.cfg.Leadership.Serves(h.authority, h.listen.Load(), down.Send)
 		wg.Go(func() {
-			if err := h.cfg.Office.Lost(ctx); err != nil {
+			if err := h.cfg.Leadership.Lost(ctx); err != nil {
 				lost.Store(&err)
 				cancel()
 			}
