@@ -43,7 +43,7 @@ type Core struct {
 	judge     *judge
 	intake    *intake
 	guard     *guard
-	salvager  *salvager
+	rebuilder *rebuilder
 	reports   *reports
 	snapshots *snapshots
 	transfers *transfers
@@ -79,14 +79,14 @@ func New(opt Options) *Core {
 	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
 	c.intake = &intake{c.lifecycle, c.find}
 	c.snapshots = &snapshots{c.lifecycle}
-	c.salvager = &salvager{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
+	c.rebuilder = &rebuilder{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
 	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, c.Apps)}
-	c.views = &views{c.overlay, c.drainer, c.amender.overrides, c.salvager.rebuild}
+	c.views = &views{c.overlay, c.drainer, c.amender.overrides, c.rebuilder.rebuild}
 	c.planner = &planner{c.find}
 	c.transfers = &transfers{c.lifecycle, c.find}
 	c.guard = &guard{c.lifecycle, c.find, c.peers}
-	c.reports = &reports{c.lifecycle, c.overlay, c.find, c.judge, c.guard, c.salvager, &c.opt}
-	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.salvager.rebuild}
+	c.reports = &reports{c.lifecycle, c.overlay, c.find, c.judge, c.guard, c.rebuilder, &c.opt}
+	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuilder.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{c.overlay})
 	c.volumes = volumes.New(disks{holds})
@@ -159,7 +159,7 @@ func (c *Core) Load(key string, value []byte) error {
 func (c *Core) Start(now time.Time) wire.Effects {
 	c.find.started = now
 	c.uplink.Start(now)
-	c.salvager.rebuild.Start(now)
+	c.rebuilder.rebuild.Start(now)
 	c.detect.Start(now)
 	var fx wire.Effects
 	for _, name := range c.Children.Finish() {
@@ -303,7 +303,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case apps.DeleteVolume:
 		c.snapshots.deleteVolume(now, m, &fx)
 	case apps.DecideOrphan:
-		c.salvager.decideOrphan(now, m, &fx)
+		c.rebuilder.decideOrphan(now, m, &fx)
 	default:
 		if c.snapshots.snapshotMessage(now, msg, &fx) {
 			break
@@ -336,7 +336,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 	c.guard.askWitnesses(now, &fx)
 	c.amender.endAlone(now, &fx)
 	c.amender.autoscale(now, &fx)
-	c.salvager.endRebuild(now, &fx)
+	c.rebuilder.endRebuild(now, &fx)
 	c.queue.expire(now, &fx)
 	c.judge.judgeWatched(now, &fx)
 	c.balancer.rebalance(now, &fx)
@@ -366,7 +366,7 @@ func (c *Core) NextWake() time.Time {
 	away, heard := c.uplink.Away()
 	consider(c.dependents.Due(away, heard))
 	consider(c.scaling.Due(away))
-	consider(c.salvager.rebuild.Due(c.salvager.rootAway()))
+	consider(c.rebuilder.rebuild.Due(c.rebuilder.rootAway()))
 	consider(c.drainer.drains.Due())
 	consider(c.starts.Due())
 	consider(c.trust.Due())
@@ -446,7 +446,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 
 // Orphans lists what workers run and the store does not know.
 func (c *Core) Orphans() (out []view.Orphan, err error) {
-	for _, x := range c.salvager.orphans() {
+	for _, x := range c.rebuilder.orphans() {
 		out = append(out, x.Orphan)
 	}
 	return out, nil
@@ -541,7 +541,7 @@ func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
 // Audit says what of the core's books does not balance, part by part. It costs as much as the site is large; tests call it after every step.
 func (c *Core) Audit() []string {
 	faults := slices.Concat(c.ledger.audit(c.workers), c.books.audit(), c.lifecycle.audit(), c.overlay.audit(), c.drainer.audit(),
-		c.balancer.balance.Audit(), c.amender.overrides.Audit(), c.salvager.rebuild.Audit(), c.Apps.Audit())
+		c.balancer.balance.Audit(), c.amender.overrides.Audit(), c.rebuilder.rebuild.Audit(), c.Apps.Audit())
 	slices.Sort(faults)
 	return faults
 }

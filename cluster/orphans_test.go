@@ -82,7 +82,7 @@ func TestMadeUpAssignments(t *testing.T) {
 			t.Fatal(err)
 		}
 		exchange(c, now, runs, held)
-		c.Tick(c.salvager.rebuild.Due(c.salvager.rootAway()))
+		c.Tick(c.rebuilder.rebuild.Due(c.rebuilder.rootAway()))
 		r := c.Rebuilt()
 		if taken := len(r.Own) == 1; r.Waiting || taken != (what == "") || taken == (c.Apps.App(honest.Service.App) == nil) {
 			t.Errorf("%q: %+v", what, r)

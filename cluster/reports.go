@@ -21,15 +21,15 @@ import (
 //	childFrame ─┬─ an observation ─► observe ─► the placement, its successor, its original, a stranger
 //	            ├─ a report ─► workerReport ─► use, facts ─► judge, overlay, how near a limit something is (urge)
 //	            ├─ an event ─► workerEvent
-//	            └─ all is told ─► returned, salvaged, sweep
+//	            └─ all is told ─► returned, rebuilt, sweep
 type reports struct {
 	*lifecycle
-	overlay  *overlay
-	find     *finder
-	judge    *judge
-	guard    *guard
-	salvager *salvager
-	opt      *Options
+	overlay   *overlay
+	find      *finder
+	judge     *judge
+	guard     *guard
+	rebuilder *rebuilder
+	opt       *Options
 }
 
 // reach marks the instances of a worker that is back in touch. What it said last still holds until it says otherwise: a set
@@ -102,8 +102,8 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
 	if (d.Settled || d.Report != nil) && child.Settled() {
 		rp.returned(now, child, fx)
-		if rp.salvager.rebuild.Over() {
-			rp.salvager.salvageFrom(now, child, fx)
+		if rp.rebuilder.rebuild.Over() {
+			rp.rebuilder.rebuildFrom(now, child, fx)
 		}
 		rp.sweep(now, child, fx)
 	}

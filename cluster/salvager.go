@@ -20,18 +20,18 @@ import (
 // notGiven is why what a worker holds is not taken up.
 const notGiven = "it is not shown that this site gave it to that worker; apply its application again"
 
-// salvager takes up what workers run and this store has lost, of the site's own applications: all of it in a rebuild, and else what an
+// rebuilder takes up what workers run and this store has lost, of the site's own applications: all of it in a rebuild, and else what an
 // operator names.
-type salvager struct {
+type rebuilder struct {
 	*lifecycle
 	intake  *intake
 	rebuild *autonomy.Rebuild
 	opt     *Options
 }
 
-// salvageFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
+// rebuildFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
 // it. What is the root's, the root tells itself, and adopt then finds the copy that runs.
-func (sv *salvager) salvageFrom(now time.Time, child *fleet.Child, fx *wire.Effects) {
+func (sv *rebuilder) rebuildFrom(now time.Time, child *fleet.Child, fx *wire.Effects) {
 	orphans, known := child.Desired.Orphans()
 	if !known {
 		return
@@ -49,7 +49,7 @@ func (sv *salvager) salvageFrom(now time.Time, child *fleet.Child, fx *wire.Effe
 		}
 		why := notGiven
 		if sv.wasGiven(child.Name, o.Value) {
-			why = sv.salvageOne(now, child.Name, &a, &obs, fx)
+			why = sv.rebuildOne(now, child.Name, &a, &obs, fx)
 		}
 		if why != "" {
 			sv.rebuild.Left(a.ID, "on worker "+child.Name+", of "+a.Service.String()+": "+why)
@@ -57,7 +57,7 @@ func (sv *salvager) salvageFrom(now time.Time, child *fleet.Child, fx *wire.Effe
 	}
 }
 
-func (sv *salvager) salvageOne(now time.Time, worker string, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) (why string) {
+func (sv *rebuilder) rebuildOne(now time.Time, worker string, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) (why string) {
 	switch app := sv.Apps.App(a.Service.App); {
 	case a.Spec.Mode != spec.ModeService:
 		return "only services are taken up, and this is a " + string(a.Spec.Mode)
@@ -82,16 +82,16 @@ func (sv *salvager) salvageOne(now time.Time, worker string, a *spec.Assignment,
 }
 
 // rootAway reports whether there is a root, and it is not connected.
-func (sv *salvager) rootAway() bool { return !sv.opt.Standalone && !sv.Up.Connected }
+func (sv *rebuilder) rootAway() bool { return !sv.opt.Standalone && !sv.Up.Connected }
 
 // endRebuild takes up what workers run once they have had their time, and has services be as many as they were.
-func (sv *salvager) endRebuild(now time.Time, fx *wire.Effects) {
+func (sv *rebuilder) endRebuild(now time.Time, fx *wire.Effects) {
 	if !sv.rebuild.End(now, sv.rootAway()) {
 		return
 	}
 	for _, name := range sv.Children.Names() {
 		if child := sv.Children.Get(name); child.Settled() {
-			sv.salvageFrom(now, child, fx)
+			sv.rebuildFrom(now, child, fx)
 		}
 	}
 	for _, r := range sv.rebuild.Services() {
@@ -111,7 +111,7 @@ type orphan struct {
 }
 
 // orphans lists what workers run and this store does not know.
-func (sv *salvager) orphans() (list []orphan) {
+func (sv *rebuilder) orphans() (list []orphan) {
 	for _, id := range slices.Sorted(maps.Keys(sv.astray)) {
 		if sv.places[id] != nil {
 			continue
@@ -151,7 +151,7 @@ func (sv *salvager) orphans() (list []orphan) {
 }
 
 // decideOrphan adopts or ends an orphan, on every worker that has it.
-func (sv *salvager) decideOrphan(now time.Time, m apps.DecideOrphan, fx *wire.Effects) {
+func (sv *rebuilder) decideOrphan(now time.Time, m apps.DecideOrphan, fx *wire.Effects) {
 	done := false
 	for _, x := range sv.orphans() {
 		if x.Instance != m.ID {
@@ -180,11 +180,11 @@ func (sv *salvager) decideOrphan(now time.Time, m apps.DecideOrphan, fx *wire.Ef
 }
 
 // takeUp makes what runs an instance of an application of the site's own again.
-func (sv *salvager) takeUp(now time.Time, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) error {
+func (sv *rebuilder) takeUp(now time.Time, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) error {
 	spec := a.Spec
 	i := &apps.Instance{Instance: wire.Instance{ID: a.ID, Service: a.Service, Org: a.Org, Ordinal: a.Ordinal, Gen: a.Gen, Revision: a.Revision,
 		State: skerry.Running, Phase: obs.Phase, Fence: a.Fence, CreatedAt: now}, Spec: &spec, Holder: Self, Restart: a.Restart}
-	if err := sv.Apps.Salvage(now, i, a.Digest, fx); err != nil {
+	if err := sv.Apps.Rebuild(now, i, a.Digest, fx); err != nil {
 		return err
 	}
 	// Tokens that are minted from now on must be above those that are out there.

@@ -90,7 +90,7 @@ func Repair(ctx context.Context, rawURL string, o Options, how Repairing) (done 
 			return fmt.Errorf("%w; nothing is left to repair", damaged)
 		}
 		have := map[string]bool{}
-		if err := done.salvage(ctx, damaged.Path, func(r Record) error { have[r.Key] = true; return nil }); err != nil {
+		if err := done.rebuild(ctx, damaged.Path, func(r Record) error { have[r.Key] = true; return nil }); err != nil {
 			return err
 		}
 		for _, key := range how.Needed {
@@ -100,7 +100,7 @@ func Repair(ctx context.Context, rawURL string, o Options, how Repairing) (done 
 		}
 		again := Repaired{}
 		err := s.adopt(ctx, max(done.Acknowledged, done.Revision)+1, func(put func(Record) error) error {
-			return again.salvage(ctx, damaged.Path, func(r Record) error {
+			return again.rebuild(ctx, damaged.Path, func(r Record) error {
 				if how.Alter != nil {
 					if keep, err := how.Alter(&r); err != nil || !keep {
 						return err
@@ -117,8 +117,8 @@ func Repair(ctx context.Context, rawURL string, o Options, how Repairing) (done 
 	return done, err
 }
 
-// salvage gives each whole record of a damaged file to fn, once, and counts those that are not.
-func (r *Repaired) salvage(ctx context.Context, path string, fn func(Record) error) error {
+// rebuild gives each whole record of a damaged file to fn, once, and counts those that are not.
+func (r *Repaired) rebuild(ctx context.Context, path string, fn func(Record) error) error {
 	r.Whole, r.Lost, r.Unreadable = 0, nil, false
 	db, err := openDB(readOnlyDSN(path, 256), 1)
 	if err != nil {

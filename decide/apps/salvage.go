@@ -8,12 +8,12 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Salvage takes up an instance that runs, of an application that this controller has lost, with what its assignment says: the
+// Rebuild takes up an instance that runs, of an application that this controller has lost, with what its assignment says: the
 // application grows with each of its instances, one replica for each, unless that replica is there and waits for its local volumes. Its
 // organisation and namespace are made if they are not there.
 // What an assignment does not hold, such as other services, old versions and who changed what, stays lost. An error means that the
 // assignments make no valid application together; nothing was changed then.
-func (e *editor) Salvage(now time.Time, i *Instance, digests map[string]string, fx *wire.Effects) error {
+func (e *editor) Rebuild(now time.Time, i *Instance, digests map[string]string, fx *wire.Effects) error {
 	k := i.Service.App
 	next := &App{Org: i.Org, Gen: i.Gen, Deployed: true, CreatedAt: now, UpdatedAt: now, Author: "rebuilt", Digests: map[string]string{}}
 	next.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: k.Name, Namespace: k.Namespace}}
