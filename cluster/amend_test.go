@@ -78,9 +78,9 @@ func FuzzAmended(f *testing.F) {
 	})
 }
 
-// TestBorrowedTokens: what a site borrows keeps the root's part of its token, and the site's own is given with each place. Were it kept,
+// TestDelegatedTokens: what a site delegates keeps the root's part of its token, and the site's own is given with each place. Were it kept,
 // an instance that lost its place would show one that was overtaken.
-func TestBorrowedTokens(t *testing.T) {
+func TestDelegatedTokens(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c := textSite(t, now, "")
 	a, _ := c.onlyAssignment(t)

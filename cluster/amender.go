@@ -97,7 +97,7 @@ func (am *amender) amendedItem(now time.Time, key string, value []byte, fx *wire
 	am.giveBack(now, k, fx)
 }
 
-// giveBack makes a borrowed application the root's again, and has here what the root wants here.
+// giveBack makes a delegated application the root's again, and has here what the root wants here.
 func (am *amender) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 	am.overrides.Close(k, fx)
 	am.Up.Observed.Delete(wire.AmendmentKey(k))

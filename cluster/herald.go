@@ -71,7 +71,7 @@ func (h *herald) ownerGone(now time.Time, id skerry.InstanceID, fx *wire.Effects
 	h.Apps.Gone(now, Self, id, fx)
 }
 
-// mine reports whether the site decides about an instance: its own, and those of borrowed applications.
+// mine reports whether the site decides about an instance: its own, and those of delegated applications.
 func (h *herald) mine(p *placement) bool {
 	i := h.Apps.Instance(p.A.ID)
 	return i != nil && i.Holder == Self
@@ -79,7 +79,7 @@ func (h *herald) mine(p *placement) bool {
 
 // ownApp gives an application of the site's own, or nil.
 func (h *herald) ownApp(k skerry.AppKey) *apps.App {
-	if a := h.Apps.App(k); a != nil && !a.Borrowed {
+	if a := h.Apps.App(k); a != nil && !a.Delegated {
 		return a
 	}
 	return nil

@@ -55,7 +55,7 @@ func (vs *views) Workers() []view.WorkerView {
 func (vs *views) AppViews(manifest bool) []view.AppView {
 	out := []view.AppView{}
 	for _, a := range vs.Apps.Apps() {
-		if !a.Borrowed {
+		if !a.Delegated {
 			out = append(out, vs.Apps.View(a, "cluster", manifest))
 		}
 	}

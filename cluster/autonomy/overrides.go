@@ -14,12 +14,12 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// While the root is away a site may be told to change what it holds of the root's applications. It borrows the application
-// (apps.Borrow), as far as it is here, and is its owner until the root is back. What it has then differs from what the root
+// While the root is away a site may be told to change what it holds of the root's applications. It delegates the application
+// (apps.Delegate), as far as it is here, and is its owner until the root is back. What it has then differs from what the root
 // wants: an Amendment. The root adopts it, or says why it does not; either way it says what the site is to have, and the site
 // gives the application back.
 //
-//	held for the root --change, root away--> borrowed --root back--> frozen, Amendment told --answer--> held for the root
+//	held for the root --change, root away--> delegated --root back--> frozen, Amendment told --answer--> held for the root
 //	                                            ^--------------root away again--------|
 type override struct {
 	App      skerry.AppKey        `json:"app"`
@@ -65,7 +65,7 @@ type Site interface {
 type Overrides struct {
 	site Site
 	self string           // the site, as the holder of instances
-	apps *apps.Controller // which has borrowed them
+	apps *apps.Controller // which has delegated them
 	all  map[skerry.AppKey]*override
 }
 
@@ -153,7 +153,7 @@ func (o *Overrides) Change(now time.Time, k skerry.AppKey, msg any, fx *wire.Eff
 	m := o.all[k]
 	fresh := m == nil
 	if fresh {
-		if m = o.borrow(now, k, fx); m == nil {
+		if m = o.delegate(now, k, fx); m == nil {
 			fx.Err = skerry.Errorf(skerry.CodeConflict, "this site holds nothing of application %s that it can change while the root is away", k).
 				WithHint("jobs, and services that run once on every worker, are left to the root")
 			return nil
@@ -206,16 +206,16 @@ func (o *Overrides) Close(k skerry.AppKey, fx *wire.Effects) {
 	o.apps.GiveBack(k, fx)
 }
 
-// Audit reports contradictions between what was changed here and what the site has borrowed.
+// Audit reports contradictions between what was changed here and what the site has delegated.
 func (o *Overrides) Audit() (faults []string) {
 	for k, m := range o.all {
-		if a := o.apps.App(k); m.App != k || len(m.Steps) == 0 || a == nil && !m.Deleted || a != nil && !a.Borrowed {
+		if a := o.apps.App(k); m.App != k || len(m.Steps) == 0 || a == nil && !m.Deleted || a != nil && !a.Delegated {
 			const text = "%s was changed here in %d steps, is listed as %s, deleted: %v, there: %v"
 			faults = append(faults, fmt.Sprintf(text, m.App, len(m.Steps), k, m.Deleted, a != nil))
 		}
 	}
 	for _, a := range o.apps.Apps() {
-		if k := a.Key(); a.Borrowed && o.all[k] == nil {
+		if k := a.Key(); a.Delegated && o.all[k] == nil {
 			faults = append(faults, fmt.Sprintf("%s is borrowed, and was not changed here", k))
 		}
 	}
@@ -250,7 +250,7 @@ func actor(msg any) string {
 	return ""
 }
 
-// carryOut changes a borrowed application, and says in words what it did.
+// carryOut changes a delegated application, and says in words what it did.
 func (o *Overrides) carryOut(now time.Time, k skerry.AppKey, m *override, msg any) (text string, res apps.Applied, fx wire.Effects) {
 	a := o.apps.App(k)
 	switch x := msg.(type) {
@@ -267,7 +267,7 @@ func (o *Overrides) carryOut(now time.Time, k skerry.AppKey, m *override, msg an
 			fx.Err = nil
 			if err := x.App.Validate(); err != nil {
 				fx.Err = err
-			} else if err := apps.BorrowSecrets(&x.App, &a.Manifest); err != nil {
+			} else if err := apps.DelegateSecrets(&x.App, &a.Manifest); err != nil {
 				fx.Err = err
 			}
 		}
@@ -280,7 +280,7 @@ func (o *Overrides) carryOut(now time.Time, k skerry.AppKey, m *override, msg an
 			totals[name] = b.Total
 		}
 		var skipped []string
-		res, skipped, fx = o.apps.ApplyBorrowed(now, x, totals)
+		res, skipped, fx = o.apps.ApplyDelegated(now, x, totals)
 		if len(skipped) > 0 {
 			res.Warnings = append(res.Warnings, "left to the root, because they are not here or no services: "+strings.Join(skipped, ", "))
 		}
@@ -320,8 +320,8 @@ func orAll(service string) string {
 	return service
 }
 
-// borrow takes an application over, as far as it is here; nil: there is nothing that can be changed.
-func (o *Overrides) borrow(now time.Time, k skerry.AppKey, fx *wire.Effects) *override {
+// delegate takes an application over, as far as it is here; nil: there is nothing that can be changed.
+func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *override {
 	m := &override{App: k, Since: now, Services: map[string]*before{}}
 	a := &apps.App{CreatedAt: now, UpdatedAt: now, Digests: map[string]string{}, Restarts: map[string]uint64{}}
 	a.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Namespace: k.Namespace, Name: k.Name}}
@@ -374,7 +374,7 @@ func (o *Overrides) borrow(now time.Time, k skerry.AppKey, fx *wire.Effects) *ov
 		}
 		list = append(list, i)
 	}
-	o.apps.Borrow(now, a, list, fx)
+	o.apps.Delegate(now, a, list, fx)
 	return m
 }
 

@@ -13,13 +13,13 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// A tier borrows an application that belongs to the one above, as far as it holds it, to change it while that one is away. It
-// keeps its own share: the replicas of a borrowed service are those that are here. GiveBack forgets it; nothing that runs is
+// A tier delegates an application that belongs to the one above, as far as it holds it, to change it while that one is away. It
+// keeps its own share: the replicas of a delegated service are those that are here. GiveBack forgets it; nothing that runs is
 // touched by either.
 
-// Borrow takes up an application with the instances that are here.
-func (e *editor) Borrow(now time.Time, a *App, held []*Instance, fx *wire.Effects) {
-	a.Borrowed, a.Deployed = true, true
+// Delegate takes up an application with the instances that are here.
+func (e *editor) Delegate(now time.Time, a *App, held []*Instance, fx *wire.Effects) {
+	a.Delegated, a.Deployed = true, true
 	e.addApp(a)
 	e.saveApp(a, fx)
 	for _, i := range held {
@@ -34,7 +34,7 @@ func (e *editor) Borrow(now time.Time, a *App, held []*Instance, fx *wire.Effect
 	e.look(a.Key())
 }
 
-// GiveBack forgets a borrowed application and its instances.
+// GiveBack forgets a delegated application and its instances.
 func (e *editor) GiveBack(k skerry.AppKey, fx *wire.Effects) {
 	for _, i := range e.InstancesOf(k) {
 		e.dropInstance(i, fx)
@@ -47,10 +47,10 @@ func (e *editor) GiveBack(k skerry.AppKey, fx *wire.Effects) {
 	fx.Changed = append(fx.Changed, wire.Change{App: k})
 }
 
-// ApplyBorrowed changes the services of a borrowed application to what a manifest says, which was validated and has its
+// ApplyDelegated changes the services of a delegated application to what a manifest says, which was validated and has its
 // defaults set. totals are the replicas of each service in the whole application: the share here changes by as much as the
 // manifest differs from them. Services that are not here are left to the owner; skipped names them.
-func (e *editor) ApplyBorrowed(now time.Time, m Apply, totals map[string]int) (res Applied, skipped []string, fx wire.Effects) {
+func (e *editor) ApplyDelegated(now time.Time, m Apply, totals map[string]int) (res Applied, skipped []string, fx wire.Effects) {
 	k := m.App.Key()
 	old := e.apps[k]
 	next := *old

@@ -13,12 +13,12 @@ import (
 
 // App is an application with what was asked of it.
 type App struct {
-	Manifest spec.Application  `json:"manifest"`
-	Borrowed bool              `json:"borrowed,omitempty"` // it belongs to the tier above; see Borrow
-	Org      string            `json:"org"`
-	Gen      skerry.Generation `json:"generation"`
-	Deployed bool              `json:"deployed"` // false: Registered only
-	Deleting bool              `json:"deleting,omitempty"`
+	Manifest  spec.Application  `json:"manifest"`
+	Delegated bool              `json:"borrowed,omitempty"` // it belongs to the tier above; see Delegate
+	Org       string            `json:"org"`
+	Gen       skerry.Generation `json:"generation"`
+	Deployed  bool              `json:"deployed"` // false: Registered only
+	Deleting  bool              `json:"deleting,omitempty"`
 	// DeleteVolumes: its local volumes go with it, whatever the manifest says.
 	DeleteVolumes bool              `json:"deleteVolumes,omitempty"`
 	CreatedAt     time.Time         `json:"createdAt"`
@@ -62,7 +62,7 @@ type catalog struct {
 	targets []string // children among which perWorker services are spread
 	dirty   map[skerry.AppKey]bool
 	wake    map[skerry.AppKey]time.Time
-	frozen  bool // borrowed applications stay as they are
+	frozen  bool // delegated applications stay as they are
 }
 
 func newCatalog() *catalog {
@@ -103,13 +103,13 @@ func (c *catalog) awake(now time.Time) {
 	}
 }
 
-// Freeze keeps borrowed applications as they are while their owner decides about them.
+// Freeze keeps delegated applications as they are while their owner decides about them.
 func (c *catalog) Freeze(on bool) {
 	if c.frozen = on; on {
 		return
 	}
 	for k, a := range c.apps {
-		if a.Borrowed {
+		if a.Delegated {
 			c.look(k)
 		}
 	}
@@ -118,7 +118,7 @@ func (c *catalog) Freeze(on bool) {
 // Frozen reports whether an application is kept as it is.
 func (c *catalog) Frozen(k skerry.AppKey) bool {
 	a := c.apps[k]
-	return c.frozen && a != nil && a.Borrowed
+	return c.frozen && a != nil && a.Delegated
 }
 
 func (c *catalog) saveApp(a *App, fx *wire.Effects) {

@@ -113,7 +113,7 @@ const maxImported = ipam.NumServices / 4
 // address gives an application's network the addresses that its manifest asks for. What conflicts is refused, and nothing
 // changes then.
 func (ns *networks) address(now time.Time, a *App, fx *wire.Effects) error {
-	if a.Borrowed {
+	if a.Delegated {
 		return nil // its owner gives it addresses
 	}
 	k := a.Key()

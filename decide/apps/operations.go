@@ -199,7 +199,7 @@ func (e *editor) scale(now time.Time, k skerry.ServiceKey, replicas int, actor s
 	if replicas < 0 || replicas > 10000 {
 		return Applied{}, fx, skerry.Errorf(skerry.CodeInvalid, "%d replicas are out of range; from 0 to 10000 is allowed", replicas)
 	}
-	if s.Scale != nil && !a.Borrowed {
+	if s.Scale != nil && !a.Delegated {
 		if lo, hi := s.Scale.Limits(); replicas < lo || replicas > hi {
 			return Applied{}, fx, skerry.Errorf(skerry.CodeInvalid, "the number of instances of %s follows their load, from %d to %d", k, lo, hi).
 				WithHint("change scale.min and scale.max in the manifest instead")
@@ -236,7 +236,7 @@ func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error
 	if err != nil {
 		return Applied{}, fx, err
 	}
-	if m.Pull != nil && a.Borrowed {
+	if m.Pull != nil && a.Delegated {
 		return Applied{}, fx, skerry.Errorf(skerry.CodeUnsupported, "this site keeps the content of its images while the root is away").
 			WithHint("restart without --pull, or repeat this at the root")
 	}

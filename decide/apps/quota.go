@@ -144,7 +144,7 @@ func (ts *tenants) Usage(org string, without skerry.AppKey) Usage {
 }
 
 func (ts *tenants) checkQuota(org string, m *spec.Application) error {
-	if a := ts.catalog.apps[m.Key()]; a != nil && a.Borrowed {
+	if a := ts.catalog.apps[m.Key()]; a != nil && a.Delegated {
 		return nil // its owner asks when it adopts that
 	}
 	o := ts.orgs[org]

@@ -19,7 +19,7 @@ func (c *Controller) Restricted() (out []view.Unadmitted) {
 // inVain lists exports to another organisation that the other application does not import, and their short names.
 func (ns *networks) inVain() (out []view.Unadmitted) {
 	for _, o := range ns.exporting(skerry.AppKey{}) {
-		if o.Borrowed {
+		if o.Delegated {
 			continue // whoever owns it lists it
 		}
 		for i := range o.Manifest.Spec.Services {

@@ -161,7 +161,7 @@ func (ss *secrets) keep(now time.Time, k secretKey, x *secret, actor string, bac
 // follow gives the version in use to the services that name none, at once if they go back to it. A job has what it was applied with: it would run once more otherwise.
 func (ss *secrets) follow(now time.Time, x *secret, actor string, back bool, fx *wire.Effects) {
 	for _, a := range ss.catalog.Apps() {
-		if a.Manifest.Metadata.Namespace != x.Namespace || a.Deleting || a.Borrowed {
+		if a.Manifest.Metadata.Namespace != x.Namespace || a.Deleting || a.Delegated {
 			continue
 		}
 		next := *a
@@ -298,14 +298,14 @@ func (ss *secrets) usersOf(x *secret) []string {
 	}
 	for k, a := range ss.catalog.apps {
 		for i := range a.Manifest.Spec.Services {
-			if s := &a.Manifest.Spec.Services[i]; k.Namespace == x.Namespace && !a.Borrowed && uses(s) {
+			if s := &a.Manifest.Spec.Services[i]; k.Namespace == x.Namespace && !a.Delegated && uses(s) {
 				out = append(out, k.Name+"/"+s.Name)
 			}
 		}
 	}
 	for _, i := range ss.ledger.inst {
 		k := i.Service.App
-		if a := ss.catalog.apps[k]; k.Namespace == x.Namespace && i.Live() && a != nil && !a.Borrowed && uses(i.Spec) {
+		if a := ss.catalog.apps[k]; k.Namespace == x.Namespace && i.Live() && a != nil && !a.Delegated && uses(i.Spec) {
 			out = append(out, k.Name+"/"+i.Service.Service)
 		}
 	}
@@ -389,8 +389,8 @@ func (ss *secrets) have(app *spec.Application) error {
 	return nil
 }
 
-// BorrowSecrets fills in the versions of a manifest for a borrowed application: those that it had, for the owner alone knows others.
-func BorrowSecrets(app, had *spec.Application) error {
+// DelegateSecrets fills in the versions of a manifest for a delegated application: those that it had, for the owner alone knows others.
+func DelegateSecrets(app, had *spec.Application) error {
 	known := map[string]string{}
 	for i := range had.Spec.Services {
 		for _, u := range had.Spec.Services[i].Secrets {

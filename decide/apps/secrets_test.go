@@ -128,15 +128,15 @@ func TestSecrets(t *testing.T) {
 	refused(t, c, DeleteNamespace{Name: "default"}, skerry.CodeConflict, "secret db")
 }
 
-// TestBorrowedSecrets: a site changes the root's application with the secrets that it had, and with no others.
-func TestBorrowedSecrets(t *testing.T) {
+// TestDelegatedSecrets: a site changes the root's application with the secrets that it had, and with no others.
+func TestDelegatedSecrets(t *testing.T) {
 	had := apply(1, uses(spec.SecretUse{Name: "db", Current: "2-b"})).App
 	for _, x := range []struct {
 		use     spec.SecretUse
 		refused bool
 	}{{spec.SecretUse{Name: "db"}, false}, {spec.SecretUse{Name: "db", Version: 2, Current: "9-forged"}, false}, {spec.SecretUse{Name: "db", Version: 1}, true}, {spec.SecretUse{Name: "other"}, true}} {
 		next := apply(1, uses(x.use)).App
-		err := BorrowSecrets(&next, &had)
+		err := DelegateSecrets(&next, &had)
 		if got := next.Spec.Services[0].Secrets[0].Current; (err != nil) != x.refused || !x.refused && got != "2-b" {
 			t.Errorf("%+v: %q, %v", x.use, got, err)
 		}

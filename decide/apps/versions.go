@@ -16,7 +16,7 @@ func (e *editor) replace(now time.Time, a, next *App, fx *wire.Effects) error {
 	if err := e.tenants.checkQuota(a.Org, &next.Manifest); err != nil {
 		return err
 	}
-	if !a.Borrowed {
+	if !a.Delegated {
 		if err := e.secrets.have(&next.Manifest); err != nil {
 			return err
 		}

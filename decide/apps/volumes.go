@@ -33,7 +33,7 @@ type Deleted struct {
 func (vs *volumes) Volumes(origin string) []view.VolumeView {
 	var out []view.VolumeView
 	for app, list := range vs.claimed {
-		if a := vs.apps[app]; a != nil && a.Borrowed {
+		if a := vs.apps[app]; a != nil && a.Delegated {
 			continue
 		}
 		for _, k := range list {
@@ -88,7 +88,7 @@ func (vs *volumes) delete(now time.Time, m DeleteVolume) (wire.Effects, error) {
 	if k == nil {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", m.Claim).WithHint("`skerry get volumes` lists them")
 	}
-	if a != nil && a.Borrowed {
+	if a != nil && a.Delegated {
 		return fx, VolumeOfRoot(m.Claim)
 	}
 	if i := vs.userOf(m.Claim); i != nil {
@@ -137,7 +137,7 @@ func (vs *volumes) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *w
 		there := s.KeepsData() && !a.Deleting
 		switch {
 		case vs.userOf(v) != nil:
-		case !there && len(vs.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Borrowed):
+		case !there && len(vs.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Delegated):
 			vs.dropClaim(k, fx)
 		case k.Idle.IsZero():
 			k.Idle = now
