@@ -42,7 +42,7 @@ type ledger struct {
 	stranded  map[skerry.InstanceID]bool            // placements that ran on a worker that is out of touch
 	originals map[skerry.InstanceID]bool            // placements with an original
 	watched   map[skerry.InstanceID]bool            // placements whose SLA is violated
-	astray    map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
+	orphan    map[skerry.InstanceID]map[string]bool // instances that workers report and that are not placed there
 	asking    map[skerry.InstanceID]*answer         // of placements whose owner asks whether there is a place for a successor
 
 	grew  bool         // capacity may have appeared: what waits is to be tried again
@@ -54,7 +54,7 @@ func newLedger(term uint64) ledger {
 	return ledger{term: term, places: map[skerry.InstanceID]*placement{}, byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{},
 		byWorker: map[string]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, groups: map[skerry.InstanceID]*group{},
 		waiting: set(), making: map[skerry.InstanceID]string{}, removing: set(), moving: set(), stranded: set(), originals: set(), watched: set(),
-		astray: map[skerry.InstanceID]map[string]bool{}, asking: map[skerry.InstanceID]*answer{}}
+		orphan: map[skerry.InstanceID]map[string]bool{}, asking: map[skerry.InstanceID]*answer{}}
 }
 
 // enter takes a placement in, new or read.
@@ -170,17 +170,17 @@ func (l *ledger) leaveCopy(p *placement, o *original) {
 
 // stray notes that a worker reports an instance that is not placed there, and found that it no longer does.
 func (l *ledger) stray(id skerry.InstanceID, worker string) {
-	if l.astray[id] == nil {
-		l.astray[id] = map[string]bool{}
+	if l.orphan[id] == nil {
+		l.orphan[id] = map[string]bool{}
 	}
-	l.astray[id][worker] = true
+	l.orphan[id][worker] = true
 }
 
 // found says that a worker no longer has an instance astray.
 func (l *ledger) found(id skerry.InstanceID, worker string) {
-	if at := l.astray[id]; at != nil {
+	if at := l.orphan[id]; at != nil {
 		if delete(at, worker); len(at) == 0 {
-			delete(l.astray, id)
+			delete(l.orphan, id)
 		}
 	}
 }
@@ -315,7 +315,7 @@ func (l *ledger) audit(workers map[string]*worker) (faults []string) {
 			bad("%s is gone, and its owner is still answered", id)
 		}
 	}
-	for id, at := range l.astray {
+	for id, at := range l.orphan {
 		for name := range at {
 			p := l.places[id]
 			if workers[name] == nil || p != nil && (p.Worker == name || p.Next != nil && p.Next.Worker == name) {

@@ -296,7 +296,7 @@ func (l *lifecycle) refuse(now time.Time, p *placement, why []wire.Reason, d *wi
 // adopt takes over an instance that a worker runs already and this store has forgotten, as after a restored backup.
 func (l *lifecycle) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
 	key := wire.AssignmentKey(p.A.ID)
-	for _, name := range slices.Sorted(maps.Keys(l.astray[p.A.ID])) {
+	for _, name := range slices.Sorted(maps.Keys(l.orphan[p.A.ID])) {
 		if l.Children.Get(name) == nil {
 			continue
 		}

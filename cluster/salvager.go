@@ -112,11 +112,11 @@ type orphan struct {
 
 // orphans lists what workers run and this store does not know.
 func (sv *rebuilder) orphans() (list []orphan) {
-	for _, id := range slices.Sorted(maps.Keys(sv.astray)) {
+	for _, id := range slices.Sorted(maps.Keys(sv.orphan)) {
 		if sv.places[id] != nil {
 			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(sv.astray[id])) {
+		for _, name := range slices.Sorted(maps.Keys(sv.orphan[id])) {
 			k := sv.Children.Get(name)
 			if k == nil {
 				continue

@@ -223,10 +223,10 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 			r.OfRoot++
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(vs.astray)) {
+	for _, id := range slices.Sorted(maps.Keys(vs.orphan)) {
 		why := vs.rebuild.Why(id)
 		if why == "" {
-			why = "on worker " + strings.Join(slices.Sorted(maps.Keys(vs.astray[id])), ", ") + ": nobody has asked for it"
+			why = "on worker " + strings.Join(slices.Sorted(maps.Keys(vs.orphan[id])), ", ") + ": nobody has asked for it"
 		}
 		if vs.places[id] == nil {
 			r.Left = append(r.Left, view.RebuiltLeft{Instance: id, Why: why})

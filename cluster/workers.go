@@ -86,7 +86,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	c.detect.Remove(name)
 	c.trust.Remove(name)
 	c.releases.Remove(name)
-	for id := range c.astray {
+	for id := range c.orphan {
 		c.found(id, name)
 	}
 	c.expel(now, w, fx)

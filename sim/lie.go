@@ -45,7 +45,7 @@ func (r *run) lie(n *Node, about string) {
 	case "capacity":
 		n.boasts++
 	case "coordinates":
-		n.astray = &spec.Coordinate{Vec: [3]float64{w.rng.NormFloat64() * 1e4, 1e4, -1e4}, Height: 1e-9, Error: 0.001}
+		n.orphan = &spec.Coordinate{Vec: [3]float64{w.rng.NormFloat64() * 1e4, 1e4, -1e4}, Height: 1e-9, Error: 0.001}
 	}
 	if !n.Up {
 		return
@@ -58,7 +58,7 @@ func (r *run) lie(n *Node, about string) {
 		for _, id := range r.anyInstances(n) {
 			use[id] = wire.QoS{CPU: skerry.MilliCPU(w.rng.IntN(100_000)), Memory: skerry.Bytes(w.rng.Int64N(1 << 50)), Waiting: w.rng.Float64() * 3, Throttled: -1}
 		}
-		w.tell(n, worker.Usage{Instances: use, Coordinate: n.astray})
+		w.tell(n, worker.Usage{Instances: use, Coordinate: n.orphan})
 	case "others":
 		up := n.Core.(*worker.Core).Up.Observed
 		codec := wire.New()

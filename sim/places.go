@@ -50,8 +50,8 @@ func (r *run) whereabouts(n *Node) (*spec.Coordinate, []wire.PeerRTT) {
 	w := r.w
 	p.height += (w.lag(n) - p.height) * settling
 	at := &spec.Coordinate{Vec: [3]float64{p.at[0], p.at[1], 0}, Height: max(p.height, 0.01), Error: 0.1}
-	if n.astray != nil {
-		at = n.astray
+	if n.orphan != nil {
+		at = n.orphan
 	}
 	children := w.parentOf(n).children
 	var list []wire.PeerRTT

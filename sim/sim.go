@@ -163,7 +163,7 @@ type Node struct {
 	// A member that lies claims more than it has, or never runs what it is given.
 	idle   bool
 	boasts int              // by how many factors of ten
-	astray *spec.Coordinate // where it claims to be; nil: where it is
+	orphan *spec.Coordinate // where it claims to be; nil: where it is
 	lies   map[string]bool  // of a site, what it lies about
 
 	outer core // Core, or what a test put around it

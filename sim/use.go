@@ -161,7 +161,7 @@ func (r *run) measure() {
 		}
 	}
 	for _, n := range r.w.nodes() {
-		if n.facts == nil || !n.Up || r.check.liars[n] && n.astray == nil && !r.check.liars[r.w.parentOf(n)] {
+		if n.facts == nil || !n.Up || r.check.liars[n] && n.orphan == nil && !r.check.liars[r.w.parentOf(n)] {
 			continue
 		}
 		use := map[skerry.InstanceID]wire.QoS{}

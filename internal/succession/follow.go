@@ -227,7 +227,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 
 // takeIn applies what comes from who leads.
 func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b tenure.Books) (err error) {
-	if f.Astray && b.Revision > f.Common {
+	if f.Orphan && b.Revision > f.Common {
 		if err := o.setAside(ctx, f.Common, b.Revision, b.Reign); err != nil {
 			return err
 		}

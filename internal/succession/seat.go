@@ -213,7 +213,7 @@ func (p patient) Write(b []byte) (n int, err error) {
 
 // position finds where what a successor has ends within this store: whether it can go on from there, and up to which revision it
 // is right.
-func (o *Leadership) position(ctx context.Context, f *wire.Follow) (common int64, astray, known bool, err error) {
+func (o *Leadership) position(ctx context.Context, f *wire.Follow) (common int64, orphan, known bool, err error) {
 	b, err := o.books(ctx)
 	if err != nil {
 		return 0, false, false, err
@@ -287,11 +287,11 @@ func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, cod
 			c.Left(now, name)
 		}
 	})
-	common, astray, known, err := o.position(ctx, f)
+	common, orphan, known, err := o.position(ctx, f)
 	if err != nil {
 		return err
 	}
-	answer := &wire.Followed{Term: term, Holder: o.member.Name(), Whole: !known, Astray: astray, Common: common, TTL: uint32(o.opt.TTL / time.Millisecond)}
+	answer := &wire.Followed{Term: term, Holder: o.member.Name(), Whole: !known, Orphan: orphan, Common: common, TTL: uint32(o.opt.TTL / time.Millisecond)}
 	conn.SetDeadline(time.Now().Add(silence))
 	if err := frame.Write(conn, codec, answer); err != nil {
 		return err

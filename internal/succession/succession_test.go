@@ -67,7 +67,7 @@ func TestPosition(t *testing.T) {
 		reign          uint64
 		revision       int64
 		common         int64
-		astray, follow bool
+		orphan, follow bool
 	}{
 		{"nothing", 0, 0, 0, false, false},
 		{"all", 5, last, last, false, true},
@@ -78,9 +78,9 @@ func TestPosition(t *testing.T) {
 		{"of the one before, beyond its end", 2, ends[1] + 9, ends[1], true, false},
 		{"of one that nobody held here", 3, ends[1] + 1, ends[1], true, false},
 	} {
-		common, astray, follow, err := o.position(ctx, &wire.Follow{Reign: c.reign, Revision: c.revision})
-		if err != nil || common != c.common || astray != c.astray || follow != c.follow {
-			t.Errorf("%s: up to %d, astray %v, goes on %v, %v", c.what, common, astray, follow, err)
+		common, orphan, follow, err := o.position(ctx, &wire.Follow{Reign: c.reign, Revision: c.revision})
+		if err != nil || common != c.common || orphan != c.orphan || follow != c.follow {
+			t.Errorf("%s: up to %d, astray %v, goes on %v, %v", c.what, common, orphan, follow, err)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func samples() []wire.Message {
 		&wire.Vote{Term: 4, Holder: "b", Reign: 3, ReignHolder: "a", Seq: 2, Heirs: seats, Strayed: true, Wait: 700, At: "a:7444"},
 		&wire.Ask{Term: 4, Seat: "b"},
 		&wire.Follow{Reign: 3, Revision: 77, Addr: "b:7444", Machine: "m1", Version: "0.1.0", Keyed: true},
-		&wire.Followed{Term: 4, Holder: "b", Whole: true, Astray: true, Common: 70, TTL: 12000},
+		&wire.Followed{Term: 4, Holder: "b", Whole: true, Orphan: true, Common: 70, TTL: 12000},
 	}
 }
 
