@@ -42,7 +42,7 @@ func (l *lifecycle) nowhere(now time.Time, p *placement, why []wire.Reason, fx *
 	}
 	p.Obs.Violated = text
 	if p.Origin == "root" {
-		p.Obs.Violated = l.workers.anonymous(p, "its worker is out of touch, and no other of the site can take it")
+		p.Obs.Violated = l.workers.redact(p, "its worker is out of touch, and no other of the site can take it")
 	}
 	p.Obs.Reason = text
 	l.changed(now, p, fx)

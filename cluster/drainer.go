@@ -157,7 +157,7 @@ func (dr *drainer) drainAway(now time.Time, w *worker, p *placement, look *moves
 		p.drained = true
 		p.Obs.Violated = "its worker is drained, and " + why
 		if p.Origin == "root" {
-			p.Obs.Violated = dr.workers.anonymous(p, p.Obs.Violated)
+			p.Obs.Violated = dr.workers.redact(p, p.Obs.Violated)
 		}
 		dr.changed(now, p, fx)
 	}

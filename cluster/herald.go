@@ -45,7 +45,7 @@ func (h *herald) eventUp(fx *wire.Effects, now time.Time, p *placement, t wire.E
 		Instance: p.A.ID, Worker: skerry.WorkerName(p.Worker), Cluster: skerry.ClusterName(h.name), Org: p.A.Org}
 	fx.Events = append(fx.Events, e)
 	if p.Origin == "root" && t == wire.EventWarning {
-		e.Worker, e.Text = "", h.workers.anonymous(p, up)
+		e.Worker, e.Text = "", h.workers.redact(p, up)
 		if p.Group != "" {
 			e.Instance = p.Group // a copy's id names its worker
 		}
@@ -108,7 +108,7 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 		case p.Obs.Ready:
 			o.Have++
 		case p.Obs.Reason != "" && o.Reason == "":
-			o.Reason = h.workers.anonymous(p, p.Obs.Reason)
+			o.Reason = h.workers.redact(p, p.Obs.Reason)
 		}
 		if p.Obs.State == skerry.Running {
 			o.State = skerry.Running
@@ -116,7 +116,7 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 			o.State = skerry.WorkerScheduled
 		}
 		if o.CrashLoop == "" {
-			o.CrashLoop = h.workers.anonymous(p, p.Obs.CrashLoop)
+			o.CrashLoop = h.workers.redact(p, p.Obs.CrashLoop)
 		}
 		o.Restarts += p.Obs.Restarts
 		o.Restart = min(o.Restart, p.Obs.Restart)
@@ -195,12 +195,12 @@ func (h *herald) answerOf(p *placement) *wire.SuccessorAnswer {
 	return nil
 }
 
-// anonymousAnswer is an answer that names no worker.
-func (h *herald) anonymousAnswer(p *placement, k *wire.SuccessorAnswer) *wire.SuccessorAnswer {
+// redactAnswer is an answer that names no worker.
+func (h *herald) redactAnswer(p *placement, k *wire.SuccessorAnswer) *wire.SuccessorAnswer {
 	if k == nil {
 		return nil
 	}
-	return &wire.SuccessorAnswer{Revision: k.Revision, Why: h.workers.anonymous(p, k.Why)}
+	return &wire.SuccessorAnswer{Revision: k.Revision, Why: h.workers.redact(p, k.Why)}
 }
 
 // takenHere says why an instance of the root's may not come: the site has an application of its name, and of another organisation.

@@ -66,7 +66,7 @@ func (j *judge) look(now time.Time, p *placement, fx *wire.Effects) {
 	// Nobody at the site does better: the owner may know another site.
 	const none = "the site has no worker that keeps the SLA: "
 	if p.Obs.Violated = violated; p.Origin == "root" {
-		p.Obs.Violated = j.workers.anonymous(p, uplink.InGeneral(what, violated))
+		p.Obs.Violated = j.workers.redact(p, uplink.InGeneral(what, violated))
 	}
 	j.changed(now, p, fx)
 	j.eventUp(fx, now, p, wire.EventWarning, "NoBetterPlace", none+violated, none+uplink.InGeneral(what, violated))

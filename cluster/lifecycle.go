@@ -90,7 +90,7 @@ func (l *lifecycle) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Group != "" {
 		return
 	}
-	o.Successor, o.Revision, o.Limits, o.Crowded = l.answerOf(p), p.A.Revision, p.Limits, l.workers.anonymous(p, p.Strain.Crowded)
+	o.Successor, o.Revision, o.Limits, o.Crowded = l.answerOf(p), p.A.Revision, p.Limits, l.workers.redact(p, p.Strain.Crowded)
 	if l.mine(p) {
 		l.Apps.Instance(p.A.ID).Worker = skerry.WorkerName(p.Worker)
 		if l.Apps.Observe(now, Self, o, fx) {
@@ -101,10 +101,10 @@ func (l *lifecycle) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 		return
 	}
 	o.Restart -= min(p.Extra, o.Restart)
-	o.Successor = l.anonymousAnswer(p, o.Successor)
-	o.Reason, o.Held, o.CrashLoop = l.workers.anonymous(p, o.Reason), l.workers.anonymous(p, o.Held), l.workers.anonymous(p, o.CrashLoop)
+	o.Successor = l.redactAnswer(p, o.Successor)
+	o.Reason, o.Held, o.CrashLoop = l.workers.redact(p, o.Reason), l.workers.redact(p, o.Held), l.workers.redact(p, o.CrashLoop)
 	if o.Limits != nil {
-		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: l.workers.anonymous(p, o.Limits.Reason), InUse: o.Limits.InUse}
+		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: l.workers.redact(p, o.Limits.Reason), InUse: o.Limits.InUse}
 	}
 	l.report(&p.A.Spec, o)
 }

@@ -40,7 +40,7 @@ func (ws roster) Worker(name string) (address string, ok bool) {
 }
 
 // anonymous takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with the placement.
-func (ws roster) anonymous(p *placement, text string) string {
+func (ws roster) redact(p *placement, text string) string {
 	near := []string{p.Worker, p.Pinned}
 	if p.Next != nil {
 		near = append(near, p.Next.Worker)

@@ -42,7 +42,7 @@ func (tr *transfers) migrateInstance(now time.Time, m MigrateInstance, fx *wire.
 		fx.Result, err = tr.moveByHand(now, p, policy, &m, fx)
 	}
 	if err != nil && m.Root {
-		err.Message, err.Hint = tr.workers.anonymous(p, err.Message), tr.workers.anonymous(p, err.Hint)
+		err.Message, err.Hint = tr.workers.redact(p, err.Message), tr.workers.redact(p, err.Hint)
 	}
 	if err != nil {
 		fx.Err = err

@@ -229,7 +229,7 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 // pssOf is what a process takes of memory, in KiB, and how much of that no file stands behind.
-func pssOf(b *testing.B, pid int) (pss, anonymous int) {
+func pssOf(b *testing.B, pid int) (pss, redact int) {
 	b.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -240,10 +240,10 @@ func pssOf(b *testing.B, pid int) (pss, anonymous int) {
 		if _, err := fmt.Sscanf(line, "Pss: %d kB", &kb); err == nil {
 			pss = kb
 		} else if _, err := fmt.Sscanf(line, "Pss_Anon: %d kB", &kb); err == nil {
-			anonymous = kb
+			redact = kb
 		}
 	}
-	return pss, anonymous
+	return pss, redact
 }
 
 // p50 is the median in milliseconds.
