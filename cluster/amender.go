@@ -217,7 +217,7 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 			s.Load.CPU += p.qos.CPU
 		}
 	}
-	came := am.came()
+	arrivals := am.arrivals()
 	keys := make([]skerry.ServiceKey, 0, len(by))
 	for k := range by {
 		keys = append(keys, k)
@@ -237,7 +237,7 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 			}
 			s.N, s.Before, s.Total = *a.Manifest.Spec.Service(k.Service).Replicas, before, total
 		}
-		s.Load.Came(came[k])
+		s.Load.Arrivals(arrivals[k])
 		if n, why := am.scaling.Want(now, k, &s.Share); n != s.N {
 			var more wire.Effects
 			if am.amend(now, k.App, apps.Scale{Service: k, Replicas: n, Actor: "its load: " + why}, &more); more.Err == nil {

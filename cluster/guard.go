@@ -72,7 +72,7 @@ func (g *guard) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 		g.Children.Down(now, w.Name)
 		fx.Actions = append(fx.Actions, Disconnect{w.Name})
 	}
-	g.Apps.Came(now, w.Name, nil)
+	g.Apps.Arrivals(now, w.Name, nil)
 	g.Apps.Waits(now, w.Name, nil)
 	g.peers.Touch(now)
 	g.seeWorker(w)

@@ -212,19 +212,19 @@ func (h *herald) takenHere(a *spec.Assignment, origin string) *wire.Reason {
 		Hint: "choose another site or name, or ask the operator of the site"}
 }
 
-// cameBy tells the site's own applications what came to them by a worker's ingress.
-func (h *herald) cameBy(now time.Time, w *worker) {
+// arrivalsBy tells the site's own applications what came to them by a worker's ingress.
+func (h *herald) arrivalsBy(now time.Time, w *worker) {
 	by := map[skerry.ServiceKey]wire.IngressUse{}
 	for _, u := range w.report.Ingress {
 		if h.ownApp(u.Service.App) != nil {
 			by[u.Service] = by[u.Service].Add(u)
 		}
 	}
-	h.Apps.Came(now, w.Name, by)
+	h.Apps.Arrivals(now, w.Name, by)
 }
 
 // came sums what comes to the root's services by the ingresses of the site.
-func (h *herald) came() map[skerry.ServiceKey]wire.IngressUse {
+func (h *herald) arrivals() map[skerry.ServiceKey]wire.IngressUse {
 	by := map[skerry.ServiceKey]wire.IngressUse{}
 	for _, name := range slices.Sorted(maps.Keys(h.workers)) { // the sums do not depend on the order
 		w := h.workers[name]
@@ -240,10 +240,10 @@ func (h *herald) came() map[skerry.ServiceKey]wire.IngressUse {
 	return by
 }
 
-// foldCame tells the root what comes to its services here.
-func (h *herald) foldCame() []wire.IngressUse {
+// foldArrivals tells the root what comes to its services here.
+func (h *herald) foldArrivals() []wire.IngressUse {
 	var out []wire.IngressUse
-	for k, u := range h.came() {
+	for k, u := range h.arrivals() {
 		u.Service = k
 		out = append(out, u)
 	}

@@ -192,7 +192,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 			}
 		}
 	}
-	rp.cameBy(now, w)
+	rp.arrivalsBy(now, w)
 	rp.reload(w, r.Instances)
 	rp.urge(now, w, fx)
 	rp.overlay.trim(now, w)

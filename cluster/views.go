@@ -332,7 +332,7 @@ func (vs *views) Aggregate() wire.ClusterReport {
 		}
 	}
 	r.Instances = len(vs.places)
-	r.Services, r.Ingress, r.Came = vs.foldQoS(), vs.foldIngress(), vs.foldCame()
+	r.Services, r.Ingress, r.Arrivals = vs.foldQoS(), vs.foldIngress(), vs.foldArrivals()
 	return r
 }
 

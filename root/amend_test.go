@@ -272,14 +272,14 @@ func TestAwayIsKept(t *testing.T) {
 	}
 	p := life()
 	var fx wire.Effects
-	p.came(at(0), "a", time.Time{}, &fx)
+	p.arrivals(at(0), "a", time.Time{}, &fx)
 	p.lives(at(0), &fx)
 	p.lives(at(20), &fx)
 	keep(fx)
 	p = life() // the root was down from 20 to 30
 	p.start(at(30))
 	fx = wire.Effects{}
-	p.came(at(31), "a", time.Time{}, &fx)
+	p.arrivals(at(31), "a", time.Time{}, &fx)
 	keep(fx)
 	for minute, want := range map[int]bool{-5: true, 1: true, 5: false, 17: false, 19: true, 25: true, 32: true, 40: false} {
 		if p.wasAlone(at(33), at(31), "a", at(minute)) != want {
@@ -291,13 +291,13 @@ func TestAwayIsKept(t *testing.T) {
 	}
 	fx = wire.Effects{}
 	p.left(at(50), "a", at(31), at(49), &fx)
-	p.came(at(60), "a", time.Time{}, &fx)
+	p.arrivals(at(60), "a", time.Time{}, &fx)
 	if p.wasAlone(at(61), at(60), "a", at(25)) || !p.wasAlone(at(61), at(60), "a", at(55)) {
 		t.Error("what it should have told long ago is believed, or what it did now is not")
 	}
 	for i := range 3 * maxAway {
 		p.left(at(61+2*i), "a", at(60+2*i), at(61+2*i), &fx)
-		p.came(at(62+2*i), "a", time.Time{}, &fx)
+		p.arrivals(at(62+2*i), "a", time.Time{}, &fx)
 	}
 	if n := len(p.sites["a"].Away); n != maxAway {
 		t.Errorf("%d times are kept", n)

@@ -80,7 +80,7 @@ func (p *presences) save(site string, fx *wire.Effects) {
 }
 
 // came notes that a site connects. heard is when it was heard last on the connection before, if that was not missed yet.
-func (p *presences) came(now time.Time, site string, heard time.Time, fx *wire.Effects) {
+func (p *presences) arrivals(now time.Time, site string, heard time.Time, fx *wire.Effects) {
 	s := p.sites[site]
 	if s == nil {
 		s = &presence{}

@@ -165,7 +165,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		if k := c.Children.Get(m.Hello.Name); k != nil {
 			heard = k.Heard
 		}
-		c.away.came(now, m.Hello.Name, heard, &fx)
+		c.away.arrivals(now, m.Hello.Name, heard, &fx)
 		c.away.lives(now, &fx)
 		sets, events := c.Children.Up(now, m.Hello)
 		fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
@@ -524,7 +524,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	delete(c.reports, name)
 	c.forgetBook(name, fx)
 	c.away.forget(name, fx)
-	c.Apps.Came(now, name, nil)
+	c.Apps.Arrivals(now, name, nil)
 	c.Apps.Waits(now, name, nil)
 	c.fed.Remove(name)
 	c.Apps.SetTargets(c.Children.Names())

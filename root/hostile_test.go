@@ -337,7 +337,7 @@ func TestSiteTellsOfItsOwnAlone(t *testing.T) {
 		for _, site := range []string{"liar", "has"} {
 			report := wire.ClusterReport{Services: []wire.ServiceQoS{{Service: shop, Ready: 1, QoS: wire.QoS{CPU: 1}}}}
 			if site == from {
-				report.Came = []wire.IngressUse{{Service: shop, Requests: 1e6}}
+				report.Arrivals = []wire.IngressUse{{Service: shop, Requests: 1e6}}
 			}
 			r.step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&report)}})
 		}

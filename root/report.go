@@ -31,13 +31,13 @@ func (c *Core) report(now time.Time, name string, m *wire.Report, fx *wire.Effec
 		c.claimZone(now, name, in.Zone, fx)
 	}
 	by := map[skerry.ServiceKey]wire.IngressUse{}
-	for _, u := range r.Came[:min(len(r.Came), wire.MaxIngressUses)] {
+	for _, u := range r.Arrivals[:min(len(r.Arrivals), wire.MaxIngressUses)] {
 		if !u.Valid() || !concerns(c, now, name, u.Service.App) {
 			continue // a broken or hostile site would spoil what others tell
 		}
 		by[u.Service] = by[u.Service].Add(u)
 	}
-	c.Apps.Came(now, name, by)
+	c.Apps.Arrivals(now, name, by)
 	c.awaited(now, name, &r)
 	for _, q := range r.Services {
 		share := q.QoS

@@ -449,7 +449,7 @@ func (w *World) whenUp(n *Node, fn func()) {
 }
 
 func difference(a, b []string) string {
-	var gone, came []string
+	var gone, arrivals []string
 	for _, x := range a {
 		if !slices.Contains(b, x) {
 			gone = append(gone, x)
@@ -457,8 +457,8 @@ func difference(a, b []string) string {
 	}
 	for _, x := range b {
 		if !slices.Contains(a, x) {
-			came = append(came, x)
+			arrivals = append(arrivals, x)
 		}
 	}
-	return fmt.Sprintf("gone %v, new %v", gone, came)
+	return fmt.Sprintf("gone %v, new %v", gone, arrivals)
 }

@@ -71,7 +71,7 @@ type ClusterReport struct {
 	// Ingress is nil where no application of the root has a way in.
 	Ingress *SiteIngress `json:"ingress,omitempty" cbor:"11,keyasint,omitempty"`
 	// Came is what came to the root's services by way of the site's ingresses.
-	Came []IngressUse `json:"came,omitempty" cbor:"12,keyasint,omitempty"`
+	Arrivals []IngressUse `json:"came,omitempty" cbor:"12,keyasint,omitempty"`
 }
 
 // ServiceQoS folds the use of all instances of a service at one site.

@@ -12,26 +12,26 @@ import (
 )
 
 // came turns the counters of the ingress into rates by service. Only measure touches it.
-type came struct {
+type arrivals struct {
 	at   time.Time
-	by   map[string]cameTotal
+	by   map[string]arrivalsTotal
 	last []wire.IngressUse
 }
 
-type cameTotal struct{ total, ended, took, active int64 }
+type arrivalsTotal struct{ total, ended, took, active int64 }
 
-// cameSpan is the least time over which a rate is worked out.
-const cameSpan = 2 * time.Second
+// arrivalsSpan is the least time over which a rate is worked out.
+const arrivalsSpan = 2 * time.Second
 
 // look gives the rates since it was asked last, or the last ones if that was just now. What is under way is that of now.
-func (c *came) look(now time.Time, routes []ingress.RouteStats) []wire.IngressUse {
-	by := map[string]cameTotal{}
+func (c *arrivals) look(now time.Time, routes []ingress.RouteStats) []wire.IngressUse {
+	by := map[string]arrivalsTotal{}
 	for _, r := range routes {
 		t := by[r.Name]
-		by[r.Name] = cameTotal{t.total + r.Total, t.ended + r.Ended, t.took + r.Took, t.active + r.Active}
+		by[r.Name] = arrivalsTotal{t.total + r.Total, t.ended + r.Ended, t.took + r.Took, t.active + r.Active}
 	}
 	span := now.Sub(c.at)
-	if span < cameSpan && !c.at.IsZero() {
+	if span < arrivalsSpan && !c.at.IsZero() {
 		out := slices.Clone(c.last)
 		for i := range out {
 			out[i].Active = float64(by[out[i].Service.String()].active)
@@ -59,8 +59,8 @@ func (c *came) look(now time.Time, routes []ingress.RouteStats) []wire.IngressUs
 	return out
 }
 
-// cameMoved reports whether what comes by the ingress changed by a fifth, or began or ended.
-func cameMoved(told, now []wire.IngressUse) bool {
+// arrivalsMoved reports whether what comes by the ingress changed by a fifth, or began or ended.
+func arrivalsMoved(told, now []wire.IngressUse) bool {
 	if len(told) != len(now) {
 		return true
 	}

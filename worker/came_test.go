@@ -11,9 +11,9 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// TestCame turns counters of routes into rates by service.
-func TestCame(t *testing.T) {
-	var c came
+// TestArrivals turns counters of routes into rates by service.
+func TestArrivals(t *testing.T) {
+	var c arrivals
 	now := time.Unix(1e9, 0)
 	one := func(after time.Duration, total, ended, took, active int64) wire.IngressUse {
 		t.Helper()
@@ -44,7 +44,7 @@ func TestCame(t *testing.T) {
 		a, b  wire.IngressUse
 		moved bool
 	}{{wire.IngressUse{Requests: 10}, wire.IngressUse{Requests: 11}, false}, {wire.IngressUse{Requests: 10}, wire.IngressUse{Requests: 14}, true}, {wire.IngressUse{}, wire.IngressUse{Active: 1}, true}} {
-		if cameMoved([]wire.IngressUse{x.a}, []wire.IngressUse{x.b}) != x.moved {
+		if arrivalsMoved([]wire.IngressUse{x.a}, []wire.IngressUse{x.b}) != x.moved {
 			t.Errorf("%+v", x)
 		}
 	}

@@ -298,7 +298,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
 	var in []wire.IngressUse
 	if e := s.entrance.Load(); e != nil {
-		in = s.came.look(time.Now(), e.in.Stats().Routes)
+		in = s.arrivals.look(time.Now(), e.in.Stats().Routes)
 	}
 	u := Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}
 	if up := s.up.Load(); up != nil {

@@ -24,7 +24,7 @@ func divergence(told, now Usage) float64 {
 		}
 		d = max(d, cores(t.CPU, q.CPU), amount(t.Memory, q.Memory), math.Abs(t.Waiting-q.Waiting)/0.1, linksMoved(t.Links, q.Links))
 	}
-	if cameMoved(told.Ingress, now.Ingress) {
+	if arrivalsMoved(told.Ingress, now.Ingress) {
 		d = max(d, 1)
 	}
 	d = max(d, moved(told.Coordinate, now.Coordinate), pressed(told.Pressure, now.Pressure))

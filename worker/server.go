@@ -114,7 +114,7 @@ type Server struct {
 	source    atomic.Pointer[artifact.Source]
 	started   time.Time
 	usage     usage
-	came      came
+	arrivals  arrivals
 	rtt       *roundtrip.Meter // nil: does not measure
 	nudge     chan struct{}    // measure use now
 	// measurePace has the last interval that the core asked for.

@@ -28,10 +28,10 @@ type Load struct {
 func (l *Load) idle() bool { return l.Told && !l.Waiting && l.Requests == 0 && l.Active == 0 }
 
 // Came adds what comes by ingresses.
-func (l *Load) Came(u wire.IngressUse) { l.Requests, l.Active, l.Ms = u.Requests, u.Active, u.Ms }
+func (l *Load) Arrivals(u wire.IngressUse) { l.Requests, l.Active, l.Ms = u.Requests, u.Active, u.Ms }
 
 // came is what somebody told of the requests to services.
-type came struct {
+type arrivals struct {
 	child string
 	at    time.Time
 	by    map[skerry.ServiceKey]wire.IngressUse
@@ -40,10 +40,10 @@ type came struct {
 // demand is what comes to services, and the scalers that have their number follow it.
 type demand struct {
 	*lifecycle
-	editor  *editor
-	scalers map[skerry.ServiceKey]*Scaler
-	came    []came                                // by ingresses, sorted by who told of it: sums must not depend on the order
-	waits   map[string]map[skerry.ServiceKey]bool // services that something waits for at an ingress, by who told of it
+	editor   *editor
+	scalers  map[skerry.ServiceKey]*Scaler
+	arrivals []arrivals                            // by ingresses, sorted by who told of it: sums must not depend on the order
+	waits    map[string]map[skerry.ServiceKey]bool // services that something waits for at an ingress, by who told of it
 }
 
 func newDemand(life *lifecycle, edit *editor) *demand {
@@ -55,20 +55,20 @@ func (d *demand) drop(k skerry.AppKey) {
 	maps.DeleteFunc(d.scalers, func(s skerry.ServiceKey, _ *Scaler) bool { return s.App == k })
 }
 
-// cameFresh is how old it may be: whoever has nothing new tells it less often, a worker on a metered link every five minutes.
-const cameFresh = 11 * time.Minute
+// arrivalsFresh is how old it may be: whoever has nothing new tells it less often, a worker on a metered link every five minutes.
+const arrivalsFresh = 11 * time.Minute
 
 // Came takes what comes to services by ingresses below a child, in place of what it was told before; nil: nothing is known.
-func (d *demand) Came(now time.Time, child string, by map[skerry.ServiceKey]wire.IngressUse) {
-	n, found := slices.BinarySearchFunc(d.came, child, func(x came, name string) int { return strings.Compare(x.child, name) })
+func (d *demand) Arrivals(now time.Time, child string, by map[skerry.ServiceKey]wire.IngressUse) {
+	n, found := slices.BinarySearchFunc(d.arrivals, child, func(x arrivals, name string) int { return strings.Compare(x.child, name) })
 	switch {
 	case len(by) == 0 && found:
-		d.came = slices.Delete(d.came, n, n+1)
+		d.arrivals = slices.Delete(d.arrivals, n, n+1)
 	case len(by) == 0:
 	case found:
-		d.came[n] = came{child, now, by}
+		d.arrivals[n] = arrivals{child, now, by}
 	default:
-		d.came = slices.Insert(d.came, n, came{child, now, by})
+		d.arrivals = slices.Insert(d.arrivals, n, arrivals{child, now, by})
 	}
 }
 
@@ -300,13 +300,13 @@ func (d *demand) load(now time.Time, k skerry.ServiceKey) (l Load) {
 		}
 	}
 	var sum wire.IngressUse
-	for _, x := range d.came {
-		if now.Sub(x.at) <= cameFresh {
+	for _, x := range d.arrivals {
+		if now.Sub(x.at) <= arrivalsFresh {
 			use, told := x.by[k]
 			sum, l.Told = sum.Add(use), l.Told || told
 		}
 	}
-	l.Came(sum)
+	l.Arrivals(sum)
 	for _, by := range d.waits {
 		l.Waiting = l.Waiting || by[k]
 	}

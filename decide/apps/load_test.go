@@ -27,8 +27,8 @@ func used(s *site, n skerry.MilliCPU) {
 	}
 }
 
-func (s *site) came(child string, requests float64) {
-	s.c.Came(s.now, child, map[skerry.ServiceKey]wire.IngressUse{web: {Service: web, Requests: requests}})
+func (s *site) arrivals(child string, requests float64) {
+	s.c.Arrivals(s.now, child, map[skerry.ServiceKey]wire.IngressUse{web: {Service: web, Requests: requests}})
 }
 
 // TestOutOfTouchIsBusy has the site of all instances out of touch: that nothing is told of what comes there does not end them.
@@ -38,7 +38,7 @@ func TestOutOfTouchIsBusy(t *testing.T) {
 	s.tell(apply(4, following(1, 8)))
 	s.run(5 * time.Second)
 	used(s, 100)
-	s.came("site", 40)
+	s.arrivals("site", 40)
 	for _, i := range s.c.InstancesOf(shop) {
 		i.Conditions = skerry.SetCondition(i.Conditions, s.now, skerry.Reachable, false, "cluster site is not connected")
 	}
@@ -58,13 +58,13 @@ func TestLoadOfManySites(t *testing.T) {
 		s := newSite(t)
 		for k := range 20 {
 			child := (k*7 + n) % 20
-			s.came(string(rune('a'+child)), 0.1*math.Pow(3, float64(child)))
+			s.arrivals(string(rune('a'+child)), 0.1*math.Pow(3, float64(child)))
 		}
-		s.came("gone", 1)
-		s.c.Came(s.now, "gone", nil)
-		s.c.Came(s.now, "gone", nil)
-		if len(s.c.came) != 20 {
-			t.Fatalf("%d sites are remembered", len(s.c.came))
+		s.arrivals("gone", 1)
+		s.c.Arrivals(s.now, "gone", nil)
+		s.c.Arrivals(s.now, "gone", nil)
+		if len(s.c.arrivals) != 20 {
+			t.Fatalf("%d sites are remembered", len(s.c.arrivals))
 		}
 		got := math.Float64bits(s.c.demand.load(s.now, web).Requests)
 		if n == 0 {
@@ -164,7 +164,7 @@ func TestSteadyRequestsCount(t *testing.T) {
 	used(s, 100)
 	for n := range 120 {
 		if n%60 == 0 {
-			s.came("w1", 40)
+			s.arrivals("w1", 40)
 		}
 		s.now = s.now.Add(ScaleEvery)
 		s.take(s.c.Reconcile(s.now))
