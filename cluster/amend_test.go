@@ -78,7 +78,7 @@ func FuzzAmended(f *testing.F) {
 	})
 }
 
-// TestDelegatedTokens: what a site delegates keeps the root's part of its token, and the site's own is given with each place. Were it kept,
+// TestDelegatedTokens: what is delegated to a site keeps the root's part of its token, and the site's own is given with each place. Were it kept,
 // an instance that lost its place would show one that was overtaken.
 func TestDelegatedTokens(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)

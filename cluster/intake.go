@@ -112,7 +112,7 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 		if in.Apps.Frozen(i.Service.App) {
 			continue
 		}
-		// The site takes the root's part for its own applications, first number of the token included. What it has delegated
+		// The site takes the root's part for its own applications, first number of the token included. What was delegated to it
 		// keeps the root's.
 		fence := skerry.Fence{RootEpoch: max(in.number(fx), i.Fence.RootEpoch)}
 		in.Apps.Place(now, i, Self, fence, nil, fx)
@@ -130,7 +130,7 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 	}
 }
 
-// acceptOwn takes an assignment of the site's own applications, or of one that it has delegated.
+// acceptOwn takes an assignment of the site's own applications, or of one that was delegated to it.
 func (in *intake) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	a, origin := *i.Assignment(in.digests(i)), "local"
 	if in.rootWants(i.ID) {

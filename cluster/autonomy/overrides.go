@@ -14,7 +14,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// While the root is away a site may be told to change what it holds of the root's applications. It delegates the application
+// While the root is away a site may be told to change what it holds of the root's applications. It takes the application over
 // (apps.Delegate), as far as it is here, and is its owner until the root is back. What it has then differs from what the root
 // wants: an Amendment. The root adopts it, or says why it does not; either way it says what the site is to have, and the site
 // gives the application back.
@@ -65,7 +65,7 @@ type Site interface {
 type Overrides struct {
 	site Site
 	self string           // the site, as the holder of instances
-	apps *apps.Controller // which has delegated them
+	apps *apps.Controller // to which they are delegated
 	all  map[skerry.AppKey]*override
 }
 
@@ -206,7 +206,7 @@ func (o *Overrides) Close(k skerry.AppKey, fx *wire.Effects) {
 	o.apps.GiveBack(k, fx)
 }
 
-// Audit reports contradictions between what was changed here and what the site has delegated.
+// Audit reports contradictions between what was changed here and what was delegated to the site.
 func (o *Overrides) Audit() (faults []string) {
 	for k, m := range o.all {
 		if a := o.apps.App(k); m.App != k || len(m.Steps) == 0 || a == nil && !m.Deleted || a != nil && !a.Delegated {

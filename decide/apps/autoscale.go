@@ -315,7 +315,7 @@ func (d *demand) load(now time.Time, k skerry.ServiceKey) (l Load) {
 
 // autoscale changes the number of instances of services that follow their load.
 func (d *demand) autoscale(now time.Time, a *App, fx *wire.Effects) {
-	if !a.Deployed || a.Deleting || a.Delegated { // whoever delegates one knows what share of it is there
+	if !a.Deployed || a.Deleting || a.Delegated { // whoever one is delegated to knows what share of it is there
 		return
 	}
 	for i := range a.Manifest.Spec.Services {

@@ -13,7 +13,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// A tier delegates an application that belongs to the one above, as far as it holds it, to change it while that one is away. It
+// An application of the tier above is delegated to a tier, as far as it holds it, to be changed while the one above is away. It
 // keeps its own share: the replicas of a delegated service are those that are here. GiveBack forgets it; nothing that runs is
 // touched by either.
 

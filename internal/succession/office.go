@@ -24,7 +24,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Options set up an leadership. Dir, Store and Link are needed.
+// Options set up a leadership. Dir, Store and Link are needed.
 type Options struct {
 	Dir   string // data directory of the cluster
 	Store store.Store
@@ -90,7 +90,7 @@ const (
 	prefixReign = "meta/succession/reign/" // + term, with the revision before its first
 )
 
-// Open prepares an leadership. Lead must follow.
+// Open prepares a leadership. Lead must follow.
 func Open(ctx context.Context, opt Options) (*Leadership, error) {
 	if opt.TTL <= 0 {
 		opt.TTL = DefaultTTL

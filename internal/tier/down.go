@@ -74,7 +74,7 @@ func NewDown(cfg DownConfig) (*Down, error) {
 	return d, err
 }
 
-// inLeadership has an leadership take part: it hears of workers and gets what concerns it, past the core.
+// inLeadership has a leadership take part: it hears of workers and gets what concerns it, past the core.
 func (c *DownConfig) inLeadership(o Leadership) {
 	c.Seat = o.Seat
 	up, frame, down := c.Up, c.Frame, c.Down
