@@ -14,7 +14,7 @@ import (
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/cluster/volumes"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -29,8 +29,8 @@ import (
 type books struct {
 	herald
 	marks
-	Children   *fleet.Children // the links to workers, and their sets
-	site       *sched.Site     // the scheduler's view of workers
+	Children   *members.Children // the links to workers, and their sets
+	site       *sched.Site       // the scheduler's view of workers
 	detect     *detect.Detector
 	trust      *trust.Trust
 	releases   *moves.Releases

@@ -21,7 +21,7 @@ import (
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
@@ -66,8 +66,8 @@ func New(opt Options) *Core {
 	}
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
 	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
-		Apps: apps.New(opt.Seed, "c"), Up: fleet.NewParent(life, opt.Sets)}
-	holds := &books{herald: tells, marks: newMarks(), Children: fleet.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
+		Apps: apps.New(opt.Seed, "c"), Up: members.NewParent(life, opt.Sets)}
+	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
 		far: network.NewFar(), releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
@@ -497,12 +497,12 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 		}
 		var a spec.Assignment
 		if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
-			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+			c.Up.Ignored.Count(members.IgnoredUnreadable)
 			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", "the root sent something for "+id+" that cannot be read", "")
 			continue
 		}
 		if err := a.CheckNames(); err != nil {
-			c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+			c.Up.Ignored.Count(members.IgnoredUnreadable)
 			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
 			continue
 		}

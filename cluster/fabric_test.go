@@ -10,7 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -420,7 +420,7 @@ func TestRemovedWorkersBlocksRest(t *testing.T) {
 func (s *fabricSite) send(name string, items map[string][]byte) {
 	src := s.src[name]
 	if src == nil {
-		src = reconcile.NewSource(fleet.Observed, "", skerry.Incarnation(name), reconcile.Options{})
+		src = reconcile.NewSource(members.Observed, "", skerry.Incarnation(name), reconcile.Options{})
 		s.src[name] = src
 	}
 	for k, v := range items {
@@ -451,7 +451,7 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 // acknowledge has a worker confirm its desired set.
 func (s *fabricSite) acknowledge(name string) {
 	k := s.c.Children.Get(name)
-	ack := &wire.SetAck{Set: fleet.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}
+	ack := &wire.SetAck{Set: members.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}
 	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: ack}))
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
@@ -118,21 +118,21 @@ func TestForeignObservations(t *testing.T) {
 		t.Fatalf("%+v", p.Obs)
 	}
 	for _, bad := range []string{`{"id":"` + string(a.ID) + `"`, `{"id":"another"}`, `{"id":3}`, `{`} {
-		n := ignored(fleet.IgnoredUnreadable)
+		n := ignored(members.IgnoredUnreadable)
 		tell(a.ID, []byte(bad))
-		if ignored(fleet.IgnoredUnreadable) != n+1 {
+		if ignored(members.IgnoredUnreadable) != n+1 {
 			t.Errorf("%s was not counted", bad)
 		}
 	}
-	n := ignored(fleet.IgnoredUnknown)
+	n := ignored(members.IgnoredUnknown)
 	tell("nobody", []byte(`{"id":"nobody","state":"Running"}`))
-	if ignored(fleet.IgnoredUnknown) != n+1 {
+	if ignored(members.IgnoredUnknown) != n+1 {
 		t.Error("an unknown instance was not counted")
 	}
-	n = ignored(fleet.IgnoredToken)
+	n = ignored(members.IgnoredToken)
 	o.Fence.Sequence, o.State, o.Reason = a.Fence.Sequence-1, skerry.Failed, "under an old token"
 	tell(a.ID, wire.New().Text(&o))
-	if ignored(fleet.IgnoredToken) != n+1 {
+	if ignored(members.IgnoredToken) != n+1 {
 		t.Error("a lower token was not counted")
 	}
 	if p := c.places[a.ID]; p.Obs.State != skerry.Running {

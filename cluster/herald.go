@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -25,7 +25,7 @@ type herald struct {
 	name    string // of the site
 	workers roster
 	Apps    *apps.Controller // the site's own applications
-	Up      *fleet.Parent    // the link to the root
+	Up      *members.Parent  // the link to the root
 	codec   *wire.Codec
 }
 

@@ -8,7 +8,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -47,7 +47,7 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 		return
 	}
 	if p != nil && a.Fence.RootEpoch < p.A.Fence.RootEpoch {
-		in.Up.Ignored.Count(fleet.IgnoredToken)
+		in.Up.Ignored.Count(members.IgnoredToken)
 		return
 	}
 	if p == nil || p.A.Fence.RootEpoch < a.Fence.RootEpoch {
@@ -201,7 +201,7 @@ func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, f
 		return
 	}
 	if g != nil && a.Fence.RootEpoch < g.A.Fence.RootEpoch {
-		in.Up.Ignored.Count(fleet.IgnoredToken)
+		in.Up.Ignored.Count(members.IgnoredToken)
 		return
 	}
 	if g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch {

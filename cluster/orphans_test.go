@@ -7,7 +7,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -22,7 +22,7 @@ func TestOrphanThatDoesNotRun(t *testing.T) {
 	codec := wire.New()
 
 	// What the worker was told by the site, before that forgot it.
-	told, held := reconcile.NewSource(fleet.Desired, "s/", "a1", reconcile.Options{}), reconcile.NewReplica(fleet.Desired, "r/", reconcile.Options{})
+	told, held := reconcile.NewSource(members.Desired, "s/", "a1", reconcile.Options{}), reconcile.NewReplica(members.Desired, "r/", reconcile.Options{})
 	for _, id := range []skerry.InstanceID{"listed", "runs"} {
 		if _, err := told.Put(wire.AssignmentKey(id), codec.Marshal(&spec.Assignment{ID: id})); err != nil {
 			t.Fatal(err)
@@ -32,7 +32,7 @@ func TestOrphanThatDoesNotRun(t *testing.T) {
 	for _, m := range told.Next(now) {
 		held.Apply(m)
 	}
-	runs := reconcile.NewSource(fleet.Observed, "o/", "w1", reconcile.Options{})
+	runs := reconcile.NewSource(members.Observed, "o/", "w1", reconcile.Options{})
 	if _, err := runs.Put(wire.AssignmentKey("runs"), codec.Marshal(&wire.Observation{ID: "runs", State: skerry.Running})); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestMadeUpAssignments(t *testing.T) {
 	for what, value := range map[string][]byte{"": honestValue, "another worker's": codec.Marshal(&other), "changed": codec.Marshal(&forged), "without a seal": codec.Marshal(&stripped)} {
 		c := New(Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Rebuild: true, Admission: admission, Secret: [32]byte{1}})
 		c.Start(now)
-		told, held := reconcile.NewSource(fleet.Desired, "s/", "a1", reconcile.Options{}), reconcile.NewReplica(fleet.Desired, "r/", reconcile.Options{})
+		told, held := reconcile.NewSource(members.Desired, "s/", "a1", reconcile.Options{}), reconcile.NewReplica(members.Desired, "r/", reconcile.Options{})
 		if _, err := told.Put(wire.AssignmentKey(honest.ID), value); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestMadeUpAssignments(t *testing.T) {
 		for _, m := range told.Next(now) {
 			held.Apply(m)
 		}
-		runs := reconcile.NewSource(fleet.Observed, "o/", "w1", reconcile.Options{})
+		runs := reconcile.NewSource(members.Observed, "o/", "w1", reconcile.Options{})
 		if _, err := runs.Put(wire.AssignmentKey(honest.ID), codec.Marshal(&wire.Observation{ID: honest.ID, Gen: 1, Fence: honest.Fence, State: skerry.Running, Ready: true})); err != nil {
 			t.Fatal(err)
 		}
@@ -98,9 +98,9 @@ func TestMadeUpAssignments(t *testing.T) {
 
 // exchange connects worker w to the site, and has both say all they have to say.
 func exchange(c *Core, now time.Time, runs *reconcile.Source, held *reconcile.Replica) {
-	hello := &wire.Hello{Name: "w", Sets: []wire.SetAck{held.State(), {Set: fleet.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
+	hello := &wire.Hello{Name: "w", Sets: []wire.SetAck{held.State(), {Set: members.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
 	down := c.Step(now, ChildUp{Hello: hello}).Sends
-	runs.Connect(now, wire.SetAck{Set: fleet.Observed})
+	runs.Connect(now, wire.SetAck{Set: members.Observed})
 	up := runs.Next(now)
 	for range 20 {
 		for _, s := range down {

@@ -27,7 +27,7 @@ func newOverlay(b *books, opt *Options) *overlay {
 	dir := &directories{books: b, opt: opt, fabric: newFabric()}
 	a := &abroad{directories: dir, paths: network.NewPaths()}
 	a.foreign = newForeign(home{a})
-	o := &overlay{abroad: a, peers: network.NewPeers(members{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
+	o := &overlay{abroad: a, peers: network.NewPeers(measuring{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
 	o.ingress = network.NewIngress(gates{o})
 	return o
 }
@@ -65,11 +65,11 @@ func (o *overlay) publishEndpoints(app skerry.AppKey) {
 	}
 }
 
-// members is what network sees of a site.
-type members struct{ b *books }
+// measuring is what network sees of a site.
+type measuring struct{ b *books }
 
 // Reachable implements network.Members.
-func (m members) Reachable() iter.Seq2[string, string] {
+func (m measuring) Reachable() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for name, w := range m.b.workers {
 			if w.reachable() && !yield(name, w.Facts.Probe) {
@@ -80,7 +80,7 @@ func (m members) Reachable() iter.Seq2[string, string] {
 }
 
 // Measuring implements network.Members.
-func (m members) Measuring() iter.Seq[string] {
+func (m measuring) Measuring() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name, w := range m.b.workers {
 			if w.Facts != nil && m.b.Children.Get(name) != nil && !yield(name) {
@@ -91,7 +91,7 @@ func (m members) Measuring() iter.Seq[string] {
 }
 
 // Tell implements network.Members.
-func (m members) Tell(worker string, p *wire.Peers) bool {
+func (m measuring) Tell(worker string, p *wire.Peers) bool {
 	if p == nil {
 		m.b.Children.Delete(worker, wire.PeersKey)
 		return true

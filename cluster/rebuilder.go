@@ -11,7 +11,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -31,7 +31,7 @@ type rebuilder struct {
 
 // rebuildFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
 // it. What is the root's, the root tells itself, and adopt then finds the copy that runs.
-func (sv *rebuilder) rebuildFrom(now time.Time, child *fleet.Child, fx *wire.Effects) {
+func (sv *rebuilder) rebuildFrom(now time.Time, child *members.Child, fx *wire.Effects) {
 	orphans, known := child.Desired.Orphans()
 	if !known {
 		return

@@ -8,7 +8,7 @@ import (
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 )
 
 // Records are the kinds of records of a cluster, by how their keys begin, each with a new value of the type that it is read into.
@@ -29,7 +29,7 @@ func Records() map[string]func() any {
 		prefixHeld:         func() any { return new(heldSecret) },
 	}
 	maps.Copy(out, apps.Records())
-	maps.Copy(out, fleet.ChildRecords())
-	maps.Copy(out, fleet.ParentRecords())
+	maps.Copy(out, members.ChildRecords())
+	maps.Copy(out, members.ParentRecords())
 	return out
 }

@@ -11,7 +11,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -24,7 +24,7 @@ type rootOf struct {
 }
 
 func newRootOf(s *fabricSite) *rootOf {
-	r := &rootOf{s, reconcile.NewSource(fleet.Desired, "", "root", reconcile.Options{})}
+	r := &rootOf{s, reconcile.NewSource(members.Desired, "", "root", reconcile.Options{})}
 	s.do(ParentUp{Welcome: &wire.Welcome{Incarnation: "root"}})
 	return r
 }

@@ -11,7 +11,7 @@ import (
 	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/decide/credit"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -77,7 +77,7 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		}
 		var o wire.Observation
 		if err := rp.said(value, &o); err != nil || string(o.ID) != id {
-			rp.Children.Ignored.Count(fleet.IgnoredUnreadable)
+			rp.Children.Ignored.Count(members.IgnoredUnreadable)
 			continue // a hostile or broken worker harms only itself
 		}
 		rp.observe(now, m.Name, o, fx)
@@ -110,7 +110,7 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 }
 
 // sweep lets go of what a worker should end and does not have.
-func (rp *reports) sweep(now time.Time, child *fleet.Child, fx *wire.Effects) {
+func (rp *reports) sweep(now time.Time, child *members.Child, fx *wire.Effects) {
 	has := func(id skerry.InstanceID) bool { return tells(child, wire.AssignmentKey(id)) }
 	if w := rp.workers[child.Name]; w != nil && len(w.leaving) > 0 {
 		for _, id := range w.leaving.IDs() {
@@ -136,9 +136,9 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	w := rp.workers[name]
 	switch {
 	case m.Kind != wire.ReportWorker:
-		return fleet.IgnoredReport
+		return members.IgnoredReport
 	case w == nil || rp.codec.Unmarshal(m.Payload, &r) != nil:
-		return fleet.IgnoredUnreadable
+		return members.IgnoredUnreadable
 	case r.Seq != 0 && r.Seq <= w.reportSeq:
 		// The newest twice is a carrier that delivers at least once; numbers that go on from below were preceded by a broken one.
 		if r.Seq < w.reportSeq && r.Seq > w.staleSeq {
@@ -147,7 +147,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 			const text = "it sends reports again that it sent before"
 			rp.guard.counted(now, rp.trust.Odd(now, name, credit.Replays, text), fx)
 		}
-		return fleet.IgnoredOld
+		return members.IgnoredOld
 	}
 	w.reportSeq = r.Seq
 	facts := r.Facts
@@ -245,7 +245,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 func (rp *reports) workerEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
 	var e wire.Event
 	if rp.codec.Unmarshal(data, &e) != nil {
-		rp.Children.Ignored.Count(fleet.IgnoredUnreadable)
+		rp.Children.Ignored.Count(members.IgnoredUnreadable)
 		return
 	}
 	if e.Instance == "" && e.Reason == wire.EventStoreRepaired {
@@ -255,7 +255,7 @@ func (rp *reports) workerEvent(now time.Time, name string, data []byte, fx *wire
 	e.Bound()
 	p := rp.places[e.Instance]
 	if p == nil || p.Worker != name {
-		rp.Children.Ignored.Count(fleet.IgnoredUnknown)
+		rp.Children.Ignored.Count(members.IgnoredUnknown)
 		return
 	}
 	rp.event(fx, now, p, e.Type, e.Reason, e.Text)
@@ -274,7 +274,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		rp.guard.foreignToken(now, rp.workers[worker], p, &o, fx)
 	}
 	if p == nil {
-		rp.Children.Ignored.Count(fleet.IgnoredUnknown)
+		rp.Children.Ignored.Count(members.IgnoredUnknown)
 		rp.stranger(now, worker, o.ID, fx)
 		return
 	}
@@ -287,7 +287,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		return
 	}
 	if o.Fence != p.A.Fence || !p.Obs.State.CanReach(o.State) {
-		rp.Children.Ignored.Count(fleet.IgnoredToken)
+		rp.Children.Ignored.Count(members.IgnoredToken)
 		return // the worker has not got the newest word yet
 	}
 	wasReady, before, address := p.Obs.Ready, p.Obs.State, p.Obs.Address
@@ -348,7 +348,7 @@ func (rp *reports) stranger(now time.Time, worker string, id skerry.InstanceID, 
 }
 
 // returned decides, once a worker that was out of touch has told all that it runs, which copies stay.
-func (rp *reports) returned(now time.Time, child *fleet.Child, fx *wire.Effects) {
+func (rp *reports) returned(now time.Time, child *members.Child, fx *wire.Effects) {
 	for _, id := range sortedIDs(rp.moving) {
 		if p := rp.places[id]; p.Worker == child.Name && p.Next.Rescue && !rp.stranded[id] && p.Obs.Ready {
 			rp.event(fx, now, p, wire.EventNormal, "Back", "worker "+p.Worker+" is back in touch; it ran all the time")

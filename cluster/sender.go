@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -148,7 +148,7 @@ func (s *sender) reviewChildren() {
 // decideOrphans ends or adopts what a worker has of an earlier life of its set, which forgot what was deleted then. What this
 // store does not know either runs on, and keeps what it has of the overlay. What the worker does not report does not run:
 // kept, it would when the agent starts again.
-func (s *sender) decideOrphans(child *fleet.Child) {
+func (s *sender) decideOrphans(child *members.Child) {
 	orphans, known := child.Desired.Orphans()
 	if !known || len(orphans) == 0 {
 		return
@@ -207,7 +207,7 @@ func ofSite(id skerry.InstanceID) bool {
 }
 
 // tells says whether a worker tells of an instance, by its key.
-func tells(child *fleet.Child, key string) bool {
+func tells(child *members.Child, key string) bool {
 	_, orphaned, has := child.Observed.Get(key)
 	return has && !orphaned
 }

@@ -6,7 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -40,7 +40,7 @@ func TestOlderTokens(t *testing.T) {
 		var none wire.Effects
 		c.intake.accept(now, old, "root", &none)
 		c.settle(now, &none, nil)
-		if n := c.Up.Ignored.All()[fleet.IgnoredToken]; n != 1 {
+		if n := c.Up.Ignored.All()[members.IgnoredToken]; n != 1 {
 			t.Errorf("%s: %d are counted", mode, n)
 		}
 		if p := c.places[p.A.ID]; p == nil {

@@ -13,7 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -40,7 +40,7 @@ type Options struct {
 type Core struct {
 	opt      Options
 	Apps     *apps.Controller
-	Children *fleet.Children
+	Children *members.Children
 	codec    *wire.Codec
 	reports  map[string]*siteReport
 	fed      federation // the scheduler's view of reports
@@ -71,7 +71,7 @@ func New(opt Options) *Core {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = DefaultLostAfter
 	}
-	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: fleet.NewChildren(opt.Incarnation, opt.Sets),
+	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
 		codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), networks: map[skerry.AppKey]map[string]bool{},
 		netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(),
 		failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
@@ -270,14 +270,14 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		}
 		var o wire.Observation
 		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
-			c.Children.Ignored.Count(fleet.IgnoredUnreadable)
+			c.Children.Ignored.Count(members.IgnoredUnreadable)
 			continue // a hostile or broken child harms only itself
 		}
 		o.Bound()
 		delete(c.doubts, o.ID)
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
-			c.Children.Ignored.Count(fleet.IgnoredUnknown)
+			c.Children.Ignored.Count(members.IgnoredUnknown)
 			stranger(now, m.Name, &o, fx)
 			continue
 		}
@@ -289,7 +289,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			continue
 		}
 		if i := c.Apps.Instance(o.ID); i.Holder != m.Name || o.Fence.RootEpoch < i.Fence.RootEpoch {
-			c.Children.Ignored.Count(fleet.IgnoredToken)
+			c.Children.Ignored.Count(members.IgnoredToken)
 		}
 		if i := c.Apps.Instance(o.ID); i.Holder == m.Name && o.Fence.RootEpoch == i.Fence.RootEpoch {
 			c.offered(now, m.Name, &o)
@@ -353,7 +353,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 
 // decideOrphans ends what a site has of an earlier life of its set and what is somewhere else now. What this store does not know
 // runs on.
-func (c *Core) decideOrphans(child *fleet.Child) {
+func (c *Core) decideOrphans(child *members.Child) {
 	orphans, _ := child.Desired.Orphans()
 	for _, o := range orphans {
 		id, ok := strings.CutPrefix(o.Key, "inst/")
@@ -421,7 +421,7 @@ func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *wire
 
 // review looks, once a site has confirmed all and told all after it connected, for instances that it should have or be
 // rid of.
-func (c *Core) review(now time.Time, child *fleet.Child, fx *wire.Effects) {
+func (c *Core) review(now time.Time, child *members.Child, fx *wire.Effects) {
 	for _, i := range c.Apps.HeldBy(child.Name) {
 		key := wire.AssignmentKey(i.ID)
 		_, wanted := child.Desired.Get(key)
@@ -462,7 +462,7 @@ func (c *Core) reviewSets() {
 func (c *Core) childEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
 	var e wire.Event
 	if c.codec.Unmarshal(data, &e) != nil {
-		c.Children.Ignored.Count(fleet.IgnoredUnreadable)
+		c.Children.Ignored.Count(members.IgnoredUnreadable)
 		return
 	}
 	e.Cluster, e.Worker, e.Seq = skerry.ClusterName(name), "", 0

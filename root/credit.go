@@ -12,7 +12,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/credit"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -240,7 +240,7 @@ func (c *Core) miscounted(site string, r *wire.ClusterReport) string {
 }
 
 // unknownAt counts the instances that a site tells of one by one and this store does not know: it lost them, or is a backup's.
-func (c *Core) unknownAt(k *fleet.Child) (n int) {
+func (c *Core) unknownAt(k *members.Child) (n int) {
 	for key := range k.Observed.All() {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok && c.Apps.Instance(skerry.InstanceID(id)) == nil {
 			n++
@@ -289,11 +289,11 @@ func (c *Core) foreignToken(now time.Time, site string, o *wire.Observation, fx 
 func (c *Core) replayed(now time.Time, site string, seq uint64, fx *wire.Effects) string {
 	if old := c.reports[site]; seq > old.stale || seq == old.report.Seq {
 		old.stale = max(old.stale, min(seq, old.report.Seq-1))
-		return fleet.IgnoredOld
+		return members.IgnoredOld
 	}
 	const text = "it sends reports again that it sent before"
 	c.marked(now, site, c.book(site).Odd(now, credit.Replays, text), text, fx)
-	return fleet.IgnoredOld
+	return members.IgnoredOld
 }
 
 // expectStart has what is about to start looked at, at a time or earlier: it is noticed when a site does not start what it was given.

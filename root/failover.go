@@ -9,7 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -157,7 +157,7 @@ func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *wi
 }
 
 // confirm notes which sites know by now that they end an instance when they are out of touch.
-func (c *Core) confirm(k *fleet.Child, fx *wire.Effects) {
+func (c *Core) confirm(k *members.Child, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.failover.unsure)) {
 		i := c.Apps.Instance(id)
 		switch {
@@ -355,7 +355,7 @@ func (c *Core) reobserve(now time.Time, i *apps.Instance, fx *wire.Effects) {
 }
 
 // observation reads what a site reports of an instance, without what the root must not know.
-func (c *Core) observation(k *fleet.Child, id skerry.InstanceID) (o wire.Observation, ok bool) {
+func (c *Core) observation(k *members.Child, id skerry.InstanceID) (o wire.Observation, ok bool) {
 	value, orphaned, has := k.Observed.Get(wire.AssignmentKey(id))
 	if !has || orphaned || c.codec.Unmarshal(value, &o) != nil || o.ID != id {
 		return o, false
@@ -370,7 +370,7 @@ func (c *Core) observation(k *fleet.Child, id skerry.InstanceID) (o wire.Observa
 
 // returned decides, once a site that was out of touch has told all that it runs, which copies stay. What it said before
 // still holds until it says otherwise: a set that did not change is not sent again.
-func (c *Core) returned(now time.Time, k *fleet.Child, fx *wire.Effects) {
+func (c *Core) returned(now time.Time, k *members.Child, fx *wire.Effects) {
 	for _, i := range c.Apps.HeldBy(k.Name) {
 		if i.Stopping || !i.Cut && skerry.HasCondition(i.Conditions, skerry.Reachable) {
 			continue
@@ -399,7 +399,7 @@ func (c *Core) returned(now time.Time, k *fleet.Child, fx *wire.Effects) {
 }
 
 // judge chooses between an instance and the copy that was left behind at a site that is back.
-func (c *Core) judge(now time.Time, k *fleet.Child, i *apps.Instance, fx *wire.Effects) {
+func (c *Core) judge(now time.Time, k *members.Child, i *apps.Instance, fx *wire.Effects) {
 	if i == nil || i.Left == nil || i.Left.Holder != k.Name {
 		return // promote ends it
 	}

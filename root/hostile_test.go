@@ -10,7 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -33,7 +33,7 @@ func newHostileRoot(t *testing.T, sites ...string) *hostileRoot {
 	r.step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
 	for _, name := range sites {
 		r.step(ChildUp{Hello: &wire.Hello{Name: name}})
-		r.src[name] = reconcile.NewSource(fleet.Observed, "", skerry.Incarnation(name), reconcile.Options{})
+		r.src[name] = reconcile.NewSource(members.Observed, "", skerry.Incarnation(name), reconcile.Options{})
 	}
 	return r
 }
@@ -169,7 +169,7 @@ func TestSitesThatHaveNotToldYet(t *testing.T) {
 		}
 		r.keep(r.c.Start(r.now))
 		for name := range r.src {
-			r.src[name] = reconcile.NewSource(fleet.Observed, "", skerry.Incarnation(name), reconcile.Options{})
+			r.src[name] = reconcile.NewSource(members.Observed, "", skerry.Incarnation(name), reconcile.Options{})
 		}
 	}
 	again()

@@ -7,7 +7,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -44,7 +44,7 @@ func TestMadeUpOrphans(t *testing.T) {
 		"without a seal": codec.Marshal(&stripped)} {
 		r := &hostileRoot{t: t, c: New(Options{Incarnation: "b", Epoch: 2, SealKey: key}), now: time.Unix(1e9, 0), src: map[string]*reconcile.Source{}, kv: map[string][]byte{}}
 		r.keep(r.c.Start(r.now))
-		told, set := reconcile.NewSource(fleet.Desired, "s/", "a", reconcile.Options{}), reconcile.NewReplica(fleet.Desired, "r/", reconcile.Options{})
+		told, set := reconcile.NewSource(members.Desired, "s/", "a", reconcile.Options{}), reconcile.NewReplica(members.Desired, "r/", reconcile.Options{})
 		var a spec.Assignment
 		if codec.Unmarshal(held, &a) != nil {
 			t.Fatal(what)
@@ -70,7 +70,7 @@ func TestMadeUpOrphans(t *testing.T) {
 				down = append(down, r.step(ChildFrame{Name: "a", Msg: m}).Sends...)
 			}
 		}
-		r.src["a"] = reconcile.NewSource(fleet.Observed, "", "a", reconcile.Options{})
+		r.src["a"] = reconcile.NewSource(members.Observed, "", "a", reconcile.Options{})
 		r.say("a", map[string][]byte{wire.AssignmentKey(id): codec.Marshal(&wire.Observation{ID: id, Gen: a.Gen, Fence: a.Fence, State: skerry.Running, Ready: true})})
 		list, err := Orphans(r.c)
 		if err != nil || len(list) != 1 || list[0].Instance != id || (list[0].Problem == "") != (what == "") {

@@ -6,7 +6,7 @@ import (
 
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/credit"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 )
 
 // Records are the kinds of records of a root, by how their keys begin, each with a new value of the type that it is read into.
@@ -20,6 +20,6 @@ func Records() map[string]func() any {
 		keyAlive:     nil, // a time, and not in quotes
 	}
 	maps.Copy(out, apps.Records())
-	maps.Copy(out, fleet.ChildRecords())
+	maps.Copy(out, members.ChildRecords())
 	return out
 }

@@ -5,7 +5,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/wire"
 )
 
@@ -16,9 +16,9 @@ func (c *Core) report(now time.Time, name string, m *wire.Report, fx *wire.Effec
 	since := c.Children.Get(name).Since
 	switch {
 	case m.Kind != wire.ReportCluster:
-		return fleet.IgnoredReport
+		return members.IgnoredReport
 	case c.codec.Unmarshal(m.Payload, &r) != nil:
-		return fleet.IgnoredUnreadable
+		return members.IgnoredUnreadable
 	case old != nil && old.since.Equal(since) && r.Seq != 0 && r.Seq <= old.report.Seq:
 		return c.replayed(now, name, r.Seq, fx)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
@@ -75,7 +75,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"future": func(r *run, p place) []string {
 			r.inject(r.node(p.node), "future", p.down)
-			return []string{"unknown-frame", "unknown-set", fleet.IgnoredReport, fleet.IgnoredEvents, fleet.IgnoredUnexpected}
+			return []string{"unknown-frame", "unknown-set", members.IgnoredReport, members.IgnoredEvents, members.IgnoredUnexpected}
 		},
 		"half a message": func(r *run, p place) []string {
 			r.inject(r.node(p.node), "half", p.down)
@@ -83,13 +83,13 @@ func TestBadInput(t *testing.T) {
 		},
 		"meant for another tier": func(r *run, p place) []string {
 			r.inject(r.node(p.node), "stranger", p.down)
-			return []string{fleet.IgnoredUnexpected}
+			return []string{members.IgnoredUnexpected}
 		},
 		"half an item": func(r *run, p place) []string {
 			if err := p.put(r, wire.AssignmentKey("ghost"), []byte{0xa3, 1, 2}); err != nil {
 				t.Fatal(err)
 			}
-			return []string{fleet.IgnoredUnreadable}
+			return []string{members.IgnoredUnreadable}
 		},
 		"an unknown instance": func(r *run, p place) []string {
 			if p.down { // only what runs is told of
@@ -98,7 +98,7 @@ func TestBadInput(t *testing.T) {
 			if err := p.put(r, wire.AssignmentKey("ghost"), marshal(&wire.Observation{ID: "ghost", Fence: skerry.Fence{RootEpoch: 1 << 50}, State: skerry.Running})); err != nil {
 				t.Fatal(err)
 			}
-			return []string{fleet.IgnoredUnknown}
+			return []string{members.IgnoredUnknown}
 		},
 		"a lower token": func(r *run, p place) []string {
 			site := r.w.ClusterCore("a")
@@ -110,7 +110,7 @@ func TestBadInput(t *testing.T) {
 			if err := p.put(r, wire.AssignmentKey(i.ID), marshal(v)); err != nil {
 				t.Fatal(err)
 			}
-			return []string{fleet.IgnoredToken}
+			return []string{members.IgnoredToken}
 		},
 	}
 	for _, p := range places {

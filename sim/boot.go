@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/worker"
 )
@@ -69,7 +69,7 @@ func repair(w *World, n *Node) {
 	n.disk.rotten, n.disk.before = false, nil
 	if keys := slices.Sorted(maps.Keys(n.Store)); len(keys) > 0 && w.rng.IntN(2) == 0 {
 		delete(n.Store, keys[w.rng.IntN(len(keys))])
-		maps.DeleteFunc(n.Store, func(k string, _ []byte) bool { return strings.HasPrefix(k, fleet.DesiredRecords) })
+		maps.DeleteFunc(n.Store, func(k string, _ []byte) bool { return strings.HasPrefix(k, members.DesiredRecords) })
 	} else {
 		clear(n.Store)
 	}

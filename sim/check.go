@@ -12,7 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -165,7 +165,7 @@ func (k *checker) gen(at held, g skerry.Generation) {
 }
 
 // parent checks the generation of what a parent wants of a node.
-func (k *checker) parent(n *Node, p *fleet.Parent) {
+func (k *checker) parent(n *Node, p *members.Parent) {
 	if p.Desired.Gen() > 0 {
 		k.gen(held{n.Name, "desired " + string(p.Desired.Incarnation())}, p.Desired.Gen())
 	}

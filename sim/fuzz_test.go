@@ -15,7 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/link/frame"
@@ -192,7 +192,7 @@ func (f *fuzzed) listen() {
 }
 
 // set gives the set that a sender fills for the core, and its events; nil: it has none.
-func (f *fuzzed) set(from *Node) (*reconcile.Source, *fleet.Parent) {
+func (f *fuzzed) set(from *Node) (*reconcile.Source, *members.Parent) {
 	if from == f.w.parentOf(f.n) {
 		switch c := from.Core.(type) {
 		case *root.Core:

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 )
 
 // TestRepaired: whichever record the store of a site or root has lost, but for those of instances, what runs is not started anew
@@ -47,7 +47,7 @@ func TestRepaired(t *testing.T) {
 			n, before := upper(w, name), running(w)
 			w.crash(n, false)
 			delete(n.Store, lost)
-			maps.DeleteFunc(n.Store, func(k string, _ []byte) bool { return strings.HasPrefix(k, fleet.DesiredRecords) })
+			maps.DeleteFunc(n.Store, func(k string, _ []byte) bool { return strings.HasPrefix(k, members.DesiredRecords) })
 			n.repairs++
 			w.boot(n)
 			for range 180 {

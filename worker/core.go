@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -32,7 +32,7 @@ type Options struct {
 // Core is a worker as a state machine.
 type Core struct {
 	opt      Options
-	Up       *fleet.Parent
+	Up       *members.Parent
 	codec    *wire.Codec
 	insts    map[skerry.InstanceID]*inst
 	facts    *wire.WorkerFacts
@@ -57,7 +57,7 @@ type Core struct {
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
 func New(opt Options) *Core {
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: fleet.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, strays: strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: newVolumeBook()}
+	return &Core{opt: opt, Up: members.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, strays: strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: newVolumeBook()}
 }
 
 const prefixInst = "inst/"
@@ -325,7 +325,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		if r, ok := m.Msg.(*wire.Report); ok && r.Kind == wire.ReportUrgency {
 			var u wire.Urgency
 			if c.codec.Unmarshal(r.Payload, &u) != nil {
-				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+				c.Up.Ignored.Count(members.IgnoredUnreadable)
 				break
 			}
 			c.setGain(now, u, &fx)
@@ -516,12 +516,12 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 		if id, isInst := strings.CutPrefix(key, "inst/"); isInst {
 			var a spec.Assignment
 			if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
-				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+				c.Up.Ignored.Count(members.IgnoredUnreadable)
 				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadAssignment", Text: "the cluster sent something for " + id + " that cannot be read"})
 				continue
 			}
 			if err := a.CheckNames(); err != nil {
-				c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+				c.Up.Ignored.Count(members.IgnoredUnreadable)
 				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadAssignment", Text: fmt.Sprintf("the cluster sent something for %.64q that is refused: %v", id, err)})
 				continue
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -128,7 +128,7 @@ func (c *Core) agentOrder(fx *wire.Effects) {
 	}
 	var o wire.AgentOrder
 	if err := c.codec.Unmarshal(value, &o); err != nil || o.Seq == 0 || o.Image == "" {
-		c.Up.Ignored.Count(fleet.IgnoredUnreadable)
+		c.Up.Ignored.Count(members.IgnoredUnreadable)
 		return
 	}
 	fx.Actions = append(fx.Actions, UpgradeAgent{Order: o})

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -169,7 +169,7 @@ func (c *Core) assign(now time.Time, a spec.Assignment, fx *wire.Effects) {
 	case a.Fence.Compare(i.A.Fence) > 0 && c.regrant(now, i, a, fx):
 		restartFor(c, now, i, a, fx)
 	case a.Fence.Compare(i.A.Fence) < 0, i.Next != nil && a.Fence.Compare(i.Next.Fence) < 0:
-		c.Up.Ignored.Count(fleet.IgnoredToken) // an old word that was overtaken
+		c.Up.Ignored.Count(members.IgnoredToken) // an old word that was overtaken
 	case i.Ending || a.Fence.Compare(i.A.Fence) > 0:
 		i.Next = &a
 		c.end(now, i, fx)

@@ -3,7 +3,7 @@ package worker
 import (
 	"maps"
 
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 )
 
 // Records are the kinds of records of a worker, by how their keys begin, each with a new value of the type that it is read into.
@@ -16,6 +16,6 @@ func Records() map[string]func() any {
 		prefixSnapshotGone: func() any { return new(snapshotGone) },
 		KeyRepaired:        nil,
 	}
-	maps.Copy(out, fleet.ParentRecords())
+	maps.Copy(out, members.ParentRecords())
 	return out
 }

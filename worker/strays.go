@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -62,7 +62,7 @@ func (s *strays) join(c *Core, now time.Time, i *inst, fx *wire.Effects) bool {
 }
 
 // due is when the cluster has had its time to name what runs; zero: not before it is in touch.
-func (s *strays) due(up *fleet.Parent, insts map[skerry.InstanceID]*inst) time.Time {
+func (s *strays) due(up *members.Parent, insts map[skerry.InstanceID]*inst) time.Time {
 	if !s.lost || !up.Connected || up.Desired.Incarnation() == "" {
 		return time.Time{}
 	}
@@ -75,7 +75,7 @@ func (s *strays) due(up *fleet.Parent, insts map[skerry.InstanceID]*inst) time.T
 }
 
 // end ends, when they are due, strays that the cluster does not want.
-func (s *strays) end(now time.Time, up *fleet.Parent, insts map[skerry.InstanceID]*inst, fx *wire.Effects) {
+func (s *strays) end(now time.Time, up *members.Parent, insts map[skerry.InstanceID]*inst, fx *wire.Effects) {
 	if at := s.due(up, insts); at.IsZero() || now.Before(at) {
 		return
 	}

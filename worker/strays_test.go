@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -41,7 +41,7 @@ func TestStrays(t *testing.T) {
 			}
 			d.step(ParentUp{Welcome: &wire.Welcome{}})
 			if !c.named {
-				d.src = reconcile.NewSource(fleet.Desired, "", "a2", reconcile.Options{})
+				d.src = reconcile.NewSource(members.Desired, "", "a2", reconcile.Options{})
 				other := a
 				other.ID = "other"
 				d.wants(other)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -28,7 +28,7 @@ type device struct {
 
 func newDevice(t *testing.T) *device {
 	d := &device{t: t, now: time.Unix(1_700_000_000, 0), kv: map[string][]byte{}}
-	d.src = reconcile.NewSource(fleet.Desired, "", "a1", reconcile.Options{})
+	d.src = reconcile.NewSource(members.Desired, "", "a1", reconcile.Options{})
 	d.start()
 	d.step(Reattach{})
 	return d
@@ -132,7 +132,7 @@ func TestOlderTokens(t *testing.T) {
 		if changed || i.Resize != nil || i.Next != nil || i.Phase != skerry.PhaseRunning {
 			t.Errorf("%s: it is taken over: %+v", f, i)
 		}
-		if n := d.c.Up.Ignored.All()[fleet.IgnoredToken]; n != 1 {
+		if n := d.c.Up.Ignored.All()[members.IgnoredToken]; n != 1 {
 			t.Errorf("%s: %d are counted", f, n)
 		}
 

@@ -3,7 +3,7 @@ package uplink
 import (
 	"time"
 
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/wire"
 )
 
@@ -12,8 +12,8 @@ const reportPause = 100 * time.Millisecond
 
 // Uplink is a site's end of the link to its root: since when the root is away, and when it gets the next report.
 type Uplink struct {
-	root    *fleet.Parent // whether it is connected
-	every   time.Duration // at least this often it gets a report
+	root    *members.Parent // whether it is connected
+	every   time.Duration   // at least this often it gets a report
 	started time.Time
 	heard   time.Time // when the root was heard last, while it is not connected; zero: not since the start
 	sent    time.Time // the last report,
@@ -22,7 +22,7 @@ type Uplink struct {
 }
 
 // New gives a site that has not heard its root.
-func New(root *fleet.Parent, every time.Duration) *Uplink {
+func New(root *members.Parent, every time.Duration) *Uplink {
 	return &Uplink{root: root, every: every}
 }
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/wire"
 )
@@ -12,7 +12,7 @@ import (
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) // of the site, in every test
 
 func TestReportsArePaced(t *testing.T) {
-	root := fleet.NewParent("a1", reconcile.Options{})
+	root := members.NewParent("a1", reconcile.Options{})
 	u := New(root, 10*time.Second)
 	u.Start(start)
 	u.Touch()
@@ -44,7 +44,7 @@ func TestReportsArePaced(t *testing.T) {
 }
 
 func TestAway(t *testing.T) {
-	root := fleet.NewParent("a1", reconcile.Options{})
+	root := members.NewParent("a1", reconcile.Options{})
 	u := New(root, time.Second)
 	u.Start(start)
 	is := func(what string, since time.Time, heard bool) {

@@ -26,7 +26,7 @@ var imports = map[string]string{
 	"decide/credit":    "",
 	"decide/crontab":   "",
 	"decide/apps":      ". spec wire view decide/crontab decide/ipam decide/sched decide/reconcile",
-	"decide/fleet":     ". wire decide/reconcile",
+	"decide/members":   ". wire decide/reconcile",
 	"decide/tenure":    "wire",
 
 	// state, identity, transport
@@ -43,17 +43,17 @@ var imports = map[string]string{
 	"store/vault":     "spec internal/files",
 
 	// roles: Core and Server each
-	"root":             ". spec view api decide/apps auth decide/credit decide/fleet internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/questions internal/panics decide/reconcile decide/sched store store/vault",
-	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/fleet internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/questions decide/reconcile decide/sched store store/vault internal/s3",
+	"root":             ". spec view api decide/apps auth decide/credit decide/members internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/questions internal/panics decide/reconcile decide/sched store store/vault",
+	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/members internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/questions decide/reconcile decide/sched store store/vault internal/s3",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
 	"cluster/network":  ". spec wire view",
 	"cluster/placing":  ". spec wire decide/coord",
 	"cluster/trust":    ". spec wire decide/credit",
-	"cluster/uplink":   ". spec wire decide/coord decide/fleet",
+	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec view artifact auth decide/coord decide/fleet internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
+	"worker":           ". spec view artifact auth decide/coord decide/members internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
@@ -134,7 +134,7 @@ var roles = []string{"root", "cluster", "worker"}
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
-	"decide/apps", "decide/fleet", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
+	"decide/apps", "decide/members", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.

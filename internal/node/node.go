@@ -22,7 +22,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/decide/fleet"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
@@ -92,7 +92,7 @@ func Damage(err error, dir string) error {
 // Repaired alters a record of a damaged store that was whole: a root or cluster begins a new life, as after a restore. What a role's parent
 // wants of it is left out, because some of that may be lost; the parent sends all of it again.
 func Repaired(r *store.Record) (keep bool, err error) {
-	if strings.HasPrefix(r.Key, fleet.DesiredRecords) {
+	if strings.HasPrefix(r.Key, members.DesiredRecords) {
 		return false, nil
 	}
 	return tier.NewLife(r)

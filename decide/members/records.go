@@ -1,4 +1,4 @@
-package fleet
+package members
 
 // ChildRecords are how the keys of the records of children begin. They are binary, and read with care of their own: nil.
 func ChildRecords() map[string]func() any { return map[string]func() any{prefixChild: nil} }

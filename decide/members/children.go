@@ -1,7 +1,7 @@
-// Package fleet holds what one tier keeps about its neighbours on links: for each child the set it should have, the set
+// Package members holds what one tier keeps about its neighbours on links: for each child the set it should have, the set
 // it reports and when it was last heard; towards the parent the same from the other side. It is pure, and shared by the
 // role cores.
-package fleet
+package members
 
 import (
 	"slices"
