@@ -17,7 +17,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/view"
@@ -77,7 +77,7 @@ func TestSuccession(t *testing.T) {
 		p.keep(seat(n, "--succeed", "127.0.7.1:7444", "--name", name, "--join", token))
 	}
 	heirs := func(of int) (n int) {
-		if st := seatOf(p.program, p.data(fmt.Sprint("seat", of))); st != nil && st.State == tenure.Leading && len(st.Voters) == 3 {
+		if st := seatOf(p.program, p.data(fmt.Sprint("seat", of))); st != nil && st.State == lease.Leading && len(st.Voters) == 3 {
 			for _, s := range st.Successors {
 				if s.State == "heir" {
 					n++
@@ -139,7 +139,7 @@ func TestSuccession(t *testing.T) {
 	first.keep(t, p.program, p.log)
 	await(t, "the old one stands by and has everything", func() bool {
 		st := seatOf(p.program, p.data("seat1"))
-		return st != nil && st.State == tenure.Standing && st.Leader != "" && heirs(leads+1) == 2
+		return st != nil && st.State == lease.Standing && st.Leader != "" && heirs(leads+1) == 2
 	})
 	writers.end()
 	if err := site.do(ctx, func(c *api.Client) error {

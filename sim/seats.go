@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
 )
@@ -20,7 +20,7 @@ const (
 	seatBeat     = 500 * time.Millisecond // of what goes on between seats
 )
 
-// seats are the machines that may be a site's cluster: one leads, and two are given its store. The seats and voters of package tenure
+// seats are the machines that may be a site's cluster: one leads, and two are given its store. The seats and voters of package lease
 // decide which of them leads, and when a commit counts.
 type seats struct {
 	w        *World
@@ -29,9 +29,9 @@ type seats struct {
 	born     int        // machines so far
 	machines map[string]*copied
 	leader   string
-	core     *tenure.Seat // of the leader
-	revision int64        // the newest in its store
-	voters   map[string]*tenure.Voter
+	core     *lease.Seat // of the leader
+	revision int64       // the newest in its store
+	voters   map[string]*lease.Voter
 	waiting  []unheard
 	calm     bool // successors stay in touch
 	bound    bool // when it crashed, somebody could be elected in the leader's place
@@ -42,8 +42,8 @@ type copied struct {
 	store    map[string][]byte
 	revision int64
 	reign    uint64
-	away     bool         // out of touch with whoever leads
-	core     *tenure.Seat // while nobody leads
+	away     bool        // out of touch with whoever leads
+	core     *lease.Seat // while nobody leads
 }
 
 // unheard is a commit that heirs do not have yet.
@@ -54,10 +54,10 @@ type unheard struct {
 
 // useSeats gives a site two successors. Its workers must be there.
 func (w *World) useSeats(n *Node) {
-	s := &seats{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, 12)), machines: map[string]*copied{}, voters: map[string]*tenure.Voter{}, revision: 1}
+	s := &seats{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, 12)), machines: map[string]*copied{}, voters: map[string]*lease.Voter{}, revision: 1}
 	n.seats = s
 	for _, k := range n.children {
-		s.voters[short(k)] = tenure.NewVoter(tenure.Ballot{}, w.Now, seatTTL)
+		s.voters[short(k)] = lease.NewVoter(lease.Ballot{}, w.Now, seatTTL)
 	}
 	s.leader = s.machine()
 	m := s.machines[s.leader]
@@ -77,10 +77,10 @@ func (s *seats) machine() string {
 	return name
 }
 
-func (s *seats) stand(name string) *tenure.Seat {
+func (s *seats) stand(name string) *lease.Seat {
 	m := s.machines[name]
-	c := tenure.New(tenure.Options{Me: seatOf(name), TTL: seatTTL, Patience: seatPatience})
-	c.SetBooks(tenure.Books{Reign: m.reign, Revision: m.revision, Voters: sortedNames(s.voters), Order: sortedNames(s.machines)})
+	c := lease.New(lease.Options{Me: seatOf(name), TTL: seatTTL, Patience: seatPatience})
+	c.SetBooks(lease.Books{Reign: m.reign, Revision: m.revision, Voters: sortedNames(s.voters), Order: sortedNames(s.machines)})
 	return c
 }
 
@@ -93,7 +93,7 @@ func (s *seats) reach(worker string) bool {
 }
 
 // talk has voters answer what a seat sends.
-func (s *seats) talk(c *tenure.Seat) {
+func (s *seats) talk(c *lease.Seat) {
 	for out := c.Take(); len(out) > 0; out = c.Take() {
 		for _, o := range out {
 			v := s.voters[o.To]
@@ -141,7 +141,7 @@ func (s *seats) beat() {
 	if s.look(); s.n.life != life {
 		return
 	}
-	if s.core.State() != tenure.Leading { // its process ends, and stands by
+	if s.core.State() != lease.Leading { // its process ends, and stands by
 		s.w.crash(s.n, false)
 		s.w.boot(s.n)
 		return
@@ -159,7 +159,7 @@ func (s *seats) look() {
 	for len(s.waiting) > 0 {
 		u := s.waiting[0]
 		switch {
-		case s.core.State() != tenure.Leading:
+		case s.core.State() != lease.Leading:
 			s.waiting = s.waiting[1:]
 			u.done(fmt.Errorf("not known: %s: %w", s.core.Why(), store.ErrDeposed))
 		case s.core.Released() >= u.revision:
@@ -266,7 +266,7 @@ func (s *seats) elect() bool {
 }
 
 // won has a machine lead; its term is a write of its own.
-func (s *seats) won(name string, c *tenure.Seat) {
+func (s *seats) won(name string, c *lease.Seat) {
 	m := s.machines[name]
 	s.revision = m.revision + 1
 	s.leader, s.core, s.n.Store = name, c, m.store
@@ -283,7 +283,7 @@ func (s *seats) heirs() bool {
 				votes++
 			}
 		}
-		if name != s.leader && votes >= tenure.Majority(len(s.voters)) {
+		if name != s.leader && votes >= lease.Majority(len(s.voters)) {
 			return s.n.Up
 		}
 	}

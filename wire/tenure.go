@@ -11,7 +11,7 @@ type Seat struct {
 }
 
 // Lease asks a worker to stay with the seat that leads. It goes from the cluster to its workers, on the link, and after a
-// take-over on the connection on which the vote was given. Package tenure has the rules.
+// take-over on the connection on which the vote was given. Package decide/lease has the rules.
 type Lease struct {
 	Term   uint64 `json:"term,omitempty" cbor:"1,keyasint,omitempty"`
 	Holder string `json:"holder,omitempty" cbor:"2,keyasint,omitempty"` // the seat that leads

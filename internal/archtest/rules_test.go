@@ -27,7 +27,7 @@ var imports = map[string]string{
 	"decide/crontab":   "",
 	"decide/apps":      ". spec wire view decide/crontab decide/ipam decide/sched decide/reconcile",
 	"decide/members":   ". wire decide/reconcile",
-	"decide/tenure":    "wire",
+	"decide/lease":     "wire",
 
 	// state, identity, transport
 	"store":           "internal/files",
@@ -111,7 +111,7 @@ var imports = map[string]string{
 	"internal/s3":         ".",
 	"internal/snapshot":   ". spec",
 	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault",
-	"internal/succession": ". wire auth internal/tier link link/frame store decide/tenure store/vault internal/files",
+	"internal/succession": ". wire auth internal/tier link link/frame store decide/lease store/vault internal/files",
 	"internal/execstream": "",
 	"internal/life":       "",
 	"internal/panics":     "",
@@ -134,7 +134,7 @@ var roles = []string{"root", "cluster", "worker"}
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
-	"decide/apps", "decide/members", "decide/tenure", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
+	"decide/apps", "decide/members", "decide/lease", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
@@ -69,7 +69,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heir.core = tenure.New(tenure.Options{Me: wire.Seat{Name: "heir"}, TTL: DefaultTTL, Patience: patience})
+	s.heir.core = lease.New(lease.Options{Me: wire.Seat{Name: "heir"}, TTL: DefaultTTL, Patience: patience})
 	s.heir.core.SetBooks(b)
 	var serving sync.WaitGroup
 	standing := s.heir.listen(ctx, &serving)

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
@@ -32,7 +32,7 @@ type Ballots struct {
 	log    *slog.Logger
 
 	mu    sync.Mutex
-	voter *tenure.Voter
+	voter *lease.Voter
 	dead  error // the ballot cannot be written: nothing is promised any more
 }
 
@@ -42,7 +42,7 @@ func OpenBallots(dir string, m *auth.Member, log *slog.Logger) (*Ballots, error)
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Ballots{path: filepath.Join(dir, ballotFile), member: m, log: log}
-	var kept tenure.Ballot
+	var kept lease.Ballot
 	data, err := os.ReadFile(b.path)
 	if err == nil {
 		err = json.Unmarshal(data, &kept)
@@ -50,7 +50,7 @@ func OpenBallots(dir string, m *auth.Member, log *slog.Logger) (*Ballots, error)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("what this worker has promised: %w", err)
 	}
-	b.voter = tenure.NewVoter(kept, time.Now(), DefaultTTL)
+	b.voter = lease.NewVoter(kept, time.Now(), DefaultTTL)
 	return b, nil
 }
 
@@ -140,7 +140,7 @@ func (b *Ballots) Run(ctx context.Context, connected func() bool, chosen func())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	offering := map[string]bool{}
-	ended := make(chan string, 2+tenure.MaxHeirs)
+	ended := make(chan string, 2+lease.MaxHeirs)
 	for {
 		select {
 		case <-ctx.Done():

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/link"
@@ -52,9 +52,9 @@ func (o *Leadership) stand(ctx context.Context) error {
 		}
 	}()
 	for {
-		o.with(ctx, func(c *tenure.Seat, now time.Time) { c.Tick(now) })
+		o.with(ctx, func(c *lease.Seat, now time.Time) { c.Tick(now) })
 		o.mu.Lock()
-		leads := o.core.State() == tenure.Leading
+		leads := o.core.State() == lease.Leading
 		o.mu.Unlock()
 		if leads {
 			return nil
@@ -226,7 +226,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 }
 
 // takeIn applies what comes from who leads.
-func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b tenure.Books) (err error) {
+func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b lease.Books) (err error) {
 	if f.Orphan && b.Revision > f.Common {
 		if err := o.setAside(ctx, f.Common, b.Revision, b.Reign); err != nil {
 			return err
@@ -287,7 +287,7 @@ func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader
 		if err != nil {
 			return err
 		}
-		o.with(ctx, func(c *tenure.Seat, now time.Time) { c.Heard(now, f.Term) })
+		o.with(ctx, func(c *lease.Seat, now time.Time) { c.Heard(now, f.Term) })
 		var change func() (int64, error)
 		switch kind {
 		case itemPart:
@@ -362,7 +362,7 @@ func (o *Leadership) extend(ctx context.Context, term uint64, change func() (int
 	o.mu.Lock()
 	state := o.core.State()
 	o.mu.Unlock()
-	if state != tenure.Standing {
+	if state != lease.Standing {
 		return 0, errors.New("this machine was chosen meanwhile")
 	}
 	// An election that ended between the store's note of the new term and the first lease leaves a history of this machine's own.

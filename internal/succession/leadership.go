@@ -1,4 +1,4 @@
-// Package succession puts goroutines, connections and files around package tenure: the leadership of a cluster, which leads its
+// Package succession puts goroutines, connections and files around package lease: the leadership of a cluster, which leads its
 // site or stands by, and the ballots of a worker. It decides nothing about who leads. internal/node puts it together with the
 // roles, which know it by the interfaces of internal/tier.
 package succession
@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
@@ -57,8 +57,8 @@ type Leadership struct {
 
 	flushing sync.Mutex // one flush at a time; before mu
 	mu       sync.Mutex
-	core     *tenure.Seat // nil: the site has no successors
-	bound    bool         // what the store says
+	core     *lease.Seat // nil: the site has no successors
+	bound    bool        // what the store says
 	changed  chan struct{}
 	voters   map[string]*session // workers that offer their votes
 	send     func(name string, m wire.Message)
@@ -164,8 +164,8 @@ func (o *Leadership) address() string {
 }
 
 // books reads what the store says of the site's succession.
-func (o *Leadership) books(ctx context.Context) (tenure.Books, error) {
-	var b tenure.Books
+func (o *Leadership) books(ctx context.Context) (lease.Books, error) {
+	var b lease.Books
 	rec, err := o.opt.Store.Get(ctx, tier.KeyLife)
 	if errors.Is(err, store.ErrNotFound) {
 		return b, nil // nothing was copied yet
@@ -223,7 +223,7 @@ func (o *Leadership) Lead(ctx context.Context) error {
 		return errors.New("the store says that the site has successors, and the identity of this machine among them is missing (directory seat): restore the whole data directory, or `skerry restore` a backup")
 	}
 	o.mu.Lock()
-	o.core = tenure.New(tenure.Options{Me: o.seat(), TTL: o.opt.TTL, Patience: patience})
+	o.core = lease.New(lease.Options{Me: o.seat(), TTL: o.opt.TTL, Patience: patience})
 	o.core.SetBooks(b)
 	o.mu.Unlock()
 	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "seat", o.member.Name(), "term", b.Reign)
@@ -232,7 +232,7 @@ func (o *Leadership) Lead(ctx context.Context) error {
 
 // copied reports whether this machine's store is, or is to be, a copy. A seat with nothing in its store begins no site of its own: it
 // ended while it joined, or lost its store.
-func (o *Leadership) copied(b tenure.Books) (bool, error) {
+func (o *Leadership) copied(b lease.Books) (bool, error) {
 	if Copied(o.opt.Dir) {
 		return true, nil
 	}
@@ -253,7 +253,7 @@ func (o *Leadership) alone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	core := tenure.New(tenure.Options{Me: o.seat(), TTL: o.opt.TTL, Patience: patience})
+	core := lease.New(lease.Options{Me: o.seat(), TTL: o.opt.TTL, Patience: patience})
 	core.SetBooks(b)
 	core.Alone(time.Now())
 	o.mu.Lock()
@@ -262,7 +262,7 @@ func (o *Leadership) alone(ctx context.Context) error {
 	o.mu.Unlock()
 	// Whoever committed past this leadership has done so before it is read.
 	rev, err := store.Revision(ctx, o.opt.Store)
-	o.with(ctx, func(c *tenure.Seat, _ time.Time) { c.Committed(rev) })
+	o.with(ctx, func(c *lease.Seat, _ time.Time) { c.Committed(rev) })
 	return err
 }
 
@@ -304,7 +304,7 @@ func (o *Leadership) signalLocked() {
 }
 
 // with changes the core, and then writes and sends what follows.
-func (o *Leadership) with(ctx context.Context, fn func(c *tenure.Seat, now time.Time)) {
+func (o *Leadership) with(ctx context.Context, fn func(c *lease.Seat, now time.Time)) {
 	o.flushing.Lock()
 	defer o.flushing.Unlock()
 	o.mu.Lock()
@@ -359,7 +359,7 @@ func (o *Leadership) settle(ctx context.Context) error {
 		}
 		o.core.Begin(rev)
 	}
-	if o.core.State() != tenure.Leading || o.core.Bound() == o.bound {
+	if o.core.State() != lease.Leading || o.core.Bound() == o.bound {
 		return nil
 	}
 	bound := !o.bound
@@ -410,7 +410,7 @@ func (o *Leadership) Came(hello *wire.Hello) {
 	o.mu.Lock()
 	o.linked[hello.Name] = true
 	o.mu.Unlock()
-	o.with(context.Background(), func(c *tenure.Seat, now time.Time) { c.Came(now, hello.Name) })
+	o.with(context.Background(), func(c *lease.Seat, now time.Time) { c.Came(now, hello.Name) })
 }
 
 // Left implements tier.Leadership.
@@ -422,14 +422,14 @@ func (o *Leadership) Left(name string) {
 
 // Promised implements tier.Leadership.
 func (o *Leadership) Promised(name string, p *wire.Promise) {
-	o.with(context.Background(), func(c *tenure.Seat, now time.Time) { c.Promised(now, name, p) })
+	o.with(context.Background(), func(c *lease.Seat, now time.Time) { c.Promised(now, name, p) })
 }
 
 // Lost implements tier.Leadership.
 func (o *Leadership) Lost(ctx context.Context) error {
 	for {
 		o.mu.Lock()
-		leads, why, changed := o.core == nil || o.core.State() == tenure.Leading, "", o.changed
+		leads, why, changed := o.core == nil || o.core.State() == lease.Leading, "", o.changed
 		if !leads {
 			why = o.core.Why()
 		}
@@ -453,7 +453,7 @@ func (o *Leadership) Run(ctx context.Context) error {
 	defer review.Stop()
 	for {
 		o.mu.Lock()
-		standing := o.core != nil && o.core.State() != tenure.Leading
+		standing := o.core != nil && o.core.State() != lease.Leading
 		o.mu.Unlock()
 		if standing {
 			if err := o.stand(ctx); err != nil {
@@ -468,7 +468,7 @@ func (o *Leadership) Run(ctx context.Context) error {
 				o.opt.Log.Warn("succession", "err", err)
 			}
 		case <-t.C:
-			o.with(ctx, func(c *tenure.Seat, now time.Time) { c.Tick(now) })
+			o.with(ctx, func(c *lease.Seat, now time.Time) { c.Tick(now) })
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
 )
@@ -54,7 +54,7 @@ func (o *Leadership) review(ctx context.Context) error {
 		return err
 	}
 	var next []string
-	o.with(ctx, func(c *tenure.Seat, _ time.Time) {
+	o.with(ctx, func(c *lease.Seat, _ time.Time) {
 		c.SetOrder(b.Order)
 		var want []string
 		for _, w := range workers {
@@ -77,7 +77,7 @@ func (o *Leadership) review(ctx context.Context) error {
 		return err
 	}
 	rev, err := o.opt.Store.Commit(ctx, []store.Op{{Key: keyVoters, Value: value}})
-	o.with(ctx, func(c *tenure.Seat, _ time.Time) {
+	o.with(ctx, func(c *lease.Seat, _ time.Time) {
 		if err != nil {
 			c.Resign("its store takes no writes")
 			return
@@ -91,7 +91,7 @@ func (o *Leadership) review(ctx context.Context) error {
 // saveSeats writes down where the seats listen, for those who will look for the one that leads.
 func (o *Leadership) saveSeats(ctx context.Context) error {
 	o.mu.Lock()
-	if o.core.State() != tenure.Leading {
+	if o.core.State() != lease.Leading {
 		o.mu.Unlock()
 		return nil
 	}
@@ -111,7 +111,7 @@ func (o *Leadership) saveSeats(ctx context.Context) error {
 	}
 	rev, err := o.opt.Store.Commit(ctx, []store.Op{{Key: keySeats, Value: value}})
 	if err == nil {
-		o.with(ctx, func(c *tenure.Seat, _ time.Time) { c.Committed(rev) })
+		o.with(ctx, func(c *lease.Seat, _ time.Time) { c.Committed(rev) })
 	}
 	return err
 }

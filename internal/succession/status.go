@@ -6,18 +6,18 @@ import (
 	"slices"
 	"time"
 
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
 )
 
 // Status is how a site's succession stands, as one of its seats sees it.
 type Status struct {
-	Seat   string       `json:"seat"`          // this machine's
-	State  tenure.State `json:"state"`         // what it does
-	Why    string       `json:"why,omitempty"` // it does not lead any more
-	Leader string       `json:"leader,omitempty"`
-	Term   uint64       `json:"term"`
+	Seat   string      `json:"seat"`          // this machine's
+	State  lease.State `json:"state"`         // what it does
+	Why    string      `json:"why,omitempty"` // it does not lead any more
+	Leader string      `json:"leader,omitempty"`
+	Term   uint64      `json:"term"`
 	// Revision is the newest of this machine's store, and Behind by how many the leader is ahead of it.
 	Revision int64 `json:"revision"`
 	Behind   int64 `json:"behind,omitempty"`
@@ -62,8 +62,8 @@ func (o *Leadership) Status(ctx context.Context) (*Status, error) {
 		return nil, nil
 	}
 	st := &Status{Seat: o.member.Name(), State: o.core.State(), Why: o.core.Why(), Term: o.core.Term(), Revision: rev, Voters: b.Voters,
-		Majority: tenure.Majority(len(b.Voters)), Aside: readNote(o.opt.Dir).Aside}
-	leads := st.State == tenure.Leading
+		Majority: lease.Majority(len(b.Voters)), Aside: readNote(o.opt.Dir).Aside}
+	leads := st.State == lease.Leading
 	switch {
 	case leads:
 		st.Leader = st.Seat
@@ -72,7 +72,7 @@ func (o *Leadership) Status(ctx context.Context) (*Status, error) {
 	}
 	heirs := o.core.Heirs()
 	if leads && len(heirs) > 0 {
-		st.Keeps = tenure.Blocking(len(b.Voters))
+		st.Keeps = lease.Blocking(len(b.Voters))
 	}
 	for _, name := range b.Order {
 		if name == st.Seat {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/store"
 )
 
@@ -77,7 +77,7 @@ func (s *leadershipStore) Commit(ctx context.Context, ops []store.Op) (int64, er
 	o.mu.Unlock()
 	for {
 		o.mu.Lock()
-		leads, released, changed, why := core.State() == tenure.Leading, core.Released() >= rev, o.changed, core.Why()
+		leads, released, changed, why := core.State() == lease.Leading, core.Released() >= rev, o.changed, core.Why()
 		o.mu.Unlock()
 		switch {
 		case !leads:

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
@@ -43,7 +43,7 @@ func TestLongCopy(t *testing.T) {
 		if err != nil || b.Revision != last {
 			t.Fatal(b, err)
 		}
-		o.core = tenure.New(tenure.Options{Me: wire.Seat{Name: "b"}, TTL: DefaultTTL, Patience: patience})
+		o.core = lease.New(lease.Options{Me: wire.Seat{Name: "b"}, TTL: DefaultTTL, Patience: patience})
 		here, there := net.Pipe()
 		ended := make(chan error, 1)
 		go func() {
@@ -215,7 +215,7 @@ func TestExtendOwnHistory(t *testing.T) {
 	if _, err := o.extend(ctx, term, change); err == nil {
 		t.Error("while it leads")
 	}
-	o.with(ctx, func(c *tenure.Seat, _ time.Time) { c.Resign("a test") })
+	o.with(ctx, func(c *lease.Seat, _ time.Time) { c.Resign("a test") })
 	if _, err := o.extend(ctx, term-1, change); err == nil {
 		t.Error("from an earlier term")
 	}

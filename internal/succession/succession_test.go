@@ -13,7 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/decide/tenure"
+	"skerry.dev/skerry/decide/lease"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
@@ -125,7 +125,7 @@ func TestNotLeading(t *testing.T) {
 	if _, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("1")}}); err != nil {
 		t.Fatal("a site without successors:", err)
 	}
-	o.core = tenure.New(tenure.Options{Me: wire.Seat{Name: "a"}, TTL: time.Second, Patience: time.Second})
+	o.core = lease.New(lease.Options{Me: wire.Seat{Name: "a"}, TTL: time.Second, Patience: time.Second})
 	_, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("2")}})
 	var e *skerry.Error
 	if !errors.Is(err, store.ErrDeposed) || !errors.As(err, &e) || e.Code != skerry.CodeUnavailable || e.Hint == "" {

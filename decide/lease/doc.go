@@ -1,4 +1,4 @@
-// Package tenure decides who may write for a site whose store lies on one machine, when successors were named in advance. It is
+// Package lease decides who may write for a site whose store lies on one machine, when successors were named in advance. It is
 // pure: seats and voters take messages and the time, and give messages. It never opens a store or a connection; the servers of
 // cluster and worker do that.
 //
@@ -21,7 +21,7 @@
 //
 // Time is for speed alone: a voter waits until its promise to the holder has run out before it votes for another, so that
 // nobody is deposed who can be reached; a holder that hears of too few promises stops by itself, and says so.
-package tenure
+package lease
 
 import "skerry.dev/skerry/wire"
 
