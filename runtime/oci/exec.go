@@ -53,7 +53,18 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	if filepath.Base(rec.Runtime) == "crun" {
 		to = "file:" + log // or it takes what is before a colon in the path for a kind of log
 	}
-	cmd := exec.Command(rec.Runtime, slices.Concat(d.global(rec.Runtime), []string{"--log", to, "--log-format", "json",
+	global, network, o := d.global(rec.Runtime), "", outsideOf(t)
+	if o.Users != nil && filepath.Base(rec.Runtime) == "runc" {
+		state := process.Name() + ".state"
+		defer os.RemoveAll(state)
+		if network, err = withoutNetwork(d.root(rec.Runtime), state, h.ID); err != nil {
+			return -1, err
+		}
+		if network != "" {
+			global = append(global, "--root", state) // the last one counts
+		}
+	}
+	cmd := exec.Command(rec.Runtime, slices.Concat(global, []string{"--log", to, "--log-format", "json",
 		"exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID)})...)
 	cmd.Dir = "/"
 	// The runtime waits for the process; killing the runtime alone would leave it.
@@ -63,7 +74,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		return pid
 	}
 	kill := func() { _ = monitor.Identify(inner()).Signal(unix.SIGKILL) }
-	if o := outsideOf(t); o.Users != nil {
+	if o.Users != nil {
 		uid, gid, err := hostUser(o.Users, p.User)
 		if err != nil {
 			return -1, err
@@ -74,7 +85,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		}
 		defer done()
 	}
-	code, err := tty.Run(ctx, cmd, spec, first, kill, inner)
+	code, err := within(network, func() (int, error) { return tty.Run(ctx, cmd, spec, first, kill, inner) })
 	if err != nil || code == 0 {
 		return code, err
 	}

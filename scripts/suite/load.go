@@ -28,7 +28,7 @@ const (
 	longTest   = 20.0 // seconds
 	// full is the share of the processors that work of ordinary priority may take while something else still begins.
 	// Tests that have begun first wait and then compute: more of them would starve each other's virtual machines.
-	full = 0.6
+	full = 0.7
 	// fullAtLast is the same when nothing is left that computes: what tests that wait leave idle is then lost.
 	fullAtLast = 0.9
 )
