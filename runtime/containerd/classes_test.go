@@ -178,6 +178,14 @@ func TestSnapshotter(t *testing.T) {
 		if err := c.RemoveSnapshot(t.Context(), "native", fillingOf(key)+"-of-the-test"); err != nil {
 			t.Error(err)
 		}
+		if l, err := d.Layer(t.Context(), h); err != nil {
+			t.Error(err)
+		} else if _, err := os.Stat(filepath.Join(l.Dir, "left")); l.Dir == "" || err != nil {
+			t.Errorf("what it wrote is not measured: %+v, %v", l, err)
+		}
+		if n, files, err := c.SnapshotUsage(t.Context(), "native", key); err != nil || n <= 0 || files <= 0 {
+			t.Errorf("its snapshot takes %d bytes and %d files, %v", n, files, err)
+		}
 		if err := d.Remove(t.Context(), h); err != nil {
 			t.Error(err)
 		}
@@ -187,6 +195,22 @@ func TestSnapshotter(t *testing.T) {
 		if err := c.RemoveSnapshot(t.Context(), "native", key); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestWrittenIn finds where what is written to a snapshot lies.
+func TestWrittenIn(t *testing.T) {
+	for want, mounts := range map[string][]Mount{
+		"/s/1/fs": {{"overlay", "overlay", []string{"index=off", "workdir=/s/1/work", "upperdir=/s/1/fs", "lowerdir=/s/0/fs"}}},
+		"/s/2":    {{"overlay", "overlay", []string{"upperdir=/s/1/fs"}}, {"bind", "/s/2", []string{"rbind", "rw"}}},
+		"":        {{"ext4", "/dev/mapper/skerry-snap-1", []string{"upperdir=/x"}}},
+	} {
+		if got := writtenIn(mounts); got != want {
+			t.Errorf("%+v: %q", mounts, got)
+		}
+	}
+	if got := writtenIn(nil); got != "" {
+		t.Errorf("of none: %q", got)
 	}
 }
 
