@@ -4,8 +4,12 @@ package containerd
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -195,6 +199,61 @@ func TestSnapshotter(t *testing.T) {
 		if err := c.RemoveSnapshot(t.Context(), "native", key); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestSnapshotOfADaemonThatWasAway: a start that came no further than to a snapshot, at a daemon that then goes away, leaves none there
+// when it is back.
+func TestSnapshotOfADaemonThatWasAway(t *testing.T) {
+	o := options(t.TempDir())
+	o.Class, o.Isolation, o.Snapshotter, o.Socket = "own", spec.IsolationShared, "native", filepath.Join(t.TempDir(), "socket")
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	bring := func(task *monitor.Task) error {
+		place, err := json.Marshal(at{o.Socket, "own-1", "native"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		task.Update(func(r *monitor.Record) { r.Extra = place })
+		return errors.New("that is all")
+	}
+	if _, err := d.Launch(t.Context(), runtime.Spec{ID: "own.main.1"}, "", bring); err == nil || err.Error() != "that is all" {
+		t.Fatal(err)
+	}
+	removed := make(chan string, 10)
+	srv := newServer(t, o.Socket, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		status := "5" // it knows nothing else
+		switch path.Base(r.URL.Path) {
+		case "List":
+			status = "0"
+		case "Remove":
+			key, err := parseText(body[5:], 2)
+			if err != nil {
+				t.Error(err)
+			}
+			removed <- key
+		}
+		w.Header().Set("Trailer", "grpc-status")
+		_, _ = w.Write(make([]byte, 5))
+		w.Header().Set("grpc-status", status)
+	})
+	d.sweep(t.Context())
+	d.sweep(t.Context())
+	srv.Close()
+	close(removed)
+	var got []string
+	for key := range removed {
+		got = append(got, key)
+	}
+	if want := []string{"own-1", "own-1-filling"}; !slices.Equal(got, want) {
+		t.Errorf("%v were removed", got)
 	}
 }
 
