@@ -21,6 +21,8 @@ const (
 	blockRest = time.Hour
 	// tagTurn is half the time for which a tag of a plain path is used.
 	tagTurn = 30 * time.Minute
+	// spareExtents is how many extents a site has at most beside those that are used up by half: as many as hosts may be in the way of.
+	spareExtents = 8
 )
 
 // loadFabric rebuilds, once all is loaded, what follows from the records.
@@ -193,12 +195,14 @@ func (o *overlay) takeBlock(now time.Time, w *worker, fx *wire.Effects) (netip.P
 	return b, nil
 }
 
-// takeOutside finds a block, of a further extent if need be, that has no address of some networks.
+// takeOutside finds a block, of a further extent if need be, that has no address of some networks. A site does not come by ever more
+// extents that way: they stay its own, and a host may say that it is in each of them.
 func (o *overlay) takeOutside(now time.Time, w *worker, avoid []netip.Prefix) (netip.Prefix, error) {
 	f := &o.fabric
 	b, err := f.Blocks.Take(now, w.Name, f.Extents, avoid)
-	if err == nil {
-		return b, nil
+	const half = 1 << (ipam.BlockBits - ipam.ExtentBits - 1) // of an extent's blocks
+	if err == nil || len(f.Extents) > f.Blocks.Len()/half+spareExtents {
+		return b, err
 	}
 	more, err := ipam.Extent(o.pool(), ipam.ExtentBits, o.opt.Name, len(f.Extents), append(slices.Clone(f.Extents), append(avoid, o.foreign.sites.Extents()...)...))
 	if err != nil {
