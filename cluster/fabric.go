@@ -109,9 +109,8 @@ func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
 // closeOverlapping has a worker give nothing more of a block that a network of its own host has come to overlap: the host refuses
 // the route to it. Few blocks of a worker may rest, or one that comes to be in ever other networks would use up the site's.
 func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
-	const mayRest = 4
 	for _, b := range w.openBlocks() {
-		if !w.overlaps(b) || o.fabric.Blocks.Resting(now, w.Name)+len(w.closing) >= mayRest {
+		if !w.overlaps(b) || !o.mayClose(now, w) {
 			continue
 		}
 		w.closing = append(w.closing, b)
@@ -120,11 +119,20 @@ func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
 	}
 }
 
+// mayClose reports whether one more block of a worker may come to rest.
+func (o *overlay) mayClose(now time.Time, w *worker) bool {
+	const mayRest = 4
+	return o.fabric.Blocks.Resting(now, w.Name)+len(w.closing) < mayRest
+}
+
 // trim takes back blocks that a worker no longer needs: it is told to give nothing more of one, and when it has taken note
 // of that and nothing there has an address of it, the block rests. Addresses of ingresses are not known here, so that a
 // worker with some keeps what it has.
 func (o *overlay) trim(now time.Time, w *worker) {
 	k := o.Children.Get(w.Name)
+	if w.Peer != 0 && slices.ContainsFunc(w.openBlocks(), w.overlaps) && o.mayClose(now, w) { // others have rested
+		o.readmit[w.Name] = true
+	}
 	if w.Peer == 0 || len(w.Blocks) < 2 || k == nil || !k.Settled() || o.attached(w) != len(o.byWorker[w.Name]) {
 		return
 	}

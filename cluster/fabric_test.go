@@ -336,6 +336,11 @@ func TestHostComesToANetworkOfItsInstances(t *testing.T) {
 	if n := s.c.fabric.Blocks.Resting(s.now, a); n > 5 || len(s.c.fabric.Extents) > 1 {
 		t.Errorf("%d blocks rest, the site has the extents %v", n, s.c.fabric.Extents)
 	}
+	s.now = s.now.Add(blockRest)
+	taken()
+	if b := item[wire.OverlayNode](s, a, wire.NodeKey).Blocks; len(b) != 1 || s.c.workers[a].overlaps(b[0]) {
+		t.Errorf("its blocks have rested, and it is to give addresses of %v yet", b)
+	}
 }
 
 // TestHostInAllThatTheSiteHas: a worker that says, whenever it may have another block, that its host is in all networks of which the site
