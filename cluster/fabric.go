@@ -21,6 +21,8 @@ const (
 	blockRest = time.Hour
 	// tagTurn is half the time for which a tag of a plain path is used.
 	tagTurn = 30 * time.Minute
+	// spareExtents is how many extents a site has at most beside those that are used up by half: as many as hosts may be in the way of.
+	spareExtents = 8
 )
 
 // loadFabric rebuilds, once all is loaded, what follows from the records.
@@ -107,9 +109,8 @@ func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
 // closeOverlapping has a worker give nothing more of a block that a network of its own host has come to overlap: the host refuses
 // the route to it. Few blocks of a worker may rest, or one that comes to be in ever other networks would use up the site's.
 func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
-	const mayRest = 4
 	for _, b := range w.openBlocks() {
-		if !w.overlaps(b) || o.fabric.Blocks.Resting(now, w.Name)+len(w.closing) >= mayRest {
+		if !w.overlaps(b) || !o.mayClose(now, w) {
 			continue
 		}
 		w.closing = append(w.closing, b)
@@ -118,11 +119,20 @@ func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
 	}
 }
 
+// mayClose reports whether one more block of a worker may come to rest.
+func (o *overlay) mayClose(now time.Time, w *worker) bool {
+	const mayRest = 4
+	return o.fabric.Blocks.Resting(now, w.Name)+len(w.closing) < mayRest
+}
+
 // trim takes back blocks that a worker no longer needs: it is told to give nothing more of one, and when it has taken note
 // of that and nothing there has an address of it, the block rests. Addresses of ingresses are not known here, so that a
 // worker with some keeps what it has.
 func (o *overlay) trim(now time.Time, w *worker) {
 	k := o.Children.Get(w.Name)
+	if w.Peer != 0 && slices.ContainsFunc(w.openBlocks(), w.overlaps) && o.mayClose(now, w) { // others have rested
+		o.readmit[w.Name] = true
+	}
 	if w.Peer == 0 || len(w.Blocks) < 2 || k == nil || !k.Settled() || o.attached(w) != len(o.byWorker[w.Name]) {
 		return
 	}
@@ -193,12 +203,14 @@ func (o *overlay) takeBlock(now time.Time, w *worker, fx *wire.Effects) (netip.P
 	return b, nil
 }
 
-// takeOutside finds a block, of a further extent if need be, that has no address of some networks.
+// takeOutside finds a block, of a further extent if need be, that has no address of some networks. A site does not come by ever more
+// extents that way: they stay its own, and a host may say that it is in each of them.
 func (o *overlay) takeOutside(now time.Time, w *worker, avoid []netip.Prefix) (netip.Prefix, error) {
 	f := &o.fabric
 	b, err := f.Blocks.Take(now, w.Name, f.Extents, avoid)
-	if err == nil {
-		return b, nil
+	const half = 1 << (ipam.BlockBits - ipam.ExtentBits - 1) // of an extent's blocks
+	if err == nil || len(f.Extents) > f.Blocks.Len()/half+spareExtents {
+		return b, err
 	}
 	more, err := ipam.Extent(o.pool(), ipam.ExtentBits, o.opt.Name, len(f.Extents), append(slices.Clone(f.Extents), append(avoid, o.foreign.sites.Extents()...)...))
 	if err != nil {

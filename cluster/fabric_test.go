@@ -336,6 +336,33 @@ func TestHostComesToANetworkOfItsInstances(t *testing.T) {
 	if n := s.c.fabric.Blocks.Resting(s.now, a); n > 5 || len(s.c.fabric.Extents) > 1 {
 		t.Errorf("%d blocks rest, the site has the extents %v", n, s.c.fabric.Extents)
 	}
+	s.now = s.now.Add(blockRest)
+	taken()
+	if b := item[wire.OverlayNode](s, a, wire.NodeKey).Blocks; len(b) != 1 || s.c.workers[a].overlaps(b[0]) {
+		t.Errorf("its blocks have rested, and it is to give addresses of %v yet", b)
+	}
+}
+
+// TestHostInAllThatTheSiteHas: a worker that says, whenever it may have another block, that its host is in all networks of which the site
+// gives addresses has the site take some further ones, and not all that there are.
+func TestHostInAllThatTheSiteHas(t *testing.T) {
+	s := newFabricSite(t)
+	a := s.join(1)
+	for range 3 * spareExtents {
+		facts := *s.c.workers[a].Facts
+		facts.Overlay = &wire.OverlayFacts{Key: wire.OverlayKey{1}, Networks: slices.Clone(s.c.fabric.Extents)}
+		s.report(a, wire.WorkerReport{Facts: &facts})
+		s.send(a, map[string][]byte{})
+		s.acknowledge(a)
+		s.report(a, wire.WorkerReport{})
+		s.now = s.now.Add(blockRest)
+	}
+	if n := len(s.c.fabric.Extents); n < 2 || n > spareExtents+1 {
+		t.Errorf("the site has %d extents, for one worker", n)
+	}
+	if node := item[wire.OverlayNode](s, s.join(2), wire.NodeKey); len(node.Blocks) == 0 {
+		t.Error("another worker has no block of addresses")
+	}
 }
 
 // TestHostInAllNetworks: what one worker says of its networks does not keep the others from their addresses.

@@ -106,7 +106,7 @@ type Resizer interface {
 
 // Layered is a driver that tells where its tasks write on the worker's disk beside their mounts.
 type Layered interface {
-	// Layer says where that is. A task that has none, because all it writes is somebody else's, gives a Layer without Dir and Files.
+	// Layer says where that is. A task that has none, because all it writes is somebody else's, gives a Layer without Dir, Files and Bytes.
 	Layer(ctx context.Context, h Handle) (Layer, error)
 	// DropLayer removes what a task that has exited wrote, before the task itself is removed.
 	DropLayer(ctx context.Context, h Handle) error
@@ -120,6 +120,8 @@ type Layer struct {
 	Files []string
 	// Procs are the processes of the task. They may hold files that were deleted.
 	Procs []int
+	// Bytes and Inodes are what a layer takes that is in no directory, as those say who keep it.
+	Bytes, Inodes int64
 }
 
 // Pinner is a driver that changes the processors of a task that runs.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"skerry.dev/skerry"
 )
 
 // A class is a shim of a worker's containerd: its operator declares it under a name, with how it keeps containers apart, and the worker
@@ -21,9 +23,9 @@ func ClassRuntime(i Isolation, class string) string {
 }
 
 // ParseRuntime takes the name of a runtime apart: kind is what the table of runtimes knows it by, and class the name of its class; empty:
-// it is none.
+// it is none. Who reports a runtime may call it anything: what nobody can declare is no class, and of no kind.
 func ParseRuntime(runtime string) (kind, class string) {
-	if i := strings.LastIndexByte(runtime, '/'); i > len(RuntimeContainerd) {
+	if i := strings.LastIndexByte(runtime, '/'); i > len(RuntimeContainerd) && skerry.CheckName(runtime[i+1:]) == nil {
 		return runtime[:i], runtime[i+1:]
 	}
 	return runtime, ""

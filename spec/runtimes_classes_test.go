@@ -93,3 +93,24 @@ func TestManifestsNameNoRows(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParseRuntime takes names of runtimes as workers, and sites, may report them. What is in no name of a class shows up in no text.
+func FuzzParseRuntime(f *testing.F) {
+	for _, name := range []string{"", "oci", "containerd", "containerd/hardware", "containerd/hardware/", "containerd/hardware/kata",
+		"containerd/hardware/kata/fc", "containerd//kata", "containerd/hardware/\x1b[2Jkata", "containerd/shared/" + strings.Repeat("x", 64), "unikernel-x/kata"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		kind, class := spec.ParseRuntime(name)
+		if class == "" && kind != name || class != "" && (skerry.CheckName(class) != nil || kind+"/"+class != name) {
+			t.Fatalf("%q and %q", kind, class)
+		}
+		if k := spec.RuntimeNamed(name); k != nil && class != "" && spec.ClassRuntime(k.Isolation, class) != name {
+			t.Errorf("%q is taken for one of %s", name, k.Name)
+		}
+		asks := spec.ServiceSpec{Runtime: "containerd", RuntimeClass: "none"}
+		if miss := asks.ClassMiss([]string{name}); class == "" && strings.Contains(miss, "what does is") {
+			t.Error(miss)
+		}
+	})
+}

@@ -124,6 +124,8 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 	if err != nil {
 		s.opt.Log.Warn("measure a layer", "task", string(h.ID), "err", err)
 	}
+	use.Bytes += at.Bytes
+	use.Files += at.Inodes
 	if !use.Over(l.most) {
 		return
 	}

@@ -109,6 +109,9 @@ func (b *Blocks) Of(holder string) (out []netip.Prefix) {
 	return out
 }
 
+// Len counts the blocks that are held or rest.
+func (b *Blocks) Len() int { return len(b.list) }
+
 // Resting counts the blocks that a holder had and that rest.
 func (b *Blocks) Resting(now time.Time, holder string) (n int) {
 	for _, e := range b.list {

@@ -17,6 +17,7 @@ const (
 	tasks      = "tasks.v1.Tasks"
 	containers = "containers.v1.Containers"
 	snapshots  = "snapshots.v1.Snapshots"
+	leases     = "leases.v1.Leases"
 )
 
 // Version tells the daemon's version.
@@ -192,6 +193,29 @@ func (c *Client) PrepareSnapshot(ctx context.Context, snapshotter, key, parent s
 	return parseMounts(b)
 }
 
+// SnapshotMounts gives the mounts of a snapshot that can be written to.
+func (c *Client) SnapshotMounts(ctx context.Context, snapshotter, key string) ([]Mount, error) {
+	b, err := c.call(ctx, snapshots, "Mounts", message{}.text(1, snapshotter).text(2, key))
+	if err != nil {
+		return nil, err
+	}
+	return parseMounts(b)
+}
+
+// SnapshotUsage tells what a snapshot takes beside those that it was made of.
+func (c *Client) SnapshotUsage(ctx context.Context, snapshotter, key string) (bytes, inodes int64, err error) {
+	b, err := c.call(ctx, snapshots, "Usage", message{}.text(1, snapshotter).text(2, key))
+	if err != nil {
+		return 0, 0, err
+	}
+	size, err := parseNumber(b, 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	files, err := parseNumber(b, 2)
+	return int64(size), int64(files), err
+}
+
 // CommitSnapshot makes one that others can be made of, under a name, of one that was written to.
 func (c *Client) CommitSnapshot(ctx context.Context, snapshotter, name, key string) error {
 	_, err := c.call(ctx, snapshots, "Commit", message{}.text(1, snapshotter).text(2, name).text(3, key))
@@ -204,5 +228,15 @@ func (c *Client) RemoveSnapshot(ctx context.Context, snapshotter, key string) er
 	if NotFound(err) {
 		return nil
 	}
+	return err
+}
+
+// Collect has the daemon delete now what nobody refers to any more, which it puts off for a hundred changes otherwise. It does so when a
+// lease ends, for which one of a name is made.
+func (c *Client) Collect(ctx context.Context, name string) error {
+	if _, err := c.call(ctx, leases, "Create", message{}.text(1, name)); err != nil && !has(err, CodeAlreadyExists) {
+		return err
+	}
+	_, err := c.call(ctx, leases, "Delete", message{}.text(1, name).flag(2, true))
 	return err
 }

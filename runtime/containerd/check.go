@@ -275,6 +275,7 @@ func (d *Driver) sweep(ctx context.Context) {
 		d.Options.Log.Warn("look for what is left at containerd", "err", err)
 		return
 	}
+	d.catchUp(ctx)
 	for _, k := range list {
 		if _, err := d.Tasks.Get(runtime.Handle{ID: runtime.TaskID(k.Labels[labelTask])}); !errors.Is(err, runtime.ErrNotFound) {
 			continue

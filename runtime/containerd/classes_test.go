@@ -4,8 +4,12 @@ package containerd
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -178,6 +182,14 @@ func TestSnapshotter(t *testing.T) {
 		if err := c.RemoveSnapshot(t.Context(), "native", fillingOf(key)+"-of-the-test"); err != nil {
 			t.Error(err)
 		}
+		if l, err := d.Layer(t.Context(), h); err != nil {
+			t.Error(err)
+		} else if _, err := os.Stat(filepath.Join(l.Dir, "left")); l.Dir == "" || err != nil {
+			t.Errorf("what it wrote is not measured: %+v, %v", l, err)
+		}
+		if n, files, err := c.SnapshotUsage(t.Context(), "native", key); err != nil || n <= 0 || files <= 0 {
+			t.Errorf("its snapshot takes %d bytes and %d files, %v", n, files, err)
+		}
 		if err := d.Remove(t.Context(), h); err != nil {
 			t.Error(err)
 		}
@@ -187,6 +199,77 @@ func TestSnapshotter(t *testing.T) {
 		if err := c.RemoveSnapshot(t.Context(), "native", key); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestSnapshotOfADaemonThatWasAway: a start that came no further than to a snapshot, at a daemon that then goes away, leaves none there
+// when it is back.
+func TestSnapshotOfADaemonThatWasAway(t *testing.T) {
+	o := options(t.TempDir())
+	o.Class, o.Isolation, o.Snapshotter, o.Socket = "own", spec.IsolationShared, "native", filepath.Join(t.TempDir(), "socket")
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	bring := func(task *monitor.Task) error {
+		place, err := json.Marshal(at{o.Socket, "own-1", "native"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		task.Update(func(r *monitor.Record) { r.Extra = place })
+		return errors.New("that is all")
+	}
+	if _, err := d.Launch(t.Context(), runtime.Spec{ID: "own.main.1"}, "", bring); err == nil || err.Error() != "that is all" {
+		t.Fatal(err)
+	}
+	removed := make(chan string, 10)
+	srv := newServer(t, o.Socket, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		status := "5" // it knows nothing else
+		switch path.Base(r.URL.Path) {
+		case "List":
+			status = "0"
+		case "Remove":
+			key, err := parseText(body[5:], 2)
+			if err != nil {
+				t.Error(err)
+			}
+			removed <- key
+		}
+		w.Header().Set("Trailer", "grpc-status")
+		_, _ = w.Write(make([]byte, 5))
+		w.Header().Set("grpc-status", status)
+	})
+	d.sweep(t.Context())
+	d.sweep(t.Context())
+	srv.Close()
+	close(removed)
+	var got []string
+	for key := range removed {
+		got = append(got, key)
+	}
+	if want := []string{"own-1", "own-1-filling"}; !slices.Equal(got, want) {
+		t.Errorf("%v were removed", got)
+	}
+}
+
+// TestWrittenIn finds where what is written to a snapshot lies.
+func TestWrittenIn(t *testing.T) {
+	for want, mounts := range map[string][]Mount{
+		"/s/1/fs": {{"overlay", "overlay", []string{"index=off", "workdir=/s/1/work", "upperdir=/s/1/fs", "lowerdir=/s/0/fs"}}},
+		"/s/2":    {{"overlay", "overlay", []string{"upperdir=/s/1/fs"}}, {"bind", "/s/2", []string{"rbind", "rw"}}},
+		"":        {{"ext4", "/dev/mapper/skerry-snap-1", []string{"upperdir=/x"}}},
+	} {
+		if got := writtenIn(mounts); got != want {
+			t.Errorf("%+v: %q", mounts, got)
+		}
+	}
+	if got := writtenIn(nil); got != "" {
+		t.Errorf("of none: %q", got)
 	}
 }
 

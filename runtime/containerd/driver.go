@@ -390,7 +390,11 @@ func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
 				return err
 			}
 		}
-		if err := d.forget(ctx, c, id, snapshotter, ready); err != nil {
+		if err := d.forget(ctx, c, id, snapshotter, ready); gone(err) {
+			if err := d.putOff(t, err); err != nil {
+				return err
+			}
+		} else if err != nil {
 			return err
 		}
 		if !ready {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/files"
+	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 )
 
@@ -26,8 +29,8 @@ const (
 	refusedMax  = 250
 )
 
-// forget ends a task and deletes it with its container. ready says that its start was seen to the end. A daemon that is away keeps what it knows;
-// sweep has it forget that later.
+// forget ends a task and deletes it with its container. ready says that its start was seen to the end. Of a daemon that is away the error
+// is gone's.
 func (d *Driver) forget(ctx context.Context, c *Client, id, snapshotter string, ready bool) error {
 	absent, refused := 0, 0
 	for {
@@ -35,8 +38,7 @@ func (d *Driver) forget(ctx context.Context, c *Client, id, snapshotter string, 
 		_, said := errors.AsType[*CallError](err)
 		switch {
 		case gone(err):
-			d.Options.Log.Warn("containerd is away; what it knows of a task is removed later", "container", id, "err", err)
-			return nil
+			return err
 		case err == nil:
 			absent = 0
 		case NotFound(err):
@@ -73,6 +75,58 @@ func (d *Driver) forget(ctx context.Context, c *Client, id, snapshotter string, 
 		case <-time.After(settleEvery):
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// left is what is kept of a task that was removed while the daemon was away, and that may have a snapshot: if its start came no further,
+// no container tells of that.
+type left struct {
+	at
+	Task runtime.TaskID `json:"task"`
+}
+
+// leftDir has them, by the container's ID.
+const leftDir = "left"
+
+// putOff has sweep remove later what a daemon that is away knows of a task.
+func (d *Driver) putOff(t *monitor.Task, away error) error {
+	l := left{Task: t.Record().Handle.ID}
+	if err := json.Unmarshal(t.Record().Extra, &l.at); err != nil {
+		return err
+	}
+	d.Options.Log.Warn("containerd is away; what it knows of a task is removed later", "container", l.ID, "err", away)
+	if l.Snapshotter == "" {
+		return nil // its container tells
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(d.Options.Dir, leftDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return files.Replace(filepath.Join(dir, l.ID), data, 0o600)
+}
+
+// catchUp does what was put off.
+func (d *Driver) catchUp(ctx context.Context) {
+	names, _ := filepath.Glob(filepath.Join(d.Options.Dir, leftDir, "*"))
+	for _, name := range names {
+		var l left
+		data, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(data, &l)
+		}
+		if _, known := d.Tasks.Get(runtime.Handle{ID: l.Task}); err == nil && errors.Is(known, runtime.ErrNotFound) { // else it was started anew
+			err = d.forget(ctx, d.client(l.Socket), l.ID, l.Snapshotter, true)
+		}
+		if err == nil {
+			err = os.Remove(name)
+		}
+		if err != nil {
+			d.Options.Log.Warn("remove what is left at containerd", "container", filepath.Base(name), "err", err)
 		}
 	}
 }

@@ -140,6 +140,74 @@ func (d *Driver) fill(ctx context.Context, c *Client, t *monitor.Task, id string
 	return err
 }
 
+// Layer says what a task writes to. A snapshot in a directory is measured there, which a task cannot make last for ever; of any other its
+// snapshotter tells what it takes. Files that were deleted are on the file system that the first process has as its root.
+func (d *Driver) Layer(ctx context.Context, h runtime.Handle) (runtime.Layer, error) {
+	l, err := d.Bundles.Layer(ctx, h)
+	if err != nil {
+		return l, err
+	}
+	t, err := d.Tasks.Get(h)
+	if err != nil || snapshotterOf(t) == "" {
+		return l, err
+	}
+	c, id, err := d.place(t)
+	if err != nil {
+		return l, err
+	}
+	l.Root = ""
+	if init := t.Record().Init.PID; init > 0 && d.Options.Sandbox == (monitor.Sandbox{}) { // else it is a process of the host's
+		l.Root = fmt.Sprintf("/proc/%d/root", init)
+	}
+	mounts, err := c.SnapshotMounts(ctx, snapshotterOf(t), id)
+	if err != nil {
+		return l, err
+	}
+	if l.Dir = writtenIn(mounts); l.Dir == "" {
+		l.Bytes, l.Inodes, err = c.SnapshotUsage(ctx, snapshotterOf(t), id)
+	}
+	return l, err
+}
+
+// writtenIn gives the directory in which what is written to mounts lies; empty: in none.
+func writtenIn(mounts []Mount) string {
+	if len(mounts) == 0 {
+		return ""
+	}
+	top := mounts[len(mounts)-1]
+	if top.Type == "bind" {
+		return top.Source
+	}
+	for _, o := range top.Options {
+		if dir, ok := strings.CutPrefix(o, "upperdir="); ok && top.Type == "overlay" {
+			return dir
+		}
+	}
+	return ""
+}
+
+// DropLayer removes what a task wrote that has exited.
+func (d *Driver) DropLayer(ctx context.Context, h runtime.Handle) error {
+	if err := d.Bundles.DropLayer(ctx, h); err != nil {
+		return err
+	}
+	t, err := d.Tasks.Get(h)
+	if err != nil || snapshotterOf(t) == "" {
+		return err
+	}
+	c, id, err := d.place(t)
+	if err != nil {
+		return err
+	}
+	if err := end(ctx, c, id); err != nil && !NotFound(err) { // who has it mounted
+		return err
+	}
+	if err := c.RemoveSnapshot(ctx, snapshotterOf(t), id); err != nil {
+		return err
+	}
+	return c.Collect(ctx, id)
+}
+
 // removeEmpty removes a directory that may not be there.
 func removeEmpty(dir string) error {
 	if err := os.Remove(dir); !errors.Is(err, os.ErrNotExist) {

@@ -76,15 +76,23 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// Whoever else may listen at the socket is told apart from containerd, and what it refuses is told in its words.
-func TestCalls(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "sock")
+// newServer has a daemon listen at a socket until the test ends.
+func newServer(t *testing.T, socket string, answer http.HandlerFunc) *http.Server {
 	ln, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var p http.Protocols
 	p.SetUnencryptedHTTP2(true)
+	srv := &http.Server{Handler: answer, Protocols: &p}
+	go func() { _ = srv.Serve(ln) }()
+	t.Cleanup(func() { srv.Close() })
+	return srv
+}
+
+// Whoever else may listen at the socket is told apart from containerd, and what it refuses is told in its words.
+func TestCalls(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "sock")
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("containerd-namespace") != Namespace || r.Header.Get("Content-Type") != "application/grpc" {
 			t.Errorf("headers: %v", r.Header)
@@ -101,9 +109,7 @@ func TestCalls(t *testing.T) {
 			http.Error(w, "what?", http.StatusTeapot)
 		}
 	}
-	srv := &http.Server{Handler: http.HandlerFunc(answer), Protocols: &p}
-	go func() { _ = srv.Serve(ln) }()
-	defer srv.Close()
+	newServer(t, socket, answer)
 	c := NewClient(socket)
 	defer c.Close()
 	if v, err := c.Version(t.Context()); err != nil || v != "1.6" {

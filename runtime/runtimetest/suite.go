@@ -91,9 +91,7 @@ func Run(t *testing.T, o Options) {
 	if s.shares() {
 		t.Run("crash", s.crash)
 	}
-	if !o.Brief || o.Machine {
-		t.Run("layer", s.layer)
-	}
+	t.Run("layer", s.layer)
 	if !o.Brief {
 		t.Run("environment", s.environment)
 		t.Run("resize", s.resize)

@@ -165,9 +165,11 @@ func (s *session) serve(c *client) {
 
 // tail keeps the last of what is written to it.
 type tail struct {
-	mu      sync.Mutex
-	text    []byte
-	noClock chan struct{} // closed when the kernel of an emulated guest has said noClock
+	noClock chan struct{} // closed when the kernel of an emulated guest has said noClock; nil: nobody waits for that
+
+	mu   sync.Mutex // protects what follows
+	text []byte
+	said bool // noClock is closed
 }
 
 // noClock is what Linux says when the timer of an emulated processor seems to stand still: it compares that with another clock for a
@@ -188,9 +190,9 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, b...)
-	if t.noClock != nil && bytes.Contains(t.text, []byte(noClock)) {
+	if t.noClock != nil && !t.said && bytes.Contains(t.text, []byte(noClock)) {
+		t.said = true
 		close(t.noClock)
-		t.noClock = nil
 	}
 	if n := len(t.text) - tailSize; n > 0 {
 		t.text = append(t.text[:0], t.text[n:]...)

@@ -55,3 +55,17 @@ func FuzzGuest(f *testing.F) {
 		}
 	})
 }
+
+// TestNoClockIsToldToWhoAsksLater: a guest may say it before anybody looks, in two pieces, and more than once.
+func TestNoClockIsToldToWhoAsksLater(t *testing.T) {
+	console, guest := io.Pipe()
+	c := follow(console)
+	for _, s := range []string{"APIC frequency too slow, " + noClock[:5], noClock[5:] + "\n", noClock + "\n"} {
+		if _, err := io.WriteString(guest, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guest.Close()
+	<-c.noClock                             // for ever, if it is not told
+	_, _ = new(tail).Write([]byte(noClock)) // of what has a clock of its own
+}

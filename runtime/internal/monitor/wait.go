@@ -61,9 +61,10 @@ func (t *Task) supervisor() Process {
 }
 
 // sweep kills whatever an agent that died left on its way through a start: conmon and the runtime it called, which may
-// be about to put a process into the cgroup. All of them have the bundle on their command line.
-func (t *Task) sweep() {
-	for clean, began := 0, time.Now(); clean < 2; {
+// be about to put a process into the cgroup. All of them have the bundle on their command line. So may a process of a tenant, who may
+// have it come back for ever: it goes on until ctx ends, and no longer.
+func (t *Task) sweep(ctx context.Context) {
+	for clean, began := 0, time.Now(); clean < 2 && ctx.Err() == nil; {
 		found := false
 		cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, c := range cmdlines {
@@ -88,6 +89,9 @@ func (t *Task) sweep() {
 		}
 	}
 }
+
+// sweepTime is far more than there is to do: what was left is gone after the first looks.
+const sweepTime = 10 * time.Second
 
 // starting reports whether a process without a command line, at its place below /proc, may be in the middle of execve. A thread of the
 // kernel has no program, and one that has ended none any more.
@@ -189,7 +193,9 @@ func (t *Task) Kill(timeout time.Duration) {
 // End kills the task and sees its supervisor off. It is the first step of a removal.
 func (t *Task) End(ctx context.Context) error {
 	if !t.Record().Ready {
-		t.sweep()
+		sweepCtx, cancel := context.WithTimeout(ctx, sweepTime)
+		t.sweep(sweepCtx)
+		cancel()
 	}
 	t.Kill(10 * time.Second)
 	sup := t.supervisor()
