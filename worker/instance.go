@@ -264,6 +264,9 @@ func (c *Core) proceed(now time.Time, i *inst, fx *wire.Effects) {
 		return
 	}
 	defer c.save(i, fx)
+	if i.Phase == skerry.PhaseBackOff && !i.retryAt.IsZero() {
+		return
+	}
 	i.Phase = skerry.PhaseStarting
 	for _, s := range i.A.Spec.Init {
 		k := i.container(s.Name)
