@@ -15,6 +15,14 @@ func ranSteadily(now time.Time, i *inst, exit *wire.Exit) bool {
 	return started && !i.StartedAt.IsZero() && now.Sub(i.StartedAt) >= skerry.SteadyTime
 }
 
+// leastBackoff bounds how often an instance is started anew, whatever its manifest says: what that costs is the worker's.
+func leastBackoff(restarts int) time.Duration {
+	if restarts > 20 {
+		return time.Second
+	}
+	return 100 * time.Millisecond
+}
+
 // sideExited has a side container start again after a back-off. It counts as a restart of the instance, which is as ready as main is; one
 // that ends before main is ready may need it.
 func sideExited(c *Core, now time.Time, i *inst, k *container, name string, exit wire.Exit, fx *wire.Effects) {
