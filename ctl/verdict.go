@@ -134,7 +134,8 @@ func blocked(v *view.AppView, s *view.ServiceView) bool {
 		return false
 	}
 	return slices.ContainsFunc(v.Services, func(o view.ServiceView) bool {
-		return o.Rollout != nil && o.Rollout.Phase == view.RolloutDone && o.Ready >= o.Want && s.Rollout.Waits == view.WaitsForRefused(o.Name)
+		return s.Rollout.Waits == view.WaitsForRefused(o.Name) && o.Rollout != nil && o.Rollout.Phase == view.RolloutDone &&
+			o.Ready >= o.Want
 	})
 }
 

@@ -45,7 +45,9 @@ func parts(name string) []string {
 
 // TestRetiredWords keeps words that were replaced from coming back.
 func TestRetiredWords(t *testing.T) {
-	for name, want := range map[string]string{"keepCAFile": "keep ca file", "Kids": "kids", "theOffice2": "the office", "old_kids": "old kids", "camera": "camera"} {
+	for name, want := range map[string]string{
+		"keepCAFile": "keep ca file", "Kids": "kids", "theOffice2": "the office", "old_kids": "old kids", "camera": "camera",
+	} {
 		if got := strings.Join(parts(name), " "); got != want {
 			t.Errorf("%s is taken for %s", name, got)
 		}

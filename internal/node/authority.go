@@ -40,10 +40,10 @@ func (c *Common) lostStore(ctx context.Context, st store.Store, more string) err
 	if c.StoreURL != c.ownStore() {
 		back, where = "start with the --store that it had", where+" --store "+c.StoreURL
 	}
-	return skerry.Errorf(skerry.CodeUnavailable, "the store of %s is lost: %s is empty, and %s is the certificate of an authority that there has been",
-		c.Dir, c.StoreURL, CAFile).
-		WithHint("%s, or put a backup in its place with `skerry restore %s FILE`%s. To begin anew with another authority, which everything must "+
-			"join again, use an empty data directory", back, where, more)
+	return skerry.Errorf(skerry.CodeUnavailable,
+		"the store of %s is lost: %s is empty, and %s is the certificate of an authority that there has been", c.Dir, c.StoreURL, CAFile).
+		WithHint("%s, or put a backup in its place with `skerry restore %s FILE`%s. "+
+			"To begin anew with another authority, which everything must join again, use an empty data directory", back, where, more)
 }
 
 // keepsNothing reports whether the store goes when the process ends.

@@ -91,8 +91,12 @@ func TestLostStoreElsewhere(t *testing.T) {
 		}
 	}
 	moved := "sqlite:" + filepath.Join(t.TempDir(), "moved.db")
-	e := skerry.AsError(start(moved))
-	if e == nil || !strings.Contains(e.Message, moved) || !strings.Contains(e.Hint, "--store "+moved) || strings.Contains(e.Hint, StateFile) {
+	err := start(moved)
+	if err == nil {
+		t.Fatal("it begins anew elsewhere")
+	}
+	e := skerry.AsError(err)
+	if !strings.Contains(e.Message, moved) || !strings.Contains(e.Hint, "--store "+moved) || strings.Contains(e.Hint, StateFile) {
 		t.Errorf("of a store elsewhere it says %+v", e)
 	}
 }
