@@ -11,7 +11,7 @@ import (
 // TestAdmitted: a verified certificate alone lets nobody in. Its name must be enrolled with that very key, at this site and for this tier:
 // another device may have the name by now, as after a restored backup.
 func TestAdmitted(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)

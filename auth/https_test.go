@@ -11,7 +11,7 @@ import (
 
 // Browsers take no Ed25519 anywhere in a chain, so a site's API is signed with P-256 from its CA on.
 func TestHTTPSForBrowsers(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	conf, err := o.HTTPS([]string{"root.example", "192.0.2.1"})
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestHTTPSForBrowsers(t *testing.T) {
 // TestCertificatesFollowTheClock: a device without a battery has a clock of 1970 until somebody tells it the time, and browsers look at
 // dates.
 func TestCertificatesFollowTheClock(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	o.clock.add(8766 * time.Hour)
 	https, err := o.HTTPS([]string{"root.example"})
 	if err != nil {

@@ -40,8 +40,8 @@ func (c *clock) add(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-// office is an authority behind a real TLS listener that serves joins only.
-type office struct {
+// joinServer is an authority behind a real TLS listener that serves joins only.
+type joinServer struct {
 	*auth.Authority
 	t     *testing.T
 	store store.Store
@@ -50,14 +50,14 @@ type office struct {
 	mu    sync.Mutex // guards Authority against the listener while it is reopened
 }
 
-func newOffice(t *testing.T, tier wire.Tier) *office {
+func newJoinServer(t *testing.T, tier wire.Tier) *joinServer {
 	t.Helper()
 	st, err := store.Open(t.Context(), "memory:", store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	o := &office{t: t, store: st, clock: &clock{t: time.Now()}}
+	o := &joinServer{t: t, store: st, clock: &clock{t: time.Now()}}
 	o.reopen(tier)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -89,7 +89,7 @@ func newOffice(t *testing.T, tier wire.Tier) *office {
 	return o
 }
 
-func (o *office) reopen(tier wire.Tier) {
+func (o *joinServer) reopen(tier wire.Tier) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var err error
@@ -99,7 +99,7 @@ func (o *office) reopen(tier wire.Tier) {
 	}
 }
 
-func (o *office) token(opt auth.TokenOptions) string {
+func (o *joinServer) token(opt auth.TokenOptions) string {
 	o.t.Helper()
 	text, _, err := o.CreateToken(o.t.Context(), opt)
 	if err != nil {
@@ -108,11 +108,11 @@ func (o *office) token(opt auth.TokenOptions) string {
 	return text
 }
 
-func (o *office) dialing(machine string) auth.Dialing {
+func (o *joinServer) dialing(machine string) auth.Dialing {
 	return auth.Dialing{Addrs: []string{o.addr}, Machine: machine, Boot: "b"}
 }
 
-func (o *office) enter(dir, token, name string) (*auth.Member, error) {
+func (o *joinServer) enter(dir, token, name string) (*auth.Member, error) {
 	return auth.Enter(o.t.Context(), auth.Entry{Dialing: o.dialing("machine-" + filepath.Base(dir)), Dir: dir, Token: token, Name: name})
 }
 
@@ -133,7 +133,7 @@ func refused(t *testing.T, err error, code wire.RefuseCode, words ...string) {
 }
 
 func TestJoinKeepsIdentity(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	dir := filepath.Join(t.TempDir(), "w1")
 	if _, err := auth.OpenMember(dir); !errors.Is(err, auth.ErrNotJoined) {
 		t.Fatalf("an empty directory: %v", err)
@@ -175,7 +175,7 @@ func TestJoinKeepsIdentity(t *testing.T) {
 }
 
 func TestTokenRefusals(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	dirs := t.TempDir()
 	worker := auth.TokenOptions{Tier: wire.TierWorker}
 
@@ -218,7 +218,7 @@ func TestTokenRefusals(t *testing.T) {
 		refused(t, err, wire.RefuseMalformed)
 	}
 
-	other := newOffice(t, wire.TierCluster)
+	other := newJoinServer(t, wire.TierCluster)
 	if _, err = other.enter(filepath.Join(dirs, "w7"), wrong, "w7"); err == nil || !strings.Contains(err.Error(), "not the site") {
 		t.Errorf("a token of another site: %v", err)
 	}
@@ -231,7 +231,7 @@ func TestTokenRefusals(t *testing.T) {
 }
 
 func TestReplaceAndRevoke(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	dirs := t.TempDir()
 	old, err := o.enter(filepath.Join(dirs, "old"), o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
@@ -260,7 +260,7 @@ func TestReplaceAndRevoke(t *testing.T) {
 }
 
 func TestExpiredMayOnlyRenew(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)
@@ -286,8 +286,8 @@ func TestExpiredMayOnlyRenew(t *testing.T) {
 	}
 }
 
-// identity reads a member's certificate as the office does.
-func (o *office) identity(t *testing.T, m *auth.Member) wire.PeerIdentity {
+// identity reads a member's certificate as the server does.
+func (o *joinServer) identity(t *testing.T, m *auth.Member) wire.PeerIdentity {
 	t.Helper()
 	cfg, err := m.TLS()
 	if err != nil {
@@ -302,7 +302,7 @@ func (o *office) identity(t *testing.T, m *auth.Member) wire.PeerIdentity {
 }
 
 func TestClonedDirectory(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	dirs := t.TempDir()
 	orig, copied := filepath.Join(dirs, "orig"), filepath.Join(dirs, "copy")
 	m, err := o.enter(orig, o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
@@ -340,7 +340,7 @@ func TestClonedDirectory(t *testing.T) {
 }
 
 func TestLostAnswers(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	dir := filepath.Join(t.TempDir(), "w1")
 	token := o.token(auth.TokenOptions{Tier: wire.TierWorker})
 	lossy := func(n int) auth.Dialing { // the request arrives, the answer does not
@@ -390,7 +390,7 @@ func (d *deaf) Read(b []byte) (int, error) {
 }
 
 func TestNextRenewal(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	m, err := o.enter(filepath.Join(t.TempDir(), "w1"), o.token(auth.TokenOptions{Tier: wire.TierWorker}), "w1")
 	if err != nil {
 		t.Fatal(err)
@@ -413,7 +413,7 @@ func TestNextRenewal(t *testing.T) {
 }
 
 func TestRootCertifiesSiteCA(t *testing.T) {
-	root, cluster := newOffice(t, wire.TierRoot), newOffice(t, wire.TierCluster)
+	root, cluster := newJoinServer(t, wire.TierRoot), newJoinServer(t, wire.TierCluster)
 	var request []byte // what the cluster sent
 	d := root.dialing("m")
 	d.Site = cluster.Authority
@@ -475,7 +475,7 @@ func TestRootCertifiesSiteCA(t *testing.T) {
 // Who has copied a data directory and the token that was used to make it gets no further with the token than with the
 // directory.
 func TestUsedTokenOfAClone(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	dirs := t.TempDir()
 	orig, copied := filepath.Join(dirs, "orig"), filepath.Join(dirs, "copy")
 	token := o.token(auth.TokenOptions{Tier: wire.TierWorker})
@@ -512,7 +512,7 @@ func TestUsedTokenOfAClone(t *testing.T) {
 
 // Tokens of long ago do not pile up.
 func TestOldTokensGo(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	old := o.token(auth.TokenOptions{Tier: wire.TierWorker})
 	o.clock.add(20 * 24 * time.Hour)
 	o.token(auth.TokenOptions{Tier: wire.TierWorker})
@@ -532,7 +532,7 @@ func TestOldTokensGo(t *testing.T) {
 // nor the other way round, and the token is not used up for it.
 func TestTokenOfAnotherRole(t *testing.T) {
 	for _, x := range []struct{ of, as wire.Tier }{{wire.TierCluster, wire.TierWorker}, {wire.TierWorker, wire.TierCluster}, {wire.TierSuccessor, wire.TierWorker}} {
-		o := newOffice(t, x.of.Parent())
+		o := newJoinServer(t, x.of.Parent())
 		token := o.token(auth.TokenOptions{Tier: x.of, Name: "x"})
 		dir := filepath.Join(t.TempDir(), "d")
 		_, err := auth.Enter(t.Context(), auth.Entry{Dialing: o.dialing("m"), Dir: dir, Token: token, Tier: x.as, Name: "x"})
@@ -552,7 +552,7 @@ func TestTokenOfAnotherRole(t *testing.T) {
 // TestWritesThatMayBeKept: a revocation or a renewal of which nobody knows whether it is kept counts as the store has it, and can be
 // tried again: the authority goes on in the same process when that leads again.
 func TestWritesThatMayBeKept(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	u := &storetest.Unsure{Store: o.store}
 	o.store = u
 	o.reopen(wire.TierCluster)

@@ -11,7 +11,7 @@ import (
 // TestDeposedCluster: a root that was told of a term by a cluster refuses it in a lower one, also after its own restart; joined
 // anew the cluster begins again.
 func TestDeposedCluster(t *testing.T) {
-	o := newOffice(t, wire.TierRoot)
+	o := newJoinServer(t, wire.TierRoot)
 	dir := t.TempDir()
 	m, err := o.enter(dir, o.token(auth.TokenOptions{Tier: wire.TierCluster}), "harbour")
 	if err != nil {
@@ -42,7 +42,7 @@ func TestDeposedCluster(t *testing.T) {
 // TestReenrol: an authority that lost its enrolments lets workers in by their certificates if it is told to, and nobody else: not
 // under a name that another key has, not what was revoked, and no certificate of another CA.
 func TestReenrol(t *testing.T) {
-	o := newOffice(t, wire.TierCluster)
+	o := newJoinServer(t, wire.TierCluster)
 	join := func(name string) (*auth.Member, wire.PeerIdentity) {
 		m, err := o.enter(t.TempDir(), o.token(auth.TokenOptions{Tier: wire.TierWorker}), name)
 		if err != nil {

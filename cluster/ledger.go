@@ -176,7 +176,7 @@ func (l *ledger) stray(id skerry.InstanceID, worker string) {
 	l.orphan[id][worker] = true
 }
 
-// found says that a worker no longer has an instance astray.
+// found says that a worker no longer has an orphan.
 func (l *ledger) found(id skerry.InstanceID, worker string) {
 	if at := l.orphan[id]; at != nil {
 		if delete(at, worker); len(at) == 0 {
@@ -319,7 +319,7 @@ func (l *ledger) audit(workers map[string]*worker) (faults []string) {
 		for name := range at {
 			p := l.places[id]
 			if workers[name] == nil || p != nil && (p.Worker == name || p.Next != nil && p.Next.Worker == name) {
-				bad("%s is astray on %s", id, name)
+				bad("%s is an orphan on %s", id, name)
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func (ws roster) Worker(name string) (address string, ok bool) {
 	return address, w != nil
 }
 
-// anonymous takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with the placement.
+// redact takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with the placement.
 func (ws roster) redact(p *placement, text string) string {
 	near := []string{p.Worker, p.Pinned}
 	if p.Next != nil {

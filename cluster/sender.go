@@ -15,8 +15,8 @@ import (
 // sender puts into the desired set of each worker what it is to run, and takes it out. It decides nothing: a worker is given what the
 // placement says.
 //
-//	a placement ─ target ─► given: sealed, as its agent reads it ─► Kids.Put
-//	  its successor ─ sendNext ─┘        the copy that was left behind ─ endOriginal ─► Kids.Delete
+//	a placement ─ target ─► given: sealed, as its agent reads it ─► Children.Put
+//	  its successor ─ sendNext ─┘        the copy that was left behind ─ endOriginal ─► Children.Delete
 type sender struct {
 	*books
 	secret *[]byte // a key of it seals what is given

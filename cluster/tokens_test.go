@@ -117,3 +117,33 @@ func TestForgedTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestViewOfOneGeneration: instances of two revisions may have one generation, as after a site's change was adopted; what is shown of them
+// is the same each time.
+func TestViewOfOneGeneration(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := textSite(t, now, "")
+	a, _ := c.onlyAssignment(t)
+	var fx wire.Effects
+	for n, revision := range []string{"r1", "r2"} {
+		a.ID, a.Service.Service, a.Gen, a.Revision = skerry.InstanceID("one-"+revision), "one", 7, revision
+		a.Fence = skerry.Fence{RootEpoch: 5, Sequence: uint64(n)}
+		c.intake.accept(now, a, "root", &fx)
+	}
+	for range 100 {
+		shown := 0
+		for _, v := range c.rootApps() {
+			for _, s := range v.Services {
+				if s.Name != "one" {
+					continue
+				}
+				if shown++; s.Revision != "r1" || s.UpToDate != 1 || s.Instances != 2 {
+					t.Fatalf("%d of %d have revision %s", s.UpToDate, s.Instances, s.Revision)
+				}
+			}
+		}
+		if shown != 1 {
+			t.Fatalf("it is shown %d times", shown)
+		}
+	}
+}

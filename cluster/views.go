@@ -95,13 +95,14 @@ func (vs *views) rootApps() []view.AppView {
 		}
 		return s
 	}
-	newest := map[skerry.ServiceKey]*spec.Assignment{}
-	for _, p := range vs.places {
+	newest, ids := map[skerry.ServiceKey]*spec.Assignment{}, sortedIDs(vs.places)
+	for _, id := range ids { // in order: instances of two revisions may have one generation
+		p := vs.places[id]
 		if n := newest[p.A.Service]; n == nil || n.Gen < p.A.Gen {
 			newest[p.A.Service] = &p.A
 		}
 	}
-	for _, id := range sortedIDs(vs.places) {
+	for _, id := range ids {
 		p := vs.places[id]
 		if p.Origin != "root" || p.Refused {
 			continue

@@ -157,6 +157,9 @@ func unknownIn(root *cobra.Command, args []string) error {
 		return nil
 	}
 	name := group.Flags().Arg(0)
+	if name == "help" {
+		return nil
+	}
 	unknown := skerry.Errorf(skerry.CodeInvalid, "unknown command %q for %q", name, group.CommandPath())
 	group.SuggestionsMinimumDistance = 2
 	if like := group.SuggestionsFor(name); len(like) > 0 {

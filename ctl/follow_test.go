@@ -104,11 +104,13 @@ func TestUpdateBehindARolledBackOne(t *testing.T) {
 	show := func(phase string) (*progress, *view.AppView) {
 		p := newProgress([]skerry.AppKey{key})
 		v := &view.AppView{Key: key, Status: "Degraded", Services: []view.ServiceView{
-			{Name: "app", Mode: spec.ModeService, Want: 2, Instances: 2,
+			{Name: "app", Mode: spec.ModeService, Want: 1, Ready: 1, Instances: 1,
 				Rollout: &view.RolloutView{Phase: view.RolloutWaves, Waits: "service db goes first, and was rolled back"}},
 			{Name: "db", Mode: spec.ModeService, Rollout: &view.RolloutView{Phase: phase,
 				Refused: &view.RefusedView{Revision: "r2", Reason: "failed 3 times: exit code 7"}}}}}
 		p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: v})
+		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: "app-a", State: skerry.Running,
+			Service: skerry.ServiceKey{App: key, Service: "app"}, Conditions: []skerry.Condition{{Type: skerry.Ready, Status: true}}}})
 		return p, v
 	}
 	if p, _ := show(view.RolloutBack); p.allDone() {
@@ -122,6 +124,21 @@ func TestUpdateBehindARolledBackOne(t *testing.T) {
 	done, taken := (&app{}).showRollouts(io.Discard, v, "", map[string]string{})
 	if !done || !strings.Contains(taken, "service db: revision r2 was rolled back") {
 		t.Errorf("rollout status: done %v: %q", done, taken)
+	}
+	done, taken = (&app{}).showRollouts(io.Discard, v, "app", map[string]string{})
+	if !done || taken != "service app: its update waits: service db goes first, and was rolled back" {
+		t.Errorf("rollout status of what waits: done %v: %q", done, taken)
+	}
+	// What else an update waits for comes to an end, and so do instances that start, as after a command that scales.
+	s := &v.Services[0]
+	for _, waits := range []string{"service cache goes first", "a probe of the site is not over"} {
+		if s.Rollout.Waits = waits; p.allDone() {
+			t.Errorf("not waited for: %s", waits)
+		}
+	}
+	s.Rollout.Waits = "service db goes first, and was rolled back"
+	if s.Want = 2; p.allDone() {
+		t.Error("an instance that starts is not waited for")
 	}
 	// What is late names the updates that have not ended.
 	v.Services[0].Rollout.Phase, v.Services[0].Rollout.Waits, v.Services[0].Rollout.Paused = view.RolloutPaused, "", "ann"

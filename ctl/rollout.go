@@ -211,7 +211,11 @@ func (a *app) showRollouts(out io.Writer, v *view.AppView, service string, last 
 		if service != "" && s.Name != service || s.Rollout == nil {
 			continue
 		}
-		done = done && (s.Rollout.Phase == view.RolloutDone && s.Ready >= s.Want || blocked(v, s))
+		stuck := blocked(v, s)
+		done = done && (s.Rollout.Phase == view.RolloutDone && s.Ready >= s.Want || stuck)
+		if stuck && taken == "" {
+			taken = "service " + s.Name + ": its update waits: " + s.Rollout.Waits
+		}
 		text := rolloutText(s, now)
 		if f := s.Rollout.Refused; f != nil {
 			taken = "service " + s.Name + ": revision " + f.Revision + " was rolled back: " + f.Reason

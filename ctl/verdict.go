@@ -127,13 +127,15 @@ func beside(why string) string {
 	return ""
 }
 
-// blocked reports whether an update waits for another one that was rolled back: nothing goes on until somebody acts.
+// blocked reports whether an update waits for another one that was rolled back, beside instances that are ready: nothing goes on until
+// somebody acts.
 func blocked(v *view.AppView, s *view.ServiceView) bool {
-	if s.Rollout == nil || s.Rollout.Waits == "" {
+	if s.Rollout == nil || s.Rollout.Waits == "" || s.Ready < s.Want {
 		return false
 	}
 	return slices.ContainsFunc(v.Services, func(o view.ServiceView) bool {
-		return o.Name != s.Name && o.Rollout != nil && o.Rollout.Refused != nil && o.Rollout.Phase == view.RolloutDone && o.Ready >= o.Want
+		return s.Rollout.Waits == view.WaitsForRefused(o.Name) && o.Rollout != nil && o.Rollout.Phase == view.RolloutDone &&
+			o.Ready >= o.Want
 	})
 }
 

@@ -15,6 +15,11 @@ const (
 	RolloutDone   = "Done"
 )
 
+// WaitsForRefused is why an update waits for that of another service which was rolled back: nothing goes on until somebody acts.
+func WaitsForRefused(service string) string {
+	return "service " + service + " goes first, and was rolled back"
+}
+
 // RolloutView tells how far a version of a service has come in taking the place of the one before.
 type RolloutView struct {
 	Phase     string            `json:"phase" doc:"Canary, Progressing, Paused, GoingBack or Done." enum:"Canary,Progressing,Paused,GoingBack,Done"`

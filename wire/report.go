@@ -70,7 +70,7 @@ type ClusterReport struct {
 	Lowest *int `json:"lowest,omitempty" cbor:"10,keyasint,omitempty"`
 	// Ingress is nil where no application of the root has a way in.
 	Ingress *SiteIngress `json:"ingress,omitempty" cbor:"11,keyasint,omitempty"`
-	// Came is what came to the root's services by way of the site's ingresses.
+	// Arrivals is what came to the root's services by way of the site's ingresses.
 	Arrivals []IngressUse `json:"came,omitempty" cbor:"12,keyasint,omitempty"`
 }
 

@@ -94,7 +94,7 @@ type Followed struct {
 	Holder string `json:"holder,omitempty" cbor:"2,keyasint,omitempty"`
 	// Whole: a whole copy comes first, and takes the place of what the seat has.
 	Whole bool `json:"whole,omitempty" cbor:"3,keyasint,omitempty"`
-	// Astray: what the seat has written beyond the revision Common is not part of the site's history.
+	// Orphan: what the seat has written beyond the revision Common is not part of the site's history.
 	Orphan bool   `json:"astray,omitempty" cbor:"4,keyasint,omitempty"`
 	Common int64  `json:"common,omitempty" cbor:"5,keyasint,omitempty"`
 	TTL    uint32 `json:"ttl,omitempty" cbor:"6,keyasint,omitempty"` // of leases, in milliseconds

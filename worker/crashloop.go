@@ -15,16 +15,30 @@ func ranSteadily(now time.Time, i *inst, exit *wire.Exit) bool {
 	return started && !i.StartedAt.IsZero() && now.Sub(i.StartedAt) >= skerry.SteadyTime
 }
 
-// sideExited has a side container start again after a back-off. It counts as a restart of the instance, which is as ready as main is.
+// leastBackoff bounds how often an instance is started anew, whatever its manifest says: what that costs is the worker's.
+func leastBackoff(restarts int) time.Duration {
+	if restarts > 20 {
+		return time.Second
+	}
+	return 100 * time.Millisecond
+}
+
+// sideExited has a side container start again after a back-off. It counts as a restart of the instance, which is as ready as main is; one
+// that ends before main is ready may need it.
 func sideExited(c *Core, now time.Time, i *inst, k *container, name string, exit wire.Exit, fx *wire.Effects) {
 	if exit.Message == "" && !k.Since.IsZero() && now.Sub(k.Since) >= skerry.SteadyTime {
 		k.Crashes = 0
 	}
 	k.Crashes++
-	i.Restarts++
+	if i.Ready {
+		i.Restarts++
+	}
 	k.Why = "side container " + name + " " + describe(exit)
-	i.Reason = k.Why
-	k.retryAt = now.Add(wait(k.Crashes, time.Duration(i.A.Spec.Restart.Backoff), time.Duration(i.A.Spec.Restart.MaxBackoff)))
+	if i.Phase != skerry.PhaseBackOff && !i.Unhealthy { // else the reason is that of main
+		i.Reason = k.Why
+	}
+	r := i.A.Spec.Restart
+	k.retryAt = now.Add(max(wait(k.Crashes, time.Duration(r.Backoff), time.Duration(r.MaxBackoff)), leastBackoff(k.Crashes)))
 	c.event(now, i, wire.EventWarning, "SidecarExited", k.Why, fx)
 	c.proceed(now, i, fx)
 }

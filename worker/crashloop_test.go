@@ -130,3 +130,52 @@ func TestLastAnswerIsTheReason(t *testing.T) {
 		t.Errorf("%q", i.Reason)
 	}
 }
+
+// What a side container does shortens no back-off of main, takes no reason of its away, and is no restart of what does not serve: side
+// containers start before main, and may end until it is ready.
+func TestSideContainersBesideABackOff(t *testing.T) {
+	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
+	most := 100
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, StartedAt: now, A: spec.Assignment{ID: "web-1"},
+		Containers: map[string]*container{spec.MainContainer: {Running: true, Attempt: 1}, "log": {Running: true, Attempt: 1}}}
+	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
+	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: spec.Duration(time.Millisecond),
+		MaxBackoff: spec.Duration(time.Minute), Window: spec.Duration(time.Hour)}
+	c.insts["web-1"] = i
+	var fx wire.Effects
+	c.exited(now, i, Exited{ID: "web-1", Name: spec.MainContainer, Attempt: 1, Exit: wire.Exit{Code: 7, At: now}}, &fx)
+	due := i.retryAt
+	c.exited(now, i, Exited{ID: "web-1", Name: "log", Attempt: 1, Exit: wire.Exit{Code: 3, At: now}}, &fx)
+	k := i.container("log")
+	if k.retryAt.Sub(now) < leastBackoff(1) {
+		t.Errorf("the side container starts again after %s", k.retryAt.Sub(now))
+	}
+	k.Attempt, k.start, k.retryAt = 2, true, time.Time{}
+	c.started(now, i, Started{ID: "web-1", Name: "log", Attempt: 2, At: now}, &fx)
+	if i.main().start || i.Phase != skerry.PhaseBackOff || i.retryAt != due || i.Reason != "ended with status 7" || i.Restarts != 1 {
+		t.Errorf("main starts: %v; %s until %s: %s; %d restarts", i.main().start, i.Phase, i.retryAt, i.Reason, i.Restarts)
+	}
+	now = due
+	if c.due(now, i, &fx); !i.main().start {
+		t.Error("main does not start after its back-off")
+	}
+}
+
+// After a restart of its machine an instance starts as the first time: main waits until the side containers were started.
+func TestSideContainersStartFirstAfterARestartOfTheMachine(t *testing.T) {
+	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, StartedAt: now, A: spec.Assignment{ID: "web-1"},
+		Containers: map[string]*container{spec.MainContainer: {Running: true, Attempt: 1}, "log": {Running: true, Attempt: 2, Crashes: 1}}}
+	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
+	c.insts["web-1"] = i
+	var fx wire.Effects
+	c.reattach(now, nil, &fx)
+	c.prepared(now, i, Prepared{ID: "web-1", Fence: i.A.Fence}, &fx)
+	if i.main().start || !i.container("log").start {
+		t.Errorf("main starts: %v, the side container: %v", i.main().start, i.container("log").start)
+	}
+	c.started(now, i, Started{ID: "web-1", Name: "log", Attempt: 3, At: now}, &fx)
+	if !i.main().start {
+		t.Error("main does not start")
+	}
+}

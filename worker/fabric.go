@@ -287,7 +287,7 @@ func (f *fabric) run(ctx context.Context) {
 			if !ok {
 				return
 			}
-			f.cameUpon(ctx, e)
+			f.happened(ctx, e)
 		case e, ok := <-sealed:
 			if !ok {
 				sealed = nil
@@ -298,8 +298,8 @@ func (f *fabric) run(ctx context.Context) {
 	}
 }
 
-// cameUpon takes what the data plane tells.
-func (f *fabric) cameUpon(ctx context.Context, e overlay.Event) {
+// happened takes what the data plane tells.
+func (f *fabric) happened(ctx context.Context, e overlay.Event) {
 	switch e.Kind {
 	case overlay.EventMiss:
 		f.missed(e.Net, e.Dst)

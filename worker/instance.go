@@ -242,14 +242,6 @@ func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *wire.Effects) {
 	}
 }
 
-// leastBackoff bounds how often an instance is started anew, whatever its manifest says: what that costs is the worker's.
-func leastBackoff(restarts int) time.Duration {
-	if restarts > 20 {
-		return time.Second
-	}
-	return 100 * time.Millisecond
-}
-
 func wait(tries int, first, longest time.Duration) time.Duration {
 	d := first << min(max(tries-1, 0), 20)
 	if d <= 0 || d > longest {
@@ -264,6 +256,9 @@ func (c *Core) proceed(now time.Time, i *inst, fx *wire.Effects) {
 		return
 	}
 	defer c.save(i, fx)
+	if i.Phase == skerry.PhaseBackOff && !i.retryAt.IsZero() {
+		return
+	}
 	i.Phase = skerry.PhaseStarting
 	for _, s := range i.A.Spec.Init {
 		k := i.container(s.Name)

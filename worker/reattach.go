@@ -76,6 +76,11 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 					i.container(s.Name).Done = false
 				}
 			}
+			for _, s := range i.A.Spec.Sidecars {
+				if k := i.Containers[s.Name]; k != nil {
+					k.Crashes = 0 // main waits for its first start
+				}
+			}
 			i.Phase = skerry.PhaseFetching
 			c.unready(i, fx)
 			c.prepare(i, fx)

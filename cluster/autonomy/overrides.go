@@ -216,7 +216,7 @@ func (o *Overrides) Audit() (faults []string) {
 	}
 	for _, a := range o.apps.Apps() {
 		if k := a.Key(); a.Delegated && o.all[k] == nil {
-			faults = append(faults, fmt.Sprintf("%s is borrowed, and was not changed here", k))
+			faults = append(faults, fmt.Sprintf("%s is delegated, and was not changed here", k))
 		}
 	}
 	return faults

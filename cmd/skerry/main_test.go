@@ -120,6 +120,11 @@ func TestUnknownCommands(t *testing.T) {
 			t.Errorf("%s --help: exit status %d: %s", cmd.CommandPath(), code, text)
 		}
 	}
+	for _, args := range []string{"secret help", "help secret", "secret", "--context x secret --help", "secret rotat --help"} {
+		if code, text := run(strings.Fields(args)...); code != 0 {
+			t.Errorf("%s: exit status %d: %s", args, code, text)
+		}
+	}
 	if groups < 10 {
 		t.Errorf("%d groups of commands", groups)
 	}

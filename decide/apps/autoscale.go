@@ -27,10 +27,10 @@ type Load struct {
 // idle reports whether it is known that nobody asks.
 func (l *Load) idle() bool { return l.Told && !l.Waiting && l.Requests == 0 && l.Active == 0 }
 
-// Came adds what comes by ingresses.
+// Arrivals adds what comes by ingresses.
 func (l *Load) Arrivals(u wire.IngressUse) { l.Requests, l.Active, l.Ms = u.Requests, u.Active, u.Ms }
 
-// came is what somebody told of the requests to services.
+// arrivals is what somebody told of the requests to services.
 type arrivals struct {
 	child string
 	at    time.Time
@@ -58,7 +58,7 @@ func (d *demand) drop(k skerry.AppKey) {
 // arrivalsFresh is how old it may be: whoever has nothing new tells it less often, a worker on a metered link every five minutes.
 const arrivalsFresh = 11 * time.Minute
 
-// Came takes what comes to services by ingresses below a child, in place of what it was told before; nil: nothing is known.
+// Arrivals takes what comes to services by ingresses below a child, in place of what it was told before; nil: nothing is known.
 func (d *demand) Arrivals(now time.Time, child string, by map[skerry.ServiceKey]wire.IngressUse) {
 	n, found := slices.BinarySearchFunc(d.arrivals, child, func(x arrivals, name string) int { return strings.Compare(x.child, name) })
 	switch {

@@ -6,6 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -97,7 +98,7 @@ func (a *App) waitsTurn(service string) string {
 		switch {
 		case s == nil || a.Manifest.Spec.Service(service) == nil || *s.Replicas == 0:
 		case a.Refused[name] != nil:
-			return "service " + name + " goes first, and was rolled back"
+			return view.WaitsForRefused(name)
 		case r == nil || r.Revision != a.revisions[name] || r.EndedAt.IsZero():
 			return "service " + name + " goes first"
 		}

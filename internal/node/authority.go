@@ -30,22 +30,30 @@ func founded(ctx context.Context, st store.Store) (bool, error) {
 // lostStore refuses an empty store where a role has been: it would be another site with another CA and other users, to which nobody
 // belongs.
 func (c *Common) lostStore(ctx context.Context, st store.Store, more string) error {
-	if _, err := os.Stat(filepath.Join(c.Dir, CAFile)); err != nil || strings.HasPrefix(c.StoreURL, "memory:") {
+	if _, err := os.Stat(filepath.Join(c.Dir, CAFile)); err != nil || c.keepsNothing() {
 		return nil
 	}
 	if has, err := founded(ctx, st); has || err != nil {
 		return err
 	}
+	back, where := "put state.db and the files beside it back", "--data "+c.Dir
+	if c.StoreURL != c.ownStore() {
+		back, where = "start with the --store that it had", where+" --store "+c.StoreURL
+	}
 	return skerry.Errorf(skerry.CodeUnavailable,
-		"the store of %s is lost: it is empty, and %s is the certificate of an authority that there has been", c.Dir, CAFile).
-		WithHint("put state.db and the files beside it back, or a backup with `skerry restore --data %s FILE`%s. "+
-			"To begin anew with another authority, which everything must join again, use an empty data directory", c.Dir, more)
+		"the store of %s is lost: %s is empty, and %s is the certificate of an authority that there has been", c.Dir, c.StoreURL, CAFile).
+		WithHint("%s, or put a backup in its place with `skerry restore %s FILE`%s. "+
+			"To begin anew with another authority, which everything must join again, use an empty data directory", back, where, more)
 }
 
-// keepCA writes the certificate of the role's authority. On a disk that cannot be written it stays as it is; the next start writes it.
+// keepsNothing reports whether the store goes when the process ends.
+func (c *Common) keepsNothing() bool { return strings.HasPrefix(c.StoreURL, "memory:") }
+
+// keepCA writes the certificate of the role's authority. On a disk that cannot be written it stays as it is; the next start writes it. Of
+// an authority that goes with its store there is none.
 func (c *Common) keepCA(a *auth.Authority) {
 	path, text := filepath.Join(c.Dir, CAFile), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.CA()})
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
+	if old, err := os.ReadFile(path); c.keepsNothing() || err == nil && bytes.Equal(old, text) {
 		return
 	}
 	if err := files.Replace(path, text, 0o644); err != nil {

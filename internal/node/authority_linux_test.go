@@ -74,6 +74,33 @@ func TestLostStoreIsNoNewSite(t *testing.T) {
 	}
 }
 
+// A store that keeps nothing cannot be lost, and one that lies elsewhere is not found beside ca.pem.
+func TestLostStoreElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	start := func(url string) error {
+		c := Common{Dir: dir, StoreURL: url, Log: slog.New(slog.DiscardHandler)}
+		r, err := OpenRoot(t.Context(), RootConfig{Common: c, Link: "127.0.0.1:0"})
+		if err != nil {
+			return err
+		}
+		return r.Close()
+	}
+	for _, url := range []string{"memory:", "memory:", ""} {
+		if err := start(url); err != nil {
+			t.Fatalf("store %q: %v", url, err)
+		}
+	}
+	moved := "sqlite:" + filepath.Join(t.TempDir(), "moved.db")
+	err := start(moved)
+	if err == nil {
+		t.Fatal("it begins anew elsewhere")
+	}
+	e := skerry.AsError(err)
+	if !strings.Contains(e.Message, moved) || !strings.Contains(e.Hint, "--store "+moved) || strings.Contains(e.Hint, StateFile) {
+		t.Errorf("of a store elsewhere it says %+v", e)
+	}
+}
+
 // The message about a damaged identity has a way out.
 func TestDamagedIdentity(t *testing.T) {
 	c := Common{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}

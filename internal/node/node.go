@@ -44,6 +44,9 @@ type Common struct {
 // DefaultImageCache is how much a root or cluster keeps of other registries' images.
 const DefaultImageCache = 16 * skerry.GiB
 
+// ownStore is the store in the data directory.
+func (c *Common) ownStore() string { return "sqlite:" + filepath.Join(c.Dir, StateFile) }
+
 func (c *Common) fill() error {
 	if c.Dir == "" {
 		return errors.New("a data directory is needed (--data)")
@@ -56,7 +59,7 @@ func (c *Common) fill() error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if c.StoreURL == "" {
-		c.StoreURL = "sqlite:" + filepath.Join(c.Dir, StateFile)
+		c.StoreURL = c.ownStore()
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -80,7 +80,7 @@ func TestPosition(t *testing.T) {
 	} {
 		common, orphan, follow, err := o.position(ctx, &wire.Follow{Reign: c.reign, Revision: c.revision})
 		if err != nil || common != c.common || orphan != c.orphan || follow != c.follow {
-			t.Errorf("%s: up to %d, astray %v, goes on %v, %v", c.what, common, orphan, follow, err)
+			t.Errorf("%s: up to %d, orphan %v, goes on %v, %v", c.what, common, orphan, follow, err)
 		}
 	}
 }

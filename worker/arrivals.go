@@ -11,7 +11,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// came turns the counters of the ingress into rates by service. Only measure touches it.
+// arrivals turns the counters of the ingress into rates by service. Only measure touches it.
 type arrivals struct {
 	at   time.Time
 	by   map[string]arrivalsTotal

@@ -1,0 +1,76 @@
+package archtest
+
+import (
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// retired are words in place of which docs/GLOSSARY.md has others: no part of a name in Go is one, where packages are given in those alone.
+// What is stored or sent keeps older words, in tags and texts, which are no names.
+var retired = []struct {
+	words    string
+	packages []string
+	use      string
+}{
+	{"kid kids", nil, "children"},
+	{"office", nil, "leadership"},
+	{"salvage salvaged salvager salvages", nil, "rebuild"},
+	{"borrow borrowed borrows", nil, "delegate"},
+	{"astray", nil, "orphan"},
+	{"anonymous", []string{"cluster/..."}, "redact"},
+	{"came", []string{"cluster/...", "root/...", "decide/apps", "wire", "worker"}, "arrivals"},
+}
+
+// retiredPackages are names that packages had, with what they are called now.
+var retiredPackages = map[string]string{"fleet": "members", "tenure": "lease"}
+
+// parts gives the words that a name is made of: keepCAFile is made of keep, ca and file.
+func parts(name string) []string {
+	letters := []rune(name)
+	var out []string
+	begin := 0
+	for i := 1; i <= len(letters); i++ {
+		upper := func(n int) bool { return n < len(letters) && unicode.IsUpper(letters[n]) }
+		if i == len(letters) || letters[i] == '_' || upper(i) && (!upper(i-1) || i+1 < len(letters) && !upper(i+1)) {
+			out = append(out, strings.ToLower(strings.Trim(string(letters[begin:i]), "_0123456789")))
+			begin = i
+		}
+	}
+	return out
+}
+
+// TestRetiredWords keeps words that were replaced from coming back.
+func TestRetiredWords(t *testing.T) {
+	for name, want := range map[string]string{
+		"keepCAFile": "keep ca file", "Kids": "kids", "theOffice2": "the office", "old_kids": "old kids", "camera": "camera",
+	} {
+		if got := strings.Join(parts(name), " "); got != want {
+			t.Errorf("%s is taken for %s", name, got)
+		}
+	}
+	word := func(s source, n ast.Node, name string) {
+		for _, p := range parts(name) {
+			for _, r := range retired {
+				if slices.Contains(strings.Fields(r.words), p) && (r.packages == nil || anyCovers(r.packages, s.dir)) {
+					t.Errorf("%s: %s has the retired word %s; use %s", s.at(n), name, p, r.use)
+				}
+			}
+		}
+	}
+	for _, s := range load(t) {
+		if use := retiredPackages[strings.TrimSuffix(s.ast.Name.Name, "_test")]; use != "" || retiredPackages[path.Base(s.dir)] != "" {
+			t.Errorf("%s: the retired name of a package; use %s", s.path, use)
+		}
+		word(s, s.ast.Name, strings.TrimSuffix(path.Base(s.path), ".go"))
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				word(s, id, id.Name)
+			}
+			return true
+		})
+	}
+}
