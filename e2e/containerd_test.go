@@ -60,8 +60,9 @@ func TestContainerd(t *testing.T) {
 	s.do(app("side", side))
 	s.await("one of a class runs beside it", s.ready(2))
 	at, err := s.Cluster.Instances(t.Context())
-	if err != nil || !slices.ContainsFunc(at, func(i wire.Instance) bool { return i.Runtime == spec.ClassRuntime(spec.IsolationShared,
-		"runc") }) {
+	if err != nil || !slices.ContainsFunc(at, func(i wire.Instance) bool {
+		return i.Runtime == spec.ClassRuntime(spec.IsolationShared, "runc")
+	}) {
 		t.Errorf("%+v, %v", at, err)
 	}
 	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "side"}})

@@ -42,7 +42,7 @@ func (w *World) sound(t *testing.T) {
 }
 
 // A link that was away for longer than the site waits is no reason to restart anything, when nobody could take over.
-func TestNothingRestartsBecauseALinkArrivalsBack(t *testing.T) {
+func TestNothingRestartsWhenALinkIsBack(t *testing.T) {
 	w := newWorld(t, 3)
 	w.Audit = true
 	w.AddCluster("a")
