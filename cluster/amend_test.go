@@ -78,8 +78,8 @@ func FuzzAmended(f *testing.F) {
 	})
 }
 
-// TestDelegatedTokens: what is delegated to a site keeps the root's part of its token, and the site's own is given with each place. Were it kept,
-// an instance that lost its place would show one that was overtaken.
+// TestDelegatedTokens: what is delegated to a site keeps the root's part of its token, and the site's own is given with each place.
+// Were it kept, an instance that lost its place would show one that was overtaken.
 func TestDelegatedTokens(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c := textSite(t, now, "")

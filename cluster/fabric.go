@@ -114,7 +114,7 @@ func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
 			continue
 		}
 		w.closing = append(w.closing, b)
-		text := fmt.Sprintf("worker %s is in a network that overlaps its block of addresses %s; new instances get others", w.Name, b)
+		text := fmt.Sprintf("worker %s is in a network that overlaps its block of addresses %s; new instances get addresses of another block", w.Name, b)
 		o.siteEvent(fx, now, wire.EventWarning, "AddressesInUse", text, w.Name)
 	}
 }
@@ -195,8 +195,8 @@ func (o *overlay) takeBlock(now time.Time, w *worker, fx *wire.Effects) (netip.P
 	}
 	for _, other := range slices.Sorted(maps.Keys(o.workers)) {
 		if _, hit := ipam.Overlap(b, networksOf(o.workers[other].Facts)); hit {
-			text := fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s get their addresses, as no block is outside of all"+
-				" such networks; they do not reach each other", other, b, w.Name)
+			text := fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s get their addresses because no block is"+
+				" outside the networks of all workers; they do not reach each other", other, b, w.Name)
 			o.siteEvent(fx, now, wire.EventWarning, "AddressesInUse", text, other)
 		}
 	}

@@ -432,15 +432,7 @@ func TestOverlayBetweenSites(t *testing.T) {
 	asks := string(s.instance("shop", "ask", "").ID)
 	for _, role := range []string{"root", "site", "far"} {
 		before, failed := s.load(asks)
-		if err := l.Kill(role, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Start(t.Context(), role); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Await(t.Context(), role); err != nil {
-			t.Fatal(err)
-		}
+		s.killAndStart(role)
 		s.await("its logs can be read after "+role, func() bool { _, err := s.try("", l.Binary, "logs", asks); return err == nil })
 		s.await("the client goes on after "+role, func() bool { n, _ := s.load(asks); return n > before+100 })
 		if _, n := s.load(asks); n != failed {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,6 +49,20 @@ func bareSite(t *testing.T, lab, example string) (s *liveSite, program string) {
 	s = &liveSite{t, bring(t, lab, o)}
 	s.login("site")
 	return s, filepath.Join(bin, filepath.Base(example))
+}
+
+// killAndStart has the role of a host die and be started again, until it works.
+func (s *liveSite) killAndStart(host string) {
+	s.t.Helper()
+	if err := s.l.Kill(host, syscall.SIGKILL); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.l.Start(s.t.Context(), host); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.l.Await(s.t.Context(), host); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // login makes a host's own role the one that its commands talk to.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -89,16 +88,7 @@ func TestWritesOverBadLinks(t *testing.T) {
 		all.Go(func() { w.run(stop) })
 	}
 	for n := range testenv.Times(3, 12) {
-		host := []string{"root", "site", "one"}[n%3]
-		if err := l.Kill(host, syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
-		if err := l.Start(t.Context(), host); err != nil {
-			t.Error(err)
-		}
-		if err := l.Await(t.Context(), host); err != nil {
-			t.Error(err)
-		}
+		s.killAndStart([]string{"root", "site", "one"}[n%3])
 	}
 	close(stop)
 	all.Wait()

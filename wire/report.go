@@ -134,12 +134,12 @@ func (r *RuntimeReport) NoUserNamespaces() bool {
 	return r.Name == spec.RuntimeOCI && r.Passed && !slices.Contains(r.Abilities, spec.AbilityUserNS)
 }
 
-// HostUsers reports whether containers run with the host's users, be it that they cannot have their own or that the runtime gives none.
+// HostUsers reports whether containers run with the host's users, because they cannot have their own or the runtime never gives them any.
 func (r *RuntimeReport) HostUsers() bool {
 	_, class := spec.ParseRuntime(r.Name)
 	k := spec.RuntimeNamed(r.Name)
-	foreign := r.Name == spec.RuntimeContainerd || class != "" && k != nil && k.Isolation == spec.IsolationShared
-	return r.NoUserNamespaces() || r.Passed && foreign
+	outside := r.Name == spec.RuntimeContainerd || class != "" && k != nil && k.Isolation == spec.IsolationShared
+	return r.NoUserNamespaces() || r.Passed && outside
 }
 
 // SharedUsers reports whether the containers of an organisation have the same users, because owners of files cannot be mapped there.

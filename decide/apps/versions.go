@@ -31,14 +31,20 @@ func (e *editor) replace(now time.Time, a, next *App, fx *wire.Effects) error {
 	return nil
 }
 
-// undo puts a service, or all services of an application, back to an earlier version: the last one that differs, or that of
-// a generation, or the amendment of a site that was not adopted.
-func (e *editor) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, site, actor string) (Applied, wire.Effects, error) {
-	var fx wire.Effects
+// usableWith gives an application that can be changed, and has the service of the key, if that names one.
+func (e *editor) usableWith(k skerry.ServiceKey) (*App, error) {
 	a, err := e.usable(k.App)
 	if err == nil && k.Service != "" {
 		_, _, err = e.service(k)
 	}
+	return a, err
+}
+
+// undo puts a service, or all services of an application, back to an earlier version: the last one that differs, or that of
+// a generation, or the amendment of a site that was not adopted.
+func (e *editor) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, site, actor string) (Applied, wire.Effects, error) {
+	var fx wire.Effects
+	a, err := e.usableWith(k)
 	if err != nil {
 		return Applied{}, fx, err
 	}
@@ -104,10 +110,7 @@ func (e *editor) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, 
 // was taken back.
 func (e *editor) pause(now time.Time, k skerry.ServiceKey, on bool, actor string) (Applied, wire.Effects, error) {
 	var fx wire.Effects
-	a, err := e.usable(k.App)
-	if err == nil && k.Service != "" {
-		_, _, err = e.service(k)
-	}
+	a, err := e.usableWith(k)
 	if err != nil {
 		return Applied{}, fx, err
 	}

@@ -58,7 +58,7 @@ func TestClassesThatAreLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	drivers, err := c.foreign(nil, []string{"/bin/keeper"})
+	drivers, err := c.containerdDrivers(nil, []string{"/bin/keeper"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -278,7 +278,7 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	if err != nil {
 		return out, err
 	}
-	if out, err = c.foreign(out, []string{self, KeepCommand}); err != nil {
+	if out, err = c.containerdDrivers(out, []string{self, KeepCommand}); err != nil {
 		return out, err
 	}
 	processes, err := native.New(native.Options{Dir: filepath.Join(c.Dir, "native"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Log: c.Log})

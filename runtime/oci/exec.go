@@ -53,16 +53,11 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	if filepath.Base(rec.Runtime) == "crun" {
 		to = "file:" + log // or it takes what is before a colon in the path for a kind of log
 	}
-	global, network, o := d.global(rec.Runtime), "", outsideOf(t)
-	if o.Users != nil && filepath.Base(rec.Runtime) == "runc" {
-		state := process.Name() + ".state"
-		defer os.RemoveAll(state)
-		if network, err = withoutNetwork(d.root(rec.Runtime), state, h.ID); err != nil {
-			return -1, err
-		}
-		if network != "" {
-			global = append(global, "--root", state) // the last one counts
-		}
+	state := process.Name() + ".state"
+	defer os.RemoveAll(state)
+	global, network, err := d.inNetwork(t, state)
+	if err != nil {
+		return -1, err
 	}
 	cmd := exec.Command(rec.Runtime, slices.Concat(global, []string{"--log", to, "--log-format", "json",
 		"exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID)})...)
@@ -74,7 +69,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		return pid
 	}
 	kill := func() { _ = monitor.Identify(inner()).Signal(unix.SIGKILL) }
-	if o.Users != nil {
+	if o := outsideOf(t); o.Users != nil {
 		uid, gid, err := hostUser(o.Users, p.User)
 		if err != nil {
 			return -1, err

@@ -10,14 +10,27 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/internal/thread"
 )
 
 // runc 1.1 executes a program in a container by entering its namespaces, that of its users first. From there it may not enter a network
 // that was made outside, which belongs to the host's users. So it starts in that network, with a copy of its state that names none.
+
+// inNetwork gives what runc is told to execute something in a container beside the command, and the network to start it in. dir is made for
+// the copy where one is needed.
+func (d *Driver) inNetwork(t *monitor.Task, dir string) (global []string, network string, err error) {
+	rec := t.Record()
+	global = d.global(rec.Runtime)
+	if outsideOf(t).Users == nil || filepath.Base(rec.Runtime) != "runc" {
+		return global, "", nil
+	}
+	if network, err = withoutNetwork(d.root(rec.Runtime), dir, rec.Handle.ID); network != "" {
+		global = append(global, "--root", dir) // the last one counts
+	}
+	return global, network, err
+}
 
 // withoutNetwork makes such a copy of runc's state of a container below dir, and gives the network that the container was put in; empty:
 // it made its own, and nothing was copied.
@@ -63,16 +76,9 @@ func within(network string, f func() (int, error)) (code int, err error) {
 	if network == "" {
 		return f()
 	}
-	n, err := os.Open(network)
-	if err != nil {
-		return -1, err
-	}
-	defer n.Close()
 	thread.Run(func() {
-		if err = unix.Setns(int(n.Fd()), unix.CLONE_NEWNET); err == nil {
+		if err = enter(network); err == nil {
 			code, err = f()
-		} else {
-			code, err = -1, fmt.Errorf("enter the network %s: %w", network, err)
 		}
 	})
 	return code, err

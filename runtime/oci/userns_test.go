@@ -21,7 +21,6 @@ import (
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
-	"skerry.dev/skerry/runtime/internal/thread"
 	"skerry.dev/skerry/runtime/runtimetest"
 	"skerry.dev/skerry/wire"
 )
@@ -360,7 +359,7 @@ func testUserNamespace(t *testing.T, program string, how Owners) {
 	})
 	t.Run("exec in a network of the host's", func(t *testing.T) {
 		sp := spec(&someUsers, "sleep")
-		sp.Network = &wire.Attachment{NetNS: hostsNetwork(t)}
+		sp.Network = &wire.Attachment{NetNS: hostNetNS(t)}
 		var out bytes.Buffer
 		exec := runtime.ExecSpec{Args: []string{"/bin/workload", "links"}, Stdout: &out, Stderr: &out}
 		if code, err := d.Exec(t.Context(), begun(t, d, sp), exec); code != 0 || err != nil || out.String() != "1\n" {
@@ -495,19 +494,4 @@ func TestNoUserNamespace(t *testing.T) {
 	if u, ok := errors.AsType[*runtime.Unsupported](err); !ok || u.Ability != runtime.AbilityUserNS {
 		t.Errorf("%v", err)
 	}
-}
-
-// hostsNetwork makes a network that belongs to the host's users, and gives its file.
-func hostsNetwork(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "net")
-	err := os.WriteFile(file, nil, 0o600)
-	thread.Run(func() {
-		err = errors.Join(err, unix.Unshare(unix.CLONE_NEWNET), unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), file, "", unix.MS_BIND, ""))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(file, unix.MNT_DETACH) })
-	return file
 }

@@ -69,8 +69,14 @@ func TestSilentGuest(t *testing.T) {
 func TestGuestWithoutClock(t *testing.T) {
 	dir := t.TempDir()
 	starts, qemu := filepath.Join(dir, "starts"), filepath.Join(dir, "qemu")
-	script := fmt.Sprintf("#!/bin/sh\nread -r n < %[1]s; echo $((n+1)) > %[1]s\n[ $n -ge 2 ] || echo 'APIC frequency too slow, %[2]s' >&3\nexec sleep 1000\n", starts, noClock)
-	err := errors.Join(os.WriteFile(starts, []byte("0\n"), 0o600), os.Chmod(starts, 0o666), os.WriteFile(qemu, []byte(script), 0o700), os.Chmod(qemu, 0o755),
+	script := fmt.Sprintf(`#!/bin/sh
+read -r n < %[1]s
+echo $((n+1)) > %[1]s
+[ $n -ge 2 ] || echo 'APIC frequency too slow, %[2]s' >&3
+exec sleep 1000
+`, starts, noClock)
+	err := errors.Join(os.WriteFile(starts, []byte("0\n"), 0o600), os.Chmod(starts, 0o666),
+		os.WriteFile(qemu, []byte(script), 0o700), os.Chmod(qemu, 0o755),
 		os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)) // the emulator is a user that nobody else is
 	if err != nil {
 		t.Fatal(err)
