@@ -240,7 +240,7 @@ func TestLostTail(t *testing.T) {
 	try("no log", with("a.db-wal", ""))
 	try("no head", with("a.db.head", ""))
 	for _, name := range []string{"a.db", "a.db-wal", "a.db.head"} {
-		for range testenv.Times(50, 3000) {
+		for range testenv.Times(50, 600) {
 			b := []byte(whole[name])
 			at := rng.IntN(len(b))
 			b[at] ^= 1 << rng.IntN(8)
