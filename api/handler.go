@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -46,8 +47,8 @@ type Handler struct {
 	meter      *meter
 	operations []operation
 	byID       map[string]bool
-	spec       []byte // openapi.json
-	specYAML   []byte
+	spec       func() []byte // openapi.json
+	specYAML   func() []byte
 }
 
 // maxOther bounds the body of a request to a route that does not name a limit.
@@ -97,21 +98,25 @@ func NewHandler(opt Options) (*Handler, error) {
 	h.addSystem()
 	h.addDashboard()
 	h.mux.HandleFunc("/", h.unknown)
-	var err error
-	if h.spec, err = json.MarshalIndent(h.api.OpenAPI(), "", "  "); err != nil {
-		return nil, err
-	}
-	if h.specYAML, err = h.api.OpenAPI().YAML(); err != nil {
-		return nil, err
-	}
+	// Most processes are never asked for the document, and writing it takes a fifth of what their start computes.
+	h.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(h.api.OpenAPI(), "", "  ")) })
+	h.specYAML = sync.OnceValue(func() []byte { return written(h.api.OpenAPI().YAML()) })
 	return h, nil
+}
+
+// written gives the document, which depends on nothing that is known only when the program runs.
+func written(doc []byte, err error) []byte {
+	if err != nil {
+		panic("api: write the OpenAPI document: " + err.Error())
+	}
+	return doc
 }
 
 // apiVersion is that of the interface, not of the program.
 const apiVersion = "1"
 
 // OpenAPI gives the document that describes the interface, as JSON.
-func (h *Handler) OpenAPI() []byte { return h.spec }
+func (h *Handler) OpenAPI() []byte { return h.spec() }
 
 // schemaName names a type in the document. Types of different packages that have one name are told apart here.
 func schemaName(t reflect.Type, hint string) string {

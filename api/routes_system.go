@@ -124,8 +124,8 @@ func (h *Handler) addPlain() {
 			w.Write(data())
 		}
 	}
-	get("openapi", "/openapi.json", "application/openapi+json", "system", "This document.", text("application/openapi+json", func() []byte { return h.spec }))
-	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "This document as YAML.", text("application/openapi+yaml", func() []byte { return h.specYAML }))
+	get("openapi", "/openapi.json", "application/openapi+json", "system", "This document.", text("application/openapi+json", func() []byte { return h.spec() }))
+	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "This document as YAML.", text("application/openapi+yaml", func() []byte { return h.specYAML() }))
 	schema := spec.ApplicationSchema()
 	get("manifest-schema", "/schema/application.json", "application/schema+json", "system", "The JSON Schema of manifests.", text("application/schema+json", func() []byte { return schema }))
 	get("healthz", "/healthz", "text/plain", "system", "Whether the process is alive.", func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
