@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/wire"
 )
 
 // TestForeignAgentByCommand does with the commands what an operator does with a device, at a site whose process is killed in between.
 func TestForeignAgentByCommand(t *testing.T) {
 	dir := t.TempDir()
-	program := builds(t, dir, "v1")["v1"]
+	program := testenv.Program(t)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)

@@ -16,18 +16,23 @@ import (
 	"time"
 
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/internal/upgrade"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
-// builds makes programs of the same code that differ in their version.
+// builds makes programs of the same code that differ in their version. The names of the versions are equally long.
 func builds(t *testing.T, dir string, versions ...string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, v := range versions {
+	for i, v := range versions {
 		out[v] = filepath.Join(dir, "skerry-"+v)
+		if i > 0 {
+			testenv.Reversioned(t, out[v], out[versions[0]], versions[0], v)
+			continue
+		}
 		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -X main.version="+v, "-o", out[v], "skerry.dev/skerry/cmd/skerry")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if text, err := cmd.CombinedOutput(); err != nil {
@@ -84,8 +89,8 @@ func (c *client) end() {
 func TestUpgrade(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
-	program := builds(t, dir, "v1", "v2", "v3")
-	p := processesOf(t, dir, program["v1"], "worker")
+	program := builds(t, dir, "trial-v1", "trial-v2", "trial-v3")
+	p := processesOf(t, dir, program["trial-v1"], "worker")
 	data, log := p.data, p.log
 	_, _, worker := p.threeRoles()
 	p.stable(2)
@@ -106,7 +111,7 @@ func TestUpgrade(t *testing.T) {
 	visitor := ask(t, url)
 
 	run := func(args ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, program["v1"], append(args, "--data", data("worker"))...).CombinedOutput()
+		out, err := exec.CommandContext(ctx, program["trial-v1"], append(args, "--data", data("worker"))...).CombinedOutput()
 		return string(out), err
 	}
 	file := func(name, script string) string {
@@ -131,47 +136,47 @@ func TestUpgrade(t *testing.T) {
 		}
 		return s
 	}
-	runs("v1")
+	runs("trial-v1")
 
-	if out, err := run("worker", "upgrade", program["v2"], "--steady", "2s"); err != nil || !strings.Contains(out, "v2 passed its trial") {
+	if out, err := run("worker", "upgrade", program["trial-v2"], "--steady", "2s"); err != nil || !strings.Contains(out, "trial-v2 passed its trial") {
 		t.Fatalf("%v: %s", err, out)
 	}
-	runs("v2")
+	runs("trial-v2")
 	worker.kill()
-	worker.start(t, program["v1"], log)
-	runs("v2") // though v1 is what was installed
+	worker.start(t, program["trial-v1"], log)
+	runs("trial-v2") // though trial-v1 is what was installed
 
 	for _, bad := range []struct{ path, window, why string }{
 		{file("v-ends", "exit 7"), "1m", "v-ends failed its trial: it ended: exit status 7"},
 		{file("v-hangs", "exec sleep 1000"), "5s", "v-hangs failed its trial: after 5s: it does not answer"},
-		{file("v-lonely", "for a; do shift; [ \"$a\" = 127.0.0.1:7444 ] && a=127.0.0.1:1; set -- \"$@\" \"$a\"; done; exec "+program["v3"]+" \"$@\""), "6s",
+		{file("v-lonely", "for a; do shift; [ \"$a\" = 127.0.0.1:7444 ] && a=127.0.0.1:1; set -- \"$@\" \"$a\"; done; exec "+program["trial-v3"]+" \"$@\""), "6s",
 			"v-lonely failed its trial: after 6s: it is not connected to its cluster"},
 	} {
 		out, err := run("worker", "upgrade", bad.path, "--window", bad.window, "--steady", "1s")
 		if err == nil || !strings.Contains(out, bad.why) {
 			t.Errorf("%s: %v: %s", bad.path, err, out)
 		}
-		runs("v2")
+		runs("trial-v2")
 	}
 	if out, err := run("worker", "upgrade", log.Name()); err == nil || !strings.Contains(out, "does not run on this machine") {
 		t.Errorf("what is no program: %v: %s", err, out)
 	}
-	if out, err := run("worker", "status"); err != nil || !strings.Contains(out, "v-lonely failed its trial, v2 took over again") {
+	if out, err := run("worker", "status"); err != nil || !strings.Contains(out, "v-lonely failed its trial, trial-v2 took over again") {
 		t.Errorf("the status does not tell: %v: %s", err, out)
 	}
 
 	// A process that is killed during a trial takes the trial up again.
-	if out, err := run("worker", "upgrade", program["v3"], "--steady", "5s", "--no-wait"); err != nil {
+	if out, err := run("worker", "upgrade", program["trial-v3"], "--steady", "5s", "--no-wait"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	runs("v3")
+	runs("trial-v3")
 	worker.kill()
-	if s := state(); s.Trial == nil || s.Trial.Version != "v3" {
+	if s := state(); s.Trial == nil || s.Trial.Version != "trial-v3" {
 		t.Fatalf("the trial is over: %+v", s)
 	}
-	worker.start(t, program["v1"], log)
-	await(t, "v3 passes", func() bool { s := state(); return s.Last != nil && s.Last.Version == "v3" && s.Last.Passed })
-	runs("v3")
+	worker.start(t, program["trial-v1"], log)
+	await(t, "v3 passes", func() bool { s := state(); return s.Last != nil && s.Last.Version == "trial-v3" && s.Last.Passed })
+	runs("trial-v3")
 
 	// The same at the cluster's word.
 	image := func(tag, program string) string {
@@ -195,31 +200,31 @@ func TestUpgrade(t *testing.T) {
 			return err == nil && w.Facts.Agent != nil && w.Facts.Agent.Order == w.Upgrade.Seq && w.Facts.Agent.Stage == stage && strings.Contains(w.Facts.Agent.Why, why)
 		})
 	}
-	order(image("site/agent:v1", program["v1"]), wire.AgentPassed, "")
-	runs("v1")
+	order(image("site/agent:v1", program["trial-v1"]), wire.AgentPassed, "")
+	runs("trial-v1")
 	order(image("site/agent:bad", filepath.Join(dir, "v-ends")), wire.AgentFailed, "it ended: exit status 7")
 	order(image("site/agent:none", log.Name()), wire.AgentFailed, "does not run on this machine")
 	order("test/catalog:1", wire.AgentFailed, "has no file /skerry")
-	runs("v1")
+	runs("trial-v1")
 	if out, err := run("worker", "hold"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := c.UpgradeWorker(ctx, "w1", view.UpgradeRequest{Image: image("site/agent:v2", program["v2"]), Steady: spec.Duration(time.Second)}); err != nil {
+	if err := c.UpgradeWorker(ctx, "w1", view.UpgradeRequest{Image: image("site/agent:v2", program["trial-v2"]), Steady: spec.Duration(time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	worker.kill()
-	worker.start(t, program["v1"], log)
-	runs("v1")
+	worker.start(t, program["trial-v1"], log)
+	runs("trial-v1")
 	if w, err := c.Worker(ctx, "w1"); err != nil || w.Facts.Agent == nil || w.Facts.Agent.Order >= w.Upgrade.Seq {
 		t.Errorf("a held worker went on with it: %+v, %v", w.Facts.Agent, err)
 	}
 	if out, err := run("worker", "release"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	runs("v2")
+	runs("trial-v2")
 	await(t, "v2 has passed", func() bool {
 		w, err := c.Worker(ctx, "w1")
-		return err == nil && w.Facts.Agent.Stage == wire.AgentPassed && w.Facts.Agent.To == "v2"
+		return err == nil && w.Facts.Agent.Stage == wire.AgentPassed && w.Facts.Agent.To == "trial-v2"
 	})
 	events := map[string]int{}
 	told, err := c.Events(ctx, api.EventFilter{})

@@ -27,7 +27,7 @@ var suites = []string{"runtime/internal/cgroup", "runtime/native", "runtime/oci"
 // installed puts Skerry into a directory as `make install` lays it out, with what else guests are given.
 func installed(t *testing.T, dir string) {
 	t.Helper()
-	cmd := exec.Command("make", "-s", "install", "VERSION=guest", "BIN="+t.TempDir(), "DESTDIR="+filepath.Join(dir, "stage"))
+	cmd := exec.Command("make", "-s", "install", "VERSION=guest-1", "BIN="+t.TempDir(), "DESTDIR="+filepath.Join(dir, "stage"))
 	cmd.Dir = filepath.Join("..", "..")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -52,7 +52,7 @@ func payload(t *testing.T) string {
 		}
 	}
 	run("go", "build", "-trimpath", "-o", filepath.Join(dir, "workload"), "./runtime/runtimetest/workload")
-	run("go", "build", "-trimpath", "-ldflags=-s -w -X main.version=guest2", "-o", filepath.Join(dir, "skerry2"), "./cmd/skerry")
+	testenv.Reversioned(t, filepath.Join(dir, "skerry-2"), filepath.Join(dir, "stage/usr/local/bin/skerry"), "guest-1", "guest-2")
 	built := filepath.Join(dir, "built")
 	if err := os.Mkdir(built, 0o755); err != nil {
 		t.Fatal(err)
@@ -399,11 +399,11 @@ func (g *guest) stopAll(t *testing.T) {
 
 // upgrade has the unit's agent go over to another program, which is its program after a restart, too; one that ends is given up.
 func (g *guest) upgrade(t *testing.T) {
-	g.must(t, "skerry worker upgrade /payload/skerry2 --steady 2s")
+	g.must(t, "skerry worker upgrade /payload/skerry-2 --steady 2s")
 	g.must(t, `printf '#!/bin/sh\n[ "$1" = version ] && exec echo "{\"client\": \"bad\"}"; exit 7\n' >/root/bad && chmod +x /root/bad && out=$(! skerry worker upgrade /root/bad --steady 2s 2>&1) && echo "$out" | grep 'exit status 7'`)
 	for range 2 {
 		g.connected(t)
-		g.must(t, "skerry worker status | grep '^Version: *guest2' && systemctl -q is-active skerry-worker && test $(systemctl show -P MainPID skerry-worker) = $(skerry worker status -o json | sed -n 's/^  \"pid\": \\([0-9]*\\),/\\1/p')")
+		g.must(t, "skerry worker status | grep '^Version: *guest-2' && systemctl -q is-active skerry-worker && test $(systemctl show -P MainPID skerry-worker) = $(skerry worker status -o json | sed -n 's/^  \"pid\": \\([0-9]*\\),/\\1/p')")
 		if now := g.tasks(t, "box", "bare"); !maps.Equal(now, g.running) {
 			t.Errorf("before the upgrade there was %v, after it %v", g.running, now)
 		}

@@ -34,14 +34,7 @@ func guestDisks(t *testing.T) (root, data string) {
 			t.Fatal(err)
 		}
 	}
-	for out, pkg := range map[string]string{"sbin/init": "./e2e/guest/powercut", "skerry": "./cmd/skerry"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(tree, out), pkg)
-		cmd.Dir = filepath.Join("..", "..")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build: %v\n%s", err, text)
-		}
-	}
+	testenv.Build(t, filepath.Join(tree, "sbin/init"), "skerry.dev/skerry/e2e/guest/powercut")
 	// What keeps an instance apart from the agent is not linked statically.
 	conmon, err := exec.LookPath("conmon")
 	if err != nil {
@@ -51,7 +44,7 @@ func guestDisks(t *testing.T) (root, data string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{"bin/conmon": conmon}
+	files := map[string]string{"bin/conmon": conmon, "skerry": testenv.Program(t)}
 	for f := range strings.FieldsSeq(string(libs)) {
 		if strings.HasPrefix(f, "/") {
 			files[f] = f

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,5 +43,21 @@ func Build(t testing.TB, path, pkg string) {
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+}
+
+// Reversioned makes a copy of a program that says it is of another version, whose name is as long. The rest of the program has to hold
+// the name nowhere else. Linking the whole program once more would take a processor ten seconds.
+func Reversioned(t testing.TB, to, program, from, version string) {
+	t.Helper()
+	b, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(b, []byte(from)); n != 1 || len(from) != len(version) {
+		t.Fatalf("%s holds %q %d times, and %q has to be as long: want once", program, from, n, version)
+	}
+	if err := os.WriteFile(to, bytes.Replace(b, []byte(from), []byte(version), 1), 0o755); err != nil {
+		t.Fatal(err)
 	}
 }
