@@ -172,8 +172,22 @@ func (d *Driver) tryTwice(ctx context.Context, program, layer string) error {
 
 // try runs the self-test in a container of the runtime, and again with an image that tries to have it write on the host.
 func (d *Driver) try(ctx context.Context, program, layer string) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	return inTime(ctx, program, func(ctx context.Context) error { return d.tryBoth(ctx, program, layer) })
+}
+
+// inTime bounds an attempt. What the runtime says when it is cut off is not why it failed.
+func inTime(ctx context.Context, program string, attempt func(context.Context) error) error {
+	patience := probe.Patience(ctx, program, 15*time.Second)
+	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	err := attempt(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("containers of the self-test did not start and end within %s: %w", patience.Round(time.Second), limited.Err())
+	}
+	return err
+}
+
+func (d *Driver) tryBoth(ctx context.Context, program, layer string) error {
 	links, sprung, err := LinkTrap(filepath.Dir(layer))
 	if err != nil {
 		return err
@@ -269,16 +283,15 @@ func (d *Driver) tryCopied(ctx context.Context, program, layer string) error {
 
 // tryUsers runs the self-test in a container with a user namespace, of a layer that it sees as a volume as well.
 func (d *Driver) tryUsers(ctx context.Context, program string, layer runtime.Mount) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
 	root := runtime.Overlay(layer.Source)
 	root.Shifted = layer.Shifted
-	return d.Try(ctx, "users", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
-		users := runtime.ProbeUsers()
-		spec.UserNS = &users
-		layer.Target, layer.ReadOnly = "/mnt", true
-		spec.Mounts = []runtime.Mount{layer}
-		return d.start(ctx, spec, program)
+	layer.Target, layer.ReadOnly = "/mnt", true
+	return inTime(ctx, program, func(ctx context.Context) error {
+		return d.Try(ctx, "users", root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+			users := runtime.ProbeUsers()
+			spec.UserNS, spec.Mounts = &users, []runtime.Mount{layer}
+			return d.start(ctx, spec, program)
+		})
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/runtime/internal/probe"
 )
 
 // selfTest runs a driver's self-test, and keeps what it found to work.
@@ -90,8 +91,8 @@ func (s *selfTest) run(ctx context.Context, r *runtime.Report) {
 	r.Passed = true
 }
 
-// kvmPatience is how long a guest may take to come up with KVM. One that is not through by then is being emulated after all, as
-// where /dev/kvm is there but only runs kernels that were made for it.
+// kvmPatience is how long a guest may take to come up with KVM; a slow or busy machine gets more. One that is not through by then is
+// being emulated after all, as where /dev/kvm is there but only runs kernels that were made for it.
 const kvmPatience = 8 * time.Second
 
 // accelerate tries KVM, then an emulated processor if that is allowed, and writes down which it is to be.
@@ -130,7 +131,8 @@ func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Conte
 	}
 	with := *c
 	with.accel = "kvm"
-	limited, cancel := context.WithTimeout(ctx, kvmPatience)
+	patience := probe.Patience(ctx, c.qemu, kvmPatience)
+	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err = try(limited, &with); err == nil {
 		return nil
@@ -139,7 +141,7 @@ func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Conte
 		_ = os.WriteFile(verdict, boot, 0o600)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("a guest did not come up within %s", kvmPatience)
+		err = fmt.Errorf("a guest did not come up within %s", patience.Round(time.Second))
 	}
 	return err
 }

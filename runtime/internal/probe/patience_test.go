@@ -1,0 +1,32 @@
+package probe
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestPatience: a program that takes long to say its version makes the machine a slow one, within bounds.
+func TestPatience(t *testing.T) {
+	program := func(script string) string {
+		p := filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(p, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const usual = 15 * time.Second
+	if p := Patience(t.Context(), program("[ \"$1\" = --version ] && exec sleep 0.03"), usual); p < 30*time.Second || p > slowest*usual {
+		t.Errorf("a program that says its version in 30 ms gets %s, want from 30 s to %s", p, slowest*usual)
+	}
+	if p := Patience(t.Context(), program("exec sleep 0.3"), usual); p != slowest*usual {
+		t.Errorf("one that takes 0.3 s gets %s, want %s", p, slowest*usual)
+	}
+	if p := Patience(t.Context(), "/does/not/exist", usual); p != usual {
+		t.Errorf("one that is not there gets %s, want %s", p, usual)
+	}
+	if p := Patience(t.Context(), program("exec sleep 60"), 10*time.Millisecond); p != slowest*10*time.Millisecond {
+		t.Errorf("one that hangs gets %s, want 80ms", p)
+	}
+}
