@@ -162,7 +162,7 @@ func (durationText) Schema(huma.Registry) *huma.Schema {
 }
 
 func (manifestText) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: "object", AdditionalProperties: true, Description: "A manifest, as described at /schema/application.json."}
+	return &huma.Schema{Type: "object", AdditionalProperties: true, Description: "The manifest; see /schema/application.json."}
 }
 
 // call is what is known of a request while it is answered.

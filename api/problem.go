@@ -17,14 +17,14 @@ import (
 
 // Problem is how every error is answered: problem details as in RFC 9457, with a hint that names the fix.
 type Problem struct {
-	Type     string           `json:"type" doc:"urn:skerry:error: and the code."`
-	Title    string           `json:"title" doc:"The code in words."`
+	Type     string           `json:"type" doc:"urn:skerry:error: followed by the error code."`
+	Title    string           `json:"title" doc:"The error code in words."`
 	Status   int              `json:"status"`
-	Detail   string           `json:"detail" doc:"The problem."`
+	Detail   string           `json:"detail" doc:"What went wrong."`
 	Hint     string           `json:"hint,omitempty" doc:"How to fix it."`
 	Code     skerry.Code      `json:"code"`
-	Problems []skerry.Problem `json:"problems,omitempty" doc:"Every field that is wrong."`
-	Request  string           `json:"request,omitempty" doc:"Request id, as in the server's log."`
+	Problems []skerry.Problem `json:"problems,omitempty" doc:"All invalid fields."`
+	Request  string           `json:"request,omitempty" doc:"Request ID, as in the server's log."`
 }
 
 // Error, GetStatus and ContentType make it an error that huma writes as it is.

@@ -44,7 +44,7 @@ func (h *Handler) do(ctx context.Context, msg any) (*answer[apps.Applied], error
 
 func (h *Handler) addApps() {
 	type listIn struct {
-		Namespace string `query:"namespace" maxLength:"63" doc:"Only applications of this namespace."`
+		Namespace string `query:"namespace" maxLength:"63" doc:"Return only applications in this namespace."`
 	}
 	add(h, operation{ID: "list-apps", Method: http.MethodGet, Path: "/v1/apps", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications", Summary: "List the applications."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[view.AppView], error) {
@@ -63,7 +63,7 @@ func (h *Handler) addApps() {
 		})
 	type deleteApp struct {
 		AppPath
-		Volumes bool `query:"volumes" doc:"Delete its local volumes, too, whatever the manifest says. Default: only those with reclaim delete."`
+		Volumes bool `query:"volumes" doc:"Also delete all its local volumes. Default: only volumes with reclaim delete."`
 	}
 	add(h, operation{ID: "delete-app", Method: http.MethodDelete, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
 		Summary: "Delete an application, whatever its state.", Status: http.StatusAccepted, Audit: true},
@@ -79,7 +79,7 @@ func (h *Handler) addApps() {
 		})
 	type restartApp struct {
 		AppPath
-		Pull bool `query:"pull" doc:"Look the images up again first. A service whose images changed is updated instead of restarted."`
+		Pull bool `query:"pull" doc:"Resolve the image tags again first. A service whose images have changed is updated instead of restarted."`
 	}
 	add(h, operation{ID: "restart-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/restart", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
 		Summary: "Restart every instance of an application, one at a time.", Status: http.StatusAccepted, Audit: true},
@@ -88,7 +88,7 @@ func (h *Handler) addApps() {
 		})
 	type restartService struct {
 		ServicePath
-		Pull bool `query:"pull" doc:"Look the images up again first. A service whose images changed is updated instead of restarted."`
+		Pull bool `query:"pull" doc:"Resolve the image tags again first. A service whose images have changed is updated instead of restarted."`
 	}
 	type scaleIn struct {
 		ServicePath
@@ -127,8 +127,8 @@ func (h *Handler) restart(ctx context.Context, who *auth.Principal, k skerry.Ser
 func (h *Handler) addApply() {
 	type applyIn struct {
 		ContentType string            `header:"Content-Type" maxLength:"200"`
-		Register    bool              `query:"register" doc:"Store only; deploy later."`
-		DryRun      bool              `query:"dryRun" doc:"Validate only; change nothing."`
+		Register    bool              `query:"register" doc:"Store the manifest without deploying it."`
+		DryRun      bool              `query:"dryRun" doc:"Validate the manifest without changing anything."`
 		Expect      skerry.Generation `query:"expectGeneration" doc:"Fail unless the application is at this generation."`
 		RawBody     []byte            `contentType:"application/yaml"`
 	}

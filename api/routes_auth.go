@@ -45,7 +45,7 @@ type Who struct {
 	User   string       `json:"user"`
 	Token  string       `json:"token,omitempty" doc:"Name of the access token used."`
 	Grants []auth.Grant `json:"grants"`
-	Scopes []auth.Scope `json:"scopes" doc:"Scopes that the user has somewhere."`
+	Scopes []auth.Scope `json:"scopes" doc:"Scopes the user has in at least one place."`
 	Site   string       `json:"site"`
 	Tier   wire.Tier    `json:"role" doc:"root or cluster."`
 }
@@ -53,13 +53,13 @@ type Who struct {
 // RoleView is a role with its scopes.
 type RoleView struct {
 	Role   auth.Role    `json:"role"`
-	Scopes []auth.Scope `json:"scopes" doc:"Scopes of the role where it is granted."`
+	Scopes []auth.Scope `json:"scopes" doc:"Scopes of the role."`
 }
 
 // NewAccessToken is an access token with its text, which is shown once.
 type NewAccessToken struct {
 	auth.AccessToken
-	Text string `json:"text" doc:"Keep it: it is not shown again."`
+	Text string `json:"text" doc:"The token. It is not shown again."`
 }
 
 // tokensAnswer is a pair of tokens, the second of which may be in a cookie.
@@ -85,7 +85,7 @@ func (h *Handler) addAuth() {
 		Body struct {
 			User     string `json:"user" maxLength:"63"`
 			Password string `json:"password" maxLength:"1024"`
-			Cookie   bool   `json:"cookie,omitempty" doc:"For browsers: store the refresh token in a cookie that scripts cannot read, instead of returning it."`
+			Cookie   bool   `json:"cookie,omitempty" doc:"For browsers: set the refresh token as a cookie that scripts cannot read, instead of returning it."`
 		}
 	}
 	add(h, operation{ID: opLogin, Method: http.MethodPost, Path: "/v1/auth/login", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
@@ -99,7 +99,7 @@ func (h *Handler) addAuth() {
 			return h.tokensAnswer(ctx, t, in.Body.Cookie), err
 		})
 	type refreshIn struct {
-		Cookies string `header:"Cookie" maxLength:"8192" doc:"A browser's cookies; the refresh token is taken from there if the body has none."`
+		Cookies string `header:"Cookie" maxLength:"8192" doc:"A browser's cookies. The refresh token is read from them if the body has none."`
 		Body    struct {
 			Refresh string `json:"refresh,omitempty" maxLength:"256"`
 		}
@@ -161,7 +161,7 @@ func (h *Handler) addAuth() {
 		})
 
 	type tokensIn struct {
-		User string `query:"user" doc:"Another user, or * for all users; requires users:admin."`
+		User string `query:"user" doc:"List the tokens of another user, or of all users with *; requires users:admin."`
 	}
 	add(h, operation{ID: "list-access-tokens", Method: http.MethodGet, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
 		Summary: "List access tokens."},
@@ -181,9 +181,9 @@ func (h *Handler) addAuth() {
 	type tokenIn struct {
 		Body struct {
 			Name   string        `json:"name" maxLength:"63"`
-			TTL    spec.Duration `json:"ttl,omitempty" doc:"Life; nothing means until it is deleted."`
-			Scopes []auth.Scope  `json:"scopes,omitempty" maxItems:"64" doc:"Limit it to these; nothing means all that the user may."`
-			User   string        `json:"user,omitempty" maxLength:"63" doc:"For another user; needs users:admin."`
+			TTL    spec.Duration `json:"ttl,omitempty" doc:"Lifetime. Default: until it is deleted."`
+			Scopes []auth.Scope  `json:"scopes,omitempty" maxItems:"64" doc:"Scopes to limit the token to. Default: all of the user's."`
+			User   string        `json:"user,omitempty" maxLength:"63" doc:"User to create it for, if not yourself; requires users:admin."`
 		}
 	}
 	add(h, operation{ID: "create-access-token", Method: http.MethodPost, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
@@ -205,7 +205,7 @@ func (h *Handler) addAuth() {
 			return &answer[NewAccessToken]{NewAccessToken{t, text}}, err
 		})
 	type idIn struct {
-		ID string `path:"id" maxLength:"63" doc:"Id, or the name of one of your own tokens."`
+		ID string `path:"id" maxLength:"63" doc:"ID of a token, or the name of one of your own."`
 	}
 	add(h, operation{ID: "delete-access-token", Method: http.MethodDelete, Path: "/v1/access-tokens/{id}", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
 		Summary: "Delete an access token.", Status: http.StatusNoContent, Audit: true},
@@ -268,7 +268,7 @@ func (h *Handler) addUsers() {
 			return &answer[auth.User]{u}, err
 		})
 	add(h, operation{ID: "delete-user", Method: http.MethodDelete, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
-		Summary: "Delete a user with all sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete a user together with all sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *UserPath) (*none, error) {
 			return nil, h.opt.People.DeleteUser(ctx, in.User)
 		})
@@ -277,6 +277,6 @@ func (h *Handler) addUsers() {
 // UserPatch says what of a user to change; what is left out stays.
 type UserPatch struct {
 	Password *string       `json:"password,omitempty" maxLength:"1024"`
-	Grants   *[]auth.Grant `json:"grants,omitempty" doc:"All grants from now on."`
+	Grants   *[]auth.Grant `json:"grants,omitempty" doc:"New list of grants, replacing the old one."`
 	Disabled *bool         `json:"disabled,omitempty"`
 }

@@ -12,18 +12,18 @@ import (
 
 // Certificate is what is uploaded.
 type Certificate struct {
-	Certificate string `json:"certificate" minLength:"1" doc:"The certificate as PEM, followed by those that lead to its authority."`
-	Key         string `json:"key" minLength:"1" doc:"Its private key as PEM, without a passphrase. It is never shown again."`
+	Certificate string `json:"certificate" minLength:"1" doc:"The certificate in PEM, followed by its chain."`
+	Key         string `json:"key" minLength:"1" doc:"The private key in PEM, without a passphrase. It is never returned."`
 }
 
 // IngressAuthority is by what clients know an ingress.
 type IngressAuthority struct {
-	Certificate string `json:"certificate" doc:"Certificate of the authority, as PEM."`
+	Certificate string `json:"certificate" doc:"The authority's certificate, in PEM."`
 }
 
 func (h *Handler) addCertificates() {
 	add(h, operation{ID: "list-certificates", Method: http.MethodGet, Path: "/v1/orgs/{org}/certificates", Scope: auth.ScopeAppsRead, Object: objOrg, Tag: "certificates",
-		Summary: "List the certificates of an organisation for ingresses, without their keys."},
+		Summary: "List an organisation's ingress certificates, without their keys."},
 		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*listAnswer[view.CertificateView], error) {
 			if err := h.orgExists(ctx, in.Org); err != nil {
 				return nil, err
@@ -41,7 +41,7 @@ func (h *Handler) addCertificates() {
 		Body Certificate
 	}
 	add(h, operation{ID: "put-certificate", Method: http.MethodPut, Path: "/v1/orgs/{org}/certificates/{name}", Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
-		Summary: "Store a certificate with its key for ingresses, replacing one of the same name.", Audit: true},
+		Summary: "Store an ingress certificate with its key, replacing any of the same name.", Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[view.CertificateView], error) {
 			v, err := h.opt.Backend.Do(ctx, apps.PutCertificate{Org: in.Org, Name: in.Name, Actor: who.User, CertPEM: []byte(in.Body.Certificate), KeyPEM: []byte(in.Body.Key)})
 			if err != nil {
@@ -50,7 +50,7 @@ func (h *Handler) addCertificates() {
 			return &answer[view.CertificateView]{v.(view.CertificateView)}, nil
 		})
 	add(h, operation{ID: "delete-certificate", Method: http.MethodDelete, Path: "/v1/orgs/{org}/certificates/{name}", Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
-		Summary: "Remove a certificate that no application uses.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete a certificate that no application uses.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteCertificate{Org: in.Org, Name: in.Name})
 			return nil, err

@@ -66,7 +66,7 @@ func (h *Handler) addInstances() {
 			return &answer[wire.Instance]{e.Instance}, err
 		})
 	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
-		Summary: "End an instance that its service wants, which places it anew. An instance that nobody knows is an orphan.",
+		Summary: "End an instance. Its service then places a new one. To end an instance that no application owns, use end-orphan.",
 		Status:  http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *InstancePath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteInstance{ID: skerry.InstanceID(in.ID), Actor: who.User})
@@ -103,14 +103,14 @@ func (h *Handler) addInstances() {
 		})
 	type logsIn struct {
 		InstancePath
-		Container string    `query:"container" maxLength:"63" doc:"Default: main."`
+		Container string    `query:"container" maxLength:"63" doc:"Container of the instance. Default: main."`
 		Follow    bool      `query:"follow" doc:"Keep streaming new lines."`
-		Previous  bool      `query:"previous" doc:"The run before the last restart."`
-		Since     time.Time `query:"since" doc:"Only lines after this time (RFC 3339)."`
-		Tail      int       `query:"tail" minimum:"0" maximum:"1000000" doc:"Number of newest lines."`
+		Previous  bool      `query:"previous" doc:"Read the log of the run before the last restart."`
+		Since     time.Time `query:"since" doc:"Return only lines after this time (RFC 3339)."`
+		Tail      int       `query:"tail" minimum:"0" maximum:"1000000" doc:"Return only this many lines, the newest."`
 	}
 	add(h, operation{ID: "read-logs", Method: http.MethodGet, Path: "/v1/instances/{id}/logs", Scope: auth.ScopeAppsLogs, Object: objInstance, Tag: "instances",
-		Summary: "Read the log, one JSON object a line: time, stream, line.", Stream: true, Type: "application/x-ndjson"},
+		Summary: "Read the log as one JSON object per line, with time, stream and line.", Stream: true, Type: "application/x-ndjson"},
 		func(ctx context.Context, _ *auth.Principal, in *logsIn) (*stream, error) {
 			return h.pass(in.ID, "/logs"), nil
 		})
@@ -128,7 +128,7 @@ func (h *Handler) addInstances() {
 		return h.pass(in.ID, "/exec"), nil
 	}
 	o := operation{ID: "exec", Method: http.MethodGet, Path: "/v1/instances/{id}/exec", Scope: auth.ScopeAppsExec, Object: objInstance, Tag: "instances",
-		Summary: "Run a command inside an instance, over an upgraded connection (Upgrade: skerry-exec/1), or the same bytes in binary messages of a WebSocket (protocols skerry-exec.1 and bearer.TOKEN).", Stream: true, Audit: true, Type: "application/octet-stream"}
+		Summary: "Run a command inside an instance over an upgraded connection (Upgrade: skerry-exec/1), or over a WebSocket whose binary messages carry the same bytes (protocols skerry-exec.1 and bearer.TOKEN).", Stream: true, Audit: true, Type: "application/octet-stream"}
 	add(h, o, exec)
 	type forwardIn struct {
 		InstancePath
@@ -141,7 +141,7 @@ func (h *Handler) addInstances() {
 			return h.pass(in.ID, "/portforward"), nil
 		})
 	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
-		Summary: "Read the counters of each container of an instance.", Type: "application/json"},
+		Summary: "Return the resource counters of each container in an instance.", Type: "application/json"},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/stats"), nil
 		})

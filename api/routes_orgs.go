@@ -33,7 +33,7 @@ func (h *Handler) addOrgs() {
 			return &answer[apps.Org]{in.Body}, err
 		})
 	add(h, operation{ID: "delete-org", Method: http.MethodDelete, Path: "/v1/orgs/{org}", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
-		Summary: "Delete an organisation without namespaces.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete an organisation that has no namespaces.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteOrg{Name: in.Org})
 			return nil, err
@@ -87,7 +87,7 @@ func (h *Handler) addOrgs() {
 		Namespace string `path:"namespace" maxLength:"63"`
 	}
 	add(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin, Object: objNamespace, Tag: "organisations",
-		Summary: "Delete a namespace without applications and images.", Status: http.StatusNoContent, Audit: true},
+		Summary: "Delete a namespace that has no applications and no images.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
 			// Whoever is given the name next would read its images, and nobody would be charged for them.
 			if l, ok := h.opt.Backend.Registry().(ImageLister); ok {

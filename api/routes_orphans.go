@@ -14,7 +14,7 @@ import (
 func (h *Handler) addOrphans() {
 	add(h, operation{ID: "list-orphans", Method: http.MethodGet, Path: "/v1/orphans", Scope: auth.ScopeAppsRead,
 		Object: objSite, Tag: "instances",
-		Summary: "List the instances that run and that the store does not know, as after a restored backup."},
+		Summary: "List orphans: instances that are running but not recorded in the store, for example after a backup was restored."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.Orphan], error) {
 			list, err := h.opt.Backend.Orphans(ctx)
 			return seen(list, err, func(*view.Orphan) bool { return true })
@@ -27,7 +27,7 @@ func (h *Handler) addOrphans() {
 	}
 	add(h, operation{ID: "adopt-orphan", Method: http.MethodPost, Path: "/v1/orphans/{id}/adopt", Scope: auth.ScopeAppsWrite,
 		Object: objSite, Tag: "instances", Status: http.StatusNoContent, Audit: true,
-		Summary: "Make an orphan an instance of its application again, which has one replica more then, and is made if it is not there."},
+		Summary: "Adopt an orphan: add it to its application as one more replica, and create the application if it does not exist."},
 		decide(true))
 	add(h, operation{ID: "delete-orphan", Method: http.MethodDelete, Path: "/v1/orphans/{id}", Scope: auth.ScopeAppsWrite,
 		Object: objSite, Tag: "instances",

@@ -29,11 +29,11 @@ func addPackages(h *Handler) {
 		Package   string `query:"package" required:"true" maxLength:"512" doc:"NAME, NAME@VERSION or NAME@BOUND[,BOUND...], such as openssl@<3.0.15."`
 		Namespace string `query:"namespace" maxLength:"63"`
 		App       string `query:"app" maxLength:"63"`
-		Fetch     bool   `query:"fetch" doc:"Ask the images' registries for lists that are not stored here."`
+		Fetch     bool   `query:"fetch" doc:"Fetch SBOMs that are not stored here from the images' registries."`
 	}
 	add(h, operation{ID: "find-packages", Method: http.MethodGet, Path: "/v1/packages", Scope: auth.ScopeAppsRead, Object: objEach,
 		Tag:     "instances",
-		Summary: "Find the instances whose images contain a package, by the lists of contents (SBOMs) that are attached to the images."},
+		Summary: "Find the instances whose images contain a package, according to the SBOMs attached to the images."},
 		func(ctx context.Context, who *auth.Principal, in *findIn) (*answer[view.PackageReport], error) {
 			q, err := sbom.ParseQuery(in.Package)
 			if err != nil {

@@ -19,10 +19,10 @@ const (
 // RolloutRequest asks for something to be done with the rollouts of an application.
 type RolloutRequest struct {
 	Action  string            `json:"action" enum:"pause,resume,undo" doc:"pause stops rollouts where they are; resume continues them and retries a version that was rolled back; undo rolls back to an earlier version."`
-	Service string            `json:"service,omitempty" maxLength:"63" doc:"Only of this service. Default: of all."`
-	To      skerry.Generation `json:"to,omitempty" doc:"Generation to which to go back. Default: the last one that differs."`
+	Service string            `json:"service,omitempty" maxLength:"63" doc:"Service concerned. Default: all services."`
+	To      skerry.Generation `json:"to,omitempty" doc:"Generation to return to. Default: the last one that differs."`
 	// Amendment names a site, instead of To.
-	Amendment string `json:"amendment,omitempty" maxLength:"63" doc:"Site whose amendment, made while it was alone and not adopted, undo adopts."`
+	Amendment string `json:"amendment,omitempty" maxLength:"63" doc:"Site whose override undo adopts, if it was made while the root was unreachable and not adopted."`
 }
 
 func (h *Handler) addRollouts() {

@@ -11,7 +11,7 @@ import (
 
 // SecretData is what a secret holds, on its way in. Nothing gives it out again.
 type SecretData struct {
-	Data map[string][]byte `json:"data" doc:"Files by name, in base64; at most 256Ki together. They are never shown again."`
+	Data map[string][]byte `json:"data" doc:"Files by name, in base64, at most 256Ki in total. They are never returned."`
 }
 
 // secretBody is the largest body that brings a secret.
@@ -28,7 +28,7 @@ func (h *Handler) addSecrets() {
 		Namespace string `path:"namespace" maxLength:"63"`
 	}
 	add(h, operation{ID: "list-secrets", Method: http.MethodGet, Path: "/v1/namespaces/{namespace}/secrets", Scope: auth.ScopeAppsRead, Object: objNamespace, Tag: "secrets",
-		Summary: "List the secrets of a namespace, without their content."},
+		Summary: "List the secrets in a namespace, without their content."},
 		func(ctx context.Context, _ *auth.Principal, in *spaceIn) (*listAnswer[view.SecretView], error) {
 			list, err := h.opt.Backend.Secrets(ctx, in.Namespace)
 			return seen(list, err, func(*view.SecretView) bool { return true })
@@ -40,7 +40,7 @@ func (h *Handler) addSecrets() {
 		Body      SecretData
 	}
 	add(h, operation{ID: "put-secret", Method: http.MethodPut, Path: "/v1/namespaces/{namespace}/secrets/{name}", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
-		Summary: "Store a new secret, or a new version of one; services that name no version are then updated.", Body: secretBody, Audit: true},
+		Summary: "Store a new secret or a new version of one. Services that do not pin a version are updated.", Body: secretBody, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *putIn) (*answer[view.SecretView], error) {
 			v, err := h.opt.Backend.Do(ctx, apps.PutSecret{Namespace: in.Namespace, Name: in.Name, Rotate: in.Rotate, Actor: who.User, Value: in.Body.Data})
 			if err != nil {
@@ -51,10 +51,10 @@ func (h *Handler) addSecrets() {
 	type undoIn struct {
 		Namespace string `path:"namespace" maxLength:"63"`
 		Name      string `path:"name" maxLength:"63"`
-		To        int    `query:"to" minimum:"0" doc:"The version to use. Default: the one before the version in use."`
+		To        int    `query:"to" minimum:"0" doc:"Version to return to. Default: the one before the current version."`
 	}
 	add(h, operation{ID: "undo-secret", Method: http.MethodPost, Path: "/v1/namespaces/{namespace}/secrets/{name}/undo", Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
-		Summary: "Use an earlier version of a secret again; services that name no version are then updated.", Audit: true},
+		Summary: "Return to an earlier version of a secret. Services that do not pin a version are updated.", Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *undoIn) (*answer[view.SecretView], error) {
 			v, err := h.opt.Backend.Do(ctx, apps.UndoSecret{Namespace: in.Namespace, Name: in.Name, To: in.To, Actor: who.User})
 			if err != nil {

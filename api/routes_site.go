@@ -17,7 +17,7 @@ import (
 type JoinToken struct {
 	ID      string         `json:"id"`
 	Role    wire.Tier      `json:"role"`
-	Name    string         `json:"name,omitempty" doc:"The only name that may join with it."`
+	Name    string         `json:"name,omitempty" doc:"The only name that may join with this token."`
 	Replace bool           `json:"replace,omitempty"`
 	By      string         `json:"by,omitempty"`
 	Created time.Time      `json:"created"`
@@ -32,15 +32,15 @@ func joinToken(t auth.JoinToken) JoinToken {
 // NewJoinToken is a join token with its text, which is shown once.
 type NewJoinToken struct {
 	JoinToken
-	Text string `json:"text" doc:"Give it to the new cluster or worker with --join; it is not shown again."`
+	Text string `json:"text" doc:"The token, for --join of the new cluster or worker. It is not shown again."`
 }
 
 // JoinTokenRequest asks for a join token.
 type JoinTokenRequest struct {
 	Role    wire.Tier     `json:"role" enum:"cluster,worker,successor"`
-	Name    string        `json:"name,omitempty" maxLength:"63" doc:"The only name that may join with it."`
+	Name    string        `json:"name,omitempty" maxLength:"63" doc:"The only name that may join with this token."`
 	TTL     spec.Duration `json:"ttl,omitempty" doc:"Default: 1h; at most 720h."`
-	Replace bool          `json:"replace,omitempty" doc:"A reinstalled device may take over the name of an enrolled one."`
+	Replace bool          `json:"replace,omitempty" doc:"Let a reinstalled device take over the name of an enrolled one."`
 }
 
 // Member is an enrolled cluster or worker.
@@ -51,8 +51,8 @@ type Member struct {
 	Machine    string           `json:"machine"`
 	Joined     time.Time        `json:"joined"`
 	Issued     time.Time        `json:"issued"`
-	Expires    time.Time        `json:"expires" doc:"Of its certificate, which renews itself."`
-	Quarantine *auth.Quarantine `json:"quarantine,omitempty" doc:"A second machine was seen with this identity."`
+	Expires    time.Time        `json:"expires" doc:"When its certificate expires. It is renewed automatically."`
+	Quarantine *auth.Quarantine `json:"quarantine,omitempty" doc:"A second machine was seen using this identity."`
 }
 
 func (h *Handler) addSite() {
@@ -85,7 +85,7 @@ func (h *Handler) addSite() {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
 		})
 	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
-		At: wire.TierRoot, Summary: "Trust a cluster again: forget what was counted against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
+		At: wire.TierRoot, Summary: "Trust a cluster again: clear the marks against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.TrustCluster(ctx, in.Cluster)
 		})
@@ -119,7 +119,7 @@ func (h *Handler) addWorkers() {
 			return nil, err
 		})
 	add(h, operation{ID: "worker-overlay", Method: http.MethodGet, Path: "/v1/workers/{worker}/overlay", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: wire.TierCluster,
-		Summary: "Ask a worker for its paths to other workers in the overlay."},
+		Summary: "Return a worker's overlay paths to other workers."},
 		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[view.OverlayView], error) {
 			v, err := h.opt.Backend.WorkerOverlay(ctx, in.Worker)
 			return &answer[view.OverlayView]{v}, err
@@ -139,18 +139,18 @@ func (h *Handler) addWorkers() {
 			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
 		})
 	add(h, operation{ID: "list-unadmitted", Method: http.MethodGet, Path: "/v1/unadmitted", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers",
-		Summary: "List what runs, or was granted, and would be refused, restricted or without effect today."},
+		Summary: "List running instances and existing grants that the present security policy would refuse, restrict or ignore."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.Unadmitted], error) {
 			list, err := h.opt.Backend.Unadmitted(ctx)
 			return listOf(list), err
 		})
 	type rebalanceIn struct {
 		Body struct {
-			DryRun bool `json:"dryRun,omitempty" doc:"Only show what would move."`
+			DryRun bool `json:"dryRun,omitempty" doc:"Show what would move without moving it."`
 		}
 	}
 	add(h, operation{ID: "rebalance", Method: http.MethodPost, Path: "/v1/rebalance", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: wire.TierCluster, Summary: "Move instances of the site to clearly better workers, one at a time and each once its copy is ready, or show what would move.", Audit: true},
+		At: wire.TierCluster, Summary: "Move instances to clearly better workers, one at a time, each once its copy is ready; or show what would move.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *rebalanceIn) (*answer[view.RebalancePlan], error) {
 			p, err := h.opt.Backend.Rebalance(ctx, in.Body.DryRun)
 			return &answer[view.RebalancePlan]{p}, err
@@ -160,18 +160,18 @@ func (h *Handler) addWorkers() {
 		Body view.UpgradeRequest
 	}
 	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: wire.TierCluster, Summary: "Upgrade a worker's agent, with automatic rollback. The worker's facts show the progress.", Status: http.StatusAccepted, Audit: true},
+		At: wire.TierCluster, Summary: "Upgrade a worker's agent, with automatic rollback. Progress is reported in the worker's facts.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *upgradeIn) (*none, error) {
 			return nil, h.opt.Backend.UpgradeWorker(ctx, in.Worker, in.Body)
 		})
 	type holdIn struct {
 		WorkerPath
 		Body struct {
-			Reason string `json:"reason" maxLength:"200" doc:"Why; empty ends the hold."`
+			Reason string `json:"reason" maxLength:"200" doc:"Why the worker is cordoned. Empty uncordons it."`
 		}
 	}
 	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: wire.TierCluster, Summary: "Cordon a worker, or uncordon it, which also ends a drain and a quarantine: its claims are trusted again.", Status: http.StatusNoContent, Audit: true},
+		At: wire.TierCluster, Summary: "Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
 			return nil, h.opt.Backend.HoldWorker(ctx, in.Worker, in.Body.Reason)
 		})
@@ -247,7 +247,7 @@ func (h *Handler) addMembers() {
 			return nil, err
 		})
 	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
-		Summary: "End a quarantine after the copy is removed.", Status: http.StatusNoContent, Audit: true},
+		Summary: "End the quarantine of a member once the machine that copied its identity is gone.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *MemberPath) (*none, error) {
 			return nil, h.opt.Backend.Authority().Release(ctx, child(in.Name), in.Name)
 		})

@@ -76,7 +76,7 @@ func later(do func(ctx context.Context) (any, error)) *stream {
 func addSnapshots(h *Handler) {
 	const tag = "snapshots"
 	type listIn struct {
-		Namespace string `query:"namespace" maxLength:"63" doc:"Only snapshots of this namespace."`
+		Namespace string `query:"namespace" maxLength:"63" doc:"Return only snapshots in this namespace."`
 	}
 	add(h, operation{ID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Scope: auth.ScopeAppsRead, Object: objEach, Tag: tag,
 		At: wire.TierCluster, Summary: "List the snapshots of local volumes."},
@@ -93,11 +93,11 @@ func addSnapshots(h *Handler) {
 	type takeIn struct {
 		ServicePath
 		Replica  int    `path:"replica" minimum:"0"`
-		MaxPause string `query:"maxPause" maxLength:"20" doc:"How long writers may stand still. Default: 20s."`
+		MaxPause string `query:"maxPause" maxLength:"20" doc:"How long writers may be paused. Default: 20s."`
 	}
 	add(h, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
-		Summary: "Copy the local volumes of a replica, as they are at one moment. The answer is a Snapshot; if it takes long, white space comes first, and an error is in the member error."},
+		Summary: "Take a consistent snapshot of a replica's local volumes. The response is a Snapshot. If it takes long, white space is sent first, and an error is reported in the member error."},
 		func(_ context.Context, who *auth.Principal, in *takeIn) (*stream, error) {
 			s, err := snapshotsOf(h)
 			if err != nil {
@@ -130,7 +130,7 @@ func addSnapshots(h *Handler) {
 	}
 	add(h, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore", Scope: auth.ScopeAppsWrite,
 		Object: objNamed, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
-		Summary: "Replace what local volumes hold by a snapshot, or make new volumes of it. An instance that has them is ended and started again. Naming a worker requires the scope workers:read. The answer is a VolumeView, as of take-snapshot."},
+		Summary: "Restore a snapshot into the local volumes it was taken from, or into new volumes. An instance that uses them is stopped and started again. Naming a worker requires the scope workers:read. The response is a VolumeView, streamed like that of take-snapshot."},
 		func(ctx context.Context, who *auth.Principal, in *restoreIn) (*stream, error) {
 			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
 			if err != nil {
@@ -158,7 +158,7 @@ const maxPause = time.Hour
 
 func addSnapshotFiles(h *Handler, tag string) {
 	add(h, operation{ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{snapshot}/content", Scope: auth.ScopeAppsExec, Object: objNamed, Tag: tag, At: wire.TierCluster,
-		Summary: "Read a snapshot: a tar archive, compressed with zstd.", Stream: true, Audit: true, Type: "application/zstd"},
+		Summary: "Download a snapshot as a tar archive compressed with zstd.", Stream: true, Audit: true, Type: "application/zstd"},
 		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*stream, error) {
 			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsExec, in.Snapshot)
 			if err != nil {
@@ -182,11 +182,11 @@ func addSnapshotFiles(h *Handler, tag string) {
 	type importIn struct {
 		ServicePath
 		Replica int    `path:"replica" minimum:"0"`
-		Worker  string `query:"worker" maxLength:"63" doc:"Where the snapshot is to be. Default: on the worker with the most room. Naming one requires the scope workers:read."`
+		Worker  string `query:"worker" maxLength:"63" doc:"Worker that stores the snapshot. Default: the one with the most free space. Naming one requires the scope workers:read."`
 	}
 	o := operation{ID: "import-snapshot", Method: http.MethodPut, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Stream: true, Audit: true, Type: "application/json",
-		Summary: "Keep what export-snapshot gave, in the body, as a snapshot of local volumes. The answer is a Snapshot, as of take-snapshot."}
+		Summary: "Import a snapshot that export-snapshot returned. The response is a Snapshot, streamed like that of take-snapshot."}
 	add(h, o, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
 		s, err := snapshotsOf(h)
 		if err != nil {

@@ -34,7 +34,7 @@ type TargetGroup struct {
 }
 
 func (h *Handler) addSystem() {
-	add(h, operation{ID: "version", Method: http.MethodGet, Path: "/v1/version", Scope: auth.ScopePublic, Object: objNone, Tag: "system", Summary: "Describe this server."},
+	add(h, operation{ID: "version", Method: http.MethodGet, Path: "/v1/version", Scope: auth.ScopePublic, Object: objNone, Tag: "system", Summary: "Return the server's version, role and identity."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*answer[Version], error) {
 			b := h.opt.Backend
 			return &answer[Version]{Version{Version: h.opt.Version, API: apiVersion, Tier: b.Tier(), Name: b.Name(), Started: b.Started(), CAPin: b.Authority().CAPin()}}, nil
@@ -52,11 +52,11 @@ func (h *Handler) addSystem() {
 			return listOf(list), err
 		})
 	type verifyIn struct {
-		Since string `query:"since" maxLength:"100" doc:"SEQ:HASH, the head of an earlier answer: that record has to be kept still."`
+		Since string `query:"since" maxLength:"100" doc:"SEQ:HASH, the head from an earlier response: that record must still be there."`
 	}
 	type verifyOut struct{ Body auth.AuditReport }
 	add(h, operation{ID: "verify-audit", Method: http.MethodGet, Path: "/v1/audit/verify", Scope: auth.ScopeAuditRead, Object: objSite,
-		Tag: "system", Summary: "Check that no kept audit record was changed or removed."},
+		Tag: "system", Summary: "Verify that no retained audit record was changed or removed."},
 		func(ctx context.Context, _ *auth.Principal, in *verifyIn) (*verifyOut, error) {
 			var since *auth.AuditMark
 			if in.Since != "" {
@@ -87,7 +87,7 @@ func (h *Handler) addSystem() {
 		})
 	type targetsOut struct{ Body []TargetGroup }
 	add(h, operation{ID: "metrics-targets", Method: http.MethodGet, Path: "/v1/metrics/targets", Scope: auth.ScopeMetricsRead, Object: objEach, Tag: "metrics",
-		Summary: "List instances with metrics, for Prometheus' HTTP service discovery; they are scraped through this server."},
+		Summary: "List the instances with metrics for Prometheus' HTTP service discovery. They are scraped through this server."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*targetsOut, error) {
 			list, err := h.opt.Backend.Scrapes(ctx)
 			if err != nil {
@@ -124,20 +124,20 @@ func (h *Handler) addPlain() {
 			w.Write(data())
 		}
 	}
-	get("openapi", "/openapi.json", "application/openapi+json", "system", "This document.", text("application/openapi+json", func() []byte { return h.spec() }))
-	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "This document as YAML.", text("application/openapi+yaml", func() []byte { return h.specYAML() }))
+	get("openapi", "/openapi.json", "application/openapi+json", "system", "Return this OpenAPI document as JSON.", text("application/openapi+json", func() []byte { return h.spec() }))
+	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "Return this OpenAPI document as YAML.", text("application/openapi+yaml", func() []byte { return h.specYAML() }))
 	schema := spec.ApplicationSchema()
-	get("manifest-schema", "/schema/application.json", "application/schema+json", "system", "The JSON Schema of manifests.", text("application/schema+json", func() []byte { return schema }))
-	get("healthz", "/healthz", "text/plain", "system", "Whether the process is alive.", func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
-	get("readyz", "/readyz", "text/plain", "system", "Whether the server is ready, and if not, why.", func(w http.ResponseWriter, r *http.Request) { plain(w, h.opt.Backend.Ready()) })
+	get("manifest-schema", "/schema/application.json", "application/schema+json", "system", "Return the JSON Schema of manifests.", text("application/schema+json", func() []byte { return schema }))
+	get("healthz", "/healthz", "text/plain", "system", "Check that the process is alive.", func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
+	get("readyz", "/readyz", "text/plain", "system", "Check whether the server is ready; the response gives the reason if it is not.", func(w http.ResponseWriter, r *http.Request) { plain(w, h.opt.Backend.Ready()) })
 	metrics := operation{ID: "metrics", Method: http.MethodGet, Path: "/metrics", Scope: auth.ScopeMetricsRead, Object: objSite, Tag: "metrics",
-		Summary: "The metrics of this server, for Prometheus.", Type: "text/plain"}
+		Summary: "Return the server's metrics in Prometheus' format.", Type: "text/plain"}
 	if h.opt.OpenMetrics {
 		metrics.Scope, metrics.Object = auth.ScopePublic, objNone
 	}
 	h.raw(metrics, "GET /metrics", http.HandlerFunc(h.serveMetrics))
 	h.raw(operation{ID: "registry", Method: http.MethodGet, Path: "/v2/", Scope: auth.ScopePublic, Object: objNone, Tag: "images", Type: "application/json",
-		Summary: "The built-in registry (OCI distribution protocol), below this path with all its methods. It requires images:read and images:push in the organisation of the namespace that the repository's name starts with."},
+		Summary: "Serve the built-in registry (OCI distribution protocol) with all its methods below this path. Requires images:read and images:push in the organisation that owns the namespace at the start of the repository's name."},
 		"/v2/", http.HandlerFunc(h.serveRegistry))
 }
 

@@ -12,10 +12,10 @@ import (
 
 func (h *Handler) addVolumes() {
 	type listIn struct {
-		Namespace string `query:"namespace" maxLength:"63" doc:"Only volumes of this namespace."`
+		Namespace string `query:"namespace" maxLength:"63" doc:"Return only volumes in this namespace."`
 	}
 	add(h, operation{ID: "list-volumes", Method: http.MethodGet, Path: "/v1/volumes", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "volumes",
-		Summary: "List the local volumes of replicas, and those that are kept though their application is gone."},
+		Summary: "List the local volumes of replicas, including those kept after their application was deleted."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[view.VolumeView], error) {
 			list, err := h.opt.Backend.Volumes(ctx)
 			return seen(list, err, func(v *view.VolumeView) bool {
@@ -27,7 +27,7 @@ func (h *Handler) addVolumes() {
 		Replica int `path:"replica" minimum:"0"`
 	}
 	add(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}", Scope: auth.ScopeAppsWrite, Object: objNamespace,
-		Tag: "volumes", Summary: "Delete the local volumes of a replica, which no instance uses, with what is in them.", Status: http.StatusNoContent, Audit: true},
+		Tag: "volumes", Summary: "Delete the local volumes of a replica and their content. No instance may be using them.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *deleteIn) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteVolume{Claim: spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica}, Actor: who.User})
 			return nil, err

@@ -49,8 +49,8 @@ type WatchMessage struct {
 type watchIn struct {
 	Namespace string `query:"namespace" maxLength:"63"`
 	App       string `query:"app" maxLength:"63"`
-	Kinds     string `query:"kinds" maxLength:"60" doc:"app, instance, event, separated by commas. Default: all."`
-	Accept    string `header:"Accept" maxLength:"500" doc:"text/event-stream gives server-sent events."`
+	Kinds     string `query:"kinds" maxLength:"60" doc:"Comma-separated list of app, instance and event. Default: all."`
+	Accept    string `header:"Accept" maxLength:"500" doc:"Use text/event-stream to receive server-sent events."`
 }
 
 // watchOptions are a checked watchIn.
@@ -87,7 +87,7 @@ func (h *Handler) addEvents() {
 		Namespace string `query:"namespace" maxLength:"63"`
 		App       string `query:"app" maxLength:"63"`
 		Instance  string `query:"instance" maxLength:"128"`
-		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200" doc:"Maximum number of newest events."`
+		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200" doc:"Return at most this many events, the newest."`
 	}
 	add(h, operation{ID: "list-events", Method: http.MethodGet, Path: "/v1/events", Scope: auth.ScopeEventsRead, Object: objEach, Tag: "events",
 		Summary: "List events, oldest first."},
@@ -100,7 +100,7 @@ func (h *Handler) addEvents() {
 			return listOf(all[max(len(all)-in.Limit, 0):]), nil
 		})
 	add(h, operation{ID: "watch", Method: http.MethodGet, Path: "/v1/watch", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "events",
-		Summary: "Stream the current state and then changes, one JSON object a line or as server-sent events. Events require events:read.", Stream: true, Type: "application/x-ndjson"},
+		Summary: "Stream the current state and then each change, as one JSON object per line or as server-sent events. Events require events:read.", Stream: true, Type: "application/x-ndjson"},
 		func(ctx context.Context, who *auth.Principal, in *watchIn) (*stream, error) {
 			o, err := parseWatch(in)
 			if err != nil {

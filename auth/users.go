@@ -72,9 +72,9 @@ type People struct {
 type User struct {
 	Name     string    `json:"name"`
 	Grants   []Grant   `json:"grants"`
-	Disabled bool      `json:"disabled,omitempty" doc:"May not log in."`
+	Disabled bool      `json:"disabled,omitempty" doc:"Whether login is disabled."`
 	Created  time.Time `json:"created"`
-	By       string    `json:"by,omitempty" doc:"Who made it."`
+	By       string    `json:"by,omitempty" doc:"User who created it."`
 	Hash     string    `json:"-"`
 }
 

@@ -21,9 +21,9 @@ type AccessToken struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	User    string    `json:"user"`
-	Scopes  []Scope   `json:"scopes,omitempty" doc:"Scopes that it is limited to; empty: all of the user's."`
+	Scopes  []Scope   `json:"scopes,omitempty" doc:"Scopes it is limited to. If empty, it has all of the user's scopes."`
 	Created time.Time `json:"created"`
-	Expires time.Time `json:"expires,omitzero" doc:"Nothing means never."`
+	Expires time.Time `json:"expires,omitzero" doc:"When it expires. Default: never."`
 }
 
 type accessToken struct {

@@ -31,10 +31,10 @@ type AuditRecord struct {
 	Address   string    `json:"address"`
 	Operation string    `json:"operation"`
 	Object    string    `json:"object,omitempty"`
-	Detail    string    `json:"detail,omitempty" doc:"What was done to it, as the command of an exec or the port of a forward; cut to 1 KiB."`
-	Result    string    `json:"result" doc:"ok, or the code of the error."`
-	Request   string    `json:"request,omitempty" doc:"Request id, as in the log."`
-	Prev      string    `json:"prev,omitempty" doc:"SHA-256, in hexadecimal, of the record before it as it is stored."`
+	Detail    string    `json:"detail,omitempty" doc:"Details, such as the command of an exec or the port of a forward, truncated to 1 KiB."`
+	Result    string    `json:"result" doc:"ok, or the error code."`
+	Request   string    `json:"request,omitempty" doc:"Request ID, as in the server's log."`
+	Prev      string    `json:"prev,omitempty" doc:"SHA-256 of the previous record as stored, in hexadecimal."`
 }
 
 // auditPrev stands in a stored record between its Request and Prev. A field of its own would keep older programs from opening the store

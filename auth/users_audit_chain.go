@@ -41,11 +41,11 @@ func ParseAuditMark(s string) (AuditMark, error) {
 
 // AuditReport says whether the kept audit records are those that were written.
 type AuditReport struct {
-	Records int      `json:"records" doc:"Kept records."`
-	First   uint64   `json:"first,omitempty" doc:"Number of the oldest one. Older ones were dropped by age or number."`
-	Chained uint64   `json:"chained,omitempty" doc:"Number of the first record that has the hash of the one before it; nothing is known of earlier ones."`
-	Head    string   `json:"head,omitempty" doc:"SEQ:HASH of the newest one. Keep it elsewhere, and name it as since later."`
-	Faults  []string `json:"faults,omitempty" doc:"What was changed or removed, at most 100."`
+	Records int      `json:"records" doc:"Number of retained records."`
+	First   uint64   `json:"first,omitempty" doc:"Sequence number of the oldest retained record. Older ones were dropped by age or count."`
+	Chained uint64   `json:"chained,omitempty" doc:"Sequence number of the first record that holds the hash of its predecessor. Earlier records cannot be verified."`
+	Head    string   `json:"head,omitempty" doc:"SEQ:HASH of the newest record. Keep it elsewhere and pass it later as since."`
+	Faults  []string `json:"faults,omitempty" doc:"Records found changed or removed, at most 100."`
 }
 
 // maxAuditFaults bounds a report.

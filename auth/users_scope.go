@@ -91,8 +91,8 @@ const Any = "*"
 // Grant gives a user a role for what an organisation has at a cluster.
 type Grant struct {
 	Role    Role   `json:"role" doc:"admin, operator, developer or viewer." enum:"admin,operator,developer,viewer"`
-	Org     string `json:"org" doc:"Organisation, or * for all and for what belongs to none, such as workers."`
-	Cluster string `json:"cluster" doc:"Cluster, or * for all and for what the root decides."`
+	Org     string `json:"org" doc:"Organisation, or * for all organisations and for objects that belong to none, such as workers."`
+	Cluster string `json:"cluster" doc:"Cluster, or * for all clusters and for objects of the root."`
 }
 
 func (g Grant) String() string { return fmt.Sprintf("%s:%s:%s", g.Role, g.Org, g.Cluster) }

@@ -55,9 +55,9 @@ func (s *session) alive(now time.Time) bool {
 // Tokens are what a login or a refresh gives. Refresh is empty when another command has refreshed a moment ago: the newer
 // refresh token is where that command kept it.
 type Tokens struct {
-	Access  string    `json:"access" doc:"Send it as Authorization: Bearer."`
-	Expires time.Time `json:"expires" doc:"End of the access token."`
-	Refresh string    `json:"refresh,omitempty" doc:"Gives the next pair, once."`
+	Access  string    `json:"access" doc:"Access token, to be sent as Authorization: Bearer."`
+	Expires time.Time `json:"expires" doc:"When the access token expires."`
+	Refresh string    `json:"refresh,omitempty" doc:"Refresh token. It can be exchanged once for a new pair."`
 	User    string    `json:"user"`
 }
 

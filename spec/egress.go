@@ -20,19 +20,19 @@ const (
 // resolver are not outside. Without an entry in Allow nothing outside is reached; nil, in place of an Egress, is no policy: the
 // internet and the site's network are open.
 type Egress struct {
-	Allow []EgressRule `json:"allow,omitempty" cbor:"1,keyasint,omitempty" doc:"Networks that the service reaches. Default: none."`
+	Allow []EgressRule `json:"allow,omitempty" cbor:"1,keyasint,omitempty" doc:"Networks the service may reach. Default: none."`
 }
 
 // EgressRule is a network that a service may reach, as the ipBlock of a Kubernetes NetworkPolicy.
 type EgressRule struct {
-	CIDR   netip.Prefix   `json:"cidr" cbor:"1,keyasint" doc:"Network, as 203.0.113.0/24 or 2001:db8::/32; a single address ends with /32 or /128."`
-	Except []netip.Prefix `json:"except,omitempty" cbor:"2,keyasint,omitempty" doc:"Networks within it that this entry does not open."`
-	Ports  []EgressPort   `json:"ports,omitempty" cbor:"3,keyasint,omitempty" doc:"Ports there. Default: all, and every protocol."`
+	CIDR   netip.Prefix   `json:"cidr" cbor:"1,keyasint" doc:"Network such as 203.0.113.0/24 or 2001:db8::/32. For a single address use /32 or /128."`
+	Except []netip.Prefix `json:"except,omitempty" cbor:"2,keyasint,omitempty" doc:"Networks within cidr that stay blocked."`
+	Ports  []EgressPort   `json:"ports,omitempty" cbor:"3,keyasint,omitempty" doc:"Destination ports. Default: all ports and protocols."`
 }
 
 // EgressPort is a port of a network that a service may reach.
 type EgressPort struct {
-	Port     int    `json:"port" cbor:"1,keyasint" doc:"Port there." min:"1" max:"65535"`
+	Port     int    `json:"port" cbor:"1,keyasint" doc:"Destination port." min:"1" max:"65535"`
 	Protocol string `json:"protocol,omitempty" cbor:"2,keyasint,omitempty" doc:"Transport protocol. Default: tcp." enum:"tcp,udp,sctp"`
 }
 

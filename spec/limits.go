@@ -21,8 +21,8 @@ const AbilityCheckpoint = "checkpoint"
 
 // Limits are the most that a container may use.
 type Limits struct {
-	CPU    skerry.MilliCPU `json:"cpu,omitempty" doc:"Cores; not less than cpu itself." cbor:"1,keyasint,omitempty"`
-	Memory skerry.Bytes    `json:"memory,omitempty" doc:"Memory beyond which it is killed; not less than memory itself, which the kernel avoids reclaiming (memory.low)." cbor:"2,keyasint,omitempty"`
+	CPU    skerry.MilliCPU `json:"cpu,omitempty" doc:"Most cores it may use; at least cpu." cbor:"1,keyasint,omitempty"`
+	Memory skerry.Bytes    `json:"memory,omitempty" doc:"Memory above which it is killed; at least memory, which the kernel avoids reclaiming (memory.low)." cbor:"2,keyasint,omitempty"`
 }
 
 // HugePages are amounts of memory in pages of two sizes.
@@ -33,11 +33,11 @@ type HugePages struct {
 
 // IOLimits bound what a container reads from and writes to the disk that the worker's data is on. Zero is no limit.
 type IOLimits struct {
-	ReadBps   skerry.Bytes `json:"readBps,omitempty" doc:"Bytes per second that are read." cbor:"1,keyasint,omitempty"`
-	WriteBps  skerry.Bytes `json:"writeBps,omitempty" doc:"Bytes per second that are written. Under version 1 of cgroups only what is written through (O_DIRECT, or to a device) counts." cbor:"2,keyasint,omitempty"`
+	ReadBps   skerry.Bytes `json:"readBps,omitempty" doc:"Read limit in bytes per second." cbor:"1,keyasint,omitempty"`
+	WriteBps  skerry.Bytes `json:"writeBps,omitempty" doc:"Write limit in bytes per second. With cgroup v1, only direct writes (O_DIRECT, or to a device) count." cbor:"2,keyasint,omitempty"`
 	ReadIOPS  int          `json:"readIops,omitempty" doc:"Reads per second." min:"0" max:"10000000" cbor:"3,keyasint,omitempty"`
 	WriteIOPS int          `json:"writeIops,omitempty" doc:"Writes per second." min:"0" max:"10000000" cbor:"4,keyasint,omitempty"`
-	Weight    int          `json:"weight,omitempty" doc:"Share of the disk when others use it too; 100 is the usual one. Few kernels support it." min:"1" max:"10000" cbor:"5,keyasint,omitempty"`
+	Weight    int          `json:"weight,omitempty" doc:"Relative share of the disk under contention; 100 is the default share. Few kernels support it." min:"1" max:"10000" cbor:"5,keyasint,omitempty"`
 }
 
 // DefaultMemory is the most memory that a container may use which says nothing of memory, where its organisation has not the level

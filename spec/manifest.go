@@ -246,9 +246,9 @@ type ConfigFile struct {
 
 // Port is a port that a service listens on.
 type Port struct {
-	Name     string `json:"name,omitempty" doc:"Name, unique within the service. Default: the protocol and number." pattern:"name"`
-	Port     int    `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
-	HostPort int    `json:"hostPort,omitempty" doc:"Port of the worker that leads here; -1 lets the worker choose one." min:"-1" max:"65535"`
+	Name     string `json:"name,omitempty" doc:"Name, unique within the service. Default: protocol and number." pattern:"name"`
+	Port     int    `json:"port" doc:"Port inside the instance." min:"1" max:"65535"`
+	HostPort int    `json:"hostPort,omitempty" doc:"Port of the worker that forwards here; -1 lets the worker choose." min:"-1" max:"65535"`
 	Protocol string `json:"protocol,omitempty" doc:"Transport protocol; any for a service that uses several. The worker's ports carry only tcp and udp. Default: tcp." enum:"tcp,udp,sctp,any"`
 }
 
@@ -274,13 +274,13 @@ type Probe struct {
 // HTTPProbe is a GET.
 type HTTPProbe struct {
 	Path    string            `json:"path,omitempty" doc:"Path. Default: /."`
-	Port    int               `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
+	Port    int               `json:"port" doc:"Port inside the instance." min:"1" max:"65535"`
 	Headers map[string]string `json:"headers,omitempty" doc:"Headers to send."`
 }
 
 // TCPProbe is a connection.
 type TCPProbe struct {
-	Port int `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
+	Port int `json:"port" doc:"Port inside the instance." min:"1" max:"65535"`
 }
 
 // ExecProbe is a command.
@@ -352,7 +352,7 @@ func (u *UpdateSpec) Healthy() time.Duration {
 
 // Metrics says where a service offers Prometheus metrics.
 type Metrics struct {
-	Port int    `json:"port" doc:"Port in the instance." min:"1" max:"65535"`
+	Port int    `json:"port" doc:"Port inside the instance." min:"1" max:"65535"`
 	Path string `json:"path,omitempty" doc:"Path. Default: /metrics."`
 }
 

@@ -202,15 +202,15 @@ func (q Port) carries(proto string) bool { return q.Proto() == proto || q.Proto(
 
 // Ingress lets clients outside the overlay reach a service by way of the workers.
 type Ingress struct {
-	Host     string     `json:"host,omitempty" doc:"Host name of requests, or *.DOMAIN for every name one label below it; with protocol tcp, the name that a TLS client requests. Default: any."`
-	Path     string     `json:"path,omitempty" doc:"Prefix of the path, in whole segments; the longest one counts. Default: /, and none for protocol tcp."`
-	Port     PortRef    `json:"port" doc:"Port of the service that it leads to, by name or number."`
-	Policy   Balance    `json:"policy,omitempty" doc:"How the instance is chosen. Default: closest, as seen from the worker that the client reached." enum:"round-robin,closest,least-loaded"`
+	Host     string     `json:"host,omitempty" doc:"Host name that requests ask for, or *.DOMAIN for every name one label below DOMAIN. With protocol tcp, the name in the TLS handshake (SNI). Default: any."`
+	Path     string     `json:"path,omitempty" doc:"Path prefix, matched by whole segments; the longest match wins. Default: /. Not allowed for protocol tcp."`
+	Port     PortRef    `json:"port" doc:"Target port of the service, by name or number."`
+	Policy   Balance    `json:"policy,omitempty" doc:"How an instance is chosen. Default: closest, as seen from the worker that the client reached." enum:"round-robin,closest,least-loaded"`
 	Protocol string     `json:"protocol,omitempty" doc:"http or tcp. Default: http." enum:"http,tcp"`
-	TLS      IngressTLS `json:"tls,omitempty" doc:"off, self for a certificate of the site's own authority, or the name of an uploaded certificate. Default: off; with protocol tcp, a client's encrypted data is then passed on unchanged."`
-	Listen   int        `json:"listen,omitempty" doc:"Port of the workers. Default: 80, or 443 with tls; needed for protocol tcp." min:"0" max:"65535"`
+	TLS      IngressTLS `json:"tls,omitempty" doc:"off, self for a certificate from the site's own authority, or the name of an uploaded certificate. Default: off. With protocol tcp and off, TLS is passed through unchanged."`
+	Listen   int        `json:"listen,omitempty" doc:"Port on the workers. Default: 80, or 443 with tls. Required for protocol tcp." min:"0" max:"65535"`
 	// ProxyProtocol tells the service who the client is, where nothing else can.
-	ProxyProtocol bool `json:"proxyProtocol,omitempty" doc:"Begin each connection to the service with the client's address (PROXY protocol, version 2); protocol tcp alone."`
+	ProxyProtocol bool `json:"proxyProtocol,omitempty" doc:"Send the client's address at the start of each connection (PROXY protocol version 2). Only for protocol tcp."`
 }
 
 // EncryptedName reports whether clients are told apart by the name in their TLS hello.

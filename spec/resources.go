@@ -45,11 +45,11 @@ type Resources struct {
 	BandwidthIn  skerry.Bytes    `json:"bandwidthIn,omitempty" doc:"Bytes per second towards the instance (Schema 1: bandwidth_in)." cbor:"6,keyasint,omitempty"`
 	BandwidthOut skerry.Bytes    `json:"bandwidthOut,omitempty" doc:"Bytes per second from the instance (Schema 1: bandwidth_out)." cbor:"7,keyasint,omitempty"`
 	// ExclusiveCPUs are counted beside CPU, which has them too.
-	ExclusiveCPUs int       `json:"exclusiveCPUs,omitempty" doc:"Processors that no other instance runs on: whole cores first, close to each other. Without cpu, cpu is the same number." min:"0" max:"1024" cbor:"9,keyasint,omitempty"`
-	HugePages     HugePages `json:"hugePages,omitzero" doc:"Huge pages that the instance may use, in addition to memory, out of those that the worker's machine has reserved." cbor:"12,keyasint,omitzero"`
+	ExclusiveCPUs int       `json:"exclusiveCPUs,omitempty" doc:"Processors reserved for the instance: whole cores first, close to each other. If cpu is not set, it is the same number." min:"0" max:"1024" cbor:"9,keyasint,omitempty"`
+	HugePages     HugePages `json:"hugePages,omitzero" doc:"Huge pages the instance may use in addition to memory, out of those reserved on the worker's machine." cbor:"12,keyasint,omitzero"`
 	// Limits and IO are no amounts that are counted, and like Pids in no vector.
-	Limits Limits   `json:"limits,omitzero" doc:"The cpu and memory that it may use at most, while others leave resources idle. cpu and memory themselves are guaranteed, and counted. Default: the same." cbor:"10,keyasint,omitzero"`
-	IO     IOLimits `json:"io,omitzero" doc:"Limits of reading from the worker's disk and writing to it. A worker whose kernel has no controller for that refuses the instance." cbor:"11,keyasint,omitzero"`
+	Limits Limits   `json:"limits,omitzero" doc:"Upper limits of cpu and memory, usable while others leave resources idle. cpu and memory themselves are guaranteed and counted. Default: cpu and memory." cbor:"10,keyasint,omitzero"`
+	IO     IOLimits `json:"io,omitzero" doc:"Limits for the worker's disk. A worker whose kernel lacks the I/O controller refuses the instance." cbor:"11,keyasint,omitzero"`
 	Pids   int      `json:"pids,omitempty" doc:"Processes and threads; a limit only. Default: 512." min:"0" max:"4194304" cbor:"8,keyasint,omitempty"`
 }
 

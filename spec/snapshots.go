@@ -65,7 +65,7 @@ const (
 // SnapshotVolume is a volume in a snapshot.
 type SnapshotVolume struct {
 	Name string       `json:"name"`
-	Size skerry.Bytes `json:"size,omitempty" doc:"What it may take of the disk; 0 if it has no size of its own."`
+	Size skerry.Bytes `json:"size,omitempty" doc:"Size limit; 0 if it has none of its own."`
 }
 
 // Snapshot is a copy of the local volumes of a replica, as they were at one moment. It lies on one worker of a site.
@@ -78,16 +78,16 @@ type Snapshot struct {
 	Org       string            `json:"org,omitempty"`
 	Volumes   []SnapshotVolume  `json:"volumes,omitempty"`
 	State     SnapshotState     `json:"state" enum:"Taking,Ready"`
-	At        time.Time         `json:"at" doc:"The moment whose state it is."`
-	Size      skerry.Bytes      `json:"size,omitempty" doc:"What it takes of the disk. While it is taken: what is kept free for it."`
-	SHA256    string            `json:"sha256,omitempty" doc:"Of its file, in hexadecimal digits. It is checked whenever the snapshot is used."`
-	How       string            `json:"how,omitempty" enum:"idle,reflink,frozen,imported" doc:"What made it the state of one moment."`
-	Paused    Duration          `json:"paused,omitempty" doc:"How long writers stood still."`
+	At        time.Time         `json:"at" doc:"Point in time of its content."`
+	Size      skerry.Bytes      `json:"size,omitempty" doc:"Space on disk. While it is being taken, the space reserved for it."`
+	SHA256    string            `json:"sha256,omitempty" doc:"SHA-256 of its file, in hexadecimal. It is verified whenever the snapshot is used."`
+	How       string            `json:"how,omitempty" enum:"idle,reflink,frozen,imported" doc:"How consistency was ensured."`
+	Paused    Duration          `json:"paused,omitempty" doc:"How long writers were paused."`
 	Skipped   int               `json:"skipped,omitempty" doc:"Sockets, pipes and devices that were left out."`
 	Worker    skerry.WorkerName `json:"worker,omitempty"`
-	Actor     string            `json:"actor,omitempty" doc:"Who asked for it; nobody for one of a schedule."`
-	Scheduled bool              `json:"scheduled,omitempty" doc:"The schedule in the manifest took it, and deletes it in the end."`
-	Exported  string            `json:"exported,omitempty" doc:"The object in S3 that the site has sent it to, if the manifest asks for that."`
+	Actor     string            `json:"actor,omitempty" doc:"User who requested it. Empty if a schedule did."`
+	Scheduled bool              `json:"scheduled,omitempty" doc:"Taken by the schedule in the manifest, which also deletes it eventually."`
+	Exported  string            `json:"exported,omitempty" doc:"S3 object it was exported to, if the manifest asks for exports."`
 }
 
 // Claim gives the volumes that a snapshot is of.
@@ -119,7 +119,7 @@ func SortSnapshots(list []Snapshot) {
 // SnapshotRequest asks for a snapshot.
 type SnapshotRequest struct {
 	// MaxPause bounds how long writers stand still; 0: DefaultSnapshotPause.
-	MaxPause Duration `json:"maxPause,omitempty" doc:"How long writers may stand still. Default: 20s."`
+	MaxPause Duration `json:"maxPause,omitempty" doc:"How long writers may be paused. Default: 20s."`
 }
 
 // DefaultSnapshotPause is how long writers stand still at most, where nothing else is said.
@@ -127,8 +127,8 @@ const DefaultSnapshotPause = 20 * time.Second
 
 // RestoreRequest asks for the content of a snapshot to become that of volumes.
 type RestoreRequest struct {
-	To     string            `json:"to,omitempty" doc:"New volumes in the namespace of the snapshot, as APPLICATION/SERVICE/REPLICA. Default: it replaces what the volumes hold that it was taken of."`
-	Worker skerry.WorkerName `json:"worker,omitempty" doc:"Where the volumes are to be. Default: where they are; of new ones, where the snapshot is."`
+	To     string            `json:"to,omitempty" doc:"New volumes in the snapshot's namespace, as APPLICATION/SERVICE/REPLICA. Default: replace the content of the volumes it was taken from."`
+	Worker skerry.WorkerName `json:"worker,omitempty" doc:"Worker for the volumes. Default: their present worker; for new volumes, the worker that stores the snapshot."`
 }
 
 // Snapshots says how copies of the local volumes of a service are made, and when by themselves.

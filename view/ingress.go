@@ -10,11 +10,11 @@ import (
 type CertificateView struct {
 	Org       string    `json:"org"`
 	Name      string    `json:"name"`
-	Hosts     []string  `json:"hosts" doc:"Names that the certificate is for."`
+	Hosts     []string  `json:"hosts" doc:"Host names the certificate is valid for."`
 	Issuer    string    `json:"issuer,omitempty"`
 	NotBefore time.Time `json:"notBefore"`
 	NotAfter  time.Time `json:"notAfter"`
-	Print     string    `json:"fingerprint" doc:"SHA-256 of the certificate, in hexadecimal digits."`
+	Print     string    `json:"fingerprint" doc:"SHA-256 of the certificate, in hexadecimal."`
 	UpdatedAt time.Time `json:"updatedAt,omitzero"`
 	Author    string    `json:"author,omitempty"`
 }
@@ -28,7 +28,7 @@ type IngressView struct {
 	TLS      spec.IngressTLS `json:"tls"`
 	Policy   spec.Balance    `json:"policy"`
 	// At are the workers that offer it; at the root the clusters.
-	At []string `json:"at,omitempty" doc:"Workers that serve the ingress; at the root, clusters."`
+	At []string `json:"at,omitempty" doc:"Workers that serve the ingress. At the root, clusters."`
 	// Problems say why it is not offered, or not everywhere.
-	Problems []string `json:"problems,omitempty" doc:"Why it is not offered, or not everywhere."`
+	Problems []string `json:"problems,omitempty" doc:"Why it is not served, or not everywhere."`
 }

@@ -5,7 +5,7 @@ import "skerry.dev/skerry"
 // PackageReport says which instances contain a package, by the lists of contents (SBOMs) that are attached to their images.
 type PackageReport struct {
 	Found   []PackageUse     `json:"found"`
-	Unknown []PackageUnknown `json:"unknown,omitempty" doc:"Instances of which an image has no list that could be read."`
+	Unknown []PackageUnknown `json:"unknown,omitempty" doc:"Instances with an image for which no readable SBOM exists."`
 }
 
 // PackageUse is a package in an image of an instance.
@@ -13,7 +13,7 @@ type PackageUse struct {
 	Instance skerry.InstanceID `json:"instance"`
 	Service  skerry.ServiceKey `json:"service"`
 	Cluster  string            `json:"cluster,omitempty"`
-	Image    string            `json:"image" doc:"With its digest."`
+	Image    string            `json:"image" doc:"Image with its digest."`
 	Package  string            `json:"package"`
 	Version  string            `json:"version,omitempty"`
 }

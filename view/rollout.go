@@ -24,19 +24,19 @@ func WaitsForRefused(service string) string {
 type RolloutView struct {
 	Phase     string            `json:"phase" doc:"Canary, Progressing, Paused, GoingBack or Done." enum:"Canary,Progressing,Paused,GoingBack,Done"`
 	Revision  string            `json:"revision"`
-	From      string            `json:"from,omitempty" doc:"The revision before."`
+	From      string            `json:"from,omitempty" doc:"Previous revision."`
 	Gen       skerry.Generation `json:"generation"`
 	StartedAt time.Time         `json:"startedAt"`
 	EndedAt   time.Time         `json:"endedAt,omitzero"`
-	Wave      int               `json:"wave" doc:"From 1; 0 is the canary."`
-	Limit     int               `json:"limit,omitempty" doc:"Instances of the new revision that there may be in this wave."`
-	NextAt    time.Time         `json:"nextAt,omitzero" doc:"When the next wave begins, after the pause."`
+	Wave      int               `json:"wave" doc:"Current wave, counted from 1; 0 is the canary."`
+	Limit     int               `json:"limit,omitempty" doc:"Maximum number of instances of the new revision in this wave."`
+	NextAt    time.Time         `json:"nextAt,omitzero" doc:"When the next wave begins."`
 	Paused    string            `json:"paused,omitempty" doc:"Who paused it."`
 	Failures  int               `json:"failures,omitempty" doc:"Restarts and failures of instances of the new revision."`
-	Reason    string            `json:"reason,omitempty" doc:"Of the last failure."`
-	Failing   bool              `json:"failing,omitempty" doc:"The new version has failed and stays, because rollback is off or impossible; reason says why."`
-	Waits     string            `json:"waits,omitempty" doc:"Why it does not go on: an old instance must end before a new one can start, and there is no place for the new one."`
-	Refused   *RefusedView      `json:"refused,omitempty" doc:"A version that was rolled back, and is not retried until the manifest changes."`
+	Reason    string            `json:"reason,omitempty" doc:"Reason of the last failure."`
+	Failing   bool              `json:"failing,omitempty" doc:"The new version has failed but stays, because rollback is off or impossible; see reason."`
+	Waits     string            `json:"waits,omitempty" doc:"Why the rollout is blocked: an old instance would have to end before a new one can start, and there is no place for the new one."`
+	Refused   *RefusedView      `json:"refused,omitempty" doc:"Version that was rolled back. It is not retried until the manifest changes."`
 }
 
 // RefusedView is a version that failed and was taken back.
@@ -51,8 +51,8 @@ type RevisionView struct {
 	Gen      skerry.Generation `json:"generation"`
 	At       time.Time         `json:"at"`
 	Author   string            `json:"author,omitempty"`
-	Site     string            `json:"site,omitempty" doc:"It is an amendment of this site, made while it was alone, that was not adopted."`
-	Why      string            `json:"why,omitempty" doc:"Why the amendment was not adopted."`
+	Site     string            `json:"site,omitempty" doc:"Site whose override, made while the root was unreachable, was not adopted."`
+	Why      string            `json:"why,omitempty" doc:"Why the override was not adopted."`
 	Services []ServiceRevision `json:"services"`
 }
 

@@ -21,19 +21,19 @@ type AppView struct {
 	Gen       skerry.Generation `json:"generation"`
 	Deployed  bool              `json:"deployed"`
 	Deleting  bool              `json:"deleting,omitempty"`
-	Origin    string            `json:"origin" doc:"The tier that the application belongs to: root or cluster."`
+	Origin    string            `json:"origin" doc:"Tier that owns the application: root or cluster."`
 	CreatedAt time.Time         `json:"createdAt,omitzero"`
 	UpdatedAt time.Time         `json:"updatedAt,omitzero"`
 	Author    string            `json:"author,omitempty"`
-	Status    string            `json:"status" doc:"Registered, Progressing, Ready, RolledBack, Degraded, Deleting or Completed. RolledBack: it runs, but a version failed and was taken back."`
-	Reason    string            `json:"reason,omitempty" doc:"Why it is not as it should be: a code word, and a text."`
-	Network   wire.NetworkID    `json:"network,omitempty" doc:"Of its services in the overlay."`
+	Status    string            `json:"status" doc:"Registered, Progressing, Ready, RolledBack, Degraded, Deleting or Completed. RolledBack means that it runs, but that a new version failed and was rolled back."`
+	Reason    string            `json:"reason,omitempty" doc:"Why the actual state differs from the desired one, as a code and a text."`
+	Network   wire.NetworkID    `json:"network,omitempty" doc:"Overlay network of its services."`
 	Services  []ServiceView     `json:"services"`
 	// Amended is how the site that tells this has changed it while the root is away.
-	Amended  *wire.AmendmentView `json:"amended,omitempty" doc:"What this site was changed to while the root is away; the root decides about it when it is back."`
+	Amended  *wire.AmendmentView `json:"amended,omitempty" doc:"Overrides made at this site while the root is unreachable. The root decides on them once it is back."`
 	Manifest *spec.Application   `json:"manifest,omitempty"`
 	// Revisions are the versions that are kept, the present one first. They are told where the manifest is.
-	Revisions []RevisionView `json:"revisions,omitempty" doc:"The present version and the earlier ones that are kept, newest first."`
+	Revisions []RevisionView `json:"revisions,omitempty" doc:"The current version and the earlier ones that are retained, newest first."`
 }
 
 // ServiceView is a service with how many of its instances there are.
@@ -44,23 +44,23 @@ type ServiceView struct {
 	Digest    string       `json:"digest,omitempty"`
 	Revision  string       `json:"revision,omitempty"`
 	Want      int          `json:"want"`
-	Scale     *ScaleView   `json:"scale,omitempty" doc:"Autoscaling status, if the number of instances follows the load."`
+	Scale     *ScaleView   `json:"scale,omitempty" doc:"Autoscaling status, if autoscaling is on."`
 	Ready     int          `json:"ready"`
 	UpToDate  int          `json:"upToDate"`
 	Instances int          `json:"instances"`
 	Restarts  int          `json:"restarts"`
-	Reason    string       `json:"reason,omitempty" doc:"Why it is not as it should be: a code word, and a text."`
+	Reason    string       `json:"reason,omitempty" doc:"Why the actual state differs from the desired one, as a code and a text."`
 	QoS       *wire.QoS    `json:"qos,omitempty"`
 	Runs      []RunView    `json:"runs,omitempty"`
-	Rollout   *RolloutView `json:"rollout,omitempty" doc:"Progress of the newest version; of services only."`
+	Rollout   *RolloutView `json:"rollout,omitempty" doc:"Progress of the newest version; for services only."`
 	// CrashLoops counts the instances that end again and again soon after their start.
-	CrashLoops int `json:"crashLoops,omitempty" doc:"Instances that end again and again soon after their start."`
+	CrashLoops int `json:"crashLoops,omitempty" doc:"Number of instances that repeatedly end soon after they start."`
 	// OutOfTouch counts those that ran, and of which nobody knows whether they are ready.
-	OutOfTouch int  `json:"outOfTouch,omitempty" doc:"Running instances whose worker or site is out of touch; they do not count as ready."`
-	Probed     bool `json:"probed,omitempty" doc:"It has a readiness or startup probe; without one, ready means that the program runs."`
+	OutOfTouch int  `json:"outOfTouch,omitempty" doc:"Running instances whose worker or site is unreachable. They do not count as ready."`
+	Probed     bool `json:"probed,omitempty" doc:"Whether it has a readiness or startup probe; without one, ready means running."`
 	// Addresses are its service addresses in its own application.
 	Addresses *wire.NetworkService `json:"addresses,omitempty"`
-	Ingress   []IngressView        `json:"ingress,omitempty" doc:"Ingresses: how clients outside reach services."`
+	Ingress   []IngressView        `json:"ingress,omitempty" doc:"Ingresses through which outside clients reach the service."`
 }
 
 // RunView is one run of a job.
@@ -77,9 +77,9 @@ type RunView struct {
 // Plan tells what applying a manifest would do, without doing it.
 type Plan struct {
 	Key  skerry.AppKey `json:"key"`
-	Tier string        `json:"tier" doc:"root or cluster; a root's plan names clusters, a cluster's names workers."`
+	Tier string        `json:"tier" doc:"root or cluster. A root's plan names clusters, a cluster's plan names workers."`
 	List []PlannedCopy `json:"instances"`
-	Lost []string      `json:"lost,omitempty" doc:"What goes for good, in words: data in local volumes that the manifest no longer has."`
+	Lost []string      `json:"lost,omitempty" doc:"What would be lost for good: data in local volumes that the manifest no longer lists."`
 }
 
 // PlanVerdict is what a cluster tells the root of one instance of a plan: whether it would take it, and why not in counts.
@@ -92,12 +92,12 @@ type PlanVerdict struct {
 // PlannedCopy is one instance of a plan.
 type PlannedCopy struct {
 	Service  string            `json:"service"`
-	Instance skerry.InstanceID `json:"instance,omitempty" doc:"Of one that exists and would stay."`
+	Instance skerry.InstanceID `json:"instance,omitempty" doc:"Existing instance that would stay."`
 	Cluster  string            `json:"cluster,omitempty"`
 	Worker   string            `json:"worker,omitempty"`
 	Kept     bool              `json:"kept,omitempty"`
-	Resized  string            `json:"resized,omitempty" doc:"It stays, and its limits change while it runs where its worker can: from what to what."`
-	Copies   int               `json:"copies,omitempty" doc:"Of a perWorker service: workers that fit."`
+	Resized  string            `json:"resized,omitempty" doc:"It stays, and its limits change from and to these values, without a restart where its worker supports that."`
+	Copies   int               `json:"copies,omitempty" doc:"For a perWorker service, the number of workers that qualify."`
 	Decision *wire.Decision    `json:"decision,omitempty"`
 }
 
@@ -105,28 +105,28 @@ type PlannedCopy struct {
 type ClusterView struct {
 	Name      skerry.ClusterName `json:"name"`
 	Connected bool               `json:"connected"`
-	Lost      bool               `json:"lost,omitempty" doc:"It has been disconnected for so long that its instances are started elsewhere."`
+	Lost      bool               `json:"lost,omitempty" doc:"It has been disconnected for so long that its instances start elsewhere."`
 	Since     time.Time          `json:"since,omitzero"`
 	Version   string             `json:"version,omitempty"`
 	Report    wire.ClusterReport `json:"report"`
 	ReportAt  time.Time          `json:"reportAt,omitzero"`
 	Instances int                `json:"instances"`
-	Credit    *CreditView        `json:"credit,omitempty" doc:"Disputed claims; missing if there are none."`
+	Credit    *CreditView        `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
 }
 
 // DrainRequest asks for a worker to be drained.
 type DrainRequest struct {
-	Reason   string `json:"reason,omitempty" maxLength:"200" doc:"Why, for people."`
-	Parallel int    `json:"parallel,omitempty" minimum:"0" maximum:"100" doc:"Migrations at once. Default: 1."`
-	To       string `json:"to,omitempty" maxLength:"63" doc:"A preferred worker."`
-	Force    bool   `json:"force,omitempty" doc:"Also move instances that keep data on the worker; the data is lost."`
+	Reason   string `json:"reason,omitempty" maxLength:"200" doc:"Reason shown to people."`
+	Parallel int    `json:"parallel,omitempty" minimum:"0" maximum:"100" doc:"Number of concurrent migrations. Default: 1."`
+	To       string `json:"to,omitempty" maxLength:"63" doc:"Preferred destination."`
+	Force    bool   `json:"force,omitempty" doc:"Also move instances that keep data on the worker. That data is lost."`
 }
 
 // MigrateRequest asks for an instance to be moved to another place, where it is ready before it ends at the first one.
 type MigrateRequest struct {
-	To     string `json:"to,omitempty" maxLength:"63" doc:"The worker, at the root the cluster, that it is to move to. Default: the best other worker of its site."`
-	Reason string `json:"reason,omitempty" maxLength:"200" doc:"Why, for people."`
-	Force  bool   `json:"force,omitempty" doc:"Move it even if it keeps data on its worker; the data is lost."`
+	To     string `json:"to,omitempty" maxLength:"63" doc:"Destination: a worker, or at the root a cluster. Default: the best other worker of its site."`
+	Reason string `json:"reason,omitempty" maxLength:"200" doc:"Reason shown to people."`
+	Force  bool   `json:"force,omitempty" doc:"Move it even if it keeps data on its worker. That data is lost."`
 }
 
 // RootMigrate is a MigrateRequest as the root passes it on to the cluster of the instance. It names no worker.
@@ -139,27 +139,27 @@ type RootMigrate struct {
 // Migrating tells what was begun for a MigrateRequest.
 type Migrating struct {
 	Instance skerry.InstanceID  `json:"instance"`
-	Worker   skerry.WorkerName  `json:"worker,omitempty" doc:"Worker on which the copy starts. The root does not know it."`
-	Cluster  skerry.ClusterName `json:"cluster,omitempty" doc:"Cluster within which, or to which, it moves, at the root."`
-	Copy     skerry.InstanceID  `json:"copy,omitempty" doc:"The instance that takes its place at another cluster, once it is ready."`
+	Worker   skerry.WorkerName  `json:"worker,omitempty" doc:"Worker on which the copy starts. Not known to the root."`
+	Cluster  skerry.ClusterName `json:"cluster,omitempty" doc:"At the root, the cluster within which, or to which, it moves."`
+	Copy     skerry.InstanceID  `json:"copy,omitempty" doc:"Instance that replaces it at another cluster once ready."`
 }
 
 // UpgradeRequest has a worker's agent go over to another program.
 type UpgradeRequest struct {
-	Image  string        `json:"image" minLength:"1" maxLength:"512" doc:"Image that has the program as /skerry, for the worker's architecture."`
-	Window spec.Duration `json:"window,omitempty" doc:"Time within which the new program must do as well as the old one. Default: 2m; at most 1h."`
-	Steady spec.Duration `json:"steady,omitempty" doc:"For how long without a break. Default: 15s."`
+	Image  string        `json:"image" minLength:"1" maxLength:"512" doc:"Image that holds the program as /skerry for the worker's architecture."`
+	Window spec.Duration `json:"window,omitempty" doc:"Time by which the new program must work as well as the old one. Default: 2m; at most 1h."`
+	Steady spec.Duration `json:"steady,omitempty" doc:"How long the new program must work without interruption. Default: 15s."`
 }
 
 // DrainView tells how far a worker is with being drained.
 type DrainView struct {
 	Since    time.Time         `json:"since"`
-	To       skerry.WorkerName `json:"to,omitempty" doc:"The worker that is preferred."`
-	Parallel int               `json:"parallel" doc:"Migrations at once."`
-	Left     int               `json:"left" doc:"Instances that are still to leave."`
-	Moving   int               `json:"moving" doc:"Of these, those whose copy elsewhere is being started."`
-	Ending   int               `json:"ending" doc:"Old copies that are being ended."`
-	Done     bool              `json:"done,omitempty" doc:"Everything that can leave has left."`
+	To       skerry.WorkerName `json:"to,omitempty" doc:"Preferred destination."`
+	Parallel int               `json:"parallel" doc:"Number of concurrent migrations."`
+	Left     int               `json:"left" doc:"Instances still to be moved."`
+	Moving   int               `json:"moving" doc:"Instances among those left whose copy is being started elsewhere."`
+	Ending   int               `json:"ending" doc:"Old copies that are being stopped."`
+	Done     bool              `json:"done,omitempty" doc:"Everything that can be moved has been moved."`
 	Stays    []StayView        `json:"stays,omitempty"`
 }
 
@@ -167,13 +167,13 @@ type DrainView struct {
 type StayView struct {
 	Instance skerry.InstanceID `json:"instance"`
 	Reason   string            `json:"reason"`
-	Tries    bool              `json:"tries,omitempty" doc:"The search for a place continues."`
+	Tries    bool              `json:"tries,omitempty" doc:"Whether the search for a place continues."`
 }
 
 // RebalancePlan tells what a site moves, or would, to clearly better places: one after the other, in this order, as far as nothing else changes meanwhile.
 type RebalancePlan struct {
 	Moves []RebalanceMove `json:"moves,omitempty"`
-	Stays []StayView      `json:"stays,omitempty" doc:"Instances that would be better off elsewhere and are not moved, with the reason."`
+	Stays []StayView      `json:"stays,omitempty" doc:"Instances that would be better placed elsewhere but are not moved, with the reason."`
 }
 
 // RebalanceMove is one of them.
@@ -182,7 +182,7 @@ type RebalanceMove struct {
 	Service  skerry.ServiceKey `json:"service"`
 	From     skerry.WorkerName `json:"from"`
 	To       skerry.WorkerName `json:"to"`
-	Gain     float64           `json:"gain" doc:"By how much the place is better, from 0 to 1."`
+	Gain     float64           `json:"gain" doc:"How much better the new place is, from 0 to 1."`
 	Why      string            `json:"why"`
 }
 
@@ -191,45 +191,45 @@ type WorkerView struct {
 	Name      skerry.WorkerName `json:"name"`
 	Connected bool              `json:"connected"`
 	Lost      bool              `json:"lost,omitempty"`
-	Verdict   string            `json:"verdict,omitempty" doc:"Of a lost worker: what others found out about it."`
-	CutOff    bool              `json:"cutOff,omitempty" doc:"It is lost, and another worker reaches it."`
-	Beats     bool              `json:"beats,omitempty" doc:"Its heartbeats arrive: small datagrams in addition to its connection."`
-	Carrier   string            `json:"carrier,omitempty" doc:"mqtt: an agent of others, judged by its MQTT connection alone, without beats and streams; empty: the link."`
+	Verdict   string            `json:"verdict,omitempty" doc:"For a lost worker, what other workers found out about it."`
+	CutOff    bool              `json:"cutOff,omitempty" doc:"It is lost, but another worker can reach it."`
+	Beats     bool              `json:"beats,omitempty" doc:"Whether its heartbeats arrive, small datagrams beside its connection."`
+	Carrier   string            `json:"carrier,omitempty" doc:"mqtt for an external agent, which is judged by its MQTT connection alone and has no heartbeats or streams. Empty for a worker with its own link."`
 	Since     time.Time         `json:"since,omitzero"`
-	Hold      string            `json:"hold,omitempty" doc:"Why an operator keeps new work away."`
+	Hold      string            `json:"hold,omitempty" doc:"Why an operator cordoned it."`
 	Drain     *DrainView        `json:"drain,omitempty" doc:"Progress of the drain, if it is being drained."`
-	Held      string            `json:"held,omitempty" doc:"Reason why it is frozen on its device: it carries out no request of its cluster."`
-	Refusing  string            `json:"refusing,omitempty" doc:"Why it takes nothing new."`
+	Held      string            `json:"held,omitempty" doc:"Why it is frozen on its device: it carries out no requests from its cluster."`
+	Refusing  string            `json:"refusing,omitempty" doc:"Why it accepts no new instances."`
 	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
 	Reserved  spec.Resources    `json:"reserved"`
 	Available spec.Resources    `json:"available"`
 	Used      spec.Resources    `json:"used"`
 	ReportAt  time.Time         `json:"reportAt,omitzero"`
 	// Coordinate is where the worker is in the network; nil while it is not known.
-	Coordinate *spec.Coordinate `json:"coordinate,omitempty" doc:"Place in the network, in milliseconds; error is relative, 1 knows nothing."`
+	Coordinate *spec.Coordinate `json:"coordinate,omitempty" doc:"Network coordinate in milliseconds. error is relative; 1 means unknown."`
 	Instances  int              `json:"instances"`
 	Version    string           `json:"version,omitempty"`
 	Machine    string           `json:"machine,omitempty"`
-	Upgrade    *wire.AgentOrder `json:"upgrade,omitempty" doc:"The last program that its agent was told to upgrade to; facts.agent shows the progress."`
-	Updates    *UpdatesView     `json:"updates,omitempty" doc:"How often it reports; missing where its agent does not say."`
-	Credit     *CreditView      `json:"credit,omitempty" doc:"Disputed claims; missing if there are none."`
-	Claims     *spec.Resources  `json:"claims,omitempty" doc:"Claimed capacity, if it is not trusted: facts.capacity counts instead. skerry uncordon accepts the claim."`
+	Upgrade    *wire.AgentOrder `json:"upgrade,omitempty" doc:"Last requested upgrade of its agent. facts.agent shows the progress."`
+	Updates    *UpdatesView     `json:"updates,omitempty" doc:"How often it reports. Absent if its agent does not say."`
+	Credit     *CreditView      `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
+	Claims     *spec.Resources  `json:"claims,omitempty" doc:"Claimed capacity, if the claim is not trusted; facts.capacity is used instead. skerry uncordon accepts the claim."`
 }
 
 // UpdatesView is how often a worker reports, which adapts between 1 s and 60 s.
 type UpdatesView struct {
-	EveryMs uint32 `json:"everyMs" doc:"From report to report of late, in milliseconds; 0: it has just begun."`
+	EveryMs uint32 `json:"everyMs" doc:"Recent interval between reports in milliseconds; 0 at the start."`
 	Why     string `json:"why" doc:"idle, change, limit, link, metered or fixed."`
-	Gain    uint32 `json:"gain" doc:"By how much a change counts for more because a limit is near, 1 to 8."`
-	Near    string `json:"near,omitempty" doc:"That limit."`
+	Gain    uint32 `json:"gain" doc:"Factor by which changes weigh more because a limit is near, from 1 to 8."`
+	Near    string `json:"near,omitempty" doc:"The limit that is near."`
 }
 
 // CreditView is what speaks against what a worker or a cluster says.
 type CreditView struct {
-	Rank       float64      `json:"rank" doc:"By how much its score counts when something is placed, above 0 and at most 1."`
-	Quarantine string       `json:"quarantine,omitempty" doc:"Why it gets no new instances; skerry uncordon ends the quarantine."`
-	Since      time.Time    `json:"since,omitzero" doc:"Of the quarantine."`
-	Until      time.Time    `json:"until,omitzero" doc:"When the quarantine ends by itself if nothing more comes."`
+	Rank       float64      `json:"rank" doc:"Factor applied to its score in placement, above 0 and at most 1."`
+	Quarantine string       `json:"quarantine,omitempty" doc:"Why it receives no new instances. skerry uncordon ends the quarantine."`
+	Since      time.Time    `json:"since,omitzero" doc:"When the quarantine began."`
+	Until      time.Time    `json:"until,omitzero" doc:"When the quarantine ends by itself if nothing more is counted."`
 	Marks      []CreditMark `json:"marks,omitempty"`
 }
 
@@ -237,10 +237,10 @@ type CreditView struct {
 type CreditMark struct {
 	Kind    string    `json:"kind" doc:"capacity, use, starts, place, replays, tokens, counts or refusals."`
 	Text    string    `json:"text"`
-	Marks   int       `json:"marks" doc:"How often that was counted, ever."`
+	Marks   int       `json:"marks" doc:"Total number of times this was counted."`
 	Last    time.Time `json:"last"`
 	For     float64   `json:"for,omitempty" doc:"Evidence in its favour in the same respect, decayed over time."`
-	Against float64   `json:"against" doc:"The marks, less what is forgotten: half of it in half an hour, and in twice the time after each quarantine."`
+	Against float64   `json:"against" doc:"The marks, decayed over time: they halve every half hour, and each quarantine doubles that time."`
 }
 
 // Explanation tells how an instance came to where it is, or why it is nowhere.
@@ -262,7 +262,7 @@ type Explanation struct {
 type ImageView struct {
 	Name      string       `json:"name" doc:"Repository and tag."`
 	Digest    string       `json:"digest"`
-	Size      skerry.Bytes `json:"size" doc:"Of what is kept here, layers that are shared counted once."`
+	Size      skerry.Bytes `json:"size" doc:"Size of what is stored here. Shared layers are counted once."`
 	Platforms []string     `json:"platforms,omitempty"`
 	Added     time.Time    `json:"added,omitzero"`
 }
@@ -279,6 +279,6 @@ type Unadmitted struct {
 	Instance skerry.InstanceID  `json:"instance,omitempty"`
 	Service  skerry.ServiceKey  `json:"service,omitzero"`
 	Org      string             `json:"org"`
-	Level    spec.SecurityLevel `json:"level,omitempty" doc:"What the site grants the organisation now, if it is about an instance."`
-	Reason   wire.Reason        `json:"reason" doc:"Why it would be refused, or what it has that new ones would not."`
+	Level    spec.SecurityLevel `json:"level,omitempty" doc:"For an instance, the security level the site grants its organisation."`
+	Reason   wire.Reason        `json:"reason" doc:"Why it would be refused, or what it has that a new one would not get."`
 }

@@ -27,18 +27,18 @@ type VolumeView struct {
 	Namespace string               `json:"namespace"`
 	App       string               `json:"app"`
 	Service   string               `json:"service"`
-	Replica   int                  `json:"replica" doc:"Number of the replica, from 0."`
+	Replica   int                  `json:"replica" doc:"Number of the replica, starting at 0."`
 	Org       string               `json:"org,omitempty"`
 	Volumes   []string             `json:"volumes,omitempty" doc:"Names of the volumes in the manifest."`
-	Size      skerry.Bytes         `json:"size,omitempty" doc:"Their limit on the disk; 0 if they have no size of their own."`
-	State     VolumeState          `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart."`
-	Since     time.Time            `json:"since,omitzero" doc:"When the last instance ended that used them."`
-	Reclaim   string               `json:"reclaim,omitempty" enum:"keep,delete" doc:"What becomes of them with their service; a cluster does not know it of what the root decides."`
-	Instance  skerry.InstanceID    `json:"instance,omitempty" doc:"The instance that uses them."`
+	Size      skerry.Bytes         `json:"size,omitempty" doc:"Size limit; 0 if they have none of their own."`
+	State     VolumeState          `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, Idle while their service exists, or Kept after it was deleted. A cluster cannot tell the last two apart for applications of the root."`
+	Since     time.Time            `json:"since,omitzero" doc:"When the last instance that used them ended."`
+	Reclaim   string               `json:"reclaim,omitempty" enum:"keep,delete" doc:"What happens to them when their service is deleted. Not known at a cluster for applications of the root."`
+	Instance  skerry.InstanceID    `json:"instance,omitempty" doc:"Instance that uses them."`
 	Cluster   skerry.ClusterName   `json:"cluster,omitempty"`
-	Worker    skerry.WorkerName    `json:"worker,omitempty" doc:"The worker that has them; a cluster knows it."`
-	Scheduled *wire.VolumeSchedule `json:"scheduled,omitempty" doc:"The snapshots that a schedule takes, as their cluster reports."`
-	Origin    string               `json:"origin" doc:"Who decides about them: root or local."`
+	Worker    skerry.WorkerName    `json:"worker,omitempty" doc:"Worker that stores them. Known at the cluster only."`
+	Scheduled *wire.VolumeSchedule `json:"scheduled,omitempty" doc:"Status of scheduled snapshots, as reported by the cluster."`
+	Origin    string               `json:"origin" doc:"Owner: root or local."`
 }
 
 // NewVolumeView gives a view with the names of a claim.

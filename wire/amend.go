@@ -73,8 +73,8 @@ func parseAppItem(key, prefix string) (skerry.AppKey, bool) {
 // AmendmentView tells how an application at a site differs from what the root wants.
 type AmendmentView struct {
 	Since time.Time         `json:"since"`
-	Base  skerry.Generation `json:"base" doc:"The root's generation that was changed."`
-	Steps []AmendmentStep   `json:"steps" doc:"What was done, oldest first."`
+	Base  skerry.Generation `json:"base" doc:"Generation at the root that the override is based on."`
+	Steps []AmendmentStep   `json:"steps" doc:"Changes made, oldest first."`
 }
 
 // AmendmentStep is one change at a site.

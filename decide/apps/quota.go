@@ -12,13 +12,13 @@ import (
 
 // Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound, but for Pushed.
 type Quota struct {
-	CPU       skerry.MilliCPU `json:"cpu,omitempty" doc:"Cores that all instances together may ask for."`
-	Memory    skerry.Bytes    `json:"memory,omitempty" doc:"Memory that all instances together may ask for."`
-	Storage   skerry.Bytes    `json:"storage,omitempty" doc:"Storage that all instances together may ask for."`
+	CPU       skerry.MilliCPU `json:"cpu,omitempty" doc:"Cores that all instances together may request."`
+	Memory    skerry.Bytes    `json:"memory,omitempty" doc:"Memory that all instances together may request."`
+	Storage   skerry.Bytes    `json:"storage,omitempty" doc:"Storage that all instances together may request."`
 	Instances int             `json:"instances,omitempty" doc:"Number of instances."`
 	// ServiceAddresses are those of the organisation's own services; what others export to it costs it nothing.
 	ServiceAddresses int          `json:"serviceAddresses,omitempty" doc:"Number of service addresses: three for each service, and one for each of its numbered instances."`
-	Pushed           skerry.Bytes `json:"pushed,omitempty" doc:"Bytes of images that it pushed to the built-in registry, each blob once; 0 means 16Gi."`
+	Pushed           skerry.Bytes `json:"pushed,omitempty" doc:"Bytes of images pushed to the built-in registry, each blob counted once. 0 means 16Gi."`
 }
 
 // DefaultPushed is how much an organisation may push where its quota says nothing.
@@ -78,8 +78,8 @@ type Usage struct {
 	Need             spec.Resources `json:"need"`
 	Instances        int            `json:"instances"`
 	ServiceAddresses int            `json:"serviceAddresses"`
-	Pushed           skerry.Bytes   `json:"pushed" doc:"Bytes of images in the built-in registry of this server."`
-	Uploads          int            `json:"uploads" doc:"Uploads to it that are running."`
+	Pushed           skerry.Bytes   `json:"pushed" doc:"Bytes of images in this server's built-in registry."`
+	Uploads          int            `json:"uploads" doc:"Uploads in progress."`
 }
 
 func (u Usage) add(v Usage) Usage {

@@ -25,7 +25,7 @@ type DeleteVolume struct {
 
 // Deleted is the answer to Delete.
 type Deleted struct {
-	Kept    []view.VolumeView `json:"kept,omitempty" doc:"Local volumes that stay when the application is gone."`
+	Kept    []view.VolumeView `json:"kept,omitempty" doc:"Local volumes that are kept after the application is deleted."`
 	Deleted []view.VolumeView `json:"deleted,omitempty" doc:"Local volumes that are deleted with it."`
 }
 

@@ -32,7 +32,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether the process is alive.
+         * Check that the process is alive.
          * @description Scope: public, asked of: -.
          */
         get: operations["healthz"];
@@ -52,7 +52,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The metrics of this server, for Prometheus.
+         * Return the server's metrics in Prometheus' format.
          * @description Scope: metrics:read, asked of: site.
          */
         get: operations["metrics"];
@@ -72,7 +72,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * This document.
+         * Return this OpenAPI document as JSON.
          * @description Scope: public, asked of: -.
          */
         get: operations["openapi"];
@@ -92,7 +92,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * This document as YAML.
+         * Return this OpenAPI document as YAML.
          * @description Scope: public, asked of: -.
          */
         get: operations["openapi-yaml"];
@@ -112,7 +112,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether the server is ready, and if not, why.
+         * Check whether the server is ready; the response gives the reason if it is not.
          * @description Scope: public, asked of: -.
          */
         get: operations["readyz"];
@@ -132,7 +132,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The JSON Schema of manifests.
+         * Return the JSON Schema of manifests.
          * @description Scope: public, asked of: -.
          */
         get: operations["manifest-schema"];
@@ -152,7 +152,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The dashboard's pages and files, below this path.
+         * Serve the dashboard's pages and files below this path.
          * @description Scope: public, asked of: -.
          */
         get: operations["dashboard"];
@@ -384,7 +384,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Check that no kept audit record was changed or removed.
+         * Verify that no retained audit record was changed or removed.
          * @description Scope: audit:read, asked of: site.
          */
         get: operations["verify-audit"];
@@ -549,7 +549,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Trust a cluster again: forget what was counted against it and end its quarantine.
+         * Trust a cluster again: clear the marks against it and end its quarantine.
          * @description Scope: clusters:admin, asked of: cluster.
          */
         put: operations["trust-cluster"];
@@ -655,7 +655,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * End an instance that its service wants, which places it anew. An instance that nobody knows is an orphan.
+         * End an instance. Its service then places a new one. To end an instance that no application owns, use end-orphan.
          * @description Scope: apps:write, asked of: instance.
          */
         delete: operations["delete-instance"];
@@ -672,7 +672,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Run a command inside an instance, over an upgraded connection (Upgrade: skerry-exec/1), or the same bytes in binary messages of a WebSocket (protocols skerry-exec.1 and bearer.TOKEN).
+         * Run a command inside an instance over an upgraded connection (Upgrade: skerry-exec/1), or over a WebSocket whose binary messages carry the same bytes (protocols skerry-exec.1 and bearer.TOKEN).
          * @description Scope: apps:exec, asked of: instance.
          */
         get: operations["exec"];
@@ -712,7 +712,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read the log, one JSON object a line: time, stream, line.
+         * Read the log as one JSON object per line, with time, stream and line.
          * @description Scope: apps:logs, asked of: instance.
          */
         get: operations["read-logs"];
@@ -792,7 +792,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read the counters of each container of an instance.
+         * Return the resource counters of each container in an instance.
          * @description Scope: apps:read, asked of: instance.
          */
         get: operations["instance-stats"];
@@ -854,7 +854,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End a quarantine after the copy is removed.
+         * End the quarantine of a member once the machine that copied its identity is gone.
          * @description Scope: members:admin, asked of: site.
          */
         post: operations["release-member"];
@@ -872,7 +872,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List instances with metrics, for Prometheus' HTTP service discovery; they are scraped through this server.
+         * List the instances with metrics for Prometheus' HTTP service discovery. They are scraped through this server.
          * @description Scope: metrics:read, asked of: each item.
          */
         get: operations["metrics-targets"];
@@ -919,7 +919,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete a namespace without applications and images.
+         * Delete a namespace that has no applications and no images.
          * @description Scope: orgs:admin, asked of: namespace.
          */
         delete: operations["delete-namespace"];
@@ -936,7 +936,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the secrets of a namespace, without their content.
+         * List the secrets in a namespace, without their content.
          * @description Scope: apps:read, asked of: namespace.
          */
         get: operations["list-secrets"];
@@ -957,7 +957,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Store a new secret, or a new version of one; services that name no version are then updated.
+         * Store a new secret or a new version of one. Services that do not pin a version are updated.
          * @description Scope: secrets:write, asked of: namespace.
          */
         put: operations["put-secret"];
@@ -982,7 +982,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Use an earlier version of a secret again; services that name no version are then updated.
+         * Return to an earlier version of a secret. Services that do not pin a version are updated.
          * @description Scope: secrets:write, asked of: namespace.
          */
         post: operations["undo-secret"];
@@ -1027,7 +1027,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete an organisation without namespaces.
+         * Delete an organisation that has no namespaces.
          * @description Scope: orgs:admin, asked of: site.
          */
         delete: operations["delete-org"];
@@ -1044,7 +1044,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the certificates of an organisation for ingresses, without their keys.
+         * List an organisation's ingress certificates, without their keys.
          * @description Scope: apps:read, asked of: organisation.
          */
         get: operations["list-certificates"];
@@ -1065,13 +1065,13 @@ export interface paths {
         };
         get?: never;
         /**
-         * Store a certificate with its key for ingresses, replacing one of the same name.
+         * Store an ingress certificate with its key, replacing any of the same name.
          * @description Scope: apps:write, asked of: organisation.
          */
         put: operations["put-certificate"];
         post?: never;
         /**
-         * Remove a certificate that no application uses.
+         * Delete a certificate that no application uses.
          * @description Scope: apps:write, asked of: organisation.
          */
         delete: operations["delete-certificate"];
@@ -1128,7 +1128,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the instances that run and that the store does not know, as after a restored backup.
+         * List orphans: instances that are running but not recorded in the store, for example after a backup was restored.
          * @description Scope: apps:read, asked of: site.
          */
         get: operations["list-orphans"];
@@ -1170,7 +1170,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Make an orphan an instance of its application again, which has one replica more then, and is made if it is not there.
+         * Adopt an orphan: add it to its application as one more replica, and create the application if it does not exist.
          * @description Scope: apps:write, asked of: site.
          */
         post: operations["adopt-orphan"];
@@ -1188,7 +1188,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Find the instances whose images contain a package, by the lists of contents (SBOMs) that are attached to the images.
+         * Find the instances whose images contain a package, according to the SBOMs attached to the images.
          * @description Scope: apps:read, asked of: each item.
          */
         get: operations["find-packages"];
@@ -1230,7 +1230,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Move instances of the site to clearly better workers, one at a time and each once its copy is ready, or show what would move.
+         * Move instances to clearly better workers, one at a time, each once its copy is ready; or show what would move.
          * @description Scope: workers:write, asked of: site.
          */
         post: operations["rebalance"];
@@ -1308,7 +1308,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read a snapshot: a tar archive, compressed with zstd.
+         * Download a snapshot as a tar archive compressed with zstd.
          * @description Scope: apps:exec, asked of: named in body.
          */
         get: operations["export-snapshot"];
@@ -1330,7 +1330,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Replace what local volumes hold by a snapshot, or make new volumes of it. An instance that has them is ended and started again. Naming a worker requires the scope workers:read. The answer is a VolumeView, as of take-snapshot.
+         * Restore a snapshot into the local volumes it was taken from, or into new volumes. An instance that uses them is stopped and started again. Naming a worker requires the scope workers:read. The response is a VolumeView, streamed like that of take-snapshot.
          * @description Scope: apps:write, asked of: named in body.
          */
         post: operations["restore-snapshot"];
@@ -1392,7 +1392,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what runs, or was granted, and would be refused, restricted or without effect today.
+         * List running instances and existing grants that the present security policy would refuse, restrict or ignore.
          * @description Scope: workers:read, asked of: site.
          */
         get: operations["list-unadmitted"];
@@ -1443,7 +1443,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete a user with all sessions and access tokens.
+         * Delete a user together with all sessions and access tokens.
          * @description Scope: users:admin, asked of: site.
          */
         delete: operations["delete-user"];
@@ -1464,7 +1464,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Describe this server.
+         * Return the server's version, role and identity.
          * @description Scope: public, asked of: -.
          */
         get: operations["version"];
@@ -1484,7 +1484,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the local volumes of replicas, and those that are kept though their application is gone.
+         * List the local volumes of replicas, including those kept after their application was deleted.
          * @description Scope: apps:read, asked of: each item.
          */
         get: operations["list-volumes"];
@@ -1507,7 +1507,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete the local volumes of a replica, which no instance uses, with what is in them.
+         * Delete the local volumes of a replica and their content. No instance may be using them.
          * @description Scope: apps:write, asked of: namespace.
          */
         delete: operations["delete-volume"];
@@ -1525,12 +1525,12 @@ export interface paths {
         };
         get?: never;
         /**
-         * Keep what export-snapshot gave, in the body, as a snapshot of local volumes. The answer is a Snapshot, as of take-snapshot.
+         * Import a snapshot that export-snapshot returned. The response is a Snapshot, streamed like that of take-snapshot.
          * @description Scope: apps:write, asked of: namespace.
          */
         put: operations["import-snapshot"];
         /**
-         * Copy the local volumes of a replica, as they are at one moment. The answer is a Snapshot; if it takes long, white space comes first, and an error is in the member error.
+         * Take a consistent snapshot of a replica's local volumes. The response is a Snapshot. If it takes long, white space is sent first, and an error is reported in the member error.
          * @description Scope: apps:write, asked of: namespace.
          */
         post: operations["take-snapshot"];
@@ -1548,7 +1548,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Stream the current state and then changes, one JSON object a line or as server-sent events. Events require events:read.
+         * Stream the current state and then each change, as one JSON object per line or as server-sent events. Events require events:read.
          * @description Scope: apps:read, asked of: each item.
          */
         get: operations["watch"];
@@ -1633,7 +1633,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Cordon a worker, or uncordon it, which also ends a drain and a quarantine: its claims are trusted again.
+         * Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.
          * @description Scope: workers:write, asked of: site.
          */
         put: operations["hold-worker"];
@@ -1652,7 +1652,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Ask a worker for its paths to other workers in the overlay.
+         * Return a worker's overlay paths to other workers.
          * @description Scope: workers:read, asked of: site.
          */
         get: operations["worker-overlay"];
@@ -1673,7 +1673,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Upgrade a worker's agent, with automatic rollback. The worker's facts show the progress.
+         * Upgrade a worker's agent, with automatic rollback. Progress is reported in the worker's facts.
          * @description Scope: workers:write, asked of: site.
          */
         put: operations["upgrade-worker"];
@@ -1692,7 +1692,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The built-in registry (OCI distribution protocol), below this path with all its methods. It requires images:read and images:push in the organisation of the namespace that the repository's name starts with.
+         * Serve the built-in registry (OCI distribution protocol) with all its methods below this path. Requires images:read and images:push in the organisation that owns the namespace at the start of the repository's name.
          * @description Scope: public, asked of: -.
          */
         get: operations["registry"];
@@ -1717,12 +1717,12 @@ export interface components {
             created: string;
             /**
              * Format: date-time
-             * @description Nothing means never.
+             * @description When it expires. Default: never.
              */
             expires?: string;
             id: string;
             name: string;
-            /** @description Scopes that it is limited to; empty: all of the user's. */
+            /** @description Scopes it is limited to. If empty, it has all of the user's scopes. */
             scopes?: string[] | null;
             user: string;
         };
@@ -1752,12 +1752,12 @@ export interface components {
         AmendmentView: {
             /**
              * Format: int64
-             * @description The root's generation that was changed.
+             * @description Generation at the root that the override is based on.
              */
             base: number;
             /** Format: date-time */
             since: string;
-            /** @description What was done, oldest first. */
+            /** @description Changes made, oldest first. */
             steps: components["schemas"]["AmendmentStep"][] | null;
         };
         AppKey: {
@@ -1765,7 +1765,7 @@ export interface components {
             namespace: string;
         };
         AppView: {
-            /** @description What this site was changed to while the root is away; the root decides about it when it is back. */
+            /** @description Overrides made at this site while the root is unreachable. The root decides on them once it is back. */
             amended?: components["schemas"]["AmendmentView"];
             author?: string;
             /** Format: date-time */
@@ -1775,24 +1775,24 @@ export interface components {
             /** Format: int64 */
             generation: number;
             key: components["schemas"]["AppKey"];
-            /** @description A manifest, as described at /schema/application.json. */
+            /** @description The manifest; see /schema/application.json. */
             manifest?: {
                 [key: string]: unknown;
             };
             /**
              * Format: int32
-             * @description Of its services in the overlay.
+             * @description Overlay network of its services.
              */
             network?: number;
             org: string;
-            /** @description The tier that the application belongs to: root or cluster. */
+            /** @description Tier that owns the application: root or cluster. */
             origin: string;
-            /** @description Why it is not as it should be: a code word, and a text. */
+            /** @description Why the actual state differs from the desired one, as a code and a text. */
             reason?: string;
-            /** @description The present version and the earlier ones that are kept, newest first. */
+            /** @description The current version and the earlier ones that are retained, newest first. */
             revisions?: components["schemas"]["RevisionView"][] | null;
             services: components["schemas"]["ServiceView"][] | null;
-            /** @description Registered, Progressing, Ready, RolledBack, Degraded, Deleting or Completed. RolledBack: it runs, but a version failed and was taken back. */
+            /** @description Registered, Progressing, Ready, RolledBack, Degraded, Deleting or Completed. RolledBack means that it runs, but that a new version failed and was rolled back. */
             status: string;
             /** Format: date-time */
             updatedAt?: string;
@@ -1810,15 +1810,15 @@ export interface components {
             address: string;
             /** Format: date-time */
             at: string;
-            /** @description What was done to it, as the command of an exec or the port of a forward; cut to 1 KiB. */
+            /** @description Details, such as the command of an exec or the port of a forward, truncated to 1 KiB. */
             detail?: string;
             object?: string;
             operation: string;
-            /** @description SHA-256, in hexadecimal, of the record before it as it is stored. */
+            /** @description SHA-256 of the previous record as stored, in hexadecimal. */
             prev?: string;
-            /** @description Request id, as in the log. */
+            /** @description Request ID, as in the server's log. */
             request?: string;
-            /** @description ok, or the code of the error. */
+            /** @description ok, or the error code. */
             result: string;
             /** Format: int64 */
             seq: number;
@@ -1829,21 +1829,21 @@ export interface components {
         AuditReport: {
             /**
              * Format: int64
-             * @description Number of the first record that has the hash of the one before it; nothing is known of earlier ones.
+             * @description Sequence number of the first record that holds the hash of its predecessor. Earlier records cannot be verified.
              */
             chained?: number;
-            /** @description What was changed or removed, at most 100. */
+            /** @description Records found changed or removed, at most 100. */
             faults?: string[] | null;
             /**
              * Format: int64
-             * @description Number of the oldest one. Older ones were dropped by age or number.
+             * @description Sequence number of the oldest retained record. Older ones were dropped by age or count.
              */
             first?: number;
-            /** @description SEQ:HASH of the newest one. Keep it elsewhere, and name it as since later. */
+            /** @description SEQ:HASH of the newest record. Keep it elsewhere and pass it later as since. */
             head?: string;
             /**
              * Format: int64
-             * @description Kept records.
+             * @description Number of retained records.
              */
             records: number;
         };
@@ -1856,16 +1856,16 @@ export interface components {
             score?: number;
         };
         Certificate: {
-            /** @description The certificate as PEM, followed by those that lead to its authority. */
+            /** @description The certificate in PEM, followed by its chain. */
             certificate: string;
-            /** @description Its private key as PEM, without a passphrase. It is never shown again. */
+            /** @description The private key in PEM, without a passphrase. It is never returned. */
             key: string;
         };
         CertificateView: {
             author?: string;
-            /** @description SHA-256 of the certificate, in hexadecimal digits. */
+            /** @description SHA-256 of the certificate, in hexadecimal. */
             fingerprint: string;
-            /** @description Names that the certificate is for. */
+            /** @description Host names the certificate is valid for. */
             hosts: string[] | null;
             issuer?: string;
             name: string;
@@ -1924,11 +1924,11 @@ export interface components {
         };
         ClusterView: {
             connected: boolean;
-            /** @description Disputed claims; missing if there are none. */
+            /** @description Disputed claims. Absent if there are none. */
             credit?: components["schemas"]["CreditView"];
             /** Format: int64 */
             instances: number;
-            /** @description It has been disconnected for so long that its instances are started elsewhere. */
+            /** @description It has been disconnected for so long that its instances start elsewhere. */
             lost?: boolean;
             name: string;
             report: components["schemas"]["ClusterReport"];
@@ -1960,7 +1960,7 @@ export interface components {
         CreditMark: {
             /**
              * Format: double
-             * @description The marks, less what is forgotten: half of it in half an hour, and in twice the time after each quarantine.
+             * @description The marks, decayed over time: they halve every half hour, and each quarantine doubles that time.
              */
             against: number;
             /**
@@ -1974,28 +1974,28 @@ export interface components {
             last: string;
             /**
              * Format: int64
-             * @description How often that was counted, ever.
+             * @description Total number of times this was counted.
              */
             marks: number;
             text: string;
         };
         CreditView: {
             marks?: components["schemas"]["CreditMark"][] | null;
-            /** @description Why it gets no new instances; skerry uncordon ends the quarantine. */
+            /** @description Why it receives no new instances. skerry uncordon ends the quarantine. */
             quarantine?: string;
             /**
              * Format: double
-             * @description By how much its score counts when something is placed, above 0 and at most 1.
+             * @description Factor applied to its score in placement, above 0 and at most 1.
              */
             rank: number;
             /**
              * Format: date-time
-             * @description Of the quarantine.
+             * @description When the quarantine began.
              */
             since?: string;
             /**
              * Format: date-time
-             * @description When the quarantine ends by itself if nothing more comes.
+             * @description When the quarantine ends by itself if nothing more is counted.
              */
             until?: string;
         };
@@ -2019,59 +2019,59 @@ export interface components {
         Deleted: {
             /** @description Local volumes that are deleted with it. */
             deleted?: components["schemas"]["VolumeView"][] | null;
-            /** @description Local volumes that stay when the application is gone. */
+            /** @description Local volumes that are kept after the application is deleted. */
             kept?: components["schemas"]["VolumeView"][] | null;
         };
         DrainRequest: {
-            /** @description Also move instances that keep data on the worker; the data is lost. */
+            /** @description Also move instances that keep data on the worker. That data is lost. */
             force?: boolean;
             /**
              * Format: int64
-             * @description Migrations at once. Default: 1.
+             * @description Number of concurrent migrations. Default: 1.
              */
             parallel?: number;
-            /** @description Why, for people. */
+            /** @description Reason shown to people. */
             reason?: string;
-            /** @description A preferred worker. */
+            /** @description Preferred destination. */
             to?: string;
         };
         DrainView: {
-            /** @description Everything that can leave has left. */
+            /** @description Everything that can be moved has been moved. */
             done?: boolean;
             /**
              * Format: int64
-             * @description Old copies that are being ended.
+             * @description Old copies that are being stopped.
              */
             ending: number;
             /**
              * Format: int64
-             * @description Instances that are still to leave.
+             * @description Instances still to be moved.
              */
             left: number;
             /**
              * Format: int64
-             * @description Of these, those whose copy elsewhere is being started.
+             * @description Instances among those left whose copy is being started elsewhere.
              */
             moving: number;
             /**
              * Format: int64
-             * @description Migrations at once.
+             * @description Number of concurrent migrations.
              */
             parallel: number;
             /** Format: date-time */
             since: string;
             stays?: components["schemas"]["StayView"][] | null;
-            /** @description The worker that is preferred. */
+            /** @description Preferred destination. */
             to?: string;
         };
         Egress: {
-            /** @description Networks that the service reaches. Default: none. */
+            /** @description Networks the service may reach. Default: none. */
             allow?: components["schemas"]["EgressRule"][] | null;
         };
         EgressPort: {
             /**
              * Format: int64
-             * @description Port there.
+             * @description Destination port.
              */
             port: number;
             /**
@@ -2081,11 +2081,11 @@ export interface components {
             protocol?: "tcp" | "udp" | "sctp";
         };
         EgressRule: {
-            /** @description Network, as 203.0.113.0/24 or 2001:db8::/32; a single address ends with /32 or /128. */
+            /** @description Network such as 203.0.113.0/24 or 2001:db8::/32. For a single address use /32 or /128. */
             cidr: string;
-            /** @description Networks within it that this entry does not open. */
+            /** @description Networks within cidr that stay blocked. */
             except?: string[] | null;
-            /** @description Ports there. Default: all, and every protocol. */
+            /** @description Destination ports. Default: all ports and protocols. */
             ports?: components["schemas"]["EgressPort"][] | null;
         };
         Event: {
@@ -2139,9 +2139,9 @@ export interface components {
             path: string;
         };
         Grant: {
-            /** @description Cluster, or * for all and for what the root decides. */
+            /** @description Cluster, or * for all clusters and for objects of the root. */
             cluster: string;
-            /** @description Organisation, or * for all and for what belongs to none, such as workers. */
+            /** @description Organisation, or * for all organisations and for objects that belong to none, such as workers. */
             org: string;
             /**
              * @description admin, operator, developer or viewer.
@@ -2150,7 +2150,7 @@ export interface components {
             role: "admin" | "operator" | "developer" | "viewer";
         };
         HoldInBody: {
-            /** @description Why; empty ends the hold. */
+            /** @description Why the worker is cordoned. Empty uncordons it. */
             reason: string;
         };
         HugePages: {
@@ -2160,7 +2160,7 @@ export interface components {
             "2Mi"?: string | number;
         };
         IOLimits: {
-            /** @description Bytes per second that are read. */
+            /** @description Read limit in bytes per second. */
             readBps?: string | number;
             /**
              * Format: int64
@@ -2169,10 +2169,10 @@ export interface components {
             readIops?: number;
             /**
              * Format: int64
-             * @description Share of the disk when others use it too; 100 is the usual one. Few kernels support it.
+             * @description Relative share of the disk under contention; 100 is the default share. Few kernels support it.
              */
             weight?: number;
-            /** @description Bytes per second that are written. Under version 1 of cgroups only what is written through (O_DIRECT, or to a device) counts. */
+            /** @description Write limit in bytes per second. With cgroup v1, only direct writes (O_DIRECT, or to a device) count. */
             writeBps?: string | number;
             /**
              * Format: int64
@@ -2187,38 +2187,38 @@ export interface components {
             /** @description Repository and tag. */
             name: string;
             platforms?: string[] | null;
-            /** @description Of what is kept here, layers that are shared counted once. */
+            /** @description Size of what is stored here. Shared layers are counted once. */
             size: string | number;
         };
         Ingress: {
-            /** @description Host name of requests, or *.DOMAIN for every name one label below it; with protocol tcp, the name that a TLS client requests. Default: any. */
+            /** @description Host name that requests ask for, or *.DOMAIN for every name one label below DOMAIN. With protocol tcp, the name in the TLS handshake (SNI). Default: any. */
             host?: string;
             /**
              * Format: int64
-             * @description Port of the workers. Default: 80, or 443 with tls; needed for protocol tcp.
+             * @description Port on the workers. Default: 80, or 443 with tls. Required for protocol tcp.
              */
             listen?: number;
-            /** @description Prefix of the path, in whole segments; the longest one counts. Default: /, and none for protocol tcp. */
+            /** @description Path prefix, matched by whole segments; the longest match wins. Default: /. Not allowed for protocol tcp. */
             path?: string;
             /**
-             * @description How the instance is chosen. Default: closest, as seen from the worker that the client reached.
+             * @description How an instance is chosen. Default: closest, as seen from the worker that the client reached.
              * @enum {string}
              */
             policy?: "round-robin" | "closest" | "least-loaded";
-            /** @description Port of the service that it leads to, by name or number. */
+            /** @description Target port of the service, by name or number. */
             port: string;
             /**
              * @description http or tcp. Default: http.
              * @enum {string}
              */
             protocol?: "http" | "tcp";
-            /** @description Begin each connection to the service with the client's address (PROXY protocol, version 2); protocol tcp alone. */
+            /** @description Send the client's address at the start of each connection (PROXY protocol version 2). Only for protocol tcp. */
             proxyProtocol?: boolean;
-            /** @description off, self for a certificate of the site's own authority, or the name of an uploaded certificate. Default: off; with protocol tcp, a client's encrypted data is then passed on unchanged. */
+            /** @description off, self for a certificate from the site's own authority, or the name of an uploaded certificate. Default: off. With protocol tcp and off, TLS is passed through unchanged. */
             tls?: string;
         };
         IngressAuthority: {
-            /** @description Certificate of the authority, as PEM. */
+            /** @description The authority's certificate, in PEM. */
             certificate: string;
         };
         IngressDoor: {
@@ -2239,14 +2239,14 @@ export interface components {
             service: components["schemas"]["ServiceKey"];
         };
         IngressView: {
-            /** @description Workers that serve the ingress; at the root, clusters. */
+            /** @description Workers that serve the ingress. At the root, clusters. */
             at?: string[] | null;
             host?: string;
             /** Format: int64 */
             listen: number;
             path?: string;
             policy: string;
-            /** @description Why it is not offered, or not everywhere. */
+            /** @description Why it is not served, or not everywhere. */
             problems?: string[] | null;
             protocol: string;
             tls: string;
@@ -2297,16 +2297,16 @@ export interface components {
             /** Format: date-time */
             expires: string;
             id: string;
-            /** @description The only name that may join with it. */
+            /** @description The only name that may join with this token. */
             name?: string;
             replace?: boolean;
             role: string;
             used?: components["schemas"]["TokenUse"];
         };
         JoinTokenRequest: {
-            /** @description The only name that may join with it. */
+            /** @description The only name that may join with this token. */
             name?: string;
-            /** @description A reinstalled device may take over the name of an enrolled one. */
+            /** @description Let a reinstalled device take over the name of an enrolled one. */
             replace?: boolean;
             /** @enum {string} */
             role: "cluster" | "worker" | "successor";
@@ -2314,9 +2314,9 @@ export interface components {
             ttl?: string;
         };
         Limits: {
-            /** @description Cores; not less than cpu itself. */
+            /** @description Most cores it may use; at least cpu. */
             cpu?: number | string;
-            /** @description Memory beyond which it is killed; not less than memory itself, which the kernel avoids reclaiming (memory.low). */
+            /** @description Memory above which it is killed; at least memory, which the kernel avoids reclaiming (memory.low). */
             memory?: string | number;
         };
         ListAccessToken: {
@@ -2392,7 +2392,7 @@ export interface components {
             lon: number;
         };
         LoginInBody: {
-            /** @description For browsers: store the refresh token in a cookie that scripts cannot read, instead of returning it. */
+            /** @description For browsers: set the refresh token as a cookie that scripts cannot read, instead of returning it. */
             cookie?: boolean;
             password: string;
             user: string;
@@ -2400,7 +2400,7 @@ export interface components {
         Member: {
             /**
              * Format: date-time
-             * @description Of its certificate, which renews itself.
+             * @description When its certificate expires. It is renewed automatically.
              */
             expires: string;
             /** Format: date-time */
@@ -2411,25 +2411,25 @@ export interface components {
             key: string;
             machine: string;
             name: string;
-            /** @description A second machine was seen with this identity. */
+            /** @description A second machine was seen using this identity. */
             quarantine?: components["schemas"]["Quarantine"];
             role: string;
         };
         MigrateRequest: {
-            /** @description Move it even if it keeps data on its worker; the data is lost. */
+            /** @description Move it even if it keeps data on its worker. That data is lost. */
             force?: boolean;
-            /** @description Why, for people. */
+            /** @description Reason shown to people. */
             reason?: string;
-            /** @description The worker, at the root the cluster, that it is to move to. Default: the best other worker of its site. */
+            /** @description Destination: a worker, or at the root a cluster. Default: the best other worker of its site. */
             to?: string;
         };
         Migrating: {
-            /** @description Cluster within which, or to which, it moves, at the root. */
+            /** @description At the root, the cluster within which, or to which, it moves. */
             cluster?: string;
-            /** @description The instance that takes its place at another cluster, once it is ready. */
+            /** @description Instance that replaces it at another cluster once ready. */
             copy?: string;
             instance: string;
-            /** @description Worker on which the copy starts. The root does not know it. */
+            /** @description Worker on which the copy starts. Not known to the root. */
             worker?: string;
         };
         Moments: {
@@ -2468,14 +2468,14 @@ export interface components {
             created: string;
             /**
              * Format: date-time
-             * @description Nothing means never.
+             * @description When it expires. Default: never.
              */
             expires?: string;
             id: string;
             name: string;
-            /** @description Scopes that it is limited to; empty: all of the user's. */
+            /** @description Scopes it is limited to. If empty, it has all of the user's scopes. */
             scopes?: string[] | null;
-            /** @description Keep it: it is not shown again. */
+            /** @description The token. It is not shown again. */
             text: string;
             user: string;
         };
@@ -2486,11 +2486,11 @@ export interface components {
             /** Format: date-time */
             expires: string;
             id: string;
-            /** @description The only name that may join with it. */
+            /** @description The only name that may join with this token. */
             name?: string;
             replace?: boolean;
             role: string;
-            /** @description Give it to the new cluster or worker with --join; it is not shown again. */
+            /** @description The token, for --join of the new cluster or worker. It is not shown again. */
             text: string;
             used?: components["schemas"]["TokenUse"];
         };
@@ -2521,44 +2521,44 @@ export interface components {
             wireguard?: components["schemas"]["WireGuardFacts"];
         };
         OverlayView: {
-            /** @description Of the paths that the datapath encrypts. */
+            /** @description Cipher of the paths that the datapath encrypts. */
             cipher?: string;
             /**
              * Format: int64
-             * @description TCP flows through service addresses now.
+             * @description Current TCP flows through service addresses.
              */
             flows: number;
             /**
              * Format: int64
-             * @description And at most.
+             * @description Maximum number of such flows.
              */
             flowsMax: number;
-            /** @description How packets are handled: ebpf or nftables. */
+            /** @description Datapath: ebpf or nftables. */
             handling?: string;
             /**
              * Format: int64
-             * @description Peers that are left out, because there are too many.
+             * @description Number of peers left out of the list.
              */
             more?: number;
-            /** @description Why the WireGuard of its kernel is not used; empty: it is. */
+            /** @description Why the kernel's WireGuard is not used. Empty if it is. */
             noWireguard?: string;
-            /** @description Why it takes no part; all else is then empty. */
+            /** @description Why it takes no part in the overlay. All other fields are then empty. */
             off?: string;
-            /** @description Other workers with which packets are exchanged, and gateways to those of other sites. */
+            /** @description Workers it exchanges packets with, and gateways to other sites. */
             peers?: components["schemas"]["PathView"][] | null;
-            /** @description By which peers are reached who are not otherwise. */
+            /** @description Relays through which peers are reached that cannot be reached directly. */
             relays?: components["schemas"]["RelayView"][] | null;
             /**
              * Format: int64
-             * @description Service addresses that lead somewhere.
+             * @description Number of service addresses with endpoints.
              */
             services: number;
-            /** @description Why not by a better way. */
+            /** @description Why no better datapath is used. */
             why?: string;
         };
         PackageReport: {
             found: components["schemas"]["PackageUse"][] | null;
-            /** @description Instances of which an image has no list that could be read. */
+            /** @description Instances with an image for which no readable SBOM exists. */
             unknown?: components["schemas"]["PackageUnknown"][] | null;
         };
         PackageUnknown: {
@@ -2568,7 +2568,7 @@ export interface components {
         };
         PackageUse: {
             cluster?: string;
-            /** @description With its digest. */
+            /** @description Image with its digest. */
             image: string;
             instance: string;
             package: string;
@@ -2583,25 +2583,25 @@ export interface components {
             endpoint?: string;
             /**
              * Format: date-time
-             * @description The last one.
+             * @description Time of the last handshake.
              */
             handshake?: string;
             /**
              * Format: double
-             * @description Share of probes without an answer, from 0 to 1.
+             * @description Share of unanswered probes, from 0 to 1.
              */
             loss?: number;
-            /** @description Of a worker of the same site. */
+            /** @description Name of the peer, if it is a worker of the same site. */
             name?: string;
-            /** @description plain, wireguard, direct or relay, the best first; none: there is none now. */
+            /** @description plain, wireguard, direct, relay (best first) or none. */
             path: string;
             /** Format: int32 */
             peer: number;
-            /** @description Why it is not a better one. */
+            /** @description Why no better path is used. */
             reason?: string;
             /**
              * Format: double
-             * @description Round trip, smoothed, in milliseconds; 0: not known.
+             * @description Smoothed round-trip time in milliseconds; 0 if unknown.
              */
             rttMs?: number;
             /** Format: int64 */
@@ -2612,23 +2612,23 @@ export interface components {
         Plan: {
             instances: components["schemas"]["PlannedCopy"][] | null;
             key: components["schemas"]["AppKey"];
-            /** @description What goes for good, in words: data in local volumes that the manifest no longer has. */
+            /** @description What would be lost for good: data in local volumes that the manifest no longer lists. */
             lost?: string[] | null;
-            /** @description root or cluster; a root's plan names clusters, a cluster's names workers. */
+            /** @description root or cluster. A root's plan names clusters, a cluster's plan names workers. */
             tier: string;
         };
         PlannedCopy: {
             cluster?: string;
             /**
              * Format: int64
-             * @description Of a perWorker service: workers that fit.
+             * @description For a perWorker service, the number of workers that qualify.
              */
             copies?: number;
             decision?: components["schemas"]["Decision"];
-            /** @description Of one that exists and would stay. */
+            /** @description Existing instance that would stay. */
             instance?: string;
             kept?: boolean;
-            /** @description It stays, and its limits change while it runs where its worker can: from what to what. */
+            /** @description It stays, and its limits change from and to these values, without a restart where its worker supports that. */
             resized?: string;
             service: string;
             worker?: string;
@@ -2646,14 +2646,14 @@ export interface components {
         Port: {
             /**
              * Format: int64
-             * @description Port of the worker that leads here; -1 lets the worker choose one.
+             * @description Port of the worker that forwards here; -1 lets the worker choose.
              */
             hostPort?: number;
-            /** @description Name, unique within the service. Default: the protocol and number. */
+            /** @description Name, unique within the service. Default: protocol and number. */
             name?: string;
             /**
              * Format: int64
-             * @description Port in the instance.
+             * @description Port inside the instance.
              */
             port: number;
             /**
@@ -2679,19 +2679,19 @@ export interface components {
         };
         Problem: {
             code: string;
-            /** @description The problem. */
+            /** @description What went wrong. */
             detail: string;
             /** @description How to fix it. */
             hint?: string;
-            /** @description Every field that is wrong. */
+            /** @description All invalid fields. */
             problems?: components["schemas"]["FieldProblem"][] | null;
-            /** @description Request id, as in the server's log. */
+            /** @description Request ID, as in the server's log. */
             request?: string;
             /** Format: int64 */
             status: number;
-            /** @description The code in words. */
+            /** @description The error code in words. */
             title: string;
-            /** @description urn:skerry:error: and the code. */
+            /** @description urn:skerry:error: followed by the error code. */
             type: string;
         };
         QoS: {
@@ -2732,23 +2732,23 @@ export interface components {
             later: string;
         };
         Quota: {
-            /** @description Cores that all instances together may ask for. */
+            /** @description Cores that all instances together may request. */
             cpu?: number | string;
             /**
              * Format: int64
              * @description Number of instances.
              */
             instances?: number;
-            /** @description Memory that all instances together may ask for. */
+            /** @description Memory that all instances together may request. */
             memory?: string | number;
-            /** @description Bytes of images that it pushed to the built-in registry, each blob once; 0 means 16Gi. */
+            /** @description Bytes of images pushed to the built-in registry, each blob counted once. 0 means 16Gi. */
             pushed?: string | number;
             /**
              * Format: int64
              * @description Number of service addresses: three for each service, and one for each of its numbered instances.
              */
             serviceAddresses?: number;
-            /** @description Storage that all instances together may ask for. */
+            /** @description Storage that all instances together may request. */
             storage?: string | number;
         };
         Reason: {
@@ -2761,14 +2761,14 @@ export interface components {
             what: string;
         };
         RebalanceInBody: {
-            /** @description Only show what would move. */
+            /** @description Show what would move without moving it. */
             dryRun?: boolean;
         };
         RebalanceMove: {
             from: string;
             /**
              * Format: double
-             * @description By how much the place is better, from 0 to 1.
+             * @description How much better the new place is, from 0 to 1.
              */
             gain: number;
             instance: string;
@@ -2778,7 +2778,7 @@ export interface components {
         };
         RebalancePlan: {
             moves?: components["schemas"]["RebalanceMove"][] | null;
-            /** @description Instances that would be better off elsewhere and are not moved, with the reason. */
+            /** @description Instances that would be better placed elsewhere but are not moved, with the reason. */
             stays?: components["schemas"]["StayView"][] | null;
         };
         RefreshInBody: {
@@ -2792,9 +2792,9 @@ export interface components {
         };
         RelayView: {
             name: string;
-            /** @description udp or tls; empty: the worker is not registered there. */
+            /** @description udp or tls. Empty if the worker is not registered there. */
             over?: string;
-            /** @description Why it is not registered, or not by UDP. */
+            /** @description Why it is not registered, or not over UDP. */
             reason?: string;
         };
         Resources: {
@@ -2806,7 +2806,7 @@ export interface components {
             cpu?: number | string;
             /**
              * Format: int64
-             * @description Processors that no other instance runs on: whole cores first, close to each other. Without cpu, cpu is the same number.
+             * @description Processors reserved for the instance: whole cores first, close to each other. If cpu is not set, it is the same number.
              */
             exclusiveCPUs?: number;
             /**
@@ -2814,11 +2814,11 @@ export interface components {
              * @description Graphics processors (Schema 1: vgpus). A container is handed in as many devices of the class that its worker has for them (--gpu-class), if it has one; else devices gives it the hardware.
              */
             gpus?: number;
-            /** @description Huge pages that the instance may use, in addition to memory, out of those that the worker's machine has reserved. */
+            /** @description Huge pages the instance may use in addition to memory, out of those reserved on the worker's machine. */
             hugePages?: components["schemas"]["HugePages"];
-            /** @description Limits of reading from the worker's disk and writing to it. A worker whose kernel has no controller for that refuses the instance. */
+            /** @description Limits for the worker's disk. A worker whose kernel lacks the I/O controller refuses the instance. */
             io?: components["schemas"]["IOLimits"];
-            /** @description The cpu and memory that it may use at most, while others leave resources idle. cpu and memory themselves are guaranteed, and counted. Default: the same. */
+            /** @description Upper limits of cpu and memory, usable while others leave resources idle. cpu and memory themselves are guaranteed and counted. Default: cpu and memory. */
             limits?: components["schemas"]["Limits"];
             /** @description Memory, such as 64Mi (Schema 1: memory). */
             memory?: string | number;
@@ -2836,9 +2836,9 @@ export interface components {
             tpus?: number;
         };
         RestoreRequest: {
-            /** @description New volumes in the namespace of the snapshot, as APPLICATION/SERVICE/REPLICA. Default: it replaces what the volumes hold that it was taken of. */
+            /** @description New volumes in the snapshot's namespace, as APPLICATION/SERVICE/REPLICA. Default: replace the content of the volumes it was taken from. */
             to?: string;
-            /** @description Where the volumes are to be. Default: where they are; of new ones, where the snapshot is. */
+            /** @description Worker for the volumes. Default: their present worker; for new volumes, the worker that stores the snapshot. */
             worker?: string;
         };
         RevisionView: {
@@ -2848,14 +2848,14 @@ export interface components {
             /** Format: int64 */
             generation: number;
             services: components["schemas"]["ServiceRevision"][] | null;
-            /** @description It is an amendment of this site, made while it was alone, that was not adopted. */
+            /** @description Site whose override, made while the root was unreachable, was not adopted. */
             site?: string;
-            /** @description Why the amendment was not adopted. */
+            /** @description Why the override was not adopted. */
             why?: string;
         };
         RoleView: {
             role: string;
-            /** @description Scopes of the role where it is granted. */
+            /** @description Scopes of the role. */
             scopes: string[] | null;
         };
         RolloutRequest: {
@@ -2864,38 +2864,38 @@ export interface components {
              * @enum {string}
              */
             action: "pause" | "resume" | "undo";
-            /** @description Site whose amendment, made while it was alone and not adopted, undo adopts. */
+            /** @description Site whose override undo adopts, if it was made while the root was unreachable and not adopted. */
             amendment?: string;
-            /** @description Only of this service. Default: of all. */
+            /** @description Service concerned. Default: all services. */
             service?: string;
             /**
              * Format: int64
-             * @description Generation to which to go back. Default: the last one that differs.
+             * @description Generation to return to. Default: the last one that differs.
              */
             to?: number;
         };
         RolloutView: {
             /** Format: date-time */
             endedAt?: string;
-            /** @description The new version has failed and stays, because rollback is off or impossible; reason says why. */
+            /** @description The new version has failed but stays, because rollback is off or impossible; see reason. */
             failing?: boolean;
             /**
              * Format: int64
              * @description Restarts and failures of instances of the new revision.
              */
             failures?: number;
-            /** @description The revision before. */
+            /** @description Previous revision. */
             from?: string;
             /** Format: int64 */
             generation: number;
             /**
              * Format: int64
-             * @description Instances of the new revision that there may be in this wave.
+             * @description Maximum number of instances of the new revision in this wave.
              */
             limit?: number;
             /**
              * Format: date-time
-             * @description When the next wave begins, after the pause.
+             * @description When the next wave begins.
              */
             nextAt?: string;
             /** @description Who paused it. */
@@ -2905,18 +2905,18 @@ export interface components {
              * @enum {string}
              */
             phase: "Canary" | "Progressing" | "Paused" | "GoingBack" | "Done";
-            /** @description Of the last failure. */
+            /** @description Reason of the last failure. */
             reason?: string;
-            /** @description A version that was rolled back, and is not retried until the manifest changes. */
+            /** @description Version that was rolled back. It is not retried until the manifest changes. */
             refused?: components["schemas"]["RefusedView"];
             revision: string;
             /** Format: date-time */
             startedAt: string;
-            /** @description Why it does not go on: an old instance must end before a new one can start, and there is no place for the new one. */
+            /** @description Why the rollout is blocked: an old instance would have to end before a new one can start, and there is no place for the new one. */
             waits?: string;
             /**
              * Format: int64
-             * @description From 1; 0 is the canary.
+             * @description Current wave, counted from 1; 0 is the canary.
              */
             wave: number;
         };
@@ -2996,7 +2996,7 @@ export interface components {
             why: string;
         };
         SecretData: {
-            /** @description Files by name, in base64; at most 256Ki together. They are never shown again. */
+            /** @description Files by name, in base64, at most 256Ki in total. They are never returned. */
             data: {
                 [key: string]: string;
             };
@@ -3012,30 +3012,30 @@ export interface components {
             version: number;
         };
         SecretView: {
-            /** @description Who made it. */
+            /** @description User who created it. */
             author?: string;
             /** Format: date-time */
             createdAt: string;
-            /** @description Names of its files. */
+            /** @description File names. */
             files: string[] | null;
             name: string;
             namespace: string;
             org: string;
             /**
              * Format: int64
-             * @description Its bytes.
+             * @description Size in bytes.
              */
             size: number;
             /** Format: date-time */
             updatedAt: string;
-            /** @description Services that name it, as application/service. */
+            /** @description Services that use it, as application/service. */
             usedBy: string[] | null;
             /**
              * Format: int64
-             * @description The version in use: the newest, unless somebody went back to an earlier one.
+             * @description Current version: the newest, unless somebody returned to an earlier one.
              */
             version: number;
-            /** @description The versions that are kept, the newest first. */
+            /** @description Retained versions, newest first. */
             versions: components["schemas"]["SecretVersionView"][] | null;
         };
         ServiceKey: {
@@ -3057,12 +3057,12 @@ export interface components {
             addresses?: components["schemas"]["NetworkService"];
             /**
              * Format: int64
-             * @description Instances that end again and again soon after their start.
+             * @description Number of instances that repeatedly end soon after they start.
              */
             crashLoops?: number;
             digest?: string;
             image?: string;
-            /** @description Ingresses: how clients outside reach services. */
+            /** @description Ingresses through which outside clients reach the service. */
             ingress?: components["schemas"]["IngressView"][] | null;
             /** Format: int64 */
             instances: number;
@@ -3070,23 +3070,23 @@ export interface components {
             name: string;
             /**
              * Format: int64
-             * @description Running instances whose worker or site is out of touch; they do not count as ready.
+             * @description Running instances whose worker or site is unreachable. They do not count as ready.
              */
             outOfTouch?: number;
-            /** @description It has a readiness or startup probe; without one, ready means that the program runs. */
+            /** @description Whether it has a readiness or startup probe; without one, ready means running. */
             probed?: boolean;
             qos?: components["schemas"]["QoS"];
             /** Format: int64 */
             ready: number;
-            /** @description Why it is not as it should be: a code word, and a text. */
+            /** @description Why the actual state differs from the desired one, as a code and a text. */
             reason?: string;
             /** Format: int64 */
             restarts: number;
             revision?: string;
-            /** @description Progress of the newest version; of services only. */
+            /** @description Progress of the newest version; for services only. */
             rollout?: components["schemas"]["RolloutView"];
             runs?: components["schemas"]["RunView"][] | null;
-            /** @description Autoscaling status, if the number of instances follows the load. */
+            /** @description Autoscaling status, if autoscaling is on. */
             scale?: components["schemas"]["ScaleView"];
             /** Format: int64 */
             upToDate: number;
@@ -3099,34 +3099,34 @@ export interface components {
             zone?: string;
         };
         Snapshot: {
-            /** @description Who asked for it; nobody for one of a schedule. */
+            /** @description User who requested it. Empty if a schedule did. */
             actor?: string;
             app: string;
             /**
              * Format: date-time
-             * @description The moment whose state it is.
+             * @description Point in time of its content.
              */
             at: string;
-            /** @description The object in S3 that the site has sent it to, if the manifest asks for that. */
+            /** @description S3 object it was exported to, if the manifest asks for exports. */
             exported?: string;
             /**
-             * @description What made it the state of one moment.
+             * @description How consistency was ensured.
              * @enum {string}
              */
             how?: "idle" | "reflink" | "frozen" | "imported";
             id: string;
             namespace: string;
             org?: string;
-            /** @description How long writers stood still. */
+            /** @description How long writers were paused. */
             paused?: string;
             /** Format: int64 */
             replica: number;
-            /** @description The schedule in the manifest took it, and deletes it in the end. */
+            /** @description Taken by the schedule in the manifest, which also deletes it eventually. */
             scheduled?: boolean;
             service: string;
-            /** @description Of its file, in hexadecimal digits. It is checked whenever the snapshot is used. */
+            /** @description SHA-256 of its file, in hexadecimal. It is verified whenever the snapshot is used. */
             sha256?: string;
-            /** @description What it takes of the disk. While it is taken: what is kept free for it. */
+            /** @description Space on disk. While it is being taken, the space reserved for it. */
             size?: string | number;
             /**
              * Format: int64
@@ -3140,13 +3140,13 @@ export interface components {
         };
         SnapshotVolume: {
             name: string;
-            /** @description What it may take of the disk; 0 if it has no size of its own. */
+            /** @description Size limit; 0 if it has none of its own. */
             size?: string | number;
         };
         StayView: {
             instance: string;
             reason: string;
-            /** @description The search for a place continues. */
+            /** @description Whether the search for a place continues. */
             tries?: boolean;
         };
         Step: {
@@ -3164,11 +3164,11 @@ export interface components {
         };
         TokenInBody: {
             name: string;
-            /** @description Limit it to these; nothing means all that the user may. */
+            /** @description Scopes to limit the token to. Default: all of the user's. */
             scopes?: string[] | null;
-            /** @description Life; nothing means until it is deleted. */
+            /** @description Lifetime. Default: until it is deleted. */
             ttl?: string;
-            /** @description For another user; needs users:admin. */
+            /** @description User to create it for, if not yourself; requires users:admin. */
             user?: string;
         };
         TokenUse: {
@@ -3179,77 +3179,77 @@ export interface components {
             name: string;
         };
         Tokens: {
-            /** @description Send it as Authorization: Bearer. */
+            /** @description Access token, to be sent as Authorization: Bearer. */
             access: string;
             /**
              * Format: date-time
-             * @description End of the access token.
+             * @description When the access token expires.
              */
             expires: string;
-            /** @description Gives the next pair, once. */
+            /** @description Refresh token. It can be exchanged once for a new pair. */
             refresh?: string;
             user: string;
         };
         Unadmitted: {
             instance?: string;
-            /** @description What the site grants the organisation now, if it is about an instance. */
+            /** @description For an instance, the security level the site grants its organisation. */
             level?: string;
             org: string;
-            /** @description Why it would be refused, or what it has that new ones would not. */
+            /** @description Why it would be refused, or what it has that a new one would not get. */
             reason: components["schemas"]["Reason"];
             service?: components["schemas"]["ServiceKey"];
         };
         UpdatesView: {
             /**
              * Format: int32
-             * @description From report to report of late, in milliseconds; 0: it has just begun.
+             * @description Recent interval between reports in milliseconds; 0 at the start.
              */
             everyMs: number;
             /**
              * Format: int32
-             * @description By how much a change counts for more because a limit is near, 1 to 8.
+             * @description Factor by which changes weigh more because a limit is near, from 1 to 8.
              */
             gain: number;
-            /** @description That limit. */
+            /** @description The limit that is near. */
             near?: string;
             /** @description idle, change, limit, link, metered or fixed. */
             why: string;
         };
         UpgradeRequest: {
-            /** @description Image that has the program as /skerry, for the worker's architecture. */
+            /** @description Image that holds the program as /skerry for the worker's architecture. */
             image: string;
-            /** @description For how long without a break. Default: 15s. */
+            /** @description How long the new program must work without interruption. Default: 15s. */
             steady?: string;
-            /** @description Time within which the new program must do as well as the old one. Default: 2m; at most 1h. */
+            /** @description Time by which the new program must work as well as the old one. Default: 2m; at most 1h. */
             window?: string;
         };
         Usage: {
             /** Format: int64 */
             instances: number;
             need: components["schemas"]["Resources"];
-            /** @description Bytes of images in the built-in registry of this server. */
+            /** @description Bytes of images in this server's built-in registry. */
             pushed: string | number;
             /** Format: int64 */
             serviceAddresses: number;
             /**
              * Format: int64
-             * @description Uploads to it that are running.
+             * @description Uploads in progress.
              */
             uploads: number;
         };
         User: {
-            /** @description Who made it. */
+            /** @description User who created it. */
             by?: string;
             /** Format: date-time */
             created: string;
-            /** @description May not log in. */
+            /** @description Whether login is disabled. */
             disabled?: boolean;
             grants: components["schemas"]["Grant"][] | null;
             name: string;
         };
         UserPatch: {
             disabled?: boolean;
-            /** @description All grants from now on. */
+            /** @description New list of grants, replacing the old one. */
             grants?: components["schemas"]["Grant"][];
             password?: string;
         };
@@ -3275,70 +3275,70 @@ export interface components {
         VolumeExport: {
             /**
              * Format: date-time
-             * @description When it is tried again.
+             * @description Time of the next attempt.
              */
             again?: string;
             /**
              * Format: date-time
-             * @description The last try without success, if none succeeded since.
+             * @description Last failed attempt, if none has succeeded since.
              */
             failed?: string;
             /**
              * Format: int64
-             * @description How many stay there.
+             * @description Number of snapshots to keep there.
              */
             keep: number;
             /**
              * Format: int64
-             * @description How many are there, whole.
+             * @description Number of complete snapshots there.
              */
             kept: number;
             /**
              * Format: date-time
-             * @description The moment of the snapshot that was sent last.
+             * @description Point in time of the last exported snapshot.
              */
             last?: string;
-            /** @description Why it did not succeed, or why old ones are not deleted. */
+            /** @description Why it failed, or why old ones are not deleted. */
             reason?: string;
-            /** @description Name of the place, as in the manifest. */
+            /** @description Destination, as in the manifest. */
             to: string;
         };
         VolumeSchedule: {
             /**
              * Format: date-time
-             * @description When it is tried again.
+             * @description Time of the next attempt.
              */
             again?: string;
-            /** @description What has come of sending them away. */
+            /** @description Status of exports. */
             export?: components["schemas"]["VolumeExport"];
             /**
              * Format: date-time
-             * @description The last try without success, if none succeeded since.
+             * @description Last failed attempt, if none has succeeded since.
              */
             failed?: string;
             /**
              * Format: int64
-             * @description How many snapshots of the schedule stay.
+             * @description Number of scheduled snapshots to keep.
              */
             keep: number;
             /**
              * Format: int64
-             * @description How many there are.
+             * @description Number of scheduled snapshots.
              */
             kept: number;
             /**
              * Format: date-time
-             * @description The moment of the newest of them.
+             * @description Point in time of the newest one.
              */
             last?: string;
             /**
              * Format: date-time
-             * @description The next time of the schedule.
+             * @description Next scheduled time.
              */
             next?: string;
-            /** @description The site is out of touch; this is its last report. */
+            /** @description The site is unreachable; this is its last report. */
             outOfTouch?: boolean;
-            /** @description Why it did not succeed. */
+            /** @description Why it failed. */
             reason?: string;
             /** @description As in the manifest. */
             schedule: string;
@@ -3346,49 +3346,49 @@ export interface components {
         VolumeView: {
             app: string;
             cluster?: string;
-            /** @description The instance that uses them. */
+            /** @description Instance that uses them. */
             instance?: string;
             /** @description Name in its namespace: APPLICATION/SERVICE/REPLICA. */
             name: string;
             namespace: string;
             org?: string;
-            /** @description Who decides about them: root or local. */
+            /** @description Owner: root or local. */
             origin: string;
             /**
-             * @description What becomes of them with their service; a cluster does not know it of what the root decides.
+             * @description What happens to them when their service is deleted. Not known at a cluster for applications of the root.
              * @enum {string}
              */
             reclaim?: "keep" | "delete";
             /**
              * Format: int64
-             * @description Number of the replica, from 0.
+             * @description Number of the replica, starting at 0.
              */
             replica: number;
-            /** @description The snapshots that a schedule takes, as their cluster reports. */
+            /** @description Status of scheduled snapshots, as reported by the cluster. */
             scheduled?: components["schemas"]["VolumeSchedule"];
             service: string;
             /**
              * Format: date-time
-             * @description When the last instance ended that used them.
+             * @description When the last instance that used them ended.
              */
             since?: string;
-            /** @description Their limit on the disk; 0 if they have no size of their own. */
+            /** @description Size limit; 0 if they have none of their own. */
             size?: string | number;
             /**
-             * @description Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart.
+             * @description Used by an instance, Idle while their service exists, or Kept after it was deleted. A cluster cannot tell the last two apart for applications of the root.
              * @enum {string}
              */
             state: "Used" | "Idle" | "Kept";
             /** @description Names of the volumes in the manifest. */
             volumes?: string[] | null;
-            /** @description The worker that has them; a cluster knows it. */
+            /** @description Worker that stores them. Known at the cluster only. */
             worker?: string;
         };
         Who: {
             grants: components["schemas"]["Grant"][] | null;
             /** @description root or cluster. */
             role: string;
-            /** @description Scopes that the user has somewhere. */
+            /** @description Scopes the user has in at least one place. */
             scopes: string[] | null;
             site: string;
             /** @description Name of the access token used. */
@@ -3428,44 +3428,44 @@ export interface components {
         };
         WorkerView: {
             available: components["schemas"]["Resources"];
-            /** @description Its heartbeats arrive: small datagrams in addition to its connection. */
+            /** @description Whether its heartbeats arrive, small datagrams beside its connection. */
             beats?: boolean;
-            /** @description mqtt: an agent of others, judged by its MQTT connection alone, without beats and streams; empty: the link. */
+            /** @description mqtt for an external agent, which is judged by its MQTT connection alone and has no heartbeats or streams. Empty for a worker with its own link. */
             carrier?: string;
-            /** @description Claimed capacity, if it is not trusted: facts.capacity counts instead. skerry uncordon accepts the claim. */
+            /** @description Claimed capacity, if the claim is not trusted; facts.capacity is used instead. skerry uncordon accepts the claim. */
             claims?: components["schemas"]["Resources"];
             connected: boolean;
-            /** @description Place in the network, in milliseconds; error is relative, 1 knows nothing. */
+            /** @description Network coordinate in milliseconds. error is relative; 1 means unknown. */
             coordinate?: components["schemas"]["Coordinate"];
-            /** @description Disputed claims; missing if there are none. */
+            /** @description Disputed claims. Absent if there are none. */
             credit?: components["schemas"]["CreditView"];
-            /** @description It is lost, and another worker reaches it. */
+            /** @description It is lost, but another worker can reach it. */
             cutOff?: boolean;
             /** @description Progress of the drain, if it is being drained. */
             drain?: components["schemas"]["DrainView"];
             facts?: components["schemas"]["WorkerFacts"];
-            /** @description Reason why it is frozen on its device: it carries out no request of its cluster. */
+            /** @description Why it is frozen on its device: it carries out no requests from its cluster. */
             held?: string;
-            /** @description Why an operator keeps new work away. */
+            /** @description Why an operator cordoned it. */
             hold?: string;
             /** Format: int64 */
             instances: number;
             lost?: boolean;
             machine?: string;
             name: string;
-            /** @description Why it takes nothing new. */
+            /** @description Why it accepts no new instances. */
             refusing?: string;
             /** Format: date-time */
             reportAt?: string;
             reserved: components["schemas"]["Resources"];
             /** Format: date-time */
             since?: string;
-            /** @description How often it reports; missing where its agent does not say. */
+            /** @description How often it reports. Absent if its agent does not say. */
             updates?: components["schemas"]["UpdatesView"];
-            /** @description The last program that its agent was told to upgrade to; facts.agent shows the progress. */
+            /** @description Last requested upgrade of its agent. facts.agent shows the progress. */
             upgrade?: components["schemas"]["AgentOrder"];
             used: components["schemas"]["Resources"];
-            /** @description Of a lost worker: what others found out about it. */
+            /** @description For a lost worker, what other workers found out about it. */
             verdict?: string;
             version?: string;
         };
@@ -3641,7 +3641,7 @@ export interface operations {
     "list-access-tokens": {
         parameters: {
             query?: {
-                /** @description Another user, or * for all users; requires users:admin. */
+                /** @description List the tokens of another user, or of all users with *; requires users:admin. */
                 user?: string;
             };
             header?: never;
@@ -3708,7 +3708,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Id, or the name of one of your own tokens. */
+                /** @description ID of a token, or the name of one of your own. */
                 id: string;
             };
             cookie?: never;
@@ -3736,7 +3736,7 @@ export interface operations {
     "list-apps": {
         parameters: {
             query?: {
-                /** @description Only applications of this namespace. */
+                /** @description Return only applications in this namespace. */
                 namespace?: string;
             };
             header?: never;
@@ -3768,9 +3768,9 @@ export interface operations {
     "apply-app": {
         parameters: {
             query?: {
-                /** @description Store only; deploy later. */
+                /** @description Store the manifest without deploying it. */
                 register?: boolean;
-                /** @description Validate only; change nothing. */
+                /** @description Validate the manifest without changing anything. */
                 dryRun?: boolean;
                 /** @description Fail unless the application is at this generation. */
                 expectGeneration?: number;
@@ -3847,7 +3847,7 @@ export interface operations {
     "delete-app": {
         parameters: {
             query?: {
-                /** @description Delete its local volumes, too, whatever the manifest says. Default: only those with reclaim delete. */
+                /** @description Also delete all its local volumes. Default: only volumes with reclaim delete. */
                 volumes?: boolean;
             };
             header?: never;
@@ -3914,7 +3914,7 @@ export interface operations {
     "restart-app": {
         parameters: {
             query?: {
-                /** @description Look the images up again first. A service whose images changed is updated instead of restarted. */
+                /** @description Resolve the image tags again first. A service whose images have changed is updated instead of restarted. */
                 pull?: boolean;
             };
             header?: never;
@@ -3985,7 +3985,7 @@ export interface operations {
     "restart-service": {
         parameters: {
             query?: {
-                /** @description Look the images up again first. A service whose images changed is updated instead of restarted. */
+                /** @description Resolve the image tags again first. A service whose images have changed is updated instead of restarted. */
                 pull?: boolean;
             };
             header?: never;
@@ -4091,7 +4091,7 @@ export interface operations {
     "verify-audit": {
         parameters: {
             query?: {
-                /** @description SEQ:HASH, the head of an earlier answer: that record has to be kept still. */
+                /** @description SEQ:HASH, the head from an earlier response: that record must still be there. */
                 since?: string;
             };
             header?: never;
@@ -4217,7 +4217,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description A browser's cookies; the refresh token is taken from there if the body has none. */
+                /** @description A browser's cookies. The refresh token is read from them if the body has none. */
                 Cookie?: string;
             };
             path?: never;
@@ -4403,7 +4403,7 @@ export interface operations {
                 namespace?: string;
                 app?: string;
                 instance?: string;
-                /** @description Maximum number of newest events. */
+                /** @description Return at most this many events, the newest. */
                 limit?: number;
             };
             header?: never;
@@ -4692,15 +4692,15 @@ export interface operations {
     "read-logs": {
         parameters: {
             query?: {
-                /** @description Default: main. */
+                /** @description Container of the instance. Default: main. */
                 container?: string;
                 /** @description Keep streaming new lines. */
                 follow?: boolean;
-                /** @description The run before the last restart. */
+                /** @description Read the log of the run before the last restart. */
                 previous?: boolean;
-                /** @description Only lines after this time (RFC 3339). */
+                /** @description Return only lines after this time (RFC 3339). */
                 since?: string;
-                /** @description Number of newest lines. */
+                /** @description Return only this many lines, the newest. */
                 tail?: number;
             };
             header?: never;
@@ -5317,7 +5317,7 @@ export interface operations {
     "undo-secret": {
         parameters: {
             query?: {
-                /** @description The version to use. Default: the one before the version in use. */
+                /** @description Version to return to. Default: the one before the current version. */
                 to?: number;
             };
             header?: never;
@@ -5697,7 +5697,7 @@ export interface operations {
                 package: string;
                 namespace?: string;
                 app?: string;
-                /** @description Ask the images' registries for lists that are not stored here. */
+                /** @description Fetch SBOMs that are not stored here from the images' registries. */
                 fetch?: boolean;
             };
             header?: never;
@@ -5831,7 +5831,7 @@ export interface operations {
     "list-snapshots": {
         parameters: {
             query?: {
-                /** @description Only snapshots of this namespace. */
+                /** @description Return only snapshots in this namespace. */
                 namespace?: string;
             };
             header?: never;
@@ -6336,7 +6336,7 @@ export interface operations {
     "list-volumes": {
         parameters: {
             query?: {
-                /** @description Only volumes of this namespace. */
+                /** @description Return only volumes in this namespace. */
                 namespace?: string;
             };
             header?: never;
@@ -6400,7 +6400,7 @@ export interface operations {
     "import-snapshot": {
         parameters: {
             query?: {
-                /** @description Where the snapshot is to be. Default: on the worker with the most room. Naming one requires the scope workers:read. */
+                /** @description Worker that stores the snapshot. Default: the one with the most free space. Naming one requires the scope workers:read. */
                 worker?: string;
             };
             header?: never;
@@ -6477,7 +6477,7 @@ export interface operations {
     "take-snapshot": {
         parameters: {
             query?: {
-                /** @description How long writers may stand still. Default: 20s. */
+                /** @description How long writers may be paused. Default: 20s. */
                 maxPause?: string;
             };
             header?: never;
@@ -6552,11 +6552,11 @@ export interface operations {
             query?: {
                 namespace?: string;
                 app?: string;
-                /** @description app, instance, event, separated by commas. Default: all. */
+                /** @description Comma-separated list of app, instance and event. Default: all. */
                 kinds?: string;
             };
             header?: {
-                /** @description text/event-stream gives server-sent events. */
+                /** @description Use text/event-stream to receive server-sent events. */
                 Accept?: string;
             };
             path?: never;
