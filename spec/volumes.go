@@ -12,7 +12,7 @@ import (
 // LocalVolume is a directory that stays on its worker, with what is in it, for as long as the service is there: instances
 // come and go, each replica finds its own again.
 type LocalVolume struct {
-	Size    skerry.Bytes `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. Default: what resources.storage of the main container leaves."`
+	Size    skerry.Bytes `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. It may grow: the volume does with its next instance. A smaller one than it has is rejected. Default: what resources.storage of the main container leaves."`
 	Reclaim string       `json:"reclaim,omitempty" doc:"Fate of the data when the application is deleted, or the service no longer has local volumes: keep (until skerry delete volume) or delete. All local volumes of a service must agree. Default: keep." enum:"keep,delete"`
 }
 
@@ -48,6 +48,20 @@ func (s *ServiceSpec) LocalVolumes() (names []string, size skerry.Bytes, reclaim
 		}
 	}
 	return names, size, reclaimed
+}
+
+// LocalSizes gives the sizes of the local volumes of a replica, by name; 0: it has no size of its own.
+func (s *ServiceSpec) LocalSizes() map[string]skerry.Bytes {
+	out := map[string]skerry.Bytes{}
+	if s == nil {
+		return out
+	}
+	for i := range s.Volumes {
+		if v := &s.Volumes[i]; v.Local != nil {
+			out[v.Name] = v.Local.Size
+		}
+	}
+	return out
 }
 
 // updateRoom gives the defaults of update.maxSurge and update.maxUnavailable. Two instances never have one volume, nor one device.

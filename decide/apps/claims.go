@@ -21,9 +21,11 @@ type claim struct {
 	Holder  string       `json:"holder"`
 	Ran     bool         `json:"ran,omitempty"` // an instance ran there, so that there is data
 	Volumes []string     `json:"volumes,omitempty"`
-	Size    skerry.Bytes `json:"size,omitempty"`    // of those with a size
-	Reclaim bool         `json:"reclaim,omitempty"` // the data goes with its service
-	Idle    time.Time    `json:"idle,omitzero"`     // since when no instance has it
+	Size    skerry.Bytes `json:"size,omitempty"` // of those with a size
+	// Sizes are those of several volumes, by name; an earlier version did not note them.
+	Sizes   map[string]skerry.Bytes `json:"sizes,omitempty"`
+	Reclaim bool                    `json:"reclaim,omitempty"` // the data goes with its service
+	Idle    time.Time               `json:"idle,omitzero"`     // since when no instance has it
 }
 
 const prefixClaim = "claim/"
@@ -77,15 +79,41 @@ func (c *claims) noteClaim(i *Instance, fx *wire.Effects) {
 		return
 	}
 	next := claim{VolumeClaim: i.claims(), Holder: i.Holder, Ran: i.State == skerry.Running}
-	next.Volumes, next.Size, next.Reclaim = i.Spec.LocalVolumes()
-	if k != nil && k.Holder == i.Holder {
+	next.Volumes, _, next.Reclaim = i.Spec.LocalVolumes()
+	sizes, same := i.Spec.LocalSizes(), k != nil && k.Holder == i.Holder
+	if same {
 		next.Ran = next.Ran || k.Ran
 		next.Reclaim = k.Reclaim // as its application says now, which releaseClaims knows
-		if reflect.DeepEqual(&next, k) {
-			return
+		if k.Ran {
+			for name, size := range k.sizes() {
+				if is, has := sizes[name]; has {
+					sizes[name] = max(is, size) // a volume never becomes smaller
+				}
+			}
 		}
 	}
+	if next.setSizes(sizes); same && reflect.DeepEqual(&next, k) {
+		return
+	}
 	c.saveClaim(&next, fx)
+}
+
+// sizes gives how large each of the volumes may become, as far as that is known; 0: it has no size of its own.
+func (k *claim) sizes() map[string]skerry.Bytes {
+	if len(k.Volumes) == 1 {
+		return map[string]skerry.Bytes{k.Volumes[0]: k.Size}
+	}
+	return k.Sizes
+}
+
+func (k *claim) setSizes(sizes map[string]skerry.Bytes) {
+	k.Size, k.Sizes = 0, nil
+	for _, size := range sizes {
+		k.Size = spec.Resources{Storage: k.Size}.Add(spec.Resources{Storage: size}).Storage
+	}
+	if len(sizes) > 1 {
+		k.Sizes = sizes
+	}
 }
 
 // DataAt gives the holder that has an instance's local volumes with data in them, or "".

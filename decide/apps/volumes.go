@@ -122,6 +122,56 @@ func (vs *volumes) findsAgain(a *App) (out []string) {
 	return out
 }
 
+// checkSizes refuses a manifest with volumes that would have to become smaller: what is in them may not fit, so that workers leave them as
+// they are, and the manifest would say something else. What it says already, as after an undo, it may go on saying.
+func (vs *volumes) checkSizes(app *spec.Application, old *App) error {
+	var wrong []skerry.Problem
+	for i := range app.Spec.Services {
+		s, was := &app.Spec.Services[i], map[string]skerry.Bytes{}
+		if old != nil {
+			was = old.Manifest.Spec.Service(s.Name).LocalSizes()
+		}
+		for j := range s.Volumes {
+			v := &s.Volumes[j]
+			if v.Local == nil {
+				continue
+			}
+			before, is := was[v.Name]
+			if is && before == v.Local.Size {
+				continue
+			}
+			if k, has := vs.largest(skerry.ServiceKey{App: app.Key(), Service: s.Name}, v.Name, before); has > v.Local.Size {
+				wrong = append(wrong, skerry.Problem{Path: "spec.services[" + itoa(i) + "].volumes[" + itoa(j) + "].local.size",
+					Message: "volume " + v.Name + " of " + view.NewVolumeView(k).Name + " has " + has.String() + ", and a volume never becomes smaller",
+					Hint:    "write " + has.String() + " or more, or give the volume another name and copy what is in it"})
+			}
+		}
+	}
+	if len(wrong) > 0 {
+		return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: wrong}
+	}
+	return nil
+}
+
+// largest gives the replica whose volume of a name is the largest one that is there, and its size. What the manifest said before stands for
+// sizes that an earlier version did not note.
+func (vs *volumes) largest(service skerry.ServiceKey, name string, before skerry.Bytes) (of spec.VolumeClaim, size skerry.Bytes) {
+	for _, v := range slices.SortedFunc(maps.Keys(vs.claimed[service.App]), spec.VolumeClaim.Compare) {
+		k := vs.claimed[service.App][v]
+		if v.Service != service || !k.Ran || !slices.Contains(k.Volumes, name) {
+			continue
+		}
+		has, noted := k.sizes()[name]
+		if !noted {
+			has = before
+		}
+		if has > size {
+			of, size = v, has
+		}
+	}
+	return of, size
+}
+
 // releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
 // others are kept.
 func (vs *volumes) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
