@@ -88,6 +88,7 @@ func (c *Claims) Besides(org string) (sum skerry.Bytes) {
 	for v, k := range c.all {
 		switch {
 		case k.Org != org:
+		case c.again(k):
 		case c.Loose(v) && !c.site.Replica(v):
 			sum += k.size() + k.Took
 		default:
@@ -177,12 +178,15 @@ func (c *Claims) Restored(v spec.VolumeClaim, worker string, w Want, took skerry
 // Loose reports whether volumes were made here by hand and belong to no application yet.
 func (c *Claims) Loose(v spec.VolumeClaim) bool {
 	k := c.all[v]
-	return k != nil && k.Made && !k.Owned && !c.site.Owned(v)
+	return k != nil && k.Made && !k.Owned && !c.site.Owned(v) && !c.again(k)
 }
 
 // Remove has a worker remove volumes that belong to nobody.
 func (c *Claims) Remove(v spec.VolumeClaim) {
 	if k := c.all[v]; k != nil {
+		if v.Volume == "" {
+			c.dropFormer(v)
+		}
 		c.reserve(k, 0)
 		c.site.Drop(k.Worker, v)
 		delete(c.all, v)
@@ -194,7 +198,7 @@ func (c *Claims) Remove(v spec.VolumeClaim) {
 // Holder gives the worker that is to keep volumes, with data or without, and what they are; "": none.
 func (c *Claims) Holder(v spec.VolumeClaim) (worker string, ran bool, w Want) {
 	if k := c.all[v]; k != nil {
-		return k.Worker, k.Ran, Want{k.size(), k.Org, k.Names}
+		return k.Worker, k.Ran, Want{Size: k.size(), Org: k.Org, Names: k.Names}
 	}
 	return "", false, Want{}
 }

@@ -3375,10 +3375,12 @@ export interface components {
             /** @description Their limit on the disk; 0 if they have no size of their own. */
             size?: string | number;
             /**
-             * @description Used by an instance, idle while their service is there, or kept although it is gone. A cluster does not tell the last two of the root's apart.
+             * @description Used by an instance, idle while their service is there, or kept although it is gone, or no longer has them. A cluster does not tell the last two of the root's apart.
              * @enum {string}
              */
             state: "Used" | "Idle" | "Kept";
+            /** @description The only volume that this is about, if the service had it and no longer has it; its name then ends with :VOLUME. */
+            volume?: string;
             /** @description Names of the volumes in the manifest. */
             volumes?: string[] | null;
             /** @description The worker that has them; a cluster knows it. */
@@ -6367,7 +6369,10 @@ export interface operations {
     };
     "delete-volume": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only this one, which the service had and no longer has. */
+                volume?: string;
+            };
             header?: never;
             path: {
                 namespace: string;
