@@ -488,7 +488,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 		if app, is := strings.CutPrefix(key, "net/"); is {
 			c.relink(app)
 		} else if _, is := spec.ParseVolumeKey(key); is {
-			c.volumes.Touch()
+			c.volumes.Told()
 		} else if have && c.foreignItem(key, value, false) {
 			continue
 		}

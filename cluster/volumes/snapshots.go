@@ -169,6 +169,9 @@ func (c *Claims) Restoring(org string) (n int) {
 // worker had them, it removes what it has.
 func (c *Claims) Restored(v spec.VolumeClaim, worker string, w Want, took skerry.Bytes) {
 	made := c.all[v] == nil
+	if !made {
+		c.all[v].Names = nil // all that was there is gone, and no volume of it is kept for itself
+	}
 	c.Place(v, worker, w)
 	k := c.all[v]
 	k.Ran, k.Made, k.Had, k.Took = true, k.Made || made, 0, took

@@ -134,6 +134,9 @@ func (c *Claims) Start() {
 // Touch notes that something changed on which claims depend: an instance, or what its owner wants.
 func (c *Claims) Touch() { c.due = true }
 
+// Told notes that an owner said something of volumes: what their schedules have come to is now for it to know as well.
+func (c *Claims) Told() { c.due, c.changed = true, true }
+
 // Place has a worker keep volumes, for an instance that it gets.
 func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
 	k := c.all[v]
