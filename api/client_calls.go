@@ -287,9 +287,9 @@ func (c *Client) Volumes(ctx context.Context, namespace string) ([]view.VolumeVi
 	return list[view.VolumeView](ctx, c, "/v1/volumes", query("namespace", namespace))
 }
 
-// DeleteVolume deletes the local volumes of a replica.
+// DeleteVolume deletes the local volumes of a replica, or one that it no longer has.
 func (c *Client) DeleteVolume(ctx context.Context, v spec.VolumeClaim) error {
-	return c.do(ctx, http.MethodDelete, volumePath(v), nil, nil, nil)
+	return c.do(ctx, http.MethodDelete, volumePath(v), query("volume", v.Volume), nil, nil)
 }
 
 // Deploy deploys a registered application.

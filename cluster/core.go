@@ -77,7 +77,7 @@ func New(opt Options) *Core {
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
 	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
 	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
-	c.intake = &intake{c.lifecycle, c.find}
+	c.intake = &intake{lifecycle: c.lifecycle, find: c.find}
 	c.snapshots = &snapshots{c.lifecycle}
 	c.rebuilder = &rebuilder{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
 	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, c.Apps)}
@@ -362,6 +362,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Children.Due())
 	consider(c.Up.Due())
 	consider(c.queue.nextExpiry())
+	consider(c.intake.steadyAt)
 	consider(c.peers.Due())
 	away, heard := c.uplink.Away()
 	consider(c.dependents.Due(away, heard))
@@ -398,6 +399,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 			}
 			c.intake.expandGroups(now, fx)
 		}
+		c.intake.exchangeGroups(now, fx)
 		c.volumes.Reserve()
 		c.drainer.drainWorkers(now, fx)
 		c.intake.answerAgain(now, fx)
@@ -488,7 +490,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 		if app, is := strings.CutPrefix(key, "net/"); is {
 			c.relink(app)
 		} else if _, is := spec.ParseVolumeKey(key); is {
-			c.volumes.Touch()
+			c.volumes.Told()
 		} else if have && c.foreignItem(key, value, false) {
 			continue
 		}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,7 +100,11 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 		h.ownerGone(now, g.A.ID, fx)
 		return
 	}
-	o := wire.Observation{ID: g.A.ID, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Want: len(list), Restart: g.A.Restart}
+	var turns []*placement // of the version before, which stay until it is their turn
+	if !g.Removing {
+		turns, _ = h.before(g)
+	}
+	o := wire.Observation{ID: g.A.ID, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Want: len(list) + len(turns), Restart: g.A.Restart}
 	if len(list) == 0 {
 		o.Reason = "no worker fits yet"
 	}
@@ -121,7 +126,10 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 		o.Restarts += p.Obs.Restarts
 		o.Restart = min(o.Restart, p.Obs.Restart)
 	}
-	o.Ready = len(list) > 0 && o.Have == len(list)
+	if len(turns) > 0 && o.Reason == "" {
+		o.Reason = "the version before runs on " + strconv.Itoa(len(turns)) + " workers until it is their turn"
+	}
+	o.Ready = o.Want > 0 && o.Have == o.Want
 	if o.Ready {
 		o.Reason = ""
 	}

@@ -21,7 +21,8 @@ import (
 //	own apps ─┘            └─ wait for a place
 type intake struct {
 	*lifecycle
-	find *finder
+	find     *finder
+	steadyAt time.Time // when a copy of a group that takes another one's place will have been ready for long enough; zero: nobody waits for one
 }
 
 // accept takes an assignment, new or changed, from the root or from the site's own applications.
@@ -244,6 +245,10 @@ func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
 			continue
 		}
 		have := map[string]bool{}
+		stay, _ := in.before(g)
+		for _, p := range stay {
+			have[p.Pinned] = true
+		}
 		for _, p := range in.copies(id) {
 			have[p.Pinned] = true
 			if in.workers[p.Pinned] == nil {

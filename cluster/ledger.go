@@ -383,6 +383,7 @@ type group struct {
 	Origin   string          `json:"origin"`
 	Removing bool            `json:"removing,omitempty"`
 	Created  time.Time       `json:"created"`
+	handover handover
 }
 
 // answer is what the owner of an instance was told last about its successor.

@@ -194,16 +194,12 @@ func (l *lifecycle) removeGroup(now time.Time, g *group, fx *wire.Effects) {
 	if g.Removing {
 		// Its owner is told when something changes, and asks again whenever it is told. A copy may not know of it: a crash left a
 		// part of the commit.
-		for _, p := range l.copies(g.A.ID) {
-			l.remove(now, p, fx)
-		}
+		l.endGroups(now, g, fx)
 		return
 	}
 	g.Removing = true
 	fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
-	for _, p := range l.copies(g.A.ID) {
-		l.remove(now, p, fx)
-	}
+	l.endGroups(now, g, fx) // another one may take its place worker by worker: see exchangeGroups
 	l.tellGroup(now, g, fx)
 }
 

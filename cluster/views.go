@@ -151,6 +151,11 @@ func (vs *views) rootApps() []view.AppView {
 			v.Status = "Degraded"
 		}
 	}
+	for k, s := range services {
+		if v := by[k.App]; v.Status == "Ready" && s.Instances == 0 && (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) {
+			v.Status = "Progressing" // all that there is of it ends
+		}
+	}
 	out := make([]view.AppView, 0, len(by))
 	for _, v := range by {
 		if !slices.ContainsFunc(v.Services, func(s view.ServiceView) bool {

@@ -17,7 +17,7 @@ func (b *books) claimAt(p *placement, worker string) {
 		return
 	}
 	names, size, _ := p.A.Spec.LocalVolumes()
-	b.volumes.Place(p.claims(), worker, volumes.Want{Size: size, Org: p.A.Org, Names: names})
+	b.volumes.Place(p.claims(), worker, volumes.Want{Size: size, Org: p.A.Org, Names: names, Sizes: p.A.Spec.LocalSizes()})
 	b.countBesides(p.A.Org)
 }
 
@@ -164,6 +164,9 @@ func (d disks) Routine(v spec.VolumeClaim) volumes.Routine {
 // Owned implements volumes.Site.
 func (d disks) Owned(v spec.VolumeClaim) bool {
 	_, _, owned := d.b.Up.Desired.Get(v.Key())
+	if a := d.b.Apps.App(v.Service.App); v.Volume != "" && a != nil && a.Delegated {
+		return owned // it is the root's, which has yet to hear of it
+	}
 	return owned || d.b.Apps.Claimed(v) != ""
 }
 

@@ -30,7 +30,9 @@ func (f *waitFlags) waits() bool { return f.wait && !f.noWait }
 
 const exitHelp = `
 Exit status: 0 if everything is ready, 2 if the manifests are accepted but an instance could not be placed in time (Skerry
-keeps trying), 1 for an error, such as a version that failed and was rolled back. Ctrl-C ends the view, not the deployment.`
+keeps trying), 1 for an error, such as a version that failed and was rolled back, or a job that failed. Of a job that has run
+for two seconds it is only known that it has begun: "skerry wait APP --for completed" waits for its end, and exits with 1 if it
+failed. Ctrl-C ends the view, not the deployment.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string

@@ -91,10 +91,7 @@ func (p *progress) done(k skerry.AppKey) bool {
 		switch s.Mode {
 		case spec.ModeCron:
 		case spec.ModeJob:
-			if !p.begun(k, s.Name) && len(s.Runs) == 0 {
-				return false
-			}
-			if n := len(s.Runs); n > 0 && s.Runs[n-1].Result == "" && !p.begun(k, s.Name) {
+			if n := len(s.Runs); n == 0 || s.Runs[n-1].Result == "" && !p.begun(k, s.Name, s.Runs[n-1].StartedAt) {
 				return false
 			}
 		default:
@@ -128,13 +125,40 @@ func (p *progress) ready(k skerry.AppKey, service string) (n int) {
 	return n
 }
 
-func (p *progress) begun(k skerry.AppKey, service string) bool {
+// begun reports whether an instance of a run of a job, which began at that time, runs or has done its work.
+func (p *progress) begun(k skerry.AppKey, service string, since time.Time) bool {
 	for _, i := range p.insts {
-		if i.Service.App == k && i.Service.Service == service && (i.State == skerry.Running || i.State == skerry.Terminated) {
+		if i.Service.App == k && i.Service.Service == service && !i.Stopping && !i.CreatedAt.Before(since) &&
+			(i.State == skerry.Running || i.State == skerry.Terminated) {
 			return true
 		}
 	}
 	return false
+}
+
+// outcome says what an application has come to that is done. Of a job no more is known than that it has begun.
+func (a *app) outcome(v *view.AppView) string {
+	var begun []string
+	services := 0
+	for _, s := range v.Services {
+		switch n := len(s.Runs); s.Mode {
+		case spec.ModeJob:
+			if n > 0 && s.Runs[n-1].Result == "" {
+				begun = append(begun, s.Name)
+			}
+		case spec.ModeCron:
+		default:
+			services++
+		}
+	}
+	if len(begun) == 0 {
+		return "is " + strings.ToLower(v.Status)
+	}
+	text := "has begun: job " + strings.Join(begun, ", ") + " runs"
+	if services > 0 {
+		text = "serves, and job " + strings.Join(begun, ", ") + " has begun"
+	}
+	return text + "; `skerry wait " + a.short(v.Key) + " --for completed` waits for its end"
 }
 
 func (p *progress) allDone() bool {
@@ -176,7 +200,8 @@ func (p *progress) failed() error {
 					WithHint("the previous version serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
 			}
 			if n := len(s.Runs); s.Mode == spec.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
-				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s failed", k.Name, s.Name).
+				text := strings.Join(nonEmpty("failed", s.Runs[n-1].Reason), ": ")
+				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s %s", k.Name, s.Name, text).
 					WithHint("`skerry logs %s/%s` shows its output", k.Name, s.Name)
 			}
 		}
@@ -226,7 +251,7 @@ func (a *app) watchProgress(cmd *cobra.Command, c *api.Client, p *progress, time
 			return err
 		}
 		for _, k := range keys {
-			fmt.Fprintf(out, "app/%s is %s\n", a.short(k), strings.ToLower(p.apps[k].Status))
+			fmt.Fprintf(out, "app/%s %s\n", a.short(k), a.outcome(p.apps[k]))
 		}
 		return nil
 	case interrupted(cmd.Context()):
@@ -269,7 +294,7 @@ func (a *app) late(p *progress, timeout time.Duration) error {
 		return notPlaced(e)
 	}
 	for _, i := range p.instances() {
-		if !i.Stopping && !skerry.HasCondition(i.Conditions, skerry.Ready) {
+		if !i.Stopping && i.State != skerry.Terminated && !skerry.HasCondition(i.Conditions, skerry.Ready) {
 			e.Problems = append(e.Problems, skerry.Problem{Path: string(i.ID), Message: strings.Join(nonEmpty(string(i.State), phaseOf(i), reasonOf(i)), ", ")})
 		}
 	}

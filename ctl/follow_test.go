@@ -79,6 +79,61 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// TestJobsAreSaidToHaveBegun and no more than that: what ran for an earlier run, failed or was replaced says nothing of the present one, a
+// program that fails at once has not begun, and none of them is ready.
+func TestJobsAreSaidToHaveBegun(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "report"}
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	p := newProgress([]skerry.AppKey{key})
+	p.now = func() time.Time { return now }
+	began := now
+	job := func(result string) view.ServiceView {
+		return view.ServiceView{Name: "sum", Mode: spec.ModeJob, Want: 1, Runs: []view.RunView{{ID: "1", StartedAt: began.Add(-time.Hour), Result: "Succeeded"},
+			{ID: "2", StartedAt: began, Result: result}}}
+	}
+	show := func(status string, services ...view.ServiceView) {
+		p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &view.AppView{Key: key, Status: status, Services: services}})
+	}
+	inst := func(id string, created time.Time, state skerry.State, ready bool) {
+		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: skerry.InstanceID(id), Service: skerry.ServiceKey{App: key, Service: "sum"},
+			State: state, CreatedAt: created, StartedAt: now, Conditions: []skerry.Condition{{Type: skerry.Ready, Status: ready}}}})
+	}
+	show("Progressing", job(""))
+	if inst("sum-a", began.Add(-time.Hour), skerry.Terminated, false); p.allDone() {
+		t.Error("an earlier run is taken for the present one")
+	}
+	inst("sum-b", began, skerry.Running, true)
+	if !p.allDone() || p.steadyAt() != now.Add(startTime) {
+		t.Errorf("done %v: a job that runs counts at %s", p.allDone(), p.steadyAt())
+	}
+	if inst("sum-b", began, skerry.Failed, false); p.allDone() {
+		t.Error("an instance that failed counts as begun")
+	}
+	if err := (&app{}).late(p, time.Minute); !strings.Contains(err.Error(), "sum-b: Failed") || strings.Contains(err.Error(), "sum-a") {
+		t.Errorf("late: %v", err)
+	}
+	inst("sum-c", began.Add(time.Second), skerry.Running, true)
+	now = now.Add(startTime)
+	a := &app{space: "default"}
+	if at := p.steadyAt(); !p.allDone() || at.After(now) || p.failed() != nil {
+		t.Errorf("done %v, steady at %s: %v", p.allDone(), at, p.failed())
+	}
+	if got := a.outcome(p.apps[key]); got != "has begun: job sum runs; `skerry wait report --for completed` waits for its end" {
+		t.Error(got)
+	}
+	front := view.ServiceView{Name: "front", Mode: spec.ModeService, Want: 1, Ready: 1, UpToDate: 1, Instances: 1}
+	if show("Progressing", front, job("")); !strings.HasPrefix(a.outcome(p.apps[key]), "serves, and job sum has begun; `skerry wait") {
+		t.Error(a.outcome(p.apps[key]))
+	}
+	if show("Completed", job("Succeeded")); !p.allDone() || p.failed() != nil || a.outcome(p.apps[key]) != "is completed" {
+		t.Errorf("done %v: %v %s", p.allDone(), p.failed(), a.outcome(p.apps[key]))
+	}
+	show("Degraded", job("Failed"))
+	if err := p.failed(); !p.allDone() || err == nil || !strings.Contains(err.Error(), "job report/sum failed") {
+		t.Errorf("done %v: %v", p.allDone(), err)
+	}
+}
+
 // TestRolledBackIsAnError follows an application that runs again as before, because a version failed.
 func TestRolledBackIsAnError(t *testing.T) {
 	key := skerry.AppKey{Namespace: "default", Name: "shop"}

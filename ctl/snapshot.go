@@ -45,7 +45,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 		Long: `Copy the local volumes of a replica, as they are at one moment, on their worker. The command in snapshots.before of the manifest runs
 first. Then nothing can write until the files are cloned, where the worker's file system can do that (XFS, Btrfs), or copied.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			v, err := a.volumeClaim(trimKind(args[0], "volume"))
+			v, err := a.replicaVolumes(trimKind(args[0], "volume"))
 			if err != nil {
 				return err
 			}
@@ -210,7 +210,7 @@ KEY.sha256. An upload that fails leaves no parts. Temporary credentials have to 
 			}
 			id := spec.SnapshotID(trimKind(args[0], "snapshot"))
 			if strings.Contains(string(id), "/") {
-				v, err := a.volumeClaim(trimKind(args[0], "volume"))
+				v, err := a.replicaVolumes(trimKind(args[0], "volume"))
 				if err != nil {
 					return err
 				}
@@ -322,7 +322,7 @@ volume clone" under another name.
 
 ` + s3Long,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			v, err := a.volumeClaim(trimKind(args[0], "volume"))
+			v, err := a.replicaVolumes(trimKind(args[0], "volume"))
 			if err != nil {
 				return err
 			}

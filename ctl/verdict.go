@@ -14,8 +14,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// startTime is how long a program without a readiness probe must have run for a command to call it ready. Whether it starts at all is seen
-// by then; nothing else waits for it.
+// startTime is how long a program without a readiness probe must have run for a command to call it ready, or a job begun. Whether it starts
+// at all is seen by then; nothing else waits for it.
 const startTime = 2 * time.Second
 
 // logTail is how many of the last lines of a program that ends again and again a command shows.
@@ -61,8 +61,7 @@ func (p *progress) steadyAt() (at time.Time) {
 			}
 			var need time.Duration
 			for _, s := range v.Services {
-				lasts := s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker
-				if s.Name == i.Service.Service && lasts && !s.Probed && i.StartedAt.Add(startTime).After(p.now()) {
+				if s.Name == i.Service.Service && s.Mode != spec.ModeCron && !s.Probed && i.StartedAt.Add(startTime).After(p.now()) {
 					need = startTime
 				}
 			}

@@ -81,13 +81,21 @@ func volumeSize(v *view.VolumeView) string {
 	return v.Size.String()
 }
 
-// volumeClaim reads the name of a volume: APPLICATION/SERVICE/REPLICA, with the namespace before it where it is another.
-func (a *app) volumeClaim(name string) (spec.VolumeClaim, error) {
+// replicaVolumes reads the name of the volumes of a replica: APPLICATION/SERVICE/REPLICA, with the namespace before it where it is another.
+func (a *app) replicaVolumes(name string) (spec.VolumeClaim, error) {
 	namespace := a.namespace()
 	if strings.Count(name, "/") == 3 {
 		namespace, name, _ = strings.Cut(name, "/")
 	}
 	return spec.ParseVolumeName(namespace, name)
+}
+
+// volumeClaim reads such a name, or that of a single volume which a replica no longer has: it ends with :VOLUME.
+func (a *app) volumeClaim(name string) (spec.VolumeClaim, error) {
+	whole, volume, _ := strings.Cut(name, ":")
+	v, err := a.replicaVolumes(whole)
+	v.Volume = volume
+	return v, err
 }
 
 func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, name string) error {

@@ -222,6 +222,67 @@ func TestVolumesOutliveTheirApplication(t *testing.T) {
 	w.sound(t)
 }
 
+// A volume that was renamed in the manifest of a root's or a site's application is listed by both, with its room on the disk, through restarts
+// of all tiers, and its worker removes it alone when somebody says so, though it was away at that moment.
+func TestRenamedVolumeStays(t *testing.T) {
+	for _, of := range []string{"root", "site"} {
+		w := newWorld(t, 13)
+		w.Audit = true
+		w.AddCluster("a")
+		w.AddWorker("a", "w1", facts(8000))
+		w.Run(time.Second)
+		site, owner, origin := w.Clusters["a"], w.Root, "root"
+		if of == "site" {
+			owner, origin = site, "local"
+			w.must(t, site, apps.PutOrg{Org: apps.Org{Name: "default"}})
+			w.must(t, site, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
+		}
+		w.must(t, owner, kept("1", 1))
+		w.Run(time.Minute)
+		renamed := kept("2", 1)
+		s := &renamed.App.Spec.Services[0]
+		s.Volumes[0].Name, s.Mounts[0].Volume = "base", "base"
+		w.must(t, owner, renamed)
+		w.Run(time.Minute)
+		for _, n := range []*Node{w.Root, site, w.Workers["a/w1"]} {
+			w.Restart(n, nil)
+		}
+		w.Run(time.Minute)
+		list := func(views []view.VolumeView) string {
+			var out []string
+			for _, v := range views {
+				out = append(out, fmt.Sprintf("%s %s %s %s", v.Name, v.State, v.Size, v.Origin))
+			}
+			return strings.Join(out, "; ")
+		}
+		want := fmt.Sprintf("db/web/0 Used 1Gi %s; db/web/0:data Kept 1Gi %[1]s", origin)
+		if got := list(w.ClusterCore("a").Volumes()); got != want {
+			t.Errorf("%s: the site shows %q, want %q", of, got, want)
+		}
+		if got := list(w.RootCore().Apps.Volumes("root")); of == "root" && got != want {
+			t.Errorf("the root shows %q, want %q", got, want)
+		}
+		worker := w.Workers["a/w1"]
+		whole := spec.VolumeClaim{Service: web("db")}
+		one := whole
+		one.Volume = "data"
+		w.PowerOff(worker)
+		w.must(t, owner, apps.DeleteVolume{Claim: one})
+		w.Run(time.Minute)
+		worker.volumes[one] = nil // what RemoveVolumes takes away
+		w.Restart(worker, nil)
+		w.Run(time.Minute)
+		_, there := worker.volumes[one]
+		if _, has := worker.volumes[whole]; there || !has {
+			t.Errorf("%s: the worker has the old volume: %v, and the others: %v", of, there, has)
+		}
+		if got, want := list(w.ClusterCore("a").Volumes()), "db/web/0 Used 1Gi "+origin; got != want {
+			t.Errorf("%s: the site shows %q, want %q", of, got, want)
+		}
+		w.sound(t)
+	}
+}
+
 // Data that is kept for one organisation is not given to another that uses the same names: not by a site whose own namespaces are the other's.
 func TestKeptDataStaysWithItsOrganisation(t *testing.T) {
 	w := newWorld(t, 12)

@@ -115,8 +115,8 @@ func (s *ServiceSpec) setDefaults() {
 	}
 }
 
-// healthyTime is for how long an instance of a new version of a service must have been ready to count, if its manifest does not say.
-const healthyTime = 10 * time.Second
+// HealthyTime is for how long an instance of a new version of a service must have been ready to count, if its manifest does not say.
+const HealthyTime = 10 * time.Second
 
 func (u *UpdateSpec) setDefaults(m Mode) {
 	if k := u.Canary; k != nil {
@@ -127,7 +127,7 @@ func (u *UpdateSpec) setDefaults(m Mode) {
 	}
 	if m == ModeService {
 		orDefault(&u.Rollback, RollbackAutomatic)
-		ptrDefault(&u.HealthyTime, Duration(healthyTime))
+		ptrDefault(&u.HealthyTime, Duration(HealthyTime))
 	}
 	orDefault(&u.Rollback, RollbackOff)
 	ptrDefault(&u.HealthyTime, 0)

@@ -12,7 +12,7 @@ import (
 // LocalVolume is a directory that stays on its worker, with what is in it, for as long as the service is there: instances
 // come and go, each replica finds its own again.
 type LocalVolume struct {
-	Size    skerry.Bytes `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. Default: what resources.storage of the main container leaves."`
+	Size    skerry.Bytes `json:"size,omitempty" doc:"Upper limit; it counts as storage of the worker. It may grow: the volume does with its next instance. A smaller one than it has is rejected. Default: what resources.storage of the main container leaves."`
 	Reclaim string       `json:"reclaim,omitempty" doc:"Fate of the data when the application is deleted, or the service no longer has local volumes: keep (until skerry delete volume) or delete. All local volumes of a service must agree. Default: keep." enum:"keep,delete"`
 }
 
@@ -50,6 +50,20 @@ func (s *ServiceSpec) LocalVolumes() (names []string, size skerry.Bytes, reclaim
 	return names, size, reclaimed
 }
 
+// LocalSizes gives the sizes of the local volumes of a replica, by name; 0: it has no size of its own.
+func (s *ServiceSpec) LocalSizes() map[string]skerry.Bytes {
+	out := map[string]skerry.Bytes{}
+	if s == nil {
+		return out
+	}
+	for i := range s.Volumes {
+		if v := &s.Volumes[i]; v.Local != nil {
+			out[v.Name] = v.Local.Size
+		}
+	}
+	return out
+}
+
 // updateRoom gives the defaults of update.maxSurge and update.maxUnavailable. Two instances never have one volume, nor one device.
 func (s *ServiceSpec) updateRoom() (surge, missing int) {
 	if s.KeepsData() || len(s.Devices) > 0 {
@@ -77,22 +91,39 @@ func (s *ServiceSpec) volumeSizes() (sum skerry.Bytes) {
 }
 
 // VolumeClaim stands for the local volumes of one replica of a service: an item of the desired sets of the site and of the
-// worker that hold them. While it is there the data stays, whatever becomes of instances; its tombstone removes the data.
+// worker that hold them. While it is there the data stays, whatever becomes of instances; its tombstone removes the data. With a Volume it
+// stands for that one alone, which has data and which the service no longer has: a peer of an earlier version ignores it.
 type VolumeClaim struct {
 	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
 	Ordinal int               `json:"ordinal" cbor:"2,keyasint,omitempty"`
+	Volume  string            `json:"volume,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
 // Key is the claim's key in desired sets.
 func (v VolumeClaim) Key() string {
-	return prefixVolume + v.Service.String() + "/" + strconv.Itoa(v.Ordinal)
+	return prefixVolume + v.Service.String() + "/" + v.Replica()
+}
+
+// Replica is the last part of the claim's name: REPLICA, or REPLICA:VOLUME.
+func (v VolumeClaim) Replica() string {
+	n := strconv.Itoa(v.Ordinal)
+	if v.Volume != "" {
+		n += ":" + v.Volume
+	}
+	return n
+}
+
+// Whole is the claim of all volumes of the replica.
+func (v VolumeClaim) Whole() VolumeClaim {
+	v.Volume = ""
+	return v
 }
 
 func (v VolumeClaim) String() string { return strings.TrimPrefix(v.Key(), prefixVolume) }
 
-// Compare orders by service, then by number.
+// Compare orders by service, then by number, and what stands for all volumes of a replica comes first.
 func (v VolumeClaim) Compare(o VolumeClaim) int {
-	return cmp.Or(v.Service.Compare(o.Service), cmp.Compare(v.Ordinal, o.Ordinal))
+	return cmp.Or(v.Service.Compare(o.Service), cmp.Compare(v.Ordinal, o.Ordinal), cmp.Compare(v.Volume, o.Volume))
 }
 
 const prefixVolume = "vol/"
@@ -104,10 +135,11 @@ func ParseVolumeKey(key string) (v VolumeClaim, ok bool) {
 	if !is || i < 0 {
 		return v, false
 	}
-	n, err := strconv.Atoi(rest[i+1:])
+	number, volume, one := strings.Cut(rest[i+1:], ":")
+	n, err := strconv.Atoi(number)
 	v.Service, ok = skerry.ParseServiceKey(rest[:i])
-	v.Ordinal = n
-	return v, ok && err == nil && n >= 0 && v.Key() == key
+	v.Ordinal, v.Volume = n, volume
+	return v, ok && err == nil && n >= 0 && (!one || skerry.CheckName(volume) == nil) && v.Key() == key
 }
 
 // withoutReclaim gives volumes without what becomes of them after their service.
@@ -130,7 +162,7 @@ func withoutReclaim(list []Volume) []Volume {
 // ParseVolumeName reads APPLICATION/SERVICE/REPLICA.
 func ParseVolumeName(namespace, name string) (VolumeClaim, error) {
 	v, ok := ParseVolumeKey(prefixVolume + namespace + "/" + name)
-	if !ok {
+	if !ok || v.Volume != "" {
 		return v, skerry.Errorf(skerry.CodeInvalid, "%q is not the name of a volume", name).WithHint("write APPLICATION/SERVICE/REPLICA; `skerry get volumes` lists them")
 	}
 	return v, nil

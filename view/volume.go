@@ -3,7 +3,6 @@ package view
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"time"
 
 	"skerry.dev/skerry"
@@ -18,7 +17,7 @@ type VolumeState string
 const (
 	VolumeUsed VolumeState = "Used" // an instance has them
 	VolumeIdle VolumeState = "Idle" // their service is there and would use them again: scaled down, or no instance has a place
-	VolumeKept VolumeState = "Kept" // their service is gone
+	VolumeKept VolumeState = "Kept" // their service is gone, or no longer has them
 )
 
 // VolumeView shows the local volumes of one replica, which stay and go together.
@@ -29,9 +28,10 @@ type VolumeView struct {
 	Service   string               `json:"service"`
 	Replica   int                  `json:"replica" doc:"Number of the replica, starting at 0."`
 	Org       string               `json:"org,omitempty"`
+	Volume    string               `json:"volume,omitempty" doc:"The single volume this is about, if the service no longer lists it. name then ends with :VOLUME."`
 	Volumes   []string             `json:"volumes,omitempty" doc:"Names of the volumes in the manifest."`
 	Size      skerry.Bytes         `json:"size,omitempty" doc:"Size limit; 0 if they have none of their own."`
-	State     VolumeState          `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, Idle while their service exists, or Kept after it was deleted. A cluster cannot tell the last two apart for applications of the root."`
+	State     VolumeState          `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, Idle while their service exists, or Kept after it was deleted or no longer lists them. A cluster cannot tell the last two apart for applications of the root."`
 	Since     time.Time            `json:"since,omitzero" doc:"When the last instance that used them ended."`
 	Reclaim   string               `json:"reclaim,omitempty" enum:"keep,delete" doc:"What happens to them when their service is deleted. Not known at a cluster for applications of the root."`
 	Instance  skerry.InstanceID    `json:"instance,omitempty" doc:"Instance that uses them."`
@@ -43,18 +43,19 @@ type VolumeView struct {
 
 // NewVolumeView gives a view with the names of a claim.
 func NewVolumeView(v spec.VolumeClaim) VolumeView {
-	return VolumeView{Name: v.Service.App.Name + "/" + v.Service.Service + "/" + strconv.Itoa(v.Ordinal), Namespace: v.Service.App.Namespace, App: v.Service.App.Name,
-		Service: v.Service.Service, Replica: v.Ordinal, Reclaim: spec.ReclaimKeep}
+	return VolumeView{Name: v.Service.App.Name + "/" + v.Service.Service + "/" + v.Replica(), Namespace: v.Service.App.Namespace, App: v.Service.App.Name,
+		Service: v.Service.Service, Replica: v.Ordinal, Volume: v.Volume, Reclaim: spec.ReclaimKeep}
 }
 
 // SortVolumes sorts by name.
 func SortVolumes(list []VolumeView) {
 	slices.SortFunc(list, func(a, b VolumeView) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Replica, b.Replica))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Replica, b.Replica),
+			cmp.Compare(a.Volume, b.Volume))
 	})
 }
 
 // Claim gives the claim that a view shows.
 func (v *VolumeView) Claim() spec.VolumeClaim {
-	return spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: v.Namespace, Name: v.App}, Service: v.Service}, Ordinal: v.Replica}
+	return spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: v.Namespace, Name: v.App}, Service: v.Service}, Ordinal: v.Replica, Volume: v.Volume}
 }

@@ -29,7 +29,7 @@ const (
 )
 
 func (s *Server) claimDir(v spec.VolumeClaim) string {
-	return filepath.Join(s.opt.Dir, localDir, v.Service.App.Namespace, v.Service.App.Name, v.Service.Service, strconv.Itoa(v.Ordinal))
+	return filepath.Join(s.opt.Dir, localDir, v.Service.App.Namespace, v.Service.App.Name, v.Service.Service, strconv.Itoa(v.Ordinal), v.Volume)
 }
 
 func claimOf(a *spec.Assignment) spec.VolumeClaim {

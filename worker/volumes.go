@@ -74,7 +74,7 @@ func (c *Core) removeVolumes(v *volumes, fx *wire.Effects) {
 		return
 	}
 	for _, i := range c.insts {
-		if i.A.Service == v.Service && i.A.Ordinal == v.Ordinal {
+		if _, has := i.A.Spec.LocalSizes()[v.Volume]; i.A.Service == v.Service && i.A.Ordinal == v.Ordinal && (has || v.Volume == "") {
 			return // its end comes back here
 		}
 	}
@@ -84,8 +84,11 @@ func (c *Core) removeVolumes(v *volumes, fx *wire.Effects) {
 
 // leftVolumes looks whether what an instance leaves behind is to go.
 func (c *Core) leftVolumes(i *inst, fx *wire.Effects) {
-	if v := c.vols.claims[spec.VolumeClaim{Service: i.A.Service, Ordinal: i.A.Ordinal}]; v != nil {
-		c.removeVolumes(v, fx)
+	of := spec.VolumeClaim{Service: i.A.Service, Ordinal: i.A.Ordinal}
+	for _, claim := range slices.SortedFunc(maps.Keys(c.vols.claims), spec.VolumeClaim.Compare) {
+		if claim.Whole() == of {
+			c.removeVolumes(c.vols.claims[claim], fx)
+		}
 	}
 }
 

@@ -56,3 +56,25 @@ func TestVolumesAfterABoot(t *testing.T) {
 		}
 	}
 }
+
+// One volume that a replica no longer has goes alone, and nothing above it.
+func TestOneVolumeGoes(t *testing.T) {
+	dir := t.TempDir()
+	s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
+	a := &spec.Assignment{ID: "db-r1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}}
+	for _, name := range []string{"data", "base"} {
+		if err := s.makeVolume(t.Context(), a, &spec.Volume{Name: name, Local: &spec.LocalVolume{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := claimOf(a)
+	one.Volume = "data"
+	for range 2 { // the second time there is none
+		if _, err := s.setAside(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := volumesIn(s.claimDir(claimOf(a))); err != nil || len(list) != 1 || list[0] != "base" {
+		t.Errorf("left: %q, %v", list, err)
+	}
+}

@@ -238,3 +238,22 @@ func TestSchedules(t *testing.T) {
 		})
 	}
 }
+
+// TestOwnersHearOfSchedules: an owner that says something of volumes has what their schedule has come to reported, also where the site had
+// reported nothing because they were another's, or its own, until then.
+func TestOwnersHearOfSchedules(t *testing.T) {
+	s, v := newShed(), replica(1)
+	s.owned[v] = true
+	s.run(t, v, "w1")
+	s.claims.Changed()
+	s.claims.Touch()
+	s.settle(t)
+	if s.claims.Changed() {
+		t.Error("nothing has changed, and all is reported")
+	}
+	s.claims.Told()
+	s.settle(t)
+	if !s.claims.Changed() {
+		t.Error("who owns it now hears nothing")
+	}
+}

@@ -88,6 +88,7 @@ func (c *Claims) Besides(org string) (sum skerry.Bytes) {
 	for v, k := range c.all {
 		switch {
 		case k.Org != org:
+		case c.again(k):
 		case c.Loose(v) && !c.site.Replica(v):
 			sum += k.size() + k.Took
 		default:
@@ -168,6 +169,9 @@ func (c *Claims) Restoring(org string) (n int) {
 // worker had them, it removes what it has.
 func (c *Claims) Restored(v spec.VolumeClaim, worker string, w Want, took skerry.Bytes) {
 	made := c.all[v] == nil
+	if !made {
+		c.all[v].Names = nil // all that was there is gone, and no volume of it is kept for itself
+	}
 	c.Place(v, worker, w)
 	k := c.all[v]
 	k.Ran, k.Made, k.Had, k.Took = true, k.Made || made, 0, took
@@ -177,12 +181,15 @@ func (c *Claims) Restored(v spec.VolumeClaim, worker string, w Want, took skerry
 // Loose reports whether volumes were made here by hand and belong to no application yet.
 func (c *Claims) Loose(v spec.VolumeClaim) bool {
 	k := c.all[v]
-	return k != nil && k.Made && !k.Owned && !c.site.Owned(v)
+	return k != nil && k.Made && !k.Owned && !c.site.Owned(v) && !c.again(k)
 }
 
 // Remove has a worker remove volumes that belong to nobody.
 func (c *Claims) Remove(v spec.VolumeClaim) {
 	if k := c.all[v]; k != nil {
+		if v.Volume == "" {
+			c.dropFormer(v)
+		}
 		c.reserve(k, 0)
 		c.site.Drop(k.Worker, v)
 		delete(c.all, v)
@@ -194,7 +201,7 @@ func (c *Claims) Remove(v spec.VolumeClaim) {
 // Holder gives the worker that is to keep volumes, with data or without, and what they are; "": none.
 func (c *Claims) Holder(v spec.VolumeClaim) (worker string, ran bool, w Want) {
 	if k := c.all[v]; k != nil {
-		return k.Worker, k.Ran, Want{k.size(), k.Org, k.Names}
+		return k.Worker, k.Ran, Want{Size: k.size(), Org: k.Org, Names: k.Names}
 	}
 	return "", false, Want{}
 }

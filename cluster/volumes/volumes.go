@@ -68,7 +68,9 @@ type claim struct {
 	Size  skerry.Bytes `json:"size,omitempty"`
 	Org   string       `json:"org,omitempty"`   // whose data it is; empty: an earlier version did not note that
 	Names []string     `json:"names,omitempty"` // of the volumes
-	Made  bool         `json:"made,omitempty"`  // out of a snapshot, by hand: nobody else may know of them
+	// Sizes are those of several volumes, by name; an earlier version did not note them.
+	Sizes map[string]skerry.Bytes `json:"sizes,omitempty"`
+	Made  bool                    `json:"made,omitempty"` // out of a snapshot, by hand: nobody else may know of them
 	// Had is what they have of the disk, where that is more than Size: they were larger, or are of a snapshot, and never become smaller. Took
 	// is what a snapshot has brought besides into those without a size, until an instance has them, whose own share that is.
 	Had  skerry.Bytes `json:"had,omitempty"`
@@ -83,6 +85,7 @@ type Want struct {
 	Size  skerry.Bytes
 	Org   string
 	Names []string
+	Sizes map[string]skerry.Bytes // of Names
 }
 
 // View is a claim as others see it.
@@ -131,6 +134,9 @@ func (c *Claims) Start() {
 // Touch notes that something changed on which claims depend: an instance, or what its owner wants.
 func (c *Claims) Touch() { c.due = true }
 
+// Told notes that an owner said something of volumes: what their schedules have come to is now for it to know as well.
+func (c *Claims) Told() { c.due, c.changed = true, true }
+
 // Place has a worker keep volumes, for an instance that it gets.
 func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
 	k := c.all[v]
@@ -141,15 +147,19 @@ func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
 	if k.Worker != worker {
 		c.reserve(k, 0)
 		c.site.Drop(k.Worker, v)
+		c.dropFormer(v)
 		k.Worker, k.Ran, k.Had = worker, false, 0
 	}
 	if k.Org != "" && k.Org != w.Org {
 		k.Routine = nil // what was sent away is not of this one
 	}
 	if k.Took = 0; k.Ran {
-		k.Had = max(k.Had, k.Size)
+		k.Had = k.size() - c.noteFormer(k, w.Names)
 	}
-	k.Size, k.Org, k.Names = w.Size, w.Org, w.Names
+	k.Size, k.Org, k.Names, k.Sizes = w.Size, w.Org, w.Names, nil
+	if len(w.Names) > 1 {
+		k.Sizes = w.Sizes
+	}
 	if k.Had <= k.Size {
 		k.Had = 0
 	}
@@ -177,8 +187,9 @@ func (c *Claims) Foreign(v spec.VolumeClaim, org string) string {
 func (c *Claims) List() []View {
 	var out []View
 	for _, v := range c.sorted() {
-		k := c.all[v]
-		out = append(out, View{v, Want{k.size(), k.Org, k.Names}, k.Worker})
+		if k := c.all[v]; !c.again(k) {
+			out = append(out, View{v, Want{Size: k.size(), Org: k.Org, Names: k.Names}, k.Worker})
+		}
 	}
 	return out
 }
@@ -215,6 +226,9 @@ func (c *Claims) Wanted(v spec.VolumeClaim, worker string) bool {
 	if k := c.all[v]; k != nil {
 		return k.Worker == worker
 	}
+	if v.Volume != "" {
+		return c.Wanted(v.Whole(), worker)
+	}
 	return c.site.Replica(v)
 }
 
@@ -233,6 +247,9 @@ func (k *claim) size() skerry.Bytes { return max(k.Size, k.Had) }
 
 // rest is what is to be reserved for volumes: what no instance holds of them.
 func (c *Claims) rest(k *claim) skerry.Bytes {
+	if c.again(k) {
+		return 0
+	}
 	if c.site.Occupied(k.VolumeClaim, k.Worker) {
 		return k.size() - k.Size
 	}
@@ -251,6 +268,11 @@ func (c *Claims) Release() (orgs []string) {
 		k := c.all[v]
 		c.follow(k)
 		owned := c.site.Owned(v)
+		if v.Volume != "" && !owned && c.all[v.Whole()] == nil { // its directory went with that of the replica
+			orgs = append(orgs, k.Org)
+			c.Remove(v)
+			continue
+		}
 		if owned && !k.Owned {
 			k.Owned = true
 			c.note(k)
@@ -274,7 +296,7 @@ func (c *Claims) Forget(worker string) (gone []Gone) {
 		if k := c.all[v]; k.Worker == worker {
 			delete(c.all, v)
 			c.changed = true
-			gone = append(gone, Gone{v, k.Ran})
+			gone = append(gone, Gone{v, k.Ran && v.Volume == ""})
 		}
 	}
 	for _, s := range c.Snapshots() {
@@ -283,6 +305,49 @@ func (c *Claims) Forget(worker string) (gone []Gone) {
 		}
 	}
 	return gone
+}
+
+// noteFormer claims the volumes with data that a replica had, and no longer has. They are nobody's until the owner has told of them. It gives
+// what they take.
+func (c *Claims) noteFormer(k *claim, has []string) (sum skerry.Bytes) {
+	for _, name := range k.Names {
+		if slices.Contains(has, name) {
+			continue
+		}
+		size := k.Sizes[name]
+		if len(k.Names) == 1 {
+			size = k.size()
+		}
+		v := k.VolumeClaim
+		v.Volume = name
+		one := c.all[v]
+		if one == nil {
+			one = &claim{VolumeClaim: v, Made: true}
+			c.all[v] = one
+		}
+		one.Worker, one.Ran, one.Size, one.Org, one.Names = k.Worker, true, max(size, one.Size), k.Org, []string{name}
+		c.note(one)
+		sum += size
+	}
+	return sum
+}
+
+// dropFormer forgets the volumes that a replica no longer has, because its directory is removed.
+func (c *Claims) dropFormer(of spec.VolumeClaim) {
+	for _, v := range c.sorted() {
+		if v.Volume != "" && v.Whole() == of {
+			c.Remove(v)
+		}
+	}
+}
+
+// again reports whether a claim is of a single volume that its replica has again, and which says nothing meanwhile.
+func (c *Claims) again(k *claim) bool {
+	if k.Volume == "" {
+		return false
+	}
+	whole := c.all[k.Whole()]
+	return whole != nil && slices.Contains(whole.Names, k.Volume)
 }
 
 // Audit reports what of the claims contradicts itself, and what is reserved for them on each worker.

@@ -110,6 +110,62 @@ func TestLifeOfAClaim(t *testing.T) {
 	}
 }
 
+// TestRenamedVolume: what a replica had under another name keeps its room, and goes with its owner's word or, if that never said a word of it,
+// when somebody deletes it here or the replica's directory goes.
+func TestRenamedVolume(t *testing.T) {
+	s, v := newShed(), replica(1)
+	one := v
+	one.Volume = "data"
+	place := func(worker string, names ...string) {
+		t.Helper()
+		w := Want{Org: "acme", Names: names, Sizes: map[string]skerry.Bytes{}}
+		for _, name := range names {
+			w.Sizes[name] = skerry.GiB
+			w.Size += skerry.GiB
+		}
+		s.replicas[v], s.at[v] = true, worker
+		s.claims.Place(v, worker, w)
+		s.claims.Ran(v, worker)
+		s.settle(t)
+	}
+	s.owned[v] = true
+	place("w1", "data", "log")
+	place("w1", "base", "log")
+	if _, _, w := s.claims.Holder(one); !s.kept["w1"][one] || w.Size != skerry.GiB || s.reserved["w1"] != skerry.GiB || len(s.claims.List()) != 2 {
+		t.Fatalf("renamed: kept %v, %s reserved, %v listed", s.kept, s.reserved["w1"], s.claims.List())
+	}
+	if !s.claims.Loose(one) || s.claims.Besides("acme") != skerry.GiB {
+		t.Errorf("nobody owns it: loose %v, %s count besides", s.claims.Loose(one), s.claims.Besides("acme"))
+	}
+	place("w1", "data", "log")
+	if s.claims.Loose(one) || s.reserved["w1"] != skerry.GiB || len(s.claims.List()) != 2 { // base
+		t.Errorf("named as before: %s reserved, %v listed", s.reserved["w1"], s.claims.List())
+	}
+	place("w1", "log")
+	s.owned[one] = true
+	s.claims.Touch()
+	s.settle(t)
+	delete(s.owned, one)
+	s.claims.Touch()
+	s.settle(t)
+	if s.claims.Known(one) || s.kept["w1"][one] || s.reserved["w1"] != skerry.GiB {
+		t.Errorf("its owner gave it up: kept %v, %s reserved", s.kept, s.reserved["w1"])
+	}
+	place("w2", "log") // restored there, by hand
+	if len(s.claims.List()) != 1 || s.reserved["w1"] != 0 {
+		t.Errorf("moved: %v listed, %s reserved", s.claims.List(), s.reserved["w1"])
+	}
+	place("w2", "data", "log")
+	place("w2", "log")
+	s.end(v)
+	delete(s.owned, v)
+	s.claims.Touch()
+	s.settle(t)
+	if len(s.claims.List()) != 0 || len(s.records) != 0 || s.reserved["w2"] != 0 {
+		t.Errorf("all of the replica was given up: %v listed, records %v, %s reserved", s.claims.List(), s.records, s.reserved["w2"])
+	}
+}
+
 // TestMovedBeforeItRan: what never ran has no data, and its claim moves with it.
 func TestMovedBeforeItRan(t *testing.T) {
 	s, v := newShed(), replica(1)

@@ -16,7 +16,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/ctl"
-	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
@@ -88,7 +87,7 @@ func restoreKey(dir string, key []byte) error {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		err = files.Replace(path, key, 0o600)
+		err = vault.ReplaceKey(path, key)
 	}
 	if err != nil {
 		return fmt.Errorf("key of the secrets: %w", err)

@@ -302,6 +302,9 @@ func (l *ledger) freeOrdinal(sk skerry.ServiceKey, rev string) int {
 
 // userOf gives the instance that has local volumes, or nil.
 func (l *ledger) userOf(v spec.VolumeClaim) *Instance {
+	if v.Volume != "" {
+		return nil // its service no longer has it
+	}
 	for _, i := range l.byService[v.Service] {
 		if i.Ordinal == v.Ordinal {
 			return i

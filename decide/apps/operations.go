@@ -129,6 +129,9 @@ func (e *editor) check(app *spec.Application, expect skerry.Generation) (*Namesp
 	if err := e.checkDoors(app, ns.Org, old); err != nil {
 		return nil, nil, err
 	}
+	if err := e.volumes.checkSizes(app, old); err != nil {
+		return nil, nil, err
+	}
 	return ns, old, e.tenants.checkQuota(ns.Org, app)
 }
 

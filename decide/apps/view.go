@@ -92,7 +92,7 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 	for _, i := range list {
 		v.Restarts += i.Restarts
 		worst.See(&i.Instance)
-		if i.State == skerry.Terminated && !i.Stopping && i.Run == "" && i.Revision == v.Revision {
+		if s.Mode != spec.ModePerWorker && i.State == skerry.Terminated && !i.Stopping && i.Run == "" && i.Revision == v.Revision {
 			v.Want-- // it has done its work
 		}
 		if !i.Live() {

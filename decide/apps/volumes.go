@@ -37,7 +37,9 @@ func (vs *volumes) Volumes(origin string) []view.VolumeView {
 			continue
 		}
 		for _, k := range list {
-			out = append(out, vs.view(k, origin))
+			if !vs.again(k) {
+				out = append(out, vs.view(k, origin))
+			}
 		}
 	}
 	view.SortVolumes(out)
@@ -54,7 +56,7 @@ func (vs *volumes) view(k *claim, origin string) view.VolumeView {
 	switch i := vs.userOf(k.VolumeClaim); {
 	case i != nil:
 		v.State, v.Instance, v.Worker = view.VolumeUsed, i.ID, i.Worker
-	case a != nil && !a.Deleting && a.Manifest.Spec.Service(k.Service.Service).KeepsData():
+	case k.Volume == "" && a != nil && !a.Deleting && a.Manifest.Spec.Service(k.Service.Service).KeepsData():
 		v.State = view.VolumeIdle
 	default:
 		v.State = view.VolumeKept
@@ -69,7 +71,7 @@ func (vs *volumes) view(k *claim, origin string) view.VolumeView {
 func (vs *volumes) deleted(a *App) (out Deleted) {
 	for _, k := range vs.claimed[a.Key()] {
 		switch v := vs.view(k, ""); {
-		case !k.Ran:
+		case !k.Ran, vs.again(k):
 		case k.Reclaim || a.DeleteVolumes:
 			out.Deleted = append(out.Deleted, v)
 		default:
@@ -85,7 +87,7 @@ func (vs *volumes) delete(now time.Time, m DeleteVolume) (wire.Effects, error) {
 	var fx wire.Effects
 	app := m.Claim.Service.App
 	k, a := vs.claimed[app][m.Claim], vs.apps[app]
-	if k == nil {
+	if k == nil || vs.again(k) {
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", m.Claim).WithHint("`skerry get volumes` lists them")
 	}
 	if a != nil && a.Delegated {
@@ -111,7 +113,7 @@ func (vs *volumes) findsAgain(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		s, n := &a.Manifest.Spec.Services[i], 0
 		for _, k := range vs.claimed[a.Key()] {
-			if k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && vs.view(k, "").State == view.VolumeKept {
+			if k.Volume == "" && k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && vs.view(k, "").State == view.VolumeKept {
 				n++
 			}
 		}
@@ -122,11 +124,64 @@ func (vs *volumes) findsAgain(a *App) (out []string) {
 	return out
 }
 
+// checkSizes refuses a manifest with volumes that would have to become smaller: what is in them may not fit, so that workers leave them as
+// they are, and the manifest would say something else. What it says already, as after an undo, it may go on saying.
+func (vs *volumes) checkSizes(app *spec.Application, old *App) error {
+	var wrong []skerry.Problem
+	for i := range app.Spec.Services {
+		s, was := &app.Spec.Services[i], map[string]skerry.Bytes{}
+		if old != nil {
+			was = old.Manifest.Spec.Service(s.Name).LocalSizes()
+		}
+		for j := range s.Volumes {
+			v := &s.Volumes[j]
+			if v.Local == nil {
+				continue
+			}
+			before, is := was[v.Name]
+			if is && before == v.Local.Size {
+				continue
+			}
+			if k, has := vs.largest(skerry.ServiceKey{App: app.Key(), Service: s.Name}, v.Name, before); has > v.Local.Size {
+				wrong = append(wrong, skerry.Problem{Path: "spec.services[" + itoa(i) + "].volumes[" + itoa(j) + "].local.size",
+					Message: "volume " + v.Name + " of " + view.NewVolumeView(k).Name + " has " + has.String() + ", and a volume never becomes smaller",
+					Hint:    "write " + has.String() + " or more, or give the volume another name and copy what is in it"})
+			}
+		}
+	}
+	if len(wrong) > 0 {
+		return &skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Problems: wrong}
+	}
+	return nil
+}
+
+// largest gives the replica whose volume of a name is the largest one that is there, and its size. What the manifest said before stands for
+// sizes that an earlier version did not note.
+func (vs *volumes) largest(service skerry.ServiceKey, name string, before skerry.Bytes) (of spec.VolumeClaim, size skerry.Bytes) {
+	for _, v := range slices.SortedFunc(maps.Keys(vs.claimed[service.App]), spec.VolumeClaim.Compare) {
+		k := vs.claimed[service.App][v]
+		if v.Service != service || !k.Ran || !slices.Contains(k.Volumes, name) {
+			continue
+		}
+		has, noted := k.sizes()[name]
+		if !noted {
+			has = before
+		}
+		if has > size {
+			of, size = v, has
+		}
+	}
+	return of, size
+}
+
 // releaseClaims gives up the local volumes that are to go with services that an application no longer has, once no instance is left. The
 // others are kept.
 func (vs *volumes) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *wire.Effects) {
 	for _, v := range slices.SortedFunc(maps.Keys(vs.claimed[app]), spec.VolumeClaim.Compare) {
 		k := vs.claimed[app][v]
+		if k == nil {
+			continue // it went with all of its replica
+		}
 		s := a.Manifest.Spec.Service(v.Service.Service)
 		if s.KeepsData() {
 			if _, _, reclaimed := s.LocalVolumes(); reclaimed != k.Reclaim {
@@ -137,6 +192,11 @@ func (vs *volumes) releaseClaims(now time.Time, app skerry.AppKey, a *App, fx *w
 		there := s.KeepsData() && !a.Deleting
 		switch {
 		case vs.userOf(v) != nil:
+		case vs.again(k):
+			if !k.Idle.IsZero() {
+				k.Idle = time.Time{}
+				vs.saveClaim(k, fx)
+			}
 		case !there && len(vs.byService[v.Service]) == 0 && (k.Reclaim || !k.Ran || a.DeleteVolumes || a.Delegated):
 			vs.dropClaim(k, fx)
 		case k.Idle.IsZero():
@@ -162,9 +222,19 @@ func (vs *volumes) ReviewClaims(others func(v spec.VolumeClaim) bool, fx *wire.E
 // manifest says.
 func (vs *volumes) loses(app *spec.Application) (lost, kept []string) {
 	gone, stay := map[string]int{}, map[string]int{}
-	for v, k := range vs.claimed[app.Key()] {
+	for _, v := range slices.SortedFunc(maps.Keys(vs.claimed[app.Key()]), spec.VolumeClaim.Compare) {
+		k := vs.claimed[app.Key()][v]
 		switch s := app.Spec.Service(v.Service.Service); {
-		case s.KeepsData(), vs.apps[app.Key()] == nil:
+		case v.Volume != "", vs.apps[app.Key()] == nil:
+		case s.KeepsData():
+			for _, name := range k.Volumes {
+				if _, has := s.LocalSizes()[name]; k.Ran && !has {
+					one := v
+					one.Volume = name
+					kept = append(kept, v.Service.Service+": volume "+name+" is kept, although the manifest no longer has it; `skerry delete volume "+
+						view.NewVolumeView(one).Name+"` deletes it")
+				}
+			}
 		case k.Reclaim:
 			gone[v.Service.Service]++
 		case vs.userOf(v) != nil:

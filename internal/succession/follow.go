@@ -19,11 +19,11 @@ import (
 
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/lease"
-	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/link/frame"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
 
@@ -348,7 +348,7 @@ func (o *Leadership) keepKey(key []byte) error {
 	if have, err := os.ReadFile(o.opt.Key); err == nil && bytes.Equal(have, key) {
 		return nil
 	}
-	return files.Replace(o.opt.Key, key, 0o600)
+	return vault.ReplaceKey(o.opt.Key, key)
 }
 
 // maxKey bounds the file of a key.

@@ -20,6 +20,9 @@ import (
 // KeyFile is the file of a key in a data directory.
 const KeyFile = "secrets.key"
 
+// CheckFile has the name of the key beside it. A bit that flips in a key makes another one, which opens nothing.
+const CheckFile = KeyFile + ".check"
+
 // keyHead begins a key's file.
 const keyHead = "skerry-secrets-key-1 "
 
@@ -89,7 +92,10 @@ func OpenKey(dir string) (*Key, error) {
 			return nil, err
 		}
 		k.how = howFile
-		return k, k.write(path)
+		if err := k.write(path); err != nil {
+			return k, err
+		}
+		return k, k.check(dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("key of the secrets: %w", err)
@@ -102,20 +108,50 @@ func OpenKey(dir string) (*Key, error) {
 		return nil, fmt.Errorf("key of the secrets: %s: %w", path, err)
 	}
 	k.how = howFile
+	if err := k.check(dir); err != nil {
+		return nil, fmt.Errorf("key of the secrets: %s: %w", path, err)
+	}
 	return k, nil
 }
 
+// check compares a key with what is noted beside it, or notes it.
+func (k *Key) check(dir string) error {
+	path := filepath.Join(dir, CheckFile)
+	noted, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		_ = files.Replace(path, []byte(k.Name()+"\n"), 0o600) // on a disk that is full or cannot be written, the next start does it
+		return nil
+	case err != nil:
+		return err
+	case strings.TrimSpace(string(noted)) != k.Name():
+		return fmt.Errorf("it is damaged, or another key than the one that %s names; put it back from where it was kept, or a backup in its place with `skerry restore`; if it was exchanged deliberately, remove %s",
+			CheckFile, path)
+	}
+	return nil
+}
+
+// ReplaceKey puts the file of another key in the place of one.
+func ReplaceKey(path string, text []byte) error {
+	if err := os.Remove(filepath.Join(filepath.Dir(path), CheckFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return files.Replace(path, text, 0o600)
+}
+
 const howFile = "key file"
+
+var errDamaged = errors.New("it is damaged; put it back from where it was kept, or remove it to begin with a new one (secrets that were sealed for it are then lost here)")
 
 func parseKey(text string) (*Key, error) {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(text), keyHead)
 	raw, err := base64.StdEncoding.DecodeString(rest)
 	if !ok || err != nil {
-		return nil, errors.New("it is damaged; put it back from where it was kept, or remove it to begin with a new one (secrets that were sealed for it are then lost here)")
+		return nil, errDamaged
 	}
 	private, err := kem().NewPrivateKey(raw)
 	if err != nil {
-		return nil, errors.New("it holds no key")
+		return nil, errDamaged
 	}
 	return &Key{private: private, public: private.PublicKey().Bytes()}, nil
 }
@@ -126,7 +162,7 @@ func (k *Key) write(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := files.Replace(path, []byte(keyHead+base64.StdEncoding.EncodeToString(raw)+"\n"), 0o600); err != nil {
+	if err := ReplaceKey(path, []byte(keyHead+base64.StdEncoding.EncodeToString(raw)+"\n")); err != nil {
 		return fmt.Errorf("key of the secrets: %w", err)
 	}
 	return nil

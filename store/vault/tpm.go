@@ -139,8 +139,10 @@ func (k *Key) move(ctx context.Context, t TPM, sealed, plain string) error {
 }
 
 func removePlain(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("key of the secrets: %w", err)
+	for _, p := range []string{path, filepath.Join(filepath.Dir(path), CheckFile)} {
+		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("key of the secrets: %w", err)
+		}
 	}
 	return nil
 }

@@ -109,6 +109,66 @@ func TestKeyFile(t *testing.T) {
 }
 
 // TestNothingShows prints and marshals a value, and what it may be inside of, in every way there is.
+// TestFlippedKey flips each bit of a key's file: what opens is the same key, or it is refused with the way out. It would open nothing that was
+// sealed for the one before, and nobody would know why.
+func TestFlippedKey(t *testing.T) {
+	dir := t.TempDir()
+	first, err := OpenKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, check := filepath.Join(dir, KeyFile), filepath.Join(dir, CheckFile)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(check); err != nil && !os.IsNotExist(err) { // an earlier version wrote none
+		t.Fatal(err)
+	}
+	if _, err := OpenKey(dir); err != nil {
+		t.Fatal(err)
+	}
+	put := func(text []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	others := 0
+	for bit := range len(good) * 8 {
+		bad := bytes.Clone(good)
+		bad[bit/8] ^= 1 << (bit % 8)
+		put(bad)
+		switch k, err := OpenKey(dir); {
+		case err == nil && !bytes.Equal(k.Public(), first.Public()):
+			t.Fatalf("bit %d: another key", bit)
+		case err == nil:
+		case strings.Contains(err.Error(), CheckFile):
+			if others++; !strings.Contains(err.Error(), "skerry restore") {
+				t.Fatalf("bit %d: no way out: %v", bit, err)
+			}
+		case !strings.Contains(err.Error(), "damaged"):
+			t.Fatalf("bit %d: %v", bit, err)
+		}
+	}
+	if others < 100 {
+		t.Errorf("%d bits make another key; the test shows nothing", others)
+	}
+	put(good)
+	if _, err := OpenKey(dir); err != nil {
+		t.Errorf("put back: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := OpenKey(dir); err != nil || bytes.Equal(k.Public(), first.Public()) { // as before: whoever removes it begins with a new one
+		t.Errorf("removed: %v", err)
+	}
+	if _, err := OpenKey(dir); err != nil {
+		t.Errorf("the new one: %v", err)
+	}
+}
+
 func TestNothingShows(t *testing.T) {
 	var log bytes.Buffer
 	in := struct {

@@ -3375,10 +3375,12 @@ export interface components {
             /** @description Size limit; 0 if they have none of their own. */
             size?: string | number;
             /**
-             * @description Used by an instance, Idle while their service exists, or Kept after it was deleted. A cluster cannot tell the last two apart for applications of the root.
+             * @description Used by an instance, Idle while their service exists, or Kept after it was deleted or no longer lists them. A cluster cannot tell the last two apart for applications of the root.
              * @enum {string}
              */
             state: "Used" | "Idle" | "Kept";
+            /** @description The single volume this is about, if the service no longer lists it. name then ends with :VOLUME. */
+            volume?: string;
             /** @description Names of the volumes in the manifest. */
             volumes?: string[] | null;
             /** @description Worker that stores them. Known at the cluster only. */
@@ -6367,7 +6369,10 @@ export interface operations {
     };
     "delete-volume": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only this one, which the service had and no longer has. */
+                volume?: string;
+            };
             header?: never;
             path: {
                 namespace: string;

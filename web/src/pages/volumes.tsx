@@ -19,7 +19,8 @@ export default function Volumes() {
       danger: true,
       run: async () => {
         const at = [v.namespace, v.app, v.service, String(v.replica)].map(encodeURIComponent).join("/");
-        await client.call("DELETE", "/v1/volumes/" + at);
+        const one = v.volume ? "?volume=" + encodeURIComponent(v.volume) : "";
+        await client.call("DELETE", "/v1/volumes/" + at + one);
         q.reload();
       },
       done: `${v.name} is deleted`,
