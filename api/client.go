@@ -129,8 +129,17 @@ func (c *Client) unreachable(err error) error {
 
 // Login begins a session and keeps its tokens.
 func (c *Client) Login(ctx context.Context, user, password string) (auth.Tokens, error) {
+	return c.LoginWithCode(ctx, user, password, "")
+}
+
+// LoginWithCode is Login for a user with one-time codes; auth.NeedsCode tells from an error that it is one.
+func (c *Client) LoginWithCode(ctx context.Context, user, password, code string) (auth.Tokens, error) {
 	var t auth.Tokens
-	if err := c.send(ctx, http.MethodPost, "/v1/auth/login", nil, map[string]string{"user": user, "password": password}, &t, false); err != nil {
+	in := map[string]string{"user": user, "password": password}
+	if code != "" { // servers of earlier versions do not know it
+		in[auth.CodeField] = code
+	}
+	if err := c.send(ctx, http.MethodPost, "/v1/auth/login", nil, in, &t, false); err != nil {
 		return t, err
 	}
 	c.mu.Lock()

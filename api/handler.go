@@ -82,6 +82,7 @@ func NewHandler(opt Options) (*Handler, error) {
 		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{h.translate},
 	})
 	h.addAuth()
+	h.addTOTP()
 	h.addUsers()
 	h.addOrgs()
 	h.addCertificates()

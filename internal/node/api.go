@@ -11,6 +11,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/vault"
 )
 
 // AdminPasswordFile is the file in the data directory that holds the first admin's password.
@@ -40,7 +41,12 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	people, err := auth.OpenPeople(ctx, auth.PeopleConfig{Site: b.Name(), Store: st, Audit: c.Audit, Log: c.Log})
+	secrets, err := vault.OpenKey(c.Dir) // the role has opened it before
+	if err != nil {
+		return nil, err
+	}
+	people, err := auth.OpenPeople(ctx, auth.PeopleConfig{Site: b.Name(), Store: st, Audit: c.Audit, Log: c.Log,
+		SealKey: secrets.Derive("one-time codes")})
 	if err != nil {
 		return nil, err
 	}

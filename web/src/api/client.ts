@@ -17,6 +17,11 @@ export class ApiError extends Error {
   }
 }
 
+/** needsCode tells whether a login was refused for want of a one-time code. */
+export function needsCode(e: unknown): boolean {
+  return e instanceof ApiError && e.problems.some((p) => p.path === "otp");
+}
+
 /** aboutError gives what to show of any error. */
 export function aboutError(e: unknown): { text: string; hint?: string; problems: FieldProblem[] } {
   if (e instanceof ApiError) return { text: e.message, hint: e.hint, problems: e.problems };
@@ -61,8 +66,8 @@ export class Client {
     return this.access !== "";
   }
 
-  async login(user: string, password: string) {
-    this.keep(await this.send<Tokens>("POST", "/v1/auth/login", { body: { user, password, cookie: true } }));
+  async login(user: string, password: string, otp?: string) {
+    this.keep(await this.send<Tokens>("POST", "/v1/auth/login", { body: { user, password, otp, cookie: true } }));
   }
 
   /** resume goes on with the session of the cookie, if there is one. */

@@ -476,6 +476,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/auth/totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create a secret for an authenticator app. Logins ask for its codes once the first one is confirmed.
+         * @description Scope: self, asked of: -.
+         */
+        post: operations["enrol-totp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/totp/confirm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Enable one-time codes; your other sessions end. The answer has recovery codes.
+         * @description Scope: self, asked of: -.
+         */
+        post: operations["confirm-totp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/totp/remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Disable your one-time codes.
+         * @description Scope: self, asked of: -.
+         */
+        post: operations["remove-totp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/auth/whoami": {
         parameters: {
             query?: never;
@@ -1456,6 +1516,26 @@ export interface paths {
         patch: operations["change-user"];
         trace?: never;
     };
+    "/v1/users/{user}/totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Disable the one-time codes of a user who has lost the device.
+         * @description Scope: users:admin, asked of: site.
+         */
+        delete: operations["reset-totp"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/version": {
         parameters: {
             query?: never;
@@ -1945,6 +2025,10 @@ export interface components {
             status: boolean;
             type: string;
         };
+        ConfirmTOTPInBody: {
+            /** @description What the app shows. */
+            otp: string;
+        };
         Coordinate: {
             /** Format: double */
             error: number;
@@ -2087,6 +2171,9 @@ export interface components {
             except?: string[] | null;
             /** @description Ports there. Default: all, and every protocol. */
             ports?: components["schemas"]["EgressPort"][] | null;
+        };
+        EnrolTOTPInBody: {
+            password: string;
         };
         Event: {
             app?: components["schemas"]["AppKey"];
@@ -2394,6 +2481,8 @@ export interface components {
         LoginInBody: {
             /** @description For browsers: store the refresh token in a cookie that scripts cannot read, instead of returning it. */
             cookie?: boolean;
+            /** @description One-time code or recovery code. A refusal for want of one names this field. */
+            otp?: string;
             password: string;
             user: string;
         };
@@ -2781,6 +2870,10 @@ export interface components {
             /** @description Instances that would be better off elsewhere and are not moved, with the reason. */
             stays?: components["schemas"]["StayView"][] | null;
         };
+        RecoveryCodes: {
+            /** @description Keep them: they are not shown again. */
+            codes: string[] | null;
+        };
         RefreshInBody: {
             refresh?: string;
         };
@@ -2796,6 +2889,11 @@ export interface components {
             over?: string;
             /** @description Why it is not registered, or not by UDP. */
             reason?: string;
+        };
+        RemoveTOTPInBody: {
+            /** @description One-time code or recovery code. */
+            otp?: string;
+            password: string;
         };
         Resources: {
             /** @description Bytes per second towards the instance (Schema 1: bandwidth_in). */
@@ -3156,6 +3254,12 @@ export interface components {
             state: string;
             text?: string;
         };
+        TOTPSecret: {
+            /** @description Base32, to be typed into an authenticator app. */
+            secret: string;
+            /** @description The same as a link (otpauth://), for apps that open or scan it. */
+            uri: string;
+        };
         TargetGroup: {
             labels: {
                 [key: string]: string;
@@ -3246,6 +3350,8 @@ export interface components {
             disabled?: boolean;
             grants: components["schemas"]["Grant"][] | null;
             name: string;
+            /** @description Logins also ask for a one-time code. */
+            totp?: boolean;
         };
         UserPatch: {
             disabled?: boolean;
@@ -4238,6 +4344,103 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Tokens"];
                 };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "enrol-totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EnrolTOTPInBody"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TOTPSecret"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "confirm-totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConfirmTOTPInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecoveryCodes"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "remove-totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RemoveTOTPInBody"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             default: {
@@ -6292,6 +6495,35 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["User"];
                 };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "reset-totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             default: {

@@ -1,13 +1,15 @@
 import { Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { type FormEvent, useEffect, useState } from "react";
+import { needsCode } from "../api/client";
 import { Problem } from "../parts/basics";
 import { useSession } from "../state/session";
 
-/** LoginForm asks for user and password. */
+/** LoginForm asks for user and password, and for a one-time code once the server does. */
 export function LoginForm({ user: fixed }: { user?: string }) {
   const { login } = useSession();
   const [user, setUser] = useState(fixed ?? "");
   const [password, setPassword] = useState("");
+  const [otp, setOTP] = useState<string>();
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
   const submit = async (e: FormEvent) => {
@@ -15,9 +17,11 @@ export function LoginForm({ user: fixed }: { user?: string }) {
     setBusy(true);
     setError(undefined);
     try {
-      await login(user, password);
+      await login(user, password, otp);
     } catch (e) {
-      setError(e);
+      const first = otp === undefined && needsCode(e);
+      setError(first ? undefined : e);
+      if (needsCode(e)) setOTP("");
       setBusy(false);
     }
   };
@@ -44,6 +48,18 @@ export function LoginForm({ user: fixed }: { user?: string }) {
           autoFocus={fixed !== undefined}
           visibilityToggleButtonProps={{ "aria-label": "Show or hide the password", tabIndex: 0 }}
         />
+        {otp !== undefined && (
+          <TextInput
+            label="One-time code"
+            description="Of your authenticator app, or a recovery code"
+            autoComplete="one-time-code"
+            required
+            maxLength={64}
+            value={otp}
+            onChange={(e) => setOTP(e.currentTarget.value)}
+            autoFocus
+          />
+        )}
         <Button type="submit" loading={busy}>
           Log in
         </Button>

@@ -102,6 +102,28 @@ export function Users() {
                   >
                     New password
                   </Button>
+                  {u.totp && (
+                    <Button
+                      size="xs"
+                      variant="default"
+                      aria-label={`Reset one-time codes of ${u.name}`}
+                      onClick={() =>
+                        ask({
+                          title: `Reset one-time codes of ${u.name}?`,
+                          text: "The user then logs in with the password alone, until new ones are enabled.",
+                          action: "Reset",
+                          danger: true,
+                          run: async () => {
+                            await client.call("DELETE", path(u) + "/totp");
+                            q.reload();
+                          },
+                          done: `${u.name} logs in with the password alone`,
+                        })
+                      }
+                    >
+                      Reset codes
+                    </Button>
+                  )}
                   {u.name !== who?.user && (
                     <>
                       <Button
