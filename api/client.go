@@ -147,6 +147,24 @@ func (c *Client) LoginWithCode(ctx context.Context, user, password, code string)
 	return t, c.keepLocked(t)
 }
 
+// BeginOIDC begins a login at the server's identity provider, which sends the browser to redirect.
+func (c *Client) BeginOIDC(ctx context.Context, redirect string) (auth.OIDCBegun, error) {
+	var b auth.OIDCBegun
+	return b, c.send(ctx, http.MethodPost, "/v1/auth/oidc", nil, map[string]string{"redirect": redirect}, &b, false)
+}
+
+// EndOIDC ends it, and begins a session as Login does.
+func (c *Client) EndOIDC(ctx context.Context, state, code, bind string) (auth.Tokens, error) {
+	var t auth.Tokens
+	in := map[string]string{"state": state, "code": code, "bind": bind}
+	if err := c.send(ctx, http.MethodPost, "/v1/auth/oidc/end", nil, in, &t, false); err != nil {
+		return t, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return t, c.keepLocked(t)
+}
+
 func (c *Client) keepLocked(t auth.Tokens) error {
 	c.tokens, c.loaded = t, true
 	if c.opt.Tokens != nil {

@@ -79,6 +79,7 @@ type User struct {
 	Created  time.Time `json:"created"`
 	By       string    `json:"by,omitempty" doc:"Who made it."`
 	TOTP     bool      `json:"totp,omitempty" doc:"Logins also ask for a one-time code."`
+	Outside  string    `json:"outside,omitempty" doc:"Identity provider, and what it calls the user, who logs in there alone."`
 	Hash     string    `json:"-"`
 	totp     *totp     // nil: none, and none begun
 }
@@ -340,6 +341,10 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 		u.Hash = hash
 	}
 	ends := hash != "" || u.Disabled
+	if u.Outside != "" && (hash != "" || c.Grants != nil) {
+		return User{}, skerry.Errorf(skerry.CodeConflict, "user %s logs in at an identity provider, whose groups say what the grants are", name).
+			WithHint("change the groups there, or what --oidc grants to them; or create a local user")
+	}
 	if ends {
 		ops = p.endOpsLocked(name, "")
 	}
@@ -352,9 +357,9 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 	return u, nil
 }
 
-// mayAll tells whether the user can repair everything.
+// mayAll tells whether the user can repair everything, also while an identity provider is away.
 func (u *User) mayAll() bool {
-	return !u.Disabled && slices.Contains(u.Grants, Grant{RoleAdmin, Any, Any})
+	return !u.Disabled && u.Outside == "" && slices.Contains(u.Grants, Grant{RoleAdmin, Any, Any})
 }
 
 func (p *People) lastAdminLocked(name string) bool {

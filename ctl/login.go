@@ -21,7 +21,7 @@ import (
 // loginFlags say where and as whom to log in.
 type loginFlags struct {
 	server, user, passwordFile, otp, pin, caFile, token string
-	passwordStdin, trust, system                        bool
+	passwordStdin, trust, system, oidc                  bool
 }
 
 func (a *app) loginCommand() *cobra.Command {
@@ -45,6 +45,7 @@ with the one in the server's log, and then remembers it. Pass it as --ca-pin for
 	fs.StringVar(&f.passwordFile, "password-file", "", "file with the password")
 	fs.BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input")
 	fs.StringVar(&f.otp, "otp", "", "one-time code or recovery code, if you need one (default: $SKERRY_OTP, or prompt)")
+	fs.BoolVar(&f.oidc, "oidc", false, "log in by a browser, at the identity provider that the server names")
 	fs.StringVar(&f.token, "token", "", "store this access token instead of logging in with a password")
 	fs.StringVar(&f.pin, "ca-pin", "", "SHA-256 of the certificate authority, as sha256:HEX")
 	fs.StringVar(&f.caFile, "ca-file", "", "file with the certificate authority (PEM)")
@@ -112,6 +113,12 @@ func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
 			return err
 		}
 		x.User = who.User
+	} else if f.oidc {
+		t, err := loginAtProvider(cmd, c)
+		if err != nil {
+			return err
+		}
+		x.User, x.Access, x.Expires, x.Refresh = t.User, t.Access, t.Expires, t.Refresh
 	} else {
 		user, password, err := askLogin(cmd, f, old)
 		if err != nil {

@@ -25,6 +25,7 @@ type APIConfig struct {
 	Limits      api.Limits
 	OpenMetrics bool // /metrics without a login
 	Audit       auth.AuditLimits
+	OIDC        *auth.OIDCConfig // logins at an identity provider; nil: none
 	Log         *slog.Logger
 }
 
@@ -51,6 +52,12 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 		return nil, err
 	}
 	a := &API{People: people}
+	var provider *auth.OIDC
+	if c.OIDC != nil {
+		if provider, err = auth.NewOIDC(people, *c.OIDC); err != nil {
+			return nil, err
+		}
+	}
 	file := filepath.Join(c.Dir, AdminPasswordFile)
 	if a.NewAdmin, err = people.Bootstrap(ctx, file); err != nil {
 		return nil, err
@@ -58,7 +65,8 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 	if a.NewAdmin {
 		c.Log.Info("the user admin was created; its password is in a file", "path", file)
 	}
-	h, err := api.NewHandler(api.Options{Backend: b, People: people, Version: c.Version, Limits: c.Limits, OpenMetrics: c.OpenMetrics, Log: c.Log})
+	h, err := api.NewHandler(api.Options{Backend: b, People: people, OIDC: provider, Version: c.Version, Limits: c.Limits,
+		OpenMetrics: c.OpenMetrics, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -436,6 +436,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/auth/oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begin a login at the identity provider.
+         * @description Scope: public, asked of: -.
+         */
+        post: operations["begin-oidc"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/oidc/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Where the identity provider sends a browser back to.
+         * @description Scope: public, asked of: -.
+         */
+        get: operations["oidc-callback"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/oidc/end": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End a login at the identity provider, with what it sent to a command.
+         * @description Scope: public, asked of: -.
+         */
+        post: operations["end-oidc"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/auth/password": {
         parameters: {
             query?: never;
@@ -1927,6 +1987,10 @@ export interface components {
              */
             records: number;
         };
+        BeginOIDCInBody: {
+            /** @description http://127.0.0.1:PORT/callback of a command; without it, the dashboard. */
+            redirect?: string;
+        };
         Candidate: {
             chosen?: boolean;
             doubt?: string;
@@ -2171,6 +2235,14 @@ export interface components {
             except?: string[] | null;
             /** @description Ports there. Default: all, and every protocol. */
             ports?: components["schemas"]["EgressPort"][] | null;
+        };
+        EndOIDCInBody: {
+            /** @description Of the beginning. */
+            bind: string;
+            /** @description As the provider sent it. */
+            code: string;
+            /** @description As the provider sent it back. */
+            state: string;
         };
         EnrolTOTPInBody: {
             password: string;
@@ -2582,6 +2654,12 @@ export interface components {
             /** @description Give it to the new cluster or worker with --join; it is not shown again. */
             text: string;
             used?: components["schemas"]["TokenUse"];
+        };
+        OIDCBegun: {
+            /** @description Send it with the code, which nobody can use without it. */
+            bind?: string;
+            /** @description Open it in a browser. */
+            url: string;
         };
         Org: {
             name: string;
@@ -3350,6 +3428,8 @@ export interface components {
             disabled?: boolean;
             grants: components["schemas"]["Grant"][] | null;
             name: string;
+            /** @description Identity provider, and what it calls the user, who logs in there alone. */
+            outside?: string;
             /** @description Logins also ask for a one-time code. */
             totp?: boolean;
         };
@@ -3372,6 +3452,8 @@ export interface components {
             /** @description SHA-256 of the site CA's certificate. */
             caPin: string;
             name: string;
+            /** @description The dashboard offers a login at an identity provider. */
+            oidc?: boolean;
             /** @description root or cluster. */
             role: string;
             /** Format: date-time */
@@ -4276,6 +4358,93 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "begin-oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BeginOIDCInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Set-Cookie"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OIDCBegun"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "oidc-callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+        };
+    };
+    "end-oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndOIDCInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tokens"];
+                };
             };
             /** @description Error */
             default: {

@@ -11,6 +11,7 @@ test("a code is asked for when the server wants one, and again when it was wrong
   const given: (string | undefined)[] = [];
   const client = {
     resume: async () => false,
+    offersProvider: async () => true,
     call: async () => ({ user: "anna", role: "root", site: "harbour", scopes: [], grants: [] }),
     login: async (_user: string, _password: string, otp?: string) => {
       given.push(otp);
@@ -26,6 +27,7 @@ test("a code is asked for when the server wants one, and again when it was wrong
       </SessionProvider>
     </MantineProvider>,
   );
+  await screen.findByRole("button", { name: "Log in at the identity provider" });
   expect(screen.queryByLabelText(/One-time code/)).toBeNull();
   await user.type(screen.getByLabelText(/User/), "anna");
   await user.type(screen.getByLabelText(/^Password/), "long enough");

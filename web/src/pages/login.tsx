@@ -6,12 +6,26 @@ import { useSession } from "../state/session";
 
 /** LoginForm asks for user and password, and for a one-time code once the server does. */
 export function LoginForm({ user: fixed }: { user?: string }) {
-  const { login } = useSession();
+  const { client, login } = useSession();
   const [user, setUser] = useState(fixed ?? "");
   const [password, setPassword] = useState("");
   const [otp, setOTP] = useState<string>();
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
+  const [provider, setProvider] = useState(false);
+  useEffect(() => {
+    client.offersProvider().then(setProvider, () => {}); // without an answer there is the password
+  }, [client]);
+  const leave = async () => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      window.location.assign(await client.beginAtProvider());
+    } catch (e) {
+      setError(e);
+      setBusy(false);
+    }
+  };
   const submit = async (e: FormEvent) => {
     e.preventDefault();
     setBusy(true);
@@ -63,6 +77,11 @@ export function LoginForm({ user: fixed }: { user?: string }) {
         <Button type="submit" loading={busy}>
           Log in
         </Button>
+        {provider && (
+          <Button variant="default" onClick={leave} disabled={busy}>
+            Log in at the identity provider
+          </Button>
+        )}
       </Stack>
     </form>
   );

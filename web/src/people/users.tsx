@@ -86,22 +86,26 @@ export function Users() {
                 clock(u.created),
                 u.by || "–",
                 <Group gap="xs" justify="flex-end" wrap="nowrap">
-                  <Button
-                    size="xs"
-                    variant="default"
-                    aria-label={`Grants of ${u.name}`}
-                    onClick={() => (setGrants(u.grants ?? []), setChange({ user: u, what: "grants" }))}
-                  >
-                    Grants
-                  </Button>
-                  <Button
-                    size="xs"
-                    variant="default"
-                    aria-label={`New password of ${u.name}`}
-                    onClick={() => (setPassword(""), setChange({ user: u, what: "password" }))}
-                  >
-                    New password
-                  </Button>
+                  {!u.outside && (
+                    <>
+                      <Button
+                        size="xs"
+                        variant="default"
+                        aria-label={`Grants of ${u.name}`}
+                        onClick={() => (setGrants(u.grants ?? []), setChange({ user: u, what: "grants" }))}
+                      >
+                        Grants
+                      </Button>
+                      <Button
+                        size="xs"
+                        variant="default"
+                        aria-label={`New password of ${u.name}`}
+                        onClick={() => (setPassword(""), setChange({ user: u, what: "password" }))}
+                      >
+                        New password
+                      </Button>
+                    </>
+                  )}
                   {u.totp && (
                     <Button
                       size="xs"
