@@ -9,6 +9,7 @@ require (
 	filippo.io/age v1.3.2
 	github.com/VictoriaMetrics/metrics v1.35.1
 	github.com/cilium/ebpf v0.22.0
+	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/flynn/noise v1.1.0
 	github.com/fxamacker/cbor/v2 v2.9.6
@@ -36,6 +37,7 @@ require (
 	go.yaml.in/yaml/v2 v2.4.4
 	golang.org/x/crypto v0.58.0
 	golang.org/x/net v0.61.0
+	golang.org/x/oauth2 v0.38.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
@@ -48,6 +50,7 @@ require (
 )
 
 require (
+	github.com/go-jose/go-jose/v4 v4.1.4 // indirect
 	golang.org/x/mod v0.42.0 // indirect
 	gotest.tools/v3 v3.5.2 // indirect
 )

@@ -58,6 +58,11 @@ func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
 
 func newRootWith(t *testing.T, l api.Limits) *site {
 	t.Helper()
+	return newRootServing(t, node.APIConfig{Limits: l, Listen: api.Listen{Addr: "127.0.0.1:0"}})
+}
+
+func newRootServing(t *testing.T, c node.APIConfig) *site {
+	t.Helper()
 	s := &site{t: t, Dir: t.TempDir()}
 	var err error
 	s.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)}, Link: "127.0.0.1:0"})
@@ -68,7 +73,8 @@ func newRootWith(t *testing.T, l api.Limits) *site {
 	background(t, s.Root.Run)
 	ready := make(chan *node.API, 1)
 	background(t, func(ctx context.Context) error {
-		return node.ServeAPI(ctx, s.Root, s.Root.Store, node.APIConfig{Dir: s.Dir, Limits: l, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
+		c.Dir, c.Log = s.Dir, logger(t)
+		return node.ServeAPI(ctx, s.Root, s.Root.Store, c, func(a *node.API) { ready <- a })
 	})
 	s.API = <-ready
 	s.URL = s.API.URL()

@@ -129,8 +129,35 @@ func (c *Client) unreachable(err error) error {
 
 // Login begins a session and keeps its tokens.
 func (c *Client) Login(ctx context.Context, user, password string) (auth.Tokens, error) {
+	return c.LoginWithCode(ctx, user, password, "")
+}
+
+// LoginWithCode is Login for a user with one-time codes; auth.NeedsCode tells from an error that it is one.
+func (c *Client) LoginWithCode(ctx context.Context, user, password, code string) (auth.Tokens, error) {
 	var t auth.Tokens
-	if err := c.send(ctx, http.MethodPost, "/v1/auth/login", nil, map[string]string{"user": user, "password": password}, &t, false); err != nil {
+	in := map[string]string{"user": user, "password": password}
+	if code != "" { // servers of earlier versions do not know it
+		in[auth.CodeField] = code
+	}
+	if err := c.send(ctx, http.MethodPost, "/v1/auth/login", nil, in, &t, false); err != nil {
+		return t, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return t, c.keepLocked(t)
+}
+
+// BeginOIDC begins a login at the server's identity provider, which sends the browser to redirect.
+func (c *Client) BeginOIDC(ctx context.Context, redirect string) (auth.OIDCBegun, error) {
+	var b auth.OIDCBegun
+	return b, c.send(ctx, http.MethodPost, "/v1/auth/oidc", nil, map[string]string{"redirect": redirect}, &b, false)
+}
+
+// EndOIDC ends it, and begins a session as Login does.
+func (c *Client) EndOIDC(ctx context.Context, state, code, bind string) (auth.Tokens, error) {
+	var t auth.Tokens
+	in := map[string]string{"state": state, "code": code, "bind": bind}
+	if err := c.send(ctx, http.MethodPost, "/v1/auth/oidc/end", nil, in, &t, false); err != nil {
 		return t, err
 	}
 	c.mu.Lock()

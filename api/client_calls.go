@@ -119,6 +119,26 @@ func (c *Client) ChangeUser(ctx context.Context, name string, p UserPatch) (auth
 	return send[auth.User](ctx, c, http.MethodPatch, "/v1/users/"+esc(name), nil, p)
 }
 
+// EnrolTOTP makes a secret for one's own one-time codes.
+func (c *Client) EnrolTOTP(ctx context.Context, password string) (auth.TOTPSecret, error) {
+	return send[auth.TOTPSecret](ctx, c, http.MethodPost, "/v1/auth/totp", nil, map[string]string{"password": password})
+}
+
+// ConfirmTOTP enables them with the first code.
+func (c *Client) ConfirmTOTP(ctx context.Context, code string) (RecoveryCodes, error) {
+	return send[RecoveryCodes](ctx, c, http.MethodPost, "/v1/auth/totp/confirm", nil, map[string]string{"otp": code})
+}
+
+// RemoveTOTP disables them.
+func (c *Client) RemoveTOTP(ctx context.Context, password, code string) error {
+	return c.do(ctx, http.MethodPost, "/v1/auth/totp/remove", nil, map[string]string{"password": password, "otp": code}, nil)
+}
+
+// ResetTOTP disables those of another user.
+func (c *Client) ResetTOTP(ctx context.Context, user string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/users/"+esc(user)+"/totp", nil, nil, nil)
+}
+
 // DeleteUser removes a user.
 func (c *Client) DeleteUser(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/users/"+esc(name), nil, nil, nil)

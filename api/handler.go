@@ -27,6 +27,7 @@ import (
 type Options struct {
 	Backend Backend
 	People  *auth.People
+	OIDC    *auth.OIDC // logins at an identity provider; nil: none
 	Version string
 	Limits  Limits
 	// OpenMetrics serves /metrics to everybody; otherwise it needs the scope metrics:read.
@@ -83,6 +84,8 @@ func NewHandler(opt Options) (*Handler, error) {
 		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{h.translate},
 	})
 	h.addAuth()
+	h.addTOTP()
+	addOIDC(h)
 	h.addUsers()
 	h.addOrgs()
 	h.addCertificates()

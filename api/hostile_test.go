@@ -272,7 +272,7 @@ func TestStreamsOfOneUserAreLimited(t *testing.T) {
 
 func TestRatesAreLimited(t *testing.T) {
 	s := newRootWith(t, api.Limits{UserRate: 0.001, AddressRate: -1})
-	tk, err := s.API.People.Login(t.Context(), auth.AdminUser, s.password(), "")
+	tk, err := s.API.People.Login(t.Context(), auth.Credentials{User: auth.AdminUser, Password: s.password()})
 	must(t, err)
 	if res, _ := s.raw("GET", "/v1/apps", tk.Access, "", nil); res.StatusCode != 200 {
 		t.Error(res.Status)
@@ -362,7 +362,7 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	must(t, err)
 	must(t, srv.Open())
 	background(t, srv.Run)
-	tk, err := s.API.People.Login(t.Context(), auth.AdminUser, s.password(), "")
+	tk, err := s.API.People.Login(t.Context(), auth.Credentials{User: auth.AdminUser, Password: s.password()})
 	must(t, err)
 	for _, head := range []string{
 		"POST /v1/apps HTTP/1.1\r\n",

@@ -85,6 +85,7 @@ func (h *Handler) addAuth() {
 		Body struct {
 			User     string `json:"user" maxLength:"63"`
 			Password string `json:"password" maxLength:"1024"`
+			OTP      string `json:"otp,omitempty" maxLength:"64" doc:"One-time code or recovery code. A refusal for want of one names this field."`
 			Cookie   bool   `json:"cookie,omitempty" doc:"For browsers: set the refresh token as a cookie that scripts cannot read, instead of returning it."`
 		}
 	}
@@ -95,7 +96,8 @@ func (h *Handler) addAuth() {
 			if in.Body.Cookie && callOf(ctx).foreign {
 				return nil, foreignPage()
 			}
-			t, err := h.opt.People.Login(ctx, in.Body.User, in.Body.Password, addressOf(ctx))
+			t, err := h.opt.People.Login(ctx, auth.Credentials{User: in.Body.User, Password: in.Body.Password, Code: in.Body.OTP,
+				Addr: addressOf(ctx)})
 			return h.tokensAnswer(ctx, t, in.Body.Cookie), err
 		})
 	type refreshIn struct {

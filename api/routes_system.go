@@ -25,6 +25,7 @@ type Version struct {
 	Name    string    `json:"name"`
 	Started time.Time `json:"started"`
 	CAPin   string    `json:"caPin" doc:"SHA-256 of the site CA's certificate."`
+	OIDC    bool      `json:"oidc,omitempty" doc:"The dashboard offers a login at an identity provider."`
 }
 
 // TargetGroup is an entry of Prometheus' HTTP service discovery.
@@ -37,7 +38,8 @@ func (h *Handler) addSystem() {
 	add(h, operation{ID: "version", Method: http.MethodGet, Path: "/v1/version", Scope: auth.ScopePublic, Object: objNone, Tag: "system", Summary: "Return the server's version, role and identity."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*answer[Version], error) {
 			b := h.opt.Backend
-			return &answer[Version]{Version{Version: h.opt.Version, API: apiVersion, Tier: b.Tier(), Name: b.Name(), Started: b.Started(), CAPin: b.Authority().CAPin()}}, nil
+			return &answer[Version]{Version{Version: h.opt.Version, API: apiVersion, Tier: b.Tier(), Name: b.Name(), Started: b.Started(),
+				CAPin: b.Authority().CAPin(), OIDC: h.opt.OIDC.Browsers()}}, nil
 		})
 	type auditIn struct {
 		User      string `query:"user" maxLength:"63"`

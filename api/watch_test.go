@@ -118,7 +118,7 @@ func (s *site) quickBeats() *site {
 
 func TestWatchBeatsAndEndsWithTheSession(t *testing.T) {
 	s := newRoot(t).quickBeats()
-	tk, err := s.API.People.Login(t.Context(), auth.AdminUser, s.password(), "")
+	tk, err := s.API.People.Login(t.Context(), auth.Credentials{User: auth.AdminUser, Password: s.password()})
 	must(t, err)
 	for name, accept := range map[string]string{"ndjson": "application/x-ndjson", "sse": "text/event-stream"} {
 		r, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/v1/watch?kinds=app", nil)
@@ -150,7 +150,7 @@ func TestWatchBeatsAndEndsWithTheSession(t *testing.T) {
 		must(t, s.API.People.Logout(t.Context(), who))
 		for sc.Scan() { // ends when the server has noticed
 		}
-		tk, err = s.API.People.Login(t.Context(), auth.AdminUser, s.password(), "")
+		tk, err = s.API.People.Login(t.Context(), auth.Credentials{User: auth.AdminUser, Password: s.password()})
 		must(t, err)
 	}
 }

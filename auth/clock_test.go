@@ -21,7 +21,7 @@ func TestMadeUnderAClockAhead(t *testing.T) {
 	if _, err := p.CreateUser(t.Context(), NewUser{Name: "ada", Password: "a long password"}); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := p.Login(t.Context(), "ada", "a long password", "192.0.2.1")
+	tokens, err := p.Login(t.Context(), Credentials{User: "ada", Password: "a long password", Addr: "192.0.2.1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,10 @@ type PeopleConfig struct {
 	Prefix string // of the records; default "user/"
 	Argon2 Argon2
 	Audit  AuditLimits
-	Now    func() time.Time
-	Log    *slog.Logger
+	// SealKey, of 32 bytes, seals the secrets of one-time codes; nil: nobody may have any.
+	SealKey []byte
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // People are the users of one tier's API, with their sessions and access tokens, all kept in memory and in the store. One
@@ -58,6 +60,7 @@ type People struct {
 	firstPassword string
 	decoy         string // hash of a password that nobody has
 	limit         loginLimit
+	codes         loginLimit // of one-time codes, by user
 	basics        basicCache
 	audit         auditLog
 
@@ -75,13 +78,17 @@ type User struct {
 	Disabled bool      `json:"disabled,omitempty" doc:"Whether login is disabled."`
 	Created  time.Time `json:"created"`
 	By       string    `json:"by,omitempty" doc:"User who created it."`
+	TOTP     bool      `json:"totp,omitempty" doc:"Logins also ask for a one-time code."`
+	Outside  string    `json:"outside,omitempty" doc:"Identity provider, and what it calls the user, who logs in there alone."`
 	Hash     string    `json:"-"`
+	totp     *totp     // nil: none, and none begun
 }
 
 // userRecord is a User as stored.
 type userRecord struct {
 	User
-	Hash string `json:"hash"`
+	Hash    string `json:"hash"`
+	OneTime *totp  `json:"oneTime,omitempty"`
 }
 
 // OpenPeople reads the people from the store.
@@ -134,7 +141,7 @@ func (p *People) load(ctx context.Context) error {
 		case strings.HasPrefix(key, recUser):
 			var u userRecord
 			if err = json.Unmarshal(rec.Value, &u); err == nil {
-				u.User.Hash = u.Hash
+				u.User.Hash, u.User.totp, u.TOTP = u.Hash, u.OneTime, u.OneTime != nil && !u.OneTime.Pending
 				p.users[u.Name] = &u.User
 			}
 		case strings.HasPrefix(key, recSession):
@@ -182,7 +189,7 @@ func (p *People) Bootstrap(ctx context.Context, file string) (bool, error) {
 }
 
 func (p *People) putUserLocked(ctx context.Context, u *User, also ...store.Op) error {
-	op, err := p.op(recUser+u.Name, userRecord{*u, u.Hash})
+	op, err := p.op(recUser+u.Name, userRecord{*u, u.Hash, u.totp})
 	if err != nil {
 		return err
 	}
@@ -334,6 +341,10 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 		u.Hash = hash
 	}
 	ends := hash != "" || u.Disabled
+	if u.Outside != "" && (hash != "" || c.Grants != nil) {
+		return User{}, skerry.Errorf(skerry.CodeConflict, "user %s logs in at an identity provider, whose groups say what the grants are", name).
+			WithHint("change the groups there, or what --oidc grants to them; or create a local user")
+	}
 	if ends {
 		ops = p.endOpsLocked(name, "")
 	}
@@ -346,9 +357,9 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 	return u, nil
 }
 
-// mayAll tells whether the user can repair everything.
+// mayAll tells whether the user can repair everything, also while an identity provider is away.
 func (u *User) mayAll() bool {
-	return !u.Disabled && slices.Contains(u.Grants, Grant{RoleAdmin, Any, Any})
+	return !u.Disabled && u.Outside == "" && slices.Contains(u.Grants, Grant{RoleAdmin, Any, Any})
 }
 
 func (p *People) lastAdminLocked(name string) bool {

@@ -58,8 +58,13 @@ func (p *People) CreateAccessToken(ctx context.Context, user string, o AccessTok
 	}
 	p.change.Lock()
 	defer p.change.Unlock()
-	if p.users[user] == nil {
+	u := p.users[user]
+	if u == nil {
 		return "", AccessToken{}, noUser(user)
+	}
+	if u.Outside != "" { // nobody would take it back when they leave
+		return "", AccessToken{}, skerry.Errorf(skerry.CodeForbidden, "user %s logs in at an identity provider, and has no access tokens", user).
+			WithHint("an admin creates a local user for a program")
 	}
 	n := 0
 	for _, old := range p.access {

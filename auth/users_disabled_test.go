@@ -16,7 +16,7 @@ func TestDisabledUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := p.Login(t.Context(), "bob", "wrong donkey", "192.0.2.1")
+	session, err := p.Login(t.Context(), Credentials{User: "bob", Password: "wrong donkey", Addr: "192.0.2.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,10 @@ func TestDisabledUser(t *testing.T) {
 		"access token": func() error { _, err := p.Authenticate(token); return err },
 		"session":      func() error { _, err := p.Authenticate(session.Access); return err },
 		"basic token":  func() error { _, err := p.AuthenticateBasic(t.Context(), "bob", token, "192.0.2.1"); return err },
-		"password":     func() error { _, err := p.Login(t.Context(), "bob", "wrong donkey", "192.0.2.1"); return err },
+		"password": func() error {
+			_, err := p.Login(t.Context(), Credentials{User: "bob", Password: "wrong donkey", Addr: "192.0.2.1"})
+			return err
+		},
 		"basic": func() error {
 			_, err := p.AuthenticateBasic(t.Context(), "bob", "wrong donkey", "192.0.2.1")
 			return err

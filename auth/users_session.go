@@ -42,6 +42,7 @@ type session struct {
 	Addr    string    `json:"addr,omitempty"`
 	Created time.Time `json:"created"`
 	Rotated time.Time `json:"rotated"`
+	Until   time.Time `json:"until,omitzero"` // nothing: as long as any
 }
 
 // madeAhead reports whether something was made under a clock that was ahead of the present one. It would be good until that time comes
@@ -49,6 +50,9 @@ type session struct {
 func madeAhead(now, made time.Time) bool { return made.Sub(now) > time.Hour }
 
 func (s *session) alive(now time.Time) bool {
+	if !s.Until.IsZero() && !now.Before(s.Until) {
+		return false
+	}
 	return now.Sub(s.Rotated) < SessionIdle && now.Sub(s.Created) < SessionLife && !madeAhead(now, s.Created) && !madeAhead(now, s.Rotated)
 }
 
@@ -70,7 +74,8 @@ func wrongLogin() error {
 	return skerry.Errorf(skerry.CodeUnauthorized, "user or password is wrong").WithHint("the first admin's password is in the file admin-password of the data directory")
 }
 
-// checkSecret verifies a user's password with the same effort whether or not there is such a user.
+// checkSecret verifies a user's password with the same effort whether or not there is such a user. Failures are counted; that there are
+// none is for the caller to say, who may ask for more.
 func (p *People) checkSecret(ctx context.Context, user, password, addr string) error {
 	if err := p.limit.check(p.cfg.Now(), user, addr); err != nil {
 		return err
@@ -84,7 +89,7 @@ func (p *People) checkSecret(ctx context.Context, user, password, addr string) e
 		p.mu.Lock()
 		hash, ok := p.decoy, false
 		if u := p.users[user]; u != nil && len(password) <= maxPassword {
-			hash, ok = u.Hash, !u.Disabled
+			hash, ok = cmp.Or(u.Hash, p.decoy), !u.Disabled && u.Hash != "" // some log in elsewhere alone
 		}
 		p.mu.Unlock()
 		if len(password) > maxPassword {
@@ -93,9 +98,7 @@ func (p *People) checkSecret(ctx context.Context, user, password, addr string) e
 		if !verifyPassword(hash, password) || !ok {
 			p.limit.failed(p.cfg.Now(), user, addr)
 			err = wrongLogin()
-			return
 		}
-		p.limit.passed(user, addr)
 	})
 	if busy != nil {
 		return busy
@@ -103,19 +106,43 @@ func (p *People) checkSecret(ctx context.Context, user, password, addr string) e
 	return err
 }
 
-// Login checks a password and begins a session. addr is where the request came from.
-func (p *People) Login(ctx context.Context, user, password, addr string) (Tokens, error) {
-	if err := p.checkSecret(ctx, user, password, addr); err != nil {
+// Credentials are what a person logs in with.
+type Credentials struct {
+	User, Password string
+	Code           string // one-time code; needed if the user has enabled them
+	Addr           string // where the request came from
+}
+
+// Login checks a password, and a one-time code where the user has them, and begins a session.
+func (p *People) Login(ctx context.Context, c Credentials) (Tokens, error) {
+	if err := p.checkSecret(ctx, c.User, c.Password, c.Addr); err != nil {
 		return Tokens{}, err
 	}
-	now := p.cfg.Now()
-	secret := randomText(20)
-	s := &session{ID: randomText(10), User: user, Hash: hashSecret(secret), Addr: addr, Created: now, Rotated: now}
 	p.change.Lock()
 	defer p.change.Unlock()
-	if u := p.users[user]; u == nil || u.Disabled {
+	u := p.users[c.User]
+	if u == nil || u.Disabled {
 		return Tokens{}, wrongLogin()
 	}
+	if u.TOTP {
+		next, err := p.limitedSpend(u, c.Code, c.Addr)
+		if err != nil {
+			return Tokens{}, err
+		}
+		// Before the session: a code that gave one must not work again, whatever happens.
+		if err := p.putUserLocked(ctx, next); err != nil {
+			return Tokens{}, err
+		}
+	}
+	p.limit.passed(c.User, c.Addr)
+	return p.beginLocked(ctx, c.User, c.Addr, time.Time{})
+}
+
+// beginLocked begins a session of a user, which ends at until if that is a time.
+func (p *People) beginLocked(ctx context.Context, user, addr string, until time.Time) (Tokens, error) {
+	now := p.cfg.Now()
+	secret := randomText(20)
+	s := &session{ID: randomText(10), User: user, Hash: hashSecret(secret), Addr: addr, Created: now, Rotated: now, Until: until}
 	ops := p.tidySessionsLocked(now, user)
 	op, err := p.op(recSession+s.ID, s)
 	if err != nil {
@@ -283,6 +310,7 @@ func (p *People) ChangePassword(ctx context.Context, who *Principal, old, passwo
 		}
 		return err
 	}
+	p.limit.passed(who.User, addr)
 	var hash string
 	if err := p.hash.do(ctx, addr, func() { hash = p.cfg.Argon2.hash(password) }); err != nil {
 		return err
@@ -383,6 +411,11 @@ func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr str
 	if u == nil || u.Disabled {
 		return nil, wrongLogin()
 	}
+	if u.TOTP {
+		return nil, skerry.Errorf(skerry.CodeUnauthorized, "logins of user %s need a one-time code, which this client cannot send", user).
+			WithHint("use an access token in place of the password: `skerry access-token create NAME`")
+	}
+	p.limit.passed(user, addr)
 	return &Principal{User: u.Name, Grants: u.Grants}, nil
 }
 

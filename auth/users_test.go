@@ -55,7 +55,7 @@ func newPeople(t *testing.T) (*People, store.Store, *clock) {
 
 func login(t *testing.T, p *People) Tokens {
 	t.Helper()
-	tk, err := p.Login(t.Context(), "ada", "correct horse", "192.0.2.1")
+	tk, err := p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse", Addr: "192.0.2.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestSessionsEnd(t *testing.T) {
 	}
 	_, err = p.Authenticate(b.Access)
 	wantCode(t, err, skerry.CodeUnauthorized)
-	_, err = p.Login(t.Context(), "ada", "correct horse", "")
+	_, err = p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse"})
 	wantCode(t, err, skerry.CodeUnauthorized)
 	c.pass(SessionIdle)
 	_, err = p.Refresh(t.Context(), a.Refresh, "")
@@ -164,7 +164,7 @@ func TestSessionsEnd(t *testing.T) {
 	// Too many sessions: the oldest goes.
 	var list []Tokens
 	for range maxUserSession + 1 {
-		tk, err := p.Login(t.Context(), "ada", "another password", "")
+		tk, err := p.Login(t.Context(), Credentials{User: "ada", Password: "another password"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,27 +182,27 @@ func TestFailedLoginsWait(t *testing.T) {
 	p, _, c := newPeople(t)
 	for _, user := range []string{"ada", "nobody"} { // the answers do not tell which exists
 		for range freeFailures {
-			_, err := p.Login(t.Context(), user, "wrong", "192.0.2.9")
+			_, err := p.Login(t.Context(), Credentials{User: user, Password: "wrong", Addr: "192.0.2.9"})
 			wantCode(t, err, skerry.CodeUnauthorized)
 			if err.Error() != wrongLogin().Error() {
 				t.Errorf("%s: %v", user, err)
 			}
 		}
-		_, err := p.Login(t.Context(), user, "correct horse", "192.0.2.9")
+		_, err := p.Login(t.Context(), Credentials{User: user, Password: "correct horse", Addr: "192.0.2.9"})
 		wantCode(t, err, skerry.CodeRateLimited)
 	}
-	if _, err := p.Login(t.Context(), "ada", "correct horse", "192.0.2.10"); err != nil {
+	if _, err := p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse", Addr: "192.0.2.10"}); err != nil {
 		t.Errorf("another address was locked out: %v", err)
 	}
 	c.pass(2 * time.Second)
-	if _, err := p.Login(t.Context(), "ada", "correct horse", "192.0.2.9"); err != nil {
+	if _, err := p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse", Addr: "192.0.2.9"}); err != nil {
 		t.Errorf("after the wait: %v", err)
 	}
 	// Many names from one address.
 	for i := 0; i < freeAddress; i++ {
-		p.Login(t.Context(), "user"+strings.Repeat("x", i+1), "wrong", "203.0.113.5")
+		p.Login(t.Context(), Credentials{User: "user" + strings.Repeat("x", i+1), Password: "wrong", Addr: "203.0.113.5"})
 	}
-	_, err := p.Login(t.Context(), "ada", "correct horse", "203.0.113.5")
+	_, err := p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse", Addr: "203.0.113.5"})
 	wantCode(t, err, skerry.CodeRateLimited)
 }
 
@@ -290,7 +290,7 @@ func TestAliveEndsWithTheGrant(t *testing.T) {
 	if _, err := p.CreateUser(t.Context(), NewUser{Name: "bob", Password: "battery staple", Grants: grants}); err != nil {
 		t.Fatal(err)
 	}
-	tk, err := p.Login(t.Context(), "bob", "battery staple", "")
+	tk, err := p.Login(t.Context(), Credentials{User: "bob", Password: "battery staple"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestBootstrap(t *testing.T) {
 		t.Fatal(fi, err)
 	}
 	pw, _ := os.ReadFile(file)
-	if _, err := p.Login(t.Context(), AdminUser, strings.TrimSpace(string(pw)), ""); err != nil {
+	if _, err := p.Login(t.Context(), Credentials{User: AdminUser, Password: strings.TrimSpace(string(pw))}); err != nil {
 		t.Fatal(err)
 	}
 	if made, err := p.Bootstrap(t.Context(), file); made || err != nil {

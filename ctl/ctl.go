@@ -91,7 +91,7 @@ func New(o Options) *cobra.Command {
 	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.planCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(), a.logsCommand(), a.execCommand(),
 		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.migrateCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(), a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand(), a.volumeCommand()})
 	addGroup(root, groupPeople, []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.passwdCommand(), a.contextCommand(),
-		a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.certificateCommand(), a.secretCommand(), a.accessTokenCommand(),
+		a.totpCommand(), a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.certificateCommand(), a.secretCommand(), a.accessTokenCommand(),
 		a.auditCommand()})
 	addGroup(root, groupOperate, []*cobra.Command{a.adoptCommand(), a.cordonCommand(), a.uncordonCommand(), a.drainCommand(), a.rebalanceCommand(), a.upgradeCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
 	for _, c := range o.Roles {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -14,12 +15,13 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/auth"
 )
 
 // loginFlags say where and as whom to log in.
 type loginFlags struct {
-	server, user, passwordFile, pin, caFile, token string
-	passwordStdin, trust, system                   bool
+	server, user, passwordFile, otp, pin, caFile, token string
+	passwordStdin, trust, system, oidc                  bool
 }
 
 func (a *app) loginCommand() *cobra.Command {
@@ -42,6 +44,8 @@ with the one in the server's log, and then remembers it. Pass it as --ca-pin for
 	fs.StringVarP(&f.user, "user", "u", "", "user (default: prompt)")
 	fs.StringVar(&f.passwordFile, "password-file", "", "file with the password")
 	fs.BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input")
+	fs.StringVar(&f.otp, "otp", "", "one-time code or recovery code, if you need one (default: $SKERRY_OTP, or prompt)")
+	fs.BoolVar(&f.oidc, "oidc", false, "log in by a browser, at the identity provider that the server names")
 	fs.StringVar(&f.token, "token", "", "store this access token instead of logging in with a password")
 	fs.StringVar(&f.pin, "ca-pin", "", "SHA-256 of the certificate authority, as sha256:HEX")
 	fs.StringVar(&f.caFile, "ca-file", "", "file with the certificate authority (PEM)")
@@ -109,12 +113,26 @@ func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
 			return err
 		}
 		x.User = who.User
+	} else if f.oidc {
+		t, err := loginAtProvider(cmd, c)
+		if err != nil {
+			return err
+		}
+		x.User, x.Access, x.Expires, x.Refresh = t.User, t.Access, t.Expires, t.Refresh
 	} else {
 		user, password, err := askLogin(cmd, f, old)
 		if err != nil {
 			return err
 		}
-		t, err := c.Login(cmd.Context(), user, password)
+		code := cmp.Or(f.otp, os.Getenv("SKERRY_OTP"))
+		t, err := c.LoginWithCode(cmd.Context(), user, password, code)
+		if auth.NeedsCode(err) && code == "" {
+			if code, err = AskSecret(cmd, codePrompt); err != nil {
+				return skerry.Errorf(skerry.CodeUnauthorized, "the login of %s needs a one-time code", user).
+					WithHint("give it with --otp or in SKERRY_OTP")
+			}
+			t, err = c.LoginWithCode(cmd.Context(), user, password, code)
+		}
 		if err != nil {
 			return err
 		}

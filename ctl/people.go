@@ -163,7 +163,8 @@ func (a *app) userCommand() *cobra.Command {
 			return err
 		})}
 	setPW.add(set)
-	cmd.AddCommand(create, a.listOf("users", "List the users"), grant, revoke, off, on, set, a.removeOf("user", "delete NAME...", "Remove users"))
+	cmd.AddCommand(create, a.listOf("users", "List the users"), grant, revoke, off, on, set, a.resetTOTPCommand(),
+		a.removeOf("user", "delete NAME...", "Remove users"))
 	return cmd
 }
 

@@ -73,7 +73,7 @@ func resources() []*resource {
 			head: []string{"NAME", "STATE", "SIZE", "VOLUMES", "RECLAIM", "CLUSTER", "WORKER", "SINCE", "SNAPSHOT"},
 			wide: []string{"ORG", "INSTANCE", "ORIGIN"}, list: listVolumes},
 		{names: []string{"snapshot", "snapshots", "snap"}, namespaced: true, head: []string{"NAME", "VOLUME", "STATE", "SIZE", "WORKER", "AGE"}, wide: []string{"ORG", "HOW", "BY", "EXPORTED", "SHA256"}, list: listSnapshots},
-		{names: []string{"user", "users"}, head: []string{"NAME", "GRANTS", "DISABLED", "AGE"}, wide: []string{"BY"}, list: listUsers},
+		{names: []string{"user", "users"}, head: []string{"NAME", "GRANTS", "DISABLED", "AGE"}, wide: []string{"BY", "TOTP"}, list: listUsers},
 		{names: []string{"token", "tokens"}, head: []string{"ID", "ROLE", "NAME", "STATUS", "EXPIRES", "BY"}, list: listTokens},
 		{names: []string{"access-token", "access-tokens"}, head: []string{"ID", "NAME", "USER", "SCOPES", "EXPIRES", "AGE"}, list: listAccessTokens},
 		{names: []string{"member", "members"}, head: []string{"NAME", "ROLE", "STATUS", "MACHINE", "CERTIFICATE", "AGE"}, wide: []string{"KEY"}, list: listMembers},
@@ -397,7 +397,7 @@ func listUsers(ctx context.Context, c *api.Client, q listQuery) ([]item, error) 
 		for _, g := range v.Grants {
 			grants = append(grants, g.String())
 		}
-		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, strings.Join(grants, ","), yesNo(v.Disabled), age(q.now, v.Created)}, wide: []string{v.By}})
+		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, strings.Join(grants, ","), yesNo(v.Disabled), age(q.now, v.Created)}, wide: []string{v.By, yesNo(v.TOTP)}})
 	}
 	return out, err
 }

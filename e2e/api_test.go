@@ -308,7 +308,7 @@ spec:
 	s.await("it runs", s.ready(1))
 	id := s.only().ID
 
-	tk, err := a.People.Login(ctx, auth.AdminUser, s.adminPassword("root"), "")
+	tk, err := a.People.Login(ctx, auth.Credentials{User: auth.AdminUser, Password: s.adminPassword("root")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ type apiFlags struct {
 	cert, key   string
 	plain       bool
 	openMetrics bool
+	oidc        string
 
 	served string // URL, once it is served
 }
@@ -31,6 +32,7 @@ func (f *apiFlags) add(fs *pflag.FlagSet, listen string) {
 	fs.StringVar(&f.cert, "api-cert", "", "file with a certificate for the API (PEM), instead of one issued by the site's own CA")
 	fs.StringVar(&f.key, "api-key", "", "file with the key of --api-cert")
 	fs.BoolVar(&f.plain, "api-plain", false, "serve HTTP instead of HTTPS; only on loopback")
+	fs.StringVar(&f.oidc, "oidc", "", "file with the identity provider at which users may log in; only its owner may read it")
 	fs.BoolVar(&f.openMetrics, "open-metrics", false, "serve /metrics without a login")
 }
 
@@ -42,7 +44,11 @@ func startAPI(ctx context.Context, s *service, b api.Backend, st store.Store, c 
 	if f.listen == "" {
 		return nil
 	}
-	a, err := node.OpenAPI(ctx, b, st, node.APIConfig{Dir: c.Dir, Version: c.Version, OpenMetrics: f.openMetrics, Log: c.Log,
+	provider, err := readOIDC(f.oidc)
+	if err != nil {
+		return err
+	}
+	a, err := node.OpenAPI(ctx, b, st, node.APIConfig{Dir: c.Dir, Version: c.Version, OpenMetrics: f.openMetrics, OIDC: provider, Log: c.Log,
 		Listen: api.Listen{Addr: f.listen, Names: f.names, CertFile: f.cert, KeyFile: f.key, Plain: f.plain}})
 	if err != nil {
 		return fmt.Errorf("API: %w", err)

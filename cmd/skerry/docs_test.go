@@ -35,7 +35,7 @@ Every command takes `+"`--context NAME`"+` (server), `+"`-n`/`--namespace NAME`"
 `+"`exec`"+` ends with the status of the remote command. Errors go to standard error, with a line `+"`hint:`"+` if there is a fix.
 
 Environment of client commands: SKERRY_CONFIG (file of contexts), SKERRY_CONTEXT, SKERRY_NAMESPACE, SKERRY_SERVER with SKERRY_CA_PIN or
-SKERRY_CA_FILE (in place of a context), SKERRY_TOKEN (access token), SKERRY_PASSWORD, SKERRY_IMAGES (image store). Flags of role
+SKERRY_CA_FILE (in place of a context), SKERRY_TOKEN (access token), SKERRY_PASSWORD, SKERRY_OTP, SKERRY_IMAGES (image store). Flags of role
 commands may be given as SKERRY_ and the flag's name in upper case.
 
 `)

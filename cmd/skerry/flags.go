@@ -344,6 +344,34 @@ func placesFile(file string) func() (cluster.Places, error) {
 	}
 }
 
+// readOIDC reads how to log in at an identity provider, from YAML.
+func readOIDC(file string) (*auth.OIDCConfig, error) {
+	if file == "" {
+		return nil, nil
+	}
+	st, err := os.Stat(file)
+	if err == nil && runtime.GOOS != "windows" && st.Mode().Perm()&0o077 != 0 {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--oidc %s: others may read it, and it has a secret", file).WithHint("chmod 600 %s", file)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--oidc: %w", err)
+	}
+	j, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--oidc %s: %w", file, err)
+	}
+	c := &auth.OIDCConfig{}
+	wrong := spec.DecodeStrict(j, c)
+	if len(wrong) == 0 {
+		wrong = c.Problems()
+	}
+	if len(wrong) > 0 {
+		return nil, &skerry.Error{Code: skerry.CodeInvalid, Message: "the identity provider in " + file + " is not set up right", Problems: wrong}
+	}
+	return c, nil
+}
+
 func parseLocation(s string) (*spec.Location, error) {
 	if s == "" {
 		return nil, nil

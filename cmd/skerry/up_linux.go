@@ -96,6 +96,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	below := f.shared
 	below.link = f.clusterLink
 	below.api.listen = f.clusterAPI
+	below.api.oidc = "" // it names the root's address
 	clusterCfg, err := clusterConfig(&cf, &below, f.admission, f.plugins)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/vault"
 )
 
 // AdminPasswordFile is the file in the data directory that holds the first admin's password.
@@ -24,6 +25,7 @@ type APIConfig struct {
 	Limits      api.Limits
 	OpenMetrics bool // /metrics without a login
 	Audit       auth.AuditLimits
+	OIDC        *auth.OIDCConfig // logins at an identity provider; nil: none
 	Log         *slog.Logger
 }
 
@@ -40,11 +42,22 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	people, err := auth.OpenPeople(ctx, auth.PeopleConfig{Site: b.Name(), Store: st, Audit: c.Audit, Log: c.Log})
+	secrets, err := vault.OpenKey(c.Dir) // the role has opened it before
+	if err != nil {
+		return nil, err
+	}
+	people, err := auth.OpenPeople(ctx, auth.PeopleConfig{Site: b.Name(), Store: st, Audit: c.Audit, Log: c.Log,
+		SealKey: secrets.Derive("one-time codes")})
 	if err != nil {
 		return nil, err
 	}
 	a := &API{People: people}
+	var provider *auth.OIDC
+	if c.OIDC != nil {
+		if provider, err = auth.NewOIDC(people, *c.OIDC); err != nil {
+			return nil, err
+		}
+	}
 	file := filepath.Join(c.Dir, AdminPasswordFile)
 	if a.NewAdmin, err = people.Bootstrap(ctx, file); err != nil {
 		return nil, err
@@ -52,7 +65,8 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 	if a.NewAdmin {
 		c.Log.Info("the user admin was created; its password is in a file", "path", file)
 	}
-	h, err := api.NewHandler(api.Options{Backend: b, People: people, Version: c.Version, Limits: c.Limits, OpenMetrics: c.OpenMetrics, Log: c.Log})
+	h, err := api.NewHandler(api.Options{Backend: b, People: people, OIDC: provider, Version: c.Version, Limits: c.Limits,
+		OpenMetrics: c.OpenMetrics, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

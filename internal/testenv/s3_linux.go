@@ -23,25 +23,31 @@ type S3 struct {
 // repository's top from the package of the test.
 func NewS3(t testing.TB, root string) *S3 {
 	t.Helper()
+	addr := FreeAddr(t)
+	s := &S3{URL: "http://" + addr, Dir: t.TempDir(), Region: "eu-test-1", Key: "tester", Secret: "not much of a secret"}
+	serve(t, addr, buildTool(t, root, "s3server"), []string{"ROOT_ACCESS_KEY=" + s.Key, "ROOT_SECRET_KEY=" + s.Secret},
+		"--quiet", "--port", addr, "--region", s.Region, "--keep-alive", "posix", "--sidecar", t.TempDir(), s.Dir)
+	return s
+}
+
+// buildTool gives the program that scripts/NAME/build builds once.
+func buildTool(t testing.TB, root, name string) string {
+	t.Helper()
 	var why bytes.Buffer
-	build := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "s3server", "build"))
+	build := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", name, "build"))
 	build.Stderr = &why
 	program, err := build.Output()
 	if err != nil {
-		t.Fatalf("scripts/s3server/build: %v\n%s", err, why.String())
+		t.Fatalf("scripts/%s/build: %v\n%s", name, err, why.String())
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := &S3{URL: "http://" + addr, Dir: t.TempDir(), Region: "eu-test-1", Key: "tester", Secret: "not much of a secret"}
-	cmd := exec.Command(strings.TrimSpace(string(program)), "--quiet", "--port", addr, "--region", s.Region, "--keep-alive",
-		"posix", "--sidecar", t.TempDir(), s.Dir)
-	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.Key, "ROOT_SECRET_KEY="+s.Secret)
+	return strings.TrimSpace(string(program))
+}
+
+// serve starts a program until the test ends, and waits until it listens.
+func serve(t testing.TB, addr, program string, env []string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), env...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
@@ -57,12 +63,12 @@ func NewS3(t testing.TB, root string) *S3 {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
-			return s
+			return
 		}
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("the S3 server ended: %v\n%s", err, log.String())
+			t.Fatalf("%s ended: %v\n%s", filepath.Base(program), err, log.String())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -1,3 +1,4 @@
+import type { components } from "./schema";
 import type { FieldProblem, Problem } from "./types";
 
 /** ApiError is a refusal of the server in its own words, or the reason why it cannot be reached (status 0). */
@@ -15,6 +16,11 @@ export class ApiError extends Error {
     this.hint = p.hint;
     this.problems = p.problems ?? [];
   }
+}
+
+/** needsCode tells whether a login was refused for want of a one-time code. */
+export function needsCode(e: unknown): boolean {
+  return e instanceof ApiError && e.problems.some((p) => p.path === "otp");
 }
 
 /** aboutError gives what to show of any error. */
@@ -61,8 +67,20 @@ export class Client {
     return this.access !== "";
   }
 
-  async login(user: string, password: string) {
-    this.keep(await this.send<Tokens>("POST", "/v1/auth/login", { body: { user, password, cookie: true } }));
+  async login(user: string, password: string, otp?: string) {
+    this.keep(await this.send<Tokens>("POST", "/v1/auth/login", { body: { user, password, otp, cookie: true } }));
+  }
+
+  /** offersProvider tells whether one can log in at an identity provider here. */
+  async offersProvider(): Promise<boolean> {
+    return (await this.send<components["schemas"]["Version"]>("GET", "/v1/version", {})).oidc ?? false;
+  }
+
+  /** beginAtProvider gives the page to go to; this browser comes back with a session. */
+  async beginAtProvider(): Promise<string> {
+    const begun = await this.send<components["schemas"]["OIDCBegun"]>("POST", "/v1/auth/oidc", { body: {} });
+    localStorage.setItem(mark, "1");
+    return begun.url;
   }
 
   /** resume goes on with the session of the cookie, if there is one. */

@@ -436,6 +436,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/auth/oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begin a login at the identity provider.
+         * @description Scope: public, asked of: -.
+         */
+        post: operations["begin-oidc"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/oidc/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Where the identity provider sends a browser back to.
+         * @description Scope: public, asked of: -.
+         */
+        get: operations["oidc-callback"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/oidc/end": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End a login at the identity provider, with what it sent to a command.
+         * @description Scope: public, asked of: -.
+         */
+        post: operations["end-oidc"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/auth/password": {
         parameters: {
             query?: never;
@@ -470,6 +530,66 @@ export interface paths {
          * @description Scope: public, asked of: -.
          */
         post: operations["refresh"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create a secret for an authenticator app. Logins ask for its codes once the first one is confirmed.
+         * @description Scope: self, asked of: -.
+         */
+        post: operations["enrol-totp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/totp/confirm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Enable one-time codes; your other sessions end. The answer has recovery codes.
+         * @description Scope: self, asked of: -.
+         */
+        post: operations["confirm-totp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/totp/remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Disable your one-time codes.
+         * @description Scope: self, asked of: -.
+         */
+        post: operations["remove-totp"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1456,6 +1576,26 @@ export interface paths {
         patch: operations["change-user"];
         trace?: never;
     };
+    "/v1/users/{user}/totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Disable the one-time codes of a user who has lost the device.
+         * @description Scope: users:admin, asked of: site.
+         */
+        delete: operations["reset-totp"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/version": {
         parameters: {
             query?: never;
@@ -1847,6 +1987,10 @@ export interface components {
              */
             records: number;
         };
+        BeginOIDCInBody: {
+            /** @description http://127.0.0.1:PORT/callback of a command; without it, the dashboard. */
+            redirect?: string;
+        };
         Candidate: {
             chosen?: boolean;
             doubt?: string;
@@ -1944,6 +2088,10 @@ export interface components {
             since: string;
             status: boolean;
             type: string;
+        };
+        ConfirmTOTPInBody: {
+            /** @description What the app shows. */
+            otp: string;
         };
         Coordinate: {
             /** Format: double */
@@ -2087,6 +2235,17 @@ export interface components {
             except?: string[] | null;
             /** @description Destination ports. Default: all ports and protocols. */
             ports?: components["schemas"]["EgressPort"][] | null;
+        };
+        EndOIDCInBody: {
+            /** @description Of the beginning. */
+            bind: string;
+            /** @description As the provider sent it. */
+            code: string;
+            /** @description As the provider sent it back. */
+            state: string;
+        };
+        EnrolTOTPInBody: {
+            password: string;
         };
         Event: {
             app?: components["schemas"]["AppKey"];
@@ -2394,6 +2553,8 @@ export interface components {
         LoginInBody: {
             /** @description For browsers: set the refresh token as a cookie that scripts cannot read, instead of returning it. */
             cookie?: boolean;
+            /** @description One-time code or recovery code. A refusal for want of one names this field. */
+            otp?: string;
             password: string;
             user: string;
         };
@@ -2493,6 +2654,12 @@ export interface components {
             /** @description The token, for --join of the new cluster or worker. It is not shown again. */
             text: string;
             used?: components["schemas"]["TokenUse"];
+        };
+        OIDCBegun: {
+            /** @description Send it with the code, which nobody can use without it. */
+            bind?: string;
+            /** @description Open it in a browser. */
+            url: string;
         };
         Org: {
             name: string;
@@ -2781,6 +2948,10 @@ export interface components {
             /** @description Instances that would be better placed elsewhere but are not moved, with the reason. */
             stays?: components["schemas"]["StayView"][] | null;
         };
+        RecoveryCodes: {
+            /** @description Keep them: they are not shown again. */
+            codes: string[] | null;
+        };
         RefreshInBody: {
             refresh?: string;
         };
@@ -2796,6 +2967,11 @@ export interface components {
             over?: string;
             /** @description Why it is not registered, or not over UDP. */
             reason?: string;
+        };
+        RemoveTOTPInBody: {
+            /** @description One-time code or recovery code. */
+            otp?: string;
+            password: string;
         };
         Resources: {
             /** @description Bytes per second towards the instance (Schema 1: bandwidth_in). */
@@ -3156,6 +3332,12 @@ export interface components {
             state: string;
             text?: string;
         };
+        TOTPSecret: {
+            /** @description Base32, to be typed into an authenticator app. */
+            secret: string;
+            /** @description The same as a link (otpauth://), for apps that open or scan it. */
+            uri: string;
+        };
         TargetGroup: {
             labels: {
                 [key: string]: string;
@@ -3246,6 +3428,10 @@ export interface components {
             disabled?: boolean;
             grants: components["schemas"]["Grant"][] | null;
             name: string;
+            /** @description Identity provider, and what it calls the user, who logs in there alone. */
+            outside?: string;
+            /** @description Logins also ask for a one-time code. */
+            totp?: boolean;
         };
         UserPatch: {
             disabled?: boolean;
@@ -3266,6 +3452,8 @@ export interface components {
             /** @description SHA-256 of the site CA's certificate. */
             caPin: string;
             name: string;
+            /** @description The dashboard offers a login at an identity provider. */
+            oidc?: boolean;
             /** @description root or cluster. */
             role: string;
             /** Format: date-time */
@@ -4184,6 +4372,93 @@ export interface operations {
             };
         };
     };
+    "begin-oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BeginOIDCInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Set-Cookie"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OIDCBegun"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "oidc-callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+        };
+    };
+    "end-oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndOIDCInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tokens"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "change-password": {
         parameters: {
             query?: never;
@@ -4240,6 +4515,103 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Tokens"];
                 };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "enrol-totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EnrolTOTPInBody"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TOTPSecret"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "confirm-totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConfirmTOTPInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecoveryCodes"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "remove-totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RemoveTOTPInBody"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             default: {
@@ -6294,6 +6666,35 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["User"];
                 };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "reset-totp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             default: {

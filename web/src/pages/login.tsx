@@ -1,23 +1,41 @@
 import { Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { type FormEvent, useEffect, useState } from "react";
+import { needsCode } from "../api/client";
 import { Problem } from "../parts/basics";
 import { useSession } from "../state/session";
 
-/** LoginForm asks for user and password. */
+/** LoginForm asks for user and password, and for a one-time code once the server does. */
 export function LoginForm({ user: fixed }: { user?: string }) {
-  const { login } = useSession();
+  const { client, login } = useSession();
   const [user, setUser] = useState(fixed ?? "");
   const [password, setPassword] = useState("");
+  const [otp, setOTP] = useState<string>();
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
+  const [provider, setProvider] = useState(false);
+  useEffect(() => {
+    client.offersProvider().then(setProvider, () => {}); // without an answer there is the password
+  }, [client]);
+  const leave = async () => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      window.location.assign(await client.beginAtProvider());
+    } catch (e) {
+      setError(e);
+      setBusy(false);
+    }
+  };
   const submit = async (e: FormEvent) => {
     e.preventDefault();
     setBusy(true);
     setError(undefined);
     try {
-      await login(user, password);
+      await login(user, password, otp);
     } catch (e) {
-      setError(e);
+      const first = otp === undefined && needsCode(e);
+      setError(first ? undefined : e);
+      if (needsCode(e)) setOTP("");
       setBusy(false);
     }
   };
@@ -44,9 +62,26 @@ export function LoginForm({ user: fixed }: { user?: string }) {
           autoFocus={fixed !== undefined}
           visibilityToggleButtonProps={{ "aria-label": "Show or hide the password", tabIndex: 0 }}
         />
+        {otp !== undefined && (
+          <TextInput
+            label="One-time code"
+            description="Of your authenticator app, or a recovery code"
+            autoComplete="one-time-code"
+            required
+            maxLength={64}
+            value={otp}
+            onChange={(e) => setOTP(e.currentTarget.value)}
+            autoFocus
+          />
+        )}
         <Button type="submit" loading={busy}>
           Log in
         </Button>
+        {provider && (
+          <Button variant="default" onClick={leave} disabled={busy}>
+            Log in at the identity provider
+          </Button>
+        )}
       </Stack>
     </form>
   );

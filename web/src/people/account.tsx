@@ -10,6 +10,8 @@ import { Copyable, Form, Once, Rows } from "./parts";
 import { grantWords, lives, scopeWords, until } from "./words";
 
 type AccessToken = components["schemas"]["AccessToken"];
+type TOTPSecret = components["schemas"]["TOTPSecret"];
+type RecoveryCodes = components["schemas"]["RecoveryCodes"];
 type NewAccessToken = components["schemas"]["NewAccessToken"];
 
 /** Account is about whoever is logged in. */
@@ -26,6 +28,7 @@ export function Account() {
         {!who?.grants?.length && <Text size="sm">Nothing has been granted to you yet; an admin can do that.</Text>}
       </Panel>
       <Password />
+      <OneTimeCodes />
       <AccessTokens />
     </Stack>
   );
@@ -95,6 +98,105 @@ function Password() {
           </div>
         </Stack>
       </form>
+    </Panel>
+  );
+}
+
+/** OneTimeCodes enables and disables codes of an authenticator app beside the password. */
+function OneTimeCodes() {
+  const { client } = useSession();
+  const { say } = useActs();
+  const [doing, setDoing] = useState<"enable" | "confirm" | "disable">();
+  const [password, setPassword] = useState("");
+  const [otp, setOTP] = useState("");
+  const [secret, setSecret] = useState<TOTPSecret>();
+  const [codes, setCodes] = useState<string[]>();
+  const begin = (what: "enable" | "disable") => {
+    setPassword("");
+    setOTP("");
+    setDoing(what);
+  };
+  const passwordField = (
+    <PasswordInput
+      label="Password"
+      autoComplete="current-password"
+      required
+      value={password}
+      onChange={(e) => setPassword(e.currentTarget.value)}
+      visibilityToggleButtonProps={{ "aria-label": "Show or hide the password", tabIndex: 0 }}
+      data-autofocus
+    />
+  );
+  const codeField = (
+    <TextInput
+      label="One-time code"
+      autoComplete="one-time-code"
+      required
+      maxLength={64}
+      value={otp}
+      onChange={(e) => setOTP(e.currentTarget.value)}
+    />
+  );
+  return (
+    <Panel
+      title="One-time codes"
+      actions={
+        <>
+          <Button onClick={() => begin("enable")}>Enable</Button>
+          <Button variant="default" onClick={() => begin("disable")}>
+            Disable
+          </Button>
+        </>
+      }
+    >
+      <Text size="sm">
+        Once enabled, your logins also ask for a code of an authenticator app. Access tokens do not.
+      </Text>
+      <Form
+        title="Enable one-time codes"
+        action="Continue"
+        opened={doing === "enable"}
+        onClose={() => setDoing((d) => (d === "enable" ? undefined : d))}
+        submit={async () => {
+          setSecret(await client.call<TOTPSecret>("POST", "/v1/auth/totp", { body: { password } }));
+          setDoing("confirm");
+        }}
+      >
+        {passwordField}
+      </Form>
+      <Form
+        title="Add the secret to your app"
+        action="Enable"
+        opened={doing === "confirm"}
+        onClose={() => setDoing(undefined)}
+        submit={async () => {
+          const r = await client.call<RecoveryCodes>("POST", "/v1/auth/totp/confirm", { body: { otp } });
+          setCodes(r.codes ?? []);
+        }}
+      >
+        {secret && <Copyable label="Secret" text={secret.secret} />}
+        {secret && <Copyable label="Link for apps" text={secret.uri} />}
+        {codeField}
+      </Form>
+      <Form
+        title="Disable one-time codes"
+        action="Disable"
+        opened={doing === "disable"}
+        onClose={() => setDoing(undefined)}
+        submit={async () => {
+          await client.call("POST", "/v1/auth/totp/remove", { body: { password, otp } });
+          say("Your logins ask for the password alone");
+        }}
+      >
+        {passwordField}
+        {codeField}
+      </Form>
+      {codes && (
+        <Once title="Recovery codes" onClose={() => setCodes(undefined)}>
+          <Copyable label="Recovery codes" text={codes.join("\n")} />
+          <Text size="sm">Each works once in place of a code. Your other sessions have ended.</Text>
+        </Once>
+      )}
     </Panel>
   );
 }

@@ -86,22 +86,48 @@ export function Users() {
                 clock(u.created),
                 u.by || "–",
                 <Group gap="xs" justify="flex-end" wrap="nowrap">
-                  <Button
-                    size="xs"
-                    variant="default"
-                    aria-label={`Grants of ${u.name}`}
-                    onClick={() => (setGrants(u.grants ?? []), setChange({ user: u, what: "grants" }))}
-                  >
-                    Grants
-                  </Button>
-                  <Button
-                    size="xs"
-                    variant="default"
-                    aria-label={`New password of ${u.name}`}
-                    onClick={() => (setPassword(""), setChange({ user: u, what: "password" }))}
-                  >
-                    New password
-                  </Button>
+                  {!u.outside && (
+                    <>
+                      <Button
+                        size="xs"
+                        variant="default"
+                        aria-label={`Grants of ${u.name}`}
+                        onClick={() => (setGrants(u.grants ?? []), setChange({ user: u, what: "grants" }))}
+                      >
+                        Grants
+                      </Button>
+                      <Button
+                        size="xs"
+                        variant="default"
+                        aria-label={`New password of ${u.name}`}
+                        onClick={() => (setPassword(""), setChange({ user: u, what: "password" }))}
+                      >
+                        New password
+                      </Button>
+                    </>
+                  )}
+                  {u.totp && (
+                    <Button
+                      size="xs"
+                      variant="default"
+                      aria-label={`Reset one-time codes of ${u.name}`}
+                      onClick={() =>
+                        ask({
+                          title: `Reset one-time codes of ${u.name}?`,
+                          text: "The user then logs in with the password alone, until new ones are enabled.",
+                          action: "Reset",
+                          danger: true,
+                          run: async () => {
+                            await client.call("DELETE", path(u) + "/totp");
+                            q.reload();
+                          },
+                          done: `${u.name} logs in with the password alone`,
+                        })
+                      }
+                    >
+                      Reset codes
+                    </Button>
+                  )}
                   {u.name !== who?.user && (
                     <>
                       <Button

@@ -8,7 +8,7 @@ export interface Session {
   who: Who | null;
   /** phase is begin while the cookie's session is tried, out when a login is needed, again when one is needed to go on. */
   phase: "begin" | "out" | "in" | "again";
-  login(user: string, password: string): Promise<void>;
+  login(user: string, password: string, otp?: string): Promise<void>;
   logout(): Promise<void>;
   /** can tells whether the user has a scope somewhere; the server decides about each thing. */
   can(scope: string): boolean;
@@ -62,8 +62,8 @@ export function SessionProvider({ children, client: given }: { children: ReactNo
   }, [client, enter]);
 
   const login = useCallback(
-    async (user: string, password: string) => {
-      await client.login(user, password);
+    async (user: string, password: string, otp?: string) => {
+      await client.login(user, password, otp);
       await enter();
     },
     [client, enter],

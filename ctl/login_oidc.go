@@ -1,0 +1,65 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/auth"
+)
+
+// loginAtProvider logs in by a browser, which the identity provider sends back to a port of this machine.
+func loginAtProvider(cmd *cobra.Command, c *api.Client) (auth.Tokens, error) {
+	ctx := cmd.Context()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return auth.Tokens{}, err
+	}
+	type answer struct{ state, code, problem string }
+	got := make(chan answer, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /callback", func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		a := answer{q.Get("state"), q.Get("code"), ""}
+		if e := q.Get("error"); e != "" {
+			a.problem = fmt.Sprintf("%.100q: %.300q", e, q.Get("error_description"))
+		}
+		select {
+		case got <- a:
+			fmt.Fprintln(w, "You may close this page; the command goes on.")
+		default:
+			http.Error(w, "this login has ended already", http.StatusConflict)
+		}
+	})
+	srv := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // for the browser to get its answer
+		defer cancel()
+		if srv.Shutdown(ctx) != nil {
+			srv.Close()
+		}
+		<-served
+	}()
+	begun, err := c.BeginOIDC(ctx, "http://"+l.Addr().String()+"/callback")
+	if err != nil {
+		return auth.Tokens{}, err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Open this in a browser on this machine:\n  %s\n", begun.URL)
+	select {
+	case a := <-got:
+		if a.problem != "" {
+			return auth.Tokens{}, skerry.Errorf(skerry.CodeUnauthorized, "the identity provider says %s", a.problem)
+		}
+		return c.EndOIDC(ctx, a.state, a.code, begun.Bind)
+	case <-ctx.Done():
+		return auth.Tokens{}, ctx.Err()
+	}
+}
