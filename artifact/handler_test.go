@@ -2,6 +2,8 @@
 
 package artifact
 
+import "skerry.dev/skerry/artifact/imageref"
+
 import (
 	"archive/tar"
 	"bytes"
@@ -450,7 +452,7 @@ func TestRegistryAuthorize(t *testing.T) {
 		}
 	}
 	// The closed image's blobs are not had through the open repository.
-	d, _ := s.Lookup(Ref{Registry: "r.skerry", Repository: "closed/a", Tag: "1"})
+	d, _ := s.Lookup(imageref.Ref{Registry: "r.skerry", Repository: "closed/a", Tag: "1"})
 	m, err := s.readManifest(d)
 	if err != nil {
 		t.Fatal(err)

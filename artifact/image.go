@@ -1,5 +1,7 @@
 package artifact
 
+import "skerry.dev/skerry/artifact/imageref"
+
 import (
 	"context"
 	"fmt"
@@ -13,7 +15,7 @@ import (
 
 // Image is what a runtime needs to know of an image for one platform.
 type Image struct {
-	Ref      Ref           // the name it was pulled by; zero from Image
+	Ref      imageref.Ref  // the name it was pulled by; zero from Image
 	Digest   digest.Digest // as asked for: index or manifest
 	Manifest digest.Digest
 	Platform Platform

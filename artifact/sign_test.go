@@ -2,6 +2,8 @@
 
 package artifact
 
+import "skerry.dev/skerry/artifact/imageref"
+
 import (
 	"bytes"
 	"crypto/ecdsa"
@@ -125,7 +127,7 @@ func TestSignedWithoutTheRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := ParseRef(f.host + "/team/app@" + d.String())
+	r, err := imageref.Parse(f.host + "/team/app@" + d.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +287,7 @@ func TestReferrers(t *testing.T) {
 			src.BaseURL = "http://" + host
 		}
 		var out []ocispec.Descriptor
-		r := Ref{Registry: host, Repository: "team/app"}
+		r := imageref.Ref{Registry: host, Repository: "team/app"}
 		if registry != "" {
 			r.Registry = registry
 		}

@@ -1,5 +1,7 @@
 package artifact
 
+import "skerry.dev/skerry/artifact/imageref"
+
 import (
 	"bytes"
 	"crypto/ecdsa"
@@ -67,7 +69,7 @@ func payloadDigest(raw []byte) (digest.Digest, error) {
 	if t := p.Critical.Type; t != payloadType && t != atomicPayloadType {
 		return "", fmt.Errorf("%w: signed document: type %.100q is not that of an image's signature", ErrInvalid, t)
 	}
-	d, err := parseDigest(p.Critical.Image.Digest)
+	d, err := imageref.ParseDigest(p.Critical.Image.Digest)
 	if err != nil {
 		return "", fmt.Errorf("%w: signed document: %v", ErrInvalid, err)
 	}

@@ -2,6 +2,8 @@
 
 package artifact
 
+import "skerry.dev/skerry/artifact/imageref"
+
 import (
 	"archive/tar"
 	"bytes"
@@ -109,7 +111,7 @@ func addImage(t testing.TB, s *Store, ref string, p Platform, compress func([]by
 	m.Config = put(mustJSON(c))
 	m.Config.MediaType = ocispec.MediaTypeImageConfig
 	d := put(mustJSON(m)).Digest
-	r, err := ParseRef(ref)
+	r, err := imageref.Parse(ref)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -211,7 +212,7 @@ func (p *Admission) Check(a *spec.Assignment) *wire.Reason {
 		return no("apply a manifest that a root of this version accepts", "%v", err)
 	}
 	for ref, pinned := range a.Digest {
-		if pinned != "" && !tier.Pins(ref, pinned) {
+		if pinned != "" && !imageref.Pins(ref, pinned) {
 			return no("apply the application again", "image %.200q is not what %.200q stands for", pinned, ref)
 		}
 	}

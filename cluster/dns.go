@@ -116,7 +116,7 @@ func zonesOf(serial uint32, o *tier.NameOptions, hosts []network.HostEntries) re
 			if i == 0 {
 				d.Hosts = append(d.Hosts, resolver.Host{Name: resolver.SiteName(h.Host, zone), Points: points})
 			}
-			if tier.Within(h.Host, zone) {
+			if spec.HostWithin(h.Host, zone) {
 				d.Hosts = append(d.Hosts, resolver.Host{Name: h.Host, Points: points})
 			}
 		}

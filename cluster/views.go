@@ -10,7 +10,6 @@ import (
 	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -40,7 +39,7 @@ func (vs *views) Workers() []view.WorkerView {
 		v.Carrier = w.Carrier
 		v.Updates = w.updates()
 		told := w.trust.Record()
-		v.Credit, v.Claims = tier.ViewCredit(told.Credit), told.Claims
+		v.Credit, v.Claims = view.NewCredit(told.Credit), told.Claims
 		v.Drain, v.Upgrade = vs.drainer.viewDrain(w), w.Agent
 		if k := vs.Children.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine

@@ -21,6 +21,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
@@ -145,7 +146,7 @@ func (s *site) layerOf(service string) string {
 		if d == "" {
 			d = i.Digest
 		}
-		r, err := artifact.ParseRef("skerry.local/x@" + d)
+		r, err := imageref.Parse("skerry.local/x@" + d)
 		if err != nil {
 			s.t.Fatal(err)
 		}

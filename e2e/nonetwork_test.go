@@ -16,7 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/execstream"
@@ -93,7 +93,7 @@ func TestWithoutNetwork(t *testing.T) {
 	}
 	// A site gets nothing from the root's registry that it was not given, by its tag or by its digest.
 	s.image("default/other:1", "skerry.dev/skerry/examples/shop/orders")
-	other, ok := s.Root.Images.Store.Lookup(artifact.Ref{Registry: "skerry.local", Repository: "default/other", Tag: "1"})
+	other, ok := s.Root.Images.Store.Lookup(imageref.Ref{Registry: "skerry.local", Repository: "default/other", Tag: "1"})
 	if !ok {
 		t.Fatal("the image is not there")
 	}

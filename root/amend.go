@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/wire"
 )
 
@@ -96,7 +96,7 @@ func (c *Core) foreignImage(m *wire.Amendment) string {
 		}
 	}
 	foreign := func(ref string) bool {
-		name, _ := strings.CutPrefix(ref, tier.BuiltInRegistry+"/")
+		name, _ := strings.CutPrefix(ref, imageref.BuiltIn+"/")
 		space, _, nested := strings.Cut(name, "/")
 		org := c.Apps.OrgOf(space)
 		return !has[ref] && nested && org != "" && org != a.Org
@@ -123,7 +123,7 @@ func (c *Core) foreignImage(m *wire.Amendment) string {
 // repository of its reference, and leads to no other.
 func misplacedPin(m *wire.Amendment) string {
 	for _, ref := range slices.Sorted(maps.Keys(m.Digests)) {
-		if !tier.Pins(ref, m.Digests[ref]) {
+		if !imageref.Pins(ref, m.Digests[ref]) {
 			return fmt.Sprintf("image %.200q is not what %.200q stands for", m.Digests[ref], ref)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/overlay/resolver"
+	"skerry.dev/skerry/spec"
 )
 
 const (
@@ -67,7 +68,7 @@ func zonesOf(serial uint32, o *tier.NameOptions, sites []siteNames) resolver.Aut
 	for _, zone := range o.Zones {
 		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: o.Addrs}}}
 		for _, h := range slices.Sorted(maps.Keys(hosts)) {
-			if !tier.Within(h, zone) {
+			if !spec.HostWithin(h, zone) {
 				continue
 			}
 			x := resolver.Host{Name: h}
@@ -79,7 +80,7 @@ func zonesOf(serial uint32, o *tier.NameOptions, sites []siteNames) resolver.Aut
 			d.Hosts = append(d.Hosts, x)
 		}
 		for _, s := range sites {
-			if s.Zone != zone && tier.Within(s.Zone, zone) {
+			if s.Zone != zone && spec.HostWithin(s.Zone, zone) {
 				d.Sites = append(d.Sites, resolver.Delegation{Name: s.Zone, Servers: []resolver.NameServer{{Name: "ns." + s.Zone, Addrs: s.Servers}}})
 			}
 		}

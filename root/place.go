@@ -8,7 +8,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/sched"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -208,7 +207,7 @@ func (c *Core) Sites() []view.ClusterView {
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at
 		}
-		s.Credit = tier.ViewCredit(c.believing.books[name])
+		s.Credit = view.NewCredit(c.believing.books[name])
 		out = append(out, s)
 	}
 	return out

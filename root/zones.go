@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -60,7 +59,7 @@ func (c *Core) zoneTaken(site, zone string) string {
 		return err.Error()
 	}
 	for _, other := range slices.Sorted(maps.Keys(c.zones.sites)) {
-		if s := c.zones.sites[other]; s != site && (tier.Within(zone, other) || tier.Within(other, zone)) {
+		if s := c.zones.sites[other]; s != site && (spec.HostWithin(zone, other) || spec.HostWithin(other, zone)) {
 			return fmt.Sprintf("zone %s and zone %s of cluster %s have names in common", zone, other, s)
 		}
 	}
@@ -70,7 +69,7 @@ func (c *Core) zoneTaken(site, zone string) string {
 		}
 		for i := range a.Manifest.Spec.Services {
 			for _, g := range a.Manifest.Spec.Services[i].Ingress {
-				if g.Host != "" && tier.Within(g.Host, zone) {
+				if g.Host != "" && spec.HostWithin(g.Host, zone) {
 					return fmt.Sprintf("host %s of application %s is in zone %s", g.Host, a.Key(), zone)
 				}
 			}

@@ -17,6 +17,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
@@ -103,7 +104,7 @@ func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (art
 	}
 	var damage error
 	if pinned != "" {
-		r, err := artifact.ParseRef(pinned)
+		r, err := imageref.Parse(pinned)
 		if err == nil {
 			err = checkSigned(ctx, s.opt.Images, a, r, src)
 		}
@@ -121,7 +122,7 @@ func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (art
 		pinned = ref
 	}
 	img, err := s.opt.Images.Pull(ctx, pinned, platform, nil, src)
-	if r, bad := artifact.ParseRef(pinned); err == nil && a.Digest[ref] == "" {
+	if r, bad := imageref.Parse(pinned); err == nil && a.Digest[ref] == "" {
 		r.Tag, r.Digest = "", img.Digest
 		pinned = r.String() // whatever its tag means the next time
 		err = errors.Join(bad, checkSigned(ctx, s.opt.Images, a, r, src))

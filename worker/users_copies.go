@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/tier"
@@ -228,7 +229,7 @@ func hostUsersOf(ctx context.Context, s *Server, a *spec.Assignment, name string
 			return "", err
 		}
 	}
-	if r, err := artifact.ParseRef(a.Digest[k.Image]); err == nil && s.opt.Images != nil {
+	if r, err := imageref.Parse(a.Digest[k.Image]); err == nil && s.opt.Images != nil {
 		if img, err := s.opt.Images.Image(r.Digest, platform(driver)); err == nil {
 			svc.User = cmp.Or(svc.User, img.User)
 		}

@@ -15,7 +15,7 @@ var imports = map[string]string{
 	// manifests, messages between tiers, answers of the API
 	"spec": ".",
 	"wire": ". spec",
-	"view": ". spec wire",
+	"view": ". spec wire decide/credit",
 
 	// pure: decisions, differences, addresses, distances
 	"decide/sched":     ". spec wire decide/coord",
@@ -30,21 +30,22 @@ var imports = map[string]string{
 	"decide/lease":     "wire",
 
 	// state, identity, transport
-	"store":           "internal/files",
-	"store/storetest": "store",
-	"store/journal":   "wire",
-	"auth":            ". wire link/frame store store/journal internal/files",
-	"link":            "wire link/frame link/beat internal/panics",
-	"link/beat":       "internal/panics",
-	"link/frame":      "wire",
-	"link/mqtt":       "wire link/frame internal/panics",
-	"artifact":        "internal/owners internal/panics internal/files internal/sbom",
-	"plugin":          ". spec wire decide/sched internal/wasmcode",
-	"store/vault":     "spec internal/files",
+	"store":             "internal/files",
+	"store/storetest":   "store",
+	"store/journal":     "wire",
+	"auth":              ". wire link/frame store store/journal internal/files",
+	"link":              "wire link/frame link/beat internal/panics",
+	"link/beat":         "internal/panics",
+	"link/frame":        "wire",
+	"link/mqtt":         "wire link/frame internal/panics",
+	"artifact":          "artifact/imageref internal/owners internal/panics internal/files internal/sbom",
+	"artifact/imageref": "",
+	"plugin":            ". spec wire decide/sched internal/wasmcode",
+	"store/vault":       "spec internal/files",
 
 	// roles: Core and Server each
-	"root":             ". spec view api decide/apps auth decide/credit decide/members internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/questions internal/panics decide/reconcile decide/sched store store/vault",
-	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/members internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/questions decide/reconcile decide/sched store store/vault internal/s3",
+	"root":             ". spec view api decide/apps auth decide/credit decide/members internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/questions internal/panics decide/reconcile decide/sched store store/vault artifact/imageref",
+	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/members internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/questions decide/reconcile decide/sched store store/vault internal/s3 artifact/imageref",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
@@ -53,7 +54,7 @@ var imports = map[string]string{
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec view artifact auth decide/coord decide/members internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
+	"worker":           ". spec view artifact auth decide/coord decide/members internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files artifact/imageref",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
@@ -83,10 +84,10 @@ var imports = map[string]string{
 	"overlay/ingress":      "spec wire overlay internal/panics",
 
 	// API, client, commands
-	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend",
+	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend artifact/imageref",
 	"web":        "std",
 	"api/client": ". api decide/apps artifact auth internal/execstream store/journal runtime",
-	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
+	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store artifact/imageref artifact/imageref",
 	"ctl/...":    ". spec wire view api api/client decide/apps artifact auth ctl internal/execstream internal/s3 store/journal runtime store",
 
 	// places that know all parts
@@ -110,7 +111,7 @@ var imports = map[string]string{
 	"internal/roundtrip":  "spec wire decide/coord internal/files internal/panics",
 	"internal/s3":         ".",
 	"internal/snapshot":   ". spec",
-	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault",
+	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault artifact/imageref",
 	"internal/succession": ". wire auth internal/tier link link/frame store decide/lease store/vault internal/files",
 	"internal/execstream": "",
 	"internal/life":       "",
@@ -134,7 +135,7 @@ var roles = []string{"root", "cluster", "worker"}
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
-	"decide/apps", "decide/members", "decide/lease", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
+	"decide/apps", "decide/members", "decide/lease", "artifact/imageref", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.

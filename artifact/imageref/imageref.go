@@ -1,4 +1,8 @@
-package artifact
+// Package imageref reads names of images: which registry, repository, tag and digest one means. It opens nothing and asks nobody.
+//
+//	[REGISTRY/]REPOSITORY[:TAG][@sha256:DIGEST]
+//	 docker.io             latest                  where nothing is written; a tier looks in the built-in registry first
+package imageref
 
 import (
 	"fmt"
@@ -7,8 +11,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// defaultRegistry is what a name without a registry means, as everywhere.
-const defaultRegistry = "docker.io"
+// DefaultRegistry is what a name without a registry means, as everywhere.
+const DefaultRegistry = "docker.io"
 
 // Ref names an image in a registry. Tag is "latest" when neither tag nor digest was written; with a digest, the tag is
 // only a remark.
@@ -19,9 +23,9 @@ type Ref struct {
 	Digest     digest.Digest // sha256, or empty
 }
 
-// ParseRef reads [REGISTRY/]REPOSITORY[:TAG][@DIGEST]. A first part with a dot or a colon, or localhost, is a registry;
+// Parse reads [REGISTRY/]REPOSITORY[:TAG][@DIGEST]. A first part with a dot or a colon, or localhost, is a registry;
 // else it is docker.io, where a single-part repository is in library/.
-func ParseRef(s string) (Ref, error) {
+func Parse(s string) (Ref, error) {
 	bad := func(why string) (Ref, error) {
 		return Ref{}, fmt.Errorf("image name %.300q is not valid: %s; write it as registry.example/team/app:1.0 or with @sha256:DIGEST", s, why)
 	}
@@ -31,7 +35,7 @@ func ParseRef(s string) (Ref, error) {
 	}
 	rest, dg, hasDigest := strings.Cut(s, "@")
 	if hasDigest {
-		d, err := parseDigest(dg)
+		d, err := ParseDigest(dg)
 		if err != nil {
 			return bad(err.Error())
 		}
@@ -39,7 +43,7 @@ func ParseRef(s string) (Ref, error) {
 	}
 	if i := strings.LastIndexByte(rest, ':'); i >= 0 && !strings.Contains(rest[i:], "/") {
 		rest, r.Tag = rest[:i], rest[i+1:]
-		if !validTag(r.Tag) {
+		if !ValidTag(r.Tag) {
 			return bad("a tag has letters, digits, dots, dashes and underscores, at most 128, and begins with none of . and -")
 		}
 	} else if !hasDigest {
@@ -48,26 +52,26 @@ func ParseRef(s string) (Ref, error) {
 	first, more, ok := strings.Cut(rest, "/")
 	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
 		r.Registry, rest = first, more
-		if !validHost(first) {
+		if !ValidHost(first) {
 			return bad("its registry is not a host name")
 		}
 	} else {
-		r.Registry = defaultRegistry
+		r.Registry = DefaultRegistry
 	}
 	if r.Registry == "index.docker.io" || r.Registry == "registry-1.docker.io" {
-		r.Registry = defaultRegistry
+		r.Registry = DefaultRegistry
 	}
-	if r.Registry == defaultRegistry && !strings.Contains(rest, "/") {
+	if r.Registry == DefaultRegistry && !strings.Contains(rest, "/") {
 		rest = "library/" + rest
 	}
-	if !validRepository(rest) {
+	if !ValidRepository(rest) {
 		return bad("a repository has parts of lower-case letters and digits, joined by single dots, underscores or dashes")
 	}
 	r.Repository = rest
 	return r, nil
 }
 
-func parseDigest(s string) (digest.Digest, error) {
+func ParseDigest(s string) (digest.Digest, error) {
 	d := digest.Digest(s)
 	if hex, ok := strings.CutPrefix(s, "sha256:"); !ok || len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
 		return "", fmt.Errorf("digest %.100q is not sha256: and 64 hex digits", s)
@@ -92,23 +96,23 @@ func (r Ref) Name() string { return r.Registry + "/" + r.Repository }
 
 // Familiar is the short form that people write.
 func (r Ref) Familiar() string {
-	return strings.TrimPrefix(strings.TrimPrefix(r.String(), defaultRegistry+"/"), "library/")
+	return strings.TrimPrefix(strings.TrimPrefix(r.String(), DefaultRegistry+"/"), "library/")
 }
 
-// identifier is what a registry is asked for.
-func (r Ref) identifier() string {
+// Identifier is what a registry is asked for.
+func (r Ref) Identifier() string {
 	if r.Digest != "" {
 		return r.Digest.String()
 	}
 	return r.Tag
 }
 
-// pinned is the reference with a digest alone.
-func (r Ref) pinned(d digest.Digest) Ref {
+// Pinned is the reference with a digest alone.
+func (r Ref) Pinned(d digest.Digest) Ref {
 	return Ref{Registry: r.Registry, Repository: r.Repository, Digest: d}
 }
 
-func validTag(s string) bool {
+func ValidTag(s string) bool {
 	if s == "" || len(s) > 128 || s[0] == '.' || s[0] == '-' {
 		return false
 	}
@@ -120,7 +124,7 @@ func validTag(s string) bool {
 	return true
 }
 
-func validHost(s string) bool {
+func ValidHost(s string) bool {
 	host, port, hasPort := s, "", false
 	if strings.HasPrefix(s, "[") { // IPv6
 		end := strings.IndexByte(s, ']')
@@ -133,10 +137,10 @@ func validHost(s string) bool {
 			}
 			port, hasPort = rest[1:], true
 		}
-		return !hasPort || validPort(port)
+		return !hasPort || ValidPort(port)
 	}
 	host, port, hasPort = strings.Cut(s, ":")
-	if hasPort && !validPort(port) || host == "" || len(host) > 253 {
+	if hasPort && !ValidPort(port) || host == "" || len(host) > 253 {
 		return false
 	}
 	for label := range strings.SplitSeq(host, ".") {
@@ -152,11 +156,11 @@ func validHost(s string) bool {
 	return true
 }
 
-func validPort(s string) bool {
+func ValidPort(s string) bool {
 	return len(s) > 0 && len(s) <= 5 && strings.Trim(s, "0123456789") == ""
 }
 
-func validRepository(s string) bool {
+func ValidRepository(s string) bool {
 	if s == "" || len(s) > 255 {
 		return false
 	}
