@@ -2,9 +2,7 @@ package root
 
 import (
 	"context"
-	"maps"
 	"net/http"
-	"slices"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
@@ -16,28 +14,12 @@ import (
 
 // Apps lists the applications.
 func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.AppView, error) {
-		out := []view.AppView{}
-		for _, a := range c.Apps.Apps() {
-			v := c.Apps.View(a, "root", false)
-			c.showIngress(&v)
-			out = append(out, v)
-		}
-		return out, nil
-	})
+	return tier.View(ctx, s.Role, (*Core).AppViews)
 }
 
 // App shows one application with its manifest.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) {
-		a := c.Apps.App(key)
-		if a == nil {
-			return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
-		}
-		v := c.Apps.View(a, "root", true)
-		c.showIngress(&v)
-		return v, nil
-	})
+	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) { return c.AppView(key) })
 }
 
 // Instances lists all instances, without anything of their workers.
@@ -55,45 +37,7 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 
 // Explain tells how an instance came to its cluster.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.Explanation, error) {
-		i := c.Apps.Instance(id)
-		if i == nil {
-			return view.Explanation{}, noInstance(id)
-		}
-		e := view.Explanation{Instance: i.Shown(), Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
-		if i.Spec != nil {
-			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
-			for n := range e.Runtimes { // of the one that it has its site knows more than what is published
-				r := &e.Runtimes[n]
-				r.Workers = workersWith(c, r.Runtime)
-				if r.Chosen {
-					r.Crowded = ""
-					if k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }); k >= 0 {
-						r.Crowded = i.Conditions[k].Reason
-					}
-				}
-			}
-		}
-		return e, nil
-	})
-}
-
-// workersWith counts the workers, of clusters in touch, that have a runtime.
-func workersWith(c *Core, runtime string) (n int) {
-	for _, name := range c.Children.Names() {
-		if r := c.reports[name]; r != nil && c.Children.Get(name).Connected {
-			for _, k := range r.report.Classes {
-				if slices.ContainsFunc(k.Class.Runtimes, func(has string) bool { return spec.Offers(has, runtime) }) {
-					n += max(k.Workers, 0)
-				}
-			}
-		}
-	}
-	return n
-}
-
-func noInstance(id skerry.InstanceID) error {
-	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
+	return tier.View(ctx, s.Role, func(c *Core) (view.Explanation, error) { return c.Explain(id) })
 }
 
 // Orgs lists the organisations.
@@ -214,7 +158,7 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.relations.counts), nil })
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Refused(), nil })
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
 	m.Write(w)
 }
@@ -222,4 +166,40 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 // Classes is answered by clusters only.
 func (s *Server) Classes(context.Context, skerry.InstanceID) ([]wire.ClassVerdict, error) {
 	return nil, nil
+}
+
+// Certificates lists the certificates of an organisation.
+func (s *Server) Certificates(ctx context.Context, org string) ([]view.CertificateView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
+}
+
+// IngressAuthority is answered by clusters only: each site has its own.
+func (s *Server) IngressAuthority(context.Context) ([]byte, error) {
+	return nil, wrongTier("authorities of ingresses")
+}
+
+// Orphans lists what sites run of the root's and its store does not know.
+func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
+	return tier.View(ctx, s.Role, Orphans)
+}
+
+// Volumes lists the local volumes of all applications, and those that are kept without.
+func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return Volumes(c), nil })
+}
+
+// Secrets lists the secrets of a namespace, without what they hold.
+func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
+}
+
+// findSecret gives a site a secret that something uses which it holds.
+func (s *Server) findSecret(ctx context.Context, site string, n spec.SecretName) ([]byte, error) {
+	return tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
+		sealed := c.Secret(site, n)
+		if sealed == nil {
+			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that site %s holds uses such a secret", site)
+		}
+		return sealed, nil
+	})
 }

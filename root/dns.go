@@ -3,7 +3,6 @@ package root
 import (
 	"context"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -20,42 +19,6 @@ const (
 	// namesEvery is how often it is looked what there is to answer.
 	namesEvery = 500 * time.Millisecond
 )
-
-// siteNames is what a site offers under host names.
-type siteNames struct {
-	Site, Zone string
-	Servers    []netip.Addr
-	Hosts      map[string]bool // healthy
-}
-
-// siteNames lists the sites that answer for host names themselves, by name.
-func (c *Core) siteNames() []siteNames {
-	var out []siteNames
-	for _, name := range c.Children.Names() {
-		r := c.reports[name]
-		if r == nil || r.report.Ingress == nil || c.zones.sites[r.report.Ingress.Zone] != name {
-			continue
-		}
-		s := siteNames{Site: name, Zone: r.report.Ingress.Zone, Servers: r.report.Ingress.Servers, Hosts: map[string]bool{}}
-		for _, d := range r.report.Ingress.Doors {
-			a := c.Apps.App(d.Service.App)
-			if a == nil || d.Problem != "" || !c.networks[d.Service.App][name] {
-				continue // clients of what a site has not been given are not sent there
-			}
-			spec := a.Manifest.Spec.Service(d.Service.Service)
-			if spec == nil {
-				continue
-			}
-			for _, g := range spec.Ingress {
-				if g.Door() == d.Door && g.Host != "" {
-					s.Hosts[g.Host] = s.Hosts[g.Host] || d.Workers > 0 && c.Children.Get(name).Connected
-				}
-			}
-		}
-		out = append(out, s)
-	}
-	return out
-}
 
 // zonesOf makes the root's zones: host names lead to the sites that offer something under them, and zones of sites are
 // delegated to them.

@@ -1,22 +1,9 @@
 package root
 
 import (
-	"context"
-
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/view"
 )
-
-// Certificates lists the certificates of an organisation.
-func (s *Server) Certificates(ctx context.Context, org string) ([]view.CertificateView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
-}
-
-// IngressAuthority is answered by clusters only: each site has its own.
-func (s *Server) IngressAuthority(context.Context) ([]byte, error) {
-	return nil, wrongTier("authorities of ingresses")
-}
 
 // showIngress adds the ways in to the view of an application: by which clusters each is offered.
 func (c *Core) showIngress(v *view.AppView) {

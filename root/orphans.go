@@ -2,7 +2,6 @@ package root
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -108,11 +106,6 @@ func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *wire.Effects)
 	if !done {
 		fx.Err = view.NoOrphan(m.ID, c.Apps.Instance(m.ID) != nil)
 	}
-}
-
-// Orphans lists what sites run of the root's and its store does not know.
-func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
-	return tier.View(ctx, s.Role, Orphans)
 }
 
 // Orphans lists what sites run and the store does not know.

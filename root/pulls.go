@@ -6,6 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/wire"
 )
 
 // pulls tells what a site may pull: what it was given, and images that belong to no organisation, which its own applications may use.
@@ -15,7 +16,7 @@ func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, erro
 		if child == nil {
 			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no site %s", site)
 		}
-		p := tier.AssignedImages(child.Desired, c.codec.Unmarshal, have)
+		p := tier.AssignedImages(child.Desired, wire.New().Unmarshal, have)
 		owned := map[string]bool{}
 		for _, n := range c.Apps.Namespaces() {
 			owned[n.Name] = true

@@ -1,30 +1,18 @@
 package root
 
 import (
-	"context"
 	"slices"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 )
 
-// Secrets lists the secrets of a namespace, without what they hold.
-func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
-}
-
-// findSecret gives a site a secret that something uses which it holds.
-func (s *Server) findSecret(ctx context.Context, site string, n spec.SecretName) ([]byte, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
-		sealed := c.Apps.Secret(n)
-		if sealed == nil || !c.hasSecret(site, n) {
-			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that site %s holds uses such a secret", site)
-		}
-		return sealed, nil
-	})
+// Secret gives what is sealed of a secret to a site that has something which uses it; nil: the site has nothing of the kind.
+func (c *Core) Secret(site string, n spec.SecretName) []byte {
+	if !c.hasSecret(site, n) {
+		return nil
+	}
+	return c.Apps.Secret(n)
 }
 
 // hasSecret reports whether something uses a secret that a site holds or is to take over.

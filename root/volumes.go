@@ -1,12 +1,10 @@
 package root
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -67,11 +65,6 @@ func Volumes(c *Core) []view.VolumeView {
 		list[i].Scheduled = scheduled(c, &list[i])
 	}
 	return list
-}
-
-// Volumes lists the local volumes of all applications, and those that are kept without.
-func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return Volumes(c), nil })
 }
 
 // scheduled gives what the site of volumes reports of the schedule of their snapshots, or what the manifest says before it has reported;

@@ -87,8 +87,8 @@ var imports = map[string]string{
 	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend artifact/imageref",
 	"web":        "std",
 	"api/client": ". api decide/apps artifact auth internal/execstream store/journal runtime",
-	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store artifact/imageref artifact/imageref",
-	"ctl/...":    ". spec wire view api api/client decide/apps artifact auth ctl internal/execstream internal/s3 store/journal runtime store",
+	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
+	"ctl/...":    ". spec wire view api api/client decide/apps artifact auth ctl internal/execstream internal/s3 store/journal runtime store artifact/imageref",
 
 	// places that know all parts
 	"cmd/...":         "any",
