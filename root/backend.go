@@ -7,6 +7,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -14,17 +15,17 @@ import (
 
 // Apps lists the applications.
 func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, (*Core).AppViews)
+	return tier.View(ctx, s.Role, (*core.Core).AppViews)
 }
 
 // App shows one application with its manifest.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) { return c.AppView(key) })
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.AppView(key) })
 }
 
 // Instances lists all instances, without anything of their workers.
 func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Instance, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Instance, error) {
 		out := []wire.Instance{}
 		for _, a := range c.Apps.Apps() {
 			for _, i := range c.Apps.InstancesOf(a.Key()) {
@@ -37,22 +38,22 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 
 // Explain tells how an instance came to its cluster.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.Explanation, error) { return c.Explain(id) })
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) { return c.Explain(id) })
 }
 
 // Orgs lists the organisations.
 func (s *Server) Orgs(ctx context.Context) ([]apps.Org, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })
 }
 
 // Namespaces lists the namespaces.
 func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Namespace, error) { return tier.Copied(c.Apps.Namespaces()), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]apps.Namespace, error) { return tier.Copied(c.Apps.Namespaces()), nil })
 }
 
 // Usage sums what an organisation asks for and has pushed.
 func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
-	u, err := tier.View(ctx, s.Role, func(c *Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
+	u, err := tier.View(ctx, s.Role, func(c *core.Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
 	if err == nil {
 		err = tier.AddPushed(ctx, s.opt.Images, s, org, &u)
 	}
@@ -61,12 +62,12 @@ func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
 
 // Clusters lists the sites, as aggregates.
 func (s *Server) Clusters(ctx context.Context) ([]view.ClusterView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.ClusterView, error) { return c.Sites(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.ClusterView, error) { return c.Sites(), nil })
 }
 
 // TrustCluster has a cluster believed again, whatever was counted against it.
 func (s *Server) TrustCluster(ctx context.Context, name string) error {
-	_, err := s.Role.Do(ctx, TrustCluster{Name: name})
+	_, err := s.Role.Do(ctx, core.TrustCluster{Name: name})
 	return err
 }
 
@@ -96,7 +97,7 @@ func (s *Server) DrainWorker(context.Context, string, view.DrainRequest) error {
 // Unadmitted lists what applications and organisations have that takes no effect, or would be refused, today. Sites list what they run.
 func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 	var used []tier.UsedImage
-	list, err := tier.View(ctx, s.Role, func(c *Core) ([]view.Unadmitted, error) {
+	list, err := tier.View(ctx, s.Role, func(c *core.Core) ([]view.Unadmitted, error) {
 		for _, a := range c.Apps.Apps() {
 			for i := range a.Manifest.Spec.Services {
 				sv := &a.Manifest.Spec.Services[i]
@@ -124,7 +125,7 @@ func wrongTier(what string) error {
 
 // RemoveChild forgets a cluster that is not connected, and revokes it.
 func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
-	if _, err := s.Role.Do(ctx, RemoveCluster{Name: name}); err != nil {
+	if _, err := s.Role.Do(ctx, core.RemoveCluster{Name: name}); err != nil {
 		return err
 	}
 	return s.Authority().Revoke(ctx, wire.TierCluster, name, actor, "removed")
@@ -138,7 +139,7 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 
 // Scrapes lists the instances whose service declares metrics.
 func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.Scrape, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.Scrape, error) {
 		out := []view.Scrape{}
 		for _, a := range c.Apps.Apps() {
 			for _, i := range c.Apps.InstancesOf(a.Key()) {
@@ -158,8 +159,8 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Refused(), nil })
-	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Refused(), nil })
+	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
 	m.Write(w)
 }
 
@@ -170,7 +171,7 @@ func (s *Server) Classes(context.Context, skerry.InstanceID) ([]wire.ClassVerdic
 
 // Certificates lists the certificates of an organisation.
 func (s *Server) Certificates(ctx context.Context, org string) ([]view.CertificateView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
 }
 
 // IngressAuthority is answered by clusters only: each site has its own.
@@ -180,22 +181,22 @@ func (s *Server) IngressAuthority(context.Context) ([]byte, error) {
 
 // Orphans lists what sites run of the root's and its store does not know.
 func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
-	return tier.View(ctx, s.Role, Orphans)
+	return tier.View(ctx, s.Role, core.Orphans)
 }
 
 // Volumes lists the local volumes of all applications, and those that are kept without.
 func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return Volumes(c), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.VolumeView, error) { return core.Volumes(c), nil })
 }
 
 // Secrets lists the secrets of a namespace, without what they hold.
 func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
 }
 
 // findSecret gives a site a secret that something uses which it holds.
 func (s *Server) findSecret(ctx context.Context, site string, n spec.SecretName) ([]byte, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]byte, error) {
 		sealed := c.Secret(site, n)
 		if sealed == nil {
 			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that site %s holds uses such a secret", site)

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/overlay/resolver"
+	"skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 )
 
@@ -22,7 +23,7 @@ const (
 
 // zonesOf makes the root's zones: host names lead to the sites that offer something under them, and zones of sites are
 // delegated to them.
-func zonesOf(serial uint32, o *tier.NameOptions, sites []siteNames) resolver.AuthorityConfig {
+func zonesOf(serial uint32, o *tier.NameOptions, sites []core.SiteNames) resolver.AuthorityConfig {
 	c := resolver.AuthorityConfig{Serial: serial}
 	hosts := map[string]bool{}
 	for _, s := range sites {
@@ -67,9 +68,9 @@ func (s *Server) answerNames(ctx context.Context) error {
 	t := time.NewTicker(namesEvery)
 	defer t.Stop()
 	serial := uint32(time.Now().Unix())
-	var told []siteNames
+	var told []core.SiteNames
 	for first := true; ; first = false {
-		sites, err := tier.View(ctx, s.Role, func(c *Core) ([]siteNames, error) { return c.siteNames(), nil })
+		sites, err := tier.View(ctx, s.Role, func(c *core.Core) ([]core.SiteNames, error) { return c.SiteNames(), nil })
 		if err == nil && (first || !reflect.DeepEqual(sites, told)) {
 			told = sites
 			serial++

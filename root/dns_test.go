@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/root/core"
 )
 
 // TestZonesLeadToSites has two sites answer for one host name, one of them with nothing that works.
 func TestZonesLeadToSites(t *testing.T) {
-	var sites []siteNames
+	var sites []core.SiteNames
 	for _, name := range []string{"harbour", "hill"} {
-		sites = append(sites, siteNames{Site: name, Zone: name + ".example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+		sites = append(sites, core.SiteNames{Site: name, Zone: name + ".example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
 			Hosts: map[string]bool{"shop.example.org": name == "harbour", "other.net": true}})
 	}
 	o := &tier.NameOptions{Listen: "192.0.2.1:53", Zones: []string{"example.org"}}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 )
@@ -25,12 +26,12 @@ func (s *Server) Plan(ctx context.Context, app spec.Application) (view.Plan, err
 	ctx, cancel := context.WithTimeout(ctx, planTime)
 	defer cancel()
 	now := time.Now()
-	search, err := tier.ViewAbout(ctx, s.Role, app, func(c *Core) (*Search, error) { return c.Search(now, app, digests) })
+	search, err := tier.ViewAbout(ctx, s.Role, app, func(c *core.Core) (*core.Search, error) { return c.Search(now, app, digests) })
 	if err != nil {
 		return view.Plan{}, err
 	}
 	for {
-		bySite, err := tier.ViewAbout(ctx, s.Role, app, func(c *Core) (map[string][]*Planned, error) { return search.Next(c, now), nil })
+		bySite, err := tier.ViewAbout(ctx, s.Role, app, func(c *core.Core) (map[string][]*core.Planned, error) { return search.Next(c, now), nil })
 		if err != nil {
 			return view.Plan{}, err
 		}
@@ -44,7 +45,7 @@ func (s *Server) Plan(ctx context.Context, app spec.Application) (view.Plan, err
 }
 
 // askPlan asks a site about instances that would be offered to it.
-func (s *Server) askPlan(ctx context.Context, site string, want []*Planned) {
+func (s *Server) askPlan(ctx context.Context, site string, want []*core.Planned) {
 	var items []spec.Assignment
 	for _, p := range want {
 		items = append(items, p.Item())

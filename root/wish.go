@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 )
@@ -21,7 +22,7 @@ func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.Migra
 	if r.To == "" {
 		return s.migrateWithin(ctx, id, r, actor)
 	}
-	item, err := tier.View(ctx, s.Role, func(c *Core) (*spec.Assignment, error) { return c.Movable(time.Now(), id, r.To) })
+	item, err := tier.View(ctx, s.Role, func(c *core.Core) (*spec.Assignment, error) { return c.Movable(time.Now(), id, r.To) })
 	if err != nil {
 		return view.Migrating{}, err
 	}
@@ -30,13 +31,13 @@ func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.Migra
 		return view.Migrating{}, skerry.Errorf(skerry.CodeUnavailable, "cluster %s does not answer: %w", r.To, err)
 	}
 	if !verdicts[0].Fits {
-		return view.Migrating{}, Unfit(id, r.To, verdicts[0].Why)
+		return view.Migrating{}, core.Unfit(id, r.To, verdicts[0].Why)
 	}
 	why := "asked for by " + cmp.Or(actor, "the system")
 	if r.Reason != "" {
 		why += ": " + r.Reason
 	}
-	v, err := s.Role.Do(ctx, MoveToCluster{ID: id, To: r.To, Why: why})
+	v, err := s.Role.Do(ctx, core.MoveToCluster{ID: id, To: r.To, Why: why})
 	n, _ := v.(skerry.InstanceID)
 	return view.Migrating{Instance: id, Cluster: skerry.ClusterName(r.To), Copy: n}, err
 }
@@ -64,7 +65,7 @@ func (s *Server) migrateWithin(ctx context.Context, id skerry.InstanceID, r view
 
 // holder gives the cluster that has an instance.
 func (s *Server) holder(ctx context.Context, id skerry.InstanceID) (string, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (string, error) { return c.Holder(id) })
+	return tier.View(ctx, s.Role, func(c *core.Core) (string, error) { return c.Holder(id) })
 }
 
 // askSite posts something to a cluster over its link.

@@ -7,7 +7,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/link/frame"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
 )

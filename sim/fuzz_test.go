@@ -19,7 +19,7 @@ import (
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/link/frame"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"

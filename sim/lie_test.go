@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/internal/testenv"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/view"
 )
 

@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/testenv"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"

@@ -16,7 +16,7 @@ import (
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/link/frame"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 )
 

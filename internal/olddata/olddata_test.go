@@ -22,7 +22,7 @@ import (
 	"skerry.dev/skerry/internal/olddata"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/link/frame"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
