@@ -15,12 +15,12 @@ import (
 
 // Apps lists the applications.
 func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, (*core.Core).AppViews)
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.Views().AppViews(), nil })
 }
 
 // App shows one application with its manifest.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.AppView(key) })
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.Views().AppView(key) })
 }
 
 // Instances lists all instances, without anything of their workers.
@@ -38,7 +38,7 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 
 // Explain tells how an instance came to its cluster.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) { return c.Explain(id) })
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) { return c.Views().Explain(id) })
 }
 
 // Orgs lists the organisations.
@@ -62,7 +62,7 @@ func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
 
 // Clusters lists the sites, as aggregates.
 func (s *Server) Clusters(ctx context.Context) ([]view.ClusterView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.ClusterView, error) { return c.Sites(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.ClusterView, error) { return c.Views().Sites(), nil })
 }
 
 // TrustCluster has a cluster believed again, whatever was counted against it.
@@ -159,7 +159,7 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Refused(), nil })
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Views().Refused(), nil })
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
 	m.Write(w)
 }
@@ -181,12 +181,12 @@ func (s *Server) IngressAuthority(context.Context) ([]byte, error) {
 
 // Orphans lists what sites run of the root's and its store does not know.
 func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
-	return tier.View(ctx, s.Role, core.Orphans)
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.Orphan, error) { return c.Views().Orphans(), nil })
 }
 
 // Volumes lists the local volumes of all applications, and those that are kept without.
 func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.VolumeView, error) { return core.Volumes(c), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.VolumeView, error) { return c.Views().Volumes(), nil })
 }
 
 // Secrets lists the secrets of a namespace, without what they hold.
@@ -197,7 +197,7 @@ func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretVi
 // findSecret gives a site a secret that something uses which it holds.
 func (s *Server) findSecret(ctx context.Context, site string, n spec.SecretName) ([]byte, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]byte, error) {
-		sealed := c.Secret(site, n)
+		sealed := c.Views().Secret(site, n)
 		if sealed == nil {
 			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that site %s holds uses such a secret", site)
 		}

@@ -70,7 +70,7 @@ func (s *Server) answerNames(ctx context.Context) error {
 	serial := uint32(time.Now().Unix())
 	var told []core.SiteNames
 	for first := true; ; first = false {
-		sites, err := tier.View(ctx, s.Role, func(c *core.Core) ([]core.SiteNames, error) { return c.SiteNames(), nil })
+		sites, err := tier.View(ctx, s.Role, func(c *core.Core) ([]core.SiteNames, error) { return c.Views().SiteNames(), nil })
 		if err == nil && (first || !reflect.DeepEqual(sites, told)) {
 			told = sites
 			serial++

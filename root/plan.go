@@ -31,7 +31,9 @@ func (s *Server) Plan(ctx context.Context, app spec.Application) (view.Plan, err
 		return view.Plan{}, err
 	}
 	for {
-		bySite, err := tier.ViewAbout(ctx, s.Role, app, func(c *core.Core) (map[string][]*core.Planned, error) { return search.Next(c, now), nil })
+		bySite, err := tier.ViewAbout(ctx, s.Role, app, func(c *core.Core) (map[string][]*core.Planned, error) {
+			return search.Next(c, now), nil
+		})
 		if err != nil {
 			return view.Plan{}, err
 		}

@@ -1,3 +1,5 @@
+// Package root is the server of the root: goroutines, store, links and the API around root/core, which decides. Only the places that put
+// roles together import it.
 package root
 
 import (
@@ -78,8 +80,8 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
-	c := core.New(core.Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Amendments: s.opt.Amendments,
-		SealKey: s.opt.Secrets.Derive("assignments")})
+	c := core.New(core.Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
+		Amendments: s.opt.Amendments, SealKey: s.opt.Secrets.Derive("assignments")})
 	writes, err := s.LoadCore(ctx, core.Records(), c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err

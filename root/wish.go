@@ -65,7 +65,7 @@ func (s *Server) migrateWithin(ctx context.Context, id skerry.InstanceID, r view
 
 // holder gives the cluster that has an instance.
 func (s *Server) holder(ctx context.Context, id skerry.InstanceID) (string, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) (string, error) { return c.Holder(id) })
+	return tier.View(ctx, s.Role, func(c *core.Core) (string, error) { return c.Views().Holder(id) })
 }
 
 // askSite posts something to a cluster over its link.

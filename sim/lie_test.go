@@ -59,7 +59,7 @@ func creditOf(w *World, name string) *view.CreditView {
 		}
 		return nil
 	}
-	for _, v := range w.RootCore().Sites() {
+	for _, v := range w.RootCore().Views().Sites() {
 		if string(v.Name) == name {
 			return v.Credit
 		}

@@ -36,10 +36,7 @@ func TestOrphansOfRestoredRoot(t *testing.T) {
 	w.Run(time.Minute)
 	list := func() []view.Orphan {
 		t.Helper()
-		out, err := root.Orphans(w.RootCore())
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := w.RootCore().Views().Orphans()
 		for _, o := range out {
 			if o.Problem != "" || o.State != skerry.Running || !o.Ready || o.Cluster == "" || o.Worker != "" {
 				t.Errorf("%+v", o)

@@ -80,7 +80,7 @@ func TestRestoredClusterAdoptsWhatRuns(t *testing.T) {
 func TestDeadWorkerLeavesTheNextAggregate(t *testing.T) {
 	w := small(t)
 	workers := func() (n int) {
-		for _, s := range w.RootCore().Sites() {
+		for _, s := range w.RootCore().Views().Sites() {
 			for _, k := range s.Report.Classes {
 				n += k.Workers
 			}

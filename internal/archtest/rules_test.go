@@ -43,8 +43,9 @@ var imports = map[string]string{
 	"plugin":            ". spec wire decide/sched internal/wasmcode",
 	"store/vault":       "spec internal/files",
 
-	// roles: Core and Server each
-	"root":             ". spec view api decide/apps auth decide/credit decide/members internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/questions internal/panics decide/reconcile decide/sched store store/vault artifact/imageref",
+	// roles: a server, and the core that decides for it
+	"root":             ". spec wire view root/core decide/apps decide/sched internal/loop internal/panics internal/tier overlay/resolver store store/journal store/vault",
+	"root/core":        ". spec wire view artifact/imageref decide/apps decide/coord decide/credit decide/members decide/questions decide/reconcile decide/sched",
 	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/members internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/questions decide/reconcile decide/sched store store/vault internal/s3 artifact/imageref",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
@@ -129,13 +130,16 @@ var imports = map[string]string{
 	"scripts/...":  "",
 }
 
-// roles may be imported only by the places where things are put together, and never by each other.
+// roles may be imported only by the places where things are put together, and no role imports another, nor a part of it.
 var roles = []string{"root", "cluster", "worker"}
 
-// pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
+// vocabulary is what pure packages may import beside each other: words, messages and views, which decide nothing.
+var vocabulary = []string{".", "spec", "wire", "view"}
+
+// pure packages take the time as an argument: no clock, no disk, no socket, no goroutine, nor a package of ours that has one.
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
-	"decide/apps", "decide/members", "decide/lease", "artifact/imageref", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
+	"decide/apps", "decide/members", "decide/lease", "artifact/imageref", "root/core", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.

@@ -1,6 +1,13 @@
-// Package root owns applications, organisations and the question which cluster holds an instance. It knows sites only in
-// aggregate. Core is pure: it takes messages and gives effects; Server, beside it, puts goroutines, store and links around
-// it. Only the places that put roles together import it.
+// Package core is the root as a state machine: which applications there are, and which cluster holds each instance. It knows sites only in
+// aggregate, and no worker.
+//
+//	what sites send, what people want ─► Step ─┐                  ┌─► writes, which the server persists first
+//	                     what is due ─► Tick ─┴─► settle ─► Effects ─► messages to sites, then events
+//	                                                 │            └─► Appraise, Score: the answers come by Step
+//	    decide/apps: what should run ─► place: at which site ─► decide/members: what each site is given
+//
+// It is pure: it starts and opens nothing, and takes the time as an argument. Package root has the goroutines, the store and the links;
+// Views has what it asks.
 package core
 
 import (

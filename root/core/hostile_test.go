@@ -226,7 +226,7 @@ func TestHostsOfOthers(t *testing.T) {
 	for _, zone := range []string{"thief.example.org", "shop.example.org", "example.org", "harbour.example.org", "a.harbour.example.org", "org", "", strings.Repeat("long.", 60) + "example.org", "Not A Zone"} {
 		report("thief", zone, door)
 		var led []string
-		for _, s := range r.c.SiteNames() {
+		for _, s := range r.c.Views().SiteNames() {
 			for host := range s.Hosts {
 				led = append(led, host+" at "+s.Site)
 			}
@@ -242,7 +242,7 @@ func TestHostsOfOthers(t *testing.T) {
 		t.Errorf("%d refusals were told", n)
 	}
 	v := r.c.Apps.View(r.c.Apps.App(shop.App), "root", true)
-	r.c.showIngress(&v)
+	r.c.Views().showIngress(&v)
 	if at := v.Services[0].Ingress[0].At; len(at) != 1 || at[0] != "harbour" {
 		t.Errorf("it is offered at %v", at)
 	}

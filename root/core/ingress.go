@@ -6,7 +6,7 @@ import (
 )
 
 // showIngress adds the ways in to the view of an application: by which clusters each is offered.
-func (c *Core) showIngress(v *view.AppView) {
+func (c *Views) showIngress(v *view.AppView) {
 	a := c.Apps.App(v.Key)
 	if a == nil {
 		return

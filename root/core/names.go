@@ -10,7 +10,7 @@ type SiteNames struct {
 }
 
 // SiteNames lists the sites that answer for host names themselves, by name.
-func (c *Core) SiteNames() []SiteNames {
+func (c *Views) SiteNames() []SiteNames {
 	var out []SiteNames
 	for _, name := range c.Children.Names() {
 		r := c.reports[name]

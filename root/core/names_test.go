@@ -46,11 +46,11 @@ func TestHostsLeadToSites(t *testing.T) {
 	want := []SiteNames{{Site: "harbour", Zone: "harbour.example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
 		Hosts: map[string]bool{"shop.example.org": true}}, {Site: "hill", Zone: "hill.example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
 		Hosts: map[string]bool{"shop.example.org": false}}}
-	if got := c.SiteNames(); !reflect.DeepEqual(got, want) {
+	if got := c.Views().SiteNames(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("sites answer for %+v, want %+v", got, want)
 	}
 	v := c.Apps.View(c.Apps.App(k.App), "root", true)
-	c.showIngress(&v)
+	c.Views().showIngress(&v)
 	if g := v.Services[0].Ingress; len(g) != 2 || !slices.Equal(g[0].At, []string{"harbour"}) || fmt.Sprint(g[0].Problems) != "[cluster hill: no worker offers it now]" || len(g[1].Problems) != 2 {
 		t.Errorf("%+v", g)
 	}

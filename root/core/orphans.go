@@ -109,9 +109,9 @@ func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *wire.Effects)
 }
 
 // Orphans lists what sites run and the store does not know.
-func Orphans(c *Core) (out []view.Orphan, err error) {
-	for _, x := range orphans(c) {
+func (c *Views) Orphans() (out []view.Orphan) {
+	for _, x := range orphans((*Core)(c)) {
 		out = append(out, x.Orphan)
 	}
-	return out, nil
+	return out
 }

@@ -199,7 +199,7 @@ func (a *around) linkedWith(i *apps.Instance) (out []sched.Linked) {
 }
 
 // Sites lists the clusters.
-func (c *Core) Sites() []view.ClusterView {
+func (c *Views) Sites() []view.ClusterView {
 	var out []view.ClusterView
 	for _, name := range c.Children.Names() {
 		k := c.Children.Get(name)

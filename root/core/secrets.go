@@ -8,7 +8,7 @@ import (
 )
 
 // Secret gives what is sealed of a secret to a site that has something which uses it; nil: the site has nothing of the kind.
-func (c *Core) Secret(site string, n spec.SecretName) []byte {
+func (c *Views) Secret(site string, n spec.SecretName) []byte {
 	if !c.hasSecret(site, n) {
 		return nil
 	}
@@ -16,7 +16,7 @@ func (c *Core) Secret(site string, n spec.SecretName) []byte {
 }
 
 // hasSecret reports whether something uses a secret that a site holds or is to take over.
-func (c *Core) hasSecret(site string, n spec.SecretName) bool {
+func (c *Views) hasSecret(site string, n spec.SecretName) bool {
 	for _, a := range c.Apps.Apps() {
 		if a.Key().Namespace != n.Namespace {
 			continue

@@ -30,8 +30,9 @@ func TestSecretsForWhoHoldsThem(t *testing.T) {
 			r.c.give(r.now, i, "a", nil, &fx)
 		}
 	}
-	if !r.c.hasSecret("a", db) || r.c.hasSecret("b", db) || r.c.hasSecret("a", other) || r.c.Apps.Secret(db) == nil {
-		t.Errorf("a has it: %v, b has it: %v, a has another: %v", r.c.hasSecret("a", db), r.c.hasSecret("b", db), r.c.hasSecret("a", other))
+	has := r.c.Views().hasSecret
+	if !has("a", db) || has("b", db) || has("a", other) || r.c.Apps.Secret(db) == nil {
+		t.Errorf("a has it: %v, b has it: %v, a has another: %v", has("a", db), has("b", db), has("a", other))
 	}
 	forged := next.Spec.Services[0]
 	forged.Secrets = []spec.SecretUse{{Name: "vault", Current: "1-guessed"}}

@@ -9,19 +9,25 @@ import (
 	"skerry.dev/skerry/view"
 )
 
+// Views are what servers, and whoever looks on, may ask of a core. They change nothing.
+type Views Core
+
+// Views gives what may be asked.
+func (c *Core) Views() *Views { return (*Views)(c) }
+
 // AppViews lists the applications.
-func (c *Core) AppViews() ([]view.AppView, error) {
+func (c *Views) AppViews() []view.AppView {
 	out := []view.AppView{}
 	for _, a := range c.Apps.Apps() {
 		v := c.Apps.View(a, "root", false)
 		c.showIngress(&v)
 		out = append(out, v)
 	}
-	return out, nil
+	return out
 }
 
 // AppView shows one application with its manifest.
-func (c *Core) AppView(key skerry.AppKey) (view.AppView, error) {
+func (c *Views) AppView(key skerry.AppKey) (view.AppView, error) {
 	a := c.Apps.App(key)
 	if a == nil {
 		return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
@@ -32,7 +38,7 @@ func (c *Core) AppView(key skerry.AppKey) (view.AppView, error) {
 }
 
 // Explain tells how an instance came to its cluster.
-func (c *Core) Explain(id skerry.InstanceID) (view.Explanation, error) {
+func (c *Views) Explain(id skerry.InstanceID) (view.Explanation, error) {
 	i := c.Apps.Instance(id)
 	if i == nil {
 		return view.Explanation{}, noInstance(id)
@@ -42,7 +48,7 @@ func (c *Core) Explain(id skerry.InstanceID) (view.Explanation, error) {
 		e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
 		for n := range e.Runtimes { // of the one that it has its site knows more than what is published
 			r := &e.Runtimes[n]
-			r.Workers = workersWith(c, r.Runtime)
+			r.Workers = c.workersWith(r.Runtime)
 			if r.Chosen {
 				r.Crowded = ""
 				if k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }); k >= 0 {
@@ -55,7 +61,7 @@ func (c *Core) Explain(id skerry.InstanceID) (view.Explanation, error) {
 }
 
 // Holder gives the cluster that has an instance.
-func (c *Core) Holder(id skerry.InstanceID) (string, error) {
+func (c *Views) Holder(id skerry.InstanceID) (string, error) {
 	i := c.Apps.Instance(id)
 	if i == nil {
 		return "", noInstance(id)
@@ -67,10 +73,10 @@ func (c *Core) Holder(id skerry.InstanceID) (string, error) {
 }
 
 // Refused counts what was not taken of sites so far, by reason.
-func (c *Core) Refused() map[string]int { return maps.Clone(c.relations.counts) }
+func (c *Views) Refused() map[string]int { return maps.Clone(c.relations.counts) }
 
 // workersWith counts the workers, of clusters in touch, that have a runtime.
-func workersWith(c *Core, runtime string) (n int) {
+func (c *Views) workersWith(runtime string) (n int) {
 	for _, name := range c.Children.Names() {
 		if r := c.reports[name]; r != nil && c.Children.Get(name).Connected {
 			for _, k := range r.report.Classes {

@@ -58,18 +58,18 @@ func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *w
 }
 
 // Volumes lists the local volumes of all applications, and those that are kept without.
-func Volumes(c *Core) []view.VolumeView {
+func (c *Views) Volumes() []view.VolumeView {
 	list := c.Apps.Volumes("root")
 	for i := range list {
 		list[i].Worker = "" // which is the site's affair
-		list[i].Scheduled = scheduled(c, &list[i])
+		list[i].Scheduled = c.scheduled(&list[i])
 	}
 	return list
 }
 
 // scheduled gives what the site of volumes reports of the schedule of their snapshots, or what the manifest says before it has reported;
 // nil: there is none.
-func scheduled(c *Core, v *view.VolumeView) *wire.VolumeSchedule {
+func (c *Views) scheduled(v *view.VolumeView) *wire.VolumeSchedule {
 	k := c.Children.Get(string(v.Cluster))
 	if k == nil {
 		return nil
