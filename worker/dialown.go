@@ -35,16 +35,14 @@ func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port in
 	var tasks []runtime.Handle
 	found := false
 	err := s.Role.View(ctx, func(c loop.Core) {
-		i := c.(*Core).insts[id]
-		if i == nil {
+		v, ok := ViewOf(c.(*Core), id)
+		if !ok {
 			return
 		}
-		addr, svc, found = i.Address, i.A.Spec, true
-		for _, name := range i.names() {
-			if k := i.Containers[name]; k.Running {
-				if _, h, err := s.driverOf(k.Handle); err == nil && h.PID > 0 {
-					tasks = append(tasks, h)
-				}
+		addr, svc, found = v.Address(), v.Assignment().Spec, true
+		for _, handle := range v.Running() {
+			if _, h, err := s.driverOf(handle); err == nil && h.PID > 0 {
+				tasks = append(tasks, h)
 			}
 		}
 	})

@@ -104,7 +104,7 @@ func containerNames(s *spec.ServiceSpec) []string {
 // serveLogs answers with one JSON object a line: time, stream, line.
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	q := r.URL.Query()
-	d, h, err := s.find(r.Context(), id, q.Get("container"), lastLog)
+	d, h, err := s.find(r.Context(), id, q.Get("container"), LastLog)
 	if err != nil {
 		return err
 	}

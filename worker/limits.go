@@ -54,8 +54,8 @@ func (i *inst) revision() string {
 	return i.A.Revision
 }
 
-// egressOf gives the policy that an instance is held to. A site of an earlier version sends the manifest's alone.
-func egressOf(a *spec.Assignment) *spec.Egress {
+// EgressOf gives the policy that an instance is held to. A site of an earlier version sends the manifest's alone.
+func EgressOf(a *spec.Assignment) *spec.Egress {
 	if a.Egress != nil {
 		return a.Egress
 	}
@@ -66,7 +66,7 @@ func egressOf(a *spec.Assignment) *spec.Egress {
 func (c *Core) relimit(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) {
 	if !reflect.DeepEqual(i.A.Egress, a.Egress) { // of the same service: the site's policy is another
 		i.A.Egress = a.Egress
-		fx.Actions = append(fx.Actions, SetEgress{ID: i.A.ID, Egress: egressOf(&i.A)})
+		fx.Actions = append(fx.Actions, SetEgress{ID: i.A.ID, Egress: EgressOf(&i.A)})
 	}
 	switch {
 	case i.Resize == nil && a.Revision == i.A.Revision:

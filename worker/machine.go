@@ -170,7 +170,7 @@ func (c counters) since(o counters) counters {
 
 // measure tells the core what is used, until ctx ends.
 func (s *Server) measure(ctx context.Context, l *loop.Loop) {
-	t := time.NewTicker(usualMeasure)
+	t := time.NewTicker(UsualMeasure)
 	defer t.Stop()
 	refused := ""
 	pruned := time.Now()
@@ -195,7 +195,7 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 		case <-s.nudge:
 		case every := <-s.measurePace:
 			if every <= 0 {
-				every = usualMeasure
+				every = UsualMeasure
 			}
 			t.Reset(every)
 		}
@@ -214,7 +214,7 @@ func (s *Server) prune(ctx context.Context, now time.Time) {
 	var used []digest.Digest
 	strays := false
 	err := s.Role.View(ctx, func(c loop.Core) {
-		strays = c.(*Core).strays.lost
+		strays = Strays(c.(*Core))
 		for d := range c.(*Core).Images() {
 			used = append(used, imageDigest(d))
 		}

@@ -34,8 +34,8 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.
 	var m *spec.Metrics
 	found := false
 	err := s.Role.View(r.Context(), func(c loop.Core) {
-		if i := c.(*Core).insts[id]; i != nil {
-			m, found = i.A.Spec.Metrics, true
+		if v, ok := ViewOf(c.(*Core), id); ok {
+			m, found = v.Assignment().Spec.Metrics, true
 		}
 	})
 	switch {

@@ -85,3 +85,18 @@ func pressed(told, now *wire.Pressure) float64 {
 	}
 	return max(math.Abs(told.CPU-now.CPU)/0.15, math.Abs(told.Memory-now.Memory)/0.1, math.Abs(told.IO-now.IO)/0.2)
 }
+
+// arrivalsMoved reports whether what comes by the ingress changed by a fifth, or began or ended.
+func arrivalsMoved(told, now []wire.IngressUse) bool {
+	if len(told) != len(now) {
+		return true
+	}
+	far := func(a, b float64) bool { return math.Abs(a-b) > max(a, b)/5 && math.Abs(a-b) > 0.5 }
+	for i := range now {
+		t, n := told[i], now[i]
+		if t.Service != n.Service || far(t.Requests, n.Requests) || far(t.Active, n.Active) || far(t.Ms, n.Ms) {
+			return true
+		}
+	}
+	return false
+}

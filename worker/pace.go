@@ -148,10 +148,10 @@ func (c *Core) setGain(now time.Time, u wire.Urgency, fx *wire.Effects) {
 	c.pacing.gain = gain
 	every := time.Duration(0)
 	if gain > 1 {
-		every = max(usualMeasure/time.Duration(gain), measureLeast)
+		every = max(UsualMeasure/time.Duration(gain), measureLeast)
 	}
 	fx.Actions = append(fx.Actions, MeasureEvery{every})
 }
 
-// usualMeasure is how often use is measured.
-const usualMeasure = 10 * time.Second
+// UsualMeasure is how often use is measured.
+const UsualMeasure = 10 * time.Second

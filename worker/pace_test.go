@@ -205,7 +205,7 @@ func TestUrgency(t *testing.T) {
 				measured = m.Every
 			}
 		}
-		if measured < measureLeast || measured >= usualMeasure {
+		if measured < measureLeast || measured >= UsualMeasure {
 			t.Errorf("gain %d: use is measured every %s", gain, measured)
 		}
 		p.take(p.c.Step(p.now, ParentDown{}))

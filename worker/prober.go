@@ -23,7 +23,7 @@ const minProbe = 100 * time.Millisecond
 
 // probe tries one kind of probe of an instance again and again and tells the core each result, until ctx ends.
 func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
-	p := (&inst{A: a.A}).spec(kind)
+	p := ProbeOf(&a.A.Spec, kind)
 	if p == nil {
 		return
 	}

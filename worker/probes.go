@@ -24,14 +24,17 @@ type probeState struct {
 	good, bad map[ProbeKind]int
 }
 
-func (i *inst) spec(k ProbeKind) *spec.Probe {
+func (i *inst) spec(k ProbeKind) *spec.Probe { return ProbeOf(&i.A.Spec, k) }
+
+// ProbeOf gives what a service has for a kind of probe; nil: nothing.
+func ProbeOf(s *spec.ServiceSpec, k ProbeKind) *spec.Probe {
 	switch k {
 	case Startup:
-		return i.A.Spec.Probes.Startup
+		return s.Probes.Startup
 	case Readiness:
-		return i.A.Spec.Probes.Readiness
+		return s.Probes.Readiness
 	}
-	return i.A.Spec.Probes.Liveness
+	return s.Probes.Liveness
 }
 
 // probe begins the probes of an instance whose main container has started.

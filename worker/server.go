@@ -264,7 +264,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	first := c.Start(time.Now()) // now it knows what the cluster wants here
 	first.Writes = append(first.Writes, writes...)
 	if s.opt.Repaired != "" {
-		c.event(time.Now(), nil, wire.EventWarning, wire.EventStoreRepaired, s.opt.Repaired, &first)
+		Warn(c, time.Now(), wire.EventStoreRepaired, s.opt.Repaired, &first)
 		s.opt.Repaired = "" // the core has noted it
 	}
 	if s.fabric != nil {
@@ -274,15 +274,16 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 			s.direct(a)
 		}
 	}
-	for _, i := range c.insts {
-		if !i.halted() && i.Address != "" {
-			s.net.want(&i.A, i.Ports)
+	for v := range All(c) {
+		a := v.Assignment()
+		if !v.Halted() && v.Address() != "" {
+			s.net.want(a, v.Ports())
 		}
-		s.endpoints.know(i.A.ID, i.A.Service.App)
+		s.endpoints.know(a.ID, a.Service.App)
 	}
-	if c.strays.lost {
+	if Strays(c) {
 		for _, t := range s.tasks(ctx) {
-			if t.Running && c.insts[t.ID] == nil {
+			if _, known := ViewOf(c, t.ID); t.Running && !known {
 				s.net.keep(t.ID)
 			}
 		}

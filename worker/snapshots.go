@@ -108,30 +108,30 @@ func reviewSnapshots(c *Core, fx *wire.Effects) {
 	}
 }
 
-// writing is what may write to the local volumes of a replica.
-type writing struct {
-	spec     *spec.ServiceSpec // nil: nothing runs
-	handles  []json.RawMessage // of containers that run
-	there    bool              // an instance has the volumes, whether it runs or not
-	starting bool              // a container is on its way, and can be held by nobody yet
-	starts   string            // which containers were started so far: another value, and one was since
+// Writing is what may write to the local volumes of a replica.
+type Writing struct {
+	Spec     *spec.ServiceSpec // nil: nothing runs
+	Handles  []json.RawMessage // of containers that run
+	There    bool              // an instance has the volumes, whether it runs or not
+	Starting bool              // a container is on its way, and can be held by nobody yet
+	Starts   string            // which containers were started so far: another value, and one was since
 }
 
-// writers gives what may write to the local volumes of a replica.
-func writers(c *Core, v spec.VolumeClaim) (w writing) {
+// Writers gives what may write to the local volumes of a replica.
+func Writers(c *Core, v spec.VolumeClaim) (w Writing) {
 	for _, id := range c.ids() {
 		i := c.insts[id]
 		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal {
 			continue
 		}
-		w.there = true
+		w.There = true
 		for _, name := range i.names() {
 			k := i.Containers[name]
-			w.starts += fmt.Sprintf("%s/%s/%d ", id, name, k.Attempt)
-			w.starting = w.starting || k.start
+			w.Starts += fmt.Sprintf("%s/%s/%d ", id, name, k.Attempt)
+			w.Starting = w.Starting || k.start
 			if k.Running {
-				w.spec = &i.A.Spec
-				w.handles = append(w.handles, slices.Clone(k.Handle))
+				w.Spec = &i.A.Spec
+				w.Handles = append(w.Handles, slices.Clone(k.Handle))
 			}
 		}
 	}

@@ -170,12 +170,12 @@ func settleVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Vo
 // writerOf gives a running container that has a volume of a replica, "" where there is none.
 func writerOf(ctx context.Context, s *Server, claim spec.VolumeClaim, volume string) (string, error) {
 	return tier.View(ctx, s.Role, func(c *Core) (by string, _ error) {
-		for _, i := range c.insts {
-			if claimOf(&i.A) != claim {
+		for v := range All(c) {
+			if claimOf(v.Assignment()) != claim {
 				continue
 			}
-			for _, name := range i.names() {
-				if k, _ := containerOf(&i.A.Spec, name); k != nil && i.Containers[name].Running && mounts(k, volume) {
+			for name := range v.Running() {
+				if k, _ := containerOf(&v.Assignment().Spec, name); k != nil && mounts(k, volume) {
 					by = name
 				}
 			}
@@ -307,10 +307,11 @@ func pruneUsers(ctx context.Context, s *Server, before time.Time) {
 	byOrg := map[string][]digest.Digest{}
 	here := map[string]bool{}
 	err := s.Role.View(ctx, func(c loop.Core) {
-		for _, i := range c.(*Core).insts {
-			here[i.A.Org] = true
-			for d := range imagesOf(i) {
-				byOrg[i.A.Org] = append(byOrg[i.A.Org], imageDigest(d))
+		for v := range All(c.(*Core)) {
+			org := v.Assignment().Org
+			here[org] = true
+			for d := range v.Images() {
+				byOrg[org] = append(byOrg[org], imageDigest(d))
 			}
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
@@ -66,8 +67,8 @@ func (c *Core) Assignment(id skerry.InstanceID, name string) (a spec.Assignment,
 	return i.A, nil, 0, true
 }
 
-// lastLog gives the handle of the last attempt of a container: while one is being started, the one before.
-func lastLog(c *Core, id skerry.InstanceID, name string) json.RawMessage {
+// LastLog gives the handle of the last attempt of a container: while one is being started, the one before.
+func LastLog(c *Core, id skerry.InstanceID, name string) json.RawMessage {
 	if i := c.insts[id]; i != nil && i.Containers[name] != nil {
 		if k := i.Containers[name]; len(k.Handle) == 0 && len(k.Old) > 0 {
 			return k.Old[len(k.Old)-1]
@@ -93,13 +94,13 @@ func (c *Core) Running(fn func(a *spec.Assignment, name string, handle json.RawM
 func (c *Core) Images() map[string]bool {
 	out := map[string]bool{}
 	for _, i := range c.insts {
-		maps.Insert(out, imagesOf(i))
+		maps.Insert(out, i.images())
 	}
 	return out
 }
 
-// imagesOf gives the digests that an instance refers to.
-func imagesOf(i *inst) iter.Seq2[string, bool] {
+// images gives the digests that an instance refers to.
+func (i *inst) images() iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for _, d := range i.A.Digest {
 			if !yield(d, true) {
@@ -110,4 +111,64 @@ func imagesOf(i *inst) iter.Seq2[string, bool] {
 			yield(i.Digest, true)
 		}
 	}
+}
+
+// View is an instance as the server may look at it, for as long as the core is not stepped.
+type View struct{ i *inst }
+
+// ViewOf finds an instance.
+func ViewOf(c *Core, id skerry.InstanceID) (View, bool) {
+	i := c.insts[id]
+	return View{i}, i != nil
+}
+
+// All gives the instances, by their names.
+func All(c *Core) iter.Seq[View] {
+	return func(yield func(View) bool) {
+		for _, id := range c.ids() {
+			if !yield(View{c.insts[id]}) {
+				return
+			}
+		}
+	}
+}
+
+// Assignment is what was asked for; it is not to be changed.
+func (v View) Assignment() *spec.Assignment { return &v.i.A }
+
+// Address is where the instance is in the overlay; empty: it has no network of its own.
+func (v View) Address() string { return v.i.Address }
+
+// Ports are those of the host that lead to it.
+func (v View) Ports() []wire.PortBinding { return v.i.Ports }
+
+// Halted reports whether it has ended, or runs somewhere else.
+func (v View) Halted() bool { return v.i.halted() }
+
+// Images gives the digests that it refers to.
+func (v View) Images() iter.Seq2[string, bool] { return v.i.images() }
+
+// Running gives the handles of its containers that run, by their names.
+func (v View) Running() iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		for _, name := range v.i.names() {
+			if k := v.i.Containers[name]; k.Running && !yield(name, k.Handle) {
+				return
+			}
+		}
+	}
+}
+
+// Ready reports whether the core knows what runs on the machine: Reattach has told it.
+func Ready(c *Core) bool { return c.ready }
+
+// Strays reports whether containers may run on the machine whose records were lost, and that nobody has named since.
+func Strays(c *Core) bool { return c.strays.lost }
+
+// Unwanted reports whether a snapshot was removed in this life: one that is still being made is not to be kept.
+func Unwanted(c *Core, id spec.SnapshotID) bool { return c.vols.unwanted[id] }
+
+// Warn has the core tell its cluster of something that concerns no instance.
+func Warn(c *Core, now time.Time, reason, text string, fx *wire.Effects) {
+	c.event(now, nil, wire.EventWarning, reason, text, fx)
 }
