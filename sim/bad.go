@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry/link/frame"
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // injections are the kinds of bad messages that reach a node as if its neighbour had sent them.

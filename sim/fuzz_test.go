@@ -22,7 +22,7 @@ import (
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // The fuzz targets of this file give the cores, in a fleet where applications run, what decoders have let through: frames, items of

@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // waits gives, per instance of an application, what the site is told of it as waiting on a held device.

@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // lies are what a member may tell that is not so. Those of both kinds come first.

@@ -13,7 +13,7 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // islands are sites of one worker each, which has room for one instance, with gateways that measure each other: "a b" to milliseconds.

@@ -7,7 +7,7 @@ import (
 	"skerry.dev/skerry/link/frame"
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // Times of the links, as package link and the servers of the roles have them.

@@ -12,7 +12,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // meshed is a federation of two sites of two workers each that take part in the overlay.

@@ -13,7 +13,7 @@ import (
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // balanced is a site of so many equal workers that moves instances to better places by itself, or not.

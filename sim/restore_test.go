@@ -14,7 +14,7 @@ import (
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // restore puts an old copy of a store back under a new incarnation, as `skerry restore` does.

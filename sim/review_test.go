@@ -10,7 +10,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // A copy of a perWorker service runs on while its worker is out of touch, and counts as ready once it is back.

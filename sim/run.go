@@ -12,7 +12,7 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // shapes of applications.

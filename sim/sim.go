@@ -19,7 +19,7 @@ import (
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // World is a fleet with its clock. Errors that a core could not explain are collected in Faults.

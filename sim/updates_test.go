@@ -11,7 +11,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // updates is what an interval of reports costs and what it is good for.

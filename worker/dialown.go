@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // dialTime bounds a connection to an instance.
@@ -35,7 +36,7 @@ func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port in
 	var tasks []runtime.Handle
 	found := false
 	err := s.Role.View(ctx, func(c loop.Core) {
-		v, ok := ViewOf(c.(*Core), id)
+		v, ok := core.ViewOf(c.(*core.Core), id)
 		if !ok {
 			return
 		}

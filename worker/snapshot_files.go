@@ -30,6 +30,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Snapshots are below the worker's directory:
@@ -215,7 +216,7 @@ func keepSnapshot(s *Server, snap *spec.Snapshot, write func(work string, out io
 	}
 	unwanted := false
 	if err == nil {
-		unwanted, err = tier.View(s.lifetime(), s.Role, func(c *Core) (bool, error) { return Unwanted(c, snap.ID), nil })
+		unwanted, err = tier.View(s.lifetime(), s.Role, func(c *core.Core) (bool, error) { return core.Unwanted(c, snap.ID), nil })
 	}
 	if unwanted {
 		err = errors.Join(skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was made", snap.ID).WithHint("take another one"), os.RemoveAll(final))
@@ -337,7 +338,7 @@ func insideOwners(claimDir, volume string) (func(uint32) uint32, error) {
 
 // removeSnapshot removes a snapshot, or what there is of one.
 func removeSnapshot(s *Server, id spec.SnapshotID) {
-	m := SnapshotRemoved{ID: id}
+	m := core.SnapshotRemoved{ID: id}
 	dir := s.opt.snapshotDir(id)
 	gone := filepath.Join(filepath.Dir(dir), partialPrefix+"gone-"+string(id))
 	err := os.Rename(dir, gone)
@@ -360,7 +361,7 @@ func recoverSnapshots(s *Server) {
 			f.Close()
 		}
 	}
-	handles, _ := tier.View(s.lifetime(), s.Role, func(c *Core) (handles []json.RawMessage, _ error) {
+	handles, _ := tier.View(s.lifetime(), s.Role, func(c *core.Core) (handles []json.RawMessage, _ error) {
 		c.Running(func(a *spec.Assignment, _ string, handle json.RawMessage) {
 			if a.Spec.KeepsData() {
 				handles = append(handles, slices.Clone(handle))
@@ -537,8 +538,8 @@ func exchange(ctx context.Context, s *Server, v spec.VolumeClaim, work string) e
 }
 
 // writersNow is Writers of the core that runs.
-func writersNow(ctx context.Context, s *Server, v spec.VolumeClaim) (Writing, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (Writing, error) { return Writers(c, v), nil })
+func writersNow(ctx context.Context, s *Server, v spec.VolumeClaim) (core.Writing, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (core.Writing, error) { return core.Writers(c, v), nil })
 }
 
 // runHook runs the command that a service has before its volumes are copied.

@@ -33,6 +33,7 @@ import (
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // program is a driver with one task, which writes rows to a file for as long as it is not paused.
@@ -142,7 +143,7 @@ func withSnapshots(t *testing.T, dir string, p *program, svc *spec.ServiceSpec) 
 		}
 	})
 	for ready := false; !ready; { // it has taken up what is there: from then on its cluster can ask
-		_ = s.Role.View(ctx, func(c loop.Core) { ready = Ready(c.(*Core)) })
+		_ = s.Role.View(ctx, func(c loop.Core) { ready = core.Ready(c.(*core.Core)) })
 		select {
 		case err := <-done:
 			t.Fatal(err)
@@ -406,7 +407,7 @@ func TestDisturbedSnapshot(t *testing.T) {
 		t.Helper()
 		if err := s.Role.View(t.Context(), func(c loop.Core) {
 			for _, m := range msgs {
-				acts = append(acts, c.(*Core).Step(time.Now(), m).Actions...)
+				acts = append(acts, c.(*core.Core).Step(time.Now(), m).Actions...)
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -428,12 +429,12 @@ func TestDisturbedSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.during = func() {
-		step(RestartLocal{ID: "db-1"}, Exited{ID: "db-1", Name: spec.MainContainer, Attempt: 1})
+		step(core.RestartLocal{ID: "db-1"}, core.Exited{ID: "db-1", Name: spec.MainContainer, Attempt: 1})
 	}
 	refused("a container that starts meanwhile", "was started", take("two"))
 	p.during = nil
 	refused("a container that is starting", "is being started", take("two"))
-	step(Started{ID: "db-1", Name: spec.MainContainer, Attempt: 2, At: time.Now(), Handle: encode(p.handle)})
+	step(core.Started{ID: "db-1", Name: spec.MainContainer, Attempt: 2, At: time.Now(), Handle: encode(p.handle)})
 	p.during = func() {
 		if err := os.Rename(s.claimDir(ledgerDB), s.claimDir(ledgerDB)+"-was"); err != nil {
 			t.Fatal(err)
@@ -445,12 +446,12 @@ func TestDisturbedSnapshot(t *testing.T) {
 	p.during = func() {
 		told := reconcile.NewSource(members.Desired, "", "a", reconcile.Options{})
 		tell := func() (acts []any) {
-			if err := s.Role.View(t.Context(), func(c loop.Core) { told.Connect(time.Now(), c.(*Core).Up.Desired.State()) }); err != nil {
+			if err := s.Role.View(t.Context(), func(c loop.Core) { told.Connect(time.Now(), c.(*core.Core).Up.Desired.State()) }); err != nil {
 				t.Fatal(err)
 			}
 			defer told.Disconnect()
 			for _, m := range told.Next(time.Now()) {
-				acts = append(acts, step(ParentFrame{Msg: m})...)
+				acts = append(acts, step(core.ParentFrame{Msg: m})...)
 			}
 			return acts
 		}
@@ -461,7 +462,7 @@ func TestDisturbedSnapshot(t *testing.T) {
 		tell()
 		told.Delete(key)
 		for _, a := range tell() {
-			if gone, ok := a.(RemoveSnapshot); ok {
+			if gone, ok := a.(core.RemoveSnapshot); ok {
 				removeSnapshot(s, gone.ID)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Requests to a file system (linux/fs.h), which golang.org/x/sys/unix does not name.
@@ -36,7 +37,7 @@ type still struct {
 	begun  time.Time
 	lasted time.Duration
 	most   time.Duration
-	was    Writing
+	was    core.Writing
 	idle   bool // nothing runs that could write
 	loose  bool // a volume has no size: what is started meanwhile can write to it
 	ended  bool

@@ -24,6 +24,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Where owners of files cannot be mapped in mounts, all containers of an organisation have the same users, and what they are to see belongs to
@@ -169,8 +170,8 @@ func settleVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Vo
 
 // writerOf gives a running container that has a volume of a replica, "" where there is none.
 func writerOf(ctx context.Context, s *Server, claim spec.VolumeClaim, volume string) (string, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (by string, _ error) {
-		for v := range All(c) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (by string, _ error) {
+		for v := range core.All(c) {
 			if claimOf(v.Assignment()) != claim {
 				continue
 			}
@@ -307,7 +308,7 @@ func pruneUsers(ctx context.Context, s *Server, before time.Time) {
 	byOrg := map[string][]digest.Digest{}
 	here := map[string]bool{}
 	err := s.Role.View(ctx, func(c loop.Core) {
-		for v := range All(c.(*Core)) {
+		for v := range core.All(c.(*core.Core)) {
 			org := v.Assignment().Org
 			here[org] = true
 			for d := range v.Images() {

@@ -27,7 +27,7 @@ import (
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 var write = flag.String("olddata", "", "add this program's samples to the set of this name; `make olddata` does all that belongs to one")

@@ -2,7 +2,7 @@
 // what is told of them. Core is pure: it takes messages and gives effects, among them actions such as StartContainer;
 // Server, beside it, carries them out with drivers, images and network, and reports back. Only the places that put roles
 // together import it.
-package worker
+package core
 
 import (
 	"encoding/json"
