@@ -267,7 +267,8 @@ func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, a
 		}
 	}
 	if ctx.Err() == nil {
-		s.Post(core.Exited{ID: id, Name: name, Attempt: attempt, Exit: wire.Exit{Code: 255, At: time.Now(), Message: "lost sight of it: " + err.Error()}})
+		s.Post(core.Exited{ID: id, Name: name, Attempt: attempt,
+			Exit: wire.Exit{Code: 255, At: time.Now(), Message: "lost sight of it: " + err.Error()}})
 	}
 	return e, h, false
 }

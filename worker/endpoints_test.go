@@ -42,7 +42,8 @@ func TestEndpointsFile(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", id, got, err, want)
 		}
 	}
-	ok(e.set(core.Endpoints{Service: web, List: []wire.Endpoint{{Instance: "web-1", Port: "http", Address: "192.0.2.7:30000", Protocol: "tcp"}}}, dir))
+	ok(e.set(core.Endpoints{Service: web,
+		List: []wire.Endpoint{{Instance: "web-1", Port: "http", Address: "192.0.2.7:30000", Protocol: "tcp"}}}, dir))
 	ok(e.set(core.Endpoints{Service: db}, dir))
 	const hosts = `{"db":[],"web":[{"instance":"web-1","port":"http","address":"192.0.2.7:30000","protocol":"tcp"}]}`
 	has("front-1", hosts)

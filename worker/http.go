@@ -64,7 +64,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // find gives the driver of a container of an instance, and its handle, which of gives; nil: of the attempt that runs.
-func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string, of func(c *core.Core, id skerry.InstanceID, name string) json.RawMessage) (runtime.Driver, runtime.Handle, error) {
+func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string,
+	of func(c *core.Core, id skerry.InstanceID, name string) json.RawMessage) (runtime.Driver, runtime.Handle, error) {
 	if name == "" {
 		name = spec.MainContainer
 	}

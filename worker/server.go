@@ -1,5 +1,7 @@
 //go:build linux
 
+// Package worker is the server of a worker: it carries out what worker/core decides, with drivers, images, volumes and network, and reports
+// back. Only the places that put roles together import it.
 package worker
 
 import (

@@ -55,7 +55,8 @@ var imports = map[string]string{
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec view artifact auth decide/coord decide/members internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files artifact/imageref",
+	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
+	"worker/core":      ". spec wire decide/members decide/reconcile",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
@@ -139,7 +140,8 @@ var vocabulary = []string{".", "spec", "wire", "view"}
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine, nor a package of ours that has one.
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
-	"decide/apps", "decide/members", "decide/lease", "artifact/imageref", "root/core", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
+	"decide/apps", "decide/members", "decide/lease", "artifact/imageref", "root/core", "worker/core",
+	"cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.

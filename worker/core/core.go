@@ -1,7 +1,3 @@
-// Package worker owns what runs on one machine: the containers of each instance, their order, restarts and probes, and
-// what is told of them. Core is pure: it takes messages and gives effects, among them actions such as StartContainer;
-// Server, beside it, carries them out with drivers, images and network, and reports back. Only the places that put roles
-// together import it.
 package core
 
 import (

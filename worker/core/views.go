@@ -94,13 +94,13 @@ func (c *Core) Running(fn func(a *spec.Assignment, name string, handle json.RawM
 func (c *Core) Images() map[string]bool {
 	out := map[string]bool{}
 	for _, i := range c.insts {
-		maps.Insert(out, i.images())
+		maps.Insert(out, imagesOf(i))
 	}
 	return out
 }
 
-// images gives the digests that an instance refers to.
-func (i *inst) images() iter.Seq2[string, bool] {
+// imagesOf gives the digests that an instance refers to.
+func imagesOf(i *inst) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for _, d := range i.A.Digest {
 			if !yield(d, true) {
@@ -146,7 +146,7 @@ func (v View) Ports() []wire.PortBinding { return v.i.Ports }
 func (v View) Halted() bool { return v.i.halted() }
 
 // Images gives the digests that it refers to.
-func (v View) Images() iter.Seq2[string, bool] { return v.i.images() }
+func (v View) Images() iter.Seq2[string, bool] { return imagesOf(v.i) }
 
 // Running gives the handles of its containers that run, by their names.
 func (v View) Running() iter.Seq2[string, json.RawMessage] {
