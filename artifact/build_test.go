@@ -2,8 +2,6 @@
 
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"archive/tar"
 	"bytes"
@@ -19,6 +17,8 @@ import (
 	gname "github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // compile makes a static executable for an architecture.

@@ -2,8 +2,6 @@
 
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"archive/tar"
 	"bytes"
@@ -17,6 +15,8 @@ import (
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Whoever has heard of the digest of another's image does not get it by a name of his own, from a store that has it for that other.

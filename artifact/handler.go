@@ -1,7 +1,5 @@
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"context"
 	"errors"
@@ -15,6 +13,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Actions that Authorize is asked about.

@@ -1,7 +1,5 @@
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"bytes"
 	"encoding/json"
@@ -10,6 +8,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Media types besides those of OCI.

@@ -1,10 +1,10 @@
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"strings"
 	"testing"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 func TestPlatforms(t *testing.T) {

@@ -1,7 +1,5 @@
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"context"
 	"crypto/sha256"
@@ -16,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // A blob that is here serves a repository only once the repository was found to have it: else somebody who has heard of the digest of

@@ -1,7 +1,5 @@
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"context"
 	"errors"
@@ -13,6 +11,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Push copies an image from the store to the registry that dest names, or to the registry behind to.BaseURL. Of an

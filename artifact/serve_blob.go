@@ -1,7 +1,5 @@
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"errors"
 	"fmt"
@@ -14,6 +12,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id string) error {

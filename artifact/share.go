@@ -1,7 +1,5 @@
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"context"
 	"errors"
@@ -15,6 +13,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Share is the part of a registry that the pushes of one owner may take. Each blob that the owner's names, unfinished pushes and running

@@ -2,8 +2,6 @@
 
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"crypto/ecdsa"
 	"encoding/base64"
@@ -14,6 +12,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // TestHostileSignatures has whoever may push to a repository put things where signatures are. Whatever lies there, an image is signed only where

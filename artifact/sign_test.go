@@ -2,8 +2,6 @@
 
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"bytes"
 	"crypto/ecdsa"
@@ -26,6 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 func newKey(t testing.TB) (*ecdsa.PrivateKey, []*ecdsa.PublicKey) {

@@ -1,7 +1,5 @@
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"context"
 	"encoding/base64"
@@ -20,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Source is where images come from: the registry that a name says, or a mirror that stands before all registries, as a

@@ -2,8 +2,6 @@
 
 package artifact
 
-import "skerry.dev/skerry/artifact/imageref"
-
 import (
 	"archive/tar"
 	"bytes"
@@ -26,6 +24,8 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 func openStore(t testing.TB, o Options) *Store {

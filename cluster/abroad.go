@@ -12,7 +12,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/decide/ipam"
-	"skerry.dev/skerry/overlay/relay"
 	"skerry.dev/skerry/wire"
 )
 
@@ -26,7 +25,7 @@ type foreign struct {
 	again   bool            // so must whom the relay serves
 	said    map[string]bool // keys of what was reported to the root of this kind
 	relay   RelayUp
-	served  relay.Config // what the relay was told
+	served  wire.RelayConfig // what the relay was told
 	gateway gateway
 }
 
@@ -53,7 +52,7 @@ type RelayUp struct {
 }
 
 // ServeRelay says whom the relay is to serve.
-type ServeRelay struct{ Config relay.Config }
+type ServeRelay struct{ Config wire.RelayConfig }
 
 // mail is the site's end of what is sealed between clusters.
 func (a *abroad) mail() network.Mail { return network.NewMail(a.fabric.Secret, a.opt.Name) }
@@ -196,7 +195,7 @@ func (a *abroad) unpost(key string) {
 // relayUp takes up where the site's relay is.
 func (a *abroad) relayUp(m RelayUp) {
 	a.foreign.relay, a.foreign.dirty, a.foreign.again = m, true, true
-	a.foreign.served = relay.Config{} // it is a new one
+	a.foreign.served = wire.RelayConfig{} // it is a new one
 	a.foreign.gateway.due = a.foreign.gateway.peers != nil
 	for name, w := range a.workers {
 		if w.Peer != 0 {
@@ -287,22 +286,22 @@ func (a *abroad) serveRelay(fx *wire.Effects) {
 		return
 	}
 	f.again = false
-	var conf relay.Config
+	var conf wire.RelayConfig
 	for _, name := range slices.Sorted(maps.Keys(a.workers)) {
 		if w := a.workers[name]; w.Peer != 0 {
-			conf.Workers = append(conf.Workers, relay.Worker{ID: w.Peer, Keys: [][32]byte{a.relayKey(w.Peer)}})
+			conf.Workers = append(conf.Workers, wire.RelayWorker{ID: w.Peer, Keys: [][32]byte{a.relayKey(w.Peer)}})
 		}
 	}
 	for _, site := range a.foreign.sites.Sites() {
 		info := a.foreign.sites.Site(site)
 		if key, ok := a.mail().Shared(info, "relay"); ok && info.Relay.IsValid() {
-			conf.Relays = append(conf.Relays, relay.Relay{Name: site, Addr: info.Relay, Key: key})
+			conf.Relays = append(conf.Relays, wire.RelaySite{Name: site, Addr: info.Relay, Key: key})
 		}
 	}
 	for _, name := range a.foreign.sites.Peers() {
 		p, site, _ := a.foreign.sites.Peer(name)
-		if slices.ContainsFunc(conf.Relays, func(r relay.Relay) bool { return r.Name == site }) {
-			conf.Routes = append(conf.Routes, relay.Route{ID: a.foreign.sites.Number(name), Relay: site, Remote: p.ID})
+		if slices.ContainsFunc(conf.Relays, func(r wire.RelaySite) bool { return r.Name == site }) {
+			conf.Routes = append(conf.Routes, wire.RelayRoute{ID: a.foreign.sites.Number(name), Relay: site, Remote: p.ID})
 		}
 	}
 	if sameRelay(conf, f.served) {
@@ -312,8 +311,8 @@ func (a *abroad) serveRelay(fx *wire.Effects) {
 	fx.Actions = append(fx.Actions, ServeRelay{conf})
 }
 
-func sameRelay(a, b relay.Config) bool {
-	return slices.EqualFunc(a.Workers, b.Workers, func(x, y relay.Worker) bool { return x.ID == y.ID && slices.Equal(x.Keys, y.Keys) }) &&
+func sameRelay(a, b wire.RelayConfig) bool {
+	return slices.EqualFunc(a.Workers, b.Workers, func(x, y wire.RelayWorker) bool { return x.ID == y.ID && slices.Equal(x.Keys, y.Keys) }) &&
 		slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Routes, b.Routes)
 }
 

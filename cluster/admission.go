@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact/imagekey"
 	"skerry.dev/skerry/artifact/imageref"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -197,7 +197,7 @@ func (p *Admission) Check(a *spec.Assignment) *wire.Reason {
 	s := &a.Spec
 	// Workers start what they have without asking: an organisation must not find another's image there.
 	for _, ref := range s.Images() {
-		if registry, ok := tier.ServesOrg(p.RegistryOrgs, ref, a.Digest[ref], a.Org); !ok {
+		if registry, ok := imageref.ServesOrg(p.RegistryOrgs, ref, a.Digest[ref], a.Org); !ok {
 			return no("use another registry, or ask the operator of the site, who lists organisations beside the registry's credentials (--registry-config)",
 				"registry %s is not there for organisation %s", registry, a.Org)
 		}
@@ -337,7 +337,7 @@ func (p *Admission) Problems() (out []skerry.Problem) {
 	}
 	for _, org := range slices.Sorted(maps.Keys(p.Signers)) {
 		for i, key := range p.Signers[org] {
-			if err := tier.CheckKeys(key); err != nil {
+			if _, err := imagekey.Parse([]byte(key)); err != nil {
 				out = append(out, skerry.Problem{Path: fmt.Sprintf("signers.%s[%d]", org, i), Message: err.Error(), Hint: "give a public key of ECDSA on P-256 in PEM, such as cosign.pub"})
 			}
 		}

@@ -2,8 +2,6 @@
 
 package worker
 
-import "skerry.dev/skerry/worker/core"
-
 import (
 	"bufio"
 	"bytes"
@@ -13,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"skerry.dev/skerry/worker/core"
 )
 
 // quietLook is how often awaitQuiet looks.

@@ -1,6 +1,8 @@
 package imageref
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -27,4 +29,18 @@ func Unnamed(s string, r Ref) (Ref, bool) {
 	}
 	r.Registry, r.Repository = BuiltIn, strings.TrimPrefix(r.Repository, "library/")
 	return r, true
+}
+
+// ServesOrg reports whether a site has the registry of an image for an organisation, and gives that registry. orgs are those that registries
+// are for, where they are not for all.
+func ServesOrg(orgs map[string][]string, ref, pinned, org string) (registry string, ok bool) {
+	r, err := Parse(cmp.Or(pinned, ref))
+	if err != nil || org == "" {
+		return "", true
+	}
+	if _, anywhere := Unnamed(ref, r); anywhere && pinned == "" {
+		return "", true // who has it decides when it is resolved
+	}
+	list, bounded := orgs[r.Registry]
+	return r.Registry, !bounded || slices.Contains(list, org)
 }

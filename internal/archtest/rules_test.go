@@ -38,7 +38,8 @@ var imports = map[string]string{
 	"link/beat":         "internal/panics",
 	"link/frame":        "wire",
 	"link/mqtt":         "wire link/frame internal/panics",
-	"artifact":          "artifact/imageref internal/owners internal/panics internal/files internal/sbom",
+	"artifact":          "artifact/imagekey artifact/imageref internal/owners internal/panics internal/files internal/sbom",
+	"artifact/imagekey": "",
 	"artifact/imageref": "",
 	"plugin":            ". spec wire decide/sched internal/wasmcode",
 	"store/vault":       "spec internal/files",
@@ -140,7 +141,7 @@ var vocabulary = []string{".", "spec", "wire", "view"}
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine, nor a package of ours that has one.
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
-	"decide/apps", "decide/members", "decide/lease", "artifact/imageref", "root/core", "worker/core",
+	"decide/apps", "decide/members", "decide/lease", "artifact/imagekey", "artifact/imageref", "root/core", "worker/core",
 	"cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 

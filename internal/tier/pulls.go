@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -174,18 +173,4 @@ func (m *Images) signs(ctx context.Context, image imageref.Ref, kind, id string)
 	signatures := imageref.Ref{Registry: image.Registry, Repository: image.Repository, Tag: tag}
 	_, known := m.Store.Lookup(signatures)
 	return kind == "manifests" && id == tag || known && m.handler.Holds(ctx, signatures, id)
-}
-
-// ServesOrg reports whether a site has the registry of an image for an organisation, and gives that registry. orgs are those that registries
-// are for, where they are not for all.
-func ServesOrg(orgs map[string][]string, ref, pinned, org string) (registry string, ok bool) {
-	r, err := imageref.Parse(cmp.Or(pinned, ref))
-	if err != nil || org == "" {
-		return "", true
-	}
-	if _, anywhere := imageref.Unnamed(ref, r); anywhere && pinned == "" {
-		return "", true // who has it decides when it is resolved
-	}
-	list, bounded := orgs[r.Registry]
-	return r.Registry, !bounded || slices.Contains(list, org)
 }

@@ -205,12 +205,6 @@ func (m *Images) authorize(r *http.Request, repository, action string) error {
 	return artifact.ErrLogin
 }
 
-// CheckKeys says what is wrong with public keys in PEM that are to count for signatures of images.
-func CheckKeys(pem string) error {
-	_, err := artifact.ParsePublicKeys([]byte(pem))
-	return err
-}
-
 // Contents gives each package that an image contains, by the lists that are attached to it.
 func (m *Images) Contents(ctx context.Context, image string, fetch bool, each func(sbom.Package)) error {
 	r, err := imageref.Parse(image)
