@@ -10,7 +10,6 @@ import (
 	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -245,12 +244,4 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 			}
 		}
 	}
-}
-
-// scaleOf tells why a service has so many instances here, as far as the site decides about that.
-func (am *amender) scaleOf(k skerry.ServiceKey) *view.ScaleView {
-	if v := am.scaling.View(k); v != nil {
-		return v
-	}
-	return am.Apps.Scale(k)
 }

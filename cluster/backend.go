@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -25,16 +24,7 @@ func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
 
 // App shows one application; the manifest is there for the site's own.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) {
-		list := c.AppViews(true)
-		for i := range list {
-			if list[i].Key == key {
-				c.showIngress(list[i : i+1])
-				return list[i], nil
-			}
-		}
-		return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s at this site", key).WithHint("`skerry get apps` lists them")
-	})
+	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) { return c.AppView(key) })
 }
 
 // Instances lists the instances at the site.
@@ -47,9 +37,9 @@ func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explan
 	return tier.View(ctx, s.Role, func(c *Core) (view.Explanation, error) {
 		i, d, ok := c.Instance(id)
 		if !ok {
-			return view.Explanation{}, noInstance(id)
+			return view.Explanation{}, NoInstance(id)
 		}
-		return view.Explanation{Instance: i, Decision: d, Scale: c.amender.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
+		return view.Explanation{Instance: i, Decision: d, Scale: c.ScaleOf(i.Service), Runtimes: c.RuntimeChoices(id)}, nil
 	})
 }
 
@@ -62,7 +52,7 @@ func (s *Server) Orgs(ctx context.Context) ([]apps.Org, error) {
 func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Namespace, error) {
 		list := tier.Copied(c.Apps.Namespaces())
-		for _, a := range c.rootApps() {
+		for _, a := range c.RootApps() {
 			if !slices.ContainsFunc(list, func(n apps.Namespace) bool { return n.Name == a.Key.Namespace }) {
 				list = append(list, apps.Namespace{Name: a.Key.Namespace, Org: a.Org})
 			}
@@ -101,10 +91,8 @@ func (s *Server) Workers(ctx context.Context) ([]view.WorkerView, error) {
 func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 	var used []tier.UsedImage
 	list, err := tier.View(ctx, s.Role, func(c *Core) ([]view.Unadmitted, error) {
-		for _, id := range sortedIDs(c.places) {
-			if p := c.places[id]; p.Worker != "" && !p.Removing && !p.ended() && c.opt.Admission.Check(&p.A) == nil {
-				used = append(used, tier.ImagesOf(p.A.Service, p.A.Org, &p.A.Spec)...)
-			}
+		for a := range c.Admitted() {
+			used = append(used, tier.ImagesOf(a.Service, a.Org, &a.Spec)...)
 		}
 		return append(c.Unadmitted(), c.Apps.Restricted()...), nil
 	})
@@ -140,7 +128,7 @@ const overlayTime = 10 * time.Second
 // WorkerOverlay asks a worker how it fares in the overlay.
 func (s *Server) WorkerOverlay(ctx context.Context, name string) (v view.OverlayView, err error) {
 	connected, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) {
-		if c.workers[name] == nil {
+		if !c.HasWorker(name) {
 			return false, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
 		}
 		k := c.Children.Get(name)
@@ -188,26 +176,13 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 		id     skerry.InstanceID
 	}
 	t, err := tier.View(r.Context(), s.Role, func(c *Core) (target, error) {
-		if list := c.copies(id); len(list) > 0 {
-			slices.SortStableFunc(list, func(a, b *placement) int { return rank(b) - rank(a) })
-			return target{list[0].Worker, list[0].A.ID}, nil
-		}
-		if _, _, ok := c.Instance(id); !ok {
-			return target{}, noInstance(id)
-		}
-		return target{c.WorkerOf(id), id}, nil
+		worker, at, err := c.Serving(id)
+		return target{worker, at}, err
 	})
 	if err == nil && t.worker == "" {
 		err = skerry.Errorf(skerry.CodeUnavailable, "instance %s has no worker yet", id).WithHint("`skerry explain %s` shows why", id)
 	}
 	s.Proxy(w, r, t.worker, "/instances/"+string(t.id)+rest, err)
-}
-
-func rank(p *placement) int {
-	if p.Obs.Ready {
-		return 1
-	}
-	return 0
 }
 
 // Scrapes lists the instances whose service declares metrics.
@@ -222,21 +197,8 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
-		all := maps.Clone(c.fabric.refused)
-		maps.Copy(all, c.foreign.sites.Refused())
-		return all, nil
-	})
-	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
-		all := c.Children.Ignored.All()
-		for why, n := range c.Up.Ignored.All() {
-			if all == nil {
-				all = map[string]int{}
-			}
-			all[why] += n
-		}
-		return all, nil
-	})
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Refused(), nil })
+	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Ignored(), nil })
 	m.Write(w)
 }
 

@@ -88,7 +88,7 @@ func (n *nameServer) run(ctx context.Context) error {
 	defer t.Stop()
 	var told []network.HostEntries
 	for first := true; ; first = false {
-		hosts, err := tier.View(ctx, n.s.Role, func(c *Core) ([]network.HostEntries, error) { return c.ingress.Hosts(), nil })
+		hosts, err := tier.View(ctx, n.s.Role, func(c *Core) ([]network.HostEntries, error) { return c.Hosts(), nil })
 		if err == nil && (first || !reflect.DeepEqual(hosts, told)) {
 			told = hosts
 			n.serial++
@@ -166,16 +166,7 @@ func (n *nameServer) measureOnce(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, questions.MeasureTime)
 	defer cancel()
-	workers, err := tier.View(ctx, n.s.Role, func(c *Core) ([]string, error) {
-		var out []string
-		for name := range c.workers {
-			if k := c.Children.Get(name); c.ingress.Tells(name) && k != nil && k.Connected {
-				out = append(out, name)
-			}
-		}
-		slices.Sort(out)
-		return out[:min(len(out), maxEntries)], nil
-	})
+	workers, err := tier.View(ctx, n.s.Role, func(c *Core) ([]string, error) { return c.Entrances(maxEntries), nil })
 	if err != nil {
 		return
 	}

@@ -63,18 +63,18 @@ func (a *abroad) measureSites(fx *wire.Effects) {
 // gatewayHeard tells the root of round trips that have changed. A millisecond, or a tenth, is no change: each costs traffic.
 func (a *abroad) gatewayHeard(m GatewayHeard) {
 	g := &a.foreign.gateway
-	if a.opt.Standalone || sameGateway(g.told, &m.Gateway) {
+	if a.opt.Standalone || SameGateway(g.told, &m.Gateway) {
 		return
 	}
 	g.told = &m.Gateway
 	_, _ = a.Up.Observed.Put(wire.GatewayItem, a.codec.Marshal(g.told))
 }
 
-// leastHeard is the shortest round trip that is told of, in milliseconds: below it there is no difference that matters, and 0 is none.
-const leastHeard = 0.1
+// LeastHeard is the shortest round trip that is told of, in milliseconds: below it there is no difference that matters, and 0 is none.
+const LeastHeard = 0.1
 
-// sameGateway reports whether what is told and what is now are as good as the same.
-func sameGateway(told, now *wire.Gateway) bool {
+// SameGateway reports whether what is told and what is now are as good as the same.
+func SameGateway(told, now *wire.Gateway) bool {
 	by := func(list []wire.PeerRTT) map[string]float64 {
 		out := map[string]float64{}
 		for _, h := range list {

@@ -130,7 +130,7 @@ func TestNoRuntimeStaysClear(t *testing.T) {
 		if why := headRoom(v); runtime != "microvm" || !strings.Contains(why, "15 requests per second are 92 % of the rate at which runtime microvm saturates") || m.events["NoHeadRoom"] != why {
 			t.Errorf("%s: %q, events %v", runtime, why, m.events)
 		}
-		list := m.runtimeChoices(id)
+		list := m.RuntimeChoices(id)
 		if n := slices.IndexFunc(list, func(r spec.RuntimeChoice) bool { return r.Chosen }); n < 0 || list[n].HeadRoom == nil || *list[n].HeadRoom < 0.07 || *list[n].HeadRoom > 0.08 || list[n].Crowded != headRoom(v) {
 			t.Errorf("explained as %+v", list)
 		}
@@ -141,7 +141,7 @@ func TestNoRuntimeStaysClear(t *testing.T) {
 		if v, _, _ = m.Instance(id); headRoom(v) != "" || m.events["HeadRoom"] == "" {
 			t.Errorf("measured, and still %q", headRoom(v))
 		}
-		if list := m.runtimeChoices(id); !slices.ContainsFunc(list, func(r spec.RuntimeChoice) bool {
+		if list := m.RuntimeChoices(id); !slices.ContainsFunc(list, func(r spec.RuntimeChoice) bool {
 			return r.Chosen && r.Processor.Source == "measured on its worker on 2023-11-14" && r.Crowded == ""
 		}) {
 			t.Errorf("explained as %+v", list)
@@ -373,7 +373,7 @@ func TestPlacedByMeasuredSpeed(t *testing.T) {
 		t.Fatalf("%v on the quick one, %v on the slow one", ran, m.runs("w1"))
 	}
 	for id := range m.runs("w2") {
-		list := m.runtimeChoices(id)
+		list := m.RuntimeChoices(id)
 		if n := slices.IndexFunc(list, func(r spec.RuntimeChoice) bool { return r.Chosen }); n < 0 || list[n].Crowded != "" || list[n].Saturation < 25 || list[n].Saturation > 30 ||
 			!strings.Contains(list[n].Processor.Source, "work takes 0.96 times as long there") {
 			t.Errorf("explained as %+v", list)

@@ -284,6 +284,6 @@ func (h *herald) Instance(id skerry.InstanceID) (wire.Instance, *wire.Decision, 
 // Self is the holder's name of instances that the site's own applications want.
 const Self = "self"
 
-func noInstance(id skerry.InstanceID) error {
+func NoInstance(id skerry.InstanceID) error {
 	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q at this site", id).WithHint("`skerry get instances` lists them")
 }

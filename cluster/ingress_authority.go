@@ -50,7 +50,7 @@ func newIngressAuthority(site string, now time.Time) (*wire.IngressCertificate, 
 // own.
 func (s *Server) IngressAuthority(ctx context.Context) ([]byte, error) {
 	return tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
-		a := c.ingress.Authority()
+		a := c.IngressAuthority()
 		if a == nil {
 			return nil, skerry.Errorf(skerry.CodeNotFound, "the site has no authority for ingresses")
 		}

@@ -368,8 +368,8 @@ func (l *ledger) seeking(yield func(skerry.InstanceID) bool) {
 	}
 }
 
-// checkpoint gives the worker that has the state which a successor is to start from.
-func (l *ledger) checkpoint(id skerry.InstanceID) (worker string, err error) {
+// Checkpoint gives the worker that has the state which a successor is to start from.
+func (l *ledger) Checkpoint(id skerry.InstanceID) (worker string, err error) {
 	p := l.places[id]
 	if p == nil || p.Next == nil || p.Next.Recipient == "" {
 		return "", skerry.Errorf(skerry.CodeConflict, "instance %q is not to leave its worker", id)
@@ -406,8 +406,8 @@ func (l *ledger) copies(id skerry.InstanceID) []*placement {
 	return out
 }
 
-// hasSecret reports whether something uses a secret that a worker was given or is to take over.
-func (l *ledger) hasSecret(worker string, n spec.SecretName) bool {
+// HasSecret reports whether something uses a secret that a worker was given or is to take over.
+func (l *ledger) HasSecret(worker string, n spec.SecretName) bool {
 	for _, p := range l.places {
 		there := p.Worker == worker || p.Next != nil && p.Next.Worker == worker || p.Original != nil && p.Original.Worker == worker
 		if there && p.A.Service.App.Namespace == n.Namespace && slices.Contains(p.A.Spec.SecretNames(n.Namespace), n) {

@@ -9,6 +9,7 @@ import (
 	"skerry.dev/skerry/cluster/autonomy"
 	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/decide/questions"
+	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -360,4 +361,12 @@ func (l *lifecycle) abandon(p *placement) {
 	if n.Recipient != "" && p.Worker != "" && !p.Removing {
 		l.send(p) // it is not to leave any more
 	}
+}
+
+// ScaleOf tells why a service has so many instances here, as far as the site decides about that.
+func (l *lifecycle) ScaleOf(k skerry.ServiceKey) *view.ScaleView {
+	if v := l.scaling.View(k); v != nil {
+		return v
+	}
+	return l.Apps.Scale(k)
 }

@@ -132,8 +132,8 @@ func (pl *planner) planOne(now time.Time, site *sched.Site, a *spec.Assignment, 
 	return d
 }
 
-// runtimeChoices tells how each runtime stands to an instance, and how many workers have it.
-func (pl *planner) runtimeChoices(id skerry.InstanceID) []spec.RuntimeChoice {
+// RuntimeChoices tells how each runtime stands to an instance, and how many workers have it.
+func (pl *planner) RuntimeChoices(id skerry.InstanceID) []spec.RuntimeChoice {
 	var out []spec.RuntimeChoice
 	if p := pl.find.places[id]; p != nil {
 		facts := &wire.WorkerFacts{}

@@ -37,8 +37,8 @@ func ProfileOf(name string) (Profile, error) {
 	return Profile{}, skerry.Errorf(skerry.CodeInvalid, "there is no profile %q", name).WithHint("choose %s or %s", Fast.Name, Metered.Name)
 }
 
-// pace is what workers are told of a profile, or nil.
-func (p Profile) pace() *wire.Pace {
+// Pace is what workers are told of a profile, or nil.
+func (p Profile) Pace() *wire.Pace {
 	ms := func(d time.Duration) uint32 { return uint32(d / time.Millisecond) }
 	if told := (wire.Pace{Report: ms(p.Report), ReportIdle: ms(p.ReportIdle), Probe: ms(p.Probe)}); told != (wire.Pace{}) {
 		return &told

@@ -11,8 +11,8 @@ import (
 	"skerry.dev/skerry/decide/members"
 )
 
-// Records are the kinds of records of a cluster, by how their keys begin, each with a new value of the type that it is read into.
-func Records() map[string]func() any {
+// Records are the kinds of records of a core, by how their keys begin, each with a new value of the type that it is read into.
+func coreRecords() map[string]func() any {
 	out := map[string]func() any{
 		keySeq:                 func() any { return new(uint64) },
 		prefixPlace:            func() any { return new(placement) },
@@ -26,7 +26,6 @@ func Records() map[string]func() any {
 		network.KeyIngress: network.IngressRecord,
 		autonomy.Prefix:    autonomy.Record,
 		network.KeyPeers:   func() any { return new(network.Peers) },
-		prefixHeld:         func() any { return new(heldSecret) },
 	}
 	maps.Copy(out, apps.Records())
 	maps.Copy(out, members.ChildRecords())

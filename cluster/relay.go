@@ -95,9 +95,9 @@ func measureGateways(ctx context.Context, l *loop.Loop, m *roundtrip.Meter, publ
 			now.Probe = public.String()
 		}
 		for i := range now.Heard {
-			now.Heard[i].Ms = max(now.Heard[i].Ms, leastHeard)
+			now.Heard[i].Ms = max(now.Heard[i].Ms, LeastHeard)
 		}
-		if !sameGateway(told, now) {
+		if !SameGateway(told, now) {
 			told = now
 			l.Post(GatewayHeard{*now})
 		}

@@ -31,7 +31,7 @@ func TestSecretsForWhoRunsThem(t *testing.T) {
 		if x.edit != nil {
 			x.edit(&n)
 		}
-		if got := c.hasSecret(x.worker, n); got != x.want {
+		if got := c.HasSecret(x.worker, n); got != x.want {
 			t.Errorf("%s asks for %+v: %v", x.worker, n, got)
 		}
 	}

@@ -416,16 +416,6 @@ func (sn *snapshots) restoreRoom(s *spec.Snapshot, size skerry.Bytes, to, at str
 	return most, nil
 }
 
-// restorable reports whether no instance has volumes any more, but for those on workers that are out of touch.
-func (sn *snapshots) restorable(v spec.VolumeClaim) bool {
-	for name := range sn.workers {
-		if sn.connectedWorker(name) == nil && (disks{sn.books}).Occupied(v, name) {
-			return false
-		}
-	}
-	return true
-}
-
 func (sn *snapshots) endRestore(now time.Time, m EndRestore, fx *wire.Effects) {
 	sn.volumes.End(m.To)
 	sn.volumes.Look()

@@ -110,8 +110,8 @@ func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx
 		return out, err
 	}
 	return tier.View(last, s.Role, func(c *Core) (spec.Snapshot, error) {
-		if p := c.volumes.Snapshot(m.ID); p != nil {
-			return *p, nil
+		if made, ok := c.Snapshot(m.ID); ok {
+			return made, nil
 		}
 		return out, skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was taken, or worker %s described it implausibly", m.ID, plan.Worker)
 	})
@@ -142,13 +142,7 @@ func (s *Server) DeleteSnapshot(ctx context.Context, id spec.SnapshotID, actor s
 
 // OpenSnapshot gives the stream of a snapshot and its length; the caller closes it.
 func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadCloser, int64, error) {
-	snap, err := tier.View(ctx, s.Role, func(c *Core) (spec.Snapshot, error) {
-		p := c.volumes.Snapshot(id)
-		if p == nil || p.State != spec.SnapshotReady {
-			return spec.Snapshot{}, noSnapshot(id)
-		}
-		return *p, c.connectedWorker(string(p.Worker))
-	})
+	snap, err := tier.View(ctx, s.Role, func(c *Core) (spec.Snapshot, error) { return c.Readable(id) })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -229,7 +223,7 @@ func (s *Server) awaitIdle(ctx context.Context, v spec.VolumeClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
 	for {
-		idle, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) { return c.snapshots.restorable(v), nil })
+		idle, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) { return c.Restorable(v), nil })
 		if err == nil && idle {
 			return nil
 		}

@@ -132,7 +132,7 @@ func TestViewOfOneGeneration(t *testing.T) {
 	}
 	for range 100 {
 		shown := 0
-		for _, v := range c.rootApps() {
+		for _, v := range c.RootApps() {
 			for _, s := range v.Services {
 				if s.Name != "one" {
 					continue

@@ -31,7 +31,7 @@ type transfers struct {
 func (tr *transfers) migrateInstance(now time.Time, m MigrateInstance, fx *wire.Effects) {
 	p := tr.places[m.ID]
 	if p == nil {
-		fx.Err = noInstance(m.ID)
+		fx.Err = NoInstance(m.ID)
 		if _, _, ok := tr.Instance(m.ID); ok {
 			fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %s has no place that it could leave", m.ID).WithHint("`skerry explain %s` shows more", m.ID)
 		}

@@ -58,7 +58,7 @@ func (vs *views) AppViews(manifest bool) []view.AppView {
 			out = append(out, vs.Apps.View(a, "cluster", manifest))
 		}
 	}
-	for _, v := range vs.rootApps() {
+	for _, v := range vs.RootApps() {
 		if vs.overrides.Has(v.Key) {
 			v = vs.viewAmended(v, manifest)
 		}
@@ -74,8 +74,8 @@ func (vs *views) AppViews(manifest bool) []view.AppView {
 	return out
 }
 
-// rootApps shows the root's applications as far as this site knows them: the services and instances that it holds.
-func (vs *views) rootApps() []view.AppView {
+// RootApps shows the root's applications as far as this site knows them: the services and instances that it holds.
+func (vs *views) RootApps() []view.AppView {
 	by := map[skerry.AppKey]*view.AppView{}
 	services := map[skerry.ServiceKey]*view.ServiceView{}
 	worst := map[skerry.ServiceKey]*wire.Worst{}
