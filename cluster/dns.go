@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/internal/tier"
@@ -88,7 +89,7 @@ func (n *nameServer) run(ctx context.Context) error {
 	defer t.Stop()
 	var told []network.HostEntries
 	for first := true; ; first = false {
-		hosts, err := tier.View(ctx, n.s.Role, func(c *Core) ([]network.HostEntries, error) { return c.Hosts(), nil })
+		hosts, err := tier.View(ctx, n.s.Role, func(c *core.Core) ([]network.HostEntries, error) { return c.Hosts(), nil })
 		if err == nil && (first || !reflect.DeepEqual(hosts, told)) {
 			told = hosts
 			n.serial++
@@ -166,7 +167,7 @@ func (n *nameServer) measureOnce(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, questions.MeasureTime)
 	defer cancel()
-	workers, err := tier.View(ctx, n.s.Role, func(c *Core) ([]string, error) { return c.Entrances(maxEntries), nil })
+	workers, err := tier.View(ctx, n.s.Role, func(c *core.Core) ([]string, error) { return c.Entrances(maxEntries), nil })
 	if err != nil {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	sealing "filippo.io/age"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/internal/s3"
 	"skerry.dev/skerry/spec"
@@ -96,9 +97,9 @@ func placeOf(s *Server, name, org string) (Place, error) {
 }
 
 // export sends a snapshot away, whole, and deletes old ones only then.
-func export(ctx context.Context, s *Server, q ExportSnapshot) (end EndExport) {
+func export(ctx context.Context, s *Server, q core.ExportSnapshot) (end core.EndExport) {
 	snap := q.Snapshot
-	end = EndExport{Snapshot: snap, Object: volumes.Object{ID: snap.ID, To: q.To, Key: exportKey(s, &snap)}}
+	end = core.EndExport{Snapshot: snap, Object: volumes.Object{ID: snap.ID, To: q.To, Key: exportKey(s, &snap)}}
 	object, err := upload(ctx, s, q, end.Object.Key)
 	if err != nil {
 		end.Err = err.Error()
@@ -131,7 +132,7 @@ func exportKey(s *Server, snap *spec.Snapshot) string {
 	return path.Join(s.opt.Name, snap.Namespace, snap.App, snap.Service, fmt.Sprint(snap.Replica), string(snap.ID)+".snapshot")
 }
 
-func upload(ctx context.Context, s *Server, q ExportSnapshot, key string) (*s3.Client, error) {
+func upload(ctx context.Context, s *Server, q core.ExportSnapshot, key string) (*s3.Client, error) {
 	p, err := placeOf(s, q.To, q.Snapshot.Org)
 	if err != nil {
 		return nil, err

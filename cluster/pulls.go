@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/wire"
 )
 
 // pulls tells what a worker may pull: what it was given.
 func (s *Server) pulls(ctx context.Context, worker, have string) (tier.Pulls, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (tier.Pulls, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (tier.Pulls, error) {
 		child := c.Children.Get(worker)
 		if child == nil {
 			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no worker %s", worker)
@@ -21,11 +22,11 @@ func (s *Server) pulls(ctx context.Context, worker, have string) (tier.Pulls, er
 
 // OrgsBehind lists the organisations of a namespace of the root's, as far as the site has anything of them: their images may be in its cache.
 func (s *Server) OrgsBehind(ctx context.Context, namespace string) ([]string, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]string, error) { return c.OrgsBehind(namespace), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]string, error) { return c.OrgsBehind(namespace), nil })
 }
 
 // imagesInUse lists the images, pinned, of what the site holds.
 func (s *Server) imagesInUse() []string {
-	out, _ := tier.View(context.Background(), s.Role, func(c *Core) ([]string, error) { return c.Images(), nil })
+	out, _ := tier.View(context.Background(), s.Role, func(c *core.Core) ([]string, error) { return c.Images(), nil })
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
@@ -31,7 +32,7 @@ type heldSecret struct {
 
 // Records are the kinds of records of a cluster: those of its core, and what the server keeps.
 func Records() map[string]func() any {
-	out := coreRecords()
+	out := core.Records()
 	out[prefixHeld] = func() any { return new(heldSecret) }
 	return out
 }
@@ -42,12 +43,12 @@ func heldKey(n spec.SecretName) string {
 
 // Secrets lists the secrets of a namespace for the site's own applications, without what they hold.
 func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
 }
 
 // findSecret gives a worker a secret that something uses which it was given.
 func (s *Server) findSecret(ctx context.Context, worker string, n spec.SecretName) ([]byte, error) {
-	own, err := tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
+	own, err := tier.View(ctx, s.Role, func(c *core.Core) ([]byte, error) {
 		if !c.HasSecret(worker, n) {
 			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that worker %s was given uses such a secret", worker)
 		}
@@ -106,7 +107,7 @@ func (s *Server) unusedSecrets(ctx context.Context) []string {
 	if err != nil {
 		return nil // they stay until the next one comes
 	}
-	out, err := tier.View(ctx, s.Role, func(c *Core) (out []string, err error) {
+	out, err := tier.View(ctx, s.Role, func(c *core.Core) (out []string, err error) {
 		named := c.SecretNames()
 		for _, r := range recs {
 			parts := strings.Split(strings.TrimPrefix(r.Key, prefixHeld), "/")

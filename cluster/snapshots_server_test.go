@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
@@ -39,12 +40,12 @@ func (noHost) Act(any)                                     {}
 // next start.
 func TestAskerGoes(t *testing.T) {
 	volume := spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}}
-	site, now := New(Options{Name: "harbour", Incarnation: "a", Admission: Admission{Trusted: []string{"acme"}}}), time.Now()
+	site, now := core.New(core.Options{Name: "harbour", Incarnation: "a", Admission: core.Admission{Trusted: []string{"acme"}}}), time.Now()
 	site.Start(now)
 	facts := &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB}}
 	report := &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: facts})}
 	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: "acme"}}, apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}},
-		ChildUp{Hello: &wire.Hello{Name: "w1"}}, ChildFrame{Name: "w1", Msg: report}} {
+		core.ChildUp{Hello: &wire.Hello{Name: "w1"}}, core.ChildFrame{Name: "w1", Msg: report}} {
 		if fx := site.Step(now, m); fx.Err != nil {
 			t.Fatal(fx.Err)
 		}

@@ -17,7 +17,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact/imageref"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/spec"
@@ -106,7 +106,7 @@ func TestWithoutNetwork(t *testing.T) {
 
 // A command beside a process of the host runs as the process does, and not as somebody of the host, for an organisation that is not trusted.
 func TestNativeOfStrangers(t *testing.T) {
-	s := (&site{t: t, noNetwork: true, admission: &cluster.Admission{Native: true}}).open()
+	s := (&site{t: t, noNetwork: true, admission: &clustercore.Admission{Native: true}}).open()
 	_, c := s.serve("root", s.Root, s.Root.Store)
 	svc := spec.ServiceSpec{Name: "bare", Runtime: spec.RuntimeNative, Resources: spec.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
 	svc.Command = []string{"/bin/sleep", "1000"}

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/link/frame"
 	root "skerry.dev/skerry/root/core"

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/testenv"
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/wire"

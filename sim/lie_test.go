@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/testenv"
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/view"

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 )

@@ -3,7 +3,7 @@ package sim
 import (
 	"time"
 
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/link/frame"
 	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/wire"

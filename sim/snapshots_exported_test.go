@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/spec"
 )
 

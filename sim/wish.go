@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/loop"
 	root "skerry.dev/skerry/root/core"
