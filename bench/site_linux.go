@@ -76,7 +76,8 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 		return err
 	}
 	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir}, Link: workerLink, Profile: profile,
-		Join: node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}}, Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}})
+		Join:      node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}},
+		Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}})
 	if err != nil {
 		return err
 	}

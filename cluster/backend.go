@@ -262,7 +262,8 @@ func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.
 		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's request to move an instance cannot be read"))
 		return
 	}
-	if _, err = s.Role.Do(r.Context(), core.MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}); err != nil {
+	move := core.MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}
+	if _, err = s.Role.Do(r.Context(), move); err != nil {
 		tier.WriteProblem(w, skerry.AsError(err))
 		return
 	}

@@ -1,3 +1,5 @@
+// Package cluster is the server of a cluster: goroutines, store, links and the API around cluster/core, which decides. Only the places that
+// put roles together import it.
 package cluster
 
 import (
@@ -115,8 +117,10 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
-	c := core.New(core.Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Pace: s.opt.Profile.Pace(),
-		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance, Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
+	c := core.New(core.Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret,
+		Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
+		Pace: s.opt.Profile.Pace(), Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance,
+		Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
 	writes, err := s.LoadCore(ctx, Records(), c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err

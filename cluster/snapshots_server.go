@@ -88,7 +88,9 @@ func snapshotURL(id spec.SnapshotID, rest string, q url.Values) string {
 }
 
 // makeSnapshot notes a snapshot, has a worker make it, and notes what came of that, whatever becomes of who asked.
-func (s *Server) makeSnapshot(ctx context.Context, m core.BeginSnapshot, ask func(ctx context.Context, plan core.SnapshotPlan) (*http.Request, error)) (out spec.Snapshot, err error) {
+func (s *Server) makeSnapshot(ctx context.Context, m core.BeginSnapshot,
+	ask func(ctx context.Context, plan core.SnapshotPlan) (*http.Request, error),
+) (out spec.Snapshot, err error) {
 	last := context.WithoutCancel(ctx) // what has begun is to end, also if who asked has gone by the time the core has noted it
 	v, err := s.Role.Do(last, m)
 	if err != nil {

@@ -34,7 +34,8 @@ import (
 // what was put right. The site asks for signatures, which come to the worker through all tiers; what nobody has signed does not start.
 func TestDamagedImages(t *testing.T) {
 	key, public := signer(t)
-	s := (&site{t: t, admission: &clustercore.Admission{Trusted: []string{node.DefaultOrg}, Signers: map[string][]string{"*": {public}}}}).open()
+	s := (&site{t: t, admission: &clustercore.Admission{Trusted: []string{node.DefaultOrg},
+		Signers: map[string][]string{"*": {public}}}}).open()
 	s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
 	s.image("test/sole:1", "skerry.dev/skerry/e2e/sole")
 	if _, err := s.Root.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: t.TempDir(), Tag: "skerry.local/test/unsigned:1", Platform: artifact.HostPlatform(), Entrypoint: []string{"/x"}}); err != nil {

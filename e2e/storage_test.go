@@ -21,7 +21,8 @@ import (
 // volume without a size. These three end, with the reason, and what they wrote is gone; the fourth, and the worker, go on.
 func TestInstanceThatFillsItsLayer(t *testing.T) {
 	disk, _, _ := small(t, "400m")
-	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")}, admission: &clustercore.Admission{Native: true}}).open()
+	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")},
+		admission: &clustercore.Admission{Native: true}}).open()
 	s.image("test/workload:1", workload)
 	once := func(args ...string) func(*spec.ServiceSpec) {
 		return func(x *spec.ServiceSpec) {

@@ -1,6 +1,3 @@
-// Package cluster owns one site: which worker runs an instance, host ports, endpoints, and what the root learns in
-// aggregate. Core is pure: it takes messages and gives effects; Server, beside it, puts goroutines, store and links around
-// it. Only the places that put roles together import it.
 package core
 
 import (

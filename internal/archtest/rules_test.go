@@ -47,7 +47,8 @@ var imports = map[string]string{
 	// roles: a server, and the core that decides for it
 	"root":             ". spec wire view root/core decide/apps decide/sched internal/loop internal/panics internal/tier overlay/resolver store store/journal store/vault",
 	"root/core":        ". spec wire view artifact/imageref decide/apps decide/coord decide/credit decide/members decide/questions decide/reconcile decide/sched",
-	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/members internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/questions decide/reconcile decide/sched store store/vault internal/s3 artifact/imageref",
+	"cluster":          ". spec wire view cluster/core cluster/network cluster/volumes auth decide/apps decide/coord decide/questions decide/sched internal/loop internal/panics internal/roundtrip internal/s3 internal/tier overlay/relay overlay/resolver store store/journal store/vault",
+	"cluster/core":     ". spec wire view artifact/imagekey artifact/imageref cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/apps decide/coord decide/credit decide/ipam decide/members decide/questions decide/reconcile decide/sched",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
@@ -141,7 +142,7 @@ var vocabulary = []string{".", "spec", "wire", "view"}
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine, nor a package of ours that has one.
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
-	"decide/apps", "decide/members", "decide/lease", "artifact/imagekey", "artifact/imageref", "root/core", "worker/core",
+	"decide/apps", "decide/members", "decide/lease", "artifact/imagekey", "artifact/imageref", "root/core", "worker/core", "cluster/core",
 	"cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 

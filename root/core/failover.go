@@ -24,7 +24,7 @@ import (
 //	placement.cluster        it waits for its site, and so does what runs once on every worker, or has local volumes there
 //
 // When the original's site is back, onReconnect decides. The winner gets the higher fencing token: an original takes it over
-// in place (Assignment.Held), through its cluster down to its worker. Of the sites' own rescue see cluster/cutoff.go.
+// in place (Assignment.Held), through its cluster down to its worker. Of the sites' own rescue see cluster/core/cutoff.go.
 type failover struct {
 	lost     map[string]bool               // sites that were given up, until they are back
 	stranded map[skerry.InstanceID]*search // instances at lost sites, and those with a copy on the way
