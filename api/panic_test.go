@@ -7,7 +7,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/root"
+	rootcore "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/wire"
 )
 
@@ -37,9 +37,9 @@ func TestPanicEndsNothing(t *testing.T) {
 			t.Fatalf("%+v %v", list, err)
 		}
 	}
-	core := func() *root.Core {
+	core := func() *rootcore.Core {
 		t.Helper()
-		now, err := tier.View(ctx, s.Root.Role, func(c *root.Core) (*root.Core, error) { return c, nil })
+		now, err := tier.View(ctx, s.Root.Role, func(c *rootcore.Core) (*rootcore.Core, error) { return c, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestPanicEndsNothing(t *testing.T) {
 	if core() != second {
 		t.Error("the same message was tried again")
 	}
-	_, err = tier.View(ctx, s.Root.Role, func(c *root.Core) (int, error) { panic("planted") })
+	_, err = tier.View(ctx, s.Root.Role, func(c *rootcore.Core) (int, error) { panic("planted") })
 	internal(err)
 	there()
 	if core() == second {

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -81,7 +82,7 @@ func (h *Handler) addSystem() {
 			}
 			allowed := h.registryAuth(ctx, who)
 			for _, v := range l.ListImages() {
-				if allowed(tier.BuiltInRegistry+"/"+v.Name, artifact.ActionPull) == nil {
+				if allowed(imageref.BuiltIn+"/"+v.Name, artifact.ActionPull) == nil {
 					out = append(out, v)
 				}
 			}
@@ -196,7 +197,7 @@ func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) registryAuth(ctx context.Context, who *auth.Principal) tier.RegistryAuth {
 	known := map[string][]string{}
 	return func(repository, action string) error {
-		rest, local := strings.CutPrefix(repository, tier.BuiltInRegistry+"/")
+		rest, local := strings.CutPrefix(repository, imageref.BuiltIn+"/")
 		space, _, nested := strings.Cut(rest, "/")
 		var orgs []string
 		if local && nested {

@@ -16,6 +16,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // refAnnotation is where OCI layouts keep a whole name; containerd's has precedence, for it is never just a tag.
@@ -31,7 +33,7 @@ func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
 	memory := map[digest.Digest][]byte{}
 	sizes := map[digest.Digest]int64{}
 	for _, ref := range refs {
-		r, err := ParseRef(ref)
+		r, err := imageref.Parse(ref)
 		if err != nil {
 			return err
 		}
@@ -126,7 +128,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, fallback string) ([]str
 		return nil, fmt.Errorf("import: %w", diskError(err))
 	}
 	if fallback != "" {
-		ref, err := ParseRef(fallback)
+		ref, err := imageref.Parse(fallback)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +139,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, fallback string) ([]str
 	}
 	var out []string
 	for _, n := range names {
-		if n.ref == (Ref{}) {
+		if n.ref == (imageref.Ref{}) {
 			return nil, fmt.Errorf("import: image %s has no name in the archive; give one", n.d)
 		}
 	}
@@ -151,7 +153,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, fallback string) ([]str
 }
 
 type named struct {
-	ref Ref
+	ref imageref.Ref
 	d   digest.Digest
 }
 
@@ -242,7 +244,7 @@ func (im *importer) blob(name string, r io.Reader) error {
 	}
 	want := digest.Digest("")
 	if hex, ok := strings.CutPrefix(name, "blobs/sha256/"); ok {
-		if want, err = parseDigest("sha256:" + hex); err != nil {
+		if want, err = imageref.ParseDigest("sha256:" + hex); err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 	}
@@ -311,7 +313,7 @@ func (im *importer) layout(raw []byte) ([]named, error) {
 			name = d.Annotations[ocispec.AnnotationRefName]
 		}
 		if name != "" {
-			if n.ref, err = ParseRef(name); err != nil {
+			if n.ref, err = imageref.Parse(name); err != nil {
 				return nil, err
 			}
 			if n.ref.Digest != "" && n.ref.Digest != d.Digest {
@@ -412,7 +414,7 @@ func (im *importer) docker(raw []byte) ([]named, error) {
 			out = append(out, named{d: d})
 		}
 		for _, tag := range e.RepoTags {
-			ref, err := ParseRef(tag)
+			ref, err := imageref.Parse(tag)
 			if err != nil {
 				return nil, err
 			}

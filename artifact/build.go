@@ -21,6 +21,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // BuildOptions for Build. Source and Tag are needed.
@@ -58,7 +60,7 @@ func (s *Store) Build(ctx context.Context, o BuildOptions) (Image, error) {
 }
 
 func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
-	r, err := ParseRef(o.Tag)
+	r, err := imageref.Parse(o.Tag)
 	if err != nil {
 		return Image{}, err
 	}
@@ -125,7 +127,7 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 }
 
 // addToIndex gives the index of what r means now, with m in place of what it had for the same platform.
-func (s *Store) addToIndex(r Ref, m *manifest, p Platform) (digest.Digest, error) {
+func (s *Store) addToIndex(r imageref.Ref, m *manifest, p Platform) (digest.Digest, error) {
 	idx := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
 	if old, ok := s.Lookup(r); ok {
 		om, err := s.readManifest(old)
@@ -169,7 +171,7 @@ func (o *BuildOptions) config() (ocispec.ImageConfig, error) {
 		if !ok {
 			proto = "tcp"
 		}
-		if !validPort(num) || proto != "tcp" && proto != "udp" && proto != "sctp" {
+		if !imageref.ValidPort(num) || proto != "tcp" && proto != "udp" && proto != "sctp" {
 			return c, fmt.Errorf("port %q is not a number, or a number with /tcp or /udp", p)
 		}
 		if c.ExposedPorts == nil {

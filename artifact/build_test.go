@@ -17,6 +17,8 @@ import (
 	gname "github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // compile makes a static executable for an architecture.
@@ -198,7 +200,7 @@ func TestImportDockerArchive(t *testing.T) {
 	if err != nil || strings.Join(names, " ") != "docker.io/team/app:7" {
 		t.Fatalf("%v, %v", names, err)
 	}
-	d, _ := s.Lookup(Ref{Registry: "docker.io", Repository: "team/app", Tag: "7"})
+	d, _ := s.Lookup(imageref.Ref{Registry: "docker.io", Repository: "team/app", Tag: "7"})
 	if dirs, err := s.RootFS(ctx, d, Platform{}); err != nil || len(dirs) != 2 {
 		t.Errorf("%v, %v", dirs, err)
 	}

@@ -20,6 +20,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/time/rate"
 
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/panics"
 )
 
@@ -61,7 +62,7 @@ func (f *flight) update(have int64, done bool, err error) {
 }
 
 // join gives the flight of a blob, begun now or before, or nil when the blob is here.
-func (s *Store) join(r Ref, desc ocispec.Descriptor, sources []*Source) (*flight, error) {
+func (s *Store) join(r imageref.Ref, desc ocispec.Descriptor, sources []*Source) (*flight, error) {
 	if err := checkDescriptor(desc, 1<<40); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -134,7 +135,7 @@ func (s *Store) leave(f *flight) {
 }
 
 // fetchBlob makes sure that a blob is here, and is one of the repository's. progress, if not nil, gets the bytes that are.
-func (s *Store) fetchBlob(ctx context.Context, r Ref, desc ocispec.Descriptor, sources []*Source, progress func(int64)) error {
+func (s *Store) fetchBlob(ctx context.Context, r imageref.Ref, desc ocispec.Descriptor, sources []*Source, progress func(int64)) error {
 	s.proofs.serve(ctx, r, desc.Digest, sources) // a registry's word may save the transfer
 	for {
 		f, err := s.join(r, desc, sources)
@@ -217,7 +218,7 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // fly brings a blob: it continues what an earlier attempt left, survives broken connections, and goes from source to
 // source. What is there when it fails stays for the next attempt, unless it is wrong or the disk is full.
-func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) (err error) {
+func (s *Store) fly(ctx context.Context, f *flight, r imageref.Ref, sources []*Source) (err error) {
 	defer panics.Error(&err)
 	h := digest.Canonical.Digester()
 	have, err := io.Copy(h.Hash(), f.file)
@@ -281,7 +282,7 @@ func (s *Store) fly(ctx context.Context, f *flight, r Ref, sources []*Source) (e
 }
 
 // flyFrom asks one source until the blob is whole or it is no use. broken says that the parts are of several answers.
-func (s *Store) flyFrom(ctx context.Context, f *flight, r Ref, src *Source, h digest.Digester, have *int64) (broken bool, err error) {
+func (s *Store) flyFrom(ctx context.Context, f *flight, r imageref.Ref, src *Source, h digest.Digester, have *int64) (broken bool, err error) {
 	for tries := 0; ; {
 		if *have == f.desc.Size {
 			return broken, nil
@@ -335,7 +336,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // copyBlob hands the bytes from offset on to write. It never hands out more than the descriptor allows.
-func (s *Source) copyBlob(ctx context.Context, r Ref, desc ocispec.Descriptor, offset int64, write func([]byte) error) error {
+func (s *Source) copyBlob(ctx context.Context, r imageref.Ref, desc ocispec.Descriptor, offset int64, write func([]byte) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := time.AfterFunc(stallTimeout, func() {
@@ -421,7 +422,7 @@ func waitN(ctx context.Context, l *rate.Limiter, n int) error {
 }
 
 // manifest gets one by tag or digest. Its digest is verified when it was asked for by digest.
-func (s *Source) manifest(ctx context.Context, r Ref, identifier string) (*manifest, error) {
+func (s *Source) manifest(ctx context.Context, r imageref.Ref, identifier string) (*manifest, error) {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
 	q := httpRequest{method: http.MethodGet, url: s.url(r, "manifests/"+url.PathEscape(identifier), nil), header: http.Header{"Accept": {acceptManifest}}}
@@ -452,7 +453,7 @@ func (s *Source) retry(err error) bool {
 	return temporary(err) && !errors.Is(err, syscall.ECONNREFUSED) && !(errors.As(err, &dns) && dns.IsNotFound)
 }
 
-func (s *Source) manifestOnce(ctx context.Context, r Ref, q httpRequest, identifier string) (*manifest, error) {
+func (s *Source) manifestOnce(ctx context.Context, r imageref.Ref, q httpRequest, identifier string) (*manifest, error) {
 	res, err := s.do(ctx, r, q)
 	if err != nil {
 		return nil, err
@@ -462,14 +463,14 @@ func (s *Source) manifestOnce(ctx context.Context, r Ref, q httpRequest, identif
 	if err != nil {
 		return nil, err
 	}
-	if d, err := parseDigest(identifier); err == nil && digest.FromBytes(raw) != d {
+	if d, err := imageref.ParseDigest(identifier); err == nil && digest.FromBytes(raw) != d {
 		return nil, fmt.Errorf("manifest %s from %s: %w", d, s.where(r), ErrDigest)
 	}
 	return parseManifest(raw)
 }
 
 // blobSize asks whether a source has a blob, and how large it is.
-func (s *Source) blobSize(ctx context.Context, r Ref, d digest.Digest) (int64, error) {
+func (s *Source) blobSize(ctx context.Context, r imageref.Ref, d digest.Digest) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
 	res, err := s.do(ctx, r, httpRequest{method: http.MethodHead, url: s.url(r, "blobs/"+d.String(), nil)})

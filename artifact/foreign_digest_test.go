@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Whoever has heard of the digest of another's image does not get it by a name of his own, from a store that has it for that other.
@@ -36,11 +38,11 @@ func TestDigestOfAnothersImage(t *testing.T) {
 			t.Errorf("their own: %v", err)
 		}
 	}
-	ref, err := ParseRef(mine)
+	ref, err := imageref.Parse(mine)
 	if err != nil || s.Has(ref, d) {
 		t.Errorf("it is here as mine, %v", err)
 	}
-	if ref, _ = ParseRef(theirs); !s.Has(ref, d) {
+	if ref, _ = imageref.Parse(theirs); !s.Has(ref, d) {
 		t.Error("it is not here as theirs")
 	}
 	// With the right to it there, it is had by that name, too.
@@ -127,7 +129,7 @@ func TestIndexOfAnothersImage(t *testing.T) {
 	}
 	upstream := &Handler{Store: evil, Registry: "evil.example", Authorize: allow}
 	source := &Source{BaseURL: "http://" + startHandler(t, upstream)}
-	mine, err := ParseRef("evil.example/mine/x:1")
+	mine, err := imageref.Parse("evil.example/mine/x:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +182,8 @@ func TestIndexOfTwoImages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ref := func(d string) Ref {
-		r, err := ParseRef("evil.example/mine/x@" + d)
+	ref := func(d string) imageref.Ref {
+		r, err := imageref.Parse("evil.example/mine/x@" + d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +209,7 @@ func TestIndexOfTwoImages(t *testing.T) {
 			t.Errorf("%s: it would run %s", d, img.Manifest)
 		}
 	}
-	if r, err := ParseRef("reg.example/theirs/app@" + theirs.String()); err != nil {
+	if r, err := imageref.Parse("reg.example/theirs/app@" + theirs.String()); err != nil {
 		t.Fatal(err)
 	} else if _, err := Proven(here, r, wasm); err != nil {
 		t.Error("their own")

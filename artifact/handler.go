@@ -13,6 +13,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Actions that Authorize is asked about.
@@ -46,7 +48,7 @@ type Handler struct {
 	Authorize func(r *http.Request, repository, action string) error
 	// MayRead, if set, decides beside Authorize about what is read of a repository: kind is manifests (id is a tag or a digest), blobs, tags or
 	// referrers.
-	MayRead func(r *http.Request, repo Ref, kind, id string) error
+	MayRead func(r *http.Request, repo imageref.Ref, kind, id string) error
 	// Share, if set, says how much the owner of a namespace, which is the first part of a repository's name, may push.
 	Share func(ctx context.Context, namespace string) (Share, error)
 	// MaxBlob limits one uploaded blob; 0 means 10 GiB. MaxUploads limits uploads at a time; 0 means 64.
@@ -132,11 +134,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, r, map[string][]string{"repositories": page(w, r, h.catalog(r, func(repo string) bool { return h.authorize(r, repo, ActionPull) == nil }))})
 	}
 	name, kind, rest := splitPath(path[1:])
-	if !validRepository(name) {
+	if !imageref.ValidRepository(name) {
 		return failf(http.StatusBadRequest, "NAME_INVALID", "%.300q is not a repository name", name)
 	}
-	repo := Ref{Registry: h.registry(r), Repository: name}
-	if !validHost(repo.Registry) {
+	repo := imageref.Ref{Registry: h.registry(r), Repository: name}
+	if !imageref.ValidHost(repo.Registry) {
 		return failf(http.StatusBadRequest, "NAME_INVALID", "%.300q is not a registry", repo.Registry)
 	}
 	action := ActionPull
@@ -226,7 +228,7 @@ func (h *Handler) isLocal(registry string) bool {
 	return h.Upstream == nil || registry == h.Registry
 }
 
-func (h *Handler) sources(repo Ref) []*Source {
+func (h *Handler) sources(repo imageref.Ref) []*Source {
 	if repo.Registry == h.Registry {
 		return h.UpstreamLocal
 	}
@@ -269,11 +271,11 @@ func page(w http.ResponseWriter, r *http.Request, all []string) []string {
 	return all
 }
 
-func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, repo Ref, identifier string) error {
+func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, repo imageref.Ref, identifier string) error {
 	ref := repo
-	if d, err := parseDigest(identifier); err == nil {
+	if d, err := imageref.ParseDigest(identifier); err == nil {
 		ref.Digest = d
-	} else if ref.Tag = identifier; !validTag(identifier) {
+	} else if ref.Tag = identifier; !imageref.ValidTag(identifier) {
 		return failf(http.StatusBadRequest, "MANIFEST_INVALID", "%.200q is neither a tag nor a digest", identifier)
 	}
 	sources := h.sources(repo)
@@ -299,7 +301,7 @@ func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, repo Ref, 
 	}
 	if len(sources) > 0 {
 		// Named by digest too: what is below it may then be had from here, also when the tag has moved on.
-		for _, n := range []Ref{ref, repo.pinned(m.desc.Digest)} {
+		for _, n := range []imageref.Ref{ref, repo.Pinned(m.desc.Digest)} {
 			if err := h.Store.putName(n, name{Digest: m.desc.Digest, Cached: m.fetched}); err != nil {
 				return err
 			}
@@ -324,7 +326,7 @@ func unknown(err error, code string) error {
 }
 
 // askAny tells whether one of the sources has something.
-func askAny(ctx context.Context, repo Ref, path string, sources []*Source) error {
+func askAny(ctx context.Context, repo imageref.Ref, path string, sources []*Source) error {
 	var errs []error
 	for _, src := range sources {
 		q := httpRequest{method: http.MethodHead, url: src.url(repo, path, nil), header: http.Header{"Accept": {acceptManifest}}}
@@ -339,7 +341,7 @@ func askAny(ctx context.Context, repo Ref, path string, sources []*Source) error
 }
 
 // link finds a blob among those that a repository's images, or its unfinished pushes, refer to.
-func (h *Handler) link(repo Ref, d digest.Digest) (ocispec.Descriptor, bool) {
+func (h *Handler) link(repo imageref.Ref, d digest.Digest) (ocispec.Descriptor, bool) {
 	s := h.Store
 	s.mu.Lock()
 	_, granted := s.grants[repo.Name()][d]
@@ -356,17 +358,17 @@ func (h *Handler) link(repo Ref, d digest.Digest) (ocispec.Descriptor, bool) {
 	return ocispec.Descriptor{}, false
 }
 
-func (h *Handler) linked(repo Ref, d digest.Digest) bool {
+func (h *Handler) linked(repo imageref.Ref, d digest.Digest) bool {
 	_, ok := h.link(repo, d)
 	return ok
 }
 
-func (h *Handler) known(repo Ref) bool { return len(h.Store.namesOf(repo)) > 0 }
+func (h *Handler) known(repo imageref.Ref) bool { return len(h.Store.namesOf(repo)) > 0 }
 
-func (h *Handler) tags(repo Ref) []string {
+func (h *Handler) tags(repo imageref.Ref) []string {
 	var out []string
 	for k := range h.Store.namesOf(repo) {
-		if validTag(k) {
+		if imageref.ValidTag(k) {
 			out = append(out, k)
 		}
 	}
@@ -380,19 +382,19 @@ func (h *Handler) catalog(r *http.Request, see func(repository string) bool) []s
 	var out []string
 	h.Store.mu.Lock()
 	for k := range h.Store.names {
-		if ref, err := ParseRef(k); err == nil && ref.Registry == registry {
+		if ref, err := imageref.Parse(k); err == nil && ref.Registry == registry {
 			out = append(out, ref.Repository)
 		}
 	}
 	h.Store.mu.Unlock()
 	slices.Sort(out)
-	return slices.DeleteFunc(slices.Compact(out), func(name string) bool { return !see(Ref{Registry: registry, Repository: name}.Name()) })
+	return slices.DeleteFunc(slices.Compact(out), func(name string) bool { return !see(imageref.Ref{Registry: registry, Repository: name}.Name()) })
 }
 
 // Holds reports whether a manifest or blob, named by its digest, is an image or a part of it. Manifests of the image that are not here are
 // fetched.
-func (h *Handler) Holds(ctx context.Context, image Ref, id string) bool {
-	want, err := parseDigest(id)
+func (h *Handler) Holds(ctx context.Context, image imageref.Ref, id string) bool {
+	want, err := imageref.ParseDigest(id)
 	if err != nil {
 		return false
 	}
@@ -400,7 +402,7 @@ func (h *Handler) Holds(ctx context.Context, image Ref, id string) bool {
 	if top == "" {
 		top, _ = h.Store.Lookup(image) // what its tag was last resolved to
 	}
-	repo := Ref{Registry: image.Registry, Repository: image.Repository}
+	repo := imageref.Ref{Registry: image.Registry, Repository: image.Repository}
 	var holds func(d digest.Digest, manifest bool) bool
 	holds = func(d digest.Digest, manifest bool) bool {
 		if d == want {
@@ -409,7 +411,7 @@ func (h *Handler) Holds(ctx context.Context, image Ref, id string) bool {
 		if !manifest || d == "" {
 			return false
 		}
-		m, err := h.Store.part(ctx, repo.pinned(d), d, h.sources(repo))
+		m, err := h.Store.part(ctx, repo.Pinned(d), d, h.sources(repo))
 		return err == nil && slices.ContainsFunc(m.children(), func(c ocispec.Descriptor) bool { return holds(c.Digest, m.index != nil) })
 	}
 	return holds(top, true)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // uploadIdle is how long an upload may rest before its room is given to another.
@@ -36,7 +38,7 @@ func (h *Handler) maxBlob() int64 {
 	return 10 << 30
 }
 
-func (h *Handler) upload(w http.ResponseWriter, r *http.Request, repo Ref, id string) error {
+func (h *Handler) upload(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id string) error {
 	if id == "" {
 		if r.Method != http.MethodPost {
 			return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload begins with POST")
@@ -78,13 +80,13 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request, repo Ref, id st
 	return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "%s of an upload", r.Method)
 }
 
-func progressHeaders(w http.ResponseWriter, repo Ref, id string, n int64) {
+func progressHeaders(w http.ResponseWriter, repo imageref.Ref, id string, n int64) {
 	w.Header().Set("Location", "/v2/"+repo.Repository+"/blobs/uploads/"+id)
 	w.Header().Set("Docker-Upload-Uuid", id)
 	w.Header().Set("Range", fmt.Sprintf("0-%d", max(n-1, 0)))
 }
 
-func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo Ref) error {
+func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo imageref.Ref) error {
 	q := r.URL.Query()
 	if mount := q.Get("mount"); mount != "" {
 		if ok, err := h.mount(w, r, repo, mount, q.Get("from")); ok || err != nil {
@@ -113,15 +115,15 @@ func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo Ref) 
 
 // mount takes a blob over from another repository that the client may read. Without success an upload begins, as the
 // protocol says.
-func (h *Handler) mount(w http.ResponseWriter, r *http.Request, repo Ref, id, from string) (bool, error) {
-	d, err := parseDigest(id)
+func (h *Handler) mount(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id, from string) (bool, error) {
+	d, err := imageref.ParseDigest(id)
 	if err != nil {
 		return false, failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
-	other := Ref{Registry: repo.Registry, Repository: from}
+	other := imageref.Ref{Registry: repo.Registry, Repository: from}
 	defer h.Store.pin(d)()
 	size, here := h.Store.hasBlob(d)
-	if !validRepository(from) || h.authorize(r, other.Name(), ActionPull) != nil || !here || !h.linked(other, d) {
+	if !imageref.ValidRepository(from) || h.authorize(r, other.Name(), ActionPull) != nil || !here || !h.linked(other, d) {
 		return false, nil
 	}
 	share, err := h.shareOf(r.Context(), repo)
@@ -145,7 +147,7 @@ func created(w http.ResponseWriter, location string, d digest.Digest) {
 const minUploads = 4
 
 // owner is who a repository belongs to: somebody with a share, or else its namespace.
-func owner(repo Ref, share Share) string {
+func owner(repo imageref.Ref, share Share) string {
 	if share.Owner != "" {
 		return share.Owner
 	}
@@ -153,7 +155,7 @@ func owner(repo Ref, share Share) string {
 	return "/" + namespace
 }
 
-func (h *Handler) newUpload(repo Ref, share Share) (*upload, string, error) {
+func (h *Handler) newUpload(repo imageref.Ref, share Share) (*upload, string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limit := h.MaxUploads
@@ -230,8 +232,8 @@ func (h *Handler) receive(r *http.Request, up *upload) error {
 	return nil
 }
 
-func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, repo Ref, id string, up *upload) error {
-	want, err := parseDigest(r.URL.Query().Get("digest"))
+func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id string, up *upload) error {
+	want, err := imageref.ParseDigest(r.URL.Query().Get("digest"))
 	if err != nil {
 		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
@@ -248,7 +250,7 @@ func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, repo Ref,
 }
 
 // keep stores what an upload received.
-func (h *Handler) keep(repo Ref, id string, up *upload, want digest.Digest) error {
+func (h *Handler) keep(repo imageref.Ref, id string, up *upload, want digest.Digest) error {
 	unpin := h.Store.pin(want)
 	_, err := up.w.commit(want)
 	if err == nil {
@@ -263,7 +265,7 @@ func (h *Handler) keep(repo Ref, id string, up *upload, want digest.Digest) erro
 }
 
 // grant lets a repository use a blob before a manifest names it.
-func (h *Handler) grant(repo Ref, share Share, d digest.Digest, size int64) error {
+func (h *Handler) grant(repo imageref.Ref, share Share, d digest.Digest, size int64) error {
 	if err := h.Store.proofs.note(repo, d); err != nil {
 		return err
 	}
@@ -288,7 +290,7 @@ func (h *Handler) grant(repo Ref, share Share, d digest.Digest, size int64) erro
 	})
 }
 
-func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo Ref, identifier string) error {
+func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo imageref.Ref, identifier string) error {
 	share, err := h.shareOf(r.Context(), repo)
 	if err != nil {
 		return err
@@ -302,11 +304,11 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo Ref, 
 		return failf(http.StatusBadRequest, "MANIFEST_INVALID", "%v", err)
 	}
 	ref := repo
-	if d, err := parseDigest(identifier); err == nil {
+	if d, err := imageref.ParseDigest(identifier); err == nil {
 		if ref.Digest = d; d != m.desc.Digest {
 			return failf(http.StatusBadRequest, "DIGEST_INVALID", "the manifest is %s, not %s", m.desc.Digest, d)
 		}
-	} else if ref.Tag = identifier; !validTag(identifier) {
+	} else if ref.Tag = identifier; !imageref.ValidTag(identifier) {
 		return failf(http.StatusBadRequest, "TAG_INVALID", "%.200q is not a tag", identifier)
 	}
 	var pins []digest.Digest
@@ -342,15 +344,15 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo Ref, 
 }
 
 // name stores a manifest under a name, and by digest as well: it stays when the tag moves on, as clients that pin expect.
-func (h *Handler) name(repo, ref Ref, share Share, raw []byte, d digest.Digest) error {
+func (h *Handler) name(repo, ref imageref.Ref, share Share, raw []byte, d digest.Digest) error {
 	return h.settle(share, int64(len(raw)), func() (func(), error) {
 		if _, err := h.Store.putBlob(raw); err != nil {
 			return nil, err
 		}
 		var undo []func()
-		for _, n := range []Ref{repo.pinned(d), ref} {
+		for _, n := range []imageref.Ref{repo.Pinned(d), ref} {
 			h.Store.mu.Lock()
-			old, had := h.Store.names[n.key()]
+			old, had := h.Store.names[key(n)]
 			h.Store.mu.Unlock()
 			if err := h.Store.putName(n, name{Digest: d, Pushed: true}); err != nil {
 				return nil, err
@@ -373,8 +375,8 @@ func (h *Handler) name(repo, ref Ref, share Share, raw []byte, d digest.Digest) 
 
 // deleteManifest removes a tag, or by digest the image with all its tags, and of an index the parts that nothing else names. What nothing
 // needs any more goes at once: it no longer counts for its owner.
-func (h *Handler) deleteManifest(w http.ResponseWriter, repo Ref, identifier string) error {
-	d, err := parseDigest(identifier)
+func (h *Handler) deleteManifest(w http.ResponseWriter, repo imageref.Ref, identifier string) error {
+	d, err := imageref.ParseDigest(identifier)
 	var parts, gone []digest.Digest
 	if err == nil {
 		parts = h.childrenOf(repo, d)
@@ -388,7 +390,7 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, repo Ref, identifier str
 			continue
 		}
 		n := repo
-		if nd, err := parseDigest(k); err == nil {
+		if nd, err := imageref.ParseDigest(k); err == nil {
 			n.Digest = nd
 		} else {
 			n.Tag = k
@@ -402,7 +404,7 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, repo Ref, identifier str
 		return failf(http.StatusNotFound, "MANIFEST_UNKNOWN", "%s has no %s", repo.Name(), identifier)
 	}
 	for _, part := range parts {
-		if err := h.Store.removeName(repo.pinned(part)); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := h.Store.removeName(repo.Pinned(part)); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}

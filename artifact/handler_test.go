@@ -25,6 +25,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // startHandler serves h and gives its host.
@@ -450,7 +452,7 @@ func TestRegistryAuthorize(t *testing.T) {
 		}
 	}
 	// The closed image's blobs are not had through the open repository.
-	d, _ := s.Lookup(Ref{Registry: "r.skerry", Repository: "closed/a", Tag: "1"})
+	d, _ := s.Lookup(imageref.Ref{Registry: "r.skerry", Repository: "closed/a", Tag: "1"})
 	m, err := s.readManifest(d)
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Image is what a runtime needs to know of an image for one platform.
 type Image struct {
-	Ref      Ref           // the name it was pulled by; zero from Image
+	Ref      imageref.Ref  // the name it was pulled by; zero from Image
 	Digest   digest.Digest // as asked for: index or manifest
 	Manifest digest.Digest
 	Platform Platform

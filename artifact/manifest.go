@@ -8,6 +8,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Media types besides those of OCI.
@@ -114,7 +116,7 @@ func parseManifest(raw []byte) (*manifest, error) {
 }
 
 func checkDescriptor(d ocispec.Descriptor, limit int64) error {
-	if _, err := parseDigest(d.Digest.String()); err != nil {
+	if _, err := imageref.ParseDigest(d.Digest.String()); err != nil {
 		return err
 	}
 	if d.Size < 0 || d.Size > limit {
@@ -165,7 +167,7 @@ func parseConfig(raw []byte, layers int) (*ocispec.Image, error) {
 		return nil, fmt.Errorf("%w: config names %d layers and the manifest %d", ErrInvalid, len(c.RootFS.DiffIDs), layers)
 	}
 	for _, d := range c.RootFS.DiffIDs {
-		if _, err := parseDigest(d.String()); err != nil {
+		if _, err := imageref.ParseDigest(d.String()); err != nil {
 			return nil, fmt.Errorf("%w: config: %v", ErrInvalid, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/files"
 )
 
@@ -59,7 +60,7 @@ func drop(s *Store, f *os.File, d digest.Digest) error {
 // Mend reads every byte of an image that is here for a platform: damaged blobs are fetched again, and damaged files of its unpacked layers are
 // replaced one by one, so that what runs from the others goes on. It says what it has mended; an error is about what it could not.
 func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Source) (mended []string, err error) {
-	r, err := ParseRef(ref)
+	r, err := imageref.Parse(ref)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Sou
 		if top, ok = s.Lookup(r); !ok {
 			return nil, &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
 		}
-		r = r.pinned(top)
+		r = r.Pinned(top)
 	}
 	missing := false
 	manifests, blobs := []digest.Digest{top}, []digest.Digest(nil)

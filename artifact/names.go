@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/files"
 )
 
@@ -35,7 +36,7 @@ func (s *Store) loadNames(raw []byte) error {
 		return fmt.Errorf("names.json has version %d and this program knows 1; use the newer program", f.Version)
 	}
 	for k, n := range f.Names {
-		if _, err := parseDigest(n.Digest.String()); err != nil {
+		if _, err := imageref.ParseDigest(n.Digest.String()); err != nil {
 			return fmt.Errorf("%w: %s: %w", errNames, k, err)
 		}
 		s.names[k] = n
@@ -52,12 +53,12 @@ func (s *Store) saveNamesLocked() error {
 }
 
 // setName writes the index when something other than the time of use changes: that alone is not worth a write to flash.
-func (s *Store) setName(r Ref, d digest.Digest) error { return s.putName(r, name{Digest: d}) }
+func (s *Store) setName(r imageref.Ref, d digest.Digest) error { return s.putName(r, name{Digest: d}) }
 
 // putName is setName with what else is known: that a client put it here, or that it came from another registry.
-func (s *Store) putName(r Ref, n name) error {
+func (s *Store) putName(r imageref.Ref, n name) error {
 	d := n.Digest
-	key := r.key()
+	key := key(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.o.Now().UTC()
@@ -80,27 +81,27 @@ func (s *Store) putName(r Ref, n name) error {
 	return nil
 }
 
-func (s *Store) used(r Ref) {
+func (s *Store) used(r imageref.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n, ok := s.names[r.key()]; ok {
+	if n, ok := s.names[key(r)]; ok {
 		n.LastUsed = s.o.Now().UTC()
-		s.names[r.key()], s.dirty = n, true
+		s.names[key(r)], s.dirty = n, true
 	}
 }
 
 // key is the name of r in the index: by digest if it has one, for then its tag means nothing.
-func (r Ref) key() string {
+func key(r imageref.Ref) string {
 	if r.Digest != "" {
-		return r.pinned(r.Digest).String()
+		return r.Pinned(r.Digest).String()
 	}
 	return r.String()
 }
 
 // Lookup gives the digest that a name means in this store, without asking anybody.
-func (s *Store) Lookup(r Ref) (digest.Digest, bool) {
+func (s *Store) Lookup(r imageref.Ref) (digest.Digest, bool) {
 	s.mu.Lock()
-	n, ok := s.names[r.key()]
+	n, ok := s.names[key(r)]
 	s.mu.Unlock()
 	if !ok && r.Digest != "" {
 		_, ok = s.hasBlob(r.Digest)
@@ -110,19 +111,19 @@ func (s *Store) Lookup(r Ref) (digest.Digest, bool) {
 }
 
 // pushedTo reports whether a client put a name into a store.
-func pushedTo(s *Store, r Ref) bool {
+func pushedTo(s *Store, r imageref.Ref) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.names[r.key()].Pushed
+	return s.names[key(r)].Pushed
 }
 
 // Tag gives an image that is in the store a further name.
 func (s *Store) Tag(from, to string) error {
-	a, err := ParseRef(from)
+	a, err := imageref.Parse(from)
 	if err != nil {
 		return err
 	}
-	b, err := ParseRef(to)
+	b, err := imageref.Parse(to)
 	if err != nil {
 		return err
 	}
@@ -216,24 +217,24 @@ func (s *Store) inspect(e *Entry, d digest.Digest, sizes map[digest.Digest]int64
 
 // Remove takes a name away. The content goes with the next Prune, unless another name needs it.
 func (s *Store) Remove(ref string) error {
-	r, err := ParseRef(ref)
+	r, err := imageref.Parse(ref)
 	if err != nil {
 		return err
 	}
 	return s.removeName(r)
 }
 
-func (s *Store) removeName(r Ref) error {
+func (s *Store) removeName(r imageref.Ref) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, ok := s.names[r.key()]
+	old, ok := s.names[key(r)]
 	if !ok {
 		return &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
 	}
-	delete(s.names, r.key())
+	delete(s.names, key(r))
 	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
-		s.names[r.key()] = old
+		s.names[key(r)] = old
 		return err
 	}
 	return nil
@@ -377,7 +378,7 @@ func (s *Store) touch(d digest.Digest, now time.Time) {
 }
 
 // content gives everything that the names of a repository lead to, once each.
-func (s *Store) content(repo Ref) iter.Seq[ocispec.Descriptor] {
+func (s *Store) content(repo imageref.Ref) iter.Seq[ocispec.Descriptor] {
 	return s.under(maps.Values(s.namesOf(repo)))
 }
 
@@ -418,7 +419,7 @@ func (s *Store) under(tops iter.Seq[digest.Digest]) iter.Seq[ocispec.Descriptor]
 }
 
 // namesOf gives the digests that a repository's names mean, by tag or digest.
-func (s *Store) namesOf(repo Ref) map[string]digest.Digest {
+func (s *Store) namesOf(repo imageref.Ref) map[string]digest.Digest {
 	out := map[string]digest.Digest{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -432,8 +433,8 @@ func (s *Store) namesOf(repo Ref) map[string]digest.Digest {
 }
 
 // Has reports whether an image, or a manifest of one, is here for the repository of a reference, and not only for another.
-func (s *Store) Has(r Ref, d digest.Digest) bool {
-	repo := Ref{Registry: r.Registry, Repository: r.Repository}
+func (s *Store) Has(r imageref.Ref, d digest.Digest) bool {
+	repo := imageref.Ref{Registry: r.Registry, Repository: r.Repository}
 	if s.named(repo, d) {
 		return true
 	}
@@ -446,7 +447,7 @@ func (s *Store) Has(r Ref, d digest.Digest) bool {
 }
 
 // named reports whether a repository has a name for a manifest itself.
-func (s *Store) named(repo Ref, d digest.Digest) bool {
+func (s *Store) named(repo imageref.Ref, d digest.Digest) bool {
 	for _, have := range s.namesOf(repo) {
 		if have == d {
 			return true

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // A blob that is here serves a repository only once the repository was found to have it: else somebody who has heard of the digest of
@@ -25,7 +27,7 @@ func shortID(s string) string {
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:15]))
 }
 
-func proofName(r Ref) string { return shortID(r.Registry) + "-" + shortID(r.Repository) }
+func proofName(r imageref.Ref) string { return shortID(r.Registry) + "-" + shortID(r.Repository) }
 
 // proofs are those of a store.
 type proofs struct{ s *Store }
@@ -33,13 +35,13 @@ type proofs struct{ s *Store }
 func (p proofs) of(d digest.Digest) string { return filepath.Join(p.s.dir, "proven", d.Encoded()) }
 
 // has reports whether a repository was found to have a blob.
-func (p proofs) has(r Ref, d digest.Digest) bool {
+func (p proofs) has(r imageref.Ref, d digest.Digest) bool {
 	_, err := os.Lstat(filepath.Join(p.of(d), proofName(r)))
 	return err == nil
 }
 
 // note notes that a repository has a blob.
-func (p proofs) note(r Ref, d digest.Digest) error {
+func (p proofs) note(r imageref.Ref, d digest.Digest) error {
 	if err := os.MkdirAll(p.of(d), 0o700); err != nil {
 		return diskError(err)
 	}
@@ -55,7 +57,7 @@ func (p proofs) removeBlob(d digest.Digest) error {
 }
 
 // serve reports whether a blob that is here may be given to a repository. Without sources it may: nobody else knows more.
-func (p proofs) serve(ctx context.Context, r Ref, d digest.Digest, sources []*Source) bool {
+func (p proofs) serve(ctx context.Context, r imageref.Ref, d digest.Digest, sources []*Source) bool {
 	size, here := p.s.hasBlob(d)
 	if !here || len(sources) == 0 || p.has(r, d) {
 		return here
@@ -73,14 +75,14 @@ func (p proofs) serve(ctx context.Context, r Ref, d digest.Digest, sources []*So
 }
 
 // fetched reports whether a blob need not be fetched, as far as nobody is asked.
-func (p proofs) fetched(r Ref, d digest.Digest, sources []*Source) (int64, bool) {
+func (p proofs) fetched(r imageref.Ref, d digest.Digest, sources []*Source) (int64, bool) {
 	n, here := p.s.hasBlob(d)
 	return n, here && (len(sources) == 0 || p.has(r, d))
 }
 
 // Proven gives an image, by its digest, that the repository of a reference was found to have, whole, for a platform, and else ErrNotFound.
 // That an index of the repository names it proves nothing: it may be somebody else's.
-func Proven(s *Store, r Ref, p Platform) (Image, error) {
+func Proven(s *Store, r imageref.Ref, p Platform) (Image, error) {
 	img, err := s.Image(r.Digest, p)
 	if err != nil {
 		return Image{}, err
@@ -106,7 +108,7 @@ func (p proofs) adopt() error {
 		return err
 	}
 	for _, k := range slices.Sorted(maps.Keys(p.s.names)) {
-		r, err := ParseRef(k)
+		r, err := imageref.Parse(k)
 		if err != nil {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/panics"
 )
 
@@ -18,7 +19,7 @@ const pullParallel = 3
 
 // Resolved is what a name means now.
 type Resolved struct {
-	Ref       Ref
+	Ref       imageref.Ref
 	Digest    digest.Digest // of the index, or of the manifest when there is no index: what a generation pins
 	Manifest  digest.Digest // of the manifest for the platform asked for
 	Platforms []Platform    // all that the image offers
@@ -30,7 +31,7 @@ type Resolved struct {
 // offer the platform is a *PlatformError, one that does not exist a *NotFoundError. The zero platform takes the
 // first that is offered.
 func (s *Store) Resolve(ctx context.Context, ref string, p Platform, sources ...*Source) (Resolved, error) {
-	r, err := ParseRef(ref)
+	r, err := imageref.Parse(ref)
 	if err != nil {
 		return Resolved{}, err
 	}
@@ -39,8 +40,8 @@ func (s *Store) Resolve(ctx context.Context, ref string, p Platform, sources ...
 }
 
 // resolve also gives the image's manifest. Manifests and config are in the store afterwards.
-func (s *Store) resolve(ctx context.Context, r Ref, p Platform, sources []*Source) (Resolved, *manifest, error) {
-	top, err := s.manifest(ctx, r, r.identifier(), sources)
+func (s *Store) resolve(ctx context.Context, r imageref.Ref, p Platform, sources []*Source) (Resolved, *manifest, error) {
+	top, err := s.manifest(ctx, r, r.Identifier(), sources)
 	if err != nil {
 		return Resolved{}, nil, err
 	}
@@ -84,7 +85,7 @@ func (s *Store) resolve(ctx context.Context, r Ref, p Platform, sources []*Sourc
 
 // part gets a manifest that another one names. It comes from the store if it is there for the same repository: an index may name somebody
 // else's.
-func (s *Store) part(ctx context.Context, r Ref, d digest.Digest, sources []*Source) (*manifest, error) {
+func (s *Store) part(ctx context.Context, r imageref.Ref, d digest.Digest, sources []*Source) (*manifest, error) {
 	if len(sources) > 0 && !s.Has(r, d) {
 		return s.ask(ctx, r, d.String(), sources)
 	}
@@ -99,16 +100,16 @@ func (s *Store) part(ctx context.Context, r Ref, d digest.Digest, sources []*Sou
 // manifest gets a manifest and keeps it. One asked for by digest comes from the store if it is there for the same repository: whoever has
 // heard of the digest of somebody else's image must not get it by a name of his own. A tag is asked for anew each time, and falls back
 // to the store.
-func (s *Store) manifest(ctx context.Context, r Ref, identifier string, sources []*Source) (*manifest, error) {
-	if d, err := parseDigest(identifier); err == nil && s.Has(r, d) {
+func (s *Store) manifest(ctx context.Context, r imageref.Ref, identifier string, sources []*Source) (*manifest, error) {
+	if d, err := imageref.ParseDigest(identifier); err == nil && s.Has(r, d) {
 		return s.part(ctx, r, d, sources)
 	}
 	return s.ask(ctx, r, identifier, sources)
 }
 
 // ask gets a manifest from the sources, and one by tag that they do not have from the store.
-func (s *Store) ask(ctx context.Context, r Ref, identifier string, sources []*Source) (*manifest, error) {
-	_, derr := parseDigest(identifier)
+func (s *Store) ask(ctx context.Context, r imageref.Ref, identifier string, sources []*Source) (*manifest, error) {
+	_, derr := imageref.ParseDigest(identifier)
 	var failures []error
 	var where []string
 	for _, src := range sources {
@@ -161,7 +162,7 @@ type Progress struct {
 // calls are sequential. Layers that are here, or on their way for another caller, are not fetched again. After an error,
 // what arrived is kept and the next Pull continues.
 func (s *Store) Pull(ctx context.Context, ref string, p Platform, progress func(Progress), sources ...*Source) (Image, error) {
-	r, err := ParseRef(ref)
+	r, err := imageref.Parse(ref)
 	if err != nil {
 		return Image{}, err
 	}

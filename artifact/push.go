@@ -11,17 +11,19 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Push copies an image from the store to the registry that dest names, or to the registry behind to.BaseURL. Of an
 // index, the platforms whose layers are here are pushed; when some are missing, the index that arrives lists only the
 // others. It gives the digest that dest then has.
 func (s *Store) Push(ctx context.Context, ref, dest string, to *Source, progress func(Progress)) (digest.Digest, error) {
-	from, err := ParseRef(ref)
+	from, err := imageref.Parse(ref)
 	if err != nil {
 		return "", err
 	}
-	r, err := ParseRef(dest)
+	r, err := imageref.Parse(dest)
 	if err != nil {
 		return "", err
 	}
@@ -58,7 +60,7 @@ func (s *Store) Push(ctx context.Context, ref, dest string, to *Source, progress
 			}
 		}
 	}
-	if err := p.manifest(ctx, m, r.identifier()); err != nil {
+	if err := p.manifest(ctx, m, r.Identifier()); err != nil {
 		return "", fmt.Errorf("push %s to %s: %w", from.Familiar(), r.Familiar(), err)
 	}
 	return m.desc.Digest, nil
@@ -107,7 +109,7 @@ func (s *Store) exportable(d digest.Digest) (*manifest, []*manifest, error) {
 type pusher struct {
 	s           *Store
 	to          *Source
-	r           Ref
+	r           imageref.Ref
 	progress    func(Progress)
 	done, total int64
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // maxSubjects is how many manifests a handler remembers the subjects of.
@@ -43,7 +45,7 @@ func referrerOf(m *manifest) referrer {
 }
 
 // referrersHere lists what was pushed to a repository, or is kept of it, and refers to a manifest.
-func (h *Handler) referrersHere(repo Ref, d digest.Digest) (out []ocispec.Descriptor) {
+func (h *Handler) referrersHere(repo imageref.Ref, d digest.Digest) (out []ocispec.Descriptor) {
 	seen := map[digest.Digest]bool{}
 	for _, have := range h.Store.namesOf(repo) {
 		if seen[have] {
@@ -81,8 +83,8 @@ func (h *Handler) referrer(d digest.Digest) referrer {
 
 // getReferrers answers what refers to a manifest: here, and at the sources that have the repository. Where those do not list referrers, neither does
 // this, so that clients look for the tag that stands in for the list.
-func (h *Handler) getReferrers(w http.ResponseWriter, r *http.Request, repo Ref, id string) error {
-	d, err := parseDigest(id)
+func (h *Handler) getReferrers(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id string) error {
+	d, err := imageref.ParseDigest(id)
 	if err != nil {
 		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
@@ -119,7 +121,7 @@ func (h *Handler) getReferrers(w http.ResponseWriter, r *http.Request, repo Ref,
 }
 
 // referrersAt asks the sources in order.
-func referrersAt(ctx context.Context, repo Ref, d digest.Digest, sources []*Source) ([]ocispec.Descriptor, error) {
+func referrersAt(ctx context.Context, repo imageref.Ref, d digest.Digest, sources []*Source) ([]ocispec.Descriptor, error) {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
 	var errs []error
@@ -137,7 +139,7 @@ func referrersAt(ctx context.Context, repo Ref, d digest.Digest, sources []*Sour
 }
 
 // referrers asks a registry, page by page.
-func (s *Source) referrers(ctx context.Context, repo Ref, d digest.Digest) (out []ocispec.Descriptor, err error) {
+func (s *Source) referrers(ctx context.Context, repo imageref.Ref, d digest.Digest) (out []ocispec.Descriptor, err error) {
 	at := s.url(repo, "referrers/"+d.String(), nil)
 	for at != "" && len(out) < maxIndex {
 		if at, err = s.referrersPage(ctx, repo, at, &out); err != nil {
@@ -147,7 +149,7 @@ func (s *Source) referrers(ctx context.Context, repo Ref, d digest.Digest) (out 
 	return out, nil
 }
 
-func (s *Source) referrersPage(ctx context.Context, repo Ref, at string, out *[]ocispec.Descriptor) (next string, err error) {
+func (s *Source) referrersPage(ctx context.Context, repo imageref.Ref, at string, out *[]ocispec.Descriptor) (next string, err error) {
 	res, err := s.do(ctx, repo, httpRequest{method: http.MethodGet, url: at, header: http.Header{"Accept": {ocispec.MediaTypeImageIndex}}})
 	if err != nil {
 		return "", err

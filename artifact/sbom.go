@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/sbom"
 )
 
@@ -33,8 +34,8 @@ func (b *SBOM) Read() ([]byte, error) { return readBlobUpTo(b.store, b.Digest, s
 // it, those under the tags that cosign uses, and those that BuildKit puts into the index. They come from the store;
 // sources are asked for more, which is then kept. Only what lies in the image's own repository counts, so that nobody
 // describes another one's image. missing are the platforms of which there is none, if there are any of others.
-func SBOMs(ctx context.Context, s *Store, r Ref, sources ...*Source) (out []SBOM, missing []string, err error) {
-	repo := Ref{Registry: r.Registry, Repository: r.Repository}
+func SBOMs(ctx context.Context, s *Store, r imageref.Ref, sources ...*Source) (out []SBOM, missing []string, err error) {
+	repo := imageref.Ref{Registry: r.Registry, Repository: r.Repository}
 	m, err := s.manifest(ctx, r, r.Digest.String(), sources)
 	if err != nil {
 		return nil, nil, err
@@ -112,9 +113,9 @@ func about(tag string, subjects []digest.Digest) digest.Digest {
 }
 
 // findSBOMs asks the sources what refers to the subjects, and keeps it.
-func findSBOMs(ctx context.Context, s *Store, repo Ref, subjects []digest.Digest, attached attachments,
+func findSBOMs(ctx context.Context, s *Store, repo imageref.Ref, subjects []digest.Digest, attached attachments,
 	sources []*Source) error {
-	keep := func(at Ref, identifier string, of digest.Digest) error {
+	keep := func(at imageref.Ref, identifier string, of digest.Digest) error {
 		m, err := s.manifest(ctx, at, identifier, sources)
 		if errors.Is(err, ErrNotFound) {
 			return nil
@@ -134,12 +135,12 @@ func findSBOMs(ctx context.Context, s *Store, repo Ref, subjects []digest.Digest
 			if !slices.Contains(sbom.MediaTypes, desc.ArtifactType) || len(attached) > maxSBOMs {
 				continue
 			}
-			if err := keep(repo.pinned(desc.Digest), desc.Digest.String(), d); err != nil {
+			if err := keep(repo.Pinned(desc.Digest), desc.Digest.String(), d); err != nil {
 				return err
 			}
 		}
 		for _, tag := range sbomTags(d) {
-			if err := keep(Ref{Registry: repo.Registry, Repository: repo.Repository, Tag: tag}, tag, d); err != nil {
+			if err := keep(imageref.Ref{Registry: repo.Registry, Repository: repo.Repository, Tag: tag}, tag, d); err != nil {
 				return err
 			}
 		}
@@ -148,8 +149,8 @@ func findSBOMs(ctx context.Context, s *Store, repo Ref, subjects []digest.Digest
 }
 
 // sbomsIn reads the lists that a manifest consists of; of another kind of manifest, such as one of signatures, it gives none.
-func sbomsIn(ctx context.Context, s *Store, repo Ref, d digest.Digest, sources []*Source) (out []SBOM, size int64, err error) {
-	m, err := s.manifest(ctx, repo.pinned(d), d.String(), sources)
+func sbomsIn(ctx context.Context, s *Store, repo imageref.Ref, d digest.Digest, sources []*Source) (out []SBOM, size int64, err error) {
+	m, err := s.manifest(ctx, repo.Pinned(d), d.String(), sources)
 	if err != nil || m.image == nil {
 		return nil, 0, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/opencontainers/go-digest"
 
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/sbom"
 )
 
@@ -92,7 +93,7 @@ func TestSBOMs(t *testing.T) {
 	at := &foreign{host: host}
 	img := at.push(t, "team/app:1", amd64, 1000, 1)
 	d := digestOf(t, img)
-	ref := Ref{Registry: "skerry.local", Repository: "team/app", Digest: d}
+	ref := imageref.Ref{Registry: "skerry.local", Repository: "team/app", Digest: d}
 	if list, _, err := SBOMs(t.Context(), s, ref); err != nil || len(list) != 0 {
 		t.Fatalf("of an image without one: %v, %v", list, err)
 	}
@@ -107,7 +108,7 @@ func TestSBOMs(t *testing.T) {
 	if err != nil || len(list) != 2 || !strings.Contains(listed(list), "referrer") || !strings.Contains(listed(list), "cosign") {
 		t.Errorf("%q, %v", listed(list), err)
 	}
-	other := Ref{Registry: "skerry.local", Repository: "team/app", Digest: digest.FromString("another")}
+	other := imageref.Ref{Registry: "skerry.local", Repository: "team/app", Digest: digest.FromString("another")}
 	if _, _, err := SBOMs(t.Context(), s, other); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of an image that is not there: %v", err)
 	}
@@ -130,7 +131,7 @@ func TestSBOMsInAnIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	pushAs(t, refersTo(t, attachment(t, `{"part":1}`, spdxType), img), host, "team/app:list")
-	list, _, err := SBOMs(t.Context(), s, Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, index)})
+	list, _, err := SBOMs(t.Context(), s, imageref.Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, index)})
 	if err != nil || len(list) != 2 || !strings.Contains(listed(list), "statement") || !strings.Contains(listed(list), "part") {
 		t.Errorf("%q, %v", listed(list), err)
 	}
@@ -156,7 +157,7 @@ func TestSBOMsOfSomePlatforms(t *testing.T) {
 	}
 	is := func(what string, lists int, want string) {
 		t.Helper()
-		list, missing, err := SBOMs(t.Context(), s, Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, index)})
+		list, missing, err := SBOMs(t.Context(), s, imageref.Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, index)})
 		if err != nil || len(list) != lists || strings.Join(missing, " ") != want {
 			t.Errorf("%s: %d lists, missing %q, want %q; %v", what, len(list), missing, want, err)
 		}
@@ -174,7 +175,7 @@ func TestSBOMsAreKept(t *testing.T) {
 	s := openStore(t, Options{})
 	d := digestOf(t, f.push(t, "team/app:1", amd64, 1000, 1))
 	pushAs(t, attachment(t, `{"cosign":1}`, spdxType), f.host, "team/app:sha256-"+d.Encoded()+".sbom")
-	ref := Ref{Registry: f.host, Repository: "team/app", Digest: d}
+	ref := imageref.Ref{Registry: f.host, Repository: "team/app", Digest: d}
 	if _, err := s.Pull(t.Context(), ref.String(), amd64, nil, &Source{}); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func TestSBOMsAreKept(t *testing.T) {
 func TestSBOMsAreBounded(t *testing.T) {
 	s, host := builtIn(t)
 	img := (&foreign{host: host}).push(t, "team/app:1", amd64, 1000, 1)
-	ref := Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, img)}
+	ref := imageref.Ref{Registry: "skerry.local", Repository: "team/app", Digest: digestOf(t, img)}
 	for n := range maxSBOMs + 1 {
 		pushAs(t, refersTo(t, attachment(t, fmt.Sprintf(`{"n":%d}`, n), spdxType), img), host, fmt.Sprintf("team/app:list-%d", n))
 	}
@@ -204,7 +205,7 @@ func TestSBOMsAreBounded(t *testing.T) {
 	}
 	other := (&foreign{host: host}).push(t, "team/large:1", amd64, 1000, 1)
 	pushAs(t, refersTo(t, attachment(t, strings.Repeat("x", sbom.MaxSize+1), spdxType), other), host, "team/large:list")
-	large := Ref{Registry: "skerry.local", Repository: "team/large", Digest: digestOf(t, other)}
+	large := imageref.Ref{Registry: "skerry.local", Repository: "team/large", Digest: digestOf(t, other)}
 	if list, _, err := SBOMs(t.Context(), s, large); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%d lists, %v", len(list), err)
 	}

@@ -12,10 +12,12 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
-func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo Ref, id string) error {
-	d, err := parseDigest(id)
+func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id string) error {
+	d, err := imageref.ParseDigest(id)
 	if err != nil {
 		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
@@ -168,7 +170,7 @@ func beginBlob(w http.ResponseWriter, start, size int64) {
 }
 
 // passOn passes a blob on that the cache has no room for. The asker verifies it, and resumes when it breaks off.
-func passOn(w http.ResponseWriter, r *http.Request, repo Ref, desc ocispec.Descriptor, sources []*Source) error {
+func passOn(w http.ResponseWriter, r *http.Request, repo imageref.Ref, desc ocispec.Descriptor, sources []*Source) error {
 	start, err := startOf(w, r, desc.Size)
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Share is the part of a registry that the pushes of one owner may take. Each blob that the owner's names, unfinished pushes and running
@@ -42,7 +44,7 @@ type account struct {
 }
 
 // shareOf gives the share of a repository's owner; without an owner it has no bound.
-func (h *Handler) shareOf(ctx context.Context, repo Ref) (Share, error) {
+func (h *Handler) shareOf(ctx context.Context, repo imageref.Ref) (Share, error) {
 	namespace, _, nested := strings.Cut(repo.Repository, "/")
 	if h.Share == nil || !nested {
 		return Share{}, nil
@@ -330,7 +332,7 @@ func (h *Handler) tidy() {
 }
 
 // childrenOf lists the manifests of an index that are named by digest in a repository, and that nothing else of it refers to.
-func (h *Handler) childrenOf(repo Ref, d digest.Digest) (out []digest.Digest) {
+func (h *Handler) childrenOf(repo imageref.Ref, d digest.Digest) (out []digest.Digest) {
 	m, err := h.Store.readManifest(d)
 	if err != nil || m.index == nil {
 		return nil

@@ -12,6 +12,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // UnsignedError says why an image does not count as signed.
@@ -28,16 +30,16 @@ func (e *UnsignedError) Error() string {
 func SignatureTag(d digest.Digest) string { return "sha256-" + d.Encoded() + ".sig" }
 
 // signaturesOf names the image with the signatures of another.
-func signaturesOf(r Ref) Ref {
-	return Ref{Registry: r.Registry, Repository: r.Repository, Tag: SignatureTag(r.Digest)}
+func signaturesOf(r imageref.Ref) imageref.Ref {
+	return imageref.Ref{Registry: r.Registry, Repository: r.Repository, Tag: SignatureTag(r.Digest)}
 }
 
 // Sign signs what an image's name means at a registry, and stores the signature there beside those that others made. It gives the image, pinned.
 // What the key has signed already stays as it is.
-func Sign(ctx context.Context, s *Store, ref string, key *ecdsa.PrivateKey, at *Source) (Ref, error) {
+func Sign(ctx context.Context, s *Store, ref string, key *ecdsa.PrivateKey, at *Source) (imageref.Ref, error) {
 	r, subject, old, err := signaturesAt(ctx, ref, at)
 	if err != nil {
-		return Ref{}, err
+		return imageref.Ref{}, err
 	}
 	name := signaturesOf(r)
 	var layers []ocispec.Descriptor
@@ -46,25 +48,25 @@ func Sign(ctx context.Context, s *Store, ref string, key *ecdsa.PrivateKey, at *
 		case err == nil:
 			return r, nil
 		case !isUnsigned(err):
-			return Ref{}, err
+			return imageref.Ref{}, err
 		case old.image == nil || len(old.image.Layers) >= maxSignatures:
-			return Ref{}, fmt.Errorf("%w: the tag %s of %s has no room for another signature; remove it", ErrInvalid, name.Tag, r.Name())
+			return imageref.Ref{}, fmt.Errorf("%w: the tag %s of %s has no room for another signature; remove it", ErrInvalid, name.Tag, r.Name())
 		}
 		layers = old.image.Layers
 	}
 	defer s.pin(digestsOf(layers)...)()
 	for _, l := range layers {
 		if l.Size > maxPayload {
-			return Ref{}, fmt.Errorf("%w: a signature of %s has %d bytes", ErrTooLarge, r.Familiar(), l.Size)
+			return imageref.Ref{}, fmt.Errorf("%w: a signature of %s has %d bytes", ErrTooLarge, r.Familiar(), l.Size)
 		}
 		if err := s.fetchBlob(ctx, name, l, []*Source{at}, nil); err != nil {
-			return Ref{}, fmt.Errorf("signatures of %s: %w", r.Familiar(), err)
+			return imageref.Ref{}, fmt.Errorf("signatures of %s: %w", r.Familiar(), err)
 		}
 	}
 	document := newPayload(r.Name(), r.Digest)
 	signature, err := sign(key, document)
 	if err != nil {
-		return Ref{}, err
+		return imageref.Ref{}, err
 	}
 	layers = append(slices.Clone(layers), ocispec.Descriptor{MediaType: mediaTypePayload, Digest: digest.FromBytes(document), Size: int64(len(document)),
 		Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signature)}})
@@ -73,7 +75,7 @@ func Sign(ctx context.Context, s *Store, ref string, key *ecdsa.PrivateKey, at *
 
 // Verify returns what an image's name means at a registry, pinned, where one of the keys has signed that by what the registry has now.
 // It is an *UnsignedError where there is no such signature.
-func Verify(ctx context.Context, s *Store, ref string, keys []*ecdsa.PublicKey, at *Source) (Ref, error) {
+func Verify(ctx context.Context, s *Store, ref string, keys []*ecdsa.PublicKey, at *Source) (imageref.Ref, error) {
 	r, _, m, err := signaturesAt(ctx, ref, at)
 	if err == nil {
 		err = signed(ctx, s, r, keys, m, []*Source{at})
@@ -82,15 +84,15 @@ func Verify(ctx context.Context, s *Store, ref string, keys []*ecdsa.PublicKey, 
 }
 
 // signaturesAt gives what an image's name means at a registry, and its signatures there; nil are none.
-func signaturesAt(ctx context.Context, ref string, at *Source) (r Ref, image ocispec.Descriptor, signatures *manifest, err error) {
-	if r, err = ParseRef(ref); err != nil {
+func signaturesAt(ctx context.Context, ref string, at *Source) (r imageref.Ref, image ocispec.Descriptor, signatures *manifest, err error) {
+	if r, err = imageref.Parse(ref); err != nil {
 		return r, image, nil, err
 	}
-	m, err := at.manifest(ctx, r, r.identifier())
+	m, err := at.manifest(ctx, r, r.Identifier())
 	if err != nil {
 		return r, image, nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
 	}
-	r = r.pinned(m.desc.Digest)
+	r = r.Pinned(m.desc.Digest)
 	signatures, err = at.manifest(ctx, signaturesOf(r), SignatureTag(r.Digest))
 	if errors.Is(err, ErrNotFound) {
 		err = nil
@@ -103,7 +105,7 @@ func signaturesAt(ctx context.Context, ref string, at *Source) (r Ref, image oci
 
 // Signed returns nil where one of the keys has signed an image, which is named by its digest. The sources are asked for its signatures where those
 // that the store knows do not do, so that a site goes on without its registry. It is an *UnsignedError where there is no such signature.
-func Signed(ctx context.Context, s *Store, r Ref, keys []*ecdsa.PublicKey, sources ...*Source) error {
+func Signed(ctx context.Context, s *Store, r imageref.Ref, keys []*ecdsa.PublicKey, sources ...*Source) error {
 	at := signaturesOf(r)
 	if m, err := s.manifest(ctx, at, at.Tag, nil); err == nil && signed(ctx, s, r, keys, m, nil) == nil {
 		return nil
@@ -119,7 +121,7 @@ func Signed(ctx context.Context, s *Store, r Ref, keys []*ecdsa.PublicKey, sourc
 }
 
 // signed looks for a signature that counts among those of an image; nil are none.
-func signed(ctx context.Context, s *Store, r Ref, keys []*ecdsa.PublicKey, m *manifest, sources []*Source) error {
+func signed(ctx context.Context, s *Store, r imageref.Ref, keys []*ecdsa.PublicKey, m *manifest, sources []*Source) error {
 	no := func(format string, args ...any) error {
 		return &UnsignedError{Ref: r.Familiar(), Why: fmt.Sprintf(format, args...)}
 	}
@@ -172,7 +174,7 @@ func digestsOf(list []ocispec.Descriptor) (out []digest.Digest) {
 
 // pushSignatures makes an image of signatures and puts it under its tag. It names the image that it is about as its subject, too, so that a registry
 // lists it among the referrers of that.
-func pushSignatures(ctx context.Context, s *Store, name Ref, subject ocispec.Descriptor, document []byte, layers []ocispec.Descriptor, to *Source) error {
+func pushSignatures(ctx context.Context, s *Store, name imageref.Ref, subject ocispec.Descriptor, document []byte, layers []ocispec.Descriptor, to *Source) error {
 	config := mustJSON(ocispec.Image{RootFS: ocispec.RootFS{Type: "layers", DiffIDs: digestsOf(layers)}})
 	raw := mustJSON(ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactTypeOfSig, Layers: layers,
 		Config:  ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(config), Size: int64(len(config))},

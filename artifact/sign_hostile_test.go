@@ -12,6 +12,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // TestHostileSignatures has whoever may push to a repository put things where signatures are. Whatever lies there, an image is signed only where
@@ -24,7 +26,7 @@ func TestHostileSignatures(t *testing.T) {
 	other, _ := lure.Digest()
 	key, keys := newKey(t)
 	stranger, _ := newKey(t)
-	ref, err := ParseRef(host + "/team/app@" + d.String())
+	ref, err := imageref.Parse(host + "/team/app@" + d.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,14 +138,14 @@ func TestSignaturesOfParts(t *testing.T) {
 	}
 	raw := mustJSON(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{
 		{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.Digest(part.String()), Size: 1, Platform: &ocispec.Platform{OS: "linux", Architecture: "amd64"}}}})
-	r, err := ParseRef(fmt.Sprintf("%s/team/app@%s", host, digest.FromBytes(raw)))
+	r, err := imageref.Parse(fmt.Sprintf("%s/team/app@%s", host, digest.FromBytes(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := Signed(t.Context(), s, r, keys, &Source{}); !isUnsigned(err) {
 		t.Errorf("an index of a signed image: %v", err)
 	}
-	if err := Signed(t.Context(), s, Ref{Registry: r.Registry, Repository: "team/other", Digest: digest.Digest(part.String())}, keys, &Source{}); !isUnsigned(err) {
+	if err := Signed(t.Context(), s, imageref.Ref{Registry: r.Registry, Repository: "team/other", Digest: digest.Digest(part.String())}, keys, &Source{}); !isUnsigned(err) {
 		t.Errorf("a signature in another repository: %v", err)
 	}
 }

@@ -24,6 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 func newKey(t testing.TB) (*ecdsa.PrivateKey, []*ecdsa.PublicKey) {
@@ -125,7 +127,7 @@ func TestSignedWithoutTheRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := ParseRef(f.host + "/team/app@" + d.String())
+	r, err := imageref.Parse(f.host + "/team/app@" + d.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +287,7 @@ func TestReferrers(t *testing.T) {
 			src.BaseURL = "http://" + host
 		}
 		var out []ocispec.Descriptor
-		r := Ref{Registry: host, Repository: "team/app"}
+		r := imageref.Ref{Registry: host, Repository: "team/app"}
 		if registry != "" {
 			r.Registry = registry
 		}

@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -15,6 +14,9 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/crypto/nacl/secretbox"
 	"golang.org/x/crypto/scrypt"
+
+	"skerry.dev/skerry/artifact/imagekey"
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Signatures of images are in the format of cosign: a document ("simple signing") that names the digest of an image, signed with ECDSA on P-256 and
@@ -67,7 +69,7 @@ func payloadDigest(raw []byte) (digest.Digest, error) {
 	if t := p.Critical.Type; t != payloadType && t != atomicPayloadType {
 		return "", fmt.Errorf("%w: signed document: type %.100q is not that of an image's signature", ErrInvalid, t)
 	}
-	d, err := parseDigest(p.Critical.Image.Digest)
+	d, err := imageref.ParseDigest(p.Critical.Image.Digest)
 	if err != nil {
 		return "", fmt.Errorf("%w: signed document: %v", ErrInvalid, err)
 	}
@@ -92,30 +94,10 @@ func signedBy(keys []*ecdsa.PublicKey, document, signature []byte) bool {
 }
 
 // ParsePublicKeys reads public keys in PEM, as cosign and openssl write them: ECDSA on P-256, at least one.
-func ParsePublicKeys(data []byte) (keys []*ecdsa.PublicKey, err error) {
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			break
-		}
-		if block.Type != "PUBLIC KEY" {
-			return nil, fmt.Errorf("%w: a block %.50q, and no public key", ErrInvalid, block.Type)
-		}
-		k, err := x509.ParsePKIXPublicKey(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("%w: public key: %v", ErrInvalid, err)
-		}
-		public, ok := k.(*ecdsa.PublicKey)
-		if !ok || public.Curve != elliptic.P256() {
-			return nil, fmt.Errorf("%w: the public key is not one of ECDSA on P-256", ErrInvalid)
-		}
-		keys = append(keys, public)
-	}
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("%w: no public key in PEM", ErrInvalid)
-	}
-	if len(bytes.TrimSpace(data)) > 0 {
-		return nil, fmt.Errorf("%w: there is something other than public keys in PEM", ErrInvalid)
+func ParsePublicKeys(data []byte) ([]*ecdsa.PublicKey, error) {
+	keys, err := imagekey.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return keys, nil
 }

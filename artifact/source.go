@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // Source is where images come from: the registry that a name says, or a mirror that stands before all registries, as a
@@ -115,7 +117,7 @@ func parseRegistryConfig(raw []byte) (*RegistryConfig, error) {
 		host := strings.TrimPrefix(strings.TrimPrefix(k, "https://"), "http://")
 		host, _, _ = strings.Cut(host, "/")
 		if host == "index.docker.io" || host == "registry-1.docker.io" {
-			host = defaultRegistry
+			host = imageref.DefaultRegistry
 		}
 		c := Credential{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, Token: a.RegistryToken}
 		if a.Auth != "" {
@@ -174,7 +176,7 @@ func (s *Source) String() string {
 	return "the registry"
 }
 
-func (s *Source) where(r Ref) string {
+func (s *Source) where(r imageref.Ref) string {
 	if s.BaseURL != "" {
 		return s.BaseURL
 	}
@@ -193,7 +195,7 @@ func (s *Source) plain(registry string) bool {
 }
 
 // url gives the address of a path below /v2/ of r's repository.
-func (s *Source) url(r Ref, path string, query url.Values) string {
+func (s *Source) url(r imageref.Ref, path string, query url.Values) string {
 	if query == nil {
 		query = url.Values{}
 	}
@@ -202,7 +204,7 @@ func (s *Source) url(r Ref, path string, query url.Values) string {
 		query.Set("ns", r.Registry)
 	} else {
 		host, scheme := r.Registry, "https"
-		if host == defaultRegistry {
+		if host == imageref.DefaultRegistry {
 			host = "registry-1.docker.io"
 		}
 		if s.plain(r.Registry) {
@@ -269,7 +271,7 @@ func temporary(err error) bool {
 }
 
 // do sends a request, logging in when asked to. An answer of 400 and more is a *statusError.
-func (s *Source) do(ctx context.Context, r Ref, q httpRequest) (*http.Response, error) {
+func (s *Source) do(ctx context.Context, r imageref.Ref, q httpRequest) (*http.Response, error) {
 	if s.BaseURL == "" {
 		if err := s.Guard.check(r.Registry); err != nil {
 			return nil, err

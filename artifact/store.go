@@ -15,6 +15,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/files"
 )
 
@@ -203,7 +204,7 @@ func (s *Store) pin(ds ...digest.Digest) func() {
 func (s *Store) readBlob(d digest.Digest) ([]byte, error) { return readBlobUpTo(s, d, maxManifest) }
 
 func readBlobUpTo(s *Store, d digest.Digest, limit int64) ([]byte, error) {
-	if _, err := parseDigest(d.String()); err != nil {
+	if _, err := imageref.ParseDigest(d.String()); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(s.blobPath(d))

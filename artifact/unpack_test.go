@@ -24,6 +24,8 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 func openStore(t testing.TB, o Options) *Store {
@@ -109,7 +111,7 @@ func addImage(t testing.TB, s *Store, ref string, p Platform, compress func([]by
 	m.Config = put(mustJSON(c))
 	m.Config.MediaType = ocispec.MediaTypeImageConfig
 	d := put(mustJSON(m)).Digest
-	r, err := ParseRef(ref)
+	r, err := imageref.Parse(ref)
 	if err != nil {
 		t.Fatal(err)
 	}

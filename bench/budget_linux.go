@@ -15,7 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/sim"
 	"skerry.dev/skerry/spec"
 )
@@ -54,14 +54,14 @@ func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
 			return nil, fmt.Errorf("overlay: %w", err)
 		}
 	}
-	err = b.at(ctx, cluster.Fast, 2, wanted, []budgetPart{
+	err = b.at(ctx, clustercore.Fast, 2, wanted, []budgetPart{
 		{"deploys", "deployments, interleaved with bare runs", b.deploys},
 		{"idle", "idle with ten instances", b.idle},
 		{"hundred", "a hundred instances", b.hundred},
 		{"failover", "fail-over", b.failover},
 	})
 	if err == nil && (o.Full || slices.Contains(o.Only, "metered")) {
-		err = b.at(ctx, cluster.Metered, 2, wanted, []budgetPart{{"metered", "idle with ten instances on a metered link", b.metered}})
+		err = b.at(ctx, clustercore.Metered, 2, wanted, []budgetPart{{"metered", "idle with ten instances on a metered link", b.metered}})
 	}
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ type budgetPart struct {
 }
 
 // at starts a site of a profile, if any of the parts is wanted, and measures them.
-func (b *budgeter) at(ctx context.Context, p cluster.Profile, workers int, wanted func(string) bool, parts []budgetPart) (err error) {
+func (b *budgeter) at(ctx context.Context, p clustercore.Profile, workers int, wanted func(string) bool, parts []budgetPart) (err error) {
 	parts = slices.DeleteFunc(parts, func(x budgetPart) bool { return !wanted(x.name) })
 	if len(parts) == 0 {
 		return nil

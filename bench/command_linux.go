@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/spec"
 )
 
@@ -82,7 +82,7 @@ func controlCommand() *cobra.Command {
 		Use: "control", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			debug.SetGCPercent(40) // as the role commands do
-			p, err := cluster.ProfileOf(profile)
+			p, err := clustercore.ProfileOf(profile)
 			if err != nil {
 				return err
 			}

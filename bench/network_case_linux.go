@@ -369,14 +369,14 @@ func (l *lane) relay(confs *[2]tunnel.Config) error {
 		return err
 	}
 	l.later(server.Close)
-	var c relay.Config
+	var c wire.RelayConfig
 	for i := range confs {
 		key, _, err := newSecret()
 		if err != nil {
 			return err
 		}
 		confs[i].Relays = []tunnel.Relay{{Name: "r", UDP: server.UDP(), Key: key}}
-		c.Workers = append(c.Workers, relay.Worker{ID: confs[i].ID, Keys: [][32]byte{key}})
+		c.Workers = append(c.Workers, wire.RelayWorker{ID: confs[i].ID, Keys: [][32]byte{key}})
 	}
 	return server.Set(c)
 }

@@ -22,7 +22,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/wire"
 )
@@ -42,7 +42,7 @@ type controlReady struct {
 
 // control runs a root and a cluster in one process, as `skerry up` does without its worker, until ctx ends. It tells out
 // when they work.
-func control(ctx context.Context, dir string, workers int, profile cluster.Profile, out io.Writer) error {
+func control(ctx context.Context, dir string, workers int, profile clustercore.Profile, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -76,7 +76,8 @@ func control(ctx context.Context, dir string, workers int, profile cluster.Profi
 		return err
 	}
 	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir}, Link: workerLink, Profile: profile,
-		Join: node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}}, Admission: cluster.Admission{Trusted: []string{node.DefaultOrg}}})
+		Join:      node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}},
+		Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 )
 
 // Site is a small Skerry for other benchmarks: a root and a cluster in one process, as `skerry up` has them, and one worker, each in a network
@@ -19,7 +19,7 @@ type Site struct {
 
 // OpenSite starts one with a skerry program, and waits until the worker is connected.
 func OpenSite(ctx context.Context, program string) (*Site, error) {
-	s, err := newSite(ctx, program, 1, cluster.Fast.Name)
+	s, err := newSite(ctx, program, 1, clustercore.Fast.Name)
 	if err != nil {
 		return nil, err
 	}

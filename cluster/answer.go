@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
@@ -24,7 +25,7 @@ import (
 // PluginHost runs the site's scheduling plugins.
 type PluginHost interface {
 	// List gives the plugins that work now.
-	List() []Plugin
+	List() []core.Plugin
 	// Ask asks the plugins named, in bounded time. It gives one answer each, in that order.
 	Ask(ctx context.Context, names []string, q sched.PluginQuery) []wire.PluginAnswer
 	// Watch calls changed, from one goroutine, at the start and whenever List changes, until ctx ends.
@@ -46,7 +47,7 @@ func newAnswerer(ctx context.Context, s *Server, l *loop.Loop) *answerer {
 	a := &answerer{s: s, work: tier.NewWork(ctx), loop: l, busy: make(chan struct{}, questionsAtOnce)}
 	if h := s.opt.Plugins; h != nil {
 		a.work.Go(func() {
-			h.Watch(a.work.Ctx, func() { l.Post(SetPlugins{List: h.List()}) })
+			h.Watch(a.work.Ctx, func() { l.Post(core.SetPlugins{List: h.List()}) })
 		})
 	}
 	return a
@@ -68,35 +69,35 @@ func (a *answerer) begin(answer func(ctx context.Context) any) {
 
 func (a *answerer) act(action any) {
 	switch q := action.(type) {
-	case Measure:
+	case core.Measure:
 		a.begin(func(ctx context.Context) any { return a.measure(ctx, q) })
-	case AskWitness:
+	case core.AskWitness:
 		a.begin(func(ctx context.Context) any {
-			return Witnessed{Suspect: q.Suspect, Witness: q.Witness, Reached: a.witness(ctx, q)}
+			return core.Witnessed{Suspect: q.Suspect, Witness: q.Witness, Reached: a.witness(ctx, q)}
 		})
-	case Appraise:
-		a.begin(func(ctx context.Context) any { return Appraised{Name: q.Name, RTT: a.appraise(ctx, q.Name)} })
-	case Disconnect:
+	case core.Appraise:
+		a.begin(func(ctx context.Context) any { return core.Appraised{Name: q.Name, RTT: a.appraise(ctx, q.Name)} })
+	case core.Disconnect:
 		a.s.Disconnect(q.Name)
-	case TakeSnapshot: // takes as long as it likes, and the core bounds how many there are
+	case core.TakeSnapshot: // takes as long as it likes, and the core bounds how many there are
 		a.work.Go(func() {
-			end := EndSnapshot{ID: q.ID, Err: "the cluster's orchestrator failed at it"}
+			end := core.EndSnapshot{ID: q.ID, Err: "the cluster's orchestrator failed at it"}
 			defer func() { a.loop.Post(end) }()
 			defer panics.Catch(a.s.opt.Log, "a snapshot of a schedule")
 			end = a.s.takeScheduled(a.work.Ctx, q)
 		})
-	case ExportSnapshot:
+	case core.ExportSnapshot:
 		a.work.Go(func() {
-			end := EndExport{Snapshot: q.Snapshot, Err: "the cluster's orchestrator failed at it"}
+			end := core.EndExport{Snapshot: q.Snapshot, Err: "the cluster's orchestrator failed at it"}
 			defer func() { a.loop.Post(end) }()
 			defer panics.Catch(a.s.opt.Log, "an export of a schedule")
 			end = export(a.work.Ctx, a.s, q)
 		})
-	case Score:
+	case core.Score:
 		a.begin(func(ctx context.Context) any {
 			ctx, cancel := context.WithTimeout(ctx, sched.PluginDeadline)
 			defer cancel()
-			return Scored{ID: q.ID, Round: q.Round, Answers: a.s.opt.Plugins.Ask(ctx, q.Plugins, q.Query)}
+			return core.Scored{ID: q.ID, Round: q.Round, Answers: a.s.opt.Plugins.Ask(ctx, q.Plugins, q.Query)}
 		})
 	default:
 		panic(fmt.Sprintf("a cluster has no action %T", action))
@@ -104,10 +105,10 @@ func (a *answerer) act(action any) {
 }
 
 // measure has every worker measure every target at the same time.
-func (a *answerer) measure(ctx context.Context, q Measure) Measured {
+func (a *answerer) measure(ctx context.Context, q core.Measure) core.Measured {
 	ctx, cancel := context.WithTimeout(ctx, questions.MeasureTime)
 	defer cancel()
-	out := Measured{ID: q.ID, Round: q.Round, RTT: make([]map[string]float64, len(q.Targets))}
+	out := core.Measured{ID: q.ID, Round: q.Round, RTT: make([]map[string]float64, len(q.Targets))}
 	for i := range out.RTT {
 		out.RTT[i] = map[string]float64{}
 	}
@@ -134,7 +135,7 @@ func (a *answerer) measure(ctx context.Context, q Measure) Measured {
 }
 
 // witness has a worker try to reach another one.
-func (a *answerer) witness(ctx context.Context, q AskWitness) bool {
+func (a *answerer) witness(ctx context.Context, q core.AskWitness) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
 	var reached bool
@@ -196,7 +197,7 @@ func (s *Server) askWorker(ctx context.Context, worker, path string, most int64,
 // serveCheckpoint passes a worker's question for a state on. What comes back only the worker can read that has the key.
 func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimPrefix(r.URL.Path, checkpointPath)
-	worker, err := tier.View(r.Context(), s.Role, func(c *Core) (string, error) { return c.checkpoint(skerry.InstanceID(id)) })
+	worker, err := tier.View(r.Context(), s.Role, func(c *core.Core) (string, error) { return c.Checkpoint(skerry.InstanceID(id)) })
 	if r.Method != http.MethodGet {
 		err = skerry.Errorf(skerry.CodeInvalid, "a state is asked for by GET")
 	}

@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -20,49 +20,40 @@ import (
 
 // Apps lists the site's own applications and what it holds of the root's.
 func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.AppView, error) { return c.AppViews(false), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.AppViews(false), nil })
 }
 
 // App shows one application; the manifest is there for the site's own.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) {
-		list := c.AppViews(true)
-		for i := range list {
-			if list[i].Key == key {
-				c.showIngress(list[i : i+1])
-				return list[i], nil
-			}
-		}
-		return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s at this site", key).WithHint("`skerry get apps` lists them")
-	})
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.AppView(key) })
 }
 
 // Instances lists the instances at the site.
 func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Instance, error) { return c.Instances(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Instance, error) { return c.Instances(), nil })
 }
 
 // Explain tells how an instance came to its worker.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.Explanation, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) {
 		i, d, ok := c.Instance(id)
 		if !ok {
-			return view.Explanation{}, noInstance(id)
+			return view.Explanation{}, core.NoInstance(id)
 		}
-		return view.Explanation{Instance: i, Decision: d, Scale: c.amender.scaleOf(i.Service), Runtimes: c.runtimeChoices(id)}, nil
+		return view.Explanation{Instance: i, Decision: d, Scale: c.ScaleOf(i.Service), Runtimes: c.RuntimeChoices(id)}, nil
 	})
 }
 
 // Orgs lists the organisations known here.
 func (s *Server) Orgs(ctx context.Context) ([]apps.Org, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })
 }
 
 // Namespaces lists the namespaces of the site's own applications, and those of the root in which it runs something.
 func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Namespace, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]apps.Namespace, error) {
 		list := tier.Copied(c.Apps.Namespaces())
-		for _, a := range c.rootApps() {
+		for _, a := range c.RootApps() {
 			if !slices.ContainsFunc(list, func(n apps.Namespace) bool { return n.Name == a.Key.Namespace }) {
 				list = append(list, apps.Namespace{Name: a.Key.Namespace, Org: a.Org})
 			}
@@ -73,7 +64,7 @@ func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
 
 // Usage sums what an organisation asks for and has pushed here.
 func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
-	u, err := tier.View(ctx, s.Role, func(c *Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
+	u, err := tier.View(ctx, s.Role, func(c *core.Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
 	if err == nil {
 		err = tier.AddPushed(ctx, s.opt.Images, s, org, &u)
 	}
@@ -94,17 +85,15 @@ func (s *Server) TrustCluster(ctx context.Context, _ string) error {
 
 // Workers lists the site's workers.
 func (s *Server) Workers(ctx context.Context) ([]view.WorkerView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.WorkerView, error) { return c.Workers(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.WorkerView, error) { return c.Workers(), nil })
 }
 
 // Unadmitted lists what the site has and would be refused, or takes no effect, today.
 func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 	var used []tier.UsedImage
-	list, err := tier.View(ctx, s.Role, func(c *Core) ([]view.Unadmitted, error) {
-		for _, id := range sortedIDs(c.places) {
-			if p := c.places[id]; p.Worker != "" && !p.Removing && !p.ended() && c.opt.Admission.Check(&p.A) == nil {
-				used = append(used, tier.ImagesOf(p.A.Service, p.A.Org, &p.A.Spec)...)
-			}
+	list, err := tier.View(ctx, s.Role, func(c *core.Core) ([]view.Unadmitted, error) {
+		for a := range c.Admitted() {
+			used = append(used, tier.ImagesOf(a.Service, a.Org, &a.Spec)...)
 		}
 		return append(c.Unadmitted(), c.Apps.Restricted()...), nil
 	})
@@ -117,19 +106,19 @@ func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 
 // HoldWorker keeps new work from a worker; an empty reason ends that.
 func (s *Server) HoldWorker(ctx context.Context, name, reason string) error {
-	_, err := s.Role.Do(ctx, HoldWorker{Name: name, Reason: reason})
+	_, err := s.Role.Do(ctx, core.HoldWorker{Name: name, Reason: reason})
 	return err
 }
 
 // DrainWorker has everything that can leave a worker.
 func (s *Server) DrainWorker(ctx context.Context, name string, r view.DrainRequest) error {
-	_, err := s.Role.Do(ctx, DrainWorker{Name: name, Reason: r.Reason, Parallel: r.Parallel, To: r.To, Force: r.Force})
+	_, err := s.Role.Do(ctx, core.DrainWorker{Name: name, Reason: r.Reason, Parallel: r.Parallel, To: r.To, Force: r.Force})
 	return err
 }
 
 // Rebalance has the site look for better places for what runs, and with dryRun only tell of them.
 func (s *Server) Rebalance(ctx context.Context, dryRun bool) (view.RebalancePlan, error) {
-	v, err := s.Role.Do(ctx, Rebalance{DryRun: dryRun})
+	v, err := s.Role.Do(ctx, core.Rebalance{DryRun: dryRun})
 	plan, _ := v.(view.RebalancePlan)
 	return plan, err
 }
@@ -139,8 +128,8 @@ const overlayTime = 10 * time.Second
 
 // WorkerOverlay asks a worker how it fares in the overlay.
 func (s *Server) WorkerOverlay(ctx context.Context, name string) (v view.OverlayView, err error) {
-	connected, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) {
-		if c.workers[name] == nil {
+	connected, err := tier.View(ctx, s.Role, func(c *core.Core) (bool, error) {
+		if !c.HasWorker(name) {
 			return false, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
 		}
 		k := c.Children.Get(name)
@@ -168,13 +157,13 @@ func (s *Server) UpgradeWorker(ctx context.Context, name string, r view.UpgradeR
 		return err
 	}
 	r.Image = cmp.Or(pinned.Digest, r.Image)
-	_, err = s.Role.Do(ctx, UpgradeWorker{Name: name, UpgradeRequest: r})
+	_, err = s.Role.Do(ctx, core.UpgradeWorker{Name: name, UpgradeRequest: r})
 	return err
 }
 
 // RemoveChild forgets a worker that is not connected, and revokes it.
 func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
-	if _, err := s.Role.Do(ctx, RemoveWorker{Name: name}); err != nil {
+	if _, err := s.Role.Do(ctx, core.RemoveWorker{Name: name}); err != nil {
 		return err
 	}
 	return s.Authority().Revoke(ctx, wire.TierWorker, name, actor, "removed")
@@ -187,15 +176,9 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 		worker string
 		id     skerry.InstanceID
 	}
-	t, err := tier.View(r.Context(), s.Role, func(c *Core) (target, error) {
-		if list := c.copies(id); len(list) > 0 {
-			slices.SortStableFunc(list, func(a, b *placement) int { return rank(b) - rank(a) })
-			return target{list[0].Worker, list[0].A.ID}, nil
-		}
-		if _, _, ok := c.Instance(id); !ok {
-			return target{}, noInstance(id)
-		}
-		return target{c.WorkerOf(id), id}, nil
+	t, err := tier.View(r.Context(), s.Role, func(c *core.Core) (target, error) {
+		worker, at, err := c.Serving(id)
+		return target{worker, at}, err
 	})
 	if err == nil && t.worker == "" {
 		err = skerry.Errorf(skerry.CodeUnavailable, "instance %s has no worker yet", id).WithHint("`skerry explain %s` shows why", id)
@@ -203,16 +186,9 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 	s.Proxy(w, r, t.worker, "/instances/"+string(t.id)+rest, err)
 }
 
-func rank(p *placement) int {
-	if p.Obs.Ready {
-		return 1
-	}
-	return 0
-}
-
 // Scrapes lists the instances whose service declares metrics.
 func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.Scrape, error) { return c.Scrapes(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.Scrape, error) { return c.Scrapes(), nil })
 }
 
 // WriteMetrics writes the cluster's Prometheus text.
@@ -222,21 +198,8 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
-		all := maps.Clone(c.fabric.refused)
-		maps.Copy(all, c.foreign.sites.Refused())
-		return all, nil
-	})
-	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) {
-		all := c.Children.Ignored.All()
-		for why, n := range c.Up.Ignored.All() {
-			if all == nil {
-				all = map[string]int{}
-			}
-			all[why] += n
-		}
-		return all, nil
-	})
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Refused(), nil })
+	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Ignored(), nil })
 	m.Write(w)
 }
 
@@ -246,12 +209,12 @@ func (s *Server) Plan(ctx context.Context, app spec.Application) (view.Plan, err
 	if err != nil {
 		return view.Plan{}, err
 	}
-	return tier.ViewAbout(ctx, s.Role, app, func(c *Core) (view.Plan, error) { return c.PlanApp(time.Now(), app, digests) })
+	return tier.ViewAbout(ctx, s.Role, app, func(c *core.Core) (view.Plan, error) { return c.PlanApp(time.Now(), app, digests) })
 }
 
 // Classes tells how each class of the site's workers stands to an instance now.
 func (s *Server) Classes(ctx context.Context, id skerry.InstanceID) ([]wire.ClassVerdict, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]wire.ClassVerdict, error) { return c.Explain(time.Now(), id), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.ClassVerdict, error) { return c.Explain(time.Now(), id), nil })
 }
 
 // servePlan tells the root whether the site would take instances, in terms that the root may know.
@@ -265,7 +228,7 @@ func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
 		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the plan cannot be read: %v", err))
 		return
 	}
-	out, err := tier.ViewAbout(r.Context(), s.Role, items, func(c *Core) ([]view.PlanVerdict, error) {
+	out, err := tier.ViewAbout(r.Context(), s.Role, items, func(c *core.Core) ([]view.PlanVerdict, error) {
 		return c.Verdicts(time.Now(), items), nil
 	})
 	if err != nil {
@@ -278,12 +241,12 @@ func (s *Server) servePlan(w http.ResponseWriter, r *http.Request) {
 
 // Volumes lists the local volumes of the site.
 func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.VolumeView, error) { return c.Volumes(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.VolumeView, error) { return c.Volumes(), nil })
 }
 
 // Migrate moves one instance to another worker of the site.
 func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
-	to, err := s.Role.Do(ctx, MigrateInstance{ID: id, To: r.To, Reason: r.Reason, Force: r.Force, Actor: actor})
+	to, err := s.Role.Do(ctx, core.MigrateInstance{ID: id, To: r.To, Reason: r.Reason, Force: r.Force, Actor: actor})
 	name, _ := to.(string)
 	return view.Migrating{Instance: id, Worker: skerry.WorkerName(name)}, err
 }
@@ -299,7 +262,8 @@ func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.
 		tier.WriteProblem(w, skerry.Errorf(skerry.CodeInvalid, "the root's request to move an instance cannot be read"))
 		return
 	}
-	if _, err = s.Role.Do(r.Context(), MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}); err != nil {
+	move := core.MigrateInstance{ID: id, Reason: m.Reason, Force: m.Force, Actor: m.Actor, Root: true}
+	if _, err = s.Role.Do(r.Context(), move); err != nil {
 		tier.WriteProblem(w, skerry.AsError(err))
 		return
 	}
@@ -308,5 +272,5 @@ func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.
 
 // Orphans lists what workers run and this site's store does not know.
 func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
-	return tier.View(ctx, s.Role, (*Core).Orphans)
+	return tier.View(ctx, s.Role, (*core.Core).Orphans)
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/decide/questions"
 	"skerry.dev/skerry/internal/tier"
@@ -88,7 +89,7 @@ func (n *nameServer) run(ctx context.Context) error {
 	defer t.Stop()
 	var told []network.HostEntries
 	for first := true; ; first = false {
-		hosts, err := tier.View(ctx, n.s.Role, func(c *Core) ([]network.HostEntries, error) { return c.ingress.Hosts(), nil })
+		hosts, err := tier.View(ctx, n.s.Role, func(c *core.Core) ([]network.HostEntries, error) { return c.Hosts(), nil })
 		if err == nil && (first || !reflect.DeepEqual(hosts, told)) {
 			told = hosts
 			n.serial++
@@ -116,7 +117,7 @@ func zonesOf(serial uint32, o *tier.NameOptions, hosts []network.HostEntries) re
 			if i == 0 {
 				d.Hosts = append(d.Hosts, resolver.Host{Name: resolver.SiteName(h.Host, zone), Points: points})
 			}
-			if tier.Within(h.Host, zone) {
+			if spec.HostWithin(h.Host, zone) {
 				d.Hosts = append(d.Hosts, resolver.Host{Name: h.Host, Points: points})
 			}
 		}
@@ -166,16 +167,7 @@ func (n *nameServer) measureOnce(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, questions.MeasureTime)
 	defer cancel()
-	workers, err := tier.View(ctx, n.s.Role, func(c *Core) ([]string, error) {
-		var out []string
-		for name := range c.workers {
-			if k := c.Children.Get(name); c.ingress.Tells(name) && k != nil && k.Connected {
-				out = append(out, name)
-			}
-		}
-		slices.Sort(out)
-		return out[:min(len(out), maxEntries)], nil
-	})
+	workers, err := tier.View(ctx, n.s.Role, func(c *core.Core) ([]string, error) { return c.Entrances(maxEntries), nil })
 	if err != nil {
 		return
 	}

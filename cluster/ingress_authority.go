@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -49,8 +50,8 @@ func newIngressAuthority(site string, now time.Time) (*wire.IngressCertificate, 
 // IngressAuthority gives the certificate, as PEM, by which clients know the ingresses of the site that have none of their
 // own.
 func (s *Server) IngressAuthority(ctx context.Context) ([]byte, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
-		a := c.ingress.Authority()
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]byte, error) {
+		a := c.IngressAuthority()
 		if a == nil {
 			return nil, skerry.Errorf(skerry.CodeNotFound, "the site has no authority for ingresses")
 		}
@@ -60,5 +61,5 @@ func (s *Server) IngressAuthority(ctx context.Context) ([]byte, error) {
 
 // Certificates lists the certificates of an organisation for the site's own applications.
 func (s *Server) Certificates(ctx context.Context, org string) ([]view.CertificateView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
 }

@@ -2,44 +2,31 @@ package cluster
 
 import (
 	"context"
-	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/wire"
 )
 
 // pulls tells what a worker may pull: what it was given.
 func (s *Server) pulls(ctx context.Context, worker, have string) (tier.Pulls, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (tier.Pulls, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (tier.Pulls, error) {
 		child := c.Children.Get(worker)
 		if child == nil {
 			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no worker %s", worker)
 		}
-		return tier.AssignedImages(child.Desired, c.codec.Unmarshal, have), nil
+		return tier.AssignedImages(child.Desired, wire.New().Unmarshal, have), nil
 	})
 }
 
 // OrgsBehind lists the organisations of a namespace of the root's, as far as the site has anything of them: their images may be in its cache.
 func (s *Server) OrgsBehind(ctx context.Context, namespace string) ([]string, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (out []string, err error) {
-		for _, p := range c.places {
-			if org := p.A.Org; p.A.Service.App.Namespace == namespace && org != "" && !slices.Contains(out, org) {
-				out = append(out, org)
-			}
-		}
-		return out, nil
-	})
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]string, error) { return c.OrgsBehind(namespace), nil })
 }
 
 // imagesInUse lists the images, pinned, of what the site holds.
 func (s *Server) imagesInUse() []string {
-	out, _ := tier.View(context.Background(), s.Role, func(c *Core) (out []string, err error) {
-		for _, p := range c.places {
-			for _, pinned := range p.A.Digest {
-				out = append(out, pinned)
-			}
-		}
-		return out, nil
-	})
+	out, _ := tier.View(context.Background(), s.Role, func(c *core.Core) ([]string, error) { return c.Images(), nil })
 	return out
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/roundtrip"
@@ -59,7 +60,7 @@ func (s *Server) openRelay(ctx context.Context, l *loop.Loop) (func() error, err
 	}
 	s.relay.Store(r)
 	context.AfterFunc(ctx, func() { r.Close() })
-	up := RelayUp{UDP: reachedAt(at, r.UDP()), TLS: reachedAt(at, r.TLS()), Pin: pin}
+	up := core.RelayUp{UDP: reachedAt(at, r.UDP()), TLS: reachedAt(at, r.TLS()), Pin: pin}
 	if s.opt.RelayPublic != "" {
 		if up.Public, err = publicAddress(s.opt.RelayPublic, r.UDP().Port()); err != nil {
 			return nil, err
@@ -95,11 +96,11 @@ func measureGateways(ctx context.Context, l *loop.Loop, m *roundtrip.Meter, publ
 			now.Probe = public.String()
 		}
 		for i := range now.Heard {
-			now.Heard[i].Ms = max(now.Heard[i].Ms, leastHeard)
+			now.Heard[i].Ms = max(now.Heard[i].Ms, core.LeastHeard)
 		}
-		if !sameGateway(told, now) {
+		if !core.SameGateway(told, now) {
 			told = now
-			l.Post(GatewayHeard{*now})
+			l.Post(core.GatewayHeard{Gateway: *now})
 		}
 		select {
 		case <-ctx.Done():

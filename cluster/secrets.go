@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
@@ -29,19 +30,26 @@ type heldSecret struct {
 	Sealed []byte          `json:"sealed"`
 }
 
+// Records are the kinds of records of a cluster: those of its core, and what the server keeps.
+func Records() map[string]func() any {
+	out := core.Records()
+	out[prefixHeld] = func() any { return new(heldSecret) }
+	return out
+}
+
 func heldKey(n spec.SecretName) string {
 	return prefixHeld + n.Namespace + "/" + n.Name + "/" + n.Version
 }
 
 // Secrets lists the secrets of a namespace for the site's own applications, without what they hold.
 func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
 }
 
 // findSecret gives a worker a secret that something uses which it was given.
 func (s *Server) findSecret(ctx context.Context, worker string, n spec.SecretName) ([]byte, error) {
-	own, err := tier.View(ctx, s.Role, func(c *Core) ([]byte, error) {
-		if !c.hasSecret(worker, n) {
+	own, err := tier.View(ctx, s.Role, func(c *core.Core) ([]byte, error) {
+		if !c.HasSecret(worker, n) {
 			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that worker %s was given uses such a secret", worker)
 		}
 		return c.Apps.Secret(n), nil
@@ -99,19 +107,8 @@ func (s *Server) unusedSecrets(ctx context.Context) []string {
 	if err != nil {
 		return nil // they stay until the next one comes
 	}
-	out, err := tier.View(ctx, s.Role, func(c *Core) (out []string, err error) {
-		named := c.Apps.SecretNames()
-		see := func(a *spec.Assignment) {
-			for _, n := range a.Spec.SecretNames(a.Service.App.Namespace) {
-				named[n] = true
-			}
-		}
-		for _, p := range c.places {
-			see(&p.A)
-		}
-		for _, g := range c.groups {
-			see(&g.A)
-		}
+	out, err := tier.View(ctx, s.Role, func(c *core.Core) (out []string, err error) {
+		named := c.SecretNames()
 		for _, r := range recs {
 			parts := strings.Split(strings.TrimPrefix(r.Key, prefixHeld), "/")
 			if len(parts) != 3 || !named[spec.SecretName{Namespace: parts[0], Name: parts[1], Version: parts[2]}] {

@@ -1,3 +1,5 @@
+// Package cluster is the server of a cluster: goroutines, store, links and the API around cluster/core, which decides. Only the places that
+// put roles together import it.
 package cluster
 
 import (
@@ -13,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/roundtrip"
@@ -34,13 +37,13 @@ type ServerOptions struct {
 	MQTT      string        // address to listen on for agents of others, host:port; empty: none are taken
 	Images    tier.Registry // on a miss it asks the root, then the registry named
 	Secrets   *vault.Key    // nil: the site has no secrets
-	Admission Admission
+	Admission core.Admission
 	Places    func() (Places, error) // where snapshots of schedules may go; nil: nowhere
 	Policies  map[string]sched.Policy
 	Plugins   PluginHost // nil: none
 	Journal   journal.Limits
 	LostAfter time.Duration // 0: the profile's
-	Profile   Profile       // the zero value: Fast
+	Profile   core.Profile  // the zero value: Fast
 	CertLife  time.Duration
 	// Relay is where the site's relay listens, by UDP and by TLS over TCP, host:port; empty: the site has none. RelayPublic is
 	// where the relays of other sites reach it; empty: found out.
@@ -83,8 +86,8 @@ type Server struct {
 
 // NewServer opens what the cluster keeps; Run starts it.
 func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
-	if opt.Profile == (Profile{}) {
-		opt.Profile = Fast
+	if opt.Profile == (core.Profile{}) {
+		opt.Profile = core.Fast
 	}
 	if opt.KeepAlive == 0 {
 		opt.KeepAlive = opt.Profile.KeepAlive
@@ -114,8 +117,10 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
-	c := New(Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret, Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Pace: s.opt.Profile.pace(),
-		Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance, Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
+	c := core.New(core.Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret,
+		Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
+		Pace: s.opt.Profile.Pace(), Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance,
+		Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
 	writes, err := s.LoadCore(ctx, Records(), c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err
@@ -131,11 +136,11 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	defer cancel()
 	parts := []func() error{func() error {
 		return s.ServeChildren(ctx, l, tier.Children{
-			Up:    func(hello *wire.Hello) any { return ChildUp{Hello: hello} },
-			Frame: func(name string, m wire.Message) any { return ChildFrame{Name: name, Msg: m} },
-			Down:  func(name string) any { return ChildDown{Name: name} },
-			Quiet: func(name string, heard time.Time) any { return Quiet{Name: name, Heard: heard} },
-			Alive: func(name string) any { return Alive{Name: name} },
+			Up:    func(hello *wire.Hello) any { return core.ChildUp{Hello: hello} },
+			Frame: func(name string, m wire.Message) any { return core.ChildFrame{Name: name, Msg: m} },
+			Down:  func(name string) any { return core.ChildDown{Name: name} },
+			Quiet: func(name string, heard time.Time) any { return core.Quiet{Name: name, Heard: heard} },
+			Alive: func(name string) any { return core.Alive{Name: name} },
 		})
 	}}
 	if s.opt.Root != nil {
@@ -173,12 +178,12 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 		Member: r.Member, Addrs: r.Addrs, Boot: r.Boot, Machine: r.Machine, Version: s.opt.Version, Site: s.Authority(), Log: s.opt.Log,
 		Sets: func() []wire.SetAck {
 			// With the life's own context: between two lives there is nobody to answer.
-			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
+			sets, _ := tier.View(ctx, s.Role, func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
-		Up:    func(w *wire.Welcome) { l.Post(ParentUp{Welcome: w}) },
-		Frame: func(m wire.Message) { l.Post(ParentFrame{Msg: m}) },
-		Down:  func(ago time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-ago)}) },
+		Up:    func(w *wire.Welcome) { l.Post(core.ParentUp{Welcome: w}) },
+		Frame: func(m wire.Message) { l.Post(core.ParentFrame{Msg: m}) },
+		Down:  func(ago time.Duration) { l.Post(core.ParentDown{Heard: time.Now().Add(-ago)}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
 		Term:  s.term,
 		Held:  func() time.Duration { return s.Held("") },
@@ -222,7 +227,7 @@ func (s *Server) fromParent(w http.ResponseWriter, r *http.Request) {
 
 // Rebuilt tells what a rebuild has come to, or nil.
 func (s *Server) Rebuilt(ctx context.Context) (*view.Rebuilt, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (*view.Rebuilt, error) { return c.Rebuilt(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) (*view.Rebuilt, error) { return c.Rebuilt(), nil })
 }
 
 // Parent tells whether the root is connected, and if not, why; ok is false for a site of its own.
@@ -261,7 +266,7 @@ func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 
 // Act finds out what the core asks; between two lives nobody does, and the question's deadline passes.
 func (h *host) Act(action any) {
-	if a, ok := action.(ServeRelay); ok {
+	if a, ok := action.(core.ServeRelay); ok {
 		if r := h.relay.Load(); r != nil {
 			if err := r.Set(a.Config); err != nil {
 				h.opt.Log.Error("tell the relay whom it serves", "err", err)
@@ -269,7 +274,7 @@ func (h *host) Act(action any) {
 		}
 		return
 	}
-	if a, ok := action.(MeasureSites); ok {
+	if a, ok := action.(core.MeasureSites); ok {
 		if m := h.meter.Load(); m != nil {
 			m.SetPeers(a.Peers)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
@@ -27,20 +28,20 @@ const (
 
 // Snapshots lists the snapshots at the site.
 func (s *Server) Snapshots(ctx context.Context) ([]spec.Snapshot, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]spec.Snapshot, error) { return c.Snapshots(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]spec.Snapshot, error) { return c.Snapshots(), nil })
 }
 
 // TakeSnapshot has the worker of local volumes copy them.
 func (s *Server) TakeSnapshot(ctx context.Context, v spec.VolumeClaim, r spec.SnapshotRequest, actor string) (spec.Snapshot, error) {
-	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor}
-	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan SnapshotPlan) (*http.Request, error) {
+	m := core.BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor}
+	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan core.SnapshotPlan) (*http.Request, error) {
 		plan.MaxPause = cmp.Or(r.MaxPause, plan.MaxPause)
 		return copyRequest(ctx, m.ID, v, plan)
 	})
 }
 
 // copyRequest is what has a worker copy volumes.
-func copyRequest(ctx context.Context, id spec.SnapshotID, v spec.VolumeClaim, plan SnapshotPlan) (*http.Request, error) {
+func copyRequest(ctx context.Context, id spec.SnapshotID, v spec.VolumeClaim, plan core.SnapshotPlan) (*http.Request, error) {
 	body, err := json.Marshal(map[string]any{"claim": v, "most": plan.Most, "maxPause": plan.MaxPause})
 	if err != nil {
 		return nil, err
@@ -49,8 +50,8 @@ func copyRequest(ctx context.Context, id spec.SnapshotID, v spec.VolumeClaim, pl
 }
 
 // takeScheduled takes a snapshot that the core has begun, and says what came of it.
-func (s *Server) takeScheduled(ctx context.Context, q TakeSnapshot) (end EndSnapshot) {
-	end = EndSnapshot{ID: q.ID, Info: new(spec.Snapshot)}
+func (s *Server) takeScheduled(ctx context.Context, q core.TakeSnapshot) (end core.EndSnapshot) {
+	end = core.EndSnapshot{ID: q.ID, Info: new(spec.Snapshot)}
 	req, err := copyRequest(ctx, q.ID, q.Claim, q.Plan)
 	if err == nil {
 		err = s.askSnapshot(q.Plan.Worker, req, end.Info)
@@ -66,9 +67,9 @@ func (s *Server) takeScheduled(ctx context.Context, q TakeSnapshot) (end EndSnap
 func (s *Server) ImportSnapshot(ctx context.Context, v spec.VolumeClaim, org, worker, actor string, from io.Reader, length int64) (
 	spec.Snapshot, error,
 ) {
-	m := BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor, Import: true, Worker: worker, Org: org,
+	m := core.BeginSnapshot{ID: newSnapshotID(v), Claim: v, Actor: actor, Import: true, Worker: worker, Org: org,
 		Length: skerry.Bytes(max(0, length))}
-	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan SnapshotPlan) (*http.Request, error) {
+	return s.makeSnapshot(ctx, m, func(ctx context.Context, plan core.SnapshotPlan) (*http.Request, error) {
 		q := url.Values{"most": {strconv.FormatInt(int64(plan.Most), 10)}}
 		return http.NewRequestWithContext(ctx, http.MethodPut, snapshotURL(m.ID, "", q), io.NopCloser(from))
 	})
@@ -87,19 +88,21 @@ func snapshotURL(id spec.SnapshotID, rest string, q url.Values) string {
 }
 
 // makeSnapshot notes a snapshot, has a worker make it, and notes what came of that, whatever becomes of who asked.
-func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx context.Context, plan SnapshotPlan) (*http.Request, error)) (out spec.Snapshot, err error) {
+func (s *Server) makeSnapshot(ctx context.Context, m core.BeginSnapshot,
+	ask func(ctx context.Context, plan core.SnapshotPlan) (*http.Request, error),
+) (out spec.Snapshot, err error) {
 	last := context.WithoutCancel(ctx) // what has begun is to end, also if who asked has gone by the time the core has noted it
 	v, err := s.Role.Do(last, m)
 	if err != nil {
 		return out, err
 	}
-	plan, _ := v.(SnapshotPlan)
+	plan, _ := v.(core.SnapshotPlan)
 	info := new(spec.Snapshot)
 	req, err := ask(ctx, plan)
 	if err == nil {
 		err = s.askSnapshot(plan.Worker, req, info)
 	}
-	end := EndSnapshot{ID: m.ID, Info: info}
+	end := core.EndSnapshot{ID: m.ID, Info: info}
 	if err != nil {
 		end.Err = err.Error()
 	}
@@ -109,9 +112,9 @@ func (s *Server) makeSnapshot(ctx context.Context, m BeginSnapshot, ask func(ctx
 	if err != nil {
 		return out, err
 	}
-	return tier.View(last, s.Role, func(c *Core) (spec.Snapshot, error) {
-		if p := c.volumes.Snapshot(m.ID); p != nil {
-			return *p, nil
+	return tier.View(last, s.Role, func(c *core.Core) (spec.Snapshot, error) {
+		if made, ok := c.Snapshot(m.ID); ok {
+			return made, nil
 		}
 		return out, skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was taken, or worker %s described it implausibly", m.ID, plan.Worker)
 	})
@@ -136,19 +139,13 @@ func (s *Server) reachWorker(worker string, req *http.Request) (*http.Response, 
 
 // DeleteSnapshot deletes a snapshot.
 func (s *Server) DeleteSnapshot(ctx context.Context, id spec.SnapshotID, actor string) error {
-	_, err := s.Role.Do(ctx, DeleteSnapshot{ID: id, Actor: actor})
+	_, err := s.Role.Do(ctx, core.DeleteSnapshot{ID: id, Actor: actor})
 	return err
 }
 
 // OpenSnapshot gives the stream of a snapshot and its length; the caller closes it.
 func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadCloser, int64, error) {
-	snap, err := tier.View(ctx, s.Role, func(c *Core) (spec.Snapshot, error) {
-		p := c.volumes.Snapshot(id)
-		if p == nil || p.State != spec.SnapshotReady {
-			return spec.Snapshot{}, noSnapshot(id)
-		}
-		return *p, c.connectedWorker(string(p.Worker))
-	})
+	snap, err := tier.View(ctx, s.Role, func(c *core.Core) (spec.Snapshot, error) { return c.Readable(id) })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -170,11 +167,11 @@ func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 // RestoreSnapshot makes volumes what a snapshot has: those it was taken of or, if clone says so, new ones.
 func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spec.VolumeClaim, clone bool, worker, actor string) (view.VolumeView, error) {
 	last := context.WithoutCancel(ctx) // as with snapshots
-	v, err := s.Role.Do(last, BeginRestore{ID: id, To: to, Clone: clone, Worker: worker})
+	v, err := s.Role.Do(last, core.BeginRestore{ID: id, To: to, Clone: clone, Worker: worker})
 	if err != nil {
 		return view.VolumeView{}, err
 	}
-	end := EndRestore{RestorePlan: v.(RestorePlan), Actor: actor}
+	end := core.EndRestore{RestorePlan: v.(core.RestorePlan), Actor: actor}
 	end.Took, err = s.restore(ctx, end.RestorePlan)
 	if err != nil {
 		end.Err = err.Error()
@@ -185,7 +182,7 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spe
 	if err != nil {
 		return view.VolumeView{}, err
 	}
-	return tier.View(last, s.Role, func(c *Core) (view.VolumeView, error) {
+	return tier.View(last, s.Role, func(c *core.Core) (view.VolumeView, error) {
 		for _, v := range c.Volumes() {
 			if v.Claim() == to {
 				return v, nil
@@ -197,7 +194,7 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spe
 
 // restore waits until nothing has the volumes, and has their worker unpack the snapshot. One that is elsewhere comes through here. It returns
 // what volumes without a size took.
-func (s *Server) restore(ctx context.Context, plan RestorePlan) (skerry.Bytes, error) {
+func (s *Server) restore(ctx context.Context, plan core.RestorePlan) (skerry.Bytes, error) {
 	if err := s.awaitIdle(ctx, plan.To); err != nil {
 		return 0, err
 	}
@@ -229,7 +226,7 @@ func (s *Server) awaitIdle(ctx context.Context, v spec.VolumeClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
 	for {
-		idle, err := tier.View(ctx, s.Role, func(c *Core) (bool, error) { return c.snapshots.restorable(v), nil })
+		idle, err := tier.View(ctx, s.Role, func(c *core.Core) (bool, error) { return c.Restorable(v), nil })
 		if err == nil && idle {
 			return nil
 		}

@@ -3,10 +3,14 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -35,9 +39,20 @@ func (noHost) Act(any)                                     {}
 // TestAskerGoes: who asks for a snapshot goes while its beginning is written down. It ends all the same: else it would keep its room until the
 // next start.
 func TestAskerGoes(t *testing.T) {
-	volume := spec.VolumeClaim{Service: key("acme", "shop")}
-	site := newFabricSite(t)
-	site.join(1)
+	volume := spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}}
+	site, now := core.New(core.Options{Name: "harbour", Incarnation: "a", Admission: core.Admission{Trusted: []string{"acme"}}}), time.Now()
+	site.Start(now)
+	facts := &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB}}
+	report := &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&wire.WorkerReport{Facts: facts})}
+	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: "acme"}}, apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}},
+		core.ChildUp{Hello: &wire.Hello{Name: "w1"}}, core.ChildFrame{Name: "w1", Msg: report}} {
+		if fx := site.Step(now, m); fx.Err != nil {
+			t.Fatal(fx.Err)
+		}
+	}
+	taking := func() bool {
+		return slices.ContainsFunc(site.Snapshots(), func(s spec.Snapshot) bool { return s.State == spec.SnapshotTaking })
+	}
 	memory, err := store.Open(t.Context(), "memory:", store.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -46,11 +61,11 @@ func TestAskerGoes(t *testing.T) {
 	asking, leave := context.WithCancel(t.Context())
 	r := tier.NewRole()
 	r.Store, r.Log, r.Host = &commits{memory, func() {
-		if _, taking := site.c.volumes.SnapshotsOf("acme"); taking > 0 {
+		if taking() {
 			leave()
 		}
 	}}, slog.New(slog.DiscardHandler), noHost{}
-	r.Load = func(context.Context) (loop.Core, wire.Effects, error) { return site.c, wire.Effects{}, nil }
+	r.Load = func(context.Context) (loop.Core, wire.Effects, error) { return site, wire.Effects{}, nil }
 	r.Serve = func(ctx context.Context, _ *loop.Loop) error { <-ctx.Done(); return nil }
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -62,7 +77,7 @@ func TestAskerGoes(t *testing.T) {
 		t.Fatalf("nobody has gone: %v", err)
 	}
 	if err := r.View(t.Context(), func(loop.Core) {
-		if _, taking := site.c.volumes.SnapshotsOf("acme"); taking > 0 {
+		if taking() {
 			t.Error("it goes on without end")
 		}
 	}); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // builtIn is the registry that every root and cluster has; names without a registry mean it.
@@ -25,7 +26,7 @@ func fullName(name string) (string, error) {
 	if !several || !strings.ContainsAny(first, ".:") && first != "localhost" {
 		name = builtIn + "/" + name
 	}
-	r, err := artifact.ParseRef(name)
+	r, err := imageref.Parse(name)
 	if err != nil {
 		return "", skerry.Errorf(skerry.CodeInvalid, "%q is not the name of an image: %w", name, err).WithHint("write repository:tag or registry/repository:tag")
 	}

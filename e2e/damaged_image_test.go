@@ -21,7 +21,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
-	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/artifact/imageref"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/spec"
@@ -33,7 +34,8 @@ import (
 // what was put right. The site asks for signatures, which come to the worker through all tiers; what nobody has signed does not start.
 func TestDamagedImages(t *testing.T) {
 	key, public := signer(t)
-	s := (&site{t: t, admission: &cluster.Admission{Trusted: []string{node.DefaultOrg}, Signers: map[string][]string{"*": {public}}}}).open()
+	s := (&site{t: t, admission: &clustercore.Admission{Trusted: []string{node.DefaultOrg},
+		Signers: map[string][]string{"*": {public}}}}).open()
 	s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
 	s.image("test/sole:1", "skerry.dev/skerry/e2e/sole")
 	if _, err := s.Root.Images.Store.Build(t.Context(), artifact.BuildOptions{Source: t.TempDir(), Tag: "skerry.local/test/unsigned:1", Platform: artifact.HostPlatform(), Entrypoint: []string{"/x"}}); err != nil {
@@ -145,7 +147,7 @@ func (s *site) layerOf(service string) string {
 		if d == "" {
 			d = i.Digest
 		}
-		r, err := artifact.ParseRef("skerry.local/x@" + d)
+		r, err := imageref.Parse("skerry.local/x@" + d)
 		if err != nil {
 			s.t.Fatal(err)
 		}

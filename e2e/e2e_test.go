@@ -18,7 +18,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
@@ -76,16 +76,16 @@ type site struct {
 	Worker  *node.Worker
 	log     *slog.Logger
 
-	address   string             // where the cluster and the worker are; empty: this machine alone reaches them
-	time      string             // host:port of what tells guests the time by SNTP; empty: they have that of when they were made
-	patience  time.Duration      // how long await waits; a minute when 0
-	machines  node.Machines      // of the worker
-	users     worker.UserPool    // of the worker
-	owners    oci.Owners         // of the files of its containers
-	foreign   node.Containerd    // that the worker is told of
-	admission *cluster.Admission // nil: the organisation is trusted
-	noNetwork bool               // the worker gives instances none of their own
-	stops     map[string]func()  // end a role before the test does
+	address   string                 // where the cluster and the worker are; empty: this machine alone reaches them
+	time      string                 // host:port of what tells guests the time by SNTP; empty: they have that of when they were made
+	patience  time.Duration          // how long await waits; a minute when 0
+	machines  node.Machines          // of the worker
+	users     worker.UserPool        // of the worker
+	owners    oci.Owners             // of the files of its containers
+	foreign   node.Containerd        // that the worker is told of
+	admission *clustercore.Admission // nil: the organisation is trusted
+	noNetwork bool                   // the worker gives instances none of their own
+	stops     map[string]func()      // end a role before the test does
 	stopAgent func()
 }
 
@@ -154,7 +154,7 @@ func (s *site) open() *site {
 	}
 	s.Cluster, err = node.OpenCluster(ctx, node.ClusterConfig{Common: common("cluster"), Link: s.address + ":0",
 		Join:      node.Join{Name: "harbour", Token: token, Parent: []string{s.Root.LinkAddr().String()}},
-		Admission: *cmp.Or(s.admission, &cluster.Admission{Trusted: []string{node.DefaultOrg}})})
+		Admission: *cmp.Or(s.admission, &clustercore.Admission{Trusted: []string{node.DefaultOrg}})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/spec"
@@ -63,7 +63,7 @@ func (d *devices) startCluster(token, mqtt string) {
 	d.t.Helper()
 	k, err := node.OpenCluster(d.t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(d.dir, "cluster"), Log: d.log.With("role", "cluster")},
 		Link: "127.0.0.1:0", MQTT: mqtt, CertLife: d.certLife, Join: node.Join{Name: "harbour", Token: token, Parent: []string{d.Root.LinkAddr().String()}},
-		Admission: cluster.Admission{Trusted: []string{node.DefaultOrg}}})
+		Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/artifact"
-	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/artifact/imageref"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/spec"
@@ -93,7 +93,7 @@ func TestWithoutNetwork(t *testing.T) {
 	}
 	// A site gets nothing from the root's registry that it was not given, by its tag or by its digest.
 	s.image("default/other:1", "skerry.dev/skerry/examples/shop/orders")
-	other, ok := s.Root.Images.Store.Lookup(artifact.Ref{Registry: "skerry.local", Repository: "default/other", Tag: "1"})
+	other, ok := s.Root.Images.Store.Lookup(imageref.Ref{Registry: "skerry.local", Repository: "default/other", Tag: "1"})
 	if !ok {
 		t.Fatal("the image is not there")
 	}
@@ -106,7 +106,7 @@ func TestWithoutNetwork(t *testing.T) {
 
 // A command beside a process of the host runs as the process does, and not as somebody of the host, for an organisation that is not trusted.
 func TestNativeOfStrangers(t *testing.T) {
-	s := (&site{t: t, noNetwork: true, admission: &cluster.Admission{Native: true}}).open()
+	s := (&site{t: t, noNetwork: true, admission: &clustercore.Admission{Native: true}}).open()
 	_, c := s.serve("root", s.Root, s.Root.Store)
 	svc := spec.ServiceSpec{Name: "bare", Runtime: spec.RuntimeNative, Resources: spec.Resources{CPU: 100, Memory: 64 * skerry.MiB}}
 	svc.Command = []string{"/bin/sleep", "1000"}

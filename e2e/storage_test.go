@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -21,7 +21,8 @@ import (
 // volume without a size. These three end, with the reason, and what they wrote is gone; the fourth, and the worker, go on.
 func TestInstanceThatFillsItsLayer(t *testing.T) {
 	disk, _, _ := small(t, "400m")
-	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")}, admission: &cluster.Admission{Native: true}}).open()
+	s := (&site{t: t, dirs: map[string]string{"worker": filepath.Join(disk, "worker")},
+		admission: &clustercore.Admission{Native: true}}).open()
 	s.image("test/workload:1", workload)
 	once := func(args ...string) func(*spec.ServiceSpec) {
 		return func(x *spec.ServiceSpec) {

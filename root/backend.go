@@ -2,13 +2,12 @@ package root
 
 import (
 	"context"
-	"maps"
 	"net/http"
-	"slices"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -16,33 +15,17 @@ import (
 
 // Apps lists the applications.
 func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.AppView, error) {
-		out := []view.AppView{}
-		for _, a := range c.Apps.Apps() {
-			v := c.Apps.View(a, "root", false)
-			c.showIngress(&v)
-			out = append(out, v)
-		}
-		return out, nil
-	})
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.Views().AppViews(), nil })
 }
 
 // App shows one application with its manifest.
 func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.AppView, error) {
-		a := c.Apps.App(key)
-		if a == nil {
-			return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
-		}
-		v := c.Apps.View(a, "root", true)
-		c.showIngress(&v)
-		return v, nil
-	})
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.Views().AppView(key) })
 }
 
 // Instances lists all instances, without anything of their workers.
 func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Instance, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Instance, error) {
 		out := []wire.Instance{}
 		for _, a := range c.Apps.Apps() {
 			for _, i := range c.Apps.InstancesOf(a.Key()) {
@@ -55,60 +38,22 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 
 // Explain tells how an instance came to its cluster.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (view.Explanation, error) {
-		i := c.Apps.Instance(id)
-		if i == nil {
-			return view.Explanation{}, noInstance(id)
-		}
-		e := view.Explanation{Instance: i.Shown(), Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
-		if i.Spec != nil {
-			e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
-			for n := range e.Runtimes { // of the one that it has its site knows more than what is published
-				r := &e.Runtimes[n]
-				r.Workers = workersWith(c, r.Runtime)
-				if r.Chosen {
-					r.Crowded = ""
-					if k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }); k >= 0 {
-						r.Crowded = i.Conditions[k].Reason
-					}
-				}
-			}
-		}
-		return e, nil
-	})
-}
-
-// workersWith counts the workers, of clusters in touch, that have a runtime.
-func workersWith(c *Core, runtime string) (n int) {
-	for _, name := range c.Children.Names() {
-		if r := c.reports[name]; r != nil && c.Children.Get(name).Connected {
-			for _, k := range r.report.Classes {
-				if slices.ContainsFunc(k.Class.Runtimes, func(has string) bool { return spec.Offers(has, runtime) }) {
-					n += max(k.Workers, 0)
-				}
-			}
-		}
-	}
-	return n
-}
-
-func noInstance(id skerry.InstanceID) error {
-	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) { return c.Views().Explain(id) })
 }
 
 // Orgs lists the organisations.
 func (s *Server) Orgs(ctx context.Context) ([]apps.Org, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]apps.Org, error) { return tier.Copied(c.Apps.Orgs()), nil })
 }
 
 // Namespaces lists the namespaces.
 func (s *Server) Namespaces(ctx context.Context) ([]apps.Namespace, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]apps.Namespace, error) { return tier.Copied(c.Apps.Namespaces()), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]apps.Namespace, error) { return tier.Copied(c.Apps.Namespaces()), nil })
 }
 
 // Usage sums what an organisation asks for and has pushed.
 func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
-	u, err := tier.View(ctx, s.Role, func(c *Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
+	u, err := tier.View(ctx, s.Role, func(c *core.Core) (apps.Usage, error) { return c.Apps.Usage(org, skerry.AppKey{}), nil })
 	if err == nil {
 		err = tier.AddPushed(ctx, s.opt.Images, s, org, &u)
 	}
@@ -117,12 +62,12 @@ func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
 
 // Clusters lists the sites, as aggregates.
 func (s *Server) Clusters(ctx context.Context) ([]view.ClusterView, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.ClusterView, error) { return c.Sites(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.ClusterView, error) { return c.Views().Sites(), nil })
 }
 
 // TrustCluster has a cluster believed again, whatever was counted against it.
 func (s *Server) TrustCluster(ctx context.Context, name string) error {
-	_, err := s.Role.Do(ctx, TrustCluster{Name: name})
+	_, err := s.Role.Do(ctx, core.TrustCluster{Name: name})
 	return err
 }
 
@@ -152,7 +97,7 @@ func (s *Server) DrainWorker(context.Context, string, view.DrainRequest) error {
 // Unadmitted lists what applications and organisations have that takes no effect, or would be refused, today. Sites list what they run.
 func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 	var used []tier.UsedImage
-	list, err := tier.View(ctx, s.Role, func(c *Core) ([]view.Unadmitted, error) {
+	list, err := tier.View(ctx, s.Role, func(c *core.Core) ([]view.Unadmitted, error) {
 		for _, a := range c.Apps.Apps() {
 			for i := range a.Manifest.Spec.Services {
 				sv := &a.Manifest.Spec.Services[i]
@@ -180,7 +125,7 @@ func wrongTier(what string) error {
 
 // RemoveChild forgets a cluster that is not connected, and revokes it.
 func (s *Server) RemoveChild(ctx context.Context, name, actor string) error {
-	if _, err := s.Role.Do(ctx, RemoveCluster{Name: name}); err != nil {
+	if _, err := s.Role.Do(ctx, core.RemoveCluster{Name: name}); err != nil {
 		return err
 	}
 	return s.Authority().Revoke(ctx, wire.TierCluster, name, actor, "removed")
@@ -194,7 +139,7 @@ func (s *Server) ServeInstance(w http.ResponseWriter, r *http.Request, id skerry
 
 // Scrapes lists the instances whose service declares metrics.
 func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]view.Scrape, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.Scrape, error) {
 		out := []view.Scrape{}
 		for _, a := range c.Apps.Apps() {
 			for _, i := range c.Apps.InstancesOf(a.Key()) {
@@ -214,12 +159,48 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return maps.Clone(c.relations.counts), nil })
-	m.Ignored, _ = tier.View(ctx, s.Role, func(c *Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
+	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Views().Refused(), nil })
+	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
 	m.Write(w)
 }
 
 // Classes is answered by clusters only.
 func (s *Server) Classes(context.Context, skerry.InstanceID) ([]wire.ClassVerdict, error) {
 	return nil, nil
+}
+
+// Certificates lists the certificates of an organisation.
+func (s *Server) Certificates(ctx context.Context, org string) ([]view.CertificateView, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.CertificateView, error) { return c.Apps.Certificates(org), nil })
+}
+
+// IngressAuthority is answered by clusters only: each site has its own.
+func (s *Server) IngressAuthority(context.Context) ([]byte, error) {
+	return nil, wrongTier("authorities of ingresses")
+}
+
+// Orphans lists what sites run of the root's and its store does not know.
+func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.Orphan, error) { return c.Views().Orphans(), nil })
+}
+
+// Volumes lists the local volumes of all applications, and those that are kept without.
+func (s *Server) Volumes(ctx context.Context) ([]view.VolumeView, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.VolumeView, error) { return c.Views().Volumes(), nil })
+}
+
+// Secrets lists the secrets of a namespace, without what they hold.
+func (s *Server) Secrets(ctx context.Context, namespace string) ([]view.SecretView, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.SecretView, error) { return c.Apps.Secrets(namespace), nil })
+}
+
+// findSecret gives a site a secret that something uses which it holds.
+func (s *Server) findSecret(ctx context.Context, site string, n spec.SecretName) ([]byte, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]byte, error) {
+		sealed := c.Views().Secret(site, n)
+		if sealed == nil {
+			return nil, skerry.Errorf(skerry.CodeNotFound, "no instance that site %s holds uses such a secret", site)
+		}
+		return sealed, nil
+	})
 }

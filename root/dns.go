@@ -3,7 +3,6 @@ package root
 import (
 	"context"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -11,6 +10,8 @@ import (
 
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/overlay/resolver"
+	"skerry.dev/skerry/root/core"
+	"skerry.dev/skerry/spec"
 )
 
 const (
@@ -20,45 +21,9 @@ const (
 	namesEvery = 500 * time.Millisecond
 )
 
-// siteNames is what a site offers under host names.
-type siteNames struct {
-	Site, Zone string
-	Servers    []netip.Addr
-	Hosts      map[string]bool // healthy
-}
-
-// siteNames lists the sites that answer for host names themselves, by name.
-func (c *Core) siteNames() []siteNames {
-	var out []siteNames
-	for _, name := range c.Children.Names() {
-		r := c.reports[name]
-		if r == nil || r.report.Ingress == nil || c.zones.sites[r.report.Ingress.Zone] != name {
-			continue
-		}
-		s := siteNames{Site: name, Zone: r.report.Ingress.Zone, Servers: r.report.Ingress.Servers, Hosts: map[string]bool{}}
-		for _, d := range r.report.Ingress.Doors {
-			a := c.Apps.App(d.Service.App)
-			if a == nil || d.Problem != "" || !c.networks[d.Service.App][name] {
-				continue // clients of what a site has not been given are not sent there
-			}
-			spec := a.Manifest.Spec.Service(d.Service.Service)
-			if spec == nil {
-				continue
-			}
-			for _, g := range spec.Ingress {
-				if g.Door() == d.Door && g.Host != "" {
-					s.Hosts[g.Host] = s.Hosts[g.Host] || d.Workers > 0 && c.Children.Get(name).Connected
-				}
-			}
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
 // zonesOf makes the root's zones: host names lead to the sites that offer something under them, and zones of sites are
 // delegated to them.
-func zonesOf(serial uint32, o *tier.NameOptions, sites []siteNames) resolver.AuthorityConfig {
+func zonesOf(serial uint32, o *tier.NameOptions, sites []core.SiteNames) resolver.AuthorityConfig {
 	c := resolver.AuthorityConfig{Serial: serial}
 	hosts := map[string]bool{}
 	for _, s := range sites {
@@ -67,7 +32,7 @@ func zonesOf(serial uint32, o *tier.NameOptions, sites []siteNames) resolver.Aut
 	for _, zone := range o.Zones {
 		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: o.Addrs}}}
 		for _, h := range slices.Sorted(maps.Keys(hosts)) {
-			if !tier.Within(h, zone) {
+			if !spec.HostWithin(h, zone) {
 				continue
 			}
 			x := resolver.Host{Name: h}
@@ -79,7 +44,7 @@ func zonesOf(serial uint32, o *tier.NameOptions, sites []siteNames) resolver.Aut
 			d.Hosts = append(d.Hosts, x)
 		}
 		for _, s := range sites {
-			if s.Zone != zone && tier.Within(s.Zone, zone) {
+			if s.Zone != zone && spec.HostWithin(s.Zone, zone) {
 				d.Sites = append(d.Sites, resolver.Delegation{Name: s.Zone, Servers: []resolver.NameServer{{Name: "ns." + s.Zone, Addrs: s.Servers}}})
 			}
 		}
@@ -103,9 +68,9 @@ func (s *Server) answerNames(ctx context.Context) error {
 	t := time.NewTicker(namesEvery)
 	defer t.Stop()
 	serial := uint32(time.Now().Unix())
-	var told []siteNames
+	var told []core.SiteNames
 	for first := true; ; first = false {
-		sites, err := tier.View(ctx, s.Role, func(c *Core) ([]siteNames, error) { return c.siteNames(), nil })
+		sites, err := tier.View(ctx, s.Role, func(c *core.Core) ([]core.SiteNames, error) { return c.Views().SiteNames(), nil })
 		if err == nil && (first || !reflect.DeepEqual(sites, told)) {
 			told = sites
 			serial++

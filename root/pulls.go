@@ -6,16 +6,18 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/root/core"
+	"skerry.dev/skerry/wire"
 )
 
 // pulls tells what a site may pull: what it was given, and images that belong to no organisation, which its own applications may use.
 func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (tier.Pulls, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (tier.Pulls, error) {
 		child := c.Children.Get(site)
 		if child == nil {
 			return tier.Pulls{}, skerry.Errorf(skerry.CodeForbidden, "there is no site %s", site)
 		}
-		p := tier.AssignedImages(child.Desired, c.codec.Unmarshal, have)
+		p := tier.AssignedImages(child.Desired, wire.New().Unmarshal, have)
 		owned := map[string]bool{}
 		for _, n := range c.Apps.Namespaces() {
 			owned[n.Name] = true
@@ -30,7 +32,7 @@ func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, erro
 
 // imagesInUse lists the images, pinned, of the applications.
 func (s *Server) imagesInUse() []string {
-	out, _ := tier.View(context.Background(), s.Role, func(c *Core) (out []string, err error) {
+	out, _ := tier.View(context.Background(), s.Role, func(c *core.Core) (out []string, err error) {
 		for _, a := range c.Apps.Apps() {
 			for _, pinned := range a.Digests {
 				out = append(out, pinned)

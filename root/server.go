@@ -1,3 +1,5 @@
+// Package root is the server of the root: goroutines, store, links and the API around root/core, which decides. Only the places that put
+// roles together import it.
 package root
 
 import (
@@ -14,6 +16,7 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/store/vault"
@@ -46,13 +49,13 @@ type Server struct {
 	opt ServerOptions
 	ask atomic.Pointer[chan string] // sites whose links are to be appraised, in this life
 	// score takes questions to plugins, in this life
-	score atomic.Pointer[chan Score]
+	score atomic.Pointer[chan core.Score]
 }
 
 // PluginHost runs the root's scheduling plugins.
 type PluginHost interface {
 	// List gives the plugins that work now.
-	List() []Plugin
+	List() []core.Plugin
 	// Ask asks the plugins named, in bounded time. It gives one answer each, in that order.
 	Ask(ctx context.Context, names []string, q sched.PluginQuery) []wire.PluginAnswer
 	// Watch calls changed, from one goroutine, at the start and whenever List changes, until ctx ends.
@@ -77,9 +80,9 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
-	c := New(Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter, Amendments: s.opt.Amendments,
-		SealKey: s.opt.Secrets.Derive("assignments")})
-	writes, err := s.LoadCore(ctx, Records(), c.Load)
+	c := core.New(core.Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
+		Amendments: s.opt.Amendments, SealKey: s.opt.Secrets.Derive("assignments")})
+	writes, err := s.LoadCore(ctx, core.Records(), c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
@@ -109,17 +112,17 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	s.ask.Store(&ask)
 	wg.Go(func() { s.appraise(ctx, l, ask) })
 	if h := s.opt.Plugins; h != nil {
-		score := make(chan Score, questionsAtOnce) // full: the question's deadline passes
+		score := make(chan core.Score, questionsAtOnce) // full: the question's deadline passes
 		s.score.Store(&score)
-		wg.Go(func() { h.Watch(ctx, func() { l.Post(SetPlugins{List: h.List()}) }) })
+		wg.Go(func() { h.Watch(ctx, func() { l.Post(core.SetPlugins{List: h.List()}) }) })
 		for range askersAtOnce {
 			wg.Go(func() { consult(ctx, s.opt.Log, h, l.Post, score) })
 		}
 	}
 	err := s.ServeChildren(ctx, l, tier.Children{
-		Up:    func(hello *wire.Hello) any { return ChildUp{Hello: hello} },
-		Frame: func(name string, m wire.Message) any { return ChildFrame{Name: name, Msg: m} },
-		Down:  func(name string) any { return ChildDown{Name: name} },
+		Up:    func(hello *wire.Hello) any { return core.ChildUp{Hello: hello} },
+		Frame: func(name string, m wire.Message) any { return core.ChildFrame{Name: name, Msg: m} },
+		Down:  func(name string) any { return core.ChildDown{Name: name} },
 	})
 	cancel()
 	return errors.Join(err, <-named)
@@ -143,7 +146,7 @@ func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 
 // Act finds out what the core asks; between two lives nobody does, and the core asks again.
 func (h *host) Act(action any) {
-	if q, ok := action.(Score); ok {
+	if q, ok := action.(core.Score); ok {
 		if score := h.score.Load(); score != nil {
 			select {
 			case *score <- q:
@@ -152,7 +155,7 @@ func (h *host) Act(action any) {
 		}
 		return
 	}
-	a, ok := action.(Appraise)
+	a, ok := action.(core.Appraise)
 	if !ok {
 		panic(fmt.Sprintf("the root has no action %T", action))
 	}
@@ -168,12 +171,12 @@ func (h *host) Act(action any) {
 const questionsAtOnce, askersAtOnce = 256, 4
 
 // consult puts questions to plugins, until ctx ends.
-func consult(ctx context.Context, log *slog.Logger, h PluginHost, post func(msg any) bool, score <-chan Score) {
-	answer := func(q Score) {
+func consult(ctx context.Context, log *slog.Logger, h PluginHost, post func(msg any) bool, score <-chan core.Score) {
+	answer := func(q core.Score) {
 		defer panics.Catch(log, "an answer for the core") // which stays without one until the question's deadline
 		ctx, cancel := context.WithTimeout(ctx, sched.PluginDeadline)
 		defer cancel()
-		post(Scored{ID: q.ID, Round: q.Round, Answers: h.Ask(ctx, q.Plugins, q.Query)})
+		post(core.Scored{ID: q.ID, Round: q.Round, Answers: h.Ask(ctx, q.Plugins, q.Query)})
 	}
 	for {
 		select {
@@ -195,7 +198,7 @@ func (s *Server) appraise(ctx context.Context, l *loop.Loop, ask <-chan string) 
 		case <-ctx.Done():
 			return
 		case name := <-ask:
-			l.Post(Appraised{Name: name, RTT: s.linkRTT(ctx, name)})
+			l.Post(core.Appraised{Name: name, RTT: s.linkRTT(ctx, name)})
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 func follows(lo, hi int, down time.Duration) func(*spec.ServiceSpec) {

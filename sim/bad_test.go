@@ -10,7 +10,7 @@ import (
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // calm is a fleet of one site and one worker with one application that runs.

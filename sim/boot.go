@@ -9,7 +9,7 @@ import (
 
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/internal/loop"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // Boot starts a node's process from its store.

@@ -7,7 +7,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // carried plays the start of a container from the state of another copy: its worker is asked for that until it may leave, writes it, and sends

@@ -10,7 +10,7 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // TestChaosComesToRest kills roles, cuts links, switches machines off and lets users change their minds, at random, and

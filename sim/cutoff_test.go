@@ -8,7 +8,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // starts counts how often the containers of the world were started.

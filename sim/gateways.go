@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/wire"
 )
 

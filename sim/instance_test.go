@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // one is a world with one worker, and a log of what its machine was asked to start, with the seconds since the apply.

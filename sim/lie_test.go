@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/testenv"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/view"
 )
 
@@ -59,7 +59,7 @@ func creditOf(w *World, name string) *view.CreditView {
 		}
 		return nil
 	}
-	for _, v := range w.RootCore().Sites() {
+	for _, v := range w.RootCore().Views().Sites() {
 		if string(v.Name) == name {
 			return v.Credit
 		}

@@ -3,11 +3,11 @@ package sim
 import (
 	"time"
 
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/link/frame"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // Times of the links, as package link and the servers of the roles have them.

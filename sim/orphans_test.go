@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 )
@@ -36,10 +36,7 @@ func TestOrphansOfRestoredRoot(t *testing.T) {
 	w.Run(time.Minute)
 	list := func() []view.Orphan {
 		t.Helper()
-		out, err := root.Orphans(w.RootCore())
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := w.RootCore().Views().Orphans()
 		for _, o := range out {
 			if o.Problem != "" || o.State != skerry.Running || !o.Ready || o.Cluster == "" || o.Worker != "" {
 				t.Errorf("%+v", o)

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 )
 
@@ -34,16 +34,16 @@ func TestOrphanKeepsItsVolumes(t *testing.T) {
 			}
 		}
 		w.Run(time.Minute)
-		list, err := root.Orphans(w.RootCore())
-		if err != nil || len(list) != 1 || !list[0].Ready {
-			t.Fatalf("power cut %v: orphans: %+v, %v", power, list, err)
+		list := w.RootCore().Views().Orphans()
+		if len(list) != 1 || !list[0].Ready {
+			t.Fatalf("power cut %v: orphans: %+v", power, list)
 		}
 		i := w.RootCore().Apps.Instances(web("db"))[0]
 		if i.IsReady() || !strings.Contains(i.Reason, "local volumes") || !strings.Contains(i.Reason, string(list[0].Instance)) {
 			t.Errorf("power cut %v: the instance that the root wants is %s, ready %v: %q", power, i.State, i.IsReady(), i.Reason)
 		}
 	}
-	list, _ := root.Orphans(w.RootCore())
+	list := w.RootCore().Views().Orphans()
 	w.Events = nil
 	w.must(t, w.Root, apps.DecideOrphan{ID: list[0].Instance})
 	w.Run(time.Minute)
@@ -77,9 +77,9 @@ func TestAdoptedOrphanKeepsItsVolumes(t *testing.T) {
 	w.restore(w.Root, backup, as("r2", 2))
 	w.Restart(w.Root, nil)
 	w.Run(time.Minute)
-	list, err := root.Orphans(w.RootCore())
-	if err != nil || len(list) != 1 {
-		t.Fatalf("orphans: %+v, %v", list, err)
+	list := w.RootCore().Views().Orphans()
+	if len(list) != 1 {
+		t.Fatalf("orphans: %+v", list)
 	}
 	started := 0
 	w.Machine.Started = func(*spec.Assignment, string, int) { started++ }

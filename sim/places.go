@@ -8,7 +8,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // place is where a worker is in the simulated network, and where it believes that it is.

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/root"
+	cluster "skerry.dev/skerry/cluster/core"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // spoiled is a core with a mistake in it.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/root"
+	cluster "skerry.dev/skerry/cluster/core"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )

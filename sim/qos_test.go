@@ -6,7 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 func TestQoSIsFoldedUpward(t *testing.T) {

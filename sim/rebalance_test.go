@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // balanced is a site of so many equal workers that moves instances to better places by itself, or not.

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // restore puts an old copy of a store back under a new incarnation, as `skerry restore` does.
@@ -80,7 +80,7 @@ func TestRestoredClusterAdoptsWhatRuns(t *testing.T) {
 func TestDeadWorkerLeavesTheNextAggregate(t *testing.T) {
 	w := small(t)
 	workers := func() (n int) {
-		for _, s := range w.RootCore().Sites() {
+		for _, s := range w.RootCore().Views().Sites() {
 			for _, k := range s.Report.Classes {
 				n += k.Workers
 			}

@@ -7,7 +7,7 @@ import (
 
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 // images counts the instances that are to run, per image.

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry/cluster"
-	"skerry.dev/skerry/root"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/spec"
 )
 
@@ -50,7 +49,7 @@ func TestExportedSnapshots(t *testing.T) {
 	// is holds what both tiers show against what is there.
 	is := func(what, failing string) {
 		t.Helper()
-		list, far := w.ClusterCore("a").Volumes(), root.Volumes(w.RootCore())
+		list, far := w.ClusterCore("a").Volumes(), w.RootCore().Views().Volumes()
 		if len(list) != 1 || len(far) != 1 || list[0].Scheduled == nil || far[0].Scheduled == nil || far[0].Scheduled.Export == nil {
 			t.Fatalf("%s: %+v, at the root %+v", what, list, far)
 		}

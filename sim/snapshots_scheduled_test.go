@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -62,7 +61,7 @@ func TestScheduledSnapshots(t *testing.T) {
 		return n
 	}
 	atRoot := func() *wire.VolumeSchedule {
-		list := root.Volumes(w.RootCore())
+		list := w.RootCore().Views().Volumes()
 		if len(list) != 1 {
 			t.Fatalf("the root shows volumes %+v", list)
 		}

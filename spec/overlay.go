@@ -360,6 +360,12 @@ func CheckHost(s string) error {
 	return nil
 }
 
+// HostWithin reports whether a host, which may be *.DOMAIN, is in a zone.
+func HostWithin(host, zone string) bool {
+	host = strings.TrimPrefix(host, "*.")
+	return host == zone || strings.HasSuffix(host, "."+zone)
+}
+
 // overlays checks what services of one application may not both have: addresses, and ways in.
 func (c *checker) overlays(services []ServiceSpec) {
 	addrs := map[netip.Addr]string{}

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // cleanupTimeout bounds one try to remove an instance.
@@ -25,71 +26,71 @@ func (s *Server) act(action any) {
 	work := s.work.Load()
 	ctx := work.Ctx
 	switch a := action.(type) {
-	case Prepare:
+	case core.Prepare:
 		pctx, cancel := context.WithCancel(ctx)
 		s.activity(a.A.ID, func(x *activity) { x.prepare = cancel })
 		work.Go(func() {
 			defer cancel()
 			s.Post(s.prepared(pctx, a))
 		})
-	case Cancel:
+	case core.Cancel:
 		s.activity(a.ID, func(x *activity) {
 			if x.prepare != nil {
 				x.prepare()
 			}
 		})
-	case StartContainer:
+	case core.StartContainer:
 		work.Go(func() {
 			if err := s.caught(func() { s.startContainer(ctx, a) }); err != nil {
-				s.Post(Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, Err: err.Error(), Permanent: true})
+				s.Post(core.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, Err: err.Error(), Permanent: true})
 			}
 		})
-	case StopContainer:
+	case core.StopContainer:
 		work.Go(func() { _ = s.caught(func() { s.stopContainer(ctx, a) }) })
-	case Watch:
+	case core.Watch:
 		work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
-	case KeepContact:
+	case core.KeepContact:
 		s.leases.want(a.Leases)
-	case MeasureEvery:
+	case core.MeasureEvery:
 		select { // the last word counts
 		case <-s.measurePace:
 		default:
 		}
 		s.measurePace <- a.Every
-	case SetLimits:
+	case core.SetLimits:
 		work.Go(func() {
 			if err := s.caught(func() { s.setLimits(ctx, a) }); err != nil {
-				s.Post(Resized{SetLimits: a, Err: err.Error()})
+				s.Post(core.Resized{SetLimits: a, Err: err.Error()})
 			}
 		})
-	case SetEgress:
+	case core.SetEgress:
 		work.Go(func() {
 			defer panics.Catch(s.opt.Log, "an action")
 			if err := s.net.setEgress(ctx, a.ID, a.Egress); err != nil && ctx.Err() == nil {
 				s.opt.Log.Error("hold to egress", "instance", string(a.ID), "err", err)
 			}
 		})
-	case RemoveVolumes:
+	case core.RemoveVolumes:
 		s.removeVolumes(a.Claim) // what is asked for after this must find nothing
-	case RemoveSnapshot:
+	case core.RemoveSnapshot:
 		work.Go(func() { _ = s.caught(func() { removeSnapshot(s, a.ID) }) })
-	case Discard:
+	case core.Discard:
 		work.Go(func() { _ = s.caught(func() { s.discard(ctx, a.Handle) }) })
-	case Release:
+	case core.Release:
 		work.Go(func() {
 			defer panics.Catch(s.opt.Log, "an action")
 			if err := s.net.remove(ctx, a.ID); err != nil && ctx.Err() == nil {
 				s.opt.Log.Warn("release the network", "instance", string(a.ID), "err", err)
 			}
 		})
-	case Cleanup:
+	case core.Cleanup:
 		s.activity(a.ID, func(x *activity) {
 			if x.probes != nil {
 				x.probes()
 			}
 		})
 		work.Go(func() {
-			c := Cleaned{ID: a.ID}
+			c := core.Cleaned{ID: a.ID}
 			var err error
 			if bug := s.caught(func() { err = s.cleanup(ctx, a) }); bug != nil {
 				err = bug
@@ -104,7 +105,7 @@ func (s *Server) act(action any) {
 			}
 			s.Post(c)
 		})
-	case ProbeOn:
+	case core.ProbeOn:
 		pctx, cancel := context.WithCancel(ctx)
 		s.activity(a.A.ID, func(x *activity) {
 			if x.probes != nil {
@@ -115,33 +116,33 @@ func (s *Server) act(action any) {
 		for _, k := range a.Kinds {
 			work.Go(func() { _ = s.caught(func() { s.probe(pctx, a, k) }) })
 		}
-	case ProbeOff:
+	case core.ProbeOff:
 		s.activity(a.ID, func(x *activity) {
 			if x.probes != nil {
 				x.probes()
 				x.probes = nil
 			}
 		})
-	case AwaitQuiet:
+	case core.AwaitQuiet:
 		work.Go(func() {
 			s.awaitQuiet(ctx, a)
-			s.Post(Quiet{ID: a.ID})
+			s.Post(core.Quiet{ID: a.ID})
 		})
-	case MeasurePeers:
+	case core.MeasurePeers:
 		s.mu.Lock()
 		r := s.rtt
 		s.mu.Unlock()
 		if r != nil {
 			r.SetPeers(a.Peers)
 		}
-	case Fabric:
+	case core.Fabric:
 		if s.fabric != nil {
 			s.fabric.take(a)
 			s.direct(a)
 		}
-	case UpgradeAgent:
+	case core.UpgradeAgent:
 		work.Go(func() { s.upgradeAgent(ctx, a.Order) })
-	case Endpoints:
+	case core.Endpoints:
 		for _, err := range s.endpoints.set(a, s.instanceDir) {
 			s.opt.Log.Warn("write endpoints", "err", err)
 		}
@@ -162,15 +163,15 @@ func (s *Server) caught(do func()) (err error) {
 	return nil
 }
 
-func (s *Server) prepared(ctx context.Context, a Prepare) (m Prepared) {
+func (s *Server) prepared(ctx context.Context, a core.Prepare) (m core.Prepared) {
 	if err := s.caught(func() { m = s.prepare(ctx, a) }); err != nil {
-		m = Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: runtimeOf(&a.A), Err: err.Error(), Permanent: true}
+		m = core.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: runtimeOf(&a.A), Err: err.Error(), Permanent: true}
 	}
 	return m
 }
 
 // direct has instances told the service addresses of an application's network.
-func (s *Server) direct(a Fabric) {
+func (s *Server) direct(a core.Fabric) {
 	rest, ok := strings.CutPrefix(a.Key, "net/")
 	app, err := skerry.ParseAppKey(rest, "")
 	if !ok || err != nil {
@@ -193,8 +194,8 @@ func (s *Server) activity(id skerry.InstanceID, fn func(*activity)) {
 	fn(x)
 }
 
-func (s *Server) startContainer(ctx context.Context, a StartContainer) {
-	m := Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
+func (s *Server) startContainer(ctx context.Context, a core.StartContainer) {
+	m := core.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
 	task, d, err := s.spec(ctx, a)
 	if err == nil {
 		err = s.leases.await(ctx, &a.A)
@@ -261,17 +262,18 @@ func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, a
 				s.opt.Log.Warn("processors", "task", string(h.ID), "err", err)
 			}
 			s.leases.tellOver(id)
-			s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: s.endOf(ctx, d, h, e)})
+			s.Post(core.Exited{ID: id, Name: name, Attempt: attempt, Exit: s.endOf(ctx, d, h, e)})
 			return e, h, true
 		}
 	}
 	if ctx.Err() == nil {
-		s.Post(Exited{ID: id, Name: name, Attempt: attempt, Exit: wire.Exit{Code: 255, At: time.Now(), Message: "lost sight of it: " + err.Error()}})
+		s.Post(core.Exited{ID: id, Name: name, Attempt: attempt,
+			Exit: wire.Exit{Code: 255, At: time.Now(), Message: "lost sight of it: " + err.Error()}})
 	}
 	return e, h, false
 }
 
-func (s *Server) stopContainer(ctx context.Context, a StopContainer) {
+func (s *Server) stopContainer(ctx context.Context, a core.StopContainer) {
 	d, h, err := s.driverOf(a.Handle)
 	if err == nil {
 		s.mu.Lock()
@@ -299,7 +301,7 @@ func (s *Server) discard(ctx context.Context, handle json.RawMessage) {
 }
 
 // cleanup removes all there is of an instance: tasks, network, volumes, files.
-func (s *Server) cleanup(ctx context.Context, a Cleanup) error {
+func (s *Server) cleanup(ctx context.Context, a core.Cleanup) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	var errs []error

@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Agent exchanges the program of a worker's agent.
@@ -67,7 +68,7 @@ func (s *Server) upgradeAgent(ctx context.Context, o wire.AgentOrder) {
 		s.mu.Lock()
 		s.order = &f
 		s.mu.Unlock()
-		s.Post(Facts{Facts: s.facts()})
+		s.Post(core.Facts{Facts: s.facts()})
 	}
 	if s.opt.Agent == nil {
 		tell(wire.AgentFacts{Stage: wire.AgentFailed, Why: "the agent of this worker has no program of its own: it is a part of skerry up"})

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -57,19 +56,4 @@ func (c *arrivals) look(now time.Time, routes []ingress.RouteStats) []wire.Ingre
 	}
 	c.at, c.by, c.last = now, by, out
 	return out
-}
-
-// arrivalsMoved reports whether what comes by the ingress changed by a fifth, or began or ended.
-func arrivalsMoved(told, now []wire.IngressUse) bool {
-	if len(told) != len(now) {
-		return true
-	}
-	far := func(a, b float64) bool { return math.Abs(a-b) > max(a, b)/5 && math.Abs(a-b) > 0.5 }
-	for i := range now {
-		t, n := told[i], now[i]
-		if t.Service != n.Service || far(t.Requests, n.Requests) || far(t.Active, n.Active) || far(t.Ms, n.Ms) {
-			return true
-		}
-	}
-	return false
 }

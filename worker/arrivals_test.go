@@ -40,12 +40,4 @@ func TestArrivals(t *testing.T) {
 			t.Errorf("look %d: %+v; expected %g a second, %g, %g ms", n, x.got, x.requests, x.active, x.ms)
 		}
 	}
-	for _, x := range []struct {
-		a, b  wire.IngressUse
-		moved bool
-	}{{wire.IngressUse{Requests: 10}, wire.IngressUse{Requests: 11}, false}, {wire.IngressUse{Requests: 10}, wire.IngressUse{Requests: 14}, true}, {wire.IngressUse{}, wire.IngressUse{Active: 1}, true}} {
-		if arrivalsMoved([]wire.IngressUse{x.a}, []wire.IngressUse{x.b}) != x.moved {
-			t.Errorf("%+v", x)
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/internal/cdi"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // AttachOptions say which devices the worker gives to instances.
@@ -135,7 +136,7 @@ func (s *Server) watchDevices(ctx context.Context) {
 		case <-t.C:
 		}
 		if s.lookForDevices() {
-			s.Post(Facts{Facts: s.facts()})
+			s.Post(core.Facts{Facts: s.facts()})
 		}
 	}
 }

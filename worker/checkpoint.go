@@ -24,6 +24,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 const (
@@ -60,7 +61,7 @@ func checkpointer(ctx context.Context, d runtime.Driver) (runtime.Checkpointer, 
 
 // serveCheckpoint writes the state of an instance, ends it, and answers with all that another worker needs to go on, for that worker alone to read.
 func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
-	m := LeaveLocal{ID: id}
+	m := core.LeaveLocal{ID: id}
 	if err := json.Unmarshal([]byte(r.URL.Query().Get("for")), &m.For); err != nil {
 		return skerry.Errorf(skerry.CodeInvalid, "it is not said for which copy: %v", err)
 	}
@@ -68,7 +69,7 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id sker
 	if err != nil {
 		return err
 	}
-	answer := v.(LeaveAnswer)
+	answer := v.(core.LeaveAnswer)
 	// From here on what happens to the request is not what happens to the instance.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), dumpTime)
 	defer cancel()
@@ -77,7 +78,7 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id sker
 	if err == nil {
 		err = s.dump(ctx, answer.Handle, dir)
 	}
-	left := Left{ID: id}
+	left := core.Left{ID: id}
 	if err != nil {
 		left.Err = err.Error()
 	}
@@ -103,7 +104,7 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id sker
 		s.opt.Log.Warn("send the state of an instance", "instance", string(id), "err", err, "output", why.String())
 		panic(http.ErrAbortHandler) // a cut answer is no whole one: the seal is missing as well
 	}
-	s.Post(Sent{ID: id})
+	s.Post(core.Sent{ID: id})
 	return nil
 }
 
@@ -131,7 +132,7 @@ func (s *Server) dump(ctx context.Context, handle json.RawMessage, dir string) e
 }
 
 // goOn starts a container from a state: the one that another worker has, or the one that was written here.
-func (s *Server) goOn(ctx context.Context, a StartContainer, spec runtime.Spec, d runtime.Driver) (runtime.Handle, error) {
+func (s *Server) goOn(ctx context.Context, a core.StartContainer, spec runtime.Spec, d runtime.Driver) (runtime.Handle, error) {
 	c, err := checkpointer(ctx, d)
 	if err != nil {
 		return runtime.Handle{}, err

@@ -18,6 +18,7 @@ import (
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/lease"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // contactEvery is how often the moment of the last contact is written down, while something runs that depends on it.
@@ -28,9 +29,9 @@ var errLeaseOver = errors.New("the lease of its instance has run out")
 
 // leases keeps the moment of the last contact with the cluster, and the guard that ends instances should the agent hang.
 type leases struct {
-	contact *lease.Contact // nil: not kept
-	holder  *lease.Holder  // nil: nobody guards
-	wanted  chan []Lease   // the last word of the core
+	contact *lease.Contact    // nil: not kept
+	holder  *lease.Holder     // nil: nobody guards
+	wanted  chan []core.Lease // the last word of the core
 	up      func() *tier.Up
 	post    func(any)
 	log     *slog.Logger
@@ -44,7 +45,7 @@ type leases struct {
 
 // newLeases keeps nothing without a directory in memory, and without a command has no guard.
 func newLeases(runDir, cgroupParent string, command []string) (*leases, error) {
-	l := &leases{wanted: make(chan []Lease, 1), changed: make(chan struct{}), held: map[skerry.InstanceID]bool{}}
+	l := &leases{wanted: make(chan []core.Lease, 1), changed: make(chan struct{}), held: map[skerry.InstanceID]bool{}}
 	if runDir == "" {
 		return l, nil
 	}
@@ -59,7 +60,7 @@ func newLeases(runDir, cgroupParent string, command []string) (*leases, error) {
 const LeaseDir = "lease"
 
 // want takes the core's word.
-func (l *leases) want(list []Lease) {
+func (l *leases) want(list []core.Lease) {
 	select { // the last word counts
 	case <-l.wanted:
 	default:
@@ -75,7 +76,7 @@ func (l *leases) keep(ctx context.Context) {
 	t := time.NewTicker(contactEvery)
 	t.Stop()
 	defer t.Stop()
-	var list []Lease
+	var list []core.Lease
 	for {
 		select {
 		case <-ctx.Done():
@@ -96,7 +97,7 @@ func (l *leases) keep(ctx context.Context) {
 }
 
 // heard writes down when the cluster was heard, and asks it for a word if that was long ago.
-func (l *leases) heard(list []Lease) {
+func (l *leases) heard(list []core.Lease) {
 	up := l.up()
 	if up == nil || len(list) == 0 {
 		return
@@ -147,7 +148,7 @@ func (l *leases) ensure(ctx context.Context) bool {
 }
 
 // hold gives the guard a list, in place of the one before. Without one the guard ends.
-func (l *leases) hold(ctx context.Context, list []Lease) {
+func (l *leases) hold(ctx context.Context, list []core.Lease) {
 	if l.holder == nil {
 		return
 	}
@@ -172,7 +173,7 @@ func (l *leases) hold(ctx context.Context, list []Lease) {
 	l.changed = make(chan struct{})
 }
 
-func guarded(x Lease) lease.Lease {
+func guarded(x core.Lease) lease.Lease {
 	out := lease.Lease{Instance: x.ID, Token: x.Fence, Stop: x.Stop, Kill: x.Kill, Ending: x.Ending, Signal: int(syscall.SIGTERM)}
 	var h runtime.Handle
 	if x.Main != "" && json.Unmarshal([]byte(x.Main), &h) == nil {
@@ -217,23 +218,23 @@ func (l *leases) await(ctx context.Context, a *spec.Assignment) error {
 }
 
 // over gives the word for the core that an instance was ended in the agent's place, or nil.
-func (l *leases) over(a *spec.Assignment) *LeaseOver {
+func (l *leases) over(a *spec.Assignment) *core.LeaseOver {
 	if l.holder == nil {
 		return nil
 	}
 	if e, ok := l.holder.Ended(a.ID); ok && e.Token == a.Fence {
-		return &LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone}
+		return &core.LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone}
 	}
 	return nil
 }
 
 // ended gives the word for the core on everything that was ended in the agent's place.
-func (l *leases) ended() (list []LeaseOver) {
+func (l *leases) ended() (list []core.LeaseOver) {
 	if l.holder == nil {
 		return nil
 	}
 	for _, e := range l.holder.AllEnded() {
-		list = append(list, LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone})
+		list = append(list, core.LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone})
 	}
 	return list
 }
@@ -244,6 +245,6 @@ func (l *leases) tellOver(id skerry.InstanceID) {
 		return
 	}
 	if e, ok := l.holder.Ended(id); ok {
-		l.post(LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone})
+		l.post(core.LeaseOver{ID: e.Instance, Fence: e.Token, Alone: e.Alone})
 	}
 }

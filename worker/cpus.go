@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/internal/topology"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // cpusLabel is the label of a task that has processors of its own: which. So the next life of the agent knows them too.
@@ -168,7 +169,7 @@ func pin(ctx context.Context, d runtime.Driver, h runtime.Handle, cpus string) e
 }
 
 // exclusive is how many processors a container has for its own.
-func exclusive(a *StartContainer) int {
+func exclusive(a *core.StartContainer) int {
 	if a.Name != spec.MainContainer {
 		return 0
 	}

@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // dialTime bounds a connection to an instance.
@@ -35,16 +36,14 @@ func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port in
 	var tasks []runtime.Handle
 	found := false
 	err := s.Role.View(ctx, func(c loop.Core) {
-		i := c.(*Core).insts[id]
-		if i == nil {
+		v, ok := core.ViewOf(c.(*core.Core), id)
+		if !ok {
 			return
 		}
-		addr, svc, found = i.Address, i.A.Spec, true
-		for _, name := range i.names() {
-			if k := i.Containers[name]; k.Running {
-				if _, h, err := s.driverOf(k.Handle); err == nil && h.PID > 0 {
-					tasks = append(tasks, h)
-				}
+		addr, svc, found = v.Address(), v.Assignment().Spec, true
+		for _, handle := range v.Running() {
+			if _, h, err := s.driverOf(handle); err == nil && h.PID > 0 {
+				tasks = append(tasks, h)
 			}
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // How often layers are measured: when so much of the disk went since the last time, else once in a while, and never so often that it costs
@@ -58,7 +59,7 @@ func filesSize(files int64) skerry.Bytes { return skerry.Bytes(files * fileSize)
 
 // layers lists the containers that are held to a share of the disk.
 func (s *Server) layers(ctx context.Context) []layer {
-	list, _ := tier.View(ctx, s.Role, func(c *Core) (out []layer, _ error) {
+	list, _ := tier.View(ctx, s.Role, func(c *core.Core) (out []layer, _ error) {
 		c.Running(func(a *spec.Assignment, name string, handle json.RawMessage) {
 			n := storageOf(a, name, runtimeOf(a))
 			if n == 0 {

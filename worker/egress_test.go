@@ -11,33 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
 
-// An instance gets its network with its policy, and another policy while it runs, without being restarted. A worker that gives no networks
+// An instance gets its network with its policy, and another policy while it runs. A worker that gives no networks
 // refuses it by name.
 func TestEgress(t *testing.T) {
-	f := skerry.Fence{RootEpoch: 5, ClusterTerm: 5, Sequence: 5}
-	d := newDevice(t)
-	a := assignment(f)
-	i := d.runs(a)
-	a.Gen, a.Egress = 2, &spec.Egress{}
-	acts := d.wants(a)
-	if len(acts) != 1 || acts[0].(SetEgress).Egress.String() != "nothing" || i.Phase != skerry.PhaseRunning {
-		t.Errorf("%+v in %s", acts, i.Phase)
-	}
-	if acts := d.wants(a); len(acts) != 0 {
-		t.Errorf("told again it does %+v", acts)
-	}
-	d.start() // another life knows it
-	if got := d.c.insts[a.ID].A.Egress; got == nil {
-		t.Error("the policy is forgotten")
-	}
-
+	a := spec.Assignment{ID: "web-1", Spec: spec.ServiceSpec{Name: "web"}, Egress: &spec.Egress{}}
 	host := &fakeNet{}
 	n := newAttachments(host)
 	if _, _, err := n.add(t.Context(), &a, nil); err != nil || host.last.Attachments[0].Egress.String() != "nothing" {

@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // endpoints keeps what instances are told of the services they are linked to: a file of service name to endpoints, which
@@ -51,7 +52,7 @@ func (e *endpoints) of(k skerry.ServiceKey) []wire.Endpoint {
 }
 
 // set takes a new list and writes the files of all instances of the application.
-func (e *endpoints) set(a Endpoints, dir func(skerry.InstanceID) string) (errs []error) {
+func (e *endpoints) set(a core.Endpoints, dir func(skerry.InstanceID) string) (errs []error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if a.Gone {

@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // The file names service addresses where there is an overlay, and instances where there is none.
@@ -41,8 +42,9 @@ func TestEndpointsFile(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", id, got, err, want)
 		}
 	}
-	ok(e.set(Endpoints{Service: web, List: []wire.Endpoint{{Instance: "web-1", Port: "http", Address: "192.0.2.7:30000", Protocol: "tcp"}}}, dir))
-	ok(e.set(Endpoints{Service: db}, dir))
+	ok(e.set(core.Endpoints{Service: web,
+		List: []wire.Endpoint{{Instance: "web-1", Port: "http", Address: "192.0.2.7:30000", Protocol: "tcp"}}}, dir))
+	ok(e.set(core.Endpoints{Service: db}, dir))
 	const hosts = `{"db":[],"web":[{"instance":"web-1","port":"http","address":"192.0.2.7:30000","protocol":"tcp"}]}`
 	has("front-1", hosts)
 	n := &wire.AppNetwork{App: app, Net: 7, Services: []wire.NetworkService{
@@ -57,13 +59,13 @@ func TestEndpointsFile(t *testing.T) {
 	if list := e.of(web); len(list) != 1 || list[0].Instance != "web-1" {
 		t.Errorf("%+v", list)
 	}
-	ok(e.set(Endpoints{Service: web}, dir))
+	ok(e.set(core.Endpoints{Service: web}, dir))
 	has("front-1", addresses)
 	if err := e.write(filepath.Join(dir("other-1"), "run", endpointsFile), app); err != nil {
 		t.Fatal(err)
 	}
 	has("other-1", addresses)
-	ok(e.set(Endpoints{Service: db, Gone: true}, dir))
+	ok(e.set(core.Endpoints{Service: db, Gone: true}, dir))
 	ok(e.network(app, nil, dir))
 	has("front-1", `{"web":[]}`)
 	if _, err := os.Stat(dir("gone-1")); err == nil {

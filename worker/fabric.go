@@ -21,6 +21,7 @@ import (
 	"skerry.dev/skerry/overlay/wireguard"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Overlay is what a worker takes part in the overlay with. Device is needed.
@@ -157,7 +158,7 @@ func (f *fabric) doubt() {
 }
 
 // take keeps an item of the cluster.
-func (f *fabric) take(a Fabric) {
+func (f *fabric) take(a core.Fabric) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch v := a.Item.(type) {
@@ -192,7 +193,7 @@ func (f *fabric) take(a Fabric) {
 }
 
 // load takes up what an earlier life knew. Routes that were wanted then are wanted for a while.
-func (f *fabric) load(items []Fabric) {
+func (f *fabric) load(items []core.Fabric) {
 	for _, a := range items {
 		f.take(a)
 		if r, ok := a.Item.(*wire.Route); ok {
@@ -516,7 +517,7 @@ func (f *fabric) review(now time.Time) {
 	f.asked = append([]skerry.ServiceKey{}, list...)
 	f.mu.Unlock()
 	if !same {
-		f.post(Interest{Services: list})
+		f.post(core.Interest{Services: list})
 	}
 }
 

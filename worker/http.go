@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats, and
@@ -63,7 +64,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // find gives the driver of a container of an instance, and its handle, which of gives; nil: of the attempt that runs.
-func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string, of func(c *Core, id skerry.InstanceID, name string) json.RawMessage) (runtime.Driver, runtime.Handle, error) {
+func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string,
+	of func(c *core.Core, id skerry.InstanceID, name string) json.RawMessage) (runtime.Driver, runtime.Handle, error) {
 	if name == "" {
 		name = spec.MainContainer
 	}
@@ -71,8 +73,8 @@ func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string, of
 	var a spec.Assignment
 	var ok bool
 	if err := s.Role.View(ctx, func(c loop.Core) {
-		if a, handle, _, ok = c.(*Core).Assignment(id, name); of != nil {
-			handle = of(c.(*Core), id, name)
+		if a, handle, _, ok = c.(*core.Core).Assignment(id, name); of != nil {
+			handle = of(c.(*core.Core), id, name)
 		}
 	}); err != nil {
 		return nil, runtime.Handle{}, err
@@ -104,7 +106,7 @@ func containerNames(s *spec.ServiceSpec) []string {
 // serveLogs answers with one JSON object a line: time, stream, line.
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	q := r.URL.Query()
-	d, h, err := s.find(r.Context(), id, q.Get("container"), lastLog)
+	d, h, err := s.find(r.Context(), id, q.Get("container"), core.LastLog)
 	if err != nil {
 		return err
 	}
@@ -218,7 +220,7 @@ func (s *Server) mayBe(ctx context.Context, id skerry.InstanceID, driver, user s
 		return nil
 	}
 	var a spec.Assignment
-	if err := s.Role.View(ctx, func(c loop.Core) { a, _, _, _ = c.(*Core).Assignment(id, spec.MainContainer) }); err != nil {
+	if err := s.Role.View(ctx, func(c loop.Core) { a, _, _, _ = c.(*core.Core).Assignment(id, spec.MainContainer) }); err != nil {
 		return err
 	}
 	if !bounded(&a) {

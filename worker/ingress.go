@@ -25,6 +25,7 @@ import (
 	"skerry.dev/skerry/overlay/ingress"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // IngressOptions say how a worker lets clients outside in.
@@ -213,7 +214,7 @@ func (e *entrance) review(ctx context.Context) {
 		for _, p := range st.Problems {
 			e.log.Warn("a way in is not offered", "service", p.Service.String(), "door", p.Door, "err", p.Text)
 		}
-		e.fabric.post(Entrances{State: st})
+		e.fabric.post(core.Entrances{State: st})
 	}
 }
 

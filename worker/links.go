@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 const (
@@ -71,7 +72,7 @@ func (s *Server) watchLinks(ctx context.Context, every time.Duration) {
 		}
 		var keys []skerry.ServiceKey
 		err := s.Role.View(ctx, func(c loop.Core) {
-			c.(*Core).Running(func(a *spec.Assignment, name string, _ json.RawMessage) {
+			c.(*core.Core).Running(func(a *spec.Assignment, name string, _ json.RawMessage) {
 				if name == spec.MainContainer {
 					keys = append(keys, limitedLinks(a)...)
 				}

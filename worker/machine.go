@@ -30,6 +30,7 @@ import (
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // FactOptions say what an operator knows better than the machine. Zero entries are found out.
@@ -170,7 +171,7 @@ func (c counters) since(o counters) counters {
 
 // measure tells the core what is used, until ctx ends.
 func (s *Server) measure(ctx context.Context, l *loop.Loop) {
-	t := time.NewTicker(usualMeasure)
+	t := time.NewTicker(core.UsualMeasure)
 	defer t.Stop()
 	refused := ""
 	pruned := time.Now()
@@ -186,7 +187,7 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 		}
 		if text != refused {
 			refused = text
-			l.Post(Refuse{Text: text})
+			l.Post(core.Refuse{Text: text})
 		}
 		select {
 		case <-ctx.Done():
@@ -195,7 +196,7 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 		case <-s.nudge:
 		case every := <-s.measurePace:
 			if every <= 0 {
-				every = usualMeasure
+				every = core.UsualMeasure
 			}
 			t.Reset(every)
 		}
@@ -214,8 +215,8 @@ func (s *Server) prune(ctx context.Context, now time.Time) {
 	var used []digest.Digest
 	strays := false
 	err := s.Role.View(ctx, func(c loop.Core) {
-		strays = c.(*Core).strays.lost
-		for d := range c.(*Core).Images() {
+		strays = core.Strays(c.(*core.Core))
+		for d := range c.(*core.Core).Images() {
 			used = append(used, imageDigest(d))
 		}
 	})
@@ -267,7 +268,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 		handle     json.RawMessage
 		assignment *spec.Assignment
 	}
-	list, err := tier.View(ctx, s.Role, func(c *Core) (list []running, _ error) {
+	list, err := tier.View(ctx, s.Role, func(c *core.Core) (list []running, _ error) {
 		c.Running(func(a *spec.Assignment, name string, handle json.RawMessage) {
 			_, res := containerOf(&a.Spec, name)
 			own := *a // the core's own may change
@@ -295,12 +296,12 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 	return out, err
 }
 
-func (s *Server) usageNow(ctx context.Context, l *loop.Loop) Usage {
+func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	var in []wire.IngressUse
 	if e := s.entrance.Load(); e != nil {
 		in = s.arrivals.look(time.Now(), e.in.Stats().Routes)
 	}
-	u := Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}
+	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}
 	if up := s.up.Load(); up != nil {
 		u.RTT, u.Loss = up.Quality()
 	}

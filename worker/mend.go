@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 const (
@@ -68,7 +69,7 @@ func mend(ctx context.Context, s *Server, a *spec.Assignment, container string) 
 	if err != nil { // what was taken away comes with a later attempt
 		text += "; not all of it could be put right yet: " + err.Error()
 	}
-	s.Post(ImageMended{ID: a.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and repaired: %s", k.Image, text)})
+	s.Post(core.ImageMended{ID: a.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and repaired: %s", k.Image, text)})
 	return true
 }
 

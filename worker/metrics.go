@@ -21,6 +21,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Bounds of one scrape of an instance.
@@ -34,8 +35,8 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.
 	var m *spec.Metrics
 	found := false
 	err := s.Role.View(r.Context(), func(c loop.Core) {
-		if i := c.(*Core).insts[id]; i != nil {
-			m, found = i.A.Spec.Metrics, true
+		if v, ok := core.ViewOf(c.(*core.Core), id); ok {
+			m, found = v.Assignment().Spec.Metrics, true
 		}
 	})
 	switch {

@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Host ports that the worker chooses by itself.
@@ -58,7 +59,7 @@ type wanted struct {
 
 func wantedBy(a *spec.Assignment, ports []wire.PortBinding) wanted {
 	need := a.Spec.Need()
-	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, egressOf(a)}
+	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, core.EgressOf(a)}
 }
 
 // want takes up an instance of an earlier life, before restore.
@@ -87,7 +88,7 @@ func (n *attachments) restore(ctx context.Context) error {
 
 // add joins an instance to the network and gives its ports. keep are the ports it had before.
 func (n *attachments) add(ctx context.Context, a *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, wire.Attachment, error) {
-	if n.network == nil && egressOf(a) != nil {
+	if n.network == nil && core.EgressOf(a) != nil {
 		return nil, wire.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(a),
 			Reason: "its egress policy holds in networks of the worker's alone, and this worker gives none (--no-network); leave egress out, or choose another worker"}
 	}

@@ -17,8 +17,10 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // runtimeOf gives the runtime of an instance: the one that its cluster chose; where that is of before and chose none, the cheapest.
@@ -35,10 +37,10 @@ func runtimeOf(a *spec.Assignment) string {
 }
 
 // prepare fetches images, makes volumes and joins the network. It may be repeated at any time.
-func (s *Server) prepare(ctx context.Context, p Prepare) Prepared {
+func (s *Server) prepare(ctx context.Context, p core.Prepare) core.Prepared {
 	a := &p.A
-	m := Prepared{ID: a.ID, Fence: a.Fence, Runtime: runtimeOf(a)}
-	fail := func(err error, permanent bool) Prepared {
+	m := core.Prepared{ID: a.ID, Fence: a.Fence, Runtime: runtimeOf(a)}
+	fail := func(err error, permanent bool) core.Prepared {
 		m.Err, m.Permanent = err.Error(), permanent
 		return m
 	}
@@ -103,7 +105,7 @@ func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (art
 	}
 	var damage error
 	if pinned != "" {
-		r, err := artifact.ParseRef(pinned)
+		r, err := imageref.Parse(pinned)
 		if err == nil {
 			err = checkSigned(ctx, s.opt.Images, a, r, src)
 		}
@@ -121,7 +123,7 @@ func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (art
 		pinned = ref
 	}
 	img, err := s.opt.Images.Pull(ctx, pinned, platform, nil, src)
-	if r, bad := artifact.ParseRef(pinned); err == nil && a.Digest[ref] == "" {
+	if r, bad := imageref.Parse(pinned); err == nil && a.Digest[ref] == "" {
 		r.Tag, r.Digest = "", img.Digest
 		pinned = r.String() // whatever its tag means the next time
 		err = errors.Join(bad, checkSigned(ctx, s.opt.Images, a, r, src))
@@ -136,7 +138,7 @@ func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (art
 		}
 	}
 	if err == nil && errors.Is(damage, artifact.ErrDamaged) {
-		s.Post(ImageMended{ID: a.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and fetched again: %v", ref, damage)})
+		s.Post(core.ImageMended{ID: a.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and fetched again: %v", ref, damage)})
 	}
 	return img, err
 }
@@ -231,7 +233,7 @@ const (
 )
 
 // spec says how to start a container.
-func (s *Server) spec(ctx context.Context, a StartContainer) (runtime.Spec, runtime.Driver, error) {
+func (s *Server) spec(ctx context.Context, a core.StartContainer) (runtime.Spec, runtime.Driver, error) {
 	svc := &a.A.Spec
 	name := runtimeOf(&a.A)
 	d := s.drivers[name]

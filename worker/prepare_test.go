@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // A site that knows no levels, one that trusts, and what is left where it does not.
@@ -52,12 +53,12 @@ func TestRuntimeMustBeTheOneAskedFor(t *testing.T) {
 		{Runtime: "containerd", Isolation: spec.IsolationHardware},
 		{Runtime: "containerd", RuntimeClass: "kata", Isolation: spec.IsolationHardware},
 	} {
-		m := s.prepare(t.Context(), Prepare{A: spec.Assignment{ID: "web-r1", Spec: svc, Runtime: "containerd"}})
+		m := s.prepare(t.Context(), core.Prepare{A: spec.Assignment{ID: "web-r1", Spec: svc, Runtime: "containerd"}})
 		if !m.Permanent || m.Err != "runtime containerd is not of the isolation or class that the service asks for" {
 			t.Errorf("%+v: %+v", svc, m)
 		}
 	}
-	m := s.prepare(t.Context(), Prepare{A: spec.Assignment{Spec: spec.ServiceSpec{Runtime: "containerd", RuntimeClass: "kata"},
+	m := s.prepare(t.Context(), core.Prepare{A: spec.Assignment{Spec: spec.ServiceSpec{Runtime: "containerd", RuntimeClass: "kata"},
 		Runtime: "containerd/shared/kata"}})
 	if !m.Permanent || m.Err != "this worker has no runtime containerd/shared/kata" {
 		t.Errorf("%+v", m)

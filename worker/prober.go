@@ -16,14 +16,15 @@ import (
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // minProbe is the least time between tries, whatever a manifest says: what probes cost is the worker's, and nobody's limit bounds it.
 const minProbe = 100 * time.Millisecond
 
 // probe tries one kind of probe of an instance again and again and tells the core each result, until ctx ends.
-func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
-	p := (&inst{A: a.A}).spec(kind)
+func (s *Server) probe(ctx context.Context, a core.ProbeOn, kind core.ProbeKind) {
+	p := core.ProbeOf(&a.A.Spec, kind)
 	if p == nil {
 		return
 	}
@@ -40,18 +41,18 @@ func (s *Server) probe(ctx context.Context, a ProbeOn, kind ProbeKind) {
 		begin := time.Now()
 		err := s.try(tctx, p, a)
 		cancel()
-		if err == nil && kind == Readiness {
+		if err == nil && kind == core.Readiness {
 			s.probed(a.A.ID, time.Since(begin))
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		m := Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: err == nil}
+		m := core.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: err == nil}
 		if err != nil {
 			m.Text = err.Error()
 		}
 		s.Post(m)
-		wait, early = nextTry(time.Duration(p.Interval), early, err != nil && kind != Liveness)
+		wait, early = nextTry(time.Duration(p.Interval), early, err != nil && kind != core.Liveness)
 	}
 }
 
@@ -65,7 +66,7 @@ func nextTry(interval, early time.Duration, soon bool) (wait, nextEarly time.Dur
 	return wait, time.Second
 }
 
-func (s *Server) try(ctx context.Context, p *spec.Probe, a ProbeOn) error {
+func (s *Server) try(ctx context.Context, p *spec.Probe, a core.ProbeOn) error {
 	switch {
 	case p.HTTP != nil:
 		return s.probeHTTP(ctx, p.HTTP, a)
@@ -89,7 +90,7 @@ func address(a string) string {
 	return a
 }
 
-func (s *Server) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a ProbeOn) error {
+func (s *Server) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.ProbeOn) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(a.Address), strconv.Itoa(p.Port))+p.Path, nil)
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func firstLine(answer string) string {
 	return ""
 }
 
-func (s *Server) probeExec(ctx context.Context, p *spec.ExecProbe, a ProbeOn) error {
+func (s *Server) probeExec(ctx context.Context, p *spec.ExecProbe, a core.ProbeOn) error {
 	d, h, err := s.driverOf(a.Handle)
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"skerry.dev/skerry/worker/core"
 )
 
 // quietLook is how often awaitQuiet looks.
@@ -19,7 +21,7 @@ const quietLook = 200 * time.Millisecond
 // awaitQuiet returns when nobody has connected to an instance for a while, or after the longest time that it may take. The
 // kernel counts connections for the whole network namespace; of an instance that has none of its own, or a network stack of
 // its own in a sandbox or a machine, nothing is seen, and it is taken for quiet.
-func (s *Server) awaitQuiet(ctx context.Context, a AwaitQuiet) {
+func (s *Server) awaitQuiet(ctx context.Context, a core.AwaitQuiet) {
 	ctx, cancel := context.WithTimeout(ctx, a.Most)
 	defer cancel()
 	look := time.NewTicker(quietLook)

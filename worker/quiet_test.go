@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // What ends goes on while clients, who have not been told yet, connect to it.
@@ -33,7 +34,7 @@ func TestAwaitQuiet(t *testing.T) {
 	connect() // before the first look, which would find nobody
 	ended := make(chan time.Time, 1)
 	go func() {
-		s.awaitQuiet(t.Context(), AwaitQuiet{ID: id, For: quiet, Most: time.Hour})
+		s.awaitQuiet(t.Context(), core.AwaitQuiet{ID: id, For: quiet, Most: time.Hour})
 		ended <- time.Now()
 	}()
 	var last time.Time
@@ -52,7 +53,7 @@ func TestAwaitQuiet(t *testing.T) {
 	for _, a := range []wire.Attachment{{NetNS: netns}, {NetNS: "/none"}, {}} {
 		n.have[id] = a
 		began := time.Now()
-		s.awaitQuiet(t.Context(), AwaitQuiet{ID: id, Least: 50 * time.Millisecond, For: time.Hour, Most: 100 * time.Millisecond})
+		s.awaitQuiet(t.Context(), core.AwaitQuiet{ID: id, Least: 50 * time.Millisecond, For: time.Hour, Most: 100 * time.Millisecond})
 		if d := time.Since(began); d < 50*time.Millisecond {
 			t.Errorf("%+v: it ended after %s", a, d)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // limitsOf is what a driver is told of a container's resources.
@@ -22,9 +23,9 @@ func limitsOf(r spec.Resources) runtime.Resources {
 }
 
 // setLimits gives all containers other limits, or none of them.
-func (s *Server) setLimits(ctx context.Context, a SetLimits) {
-	m := Resized{SetLimits: a}
-	var done []Limited
+func (s *Server) setLimits(ctx context.Context, a core.SetLimits) {
+	m := core.Resized{SetLimits: a}
+	var done []core.Limited
 	for _, l := range a.Containers {
 		err := s.limit(ctx, l, &a.Spec, a.Level)
 		if err == nil {
@@ -47,7 +48,7 @@ func (s *Server) setLimits(ctx context.Context, a SetLimits) {
 }
 
 // limit gives one container its limits. What has ended needs none.
-func (s *Server) limit(ctx context.Context, l Limited, svc *spec.ServiceSpec, level spec.SecurityLevel) error {
+func (s *Server) limit(ctx context.Context, l core.Limited, svc *spec.ServiceSpec, level spec.SecurityLevel) error {
 	d, h, err := s.driverOf(l.Handle)
 	if err != nil {
 		return err

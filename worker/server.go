@@ -1,5 +1,7 @@
 //go:build linux
 
+// Package worker is the server of a worker: it carries out what worker/core decides, with drivers, images, volumes and network, and reports
+// back. Only the places that put roles together import it.
 package worker
 
 import (
@@ -34,6 +36,7 @@ import (
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Network joins instances to the host's network. *hostnet.Network is one; nil means that instances get none.
@@ -166,7 +169,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		s.fabric = newFabric(*opt.Overlay, opt.Log)
 		s.fabric.place = func() (*spec.Coordinate, *spec.Location) { return s.Coordinate(), opt.Facts.Location }
 		s.fabric.post = func(m any) { s.Post(m) }
-		s.fabric.facts = func() { s.Post(Facts{Facts: s.facts()}) }
+		s.fabric.facts = func() { s.Post(core.Facts{Facts: s.facts()}) }
 		s.fabric.door = func() {
 			if e := s.entrance.Load(); e != nil {
 				e.nudge()
@@ -244,7 +247,7 @@ func (s *Server) ability(driver string, a runtime.Ability) bool {
 // Recheck is Check of a worker that runs: its cluster is told.
 func (s *Server) Recheck(ctx context.Context) []wire.RuntimeReport {
 	out := s.Check(ctx)
-	s.Post(Facts{Facts: s.facts()})
+	s.Post(core.Facts{Facts: s.facts()})
 	return out
 }
 
@@ -256,15 +259,15 @@ func (s *Server) Runtimes() []wire.RuntimeReport {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
-	c := New(Options{Name: s.opt.Name, Seed: tier.Seed(), Repaired: s.opt.Repaired != ""})
-	writes, err := tier.LoadCore(ctx, s.opt.Store, tier.Program{Version: s.opt.Version, Records: Records()}, s.journal, c.Load)
+	c := core.New(core.Options{Name: s.opt.Name, Seed: tier.Seed(), Repaired: s.opt.Repaired != ""})
+	writes, err := tier.LoadCore(ctx, s.opt.Store, tier.Program{Version: s.opt.Version, Records: core.Records()}, s.journal, c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
 	first := c.Start(time.Now()) // now it knows what the cluster wants here
 	first.Writes = append(first.Writes, writes...)
 	if s.opt.Repaired != "" {
-		c.event(time.Now(), nil, wire.EventWarning, wire.EventStoreRepaired, s.opt.Repaired, &first)
+		core.Warn(c, time.Now(), wire.EventStoreRepaired, s.opt.Repaired, &first)
 		s.opt.Repaired = "" // the core has noted it
 	}
 	if s.fabric != nil {
@@ -274,15 +277,16 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 			s.direct(a)
 		}
 	}
-	for _, i := range c.insts {
-		if !i.halted() && i.Address != "" {
-			s.net.want(&i.A, i.Ports)
+	for v := range core.All(c) {
+		a := v.Assignment()
+		if !v.Halted() && v.Address() != "" {
+			s.net.want(a, v.Ports())
 		}
-		s.endpoints.know(i.A.ID, i.A.Service.App)
+		s.endpoints.know(a.ID, a.Service.App)
 	}
-	if c.strays.lost {
+	if core.Strays(c) {
 		for _, t := range s.tasks(ctx) {
-			if t.Running && c.insts[t.ID] == nil {
+			if _, known := core.ViewOf(c, t.ID); t.Running && !known {
 				s.net.keep(t.ID)
 			}
 		}
@@ -303,7 +307,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		return err
 	}
 	if door == nil {
-		l.Post(Entrances{})
+		l.Post(core.Entrances{})
 	}
 	if err := s.net.restore(ctx); err != nil {
 		s.opt.Log.Error("restore the network", "err", err)
@@ -330,7 +334,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	s.startRTT(work)
 	if s.leases.contact != nil {
 		if ago, ok := s.leases.contact.Read(); ok {
-			l.Post(Contact{At: time.Now().Add(-ago)})
+			l.Post(core.Contact{At: time.Now().Add(-ago)})
 		}
 	}
 	for _, e := range s.leases.ended() {
@@ -339,9 +343,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	work.Go(func() { s.leases.keep(work.Ctx) })
 	s.removeAside()
 	recoverSnapshots(s)
-	l.Post(Reattach{Tasks: s.tasks(ctx)})
+	l.Post(core.Reattach{Tasks: s.tasks(ctx)})
 	s.lookForDevices()
-	l.Post(Facts{Facts: s.facts()})
+	l.Post(core.Facts{Facts: s.facts()})
 	if work.Again { // runtimes may have been checked while the disk could not be written
 		work.Go(func() { s.Recheck(work.Ctx) })
 	}
@@ -357,11 +361,11 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		Member: s.opt.Member, Addrs: s.opt.Addrs, Boot: s.opt.Boot, Machine: s.opt.Machine, Version: s.opt.Version, Log: s.opt.Log,
 		Sets: func() []wire.SetAck {
 			// With the life's own context: between two lives there is nobody to answer.
-			sets, _ := tier.View(ctx, s.Role, func(c *Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
+			sets, _ := tier.View(ctx, s.Role, func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
 		Up: func(w *wire.Welcome) {
-			l.Post(ParentUp{Welcome: w})
+			l.Post(core.ParentUp{Welcome: w})
 			s.mu.Lock()
 			r := s.rtt
 			s.mu.Unlock()
@@ -370,8 +374,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 				s.fabric.doubt() // what ended the last link may have changed the way of everything else
 			}
 		},
-		Frame: func(m wire.Message) { l.Post(ParentFrame{Msg: m}) },
-		Down:  func(heard time.Duration) { l.Post(ParentDown{Heard: time.Now().Add(-heard)}) },
+		Frame: func(m wire.Message) { l.Post(core.ParentFrame{Msg: m}) },
+		Down:  func(heard time.Duration) { l.Post(core.ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(s.ServeHTTP),
 		Held:  func() time.Duration { return s.Role.Held("") },
 	}
@@ -448,8 +452,8 @@ func (s *Server) Parent() (connected bool, why string) {
 }
 
 // tasks lists what the drivers find on the machine.
-func (s *Server) tasks(ctx context.Context) []Task {
-	var out []Task
+func (s *Server) tasks(ctx context.Context) []core.Task {
+	var out []core.Task
 	for _, d := range s.opt.Drivers {
 		list, err := d.List(ctx)
 		if err != nil {
@@ -465,7 +469,7 @@ func (s *Server) tasks(ctx context.Context) []Task {
 				}
 				continue
 			}
-			t := Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited, Digest: h.Labels[digestLabel]}
+			t := core.Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited, Digest: h.Labels[digestLabel]}
 			t.Restart, _ = strconv.ParseUint(h.Labels[restartLabel], 10, 64)
 			if st.Exit != nil {
 				t.Exit = exitOf(*st.Exit)
@@ -539,36 +543,36 @@ func (h *host) Act(action any) { (*Server)(h).act(action) }
 
 // Instances lists what the worker holds.
 func (s *Server) Instances(ctx context.Context) ([]wire.Observation, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Observation, error) { return c.Instances(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Observation, error) { return c.Instances(), nil })
 }
 
 // Hold has the worker defer what the cluster asks for, Release ends that, and Approve carries out what waits for one instance,
 // or if it names none for all.
 func (s *Server) Hold(ctx context.Context, reason string) error {
-	_, err := s.Role.Do(ctx, HoldLocal{Reason: reason})
+	_, err := s.Role.Do(ctx, core.HoldLocal{Reason: reason})
 	return err
 }
 
 // Release has the worker carry out what waited while it was held.
 func (s *Server) Release(ctx context.Context) error {
-	_, err := s.Role.Do(ctx, ReleaseLocal{})
+	_, err := s.Role.Do(ctx, core.ReleaseLocal{})
 	return err
 }
 
 // Approve carries out what waits for one instance, or for all if id is empty, though the worker is held.
 func (s *Server) Approve(ctx context.Context, id skerry.InstanceID) error {
-	_, err := s.Role.Do(ctx, ApproveLocal{ID: id})
+	_, err := s.Role.Do(ctx, core.ApproveLocal{ID: id})
 	return err
 }
 
 // Held says why the worker is held on its device, or "".
 func (s *Server) Held(ctx context.Context) (string, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (string, error) { return c.Held(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) (string, error) { return c.Held(), nil })
 }
 
 // Views lists what the worker holds as the API shows it.
 func (s *Server) Views(ctx context.Context) ([]wire.Instance, error) {
-	return tier.View(ctx, s.Role, func(c *Core) ([]wire.Instance, error) { return c.Views(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Instance, error) { return c.Views(), nil })
 }
 
 // Journal gives the worker's own events.

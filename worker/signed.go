@@ -10,11 +10,12 @@ import (
 	"slices"
 
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/spec"
 )
 
 // checkSigned returns nil where the site asks for no signature, or one of its keys for the organisation has signed an image.
-func checkSigned(ctx context.Context, st *artifact.Store, a *spec.Assignment, r artifact.Ref, src *artifact.Source) error {
+func checkSigned(ctx context.Context, st *artifact.Store, a *spec.Assignment, r imageref.Ref, src *artifact.Source) error {
 	var keys []*ecdsa.PublicKey
 	for _, pem := range a.Signers {
 		list, err := artifact.ParsePublicKeys([]byte(pem))

@@ -30,6 +30,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Snapshots are below the worker's directory:
@@ -215,7 +216,7 @@ func keepSnapshot(s *Server, snap *spec.Snapshot, write func(work string, out io
 	}
 	unwanted := false
 	if err == nil {
-		unwanted, err = tier.View(s.lifetime(), s.Role, func(c *Core) (bool, error) { return c.vols.unwanted[snap.ID], nil })
+		unwanted, err = tier.View(s.lifetime(), s.Role, func(c *core.Core) (bool, error) { return core.Unwanted(c, snap.ID), nil })
 	}
 	if unwanted {
 		err = errors.Join(skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was made", snap.ID).WithHint("take another one"), os.RemoveAll(final))
@@ -337,7 +338,7 @@ func insideOwners(claimDir, volume string) (func(uint32) uint32, error) {
 
 // removeSnapshot removes a snapshot, or what there is of one.
 func removeSnapshot(s *Server, id spec.SnapshotID) {
-	m := SnapshotRemoved{ID: id}
+	m := core.SnapshotRemoved{ID: id}
 	dir := s.opt.snapshotDir(id)
 	gone := filepath.Join(filepath.Dir(dir), partialPrefix+"gone-"+string(id))
 	err := os.Rename(dir, gone)
@@ -360,7 +361,7 @@ func recoverSnapshots(s *Server) {
 			f.Close()
 		}
 	}
-	handles, _ := tier.View(s.lifetime(), s.Role, func(c *Core) (handles []json.RawMessage, _ error) {
+	handles, _ := tier.View(s.lifetime(), s.Role, func(c *core.Core) (handles []json.RawMessage, _ error) {
 		c.Running(func(a *spec.Assignment, _ string, handle json.RawMessage) {
 			if a.Spec.KeepsData() {
 				handles = append(handles, slices.Clone(handle))
@@ -426,7 +427,7 @@ func importSnapshot(s *Server, id spec.SnapshotID, from io.Reader, most skerry.B
 // restoreSnapshot makes volumes what a snapshot has. from is its stream. What was there before goes only when all is there, in one step. Volumes
 // without a size take no more than most, unless that is 0; took is how much that is.
 func restoreSnapshot(ctx context.Context, s *Server, v spec.VolumeClaim, from io.Reader, sum string, most skerry.Bytes) (took skerry.Bytes, err error) {
-	if w, err := writersNow(ctx, s, v); err != nil || w.there {
+	if w, err := writersNow(ctx, s, v); err != nil || w.There {
 		return 0, errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance on this worker has volume %s", v).WithHint("stop it first"), err)
 	}
 	local := filepath.Join(s.opt.Dir, localDir)
@@ -520,7 +521,7 @@ func exchange(ctx context.Context, s *Server, v spec.VolumeClaim, work string) e
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // the cluster would not know of it
 	}
-	if w, err := writersNow(ctx, s, v); err != nil || w.there {
+	if w, err := writersNow(ctx, s, v); err != nil || w.There {
 		return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance came to volume %s meanwhile", v).WithHint("nothing was changed; try again"), err)
 	}
 	if err := unmountBelow(dir); err != nil {
@@ -536,9 +537,9 @@ func exchange(ctx context.Context, s *Server, v spec.VolumeClaim, work string) e
 	return errors.Join(files.Sync(filepath.Dir(dir)), files.Sync(filepath.Dir(work)))
 }
 
-// writersNow is writers of the core that runs.
-func writersNow(ctx context.Context, s *Server, v spec.VolumeClaim) (writing, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (writing, error) { return writers(c, v), nil })
+// writersNow is Writers of the core that runs.
+func writersNow(ctx context.Context, s *Server, v spec.VolumeClaim) (core.Writing, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (core.Writing, error) { return core.Writers(c, v), nil })
 }
 
 // runHook runs the command that a service has before its volumes are copied.

@@ -24,6 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/internal/tier"
@@ -31,6 +33,7 @@ import (
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // program is a driver with one task, which writes rows to a file for as long as it is not paused.
@@ -115,11 +118,12 @@ func withSnapshots(t *testing.T, dir string, p *program, svc *spec.ServiceSpec) 
 		p.handle = runtime.Handle{ID: "db-1.main.1", Driver: "oci", Instance: "db-1", Container: spec.MainContainer}
 		opt.Drivers = []runtime.Driver{p}
 		a := spec.Assignment{ID: "db-1", Service: ledgerDB.Service, Org: "default", Spec: *svc, Runtime: "oci"}
-		data, err := json.Marshal(&inst{A: a, State: skerry.Running, Runtime: "oci", Containers: map[string]*container{spec.MainContainer: {Attempt: 1, Running: true, Handle: encode(p.handle)}}})
+		data, err := json.Marshal(map[string]any{"assignment": a, "state": skerry.Running, "runtime": "oci",
+			"containers": map[string]any{spec.MainContainer: map[string]any{"attempt": 1, "running": true, "handle": encode(p.handle)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := st.Commit(ctx, []store.Op{{Key: prefixInst + "db-1", Value: data}}); err != nil {
+		if _, err := st.Commit(ctx, []store.Op{{Key: wire.AssignmentKey("db-1"), Value: data}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,7 +143,7 @@ func withSnapshots(t *testing.T, dir string, p *program, svc *spec.ServiceSpec) 
 		}
 	})
 	for ready := false; !ready; { // it has taken up what is there: from then on its cluster can ask
-		_ = s.Role.View(ctx, func(c loop.Core) { ready = c.(*Core).ready })
+		_ = s.Role.View(ctx, func(c loop.Core) { ready = core.Ready(c.(*core.Core)) })
 		select {
 		case err := <-done:
 			t.Fatal(err)
@@ -399,10 +403,16 @@ func TestDisturbedSnapshot(t *testing.T) {
 	dir := t.TempDir()
 	s := withSnapshots(t, dir, p, &spec.ServiceSpec{Volumes: []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}}})
 	volumeDirs(t, s, map[string]skerry.Bytes{"data": 0})
-	core := func(do func(i *inst)) {
-		if err := s.Role.View(t.Context(), func(c loop.Core) { do(c.(*Core).insts["db-1"]) }); err != nil {
+	step := func(msgs ...any) (acts []any) { // nobody carries out what follows
+		t.Helper()
+		if err := s.Role.View(t.Context(), func(c loop.Core) {
+			for _, m := range msgs {
+				acts = append(acts, c.(*core.Core).Step(time.Now(), m).Actions...)
+			}
+		}); err != nil {
 			t.Fatal(err)
 		}
+		return acts
 	}
 	take := func(id string) error {
 		_, _, err := askWorker(s, http.MethodPost, "/snapshots/"+id, takeBody(t, takeSnapshot{Claim: ledgerDB}))
@@ -418,11 +428,13 @@ func TestDisturbedSnapshot(t *testing.T) {
 	if err := take("one"); err != nil {
 		t.Fatal(err)
 	}
-	p.during = func() { core(func(i *inst) { i.Containers["side"] = &container{Attempt: 1, start: true} }) }
+	p.during = func() {
+		step(core.RestartLocal{ID: "db-1"}, core.Exited{ID: "db-1", Name: spec.MainContainer, Attempt: 1})
+	}
 	refused("a container that starts meanwhile", "was started", take("two"))
 	p.during = nil
 	refused("a container that is starting", "is being started", take("two"))
-	core(func(i *inst) { delete(i.Containers, "side") })
+	step(core.Started{ID: "db-1", Name: spec.MainContainer, Attempt: 2, At: time.Now(), Handle: encode(p.handle)})
 	p.during = func() {
 		if err := os.Rename(s.claimDir(ledgerDB), s.claimDir(ledgerDB)+"-was"); err != nil {
 			t.Fatal(err)
@@ -432,12 +444,27 @@ func TestDisturbedSnapshot(t *testing.T) {
 	refused("other volumes of that name", "restored or deleted", take("two"))
 	// Its worker is told to remove it while there is nothing to be removed yet.
 	p.during = func() {
-		var fx wire.Effects
-		if err := s.Role.View(t.Context(), func(c loop.Core) { volumeItem(c.(*Core), spec.SnapshotID("two").Key(), true, &fx) }); err != nil {
+		told := reconcile.NewSource(members.Desired, "", "a", reconcile.Options{})
+		tell := func() (acts []any) {
+			if err := s.Role.View(t.Context(), func(c loop.Core) { told.Connect(time.Now(), c.(*core.Core).Up.Desired.State()) }); err != nil {
+				t.Fatal(err)
+			}
+			defer told.Disconnect()
+			for _, m := range told.Next(time.Now()) {
+				acts = append(acts, step(core.ParentFrame{Msg: m})...)
+			}
+			return acts
+		}
+		key := spec.SnapshotID("two").Key()
+		if _, err := told.Put(key, []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range fx.Actions {
-			removeSnapshot(s, a.(RemoveSnapshot).ID)
+		tell()
+		told.Delete(key)
+		for _, a := range tell() {
+			if gone, ok := a.(core.RemoveSnapshot); ok {
+				removeSnapshot(s, gone.ID)
+			}
 		}
 	}
 	refused("a snapshot that is deleted meanwhile", "was deleted while it was made", take("two"))

@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Requests to a file system (linux/fs.h), which golang.org/x/sys/unix does not name.
@@ -36,7 +37,7 @@ type still struct {
 	begun  time.Time
 	lasted time.Duration
 	most   time.Duration
-	was    writing
+	was    core.Writing
 	idle   bool // nothing runs that could write
 	loose  bool // a volume has no size: what is started meanwhile can write to it
 	ended  bool
@@ -46,12 +47,12 @@ type still struct {
 func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volumes []spec.SnapshotVolume) (*still, error) {
 	was, err := writersNow(ctx, o, q.Claim)
 	if err == nil {
-		err = runHook(ctx, o, was.spec, was.handles)
+		err = runHook(ctx, o, was.Spec, was.Handles)
 	}
 	if err == nil {
 		was, err = writersNow(ctx, o, q.Claim) // the hook may have taken long
 	}
-	if err == nil && was.starting {
+	if err == nil && was.Starting {
 		err = skerry.Errorf(skerry.CodeConflict, "a container with volume %s is being started", q.Claim).WithHint("try again when it runs")
 	}
 	if err != nil {
@@ -61,7 +62,7 @@ func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volu
 	if most <= 0 {
 		most = spec.DefaultSnapshotPause
 	}
-	st := &still{begun: time.Now(), most: most, was: was, idle: len(was.handles) == 0, cancel: func() {}}
+	st := &still{begun: time.Now(), most: most, was: was, idle: len(was.Handles) == 0, cancel: func() {}}
 	st.loose = slices.ContainsFunc(volumes, func(v spec.SnapshotVolume) bool { return v.Size == 0 })
 	st.ctx = ctx
 	if !st.idle {
@@ -69,7 +70,7 @@ func standStill(ctx context.Context, o *Server, q takeSnapshot, dir string, volu
 	}
 	// Containers first: one that waits in the kernel to write to a frozen file system cannot be paused.
 	if st.loose {
-		for _, handle := range was.handles {
+		for _, handle := range was.Handles {
 			if err := st.pause(ctx, o, handle); err != nil {
 				return nil, errors.Join(err, st.end())
 			}
@@ -130,7 +131,7 @@ func (s *still) undisturbed(ctx context.Context, o *Server, q takeSnapshot, held
 		if err != nil {
 			return err
 		}
-		if now.there != s.was.there || now.starts != s.was.starts {
+		if now.There != s.was.There || now.Starts != s.was.Starts {
 			return skerry.Errorf(skerry.CodeConflict, "a container with volume %s was started while it was copied", q.Claim).WithHint("try again; `skerry get instances` shows what restarts")
 		}
 	}

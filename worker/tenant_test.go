@@ -6,29 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/wire"
 )
-
-// A manifest cannot have its worker start containers, or probe them, as fast as it can: that is at the cost of everybody there.
-func TestBackoffHasALeast(t *testing.T) {
-	most := 10000
-	i := &inst{Containers: map[string]*container{}, A: spec.Assignment{ID: "web-1"}}
-	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: 1, MaxBackoff: 1, Window: 1}
-	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
-	begin := now
-	for range 60 {
-		var fx wire.Effects
-		c.again(now, i, "it ended", &fx)
-		if now = i.retryAt; i.Phase != skerry.PhaseBackOff {
-			t.Fatal(i.Phase, i.Reason)
-		}
-	}
-	if took := now.Sub(begin); took < 40*time.Second {
-		t.Errorf("60 restarts in %s", took)
-	}
-}
 
 func TestProbesHaveALeastInterval(t *testing.T) {
 	for _, soon := range []bool{false, true} {

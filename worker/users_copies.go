@@ -18,11 +18,13 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Where owners of files cannot be mapped in mounts, all containers of an organisation have the same users, and what they are to see belongs to
@@ -168,13 +170,13 @@ func settleVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Vo
 
 // writerOf gives a running container that has a volume of a replica, "" where there is none.
 func writerOf(ctx context.Context, s *Server, claim spec.VolumeClaim, volume string) (string, error) {
-	return tier.View(ctx, s.Role, func(c *Core) (by string, _ error) {
-		for _, i := range c.insts {
-			if claimOf(&i.A) != claim {
+	return tier.View(ctx, s.Role, func(c *core.Core) (by string, _ error) {
+		for v := range core.All(c) {
+			if claimOf(v.Assignment()) != claim {
 				continue
 			}
-			for _, name := range i.names() {
-				if k, _ := containerOf(&i.A.Spec, name); k != nil && i.Containers[name].Running && mounts(k, volume) {
+			for name := range v.Running() {
+				if k, _ := containerOf(&v.Assignment().Spec, name); k != nil && mounts(k, volume) {
 					by = name
 				}
 			}
@@ -228,7 +230,7 @@ func hostUsersOf(ctx context.Context, s *Server, a *spec.Assignment, name string
 			return "", err
 		}
 	}
-	if r, err := artifact.ParseRef(a.Digest[k.Image]); err == nil && s.opt.Images != nil {
+	if r, err := imageref.Parse(a.Digest[k.Image]); err == nil && s.opt.Images != nil {
 		if img, err := s.opt.Images.Image(r.Digest, platform(driver)); err == nil {
 			svc.User = cmp.Or(svc.User, img.User)
 		}
@@ -306,10 +308,11 @@ func pruneUsers(ctx context.Context, s *Server, before time.Time) {
 	byOrg := map[string][]digest.Digest{}
 	here := map[string]bool{}
 	err := s.Role.View(ctx, func(c loop.Core) {
-		for _, i := range c.(*Core).insts {
-			here[i.A.Org] = true
-			for d := range imagesOf(i) {
-				byOrg[i.A.Org] = append(byOrg[i.A.Org], imageDigest(d))
+		for v := range core.All(c.(*core.Core)) {
+			org := v.Assignment().Org
+			here[org] = true
+			for d := range v.Images() {
+				byOrg[org] = append(byOrg[org], imageDigest(d))
 			}
 		}
 	})

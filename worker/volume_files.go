@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loopfs"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
 )
 
 // Local volumes are below the worker's directory:
@@ -134,7 +135,7 @@ func (s *Server) removeAside() {
 }
 
 func (s *Server) removeVolumes(v spec.VolumeClaim) {
-	m := VolumesRemoved{Claim: v}
+	m := core.VolumesRemoved{Claim: v}
 	aside, err := s.setAside(v)
 	if err != nil {
 		m.Err = err.Error()

@@ -10,7 +10,7 @@ import (
 )
 
 // How near a limit something on a worker is, which only the site knows, decides by how much a change there counts for more
-// than usual (see worker/pace.go). The margin is what is left to the nearest limit, as a share of it.
+// than usual (see worker/core/pace.go). The margin is what is left to the nearest limit, as a share of it.
 //
 //	margin   0.40    0.20    0.10    0
 //	gain         1       2       4      8

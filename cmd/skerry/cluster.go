@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
-	clusterserver "skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/spec"
@@ -89,7 +89,7 @@ everybody may do everything.`,
 			if cfg.Pool, err = poolFlag(pool); err != nil {
 				return err
 			}
-			if cfg.Profile, err = clusterserver.ProfileOf(profile); err != nil {
+			if cfg.Profile, err = clustercore.ProfileOf(profile); err != nil {
 				return err
 			}
 			if cfg.Succeed = hostPorts(succeed, "7444"); len(succeed) > 0 || succession.Copied(cfg.Dir) {
@@ -135,7 +135,7 @@ everybody may do everything.`,
 	cmd.Flags().BoolVar(&rebuild, "rebuild", false,
 		"rebuild a lost store: adopt what workers run, and accept every certificate of the site's CA; for one start only")
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
-	cmd.Flags().StringVar(&profile, "profile", clusterserver.Fast.Name,
+	cmd.Flags().StringVar(&profile, "profile", clustercore.Fast.Name,
 		"how fast a lost worker is detected, and at what cost: fast (3 s; one heartbeat a second) or metered (90 s; below 0.25 kbit/s for an idle worker)")
 	cmd.Flags().BoolVar(&rebalance, "rebalance", false,
 		"automatically move instances to clearly better workers, such as one that returned (skerry rebalance does so once)")

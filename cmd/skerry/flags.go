@@ -21,6 +21,7 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -288,8 +289,8 @@ func hostName() (string, error) {
 }
 
 // readAdmission reads a site's admission policy from YAML; unknown fields are refused.
-func readAdmission(file string) (cluster.Admission, error) {
-	var a cluster.Admission
+func readAdmission(file string) (clustercore.Admission, error) {
+	var a clustercore.Admission
 	if file == "" {
 		return a, nil
 	}

@@ -14,7 +14,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	workercore "skerry.dev/skerry/worker/core"
 )
 
 // workerLocal answers for a worker.
@@ -85,7 +85,7 @@ func (l *workerLocal) instances(w http.ResponseWriter, r *http.Request, rest str
 	id := skerry.InstanceID(name)
 	switch {
 	case r.Method == http.MethodPost && what == "restart":
-		_, err := l.w.Do(r.Context(), worker.RestartLocal{ID: id})
+		_, err := l.w.Do(r.Context(), workercore.RestartLocal{ID: id})
 		answer(w, struct{}{}, err)
 	case r.Method == http.MethodGet && deeper:
 		r.URL.Path = "/instances/" + rest

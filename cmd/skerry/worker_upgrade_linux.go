@@ -20,6 +20,7 @@ import (
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
+	workercore "skerry.dev/skerry/worker/core"
 )
 
 // programs are those of a worker's agent; the agent asks them to be exchanged, and ends.
@@ -227,7 +228,7 @@ func programsDir(c *node.WorkerConfig) (*upgrade.Dir, error) {
 	}
 	dir := upgrade.Open(filepath.Join(data, "agent"), file)
 	dir.Reads = func(ctx context.Context, st store.Store) error {
-		_, err := tier.CheckWriter(ctx, st, tier.Program{Version: version, Records: worker.Records()})
+		_, err := tier.CheckWriter(ctx, st, tier.Program{Version: version, Records: workercore.Records()})
 		return err
 	}
 	return dir, err

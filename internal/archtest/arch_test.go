@@ -146,7 +146,7 @@ func TestImports(t *testing.T) {
 			case ours && pkg != s.dir && !anyCovers(strings.Fields(allowed), pkg):
 				t.Errorf("%s: %s may not import %s", s.at(node), s.dir, pkg)
 			}
-			if ours && slices.Contains(roles, pkg) && slices.Contains(roles, strings.SplitN(s.dir, "/", 2)[0]) {
+			if one, other := role(pkg), role(s.dir); ours && one != "" && other != "" && one != other {
 				t.Errorf("%s: roles never import each other", s.at(node))
 			}
 			if ours && forTests(pkg) && !forTests(s.dir) {
@@ -154,6 +154,14 @@ func TestImports(t *testing.T) {
 			}
 		}
 	}
+}
+
+// role names the role that a package belongs to, or "".
+func role(pkg string) string {
+	if first, _, _ := strings.Cut(pkg, "/"); slices.Contains(roles, first) {
+		return first
+	}
+	return ""
 }
 
 // forTests reports whether only tests, and what else is for them, may import a package.
@@ -169,6 +177,9 @@ func TestPurePackages(t *testing.T) {
 		for imp, node := range importsOf(s) {
 			if anyCovers(impureImports, imp) {
 				t.Errorf("%s: %s is pure and may not import %s", s.at(node), s.dir, imp)
+			}
+			if pkg, ours := below(imp); ours && !slices.Contains(pure, pkg) && !slices.Contains(vocabulary, pkg) {
+				t.Errorf("%s: %s is pure and may not import %s, which is not", s.at(node), s.dir, pkg)
 			}
 		}
 		ast.Inspect(s.ast, func(n ast.Node) bool {

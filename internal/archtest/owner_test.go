@@ -14,7 +14,7 @@ var owned = []struct {
 	of        string   // a variable, and
 	its       []string // its fields
 }{
-	{"cluster", "cluster/ledger.go",
+	{"cluster/core", "cluster/core/ledger.go",
 		[]string{"places", "byApp", "byWorker", "limits", "groups", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "astray", "asking", "grew", "notes"},
 		"p", []string{"Worker", "Removing", "Next", "Original"}},
 	{dir: "decide/apps", file: "decide/apps/catalog.go", fields: []string{"apps", "targets", "dirty", "wake", "frozen"}},
@@ -84,7 +84,7 @@ var cores = []struct {
 	dir, name string
 	beside    []string
 }{
-	{"cluster", "Core", []string{"sequels"}},
+	{"cluster/core", "Core", []string{"sequels"}},
 	{"decide/apps", "Controller", nil},
 }
 

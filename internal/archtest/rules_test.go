@@ -15,7 +15,7 @@ var imports = map[string]string{
 	// manifests, messages between tiers, answers of the API
 	"spec": ".",
 	"wire": ". spec",
-	"view": ". spec wire",
+	"view": ". spec wire decide/credit",
 
 	// pure: decisions, differences, addresses, distances
 	"decide/sched":     ". spec wire decide/coord",
@@ -30,21 +30,25 @@ var imports = map[string]string{
 	"decide/lease":     "wire",
 
 	// state, identity, transport
-	"store":           "internal/files",
-	"store/storetest": "store",
-	"store/journal":   "wire",
-	"auth":            ". wire link/frame store store/journal internal/files",
-	"link":            "wire link/frame link/beat internal/panics",
-	"link/beat":       "internal/panics",
-	"link/frame":      "wire",
-	"link/mqtt":       "wire link/frame internal/panics",
-	"artifact":        "internal/owners internal/panics internal/files internal/sbom",
-	"plugin":          ". spec wire decide/sched internal/wasmcode",
-	"store/vault":     "spec internal/files",
+	"store":             "internal/files",
+	"store/storetest":   "store",
+	"store/journal":     "wire",
+	"auth":              ". wire link/frame store store/journal internal/files",
+	"link":              "wire link/frame link/beat internal/panics",
+	"link/beat":         "internal/panics",
+	"link/frame":        "wire",
+	"link/mqtt":         "wire link/frame internal/panics",
+	"artifact":          "artifact/imagekey artifact/imageref internal/owners internal/panics internal/files internal/sbom",
+	"artifact/imagekey": "",
+	"artifact/imageref": "",
+	"plugin":            ". spec wire decide/sched internal/wasmcode",
+	"store/vault":       "spec internal/files",
 
-	// roles: Core and Server each
-	"root":             ". spec view api decide/apps auth decide/credit decide/members internal/loop internal/tier wire internal/execstream store/journal link overlay/resolver decide/coord decide/questions internal/panics decide/reconcile decide/sched store store/vault",
-	"cluster":          ". spec view cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/ipam overlay/relay api decide/apps auth decide/coord decide/credit decide/members internal/loop internal/panics internal/roundtrip internal/tier wire internal/execstream store/journal link overlay/resolver decide/questions decide/reconcile decide/sched store store/vault internal/s3",
+	// roles: a server, and the core that decides for it
+	"root":             ". spec wire view root/core decide/apps decide/sched internal/loop internal/panics internal/tier overlay/resolver store store/journal store/vault",
+	"root/core":        ". spec wire view artifact/imageref decide/apps decide/coord decide/credit decide/members decide/questions decide/reconcile decide/sched",
+	"cluster":          ". spec wire view cluster/core cluster/network cluster/volumes auth decide/apps decide/coord decide/questions decide/sched internal/loop internal/panics internal/roundtrip internal/s3 internal/tier overlay/relay overlay/resolver store store/journal store/vault",
+	"cluster/core":     ". spec wire view artifact/imagekey artifact/imageref cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/apps decide/coord decide/credit decide/ipam decide/members decide/questions decide/reconcile decide/sched",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
@@ -53,7 +57,8 @@ var imports = map[string]string{
 	"cluster/trust":    ". spec wire decide/credit",
 	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec view artifact auth decide/coord decide/members internal/blockdev internal/cdi internal/diskuse internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology wire internal/execstream store/journal link overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard decide/reconcile runtime runtime/lease store store/vault internal/files",
+	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
+	"worker/core":      ". spec wire decide/members decide/reconcile",
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
@@ -83,11 +88,11 @@ var imports = map[string]string{
 	"overlay/ingress":      "spec wire overlay internal/panics",
 
 	// API, client, commands
-	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend",
+	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend artifact/imageref",
 	"web":        "std",
 	"api/client": ". api decide/apps artifact auth internal/execstream store/journal runtime",
 	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
-	"ctl/...":    ". spec wire view api api/client decide/apps artifact auth ctl internal/execstream internal/s3 store/journal runtime store",
+	"ctl/...":    ". spec wire view api api/client decide/apps artifact auth ctl internal/execstream internal/s3 store/journal runtime store artifact/imageref",
 
 	// places that know all parts
 	"cmd/...":         "any",
@@ -110,7 +115,7 @@ var imports = map[string]string{
 	"internal/roundtrip":  "spec wire decide/coord internal/files internal/panics",
 	"internal/s3":         ".",
 	"internal/snapshot":   ". spec",
-	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault",
+	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault artifact/imageref",
 	"internal/succession": ". wire auth internal/tier link link/frame store decide/lease store/vault internal/files",
 	"internal/execstream": "",
 	"internal/life":       "",
@@ -128,13 +133,17 @@ var imports = map[string]string{
 	"scripts/...":  "",
 }
 
-// roles may be imported only by the places where things are put together, and never by each other.
+// roles may be imported only by the places where things are put together, and no role imports another, nor a part of it.
 var roles = []string{"root", "cluster", "worker"}
 
-// pure packages take the time as an argument: no clock, no disk, no socket, no goroutine.
+// vocabulary is what pure packages may import beside each other: words, messages and views, which decide nothing.
+var vocabulary = []string{".", "spec", "wire", "view"}
+
+// pure packages take the time as an argument: no clock, no disk, no socket, no goroutine, nor a package of ours that has one.
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
-	"decide/apps", "decide/members", "decide/lease", "cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
+	"decide/apps", "decide/members", "decide/lease", "artifact/imagekey", "artifact/imageref", "root/core", "worker/core", "cluster/core",
+	"cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.

@@ -22,7 +22,7 @@ var retired = []struct {
 	{"borrow borrowed borrows", nil, "delegate"},
 	{"astray", nil, "orphan"},
 	{"anonymous", []string{"cluster/..."}, "redact"},
-	{"came", []string{"cluster/...", "root/...", "decide/apps", "wire", "worker"}, "arrivals"},
+	{"came", []string{"cluster/...", "root/...", "decide/apps", "wire", "worker/..."}, "arrivals"},
 }
 
 // retiredPackages are names that packages had, with what they are called now.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
@@ -31,7 +31,7 @@ func TestLostStoreIsNoNewSite(t *testing.T) {
 		},
 		"cluster": func(rebuild bool) (string, error) {
 			c, err := OpenCluster(t.Context(), ClusterConfig{Common: common("cluster"), Join: Join{Name: "harbour"}, Link: "127.0.0.1:0",
-				Standalone: true, Profile: cluster.Fast, Rebuild: rebuild})
+				Standalone: true, Profile: clustercore.Fast, Rebuild: rebuild})
 			if err != nil {
 				return "", err
 			}

@@ -9,6 +9,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/internal/tier"
@@ -33,10 +34,10 @@ type ClusterConfig struct {
 	Rebuild bool
 	// Standing, if not nil, is told of the leadership while the process stands by.
 	Standing    func(o *succession.Leadership)
-	Admission   cluster.Admission
+	Admission   clustercore.Admission
 	Places      func() (cluster.Places, error)
-	LostAfter   time.Duration   // 0: the profile's
-	Profile     cluster.Profile // the zero value: cluster.Fast
+	LostAfter   time.Duration       // 0: the profile's
+	Profile     clustercore.Profile // the zero value: cluster.Fast
 	CertLife    time.Duration
 	Journal     journal.Limits
 	Registry    *artifact.Source

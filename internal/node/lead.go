@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
@@ -51,7 +51,7 @@ func (c *ClusterConfig) takeLeadership(ctx context.Context, st *leading) error {
 		}
 	}
 	opt := succession.Options{Dir: c.Dir, Key: filepath.Join(c.Dir, vault.KeyFile), Store: st.Store, Link: c.Link, Public: c.LinkPublic, Addrs: c.Succeed, Machine: machine(), Boot: boot(), Version: c.Version, Log: c.Log}
-	if c.Profile.Name == cluster.Metered.Name {
+	if c.Profile.Name == clustercore.Metered.Name {
 		opt.TTL = 30 * succession.DefaultTTL
 	}
 	o, err := succession.Open(ctx, opt)

@@ -21,6 +21,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/internal/tier"
@@ -103,7 +104,7 @@ func Repaired(r *store.Record) (keep bool, err error) {
 
 // openImages opens the image store below the data directory.
 func (c *Common) openImages(hasParent bool, src *artifact.Source) (*tier.Images, error) {
-	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: tier.BuiltInRegistry, Damaged: c.imageDamaged})
+	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.imageDamaged})
 	if err != nil {
 		return nil, err
 	}

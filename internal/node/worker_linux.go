@@ -31,6 +31,7 @@ import (
 	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
+	workercore "skerry.dev/skerry/worker/core"
 )
 
 // ShimCommand is the hidden command of this program that runs native.ShimMain.
@@ -368,7 +369,7 @@ func (c *Common) openWorkerStore(ctx context.Context, open func(context.Context)
 	lost = damaged.Error()
 	// With the mark, an end of the process right after this does not end what runs.
 	mark := func(ctx context.Context, st store.Store) error {
-		_, err := st.Commit(ctx, []store.Op{{Key: worker.KeyRepaired, Value: []byte("{}")}})
+		_, err := st.Commit(ctx, []store.Op{{Key: workercore.KeyRepaired, Value: []byte("{}")}})
 		return err
 	}
 	if done, err := store.Repair(ctx, c.StoreURL, store.Options{}, store.Repairing{Alter: Repaired, Finish: mark}); err == nil {

@@ -19,15 +19,16 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/olddata"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/link/frame"
-	"skerry.dev/skerry/root"
+	root "skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker"
+	worker "skerry.dev/skerry/worker/core"
 )
 
 var write = flag.String("olddata", "", "add this program's samples to the set of this name; `make olddata` does all that belongs to one")
@@ -110,7 +111,7 @@ func TestCores(t *testing.T) {
 				c := root.New(root.Options{Incarnation: "r", Epoch: 9})
 				load, start = c.Load, c.Start
 			case "cluster":
-				c := cluster.New(cluster.Options{Name: "harbour", Incarnation: "c", Term: 9})
+				c := clustercore.New(clustercore.Options{Name: "harbour", Incarnation: "c", Term: 9})
 				load, start = c.Load, c.Start
 			case "worker":
 				c := worker.New(worker.Options{Name: "w1"})
@@ -157,10 +158,10 @@ func TestFactsOfOlderVersions(t *testing.T) {
 
 	r := wire.WorkerReport{Facts: new(wire.WorkerFacts)}
 	olddata.Fill(r.Facts)
-	now, c := time.Now(), cluster.New(cluster.Options{Name: "harbour", Incarnation: "c", Term: 1})
+	now, c := time.Now(), clustercore.New(clustercore.Options{Name: "harbour", Incarnation: "c", Term: 1})
 	c.Start(now)
-	c.Step(now, cluster.ChildUp{Hello: &wire.Hello{Name: "w"}})
-	fx := c.Step(now, cluster.ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: codec.Marshal(&r)}})
+	c.Step(now, clustercore.ChildUp{Hello: &wire.Hello{Name: "w"}})
+	fx := c.Step(now, clustercore.ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: codec.Marshal(&r)}})
 	var kept struct{ Facts *wire.WorkerFacts }
 	for _, w := range fx.Writes {
 		if w.Key == "worker/w" {

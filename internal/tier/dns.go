@@ -66,9 +66,3 @@ func (o *NameOptions) Open() (net.PacketConn, net.Listener, error) {
 	}
 	return pc, l, nil
 }
-
-// Within reports whether a host, which may be *.DOMAIN, is in a zone.
-func Within(host, zone string) bool {
-	host = strings.TrimPrefix(host, "*.")
-	return host == zone || strings.HasSuffix(host, "."+zone)
-}

@@ -96,15 +96,3 @@ func offers(list []artifact.Platform) (out []string) {
 	slices.Sort(out)
 	return out
 }
-
-// Pins reports whether a pinned reference can be what an image reference means: the same repository at the same registry, or where the
-// reference names no registry, at the built-in one. A digest pins nothing else.
-func Pins(ref, pinned string) bool {
-	r, err := artifact.ParseRef(ref)
-	p, perr := artifact.ParseRef(pinned)
-	if err != nil || perr != nil || p.Digest == "" || r.Digest != "" && r.Digest != p.Digest {
-		return false
-	}
-	local, anywhere := unnamed(ref, r)
-	return p.Name() == r.Name() || anywhere && p.Name() == local.Name()
-}

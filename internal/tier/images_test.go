@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/spec"
 )
 
@@ -28,7 +29,7 @@ func TestPlatformsOfImages(t *testing.T) {
 		"module": {artifact.WasmPlatform()}, "both": {linux("arm64"), artifact.WasmPlatform()}, "kernel": {artifact.BarePlatform(linux("amd64"))}, "foreign": {{OS: "windows", Arch: "amd64"}},
 	} {
 		for _, p := range list {
-			if _, err := st.Build(t.Context(), artifact.BuildOptions{Source: src, Tag: BuiltInRegistry + "/test/" + tag + ":1", Platform: p, Index: len(list) > 1, Entrypoint: []string{"/file"}}); err != nil {
+			if _, err := st.Build(t.Context(), artifact.BuildOptions{Source: src, Tag: imageref.BuiltIn + "/test/" + tag + ":1", Platform: p, Index: len(list) > 1, Entrypoint: []string{"/file"}}); err != nil {
 				t.Fatal(err)
 			}
 		}

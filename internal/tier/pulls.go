@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -99,19 +99,19 @@ func KeepImages(r Registry, inUse func() []string) {
 // childPulls is what is known of a child.
 type childPulls struct {
 	state string
-	refs  []artifact.Ref
+	refs  []imageref.Ref
 }
 
 // mayRead decides about one manifest or blob that a child asks for: it must belong to an image that the child was given. A tag is answered
 // where nobody knew the digest when the image was assigned.
-func (m *Images) mayRead(r *http.Request, repo artifact.Ref, kind, id string) error {
+func (m *Images) mayRead(r *http.Request, repo imageref.Ref, kind, id string) error {
 	if peer := link.PeerFrom(r.Context()); peer != nil {
 		return m.childMayRead(r.Context(), peer.Name(), repo, kind, id)
 	}
 	return nil
 }
 
-func (m *Images) childMayRead(ctx context.Context, child string, repo artifact.Ref, kind, id string) error {
+func (m *Images) childMayRead(ctx context.Context, child string, repo imageref.Ref, kind, id string) error {
 	find := m.pulls.Load()
 	if find == nil {
 		return nil
@@ -126,14 +126,14 @@ func (m *Images) childMayRead(ctx context.Context, child string, repo artifact.R
 	if now.State != known.state {
 		known = childPulls{state: now.State}
 		for _, i := range now.Images {
-			ref, err := artifact.ParseRef(i.Ref)
+			ref, err := imageref.Parse(i.Ref)
 			if err != nil {
 				continue
 			}
 			if i.Org == "" || m.direct.Guard.Serves(ref.Registry, i.Org) {
 				known.refs = append(known.refs, ref)
 			}
-			if local, ok := unnamed(i.Ref, ref); ok {
+			if local, ok := imageref.Unnamed(i.Ref, ref); ok {
 				known.refs = append(known.refs, local)
 			}
 		}
@@ -141,11 +141,11 @@ func (m *Images) childMayRead(ctx context.Context, child string, repo artifact.R
 		m.children[child] = known
 		m.mu.Unlock()
 	}
-	if repo.Registry == BuiltInRegistry && now.Shared != nil && now.Shared(repo.Repository) {
+	if repo.Registry == imageref.BuiltIn && now.Shared != nil && now.Shared(repo.Repository) {
 		return nil
 	}
 	no := fmt.Errorf("%s of %s is of no image that %s runs now; a child gets what it was given, by digest", id, repo.Name(), child)
-	mine := slices.DeleteFunc(slices.Clone(known.refs), func(ref artifact.Ref) bool { return ref.Name() != repo.Name() })
+	mine := slices.DeleteFunc(slices.Clone(known.refs), func(ref imageref.Ref) bool { return ref.Name() != repo.Name() })
 	if kind != "manifests" && kind != "blobs" && kind != "referrers" {
 		return no
 	}
@@ -158,7 +158,7 @@ func (m *Images) childMayRead(ctx context.Context, child string, repo artifact.R
 }
 
 // signs reports whether something is of the signatures of an image, or asks for its referrers.
-func (m *Images) signs(ctx context.Context, image artifact.Ref, kind, id string) bool {
+func (m *Images) signs(ctx context.Context, image imageref.Ref, kind, id string) bool {
 	d, ok := image.Digest, true
 	if d == "" {
 		d, ok = m.Store.Lookup(image)
@@ -170,30 +170,7 @@ func (m *Images) signs(ctx context.Context, image artifact.Ref, kind, id string)
 		return id == string(d)
 	}
 	tag := artifact.SignatureTag(d)
-	signatures := artifact.Ref{Registry: image.Registry, Repository: image.Repository, Tag: tag}
+	signatures := imageref.Ref{Registry: image.Registry, Repository: image.Repository, Tag: tag}
 	_, known := m.Store.Lookup(signatures)
 	return kind == "manifests" && id == tag || known && m.handler.Holds(ctx, signatures, id)
-}
-
-// ServesOrg reports whether a site has the registry of an image for an organisation, and gives that registry. orgs are those that registries
-// are for, where they are not for all.
-func ServesOrg(orgs map[string][]string, ref, pinned, org string) (registry string, ok bool) {
-	r, err := artifact.ParseRef(cmp.Or(pinned, ref))
-	if err != nil || org == "" {
-		return "", true
-	}
-	if _, anywhere := unnamed(ref, r); anywhere && pinned == "" {
-		return "", true // who has it decides when it is resolved
-	}
-	list, bounded := orgs[r.Registry]
-	return r.Registry, !bounded || slices.Contains(list, org)
-}
-
-// unnamed gives what a reference means at the built-in registry, where it names no registry.
-func unnamed(s string, r artifact.Ref) (artifact.Ref, bool) {
-	if strings.HasPrefix(s, r.Registry+"/") {
-		return r, false
-	}
-	r.Registry, r.Repository = BuiltInRegistry, strings.TrimPrefix(r.Repository, "library/")
-	return r, true
 }

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -38,7 +39,7 @@ func TestChildPulls(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(src, "file"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		img, err := st.Build(t.Context(), artifact.BuildOptions{Source: src, Tag: BuiltInRegistry + "/" + repo + ":1", Platform: artifact.HostPlatform(), Index: index, Entrypoint: []string{"/file"}})
+		img, err := st.Build(t.Context(), artifact.BuildOptions{Source: src, Tag: imageref.BuiltIn + "/" + repo + ":1", Platform: artifact.HostPlatform(), Index: index, Entrypoint: []string{"/file"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +59,7 @@ func TestChildPulls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pin := func(repo string, d digest.Digest) string { return BuiltInRegistry + "/" + repo + "@" + string(d) }
+	pin := func(repo string, d digest.Digest) string { return imageref.BuiltIn + "/" + repo + "@" + string(d) }
 	give("web-r1", "shop/web:1", pin("shop/web", mine.Digest))
 	give("late-r1", "shop/late:1", "")
 	LimitPulls(images, func(_ context.Context, child, have string) (Pulls, error) {
@@ -88,7 +89,7 @@ func TestChildPulls(t *testing.T) {
 	}
 	may := func(child, repo, what string) bool {
 		kind, id := filepath.Split(what)
-		return images.childMayRead(t.Context(), child, artifact.Ref{Registry: BuiltInRegistry, Repository: repo}, filepath.Clean(kind), id) == nil
+		return images.childMayRead(t.Context(), child, imageref.Ref{Registry: imageref.BuiltIn, Repository: repo}, filepath.Clean(kind), id) == nil
 	}
 	check := func(child, repo string, img artifact.Image, want bool) {
 		t.Helper()

@@ -12,14 +12,11 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/internal/sbom"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/view"
 )
-
-// BuiltInRegistry is the name of the registry that every federation has. An image without a registry is looked for there
-// first, then at docker.io.
-const BuiltInRegistry = "skerry.local"
 
 // resolveTimeout bounds how long an apply waits for registries.
 const resolveTimeout = 15 * time.Second
@@ -46,7 +43,7 @@ func NewImages(st *artifact.Store, hasParent bool, direct *artifact.Source) *Ima
 	if direct == nil {
 		m.direct = &artifact.Source{Guard: &artifact.Guard{}}
 	}
-	m.handler = &artifact.Handler{Store: st, Registry: BuiltInRegistry, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead, Share: m.pushShare}
+	m.handler = &artifact.Handler{Store: st, Registry: imageref.BuiltIn, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead, Share: m.pushShare}
 	if hasParent {
 		m.parent = &artifact.Source{BaseURL: "http://parent", Transport: parentTransport{m}}
 		m.handler.UpstreamLocal = []*artifact.Source{m.parent}
@@ -86,7 +83,7 @@ func (m *Images) ListImages() []view.ImageView {
 		}
 	}
 	for _, e := range list {
-		name, ok := strings.CutPrefix(e.Ref, BuiltInRegistry+"/")
+		name, ok := strings.CutPrefix(e.Ref, imageref.BuiltIn+"/")
 		if !ok || tagged[e.Ref] {
 			continue // of others, or known by its tag
 		}
@@ -106,14 +103,14 @@ func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.S
 func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	r, err := artifact.ParseRef(ref)
+	r, err := imageref.Parse(ref)
 	if err != nil {
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %q: %v", ref, err).WithHint("write repository:tag or registry/repository:tag")
 	}
-	local, anywhere := unnamed(ref, r)
+	local, anywhere := imageref.Unnamed(ref, r)
 	named := !anywhere
 	var refused error
-	if !named || r.Registry == BuiltInRegistry {
+	if !named || r.Registry == imageref.BuiltIn {
 		if f, ok := ctx.Value(registryAuthKey{}).(RegistryAuth); ok && f(local.Name(), artifact.ActionPull) != nil {
 			refused = mayNotRead(ref, local)
 		}
@@ -122,7 +119,7 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	case refused != nil && named:
 		return Pinned{}, refused
 	case refused != nil: // it may mean one of docker.io
-	case !named || r.Registry == BuiltInRegistry:
+	case !named || r.Registry == imageref.BuiltIn:
 		res, err := m.Store.Resolve(ctx, local.String(), artifact.Platform{}, m.handler.UpstreamLocal...)
 		switch {
 		case err == nil:
@@ -166,7 +163,7 @@ func notFound(ref, where string) *skerry.Error {
 }
 
 // mayNotRead says what a user lacks for an image of the built-in registry, whether there is such an image or not.
-func mayNotRead(ref string, local artifact.Ref) error {
+func mayNotRead(ref string, local imageref.Ref) error {
 	space, _, _ := strings.Cut(local.Repository, "/")
 	return skerry.Errorf(skerry.CodeInvalid, "image %s does not exist at the built-in registry, or may not be read: it needs images:read in the organisation of namespace %s", ref, space).
 		WithHint("an administrator of that organisation grants it by a role; else push the image to a namespace of your own")
@@ -200,7 +197,7 @@ func (m *Images) authorize(r *http.Request, repository, action string) error {
 	}
 	if f, ok := r.Context().Value(registryAuthKey{}).(RegistryAuth); ok {
 		registry, _, _ := strings.Cut(repository, "/")
-		if g := m.direct.Guard; g != nil && repository != "" && registry != BuiltInRegistry && (!g.Lists(registry) || g.Organisations[registry] != nil) {
+		if g := m.direct.Guard; g != nil && repository != "" && registry != imageref.BuiltIn && (!g.Lists(registry) || g.Organisations[registry] != nil) {
 			return fmt.Errorf("registry %s is not passed on here; ask it yourself, or have the operator list it for everybody with --registry", registry)
 		}
 		return f(repository, action)
@@ -208,21 +205,15 @@ func (m *Images) authorize(r *http.Request, repository, action string) error {
 	return artifact.ErrLogin
 }
 
-// CheckKeys says what is wrong with public keys in PEM that are to count for signatures of images.
-func CheckKeys(pem string) error {
-	_, err := artifact.ParsePublicKeys([]byte(pem))
-	return err
-}
-
 // Contents gives each package that an image contains, by the lists that are attached to it.
 func (m *Images) Contents(ctx context.Context, image string, fetch bool, each func(sbom.Package)) error {
-	r, err := artifact.ParseRef(image)
+	r, err := imageref.Parse(image)
 	if err != nil {
 		return err
 	}
 	var sources []*artifact.Source
 	if fetch {
-		if sources = m.upstream(r.Registry); r.Registry == BuiltInRegistry {
+		if sources = m.upstream(r.Registry); r.Registry == imageref.BuiltIn {
 			sources = m.handler.UpstreamLocal
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -53,8 +53,8 @@ func Restricted(ctx context.Context, r Registry, book OrgBook, used []UsedImage)
 	refused := map[string]error{} // by registry
 	done := map[UsedImage]bool{}
 	for _, u := range used {
-		ref, err := artifact.ParseRef(u.Ref)
-		if _, anywhere := unnamed(u.Ref, ref); err != nil || anywhere || ref.Registry == BuiltInRegistry || done[u] {
+		ref, err := imageref.Parse(u.Ref)
+		if _, anywhere := imageref.Unnamed(u.Ref, ref); err != nil || anywhere || ref.Registry == imageref.BuiltIn || done[u] {
 			continue
 		}
 		done[u] = true

@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/decide/apps"
 )
 
@@ -30,7 +31,7 @@ func TestRestrictedImages(t *testing.T) {
 	m := NewImages(st, false, &artifact.Source{Guard: guard})
 	web := skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}
 	var used []UsedImage
-	for _, ref := range []string{"web:1", BuiltInRegistry + "/a/b:1", "10.0.0.9:5000/x:1", "192.0.2.1/x:1", "10.0.0.8:5000/x:1", "10.0.0.8:5000/x:1", "localhost:5000/x:1", "ours.example/x:1"} {
+	for _, ref := range []string{"web:1", imageref.BuiltIn + "/a/b:1", "10.0.0.9:5000/x:1", "192.0.2.1/x:1", "10.0.0.8:5000/x:1", "10.0.0.8:5000/x:1", "localhost:5000/x:1", "ours.example/x:1"} {
 		used = append(used, UsedImage{web, "rival", ref})
 	}
 	used = append(used, UsedImage{web, "acme", "ours.example/x:1"})

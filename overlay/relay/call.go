@@ -31,7 +31,7 @@ type calls struct {
 
 // call is a registration at one relay.
 type call struct {
-	conf   Relay
+	conf   wire.RelaySite
 	tag    wire.PeerID
 	key    [32]byte
 	nonce  uint64
@@ -41,7 +41,7 @@ type call struct {
 }
 
 // set says at which relays to register under a name. Registrations that stay stay as they are.
-func (c *calls) set(self string, relays []Relay) {
+func (c *calls) set(self string, relays []wire.RelaySite) {
 	c.Lock()
 	defer c.Unlock()
 	at := map[netip.AddrPort]*call{}

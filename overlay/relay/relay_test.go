@@ -108,7 +108,7 @@ func (w *worker) expect(src wire.PeerID, payload string) {
 	}
 }
 
-func open(t testing.TB, name string, c Config) *Server {
+func open(t testing.TB, name string, c wire.RelayConfig) *Server {
 	t.Helper()
 	s, err := New(Options{Name: name, UDP: netip.MustParseAddrPort("127.0.0.1:0")})
 	must(t, err)
@@ -117,9 +117,9 @@ func open(t testing.TB, name string, c Config) *Server {
 	return s
 }
 
-func of(ids ...wire.PeerID) (c Config) {
+func of(ids ...wire.PeerID) (c wire.RelayConfig) {
 	for _, id := range ids {
-		c.Workers = append(c.Workers, Worker{ID: id, Keys: [][32]byte{key(id)}})
+		c.Workers = append(c.Workers, wire.RelayWorker{ID: id, Keys: [][32]byte{key(id)}})
 	}
 	return c
 }
@@ -229,12 +229,12 @@ func TestRate(t *testing.T) {
 // both.
 func TestTwoSites(t *testing.T) {
 	k := [32]byte{77}
-	r, q := open(t, "r", Config{}), open(t, "q", Config{})
+	r, q := open(t, "r", wire.RelayConfig{}), open(t, "q", wire.RelayConfig{})
 	cr, cq := of(1, 2), of(1)
-	cr.Relays = []Relay{{Name: "q", Addr: q.UDP(), Key: k}}
-	cr.Routes = []Route{{ID: 1001, Relay: "q", Remote: 1}}
-	cq.Relays = []Relay{{Name: "r", Addr: r.UDP(), Key: k}}
-	cq.Routes = []Route{{ID: 501, Relay: "r", Remote: 1}}
+	cr.Relays = []wire.RelaySite{{Name: "q", Addr: q.UDP(), Key: k}}
+	cr.Routes = []wire.RelayRoute{{ID: 1001, Relay: "q", Remote: 1}}
+	cq.Relays = []wire.RelaySite{{Name: "r", Addr: r.UDP(), Key: k}}
+	cq.Routes = []wire.RelayRoute{{ID: 501, Relay: "r", Remote: 1}}
 	must(t, r.Set(cr))
 	must(t, q.Set(cq))
 	a, b, c := newWorker(t, r, 1), newWorker(t, q, 1), newWorker(t, r, 2)
@@ -258,13 +258,13 @@ func TestTwoSites(t *testing.T) {
 // which then reaches it there.
 func TestRelayBehindNAT(t *testing.T) {
 	k := [32]byte{77}
-	r, q := open(t, "r", Config{}), open(t, "q", Config{})
+	r, q := open(t, "r", wire.RelayConfig{}), open(t, "q", wire.RelayConfig{})
 	cr, cq := of(1), of(1)
 	inside := netip.MustParseAddrPort("127.0.0.9:9") // where nobody is, as seen from r
-	cr.Relays = []Relay{{Name: "q", Addr: inside, Key: k}}
-	cr.Routes = []Route{{ID: 1001, Relay: "q", Remote: 1}}
-	cq.Relays = []Relay{{Name: "r", Addr: r.UDP(), Key: k}}
-	cq.Routes = []Route{{ID: 501, Relay: "r", Remote: 1}}
+	cr.Relays = []wire.RelaySite{{Name: "q", Addr: inside, Key: k}}
+	cr.Routes = []wire.RelayRoute{{ID: 1001, Relay: "q", Remote: 1}}
+	cq.Relays = []wire.RelaySite{{Name: "r", Addr: r.UDP(), Key: k}}
+	cq.Routes = []wire.RelayRoute{{ID: 501, Relay: "r", Remote: 1}}
 	must(t, r.Set(cr))
 	must(t, q.Set(cq))
 	a, b := newWorker(t, r, 1), newWorker(t, q, 1)
@@ -323,14 +323,14 @@ func TestRelayBehindNAT(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	for want, c := range map[string]Config{
-		"workers[0].id":   {Workers: []Worker{{}}},
+	for want, c := range map[string]wire.RelayConfig{
+		"workers[0].id":   {Workers: []wire.RelayWorker{{}}},
 		"workers[1].id":   of(1, 1),
-		"workers[0].keys": {Workers: []Worker{{ID: 1}}},
-		"relays[0].name":  {Relays: []Relay{{}}},
-		"relays[0]: x":    {Relays: []Relay{{Name: "x"}}},
-		"routes[0].id":    {Workers: of(1).Workers, Routes: []Route{{ID: 1}}},
-		"routes[0].relay": {Routes: []Route{{ID: 1, Relay: "x"}}},
+		"workers[0].keys": {Workers: []wire.RelayWorker{{ID: 1}}},
+		"relays[0].name":  {Relays: []wire.RelaySite{{}}},
+		"relays[0]: x":    {Relays: []wire.RelaySite{{Name: "x"}}},
+		"routes[0].id":    {Workers: of(1).Workers, Routes: []wire.RelayRoute{{ID: 1}}},
+		"routes[0].relay": {Routes: []wire.RelayRoute{{ID: 1, Relay: "x"}}},
 	} {
 		if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
@@ -343,7 +343,7 @@ func FuzzMessage(f *testing.F) {
 	must(f, err)
 	f.Cleanup(func() { s.Close() })
 	conf := of(1, 2)
-	conf.Relays = []Relay{{Name: "q", Addr: netip.MustParseAddrPort("127.0.0.1:9"), Key: key(9)}}
+	conf.Relays = []wire.RelaySite{{Name: "q", Addr: netip.MustParseAddrPort("127.0.0.1:9"), Key: key(9)}}
 	must(f, s.Set(conf))
 	w := &worker{t: f, id: 1, key: key(1), in: frame.NewTagger(key(1), false), out: frame.NewTagger(key(1), true)}
 	from := netip.MustParseAddrPort("127.0.0.1:9")

@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/overlay/relay/frame"
+	"skerry.dev/skerry/wire"
 )
 
 // Protocol is what workers and relays agree on in TLS (ALPN).
@@ -76,7 +77,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{log: o.Log, rate: o.Rate, probe: o.Probe, end: make(chan struct{}), streams: map[*stream]bool{}}
 	s.table.name = o.Name
 	s.calls.wake = make(chan struct{}, 1)
-	s.table.set(Config{}, o.Rate)
+	s.table.set(wire.RelayConfig{}, o.Rate)
 	var err error
 	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(o.UDP)); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
@@ -116,7 +117,7 @@ func (s *Server) Send(b []byte, to netip.AddrPort) error {
 }
 
 // Set says whom the relay serves. Workers that are no longer named are cut off.
-func (s *Server) Set(c Config) error {
+func (s *Server) Set(c wire.RelayConfig) error {
 	if err := c.Check(); err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}

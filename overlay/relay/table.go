@@ -114,7 +114,7 @@ func (m *member) place(now time.Time) *place {
 }
 
 // set makes the table what a configuration says. Registrations of workers that stay as they are stay.
-func (t *table) set(c Config, rate int64) {
+func (t *table) set(c wire.RelayConfig, rate int64) {
 	t.Lock()
 	defer t.Unlock()
 	workers, relays, at := map[wire.PeerID]*member{}, map[string]*member{}, map[netip.AddrPort]*member{}

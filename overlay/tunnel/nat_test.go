@@ -39,7 +39,7 @@ const (
 type internet struct {
 	*space
 	relay *relay.Server
-	conf  relay.Config
+	conf  wire.RelayConfig
 	pin   [32]byte
 }
 
@@ -117,7 +117,7 @@ X`, forward, masquerade))
 	}
 	s.start(env...)
 	key := Secret{byte(id), 42}
-	n.conf.Workers = append(n.conf.Workers, relay.Worker{ID: id, Keys: [][32]byte{key}})
+	n.conf.Workers = append(n.conf.Workers, wire.RelayWorker{ID: id, Keys: [][32]byte{key}})
 	must(n.t, n.relay.Set(n.conf))
 	s.conf.Relays = []Relay{{Name: "r", UDP: n.relay.UDP(), TLS: n.relay.TLS(), Pin: n.pin, Key: key}}
 	return s, gate
@@ -261,7 +261,7 @@ func TestTwoLevels(t *testing.T) {
 	n := newInternet(t)
 	near := n.relay
 	a, gateA := n.join(1, natRestricted)
-	n.conf = relay.Config{}
+	n.conf = wire.RelayConfig{}
 	n.startRelay("q", 3479)
 	far := n.relay
 	b, gateB := n.join(2, natSymmetric)
@@ -269,10 +269,10 @@ func TestTwoLevels(t *testing.T) {
 		g.sh("nft add rule inet block through ip protocol udp drop")
 	}
 	between := [32]byte{5}
-	must(t, near.Set(relay.Config{Workers: []relay.Worker{{ID: 1, Keys: [][32]byte{a.conf.Relays[0].Key}}},
-		Relays: []relay.Relay{{Name: "q", Addr: far.UDP(), Key: between}}, Routes: []relay.Route{{ID: 1002, Relay: "q", Remote: 2}}}))
-	must(t, far.Set(relay.Config{Workers: []relay.Worker{{ID: 2, Keys: [][32]byte{b.conf.Relays[0].Key}}},
-		Relays: []relay.Relay{{Name: "r", Addr: near.UDP(), Key: between}}, Routes: []relay.Route{{ID: 1001, Relay: "r", Remote: 1}}}))
+	must(t, near.Set(wire.RelayConfig{Workers: []wire.RelayWorker{{ID: 1, Keys: [][32]byte{a.conf.Relays[0].Key}}},
+		Relays: []wire.RelaySite{{Name: "q", Addr: far.UDP(), Key: between}}, Routes: []wire.RelayRoute{{ID: 1002, Relay: "q", Remote: 2}}}))
+	must(t, far.Set(wire.RelayConfig{Workers: []wire.RelayWorker{{ID: 2, Keys: [][32]byte{b.conf.Relays[0].Key}}},
+		Relays: []wire.RelaySite{{Name: "r", Addr: near.UDP(), Key: between}}, Routes: []wire.RelayRoute{{ID: 1001, Relay: "r", Remote: 1}}}))
 	relayed(a, b)
 	a.conf.Peers[0].Relays[0].ID = 1002
 	b.conf.Peers[0].Relays[0].ID = 1001

@@ -371,7 +371,7 @@ func TestAskARelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := r.Set(relay.Config{Workers: []relay.Worker{{ID: 5, Keys: [][32]byte{relayKey}}}}); err != nil {
+	if err := r.Set(wire.RelayConfig{Workers: []wire.RelayWorker{{ID: 5, Keys: [][32]byte{relayKey}}}}); err != nil {
 		t.Fatal(err)
 	}
 	held, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -21,7 +21,7 @@ import (
 func rest() []string {
 	return []string{
 		".", "./spec", "./wire", "./view", "./decide/reconcile", "./decide/members", "./decide/credit", "./decide/coord", "./decide/ipam", "./store/vault", "./internal/loop", "./internal/tier", "./internal/succession",
-		"./link/...", "./root", "./cluster", "./decide/apps", "./auth", "./decide/lease", "./worker", "./sim",
+		"./link/...", "./root/...", "./cluster/...", "./decide/apps", "./auth", "./decide/lease", "./worker/core", "./worker", "./sim",
 	}
 }
 

@@ -36,7 +36,7 @@ func take(to, file string) error {
 // pure are packages that start no goroutine, which internal/archtest checks, and the simulator, which runs them by the thousand. The
 // race detector has nothing to find there, nor in internal/archtest, which reads sources, and makes them up to ten times slower; make
 // test-systems uses it nevertheless.
-var pure = regexp.MustCompile(`^` + module + `/(decide/.*|internal/archtest|sim)$`)
+var pure = regexp.MustCompile(`^` + module + `/(decide/.*|cluster/.*|(root|worker)/core|internal/archtest|sim)$`)
 
 // part are packages that are built in the same way.
 type part struct {

@@ -1,0 +1,433 @@
+package core
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/decide/ipam"
+	"skerry.dev/skerry/wire"
+)
+
+// foreign is what is known of other sites, and what they, the root and the site's own relay are told of each other.
+type foreign struct {
+	sites *network.Remote
+	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
+	lawful  map[skerry.ServiceKey]bool
+	mail    map[string]bool // sites whose mail about peers must be written again
+	dirty   bool            // what the root is told must be looked at again
+	again   bool            // so must whom the relay serves
+	said    map[string]bool // keys of what was reported to the root of this kind
+	relay   RelayUp
+	served  wire.RelayConfig // what the relay was told
+	gateway gateway
+}
+
+// abroad is what other sites and this one have to do with each other: what they, the root and the site's relay are told.
+//
+//	the root introduces a site ─► foreignItem ─► its mail is read ─► routes and workers there
+//	a service that others want ─► publishForeign ─► sealed mail, by way of the root
+type abroad struct {
+	*directories
+	foreign foreign
+	paths   *network.Paths
+}
+
+func newForeign(h home) foreign {
+	return foreign{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
+}
+
+// RelayUp tells where the site's relay takes datagrams and streams, and where it is reached from other sites. Unspecified
+// addresses stand for that by which a worker reaches the cluster.
+type RelayUp struct {
+	UDP, TLS netip.AddrPort
+	Pin      [32]byte
+	Public   netip.AddrPort // the zero value: other sites do not reach it
+}
+
+// ServeRelay says whom the relay is to serve.
+type ServeRelay struct{ Config wire.RelayConfig }
+
+// mail is the site's end of what is sealed between clusters.
+func (a *abroad) mail() network.Mail { return network.NewMail(a.fabric.Secret, a.opt.Name) }
+
+// foreignItem takes an item of the root that concerns other sites; gone says that it is no longer there. It reports whether
+// the key is of this kind.
+func (a *abroad) foreignItem(key string, value []byte, gone bool) bool {
+	f := &a.foreign
+	if a.gatewayItem(key, value, gone) {
+		return true
+	}
+	switch kind, rest, _ := strings.Cut(key, "/"); kind {
+	case "site":
+		for name, w := range a.workers { // all must know what belongs to the overlay
+			if w.Peer != 0 {
+				a.readmit[name] = true
+			}
+		}
+		if gone {
+			a.foreign.sites.Leave(rest)
+			return true
+		}
+		var s wire.SiteInfo
+		if a.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != a.opt.Name {
+			a.foreign.sites.Introduce(s)
+			a.readMail(rest) // what came before could not be read
+			f.mail[rest] = true
+			a.interests.TouchSite(rest)
+		}
+		return true
+	case "wanted":
+		if k, site, ok := wire.ParseWantedKey(key); ok {
+			if gone {
+				a.interests.RemoveSite(site, k)
+			} else {
+				a.interests.AddSite(site, k)
+			}
+		}
+		return true
+	case "from":
+		if site, topic, ok := wire.ParseMail(key); ok {
+			a.takeMail(site, topic, value, gone)
+		}
+		return true
+	}
+	return false
+}
+
+// readMail reads again what another site wrote, now that its key is known.
+func (a *abroad) readMail(site string) {
+	for key, value := range a.Up.Desired.All() {
+		if from, topic, ok := wire.ParseMail(key); ok && from == site && strings.HasPrefix(key, "from/") {
+			a.takeMail(from, topic, value, false)
+		}
+	}
+}
+
+// takeMail takes what another site says of routes there, or of its workers.
+func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
+	open := func(v any) bool {
+		plain, err := a.mail().Open(a.foreign.sites.Site(site), topic, value)
+		return !gone && err == nil && a.codec.Unmarshal(plain, v) == nil
+	}
+	if rest, ok := strings.CutPrefix(topic, "route/"); ok {
+		k, ok := skerry.ParseServiceKey(rest)
+		if !ok {
+			return
+		}
+		route := new(wire.ForeignRoute)
+		if !open(route) {
+			route = nil
+		}
+		a.foreign.sites.SetRoute(site, k, route)
+		a.interests.Touch(k)
+		return
+	}
+	if topic != wire.TopicPeers {
+		return
+	}
+	users := new(wire.ForeignPeers)
+	if !open(users) {
+		users = nil
+	}
+	for _, id := range a.foreign.sites.SetUsers(site, users) {
+		if name := a.fabric.names[id]; name != "" {
+			a.paths.Touch(name)
+		}
+	}
+}
+
+// asForeign is what another site is told of a worker here.
+func (a *abroad) asForeign(w *worker) wire.ForeignPeer {
+	p := wire.ForeignPeer{ID: w.Peer, Key: w.Facts.Overlay.Key, Prefixes: slices.Clone(w.Blocks)}
+	if six, err := ipam.Subnet64(a.fabric.ULA, uint32(w.Peer)); err == nil {
+		p.Prefixes = append(p.Prefixes, six)
+	}
+	return p
+}
+
+// publishForeign tells other sites of the instances of a service here.
+func (a *abroad) publishForeign(k skerry.ServiceKey, all []backend) {
+	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: a.networkOf(k.App)}}
+	seen := map[string]bool{}
+	for _, b := range all {
+		if b.worker == nil || len(r.Route.Backends) == wire.MaxBackends {
+			continue
+		}
+		e := b.RouteBackend
+		e.Coordinate, e.Instance = nil, "" // a copy's id names its worker
+		r.Route.Backends = append(r.Route.Backends, e)
+		if !seen[b.worker.Name] {
+			seen[b.worker.Name] = true
+			r.Peers = append(r.Peers, a.asForeign(b.worker))
+		}
+	}
+	for _, site := range a.interests.Sites(k) {
+		a.post(site, wire.TopicRoute(k), &r)
+	}
+	for _, key := range slices.Sorted(maps.Keys(a.foreign.said)) {
+		if site, topic, ok := wire.ParseMail(key); ok && topic == wire.TopicRoute(k) && !a.interests.SiteHas(site, k) {
+			a.unpost(key)
+		}
+	}
+}
+
+func (a *abroad) post(site, topic string, v any) {
+	key := wire.MailTo(site, topic)
+	if b, ok := a.mail().Seal(a.foreign.sites.Site(site), topic, a.codec.Marshal(v)); ok {
+		if _, err := a.Up.Observed.Put(key, b); err == nil {
+			a.foreign.said[key] = true
+		}
+	}
+}
+
+func (a *abroad) unpost(key string) {
+	a.Up.Observed.Delete(key)
+	delete(a.foreign.said, key)
+}
+
+// relayUp takes up where the site's relay is.
+func (a *abroad) relayUp(m RelayUp) {
+	a.foreign.relay, a.foreign.dirty, a.foreign.again = m, true, true
+	a.foreign.served = wire.RelayConfig{} // it is a new one
+	a.foreign.gateway.due = a.foreign.gateway.peers != nil
+	for name, w := range a.workers {
+		if w.Peer != 0 {
+			a.readmit[name] = true
+		}
+	}
+}
+
+// changedHere has other sites told again of workers here.
+func (a *abroad) changedHere() {
+	a.foreign.dirty, a.foreign.again = true, true
+	a.interests.TouchAbroad()
+	for _, site := range a.foreign.sites.Sites() {
+		a.foreign.mail[site] = true
+	}
+}
+
+// publishSite tells the root what other sites must know of this one, and which services of others are wanted here; and
+// other sites which workers here have routes there.
+func (a *abroad) publishSite() {
+	f := &a.foreign
+	if a.opt.Standalone || !f.dirty && len(f.mail) == 0 {
+		return
+	}
+	f.dirty = false
+	if len(a.fabric.names)+a.foreign.sites.Known() > 0 {
+		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(a.fabric.Extents), a.fabric.ULA)}
+		_, _ = a.Up.Observed.Put(wire.SiteItem, a.codec.Marshal(&info))
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(a.foreign.lawful), skerry.ServiceKey.Compare) {
+		if key := wire.WantKey(k); a.ownApp(k.App) == nil && !f.said[key] {
+			_, _ = a.Up.Observed.Put(key, a.codec.Marshal(&wire.Want{Service: k}))
+			f.said[key] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.said)) {
+		if rest, ok := strings.CutPrefix(key, "want/"); ok {
+			if k, ok := skerry.ParseServiceKey(rest); ok && !a.foreign.lawful[k] {
+				a.unpost(key)
+			}
+		}
+	}
+	for _, site := range slices.Sorted(maps.Keys(f.mail)) {
+		var mail wire.ForeignPeers
+		by := map[string]*wire.ForeignPeer{}
+		for _, name := range a.foreign.sites.Peers() {
+			p, of, _ := a.foreign.sites.Peer(name)
+			if of != site {
+				continue
+			}
+			for from := range a.paths.Users(name) {
+				w := a.workers[from]
+				if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil {
+					continue
+				}
+				if by[from] == nil {
+					q := a.asForeign(w)
+					by[from] = &q
+				}
+				by[from].To = append(by[from].To, p.ID)
+			}
+		}
+		for _, from := range slices.Sorted(maps.Keys(by)) {
+			slices.Sort(by[from].To)
+			mail.Peers = append(mail.Peers, *by[from])
+		}
+		if len(mail.Peers) > 0 {
+			a.post(site, wire.TopicPeers, &mail)
+		} else {
+			a.unpost(wire.MailTo(site, wire.TopicPeers))
+		}
+	}
+	clear(f.mail)
+}
+
+// relayKey is a worker's at the site's relay.
+func (a *abroad) relayKey(id wire.PeerID) [32]byte {
+	mac := hmac.New(sha256.New, a.fabric.Secret)
+	fmt.Fprintf(mac, "relay %d", id)
+	return [32]byte(mac.Sum(nil))
+}
+
+// serveRelay tells the relay whom it serves, when that has changed.
+func (a *abroad) serveRelay(fx *wire.Effects) {
+	f := &a.foreign
+	f.again = a.foreign.sites.Dirty() || f.again
+	if !f.again || !f.relay.UDP.IsValid() {
+		return
+	}
+	f.again = false
+	var conf wire.RelayConfig
+	for _, name := range slices.Sorted(maps.Keys(a.workers)) {
+		if w := a.workers[name]; w.Peer != 0 {
+			conf.Workers = append(conf.Workers, wire.RelayWorker{ID: w.Peer, Keys: [][32]byte{a.relayKey(w.Peer)}})
+		}
+	}
+	for _, site := range a.foreign.sites.Sites() {
+		info := a.foreign.sites.Site(site)
+		if key, ok := a.mail().Shared(info, "relay"); ok && info.Relay.IsValid() {
+			conf.Relays = append(conf.Relays, wire.RelaySite{Name: site, Addr: info.Relay, Key: key})
+		}
+	}
+	for _, name := range a.foreign.sites.Peers() {
+		p, site, _ := a.foreign.sites.Peer(name)
+		if slices.ContainsFunc(conf.Relays, func(r wire.RelaySite) bool { return r.Name == site }) {
+			conf.Routes = append(conf.Routes, wire.RelayRoute{ID: a.foreign.sites.Number(name), Relay: site, Remote: p.ID})
+		}
+	}
+	if sameRelay(conf, f.served) {
+		return
+	}
+	f.served = conf
+	fx.Actions = append(fx.Actions, ServeRelay{conf})
+}
+
+func sameRelay(a, b wire.RelayConfig) bool {
+	return slices.EqualFunc(a.Workers, b.Workers, func(x, y wire.RelayWorker) bool { return x.ID == y.ID && slices.Equal(x.Keys, y.Keys) }) &&
+		slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Routes, b.Routes)
+}
+
+// isLawful notes whether other sites are to be asked for the routes of a service.
+func (a *abroad) isLawful(k skerry.ServiceKey, lawful bool) {
+	if a.foreign.lawful[k] == lawful {
+		return
+	}
+	a.foreign.dirty = true
+	if lawful {
+		a.foreign.lawful[k] = true
+	} else {
+		delete(a.foreign.lawful, k)
+	}
+}
+
+func (a *abroad) saveFabric(fx *wire.Effects) {
+	a.fabric.Numbers = a.foreign.sites.Numbers()
+	fx.Put(keyFabric, mustJSON(&a.fabric))
+}
+
+// ensureSecret makes what keys and tags are made of.
+func (a *abroad) ensureSecret(fx *wire.Effects) {
+	if len(a.fabric.Secret) == 0 {
+		mac := hmac.New(sha256.New, a.opt.Secret[:])
+		mac.Write([]byte("fabric"))
+		a.fabric.Secret = mac.Sum(nil)
+		a.saveFabric(fx)
+	}
+}
+
+// backend is a possible end of a route.
+type backend struct {
+	wire.RouteBackend
+	worker *worker // nil: at another site
+	name   string  // of the worker, or its foreignName
+}
+
+// home answers the questions of what the site knows of others.
+type home struct{ a *abroad }
+
+func (h home) Owns(p netip.Prefix) bool { return h.a.owns(p) }
+
+// owns reports whether addresses are this site's.
+func (a *abroad) owns(p netip.Prefix) bool {
+	f := &a.fabric
+	return f.ULA.IsValid() && f.ULA.Overlaps(p) || slices.ContainsFunc(f.Extents, func(e netip.Prefix) bool { return e.Overlaps(p) })
+}
+
+func (h home) Pool() netip.Prefix { return h.a.pool() }
+
+func (h home) Networks() []netip.Prefix { return h.a.networks() }
+
+// networks are those that hosts of the site are in.
+func (a *abroad) networks() (out []netip.Prefix) {
+	for _, w := range a.workers {
+		out = append(out, networksOf(w.Facts)...)
+	}
+	return out
+}
+
+func (h home) Reached(worker string) bool { return h.a.paths.Reached(worker) }
+
+func (h home) Changed(worker string) { h.a.paths.TouchUsers(worker) }
+
+// remoteUsers lists the workers of other sites that a worker here is told of, because they have routes to it.
+func (a *abroad) remoteUsers(w *worker) []string {
+	return a.foreign.sites.Users(w.Peer, func(site string) bool { return a.hasWhat(w, site) })
+}
+
+// hasWhat reports whether something runs on a worker, or ends there, of which another site wants the routes.
+func (a *abroad) hasWhat(w *worker, site string) bool {
+	for _, p := range a.byWorker[w.Name] {
+		if a.interests.SiteHas(site, p.A.Service) {
+			return true
+		}
+	}
+	for _, h := range w.leaving {
+		if a.interests.SiteHas(site, h.Service) {
+			return true
+		}
+	}
+	for id := range a.moving {
+		if p := a.places[id]; p.Next.Worker == w.Name && a.interests.SiteHas(site, p.A.Service) {
+			return true
+		}
+	}
+	return false
+}
+
+// remotePeer is what a worker is told of one of another site, or nil.
+func (a *abroad) remotePeer(name string) *wire.OverlayPeer {
+	p, site, ok := a.foreign.sites.Peer(name)
+	if !ok {
+		return nil
+	}
+	info := a.foreign.sites.Site(site)
+	return &wire.OverlayPeer{ID: a.foreign.sites.Number(name), Key: p.Key, Prefixes: p.Prefixes, Indirect: !a.opt.Direct || info == nil || !info.Direct}
+}
+
+// remoteBackends lists the instances of a service at other sites.
+func (a *abroad) remoteBackends(k skerry.ServiceKey) (out []backend) {
+	for _, b := range a.foreign.sites.Backends(k) {
+		out = append(out, backend{b.RouteBackend, nil, b.Worker})
+	}
+	return out
+}
+
+// reviewSites looks again at which addresses other sites may have.
+func (a *abroad) reviewSites() {
+	for _, name := range a.foreign.sites.Sites() {
+		var s wire.SiteInfo
+		value, orphaned, ok := a.Up.Desired.Get(wire.SiteKey(name))
+		if ok && !orphaned && a.codec.Unmarshal(value, &s) == nil && a.foreign.sites.Outdated(&s) {
+			a.foreignItem(wire.SiteKey(name), value, false)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// amendedSite is a site that holds an instance for the root, was told to have two while the root was away, and has just told
+// the root.
+func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
+	t.Helper()
+	now := time.Unix(1e9, 0)
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}})
+	c.Start(now)
+	one := 1
+	app := spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Namespace: "acme", Name: "shop"},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{{Name: "web", Replicas: &one}}}}
+	app.Spec.Services[0].Image = "web:1"
+	app.SetDefaults()
+	s := app.Spec.Services[0]
+	k := skerry.ServiceKey{App: app.Key(), Service: "web"}
+	var fx wire.Effects
+	c.intake.accept(now, spec.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: s.Revision(), Spec: s, Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
+	if fx := c.Step(now, apps.Scale{Service: k, Replicas: 2, Actor: "otto"}); fx.Err != nil {
+		t.Fatal(fx.Err)
+	}
+	c.Step(now, ParentUp{Welcome: &wire.Welcome{}})
+	if !c.amender.overrides.Has(k.App) || c.amender.overrides.Awaits(&wire.Amended{App: k.App}) {
+		t.Fatal("the root was told of nothing")
+	}
+	return c, k.App, now
+}
+
+// An answer to something else, or about something else, is none.
+func TestAnswersToOtherAmendments(t *testing.T) {
+	c, k, now := amendedSite(t)
+	var told wire.Amendment
+	if value, ok := c.Up.Observed.Get(wire.AmendmentKey(k)); !ok || wire.New().Unmarshal(value, &told) != nil {
+		t.Fatal("the root was told of nothing")
+	}
+	var fx wire.Effects
+	seq := told.Seq
+	for _, x := range []wire.Amended{{App: k, Seq: seq - 1, Adopted: 4}, {App: k, Seq: seq + 1, Adopted: 4}, {App: skerry.AppKey{Namespace: "acme", Name: "bank"}, Seq: seq, Adopted: 4}} {
+		c.amender.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&x), &fx)
+		if !c.amender.overrides.Has(k) || c.Apps.App(k) == nil {
+			t.Fatalf("%+v was taken", x)
+		}
+	}
+	c.amender.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&wire.Amended{App: k, Seq: seq, Why: "no"}), &fx)
+	if c.amender.overrides.Has(k) || c.Apps.App(k) != nil {
+		t.Error("it was not taken")
+	}
+}
+
+// FuzzAmended has the root answer anything.
+func FuzzAmended(f *testing.F) {
+	k := skerry.AppKey{Namespace: "acme", Name: "shop"}
+	f.Add("amended/acme/shop", []byte{0xa0})
+	f.Add("amended/acme/shop", wire.New().Marshal(&wire.Amended{App: k, Seq: 2, Adopted: 4}))
+	f.Add("amended//", wire.New().Marshal(&wire.Amended{App: k, Seq: 1, Why: "no"}))
+	f.Fuzz(func(t *testing.T, key string, data []byte) {
+		c, k, now := amendedSite(t)
+		var fx wire.Effects
+		c.amender.amendedItem(now, key, data, &fx)
+		if c.amender.overrides.Has(k) != (c.Apps.App(k) != nil) {
+			t.Error("half of it was given back")
+		}
+		c.Tick(now.Add(time.Minute))
+		if faults := c.Audit(); len(faults) > 0 {
+			t.Error(faults)
+		}
+	})
+}
+
+// TestDelegatedTokens: what is delegated to a site keeps the root's part of its token, and the site's own is given with each place.
+// Were it kept, an instance that lost its place would show one that was overtaken.
+func TestDelegatedTokens(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := textSite(t, now, "")
+	a, _ := c.onlyAssignment(t)
+	a.ID, a.Fence, a.Service.App.Name = "web-raaaaaaaa", skerry.Fence{RootEpoch: 9}, "shop"
+	var fx wire.Effects
+	c.intake.accept(now, a, "root", &fx)
+	c.settle(now, &fx, nil)
+	if p := c.places[a.ID]; p == nil || p.A.Fence.Sequence == 0 {
+		t.Fatalf("it has no place: %+v", p)
+	}
+	if c.amender.amend(now, a.Service.App, apps.Scale{Service: a.Service, Replicas: 2}, &fx); fx.Err != nil {
+		t.Fatal(fx.Err)
+	}
+	if f := c.Apps.Instance(a.ID).Fence; f != (skerry.Fence{RootEpoch: 9}) {
+		t.Errorf("it has %s", f)
+	}
+}

@@ -1,0 +1,35 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/trust"
+	"skerry.dev/skerry/decide/sched"
+	"skerry.dev/skerry/wire"
+)
+
+// TestUseThatIsOver asks what counts of what instances used last: only that of those that serve on, where they are heard of.
+func TestUseThatIsOver(t *testing.T) {
+	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}})
+	c.Start(time.Unix(1e9, 0))
+	c.addWorker(&worker{Name: "here"}, trust.Record{})
+	c.addWorker(&worker{Name: "lost"}, trust.Record{})
+	c.detect.Lose("lost")
+	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
+	for id, p := range map[skerry.InstanceID]*placement{
+		"serves":     {seat: seat{Worker: "here"}},
+		"terminated": {seat: seat{Worker: "here"}, Obs: wire.Observation{State: skerry.Terminated}},
+		"failed":     {seat: seat{Worker: "here"}, Obs: wire.Observation{State: skerry.Failed}},
+		"drains":     {seat: seat{Worker: "here"}, Removing: true},
+		"lost":       {seat: seat{Worker: "lost"}},
+		"forgotten":  {seat: seat{Worker: "gone"}},
+	} {
+		p.Origin, p.A.ID, p.A.Service, p.qos = "root", id, k, &wire.QoS{CPU: 300}
+		c.places[id] = p
+	}
+	if q := c.foldQoS(); len(q) != 1 || q[0].QoS.CPU != 300 {
+		t.Errorf("the root is told %+v", q)
+	}
+}

@@ -1,0 +1,201 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
+)
+
+const (
+	drainRetry = 5 * time.Second
+	// failedRetry is how long after a successor was started another is, if it came to nothing.
+	failedRetry = 30 * time.Second
+	maxParallel = 100
+)
+
+// DrainWorker has everything that can leave a worker, and keeps new work from it. HoldWorker without a reason ends that.
+type DrainWorker struct {
+	Name     string
+	Reason   string
+	Parallel int    // migrations at once, at most 100; 0: one
+	To       string // the worker that is to be preferred, or ""
+	Force    bool   // also what keeps data on the worker, which it then loses
+}
+
+// drainer moves on what operators asked to be drained, make before break, and says what stays.
+type drainer struct {
+	*lifecycle
+	find   *finder
+	drains *moves.Drains
+}
+
+func (dr *drainer) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
+	w := dr.workers[m.Name]
+	switch {
+	case w == nil || m.To != "" && dr.workers[m.To] == nil:
+		name := m.Name
+		if w != nil {
+			name = m.To
+		}
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
+		return
+	case m.To == m.Name:
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "worker %s cannot be drained to itself", m.Name)
+		return
+	case m.Parallel < 0 || m.Parallel > maxParallel:
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "%d migrations at once are out of range; from 1 to %d are allowed", m.Parallel, maxParallel)
+		return
+	}
+	w.Drain = dr.drains.Begin(m.Name, &moves.Drain{Since: now, Parallel: max(1, m.Parallel), To: m.To, Force: m.Force})
+	w.Hold = cmp.Or(m.Reason, "it is drained")
+	dr.saveWorker(w, fx)
+	dr.seeWorker(w)
+	dr.freed()
+	dr.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Hold, m.Name)
+}
+
+// endDrain lets what is on a worker stay there.
+func (dr *drainer) endDrain(now time.Time, w *worker, fx *wire.Effects) {
+	for _, id := range dr.drains.End(w.Name) {
+		if p := dr.places[id]; p != nil && p.Worker == w.Name && p.drained {
+			p.drained, p.Obs.Violated = false, ""
+			dr.changed(now, p, fx)
+		}
+	}
+	w.Drain = nil
+}
+
+// drainWorkers moves on what operators asked to be drained.
+func (dr *drainer) drainWorkers(now time.Time, fx *wire.Effects) {
+	for _, name := range dr.drains.Start() {
+		if w := dr.workers[name]; !w.sight.Lost() { // else its instances are rescued as those of any lost worker
+			dr.drainOne(now, w, fx)
+		}
+	}
+}
+
+func (dr *drainer) drainOne(now time.Time, w *worker, fx *wire.Effects) {
+	d := dr.drains.Look(w.Name)
+	moving, left := 0, 0
+	list := dr.on(w.Name)
+	for _, p := range list {
+		if p.Next != nil {
+			moving++
+		}
+	}
+	for _, p := range list {
+		if p.Removing || p.ended() {
+			continue
+		}
+		why := p.bound(d.Force)
+		if why == "" && p.Obs.State == skerry.Running {
+			why = dr.workers.uncarried(p)
+		}
+		if why != "" {
+			d.Stays(p.A.ID, why)
+			continue
+		}
+		left++
+		if p.Next != nil {
+			continue
+		}
+		switch {
+		case d.Waits(now, p.A.ID):
+		case p.Obs.State != skerry.Running: // it serves nobody yet
+			dr.move(now, p, "its worker is drained", false, fx)
+		case moving < d.Parallel:
+			if dr.drainAway(now, w, p, d, fx) {
+				moving++
+			}
+		}
+	}
+	here := func(id skerry.InstanceID) bool { return dr.byWorker[w.Name][id] != nil }
+	if news, n := d.End(here, left == 0 && len(w.leaving) == 0); news {
+		dr.saveWorker(w, fx)
+		text := "worker " + w.Name + " is drained"
+		if n > 0 {
+			text += fmt.Sprintf("; %d instances stay", n)
+		}
+		dr.siteEvent(fx, now, wire.EventNormal, "Drained", text, w.Name)
+	}
+}
+
+// drainAway starts a successor of an instance elsewhere. Where the site has no room the owner learns of it, who may know
+// another site.
+func (dr *drainer) drainAway(now time.Time, w *worker, p *placement, look *moves.Look, fx *wire.Effects) bool {
+	id := p.A.ID
+	if at := dr.endsElsewhere(p); now.Before(at) {
+		look.Tries(id, "a copy of it may still run on a worker that is out of touch, and there must not be another", at)
+		return false
+	}
+	if k := dr.Children.Get(w.Name); p.mayRun() && (k == nil || !k.Connected || w.sight.Quiet()) {
+		look.Tries(id, "its worker is out of touch and may run it on, and there must not be another", now.Add(drainRetry))
+		return false
+	}
+	d, wait := dr.find.elsewhere(now, p, w.Drain.To, fx)
+	if wait {
+		dr.drains.Again(now.Add(drainRetry))
+		return false
+	}
+	if d.Chosen != "" {
+		p.drained, p.Obs.Violated = false, ""
+		look.Leaves(id, now.Add(failedRetry))
+		dr.migrate(now, p, d, "worker "+w.Name+" is drained", fx)
+		return true
+	}
+	why := "no other worker of the site can take it"
+	if len(d.Why) > 0 {
+		why += ": " + d.Why[0].Text
+	}
+	look.Tries(id, why, now.Add(drainRetry))
+	if !p.drained {
+		p.drained = true
+		p.Obs.Violated = "its worker is drained, and " + why
+		if p.Origin == "root" {
+			p.Obs.Violated = dr.workers.redact(p, p.Obs.Violated)
+		}
+		dr.changed(now, p, fx)
+	}
+	return false
+}
+
+// viewDrain tells how far a drain is.
+func (dr *drainer) viewDrain(w *worker) *view.DrainView {
+	d := w.Drain
+	if d == nil {
+		return nil
+	}
+	v := &view.DrainView{Since: d.Since, To: skerry.WorkerName(d.To), Parallel: d.Parallel, Done: d.Told, Ending: len(w.leaving)}
+	for _, p := range dr.on(w.Name) {
+		why, tries, stays := d.Stay(p.A.ID)
+		switch {
+		case p.Removing || p.ended():
+		case p.Next != nil:
+			v.Moving++
+			v.Left++
+		case stays:
+			v.Stays = append(v.Stays, view.StayView{Instance: p.A.ID, Reason: why, Tries: tries})
+			if tries {
+				v.Left++
+			}
+		default:
+			v.Left++
+		}
+	}
+	return v
+}
+
+// audit says which drains their workers do not know of.
+func (dr *drainer) audit() []string {
+	return dr.drains.Audit(func(worker string) *moves.Drain {
+		if w := dr.workers[worker]; w != nil {
+			return w.Drain
+		}
+		return nil
+	})
+}

@@ -1,0 +1,102 @@
+package core
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"skerry.dev/skerry/decide/coord"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+type (
+	// MeasureSites has the site's gateway measure round trips to those of other sites. The answers are GatewayHeard, again and again.
+	MeasureSites struct{ Peers wire.Peers }
+	// GatewayHeard says where the site's gateway answers others, and the usual round trips to those that it measures to.
+	GatewayHeard struct{ wire.Gateway }
+)
+
+// gateway is the site's place in the network of the federation, as far as this site knows it.
+type gateway struct {
+	told  *wire.Gateway
+	peers []byte // whom to measure to, as the root says; nil: it has not said
+	due   bool   // the gateway must be told
+}
+
+// gatewayItem takes an item of the root that concerns the gateway, or where services at other sites are; gone says that it is no longer
+// there. It reports whether the key is of this kind.
+func (a *abroad) gatewayItem(key string, value []byte, gone bool) bool {
+	f := &a.foreign
+	if k, ok := wire.ParseFarKey(key); ok {
+		var far wire.Far
+		if !gone && a.codec.Unmarshal(value, &far) == nil && far.Service == k {
+			far.Bound()
+			a.far.Set(k, &far)
+		} else {
+			a.far.Set(k, nil)
+		}
+		a.freed() // what waits may have a place now
+		return true
+	}
+	if key == wire.PeersKey {
+		f.gateway.peers, f.gateway.due = value, true
+		return true
+	}
+	return false
+}
+
+// measureSites tells the gateway whom to measure to.
+func (a *abroad) measureSites(fx *wire.Effects) {
+	g := &a.foreign.gateway
+	if !g.due {
+		return
+	}
+	g.due = false
+	var p wire.Peers
+	if g.peers == nil || a.codec.Unmarshal(g.peers, &p) == nil {
+		p.BoundGateways(a.foreign.relay.Public.Addr())
+		fx.Actions = append(fx.Actions, MeasureSites{p})
+	}
+}
+
+// gatewayHeard tells the root of round trips that have changed. A millisecond, or a tenth, is no change: each costs traffic.
+func (a *abroad) gatewayHeard(m GatewayHeard) {
+	g := &a.foreign.gateway
+	if a.opt.Standalone || SameGateway(g.told, &m.Gateway) {
+		return
+	}
+	g.told = &m.Gateway
+	_, _ = a.Up.Observed.Put(wire.GatewayItem, a.codec.Marshal(g.told))
+}
+
+// LeastHeard is the shortest round trip that is told of, in milliseconds: below it there is no difference that matters, and 0 is none.
+const LeastHeard = 0.1
+
+// SameGateway reports whether what is told and what is now are as good as the same.
+func SameGateway(told, now *wire.Gateway) bool {
+	by := func(list []wire.PeerRTT) map[string]float64 {
+		out := map[string]float64{}
+		for _, h := range list {
+			out[h.Probe] = h.Ms
+		}
+		return out
+	}
+	near := func(a, b float64) bool { return math.Abs(a-b) <= max(1, a/10) }
+	return told != nil && told.Probe == now.Probe && maps.EqualFunc(by(told.Heard), by(now.Heard), near)
+}
+
+// middle is where the site's gateway counts as being among its workers: in the middle of them; nil: no worker knows its place.
+func (ws roster) middle() *spec.Coordinate {
+	var list []spec.Coordinate
+	for _, name := range slices.Sorted(maps.Keys(ws)) {
+		if at := ws[name].coordinate(); at != nil {
+			list = append(list, *at)
+		}
+	}
+	c, _, ok := coord.Middle(list)
+	if !ok {
+		return nil
+	}
+	return &c
+}

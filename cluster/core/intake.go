@@ -1,0 +1,387 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/placing"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// intake takes what the root and the site's own applications want here: instances, groups with a copy on each worker, and questions about
+// successors. What the admission policy refuses goes back to its owner.
+//
+//	the root ─┐            ┌─ refuse
+//	           ├─► accept ─┼─ adopt: a worker runs it already
+//	own apps ─┘            └─ wait for a place
+type intake struct {
+	*lifecycle
+	find     *finder
+	steadyAt time.Time // when a copy of a group that takes another one's place will have been ready for long enough; zero: nobody waits for one
+}
+
+// accept takes an assignment, new or changed, from the root or from the site's own applications.
+func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
+	if a.Spec.Mode == spec.ModePerWorker {
+		in.acceptGroup(now, a, origin, fx)
+		return
+	}
+	in.askFor(now, &a, fx)
+	p := in.places[a.ID]
+	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && differs(p, &a) {
+		if why := in.admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
+			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NotAdmitted", App: a.Service.App, Service: a.Service.Service, Instance: a.ID,
+				Text: "it runs on as it was: " + why.Text})
+			return
+		}
+	}
+	if p != nil && origin == "root" && !in.mine(p) {
+		p.Origin = origin
+		a.Restart += p.Extra
+	}
+	if p != nil && in.regrant(now, p, a, fx) {
+		return
+	}
+	if p != nil && a.Fence.RootEpoch < p.A.Fence.RootEpoch {
+		in.Up.Ignored.Count(members.IgnoredToken)
+		return
+	}
+	if p == nil || p.A.Fence.RootEpoch < a.Fence.RootEpoch {
+		if p != nil {
+			in.abandon(p)
+			in.endOriginal(p)
+			in.letGo(p)
+			if !p.ended() {
+				in.leave(p, p.Worker)
+			}
+			in.reserve(p, -1)
+			in.dropQuietly(p, fx)
+			a.Restart -= min(p.Extra, a.Restart)
+		}
+		p = &placement{A: a, Origin: origin, Created: now}
+		p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, State: skerry.ClusterScheduled}
+		p.Obs.Fence = a.Fence
+		in.addPlacement(p)
+		why := in.admission.Check(&a)
+		if why == nil {
+			why = in.takenHere(&a, origin)
+		}
+		if why == nil {
+			why = in.foreignData(&a)
+		}
+		if why == nil {
+			why = in.admission.CheckQuota(in.usedBy(a.Org, a.ID), &a)
+		}
+		if why != nil {
+			in.refuse(now, p, []wire.Reason{*why}, nil, fx)
+			return
+		}
+		if !in.adopt(now, p, fx) {
+			in.wait(a.ID, true)
+		}
+		in.changed(now, p, fx)
+		return
+	}
+	in.touchClaims(p) // it may have another schedule
+	if p.Removing || in.relimit(now, p, a, fx) {
+		return
+	}
+	if p.A.Restart == a.Restart && p.A.Gen == a.Gen && p.A.Failover == a.Failover {
+		return
+	}
+	fence, held := p.A.Fence, p.A.Held
+	keepGrants(p, &a, in.admission)
+	p.A = a
+	p.A.Fence, p.A.Held = fence, held
+	in.boundTo(p)
+	in.changed(now, p, fx)
+	if p.Worker != "" {
+		in.send(p)
+		in.sendNext(p)
+	}
+}
+
+// settleApps accepts what the site's own applications want and ends what they no longer want.
+func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
+	fx.Merge(in.Apps.Reconcile(now))
+	for _, i := range in.Apps.Unplaced(now) {
+		if in.Apps.Frozen(i.Service.App) {
+			continue
+		}
+		// The site takes the root's part for its own applications, first number of the token included. What was delegated to it
+		// keeps the root's.
+		fence := skerry.Fence{RootEpoch: max(in.number(fx), i.Fence.RootEpoch)}
+		in.Apps.Place(now, i, Self, fence, nil, fx)
+		in.acceptOwn(now, i, fx)
+	}
+	for _, i := range in.Apps.Stopping() {
+		if !in.Apps.Frozen(i.Service.App) {
+			in.removeID(now, i.ID, fx)
+		}
+	}
+	for _, ch := range fx.Changed {
+		if i := in.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() && !in.Apps.Frozen(i.Service.App) {
+			in.acceptOwn(now, i, fx)
+		}
+	}
+}
+
+// acceptOwn takes an assignment of the site's own applications, or of one that was delegated to it.
+func (in *intake) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
+	a, origin := *i.Assignment(in.digests(i)), "local"
+	if in.rootWants(i.ID) {
+		origin = "root"
+	}
+	if p := in.places[i.ID]; p != nil {
+		a.Failover = p.A.Failover
+	}
+	in.accept(now, a, origin, fx)
+}
+
+// reviewOwn ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
+func (in *intake) reviewOwn(now time.Time, fx *wire.Effects) {
+	unknown := func(origin string, id skerry.InstanceID) bool {
+		if origin != "local" {
+			return false
+		}
+		i := in.Apps.Instance(id)
+		return i == nil || i.Holder != Self
+	}
+	for _, id := range sortedIDs(in.groups) {
+		if unknown(in.groups[id].Origin, id) {
+			in.removeGroup(now, in.groups[id], fx)
+		}
+	}
+	for _, id := range sortedIDs(in.places) {
+		if p := in.places[id]; p.Group == "" && unknown(p.Origin, id) || p.Group != "" && in.groups[p.Group] == nil {
+			in.remove(now, p, fx)
+		}
+	}
+}
+
+func (in *intake) digests(i *apps.Instance) map[string]string {
+	if a := in.Apps.App(i.Service.App); a != nil {
+		return a.Digests
+	}
+	return nil
+}
+
+func (in *intake) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.Effects) {
+	if in.Apps.Instance(m.ID) != nil {
+		*fx, _ = in.Apps.Handle(now, m)
+		return
+	}
+	p := in.places[m.ID]
+	if p == nil {
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", m.ID).WithHint("`skerry get instances` lists them")
+		return
+	}
+	switch {
+	case p.Refused:
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "this site refused instance %q", m.ID).WithHint("delete it where its application is")
+		return
+	case p.ended():
+		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q has ended", m.ID).WithHint("its owner removes it when its time is over")
+		return
+	case p.Removing, p.Worker == "":
+		return // it ends, or looks for a place, already
+	}
+	// A copy of a group or an instance of the root: the site gives it a new place.
+	in.move(now, p, "deleted by "+m.Actor, false, fx)
+}
+
+// acceptGroup takes a perWorker assignment.
+func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
+	g := in.groups[a.ID]
+	if g != nil && g.Removing {
+		return
+	}
+	if g != nil && a.Fence.RootEpoch < g.A.Fence.RootEpoch {
+		in.Up.Ignored.Count(members.IgnoredToken)
+		return
+	}
+	if g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch {
+		return
+	}
+	if g == nil {
+		g = &group{A: a, Origin: origin, Created: now}
+		in.enterGroup(g)
+	}
+	g.A = a
+	fx.Put(prefixGroup+string(a.ID), mustJSON(g))
+	for _, p := range in.copies(a.ID) {
+		fence := p.A.Fence
+		p.A.Gen, p.A.Restart = a.Gen, a.Restart
+		p.A.Fence = fence
+		p.A.Fence.RootEpoch = a.Fence.RootEpoch
+		if p.Worker != "" {
+			p.Obs.Fence = p.A.Fence
+			in.send(p)
+		}
+	}
+	in.retry()
+	in.tellGroup(now, g, fx)
+}
+
+// expandGroups gives every worker that fits its copy, and ends copies on workers that are no longer there.
+func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
+	for _, id := range sortedIDs(in.groups) {
+		g := in.groups[id]
+		if g.Removing {
+			continue
+		}
+		no := in.admission.Check(&g.A)
+		if no == nil && len(in.copies(id)) == 0 { // what runs goes on
+			no = in.takenHere(&g.A, g.Origin)
+		}
+		if why := no; why != nil {
+			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
+			in.tellGroupAs(now, g, o, fx)
+			continue
+		}
+		have := map[string]bool{}
+		stay, _ := in.before(g)
+		for _, p := range stay {
+			have[p.Pinned] = true
+		}
+		for _, p := range in.copies(id) {
+			have[p.Pinned] = true
+			if in.workers[p.Pinned] == nil {
+				in.remove(now, p, fx)
+			}
+		}
+		policy, _, why := in.find.policyOf(&g.A)
+		if why != nil {
+			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
+			in.tellGroupAs(now, g, o, fx)
+			continue
+		}
+		var over *wire.Reason
+		for _, name := range slices.Sorted(maps.Keys(in.workers)) {
+			if have[name] {
+				continue
+			}
+			p := &placement{A: g.A, Origin: g.Origin, Group: id, seat: seat{Pinned: name}, Created: now}
+			p.A.ID = id + "-" + skerry.InstanceID(name)
+			if in.site.Place(now, policy, in.find.request(p), 0).Chosen == "" {
+				continue
+			}
+			if over = in.admission.CheckQuota(in.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {
+				break
+			}
+			a := p.A
+			p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
+			in.addPlacement(p)
+			in.wait(a.ID, true)
+			in.changed(now, p, fx)
+		}
+		if over != nil && len(in.copies(id)) == 0 {
+			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text, Why: []wire.Reason{*over}}
+			in.tellGroupAs(now, g, o, fx)
+			continue
+		}
+		in.tellGroup(now, g, fx)
+	}
+}
+
+// askEvery is how often an answer is looked for again.
+const askEvery = time.Second
+
+// askFor takes the question that came with an assignment of an instance which is here, or its end.
+func (in *intake) askFor(now time.Time, a *spec.Assignment, fx *wire.Effects) {
+	p := in.places[a.ID]
+	if p == nil || p.Removing || a.Fence.RootEpoch != p.A.Fence.RootEpoch {
+		return
+	}
+	q, was := a.Successor, p.A.Successor
+	p.A.Successor = q
+	switch {
+	case q == nil && was == nil:
+	case q == nil:
+		in.ask(a.ID, nil)
+		in.changed(now, p, fx)
+	case was == nil || in.asking[a.ID] == nil || was.Revision != q.Revision || was.Gen != q.Gen:
+		in.ask(a.ID, &answer{wire.SuccessorAnswer{Revision: q.Revision, Why: in.noSuccessor(now, p)}, now})
+		in.changed(now, p, fx)
+	}
+}
+
+// answerAgain tells owners of instances when the answer has changed.
+func (in *intake) answerAgain(now time.Time, fx *wire.Effects) {
+	for _, id := range sortedIDs(in.asking) {
+		p, k := in.places[id], in.asking[id]
+		if p == nil || p.A.Successor == nil {
+			in.ask(id, nil)
+			continue
+		}
+		if now.Sub(k.at) < askEvery && !now.Before(k.at) {
+			continue
+		}
+		k.at = now
+		if why := in.noSuccessor(now, p); why != k.Why || k.Revision != p.A.Successor.Revision {
+			k.Revision, k.Why = p.A.Successor.Revision, why
+			in.changed(now, p, fx)
+		}
+	}
+}
+
+// noSuccessor says why a newer version of an instance has no place in the site once the instance has ended, or "".
+func (in *intake) noSuccessor(now time.Time, p *placement) string {
+	if p.Worker == "" || p.Removing || p.ended() {
+		return ""
+	}
+	q := &placement{A: p.A, Origin: p.Origin, seat: seat{Pinned: p.Pinned}, Located: placing.Located{Users: p.Users}, Created: now}
+	q.A.Spec, q.A.Revision, q.A.Gen = p.A.Successor.Spec, p.A.Successor.Revision, p.A.Successor.Gen
+	q.A.Runtime, q.A.Devices, q.A.Digest, q.A.Successor = "", nil, nil, nil
+	if why := in.admission.Check(&q.A); why != nil {
+		return why.Text
+	}
+	if why := in.admission.CheckQuota(in.usedBy(p.A.Org, p.A.ID), &q.A); why != nil {
+		return why.Text
+	}
+	at := in.dataAt(q)
+	if w := in.workers[at]; w != nil {
+		switch {
+		case w.Drain != nil:
+			return "the volume is on worker " + at + ", which is drained"
+		case w.Hold != "":
+			return "the volume is on worker " + at + ", which is cordoned: " + w.Hold
+		case p.Worker != at:
+			return "the volume is on worker " + at + ", and it runs elsewhere"
+		}
+	}
+	policy, plugins, reason := in.find.policyOf(&q.A)
+	if reason != nil {
+		return reason.Text
+	}
+	if len(plugins) > 0 && at == "" {
+		return "" // their programs are asked when it is placed
+	}
+	in.reserve(p, -1)
+	d := in.find.placeFree(now, policy, in.find.request(q))
+	in.reserve(p, 1)
+	switch {
+	case d.Chosen != "":
+		return ""
+	case len(d.Why) == 0:
+		return "no worker of the site can take it"
+	case at != "":
+		return "the volume is on worker " + at + ", which cannot take the new version: " + whyAt(d.Why)
+	}
+	return "no worker of the site can take the new version: " + d.Why[0].Text
+}
+
+// whyAt is the first reason that is not about other workers.
+func whyAt(why []wire.Reason) string {
+	for _, r := range why {
+		if r.What != "volumes" {
+			return r.Text
+		}
+	}
+	return why[0].Text
+}

@@ -1,0 +1,195 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/autonomy"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
+)
+
+// notGiven is why what a worker holds is not taken up.
+const notGiven = "it is not shown that this site gave it to that worker; apply its application again"
+
+// rebuilder takes up what workers run and this store has lost, of the site's own applications: all of it in a rebuild, and else what an
+// operator names.
+type rebuilder struct {
+	*lifecycle
+	intake  *intake
+	rebuild *autonomy.Rebuild
+	opt     *Options
+}
+
+// rebuildFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
+// it. What is the root's, the root tells itself, and adopt then finds the copy that runs.
+func (sv *rebuilder) rebuildFrom(now time.Time, child *members.Child, fx *wire.Effects) {
+	orphans, known := child.Desired.Orphans()
+	if !known {
+		return
+	}
+	for _, o := range orphans {
+		id, ok := strings.CutPrefix(o.Key, "inst/")
+		if !ok || sv.places[skerry.InstanceID(id)] != nil || !ofSite(skerry.InstanceID(id)) {
+			continue
+		}
+		value, orphaned, has := child.Observed.Get(o.Key)
+		var a spec.Assignment
+		var obs wire.Observation
+		if !has || orphaned || sv.said(value, &obs) != nil || sv.codec.Unmarshal(o.Value, &a) != nil || string(a.ID) != id {
+			continue
+		}
+		why := notGiven
+		if sv.wasGiven(child.Name, o.Value) {
+			why = sv.rebuildOne(now, child.Name, &a, &obs, fx)
+		}
+		if why != "" {
+			sv.rebuild.Left(a.ID, "on worker "+child.Name+", of "+a.Service.String()+": "+why)
+		}
+	}
+}
+
+func (sv *rebuilder) rebuildOne(now time.Time, worker string, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) (why string) {
+	switch app := sv.Apps.App(a.Service.App); {
+	case a.Spec.Mode != spec.ModeService:
+		return "only services are taken up, and this is a " + string(a.Spec.Mode)
+	case obs.State != skerry.Running || obs.Fence != a.Fence:
+		return "it does not run as it was assigned last"
+	case app != nil && !sv.rebuild.Made(a.Service.App):
+		return "the application is there already, and does not know this instance"
+	}
+	if sv.Apps.Instance(a.ID) != nil {
+		return ""
+	}
+	wanted := 1
+	if a.Spec.Replicas != nil {
+		wanted = *a.Spec.Replicas
+	}
+	if err := sv.takeUp(now, a, obs, fx); err != nil {
+		return err.Error()
+	}
+	sv.rebuild.Took(a.Service, a.ID, wanted)
+	sv.siteEvent(fx, now, wire.EventNormal, "Salvaged", fmt.Sprintf("%s, an instance of %s, runs on worker %s; its application was rebuilt from what the worker holds", a.ID, a.Service, worker), worker)
+	return ""
+}
+
+// rootAway reports whether there is a root, and it is not connected.
+func (sv *rebuilder) rootAway() bool { return !sv.opt.Standalone && !sv.Up.Connected }
+
+// endRebuild takes up what workers run once they have had their time, and has services be as many as they were.
+func (sv *rebuilder) endRebuild(now time.Time, fx *wire.Effects) {
+	if !sv.rebuild.End(now, sv.rootAway()) {
+		return
+	}
+	for _, name := range sv.Children.Names() {
+		if child := sv.Children.Get(name); child.Settled() {
+			sv.rebuildFrom(now, child, fx)
+		}
+	}
+	for _, r := range sv.rebuild.Services() {
+		if r.Wanted > r.Instances {
+			more, _ := sv.Apps.Handle(now, apps.Scale{Service: r.Service, Replicas: r.Wanted, Actor: "rebuilt"})
+			fx.Merge(more)
+		}
+	}
+	sv.siteEvent(fx, now, wire.EventNormal, "Rebuilt", "the site was rebuilt from what its workers hold; `skerry cluster status` tells what was not recovered", "")
+}
+
+// orphan is one with what a worker holds of it.
+type orphan struct {
+	view.Orphan
+	a   spec.Assignment
+	obs wire.Observation
+}
+
+// orphans lists what workers run and this store does not know.
+func (sv *rebuilder) orphans() (list []orphan) {
+	for _, id := range slices.Sorted(maps.Keys(sv.orphan)) {
+		if sv.places[id] != nil {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(sv.orphan[id])) {
+			k := sv.Children.Get(name)
+			if k == nil {
+				continue
+			}
+			var x orphan
+			key := wire.AssignmentKey(id)
+			value, orphaned, ok := k.Observed.Get(key)
+			if !ok || orphaned || sv.codec.Unmarshal(value, &x.obs) != nil {
+				continue
+			}
+			var held *spec.Assignment
+			sealed := false
+			left, _ := k.Desired.Orphans()
+			for _, o := range left {
+				if o.Key == key && sv.codec.Unmarshal(o.Value, &x.a) == nil && x.a.ID == id {
+					held, sealed = &x.a, sv.wasGiven(name, o.Value)
+				}
+			}
+			x.Orphan = view.NewOrphan(id, held, &x.obs)
+			x.Worker = skerry.WorkerName(name)
+			switch {
+			case x.Problem != "":
+			case !ofSite(id):
+				x.Problem = "it is the root's, which adopts or ends it there"
+			case !sealed:
+				x.Problem = notGiven
+			}
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// decideOrphan adopts or ends an orphan, on every worker that has it.
+func (sv *rebuilder) decideOrphan(now time.Time, m apps.DecideOrphan, fx *wire.Effects) {
+	done := false
+	for _, x := range sv.orphans() {
+		if x.Instance != m.ID {
+			continue
+		}
+		worker := string(x.Worker)
+		switch {
+		case !m.Adopt || done: // of two copies one is adopted
+			sv.Children.Delete(worker, wire.AssignmentKey(m.ID))
+			sv.siteEvent(fx, now, wire.EventNormal, "OrphanEnded", fmt.Sprintf("%s on worker %s, which this site's store did not know, is ended by %s", m.ID, worker, cmp.Or(m.Actor, "the system")), worker)
+		case x.Problem != "":
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %s", m.ID, worker, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
+			return
+		default:
+			if err := sv.takeUp(now, &x.a, &x.obs, fx); err != nil {
+				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %w", m.ID, worker, err)
+				return
+			}
+			sv.siteEvent(fx, now, wire.EventNormal, "OrphanAdopted", fmt.Sprintf("%s on worker %s is an instance of %s again, adopted by %s", m.ID, worker, x.Service, cmp.Or(m.Actor, "the system")), worker)
+		}
+		done = true
+	}
+	if !done {
+		fx.Err = view.NoOrphan(m.ID, sv.places[m.ID] != nil)
+	}
+}
+
+// takeUp makes what runs an instance of an application of the site's own again.
+func (sv *rebuilder) takeUp(now time.Time, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) error {
+	spec := a.Spec
+	i := &apps.Instance{Instance: wire.Instance{ID: a.ID, Service: a.Service, Org: a.Org, Ordinal: a.Ordinal, Gen: a.Gen, Revision: a.Revision,
+		State: skerry.Running, Phase: obs.Phase, Fence: a.Fence, CreatedAt: now}, Spec: &spec, Holder: Self, Restart: a.Restart}
+	if err := sv.Apps.Rebuild(now, i, a.Digest, fx); err != nil {
+		return err
+	}
+	// Tokens that are minted from now on must be above those that are out there.
+	sv.above(max(a.Fence.RootEpoch, a.Fence.Sequence))
+	sv.saveSeq(fx)
+	sv.intake.acceptOwn(now, i, fx)
+	return nil
+}

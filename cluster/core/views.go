@@ -1,0 +1,368 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/autonomy"
+	"skerry.dev/skerry/cluster/uplink"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
+)
+
+// views shows what the site has, and changes nothing.
+type views struct {
+	*overlay
+	drainer   *drainer
+	overrides *autonomy.Overrides
+	rebuild   *autonomy.Rebuild
+}
+
+// Workers lists the site's workers by name.
+func (vs *views) Workers() []view.WorkerView {
+	count := map[string]int{}
+	for _, p := range vs.places {
+		count[p.Worker]++
+	}
+	out := make([]view.WorkerView, 0, len(vs.workers))
+	for name, w := range vs.workers {
+		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
+		if v.Beats, v.CutOff = w.sight.Beats(), w.sight.CutOff(); w.sight.Lost() {
+			v.Verdict = vs.detect.Verdict(w.Name)
+		}
+		v.Carrier = w.Carrier
+		v.Updates = w.updates()
+		told := w.trust.Record()
+		v.Credit, v.Claims = view.NewCredit(told.Credit), told.Claims
+		v.Drain, v.Upgrade = vs.drainer.viewDrain(w), w.Agent
+		if k := vs.Children.Get(name); k != nil {
+			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
+		}
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b view.WorkerView) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return out
+}
+
+// AppViews lists the site's own applications and what it holds of the root's, by key.
+func (vs *views) AppViews(manifest bool) []view.AppView {
+	out := []view.AppView{}
+	for _, a := range vs.Apps.Apps() {
+		if !a.Delegated {
+			out = append(out, vs.Apps.View(a, "cluster", manifest))
+		}
+	}
+	for _, v := range vs.RootApps() {
+		if vs.overrides.Has(v.Key) {
+			v = vs.viewAmended(v, manifest)
+		}
+		out = append(out, v)
+	}
+	for _, k := range vs.overrides.Apps() { // of which nothing is left here
+		if !slices.ContainsFunc(out, func(v view.AppView) bool { return v.Key == k }) {
+			told, _ := vs.overrides.Show(k)
+			out = append(out, vs.viewAmended(view.AppView{Key: k, Org: vs.overrides.Org(k), Origin: "root", Deployed: true, Gen: told.Base, Services: []view.ServiceView{}}, manifest))
+		}
+	}
+	vs.showIngress(out)
+	return out
+}
+
+// RootApps shows the root's applications as far as this site knows them: the services and instances that it holds.
+func (vs *views) RootApps() []view.AppView {
+	by := map[skerry.AppKey]*view.AppView{}
+	services := map[skerry.ServiceKey]*view.ServiceView{}
+	worst := map[skerry.ServiceKey]*wire.Worst{}
+	see := func(a *spec.Assignment) *view.ServiceView {
+		v := by[a.Service.App]
+		if v == nil {
+			v = &view.AppView{Key: a.Service.App, Org: a.Org, Deployed: true, Origin: "root", Status: "Ready"}
+			by[a.Service.App] = v
+		}
+		v.Gen = max(v.Gen, a.Gen)
+		s := services[a.Service]
+		if s == nil {
+			s = &view.ServiceView{Name: a.Service.Service, Mode: a.Spec.Mode, Image: a.Spec.Image, Digest: a.Digest[a.Spec.Image], Revision: a.Revision,
+				Probed: a.Spec.Probes.Readiness != nil || a.Spec.Probes.Startup != nil}
+			services[a.Service] = s
+		}
+		return s
+	}
+	newest, ids := map[skerry.ServiceKey]*spec.Assignment{}, sortedIDs(vs.places)
+	for _, id := range ids { // in order: instances of two revisions may have one generation
+		p := vs.places[id]
+		if n := newest[p.A.Service]; n == nil || n.Gen < p.A.Gen {
+			newest[p.A.Service] = &p.A
+		}
+	}
+	for _, id := range ids {
+		p := vs.places[id]
+		if p.Origin != "root" || p.Refused {
+			continue
+		}
+		s := see(newest[p.A.Service])
+		s.Restarts += p.Obs.Restarts
+		if worst[p.A.Service] == nil {
+			worst[p.A.Service] = &wire.Worst{}
+		}
+		shown := vs.show(p)
+		worst[p.A.Service].See(&shown)
+		once := p.A.Spec.Mode == spec.ModeJob || p.A.Spec.Mode == spec.ModeCron
+		if p.Removing || once && p.Obs.State == skerry.Terminated {
+			continue // it is about to end, or has done its work
+		}
+		s.Instances++
+		if p.A.Revision == newest[p.A.Service].Revision {
+			s.UpToDate++
+		}
+		if !once || p.Obs.State != skerry.Failed { // another one takes its place
+			s.Want++
+		}
+		if p.Obs.CrashLoop != "" {
+			s.CrashLoops++
+		}
+		if p.Obs.Ready {
+			s.Ready++
+		} else if p.Obs.Unreachable && p.Obs.State == skerry.Running {
+			s.OutOfTouch++
+		}
+		if !p.Obs.Ready || p.Obs.CrashLoop != "" {
+			by[p.A.Service.App].Status = "Progressing"
+		}
+		if p.qos != nil {
+			sum := *p.qos
+			if s.QoS != nil {
+				sum = s.QoS.Add(sum)
+			}
+			s.QoS = &sum
+		}
+	}
+	for k, s := range services {
+		s.Reason = worst[k].String()
+		by[k.App].Services = append(by[k.App].Services, *s)
+		if v := by[k.App]; v.Status == "Progressing" && s.Ready+s.OutOfTouch > 0 && (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) {
+			v.Status = "Degraded"
+		}
+	}
+	for k, s := range services {
+		if v := by[k.App]; v.Status == "Ready" && s.Instances == 0 && (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) {
+			v.Status = "Progressing" // all that there is of it ends
+		}
+	}
+	out := make([]view.AppView, 0, len(by))
+	for _, v := range by {
+		if !slices.ContainsFunc(v.Services, func(s view.ServiceView) bool {
+			return s.Instances > 0 || s.Mode != spec.ModeJob && s.Mode != spec.ModeCron
+		}) {
+			v.Status = "Completed"
+		}
+		slices.SortFunc(v.Services, func(a, b view.ServiceView) int { return strings.Compare(a.Name, b.Name) })
+		v.Reason = apps.Reason(v.Services)
+		apps.ViewNetwork(v, vs.network(v.Key), true)
+		out = append(out, *v)
+	}
+	slices.SortFunc(out, func(a, b view.AppView) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	return out
+}
+
+// WorkerOf names the worker that runs an instance, or "".
+func (l *ledger) WorkerOf(id skerry.InstanceID) string {
+	if p := l.places[id]; p != nil {
+		return p.Worker
+	}
+	return ""
+}
+
+// Scrapes lists the instances that run and whose service declares metrics.
+func (vs *views) Scrapes() []view.Scrape {
+	out := []view.Scrape{}
+	for _, id := range sortedIDs(vs.places) {
+		if p := vs.places[id]; !p.Refused && p.A.Spec.Metrics != nil && p.Obs.State == skerry.Running {
+			out = append(out, view.Scrape{Instance: vs.show(p), Metrics: *p.A.Spec.Metrics})
+		}
+	}
+	return out
+}
+
+// viewAmended shows an application that was changed here while the root is away. v is what is here of it.
+func (vs *views) viewAmended(v view.AppView, manifest bool) view.AppView {
+	told, deleted := vs.overrides.Show(v.Key)
+	if a := vs.Apps.App(v.Key); a != nil {
+		network, rest := v.Network, v.Services
+		v = vs.Apps.View(a, "root", manifest)
+		v.Network = network
+		for _, s := range rest {
+			if !slices.ContainsFunc(v.Services, func(o view.ServiceView) bool { return o.Name == s.Name }) {
+				v.Services = append(v.Services, s)
+			}
+		}
+		apps.ViewNetwork(&v, vs.network(v.Key), true)
+	}
+	if deleted {
+		v.Status, v.Deleting = "Deleting", true
+	}
+	v.Amended = told
+	return v
+}
+
+// Rebuilt tells what a rebuild has come to, or nil for a site that is not rebuilt.
+func (vs *views) Rebuilt() *view.Rebuilt {
+	if !vs.opt.Rebuild {
+		return nil
+	}
+	r := &view.Rebuilt{Waiting: vs.rebuild.Waits()}
+	for _, name := range vs.Children.Names() {
+		if vs.Children.Get(name).Connected {
+			r.Workers++
+		}
+	}
+	r.Own = vs.rebuild.Services()
+	for _, p := range vs.places {
+		if p.Origin == "root" && p.Worker != "" && !p.Removing {
+			r.OfRoot++
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(vs.orphan)) {
+		why := vs.rebuild.Why(id)
+		if why == "" {
+			why = "on worker " + strings.Join(slices.Sorted(maps.Keys(vs.orphan[id])), ", ") + ": nobody has asked for it"
+		}
+		if vs.places[id] == nil {
+			r.Left = append(r.Left, view.RebuiltLeft{Instance: id, Why: why})
+		}
+	}
+	return r
+}
+
+// Volumes lists the local volumes of the site: those of the root's applications and its own.
+func (vs *views) Volumes() []view.VolumeView {
+	own := map[spec.VolumeClaim]view.VolumeView{}
+	for _, v := range vs.Apps.Volumes("local") {
+		own[v.Claim()] = v
+	}
+	out, schedules := []view.VolumeView{}, vs.volumes.Routines()
+	for _, k := range vs.volumes.List() {
+		v, is := own[k.VolumeClaim]
+		if !is {
+			v = view.NewVolumeView(k.VolumeClaim)
+			v.Origin, v.State, v.Reclaim = "root", view.VolumeKept, ""
+			if vs.volumes.Loose(k.VolumeClaim) {
+				v.Origin, v.Reclaim = "local", spec.ReclaimKeep
+			}
+		}
+		for _, p := range vs.byApp[k.Service.App] {
+			if p.claims() == k.VolumeClaim && !p.Refused {
+				v.State, v.Instance = view.VolumeUsed, p.A.ID
+			}
+		}
+		v.Scheduled = schedules[k.VolumeClaim]
+		v.Org, v.Volumes, v.Size, v.Cluster, v.Worker = k.Org, k.Names, k.Size, skerry.ClusterName(vs.opt.Name), skerry.WorkerName(k.Worker)
+		out = append(out, v)
+	}
+	return out
+}
+
+// Snapshots lists the snapshots at the site, by what they are of.
+func (vs *views) Snapshots() []spec.Snapshot { return vs.volumes.Snapshots() }
+
+// Unadmitted lists, by id, what runs at the site and would be refused, or given less, if it came today.
+func (vs *views) Unadmitted() (out []view.Unadmitted) {
+	for _, id := range sortedIDs(vs.places) {
+		p := vs.places[id]
+		if p.Worker == "" || p.Removing || p.ended() {
+			continue
+		}
+		level := vs.opt.Admission.LevelOf(p.A.Org)
+		why := vs.opt.Admission.Check(&p.A)
+		if why == nil {
+			why = vs.takenHere(&p.A, p.Origin)
+		}
+		switch bound := vs.opt.Admission.egressBound(p.A.Org); {
+		case why == nil && bound != nil && (p.A.Egress == nil || p.A.Egress.Beyond(bound) >= 0):
+			why = &wire.Reason{What: "admission",
+				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, vs.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
+				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", p.A.Org)}
+		case why == nil && !slices.Equal(p.A.Signers, vs.opt.Admission.signersOf(p.A.Org)) && len(p.A.Spec.Images()) > 0:
+			why = &wire.Reason{What: "admission", Text: "it was placed before the site's policy of signers, and whether one of those keys has signed its images was not looked at",
+				Hint: fmt.Sprintf("check them with `skerry image verify`; restart it to have that done now, or change signers.%s in the site's admission policy", p.A.Org)}
+		case why != nil || p.A.Level != "":
+		case level == spec.LevelRestricted:
+			why = &wire.Reason{What: "admission",
+				Text: "it was placed before there were levels; once it is placed anew it has no capabilities, and 512Mi of memory and 4Gi of storage where it says nothing",
+				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, spec.LevelBaseline)}
+		case level == spec.LevelBaseline && (p.A.Spec.Resources.MostMemory() == 0 || p.A.Spec.Resources.Storage == 0):
+			why = &wire.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory and 4Gi of storage where it says nothing",
+				Hint: "if it needs more, say so in resources.memory and resources.storage"}
+		}
+		if why == nil {
+			if text := vs.opt.Admission.checkUsers(p.A.Org, &p.A.Spec.Placement); text != "" {
+				why = &wire.Reason{What: "admission", Text: "latency to a user is not measured: " + text, Hint: "leave that user out, or grant it"}
+			}
+		}
+		if why != nil {
+			out = append(out, view.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
+		}
+	}
+	for _, org := range slices.Sorted(maps.Keys(vs.opt.Admission.Quotas)) {
+		if what := vs.opt.Admission.Quotas[org].exceeded(vs.usedBy(org, "")); what != "" {
+			out = append(out, view.Unadmitted{Org: org, Reason: wire.Reason{What: "quota",
+				Text: fmt.Sprintf("organisation %s is above the site's quota of %s, which counts limits, and defaults where nothing is said; what runs goes on, and no more is admitted", org, what),
+				Hint: fmt.Sprintf("raise quotas.%s in the site's admission policy, or delete something", org)}})
+		}
+	}
+	return out
+}
+
+// Aggregate gives what the root learns of the site. Only workers that are in touch count (a dead worker leaves the next
+// aggregate).
+func (vs *views) Aggregate() wire.ClusterReport {
+	var members []uplink.Member
+	for _, name := range slices.Sorted(maps.Keys(vs.workers)) {
+		w, k := vs.workers[name], vs.Children.Get(name)
+		if w.Facts == nil || w.sight.Lost() || k == nil || !k.Connected || w.refusing() != "" {
+			continue
+		}
+		members = append(members, uplink.Member{Facts: w.Facts, Class: w.classKey(), Available: w.available(), Coordinate: w.coordinate()})
+	}
+	r := uplink.Fold(members)
+	for _, p := range vs.places {
+		if n := p.A.Spec.Placement.Priority; p.Worker != "" && p.Pinned == "" && !p.Removing && !p.ended() && (r.Lowest == nil || n < *r.Lowest) {
+			r.Lowest = &n
+		}
+	}
+	r.Instances = len(vs.places)
+	r.Services, r.Ingress, r.Arrivals = vs.foldQoS(), vs.foldIngress(), vs.foldArrivals()
+	return r
+}
+
+// foldQoS sums what the root's services use here.
+func (vs *views) foldQoS() []wire.ServiceQoS {
+	by := map[skerry.ServiceKey]*wire.ServiceQoS{}
+	for _, id := range sortedIDs(vs.places) {
+		p := vs.places[id]
+		if p.Origin != "root" || !vs.workers.uses(p) {
+			continue
+		}
+		q := by[p.A.Service]
+		if q == nil {
+			q = &wire.ServiceQoS{Service: p.A.Service}
+			by[p.A.Service] = q
+		}
+		q.QoS = q.QoS.Add(*p.qos)
+		if p.Obs.Ready {
+			q.Ready++
+		}
+	}
+	out := make([]wire.ServiceQoS, 0, len(by))
+	for _, q := range by {
+		out = append(out, *q)
+	}
+	slices.SortFunc(out, func(a, b wire.ServiceQoS) int { return strings.Compare(a.Service.String(), b.Service.String()) })
+	return out
+}

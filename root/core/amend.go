@@ -1,0 +1,156 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/wire"
+)
+
+// A site that was changed while the root was away tells what it has (wire.Amendment). The root adopts it as the next
+// generation if the one that was changed is still current; else its own newer word counts, and the amendment is kept for undo.
+// It adopts nothing by which a site would get more than it was given, and nothing of a time in which it was in touch: a person
+// decides about that, for the site may be another's by now.
+// The answer comes to the site together with the assignments of all that it is to keep: what it has started goes on under a
+// token of the root's.
+
+// What the root adopts by itself of what sites were changed to while it was away; the rest is kept for undo.
+const (
+	// AmendmentsOwn, the default, are those of services that run at the site alone, and numbers of instances: who operates a
+	// site does not decide what runs at others.
+	AmendmentsOwn = "own"
+	// AmendmentsAll are those of services that run at others, too. What a site may not decide by itself waits all the same.
+	AmendmentsAll  = "all"
+	AmendmentsNone = "none"
+)
+
+// amendment takes an item of a site's observed set.
+func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire.Effects) {
+	k, ok := wire.ParseAmendmentKey(key)
+	var m wire.Amendment
+	if !ok || c.codec.Unmarshal(value, &m) != nil || m.App != k {
+		return // a hostile or broken site harms only itself
+	}
+	child := c.Children.Get(site)
+	var before wire.Amended
+	if old, ok := child.Desired.Get(wire.AmendedKey(k)); ok && c.codec.Unmarshal(old, &before) == nil {
+		if before.Seq >= m.Seq {
+			return // it was answered
+		}
+		if a := c.Apps.App(k); before.Adopted != 0 && a != nil && a.Gen == before.Adopted {
+			m.Base = a.Gen // it was away again before it heard that; what it had done by then is in this, too
+		}
+	}
+	answer := wire.Amended{App: k, Seq: m.Seq}
+	var started, ended []*apps.Instance
+	err := error(skerry.Errorf(skerry.CodeForbidden, "this root adopts nothing by itself"))
+	switch {
+	case !c.holds(site, k) && before.Adopted != 0 && m.Base == before.Adopted && c.Apps.App(k) != nil:
+		err = nil // of what it ended, the last was adopted
+	case !c.holds(site, k):
+	case !c.away.wasAlone(now, child.Since, site, m.At):
+		err = &apps.WaitsError{Why: "the root does not know that the site was out of touch at " + m.At.UTC().Format(time.RFC3339)}
+	case c.foreignImage(&m) != "":
+		answer.Why = "image " + c.foreignImage(&m) + " belongs to another organisation, whose images a site does not deploy; apply it here as somebody who has images:read there"
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
+	case misplacedPin(&m) != "":
+		answer.Why = misplacedPin(&m)
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
+	case c.opt.Amendments != AmendmentsNone:
+		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, c.mint, fx)
+	}
+	switch {
+	case answer.Why != "": // not even kept for undo
+	case err != nil && !c.holds(site, k):
+		answer.Why = "the site holds nothing of it"
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
+			Text: "cluster " + site + " tells of a change of application " + k.String() + ", of which it holds nothing"})
+	case err != nil:
+		answer.Why = whyNot(err)
+		c.Apps.KeepAmendment(now, site, &m, err, fx)
+	default:
+		answer.Adopted = c.Apps.App(k).Gen
+		c.amended(now, site, started, ended, fx)
+	}
+	_ = c.Children.Put(site, wire.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
+}
+
+// foreignImage gives an image of the built-in registry that an amendment has an application run anew, and that belongs to another
+// organisation than the application, or "".
+func (c *Core) foreignImage(m *wire.Amendment) string {
+	a := c.Apps.App(m.App)
+	if a == nil {
+		return ""
+	}
+	has := map[string]bool{}
+	for i := range a.Manifest.Spec.Services {
+		for _, ref := range a.Manifest.Spec.Services[i].Images() {
+			has[ref], has[a.Digests[ref]] = true, true
+		}
+	}
+	foreign := func(ref string) bool {
+		name, _ := strings.CutPrefix(ref, imageref.BuiltIn+"/")
+		space, _, nested := strings.Cut(name, "/")
+		org := c.Apps.OrgOf(space)
+		return !has[ref] && nested && org != "" && org != a.Org
+	}
+	for _, s := range m.Services {
+		if s.Spec == nil {
+			continue
+		}
+		for _, ref := range s.Spec.Images() {
+			if foreign(ref) {
+				return ref
+			}
+		}
+	}
+	for _, pinned := range m.Digests {
+		if foreign(pinned) {
+			return pinned
+		}
+	}
+	return ""
+}
+
+// misplacedPin tells of a digest that an amendment has for an image which it cannot stand for, or gives "": it pins an image within the
+// repository of its reference, and leads to no other.
+func misplacedPin(m *wire.Amendment) string {
+	for _, ref := range slices.Sorted(maps.Keys(m.Digests)) {
+		if !imageref.Pins(ref, m.Digests[ref]) {
+			return fmt.Sprintf("image %.200q is not what %.200q stands for", m.Digests[ref], ref)
+		}
+	}
+	return ""
+}
+
+// holds reports whether a site has a part in an application.
+func (c *Core) holds(site string, k skerry.AppKey) bool {
+	return slices.ContainsFunc(c.Apps.InstancesOf(k), func(i *apps.Instance) bool { return slices.Contains(holders(i), site) })
+}
+
+func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instance, fx *wire.Effects) {
+	for _, i := range started {
+		c.assign(now, i, fx)
+		c.track(i)
+	}
+	for _, i := range ended {
+		c.Children.Delete(site, wire.AssignmentKey(i.ID))
+		delete(c.failover.stranded, i.ID)
+		c.netDirty[i.Service.App] = true
+	}
+}
+
+// whyNot is what a site is told of an amendment that is not adopted.
+func whyNot(err error) string {
+	if w, ok := errors.AsType[*apps.WaitsError](err); ok {
+		return w.Error()
+	}
+	return skerry.AsError(err).Message
+}

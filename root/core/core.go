@@ -1,0 +1,571 @@
+// Package core is the root as a state machine: which applications there are, and which cluster holds each instance. It knows sites only in
+// aggregate, and no worker.
+//
+//	what sites send, what people want ─► Step ─┐                  ┌─► writes, which the server persists first
+//	                     what is due ─► Tick ─┴─► settle ─► Effects ─► messages to sites, then events
+//	                                                 │            └─► Appraise, Score: the answers come by Step
+//	    decide/apps: what should run ─► place: at which site ─► decide/members: what each site is given
+//
+// It is pure: it starts and opens nothing, and takes the time as an argument. Package root has the goroutines, the store and the links;
+// Views has what it asks.
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/decide/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// Options set up a core.
+type Options struct {
+	Incarnation skerry.Incarnation
+	// Epoch grows with each incarnation; with a counter below it, it makes the first part of every fencing token.
+	Epoch uint64
+	// Seed must differ at each start of a process.
+	Seed [16]byte
+	// LostAfter is how long a cluster may be out of touch before its instances are started elsewhere. 0 means
+	// DefaultLostAfter, less than 0 never: a site lives on without the root.
+	LostAfter time.Duration
+	// Amendments is one of AmendmentsOwn (the default), AmendmentsAll and AmendmentsNone.
+	Amendments string
+	// SealKey seals what is given to sites, and must outlive the store. nil: nothing is sealed, and no orphan can be adopted.
+	SealKey []byte
+	Sets    reconcile.Options
+}
+
+// Core is the root as a state machine.
+type Core struct {
+	opt      Options
+	Apps     *apps.Controller
+	Children *members.Children
+	codec    *wire.Codec
+	reports  map[string]*siteReport
+	fed      federation // the scheduler's view of reports
+	seq      uint64
+	rounds   uint64
+	// networks holds which sites have the directory of an application, netDirty those to look at again.
+	networks  map[skerry.AppKey]map[string]bool
+	netDirty  map[skerry.AppKey]bool
+	relations relations
+	zones     zones
+	extents   extents
+	failover  failover
+	believing believing
+	away      presences
+	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
+}
+
+// siteReport is the newest aggregate of a site.
+type siteReport struct {
+	report wire.ClusterReport
+	at     time.Time
+	since  time.Time // of the connection that it came on
+	stale  uint64    // the newest number of those that came too late
+}
+
+// New makes a core without state; Load adds the records of the store, and Start must follow.
+func New(opt Options) *Core {
+	if opt.LostAfter == 0 {
+		opt.LostAfter = DefaultLostAfter
+	}
+	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
+		codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), networks: map[skerry.AppKey]map[string]bool{},
+		netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(),
+		failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+	c.relations.gateways = newGateways(opt.Seed[:])
+	c.fed.SetWays(c.relations.gateways.decide)
+	return c
+}
+
+const keySeq = "root/seq"
+
+// Load takes one record of the store.
+func (c *Core) Load(key string, value []byte) error {
+	if key == keySeq {
+		return json.Unmarshal(value, &c.seq)
+	}
+	if key == keyZones {
+		return c.zones.load(value)
+	}
+	if key == keyExtents {
+		return c.extents.load(value)
+	}
+	if site, ok := strings.CutPrefix(key, prefixCredit); ok {
+		return c.believing.load(site, value)
+	}
+	if site, ok := strings.CutPrefix(key, prefixAway); ok {
+		return c.away.load(site, value)
+	}
+	if key == keyAlive {
+		return c.away.alive.UnmarshalText(value)
+	}
+	if c.Children.Load(key, value) {
+		return nil
+	}
+	_, err := c.Apps.Load(key, value)
+	return err
+}
+
+// Start ends loading. It gives events about what could not be read.
+func (c *Core) Start(now time.Time) wire.Effects {
+	var fx wire.Effects
+	for _, name := range c.Children.Finish() {
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "DamagedRecords", Text: "the set of cluster " + name + " is resynchronised", Cluster: skerry.ClusterName(name)})
+	}
+	for _, name := range c.Children.Names() {
+		c.fed.SetConnected(name, false)
+		c.rankSite(name)
+	}
+	c.away.start(now)
+	c.believing.due = now.Add(creditEvery)
+	c.believing.expectStart(now.Add(patience))
+	c.Apps.Start(now)
+	c.Apps.ReviewClaims(func(spec.VolumeClaim) bool { return false }, &fx)
+	c.Apps.SetTargets(c.Children.Names())
+	c.loadNetworks()
+	c.loadRelations()
+	loadGateways(c)
+	c.loadFailover(now)
+	c.reviewSets()
+	c.reviewClaims()
+	for _, name := range c.Children.Names() { // whether they fail over may be another than before
+		for _, i := range c.Apps.HeldBy(name) {
+			c.refresh(now, i, &fx)
+		}
+	}
+	c.settle(now, &fx) // with what was in touch when the root ended: sites come back in a moment, and updates go on
+	for _, name := range c.Children.Names() {
+		c.reachable(now, name, false, &fx)
+	}
+	return fx
+}
+
+// Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
+type (
+	ChildUp    struct{ Hello *wire.Hello }
+	ChildDown  struct{ Name string }
+	ChildFrame struct {
+		Name string
+		Msg  wire.Message
+	}
+)
+
+// RemoveCluster forgets a cluster that is not connected; its instances are placed elsewhere.
+type RemoveCluster struct{ Name string }
+
+// Step takes a message and gives its effects.
+func (c *Core) Step(now time.Time, msg any) wire.Effects {
+	var fx wire.Effects
+	switch m := msg.(type) {
+	case ChildUp:
+		var heard time.Time
+		if k := c.Children.Get(m.Hello.Name); k != nil {
+			heard = k.Heard
+		}
+		c.away.arrivals(now, m.Hello.Name, heard, &fx)
+		c.away.lives(now, &fx)
+		sets, events := c.Children.Up(now, m.Hello)
+		fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
+		c.fed.SetConnected(m.Hello.Name, true)
+		c.rankSite(m.Hello.Name)
+		if c.failover.lost[m.Hello.Name] {
+			delete(c.failover.lost, m.Hello.Name)
+			c.relations.dirty = true
+		}
+		c.Apps.SetTargets(c.Children.Names())
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
+		c.Apps.RetryNow()
+	case ChildDown:
+		if k := c.Children.Get(m.Name); k != nil && k.Connected {
+			c.away.left(now, m.Name, k.Since, k.Heard, &fx)
+		}
+		c.Children.Down(now, m.Name)
+		c.fed.SetConnected(m.Name, false)
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterDisconnected", Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
+		c.reachable(now, m.Name, false, &fx)
+	case ChildFrame:
+		c.frame(now, m, &fx)
+	case RemoveCluster:
+		c.removeCluster(now, m.Name, &fx)
+	case TrustCluster:
+		c.trustCluster(now, m, &fx)
+	case apps.DecideOrphan:
+		decideOrphan(c, now, m, &fx)
+	case MoveToCluster:
+		c.moveToCluster(now, m, &fx)
+	case Appraised:
+		c.appraised(now, m, &fx)
+	case Scored:
+		scored(c, m)
+	case SetPlugins:
+		setPlugins(c, m)
+	default:
+		more, ok := c.Apps.Handle(now, msg)
+		if !ok {
+			panic(fmt.Sprintf("root core does not know message %T", msg))
+		}
+		fx = more
+	}
+	c.settle(now, &fx)
+	return fx
+}
+
+// Tick does what is due.
+func (c *Core) Tick(now time.Time) wire.Effects {
+	var fx wire.Effects
+	c.loseSites(now, &fx)
+	c.settleDoubts(now, &fx)
+	c.lateStarts(now, &fx)
+	c.reviewCredit(now, &fx)
+	c.settle(now, &fx)
+	return fx
+}
+
+// NextWake gives the time at which Tick has something to do, or the zero time.
+func (c *Core) NextWake() time.Time {
+	next := c.Apps.NextWake()
+	consider := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	consider(c.Children.Due())
+	consider(c.fed.questions.Due())
+	for id, at := range c.doubts {
+		if i := c.Apps.Instance(id); i == nil || i.Holder == "" || c.Children.Get(i.Holder) != nil && c.Children.Get(i.Holder).Settled() {
+			consider(at.Add(doubtFor))
+		}
+	}
+	consider(c.nextRescue())
+	consider(c.believing.slowDue)
+	if len(c.believing.books) > 0 {
+		consider(c.believing.due)
+	}
+	return next
+}
+
+func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
+	d := c.Children.Frame(now, m.Name, m.Msg, fx)
+	child := c.Children.Get(m.Name)
+	if child == nil {
+		return
+	}
+	c.away.lives(now, fx)
+	for _, key := range d.Changed { // what they say about instances comes first
+		if value, orphaned, have := child.Observed.Get(key); have && !orphaned && strings.HasPrefix(key, "amend/") {
+			c.amendment(now, m.Name, key, value, fx)
+		}
+	}
+	for _, key := range d.Changed {
+		value, orphaned, have := child.Observed.Get(key)
+		if c.relationItem(m.Name, key, true) || gatewayItem(c, m.Name, key, value, have && !orphaned) {
+			continue
+		}
+		id, ok := strings.CutPrefix(key, "inst/")
+		if !ok || !have || orphaned {
+			continue
+		}
+		var o wire.Observation
+		if err := c.codec.Unmarshal(value, &o); err != nil || string(o.ID) != id {
+			c.Children.Ignored.Count(members.IgnoredUnreadable)
+			continue // a hostile or broken child harms only itself
+		}
+		o.Bound()
+		delete(c.doubts, o.ID)
+		o.Address, o.Ports = "", hideAddresses(o.Ports)
+		if c.Apps.Instance(o.ID) == nil {
+			c.Children.Ignored.Count(members.IgnoredUnknown)
+			stranger(now, m.Name, &o, fx)
+			continue
+		}
+		c.foreignToken(now, m.Name, &o, fx)
+		for n := range o.Why {
+			o.Why[n].Text = m.Name + ": " + o.Why[n].Text
+		}
+		if c.copyItem(now, m.Name, o, fx) {
+			continue
+		}
+		if i := c.Apps.Instance(o.ID); i.Holder != m.Name || o.Fence.RootEpoch < i.Fence.RootEpoch {
+			c.Children.Ignored.Count(members.IgnoredToken)
+		}
+		if i := c.Apps.Instance(o.ID); i.Holder == m.Name && o.Fence.RootEpoch == i.Fence.RootEpoch {
+			c.offered(now, m.Name, &o)
+		}
+		if c.Apps.Observe(now, m.Name, o, fx) {
+			c.Children.Delete(m.Name, key)
+		}
+		if i := c.Apps.Instance(o.ID); i != nil && i.Holder == m.Name {
+			c.compareStart(now, i, fx)
+		}
+		if i := c.Apps.Instance(o.ID); o.Phase == skerry.PhaseCutOff && i != nil && i.Holder == m.Name && !i.Stopping && o.Fence.RootEpoch == i.Fence.RootEpoch {
+			c.resume(now, i, fx)
+		}
+	}
+	for _, key := range d.Deleted {
+		if k, ok := wire.ParseAmendmentKey(key); ok {
+			c.Children.Delete(m.Name, wire.AmendedKey(k)) // it has heard the answer
+		}
+		if c.relationItem(m.Name, key, false) || gatewayItem(c, m.Name, key, nil, false) {
+			continue
+		}
+		id, ok := strings.CutPrefix(key, "inst/")
+		if !ok {
+			continue
+		}
+		if _, wanted := child.Desired.Get(key); wanted && !child.Desired.Confirmed(key) {
+			// This is about an earlier placement: the site has not heard of the present one. Taken for its loss, each new
+			// placement would be undone by the end of the one before.
+			c.doubts[skerry.InstanceID(id)] = now
+			continue
+		}
+		c.gone(now, m.Name, skerry.InstanceID(id), fx)
+	}
+	for _, e := range d.Events {
+		c.childEvent(now, m.Name, e, fx)
+	}
+	if d.Report != nil {
+		c.Children.Ignored.Count(c.report(now, m.Name, d.Report, fx))
+	}
+	if child.Synced && !c.relations.whole[m.Name] {
+		c.relations.whole[m.Name], c.relations.dirty = true, true
+	}
+	if d.Settled && len(c.failover.unsure) > 0 {
+		c.confirm(child, fx)
+	}
+	// A report brings nothing new about instances, but a site that has nothing to tell sends no more than that.
+	if (d.Settled || d.Report != nil) && child.Settled() {
+		if !child.Reviewed {
+			child.Reviewed = true
+			c.returned(now, child, fx)
+			c.review(now, child, fx)
+		}
+		c.decideOrphans(child)
+		for _, i := range c.Apps.Stopping() {
+			if _, orphaned, has := child.Observed.Get(wire.AssignmentKey(i.ID)); i.Holder == m.Name && (!has || orphaned) {
+				c.gone(now, m.Name, i.ID, fx)
+			}
+		}
+	}
+}
+
+// decideOrphans ends what a site has of an earlier life of its set and what is somewhere else now. What this store does not know
+// runs on.
+func (c *Core) decideOrphans(child *members.Child) {
+	orphans, _ := child.Desired.Orphans()
+	for _, o := range orphans {
+		id, ok := strings.CutPrefix(o.Key, "inst/")
+		i := c.Apps.Instance(skerry.InstanceID(id))
+		if !ok || i == nil || c.failover.next[i.ID] == child.Name || c.failover.left[i.ID] == child.Name {
+			continue // unknown, or a copy whose fate is decided elsewhere
+		}
+		if i.Holder != child.Name {
+			c.Children.Delete(child.Name, o.Key)
+		}
+	}
+}
+
+// hideAddresses keeps what the root must not know out of it, even from a cluster that tells too much.
+func hideAddresses(ports []wire.PortBinding) []wire.PortBinding {
+	out := slices.Clone(ports)
+	for i := range out {
+		out[i].Address = ""
+	}
+	return out
+}
+
+// doubtFor is how long a site has to tell of an instance that it said was gone before it had heard of its placement.
+const doubtFor = 5 * time.Second
+
+// settleDoubts takes instances for lost that their sites still do not speak of.
+func (c *Core) settleDoubts(now time.Time, fx *wire.Effects) {
+	for _, id := range slices.Sorted(maps.Keys(c.doubts)) {
+		if now.Sub(c.doubts[id]) < doubtFor {
+			continue
+		}
+		i := c.Apps.Instance(id)
+		if i == nil || i.Holder == "" {
+			delete(c.doubts, id)
+			continue
+		}
+		child := c.Children.Get(i.Holder)
+		if child == nil || !child.Settled() {
+			continue // it will be reviewed once it is back
+		}
+		delete(c.doubts, id)
+		if _, orphaned, has := child.Observed.Get(wire.AssignmentKey(id)); !has || orphaned {
+			c.gone(now, i.Holder, id, fx)
+		}
+	}
+}
+
+func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *wire.Effects) {
+	if i := c.Apps.Instance(id); i != nil {
+		c.netDirty[i.Service.App] = true
+	}
+	c.Children.Delete(holder, wire.AssignmentKey(id))
+	if i := c.Apps.Instance(id); i != nil && i.Holder != holder {
+		switch {
+		case i.Next != nil && i.Next.Holder == holder:
+			c.abandon(now, i, "its site no longer has it", fx)
+		case i.Left != nil && i.Left.Holder == holder:
+			c.Apps.LetGo(now, i, "it is not there any more", fx)
+			c.track(i)
+		}
+		return
+	}
+	c.Apps.Gone(now, holder, id, fx)
+}
+
+// review looks, once a site has confirmed all and told all after it connected, for instances that it should have or be
+// rid of.
+func (c *Core) review(now time.Time, child *members.Child, fx *wire.Effects) {
+	for _, i := range c.Apps.HeldBy(child.Name) {
+		key := wire.AssignmentKey(i.ID)
+		_, wanted := child.Desired.Get(key)
+		_, orphaned, has := child.Observed.Get(key)
+		if has && !orphaned {
+			continue
+		}
+		if !wanted {
+			c.gone(now, child.Name, i.ID, fx)
+		}
+	}
+	// What the child reports and nobody wants is ended; orphans of an earlier incarnation are ended only when the
+	// application that they belong to is known to be gone, which after a restore it never is by absence alone.
+	for key := range child.Observed.All() {
+		id, ok := strings.CutPrefix(key, "inst/")
+		if _, wanted := child.Desired.Get(key); !ok || wanted {
+			continue
+		}
+		if i := c.Apps.Instance(skerry.InstanceID(id)); i != nil && i.Holder == child.Name && !i.Stopping {
+			c.assign(now, i, fx)
+		}
+	}
+}
+
+// reviewSets takes away, after a start, what sites were given that this store does not know or knows elsewhere: a crash in the middle of
+// a commit kept that it ended or moved, and not that its site is told so.
+func (c *Core) reviewSets() {
+	for _, name := range c.Children.Names() {
+		for _, key := range c.Children.Get(name).Desired.Keys() {
+			id, ok := strings.CutPrefix(key, "inst/")
+			if i := c.Apps.Instance(skerry.InstanceID(id)); ok && (i == nil || !slices.Contains(holders(i), name)) {
+				c.Children.Delete(name, key)
+			}
+		}
+	}
+}
+
+func (c *Core) childEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
+	var e wire.Event
+	if c.codec.Unmarshal(data, &e) != nil {
+		c.Children.Ignored.Count(members.IgnoredUnreadable)
+		return
+	}
+	e.Cluster, e.Worker, e.Seq = skerry.ClusterName(name), "", 0
+	e.Bound()
+	if a := c.Apps.App(e.App); a != nil && concerns(c, now, name, e.App) {
+		e.Org = a.Org
+		fx.Events = append(fx.Events, e)
+	}
+}
+
+// reachable marks the instances at a site as in touch or not.
+func (c *Core) reachable(now time.Time, name string, ok bool, fx *wire.Effects) {
+	for _, i := range c.Apps.HeldBy(name) {
+		why := ""
+		if !ok {
+			why = "cluster " + name + " is not connected"
+		}
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, ok, why)
+		fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
+	}
+}
+
+func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
+	k := c.Children.Get(name)
+	if k == nil {
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
+		return
+	}
+	if k.Connected {
+		fx.Err = skerry.Errorf(skerry.CodeConflict, "cluster %s is connected", name).WithHint("stop it first; its services are then placed elsewhere")
+		return
+	}
+	for id, at := range maps.Clone(c.failover.next) {
+		if at == name {
+			c.abandon(now, c.Apps.Instance(id), "its site was removed", fx)
+		}
+	}
+	for id, at := range maps.Clone(c.failover.left) {
+		if i := c.Apps.Instance(id); at == name && i != nil {
+			i.Left = nil // it has no way back
+			c.track(i)
+		}
+	}
+	for _, i := range c.Apps.HeldBy(name) {
+		c.Apps.Lost(now, i.ID, "cluster "+name+" was removed", fx)
+	}
+	c.Apps.ForgetClaims(name, fx)
+	delete(c.failover.lost, name)
+	c.gatesLost(name)
+	c.Children.Remove(name, fx)
+	delete(c.relations.given, name)
+	delete(c.relations.told, name)
+	delete(c.relations.refused, name)
+	delete(c.relations.whole, name)
+	c.dropZones(name, fx)
+	c.dropExtents(name, fx)
+	c.relations.gateways.remove(name)
+	c.relations.dirty = true
+	delete(c.reports, name)
+	c.forgetBook(name, fx)
+	c.away.forget(name, fx)
+	c.Apps.Arrivals(now, name, nil)
+	c.Apps.Waits(now, name, nil)
+	c.fed.Remove(name)
+	c.Apps.SetTargets(c.Children.Names())
+}
+
+// settle brings everything in line: what should be, who gets it, what must be told.
+func (c *Core) settle(now time.Time, fx *wire.Effects) {
+	for round := 0; round < 4; round++ {
+		fx.Merge(c.Apps.Reconcile(now))
+		c.promote(now, fx)
+		c.rescue(now, fx)
+		seen := map[skerry.AppKey]*around{}
+		for _, i := range c.Apps.Unplaced(now) {
+			c.place(now, i, seen, fx)
+		}
+		if !c.Apps.Dirty() {
+			break
+		}
+	}
+	c.fed.questions.Keep(func(id skerry.InstanceID) bool {
+		i := c.Apps.Instance(id)
+		return i != nil && i.Live() && (i.Holder == "" || c.failover.stranded[id] != nil)
+	})
+	for _, i := range c.Apps.Stopping() {
+		c.Children.Delete(i.Holder, wire.AssignmentKey(i.ID))
+	}
+	for _, ch := range fx.Changed {
+		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder != "" && !i.Stopping && !i.State.Final() {
+			c.refresh(now, i, fx)
+		}
+	}
+	c.publishClaims()
+	publishGateways(c, now, fx)
+	c.publishNetworks(now, fx)
+	c.publishRelations(now, fx)
+	c.Children.Flush(now, fx)
+}

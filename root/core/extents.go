@@ -1,0 +1,94 @@
+package core
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"skerry.dev/skerry/wire"
+)
+
+// extents says which site has which prefixes of instances' addresses. Sites choose them themselves, mostly without knowing of
+// each other; the first that tells of one keeps it, and nobody is told that it belongs to another one.
+type extents struct {
+	sites map[netip.Prefix]string
+	heard map[string]heardSite
+}
+
+// heardSite is what a site said of itself last, and what others are told of that.
+type heardSite struct {
+	said, told []byte
+	refused    []netip.Prefix
+}
+
+const keyExtents = "root/extents"
+
+// maxExtents bounds the prefixes of one site.
+const maxExtents = 256
+
+func newExtents() extents {
+	return extents{sites: map[netip.Prefix]string{}, heard: map[string]heardSite{}}
+}
+
+func (e *extents) load(value []byte) error {
+	if err := json.Unmarshal(value, &e.sites); err != nil {
+		return err
+	}
+	if e.sites == nil {
+		e.sites = map[netip.Prefix]string{}
+	}
+	return nil
+}
+
+// introduce gives what others are told of a site, with the prefixes that it may not have left out; nil for what is none.
+func (c *Core) introduce(site string, said []byte, fx *wire.Effects) heardSite {
+	e := &c.extents
+	if h, ok := e.heard[site]; ok && bytes.Equal(h.said, said) {
+		return h
+	}
+	h := heardSite{said: said}
+	var s wire.SiteInfo
+	if c.codec.Unmarshal(said, &s) == nil && string(s.Name) == site {
+		was := maps.Clone(e.sites)
+		maps.DeleteFunc(e.sites, func(p netip.Prefix, holder string) bool { return holder == site && !slices.Contains(s.Extents, p) })
+		var kept []netip.Prefix
+		for _, p := range s.Extents {
+			if !p.IsValid() || p != p.Masked() || len(kept) == maxExtents || e.taken(site, p) {
+				h.refused = append(h.refused, p)
+				continue
+			}
+			e.sites[p] = site
+			kept = append(kept, p)
+		}
+		s.Extents = kept
+		h.told = c.codec.Marshal(&s)
+		if !maps.Equal(was, e.sites) {
+			fx.Put(keyExtents, mustJSON(e.sites))
+		}
+	}
+	e.heard[site] = h
+	return h
+}
+
+// taken reports whether another site has an address of a prefix.
+func (e *extents) taken(site string, p netip.Prefix) bool {
+	for q, holder := range e.sites {
+		if holder != site && q.Overlaps(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropExtents has the prefixes of a site that is removed be free again, and those looked at anew that were refused.
+func (c *Core) dropExtents(site string, fx *wire.Effects) {
+	e := &c.extents
+	n := len(e.sites)
+	maps.DeleteFunc(e.sites, func(_ netip.Prefix, holder string) bool { return holder == site })
+	clear(e.heard)
+	if len(e.sites) != n {
+		fx.Put(keyExtents, mustJSON(e.sites))
+	}
+}

@@ -1,0 +1,90 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
+)
+
+// loadNetworks finds out which sites an earlier life gave the directory of which application.
+func (c *Core) loadNetworks() {
+	for _, name := range c.Children.Names() {
+		for _, key := range c.Children.Get(name).Desired.Keys() {
+			if rest, ok := strings.CutPrefix(key, "net/"); ok {
+				if app, err := skerry.ParseAppKey(rest, ""); err == nil {
+					c.gaveNetwork(app, name)
+				}
+			}
+		}
+	}
+	for app := range c.networks {
+		c.netDirty[app] = true
+	}
+}
+
+func (c *Core) gaveNetwork(app skerry.AppKey, site string) {
+	if c.networks[app] == nil {
+		c.networks[app] = map[string]bool{}
+	}
+	c.networks[app][site] = true
+}
+
+// publishNetworks gives the directory of an application, its network and its service addresses, to the sites that hold
+// something of it.
+func (c *Core) publishNetworks(now time.Time, fx *wire.Effects) {
+	for _, app := range c.Apps.Readdressed() {
+		c.netDirty[app] = true
+	}
+	for _, app := range slices.SortedFunc(maps.Keys(c.netDirty), skerry.AppKey.Compare) {
+		if c.relations.apps[app] {
+			c.relations.dirty = true // who holds what may have changed
+		}
+		at := map[string]bool{}
+		for _, i := range c.Apps.InstancesOf(app) {
+			for _, site := range holders(i) {
+				at[site] = true
+			}
+		}
+		c.keepAsleep(app, at)
+		if n := c.Apps.Network(app); n != nil && len(at) > 0 {
+			value := c.codec.Marshal(n)
+			for site := range at {
+				if c.Children.Put(site, wire.NetworkItem(app), value) == nil {
+					c.gaveNetwork(app, site)
+				}
+			}
+		}
+		for site := range c.networks[app] {
+			if !at[site] {
+				c.Children.Delete(site, wire.NetworkItem(app))
+				delete(c.networks[app], site)
+				c.relations.lately = append(c.relations.lately, leftSite{app, site, now})
+			}
+		}
+		if len(c.networks[app]) == 0 {
+			delete(c.networks, app)
+		}
+		c.rouse(now, app, fx)
+	}
+	clear(c.netDirty)
+}
+
+// leftSite is a site that held something of an application until a moment ago.
+type leftSite struct {
+	app  skerry.AppKey
+	site string
+	at   time.Time
+}
+
+// speaksFor is how long a site may still tell of an application of which it holds nothing any more: what it told may be on its way.
+const speaksFor = 10 * time.Minute
+
+// concerns reports whether a site has to do with an application, or had a moment ago. What it says of others is not listened to.
+func concerns(c *Core, now time.Time, site string, app skerry.AppKey) bool {
+	c.relations.lately = slices.DeleteFunc(c.relations.lately, func(l leftSite) bool { return now.Sub(l.at).Abs() > speaksFor })
+	return c.networks[app][site] || c.holds(site, app) || slices.ContainsFunc(c.relations.lately, func(l leftSite) bool { return l.app == app && l.site == site })
+}

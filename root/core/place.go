@@ -1,0 +1,214 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
+)
+
+// place offers an instance to the best site that has not refused it yet. A refusal comes back as an observation, and the
+// next call asks the next site.
+func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*around, fx *wire.Effects) {
+	c.rounds++
+	if i.Target != "" {
+		k := c.Children.Get(i.Target)
+		if b := c.believing.books[i.Target]; b != nil && b.Quarantine != "" {
+			why := []wire.Reason{{What: "quarantine", Text: "cluster " + i.Target + " is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + i.Target + "` ends that"}}
+			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
+			return
+		}
+		if k != nil && len(i.Rejected) == 0 {
+			c.give(now, i, i.Target, nil, fx)
+			return
+		}
+		c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
+		return
+	}
+	if site := c.Apps.DataAt(i); c.Children.Get(site) != nil {
+		c.fed.questions.Drop(i.ID)
+		c.placeWithData(now, i, site, fx)
+		return
+	}
+	d, wait := choose(c, now, i, c.request(i, seen), fx)
+	if wait {
+		i.RetryAt = c.fed.questions.Until(i.ID)
+		return
+	}
+	if d.Chosen == "" {
+		// What the sites that were asked said tells more than that they were.
+		d.Why = append(slices.Clone(i.Refusals), slices.DeleteFunc(d.Why, func(r wire.Reason) bool { return r.What == "rejected" })...)
+		c.Apps.NoPlace(now, i, &d, fx)
+		return
+	}
+	c.give(now, i, d.Chosen, &d, fx)
+	a := seen[i.Service.App]
+	a.at(d.Chosen, i)
+	a.whole = a.whole.Sub(i.Spec.LeastCost())
+}
+
+func orWhy(why []wire.Reason, text string) []wire.Reason {
+	if len(why) > 0 {
+		return why
+	}
+	return []wire.Reason{{What: "workers", Text: text}}
+}
+
+// mint makes a fencing token, which is higher than all before it.
+func (c *Core) mint(fx *wire.Effects) skerry.Fence {
+	c.seq++
+	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
+	return skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
+}
+
+func (c *Core) give(now time.Time, i *apps.Instance, site string, d *wire.Decision, fx *wire.Effects) {
+	i.Cluster = skerry.ClusterName(site)
+	c.Apps.Place(now, i, site, c.mint(fx), d, fx)
+	c.assign(now, i, fx)
+	c.believing.expectStart(now.Add(patience))
+	c.fed.Take(site, i.Spec.LeastCost())
+}
+
+// assignment is what a site is told of an instance.
+func (c *Core) assignment(i *apps.Instance) *spec.Assignment {
+	var digests map[string]string
+	if a := c.Apps.App(i.Service.App); a != nil {
+		digests = a.Digests
+	}
+	as := i.Assignment(digests)
+	as.Failover = c.failsOver(i)
+	return as
+}
+
+// assign puts the instance into its site's desired set.
+func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
+	c.netDirty[i.Service.App] = true
+	as := c.assignment(i)
+	switch {
+	case !stopsAlone(i):
+	case !as.Failover:
+		c.Apps.Bind(i, false, fx)
+	case !i.Bound:
+		c.failover.unsure[i.ID] = true
+	}
+	value := c.codec.Marshal(as)
+	if len(c.opt.SealKey) > 0 {
+		as.Seal = c.codec.Seal(c.opt.SealKey, i.Holder, value)
+		value = c.codec.Marshal(as)
+	}
+	if err := c.Children.Put(i.Holder, wire.AssignmentKey(i.ID), value); err != nil {
+		d := wire.Decision{At: now, Instance: i.ID, Tier: "root", Why: []wire.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
+		c.Apps.NoPlace(now, i, &d, fx)
+	}
+}
+
+// refresh passes on what may change while an instance runs.
+func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
+	k := c.Children.Get(i.Holder)
+	if k == nil {
+		return
+	}
+	old, ok := k.Desired.Get(wire.AssignmentKey(i.ID))
+	if !ok {
+		return
+	}
+	var as spec.Assignment
+	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() || asked(&as) != i.AskedRevision() || as.Failover != c.failsOver(i) ||
+		as.Fence.RootEpoch < i.Fence.RootEpoch || // half of a commit was lost
+		len(as.Seal) == 0 && len(c.opt.SealKey) > 0) { // it is of before there were seals
+		c.assign(now, i, fx)
+		if as.Restart != i.Restart {
+			c.reobserve(now, i, fx) // its site may have restarted it by itself, and tells that no second time
+		}
+	}
+}
+
+func asked(as *spec.Assignment) string {
+	if as.Successor == nil {
+		return ""
+	}
+	return as.Successor.Revision
+}
+
+// around is what the scheduler must know of an application while its instances are placed: where others of it are (each
+// service at each site once), and what those without a place need together.
+type around struct {
+	peers []sched.Peer
+	seen  map[[2]string]bool // site and service
+	whole spec.Resources
+	// unplaced are the services with limited links, at either end, of which nothing has a place.
+	unplaced []sched.Linked
+}
+
+func (a *around) at(site string, i *apps.Instance) {
+	if k := [2]string{site, i.Service.Service}; !a.seen[k] {
+		a.seen[k] = true
+		a.peers = append(a.peers, sched.Peer{Worker: site, Service: i.Service.Service, Labels: i.Spec.Labels, Links: i.Spec.Links})
+		a.unplaced = slices.DeleteFunc(a.unplaced, func(l sched.Linked) bool { return l.Service == i.Service.Service })
+	}
+}
+
+// waits notes that an instance has no place.
+func (a *around) waits(i *apps.Instance) {
+	a.whole = a.whole.Add(i.Spec.LeastCost())
+	waits := func(l sched.Linked) bool { return l.Service == i.Service.Service }
+	placed := func(p sched.Peer) bool { return p.Service == i.Service.Service }
+	if !slices.ContainsFunc(a.unplaced, waits) && !slices.ContainsFunc(a.peers, placed) {
+		a.unplaced = append(a.unplaced, sched.Linked{Service: i.Service.Service, Spec: i.Spec})
+	}
+}
+
+// request is what the scheduler is asked for an instance. round keeps what it finds out of each application, so that
+// many instances do not cost the square of their number.
+func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched.Request {
+	a := round[i.Service.App]
+	if a == nil {
+		a = &around{seen: map[[2]string]bool{}}
+		round[i.Service.App] = a
+		for _, o := range c.Apps.InstancesOf(i.Service.App) {
+			switch {
+			case !o.Live():
+			case o.Holder != "":
+				a.at(o.Holder, o)
+			default:
+				a.waits(o)
+			}
+		}
+	}
+	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...),
+		Peers: a.peers, Whole: a.whole, Linked: a.linkedWith(i)}
+}
+
+// linkedWith lists the services without a place that a limited link leads to from an instance's service, or from which one leads to it.
+func (a *around) linkedWith(i *apps.Instance) (out []sched.Linked) {
+	leads := func(links []spec.Link, to string) bool {
+		return slices.ContainsFunc(links, func(l spec.Link) bool { return l.Limited() && l.Service == to })
+	}
+	for _, o := range a.unplaced {
+		if o.Service != i.Service.Service && (leads(i.Spec.Links, o.Service) || leads(o.Spec.Links, i.Service.Service)) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// Sites lists the clusters.
+func (c *Views) Sites() []view.ClusterView {
+	var out []view.ClusterView
+	for _, name := range c.Children.Names() {
+		k := c.Children.Get(name)
+		s := view.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Lost: c.failover.lost[name], Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
+		if r := c.reports[name]; r != nil {
+			s.Report, s.ReportAt = r.report, r.at
+		}
+		s.Credit = view.NewCredit(c.believing.books[name])
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,105 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/questions"
+	"skerry.dev/skerry/decide/sched"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// Actions and messages about the root's own scheduling plugins, which judge clusters as those of a site judge workers.
+type (
+	// Score asks plugins about clusters. The answer is Scored.
+	Score  = questions.Score
+	Scored = questions.Scored
+	Plugin = questions.Plugin
+	// SetPlugins replaces the list of plugins.
+	SetPlugins struct{ List []Plugin }
+)
+
+// federation is what sites are chosen by: their aggregates, and what plugins say.
+type federation struct {
+	*sched.Federation
+	questions *questions.Questions
+}
+
+func newFederation() federation { return federation{sched.NewFederation(), questions.New(nil)} }
+
+func setPlugins(c *Core, m SetPlugins) {
+	c.fed.questions.SetPlugins(m.List)
+	c.Apps.RetryNow()
+}
+
+// scored takes an answer of plugins; what waits for it goes on.
+func scored(c *Core, m Scored) {
+	q := c.fed.questions
+	waits := !q.Until(m.ID).IsZero()
+	if q.Scored(m); !waits || !q.Until(m.ID).IsZero() {
+		return // too late, or about an earlier question
+	}
+	if i := c.Apps.Instance(m.ID); i != nil {
+		i.RetryAt = time.Time{}
+	}
+	if s := c.failover.stranded[m.ID]; s != nil {
+		s.again = time.Time{}
+	}
+}
+
+// choose ranks the clusters for an instance, and has plugins judge the best. wait is true while they think.
+func choose(c *Core, now time.Time, i *apps.Instance, req *sched.Request, fx *wire.Effects) (d wire.Decision, wait bool) {
+	q := c.fed.questions
+	plugins := q.Plugins(i.Spec)
+	if len(plugins) == 0 {
+		q.Drop(i.ID) // there were some when it was asked about
+		_, d = c.fed.Rank(now, req, c.rounds, 1)
+		return d, false
+	}
+	q.Next()
+	q.Late(now, i.ID)
+	d, wait, score := q.Consult(now, questions.Case{ID: i.ID, Plugins: plugins,
+		Best: func(round uint64) wire.Decision {
+			_, d := c.fed.Rank(now, req, round, sched.PluginCandidates)
+			d.Top = slices.DeleteFunc(d.Top, func(k wire.Candidate) bool { return k.Out != nil })
+			return d
+		},
+		Query: func(d *wire.Decision) sched.PluginQuery { return pluginQuery(c, now, req, d) }})
+	if score != nil {
+		fx.Actions = append(fx.Actions, *score)
+	}
+	return d, wait
+}
+
+func pluginQuery(c *Core, now time.Time, r *sched.Request, d *wire.Decision) sched.PluginQuery {
+	q := sched.PluginQuery{Version: sched.PluginVersion, Tier: "root", Instance: r.Instance, Service: r.Service,
+		Labels: r.Spec.Labels, Need: r.Need, Placement: r.Spec.Placement, Seed: d.Seed}
+	for _, k := range d.Top {
+		x := sched.PluginCandidate{Name: k.Name, Score: k.Score, Coordinate: c.relations.gateways.space.Coordinate(k.Name)}
+		for _, p := range r.Peers {
+			if p.Worker == k.Name {
+				x.Peers++
+			}
+		}
+		if s := c.reports[k.Name]; s != nil {
+			var sum spec.ResourceVector
+			for _, class := range s.report.Classes {
+				x.Workers += class.Workers
+				for n, m := range class.Available {
+					sum[n] += int64(max(0, min(m.Sum, mostOfAll)))
+				}
+			}
+			x.Available, x.Age = spec.FromVector(sum), max(0, now.Sub(s.at).Seconds())
+			if at := s.report.Centroid; at != nil && at.Valid() {
+				x.Location = at
+			}
+		}
+		q.Candidates = append(q.Candidates, x)
+	}
+	return q
+}
+
+// mostOfAll bounds what a class of workers is believed to have together, in any unit.
+const mostOfAll = 1 << 60

@@ -1,0 +1,246 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
+)
+
+// relations keep which sites have to do with each other, because one wants the routes of a service that another holds. All
+// of it follows from what sites report.
+type relations struct {
+	wants map[skerry.ServiceKey]map[string]bool // sites that want the routes of a service
+	told  map[string]map[string]bool            // by site: keys of items of this kind that it reports
+	given map[string]map[string]bool            // by site: keys of items of this kind that it has
+	apps  map[skerry.AppKey]bool                // applications of wanted services
+	// whole are sites that have told all of their set in this life. What they reported to an earlier one is not kept, so
+	// that until then nothing follows from what is missing.
+	whole  map[string]bool
+	dirty  bool
+	lately []leftSite // sites that held something of an application until a moment ago
+	// refused holds by site keys of what it said and may not: interests above maxWants, and mail that it has no part in. Counts
+	// is how many there were so far, by what is wrong with them.
+	refused  map[string]map[string]bool
+	counts   map[string]int
+	gateways gateways
+}
+
+// What is refused.
+const (
+	refusedWant = "more interests than a site may have"
+	refusedMail = "mail of a site that has no part in it"
+	// refusedExtent is told of a site whose instances others do not reach by such an address.
+	refusedExtent = "addresses of instances that another site has"
+)
+
+// maxWants bounds the services of other sites whose routes one site may want.
+const maxWants = 16384
+
+func newRelations() relations {
+	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{}, apps: map[skerry.AppKey]bool{}, whole: map[string]bool{}, refused: map[string]map[string]bool{}, counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
+}
+
+// relationItem reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
+func (c *Core) relationItem(site, key string, there bool) bool {
+	kind, _, _ := strings.Cut(key, "/")
+	if kind != wire.SiteItem && kind != "want" && kind != "to" {
+		return false
+	}
+	r := &c.relations
+	r.dirty = true
+	if r.told[site] == nil {
+		r.told[site] = map[string]bool{}
+	}
+	if there {
+		r.told[site][key] = true
+	} else {
+		delete(r.told[site], key)
+	}
+	return true
+}
+
+// mayWant reports whether a site may know the routes of a service: it holds something of the application, or of one that
+// the service is exported to.
+func (c *Core) mayWant(site string, k skerry.ServiceKey) bool {
+	if c.networks[k.App][site] {
+		return true
+	}
+	a := c.Apps.App(k.App)
+	if a == nil {
+		return false
+	}
+	if s := a.Manifest.Spec.Service(k.Service); s == nil || len(s.Export) == 0 {
+		return false
+	}
+	for app, at := range c.networks {
+		if at[site] && c.Apps.Exported(app, k) {
+			return true
+		}
+	}
+	return false
+}
+
+// publishRelations introduces sites that have to do with each other, and carries what they send each other.
+func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
+	r := &c.relations
+	if !r.dirty {
+		return
+	}
+	r.dirty = false
+	clear(r.wants)
+	clear(r.apps)
+	items := map[string]map[string][]byte{} // by site
+	put := func(site, key string, value []byte) {
+		if items[site] == nil {
+			items[site] = map[string][]byte{}
+		}
+		items[site][key] = value
+	}
+	info, refused := map[string][]byte{}, map[string]map[string]bool{}
+	refuse := func(site, key, why string) {
+		if refused[site] == nil {
+			refused[site] = map[string]bool{}
+			if len(r.refused[site]) == 0 {
+				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "OverlayRefused", Cluster: skerry.ClusterName(site), Text: "cluster " + site + ": " + why})
+			}
+		}
+		if refused[site][key] = true; !r.refused[site][key] {
+			r.counts[why]++
+		}
+	}
+	for _, name := range c.Children.Names() {
+		child := c.Children.Get(name)
+		wants := 0
+		for _, key := range slices.Sorted(maps.Keys(r.told[name])) {
+			value, orphaned, ok := child.Observed.Get(key)
+			if !ok || orphaned {
+				continue
+			}
+			if key == wire.SiteItem {
+				h := c.introduce(name, value, fx)
+				info[name] = h.told
+				for _, p := range h.refused {
+					refuse(name, key+" "+p.String(), refusedExtent)
+				}
+			}
+			var w wire.Want
+			if strings.HasPrefix(key, "want/") && c.codec.Unmarshal(value, &w) == nil && wire.WantKey(w.Service) == key {
+				if wants++; wants > maxWants {
+					refuse(name, key, refusedWant)
+					continue
+				}
+				r.apps[w.Service.App] = true // it may come to want what it may not know yet
+				if !c.mayWant(name, w.Service) {
+					continue
+				}
+				if r.wants[w.Service] == nil {
+					r.wants[w.Service] = map[string]bool{}
+				}
+				r.wants[w.Service][name] = true
+			}
+		}
+	}
+	related := map[[2]string]bool{}
+	routes := map[[2]string]map[string]bool{} // topics that one site may write to another about
+	for k, sites := range r.wants {
+		for _, i := range c.Apps.Instances(k) {
+			at := holders(i)
+			if i.Holder != "" && !c.serves(i) {
+				at = at[1:]
+			}
+			for _, holder := range at {
+				if i.Left != nil && holder == i.Left.Holder && !c.Children.Get(holder).Connected {
+					continue // nobody is sent to what was left behind
+				}
+				for site := range sites {
+					if site != holder {
+						put(holder, wire.WantedKey(k, site), []byte{})
+						related[[2]string{site, holder}], related[[2]string{holder, site}] = true, true
+						from := [2]string{holder, site}
+						if routes[from] == nil {
+							routes[from] = map[string]bool{}
+						}
+						routes[from][wire.TopicRoute(k)] = true
+					}
+				}
+			}
+		}
+	}
+	for pair := range related {
+		if value := info[pair[1]]; value != nil {
+			put(pair[0], wire.SiteKey(pair[1]), value)
+		}
+	}
+	for _, name := range c.Children.Names() {
+		for key := range r.told[name] {
+			value, orphaned, there := c.Children.Get(name).Observed.Get(key)
+			to, topic, ok := wire.ParseMail(key)
+			if !there || orphaned || !strings.HasPrefix(key, "to/") {
+				continue
+			}
+			// A site tells of workers whom it exchanges packets with, and of the routes of what it holds whom wants them: it
+			// cannot take what is meant for services of others.
+			if path := [2]string{name, to}; ok && (related[path] && topic == wire.TopicPeers || routes[path][topic]) {
+				put(to, wire.MailFrom(name, topic), value)
+			} else if !r.given[to][wire.MailFrom(name, topic)] { // what has just come to its end is no offence
+				refuse(name, key, refusedMail)
+			}
+		}
+	}
+	for _, site := range c.Children.Names() {
+		for _, key := range slices.Sorted(maps.Keys(items[site])) {
+			if c.Children.Put(site, key, items[site][key]) == nil {
+				if r.given[site] == nil {
+					r.given[site] = map[string]bool{}
+				}
+				r.given[site][key] = true
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(r.given[site])) {
+			if _, ok := items[site][key]; !ok && !c.untold(site) && !c.untold(about(key)) {
+				c.Children.Delete(site, key)
+				delete(r.given[site], key)
+			}
+		}
+	}
+	r.refused = refused
+}
+
+// untold reports whether a site is still expected to tell what it has to do with others: it has not been back since the root
+// was started, and is not given up.
+func (c *Core) untold(site string) bool {
+	return !c.relations.whole[site] && c.Children.Get(site) != nil && !c.failover.lost[site]
+}
+
+// about gives the site that an item of this kind tells another one of.
+func about(key string) string {
+	if _, site, ok := wire.ParseWantedKey(key); ok {
+		return site
+	}
+	if site, _, ok := wire.ParseMail(key); ok {
+		return site
+	}
+	return strings.TrimPrefix(key, "site/")
+}
+
+// loadRelations finds out what an earlier life gave.
+func (c *Core) loadRelations() {
+	for _, name := range c.Children.Names() {
+		for key := range c.Children.Get(name).Observed.All() {
+			c.relationItem(name, key, true)
+		}
+		for _, key := range c.Children.Get(name).Desired.Keys() {
+			kind, _, _ := strings.Cut(key, "/")
+			if kind == "site" || kind == "wanted" || kind == "from" {
+				if c.relations.given[name] == nil {
+					c.relations.given[name] = map[string]bool{}
+				}
+				c.relations.given[name][key] = true
+			}
+		}
+	}
+}

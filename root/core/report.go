@@ -1,0 +1,63 @@
+package core
+
+import (
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/wire"
+)
+
+// report takes a site's aggregate, or says in a word why it has no effect.
+func (c *Core) report(now time.Time, name string, m *wire.Report, fx *wire.Effects) (ignored string) {
+	var r wire.ClusterReport
+	old := c.reports[name]
+	since := c.Children.Get(name).Since
+	switch {
+	case m.Kind != wire.ReportCluster:
+		return members.IgnoredReport
+	case c.codec.Unmarshal(m.Payload, &r) != nil:
+		return members.IgnoredUnreadable
+	case old != nil && old.since.Equal(since) && r.Seq != 0 && r.Seq <= old.report.Seq:
+		return c.replayed(now, name, r.Seq, fx)
+	}
+	grew := old == nil || total(r) > total(old.report)
+	c.reports[name] = &siteReport{report: r, at: now, since: since}
+	c.fed.SetReport(name, &r)
+	reported(c, name, old, &r)
+	c.examine(now, name, &r, fx)
+	if in := r.Ingress; in != nil && in.Zone != "" {
+		c.claimZone(now, name, in.Zone, fx)
+	}
+	by := map[skerry.ServiceKey]wire.IngressUse{}
+	for _, u := range r.Arrivals[:min(len(r.Arrivals), wire.MaxIngressUses)] {
+		if !u.Valid() || !concerns(c, now, name, u.Service.App) {
+			continue // a broken or hostile site would spoil what others tell
+		}
+		by[u.Service] = by[u.Service].Add(u)
+	}
+	c.Apps.Arrivals(now, name, by)
+	c.awaited(now, name, &r)
+	for _, q := range r.Services {
+		share := q.QoS
+		share.CPU = min(max(share.CPU, 0), maxUse)
+		apps.Used(c.Apps.Instances(q.Service), name, share)
+	}
+	if grew {
+		c.Apps.RetryNow()
+	}
+	return ""
+}
+
+// maxUse is the most, in thousandths of a processor, that instances of a service at one site are believed to use.
+const maxUse skerry.MilliCPU = 1e9
+
+// total is a rough measure of what a site can take; when it grows, waiting instances are tried again.
+func total(r wire.ClusterReport) float64 {
+	sum := 0.0
+	for _, k := range r.Classes {
+		sum += k.Available[0].Sum + k.Available[1].Sum/float64(skerry.MiB) + float64(k.Workers)
+	}
+	return sum
+}

@@ -1,0 +1,94 @@
+package core
+
+import (
+	"maps"
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+)
+
+// Views are what servers, and whoever looks on, may ask of a core. They change nothing.
+type Views Core
+
+// Views gives what may be asked.
+func (c *Core) Views() *Views { return (*Views)(c) }
+
+// AppViews lists the applications.
+func (c *Views) AppViews() []view.AppView {
+	out := []view.AppView{}
+	for _, a := range c.Apps.Apps() {
+		v := c.Apps.View(a, "root", false)
+		c.showIngress(&v)
+		out = append(out, v)
+	}
+	return out
+}
+
+// AppView shows one application with its manifest.
+func (c *Views) AppView(key skerry.AppKey) (view.AppView, error) {
+	a := c.Apps.App(key)
+	if a == nil {
+		return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
+	}
+	v := c.Apps.View(a, "root", true)
+	c.showIngress(&v)
+	return v, nil
+}
+
+// Explain tells how an instance came to its cluster.
+func (c *Views) Explain(id skerry.InstanceID) (view.Explanation, error) {
+	i := c.Apps.Instance(id)
+	if i == nil {
+		return view.Explanation{}, noInstance(id)
+	}
+	e := view.Explanation{Instance: i.Shown(), Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
+	if i.Spec != nil {
+		e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
+		for n := range e.Runtimes { // of the one that it has its site knows more than what is published
+			r := &e.Runtimes[n]
+			r.Workers = c.workersWith(r.Runtime)
+			if r.Chosen {
+				r.Crowded = ""
+				if k := slices.IndexFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }); k >= 0 {
+					r.Crowded = i.Conditions[k].Reason
+				}
+			}
+		}
+	}
+	return e, nil
+}
+
+// Holder gives the cluster that has an instance.
+func (c *Views) Holder(id skerry.InstanceID) (string, error) {
+	i := c.Apps.Instance(id)
+	if i == nil {
+		return "", noInstance(id)
+	}
+	if i.Holder == "" {
+		return "", skerry.Errorf(skerry.CodeUnavailable, "instance %s has no place yet", id).WithHint("`skerry explain %s` shows why", id)
+	}
+	return i.Holder, nil
+}
+
+// Refused counts what was not taken of sites so far, by reason.
+func (c *Views) Refused() map[string]int { return maps.Clone(c.relations.counts) }
+
+// workersWith counts the workers, of clusters in touch, that have a runtime.
+func (c *Views) workersWith(runtime string) (n int) {
+	for _, name := range c.Children.Names() {
+		if r := c.reports[name]; r != nil && c.Children.Get(name).Connected {
+			for _, k := range r.report.Classes {
+				if slices.ContainsFunc(k.Class.Runtimes, func(has string) bool { return spec.Offers(has, runtime) }) {
+					n += max(k.Workers, 0)
+				}
+			}
+		}
+	}
+	return n
+}
+
+func noInstance(id skerry.InstanceID) error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
+}

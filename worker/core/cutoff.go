@@ -1,0 +1,158 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// Contact tells, after the start of an agent, when an earlier life of it was last in touch with the cluster. Without it
+// nothing is known of that, as after the machine's restart: what must not run while cut off then waits for the cluster.
+type Contact struct{ At time.Time }
+
+// stopsAt is when an instance must stop because the cluster is out of touch, or the zero time. What has never heard of the
+// cluster is overdue.
+func (c *Core) stopsAt(now time.Time, i *inst) time.Time {
+	d, ok := i.A.Spec.OnDisconnect.StopAfter()
+	if !ok || c.Up.Connected || i.Ending || i.halted() {
+		return time.Time{}
+	}
+	if c.contact.IsZero() {
+		return now
+	}
+	return c.contact.Add(d)
+}
+
+// overdue reports whether an instance must stop now because the cluster is out of touch.
+func (c *Core) overdue(now time.Time, i *inst) bool {
+	at := c.stopsAt(now, i)
+	return !at.IsZero() && !now.Before(at)
+}
+
+// halted reports whether the containers of an instance have ended, or are ending, for good as far as this worker decides.
+func (i *inst) halted() bool {
+	return i.Phase == skerry.PhaseExited || i.Phase == skerry.PhaseCutOff || i.Left != nil
+}
+
+// stopCutOff stops what may not run for so long without the cluster. Only a new token from there starts it again, because a
+// replacement may run elsewhere by then.
+func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
+	if !c.ready || c.Up.Connected {
+		return
+	}
+	for _, id := range c.ids() {
+		i := c.insts[id]
+		if !c.overdue(now, i) {
+			continue
+		}
+		why := "stopped by its worker, which does not know the cluster's word since it started"
+		if !c.contact.IsZero() {
+			why = "stopped by its worker, which has been out of touch with the cluster for " + now.Sub(c.contact).Round(time.Second).String()
+		}
+		c.halt(now, i, why, fx)
+	}
+}
+
+func (c *Core) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
+	c.event(now, i, wire.EventWarning, "CutOff", why, fx)
+	c.unready(i, fx)
+	i.State, i.Phase, i.Reason, i.retryAt, i.restarting = skerry.WorkerScheduled, skerry.PhaseCutOff, why, time.Time{}, false
+	if i.preparing {
+		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})
+	}
+	c.stopNext(i, fx)
+	c.save(i, fx)
+}
+
+// regrant takes over a new token for an instance that runs under the one that the cluster names: the same copy was chosen
+// again, and goes on as if nothing had been.
+func (c *Core) regrant(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) bool {
+	if a.Held == nil || *a.Held != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending || i.preparing || i.Phase == skerry.PhaseCutOff {
+		return false
+	}
+	i.A.Fence, i.A.Held, i.A.Ordinal, i.A.Leave = a.Fence, a.Held, a.Ordinal, a.Leave
+	c.relimit(now, i, a, fx)
+	return true
+}
+
+// Lease bounds how long an instance runs should its agent hang while the cluster is out of touch. Both times count from the last contact.
+type Lease struct {
+	ID     skerry.InstanceID
+	Fence  skerry.Fence
+	Stop   time.Duration // then it gets its stop signal
+	Kill   time.Duration
+	Ending bool
+	Main   string // the handle of its main container; empty: that does not run
+	Signal string // its stop signal; empty: the usual one
+}
+
+const (
+	// What an agent that is only late has beyond onDisconnect and the grace, before the lease runs out. It is less than what the cluster waits.
+	lateStop = 3 * time.Second
+	lateKill = 3 * time.Second
+)
+
+// leasesOf lists what may not run for so long without the cluster, from before its first container starts until the last one has ended.
+func leasesOf(c *Core) (list []Lease) {
+	for _, id := range c.ids() {
+		i := c.insts[id]
+		d, ok := i.A.Spec.OnDisconnect.StopAfter()
+		if !ok || i.halted() && !busy(i) {
+			continue
+		}
+		l := Lease{ID: id, Fence: i.A.Fence, Stop: d + lateStop, Kill: d + graceOf(i) + lateKill, Ending: i.Ending || i.halted(), Signal: i.A.Spec.StopSignal}
+		if k := i.Containers[spec.MainContainer]; k != nil && k.Running {
+			l.Main = string(k.Handle)
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// graceOf is how long a container may take to end.
+func graceOf(i *inst) time.Duration {
+	if i.A.Spec.TerminationGrace != nil {
+		return time.Duration(*i.A.Spec.TerminationGrace)
+	}
+	return 10 * time.Second
+}
+
+// busy reports whether a container runs or is being started.
+func busy(i *inst) bool {
+	for _, k := range i.Containers {
+		if k.Running || k.start {
+			return true
+		}
+	}
+	return false
+}
+
+// keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these are. That there are none is
+// said, too: the guard may go by a list of an earlier life. It goes on with that one until it is known what runs.
+func (c *Core) keepContact(fx *wire.Effects) {
+	list := leasesOf(c)
+	if c.leased == nil && len(list) == 0 && (!c.ready || c.strays.lost) || c.leased != nil && slices.Equal(list, c.leased) {
+		return
+	}
+	c.leased = append([]Lease{}, list...)
+	fx.Actions = append(fx.Actions, KeepContact{list})
+}
+
+// LeaseOver tells that an instance was ended in the agent's place, see KeepContact.
+type LeaseOver struct {
+	ID    skerry.InstanceID
+	Fence skerry.Fence
+	Alone time.Duration // out of touch with the cluster, until then
+}
+
+// take takes up that an instance was ended in the agent's place.
+func (m LeaseOver) take(c *Core, now time.Time, fx *wire.Effects) {
+	i := c.insts[m.ID]
+	if i == nil || i.A.Fence != m.Fence || i.Ending || i.halted() {
+		return
+	}
+	c.halt(now, i, "stopped in place of its worker's agent, which hung or was not there, and out of touch with the cluster for "+m.Alone.Round(time.Second).String(), fx)
+}

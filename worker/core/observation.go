@@ -1,0 +1,33 @@
+package core
+
+import (
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
+)
+
+// observation is what the cluster learns of an instance.
+func (i *inst) observation() wire.Observation {
+	o := wire.Observation{ID: i.A.ID, Gen: i.A.Gen, Fence: i.A.Fence, State: i.State, Phase: i.Phase, Ready: i.Ready, Reason: i.Reason,
+		Restarts: i.Restarts, Restart: i.Restart, Exit: i.Exit, StartedAt: i.StartedAt, Ports: i.Ports, Address: i.Address, Runtime: i.Runtime, Digest: i.Digest,
+		Revision: i.revision(), Limits: i.Limits, Recipient: i.recipient, Devices: i.A.Devices, CrashLoop: crashLoop(i)}
+	if i.restarting || i.State != skerry.Running {
+		o.Ready = false
+	}
+	o.Reason, o.CrashLoop = shortened(o.Reason), shortened(o.CrashLoop)
+	return o
+}
+
+// tell has the cluster know how an instance fares.
+func (c *Core) tell(i *inst) {
+	o := i.observation()
+	o.Held = c.heldText(o.ID)
+	// It has bounded texts, so it always fits.
+	_, _ = c.Up.Observed.Put(wire.AssignmentKey(o.ID), c.codec.Marshal(&o))
+}
+
+func shortened(text string) string {
+	if len(text) > 500 {
+		return text[:500] + "..."
+	}
+	return text
+}

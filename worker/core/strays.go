@@ -1,0 +1,93 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// KeyRepaired is the record of a store that has lost others, until the cluster has named what is to run.
+const KeyRepaired = "repaired"
+
+// strayTime is how long the worker is in touch with its cluster before it ends what runs of instances that the cluster did not name.
+const strayTime = time.Minute
+
+// strays are containers that run on the machine and whose records were lost.
+type strays struct {
+	lost  bool // records, in this life or one before, and the cluster has not had its time since
+	tasks map[skerry.InstanceID][]Task
+}
+
+// join makes strays a part of their instance, once it is prepared, and reports whether there were any. Those that ended go.
+func (s *strays) join(c *Core, now time.Time, i *inst, fx *wire.Effects) bool {
+	list := s.tasks[i.A.ID]
+	if len(list) == 0 {
+		return false
+	}
+	delete(s.tasks, i.A.ID)
+	other := false // what runs is of another image than is wanted by now, or nobody knows
+	for _, t := range list {
+		k := i.container(t.Name)
+		k.Attempt = max(k.Attempt, t.Attempt)
+		if !t.Running || k.Running {
+			fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
+			continue
+		}
+		k.Handle, k.Running, k.Limits = t.Handle, true, unsure
+		if t.Name == spec.MainContainer {
+			i.Restart = min(i.Restart, t.Restart) // one that was asked for meanwhile is still to come
+			other = i.Digest != "" && t.Digest != i.Digest
+		}
+		fx.Actions = append(fx.Actions, Watch{ID: t.ID, Name: t.Name, Attempt: t.Attempt, Handle: t.Handle})
+	}
+	if i.main().Running {
+		i.StartedAt = now
+		for _, s := range i.A.Spec.Init {
+			i.container(s.Name).Done = true
+		}
+	}
+	i.Resize = &resize{Spec: i.A.Spec, Revision: i.A.Revision, Gen: i.A.Gen} // which limits they have is not known
+	c.resume(now, i, fx)
+	if other && !i.restarting {
+		c.restartNow(now, i, "it is not known to run the image that is wanted", fx)
+	}
+	c.setLimits(now, i, fx)
+	c.save(i, fx)
+	return true
+}
+
+// due is when the cluster has had its time to name what runs; zero: not before it is in touch.
+func (s *strays) due(up *members.Parent, insts map[skerry.InstanceID]*inst) time.Time {
+	if !s.lost || !up.Connected || up.Desired.Incarnation() == "" {
+		return time.Time{}
+	}
+	for id := range s.tasks {
+		if i := insts[id]; i != nil && i.Phase == skerry.PhaseFetching {
+			return time.Time{} // it takes them then
+		}
+	}
+	return up.Since.Add(strayTime)
+}
+
+// end ends, when they are due, strays that the cluster does not want.
+func (s *strays) end(now time.Time, up *members.Parent, insts map[skerry.InstanceID]*inst, fx *wire.Effects) {
+	if at := s.due(up, insts); at.IsZero() || now.Before(at) {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.tasks)) {
+		for _, t := range s.tasks[id] {
+			fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
+		}
+		if insts[id] == nil { // with its network and files
+			fx.Actions = append(fx.Actions, Cleanup{ID: id})
+		}
+	}
+	clear(s.tasks)
+	s.lost = false
+	fx.Delete(KeyRepaired)
+}
