@@ -30,7 +30,8 @@ func (h *Handler) addVolumes() {
 	add(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}", Scope: auth.ScopeAppsWrite, Object: objNamespace,
 		Tag: "volumes", Summary: "Delete the local volumes of a replica and their content. No instance may be using them.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *deleteIn) (*none, error) {
-			_, err := h.opt.Backend.Do(ctx, apps.DeleteVolume{Claim: spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica, Volume: in.Volume}, Actor: who.User})
+			v := spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica, Volume: in.Volume}
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteVolume{Claim: v, Actor: who.User})
 			return nil, err
 		})
 }

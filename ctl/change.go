@@ -132,7 +132,8 @@ stays the same: use "skerry scale" to reduce it. An orphan, which no service wan
 contents; no instance may use it. A cluster or worker must be disconnected; deleting it revokes its key.
 
 KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org, user, token, access-token or member.`,
-		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n  skerry delete volume shop/db/0\n  skerry delete volume shop/db/0:old\n  skerry delete instance front-x5b2k",
+		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n" +
+			"  skerry delete volume shop/db/0\n  skerry delete volume shop/db/0:old\n  skerry delete instance front-x5b2k",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var keys []skerry.AppKey
 			if len(files) > 0 {

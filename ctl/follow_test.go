@@ -88,15 +88,16 @@ func TestJobsAreSaidToHaveBegun(t *testing.T) {
 	p.now = func() time.Time { return now }
 	began := now
 	job := func(result string) view.ServiceView {
-		return view.ServiceView{Name: "sum", Mode: spec.ModeJob, Want: 1, Runs: []view.RunView{{ID: "1", StartedAt: began.Add(-time.Hour), Result: "Succeeded"},
-			{ID: "2", StartedAt: began, Result: result}}}
+		return view.ServiceView{Name: "sum", Mode: spec.ModeJob, Want: 1, Runs: []view.RunView{
+			{ID: "1", StartedAt: began.Add(-time.Hour), Result: "Succeeded"}, {ID: "2", StartedAt: began, Result: result}}}
 	}
 	show := func(status string, services ...view.ServiceView) {
 		p.take(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &view.AppView{Key: key, Status: status, Services: services}})
 	}
 	inst := func(id string, created time.Time, state skerry.State, ready bool) {
-		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: skerry.InstanceID(id), Service: skerry.ServiceKey{App: key, Service: "sum"},
-			State: state, CreatedAt: created, StartedAt: now, Conditions: []skerry.Condition{{Type: skerry.Ready, Status: ready}}}})
+		of := skerry.ServiceKey{App: key, Service: "sum"}
+		p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: skerry.InstanceID(id), Service: of, State: state,
+			CreatedAt: created, StartedAt: now, Conditions: []skerry.Condition{{Type: skerry.Ready, Status: ready}}}})
 	}
 	show("Progressing", job(""))
 	if inst("sum-a", began.Add(-time.Hour), skerry.Terminated, false); p.allDone() {

@@ -33,9 +33,9 @@ func TestPerWorkerIsReadyWhenAllAre(t *testing.T) {
 	t.Error("it did not become ready")
 }
 
-// TestPerWorkerIsUpdatedInTurn: a site exchanges a service of one instance per worker on as many workers at a time as may be missing, goes on
-// when the new version has been ready for its time, passes over workers that are away, and stops where the new one restarts or has no room. What
-// waits for its turn serves, through a restart of the site, until another version comes.
+// TestPerWorkerIsUpdatedInTurn: a site exchanges a service of one instance per worker on as many workers at a time as may be missing, goes
+// on when the new version has been ready for its time, passes over workers that are away, and stops where the new one restarts or has no
+// room. What waits for its turn serves, through a restart of the site, until another version comes.
 func TestPerWorkerIsUpdatedInTurn(t *testing.T) {
 	for _, owner := range []string{"root", "site"} {
 		w := New(5)

@@ -222,8 +222,8 @@ func TestVolumesOutliveTheirApplication(t *testing.T) {
 	w.sound(t)
 }
 
-// A volume that was renamed in the manifest of a root's or a site's application is listed by both, with its room on the disk, through restarts
-// of all tiers, and its worker removes it alone when somebody says so, though it was away at that moment.
+// A volume that was renamed in the manifest of a root's or a site's application is listed by both, with its room on the disk, through
+// restarts of all tiers, and its worker removes it alone when somebody says so, though it was away at that moment.
 func TestRenamedVolumeStays(t *testing.T) {
 	for _, of := range []string{"root", "site"} {
 		w := newWorld(t, 13)

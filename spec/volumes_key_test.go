@@ -7,7 +7,8 @@ import (
 
 // FuzzVolumeKey: a key that is taken names one claim and nothing beside its replica's directory, whoever sends it.
 func FuzzVolumeKey(f *testing.F) {
-	for _, key := range []string{"vol/default/shop/db/0", "vol/default/shop/db/12:data", "vol/default/shop/db/0:", "vol/default/shop/db/0:../../etc", "vol/default/shop/db/-1",
+	for _, key := range []string{"vol/default/shop/db/0", "vol/default/shop/db/12:data", "vol/default/shop/db/0:",
+		"vol/default/shop/db/0:../../etc", "vol/default/shop/db/-1",
 		"vol/default/shop/db/01", "vol/default/shop/db/0:a:b", "vol/default/shop/db", "snap/x"} {
 		f.Add(key)
 	}
@@ -31,7 +32,8 @@ func TestVolumeKeys(t *testing.T) {
 			t.Errorf("%s: %+v, %v", key, v, ok)
 		}
 	}
-	for _, key := range []string{"vol/default/shop/db/0:", "vol/default/shop/db/0:../../etc", "vol/default/shop/db/0:a:b", "vol/default/shop/db/01", "vol/default/shop/db"} {
+	for _, key := range []string{"vol/default/shop/db/0:", "vol/default/shop/db/0:../../etc", "vol/default/shop/db/0:a:b",
+		"vol/default/shop/db/01", "vol/default/shop/db"} {
 		if v, ok := ParseVolumeKey(key); ok {
 			t.Errorf("%s is taken as %+v", key, v)
 		}

@@ -43,19 +43,20 @@ type VolumeView struct {
 
 // NewVolumeView gives a view with the names of a claim.
 func NewVolumeView(v spec.VolumeClaim) VolumeView {
-	return VolumeView{Name: v.Service.App.Name + "/" + v.Service.Service + "/" + v.Replica(), Namespace: v.Service.App.Namespace, App: v.Service.App.Name,
-		Service: v.Service.Service, Replica: v.Ordinal, Volume: v.Volume, Reclaim: spec.ReclaimKeep}
+	app := v.Service.App
+	return VolumeView{Name: app.Name + "/" + v.Service.Service + "/" + v.Replica(), Namespace: app.Namespace, App: app.Name, Service: v.Service.Service, Replica: v.Ordinal, Volume: v.Volume, Reclaim: spec.ReclaimKeep}
 }
 
 // SortVolumes sorts by name.
 func SortVolumes(list []VolumeView) {
 	slices.SortFunc(list, func(a, b VolumeView) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Replica, b.Replica),
-			cmp.Compare(a.Volume, b.Volume))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Service, b.Service),
+			cmp.Compare(a.Replica, b.Replica), cmp.Compare(a.Volume, b.Volume))
 	})
 }
 
 // Claim gives the claim that a view shows.
 func (v *VolumeView) Claim() spec.VolumeClaim {
-	return spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: v.Namespace, Name: v.App}, Service: v.Service}, Ordinal: v.Replica, Volume: v.Volume}
+	of := skerry.ServiceKey{App: skerry.AppKey{Namespace: v.Namespace, Name: v.App}, Service: v.Service}
+	return spec.VolumeClaim{Service: of, Ordinal: v.Replica, Volume: v.Volume}
 }

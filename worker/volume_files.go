@@ -30,7 +30,8 @@ const (
 )
 
 func (s *Server) claimDir(v spec.VolumeClaim) string {
-	return filepath.Join(s.opt.Dir, localDir, v.Service.App.Namespace, v.Service.App.Name, v.Service.Service, strconv.Itoa(v.Ordinal), v.Volume)
+	app := v.Service.App
+	return filepath.Join(s.opt.Dir, localDir, app.Namespace, app.Name, v.Service.Service, strconv.Itoa(v.Ordinal), v.Volume)
 }
 
 func claimOf(a *spec.Assignment) spec.VolumeClaim {

@@ -12,7 +12,7 @@ import (
 // A version of a perWorker service takes the place of another one worker by worker: its owner ends the group of the one and wants another
 // group, and the site keeps the copies of the first until the second serves where it has come.
 //
-//	before: Removing ─► update.maxUnavailable of its copies end at a time, what is not ready first, and then what nobody can reach ─► gone
+//	before: Removing ─► update.maxUnavailable of its copies end at a time, what is not ready first, what is away last ─► gone
 //	next:               a copy on each worker that keeps none of those ─► ready for update.healthyTime ─► the next ones end
 //
 // One that restarts, does not get ready or finds no place holds up the rest, which serves as before.

@@ -104,7 +104,8 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 	if !g.Removing {
 		turns, _ = h.before(g)
 	}
-	o := wire.Observation{ID: g.A.ID, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Want: len(list) + len(turns), Restart: g.A.Restart}
+	o := wire.Observation{ID: g.A.ID, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Restart: g.A.Restart,
+		Want: len(list) + len(turns)}
 	if len(list) == 0 {
 		o.Reason = "no worker fits yet"
 	}

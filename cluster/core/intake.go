@@ -21,8 +21,9 @@ import (
 //	own apps ─┘            └─ wait for a place
 type intake struct {
 	*lifecycle
-	find     *finder
-	steadyAt time.Time // when a copy of a group that takes another one's place will have been ready for long enough; zero: nobody waits for one
+	find *finder
+	// steadyAt is when a copy of a group that takes another one's place will have been ready for long enough; zero: nobody waits for one.
+	steadyAt time.Time
 }
 
 // accept takes an assignment, new or changed, from the root or from the site's own applications.

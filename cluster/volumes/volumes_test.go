@@ -110,8 +110,8 @@ func TestLifeOfAClaim(t *testing.T) {
 	}
 }
 
-// TestRenamedVolume: what a replica had under another name keeps its room, and goes with its owner's word or, if that never said a word of it,
-// when somebody deletes it here or the replica's directory goes.
+// TestRenamedVolume: what a replica had under another name keeps its room, and goes with its owner's word or, if that never said a word of
+// it, when somebody deletes it here or the replica's directory goes.
 func TestRenamedVolume(t *testing.T) {
 	s, v := newShed(), replica(1)
 	one := v
@@ -131,7 +131,8 @@ func TestRenamedVolume(t *testing.T) {
 	s.owned[v] = true
 	place("w1", "data", "log")
 	place("w1", "base", "log")
-	if _, _, w := s.claims.Holder(one); !s.kept["w1"][one] || w.Size != skerry.GiB || s.reserved["w1"] != skerry.GiB || len(s.claims.List()) != 2 {
+	_, _, w := s.claims.Holder(one)
+	if !s.kept["w1"][one] || w.Size != skerry.GiB || s.reserved["w1"] != skerry.GiB || len(s.claims.List()) != 2 {
 		t.Fatalf("renamed: kept %v, %s reserved, %v listed", s.kept, s.reserved["w1"], s.claims.List())
 	}
 	if !s.claims.Loose(one) || s.claims.Besides("acme") != skerry.GiB {

@@ -9,7 +9,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// TestPerWorkerThatHasDoneItsWork: a site that says so, which none of ours does, gets another one, and that is wanted: less than none never is.
+// TestPerWorkerThatHasDoneItsWork: a site that says so, which none of ours does, gets another one. That is wanted; less than none never is.
 func TestPerWorkerThatHasDoneItsWork(t *testing.T) {
 	s := newSite(t)
 	s.c.SetTargets([]string{"site"})

@@ -113,7 +113,8 @@ func (vs *volumes) findsAgain(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		s, n := &a.Manifest.Spec.Services[i], 0
 		for _, k := range vs.claimed[a.Key()] {
-			if k.Volume == "" && k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran && vs.view(k, "").State == view.VolumeKept {
+			if k.Volume == "" && k.Service.Service == s.Name && s.KeepsData() && k.Ordinal < *s.Replicas && k.Ran &&
+				vs.view(k, "").State == view.VolumeKept {
 				n++
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// TestRenamedVolumesAreKept: what a replica had under another name is listed with its age, counts against the quota, is found again when the
-// name comes back, and goes when somebody says so, or with all of the replica.
+// TestRenamedVolumesAreKept: what a replica had under another name is listed with its age, counts against the quota, is found again when
+// the name comes back, and goes when somebody says so, or with all of the replica.
 func TestRenamedVolumesAreKept(t *testing.T) {
 	named := func(names ...string) func(*Apply) {
 		return func(a *Apply) {
@@ -38,7 +38,8 @@ func TestRenamedVolumesAreKept(t *testing.T) {
 	s.run(30 * time.Second)
 	before := s.c.Usage("harbour", skerry.AppKey{}).Need.Storage
 	res := s.tell(apply(1, named("base", "log")))
-	if got := strings.Join(res.Warnings, "\n"); !strings.Contains(got, "web: volume data is kept, although the manifest no longer has it; `skerry delete volume shop/web/0:data` deletes it") {
+	if got := strings.Join(res.Warnings, "\n"); !strings.Contains(got, "web: volume data is kept, although the manifest no longer has it; "+
+		"`skerry delete volume shop/web/0:data` deletes it") {
 		t.Errorf("renamed: %q", got)
 	}
 	s.run(time.Minute)
@@ -48,7 +49,8 @@ func TestRenamedVolumesAreKept(t *testing.T) {
 	if got := s.c.Usage("harbour", skerry.AppKey{}).Need.Storage; got != before+skerry.GiB {
 		t.Errorf("%s of storage are counted, and %s were before", got, before)
 	}
-	if v := s.c.Volumes("root")[1]; v.Since.IsZero() || v.Since.After(s.now) || v.Volumes[0] != "data" || v.Claim() != one || s.c.Claimed(one) != "site" {
+	v := s.c.Volumes("root")[1]
+	if v.Since.IsZero() || v.Since.After(s.now) || v.Volumes[0] != "data" || v.Claim() != one || s.c.Claimed(one) != "site" {
 		t.Errorf("%+v at %q", v, s.c.Claimed(one))
 	}
 	refused(t, s.c, apply(1, func(a *Apply) {

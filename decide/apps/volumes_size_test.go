@@ -37,7 +37,8 @@ func TestVolumesNeverShrink(t *testing.T) {
 	s.tell(apply(2, sized(2*gi, 0)))
 	s.tell(apply(2, sized(gi, 3*gi))) // nothing is there yet
 	s.run(30 * time.Second)
-	smaller("one of two", "spec.services[0].volumes[1].local.size: volume b of shop/web/0 has 3Gi, and a volume never becomes smaller", apply(2, sized(4*gi, 2*gi)))
+	smaller("one of two", "spec.services[0].volumes[1].local.size: volume b of shop/web/0 has 3Gi, and a volume never becomes smaller",
+		apply(2, sized(4*gi, 2*gi)))
 	smaller("none named", "spec.services[0].volumes[0].local.size: volume a of shop/web/0 has 1Gi", apply(2, sized(0, 3*gi)))
 	s.tell(apply(2, sized(2*gi, 3*gi)))
 	s.run(time.Minute)

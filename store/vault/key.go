@@ -125,8 +125,8 @@ func (k *Key) check(dir string) error {
 	case err != nil:
 		return err
 	case strings.TrimSpace(string(noted)) != k.Name():
-		return fmt.Errorf("it is damaged, or another key than the one that %s names; put it back from where it was kept, or a backup in its place with `skerry restore`; if it was exchanged deliberately, remove %s",
-			CheckFile, path)
+		return fmt.Errorf("it is damaged, or another key than the one that %s names; put it back from where it was kept, or a backup in its "+
+			"place with `skerry restore`; if it was exchanged deliberately, remove %s", CheckFile, path)
 	}
 	return nil
 }
@@ -141,7 +141,8 @@ func ReplaceKey(path string, text []byte) error {
 
 const howFile = "key file"
 
-var errDamaged = errors.New("it is damaged; put it back from where it was kept, or remove it to begin with a new one (secrets that were sealed for it are then lost here)")
+var errDamaged = errors.New("it is damaged; put it back from where it was kept, or remove it to begin with a new one " +
+	"(secrets that were sealed for it are then lost here)")
 
 func parseKey(text string) (*Key, error) {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(text), keyHead)

@@ -109,8 +109,8 @@ func TestKeyFile(t *testing.T) {
 }
 
 // TestNothingShows prints and marshals a value, and what it may be inside of, in every way there is.
-// TestFlippedKey flips each bit of a key's file: what opens is the same key, or it is refused with the way out. It would open nothing that was
-// sealed for the one before, and nobody would know why.
+// TestFlippedKey flips each bit of a key's file: what opens is the same key, or it is refused with the way out. It would open nothing that
+// was sealed for the one before, and nobody would know why.
 func TestFlippedKey(t *testing.T) {
 	dir := t.TempDir()
 	first, err := OpenKey(dir)
