@@ -113,30 +113,12 @@ func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
 			return err
 		}
 		x.User = who.User
-	} else if f.oidc {
-		t, err := loginAtProvider(cmd, c)
+	} else {
+		t, err := loginWith(cmd, f, c, old)
 		if err != nil {
 			return err
 		}
 		x.User, x.Access, x.Expires, x.Refresh = t.User, t.Access, t.Expires, t.Refresh
-	} else {
-		user, password, err := askLogin(cmd, f, old)
-		if err != nil {
-			return err
-		}
-		code := cmp.Or(f.otp, os.Getenv("SKERRY_OTP"))
-		t, err := c.LoginWithCode(cmd.Context(), user, password, code)
-		if auth.NeedsCode(err) && code == "" {
-			if code, err = AskSecret(cmd, codePrompt); err != nil {
-				return skerry.Errorf(skerry.CodeUnauthorized, "the login of %s needs a one-time code", user).
-					WithHint("give it with --otp or in SKERRY_OTP")
-			}
-			t, err = c.LoginWithCode(cmd.Context(), user, password, code)
-		}
-		if err != nil {
-			return err
-		}
-		x.User, x.Access, x.Expires, x.Refresh = user, t.Access, t.Expires, t.Refresh
 	}
 	if err := UpdateConfig(path, func(c *Config) error { c.Put(x); c.Current = name; return nil }); err != nil {
 		return err
@@ -147,6 +129,29 @@ func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "logged in to %s %s as %s; switched to context %s\n", v.Tier, v.Name, x.User, name)
 	return nil
+}
+
+// loginWith logs in at the identity provider, or with a password and, where the user has them, a one-time code. old is the context of
+// before, if there was one.
+func loginWith(cmd *cobra.Command, f *loginFlags, c *api.Client, old *Context) (auth.Tokens, error) {
+	if f.oidc {
+		return loginAtProvider(cmd, c)
+	}
+	user, password, err := askLogin(cmd, f, old)
+	if err != nil {
+		return auth.Tokens{}, err
+	}
+	code := cmp.Or(f.otp, os.Getenv("SKERRY_OTP"))
+	t, err := c.LoginWithCode(cmd.Context(), user, password, code)
+	if auth.NeedsCode(err) && code == "" {
+		if code, err = AskSecret(cmd, codePrompt); err != nil {
+			return auth.Tokens{}, skerry.Errorf(skerry.CodeUnauthorized, "the login of %s needs a one-time code", user).
+				WithHint("give it with --otp or in SKERRY_OTP")
+		}
+		t, err = c.LoginWithCode(cmd.Context(), user, password, code)
+	}
+	t.User = user
+	return t, err
 }
 
 // contextName makes a name for a server: the one of a context that has it, else its host.
