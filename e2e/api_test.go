@@ -36,7 +36,7 @@ func (s *site) serve(name string, b interface {
 	Up() <-chan struct{}
 }, st store.Store) (*node.API, *api.Client) {
 	s.t.Helper()
-	dir := filepath.Join(s.dir, name+"-api")
+	dir := filepath.Join(s.dir, name) // as in the program, the API has the directory of its role
 	a, err := node.OpenAPI(s.t.Context(), b, st, node.APIConfig{Dir: dir, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: s.log})
 	if err != nil {
 		s.t.Fatal(err)
@@ -367,7 +367,7 @@ spec:
 
 func (s *site) adminPassword(name string) string {
 	s.t.Helper()
-	data, err := os.ReadFile(filepath.Join(s.dir, name+"-api", node.AdminPasswordFile))
+	data, err := os.ReadFile(filepath.Join(s.dir, name, node.AdminPasswordFile))
 	if err != nil {
 		s.t.Fatal(err)
 	}
