@@ -57,7 +57,7 @@ func addOIDC(inner *Handler) {
 			if err != nil {
 				return nil, err
 			}
-			b, err := o.Begin(ctx, in.Body.Redirect, addressOf(ctx))
+			b, err := o.Begin(ctx, in.Body.Redirect)
 			a := &begunAnswer{Body: b}
 			if in.Body.Redirect == "" {
 				a.SetCookie, a.Body.Bind = h.bindCookie(callOf(ctx), b.Bind), ""

@@ -46,8 +46,10 @@ type PeopleConfig struct {
 	Audit  AuditLimits
 	// SealKey, of 32 bytes, seals the secrets of one-time codes; nil: nobody may have any.
 	SealKey []byte
-	Now     func() time.Time
-	Log     *slog.Logger
+	// OIDC sets up logins at an identity provider; nil: none. Sessions that began under another setup have ended.
+	OIDC *OIDCConfig
+	Now  func() time.Time
+	Log  *slog.Logger
 }
 
 // People are the users of one tier's API, with their sessions and access tokens, all kept in memory and in the store. One
@@ -128,7 +130,7 @@ func (p *People) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := p.cfg.Now()
+	now, setup := p.cfg.Now(), p.cfg.OIDC.Setup()
 	for _, rec := range recs {
 		key := strings.TrimPrefix(rec.Key, p.cfg.Prefix)
 		var err error
@@ -146,7 +148,7 @@ func (p *People) load(ctx context.Context) error {
 			}
 		case strings.HasPrefix(key, recSession):
 			var s session
-			if err = json.Unmarshal(rec.Value, &s); err == nil && s.alive(now) {
+			if err = json.Unmarshal(rec.Value, &s); err == nil && s.alive(now) && (s.Setup == "" || s.Setup == setup) {
 				p.sessions[s.ID] = &s
 			}
 		case strings.HasPrefix(key, recAccess):

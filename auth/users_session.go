@@ -42,7 +42,8 @@ type session struct {
 	Addr    string    `json:"addr,omitempty"`
 	Created time.Time `json:"created"`
 	Rotated time.Time `json:"rotated"`
-	Until   time.Time `json:"until,omitzero"` // nothing: as long as any
+	Until   time.Time `json:"until,omitzero"`  // nothing: as long as any
+	Setup   string    `json:"setup,omitempty"` // of the identity provider where it began
 }
 
 // madeAhead reports whether something was made under a clock that was ahead of the present one. It would be good until that time comes
@@ -135,15 +136,14 @@ func (p *People) Login(ctx context.Context, c Credentials) (Tokens, error) {
 		}
 	}
 	p.limit.passed(c.User, c.Addr)
-	return p.beginLocked(ctx, c.User, c.Addr, time.Time{})
+	return p.beginLocked(ctx, session{User: c.User, Addr: c.Addr})
 }
 
-// beginLocked begins a session of a user, which ends at until if that is a time.
-func (p *People) beginLocked(ctx context.Context, user, addr string, until time.Time) (Tokens, error) {
-	now := p.cfg.Now()
-	secret := randomText(20)
-	s := &session{ID: randomText(10), User: user, Hash: hashSecret(secret), Addr: addr, Created: now, Rotated: now, Until: until}
-	ops := p.tidySessionsLocked(now, user)
+// beginLocked begins a session.
+func (p *People) beginLocked(ctx context.Context, next session) (Tokens, error) {
+	s, now, secret := &next, p.cfg.Now(), randomText(20)
+	s.ID, s.Hash, s.Created, s.Rotated = randomText(10), hashSecret(secret), now, now
+	ops := p.tidySessionsLocked(now, s.User)
 	op, err := p.op(recSession+s.ID, s)
 	if err != nil {
 		return Tokens{}, err
