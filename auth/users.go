@@ -106,7 +106,8 @@ func OpenPeople(ctx context.Context, cfg PeopleConfig) (*People, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &People{cfg: cfg, hash: newHashers(), users: map[string]*User{}, sessions: map[string]*session{}, access: map[string]*accessToken{}}
+	p := &People{cfg: cfg, hash: newHashers(), users: map[string]*User{}, sessions: map[string]*session{}, access: map[string]*accessToken{},
+		codes: loginLimit{most: totpMostWait, forget: totpForget}}
 	p.decoy = cfg.Argon2.hash(randomText(20))
 	if err := p.load(ctx); err != nil {
 		return nil, fmt.Errorf("open people: %w", err)
@@ -355,6 +356,9 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 	}
 	if ends {
 		p.forgetSessionsLocked(name, "")
+	}
+	if hash != "" { // whoever guessed codes had the old password
+		p.codes.clear(name, name)
 	}
 	return u, nil
 }

@@ -75,20 +75,21 @@ func wrongLogin() error {
 	return skerry.Errorf(skerry.CodeUnauthorized, "user or password is wrong").WithHint("the first admin's password is in the file admin-password of the data directory")
 }
 
-// checkSecret verifies a user's password with the same effort whether or not there is such a user. Failures are counted; that there are
-// none is for the caller to say, who may ask for more.
-func (p *People) checkSecret(ctx context.Context, user, password, addr string) error {
+// checkSecret verifies a user's password with the same effort whether or not there is such a user, and gives the hash of it: by the time
+// the caller holds change, the password may be another. Failures are counted; that there are none is for the caller to say, who may ask for
+// more.
+func (p *People) checkSecret(ctx context.Context, user, password, addr string) (hash string, err error) {
 	if err := p.limit.check(p.cfg.Now(), user, addr); err != nil {
-		return err
+		return "", err
 	}
-	var err error
 	busy := p.hash.do(ctx, addr, func() {
 		// Again, because others may have failed while this one waited.
 		if err = p.limit.check(p.cfg.Now(), user, addr); err != nil {
 			return
 		}
 		p.mu.Lock()
-		hash, ok := p.decoy, false
+		ok := false
+		hash = p.decoy
 		if u := p.users[user]; u != nil && len(password) <= maxPassword {
 			hash, ok = cmp.Or(u.Hash, p.decoy), !u.Disabled && u.Hash != "" // some log in elsewhere alone
 		}
@@ -101,10 +102,7 @@ func (p *People) checkSecret(ctx context.Context, user, password, addr string) e
 			err = wrongLogin()
 		}
 	})
-	if busy != nil {
-		return busy
-	}
-	return err
+	return hash, cmp.Or(busy, err)
 }
 
 // Credentials are what a person logs in with.
@@ -116,13 +114,14 @@ type Credentials struct {
 
 // Login checks a password, and a one-time code where the user has them, and begins a session.
 func (p *People) Login(ctx context.Context, c Credentials) (Tokens, error) {
-	if err := p.checkSecret(ctx, c.User, c.Password, c.Addr); err != nil {
+	hash, err := p.checkSecret(ctx, c.User, c.Password, c.Addr)
+	if err != nil {
 		return Tokens{}, err
 	}
 	p.change.Lock()
 	defer p.change.Unlock()
 	u := p.users[c.User]
-	if u == nil || u.Disabled {
+	if u == nil || u.Disabled || u.Hash != hash {
 		return Tokens{}, wrongLogin()
 	}
 	if u.TOTP {
@@ -304,10 +303,8 @@ func (p *People) ChangePassword(ctx context.Context, who *Principal, old, passwo
 	if err := checkPassword(password); err != nil {
 		return err
 	}
-	if err := p.checkSecret(ctx, who.User, old, addr); err != nil {
-		if e := skerry.AsError(err); e.Code == skerry.CodeUnauthorized {
-			return skerry.Errorf(skerry.CodeForbidden, "the old password is wrong")
-		}
+	was, err := p.checkOwn(ctx, who, old, addr)
+	if err != nil {
 		return err
 	}
 	p.limit.passed(who.User, addr)
@@ -320,6 +317,9 @@ func (p *People) ChangePassword(ctx context.Context, who *Principal, old, passwo
 	u := p.users[who.User]
 	if u == nil {
 		return noUser(who.User)
+	}
+	if u.Hash != was {
+		return wrongOwn()
 	}
 	next := *u
 	next.Hash = hash
@@ -400,7 +400,8 @@ func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr str
 	}
 	p.mu.Unlock()
 	if !p.basics.knows(p.cfg.Now(), user, password, hash) {
-		if err := p.checkSecret(ctx, user, password, addr); err != nil {
+		var err error
+		if hash, err = p.checkSecret(ctx, user, password, addr); err != nil {
 			return nil, err
 		}
 		p.basics.keep(p.cfg.Now(), user, password, hash)
@@ -408,7 +409,7 @@ func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr str
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u := p.users[user]
-	if u == nil || u.Disabled {
+	if u == nil || u.Disabled || u.Hash != hash {
 		return nil, wrongLogin()
 	}
 	if u.TOTP {

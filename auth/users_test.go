@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -281,6 +282,54 @@ func TestBasicPasswordChangedMeanwhile(t *testing.T) {
 	p.basics.keep(p.cfg.Now(), "ada", "correct horse", old) // the check that had begun before
 	_, err := p.AuthenticateBasic(t.Context(), "ada", "correct horse", "")
 	wantCode(t, err, skerry.CodeUnauthorized)
+}
+
+// Who has the old password gets nothing by it any more, also if it was checked a moment before it was changed.
+func TestLoginPasswordChangedMeanwhile(t *testing.T) {
+	for name, enter := range map[string]func(*People, *Principal) error{
+		"login": func(p *People, _ *Principal) error {
+			_, err := p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse"})
+			return err
+		},
+		"totp": func(p *People, who *Principal) error {
+			_, err := p.EnrolTOTP(t.Context(), who, "correct horse", "")
+			return err
+		},
+		"password": func(p *People, who *Principal) error {
+			return p.ChangePassword(t.Context(), who, "correct horse", "of the thief", "")
+		},
+	} {
+		p, _, _ := newPeople(t)
+		p.cfg.SealKey = make([]byte, 32)
+		who, err := p.Authenticate(login(t, p).Access)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := *p.users["ada"]
+		changed.Hash = quick().hash("a new password")
+		hashing := func() bool {
+			runtime.Gosched()
+			p.hash.mu.Lock()
+			defer p.hash.mu.Unlock()
+			return len(p.hash.waiting) > 0
+		}
+		p.change.Lock()
+		p.hash.slot <- struct{}{}
+		done := make(chan error, 1)
+		go func() { done <- enter(p, who) }()
+		for !hashing() {
+		}
+		<-p.hash.slot
+		for hashing() { // until it was checked; what follows waits for change
+		}
+		if err := p.putUserLocked(t.Context(), &changed); err != nil {
+			t.Fatal(err)
+		}
+		p.change.Unlock()
+		if err := <-done; err == nil {
+			t.Errorf("%s: the old password is good", name)
+		}
+	}
 }
 
 // What somebody watches or runs ends with the grant that allowed it.

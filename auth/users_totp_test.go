@@ -191,6 +191,31 @@ func TestTOTPGuessing(t *testing.T) {
 	}
 }
 
+// TestTOTPPatientGuessing: whoever has the password and all the time there is gets one guess an hour, and none once an admin has set
+// another password, which lets the user in at once.
+func TestTOTPPatientGuessing(t *testing.T) {
+	p, _, a, _ := enrolled(t)
+	tried, began := 0, a.clock.now
+	for a.clock.now.Sub(began) < 7*24*time.Hour {
+		if _, err := p.limitedSpend(p.users["ada"], a.code(7), "192.0.2.1"); NeedsCode(err) {
+			tried++
+		}
+		if a.clock.pass(5 * time.Minute); tried%13 == 12 { // they may wait until failures are forgotten, too
+			a.clock.pass(forgetAfter)
+		}
+	}
+	if tried > 7*24+24 {
+		t.Errorf("%d codes could be tried in a week", tried)
+	}
+	next := "a new password"
+	if _, err := p.ChangeUser(t.Context(), "ada", UserChange{Password: &next}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Login(t.Context(), Credentials{User: "ada", Password: next, Code: a.code(0), Addr: "192.0.2.1"}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTOTPRemove(t *testing.T) {
 	p, st, a, _ := enrolled(t)
 	tk, err := p.Login(t.Context(), with(a.code(0)))
