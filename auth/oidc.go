@@ -53,6 +53,7 @@ const (
 	maxOIDCEnded = 4096             // that are remembered
 	maxOIDCText  = 4096
 	maxGroups    = 2048
+	maxSubject   = 255 // characters, by the specification
 )
 
 const oidcClaim = "groups"
@@ -404,7 +405,7 @@ func (o *OIDC) verify(ctx context.Context, p *oidc.Provider, text, nonce string,
 	if err := t.Claims(&about); err != nil {
 		return nil, o.refused("its token cannot be read", err)
 	}
-	if azp := textOf(about["azp"]); t.Subject == "" || azp != "" && azp != o.cfg.ClientID || len(t.Audience) > 1 && azp == "" {
+	if azp := textOf(about["azp"]); t.Subject == "" || len(t.Subject) > maxSubject || azp != "" && azp != o.cfg.ClientID || len(t.Audience) > 1 && azp == "" {
 		return nil, o.refused("its token is not for this server alone", errors.New("sub, aud or azp"))
 	}
 	if about[o.cfg.Claim] == nil && p.UserInfoEndpoint() != "" {

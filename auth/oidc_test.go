@@ -266,6 +266,7 @@ func TestOIDCRefuses(t *testing.T) {
 		"nonce":         func(p *idp) { p.claims = map[string]any{"nonce": "another"} },
 		"no nonce":      func(p *idp) { p.claims = map[string]any{"nonce": nil} },
 		"no subject":    func(p *idp) { p.claims = map[string]any{"sub": ""} },
+		"subject":       func(p *idp) { p.claims = map[string]any{"sub": strings.Repeat("7", maxSubject+1)} },
 		"alg none":      func(p *idp) { p.method, p.sign = jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType },
 		"secret as key": func(p *idp) { p.method, p.sign = jwt.SigningMethodHS256, []byte("skerry") },
 		"another's key": func(p *idp) { p.sign = another },
