@@ -131,7 +131,7 @@ func (p *People) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now, setup := p.cfg.Now(), p.cfg.OIDC.Setup()
+	setup := p.cfg.OIDC.Setup()
 	for _, rec := range recs {
 		key := strings.TrimPrefix(rec.Key, p.cfg.Prefix)
 		var err error
@@ -149,8 +149,11 @@ func (p *People) load(ctx context.Context) error {
 			}
 		case strings.HasPrefix(key, recSession):
 			var s session
-			if err = json.Unmarshal(rec.Value, &s); err == nil && s.alive(now) && (s.Setup == "" || s.Setup == setup) {
-				p.sessions[s.ID] = &s
+			if err = json.Unmarshal(rec.Value, &s); err == nil {
+				if s.Setup != "" && s.Setup != setup {
+					s.Until = time.Unix(1, 0) // it has ended
+				}
+				p.sessions[s.ID] = &s // of those that have ended the next login clears the store
 			}
 		case strings.HasPrefix(key, recAccess):
 			var t accessToken

@@ -284,6 +284,34 @@ func TestBasicPasswordChangedMeanwhile(t *testing.T) {
 	wantCode(t, err, skerry.CodeUnauthorized)
 }
 
+// TestSessionsThatEndedMeanwhile: what ended while nobody served goes from the store with the next login, like everything that ended: else
+// it stays there for ever, and with it what an older program would not know of it.
+func TestSessionsThatEndedMeanwhile(t *testing.T) {
+	p, st, c := newPeople(t)
+	login(t, p)
+	if _, err := p.loginOutside(t.Context(), &outsider{issuer: "i", subject: "1", grants: adminGrants(), setup: "old"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() int {
+		list, _, err := st.List(t.Context(), peopleRecords+recSession)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	p = people(t, st, c) // without the provider
+	login(t, p)
+	if n := kept(); n != 2 {
+		t.Errorf("%d sessions are kept, want those of ada", n)
+	}
+	c.pass(SessionLife)
+	p = people(t, st, c)
+	login(t, p)
+	if n := kept(); n != 1 {
+		t.Errorf("%d sessions are kept, want the last one", n)
+	}
+}
+
 // Who has the old password gets nothing by it any more, also if it was checked a moment before it was changed.
 func TestLoginPasswordChangedMeanwhile(t *testing.T) {
 	for name, enter := range map[string]func(*People, *Principal) error{

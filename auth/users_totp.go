@@ -154,7 +154,7 @@ func (p *People) limitedSpend(u *User, code, addr string) (*User, error) {
 	switch {
 	case err == nil:
 		p.codes.clear(u.Name, u.Name)
-	case code != "":
+	case code != "" && NeedsCode(err):
 		p.codes.failed(now, u.Name, u.Name)
 		p.limit.failed(now, u.Name, addr)
 	}
