@@ -26,6 +26,7 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+	"golang.org/x/time/rate"
 
 	"skerry.dev/skerry"
 )
@@ -122,7 +123,8 @@ type OIDC struct {
 
 	// key makes states, nonces and verifiers, so that logins which have begun are kept nowhere: anybody may begin any number.
 	key  []byte
-	busy *hashers // bounds who asks the provider at the same time
+	busy *hashers       // bounds who asks the provider at the same time
+	logs rate.Sometimes // bounds what is logged of all that
 
 	asking   sync.Mutex // held while the provider is asked about itself
 	mu       sync.Mutex
@@ -152,6 +154,7 @@ func NewOIDC(p *People, cfg OIDCConfig) (*OIDC, error) {
 	key, bounds := make([]byte, sha256.Size), newBounded(issuer)
 	rand.Read(key)
 	return &OIDC{cfg: cfg, people: p, bounds: bounds, key: key, busy: newHashers(), ended: map[string]time.Time{},
+		logs: rate.Sometimes{First: 20, Interval: 10 * time.Second},
 		client: &http.Client{Transport: bounds, Timeout: oidcWait,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
@@ -244,7 +247,7 @@ func (o *OIDC) ask(ctx context.Context) (*oidc.Provider, error) {
 		}
 	}
 	if err != nil {
-		o.people.cfg.Log.Warn("the identity provider could not be asked", "issuer", o.cfg.Issuer, "err", err)
+		o.warn("the identity provider could not be asked", "it does not answer as one", err)
 		return nil, away
 	}
 	o.mu.Lock()
@@ -374,9 +377,16 @@ func (o *OIDC) End(ctx context.Context, state, code, bind, addr string) (Tokens,
 	return o.people.loginOutside(ctx, who, addr)
 }
 
+// warn logs what a provider does: a part of it, and not whenever somebody without a login has it happen.
+func (o *OIDC) warn(msg, why string, err error) {
+	o.logs.Do(func() {
+		o.people.cfg.Log.Warn(msg, "issuer", o.cfg.Issuer, "why", why, "err", fmt.Sprintf("%.500v", err))
+	})
+}
+
 // refused logs what a provider says, which may be anything, and gives the user an error without it.
 func (o *OIDC) refused(why string, err error) error {
-	o.people.cfg.Log.Warn("a login at the identity provider was refused", "issuer", o.cfg.Issuer, "why", why, "err", err)
+	o.warn("a login at the identity provider was refused", why, err)
 	return skerry.Errorf(skerry.CodeUnauthorized, "the login at %s is refused: %s", o.cfg.Issuer, why).
 		WithHint("begin again; the server's log has the details")
 }

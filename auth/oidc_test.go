@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -8,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -104,7 +106,7 @@ func (p *idp) exchange(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
 	if !ok || base64.RawURLEncoding.EncodeToString(sum[:]) != challenge || r.FormValue("client_id") != "skerry" {
 		w.WriteHeader(http.StatusBadRequest)
-		w.Write([]byte(`{"error":"invalid_grant"}`))
+		json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": strings.Repeat("no ", 4000)})
 		return
 	}
 	now := p.clock.now
@@ -405,6 +407,33 @@ func TestOIDCState(t *testing.T) {
 	clock.pass(-48 * time.Hour)
 	_, err = o.End(t.Context(), state, code, b.Bind, "192.0.2.1")
 	wantCode(t, err, skerry.CodeUnauthorized)
+}
+
+// TestOIDCLog: nobody fills the disk of a device with what a provider says of made up codes, or by asking for one that is away.
+func TestOIDCLog(t *testing.T) {
+	var log bytes.Buffer
+	p, _, clock := newPeople(t)
+	p.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	at := newIDP(t, clock)
+	o := providerOf(t, p, at)
+	for range 200 {
+		b, err := o.Begin(t.Context(), callback)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, _ := at.consent(b)
+		_, err = o.End(t.Context(), state, "made up", b.Bind, "192.0.2.1")
+		wantCode(t, err, skerry.CodeUnauthorized)
+	}
+	at.Close()
+	o = providerOf(t, p, at)
+	for range 200 {
+		_, err := o.Begin(t.Context(), callback)
+		wantCode(t, err, skerry.CodeUnavailable)
+	}
+	if n := log.Len(); n > 30_000 || !strings.Contains(log.String(), "invalid_grant") || !strings.Contains(log.String(), "could not be asked") {
+		t.Errorf("%d bytes were logged: %.2000s", n, log.String())
+	}
 }
 
 // TestOIDCSetup: a session ends when there is no provider any more, or its groups are granted something else.
