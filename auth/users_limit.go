@@ -39,7 +39,7 @@ func (l *loginLimit) check(now time.Time, user, addr string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range loginKeys(user, addr) {
-		if e := l.m[k]; e != nil && now.Before(e.until) {
+		if e := l.m[k]; e != nil && now.Before(e.until) && !madeAhead(now, e.last) {
 			wait := e.until.Sub(now).Round(time.Second) + time.Second
 			return skerry.Errorf(skerry.CodeRateLimited, "too many failed logins").WithHint("try again in %s", wait)
 		}
@@ -55,7 +55,7 @@ func (l *loginLimit) failed(now time.Time, user, addr string) {
 	}
 	for i, k := range loginKeys(user, addr) {
 		e := l.m[k]
-		if e == nil || now.Sub(e.last) > cmp.Or(l.forget, forgetAfter) {
+		if e == nil || now.Sub(e.last) > cmp.Or(l.forget, forgetAfter) || madeAhead(now, e.last) {
 			if len(l.m) >= maxLoginEntries {
 				l.forgetLocked(now)
 			}

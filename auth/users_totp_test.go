@@ -218,6 +218,23 @@ func TestTOTPPatientGuessing(t *testing.T) {
 	}
 }
 
+// TestWaitsOfAClockThatWasAhead: nobody waits for a time that comes again only in a year.
+func TestWaitsOfAClockThatWasAhead(t *testing.T) {
+	p, _, a, _ := enrolled(t)
+	a.clock.pass(365 * 24 * time.Hour)
+	for range freeFailures {
+		_, err := p.Login(t.Context(), Credentials{User: "ada", Password: "wrong horse", Addr: "192.0.2.1"})
+		wantCode(t, err, skerry.CodeUnauthorized)
+	}
+	for range freeFailures {
+		p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse", Code: a.code(7), Addr: "192.0.2.2"})
+	}
+	a.clock.pass(-365 * 24 * time.Hour)
+	if _, err := p.Login(t.Context(), with(a.code(1))); err != nil {
+		t.Errorf("got %v (%s)", err, skerry.AsError(err).Hint)
+	}
+}
+
 func TestTOTPRemove(t *testing.T) {
 	p, st, a, _ := enrolled(t)
 	tk, err := p.Login(t.Context(), with(a.code(0)))
