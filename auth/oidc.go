@@ -171,6 +171,9 @@ func public(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !netip.MustParsePrefix("100.64.0.0/10").Contains(a) // as private (RFC 6598)
 }
 
+// TLS reports whether browsers reach this server by HTTPS, perhaps at a proxy.
+func (o *OIDC) TLS() bool { return o != nil && strings.HasPrefix(o.cfg.URL, "https://") }
+
 // bounded asks the issuer, wherever it is, and what it names elsewhere only at public addresses. It cuts answers that are too large.
 type bounded struct {
 	issuer *url.URL
