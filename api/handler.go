@@ -177,7 +177,7 @@ type call struct {
 	detail    string // for the audit: what was done to the object
 	audit     bool
 	guess     bool // it came with a password
-	secure    bool // it came over TLS
+	secure    bool // browsers come over TLS, here or to a proxy
 	foreign   bool // a page of another origin sent it
 	code      skerry.Code
 	w         http.ResponseWriter
@@ -229,7 +229,7 @@ const hsts = "max-age=2592000"
 // ServeHTTP bounds, answers, counts and logs a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
-	c := &call{id: newRequestID(), operation: "unknown", secure: r.TLS != nil, foreign: foreignOrigin(r)}
+	c := &call{id: newRequestID(), operation: "unknown", secure: r.TLS != nil || h.opt.OIDC.TLS(), foreign: foreignOrigin(r)}
 	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), callKey{}, c), addressKey{}, address(r)))
 	r = r.WithContext(context.WithValue(r.Context(), hostKey{}, r.Host))
 	rec := &recorder{ResponseWriter: w}

@@ -8,6 +8,7 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,6 +127,11 @@ func TestLoginAtProvider(t *testing.T) {
 	}
 	_, err = c.EndOIDC(ctx, state, code, bind)
 	wantRefusal(err, skerry.CodeUnauthorized, "state")
+	kept, err := s.admin().Audit(ctx, "", "end-oidc", 0)
+	must(t, err)
+	if !slices.ContainsFunc(kept, func(r auth.AuditRecord) bool { return r.Object == "oidc.ada" && r.Detail == "[developer:boats:*]" }) {
+		t.Errorf("the audit does not show what the groups granted: %+v", kept)
+	}
 	state, code, bind = command("bob", "of the land")
 	_, err = c.EndOIDC(ctx, state, code, bind)
 	wantRefusal(err, skerry.CodeForbidden, "groups")

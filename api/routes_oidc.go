@@ -57,7 +57,7 @@ func addOIDC(inner *Handler) {
 			if err != nil {
 				return nil, err
 			}
-			b, err := o.Begin(ctx, in.Body.Redirect, addressOf(ctx))
+			b, err := o.Begin(ctx, in.Body.Redirect)
 			a := &begunAnswer{Body: b}
 			if in.Body.Redirect == "" {
 				a.SetCookie, a.Body.Bind = h.bindCookie(callOf(ctx), b.Bind), ""
@@ -90,7 +90,9 @@ func (h outside) end(ctx context.Context, state, code, bind string) (auth.Tokens
 		return auth.Tokens{}, err
 	}
 	t, err := o.End(ctx, state, code, bind, addressOf(ctx))
-	c.object = t.User
+	if u, gone := h.opt.People.User(t.User); err == nil && gone == nil { // what the groups grant may be new
+		c.object, c.detail = u.Name, fmt.Sprint(u.Grants)
+	}
 	return t, err
 }
 

@@ -7,6 +7,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/node"
 )
 
 // browser is a client that keeps cookies as they are told.
@@ -125,6 +129,25 @@ func TestDashboardIsServed(t *testing.T) {
 		// A program that was built without the dashboard says so at every path.
 		if res.StatusCode != want && !(want == 404 && res.StatusCode == 200) {
 			t.Errorf("%s: %d instead of %d", path, res.StatusCode, want)
+		}
+	}
+}
+
+// TestCookiesBehindAProxy: a server without TLS whose browsers come by HTTPS, as the file of --oidc says, gives cookies for HTTPS alone.
+func TestCookiesBehindAProxy(t *testing.T) {
+	for _, page := range []string{"https://root.example.com", ""} {
+		s := newRootServing(t, node.APIConfig{Listen: api.Listen{Addr: "127.0.0.1:0", Plain: true}, OIDC: &auth.OIDCConfig{
+			Issuer: "https://id.example.com", ClientID: "skerry", URL: page, Groups: map[string][]string{"boats": {"viewer:boats"}}}})
+		b := &browser{t: t, url: s.URL, http: http.DefaultClient}
+		status, _ := b.post("/v1/auth/login", `{"user":"admin","cookie":true,"password":"`+s.password()+`"}`, false)
+		if status != http.StatusOK || b.cookie.Secure != (page != "") {
+			t.Errorf("%q: %d, session %v", page, status, b.cookie)
+		}
+		res, err := http.Get(s.URL + auth.OIDCCallback + "?error=x")
+		must(t, err)
+		res.Body.Close()
+		if list := res.Cookies(); len(list) != 1 || list[0].Secure != (page != "") {
+			t.Errorf("%q: of a login %v", page, list)
 		}
 	}
 }

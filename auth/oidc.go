@@ -3,21 +3,30 @@ package auth
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+	"golang.org/x/time/rate"
 
 	"skerry.dev/skerry"
 )
@@ -42,11 +51,13 @@ const (
 	oidcSkew     = time.Minute      // that its clock may be off
 	oidcPatience = 10 * time.Minute // for a person there
 	oidcSession  = 12 * time.Hour   // of a session that began there: groups may have changed
-	maxOIDCBegun = 1024
-	maxOIDCFrom  = 16 // of one source
+	maxOIDCEnded = 4096             // that are remembered
 	maxOIDCText  = 4096
 	maxGroups    = 2048
+	maxSubject   = 255 // characters, by the specification
 )
+
+const oidcClaim = "groups"
 
 // OIDCCallback is the path to which a provider sends a browser back.
 const OIDCCallback = "/v1/auth/oidc/callback"
@@ -74,6 +85,9 @@ func (c *OIDCConfig) Problems() []skerry.Problem {
 		bad("groups", "are missing, so nobody could log in", "map a group to grants, such as edge: [developer:shop]")
 	}
 	for name, list := range c.Groups {
+		if name == "" || name == "*" {
+			bad("groups."+name, "is not a group: each is named in full", "have the provider put people into a group, and name it")
+		}
 		for _, s := range list {
 			if _, err := ParseGrant(s); err != nil {
 				e := skerry.AsError(err)
@@ -83,6 +97,15 @@ func (c *OIDCConfig) Problems() []skerry.Problem {
 	}
 	slices.SortFunc(out, func(a, b skerry.Problem) int { return cmp.Compare(a.Path, b.Path) })
 	return out
+}
+
+// Setup tells what a session was granted under: it ends when that is another, or there is no provider any more.
+func (c *OIDCConfig) Setup() string {
+	if c == nil {
+		return ""
+	}
+	text, _ := json.Marshal([]any{c.Issuer, c.ClientID, cmp.Or(c.Claim, oidcClaim), c.Groups}) // texts alone
+	return hashSecret(string(text))
 }
 
 func loopbackHost(host string) bool {
@@ -95,20 +118,18 @@ func loopbackHost(host string) bool {
 type OIDC struct {
 	cfg    OIDCConfig
 	people *People
+	bounds *bounded
 	client *http.Client
+
+	// key makes states, nonces and verifiers, so that logins which have begun are kept nowhere: anybody may begin any number.
+	key  []byte
+	busy *hashers       // bounds who asks the provider at the same time
+	logs rate.Sometimes // bounds what is logged of all that
 
 	asking   sync.Mutex // held while the provider is asked about itself
 	mu       sync.Mutex
-	provider *oidc.Provider // nil: it was not reached yet
-	begun    map[string]begunLogin
-}
-
-// begunLogin waits for somebody to come back from the provider. It is taken by the first who does.
-type begunLogin struct {
-	nonce, verifier, redirect string
-	bind                      string // hash of what only the one who began it has
-	source                    string
-	until                     time.Time
+	provider *oidc.Provider       // nil: it was not reached yet
+	ended    map[string]time.Time // states that came back, and when they are too old anyway
 }
 
 // OIDCBegun is where to go, and what to show afterwards beside what the provider gives.
@@ -122,7 +143,7 @@ func NewOIDC(p *People, cfg OIDCConfig) (*OIDC, error) {
 	if list := cfg.Problems(); len(list) > 0 {
 		return nil, &skerry.Error{Code: skerry.CodeInvalid, Message: "the identity provider is not set up right", Problems: list}
 	}
-	cfg.Claim = cmp.Or(cfg.Claim, "groups")
+	cfg.Claim = cmp.Or(cfg.Claim, oidcClaim)
 	if cfg.Scopes == nil {
 		cfg.Scopes = []string{"profile", "email", "groups"}
 	}
@@ -130,12 +151,28 @@ func NewOIDC(p *People, cfg OIDCConfig) (*OIDC, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &OIDC{cfg: cfg, people: p, begun: map[string]begunLogin{}, client: &http.Client{Transport: newBounded(issuer), Timeout: oidcWait,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+	key, bounds := make([]byte, sha256.Size), newBounded(issuer)
+	rand.Read(key)
+	return &OIDC{cfg: cfg, people: p, bounds: bounds, key: key, busy: newHashers(), ended: map[string]time.Time{},
+		logs: rate.Sometimes{First: 20, Interval: 10 * time.Second},
+		client: &http.Client{Transport: bounds, Timeout: oidcWait,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
 
 // Browsers reports whether the dashboard may offer such logins.
 func (o *OIDC) Browsers() bool { return o != nil && o.cfg.URL != "" }
+
+// public reports whether an address is of the internet.
+func public(a netip.Addr) bool {
+	a = a.Unmap()
+	if b := a.As16(); netip.MustParsePrefix("64:ff9b::/96").Contains(a) {
+		a = netip.AddrFrom4([4]byte(b[12:])) // which a translator makes of it (RFC 6052)
+	}
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !netip.MustParsePrefix("100.64.0.0/10").Contains(a) // as private (RFC 6598)
+}
+
+// TLS reports whether browsers reach this server by HTTPS, perhaps at a proxy.
+func (o *OIDC) TLS() bool { return o != nil && strings.HasPrefix(o.cfg.URL, "https://") }
 
 // bounded asks the issuer, wherever it is, and what it names elsewhere only at public addresses. It cuts answers that are too large.
 type bounded struct {
@@ -144,9 +181,9 @@ type bounded struct {
 }
 
 func newBounded(issuer *url.URL) *bounded {
-	public := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
+	elsewhere := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
-		if a := to.Addr().Unmap(); err != nil || !a.IsGlobalUnicast() || a.IsPrivate() {
+		if err != nil || !public(to.Addr()) {
 			return errors.New("the identity provider names an address that is not public: " + address)
 		}
 		return nil
@@ -158,14 +195,22 @@ func newBounded(issuer *url.URL) *bounded {
 			if host, _, err := net.SplitHostPort(address); err == nil && host == issuer.Hostname() {
 				return new(net.Dialer).DialContext(ctx, network, address)
 			}
-			return public.DialContext(ctx, network, address)
+			return elsewhere.DialContext(ctx, network, address)
 		}}
 	return b
 }
 
+// allow refuses addresses without TLS, but for those of an issuer that has none.
+func (b *bounded) allow(u *url.URL) error {
+	if u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || b.issuer.Scheme != "http" || u.Host != b.issuer.Host) {
+		return errors.New("the identity provider names an address without TLS: " + u.Redacted())
+	}
+	return nil
+}
+
 func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme != "https" && (b.issuer.Scheme != "http" || r.URL.Host != b.issuer.Host) {
-		return nil, errors.New("the identity provider names an address without TLS: " + r.URL.Redacted())
+	if err := b.allow(r.URL); err != nil {
+		return nil, err
 	}
 	res, err := b.next.RoundTrip(r)
 	if err == nil {
@@ -198,8 +243,14 @@ func (o *OIDC) ask(ctx context.Context) (*oidc.Provider, error) {
 	}
 	// Keys are fetched with this context later, too.
 	p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.client), o.cfg.Issuer)
+	if err == nil { // a browser goes there: a script, or an address without TLS, would have it do something else
+		var u *url.URL
+		if u, err = url.Parse(p.Endpoint().AuthURL); err == nil {
+			err = o.bounds.allow(u)
+		}
+	}
 	if err != nil {
-		o.people.cfg.Log.Warn("the identity provider could not be asked", "issuer", o.cfg.Issuer, "err", err)
+		o.warn("the identity provider could not be asked", "it does not answer as one", err)
 		return nil, away
 	}
 	o.mu.Lock()
@@ -217,26 +268,41 @@ func (o *OIDC) oauth(p *oidc.Provider, redirect string) *oauth2.Config {
 		Scopes: append([]string{oidc.ScopeOpenID}, o.cfg.Scopes...)}
 }
 
-// redirect checks where somebody who logs in is to be sent back: to a command that listens on the person's own machine, or, if it is empty,
-// to this server.
-func (o *OIDC) redirect(to string) (string, error) {
+// redirect gives where somebody who logs in is sent back: to a command that listens at a port of the person's own machine, or, if it is
+// empty, to this server.
+func (o *OIDC) redirect(port string) string {
+	if port == "" {
+		return o.cfg.URL + OIDCCallback
+	}
+	return "http://127.0.0.1:" + port + "/callback"
+}
+
+// port checks where a command listens.
+func (o *OIDC) port(to string) (string, error) {
 	if to == "" {
 		if o.cfg.URL == "" {
 			return "", skerry.Errorf(skerry.CodeUnsupported, "url: this server was not told how browsers reach it").
 				WithHint("its operator adds url to the file of --oidc; `skerry login --oidc` works without")
 		}
-		return o.cfg.URL + OIDCCallback, nil
+		return "", nil
 	}
 	u, err := url.Parse(to)
-	if err != nil || u.Hostname() != "127.0.0.1" || u.Port() == "" || to != "http://"+u.Host+"/callback" {
+	if err != nil || u.Port() == "" || to != o.redirect(u.Port()) {
 		return "", skerry.Errorf(skerry.CodeInvalid, "redirect: %.100q is not http://127.0.0.1:PORT/callback", to)
 	}
-	return to, nil
+	return u.Port(), nil
+}
+
+// derive makes a secret of a login that has begun: of its head, and of what only the one who began it has.
+func (o *OIDC) derive(what, head, bind string) string {
+	h := hmac.New(sha256.New, o.key)
+	fmt.Fprintf(h, "%s %s %s", what, head, bind)
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
 // Begin begins a login. redirect is where a command listens; empty: the dashboard.
-func (o *OIDC) Begin(ctx context.Context, redirect, addr string) (OIDCBegun, error) {
-	redirect, err := o.redirect(redirect)
+func (o *OIDC) Begin(ctx context.Context, redirect string) (OIDCBegun, error) {
+	port, err := o.port(redirect)
 	if err != nil {
 		return OIDCBegun{}, err
 	}
@@ -244,26 +310,10 @@ func (o *OIDC) Begin(ctx context.Context, redirect, addr string) (OIDCBegun, err
 	if err != nil {
 		return OIDCBegun{}, err
 	}
-	now, state, bind := o.people.cfg.Now(), randomText(20), randomText(20)
-	l := begunLogin{nonce: randomText(20), verifier: oauth2.GenerateVerifier(), redirect: redirect, bind: hashSecret(bind),
-		source: sourceOf(addr), until: now.Add(oidcPatience)}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	from := 0
-	for s, old := range o.begun {
-		if !now.Before(old.until) || madeAhead(now, old.until.Add(-oidcPatience)) {
-			delete(o.begun, s)
-		} else if old.source == l.source {
-			from++
-		}
-	}
-	if from >= maxOIDCFrom || len(o.begun) >= maxOIDCBegun {
-		return OIDCBegun{}, skerry.Errorf(skerry.CodeRateLimited, "too many logins have begun and not ended").
-			WithHint("try again in some minutes")
-	}
-	o.begun[state] = l
-	to := o.oauth(provider, redirect).AuthCodeURL(state, oidc.Nonce(l.nonce), oauth2.S256ChallengeOption(l.verifier))
-	return OIDCBegun{URL: to, Bind: bind}, nil
+	bind := randomText(20)
+	head := fmt.Sprintf("%s.%d.%s", port, o.people.cfg.Now().Add(oidcPatience).Unix(), randomText(10))
+	return OIDCBegun{Bind: bind, URL: o.oauth(provider, o.redirect(port)).AuthCodeURL(head+"."+o.derive("state", head, bind),
+		oidc.Nonce(o.derive("nonce", head, bind)), oauth2.S256ChallengeOption(o.derive("verifier", head, bind)))}, nil
 }
 
 func notBegun() error {
@@ -271,18 +321,43 @@ func notBegun() error {
 		WithHint("begin again with `skerry login --oidc`, or at the dashboard's login page")
 }
 
+// take gives the head of a state that was made for bind, is not too old, and did not come back before.
+func (o *OIDC) take(state, bind string) (head, port string, ok bool) {
+	i := strings.LastIndexByte(state, '.')
+	if i < 0 || !hmac.Equal([]byte(state[i+1:]), []byte(o.derive("state", state[:i], bind))) {
+		return "", "", false
+	}
+	head = state[:i]
+	parts := strings.Split(head, ".")
+	sec, err := strconv.ParseInt(parts[1], 10, 64)
+	now, until := o.people.cfg.Now(), time.Unix(sec, 0)
+	if err != nil || !now.Before(until) || madeAhead(now, until.Add(-oidcPatience)) {
+		return "", "", false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, again := o.ended[state]; again {
+		return "", "", false
+	}
+	maps.DeleteFunc(o.ended, func(_ string, until time.Time) bool { return !now.Before(until) })
+	if len(o.ended) >= maxOIDCEnded {
+		clear(o.ended) // each code works once at the provider, too
+	}
+	o.ended[state] = until
+	return head, parts[0], true
+}
+
 // End ends a login with what the provider gave the browser, and begins a session.
 func (o *OIDC) End(ctx context.Context, state, code, bind, addr string) (Tokens, error) {
 	if len(state)+len(code) > maxOIDCText {
 		return Tokens{}, notBegun()
 	}
-	o.mu.Lock()
-	l, ok := o.begun[state]
-	ok = ok && o.people.cfg.Now().Before(l.until) && subtle.ConstantTimeCompare([]byte(hashSecret(bind)), []byte(l.bind)) == 1
-	if ok {
-		delete(o.begun, state)
+	leave := o.busy.enter(sourceOf(addr))
+	if leave == nil {
+		return Tokens{}, skerry.Errorf(skerry.CodeRateLimited, "too many logins at the same time").WithHint("try again in a few seconds")
 	}
-	o.mu.Unlock()
+	defer leave()
+	head, port, ok := o.take(state, bind)
 	if !ok {
 		return Tokens{}, notBegun()
 	}
@@ -291,21 +366,30 @@ func (o *OIDC) End(ctx context.Context, state, code, bind, addr string) (Tokens,
 		return Tokens{}, err
 	}
 	ctx = oidc.ClientContext(ctx, o.client)
-	token, err := o.oauth(provider, l.redirect).Exchange(ctx, code, oauth2.VerifierOption(l.verifier))
+	verifier := oauth2.VerifierOption(o.derive("verifier", head, bind))
+	token, err := o.oauth(provider, o.redirect(port)).Exchange(ctx, code, verifier)
 	if err != nil {
 		return Tokens{}, o.refused("the code was not accepted there", err)
 	}
 	text, _ := token.Extra("id_token").(string)
-	who, err := o.verify(ctx, provider, text, l.nonce, oauth2.StaticTokenSource(token))
+	who, err := o.verify(ctx, provider, text, o.derive("nonce", head, bind), oauth2.StaticTokenSource(token))
 	if err != nil {
 		return Tokens{}, err
 	}
+	who.setup = o.cfg.Setup()
 	return o.people.loginOutside(ctx, who, addr)
+}
+
+// warn logs what a provider does: a part of it, and not whenever somebody without a login has it happen.
+func (o *OIDC) warn(msg, why string, err error) {
+	o.logs.Do(func() {
+		o.people.cfg.Log.Warn(msg, "issuer", o.cfg.Issuer, "why", why, "err", fmt.Sprintf("%.500v", err))
+	})
 }
 
 // refused logs what a provider says, which may be anything, and gives the user an error without it.
 func (o *OIDC) refused(why string, err error) error {
-	o.people.cfg.Log.Warn("a login at the identity provider was refused", "issuer", o.cfg.Issuer, "why", why, "err", err)
+	o.warn("a login at the identity provider was refused", why, err)
 	return skerry.Errorf(skerry.CodeUnauthorized, "the login at %s is refused: %s", o.cfg.Issuer, why).
 		WithHint("begin again; the server's log has the details")
 }
@@ -316,6 +400,7 @@ type outsider struct {
 	name            string // as the provider shows it
 	groups          []string
 	grants          []Grant
+	setup           string // under which it was found out
 }
 
 // verify checks an ID token: its signature by a key and with an algorithm of the provider, issuer, audience, time and nonce. What it does
@@ -333,7 +418,7 @@ func (o *OIDC) verify(ctx context.Context, p *oidc.Provider, text, nonce string,
 	if err := t.Claims(&about); err != nil {
 		return nil, o.refused("its token cannot be read", err)
 	}
-	if azp := textOf(about["azp"]); t.Subject == "" || azp != "" && azp != o.cfg.ClientID || len(t.Audience) > 1 && azp == "" {
+	if azp := textOf(about["azp"]); t.Subject == "" || len(t.Subject) > maxSubject || azp != "" && azp != o.cfg.ClientID || len(t.Audience) > 1 && azp == "" {
 		return nil, o.refused("its token is not for this server alone", errors.New("sub, aud or azp"))
 	}
 	if about[o.cfg.Claim] == nil && p.UserInfoEndpoint() != "" {
@@ -374,7 +459,7 @@ func textOf(claim json.RawMessage) (s string) {
 func groupsOf(claim json.RawMessage) []string {
 	var list []string
 	var one string
-	if json.Unmarshal(claim, &one) == nil {
+	if json.Unmarshal(claim, &one) == nil && one != "" {
 		list = []string{one}
 	} else if json.Unmarshal(claim, &list) != nil || len(list) > maxGroups {
 		return nil

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -8,9 +9,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -103,7 +106,7 @@ func (p *idp) exchange(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
 	if !ok || base64.RawURLEncoding.EncodeToString(sum[:]) != challenge || r.FormValue("client_id") != "skerry" {
 		w.WriteHeader(http.StatusBadRequest)
-		w.Write([]byte(`{"error":"invalid_grant"}`))
+		json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": strings.Repeat("no ", 4000)})
 		return
 	}
 	now := p.clock.now
@@ -141,7 +144,7 @@ const callback = "http://127.0.0.1:4711/callback"
 
 func (p *idp) login(o *OIDC) (Tokens, error) {
 	p.t.Helper()
-	begun, err := o.Begin(p.t.Context(), callback, "192.0.2.1")
+	begun, err := o.Begin(p.t.Context(), callback)
 	if err != nil {
 		return Tokens{}, err
 	}
@@ -265,6 +268,7 @@ func TestOIDCRefuses(t *testing.T) {
 		"nonce":         func(p *idp) { p.claims = map[string]any{"nonce": "another"} },
 		"no nonce":      func(p *idp) { p.claims = map[string]any{"nonce": nil} },
 		"no subject":    func(p *idp) { p.claims = map[string]any{"sub": ""} },
+		"subject":       func(p *idp) { p.claims = map[string]any{"sub": strings.Repeat("7", maxSubject+1)} },
 		"alg none":      func(p *idp) { p.method, p.sign = jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType },
 		"secret as key": func(p *idp) { p.method, p.sign = jwt.SigningMethodHS256, []byte("skerry") },
 		"another's key": func(p *idp) { p.sign = another },
@@ -302,6 +306,9 @@ func TestOIDCDiscovery(t *testing.T) {
 	for name, about := range map[string]map[string]any{
 		"another issuer": {"issuer": "https://example.com"},
 		"large":          {"more": strings.Repeat("A", 2*oidcBytes)},
+		"a script":       {"authorization_endpoint": "javascript:alert(1)//"},
+		"no TLS":         {"authorization_endpoint": "http://example.com/auth"},
+		"nowhere":        {"authorization_endpoint": "/auth"},
 	} {
 		at := newIDP(t, clock)
 		at.about = about
@@ -338,7 +345,7 @@ func TestOIDCState(t *testing.T) {
 	at := newIDP(t, clock)
 	o := providerOf(t, p, at)
 	begin := func() (OIDCBegun, string, string) {
-		b, err := o.Begin(t.Context(), callback, "192.0.2.1")
+		b, err := o.Begin(t.Context(), callback)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -370,17 +377,112 @@ func TestOIDCState(t *testing.T) {
 	for _, to := range []string{"http://127.0.0.1/callback", "http://localhost:1/callback", "https://127.0.0.1:1/callback",
 		"http://127.0.0.1:1/other", "http://example.com:1/callback",
 		"http://a@127.0.0.1:1/callback", "http://127.0.0.1:1/callback?x", "http://127.0.0.1:1/callback#x", "://"} {
-		_, err := o.Begin(t.Context(), to, "")
+		_, err := o.Begin(t.Context(), to)
 		wantCode(t, err, skerry.CodeInvalid)
 	}
-	// Nobody keeps others out by beginning.
-	for range maxOIDCFrom {
-		begin()
+	// Nobody keeps others out by beginning, or by ending what never was at the provider.
+	b, state, code = begin()
+	nonce := at.nonce
+	for range 2000 {
+		if _, err = o.Begin(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
 	}
-	_, err = o.Begin(t.Context(), callback, "192.0.2.1")
-	wantCode(t, err, skerry.CodeRateLimited)
-	if _, err = o.Begin(t.Context(), "", "192.0.2.2"); err != nil {
+	for range 100 {
+		mine, state, _ := begin()
+		_, err = o.End(t.Context(), state, "made up", mine.Bind, "192.0.2.1")
+		wantCode(t, err, skerry.CodeUnauthorized)
+	}
+	at.nonce = nonce
+	if _, err = o.End(t.Context(), state, code, b.Bind, "192.0.2.1"); err != nil {
 		t.Error(err)
+	}
+	clock.pass(oidcPatience)
+	begin()
+	if _, err = at.login(o); err != nil || len(o.ended) != 1 {
+		t.Errorf("%d states are kept, %v", len(o.ended), err)
+	}
+	// A state that was made while the clock was ahead is not good until then.
+	b, state, code = begin()
+	clock.pass(-48 * time.Hour)
+	_, err = o.End(t.Context(), state, code, b.Bind, "192.0.2.1")
+	wantCode(t, err, skerry.CodeUnauthorized)
+}
+
+// TestOIDCLog: nobody fills the disk of a device with what a provider says of made up codes, or by asking for one that is away.
+func TestOIDCLog(t *testing.T) {
+	var log bytes.Buffer
+	p, _, clock := newPeople(t)
+	p.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	at := newIDP(t, clock)
+	o := providerOf(t, p, at)
+	for range 200 {
+		b, err := o.Begin(t.Context(), callback)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, _ := at.consent(b)
+		_, err = o.End(t.Context(), state, "made up", b.Bind, "192.0.2.1")
+		wantCode(t, err, skerry.CodeUnauthorized)
+	}
+	at.Close()
+	o = providerOf(t, p, at)
+	for range 200 {
+		_, err := o.Begin(t.Context(), callback)
+		wantCode(t, err, skerry.CodeUnavailable)
+	}
+	if n := log.Len(); n > 30_000 || !strings.Contains(log.String(), "invalid_grant") || !strings.Contains(log.String(), "could not be asked") {
+		t.Errorf("%d bytes were logged: %.2000s", n, log.String())
+	}
+}
+
+// TestOIDCSetup: a session ends when there is no provider any more, or its groups are granted something else.
+func TestOIDCSetup(t *testing.T) {
+	_, st, c := newPeople(t)
+	at := newIDP(t, c)
+	cfg := providerOf(t, nil, at).cfg
+	open := func(cfg *OIDCConfig) *People {
+		p, err := OpenPeople(t.Context(), PeopleConfig{Site: "root", Store: st, Argon2: quick(), Now: c.Now, OIDC: cfg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := open(&cfg)
+	tk, err := at.login(providerOf(t, p, at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := login(t, p)
+	same, fewer, another := cfg, cfg, cfg
+	same.ClientSecret, same.Scopes = "new", []string{"email"}
+	fewer.Groups = map[string][]string{"boats": {"viewer:boats"}}
+	another.Issuer = "https://example.com"
+	for name, c := range map[string]struct {
+		cfg *OIDCConfig
+		in  bool
+	}{"same": {&same, true}, "none": {nil, false}, "fewer": {&fewer, false}, "another": {&another, false}} {
+		p := open(c.cfg)
+		if _, err := p.Authenticate(tk.Access); (err == nil) != c.in {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := p.Authenticate(local.Access); err != nil {
+			t.Errorf("%s: a local user is out: %v", name, err)
+		}
+	}
+}
+
+func TestPublic(t *testing.T) {
+	for _, s := range []string{"127.0.0.1", "10.0.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "::1", "fe80::1", "fd00::1",
+		"::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b::7f00:1", "255.255.255.255", "224.0.0.1"} {
+		if public(netip.MustParseAddr(s)) {
+			t.Errorf("%s is public", s)
+		}
+	}
+	for _, s := range []string{"192.0.2.1", "2001:db8::1", "64:ff9b::c000:201"} {
+		if !public(netip.MustParseAddr(s)) {
+			t.Errorf("%s is not public", s)
+		}
 	}
 }
 
@@ -394,6 +496,8 @@ func TestOIDCConfig(t *testing.T) {
 		"url":      func(c *OIDCConfig) { c.URL = "https://root.example.com/ui" },
 		"clientID": func(c *OIDCConfig) { c.ClientID = "" },
 		"groups":   func(c *OIDCConfig) { c.Groups = nil },
+		"groups.":  func(c *OIDCConfig) { c.Groups = map[string][]string{"": {"viewer:b"}} },
+		"groups.*": func(c *OIDCConfig) { c.Groups = map[string][]string{"*": {"viewer:b"}} },
 		"groups.b": func(c *OIDCConfig) { c.Groups = map[string][]string{"b": {"captain:b"}} },
 	} {
 		c := good
@@ -409,6 +513,7 @@ func TestOIDCConfig(t *testing.T) {
 func FuzzOutsider(f *testing.F) {
 	f.Add("ada", "7", []byte(`["boats"]`))
 	f.Add("", "", []byte(`"boats"`))
+	f.Add((&outsider{issuer: "i", subject: "8"}).names()[0][len(outsidePrefix):], "7", []byte(`null`))
 	f.Add("../../admin", "x y", []byte(`{"boats":[]}`))
 	f.Add(strings.Repeat("é", 80), "\x00", []byte(`[[[`))
 	f.Fuzz(func(t *testing.T, name, subject string, claim []byte) {
@@ -424,6 +529,9 @@ func FuzzOutsider(f *testing.F) {
 		u, err := p.outsiderLocked(&outsider{issuer: "i", subject: subject, name: name})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if other := (&outsider{issuer: "i", subject: "8"}).names()[0]; subject != "8" && u.Name == other {
+			t.Errorf("%q takes the only name of another", name)
 		}
 		if subject == "1" {
 			if u.Name != "oidc.ada" {

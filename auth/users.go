@@ -46,8 +46,10 @@ type PeopleConfig struct {
 	Audit  AuditLimits
 	// SealKey, of 32 bytes, seals the secrets of one-time codes; nil: nobody may have any.
 	SealKey []byte
-	Now     func() time.Time
-	Log     *slog.Logger
+	// OIDC sets up logins at an identity provider; nil: none. Sessions that began under another setup have ended.
+	OIDC *OIDCConfig
+	Now  func() time.Time
+	Log  *slog.Logger
 }
 
 // People are the users of one tier's API, with their sessions and access tokens, all kept in memory and in the store. One
@@ -104,7 +106,8 @@ func OpenPeople(ctx context.Context, cfg PeopleConfig) (*People, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &People{cfg: cfg, hash: newHashers(), users: map[string]*User{}, sessions: map[string]*session{}, access: map[string]*accessToken{}}
+	p := &People{cfg: cfg, hash: newHashers(), users: map[string]*User{}, sessions: map[string]*session{}, access: map[string]*accessToken{},
+		codes: loginLimit{most: totpMostWait, forget: totpForget}}
 	p.decoy = cfg.Argon2.hash(randomText(20))
 	if err := p.load(ctx); err != nil {
 		return nil, fmt.Errorf("open people: %w", err)
@@ -128,7 +131,7 @@ func (p *People) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := p.cfg.Now()
+	setup := p.cfg.OIDC.Setup()
 	for _, rec := range recs {
 		key := strings.TrimPrefix(rec.Key, p.cfg.Prefix)
 		var err error
@@ -146,8 +149,11 @@ func (p *People) load(ctx context.Context) error {
 			}
 		case strings.HasPrefix(key, recSession):
 			var s session
-			if err = json.Unmarshal(rec.Value, &s); err == nil && s.alive(now) {
-				p.sessions[s.ID] = &s
+			if err = json.Unmarshal(rec.Value, &s); err == nil {
+				if s.Setup != "" && s.Setup != setup {
+					s.Until = time.Unix(1, 0) // it has ended
+				}
+				p.sessions[s.ID] = &s // of those that have ended the next login clears the store
 			}
 		case strings.HasPrefix(key, recAccess):
 			var t accessToken
@@ -353,6 +359,9 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 	}
 	if ends {
 		p.forgetSessionsLocked(name, "")
+	}
+	if hash != "" { // whoever guessed codes had the old password
+		p.codes.clear(name, name)
 	}
 	return u, nil
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ type loginEntry struct {
 type loginLimit struct {
 	mu sync.Mutex
 	m  map[string]*loginEntry
+	// most is how long a wait gets, and forget how long failures count; 0: maxLoginWait and forgetAfter.
+	most, forget time.Duration
 }
 
 func loginKeys(user, addr string) [2]string { return [2]string{user + "\x00" + addr, "\x00" + addr} }
@@ -36,7 +39,7 @@ func (l *loginLimit) check(now time.Time, user, addr string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range loginKeys(user, addr) {
-		if e := l.m[k]; e != nil && now.Before(e.until) {
+		if e := l.m[k]; e != nil && now.Before(e.until) && !madeAhead(now, e.last) {
 			wait := e.until.Sub(now).Round(time.Second) + time.Second
 			return skerry.Errorf(skerry.CodeRateLimited, "too many failed logins").WithHint("try again in %s", wait)
 		}
@@ -52,7 +55,7 @@ func (l *loginLimit) failed(now time.Time, user, addr string) {
 	}
 	for i, k := range loginKeys(user, addr) {
 		e := l.m[k]
-		if e == nil || now.Sub(e.last) > forgetAfter {
+		if e == nil || now.Sub(e.last) > cmp.Or(l.forget, forgetAfter) || madeAhead(now, e.last) {
 			if len(l.m) >= maxLoginEntries {
 				l.forgetLocked(now)
 			}
@@ -66,7 +69,7 @@ func (l *loginLimit) failed(now time.Time, user, addr string) {
 			free = freeAddress
 		}
 		if n := e.failures - free; n >= 0 {
-			e.until = now.Add(min(time.Second<<min(n, 20), maxLoginWait))
+			e.until = now.Add(min(time.Second<<min(n, 20), cmp.Or(l.most, maxLoginWait)))
 		}
 	}
 }
@@ -75,7 +78,7 @@ func (l *loginLimit) failed(now time.Time, user, addr string) {
 func (l *loginLimit) forgetLocked(now time.Time) {
 	oldest := ""
 	for k, e := range l.m {
-		if now.Sub(e.last) > forgetAfter {
+		if now.Sub(e.last) > cmp.Or(l.forget, forgetAfter) {
 			delete(l.m, k)
 		} else if oldest == "" || e.last.Before(l.m[oldest].last) {
 			oldest = k
@@ -90,4 +93,13 @@ func (l *loginLimit) passed(user, addr string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.m, loginKeys(user, addr)[0])
+}
+
+// clear forgets all failures of a user at an address, and those of the address.
+func (l *loginLimit) clear(user, addr string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range loginKeys(user, addr) {
+		delete(l.m, k)
+	}
 }

@@ -19,7 +19,7 @@ func (w *outsider) key() string { return w.issuer + " " + w.subject }
 
 // names gives how an outsider may be called here: by the name there, or, if that is somebody else's or has other characters, by a hash.
 func (w *outsider) names() []string {
-	hashed := outsidePrefix + hashSecret(w.key())[:20]
+	hashed := outsidePrefix + "~" + hashSecret(w.key())[:20] // which nobody can be called there
 	plain := outsidePrefix + strings.ToLower(w.name)
 	odd := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_@+", r))
@@ -64,7 +64,7 @@ func (p *People) loginOutside(ctx context.Context, w *outsider, addr string) (To
 		if err := p.putUserLocked(ctx, u); err != nil {
 			return Tokens{}, err
 		}
-		return p.beginLocked(ctx, u.Name, addr, p.cfg.Now().Add(oidcSession))
+		return p.beginLocked(ctx, session{User: u.Name, Addr: addr, Until: p.cfg.Now().Add(oidcSession), Setup: w.setup})
 	}
 	if known { // who had groups and lost them ends here, with all sessions
 		if err := p.putUserLocked(ctx, u, p.endOpsLocked(u.Name, "")...); err != nil {

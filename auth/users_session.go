@@ -42,7 +42,8 @@ type session struct {
 	Addr    string    `json:"addr,omitempty"`
 	Created time.Time `json:"created"`
 	Rotated time.Time `json:"rotated"`
-	Until   time.Time `json:"until,omitzero"` // nothing: as long as any
+	Until   time.Time `json:"until,omitzero"`  // nothing: as long as any
+	Setup   string    `json:"setup,omitempty"` // of the identity provider where it began
 }
 
 // madeAhead reports whether something was made under a clock that was ahead of the present one. It would be good until that time comes
@@ -74,20 +75,21 @@ func wrongLogin() error {
 	return skerry.Errorf(skerry.CodeUnauthorized, "user or password is wrong").WithHint("the first admin's password is in the file admin-password of the data directory")
 }
 
-// checkSecret verifies a user's password with the same effort whether or not there is such a user. Failures are counted; that there are
-// none is for the caller to say, who may ask for more.
-func (p *People) checkSecret(ctx context.Context, user, password, addr string) error {
+// checkSecret verifies a user's password with the same effort whether or not there is such a user, and gives the hash of it: by the time
+// the caller holds change, the password may be another. Failures are counted; that there are none is for the caller to say, who may ask for
+// more.
+func (p *People) checkSecret(ctx context.Context, user, password, addr string) (hash string, err error) {
 	if err := p.limit.check(p.cfg.Now(), user, addr); err != nil {
-		return err
+		return "", err
 	}
-	var err error
 	busy := p.hash.do(ctx, addr, func() {
 		// Again, because others may have failed while this one waited.
 		if err = p.limit.check(p.cfg.Now(), user, addr); err != nil {
 			return
 		}
 		p.mu.Lock()
-		hash, ok := p.decoy, false
+		ok := false
+		hash = p.decoy
 		if u := p.users[user]; u != nil && len(password) <= maxPassword {
 			hash, ok = cmp.Or(u.Hash, p.decoy), !u.Disabled && u.Hash != "" // some log in elsewhere alone
 		}
@@ -100,10 +102,7 @@ func (p *People) checkSecret(ctx context.Context, user, password, addr string) e
 			err = wrongLogin()
 		}
 	})
-	if busy != nil {
-		return busy
-	}
-	return err
+	return hash, cmp.Or(busy, err)
 }
 
 // Credentials are what a person logs in with.
@@ -115,13 +114,14 @@ type Credentials struct {
 
 // Login checks a password, and a one-time code where the user has them, and begins a session.
 func (p *People) Login(ctx context.Context, c Credentials) (Tokens, error) {
-	if err := p.checkSecret(ctx, c.User, c.Password, c.Addr); err != nil {
+	hash, err := p.checkSecret(ctx, c.User, c.Password, c.Addr)
+	if err != nil {
 		return Tokens{}, err
 	}
 	p.change.Lock()
 	defer p.change.Unlock()
 	u := p.users[c.User]
-	if u == nil || u.Disabled {
+	if u == nil || u.Disabled || u.Hash != hash {
 		return Tokens{}, wrongLogin()
 	}
 	if u.TOTP {
@@ -135,15 +135,14 @@ func (p *People) Login(ctx context.Context, c Credentials) (Tokens, error) {
 		}
 	}
 	p.limit.passed(c.User, c.Addr)
-	return p.beginLocked(ctx, c.User, c.Addr, time.Time{})
+	return p.beginLocked(ctx, session{User: c.User, Addr: c.Addr})
 }
 
-// beginLocked begins a session of a user, which ends at until if that is a time.
-func (p *People) beginLocked(ctx context.Context, user, addr string, until time.Time) (Tokens, error) {
-	now := p.cfg.Now()
-	secret := randomText(20)
-	s := &session{ID: randomText(10), User: user, Hash: hashSecret(secret), Addr: addr, Created: now, Rotated: now, Until: until}
-	ops := p.tidySessionsLocked(now, user)
+// beginLocked begins a session.
+func (p *People) beginLocked(ctx context.Context, next session) (Tokens, error) {
+	s, now, secret := &next, p.cfg.Now(), randomText(20)
+	s.ID, s.Hash, s.Created, s.Rotated = randomText(10), hashSecret(secret), now, now
+	ops := p.tidySessionsLocked(now, s.User)
 	op, err := p.op(recSession+s.ID, s)
 	if err != nil {
 		return Tokens{}, err
@@ -304,10 +303,8 @@ func (p *People) ChangePassword(ctx context.Context, who *Principal, old, passwo
 	if err := checkPassword(password); err != nil {
 		return err
 	}
-	if err := p.checkSecret(ctx, who.User, old, addr); err != nil {
-		if e := skerry.AsError(err); e.Code == skerry.CodeUnauthorized {
-			return skerry.Errorf(skerry.CodeForbidden, "the old password is wrong")
-		}
+	was, err := p.checkOwn(ctx, who, old, addr)
+	if err != nil {
 		return err
 	}
 	p.limit.passed(who.User, addr)
@@ -320,6 +317,9 @@ func (p *People) ChangePassword(ctx context.Context, who *Principal, old, passwo
 	u := p.users[who.User]
 	if u == nil {
 		return noUser(who.User)
+	}
+	if u.Hash != was {
+		return wrongOwn()
 	}
 	next := *u
 	next.Hash = hash
@@ -400,7 +400,8 @@ func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr str
 	}
 	p.mu.Unlock()
 	if !p.basics.knows(p.cfg.Now(), user, password, hash) {
-		if err := p.checkSecret(ctx, user, password, addr); err != nil {
+		var err error
+		if hash, err = p.checkSecret(ctx, user, password, addr); err != nil {
 			return nil, err
 		}
 		p.basics.keep(p.cfg.Now(), user, password, hash)
@@ -408,7 +409,7 @@ func (p *People) AuthenticateBasic(ctx context.Context, user, password, addr str
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u := p.users[user]
-	if u == nil || u.Disabled {
+	if u == nil || u.Disabled || u.Hash != hash {
 		return nil, wrongLogin()
 	}
 	if u.TOTP {

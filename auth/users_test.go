@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -281,6 +282,82 @@ func TestBasicPasswordChangedMeanwhile(t *testing.T) {
 	p.basics.keep(p.cfg.Now(), "ada", "correct horse", old) // the check that had begun before
 	_, err := p.AuthenticateBasic(t.Context(), "ada", "correct horse", "")
 	wantCode(t, err, skerry.CodeUnauthorized)
+}
+
+// TestSessionsThatEndedMeanwhile: what ended while nobody served goes from the store with the next login, like everything that ended: else
+// it stays there for ever, and with it what an older program would not know of it.
+func TestSessionsThatEndedMeanwhile(t *testing.T) {
+	p, st, c := newPeople(t)
+	login(t, p)
+	if _, err := p.loginOutside(t.Context(), &outsider{issuer: "i", subject: "1", grants: adminGrants(), setup: "old"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() int {
+		list, _, err := st.List(t.Context(), peopleRecords+recSession)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	p = people(t, st, c) // without the provider
+	login(t, p)
+	if n := kept(); n != 2 {
+		t.Errorf("%d sessions are kept, want those of ada", n)
+	}
+	c.pass(SessionLife)
+	p = people(t, st, c)
+	login(t, p)
+	if n := kept(); n != 1 {
+		t.Errorf("%d sessions are kept, want the last one", n)
+	}
+}
+
+// Who has the old password gets nothing by it any more, also if it was checked a moment before it was changed.
+func TestLoginPasswordChangedMeanwhile(t *testing.T) {
+	for name, enter := range map[string]func(*People, *Principal) error{
+		"login": func(p *People, _ *Principal) error {
+			_, err := p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse"})
+			return err
+		},
+		"totp": func(p *People, who *Principal) error {
+			_, err := p.EnrolTOTP(t.Context(), who, "correct horse", "")
+			return err
+		},
+		"password": func(p *People, who *Principal) error {
+			return p.ChangePassword(t.Context(), who, "correct horse", "of the thief", "")
+		},
+	} {
+		p, _, _ := newPeople(t)
+		p.cfg.SealKey = make([]byte, 32)
+		who, err := p.Authenticate(login(t, p).Access)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := *p.users["ada"]
+		changed.Hash = quick().hash("a new password")
+		hashing := func() bool {
+			runtime.Gosched()
+			p.hash.mu.Lock()
+			defer p.hash.mu.Unlock()
+			return len(p.hash.waiting) > 0
+		}
+		p.change.Lock()
+		p.hash.slot <- struct{}{}
+		done := make(chan error, 1)
+		go func() { done <- enter(p, who) }()
+		for !hashing() {
+		}
+		<-p.hash.slot
+		for hashing() { // until it was checked; what follows waits for change
+		}
+		if err := p.putUserLocked(t.Context(), &changed); err != nil {
+			t.Fatal(err)
+		}
+		p.change.Unlock()
+		if err := <-done; err == nil {
+			t.Errorf("%s: the old password is good", name)
+		}
+	}
 }
 
 // What somebody watches or runs ends with the grant that allowed it.

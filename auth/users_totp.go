@@ -29,6 +29,9 @@ const (
 	totpRecovery = 8  // codes
 	// totpAhead is how many steps in the future the last used code may be. One that is further was used under a clock that was ahead.
 	totpAhead = int64(time.Hour / time.Second / totpStep)
+	// Of a million codes three are good, so who guesses for as long as they like gets few: one an hour.
+	totpMostWait = time.Hour
+	totpForget   = 24 * time.Hour
 )
 
 // totp is what a login asks for beside the password. It is never changed, only replaced.
@@ -150,16 +153,16 @@ func (p *People) limitedSpend(u *User, code, addr string) (*User, error) {
 	next, err := p.spend(u, code)
 	switch {
 	case err == nil:
-		p.codes.passed(u.Name, u.Name)
-	case code != "":
+		p.codes.clear(u.Name, u.Name)
+	case code != "" && NeedsCode(err):
 		p.codes.failed(now, u.Name, u.Name)
 		p.limit.failed(now, u.Name, addr)
 	}
 	return next, err
 }
 
-// ownLocked gives the user of a session. An access token may not change how its user logs in.
-func (p *People) ownLocked(who *Principal) (*User, error) {
+// ownLocked gives the user of a session, whose password has this hash if one is given. An access token may not change how its user logs in.
+func (p *People) ownLocked(who *Principal, hash string) (*User, error) {
 	if who.Session == "" {
 		return nil, skerry.Errorf(skerry.CodeForbidden, "an access token cannot change how its user logs in").
 			WithHint("log in with a password first")
@@ -168,21 +171,31 @@ func (p *People) ownLocked(who *Principal) (*User, error) {
 	if u == nil {
 		return nil, noUser(who.User)
 	}
+	if hash != "" && u.Hash != hash {
+		return nil, wrongOwn()
+	}
 	return u, nil
 }
 
-// checkOwn checks the password of whoever asks, who is logged in.
-func (p *People) checkOwn(ctx context.Context, who *Principal, password, addr string) error {
-	err := p.checkSecret(ctx, who.User, password, addr)
-	if err != nil && skerry.AsError(err).Code == skerry.CodeUnauthorized {
-		return skerry.Errorf(skerry.CodeForbidden, "the password is wrong")
+func wrongOwn() error { return skerry.Errorf(skerry.CodeForbidden, "the password is wrong") }
+
+// checkOwn checks the password of whoever asks, who is logged in, and gives the hash of it.
+func (p *People) checkOwn(ctx context.Context, who *Principal, password, addr string) (hash string, err error) {
+	if u, err := p.User(who.User); err == nil && u.Outside != "" {
+		return "", skerry.Errorf(skerry.CodeConflict, "user %s logs in at an identity provider, and has no password or codes here", u.Name).
+			WithHint("change them there")
 	}
-	return err
+	hash, err = p.checkSecret(ctx, who.User, password, addr)
+	if err != nil && skerry.AsError(err).Code == skerry.CodeUnauthorized {
+		err = wrongOwn()
+	}
+	return hash, err
 }
 
 // EnrolTOTP makes a secret for a user's authenticator app. Logins ask for its codes once ConfirmTOTP has seen one.
 func (p *People) EnrolTOTP(ctx context.Context, who *Principal, password, addr string) (TOTPSecret, error) {
-	if err := p.checkOwn(ctx, who, password, addr); err != nil {
+	hash, err := p.checkOwn(ctx, who, password, addr)
+	if err != nil {
 		return TOTPSecret{}, err
 	}
 	aead, err := p.sealer()
@@ -193,7 +206,7 @@ func (p *People) EnrolTOTP(ctx context.Context, who *Principal, password, addr s
 	rand.Read(secret)
 	p.change.Lock()
 	defer p.change.Unlock()
-	u, err := p.ownLocked(who)
+	u, err := p.ownLocked(who, hash)
 	if err != nil {
 		return TOTPSecret{}, err
 	}
@@ -215,7 +228,7 @@ func (p *People) EnrolTOTP(ctx context.Context, who *Principal, password, addr s
 func (p *People) ConfirmTOTP(ctx context.Context, who *Principal, code, addr string) ([]string, error) {
 	p.change.Lock()
 	defer p.change.Unlock()
-	u, err := p.ownLocked(who)
+	u, err := p.ownLocked(who, "")
 	if err != nil {
 		return nil, err
 	}
@@ -254,12 +267,13 @@ func confirmError(err error) error {
 
 // RemoveTOTP ends one's own one-time codes.
 func (p *People) RemoveTOTP(ctx context.Context, who *Principal, password, code, addr string) error {
-	if err := p.checkOwn(ctx, who, password, addr); err != nil {
+	hash, err := p.checkOwn(ctx, who, password, addr)
+	if err != nil {
 		return err
 	}
 	p.change.Lock()
 	defer p.change.Unlock()
-	u, err := p.ownLocked(who)
+	u, err := p.ownLocked(who, hash)
 	if err != nil {
 		return err
 	}
@@ -285,6 +299,7 @@ func (p *People) ResetTOTP(ctx context.Context, name string) error {
 	case u.totp == nil:
 		return noTOTP(name)
 	}
+	p.codes.clear(name, name)
 	return p.dropTOTPLocked(ctx, u)
 }
 

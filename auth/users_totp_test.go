@@ -126,8 +126,10 @@ func TestTOTPLogin(t *testing.T) {
 	}
 	// Recovery codes work once, without the key, and are kept nowhere.
 	lost := sealing(t, st, a.clock, 2)
-	_, err = lost.Login(t.Context(), with(a.code(0)))
-	wantCode(t, err, skerry.CodeUnavailable)
+	for range freeFailures + 1 { // which is no failure of the user's, who may still come in otherwise
+		_, err = lost.Login(t.Context(), with(a.code(0)))
+		wantCode(t, err, skerry.CodeUnavailable)
+	}
 	if _, err = lost.Login(t.Context(), with(strings.ToUpper(recovery[3]))); err != nil {
 		t.Error(err)
 	}
@@ -188,6 +190,48 @@ func TestTOTPGuessing(t *testing.T) {
 	a.clock.pass(forgetAfter)
 	if _, err := p.Login(t.Context(), with(a.code(0))); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTOTPPatientGuessing: whoever has the password and all the time there is gets one guess an hour, and none once an admin has set
+// another password, which lets the user in at once.
+func TestTOTPPatientGuessing(t *testing.T) {
+	p, _, a, _ := enrolled(t)
+	tried, began := 0, a.clock.now
+	for a.clock.now.Sub(began) < 7*24*time.Hour {
+		if _, err := p.limitedSpend(p.users["ada"], a.code(7), "192.0.2.1"); NeedsCode(err) {
+			tried++
+		}
+		if a.clock.pass(5 * time.Minute); tried%13 == 12 { // they may wait until failures are forgotten, too
+			a.clock.pass(forgetAfter)
+		}
+	}
+	if tried > 7*24+24 {
+		t.Errorf("%d codes could be tried in a week", tried)
+	}
+	next := "a new password"
+	if _, err := p.ChangeUser(t.Context(), "ada", UserChange{Password: &next}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Login(t.Context(), Credentials{User: "ada", Password: next, Code: a.code(0), Addr: "192.0.2.1"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWaitsOfAClockThatWasAhead: nobody waits for a time that comes again only in a year.
+func TestWaitsOfAClockThatWasAhead(t *testing.T) {
+	p, _, a, _ := enrolled(t)
+	a.clock.pass(365 * 24 * time.Hour)
+	for range freeFailures {
+		_, err := p.Login(t.Context(), Credentials{User: "ada", Password: "wrong horse", Addr: "192.0.2.1"})
+		wantCode(t, err, skerry.CodeUnauthorized)
+	}
+	for range freeFailures {
+		p.Login(t.Context(), Credentials{User: "ada", Password: "correct horse", Code: a.code(7), Addr: "192.0.2.2"})
+	}
+	a.clock.pass(-365 * 24 * time.Hour)
+	if _, err := p.Login(t.Context(), with(a.code(1))); err != nil {
+		t.Errorf("got %v (%s)", err, skerry.AsError(err).Hint)
 	}
 }
 

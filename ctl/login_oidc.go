@@ -2,9 +2,11 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,12 +23,25 @@ func loginAtProvider(cmd *cobra.Command, c *api.Client) (auth.Tokens, error) {
 	if err != nil {
 		return auth.Tokens{}, err
 	}
-	type answer struct{ state, code, problem string }
+	begun, err := c.BeginOIDC(ctx, "http://"+l.Addr().String()+"/callback")
+	if err != nil {
+		return auth.Tokens{}, errors.Join(err, l.Close())
+	}
+	at, err := url.Parse(begun.URL)
+	if err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Query().Get("state") == "" {
+		return auth.Tokens{}, errors.Join(skerry.Errorf(skerry.CodeUnauthorized, "the server names no page to log in at: %.100q", begun.URL), l.Close())
+	}
+	state := at.Query().Get("state")
+	type answer struct{ code, problem string }
 	got := make(chan answer, 1)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /callback", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		a := answer{q.Get("state"), q.Get("code"), ""}
+		if q.Get("state") != state { // other people on this machine, and any page in a browser here, reach this port, too
+			http.Error(w, "this is not of the login that was begun", http.StatusBadRequest)
+			return
+		}
+		a := answer{q.Get("code"), ""}
 		if e := q.Get("error"); e != "" {
 			a.problem = fmt.Sprintf("%.100q: %.300q", e, q.Get("error_description"))
 		}
@@ -48,17 +63,13 @@ func loginAtProvider(cmd *cobra.Command, c *api.Client) (auth.Tokens, error) {
 		}
 		<-served
 	}()
-	begun, err := c.BeginOIDC(ctx, "http://"+l.Addr().String()+"/callback")
-	if err != nil {
-		return auth.Tokens{}, err
-	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Open this in a browser on this machine:\n  %s\n", begun.URL)
 	select {
 	case a := <-got:
 		if a.problem != "" {
 			return auth.Tokens{}, skerry.Errorf(skerry.CodeUnauthorized, "the identity provider says %s", a.problem)
 		}
-		return c.EndOIDC(ctx, a.state, a.code, begun.Bind)
+		return c.EndOIDC(ctx, state, a.code, begun.Bind)
 	case <-ctx.Done():
 		return auth.Tokens{}, ctx.Err()
 	}

@@ -49,7 +49,9 @@ func TestLoginAtProvider(t *testing.T) {
 			lines := bufio.NewScanner(r)
 			for lines.Scan() {
 				if at := strings.TrimSpace(lines.Text()); strings.HasPrefix(at, "http://127.0.0.1:") {
-					for range 2 { // a browser may ask again
+					page, _, _ := strings.Cut(at, "?")
+					// Others reach the port, too, and end nothing; the browser may ask again.
+					for _, at := range []string{page, page + "?state=x&code=x", page + "?error=x", page + "?state=x&error=x", at, at} {
 						res, err := http.Get(at)
 						if err == nil {
 							res.Body.Close()
@@ -67,9 +69,14 @@ func TestLoginAtProvider(t *testing.T) {
 	if tk, err := login(); err != nil || tk.User != "oidc.ada" {
 		t.Errorf("%+v, %v", tk, err)
 	}
-	said = "?error=access_denied&error_description=go%1b[2Jaway"
+	said = "?state=s&error=access_denied&error_description=go%1b[2Jaway"
 	_, err := login()
 	if e := skerry.AsError(err); e == nil || e.Code != skerry.CodeUnauthorized || strings.Contains(e.Message, "\x1b") {
 		t.Errorf("got %v", err)
+	}
+	for _, said = range []string{"?code=c", " \x00"} { // nobody could tell whose answer it is
+		if _, err := login(); skerry.AsError(err) == nil || skerry.AsError(err).Code != skerry.CodeUnauthorized {
+			t.Errorf("got %v", err)
+		}
 	}
 }

@@ -47,7 +47,7 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 		return nil, err
 	}
 	people, err := auth.OpenPeople(ctx, auth.PeopleConfig{Site: b.Name(), Store: st, Audit: c.Audit, Log: c.Log,
-		SealKey: secrets.Derive("one-time codes")})
+		SealKey: secrets.Derive("one-time codes"), OIDC: c.OIDC})
 	if err != nil {
 		return nil, err
 	}
