@@ -6,11 +6,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"skerry.dev/skerry/internal/thread"
 )
 
 // namespace is a network namespace of the benchmark's own, held open by a descriptor.
@@ -22,7 +22,7 @@ type namespace struct {
 // newNamespace makes a namespace with loopback up.
 func newNamespace(name string) (*namespace, error) {
 	var f *os.File
-	err := onThread(func() error {
+	err := thread.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
@@ -37,19 +37,9 @@ func newNamespace(name string) (*namespace, error) {
 	return n, n.run("ip", "link", "set", "lo", "up")
 }
 
-// onThread runs fn on a thread that is thrown away afterwards, because it is left in another namespace.
-func onThread(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked
-		done <- fn()
-	}()
-	return <-done
-}
-
 // do runs fn inside the namespace.
 func (n *namespace) do(fn func() error) error {
-	return onThread(func() error {
+	return thread.Do(func() error {
 		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
 			return err
 		}

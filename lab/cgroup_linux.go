@@ -172,7 +172,7 @@ func removeCgroup(ctx context.Context, path string) error {
 				return nil
 			})
 			for _, d := range slices.Backward(dirs) {
-				if err := unix.Rmdir(d); err != nil && err != unix.ENOENT {
+				if err := unix.Rmdir(d); err != nil && err != unix.ENOENT && left == nil { // those above it cannot go either
 					in, _ := os.ReadFile(filepath.Join(d, "cgroup.procs"))
 					left = fmt.Errorf("remove cgroup %s with processes %q: %w", d, strings.Fields(string(in)), err)
 				}

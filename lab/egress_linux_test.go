@@ -16,6 +16,7 @@ import (
 
 	dns "golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
+	"skerry.dev/skerry/internal/thread"
 )
 
 const egressLab = `
@@ -54,7 +55,7 @@ func (s *liveSite) outside(host string) {
 	}
 	s.t.Cleanup(func() { ns.Close() })
 	in := func(f func() error) error {
-		return onThread(func() error {
+		return thread.Do(func() error {
 			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 				return err
 			}
@@ -125,7 +126,7 @@ func networkOf(t *testing.T, id string) (file string) {
 
 // reach tries an address from a network namespace. Refusals come at once; whatever else goes wrong is an error.
 func reach(ns, network, addr string) (open bool, err error) {
-	err = onThread(func() error {
+	err = thread.Do(func() error {
 		fd, err := unix.Open(ns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -166,7 +167,7 @@ func nameStatus(ns, name string) (status dns.RCode, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = onThread(func() error {
+	err = thread.Do(func() error {
 		f, err := os.Open(ns)
 		if err != nil {
 			return err

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"skerry.dev/skerry/internal/thread"
 )
 
 // kinds are the namespaces that a host has of its own.
@@ -36,23 +36,12 @@ func (l *Lab) prepareSpaces() error {
 	return nil
 }
 
-// onThread runs f on a thread of its own that ends with it, because namespaces are a thread's.
-func onThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread is not fit for others
-		done <- f()
-	}()
-	return <-done
-}
-
 // makeSpaces makes the namespaces of a host and keeps them. setUp runs inside.
 func (l *Lab) makeSpaces(host string, setUp func() error) error {
 	tid := make(chan int)
 	kept := make(chan error)
 	made := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	go thread.Run(func() {
 		err := unshare(host)
 		if err == nil {
 			err = l.dress()
@@ -67,7 +56,7 @@ func (l *Lab) makeSpaces(host string, setUp func() error) error {
 		}
 		tid <- unix.Gettid()
 		made <- <-kept
-	}()
+	})
 	if id := <-tid; id != 0 {
 		kept <- l.keep(host, id)
 	}

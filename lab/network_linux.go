@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/lab/wan"
 )
 
@@ -71,7 +72,7 @@ func (l *Lab) plug(h *Host) error {
 		return err
 	}
 	defer unix.Close(ns)
-	err = onThread(func() error {
+	err = thread.Do(func() error {
 		if err := l.enter(upstream); err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (l *Lab) plug(h *Host) error {
 	if err != nil {
 		return fmt.Errorf("cable of %s: %w", h.Name, err)
 	}
-	err = onThread(func() error {
+	err = thread.Do(func() error {
 		if err := l.enter(h.Name); err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ func (l *Lab) plug(h *Host) error {
 // unplug takes the cable of a host away.
 func (l *Lab) unplug(h *Host) error {
 	upstream, _ := l.upstream(h)
-	err := onThread(func() error {
+	err := thread.Do(func() error {
 		if err := l.enter(upstream); err != nil {
 			return err
 		}
@@ -155,7 +156,7 @@ func (l *Lab) tool(host, stdin string, argv ...string) error {
 	var out bytes.Buffer
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
-	err := onThread(func() error {
+	err := thread.Do(func() error {
 		if err := l.enter(host); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/lab/wan"
 	"skerry.dev/skerry/spec"
 )
@@ -236,7 +237,7 @@ func (l *Lab) Exec(ctx context.Context, host string, cmd *exec.Cmd) (status int,
 			cmd.Dir = dir
 		}
 	}
-	err = onThread(func() error { return l.spawn(host, "exec", cmd, &syscall.SysProcAttr{}) })
+	err = thread.Do(func() error { return l.spawn(host, "exec", cmd, &syscall.SysProcAttr{}) })
 	if errors.Is(err, errOff) {
 		return 0, skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("`skerry lab start %s %s` switches it on", l.Topology.Name, host)
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/wire"
 )
 
@@ -44,7 +45,7 @@ func (l *Lab) start(host string, argv []string, logFile string) (process, error)
 	cmd.Env = l.env(host)
 	cmd.Dir = "/"
 	var p process
-	err = onThread(func() error {
+	err = thread.Do(func() error {
 		if err := l.spawn(host, "agent", cmd, &syscall.SysProcAttr{Setsid: true}); err != nil {
 			return err
 		}
@@ -83,7 +84,7 @@ func (l *Lab) spawn(host, group string, cmd *exec.Cmd, attr *syscall.SysProcAttr
 // In runs f on a thread within a host, so that sockets and files that it opens are the host's. They stay so when used from
 // elsewhere.
 func (l *Lab) In(host string, f func() error) error {
-	return onThread(func() error {
+	return thread.Do(func() error {
 		if err := l.enter(host); err != nil {
 			return err
 		}

@@ -9,11 +9,11 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	goruntime "runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"skerry.dev/skerry/internal/thread"
 )
 
 // Space is a network namespace. The zero value is that of this process.
@@ -30,7 +30,7 @@ func Make(path string) (s *Space, err error) {
 			err = errors.Join(fmt.Errorf("network namespace: %w", err), s.Close())
 		}
 	}()
-	return s, onThread(func() error {
+	return s, thread.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
@@ -43,16 +43,6 @@ func Make(path string) (s *Space, err error) {
 
 // At is the namespace at a path that others have made, and close.
 func At(path string) *Space { return &Space{path} }
-
-// onThread runs fn on a thread that is thrown away afterwards, because it is left in another namespace.
-func onThread(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		goruntime.LockOSThread() // never unlocked
-		done <- fn()
-	}()
-	return <-done
-}
 
 // Path is where the namespace is; empty for this process's.
 func (s *Space) Path() string { return s.path }
@@ -69,7 +59,7 @@ func (s *Space) Do(fn func() error) error {
 	if s.path == "" {
 		return fn()
 	}
-	return onThread(func() error {
+	return thread.Do(func() error {
 		f, err := os.Open(s.path)
 		if err != nil {
 			return err

@@ -21,6 +21,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/lab"
 	"skerry.dev/skerry/wire"
 )
@@ -371,14 +372,10 @@ func within(space *os.File, f func() error) error {
 	if space == nil {
 		return errors.New("there is no instance to ask from")
 	}
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked
+	return thread.Do(func() error {
 		if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- err
-			return
+			return err
 		}
-		done <- f()
-	}()
-	return <-done
+		return f()
+	})
 }

@@ -9,8 +9,7 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/internal/thread"
 )
 
 // nsfsMagic is the file system of namespace files.
@@ -23,7 +22,7 @@ func newNS(path string, f func(ns *os.File) error) error {
 		return err
 	}
 	file.Close()
-	err = kernel.OnThread(func() error {
+	err = thread.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("make a network namespace: %w", err)
 		}

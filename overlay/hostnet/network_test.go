@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
@@ -489,7 +490,7 @@ func TestUnprivileged(t *testing.T) {
 		}
 	}
 	// For real: a thread without capabilities.
-	err := kernel.OnThread(func() error {
+	err := thread.Do(func() error {
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
 		if err := unix.Capset(&hdr, &data[0]); err != nil {

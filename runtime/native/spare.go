@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/internal/monitor"
-	"skerry.dev/skerry/runtime/internal/thread"
 )
 
 // SpareRoot is where, in the directory of a spare, the tree of its task is to be mounted.

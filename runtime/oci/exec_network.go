@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
-	"skerry.dev/skerry/runtime/internal/thread"
 )
 
 // runc 1.1 executes a program in a container by entering its namespaces, that of its users first. From there it may not enter a network

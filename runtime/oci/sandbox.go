@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
-	"skerry.dev/skerry/runtime/internal/thread"
 	"skerry.dev/skerry/spec"
 )
 

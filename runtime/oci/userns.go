@@ -18,9 +18,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
-	"skerry.dev/skerry/runtime/internal/thread"
 	"skerry.dev/skerry/runtime/internal/userns"
 )
 

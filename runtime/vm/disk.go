@@ -21,9 +21,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
-	"skerry.dev/skerry/runtime/internal/thread"
 )
 
 // A disk of the cache is a directory "disks/KEY": the image as an ext4 file system, its files of users, and the layers it

@@ -10,27 +10,16 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"skerry.dev/skerry/internal/thread"
 )
-
-// OnThread runs f on a thread of its own, which ends afterwards: f may change the thread's namespaces.
-func OnThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked, so that the thread ends with the goroutine.
-		runtime.LockOSThread()
-		done <- f()
-	}()
-	return <-done
-}
 
 // In runs f on a thread of its own in a network namespace.
 func In(ns *os.File, f func() error) error {
-	return OnThread(func() error {
+	return thread.Do(func() error {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("join network namespace: %w", err)
 		}

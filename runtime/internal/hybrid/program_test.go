@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/internal/testenv"
-	"skerry.dev/skerry/runtime/internal/thread"
+	"skerry.dev/skerry/internal/thread"
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m, testenv.Options{})) }

@@ -26,3 +26,9 @@ func Run(f func()) {
 	}()
 	<-done
 }
+
+// Do is Run of what can fail.
+func Do(f func() error) (err error) {
+	Run(func() { err = f() })
+	return err
+}
