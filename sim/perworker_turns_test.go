@@ -166,3 +166,14 @@ func TestPerWorkerThatEnds(t *testing.T) {
 	w.Run(3 * time.Minute)
 	w.serve("updated", map[string]int{"x:2": 3})
 }
+
+// The clock of a site is set back while a copy is watched.
+func TestPerWorkerUnderAClockSetBack(t *testing.T) {
+	w := newTurns(t, 3)
+	w.apply("x:2")
+	w.Run(8 * time.Second)
+	w.serve("the first one is watched", map[string]int{"x:1": 2, "x:2": 1})
+	w.Clusters["a"].skew = -26 * time.Hour
+	w.Run(2 * time.Minute)
+	w.serve("later", map[string]int{"x:2": 3})
+}

@@ -222,7 +222,7 @@ func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire
 		case !p.Obs.Ready || p.Obs.CrashLoop != "":
 			delete(next.ready, p.Pinned)
 			continue
-		case !ready || r.restarts != p.Obs.Restarts:
+		case !ready || r.restarts != p.Obs.Restarts || r.since.After(now): // the clock was set back
 			r = readiness{now, p.Obs.Restarts}
 			next.ready[p.Pinned] = r
 		}
