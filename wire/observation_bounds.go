@@ -11,9 +11,10 @@ const (
 	maxSaid      = 2 << 10 // bytes of a text
 	maxSaidName  = 256     // bytes of a name
 	maxSaidItems = 128     // items of a list
+	maxSaidCount = 1 << 30 // parents add up what they are told
 )
 
-// Bound cuts what is too long to be kept.
+// Bound cuts what is too long to be kept, and counts that cannot be.
 func (o *Observation) Bound() {
 	for _, s := range []*string{&o.Reason, &o.Violated, &o.Held, &o.Crowded, &o.CrashLoop} {
 		*s = cut(*s, maxSaid)
@@ -29,6 +30,9 @@ func (o *Observation) Bound() {
 	}
 	if e := o.Exit; e != nil {
 		e.Signal, e.Message = cut(e.Signal, maxSaidName), cut(e.Message, maxSaid)
+	}
+	for _, n := range []*int{&o.Restarts, &o.Want, &o.Have} {
+		*n = min(max(*n, 0), maxSaidCount)
 	}
 	o.Ports = o.Ports[:min(len(o.Ports), maxSaidItems)]
 	for i := range o.Ports {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -12,16 +13,11 @@ import (
 // A version of a perWorker service takes the place of another one worker by worker: its owner ends the group of the one and wants another
 // group, and the site keeps the copies of the first until the second serves where it has come.
 //
-//	before: Removing ─► update.maxUnavailable of its copies end at a time, what is not ready first, what is away last ─► gone
+//	before: Removing ─► update.maxUnavailable of its copies end at a time, in turn ─► gone
 //	next:               a copy on each worker that keeps none of those ─► ready for update.healthyTime ─► the next ones end
 //
-// One that restarts, does not get ready or finds no place holds up the rest, which serves as before.
-
-// handover is what a group knows of taking another one's place. It lasts as long as the process: after a start copies are watched anew.
-type handover struct {
-	begun map[string]bool      // workers whose old copy was told to end
-	ready map[string]readiness // of its own copies, by worker
-}
+// One that restarts, does not get ready, finds no room or takes its worker down holds up the rest, which serves as before. Workers that the
+// next version is not for, or that are cordoned, hold up nothing.
 
 // readiness says since when a copy has been ready, after how many restarts.
 type readiness struct {
@@ -29,10 +25,26 @@ type readiness struct {
 	restarts int
 }
 
+// rivals lists the groups of the service and the owner of a group, itself included, by id.
+func (l *ledger) rivals(g *group) (out []*group) {
+	of := l.groupsOf[g.A.Service]
+	for _, id := range sortedIDs(of) {
+		if of[id].Origin == g.Origin {
+			out = append(out, of[id])
+		}
+	}
+	return out
+}
+
+// former lists the groups whose place another one takes.
+func (l *ledger) former(next *group) []*group {
+	return slices.DeleteFunc(l.rivals(next), func(g *group) bool { return !g.Removing })
+}
+
 // successor gives the group that takes the place of one that is to end, or nil.
 func (l *ledger) successor(g *group) (next *group) {
-	for _, id := range sortedIDs(l.groups) {
-		if n := l.groups[id]; !n.Removing && n.A.Service == g.A.Service && n.Origin == g.Origin && (next == nil || next.A.Gen < n.A.Gen) {
+	for _, n := range l.rivals(g) {
+		if !n.Removing && (next == nil || next.A.Gen < n.A.Gen) {
 			next = n
 		}
 	}
@@ -41,12 +53,8 @@ func (l *ledger) successor(g *group) (next *group) {
 
 // before lists the copies, by id, of groups whose place another one takes, and whether they are to stay for now.
 func (l *ledger) before(next *group) (stay, end []*placement) {
-	for _, id := range sortedIDs(l.groups) {
-		g := l.groups[id]
-		if !g.Removing || g.A.Service != next.A.Service || g.Origin != next.Origin {
-			continue
-		}
-		for _, p := range l.copies(id) {
+	for _, g := range l.former(next) {
+		for _, p := range l.copies(g.A.ID) {
 			if p.Removing {
 				end = append(end, p)
 			} else {
@@ -57,14 +65,29 @@ func (l *ledger) before(next *group) (stay, end []*placement) {
 	return stay, end
 }
 
-// endGroups ends the copies of groups of a service whose place no other one takes.
-func (l *lifecycle) endGroups(now time.Time, of *group, fx *wire.Effects) {
-	for _, id := range sortedIDs(l.groups) {
-		g := l.groups[id]
-		if g == nil || !g.Removing || g.A.Service != of.A.Service || l.successor(g) != nil {
+// taking lists the groups that take the place of others, by id.
+func (l *ledger) taking() (out []*group) {
+	for _, of := range l.groupsOf {
+		if len(of) < 2 {
 			continue
 		}
-		for _, p := range l.copies(id) {
+		for _, g := range of {
+			if !g.Removing && l.successor(g) == g {
+				out = append(out, g)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *group) int { return cmp.Compare(a.A.ID, b.A.ID) })
+	return out
+}
+
+// endGroups ends the copies of groups of a service whose place no other one takes.
+func (l *lifecycle) endGroups(now time.Time, of *group, fx *wire.Effects) {
+	for _, g := range l.rivals(of) {
+		if !g.Removing || l.successor(g) != nil {
+			continue
+		}
+		for _, p := range l.copies(g.A.ID) {
 			l.remove(now, p, fx)
 		}
 	}
@@ -73,32 +96,35 @@ func (l *lifecycle) endGroups(now time.Time, of *group, fx *wire.Effects) {
 // exchangeGroups ends the copies of groups whose place others take, as many as may be missing.
 func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 	in.steadyAt = time.Time{}
-	for _, id := range sortedIDs(in.groups) {
-		next := in.groups[id]
-		if next == nil || next.Removing || in.successor(next) != next { // nil: its last copy went with another one's turn
-			continue
-		}
+	for _, next := range in.taking() {
 		stay, end := in.before(next)
 		if len(stay) == 0 {
-			next.handover = handover{}
+			next.ready = nil
 			continue
 		}
-		missing, most := in.missing(now, next, end), 1
+		missing, most := in.missing(now, next, end, fx), 1
 		if n := next.A.Spec.Update.MaxUnavailable; n != nil {
 			most = max(most, *n)
 		}
-		slices.SortStableFunc(stay, func(a, b *placement) int { return cmp.Compare(turn(a), turn(b)) })
+		if len(missing) >= most || in.admission.Check(&next.A) != nil {
+			continue
+		}
+		turns := map[*placement]int{}
 		for _, p := range stay {
-			away := turn(p) == turnAway
-			switch {
-			case away && (turn(stay[0]) != turnAway || len(missing) > 0 || !in.proven(next)):
+			turns[p] = in.turn(next, p)
+		}
+		slices.SortStableFunc(stay, func(a, b *placement) int { return cmp.Compare(turns[a], turns[b]) })
+		for _, p := range stay {
+			switch turn := turns[p]; {
+			case turn == turnNowhere:
+			case turn >= turnNotFor && (len(missing) > 0 || turn == turnAway && !in.proven(next)):
 				continue // it may only be out of touch for a moment, like all of them
-			case away:
+			case turn >= turnNotFor:
 			case len(missing) >= most:
 				continue
 			default:
 				missing[p.Pinned] = true
-				next.handover.begun[p.Pinned] = true
+				in.begin(next, p.Pinned, fx)
 			}
 			in.remove(now, p, fx)
 			in.retry()
@@ -106,62 +132,117 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 	}
 }
 
-// turnAway is the turn of a copy that nobody can reach.
-const turnAway = 2
+// The turns of copies of a version that is exchanged. The last two wait until no other one does.
+const (
+	turnNowhere  = iota // it has no worker
+	turnNotReady        // it serves nobody
+	turnReady
+	turnNotFor // the next version is not for its worker
+	turnAway   // nobody can reach it, or its worker takes nothing new or carries out nothing
+)
 
-// turn orders the copies of a version that is exchanged: what serves nobody ends first.
-func turn(p *placement) int {
+func (in *intake) turn(next *group, p *placement) int {
+	w := in.workers[p.Worker]
 	switch {
-	case p.Worker == "" || p.Obs.Unreachable:
+	case w == nil:
+		return turnNowhere
+	case p.Obs.Unreachable || w.refusing() != "" || w.report.Held != "":
 		return turnAway
+	case in.find.notFor(next.copyOn(w.Name)):
+		return turnNotFor
 	case p.Obs.Ready:
-		return 1
+		return turnReady
 	}
-	return 0
+	return turnNotReady
 }
 
-// proven reports whether a copy of a group is ready, none being missing.
+// notFor reports whether the worker of a copy is none for its service, whatever runs there.
+func (f *finder) notFor(p *placement) bool {
+	policy, _, why := f.policyOf(&p.A)
+	return why == nil && f.site.Fails(policy.OfMachines(), f.request(p), p.Pinned) != nil
+}
+
+// copyOn makes a copy of a group for a worker.
+func (g *group) copyOn(worker string) *placement {
+	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, seat: seat{Pinned: worker}}
+	p.A.ID += "-" + skerry.InstanceID(worker)
+	return p
+}
+
+// proven reports whether a copy of a group serves or has done its work, none being missing.
 func (in *intake) proven(g *group) bool {
-	return slices.ContainsFunc(in.copies(g.A.ID), func(p *placement) bool { return p.Obs.Ready })
+	return slices.ContainsFunc(in.copies(g.A.ID), func(p *placement) bool { return p.Obs.Ready || p.Obs.State == skerry.Terminated })
+}
+
+// begin notes that a worker has its turn, and settled that the next version serves there.
+func (in *intake) begin(next *group, worker string, fx *wire.Effects) {
+	for _, g := range in.former(next) {
+		if !slices.Contains(g.Begun, worker) {
+			g.Begun = append(g.Begun, worker)
+			fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
+		}
+	}
+}
+
+func (in *intake) settled(next *group, worker string, fx *wire.Effects) {
+	for _, g := range in.former(next) {
+		if i := slices.Index(g.Begun, worker); i >= 0 {
+			g.Begun = slices.Delete(g.Begun, i, i+1)
+			fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
+		}
+	}
 }
 
 // missing gives the workers on which neither version of a service can be counted on, as far as that is known of them.
-func (in *intake) missing(now time.Time, next *group, end []*placement) map[string]bool {
-	x := &next.handover
-	if x.begun == nil {
-		x.begun, x.ready = map[string]bool{}, map[string]readiness{}
+func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire.Effects) map[string]bool {
+	if next.ready == nil {
+		next.ready = map[string]readiness{}
 	}
 	watch := next.A.Spec.Update.Healthy()
 	if watch <= 0 {
 		watch = spec.HealthyTime
 	}
-	out := map[string]bool{}
+	out, begun, here := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, p := range end {
 		out[p.Pinned] = true
 	}
-	for name := range x.begun {
-		out[name] = true // until its copy has been ready for long enough
+	for _, g := range in.former(next) {
+		for _, name := range g.Begun {
+			out[name], begun[name] = true, true // until its copy has been ready for long enough
+		}
 	}
 	for _, p := range in.copies(next.A.ID) {
-		out[p.Pinned] = true
-		r, ready := x.ready[p.Pinned]
+		out[p.Pinned], here[p.Pinned] = true, p.Worker != ""
+		r, ready := next.ready[p.Pinned]
 		switch {
-		case !p.Obs.Ready || p.Obs.CrashLoop != "":
-			delete(x.ready, p.Pinned)
+		case p.Obs.State == skerry.Terminated: // it has done its work
+			delete(out, p.Pinned)
+			in.settled(next, p.Pinned, fx)
 			continue
-		case !ready || r.restarts != p.Obs.Restarts:
+		case !p.Obs.Ready || p.Obs.CrashLoop != "":
+			delete(next.ready, p.Pinned)
+			continue
+		case !ready || r.restarts != p.Obs.Restarts || r.since.After(now): // the clock was set back
 			r = readiness{now, p.Obs.Restarts}
-			x.ready[p.Pinned] = r
+			next.ready[p.Pinned] = r
 		}
-		at := r.since.Add(watch << min(r.restarts, 8))
+		at := r.since.Add(watch << min(max(r.restarts, 0), 8))
 		if !now.Before(at) {
 			delete(out, p.Pinned)
+			in.settled(next, p.Pinned, fx)
 		} else if in.steadyAt.IsZero() || at.Before(in.steadyAt) {
 			in.steadyAt = at
 		}
 	}
 	for name := range out {
-		if w := in.workers[name]; w == nil || w.sight.Lost() {
+		switch w := in.workers[name]; {
+		case w == nil, w.report.Held != "":
+			delete(out, name)
+		case w.sight.Lost():
+			if !begun[name] { // else the next version may have taken it down
+				delete(out, name)
+			}
+		case !here[name] && (w.refusing() != "" || in.find.notFor(next.copyOn(name))):
 			delete(out, name)
 		}
 	}

@@ -210,10 +210,11 @@ func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, f
 		return
 	}
 	if g == nil {
-		g = &group{A: a, Origin: origin, Created: now}
-		in.enterGroup(g)
+		g = &group{Origin: origin, Created: now}
 	}
+	in.strikeGroup(a.ID)
 	g.A = a
+	in.enterGroup(g)
 	fx.Put(prefixGroup+string(a.ID), mustJSON(g))
 	for _, p := range in.copies(a.ID) {
 		fence := p.A.Fence
@@ -267,8 +268,8 @@ func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
 			if have[name] {
 				continue
 			}
-			p := &placement{A: g.A, Origin: g.Origin, Group: id, seat: seat{Pinned: name}, Created: now}
-			p.A.ID = id + "-" + skerry.InstanceID(name)
+			p := g.copyOn(name)
+			p.Created = now
 			if in.site.Place(now, policy, in.find.request(p), 0).Chosen == "" {
 				continue
 			}

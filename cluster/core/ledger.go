@@ -32,6 +32,7 @@ type ledger struct {
 	byWorker map[string]map[skerry.InstanceID]*placement
 	limits   map[skerry.AppKey]int // placements whose links limit where others may run
 	groups   map[skerry.InstanceID]*group
+	groupsOf map[skerry.ServiceKey]map[skerry.InstanceID]*group
 	term     uint64 // the second part of fencing tokens,
 	seq      uint64 // and their last: the number that was given last
 
@@ -53,7 +54,8 @@ func newLedger(term uint64) ledger {
 	set := func() map[skerry.InstanceID]bool { return map[skerry.InstanceID]bool{} }
 	return ledger{term: term, places: map[skerry.InstanceID]*placement{}, byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{},
 		byWorker: map[string]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, groups: map[skerry.InstanceID]*group{},
-		waiting: set(), making: map[skerry.InstanceID]string{}, removing: set(), moving: set(), stranded: set(), originals: set(), watched: set(),
+		groupsOf: map[skerry.ServiceKey]map[skerry.InstanceID]*group{},
+		waiting:  set(), making: map[skerry.InstanceID]string{}, removing: set(), moving: set(), stranded: set(), originals: set(), watched: set(),
 		orphan: map[skerry.InstanceID]map[string]bool{}, asking: map[skerry.InstanceID]*answer{}}
 }
 
@@ -227,9 +229,27 @@ func (l *ledger) written(fx *wire.Effects) {
 }
 
 // enterGroup takes a group in, and strikeGroup takes it out.
-func (l *ledger) enterGroup(g *group) { l.groups[g.A.ID] = g }
+func (l *ledger) enterGroup(g *group) {
+	l.groups[g.A.ID] = g
+	of := l.groupsOf[g.A.Service]
+	if of == nil {
+		of = map[skerry.InstanceID]*group{}
+		l.groupsOf[g.A.Service] = of
+	}
+	of[g.A.ID] = g
+}
 
-func (l *ledger) strikeGroup(id skerry.InstanceID) { delete(l.groups, id) }
+func (l *ledger) strikeGroup(id skerry.InstanceID) {
+	g := l.groups[id]
+	if g == nil {
+		return
+	}
+	delete(l.groups, id)
+	of := l.groupsOf[g.A.Service]
+	if delete(of, id); len(of) == 0 {
+		delete(l.groupsOf, g.A.Service)
+	}
+}
 
 func enlist(m map[skerry.InstanceID]bool, id skerry.InstanceID, on bool) {
 	if delete(m, id); on {
@@ -323,9 +343,13 @@ func (l *ledger) audit(workers map[string]*worker) (faults []string) {
 			}
 		}
 	}
+	listed := 0
+	for _, of := range l.groupsOf {
+		listed += len(of)
+	}
 	for id, g := range l.groups {
-		if g.A.ID != id {
-			bad("group %s is listed as %s", g.A.ID, id)
+		if g.A.ID != id || l.groupsOf[g.A.Service][id] != g || listed != len(l.groups) {
+			bad("group %s is listed as %s, or not under its service", g.A.ID, id)
 		}
 	}
 	return faults
@@ -383,7 +407,9 @@ type group struct {
 	Origin   string          `json:"origin"`
 	Removing bool            `json:"removing,omitempty"`
 	Created  time.Time       `json:"created"`
-	handover handover
+	// Begun are workers on which a copy was told to end for one of another group, which has not served there for long enough yet.
+	Begun []string             `json:"begun,omitempty"`
+	ready map[string]readiness // of its copies, by worker, while it takes another one's place; after a start they are watched anew
 }
 
 // answer is what the owner of an instance was told last about its successor.

@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -332,6 +333,12 @@ func (sn *snapshots) beginRestore(now time.Time, m BeginRestore, fx *wire.Effect
 			WithHint("export the snapshot, and import it in a namespace of organisation %s", s.Org)
 	case sn.volumes.Busy(m.To):
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", m.To).WithHint("try again when that has ended")
+	}
+	names, _ := s.Takes()
+	if kept := sn.volumes.Former(m.To, names); len(kept) > 0 { // they are in the directory that goes
+		name := view.NewVolumeView(kept[0]).Name
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is kept beside those of %s, and would go with what the snapshot replaces", name, m.To).
+			WithHint("clone the snapshot under another name, or delete that one: `skerry delete volume %s`", name)
 	}
 	to := m.Worker
 	if to == "" {

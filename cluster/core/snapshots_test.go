@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -259,5 +260,33 @@ func TestImplausibleSnapshots(t *testing.T) {
 		if list := s.c.Snapshots(); len(list) != 0 {
 			t.Errorf("%s: %+v", what, list)
 		}
+	}
+}
+
+// Volumes that are kept for themselves are in the directory that a restored snapshot replaces, and do not go with it unasked.
+func TestRestoreSparesKeptVolumes(t *testing.T) {
+	s := newFabricSite(t)
+	worker := s.join(1)
+	disk := spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}
+	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: disk}})
+	claim := spec.VolumeClaim{Service: key("acme", "shop")}
+	for _, name := range []string{"data", "base"} { // it was renamed
+		s.c.volumes.Place(claim, worker, volumes.Want{Org: "acme", Names: []string{name}})
+		s.c.volumes.Ran(claim, worker)
+		id := spec.SnapshotID("of-" + name)
+		s.do(BeginSnapshot{ID: id, Claim: claim, Import: true, Org: "acme"})
+		s.do(EndSnapshot{ID: id, Info: &spec.Snapshot{SHA256: strings.Repeat("0", 64), Size: 1000, How: spec.SnapshotImported,
+			Volumes: []spec.SnapshotVolume{{Name: name, Size: skerry.GiB}}}})
+	}
+	begin := func(id spec.SnapshotID) error {
+		fx := s.c.Step(s.now, BeginRestore{ID: id, To: claim})
+		s.keep(fx)
+		return fx.Err
+	}
+	if e := skerry.AsError(begin("of-base")); e == nil || e.Code != skerry.CodeConflict || !strings.Contains(e.Hint, "/0:data") {
+		t.Errorf("a kept volume would be lost: %v", e)
+	}
+	if err := begin("of-data"); err != nil {
+		t.Errorf("a snapshot of the kept volume itself: %v", err)
 	}
 }

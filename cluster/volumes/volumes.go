@@ -341,6 +341,16 @@ func (c *Claims) dropFormer(of spec.VolumeClaim) {
 	}
 }
 
+// Former lists the volumes that a replica no longer has and that are kept, besides those of some names.
+func (c *Claims) Former(of spec.VolumeClaim, besides []string) (out []spec.VolumeClaim) {
+	for _, v := range c.sorted() {
+		if v.Volume != "" && v.Whole() == of && !c.again(c.all[v]) && !slices.Contains(besides, v.Volume) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 // again reports whether a claim is of a single volume that its replica has again, and which says nothing meanwhile.
 func (c *Claims) again(k *claim) bool {
 	if k.Volume == "" {

@@ -12,6 +12,22 @@ func ResourceRules() []Rule {
 // AllRules adds the limits of links and users (Algorithm 2, lines 2 to 16).
 func AllRules() []Rule { return append(ResourceRules(), Links{}, Users{}) }
 
+// OfMachines keeps the rules of a policy that ask what a worker is, and not what runs there or how far it is from anybody.
+func (p Policy) OfMachines() Policy {
+	rules := p.Rules
+	p.Rules = nil
+	for _, r := range rules {
+		switch r.(type) {
+		case NotTried, Volumes, Capacity, HostPorts, Affinity, Links, Users:
+		case Attachable:
+			p.Rules = append(p.Rules, Attachable{Bare: true})
+		default:
+			p.Rules = append(p.Rules, r)
+		}
+	}
+	return p
+}
+
 // ROM is Resource-Only Match (Oakestra, section 3.2.1): the best fit among the workers with the resources.
 func ROM() Policy { return Policy{Name: spec.PolicyROM, Rules: ResourceRules(), Rank: BestFit{}} }
 

@@ -9,17 +9,19 @@ import (
 )
 
 // Attachable rules out workers without the free devices that an instance is to have for itself.
-type Attachable struct{}
+type Attachable struct {
+	Bare bool // as if nobody had any of them
+}
 
 func (Attachable) Name() string { return "attachable" }
 
 func (Attachable) Lasting() bool { return false }
 
-func (Attachable) For(q *Query) Check {
+func (r Attachable) For(q *Query) Check {
 	if !q.Spec.WantsDevices() {
 		return nil
 	}
-	return &attachable{q.Site, q.Spec}
+	return &attachable{q.Site, q.Spec, r.Bare}
 }
 
 // DeviceKey names a device among what of a worker is taken.
@@ -62,6 +64,7 @@ func (s *Site) PickDevices(worker string, spec *spec.ServiceSpec) []string {
 type attachable struct {
 	s    *Site
 	spec *spec.ServiceSpec
+	bare bool
 }
 
 func (c *attachable) Impossible(*summary) bool { return false }
@@ -69,7 +72,8 @@ func (c *attachable) Impossible(*summary) bool { return false }
 func (c *attachable) Keep(b int, mask uint64) uint64 {
 	for left := mask; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		if _, _, ok := c.spec.PickDevices(c.s.freeDevices(b*64+i), c.s.accelerators(b*64+i, c.spec)); !ok {
+		_, _, ok := c.spec.PickDevices(c.s.freeDevices(b*64+i), c.s.accelerators(b*64+i, c.spec))
+		if !ok && !(c.bare && c.taken(b*64+i)) {
 			mask &^= 1 << i
 		}
 	}

@@ -25,6 +25,27 @@ func TestAttachable(t *testing.T) {
 		{name: "of another class", worker: offers("acme.example/sensors=a", "acme.example/sensors=b", "acme.example/sensor=a"), ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for"},
 		{name: "taken", worker: taken, ask: two, want: "devices: other instances have its devices acme.example/sensor"},
 	})
+	testRule(t, Attachable{Bare: true}, []ruleCase{
+		{name: "none", ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for"},
+		{name: "taken", worker: taken, ask: two},
+	})
+}
+
+// Of a worker that is full, and that a service is not for, the second counts where it is asked what the worker is.
+func TestOfMachines(t *testing.T) {
+	s := siteOf([]*Worker{worker("w", 1000, 1<<30, func(w *Worker) { w.HostPorts = map[string]bool{"tcp/80": true} })})
+	ask := &spec.ServiceSpec{Resources: spec.Resources{CPU: 4000}, Ports: []spec.Port{{Name: "http", Port: 80, HostPort: 80}}}
+	r := &Request{Spec: ask, Need: ask.Resources}
+	if why := s.Fails(ROM(), r, "w"); why == nil || why.What != "cpu" {
+		t.Errorf("of all: %+v", why)
+	}
+	if why := s.Fails(ROM().OfMachines(), r, "w"); why != nil {
+		t.Errorf("of what the worker is: %+v", why)
+	}
+	ask.Placement.Labels = map[string]string{"site": "roof"}
+	if why := s.Fails(LDP().OfMachines(), r, "w"); why == nil || why.What != "label" {
+		t.Errorf("of its labels: %+v", why)
+	}
 }
 
 // What a placement takes, in a plan as well, the next one does not find.

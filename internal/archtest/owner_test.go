@@ -15,7 +15,7 @@ var owned = []struct {
 	its       []string // its fields
 }{
 	{"cluster/core", "cluster/core/ledger.go",
-		[]string{"places", "byApp", "byWorker", "limits", "groups", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "astray", "asking", "grew", "notes"},
+		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "astray", "asking", "grew", "notes"},
 		"p", []string{"Worker", "Removing", "Next", "Original"}},
 	{dir: "decide/apps", file: "decide/apps/catalog.go", fields: []string{"apps", "targets", "dirty", "wake", "frozen"}},
 	{dir: "decide/apps", file: "decide/apps/ledger.go", fields: []string{"counter", "inst", "byService", "unplaced", "stopping"}},

@@ -79,7 +79,8 @@ func answerSecret(r *http.Request, key *vault.Key, find FindSecret) ([]byte, err
 	out, err := key.Rewrap(ask.Secret, sealed, ask.Key)
 	if errors.Is(err, vault.ErrOtherKey) {
 		return nil, skerry.Errorf(skerry.CodeUnavailable, "secret %s was sealed for a key that this machine does not have", ask.Secret.Name).
-			WithHint("copy the file %s of the previous leader into the data directory of this machine, or rotate the secret", vault.KeyFile)
+			WithHint("copy the file %s of the previous leader into the data directory of this machine and remove %s there, or rotate the secret",
+				vault.KeyFile, vault.CheckFile)
 	}
 	return out, err
 }

@@ -73,10 +73,21 @@ func (c *Core) removeVolumes(v *volumes, fx *wire.Effects) {
 	if !v.Gone || v.removing || !c.ready {
 		return
 	}
+	used := false
 	for _, i := range c.insts {
-		if _, has := i.A.Spec.LocalSizes()[v.Volume]; i.A.Service == v.Service && i.A.Ordinal == v.Ordinal && (has || v.Volume == "") {
-			return // its end comes back here
+		_, has := i.A.Spec.LocalSizes()[v.Volume]
+		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal || !has && v.Volume != "" {
+			continue
 		}
+		used = true // its end comes back here
+		if _, _, wanted := c.Up.Desired.Get(wire.AssignmentKey(i.A.ID)); v.Volume != "" && wanted {
+			delete(c.vols.claims, v.VolumeClaim) // its replica has it again, and what is in it now
+			fx.Delete(prefixVolumes + v.Key())
+			return
+		}
+	}
+	if used {
+		return
 	}
 	v.removing, v.again = true, time.Time{}
 	fx.Actions = append(fx.Actions, RemoveVolumes{v.VolumeClaim})
