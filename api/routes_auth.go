@@ -233,7 +233,8 @@ func addressOf(ctx context.Context) string {
 }
 
 func (h *Handler) addUsers() {
-	add(h, operation{ID: "list-users", Method: http.MethodGet, Path: "/v1/users", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "List the users."},
+	add(h, operation{ID: "list-users", Method: http.MethodGet, Path: "/v1/users", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
+		Summary: "List the users."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[auth.User], error) {
 			return listOf(h.opt.People.Users()), nil
 		})
@@ -244,8 +245,9 @@ func (h *Handler) addUsers() {
 			Grants   []auth.Grant `json:"grants,omitempty" maxItems:"256"`
 		}
 	}
-	add(h, operation{ID: "create-user", Method: http.MethodPost, Path: "/v1/users", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "Create a user.",
-		Status: http.StatusCreated, Audit: true},
+	add(h, operation{ID: "create-user", Method: http.MethodPost, Path: "/v1/users", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
+		Summary: "Create a user.",
+		Status:  http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *createIn) (*answer[auth.User], error) {
 			callOf(ctx).object = in.Body.Name
 			u, err := h.opt.People.CreateUser(ctx, auth.NewUser{Name: in.Body.Name, Password: in.Body.Password, Grants: in.Body.Grants, By: who.User})
@@ -254,7 +256,8 @@ func (h *Handler) addUsers() {
 	type UserPath struct {
 		User string `path:"user" maxLength:"63"`
 	}
-	add(h, operation{ID: "get-user", Method: http.MethodGet, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users", Summary: "Show a user."},
+	add(h, operation{ID: "get-user", Method: http.MethodGet, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
+		Summary: "Show a user."},
 		func(ctx context.Context, _ *auth.Principal, in *UserPath) (*answer[auth.User], error) {
 			u, err := h.opt.People.User(in.User)
 			return &answer[auth.User]{u}, err

@@ -51,7 +51,8 @@ func (h *Handler) addInstances() {
 		App       string `query:"app" maxLength:"63"`
 		Service   string `query:"service" maxLength:"63"`
 	}
-	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances", Summary: "List the instances."},
+	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances",
+		Summary: "List the instances."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[wire.Instance], error) {
 			list, err := h.opt.Backend.Instances(ctx)
 			see := h.seer(ctx, who, auth.ScopeAppsRead)
@@ -60,7 +61,8 @@ func (h *Handler) addInstances() {
 				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) && (in.Service == "" || in.Service == k.Service) && see.instance(i)
 			})
 		})
-	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances", Summary: "Show an instance."},
+	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
+		Summary: "Show an instance."},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[wire.Instance], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
 			return &answer[wire.Instance]{e.Instance}, err
@@ -77,8 +79,9 @@ func (h *Handler) addInstances() {
 		Body view.MigrateRequest
 	}
 	add(h, operation{ID: "migrate-instance", Method: http.MethodPost, Path: "/v1/instances/{id}/migrate", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
-		Summary: "Move an instance to another worker, or from the root to another cluster: a copy starts there and replaces the instance once it is ready. Naming a worker requires the scope workers:read, naming a cluster clusters:read.",
-		Status:  http.StatusAccepted, Audit: true},
+		Summary: "Move an instance to another worker, or from the root to another cluster: a copy starts there and replaces the " +
+			"instance once it is ready. Naming a worker requires the scope workers:read, naming a cluster clusters:read.",
+		Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *migrateIn) (*answer[view.Migrating], error) {
 			if to := in.Body.To; to != "" {
 				scope, cluster := auth.ScopeWorkersRead, h.cluster()
@@ -128,14 +131,17 @@ func (h *Handler) addInstances() {
 		return h.pass(in.ID, "/exec"), nil
 	}
 	o := operation{ID: "exec", Method: http.MethodGet, Path: "/v1/instances/{id}/exec", Scope: auth.ScopeAppsExec, Object: objInstance, Tag: "instances",
-		Summary: "Run a command inside an instance over an upgraded connection (Upgrade: skerry-exec/1), or over a WebSocket whose binary messages carry the same bytes (protocols skerry-exec.1 and bearer.TOKEN).", Stream: true, Audit: true, Type: "application/octet-stream"}
+		Summary: "Run a command inside an instance over an upgraded connection (Upgrade: skerry-exec/1), or over a WebSocket whose " +
+			"binary messages carry the same bytes (protocols skerry-exec.1 and bearer.TOKEN).",
+		Stream: true, Audit: true, Type: "application/octet-stream"}
 	add(h, o, exec)
 	type forwardIn struct {
 		InstancePath
 		Port int `query:"port" required:"true" minimum:"1" maximum:"65535"`
 	}
 	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward, Object: objInstance, Tag: "instances",
-		Summary: "Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).", Stream: true, Audit: true, Type: "application/octet-stream"},
+		Summary: "Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).",
+		Stream:  true, Audit: true, Type: "application/octet-stream"},
 		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
 			callOf(ctx).detail = "port " + strconv.Itoa(in.Port)
 			return h.pass(in.ID, "/portforward"), nil

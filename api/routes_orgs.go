@@ -16,7 +16,8 @@ type OrgPath struct {
 }
 
 func (h *Handler) addOrgs() {
-	add(h, operation{ID: "list-orgs", Method: http.MethodGet, Path: "/v1/orgs", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations", Summary: "List the organisations."},
+	add(h, operation{ID: "list-orgs", Method: http.MethodGet, Path: "/v1/orgs", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations",
+		Summary: "List the organisations."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[apps.Org], error) {
 			list, err := h.opt.Backend.Orgs(ctx)
 			return seen(list, err, func(o *apps.Org) bool { return who.May(auth.ScopeOrgsRead, o.Name, h.cluster()) })
@@ -62,7 +63,8 @@ func (h *Handler) addOrgs() {
 			return &answer[apps.Usage]{u}, err
 		})
 
-	add(h, operation{ID: "list-namespaces", Method: http.MethodGet, Path: "/v1/namespaces", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations", Summary: "List the namespaces."},
+	add(h, operation{ID: "list-namespaces", Method: http.MethodGet, Path: "/v1/namespaces", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations",
+		Summary: "List the namespaces."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[apps.Namespace], error) {
 			list, err := h.opt.Backend.Namespaces(ctx)
 			return seen(list, err, func(n *apps.Namespace) bool { return who.May(auth.ScopeOrgsRead, n.Org, h.cluster()) })

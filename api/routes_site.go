@@ -85,7 +85,8 @@ func (h *Handler) addSite() {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
 		})
 	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
-		At: wire.TierRoot, Summary: "Trust a cluster again: clear the marks against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
+		At:      wire.TierRoot,
+		Summary: "Trust a cluster again: clear the marks against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.TrustCluster(ctx, in.Cluster)
 		})
@@ -134,7 +135,9 @@ func (h *Handler) addWorkers() {
 		Body view.DrainRequest
 	}
 	add(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: wire.TierCluster, Summary: "Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the worker ends the drain.", Status: http.StatusAccepted, Audit: true},
+		At: wire.TierCluster,
+		Summary: "Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the " +
+			"worker ends the drain.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
 			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
 		})
@@ -150,7 +153,8 @@ func (h *Handler) addWorkers() {
 		}
 	}
 	add(h, operation{ID: "rebalance", Method: http.MethodPost, Path: "/v1/rebalance", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: wire.TierCluster, Summary: "Move instances to clearly better workers, one at a time, each once its copy is ready; or show what would move.", Audit: true},
+		At:      wire.TierCluster,
+		Summary: "Move instances to clearly better workers, one at a time, each once its copy is ready; or show what would move.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *rebalanceIn) (*answer[view.RebalancePlan], error) {
 			p, err := h.opt.Backend.Rebalance(ctx, in.Body.DryRun)
 			return &answer[view.RebalancePlan]{p}, err
@@ -160,7 +164,9 @@ func (h *Handler) addWorkers() {
 		Body view.UpgradeRequest
 	}
 	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: wire.TierCluster, Summary: "Upgrade a worker's agent, with automatic rollback. Progress is reported in the worker's facts.", Status: http.StatusAccepted, Audit: true},
+		At:      wire.TierCluster,
+		Summary: "Upgrade a worker's agent, with automatic rollback. Progress is reported in the worker's facts.",
+		Status:  http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *upgradeIn) (*none, error) {
 			return nil, h.opt.Backend.UpgradeWorker(ctx, in.Worker, in.Body)
 		})
@@ -171,14 +177,17 @@ func (h *Handler) addWorkers() {
 		}
 	}
 	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: wire.TierCluster, Summary: "Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.", Status: http.StatusNoContent, Audit: true},
+		At:      wire.TierCluster,
+		Summary: "Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.",
+		Status:  http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
 			return nil, h.opt.Backend.HoldWorker(ctx, in.Worker, in.Body.Reason)
 		})
 }
 
 func (h *Handler) addTokens() {
-	add(h, operation{ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens", Summary: "List the join tokens, newest first."},
+	add(h, operation{ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
+		Summary: "List the join tokens, newest first."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[JoinToken], error) {
 			list, err := h.opt.Backend.Authority().Tokens(ctx)
 			out := []JoinToken{}

@@ -36,7 +36,8 @@ type TargetGroup struct {
 }
 
 func (h *Handler) addSystem() {
-	add(h, operation{ID: "version", Method: http.MethodGet, Path: "/v1/version", Scope: auth.ScopePublic, Object: objNone, Tag: "system", Summary: "Return the server's version, role and identity."},
+	add(h, operation{ID: "version", Method: http.MethodGet, Path: "/v1/version", Scope: auth.ScopePublic, Object: objNone, Tag: "system",
+		Summary: "Return the server's version, role and identity."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*answer[Version], error) {
 			b := h.opt.Backend
 			return &answer[Version]{Version{Version: h.opt.Version, API: apiVersion, Tier: b.Tier(), Name: b.Name(), Started: b.Started(),
@@ -47,7 +48,8 @@ func (h *Handler) addSystem() {
 		Operation string `query:"operation" maxLength:"63"`
 		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200"`
 	}
-	add(h, operation{ID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Scope: auth.ScopeAuditRead, Object: objSite, Tag: "system", Summary: "List audit records, oldest first."},
+	add(h, operation{ID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Scope: auth.ScopeAuditRead, Object: objSite, Tag: "system",
+		Summary: "List audit records, oldest first."},
 		func(ctx context.Context, _ *auth.Principal, in *auditIn) (*listAnswer[auth.AuditRecord], error) {
 			list, err := h.opt.People.AuditRecords(ctx, in.Limit, func(r *auth.AuditRecord) bool {
 				return (in.User == "" || r.User == in.User) && (in.Operation == "" || r.Operation == in.Operation)
@@ -140,7 +142,8 @@ func (h *Handler) addPlain() {
 	}
 	h.raw(metrics, "GET /metrics", http.HandlerFunc(h.serveMetrics))
 	h.raw(operation{ID: "registry", Method: http.MethodGet, Path: "/v2/", Scope: auth.ScopePublic, Object: objNone, Tag: "images", Type: "application/json",
-		Summary: "Serve the built-in registry (OCI distribution protocol) with all its methods below this path. Requires images:read and images:push in the organisation that owns the namespace at the start of the repository's name."},
+		Summary: "Serve the built-in registry (OCI distribution protocol) with all its methods below this path. Requires " +
+			"images:read and images:push in the organisation that owns the namespace at the start of the repository's name."},
 		"/v2/", http.HandlerFunc(h.serveRegistry))
 }
 

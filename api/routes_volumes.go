@@ -28,7 +28,9 @@ func (h *Handler) addVolumes() {
 		Volume  string `query:"volume" maxLength:"63" doc:"Only this one, which the service had and no longer has."`
 	}
 	add(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}", Scope: auth.ScopeAppsWrite, Object: objNamespace,
-		Tag: "volumes", Summary: "Delete the local volumes of a replica and their content. No instance may be using them.", Status: http.StatusNoContent, Audit: true},
+		Tag:     "volumes",
+		Summary: "Delete the local volumes of a replica and their content. No instance may be using them.",
+		Status:  http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *deleteIn) (*none, error) {
 			v := spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica, Volume: in.Volume}
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteVolume{Claim: v, Actor: who.User})

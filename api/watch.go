@@ -100,7 +100,8 @@ func (h *Handler) addEvents() {
 			return listOf(all[max(len(all)-in.Limit, 0):]), nil
 		})
 	add(h, operation{ID: "watch", Method: http.MethodGet, Path: "/v1/watch", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "events",
-		Summary: "Stream the current state and then each change, as one JSON object per line or as server-sent events. Events require events:read.", Stream: true, Type: "application/x-ndjson"},
+		Summary: "Stream the current state and then each change, as one JSON object per line or as server-sent events. Events " +
+			"require events:read.", Stream: true, Type: "application/x-ndjson"},
 		func(ctx context.Context, who *auth.Principal, in *watchIn) (*stream, error) {
 			o, err := parseWatch(in)
 			if err != nil {

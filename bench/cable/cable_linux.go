@@ -49,7 +49,7 @@ func (s *Space) Path() string { return s.path }
 
 func (s *Space) file() string {
 	if s.path == "" {
-		return "/proc/thread-self/ns/net" // the main thread, which is the process's, may be one that was thrown away
+		return "/proc/thread-self/ns/net"
 	}
 	return s.path
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package thread runs what changes the namespaces of its thread, so that nobody else is affected.
+// Package thread runs what changes the namespaces or cgroups of its thread, so that nobody else is affected.
 package thread
 
 import (
@@ -11,7 +11,8 @@ import (
 
 // Run calls f on a thread of its own, which ends with it, and returns when f has. Processes that f starts inherit what it changed.
 //
-// The process's first thread is never taken: it does not end, and /proc/self shows its mounts as those of the process.
+// The process's first thread is never taken. It does not end with a goroutine, so what it had entered would stay in use, and /proc/self
+// shows its mounts as those of the process.
 func Run(f func()) {
 	done := make(chan struct{})
 	go func() {

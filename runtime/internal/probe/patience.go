@@ -20,5 +20,9 @@ func Patience(ctx context.Context, program string, usual time.Duration) time.Dur
 	defer cancel()
 	began := time.Now()
 	_ = exec.CommandContext(ctx, program, "--version").Run()
-	return min(max(usual, startsIn*time.Since(began)), slowest*usual)
+	return patience(usual, time.Since(began))
+}
+
+func patience(usual, version time.Duration) time.Duration {
+	return min(max(usual, startsIn*version), slowest*usual)
 }

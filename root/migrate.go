@@ -42,7 +42,7 @@ func (s *Server) Migrate(ctx context.Context, id skerry.InstanceID, r view.Migra
 	return view.Migrating{Instance: id, Cluster: skerry.ClusterName(r.To), Copy: n}, err
 }
 
-// migrateWithin passes the wish on to the cluster that has the instance.
+// migrateWithin passes the request on to the cluster that has the instance.
 func (s *Server) migrateWithin(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error) {
 	site, err := s.holder(ctx, id)
 	if err != nil {
