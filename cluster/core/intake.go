@@ -33,6 +33,12 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 		return
 	}
 	in.askFor(now, &a, fx)
+	in.acceptInstance(now, a, origin, fx)
+	in.askFor(now, &a, fx) // the question may have come with a new token
+}
+
+// acceptInstance takes an assignment of one instance.
+func (in *intake) acceptInstance(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
 	p := in.places[a.ID]
 	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && differs(p, &a) {
 		if why := in.admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
