@@ -24,7 +24,7 @@ func (w *World) Boot(n *Node) {
 	if n.lies != nil {
 		n.outer = lyingSite{n.outer, n}
 	}
-	n.Up = true
+	n.Up, n.began = true, w.Now
 	n.wake = time.Time{}
 	n.disk.busy, n.disk.then, n.disk.inbox = false, nil, nil
 	n.host = &host{w: w, n: n, life: n.life}

@@ -250,11 +250,15 @@ func (k *checker) fits(n *Node, id skerry.InstanceID) {
 }
 
 // alone checks that an instance does not run on a machine that is known to be cut off, where its agent should have stopped it; in touch,
-// one copy may start while the other ends, as in every migration. A machine without its agent cannot keep
-// the promise, and no other could.
+// one copy may start while the other ends, as in every migration. A machine without its agent, or whose agent has only just come back,
+// cannot keep the promise: there the monitor beside the instance keeps it (runtime/lease), which these machines do not have.
 func (k *checker) alone(n *Node, id skerry.InstanceID) {
 	for _, o := range k.w.nodes() {
-		if g := k.here[o][id]; o != n && !k.liars[o] && !k.liars[n] && o.Up && o.deaf() && k.w.Now.Sub(o.line.since) > noticed(o) && g != nil && g.running > 0 {
+		if o == n || k.liars[o] || k.liars[n] || !o.Up || !o.deaf() {
+			continue
+		}
+		late := noticed(o)
+		if g := k.here[o][id]; k.w.Now.Sub(o.line.since) > late && k.w.Now.Sub(o.began) > late && g != nil && g.running > 0 {
 			k.fail(BrokenTwice, "%s starts on %s and still runs on %s", id, n.Name, o.Name)
 		}
 	}

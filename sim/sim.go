@@ -123,6 +123,7 @@ type Node struct {
 	ticks int       // at the time of
 	tick  time.Time // the last one
 	life  uint64
+	began time.Time        // this life
 	tasks map[string]*task // on a worker's machine; they outlive the agent
 	// volumes are the local volumes on a worker's machine, with the instances that used them; they outlive the agent.
 	volumes map[spec.VolumeClaim][]skerry.InstanceID
