@@ -155,11 +155,12 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, roo
 	login := "skerry login --server " + root.served + " --ca-pin " + r.Authority().CAPin()
 	if f.contextName != "" {
 		path, err := ctl.ConfigPath()
-		if err != nil { // in a service nobody is at home
+		if err == nil {
+			err = f.addContexts(path, r, k, root, site)
+		}
+		if err != nil { // a service has no home directory, and a disk may be full: the roles run all the same
 			fmt.Fprintf(cmd.ErrOrStderr(), "no context is added: %v\n", err)
 			f.contextName = ""
-		} else if err := f.addContexts(path, r, k, root, site); err != nil {
-			return err
 		}
 	}
 	if f.contextName != "" {
