@@ -36,22 +36,23 @@ func (l *lifecycle) unask(i *Instance, rev string, fx *wire.Effects) {
 // mayEnd reports whether an instance may end before its successor starts: there is a place for that once it has ended. It asks its holder.
 func (l *lifecycle) mayEnd(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, fx *wire.Effects) bool {
 	rev := a.revisions[s.Name]
-	if i.Holder == "" {
-		return true // it runs nowhere
+	if i.Holder == "" || i.Spec.Mode == spec.ModePerWorker {
+		return true // it runs nowhere, or in many places, for which nobody can answer
 	}
 	if i.Ask == nil {
 		i.Ask = &Ask{Revision: rev, Gen: a.Gen, Spec: s, Since: now}
 		l.saveInstance(i, fx)
-		l.wakeAt(a.Key(), now.Add(askTime))
 	}
 	if at := l.DataAt(i); l.local == "r" && at != "" && s.KeepsData() && s.Placement.Cluster != "" && s.Placement.Cluster != at {
 		l.answered(now, i, "its volume is at cluster "+at+", and the manifest names cluster "+s.Placement.Cluster, fx)
 		return false
 	}
-	switch {
-	case i.Ask.Answered:
-		return i.Ask.Why == ""
-	case i.Answers || now.Before(i.Ask.Since.Add(askTime)):
+	if i.Ask.Answered || i.Answers {
+		return i.Ask.Answered && i.Ask.Why == ""
+	}
+	late := i.Ask.Since.Add(askTime)
+	if now.Before(late) {
+		l.wakeAt(a.Key(), late)
 		return false
 	}
 	return true // its holder is older, and knows no such question

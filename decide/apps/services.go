@@ -87,8 +87,10 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	for n := min(limit-len(current), room); n > 0; n-- {
 		current = append(current, rs.create(now, a, s, rs.freeOrdinal(sk, rev), "", "", fx))
 	}
-	for n := want - limit - len(old) - leaving; n > 0 && len(old) > 0; n-- { // a wave is not done, and one of the others has gone
-		old = append(old, rs.createAs(now, a, old[0], rs.freeOrdinal(sk, old[0].Revision), fx))
+	if like := slices.IndexFunc(old, func(i *Instance) bool { return i.Spec.Mode == s.Mode }); like >= 0 { // not a job, nor copies on all workers
+		for n := want - limit - len(old) - leaving; n > 0; n-- { // a wave is not done, and one of the others has gone
+			old = append(old, rs.createAs(now, a, old[like], rs.freeOrdinal(sk, old[like].Revision), fx))
+		}
 	}
 	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
 	ready, placed := 0, 0
