@@ -102,6 +102,8 @@ type Observation struct {
 	CrashLoop string `json:"crashLoop,omitempty" cbor:"28,keyasint,omitempty"`
 	// Successor answers the question of the assignment; nil: nobody asked, or the child is older and never answers.
 	Successor *SuccessorAnswer `json:"successor,omitempty" cbor:"29,keyasint,omitempty"`
+	// Asked is how many restarts its site's users asked for while the site was alone, and were carried out; they are not part of Restart.
+	Asked uint64 `json:"asked,omitempty" cbor:"30,keyasint,omitempty"`
 }
 
 // Reason says what ruled out how many candidates, by how much at best, and what would help.

@@ -34,6 +34,7 @@ func (o *Observation) Bound() {
 	for _, n := range []*int{&o.Restarts, &o.Want, &o.Have} {
 		*n = min(max(*n, 0), maxSaidCount)
 	}
+	o.Asked = min(o.Asked, maxSaidCount)
 	o.Ports = o.Ports[:min(len(o.Ports), maxSaidItems)]
 	for i := range o.Ports {
 		p := &o.Ports[i]

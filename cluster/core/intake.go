@@ -150,7 +150,8 @@ func (in *intake) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	in.accept(now, a, origin, fx)
 }
 
-// reviewOwn ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
+// reviewOwn ends, after a start, what the site's own applications do not know, and gives them back what the site does not have: a write of
+// many records may have been cut short.
 func (in *intake) reviewOwn(now time.Time, fx *wire.Effects) {
 	unknown := func(origin string, id skerry.InstanceID) bool {
 		if origin != "local" {
@@ -167,6 +168,11 @@ func (in *intake) reviewOwn(now time.Time, fx *wire.Effects) {
 	for _, id := range sortedIDs(in.places) {
 		if p := in.places[id]; p.Group == "" && unknown(p.Origin, id) || p.Group != "" && in.groups[p.Group] == nil {
 			in.remove(now, p, fx)
+		}
+	}
+	for _, i := range in.Apps.HeldBy(Self) {
+		if in.places[i.ID] == nil && in.groups[i.ID] == nil {
+			in.Apps.Gone(now, Self, i.ID, fx)
 		}
 	}
 }

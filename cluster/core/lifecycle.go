@@ -101,7 +101,8 @@ func (l *lifecycle) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 	if p.Origin == "local" {
 		return
 	}
-	o.Restart -= min(p.Extra, o.Restart)
+	o.Asked = min(p.Extra, o.Restart)
+	o.Restart -= o.Asked
 	o.Successor = l.redactAnswer(p, o.Successor)
 	o.Reason, o.Held, o.CrashLoop = l.workers.redact(p, o.Reason), l.workers.redact(p, o.Held), l.workers.redact(p, o.CrashLoop)
 	if o.Limits != nil {

@@ -51,7 +51,7 @@ type Instance struct {
 	Taken *Resize `json:"taken,omitempty"`
 	// Looping: its holder tells of a crash loop. The condition outlives that until it has run steadily, perhaps elsewhere.
 	Looping bool `json:"looping,omitempty"`
-	// Restarted is the restart that was asked for and carried out last.
+	// Restarted is how many of the restarts that somebody asked for are carried out, its site's users included.
 	Restarted uint64 `json:"restarted,omitempty"`
 	// Fixed is the revision whose limits it could not be given while it runs, Limited when they were changed last.
 	Fixed   string    `json:"fixed,omitempty"`

@@ -79,8 +79,8 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 	l.limited(now, i, &o, fx)
 	l.violated(now, i, o.Violated)
 	i.tellTransition(now, &before, fx)
-	l.noteFailure(now, &before, i, fx)
-	i.Restarted = max(i.Restarted, o.Restart)
+	l.noteFailure(now, &before, i, max(o.Restart, i.Restart)+o.Asked, fx)
+	i.Restarted = max(i.Restarted, o.Restart+o.Asked)
 	if ready {
 		i.Misses = 0
 	}
@@ -184,6 +184,7 @@ func (l *lifecycle) unplace(now time.Time, i *Instance, why string, fx *wire.Eff
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 	}
 	i.Holder, i.Worker, i.Cluster, i.Address, i.Ports, i.Cut, i.Ask, i.Answers = "", "", "", "", nil, false, nil, false
+	i.Restarted = min(i.Restarted, i.Restart) // those that its site was asked for stay there
 	i.State, i.Phase, i.Reason = skerry.Requested, skerry.PhaseNone, why
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, false, why)
 	if outOfTouch(i) { // it is nowhere that could be
@@ -208,11 +209,12 @@ func (l *lifecycle) Gone(now time.Time, holder string, id skerry.InstanceID, fx 
 	l.Lost(now, id, holder+" no longer has it", fx)
 }
 
-// noteFailure counts what goes wrong with instances of a revision that is being rolled out.
-func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, fx *wire.Effects) {
+// noteFailure counts what goes wrong with instances of a revision that is being rolled out. asked is how many restarts somebody has asked
+// for, at the owner or at the site while it was alone: those are no failures.
+func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, asked uint64, fx *wire.Effects) {
 	n := max(0, i.Restarts-before.Restarts)
-	if n > 0 && before.Restarted < i.Restart {
-		n-- // somebody asked for it
+	if asked > before.Restarted {
+		n -= int(min(uint64(n), asked-before.Restarted))
 	}
 	if i.State == skerry.Failed && before.State != skerry.Failed {
 		n++
