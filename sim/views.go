@@ -118,6 +118,11 @@ func (k *checker) shown() string {
 		case *root.Core:
 			for _, a := range c.Apps.Apps() {
 				views = append(views, c.Apps.View(a, "root", false))
+				for _, i := range c.Apps.InstancesOf(a.Key()) {
+					if i.Holder != string(i.Cluster) {
+						return fmt.Sprintf("the root shows %s at cluster %q, and it is at %q", i.ID, i.Cluster, i.Holder)
+					}
+				}
 			}
 		case *cluster.Core:
 			views = c.AppViews(false)

@@ -81,6 +81,8 @@ func TestMadeUpOrphans(t *testing.T) {
 		switch app := r.c.Apps.App(a.Service.App); {
 		case what == "" && (fx.Err != nil || app == nil):
 			t.Errorf("what the root gave is not adopted: %v", fx.Err)
+		case what == "" && r.c.Apps.Instance(id).Cluster != "a":
+			t.Errorf("it is shown at cluster %q", r.c.Apps.Instance(id).Cluster)
 		case what != "" && (app != nil || e == nil || e.Code != skerry.CodeConflict || !strings.Contains(e.Error(), "not shown") || e.Hint == ""):
 			t.Errorf("%s: adopted by hand: %v", what, fx.Err)
 		}
