@@ -91,7 +91,7 @@ func Run(s *Scenario, opt RunOptions) Result {
 	}
 	for _, name := range s.Sites {
 		if slices.ContainsFunc(s.Actions, func(a Action) bool { return a.Verb == "succeed" && a.Target == name }) {
-			w.useSeats(w.Clusters[name])
+			w.useCandidates(w.Clusters[name])
 		}
 	}
 	if s.Places {
@@ -243,13 +243,13 @@ func (r *run) act(a Action) {
 // succeed has a site's machine die for good and a successor take its place, which its workers choose. Without an heir nobody
 // could, and it lives on.
 func (r *run) succeed(n *Node, after string) {
-	if !n.seats.heirs() {
+	if !n.candidates.heirs() {
 		return
 	}
 	r.w.crash(n, true)
 	n.disk.mend() // it has another one
 	n.disk.rotten = false
-	n.seats.die()
+	n.candidates.die()
 	n.reigns++
 	d, _ := time.ParseDuration(after)
 	r.w.at(r.w.Now.Add(d), func() { r.w.boot(n) })
@@ -370,8 +370,8 @@ func (r *run) settle() time.Duration {
 	nodes := w.nodes()
 	for _, n := range nodes {
 		n.disk.mend()
-		if n.seats != nil {
-			n.seats.calm = true
+		if n.candidates != nil {
+			n.candidates.calm = true
 		}
 		if n.line != nil {
 			n.line.delay, n.line.jitter, n.line.loss = 0, 0, 0
@@ -445,7 +445,7 @@ func (w *World) whenUp(n *Node, fn func()) {
 		fn()
 		return
 	}
-	w.at(w.Now.Add(seatBeat), func() { w.whenUp(n, fn) })
+	w.at(w.Now.Add(candidateBeat), func() { w.whenUp(n, fn) })
 }
 
 func difference(a, b []string) string {

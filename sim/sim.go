@@ -137,8 +137,8 @@ type Node struct {
 	// addresses are those of the instances on a worker's machine; they outlive the agent.
 	addresses map[skerry.InstanceID]string
 
-	reigns uint64 // successors that took a site's place
-	seats  *seats // of a site with successors; else nil
+	reigns     uint64      // successors that took a site's place
+	candidates *candidates // of a site with successors; else nil
 	// leaving is the life of its site that was asked to remove it and has not answered; 0: none was.
 	leaving uint64
 
@@ -242,8 +242,8 @@ func (w *World) AddCluster(name string) *Node {
 
 // term is the one in which a site leads.
 func (n *Node) term() uint64 {
-	if n.seats != nil {
-		return n.seats.core.Term()
+	if n.candidates != nil {
+		return n.candidates.core.Term()
 	}
 	return 1 + n.reigns
 }

@@ -3,21 +3,21 @@ package wire
 // FeatureTenure is offered by who understands leases.
 const FeatureTenure = "tenure"
 
-// Seat is a machine that may be the cluster of a site: the one that leads, or a successor that was named in advance.
-type Seat struct {
+// LeaseCandidate is a machine that may be the cluster of a site: the one that leads, or a successor that was named in advance.
+type LeaseCandidate struct {
 	Name string `json:"name,omitempty" cbor:"1,keyasint,omitempty"`
 	// Addr is where it listens for workers, HOST:PORT.
 	Addr string `json:"addr,omitempty" cbor:"2,keyasint,omitempty"`
 }
 
-// Lease asks a worker to stay with the seat that leads. It goes from the cluster to its workers, on the link, and after a
+// Lease asks a worker to stay with the candidate that leads. It goes from the cluster to its workers, on the link, and after a
 // take-over on the connection on which the vote was given. Package decide/lease has the rules.
 type Lease struct {
 	Term   uint64 `json:"term,omitempty" cbor:"1,keyasint,omitempty"`
-	Holder string `json:"holder,omitempty" cbor:"2,keyasint,omitempty"` // the seat that leads
+	Holder string `json:"holder,omitempty" cbor:"2,keyasint,omitempty"` // the candidate that leads
 	// Seq numbers, within a term, who may follow.
-	Seq   uint64 `json:"seq,omitempty" cbor:"3,keyasint,omitempty"`
-	Heirs []Seat `json:"heirs,omitempty" cbor:"4,keyasint,omitempty"` // in order
+	Seq   uint64           `json:"seq,omitempty" cbor:"3,keyasint,omitempty"`
+	Heirs []LeaseCandidate `json:"heirs,omitempty" cbor:"4,keyasint,omitempty"` // in order
 	// TTL is for how long the worker promises itself, in milliseconds from when it hears this.
 	TTL uint32 `json:"ttl,omitempty" cbor:"5,keyasint,omitempty"`
 	// Stamp is repeated in the answer: the holder's own time of sending.
@@ -41,17 +41,17 @@ type Promise struct {
 // FrameType implements Message.
 func (*Promise) FrameType() FrameType { return FramePromise }
 
-// Vote is what a worker has written down of who leads its site. A worker that has lost its cluster tells it to the seats that it
-// knows; after an Ask it tells whether its vote is the seat's now.
+// Vote is what a worker has written down of who leads its site. A worker that has lost its cluster tells it to the candidates that it
+// knows; after an Ask it tells whether its vote is the candidate's now.
 type Vote struct {
 	Term   uint64 `json:"term,omitempty" cbor:"1,keyasint,omitempty"` // the highest that it has promised itself for
 	Holder string `json:"holder,omitempty" cbor:"2,keyasint,omitempty"`
 	// Reign is the term of the last Lease that it heard, of whom, and with what.
-	Reign       uint64 `json:"reign,omitempty" cbor:"3,keyasint,omitempty"`
-	ReignHolder string `json:"reignHolder,omitempty" cbor:"4,keyasint,omitempty"`
-	Seq         uint64 `json:"seq,omitempty" cbor:"5,keyasint,omitempty"`
-	Heirs       []Seat `json:"heirs,omitempty" cbor:"6,keyasint,omitempty"`
-	// Strayed: it has voted for another seat than ReignHolder since.
+	Reign       uint64           `json:"reign,omitempty" cbor:"3,keyasint,omitempty"`
+	ReignHolder string           `json:"reignHolder,omitempty" cbor:"4,keyasint,omitempty"`
+	Seq         uint64           `json:"seq,omitempty" cbor:"5,keyasint,omitempty"`
+	Heirs       []LeaseCandidate `json:"heirs,omitempty" cbor:"6,keyasint,omitempty"`
+	// Strayed: it has voted for another candidate than ReignHolder since.
 	Strayed bool `json:"strayed,omitempty" cbor:"7,keyasint,omitempty"`
 	// Wait is how long its promise still binds it, in milliseconds; 0: it is free.
 	Wait uint32 `json:"wait,omitempty" cbor:"8,keyasint,omitempty"`
@@ -64,24 +64,24 @@ func (*Vote) FrameType() FrameType { return FrameVote }
 
 // Ask asks a worker for its vote in a term.
 type Ask struct {
-	Term uint64 `json:"term,omitempty" cbor:"1,keyasint,omitempty"`
-	Seat string `json:"seat,omitempty" cbor:"2,keyasint,omitempty"`
+	Term      uint64 `json:"term,omitempty" cbor:"1,keyasint,omitempty"`
+	Candidate string `json:"seat,omitempty" cbor:"2,keyasint,omitempty"`
 }
 
 // FrameType implements Message.
 func (*Ask) FrameType() FrameType { return FrameAsk }
 
-// Follow asks the seat that leads for its store, from where the asking seat's own ends.
+// Follow asks the candidate that leads for its store, from where the asking candidate's own ends.
 type Follow struct {
-	// Reign and Revision name the end of what the seat has: a revision of its store, and the term in which that was written. 0:
+	// Reign and Revision name the end of what the candidate has: a revision of its store, and the term in which that was written. 0:
 	// it has nothing.
 	Reign    uint64 `json:"reign,omitempty" cbor:"1,keyasint,omitempty"`
 	Revision int64  `json:"revision,omitempty" cbor:"2,keyasint,omitempty"`
-	// Addr is where the seat listens for workers, HOST:PORT; without a host it is the one that the connection comes from.
+	// Addr is where the candidate listens for workers, HOST:PORT; without a host it is the one that the connection comes from.
 	Addr    string `json:"addr,omitempty" cbor:"3,keyasint,omitempty"`
 	Machine string `json:"machine,omitempty" cbor:"4,keyasint,omitempty"`
 	Version string `json:"version,omitempty" cbor:"5,keyasint,omitempty"`
-	// Keyed: the seat takes the key of the site's secrets, before anything else.
+	// Keyed: the candidate takes the key of the site's secrets, before anything else.
 	Keyed bool `json:"keyed,omitempty" cbor:"6,keyasint,omitempty"`
 }
 
@@ -92,9 +92,9 @@ func (*Follow) FrameType() FrameType { return FrameFollow }
 type Followed struct {
 	Term   uint64 `json:"term,omitempty" cbor:"1,keyasint,omitempty"`
 	Holder string `json:"holder,omitempty" cbor:"2,keyasint,omitempty"`
-	// Whole: a whole copy comes first, and takes the place of what the seat has.
+	// Whole: a whole copy comes first, and takes the place of what the candidate has.
 	Whole bool `json:"whole,omitempty" cbor:"3,keyasint,omitempty"`
-	// Orphan: what the seat has written beyond the revision Common is not part of the site's history.
+	// Orphan: what the candidate has written beyond the revision Common is not part of the site's history.
 	Orphan bool   `json:"astray,omitempty" cbor:"4,keyasint,omitempty"`
 	Common int64  `json:"common,omitempty" cbor:"5,keyasint,omitempty"`
 	TTL    uint32 `json:"ttl,omitempty" cbor:"6,keyasint,omitempty"` // of leases, in milliseconds

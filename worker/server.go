@@ -53,7 +53,7 @@ type Tenure interface {
 	Term() uint64
 	// Lease answers a lease of the cluster, which is at an address.
 	Lease(l *wire.Lease, from string) *wire.Promise
-	// Run offers the vote while the cluster is out of touch, until ctx ends. chosen is called when some seat leads.
+	// Run offers the vote while the cluster is out of touch, until ctx ends. chosen is called when some candidate leads.
 	Run(ctx context.Context, connected func() bool, chosen func())
 }
 

@@ -327,7 +327,7 @@ func TestEgressInForce(t *testing.T) {
 		}
 	}
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: p})
-	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "guest", Level: spec.LevelRestricted}, seat: seat{Worker: "w"}}
+	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "guest", Level: spec.LevelRestricted}, location: location{Worker: "w"}}
 	if got := c.Unadmitted(); len(got) != 1 || !strings.Contains(got[0].Reason.Text, "once it is placed anew it reaches 203.0.113.0/24") || got[0].Reason.Hint == "" {
 		t.Errorf("told of %+v", got)
 	}

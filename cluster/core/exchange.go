@@ -164,7 +164,7 @@ func (f *finder) notFor(p *placement) bool {
 
 // copyOn makes a copy of a group for a worker.
 func (g *group) copyOn(worker string) *placement {
-	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, seat: seat{Pinned: worker}}
+	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, location: location{Pinned: worker}}
 	p.A.ID += "-" + skerry.InstanceID(worker)
 	return p
 }

@@ -337,7 +337,7 @@ func (in *intake) noSuccessor(now time.Time, p *placement) string {
 	if p.Worker == "" || p.Removing || p.ended() {
 		return ""
 	}
-	q := &placement{A: p.A, Origin: p.Origin, seat: seat{Pinned: p.Pinned}, Located: placing.Located{Users: p.Users}, Created: now}
+	q := &placement{A: p.A, Origin: p.Origin, location: location{Pinned: p.Pinned}, Located: placing.Located{Users: p.Users}, Created: now}
 	q.A.Spec, q.A.Revision, q.A.Gen = p.A.Successor.Spec, p.A.Successor.Revision, p.A.Successor.Gen
 	q.A.Runtime, q.A.Devices, q.A.Digest, q.A.Successor = "", nil, nil, nil
 	if why := in.admission.Check(&q.A); why != nil {

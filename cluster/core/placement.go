@@ -28,7 +28,7 @@ type placement struct {
 	A      spec.Assignment   `json:"assignment"`
 	Origin string            `json:"origin"` // "root" or "local"
 	Group  skerry.InstanceID `json:"group,omitempty"`
-	seat
+	location
 	Removing bool             `json:"removing,omitempty"`
 	Refused  bool             `json:"refused,omitempty"`
 	Obs      wire.Observation `json:"observation"`
@@ -52,8 +52,8 @@ type placement struct {
 	served  bool // it was ready when its worker got out of touch
 }
 
-// seat is where an instance is, and where it may be: the ledger's.
-type seat struct {
+// location is where an instance is, and where it may be: the ledger's.
+type location struct {
 	Worker string   `json:"worker,omitempty"`
 	Pinned string   `json:"pinned,omitempty"` // the only worker that will do
 	Avoid  []string `json:"avoid,omitempty"`

@@ -279,7 +279,7 @@ func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	st := status{Role: "cluster", Version: version, Pid: os.Getpid(), Why: "it stands by"}
 	var err error
 	if st.Succession, err = l.leadership.Status(r.Context()); st.Succession != nil {
-		st.Name = st.Succession.Seat
+		st.Name = st.Succession.Candidate
 	}
 	answer(w, st, err)
 }

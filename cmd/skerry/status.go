@@ -117,7 +117,7 @@ func printStatus(out io.Writer, st *status) {
 }
 
 func printSuccession(tw io.Writer, s *succession.Status) {
-	fmt.Fprintf(tw, "Candidate:\t%s, %s, term %d\n", s.Seat, s.State, s.Term)
+	fmt.Fprintf(tw, "Candidate:\t%s, %s, term %d\n", s.Candidate, s.State, s.Term)
 	if s.Why != "" {
 		fmt.Fprintf(tw, "\t%s\n", s.Why)
 	}

@@ -10,11 +10,11 @@ import (
 // TestVotesOfOthers: the vote of a worker that is no voter of the site, or is none any more, counts for nothing, whenever it comes.
 func TestVotesOfOthers(t *testing.T) {
 	now := time.Unix(1000, 0)
-	offer := func(s *Seat, voter string, term uint64, holder string) {
-		s.Offered(now, voter, &wire.Vote{Term: term, Holder: holder, Reign: 3, ReignHolder: "a", Heirs: []wire.Seat{{Name: "b"}}})
+	offer := func(s *Candidate, voter string, term uint64, holder string) {
+		s.Offered(now, voter, &wire.Vote{Term: term, Holder: holder, Reign: 3, ReignHolder: "a", Heirs: []wire.LeaseCandidate{{Name: "b"}}})
 	}
-	asking := func(voters ...string) *Seat {
-		s := newSeat("b", Books{Reign: 3, Voters: voters, Order: []string{"b"}})
+	asking := func(voters ...string) *Candidate {
+		s := newCandidate("b", Books{Reign: 3, Voters: voters, Order: []string{"b"}})
 		for _, w := range []string{"w1", "w2", "w3"} {
 			offer(s, w, 3, "a")
 		}
@@ -44,7 +44,7 @@ func TestVotesOfOthers(t *testing.T) {
 // TestLiarDeposes: a worker that always claims to have promised itself for a later term ends a reign now and then, and ever more seldom.
 func TestLiarDeposes(t *testing.T) {
 	now := time.Unix(1000, 0)
-	s := newSeat("a", Books{Reign: 3, Voters: []string{"w1", "w2", "liar"}, Order: []string{"a", "b"}})
+	s := newCandidate("a", Books{Reign: 3, Voters: []string{"w1", "w2", "liar"}, Order: []string{"a", "b"}})
 	deposed := 0
 	for range int(time.Hour / time.Second) {
 		now = now.Add(time.Second)
@@ -66,15 +66,15 @@ func TestLiarDeposes(t *testing.T) {
 func TestPromiseOutlivesAStart(t *testing.T) {
 	now := time.Unix(1000, 0)
 	v := NewVoter(Ballot{}, now, ttl)
-	lease := wire.Lease{Term: 3, Holder: "a", Seq: 1, Heirs: []wire.Seat{{Name: "b"}}, TTL: uint32(30 * ttl / time.Millisecond)}
+	lease := wire.Lease{Term: 3, Holder: "a", Seq: 1, Heirs: []wire.LeaseCandidate{{Name: "b"}}, TTL: uint32(30 * ttl / time.Millisecond)}
 	if _, save := v.Lease(now, &lease); !save {
 		t.Error("it is not written down")
 	}
 	again := NewVoter(v.Ballot, now, ttl)
-	if a, _ := again.Ask(now.Add(29*ttl), &wire.Ask{Term: 4, Seat: "b"}); a.Holder != "a" {
+	if a, _ := again.Ask(now.Add(29*ttl), &wire.Ask{Term: 4, Candidate: "b"}); a.Holder != "a" {
 		t.Errorf("it broke its promise: %+v", a)
 	}
-	if a, _ := again.Ask(now.Add(31*ttl), &wire.Ask{Term: 4, Seat: "b"}); a.Holder != "b" {
+	if a, _ := again.Ask(now.Add(31*ttl), &wire.Ask{Term: 4, Candidate: "b"}); a.Holder != "b" {
 		t.Errorf("it does not vote when that has run out: %+v", a)
 	}
 	if _, save := v.Lease(now, &lease); save {

@@ -1,9 +1,9 @@
 // Package lease decides who may write for a site whose store lies on one machine, when successors were named in advance. It is
-// pure: seats and voters take messages and the time, and give messages. It never opens a store or a connection; the servers of
+// pure: candidates and voters take messages and the time, and give messages. It never opens a store or a connection; the servers of
 // cluster and worker do that.
 //
-// A seat is a machine that may be the cluster: the one that leads, or a successor. Voters are the site's workers. A term is
-// held by one seat:
+// A candidate is a machine that may be the cluster: the one that leads, or a successor. Voters are the site's workers. A term is
+// held by one candidate:
 //
 //	           a majority votes            most have heard its first lease
 //	Standing ------------------> Founding ---------------------------------> Leading
@@ -38,7 +38,7 @@ const MaxHeirs = 2
 // MaxVoters is how many voters a site counts; further workers have no vote. Leases of more would cost traffic for nothing.
 const MaxVoters = 99
 
-func named(list []wire.Seat, name string) bool {
+func named(list []wire.LeaseCandidate, name string) bool {
 	for _, s := range list {
 		if s.Name == name {
 			return true

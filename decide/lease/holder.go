@@ -11,7 +11,7 @@ import (
 // list is who was named as heir, under a number.
 type list struct {
 	seq   uint64
-	heirs []wire.Seat
+	heirs []wire.LeaseCandidate
 }
 
 // promised is the last that was heard of a voter.
@@ -22,18 +22,18 @@ type promised struct {
 
 // follower is a successor to which the store goes.
 type follower struct {
-	seat  wire.Seat
-	acked int64     // everything up to this revision is on its disk
-	heard time.Time // of an acknowledgement
-	since time.Time // it has not acknowledged something that waits for it since then; zero: it has
+	candidate wire.LeaseCandidate
+	acked     int64     // everything up to this revision is on its disk
+	heard     time.Time // of an acknowledgement
+	since     time.Time // it has not acknowledged something that waits for it since then; zero: it has
 }
 
-// holder is the part of a seat that leads. lists[0] is the oldest by which a successor could still be elected.
+// holder is the part of a candidate that leads. lists[0] is the oldest by which a successor could still be elected.
 type holder struct {
 	term    uint64
 	born    time.Time
 	founded bool
-	// known: enough voters have heard of this reign. Before that nobody is named as heir, for nobody could vote for this seat
+	// known: enough voters have heard of this reign. Before that nobody is named as heir, for nobody could vote for this candidate
 	// again if it ended now.
 	known   bool
 	closing bool // the site has no voters left: no heirs either
@@ -135,7 +135,7 @@ func (h *holder) release() {
 }
 
 // name makes a new list of heirs.
-func (h *holder) name(heirs []wire.Seat) {
+func (h *holder) name(heirs []wire.LeaseCandidate) {
 	h.lists = append(h.lists, list{h.now().seq + 1, heirs})
 	h.changed = true
 	h.advance() // a site without voters has nobody to ask
@@ -144,7 +144,7 @@ func (h *holder) name(heirs []wire.Seat) {
 // review drops heirs that are gone or lag, and adds followers that have everything. rank orders them.
 func (h *holder) review(now time.Time, patience time.Duration, rank map[string]int) {
 	have := h.now().heirs
-	var heirs []wire.Seat
+	var heirs []wire.LeaseCandidate
 	for _, f := range h.followers {
 		behind := f.acked < h.local
 		switch {
@@ -154,15 +154,15 @@ func (h *holder) review(now time.Time, patience time.Duration, rank map[string]i
 			f.since = now
 		}
 		lags := behind && now.Sub(f.since) >= patience || now.Sub(f.heard) >= patience
-		was := named(have, f.seat.Name)
+		was := named(have, f.candidate.Name)
 		if was && !lags || !was && !lags && f.acked >= h.released && f.acked >= h.settlesAt {
-			heirs = append(heirs, f.seat)
+			heirs = append(heirs, f.candidate)
 		}
 	}
 	if !h.known || h.closing || len(h.councils[len(h.councils)-1]) == 0 {
 		heirs = nil
 	}
-	slices.SortFunc(heirs, func(a, b wire.Seat) int {
+	slices.SortFunc(heirs, func(a, b wire.LeaseCandidate) int {
 		return cmp.Or(cmp.Compare(rank[a.Name], rank[b.Name]), cmp.Compare(a.Name, b.Name))
 	})
 	heirs = heirs[:min(len(heirs), MaxHeirs)]
@@ -182,7 +182,7 @@ func (h *holder) council(voters []string, revision int64) {
 	h.settlesAt = revision
 }
 
-func (h *holder) lease(now time.Time, me wire.Seat, ttl time.Duration) *wire.Lease {
+func (h *holder) lease(now time.Time, me wire.LeaseCandidate, ttl time.Duration) *wire.Lease {
 	l := h.now()
 	return &wire.Lease{Term: h.term, Holder: me.Name, At: me.Addr, Seq: l.seq, Heirs: slices.Clone(l.heirs), TTL: uint32(ttl / time.Millisecond),
 		Stamp: uint64(now.Sub(h.born))}

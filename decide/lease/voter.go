@@ -8,16 +8,16 @@ import (
 
 // Ballot is what a voter keeps on its disk. It is written before anything that follows from it is said.
 type Ballot struct {
-	// Term is the highest one that the voter has promised itself for, and Holder the seat. 0: none.
+	// Term is the highest one that the voter has promised itself for, and Holder the candidate. 0: none.
 	Term   uint64 `json:"term"`
 	Holder string `json:"holder"`
-	// Reign is the term of the last lease that it heard, with the seat that holds it, its address, and its heirs.
-	Reign       uint64      `json:"reign,omitempty"`
-	ReignHolder string      `json:"reignHolder,omitempty"`
-	At          string      `json:"at,omitempty"`
-	Seq         uint64      `json:"seq,omitempty"`
-	Heirs       []wire.Seat `json:"heirs,omitempty"`
-	// Strayed: since then it has voted for another seat than ReignHolder.
+	// Reign is the term of the last lease that it heard, with the candidate that holds it, its address, and its heirs.
+	Reign       uint64                `json:"reign,omitempty"`
+	ReignHolder string                `json:"reignHolder,omitempty"`
+	At          string                `json:"at,omitempty"`
+	Seq         uint64                `json:"seq,omitempty"`
+	Heirs       []wire.LeaseCandidate `json:"heirs,omitempty"`
+	// Strayed: since then it has voted for another candidate than ReignHolder.
 	Strayed bool `json:"strayed,omitempty"`
 	// TTL is for how long it promises itself, in milliseconds, as the last lease said; 0: no lease has said so yet.
 	TTL uint32 `json:"ttl,omitempty"`
@@ -70,11 +70,11 @@ func (v *Voter) Vote(now time.Time) *wire.Vote {
 
 // Ask decides about a vote; the answer's Term and Holder say for whom it is.
 func (v *Voter) Ask(now time.Time, a *wire.Ask) (answer *wire.Vote, save bool) {
-	again := a.Term == v.Term && a.Seat == v.Holder
-	bound := now.Before(v.until) && a.Seat != v.Holder
-	if !again && a.Term > v.Term && !bound && v.Reign > 0 && (a.Seat == v.ReignHolder || named(v.Heirs, a.Seat)) {
-		v.Term, v.Holder, save = a.Term, a.Seat, true
-		v.Strayed = v.Strayed || a.Seat != v.ReignHolder
+	again := a.Term == v.Term && a.Candidate == v.Holder
+	bound := now.Before(v.until) && a.Candidate != v.Holder
+	if !again && a.Term > v.Term && !bound && v.Reign > 0 && (a.Candidate == v.ReignHolder || named(v.Heirs, a.Candidate)) {
+		v.Term, v.Holder, save = a.Term, a.Candidate, true
+		v.Strayed = v.Strayed || a.Candidate != v.ReignHolder
 		v.until = now.Add(v.ttl)
 	}
 	return v.Vote(now), save
@@ -83,12 +83,12 @@ func (v *Voter) Ask(now time.Time, a *wire.Ask) (answer *wire.Vote, save bool) {
 // Bound is until when a promise binds the voter.
 func (v *Voter) Bound() time.Time { return v.until }
 
-// Seats lists who may lead, as far as the voter knows: who did last, and its heirs.
-func (v *Voter) Seats() []wire.Seat {
+// Candidates lists who may lead, as far as the voter knows: who did last, and its heirs.
+func (v *Voter) Candidates() []wire.LeaseCandidate {
 	if v.Reign == 0 {
 		return nil
 	}
-	out := []wire.Seat{{Name: v.ReignHolder, Addr: v.At}}
+	out := []wire.LeaseCandidate{{Name: v.ReignHolder, Addr: v.At}}
 	for _, s := range v.Heirs {
 		if s.Name != v.ReignHolder {
 			out = append(out, s)

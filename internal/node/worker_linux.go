@@ -182,7 +182,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if err != nil {
 		return w, err
 	}
-	opt.Tenure, opt.Addrs = ballots, func() []string { return append(ballots.Seats(), c.Parent...) }
+	opt.Tenure, opt.Addrs = ballots, func() []string { return append(ballots.Candidates(), c.Parent...) }
 	w.Server, err = worker.NewServer(opt)
 	return w, err
 }

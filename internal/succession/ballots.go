@@ -25,7 +25,7 @@ import (
 // ballotFile holds what a worker has promised. It is written before the promise is sent.
 const ballotFile = "ballot.json"
 
-// Ballots keep a worker's vote, and offer it to the seats of its site when the cluster is out of touch.
+// Ballots keep a worker's vote, and offer it to the candidates of its site when the cluster is out of touch.
 type Ballots struct {
 	path   string
 	member *auth.Member
@@ -98,7 +98,7 @@ func (b *Ballots) vote() (*wire.Vote, error) {
 	return b.voter.Vote(time.Now()), nil
 }
 
-// ask answers a seat that asks for the vote.
+// ask answers a candidate that asks for the vote.
 func (b *Ballots) ask(a *wire.Ask) (*wire.Vote, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,11 +121,11 @@ func complete(addr, from string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Seats lists where the cluster may be, with who led last first.
-func (b *Ballots) Seats() (out []string) {
+// Candidates lists where the cluster may be, with who led last first.
+func (b *Ballots) Candidates() (out []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range b.voter.Seats() {
+	for _, s := range b.voter.Candidates() {
 		if host, _, err := net.SplitHostPort(s.Addr); err == nil && host != "" {
 			out = append(out, s.Addr)
 		}
@@ -133,7 +133,7 @@ func (b *Ballots) Seats() (out []string) {
 	return out
 }
 
-// Run offers the vote to all seats whenever the cluster is out of touch, until ctx ends. chosen is called when one of them leads.
+// Run offers the vote to all candidates whenever the cluster is out of touch, until ctx ends. chosen is called when one of them leads.
 func (b *Ballots) Run(ctx context.Context, connected func() bool, chosen func()) {
 	t := time.NewTicker(250 * time.Millisecond)
 	defer t.Stop()
@@ -151,7 +151,7 @@ func (b *Ballots) Run(ctx context.Context, connected func() bool, chosen func())
 			if connected() {
 				continue
 			}
-			for _, addr := range b.Seats() {
+			for _, addr := range b.Candidates() {
 				if offering[addr] {
 					continue
 				}
@@ -169,7 +169,7 @@ func (b *Ballots) Run(ctx context.Context, connected func() bool, chosen func())
 	}
 }
 
-// offer tells a seat the vote and answers it, for as long as the cluster is out of touch.
+// offer tells a candidate the vote and answers it, for as long as the cluster is out of touch.
 func (b *Ballots) offer(ctx context.Context, addr string, connected func() bool, chosen func()) error {
 	cfg, err := b.member.TLS()
 	if err != nil {
@@ -186,7 +186,7 @@ func (b *Ballots) offer(ctx context.Context, addr string, connected func() bool,
 	defer raw.Close()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
 	raw.SetDeadline(time.Now().Add(silence))
-	cfg.NextProtos = []string{link.ProtoSeat}
+	cfg.NextProtos = []string{link.ProtoCandidate}
 	conn := tls.Client(raw, cfg)
 	if err := conn.HandshakeContext(dial); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (b *Ballots) offer(ctx context.Context, addr string, connected func() bool,
 		}
 		cancel()
 	})
-	// A seat that leads takes workers on the link and ends this.
+	// A candidate that leads takes workers on the link and ends this.
 	promised := false
 	defer func() {
 		if promised {

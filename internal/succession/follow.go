@@ -52,7 +52,7 @@ func (o *Leadership) stand(ctx context.Context) error {
 		}
 	}()
 	for {
-		o.with(ctx, func(c *lease.Seat, now time.Time) { c.Tick(now) })
+		o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Tick(now) })
 		o.mu.Lock()
 		leads := o.core.State() == lease.Leading
 		o.mu.Unlock()
@@ -92,7 +92,7 @@ func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Serve
 		o.opt.Log.Debug("stand by", "err", err)
 		return nil
 	}
-	srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Handler: refuser{}, Seat: o.Seat, Log: o.opt.Log,
+	srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Handler: refuser{}, Candidate: o.Candidate, Log: o.opt.Log,
 		Admit: func(context.Context, wire.PeerIdentity, *wire.Hello) error {
 			return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine stands by for the site and does not lead it", Hint: "the worker goes on by itself, and chooses one that does", RetryAfter: 250}
 		},
@@ -109,13 +109,13 @@ func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Serve
 	return srv
 }
 
-// places lists where another seat may lead: what was said at the start, and the seats that the site knows.
+// places lists where another candidate may lead: what was said at the start, and the candidates that the site knows.
 func (o *Leadership) places(ctx context.Context) []string {
 	out := slices.Clone(o.opt.Addrs)
-	if rec, err := o.opt.Store.Get(ctx, keySeats); err == nil {
-		var seats []wire.Seat
-		if json.Unmarshal(rec.Value, &seats) == nil {
-			for _, s := range seats {
+	if rec, err := o.opt.Store.Get(ctx, keyCandidates); err == nil {
+		var candidates []wire.LeaseCandidate
+		if json.Unmarshal(rec.Value, &candidates) == nil {
+			for _, s := range candidates {
 				if host, _, err := net.SplitHostPort(s.Addr); err == nil && host != "" && s.Name != o.member.Name() && !slices.Contains(out, s.Addr) {
 					out = append(out, s.Addr)
 				}
@@ -184,7 +184,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 	defer raw.Close()
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
-	cfg.NextProtos = []string{link.ProtoSeat}
+	cfg.NextProtos = []string{link.ProtoCandidate}
 	conn := tls.Client(raw, cfg)
 	raw.SetDeadline(time.Now().Add(silence))
 	if err := conn.HandshakeContext(dial); err != nil {
@@ -287,7 +287,7 @@ func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader
 		if err != nil {
 			return err
 		}
-		o.with(ctx, func(c *lease.Seat, now time.Time) { c.Heard(now, f.Term) })
+		o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Heard(now, f.Term) })
 		var change func() (int64, error)
 		switch kind {
 		case itemPart:

@@ -125,7 +125,7 @@ func TestNotLeading(t *testing.T) {
 	if _, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("1")}}); err != nil {
 		t.Fatal("a site without successors:", err)
 	}
-	o.core = lease.New(lease.Options{Me: wire.Seat{Name: "a"}, TTL: time.Second, Patience: time.Second})
+	o.core = lease.New(lease.Options{Me: wire.LeaseCandidate{Name: "a"}, TTL: time.Second, Patience: time.Second})
 	_, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("2")}})
 	var e *skerry.Error
 	if !errors.Is(err, store.ErrDeposed) || !errors.As(err, &e) || e.Code != skerry.CodeUnavailable || e.Hint == "" {
@@ -148,14 +148,14 @@ func TestBallots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := b.Lease(&wire.Lease{Term: 4, Holder: "a", At: ":7444", Seq: 1, Heirs: []wire.Seat{{Name: "b", Addr: "192.0.2.2:7444"}}, TTL: 1000}, "192.0.2.1:7444")
+	p := b.Lease(&wire.Lease{Term: 4, Holder: "a", At: ":7444", Seq: 1, Heirs: []wire.LeaseCandidate{{Name: "b", Addr: "192.0.2.2:7444"}}, TTL: 1000}, "192.0.2.1:7444")
 	if p.Term != 4 || p.Seq != 1 {
 		t.Fatalf("%+v", p)
 	}
 	if b, err = OpenBallots(dir, &auth.Member{}, nil); err != nil || b.Term() != 4 {
 		t.Fatal(b, err)
 	}
-	if s := b.Seats(); len(s) != 2 || s[0] != "192.0.2.1:7444" || s[1] != "192.0.2.2:7444" {
+	if s := b.Candidates(); len(s) != 2 || s[0] != "192.0.2.1:7444" || s[1] != "192.0.2.2:7444" {
 		t.Errorf("seats %v", s)
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -173,12 +173,12 @@ func TestVoteUnwritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Lease(&wire.Lease{Term: 4, Holder: "a", Seq: 1, Heirs: []wire.Seat{{Name: "b"}}, TTL: 1}, "192.0.2.1:7444")
+	b.Lease(&wire.Lease{Term: 4, Holder: "a", Seq: 1, Heirs: []wire.LeaseCandidate{{Name: "b"}}, TTL: 1}, "192.0.2.1:7444")
 	time.Sleep(2 * time.Millisecond) // the promise
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := b.ask(&wire.Ask{Term: 5, Seat: "b"}); err == nil {
+	if v, err := b.ask(&wire.Ask{Term: 5, Candidate: "b"}); err == nil {
 		t.Errorf("voted without a disk: %+v", v)
 	}
 	if v, err := b.vote(); err == nil {

@@ -61,8 +61,8 @@ type HubConfig struct {
 
 // Leadership is who decides whether a process leads its site, where there may be successors.
 type Leadership interface {
-	// Seat serves a connection of link.ProtoSeat.
-	Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
+	// Candidate serves a connection of link.ProtoCandidate.
+	Candidate(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	// Serves tells that children connect now, at an address, and how they are reached; Came and Promised what they do.
 	Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m wire.Message))
 	Came(hello *wire.Hello)

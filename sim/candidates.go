@@ -14,23 +14,23 @@ import (
 
 // Times of internal/succession.
 const (
-	seatTTL      = 12 * time.Second
-	seatPatience = 2 * time.Second
-	commitTime   = 15 * time.Second
-	seatBeat     = 500 * time.Millisecond // of what goes on between seats
+	leaseTTL          = 12 * time.Second
+	candidatePatience = 2 * time.Second
+	commitTime        = 15 * time.Second
+	candidateBeat     = 500 * time.Millisecond // of what goes on between candidates
 )
 
-// seats are the machines that may be a site's cluster: one leads, and two are given its store. The seats and voters of package lease
-// decide which of them leads, and when a commit counts.
-type seats struct {
+// candidates are the machines that may be a site's cluster: one leads, and two are given its store. The candidates and voters of package
+// lease decide which of them leads, and when a commit counts.
+type candidates struct {
 	w        *World
 	n        *Node
 	rng      *rand.Rand // of its own, which leaves the others as they are
 	born     int        // machines so far
 	machines map[string]*copied
 	leader   string
-	core     *lease.Seat // of the leader
-	revision int64       // the newest in its store
+	core     *lease.Candidate // of the leader
+	revision int64            // the newest in its store
 	voters   map[string]*lease.Voter
 	waiting  []unheard
 	calm     bool // successors stay in touch
@@ -42,8 +42,8 @@ type copied struct {
 	store    map[string][]byte
 	revision int64
 	reign    uint64
-	away     bool        // out of touch with whoever leads
-	core     *lease.Seat // while nobody leads
+	away     bool             // out of touch with whoever leads
+	core     *lease.Candidate // while nobody leads
 }
 
 // unheard is a commit that heirs do not have yet.
@@ -52,12 +52,12 @@ type unheard struct {
 	done     func(error)
 }
 
-// useSeats gives a site two successors. Its workers must be there.
-func (w *World) useSeats(n *Node) {
-	s := &seats{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, 12)), machines: map[string]*copied{}, voters: map[string]*lease.Voter{}, revision: 1}
-	n.seats = s
+// useCandidates gives a site two successors. Its workers must be there.
+func (w *World) useCandidates(n *Node) {
+	s := &candidates{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, 12)), machines: map[string]*copied{}, voters: map[string]*lease.Voter{}, revision: 1}
+	n.candidates = s
 	for _, k := range n.children {
-		s.voters[short(k)] = lease.NewVoter(lease.Ballot{}, w.Now, seatTTL)
+		s.voters[short(k)] = lease.NewVoter(lease.Ballot{}, w.Now, leaseTTL)
 	}
 	s.leader = s.machine()
 	m := s.machines[s.leader]
@@ -70,30 +70,32 @@ func (w *World) useSeats(n *Node) {
 }
 
 // machine adds a machine with nothing in its store.
-func (s *seats) machine() string {
+func (s *candidates) machine() string {
 	name := fmt.Sprintf("m%d", s.born)
 	s.born++
 	s.machines[name] = &copied{store: map[string][]byte{}}
 	return name
 }
 
-func (s *seats) stand(name string) *lease.Seat {
+func (s *candidates) stand(name string) *lease.Candidate {
 	m := s.machines[name]
-	c := lease.New(lease.Options{Me: seatOf(name), TTL: seatTTL, Patience: seatPatience})
+	c := lease.New(lease.Options{Me: candidateOf(name), TTL: leaseTTL, Patience: candidatePatience})
 	c.SetBooks(lease.Books{Reign: m.reign, Revision: m.revision, Voters: sortedNames(s.voters), Order: sortedNames(s.machines)})
 	return c
 }
 
-func seatOf(name string) wire.Seat { return wire.Seat{Name: name, Addr: name + ":7443"} }
+func candidateOf(name string) wire.LeaseCandidate {
+	return wire.LeaseCandidate{Name: name, Addr: name + ":7443"}
+}
 
 // reach reports whether a worker can be talked to.
-func (s *seats) reach(worker string) bool {
+func (s *candidates) reach(worker string) bool {
 	k := s.w.Workers[s.n.Name+"/"+worker]
 	return k.Up && !k.deaf()
 }
 
-// talk has voters answer what a seat sends.
-func (s *seats) talk(c *lease.Seat) {
+// talk has voters answer what a candidate sends.
+func (s *candidates) talk(c *lease.Candidate) {
 	for out := c.Take(); len(out) > 0; out = c.Take() {
 		for _, o := range out {
 			v := s.voters[o.To]
@@ -112,8 +114,8 @@ func (s *seats) talk(c *lease.Seat) {
 	}
 }
 
-// beat is what goes on between the seats while one leads: successors come, go and catch up, and leases are renewed.
-func (s *seats) beat() {
+// beat is what goes on between the candidates while one leads: successors come, go and catch up, and leases are renewed.
+func (s *candidates) beat() {
 	for _, name := range sortedNames(s.machines) {
 		m := s.machines[name]
 		if name == s.leader {
@@ -128,7 +130,7 @@ func (s *seats) beat() {
 				s.core.Left(s.w.Now, name)
 			}
 		case m.away:
-		case s.core.Following(name) || s.core.Follows(s.w.Now, seatOf(name)):
+		case s.core.Following(name) || s.core.Follows(s.w.Now, candidateOf(name)):
 			if m.revision != s.revision || m.reign != s.core.Term() {
 				m.store = maps.Clone(s.n.Store)
 				m.revision, m.reign = s.revision, s.core.Term()
@@ -146,7 +148,7 @@ func (s *seats) beat() {
 		s.w.boot(s.n)
 		return
 	}
-	s.w.at(s.w.Now.Add(seatBeat), func() {
+	s.w.at(s.w.Now.Add(candidateBeat), func() {
 		if s.n.life == life && s.n.Up {
 			s.beat()
 		}
@@ -154,7 +156,7 @@ func (s *seats) beat() {
 }
 
 // look ends commits that count by now, or never will.
-func (s *seats) look() {
+func (s *candidates) look() {
 	s.talk(s.core)
 	for len(s.waiting) > 0 {
 		u := s.waiting[0]
@@ -172,7 +174,7 @@ func (s *seats) look() {
 }
 
 // writes reports whether a commit may be begun.
-func (s *seats) writes() error {
+func (s *candidates) writes() error {
 	if !s.core.Writes(s.w.Now) {
 		return fmt.Errorf("not leading: %s: %w", s.core.Why(), store.ErrDeposed)
 	}
@@ -180,7 +182,7 @@ func (s *seats) writes() error {
 }
 
 // committed takes a commit that is on the leader's disk, and calls done when it counts, as the store of internal/succession does.
-func (s *seats) committed(ops []store.Op, done func(error)) {
+func (s *candidates) committed(ops []store.Op, done func(error)) {
 	s.revision++
 	rev, life, term := s.revision, s.n.life, s.core.Term()
 	same := func() bool { return s.n.life == life && s.core.Term() == term }
@@ -215,14 +217,14 @@ func (s *seats) committed(ops []store.Op, done func(error)) {
 }
 
 // die takes that the machine that led is gone for good. Another one comes in its place, with nothing in its store.
-func (s *seats) die() {
+func (s *candidates) die() {
 	delete(s.machines, s.leader)
 	s.leader = ""
 	s.machine()
 }
 
 // crashed takes that nobody leads any more.
-func (s *seats) crashed() {
+func (s *candidates) crashed() {
 	s.waiting, s.bound = nil, s.core.Bound()
 	if m := s.machines[s.leader]; m != nil {
 		m.store, m.revision = s.n.Store, s.revision
@@ -233,7 +235,7 @@ func (s *seats) crashed() {
 }
 
 // elect lets the site's workers choose who leads, and reports whether somebody does.
-func (s *seats) elect() bool {
+func (s *candidates) elect() bool {
 	if m := s.machines[s.leader]; m != nil && !s.bound {
 		m.reign = s.core.Term() + 1
 		s.won(s.leader, s.stand(s.leader))
@@ -266,7 +268,7 @@ func (s *seats) elect() bool {
 }
 
 // won has a machine lead; its term is a write of its own.
-func (s *seats) won(name string, c *lease.Seat) {
+func (s *candidates) won(name string, c *lease.Candidate) {
 	m := s.machines[name]
 	s.revision = m.revision + 1
 	s.leader, s.core, s.n.Store = name, c, m.store
@@ -275,11 +277,11 @@ func (s *seats) won(name string, c *lease.Seat) {
 
 // heirs reports whether most voters would choose one machine in the leader's place. Where some were out of touch when heirs came or went,
 // they may not: then nobody can take it.
-func (s *seats) heirs() bool {
+func (s *candidates) heirs() bool {
 	for name, m := range s.machines {
 		votes := 0
 		for _, v := range s.voters {
-			if slices.Contains(v.Heirs, seatOf(name)) && m.reign >= v.Reign {
+			if slices.Contains(v.Heirs, candidateOf(name)) && m.reign >= v.Reign {
 				votes++
 			}
 		}

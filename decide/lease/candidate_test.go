@@ -7,8 +7,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-func newSeat(name string, b Books) *Seat {
-	s := New(Options{Me: wire.Seat{Name: name, Addr: name + ":1"}, TTL: ttl, Patience: patience})
+func newCandidate(name string, b Books) *Candidate {
+	s := New(Options{Me: wire.LeaseCandidate{Name: name, Addr: name + ":1"}, TTL: ttl, Patience: patience})
 	s.SetBooks(b)
 	return s
 }
@@ -16,9 +16,9 @@ func newSeat(name string, b Books) *Seat {
 // TestWritesEndWithThePromises: who leads writes nothing from the moment on at which a majority could be against it, before its next tick.
 func TestWritesEndWithThePromises(t *testing.T) {
 	now := time.Unix(1000, 0)
-	s := newSeat("a", Books{})
+	s := newCandidate("a", Books{})
 	s.state, s.reign = Leading, newHolder(now, 3, []string{"w"}, 0)
-	s.reign.name([]wire.Seat{{Name: "b"}})
+	s.reign.name([]wire.LeaseCandidate{{Name: "b"}})
 	if s.Writes(now) {
 		t.Error("it writes before a voter has promised anything")
 	}
@@ -32,7 +32,7 @@ func TestWritesEndWithThePromises(t *testing.T) {
 	}
 }
 
-// TestNothingIsReleasedWhileFounding: what is on the disk of a seat that enough voters have not heard of is acknowledged to nobody.
+// TestNothingIsReleasedWhileFounding: what is on the disk of a candidate that enough voters have not heard of is acknowledged to nobody.
 func TestNothingIsReleasedWhileFounding(t *testing.T) {
 	now := time.Unix(1000, 0)
 	h := newHolder(now, 3, []string{"w"}, 7)
@@ -51,8 +51,8 @@ func TestNothingIsReleasedWhileFounding(t *testing.T) {
 func TestOldCopyDoesNotStand(t *testing.T) {
 	for reign, stands := range map[uint64]bool{2: false, 3: true, 4: true} {
 		now := time.Unix(1000, 0)
-		s := newSeat("b", Books{Reign: reign, Voters: []string{"w"}, Order: []string{"b"}})
-		s.Offered(now, "w", &wire.Vote{Term: 3, Holder: "a", Reign: 3, ReignHolder: "a", Heirs: []wire.Seat{{Name: "b"}}})
+		s := newCandidate("b", Books{Reign: reign, Voters: []string{"w"}, Order: []string{"b"}})
+		s.Offered(now, "w", &wire.Vote{Term: 3, Holder: "a", Reign: 3, ReignHolder: "a", Heirs: []wire.LeaseCandidate{{Name: "b"}}})
 		s.Tick(now.Add(time.Millisecond))
 		if asks := len(s.Take()) > 0; asks != stands {
 			t.Errorf("its copy is of reign %d, and it asks: %v", reign, asks)

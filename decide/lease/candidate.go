@@ -8,19 +8,19 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// State is what a seat does.
+// State is what a candidate does.
 type State string
 
-// States of a seat.
+// States of a candidate.
 const (
 	Standing State = "standing by" // it follows, or waits for votes
 	Founding State = "founding"    // it was elected, and waits until enough voters know
 	Leading  State = "leading"     // it is the cluster
 )
 
-// Options of a seat. All but Order are needed.
+// Options of a candidate. All but Order are needed.
 type Options struct {
-	Me wire.Seat
+	Me wire.LeaseCandidate
 	// TTL is how long a promise lasts; leases go out three times as often.
 	TTL time.Duration
 	// Patience is how long a successor may take to acknowledge before it is no heir any more.
@@ -32,12 +32,12 @@ type Books struct {
 	Reign    uint64   // the term in which the newest of it was written
 	Revision int64    // the newest of it
 	Voters   []string // the workers that may vote, by name
-	// Order lists the seats as successors are to be preferred.
+	// Order lists the candidates as successors are to be preferred.
 	Order []string
 }
 
-// Seat is a machine that may be the cluster, as a state machine. Its messages go to voters, by name.
-type Seat struct {
+// Candidate is a machine that may be the cluster, as a state machine. Its messages go to voters, by name.
+type Candidate struct {
 	opt    Options
 	state  State
 	books  Books
@@ -55,63 +55,63 @@ type Seat struct {
 	why    string // it stopped leading
 }
 
-// New makes a seat that stands by.
-func New(opt Options) *Seat {
-	return &Seat{opt: opt, state: Standing, offers: map[string]*wire.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{},
+// New makes a candidate that stands by.
+func New(opt Options) *Candidate {
+	return &Candidate{opt: opt, state: Standing, offers: map[string]*wire.Vote{}, freeAt: map[string]time.Time{}, mine: map[string]bool{},
 		strays: map[string]int{}}
 }
 
-// SetBooks tells a seat that stands by what its copy of the store says.
-func (s *Seat) SetBooks(b Books) { s.books = b }
+// SetBooks tells a candidate that stands by what its copy of the store says.
+func (s *Candidate) SetBooks(b Books) { s.books = b }
 
-// State gives what the seat does, and Why the reason for which it does not lead any more.
-func (s *Seat) State() State { return s.state }
+// State gives what the candidate does, and Why the reason for which it does not lead any more.
+func (s *Candidate) State() State { return s.state }
 
-// Why says why the seat stopped leading; empty: it has not led.
-func (s *Seat) Why() string { return s.why }
+// Why says why the candidate stopped leading; empty: it has not led.
+func (s *Candidate) Why() string { return s.why }
 
-// Term is that in which the seat leads or founds, or the last that it knows of.
-func (s *Seat) Term() uint64 {
+// Term is that in which the candidate leads or founds, or the last that it knows of.
+func (s *Candidate) Term() uint64 {
 	if s.reign != nil {
 		return s.reign.term
 	}
 	return s.books.Reign
 }
 
-// Above is the highest term that the seat was told of.
-func (s *Seat) Above() uint64 { return max(s.above, s.Term()) }
+// Above is the highest term that the candidate was told of.
+func (s *Candidate) Above() uint64 { return max(s.above, s.Term()) }
 
 // Take gives the messages that are to be sent.
-func (s *Seat) Take() []wire.Outgoing {
+func (s *Candidate) Take() []wire.Outgoing {
 	out := s.out
 	s.out = nil
 	return out
 }
 
-func (s *Seat) send(to string, m wire.Message) {
+func (s *Candidate) send(to string, m wire.Message) {
 	s.out = append(s.out, wire.Outgoing{To: to, Msg: m})
 }
 
 // Alone begins to lead without an election, in a term that the store has already and that no lease was ever of. It is for a
-// seat that has led last and has no heirs.
-func (s *Seat) Alone(now time.Time) {
+// candidate that has led last and has no heirs.
+func (s *Candidate) Alone(now time.Time) {
 	h := newHolder(now, s.books.Reign, s.books.Voters, s.books.Revision)
 	h.founded, h.changed = true, false
 	s.reign, s.state, s.why = h, Leading, ""
 }
 
-// Bound reports whether somebody may be elected in this seat's place. The store must say so before messages are sent.
-func (s *Seat) Bound() bool { return s.state != Leading || !s.reign.free() }
+// Bound reports whether somebody may be elected in this candidate's place. The store must say so before messages are sent.
+func (s *Candidate) Bound() bool { return s.state != Leading || !s.reign.free() }
 
 // Came tells a worker that has connected of the reign; it may have missed it.
-func (s *Seat) Came(now time.Time, worker string) {
+func (s *Candidate) Came(now time.Time, worker string) {
 	if s.reign != nil {
 		s.send(worker, s.reign.lease(now, s.opt.Me, s.opt.TTL))
 	}
 }
 
-// Heard takes a sign of life of another seat that leads.
-func (s *Seat) Heard(now time.Time, term uint64) {
+// Heard takes a sign of life of another candidate that leads.
+func (s *Candidate) Heard(now time.Time, term uint64) {
 	s.above = max(s.above, term)
 	if term >= s.books.Reign {
 		s.heard = now
@@ -119,7 +119,7 @@ func (s *Seat) Heard(now time.Time, term uint64) {
 }
 
 // Offered takes what a voter says that has lost its cluster, or its answer to an Ask.
-func (s *Seat) Offered(now time.Time, voter string, v *wire.Vote) {
+func (s *Candidate) Offered(now time.Time, voter string, v *wire.Vote) {
 	if !s.sane(v.Term) || !s.sane(v.Reign) {
 		return
 	}
@@ -141,14 +141,14 @@ func (s *Seat) Offered(now time.Time, voter string, v *wire.Vote) {
 }
 
 // Gone takes that a voter that offered itself is no longer in touch.
-func (s *Seat) Gone(voter string) {
+func (s *Candidate) Gone(voter string) {
 	delete(s.offers, voter)
 	delete(s.freeAt, voter)
 	delete(s.mine, voter)
 }
 
-// faithful reports whether a voter has promised itself to nobody else since this seat's own reign.
-func (s *Seat) faithful(v *wire.Vote) bool {
+// faithful reports whether a voter has promised itself to nobody else since this candidate's own reign.
+func (s *Candidate) faithful(v *wire.Vote) bool {
 	return v.ReignHolder == s.opt.Me.Name && v.Holder == s.opt.Me.Name && !v.Strayed
 }
 
@@ -157,10 +157,10 @@ func (s *Seat) faithful(v *wire.Vote) bool {
 const strayTime = 5
 
 // sane refuses terms that nobody can have come to, with which a worker that lies would use up the numbers.
-func (s *Seat) sane(term uint64) bool { return term <= s.Above()+1<<10 }
+func (s *Candidate) sane(term uint64) bool { return term <= s.Above()+1<<10 }
 
-// willing reports whether a voter would vote for this seat.
-func (s *Seat) willing(now time.Time, voter string, v *wire.Vote) bool {
+// willing reports whether a voter would vote for this candidate.
+func (s *Candidate) willing(now time.Time, voter string, v *wire.Vote) bool {
 	if !slices.Contains(s.books.Voters, voter) || v.Reign == 0 {
 		return false
 	}
@@ -173,7 +173,7 @@ func (s *Seat) willing(now time.Time, voter string, v *wire.Vote) bool {
 
 // wins reports whether votes suffice: a majority, or, from voters that were always ours, so many that no majority is without
 // one of them.
-func (s *Seat) wins(votes map[string]bool) bool {
+func (s *Candidate) wins(votes map[string]bool) bool {
 	n, faithful := 0, 0
 	for w, f := range votes {
 		if !slices.Contains(s.books.Voters, w) {
@@ -188,7 +188,7 @@ func (s *Seat) wins(votes map[string]bool) bool {
 }
 
 // delay keeps successors from asking at the same time: the first in order asks at once.
-func (s *Seat) delay() time.Duration {
+func (s *Candidate) delay() time.Duration {
 	i := slices.Index(s.books.Order, s.opt.Me.Name)
 	if i < 0 {
 		i = len(s.books.Order)
@@ -197,7 +197,7 @@ func (s *Seat) delay() time.Duration {
 }
 
 // campaign asks for votes when there are enough offers, and begins to found when there are enough votes.
-func (s *Seat) campaign(now time.Time) {
+func (s *Candidate) campaign(now time.Time) {
 	if s.asked != 0 {
 		if s.wins(s.mine) {
 			s.found(now)
@@ -233,18 +233,18 @@ func (s *Seat) campaign(now time.Time) {
 	s.asked, s.askAt = s.Above()+1, now
 	clear(s.mine)
 	for _, w := range slices.Sorted(maps.Keys(votes)) {
-		s.send(w, &wire.Ask{Term: s.asked, Seat: s.opt.Me.Name})
+		s.send(w, &wire.Ask{Term: s.asked, Candidate: s.opt.Me.Name})
 	}
 }
 
-func (s *Seat) found(now time.Time) {
+func (s *Candidate) found(now time.Time) {
 	s.reign = newHolder(now, s.asked, s.books.Voters, s.books.Revision)
 	s.state, s.why, s.askAt = Founding, "", now
 	s.lend(now)
 }
 
 // lend sends leases to whoever is to have them.
-func (s *Seat) lend(now time.Time) {
+func (s *Candidate) lend(now time.Time) {
 	h := s.reign
 	h.changed, h.due = false, now.Add(s.opt.TTL/3)
 	if !h.lends() {
@@ -265,7 +265,7 @@ func (s *Seat) lend(now time.Time) {
 }
 
 // Promised takes a voter's answer to a lease.
-func (s *Seat) Promised(now time.Time, voter string, p *wire.Promise) {
+func (s *Candidate) Promised(now time.Time, voter string, p *wire.Promise) {
 	h := s.reign
 	if h == nil || p.Term < h.term || !s.sane(p.Term) {
 		return
@@ -284,21 +284,21 @@ func (s *Seat) Promised(now time.Time, voter string, p *wire.Promise) {
 	s.Tick(now)
 }
 
-// Begin ends the founding, which State tells by Ready: the seat has written the term into its store, at a revision.
-func (s *Seat) Begin(revision int64) {
+// Begin ends the founding, which State tells by Ready: the candidate has written the term into its store, at a revision.
+func (s *Candidate) Begin(revision int64) {
 	if s.state == Founding && s.reign.founded {
 		s.state = Leading
 		s.Committed(revision)
 	}
 }
 
-// Ready reports whether the founding is done but for the seat's own writing.
-func (s *Seat) Ready() bool { return s.state == Founding && s.reign.founded }
+// Ready reports whether the founding is done but for the candidate's own writing.
+func (s *Candidate) Ready() bool { return s.state == Founding && s.reign.founded }
 
 // Resign stops leading.
-func (s *Seat) Resign(why string) { s.depose(why) }
+func (s *Candidate) Resign(why string) { s.depose(why) }
 
-func (s *Seat) depose(why string) {
+func (s *Candidate) depose(why string) {
 	if s.reign == nil {
 		return
 	}
@@ -307,7 +307,7 @@ func (s *Seat) depose(why string) {
 }
 
 // Tick does what is due.
-func (s *Seat) Tick(now time.Time) {
+func (s *Candidate) Tick(now time.Time) {
 	switch s.state {
 	case Standing:
 		s.campaign(now)
@@ -333,7 +333,7 @@ func (s *Seat) Tick(now time.Time) {
 }
 
 // Wake is when Tick has something to do.
-func (s *Seat) Wake(now time.Time) time.Time {
+func (s *Candidate) Wake(now time.Time) time.Time {
 	switch {
 	case s.state == Leading && s.reign.free() && len(s.reign.followers) == 0:
 		return time.Time{}
@@ -344,10 +344,10 @@ func (s *Seat) Wake(now time.Time) time.Time {
 }
 
 // Writes reports whether what is written now may come to be acknowledged.
-func (s *Seat) Writes(now time.Time) bool { return s.state == Leading && s.reign.holds(now) }
+func (s *Candidate) Writes(now time.Time) bool { return s.state == Leading && s.reign.holds(now) }
 
-// Committed takes that everything up to a revision is on this seat's disk.
-func (s *Seat) Committed(revision int64) {
+// Committed takes that everything up to a revision is on this candidate's disk.
+func (s *Candidate) Committed(revision int64) {
 	if s.reign != nil {
 		s.reign.local = max(s.reign.local, revision)
 		s.reign.release()
@@ -355,7 +355,7 @@ func (s *Seat) Committed(revision int64) {
 }
 
 // Released is up to which revision writes may be acknowledged.
-func (s *Seat) Released() int64 {
+func (s *Candidate) Released() int64 {
 	if s.state != Leading {
 		return 0
 	}
@@ -363,24 +363,24 @@ func (s *Seat) Released() int64 {
 }
 
 // Follows takes a successor to which the store goes from now on. It reports false when there are enough.
-func (s *Seat) Follows(now time.Time, seat wire.Seat) bool {
+func (s *Candidate) Follows(now time.Time, candidate wire.LeaseCandidate) bool {
 	if s.state != Leading {
 		return false
 	}
 	h := s.reign
-	if h.followers[seat.Name] == nil && len(h.followers) >= MaxHeirs {
+	if h.followers[candidate.Name] == nil && len(h.followers) >= MaxHeirs {
 		return false
 	}
-	h.followers[seat.Name] = &follower{seat: seat, acked: -1, heard: now}
+	h.followers[candidate.Name] = &follower{candidate: candidate, acked: -1, heard: now}
 	return true
 }
 
 // Acked takes that a successor has everything up to a revision on its disk.
-func (s *Seat) Acked(now time.Time, seat string, revision int64) {
+func (s *Candidate) Acked(now time.Time, candidate string, revision int64) {
 	if s.state != Leading {
 		return
 	}
-	f := s.reign.followers[seat]
+	f := s.reign.followers[candidate]
 	if f == nil {
 		return
 	}
@@ -393,16 +393,16 @@ func (s *Seat) Acked(now time.Time, seat string, revision int64) {
 }
 
 // Left takes that a successor is gone.
-func (s *Seat) Left(now time.Time, seat string) {
+func (s *Candidate) Left(now time.Time, candidate string) {
 	if s.state == Leading {
-		delete(s.reign.followers, seat)
+		delete(s.reign.followers, candidate)
 		s.Tick(now)
 	}
 }
 
 // Council tells whether the site's voters may be written down anew, and how: with one more or one less towards want while somebody
-// may be elected, else at once. The seat must be told of the write by Counts before another.
-func (s *Seat) Council(want []string) ([]string, bool) {
+// may be elected, else at once. The candidate must be told of the write by Counts before another.
+func (s *Candidate) Council(want []string) ([]string, bool) {
 	if s.state != Leading || !s.reign.founded {
 		return nil, false
 	}
@@ -433,15 +433,15 @@ func (s *Seat) Council(want []string) ([]string, bool) {
 
 // Counts takes that the site's voters are others from now on. It comes before the write reaches a successor, with the revision
 // that it will have at most.
-func (s *Seat) Counts(voters []string, revision int64) {
+func (s *Candidate) Counts(voters []string, revision int64) {
 	if s.state == Leading {
 		s.books.Voters = voters
 		s.reign.council(voters, revision)
 	}
 }
 
-// Heirs names the successors that may be chosen in this seat's place, Following tells of one whether the store goes to it.
-func (s *Seat) Heirs() (out []string) {
+// Heirs names the successors that may be chosen in this candidate's place, Following tells of one whether the store goes to it.
+func (s *Candidate) Heirs() (out []string) {
 	if s.state == Leading {
 		for _, h := range s.reign.now().heirs {
 			out = append(out, h.Name)
@@ -451,12 +451,12 @@ func (s *Seat) Heirs() (out []string) {
 }
 
 // Following reports whether the store goes to a successor.
-func (s *Seat) Following(name string) bool {
+func (s *Candidate) Following(name string) bool {
 	return s.state == Leading && s.reign.followers[name] != nil
 }
 
 // Counted takes the revision that the last change of voters has.
-func (s *Seat) Counted(revision int64) {
+func (s *Candidate) Counted(revision int64) {
 	if s.state == Leading {
 		s.reign.settlesAt = revision
 		s.reign.release()
@@ -464,7 +464,7 @@ func (s *Seat) Counted(revision int64) {
 }
 
 // SetOrder tells in which order successors are preferred.
-func (s *Seat) SetOrder(order []string) { s.books.Order = order }
+func (s *Candidate) SetOrder(order []string) { s.books.Order = order }
 
 // most gives the voters that a site has of those that it could have: who is one already stays.
 func most(have, want []string) []string {

@@ -24,11 +24,11 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// silence is how long the other end of a seat's connection may say nothing.
+// silence is how long the other end of a candidate's connection may say nothing.
 const silence = 5 * time.Second
 
-// Seat implements tier.Leadership: it serves a worker that offers its vote, or a successor that asks for the store.
-func (o *Leadership) Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity) {
+// Candidate implements tier.Leadership: it serves a worker that offers its vote, or a successor that asks for the store.
+func (o *Leadership) Candidate(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -118,14 +118,14 @@ func (o *Leadership) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, 
 			}
 		}
 	})
-	o.with(ctx, func(c *lease.Seat, now time.Time) { c.Offered(now, worker, first) })
+	o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Offered(now, worker, first) })
 	for {
 		conn.SetReadDeadline(time.Now().Add(silence))
 		m, _, err := r.Next()
 		if err != nil {
 			break
 		}
-		o.with(ctx, func(c *lease.Seat, now time.Time) {
+		o.with(ctx, func(c *lease.Candidate, now time.Time) {
 			switch m := m.(type) {
 			case *wire.Vote:
 				c.Offered(now, worker, m)
@@ -143,7 +143,7 @@ func (o *Leadership) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, 
 	}
 	o.mu.Unlock()
 	if mine {
-		o.with(ctx, func(c *lease.Seat, _ time.Time) { c.Gone(worker) })
+		o.with(ctx, func(c *lease.Candidate, _ time.Time) { c.Gone(worker) })
 	}
 }
 
@@ -266,10 +266,10 @@ func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, cod
 	s := &stream{id, addr, cancel}
 	var took bool
 	var term uint64
-	o.with(ctx, func(c *lease.Seat, now time.Time) {
+	o.with(ctx, func(c *lease.Candidate, now time.Time) {
 		term = c.Term()
 		// Not before workers can be reached on the link: an heir that leaves could not be struck off the list.
-		took = o.send != nil && f.Reign <= term && o.member.Name() != name && c.Follows(now, wire.Seat{Name: name, Addr: addr})
+		took = o.send != nil && f.Reign <= term && o.member.Name() != name && c.Follows(now, wire.LeaseCandidate{Name: name, Addr: addr})
 		if !took {
 			return
 		}
@@ -281,7 +281,7 @@ func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, cod
 	if !took {
 		return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine does not lead the site, or has successors enough", Hint: "it tries the others, and this one again", RetryAfter: 1000}
 	}
-	defer o.with(context.WithoutCancel(ctx), func(c *lease.Seat, now time.Time) {
+	defer o.with(context.WithoutCancel(ctx), func(c *lease.Candidate, now time.Time) {
 		if o.streams[name] == s {
 			delete(o.streams, name)
 			c.Left(now, name)
@@ -400,7 +400,7 @@ func (o *Leadership) hear(ctx context.Context, conn net.Conn, s *stream) {
 		if errors.As(a.Admit(ctx, s.id, nil), &refuse) && refuse.Code != wire.RefuseExpired {
 			return // it was revoked
 		}
-		o.with(ctx, func(c *lease.Seat, now time.Time) {
+		o.with(ctx, func(c *lease.Candidate, now time.Time) {
 			if o.streams[name] == s {
 				o.lags[name] = lag{s.addr, rev, now}
 				c.Acked(now, name, rev)
