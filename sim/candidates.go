@@ -39,11 +39,11 @@ type candidates struct {
 
 // copied is a machine with a copy of the store.
 type copied struct {
-	store    map[string][]byte
-	revision int64
-	reign    uint64
-	away     bool             // out of touch with whoever leads
-	core     *lease.Candidate // while nobody leads
+	store     map[string][]byte
+	revision  int64
+	leaseTerm uint64
+	away      bool             // out of touch with whoever leads
+	core      *lease.Candidate // while nobody leads
 }
 
 // unheard is a commit that heirs do not have yet.
@@ -61,7 +61,7 @@ func (w *World) useCandidates(n *Node) {
 	}
 	s.leader = s.machine()
 	m := s.machines[s.leader]
-	m.revision, m.reign = 1, 1
+	m.revision, m.leaseTerm = 1, 1
 	s.machine()
 	s.machine()
 	s.core = s.stand(s.leader)
@@ -80,7 +80,7 @@ func (s *candidates) machine() string {
 func (s *candidates) stand(name string) *lease.Candidate {
 	m := s.machines[name]
 	c := lease.New(lease.Options{Me: candidateOf(name), TTL: leaseTTL, Patience: candidatePatience})
-	c.SetBooks(lease.Books{Reign: m.reign, Revision: m.revision, Voters: sortedNames(s.voters), Order: sortedNames(s.machines)})
+	c.SetBooks(lease.Books{LeaseTerm: m.leaseTerm, Revision: m.revision, Voters: sortedNames(s.voters), Order: sortedNames(s.machines)})
 	return c
 }
 
@@ -131,9 +131,9 @@ func (s *candidates) beat() {
 			}
 		case m.away:
 		case s.core.Following(name) || s.core.Follows(s.w.Now, candidateOf(name)):
-			if m.revision != s.revision || m.reign != s.core.Term() {
+			if m.revision != s.revision || m.leaseTerm != s.core.Term() {
 				m.store = maps.Clone(s.n.Store)
-				m.revision, m.reign = s.revision, s.core.Term()
+				m.revision, m.leaseTerm = s.revision, s.core.Term()
 			}
 			s.core.Acked(s.w.Now, name, m.revision)
 		}
@@ -194,7 +194,7 @@ func (s *candidates) committed(ops []store.Op, done func(error)) {
 			continue
 		}
 		s.w.at(s.w.Now.Add(time.Millisecond+time.Duration(s.rng.IntN(30))*time.Millisecond), func() {
-			if !same() || m.away || m.revision != rev-1 || m.reign != term {
+			if !same() || m.away || m.revision != rev-1 || m.leaseTerm != term {
 				return // it catches up with the next beat
 			}
 			put(m.store, ops)
@@ -237,7 +237,7 @@ func (s *candidates) crashed() {
 // elect lets the site's workers choose who leads, and reports whether somebody does.
 func (s *candidates) elect() bool {
 	if m := s.machines[s.leader]; m != nil && !s.bound {
-		m.reign = s.core.Term() + 1
+		m.leaseTerm = s.core.Term() + 1
 		s.won(s.leader, s.stand(s.leader))
 		s.core.Alone(s.w.Now)
 		return true
@@ -272,7 +272,7 @@ func (s *candidates) won(name string, c *lease.Candidate) {
 	m := s.machines[name]
 	s.revision = m.revision + 1
 	s.leader, s.core, s.n.Store = name, c, m.store
-	m.revision, m.reign = s.revision, c.Term()
+	m.revision, m.leaseTerm = s.revision, c.Term()
 }
 
 // heirs reports whether most voters would choose one machine in the leader's place. Where some were out of touch when heirs came or went,
@@ -281,7 +281,7 @@ func (s *candidates) heirs() bool {
 	for name, m := range s.machines {
 		votes := 0
 		for _, v := range s.voters {
-			if slices.Contains(v.Heirs, candidateOf(name)) && m.reign >= v.Reign {
+			if slices.Contains(v.Heirs, candidateOf(name)) && m.leaseTerm >= v.LeaseTerm {
 				votes++
 			}
 		}

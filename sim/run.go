@@ -250,7 +250,7 @@ func (r *run) succeed(n *Node, after string) {
 	n.disk.mend() // it has another one
 	n.disk.rotten = false
 	n.candidates.die()
-	n.reigns++
+	n.successions++
 	d, _ := time.ParseDuration(after)
 	r.w.at(r.w.Now.Add(d), func() { r.w.boot(n) })
 }

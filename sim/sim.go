@@ -137,8 +137,8 @@ type Node struct {
 	// addresses are those of the instances on a worker's machine; they outlive the agent.
 	addresses map[skerry.InstanceID]string
 
-	reigns     uint64      // successors that took a site's place
-	candidates *candidates // of a site with successors; else nil
+	successions uint64      // successors that took a site's place
+	candidates  *candidates // of a site with successors; else nil
 	// leaving is the life of its site that was asked to remove it and has not answered; 0: none was.
 	leaving uint64
 
@@ -245,7 +245,7 @@ func (n *Node) term() uint64 {
 	if n.candidates != nil {
 		return n.candidates.core.Term()
 	}
-	return 1 + n.reigns
+	return 1 + n.successions
 }
 
 // AddWorker adds a worker to a site and connects it.

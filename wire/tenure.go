@@ -46,16 +46,16 @@ func (*Promise) FrameType() FrameType { return FramePromise }
 type Vote struct {
 	Term   uint64 `json:"term,omitempty" cbor:"1,keyasint,omitempty"` // the highest that it has promised itself for
 	Holder string `json:"holder,omitempty" cbor:"2,keyasint,omitempty"`
-	// Reign is the term of the last Lease that it heard, of whom, and with what.
-	Reign       uint64           `json:"reign,omitempty" cbor:"3,keyasint,omitempty"`
-	ReignHolder string           `json:"reignHolder,omitempty" cbor:"4,keyasint,omitempty"`
+	// LeaseTerm is the term of the last Lease that it heard, of whom, and with what.
+	LeaseTerm   uint64           `json:"reign,omitempty" cbor:"3,keyasint,omitempty"`
+	LeaseHolder string           `json:"reignHolder,omitempty" cbor:"4,keyasint,omitempty"`
 	Seq         uint64           `json:"seq,omitempty" cbor:"5,keyasint,omitempty"`
 	Heirs       []LeaseCandidate `json:"heirs,omitempty" cbor:"6,keyasint,omitempty"`
-	// Strayed: it has voted for another candidate than ReignHolder since.
+	// Strayed: it has voted for another candidate than LeaseHolder since.
 	Strayed bool `json:"strayed,omitempty" cbor:"7,keyasint,omitempty"`
 	// Wait is how long its promise still binds it, in milliseconds; 0: it is free.
 	Wait uint32 `json:"wait,omitempty" cbor:"8,keyasint,omitempty"`
-	// At is where ReignHolder listens.
+	// At is where LeaseHolder listens.
 	At string `json:"at,omitempty" cbor:"9,keyasint,omitempty"`
 }
 
@@ -73,10 +73,10 @@ func (*Ask) FrameType() FrameType { return FrameAsk }
 
 // Follow asks the candidate that leads for its store, from where the asking candidate's own ends.
 type Follow struct {
-	// Reign and Revision name the end of what the candidate has: a revision of its store, and the term in which that was written. 0:
+	// LeaseTerm and Revision name the end of what the candidate has: a revision of its store, and the term in which that was written. 0:
 	// it has nothing.
-	Reign    uint64 `json:"reign,omitempty" cbor:"1,keyasint,omitempty"`
-	Revision int64  `json:"revision,omitempty" cbor:"2,keyasint,omitempty"`
+	LeaseTerm uint64 `json:"reign,omitempty" cbor:"1,keyasint,omitempty"`
+	Revision  int64  `json:"revision,omitempty" cbor:"2,keyasint,omitempty"`
 	// Addr is where the candidate listens for workers, HOST:PORT; without a host it is the one that the connection comes from.
 	Addr    string `json:"addr,omitempty" cbor:"3,keyasint,omitempty"`
 	Machine string `json:"machine,omitempty" cbor:"4,keyasint,omitempty"`

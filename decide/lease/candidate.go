@@ -29,9 +29,9 @@ type Options struct {
 
 // Books is what the site's store says, as far as it concerns this package.
 type Books struct {
-	Reign    uint64   // the term in which the newest of it was written
-	Revision int64    // the newest of it
-	Voters   []string // the workers that may vote, by name
+	LeaseTerm uint64   // the term in which the newest of it was written
+	Revision  int64    // the newest of it
+	Voters    []string // the workers that may vote, by name
 	// Order lists the candidates as successors are to be preferred.
 	Order []string
 }
@@ -49,8 +49,8 @@ type Candidate struct {
 	enough time.Time       // since when there are enough offers; zero: there are not
 	heard  time.Time       // of who leads
 	above  uint64          // the highest term that was heard of
-	strays map[string]int  // how often the word of a worker ended a reign
-	reign  *holder
+	strays map[string]int  // how often the word of a worker ended a term
+	holder *holder
 	out    []wire.Outgoing
 	why    string // it stopped leading
 }
@@ -72,10 +72,10 @@ func (s *Candidate) Why() string { return s.why }
 
 // Term is that in which the candidate leads or founds, or the last that it knows of.
 func (s *Candidate) Term() uint64 {
-	if s.reign != nil {
-		return s.reign.term
+	if s.holder != nil {
+		return s.holder.term
 	}
-	return s.books.Reign
+	return s.books.LeaseTerm
 }
 
 // Above is the highest term that the candidate was told of.
@@ -95,35 +95,35 @@ func (s *Candidate) send(to string, m wire.Message) {
 // Alone begins to lead without an election, in a term that the store has already and that no lease was ever of. It is for a
 // candidate that has led last and has no heirs.
 func (s *Candidate) Alone(now time.Time) {
-	h := newHolder(now, s.books.Reign, s.books.Voters, s.books.Revision)
+	h := newHolder(now, s.books.LeaseTerm, s.books.Voters, s.books.Revision)
 	h.founded, h.changed = true, false
-	s.reign, s.state, s.why = h, Leading, ""
+	s.holder, s.state, s.why = h, Leading, ""
 }
 
 // Bound reports whether somebody may be elected in this candidate's place. The store must say so before messages are sent.
-func (s *Candidate) Bound() bool { return s.state != Leading || !s.reign.free() }
+func (s *Candidate) Bound() bool { return s.state != Leading || !s.holder.free() }
 
-// Came tells a worker that has connected of the reign; it may have missed it.
+// Came tells a worker that has connected of the term; it may have missed it.
 func (s *Candidate) Came(now time.Time, worker string) {
-	if s.reign != nil {
-		s.send(worker, s.reign.lease(now, s.opt.Me, s.opt.TTL))
+	if s.holder != nil {
+		s.send(worker, s.holder.lease(now, s.opt.Me, s.opt.TTL))
 	}
 }
 
 // Heard takes a sign of life of another candidate that leads.
 func (s *Candidate) Heard(now time.Time, term uint64) {
 	s.above = max(s.above, term)
-	if term >= s.books.Reign {
+	if term >= s.books.LeaseTerm {
 		s.heard = now
 	}
 }
 
 // Offered takes what a voter says that has lost its cluster, or its answer to an Ask.
 func (s *Candidate) Offered(now time.Time, voter string, v *wire.Vote) {
-	if !s.sane(v.Term) || !s.sane(v.Reign) {
+	if !s.sane(v.Term) || !s.sane(v.LeaseTerm) {
 		return
 	}
-	s.above = max(s.above, v.Term, v.Reign)
+	s.above = max(s.above, v.Term, v.LeaseTerm)
 	was := s.offers[voter]
 	s.offers[voter] = v
 	s.freeAt[voter] = now.Add(time.Duration(v.Wait) * time.Millisecond)
@@ -147,12 +147,12 @@ func (s *Candidate) Gone(voter string) {
 	delete(s.mine, voter)
 }
 
-// faithful reports whether a voter has promised itself to nobody else since this candidate's own reign.
+// faithful reports whether a voter has promised itself to nobody else since this candidate's own term.
 func (s *Candidate) faithful(v *wire.Vote) bool {
-	return v.ReignHolder == s.opt.Me.Name && v.Holder == s.opt.Me.Name && !v.Strayed
+	return v.LeaseHolder == s.opt.Me.Name && v.Holder == s.opt.Me.Name && !v.Strayed
 }
 
-// strayTime is how long a reign lasts at least before one worker's word ends it, in TTLs, and twice as long each time that this worker
+// strayTime is how long a term lasts at least before one worker's word ends it, in TTLs, and twice as long each time that this worker
 // does so again: a worker that lies is to be no great nuisance.
 const strayTime = 5
 
@@ -161,12 +161,12 @@ func (s *Candidate) sane(term uint64) bool { return term <= s.Above()+1<<10 }
 
 // willing reports whether a voter would vote for this candidate.
 func (s *Candidate) willing(now time.Time, voter string, v *wire.Vote) bool {
-	if !slices.Contains(s.books.Voters, voter) || v.Reign == 0 {
+	if !slices.Contains(s.books.Voters, voter) || v.LeaseTerm == 0 {
 		return false
 	}
 	me := s.opt.Me.Name
-	if v.ReignHolder != me && (!named(v.Heirs, me) || v.Reign > s.books.Reign) {
-		return false // a copy older than the reign that the voter knows is not one to go on from
+	if v.LeaseHolder != me && (!named(v.Heirs, me) || v.LeaseTerm > s.books.LeaseTerm) {
+		return false // a copy older than the term that the voter knows is not one to go on from
 	}
 	return v.Holder == me || !now.Before(s.freeAt[voter])
 }
@@ -238,14 +238,14 @@ func (s *Candidate) campaign(now time.Time) {
 }
 
 func (s *Candidate) found(now time.Time) {
-	s.reign = newHolder(now, s.asked, s.books.Voters, s.books.Revision)
+	s.holder = newHolder(now, s.asked, s.books.Voters, s.books.Revision)
 	s.state, s.why, s.askAt = Founding, "", now
 	s.lend(now)
 }
 
 // lend sends leases to whoever is to have them.
 func (s *Candidate) lend(now time.Time) {
-	h := s.reign
+	h := s.holder
 	h.changed, h.due = false, now.Add(s.opt.TTL/3)
 	if !h.lends() {
 		h.due = time.Time{}
@@ -266,7 +266,7 @@ func (s *Candidate) lend(now time.Time) {
 
 // Promised takes a voter's answer to a lease.
 func (s *Candidate) Promised(now time.Time, voter string, p *wire.Promise) {
-	h := s.reign
+	h := s.holder
 	if h == nil || p.Term < h.term || !s.sane(p.Term) {
 		return
 	}
@@ -286,23 +286,23 @@ func (s *Candidate) Promised(now time.Time, voter string, p *wire.Promise) {
 
 // Begin ends the founding, which State tells by Ready: the candidate has written the term into its store, at a revision.
 func (s *Candidate) Begin(revision int64) {
-	if s.state == Founding && s.reign.founded {
+	if s.state == Founding && s.holder.founded {
 		s.state = Leading
 		s.Committed(revision)
 	}
 }
 
 // Ready reports whether the founding is done but for the candidate's own writing.
-func (s *Candidate) Ready() bool { return s.state == Founding && s.reign.founded }
+func (s *Candidate) Ready() bool { return s.state == Founding && s.holder.founded }
 
 // Resign stops leading.
 func (s *Candidate) Resign(why string) { s.depose(why) }
 
 func (s *Candidate) depose(why string) {
-	if s.reign == nil {
+	if s.holder == nil {
 		return
 	}
-	s.reign, s.state, s.asked, s.enough, s.why = nil, Standing, 0, time.Time{}, why
+	s.holder, s.state, s.asked, s.enough, s.why = nil, Standing, 0, time.Time{}, why
 	clear(s.mine)
 }
 
@@ -312,11 +312,11 @@ func (s *Candidate) Tick(now time.Time) {
 	case Standing:
 		s.campaign(now)
 	case Founding:
-		if !s.reign.founded && now.Sub(s.askAt) >= s.opt.TTL {
+		if !s.holder.founded && now.Sub(s.askAt) >= s.opt.TTL {
 			s.depose("too few workers heard of its election")
 		}
 	case Leading:
-		h := s.reign
+		h := s.holder
 		rank := map[string]int{}
 		for i, n := range s.books.Order {
 			rank[n] = i + 1
@@ -335,7 +335,7 @@ func (s *Candidate) Tick(now time.Time) {
 // Wake is when Tick has something to do.
 func (s *Candidate) Wake(now time.Time) time.Time {
 	switch {
-	case s.state == Leading && s.reign.free() && len(s.reign.followers) == 0:
+	case s.state == Leading && s.holder.free() && len(s.holder.followers) == 0:
 		return time.Time{}
 	case s.state == Standing && len(s.offers) == 0:
 		return time.Time{}
@@ -344,13 +344,13 @@ func (s *Candidate) Wake(now time.Time) time.Time {
 }
 
 // Writes reports whether what is written now may come to be acknowledged.
-func (s *Candidate) Writes(now time.Time) bool { return s.state == Leading && s.reign.holds(now) }
+func (s *Candidate) Writes(now time.Time) bool { return s.state == Leading && s.holder.holds(now) }
 
 // Committed takes that everything up to a revision is on this candidate's disk.
 func (s *Candidate) Committed(revision int64) {
-	if s.reign != nil {
-		s.reign.local = max(s.reign.local, revision)
-		s.reign.release()
+	if s.holder != nil {
+		s.holder.local = max(s.holder.local, revision)
+		s.holder.release()
 	}
 }
 
@@ -359,7 +359,7 @@ func (s *Candidate) Released() int64 {
 	if s.state != Leading {
 		return 0
 	}
-	return s.reign.released
+	return s.holder.released
 }
 
 // Follows takes a successor to which the store goes from now on. It reports false when there are enough.
@@ -367,7 +367,7 @@ func (s *Candidate) Follows(now time.Time, candidate wire.LeaseCandidate) bool {
 	if s.state != Leading {
 		return false
 	}
-	h := s.reign
+	h := s.holder
 	if h.followers[candidate.Name] == nil && len(h.followers) >= MaxHeirs {
 		return false
 	}
@@ -380,22 +380,22 @@ func (s *Candidate) Acked(now time.Time, candidate string, revision int64) {
 	if s.state != Leading {
 		return
 	}
-	f := s.reign.followers[candidate]
+	f := s.holder.followers[candidate]
 	if f == nil {
 		return
 	}
 	f.acked, f.heard = max(f.acked, revision), now
-	if f.acked >= s.reign.local {
+	if f.acked >= s.holder.local {
 		f.since = time.Time{}
 	}
-	s.reign.release()
+	s.holder.release()
 	s.Tick(now)
 }
 
 // Left takes that a successor is gone.
 func (s *Candidate) Left(now time.Time, candidate string) {
 	if s.state == Leading {
-		delete(s.reign.followers, candidate)
+		delete(s.holder.followers, candidate)
 		s.Tick(now)
 	}
 }
@@ -403,10 +403,10 @@ func (s *Candidate) Left(now time.Time, candidate string) {
 // Council tells whether the site's voters may be written down anew, and how: with one more or one less towards want while somebody
 // may be elected, else at once. The candidate must be told of the write by Counts before another.
 func (s *Candidate) Council(want []string) ([]string, bool) {
-	if s.state != Leading || !s.reign.founded {
+	if s.state != Leading || !s.holder.founded {
 		return nil, false
 	}
-	h := s.reign
+	h := s.holder
 	have := h.councils[len(h.councils)-1]
 	want = most(have, want)
 	h.closing = len(want) == 0
@@ -436,14 +436,14 @@ func (s *Candidate) Council(want []string) ([]string, bool) {
 func (s *Candidate) Counts(voters []string, revision int64) {
 	if s.state == Leading {
 		s.books.Voters = voters
-		s.reign.council(voters, revision)
+		s.holder.council(voters, revision)
 	}
 }
 
 // Heirs names the successors that may be chosen in this candidate's place, Following tells of one whether the store goes to it.
 func (s *Candidate) Heirs() (out []string) {
 	if s.state == Leading {
-		for _, h := range s.reign.now().heirs {
+		for _, h := range s.holder.now().heirs {
 			out = append(out, h.Name)
 		}
 	}
@@ -452,14 +452,14 @@ func (s *Candidate) Heirs() (out []string) {
 
 // Following reports whether the store goes to a successor.
 func (s *Candidate) Following(name string) bool {
-	return s.state == Leading && s.reign.followers[name] != nil
+	return s.state == Leading && s.holder.followers[name] != nil
 }
 
 // Counted takes the revision that the last change of voters has.
 func (s *Candidate) Counted(revision int64) {
 	if s.state == Leading {
-		s.reign.settlesAt = revision
-		s.reign.release()
+		s.holder.settlesAt = revision
+		s.holder.release()
 	}
 }
 

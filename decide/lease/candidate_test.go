@@ -17,12 +17,12 @@ func newCandidate(name string, b Books) *Candidate {
 func TestWritesEndWithThePromises(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := newCandidate("a", Books{})
-	s.state, s.reign = Leading, newHolder(now, 3, []string{"w"}, 0)
-	s.reign.name([]wire.LeaseCandidate{{Name: "b"}})
+	s.state, s.holder = Leading, newHolder(now, 3, []string{"w"}, 0)
+	s.holder.name([]wire.LeaseCandidate{{Name: "b"}})
 	if s.Writes(now) {
 		t.Error("it writes before a voter has promised anything")
 	}
-	l := s.reign.lease(now, s.opt.Me, ttl)
+	l := s.holder.lease(now, s.opt.Me, ttl)
 	s.Promised(now, "w", &wire.Promise{Term: l.Term, Holder: "a", Seq: l.Seq, Stamp: l.Stamp})
 	if !s.Writes(now) || !s.Writes(now.Add(ttl/2)) {
 		t.Error("it does not write")
@@ -46,16 +46,16 @@ func TestNothingIsReleasedWhileFounding(t *testing.T) {
 	}
 }
 
-// TestOldCopyDoesNotStand: an heir whose copy is of an earlier reign than the one that voters know of asks for no votes: it lacks what
+// TestOldCopyDoesNotStand: an heir whose copy is of an earlier term than the one that voters know of asks for no votes: it lacks what
 // was acknowledged since.
 func TestOldCopyDoesNotStand(t *testing.T) {
-	for reign, stands := range map[uint64]bool{2: false, 3: true, 4: true} {
+	for term, stands := range map[uint64]bool{2: false, 3: true, 4: true} {
 		now := time.Unix(1000, 0)
-		s := newCandidate("b", Books{Reign: reign, Voters: []string{"w"}, Order: []string{"b"}})
-		s.Offered(now, "w", &wire.Vote{Term: 3, Holder: "a", Reign: 3, ReignHolder: "a", Heirs: []wire.LeaseCandidate{{Name: "b"}}})
+		s := newCandidate("b", Books{LeaseTerm: term, Voters: []string{"w"}, Order: []string{"b"}})
+		s.Offered(now, "w", &wire.Vote{Term: 3, Holder: "a", LeaseTerm: 3, LeaseHolder: "a", Heirs: []wire.LeaseCandidate{{Name: "b"}}})
 		s.Tick(now.Add(time.Millisecond))
 		if asks := len(s.Take()) > 0; asks != stands {
-			t.Errorf("its copy is of reign %d, and it asks: %v", reign, asks)
+			t.Errorf("its copy is of reign %d, and it asks: %v", term, asks)
 		}
 	}
 }

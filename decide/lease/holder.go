@@ -33,7 +33,7 @@ type holder struct {
 	term    uint64
 	born    time.Time
 	founded bool
-	// known: enough voters have heard of this reign. Before that nobody is named as heir, for nobody could vote for this candidate
+	// known: enough voters have heard of this term. Before that nobody is named as heir, for nobody could vote for this candidate
 	// again if it ended now.
 	known   bool
 	closing bool // the site has no voters left: no heirs either

@@ -101,7 +101,7 @@ func TestTakeOver(t *testing.T) {
 		w := newWorld(1, workers, 0)
 		w.calm = true
 		w.run(10 * time.Second)
-		if l := w.leader(); l == nil || l.name != "a" || len(l.core.reign.now().heirs) != 2 {
+		if l := w.leader(); l == nil || l.name != "a" || len(l.core.holder.now().heirs) != 2 {
 			t.Fatalf("%d workers: no two heirs: %+v", workers, l)
 		}
 		before := len(w.acked)
@@ -208,8 +208,8 @@ func TestStrayed(t *testing.T) {
 	for _, strayed := range []bool{false, true} {
 		now := time.Unix(100, 0)
 		s := New(Options{Me: wire.LeaseCandidate{Name: "a", Addr: "a:1"}, TTL: ttl, Patience: patience})
-		s.SetBooks(Books{Reign: 3, Revision: 9, Voters: []string{"w1", "w2"}, Order: []string{"a", "b"}})
-		s.Offered(now, "w2", &wire.Vote{Term: 5, Holder: "a", Reign: 3, ReignHolder: "a", Strayed: strayed})
+		s.SetBooks(Books{LeaseTerm: 3, Revision: 9, Voters: []string{"w1", "w2"}, Order: []string{"a", "b"}})
+		s.Offered(now, "w2", &wire.Vote{Term: 5, Holder: "a", LeaseTerm: 3, LeaseHolder: "a", Strayed: strayed})
 		if asks := len(s.Take()); asks != 0 == strayed {
 			t.Errorf("strayed %v: %d workers are asked", strayed, asks)
 		}
@@ -219,8 +219,8 @@ func TestStrayed(t *testing.T) {
 // TestAbsurdTerm: a worker that claims a term which nobody can have come to is not believed.
 func TestAbsurdTerm(t *testing.T) {
 	s := New(Options{Me: wire.LeaseCandidate{Name: "a"}, TTL: ttl, Patience: patience})
-	s.SetBooks(Books{Reign: 3, Voters: []string{"w1"}})
-	s.Offered(time.Unix(100, 0), "w1", &wire.Vote{Term: 1 << 63, Reign: 3, ReignHolder: "a", Holder: "a"})
+	s.SetBooks(Books{LeaseTerm: 3, Voters: []string{"w1"}})
+	s.Offered(time.Unix(100, 0), "w1", &wire.Vote{Term: 1 << 63, LeaseTerm: 3, LeaseHolder: "a", Holder: "a"})
 	if s.Above() != 3 || len(s.Take()) != 0 {
 		t.Errorf("it is at %d now", s.Above())
 	}

@@ -11,13 +11,13 @@ type Ballot struct {
 	// Term is the highest one that the voter has promised itself for, and Holder the candidate. 0: none.
 	Term   uint64 `json:"term"`
 	Holder string `json:"holder"`
-	// Reign is the term of the last lease that it heard, with the candidate that holds it, its address, and its heirs.
-	Reign       uint64                `json:"reign,omitempty"`
-	ReignHolder string                `json:"reignHolder,omitempty"`
+	// LeaseTerm is the term of the last lease that it heard, with the candidate that holds it, its address, and its heirs.
+	LeaseTerm   uint64                `json:"reign,omitempty"`
+	LeaseHolder string                `json:"reignHolder,omitempty"`
 	At          string                `json:"at,omitempty"`
 	Seq         uint64                `json:"seq,omitempty"`
 	Heirs       []wire.LeaseCandidate `json:"heirs,omitempty"`
-	// Strayed: since then it has voted for another candidate than ReignHolder.
+	// Strayed: since then it has voted for another candidate than LeaseHolder.
 	Strayed bool `json:"strayed,omitempty"`
 	// TTL is for how long it promises itself, in milliseconds, as the last lease said; 0: no lease has said so yet.
 	TTL uint32 `json:"ttl,omitempty"`
@@ -51,8 +51,8 @@ func (v *Voter) Lease(now time.Time, l *wire.Lease) (answer *wire.Promise, save 
 	if l.Term != v.Term {
 		v.Term, v.Holder, save = l.Term, l.Holder, true
 	}
-	if l.Term > v.Reign || l.Seq > v.Seq {
-		v.Reign, v.ReignHolder, v.At, v.Seq, v.Heirs, v.Strayed, save = l.Term, l.Holder, l.At, l.Seq, l.Heirs, false, true
+	if l.Term > v.LeaseTerm || l.Seq > v.Seq {
+		v.LeaseTerm, v.LeaseHolder, v.At, v.Seq, v.Heirs, v.Strayed, save = l.Term, l.Holder, l.At, l.Seq, l.Heirs, false, true
 	}
 	if l.TTL != v.TTL {
 		v.TTL, save = l.TTL, true
@@ -64,7 +64,7 @@ func (v *Voter) Lease(now time.Time, l *wire.Lease) (answer *wire.Promise, save 
 
 // Vote tells what the voter has written down.
 func (v *Voter) Vote(now time.Time) *wire.Vote {
-	return &wire.Vote{Term: v.Term, Holder: v.Holder, Reign: v.Reign, ReignHolder: v.ReignHolder, Seq: v.Seq, Heirs: v.Heirs, Strayed: v.Strayed, At: v.At,
+	return &wire.Vote{Term: v.Term, Holder: v.Holder, LeaseTerm: v.LeaseTerm, LeaseHolder: v.LeaseHolder, Seq: v.Seq, Heirs: v.Heirs, Strayed: v.Strayed, At: v.At,
 		Wait: uint32(max(v.until.Sub(now)+time.Millisecond-1, 0) / time.Millisecond)}
 }
 
@@ -72,9 +72,9 @@ func (v *Voter) Vote(now time.Time) *wire.Vote {
 func (v *Voter) Ask(now time.Time, a *wire.Ask) (answer *wire.Vote, save bool) {
 	again := a.Term == v.Term && a.Candidate == v.Holder
 	bound := now.Before(v.until) && a.Candidate != v.Holder
-	if !again && a.Term > v.Term && !bound && v.Reign > 0 && (a.Candidate == v.ReignHolder || named(v.Heirs, a.Candidate)) {
+	if !again && a.Term > v.Term && !bound && v.LeaseTerm > 0 && (a.Candidate == v.LeaseHolder || named(v.Heirs, a.Candidate)) {
 		v.Term, v.Holder, save = a.Term, a.Candidate, true
-		v.Strayed = v.Strayed || a.Candidate != v.ReignHolder
+		v.Strayed = v.Strayed || a.Candidate != v.LeaseHolder
 		v.until = now.Add(v.ttl)
 	}
 	return v.Vote(now), save
@@ -85,12 +85,12 @@ func (v *Voter) Bound() time.Time { return v.until }
 
 // Candidates lists who may lead, as far as the voter knows: who did last, and its heirs.
 func (v *Voter) Candidates() []wire.LeaseCandidate {
-	if v.Reign == 0 {
+	if v.LeaseTerm == 0 {
 		return nil
 	}
-	out := []wire.LeaseCandidate{{Name: v.ReignHolder, Addr: v.At}}
+	out := []wire.LeaseCandidate{{Name: v.LeaseHolder, Addr: v.At}}
 	for _, s := range v.Heirs {
-		if s.Name != v.ReignHolder {
+		if s.Name != v.LeaseHolder {
 			out = append(out, s)
 		}
 	}

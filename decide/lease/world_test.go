@@ -23,7 +23,7 @@ type world struct {
 	loss       float64
 	acked      []entry           // writes that were acknowledged, in the order in which they were
 	ackedBy    []uint64          // in which term
-	reigns     map[uint64]string // who led in a term
+	terms      map[uint64]string // who led in a term
 	writes     int
 	faults     []string
 	took       int  // candidates that began to lead by votes
@@ -78,7 +78,7 @@ type voter struct {
 const ttl, patience = 5 * time.Second, time.Second
 
 func newWorld(seed uint64, workers int, drift float64) *world {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_000_000, 0), candidates: map[string]*candidate{}, workers: map[string]*voter{}, cut: map[string]bool{}, reigns: map[uint64]string{}}
+	w := &world{rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_000_000, 0), candidates: map[string]*candidate{}, workers: map[string]*voter{}, cut: map[string]bool{}, terms: map[uint64]string{}}
 	clock := func() float64 { return 1 + drift*(2*w.rng.Float64()-1) }
 	var voters []string
 	for i := range workers {
@@ -191,7 +191,7 @@ func (v *voter) start() {
 }
 
 func (v *voter) save() {
-	if v.core.Term < v.ballot.Term || v.core.Reign < v.ballot.Reign {
+	if v.core.Term < v.ballot.Term || v.core.LeaseTerm < v.ballot.LeaseTerm {
 		v.w.fault("%s went back from term %d to %d", v.name, v.ballot.Term, v.core.Term)
 	}
 	v.ballot = v.core.Ballot
@@ -255,7 +255,7 @@ func (s *candidate) now() time.Time { return scaled(s.w.now, s.rate) }
 func (s *candidate) books() Books {
 	b := Books{Revision: int64(len(s.log)), Order: []string{"a", "b", "c"}}
 	if b.Revision > 0 {
-		b.Reign = s.log[b.Revision-1].term
+		b.LeaseTerm = s.log[b.Revision-1].term
 	}
 	for i := len(s.log) - 1; i >= 0 && b.Voters == nil; i-- {
 		b.Voters = s.log[i].voters
@@ -276,7 +276,7 @@ func (s *candidate) start() {
 	s.up, s.follows, s.sent, s.waits, s.heard = true, "", map[string]int{}, nil, time.Time{}
 	s.core = New(Options{Me: wire.LeaseCandidate{Name: s.name, Addr: s.name}, TTL: ttl, Patience: patience})
 	if s.owner && !s.bound() {
-		s.log = append(s.log, entry{term: s.books().Reign + 1})
+		s.log = append(s.log, entry{term: s.books().LeaseTerm + 1})
 		s.core.SetBooks(s.books())
 		s.core.Alone(s.now())
 	}
@@ -396,14 +396,14 @@ func (s *candidate) greet(v *voter) {
 
 // follow takes that another candidate asks for the store.
 func (s *candidate) follow(f *candidate) {
-	if s.core.State() != Leading || f.books().Reign > s.core.Term() {
+	if s.core.State() != Leading || f.books().LeaseTerm > s.core.Term() {
 		return
 	}
 	if !s.core.Follows(s.now(), wire.LeaseCandidate{Name: f.name, Addr: f.name}) {
 		return
 	}
 	s.w.pass(s.name, f.name, func() {
-		if f.core.State() != Standing || s.core.State() != Leading || f.books().Reign > s.core.Term() {
+		if f.core.State() != Standing || s.core.State() != Leading || f.books().LeaseTerm > s.core.Term() {
 			return
 		}
 		common := min(len(f.log), len(s.log))
@@ -444,14 +444,14 @@ func (s *candidate) stream(name string, at int) {
 			}
 		})
 	})
-	if fl := s.core.reign.followers[name]; fl != nil && s.now().Sub(fl.heard) > 2*patience {
+	if fl := s.core.holder.followers[name]; fl != nil && s.now().Sub(fl.heard) > 2*patience {
 		delete(s.sent, name)
 		s.core.Left(s.now(), name)
 		s.flush()
 	}
 }
 
-// check holds the world to what was promised. Logs of those who lead only grow, so that writes are looked for once in each reign, and
+// check holds the world to what was promised. Logs of those who lead only grow, so that writes are looked for once in each term, and
 // those acknowledged later once more.
 func (w *world) check() {
 	for _, name := range []string{"a", "b", "c"} {
@@ -461,10 +461,10 @@ func (w *world) check() {
 			continue
 		}
 		term := s.core.Term()
-		if was, ok := w.reigns[term]; ok && was != name {
+		if was, ok := w.terms[term]; ok && was != name {
 			w.fault("%s and %s both lead in term %d", was, name, term)
 		}
-		w.reigns[term] = name
+		w.terms[term] = name
 		if s.checked == len(w.acked) {
 			continue
 		}

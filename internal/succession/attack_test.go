@@ -133,7 +133,7 @@ func (s *site) say(m *auth.Member, addr string, msg wire.Message) wire.Message {
 
 // offer is what a worker says that heard from the cluster last that the heir has everything, and is free.
 func offer() *wire.Vote {
-	return &wire.Vote{Term: 1, Holder: "first", Reign: 1, ReignHolder: "first", Heirs: []wire.LeaseCandidate{{Name: "heir"}}}
+	return &wire.Vote{Term: 1, Holder: "first", LeaseTerm: 1, LeaseHolder: "first", Heirs: []wire.LeaseCandidate{{Name: "heir"}}}
 }
 
 // TestStandingCandidateKnowsVoters: a machine that stands by takes the votes of the workers that its copy of the store names now, and not

@@ -218,25 +218,25 @@ func (o *Leadership) position(ctx context.Context, f *wire.Follow) (common int64
 	if err != nil {
 		return 0, false, false, err
 	}
-	if f.Reign == 0 {
+	if f.LeaseTerm == 0 {
 		return 0, false, false, nil
 	}
 	end := b.Revision
-	list, _, err := o.opt.Store.List(ctx, prefixReign)
+	list, _, err := o.opt.Store.List(ctx, prefixTerm)
 	if err != nil {
 		return 0, false, false, err
 	}
 	for i := len(list) - 1; i >= 0; i-- {
-		term, err1 := strconv.ParseUint(list[i].Key[len(prefixReign):], 10, 64)
+		term, err1 := strconv.ParseUint(list[i].Key[len(prefixTerm):], 10, 64)
 		start, err2 := strconv.ParseInt(string(list[i].Value), 10, 64)
 		if err := errors.Join(err1, err2); err != nil {
 			return 0, false, false, fmt.Errorf("record %s: %w", list[i].Key, err)
 		}
-		if term == f.Reign {
+		if term == f.LeaseTerm {
 			known = true
 			break
 		}
-		if term < f.Reign {
+		if term < f.LeaseTerm {
 			break
 		}
 		end = start
@@ -269,7 +269,7 @@ func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, cod
 	o.with(ctx, func(c *lease.Candidate, now time.Time) {
 		term = c.Term()
 		// Not before workers can be reached on the link: an heir that leaves could not be struck off the list.
-		took = o.send != nil && f.Reign <= term && o.member.Name() != name && c.Follows(now, wire.LeaseCandidate{Name: name, Addr: addr})
+		took = o.send != nil && f.LeaseTerm <= term && o.member.Name() != name && c.Follows(now, wire.LeaseCandidate{Name: name, Addr: addr})
 		if !took {
 			return
 		}

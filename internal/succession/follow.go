@@ -198,7 +198,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 	me := o.address()
 	o.mu.Unlock()
 	codec := frame.NewCodec()
-	if err := frame.Write(conn, codec, &wire.Follow{Reign: b.Reign, Revision: b.Revision, Addr: me, Machine: o.opt.Machine, Version: o.opt.Version, Keyed: o.opt.Key != ""}); err != nil {
+	if err := frame.Write(conn, codec, &wire.Follow{LeaseTerm: b.LeaseTerm, Revision: b.Revision, Addr: me, Machine: o.opt.Machine, Version: o.opt.Version, Keyed: o.opt.Key != ""}); err != nil {
 		return err
 	}
 	in := bufio.NewReaderSize(patient{conn}, 64<<10)
@@ -210,8 +210,8 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 	case *wire.Refuse:
 		return m
 	case *wire.Followed:
-		if m.Term < b.Reign {
-			return fmt.Errorf("%s leads in term %d, and this copy is of term %d", addr, m.Term, b.Reign)
+		if m.Term < b.LeaseTerm {
+			return fmt.Errorf("%s leads in term %d, and this copy is of term %d", addr, m.Term, b.LeaseTerm)
 		}
 		if !Copied(o.opt.Dir) {
 			// Its own store was this machine's to write until now. Begun anew, nothing of it is in memory.
@@ -228,7 +228,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 // takeIn applies what comes from who leads.
 func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b lease.Books) (err error) {
 	if f.Orphan && b.Revision > f.Common {
-		if err := o.setAside(ctx, f.Common, b.Revision, b.Reign); err != nil {
+		if err := o.setAside(ctx, f.Common, b.Revision, b.LeaseTerm); err != nil {
 			return err
 		}
 	}
@@ -370,8 +370,8 @@ func (o *Leadership) extend(ctx context.Context, term uint64, change func() (int
 	if err != nil {
 		return 0, err
 	}
-	if b.Reign > term {
-		return 0, fmt.Errorf("this machine began term %d meanwhile", b.Reign)
+	if b.LeaseTerm > term {
+		return 0, fmt.Errorf("this machine began term %d meanwhile", b.LeaseTerm)
 	}
 	rev, err := change()
 	if err != nil {
@@ -387,8 +387,8 @@ func (o *Leadership) extend(ctx context.Context, term uint64, change func() (int
 }
 
 // setAside writes what this machine's store has beyond a revision, and nobody else's, into a file of its own: one change a line.
-func (o *Leadership) setAside(ctx context.Context, common, last int64, reign uint64) error {
-	path := filepath.Join(o.opt.Dir, fmt.Sprintf("aside-term%d-%s.jsonl", reign, time.Now().UTC().Format("20060102T150405Z")))
+func (o *Leadership) setAside(ctx context.Context, common, last int64, term uint64) error {
+	path := filepath.Join(o.opt.Dir, fmt.Sprintf("aside-term%d-%s.jsonl", term, time.Now().UTC().Format("20060102T150405Z")))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

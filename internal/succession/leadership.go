@@ -87,7 +87,7 @@ const (
 	keyBound      = "meta/succession/bound"  // exists: there may be heirs, so that this store's owner must be chosen again after a start
 	keyVoters     = "meta/succession/voters" // names of workers, JSON
 	keyCandidates = "meta/succession/seats"  // where the candidates that were seen last listen, JSON
-	prefixReign   = "meta/succession/reign/" // + term, with the revision before its first
+	prefixTerm    = "meta/succession/reign/" // + term, with the revision before its first
 )
 
 // Open prepares a leadership. Lead must follow.
@@ -179,7 +179,7 @@ func (o *Leadership) books(ctx context.Context) (lease.Books, error) {
 	if err := json.Unmarshal(rec.Value, &life); err != nil {
 		return b, fmt.Errorf("record %s: %w", tier.KeyLife, err)
 	}
-	b.Reign = life.Epoch
+	b.LeaseTerm = life.Epoch
 	if rec, err := o.opt.Store.Get(ctx, keyVoters); err == nil {
 		if err := json.Unmarshal(rec.Value, &b.Voters); err != nil {
 			return b, fmt.Errorf("record %s: %w", keyVoters, err)
@@ -228,7 +228,7 @@ func (o *Leadership) Lead(ctx context.Context) error {
 	o.core = lease.New(lease.Options{Me: o.candidate(), TTL: o.opt.TTL, Patience: patience})
 	o.core.SetBooks(b)
 	o.mu.Unlock()
-	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "seat", o.member.Name(), "term", b.Reign)
+	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "seat", o.member.Name(), "term", b.LeaseTerm)
 	return o.stand(ctx)
 }
 
@@ -238,7 +238,7 @@ func (o *Leadership) copied(b lease.Books) (bool, error) {
 	if Copied(o.opt.Dir) {
 		return true, nil
 	}
-	if o.member == nil || b.Reign != 0 {
+	if o.member == nil || b.LeaseTerm != 0 {
 		return false, nil
 	}
 	o.opt.Log.Warn("this machine has a seat and nothing in its store, so it waits for a copy of the site's; to begin anew here instead, remove these",
@@ -248,7 +248,7 @@ func (o *Leadership) copied(b lease.Books) (bool, error) {
 
 // alone leads without an election, in a new term.
 func (o *Leadership) alone(ctx context.Context) error {
-	if _, err := o.reign(ctx, 0); err != nil {
+	if _, err := o.beginTerm(ctx, 0); err != nil {
 		return err
 	}
 	b, err := o.books(ctx)
@@ -268,11 +268,11 @@ func (o *Leadership) alone(ctx context.Context) error {
 	return err
 }
 
-// keepReigns is how many ends of earlier reigns are kept; who missed more gets a whole copy.
-const keepReigns = 64
+// keepTerms is how many ends of earlier terms are kept; who missed more gets a whole copy.
+const keepTerms = 64
 
-// reign writes a term into the store, 0: the next one.
-func (o *Leadership) reign(ctx context.Context, term uint64) (int64, error) {
+// beginTerm writes a term into the store, 0: the next one.
+func (o *Leadership) beginTerm(ctx context.Context, term uint64) (int64, error) {
 	rec, err := o.opt.Store.Get(ctx, tier.KeyLife)
 	if err != nil {
 		return 0, err
@@ -289,13 +289,13 @@ func (o *Leadership) reign(ctx context.Context, term uint64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	reigns, rev, err := o.opt.Store.List(ctx, prefixReign)
+	terms, rev, err := o.opt.Store.List(ctx, prefixTerm)
 	if err != nil {
 		return 0, err
 	}
-	ops := []store.Op{{Key: tier.KeyLife, Value: value, Expect: &rec.Revision}, {Key: fmt.Sprintf("%s%020d", prefixReign, term), Value: fmt.Append(nil, rev)}}
-	for i := range max(0, len(reigns)-keepReigns) {
-		ops = append(ops, store.Op{Key: reigns[i].Key, Delete: true})
+	ops := []store.Op{{Key: tier.KeyLife, Value: value, Expect: &rec.Revision}, {Key: fmt.Sprintf("%s%020d", prefixTerm, term), Value: fmt.Append(nil, rev)}}
+	for i := range max(0, len(terms)-keepTerms) {
+		ops = append(ops, store.Op{Key: terms[i].Key, Delete: true})
 	}
 	return o.opt.Store.Commit(ctx, ops)
 }
@@ -350,7 +350,7 @@ func (o *Leadership) settle(ctx context.Context) error {
 	if o.core.Ready() {
 		term := o.core.Term()
 		o.mu.Unlock()
-		rev, err := o.reign(ctx, term)
+		rev, err := o.beginTerm(ctx, term)
 		if err == nil {
 			err = removeNote(o.opt.Dir)
 		}

@@ -36,7 +36,7 @@ func openLeadership(t *testing.T) *Leadership {
 	return o
 }
 
-// TestPosition finds where a copy ends within the history: in the present reign, in an earlier one, beyond its end, or in one that
+// TestPosition finds where a copy ends within the history: in the present term, in an earlier one, beyond its end, or in one that
 // never was.
 func TestPosition(t *testing.T) {
 	o, ctx := openLeadership(t), t.Context()
@@ -56,7 +56,7 @@ func TestPosition(t *testing.T) {
 			t.Fatal(err)
 		}
 		ends = append(ends, rev)
-		if _, err := o.reign(ctx, term); err != nil {
+		if _, err := o.beginTerm(ctx, term); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +64,7 @@ func TestPosition(t *testing.T) {
 	last, _ := store.Revision(ctx, o.opt.Store)
 	for _, c := range []struct {
 		what           string
-		reign          uint64
+		term           uint64
 		revision       int64
 		common         int64
 		orphan, follow bool
@@ -78,7 +78,7 @@ func TestPosition(t *testing.T) {
 		{"of the one before, beyond its end", 2, ends[1] + 9, ends[1], true, false},
 		{"of one that nobody held here", 3, ends[1] + 1, ends[1], true, false},
 	} {
-		common, orphan, follow, err := o.position(ctx, &wire.Follow{Reign: c.reign, Revision: c.revision})
+		common, orphan, follow, err := o.position(ctx, &wire.Follow{LeaseTerm: c.term, Revision: c.revision})
 		if err != nil || common != c.common || orphan != c.orphan || follow != c.follow {
 			t.Errorf("%s: up to %d, orphan %v, goes on %v, %v", c.what, common, orphan, follow, err)
 		}

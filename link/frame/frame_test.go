@@ -54,9 +54,9 @@ func samples() []wire.Message {
 		&wire.Joined{Tier: wire.TierWorker, Name: "w1", Site: "harbour", Certificate: []byte{1}, CA: []byte{2}, Counter: 3, Life: 86400, SiteCert: []byte{4}},
 		&wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: candidates, TTL: 12000, Stamp: 99, At: "a:7444"},
 		&wire.Promise{Term: 3, Holder: "a", Seq: 2, Stamp: 99},
-		&wire.Vote{Term: 4, Holder: "b", Reign: 3, ReignHolder: "a", Seq: 2, Heirs: candidates, Strayed: true, Wait: 700, At: "a:7444"},
+		&wire.Vote{Term: 4, Holder: "b", LeaseTerm: 3, LeaseHolder: "a", Seq: 2, Heirs: candidates, Strayed: true, Wait: 700, At: "a:7444"},
 		&wire.Ask{Term: 4, Candidate: "b"},
-		&wire.Follow{Reign: 3, Revision: 77, Addr: "b:7444", Machine: "m1", Version: "0.1.0", Keyed: true},
+		&wire.Follow{LeaseTerm: 3, Revision: 77, Addr: "b:7444", Machine: "m1", Version: "0.1.0", Keyed: true},
 		&wire.Followed{Term: 4, Holder: "b", Whole: true, Orphan: true, Common: 70, TTL: 12000},
 	}
 }
