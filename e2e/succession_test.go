@@ -76,7 +76,7 @@ func TestSuccession(t *testing.T) {
 		token := joinToken(t, "https://127.0.7.1:7481", p.data("seat1"), wire.TierSuccessor)
 		p.keep(candidate(n, "--succeed", "127.0.7.1:7444", "--name", name, "--join", token))
 	}
-	heirs := func(of int) (n int) {
+	inSync := func(of int) (n int) {
 		if st := candidateOf(p.program, p.data(fmt.Sprint("seat", of))); st != nil && st.State == lease.Leading && len(st.Voters) == 3 {
 			for _, s := range st.Successors {
 				if s.State == "heir" {
@@ -86,7 +86,7 @@ func TestSuccession(t *testing.T) {
 		}
 		return n
 	}
-	await(t, "both successors have everything", func() bool { return heirs(1) == 2 })
+	await(t, "both successors have everything", func() bool { return inSync(1) == 2 })
 	for _, candidate := range []string{"seat2", "seat3"} {
 		key, err := os.ReadFile(filepath.Join(p.data("seat1"), vault.KeyFile))
 		if got, err2 := os.ReadFile(filepath.Join(p.data(candidate), vault.KeyFile)); err != nil || err2 != nil || !bytes.Equal(got, key) {
@@ -139,7 +139,7 @@ func TestSuccession(t *testing.T) {
 	first.keep(t, p.program, p.log)
 	await(t, "the old one stands by and has everything", func() bool {
 		st := candidateOf(p.program, p.data("seat1"))
-		return st != nil && st.State == lease.Standing && st.Leader != "" && heirs(leads+1) == 2
+		return st != nil && st.State == lease.Standing && st.Leader != "" && inSync(leads+1) == 2
 	})
 	writers.end()
 	if err := site.do(ctx, func(c *api.Client) error {

@@ -46,7 +46,7 @@ type copied struct {
 	core      *lease.Candidate // while nobody leads
 }
 
-// unheard is a commit that heirs do not have yet.
+// unheard is a commit that in-sync replicas do not have yet.
 type unheard struct {
 	revision int64
 	done     func(error)
@@ -275,13 +275,13 @@ func (s *candidates) won(name string, c *lease.Candidate) {
 	m.revision, m.leaseTerm = s.revision, c.Term()
 }
 
-// heirs reports whether most voters would choose one machine in the leader's place. Where some were out of touch when heirs came or went,
-// they may not: then nobody can take it.
-func (s *candidates) heirs() bool {
+// inSync reports whether most voters would choose one machine in the leader's place. Where some were out of touch when in-sync replicas
+// came or went, they may not: then nobody can take it.
+func (s *candidates) inSync() bool {
 	for name, m := range s.machines {
 		votes := 0
 		for _, v := range s.voters {
-			if slices.Contains(v.Heirs, candidateOf(name)) && m.leaseTerm >= v.LeaseTerm {
+			if slices.Contains(v.InSync, candidateOf(name)) && m.leaseTerm >= v.LeaseTerm {
 				votes++
 			}
 		}

@@ -240,10 +240,10 @@ func (r *run) act(a Action) {
 	}
 }
 
-// succeed has a site's machine die for good and a successor take its place, which its workers choose. Without an heir nobody
+// succeed has a site's machine die for good and a successor take its place, which its workers choose. Without an in-sync replica nobody
 // could, and it lives on.
 func (r *run) succeed(n *Node, after string) {
-	if !n.candidates.heirs() {
+	if !n.candidates.inSync() {
 		return
 	}
 	r.w.crash(n, true)

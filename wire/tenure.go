@@ -16,8 +16,8 @@ type Lease struct {
 	Term   uint64 `json:"term,omitempty" cbor:"1,keyasint,omitempty"`
 	Holder string `json:"holder,omitempty" cbor:"2,keyasint,omitempty"` // the candidate that leads
 	// Seq numbers, within a term, who may follow.
-	Seq   uint64           `json:"seq,omitempty" cbor:"3,keyasint,omitempty"`
-	Heirs []LeaseCandidate `json:"heirs,omitempty" cbor:"4,keyasint,omitempty"` // in order
+	Seq    uint64           `json:"seq,omitempty" cbor:"3,keyasint,omitempty"`
+	InSync []LeaseCandidate `json:"heirs,omitempty" cbor:"4,keyasint,omitempty"` // in order
 	// TTL is for how long the worker promises itself, in milliseconds from when it hears this.
 	TTL uint32 `json:"ttl,omitempty" cbor:"5,keyasint,omitempty"`
 	// Stamp is repeated in the answer: the holder's own time of sending.
@@ -50,7 +50,7 @@ type Vote struct {
 	LeaseTerm   uint64           `json:"reign,omitempty" cbor:"3,keyasint,omitempty"`
 	LeaseHolder string           `json:"reignHolder,omitempty" cbor:"4,keyasint,omitempty"`
 	Seq         uint64           `json:"seq,omitempty" cbor:"5,keyasint,omitempty"`
-	Heirs       []LeaseCandidate `json:"heirs,omitempty" cbor:"6,keyasint,omitempty"`
+	InSync      []LeaseCandidate `json:"heirs,omitempty" cbor:"6,keyasint,omitempty"`
 	// Strayed: it has voted for another candidate than LeaseHolder since.
 	Strayed bool `json:"strayed,omitempty" cbor:"7,keyasint,omitempty"`
 	// Wait is how long its promise still binds it, in milliseconds; 0: it is free.

@@ -11,7 +11,7 @@ import (
 func TestVotesOfOthers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	offer := func(s *Candidate, voter string, term uint64, holder string) {
-		s.Offered(now, voter, &wire.Vote{Term: term, Holder: holder, LeaseTerm: 3, LeaseHolder: "a", Heirs: []wire.LeaseCandidate{{Name: "b"}}})
+		s.Offered(now, voter, &wire.Vote{Term: term, Holder: holder, LeaseTerm: 3, LeaseHolder: "a", InSync: []wire.LeaseCandidate{{Name: "b"}}})
 	}
 	asking := func(voters ...string) *Candidate {
 		s := newCandidate("b", Books{LeaseTerm: 3, Voters: voters, Order: []string{"b"}})
@@ -62,11 +62,11 @@ func TestLiarDeposes(t *testing.T) {
 }
 
 // TestPromiseOutlivesAStart: a voter that is started again keeps what it has promised for as long as it has promised, also where leases
-// are longer than usual: an heir that asks meanwhile gets no vote.
+// are longer than usual: an in-sync replica that asks meanwhile gets no vote.
 func TestPromiseOutlivesAStart(t *testing.T) {
 	now := time.Unix(1000, 0)
 	v := NewVoter(Ballot{}, now, ttl)
-	lease := wire.Lease{Term: 3, Holder: "a", Seq: 1, Heirs: []wire.LeaseCandidate{{Name: "b"}}, TTL: uint32(30 * ttl / time.Millisecond)}
+	lease := wire.Lease{Term: 3, Holder: "a", Seq: 1, InSync: []wire.LeaseCandidate{{Name: "b"}}, TTL: uint32(30 * ttl / time.Millisecond)}
 	if _, save := v.Lease(now, &lease); !save {
 		t.Error("it is not written down")
 	}

@@ -23,7 +23,7 @@ type Options struct {
 	Me wire.LeaseCandidate
 	// TTL is how long a promise lasts; leases go out three times as often.
 	TTL time.Duration
-	// Patience is how long a successor may take to acknowledge before it is no heir any more.
+	// Patience is how long a successor may take to acknowledge before it is no in-sync replica any more.
 	Patience time.Duration
 }
 
@@ -93,7 +93,7 @@ func (s *Candidate) send(to string, m wire.Message) {
 }
 
 // Alone begins to lead without an election, in a term that the store has already and that no lease was ever of. It is for a
-// candidate that has led last and has no heirs.
+// candidate that has led last and has no in-sync replicas.
 func (s *Candidate) Alone(now time.Time) {
 	h := newHolder(now, s.books.LeaseTerm, s.books.Voters, s.books.Revision)
 	h.founded, h.changed = true, false
@@ -165,7 +165,7 @@ func (s *Candidate) willing(now time.Time, voter string, v *wire.Vote) bool {
 		return false
 	}
 	me := s.opt.Me.Name
-	if v.LeaseHolder != me && (!named(v.Heirs, me) || v.LeaseTerm > s.books.LeaseTerm) {
+	if v.LeaseHolder != me && (!named(v.InSync, me) || v.LeaseTerm > s.books.LeaseTerm) {
 		return false // a copy older than the term that the voter knows is not one to go on from
 	}
 	return v.Holder == me || !now.Before(s.freeAt[voter])
@@ -258,7 +258,7 @@ func (s *Candidate) lend(now time.Time) {
 	for _, w := range slices.Compact(to) {
 		l := h.lease(now, s.opt.Me, s.opt.TTL)
 		if h.seen[w].seq == l.Seq {
-			l.Heirs, l.At = nil, "" // the worker has written them down
+			l.InSync, l.At = nil, "" // the worker has written them down
 		}
 		s.send(w, l)
 	}
@@ -368,7 +368,7 @@ func (s *Candidate) Follows(now time.Time, candidate wire.LeaseCandidate) bool {
 		return false
 	}
 	h := s.holder
-	if h.followers[candidate.Name] == nil && len(h.followers) >= MaxHeirs {
+	if h.followers[candidate.Name] == nil && len(h.followers) >= MaxInSync {
 		return false
 	}
 	h.followers[candidate.Name] = &follower{candidate: candidate, acked: -1, heard: now}
@@ -440,10 +440,10 @@ func (s *Candidate) Counts(voters []string, revision int64) {
 	}
 }
 
-// Heirs names the successors that may be chosen in this candidate's place, Following tells of one whether the store goes to it.
-func (s *Candidate) Heirs() (out []string) {
+// InSync names the successors that may be chosen in this candidate's place, Following tells of one whether the store goes to it.
+func (s *Candidate) InSync() (out []string) {
 	if s.state == Leading {
-		for _, h := range s.holder.now().heirs {
+		for _, h := range s.holder.now().inSync {
 			out = append(out, h.Name)
 		}
 	}

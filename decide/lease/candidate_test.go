@@ -46,13 +46,13 @@ func TestNothingIsReleasedWhileFounding(t *testing.T) {
 	}
 }
 
-// TestOldCopyDoesNotStand: an heir whose copy is of an earlier term than the one that voters know of asks for no votes: it lacks what
-// was acknowledged since.
+// TestOldCopyDoesNotStand: an in-sync replica whose copy is of an earlier term than the one that voters know of asks for no votes: it
+// lacks what was acknowledged since.
 func TestOldCopyDoesNotStand(t *testing.T) {
 	for term, stands := range map[uint64]bool{2: false, 3: true, 4: true} {
 		now := time.Unix(1000, 0)
 		s := newCandidate("b", Books{LeaseTerm: term, Voters: []string{"w"}, Order: []string{"b"}})
-		s.Offered(now, "w", &wire.Vote{Term: 3, Holder: "a", LeaseTerm: 3, LeaseHolder: "a", Heirs: []wire.LeaseCandidate{{Name: "b"}}})
+		s.Offered(now, "w", &wire.Vote{Term: 3, Holder: "a", LeaseTerm: 3, LeaseHolder: "a", InSync: []wire.LeaseCandidate{{Name: "b"}}})
 		s.Tick(now.Add(time.Millisecond))
 		if asks := len(s.Take()) > 0; asks != stands {
 			t.Errorf("its copy is of reign %d, and it asks: %v", term, asks)

@@ -101,7 +101,7 @@ func TestTakeOver(t *testing.T) {
 		w := newWorld(1, workers, 0)
 		w.calm = true
 		w.run(10 * time.Second)
-		if l := w.leader(); l == nil || l.name != "a" || len(l.core.holder.now().heirs) != 2 {
+		if l := w.leader(); l == nil || l.name != "a" || len(l.core.holder.now().inSync) != 2 {
 			t.Fatalf("%d workers: no two heirs: %+v", workers, l)
 		}
 		before := len(w.acked)
@@ -150,19 +150,19 @@ func TestMinority(t *testing.T) {
 	}
 }
 
-// TestVoter: one vote in a term, none while the promise lasts, none for a candidate that is no heir.
+// TestVoter: one vote in a term, none while the promise lasts, none for a candidate that is no in-sync replica.
 func TestVoter(t *testing.T) {
 	now := time.Unix(100, 0)
 	v := NewVoter(Ballot{}, now, ttl)
 	if a, save := v.Ask(now, &wire.Ask{Term: 9, Candidate: "b"}); save || a.Holder != "" {
 		t.Error("it voted for somebody of whom it knows nothing")
 	}
-	heirs := []wire.LeaseCandidate{{Name: "b", Addr: "b:1"}}
-	p, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: heirs, TTL: 5000, Stamp: 7, At: "a:1"})
+	inSync := []wire.LeaseCandidate{{Name: "b", Addr: "b:1"}}
+	p, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, InSync: inSync, TTL: 5000, Stamp: 7, At: "a:1"})
 	if !save || p.Term != 3 || p.Seq != 2 || p.Stamp != 7 {
 		t.Fatalf("%+v %v", p, save)
 	}
-	if _, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: heirs, TTL: 5000, Stamp: 8}); save {
+	if _, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, InSync: inSync, TTL: 5000, Stamp: 8}); save {
 		t.Error("a lease that says nothing new is written down")
 	}
 	if _, save := v.Ask(now.Add(4*time.Second), &wire.Ask{Term: 4, Candidate: "b"}); save {

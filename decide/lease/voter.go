@@ -11,12 +11,12 @@ type Ballot struct {
 	// Term is the highest one that the voter has promised itself for, and Holder the candidate. 0: none.
 	Term   uint64 `json:"term"`
 	Holder string `json:"holder"`
-	// LeaseTerm is the term of the last lease that it heard, with the candidate that holds it, its address, and its heirs.
+	// LeaseTerm is the term of the last lease that it heard, with the candidate that holds it, its address, and its in-sync replicas.
 	LeaseTerm   uint64                `json:"reign,omitempty"`
 	LeaseHolder string                `json:"reignHolder,omitempty"`
 	At          string                `json:"at,omitempty"`
 	Seq         uint64                `json:"seq,omitempty"`
-	Heirs       []wire.LeaseCandidate `json:"heirs,omitempty"`
+	InSync      []wire.LeaseCandidate `json:"heirs,omitempty"`
 	// Strayed: since then it has voted for another candidate than LeaseHolder.
 	Strayed bool `json:"strayed,omitempty"`
 	// TTL is for how long it promises itself, in milliseconds, as the last lease said; 0: no lease has said so yet.
@@ -52,7 +52,7 @@ func (v *Voter) Lease(now time.Time, l *wire.Lease) (answer *wire.Promise, save 
 		v.Term, v.Holder, save = l.Term, l.Holder, true
 	}
 	if l.Term > v.LeaseTerm || l.Seq > v.Seq {
-		v.LeaseTerm, v.LeaseHolder, v.At, v.Seq, v.Heirs, v.Strayed, save = l.Term, l.Holder, l.At, l.Seq, l.Heirs, false, true
+		v.LeaseTerm, v.LeaseHolder, v.At, v.Seq, v.InSync, v.Strayed, save = l.Term, l.Holder, l.At, l.Seq, l.InSync, false, true
 	}
 	if l.TTL != v.TTL {
 		v.TTL, save = l.TTL, true
@@ -64,7 +64,7 @@ func (v *Voter) Lease(now time.Time, l *wire.Lease) (answer *wire.Promise, save 
 
 // Vote tells what the voter has written down.
 func (v *Voter) Vote(now time.Time) *wire.Vote {
-	return &wire.Vote{Term: v.Term, Holder: v.Holder, LeaseTerm: v.LeaseTerm, LeaseHolder: v.LeaseHolder, Seq: v.Seq, Heirs: v.Heirs, Strayed: v.Strayed, At: v.At,
+	return &wire.Vote{Term: v.Term, Holder: v.Holder, LeaseTerm: v.LeaseTerm, LeaseHolder: v.LeaseHolder, Seq: v.Seq, InSync: v.InSync, Strayed: v.Strayed, At: v.At,
 		Wait: uint32(max(v.until.Sub(now)+time.Millisecond-1, 0) / time.Millisecond)}
 }
 
@@ -72,7 +72,7 @@ func (v *Voter) Vote(now time.Time) *wire.Vote {
 func (v *Voter) Ask(now time.Time, a *wire.Ask) (answer *wire.Vote, save bool) {
 	again := a.Term == v.Term && a.Candidate == v.Holder
 	bound := now.Before(v.until) && a.Candidate != v.Holder
-	if !again && a.Term > v.Term && !bound && v.LeaseTerm > 0 && (a.Candidate == v.LeaseHolder || named(v.Heirs, a.Candidate)) {
+	if !again && a.Term > v.Term && !bound && v.LeaseTerm > 0 && (a.Candidate == v.LeaseHolder || named(v.InSync, a.Candidate)) {
 		v.Term, v.Holder, save = a.Term, a.Candidate, true
 		v.Strayed = v.Strayed || a.Candidate != v.LeaseHolder
 		v.until = now.Add(v.ttl)
@@ -83,13 +83,13 @@ func (v *Voter) Ask(now time.Time, a *wire.Ask) (answer *wire.Vote, save bool) {
 // Bound is until when a promise binds the voter.
 func (v *Voter) Bound() time.Time { return v.until }
 
-// Candidates lists who may lead, as far as the voter knows: who did last, and its heirs.
+// Candidates lists who may lead, as far as the voter knows: who did last, and its in-sync replicas.
 func (v *Voter) Candidates() []wire.LeaseCandidate {
 	if v.LeaseTerm == 0 {
 		return nil
 	}
 	out := []wire.LeaseCandidate{{Name: v.LeaseHolder, Addr: v.At}}
-	for _, s := range v.Heirs {
+	for _, s := range v.InSync {
 		if s.Name != v.LeaseHolder {
 			out = append(out, s)
 		}

@@ -195,7 +195,7 @@ func (v *voter) save() {
 		v.w.fault("%s went back from term %d to %d", v.name, v.ballot.Term, v.core.Term)
 	}
 	v.ballot = v.core.Ballot
-	v.ballot.Heirs = slices.Clone(v.ballot.Heirs)
+	v.ballot.InSync = slices.Clone(v.ballot.InSync)
 }
 
 // tick looks for the cluster where there is none, and offers the vote.
@@ -314,7 +314,7 @@ func (s *candidate) tick() {
 	}
 }
 
-// flush sends what the core says, after the store knows that there may be heirs, and takes notice of what was acknowledged.
+// flush sends what the core says, after the store knows that there may be in-sync replicas, and takes notice of what was acknowledged.
 func (s *candidate) flush() {
 	if s.core.Ready() {
 		s.log = append(s.log, entry{term: s.core.Term()})

@@ -27,8 +27,8 @@ type site struct {
 	store     store.Store
 	auth      *auth.Authority
 	joins     string // where members join
-	heir      *Leadership
-	candidate string // where the heir listens
+	replica   *Leadership
+	candidate string // where the in-sync replica listens
 }
 
 func newSite(t *testing.T) *site {
@@ -62,21 +62,21 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { srv.Close(); wg.Wait() })
 
 	member := s.enter(wire.TierSuccessor, "heir")
-	s.heir = openLeadership(t)
-	s.heir.opt.Link, s.heir.member = "127.0.0.1:0", member
+	s.replica = openLeadership(t)
+	s.replica.opt.Link, s.replica.member = "127.0.0.1:0", member
 	s.copy()
-	b, err := s.heir.books(ctx)
+	b, err := s.replica.books(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heir.core = lease.New(lease.Options{Me: wire.LeaseCandidate{Name: "heir"}, TTL: DefaultTTL, Patience: patience})
-	s.heir.core.SetBooks(b)
+	s.replica.core = lease.New(lease.Options{Me: wire.LeaseCandidate{Name: "heir"}, TTL: DefaultTTL, Patience: patience})
+	s.replica.core.SetBooks(b)
 	var serving sync.WaitGroup
-	standing := s.heir.listen(ctx, &serving)
+	standing := s.replica.listen(ctx, &serving)
 	if standing == nil {
 		t.Fatal("it does not listen")
 	}
-	s.candidate = s.heir.addr.String()
+	s.candidate = s.replica.addr.String()
 	t.Cleanup(func() { standing.Close(); serving.Wait() })
 	return s
 }
@@ -102,7 +102,7 @@ func (s *site) copy() {
 	if err := store.Dump(s.t.Context(), s.store, &dump); err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := store.Adopt(s.t.Context(), s.heir.opt.Store, bytes.NewReader(dump.Bytes())); err != nil {
+	if _, err := store.Adopt(s.t.Context(), s.replica.opt.Store, bytes.NewReader(dump.Bytes())); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -131,9 +131,9 @@ func (s *site) say(m *auth.Member, addr string, msg wire.Message) wire.Message {
 	return answer
 }
 
-// offer is what a worker says that heard from the cluster last that the heir has everything, and is free.
+// offer is what a worker says that heard from the cluster last that the in-sync replica has everything, and is free.
 func offer() *wire.Vote {
-	return &wire.Vote{Term: 1, Holder: "first", LeaseTerm: 1, LeaseHolder: "first", Heirs: []wire.LeaseCandidate{{Name: "heir"}}}
+	return &wire.Vote{Term: 1, Holder: "first", LeaseTerm: 1, LeaseHolder: "first", InSync: []wire.LeaseCandidate{{Name: "heir"}}}
 }
 
 // TestStandingCandidateKnowsVoters: a machine that stands by takes the votes of the workers that its copy of the store names now, and not
@@ -154,13 +154,13 @@ func TestStandingCandidateKnowsVoters(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.copy()
-	b, err := s.heir.books(t.Context())
+	b, err := s.replica.books(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heir.mu.Lock()
-	s.heir.core.SetBooks(b)
-	s.heir.mu.Unlock()
+	s.replica.mu.Lock()
+	s.replica.core.SetBooks(b)
+	s.replica.mu.Unlock()
 	if m, ok := s.say(stolen, s.candidate, offer()).(*wire.Refuse); !ok || m.Code != wire.RefuseRevoked {
 		t.Errorf("the revoked worker is answered with %+v", m)
 	}
@@ -175,24 +175,24 @@ func TestOnlySuccessorsGetTheStore(t *testing.T) {
 	s := newSite(t)
 	worker := s.enter(wire.TierWorker, "w1")
 	s.copy()
-	if err := s.heir.alone(t.Context()); err != nil {
+	if err := s.replica.alone(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a, err := s.heir.authorityOf(t.Context())
+	a, err := s.replica.authorityOf(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heir.Serves(a, s.heir.addr, func(string, wire.Message) {})
+	s.replica.Serves(a, s.replica.addr, func(string, wire.Message) {})
 	ask := &wire.Follow{Addr: ":7444", Keyed: true}
 	if m := s.say(worker, s.candidate, ask); m != nil {
 		t.Errorf("a worker that asks for the store is answered with %+v", m)
 	}
 	other := s.enter(wire.TierSuccessor, "other")
 	s.copy()
-	if a, err = s.heir.authorityOf(t.Context()); err != nil {
+	if a, err = s.replica.authorityOf(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.heir.Serves(a, s.heir.addr, func(string, wire.Message) {})
+	s.replica.Serves(a, s.replica.addr, func(string, wire.Message) {})
 	if m, ok := s.say(other, s.candidate, ask).(*wire.Followed); !ok {
 		t.Errorf("a successor is answered with %+v", m)
 	}
@@ -234,7 +234,7 @@ func TestCandidatesAreOfTheCluster(t *testing.T) {
 		if err := b.offer(ctx, ln.Addr().String(), func() bool { return false }, chosen); err == nil || b.Term() != 0 {
 			t.Errorf("the worker promised itself for term %d: %v", b.Term(), err)
 		}
-		if err := s.heir.follow(ctx, ln.Addr().String()); err == nil || Copied(s.heir.opt.Dir) {
+		if err := s.replica.follow(ctx, ln.Addr().String()); err == nil || Copied(s.replica.opt.Dir) {
 			t.Errorf("the seat follows: %v", err)
 		}
 	}

@@ -140,7 +140,7 @@ func (b *Ballots) Run(ctx context.Context, connected func() bool, chosen func())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	offering := map[string]bool{}
-	ended := make(chan string, 2+lease.MaxHeirs)
+	ended := make(chan string, 2+lease.MaxInSync)
 	for {
 		select {
 		case <-ctx.Done():

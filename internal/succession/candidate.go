@@ -268,7 +268,7 @@ func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, cod
 	var term uint64
 	o.with(ctx, func(c *lease.Candidate, now time.Time) {
 		term = c.Term()
-		// Not before workers can be reached on the link: an heir that leaves could not be struck off the list.
+		// Not before workers can be reached on the link: an in-sync replica that leaves could not be struck off the list.
 		took = o.send != nil && f.LeaseTerm <= term && o.member.Name() != name && c.Follows(now, wire.LeaseCandidate{Name: name, Addr: addr})
 		if !took {
 			return

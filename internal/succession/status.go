@@ -24,7 +24,7 @@ type Status struct {
 	// Voters are the workers that decide, Majority how many of them it takes.
 	Voters   []string `json:"voters,omitempty"`
 	Majority int      `json:"majority,omitempty"`
-	// Keeps is how many of them must be in touch for the leader to write; 0 while it has no heirs.
+	// Keeps is how many of them must be in touch for the leader to write; 0 while it has no in-sync replicas.
 	Keeps      int         `json:"keeps,omitempty"`
 	Successors []Successor `json:"successors,omitempty"`
 	// Aside are files in the data directory with what this machine had written and nobody acknowledged.
@@ -70,8 +70,8 @@ func (o *Leadership) Status(ctx context.Context) (*Status, error) {
 	case o.follows != nil:
 		st.Leader, st.Behind = o.follows.leader, max(0, o.follows.at-rev)
 	}
-	heirs := o.core.Heirs()
-	if leads && len(heirs) > 0 {
+	inSync := o.core.InSync()
+	if leads && len(inSync) > 0 {
 		st.Keeps = lease.Blocking(len(b.Voters))
 	}
 	for _, name := range b.Order {
@@ -85,7 +85,7 @@ func (o *Leadership) Status(ctx context.Context) (*Status, error) {
 		if leads {
 			l := o.lags[name]
 			switch {
-			case slices.Contains(heirs, name):
+			case slices.Contains(inSync, name):
 				s.State = "heir"
 			case o.core.Following(name):
 				s.State = "follows"

@@ -148,7 +148,7 @@ func TestBallots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := b.Lease(&wire.Lease{Term: 4, Holder: "a", At: ":7444", Seq: 1, Heirs: []wire.LeaseCandidate{{Name: "b", Addr: "192.0.2.2:7444"}}, TTL: 1000}, "192.0.2.1:7444")
+	p := b.Lease(&wire.Lease{Term: 4, Holder: "a", At: ":7444", Seq: 1, InSync: []wire.LeaseCandidate{{Name: "b", Addr: "192.0.2.2:7444"}}, TTL: 1000}, "192.0.2.1:7444")
 	if p.Term != 4 || p.Seq != 1 {
 		t.Fatalf("%+v", p)
 	}
@@ -173,7 +173,7 @@ func TestVoteUnwritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Lease(&wire.Lease{Term: 4, Holder: "a", Seq: 1, Heirs: []wire.LeaseCandidate{{Name: "b"}}, TTL: 1}, "192.0.2.1:7444")
+	b.Lease(&wire.Lease{Term: 4, Holder: "a", Seq: 1, InSync: []wire.LeaseCandidate{{Name: "b"}}, TTL: 1}, "192.0.2.1:7444")
 	time.Sleep(2 * time.Millisecond) // the promise
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
