@@ -57,7 +57,7 @@ func (w *World) useCandidates(n *Node) {
 	s := &candidates{w: w, n: n, rng: rand.New(rand.NewPCG(w.seed, 12)), machines: map[string]*copied{}, voters: map[string]*lease.Voter{}, revision: 1}
 	n.candidates = s
 	for _, k := range n.children {
-		s.voters[short(k)] = lease.NewVoter(lease.Ballot{}, w.Now, leaseTTL)
+		s.voters[short(k)] = lease.NewVoter(lease.VoterState{}, w.Now, leaseTTL)
 	}
 	s.leader = s.machine()
 	m := s.machines[s.leader]

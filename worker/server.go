@@ -47,8 +47,8 @@ type Network interface {
 	Networks() []netip.Prefix // of the host itself
 }
 
-// Tenure is the worker's vote in who leads its site. *succession.Ballots is one.
-type Tenure interface {
+// Voter is the worker's vote in who leads its site. *succession.Voter is one.
+type Voter interface {
 	// Term is the highest one that the worker has promised itself for.
 	Term() uint64
 	// Lease answers a lease of the cluster, which is at an address.
@@ -79,7 +79,7 @@ type ServerOptions struct {
 	// UserRegistry is a directory in memory where the workers of a machine see each other's users; empty: they do not.
 	UserRegistry string
 	Network      Network
-	Tenure       Tenure   // nil: the worker has no vote in who leads its site
+	Voter        Voter    // nil: the worker has no vote in who leads its site
 	Overlay      *Overlay // nil: instances reach others by ports of their hosts
 	NoOverlay    string   // why it is nil
 	Images       *artifact.Store
@@ -379,8 +379,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		HTTP:  http.HandlerFunc(s.ServeHTTP),
 		Held:  func() time.Duration { return s.Role.Held("") },
 	}
-	if s.opt.Tenure != nil {
-		config.Term, config.Lease = s.opt.Tenure.Term, s.opt.Tenure.Lease
+	if s.opt.Voter != nil {
+		config.Term, config.Lease = s.opt.Voter.Term, s.opt.Voter.Lease
 	}
 	up, err := tier.NewUp(config)
 	if err != nil {
@@ -389,9 +389,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	src := &artifact.Source{BaseURL: "http://cluster", Transport: up.Transport, Limit: s.opt.PullLimit}
 	s.source.Store(src)
 	s.up.Store(up)
-	if s.opt.Tenure != nil {
+	if s.opt.Voter != nil {
 		work.Go(func() {
-			s.opt.Tenure.Run(work.Ctx, func() bool {
+			s.opt.Voter.Run(work.Ctx, func() bool {
 				ok, _ := up.Connected()
 				return ok
 			}, up.Hurry)

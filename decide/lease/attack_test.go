@@ -65,12 +65,12 @@ func TestLiarDeposes(t *testing.T) {
 // are longer than usual: an in-sync replica that asks meanwhile gets no vote.
 func TestPromiseOutlivesAStart(t *testing.T) {
 	now := time.Unix(1000, 0)
-	v := NewVoter(Ballot{}, now, ttl)
+	v := NewVoter(VoterState{}, now, ttl)
 	lease := wire.Lease{Term: 3, Holder: "a", Seq: 1, InSync: []wire.LeaseCandidate{{Name: "b"}}, TTL: uint32(30 * ttl / time.Millisecond)}
 	if _, save := v.Lease(now, &lease); !save {
 		t.Error("it is not written down")
 	}
-	again := NewVoter(v.Ballot, now, ttl)
+	again := NewVoter(v.VoterState, now, ttl)
 	if a, _ := again.Ask(now.Add(29*ttl), &wire.Ask{Term: 4, Candidate: "b"}); a.Holder != "a" {
 		t.Errorf("it broke its promise: %+v", a)
 	}

@@ -18,7 +18,7 @@ func TestLateAnswer(t *testing.T) {
 				h := newHolder(sent, 3, []string{"w"}, 0)
 				h.name([]wire.LeaseCandidate{{Name: "b"}})
 				l := h.lease(sent, wire.LeaseCandidate{Name: "a"}, ttl)
-				v := NewVoter(Ballot{}, sent, ttl)
+				v := NewVoter(VoterState{}, sent, ttl)
 				p, _ := v.Lease(sent, l) // it takes no time to get there
 				ends := sent.Add(time.Duration(float64(v.Bound().Sub(sent)) / rate))
 				arrives := sent.Add(late)

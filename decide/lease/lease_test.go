@@ -80,7 +80,7 @@ func TestChaos(t *testing.T) {
 				text += fmt.Sprintf("\n%s %s term %d above %d owner %v log %d %+v", s.name, s.core.State(), s.core.Term(), s.core.Above(), s.owner, len(s.log), s.books().Voters)
 			}
 			for _, v := range w.workers {
-				text += fmt.Sprintf("\n%s %+v link %q", v.name, v.ballot, v.link)
+				text += fmt.Sprintf("\n%s %+v link %q", v.name, v.state, v.link)
 			}
 			w.fault("nobody writes when all is mended:%s", text)
 		}
@@ -153,7 +153,7 @@ func TestMinority(t *testing.T) {
 // TestVoter: one vote in a term, none while the promise lasts, none for a candidate that is no in-sync replica.
 func TestVoter(t *testing.T) {
 	now := time.Unix(100, 0)
-	v := NewVoter(Ballot{}, now, ttl)
+	v := NewVoter(VoterState{}, now, ttl)
 	if a, save := v.Ask(now, &wire.Ask{Term: 9, Candidate: "b"}); save || a.Holder != "" {
 		t.Error("it voted for somebody of whom it knows nothing")
 	}
@@ -184,7 +184,7 @@ func TestVoter(t *testing.T) {
 	if a, _ := v.Ask(later.Add(time.Minute), &wire.Ask{Term: 4, Candidate: "a"}); a.Holder != "b" {
 		t.Error("it voted twice in one term")
 	}
-	again := NewVoter(v.Ballot, later, ttl)
+	again := NewVoter(v.VoterState, later, ttl)
 	if a, _ := again.Ask(later, &wire.Ask{Term: 5, Candidate: "a"}); a.Holder != "b" {
 		t.Error("a voter that was started again broke a promise whose age it does not know")
 	}

@@ -6,8 +6,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Ballot is what a voter keeps on its disk. It is written before anything that follows from it is said.
-type Ballot struct {
+// VoterState is what a voter keeps on its disk. It is written before anything that follows from it is said.
+type VoterState struct {
 	// Term is the highest one that the voter has promised itself for, and Holder the candidate. 0: none.
 	Term   uint64 `json:"term"`
 	Holder string `json:"holder"`
@@ -23,20 +23,20 @@ type Ballot struct {
 	TTL uint32 `json:"ttl,omitempty"`
 }
 
-// Voter is a worker's part. Its Ballot must be on the disk before what a method gives is sent, whenever save is true.
+// Voter is a worker's part. Its VoterState must be on the disk before what a method gives is sent, whenever save is true.
 type Voter struct {
-	Ballot
+	VoterState
 	ttl   time.Duration // of the last promise
 	until time.Time     // a promise binds the voter so long; zero: it does not
 }
 
 // NewVoter makes a voter of what was kept. One that has promised itself before does not know how long ago, and counts from now
 // for as long as it promised, or a time of patience if it does not know that either.
-func NewVoter(b Ballot, now time.Time, patience time.Duration) *Voter {
+func NewVoter(b VoterState, now time.Time, patience time.Duration) *Voter {
 	if b.TTL > 0 {
 		patience = time.Duration(b.TTL) * time.Millisecond
 	}
-	v := &Voter{Ballot: b, ttl: patience}
+	v := &Voter{VoterState: b, ttl: patience}
 	if b.Term > 0 {
 		v.until = now.Add(patience)
 	}

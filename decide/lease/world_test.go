@@ -64,15 +64,15 @@ type candidate struct {
 }
 
 type voter struct {
-	w      *world
-	name   string
-	rate   float64
-	up     bool
-	life   int
-	ballot Ballot
-	core   *Voter
-	link   string    // the candidate that it is connected to
-	heard  time.Time // a sign of life of it
+	w     *world
+	name  string
+	rate  float64
+	up    bool
+	life  int
+	state VoterState
+	core  *Voter
+	link  string    // the candidate that it is connected to
+	heard time.Time // a sign of life of it
 }
 
 const ttl, patience = 5 * time.Second, time.Second
@@ -186,16 +186,16 @@ func (v *voter) now() time.Time { return scaled(v.w.now, v.rate) }
 
 func (v *voter) start() {
 	v.up, v.link = true, ""
-	v.core = NewVoter(v.ballot, v.now(), ttl)
+	v.core = NewVoter(v.state, v.now(), ttl)
 	v.w.every(250*time.Millisecond, &v.life, v.tick)
 }
 
 func (v *voter) save() {
-	if v.core.Term < v.ballot.Term || v.core.LeaseTerm < v.ballot.LeaseTerm {
-		v.w.fault("%s went back from term %d to %d", v.name, v.ballot.Term, v.core.Term)
+	if v.core.Term < v.state.Term || v.core.LeaseTerm < v.state.LeaseTerm {
+		v.w.fault("%s went back from term %d to %d", v.name, v.state.Term, v.core.Term)
 	}
-	v.ballot = v.core.Ballot
-	v.ballot.InSync = slices.Clone(v.ballot.InSync)
+	v.state = v.core.VoterState
+	v.state.InSync = slices.Clone(v.state.InSync)
 }
 
 // tick looks for the cluster where there is none, and offers the vote.

@@ -224,7 +224,7 @@ func TestCandidatesAreOfTheCluster(t *testing.T) {
 				frame.Write(conn, frame.NewCodec(), &wire.Followed{Term: 9, Holder: "impostor", Whole: true})
 			}
 		}()
-		b, err := OpenBallots(t.TempDir(), victim, nil)
+		b, err := OpenVoter(t.TempDir(), victim, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

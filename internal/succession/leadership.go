@@ -1,5 +1,5 @@
 // Package succession puts goroutines, connections and files around package lease: the leadership of a cluster, which leads its
-// site or stands by, and the ballots of a worker. It decides nothing about who leads. internal/node puts it together with the
+// site or stands by, and the vote of a worker. It decides nothing about who leads. internal/node puts it together with the
 // roles, which know it by the interfaces of internal/tier.
 package succession
 
@@ -406,7 +406,7 @@ func (o *Leadership) Serves(a *auth.Authority, addr *net.TCPAddr, send func(name
 
 // Came implements tier.Leadership.
 func (o *Leadership) Came(hello *wire.Hello) {
-	if !slices.Contains(hello.Features, wire.FeatureTenure) {
+	if !slices.Contains(hello.Features, wire.FeatureLease) {
 		return
 	}
 	o.mu.Lock()

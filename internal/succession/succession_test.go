@@ -141,10 +141,10 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
-// TestBallots: a promise outlives the worker, and what cannot be written down is not promised.
-func TestBallots(t *testing.T) {
+// TestVoter: a promise outlives the worker, and what cannot be written down is not promised.
+func TestVoter(t *testing.T) {
 	dir := t.TempDir()
-	b, err := OpenBallots(dir, &auth.Member{}, nil)
+	b, err := OpenVoter(dir, &auth.Member{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestBallots(t *testing.T) {
 	if p.Term != 4 || p.Seq != 1 {
 		t.Fatalf("%+v", p)
 	}
-	if b, err = OpenBallots(dir, &auth.Member{}, nil); err != nil || b.Term() != 4 {
+	if b, err = OpenVoter(dir, &auth.Member{}, nil); err != nil || b.Term() != 4 {
 		t.Fatal(b, err)
 	}
 	if s := b.Candidates(); len(s) != 2 || s[0] != "192.0.2.1:7444" || s[1] != "192.0.2.2:7444" {
@@ -169,7 +169,7 @@ func TestBallots(t *testing.T) {
 // TestVoteUnwritten: a vote that could not be written down is told to nobody, also not with the next offer.
 func TestVoteUnwritten(t *testing.T) {
 	dir := t.TempDir()
-	b, err := OpenBallots(dir, &auth.Member{}, nil)
+	b, err := OpenVoter(dir, &auth.Member{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestVoteUnwritten(t *testing.T) {
 	if v, err := b.vote(); err != nil || v.Term != 5 || v.Holder != "b" {
 		t.Errorf("%+v %v", v, err)
 	}
-	if b, err = OpenBallots(dir, &auth.Member{}, nil); err != nil || b.Term() != 5 {
+	if b, err = OpenVoter(dir, &auth.Member{}, nil); err != nil || b.Term() != 5 {
 		t.Error("it was told before it was written:", b.Term(), err)
 	}
 }

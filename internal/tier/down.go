@@ -102,7 +102,7 @@ func (c *DownConfig) features() []string {
 	if c.Candidate == nil {
 		return nil
 	}
-	return []string{wire.FeatureTenure}
+	return []string{wire.FeatureLease}
 }
 
 func (d *Down) admit(ctx context.Context, id wire.PeerIdentity, hello *wire.Hello) error {

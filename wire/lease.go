@@ -1,7 +1,7 @@
 package wire
 
-// FeatureTenure is offered by who understands leases.
-const FeatureTenure = "tenure"
+// FeatureLease is offered by who understands leases.
+const FeatureLease = "tenure"
 
 // LeaseCandidate is a machine that may be the cluster of a site: the one that leads, or a successor that was named in advance.
 type LeaseCandidate struct {

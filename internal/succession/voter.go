@@ -22,11 +22,11 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// ballotFile holds what a worker has promised. It is written before the promise is sent.
-const ballotFile = "ballot.json"
+// voterFile holds what a worker has promised. It is written before the promise is sent.
+const voterFile = "ballot.json"
 
-// Ballots keep a worker's vote, and offer it to the candidates of its site when the cluster is out of touch.
-type Ballots struct {
+// Voter keeps a worker's vote, and offer it to the candidates of its site when the cluster is out of touch.
+type Voter struct {
 	path   string
 	member *auth.Member
 	log    *slog.Logger
@@ -36,13 +36,13 @@ type Ballots struct {
 	dead  error // the ballot cannot be written: nothing is promised any more
 }
 
-// OpenBallots reads what a worker has promised, from its data directory.
-func OpenBallots(dir string, m *auth.Member, log *slog.Logger) (*Ballots, error) {
+// OpenVoter reads what a worker has promised, from its data directory.
+func OpenVoter(dir string, m *auth.Member, log *slog.Logger) (*Voter, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Ballots{path: filepath.Join(dir, ballotFile), member: m, log: log}
-	var kept lease.Ballot
+	b := &Voter{path: filepath.Join(dir, voterFile), member: m, log: log}
+	var kept lease.VoterState
 	data, err := os.ReadFile(b.path)
 	if err == nil {
 		err = json.Unmarshal(data, &kept)
@@ -55,11 +55,11 @@ func OpenBallots(dir string, m *auth.Member, log *slog.Logger) (*Ballots, error)
 }
 
 // keptLocked reports whether what the voter says is on the disk, after it has written what is not: nothing else may be told.
-func (b *Ballots) keptLocked(changed bool) bool {
+func (b *Voter) keptLocked(changed bool) bool {
 	if !changed && b.dead == nil {
 		return true
 	}
-	data, err := json.Marshal(b.voter.Ballot)
+	data, err := json.Marshal(b.voter.VoterState)
 	if err == nil {
 		err = files.Replace(b.path, data, 0o600)
 	}
@@ -70,14 +70,14 @@ func (b *Ballots) keptLocked(changed bool) bool {
 }
 
 // Term is the highest one that the worker has promised itself for.
-func (b *Ballots) Term() uint64 {
+func (b *Voter) Term() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.voter.Term
 }
 
 // Lease answers a lease that came from an address, HOST:PORT.
-func (b *Ballots) Lease(l *wire.Lease, from string) *wire.Promise {
+func (b *Voter) Lease(l *wire.Lease, from string) *wire.Promise {
 	l.At = complete(l.At, from)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *Ballots) Lease(l *wire.Lease, from string) *wire.Promise {
 }
 
 // vote tells what the worker has written down.
-func (b *Ballots) vote() (*wire.Vote, error) {
+func (b *Voter) vote() (*wire.Vote, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.keptLocked(false) {
@@ -99,7 +99,7 @@ func (b *Ballots) vote() (*wire.Vote, error) {
 }
 
 // ask answers a candidate that asks for the vote.
-func (b *Ballots) ask(a *wire.Ask) (*wire.Vote, error) {
+func (b *Voter) ask(a *wire.Ask) (*wire.Vote, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	answer, save := b.voter.Ask(time.Now(), a)
@@ -122,7 +122,7 @@ func complete(addr, from string) string {
 }
 
 // Candidates lists where the cluster may be, with who led last first.
-func (b *Ballots) Candidates() (out []string) {
+func (b *Voter) Candidates() (out []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.voter.Candidates() {
@@ -134,7 +134,7 @@ func (b *Ballots) Candidates() (out []string) {
 }
 
 // Run offers the vote to all candidates whenever the cluster is out of touch, until ctx ends. chosen is called when one of them leads.
-func (b *Ballots) Run(ctx context.Context, connected func() bool, chosen func()) {
+func (b *Voter) Run(ctx context.Context, connected func() bool, chosen func()) {
 	t := time.NewTicker(250 * time.Millisecond)
 	defer t.Stop()
 	var wg sync.WaitGroup
@@ -170,7 +170,7 @@ func (b *Ballots) Run(ctx context.Context, connected func() bool, chosen func())
 }
 
 // offer tells a candidate the vote and answers it, for as long as the cluster is out of touch.
-func (b *Ballots) offer(ctx context.Context, addr string, connected func() bool, chosen func()) error {
+func (b *Voter) offer(ctx context.Context, addr string, connected func() bool, chosen func()) error {
 	cfg, err := b.member.TLS()
 	if err != nil {
 		return err
