@@ -340,7 +340,7 @@ func (k *checker) forget(n *Node) {
 
 // acted is called for every action of a core; blocks of addresses that two workers of a site have at the same time are seen here.
 func (k *checker) acted(n *Node, action any) {
-	f, ok := action.(worker.Fabric)
+	f, ok := action.(worker.OverlayItem)
 	if !ok {
 		return
 	}
@@ -349,7 +349,7 @@ func (k *checker) acted(n *Node, action any) {
 		return
 	}
 	for _, o := range k.w.parentOf(n).children {
-		other, ok := o.fabric[wire.NodeKey].(*wire.OverlayNode)
+		other, ok := o.overlay[wire.NodeKey].(*wire.OverlayNode)
 		if !ok || o == n {
 			continue
 		}

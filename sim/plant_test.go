@@ -100,7 +100,7 @@ func plants() map[string]func(*World) {
 			var first *wire.OverlayNode
 			spoil[*worker.Core](func(_ *World, _ *Node, fx *wire.Effects) {
 				for i, a := range fx.Actions {
-					f, ok := a.(worker.Fabric)
+					f, ok := a.(worker.OverlayItem)
 					node, is := f.Item.(*wire.OverlayNode)
 					if !ok || !is {
 						continue

@@ -332,7 +332,7 @@ func (w *World) remove(n *Node) {
 		clear(n.Store)
 		clear(n.tasks)
 		clear(n.addresses)
-		clear(n.fabric)
+		clear(n.overlay)
 		w.guard.blank(n)
 	})
 	site.disk.slow = slow

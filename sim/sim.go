@@ -131,7 +131,7 @@ type Node struct {
 	sets   func(c core) []wire.SetAck
 	// probing counts, for each instance, how often its probes were replaced.
 	probing map[skerry.InstanceID]int
-	fabric  map[string]any // what a worker was told of the overlay, by key
+	overlay map[string]any // what a worker was told of the overlay, by key
 	extra   time.Duration  // on the way between it and its parent
 	contact time.Time      // of a worker with its cluster, as its machine remembers it while it is on
 	// addresses are those of the instances on a worker's machine; they outlive the agent.
@@ -218,7 +218,7 @@ func (w *World) secret() [32]byte {
 }
 
 func (w *World) node(name string, mk func() core, start func(core, time.Time) wire.Effects, load func(core, string, []byte) error, sets func(core) []wire.SetAck) *Node {
-	return &Node{Name: name, disk: disk{short: -1}, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, fabric: map[string]any{}, addresses: map[skerry.InstanceID]string{}}
+	return &Node{Name: name, disk: disk{short: -1}, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, overlay: map[string]any{}, addresses: map[skerry.InstanceID]string{}}
 }
 
 // AddCluster adds a site and connects it.

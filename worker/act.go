@@ -135,9 +135,9 @@ func (s *Server) act(action any) {
 		if r != nil {
 			r.SetPeers(a.Peers)
 		}
-	case core.Fabric:
-		if s.fabric != nil {
-			s.fabric.take(a)
+	case core.OverlayItem:
+		if s.overlayNet != nil {
+			s.overlayNet.take(a)
 			s.direct(a)
 		}
 	case core.UpgradeAgent:
@@ -171,7 +171,7 @@ func (s *Server) prepared(ctx context.Context, a core.Prepare) (m core.Prepared)
 }
 
 // direct has instances told the service addresses of an application's network.
-func (s *Server) direct(a core.Fabric) {
+func (s *Server) direct(a core.OverlayItem) {
 	rest, ok := strings.CutPrefix(a.Key, "net/")
 	app, err := skerry.ParseAppKey(rest, "")
 	if !ok || err != nil {

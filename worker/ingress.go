@@ -47,12 +47,12 @@ const (
 // application's network, with nothing running in it: connections to services are made from there, and are subject to
 // all that holds for instances.
 type entrance struct {
-	opt     IngressOptions
-	fabric  *fabric
-	net     *attachments
-	in      *ingress.Ingress
-	log     *slog.Logger
-	changed chan struct{} // capacity 1
+	opt        IngressOptions
+	overlayNet *overlayNet
+	net        *attachments
+	in         *ingress.Ingress
+	log        *slog.Logger
+	changed    chan struct{} // capacity 1
 
 	// Of run alone.
 	offered  ingress.Config
@@ -67,8 +67,8 @@ type doorAt struct {
 	door    string
 }
 
-func newEntrance(o IngressOptions, f *fabric, n *attachments, log *slog.Logger) (*entrance, error) {
-	e := &entrance{opt: o, fabric: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
+func newEntrance(o IngressOptions, f *overlayNet, n *attachments, log *slog.Logger) (*entrance, error) {
+	e := &entrance{opt: o, overlayNet: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
 	var err error
 	e.in, err = ingress.New(ingress.Options{Log: log, Dial: e.dial, Waits: e.nudge, DialTimeout: 3 * time.Second, Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 		host := a.Addr().String()
@@ -84,15 +84,15 @@ func newEntrance(o IngressOptions, f *fabric, n *attachments, log *slog.Logger) 
 
 // openIngress makes the ingress of one life; nil where the worker has none. Nothing is offered yet.
 func (s *Server) openIngress() (*entrance, error) {
-	if s.fabric == nil || s.fabric.Ingress == nil {
+	if s.overlayNet == nil || s.overlayNet.Ingress == nil {
 		return nil, nil
 	}
-	e, err := newEntrance(*s.fabric.Ingress, s.fabric, s.net, s.opt.Log)
+	e, err := newEntrance(*s.overlayNet.Ingress, s.overlayNet, s.net, s.opt.Log)
 	if err != nil {
 		return nil, err
 	}
 	s.net.mu.Lock()
-	s.net.gates = s.fabric.gates() // those of an earlier life are kept
+	s.net.gates = s.overlayNet.gates() // those of an earlier life are kept
 	s.net.mu.Unlock()
 	s.entrance.Store(e)
 	return e, nil
@@ -132,13 +132,13 @@ func gateID(net wire.NetworkID) skerry.InstanceID {
 }
 
 // gates are the attachments that are needed, by id.
-func (f *fabric) gates() map[skerry.InstanceID]skerry.AppKey {
+func (f *overlayNet) gates() map[skerry.InstanceID]skerry.AppKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gatesLocked()
 }
 
-func (f *fabric) gatesLocked() map[skerry.InstanceID]skerry.AppKey {
+func (f *overlayNet) gatesLocked() map[skerry.InstanceID]skerry.AppKey {
 	out := map[skerry.InstanceID]skerry.AppKey{}
 	for app, n := range f.nets {
 		if slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return len(s.Ingress) > 0 }) {
@@ -170,7 +170,7 @@ func (e *entrance) run(ctx context.Context) {
 
 // review brings attachments and listeners in line with what the cluster said.
 func (e *entrance) review(ctx context.Context) {
-	if err := e.net.setGates(ctx, e.fabric.gates()); err != nil && ctx.Err() == nil {
+	if err := e.net.setGates(ctx, e.overlayNet.gates()); err != nil && ctx.Err() == nil {
 		e.log.Warn("join the ingress to networks of applications", "err", err)
 	}
 	want := e.config()
@@ -181,7 +181,7 @@ func (e *entrance) review(ctx context.Context) {
 			e.log.Debug("offer services to clients outside", "err", err)
 		}
 		// Before all that was offered is offered again, what an earlier agent left may still be of use.
-		e.fabric.sockets.release(ctx, want.whole, want.useless)
+		e.overlayNet.sockets.release(ctx, want.whole, want.useless)
 	}
 	for name, ends := range want.ends {
 		if old, ok := e.ends[name]; ok && old != ends {
@@ -214,7 +214,7 @@ func (e *entrance) review(ctx context.Context) {
 		for _, p := range st.Problems {
 			e.log.Warn("a way in is not offered", "service", p.Service.String(), "door", p.Door, "err", p.Text)
 		}
-		e.fabric.post(core.Entrances{State: st})
+		e.overlayNet.post(core.Entrances{State: st})
 	}
 }
 
@@ -259,10 +259,10 @@ func (e *entrance) config() *offer {
 	return o
 }
 
-// offers works it out from the host ports that instances have, and the addresses of the gates. Of the fabric's lock and that of
+// offers works it out from the host ports that instances have, and the addresses of the gates. Of the overlay network's lock and that of
 // the attachments neither is taken under the other.
 func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]wire.Attachment) *offer {
-	f := e.fabric
+	f := e.overlayNet
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[doorAt]string{}, routes: map[string]doorAt{}, ends: map[string]string{}}
@@ -332,7 +332,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 
 // leadsLocked reports whether clients can be led to a service: it has an instance, or its routes are yet to come. Those of one that sleeps
 // wait for an instance that is ready; while one only starts, its address refuses them.
-func (f *fabric) leadsLocked(k skerry.ServiceKey, p spec.Balance, sleeps bool) bool {
+func (f *overlayNet) leadsLocked(k skerry.ServiceKey, p spec.Balance, sleeps bool) bool {
 	r := f.routes[k]
 	if r == nil {
 		return !sleeps
@@ -345,7 +345,7 @@ func (f *fabric) leadsLocked(k skerry.ServiceKey, p spec.Balance, sleeps bool) b
 }
 
 // endsLocked is different when the instances of a service are.
-func (f *fabric) endsLocked(k skerry.ServiceKey) string {
+func (f *overlayNet) endsLocked(k skerry.ServiceKey) string {
 	r := f.routes[k]
 	if r == nil {
 		return ""

@@ -76,8 +76,8 @@ func (s *Server) facts() wire.WorkerFacts {
 	if rtt != nil {
 		f.Probe = rtt.Address(s.opt.ProbeAddress, f.Address)
 	}
-	if s.fabric != nil {
-		f.Overlay = s.fabric.tell(context.Background(), f.Address, s.opt.Network.Networks())
+	if s.overlayNet != nil {
+		f.Overlay = s.overlayNet.tell(context.Background(), f.Address, s.opt.Network.Networks())
 	}
 	f.Agent = s.agentFacts()
 	return f

@@ -29,8 +29,8 @@ const (
 // attachments keeps the whole wanted configuration of the network, because the network is changed only by Set. Changes
 // that arrive while one Set is under way share the next.
 type attachments struct {
-	network Network
-	fabric  *fabric // nil: no overlay
+	network    Network
+	overlayNet *overlayNet // nil: no overlay
 
 	setting sync.Mutex // held across Set; taken before mu
 	applied uint64     // the change up to which Set has been called, under setting
@@ -189,11 +189,11 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	upTo := n.changes // what comes later may be done, too
 	n.mu.Unlock()
 	var c hostnet.Config
-	if n.fabric != nil {
-		c.Fabric = n.fabric.addresses()
+	if n.overlayNet != nil {
+		c.Overlay = n.overlayNet.addresses()
 	}
 	n.mu.Lock()
-	if c.Fabric != nil {
+	if c.Overlay != nil {
 		for id := range n.gates {
 			c.Attachments = append(c.Attachments, hostnet.Want{ID: string(id)})
 		}
@@ -228,11 +228,11 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 		insts[id] = joined{w.service.App, w.service, w.ordinal, a, w.egress != nil && len(w.egress.Allow) == 0}
 	}
 	n.mu.Unlock()
-	if n.fabric != nil {
+	if n.overlayNet != nil {
 		if _, is := errors.AsType[*hostnet.Overlap](err); is {
-			go n.fabric.facts() // of what networks the host is in now
+			go n.overlayNet.facts() // of what networks the host is in now
 		}
-		err = errors.Join(err, n.fabric.attached(context.WithoutCancel(ctx), insts))
+		err = errors.Join(err, n.overlayNet.attached(context.WithoutCancel(ctx), insts))
 	}
 	n.applied, n.lastErr = upTo, err
 	return err

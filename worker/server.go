@@ -102,24 +102,24 @@ type ServerOptions struct {
 // Server is a worker with its machine.
 type Server struct {
 	*tier.Role
-	opt       ServerOptions
-	drivers   map[string]runtime.Driver
-	cpus      *processors
-	attach    *attachables
-	users     *userRanges
-	reports   []wire.RuntimeReport
-	journal   *journal.Journal
-	net       *attachments
-	endpoints *endpoints
-	fabric    *fabric                  // nil: no overlay
-	entrance  atomic.Pointer[entrance] // nil: no ingress
-	up        atomic.Pointer[tier.Up]
-	source    atomic.Pointer[artifact.Source]
-	started   time.Time
-	usage     usage
-	arrivals  arrivals
-	rtt       *roundtrip.Meter // nil: does not measure
-	nudge     chan struct{}    // measure use now
+	opt        ServerOptions
+	drivers    map[string]runtime.Driver
+	cpus       *processors
+	attach     *attachables
+	users      *userRanges
+	reports    []wire.RuntimeReport
+	journal    *journal.Journal
+	net        *attachments
+	endpoints  *endpoints
+	overlayNet *overlayNet              // nil: no overlay
+	entrance   atomic.Pointer[entrance] // nil: no ingress
+	up         atomic.Pointer[tier.Up]
+	source     atomic.Pointer[artifact.Source]
+	started    time.Time
+	usage      usage
+	arrivals   arrivals
+	rtt        *roundtrip.Meter // nil: does not measure
+	nudge      chan struct{}    // measure use now
 	// measurePace has the last interval that the core asked for.
 	measurePace chan time.Duration
 	links       linkTimes
@@ -166,16 +166,16 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	s.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
 	s.users.held = func() []uint32 { return heldUsers(s) }
 	if opt.Overlay != nil && opt.Network != nil {
-		s.fabric = newFabric(*opt.Overlay, opt.Log)
-		s.fabric.place = func() (*spec.Coordinate, *spec.Location) { return s.Coordinate(), opt.Facts.Location }
-		s.fabric.post = func(m any) { s.Post(m) }
-		s.fabric.facts = func() { s.Post(core.Facts{Facts: s.facts()}) }
-		s.fabric.door = func() {
+		s.overlayNet = newOverlayNet(*opt.Overlay, opt.Log)
+		s.overlayNet.place = func() (*spec.Coordinate, *spec.Location) { return s.Coordinate(), opt.Facts.Location }
+		s.overlayNet.post = func(m any) { s.Post(m) }
+		s.overlayNet.facts = func() { s.Post(core.Facts{Facts: s.facts()}) }
+		s.overlayNet.door = func() {
 			if e := s.entrance.Load(); e != nil {
 				e.nudge()
 			}
 		}
-		s.net.fabric = s.fabric
+		s.net.overlayNet = s.overlayNet
 	}
 	s.Role.Store, s.Role.Log, s.Role.Load, s.Role.Host, s.Role.Serve = opt.Store, opt.Log, s.load, (*host)(s), s.serve
 	return s, nil
@@ -270,9 +270,9 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 		core.Warn(c, time.Now(), wire.EventStoreRepaired, s.opt.Repaired, &first)
 		s.opt.Repaired = "" // the core has noted it
 	}
-	if s.fabric != nil {
-		items := c.FabricItems()
-		s.fabric.load(items)
+	if s.overlayNet != nil {
+		items := c.OverlayItems()
+		s.overlayNet.load(items)
 		for _, a := range items {
 			s.direct(a)
 		}
@@ -312,9 +312,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	if err := s.net.restore(ctx); err != nil {
 		s.opt.Log.Error("restore the network", "err", err)
 	}
-	if s.fabric != nil {
-		s.fabric.hide(s.opt.Network.Gateway())
-		if hush, err := s.fabric.answer(work.Ctx, s.opt.Network.Gateway()); err != nil {
+	if s.overlayNet != nil {
+		s.overlayNet.hide(s.opt.Network.Gateway())
+		if hush, err := s.overlayNet.answer(work.Ctx, s.opt.Network.Gateway()); err != nil {
 			s.opt.Log.Warn("instances get no names of services", "err", err, "hint", "free port 53 of that address, then restart the worker")
 		} else {
 			work.Go(func() {
@@ -326,7 +326,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 				s.opt.Log.Error("restore the network", "err", err)
 			}
 		}
-		work.Go(func() { s.fabric.run(work.Ctx) })
+		work.Go(func() { s.overlayNet.run(work.Ctx) })
 		if door != nil {
 			work.Go(func() { door.run(work.Ctx) })
 		}
@@ -370,8 +370,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			r := s.rtt
 			s.mu.Unlock()
 			r.SetPace(w.Pace)
-			if s.fabric != nil {
-				s.fabric.doubt() // what ended the last link may have changed the way of everything else
+			if s.overlayNet != nil {
+				s.overlayNet.doubt() // what ended the last link may have changed the way of everything else
 			}
 		},
 		Frame: func(m wire.Message) { l.Post(core.ParentFrame{Msg: m}) },

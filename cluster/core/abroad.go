@@ -55,7 +55,7 @@ type RelayUp struct {
 type ServeRelay struct{ Config wire.RelayConfig }
 
 // mail is the site's end of what is sealed between clusters.
-func (a *abroad) mail() network.Mail { return network.NewMail(a.fabric.Secret, a.opt.Name) }
+func (a *abroad) mail() network.Mail { return network.NewMail(a.overlayNet.Secret, a.opt.Name) }
 
 // foreignItem takes an item of the root that concerns other sites; gone says that it is no longer there. It reports whether
 // the key is of this kind.
@@ -137,7 +137,7 @@ func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 		users = nil
 	}
 	for _, id := range a.foreign.sites.SetUsers(site, users) {
-		if name := a.fabric.names[id]; name != "" {
+		if name := a.overlayNet.names[id]; name != "" {
 			a.paths.Touch(name)
 		}
 	}
@@ -146,7 +146,7 @@ func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 // asForeign is what another site is told of a worker here.
 func (a *abroad) asForeign(w *worker) wire.ForeignPeer {
 	p := wire.ForeignPeer{ID: w.Peer, Key: w.Facts.Overlay.Key, Prefixes: slices.Clone(w.Blocks)}
-	if six, err := ipam.Subnet64(a.fabric.ULA, uint32(w.Peer)); err == nil {
+	if six, err := ipam.Subnet64(a.overlayNet.ULA, uint32(w.Peer)); err == nil {
 		p.Prefixes = append(p.Prefixes, six)
 	}
 	return p
@@ -221,8 +221,8 @@ func (a *abroad) publishSite() {
 		return
 	}
 	f.dirty = false
-	if len(a.fabric.names)+a.foreign.sites.Known() > 0 {
-		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(a.fabric.Extents), a.fabric.ULA)}
+	if len(a.overlayNet.names)+a.foreign.sites.Known() > 0 {
+		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(a.overlayNet.Extents), a.overlayNet.ULA)}
 		_, _ = a.Up.Observed.Put(wire.SiteItem, a.codec.Marshal(&info))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(a.foreign.lawful), skerry.ServiceKey.Compare) {
@@ -273,7 +273,7 @@ func (a *abroad) publishSite() {
 
 // relayKey is a worker's at the site's relay.
 func (a *abroad) relayKey(id wire.PeerID) [32]byte {
-	mac := hmac.New(sha256.New, a.fabric.Secret)
+	mac := hmac.New(sha256.New, a.overlayNet.Secret)
 	fmt.Fprintf(mac, "relay %d", id)
 	return [32]byte(mac.Sum(nil))
 }
@@ -329,18 +329,18 @@ func (a *abroad) isLawful(k skerry.ServiceKey, lawful bool) {
 	}
 }
 
-func (a *abroad) saveFabric(fx *wire.Effects) {
-	a.fabric.Numbers = a.foreign.sites.Numbers()
-	fx.Put(keyFabric, mustJSON(&a.fabric))
+func (a *abroad) saveOverlayNet(fx *wire.Effects) {
+	a.overlayNet.Numbers = a.foreign.sites.Numbers()
+	fx.Put(keyOverlayNet, mustJSON(&a.overlayNet))
 }
 
 // ensureSecret makes what keys and tags are made of.
 func (a *abroad) ensureSecret(fx *wire.Effects) {
-	if len(a.fabric.Secret) == 0 {
+	if len(a.overlayNet.Secret) == 0 {
 		mac := hmac.New(sha256.New, a.opt.Secret[:])
 		mac.Write([]byte("fabric"))
-		a.fabric.Secret = mac.Sum(nil)
-		a.saveFabric(fx)
+		a.overlayNet.Secret = mac.Sum(nil)
+		a.saveOverlayNet(fx)
 	}
 }
 
@@ -358,7 +358,7 @@ func (h home) Owns(p netip.Prefix) bool { return h.a.owns(p) }
 
 // owns reports whether addresses are this site's.
 func (a *abroad) owns(p netip.Prefix) bool {
-	f := &a.fabric
+	f := &a.overlayNet
 	return f.ULA.IsValid() && f.ULA.Overlaps(p) || slices.ContainsFunc(f.Extents, func(e netip.Prefix) bool { return e.Overlaps(p) })
 }
 

@@ -190,7 +190,7 @@ func TestSiteQuotaCounts(t *testing.T) {
 		{SiteQuota{Instances: 3}, spec.ModePerWorker, 3, ""},
 		{SiteQuota{ServiceAddresses: 2}, spec.ModePerWorker, 0, ""},
 	} {
-		s := newFabricSite(t)
+		s := newOverlayNetSite(t)
 		for n := range 4 {
 			s.join(n + 1)
 		}

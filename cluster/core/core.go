@@ -68,7 +68,7 @@ func New(opt Options) *Core {
 		far: network.NewFar(), releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
-	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.fabric.Secret}, then: sequels{c}, questions: questions.New(opt.Policies),
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret}, then: sequels{c}, questions: questions.New(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
@@ -133,8 +133,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = c.volumes.Load(value)
 	case strings.HasPrefix(key, moves.Prefix):
 		err = c.releases.Load(key, value)
-	case key == keyFabric:
-		err = json.Unmarshal(value, &c.fabric)
+	case key == keyOverlayNet:
+		err = json.Unmarshal(value, &c.overlayNet)
 	case key == network.KeyIngress:
 		err = c.ingress.Load(value)
 	case strings.HasPrefix(key, autonomy.Prefix):
@@ -171,7 +171,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 		}
 	}
 	c.ensureSecret(&fx)
-	c.loadFabric()
+	c.loadOverlayNet()
 	c.turnTags(now)
 	c.loadWants()
 	c.startIngress(now, &fx)
@@ -375,7 +375,7 @@ func (c *Core) NextWake() time.Time {
 	}
 	consider(c.interests.Due())
 	if c.opt.Trusted {
-		consider(time.Unix((c.fabric.turn+1)*int64(tagTurn/time.Second), 0))
+		consider(time.Unix((c.overlayNet.turn+1)*int64(tagTurn/time.Second), 0))
 	}
 	consider(c.detect.Due())
 	consider(c.uplink.Due())
@@ -427,9 +427,9 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.foreign.sites.Forget(now)
 	c.serveRelay(fx)
 	c.measureSites(fx)
-	if c.foreign.sites.Unsaved() || c.fabric.dirty {
-		c.fabric.dirty = false
-		c.saveFabric(fx)
+	if c.foreign.sites.Unsaved() || c.overlayNet.dirty {
+		c.overlayNet.dirty = false
+		c.saveOverlayNet(fx)
 	}
 	c.releaseClaims()
 	c.snapshots.reportSchedules(c.opt.Standalone)

@@ -53,7 +53,7 @@ func sealed(t testing.TB, from *Core, to, topic string, v any) []byte {
 // A site can take no addresses but its own: neither this site's nor a third one's.
 func TestForeignPrefixes(t *testing.T) {
 	a, b := twoSites(t)
-	a.fabric.Extents = []netip.Prefix{netip.MustParsePrefix("10.70.0.0/20")}
+	a.overlayNet.Extents = []netip.Prefix{netip.MustParsePrefix("10.70.0.0/20")}
 	prefix := netip.MustParsePrefix
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
 	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: 5, Backends: []wire.RouteBackend{
@@ -105,8 +105,8 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	routeMail(t, a, b, web, 3, 4)
 	routeMail(t, a, b, db, 3)
 	three, four := a.foreign.sites.Number("b/3"), a.foreign.sites.Number("b/4")
-	if three < network.RemoteFirst || four < network.RemoteFirst || three == four || a.fabric.Last != 0 {
-		t.Fatalf("numbers %d and %d, last %d", three, four, a.fabric.Last)
+	if three < network.RemoteFirst || four < network.RemoteFirst || three == four || a.overlayNet.Last != 0 {
+		t.Fatalf("numbers %d and %d, last %d", three, four, a.overlayNet.Last)
 	}
 	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(web)), nil, true)
 	pass(network.RemoteRest / 2)
@@ -127,7 +127,7 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	}
 	// After a start those are known that mail names again, and the others are forgotten in time.
 	c := New(Options{Name: "a", Incarnation: "a1", Secret: [32]byte{1}})
-	if err := c.Load(keyFabric, mustJSON(&a.fabric)); err != nil {
+	if err := c.Load(keyOverlayNet, mustJSON(&a.overlayNet)); err != nil {
 		t.Fatal(err)
 	}
 	c.Start(now)
@@ -140,7 +140,7 @@ func TestForeignWorkersAreForgotten(t *testing.T) {
 	}
 	a.foreignItem(wire.MailFrom("b", wire.TopicRoute(db)), nil, true)
 	pass(3 * network.RemoteRest)
-	if n := a.foreign.sites.Known() + len(a.foreign.sites.Peers()) + len(a.fabric.names) + len(a.remoteBackends(db)); n != 0 {
+	if n := a.foreign.sites.Known() + len(a.foreign.sites.Peers()) + len(a.overlayNet.names) + len(a.remoteBackends(db)); n != 0 {
 		t.Errorf("%d things are kept of what is gone", n)
 	}
 }
@@ -188,11 +188,11 @@ func TestForeignWorkersWithoutBound(t *testing.T) {
 
 // A site gets no addresses that belong to hosts, to the world, to this site or to another one.
 func TestForeignExtents(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	w := s.join(1, "192.168.5.0/24")
 	s.apply("acme", "shop", 1)
 	r := newRootOf(s)
-	own := s.c.fabric.Extents[0]
+	own := s.c.overlayNet.Extents[0]
 	r.neighbour("b", "10.65.0.0/20")
 	bad := []string{"10.65.0.0/24", "0.0.0.0/0", "8.8.0.0/20", "192.168.0.0/16", "192.168.5.128/26", "10.0.0.0/8", own.String(), "fd00::/8", "2001:db8::/48", "::/0", "::ffff:10.1.0.0/116"}
 	r.neighbour("c", append(bad, "10.66.0.0/20", "fd77:1:2::/48")...)

@@ -17,13 +17,13 @@ import (
 // gateSite is a site of workers with and without an ingress.
 type gateSite struct {
 	apart bool // each application names an area of its own
-	*fabricSite
+	*overlayNetSite
 	events []wire.Event
 	states map[string]*wire.IngressState
 }
 
 func newGateSite(t *testing.T) *gateSite {
-	s := &gateSite{fabricSite: newFabricSite(t), states: map[string]*wire.IngressState{}}
+	s := &gateSite{overlayNetSite: newOverlayNetSite(t), states: map[string]*wire.IngressState{}}
 	s.c.ingress.Start(&wire.IngressCertificate{CertPEM: []byte("certificate"), KeyPEM: []byte("key")})
 	s.each = 50
 	return s
@@ -77,7 +77,7 @@ func (s *gateSite) doors(worker string) string {
 		if !strings.HasPrefix(key, "net/") {
 			continue
 		}
-		n := item[wire.AppNetwork](s.fabricSite, worker, key)
+		n := item[wire.AppNetwork](s.overlayNetSite, worker, key)
 		for _, v := range n.Services {
 			for _, g := range v.Ingress {
 				out = append(out, n.App.String()+" "+g.Door())
@@ -126,10 +126,10 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 		t.Errorf("a worker without an ingress is told %s", got)
 	}
 	app := key("acme", "shop").App
-	if n := item[wire.AppNetwork](s.fabricSite, a, wire.NetworkItem(app)); n.Authority == nil || len(n.Authority.KeyPEM) == 0 {
+	if n := item[wire.AppNetwork](s.overlayNetSite, a, wire.NetworkItem(app)); n.Authority == nil || len(n.Authority.KeyPEM) == 0 {
 		t.Errorf("no authority: %+v", n)
 	}
-	if n := item[wire.AppNetwork](s.fabricSite, b, wire.NetworkItem(app)); n != nil && (n.Authority != nil || len(n.Certificates) > 0) {
+	if n := item[wire.AppNetwork](s.overlayNetSite, b, wire.NetworkItem(app)); n != nil && (n.Authority != nil || len(n.Certificates) > 0) {
 		t.Error("a worker without an ingress is told keys")
 	}
 	// It may have the routes, whether it runs something of the application or not; others may not.
@@ -141,10 +141,10 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	for name := range s.obs {
 		runs[name] = len(s.obs[name]) > 0
 	}
-	if item[wire.Route](s.fabricSite, a, wire.RouteKey(k)) == nil {
+	if item[wire.Route](s.overlayNetSite, a, wire.RouteKey(k)) == nil {
 		t.Error("the ingress has no routes")
 	}
-	if r := item[wire.Route](s.fabricSite, b, wire.RouteKey(k)); (r != nil) != runs[b] {
+	if r := item[wire.Route](s.overlayNetSite, b, wire.RouteKey(k)); (r != nil) != runs[b] {
 		t.Errorf("%s runs something: %v, and has %+v", b, runs[b], r)
 	}
 	// What it says decides where clients are led.
@@ -176,7 +176,7 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 func TestWaysInAreCountedOnce(t *testing.T) {
 	s := newGateSite(t)
 	a, b, bad := s.gate(1), s.gate(2), s.gate(3)
-	r := newRootOf(s.fabricSite)
+	r := newRootOf(s.overlayNetSite)
 	k := key("acme", "shop")
 	way := web("shop.example.org", "/")
 	way.Protocol, way.Listen, way.TLS = spec.IngressHTTP, 80, spec.TLSOff

@@ -24,7 +24,7 @@ type overlay struct {
 }
 
 func newOverlay(b *books, opt *Options) *overlay {
-	dir := &directories{books: b, opt: opt, fabric: newFabric()}
+	dir := &directories{books: b, opt: opt, overlayNet: newOverlayNet()}
 	a := &abroad{directories: dir, paths: network.NewPaths()}
 	a.foreign = newForeign(home{a})
 	o := &overlay{abroad: a, peers: network.NewPeers(measuring{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
@@ -42,7 +42,7 @@ func (o *overlay) relink(app string) {
 // redirected has what follows from an application's directory worked out again.
 func (o *overlay) redirected(k skerry.AppKey) {
 	o.linked[k] = true
-	for name := range o.fabric.sites[k] {
+	for name := range o.overlayNet.sites[k] {
 		o.interests.TouchRights(name, k)
 	}
 }

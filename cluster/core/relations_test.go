@@ -19,11 +19,11 @@ import (
 
 // rootOf lets a test be the root of a site.
 type rootOf struct {
-	s   *fabricSite
+	s   *overlayNetSite
 	src *reconcile.Source
 }
 
-func newRootOf(s *fabricSite) *rootOf {
+func newRootOf(s *overlayNetSite) *rootOf {
 	r := &rootOf{s, reconcile.NewSource(members.Desired, "", "root", reconcile.Options{})}
 	s.do(ParentUp{Welcome: &wire.Welcome{Incarnation: "root"}})
 	return r
@@ -64,7 +64,7 @@ func (r *rootOf) neighbour(name string, extents ...string) *Core {
 }
 
 // mail gives what the site wrote to another one about a topic.
-func mail[T any](s *fabricSite, to *Core, topic string) *T {
+func mail[T any](s *overlayNetSite, to *Core, topic string) *T {
 	v, ok := s.c.Up.Observed.Get(wire.MailTo(to.opt.Name, topic))
 	if !ok {
 		return nil
@@ -82,7 +82,7 @@ func mail[T any](s *fabricSite, to *Core, topic string) *T {
 
 // Another site goes on hearing of a service when nobody here wants it any more.
 func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	w := s.join(1)
 	s.apply("acme", "shop", 1)
 	s.tell(w)
@@ -107,7 +107,7 @@ func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
 
 // Another site hears when an instance that was told to end has ended; and nothing is kept of one whose worker is removed.
 func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	w := s.join(1)
 	s.apply("acme", "shop", 2)
 	s.tell(w)
@@ -153,7 +153,7 @@ func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
 
 // Workers here are told of another site's because of what they have that it wants, not because it says so.
 func TestPathsFromOtherSites(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	s.apply("acme", "shop", 1)
 	s.tell(a)
@@ -197,7 +197,7 @@ func TestPathsFromOtherSites(t *testing.T) {
 
 // What is exported to an application is reached where nothing of its own application runs; and no longer, once it is not.
 func TestExportsBetweenSites(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	w := s.join(1)
 	r := newRootOf(s)
 	b := r.neighbour("b", "10.64.16.0/20")
@@ -251,15 +251,15 @@ func TestExportsBetweenSites(t *testing.T) {
 	if got := item[wire.Route](s, w, wire.RouteKey(web)); got != nil {
 		t.Errorf("a worker that runs nothing more is told %+v", got)
 	}
-	if len(s.c.fabric.read) != 0 {
-		t.Errorf("%d directories are kept", len(s.c.fabric.read))
+	if len(s.c.overlayNet.read) != 0 {
+		t.Errorf("%d directories are kept", len(s.c.overlayNet.read))
 	}
 }
 
 // A worker that wants without bound is cut short, counted and told of, and costs the root and others nothing; when it wants
 // less, what was refused is taken up.
 func TestInterestsWithoutBound(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a, b := s.join(1), s.join(2)
 	s.each = 3000
 	s.apply("acme", "shop", 2)
@@ -287,7 +287,7 @@ func TestInterestsWithoutBound(t *testing.T) {
 	if n := len(s.c.interests.Of(b)); n != network.MaxWants {
 		t.Fatalf("%d interests are kept", n)
 	}
-	if got := s.c.fabric.refused; got[refusedWants] != 30 || got[refusedUnread] != 4 {
+	if got := s.c.overlayNet.refused; got[refusedWants] != 30 || got[refusedUnread] != 4 {
 		t.Errorf("%v were refused", got)
 	}
 	if got := item[wire.Route](s, a, wire.RouteKey(web)); got == nil || len(got.Backends) != 2 {

@@ -273,9 +273,9 @@ type (
 	}
 	// MeasurePeers says to whom round trips are measured, in place of those before.
 	MeasurePeers struct{ Peers wire.Peers }
-	// Fabric tells of an item that concerns the overlay: a pointer to one of OverlayNode, AppNetwork, Route and OverlayPeer
+	// OverlayItem tells of an item that concerns the overlay: a pointer to one of OverlayNode, AppNetwork, Route and OverlayPeer
 	// of the root package, or nil when it is gone.
-	Fabric struct {
+	OverlayItem struct {
 		Key  string
 		Item any
 	}
@@ -533,7 +533,7 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 		} else if isVolumeItem(key) {
 			volumeItem(c, key, false, fx)
 		} else {
-			c.fabric(now, key, value, fx)
+			c.overlayItem(now, key, value, fx)
 		}
 	}
 	for _, key := range deleted {
@@ -552,8 +552,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 			if p := strings.Split(rest, "/"); len(p) == 3 {
 				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]}, Gone: true})
 			}
-		} else if newFabricItem(key) != nil {
-			fx.Actions = append(fx.Actions, Fabric{Key: key})
+		} else if newOverlayItem(key) != nil {
+			fx.Actions = append(fx.Actions, OverlayItem{Key: key})
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (k *keptTunnel) Kept(context.Context) (out []*os.File, err error) {
 func TestNamesOutlive(t *testing.T) {
 	k := &keptTunnel{fakeTunnel: fakeTunnel{&fakeParts{}}}
 	defer k.Keep(t.Context())
-	f := newFabric(Overlay{Tunnel: k}, slog.New(slog.DiscardHandler))
+	f := newOverlayNet(Overlay{Tunnel: k}, slog.New(slog.DiscardHandler))
 	addr := netip.MustParseAddrPort("127.0.0.1:5353")
 	pc, l, err := f.listen(t.Context(), addr)
 	if err != nil {

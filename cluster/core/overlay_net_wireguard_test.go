@@ -11,7 +11,7 @@ import (
 // Workers whose kernels have WireGuard are told of each other's key and port, as they are now; those without of nobody's; and
 // one that is removed is taken from all.
 func TestPeersByWireGuard(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	s.each = 3000 // one on each
 	has := map[string]*wire.WireGuardFacts{"w1": {Key: wire.OverlayKey{11}, Port: 51821}, "w2": {Key: wire.OverlayKey{12}, Port: 51822}}
 	facts := func(name string) {

@@ -60,7 +60,7 @@ func (r reachingTunnel) Status(context.Context) (tunnel.Status, error) {
 }
 
 // Which peers are reached by the kernel's WireGuard, where it looks for them, and what people are told.
-func TestFabricLink(t *testing.T) {
+func TestOverlayNetLink(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event), heard: make(chan tunnel.Event)}
 	link := &fakeLink{}
 	at := netip.MustParseAddrPort
@@ -71,11 +71,11 @@ func TestFabricLink(t *testing.T) {
 		{Peer: 5, Path: overlay.PathDirect, Endpoint: at("192.0.2.5:7446")},
 		{Peer: 6, Path: overlay.PathRelay, Reason: "of another site: by the gateways"},
 	}}
-	f := newFabric(Overlay{Device: p, Tunnel: reach, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790, WireGuard: link}, slog.New(slog.DiscardHandler))
+	f := newOverlayNet(Overlay{Device: p, Tunnel: reach, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790, WireGuard: link}, slog.New(slog.DiscardHandler))
 	f.post, f.facts = func(any) {}, func() {}
 	prefix := netip.MustParsePrefix
-	f.take(core.Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Trusted: true, Relays: []wire.Relay{{Name: "r", UDP: at("192.0.2.99:7445"), Key: [32]byte{8}}}, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
-	f.take(core.Fabric{Key: "net/acme/shop", Item: shopNetwork()})
+	f.take(core.OverlayItem{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Trusted: true, Relays: []wire.Relay{{Name: "r", UDP: at("192.0.2.99:7445"), Key: [32]byte{8}}}, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
+	f.take(core.OverlayItem{Key: "net/acme/shop", Item: shopNetwork()})
 	wg := func(k byte) *wire.WireGuardFacts {
 		return &wire.WireGuardFacts{Key: wire.OverlayKey{k}, Port: 1000 + uint16(k)}
 	}
@@ -88,10 +88,10 @@ func TestFabricLink(t *testing.T) {
 		{ID: 7, Name: "w7", Key: wire.OverlayKey{7}, WireGuard: wg(17), Plain: at("192.0.2.7:4790")},
 		{ID: 8, Name: "w8", Key: wire.OverlayKey{8}, WireGuard: wg(9)}, // says that this worker's is
 	} {
-		f.take(core.Fabric{Key: wire.OverlayPeerKey(q.ID), Item: q})
+		f.take(core.OverlayItem{Key: wire.OverlayPeerKey(q.ID), Item: q})
 	}
 	a := netip.MustParseAddr
-	f.take(core.Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+	f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 		{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 	facts := f.tell(t.Context(), "192.0.2.1", nil)
 	if facts.WireGuard == nil || *facts.WireGuard != (wire.WireGuardFacts{Key: link.Public(), Port: 51820}) {
@@ -161,7 +161,7 @@ func TestFabricLink(t *testing.T) {
 	for seen, want := range map[string]string{"192.0.2.2:40012": "192.0.2.2:40012", "198.51.100.9:40012": "192.0.2.2:1012"} {
 		q := wg(12)
 		q.Reflexive = at(seen)
-		f.take(core.Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Name: "w2", Key: wire.OverlayKey{2}, WireGuard: q}})
+		f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Name: "w2", Key: wire.OverlayKey{2}, WireGuard: q}})
 		attach()
 		if got := link.told.Peers[0].At; got != at(want) {
 			t.Errorf("seen at %s it is tried at %s", seen, got)
@@ -181,8 +181,8 @@ func TestFabricLink(t *testing.T) {
 		t.Errorf("the cluster is told %+v", facts.WireGuard)
 	}
 	// A peer that goes is told to WireGuard, too, and so is one whose key changes.
-	f.take(core.Fabric{Key: "peer/3"})
-	f.take(core.Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Name: "w2", Key: wire.OverlayKey{2}, WireGuard: wg(22)}})
+	f.take(core.OverlayItem{Key: "peer/3"})
+	f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Name: "w2", Key: wire.OverlayKey{2}, WireGuard: wg(22)}})
 	attach()
 	if c := link.told; len(c.Peers) != 2 || c.Peers[0].Key != (wire.OverlayKey{22}) || c.Peers[1].ID != 5 {
 		t.Errorf("WireGuard is told %+v", c.Peers)

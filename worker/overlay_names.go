@@ -14,7 +14,7 @@ import (
 	"skerry.dev/skerry/overlay/resolver"
 )
 
-// naming is the fabric's part in names; fabric.setting is held to change it.
+// naming is the overlay network's part in names; overlayNet.setting is held to change it.
 type naming struct {
 	named   resolver.Config
 	names   *resolver.Resolver // nil: instances ask the host's name servers
@@ -24,7 +24,7 @@ type naming struct {
 
 // answer begins to answer instances' questions for names at an address of this host, as soon as names are known. The function
 // that it gives ends that, and waits for the end.
-func (f *fabric) answer(ctx context.Context, at netip.Addr) (hush func(), err error) {
+func (f *overlayNet) answer(ctx context.Context, at netip.Addr) (hush func(), err error) {
 	if !at.IsValid() {
 		return nil, errors.New("answer names: this host's address towards instances is not known") // and not at all addresses of the host
 	}
@@ -60,7 +60,7 @@ func (f *fabric) answer(ctx context.Context, at netip.Addr) (hush func(), err er
 
 // listen opens the sockets for questions, or takes up those of an earlier life of the agent, with the questions that came in
 // between.
-func (f *fabric) listen(ctx context.Context, addr netip.AddrPort) (*net.UDPConn, net.Listener, error) {
+func (f *overlayNet) listen(ctx context.Context, addr netip.AddrPort) (*net.UDPConn, net.Listener, error) {
 	f.sockets.release(ctx, true, namesElsewhere(addr))
 	pc, err := f.sockets.udp(ctx, addr)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// fabricSite is a site whose workers take part in the overlay, and say that what they are given runs.
-type fabricSite struct {
+// overlayNetSite is a site whose workers take part in the overlay, and say that what they are given runs.
+type overlayNetSite struct {
 	*peersSite
 	src  map[string]*reconcile.Source
 	obs  map[string]map[skerry.InstanceID]wire.Observation
@@ -25,8 +25,8 @@ type fabricSite struct {
 	each skerry.MilliCPU // of every instance
 }
 
-func newFabricSite(t testing.TB) *fabricSite {
-	s := &fabricSite{peersSite: newPeersSite(t), src: map[string]*reconcile.Source{},
+func newOverlayNetSite(t testing.TB) *overlayNetSite {
+	s := &overlayNetSite{peersSite: newPeersSite(t), src: map[string]*reconcile.Source{},
 		obs: map[string]map[skerry.InstanceID]wire.Observation{}, want: map[string][]skerry.ServiceKey{}, each: 50}
 	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
 	for _, org := range []string{"acme", "other"} {
@@ -36,7 +36,7 @@ func newFabricSite(t testing.TB) *fabricSite {
 	return s
 }
 
-func (s *fabricSite) do(msg any) {
+func (s *overlayNetSite) do(msg any) {
 	s.t.Helper()
 	fx := s.c.Step(s.now, msg)
 	if fx.Err != nil {
@@ -45,7 +45,7 @@ func (s *fabricSite) do(msg any) {
 	s.keep(fx)
 }
 
-func (s *fabricSite) join(n int, networks ...string) string {
+func (s *overlayNetSite) join(n int, networks ...string) string {
 	name := fmt.Sprint("w", n)
 	f := &wire.OverlayFacts{Key: wire.OverlayKey{byte(n)}, Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 7446)}}
 	for _, p := range networks {
@@ -58,7 +58,7 @@ func (s *fabricSite) join(n int, networks ...string) string {
 }
 
 // item reads an item of a worker's desired set.
-func item[T any](s *fabricSite, name, key string) *T {
+func item[T any](s *overlayNetSite, name, key string) *T {
 	v, ok := s.c.Children.Get(name).Desired.Get(key)
 	if !ok {
 		return nil
@@ -71,7 +71,7 @@ func item[T any](s *fabricSite, name, key string) *T {
 }
 
 // tell has a worker report all that it is to run, at an address each, and all that it wants.
-func (s *fabricSite) tell(name string) {
+func (s *overlayNetSite) tell(name string) {
 	items := map[string][]byte{}
 	node := item[wire.OverlayNode](s, name, wire.NodeKey)
 	if s.obs[name] == nil {
@@ -103,11 +103,11 @@ func (s *fabricSite) tell(name string) {
 	s.send(name, items)
 }
 
-func (s *fabricSite) apply(ns, name string, replicas int, export ...spec.Export) {
+func (s *overlayNetSite) apply(ns, name string, replicas int, export ...spec.Export) {
 	s.applyImporting(ns, name, nil, replicas, export...)
 }
 
-func (s *fabricSite) applyImporting(ns, name string, imports []spec.Import, replicas int, export ...spec.Export) {
+func (s *overlayNetSite) applyImporting(ns, name string, imports []spec.Import, replicas int, export ...spec.Export) {
 	svc := spec.ServiceSpec{Name: "web", Replicas: &replicas, Export: export, Resources: spec.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
 	svc.Image = "web:1"
 	s.do(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
@@ -119,7 +119,7 @@ func key(ns, app string) skerry.ServiceKey {
 }
 
 func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a, b := s.join(1, "10.0.0.0/8"), s.join(2)
 	if n := item[wire.OverlayNode](s, a, wire.NodeKey); n != nil && len(n.Blocks) > 0 {
 		t.Errorf("a host that is in all of the pool has blocks %v", n.Blocks)
@@ -228,7 +228,7 @@ func TestNearestInstancesAreTold(t *testing.T) {
 }
 
 func TestRoutesOfOthers(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	s.apply("acme", "shop", 1)
 	s.tell(a)
@@ -276,7 +276,7 @@ func TestRoutesOfOthers(t *testing.T) {
 
 // A host that comes later, from a network in which instances have addresses already, is told of once.
 func TestHostsInNetworksOfInstances(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	b := item[wire.OverlayNode](s, a, wire.NodeKey).Blocks[0]
 	name := s.join(2)
@@ -298,7 +298,7 @@ func TestHostsInNetworksOfInstances(t *testing.T) {
 
 // TestHostComesToANetworkOfItsInstances: a worker whose host gets a route to addresses of its own block is given another.
 func TestHostComesToANetworkOfItsInstances(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	was := item[wire.OverlayNode](s, a, wire.NodeKey).Blocks[0]
 	networks := []netip.Prefix{}
@@ -333,8 +333,8 @@ func TestHostComesToANetworkOfItsInstances(t *testing.T) {
 		now = move(now)
 		taken()
 	}
-	if n := s.c.fabric.Blocks.Resting(s.now, a); n > 5 || len(s.c.fabric.Extents) > 1 {
-		t.Errorf("%d blocks rest, the site has the extents %v", n, s.c.fabric.Extents)
+	if n := s.c.overlayNet.Blocks.Resting(s.now, a); n > 5 || len(s.c.overlayNet.Extents) > 1 {
+		t.Errorf("%d blocks rest, the site has the extents %v", n, s.c.overlayNet.Extents)
 	}
 	s.now = s.now.Add(blockRest)
 	taken()
@@ -346,18 +346,18 @@ func TestHostComesToANetworkOfItsInstances(t *testing.T) {
 // TestHostInAllThatTheSiteHas: a worker that says, whenever it may have another block, that its host is in all networks of which the site
 // gives addresses has the site take some further ones, and not all that there are.
 func TestHostInAllThatTheSiteHas(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	for range 3 * spareExtents {
 		facts := *s.c.workers[a].Facts
-		facts.Overlay = &wire.OverlayFacts{Key: wire.OverlayKey{1}, Networks: slices.Clone(s.c.fabric.Extents)}
+		facts.Overlay = &wire.OverlayFacts{Key: wire.OverlayKey{1}, Networks: slices.Clone(s.c.overlayNet.Extents)}
 		s.report(a, wire.WorkerReport{Facts: &facts})
 		s.send(a, map[string][]byte{})
 		s.acknowledge(a)
 		s.report(a, wire.WorkerReport{})
 		s.now = s.now.Add(blockRest)
 	}
-	if n := len(s.c.fabric.Extents); n < 2 || n > spareExtents+1 {
+	if n := len(s.c.overlayNet.Extents); n < 2 || n > spareExtents+1 {
 		t.Errorf("the site has %d extents, for one worker", n)
 	}
 	if node := item[wire.OverlayNode](s, s.join(2), wire.NodeKey); len(node.Blocks) == 0 {
@@ -367,7 +367,7 @@ func TestHostInAllThatTheSiteHas(t *testing.T) {
 
 // TestHostInAllNetworks: what one worker says of its networks does not keep the others from their addresses.
 func TestHostInAllNetworks(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	s.join(1, "0.0.0.0/0")
 	b := s.join(2)
 	if node := item[wire.OverlayNode](s, b, wire.NodeKey); len(node.Blocks) == 0 {
@@ -376,7 +376,7 @@ func TestHostInAllNetworks(t *testing.T) {
 }
 
 func TestTagsTurnWithoutAGap(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	s.c.opt.Trusted = true
 	for _, n := range []int{1, 2} {
 		name := s.join(n)
@@ -405,7 +405,7 @@ func TestTagsTurnWithoutAGap(t *testing.T) {
 }
 
 func TestRemovedWorkersBlocksRest(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	s.apply("acme", "shop", 30)
 	s.tell(a)
@@ -444,7 +444,7 @@ func TestRemovedWorkersBlocksRest(t *testing.T) {
 }
 
 // send brings what a worker reports to the core.
-func (s *fabricSite) send(name string, items map[string][]byte) {
+func (s *overlayNetSite) send(name string, items map[string][]byte) {
 	src := s.src[name]
 	if src == nil {
 		src = reconcile.NewSource(members.Observed, "", skerry.Incarnation(name), reconcile.Options{})
@@ -476,7 +476,7 @@ func (s *fabricSite) send(name string, items map[string][]byte) {
 }
 
 // acknowledge has a worker confirm its desired set.
-func (s *fabricSite) acknowledge(name string) {
+func (s *overlayNetSite) acknowledge(name string) {
 	k := s.c.Children.Get(name)
 	ack := &wire.SetAck{Set: members.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}
 	s.keep(s.c.Step(s.now, ChildFrame{Name: name, Msg: ack}))
@@ -485,7 +485,7 @@ func (s *fabricSite) acknowledge(name string) {
 // A copy that was migrated away serves for as long as requests are under way to it: its worker stays in the application's
 // network until it has ended, and the way to it is told as one that drains.
 func TestMigratedCopyIsReachableUntilItEnds(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	web := key("acme", "shop")
 	s.apply("acme", "shop", 1)

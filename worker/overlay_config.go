@@ -21,7 +21,7 @@ import (
 )
 
 // dataLocked is what the data plane is to be.
-func (f *fabric) dataLocked() overlay.Config {
+func (f *overlayNet) dataLocked() overlay.Config {
 	c := overlay.Config{Local: overlay.Local{ID: f.node.ID, Instances: f.node.Instances, Services: []netip.Prefix{spec.ServicePrefix(), spec.ServicePrefix6()}}}
 	c.Local.Blocks = append(slices.Clone(f.node.Blocks), f.node.V6)
 	if !f.node.V6.IsValid() {
@@ -79,7 +79,7 @@ func (f *fabric) dataLocked() overlay.Config {
 }
 
 // ownPlainLocked is where plain datagrams come in; the zero value: nowhere.
-func (f *fabric) ownPlainLocked() netip.AddrPort {
+func (f *overlayNet) ownPlainLocked() netip.AddrPort {
 	if f.Plain == 0 || f.node == nil || !f.node.Trusted || !f.address.IsValid() {
 		return netip.AddrPort{}
 	}
@@ -87,17 +87,17 @@ func (f *fabric) ownPlainLocked() netip.AddrPort {
 }
 
 // plainLocked reports whether packets go to a peer unsealed.
-func (f *fabric) plainLocked(p *wire.OverlayPeer) bool {
+func (f *overlayNet) plainLocked(p *wire.OverlayPeer) bool {
 	return p != nil && p.Plain.IsValid() && !p.Plain.Addr().IsUnspecified() && p.Plain.Port() != 0 && f.ownPlainLocked().IsValid()
 }
 
 // ofBlocksLocked reports whether an attachment has an address of the overlay: one from before the worker took part has not.
-func (f *fabric) ofBlocksLocked(at wire.Attachment) bool {
+func (f *overlayNet) ofBlocksLocked(at wire.Attachment) bool {
 	return len(at.Addresses) > 0 && at.Addresses[0].Bits() == 32
 }
 
 // servicesLocked adds the addresses of a service with what they lead to now.
-func (f *fabric) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wire.NetworkService) {
+func (f *overlayNet) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wire.NetworkService) {
 	r := f.routes[n.Real(s)]
 	if r == nil {
 		return
@@ -127,7 +127,7 @@ func (f *fabric) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wire.N
 }
 
 // candidatesLocked gives the instances of a route as this worker sees them, by their IPv4 and by their IPv6 addresses.
-func (f *fabric) candidatesLocked(r *wire.Route) (four, six []overlay.Candidate) {
+func (f *overlayNet) candidatesLocked(r *wire.Route) (four, six []overlay.Candidate) {
 	var here *spec.Coordinate
 	var where *spec.Location
 	if f.place != nil {
@@ -160,7 +160,7 @@ func (f *fabric) candidatesLocked(r *wire.Route) (four, six []overlay.Candidate)
 
 // sealedLocked is what the tunnel is to be. Peers on trusted networks are in it, too: they are told by it that a route of theirs
 // is old, and without anything to tell there is no session.
-func (f *fabric) sealedLocked(parent netip.Addr) tunnel.Config {
+func (f *overlayNet) sealedLocked(parent netip.Addr) tunnel.Config {
 	c := tunnel.Config{ID: f.node.ID, PrivateKey: f.Secret, Port: f.Port, Tap: f.Tap, Hidden: append(slices.Clone(f.node.Instances), f.Hidden...)}
 	var by []tunnel.PeerRelay
 	for _, r := range f.node.Relays {
@@ -197,7 +197,7 @@ func at(a netip.AddrPort, parent netip.Addr) netip.AddrPort {
 }
 
 // namesLocked is what names mean.
-func (f *fabric) namesLocked() resolver.Config {
+func (f *overlayNet) namesLocked() resolver.Config {
 	c := resolver.Config{Upstreams: f.Upstreams, IPv6: f.node.V6.IsValid(), Private: f.node.Instances}
 	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return cmp.Compare(a.String(), b.String()) }) {
 		n := f.nets[app]
@@ -241,7 +241,7 @@ func (f *fabric) namesLocked() resolver.Config {
 }
 
 // tell describes this worker to its cluster.
-func (f *fabric) tell(ctx context.Context, address string, networks []netip.Prefix) *wire.OverlayFacts {
+func (f *overlayNet) tell(ctx context.Context, address string, networks []netip.Prefix) *wire.OverlayFacts {
 	key, err := f.Secret.Public()
 	if err != nil {
 		f.log.Error("the key of sealed paths", "err", err)
@@ -297,7 +297,7 @@ func (f *fabric) tell(ctx context.Context, address string, networks []netip.Pref
 const maxEndpoints = 16
 
 // hide keeps the address of the bridge to itself: it is one of this host's, and no peer reaches it.
-func (f *fabric) hide(gateway netip.Addr) {
+func (f *overlayNet) hide(gateway netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if gateway.IsValid() && len(f.Hidden) == 0 {

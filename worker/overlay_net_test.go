@@ -153,10 +153,10 @@ func (p *fakeParts) sealedPeers() int {
 	return len(p.sealed.Peers)
 }
 
-func TestFabric(t *testing.T) {
+func TestOverlayNet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeParts{events: make(chan overlay.Event), heard: make(chan tunnel.Event)}
-		f := newFabric(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t"}, slog.New(slog.DiscardHandler))
+		f := newOverlayNet(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t"}, slog.New(slog.DiscardHandler))
 		f.post = func(m any) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -181,8 +181,8 @@ func TestFabric(t *testing.T) {
 		}
 		p.told = nil
 		p.mu.Unlock()
-		f.take(core.Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, V6: prefix("fd00:1::/64"), Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
-		f.take(core.Fabric{Key: "net/acme/shop", Item: shopNetwork()})
+		f.take(core.OverlayItem{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, V6: prefix("fd00:1::/64"), Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
+		f.take(core.OverlayItem{Key: "net/acme/shop", Item: shopNetwork()})
 		if h := f.addresses(); h == nil || h.Blocks[0] != prefix("10.64.0.0/26") {
 			t.Errorf("%+v", h)
 		}
@@ -201,10 +201,10 @@ func TestFabric(t *testing.T) {
 		}
 		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 8, Dst: a("10.30.1.2")}
 		ready := f.lookup(shop("web").App, shop("store"))
-		f.take(core.Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
-		f.take(core.Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}}})
-		f.take(core.Fabric{Key: "peer/3", Item: &wire.OverlayPeer{ID: 3, Key: wire.OverlayKey{3}, Plain: netip.MustParseAddrPort("192.0.2.3:4789")}})
+		f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}}})
+		f.take(core.OverlayItem{Key: "peer/3", Item: &wire.OverlayPeer{ID: 3, Key: wire.OverlayKey{3}, Plain: netip.MustParseAddrPort("192.0.2.3:4789")}})
 		synctest.Wait()
 		select {
 		case <-ready:
@@ -217,7 +217,7 @@ func TestFabric(t *testing.T) {
 		}
 		// A peer says that its instance is gone: nothing new goes there, and what does is reset; so for an instance that the
 		// cluster no longer lists. Nobody can say so of another's.
-		f.take(core.Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26")}}})
+		f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26")}}})
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.2.1")}
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("10.64.1.1")}
 		synctest.Wait()
@@ -230,21 +230,21 @@ func TestFabric(t *testing.T) {
 		if len(p.gone()) != 1 {
 			t.Errorf("reset %v", p.gone())
 		}
-		time.Sleep(deadFor + fabricEvery + time.Second)
+		time.Sleep(deadFor + overlayNetEvery + time.Second)
 		synctest.Wait()
 		if got := p.picture(); !strings.HasPrefix(got, both) {
 			t.Errorf("got %s", got)
 		}
 		// An instance is known by its IPv6 address, too.
-		f.take(core.Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26"), prefix("fd00:2::/64")}}})
-		f.take(core.Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+		f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26"), prefix("fd00:2::/64")}}})
+		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1"), Addr6: a("fd00:2::1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("fd00:2::1")}
 		synctest.Wait()
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || fmt.Sprint(p.gone()) != "[10.64.1.1 10.64.1.1 fd00:2::1]" {
 			t.Errorf("got %s, reset %v", got, p.gone())
 		}
-		f.take(core.Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 		synctest.Wait()
 		p.mu.Lock()
@@ -256,7 +256,7 @@ func TestFabric(t *testing.T) {
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.1 ") {
 			t.Errorf("got %s", got)
 		}
-		f.take(core.Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 		synctest.Wait()
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || len(p.gone()) != 2 {
 			t.Errorf("got %s, reset %v", got, p.gone())
@@ -268,14 +268,14 @@ func TestFabric(t *testing.T) {
 			p.used = m
 		}
 		use(map[overlay.ServiceAddr]bool{{Net: 7, Addr: spec.ServiceTwin(a("10.30.2.2"))}: true})
-		time.Sleep(wantedFor + fabricEvery)
+		time.Sleep(wantedFor + overlayNetEvery)
 		synctest.Wait()
 		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store"), shop("web")}) {
 			t.Errorf("wants %v", p.wanted())
 		}
 		use(nil)
 		// Unused, a route is no longer wanted; a link is, for as long as there is who has it.
-		time.Sleep(wantedFor + fabricEvery)
+		time.Sleep(wantedFor + overlayNetEvery)
 		synctest.Wait()
 		if !slices.Equal(p.wanted(), []skerry.ServiceKey{shop("store")}) {
 			t.Errorf("wants %v", p.wanted())
@@ -291,8 +291,8 @@ func TestFabric(t *testing.T) {
 		p.hangs = tunnel.ErrHangs
 		p.mu.Unlock()
 		before := len(p.gone())
-		f.take(core.Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{22}, Name: "other"}})
-		f.take(core.Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s3", Peer: 2, Addr: a("10.64.1.3")}}}})
+		f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{22}, Name: "other"}})
+		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s3", Peer: 2, Addr: a("10.64.1.3")}}}})
 		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at, false}}); !errors.Is(err, tunnel.ErrHangs) {
 			t.Errorf("got %v", err)
 		}
@@ -326,16 +326,16 @@ func TestFabric(t *testing.T) {
 }
 
 // On a trusted network packets go unsealed once this worker's address is known; the tunnel knows those peers all the same.
-func TestFabricPlain(t *testing.T) {
+func TestOverlayNetPlain(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event), heard: make(chan tunnel.Event)}
-	f := newFabric(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790}, slog.New(slog.DiscardHandler))
+	f := newOverlayNet(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790}, slog.New(slog.DiscardHandler))
 	f.post, f.facts = func(any) {}, func() {}
 	prefix, a := netip.MustParsePrefix, netip.MustParseAddr
-	f.take(core.Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Trusted: true, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
-	f.take(core.Fabric{Key: "net/acme/shop", Item: shopNetwork()})
-	f.take(core.Fabric{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Plain: netip.MustParseAddrPort("192.0.2.2:4790")}})
-	f.take(core.Fabric{Key: "peer/3", Item: &wire.OverlayPeer{ID: 3, Key: wire.OverlayKey{3}}})
-	f.take(core.Fabric{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+	f.take(core.OverlayItem{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Trusted: true, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
+	f.take(core.OverlayItem{Key: "net/acme/shop", Item: shopNetwork()})
+	f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Plain: netip.MustParseAddrPort("192.0.2.2:4790")}})
+	f.take(core.OverlayItem{Key: "peer/3", Item: &wire.OverlayPeer{ID: 3, Key: wire.OverlayKey{3}}})
+	f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
 		{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
 	at := wire.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
 	attach := func() string {
@@ -354,16 +354,16 @@ func TestFabricPlain(t *testing.T) {
 		t.Errorf("with one: %s, %d sealed", got, p.sealedPeers())
 	}
 	// Peers that lie of themselves are no reason to do without the others.
-	f.take(core.Fabric{Key: "peer/4", Item: &wire.OverlayPeer{ID: 4, Key: wire.OverlayKey{2}, Plain: netip.MustParseAddrPort("0.0.0.0:4790")}})
-	f.take(core.Fabric{Key: "peer/5", Item: &wire.OverlayPeer{ID: 5, Key: wire.OverlayKey{5}, Plain: netip.MustParseAddrPort("192.0.2.5:0"), Endpoints: make([]netip.AddrPort, 100)}})
+	f.take(core.OverlayItem{Key: "peer/4", Item: &wire.OverlayPeer{ID: 4, Key: wire.OverlayKey{2}, Plain: netip.MustParseAddrPort("0.0.0.0:4790")}})
+	f.take(core.OverlayItem{Key: "peer/5", Item: &wire.OverlayPeer{ID: 5, Key: wire.OverlayKey{5}, Plain: netip.MustParseAddrPort("192.0.2.5:0"), Endpoints: make([]netip.AddrPort, 100)}})
 	if got := attach(); !strings.HasSuffix(got, "peer 2 plain true peer 3 plain false peer 4 plain false peer 5 plain false") || p.sealedPeers() != 3 {
 		t.Errorf("%s, %d sealed", got, p.sealedPeers())
 	}
 	if err := p.sealed.Check(); err != nil {
 		t.Error(err)
 	}
-	f.take(core.Fabric{Key: "peer/4"})
-	f.take(core.Fabric{Key: "peer/5"})
+	f.take(core.OverlayItem{Key: "peer/4"})
+	f.take(core.OverlayItem{Key: "peer/5"})
 	// A session that has ended says nothing of a path that needs none.
 	f.heard(tunnel.Event{Kind: tunnel.EventPath, Peer: 2, Path: overlay.PathNone})
 	f.heard(tunnel.Event{Kind: tunnel.EventPath, Peer: 3, Path: overlay.PathNone})
@@ -374,7 +374,7 @@ func TestFabricPlain(t *testing.T) {
 		t.Errorf("%+v", st.Peers)
 	}
 	rec := httptest.NewRecorder()
-	(&Server{fabric: f}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/overlay", nil))
+	(&Server{overlayNet: f}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/overlay", nil))
 	var v view.OverlayView
 	if err := json.Unmarshal(rec.Body.Bytes(), &v); err != nil || len(v.Peers) != 1 || v.Peers[0].Peer != 2 || v.Peers[0].Path != "plain" || !v.Peers[0].Endpoint.IsValid() {
 		t.Errorf("%s: %v", rec.Body, err)

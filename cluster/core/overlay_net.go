@@ -25,16 +25,16 @@ const (
 	spareExtents = 8
 )
 
-// loadFabric rebuilds, once all is loaded, what follows from the records.
-func (o *overlay) loadFabric() {
+// loadOverlayNet rebuilds, once all is loaded, what follows from the records.
+func (o *overlay) loadOverlayNet() {
 	for name, w := range o.workers {
 		if w.Peer != 0 {
-			o.fabric.names[w.Peer] = name
-			o.fabric.Last = max(o.fabric.Last, w.Peer) // of the commit that gave it, a crash may have left half
+			o.overlayNet.names[w.Peer] = name
+			o.overlayNet.Last = max(o.overlayNet.Last, w.Peer) // of the commit that gave it, a crash may have left half
 		}
-		w.Blocks = o.fabric.Blocks.Of(name)
+		w.Blocks = o.overlayNet.Blocks.Of(name)
 	}
-	o.foreign.sites.Load(o.fabric.Numbers)
+	o.foreign.sites.Load(o.overlayNet.Numbers)
 	for _, name := range o.Children.Names() {
 		for _, key := range o.Children.Get(name).Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "net/"); ok {
@@ -50,11 +50,11 @@ func (o *overlay) loadFabric() {
 }
 
 func (o *overlay) hasNetwork(app skerry.AppKey, worker string) {
-	if o.fabric.sites[app] == nil {
-		o.fabric.sites[app] = map[string]bool{}
+	if o.overlayNet.sites[app] == nil {
+		o.overlayNet.sites[app] = map[string]bool{}
 	}
-	if !o.fabric.sites[app][worker] {
-		o.fabric.sites[app][worker] = true
+	if !o.overlayNet.sites[app][worker] {
+		o.overlayNet.sites[app][worker] = true
 		o.interests.TouchRights(worker, app)
 	}
 }
@@ -64,7 +64,7 @@ func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
 	if w.Facts == nil || w.Facts.Overlay == nil || o.Children.Get(w.Name) == nil {
 		return
 	}
-	f := &o.fabric
+	f := &o.overlayNet
 	saved := true
 	if !f.ULA.IsValid() {
 		f.ULA, saved = ipam.ULA(o.opt.Name+"/"+string(o.opt.Incarnation)), false
@@ -92,7 +92,7 @@ func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
 		w.Blocks, saved = append(w.Blocks, b), false
 	}
 	if !saved {
-		o.saveFabric(fx)
+		o.saveOverlayNet(fx)
 		o.changedHere()
 	}
 	node := wire.OverlayNode{ID: w.Peer, Blocks: w.openBlocks(), Instances: o.instancePrefixes(), Relays: o.relaysFor(w), Trusted: o.opt.Trusted}
@@ -122,7 +122,7 @@ func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
 // mayClose reports whether one more block of a worker may come to rest.
 func (o *overlay) mayClose(now time.Time, w *worker) bool {
 	const mayRest = 4
-	return o.fabric.Blocks.Resting(now, w.Name)+len(w.closing) < mayRest
+	return o.overlayNet.Blocks.Resting(now, w.Name)+len(w.closing) < mayRest
 }
 
 // trim takes back blocks that a worker no longer needs: it is told to give nothing more of one, and when it has taken note
@@ -142,8 +142,8 @@ func (o *overlay) trim(now time.Time, w *worker) {
 		}
 		w.closing = slices.DeleteFunc(w.closing, func(x netip.Prefix) bool { return x == b })
 		w.Blocks = slices.DeleteFunc(slices.Clone(w.Blocks), func(x netip.Prefix) bool { return x == b })
-		o.fabric.Blocks.Return(w.Name, b, now.Add(blockRest))
-		o.fabric.dirty, o.readmit[w.Name] = true, true
+		o.overlayNet.Blocks.Return(w.Name, b, now.Add(blockRest))
+		o.overlayNet.dirty, o.readmit[w.Name] = true, true
 		o.changedHere()
 		o.paths.TouchPeers(w.Name)
 	}
@@ -206,7 +206,7 @@ func (o *overlay) takeBlock(now time.Time, w *worker, fx *wire.Effects) (netip.P
 // takeOutside finds a block, of a further extent if need be, that has no address of some networks. A site does not come by ever more
 // extents that way: they stay its own, and a host may say that it is in each of them.
 func (o *overlay) takeOutside(now time.Time, w *worker, avoid []netip.Prefix) (netip.Prefix, error) {
-	f := &o.fabric
+	f := &o.overlayNet
 	b, err := f.Blocks.Take(now, w.Name, f.Extents, avoid)
 	const half = 1 << (ipam.BlockBits - ipam.ExtentBits - 1) // of an extent's blocks
 	if err == nil || len(f.Extents) > f.Blocks.Len()/half+spareExtents {
@@ -227,7 +227,7 @@ func (o *overlay) takeOutside(now time.Time, w *worker, avoid []netip.Prefix) (n
 
 // warnOverlap tells of blocks that were given to workers before a host came that is in such a network.
 func (o *overlay) warnOverlap(now time.Time, w *worker, facts *wire.WorkerFacts, fx *wire.Effects) {
-	for _, b := range o.fabric.Blocks.Overlapping(networksOf(facts)) {
+	for _, b := range o.overlayNet.Blocks.Overlapping(networksOf(facts)) {
 		if b.Holder == w.Name {
 			continue // closeOverlapping
 		}
@@ -239,7 +239,7 @@ func (o *overlay) warnOverlap(now time.Time, w *worker, facts *wire.WorkerFacts,
 // instancePrefixes are all that instances of this site, and of those that it has to do with, have addresses of. They are no
 // more than that: hosts may be in networks of the rest of the pool.
 func (o *overlay) instancePrefixes() []netip.Prefix {
-	out := append(slices.Clone(o.fabric.Extents), o.fabric.ULA)
+	out := append(slices.Clone(o.overlayNet.Extents), o.overlayNet.ULA)
 	return append(out, slices.DeleteFunc(o.foreign.sites.Extents(), o.owns)...)
 }
 
@@ -258,16 +258,16 @@ func (o *overlay) expel(now time.Time, w *worker, fx *wire.Effects) {
 		o.unwant(w.Name, k)
 	}
 	o.paths.TouchUsers(w.Name)
-	delete(o.fabric.told, w.Name)
-	for app, at := range o.fabric.sites {
+	delete(o.overlayNet.told, w.Name)
+	for app, at := range o.overlayNet.sites {
 		if delete(at, w.Name); len(at) == 0 {
-			delete(o.fabric.sites, app)
+			delete(o.overlayNet.sites, app)
 		}
 	}
 	if w.Peer != 0 {
-		delete(o.fabric.names, w.Peer)
-		o.fabric.Blocks.ReturnAll(w.Name, now.Add(blockRest))
-		o.saveFabric(fx)
+		delete(o.overlayNet.names, w.Peer)
+		o.overlayNet.Blocks.ReturnAll(w.Name, now.Add(blockRest))
+		o.saveOverlayNet(fx)
 		o.changedHere()
 	}
 }
@@ -308,15 +308,15 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 			}
 		}
 	}
-	for name := range o.fabric.sites[app] {
+	for name := range o.overlayNet.sites[app] {
 		if !at[name] || bare == nil {
 			o.Children.Delete(name, wire.NetworkItem(app))
-			delete(o.fabric.sites[app], name)
+			delete(o.overlayNet.sites[app], name)
 			o.interests.TouchRights(name, app)
 		}
 	}
-	if len(o.fabric.sites[app]) == 0 {
-		delete(o.fabric.sites, app)
+	if len(o.overlayNet.sites[app]) == 0 {
+		delete(o.overlayNet.sites, app)
 	}
 }
 
@@ -368,7 +368,7 @@ func (o *overlay) peerFor(w, other *worker) *wire.OverlayPeer {
 	if w.Facts.Overlay != nil && w.Facts.Overlay.WireGuard != nil { // who has none need not know
 		p.WireGuard = f.WireGuard
 	}
-	if six, err := ipam.Subnet64(o.fabric.ULA, uint32(other.Peer)); err == nil {
+	if six, err := ipam.Subnet64(o.overlayNet.ULA, uint32(other.Peer)); err == nil {
 		p.Prefixes = append(p.Prefixes, six)
 	}
 	if o.opt.Trusted && f.Plain.IsValid() && w.Facts.Overlay != nil && w.Facts.Overlay.Plain.IsValid() {
@@ -386,8 +386,8 @@ func (o *overlay) peerFor(w, other *worker) *wire.OverlayPeer {
 //	sent      m         m         m+1
 //	accepted  m, m-1    m, m+1    m+1, m
 func (o *overlay) tagTurns() (now, other int64) {
-	now = o.fabric.turn / 2
-	if o.fabric.turn%2 == 0 {
+	now = o.overlayNet.turn / 2
+	if o.overlayNet.turn%2 == 0 {
 		return now, now - 1
 	}
 	return now, now + 1
@@ -395,7 +395,7 @@ func (o *overlay) tagTurns() (now, other int64) {
 
 // tag is what one worker puts on plain datagrams to another.
 func (o *overlay) tag(from, to wire.PeerID, turn int64) uint64 {
-	mac := hmac.New(sha256.New, o.fabric.Secret)
+	mac := hmac.New(sha256.New, o.overlayNet.Secret)
 	fmt.Fprintf(mac, "%d %d %d", from, to, turn)
 	return binary.BigEndian.Uint64(mac.Sum(nil))
 }
@@ -405,8 +405,8 @@ func (o *overlay) turnTags(now time.Time) {
 	if !o.opt.Trusted {
 		return
 	}
-	if turn := now.Unix() / int64(tagTurn/time.Second); turn != o.fabric.turn {
-		o.fabric.turn = turn
+	if turn := now.Unix() / int64(tagTurn/time.Second); turn != o.overlayNet.turn {
+		o.overlayNet.turn = turn
 		for name := range o.workers {
 			o.paths.Touch(name)
 		}

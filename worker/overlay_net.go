@@ -81,13 +81,13 @@ const (
 	// maxWaiters is how many services may be waited for: while the network of an application is not known, its instances can
 	// ask for whatever they like.
 	maxWaiters = 256
-	// fabricEvery is how often distances are looked at anew, and interests that have run out.
-	fabricEvery = 10 * time.Second
+	// overlayNetEvery is how often distances are looked at anew, and interests that have run out.
+	overlayNetEvery = 10 * time.Second
 )
 
-// fabric keeps a worker's place in the overlay: what the cluster said, what is attached, and which routes are wanted. Parts
+// overlayNet keeps a worker's place in the overlay: what the cluster said, what is attached, and which routes are wanted. Parts
 // of the machine are told of it as a whole.
-type fabric struct {
+type overlayNet struct {
 	Overlay
 	log   *slog.Logger
 	place func() (*spec.Coordinate, *spec.Location)
@@ -132,14 +132,14 @@ type joined struct {
 	inside  bool // its policy of egress opens nothing
 }
 
-func newFabric(o Overlay, log *slog.Logger) *fabric {
-	return &fabric{Overlay: o, naming: naming{sockets: newSockets(o.Tunnel, log)}, log: log, nets: map[skerry.AppKey]*wire.AppNetwork{}, routes: map[skerry.ServiceKey]*wire.Route{}, peers: map[wire.PeerID]*wire.OverlayPeer{},
+func newOverlayNet(o Overlay, log *slog.Logger) *overlayNet {
+	return &overlayNet{Overlay: o, naming: naming{sockets: newSockets(o.Tunnel, log)}, log: log, nets: map[skerry.AppKey]*wire.AppNetwork{}, routes: map[skerry.ServiceKey]*wire.Route{}, peers: map[wire.PeerID]*wire.OverlayPeer{},
 		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{}, noPath: map[wire.PeerID]bool{}, direct: map[wire.PeerID]netip.Addr{},
 		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1), doubted: make(chan struct{}, 1)}
 }
 
 // nudge has parts told soon.
-func (f *fabric) nudge() {
+func (f *overlayNet) nudge() {
 	if f.door != nil {
 		f.door()
 	}
@@ -150,7 +150,7 @@ func (f *fabric) nudge() {
 }
 
 // doubt has it looked whether others still hear from here.
-func (f *fabric) doubt() {
+func (f *overlayNet) doubt() {
 	select {
 	case f.doubted <- struct{}{}:
 	default:
@@ -158,7 +158,7 @@ func (f *fabric) doubt() {
 }
 
 // take keeps an item of the cluster.
-func (f *fabric) take(a core.Fabric) {
+func (f *overlayNet) take(a core.OverlayItem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch v := a.Item.(type) {
@@ -193,7 +193,7 @@ func (f *fabric) take(a core.Fabric) {
 }
 
 // load takes up what an earlier life knew. Routes that were wanted then are wanted for a while.
-func (f *fabric) load(items []core.Fabric) {
+func (f *overlayNet) load(items []core.OverlayItem) {
 	for _, a := range items {
 		f.take(a)
 		if r, ok := a.Item.(*wire.Route); ok {
@@ -205,7 +205,7 @@ func (f *fabric) load(items []core.Fabric) {
 }
 
 // replaceLocked takes a new route in place of an old one. Flows to what is not in it any more are to be reset.
-func (f *fabric) replaceLocked(k skerry.ServiceKey, r *wire.Route) {
+func (f *overlayNet) replaceLocked(k skerry.ServiceKey, r *wire.Route) {
 	if old := f.routes[k]; old != nil && r != nil {
 		for _, b := range old.Backends {
 			if !slices.ContainsFunc(r.Backends, func(n wire.RouteBackend) bool { return n.Addr == b.Addr }) {
@@ -231,17 +231,17 @@ func (f *fabric) replaceLocked(k skerry.ServiceKey, r *wire.Route) {
 }
 
 // addresses says what the host's network is to give instances; nil before the cluster has said.
-func (f *fabric) addresses() *hostnet.Fabric {
+func (f *overlayNet) addresses() *hostnet.Overlay {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.node == nil || len(f.node.Blocks) == 0 {
 		return nil
 	}
-	return &hostnet.Fabric{Blocks: f.node.Blocks, V6: f.node.V6, Overhead: f.Cover, Resolver: f.names != nil}
+	return &hostnet.Overlay{Blocks: f.node.Blocks, V6: f.node.V6, Overhead: f.Cover, Resolver: f.names != nil}
 }
 
 // attached tells what is attached now, and returns when the data plane knows it.
-func (f *fabric) attached(ctx context.Context, insts map[skerry.InstanceID]joined) error {
+func (f *overlayNet) attached(ctx context.Context, insts map[skerry.InstanceID]joined) error {
 	f.mu.Lock()
 	f.insts = insts
 	f.mu.Unlock()
@@ -251,8 +251,8 @@ func (f *fabric) attached(ctx context.Context, insts map[skerry.InstanceID]joine
 }
 
 // run tells parts of changes and looks after what they tell, until ctx ends.
-func (f *fabric) run(ctx context.Context) {
-	t := time.NewTicker(fabricEvery)
+func (f *overlayNet) run(ctx context.Context) {
+	t := time.NewTicker(overlayNetEvery)
 	defer t.Stop()
 	var sealed <-chan tunnel.Event
 	if f.Tunnel != nil {
@@ -300,7 +300,7 @@ func (f *fabric) run(ctx context.Context) {
 }
 
 // happened takes what the data plane tells.
-func (f *fabric) happened(ctx context.Context, e overlay.Event) {
+func (f *overlayNet) happened(ctx context.Context, e overlay.Event) {
 	switch e.Kind {
 	case overlay.EventMiss:
 		f.missed(e.Net, e.Dst)
@@ -316,7 +316,7 @@ func (f *fabric) happened(ctx context.Context, e overlay.Event) {
 }
 
 // heard takes what the tunnel tells.
-func (f *fabric) heard(e tunnel.Event) {
+func (f *overlayNet) heard(e tunnel.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch e.Kind {
@@ -339,7 +339,7 @@ func (f *fabric) heard(e tunnel.Event) {
 }
 
 // goneLocked takes an instance out of all routes for a while, by whichever of its addresses it is known.
-func (f *fabric) goneLocked(a netip.Addr, now time.Time) {
+func (f *overlayNet) goneLocked(a netip.Addr, now time.Time) {
 	for _, r := range f.routes {
 		for _, b := range r.Backends {
 			if b.Addr != a && b.Addr6 != a {
@@ -360,7 +360,7 @@ func (f *fabric) goneLocked(a netip.Addr, now time.Time) {
 }
 
 // missed has the routes fetched that a packet of an instance needs.
-func (f *fabric) missed(net wire.NetworkID, dst netip.Addr) {
+func (f *overlayNet) missed(net wire.NetworkID, dst netip.Addr) {
 	f.mu.Lock()
 	var want []skerry.ServiceKey
 	for _, n := range f.nets {
@@ -386,7 +386,7 @@ func serves(s *wire.NetworkService, a netip.Addr) bool {
 }
 
 // want has the routes of services fetched and kept up to date for a while.
-func (f *fabric) want(services ...skerry.ServiceKey) {
+func (f *overlayNet) want(services ...skerry.ServiceKey) {
 	f.mu.Lock()
 	for _, k := range services {
 		f.wanted[k] = time.Now()
@@ -398,7 +398,7 @@ func (f *fabric) want(services ...skerry.ServiceKey) {
 // lookup is told that an instance asked for the name of a service. The channel is closed when its routes are here; nil:
 // they are, or there is no such service. That an application's directory knows, so that nobody has routes fetched by names
 // that he makes up.
-func (f *fabric) lookup(app skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
+func (f *overlayNet) lookup(app skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
 	f.mu.Lock()
 	if n := f.nets[app]; n != nil && !slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return n.Real(&s) == k }) {
 		f.mu.Unlock()
@@ -424,7 +424,7 @@ func (f *fabric) lookup(app skerry.AppKey, k skerry.ServiceKey) <-chan struct{} 
 }
 
 // refresh keeps interests that have run out if flows still need them: their routes tell when an instance is gone.
-func (f *fabric) refresh(now time.Time) {
+func (f *overlayNet) refresh(now time.Time) {
 	f.mu.Lock()
 	var old []skerry.ServiceKey
 	for k, at := range f.wanted {
@@ -459,7 +459,7 @@ func (f *fabric) refresh(now time.Time) {
 }
 
 // review works out which routes are wanted, and asks the cluster for them if that has changed.
-func (f *fabric) review(now time.Time) {
+func (f *overlayNet) review(now time.Time) {
 	f.refresh(now)
 	f.mu.Lock()
 	want := map[skerry.ServiceKey]bool{}
@@ -521,7 +521,7 @@ func (f *fabric) review(now time.Time) {
 	}
 }
 
-func (f *fabric) importedLocked(apps map[skerry.AppKey]bool, k skerry.ServiceKey) bool {
+func (f *overlayNet) importedLocked(apps map[skerry.AppKey]bool, k skerry.ServiceKey) bool {
 	for app := range apps {
 		if n := f.nets[app]; n != nil && slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return s.Of == k }) {
 			return true
@@ -531,7 +531,7 @@ func (f *fabric) importedLocked(apps map[skerry.AppKey]bool, k skerry.ServiceKey
 }
 
 // apply tells the parts what they are to be.
-func (f *fabric) apply(ctx context.Context) error {
+func (f *overlayNet) apply(ctx context.Context) error {
 	f.setting.Lock()
 	defer f.setting.Unlock()
 	var parent netip.Addr

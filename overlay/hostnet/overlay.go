@@ -14,10 +14,10 @@ import (
 	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
-// ensureFabric takes up the overlay's addresses: blocks lead to the bridge, and are translated on their way out as the
+// ensureOverlay takes up the overlay's addresses: blocks lead to the bridge, and are translated on their way out as the
 // subnet is. An attachment that is there keeps the address that it has.
-func (n *Network) ensureFabric(f *Fabric) error {
-	n.fabric = f
+func (n *Network) ensureOverlay(f *Overlay) error {
+	n.overlay = f
 	if f == nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (n *Network) ensureFabric(f *Fabric) error {
 		case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EAFNOSUPPORT):
 			without := *f
 			without.V6 = netip.Prefix{} // the host has no IPv6, so its instances have none
-			n.fabric = &without
+			n.overlay = &without
 		case err != nil:
 			return fmt.Errorf("address in %s: %w", f.V6, err)
 		}
@@ -131,8 +131,8 @@ func (n *Network) Gateway() netip.Addr {
 // give finds an attachment its address.
 func (n *Network) give(id string) error {
 	var err error
-	if n.fabric != nil && len(n.fabric.Blocks) > 0 {
-		_, err = n.state.allocateOf(id, n.fabric.Blocks)
+	if n.overlay != nil && len(n.overlay.Blocks) > 0 {
+		_, err = n.state.allocateOf(id, n.overlay.Blocks)
 	} else {
 		_, err = n.state.allocate(id)
 	}
@@ -151,15 +151,15 @@ func (n *Network) addresses(id string) []netip.Prefix {
 		return []netip.Prefix{netip.PrefixFrom(a, n.state.Subnet.Bits())}
 	}
 	out := []netip.Prefix{netip.PrefixFrom(a, 32)}
-	if n.fabric != nil && n.fabric.V6.IsValid() {
-		out = append(out, netip.PrefixFrom(n.fabric.v6(a), 128))
+	if n.overlay != nil && n.overlay.V6.IsValid() {
+		out = append(out, netip.PrefixFrom(n.overlay.v6(a), 128))
 	}
 	return out
 }
 
 func (n *Network) mtuOf(id string) int {
-	if n.fabric != nil && n.state.block(n.state.Addrs[id]) >= 0 {
-		return max(n.mtu-n.fabric.Overhead, 576)
+	if n.overlay != nil && n.state.block(n.state.Addrs[id]) >= 0 {
+		return max(n.mtu-n.overlay.Overhead, 576)
 	}
 	return n.mtu
 }
@@ -179,7 +179,7 @@ func (n *Network) routes(inner *netlink.Handle, eth int, id string) error {
 		return fmt.Errorf("default route: %w", err)
 	}
 	if len(addrs) > 1 {
-		six := &netlink.Route{LinkIndex: eth, Dst: kernel.IPNet(ula()), Gw: n.fabric.V6.Addr().Next().AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+		six := &netlink.Route{LinkIndex: eth, Dst: kernel.IPNet(ula()), Gw: n.overlay.V6.Addr().Next().AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
 		if err := inner.RouteReplace(six); err != nil {
 			return fmt.Errorf("route to %s: %w", ula(), err)
 		}

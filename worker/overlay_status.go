@@ -16,10 +16,10 @@ import (
 
 // Overlay tells how the worker fares in the overlay.
 func (s *Server) Overlay(ctx context.Context) overlay.Status {
-	if s.fabric == nil {
+	if s.overlayNet == nil {
 		return overlay.Status{Off: cmp.Or(s.opt.NoOverlay, "it is switched off")}
 	}
-	st := s.fabric.status(ctx)
+	st := s.overlayNet.status(ctx)
 	if e := s.entrance.Load(); e != nil {
 		n := e.in.Stats()
 		st.Counters["ingress-connections"], st.Counters["ingress-refused"] = n.Conns, n.Refused
@@ -48,7 +48,7 @@ func overlayView(st overlay.Status) view.OverlayView {
 	return v
 }
 
-func (f *fabric) status(ctx context.Context) (st overlay.Status) {
+func (f *overlayNet) status(ctx context.Context) (st overlay.Status) {
 	st = overlay.Status{Path: f.Path, Why: f.Why, Counters: map[string]int64{}}
 	f.mu.Lock()
 	plain := map[wire.PeerID]*wire.OverlayPeer{}

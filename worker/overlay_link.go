@@ -16,7 +16,7 @@ import (
 )
 
 // link tells WireGuard of its peers, and takes up which of them are reached by it.
-func (f *fabric) link(ctx context.Context) error {
+func (f *overlayNet) link(ctx context.Context) error {
 	f.mu.Lock()
 	ask := f.Tunnel != nil && slices.ContainsFunc(slices.Collect(maps.Values(f.peers)), func(p *wire.OverlayPeer) bool { return p.WireGuard != nil })
 	f.mu.Unlock()
@@ -66,7 +66,7 @@ func (f *fabric) link(ctx context.Context) error {
 }
 
 // turned takes up that other peers are reached, or that this worker's port is seen at another address.
-func (f *fabric) turned() {
+func (f *overlayNet) turned() {
 	seen := f.WireGuard.Reflexive()
 	f.mu.Lock()
 	moved := f.seen != seen
@@ -82,7 +82,7 @@ func (f *fabric) turned() {
 // At is the address where the tunnel reaches them now, at their port for WireGuard as it is seen from here: behind a NAT that gives
 // each end of a connection a port of its own it leads nowhere, and packets go by the tunnel. While the tunnel does not reach them, because
 // nothing is sent by it, nothing is tried.
-func (f *fabric) linkedLocked() (out []wireguard.Peer) {
+func (f *overlayNet) linkedLocked() (out []wireguard.Peer) {
 	claimed := map[wire.OverlayKey]bool{f.WireGuard.Public(): true}
 	for _, id := range slices.Sorted(maps.Keys(f.peers)) {
 		p := f.peers[id]
@@ -104,7 +104,7 @@ func (f *fabric) linkedLocked() (out []wireguard.Peer) {
 }
 
 // linkStatus puts the paths by WireGuard in the place of those by the tunnel, and beside the others why they are not by it.
-func (f *fabric) linkStatus(st *overlay.Status) {
+func (f *overlayNet) linkStatus(st *overlay.Status) {
 	st.NoWireGuard = f.NoWireGuard
 	if f.WireGuard == nil {
 		return

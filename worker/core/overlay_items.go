@@ -9,8 +9,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// newFabricItem gives a pointer to what an item of the overlay is read into, or nil for a key of something else.
-func newFabricItem(key string) any {
+// newOverlayItem gives a pointer to what an item of the overlay is read into, or nil for a key of something else.
+func newOverlayItem(key string) any {
 	kind, _, _ := strings.Cut(key, "/")
 	switch kind {
 	case wire.NodeKey:
@@ -25,9 +25,9 @@ func newFabricItem(key string) any {
 	return nil
 }
 
-// fabric hands on an item that concerns the overlay.
-func (c *Core) fabric(now time.Time, key string, value []byte, fx *wire.Effects) {
-	item := newFabricItem(key)
+// overlayItem hands on an item that concerns the overlay.
+func (c *Core) overlayItem(now time.Time, key string, value []byte, fx *wire.Effects) {
+	item := newOverlayItem(key)
 	if item == nil {
 		return // of a newer cluster
 	}
@@ -35,7 +35,7 @@ func (c *Core) fabric(now time.Time, key string, value []byte, fx *wire.Effects)
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadItem", Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
 		return
 	}
-	fx.Actions = append(fx.Actions, Fabric{Key: key, Item: item})
+	fx.Actions = append(fx.Actions, OverlayItem{Key: key, Item: item})
 }
 
 // replay hands on, after a start, what earlier lives were told beside instances: all of it works without the cluster.
@@ -58,8 +58,8 @@ func (c *Core) replay(now time.Time, fx *wire.Effects) {
 	c.interest(routes)
 }
 
-// FabricItems gives what the cluster said of the overlay last, before anything else happens.
-func (c *Core) FabricItems() (out []Fabric) {
+// OverlayItems gives what the cluster said of the overlay last, before anything else happens.
+func (c *Core) OverlayItems() (out []OverlayItem) {
 	var keys []string
 	for key := range c.Up.Desired.All() {
 		keys = append(keys, key)
@@ -68,11 +68,11 @@ func (c *Core) FabricItems() (out []Fabric) {
 	var fx wire.Effects
 	for _, key := range keys {
 		if value, _, ok := c.Up.Desired.Get(key); ok {
-			c.fabric(time.Time{}, key, value, &fx)
+			c.overlayItem(time.Time{}, key, value, &fx)
 		}
 	}
 	for _, a := range fx.Actions {
-		out = append(out, a.(Fabric))
+		out = append(out, a.(OverlayItem))
 	}
 	return out
 }
