@@ -54,7 +54,7 @@ func (vs *views) Serving(id skerry.InstanceID) (worker string, at skerry.Instanc
 // Refused counts what was not taken of workers and of other sites so far, by reason.
 func (vs *views) Refused() map[string]int {
 	all := maps.Clone(vs.overlayNet.refused)
-	maps.Copy(all, vs.foreign.sites.Refused())
+	maps.Copy(all, vs.remote.sites.Refused())
 	return all
 }
 

@@ -370,7 +370,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.trust.Due())
 	consider(c.balancer.balance.Due())
 	consider(c.volumes.NextLook())
-	if due, rests := c.foreign.sites.Due(); rests {
+	if due, rests := c.remote.sites.Due(); rests {
 		consider(due)
 	}
 	consider(c.interests.Due())
@@ -424,10 +424,10 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.refillWants(now)
 	c.publishRoutes()
 	c.publishSite()
-	c.foreign.sites.Forget(now)
+	c.remote.sites.Forget(now)
 	c.serveRelay(fx)
 	c.measureSites(fx)
-	if c.foreign.sites.Unsaved() || c.overlayNet.dirty {
+	if c.remote.sites.Unsaved() || c.overlayNet.dirty {
 		c.overlayNet.dirty = false
 		c.saveOverlayNet(fx)
 	}
@@ -488,7 +488,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 			c.relink(app)
 		} else if _, is := spec.ParseVolumeKey(key); is {
 			c.volumes.Told()
-		} else if have && c.foreignItem(key, value, false) {
+		} else if have && c.remoteItem(key, value, false) {
 			continue
 		}
 		if !ok || !have {
@@ -520,7 +520,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 		} else if _, ok := spec.ParseVolumeKey(key); ok {
 			c.volumes.Touch()
 		} else {
-			c.foreignItem(key, nil, true)
+			c.remoteItem(key, nil, true)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestGatewaysMeasureToGatewaysAlone(t *testing.T) {
 	} {
 		c := New(Options{Name: "a", Incarnation: "c"})
 		c.Start(time.Unix(1e9, 0))
-		c.foreignItem(wire.PeersKey, wire.New().Marshal(&wire.Peers{KeyID: 3, Key: []byte("key"), List: given}), false)
+		c.remoteItem(wire.PeersKey, wire.New().Marshal(&wire.Peers{KeyID: 3, Key: []byte("key"), List: given}), false)
 		fx := c.Step(time.Unix(1e9, 0), RelayUp{UDP: netip.MustParseAddrPort("0.0.0.0:7443"), Public: netip.MustParseAddrPort(public)})
 		var got []string
 		for _, a := range fx.Actions {

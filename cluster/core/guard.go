@@ -193,8 +193,8 @@ func (g *guard) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
 	}
 }
 
-// foreignToken looks whether a worker speaks for an instance that it was never given.
-func (g *guard) foreignToken(now time.Time, w *worker, p *placement, o *wire.Observation, fx *wire.Effects) {
+// unknownToken looks whether a worker speaks for an instance that it was never given.
+func (g *guard) unknownToken(now time.Time, w *worker, p *placement, o *wire.Observation, fx *wire.Effects) {
 	text := ""
 	switch {
 	case w == nil:

@@ -73,7 +73,7 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 			why = in.takenHere(&a, origin)
 		}
 		if why == nil {
-			why = in.foreignData(&a)
+			why = in.othersData(&a)
 		}
 		if why == nil {
 			why = in.admission.CheckQuota(in.usedBy(a.Org, a.ID), &a)

@@ -34,7 +34,7 @@ func (o *overlay) loadOverlayNet() {
 		}
 		w.Blocks = o.overlayNet.Blocks.Of(name)
 	}
-	o.foreign.sites.Load(o.overlayNet.Numbers)
+	o.remote.sites.Load(o.overlayNet.Numbers)
 	for _, name := range o.Children.Names() {
 		for _, key := range o.Children.Get(name).Desired.Keys() {
 			if rest, ok := strings.CutPrefix(key, "net/"); ok {
@@ -212,7 +212,7 @@ func (o *overlay) takeOutside(now time.Time, w *worker, avoid []netip.Prefix) (n
 	if err == nil || len(f.Extents) > f.Blocks.Len()/half+spareExtents {
 		return b, err
 	}
-	more, err := ipam.Extent(o.pool(), ipam.ExtentBits, o.opt.Name, len(f.Extents), append(slices.Clone(f.Extents), append(avoid, o.foreign.sites.Extents()...)...))
+	more, err := ipam.Extent(o.pool(), ipam.ExtentBits, o.opt.Name, len(f.Extents), append(slices.Clone(f.Extents), append(avoid, o.remote.sites.Extents()...)...))
 	if err != nil {
 		return b, err
 	}
@@ -240,12 +240,12 @@ func (o *overlay) warnOverlap(now time.Time, w *worker, facts *wire.WorkerFacts,
 // more than that: hosts may be in networks of the rest of the pool.
 func (o *overlay) instancePrefixes() []netip.Prefix {
 	out := append(slices.Clone(o.overlayNet.Extents), o.overlayNet.ULA)
-	return append(out, slices.DeleteFunc(o.foreign.sites.Extents(), o.owns)...)
+	return append(out, slices.DeleteFunc(o.remote.sites.Extents(), o.owns)...)
 }
 
 // relaysFor tells a worker where relays are.
 func (o *overlay) relaysFor(w *worker) []wire.Relay {
-	r := o.foreign.relay
+	r := o.remote.relay
 	if !r.UDP.IsValid() {
 		return nil
 	}
@@ -324,7 +324,7 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 func (o *overlay) publishPeers() {
 	for name := range o.paths.Changed() {
 		if site, _, ok := strings.Cut(name, "/"); ok {
-			o.foreign.mail[site] = true
+			o.remote.mail[site] = true
 			continue
 		}
 		k := o.Children.Get(name)

@@ -70,7 +70,7 @@ func mail[T any](s *overlayNetSite, to *Core, topic string) *T {
 		return nil
 	}
 	out := new(T)
-	plain, err := to.mail().Open(to.foreign.sites.Site(s.c.opt.Name), topic, v)
+	plain, err := to.mail().Open(to.remote.sites.Site(s.c.opt.Name), topic, v)
 	if err == nil {
 		err = wire.New().Unmarshal(plain, out)
 	}
@@ -96,11 +96,11 @@ func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
 	s.tell(w)
 	s.apply("acme", "shop", 2)
 	s.tell(w)
-	if m := mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)); m == nil || len(m.Route.Backends) != 2 {
+	if m := mail[wire.RemoteRoute](s, b, wire.TopicRoute(web)); m == nil || len(m.Route.Backends) != 2 {
 		t.Errorf("two instances run, and the other site was told %+v", m)
 	}
 	r.put(map[string][]byte{wire.WantedKey(web, "b"): nil})
-	if s.c.interests.Wanted(web) || mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)) != nil {
+	if s.c.interests.Wanted(web) || mail[wire.RemoteRoute](s, b, wire.TopicRoute(web)) != nil {
 		t.Error("something is kept of what nobody wants")
 	}
 }
@@ -116,7 +116,7 @@ func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
 	b := r.neighbour("b", "10.64.16.0/20")
 	r.put(map[string][]byte{wire.WantedKey(web, "b"): {1}})
 	ends := func() (all, draining int) {
-		for _, e := range mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)).Route.Backends {
+		for _, e := range mail[wire.RemoteRoute](s, b, wire.TopicRoute(web)).Route.Backends {
 			if all++; e.Draining {
 				draining++
 			}
@@ -164,12 +164,12 @@ func TestPathsFromOtherSites(t *testing.T) {
 	web := key("acme", "shop")
 	r := newRootOf(s)
 	b := r.neighbour("b", "10.64.16.0/20")
-	in := wire.ForeignPeers{Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}}}}
+	in := wire.RemotePeers{Peers: []wire.RemotePeer{{ID: 3, Key: wire.OverlayKey{3}}}}
 	for id := range wire.PeerID(100) {
 		in.Peers[0].To = append(in.Peers[0].To, id)
 	}
 	peer := func(name string) bool {
-		return item[wire.OverlayPeer](s, name, wire.OverlayPeerKey(s.c.foreign.sites.Number("b/3"))) != nil
+		return item[wire.OverlayPeer](s, name, wire.OverlayPeerKey(s.c.remote.sites.Number("b/3"))) != nil
 	}
 	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicPeers): sealed(t, b, s.c.opt.Name, wire.TopicPeers, &in)})
 	if peer(a) || peer(c) {
@@ -179,9 +179,9 @@ func TestPathsFromOtherSites(t *testing.T) {
 	if !peer(a) || peer(c) {
 		t.Errorf("told of it: the worker with what is wanted %v, the other one %v", peer(a), peer(c))
 	}
-	many := wire.ForeignPeers{}
+	many := wire.RemotePeers{}
 	for id := range wire.PeerID(network.MaxUsers + 100) {
-		many.Peers = append(many.Peers, wire.ForeignPeer{ID: id + 1, To: []wire.PeerID{s.c.workers[a].Peer}})
+		many.Peers = append(many.Peers, wire.RemotePeer{ID: id + 1, To: []wire.PeerID{s.c.workers[a].Peer}})
 	}
 	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicPeers): sealed(t, b, s.c.opt.Name, wire.TopicPeers, &many)})
 	n := 0
@@ -190,8 +190,8 @@ func TestPathsFromOtherSites(t *testing.T) {
 			n++
 		}
 	}
-	if n != network.MaxUsers || s.c.foreign.sites.Refused()[network.RefusedPeers] == 0 {
-		t.Errorf("a worker is told of %d; %v", n, s.c.foreign.sites.Refused())
+	if n != network.MaxUsers || s.c.remote.sites.Refused()[network.RefusedPeers] == 0 {
+		t.Errorf("a worker is told of %d; %v", n, s.c.remote.sites.Refused())
 	}
 }
 
@@ -226,8 +226,8 @@ func TestExportsBetweenSites(t *testing.T) {
 		t.Error("the root is asked for routes of a service that there is not")
 	}
 	prefix := netip.MustParsePrefix("10.64.16.0/26")
-	mail := sealed(t, b, s.c.opt.Name, wire.TopicRoute(web), &wire.ForeignRoute{Route: wire.Route{Service: web, Net: 77, Backends: []wire.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
-		Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{prefix}}}})
+	mail := sealed(t, b, s.c.opt.Name, wire.TopicRoute(web), &wire.RemoteRoute{Route: wire.Route{Service: web, Net: 77, Backends: []wire.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
+		Peers: []wire.RemotePeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{prefix}}}})
 	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicRoute(web)): mail})
 	if got := item[wire.Route](s, w, wire.RouteKey(web)); got == nil || got.Net != 77 || len(got.Backends) != 1 {
 		t.Fatalf("%+v", got)

@@ -271,7 +271,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		rp.stray(o.ID, worker)
 	}
 	if p != nil {
-		rp.guard.foreignToken(now, rp.workers[worker], p, &o, fx)
+		rp.guard.unknownToken(now, rp.workers[worker], p, &o, fx)
 	}
 	if p == nil {
 		rp.Children.Ignored.Count(members.IgnoredUnknown)

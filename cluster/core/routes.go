@@ -142,12 +142,12 @@ func (o *overlay) wandered(w *worker) {
 func (o *overlay) publishRoutes() {
 	for _, k := range o.interests.Changed() {
 		if !o.interests.Wanted(k) {
-			o.publishForeign(k, nil)
+			o.publishRemote(k, nil)
 			o.isLawful(k, false)
 			continue
 		}
 		all := o.backends(k)
-		o.publishForeign(k, all)
+		o.publishRemote(k, all)
 		if len(o.interests.Sites(k)) > 0 {
 			for _, b := range all {
 				o.paths.Touch(b.name) // whom they are told of depends on what they have

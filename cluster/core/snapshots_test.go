@@ -90,9 +90,9 @@ func TestRestoresAreBounded(t *testing.T) {
 	_, err := begin("giant", 0)
 	refused("more than the worker has", skerry.CodeConflict, err)
 
-	foreign := to(0)
-	foreign.Service.App.Namespace = "other"
-	refused("a namespace that is another's by now", skerry.CodeConflict, s.c.Step(s.now, BeginRestore{ID: "ten", To: foreign, Clone: true}).Err)
+	other := to(0)
+	other.Service.App.Namespace = "other"
+	refused("a namespace that is another's by now", skerry.CodeConflict, s.c.Step(s.now, BeginRestore{ID: "ten", To: other, Clone: true}).Err)
 
 	s.do(apps.PutOrg{Org: apps.Org{Name: "acme", Quota: apps.Quota{Storage: 25 * skerry.GiB}}})
 	var plans []RestorePlan

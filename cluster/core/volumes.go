@@ -179,13 +179,13 @@ func (b *books) notOwn(v spec.VolumeClaim) bool {
 	return owned || !b.volumes.Known(v)
 }
 
-// foreignData says why an instance may not have volumes of its name: they are kept for another organisation.
-func (b *books) foreignData(a *spec.Assignment) *wire.Reason {
+// othersData says why an instance may not have volumes of its name: they are kept for another organisation.
+func (b *books) othersData(a *spec.Assignment) *wire.Reason {
 	if !a.Spec.KeepsData() {
 		return nil
 	}
 	v := spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
-	if b.volumes.Foreign(v, a.Org) == "" {
+	if b.volumes.OtherOrg(v, a.Org) == "" {
 		return nil
 	}
 	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}

@@ -175,8 +175,8 @@ func (c *Claims) Own(v spec.VolumeClaim, org string) {
 	}
 }
 
-// Foreign gives the organisation that has data under the name of volumes which another one wants, or "".
-func (c *Claims) Foreign(v spec.VolumeClaim, org string) string {
+// OtherOrg gives the organisation that has data under the name of volumes which another one wants, or "".
+func (c *Claims) OtherOrg(v spec.VolumeClaim, org string) string {
 	if k := c.all[v]; k != nil && k.Ran && k.Org != org {
 		return k.Org
 	}

@@ -288,7 +288,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			stranger(now, m.Name, &o, fx)
 			continue
 		}
-		c.foreignToken(now, m.Name, &o, fx)
+		c.unknownToken(now, m.Name, &o, fx)
 		for n := range o.Why {
 			o.Why[n].Text = m.Name + ": " + o.Why[n].Text
 		}

@@ -265,8 +265,8 @@ func (c *Core) offered(now time.Time, site string, o *wire.Observation) {
 	}
 }
 
-// foreignToken looks whether a site speaks for an instance that it was never given.
-func (c *Core) foreignToken(now time.Time, site string, o *wire.Observation, fx *wire.Effects) {
+// unknownToken looks whether a site speaks for an instance that it was never given.
+func (c *Core) unknownToken(now time.Time, site string, o *wire.Observation, fx *wire.Effects) {
 	i := c.Apps.Instance(o.ID)
 	if i == nil {
 		return

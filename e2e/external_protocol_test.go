@@ -61,7 +61,7 @@ func newMockCluster(t *testing.T) *mockCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := mqtt.New(mqtt.Config{TLS: m.auth.ForeignTLS(), Identify: m.auth.Identify, Answer: m.auth.Answer, Carry: m.srv.Carry})
+	l, err := mqtt.New(mqtt.Config{TLS: m.auth.ExternalTLS(), Identify: m.auth.Identify, Answer: m.auth.Answer, Carry: m.srv.Carry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,9 +196,9 @@ func assignment(id string, seq uint64, edit func(a *spec.Assignment)) []byte {
 	return out
 }
 
-// TestForeignAgentProtocol holds the agent in Python to the page that describes the protocol, with a cluster that also says what no
+// TestExternalAgentProtocol holds the agent in Python to the page that describes the protocol, with a cluster that also says what no
 // cluster should.
-func TestForeignAgentProtocol(t *testing.T) {
+func TestExternalAgentProtocol(t *testing.T) {
 	m := newMockCluster(t)
 	token, _, err := m.auth.CreateToken(t.Context(), auth.TokenOptions{Tier: wire.TierWorker})
 	if err != nil {

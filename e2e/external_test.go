@@ -224,8 +224,8 @@ func (d *devices) worker(name string) *view.WorkerView {
 	return nil
 }
 
-// TestForeignAgent takes an agent in Python through what a worker does.
-func TestForeignAgent(t *testing.T) {
+// TestExternalAgent takes an agent in Python through what a worker does.
+func TestExternalAgent(t *testing.T) {
 	d := newDevices(t, 0)
 	v := d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Connected && w.Facts != nil })
@@ -283,9 +283,9 @@ func TestForeignAgent(t *testing.T) {
 	}
 }
 
-// TestForeignAgentLimits: a service that asks for more than the agent does is not placed there, and explain says what; for logs there is
+// TestExternalAgentLimits: a service that asks for more than the agent does is not placed there, and explain says what; for logs there is
 // a word instead of an answer.
-func TestForeignAgentLimits(t *testing.T) {
+func TestExternalAgentLimits(t *testing.T) {
 	d := newDevices(t, 0)
 	d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Facts != nil })
@@ -314,8 +314,8 @@ func TestForeignAgentLimits(t *testing.T) {
 	}
 }
 
-// TestForeignAgentIsFrozen: an agent that stops to answer is noticed by its MQTT connection alone; when it goes on so does everything.
-func TestForeignAgentIsFrozen(t *testing.T) {
+// TestExternalAgentIsFrozen: an agent that stops to answer is noticed by its MQTT connection alone; when it goes on so does everything.
+func TestExternalAgentIsFrozen(t *testing.T) {
 	d := newDevices(t, 0)
 	v := d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Facts != nil })
@@ -334,9 +334,9 @@ func TestForeignAgentIsFrozen(t *testing.T) {
 	}
 }
 
-// TestForeignAgentIsCutOff: what must not run for long without the cluster's word is stopped by the agent, also by one that was started
+// TestExternalAgentIsCutOff: what must not run for long without the cluster's word is stopped by the agent, also by one that was started
 // anew, and runs again when the cluster says so.
-func TestForeignAgentIsCutOff(t *testing.T) {
+func TestExternalAgentIsCutOff(t *testing.T) {
 	d := newDevices(t, 0)
 	v := d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Facts != nil })
@@ -367,8 +367,8 @@ func TestForeignAgentIsCutOff(t *testing.T) {
 	d.await("both run again", func() bool { return len(v.pids()) == 2 && d.ready(2)() })
 }
 
-// TestForeignAgentRenews: certificates are renewed within the session, and an expired one after it.
-func TestForeignAgentRenews(t *testing.T) {
+// TestExternalAgentRenews: certificates are renewed within the session, and an expired one after it.
+func TestExternalAgentRenews(t *testing.T) {
 	d := newDevices(t, 3*time.Second)
 	v := d.join("plc-7")
 	enrolled := func() auth.Enrolled {
@@ -390,9 +390,9 @@ func TestForeignAgentRenews(t *testing.T) {
 	d.await("it has renewed, and is back", func() bool { return enrolled().Expires.After(time.Now()) && d.worker("plc-7").Connected })
 }
 
-// TestForeignAgentIsKilled kills the agent and stops the cluster at random moments while a service is scaled and changed. When that is over
-// there runs what was asked for last, each instance once, and what was left alone runs as the process that it was.
-func TestForeignAgentIsKilled(t *testing.T) {
+// TestExternalAgentIsKilled kills the agent and stops the cluster at random moments while a service is scaled and changed. When that is
+// over there runs what was asked for last, each instance once, and what was left alone runs as the process that it was.
+func TestExternalAgentIsKilled(t *testing.T) {
 	d := newDevices(t, 0)
 	v := d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Facts != nil })

@@ -91,8 +91,8 @@ func TestItemsAsTheAgentReadsThem(t *testing.T) {
 	}
 }
 
-// TestForeignObservations: what an agent says as text counts like what others say, and what makes no sense is counted and changes nothing.
-func TestForeignObservations(t *testing.T) {
+// TestExternalObservations: what an agent says as text counts like what others say, and what makes no sense is counted and changes nothing.
+func TestExternalObservations(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c := textSite(t, now, wire.CarrierMQTT)
 	a, _ := c.onlyAssignment(t)
@@ -140,9 +140,9 @@ func TestForeignObservations(t *testing.T) {
 	}
 }
 
-// FuzzForeignWorker gives the core what a device may say as text: reports, observations, events. It never panics, and what it
+// FuzzExternalWorker gives the core what a device may say as text: reports, observations, events. It never panics, and what it
 // keeps it can write.
-func FuzzForeignWorker(f *testing.F) {
+func FuzzExternalWorker(f *testing.F) {
 	now := time.Unix(1_700_000_000, 0)
 	for kind, v := range []any{
 		wire.WorkerReport{Seq: 2, Facts: &wire.WorkerFacts{Arch: "arm64", Capacity: spec.Resources{CPU: 1000}}, Used: spec.Resources{CPU: 1}, Instances: map[skerry.InstanceID]wire.QoS{"i": {CPU: 3}}},

@@ -15,8 +15,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// TestForeignAgentByCommand does with the commands what an operator does with a device, at a site whose process is killed in between.
-func TestForeignAgentByCommand(t *testing.T) {
+// TestExternalAgentByCommand does with the commands what an operator does with a device, at a site whose process is killed in between.
+func TestExternalAgentByCommand(t *testing.T) {
 	dir := t.TempDir()
 	program := testenv.Program(t)
 	log, err := os.Create(filepath.Join(dir, "log"))
