@@ -56,15 +56,15 @@ type entrance struct {
 
 	// Of run alone.
 	offered  ingress.Config
-	problems map[doorAt]string // of offered
+	problems map[entryAt]string // of offered
 	told     *wire.IngressState
 	ends     map[string]string // where routes of a service lead, by name
 }
 
-// doorAt is a way in to a service.
-type doorAt struct {
+// entryAt is a way in to a service.
+type entryAt struct {
 	service skerry.ServiceKey
-	door    string
+	entry   string
 }
 
 func newEntrance(o IngressOptions, f *overlayNet, n *attachments, log *slog.Logger) (*entrance, error) {
@@ -196,10 +196,10 @@ func (e *entrance) review(ctx context.Context) {
 	}
 	slices.SortFunc(st.Serving, func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
 	for d, text := range want.problems {
-		st.Problems = append(st.Problems, wire.IngressProblem{Service: d.service, Door: d.door, Text: text})
+		st.Problems = append(st.Problems, wire.IngressProblem{Service: d.service, Entry: d.entry, Text: text})
 	}
 	slices.SortFunc(st.Problems, func(a, b wire.IngressProblem) int {
-		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Door, b.Door))
+		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Entry, b.Entry))
 	})
 	if len(st.Problems) > maxIngressProblems {
 		st.Problems = st.Problems[:maxIngressProblems]
@@ -212,7 +212,7 @@ func (e *entrance) review(ctx context.Context) {
 	if e.told == nil || !reflect.DeepEqual(*e.told, st) {
 		e.told = &st
 		for _, p := range st.Problems {
-			e.log.Warn("a way in is not offered", "service", p.Service.String(), "door", p.Door, "err", p.Text)
+			e.log.Warn("a way in is not offered", "service", p.Service.String(), "door", p.Entry, "err", p.Text)
 		}
 		e.overlayNet.post(core.Entrances{State: st})
 	}
@@ -235,9 +235,9 @@ func holdFor(s *wire.NetworkService) time.Duration {
 type offer struct {
 	ingress.Config
 	serving  map[skerry.AppKey]bool
-	problems map[doorAt]string
-	ports    map[int][]doorAt
-	routes   map[string]doorAt // by what errors of ingress call them
+	problems map[entryAt]string
+	ports    map[int][]entryAt
+	routes   map[string]entryAt // by what errors of ingress call them
 	ends     map[string]string
 	whole    bool // all that is wanted of this worker can be offered
 }
@@ -265,11 +265,11 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 	f := e.overlayNet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[doorAt]string{}, routes: map[string]doorAt{}, ends: map[string]string{}}
+	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[entryAt]string{}, routes: map[string]entryAt{}, ends: map[string]string{}}
 	if f.node == nil {
 		return o
 	}
-	o.ports = map[int][]doorAt{}
+	o.ports = map[int][]entryAt{}
 	listeners := map[int]*ingress.Listener{}
 	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) }) {
 		n := f.nets[app]
@@ -288,7 +288,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 			s := &n.Services[i]
 			k := n.Real(s)
 			for _, g := range s.Ingress {
-				d := doorAt{k, g.Door()}
+				d := entryAt{k, g.Entry()}
 				if id, is := taken[g.Listen]; is {
 					o.problems[d] = fmt.Sprintf("port %d of the worker is a host port of instance %s; use another port for one of them", g.Listen, id)
 					continue
@@ -364,8 +364,8 @@ func (f *overlayNet) endsLocked(k skerry.ServiceKey) string {
 }
 
 // blame finds out whose ways in an error of Set concerns.
-func (o *offer) blame(err error) map[doorAt]string {
-	out := map[doorAt]string{}
+func (o *offer) blame(err error) map[entryAt]string {
+	out := map[entryAt]string{}
 	var each func(err error)
 	each = func(err error) {
 		if many, ok := err.(interface{ Unwrap() []error }); ok {
@@ -380,9 +380,9 @@ func (o *offer) blame(err error) map[doorAt]string {
 				_, out[d], _ = strings.Cut(rest, ": ")
 			}
 		}
-		for port, doors := range o.ports {
+		for port, entries := range o.ports {
 			if strings.HasPrefix(text, "listen on ") && strings.Contains(text, fmt.Sprintf(":%d: ", port)) {
-				for _, d := range doors {
+				for _, d := range entries {
 					out[d] = text
 				}
 			}

@@ -89,11 +89,11 @@ const (
 // of the machine are told of it as a whole.
 type overlayNet struct {
 	Overlay
-	log   *slog.Logger
-	place func() (*spec.Coordinate, *spec.Location)
-	post  func(msg any) // to the core
-	facts func()        // tells them anew
-	door  func()        // nudges the ingress; nil: there is none
+	log          *slog.Logger
+	place        func() (*spec.Coordinate, *spec.Location)
+	post         func(msg any) // to the core
+	facts        func()        // tells them anew
+	nudgeIngress func()        // nudges the ingress; nil: there is none
 
 	setting sync.Mutex // held while parts are told; taken before mu
 	told    overlay.Config
@@ -140,8 +140,8 @@ func newOverlayNet(o Overlay, log *slog.Logger) *overlayNet {
 
 // nudge has parts told soon.
 func (f *overlayNet) nudge() {
-	if f.door != nil {
-		f.door()
+	if f.nudgeIngress != nil {
+		f.nudgeIngress()
 	}
 	select {
 	case f.changed <- struct{}{}:

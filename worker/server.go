@@ -170,7 +170,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		s.overlayNet.place = func() (*spec.Coordinate, *spec.Location) { return s.Coordinate(), opt.Facts.Location }
 		s.overlayNet.post = func(m any) { s.Post(m) }
 		s.overlayNet.facts = func() { s.Post(core.Facts{Facts: s.facts()}) }
-		s.overlayNet.door = func() {
+		s.overlayNet.nudgeIngress = func() {
 			if e := s.entrance.Load(); e != nil {
 				e.nudge()
 			}
@@ -302,11 +302,11 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	work := s.work.Load()
 	defer context.AfterFunc(ctx, work.Cancel)() // when the store refuses a commit, too
 	defer work.End()
-	door, err := s.openIngress()
+	ways, err := s.openIngress()
 	if err != nil {
 		return err
 	}
-	if door == nil {
+	if ways == nil {
 		l.Post(core.Entrances{})
 	}
 	if err := s.net.restore(ctx); err != nil {
@@ -327,8 +327,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			}
 		}
 		work.Go(func() { s.overlayNet.run(work.Ctx) })
-		if door != nil {
-			work.Go(func() { door.run(work.Ctx) })
+		if ways != nil {
+			work.Go(func() { ways.run(work.Ctx) })
 		}
 	}
 	s.startRTT(work)

@@ -125,21 +125,21 @@ func (o *overlay) showIngress(list []view.AppView) {
 
 // foldIngress tells the root of the ways in to its applications.
 func (o *overlay) foldIngress() *wire.SiteIngress {
-	doors := o.ingress.Doors(func(app skerry.AppKey) bool { return o.ownApp(app) != nil })
-	if len(doors) == 0 {
+	entries := o.ingress.Entries(func(app skerry.AppKey) bool { return o.ownApp(app) != nil })
+	if len(entries) == 0 {
 		return nil
 	}
-	return &wire.SiteIngress{Zone: o.opt.Zone, Servers: o.opt.NameServers, Doors: doors}
+	return &wire.SiteIngress{Zone: o.opt.Zone, Servers: o.opt.NameServers, Entries: entries}
 }
 
 // gates is what the ways in see of a site.
 type gates struct{ o *overlay }
 
 // Asked implements network.Gates.
-func (g gates) Asked(app skerry.AppKey) (out []network.Door) {
+func (g gates) Asked(app skerry.AppKey) (out []network.AppIngress) {
 	add := func(org, service string, list []spec.Ingress) {
 		for _, in := range list {
-			out = append(out, network.Door{App: app, Org: org, Service: service, Ingress: in})
+			out = append(out, network.AppIngress{App: app, Org: org, Service: service, Ingress: in})
 		}
 	}
 	if a := g.o.ownApp(app); a != nil {

@@ -70,8 +70,8 @@ func (s *gateSite) readmit() {
 	s.keep(s.c.Tick(s.now))
 }
 
-// doors are the ways in that a worker is told to offer.
-func (s *gateSite) doors(worker string) string {
+// entries are the ways in that a worker is told to offer.
+func (s *gateSite) entries(worker string) string {
 	var out []string
 	for _, key := range s.c.Children.Get(worker).Desired.Keys() {
 		if !strings.HasPrefix(key, "net/") {
@@ -80,7 +80,7 @@ func (s *gateSite) doors(worker string) string {
 		n := item[wire.AppNetwork](s.overlayNetSite, worker, key)
 		for _, v := range n.Services {
 			for _, g := range v.Ingress {
-				out = append(out, n.App.String()+" "+g.Door())
+				out = append(out, n.App.String()+" "+g.Entry())
 			}
 		}
 	}
@@ -119,10 +119,10 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	s.offer("acme", "shop", web("shop.example.org", "/"), self)
 	s.tell(a)
 	s.tell(b)
-	if got := s.doors(a); got != "acme/shop 443 safe.example.org, acme/shop 80 shop.example.org" {
+	if got := s.entries(a); got != "acme/shop 443 safe.example.org, acme/shop 80 shop.example.org" {
 		t.Errorf("told %s", got)
 	}
-	if got := s.doors(b); got != "" {
+	if got := s.entries(b); got != "" {
 		t.Errorf("a worker without an ingress is told %s", got)
 	}
 	app := key("acme", "shop").App
@@ -151,7 +151,7 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [] [worker w1 does not serve it yet]") {
 		t.Error(got)
 	}
-	s.serve(a, wire.IngressState{Serving: []skerry.AppKey{app}, Problems: []wire.IngressProblem{{Service: k, Door: "443 safe.example.org", Text: "port 443 is taken"}}})
+	s.serve(a, wire.IngressState{Serving: []skerry.AppKey{app}, Problems: []wire.IngressProblem{{Service: k, Entry: "443 safe.example.org", Text: "port 443 is taken"}}})
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [w1] []") || !strings.Contains(got, "safe.example.org/ at [] [w1: port 443 is taken]") {
 		t.Error(got)
 	}
@@ -164,7 +164,7 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	o := *f.Overlay
 	o.Ingress, f.Overlay = nil, &o
 	s.report(a, wire.WorkerReport{Facts: &f})
-	if got := s.doors(a); got != "" {
+	if got := s.entries(a); got != "" {
 		t.Errorf("told %s", got)
 	}
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "no worker has an ingress") {
@@ -197,15 +197,15 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 	}
 	offered := func() int {
 		in := s.c.foldIngress()
-		if in == nil || len(in.Doors) != 1 || in.Doors[0].Problem != "" {
+		if in == nil || len(in.Entries) != 1 || in.Entries[0].Problem != "" {
 			t.Fatalf("%+v", in)
 		}
-		return in.Doors[0].Workers
+		return in.Entries[0].Workers
 	}
 	if n := offered(); n != 2 {
 		t.Fatalf("%d workers offer it", n)
 	}
-	trouble := wire.IngressProblem{Service: k, Door: way.Door(), Text: strings.Repeat("x", 5000)}
+	trouble := wire.IngressProblem{Service: k, Entry: way.Entry(), Text: strings.Repeat("x", 5000)}
 	s.serve(bad, wire.IngressState{Problems: slices.Repeat([]wire.IngressProblem{trouble}, 50)})
 	if n := offered(); n != 2 {
 		t.Errorf("%d workers offer it when another one complains of what it does not serve", n)
@@ -222,7 +222,7 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 
 func TestWaysInBelongToTheFirst(t *testing.T) {
 	s := newGateSite(t)
-	s.apart = true // else the second that asks for a door is refused when it is applied
+	s.apart = true // else the second that asks for an entry is refused when it is applied
 	a := s.gate(1)
 	tcp := spec.Ingress{Protocol: spec.IngressTCP, Listen: 5432, Port: "http"}
 	s.offer("acme", "shop", web("shop.example.org", "/"), web("*.acme.example", "/"), tcp)
@@ -259,8 +259,8 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 				g.Listen = 443
 			}
 		}
-		if has := strings.Contains(s.doors(a), key(x.ns, x.name).App.String()+" "+g.Door()); has != (x.why == "") {
-			t.Errorf("%s %+v: told %s", x.name, x.g, s.doors(a))
+		if has := strings.Contains(s.entries(a), key(x.ns, x.name).App.String()+" "+g.Entry()); has != (x.why == "") {
+			t.Errorf("%s %+v: told %s", x.name, x.g, s.entries(a))
 		}
 	}
 	// Another life of the orchestrator knows who was first.
@@ -269,12 +269,12 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
 	s.keep(s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: a}}))
 	s.readmit()
-	if got := s.doors(a); !strings.Contains(got, "acme/shop 80 shop.example.org,") || strings.Contains(got, "acme/twin") {
+	if got := s.entries(a); !strings.Contains(got, "acme/shop 80 shop.example.org,") || strings.Contains(got, "acme/twin") {
 		t.Errorf("told %s", got)
 	}
 	// What the first gives up, the next one gets.
 	s.offer("acme", "shop", tcp)
-	if got := s.doors(a); !strings.Contains(got, "acme/twin 80 shop.example.org") || strings.Contains(got, "acme/shop 80") {
+	if got := s.entries(a); !strings.Contains(got, "acme/twin 80 shop.example.org") || strings.Contains(got, "acme/shop 80") {
 		t.Errorf("told %s", got)
 	}
 }
@@ -284,12 +284,12 @@ func TestWaysInMustBeAdmitted(t *testing.T) {
 	a := s.gate(1)
 	s.c.opt.Admission = Admission{Trusted: []string{"acme"}}
 	s.offer("other", "guest", web("guest.example.org", "/"))
-	if got := fmt.Sprint(s.why("other", "guest")); !strings.Contains(got, "the site does not admit it: no ingress for organisation other") || s.doors(a) != "" {
-		t.Errorf("%s, told %s", got, s.doors(a))
+	if got := fmt.Sprint(s.why("other", "guest")); !strings.Contains(got, "the site does not admit it: no ingress for organisation other") || s.entries(a) != "" {
+		t.Errorf("%s, told %s", got, s.entries(a))
 	}
 	s.c.opt.Admission.Ingress = true
 	s.readmit()
-	if got := s.doors(a); got != "other/guest 80 guest.example.org" {
+	if got := s.entries(a); got != "other/guest 80 guest.example.org" {
 		t.Errorf("told %s", got)
 	}
 }

@@ -19,8 +19,8 @@ import (
 // harbour is a site as a scenario describes it. Each application NS/NAME is of the organisation NS, and has one service, web.
 type harbour struct {
 	t      *testing.T
-	asks   map[skerry.AppKey][]Door
-	denied map[string]bool // organisations that get no door
+	asks   map[skerry.AppKey][]AppIngress
+	denied map[string]bool // organisations that get no entry
 	gates  map[string]*Gate
 	idle   map[skerry.AppKey]bool // nothing of them is ready
 	states map[string]*wire.IngressState
@@ -28,7 +28,7 @@ type harbour struct {
 	g      *Ingress
 }
 
-func (h *harbour) Asked(app skerry.AppKey) []Door { return slices.Clone(h.asks[app]) }
+func (h *harbour) Asked(app skerry.AppKey) []AppIngress { return slices.Clone(h.asks[app]) }
 
 func (h *harbour) Admit(org string) string {
 	if h.denied[org] {
@@ -48,8 +48,8 @@ func (h *harbour) Open() (out []Gate) {
 
 func (h *harbour) Ready(k skerry.ServiceKey) bool { return !h.idle[k.App] }
 
-// door reads HOST:PORT/PATH, with "self:" for TLS of the site's authority or "tcp:" before it.
-func (h *harbour) door(s string) (in spec.Ingress) {
+// entry reads HOST:PORT/PATH, with "self:" for TLS of the site's authority or "tcp:" before it.
+func (h *harbour) entry(s string) (in spec.Ingress) {
 	h.t.Helper()
 	in = spec.Ingress{Protocol: spec.IngressHTTP, TLS: spec.TLSOff, Port: "http"}
 	if rest, ok := strings.CutPrefix(s, "self:"); ok {
@@ -82,7 +82,7 @@ func (h *harbour) app(s string) skerry.AppKey {
 	return k
 }
 
-// settle gives what follows when applications ask for other doors.
+// settle gives what follows when applications ask for other entries.
 func (h *harbour) settle(apps ...skerry.AppKey) string {
 	look := map[skerry.AppKey]bool{}
 	for _, k := range apps {
@@ -112,7 +112,7 @@ func (h *harbour) do(verb string, args []string) string {
 		k := h.app(args[0])
 		delete(h.asks, k)
 		for _, d := range args[1:] {
-			h.asks[k] = append(h.asks[k], Door{App: k, Org: k.Namespace, Service: "web", Ingress: h.door(d)})
+			h.asks[k] = append(h.asks[k], AppIngress{App: k, Org: k.Namespace, Service: "web", Ingress: h.entry(d)})
 		}
 		return h.settle(k)
 	case "restart":
@@ -145,8 +145,8 @@ func (h *harbour) do(verb string, args []string) string {
 		st := &wire.IngressState{}
 		for _, a := range args[1:] {
 			if d, text, ok := strings.Cut(a, "="); ok {
-				in := h.door(d)
-				st.Problems = append(st.Problems, wire.IngressProblem{Service: skerry.ServiceKey{App: h.app(args[1]), Service: "web"}, Door: in.Door(), Text: text})
+				in := h.entry(d)
+				st.Problems = append(st.Problems, wire.IngressProblem{Service: skerry.ServiceKey{App: h.app(args[1]), Service: "web"}, Entry: in.Entry(), Text: text})
 				continue
 			}
 			st.Serving = append(st.Serving, h.app(a))
@@ -163,8 +163,8 @@ func (h *harbour) do(verb string, args []string) string {
 		return strings.Join(out, ". ")
 	case "up": // what the root is told of all but one application
 		var out []string
-		for _, d := range h.g.Doors(func(k skerry.AppKey) bool { return len(args) > 0 && k == h.app(args[0]) }) {
-			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s: %d %s", d.Service.App, strings.TrimSpace(d.Door), d.Workers, d.Problem)))
+		for _, d := range h.g.Entries(func(k skerry.AppKey) bool { return len(args) > 0 && k == h.app(args[0]) }) {
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s: %d %s", d.Service.App, strings.TrimSpace(d.Entry), d.Workers, d.Problem)))
 		}
 		return strings.Join(out, ". ")
 	case "hosts":
@@ -187,7 +187,7 @@ func (h *harbour) do(verb string, args []string) string {
 		}
 		var out []string
 		for _, in := range gate.Services[0].Ingress {
-			out = append(out, in.Door())
+			out = append(out, in.Entry())
 		}
 		if gate.Authority != nil {
 			out = append(out, "authority")
@@ -234,7 +234,7 @@ func TestScenarios(t *testing.T) {
 }
 
 func newHarbour(t *testing.T) *harbour {
-	h := &harbour{t: t, asks: map[skerry.AppKey][]Door{}, denied: map[string]bool{}, gates: map[string]*Gate{}, idle: map[skerry.AppKey]bool{}, states: map[string]*wire.IngressState{}}
+	h := &harbour{t: t, asks: map[skerry.AppKey][]AppIngress{}, denied: map[string]bool{}, gates: map[string]*Gate{}, idle: map[skerry.AppKey]bool{}, states: map[string]*wire.IngressState{}}
 	h.g = NewIngress(h)
 	h.record = h.g.Start(&wire.IngressCertificate{CertPEM: []byte("cert"), KeyPEM: []byte("key")})
 	return h

@@ -7,14 +7,14 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// checkDoors refuses ways in from outside that another application has already: at one site the first that asked would keep the door, and
-// the other would never be reached. What an application asked for before is left to the sites.
-func (c *catalog) checkDoors(app *spec.Application, org string, old *App) error {
+// checkEntries refuses ways in from outside that another application has already: at one site the first that asked would keep the entry,
+// and the other would never be reached. What an application asked for before is left to the sites.
+func (c *catalog) checkEntries(app *spec.Application, org string, old *App) error {
 	had := map[string]bool{}
 	if old != nil {
 		for i := range old.Manifest.Spec.Services {
 			for _, g := range old.Manifest.Spec.Services[i].Ingress {
-				had[g.Door()] = true
+				had[g.Entry()] = true
 			}
 		}
 	}
@@ -26,8 +26,8 @@ func (c *catalog) checkDoors(app *spec.Application, org string, old *App) error 
 	asked := map[string]at{}
 	for i := range app.Spec.Services {
 		for j, g := range app.Spec.Services[i].Ingress {
-			if !had[g.Door()] {
-				asked[g.Door()] = at{&app.Spec.Services[i], fmt.Sprintf("spec.services[%d].ingress[%d]", i, j), g}
+			if !had[g.Entry()] {
+				asked[g.Entry()] = at{&app.Spec.Services[i], fmt.Sprintf("spec.services[%d].ingress[%d]", i, j), g}
 			}
 		}
 	}
@@ -41,7 +41,7 @@ func (c *catalog) checkDoors(app *spec.Application, org string, old *App) error 
 		for i := range a.Manifest.Spec.Services {
 			s := &a.Manifest.Spec.Services[i]
 			for _, g := range s.Ingress {
-				mine, both := asked[g.Door()]
+				mine, both := asked[g.Entry()]
 				if !both || apart(&s.Placement, &mine.service.Placement) {
 					continue
 				}

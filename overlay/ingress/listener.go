@@ -14,10 +14,10 @@ import (
 	"skerry.dev/skerry/internal/panics"
 )
 
-// door is one open listener.
-type door struct {
+// listener is one open listener.
+type listener struct {
 	in    *Ingress
-	kind  doorKind
+	kind  listenerKind
 	ln    net.Listener
 	table atomic.Pointer[table]
 	srv   *http.Server // nil for TCP
@@ -35,8 +35,8 @@ type door struct {
 }
 
 // open begins to serve a listener.
-func (in *Ingress) open(ln net.Listener, t *table) *door {
-	d := &door{in: in, kind: t.kind(), ln: ln, conns: map[net.Conn]bool{}}
+func (in *Ingress) open(ln net.Listener, t *table) *listener {
+	d := &listener{in: in, kind: t.kind(), ln: ln, conns: map[net.Conn]bool{}}
 	d.table.Store(t)
 	d.ended = sync.NewCond(&d.mu)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -76,7 +76,7 @@ func (in *Ingress) open(ln net.Listener, t *table) *door {
 // counted is a listener that keeps track of its connections.
 type counted struct {
 	net.Listener
-	d *door
+	d *listener
 }
 
 func (l *counted) Accept() (net.Conn, error) {
@@ -95,7 +95,7 @@ func (l *counted) Accept() (net.Conn, error) {
 // tracked is a client's connection that reports its end.
 type tracked struct {
 	net.Conn
-	d    *door
+	d    *listener
 	once sync.Once
 }
 
@@ -108,7 +108,7 @@ func (c *tracked) Close() error {
 func (c *tracked) CloseWrite() error { return closeWrite(c.Conn) }
 
 // enter counts a connection, or closes it when there are too many.
-func (d *door) enter(c net.Conn) bool {
+func (d *listener) enter(c net.Conn) bool {
 	if d.in.conns.Add(1) > int64(d.in.opt.MaxConns) {
 		d.in.conns.Add(-1)
 		d.in.refused.Add(1)
@@ -135,7 +135,7 @@ func closeRaw(c net.Conn) {
 	_ = c.Close()
 }
 
-func (d *door) leave(c net.Conn) {
+func (d *listener) leave(c net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if asked, ok := d.conns[c]; ok {
@@ -148,7 +148,7 @@ func (d *door) leave(c net.Conn) {
 }
 
 // noLongerFresh counts a connection that has brought a request or ended. The caller has the lock.
-func (d *door) noLongerFresh() {
+func (d *listener) noLongerFresh() {
 	if d.fresh--; d.fresh == 0 {
 		d.ended.Broadcast()
 	}
@@ -158,7 +158,7 @@ func (d *door) noLongerFresh() {
 type connOf struct{}
 
 // begin counts a request, unless the end has come.
-func (d *door) begin(ctx context.Context) bool {
+func (d *listener) begin(ctx context.Context) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.gone {
@@ -174,7 +174,7 @@ func (d *door) begin(ctx context.Context) bool {
 	return true
 }
 
-func (d *door) end() {
+func (d *listener) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.requests--
@@ -183,7 +183,7 @@ func (d *door) end() {
 
 // awaitFirst waits until a request has come by each connection: http.Server closes those by which it comes after Shutdown has begun. Some
 // clients connect and never ask, so it waits no longer than firstRequest.
-func (d *door) awaitFirst(ctx context.Context) {
+func (d *listener) awaitFirst(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstRequest)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -198,11 +198,11 @@ func (d *door) awaitFirst(ctx context.Context) {
 	}
 }
 
-// firstRequest is how long connections are waited for, by which no request has come yet, when a door closes.
+// firstRequest is how long connections are waited for, by which no request has come yet, when a listener closes.
 const firstRequest = 500 * time.Millisecond
 
 // drain waits until all requests and connections have ended, or cuts them off when ctx is done. The listener is closed.
-func (d *door) drain(ctx context.Context) {
+func (d *listener) drain(ctx context.Context) {
 	cut := context.AfterFunc(ctx, func() {
 		d.mu.Lock()
 		d.gone = true
@@ -234,7 +234,7 @@ func (d *door) drain(ctx context.Context) {
 }
 
 // acceptTCP takes connections until the listener is closed.
-func (d *door) acceptTCP() {
+func (d *listener) acceptTCP() {
 	for {
 		c, err := d.ln.Accept()
 		if errors.Is(err, net.ErrClosed) {

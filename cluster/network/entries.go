@@ -8,19 +8,19 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// Door is a way in that an application asks for.
-type Door struct {
+// AppIngress is a way in that an application asks for.
+type AppIngress struct {
 	App     skerry.AppKey
 	Org     string
 	Service string
 	spec.Ingress
 
-	door  string
+	entry string
 	order uint64 // who came first
 }
 
-// String describes a door for people.
-func (d *Door) String() string {
+// String describes an entry for people.
+func (d *AppIngress) String() string {
 	host := d.Host
 	if host == "" {
 		host = "*"
@@ -28,27 +28,27 @@ func (d *Door) String() string {
 	return fmt.Sprintf("%s:%d%s", host, d.Listen, d.Path)
 }
 
-// doorJudge holds the doors that are taken.
-type doorJudge struct {
-	doors map[string]*Door
-	ports map[int]*Door
-	hosts map[string]*Door // by port and host, for what all paths of a host share
-	names map[int][]*Door  // hosts by port, one each
+// entryJudge holds the entries that are taken.
+type entryJudge struct {
+	entries map[string]*AppIngress
+	ports   map[int]*AppIngress
+	hosts   map[string]*AppIngress // by port and host, for what all paths of a host share
+	names   map[int][]*AppIngress  // hosts by port, one each
 }
 
-func newDoorJudge() *doorJudge {
-	return &doorJudge{doors: map[string]*Door{}, ports: map[int]*Door{}, hosts: map[string]*Door{}, names: map[int][]*Door{}}
+func newEntryJudge() *entryJudge {
+	return &entryJudge{entries: map[string]*AppIngress{}, ports: map[int]*AppIngress{}, hosts: map[string]*AppIngress{}, names: map[int][]*AppIngress{}}
 }
 
-// take gives a door to who asks for it, or the reason for not doing so.
-func (j *doorJudge) take(a *Door) string {
-	whose := func(o *Door) string {
+// take gives an entry to who asks for it, or the reason for not doing so.
+func (j *entryJudge) take(a *AppIngress) string {
+	whose := func(o *AppIngress) string {
 		if o.Org == a.Org {
 			return "application " + o.App.String()
 		}
 		return "another organisation"
 	}
-	if o := j.doors[a.door]; o != nil {
+	if o := j.entries[a.entry]; o != nil {
 		return "the same host, path and port lead to a service of " + whose(o) + " already"
 	}
 	if o := j.ports[a.Listen]; o != nil && (o.Protocol != a.Protocol || o.EncryptedName() != a.EncryptedName()) {
@@ -70,7 +70,7 @@ func (j *doorJudge) take(a *Door) string {
 			}
 		}
 	}
-	j.doors[a.door] = a
+	j.entries[a.entry] = a
 	if j.ports[a.Listen] == nil {
 		j.ports[a.Listen] = a
 	}
@@ -81,7 +81,7 @@ func (j *doorJudge) take(a *Door) string {
 	return ""
 }
 
-func kindOf(a *Door) string {
+func kindOf(a *AppIngress) string {
 	if a.EncryptedName() {
 		return a.Protocol + " with TLS"
 	}
