@@ -92,7 +92,7 @@ func (s *Server) openIngress() (*entrance, error) {
 		return nil, err
 	}
 	s.net.mu.Lock()
-	s.net.gates = s.overlayNet.gates() // those of an earlier life are kept
+	s.net.ingresses = s.overlayNet.ingresses() // those of an earlier life are kept
 	s.net.mu.Unlock()
 	s.entrance.Store(e)
 	return e, nil
@@ -126,23 +126,23 @@ func (o *IngressOptions) addresses(host string) []netip.Addr {
 	return []netip.Addr{a}
 }
 
-// gateID is the id of the attachment in an application's network. No instance's id has a dot.
-func gateID(net wire.NetworkID) skerry.InstanceID {
+// ingressID is the id of the attachment in an application's network. No instance's id has a dot.
+func ingressID(net wire.NetworkID) skerry.InstanceID {
 	return skerry.InstanceID(fmt.Sprintf("ingress.%d", net))
 }
 
-// gates are the attachments that are needed, by id.
-func (f *overlayNet) gates() map[skerry.InstanceID]skerry.AppKey {
+// ingresses are the attachments that are needed, by id.
+func (f *overlayNet) ingresses() map[skerry.InstanceID]skerry.AppKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.gatesLocked()
+	return f.ingressesLocked()
 }
 
-func (f *overlayNet) gatesLocked() map[skerry.InstanceID]skerry.AppKey {
+func (f *overlayNet) ingressesLocked() map[skerry.InstanceID]skerry.AppKey {
 	out := map[skerry.InstanceID]skerry.AppKey{}
 	for app, n := range f.nets {
 		if slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return len(s.Ingress) > 0 }) {
-			out[gateID(n.Net)] = app
+			out[ingressID(n.Net)] = app
 		}
 	}
 	return out
@@ -170,7 +170,7 @@ func (e *entrance) run(ctx context.Context) {
 
 // review brings attachments and listeners in line with what the cluster said.
 func (e *entrance) review(ctx context.Context) {
-	if err := e.net.setGates(ctx, e.overlayNet.gates()); err != nil && ctx.Err() == nil {
+	if err := e.net.setIngresses(ctx, e.overlayNet.ingresses()); err != nil && ctx.Err() == nil {
 		e.log.Warn("join the ingress to networks of applications", "err", err)
 	}
 	want := e.config()
@@ -252,15 +252,15 @@ func (o *offer) useless(key string) bool {
 
 // config works out what is to be offered, and keeps its ports from instances.
 func (e *entrance) config() *offer {
-	o := e.offers(e.net.hostPorts(), e.net.gatesHave())
+	o := e.offers(e.net.hostPorts(), e.net.ingressesHave())
 	if o.ports != nil {
 		e.net.reserve(slices.Collect(maps.Keys(o.ports)))
 	}
 	return o
 }
 
-// offers works it out from the host ports that instances have, and the addresses of the gates. Of the overlay network's lock and that of
-// the attachments neither is taken under the other.
+// offers works it out from the host ports that instances have, and the addresses of the ingresses. Of the overlay network's lock and that
+// of the attachments neither is taken under the other.
 func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]wire.Attachment) *offer {
 	f := e.overlayNet
 	f.mu.Lock()
@@ -273,7 +273,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 	listeners := map[int]*ingress.Listener{}
 	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) }) {
 		n := f.nets[app]
-		at, ok := have[gateID(n.Net)]
+		at, ok := have[ingressID(n.Net)]
 		if !ok || !f.ofBlocksLocked(at) {
 			continue
 		}
@@ -315,7 +315,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 			}
 		}
 	}
-	o.whole = len(o.serving) == len(f.gatesLocked())
+	o.whole = len(o.serving) == len(f.ingressesLocked())
 	hosts := e.opt.Listen
 	if len(hosts) == 0 {
 		hosts = []netip.Addr{netip.IPv4Unspecified()}
@@ -396,7 +396,7 @@ func (o *offer) blame(err error) map[entryAt]string {
 
 // dial connects to a service address from within an application's network.
 func (e *entrance) dial(ctx context.Context, network wire.NetworkID, to netip.AddrPort) (net.Conn, error) {
-	at, ok := e.net.gatesHave()[gateID(network)]
+	at, ok := e.net.ingressesHave()[ingressID(network)]
 	if !ok {
 		return nil, errors.New("the ingress is not in the network of the application")
 	}

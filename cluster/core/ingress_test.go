@@ -14,22 +14,22 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// gateSite is a site of workers with and without an ingress.
-type gateSite struct {
+// ingressSite is a site of workers with and without an ingress.
+type ingressSite struct {
 	apart bool // each application names an area of its own
 	*overlayNetSite
 	events []wire.Event
 	states map[string]*wire.IngressState
 }
 
-func newGateSite(t *testing.T) *gateSite {
-	s := &gateSite{overlayNetSite: newOverlayNetSite(t), states: map[string]*wire.IngressState{}}
+func newIngressSite(t *testing.T) *ingressSite {
+	s := &ingressSite{overlayNetSite: newOverlayNetSite(t), states: map[string]*wire.IngressState{}}
 	s.c.ingress.Start(&wire.IngressCertificate{CertPEM: []byte("certificate"), KeyPEM: []byte("key")})
 	s.each = 50
 	return s
 }
 
-func (s *gateSite) gate(n int) string {
+func (s *ingressSite) ingressWorker(n int) string {
 	name := s.join(n)
 	f := *s.c.workers[name].Facts
 	o := *f.Overlay
@@ -40,7 +40,7 @@ func (s *gateSite) gate(n int) string {
 }
 
 // offer applies an application whose only service has ways in.
-func (s *gateSite) offer(ns, name string, list ...spec.Ingress) {
+func (s *ingressSite) offer(ns, name string, list ...spec.Ingress) {
 	s.t.Helper()
 	n := 1
 	svc := spec.ServiceSpec{Name: "web", Replicas: &n, Ingress: list, Ports: []spec.Port{{Name: "http", Port: 80}}, Resources: spec.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
@@ -58,20 +58,20 @@ func (s *gateSite) offer(ns, name string, list ...spec.Ingress) {
 }
 
 // readmit has the site look at everything again, as after a start with another admission policy.
-func (s *gateSite) readmit() {
-	s.c.ingress = network.NewIngress(gates{s.c.overlay})
+func (s *ingressSite) readmit() {
+	s.c.ingress = network.NewIngress(ingressView{s.c.overlay})
 	for k, v := range s.kv {
 		if k == network.KeyIngress && s.c.ingress.Load(v) != nil {
 			s.t.Errorf("%s cannot be read", k)
 		}
 	}
 	s.keep(s.c.Tick(s.now))
-	s.c.gatesChanged()
+	s.c.ingressesChanged()
 	s.keep(s.c.Tick(s.now))
 }
 
 // entries are the ways in that a worker is told to offer.
-func (s *gateSite) entries(worker string) string {
+func (s *ingressSite) entries(worker string) string {
 	var out []string
 	for _, key := range s.c.Children.Get(worker).Desired.Keys() {
 		if !strings.HasPrefix(key, "net/") {
@@ -89,7 +89,7 @@ func (s *gateSite) entries(worker string) string {
 }
 
 // serve has a worker say what it offers.
-func (s *gateSite) serve(worker string, st wire.IngressState) {
+func (s *ingressSite) serve(worker string, st wire.IngressState) {
 	items := map[string][]byte{wire.IngressKey: wire.New().Marshal(&st)}
 	for id, o := range s.obs[worker] {
 		items[wire.AssignmentKey(id)] = wire.New().Marshal(&o)
@@ -100,7 +100,7 @@ func (s *gateSite) serve(worker string, st wire.IngressState) {
 	s.send(worker, items)
 }
 
-func (s *gateSite) why(ns, app string) (out []string) {
+func (s *ingressSite) why(ns, app string) (out []string) {
 	for _, v := range s.c.ingress.Views(key(ns, app).App)["web"] {
 		out = append(out, fmt.Sprint(v.Host, v.Path, " at ", v.At, " ", v.Problems))
 	}
@@ -112,8 +112,8 @@ func web(host, path string) spec.Ingress {
 }
 
 func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
-	s := newGateSite(t)
-	a, b := s.gate(1), s.join(2)
+	s := newIngressSite(t)
+	a, b := s.ingressWorker(1), s.join(2)
 	self := web("safe.example.org", "/")
 	self.TLS = spec.TLSSelf
 	s.offer("acme", "shop", web("shop.example.org", "/"), self)
@@ -174,8 +174,8 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 
 // A worker counts for one in what the root is told, and says nothing of what others do, however often it says it.
 func TestWaysInAreCountedOnce(t *testing.T) {
-	s := newGateSite(t)
-	a, b, bad := s.gate(1), s.gate(2), s.gate(3)
+	s := newIngressSite(t)
+	a, b, bad := s.ingressWorker(1), s.ingressWorker(2), s.ingressWorker(3)
 	r := newRootOf(s.overlayNetSite)
 	k := key("acme", "shop")
 	way := web("shop.example.org", "/")
@@ -221,9 +221,9 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 }
 
 func TestWaysInBelongToTheFirst(t *testing.T) {
-	s := newGateSite(t)
+	s := newIngressSite(t)
 	s.apart = true // else the second that asks for an entry is refused when it is applied
-	a := s.gate(1)
+	a := s.ingressWorker(1)
 	tcp := spec.Ingress{Protocol: spec.IngressTCP, Listen: 5432, Port: "http"}
 	s.offer("acme", "shop", web("shop.example.org", "/"), web("*.acme.example", "/"), tcp)
 	for _, x := range []struct {
@@ -280,8 +280,8 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 }
 
 func TestWaysInMustBeAdmitted(t *testing.T) {
-	s := newGateSite(t)
-	a := s.gate(1)
+	s := newIngressSite(t)
+	a := s.ingressWorker(1)
 	s.c.opt.Admission = Admission{Trusted: []string{"acme"}}
 	s.offer("other", "guest", web("guest.example.org", "/"))
 	if got := fmt.Sprint(s.why("other", "guest")); !strings.Contains(got, "the site does not admit it: no ingress for organisation other") || s.entries(a) != "" {

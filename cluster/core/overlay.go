@@ -28,7 +28,7 @@ func newOverlay(b *books, opt *Options) *overlay {
 	a := &abroad{directories: dir, paths: network.NewPaths()}
 	a.remote = newRemote(home{a})
 	o := &overlay{abroad: a, peers: network.NewPeers(measuring{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
-	o.ingress = network.NewIngress(gates{o})
+	o.ingress = network.NewIngress(ingressView{o})
 	return o
 }
 

@@ -294,8 +294,8 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 	maps.DeleteFunc(at, func(_ string, there bool) bool { return !there })
 	var bare, full []byte
 	if n := o.network(app); n != nil && len(at) > 0 {
-		gate, plain := o.ingress.Directory(n)
-		bare, full = o.codec.Marshal(plain), o.codec.Marshal(gate)
+		withIngress, plain := o.ingress.Directory(n)
+		bare, full = o.codec.Marshal(plain), o.codec.Marshal(withIngress)
 	}
 	for name := range at {
 		if w := o.workers[name]; bare != nil && w != nil && w.Peer != 0 {

@@ -213,7 +213,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	if was := w.Facts; was == nil || !reflect.DeepEqual(was.Overlay, facts.Overlay) {
 		rp.readmit[name] = true
 		rp.overlay.changedHere()
-		rp.overlay.gatesChanged()
+		rp.overlay.ingressesChanged()
 		if !slices.Equal(networksOf(w.Facts), networksOf(facts)) {
 			rp.overlay.warnOverlap(now, w, facts, fx)
 			defer rp.overlay.reviewSites() // hosts may be where instances of another site were thought to be, or no longer

@@ -17,28 +17,28 @@ import (
 const (
 	// KeyIngress is the key of the record.
 	KeyIngress = "ingress"
-	// maxGateProblems and maxGateText bound what is kept of a worker's troubles, and maxWaiting how many services it can say that
+	// maxIngressProblems and maxIngressText bound what is kept of a worker's troubles, and maxWaiting how many services it can say that
 	// something waits for.
-	maxGateProblems, maxGateText = 500, 300
-	maxWaiting                   = 1000
+	maxIngressProblems, maxIngressText = 500, 300
+	maxWaiting                         = 1000
 )
 
-// Gate is a worker that lets clients in.
-type Gate struct {
+// IngressWorker is a worker that lets clients in.
+type IngressWorker struct {
 	Worker    string
 	Connected bool
 	Addrs     []netip.Addr   // where clients come to; an unspecified one says nothing
 	Networks  []netip.Prefix // that the worker is in
 }
 
-// Gates is what Ingress must know of a site.
-type Gates interface {
+// IngressSite is what Ingress must know of a site.
+type IngressSite interface {
 	// Asked gives the entries that an application asks for.
 	Asked(app skerry.AppKey) []AppIngress
 	// Admit gives the reason for which an organisation gets no entry, or "".
 	Admit(org string) string
 	// Open lists the workers that are in touch and let clients in, by name.
-	Open() []Gate
+	Open() []IngressWorker
 	// Ready reports whether a service has an instance to lead clients to, or gets one when they come.
 	Ready(k skerry.ServiceKey) bool
 }
@@ -49,7 +49,7 @@ type Gates interface {
 //	manifests --> asked --(admission, then who was first)--> granted: in the directories of workers with an ingress
 //	                                                     \-> refused, with a reason
 type Ingress struct {
-	gates   Gates
+	site    IngressSite
 	record  ingressRecord
 	asked   map[skerry.AppKey][]AppIngress
 	refused map[skerry.AppKey]map[string]string // reasons, by entry
@@ -76,8 +76,8 @@ type Refusal struct {
 }
 
 // NewIngress makes a site without ways in.
-func NewIngress(gates Gates) *Ingress {
-	return &Ingress{gates: gates, record: ingressRecord{Orders: map[string]uint64{}}, asked: map[skerry.AppKey][]AppIngress{},
+func NewIngress(site IngressSite) *Ingress {
+	return &Ingress{site: site, record: ingressRecord{Orders: map[string]uint64{}}, asked: map[skerry.AppKey][]AppIngress{},
 		refused: map[skerry.AppKey]map[string]string{}, states: map[string]*wire.IngressState{}, fresh: true}
 }
 
@@ -141,12 +141,12 @@ func plausible(st *wire.IngressState) *wire.IngressState {
 	told := map[wire.IngressDoor]bool{}
 	for _, p := range st.Problems {
 		d := wire.IngressDoor{Service: p.Service, Entry: p.Entry}
-		if told[d] || !serving[p.Service.App] || len(out.Problems) == maxGateProblems {
+		if told[d] || !serving[p.Service.App] || len(out.Problems) == maxIngressProblems {
 			continue
 		}
 		told[d] = true
-		if len(p.Text) > maxGateText {
-			p.Text = strings.ToValidUTF8(p.Text[:maxGateText], "") + "..."
+		if len(p.Text) > maxIngressText {
+			p.Text = strings.ToValidUTF8(p.Text[:maxIngressText], "") + "..."
 		}
 		out.Problems = append(out.Problems, p)
 	}
@@ -167,7 +167,7 @@ func (g *Ingress) Settle(look map[skerry.AppKey]bool) (record []byte, changed bo
 	g.fresh = false
 	r, saved := &g.record, true
 	for _, app := range sortedApps(maps.Keys(look)) {
-		list, was := g.gates.Asked(app), g.asked[app]
+		list, was := g.site.Asked(app), g.asked[app]
 		for i := range list {
 			list[i].entry = list[i].Ingress.Entry()
 			k := orderKey(app, list[i].entry)
@@ -231,7 +231,7 @@ func (g *Ingress) judge() map[skerry.AppKey]map[string]string {
 	out := map[skerry.AppKey]map[string]string{}
 	j := newEntryJudge()
 	for _, d := range all {
-		why := g.gates.Admit(d.Org)
+		why := g.site.Admit(d.Org)
 		if why == "" {
 			why = j.take(d)
 		}
@@ -268,7 +268,7 @@ func (g *Ingress) Offers(k skerry.ServiceKey) bool {
 }
 
 // Directory gives the directory of an application as workers with an ingress get it, and as others do.
-func (g *Ingress) Directory(n *wire.AppNetwork) (gate, plain *wire.AppNetwork) {
+func (g *Ingress) Directory(n *wire.AppNetwork) (withIngress, plain *wire.AppNetwork) {
 	full, bare := *n, *n
 	full.Services, bare.Services = slices.Clone(n.Services), slices.Clone(n.Services)
 	bare.Certificates, bare.Authority, full.Authority = nil, nil, nil

@@ -16,7 +16,7 @@ import (
 const maxEntries = 2000
 
 // problem says why a worker does not lead clients to an entry, or nothing.
-func (g *Ingress) problem(at *Gate, d *AppIngress) (text string) {
+func (g *Ingress) problem(at *IngressWorker, d *AppIngress) (text string) {
 	st := g.states[at.Worker]
 	switch {
 	case !at.Connected:
@@ -38,18 +38,18 @@ func (g *Ingress) Views(app skerry.AppKey) map[string][]view.IngressView {
 	if len(g.asked[app]) == 0 {
 		return out
 	}
-	gates := g.gates.Open()
+	workers := g.site.Open()
 	for i := range g.asked[app] {
 		d := &g.asked[app][i]
 		v := view.IngressView{Host: d.Host, Path: d.Path, Listen: d.Listen, Protocol: d.Protocol, TLS: d.TLS, Policy: d.Policy}
 		if why, no := g.refused[app][d.entry]; no {
 			v.Problems = []string{why}
 		} else {
-			for i := range gates {
-				if problem := g.problem(&gates[i], d); problem != "" {
+			for i := range workers {
+				if problem := g.problem(&workers[i], d); problem != "" {
 					v.Problems = append(v.Problems, problem)
 				} else {
-					v.At = append(v.At, gates[i].Worker)
+					v.At = append(v.At, workers[i].Worker)
 				}
 			}
 		}
@@ -67,7 +67,7 @@ func (g *Ingress) Entries(own func(app skerry.AppKey) bool) (out []wire.IngressD
 		return nil
 	}
 	serving, without, waiting := map[skerry.AppKey]int{}, map[wire.IngressDoor]int{}, map[skerry.ServiceKey]bool{}
-	for _, at := range g.gates.Open() {
+	for _, at := range g.site.Open() {
 		st := g.states[at.Worker]
 		if st == nil || !at.Connected {
 			continue
@@ -90,7 +90,7 @@ func (g *Ingress) Entries(own func(app skerry.AppKey) bool) (out []wire.IngressD
 			a := &list[i]
 			d := wire.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.Service}, Entry: a.entry}
 			n := serving[app] - without[d]
-			if d.Problem = g.refused[app][a.entry]; d.Problem == "" && n > 0 && g.gates.Ready(d.Service) {
+			if d.Problem = g.refused[app][a.entry]; d.Problem == "" && n > 0 && g.site.Ready(d.Service) {
 				d.Workers, d.Waiting = n, waiting[d.Service]
 			}
 			out = append(out, d)
@@ -122,16 +122,16 @@ func (g *Ingress) Hosts() (out []HostEntries) {
 		return nil
 	}
 	by := map[string]map[string]*Entry{}
-	gates := g.gates.Open()
+	workers := g.site.Open()
 	for app, list := range g.asked {
 		for i := range list {
 			d := &list[i]
 			if _, no := g.refused[app][d.entry]; no || d.Host == "" {
 				continue
 			}
-			ready := g.gates.Ready(skerry.ServiceKey{App: app, Service: d.Service})
-			for i := range gates {
-				at := &gates[i]
+			ready := g.site.Ready(skerry.ServiceKey{App: app, Service: d.Service})
+			for i := range workers {
+				at := &workers[i]
 				addrs := slices.DeleteFunc(slices.Clone(at.Addrs), netip.Addr.IsUnspecified)
 				if len(addrs) == 0 {
 					continue
