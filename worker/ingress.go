@@ -43,10 +43,10 @@ const (
 	ingressEnd = time.Second
 )
 
-// entrance is a worker's ingress. For each application whose clients it lets in it has an attachment of its own in that
+// workerIngress is a worker's ingress. For each application whose clients it lets in it has an attachment of its own in that
 // application's network, with nothing running in it: connections to services are made from there, and are subject to
 // all that holds for instances.
-type entrance struct {
+type workerIngress struct {
 	opt        IngressOptions
 	overlayNet *overlayNet
 	net        *attachments
@@ -67,8 +67,8 @@ type entryAt struct {
 	entry   string
 }
 
-func newEntrance(o IngressOptions, f *overlayNet, n *attachments, log *slog.Logger) (*entrance, error) {
-	e := &entrance{opt: o, overlayNet: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
+func newWorkerIngress(o IngressOptions, f *overlayNet, n *attachments, log *slog.Logger) (*workerIngress, error) {
+	e := &workerIngress{opt: o, overlayNet: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
 	var err error
 	e.in, err = ingress.New(ingress.Options{Log: log, Dial: e.dial, Waits: e.nudge, DialTimeout: 3 * time.Second, Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 		host := a.Addr().String()
@@ -83,22 +83,22 @@ func newEntrance(o IngressOptions, f *overlayNet, n *attachments, log *slog.Logg
 }
 
 // openIngress makes the ingress of one life; nil where the worker has none. Nothing is offered yet.
-func (s *Server) openIngress() (*entrance, error) {
+func (s *Server) openIngress() (*workerIngress, error) {
 	if s.overlayNet == nil || s.overlayNet.Ingress == nil {
 		return nil, nil
 	}
-	e, err := newEntrance(*s.overlayNet.Ingress, s.overlayNet, s.net, s.opt.Log)
+	e, err := newWorkerIngress(*s.overlayNet.Ingress, s.overlayNet, s.net, s.opt.Log)
 	if err != nil {
 		return nil, err
 	}
 	s.net.mu.Lock()
 	s.net.ingresses = s.overlayNet.ingresses() // those of an earlier life are kept
 	s.net.mu.Unlock()
-	s.entrance.Store(e)
+	s.workerIngress.Store(e)
 	return e, nil
 }
 
-func (e *entrance) nudge() {
+func (e *workerIngress) nudge() {
 	select {
 	case e.changed <- struct{}{}:
 	default:
@@ -149,7 +149,7 @@ func (f *overlayNet) ingressesLocked() map[skerry.InstanceID]skerry.AppKey {
 }
 
 // run keeps the ingress as it is to be, until ctx ends.
-func (e *entrance) run(ctx context.Context) {
+func (e *workerIngress) run(ctx context.Context) {
 	defer func() {
 		end, cancel := context.WithTimeout(context.Background(), ingressEnd)
 		defer cancel()
@@ -169,7 +169,7 @@ func (e *entrance) run(ctx context.Context) {
 }
 
 // review brings attachments and listeners in line with what the cluster said.
-func (e *entrance) review(ctx context.Context) {
+func (e *workerIngress) review(ctx context.Context) {
 	if err := e.net.setIngresses(ctx, e.overlayNet.ingresses()); err != nil && ctx.Err() == nil {
 		e.log.Warn("join the ingress to networks of applications", "err", err)
 	}
@@ -214,7 +214,7 @@ func (e *entrance) review(ctx context.Context) {
 		for _, p := range st.Problems {
 			e.log.Warn("a way in is not offered", "service", p.Service.String(), "door", p.Entry, "err", p.Text)
 		}
-		e.overlayNet.post(core.Entrances{State: st})
+		e.overlayNet.post(core.IngressOffered{State: st})
 	}
 }
 
@@ -251,7 +251,7 @@ func (o *offer) useless(key string) bool {
 }
 
 // config works out what is to be offered, and keeps its ports from instances.
-func (e *entrance) config() *offer {
+func (e *workerIngress) config() *offer {
 	o := e.offers(e.net.hostPorts(), e.net.ingressesHave())
 	if o.ports != nil {
 		e.net.reserve(slices.Collect(maps.Keys(o.ports)))
@@ -261,7 +261,7 @@ func (e *entrance) config() *offer {
 
 // offers works it out from the host ports that instances have, and the addresses of the ingresses. Of the overlay network's lock and that
 // of the attachments neither is taken under the other.
-func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]wire.Attachment) *offer {
+func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]wire.Attachment) *offer {
 	f := e.overlayNet
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -395,7 +395,7 @@ func (o *offer) blame(err error) map[entryAt]string {
 }
 
 // dial connects to a service address from within an application's network.
-func (e *entrance) dial(ctx context.Context, network wire.NetworkID, to netip.AddrPort) (net.Conn, error) {
+func (e *workerIngress) dial(ctx context.Context, network wire.NetworkID, to netip.AddrPort) (net.Conn, error) {
 	at, ok := e.net.ingressesHave()[ingressID(network)]
 	if !ok {
 		return nil, errors.New("the ingress is not in the network of the application")
@@ -406,7 +406,7 @@ func (e *entrance) dial(ctx context.Context, network wire.NetworkID, to netip.Ad
 // serveClients answers with the addresses of clients of the ingress that are in a network.
 func (s *Server) serveClients(w http.ResponseWriter, r *http.Request) error {
 	out := []netip.Addr{}
-	if e := s.entrance.Load(); e != nil {
+	if e := s.workerIngress.Load(); e != nil {
 		for _, text := range r.URL.Query()["net"] {
 			p, err := netip.ParsePrefix(text)
 			if err != nil {

@@ -59,13 +59,13 @@ func freePort(t *testing.T) int {
 }
 
 // Instances come and go while the ingress looks at what it has to offer: none waits for the other forever.
-func TestEntranceBesideInstances(t *testing.T) {
+func TestWorkerIngressBesideInstances(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event)}
 	f := newOverlayNet(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
 	f.post = func(any) {}
 	n := newAttachments(&fakeNet{})
 	n.overlayNet = f
-	e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+	e, err := newWorkerIngress(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,20 +97,20 @@ func TestEntranceBesideInstances(t *testing.T) {
 	<-looks
 }
 
-// TestEntrance follows what the worker offers, from the first word of the cluster on.
-func TestEntrance(t *testing.T) {
+// TestWorkerIngress follows what the worker offers, from the first word of the cluster on.
+func TestWorkerIngress(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event)}
 	f := newOverlayNet(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
 	var st wire.IngressState
 	f.post = func(m any) {
-		if e, ok := m.(core.Entrances); ok {
+		if e, ok := m.(core.IngressOffered); ok {
 			st = e.State
 		}
 	}
 	host := &fakeNet{}
 	n := newAttachments(host)
 	n.overlayNet = f
-	e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+	e, err := newWorkerIngress(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestSleeperIsAwaited(t *testing.T) {
 		f.post = func(any) {}
 		n := newAttachments(&fakeNet{})
 		n.overlayNet = f
-		e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+		e, err := newWorkerIngress(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

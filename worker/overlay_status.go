@@ -20,7 +20,7 @@ func (s *Server) Overlay(ctx context.Context) overlay.Status {
 		return overlay.Status{Off: cmp.Or(s.opt.NoOverlay, "it is switched off")}
 	}
 	st := s.overlayNet.status(ctx)
-	if e := s.entrance.Load(); e != nil {
+	if e := s.workerIngress.Load(); e != nil {
 		n := e.in.Stats()
 		st.Counters["ingress-connections"], st.Counters["ingress-refused"] = n.Conns, n.Refused
 		for _, r := range n.Routes {

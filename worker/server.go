@@ -102,24 +102,24 @@ type ServerOptions struct {
 // Server is a worker with its machine.
 type Server struct {
 	*tier.Role
-	opt        ServerOptions
-	drivers    map[string]runtime.Driver
-	cpus       *processors
-	attach     *attachables
-	users      *userRanges
-	reports    []wire.RuntimeReport
-	journal    *journal.Journal
-	net        *attachments
-	endpoints  *endpoints
-	overlayNet *overlayNet              // nil: no overlay
-	entrance   atomic.Pointer[entrance] // nil: no ingress
-	up         atomic.Pointer[tier.Up]
-	source     atomic.Pointer[artifact.Source]
-	started    time.Time
-	usage      usage
-	arrivals   arrivals
-	rtt        *roundtrip.Meter // nil: does not measure
-	nudge      chan struct{}    // measure use now
+	opt           ServerOptions
+	drivers       map[string]runtime.Driver
+	cpus          *processors
+	attach        *attachables
+	users         *userRanges
+	reports       []wire.RuntimeReport
+	journal       *journal.Journal
+	net           *attachments
+	endpoints     *endpoints
+	overlayNet    *overlayNet                   // nil: no overlay
+	workerIngress atomic.Pointer[workerIngress] // nil: no ingress
+	up            atomic.Pointer[tier.Up]
+	source        atomic.Pointer[artifact.Source]
+	started       time.Time
+	usage         usage
+	arrivals      arrivals
+	rtt           *roundtrip.Meter // nil: does not measure
+	nudge         chan struct{}    // measure use now
 	// measurePace has the last interval that the core asked for.
 	measurePace chan time.Duration
 	links       linkTimes
@@ -171,7 +171,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		s.overlayNet.post = func(m any) { s.Post(m) }
 		s.overlayNet.facts = func() { s.Post(core.Facts{Facts: s.facts()}) }
 		s.overlayNet.nudgeIngress = func() {
-			if e := s.entrance.Load(); e != nil {
+			if e := s.workerIngress.Load(); e != nil {
 				e.nudge()
 			}
 		}
@@ -307,7 +307,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		return err
 	}
 	if ways == nil {
-		l.Post(core.Entrances{})
+		l.Post(core.IngressOffered{})
 	}
 	if err := s.net.restore(ctx); err != nil {
 		s.opt.Log.Error("restore the network", "err", err)

@@ -186,8 +186,8 @@ type (
 	}
 	// Interest tells which services' routes this worker wants, in place of those before.
 	Interest struct{ Services []skerry.ServiceKey }
-	// Entrances tells what the worker's ingress offers.
-	Entrances struct{ State wire.IngressState }
+	// IngressOffered tells what the worker's ingress offers.
+	IngressOffered struct{ State wire.IngressState }
 	// RestartLocal restarts an instance by hand on the device.
 	RestartLocal struct{ ID skerry.InstanceID }
 )
@@ -351,8 +351,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		}
 	case Interest:
 		c.interest(m.Services)
-	case Entrances:
-		c.entrances(m.State)
+	case IngressOffered:
+		c.ingressOffered(m.State)
 	case RestartLocal:
 		if i := c.insts[m.ID]; i == nil {
 			fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q on this worker", m.ID)

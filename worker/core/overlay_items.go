@@ -77,8 +77,8 @@ func (c *Core) OverlayItems() (out []OverlayItem) {
 	return out
 }
 
-// entrances tells the cluster what the ingress offers.
-func (c *Core) entrances(st wire.IngressState) {
+// ingressOffered tells the cluster what the ingress offers.
+func (c *Core) ingressOffered(st wire.IngressState) {
 	if len(st.Serving)+len(st.Problems) == 0 {
 		c.Up.Observed.Delete(wire.IngressKey)
 		return
