@@ -257,7 +257,7 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 
 // clusterStatusText is inTouch, and whether the cluster is in quarantine.
 func clusterStatusText(v *view.ClusterView) string {
-	if v.Credit != nil && v.Credit.Quarantine != "" {
+	if v.Trust != nil && v.Trust.Quarantine != "" {
 		return inTouch(v) + ",Quarantined"
 	}
 	return inTouch(v)
@@ -291,7 +291,7 @@ func workerStatusText(w *view.WorkerView) string {
 		s = append(s, "Drained")
 	case w.Drain != nil:
 		s = append(s, "Draining")
-	case w.Credit != nil && w.Credit.Quarantine != "":
+	case w.Trust != nil && w.Trust.Quarantine != "":
 		s = append(s, "Quarantined")
 	case w.Hold != "":
 		s = append(s, "Cordoned")

@@ -33,12 +33,12 @@ const (
 	BrokenSane     = "sane"               // no panic, no spinning, nothing unreadable, no task started twice
 	BrokenHarm     = "harm"               // a member that lies harms only what is placed on it
 	BrokenView     = "view"               // what is shown is so
-	BrokenCredit   = "credit"             // no honest member is in quarantine, and who is gets nothing new
+	BrokenTrust    = "credit"             // no honest member is in quarantine, and who is gets nothing new
 )
 
 // Invariants lists all names.
 func Invariants() []string {
-	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm, BrokenView, BrokenCredit}
+	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm, BrokenView, BrokenTrust}
 }
 
 // Break is an invariant that did not hold.

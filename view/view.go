@@ -111,7 +111,7 @@ type ClusterView struct {
 	Report    wire.ClusterReport `json:"report"`
 	ReportAt  time.Time          `json:"reportAt,omitzero"`
 	Instances int                `json:"instances"`
-	Credit    *CreditView        `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
+	Trust     *CreditView        `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
 }
 
 // DrainRequest asks for a worker to be drained.
@@ -212,7 +212,7 @@ type WorkerView struct {
 	Machine    string           `json:"machine,omitempty"`
 	Upgrade    *wire.AgentOrder `json:"upgrade,omitempty" doc:"Last requested upgrade of its agent. facts.agent shows the progress."`
 	Updates    *UpdatesView     `json:"updates,omitempty" doc:"How often it reports. Absent if its agent does not say."`
-	Credit     *CreditView      `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
+	Trust      *CreditView      `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
 	Claims     *spec.Resources  `json:"claims,omitempty" doc:"Claimed capacity, if the claim is not trusted; facts.capacity is used instead. skerry uncordon accepts the claim."`
 }
 

@@ -130,11 +130,11 @@ type ClassVerdict struct {
 // Candidate is one candidate's fate in a decision. Score is higher for better ones and only means something within one
 // decision.
 type Candidate struct {
-	Name   string  `json:"name"`
-	Score  float64 `json:"score,omitempty"`
-	Chosen bool    `json:"chosen,omitempty"`
-	Out    *Reason `json:"out,omitempty"`
-	Doubt  string  `json:"doubt,omitempty"` // why its score counts for less than another's
+	Name      string  `json:"name"`
+	Score     float64 `json:"score,omitempty"`
+	Chosen    bool    `json:"chosen,omitempty"`
+	Out       *Reason `json:"out,omitempty"`
+	Suspicion string  `json:"doubt,omitempty"` // why its score counts for less than another's
 }
 
 // Decision is a placement with its reasons. Given the same view, request and seed it comes out the same.

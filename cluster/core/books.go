@@ -64,7 +64,7 @@ func (b *books) seeWorker(w *worker) {
 		}
 	}
 	v.Load = w.loads
-	v.Credit, v.Doubt = w.trust.Rank()
+	v.Trust, v.Suspicion = w.trust.Rank()
 	for k := range w.ports {
 		v.HostPorts[k] = true
 	}

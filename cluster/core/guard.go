@@ -8,7 +8,7 @@ import (
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/cluster/trust"
-	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/evidence"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -182,13 +182,13 @@ func (g *guard) reviewTrust(now time.Time, fx *wire.Effects) {
 
 // restoreTrust has a worker trusted again, in all that it says.
 func (g *guard) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
-	claims, doubted := g.trust.Restore(w.Name)
+	claims, suspected := g.trust.Restore(w.Name)
 	if claims != nil {
 		facts := *w.Facts
 		facts.Capacity = *claims
 		w.Facts = &facts
 	}
-	if doubted {
+	if suspected {
 		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is believed again: an operator says so", w.Name)
 	}
 }
@@ -204,7 +204,7 @@ func (g *guard) unknownToken(now time.Time, w *worker, p *placement, o *wire.Obs
 		text = "it tells of " + string(p.A.ID) + ", which another worker was given"
 	}
 	if text != "" {
-		g.counted(now, g.trust.Mark(now, w.Name, credit.Tokens, text), fx)
+		g.counted(now, g.trust.Mark(now, w.Name, evidence.Tokens, text), fx)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
-	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/evidence"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -145,7 +145,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 			w.staleSeq = r.Seq
 		} else if r.Seq < w.reportSeq {
 			const text = "it sends reports again that it sent before"
-			rp.guard.counted(now, rp.trust.Odd(now, name, credit.Replays, text), fx)
+			rp.guard.counted(now, rp.trust.Odd(now, name, evidence.Replays, text), fx)
 		}
 		return members.IgnoredOld
 	}

@@ -39,7 +39,7 @@ func (vs *views) Workers() []view.WorkerView {
 		v.Carrier = w.Carrier
 		v.Updates = w.updates()
 		told := w.trust.Record()
-		v.Credit, v.Claims = view.NewCredit(told.Credit), told.Claims
+		v.Trust, v.Claims = view.NewTrust(told.Trust), told.Claims
 		v.Drain, v.Upgrade = vs.drainer.viewDrain(w), w.Agent
 		if k := vs.Children.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine

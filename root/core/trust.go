@@ -11,7 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/evidence"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -20,8 +20,8 @@ import (
 // A site is believed until what it says cannot be, as a worker is by its site (cluster/credit.go): first it counts for less
 // when something is placed, then it is given nothing new. The root knows no worker; it compares a site's numbers with each
 // other, with what the site says of single instances, and what it starts with what other sites start.
-type believing struct {
-	books map[string]*credit.Book
+type suspects struct {
+	books map[string]*evidence.Book
 	due   time.Time // when to look at them again
 	slow  map[skerry.InstanceID]*slow
 	// slowDue is when an instance should have started somewhere; zero: none is about to.
@@ -37,8 +37,8 @@ type slow struct {
 }
 
 const (
-	prefixCredit = "credit/"
-	creditEvery  = time.Minute
+	prefixTrust = "credit/"
+	trustEvery  = time.Minute
 	// patience is how long a site may take to start something before it is tried elsewhere, too: longer than the site itself
 	// waits for a worker before it tries another.
 	patience = 12 * time.Minute
@@ -62,21 +62,21 @@ type (
 	TrustCluster struct{ Name string }
 )
 
-func newBelieving() believing {
-	return believing{books: map[string]*credit.Book{}, slow: map[skerry.InstanceID]*slow{}}
+func newSuspects() suspects {
+	return suspects{books: map[string]*evidence.Book{}, slow: map[skerry.InstanceID]*slow{}}
 }
 
-func (b *believing) load(site string, value []byte) error {
-	book := new(credit.Book)
+func (b *suspects) load(site string, value []byte) error {
+	book := new(evidence.Book)
 	b.books[site] = book
 	return json.Unmarshal(value, book)
 }
 
-func (c *Core) book(site string) *credit.Book {
-	b := c.believing.books[site]
+func (c *Core) book(site string) *evidence.Book {
+	b := c.suspects.books[site]
 	if b == nil {
-		b = &credit.Book{}
-		c.believing.books[site] = b
+		b = &evidence.Book{}
+		c.suspects.books[site] = b
 	}
 	return b
 }
@@ -96,31 +96,31 @@ func (c *Core) siteEvent(fx *wire.Effects, now time.Time, t wire.EventType, reas
 }
 
 func (c *Core) saveBook(site string, fx *wire.Effects) {
-	if b := c.believing.books[site]; b != nil {
+	if b := c.suspects.books[site]; b != nil {
 		data, err := json.Marshal(b)
 		if err != nil {
 			panic("books always marshal: " + err.Error())
 		}
-		fx.Put(prefixCredit+site, data)
+		fx.Put(prefixTrust+site, data)
 	}
 	c.rankSite(site)
 }
 
 // rankSite tells the scheduler how far a site is believed.
 func (c *Core) rankSite(site string) {
-	b := c.believing.books[site]
+	b := c.suspects.books[site]
 	if c.Children.Get(site) == nil {
 		return
 	}
 	if b == nil {
-		c.fed.SetCredit(site, 1, "", "")
+		c.fed.SetTrust(site, 1, "", "")
 		return
 	}
-	c.fed.SetCredit(site, b.Rank(), b.Text(), b.Quarantine)
+	c.fed.SetTrust(site, b.Rank(), b.Text(), b.Quarantine)
 }
 
 func (c *Core) judgeSite(now time.Time, site string, fx *wire.Effects) {
-	b := c.believing.books[site]
+	b := c.suspects.books[site]
 	if !b.Judge(now) {
 		return
 	}
@@ -133,13 +133,13 @@ func (c *Core) judgeSite(now time.Time, site string, fx *wire.Effects) {
 	c.siteEvent(fx, now, wire.EventWarning, "ClusterQuarantined", site, "cluster "+site+" gets nothing new: "+b.Quarantine)
 }
 
-// reviewCredit looks again at the sites of which something is counted.
-func (c *Core) reviewCredit(now time.Time, fx *wire.Effects) {
-	b := &c.believing
+// reviewTrust looks again at the sites of which something is counted.
+func (c *Core) reviewTrust(now time.Time, fx *wire.Effects) {
+	b := &c.suspects
 	if len(b.books) == 0 || now.Before(b.due) {
 		return
 	}
-	b.due = now.Add(creditEvery)
+	b.due = now.Add(trustEvery)
 	for _, site := range slices.Sorted(maps.Keys(b.books)) {
 		c.judgeSite(now, site, fx)
 		if book := b.books[site]; book.Clean() && len(book.Entries) == 0 {
@@ -150,8 +150,8 @@ func (c *Core) reviewCredit(now time.Time, fx *wire.Effects) {
 }
 
 func (c *Core) forgetBook(site string, fx *wire.Effects) {
-	delete(c.believing.books, site)
-	fx.Delete(prefixCredit + site)
+	delete(c.suspects.books, site)
+	fx.Delete(prefixTrust + site)
 	c.rankSite(site)
 }
 
@@ -160,7 +160,7 @@ func (c *Core) trustCluster(now time.Time, m TrustCluster, fx *wire.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", m.Name).WithHint("`skerry get clusters` lists them")
 		return
 	}
-	if b := c.believing.books[m.Name]; b != nil {
+	if b := c.suspects.books[m.Name]; b != nil {
 		if !b.Clean() {
 			c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", m.Name, "cluster "+m.Name+" is believed again: an operator says so")
 		}
@@ -175,8 +175,8 @@ func (c *Core) examine(now time.Time, site string, r *wire.ClusterReport, fx *wi
 	if text == "" {
 		text = c.miscounted(site, r)
 	}
-	if text != "" || c.believing.books[site] != nil {
-		c.marked(now, site, c.book(site).Check(now, credit.Counts, text != "", text), text, fx)
+	if text != "" || c.suspects.books[site] != nil {
+		c.marked(now, site, c.book(site).Check(now, evidence.Counts, text != "", text), text, fx)
 	}
 }
 
@@ -251,16 +251,16 @@ func (c *Core) unknownAt(k *members.Child) (n int) {
 
 // offered counts what a site answered to an offer.
 func (c *Core) offered(now time.Time, site string, o *wire.Observation) {
-	switch b := c.believing.books[site]; {
+	switch b := c.suspects.books[site]; {
 	case !o.Rejected:
 		if b != nil {
-			b.Good(now, credit.Refusals)
+			b.Good(now, evidence.Refusals)
 		}
 	case slices.ContainsFunc(o.Why, func(r wire.Reason) bool {
 		return slices.Contains([]string{"cpu", "memory", "storage"}, r.What)
 	}):
 		// Its aggregate was not proof that nobody has room; a site that refuses much is asked later than others.
-		c.book(site).Mark(now, credit.Refusals, "it offers room and has refused what should fit")
+		c.book(site).Mark(now, evidence.Refusals, "it offers room and has refused what should fit")
 		c.rankSite(site)
 	}
 }
@@ -281,7 +281,7 @@ func (c *Core) unknownToken(now time.Time, site string, o *wire.Observation, fx 
 		text = "it tells of " + string(o.ID) + ", which another cluster was given"
 	}
 	if text != "" {
-		c.marked(now, site, c.book(site).Mark(now, credit.Tokens, text), text, fx)
+		c.marked(now, site, c.book(site).Mark(now, evidence.Tokens, text), text, fx)
 	}
 }
 
@@ -292,12 +292,12 @@ func (c *Core) replayed(now time.Time, site string, seq uint64, fx *wire.Effects
 		return members.IgnoredOld
 	}
 	const text = "it sends reports again that it sent before"
-	c.marked(now, site, c.book(site).Odd(now, credit.Replays, text), text, fx)
+	c.marked(now, site, c.book(site).Odd(now, evidence.Replays, text), text, fx)
 	return members.IgnoredOld
 }
 
 // expectStart has what is about to start looked at, at a time or earlier: it is noticed when a site does not start what it was given.
-func (b *believing) expectStart(at time.Time) {
+func (b *suspects) expectStart(at time.Time) {
 	if b.slowDue.IsZero() || at.Before(b.slowDue) {
 		b.slowDue = at
 	}
@@ -324,7 +324,7 @@ func (c *Core) neverStarted(i *apps.Instance) (since time.Time, ok bool) {
 
 // lateStarts asks what the links of sites look like that should have started something.
 func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
-	b := &c.believing
+	b := &c.suspects
 	if b.slowDue.IsZero() || now.Before(b.slowDue) {
 		return
 	}
@@ -359,31 +359,31 @@ func (c *Core) appraised(now time.Time, m Appraised, fx *wire.Effects) {
 	c.relations.gateways.link(m.Name, m.RTT)
 	for _, i := range c.Apps.HeldBy(m.Name) {
 		since, ok := c.neverStarted(i)
-		if waited := now.Sub(since); ok && c.believing.slow[i.ID] == nil && waited >= patience &&
+		if waited := now.Sub(since); ok && c.suspects.slow[i.ID] == nil && waited >= patience &&
 			c.Apps.TryElsewhere(now, i, "its site has not started it for "+waited.Round(time.Second).String(), fx) {
-			c.believing.slow[i.ID] = &slow{site: m.Name, waited: waited, tried: now, bad: m.RTT == 0 || m.RTT >= badLink}
+			c.suspects.slow[i.ID] = &slow{site: m.Name, waited: waited, tried: now, bad: m.RTT == 0 || m.RTT >= badLink}
 		}
 	}
 }
 
 // compareStart compares a start with one that another site did not manage.
 func (c *Core) compareStart(now time.Time, i *apps.Instance, fx *wire.Effects) {
-	s := c.believing.slow[i.Replaces]
+	s := c.suspects.slow[i.Replaces]
 	if i.State != skerry.Running || i.Replaces == "" || s == nil || i.Holder == s.site {
 		return
 	}
-	delete(c.believing.slow, i.Replaces)
+	delete(c.suspects.slow, i.Replaces)
 	took := max(now.Sub(s.tried), 0)
 	if s.bad || slower*took > s.waited || c.Children.Get(s.site) == nil {
 		return
 	}
-	if b := c.book(s.site); b.Entries[credit.Starts] == nil { // what does run there speaks for it
+	if b := c.book(s.site); b.Entries[evidence.Starts] == nil { // what does run there speaks for it
 		for _, o := range c.Apps.HeldBy(s.site) {
 			if o.State == skerry.Running {
-				b.Vouch(credit.Starts)
+				b.Vouch(evidence.Starts)
 			}
 		}
 	}
 	text := fmt.Sprintf("it accepted %s and did not run it for %s; another cluster did after %s", i.Service, s.waited.Round(time.Second), took.Round(time.Millisecond))
-	c.marked(now, s.site, c.book(s.site).Mark(now, credit.Starts, text), text, fx)
+	c.marked(now, s.site, c.book(s.site).Mark(now, evidence.Starts, text), text, fx)
 }

@@ -1,11 +1,11 @@
 package view
 
 import (
-	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/evidence"
 )
 
-// NewCredit shows what speaks against a member, or gives nil where nothing does.
-func NewCredit(b *credit.Book) *CreditView {
+// NewTrust shows what speaks against a member, or gives nil where nothing does.
+func NewTrust(b *evidence.Book) *CreditView {
 	if b.Clean() {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package credit
+package evidence
 
 import (
 	"encoding/json"
@@ -146,7 +146,7 @@ func TestKept(t *testing.T) {
 		t.Error("a clock that was set back changes what is known")
 	}
 	var none *Book
-	if none.Rank() != 1 || !none.Clean() || none.Doubted(Place) || none.Text() != "" || none.Marked() != nil {
+	if none.Rank() != 1 || !none.Clean() || none.Suspected(Place) || none.Text() != "" || none.Marked() != nil {
 		t.Error("of whom there is no book, something speaks")
 	}
 }

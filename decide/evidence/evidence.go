@@ -1,8 +1,8 @@
-// Package credit keeps how far a member of a tier is to be believed: a worker by its cluster, a cluster by the root. It
+// Package evidence keeps how far a member of a tier is to be believed: a worker by its cluster, a cluster by the root. It
 // owns the sums of what spoke for and against a member, the rank that follows from them and the quarantine; what speaks
 // for or against is found out by who imports it. It is pure: no clock, no disk, no socket. The cores of root and cluster
 // import it.
-package credit
+package evidence
 
 import (
 	"cmp"
@@ -45,10 +45,10 @@ const (
 	longest  = 5
 	// released is how little must be left against a member in quarantine. It is well below enough, so that nobody flaps.
 	released = 1
-	// believed is the weight of what is not known of a member: it is believed.
-	believed = 2
-	// doubtful: a member whose chance to be right is below this one may be put in quarantine.
-	doubtful = 0.5
+	// prior is the weight of what is not known of a member: it is believed.
+	prior = 2
+	// suspicious: a member whose chance to be right is below this one may be put in quarantine.
+	suspicious = 0.5
 	// leastMark is what of a mark is forgotten altogether.
 	leastMark = 0.05
 )
@@ -79,7 +79,7 @@ type Entry struct {
 
 // chance is the expectation of the beta distribution over how often a member is right (Jøsang and Ismail, The Beta
 // Reputation System, 2002, section 2), with a base rate of 1.
-func (e *Entry) chance() float64 { return (e.For + believed) / (e.For + e.Against + believed) }
+func (e *Entry) chance() float64 { return (e.For + prior) / (e.For + e.Against + prior) }
 
 // half is after how long half of all is forgotten (the forgetting factor of the same paper, section 5, in continuous time).
 func (b *Book) half() time.Duration { return halfLife << min(max(b.Times-1, 0), longest) }
@@ -189,7 +189,7 @@ func (b *Book) Judge(now time.Time) (changed bool) {
 		return true
 	}
 	for _, k := range b.kinds() {
-		if e := b.Entries[k]; k != Refusals && e.Against > enough-1.0/2 && e.chance() < doubtful {
+		if e := b.Entries[k]; k != Refusals && e.Against > enough-1.0/2 && e.chance() < suspicious {
 			b.Quarantine, b.Since = fmt.Sprintf("%s (%d times)", e.Text, e.Marks), now
 			b.Times++
 			return true
@@ -227,8 +227,8 @@ func (b *Book) Rank() float64 {
 	return r
 }
 
-// Doubted reports whether there is a mark of a kind that is not yet half forgotten.
-func (b *Book) Doubted(k Kind) bool {
+// Suspected reports whether there is a mark of a kind that is not yet half forgotten.
+func (b *Book) Suspected(k Kind) bool {
 	return b != nil && b.Entries[k] != nil && b.Entries[k].Against > 1.0/2
 }
 
