@@ -13,9 +13,9 @@ type SuccessorAnswer struct {
 	Why      string `json:"why,omitempty" cbor:"2,keyasint,omitempty"` // it has none; empty: it has one
 }
 
-// AloneGrace is how long a cluster that has just started, and does not know since when the root has been out of touch, waits
+// AutonomyGrace is how long a cluster that has just started, and does not know since when the root has been out of touch, waits
 // for it before it ends what may not run for so long.
-const AloneGrace = 30 * time.Second
+const AutonomyGrace = 30 * time.Second
 
 // AssignmentKey and the other key functions give the keys of items in sets.
 func AssignmentKey(id skerry.InstanceID) string { return "inst/" + string(id) }

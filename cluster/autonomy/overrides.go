@@ -369,8 +369,8 @@ func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *
 		if s := a.Manifest.Spec.Service(p.Service.Service); p.Revision == s.Revision() {
 			i.Spec = s
 		} else {
-			own := p.Spec
-			i.Spec = &own
+			local := p.Spec
+			i.Spec = &local
 		}
 		list = append(list, i)
 	}

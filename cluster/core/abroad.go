@@ -226,7 +226,7 @@ func (a *abroad) publishSite() {
 		_, _ = a.Up.Observed.Put(wire.SiteItem, a.codec.Marshal(&info))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(a.remote.lawful), skerry.ServiceKey.Compare) {
-		if key := wire.WantKey(k); a.ownApp(k.App) == nil && !f.said[key] {
+		if key := wire.WantKey(k); a.localApp(k.App) == nil && !f.said[key] {
 			_, _ = a.Up.Observed.Put(key, a.codec.Marshal(&wire.Want{Service: k}))
 			f.said[key] = true
 		}

@@ -25,7 +25,7 @@ type amender struct {
 
 // ofRoot reports whether an application belongs to the root, and something of it is here.
 func (am *amender) ofRoot(k skerry.AppKey) bool {
-	if am.ownApp(k) != nil {
+	if am.localApp(k) != nil {
 		return false
 	}
 	if am.overrides.Has(k) {
@@ -158,12 +158,12 @@ type fates struct{ l *ledger }
 // Ends implements autonomy.Fates.
 func (f fates) Ends(id skerry.InstanceID) (after time.Duration, ok bool) {
 	p := f.l.places[id]
-	after, ok = p.alone()
+	after, ok = p.stopsAfter()
 	return after, ok && !p.Removing && !p.Refused && !p.ended() && p.Obs.Phase != skerry.PhaseCutOff
 }
 
-// endAlone ends what may not run for so long without the root.
-func (am *amender) endAlone(now time.Time, fx *wire.Effects) {
+// endDisconnected ends what may not run for so long without the root.
+func (am *amender) endDisconnected(now time.Time, fx *wire.Effects) {
 	since, heard := am.uplink.Away()
 	for _, id := range am.dependents.Overdue(now, since, heard) {
 		p := am.places[id]

@@ -210,9 +210,9 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	}
 	c.trust.Start(now)
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return c.notOwn(v) }, &fx)
+	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return c.notLocal(v) }, &fx)
 	c.Apps.SetTargets([]string{Self})
-	c.intake.reviewOwn(now, &fx)
+	c.intake.reviewLocal(now, &fx)
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
 	c.reviewClaims()
@@ -331,7 +331,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 		c.guard.loseWorker(now, c.workers[name], &fx)
 	}
 	c.guard.askWitnesses(now, &fx)
-	c.amender.endAlone(now, &fx)
+	c.amender.endDisconnected(now, &fx)
 	c.amender.autoscale(now, &fx)
 	c.rebuilder.endRebuild(now, &fx)
 	c.queue.expire(now, &fx)

@@ -50,7 +50,7 @@ func (d *directories) reaches(app skerry.AppKey, k skerry.ServiceKey) wire.Netwo
 	if app == k.App || d.Apps.Exported(app, k) {
 		return d.networkOf(k.App)
 	}
-	if d.ownApp(app) != nil {
+	if d.localApp(app) != nil {
 		return 0
 	}
 	if n := d.network(app); n != nil {

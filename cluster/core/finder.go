@@ -189,11 +189,11 @@ func (f *finder) incapable(p *placement) (out []string) {
 // else (what, as violation has it; empty: nothing is violated) and the instance's own is no better off. wait is true while plugins
 // think: a rule that they stand for also holds for where an instance moves to.
 func (f *finder) better(now time.Time, p *placement, what string, fx *wire.Effects) (d wire.Decision, wait bool) {
-	var own *wire.Pressure
+	var reported *wire.Pressure
 	if w := f.workers[p.Worker]; w != nil && what != "" && what != "waiting" && what != "pressure" {
-		own = w.report.Pressure
+		reported = w.report.Pressure
 	}
-	return f.besides(now, p, f.workers.shortOf(own), fx)
+	return f.besides(now, p, f.workers.shortOf(reported), fx)
 }
 
 // besides looks for a worker for an instance, other than its own and those named.

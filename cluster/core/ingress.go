@@ -125,7 +125,7 @@ func (o *overlay) showIngress(list []view.AppView) {
 
 // foldIngress tells the root of the ways in to its applications.
 func (o *overlay) foldIngress() *wire.SiteIngress {
-	entries := o.ingress.Entries(func(app skerry.AppKey) bool { return o.ownApp(app) != nil })
+	entries := o.ingress.Entries(func(app skerry.AppKey) bool { return o.localApp(app) != nil })
 	if len(entries) == 0 {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (g ingressView) Asked(app skerry.AppKey) (out []network.AppIngress) {
 			out = append(out, network.AppIngress{App: app, Org: org, Service: service, Ingress: in})
 		}
 	}
-	if a := g.o.ownApp(app); a != nil {
+	if a := g.o.localApp(app); a != nil {
 		for i := range a.Manifest.Spec.Services {
 			if s := &a.Manifest.Spec.Services[i]; !a.Deleting {
 				add(a.Org, s.Name, s.Ingress)

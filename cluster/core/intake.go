@@ -118,7 +118,7 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 		// keeps the root's.
 		fence := skerry.Fence{RootEpoch: max(in.number(fx), i.Fence.RootEpoch)}
 		in.Apps.Place(now, i, Self, fence, nil, fx)
-		in.acceptOwn(now, i, fx)
+		in.acceptLocal(now, i, fx)
 	}
 	for _, i := range in.Apps.Stopping() {
 		if !in.Apps.Frozen(i.Service.App) {
@@ -127,13 +127,13 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 	}
 	for _, ch := range fx.Changed {
 		if i := in.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() && !in.Apps.Frozen(i.Service.App) {
-			in.acceptOwn(now, i, fx)
+			in.acceptLocal(now, i, fx)
 		}
 	}
 }
 
-// acceptOwn takes an assignment of the site's own applications, or of one that was delegated to it.
-func (in *intake) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
+// acceptLocal takes an assignment of the site's own applications, or of one that was delegated to it.
+func (in *intake) acceptLocal(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	a, origin := *i.Assignment(in.digests(i)), "local"
 	if in.rootWants(i.ID) {
 		origin = "root"
@@ -144,8 +144,8 @@ func (in *intake) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	in.accept(now, a, origin, fx)
 }
 
-// reviewOwn ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
-func (in *intake) reviewOwn(now time.Time, fx *wire.Effects) {
+// reviewLocal ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
+func (in *intake) reviewLocal(now time.Time, fx *wire.Effects) {
 	unknown := func(origin string, id skerry.InstanceID) bool {
 		if origin != "local" {
 			return false

@@ -49,7 +49,7 @@ func (l *lifecycle) boundTo(p *placement) {
 	if p.Origin == "root" && p.A.Spec.Scale != nil {
 		l.scaling.Follow()
 	}
-	_, depends := p.alone()
+	_, depends := p.stopsAfter()
 	l.dependents.Bind(p.A.ID, depends)
 }
 
@@ -324,7 +324,7 @@ func (l *lifecycle) audit() []string {
 	placed := func(id skerry.InstanceID) bool { return l.places[id] != nil }
 	depends := func(id skerry.InstanceID) (has, depends bool) {
 		if p := l.places[id]; p != nil {
-			_, depends = p.alone()
+			_, depends = p.stopsAfter()
 			return true, depends
 		}
 		return false, false

@@ -262,15 +262,15 @@ func TestRoutesOfOthers(t *testing.T) {
 	if r == nil || len(r.Backends) != 1 || r.Net == net.Net {
 		t.Fatalf("%+v", r)
 	}
-	if own := item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)); !slices.Equal(own.Services[0].Allow, []wire.NetworkID{net.Net}) {
-		t.Errorf("the instance lets in %v, not %d", own.Services[0].Allow, net.Net)
+	if directory := item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)); !slices.Equal(directory.Services[0].Allow, []wire.NetworkID{net.Net}) {
+		t.Errorf("the instance lets in %v, not %d", directory.Services[0].Allow, net.Net)
 	}
 	s.apply("acme", "shop", 1)
 	if r := item[wire.Route](s, b, wire.RouteKey(web)); r != nil {
 		t.Errorf("the export is gone, and its route is not: %+v", r)
 	}
-	if own := item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)); len(own.Services[0].Allow) != 0 {
-		t.Errorf("the export is gone, and %v are let in", own.Services[0].Allow)
+	if directory := item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)); len(directory.Services[0].Allow) != 0 {
+		t.Errorf("the export is gone, and %v are let in", directory.Services[0].Allow)
 	}
 }
 

@@ -227,8 +227,8 @@ func (p *placement) load() float64 {
 	return math.Round(min(float64(p.qos.CPU)/float64(p.A.Spec.Need().CPU), 1)*16) / 16
 }
 
-// alone reports whether the site ends an instance when it is without the root for so long.
-func (p *placement) alone() (after time.Duration, ok bool) {
+// stopsAfter reports whether the site ends an instance when it is without the root for so long.
+func (p *placement) stopsAfter() (after time.Duration, ok bool) {
 	d, ok := p.A.Spec.OnDisconnect.StopAfter()
 	return d, ok && p.A.Failover && p.Origin == "root" && p.Group == ""
 }

@@ -192,9 +192,9 @@ func TestRemoteExtents(t *testing.T) {
 	w := s.join(1, "192.168.5.0/24")
 	s.apply("acme", "shop", 1)
 	r := newRootOf(s)
-	own := s.c.overlayNet.Extents[0]
+	extent := s.c.overlayNet.Extents[0]
 	r.neighbour("b", "10.65.0.0/20")
-	bad := []string{"10.65.0.0/24", "0.0.0.0/0", "8.8.0.0/20", "192.168.0.0/16", "192.168.5.128/26", "10.0.0.0/8", own.String(), "fd00::/8", "2001:db8::/48", "::/0", "::ffff:10.1.0.0/116"}
+	bad := []string{"10.65.0.0/24", "0.0.0.0/0", "8.8.0.0/20", "192.168.0.0/16", "192.168.5.128/26", "10.0.0.0/8", extent.String(), "fd00::/8", "2001:db8::/48", "::/0", "::ffff:10.1.0.0/116"}
 	r.neighbour("c", append(bad, "10.66.0.0/20", "fd77:1:2::/48")...)
 	node := func() []string {
 		var out []string

@@ -234,10 +234,10 @@ func (ws roster) runtimeAt(s *spec.ServiceSpec, worker string) string {
 }
 
 // shortOf lists the workers that are short of processor time or memory, and no less so than own, if that is not nil.
-func (ws roster) shortOf(own *wire.Pressure) (short []string) {
+func (ws roster) shortOf(except *wire.Pressure) (short []string) {
 	for name, w := range ws {
 		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
-			if own != nil && r.CPU <= own.CPU+pressureSlack && r.Memory <= own.Memory+pressureSlack {
+			if except != nil && r.CPU <= except.CPU+pressureSlack && r.Memory <= except.Memory+pressureSlack {
 				continue
 			}
 			short = append(short, name)

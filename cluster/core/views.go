@@ -222,7 +222,7 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 			r.Workers++
 		}
 	}
-	r.Own = vs.rebuild.Services()
+	r.Local = vs.rebuild.Services()
 	for _, p := range vs.places {
 		if p.Origin == "root" && p.Worker != "" && !p.Removing {
 			r.OfRoot++
@@ -242,13 +242,13 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 
 // Volumes lists the local volumes of the site: those of the root's applications and its own.
 func (vs *views) Volumes() []view.VolumeView {
-	own := map[spec.VolumeClaim]view.VolumeView{}
+	local := map[spec.VolumeClaim]view.VolumeView{}
 	for _, v := range vs.Apps.Volumes("local") {
-		own[v.Claim()] = v
+		local[v.Claim()] = v
 	}
 	out, schedules := []view.VolumeView{}, vs.volumes.Routines()
 	for _, k := range vs.volumes.List() {
-		v, is := own[k.VolumeClaim]
+		v, is := local[k.VolumeClaim]
 		if !is {
 			v = view.NewVolumeView(k.VolumeClaim)
 			v.Origin, v.State, v.Reclaim = "root", view.VolumeKept, ""

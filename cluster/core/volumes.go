@@ -73,7 +73,7 @@ func (b *books) reviewClaims() {
 			b.claimAt(p, p.Worker)
 		}
 		if p.A.Spec.KeepsData() && !p.Refused {
-			b.volumes.Own(p.claims(), p.A.Org)
+			b.volumes.Adopt(p.claims(), p.A.Org)
 		}
 	}
 }
@@ -173,8 +173,8 @@ func (d disks) Owned(v spec.VolumeClaim) bool {
 // Write implements volumes.Site.
 func (d disks) Write(w wire.Write) { d.b.note(w) }
 
-// notOwn reports whether the root decides about volumes, or there are none.
-func (b *books) notOwn(v spec.VolumeClaim) bool {
+// notLocal reports whether the root decides about volumes, or there are none.
+func (b *books) notLocal(v spec.VolumeClaim) bool {
 	_, _, owned := b.Up.Desired.Get(v.Key())
 	return owned || !b.volumes.Known(v)
 }

@@ -167,8 +167,8 @@ func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
 	c.due = true
 }
 
-// Own notes whose data it is, where an earlier version did not.
-func (c *Claims) Own(v spec.VolumeClaim, org string) {
+// Adopt notes whose data it is, where an earlier version did not.
+func (c *Claims) Adopt(v spec.VolumeClaim, org string) {
 	if k := c.all[v]; k != nil && k.Org == "" && org != "" {
 		k.Org = org
 		c.note(k)

@@ -145,7 +145,7 @@ func printRebuilt(out io.Writer, r *view.Rebuilt) {
 		fmt.Fprint(out, "; waiting for others to reconnect, nothing is started yet")
 	}
 	fmt.Fprintf(out, ":\n  %d instances of the root's have a worker\n", r.OfRoot)
-	for _, s := range r.Own {
+	for _, s := range r.Local {
 		fmt.Fprintf(out, "  %s: %d of %d instances adopted, its application rebuilt\n", s.Service, s.Instances, s.Wanted)
 	}
 	for _, l := range r.Left {

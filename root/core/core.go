@@ -36,7 +36,7 @@ type Options struct {
 	// LostAfter is how long a cluster may be out of touch before its instances are started elsewhere. 0 means
 	// DefaultLostAfter, less than 0 never: a site lives on without the root.
 	LostAfter time.Duration
-	// Amendments is one of AmendmentsOwn (the default), AmendmentsAll and AmendmentsNone.
+	// Amendments is one of AmendmentsLocal (the default), AmendmentsAll and AmendmentsNone.
 	Amendments string
 	// SealKey seals what is given to sites, and must outlive the store. nil: nothing is sealed, and no orphan can be adopted.
 	SealKey []byte

@@ -307,7 +307,7 @@ func TestExtentsOfOthers(t *testing.T) {
 
 // A site writes nothing into the events of applications that it has nothing to do with, and does not count requests to them. What it tells
 // of its own is kept short: no record that its root's store refuses follows from it.
-func TestSiteTellsOfItsOwnAlone(t *testing.T) {
+func TestSiteReportsOnlyItsOwn(t *testing.T) {
 	r := newHostileRoot(t, "has", "liar")
 	shop, own := r.apply("shop", "shop.example.org", "has"), r.apply("own", "", "liar")
 	long := strings.Repeat("\x01", 400<<10)

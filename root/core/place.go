@@ -91,7 +91,7 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	c.netDirty[i.Service.App] = true
 	as := c.assignment(i)
 	switch {
-	case !stopsAlone(i):
+	case !stopsDisconnected(i):
 	case !as.Failover:
 		c.Apps.Bind(i, false, fx)
 	case !i.Bound:
