@@ -115,10 +115,10 @@ func (w *World) act(n *Node, action any) {
 		})
 	case worker.StartContainer:
 		later(w.Machine.Start, func() {
-			switch carried := a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer; {
+			switch checkpointed := a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer; {
 			case n.idle:
-			case carried:
-				w.carried(n, a)
+			case checkpointed:
+				w.checkpointed(n, a)
 			default:
 				w.useVolumes(n, &a.A)
 				w.startTask(n, a)

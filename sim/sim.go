@@ -87,8 +87,8 @@ type Machine struct {
 	Started func(a *spec.Assignment, name string, attempt int)
 	// Limits, if not nil, may refuse to change limits of what runs.
 	Limits func(worker string, id skerry.InstanceID, to *spec.ServiceSpec) (text string, inUse bool)
-	// Carry, if not nil, may have the writing or the reading of a state fail at a worker.
-	Carry func(worker string) string
+	// Checkpoint, if not nil, may have the writing or the reading of a state fail at a worker.
+	Checkpoint func(worker string) string
 	// RTT, if not nil, gives the round trip from a worker to a user in milliseconds; 0 is no answer.
 	RTT func(worker, target string) float64
 	// Ways, if not nil, gives the round trip between the gateways of two sites in milliseconds; 0 is no answer.

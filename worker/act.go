@@ -205,20 +205,20 @@ func (s *Server) startContainer(ctx context.Context, a core.StartContainer) {
 	}
 	if err == nil {
 		var h runtime.Handle
-		carried := a.Resume || a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer
-		if carried {
+		fromCheckpoint := a.Resume || a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer
+		if fromCheckpoint {
 			h, err = s.goOn(ctx, a, task, d)
 		} else {
 			h, err = d.Start(ctx, task)
 		}
-		if errors.Is(err, runtime.ErrExists) && !carried {
+		if errors.Is(err, runtime.ErrExists) && !fromCheckpoint {
 			// An earlier life of the agent started it and did not live to write that down.
 			err = d.Remove(ctx, runtime.Handle{ID: task.ID, Driver: d.Name(), Instance: task.Instance, Container: task.Container})
 			if err == nil {
 				h, err = d.Start(ctx, task)
 			}
 		}
-		if err != nil && !carried && doubtful(err) && mend(ctx, s, &a.A, a.Name) {
+		if err != nil && !fromCheckpoint && doubtful(err) && mend(ctx, s, &a.A, a.Name) {
 			h, err = d.Start(ctx, task)
 		}
 		if err == nil && s.leases.over(&a.A) != nil { // the agent hung on the way

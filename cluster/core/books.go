@@ -305,9 +305,9 @@ func (b *books) endsElsewhere(p *placement) (until time.Time) {
 	return until
 }
 
-// carriedTo reports whether a successor on a worker starts from an instance's memory.
-func (b *books) carriedTo(p *placement, worker string) bool {
-	return p.A.Spec.Carried() && !b.stranded[p.A.ID] && p.Obs.State == skerry.Running && b.workers[p.Worker].canCarry(p.Obs.Runtime) && b.workers[worker].canCarry(p.Obs.Runtime)
+// checkpointTo reports whether a successor on a worker starts from an instance's memory.
+func (b *books) checkpointTo(p *placement, worker string) bool {
+	return p.A.Spec.Checkpoints() && !b.stranded[p.A.ID] && p.Obs.State == skerry.Running && b.workers[p.Worker].canCheckpoint(p.Obs.Runtime) && b.workers[worker].canCheckpoint(p.Obs.Runtime)
 }
 
 // item encodes an item of a worker's desired set as its agent reads it.

@@ -94,7 +94,7 @@ func (dr *drainer) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 		}
 		why := p.bound(d.Force)
 		if why == "" && p.Obs.State == skerry.Running {
-			why = dr.workers.uncarried(p)
+			why = dr.workers.notCheckpointed(p)
 		}
 		if why != "" {
 			d.Stays(p.A.ID, why)

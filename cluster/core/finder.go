@@ -173,11 +173,11 @@ func (f *finder) refreshUsers(now time.Time, p *placement, fx *wire.Effects) {
 
 // incapable lists the workers that cannot go on with an instance's memory, if that is wanted.
 func (f *finder) incapable(p *placement) (out []string) {
-	if !p.A.Spec.Carried() || p.Worker == "" || f.stranded[p.A.ID] || !f.workers[p.Worker].canCarry(p.Obs.Runtime) {
+	if !p.A.Spec.Checkpoints() || p.Worker == "" || f.stranded[p.A.ID] || !f.workers[p.Worker].canCheckpoint(p.Obs.Runtime) {
 		return nil
 	}
 	for name, w := range f.workers {
-		if !w.canCarry(p.Obs.Runtime) {
+		if !w.canCheckpoint(p.Obs.Runtime) {
 			out = append(out, name)
 		}
 	}
@@ -202,7 +202,7 @@ func (f *finder) besides(now time.Time, p *placement, others []string, fx *wire.
 	if why != nil {
 		return wire.Decision{Why: []wire.Reason{*why}}, false
 	}
-	if why := f.workers.uncarried(p); why != "" {
+	if why := f.workers.notCheckpointed(p); why != "" {
 		return wire.Decision{Why: []wire.Reason{{What: "checkpoint", Count: 1, Text: why}}}, false
 	}
 	req := f.request(p)
@@ -244,8 +244,8 @@ func (f *finder) stays(now time.Time, p *placement) string {
 		return "it is on its way already"
 	case p.bound(false) != "":
 		return p.bound(false)
-	case f.workers.uncarried(p) != "":
-		return f.workers.uncarried(p)
+	case f.workers.notCheckpointed(p) != "":
+		return f.workers.notCheckpointed(p)
 	case stops:
 		return "it is never to run twice (onDisconnect: stopAfter)"
 	case r != nil && *r == 0:

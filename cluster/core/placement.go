@@ -94,10 +94,11 @@ type successor struct {
 	Since   time.Time        `json:"since"`
 	Why     string           `json:"why"`
 	Rescue  bool             `json:"rescue,omitempty"` // the instance's worker got out of touch
-	// Carry: it starts from the first copy's memory, for the key Recipient once it has told that; Down is when that stopped serving for it.
-	Carry     bool      `json:"carry,omitempty"`
-	Recipient string    `json:"recipient,omitempty"`
-	Down      time.Time `json:"down,omitzero"`
+	// Checkpoint: it starts from the first copy's memory, for the key Recipient once it has told that; Down is when that stopped serving for
+	// it.
+	Checkpoint bool      `json:"carry,omitempty"`
+	Recipient  string    `json:"recipient,omitempty"`
+	Down       time.Time `json:"down,omitzero"`
 }
 
 // What happens to an instance that ran when its worker got out of touch. Nobody can know from here whether it still does.

@@ -310,7 +310,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 	if o.State == skerry.Running {
 		rp.ranWithData(p)
 	}
-	if n := p.Next; n != nil && n.Carry && n.Down.IsZero() && o.Phase == skerry.PhaseLeaving {
+	if n := p.Next; n != nil && n.Checkpoint && n.Down.IsZero() && o.Phase == skerry.PhaseLeaving {
 		n.Down = now
 	}
 	rp.resized(now, p, fx)

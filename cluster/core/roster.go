@@ -82,8 +82,8 @@ type workerRecord struct {
 	trust.Record
 }
 
-// canCarry reports whether the runtime of a worker writes and reads what runs.
-func (w *worker) canCarry(runtime string) bool {
+// canCheckpoint reports whether the runtime of a worker writes and reads what runs.
+func (w *worker) canCheckpoint(runtime string) bool {
 	return w != nil && w.Facts != nil && slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
 		return r.Name == runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityCheckpoint)
 	})
@@ -208,10 +208,10 @@ func (w *worker) available() spec.Resources {
 	return left
 }
 
-// uncarried says why an instance that is to be moved with its memory cannot be, or "". A drain by force moves it without.
-func (ws roster) uncarried(p *placement) string {
+// notCheckpointed says why an instance that is to be moved with its memory cannot be, or "". A drain by force moves it without.
+func (ws roster) notCheckpointed(p *placement) string {
 	w := ws[p.Worker]
-	if !p.A.Spec.Carried() || w == nil || w.canCarry(p.Obs.Runtime) || w.Drain != nil && w.Drain.Force {
+	if !p.A.Spec.Checkpoints() || w == nil || w.canCheckpoint(p.Obs.Runtime) || w.Drain != nil && w.Drain.Force {
 		return ""
 	}
 	why := "CRIU is not installed there"

@@ -71,7 +71,7 @@ func (s *sender) sendNext(p *placement) {
 	}
 	a := p.target() // it is started with the limits that the first one was to have
 	a.Fence, a.Held, a.Runtime, a.Devices, a.Signers = p.Next.Fence, nil, p.Next.Runtime, p.Next.Devices, s.admission.signersOf(a.Org)
-	if p.Next.Carry {
+	if p.Next.Checkpoint {
 		from := p.A.Fence
 		a.From = &from
 	}

@@ -105,7 +105,7 @@ func (tr *transfers) movable(now time.Time, p *placement, m *MigrateInstance) (p
 		}
 		return policy, err
 	}
-	if why := tr.workers.uncarried(p); why != "" && !m.Force {
+	if why := tr.workers.notCheckpointed(p); why != "" && !m.Force {
 		return policy, conflict(why).WithHint("--force moves it without its memory")
 	}
 	policy, plugins, unknown := tr.find.policyOf(&p.A)

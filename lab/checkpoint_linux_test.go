@@ -14,7 +14,7 @@ import (
 	"skerry.dev/skerry/view"
 )
 
-const carryLab = `
+const checkpointLab = `
 name: NAME
 hosts:
 - {name: site, role: cluster, root: none, admission: {trusted: [default]}}
@@ -22,7 +22,7 @@ hosts:
 - {name: two, role: worker}
 `
 
-const carryApp = `
+const checkpointApp = `
 apiVersion: skerry/v1
 kind: Application
 metadata: {name: shop}
@@ -54,7 +54,7 @@ func with(t *testing.T, name string) bool {
 // there is no CRIU that works it stays, and the operator is told why.
 func TestMigrationCarriesMemory(t *testing.T) {
 	works := with(t, "criu") // one that knows new kernels
-	s := newSite(t, carryLab, carryApp)
+	s := newSite(t, checkpointLab, checkpointApp)
 	first := s.only()
 	able := 0
 	for _, w := range listOf[view.WorkerView](s, "workers") {

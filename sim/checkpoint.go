@@ -10,18 +10,18 @@ import (
 	worker "skerry.dev/skerry/worker/core"
 )
 
-// carried plays the start of a container from the state of another copy: its worker is asked for that until it may leave, writes it, and sends
-// it. fail gives up at a certain point, if the machine says so.
-func (w *World) carried(n *Node, a worker.StartContainer) {
+// checkpointed plays the start of a container from the state of another copy: its worker is asked for that until it may leave, writes it,
+// and sends it. fail gives up at a certain point, if the machine says so.
+func (w *World) checkpointed(n *Node, a worker.StartContainer) {
 	life, end := n.life, w.Now.Add(2*time.Minute)
 	refuse := func(why string) {
 		w.tell(n, worker.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, Err: why})
 	}
 	fails := func(at *Node) string {
-		if w.Machine.Carry == nil {
+		if w.Machine.Checkpoint == nil {
 			return ""
 		}
-		return w.Machine.Carry(at.Name)
+		return w.Machine.Checkpoint(at.Name)
 	}
 	away := func(x *Node) bool { return x.deaf() || w.cut[x.Name] } // what is sent goes by way of the site
 	var try func()

@@ -12,7 +12,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-func carried(s *spec.ServiceSpec) { s.Migration.Mode = spec.MigrateCheckpoint }
+func checkpointed(s *spec.ServiceSpec) { s.Migration.Mode = spec.MigrateCheckpoint }
 
 // able is a machine whose runtime writes and reads what runs.
 func able(cpu skerry.MilliCPU) wire.WorkerFacts {
@@ -43,7 +43,7 @@ func TestCarriedWithItsMemory(t *testing.T) {
 			w.AddCluster("a")
 			first := w.AddWorker("a", "w1", able(2000))
 			w.Run(time.Second)
-			w.must(t, w.Root, app("db", 1, carried))
+			w.must(t, w.Root, app("db", 1, checkpointed))
 			w.Run(3 * time.Second)
 			second := w.AddWorker("a", "w2", able(2000))
 			w.Run(3 * time.Second)
@@ -52,7 +52,7 @@ func TestCarriedWithItsMemory(t *testing.T) {
 			case "writing", "reading":
 				at := map[string]string{"writing": "a/w1", "reading": "a/w2"}[what]
 				broken := true
-				w.Machine.Carry = func(name string) string {
+				w.Machine.Checkpoint = func(name string) string {
 					if name == at && broken {
 						broken = false
 						return "CRIU says no"
@@ -119,7 +119,7 @@ func TestCarriedNowhere(t *testing.T) {
 	f.Runtimes = []wire.RuntimeReport{{Name: "oci", Passed: true, Cause: "no checkpoints: CRIU 3.17 does not know this kernel"}}
 	w.AddWorker("a", "w1", f)
 	w.Run(time.Second)
-	w.must(t, w.Root, app("db", 1, carried))
+	w.must(t, w.Root, app("db", 1, checkpointed))
 	w.Run(3 * time.Second)
 	w.AddWorker("a", "w2", able(2000))
 	w.must(t, w.Clusters["a"], cluster.DrainWorker{Name: "w1"})

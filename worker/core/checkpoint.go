@@ -48,8 +48,8 @@ type LeaveAnswer struct {
 	Recipient string
 }
 
-// carrying reports whether an instance is to start from the state of another copy, and has not yet.
-func (i *inst) carrying() bool { return i.A.From != nil && i.StartedAt.IsZero() }
+// fromCheckpoint reports whether an instance is to start from the state of another copy, and has not yet.
+func (i *inst) fromCheckpoint() bool { return i.A.From != nil && i.StartedAt.IsZero() }
 
 func (c *Core) leave(now time.Time, m LeaveLocal, fx *wire.Effects) {
 	i := c.insts[m.ID]
@@ -130,8 +130,8 @@ func (c *Core) leftBehind(now time.Time, i *inst, fx *wire.Effects) {
 	c.prepare(i, fx)
 }
 
-// notCarried handles a start from another copy's state, or from its own, that failed. It reports whether that was all.
-func (c *Core) notCarried(now time.Time, i *inst, m Started, fx *wire.Effects) bool {
+// notRestored handles a start from another copy's state, or from its own, that failed. It reports whether that was all.
+func (c *Core) notRestored(now time.Time, i *inst, m Started, fx *wire.Effects) bool {
 	if m.Name != spec.MainContainer {
 		return false
 	}
@@ -140,7 +140,7 @@ func (c *Core) notCarried(now time.Time, i *inst, m Started, fx *wire.Effects) b
 		c.event(now, i, wire.EventWarning, "StateLost", "it starts anew: "+m.Err, fx)
 		return false
 	}
-	if !i.carrying() {
+	if !i.fromCheckpoint() {
 		return false
 	}
 	if i.Ending {
