@@ -104,9 +104,9 @@ func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 	return append(list, more...), err
 }
 
-// HoldWorker keeps new work from a worker; an empty reason ends that.
-func (s *Server) HoldWorker(ctx context.Context, name, reason string) error {
-	_, err := s.Role.Do(ctx, core.HoldWorker{Name: name, Reason: reason})
+// CordonWorker keeps new work from a worker; an empty reason ends that.
+func (s *Server) CordonWorker(ctx context.Context, name, reason string) error {
+	_, err := s.Role.Do(ctx, core.CordonWorker{Name: name, Reason: reason})
 	return err
 }
 

@@ -293,7 +293,7 @@ func workerStatusText(w *view.WorkerView) string {
 		s = append(s, "Draining")
 	case w.Trust != nil && w.Trust.Quarantine != "":
 		s = append(s, "Quarantined")
-	case w.Hold != "":
+	case w.Cordon != "":
 		s = append(s, "Cordoned")
 	case w.Refusing != "":
 		s = append(s, "Refusing")

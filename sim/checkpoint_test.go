@@ -83,7 +83,7 @@ func TestCarriedWithItsMemory(t *testing.T) {
 					w.Run(20 * time.Second)
 					w.Heal(second)
 				case "undrained":
-					w.must(t, w.Clusters["a"], cluster.HoldWorker{Name: "w1"})
+					w.must(t, w.Clusters["a"], cluster.CordonWorker{Name: "w1"})
 				}
 			}
 			w.Run(3 * time.Minute)

@@ -115,7 +115,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 			}
 			// An operator undoes it.
 			if site, worker, ok := strings.Cut(c.liar, "/"); ok {
-				w.Do(w.Clusters[site], cluster.HoldWorker{Name: worker})
+				w.Do(w.Clusters[site], cluster.CordonWorker{Name: worker})
 			} else {
 				w.Do(w.Root, root.TrustCluster{Name: c.liar})
 			}
@@ -142,7 +142,7 @@ func TestBoastsAreNotBelieved(t *testing.T) {
 	if one, all := promised(); one > 2000 || all != 4000 {
 		t.Errorf("%d of %d are promised on the one that boasts", one, all)
 	}
-	w.Do(w.Clusters["a"], cluster.HoldWorker{Name: "edgewk1"})
+	w.Do(w.Clusters["a"], cluster.CordonWorker{Name: "edgewk1"})
 	w.Run(2 * time.Minute)
 	if one, all := promised(); one <= 2000 || all != 8000 {
 		t.Errorf("an operator believes it, and %d of %d are promised on it", one, all)

@@ -285,7 +285,7 @@ func (r *run) hold(n *Node, on bool) {
 		reason = "as the scenario wants"
 	}
 	r.held[n] = true // whatever becomes of what is asked for
-	r.w.tell(site, cluster.HoldWorker{Name: short(n), Reason: reason})
+	r.w.tell(site, cluster.CordonWorker{Name: short(n), Reason: reason})
 }
 
 func (r *run) drain(n *Node, parallel int, force bool) {

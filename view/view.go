@@ -196,7 +196,7 @@ type WorkerView struct {
 	Beats     bool              `json:"beats,omitempty" doc:"Whether its heartbeats arrive, small datagrams beside its connection."`
 	Carrier   string            `json:"carrier,omitempty" doc:"mqtt for an external agent, which is judged by its MQTT connection alone and has no heartbeats or streams. Empty for a worker with its own link."`
 	Since     time.Time         `json:"since,omitzero"`
-	Hold      string            `json:"hold,omitempty" doc:"Why an operator cordoned it."`
+	Cordon    string            `json:"hold,omitempty" doc:"Why an operator cordoned it."`
 	Drain     *DrainView        `json:"drain,omitempty" doc:"Progress of the drain, if it is being drained."`
 	Held      string            `json:"held,omitempty" doc:"Why it is frozen on its device: it carries out no requests from its cluster."`
 	Refusing  string            `json:"refusing,omitempty" doc:"Why it accepts no new instances."`

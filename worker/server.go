@@ -546,10 +546,10 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Observation, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Observation, error) { return c.Instances(), nil })
 }
 
-// Hold has the worker defer what the cluster asks for, Release ends that, and Approve carries out what waits for one instance,
+// Freeze has the worker defer what the cluster asks for, Release ends that, and Approve carries out what waits for one instance,
 // or if it names none for all.
-func (s *Server) Hold(ctx context.Context, reason string) error {
-	_, err := s.Role.Do(ctx, core.HoldLocal{Reason: reason})
+func (s *Server) Freeze(ctx context.Context, reason string) error {
+	_, err := s.Role.Do(ctx, core.FreezeLocal{Reason: reason})
 	return err
 }
 

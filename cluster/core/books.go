@@ -250,8 +250,8 @@ func (b *books) usedBy(org string, without skerry.InstanceID) (sum siteUse) {
 	return sum
 }
 
-// heldWorkers lists those that are held on their device.
-func (b *books) heldWorkers() (out []string) {
+// frozenWorkers lists those that are frozen on their device.
+func (b *books) frozenWorkers() (out []string) {
 	for name := range b.held {
 		out = append(out, name)
 	}

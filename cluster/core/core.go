@@ -271,8 +271,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.reconcileDesired(now, changed, deleted, &fx)
 	case RemoveWorker:
 		c.removeWorker(now, m.Name, &fx)
-	case HoldWorker:
-		c.holdWorker(now, m, &fx)
+	case CordonWorker:
+		c.cordonWorker(now, m, &fx)
 	case DrainWorker, Rebalance, MigrateInstance:
 		c.moveAsked(now, m, &fx)
 	case UpgradeWorker:

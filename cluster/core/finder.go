@@ -67,7 +67,7 @@ func (f *finder) policyOf(a *spec.Assignment) (sched.Policy, []questions.Plugin,
 // placeFree looks for a worker, of those that are held on their device only where no other will do: there an instance waits for
 // somebody's approval.
 func (f *finder) placeFree(now time.Time, policy sched.Policy, req *sched.Request) wire.Decision {
-	held := f.heldWorkers()
+	held := f.frozenWorkers()
 	if len(held) == 0 || req.Only != "" {
 		return f.site.Place(now, policy, req, f.questions.Round())
 	}
@@ -206,7 +206,7 @@ func (f *finder) besides(now time.Time, p *placement, others []string, fx *wire.
 		return wire.Decision{Why: []wire.Reason{{What: "checkpoint", Count: 1, Text: why}}}, false
 	}
 	req := f.request(p)
-	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, f.heldWorkers(), f.incapable(p))
+	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, f.frozenWorkers(), f.incapable(p))
 	round := f.questions.Next()
 	if len(plugins) == 0 {
 		return f.site.Place(now, policy, req, round), false
@@ -250,7 +250,7 @@ func (f *finder) stays(now time.Time, p *placement) string {
 		return "it is never to run twice (onDisconnect: stopAfter)"
 	case r != nil && *r == 0:
 		return "it is not to be moved for a better place (rigidness 0)"
-	case w.Hold != "" || w.report.Held != "":
+	case w.Cordon != "" || w.report.Held != "":
 		return "its worker is held"
 	}
 	return ""
@@ -271,7 +271,7 @@ func (f *finder) relieve(now time.Time, p *placement, share float64) (d wire.Dec
 	}
 	here := f.workers[p.Worker].Facts.RuntimeCosts()
 	for _, name := range p.A.Spec.Runtimes() {
-		avoid := append(append(f.heldWorkers(), f.incapable(p)...), p.Worker)
+		avoid := append(append(f.frozenWorkers(), f.incapable(p)...), p.Worker)
 		some := false
 		for at, w := range f.workers {
 			r := w.report.Pressure
@@ -372,7 +372,7 @@ func (f *finder) gathers(now time.Time, p *placement) (again time.Time) {
 		return again
 	}
 	for name, w := range f.workers {
-		if k := f.Children.Get(name); w.Hold == "" && w.Drain == nil && (k == nil || !k.Connected) {
+		if k := f.Children.Get(name); w.Cordon == "" && w.Drain == nil && (k == nil || !k.Connected) {
 			if again = now.Add(gatherLook); again.After(end) {
 				return end
 			}

@@ -121,7 +121,7 @@ func (g *guard) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
 	}
 }
 
-func (g *guard) heldChanged(now time.Time, w *worker, fx *wire.Effects) {
+func (g *guard) freezeChanged(now time.Time, w *worker, fx *wire.Effects) {
 	if why := w.report.Held; why != "" {
 		g.held[w.Name] = true
 		g.siteEvent(fx, now, wire.EventNormal, "WorkerHeld", "worker "+w.Name+" is held on its device, and carries out nothing: "+why, w.Name)

@@ -351,8 +351,8 @@ func (in *intake) noSuccessor(now time.Time, p *placement) string {
 		switch {
 		case w.Drain != nil:
 			return "the volume is on worker " + at + ", which is drained"
-		case w.Hold != "":
-			return "the volume is on worker " + at + ", which is cordoned: " + w.Hold
+		case w.Cordon != "":
+			return "the volume is on worker " + at + ", which is cordoned: " + w.Cordon
 		case p.Worker != at:
 			return "the volume is on worker " + at + ", and it runs elsewhere"
 		}

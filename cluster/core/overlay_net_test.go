@@ -233,7 +233,7 @@ func TestRoutesOfOthers(t *testing.T) {
 	s.apply("acme", "shop", 1)
 	s.tell(a)
 	b := s.join(2)
-	s.do(HoldWorker{Name: a, Reason: "full"})
+	s.do(CordonWorker{Name: a, Reason: "full"})
 	s.apply("other", "spy", 1)
 	s.tell(b)
 	web := key("acme", "shop")

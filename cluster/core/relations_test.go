@@ -158,7 +158,7 @@ func TestPathsFromOtherSites(t *testing.T) {
 	s.apply("acme", "shop", 1)
 	s.tell(a)
 	c := s.join(2)
-	s.do(HoldWorker{Name: a, Reason: "full"})
+	s.do(CordonWorker{Name: a, Reason: "full"})
 	s.apply("acme", "secret", 1)
 	s.tell(c)
 	web := key("acme", "shop")

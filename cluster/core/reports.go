@@ -157,8 +157,8 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	}
 	refusing, held := w.report.Refusing, w.report.Held
 	r.Ingress = countable(r.Ingress)
-	if len(r.Held) > maxHeld {
-		r.Held = strings.ToValidUTF8(r.Held[:maxHeld], "")
+	if len(r.Held) > maxFrozen {
+		r.Held = strings.ToValidUTF8(r.Held[:maxFrozen], "")
 	}
 	w.report, w.reportAt = r, now
 	w.report.Heard = nil
@@ -166,7 +166,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	rp.guard.counted(now, rp.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), network.PeersEach)]), fx)
 	rp.overlay.wandered(w)
 	if held != r.Held {
-		rp.guard.heldChanged(now, w, fx)
+		rp.guard.freezeChanged(now, w, fx)
 	}
 	if refusing != r.Refusing {
 		rp.freed()
@@ -378,8 +378,8 @@ func (rp *reports) returned(now time.Time, child *members.Child, fx *wire.Effect
 	}
 }
 
-// maxHeld is how much of a worker's reason for being held is kept, in bytes.
-const maxHeld = 200
+// maxFrozen is how much of a worker's reason for being held is kept, in bytes.
+const maxFrozen = 200
 
 // countable drops what no ingress can have counted.
 func countable(list []wire.IngressUse) []wire.IngressUse {

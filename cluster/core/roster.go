@@ -53,7 +53,7 @@ type worker struct {
 	Name      string            `json:"name"`
 	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
 	Carrier   string            `json:"carrier,omitempty"` // over what it is connected; empty: the link
-	Hold      string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
+	Cordon    string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
 	Drain     *moves.Drain      `json:"drain,omitempty"`
 	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
 	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
@@ -180,8 +180,8 @@ func (w *worker) coordinate() *spec.Coordinate {
 // refusing says why a worker takes nothing new, or "".
 func (w *worker) refusing() string {
 	switch {
-	case w.Hold != "":
-		return "held: " + w.Hold
+	case w.Cordon != "":
+		return "held: " + w.Cordon
 	case w.trust.Quarantine() != "":
 		return "in quarantine: " + w.trust.Quarantine()
 	case w.Facts == nil:

@@ -51,7 +51,7 @@ func (tr *transfers) migrateInstance(now time.Time, m MigrateInstance, fx *wire.
 
 // moveByHand starts a successor on the worker that was asked for, or the best other one, and gives its name.
 func (tr *transfers) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *wire.Effects) (string, *skerry.Error) {
-	avoid := slices.Concat([]string{p.Worker}, tr.heldWorkers(), tr.find.incapable(p))
+	avoid := slices.Concat([]string{p.Worker}, tr.frozenWorkers(), tr.find.incapable(p))
 	if m.To == "" {
 		avoid = append(avoid, p.Avoid...)
 	}

@@ -43,7 +43,7 @@ type Core struct {
 	strays   strays
 	pace     wire.Pace                    // that the cluster asks for
 	leased   []Lease                      // of the last KeepContact; nil: there was none
-	hold     *hold                        // on the device; nil: none
+	freeze   *freeze                      // on the device; nil: none
 	waits    map[skerry.InstanceID]string // what waits for its end
 	vols     volumeBook
 	approved skerry.InstanceID // within a step: what is carried out all the same
@@ -67,8 +67,8 @@ func (c *Core) Load(key string, value []byte) error {
 		c.strays.lost = true
 		return nil
 	}
-	if key == keyHold {
-		return c.loadHold(value)
+	if key == keyFreeze {
+		return c.loadFreeze(value)
 	}
 	if is, err := c.vols.load(key, value); is {
 		return err
@@ -368,8 +368,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		snapshotRemoved(c, m, &fx)
 	case LeaveLocal:
 		c.leave(now, m, &fx)
-	case HoldLocal:
-		c.holdLocal(now, m, &fx)
+	case FreezeLocal:
+		c.freezeLocal(now, m, &fx)
 	case ReleaseLocal:
 		c.releaseLocal(now, &fx)
 	case ApproveLocal:

@@ -19,15 +19,15 @@ import (
 //
 // What waits is no list of its own: it is the difference between the desired set and what runs here. What a service itself
 // asked its worker for (onDisconnect: stopAfter) is done all the same, for a replacement may run elsewhere.
-type hold struct {
+type freeze struct {
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason"`
 }
 
 // Messages of people at the device.
 type (
-	// HoldLocal has the worker defer what the cluster asks for; again, it changes the reason, of at most 200 bytes.
-	HoldLocal struct{ Reason string }
+	// FreezeLocal has the worker defer what the cluster asks for; again, it changes the reason, of at most 200 bytes.
+	FreezeLocal struct{ Reason string }
 	// ReleaseLocal ends that, and carries out what waits.
 	ReleaseLocal struct{}
 	// ApproveLocal carries out what waits for one instance, or if it names none for all.
@@ -44,48 +44,48 @@ const (
 )
 
 const (
-	keyHold       = "hold"
-	maxHoldReason = 200
+	keyFreeze       = "hold"
+	maxFreezeReason = 200
 )
 
-func (c *Core) loadHold(value []byte) error {
-	h := new(hold)
+func (c *Core) loadFreeze(value []byte) error {
+	h := new(freeze)
 	if err := json.Unmarshal(value, h); err != nil {
 		return err
 	}
-	c.hold = h
+	c.freeze = h
 	return nil
 }
 
-func (c *Core) holdLocal(now time.Time, m HoldLocal, fx *wire.Effects) {
-	if len(m.Reason) > maxHoldReason {
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the reason has %d bytes; at most %d are kept", len(m.Reason), maxHoldReason)
+func (c *Core) freezeLocal(now time.Time, m FreezeLocal, fx *wire.Effects) {
+	if len(m.Reason) > maxFreezeReason {
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the reason has %d bytes; at most %d are kept", len(m.Reason), maxFreezeReason)
 		return
 	}
-	h := &hold{Since: now, Reason: m.Reason}
+	h := &freeze{Since: now, Reason: m.Reason}
 	if h.Reason == "" {
 		h.Reason = "held on the device"
 	}
-	if c.hold != nil {
-		h.Since = c.hold.Since
+	if c.freeze != nil {
+		h.Since = c.freeze.Since
 	}
-	c.hold = h
+	c.freeze = h
 	data, err := json.Marshal(h)
 	if err != nil {
 		panic("records always marshal: " + err.Error())
 	}
-	fx.Put(keyHold, data)
+	fx.Put(keyFreeze, data)
 	c.tellWaiting()
 	c.reportAt = time.Time{}
 	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "Held", Text: h.Reason})
 }
 
 func (c *Core) releaseLocal(now time.Time, fx *wire.Effects) {
-	if c.hold == nil {
+	if c.freeze == nil {
 		return
 	}
-	c.hold = nil
-	fx.Delete(keyHold)
+	c.freeze = nil
+	fx.Delete(keyFreeze)
 	was := c.waits
 	c.waits = map[skerry.InstanceID]string{}
 	if c.ready { // else it is done once what runs is known
@@ -106,7 +106,7 @@ func (c *Core) releaseLocal(now time.Time, fx *wire.Effects) {
 
 func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *wire.Effects) {
 	switch {
-	case c.hold == nil:
+	case c.freeze == nil:
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "the worker is not frozen").WithHint("nothing waits for approval")
 		return
 	case m.ID != "" && c.waits[m.ID] == "":
@@ -123,7 +123,7 @@ func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *wire.Effects) {
 // agentOrder has carried out what the cluster said last of the agent's program, unless the worker is held.
 func (c *Core) agentOrder(fx *wire.Effects) {
 	value, _, ok := c.Up.Desired.Get(wire.AgentKey)
-	if !ok || c.hold != nil {
+	if !ok || c.freeze != nil {
 		return
 	}
 	var o wire.AgentOrder
@@ -154,7 +154,7 @@ func (c *Core) approve(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
 // defers reports whether an assignment has to wait. What of it changes nothing that runs is taken over.
 func (c *Core) defers(now time.Time, a *spec.Assignment, fx *wire.Effects) bool {
 	i := c.insts[a.ID]
-	if c.hold == nil || c.approved == a.ID || i != nil && a.Fence.Compare(i.A.Fence) < 0 {
+	if c.freeze == nil || c.approved == a.ID || i != nil && a.Fence.Compare(i.A.Fence) < 0 {
 		return false
 	}
 	switch {
@@ -183,7 +183,7 @@ func (c *Core) defers(now time.Time, a *spec.Assignment, fx *wire.Effects) bool 
 
 // defersEnd reports whether the end of an instance has to wait: of one that has run, and may still.
 func (c *Core) defersEnd(i *inst) bool {
-	if c.hold == nil || c.approved == i.A.ID || i.Ending || i.halted() || i.StartedAt.IsZero() {
+	if c.freeze == nil || c.approved == i.A.ID || i.Ending || i.halted() || i.StartedAt.IsZero() {
 		delete(c.waits, i.A.ID)
 		return false
 	}
@@ -192,17 +192,17 @@ func (c *Core) defersEnd(i *inst) bool {
 	return true
 }
 
-// heldText says what waits for an instance, or "".
-func (c *Core) heldText(id skerry.InstanceID) string {
+// frozenText says what waits for an instance, or "".
+func (c *Core) frozenText(id skerry.InstanceID) string {
 	what := c.waits[id]
-	if c.hold == nil || what == "" {
+	if c.freeze == nil || what == "" {
 		return ""
 	}
-	return what + " waits until its worker is released: " + c.hold.Reason
+	return what + " waits until its worker is released: " + c.freeze.Reason
 }
 
 func (c *Core) tellWaitingStart(a *spec.Assignment) {
-	o := wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.WorkerScheduled, Held: c.heldText(a.ID)}
+	o := wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.WorkerScheduled, Held: c.frozenText(a.ID)}
 	o.Reason = o.Held
 	_, _ = c.Up.Observed.Put(wire.AssignmentKey(a.ID), c.codec.Marshal(&o))
 }
@@ -230,8 +230,8 @@ func (c *Core) wanted(id skerry.InstanceID) *spec.Assignment {
 
 // Held says why the worker is held on its device, or "".
 func (c *Core) Held() string {
-	if c.hold == nil {
+	if c.freeze == nil {
 		return ""
 	}
-	return c.hold.Reason
+	return c.freeze.Reason
 }

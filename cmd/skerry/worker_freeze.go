@@ -9,15 +9,15 @@ import (
 	"skerry.dev/skerry"
 )
 
-// holdRequest is what the device's own commands ask of its worker.
-type holdRequest struct {
+// freezeRequest is what the device's own commands ask of its worker.
+type freezeRequest struct {
 	Reason   string            `json:"reason,omitempty"`
 	Instance skerry.InstanceID `json:"instance,omitempty"`
 }
 
-// workerHoldCommands are for people and programs on the device itself.
-func workerHoldCommands() []*cobra.Command {
-	ask := func(cmd *cobra.Command, data, path string, q holdRequest) error {
+// workerFreezeCommands are for people and programs on the device itself.
+func workerFreezeCommands() []*cobra.Command {
+	ask := func(cmd *cobra.Command, data, path string, q freezeRequest) error {
 		return callLocal(cmd.Context(), data, "POST", path, q, &struct{}{})
 	}
 	dataFlag := func(cmd *cobra.Command, data *string) *cobra.Command {
@@ -34,7 +34,7 @@ change of one instance. A service with onDisconnect: stopAfter still stops as it
 To keep new instances off a worker, run skerry cordon at its cluster. To move its instances elsewhere, run skerry drain.`,
 		Example: "  skerry worker hold --reason 'on the road'\n  skerry worker status\n  skerry worker release",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ask(cmd, data, "/hold", holdRequest{Reason: reason}); err != nil {
+			if err := ask(cmd, data, "/hold", freezeRequest{Reason: reason}); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "the worker is frozen")
@@ -43,7 +43,7 @@ To keep new instances off a worker, run skerry cordon at its cluster. To move it
 	hold.Flags().StringVar(&reason, "reason", "", "reason, shown to people")
 	release := &cobra.Command{Use: "release", Short: "End the freeze of the worker on this device and carry out pending changes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ask(cmd, data, "/release", holdRequest{}); err != nil {
+			if err := ask(cmd, data, "/release", freezeRequest{}); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "the worker is no longer frozen")
@@ -63,7 +63,7 @@ To keep new instances off a worker, run skerry cordon at its cluster. To move it
 				args = []string{""}
 			}
 			for _, id := range args {
-				if err := ask(cmd, data, "/approve", holdRequest{Instance: skerry.InstanceID(id)}); err != nil {
+				if err := ask(cmd, data, "/approve", freezeRequest{Instance: skerry.InstanceID(id)}); err != nil {
 					return err
 				}
 				if id == "" {

@@ -39,7 +39,7 @@ func TestHeldOnTheDevice(t *testing.T) {
 	w.must(t, w.Root, app("gone", 1))
 	w.Run(2 * time.Second)
 	w.check(t, "shop", 2, 3)
-	w.must(t, at, worker.HoldLocal{Reason: "on the road"})
+	w.must(t, at, worker.FreezeLocal{Reason: "on the road"})
 	w.Run(2 * time.Second)
 	if v := w.ClusterCore("a").Workers()[0]; v.Held != "on the road" {
 		t.Errorf("the site knows of %q", v.Held)
@@ -124,7 +124,7 @@ func TestHeldOnTheDevice(t *testing.T) {
 // it was moved meanwhile.
 func TestHeldWorkersAreTheLastChoice(t *testing.T) {
 	w, id, at := pair(t)
-	w.must(t, at, worker.HoldLocal{})
+	w.must(t, at, worker.FreezeLocal{})
 	w.Run(2 * time.Second)
 	other := map[string]string{"w1": "w2", "w2": "w1"}[short(at)]
 	w.must(t, w.Root, app("more", 2))
