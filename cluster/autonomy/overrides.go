@@ -162,7 +162,7 @@ func (o *Overrides) Change(now time.Time, k skerry.AppKey, msg any, fx *wire.Eff
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "application %s was deleted here while the root is away", k).WithHint("change that at the root when it is back")
 		return nil
 	}
-	text, res, more := o.carryOut(now, k, m, msg)
+	text, res, more := o.execute(now, k, m, msg)
 	if more.Err != nil || res.Unchanged {
 		if fresh {
 			o.apps.GiveBack(k, fx)
@@ -250,8 +250,8 @@ func actor(msg any) string {
 	return ""
 }
 
-// carryOut changes a delegated application, and says in words what it did.
-func (o *Overrides) carryOut(now time.Time, k skerry.AppKey, m *override, msg any) (text string, res apps.Applied, fx wire.Effects) {
+// execute changes a delegated application, and says in words what it did.
+func (o *Overrides) execute(now time.Time, k skerry.AppKey, m *override, msg any) (text string, res apps.Applied, fx wire.Effects) {
 	a := o.apps.App(k)
 	switch x := msg.(type) {
 	case apps.Apply:

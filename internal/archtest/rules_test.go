@@ -23,7 +23,7 @@ var imports = map[string]string{
 	"decide/reconcile": ". wire",
 	"decide/ipam":      ". spec",
 	"decide/coord":     "spec",
-	"decide/evidence":    "",
+	"decide/evidence":  "",
 	"decide/crontab":   "",
 	"decide/apps":      ". spec wire view decide/crontab decide/ipam decide/sched decide/reconcile",
 	"decide/members":   ". wire decide/reconcile",
