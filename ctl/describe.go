@@ -474,7 +474,7 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *view.W
 	p.add("Worker", string(v.Name))
 	p.add("Status", workerStatusText(v))
 	p.add("Since", when(now, v.Since))
-	p.add("Frozen because", v.Held)
+	p.add("Frozen because", v.Frozen)
 	p.add("Cordoned because", v.Cordon)
 	p.add("Drained", drainText(v.Drain))
 	p.add("Unschedulable", v.Refusing)

@@ -229,7 +229,7 @@ func reasonOf(i *wire.Instance) string {
 		return i.Exit.String()
 	}
 	for _, c := range i.Conditions {
-		if c.Status == (c.Type == skerry.Held || c.Type == skerry.CrashLoop) && c.Reason != "" && c.Reason != "not ready" {
+		if c.Status == (c.Type == skerry.Frozen || c.Type == skerry.CrashLoop) && c.Reason != "" && c.Reason != "not ready" {
 			return c.Reason
 		}
 	}
@@ -283,7 +283,7 @@ func workerStatusText(w *view.WorkerView) string {
 	default:
 		s = append(s, "Connected")
 	}
-	if w.Held != "" {
+	if w.Frozen != "" {
 		s = append(s, "Frozen")
 	}
 	switch {

@@ -252,7 +252,7 @@ func TestExternalAgentProtocol(t *testing.T) {
 	// Tokens.
 	m.change(map[string][]byte{"inst/a": assignment("a", 4, nil)})
 	m.change(map[string][]byte{"inst/a": assignment("a", 6, func(a *spec.Assignment) {
-		a.Held = &skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 5}
+		a.PriorFence = &skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 5}
 	})})
 	m.await("a", "it has the token, under which the lower one was not heard", seq(6))
 	if got := v.pids()["a"]; got != pid || pid == 0 {

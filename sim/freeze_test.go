@@ -17,7 +17,7 @@ func (w *World) waits(site, name string) map[skerry.InstanceID]string {
 	out := map[skerry.InstanceID]string{}
 	for _, i := range w.ClusterCore(site).Instances() {
 		for _, k := range i.Conditions {
-			if i.Service.App.Name == name && k.Type == skerry.Held && k.Status {
+			if i.Service.App.Name == name && k.Type == skerry.Frozen && k.Status {
 				out[i.ID] = k.Reason
 			}
 		}
@@ -41,8 +41,8 @@ func TestHeldOnTheDevice(t *testing.T) {
 	w.check(t, "shop", 2, 3)
 	w.must(t, at, worker.FreezeLocal{Reason: "on the road"})
 	w.Run(2 * time.Second)
-	if v := w.ClusterCore("a").Workers()[0]; v.Held != "on the road" {
-		t.Errorf("the site knows of %q", v.Held)
+	if v := w.ClusterCore("a").Workers()[0]; v.Frozen != "on the road" {
+		t.Errorf("the site knows of %q", v.Frozen)
 	}
 	// An update, a restart, the end of one and the start of another.
 	w.must(t, w.Root, app("shop", 2, two))
@@ -66,8 +66,8 @@ func TestHeldOnTheDevice(t *testing.T) {
 			t.Fatalf("minute %d: %d run, %d starts", n, at.Tasks(), *starts)
 		}
 	}
-	if v := w.ClusterCore("a").Workers()[0]; v.Held != "on the road" {
-		t.Errorf("the site knows of %q", v.Held)
+	if v := w.ClusterCore("a").Workers()[0]; v.Frozen != "on the road" {
+		t.Errorf("the site knows of %q", v.Frozen)
 	}
 	for name, part := range map[string]string{"shop": "its start waits", "gone": "its end waits", "new": "its start waits"} {
 		if list := w.waits("a", name); len(list) != 1 {
@@ -81,7 +81,7 @@ func TestHeldOnTheDevice(t *testing.T) {
 		}
 	}
 	root := w.RootCore().Apps.Instances(web("new"))[0]
-	if !skerry.HasCondition(root.Conditions, skerry.Held) {
+	if !skerry.HasCondition(root.Conditions, skerry.Frozen) {
 		t.Errorf("the root is not told: %v", root.Conditions)
 	}
 	// The version is not to blame, however long it takes.

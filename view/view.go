@@ -198,7 +198,7 @@ type WorkerView struct {
 	Since     time.Time         `json:"since,omitzero"`
 	Cordon    string            `json:"hold,omitempty" doc:"Why an operator cordoned it."`
 	Drain     *DrainView        `json:"drain,omitempty" doc:"Progress of the drain, if it is being drained."`
-	Held      string            `json:"held,omitempty" doc:"Why it is frozen on its device: it carries out no requests from its cluster."`
+	Frozen    string            `json:"held,omitempty" doc:"Why it is frozen on its device: it carries out no requests from its cluster."`
 	Refusing  string            `json:"refusing,omitempty" doc:"Why it accepts no new instances."`
 	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
 	Reserved  spec.Resources    `json:"reserved"`

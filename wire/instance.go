@@ -86,8 +86,8 @@ type Observation struct {
 	Unreachable bool   `json:"unreachable,omitempty" cbor:"20,keyasint,omitempty"` // its worker is not in touch
 	// Violated says what of the SLA does not hold and cannot be mended at the site; empty: nothing.
 	Violated string `json:"violated,omitempty" cbor:"21,keyasint,omitempty"`
-	// Held says what the worker does not carry out because it is held on its device, and why; empty: nothing.
-	Held string `json:"held,omitempty" cbor:"22,keyasint,omitempty"`
+	// Frozen says what the worker does not carry out because it is held on its device, and why; empty: nothing.
+	Frozen string `json:"held,omitempty" cbor:"22,keyasint,omitempty"`
 	// Revision is that of which the limits apply; empty while they are being changed, or from a child that cannot tell.
 	Revision string `json:"revision,omitempty" cbor:"23,keyasint,omitempty"`
 	// Limits says why the limits of a newer revision do not apply; nil: they do, or nobody has tried yet.

@@ -565,9 +565,9 @@ func (s *Server) Approve(ctx context.Context, id skerry.InstanceID) error {
 	return err
 }
 
-// Held says why the worker is held on its device, or "".
-func (s *Server) Held(ctx context.Context) (string, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) (string, error) { return c.Held(), nil })
+// Frozen says why the worker is held on its device, or "".
+func (s *Server) Frozen(ctx context.Context) (string, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (string, error) { return c.Frozen(), nil })
 }
 
 // Views lists what the worker holds as the API shows it.

@@ -47,16 +47,16 @@ const (
 	maxSteps = 50
 )
 
-// Held is an instance of the root's that the site has, and can change.
-type Held struct {
+// Deployed is an instance of the root's that the site has, and can change.
+type Deployed struct {
 	A     *spec.Assignment
 	Shown wire.Instance
 }
 
 // Site is what overrides must know of a site.
 type Site interface {
-	// Held lists what the site has of an application of the root's and can change, by id: services that neither end nor have ended.
-	Held(k skerry.AppKey) []Held
+	// Deployed lists what the site has of an application of the root's and can change, by id: services that neither end nor have ended.
+	Deployed(k skerry.AppKey) []Deployed
 	// Token gives the fencing token of an instance that is here.
 	Token(id skerry.InstanceID) (f skerry.Fence, here bool)
 }
@@ -326,7 +326,7 @@ func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *
 	a := &apps.App{CreatedAt: now, UpdatedAt: now, Digests: map[string]string{}, Restarts: map[string]uint64{}}
 	a.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Namespace: k.Namespace, Name: k.Name}}
 	newest := map[string]*spec.Assignment{}
-	held := o.site.Held(k)
+	held := o.site.Deployed(k)
 	for _, h := range held {
 		p := h.A
 		name := p.Service.Service

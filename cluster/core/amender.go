@@ -133,12 +133,12 @@ func (am *amender) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 // loans is what overrides see of a site.
 type loans struct{ h *herald }
 
-// Held implements autonomy.Site.
-func (l loans) Held(k skerry.AppKey) (out []autonomy.Held) {
+// Deployed implements autonomy.Site.
+func (l loans) Deployed(k skerry.AppKey) (out []autonomy.Deployed) {
 	for _, id := range sortedIDs(l.h.byApp[k]) {
 		p := l.h.places[id]
 		if p.Origin == "root" && p.Group == "" && p.A.Spec.Mode == spec.ModeService && !p.Removing && !p.Refused && !p.ended() {
-			out = append(out, autonomy.Held{A: &p.A, Shown: l.h.show(p)})
+			out = append(out, autonomy.Deployed{A: &p.A, Shown: l.h.show(p)})
 		}
 	}
 	return out

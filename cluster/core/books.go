@@ -167,7 +167,7 @@ func (b *books) revalue(p *placement, change func()) {
 // leave counts what an instance still holds on a worker that was told to end it, so that nothing is placed on top of what
 // still runs. A worker that is out of touch runs it too, for all that is known, and says so when it comes back.
 func (b *books) leave(p *placement, worker string) {
-	h := moves.Held{Need: p.charge(worker), Ports: p.takes(worker), Service: p.A.Service, Ordinal: p.A.Ordinal}
+	h := moves.Releasing{Need: p.charge(worker), Ports: p.takes(worker), Service: p.A.Service, Ordinal: p.A.Ordinal}
 	if p.Worker == worker {
 		h.Address = p.Obs.Address
 	}

@@ -146,7 +146,7 @@ func (in *intake) turn(next *group, p *placement) int {
 	switch {
 	case w == nil:
 		return turnNowhere
-	case p.Obs.Unreachable || w.refusing() != "" || w.report.Held != "":
+	case p.Obs.Unreachable || w.refusing() != "" || w.report.Frozen != "":
 		return turnAway
 	case in.find.notFor(next.copyOn(w.Name)):
 		return turnNotFor
@@ -236,7 +236,7 @@ func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire
 	}
 	for name := range out {
 		switch w := in.workers[name]; {
-		case w == nil, w.report.Held != "":
+		case w == nil, w.report.Frozen != "":
 			delete(out, name)
 		case w.sight.Lost():
 			if !begun[name] { // else the next version may have taken it down

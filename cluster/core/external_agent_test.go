@@ -216,7 +216,7 @@ func TestTextSaysTheSame(t *testing.T) {
 				services++
 				now := time.Unix(1_700_000_000, 123456789).UTC()
 				a := spec.Assignment{ID: "i", Service: skerry.ServiceKey{App: app.Key(), Service: s.Name}, Org: "o", Ordinal: 2, Gen: 3, Revision: "r", Spec: s, Fence: skerry.Fence{RootEpoch: 1 << 52, ClusterTerm: 2, Sequence: 3},
-					Restart: 4, Deadline: now, Digest: map[string]string{"a": "b"}, Due: now, Held: &skerry.Fence{Sequence: 1}, Failover: true}
+					Restart: 4, Deadline: now, Digest: map[string]string{"a": "b"}, Due: now, PriorFence: &skerry.Fence{Sequence: 1}, Failover: true}
 				var fromText, fromCBOR spec.Assignment
 				if err := codec.Unmarshal(codec.Text(&a), &fromText); err != nil {
 					t.Fatalf("%s %s: %v", file, s.Name, err)

@@ -250,7 +250,7 @@ func (f *finder) stays(now time.Time, p *placement) string {
 		return "it is never to run twice (onDisconnect: stopAfter)"
 	case r != nil && *r == 0:
 		return "it is not to be moved for a better place (rigidness 0)"
-	case w.Cordon != "" || w.report.Held != "":
+	case w.Cordon != "" || w.report.Frozen != "":
 		return "its worker is held"
 	}
 	return ""

@@ -122,7 +122,7 @@ func (g *guard) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
 }
 
 func (g *guard) freezeChanged(now time.Time, w *worker, fx *wire.Effects) {
-	if why := w.report.Held; why != "" {
+	if why := w.report.Frozen; why != "" {
 		g.held[w.Name] = true
 		g.siteEvent(fx, now, wire.EventNormal, "WorkerHeld", "worker "+w.Name+" is held on its device, and carries out nothing: "+why, w.Name)
 		return
@@ -286,7 +286,7 @@ func (g *guard) overdue(p *placement) time.Time {
 // appraised tries elsewhere what a worker has not started for long.
 func (g *guard) appraised(now time.Time, m Appraised, fx *wire.Effects) {
 	w, k := g.workers[m.Name], g.Children.Get(m.Name)
-	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Held != "" {
+	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Frozen != "" {
 		return
 	}
 	for _, p := range g.on(m.Name) {

@@ -168,8 +168,8 @@ func (h *herald) show(p *placement) wire.Instance {
 	if o.Unreachable {
 		touch = "its worker is not in touch"
 	}
-	if o.Held != "" {
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Held, Status: true, Reason: o.Held, Since: since})
+	if o.Frozen != "" {
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Frozen, Status: true, Reason: o.Frozen, Since: since})
 	}
 	switch {
 	case p.Limits != nil:

@@ -95,10 +95,10 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 	if p.A.Restart == a.Restart && p.A.Gen == a.Gen && p.A.Failover == a.Failover {
 		return
 	}
-	fence, held := p.A.Fence, p.A.Held
+	fence, held := p.A.Fence, p.A.PriorFence
 	keepGrants(p, &a, in.admission)
 	p.A = a
-	p.A.Fence, p.A.Held = fence, held
+	p.A.Fence, p.A.PriorFence = fence, held
 	in.boundTo(p)
 	in.changed(now, p, fx)
 	if p.Worker != "" {

@@ -103,7 +103,7 @@ func (l *lifecycle) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 	}
 	o.Restart -= min(p.Extra, o.Restart)
 	o.Successor = l.redactAnswer(p, o.Successor)
-	o.Reason, o.Held, o.CrashLoop = l.workers.redact(p, o.Reason), l.workers.redact(p, o.Held), l.workers.redact(p, o.CrashLoop)
+	o.Reason, o.Frozen, o.CrashLoop = l.workers.redact(p, o.Reason), l.workers.redact(p, o.Frozen), l.workers.redact(p, o.CrashLoop)
 	if o.Limits != nil {
 		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: l.workers.redact(p, o.Limits.Reason), InUse: o.Limits.InUse}
 	}

@@ -73,7 +73,7 @@ func (l *lifecycle) takeOver(now time.Time, p *placement, why string, fx *wire.E
 	l.bind(p, n.Worker)
 	l.claimAt(p, p.Worker)
 	l.ranWithData(p)
-	p.Placed, p.A.Fence, p.A.Held, p.A.Runtime, p.A.Devices, p.Obs = now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
+	p.Placed, p.A.Fence, p.A.PriorFence, p.A.Runtime, p.A.Devices, p.Obs = now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
 	p.A.Signers = l.admission.signersOf(p.A.Org)
 	l.revalue(p, func() { p.settleLimits() })
 	p.qos, p.Ran = nil, false
@@ -128,7 +128,7 @@ func (l *lifecycle) give(now time.Time, p *placement, d wire.Decision, fx *wire.
 	l.admission.confine(&p.A)
 	p.A.Runtime, p.A.Devices = l.workers.runtimeAt(&p.A.Spec, d.Chosen), l.site.PickDevices(d.Chosen, &p.A.Spec)
 	p.Placed, p.Decision, p.Refused, p.Ran = now, &d, false, false
-	p.A.Fence, p.A.Held = l.mint(p, fx), nil
+	p.A.Fence, p.A.PriorFence = l.mint(p, fx), nil
 	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
 	p.Obs.Unreachable = false
 	l.reserve(p, 1)

@@ -109,7 +109,7 @@ type successor struct {
 //	onDisconnect: stopAfter  stranded until its worker has surely stopped it, then placed anew
 //
 // When the original's worker is back, onReconnect decides. The winner gets the higher fencing token: an original takes it
-// over in place (Assignment.Held), so that nothing healthy is ever restarted because a link came back.
+// over in place (Assignment.PriorFence), so that nothing healthy is ever restarted because a link came back.
 type original struct {
 	Worker string       `json:"worker"`
 	Fence  skerry.Fence `json:"fence"`

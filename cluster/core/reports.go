@@ -155,17 +155,17 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	if r.Coordinate != nil && !r.Coordinate.Valid() {
 		r.Coordinate = nil // a broken or hostile worker is nowhere
 	}
-	refusing, held := w.report.Refusing, w.report.Held
+	refusing, held := w.report.Refusing, w.report.Frozen
 	r.Ingress = countable(r.Ingress)
-	if len(r.Held) > maxFrozen {
-		r.Held = strings.ToValidUTF8(r.Held[:maxFrozen], "")
+	if len(r.Frozen) > maxFrozen {
+		r.Frozen = strings.ToValidUTF8(r.Frozen[:maxFrozen], "")
 	}
 	w.report, w.reportAt = r, now
 	w.report.Heard = nil
 	rp.guard.counted(now, rp.trust.Use(now, name, &r), fx)
 	rp.guard.counted(now, rp.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), network.PeersEach)]), fx)
 	rp.overlay.wandered(w)
-	if held != r.Held {
+	if held != r.Frozen {
 		rp.guard.freezeChanged(now, w, fx)
 	}
 	if refusing != r.Refusing {

@@ -110,7 +110,7 @@ func TestSignersStay(t *testing.T) {
 	asked("restarted", at, "first")
 	say(func(a *spec.Assignment) {
 		held := a.Fence
-		a.Held = &held
+		a.PriorFence = &held
 		a.Fence.RootEpoch++
 	})
 	asked("a new token", at, "first")

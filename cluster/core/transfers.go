@@ -95,8 +95,8 @@ func (tr *transfers) movable(now time.Time, p *placement, m *MigrateInstance) (p
 		return policy, conflict("its limits are just being changed").WithHint("try again in a moment")
 	case now.Before(tr.endsElsewhere(p)):
 		return policy, conflict("a copy of it may still run on a worker that is out of touch, and there must not be another").WithHint("try again when that is back")
-	case to != nil && to.report.Held != "":
-		return policy, conflict("worker " + m.To + " is held on its device, and carries out nothing: " + to.report.Held)
+	case to != nil && to.report.Frozen != "":
+		return policy, conflict("worker " + m.To + " is held on its device, and carries out nothing: " + to.report.Frozen)
 	}
 	if why := p.bound(m.Force); why != "" {
 		err := conflict(why)

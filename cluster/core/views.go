@@ -31,7 +31,7 @@ func (vs *views) Workers() []view.WorkerView {
 	}
 	out := make([]view.WorkerView, 0, len(vs.workers))
 	for name, w := range vs.workers {
-		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Cordon: w.Cordon, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Cordon: w.Cordon, Frozen: w.report.Frozen, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
 		if v.Beats, v.CutOff = w.sight.Beats(), w.sight.CutOff(); w.sight.Lost() {
 			v.Verdict = vs.detect.Verdict(w.Name)

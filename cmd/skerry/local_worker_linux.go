@@ -69,7 +69,7 @@ func (l *workerLocal) status(ctx context.Context) (status, error) {
 	o := l.w.Overlay(ctx)
 	st.Overlay = &o
 	var err, heldErr error
-	st.Held, heldErr = l.w.Held(ctx)
+	st.Frozen, heldErr = l.w.Frozen(ctx)
 	st.Instances, err = l.w.Instances(ctx)
 	if l.programs != nil {
 		if state, err := l.programs.dir.State(); err == nil { // else the log tells at every start

@@ -74,8 +74,8 @@ func printStatus(out io.Writer, st *status) {
 	if c := st.Cache; c != nil {
 		fmt.Fprintf(tw, "Image cache:\t%s of %s\n", skerry.Bytes(c.Bytes), skerry.Bytes(c.Max))
 	}
-	if st.Held != "" {
-		fmt.Fprintf(tw, "Frozen:\t%s\n", st.Held)
+	if st.Frozen != "" {
+		fmt.Fprintf(tw, "Frozen:\t%s\n", st.Frozen)
 	}
 	if st.Secrets != "" {
 		fmt.Fprintf(tw, "Secrets:\tsealed for a key in: %s\n", st.Secrets)
@@ -110,8 +110,8 @@ func printStatus(out io.Writer, st *status) {
 	}
 	tw.Flush()
 	for _, i := range st.Instances {
-		if i.Held != "" {
-			fmt.Fprintf(out, "%s: %s\n", i.ID, i.Held)
+		if i.Frozen != "" {
+			fmt.Fprintf(out, "%s: %s\n", i.ID, i.Frozen)
 		}
 	}
 }

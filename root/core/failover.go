@@ -24,7 +24,7 @@ import (
 //	placement.cluster        it waits for its site, and so does what runs once on every worker, or has local volumes there
 //
 // When the original's site is back, onReconnect decides. The winner gets the higher fencing token: an original takes it over
-// in place (Assignment.Held), through its cluster down to its worker. Of the sites' own rescue see cluster/core/cutoff.go.
+// in place (Assignment.PriorFence), through its cluster down to its worker. Of the sites' own rescue see cluster/core/cutoff.go.
 type failover struct {
 	lost     map[string]bool               // sites that were given up, until they are back
 	stranded map[skerry.InstanceID]*search // instances at lost sites, and those with a copy on the way
@@ -243,7 +243,7 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *wire.Ef
 	next := apps.Copy{Holder: d.Chosen, Fence: c.mint(fx), Since: now}
 	c.Apps.Copying(now, i, next, &d, fx)
 	as := c.assignment(i)
-	as.Fence, as.Held = next.Fence, nil
+	as.Fence, as.PriorFence = next.Fence, nil
 	if err := c.Children.Put(next.Holder, wire.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
 		c.abandon(now, i, err.Error(), fx)
 		return

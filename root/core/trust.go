@@ -309,7 +309,7 @@ func (c *Core) neverStarted(i *apps.Instance) (since time.Time, ok bool) {
 	if k == nil || !k.Connected || !i.Live() || i.Spec == nil || i.Spec.Mode != spec.ModeService || i.Target != "" || i.Cut || i.Replaces != "" {
 		return since, false
 	}
-	if i.State == skerry.Running || i.Phase == skerry.PhaseCutOff || !i.StartedAt.IsZero() || skerry.HasCondition(i.Conditions, skerry.Held) {
+	if i.State == skerry.Running || i.Phase == skerry.PhaseCutOff || !i.StartedAt.IsZero() || skerry.HasCondition(i.Conditions, skerry.Frozen) {
 		return since, false
 	}
 	if since = k.Since; len(i.Timeline) > 0 {

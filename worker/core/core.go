@@ -486,7 +486,7 @@ func (c *Core) report(now time.Time, fx *wire.Effects) {
 	c.seq++
 	pace := c.reported(now)
 	c.told = c.usage
-	r := wire.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Held: c.Held(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
+	r := wire.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Frozen: c.Frozen(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
 	if c.factsNew {
 		r.Facts, c.factsNew = c.facts, false
 	}

@@ -160,7 +160,7 @@ func (c *Core) defers(now time.Time, a *spec.Assignment, fx *wire.Effects) bool 
 	switch {
 	case i == nil, i.Ending:
 		c.waits[a.ID] = waitsStart
-	case a.Fence != i.A.Fence && (a.Held == nil || *a.Held != i.A.Fence || a.Revision != i.A.Revision):
+	case a.Fence != i.A.Fence && (a.PriorFence == nil || *a.PriorFence != i.A.Fence || a.Revision != i.A.Revision):
 		c.waits[a.ID] = waitsUpdate
 	case a.Fence == i.A.Fence && a.Revision != i.wanted():
 		c.waits[a.ID] = waitsLimits
@@ -202,8 +202,8 @@ func (c *Core) frozenText(id skerry.InstanceID) string {
 }
 
 func (c *Core) tellWaitingStart(a *spec.Assignment) {
-	o := wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.WorkerScheduled, Held: c.frozenText(a.ID)}
-	o.Reason = o.Held
+	o := wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.WorkerScheduled, Frozen: c.frozenText(a.ID)}
+	o.Reason = o.Frozen
 	_, _ = c.Up.Observed.Put(wire.AssignmentKey(a.ID), c.codec.Marshal(&o))
 }
 
@@ -228,8 +228,8 @@ func (c *Core) wanted(id skerry.InstanceID) *spec.Assignment {
 	return a
 }
 
-// Held says why the worker is held on its device, or "".
-func (c *Core) Held() string {
+// Frozen says why the worker is held on its device, or "".
+func (c *Core) Frozen() string {
 	if c.freeze == nil {
 		return ""
 	}
