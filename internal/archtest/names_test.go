@@ -20,7 +20,9 @@ const (
 )
 
 // usual are one-letter names that Go programs have for values of these types.
-var usual = map[string]string{"t": "testing.T testing.TB", "b": "testing.B", "f": "testing.F", "m": "testing.M", "w": "http.ResponseWriter", "r": "http.Request"}
+var usual = map[string]string{
+	"t": "testing.T testing.TB", "b": "testing.B", "f": "testing.F", "m": "testing.M", "w": "http.ResponseWriter", "r": "http.Request",
+}
 
 // TestNames is a ratchet on what a reader has to keep in mind, and on failures that only the one who wrote the test understands.
 func TestNames(t *testing.T) {
@@ -35,7 +37,9 @@ func TestNames(t *testing.T) {
 			names += lettersIn(s)
 		}
 	}
-	for what, n := range map[string][2]int{"names of one letter that live longer than 20 lines": {names, oneLetter}, "failures that print a bare value": {bare, bareFailures}} {
+	for what, n := range map[string][2]int{
+		"names of one letter that live longer than 20 lines": {names, oneLetter}, "failures that print a bare value": {bare, bareFailures},
+	} {
 		switch {
 		case n[0] > n[1]:
 			t.Errorf("there are %d %s, %d more than before: change those that you have added", n[0], what, n[0]-n[1])
@@ -152,7 +156,8 @@ func bareIn(s source) (n int) {
 			return true
 		}
 		sel, ok := call.Fun.(*ast.SelectorExpr)
-		if ok && slices.Contains([]string{"Error", "Errorf", "Fatal", "Fatalf"}, sel.Sel.Name) && slices.Contains([]string{"t", "b", "f", "tb"}, text(sel.X)) && !slices.ContainsFunc(call.Args, speaks) {
+		fails := ok && slices.Contains(strings.Fields("Error Errorf Fatal Fatalf"), sel.Sel.Name) && slices.Contains(strings.Fields("t b f tb"), text(sel.X))
+		if fails && !slices.ContainsFunc(call.Args, speaks) {
 			n++
 		}
 		return true

@@ -33,6 +33,7 @@ var retired = []struct {
 	{"entrance entrances", nil, "ingress"},
 	{"credit credits", []string{"cluster/...", "root/...", "decide/...", "sim", "view", "ctl"}, "trust or evidence"},
 	{"believing", nil, "suspects"},
+	{"wish wishes", []string{"cluster/core", "cluster/moves", "api", "ctl", "view"}, "move"},
 	{"doubt doubted doubtful", []string{"cluster/...", "decide/..."}, "suspected or suspicion"},
 	{"own", []string{"cluster/core", "cluster/autonomy"}, "local"},
 	{"alone", []string{"cluster/core", "cluster/autonomy", "root/core"}, "autonomous or disconnected"},
@@ -44,7 +45,7 @@ var retired = []struct {
 // retiredPackages are names that packages had, with what they are called now.
 var retiredPackages = map[string]string{"fleet": "members", "tenure": "lease", "credit": "evidence"}
 
-// named are names with such a word that the API's document has, which clients are made of, and of tests that keep digests under their names.
+// named are names with such a word that the API's document has, which clients are made of.
 var named = []string{"CreditView", "CreditMark", "IngressDoor"}
 
 // parts gives the words that a name is made of: keepCAFile is made of keep, ca and file.
