@@ -17,7 +17,7 @@ type outside struct {
 // provider gives them, if there are any.
 func (h outside) provider() (*auth.OIDC, error) {
 	if h.opt.OIDC == nil {
-		return nil, skerry.Errorf(skerry.CodeUnsupported, "nobody logs in at an identity provider here").
+		return nil, skerry.Errorf(skerry.CodeUnsupported, "no identity provider is configured").
 			WithHint("log in with a password; the operator of this root or cluster sets a provider up with --oidc")
 	}
 	return h.opt.OIDC, nil

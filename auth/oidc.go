@@ -235,7 +235,7 @@ func (o *OIDC) ask(ctx context.Context) (*oidc.Provider, error) {
 	away := skerry.Errorf(skerry.CodeUnavailable, "the identity provider %s does not answer as one", o.cfg.Issuer).
 		WithHint("try again later, or log in as a local user; sessions that have begun go on")
 	if !o.asking.TryLock() {
-		return nil, skerry.Errorf(skerry.CodeUnavailable, "the identity provider %s is just being asked what it offers", o.cfg.Issuer).
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "the configuration of identity provider %s is being fetched", o.cfg.Issuer).
 			WithHint("try again in a few seconds")
 	}
 	defer o.asking.Unlock()

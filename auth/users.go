@@ -348,7 +348,7 @@ func (p *People) ChangeUser(ctx context.Context, name string, c UserChange) (Use
 	}
 	ends := hash != "" || u.Disabled
 	if u.Outside != "" && (hash != "" || c.Grants != nil) {
-		return User{}, skerry.Errorf(skerry.CodeConflict, "user %s logs in at an identity provider, whose groups say what the grants are", name).
+		return User{}, skerry.Errorf(skerry.CodeConflict, "the grants of user %s follow from groups at an identity provider", name).
 			WithHint("change the groups there, or what --oidc grants to them; or create a local user")
 	}
 	if ends {

@@ -291,7 +291,7 @@ func writeWhole(cmd *cobra.Command, name string, from io.Reader, to []sealing.Re
 		}
 	}
 	if err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "the snapshot is not written whole: %v", err).WithHint("try again; what is there of the file is of no use")
+		return skerry.Errorf(skerry.CodeUnavailable, "the snapshot file is incomplete: %v", err).WithHint("try again; the partial file is unusable")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes\n", n)
 	return nil

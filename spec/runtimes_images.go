@@ -109,7 +109,7 @@ func (s *ServiceSpec) Narrow(image string, offers []string) error {
 		}
 	} else if len(s.Runtimes()) == 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "no runtime can run service %s, whose image %s is built for %s: %s", s.Name, image, built, strings.Join(s.ruledOut(), "; ")).
-			WithHint("`skerry explain --schema` tells what a service may ask for")
+			WithHint("`skerry explain --schema` lists the fields of a service")
 	}
 	if len(s.Placement.Arch) > 0 && len(s.builtFor()) > 0 && len(s.Architectures()) == 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "service %s is to run on %s, and image %s is built for %s", s.Name, strings.Join(s.Placement.Arch, ", "), image, built).

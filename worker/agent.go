@@ -48,7 +48,7 @@ func (s *Server) agentFacts() *wire.AgentFacts {
 	}
 	f, err := s.opt.Agent.Facts()
 	if err != nil {
-		s.opt.Log.Error("read what is known of the agent's programs", "err", err)
+		s.opt.Log.Error("read the record of the agent's programs", "err", err)
 	}
 	if mine != nil && (f == nil || f.Order < mine.Order) {
 		return mine

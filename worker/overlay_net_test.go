@@ -153,6 +153,11 @@ func (p *fakeParts) sealedPeers() int {
 	return len(p.sealed.Peers)
 }
 
+// takeRoute has a worker's overlay network take a route.
+func takeRoute(f *overlayNet, r *wire.Route) {
+	f.take(core.OverlayItem{Key: wire.RouteKey(r.Service), Item: r})
+}
+
 func TestOverlayNet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeParts{events: make(chan overlay.Event), heard: make(chan tunnel.Event)}
@@ -201,8 +206,8 @@ func TestOverlayNet(t *testing.T) {
 		}
 		p.events <- overlay.Event{Kind: overlay.EventMiss, Net: 8, Dst: a("10.30.1.2")}
 		ready := f.lookup(shop("web").App, shop("store"))
-		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
-			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		takeRoute(f, &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}})
 		f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}}})
 		f.take(core.OverlayItem{Key: "peer/3", Item: &wire.OverlayPeer{ID: 3, Key: wire.OverlayKey{3}, Plain: netip.MustParseAddrPort("192.0.2.3:4789")}})
 		synctest.Wait()
@@ -237,15 +242,15 @@ func TestOverlayNet(t *testing.T) {
 		}
 		// An instance is known by its IPv6 address, too.
 		f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Prefixes: []netip.Prefix{prefix("10.64.1.0/26"), prefix("fd00:2::/64")}}})
-		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
-			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1"), Addr6: a("fd00:2::1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		takeRoute(f, &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1"), Addr6: a("fd00:2::1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}})
 		p.heard <- tunnel.Event{Kind: tunnel.EventUnknown, Peer: 2, Addr: a("fd00:2::1")}
 		synctest.Wait()
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || fmt.Sprint(p.gone()) != "[10.64.1.1 10.64.1.1 fd00:2::1]" {
 			t.Errorf("got %s, reset %v", got, p.gone())
 		}
-		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
-			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		takeRoute(f, &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+			{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}})
 		synctest.Wait()
 		p.mu.Lock()
 		p.reset = p.reset[:1]
@@ -256,7 +261,7 @@ func TestOverlayNet(t *testing.T) {
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.1.1 ") {
 			t.Errorf("got %s", got)
 		}
-		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+		takeRoute(f, &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}})
 		synctest.Wait()
 		if got := p.picture(); !strings.HasPrefix(got, "7/10.30.3.1>10.64.2.1 ") || len(p.gone()) != 2 {
 			t.Errorf("got %s, reset %v", got, p.gone())
@@ -292,7 +297,7 @@ func TestOverlayNet(t *testing.T) {
 		p.mu.Unlock()
 		before := len(p.gone())
 		f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{22}, Name: "other"}})
-		f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s3", Peer: 2, Addr: a("10.64.1.3")}}}})
+		takeRoute(f, &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{{Instance: "s3", Peer: 2, Addr: a("10.64.1.3")}}})
 		if err := f.attached(ctx, map[skerry.InstanceID]joined{"web-1": {shop("web").App, shop("web"), 0, at, false}}); !errors.Is(err, tunnel.ErrHangs) {
 			t.Errorf("got %v", err)
 		}
@@ -328,15 +333,16 @@ func TestOverlayNet(t *testing.T) {
 // On a trusted network packets go unsealed once this worker's address is known; the tunnel knows those peers all the same.
 func TestOverlayNetPlain(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event), heard: make(chan tunnel.Event)}
-	f := newOverlayNet(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790}, slog.New(slog.DiscardHandler))
+	options := Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t", Plain: 4790}
+	f := newOverlayNet(options, slog.New(slog.DiscardHandler))
 	f.post, f.facts = func(any) {}, func() {}
 	prefix, a := netip.MustParsePrefix, netip.MustParseAddr
 	f.take(core.OverlayItem{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Trusted: true, Blocks: []netip.Prefix{prefix("10.64.0.0/26")}, Instances: []netip.Prefix{prefix("10.64.0.0/10")}}})
 	f.take(core.OverlayItem{Key: "net/acme/shop", Item: shopNetwork()})
 	f.take(core.OverlayItem{Key: "peer/2", Item: &wire.OverlayPeer{ID: 2, Key: wire.OverlayKey{2}, Plain: netip.MustParseAddrPort("192.0.2.2:4790")}})
 	f.take(core.OverlayItem{Key: "peer/3", Item: &wire.OverlayPeer{ID: 3, Key: wire.OverlayKey{3}}})
-	f.take(core.OverlayItem{Key: wire.RouteKey(shop("store")), Item: &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
-		{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}}})
+	takeRoute(f, &wire.Route{Service: shop("store"), Net: 7, Backends: []wire.RouteBackend{
+		{Instance: "s1", Peer: 2, Addr: a("10.64.1.1")}, {Instance: "s2", Peer: 3, Addr: a("10.64.2.1")}}})
 	at := wire.Attachment{Device: "sk.1", Addresses: []netip.Prefix{prefix("10.64.0.1/32")}, MTU: 1404}
 	attach := func() string {
 		t.Helper()

@@ -207,7 +207,7 @@ func (s *Server) Check(ctx context.Context) []wire.RuntimeReport {
 	wg.Wait()
 	profile, err := ReadProfile(s.opt.Dir)
 	if err != nil {
-		s.opt.Log.Warn("what was measured of runtimes does not count", "err", err)
+		s.opt.Log.Warn("the profile of runtimes is not used", "err", err)
 	}
 	for i := range out {
 		if p, ok := profile[out[i].Name]; ok {

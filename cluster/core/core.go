@@ -68,8 +68,9 @@ func New(opt Options) *Core {
 		far: network.NewFar(), releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
-	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret}, then: sequels{c}, questions: questions.New(opt.Policies),
-		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret}, then: sequels{c},
+		questions: questions.New(opt.Policies),
+		starts:    placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
 	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}

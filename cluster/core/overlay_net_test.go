@@ -262,7 +262,8 @@ func TestRoutesOfOthers(t *testing.T) {
 	if r == nil || len(r.Backends) != 1 || r.Net == net.Net {
 		t.Fatalf("%+v", r)
 	}
-	if directory := item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)); !slices.Equal(directory.Services[0].Allow, []wire.NetworkID{net.Net}) {
+	directory := item[wire.AppNetwork](s, a, wire.NetworkItem(web.App))
+	if !slices.Equal(directory.Services[0].Allow, []wire.NetworkID{net.Net}) {
 		t.Errorf("the instance lets in %v, not %d", directory.Services[0].Allow, net.Net)
 	}
 	s.apply("acme", "shop", 1)

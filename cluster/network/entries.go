@@ -37,7 +37,8 @@ type entryJudge struct {
 }
 
 func newEntryJudge() *entryJudge {
-	return &entryJudge{entries: map[string]*AppIngress{}, ports: map[int]*AppIngress{}, hosts: map[string]*AppIngress{}, names: map[int][]*AppIngress{}}
+	return &entryJudge{entries: map[string]*AppIngress{}, ports: map[int]*AppIngress{},
+		hosts: map[string]*AppIngress{}, names: map[int][]*AppIngress{}}
 }
 
 // take gives an entry to who asks for it, or the reason for not doing so.

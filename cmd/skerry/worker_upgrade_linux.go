@@ -177,7 +177,7 @@ func launch(ctx context.Context, dir *upgrade.Dir, data string, log *slog.Logger
 	}
 	s, err := dir.State()
 	if err != nil {
-		log.Error("read what is known of the agent's programs", "err", err)
+		log.Error("read the record of the agent's programs", "err", err)
 	}
 	if s.Trial == nil || os.Getenv(noTrialEnv) != "" {
 		return false, os.Unsetenv(noTrialEnv)

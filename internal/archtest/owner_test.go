@@ -15,7 +15,7 @@ var owned = []struct {
 	its       []string // its fields
 }{
 	{"cluster/core", "cluster/core/ledger.go",
-		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "astray", "asking", "grew", "notes"},
+		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "orphan", "asking", "grew", "notes"},
 		"p", []string{"Worker", "Removing", "Next", "Original"}},
 	{dir: "decide/apps", file: "decide/apps/catalog.go", fields: []string{"apps", "targets", "dirty", "wake", "frozen"}},
 	{dir: "decide/apps", file: "decide/apps/ledger.go", fields: []string{"counter", "inst", "byService", "unplaced", "stopping"}},
@@ -26,7 +26,7 @@ var owned = []struct {
 	{dir: "decide/apps", file: "decide/apps/network.go",
 		fields: []string{"nets", "lastNet", "exporters", "importers", "unaddressed", "readdressed"}},
 	{dir: "decide/apps", file: "decide/apps/secrets.go", fields: []string{"byName"}},
-	{dir: "decide/apps", file: "decide/apps/autoscale.go", fields: []string{"scalers", "came", "waits"}},
+	{dir: "decide/apps", file: "decide/apps/autoscale.go", fields: []string{"scalers", "arrivals", "waits"}},
 }
 
 // TestOwners has state be changed only where its invariants are kept.

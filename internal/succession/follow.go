@@ -92,7 +92,8 @@ func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Serve
 		o.opt.Log.Debug("stand by", "err", err)
 		return nil
 	}
-	srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Handler: refuser{}, Candidate: o.Candidate, Log: o.opt.Log,
+	srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Handler: refuser{}, Candidate: o.Candidate,
+		Log: o.opt.Log,
 		Admit: func(context.Context, wire.PeerIdentity, *wire.Hello) error {
 			return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine stands by for the site and does not lead it", Hint: "the worker goes on by itself, and chooses one that does", RetryAfter: 250}
 		},

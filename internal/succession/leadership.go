@@ -84,7 +84,7 @@ type lag struct {
 
 // Records of succession in the store. Those below meta/ are no core's business.
 const (
-	keyBound      = "meta/succession/bound"  // exists: there may be in-sync replicas, so that this store's owner must be chosen again after a start
+	keyBound      = "meta/succession/bound"  // exists: with in-sync replicas, this store's owner must be chosen again after a start
 	keyVoters     = "meta/succession/voters" // names of workers, JSON
 	keyCandidates = "meta/succession/seats"  // where the candidates that were seen last listen, JSON
 	prefixTerm    = "meta/succession/reign/" // + term, with the revision before its first

@@ -13,4 +13,4 @@ type Stats struct {
 	Counters   map[string]int64 `json:"counters"`   // those that begin with "drop-" are of what was dropped
 }
 
-var errStream = errors.New("what came is no frame")
+var errStream = errors.New("malformed frame")

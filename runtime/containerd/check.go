@@ -89,7 +89,7 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		return
 	}
 	if d.opts.Socket == "" {
-		r.Absent, r.Cause, r.Cure = true, "the worker was told of no containerd", "name its socket, as in --containerd /run/containerd/containerd.sock"
+		r.Absent, r.Cause, r.Cure = true, "no containerd is configured", "name its socket, as in --containerd /run/containerd/containerd.sock"
 		return
 	}
 	if !d.Preflight(r, "containers need root") {
@@ -210,7 +210,7 @@ func (d *Driver) unreachable(err error) (cause, cure string) {
 	case errors.Is(err, os.ErrNotExist):
 		return "there is no containerd at " + at, "apt-get install containerd and start it, or name its socket with --containerd"
 	case errors.Is(err, unix.ECONNREFUSED):
-		return "nobody listens at " + at, "start containerd, as by: systemctl start containerd"
+		return "no process listens at " + at, "start containerd, for example by: systemctl start containerd"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "containerd at " + at + " does not answer", "restart containerd; containers run on"
 	}
@@ -272,7 +272,7 @@ func (d *Driver) sweep(ctx context.Context) {
 	c := d.client(d.opts.Socket)
 	list, err := c.Containers(ctx, labelDir, d.Options.Dir)
 	if err != nil {
-		d.Options.Log.Warn("look for what is left at containerd", "err", err)
+		d.Options.Log.Warn("list leftovers at containerd", "err", err)
 		return
 	}
 	d.catchUp(ctx)
@@ -281,7 +281,7 @@ func (d *Driver) sweep(ctx context.Context) {
 			continue
 		}
 		if err := d.forget(ctx, c, k.ID, k.Labels[labelSnapshotter], true); err != nil {
-			d.Options.Log.Warn("remove what is left at containerd", "container", k.ID, "err", err)
+			d.Options.Log.Warn("remove a leftover at containerd", "container", k.ID, "err", err)
 		}
 	}
 }

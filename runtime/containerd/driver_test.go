@@ -108,10 +108,10 @@ func TestCheckTellsWhy(t *testing.T) {
 		o           Options
 		cause, cure string
 	}{
-		"none named":   {Options{}, "was told of no containerd", "--containerd /run/containerd/containerd.sock"},
+		"none named":   {Options{}, "no containerd is configured", "--containerd /run/containerd/containerd.sock"},
 		"no socket":    {Options{Socket: filepath.Join(dir, "nothing")}, "there is no containerd at " + dir, "apt-get install containerd"},
 		"not absolute": {Options{Socket: "sock"}, "is no absolute path", "--containerd /run/"},
-		"nobody":       {Options{Socket: closed}, "nobody listens", "systemctl start containerd"},
+		"nobody":       {Options{Socket: closed}, "no process listens", "systemctl start containerd"},
 		"another":      {Options{Socket: silent}, silent, "make sure that it is containerd"},
 		"no shim":      {Options{Socket: socket, Shim: "io.containerd.absent.v1"}, "io.containerd.absent.v1", "containerd-shim-absent-v1 on its PATH"},
 		"no binary":    {Options{Socket: socket, Binary: "no-such-runtime"}, "no-such-runtime", "--containerd-binary"},

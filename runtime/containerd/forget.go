@@ -126,7 +126,7 @@ func (d *Driver) catchUp(ctx context.Context) {
 			err = os.Remove(name)
 		}
 		if err != nil {
-			d.Options.Log.Warn("remove what is left at containerd", "container", filepath.Base(name), "err", err)
+			d.Options.Log.Warn("remove a leftover at containerd", "container", filepath.Base(name), "err", err)
 		}
 	}
 }

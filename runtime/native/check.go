@@ -25,7 +25,7 @@ func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
 		return r
 	}
 	if err := d.try(ctx); err != nil {
-		r.Cause, r.Cure = err.Error(), "look at the worker's log for what the supervisor said"
+		r.Cause, r.Cure = err.Error(), "read the supervisor's messages in the worker's log"
 		return r
 	}
 	r.Passed, r.Version = true, "linux "+goruntime.GOARCH

@@ -24,7 +24,7 @@ func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
 		return r
 	}
 	if err := d.try(ctx); err != nil {
-		r.Cause, r.Cure = err.Error(), "look at the worker's log for what the supervisor said; modules need overlayfs and a mount namespace"
+		r.Cause, r.Cure = err.Error(), "read the supervisor's messages in the worker's log; modules need overlayfs and a mount namespace"
 		return r
 	}
 	r.Passed, r.Version = true, "wasip1 on linux "+goruntime.GOARCH
