@@ -176,7 +176,8 @@ func (e *editor) Adopt(now time.Time, site string, m *wire.Amendment, all bool, 
 			return nil, nil, skerry.Errorf(skerry.CodeForbidden, "service %q runs at other sites, too, and a site does not change it there", w.Name)
 		}
 	}
-	// By the books, not by what the site says that it had: the same amendment may come twice. But it may not have heard which of them are to end.
+	// By the books, not by what the site says that it had: the same amendment may come twice. But it may not have heard which of them are
+	// to end.
 	next, err := e.merged(a, m, func(w *wire.AmendedService) int {
 		live, ending := len(held[w.Name]), 0
 		for _, i := range e.Instances(skerry.ServiceKey{App: m.App, Service: w.Name}) {

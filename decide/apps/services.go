@@ -87,7 +87,8 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	for n := min(limit-len(current), room); n > 0; n-- {
 		current = append(current, rs.create(now, a, s, rs.freeOrdinal(sk, rev), "", "", fx))
 	}
-	if like := slices.IndexFunc(old, func(i *Instance) bool { return i.Spec.Mode == s.Mode }); like >= 0 { // not a job, nor copies on all workers
+	// A job is not begun again, and copies on all workers are not doubled.
+	if like := slices.IndexFunc(old, func(i *Instance) bool { return i.Spec.Mode == s.Mode }); like >= 0 {
 		for n := want - limit - len(old) - leaving; n > 0; n-- { // a wave is not done, and one of the others has gone
 			old = append(old, rs.createAs(now, a, old[like], rs.freeOrdinal(sk, old[like].Revision), fx))
 		}

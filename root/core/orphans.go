@@ -91,7 +91,8 @@ func decideOrphan(c *Core, now time.Time, m apps.DecideOrphan, fx *wire.Effects)
 		default:
 			spec := x.a.Spec
 			i := &apps.Instance{Instance: wire.Instance{ID: m.ID, Service: x.a.Service, Org: x.a.Org, Ordinal: x.a.Ordinal, Gen: x.a.Gen, Revision: x.a.Revision,
-				State: skerry.Running, Phase: x.obs.Phase, Cluster: x.Cluster, Fence: x.a.Fence, CreatedAt: now}, Spec: &spec, Holder: site, Restart: x.a.Restart}
+				State: skerry.Running, Phase: x.obs.Phase, Cluster: x.Cluster, Fence: x.a.Fence, CreatedAt: now},
+				Spec: &spec, Holder: site, Restart: x.a.Restart}
 			if err := c.Apps.Rebuild(now, i, x.a.Digest, fx); err != nil {
 				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s at cluster %s cannot be adopted: %w", m.ID, site, err)
 				return
