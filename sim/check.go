@@ -257,7 +257,7 @@ func (k *checker) alone(n *Node, id skerry.InstanceID) {
 		if o == n || k.liars[o] || k.liars[n] || !o.Up || !o.deaf() {
 			continue
 		}
-		late := noticed(o)
+		late := noticed(o) + 2*n.disk.slow // what was on its way behind a batch cannot be called back
 		if g := k.here[o][id]; k.w.Now.Sub(o.line.since) > late && k.w.Now.Sub(o.began) > late && g != nil && g.running > 0 {
 			k.fail(BrokenTwice, "%s starts on %s and still runs on %s", id, n.Name, o.Name)
 		}
