@@ -116,7 +116,7 @@ func TestNobodyIsSentToWhatHasEnded(t *testing.T) {
 		{"migrated", migrate},
 		{"drained", func(w *World) (any, *Node) { return cluster.DrainWorker{Name: "w1", Parallel: 1}, w.Clusters["a"] }},
 	} {
-		for _, far := range []string{"a/w4", "b"} {
+		for _, far := range []string{"a/w4", "b", "b/w1"} {
 			for _, restarts := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s is far/restarts=%v", c.name, far, restarts), func(t *testing.T) {
 					w := serving(t)
