@@ -22,15 +22,15 @@ func (w *World) misled() (out []string) {
 		machines[keyOf(0, i)] = w.Workers[fmt.Sprintf("a/w%d", i+1)]
 	}
 	for _, n := range ordered(w.Workers) {
-		r := fabricItem[wire.Route](n, wire.RouteKey(web("shop")))
+		r := overlayItem[wire.Route](n, wire.RouteKey(web("shop")))
 		if r == nil {
 			continue
 		}
-		me := fabricItem[wire.OverlayNode](n, wire.NodeKey)
+		me := overlayItem[wire.OverlayNode](n, wire.NodeKey)
 		for _, b := range r.Backends {
 			at := n
 			if me == nil || b.Peer != me.ID {
-				p := fabricItem[wire.OverlayPeer](n, wire.OverlayPeerKey(b.Peer))
+				p := overlayItem[wire.OverlayPeer](n, wire.OverlayPeerKey(b.Peer))
 				if p == nil {
 					continue // it waits until it is told
 				}
@@ -77,7 +77,7 @@ func serving(t *testing.T) *World {
 	}
 	w.Run(10 * time.Second)
 	for _, name := range []string{"a/w4", "b/w1"} {
-		if r := fabricItem[wire.Route](w.Workers[name], wire.RouteKey(web("shop"))); r == nil || len(r.Backends) != 2 {
+		if r := overlayItem[wire.Route](w.Workers[name], wire.RouteKey(web("shop"))); r == nil || len(r.Backends) != 2 {
 			t.Fatalf("%s was told %+v", name, r)
 		}
 	}
@@ -104,7 +104,7 @@ func shop(replicas int, version string) apps.Apply {
 // Whatever ends a copy that serves, and however late others hear of it: while their links work nobody sends a request to where nothing runs.
 func TestNobodyIsSentToWhatHasEnded(t *testing.T) {
 	migrate := func(w *World) (any, *Node) {
-		id := fabricItem[wire.Route](w.Workers["a/w4"], wire.RouteKey(web("shop"))).Backends[0].Instance
+		id := overlayItem[wire.Route](w.Workers["a/w4"], wire.RouteKey(web("shop"))).Backends[0].Instance
 		return cluster.MigrateInstance{ID: id, Actor: "t"}, w.Clusters["a"]
 	}
 	for _, c := range []struct {
@@ -136,7 +136,7 @@ func TestNobodyIsSentToWhatHasEnded(t *testing.T) {
 							w.Restart(w.Clusters["a"], nil)
 						}
 					}
-					if n := w.Workers["a/w4"]; len(fabricItem[wire.Route](n, wire.RouteKey(web("shop"))).Backends) > 2 {
+					if n := w.Workers["a/w4"]; len(overlayItem[wire.Route](n, wire.RouteKey(web("shop"))).Backends) > 2 {
 						t.Error("what was to end is still there")
 					}
 					for _, x := range w.Faults {

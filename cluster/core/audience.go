@@ -42,7 +42,7 @@ func (a audience) Waits(name string, k skerry.ServiceKey) bool {
 	if !ok {
 		return a.o.unconfirmed(name, k)
 	}
-	heard, can := a.o.foreign.sites.Heard(site, k)
+	heard, can := a.o.remote.sites.Heard(site, k)
 	mail, told := a.o.Up.Observed.Get(wire.MailTo(site, wire.TopicRoute(k)))
 	return can && told && heard != sumOf(mail)
 }
@@ -62,24 +62,24 @@ func (o *overlay) sayFarewells(now time.Time) {
 
 // confirmRoutes tells other sites which of their routes all workers here have.
 func (o *overlay) confirmRoutes() {
-	for site, list := range o.foreign.unheard {
+	for site, list := range o.remote.unheard {
 		for k := range list {
 			if !slices.ContainsFunc(slices.Collect(o.told(k)), func(name string) bool { return o.unconfirmed(name, k) }) {
 				delete(list, k)
-				o.foreign.mail[site] = true
+				o.remote.mail[site] = true
 			}
 		}
 		if len(list) == 0 {
-			delete(o.foreign.unheard, site)
+			delete(o.remote.unheard, site)
 		}
 	}
 }
 
 // heard lists the routes of another site that all workers here have.
 func (a *abroad) heard(site string) (out []wire.HeardRoute) {
-	for _, k := range a.foreign.sites.Routes(site) {
+	for _, k := range a.remote.sites.Routes(site) {
 		value, orphaned, ok := a.Up.Desired.Get(wire.MailFrom(site, wire.TopicRoute(k)))
-		if ok && !orphaned && !a.foreign.unheard[site][k] {
+		if ok && !orphaned && !a.remote.unheard[site][k] {
 			out = append(out, wire.HeardRoute{Service: k, Mail: sumOf(value)})
 		}
 	}

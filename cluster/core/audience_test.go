@@ -10,9 +10,9 @@ import (
 )
 
 // farewell is a site where a copy on the first worker is to end and its worker is not told, because the second one has not confirmed that.
-func farewell(t *testing.T) (s *fabricSite, a, b string, told func() bool) {
+func farewell(t *testing.T) (s *overlayNetSite, a, b string, told func() bool) {
 	t.Helper()
-	s = newFabricSite(t)
+	s = newOverlayNetSite(t)
 	a = s.join(1)
 	web := key("acme", "shop")
 	s.apply("acme", "shop", 1)
