@@ -76,6 +76,14 @@ type RemoteRoute struct {
 // RemotePeers tells another site which workers here have routes to its instances.
 type RemotePeers struct {
 	Peers []RemotePeer `json:"peers" cbor:"1,keyasint"`
+	// Heard are the routes of the other site that all workers here have.
+	Heard []HeardRoute `json:"heard,omitempty" cbor:"2,keyasint,omitempty"`
+}
+
+// HeardRoute is a route of another site, as that sent it.
+type HeardRoute struct {
+	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
+	Mail    uint64            `json:"mail" cbor:"2,keyasint"` // the first bytes of the SHA-256 of the mail
 }
 
 // RemotePeer is a worker, to other sites: a number, a key and its instances' addresses.

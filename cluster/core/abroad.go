@@ -19,11 +19,13 @@ import (
 type remote struct {
 	sites *network.Remote
 	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
-	lawful  map[skerry.ServiceKey]bool
-	mail    map[string]bool // sites whose mail about peers must be written again
-	dirty   bool            // what the root is told must be looked at again
-	again   bool            // so must whom the relay serves
-	said    map[string]bool // keys of what was reported to the root of this kind
+	lawful map[skerry.ServiceKey]bool
+	mail   map[string]bool // sites whose mail about peers must be written again
+	dirty  bool            // what the root is told must be looked at again
+	again  bool            // so must whom the relay serves
+	said   map[string]bool // keys of what was reported to the root of this kind
+	// unheard are the routes of other sites that workers here have yet to confirm.
+	unheard map[string]map[skerry.ServiceKey]bool
 	relay   RelayUp
 	served  wire.RelayConfig // what the relay was told
 	gateway gateway
@@ -40,7 +42,8 @@ type abroad struct {
 }
 
 func newRemote(h home) remote {
-	return remote{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
+	return remote{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{},
+		said: map[string]bool{}, unheard: map[string]map[skerry.ServiceKey]bool{}}
 }
 
 // RelayUp tells where the site's relay takes datagrams and streams, and where it is reached from other sites. Unspecified
@@ -126,6 +129,12 @@ func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 			route = nil
 		}
 		a.remote.sites.SetRoute(site, k, route)
+		if route != nil {
+			if a.remote.unheard[site] == nil {
+				a.remote.unheard[site] = map[skerry.ServiceKey]bool{}
+			}
+			a.remote.unheard[site][k] = true
+		}
 		a.interests.Touch(k)
 		return
 	}
@@ -136,6 +145,7 @@ func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 	if !open(users) {
 		users = nil
 	}
+	a.farewells.Touch(site + "/")
 	for _, id := range a.remote.sites.SetUsers(site, users) {
 		if name := a.overlayNet.names[id]; name != "" {
 			a.paths.Touch(name)
@@ -262,7 +272,8 @@ func (a *abroad) publishSite() {
 			slices.Sort(by[from].To)
 			mail.Peers = append(mail.Peers, *by[from])
 		}
-		if len(mail.Peers) > 0 {
+		mail.Heard = a.heard(site)
+		if len(mail.Peers)+len(mail.Heard) > 0 {
 			a.post(site, wire.TopicPeers, &mail)
 		} else {
 			a.unpost(wire.MailTo(site, wire.TopicPeers))

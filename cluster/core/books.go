@@ -34,6 +34,7 @@ type books struct {
 	detect     *detect.Detector
 	trust      *trust.Trust
 	releases   *moves.Releases
+	farewells  *moves.Farewells
 	neighbours *moves.Neighbours
 	volumes    *volumes.Claims
 	uplink     *uplink.Uplink
@@ -179,7 +180,11 @@ func (b *books) leave(p *placement, worker string) {
 
 // left says that nothing of an instance is left on a worker.
 func (b *books) left(worker string, id skerry.InstanceID) {
-	h, record := b.releases.End(moves.Place{Worker: worker, ID: id})
+	at := moves.Place{Worker: worker, ID: id}
+	if b.farewells.End(at) {
+		b.Children.Delete(worker, wire.AssignmentKey(id))
+	}
+	h, record := b.releases.End(at)
 	if record == nil {
 		return
 	}
@@ -380,7 +385,8 @@ func (b *books) audit() (faults []string) {
 		seen[name], trusted[name] = w.sight, w.trust
 	}
 	there := func(app skerry.AppKey) bool { return b.byApp[app] != nil }
-	return slices.Concat(faults, b.detect.Audit(seen), b.trust.Audit(trusted), b.releases.Audit(b.workers.has), b.neighbours.Audit(there))
+	return slices.Concat(faults, b.detect.Audit(seen), b.trust.Audit(trusted), b.releases.Audit(b.workers.has),
+		b.farewells.Audit(b.workers.has), b.neighbours.Audit(there))
 }
 
 // marks are what of the overlay must be worked out again.

@@ -65,7 +65,7 @@ func New(opt Options) *Core {
 	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: members.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
-		far: network.NewFar(), releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
+		far: network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
 	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret}, then: sequels{c},
@@ -368,6 +368,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.rebuilder.rebuild.Due(c.rebuilder.rootAway()))
 	consider(c.drainer.drains.Due())
 	consider(c.starts.Due())
+	consider(c.farewells.Due())
 	consider(c.trust.Due())
 	consider(c.balancer.balance.Due())
 	consider(c.volumes.NextLook())
@@ -424,6 +425,8 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	clear(c.linked)
 	c.refillWants(now)
 	c.publishRoutes()
+	c.sayFarewells(now)
+	c.confirmRoutes()
 	c.publishSite()
 	c.remote.sites.Forget(now)
 	c.serveRelay(fx)

@@ -56,6 +56,7 @@ func (l *lifecycle) boundTo(p *placement) {
 // forget has nothing remember a placement.
 func (l *lifecycle) forget(p *placement) {
 	l.endOriginal(p)
+	l.letGoNow(p.A.ID)
 	if l.strike(p) {
 		l.neighbours.Forget(p.A.Service.App)
 	}
@@ -151,7 +152,11 @@ func (l *lifecycle) crowd(now time.Time, p *placement, fx *wire.Effects) {
 func (l *lifecycle) move(now time.Time, p *placement, why string, avoid bool, fx *wire.Effects) {
 	l.unstrand(p)
 	l.abandon(p)
-	l.letGo(p)
+	if p.mayRun() && p.Worker != "" { // another one may start at once, and no two are to run
+		l.Children.Delete(p.Worker, wire.AssignmentKey(p.A.ID))
+	} else {
+		l.letGo(p)
+	}
 	if !p.ended() {
 		l.leave(p, p.Worker)
 	}

@@ -503,6 +503,15 @@ func TestMigratedCopyIsReachableUntilItEnds(t *testing.T) {
 	if item[wire.AppNetwork](s, a, wire.NetworkItem(web.App)) == nil {
 		t.Error("the worker has left the network of what it still runs")
 	}
+	// Its worker is told when both that have the route have confirmed that it drains.
+	for _, who := range []string{"", a, b} {
+		if who != "" {
+			s.acknowledge(who)
+		}
+		if _, has := s.c.Children.Get(a).Desired.Get(wire.AssignmentKey(r.Backends[0].Instance)); has != (who != b) {
+			t.Errorf("after the word of %q the first copy is to run: %v", who, has)
+		}
+	}
 	delete(s.obs, a)
 	s.want[a] = nil
 	s.tell(a)

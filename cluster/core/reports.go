@@ -100,6 +100,9 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		rp.Children.Ignored.Count(rp.workerReport(now, m.Name, d.Report, fx))
 	}
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
+	if d.Settled {
+		rp.farewells.Touch(m.Name)
+	}
 	if (d.Settled || d.Report != nil) && child.Settled() {
 		rp.returned(now, child, fx)
 		if rp.rebuilder.rebuild.Over() {
@@ -283,7 +286,9 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		return
 	}
 	if p.Worker != worker {
-		rp.Children.Delete(worker, wire.AssignmentKey(o.ID)) // an old copy: end it
+		if !rp.farewells.Has(moves.Place{Worker: worker, ID: o.ID}) {
+			rp.Children.Delete(worker, wire.AssignmentKey(o.ID)) // an old copy: end it
+		}
 		return
 	}
 	if o.Fence != p.A.Fence || !p.Obs.State.CanReach(o.State) {

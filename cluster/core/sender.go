@@ -3,10 +3,12 @@ package core
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"iter"
 	"slices"
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -80,10 +82,50 @@ func (s *sender) sendNext(p *placement) {
 	}
 }
 
+// letGo has the worker of a placement end it; one that serves, as soon as nobody is sent to it any more.
 func (s *sender) letGo(p *placement) {
-	if p.Worker != "" {
+	w := s.workers[p.Worker]
+	switch {
+	case p.Worker == "":
+	case p.Obs.Ready && w != nil && !w.sight.Lost() && s.hasAudience(p.A.Service):
+		s.farewells.Begin(moves.Place{Worker: p.Worker, ID: p.A.ID}, p.A.Service)
+		s.linked[p.A.Service.App] = true
+	default:
 		s.Children.Delete(p.Worker, wire.AssignmentKey(p.A.ID))
 	}
+}
+
+// letGoNow has workers end the copies of an instance that are not told yet.
+func (s *sender) letGoNow(id skerry.InstanceID) {
+	for _, at := range s.farewells.EndAll(id) {
+		s.Children.Delete(at.Worker, wire.AssignmentKey(id))
+	}
+}
+
+// hasAudience reports whether anybody was told of the instances of a service.
+func (s *sender) hasAudience(k skerry.ServiceKey) bool {
+	for range s.told(k) {
+		return true
+	}
+	return len(s.interests.Sites(k)) > 0
+}
+
+// told runs over the workers that were told of a service, by their sets: what they want they say only when they have come back.
+func (b *books) told(k skerry.ServiceKey) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range b.workers {
+			c := b.Children.Get(name)
+			if c != nil && (c.Desired.Told(wire.RouteKey(k)) || c.Desired.Told(wire.EndpointsKey(k))) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// unconfirmed reports whether a worker that is in touch has yet to confirm what it was told of a service last.
+func (b *books) unconfirmed(name string, k skerry.ServiceKey) bool {
+	w, c := b.workers[name], b.Children.Get(name)
+	return w != nil && c != nil && !w.sight.Lost() && (c.Desired.Pending(wire.RouteKey(k)) || c.Desired.Pending(wire.EndpointsKey(k)))
 }
 
 // has reports whether an instance is in a worker's desired set, or left there by an earlier life of it.
@@ -132,8 +174,16 @@ func (s *sender) reviewChildren() {
 		for _, key := range s.Children.Get(name).Desired.Keys() {
 			id, ok := strings.CutPrefix(key, "inst/")
 			p := s.places[skerry.InstanceID(id)]
-			if ok && (p == nil || p.Removing || !p.at(name)) {
-				s.Children.Delete(name, key)
+			switch {
+			case !ok || p != nil && !p.Removing && p.at(name):
+			case p != nil && p.Worker == name:
+				s.letGo(p)
+			default:
+				if h := s.releases.On(name)[skerry.InstanceID(id)]; h.Address != "" && s.hasAudience(h.Service) {
+					s.farewells.Begin(moves.Place{Worker: name, ID: skerry.InstanceID(id)}, h.Service)
+				} else {
+					s.Children.Delete(name, key)
+				}
 			}
 		}
 	}

@@ -19,6 +19,7 @@ type (
 
 func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	sets, events := c.Children.Up(now, hello)
+	c.farewells.Touch(hello.Name)
 	fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation, Pace: c.opt.Pace}
 	w := c.workers[hello.Name]
 	if w == nil {

@@ -1,6 +1,7 @@
 // Package moves owns what is remembered about instances that leave their workers, and about why they should. Each type below has a state of
 // its own, and knows none of the others:
 //
+//	Farewells   copies that are to end once nobody is sent to them any more
 //	Releases    what instances that were told to end still hold
 //	Drains      what operators asked to be drained, and what stays there
 //	Balance     when the site looks for better places, and which workers are busy

@@ -1,7 +1,6 @@
 package moves
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -66,9 +65,7 @@ func (r *Releases) Load(key string, value []byte) error {
 // Start counts again what was ending when the orchestrator ended. Of the rest, where ends says no, the record is deleted. It lists what is
 // taken of workers.
 func (r *Releases) Start(ends func(Place) bool, fx *wire.Effects) (taken []Place) {
-	for _, p := range slices.SortedFunc(maps.Keys(r.read), func(a, b Place) int {
-		return cmp.Or(strings.Compare(a.Worker, b.Worker), strings.Compare(string(a.ID), string(b.ID)))
-	}) {
+	for _, p := range slices.SortedFunc(maps.Keys(r.read), comparePlaces) {
 		if !ends(p) {
 			fx.Delete(p.key())
 			continue
@@ -133,6 +130,9 @@ func (r *Releases) Of(k skerry.ServiceKey) func(yield func(Place, Releasing) boo
 		}
 	}
 }
+
+// On is what ends on a worker.
+func (r *Releases) On(worker string) Leaving { return r.workers[worker] }
 
 // Workers runs over the workers on which something of an application ends, some of them twice.
 func (r *Releases) Workers(app skerry.AppKey) func(yield func(string) bool) {

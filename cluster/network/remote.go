@@ -64,6 +64,7 @@ type Remote struct {
 	sites   map[string]*wire.SiteInfo
 	routes  map[skerry.ServiceKey]map[string]*wire.RemoteRoute // by site
 	users   map[string]*wire.RemotePeers                       // by site: its workers that have routes to workers here
+	heard   map[string]map[skerry.ServiceKey]uint64            // by site: routes from here that all its workers have; nil: it never said
 	peers   map[string]wire.RemotePeer                         // workers that are known
 	numbers Numbers
 	refs    map[string]int       // how many mails name a worker
@@ -81,7 +82,8 @@ func RemoteName(site string, id wire.PeerID) string { return site + "/" + id.Str
 // NewRemote makes a site that knows of no other.
 func NewRemote(home Home) *Remote {
 	return &Remote{home: home, sites: map[string]*wire.SiteInfo{}, routes: map[skerry.ServiceKey]map[string]*wire.RemoteRoute{},
-		users: map[string]*wire.RemotePeers{}, peers: map[string]wire.RemotePeer{}, refs: map[string]int{}, known: map[string]int{},
+		users: map[string]*wire.RemotePeers{}, heard: map[string]map[skerry.ServiceKey]uint64{},
+		peers: map[string]wire.RemotePeer{}, refs: map[string]int{}, known: map[string]int{},
 		idle: map[string]time.Time{}, refused: map[string]int{RefusedPeers: 0, RefusedExtents: 0}}
 }
 
@@ -131,6 +133,7 @@ func (r *Remote) Introduce(s wire.SiteInfo) {
 // Leave forgets the introduction of a site.
 func (r *Remote) Leave(site string) {
 	delete(r.sites, site)
+	delete(r.heard, site)
 	r.dirty = true
 }
 
@@ -217,7 +220,37 @@ func (r *Remote) SetUsers(site string, users *wire.RemotePeers) (concerned []wir
 	for _, p := range slices.Concat(was, is) {
 		concerned = append(concerned, p.To...)
 	}
+	r.hear(site, users)
 	return concerned
+}
+
+// hear takes which routes from here all workers of another site have.
+func (r *Remote) hear(site string, users *wire.RemotePeers) {
+	if r.heard[site] == nil && (users == nil || len(users.Heard) == 0) {
+		return
+	}
+	r.heard[site] = map[skerry.ServiceKey]uint64{}
+	if users != nil {
+		for _, h := range users.Heard {
+			r.heard[site][h.Service] = h.Mail
+		}
+	}
+}
+
+// Heard gives what a site says of the route of a service here that all its workers have, and whether it ever says so.
+func (r *Remote) Heard(site string, k skerry.ServiceKey) (mail uint64, says bool) {
+	return r.heard[site][k], r.heard[site] != nil
+}
+
+// Routes lists the services of which another site has told the instances.
+func (r *Remote) Routes(site string) (out []skerry.ServiceKey) {
+	for k, by := range r.routes {
+		if by[site] != nil {
+			out = append(out, k)
+		}
+	}
+	slices.SortFunc(out, skerry.ServiceKey.Compare)
+	return out
 }
 
 // acquaint takes workers of another site in place of those that the same mail named before. It gives those that are known

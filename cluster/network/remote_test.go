@@ -179,3 +179,23 @@ func TestRemoteBounds(t *testing.T) {
 		t.Error("a route with more ends than one may have is taken")
 	}
 }
+
+// A site that never confirms a route runs an older version; one that does goes on to be asked when it says nothing for a while.
+func TestRemoteHeard(t *testing.T) {
+	r := NewRemote(nil)
+	web := skerry.ServiceKey{Service: "web"}
+	expect := func(mail uint64, says bool) {
+		t.Helper()
+		if m, s := r.Heard("b", web); m != mail || s != says {
+			t.Errorf("of the route %d was heard, it says so: %v", m, s)
+		}
+	}
+	r.SetUsers("b", &wire.RemotePeers{})
+	expect(0, false)
+	r.SetUsers("b", &wire.RemotePeers{Heard: []wire.HeardRoute{{Service: web, Mail: 7}}})
+	expect(7, true)
+	r.SetUsers("b", nil)
+	expect(0, true)
+	r.Leave("b")
+	expect(0, false)
+}

@@ -289,6 +289,22 @@ func (s *Source) Confirmed(key string) bool {
 	return ok && s.peer.connected && s.peer.confirmed && i.gen <= s.peer.held
 }
 
+// Pending reports whether the set has an item, or the end of one, that the peer is not known to hold.
+func (s *Source) Pending(key string) bool {
+	gen := s.tombs[key]
+	if i, ok := s.items[key]; ok {
+		gen = i.gen
+	}
+	return gen > s.peer.held
+}
+
+// Told reports whether the set has an item, or the end of one that the peer has not confirmed.
+func (s *Source) Told(key string) bool {
+	_, item := s.items[key]
+	_, tomb := s.tombs[key]
+	return item || tomb
+}
+
 // Orphans gives the items of earlier incarnations that the peer keeps and this set has not decided about. known says
 // whether the list is complete as of the peer's last answer. Put adopts an orphan, Delete removes it.
 func (s *Source) Orphans() (orphans []wire.HeldItem, known bool) {

@@ -153,3 +153,43 @@ func BenchmarkChange(b *testing.B) {
 		b.Fatal("not settled")
 	}
 }
+
+// TestPending: an item is pending, and so is its end, until the peer has acknowledged just that; also after a connection and a life.
+func TestPending(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := NewSource("s", "p/", "x", Options{})
+	expect := func(pending, told bool) {
+		t.Helper()
+		if s.Pending("a") != pending || s.Told("a") != told {
+			t.Errorf("pending %v, told %v", s.Pending("a"), s.Told("a"))
+		}
+	}
+	ack := func() { s.Handle(now, &wire.SetAck{Set: "s", Incarnation: "x", Gen: s.Gen(), Digest: s.Digest()}) }
+	put := func(key, value string) {
+		t.Helper()
+		if _, err := s.Put(key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(false, false)
+	put("a", "1")
+	expect(true, true)
+	s.Connect(now, wire.SetAck{Set: "s"})
+	s.Next(now)
+	expect(true, true)
+	ack()
+	expect(false, true)
+	put("b", "1")
+	expect(false, true)
+	put("a", "2")
+	expect(true, true)
+	s.Disconnect()
+	expect(true, true)
+	s.Connect(now, wire.SetAck{Set: "s", Incarnation: "x", Gen: s.Gen(), Digest: s.Digest()})
+	expect(false, true)
+	s.Delete("a")
+	expect(true, true)
+	s.Next(now)
+	ack()
+	expect(false, false)
+}

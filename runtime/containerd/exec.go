@@ -21,8 +21,8 @@ import (
 	"skerry.dev/skerry/runtime/oci"
 )
 
-// drainTime is how long is waited for the output of what an exec left behind.
-const drainTime = time.Second
+// forgetTime is how long is waited for a shim that waits for the output of what an exec left behind.
+const forgetTime = time.Second
 
 // Exec runs a process inside a container through the daemon, as oci.Driver does.
 func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
@@ -108,8 +108,9 @@ func (x *session) open(dir string, spec runtime.ExecSpec) error {
 
 // run copies the streams of a process that was started until it has ended.
 func (x *session) run(ctx context.Context, spec runtime.ExecSpec) (int, error) {
+	done := make(chan struct{})
 	for i, to := range outputs(spec)[:len(x.outs)] {
-		x.copies.Go(func() { _, _ = io.Copy(to, x.outs[i]) })
+		x.copies.Go(func() { tty.PassOn(to, x.outs[i], done) })
 	}
 	if x.in != nil {
 		// Not waited for: a reader such as a network stream ends when its owner closes it, after Exec returned.
@@ -119,7 +120,6 @@ func (x *session) run(ctx context.Context, spec runtime.ExecSpec) (int, error) {
 			_ = x.c.CloseInput(context.WithoutCancel(ctx), x.id, x.exec)
 		}()
 	}
-	done := make(chan struct{})
 	if spec.TTY && spec.Resize != nil {
 		x.copies.Go(func() { x.follow(ctx, spec.Resize, done) })
 	}
@@ -128,9 +128,6 @@ func (x *session) run(ctx context.Context, spec runtime.ExecSpec) (int, error) {
 		x.kill(ctx)
 	}
 	close(done)
-	for _, f := range x.outs {
-		_ = f.SetReadDeadline(time.Now().Add(drainTime))
-	}
 	x.copies.Wait()
 	if ctx.Err() != nil {
 		return -1, ctx.Err()
@@ -200,7 +197,7 @@ func (x *session) kill(ctx context.Context) {
 
 // forget has the shim forget the exec. It waits for the output of what was left behind; we have done so already.
 func (x *session) forget(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTime)
 	defer cancel()
 	_ = x.c.DeleteProcess(ctx, x.id, x.exec)
 }

@@ -299,5 +299,5 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	cmd := exec.Command(d.shim[0], slices.Concat(d.shim[1:], []string{"exec"})...)
 	cmd.Env = []string{defaultPath}
 	cmd.ExtraFiles = []*os.File{r}
-	return tty.Run(ctx, cmd, spec, tty.First(spec), nil, nil)
+	return tty.Run(ctx, cmd, spec, tty.Options{First: tty.First(spec)})
 }

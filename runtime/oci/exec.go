@@ -49,8 +49,8 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	}
 	log := process.Name() + ".log"
 	defer os.Remove(log)
-	to := log
-	if filepath.Base(rec.Runtime) == "crun" {
+	to, isCrun := log, filepath.Base(rec.Runtime) == "crun"
+	if isCrun {
 		to = "file:" + log // or it takes what is before a colon in the path for a kind of log
 	}
 	state := process.Name() + ".state"
@@ -59,8 +59,17 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	if err != nil {
 		return -1, err
 	}
-	cmd := exec.Command(rec.Runtime, slices.Concat(global, []string{"--log", to, "--log-format", "json",
-		"exec", "--process", process.Name(), "--pid-file", pidFile, string(h.ID)})...)
+	o := tty.Options{First: first, Inner: filepath.Base(rec.Runtime) == "runc"}
+	args := []string{"--log", to, "--log-format", "json", "exec", "--process", process.Name(), "--pid-file", pidFile}
+	// runc takes such a socket only if it is not to wait for the process, and copies all that there is before it ends.
+	if spec.TTY && isCrun {
+		if o.Console, err = tty.Listen(process.Name() + ".console"); err != nil {
+			return -1, err
+		}
+		defer o.Console.Close()
+		args = append(args, "--console-socket", o.Console.Path())
+	}
+	cmd := exec.Command(rec.Runtime, slices.Concat(global, args, []string{string(h.ID)})...)
 	cmd.Dir = "/"
 	// The runtime waits for the process; killing the runtime alone would leave it.
 	inner := func() int {
@@ -68,19 +77,15 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
 		return pid
 	}
-	kill := func() { _ = monitor.Identify(inner()).Signal(unix.SIGKILL) }
-	if o := outsideOf(t); o.Users != nil {
-		uid, gid, err := hostUser(o.Users, p.User)
+	o.Kill = func() { _ = monitor.Identify(inner()).Signal(unix.SIGKILL) }
+	if out := outsideOf(t); out.Users != nil {
+		uid, gid, err := hostUser(out.Users, p.User)
 		if err != nil {
 			return -1, err
 		}
-		var done func()
-		if spec, done, err = tty.Pipes(cmd, spec, uid, gid); err != nil {
-			return -1, err
-		}
-		defer done()
+		o.Owner = &tty.Owner{UID: uid, GID: gid}
 	}
-	code, err := within(network, func() (int, error) { return tty.Run(ctx, cmd, spec, first, kill, inner) })
+	code, err := within(network, func() (int, error) { return tty.Run(ctx, cmd, spec, o) })
 	if err != nil || code == 0 {
 		return code, err
 	}

@@ -3,82 +3,104 @@
 package tty
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"sync"
-	"time"
 
 	"skerry.dev/skerry/runtime"
 )
 
-// Pipes gives a command pipes that belong to a user and a group of the host, for the streams of a process that can open them anew
-// only so. What is returned is for Run in place of the spec; done is called after Run. A terminal needs none of it.
-func Pipes(cmd *exec.Cmd, spec runtime.ExecSpec, uid, gid uint32) (_ runtime.ExecSpec, done func(), err error) {
-	if spec.TTY {
-		return spec, func() {}, nil
+// pipes are those of one command.
+type pipes struct {
+	owner        *Owner
+	theirs, ours []*os.File
+	ended        chan struct{}
+	copying      sync.WaitGroup
+}
+
+func runPipes(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, o Options) (int, error) {
+	p := &pipes{owner: o.Owner, ended: make(chan struct{})}
+	err := p.open(cmd, spec)
+	if err == nil {
+		err = cmd.Start()
 	}
-	var theirs, ours []*os.File
-	var copying sync.WaitGroup
-	done = func() {
-		for _, f := range theirs {
-			f.Close()
-		}
-		for _, f := range ours {
-			_ = f.SetReadDeadline(time.Now().Add(time.Second)) // as long as Run waits for what the command left behind
-		}
-		copying.Wait()
-		for _, f := range ours {
-			f.Close()
-		}
+	for _, f := range p.theirs {
+		f.Close() // so that there is an end to read
 	}
-	pipe := func() (r, w *os.File, err error) {
-		if r, w, err = os.Pipe(); err == nil {
-			if err = w.Chown(int(uid), int(gid)); err != nil {
-				r.Close()
-				w.Close()
-			}
-		}
-		return r, w, err
+	code := -1
+	if err == nil {
+		code, err = wait(ctx, cmd, o.Kill)
 	}
-	out := func(to io.Writer) (io.Writer, error) {
-		r, w, err := pipe()
-		if err != nil {
-			return nil, err
-		}
-		theirs, ours = append(theirs, w), append(ours, r)
-		copying.Go(func() { _, _ = io.Copy(to, r) })
-		return w, nil
+	p.close()
+	return code, err
+}
+
+// close passes on what is left of the output.
+func (p *pipes) close() {
+	close(p.ended)
+	p.copying.Wait()
+	for _, f := range p.ours {
+		f.Close()
 	}
-	same := same(spec.Stdout, spec.Stderr)
+}
+
+func (p *pipes) open(cmd *exec.Cmd, spec runtime.ExecSpec) error {
+	var err error
 	if spec.Stdout != nil {
-		spec.Stdout, err = out(spec.Stdout)
+		if cmd.Stdout, err = p.out(spec.Stdout); err != nil {
+			return err
+		}
 	}
 	switch {
-	case err != nil:
-	case same:
-		spec.Stderr = spec.Stdout
+	case same(spec.Stdout, spec.Stderr):
+		cmd.Stderr = cmd.Stdout
 	case spec.Stderr != nil:
-		spec.Stderr, err = out(spec.Stderr)
-	}
-	if err == nil && spec.Stdin != nil {
-		var r, w *os.File
-		if r, w, err = pipe(); err == nil {
-			theirs = append(theirs, r)
-			from := spec.Stdin
-			cmd.Stdin, spec.Stdin = r, nil
-			go func() { // not waited for, as in Run
-				_, _ = io.Copy(w, from)
-				w.Close()
-			}()
+		if cmd.Stderr, err = p.out(spec.Stderr); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		done()
-		return spec, nil, fmt.Errorf("make pipes: %w", err)
+	if spec.Stdin == nil {
+		return nil
 	}
-	return spec, done, nil
+	r, w, err := p.pipe()
+	if err != nil {
+		return err
+	}
+	p.theirs, p.ours, cmd.Stdin = append(p.theirs, r), append(p.ours, w), r
+	// Not waited for: a reader such as a network stream ends when its owner closes it, after Exec returned.
+	go func() {
+		_, _ = io.Copy(w, spec.Stdin)
+		w.Close()
+	}()
+	return nil
+}
+
+// out makes a pipe whose contents are passed on.
+func (p *pipes) out(to io.Writer) (io.Writer, error) {
+	r, w, err := p.pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.theirs, p.ours = append(p.theirs, w), append(p.ours, r)
+	p.copying.Go(func() { PassOn(to, r, p.ended) })
+	return w, nil
+}
+
+func (p *pipes) pipe() (r, w *os.File, err error) {
+	if r, w, err = os.Pipe(); err != nil {
+		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	if p.owner != nil {
+		if err := w.Chown(int(p.owner.UID), int(p.owner.GID)); err != nil {
+			r.Close()
+			w.Close()
+			return nil, nil, fmt.Errorf("make a pipe: %w", err)
+		}
+	}
+	return r, w, nil
 }
 
 // same reports whether two writers are one, which two goroutines must not write to.

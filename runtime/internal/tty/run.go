@@ -14,12 +14,41 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/runtime"
 )
+
+// Options say how a command is run; the zero value will do.
+type Options struct {
+	// First is what First gave.
+	First *runtime.WinSize
+	// Kill is called when the context ends, before the command itself is killed. Nil: nothing is.
+	Kill func()
+	// Owner gets the pipes of a process that can open them anew only if they are its own. Nil: they stay the agent's.
+	Owner *Owner
+	// Console is where the command, which calls a runtime, leaves the terminal that it makes for the process. Nil: the
+	// terminal is the command's own.
+	Console *Console
+	// Inner says that the command makes a further terminal for the process, and copies between the two: its own is to change nothing
+	// from the beginning, and not only when the command has come to set it.
+	Inner bool
+}
+
+// Owner is a user and a group of the host.
+type Owner struct{ UID, GID uint32 }
+
+// Run starts a command and waits for it and its output.
+func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, o Options) (int, error) {
+	switch {
+	case !spec.TTY:
+		return runPipes(ctx, cmd, spec, o)
+	case o.Console != nil:
+		return o.Console.run(ctx, cmd, spec, o)
+	}
+	return runTTY(ctx, cmd, spec, o)
+}
 
 // Open makes a pseudo-terminal.
 func Open() (master, slave *os.File, err error) {
@@ -67,140 +96,86 @@ func First(spec runtime.ExecSpec) *runtime.WinSize {
 	return nil
 }
 
-// Run starts cmd and waits for it; first is what First gave. When ctx ends, kill is called, then the command itself is killed.
-// inner, if not nil, gives the process that cmd runs on a further terminal, or 0 while there is none.
-func Run(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runtime.WinSize, kill func(), inner func() int) (int, error) {
-	if spec.TTY {
-		return runTTY(ctx, cmd, spec, first, kill, inner)
+// raw is cfmakeraw(3).
+func raw(f *os.File) error {
+	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		return err
 	}
-	cmd.Stdout, cmd.Stderr = spec.Stdout, spec.Stderr
-	// What the command left behind may keep the pipes open; its output is not waited for longer than this.
-	cmd.WaitDelay = time.Second
-	var stdin io.WriteCloser
-	if spec.Stdin != nil {
-		var err error
-		if stdin, err = cmd.StdinPipe(); err != nil {
-			return -1, err
-		}
-	}
-	if err := cmd.Start(); err != nil {
-		return -1, err
-	}
-	if stdin != nil {
-		// Not waited for: a reader such as a network stream ends when its owner closes it, after Exec returned.
-		go func() {
-			_, _ = io.Copy(stdin, spec.Stdin)
-			stdin.Close()
-		}()
-	}
-	return wait(ctx, cmd, kill)
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, t)
 }
 
-func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, first *runtime.WinSize, kill func(), inner func() int) (int, error) {
+// runTTY gives the command a terminal.
+func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, o Options) (int, error) {
 	master, slave, err := Open()
 	if err != nil {
 		return -1, err
 	}
 	defer master.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	ownSession(cmd).Setctty = true
+	if o.Inner {
+		if err := raw(slave); err != nil {
+			slave.Close()
+			return -1, fmt.Errorf("set a terminal: %w", err)
+		}
 	}
-	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
-	if first != nil {
-		resize(master, *first)
-	}
-	var outer unix.Stat_t
-	if err := unix.Fstat(int(slave.Fd()), &outer); err != nil {
-		slave.Close()
-		return -1, err
+	if o.First != nil {
+		resize(master, *o.First)
 	}
 	err = cmd.Start()
 	slave.Close()
 	if err != nil {
 		return -1, err
 	}
-	var wg sync.WaitGroup
-	done := make(chan struct{})
-	wg.Go(func() {
-		out := spec.Stdout
-		if out == nil {
-			out = io.Discard
-		}
-		// The end of a terminal is an error, EIO.
-		_, _ = io.Copy(out, master)
-	})
-	if spec.Resize != nil {
-		wg.Go(func() { follow(spec.Resize, done, master, &outer, inner) })
-	}
-	if spec.Stdin != nil {
-		go func() { _, _ = io.Copy(master, spec.Stdin) }()
-	}
-	code, err := wait(ctx, cmd, kill)
-	close(done)
-	// Background processes may hold the terminal open.
-	_ = master.SetReadDeadline(time.Now().Add(time.Second))
-	wg.Wait()
+	ended := make(chan struct{})
+	var copying sync.WaitGroup
+	copying.Go(func() { attach(master, spec, ended) })
+	code, err := wait(ctx, cmd, o.Kill)
+	close(ended)
+	copying.Wait()
 	return code, err
 }
 
-// A process that has not begun yet is looked for so often, and so many times.
-const (
-	innerEvery = 20 * time.Millisecond
-	innerTries = 500
-)
+// ownSession keeps signals of the agent's terminal from a command.
+func ownSession(cmd *exec.Cmd) *syscall.SysProcAttr {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
+	return cmd.SysProcAttr
+}
 
-// follow makes terminals as large as the user's until done is closed.
-func follow(sizes <-chan runtime.WinSize, done <-chan struct{}, master *os.File, outer *unix.Stat_t, inner func() int) {
-	var again <-chan time.Time
-	var last runtime.WinSize
-	tries := 0
-	for sizes != nil || again != nil {
+// attach joins a terminal to the user's streams. It returns when the process has ended and all that it showed has been passed on.
+func attach(master *os.File, spec runtime.ExecSpec, ended <-chan struct{}) {
+	var following sync.WaitGroup
+	defer following.Wait()
+	if spec.Resize != nil {
+		following.Go(func() { follow(spec.Resize, ended, master) })
+	}
+	if spec.Stdin != nil {
+		go func() { _, _ = io.Copy(master, spec.Stdin) }() // not waited for, as in runPipes
+	}
+	PassOn(spec.Stdout, master, ended)
+}
+
+// follow makes a terminal as large as the user's until ended is closed.
+func follow(sizes <-chan runtime.WinSize, ended <-chan struct{}, master *os.File) {
+	for {
 		select {
 		case w, ok := <-sizes:
 			if !ok {
-				sizes = nil
-				continue
+				return
 			}
-			last, tries = w, 0
 			resize(master, w)
-		case <-again:
-		case <-done:
+		case <-ended:
 			return
 		}
-		again = nil
-		if tries++; inner != nil && tries < innerTries && !resizeInner(inner(), outer, last) {
-			again = time.After(innerEvery)
-		}
 	}
-}
-
-// resizeInner sets the size of the terminal that a process has for its input or output, unless it still is the outer one.
-// Runtimes copy the size of their own terminal to that of the process, but crun only since 1.8.7.
-func resizeInner(pid int, outer *unix.Stat_t, w runtime.WinSize) bool {
-	if pid <= 0 {
-		return false
-	}
-	for n := range 3 {
-		// It is looked at before it is opened, for the process may have put anything there.
-		at, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, n), unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue
-		}
-		var st unix.Stat_t
-		const firstMajor, lastMajor = 136, 143 // of pseudo-terminals, in the kernel's devices.txt
-		if err = unix.Fstat(at, &st); err == nil && (st.Dev != outer.Dev || st.Rdev != outer.Rdev) && st.Mode&unix.S_IFMT == unix.S_IFCHR && unix.Major(uint64(st.Rdev)) >= firstMajor && unix.Major(uint64(st.Rdev)) <= lastMajor {
-			var f *os.File
-			if f, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", at), os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0); err == nil {
-				resize(f, w)
-				f.Close()
-				unix.Close(at)
-				return true
-			}
-		}
-		unix.Close(at)
-	}
-	return false
 }
 
 func wait(ctx context.Context, cmd *exec.Cmd, kill func()) (int, error) {
@@ -221,7 +196,7 @@ func wait(ctx context.Context, cmd *exec.Cmd, kill func()) (int, error) {
 		}
 		return ws.ExitStatus(), nil
 	}
-	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+	if err != nil {
 		return -1, err
 	}
 	return cmd.ProcessState.ExitCode(), nil

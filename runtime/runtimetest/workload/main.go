@@ -125,10 +125,24 @@ func main() {
 		check(unix.Chroot("/"))
 	case "mount": // needs CAP_SYS_ADMIN
 		check(unix.Mount("none", "/tmp", "tmpfs", 0, ""))
-	case "tty":
+	case "tty": // "tty sized" waits for a size: crun 1.8 sets it while the program is started
+		sized := make(chan os.Signal, 1)
+		signal.Notify(sized, unix.SIGWINCH)
 		w, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
+		for ; err == nil && w.Row == 0 && len(os.Args) > 2; w, err = unix.IoctlGetWinsize(0, unix.TIOCGWINSZ) {
+			<-sized
+		}
 		check(err)
 		fmt.Println("tty", w.Row, w.Col)
+	case "sizes": // of the terminal, as it changes
+		changed := make(chan os.Signal, 1)
+		signal.Notify(changed, unix.SIGWINCH)
+		fmt.Println("ready")
+		for range changed {
+			w, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
+			check(err)
+			fmt.Println(w.Row, w.Col)
+		}
 	case "hostname":
 		name, err := os.Hostname()
 		check(err)

@@ -1,0 +1,87 @@
+package core
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/wire"
+)
+
+// A copy that serves ends after whoever may send requests to it has confirmed that it is going:
+//
+//	letGo ─► farewells ─► its route and endpoints say so ─► workers acknowledge their sets ──────────────┬─► its worker is told
+//	                                   └─► mail to other sites ─► workers there ─► their mail: heard ────┘
+
+// audience is who sends requests to the services of a site: workers, and other sites, whose names end with a slash here.
+type audience struct{ o *overlay }
+
+// Told implements moves.Audience.
+func (a audience) Told(k skerry.ServiceKey) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range a.o.told(k) {
+			if !yield(name) {
+				return
+			}
+		}
+		for _, site := range a.o.interests.Sites(k) {
+			if !yield(site + "/") {
+				return
+			}
+		}
+	}
+}
+
+// Waits implements moves.Audience. A site that never confirmed anything runs an older version, and is not waited for.
+func (a audience) Waits(name string, k skerry.ServiceKey) bool {
+	site, ok := strings.CutSuffix(name, "/")
+	if !ok {
+		return a.o.unconfirmed(name, k)
+	}
+	heard, can := a.o.remote.sites.Heard(site, k)
+	mail, told := a.o.Up.Observed.Get(wire.MailTo(site, wire.TopicRoute(k)))
+	return can && told && heard != sumOf(mail)
+}
+
+// sumOf tells one mail from another.
+func sumOf(mail []byte) uint64 {
+	sum := sha256.Sum256(mail)
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// sayFarewells has workers end what nobody is sent to any more.
+func (o *overlay) sayFarewells(now time.Time) {
+	for _, at := range o.farewells.Over(now, audience{o}) {
+		o.Children.Delete(at.Worker, wire.AssignmentKey(at.ID))
+	}
+}
+
+// confirmRoutes tells other sites which of their routes all workers here have.
+func (o *overlay) confirmRoutes() {
+	for site, list := range o.remote.unheard {
+		for k := range list {
+			if !slices.ContainsFunc(slices.Collect(o.told(k)), func(name string) bool { return o.unconfirmed(name, k) }) {
+				delete(list, k)
+				o.remote.mail[site] = true
+			}
+		}
+		if len(list) == 0 {
+			delete(o.remote.unheard, site)
+		}
+	}
+}
+
+// heard lists the routes of another site that all workers here have.
+func (a *abroad) heard(site string) (out []wire.HeardRoute) {
+	for _, k := range a.remote.sites.Routes(site) {
+		value, orphaned, ok := a.Up.Desired.Get(wire.MailFrom(site, wire.TopicRoute(k)))
+		if ok && !orphaned && !a.remote.unheard[site][k] {
+			out = append(out, wire.HeardRoute{Service: k, Mail: sumOf(value)})
+		}
+	}
+	return out
+}

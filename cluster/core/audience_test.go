@@ -1,0 +1,92 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
+	"skerry.dev/skerry/wire"
+)
+
+// farewell is a site where a copy on the first worker is to end and its worker is not told, because the second one has not confirmed that.
+func farewell(t *testing.T) (s *overlayNetSite, a, b string, told func() bool) {
+	t.Helper()
+	s = newOverlayNetSite(t)
+	a = s.join(1)
+	web := key("acme", "shop")
+	s.apply("acme", "shop", 1)
+	s.want[a] = []skerry.ServiceKey{web}
+	s.tell(a)
+	b = s.join(2)
+	s.now = s.now.Add(time.Minute) // the site has not just started
+	s.do(DrainWorker{Name: a})
+	s.want[b] = []skerry.ServiceKey{web}
+	s.tell(b)
+	s.acknowledge(a)
+	r := item[wire.Route](s, b, wire.RouteKey(web))
+	if r == nil || len(r.Backends) != 2 {
+		t.Fatalf("%+v", r)
+	}
+	told = func() bool {
+		_, has := s.c.Children.Get(a).Desired.Get(wire.AssignmentKey(r.Backends[0].Instance))
+		return !has
+	}
+	if told() {
+		t.Fatal("its worker was told before others know")
+	}
+	t.Cleanup(func() {
+		for _, x := range s.c.Audit() {
+			t.Error(x)
+		}
+	})
+	return s, a, b, told
+}
+
+// A worker that confirms nothing holds up the end of a copy for a bounded time, and one that is lost for none.
+func TestFarewellIsBounded(t *testing.T) {
+	s, _, _, told := farewell(t)
+	s.now = s.now.Add(moves.FarewellTime - time.Millisecond)
+	s.keep(s.c.Tick(s.now))
+	if told() {
+		t.Error("its worker was told too early")
+	}
+	if due := s.c.NextWake(); due.IsZero() || due.After(s.now.Add(time.Millisecond)) {
+		t.Errorf("the core wakes at %v", due)
+	}
+	s.now = s.now.Add(time.Millisecond)
+	s.keep(s.c.Tick(s.now))
+	if !told() {
+		t.Error("its worker waits for ever")
+	}
+}
+
+func TestFarewellDoesNotWaitForTheLost(t *testing.T) {
+	s, _, b, told := farewell(t)
+	s.keep(s.c.Step(s.now, ChildDown{Name: b}))
+	if told() {
+		t.Error("a worker that may be back in a moment was not waited for")
+	}
+	for range 100 {
+		if told() {
+			break
+		}
+		s.now = s.now.Add(100 * time.Millisecond)
+		s.keep(s.c.Tick(s.now))
+	}
+	if w := s.c.workers[b]; !told() || !w.sight.Lost() {
+		t.Errorf("told: %v, lost: %v", told(), w.sight.Lost())
+	}
+	if p := s.c.farewells; !p.Due().IsZero() {
+		t.Errorf("something is still due at %v", p.Due())
+	}
+}
+
+// What has ended by itself meanwhile is not started again.
+func TestFarewellOfWhatHasEnded(t *testing.T) {
+	s, a, _, told := farewell(t)
+	s.send(a, nil)
+	if !told() {
+		t.Error("its worker would start it again")
+	}
+}
