@@ -50,6 +50,8 @@ type Options struct {
 	Copied bool
 	// Slow says that a start goes through a daemon and takes a tenth of a second and more.
 	Slow bool
+	// Copies says that tasks get copies of what they mount from the host, which follow it and cannot be written to.
+	Copies bool
 	// Brief leaves out what the driver does itself, since it was tested with another of its runtimes. Of a Machine it leaves out what is the
 	// supervisor's, which others test, and looks at what a task is given in one of them instead of one for each thing.
 	Brief bool

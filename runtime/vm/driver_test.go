@@ -32,6 +32,10 @@ func open(dir string) (runtime.Driver, error) {
 		return NewUnikernels(applianceOptions(dir))
 	case spec.RuntimeVM:
 		return NewComputers(applianceOptions(dir))
+	case MonitorFirecracker:
+		o := options(dir)
+		o.Monitor = MonitorFirecracker
+		return New(o)
 	}
 	return New(options(dir))
 }

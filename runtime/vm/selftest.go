@@ -131,13 +131,17 @@ func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Conte
 	}
 	with := *c
 	with.accel = "kvm"
-	patience := probe.Patience(ctx, c.qemu, kvmPatience)
+	program := c.qemu
+	if c.firecracker != nil {
+		program = c.firecracker.Path
+	}
+	patience := probe.Patience(ctx, program, kvmPatience)
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err = try(limited, &with); err == nil {
 		return nil
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && limited.Err() != nil { // what fails at once may be tried again
 		_ = os.WriteFile(verdict, boot, 0o600)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
