@@ -129,6 +129,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{supervised: base, base: base, opts: o}
 	d.selfTest = newSelfTest(o.Name, o.Dir, d.check)
+	d.selfTest.patience = o.BootTimeout
 	// What a crash left half-made.
 	left, _ := filepath.Glob(filepath.Join(o.Dir, "disks", making+"*"))
 	for _, l := range left {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
@@ -34,7 +35,7 @@ func open(dir string) (runtime.Driver, error) {
 		return NewComputers(applianceOptions(dir))
 	case MonitorFirecracker:
 		o := options(dir)
-		o.Monitor = MonitorFirecracker
+		o.Monitor, o.BootTimeout = MonitorFirecracker, 5*time.Minute // this KVM may be emulated itself
 		return New(o)
 	}
 	return New(options(dir))

@@ -11,7 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -87,39 +87,40 @@ func (f *firecracker) channel(*machine, *opened) (io.ReadWriteCloser, error) {
 	return &caller{l: l}, nil
 }
 
-// caller is the connection of the first who calls.
+// caller is the connection of the first who calls. One goroutine reads, and waits for the call; nobody else waits.
 type caller struct {
 	l    net.Listener
-	once sync.Once
-	conn net.Conn
-	err  error
-}
-
-func (c *caller) get() (net.Conn, error) {
-	c.once.Do(func() {
-		c.conn, c.err = c.l.Accept()
-		c.l.Close()
-	})
-	return c.conn, c.err
+	conn atomic.Pointer[net.Conn] // nil: nobody has called
 }
 
 func (c *caller) Read(b []byte) (int, error) {
-	conn, err := c.get()
-	if err != nil {
-		return 0, err
+	conn := c.conn.Load()
+	if conn == nil {
+		first, err := c.l.Accept()
+		c.l.Close()
+		if err != nil {
+			return 0, err
+		}
+		conn = &first
+		c.conn.Store(conn)
 	}
-	return conn.Read(b)
+	return (*conn).Read(b)
 }
 
 func (c *caller) Write(b []byte) (int, error) {
-	conn, err := c.get()
-	if err != nil {
-		return 0, err
+	conn := c.conn.Load()
+	if conn == nil {
+		return 0, errors.New("the guest has not called yet")
 	}
-	return conn.Write(b)
+	return (*conn).Write(b)
 }
 
-func (c *caller) Close() error { return c.l.Close() }
+func (c *caller) Close() error {
+	if conn := c.conn.Load(); conn != nil {
+		return (*conn).Close()
+	}
+	return c.l.Close()
+}
 
 func (f *firecracker) command(m *machine) (*exec.Cmd, error) {
 	uid := int(m.User.Uid)

@@ -129,6 +129,9 @@ func TestFirstCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &caller{l: l}
+	if _, err := io.WriteString(c, "early"); err == nil {
+		t.Error("something was written to nobody")
+	}
 	first, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)

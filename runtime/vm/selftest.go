@@ -22,6 +22,7 @@ import (
 type selfTest struct {
 	name, dir string
 	test      func(ctx context.Context, r *runtime.Report) *choice
+	patience  time.Duration // the least that a guest gets to come up with KVM, beside kvmPatience
 
 	// choosing holds a token while the test is on its way.
 	choosing chan struct{}
@@ -135,7 +136,7 @@ func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Conte
 	if c.firecracker != nil {
 		program = c.firecracker.Path
 	}
-	patience := probe.Patience(ctx, program, kvmPatience)
+	patience := max(probe.Patience(ctx, program, kvmPatience), s.patience)
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err = try(limited, &with); err == nil {

@@ -180,10 +180,6 @@ func (v *vm) finish(x wire.Exit) int {
 func (v *vm) start() (<-chan error, error) {
 	s := v.setup
 	m := &machine{Accel: s.Accel, Parts: board(runtime.GOARCH), RAM: s.RAM, CPUs: s.CPUs, Cmdline: commandLine, Rates: s.Rates}
-	var maker hypervisor = qemu(s.QEMU)
-	if s.Firecracker != nil {
-		maker, m.Cmdline = v.firecracker(), firecrackerLine+" "+commandLine
-	}
 	var files opened
 	defer files.close()
 	if err := v.isolate(); err != nil {
@@ -212,6 +208,10 @@ func (v *vm) start() (<-chan error, error) {
 		return nil, err
 	}
 	m.Console, v.console = theirs, follow(console)
+	var maker hypervisor = qemu(s.QEMU)
+	if s.Firecracker != nil {
+		maker, m.Cmdline = v.firecracker(), firecrackerLine+" "+commandLine
+	}
 	control, err := maker.channel(m, &files)
 	if err != nil {
 		return nil, err
