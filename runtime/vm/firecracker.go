@@ -40,6 +40,7 @@ type firecracker struct {
 	log    io.Writer // what it says itself
 	said   *os.File  // the pipe that it says it to
 	called string    // where the guest's init calls; empty: nobody is called
+	cmd    *exec.Cmd
 }
 
 func (v *vm) firecracker() *firecracker {
@@ -158,6 +159,7 @@ func (f *firecracker) command(m *machine) (*exec.Cmd, error) {
 		"--", "--log-path", "/"+jailLog, "--level", "Warn")
 	cmd.Stdout = m.Console
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	f.cmd = cmd
 	return cmd, nil
 }
 
@@ -198,8 +200,15 @@ func (f *firecracker) pipe(uid int) (err error) {
 	return nil
 }
 
-// begin tells Firecracker what the machine is, and lets it go.
 func (f *firecracker) begin(m *machine, ended <-chan struct{}) error {
+	if err := f.tell(m, ended); err != nil || m.NIC == nil {
+		return err
+	}
+	return endTapWith(f.cmd.Process.Pid)
+}
+
+// tell tells Firecracker what the machine is, and to let it go.
+func (f *firecracker) tell(m *machine, ended <-chan struct{}) error {
 	conn, err := f.dial(ended)
 	if err != nil {
 		return err
@@ -315,7 +324,7 @@ func both(a, b uint64) uint64 {
 	return a + b
 }
 
-// end removes the tap, which is there without a descriptor.
+// end removes the tap of a machine that never had it.
 func (f *firecracker) end(m *machine) {
 	_ = f.said.Close() // an error for one that was never opened
 	if m.NIC != nil {

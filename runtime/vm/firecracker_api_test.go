@@ -66,7 +66,7 @@ func TestWhatFirecrackerIsTold(t *testing.T) {
 		Disks: []disk{{Serial: rootLabel, ReadOnly: true}, {Serial: scratchLabel}}, NIC: &nic{MAC: mac},
 		Rates: rates{ReadBps: 1000, WriteBps: 500, WriteIOPS: 7, Out: 125000},
 	}
-	if err := f.begin(m, nil); err != nil {
+	if err := f.tell(m, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := `PUT /machine-config
@@ -92,14 +92,14 @@ PUT /actions
 	if got != want {
 		t.Errorf("got\n%s", got)
 	}
-	err = f.begin(&machine{Disks: []disk{{Serial: "bad"}}}, nil)
+	err = f.tell(&machine{Disks: []disk{{Serial: "bad"}}}, nil)
 	if err == nil || err.Error() != "/drives/bad: Unable to open[2J the block device" {
 		t.Errorf("a refusal is %v", err)
 	}
 	ended := make(chan struct{})
 	close(ended)
 	f.dir = filepath.Join(dir, "elsewhere")
-	if err := f.begin(m, ended); err == nil || !strings.Contains(err.Error(), "ended by itself") {
+	if err := f.tell(m, ended); err == nil || !strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("one that has ended: %v", err)
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"skerry.dev/skerry/internal/testenv"
-	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/probe"
 	"skerry.dev/skerry/runtime/runtimetest"
@@ -48,12 +49,22 @@ func TestFirecracker(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path, kernel, 0o644), os.WriteFile(disk0, make([]byte, 1<<20), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	v := &vm{bundle: bundle, setup: &setup{Firecracker: program, Accel: "kvm"}, console: &tail{}}
-	thread.Run(func() {
+	_, inner, _ := cable(t)
+	v := &vm{bundle: bundle, setup: &setup{Firecracker: program, Accel: "kvm", NetNS: inner}, console: &tail{}}
+	inside(t, inner, func() error {
+		defer v.kill()
 		if err := bootProbe(t, v, path, disk0); err != nil {
-			t.Errorf("%v%s", err, v.lastWords())
+			return fmt.Errorf("%w%s", err, v.lastWords())
 		}
-		v.kill()
+		// Both are killed at once when a task is removed.
+		if err := v.cmds[0].Process.Kill(); err != nil {
+			return err
+		}
+		<-v.ended
+		if _, err := netlink.LinkByName(tapName); err == nil {
+			t.Error("the tap outlives the machine")
+		}
+		return nil
 	})
 	if st, err := os.Stat(disk0); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the disk is %v, %v", st, err)
@@ -101,6 +112,9 @@ func bootProbe(t *testing.T, v *vm, kernel, scratch string) error {
 		return err
 	}
 	m.Disks = []disk{{Serial: scratchLabel, File: file}}
+	if m.NIC, _, err = joinNetwork(); err != nil {
+		return err
+	}
 	console, theirs, err := files.pair()
 	if err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -110,7 +112,7 @@ func openTap() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "tap"), nil
 }
 
-// leave makes the tap one that a user may open by its name, and stays until dropTap.
+// leave makes the tap one that a user may open by its name, and that stays until somebody has.
 func (n *nic) leave(uid int) error {
 	fd := int(n.Tap.Fd())
 	for request, arg := range map[uint]int{unix.TUNSETOWNER: uid, unix.TUNSETPERSIST: 1} {
@@ -119,6 +121,35 @@ func (n *nic) leave(uid int) error {
 		}
 	}
 	return n.Tap.Close()
+}
+
+// endTapWith has a tap that a process has opened by its name end with that process, as it would with a descriptor that was handed down.
+func endTapWith(pid int) error {
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return err
+	}
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(process)
+	for _, path := range fds {
+		if to, _ := os.Readlink(path); to != "/dev/net/tun" {
+			continue
+		}
+		n, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			return err
+		}
+		tap, err := unix.PidfdGetfd(process, n, 0)
+		if err != nil {
+			return fmt.Errorf("look at the machine's tap device: %w", err)
+		}
+		defer unix.Close(tap)
+		return unix.IoctlSetInt(tap, unix.TUNSETPERSIST, 0)
+	}
+	return nil // it has ended
 }
 
 // dropTap removes a tap that nobody has open: one that was left, and whose machine has ended.
