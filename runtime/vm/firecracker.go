@@ -232,7 +232,7 @@ func (f *firecracker) dial(ended <-chan struct{}) (net.Conn, error) {
 		}
 		select {
 		case <-ended:
-			return nil, errors.New("Firecracker ended by itself")
+			return nil, errors.New("it ended by itself")
 		case <-time.After(2 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
