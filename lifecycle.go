@@ -97,7 +97,7 @@ const (
 	Ready     ConditionType = "Ready"     // probes pass; it may get traffic
 	Reachable ConditionType = "Reachable" // its worker and site are in touch
 	UpToDate  ConditionType = "UpToDate"  // it runs the current version of its service
-	Held      ConditionType = "Held"      // its worker waits with what was asked for; set once it did
+	Frozen    ConditionType = "Held"      // its worker waits with what was asked for; set once it did
 	Satisfied ConditionType = "Satisfied" // its SLA holds; set once it was violated
 	HeadRoom  ConditionType = "HeadRoom"  // its runtime is clear of its saturation point; set once it was not
 	CrashLoop ConditionType = "CrashLoop" // it ends again and again soon after its start; set once it did

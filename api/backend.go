@@ -60,9 +60,9 @@ type Backend interface {
 	Disconnect(name string)
 	// TrustCluster has a cluster believed again, whatever was counted against it, and ends its quarantine.
 	TrustCluster(ctx context.Context, name string) error
-	// HoldWorker keeps new work from a worker; an empty reason ends that.
-	HoldWorker(ctx context.Context, name, reason string) error
-	// DrainWorker has everything that can leave a worker; HoldWorker without a reason ends that.
+	// CordonWorker keeps new work from a worker; an empty reason ends that.
+	CordonWorker(ctx context.Context, name, reason string) error
+	// DrainWorker has everything that can leave a worker; CordonWorker without a reason ends that.
 	DrainWorker(ctx context.Context, name string, r view.DrainRequest) error
 	// Migrate moves one instance, make before break. It is by the actor, who may name the place that they ask for.
 	Migrate(ctx context.Context, id skerry.InstanceID, r view.MigrateRequest, actor string) (view.Migrating, error)

@@ -448,8 +448,8 @@ func (c *Client) DeleteWorker(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/workers/"+esc(name), nil, nil, nil)
 }
 
-// HoldWorker keeps new work from a worker; an empty reason ends that.
-func (c *Client) HoldWorker(ctx context.Context, name, reason string) error {
+// CordonWorker keeps new work from a worker; an empty reason ends that.
+func (c *Client) CordonWorker(ctx context.Context, name, reason string) error {
 	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
 }
 

@@ -181,7 +181,7 @@ func (h *Handler) addWorkers() {
 		Summary: "Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.",
 		Status:  http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
-			return nil, h.opt.Backend.HoldWorker(ctx, in.Worker, in.Body.Reason)
+			return nil, h.opt.Backend.CordonWorker(ctx, in.Worker, in.Body.Reason)
 		})
 }
 

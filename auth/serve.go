@@ -48,9 +48,9 @@ func (a *Authority) serverCertificate(hello *tls.ClientHelloInfo) (*tls.Certific
 
 func isOurs(proto string) bool { return strings.HasPrefix(proto, "skerry-") }
 
-// ForeignTLS is the configuration of a listener for agents of others, such as the one for MQTT. Who shows a certificate must show one
+// ExternalTLS is the configuration of a listener for agents of others, such as the one for MQTT. Who shows a certificate must show one
 // of this site's CA; who shows none may join and nothing else, which is the listener's business.
-func (a *Authority) ForeignTLS() *tls.Config {
+func (a *Authority) ExternalTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, GetCertificate: a.serverCertificate, ClientAuth: tls.RequestClientCert, SessionTicketsDisabled: true,
 		VerifyConnection: func(cs tls.ConnectionState) error {

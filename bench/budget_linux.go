@@ -448,7 +448,7 @@ func (b *budgeter) hundred(ctx context.Context) error {
 	for i := range rounds {
 		name := fmt.Sprintf("hundred%d", i)
 		// All on one worker: the other one takes nothing meanwhile.
-		if err := b.s.cluster.HoldWorker(ctx, b.s.workers[1].name, "benchmark"); err != nil {
+		if err := b.s.cluster.CordonWorker(ctx, b.s.workers[1].name, "benchmark"); err != nil {
 			return err
 		}
 		agents := b.s.workers[0].processes()
@@ -477,7 +477,7 @@ func (b *budgeter) hundred(ctx context.Context) error {
 		if err := b.remove(ctx, name); err != nil {
 			return err
 		}
-		if err := b.s.cluster.HoldWorker(ctx, b.s.workers[1].name, ""); err != nil {
+		if err := b.s.cluster.CordonWorker(ctx, b.s.workers[1].name, ""); err != nil {
 			return err
 		}
 	}

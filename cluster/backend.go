@@ -104,9 +104,9 @@ func (s *Server) Unadmitted(ctx context.Context) ([]view.Unadmitted, error) {
 	return append(list, more...), err
 }
 
-// HoldWorker keeps new work from a worker; an empty reason ends that.
-func (s *Server) HoldWorker(ctx context.Context, name, reason string) error {
-	_, err := s.Role.Do(ctx, core.HoldWorker{Name: name, Reason: reason})
+// CordonWorker keeps new work from a worker; an empty reason ends that.
+func (s *Server) CordonWorker(ctx context.Context, name, reason string) error {
+	_, err := s.Role.Do(ctx, core.CordonWorker{Name: name, Reason: reason})
 	return err
 }
 
@@ -193,7 +193,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 
 // WriteMetrics writes the cluster's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
-	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Foreign: s.Foreign(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
+	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), External: s.External(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)

@@ -167,7 +167,7 @@ func (n *nameServer) measureOnce(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, questions.MeasureTime)
 	defer cancel()
-	workers, err := tier.View(ctx, n.s.Role, func(c *core.Core) ([]string, error) { return c.Entrances(maxEntries), nil })
+	workers, err := tier.View(ctx, n.s.Role, func(c *core.Core) ([]string, error) { return c.IngressWorkers(maxEntries), nil })
 	if err != nil {
 		return
 	}

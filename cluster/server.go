@@ -198,7 +198,7 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 	return up, nil
 }
 
-// term is what the root fences by: that of the reign, 0 for a site without successors.
+// term is what the root fences by: that of its lease, 0 for a site without successors.
 func (s *Server) term() uint64 {
 	if s.opt.Leadership == nil {
 		return 0

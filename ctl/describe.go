@@ -396,7 +396,7 @@ func describeCluster(out io.Writer, v *view.ClusterView, now time.Time) {
 	}
 	p.add("Instances", strconv.Itoa(v.Instances))
 	p.add("Last report", when(now, v.ReportAt))
-	describeCredit(p, v.Credit, now)
+	describeTrust(p, v.Trust, now)
 	p.flush()
 	if len(v.Report.Classes) == 0 {
 		return
@@ -455,8 +455,8 @@ func updatesText(v *view.UpdatesView) string {
 	return out
 }
 
-// describeCredit tells what speaks against what a member says.
-func describeCredit(p *pairs, v *view.CreditView, now time.Time) {
+// describeTrust tells what speaks against what a member says.
+func describeTrust(p *pairs, v *view.CreditView, now time.Time) {
 	if v == nil {
 		return
 	}
@@ -474,11 +474,11 @@ func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *view.W
 	p.add("Worker", string(v.Name))
 	p.add("Status", workerStatusText(v))
 	p.add("Since", when(now, v.Since))
-	p.add("Frozen because", v.Held)
-	p.add("Cordoned because", v.Hold)
+	p.add("Frozen because", v.Frozen)
+	p.add("Cordoned because", v.Cordon)
 	p.add("Drained", drainText(v.Drain))
 	p.add("Unschedulable", v.Refusing)
-	describeCredit(p, v.Credit, now)
+	describeTrust(p, v.Trust, now)
 	if v.Claims != nil {
 		p.add("Claims", resourcesText(*v.Claims)+", which is not trusted")
 	}

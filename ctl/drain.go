@@ -21,7 +21,7 @@ func (a *app) cordonCommand() *cobra.Command {
 				reason = "cordoned by its operator"
 			}
 			name := trimKind(args[0], "worker")
-			if err := c.HoldWorker(cmd.Context(), name, reason); err != nil {
+			if err := c.CordonWorker(cmd.Context(), name, reason); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is cordoned\n", name)
@@ -45,7 +45,7 @@ including a larger capacity. At the root, cluster/NAME ends the quarantine of a 
 				return nil
 			}
 			name := trimKind(args[0], "worker")
-			if err := c.HoldWorker(cmd.Context(), name, ""); err != nil {
+			if err := c.CordonWorker(cmd.Context(), name, ""); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is uncordoned\n", name)

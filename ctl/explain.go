@@ -131,8 +131,8 @@ func printExplanation(w io.Writer, e *view.Explanation, now time.Time) {
 		case c.Out != nil:
 			verdict, score = "ruled out: "+c.Out.Text, ""
 		}
-		if c.Doubt != "" {
-			verdict += "; " + c.Doubt
+		if c.Suspicion != "" {
+			verdict += "; " + c.Suspicion
 		}
 		t.add("", []string{"  " + c.Name, score, verdict})
 	}

@@ -168,12 +168,12 @@ func TestImageNames(t *testing.T) {
 }
 
 // What speaks against a member, and how often it reports, in words.
-func TestDescribeCreditAndUpdates(t *testing.T) {
+func TestDescribeTrustAndUpdates(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var out bytes.Buffer
 	p := newPairs(&out)
-	describeCredit(p, nil, now)
-	describeCredit(p, &view.CreditView{Rank: 0.4, Quarantine: "it grew (3 times)", Since: now.Add(-time.Minute), Until: now.Add(time.Hour),
+	describeTrust(p, nil, now)
+	describeTrust(p, &view.CreditView{Rank: 0.4, Quarantine: "it grew (3 times)", Since: now.Add(-time.Minute), Until: now.Add(time.Hour),
 		Marks: []view.CreditMark{{Kind: "capacity", Text: "it grew", Marks: 3, Last: now.Add(-time.Minute)}}}, now)
 	p.flush()
 	for _, want := range []string{"In quarantine:", "until", "or until `skerry uncordon`", "40 % of its score", "capacity: it grew (3 times, last"} {
@@ -181,7 +181,7 @@ func TestDescribeCreditAndUpdates(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
 	}
-	w := &view.WorkerView{Connected: true, Credit: &view.CreditView{Quarantine: "it grew"}, Refusing: "in quarantine: it grew"}
+	w := &view.WorkerView{Connected: true, Trust: &view.CreditView{Quarantine: "it grew"}, Refusing: "in quarantine: it grew"}
 	if s := workerStatusText(w); s != "Connected,Quarantined" {
 		t.Error(s)
 	}

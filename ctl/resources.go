@@ -229,7 +229,7 @@ func reasonOf(i *wire.Instance) string {
 		return i.Exit.String()
 	}
 	for _, c := range i.Conditions {
-		if c.Status == (c.Type == skerry.Held || c.Type == skerry.CrashLoop) && c.Reason != "" && c.Reason != "not ready" {
+		if c.Status == (c.Type == skerry.Frozen || c.Type == skerry.CrashLoop) && c.Reason != "" && c.Reason != "not ready" {
 			return c.Reason
 		}
 	}
@@ -257,7 +257,7 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 
 // clusterStatusText is inTouch, and whether the cluster is in quarantine.
 func clusterStatusText(v *view.ClusterView) string {
-	if v.Credit != nil && v.Credit.Quarantine != "" {
+	if v.Trust != nil && v.Trust.Quarantine != "" {
 		return inTouch(v) + ",Quarantined"
 	}
 	return inTouch(v)
@@ -283,7 +283,7 @@ func workerStatusText(w *view.WorkerView) string {
 	default:
 		s = append(s, "Connected")
 	}
-	if w.Held != "" {
+	if w.Frozen != "" {
 		s = append(s, "Frozen")
 	}
 	switch {
@@ -291,9 +291,9 @@ func workerStatusText(w *view.WorkerView) string {
 		s = append(s, "Drained")
 	case w.Drain != nil:
 		s = append(s, "Draining")
-	case w.Credit != nil && w.Credit.Quarantine != "":
+	case w.Trust != nil && w.Trust.Quarantine != "":
 		s = append(s, "Quarantined")
-	case w.Hold != "":
+	case w.Cordon != "":
 		s = append(s, "Cordoned")
 	case w.Refusing != "":
 		s = append(s, "Refusing")

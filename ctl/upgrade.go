@@ -149,7 +149,7 @@ func agentText(v *view.WorkerView) string {
 	}
 	switch {
 	case f == nil || f.Order < v.Upgrade.Seq:
-		if v.Held != "" {
+		if v.Frozen != "" {
 			return v.Upgrade.Image + " waits until the device ends its freeze"
 		}
 		return v.Upgrade.Image + " waits"

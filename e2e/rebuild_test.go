@@ -75,7 +75,7 @@ func TestRebuild(t *testing.T) {
 		st.Rebuilt = nil
 		return err == nil && json.Unmarshal(out, &st) == nil && st.Rebuilt != nil && !st.Rebuilt.Waiting
 	})
-	if r := st.Rebuilt; r.Workers != 1 || r.OfRoot != 2 || len(r.Own) != 1 || r.Own[0].Instances != 2 || len(r.Left) != 0 {
+	if r := st.Rebuilt; r.Workers != 1 || r.OfRoot != 2 || len(r.Local) != 1 || r.Local[0].Instances != 2 || len(r.Left) != 0 {
 		t.Errorf("%+v", r)
 	}
 	if after := nativePIDs(t, p.data("worker")); !maps.Equal(after, before) {

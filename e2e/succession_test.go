@@ -24,8 +24,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// seatOf asks a cluster's process how it stands among the successors; nil: it does not answer, or there are none.
-func seatOf(program, data string) *succession.Status {
+// candidateOf asks a cluster's process how it stands among the successors; nil: it does not answer, or there are none.
+func candidateOf(program, data string) *succession.Status {
 	out, err := exec.Command(program, "cluster", "status", "--data", data, "-o", "json").Output()
 	if err != nil {
 		return nil
@@ -47,13 +47,13 @@ func TestSuccession(t *testing.T) {
 	workers := []string{"w1", "w2", "w3"}
 	p := newProcesses(t, workers...)
 	admission := p.admission()
-	seat := func(n int, more ...string) *role {
+	candidate := func(n int, more ...string) *role {
 		at := fmt.Sprintf("127.0.7.%d", n)
 		return &role{name: "cluster", args: append([]string{"cluster", "--data", p.data(fmt.Sprint("seat", n)), "--root", "127.0.7.9:7443", "--link", at + ":7444", "--api", at + ":7481",
 			"--relay", "", "--admission", admission, "--lost-after", "1m"}, more...)}
 	}
 	p.keep(&role{name: "root", args: []string{"root", "--data", p.data("root"), "--link", "127.0.7.9:7443", "--api", "127.0.7.9:7480"}})
-	first := p.keep(seat(1, "--name", "harbour", "--join", joinToken(t, "https://127.0.7.9:7480", p.data("root"), wire.TierCluster)))
+	first := p.keep(candidate(1, "--name", "harbour", "--join", joinToken(t, "https://127.0.7.9:7480", p.data("root"), wire.TierCluster)))
 	var agents []*role
 	for _, w := range workers {
 		args := []string{"worker", "--name", w, "--data", p.data(w), "--cluster", "127.0.7.1:7444", "--join", joinToken(t, "https://127.0.7.1:7481", p.data("seat1"), wire.TierWorker),
@@ -74,10 +74,10 @@ func TestSuccession(t *testing.T) {
 
 	for n, name := range map[int]string{2: "second", 3: "third"} {
 		token := joinToken(t, "https://127.0.7.1:7481", p.data("seat1"), wire.TierSuccessor)
-		p.keep(seat(n, "--succeed", "127.0.7.1:7444", "--name", name, "--join", token))
+		p.keep(candidate(n, "--succeed", "127.0.7.1:7444", "--name", name, "--join", token))
 	}
-	heirs := func(of int) (n int) {
-		if st := seatOf(p.program, p.data(fmt.Sprint("seat", of))); st != nil && st.State == lease.Leading && len(st.Voters) == 3 {
+	inSync := func(of int) (n int) {
+		if st := candidateOf(p.program, p.data(fmt.Sprint("seat", of))); st != nil && st.State == lease.Leading && len(st.Voters) == 3 {
 			for _, s := range st.Successors {
 				if s.State == "heir" {
 					n++
@@ -86,11 +86,11 @@ func TestSuccession(t *testing.T) {
 		}
 		return n
 	}
-	await(t, "both successors have everything", func() bool { return heirs(1) == 2 })
-	for _, seat := range []string{"seat2", "seat3"} {
+	await(t, "both successors have everything", func() bool { return inSync(1) == 2 })
+	for _, candidate := range []string{"seat2", "seat3"} {
 		key, err := os.ReadFile(filepath.Join(p.data("seat1"), vault.KeyFile))
-		if got, err2 := os.ReadFile(filepath.Join(p.data(seat), vault.KeyFile)); err != nil || err2 != nil || !bytes.Equal(got, key) {
-			t.Errorf("%s could not open the site's secrets: %v %v", seat, err, err2)
+		if got, err2 := os.ReadFile(filepath.Join(p.data(candidate), vault.KeyFile)); err != nil || err2 != nil || !bytes.Equal(got, key) {
+			t.Errorf("%s could not open the site's secrets: %v %v", candidate, err, err2)
 		}
 	}
 
@@ -138,8 +138,8 @@ func TestSuccession(t *testing.T) {
 	})
 	first.keep(t, p.program, p.log)
 	await(t, "the old one stands by and has everything", func() bool {
-		st := seatOf(p.program, p.data("seat1"))
-		return st != nil && st.State == lease.Standing && st.Leader != "" && heirs(leads+1) == 2
+		st := candidateOf(p.program, p.data("seat1"))
+		return st != nil && st.State == lease.Standing && st.Leader != "" && inSync(leads+1) == 2
 	})
 	writers.end()
 	if err := site.do(ctx, func(c *api.Client) error {

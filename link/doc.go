@@ -19,10 +19,10 @@ import "time"
 
 // Protocols in ALPN.
 const (
-	ProtoLink   = "skerry-link/1"
-	ProtoStream = "skerry-stream/1"
-	ProtoJoin   = "skerry-join/1"
-	ProtoSeat   = "skerry-seat/1"
+	ProtoLink      = "skerry-link/1"
+	ProtoStream    = "skerry-stream/1"
+	ProtoJoin      = "skerry-join/1"
+	ProtoCandidate = "skerry-seat/1"
 )
 
 // Defaults of the configurations.

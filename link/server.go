@@ -36,8 +36,9 @@ type ServerConfig struct {
 	Streams *StreamMux
 	// Join serves a connection of ProtoJoin, of whom nothing is known; nil closes them.
 	Join func(ctx context.Context, conn *tls.Conn)
-	// Seat serves a connection of ProtoSeat, for as long as it takes; nil closes them. Whether the identity is enrolled it finds out.
-	Seat func(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
+	// Candidate serves a connection of ProtoCandidate, for as long as it takes; nil closes them. Whether the identity is enrolled it finds
+	// out.
+	Candidate func(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	// Clone is told of a second live agent under the identity of first.
 	Clone func(first *Peer, later *wire.Hello, addr net.Addr)
 
@@ -106,8 +107,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.Join != nil {
 		t.NextProtos = append(t.NextProtos, ProtoJoin)
 	}
-	if cfg.Seat != nil {
-		t.NextProtos = append(t.NextProtos, ProtoSeat)
+	if cfg.Candidate != nil {
+		t.NextProtos = append(t.NextProtos, ProtoCandidate)
 	}
 	t.SessionTicketsDisabled = true // a ticket would outlive a revocation
 	s := &Server{cfg: cfg, tls: t, codec: frame.NewCodec(), peers: make(map[peerKey]*Peer), slot: make(chan struct{}, 1)}
@@ -231,12 +232,12 @@ func (s *Server) greet(raw net.Conn) {
 		conn.Close()
 		return
 	}
-	if cs.NegotiatedProtocol == ProtoSeat && s.cfg.Seat != nil {
+	if cs.NegotiatedProtocol == ProtoCandidate && s.cfg.Candidate != nil {
 		s.greeted(raw)
 		id, err := s.cfg.Identify(cs)
 		if err == nil {
 			raw.SetDeadline(time.Time{})
-			s.cfg.Seat(s.ctx, conn, id)
+			s.cfg.Candidate(s.ctx, conn, id)
 		}
 		conn.Close()
 		return

@@ -76,8 +76,8 @@ func (s *Server) Workers(context.Context) ([]view.WorkerView, error) {
 	return nil, wrongTier("workers")
 }
 
-// HoldWorker is answered by clusters only.
-func (s *Server) HoldWorker(context.Context, string, string) error { return wrongTier("workers") }
+// CordonWorker is answered by clusters only.
+func (s *Server) CordonWorker(context.Context, string, string) error { return wrongTier("workers") }
 
 // WorkerOverlay is answered by clusters only.
 func (s *Server) WorkerOverlay(context.Context, string) (view.OverlayView, error) {

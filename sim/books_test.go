@@ -172,7 +172,7 @@ func books(t *testing.T, seed uint64) {
 				switch name := names[rng.IntN(len(names))]; rng.IntN(6) {
 				case 4:
 					if n := w.Workers["a/"+name]; !down[n] {
-						w.Do(n, worker.HoldLocal{Reason: "t"})
+						w.Do(n, worker.FreezeLocal{Reason: "t"})
 					}
 				case 5:
 					if n := w.Workers["a/"+name]; !down[n] {
@@ -191,7 +191,7 @@ func books(t *testing.T, seed uint64) {
 						}
 					}
 				case 1:
-					w.Do(site, cluster.HoldWorker{Name: name, Reason: "t"})
+					w.Do(site, cluster.CordonWorker{Name: name, Reason: "t"})
 				default:
 					w.Do(site, cluster.SetPlugins{List: []cluster.Plugin{{Name: "greenest", Reject: rng.IntN(2) == 0, All: rng.IntN(4) == 0}}})
 				}
@@ -213,7 +213,7 @@ func books(t *testing.T, seed uint64) {
 	w.Machine.Plugins = answers(wire.PluginAnswer{})
 	w.Do(site, cluster.SetPlugins{List: []cluster.Plugin{{Name: "greenest"}}})
 	for _, name := range names {
-		w.Do(site, cluster.HoldWorker{Name: name})
+		w.Do(site, cluster.CordonWorker{Name: name})
 		w.Do(w.Workers["a/"+name], worker.ReleaseLocal{})
 		w.feel(w.Workers["a/"+name], 0)
 	}

@@ -33,12 +33,12 @@ const (
 	BrokenSane     = "sane"               // no panic, no spinning, nothing unreadable, no task started twice
 	BrokenHarm     = "harm"               // a member that lies harms only what is placed on it
 	BrokenView     = "view"               // what is shown is so
-	BrokenCredit   = "credit"             // no honest member is in quarantine, and who is gets nothing new
+	BrokenTrust    = "credit"             // no honest member is in quarantine, and who is gets nothing new
 )
 
 // Invariants lists all names.
 func Invariants() []string {
-	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm, BrokenView, BrokenCredit}
+	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm, BrokenView, BrokenTrust}
 }
 
 // Break is an invariant that did not hold.
@@ -340,7 +340,7 @@ func (k *checker) forget(n *Node) {
 
 // acted is called for every action of a core; blocks of addresses that two workers of a site have at the same time are seen here.
 func (k *checker) acted(n *Node, action any) {
-	f, ok := action.(worker.Fabric)
+	f, ok := action.(worker.OverlayItem)
 	if !ok {
 		return
 	}
@@ -349,7 +349,7 @@ func (k *checker) acted(n *Node, action any) {
 		return
 	}
 	for _, o := range k.w.parentOf(n).children {
-		other, ok := o.fabric[wire.NodeKey].(*wire.OverlayNode)
+		other, ok := o.overlay[wire.NodeKey].(*wire.OverlayNode)
 		if !ok || o == n {
 			continue
 		}

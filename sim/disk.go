@@ -268,8 +268,8 @@ func (w *World) persist(n *Node) {
 		}
 		ops, then := d.ops, d.then
 		var err error
-		if n.seats != nil {
-			err = n.seats.writes()
+		if n.candidates != nil {
+			err = n.candidates.writes()
 		}
 		if err == nil {
 			err = n.commit(ops)
@@ -277,9 +277,9 @@ func (w *World) persist(n *Node) {
 		if err == nil {
 			d.wrote = append(d.wrote, ops...)
 		}
-		if err == nil && n.seats != nil {
+		if err == nil && n.candidates != nil {
 			d.ops = nil // what is left is done
-			n.seats.committed(ops, func(err error) {
+			n.candidates.committed(ops, func(err error) {
 				if n.life != life {
 					return
 				}

@@ -79,7 +79,7 @@ func TestDrain(t *testing.T) {
 			if got := w.where(site, "data"); strings.Join(got, " ") != "w2" {
 				t.Error(got)
 			}
-			w.must(t, site, cluster.HoldWorker{Name: "w1"})
+			w.must(t, site, cluster.CordonWorker{Name: "w1"})
 			w.must(t, site, cluster.DrainWorker{Name: "w2", Parallel: 10})
 			w.Run(time.Minute)
 			if got := w.where(site, "shop"); strings.Count(strings.Join(got, " "), "w1") != 6 {
@@ -121,7 +121,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 				if d.Done || d.Left != 2 || len(d.Stays) != 2 || !strings.Contains(d.Stays[0].Reason, "no other worker") {
 					t.Errorf("%+v", d)
 				}
-				w.must(t, w.Clusters["a"], cluster.HoldWorker{Name: "w1"})
+				w.must(t, w.Clusters["a"], cluster.CordonWorker{Name: "w1"})
 				w.Run(time.Minute)
 				for _, i := range w.RootCore().Apps.Instances(web("shop")) {
 					for _, k := range i.Conditions {

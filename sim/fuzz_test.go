@@ -325,7 +325,7 @@ func (f *fuzzed) command(kind byte, n int) {
 		for _, i := range c.Instances() {
 			ids = append(ids, i.ID)
 		}
-		list = append(list, cluster.DrainWorker{Name: "w1", Parallel: n}, cluster.Rebalance{}, cluster.HoldWorker{Name: "w1", Reason: "x"}, cluster.HoldWorker{Name: "w1"},
+		list = append(list, cluster.DrainWorker{Name: "w1", Parallel: n}, cluster.Rebalance{}, cluster.CordonWorker{Name: "w1", Reason: "x"}, cluster.CordonWorker{Name: "w1"},
 			cluster.RemoveWorker{Name: "w2"}, cluster.UpgradeWorker{Name: "w1"})
 	}
 	if len(ids) > 0 {

@@ -223,14 +223,14 @@ func (k *checker) believe(n *Node, fx *wire.Effects) {
 		switch e.Reason {
 		case "WorkerQuarantined", "ClusterQuarantined":
 			if m == nil || !k.liars[m] && !k.liars[n] {
-				k.fail(BrokenCredit, "%s, which is honest, is put in quarantine by %s: %s", e.Worker, n.Name, e.Text)
+				k.fail(BrokenTrust, "%s, which is honest, is put in quarantine by %s: %s", e.Worker, n.Name, e.Text)
 			}
 			k.quarantined[m] = true
 		case "QuarantineEnded", "ClusterRemoved":
 			delete(k.quarantined, m)
 		case "WorkerScheduled", "Scheduled":
 			if k.quarantined[m] {
-				k.fail(BrokenCredit, "%s is given %s by %s while it is in quarantine", m.Name, e.Instance, n.Name)
+				k.fail(BrokenTrust, "%s is given %s by %s while it is in quarantine", m.Name, e.Instance, n.Name)
 			}
 		}
 	}

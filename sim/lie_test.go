@@ -49,19 +49,19 @@ func every(d time.Duration, times int, format string) string {
 	return b.String()
 }
 
-// creditOf is what a site thinks of a worker, or the root of a site, at the end.
-func creditOf(w *World, name string) *view.CreditView {
+// trustOf is what a site thinks of a worker, or the root of a site, at the end.
+func trustOf(w *World, name string) *view.CreditView {
 	if site, worker, ok := strings.Cut(name, "/"); ok {
 		for _, v := range w.ClusterCore(site).Workers() {
 			if string(v.Name) == worker {
-				return v.Credit
+				return v.Trust
 			}
 		}
 		return nil
 	}
 	for _, v := range w.RootCore().Views().Sites() {
 		if string(v.Name) == name {
-			return v.Credit
+			return v.Trust
 		}
 	}
 	return nil
@@ -93,7 +93,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 			t.Parallel()
 			// The end of what is asked for is the end of the scenario: what the liar has is looked at soon after.
 			w := play(t, fleetText()+c.what+"settle 6m\n", RunOptions{})
-			v := creditOf(w, c.liar)
+			v := trustOf(w, c.liar)
 			times := 0
 			for _, e := range w.Events {
 				if e.Reason == "WorkerQuarantined" || e.Reason == "ClusterQuarantined" {
@@ -115,11 +115,11 @@ func TestLiarsAreFoundOut(t *testing.T) {
 			}
 			// An operator undoes it.
 			if site, worker, ok := strings.Cut(c.liar, "/"); ok {
-				w.Do(w.Clusters[site], cluster.HoldWorker{Name: worker})
+				w.Do(w.Clusters[site], cluster.CordonWorker{Name: worker})
 			} else {
 				w.Do(w.Root, root.TrustCluster{Name: c.liar})
 			}
-			if v := creditOf(w, c.liar); v != nil {
+			if v := trustOf(w, c.liar); v != nil {
 				t.Errorf("after it was forgiven: %+v", v)
 			}
 		})
@@ -142,7 +142,7 @@ func TestBoastsAreNotBelieved(t *testing.T) {
 	if one, all := promised(); one > 2000 || all != 4000 {
 		t.Errorf("%d of %d are promised on the one that boasts", one, all)
 	}
-	w.Do(w.Clusters["a"], cluster.HoldWorker{Name: "edgewk1"})
+	w.Do(w.Clusters["a"], cluster.CordonWorker{Name: "edgewk1"})
 	w.Run(2 * time.Minute)
 	if one, all := promised(); one <= 2000 || all != 8000 {
 		t.Errorf("an operator believes it, and %d of %d are promised on it", one, all)
@@ -166,8 +166,8 @@ func TestBadNetworkIsNoLie(t *testing.T) {
 			}
 		}})
 		for _, v := range w.ClusterCore("a").Workers() {
-			if v.Credit != nil && v.Credit.Quarantine != "" {
-				t.Errorf("%s: %+v", v.Name, v.Credit)
+			if v.Trust != nil && v.Trust.Quarantine != "" {
+				t.Errorf("%s: %+v", v.Name, v.Trust)
 			}
 		}
 	}

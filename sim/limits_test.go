@@ -338,7 +338,7 @@ func TestLimitsOfAHeldWorker(t *testing.T) {
 	w.Run(time.Second)
 	w.must(t, w.Root, app("shop", 1, sized(300, 64*skerry.MiB)))
 	w.Run(2 * time.Second)
-	w.must(t, n, worker.HoldLocal{Reason: "on the road"})
+	w.must(t, n, worker.FreezeLocal{Reason: "on the road"})
 	w.Run(time.Second)
 	w.must(t, w.Root, app("shop", 1, sized(600, 64*skerry.MiB)))
 	w.Run(20 * time.Second)

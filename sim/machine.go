@@ -115,10 +115,10 @@ func (w *World) act(n *Node, action any) {
 		})
 	case worker.StartContainer:
 		later(w.Machine.Start, func() {
-			switch carried := a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer; {
+			switch checkpointed := a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer; {
 			case n.idle:
-			case carried:
-				w.carried(n, a)
+			case checkpointed:
+				w.checkpointed(n, a)
 			default:
 				w.useVolumes(n, &a.A)
 				w.startTask(n, a)
@@ -173,11 +173,11 @@ func (w *World) act(n *Node, action any) {
 		later(a.Least, func() { w.tell(n, worker.Quiet{ID: a.ID}) })
 	case worker.ProbeOff:
 		n.probing[a.ID]++
-	case worker.Fabric:
+	case worker.OverlayItem:
 		if a.Item == nil {
-			delete(n.fabric, a.Key)
+			delete(n.overlay, a.Key)
 		} else {
-			n.fabric[a.Key] = a.Item
+			n.overlay[a.Key] = a.Item
 		}
 	case worker.Cancel:
 		later(0, func() {}) // the Prepare answers by itself
@@ -221,7 +221,7 @@ func (w *World) roundTrip(n *Node) time.Duration {
 
 // address gives an instance of a worker the lowest free one of the worker's blocks, if it takes part in the overlay.
 func (w *World) address(n *Node, id skerry.InstanceID) string {
-	node, ok := n.fabric[wire.NodeKey].(*wire.OverlayNode)
+	node, ok := n.overlay[wire.NodeKey].(*wire.OverlayNode)
 	if !ok || len(node.Blocks) == 0 {
 		return "172.31.0.2"
 	}

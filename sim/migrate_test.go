@@ -79,9 +79,9 @@ func TestMigrateByHand(t *testing.T) {
 	// What has data stays, but by force; a held worker takes nothing.
 	data := id("data")
 	refused(site, cluster.MigrateInstance{ID: data, To: "w3"}, skerry.CodeConflict, "keeps data at /srv/data", "--force")
-	w.must(t, site, cluster.HoldWorker{Name: "w3", Reason: "new roof"})
+	w.must(t, site, cluster.CordonWorker{Name: "w3", Reason: "new roof"})
 	refused(site, cluster.MigrateInstance{ID: data, To: "w3", Force: true}, skerry.CodeConflict, "new roof")
-	w.must(t, site, cluster.HoldWorker{Name: "w3"})
+	w.must(t, site, cluster.CordonWorker{Name: "w3"})
 	w.must(t, site, cluster.MigrateInstance{ID: data, To: "w3", Force: true})
 	ready(10 * time.Second)
 	if got := w.where(site, "data"); strings.Join(got, " ") != "w3" {

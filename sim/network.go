@@ -505,8 +505,8 @@ func (w *World) crash(n *Node, power bool) {
 	n.Up = false
 	n.life++
 	w.tear(n)
-	if n.seats != nil {
-		n.seats.crashed()
+	if n.candidates != nil {
+		n.candidates.crashed()
 	}
 	if l := n.line; l != nil {
 		if c := l.cur; c != nil {
@@ -540,9 +540,9 @@ func (w *World) boot(n *Node) {
 	if n.Up {
 		return
 	}
-	if n.leaving > 0 && w.beingRemoved(n) || n.seats != nil && !n.seats.elect() {
+	if n.leaving > 0 && w.beingRemoved(n) || n.candidates != nil && !n.candidates.elect() {
 		life := n.life
-		w.at(w.Now.Add(seatBeat), func() {
+		w.at(w.Now.Add(candidateBeat), func() {
 			if n.life == life {
 				w.boot(n)
 			}
@@ -552,8 +552,8 @@ func (w *World) boot(n *Node) {
 	if w.Boot(n); !n.Up {
 		return
 	}
-	if n.seats != nil {
-		n.seats.beat()
+	if n.candidates != nil {
+		n.candidates.beat()
 	}
 	if n.facts != nil {
 		w.tell(n, worker.Facts{Facts: w.machineOf(n)})

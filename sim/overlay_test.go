@@ -38,9 +38,9 @@ func keyOf(site, worker int) (k wire.OverlayKey) {
 	return k
 }
 
-// fabricItem is what a worker was told under a key.
-func fabricItem[T any](n *Node, key string) *T {
-	v, _ := n.fabric[key].(*T)
+// overlayItem is what a worker was told under a key.
+func overlayItem[T any](n *Node, key string) *T {
+	v, _ := n.overlay[key].(*T)
 	return v
 }
 
@@ -60,33 +60,33 @@ func TestRoutesBetweenSites(t *testing.T) {
 			from = n
 		}
 	}
-	net := fabricItem[wire.AppNetwork](from, wire.NetworkItem(web("shop").App))
+	net := overlayItem[wire.AppNetwork](from, wire.NetworkItem(web("shop").App))
 	if net == nil || net.Net == 0 || net.Net >= wire.LocalNetworks {
 		t.Fatalf("the client's worker was told %+v", net)
 	}
 	w.Do(from, worker.Interest{Services: []skerry.ServiceKey{web("shop")}})
 	w.Run(5 * time.Second)
-	r := fabricItem[wire.Route](from, wire.RouteKey(web("shop")))
+	r := overlayItem[wire.Route](from, wire.RouteKey(web("shop")))
 	if r == nil || len(r.Backends) != 2 || r.Net != net.Net {
 		t.Fatalf("%+v", r)
 	}
 	for _, b := range r.Backends {
-		p := fabricItem[wire.OverlayPeer](from, wire.OverlayPeerKey(b.Peer))
+		p := overlayItem[wire.OverlayPeer](from, wire.OverlayPeerKey(b.Peer))
 		if p == nil || p.Name != "" || len(p.Endpoints) != 0 || !p.Prefixes[0].Contains(b.Addr) || p.Key != keyOf(1, 0) && p.Key != keyOf(1, 1) {
 			t.Errorf("peer %d is %+v", b.Peer, p)
 		}
 	}
 	// The other ends know whose packets come.
-	me := fabricItem[wire.OverlayNode](from, wire.NodeKey)
+	me := overlayItem[wire.OverlayNode](from, wire.NodeKey)
 	for _, name := range []string{"b/w1", "b/w2"} {
 		found := false
-		for _, v := range w.Workers[name].fabric {
+		for _, v := range w.Workers[name].overlay {
 			if p, ok := v.(*wire.OverlayPeer); ok && p.Prefixes[0] == me.Blocks[0] {
 				found = true
 			}
 		}
 		if !found {
-			t.Errorf("%s does not know its client: %v", name, w.Workers[name].fabric)
+			t.Errorf("%s does not know its client: %v", name, w.Workers[name].overlay)
 		}
 	}
 	// The root carried all that, and knows no worker's key or address.
@@ -106,7 +106,7 @@ func TestRoutesBetweenSites(t *testing.T) {
 	// Without the root the sites go on, and when it comes back nothing changes.
 	w.Kill(w.Root)
 	w.Run(time.Minute)
-	if r := fabricItem[wire.Route](from, wire.RouteKey(web("shop"))); r == nil || len(r.Backends) != 2 {
+	if r := overlayItem[wire.Route](from, wire.RouteKey(web("shop"))); r == nil || len(r.Backends) != 2 {
 		t.Errorf("without the root: %+v", r)
 	}
 	w.Restart(w.Root, nil)
@@ -115,7 +115,7 @@ func TestRoutesBetweenSites(t *testing.T) {
 	w.must(t, w.Root, app("shop", 1, func(s *spec.ServiceSpec) { s.Placement.Cluster = "b" }))
 	w.Run(20 * time.Second)
 	for _, n := range ordered(w.Workers) {
-		for key := range n.fabric {
+		for key := range n.overlay {
 			if strings.HasPrefix(key, "peer/") || strings.HasPrefix(key, "route/") {
 				t.Errorf("%s still has %s", n.Name, key)
 			}

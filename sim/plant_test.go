@@ -100,7 +100,7 @@ func plants() map[string]func(*World) {
 			var first *wire.OverlayNode
 			spoil[*worker.Core](func(_ *World, _ *Node, fx *wire.Effects) {
 				for i, a := range fx.Actions {
-					f, ok := a.(worker.Fabric)
+					f, ok := a.(worker.OverlayItem)
 					node, is := f.Item.(*wire.OverlayNode)
 					if !ok || !is {
 						continue
@@ -130,7 +130,7 @@ func plants() map[string]func(*World) {
 			}
 		}),
 		// A site that puts in quarantine whoever connects.
-		BrokenCredit: spoil[*cluster.Core](func(_ *World, _ *Node, fx *wire.Effects) {
+		BrokenTrust: spoil[*cluster.Core](func(_ *World, _ *Node, fx *wire.Effects) {
 			for _, e := range fx.Events {
 				if e.Reason == "WorkerConnected" {
 					e.Reason = "WorkerQuarantined"

@@ -118,7 +118,7 @@ func TestRebalanceLeavesAlone(t *testing.T) {
 			w.must(t, w.Root, app("shop", 4, x.edit))
 			w.Run(3 * time.Second)
 			if name == "held" {
-				w.must(t, w.Workers["a/w1"], worker.HoldLocal{Reason: "on the road"})
+				w.must(t, w.Workers["a/w1"], worker.FreezeLocal{Reason: "on the road"})
 			}
 			w.AddWorker("a", "w2", facts(4000))
 			w.Run(10 * time.Second)

@@ -36,12 +36,12 @@ func TestRebuiltSite(t *testing.T) {
 	})
 	w.Restart(a, nil)
 	w.Run(10 * time.Second)
-	if r := w.ClusterCore("a").Rebuilt(); !r.Waiting || len(r.Own) != 0 {
+	if r := w.ClusterCore("a").Rebuilt(); !r.Waiting || len(r.Local) != 0 {
 		t.Errorf("too soon: %+v", r)
 	}
 	w.Run(time.Minute)
 	r := w.ClusterCore("a").Rebuilt()
-	if r.Waiting || len(r.Own) != 1 || r.Own[0].Instances != 2 || r.OfRoot != 2 || len(r.Left) != 0 {
+	if r.Waiting || len(r.Local) != 1 || r.Local[0].Instances != 2 || r.OfRoot != 2 || len(r.Left) != 0 {
 		t.Errorf("%+v", r)
 	}
 	if started != 0 {

@@ -91,7 +91,7 @@ func Run(s *Scenario, opt RunOptions) Result {
 	}
 	for _, name := range s.Sites {
 		if slices.ContainsFunc(s.Actions, func(a Action) bool { return a.Verb == "succeed" && a.Target == name }) {
-			w.useSeats(w.Clusters[name])
+			w.useCandidates(w.Clusters[name])
 		}
 	}
 	if s.Places {
@@ -240,17 +240,17 @@ func (r *run) act(a Action) {
 	}
 }
 
-// succeed has a site's machine die for good and a successor take its place, which its workers choose. Without an heir nobody
+// succeed has a site's machine die for good and a successor take its place, which its workers choose. Without an in-sync replica nobody
 // could, and it lives on.
 func (r *run) succeed(n *Node, after string) {
-	if !n.seats.heirs() {
+	if !n.candidates.inSync() {
 		return
 	}
 	r.w.crash(n, true)
 	n.disk.mend() // it has another one
 	n.disk.rotten = false
-	n.seats.die()
-	n.reigns++
+	n.candidates.die()
+	n.successions++
 	d, _ := time.ParseDuration(after)
 	r.w.at(r.w.Now.Add(d), func() { r.w.boot(n) })
 }
@@ -285,7 +285,7 @@ func (r *run) hold(n *Node, on bool) {
 		reason = "as the scenario wants"
 	}
 	r.held[n] = true // whatever becomes of what is asked for
-	r.w.tell(site, cluster.HoldWorker{Name: short(n), Reason: reason})
+	r.w.tell(site, cluster.CordonWorker{Name: short(n), Reason: reason})
 }
 
 func (r *run) drain(n *Node, parallel int, force bool) {
@@ -332,7 +332,7 @@ func (w *World) remove(n *Node) {
 		clear(n.Store)
 		clear(n.tasks)
 		clear(n.addresses)
-		clear(n.fabric)
+		clear(n.overlay)
 		w.guard.blank(n)
 	})
 	site.disk.slow = slow
@@ -370,8 +370,8 @@ func (r *run) settle() time.Duration {
 	nodes := w.nodes()
 	for _, n := range nodes {
 		n.disk.mend()
-		if n.seats != nil {
-			n.seats.calm = true
+		if n.candidates != nil {
+			n.candidates.calm = true
 		}
 		if n.line != nil {
 			n.line.delay, n.line.jitter, n.line.loss = 0, 0, 0
@@ -445,7 +445,7 @@ func (w *World) whenUp(n *Node, fn func()) {
 		fn()
 		return
 	}
-	w.at(w.Now.Add(seatBeat), func() { w.whenUp(n, fn) })
+	w.at(w.Now.Add(candidateBeat), func() { w.whenUp(n, fn) })
 }
 
 func difference(a, b []string) string {

@@ -87,8 +87,8 @@ type Machine struct {
 	Started func(a *spec.Assignment, name string, attempt int)
 	// Limits, if not nil, may refuse to change limits of what runs.
 	Limits func(worker string, id skerry.InstanceID, to *spec.ServiceSpec) (text string, inUse bool)
-	// Carry, if not nil, may have the writing or the reading of a state fail at a worker.
-	Carry func(worker string) string
+	// Checkpoint, if not nil, may have the writing or the reading of a state fail at a worker.
+	Checkpoint func(worker string) string
 	// RTT, if not nil, gives the round trip from a worker to a user in milliseconds; 0 is no answer.
 	RTT func(worker, target string) float64
 	// Ways, if not nil, gives the round trip between the gateways of two sites in milliseconds; 0 is no answer.
@@ -131,14 +131,14 @@ type Node struct {
 	sets   func(c core) []wire.SetAck
 	// probing counts, for each instance, how often its probes were replaced.
 	probing map[skerry.InstanceID]int
-	fabric  map[string]any // what a worker was told of the overlay, by key
+	overlay map[string]any // what a worker was told of the overlay, by key
 	extra   time.Duration  // on the way between it and its parent
 	contact time.Time      // of a worker with its cluster, as its machine remembers it while it is on
 	// addresses are those of the instances on a worker's machine; they outlive the agent.
 	addresses map[skerry.InstanceID]string
 
-	reigns uint64 // successors that took a site's place
-	seats  *seats // of a site with successors; else nil
+	successions uint64      // successors that took a site's place
+	candidates  *candidates // of a site with successors; else nil
 	// leaving is the life of its site that was asked to remove it and has not answered; 0: none was.
 	leaving uint64
 
@@ -218,7 +218,7 @@ func (w *World) secret() [32]byte {
 }
 
 func (w *World) node(name string, mk func() core, start func(core, time.Time) wire.Effects, load func(core, string, []byte) error, sets func(core) []wire.SetAck) *Node {
-	return &Node{Name: name, disk: disk{short: -1}, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, fabric: map[string]any{}, addresses: map[skerry.InstanceID]string{}}
+	return &Node{Name: name, disk: disk{short: -1}, Store: map[string][]byte{}, make: mk, start: start, load: load, sets: sets, tasks: map[string]*task{}, probing: map[skerry.InstanceID]int{}, overlay: map[string]any{}, addresses: map[skerry.InstanceID]string{}}
 }
 
 // AddCluster adds a site and connects it.
@@ -242,10 +242,10 @@ func (w *World) AddCluster(name string) *Node {
 
 // term is the one in which a site leads.
 func (n *Node) term() uint64 {
-	if n.seats != nil {
-		return n.seats.core.Term()
+	if n.candidates != nil {
+		return n.candidates.core.Term()
 	}
-	return 1 + n.reigns
+	return 1 + n.successions
 }
 
 // AddWorker adds a worker to a site and connects it.

@@ -27,11 +27,11 @@ func TestSuccessorsTakeOver(t *testing.T) {
 			t.Errorf("seed %d: %+v", seed, res.Broken)
 			t.Log(s.String())
 		}
-		var reigns uint64
+		var successions uint64
 		for _, n := range res.World.Clusters {
-			reigns += n.reigns
+			successions += n.successions
 		}
-		all += reigns
+		all += successions
 	}
 	if all < uint64(testenv.Times(6, 40)) {
 		t.Errorf("%d successions", all)

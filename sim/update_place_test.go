@@ -29,19 +29,19 @@ func TestUpdateWaitsForAPlace(t *testing.T) {
 		free      func(t *testing.T, w *World, site *Node)
 	}{
 		{"cordoned", "UpdateWaits", func(t *testing.T, w *World, site *Node) apps.Apply {
-			w.must(t, site, cluster.HoldWorker{Name: "w1", Reason: "new fans"})
+			w.must(t, site, cluster.CordonWorker{Name: "w1", Reason: "new fans"})
 			return kept("2", 1)
-		}, func(t *testing.T, w *World, site *Node) { w.must(t, site, cluster.HoldWorker{Name: "w1"}) }},
+		}, func(t *testing.T, w *World, site *Node) { w.must(t, site, cluster.CordonWorker{Name: "w1"}) }},
 		{"drained", "UpdateWaits", func(t *testing.T, w *World, site *Node) apps.Apply {
 			w.must(t, site, cluster.DrainWorker{Name: "w1"})
 			return kept("2", 1)
-		}, func(t *testing.T, w *World, site *Node) { w.must(t, site, cluster.HoldWorker{Name: "w1"}) }},
+		}, func(t *testing.T, w *World, site *Node) { w.must(t, site, cluster.CordonWorker{Name: "w1"}) }},
 		{"cordoned and recreated", "UpdateWaits", func(t *testing.T, w *World, site *Node) apps.Apply {
-			w.must(t, site, cluster.HoldWorker{Name: "w1", Reason: "new fans"})
+			w.must(t, site, cluster.CordonWorker{Name: "w1", Reason: "new fans"})
 			m := kept("2", 1)
 			m.App.Spec.Services[0].Update.Strategy = "recreate"
 			return m
-		}, func(t *testing.T, w *World, site *Node) { w.must(t, site, cluster.HoldWorker{Name: "w1"}) }},
+		}, func(t *testing.T, w *World, site *Node) { w.must(t, site, cluster.CordonWorker{Name: "w1"}) }},
 		{"too large", "UpdateWaits", func(t *testing.T, w *World, site *Node) apps.Apply {
 			m := kept("2", 1)
 			m.App.Spec.Services[0].Resources.CPU = 9000
@@ -147,13 +147,13 @@ func TestMissingOnesHaveAPlace(t *testing.T) {
 	}
 	w.must(t, w.Root, version("1"))
 	w.Run(10 * time.Second)
-	w.must(t, site, cluster.HoldWorker{Name: "w1", Reason: "new fans"})
+	w.must(t, site, cluster.CordonWorker{Name: "w1", Reason: "new fans"})
 	w.must(t, w.Root, version("2"))
 	w.Run(time.Minute)
 	if n := w.ready("shop"); n != 2 {
 		t.Errorf("%d are ready, and no new one has a place", n)
 	}
-	w.must(t, site, cluster.HoldWorker{Name: "w1"})
+	w.must(t, site, cluster.CordonWorker{Name: "w1"})
 	w.Run(time.Minute)
 	if n := w.images("shop"); w.ready("shop") != 2 {
 		t.Error(n)

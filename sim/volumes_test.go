@@ -122,7 +122,7 @@ func TestDataStaysWithItsReplica(t *testing.T) {
 	if d := w.drainOf(site, name); len(d.Stays) == 0 || !strings.Contains(d.Stays[0].Reason, "local volumes") {
 		t.Errorf("what stays: %+v", d)
 	}
-	w.must(t, w.Clusters[site], cluster.HoldWorker{Name: name})
+	w.must(t, w.Clusters[site], cluster.CordonWorker{Name: name})
 
 	w.must(t, w.Root, deleteApp("db"))
 	w.Run(time.Minute)

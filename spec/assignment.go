@@ -23,9 +23,9 @@ type Assignment struct {
 	Deadline time.Time         `json:"deadline,omitzero" cbor:"10,keyasint,omitzero"` // convergence: answer before
 	Digest   map[string]string `json:"digest,omitempty" cbor:"11,keyasint,omitempty"` // image reference -> digest, resolved once per revision
 	Due      time.Time         `json:"due,omitzero" cbor:"12,keyasint,omitzero"`      // a job must be done by then
-	// Held, if set, is the token under which the child may run this very instance already: such a copy takes the new token
+	// PriorFence, if set, is the token under which the child may run this very instance already: such a copy takes the new token
 	// over without being restarted.
-	Held *skerry.Fence `json:"held,omitempty" cbor:"13,keyasint,omitempty"`
+	PriorFence *skerry.Fence `json:"held,omitempty" cbor:"13,keyasint,omitempty"`
 	// Failover says that the parent gives the instance to another child when this one is out of touch for long. With
 	// onDisconnect stopAfter a cluster then ends it after that time without the root.
 	Failover bool `json:"failover,omitempty" cbor:"14,keyasint,omitempty"`

@@ -1,12 +1,12 @@
 package spec
 
-// Carried reports whether instances of the service are moved with their memory.
-func (s *ServiceSpec) Carried() bool { return s.Migration.Mode == MigrateCheckpoint }
+// Checkpoints reports whether instances of the service are moved with their memory.
+func (s *ServiceSpec) Checkpoints() bool { return s.Migration.Mode == MigrateCheckpoint }
 
 // migration refuses what this version cannot carry.
 func (c *checker) migration(path string, s *ServiceSpec) {
 	c.oneOf(path, s.Migration.Mode, "restart", MigrateCheckpoint)
-	if !s.Carried() {
+	if !s.Checkpoints() {
 		return
 	}
 	refuse := func(what string) {

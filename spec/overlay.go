@@ -369,13 +369,13 @@ func HostWithin(host, zone string) bool {
 // overlays checks what services of one application may not both have: addresses, and ways in.
 func (c *checker) overlays(services []ServiceSpec) {
 	addrs := map[netip.Addr]string{}
-	type door struct {
+	type entry struct {
 		host, path string
 		listen     int
 	}
-	doors := map[door]string{}
+	entries := map[entry]string{}
 	listens := map[int]Ingress{}
-	hosts := map[door]Ingress{}
+	hosts := map[entry]Ingress{}
 	for i := range services {
 		s := &services[i]
 		p := fmt.Sprintf("spec.services[%d]", i)
@@ -383,12 +383,12 @@ func (c *checker) overlays(services []ServiceSpec) {
 		for j, g := range s.Ingress {
 			g.setDefaults()
 			gp := fmt.Sprintf("%s.ingress[%d]", p, j)
-			k := door{g.Host, strings.TrimSuffix(g.Path, "/"), g.Listen}
-			if other, taken := doors[k]; taken {
+			k := entry{g.Host, strings.TrimSuffix(g.Path, "/"), g.Listen}
+			if other, taken := entries[k]; taken {
 				c.add(gp, "", "the same host, path and port lead to %s already", other)
 				continue
 			}
-			doors[k] = gp
+			entries[k] = gp
 			if first, ok := listens[g.Listen]; ok && (first.Protocol != g.Protocol || first.EncryptedName() != g.EncryptedName()) {
 				c.add(gp+".listen", "use another port", "port %d is used for %s", g.Listen, describe(first))
 			} else if !ok {

@@ -9,8 +9,8 @@ type Rebuilt struct {
 	// Waiting: workers still have time to come back; nothing is started anew before.
 	Waiting bool `json:"waiting,omitempty"`
 	Workers int  `json:"workers"`
-	// Own are services of the site's own applications, made again from what workers hold of them.
-	Own []RebuiltService `json:"own,omitempty"`
+	// Local are services of the site's own applications, made again from what workers hold of them.
+	Local []RebuiltService `json:"own,omitempty"`
 	// OfRoot counts the instances of the root's that have a worker.
 	OfRoot int `json:"ofRoot"`
 	// Left are instances that run on and belong to nothing that the site knows.

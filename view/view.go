@@ -111,7 +111,7 @@ type ClusterView struct {
 	Report    wire.ClusterReport `json:"report"`
 	ReportAt  time.Time          `json:"reportAt,omitzero"`
 	Instances int                `json:"instances"`
-	Credit    *CreditView        `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
+	Trust     *CreditView        `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
 }
 
 // DrainRequest asks for a worker to be drained.
@@ -196,9 +196,9 @@ type WorkerView struct {
 	Beats     bool              `json:"beats,omitempty" doc:"Whether its heartbeats arrive, small datagrams beside its connection."`
 	Carrier   string            `json:"carrier,omitempty" doc:"mqtt for an external agent, which is judged by its MQTT connection alone and has no heartbeats or streams. Empty for a worker with its own link."`
 	Since     time.Time         `json:"since,omitzero"`
-	Hold      string            `json:"hold,omitempty" doc:"Why an operator cordoned it."`
+	Cordon    string            `json:"hold,omitempty" doc:"Why an operator cordoned it."`
 	Drain     *DrainView        `json:"drain,omitempty" doc:"Progress of the drain, if it is being drained."`
-	Held      string            `json:"held,omitempty" doc:"Why it is frozen on its device: it carries out no requests from its cluster."`
+	Frozen    string            `json:"held,omitempty" doc:"Why it is frozen on its device: it carries out no requests from its cluster."`
 	Refusing  string            `json:"refusing,omitempty" doc:"Why it accepts no new instances."`
 	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
 	Reserved  spec.Resources    `json:"reserved"`
@@ -212,7 +212,7 @@ type WorkerView struct {
 	Machine    string           `json:"machine,omitempty"`
 	Upgrade    *wire.AgentOrder `json:"upgrade,omitempty" doc:"Last requested upgrade of its agent. facts.agent shows the progress."`
 	Updates    *UpdatesView     `json:"updates,omitempty" doc:"How often it reports. Absent if its agent does not say."`
-	Credit     *CreditView      `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
+	Trust      *CreditView      `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
 	Claims     *spec.Resources  `json:"claims,omitempty" doc:"Claimed capacity, if the claim is not trusted; facts.capacity is used instead. skerry uncordon accepts the claim."`
 }
 

@@ -27,7 +27,7 @@ type IngressState struct {
 // IngressProblem says why a worker does not offer a way in.
 type IngressProblem struct {
 	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
-	Door    string            `json:"door" cbor:"2,keyasint"` // see Ingress.Door
+	Entry   string            `json:"door" cbor:"2,keyasint"` // see Ingress.Entry
 	Text    string            `json:"text" cbor:"3,keyasint"`
 }
 
@@ -36,13 +36,13 @@ type SiteIngress struct {
 	// Zone is the one in which the site's own name servers answer for hosts; empty: it has none.
 	Zone    string        `json:"zone,omitempty" cbor:"1,keyasint,omitempty"`
 	Servers []netip.Addr  `json:"servers,omitempty" cbor:"2,keyasint,omitempty"` // addresses of those
-	Doors   []IngressDoor `json:"doors,omitempty" cbor:"3,keyasint,omitempty"`
+	Entries []IngressDoor `json:"doors,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
 // IngressDoor is a way in at a site.
 type IngressDoor struct {
 	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
-	Door    string            `json:"door" cbor:"2,keyasint"`
+	Entry   string            `json:"door" cbor:"2,keyasint"`
 	Workers int               `json:"workers" cbor:"3,keyasint,omitempty"` // that offer it now and have an instance to lead to
 	Problem string            `json:"problem,omitempty" cbor:"4,keyasint,omitempty"`
 	Waiting bool              `json:"waiting,omitempty" cbor:"5,keyasint,omitempty"` // something waits there for the service to have an instance

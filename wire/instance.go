@@ -13,9 +13,9 @@ type SuccessorAnswer struct {
 	Why      string `json:"why,omitempty" cbor:"2,keyasint,omitempty"` // it has none; empty: it has one
 }
 
-// AloneGrace is how long a cluster that has just started, and does not know since when the root has been out of touch, waits
+// AutonomyGrace is how long a cluster that has just started, and does not know since when the root has been out of touch, waits
 // for it before it ends what may not run for so long.
-const AloneGrace = 30 * time.Second
+const AutonomyGrace = 30 * time.Second
 
 // AssignmentKey and the other key functions give the keys of items in sets.
 func AssignmentKey(id skerry.InstanceID) string { return "inst/" + string(id) }
@@ -86,8 +86,8 @@ type Observation struct {
 	Unreachable bool   `json:"unreachable,omitempty" cbor:"20,keyasint,omitempty"` // its worker is not in touch
 	// Violated says what of the SLA does not hold and cannot be mended at the site; empty: nothing.
 	Violated string `json:"violated,omitempty" cbor:"21,keyasint,omitempty"`
-	// Held says what the worker does not carry out because it is held on its device, and why; empty: nothing.
-	Held string `json:"held,omitempty" cbor:"22,keyasint,omitempty"`
+	// Frozen says what the worker does not carry out because it is held on its device, and why; empty: nothing.
+	Frozen string `json:"held,omitempty" cbor:"22,keyasint,omitempty"`
 	// Revision is that of which the limits apply; empty while they are being changed, or from a child that cannot tell.
 	Revision string `json:"revision,omitempty" cbor:"23,keyasint,omitempty"`
 	// Limits says why the limits of a newer revision do not apply; nil: they do, or nobody has tried yet.
@@ -130,11 +130,11 @@ type ClassVerdict struct {
 // Candidate is one candidate's fate in a decision. Score is higher for better ones and only means something within one
 // decision.
 type Candidate struct {
-	Name   string  `json:"name"`
-	Score  float64 `json:"score,omitempty"`
-	Chosen bool    `json:"chosen,omitempty"`
-	Out    *Reason `json:"out,omitempty"`
-	Doubt  string  `json:"doubt,omitempty"` // why its score counts for less than another's
+	Name      string  `json:"name"`
+	Score     float64 `json:"score,omitempty"`
+	Chosen    bool    `json:"chosen,omitempty"`
+	Out       *Reason `json:"out,omitempty"`
+	Suspicion string  `json:"doubt,omitempty"` // why its score counts for less than another's
 }
 
 // Decision is a placement with its reasons. Given the same view, request and seed it comes out the same.

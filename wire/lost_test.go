@@ -14,10 +14,10 @@ func TestLost(t *testing.T) {
 		Name string `json:"name,omitempty" cbor:"2,keyasint,omitempty"`
 	}
 	type record struct {
-		App   string           `json:"app,omitempty" cbor:"1,keyasint,omitempty"`
-		Ports []inner          `json:"ports,omitempty" cbor:"2,keyasint,omitempty"`
-		By    map[string]inner `json:"by,omitempty" cbor:"3,keyasint,omitempty"`
-		Held  bool             `json:"held,omitempty" cbor:"4,keyasint,omitempty"`
+		App    string           `json:"app,omitempty" cbor:"1,keyasint,omitempty"`
+		Ports  []inner          `json:"ports,omitempty" cbor:"2,keyasint,omitempty"`
+		By     map[string]inner `json:"by,omitempty" cbor:"3,keyasint,omitempty"`
+		Frozen bool             `json:"held,omitempty" cbor:"4,keyasint,omitempty"`
 	}
 	type removed struct {
 		App   string           `json:"app,omitempty" cbor:"1,keyasint,omitempty"`
@@ -30,7 +30,7 @@ func TestLost(t *testing.T) {
 		By   map[string]struct {
 			Port int `json:"port,omitempty" cbor:"1,keyasint,omitempty"`
 		} `json:"by,omitempty" cbor:"3,keyasint,omitempty"`
-		Held bool `json:"held,omitempty" cbor:"4,keyasint,omitempty"`
+		Frozen bool `json:"held,omitempty" cbor:"4,keyasint,omitempty"`
 	}
 	type rekinded struct {
 		App string `json:"app,omitempty" cbor:"1,keyasint,omitempty"`

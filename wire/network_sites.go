@@ -60,26 +60,26 @@ func ParseMail(key string) (site, topic string, ok bool) {
 
 // Topics of mail.
 const (
-	TopicPeers = "peers"  // ForeignPeers: whose packets will come
-	topicRoute = "route/" // ForeignRoute
+	TopicPeers = "peers"  // RemotePeers: whose packets will come
+	topicRoute = "route/" // RemoteRoute
 )
 
 // TopicRoute is the topic of a service's routes.
 func TopicRoute(k skerry.ServiceKey) string { return topicRoute + k.String() }
 
-// ForeignRoute tells another site where the instances of a service are here. Peers are numbered as this site does.
-type ForeignRoute struct {
-	Route Route         `json:"route" cbor:"1,keyasint"`
-	Peers []ForeignPeer `json:"peers" cbor:"2,keyasint"`
+// RemoteRoute tells another site where the instances of a service are here. Peers are numbered as this site does.
+type RemoteRoute struct {
+	Route Route        `json:"route" cbor:"1,keyasint"`
+	Peers []RemotePeer `json:"peers" cbor:"2,keyasint"`
 }
 
-// ForeignPeers tells another site which workers here have routes to its instances.
-type ForeignPeers struct {
-	Peers []ForeignPeer `json:"peers" cbor:"1,keyasint"`
+// RemotePeers tells another site which workers here have routes to its instances.
+type RemotePeers struct {
+	Peers []RemotePeer `json:"peers" cbor:"1,keyasint"`
 }
 
-// ForeignPeer is a worker, to other sites: a number, a key and its instances' addresses.
-type ForeignPeer struct {
+// RemotePeer is a worker, to other sites: a number, a key and its instances' addresses.
+type RemotePeer struct {
 	ID       PeerID         `json:"id" cbor:"1,keyasint"`
 	Key      OverlayKey     `json:"key" cbor:"2,keyasint"`
 	Prefixes []netip.Prefix `json:"prefixes" cbor:"3,keyasint"`

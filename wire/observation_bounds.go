@@ -16,7 +16,7 @@ const (
 
 // Bound cuts what is too long to be kept, and counts that cannot be.
 func (o *Observation) Bound() {
-	for _, s := range []*string{&o.Reason, &o.Violated, &o.Held, &o.Crowded, &o.CrashLoop} {
+	for _, s := range []*string{&o.Reason, &o.Violated, &o.Frozen, &o.Crowded, &o.CrashLoop} {
 		*s = cut(*s, maxSaid)
 	}
 	for _, s := range []*string{&o.Address, &o.Runtime, &o.Revision} {

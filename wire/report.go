@@ -226,8 +226,8 @@ type WorkerReport struct {
 	Coordinate *spec.Coordinate `json:"coordinate,omitempty" cbor:"6,keyasint,omitempty"`
 	// Pressure is nil where the kernel does not tell.
 	Pressure *Pressure `json:"pressure,omitempty" cbor:"7,keyasint,omitempty"`
-	// Held is not empty while the worker is held on its device, and says why: it carries out nothing that it is asked for.
-	Held string `json:"held,omitempty" cbor:"8,keyasint,omitempty"`
+	// Frozen is not empty while the worker is held on its device, and says why: it carries out nothing that it is asked for.
+	Frozen string `json:"held,omitempty" cbor:"8,keyasint,omitempty"`
 	// Ingress is what came to services by way of the worker's ingress, whoever runs them.
 	Ingress []IngressUse `json:"ingress,omitempty" cbor:"9,keyasint,omitempty"`
 	// Heard is a few of the round trips to other workers that it measured of late; the next report has others.

@@ -24,7 +24,7 @@ func (i *Instance) Trouble() (code, text string) {
 	if i.Stopping {
 		return "Ending", i.Reason
 	}
-	if why, bad := condition(skerry.Held, true); bad {
+	if why, bad := condition(skerry.Frozen, true); bad {
 		return "Held", why
 	}
 	if why, bad := condition(skerry.Reachable, false); bad {

@@ -135,9 +135,9 @@ func (s *Server) act(action any) {
 		if r != nil {
 			r.SetPeers(a.Peers)
 		}
-	case core.Fabric:
-		if s.fabric != nil {
-			s.fabric.take(a)
+	case core.OverlayItem:
+		if s.overlayNet != nil {
+			s.overlayNet.take(a)
 			s.direct(a)
 		}
 	case core.UpgradeAgent:
@@ -171,7 +171,7 @@ func (s *Server) prepared(ctx context.Context, a core.Prepare) (m core.Prepared)
 }
 
 // direct has instances told the service addresses of an application's network.
-func (s *Server) direct(a core.Fabric) {
+func (s *Server) direct(a core.OverlayItem) {
 	rest, ok := strings.CutPrefix(a.Key, "net/")
 	app, err := skerry.ParseAppKey(rest, "")
 	if !ok || err != nil {
@@ -205,20 +205,20 @@ func (s *Server) startContainer(ctx context.Context, a core.StartContainer) {
 	}
 	if err == nil {
 		var h runtime.Handle
-		carried := a.Resume || a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer
-		if carried {
+		fromCheckpoint := a.Resume || a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer
+		if fromCheckpoint {
 			h, err = s.goOn(ctx, a, task, d)
 		} else {
 			h, err = d.Start(ctx, task)
 		}
-		if errors.Is(err, runtime.ErrExists) && !carried {
+		if errors.Is(err, runtime.ErrExists) && !fromCheckpoint {
 			// An earlier life of the agent started it and did not live to write that down.
 			err = d.Remove(ctx, runtime.Handle{ID: task.ID, Driver: d.Name(), Instance: task.Instance, Container: task.Container})
 			if err == nil {
 				h, err = d.Start(ctx, task)
 			}
 		}
-		if err != nil && !carried && doubtful(err) && mend(ctx, s, &a.A, a.Name) {
+		if err != nil && !fromCheckpoint && doubtful(err) && mend(ctx, s, &a.A, a.Name) {
 			h, err = d.Start(ctx, task)
 		}
 		if err == nil && s.leases.over(&a.A) != nil { // the agent hung on the way

@@ -94,7 +94,7 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id sker
 		return err
 	}
 	args := []string{"-C", s.instanceDir(id), "--xattrs", "--xattrs-include=*", "--numeric-owner", "--sparse", "-cf", "-"}
-	cmd := exec.CommandContext(ctx, "tar", append(args, carriedDirs(s.instanceDir(id))...)...)
+	cmd := exec.CommandContext(ctx, "tar", append(args, checkpointDirs(s.instanceDir(id))...)...)
 	var why bytes.Buffer
 	cmd.Stdout, cmd.Stderr = sealed, &why
 	if err = cmd.Run(); err == nil {
@@ -108,8 +108,8 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id sker
 	return nil
 }
 
-// carriedDirs are the directories of an instance that go along.
-func carriedDirs(dir string) []string {
+// checkpointDirs are the directories of an instance that go along.
+func checkpointDirs(dir string) []string {
 	if _, err := os.Lstat(filepath.Join(dir, volumesDir)); err != nil {
 		return []string{checkpointDir}
 	}
@@ -200,7 +200,7 @@ func unpack(ctx context.Context, from io.Reader, key *age.X25519Identity, dir st
 		return err
 	}
 	args := []string{"-C", dir, "--xattrs", "--xattrs-include=*", "--numeric-owner", "--same-permissions", "-xf", "-"}
-	cmd := exec.CommandContext(ctx, "tar", append(args, carriedDirs(dir)...)...)
+	cmd := exec.CommandContext(ctx, "tar", append(args, checkpointDirs(dir)...)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func unpack(ctx context.Context, from io.Reader, key *age.X25519Identity, dir st
 	if err != nil {
 		return err
 	}
-	for _, name := range carriedDirs(dir) {
+	for _, name := range checkpointDirs(dir) {
 		if st, err := os.Lstat(filepath.Join(dir, name)); err != nil || !st.IsDir() {
 			return fmt.Errorf("%s is no directory: %w", name, cmp.Or(err, fs.ErrInvalid))
 		}

@@ -48,12 +48,12 @@ func TestEgress(t *testing.T) {
 
 // TestBlockOfTheHostsNetwork: a host that cannot take up the block of addresses that it was given says at once in what networks it is.
 func TestBlockOfTheHostsNetwork(t *testing.T) {
-	f := newFabric(Overlay{Device: &fakeParts{events: make(chan overlay.Event)}}, slog.New(slog.DiscardHandler))
+	f := newOverlayNet(Overlay{Device: &fakeParts{events: make(chan overlay.Event)}}, slog.New(slog.DiscardHandler))
 	told := make(chan struct{})
 	f.post, f.facts = func(any) {}, func() { close(told) }
 	err := &hostnet.Overlap{Block: netip.MustParsePrefix("10.64.0.0/26"), Route: netip.MustParsePrefix("10.0.0.0/8")}
 	n := newAttachments(&fakeNet{err: fmt.Errorf("hostnet: %w", err)})
-	n.fabric = f
+	n.overlayNet = f
 	if _, _, err := n.add(t.Context(), &spec.Assignment{ID: "web-1", Spec: spec.ServiceSpec{Name: "web"}}, nil); err == nil {
 		t.Error("an instance without a network was joined to it")
 	}

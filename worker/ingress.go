@@ -43,32 +43,32 @@ const (
 	ingressEnd = time.Second
 )
 
-// entrance is a worker's ingress. For each application whose clients it lets in it has an attachment of its own in that
+// workerIngress is a worker's ingress. For each application whose clients it lets in it has an attachment of its own in that
 // application's network, with nothing running in it: connections to services are made from there, and are subject to
 // all that holds for instances.
-type entrance struct {
-	opt     IngressOptions
-	fabric  *fabric
-	net     *attachments
-	in      *ingress.Ingress
-	log     *slog.Logger
-	changed chan struct{} // capacity 1
+type workerIngress struct {
+	opt        IngressOptions
+	overlayNet *overlayNet
+	net        *attachments
+	in         *ingress.Ingress
+	log        *slog.Logger
+	changed    chan struct{} // capacity 1
 
 	// Of run alone.
 	offered  ingress.Config
-	problems map[doorAt]string // of offered
+	problems map[entryAt]string // of offered
 	told     *wire.IngressState
 	ends     map[string]string // where routes of a service lead, by name
 }
 
-// doorAt is a way in to a service.
-type doorAt struct {
+// entryAt is a way in to a service.
+type entryAt struct {
 	service skerry.ServiceKey
-	door    string
+	entry   string
 }
 
-func newEntrance(o IngressOptions, f *fabric, n *attachments, log *slog.Logger) (*entrance, error) {
-	e := &entrance{opt: o, fabric: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
+func newWorkerIngress(o IngressOptions, f *overlayNet, n *attachments, log *slog.Logger) (*workerIngress, error) {
+	e := &workerIngress{opt: o, overlayNet: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
 	var err error
 	e.in, err = ingress.New(ingress.Options{Log: log, Dial: e.dial, Waits: e.nudge, DialTimeout: 3 * time.Second, Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 		host := a.Addr().String()
@@ -83,22 +83,22 @@ func newEntrance(o IngressOptions, f *fabric, n *attachments, log *slog.Logger) 
 }
 
 // openIngress makes the ingress of one life; nil where the worker has none. Nothing is offered yet.
-func (s *Server) openIngress() (*entrance, error) {
-	if s.fabric == nil || s.fabric.Ingress == nil {
+func (s *Server) openIngress() (*workerIngress, error) {
+	if s.overlayNet == nil || s.overlayNet.Ingress == nil {
 		return nil, nil
 	}
-	e, err := newEntrance(*s.fabric.Ingress, s.fabric, s.net, s.opt.Log)
+	e, err := newWorkerIngress(*s.overlayNet.Ingress, s.overlayNet, s.net, s.opt.Log)
 	if err != nil {
 		return nil, err
 	}
 	s.net.mu.Lock()
-	s.net.gates = s.fabric.gates() // those of an earlier life are kept
+	s.net.ingresses = s.overlayNet.ingresses() // those of an earlier life are kept
 	s.net.mu.Unlock()
-	s.entrance.Store(e)
+	s.workerIngress.Store(e)
 	return e, nil
 }
 
-func (e *entrance) nudge() {
+func (e *workerIngress) nudge() {
 	select {
 	case e.changed <- struct{}{}:
 	default:
@@ -126,30 +126,30 @@ func (o *IngressOptions) addresses(host string) []netip.Addr {
 	return []netip.Addr{a}
 }
 
-// gateID is the id of the attachment in an application's network. No instance's id has a dot.
-func gateID(net wire.NetworkID) skerry.InstanceID {
+// ingressID is the id of the attachment in an application's network. No instance's id has a dot.
+func ingressID(net wire.NetworkID) skerry.InstanceID {
 	return skerry.InstanceID(fmt.Sprintf("ingress.%d", net))
 }
 
-// gates are the attachments that are needed, by id.
-func (f *fabric) gates() map[skerry.InstanceID]skerry.AppKey {
+// ingresses are the attachments that are needed, by id.
+func (f *overlayNet) ingresses() map[skerry.InstanceID]skerry.AppKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.gatesLocked()
+	return f.ingressesLocked()
 }
 
-func (f *fabric) gatesLocked() map[skerry.InstanceID]skerry.AppKey {
+func (f *overlayNet) ingressesLocked() map[skerry.InstanceID]skerry.AppKey {
 	out := map[skerry.InstanceID]skerry.AppKey{}
 	for app, n := range f.nets {
 		if slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return len(s.Ingress) > 0 }) {
-			out[gateID(n.Net)] = app
+			out[ingressID(n.Net)] = app
 		}
 	}
 	return out
 }
 
 // run keeps the ingress as it is to be, until ctx ends.
-func (e *entrance) run(ctx context.Context) {
+func (e *workerIngress) run(ctx context.Context) {
 	defer func() {
 		end, cancel := context.WithTimeout(context.Background(), ingressEnd)
 		defer cancel()
@@ -169,8 +169,8 @@ func (e *entrance) run(ctx context.Context) {
 }
 
 // review brings attachments and listeners in line with what the cluster said.
-func (e *entrance) review(ctx context.Context) {
-	if err := e.net.setGates(ctx, e.fabric.gates()); err != nil && ctx.Err() == nil {
+func (e *workerIngress) review(ctx context.Context) {
+	if err := e.net.setIngresses(ctx, e.overlayNet.ingresses()); err != nil && ctx.Err() == nil {
 		e.log.Warn("join the ingress to networks of applications", "err", err)
 	}
 	want := e.config()
@@ -181,7 +181,7 @@ func (e *entrance) review(ctx context.Context) {
 			e.log.Debug("offer services to clients outside", "err", err)
 		}
 		// Before all that was offered is offered again, what an earlier agent left may still be of use.
-		e.fabric.sockets.release(ctx, want.whole, want.useless)
+		e.overlayNet.sockets.release(ctx, want.whole, want.useless)
 	}
 	for name, ends := range want.ends {
 		if old, ok := e.ends[name]; ok && old != ends {
@@ -196,10 +196,10 @@ func (e *entrance) review(ctx context.Context) {
 	}
 	slices.SortFunc(st.Serving, func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
 	for d, text := range want.problems {
-		st.Problems = append(st.Problems, wire.IngressProblem{Service: d.service, Door: d.door, Text: text})
+		st.Problems = append(st.Problems, wire.IngressProblem{Service: d.service, Entry: d.entry, Text: text})
 	}
 	slices.SortFunc(st.Problems, func(a, b wire.IngressProblem) int {
-		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Door, b.Door))
+		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Entry, b.Entry))
 	})
 	if len(st.Problems) > maxIngressProblems {
 		st.Problems = st.Problems[:maxIngressProblems]
@@ -212,9 +212,9 @@ func (e *entrance) review(ctx context.Context) {
 	if e.told == nil || !reflect.DeepEqual(*e.told, st) {
 		e.told = &st
 		for _, p := range st.Problems {
-			e.log.Warn("a way in is not offered", "service", p.Service.String(), "door", p.Door, "err", p.Text)
+			e.log.Warn("a way in is not offered", "service", p.Service.String(), "door", p.Entry, "err", p.Text)
 		}
-		e.fabric.post(core.Entrances{State: st})
+		e.overlayNet.post(core.IngressOffered{State: st})
 	}
 }
 
@@ -235,9 +235,9 @@ func holdFor(s *wire.NetworkService) time.Duration {
 type offer struct {
 	ingress.Config
 	serving  map[skerry.AppKey]bool
-	problems map[doorAt]string
-	ports    map[int][]doorAt
-	routes   map[string]doorAt // by what errors of ingress call them
+	problems map[entryAt]string
+	ports    map[int][]entryAt
+	routes   map[string]entryAt // by what errors of ingress call them
 	ends     map[string]string
 	whole    bool // all that is wanted of this worker can be offered
 }
@@ -251,29 +251,29 @@ func (o *offer) useless(key string) bool {
 }
 
 // config works out what is to be offered, and keeps its ports from instances.
-func (e *entrance) config() *offer {
-	o := e.offers(e.net.hostPorts(), e.net.gatesHave())
+func (e *workerIngress) config() *offer {
+	o := e.offers(e.net.hostPorts(), e.net.ingressesHave())
 	if o.ports != nil {
 		e.net.reserve(slices.Collect(maps.Keys(o.ports)))
 	}
 	return o
 }
 
-// offers works it out from the host ports that instances have, and the addresses of the gates. Of the fabric's lock and that of
-// the attachments neither is taken under the other.
-func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]wire.Attachment) *offer {
-	f := e.fabric
+// offers works it out from the host ports that instances have, and the addresses of the ingresses. Of the overlay network's lock and that
+// of the attachments neither is taken under the other.
+func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]wire.Attachment) *offer {
+	f := e.overlayNet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[doorAt]string{}, routes: map[string]doorAt{}, ends: map[string]string{}}
+	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[entryAt]string{}, routes: map[string]entryAt{}, ends: map[string]string{}}
 	if f.node == nil {
 		return o
 	}
-	o.ports = map[int][]doorAt{}
+	o.ports = map[int][]entryAt{}
 	listeners := map[int]*ingress.Listener{}
 	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) }) {
 		n := f.nets[app]
-		at, ok := have[gateID(n.Net)]
+		at, ok := have[ingressID(n.Net)]
 		if !ok || !f.ofBlocksLocked(at) {
 			continue
 		}
@@ -288,7 +288,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 			s := &n.Services[i]
 			k := n.Real(s)
 			for _, g := range s.Ingress {
-				d := doorAt{k, g.Door()}
+				d := entryAt{k, g.Entry()}
 				if id, is := taken[g.Listen]; is {
 					o.problems[d] = fmt.Sprintf("port %d of the worker is a host port of instance %s; use another port for one of them", g.Listen, id)
 					continue
@@ -315,7 +315,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 			}
 		}
 	}
-	o.whole = len(o.serving) == len(f.gatesLocked())
+	o.whole = len(o.serving) == len(f.ingressesLocked())
 	hosts := e.opt.Listen
 	if len(hosts) == 0 {
 		hosts = []netip.Addr{netip.IPv4Unspecified()}
@@ -332,7 +332,7 @@ func (e *entrance) offers(taken map[int]skerry.InstanceID, have map[skerry.Insta
 
 // leadsLocked reports whether clients can be led to a service: it has an instance, or its routes are yet to come. Those of one that sleeps
 // wait for an instance that is ready; while one only starts, its address refuses them.
-func (f *fabric) leadsLocked(k skerry.ServiceKey, p spec.Balance, sleeps bool) bool {
+func (f *overlayNet) leadsLocked(k skerry.ServiceKey, p spec.Balance, sleeps bool) bool {
 	r := f.routes[k]
 	if r == nil {
 		return !sleeps
@@ -345,7 +345,7 @@ func (f *fabric) leadsLocked(k skerry.ServiceKey, p spec.Balance, sleeps bool) b
 }
 
 // endsLocked is different when the instances of a service are.
-func (f *fabric) endsLocked(k skerry.ServiceKey) string {
+func (f *overlayNet) endsLocked(k skerry.ServiceKey) string {
 	r := f.routes[k]
 	if r == nil {
 		return ""
@@ -364,8 +364,8 @@ func (f *fabric) endsLocked(k skerry.ServiceKey) string {
 }
 
 // blame finds out whose ways in an error of Set concerns.
-func (o *offer) blame(err error) map[doorAt]string {
-	out := map[doorAt]string{}
+func (o *offer) blame(err error) map[entryAt]string {
+	out := map[entryAt]string{}
 	var each func(err error)
 	each = func(err error) {
 		if many, ok := err.(interface{ Unwrap() []error }); ok {
@@ -380,9 +380,9 @@ func (o *offer) blame(err error) map[doorAt]string {
 				_, out[d], _ = strings.Cut(rest, ": ")
 			}
 		}
-		for port, doors := range o.ports {
+		for port, entries := range o.ports {
 			if strings.HasPrefix(text, "listen on ") && strings.Contains(text, fmt.Sprintf(":%d: ", port)) {
-				for _, d := range doors {
+				for _, d := range entries {
 					out[d] = text
 				}
 			}
@@ -395,8 +395,8 @@ func (o *offer) blame(err error) map[doorAt]string {
 }
 
 // dial connects to a service address from within an application's network.
-func (e *entrance) dial(ctx context.Context, network wire.NetworkID, to netip.AddrPort) (net.Conn, error) {
-	at, ok := e.net.gatesHave()[gateID(network)]
+func (e *workerIngress) dial(ctx context.Context, network wire.NetworkID, to netip.AddrPort) (net.Conn, error) {
+	at, ok := e.net.ingressesHave()[ingressID(network)]
 	if !ok {
 		return nil, errors.New("the ingress is not in the network of the application")
 	}
@@ -406,7 +406,7 @@ func (e *entrance) dial(ctx context.Context, network wire.NetworkID, to netip.Ad
 // serveClients answers with the addresses of clients of the ingress that are in a network.
 func (s *Server) serveClients(w http.ResponseWriter, r *http.Request) error {
 	out := []netip.Addr{}
-	if e := s.entrance.Load(); e != nil {
+	if e := s.workerIngress.Load(); e != nil {
 		for _, text := range r.URL.Query()["net"] {
 			p, err := netip.ParsePrefix(text)
 			if err != nil {

@@ -59,19 +59,19 @@ func freePort(t *testing.T) int {
 }
 
 // Instances come and go while the ingress looks at what it has to offer: none waits for the other forever.
-func TestEntranceBesideInstances(t *testing.T) {
+func TestWorkerIngressBesideInstances(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event)}
-	f := newFabric(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
+	f := newOverlayNet(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
 	f.post = func(any) {}
 	n := newAttachments(&fakeNet{})
-	n.fabric = f
-	e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+	n.overlayNet = f
+	e, err := newWorkerIngress(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.in.Close()
-	f.take(core.Fabric{Key: "net/acme/shop", Item: shopNetwork()})
-	f.take(core.Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+	f.take(core.OverlayItem{Key: "net/acme/shop", Item: shopNetwork()})
+	f.take(core.OverlayItem{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
 	stop, looks := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(looks)
@@ -97,20 +97,20 @@ func TestEntranceBesideInstances(t *testing.T) {
 	<-looks
 }
 
-// TestEntrance follows what the worker offers, from the first word of the cluster on.
-func TestEntrance(t *testing.T) {
+// TestWorkerIngress follows what the worker offers, from the first word of the cluster on.
+func TestWorkerIngress(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event)}
-	f := newFabric(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
+	f := newOverlayNet(Overlay{Device: p, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
 	var st wire.IngressState
 	f.post = func(m any) {
-		if e, ok := m.(core.Entrances); ok {
+		if e, ok := m.(core.IngressOffered); ok {
 			st = e.State
 		}
 	}
 	host := &fakeNet{}
 	n := newAttachments(host)
-	n.fabric = f
-	e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+	n.overlayNet = f
+	e, err := newWorkerIngress(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,12 +133,12 @@ func TestEntrance(t *testing.T) {
 	n.wants["web-1"] = wanted{service: shop("web"), ports: []wire.PortBinding{{Name: "http", Port: 8080, HostPort: taken, Protocol: "tcp"}}}
 
 	// Before the cluster gave addresses there is nothing to join.
-	f.take(core.Fabric{Key: "net/acme/shop", Item: net7})
+	f.take(core.OverlayItem{Key: "net/acme/shop", Item: net7})
 	e.review(t.Context())
 	if len(host.last.Attachments) != 1 || len(st.Serving) != 0 {
 		t.Errorf("%+v, %+v", host.last, st)
 	}
-	f.take(core.Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+	f.take(core.OverlayItem{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
 	e.review(t.Context())
 	if ids := host.last.Attachments; len(ids) != 2 || ids[0].ID != "ingress.7" {
 		t.Errorf("attachments: %+v", ids)
@@ -167,12 +167,12 @@ func TestEntrance(t *testing.T) {
 	if c := e.config(); len(c.Listeners[0].Routes[0].Targets) != 1 {
 		t.Errorf("nothing is dialled before routes are here: %+v", c.Listeners)
 	}
-	f.take(core.Fabric{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7}})
+	f.take(core.OverlayItem{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7}})
 	i := slices.IndexFunc(e.config().Listeners, func(l ingress.Listener) bool { return int(l.Addr.Port()) == open })
 	if c := e.config(); i < 0 || len(c.Listeners[i].Routes[0].Targets) != 0 {
 		t.Errorf("without an instance: %+v", c.Listeners)
 	}
-	f.take(core.Fabric{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7, Backends: []wire.RouteBackend{{Instance: "w", Peer: 2, Addr: netip.MustParseAddr("10.64.1.1")}}}})
+	f.take(core.OverlayItem{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7, Backends: []wire.RouteBackend{{Instance: "w", Peer: 2, Addr: netip.MustParseAddr("10.64.1.1")}}}})
 	if c := e.config(); c.Listeners[i].Routes[0].Targets[0].String() != "10.30.1.1:8080" || !c.Listeners[i].Routes[0].Fresh {
 		t.Errorf("%+v", c.Listeners[i])
 	}
@@ -182,7 +182,7 @@ func TestEntrance(t *testing.T) {
 	if len(st.Problems) != 2 {
 		t.Errorf("%+v", st)
 	}
-	f.take(core.Fabric{Key: "net/acme/shop"})
+	f.take(core.OverlayItem{Key: "net/acme/shop"})
 	e.review(t.Context())
 	if len(host.last.Attachments) != 1 || len(st.Serving)+len(st.Problems) != 0 {
 		t.Errorf("%+v, %+v", host.last, st)
@@ -192,11 +192,11 @@ func TestEntrance(t *testing.T) {
 // Clients of a service that sleeps are led to no instance before it is ready; those of others find one that is not ready better than none.
 func TestSleeperIsAwaited(t *testing.T) {
 	for _, sleeps := range []bool{false, true} {
-		f := newFabric(Overlay{Device: &fakeParts{events: make(chan overlay.Event)}, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
+		f := newOverlayNet(Overlay{Device: &fakeParts{events: make(chan overlay.Event)}, Ingress: &IngressOptions{Listen: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}, slog.New(slog.DiscardHandler))
 		f.post = func(any) {}
 		n := newAttachments(&fakeNet{})
-		n.fabric = f
-		e, err := newEntrance(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
+		n.overlayNet = f
+		e, err := newWorkerIngress(*f.Ingress, f, n, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,11 +205,11 @@ func TestSleeperIsAwaited(t *testing.T) {
 		nw.Services[0].Sleeps = sleeps
 		nw.Services[0].Ports = []spec.Port{{Name: "http", Port: 8080}}
 		nw.Services[0].Ingress = []spec.Ingress{{Host: "shop.example.org", Path: "/", Port: "http", Listen: freePort(t), Protocol: spec.IngressHTTP, Policy: spec.BalanceClosest, TLS: spec.TLSOff}}
-		f.take(core.Fabric{Key: "net/acme/shop", Item: nw})
-		f.take(core.Fabric{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
+		f.take(core.OverlayItem{Key: "net/acme/shop", Item: nw})
+		f.take(core.OverlayItem{Key: wire.NodeKey, Item: &wire.OverlayNode{ID: 1, Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/26")}, Instances: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}}})
 		e.review(t.Context())
 		targets := func(b ...wire.RouteBackend) int {
-			f.take(core.Fabric{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7, Backends: b}})
+			f.take(core.OverlayItem{Key: wire.RouteKey(shop("web")), Item: &wire.Route{Service: shop("web"), Net: 7, Backends: b}})
 			return len(e.config().Listeners[0].Routes[0].Targets)
 		}
 		starts := wire.RouteBackend{Instance: "w", Peer: 1, Addr: netip.MustParseAddr("10.64.0.1"), Draining: true}

@@ -76,8 +76,8 @@ func (s *Server) facts() wire.WorkerFacts {
 	if rtt != nil {
 		f.Probe = rtt.Address(s.opt.ProbeAddress, f.Address)
 	}
-	if s.fabric != nil {
-		f.Overlay = s.fabric.tell(context.Background(), f.Address, s.opt.Network.Networks())
+	if s.overlayNet != nil {
+		f.Overlay = s.overlayNet.tell(context.Background(), f.Address, s.opt.Network.Networks())
 	}
 	f.Agent = s.agentFacts()
 	return f
@@ -298,7 +298,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 
 func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	var in []wire.IngressUse
-	if e := s.entrance.Load(); e != nil {
+	if e := s.workerIngress.Load(); e != nil {
 		in = s.arrivals.look(time.Now(), e.in.Stats().Routes)
 	}
 	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}

@@ -29,19 +29,19 @@ const (
 // attachments keeps the whole wanted configuration of the network, because the network is changed only by Set. Changes
 // that arrive while one Set is under way share the next.
 type attachments struct {
-	network Network
-	fabric  *fabric // nil: no overlay
+	network    Network
+	overlayNet *overlayNet // nil: no overlay
 
 	setting sync.Mutex // held across Set; taken before mu
 	applied uint64     // the change up to which Set has been called, under setting
 	lastErr error      // of that Set, under setting
 
-	mu      sync.Mutex
-	changes uint64
-	wants   map[skerry.InstanceID]wanted
-	gates   map[skerry.InstanceID]skerry.AppKey // attachments of the ingress, which are no instances
-	taken   map[int]bool                        // TCP ports of this host that the ingress listens on
-	have    map[skerry.InstanceID]wire.Attachment
+	mu        sync.Mutex
+	changes   uint64
+	wants     map[skerry.InstanceID]wanted
+	ingresses map[skerry.InstanceID]skerry.AppKey // attachments of the ingress, which are no instances
+	taken     map[int]bool                        // TCP ports of this host that the ingress listens on
+	have      map[skerry.InstanceID]wire.Attachment
 }
 
 func newAttachments(n Network) *attachments {
@@ -189,12 +189,12 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	upTo := n.changes // what comes later may be done, too
 	n.mu.Unlock()
 	var c hostnet.Config
-	if n.fabric != nil {
-		c.Fabric = n.fabric.addresses()
+	if n.overlayNet != nil {
+		c.Overlay = n.overlayNet.addresses()
 	}
 	n.mu.Lock()
-	if c.Fabric != nil {
-		for id := range n.gates {
+	if c.Overlay != nil {
+		for id := range n.ingresses {
 			c.Attachments = append(c.Attachments, hostnet.Want{ID: string(id)})
 		}
 	}
@@ -217,7 +217,7 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	for id, a := range have {
 		id := skerry.InstanceID(id)
 		n.have[id] = a
-		if app, is := n.gates[id]; is {
+		if app, is := n.ingresses[id]; is {
 			insts[id] = joined{app: app, at: a}
 			continue
 		}
@@ -228,11 +228,11 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 		insts[id] = joined{w.service.App, w.service, w.ordinal, a, w.egress != nil && len(w.egress.Allow) == 0}
 	}
 	n.mu.Unlock()
-	if n.fabric != nil {
+	if n.overlayNet != nil {
 		if _, is := errors.AsType[*hostnet.Overlap](err); is {
-			go n.fabric.facts() // of what networks the host is in now
+			go n.overlayNet.facts() // of what networks the host is in now
 		}
-		err = errors.Join(err, n.fabric.attached(context.WithoutCancel(ctx), insts))
+		err = errors.Join(err, n.overlayNet.attached(context.WithoutCancel(ctx), insts))
 	}
 	n.applied, n.lastErr = upTo, err
 	return err
@@ -268,11 +268,11 @@ func (n *attachments) remove(ctx context.Context, id skerry.InstanceID) error {
 	return n.apply(ctx, mine)
 }
 
-// setGates says in which networks the ingress is to be, and joins it to those where it is not.
-func (n *attachments) setGates(ctx context.Context, gates map[skerry.InstanceID]skerry.AppKey) error {
+// setIngresses says in which networks the ingress is to be, and joins it to those where it is not.
+func (n *attachments) setIngresses(ctx context.Context, ingresses map[skerry.InstanceID]skerry.AppKey) error {
 	n.mu.Lock()
-	same := maps.Equal(gates, n.gates)
-	for id := range gates {
+	same := maps.Equal(ingresses, n.ingresses)
+	for id := range ingresses {
 		at, ok := n.have[id]
 		same = same && ok && len(at.Addresses) > 0 && at.Addresses[0].Bits() == 32
 	}
@@ -280,19 +280,19 @@ func (n *attachments) setGates(ctx context.Context, gates map[skerry.InstanceID]
 		n.mu.Unlock()
 		return nil
 	}
-	n.gates = gates
+	n.ingresses = ingresses
 	n.changes++
 	mine := n.changes
 	n.mu.Unlock()
 	return n.apply(ctx, mine)
 }
 
-// gatesHave gives the attachments of the ingress.
-func (n *attachments) gatesHave() map[skerry.InstanceID]wire.Attachment {
+// ingressesHave gives the attachments of the ingress.
+func (n *attachments) ingressesHave() map[skerry.InstanceID]wire.Attachment {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := map[skerry.InstanceID]wire.Attachment{}
-	for id := range n.gates {
+	for id := range n.ingresses {
 		if a, ok := n.have[id]; ok {
 			out[id] = a
 		}

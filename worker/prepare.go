@@ -312,7 +312,7 @@ func (s *Server) spec(ctx context.Context, a core.StartContainer) (runtime.Spec,
 		}
 	}
 	built.Network = s.net.get(a.A.ID)
-	if svc.Carried() && a.Name == spec.MainContainer {
+	if svc.Checkpoints() && a.Name == spec.MainContainer {
 		// Where it does not work the service runs all the same, and stays where it is.
 		_, err := checkpointer(ctx, d)
 		if built.Checkpoint = err == nil; built.Checkpoint && !slices.ContainsFunc(built.Env, func(e string) bool { return strings.HasPrefix(e, "GODEBUG=") }) {

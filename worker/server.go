@@ -47,13 +47,13 @@ type Network interface {
 	Networks() []netip.Prefix // of the host itself
 }
 
-// Tenure is the worker's vote in who leads its site. *succession.Ballots is one.
-type Tenure interface {
+// Voter is the worker's vote in who leads its site. *succession.Voter is one.
+type Voter interface {
 	// Term is the highest one that the worker has promised itself for.
 	Term() uint64
 	// Lease answers a lease of the cluster, which is at an address.
 	Lease(l *wire.Lease, from string) *wire.Promise
-	// Run offers the vote while the cluster is out of touch, until ctx ends. chosen is called when some seat leads.
+	// Run offers the vote while the cluster is out of touch, until ctx ends. chosen is called when some candidate leads.
 	Run(ctx context.Context, connected func() bool, chosen func())
 }
 
@@ -79,7 +79,7 @@ type ServerOptions struct {
 	// UserRegistry is a directory in memory where the workers of a machine see each other's users; empty: they do not.
 	UserRegistry string
 	Network      Network
-	Tenure       Tenure   // nil: the worker has no vote in who leads its site
+	Voter        Voter    // nil: the worker has no vote in who leads its site
 	Overlay      *Overlay // nil: instances reach others by ports of their hosts
 	NoOverlay    string   // why it is nil
 	Images       *artifact.Store
@@ -102,24 +102,24 @@ type ServerOptions struct {
 // Server is a worker with its machine.
 type Server struct {
 	*tier.Role
-	opt       ServerOptions
-	drivers   map[string]runtime.Driver
-	cpus      *processors
-	attach    *attachables
-	users     *userRanges
-	reports   []wire.RuntimeReport
-	journal   *journal.Journal
-	net       *attachments
-	endpoints *endpoints
-	fabric    *fabric                  // nil: no overlay
-	entrance  atomic.Pointer[entrance] // nil: no ingress
-	up        atomic.Pointer[tier.Up]
-	source    atomic.Pointer[artifact.Source]
-	started   time.Time
-	usage     usage
-	arrivals  arrivals
-	rtt       *roundtrip.Meter // nil: does not measure
-	nudge     chan struct{}    // measure use now
+	opt           ServerOptions
+	drivers       map[string]runtime.Driver
+	cpus          *processors
+	attach        *attachables
+	users         *userRanges
+	reports       []wire.RuntimeReport
+	journal       *journal.Journal
+	net           *attachments
+	endpoints     *endpoints
+	overlayNet    *overlayNet                   // nil: no overlay
+	workerIngress atomic.Pointer[workerIngress] // nil: no ingress
+	up            atomic.Pointer[tier.Up]
+	source        atomic.Pointer[artifact.Source]
+	started       time.Time
+	usage         usage
+	arrivals      arrivals
+	rtt           *roundtrip.Meter // nil: does not measure
+	nudge         chan struct{}    // measure use now
 	// measurePace has the last interval that the core asked for.
 	measurePace chan time.Duration
 	links       linkTimes
@@ -166,16 +166,16 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	s.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
 	s.users.held = func() []uint32 { return heldUsers(s) }
 	if opt.Overlay != nil && opt.Network != nil {
-		s.fabric = newFabric(*opt.Overlay, opt.Log)
-		s.fabric.place = func() (*spec.Coordinate, *spec.Location) { return s.Coordinate(), opt.Facts.Location }
-		s.fabric.post = func(m any) { s.Post(m) }
-		s.fabric.facts = func() { s.Post(core.Facts{Facts: s.facts()}) }
-		s.fabric.door = func() {
-			if e := s.entrance.Load(); e != nil {
+		s.overlayNet = newOverlayNet(*opt.Overlay, opt.Log)
+		s.overlayNet.place = func() (*spec.Coordinate, *spec.Location) { return s.Coordinate(), opt.Facts.Location }
+		s.overlayNet.post = func(m any) { s.Post(m) }
+		s.overlayNet.facts = func() { s.Post(core.Facts{Facts: s.facts()}) }
+		s.overlayNet.nudgeIngress = func() {
+			if e := s.workerIngress.Load(); e != nil {
 				e.nudge()
 			}
 		}
-		s.net.fabric = s.fabric
+		s.net.overlayNet = s.overlayNet
 	}
 	s.Role.Store, s.Role.Log, s.Role.Load, s.Role.Host, s.Role.Serve = opt.Store, opt.Log, s.load, (*host)(s), s.serve
 	return s, nil
@@ -270,9 +270,9 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 		core.Warn(c, time.Now(), wire.EventStoreRepaired, s.opt.Repaired, &first)
 		s.opt.Repaired = "" // the core has noted it
 	}
-	if s.fabric != nil {
-		items := c.FabricItems()
-		s.fabric.load(items)
+	if s.overlayNet != nil {
+		items := c.OverlayItems()
+		s.overlayNet.load(items)
 		for _, a := range items {
 			s.direct(a)
 		}
@@ -302,19 +302,19 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	work := s.work.Load()
 	defer context.AfterFunc(ctx, work.Cancel)() // when the store refuses a commit, too
 	defer work.End()
-	door, err := s.openIngress()
+	ways, err := s.openIngress()
 	if err != nil {
 		return err
 	}
-	if door == nil {
-		l.Post(core.Entrances{})
+	if ways == nil {
+		l.Post(core.IngressOffered{})
 	}
 	if err := s.net.restore(ctx); err != nil {
 		s.opt.Log.Error("restore the network", "err", err)
 	}
-	if s.fabric != nil {
-		s.fabric.hide(s.opt.Network.Gateway())
-		if hush, err := s.fabric.answer(work.Ctx, s.opt.Network.Gateway()); err != nil {
+	if s.overlayNet != nil {
+		s.overlayNet.hide(s.opt.Network.Gateway())
+		if hush, err := s.overlayNet.answer(work.Ctx, s.opt.Network.Gateway()); err != nil {
 			s.opt.Log.Warn("instances get no names of services", "err", err, "hint", "free port 53 of that address, then restart the worker")
 		} else {
 			work.Go(func() {
@@ -326,9 +326,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 				s.opt.Log.Error("restore the network", "err", err)
 			}
 		}
-		work.Go(func() { s.fabric.run(work.Ctx) })
-		if door != nil {
-			work.Go(func() { door.run(work.Ctx) })
+		work.Go(func() { s.overlayNet.run(work.Ctx) })
+		if ways != nil {
+			work.Go(func() { ways.run(work.Ctx) })
 		}
 	}
 	s.startRTT(work)
@@ -370,8 +370,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			r := s.rtt
 			s.mu.Unlock()
 			r.SetPace(w.Pace)
-			if s.fabric != nil {
-				s.fabric.doubt() // what ended the last link may have changed the way of everything else
+			if s.overlayNet != nil {
+				s.overlayNet.doubt() // what ended the last link may have changed the way of everything else
 			}
 		},
 		Frame: func(m wire.Message) { l.Post(core.ParentFrame{Msg: m}) },
@@ -379,8 +379,8 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		HTTP:  http.HandlerFunc(s.ServeHTTP),
 		Held:  func() time.Duration { return s.Role.Held("") },
 	}
-	if s.opt.Tenure != nil {
-		config.Term, config.Lease = s.opt.Tenure.Term, s.opt.Tenure.Lease
+	if s.opt.Voter != nil {
+		config.Term, config.Lease = s.opt.Voter.Term, s.opt.Voter.Lease
 	}
 	up, err := tier.NewUp(config)
 	if err != nil {
@@ -389,9 +389,9 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	src := &artifact.Source{BaseURL: "http://cluster", Transport: up.Transport, Limit: s.opt.PullLimit}
 	s.source.Store(src)
 	s.up.Store(up)
-	if s.opt.Tenure != nil {
+	if s.opt.Voter != nil {
 		work.Go(func() {
-			s.opt.Tenure.Run(work.Ctx, func() bool {
+			s.opt.Voter.Run(work.Ctx, func() bool {
 				ok, _ := up.Connected()
 				return ok
 			}, up.Hurry)
@@ -546,10 +546,10 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Observation, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Observation, error) { return c.Instances(), nil })
 }
 
-// Hold has the worker defer what the cluster asks for, Release ends that, and Approve carries out what waits for one instance,
+// Freeze has the worker defer what the cluster asks for, Release ends that, and Approve carries out what waits for one instance,
 // or if it names none for all.
-func (s *Server) Hold(ctx context.Context, reason string) error {
-	_, err := s.Role.Do(ctx, core.HoldLocal{Reason: reason})
+func (s *Server) Freeze(ctx context.Context, reason string) error {
+	_, err := s.Role.Do(ctx, core.FreezeLocal{Reason: reason})
 	return err
 }
 
@@ -565,9 +565,9 @@ func (s *Server) Approve(ctx context.Context, id skerry.InstanceID) error {
 	return err
 }
 
-// Held says why the worker is held on its device, or "".
-func (s *Server) Held(ctx context.Context) (string, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) (string, error) { return c.Held(), nil })
+// Frozen says why the worker is held on its device, or "".
+func (s *Server) Frozen(ctx context.Context) (string, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (string, error) { return c.Frozen(), nil })
 }
 
 // Views lists what the worker holds as the API shows it.

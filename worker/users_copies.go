@@ -222,7 +222,7 @@ func hostUsersOf(ctx context.Context, s *Server, a *spec.Assignment, name string
 	driver := runtimeOf(a)
 	svc := runtime.Spec{User: k.User, Privileged: k.Security.Privileged}
 	if name == spec.MainContainer {
-		if d := s.drivers[driver]; d != nil && a.Spec.Carried() {
+		if d := s.drivers[driver]; d != nil && a.Spec.Checkpoints() {
 			_, err := checkpointer(ctx, d)
 			svc.Checkpoint = err == nil
 		}

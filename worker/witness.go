@@ -46,8 +46,8 @@ func (s *Server) serveReach(w http.ResponseWriter, r *http.Request) error {
 	if m != nil && target.IsValid() {
 		tries = append(tries, func(ctx context.Context) bool { return m.Reach(ctx, target, wait) })
 	}
-	if s.fabric != nil && s.fabric.Tunnel != nil && peer != 0 {
-		tries = append(tries, func(ctx context.Context) bool { return s.fabric.hears(ctx, wire.PeerID(peer), wait) })
+	if s.overlayNet != nil && s.overlayNet.Tunnel != nil && peer != 0 {
+		tries = append(tries, func(ctx context.Context) bool { return s.overlayNet.hears(ctx, wire.PeerID(peer), wait) })
 	}
 	if len(tries) == 0 {
 		return skerry.Errorf(skerry.CodeUnsupported, "this worker has no way to ask: it measures no round trips to addresses, and is no peer of it in the overlay")
@@ -78,7 +78,7 @@ func oneOf(ctx context.Context, tries []func(ctx context.Context) bool) bool {
 const hearTries = 16
 
 // hears reports whether a peer gives a sign of life by the overlay within a time.
-func (f *fabric) hears(ctx context.Context, peer wire.PeerID, wait time.Duration) bool {
+func (f *overlayNet) hears(ctx context.Context, peer wire.PeerID, wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	began := time.Now()

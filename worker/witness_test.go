@@ -18,7 +18,7 @@ import (
 // A witness answers by the overlay, too; a sign of life from before it was asked is none.
 func TestReachByTheOverlay(t *testing.T) {
 	p := &fakeParts{events: make(chan overlay.Event)}
-	s := &Server{fabric: newFabric(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t"}, slog.New(slog.DiscardHandler))}
+	s := &Server{overlayNet: newOverlayNet(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t"}, slog.New(slog.DiscardHandler))}
 	ask := func(query string) (string, error) {
 		w := httptest.NewRecorder()
 		err := s.serveReach(w, httptest.NewRequest(http.MethodGet, "/reach?"+query, nil))

@@ -48,7 +48,7 @@ func TestDependents(t *testing.T) {
 		{"just away", start, start, true, start.Add(time.Minute), nil},
 		{"away for a minute", start.Add(time.Minute), start, true, start.Add(time.Minute), []skerry.InstanceID{"a"}},
 		{"away for long", long, start, true, start.Add(time.Minute), []skerry.InstanceID{"a", "b"}},
-		{"not heard since the start", start.Add(wire.AloneGrace), start, false, start.Add(min(time.Minute, wire.AloneGrace)),
+		{"not heard since the start", start.Add(wire.AutonomyGrace), start, false, start.Add(min(time.Minute, wire.AutonomyGrace)),
 			[]skerry.InstanceID{"a", "b"}},
 	} {
 		if due := d.Due(x.away, x.heard); !due.Equal(x.due) {

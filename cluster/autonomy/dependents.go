@@ -39,14 +39,14 @@ func (d *Dependents) Bind(id skerry.InstanceID, depends bool) {
 }
 
 // ends is when an instance must end because the root is out of touch, or the zero time. A site that has not heard the root since it started
-// does not know since when: it gives it AloneGrace, and no more.
+// does not know since when: it gives it AutonomyGrace, and no more.
 func (d *Dependents) ends(id skerry.InstanceID, away time.Time, heard bool) time.Time {
 	after, ok := d.fates.Ends(id)
 	if !ok {
 		return time.Time{}
 	}
 	if !heard {
-		after = min(after, wire.AloneGrace)
+		after = min(after, wire.AutonomyGrace)
 	}
 	return away.Add(after)
 }

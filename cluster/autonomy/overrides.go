@@ -47,16 +47,16 @@ const (
 	maxSteps = 50
 )
 
-// Held is an instance of the root's that the site has, and can change.
-type Held struct {
+// Deployed is an instance of the root's that the site has, and can change.
+type Deployed struct {
 	A     *spec.Assignment
 	Shown wire.Instance
 }
 
 // Site is what overrides must know of a site.
 type Site interface {
-	// Held lists what the site has of an application of the root's and can change, by id: services that neither end nor have ended.
-	Held(k skerry.AppKey) []Held
+	// Deployed lists what the site has of an application of the root's and can change, by id: services that neither end nor have ended.
+	Deployed(k skerry.AppKey) []Deployed
 	// Token gives the fencing token of an instance that is here.
 	Token(id skerry.InstanceID) (f skerry.Fence, here bool)
 }
@@ -162,7 +162,7 @@ func (o *Overrides) Change(now time.Time, k skerry.AppKey, msg any, fx *wire.Eff
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "application %s was deleted here while the root is away", k).WithHint("change that at the root when it is back")
 		return nil
 	}
-	text, res, more := o.carryOut(now, k, m, msg)
+	text, res, more := o.execute(now, k, m, msg)
 	if more.Err != nil || res.Unchanged {
 		if fresh {
 			o.apps.GiveBack(k, fx)
@@ -250,8 +250,8 @@ func actor(msg any) string {
 	return ""
 }
 
-// carryOut changes a delegated application, and says in words what it did.
-func (o *Overrides) carryOut(now time.Time, k skerry.AppKey, m *override, msg any) (text string, res apps.Applied, fx wire.Effects) {
+// execute changes a delegated application, and says in words what it did.
+func (o *Overrides) execute(now time.Time, k skerry.AppKey, m *override, msg any) (text string, res apps.Applied, fx wire.Effects) {
 	a := o.apps.App(k)
 	switch x := msg.(type) {
 	case apps.Apply:
@@ -326,7 +326,7 @@ func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *
 	a := &apps.App{CreatedAt: now, UpdatedAt: now, Digests: map[string]string{}, Restarts: map[string]uint64{}}
 	a.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Namespace: k.Namespace, Name: k.Name}}
 	newest := map[string]*spec.Assignment{}
-	held := o.site.Held(k)
+	held := o.site.Deployed(k)
 	for _, h := range held {
 		p := h.A
 		name := p.Service.Service
@@ -369,8 +369,8 @@ func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *
 		if s := a.Manifest.Spec.Service(p.Service.Service); p.Revision == s.Revision() {
 			i.Spec = s
 		} else {
-			own := p.Spec
-			i.Spec = &own
+			local := p.Spec
+			i.Spec = &local
 		}
 		list = append(list, i)
 	}

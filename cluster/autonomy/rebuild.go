@@ -16,7 +16,7 @@ type Rebuild struct {
 	grace time.Duration
 	start time.Time
 	done  bool // the time for workers to come back is over
-	own   map[skerry.ServiceKey]found
+	local map[skerry.ServiceKey]found
 	left  map[skerry.InstanceID]string // what runs on and was not taken up, and why
 }
 
@@ -27,7 +27,7 @@ type found struct {
 
 // NewRebuild gives a site whose workers have so much time to come back; on: it lost its store.
 func NewRebuild(on bool, grace time.Duration) *Rebuild {
-	return &Rebuild{on: on, grace: grace, own: map[skerry.ServiceKey]found{}, left: map[skerry.InstanceID]string{}}
+	return &Rebuild{on: on, grace: grace, local: map[skerry.ServiceKey]found{}, left: map[skerry.InstanceID]string{}}
 }
 
 // Start begins a life of the site.
@@ -62,8 +62,8 @@ func (r *Rebuild) End(now time.Time, rootAway bool) bool {
 
 // Took notes that an instance of a service was taken up, of which so many were wanted.
 func (r *Rebuild) Took(k skerry.ServiceKey, id skerry.InstanceID, wanted int) {
-	f := r.own[k]
-	r.own[k] = found{f.have + 1, max(f.wanted, wanted)}
+	f := r.local[k]
+	r.local[k] = found{f.have + 1, max(f.wanted, wanted)}
 	delete(r.left, id)
 }
 
@@ -72,7 +72,7 @@ func (r *Rebuild) Left(id skerry.InstanceID, why string) { r.left[id] = why }
 
 // Made reports whether an application was made of what workers hold.
 func (r *Rebuild) Made(app skerry.AppKey) bool {
-	for k := range r.own {
+	for k := range r.local {
 		if k.App == app {
 			return true
 		}
@@ -82,8 +82,8 @@ func (r *Rebuild) Made(app skerry.AppKey) bool {
 
 // Services lists the services that were taken up.
 func (r *Rebuild) Services() (out []view.RebuiltService) {
-	for _, k := range slices.SortedFunc(maps.Keys(r.own), skerry.ServiceKey.Compare) {
-		out = append(out, view.RebuiltService{Service: k, Instances: r.own[k].have, Wanted: r.own[k].wanted})
+	for _, k := range slices.SortedFunc(maps.Keys(r.local), skerry.ServiceKey.Compare) {
+		out = append(out, view.RebuiltService{Service: k, Instances: r.local[k].have, Wanted: r.local[k].wanted})
 	}
 	return out
 }
@@ -93,9 +93,9 @@ func (r *Rebuild) Why(id skerry.InstanceID) string { return r.left[id] }
 
 // Audit reports what was found at a site that was to look for nothing.
 func (r *Rebuild) Audit() (faults []string) {
-	if !r.on && len(r.own)+len(r.left) > 0 {
+	if !r.on && len(r.local)+len(r.left) > 0 {
 		const text = "%d services were taken up and %d instances left, and the site is not rebuilt"
-		faults = append(faults, fmt.Sprintf(text, len(r.own), len(r.left)))
+		faults = append(faults, fmt.Sprintf(text, len(r.local), len(r.left)))
 	}
 	return faults
 }

@@ -15,8 +15,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// foreign is what is known of other sites, and what they, the root and the site's own relay are told of each other.
-type foreign struct {
+// remote is what is known of other sites, and what they, the root and the site's own relay are told of each other.
+type remote struct {
 	sites *network.Remote
 	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
 	lawful  map[skerry.ServiceKey]bool
@@ -31,16 +31,16 @@ type foreign struct {
 
 // abroad is what other sites and this one have to do with each other: what they, the root and the site's relay are told.
 //
-//	the root introduces a site ─► foreignItem ─► its mail is read ─► routes and workers there
-//	a service that others want ─► publishForeign ─► sealed mail, by way of the root
+//	the root introduces a site ─► remoteItem ─► its mail is read ─► routes and workers there
+//	a service that others want ─► publishRemote ─► sealed mail, by way of the root
 type abroad struct {
 	*directories
-	foreign foreign
-	paths   *network.Paths
+	remote remote
+	paths  *network.Paths
 }
 
-func newForeign(h home) foreign {
-	return foreign{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
+func newRemote(h home) remote {
+	return remote{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{}, said: map[string]bool{}}
 }
 
 // RelayUp tells where the site's relay takes datagrams and streams, and where it is reached from other sites. Unspecified
@@ -55,12 +55,12 @@ type RelayUp struct {
 type ServeRelay struct{ Config wire.RelayConfig }
 
 // mail is the site's end of what is sealed between clusters.
-func (a *abroad) mail() network.Mail { return network.NewMail(a.fabric.Secret, a.opt.Name) }
+func (a *abroad) mail() network.Mail { return network.NewMail(a.overlayNet.Secret, a.opt.Name) }
 
-// foreignItem takes an item of the root that concerns other sites; gone says that it is no longer there. It reports whether
+// remoteItem takes an item of the root that concerns other sites; gone says that it is no longer there. It reports whether
 // the key is of this kind.
-func (a *abroad) foreignItem(key string, value []byte, gone bool) bool {
-	f := &a.foreign
+func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
+	f := &a.remote
 	if a.gatewayItem(key, value, gone) {
 		return true
 	}
@@ -72,12 +72,12 @@ func (a *abroad) foreignItem(key string, value []byte, gone bool) bool {
 			}
 		}
 		if gone {
-			a.foreign.sites.Leave(rest)
+			a.remote.sites.Leave(rest)
 			return true
 		}
 		var s wire.SiteInfo
 		if a.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != a.opt.Name {
-			a.foreign.sites.Introduce(s)
+			a.remote.sites.Introduce(s)
 			a.readMail(rest) // what came before could not be read
 			f.mail[rest] = true
 			a.interests.TouchSite(rest)
@@ -113,7 +113,7 @@ func (a *abroad) readMail(site string) {
 // takeMail takes what another site says of routes there, or of its workers.
 func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 	open := func(v any) bool {
-		plain, err := a.mail().Open(a.foreign.sites.Site(site), topic, value)
+		plain, err := a.mail().Open(a.remote.sites.Site(site), topic, value)
 		return !gone && err == nil && a.codec.Unmarshal(plain, v) == nil
 	}
 	if rest, ok := strings.CutPrefix(topic, "route/"); ok {
@@ -121,40 +121,40 @@ func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 		if !ok {
 			return
 		}
-		route := new(wire.ForeignRoute)
+		route := new(wire.RemoteRoute)
 		if !open(route) {
 			route = nil
 		}
-		a.foreign.sites.SetRoute(site, k, route)
+		a.remote.sites.SetRoute(site, k, route)
 		a.interests.Touch(k)
 		return
 	}
 	if topic != wire.TopicPeers {
 		return
 	}
-	users := new(wire.ForeignPeers)
+	users := new(wire.RemotePeers)
 	if !open(users) {
 		users = nil
 	}
-	for _, id := range a.foreign.sites.SetUsers(site, users) {
-		if name := a.fabric.names[id]; name != "" {
+	for _, id := range a.remote.sites.SetUsers(site, users) {
+		if name := a.overlayNet.names[id]; name != "" {
 			a.paths.Touch(name)
 		}
 	}
 }
 
-// asForeign is what another site is told of a worker here.
-func (a *abroad) asForeign(w *worker) wire.ForeignPeer {
-	p := wire.ForeignPeer{ID: w.Peer, Key: w.Facts.Overlay.Key, Prefixes: slices.Clone(w.Blocks)}
-	if six, err := ipam.Subnet64(a.fabric.ULA, uint32(w.Peer)); err == nil {
+// asRemote is what another site is told of a worker here.
+func (a *abroad) asRemote(w *worker) wire.RemotePeer {
+	p := wire.RemotePeer{ID: w.Peer, Key: w.Facts.Overlay.Key, Prefixes: slices.Clone(w.Blocks)}
+	if six, err := ipam.Subnet64(a.overlayNet.ULA, uint32(w.Peer)); err == nil {
 		p.Prefixes = append(p.Prefixes, six)
 	}
 	return p
 }
 
-// publishForeign tells other sites of the instances of a service here.
-func (a *abroad) publishForeign(k skerry.ServiceKey, all []backend) {
-	r := wire.ForeignRoute{Route: wire.Route{Service: k, Net: a.networkOf(k.App)}}
+// publishRemote tells other sites of the instances of a service here.
+func (a *abroad) publishRemote(k skerry.ServiceKey, all []backend) {
+	r := wire.RemoteRoute{Route: wire.Route{Service: k, Net: a.networkOf(k.App)}}
 	seen := map[string]bool{}
 	for _, b := range all {
 		if b.worker == nil || len(r.Route.Backends) == wire.MaxBackends {
@@ -165,13 +165,13 @@ func (a *abroad) publishForeign(k skerry.ServiceKey, all []backend) {
 		r.Route.Backends = append(r.Route.Backends, e)
 		if !seen[b.worker.Name] {
 			seen[b.worker.Name] = true
-			r.Peers = append(r.Peers, a.asForeign(b.worker))
+			r.Peers = append(r.Peers, a.asRemote(b.worker))
 		}
 	}
 	for _, site := range a.interests.Sites(k) {
 		a.post(site, wire.TopicRoute(k), &r)
 	}
-	for _, key := range slices.Sorted(maps.Keys(a.foreign.said)) {
+	for _, key := range slices.Sorted(maps.Keys(a.remote.said)) {
 		if site, topic, ok := wire.ParseMail(key); ok && topic == wire.TopicRoute(k) && !a.interests.SiteHas(site, k) {
 			a.unpost(key)
 		}
@@ -180,23 +180,23 @@ func (a *abroad) publishForeign(k skerry.ServiceKey, all []backend) {
 
 func (a *abroad) post(site, topic string, v any) {
 	key := wire.MailTo(site, topic)
-	if b, ok := a.mail().Seal(a.foreign.sites.Site(site), topic, a.codec.Marshal(v)); ok {
+	if b, ok := a.mail().Seal(a.remote.sites.Site(site), topic, a.codec.Marshal(v)); ok {
 		if _, err := a.Up.Observed.Put(key, b); err == nil {
-			a.foreign.said[key] = true
+			a.remote.said[key] = true
 		}
 	}
 }
 
 func (a *abroad) unpost(key string) {
 	a.Up.Observed.Delete(key)
-	delete(a.foreign.said, key)
+	delete(a.remote.said, key)
 }
 
 // relayUp takes up where the site's relay is.
 func (a *abroad) relayUp(m RelayUp) {
-	a.foreign.relay, a.foreign.dirty, a.foreign.again = m, true, true
-	a.foreign.served = wire.RelayConfig{} // it is a new one
-	a.foreign.gateway.due = a.foreign.gateway.peers != nil
+	a.remote.relay, a.remote.dirty, a.remote.again = m, true, true
+	a.remote.served = wire.RelayConfig{} // it is a new one
+	a.remote.gateway.due = a.remote.gateway.peers != nil
 	for name, w := range a.workers {
 		if w.Peer != 0 {
 			a.readmit[name] = true
@@ -206,43 +206,43 @@ func (a *abroad) relayUp(m RelayUp) {
 
 // changedHere has other sites told again of workers here.
 func (a *abroad) changedHere() {
-	a.foreign.dirty, a.foreign.again = true, true
+	a.remote.dirty, a.remote.again = true, true
 	a.interests.TouchAbroad()
-	for _, site := range a.foreign.sites.Sites() {
-		a.foreign.mail[site] = true
+	for _, site := range a.remote.sites.Sites() {
+		a.remote.mail[site] = true
 	}
 }
 
 // publishSite tells the root what other sites must know of this one, and which services of others are wanted here; and
 // other sites which workers here have routes there.
 func (a *abroad) publishSite() {
-	f := &a.foreign
+	f := &a.remote
 	if a.opt.Standalone || !f.dirty && len(f.mail) == 0 {
 		return
 	}
 	f.dirty = false
-	if len(a.fabric.names)+a.foreign.sites.Known() > 0 {
-		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(a.fabric.Extents), a.fabric.ULA)}
+	if len(a.overlayNet.names)+a.remote.sites.Known() > 0 {
+		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(a.overlayNet.Extents), a.overlayNet.ULA)}
 		_, _ = a.Up.Observed.Put(wire.SiteItem, a.codec.Marshal(&info))
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(a.foreign.lawful), skerry.ServiceKey.Compare) {
-		if key := wire.WantKey(k); a.ownApp(k.App) == nil && !f.said[key] {
+	for _, k := range slices.SortedFunc(maps.Keys(a.remote.lawful), skerry.ServiceKey.Compare) {
+		if key := wire.WantKey(k); a.localApp(k.App) == nil && !f.said[key] {
 			_, _ = a.Up.Observed.Put(key, a.codec.Marshal(&wire.Want{Service: k}))
 			f.said[key] = true
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.said)) {
 		if rest, ok := strings.CutPrefix(key, "want/"); ok {
-			if k, ok := skerry.ParseServiceKey(rest); ok && !a.foreign.lawful[k] {
+			if k, ok := skerry.ParseServiceKey(rest); ok && !a.remote.lawful[k] {
 				a.unpost(key)
 			}
 		}
 	}
 	for _, site := range slices.Sorted(maps.Keys(f.mail)) {
-		var mail wire.ForeignPeers
-		by := map[string]*wire.ForeignPeer{}
-		for _, name := range a.foreign.sites.Peers() {
-			p, of, _ := a.foreign.sites.Peer(name)
+		var mail wire.RemotePeers
+		by := map[string]*wire.RemotePeer{}
+		for _, name := range a.remote.sites.Peers() {
+			p, of, _ := a.remote.sites.Peer(name)
 			if of != site {
 				continue
 			}
@@ -252,7 +252,7 @@ func (a *abroad) publishSite() {
 					continue
 				}
 				if by[from] == nil {
-					q := a.asForeign(w)
+					q := a.asRemote(w)
 					by[from] = &q
 				}
 				by[from].To = append(by[from].To, p.ID)
@@ -273,15 +273,15 @@ func (a *abroad) publishSite() {
 
 // relayKey is a worker's at the site's relay.
 func (a *abroad) relayKey(id wire.PeerID) [32]byte {
-	mac := hmac.New(sha256.New, a.fabric.Secret)
+	mac := hmac.New(sha256.New, a.overlayNet.Secret)
 	fmt.Fprintf(mac, "relay %d", id)
 	return [32]byte(mac.Sum(nil))
 }
 
 // serveRelay tells the relay whom it serves, when that has changed.
 func (a *abroad) serveRelay(fx *wire.Effects) {
-	f := &a.foreign
-	f.again = a.foreign.sites.Dirty() || f.again
+	f := &a.remote
+	f.again = a.remote.sites.Dirty() || f.again
 	if !f.again || !f.relay.UDP.IsValid() {
 		return
 	}
@@ -292,16 +292,16 @@ func (a *abroad) serveRelay(fx *wire.Effects) {
 			conf.Workers = append(conf.Workers, wire.RelayWorker{ID: w.Peer, Keys: [][32]byte{a.relayKey(w.Peer)}})
 		}
 	}
-	for _, site := range a.foreign.sites.Sites() {
-		info := a.foreign.sites.Site(site)
+	for _, site := range a.remote.sites.Sites() {
+		info := a.remote.sites.Site(site)
 		if key, ok := a.mail().Shared(info, "relay"); ok && info.Relay.IsValid() {
 			conf.Relays = append(conf.Relays, wire.RelaySite{Name: site, Addr: info.Relay, Key: key})
 		}
 	}
-	for _, name := range a.foreign.sites.Peers() {
-		p, site, _ := a.foreign.sites.Peer(name)
+	for _, name := range a.remote.sites.Peers() {
+		p, site, _ := a.remote.sites.Peer(name)
 		if slices.ContainsFunc(conf.Relays, func(r wire.RelaySite) bool { return r.Name == site }) {
-			conf.Routes = append(conf.Routes, wire.RelayRoute{ID: a.foreign.sites.Number(name), Relay: site, Remote: p.ID})
+			conf.Routes = append(conf.Routes, wire.RelayRoute{ID: a.remote.sites.Number(name), Relay: site, Remote: p.ID})
 		}
 	}
 	if sameRelay(conf, f.served) {
@@ -318,29 +318,29 @@ func sameRelay(a, b wire.RelayConfig) bool {
 
 // isLawful notes whether other sites are to be asked for the routes of a service.
 func (a *abroad) isLawful(k skerry.ServiceKey, lawful bool) {
-	if a.foreign.lawful[k] == lawful {
+	if a.remote.lawful[k] == lawful {
 		return
 	}
-	a.foreign.dirty = true
+	a.remote.dirty = true
 	if lawful {
-		a.foreign.lawful[k] = true
+		a.remote.lawful[k] = true
 	} else {
-		delete(a.foreign.lawful, k)
+		delete(a.remote.lawful, k)
 	}
 }
 
-func (a *abroad) saveFabric(fx *wire.Effects) {
-	a.fabric.Numbers = a.foreign.sites.Numbers()
-	fx.Put(keyFabric, mustJSON(&a.fabric))
+func (a *abroad) saveOverlayNet(fx *wire.Effects) {
+	a.overlayNet.Numbers = a.remote.sites.Numbers()
+	fx.Put(keyOverlayNet, mustJSON(&a.overlayNet))
 }
 
 // ensureSecret makes what keys and tags are made of.
 func (a *abroad) ensureSecret(fx *wire.Effects) {
-	if len(a.fabric.Secret) == 0 {
+	if len(a.overlayNet.Secret) == 0 {
 		mac := hmac.New(sha256.New, a.opt.Secret[:])
 		mac.Write([]byte("fabric"))
-		a.fabric.Secret = mac.Sum(nil)
-		a.saveFabric(fx)
+		a.overlayNet.Secret = mac.Sum(nil)
+		a.saveOverlayNet(fx)
 	}
 }
 
@@ -348,7 +348,7 @@ func (a *abroad) ensureSecret(fx *wire.Effects) {
 type backend struct {
 	wire.RouteBackend
 	worker *worker // nil: at another site
-	name   string  // of the worker, or its foreignName
+	name   string  // of the worker, or its remoteName
 }
 
 // home answers the questions of what the site knows of others.
@@ -358,7 +358,7 @@ func (h home) Owns(p netip.Prefix) bool { return h.a.owns(p) }
 
 // owns reports whether addresses are this site's.
 func (a *abroad) owns(p netip.Prefix) bool {
-	f := &a.fabric
+	f := &a.overlayNet
 	return f.ULA.IsValid() && f.ULA.Overlaps(p) || slices.ContainsFunc(f.Extents, func(e netip.Prefix) bool { return e.Overlaps(p) })
 }
 
@@ -380,7 +380,7 @@ func (h home) Changed(worker string) { h.a.paths.TouchUsers(worker) }
 
 // remoteUsers lists the workers of other sites that a worker here is told of, because they have routes to it.
 func (a *abroad) remoteUsers(w *worker) []string {
-	return a.foreign.sites.Users(w.Peer, func(site string) bool { return a.hasWhat(w, site) })
+	return a.remote.sites.Users(w.Peer, func(site string) bool { return a.hasWhat(w, site) })
 }
 
 // hasWhat reports whether something runs on a worker, or ends there, of which another site wants the routes.
@@ -405,17 +405,17 @@ func (a *abroad) hasWhat(w *worker, site string) bool {
 
 // remotePeer is what a worker is told of one of another site, or nil.
 func (a *abroad) remotePeer(name string) *wire.OverlayPeer {
-	p, site, ok := a.foreign.sites.Peer(name)
+	p, site, ok := a.remote.sites.Peer(name)
 	if !ok {
 		return nil
 	}
-	info := a.foreign.sites.Site(site)
-	return &wire.OverlayPeer{ID: a.foreign.sites.Number(name), Key: p.Key, Prefixes: p.Prefixes, Indirect: !a.opt.Direct || info == nil || !info.Direct}
+	info := a.remote.sites.Site(site)
+	return &wire.OverlayPeer{ID: a.remote.sites.Number(name), Key: p.Key, Prefixes: p.Prefixes, Indirect: !a.opt.Direct || info == nil || !info.Direct}
 }
 
 // remoteBackends lists the instances of a service at other sites.
 func (a *abroad) remoteBackends(k skerry.ServiceKey) (out []backend) {
-	for _, b := range a.foreign.sites.Backends(k) {
+	for _, b := range a.remote.sites.Backends(k) {
 		out = append(out, backend{b.RouteBackend, nil, b.Worker})
 	}
 	return out
@@ -423,11 +423,11 @@ func (a *abroad) remoteBackends(k skerry.ServiceKey) (out []backend) {
 
 // reviewSites looks again at which addresses other sites may have.
 func (a *abroad) reviewSites() {
-	for _, name := range a.foreign.sites.Sites() {
+	for _, name := range a.remote.sites.Sites() {
 		var s wire.SiteInfo
 		value, orphaned, ok := a.Up.Desired.Get(wire.SiteKey(name))
-		if ok && !orphaned && a.codec.Unmarshal(value, &s) == nil && a.foreign.sites.Outdated(&s) {
-			a.foreignItem(wire.SiteKey(name), value, false)
+		if ok && !orphaned && a.codec.Unmarshal(value, &s) == nil && a.remote.sites.Outdated(&s) {
+			a.remoteItem(wire.SiteKey(name), value, false)
 		}
 	}
 }

@@ -54,8 +54,8 @@ func TestAdmission(t *testing.T) {
 	both := func(a, b func(*spec.ServiceSpec)) func(*spec.ServiceSpec) {
 		return func(s *spec.ServiceSpec) { a(s); b(s) }
 	}
-	foreign := func(s *spec.ServiceSpec) { s.Image = "evil.example/x:1" }
-	foreignBeside := func(s *spec.ServiceSpec) {
+	elsewhere := func(s *spec.ServiceSpec) { s.Image = "evil.example/x:1" }
+	elsewhereBeside := func(s *spec.ServiceSpec) {
 		s.Sidecars = []spec.SideContainer{{Container: spec.Container{Image: "evil.example/x:1"}}}
 	}
 	large := func(s *spec.ServiceSpec) { s.Resources.Memory = 8 * skerry.GiB }
@@ -74,10 +74,10 @@ func TestAdmission(t *testing.T) {
 		{"native", Admission{}, as("guest", native), "runtime asks for a process of the host, which needs the security level privileged; organisation guest has restricted"},
 		{"priority", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Placement.Priority = 1 }), "no priority above 0"},
 		{"priority up to what is allowed", Admission{MaxPriority: 5}, as("guest", func(s *spec.ServiceSpec) { s.Placement.Priority = 5 }), ""},
-		{"a registry of another organisation", Admission{Trusted: []string{"guest"}, RegistryOrgs: map[string][]string{"evil.example": {"home"}}}, as("guest", foreign),
+		{"a registry of another organisation", Admission{Trusted: []string{"guest"}, RegistryOrgs: map[string][]string{"evil.example": {"home"}}}, as("guest", elsewhere),
 			"registry evil.example is not there for organisation guest"},
 		{"a pinned image of one", Admission{RegistryOrgs: map[string][]string{"docker.io": {"home"}}}, pinned("guest", "docker.io/shop/web"), "registry docker.io is not there"},
-		{"a registry of one's own", Admission{RegistryOrgs: map[string][]string{"evil.example": {"home"}}}, as("home", foreign), ""},
+		{"a registry of one's own", Admission{RegistryOrgs: map[string][]string{"evil.example": {"home"}}}, as("home", elsewhere), ""},
 		{"native of one's own", Admission{Trusted: []string{"home"}}, as("home", native), ""},
 		{"native allowed", Admission{Native: true}, as("guest", native), ""},
 		{"a capability of the host's", Admission{Native: true, Level: spec.LevelBaseline}, as("guest", func(s *spec.ServiceSpec) {
@@ -111,8 +111,8 @@ func TestAdmission(t *testing.T) {
 		}), "init[1].security.newPrivileges"},
 		{"a device", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Devices = []spec.DeviceRequest{{CDI: "acme.org/gpu"}} }), "devices asks for a device, which needs the security level baseline"},
 		{"its memory restored by the host", Admission{}, as("guest", func(s *spec.ServiceSpec) { s.Migration.Mode = spec.MigrateCheckpoint }), "migration.mode asks for"},
-		{"registry", Admission{Registries: []string{""}}, as("guest", foreign), "no images from evil.example"},
-		{"registry of a sidecar", Admission{Registries: []string{""}}, as("guest", foreignBeside), "no images from evil.example"},
+		{"registry", Admission{Registries: []string{""}}, as("guest", elsewhere), "no images from evil.example"},
+		{"registry of a sidecar", Admission{Registries: []string{""}}, as("guest", elsewhereBeside), "no images from evil.example"},
 		{"registry allowed", Admission{Registries: []string{""}}, as("guest", nil), ""},
 		{"denied", Admission{Denied: []string{"guest"}}, as("guest", nil), "organisation guest is not served"},
 		{"not among the allowed", Admission{Allowed: []string{"friends"}}, as("guest", nil), "organisation guest is not served"},
@@ -190,7 +190,7 @@ func TestSiteQuotaCounts(t *testing.T) {
 		{SiteQuota{Instances: 3}, spec.ModePerWorker, 3, ""},
 		{SiteQuota{ServiceAddresses: 2}, spec.ModePerWorker, 0, ""},
 	} {
-		s := newFabricSite(t)
+		s := newOverlayNetSite(t)
 		for n := range 4 {
 			s.join(n + 1)
 		}
@@ -327,7 +327,7 @@ func TestEgressInForce(t *testing.T) {
 		}
 	}
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true, Admission: p})
-	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "guest", Level: spec.LevelRestricted}, seat: seat{Worker: "w"}}
+	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "guest", Level: spec.LevelRestricted}, location: location{Worker: "w"}}
 	if got := c.Unadmitted(); len(got) != 1 || !strings.Contains(got[0].Reason.Text, "once it is placed anew it reaches 203.0.113.0/24") || got[0].Reason.Hint == "" {
 		t.Errorf("told of %+v", got)
 	}

@@ -12,7 +12,7 @@ import (
 
 // TestUpgradeOrders asks for upgrades: what cannot be is refused, each order is another one, and the outcome is told once.
 func TestUpgradeOrders(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	ask := func(name string, r view.UpgradeRequest, refused string) {
 		t.Helper()

@@ -25,7 +25,7 @@ type amender struct {
 
 // ofRoot reports whether an application belongs to the root, and something of it is here.
 func (am *amender) ofRoot(k skerry.AppKey) bool {
-	if am.ownApp(k) != nil {
+	if am.localApp(k) != nil {
 		return false
 	}
 	if am.overrides.Has(k) {
@@ -133,12 +133,12 @@ func (am *amender) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 // loans is what overrides see of a site.
 type loans struct{ h *herald }
 
-// Held implements autonomy.Site.
-func (l loans) Held(k skerry.AppKey) (out []autonomy.Held) {
+// Deployed implements autonomy.Site.
+func (l loans) Deployed(k skerry.AppKey) (out []autonomy.Deployed) {
 	for _, id := range sortedIDs(l.h.byApp[k]) {
 		p := l.h.places[id]
 		if p.Origin == "root" && p.Group == "" && p.A.Spec.Mode == spec.ModeService && !p.Removing && !p.Refused && !p.ended() {
-			out = append(out, autonomy.Held{A: &p.A, Shown: l.h.show(p)})
+			out = append(out, autonomy.Deployed{A: &p.A, Shown: l.h.show(p)})
 		}
 	}
 	return out
@@ -158,12 +158,12 @@ type fates struct{ l *ledger }
 // Ends implements autonomy.Fates.
 func (f fates) Ends(id skerry.InstanceID) (after time.Duration, ok bool) {
 	p := f.l.places[id]
-	after, ok = p.alone()
+	after, ok = p.stopsAfter()
 	return after, ok && !p.Removing && !p.Refused && !p.ended() && p.Obs.Phase != skerry.PhaseCutOff
 }
 
-// endAlone ends what may not run for so long without the root.
-func (am *amender) endAlone(now time.Time, fx *wire.Effects) {
+// endDisconnected ends what may not run for so long without the root.
+func (am *amender) endDisconnected(now time.Time, fx *wire.Effects) {
 	since, heard := am.uplink.Away()
 	for _, id := range am.dependents.Overdue(now, since, heard) {
 		p := am.places[id]

@@ -53,8 +53,8 @@ func (vs *views) Serving(id skerry.InstanceID) (worker string, at skerry.Instanc
 
 // Refused counts what was not taken of workers and of other sites so far, by reason.
 func (vs *views) Refused() map[string]int {
-	all := maps.Clone(vs.fabric.refused)
-	maps.Copy(all, vs.foreign.sites.Refused())
+	all := maps.Clone(vs.overlayNet.refused)
+	maps.Copy(all, vs.remote.sites.Refused())
 	return all
 }
 
@@ -73,8 +73,8 @@ func (vs *views) Ignored() map[string]int {
 // Hosts lists the host names under which the site offers something.
 func (vs *views) Hosts() []network.HostEntries { return vs.ingress.Hosts() }
 
-// Entrances lists workers in touch that have an ingress, at most so many.
-func (vs *views) Entrances(most int) []string {
+// IngressWorkers lists workers in touch that have an ingress, at most so many.
+func (vs *views) IngressWorkers(most int) []string {
 	var out []string
 	for name := range vs.workers {
 		if k := vs.Children.Get(name); vs.ingress.Tells(name) && k != nil && k.Connected {

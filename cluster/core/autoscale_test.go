@@ -19,12 +19,12 @@ func TestUseThatIsOver(t *testing.T) {
 	c.detect.Lose("lost")
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
 	for id, p := range map[skerry.InstanceID]*placement{
-		"serves":     {seat: seat{Worker: "here"}},
-		"terminated": {seat: seat{Worker: "here"}, Obs: wire.Observation{State: skerry.Terminated}},
-		"failed":     {seat: seat{Worker: "here"}, Obs: wire.Observation{State: skerry.Failed}},
-		"drains":     {seat: seat{Worker: "here"}, Removing: true},
-		"lost":       {seat: seat{Worker: "lost"}},
-		"forgotten":  {seat: seat{Worker: "gone"}},
+		"serves":     {location: location{Worker: "here"}},
+		"terminated": {location: location{Worker: "here"}, Obs: wire.Observation{State: skerry.Terminated}},
+		"failed":     {location: location{Worker: "here"}, Obs: wire.Observation{State: skerry.Failed}},
+		"drains":     {location: location{Worker: "here"}, Removing: true},
+		"lost":       {location: location{Worker: "lost"}},
+		"forgotten":  {location: location{Worker: "gone"}},
 	} {
 		p.Origin, p.A.ID, p.A.Service, p.qos = "root", id, k, &wire.QoS{CPU: 300}
 		c.places[id] = p

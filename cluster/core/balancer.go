@@ -116,7 +116,7 @@ func (br *balancer) gains(now time.Time, p *placement, asked bool) *improvement 
 	if why != nil || len(plugins) > 0 {
 		return nil // plugins are not asked about what runs
 	}
-	avoid := append(append(br.heldWorkers(), br.find.incapable(p)...), p.Worker)
+	avoid := append(append(br.frozenWorkers(), br.find.incapable(p)...), p.Worker)
 	for name, w := range br.workers {
 		k := br.Children.Get(name)
 		if r := w.report.Pressure; k == nil || !asked && now.Sub(k.Since) < joined || r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {

@@ -64,7 +64,7 @@ func (b *books) seeWorker(w *worker) {
 		}
 	}
 	v.Load = w.loads
-	v.Credit, v.Doubt = w.trust.Rank()
+	v.Trust, v.Suspicion = w.trust.Rank()
 	for k := range w.ports {
 		v.HostPorts[k] = true
 	}
@@ -167,7 +167,7 @@ func (b *books) revalue(p *placement, change func()) {
 // leave counts what an instance still holds on a worker that was told to end it, so that nothing is placed on top of what
 // still runs. A worker that is out of touch runs it too, for all that is known, and says so when it comes back.
 func (b *books) leave(p *placement, worker string) {
-	h := moves.Held{Need: p.charge(worker), Ports: p.takes(worker), Service: p.A.Service, Ordinal: p.A.Ordinal}
+	h := moves.Releasing{Need: p.charge(worker), Ports: p.takes(worker), Service: p.A.Service, Ordinal: p.A.Ordinal}
 	if p.Worker == worker {
 		h.Address = p.Obs.Address
 	}
@@ -250,8 +250,8 @@ func (b *books) usedBy(org string, without skerry.InstanceID) (sum siteUse) {
 	return sum
 }
 
-// heldWorkers lists those that are held on their device.
-func (b *books) heldWorkers() (out []string) {
+// frozenWorkers lists those that are frozen on their device.
+func (b *books) frozenWorkers() (out []string) {
 	for name := range b.held {
 		out = append(out, name)
 	}
@@ -305,9 +305,9 @@ func (b *books) endsElsewhere(p *placement) (until time.Time) {
 	return until
 }
 
-// carriedTo reports whether a successor on a worker starts from an instance's memory.
-func (b *books) carriedTo(p *placement, worker string) bool {
-	return p.A.Spec.Carried() && !b.stranded[p.A.ID] && p.Obs.State == skerry.Running && b.workers[p.Worker].canCarry(p.Obs.Runtime) && b.workers[worker].canCarry(p.Obs.Runtime)
+// checkpointTo reports whether a successor on a worker starts from an instance's memory.
+func (b *books) checkpointTo(p *placement, worker string) bool {
+	return p.A.Spec.Checkpoints() && !b.stranded[p.A.ID] && p.Obs.State == skerry.Running && b.workers[p.Worker].canCheckpoint(p.Obs.Runtime) && b.workers[worker].canCheckpoint(p.Obs.Runtime)
 }
 
 // item encodes an item of a worker's desired set as its agent reads it.

@@ -20,7 +20,7 @@ func contended(t *testing.T) (*Core, *worker) {
 }
 
 func placed(c *Core, id, service string, stated *spec.Contention) *placement {
-	p := &placement{seat: seat{Worker: "w1"}, Created: time.Unix(1, 0)}
+	p := &placement{location: location{Worker: "w1"}, Created: time.Unix(1, 0)}
 	p.A.ID, p.A.Service = skerry.InstanceID(id), skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: service}
 	p.A.Spec.Placement.Contention = stated
 	p.Obs.State = skerry.Running

@@ -68,7 +68,7 @@ func New(opt Options) *Core {
 		far: network.NewFar(), releases: moves.NewReleases(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
-	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.fabric.Secret}, then: sequels{c}, questions: questions.New(opt.Policies),
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret}, then: sequels{c}, questions: questions.New(opt.Policies),
 		starts: placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
 	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
@@ -133,8 +133,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = c.volumes.Load(value)
 	case strings.HasPrefix(key, moves.Prefix):
 		err = c.releases.Load(key, value)
-	case key == keyFabric:
-		err = json.Unmarshal(value, &c.fabric)
+	case key == keyOverlayNet:
+		err = json.Unmarshal(value, &c.overlayNet)
 	case key == network.KeyIngress:
 		err = c.ingress.Load(value)
 	case strings.HasPrefix(key, autonomy.Prefix):
@@ -171,7 +171,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 		}
 	}
 	c.ensureSecret(&fx)
-	c.loadFabric()
+	c.loadOverlayNet()
 	c.turnTags(now)
 	c.loadWants()
 	c.startIngress(now, &fx)
@@ -210,9 +210,9 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	}
 	c.trust.Start(now)
 	c.Apps.Start(now)
-	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return c.notOwn(v) }, &fx)
+	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return c.notLocal(v) }, &fx)
 	c.Apps.SetTargets([]string{Self})
-	c.intake.reviewOwn(now, &fx)
+	c.intake.reviewLocal(now, &fx)
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
 	c.reviewClaims()
@@ -271,8 +271,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.reconcileDesired(now, changed, deleted, &fx)
 	case RemoveWorker:
 		c.removeWorker(now, m.Name, &fx)
-	case HoldWorker:
-		c.holdWorker(now, m, &fx)
+	case CordonWorker:
+		c.cordonWorker(now, m, &fx)
 	case DrainWorker, Rebalance, MigrateInstance:
 		c.moveAsked(now, m, &fx)
 	case UpgradeWorker:
@@ -331,7 +331,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 		c.guard.loseWorker(now, c.workers[name], &fx)
 	}
 	c.guard.askWitnesses(now, &fx)
-	c.amender.endAlone(now, &fx)
+	c.amender.endDisconnected(now, &fx)
 	c.amender.autoscale(now, &fx)
 	c.rebuilder.endRebuild(now, &fx)
 	c.queue.expire(now, &fx)
@@ -370,12 +370,12 @@ func (c *Core) NextWake() time.Time {
 	consider(c.trust.Due())
 	consider(c.balancer.balance.Due())
 	consider(c.volumes.NextLook())
-	if due, rests := c.foreign.sites.Due(); rests {
+	if due, rests := c.remote.sites.Due(); rests {
 		consider(due)
 	}
 	consider(c.interests.Due())
 	if c.opt.Trusted {
-		consider(time.Unix((c.fabric.turn+1)*int64(tagTurn/time.Second), 0))
+		consider(time.Unix((c.overlayNet.turn+1)*int64(tagTurn/time.Second), 0))
 	}
 	consider(c.detect.Due())
 	consider(c.uplink.Due())
@@ -424,12 +424,12 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.refillWants(now)
 	c.publishRoutes()
 	c.publishSite()
-	c.foreign.sites.Forget(now)
+	c.remote.sites.Forget(now)
 	c.serveRelay(fx)
 	c.measureSites(fx)
-	if c.foreign.sites.Unsaved() || c.fabric.dirty {
-		c.fabric.dirty = false
-		c.saveFabric(fx)
+	if c.remote.sites.Unsaved() || c.overlayNet.dirty {
+		c.overlayNet.dirty = false
+		c.saveOverlayNet(fx)
 	}
 	c.releaseClaims()
 	c.snapshots.reportSchedules(c.opt.Standalone)
@@ -488,7 +488,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 			c.relink(app)
 		} else if _, is := spec.ParseVolumeKey(key); is {
 			c.volumes.Told()
-		} else if have && c.foreignItem(key, value, false) {
+		} else if have && c.remoteItem(key, value, false) {
 			continue
 		}
 		if !ok || !have {
@@ -520,7 +520,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 		} else if _, ok := spec.ParseVolumeKey(key); ok {
 			c.volumes.Touch()
 		} else {
-			c.foreignItem(key, nil, true)
+			c.remoteItem(key, nil, true)
 		}
 	}
 }

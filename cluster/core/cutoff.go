@@ -61,7 +61,7 @@ func (l *lifecycle) restore(now time.Time, p *placement, o wire.Observation, why
 		l.leave(p, from)
 	}
 	l.reserve(p, -1)
-	p.A.Fence, p.A.Held = l.mint(p, fx), &old.Fence
+	p.A.Fence, p.A.PriorFence = l.mint(p, fx), &old.Fence
 	l.left(old.Worker, p.A.ID)
 	l.bind(p, old.Worker)
 	p.A.Devices = o.Devices
@@ -88,7 +88,7 @@ func (l *lifecycle) resume(now time.Time, p *placement, fx *wire.Effects) {
 		return
 	}
 	l.abandon(p) // a copy on its way would take over under a lower token
-	p.A.Fence, p.A.Held, p.A.Signers = l.mint(p, fx), nil, l.admission.signersOf(p.A.Org)
+	p.A.Fence, p.A.PriorFence, p.A.Signers = l.mint(p, fx), nil, l.admission.signersOf(p.A.Org)
 	p.Obs.Fence = p.A.Fence
 	p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "starts again after its worker was cut off"
 	l.send(p)
@@ -100,7 +100,7 @@ func (l *lifecycle) resume(now time.Time, p *placement, fx *wire.Effects) {
 // was chosen again, and goes on as if nothing had been. Its worker learns of it in the same way.
 func (l *lifecycle) regrant(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
 	was := p.A.Fence
-	if a.Held == nil || a.Held.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
+	if a.PriorFence == nil || a.PriorFence.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
 		return false
 	}
 	if differs(p, &a) && l.admission.Check(&a) != nil { // whatever revision it claims; it is refused like a new one
@@ -115,10 +115,10 @@ func (l *lifecycle) regrant(now time.Time, p *placement, a spec.Assignment, fx *
 		}
 	}
 	l.takeAssignment(p, a)
-	p.A.Held = nil
+	p.A.PriorFence = nil
 	l.boundTo(p)
 	if p.Worker != "" {
-		p.A.Fence, p.A.Held = l.mint(p, fx), &held
+		p.A.Fence, p.A.PriorFence = l.mint(p, fx), &held
 		l.send(p)
 	}
 	p.Obs.Fence, p.Obs.Gen = p.A.Fence, p.A.Gen

@@ -69,7 +69,7 @@ func movedSite(t *testing.T) (c *Core, p *placement, now time.Time) {
 	p = c.places[a.ID]
 	c.runs(now, p, &fx)
 	c.join(now, "x")
-	c.Step(now, HoldWorker{Name: "w", Reason: "it goes"})
+	c.Step(now, CordonWorker{Name: "w", Reason: "it goes"})
 	if fx := c.Step(now, apps.DeleteInstance{ID: a.ID}); fx.Err != nil || p.Worker != "x" {
 		t.Fatalf("it is on %q: %v", p.Worker, fx.Err)
 	}

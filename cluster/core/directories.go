@@ -20,17 +20,17 @@ func (d *directories) network(app skerry.AppKey) *wire.AppNetwork {
 	}
 	value, orphaned, ok := d.Up.Desired.Get(wire.NetworkItem(app))
 	if !ok || orphaned {
-		delete(d.fabric.read, app)
+		delete(d.overlayNet.read, app)
 		return nil
 	}
-	if r, ok := d.fabric.read[app]; ok && bytes.Equal(r.value, value) {
+	if r, ok := d.overlayNet.read[app]; ok && bytes.Equal(r.value, value) {
 		return r.network
 	}
 	n := new(wire.AppNetwork)
 	if d.codec.Unmarshal(value, n) != nil || n.App != app {
 		n = nil
 	}
-	d.fabric.read[app] = readNetwork{value, n}
+	d.overlayNet.read[app] = readNetwork{value, n}
 	return n
 }
 
@@ -50,7 +50,7 @@ func (d *directories) reaches(app skerry.AppKey, k skerry.ServiceKey) wire.Netwo
 	if app == k.App || d.Apps.Exported(app, k) {
 		return d.networkOf(k.App)
 	}
-	if d.ownApp(app) != nil {
+	if d.localApp(app) != nil {
 		return 0
 	}
 	if n := d.network(app); n != nil {
@@ -79,8 +79,8 @@ func (d *directories) pool() netip.Prefix {
 // directories are the networks of applications: their numbers, their services, and which application may reach which.
 type directories struct {
 	*books
-	opt    *Options
-	fabric fabric
+	opt        *Options
+	overlayNet overlayNet
 }
 
 // readNetwork is a directory of the root's as it came, and as it was read; nobody changes it.
@@ -89,8 +89,8 @@ type readNetwork struct {
 	network *wire.AppNetwork
 }
 
-// fabric is what the site gives its workers for the overlay: numbers, blocks of addresses, and what goes with paths.
-type fabric struct {
+// overlayNet is what the site gives its workers for the overlay: numbers, blocks of addresses, and what goes with paths.
+type overlayNet struct {
 	Last            wire.PeerID    `json:"last"`    // number given last; none is given twice
 	ULA             netip.Prefix   `json:"ula"`     // of the site, 48 bits
 	Extents         []netip.Prefix `json:"extents"` // IPv4 prefixes that blocks come from
@@ -107,13 +107,13 @@ type fabric struct {
 	refused map[string]int                    // what the overlay refused to take so far, by reason
 }
 
-func newFabric() fabric {
-	return fabric{names: map[wire.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{},
+func newOverlayNet() overlayNet {
+	return overlayNet{names: map[wire.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{},
 		refused: map[string]int{refusedUnread: 0, refusedWants: 0}}
 }
 
 // v6 is the IPv6 address of an instance on a worker.
-func (f *fabric) v6(id wire.PeerID, a netip.Addr) netip.Addr {
+func (f *overlayNet) v6(id wire.PeerID, a netip.Addr) netip.Addr {
 	p, err := ipam.Subnet64(f.ULA, uint32(id))
 	if err != nil {
 		return netip.Addr{}
@@ -149,4 +149,4 @@ func (d *directories) takenAbove(msg any) error {
 	return nil
 }
 
-const keyFabric = "fabric"
+const keyOverlayNet = "fabric"

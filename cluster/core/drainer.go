@@ -18,7 +18,7 @@ const (
 	maxParallel = 100
 )
 
-// DrainWorker has everything that can leave a worker, and keeps new work from it. HoldWorker without a reason ends that.
+// DrainWorker has everything that can leave a worker, and keeps new work from it. CordonWorker without a reason ends that.
 type DrainWorker struct {
 	Name     string
 	Reason   string
@@ -52,11 +52,11 @@ func (dr *drainer) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
 		return
 	}
 	w.Drain = dr.drains.Begin(m.Name, &moves.Drain{Since: now, Parallel: max(1, m.Parallel), To: m.To, Force: m.Force})
-	w.Hold = cmp.Or(m.Reason, "it is drained")
+	w.Cordon = cmp.Or(m.Reason, "it is drained")
 	dr.saveWorker(w, fx)
 	dr.seeWorker(w)
 	dr.freed()
-	dr.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Hold, m.Name)
+	dr.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Cordon, m.Name)
 }
 
 // endDrain lets what is on a worker stay there.
@@ -94,7 +94,7 @@ func (dr *drainer) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 		}
 		why := p.bound(d.Force)
 		if why == "" && p.Obs.State == skerry.Running {
-			why = dr.workers.uncarried(p)
+			why = dr.workers.notCheckpointed(p)
 		}
 		if why != "" {
 			d.Stays(p.A.ID, why)

@@ -146,7 +146,7 @@ func (in *intake) turn(next *group, p *placement) int {
 	switch {
 	case w == nil:
 		return turnNowhere
-	case p.Obs.Unreachable || w.refusing() != "" || w.report.Held != "":
+	case p.Obs.Unreachable || w.refusing() != "" || w.report.Frozen != "":
 		return turnAway
 	case in.find.notFor(next.copyOn(w.Name)):
 		return turnNotFor
@@ -164,7 +164,7 @@ func (f *finder) notFor(p *placement) bool {
 
 // copyOn makes a copy of a group for a worker.
 func (g *group) copyOn(worker string) *placement {
-	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, seat: seat{Pinned: worker}}
+	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, location: location{Pinned: worker}}
 	p.A.ID += "-" + skerry.InstanceID(worker)
 	return p
 }
@@ -236,7 +236,7 @@ func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire
 	}
 	for name := range out {
 		switch w := in.workers[name]; {
-		case w == nil, w.report.Held != "":
+		case w == nil, w.report.Frozen != "":
 			delete(out, name)
 		case w.sight.Lost():
 			if !begun[name] { // else the next version may have taken it down

@@ -67,7 +67,7 @@ func (f *finder) policyOf(a *spec.Assignment) (sched.Policy, []questions.Plugin,
 // placeFree looks for a worker, of those that are held on their device only where no other will do: there an instance waits for
 // somebody's approval.
 func (f *finder) placeFree(now time.Time, policy sched.Policy, req *sched.Request) wire.Decision {
-	held := f.heldWorkers()
+	held := f.frozenWorkers()
 	if len(held) == 0 || req.Only != "" {
 		return f.site.Place(now, policy, req, f.questions.Round())
 	}
@@ -173,11 +173,11 @@ func (f *finder) refreshUsers(now time.Time, p *placement, fx *wire.Effects) {
 
 // incapable lists the workers that cannot go on with an instance's memory, if that is wanted.
 func (f *finder) incapable(p *placement) (out []string) {
-	if !p.A.Spec.Carried() || p.Worker == "" || f.stranded[p.A.ID] || !f.workers[p.Worker].canCarry(p.Obs.Runtime) {
+	if !p.A.Spec.Checkpoints() || p.Worker == "" || f.stranded[p.A.ID] || !f.workers[p.Worker].canCheckpoint(p.Obs.Runtime) {
 		return nil
 	}
 	for name, w := range f.workers {
-		if !w.canCarry(p.Obs.Runtime) {
+		if !w.canCheckpoint(p.Obs.Runtime) {
 			out = append(out, name)
 		}
 	}
@@ -189,11 +189,11 @@ func (f *finder) incapable(p *placement) (out []string) {
 // else (what, as violation has it; empty: nothing is violated) and the instance's own is no better off. wait is true while plugins
 // think: a rule that they stand for also holds for where an instance moves to.
 func (f *finder) better(now time.Time, p *placement, what string, fx *wire.Effects) (d wire.Decision, wait bool) {
-	var own *wire.Pressure
+	var reported *wire.Pressure
 	if w := f.workers[p.Worker]; w != nil && what != "" && what != "waiting" && what != "pressure" {
-		own = w.report.Pressure
+		reported = w.report.Pressure
 	}
-	return f.besides(now, p, f.workers.shortOf(own), fx)
+	return f.besides(now, p, f.workers.shortOf(reported), fx)
 }
 
 // besides looks for a worker for an instance, other than its own and those named.
@@ -202,11 +202,11 @@ func (f *finder) besides(now time.Time, p *placement, others []string, fx *wire.
 	if why != nil {
 		return wire.Decision{Why: []wire.Reason{*why}}, false
 	}
-	if why := f.workers.uncarried(p); why != "" {
+	if why := f.workers.notCheckpointed(p); why != "" {
 		return wire.Decision{Why: []wire.Reason{{What: "checkpoint", Count: 1, Text: why}}}, false
 	}
 	req := f.request(p)
-	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, f.heldWorkers(), f.incapable(p))
+	req.Avoid = slices.Concat(req.Avoid, []string{p.Worker}, others, f.frozenWorkers(), f.incapable(p))
 	round := f.questions.Next()
 	if len(plugins) == 0 {
 		return f.site.Place(now, policy, req, round), false
@@ -244,13 +244,13 @@ func (f *finder) stays(now time.Time, p *placement) string {
 		return "it is on its way already"
 	case p.bound(false) != "":
 		return p.bound(false)
-	case f.workers.uncarried(p) != "":
-		return f.workers.uncarried(p)
+	case f.workers.notCheckpointed(p) != "":
+		return f.workers.notCheckpointed(p)
 	case stops:
 		return "it is never to run twice (onDisconnect: stopAfter)"
 	case r != nil && *r == 0:
 		return "it is not to be moved for a better place (rigidness 0)"
-	case w.Hold != "" || w.report.Held != "":
+	case w.Cordon != "" || w.report.Frozen != "":
 		return "its worker is held"
 	}
 	return ""
@@ -271,7 +271,7 @@ func (f *finder) relieve(now time.Time, p *placement, share float64) (d wire.Dec
 	}
 	here := f.workers[p.Worker].Facts.RuntimeCosts()
 	for _, name := range p.A.Spec.Runtimes() {
-		avoid := append(append(f.heldWorkers(), f.incapable(p)...), p.Worker)
+		avoid := append(append(f.frozenWorkers(), f.incapable(p)...), p.Worker)
 		some := false
 		for at, w := range f.workers {
 			r := w.report.Pressure
@@ -372,7 +372,7 @@ func (f *finder) gathers(now time.Time, p *placement) (again time.Time) {
 		return again
 	}
 	for name, w := range f.workers {
-		if k := f.Children.Get(name); w.Hold == "" && w.Drain == nil && (k == nil || !k.Connected) {
+		if k := f.Children.Get(name); w.Cordon == "" && w.Drain == nil && (k == nil || !k.Connected) {
 			if again = now.Add(gatherLook); again.After(end) {
 				return end
 			}

@@ -27,7 +27,7 @@ type gateway struct {
 // gatewayItem takes an item of the root that concerns the gateway, or where services at other sites are; gone says that it is no longer
 // there. It reports whether the key is of this kind.
 func (a *abroad) gatewayItem(key string, value []byte, gone bool) bool {
-	f := &a.foreign
+	f := &a.remote
 	if k, ok := wire.ParseFarKey(key); ok {
 		var far wire.Far
 		if !gone && a.codec.Unmarshal(value, &far) == nil && far.Service == k {
@@ -48,21 +48,21 @@ func (a *abroad) gatewayItem(key string, value []byte, gone bool) bool {
 
 // measureSites tells the gateway whom to measure to.
 func (a *abroad) measureSites(fx *wire.Effects) {
-	g := &a.foreign.gateway
+	g := &a.remote.gateway
 	if !g.due {
 		return
 	}
 	g.due = false
 	var p wire.Peers
 	if g.peers == nil || a.codec.Unmarshal(g.peers, &p) == nil {
-		p.BoundGateways(a.foreign.relay.Public.Addr())
+		p.BoundGateways(a.remote.relay.Public.Addr())
 		fx.Actions = append(fx.Actions, MeasureSites{p})
 	}
 }
 
 // gatewayHeard tells the root of round trips that have changed. A millisecond, or a tenth, is no change: each costs traffic.
 func (a *abroad) gatewayHeard(m GatewayHeard) {
-	g := &a.foreign.gateway
+	g := &a.remote.gateway
 	if a.opt.Standalone || SameGateway(g.told, &m.Gateway) {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 
 // Whatever other sites and the root say, a gateway sends nothing to its own machine, its link, or many at once, and no
 // address stands for these in another form. Where all sites are on one machine they measure each other.
-func TestGatewaysMeasureToGatewaysAlone(t *testing.T) {
+func TestGatewaysMeasureOnlyToGateways(t *testing.T) {
 	given := []string{"192.0.2.1:7443", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.1]:22", "0.0.0.0:53", "[::ffff:0.0.0.0]:53",
 		"169.254.169.254:80",
 		"[fe80::1]:9", "[fe80::1%eth0]:9", "[2001:db8::1%eth0]:9", "224.0.0.1:9", "[::ffff:224.0.0.1]:9", "255.255.255.255:9",
@@ -25,7 +25,7 @@ func TestGatewaysMeasureToGatewaysAlone(t *testing.T) {
 	} {
 		c := New(Options{Name: "a", Incarnation: "c"})
 		c.Start(time.Unix(1e9, 0))
-		c.foreignItem(wire.PeersKey, wire.New().Marshal(&wire.Peers{KeyID: 3, Key: []byte("key"), List: given}), false)
+		c.remoteItem(wire.PeersKey, wire.New().Marshal(&wire.Peers{KeyID: 3, Key: []byte("key"), List: given}), false)
 		fx := c.Step(time.Unix(1e9, 0), RelayUp{UDP: netip.MustParseAddrPort("0.0.0.0:7443"), Public: netip.MustParseAddrPort(public)})
 		var got []string
 		for _, a := range fx.Actions {

@@ -8,7 +8,7 @@ import (
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/cluster/trust"
-	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/evidence"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -121,8 +121,8 @@ func (g *guard) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
 	}
 }
 
-func (g *guard) heldChanged(now time.Time, w *worker, fx *wire.Effects) {
-	if why := w.report.Held; why != "" {
+func (g *guard) freezeChanged(now time.Time, w *worker, fx *wire.Effects) {
+	if why := w.report.Frozen; why != "" {
 		g.held[w.Name] = true
 		g.siteEvent(fx, now, wire.EventNormal, "WorkerHeld", "worker "+w.Name+" is held on its device, and carries out nothing: "+why, w.Name)
 		return
@@ -182,19 +182,19 @@ func (g *guard) reviewTrust(now time.Time, fx *wire.Effects) {
 
 // restoreTrust has a worker trusted again, in all that it says.
 func (g *guard) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
-	claims, doubted := g.trust.Restore(w.Name)
+	claims, suspected := g.trust.Restore(w.Name)
 	if claims != nil {
 		facts := *w.Facts
 		facts.Capacity = *claims
 		w.Facts = &facts
 	}
-	if doubted {
+	if suspected {
 		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is believed again: an operator says so", w.Name)
 	}
 }
 
-// foreignToken looks whether a worker speaks for an instance that it was never given.
-func (g *guard) foreignToken(now time.Time, w *worker, p *placement, o *wire.Observation, fx *wire.Effects) {
+// unknownToken looks whether a worker speaks for an instance that it was never given.
+func (g *guard) unknownToken(now time.Time, w *worker, p *placement, o *wire.Observation, fx *wire.Effects) {
 	text := ""
 	switch {
 	case w == nil:
@@ -204,7 +204,7 @@ func (g *guard) foreignToken(now time.Time, w *worker, p *placement, o *wire.Obs
 		text = "it tells of " + string(p.A.ID) + ", which another worker was given"
 	}
 	if text != "" {
-		g.counted(now, g.trust.Mark(now, w.Name, credit.Tokens, text), fx)
+		g.counted(now, g.trust.Mark(now, w.Name, evidence.Tokens, text), fx)
 	}
 }
 
@@ -286,7 +286,7 @@ func (g *guard) overdue(p *placement) time.Time {
 // appraised tries elsewhere what a worker has not started for long.
 func (g *guard) appraised(now time.Time, m Appraised, fx *wire.Effects) {
 	w, k := g.workers[m.Name], g.Children.Get(m.Name)
-	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Held != "" {
+	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Frozen != "" {
 		return
 	}
 	for _, p := range g.on(m.Name) {

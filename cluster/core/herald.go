@@ -78,8 +78,8 @@ func (h *herald) mine(p *placement) bool {
 	return i != nil && i.Holder == Self
 }
 
-// ownApp gives an application of the site's own, or nil.
-func (h *herald) ownApp(k skerry.AppKey) *apps.App {
+// localApp gives an application of the site's own, or nil.
+func (h *herald) localApp(k skerry.AppKey) *apps.App {
 	if a := h.Apps.App(k); a != nil && !a.Delegated {
 		return a
 	}
@@ -168,8 +168,8 @@ func (h *herald) show(p *placement) wire.Instance {
 	if o.Unreachable {
 		touch = "its worker is not in touch"
 	}
-	if o.Held != "" {
-		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Held, Status: true, Reason: o.Held, Since: since})
+	if o.Frozen != "" {
+		v.Conditions = append(v.Conditions, skerry.Condition{Type: skerry.Frozen, Status: true, Reason: o.Frozen, Since: since})
 	}
 	switch {
 	case p.Limits != nil:
@@ -214,7 +214,7 @@ func (h *herald) redactAnswer(p *placement, k *wire.SuccessorAnswer) *wire.Succe
 
 // takenHere says why an instance of the root's may not come: the site has an application of its name, and of another organisation.
 func (h *herald) takenHere(a *spec.Assignment, origin string) *wire.Reason {
-	if own := h.ownApp(a.Service.App); origin != "root" || own == nil || own.Org == a.Org {
+	if local := h.localApp(a.Service.App); origin != "root" || local == nil || local.Org == a.Org {
 		return nil
 	}
 	return &wire.Reason{What: "admission", Text: "this site has an application " + a.Service.App.String() + " of its own, of another organisation",
@@ -225,7 +225,7 @@ func (h *herald) takenHere(a *spec.Assignment, origin string) *wire.Reason {
 func (h *herald) arrivalsBy(now time.Time, w *worker) {
 	by := map[skerry.ServiceKey]wire.IngressUse{}
 	for _, u := range w.report.Ingress {
-		if h.ownApp(u.Service.App) != nil {
+		if h.localApp(u.Service.App) != nil {
 			by[u.Service] = by[u.Service].Add(u)
 		}
 	}
@@ -241,7 +241,7 @@ func (h *herald) arrivals() map[skerry.ServiceKey]wire.IngressUse {
 			continue
 		}
 		for _, u := range w.report.Ingress {
-			if h.ownApp(u.Service.App) == nil {
+			if h.localApp(u.Service.App) == nil {
 				by[u.Service] = by[u.Service].Add(u)
 			}
 		}

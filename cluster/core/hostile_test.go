@@ -61,7 +61,7 @@ func TestChangedSpecIsAdmitted(t *testing.T) {
 	}
 	evil := a // under a new token for what runs
 	held := a.Fence
-	evil.Held, evil.Spec.Security.Privileged = &held, true
+	evil.PriorFence, evil.Spec.Security.Privileged = &held, true
 	evil.Fence.RootEpoch++
 	c.intake.accept(now, evil, "root", &fx)
 	if p := c.places[a.ID]; p.A.Spec.Security.Privileged && !p.Refused {

@@ -106,8 +106,8 @@ func (o *overlay) letsIn(name string, k skerry.ServiceKey) bool {
 	return w != nil && w.hasIngress() && o.ingress.Offers(k)
 }
 
-// gatesChanged has the directories of applications with a way in published again: workers with an ingress came or went.
-func (o *overlay) gatesChanged() {
+// ingressesChanged has the directories of applications with a way in published again: workers with an ingress came or went.
+func (o *overlay) ingressesChanged() {
 	for app := range o.ingress.Apps() {
 		o.linked[app] = true
 	}
@@ -125,24 +125,24 @@ func (o *overlay) showIngress(list []view.AppView) {
 
 // foldIngress tells the root of the ways in to its applications.
 func (o *overlay) foldIngress() *wire.SiteIngress {
-	doors := o.ingress.Doors(func(app skerry.AppKey) bool { return o.ownApp(app) != nil })
-	if len(doors) == 0 {
+	entries := o.ingress.Entries(func(app skerry.AppKey) bool { return o.localApp(app) != nil })
+	if len(entries) == 0 {
 		return nil
 	}
-	return &wire.SiteIngress{Zone: o.opt.Zone, Servers: o.opt.NameServers, Doors: doors}
+	return &wire.SiteIngress{Zone: o.opt.Zone, Servers: o.opt.NameServers, Entries: entries}
 }
 
-// gates is what the ways in see of a site.
-type gates struct{ o *overlay }
+// ingressView is what the ways in see of a site.
+type ingressView struct{ o *overlay }
 
-// Asked implements network.Gates.
-func (g gates) Asked(app skerry.AppKey) (out []network.Door) {
+// Asked implements network.IngressSite.
+func (g ingressView) Asked(app skerry.AppKey) (out []network.AppIngress) {
 	add := func(org, service string, list []spec.Ingress) {
 		for _, in := range list {
-			out = append(out, network.Door{App: app, Org: org, Service: service, Ingress: in})
+			out = append(out, network.AppIngress{App: app, Org: org, Service: service, Ingress: in})
 		}
 	}
-	if a := g.o.ownApp(app); a != nil {
+	if a := g.o.localApp(app); a != nil {
 		for i := range a.Manifest.Spec.Services {
 			if s := &a.Manifest.Spec.Services[i]; !a.Deleting {
 				add(a.Org, s.Name, s.Ingress)
@@ -162,22 +162,22 @@ func (g gates) Asked(app skerry.AppKey) (out []network.Door) {
 	return out
 }
 
-// Admit implements network.Gates.
-func (g gates) Admit(org string) string { return g.o.opt.Admission.CheckIngress(org) }
+// Admit implements network.IngressSite.
+func (g ingressView) Admit(org string) string { return g.o.opt.Admission.CheckIngress(org) }
 
-// Open implements network.Gates.
-func (g gates) Open() (out []network.Gate) {
+// Open implements network.IngressSite.
+func (g ingressView) Open() (out []network.IngressWorker) {
 	for _, name := range slices.Sorted(maps.Keys(g.o.workers)) {
 		if w := g.o.workers[name]; w.hasIngress() && !w.sight.Lost() {
 			k, at := g.o.Children.Get(name), w.Facts.Overlay
-			out = append(out, network.Gate{Worker: name, Connected: k != nil && k.Connected, Addrs: at.Ingress, Networks: at.Networks})
+			out = append(out, network.IngressWorker{Worker: name, Connected: k != nil && k.Connected, Addrs: at.Ingress, Networks: at.Networks})
 		}
 	}
 	return out
 }
 
-// Ready implements network.Gates.
-func (g gates) Ready(k skerry.ServiceKey) bool {
+// Ready implements network.IngressSite.
+func (g ingressView) Ready(k skerry.ServiceKey) bool {
 	n := g.o.network(k.App)
 	sleeps := func(s wire.NetworkService) bool { return s.Sleeps && n.Real(&s) == k }
 	if n != nil && slices.ContainsFunc(n.Services, sleeps) {

@@ -14,22 +14,22 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// gateSite is a site of workers with and without an ingress.
-type gateSite struct {
+// ingressSite is a site of workers with and without an ingress.
+type ingressSite struct {
 	apart bool // each application names an area of its own
-	*fabricSite
+	*overlayNetSite
 	events []wire.Event
 	states map[string]*wire.IngressState
 }
 
-func newGateSite(t *testing.T) *gateSite {
-	s := &gateSite{fabricSite: newFabricSite(t), states: map[string]*wire.IngressState{}}
+func newIngressSite(t *testing.T) *ingressSite {
+	s := &ingressSite{overlayNetSite: newOverlayNetSite(t), states: map[string]*wire.IngressState{}}
 	s.c.ingress.Start(&wire.IngressCertificate{CertPEM: []byte("certificate"), KeyPEM: []byte("key")})
 	s.each = 50
 	return s
 }
 
-func (s *gateSite) gate(n int) string {
+func (s *ingressSite) ingressWorker(n int) string {
 	name := s.join(n)
 	f := *s.c.workers[name].Facts
 	o := *f.Overlay
@@ -40,7 +40,7 @@ func (s *gateSite) gate(n int) string {
 }
 
 // offer applies an application whose only service has ways in.
-func (s *gateSite) offer(ns, name string, list ...spec.Ingress) {
+func (s *ingressSite) offer(ns, name string, list ...spec.Ingress) {
 	s.t.Helper()
 	n := 1
 	svc := spec.ServiceSpec{Name: "web", Replicas: &n, Ingress: list, Ports: []spec.Port{{Name: "http", Port: 80}}, Resources: spec.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
@@ -58,29 +58,29 @@ func (s *gateSite) offer(ns, name string, list ...spec.Ingress) {
 }
 
 // readmit has the site look at everything again, as after a start with another admission policy.
-func (s *gateSite) readmit() {
-	s.c.ingress = network.NewIngress(gates{s.c.overlay})
+func (s *ingressSite) readmit() {
+	s.c.ingress = network.NewIngress(ingressView{s.c.overlay})
 	for k, v := range s.kv {
 		if k == network.KeyIngress && s.c.ingress.Load(v) != nil {
 			s.t.Errorf("%s cannot be read", k)
 		}
 	}
 	s.keep(s.c.Tick(s.now))
-	s.c.gatesChanged()
+	s.c.ingressesChanged()
 	s.keep(s.c.Tick(s.now))
 }
 
-// doors are the ways in that a worker is told to offer.
-func (s *gateSite) doors(worker string) string {
+// entries are the ways in that a worker is told to offer.
+func (s *ingressSite) entries(worker string) string {
 	var out []string
 	for _, key := range s.c.Children.Get(worker).Desired.Keys() {
 		if !strings.HasPrefix(key, "net/") {
 			continue
 		}
-		n := item[wire.AppNetwork](s.fabricSite, worker, key)
+		n := item[wire.AppNetwork](s.overlayNetSite, worker, key)
 		for _, v := range n.Services {
 			for _, g := range v.Ingress {
-				out = append(out, n.App.String()+" "+g.Door())
+				out = append(out, n.App.String()+" "+g.Entry())
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func (s *gateSite) doors(worker string) string {
 }
 
 // serve has a worker say what it offers.
-func (s *gateSite) serve(worker string, st wire.IngressState) {
+func (s *ingressSite) serve(worker string, st wire.IngressState) {
 	items := map[string][]byte{wire.IngressKey: wire.New().Marshal(&st)}
 	for id, o := range s.obs[worker] {
 		items[wire.AssignmentKey(id)] = wire.New().Marshal(&o)
@@ -100,7 +100,7 @@ func (s *gateSite) serve(worker string, st wire.IngressState) {
 	s.send(worker, items)
 }
 
-func (s *gateSite) why(ns, app string) (out []string) {
+func (s *ingressSite) why(ns, app string) (out []string) {
 	for _, v := range s.c.ingress.Views(key(ns, app).App)["web"] {
 		out = append(out, fmt.Sprint(v.Host, v.Path, " at ", v.At, " ", v.Problems))
 	}
@@ -112,24 +112,24 @@ func web(host, path string) spec.Ingress {
 }
 
 func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
-	s := newGateSite(t)
-	a, b := s.gate(1), s.join(2)
+	s := newIngressSite(t)
+	a, b := s.ingressWorker(1), s.join(2)
 	self := web("safe.example.org", "/")
 	self.TLS = spec.TLSSelf
 	s.offer("acme", "shop", web("shop.example.org", "/"), self)
 	s.tell(a)
 	s.tell(b)
-	if got := s.doors(a); got != "acme/shop 443 safe.example.org, acme/shop 80 shop.example.org" {
+	if got := s.entries(a); got != "acme/shop 443 safe.example.org, acme/shop 80 shop.example.org" {
 		t.Errorf("told %s", got)
 	}
-	if got := s.doors(b); got != "" {
+	if got := s.entries(b); got != "" {
 		t.Errorf("a worker without an ingress is told %s", got)
 	}
 	app := key("acme", "shop").App
-	if n := item[wire.AppNetwork](s.fabricSite, a, wire.NetworkItem(app)); n.Authority == nil || len(n.Authority.KeyPEM) == 0 {
+	if n := item[wire.AppNetwork](s.overlayNetSite, a, wire.NetworkItem(app)); n.Authority == nil || len(n.Authority.KeyPEM) == 0 {
 		t.Errorf("no authority: %+v", n)
 	}
-	if n := item[wire.AppNetwork](s.fabricSite, b, wire.NetworkItem(app)); n != nil && (n.Authority != nil || len(n.Certificates) > 0) {
+	if n := item[wire.AppNetwork](s.overlayNetSite, b, wire.NetworkItem(app)); n != nil && (n.Authority != nil || len(n.Certificates) > 0) {
 		t.Error("a worker without an ingress is told keys")
 	}
 	// It may have the routes, whether it runs something of the application or not; others may not.
@@ -141,17 +141,17 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	for name := range s.obs {
 		runs[name] = len(s.obs[name]) > 0
 	}
-	if item[wire.Route](s.fabricSite, a, wire.RouteKey(k)) == nil {
+	if item[wire.Route](s.overlayNetSite, a, wire.RouteKey(k)) == nil {
 		t.Error("the ingress has no routes")
 	}
-	if r := item[wire.Route](s.fabricSite, b, wire.RouteKey(k)); (r != nil) != runs[b] {
+	if r := item[wire.Route](s.overlayNetSite, b, wire.RouteKey(k)); (r != nil) != runs[b] {
 		t.Errorf("%s runs something: %v, and has %+v", b, runs[b], r)
 	}
 	// What it says decides where clients are led.
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [] [worker w1 does not serve it yet]") {
 		t.Error(got)
 	}
-	s.serve(a, wire.IngressState{Serving: []skerry.AppKey{app}, Problems: []wire.IngressProblem{{Service: k, Door: "443 safe.example.org", Text: "port 443 is taken"}}})
+	s.serve(a, wire.IngressState{Serving: []skerry.AppKey{app}, Problems: []wire.IngressProblem{{Service: k, Entry: "443 safe.example.org", Text: "port 443 is taken"}}})
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "shop.example.org/ at [w1] []") || !strings.Contains(got, "safe.example.org/ at [] [w1: port 443 is taken]") {
 		t.Error(got)
 	}
@@ -164,7 +164,7 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	o := *f.Overlay
 	o.Ingress, f.Overlay = nil, &o
 	s.report(a, wire.WorkerReport{Facts: &f})
-	if got := s.doors(a); got != "" {
+	if got := s.entries(a); got != "" {
 		t.Errorf("told %s", got)
 	}
 	if got := fmt.Sprint(s.why("acme", "shop")); !strings.Contains(got, "no worker has an ingress") {
@@ -174,9 +174,9 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 
 // A worker counts for one in what the root is told, and says nothing of what others do, however often it says it.
 func TestWaysInAreCountedOnce(t *testing.T) {
-	s := newGateSite(t)
-	a, b, bad := s.gate(1), s.gate(2), s.gate(3)
-	r := newRootOf(s.fabricSite)
+	s := newIngressSite(t)
+	a, b, bad := s.ingressWorker(1), s.ingressWorker(2), s.ingressWorker(3)
+	r := newRootOf(s.overlayNetSite)
 	k := key("acme", "shop")
 	way := web("shop.example.org", "/")
 	way.Protocol, way.Listen, way.TLS = spec.IngressHTTP, 80, spec.TLSOff
@@ -197,15 +197,15 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 	}
 	offered := func() int {
 		in := s.c.foldIngress()
-		if in == nil || len(in.Doors) != 1 || in.Doors[0].Problem != "" {
+		if in == nil || len(in.Entries) != 1 || in.Entries[0].Problem != "" {
 			t.Fatalf("%+v", in)
 		}
-		return in.Doors[0].Workers
+		return in.Entries[0].Workers
 	}
 	if n := offered(); n != 2 {
 		t.Fatalf("%d workers offer it", n)
 	}
-	trouble := wire.IngressProblem{Service: k, Door: way.Door(), Text: strings.Repeat("x", 5000)}
+	trouble := wire.IngressProblem{Service: k, Entry: way.Entry(), Text: strings.Repeat("x", 5000)}
 	s.serve(bad, wire.IngressState{Problems: slices.Repeat([]wire.IngressProblem{trouble}, 50)})
 	if n := offered(); n != 2 {
 		t.Errorf("%d workers offer it when another one complains of what it does not serve", n)
@@ -221,9 +221,9 @@ func TestWaysInAreCountedOnce(t *testing.T) {
 }
 
 func TestWaysInBelongToTheFirst(t *testing.T) {
-	s := newGateSite(t)
-	s.apart = true // else the second that asks for a door is refused when it is applied
-	a := s.gate(1)
+	s := newIngressSite(t)
+	s.apart = true // else the second that asks for an entry is refused when it is applied
+	a := s.ingressWorker(1)
 	tcp := spec.Ingress{Protocol: spec.IngressTCP, Listen: 5432, Port: "http"}
 	s.offer("acme", "shop", web("shop.example.org", "/"), web("*.acme.example", "/"), tcp)
 	for _, x := range []struct {
@@ -259,8 +259,8 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 				g.Listen = 443
 			}
 		}
-		if has := strings.Contains(s.doors(a), key(x.ns, x.name).App.String()+" "+g.Door()); has != (x.why == "") {
-			t.Errorf("%s %+v: told %s", x.name, x.g, s.doors(a))
+		if has := strings.Contains(s.entries(a), key(x.ns, x.name).App.String()+" "+g.Entry()); has != (x.why == "") {
+			t.Errorf("%s %+v: told %s", x.name, x.g, s.entries(a))
 		}
 	}
 	// Another life of the orchestrator knows who was first.
@@ -269,27 +269,27 @@ func TestWaysInBelongToTheFirst(t *testing.T) {
 	s.c.opt.Admission = Admission{Trusted: []string{"acme", "other"}}
 	s.keep(s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: a}}))
 	s.readmit()
-	if got := s.doors(a); !strings.Contains(got, "acme/shop 80 shop.example.org,") || strings.Contains(got, "acme/twin") {
+	if got := s.entries(a); !strings.Contains(got, "acme/shop 80 shop.example.org,") || strings.Contains(got, "acme/twin") {
 		t.Errorf("told %s", got)
 	}
 	// What the first gives up, the next one gets.
 	s.offer("acme", "shop", tcp)
-	if got := s.doors(a); !strings.Contains(got, "acme/twin 80 shop.example.org") || strings.Contains(got, "acme/shop 80") {
+	if got := s.entries(a); !strings.Contains(got, "acme/twin 80 shop.example.org") || strings.Contains(got, "acme/shop 80") {
 		t.Errorf("told %s", got)
 	}
 }
 
 func TestWaysInMustBeAdmitted(t *testing.T) {
-	s := newGateSite(t)
-	a := s.gate(1)
+	s := newIngressSite(t)
+	a := s.ingressWorker(1)
 	s.c.opt.Admission = Admission{Trusted: []string{"acme"}}
 	s.offer("other", "guest", web("guest.example.org", "/"))
-	if got := fmt.Sprint(s.why("other", "guest")); !strings.Contains(got, "the site does not admit it: no ingress for organisation other") || s.doors(a) != "" {
-		t.Errorf("%s, told %s", got, s.doors(a))
+	if got := fmt.Sprint(s.why("other", "guest")); !strings.Contains(got, "the site does not admit it: no ingress for organisation other") || s.entries(a) != "" {
+		t.Errorf("%s, told %s", got, s.entries(a))
 	}
 	s.c.opt.Admission.Ingress = true
 	s.readmit()
-	if got := s.doors(a); got != "other/guest 80 guest.example.org" {
+	if got := s.entries(a); got != "other/guest 80 guest.example.org" {
 		t.Errorf("told %s", got)
 	}
 }

@@ -73,7 +73,7 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 			why = in.takenHere(&a, origin)
 		}
 		if why == nil {
-			why = in.foreignData(&a)
+			why = in.othersData(&a)
 		}
 		if why == nil {
 			why = in.admission.CheckQuota(in.usedBy(a.Org, a.ID), &a)
@@ -95,10 +95,10 @@ func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wi
 	if p.A.Restart == a.Restart && p.A.Gen == a.Gen && p.A.Failover == a.Failover {
 		return
 	}
-	fence, held := p.A.Fence, p.A.Held
+	fence, held := p.A.Fence, p.A.PriorFence
 	keepGrants(p, &a, in.admission)
 	p.A = a
-	p.A.Fence, p.A.Held = fence, held
+	p.A.Fence, p.A.PriorFence = fence, held
 	in.boundTo(p)
 	in.changed(now, p, fx)
 	if p.Worker != "" {
@@ -118,7 +118,7 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 		// keeps the root's.
 		fence := skerry.Fence{RootEpoch: max(in.number(fx), i.Fence.RootEpoch)}
 		in.Apps.Place(now, i, Self, fence, nil, fx)
-		in.acceptOwn(now, i, fx)
+		in.acceptLocal(now, i, fx)
 	}
 	for _, i := range in.Apps.Stopping() {
 		if !in.Apps.Frozen(i.Service.App) {
@@ -127,13 +127,13 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 	}
 	for _, ch := range fx.Changed {
 		if i := in.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() && !in.Apps.Frozen(i.Service.App) {
-			in.acceptOwn(now, i, fx)
+			in.acceptLocal(now, i, fx)
 		}
 	}
 }
 
-// acceptOwn takes an assignment of the site's own applications, or of one that was delegated to it.
-func (in *intake) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
+// acceptLocal takes an assignment of the site's own applications, or of one that was delegated to it.
+func (in *intake) acceptLocal(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	a, origin := *i.Assignment(in.digests(i)), "local"
 	if in.rootWants(i.ID) {
 		origin = "root"
@@ -144,8 +144,8 @@ func (in *intake) acceptOwn(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	in.accept(now, a, origin, fx)
 }
 
-// reviewOwn ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
-func (in *intake) reviewOwn(now time.Time, fx *wire.Effects) {
+// reviewLocal ends, after a start, what the site's own applications do not know: a write of many records may have been cut short.
+func (in *intake) reviewLocal(now time.Time, fx *wire.Effects) {
 	unknown := func(origin string, id skerry.InstanceID) bool {
 		if origin != "local" {
 			return false
@@ -337,7 +337,7 @@ func (in *intake) noSuccessor(now time.Time, p *placement) string {
 	if p.Worker == "" || p.Removing || p.ended() {
 		return ""
 	}
-	q := &placement{A: p.A, Origin: p.Origin, seat: seat{Pinned: p.Pinned}, Located: placing.Located{Users: p.Users}, Created: now}
+	q := &placement{A: p.A, Origin: p.Origin, location: location{Pinned: p.Pinned}, Located: placing.Located{Users: p.Users}, Created: now}
 	q.A.Spec, q.A.Revision, q.A.Gen = p.A.Successor.Spec, p.A.Successor.Revision, p.A.Successor.Gen
 	q.A.Runtime, q.A.Devices, q.A.Digest, q.A.Successor = "", nil, nil, nil
 	if why := in.admission.Check(&q.A); why != nil {
@@ -351,8 +351,8 @@ func (in *intake) noSuccessor(now time.Time, p *placement) string {
 		switch {
 		case w.Drain != nil:
 			return "the volume is on worker " + at + ", which is drained"
-		case w.Hold != "":
-			return "the volume is on worker " + at + ", which is cordoned: " + w.Hold
+		case w.Cordon != "":
+			return "the volume is on worker " + at + ", which is cordoned: " + w.Cordon
 		case p.Worker != at:
 			return "the volume is on worker " + at + ", and it runs elsewhere"
 		}

@@ -49,7 +49,7 @@ func (l *lifecycle) boundTo(p *placement) {
 	if p.Origin == "root" && p.A.Spec.Scale != nil {
 		l.scaling.Follow()
 	}
-	_, depends := p.alone()
+	_, depends := p.stopsAfter()
 	l.dependents.Bind(p.A.ID, depends)
 }
 
@@ -103,7 +103,7 @@ func (l *lifecycle) tellUp(now time.Time, p *placement, fx *wire.Effects) {
 	}
 	o.Restart -= min(p.Extra, o.Restart)
 	o.Successor = l.redactAnswer(p, o.Successor)
-	o.Reason, o.Held, o.CrashLoop = l.workers.redact(p, o.Reason), l.workers.redact(p, o.Held), l.workers.redact(p, o.CrashLoop)
+	o.Reason, o.Frozen, o.CrashLoop = l.workers.redact(p, o.Reason), l.workers.redact(p, o.Frozen), l.workers.redact(p, o.CrashLoop)
 	if o.Limits != nil {
 		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: l.workers.redact(p, o.Limits.Reason), InUse: o.Limits.InUse}
 	}
@@ -324,7 +324,7 @@ func (l *lifecycle) audit() []string {
 	placed := func(id skerry.InstanceID) bool { return l.places[id] != nil }
 	depends := func(id skerry.InstanceID) (has, depends bool) {
 		if p := l.places[id]; p != nil {
-			_, depends = p.alone()
+			_, depends = p.stopsAfter()
 			return true, depends
 		}
 		return false, false

@@ -16,7 +16,7 @@ func (l *lifecycle) migrate(now time.Time, p *placement, d wire.Decision, why st
 
 func (l *lifecycle) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, why string, fx *wire.Effects) {
 	fence := l.mint(p, fx)
-	l.succeed(p, &successor{Worker: d.Chosen, Runtime: runtime, Devices: l.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: l.stranded[p.A.ID], Carry: l.carriedTo(p, d.Chosen),
+	l.succeed(p, &successor{Worker: d.Chosen, Runtime: runtime, Devices: l.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: l.stranded[p.A.ID], Checkpoint: l.checkpointTo(p, d.Chosen),
 		Obs: wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}})
 	d.Users, d.Because = p.Users, why
 	p.Decision = &d
@@ -41,7 +41,7 @@ func (l *lifecycle) observeNext(now time.Time, p *placement, o wire.Observation,
 		return // the worker has not got the newest word yet
 	}
 	p.Next.Obs = o
-	if p.Next.Carry && o.Recipient != "" && o.Recipient != p.Next.Recipient {
+	if p.Next.Checkpoint && o.Recipient != "" && o.Recipient != p.Next.Recipient {
 		p.Next.Recipient = o.Recipient
 		l.send(p)
 		l.changed(now, p, fx)
@@ -73,7 +73,7 @@ func (l *lifecycle) takeOver(now time.Time, p *placement, why string, fx *wire.E
 	l.bind(p, n.Worker)
 	l.claimAt(p, p.Worker)
 	l.ranWithData(p)
-	p.Placed, p.A.Fence, p.A.Held, p.A.Runtime, p.A.Devices, p.Obs = now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
+	p.Placed, p.A.Fence, p.A.PriorFence, p.A.Runtime, p.A.Devices, p.Obs = now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
 	p.A.Signers = l.admission.signersOf(p.A.Org)
 	l.revalue(p, func() { p.settleLimits() })
 	p.qos, p.Ran = nil, false
@@ -81,7 +81,7 @@ func (l *lifecycle) takeOver(now time.Time, p *placement, why string, fx *wire.E
 	l.workers.addressPorts(p)
 	l.linked[p.A.Service.App] = true
 	l.uplink.Touch()
-	if n.Carry {
+	if n.Checkpoint {
 		down := "with its memory"
 		if !n.Down.IsZero() {
 			down += fmt.Sprintf("; it served nobody for %s", now.Sub(n.Down).Round(time.Millisecond))
@@ -108,8 +108,8 @@ func migrationTime(s *spec.ServiceSpec) time.Duration {
 	if q := s.Probes.Startup; q != nil {
 		t += time.Duration(q.InitialDelay) + time.Duration(q.Failures)*time.Duration(q.Interval)
 	}
-	if s.Carried() {
-		t += carryTime
+	if s.Checkpoints() {
+		t += checkpointTime
 	}
 	return t
 }
@@ -128,7 +128,7 @@ func (l *lifecycle) give(now time.Time, p *placement, d wire.Decision, fx *wire.
 	l.admission.confine(&p.A)
 	p.A.Runtime, p.A.Devices = l.workers.runtimeAt(&p.A.Spec, d.Chosen), l.site.PickDevices(d.Chosen, &p.A.Spec)
 	p.Placed, p.Decision, p.Refused, p.Ran = now, &d, false, false
-	p.A.Fence, p.A.Held = l.mint(p, fx), nil
+	p.A.Fence, p.A.PriorFence = l.mint(p, fx), nil
 	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
 	p.Obs.Unreachable = false
 	l.reserve(p, 1)
@@ -146,5 +146,5 @@ func (l *lifecycle) give(now time.Time, p *placement, d wire.Decision, fx *wire.
 //	sent by way of the cluster ─► restored, ready ─► it is the instance; the first copy, which ended with the writing, goes
 //	      any failure ─► the successor ends, Leave is taken back ─► the first copy goes on from what was written
 //
-// carryTime is how much longer than another such a successor may take.
-const carryTime = 10 * time.Minute
+// checkpointTime is how much longer than another such a successor may take.
+const checkpointTime = 10 * time.Minute

@@ -84,7 +84,7 @@ func TestMadeUpAssignments(t *testing.T) {
 		exchange(c, now, runs, held)
 		c.Tick(c.rebuilder.rebuild.Due(c.rebuilder.rootAway()))
 		r := c.Rebuilt()
-		if taken := len(r.Own) == 1; r.Waiting || taken != (what == "") || taken == (c.Apps.App(honest.Service.App) == nil) {
+		if taken := len(r.Local) == 1; r.Waiting || taken != (what == "") || taken == (c.Apps.App(honest.Service.App) == nil) {
 			t.Errorf("%q: %+v", what, r)
 		}
 		if what != "" && (len(r.Left) != 1 || !strings.Contains(r.Left[0].Why, "not shown")) {

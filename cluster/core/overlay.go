@@ -24,11 +24,11 @@ type overlay struct {
 }
 
 func newOverlay(b *books, opt *Options) *overlay {
-	dir := &directories{books: b, opt: opt, fabric: newFabric()}
+	dir := &directories{books: b, opt: opt, overlayNet: newOverlayNet()}
 	a := &abroad{directories: dir, paths: network.NewPaths()}
-	a.foreign = newForeign(home{a})
+	a.remote = newRemote(home{a})
 	o := &overlay{abroad: a, peers: network.NewPeers(measuring{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
-	o.ingress = network.NewIngress(gates{o})
+	o.ingress = network.NewIngress(ingressView{o})
 	return o
 }
 
@@ -42,7 +42,7 @@ func (o *overlay) relink(app string) {
 // redirected has what follows from an application's directory worked out again.
 func (o *overlay) redirected(k skerry.AppKey) {
 	o.linked[k] = true
-	for name := range o.fabric.sites[k] {
+	for name := range o.overlayNet.sites[k] {
 		o.interests.TouchRights(name, k)
 	}
 }
@@ -50,7 +50,7 @@ func (o *overlay) redirected(k skerry.AppKey) {
 // audit says what its parts contradict.
 func (o *overlay) audit() []string {
 	known, there := o.workers.has, func(app skerry.AppKey) bool { return o.byApp[app] != nil }
-	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.foreign.sites.Audit(), o.endpoints.Audit(known, there))
+	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.remote.sites.Audit(), o.endpoints.Audit(known, there))
 }
 
 // publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is linked to.

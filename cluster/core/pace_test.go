@@ -85,7 +85,7 @@ func TestRareReportsAreNoOldOnes(t *testing.T) {
 		{800 * time.Second, 300_000, "w2"},
 		{800 * time.Second, 1 << 31, "w2"},
 	} {
-		s := newFabricSite(t)
+		s := newOverlayNetSite(t)
 		s.join(1)
 		s.join(2)
 		small := *s.c.workers["w1"].Facts // packed first

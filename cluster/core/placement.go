@@ -28,7 +28,7 @@ type placement struct {
 	A      spec.Assignment   `json:"assignment"`
 	Origin string            `json:"origin"` // "root" or "local"
 	Group  skerry.InstanceID `json:"group,omitempty"`
-	seat
+	location
 	Removing bool             `json:"removing,omitempty"`
 	Refused  bool             `json:"refused,omitempty"`
 	Obs      wire.Observation `json:"observation"`
@@ -52,8 +52,8 @@ type placement struct {
 	served  bool // it was ready when its worker got out of touch
 }
 
-// seat is where an instance is, and where it may be: the ledger's.
-type seat struct {
+// location is where an instance is, and where it may be: the ledger's.
+type location struct {
 	Worker string   `json:"worker,omitempty"`
 	Pinned string   `json:"pinned,omitempty"` // the only worker that will do
 	Avoid  []string `json:"avoid,omitempty"`
@@ -94,10 +94,11 @@ type successor struct {
 	Since   time.Time        `json:"since"`
 	Why     string           `json:"why"`
 	Rescue  bool             `json:"rescue,omitempty"` // the instance's worker got out of touch
-	// Carry: it starts from the first copy's memory, for the key Recipient once it has told that; Down is when that stopped serving for it.
-	Carry     bool      `json:"carry,omitempty"`
-	Recipient string    `json:"recipient,omitempty"`
-	Down      time.Time `json:"down,omitzero"`
+	// Checkpoint: it starts from the first copy's memory, for the key Recipient once it has told that; Down is when that stopped serving for
+	// it.
+	Checkpoint bool      `json:"carry,omitempty"`
+	Recipient  string    `json:"recipient,omitempty"`
+	Down       time.Time `json:"down,omitzero"`
 }
 
 // What happens to an instance that ran when its worker got out of touch. Nobody can know from here whether it still does.
@@ -108,7 +109,7 @@ type successor struct {
 //	onDisconnect: stopAfter  stranded until its worker has surely stopped it, then placed anew
 //
 // When the original's worker is back, onReconnect decides. The winner gets the higher fencing token: an original takes it
-// over in place (Assignment.Held), so that nothing healthy is ever restarted because a link came back.
+// over in place (Assignment.PriorFence), so that nothing healthy is ever restarted because a link came back.
 type original struct {
 	Worker string       `json:"worker"`
 	Fence  skerry.Fence `json:"fence"`
@@ -227,8 +228,8 @@ func (p *placement) load() float64 {
 	return math.Round(min(float64(p.qos.CPU)/float64(p.A.Spec.Need().CPU), 1)*16) / 16
 }
 
-// alone reports whether the site ends an instance when it is without the root for so long.
-func (p *placement) alone() (after time.Duration, ok bool) {
+// stopsAfter reports whether the site ends an instance when it is without the root for so long.
+func (p *placement) stopsAfter() (after time.Duration, ok bool) {
 	d, ok := p.A.Spec.OnDisconnect.StopAfter()
 	return d, ok && p.A.Failover && p.Origin == "root" && p.Group == ""
 }

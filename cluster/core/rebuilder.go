@@ -190,6 +190,6 @@ func (sv *rebuilder) takeUp(now time.Time, a *spec.Assignment, obs *wire.Observa
 	// Tokens that are minted from now on must be above those that are out there.
 	sv.above(max(a.Fence.RootEpoch, a.Fence.Sequence))
 	sv.saveSeq(fx)
-	sv.intake.acceptOwn(now, i, fx)
+	sv.intake.acceptLocal(now, i, fx)
 	return nil
 }

@@ -22,7 +22,7 @@ func Records() map[string]func() any {
 		volumes.SnapshotPrefix: volumes.SnapshotRecord,
 
 		moves.Prefix:       moves.Record,
-		keyFabric:          func() any { return new(fabric) },
+		keyOverlayNet:      func() any { return new(overlayNet) },
 		network.KeyIngress: network.IngressRecord,
 		autonomy.Prefix:    autonomy.Record,
 		network.KeyPeers:   func() any { return new(network.Peers) },

@@ -19,11 +19,11 @@ import (
 
 // rootOf lets a test be the root of a site.
 type rootOf struct {
-	s   *fabricSite
+	s   *overlayNetSite
 	src *reconcile.Source
 }
 
-func newRootOf(s *fabricSite) *rootOf {
+func newRootOf(s *overlayNetSite) *rootOf {
 	r := &rootOf{s, reconcile.NewSource(members.Desired, "", "root", reconcile.Options{})}
 	s.do(ParentUp{Welcome: &wire.Welcome{Incarnation: "root"}})
 	return r
@@ -64,13 +64,13 @@ func (r *rootOf) neighbour(name string, extents ...string) *Core {
 }
 
 // mail gives what the site wrote to another one about a topic.
-func mail[T any](s *fabricSite, to *Core, topic string) *T {
+func mail[T any](s *overlayNetSite, to *Core, topic string) *T {
 	v, ok := s.c.Up.Observed.Get(wire.MailTo(to.opt.Name, topic))
 	if !ok {
 		return nil
 	}
 	out := new(T)
-	plain, err := to.mail().Open(to.foreign.sites.Site(s.c.opt.Name), topic, v)
+	plain, err := to.mail().Open(to.remote.sites.Site(s.c.opt.Name), topic, v)
 	if err == nil {
 		err = wire.New().Unmarshal(plain, out)
 	}
@@ -82,7 +82,7 @@ func mail[T any](s *fabricSite, to *Core, topic string) *T {
 
 // Another site goes on hearing of a service when nobody here wants it any more.
 func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	w := s.join(1)
 	s.apply("acme", "shop", 1)
 	s.tell(w)
@@ -96,18 +96,18 @@ func TestRoutesAbroadOutliveThoseHere(t *testing.T) {
 	s.tell(w)
 	s.apply("acme", "shop", 2)
 	s.tell(w)
-	if m := mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)); m == nil || len(m.Route.Backends) != 2 {
+	if m := mail[wire.RemoteRoute](s, b, wire.TopicRoute(web)); m == nil || len(m.Route.Backends) != 2 {
 		t.Errorf("two instances run, and the other site was told %+v", m)
 	}
 	r.put(map[string][]byte{wire.WantedKey(web, "b"): nil})
-	if s.c.interests.Wanted(web) || mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)) != nil {
+	if s.c.interests.Wanted(web) || mail[wire.RemoteRoute](s, b, wire.TopicRoute(web)) != nil {
 		t.Error("something is kept of what nobody wants")
 	}
 }
 
 // Another site hears when an instance that was told to end has ended; and nothing is kept of one whose worker is removed.
 func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	w := s.join(1)
 	s.apply("acme", "shop", 2)
 	s.tell(w)
@@ -116,7 +116,7 @@ func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
 	b := r.neighbour("b", "10.64.16.0/20")
 	r.put(map[string][]byte{wire.WantedKey(web, "b"): {1}})
 	ends := func() (all, draining int) {
-		for _, e := range mail[wire.ForeignRoute](s, b, wire.TopicRoute(web)).Route.Backends {
+		for _, e := range mail[wire.RemoteRoute](s, b, wire.TopicRoute(web)).Route.Backends {
 			if all++; e.Draining {
 				draining++
 			}
@@ -153,23 +153,23 @@ func TestRoutesAbroadOfThoseThatLeave(t *testing.T) {
 
 // Workers here are told of another site's because of what they have that it wants, not because it says so.
 func TestPathsFromOtherSites(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a := s.join(1)
 	s.apply("acme", "shop", 1)
 	s.tell(a)
 	c := s.join(2)
-	s.do(HoldWorker{Name: a, Reason: "full"})
+	s.do(CordonWorker{Name: a, Reason: "full"})
 	s.apply("acme", "secret", 1)
 	s.tell(c)
 	web := key("acme", "shop")
 	r := newRootOf(s)
 	b := r.neighbour("b", "10.64.16.0/20")
-	in := wire.ForeignPeers{Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}}}}
+	in := wire.RemotePeers{Peers: []wire.RemotePeer{{ID: 3, Key: wire.OverlayKey{3}}}}
 	for id := range wire.PeerID(100) {
 		in.Peers[0].To = append(in.Peers[0].To, id)
 	}
 	peer := func(name string) bool {
-		return item[wire.OverlayPeer](s, name, wire.OverlayPeerKey(s.c.foreign.sites.Number("b/3"))) != nil
+		return item[wire.OverlayPeer](s, name, wire.OverlayPeerKey(s.c.remote.sites.Number("b/3"))) != nil
 	}
 	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicPeers): sealed(t, b, s.c.opt.Name, wire.TopicPeers, &in)})
 	if peer(a) || peer(c) {
@@ -179,9 +179,9 @@ func TestPathsFromOtherSites(t *testing.T) {
 	if !peer(a) || peer(c) {
 		t.Errorf("told of it: the worker with what is wanted %v, the other one %v", peer(a), peer(c))
 	}
-	many := wire.ForeignPeers{}
+	many := wire.RemotePeers{}
 	for id := range wire.PeerID(network.MaxUsers + 100) {
-		many.Peers = append(many.Peers, wire.ForeignPeer{ID: id + 1, To: []wire.PeerID{s.c.workers[a].Peer}})
+		many.Peers = append(many.Peers, wire.RemotePeer{ID: id + 1, To: []wire.PeerID{s.c.workers[a].Peer}})
 	}
 	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicPeers): sealed(t, b, s.c.opt.Name, wire.TopicPeers, &many)})
 	n := 0
@@ -190,14 +190,14 @@ func TestPathsFromOtherSites(t *testing.T) {
 			n++
 		}
 	}
-	if n != network.MaxUsers || s.c.foreign.sites.Refused()[network.RefusedPeers] == 0 {
-		t.Errorf("a worker is told of %d; %v", n, s.c.foreign.sites.Refused())
+	if n != network.MaxUsers || s.c.remote.sites.Refused()[network.RefusedPeers] == 0 {
+		t.Errorf("a worker is told of %d; %v", n, s.c.remote.sites.Refused())
 	}
 }
 
 // What is exported to an application is reached where nothing of its own application runs; and no longer, once it is not.
 func TestExportsBetweenSites(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	w := s.join(1)
 	r := newRootOf(s)
 	b := r.neighbour("b", "10.64.16.0/20")
@@ -226,8 +226,8 @@ func TestExportsBetweenSites(t *testing.T) {
 		t.Error("the root is asked for routes of a service that there is not")
 	}
 	prefix := netip.MustParsePrefix("10.64.16.0/26")
-	mail := sealed(t, b, s.c.opt.Name, wire.TopicRoute(web), &wire.ForeignRoute{Route: wire.Route{Service: web, Net: 77, Backends: []wire.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
-		Peers: []wire.ForeignPeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{prefix}}}})
+	mail := sealed(t, b, s.c.opt.Name, wire.TopicRoute(web), &wire.RemoteRoute{Route: wire.Route{Service: web, Net: 77, Backends: []wire.RouteBackend{{Peer: 3, Addr: prefix.Addr().Next()}}},
+		Peers: []wire.RemotePeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{prefix}}}})
 	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicRoute(web)): mail})
 	if got := item[wire.Route](s, w, wire.RouteKey(web)); got == nil || got.Net != 77 || len(got.Backends) != 1 {
 		t.Fatalf("%+v", got)
@@ -251,15 +251,15 @@ func TestExportsBetweenSites(t *testing.T) {
 	if got := item[wire.Route](s, w, wire.RouteKey(web)); got != nil {
 		t.Errorf("a worker that runs nothing more is told %+v", got)
 	}
-	if len(s.c.fabric.read) != 0 {
-		t.Errorf("%d directories are kept", len(s.c.fabric.read))
+	if len(s.c.overlayNet.read) != 0 {
+		t.Errorf("%d directories are kept", len(s.c.overlayNet.read))
 	}
 }
 
 // A worker that wants without bound is cut short, counted and told of, and costs the root and others nothing; when it wants
 // less, what was refused is taken up.
 func TestInterestsWithoutBound(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	a, b := s.join(1), s.join(2)
 	s.each = 3000
 	s.apply("acme", "shop", 2)
@@ -287,7 +287,7 @@ func TestInterestsWithoutBound(t *testing.T) {
 	if n := len(s.c.interests.Of(b)); n != network.MaxWants {
 		t.Fatalf("%d interests are kept", n)
 	}
-	if got := s.c.fabric.refused; got[refusedWants] != 30 || got[refusedUnread] != 4 {
+	if got := s.c.overlayNet.refused; got[refusedWants] != 30 || got[refusedUnread] != 4 {
 		t.Errorf("%v were refused", got)
 	}
 	if got := item[wire.Route](s, a, wire.RouteKey(web)); got == nil || len(got.Backends) != 2 {

@@ -10,7 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
-	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/evidence"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -145,7 +145,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 			w.staleSeq = r.Seq
 		} else if r.Seq < w.reportSeq {
 			const text = "it sends reports again that it sent before"
-			rp.guard.counted(now, rp.trust.Odd(now, name, credit.Replays, text), fx)
+			rp.guard.counted(now, rp.trust.Odd(now, name, evidence.Replays, text), fx)
 		}
 		return members.IgnoredOld
 	}
@@ -155,18 +155,18 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	if r.Coordinate != nil && !r.Coordinate.Valid() {
 		r.Coordinate = nil // a broken or hostile worker is nowhere
 	}
-	refusing, held := w.report.Refusing, w.report.Held
+	refusing, held := w.report.Refusing, w.report.Frozen
 	r.Ingress = countable(r.Ingress)
-	if len(r.Held) > maxHeld {
-		r.Held = strings.ToValidUTF8(r.Held[:maxHeld], "")
+	if len(r.Frozen) > maxFrozen {
+		r.Frozen = strings.ToValidUTF8(r.Frozen[:maxFrozen], "")
 	}
 	w.report, w.reportAt = r, now
 	w.report.Heard = nil
 	rp.guard.counted(now, rp.trust.Use(now, name, &r), fx)
 	rp.guard.counted(now, rp.trust.Place(now, name, r.Coordinate, r.Heard[:min(len(r.Heard), network.PeersEach)]), fx)
 	rp.overlay.wandered(w)
-	if held != r.Held {
-		rp.guard.heldChanged(now, w, fx)
+	if held != r.Frozen {
+		rp.guard.freezeChanged(now, w, fx)
 	}
 	if refusing != r.Refusing {
 		rp.freed()
@@ -213,7 +213,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	if was := w.Facts; was == nil || !reflect.DeepEqual(was.Overlay, facts.Overlay) {
 		rp.readmit[name] = true
 		rp.overlay.changedHere()
-		rp.overlay.gatesChanged()
+		rp.overlay.ingressesChanged()
 		if !slices.Equal(networksOf(w.Facts), networksOf(facts)) {
 			rp.overlay.warnOverlap(now, w, facts, fx)
 			defer rp.overlay.reviewSites() // hosts may be where instances of another site were thought to be, or no longer
@@ -271,7 +271,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		rp.stray(o.ID, worker)
 	}
 	if p != nil {
-		rp.guard.foreignToken(now, rp.workers[worker], p, &o, fx)
+		rp.guard.unknownToken(now, rp.workers[worker], p, &o, fx)
 	}
 	if p == nil {
 		rp.Children.Ignored.Count(members.IgnoredUnknown)
@@ -310,7 +310,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 	if o.State == skerry.Running {
 		rp.ranWithData(p)
 	}
-	if n := p.Next; n != nil && n.Carry && n.Down.IsZero() && o.Phase == skerry.PhaseLeaving {
+	if n := p.Next; n != nil && n.Checkpoint && n.Down.IsZero() && o.Phase == skerry.PhaseLeaving {
 		n.Down = now
 	}
 	rp.resized(now, p, fx)
@@ -378,8 +378,8 @@ func (rp *reports) returned(now time.Time, child *members.Child, fx *wire.Effect
 	}
 }
 
-// maxHeld is how much of a worker's reason for being held is kept, in bytes.
-const maxHeld = 200
+// maxFrozen is how much of a worker's reason for being held is kept, in bytes.
+const maxFrozen = 200
 
 // countable drops what no ingress can have counted.
 func countable(list []wire.IngressUse) []wire.IngressUse {

@@ -53,7 +53,7 @@ type worker struct {
 	Name      string            `json:"name"`
 	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
 	Carrier   string            `json:"carrier,omitempty"` // over what it is connected; empty: the link
-	Hold      string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
+	Cordon    string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
 	Drain     *moves.Drain      `json:"drain,omitempty"`
 	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
 	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
@@ -82,8 +82,8 @@ type workerRecord struct {
 	trust.Record
 }
 
-// canCarry reports whether the runtime of a worker writes and reads what runs.
-func (w *worker) canCarry(runtime string) bool {
+// canCheckpoint reports whether the runtime of a worker writes and reads what runs.
+func (w *worker) canCheckpoint(runtime string) bool {
 	return w != nil && w.Facts != nil && slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
 		return r.Name == runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityCheckpoint)
 	})
@@ -180,8 +180,8 @@ func (w *worker) coordinate() *spec.Coordinate {
 // refusing says why a worker takes nothing new, or "".
 func (w *worker) refusing() string {
 	switch {
-	case w.Hold != "":
-		return "held: " + w.Hold
+	case w.Cordon != "":
+		return "held: " + w.Cordon
 	case w.trust.Quarantine() != "":
 		return "in quarantine: " + w.trust.Quarantine()
 	case w.Facts == nil:
@@ -208,10 +208,10 @@ func (w *worker) available() spec.Resources {
 	return left
 }
 
-// uncarried says why an instance that is to be moved with its memory cannot be, or "". A drain by force moves it without.
-func (ws roster) uncarried(p *placement) string {
+// notCheckpointed says why an instance that is to be moved with its memory cannot be, or "". A drain by force moves it without.
+func (ws roster) notCheckpointed(p *placement) string {
 	w := ws[p.Worker]
-	if !p.A.Spec.Carried() || w == nil || w.canCarry(p.Obs.Runtime) || w.Drain != nil && w.Drain.Force {
+	if !p.A.Spec.Checkpoints() || w == nil || w.canCheckpoint(p.Obs.Runtime) || w.Drain != nil && w.Drain.Force {
 		return ""
 	}
 	why := "CRIU is not installed there"
@@ -234,10 +234,10 @@ func (ws roster) runtimeAt(s *spec.ServiceSpec, worker string) string {
 }
 
 // shortOf lists the workers that are short of processor time or memory, and no less so than own, if that is not nil.
-func (ws roster) shortOf(own *wire.Pressure) (short []string) {
+func (ws roster) shortOf(except *wire.Pressure) (short []string) {
 	for name, w := range ws {
 		if r := w.report.Pressure; r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
-			if own != nil && r.CPU <= own.CPU+pressureSlack && r.Memory <= own.Memory+pressureSlack {
+			if except != nil && r.CPU <= except.CPU+pressureSlack && r.Memory <= except.Memory+pressureSlack {
 				continue
 			}
 			short = append(short, name)

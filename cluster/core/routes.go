@@ -54,7 +54,7 @@ func (o *overlay) wantItem(name, key string, value []byte) string {
 
 // refuseWant counts an interest that is refused, and tells of a worker's first one on a connection.
 func (o *overlay) refuseWant(now time.Time, name, why string, fx *wire.Effects) {
-	o.fabric.refused[why]++
+	o.overlayNet.refused[why]++
 	if w := o.workers[name]; w != nil && !w.immodest {
 		w.immodest = true
 		o.siteEvent(fx, now, wire.EventWarning, "OverlayRefused", "worker "+name+": "+why, name)
@@ -90,7 +90,7 @@ func (o *overlay) backends(k skerry.ServiceKey) []backend {
 		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.sight.Lost() && !w.sight.CutOff() || err != nil || !w.owns(a) {
 			return
 		}
-		b := wire.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: o.fabric.v6(w.Peer, a), Draining: draining, Load: load,
+		b := wire.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: o.overlayNet.v6(w.Peer, a), Draining: draining, Load: load,
 			Coordinate: w.coordinate(), Location: w.Facts.Location}
 		out = append(out, backend{b, w, worker})
 	}
@@ -142,12 +142,12 @@ func (o *overlay) wandered(w *worker) {
 func (o *overlay) publishRoutes() {
 	for _, k := range o.interests.Changed() {
 		if !o.interests.Wanted(k) {
-			o.publishForeign(k, nil)
+			o.publishRemote(k, nil)
 			o.isLawful(k, false)
 			continue
 		}
 		all := o.backends(k)
-		o.publishForeign(k, all)
+		o.publishRemote(k, all)
 		if len(o.interests.Sites(k)) > 0 {
 			for _, b := range all {
 				o.paths.Touch(b.name) // whom they are told of depends on what they have

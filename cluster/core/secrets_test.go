@@ -12,8 +12,8 @@ func TestSecretsForWhoRunsThem(t *testing.T) {
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}
 	svc := spec.ServiceSpec{Name: "web", Secrets: []spec.SecretUse{{Name: "db", Current: "2-b"}}}
 	c := &ledger{places: map[skerry.InstanceID]*placement{
-		"web-1": {A: spec.Assignment{ID: "web-1", Service: k, Spec: svc}, seat: seat{Worker: "w1"}, Next: &successor{Worker: "w2"}, Original: &original{Worker: "w5"}},
-		"box-1": {A: spec.Assignment{ID: "box-1", Service: k}, seat: seat{Worker: "w3"}},
+		"web-1": {A: spec.Assignment{ID: "web-1", Service: k, Spec: svc}, location: location{Worker: "w1"}, Next: &successor{Worker: "w2"}, Original: &original{Worker: "w5"}},
+		"box-1": {A: spec.Assignment{ID: "box-1", Service: k}, location: location{Worker: "w3"}},
 	}}
 	name := spec.SecretName{Namespace: "default", Name: "db", Version: "2-b"}
 	for _, x := range []struct {

@@ -70,8 +70,8 @@ func (s *sender) sendNext(p *placement) {
 		return
 	}
 	a := p.target() // it is started with the limits that the first one was to have
-	a.Fence, a.Held, a.Runtime, a.Devices, a.Signers = p.Next.Fence, nil, p.Next.Runtime, p.Next.Devices, s.admission.signersOf(a.Org)
-	if p.Next.Carry {
+	a.Fence, a.PriorFence, a.Runtime, a.Devices, a.Signers = p.Next.Fence, nil, p.Next.Runtime, p.Next.Devices, s.admission.signersOf(a.Org)
+	if p.Next.Checkpoint {
 		from := p.A.Fence
 		a.From = &from
 	}

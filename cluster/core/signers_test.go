@@ -44,7 +44,7 @@ func TestSigners(t *testing.T) {
 		t.Errorf("without a policy: %v", a.Signers)
 	}
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Standalone: true, Admission: p})
-	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "home", Level: spec.LevelPrivileged}, seat: seat{Worker: "w"}}
+	c.places["i"] = &placement{A: spec.Assignment{ID: "i", Org: "home", Level: spec.LevelPrivileged}, location: location{Worker: "w"}}
 	c.places["i"].A.Spec.Image = "web:1"
 	if got := c.Unadmitted(); len(got) != 1 || !strings.Contains(got[0].Reason.Text, "before the site's policy of signers") || got[0].Reason.Hint == "" {
 		t.Errorf("told of %+v", got)
@@ -110,7 +110,7 @@ func TestSignersStay(t *testing.T) {
 	asked("restarted", at, "first")
 	say(func(a *spec.Assignment) {
 		held := a.Fence
-		a.Held = &held
+		a.PriorFence = &held
 		a.Fence.RootEpoch++
 	})
 	asked("a new token", at, "first")

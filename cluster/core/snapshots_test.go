@@ -15,7 +15,7 @@ import (
 // An organisation can neither fill the site's store with empty snapshots nor keep its workers busy with many at a time; others are not
 // affected.
 func TestSnapshotsOfOneOrganisation(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	s.join(1)
 	claim := spec.VolumeClaim{Service: key("acme", "shop")}
 	begin := func(n int, org string) error {
@@ -58,7 +58,7 @@ func TestSnapshotsOfOneOrganisation(t *testing.T) {
 // What is restored counts for its organisation, and has to fit on its worker: a file that is imported says what it likes of the sizes of its
 // volumes, and one snapshot can be cloned again and again.
 func TestRestoresAreBounded(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	worker := s.join(1)
 	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}}})
 	claim := spec.VolumeClaim{Service: key("acme", "shop")}
@@ -90,9 +90,9 @@ func TestRestoresAreBounded(t *testing.T) {
 	_, err := begin("giant", 0)
 	refused("more than the worker has", skerry.CodeConflict, err)
 
-	foreign := to(0)
-	foreign.Service.App.Namespace = "other"
-	refused("a namespace that is another's by now", skerry.CodeConflict, s.c.Step(s.now, BeginRestore{ID: "ten", To: foreign, Clone: true}).Err)
+	other := to(0)
+	other.Service.App.Namespace = "other"
+	refused("a namespace that is another's by now", skerry.CodeConflict, s.c.Step(s.now, BeginRestore{ID: "ten", To: other, Clone: true}).Err)
 
 	s.do(apps.PutOrg{Org: apps.Org{Name: "acme", Quota: apps.Quota{Storage: 25 * skerry.GiB}}})
 	var plans []RestorePlan
@@ -142,7 +142,7 @@ func TestRestoresAreBounded(t *testing.T) {
 // What is on its way to a site takes room in the quota of its organisation until it is complete: several files at a time, restores of
 // volumes without a size, and snapshots of such volumes have what the quota leaves together, not each of them.
 func TestSnapshotsOnTheirWayCount(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	worker := s.join(1)
 	has := spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}
 	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: has}})
@@ -243,7 +243,7 @@ func TestSnapshotsOnTheirWayCount(t *testing.T) {
 
 // A worker says of a snapshot what it likes: what is stored of that has bounds.
 func TestImplausibleSnapshots(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	s.join(1)
 	sum := strings.Repeat("0", 64)
 	for what, info := range map[string]spec.Snapshot{
@@ -265,7 +265,7 @@ func TestImplausibleSnapshots(t *testing.T) {
 
 // Volumes that are kept for themselves are in the directory that a restored snapshot replaces, and do not go with it unasked.
 func TestRestoreSparesKeptVolumes(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	worker := s.join(1)
 	disk := spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}
 	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: disk}})

@@ -20,7 +20,7 @@ func ofRootApp(k skerry.ServiceKey, org string) (a spec.Assignment, n wire.AppNe
 }
 
 // desire has the root want some items here.
-func (s *fabricSite) desire(items map[string][]byte) {
+func (s *overlayNetSite) desire(items map[string][]byte) {
 	chunk := &wire.SetChunk{Set: "desired", Incarnation: "r1", Gen: 1, Last: true, Digest: reconcile.DigestOf(items)}
 	for k, v := range items {
 		chunk.Items = append(chunk.Items, wire.SetItem{Key: k, Value: v, Gen: 1})
@@ -34,7 +34,7 @@ func TestNameOfAnotherOrganisation(t *testing.T) {
 	k := key("acme", "shop")
 	for _, org := range []string{"acme", "other"} {
 		a, n := ofRootApp(k, org)
-		s := newFabricSite(t)
+		s := newOverlayNetSite(t)
 		s.join(1)
 		s.apply("acme", "shop", 1)
 		s.desire(map[string][]byte{wire.AssignmentKey(a.ID): wire.New().Marshal(&a), wire.NetworkItem(k.App): wire.New().Marshal(&n)})
@@ -45,7 +45,7 @@ func TestNameOfAnotherOrganisation(t *testing.T) {
 			t.Errorf("%+v", p.Obs.Why)
 		}
 
-		s = newFabricSite(t)
+		s = newOverlayNetSite(t)
 		s.join(1)
 		s.desire(map[string][]byte{wire.NetworkItem(k.App): wire.New().Marshal(&n)}) // it has no instance here, and may come back
 		svc := spec.ServiceSpec{Name: "web"}

@@ -112,7 +112,7 @@ func TestForgedTokens(t *testing.T) {
 		o := wire.Observation{ID: a.ID, Fence: p.A.Fence}
 		x.edit(c, p, &o)
 		var fx wire.Effects
-		if c.guard.foreignToken(now, w, p, &o, &fx); (w.trust.Record().Credit == nil) == x.noted {
+		if c.guard.unknownToken(now, w, p, &o, &fx); (w.trust.Record().Trust == nil) == x.noted {
 			t.Errorf("%s: noted is %v, want %v", what, !x.noted, x.noted)
 		}
 	}

@@ -51,7 +51,7 @@ func (tr *transfers) migrateInstance(now time.Time, m MigrateInstance, fx *wire.
 
 // moveByHand starts a successor on the worker that was asked for, or the best other one, and gives its name.
 func (tr *transfers) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *wire.Effects) (string, *skerry.Error) {
-	avoid := slices.Concat([]string{p.Worker}, tr.heldWorkers(), tr.find.incapable(p))
+	avoid := slices.Concat([]string{p.Worker}, tr.frozenWorkers(), tr.find.incapable(p))
 	if m.To == "" {
 		avoid = append(avoid, p.Avoid...)
 	}
@@ -95,8 +95,8 @@ func (tr *transfers) movable(now time.Time, p *placement, m *MigrateInstance) (p
 		return policy, conflict("its limits are just being changed").WithHint("try again in a moment")
 	case now.Before(tr.endsElsewhere(p)):
 		return policy, conflict("a copy of it may still run on a worker that is out of touch, and there must not be another").WithHint("try again when that is back")
-	case to != nil && to.report.Held != "":
-		return policy, conflict("worker " + m.To + " is held on its device, and carries out nothing: " + to.report.Held)
+	case to != nil && to.report.Frozen != "":
+		return policy, conflict("worker " + m.To + " is held on its device, and carries out nothing: " + to.report.Frozen)
 	}
 	if why := p.bound(m.Force); why != "" {
 		err := conflict(why)
@@ -105,7 +105,7 @@ func (tr *transfers) movable(now time.Time, p *placement, m *MigrateInstance) (p
 		}
 		return policy, err
 	}
-	if why := tr.workers.uncarried(p); why != "" && !m.Force {
+	if why := tr.workers.notCheckpointed(p); why != "" && !m.Force {
 		return policy, conflict(why).WithHint("--force moves it without its memory")
 	}
 	policy, plugins, unknown := tr.find.policyOf(&p.A)

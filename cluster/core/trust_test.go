@@ -21,7 +21,7 @@ func TestWorkerRecord(t *testing.T) {
 	if c.saveWorker(w, &fx); string(fx.Writes[0].Value) != was {
 		t.Errorf("it is saved as\n%s, and was\n%s", fx.Writes[0].Value, was)
 	}
-	if share, _ := w.trust.Rank(); share == 0 || w.Hold == "" || w.Peer != 7 {
+	if share, _ := w.trust.Rank(); share == 0 || w.Cordon == "" || w.Peer != 7 {
 		t.Errorf("rank %g, %+v", share, w)
 	}
 	if faults := c.trust.Audit(map[string]*trust.Worker{"w": w.trust}); len(faults) > 0 {

@@ -33,9 +33,9 @@ func TestRequireUserNamespaces(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	foreign := &wire.WorkerFacts{Runtimes: []wire.RuntimeReport{{Name: spec.RuntimeContainerd, Passed: true},
+	shim := &wire.WorkerFacts{Runtimes: []wire.RuntimeReport{{Name: spec.RuntimeContainerd, Passed: true},
 		{Name: spec.ClassRuntime(spec.IsolationShared, "plain"), Passed: true}}}
-	if got := (&Admission{RequireUserNamespaces: true}).offered(foreign); len(got.PassedRuntimes()) != 0 || got.Runtimes[0].Cause == "" {
+	if got := (&Admission{RequireUserNamespaces: true}).offered(shim); len(got.PassedRuntimes()) != 0 || got.Runtimes[0].Cause == "" {
 		t.Errorf("containers with the host's users are let in: %+v", got.Runtimes)
 	}
 	if !reflect.DeepEqual(without, facts("exec")) {

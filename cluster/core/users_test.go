@@ -39,7 +39,7 @@ func TestUsersAreNoPortScan(t *testing.T) {
 	grants := Admission{Trusted: []string{"ours"}, MeasureNetworks: []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")}, MeasurePorts: []int{5432}}
 	for _, x := range []struct {
 		address   string
-		foreign   string // the field or what else the reason must name; empty: measured
+		names     string // the field or what else the reason must name; empty: measured
 		withGrant bool
 	}{
 		{"192.0.2.9", "", true}, {"192.0.2.9:443", "", true}, {"192.0.2.9:8443", "", true}, {"[2001:db8::1]:443", "", true},
@@ -50,7 +50,7 @@ func TestUsersAreNoPortScan(t *testing.T) {
 		u := []spec.User{{}, {Address: x.address, MaxLatency: &limit}}
 		q := &spec.Placement{Users: u}
 		none := Admission{}
-		if why := none.checkUsers("theirs", q); (why == "") != (x.foreign == "") || why != "" && (!strings.Contains(why, x.foreign) || !strings.Contains(why, "placement.users[1].address")) {
+		if why := none.checkUsers("theirs", q); (why == "") != (x.names == "") || why != "" && (!strings.Contains(why, x.names) || !strings.Contains(why, "placement.users[1].address")) {
 			t.Errorf("%s: %q", x.address, why)
 		}
 		if why := grants.checkUsers("theirs", q); (why == "") != x.withGrant {

@@ -31,7 +31,7 @@ func (vs *views) Workers() []view.WorkerView {
 	}
 	out := make([]view.WorkerView, 0, len(vs.workers))
 	for name, w := range vs.workers {
-		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Hold: w.Hold, Held: w.report.Held, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Cordon: w.Cordon, Frozen: w.report.Frozen, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
 		if v.Beats, v.CutOff = w.sight.Beats(), w.sight.CutOff(); w.sight.Lost() {
 			v.Verdict = vs.detect.Verdict(w.Name)
@@ -39,7 +39,7 @@ func (vs *views) Workers() []view.WorkerView {
 		v.Carrier = w.Carrier
 		v.Updates = w.updates()
 		told := w.trust.Record()
-		v.Credit, v.Claims = view.NewCredit(told.Credit), told.Claims
+		v.Trust, v.Claims = view.NewTrust(told.Trust), told.Claims
 		v.Drain, v.Upgrade = vs.drainer.viewDrain(w), w.Agent
 		if k := vs.Children.Get(name); k != nil {
 			v.Connected, v.Since, v.Version, v.Machine = k.Connected, k.Since, k.Version, k.Machine
@@ -222,7 +222,7 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 			r.Workers++
 		}
 	}
-	r.Own = vs.rebuild.Services()
+	r.Local = vs.rebuild.Services()
 	for _, p := range vs.places {
 		if p.Origin == "root" && p.Worker != "" && !p.Removing {
 			r.OfRoot++
@@ -242,13 +242,13 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 
 // Volumes lists the local volumes of the site: those of the root's applications and its own.
 func (vs *views) Volumes() []view.VolumeView {
-	own := map[spec.VolumeClaim]view.VolumeView{}
+	local := map[spec.VolumeClaim]view.VolumeView{}
 	for _, v := range vs.Apps.Volumes("local") {
-		own[v.Claim()] = v
+		local[v.Claim()] = v
 	}
 	out, schedules := []view.VolumeView{}, vs.volumes.Routines()
 	for _, k := range vs.volumes.List() {
-		v, is := own[k.VolumeClaim]
+		v, is := local[k.VolumeClaim]
 		if !is {
 			v = view.NewVolumeView(k.VolumeClaim)
 			v.Origin, v.State, v.Reclaim = "root", view.VolumeKept, ""

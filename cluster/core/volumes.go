@@ -73,7 +73,7 @@ func (b *books) reviewClaims() {
 			b.claimAt(p, p.Worker)
 		}
 		if p.A.Spec.KeepsData() && !p.Refused {
-			b.volumes.Own(p.claims(), p.A.Org)
+			b.volumes.Adopt(p.claims(), p.A.Org)
 		}
 	}
 }
@@ -173,19 +173,19 @@ func (d disks) Owned(v spec.VolumeClaim) bool {
 // Write implements volumes.Site.
 func (d disks) Write(w wire.Write) { d.b.note(w) }
 
-// notOwn reports whether the root decides about volumes, or there are none.
-func (b *books) notOwn(v spec.VolumeClaim) bool {
+// notLocal reports whether the root decides about volumes, or there are none.
+func (b *books) notLocal(v spec.VolumeClaim) bool {
 	_, _, owned := b.Up.Desired.Get(v.Key())
 	return owned || !b.volumes.Known(v)
 }
 
-// foreignData says why an instance may not have volumes of its name: they are kept for another organisation.
-func (b *books) foreignData(a *spec.Assignment) *wire.Reason {
+// othersData says why an instance may not have volumes of its name: they are kept for another organisation.
+func (b *books) othersData(a *spec.Assignment) *wire.Reason {
 	if !a.Spec.KeepsData() {
 		return nil
 	}
 	v := spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
-	if b.volumes.Foreign(v, a.Org) == "" {
+	if b.volumes.OtherOrg(v, a.Org) == "" {
 		return nil
 	}
 	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}

@@ -11,7 +11,7 @@ import (
 // Whoever exchanges packets with a suspect is asked first, and is told its number in the overlay: it may have a way to it where the
 // suspect's address leads nowhere.
 func TestWitnessesOfTheOverlay(t *testing.T) {
-	s := newFabricSite(t)
+	s := newOverlayNetSite(t)
 	for n := range 8 {
 		s.join(n)
 	}

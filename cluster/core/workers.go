@@ -13,8 +13,8 @@ import (
 type (
 	// RemoveWorker forgets a worker that is not connected; its instances are placed elsewhere.
 	RemoveWorker struct{ Name string }
-	// HoldWorker keeps a worker from getting anything new; an empty reason ends that.
-	HoldWorker struct{ Name, Reason string }
+	// CordonWorker keeps a worker from getting anything new; an empty reason ends that.
+	CordonWorker struct{ Name, Reason string }
 )
 
 func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
@@ -98,13 +98,13 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	c.uplink.Touch()
 }
 
-func (c *Core) holdWorker(now time.Time, m HoldWorker, fx *wire.Effects) {
+func (c *Core) cordonWorker(now time.Time, m CordonWorker, fx *wire.Effects) {
 	w := c.workers[m.Name]
 	if w == nil {
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.Name).WithHint("`skerry get workers` lists them")
 		return
 	}
-	if w.Hold = m.Reason; m.Reason == "" {
+	if w.Cordon = m.Reason; m.Reason == "" {
 		c.drainer.endDrain(now, w, fx)
 		c.guard.restoreTrust(now, w, fx)
 	}

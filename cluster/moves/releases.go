@@ -16,9 +16,9 @@ import (
 // Prefix is that of the keys of the records of what instances hold that were told to end: the worker's name and the instance's follow.
 const Prefix = "leaving/"
 
-// Held is what an instance that was told to end still holds on a worker, so that nothing is placed on top of what still runs. It is kept:
-// after a restart of the orchestrator it is as true as before.
-type Held struct {
+// Releasing is what an instance that was told to end still holds on a worker, so that nothing is placed on top of what still runs. It is
+// kept: after a restart of the orchestrator it is as true as before.
+type Releasing struct {
 	Need    spec.Resources    `json:"need"`
 	Ports   []string          `json:"ports,omitempty"`
 	Service skerry.ServiceKey `json:"service"`
@@ -35,27 +35,27 @@ type Place struct {
 func (p Place) key() string { return Prefix + p.Worker + "/" + string(p.ID) }
 
 // Leaving is what ends on one worker, by instance. Only Releases changes it.
-type Leaving map[skerry.InstanceID]Held
+type Leaving map[skerry.InstanceID]Releasing
 
 // Releases is all that was told to end, and has not.
 type Releases struct {
 	workers map[string]Leaving
 	of      map[skerry.ServiceKey]map[Place]bool
-	read    map[Place]Held // until Start
+	read    map[Place]Releasing // until Start
 }
 
 // NewReleases gives a site where nothing ends.
 func NewReleases() *Releases {
-	return &Releases{workers: map[string]Leaving{}, of: map[skerry.ServiceKey]map[Place]bool{}, read: map[Place]Held{}}
+	return &Releases{workers: map[string]Leaving{}, of: map[skerry.ServiceKey]map[Place]bool{}, read: map[Place]Releasing{}}
 }
 
 // Record gives a new value of the type that a record is read into.
-func Record() any { return new(Held) }
+func Record() any { return new(Releasing) }
 
 // Load takes a record.
 func (r *Releases) Load(key string, value []byte) error {
 	worker, id, _ := strings.Cut(strings.TrimPrefix(key, Prefix), "/")
-	var h Held
+	var h Releasing
 	err := json.Unmarshal(value, &h)
 	if err == nil {
 		r.read[Place{worker, skerry.InstanceID(id)}] = h
@@ -89,7 +89,7 @@ func (r *Releases) Add(worker string) Leaving {
 // Remove forgets a worker, on which nothing ends any more.
 func (r *Releases) Remove(worker string) { delete(r.workers, worker) }
 
-func (r *Releases) enter(p Place, h Held) {
+func (r *Releases) enter(p Place, h Releasing) {
 	r.workers[p.Worker][p.ID] = h
 	if r.of[h.Service] == nil {
 		r.of[h.Service] = map[Place]bool{}
@@ -98,7 +98,7 @@ func (r *Releases) enter(p Place, h Held) {
 }
 
 // Begin notes what an instance holds that is told to end, and gives the record; nil: the worker was told before, or is not known.
-func (r *Releases) Begin(p Place, h Held) *wire.Write {
+func (r *Releases) Begin(p Place, h Releasing) *wire.Write {
 	if on, known := r.workers[p.Worker]; !known || on.Has(p.ID) {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (r *Releases) Begin(p Place, h Held) *wire.Write {
 }
 
 // End notes that nothing is left of an instance, and gives what it held and the end of the record; nil: it held nothing.
-func (r *Releases) End(p Place) (h Held, w *wire.Write) {
+func (r *Releases) End(p Place) (h Releasing, w *wire.Write) {
 	h, ok := r.workers[p.Worker][p.ID]
 	if !ok {
 		return h, nil
@@ -124,8 +124,8 @@ func (r *Releases) End(p Place) (h Held, w *wire.Write) {
 }
 
 // Of runs over what ends of a service.
-func (r *Releases) Of(k skerry.ServiceKey) func(yield func(Place, Held) bool) {
-	return func(yield func(Place, Held) bool) {
+func (r *Releases) Of(k skerry.ServiceKey) func(yield func(Place, Releasing) bool) {
+	return func(yield func(Place, Releasing) bool) {
 		for p := range r.of[k] {
 			if !yield(p, r.workers[p.Worker][p.ID]) {
 				return

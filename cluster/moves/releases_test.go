@@ -18,14 +18,14 @@ func TestReleases(t *testing.T) {
 	shop := skerry.AppKey{Namespace: "default", Name: "shop"}
 	web := skerry.ServiceKey{App: shop, Service: "web"}
 	at := Place{"w", "web-1"}
-	first := r.Begin(at, Held{Need: spec.Resources{CPU: 500}, Service: web})
+	first := r.Begin(at, Releasing{Need: spec.Resources{CPU: 500}, Service: web})
 	if first == nil || !on.Has("web-1") || !slices.Contains(slices.Collect(r.Workers(shop)), "w") {
 		t.Fatalf("%v is not on its way out: %+v", at, on)
 	}
-	if r.Begin(at, Held{Service: web}) != nil {
+	if r.Begin(at, Releasing{Service: web}) != nil {
 		t.Error("what it holds was written again when it was told again")
 	}
-	if r.Begin(Place{"gone", "web-1"}, Held{Service: web}) != nil {
+	if r.Begin(Place{"gone", "web-1"}, Releasing{Service: web}) != nil {
 		t.Error("something ends on a worker that is not there")
 	}
 	if faults := r.Audit(all); len(faults) > 0 {

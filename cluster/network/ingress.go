@@ -17,42 +17,42 @@ import (
 const (
 	// KeyIngress is the key of the record.
 	KeyIngress = "ingress"
-	// maxGateProblems and maxGateText bound what is kept of a worker's troubles, and maxWaiting how many services it can say that
+	// maxIngressProblems and maxIngressText bound what is kept of a worker's troubles, and maxWaiting how many services it can say that
 	// something waits for.
-	maxGateProblems, maxGateText = 500, 300
-	maxWaiting                   = 1000
+	maxIngressProblems, maxIngressText = 500, 300
+	maxWaiting                         = 1000
 )
 
-// Gate is a worker that lets clients in.
-type Gate struct {
+// IngressWorker is a worker that lets clients in.
+type IngressWorker struct {
 	Worker    string
 	Connected bool
 	Addrs     []netip.Addr   // where clients come to; an unspecified one says nothing
 	Networks  []netip.Prefix // that the worker is in
 }
 
-// Gates is what Ingress must know of a site.
-type Gates interface {
-	// Asked gives the doors that an application asks for.
-	Asked(app skerry.AppKey) []Door
-	// Admit gives the reason for which an organisation gets no door, or "".
+// IngressSite is what Ingress must know of a site.
+type IngressSite interface {
+	// Asked gives the entries that an application asks for.
+	Asked(app skerry.AppKey) []AppIngress
+	// Admit gives the reason for which an organisation gets no entry, or "".
 	Admit(org string) string
 	// Open lists the workers that are in touch and let clients in, by name.
-	Open() []Gate
+	Open() []IngressWorker
 	// Ready reports whether a service has an instance to lead clients to, or gets one when they come.
 	Ready(k skerry.ServiceKey) bool
 }
 
-// Ingress is which ways in a site offers, and to whom. Applications ask for doors (a port of the workers, a host, a path); each door leads
-// to one service, and the first that asked keeps it.
+// Ingress is which ways in a site offers, and to whom. Applications ask for entries (a port of the workers, a host, a path); each entry
+// leads to one service, and the first that asked keeps it.
 //
 //	manifests --> asked --(admission, then who was first)--> granted: in the directories of workers with an ingress
 //	                                                     \-> refused, with a reason
 type Ingress struct {
-	gates   Gates
+	site    IngressSite
 	record  ingressRecord
-	asked   map[skerry.AppKey][]Door
-	refused map[skerry.AppKey]map[string]string // reasons, by door
+	asked   map[skerry.AppKey][]AppIngress
+	refused map[skerry.AppKey]map[string]string // reasons, by entry
 	states  map[string]*wire.IngressState       // what workers tell of theirs
 	fresh   bool                                // nothing was looked at yet
 }
@@ -61,7 +61,7 @@ type ingressRecord struct {
 	// Authority signs the certificates of routes that have none of their own. It is good for nothing else.
 	Authority *wire.IngressCertificate `json:"authority,omitempty"`
 	AuthKey   []byte                   `json:"authorityKey,omitempty"`
-	// Last and Orders say who came first: orders by application and door.
+	// Last and Orders say who came first: orders by application and entry.
 	Last   uint64            `json:"last,omitempty"`
 	Orders map[string]uint64 `json:"orders,omitempty"`
 }
@@ -69,15 +69,15 @@ type ingressRecord struct {
 // IngressRecord gives a new value of the type that the record is read into.
 func IngressRecord() any { return new(ingressRecord) }
 
-// Refusal is a door that an application does not get (any more).
+// Refusal is an entry that an application does not get (any more).
 type Refusal struct {
-	*Door
+	*AppIngress
 	Why string
 }
 
 // NewIngress makes a site without ways in.
-func NewIngress(gates Gates) *Ingress {
-	return &Ingress{gates: gates, record: ingressRecord{Orders: map[string]uint64{}}, asked: map[skerry.AppKey][]Door{},
+func NewIngress(site IngressSite) *Ingress {
+	return &Ingress{site: site, record: ingressRecord{Orders: map[string]uint64{}}, asked: map[skerry.AppKey][]AppIngress{},
 		refused: map[skerry.AppKey]map[string]string{}, states: map[string]*wire.IngressState{}, fresh: true}
 }
 
@@ -111,7 +111,7 @@ func (g *Ingress) Authority() *wire.IngressCertificate { return g.record.Authori
 // Fresh reports whether Settle has yet to look at all applications.
 func (g *Ingress) Fresh() bool { return g.fresh }
 
-// Apps lists the applications that ask for doors, in any order.
+// Apps lists the applications that ask for entries, in any order.
 func (g *Ingress) Apps() iter.Seq[skerry.AppKey] { return maps.Keys(g.asked) }
 
 // Tell takes what a worker says of its ingress; nil: nothing any more. It gives the services that something waits for there.
@@ -140,13 +140,13 @@ func plausible(st *wire.IngressState) *wire.IngressState {
 	}
 	told := map[wire.IngressDoor]bool{}
 	for _, p := range st.Problems {
-		d := wire.IngressDoor{Service: p.Service, Door: p.Door}
-		if told[d] || !serving[p.Service.App] || len(out.Problems) == maxGateProblems {
+		d := wire.IngressDoor{Service: p.Service, Entry: p.Entry}
+		if told[d] || !serving[p.Service.App] || len(out.Problems) == maxIngressProblems {
 			continue
 		}
 		told[d] = true
-		if len(p.Text) > maxGateText {
-			p.Text = strings.ToValidUTF8(p.Text[:maxGateText], "") + "..."
+		if len(p.Text) > maxIngressText {
+			p.Text = strings.ToValidUTF8(p.Text[:maxIngressText], "") + "..."
 		}
 		out.Problems = append(out.Problems, p)
 	}
@@ -158,19 +158,19 @@ func plausible(st *wire.IngressState) *wire.IngressState {
 	return out
 }
 
-func orderKey(app skerry.AppKey, door string) string { return app.String() + " " + door }
+func orderKey(app skerry.AppKey, entry string) string { return app.String() + " " + entry }
 
-// Settle looks at the doors that some applications ask for, and works out who gets which, if that changed. It gives the record, if that
-// changed, and the doors that are refused now and were not before, or for another reason. Directories lists the applications whose
+// Settle looks at the entries that some applications ask for, and works out who gets which, if that changed. It gives the record, if that
+// changed, and the entries that are refused now and were not before, or for another reason. Directories lists the applications whose
 // directories are to be published.
 func (g *Ingress) Settle(look map[skerry.AppKey]bool) (record []byte, changed bool, refusals []Refusal, directories []skerry.AppKey) {
 	g.fresh = false
 	r, saved := &g.record, true
 	for _, app := range sortedApps(maps.Keys(look)) {
-		list, was := g.gates.Asked(app), g.asked[app]
+		list, was := g.site.Asked(app), g.asked[app]
 		for i := range list {
-			list[i].door = list[i].Ingress.Door()
-			k := orderKey(app, list[i].door)
+			list[i].entry = list[i].Ingress.Entry()
+			k := orderKey(app, list[i].entry)
 			if r.Orders[k] == 0 {
 				r.Last++
 				r.Orders[k], saved = r.Last, false
@@ -178,8 +178,8 @@ func (g *Ingress) Settle(look map[skerry.AppKey]bool) (record []byte, changed bo
 			list[i].order = r.Orders[k]
 		}
 		for _, o := range was {
-			if !slices.ContainsFunc(list, func(d Door) bool { return d.door == o.door }) {
-				delete(r.Orders, orderKey(app, o.door))
+			if !slices.ContainsFunc(list, func(d AppIngress) bool { return d.entry == o.entry }) {
+				delete(r.Orders, orderKey(app, o.entry))
 				saved = false
 			}
 		}
@@ -201,9 +201,9 @@ func (g *Ingress) Settle(look map[skerry.AppKey]bool) (record []byte, changed bo
 	}
 	refused := g.judge()
 	for _, app := range sortedApps(maps.Keys(g.asked)) {
-		for _, door := range slices.Sorted(maps.Keys(refused[app])) {
-			if why := refused[app][door]; g.refused[app][door] != why {
-				i := slices.IndexFunc(g.asked[app], func(d Door) bool { return d.door == door })
+		for _, entry := range slices.Sorted(maps.Keys(refused[app])) {
+			if why := refused[app][entry]; g.refused[app][entry] != why {
+				i := slices.IndexFunc(g.asked[app], func(d AppIngress) bool { return d.entry == entry })
 				refusals = append(refusals, Refusal{&g.asked[app][i], why})
 			}
 		}
@@ -219,19 +219,19 @@ func sortedApps(apps iter.Seq[skerry.AppKey]) []skerry.AppKey {
 	return slices.SortedFunc(apps, func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// judge gives the reasons for which doors are refused. What belongs to other organisations is not named.
+// judge gives the reasons for which entries are refused. What belongs to other organisations is not named.
 func (g *Ingress) judge() map[skerry.AppKey]map[string]string {
-	var all []*Door
+	var all []*AppIngress
 	for _, list := range g.asked {
 		for i := range list {
 			all = append(all, &list[i])
 		}
 	}
-	slices.SortFunc(all, func(a, b *Door) int { return cmp.Compare(a.order, b.order) })
+	slices.SortFunc(all, func(a, b *AppIngress) int { return cmp.Compare(a.order, b.order) })
 	out := map[skerry.AppKey]map[string]string{}
-	j := newDoorJudge()
+	j := newEntryJudge()
 	for _, d := range all {
-		why := g.gates.Admit(d.Org)
+		why := g.site.Admit(d.Org)
 		if why == "" {
 			why = j.take(d)
 		}
@@ -241,7 +241,7 @@ func (g *Ingress) judge() map[skerry.AppKey]map[string]string {
 		if out[d.App] == nil {
 			out[d.App] = map[string]string{}
 		}
-		out[d.App][d.door] = why
+		out[d.App][d.entry] = why
 	}
 	return out
 }
@@ -261,14 +261,14 @@ func (g *Ingress) Networks() (n int) {
 
 // Offers reports whether an ingress leads to a service.
 func (g *Ingress) Offers(k skerry.ServiceKey) bool {
-	return slices.ContainsFunc(g.asked[k.App], func(d Door) bool {
-		_, no := g.refused[k.App][d.door]
+	return slices.ContainsFunc(g.asked[k.App], func(d AppIngress) bool {
+		_, no := g.refused[k.App][d.entry]
 		return d.Service == k.Service && !no
 	})
 }
 
 // Directory gives the directory of an application as workers with an ingress get it, and as others do.
-func (g *Ingress) Directory(n *wire.AppNetwork) (gate, plain *wire.AppNetwork) {
+func (g *Ingress) Directory(n *wire.AppNetwork) (withIngress, plain *wire.AppNetwork) {
 	full, bare := *n, *n
 	full.Services, bare.Services = slices.Clone(n.Services), slices.Clone(n.Services)
 	bare.Certificates, bare.Authority, full.Authority = nil, nil, nil
@@ -276,7 +276,7 @@ func (g *Ingress) Directory(n *wire.AppNetwork) (gate, plain *wire.AppNetwork) {
 	for i := range full.Services {
 		bare.Services[i].Ingress = nil
 		full.Services[i].Ingress = slices.DeleteFunc(slices.Clone(n.Services[i].Ingress), func(in spec.Ingress) bool {
-			_, no := refused[in.Door()]
+			_, no := refused[in.Entry()]
 			return no
 		})
 		for _, in := range full.Services[i].Ingress {
@@ -291,12 +291,12 @@ func (g *Ingress) Directory(n *wire.AppNetwork) (gate, plain *wire.AppNetwork) {
 // Audit reports contradictions in what is known of the ways in, against the workers that the site knows.
 func (g *Ingress) Audit(known func(worker string) bool) (faults []string) {
 	bad := func(text string) { faults = append(faults, text) }
-	doors := map[string]bool{}
+	entries := map[string]bool{}
 	for app, list := range g.asked {
 		for i := range list {
 			d := &list[i]
-			k := orderKey(app, d.door)
-			doors[k] = true
+			k := orderKey(app, d.entry)
+			entries[k] = true
 			if d.App != app || d.order == 0 || d.order != g.record.Orders[k] || d.order > g.record.Last {
 				bad(k + " is not in the order of those who came")
 			}
@@ -306,9 +306,9 @@ func (g *Ingress) Audit(known func(worker string) bool) (faults []string) {
 		}
 	}
 	for app, list := range g.refused {
-		for door := range list {
-			if !doors[orderKey(app, door)] {
-				bad(orderKey(app, door) + " is refused, and nobody asks for it")
+		for entry := range list {
+			if !entries[orderKey(app, entry)] {
+				bad(orderKey(app, entry) + " is refused, and nobody asks for it")
 			}
 		}
 	}

@@ -19,16 +19,16 @@ import (
 // harbour is a site as a scenario describes it. Each application NS/NAME is of the organisation NS, and has one service, web.
 type harbour struct {
 	t      *testing.T
-	asks   map[skerry.AppKey][]Door
-	denied map[string]bool // organisations that get no door
-	gates  map[string]*Gate
+	asks   map[skerry.AppKey][]AppIngress
+	denied map[string]bool // organisations that get no entry
+	open   map[string]*IngressWorker
 	idle   map[skerry.AppKey]bool // nothing of them is ready
 	states map[string]*wire.IngressState
 	record []byte
 	g      *Ingress
 }
 
-func (h *harbour) Asked(app skerry.AppKey) []Door { return slices.Clone(h.asks[app]) }
+func (h *harbour) Asked(app skerry.AppKey) []AppIngress { return slices.Clone(h.asks[app]) }
 
 func (h *harbour) Admit(org string) string {
 	if h.denied[org] {
@@ -37,10 +37,10 @@ func (h *harbour) Admit(org string) string {
 	return ""
 }
 
-func (h *harbour) Open() (out []Gate) {
+func (h *harbour) Open() (out []IngressWorker) {
 	for _, name := range []string{"w1", "w2", "w3"} {
-		if h.gates[name] != nil {
-			out = append(out, *h.gates[name])
+		if h.open[name] != nil {
+			out = append(out, *h.open[name])
 		}
 	}
 	return out
@@ -48,8 +48,8 @@ func (h *harbour) Open() (out []Gate) {
 
 func (h *harbour) Ready(k skerry.ServiceKey) bool { return !h.idle[k.App] }
 
-// door reads HOST:PORT/PATH, with "self:" for TLS of the site's authority or "tcp:" before it.
-func (h *harbour) door(s string) (in spec.Ingress) {
+// entry reads HOST:PORT/PATH, with "self:" for TLS of the site's authority or "tcp:" before it.
+func (h *harbour) entry(s string) (in spec.Ingress) {
 	h.t.Helper()
 	in = spec.Ingress{Protocol: spec.IngressHTTP, TLS: spec.TLSOff, Port: "http"}
 	if rest, ok := strings.CutPrefix(s, "self:"); ok {
@@ -82,7 +82,7 @@ func (h *harbour) app(s string) skerry.AppKey {
 	return k
 }
 
-// settle gives what follows when applications ask for other doors.
+// settle gives what follows when applications ask for other entries.
 func (h *harbour) settle(apps ...skerry.AppKey) string {
 	look := map[skerry.AppKey]bool{}
 	for _, k := range apps {
@@ -112,7 +112,7 @@ func (h *harbour) do(verb string, args []string) string {
 		k := h.app(args[0])
 		delete(h.asks, k)
 		for _, d := range args[1:] {
-			h.asks[k] = append(h.asks[k], Door{App: k, Org: k.Namespace, Service: "web", Ingress: h.door(d)})
+			h.asks[k] = append(h.asks[k], AppIngress{App: k, Org: k.Namespace, Service: "web", Ingress: h.entry(d)})
 		}
 		return h.settle(k)
 	case "restart":
@@ -134,19 +134,19 @@ func (h *harbour) do(verb string, args []string) string {
 		h.denied[args[0]] = verb == "deny"
 	case "gate": // NAME [away]
 		n := args[0][1:]
-		h.gates[args[0]] = &Gate{Worker: args[0], Connected: len(args) == 1, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2." + n), netip.IPv6Unspecified()}}
+		h.open[args[0]] = &IngressWorker{Worker: args[0], Connected: len(args) == 1, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2." + n), netip.IPv6Unspecified()}}
 	case "closed":
-		delete(h.gates, args[0])
+		delete(h.open, args[0])
 	case "remove":
-		delete(h.gates, args[0])
+		delete(h.open, args[0])
 		delete(h.states, args[0])
 		h.g.Tell(args[0], nil)
 	case "serves": // NAME APP... [DOOR=TROUBLE of the first]
 		st := &wire.IngressState{}
 		for _, a := range args[1:] {
 			if d, text, ok := strings.Cut(a, "="); ok {
-				in := h.door(d)
-				st.Problems = append(st.Problems, wire.IngressProblem{Service: skerry.ServiceKey{App: h.app(args[1]), Service: "web"}, Door: in.Door(), Text: text})
+				in := h.entry(d)
+				st.Problems = append(st.Problems, wire.IngressProblem{Service: skerry.ServiceKey{App: h.app(args[1]), Service: "web"}, Entry: in.Entry(), Text: text})
 				continue
 			}
 			st.Serving = append(st.Serving, h.app(a))
@@ -163,8 +163,8 @@ func (h *harbour) do(verb string, args []string) string {
 		return strings.Join(out, ". ")
 	case "up": // what the root is told of all but one application
 		var out []string
-		for _, d := range h.g.Doors(func(k skerry.AppKey) bool { return len(args) > 0 && k == h.app(args[0]) }) {
-			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s: %d %s", d.Service.App, strings.TrimSpace(d.Door), d.Workers, d.Problem)))
+		for _, d := range h.g.Entries(func(k skerry.AppKey) bool { return len(args) > 0 && k == h.app(args[0]) }) {
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s: %d %s", d.Service.App, strings.TrimSpace(d.Entry), d.Workers, d.Problem)))
 		}
 		return strings.Join(out, ". ")
 	case "hosts":
@@ -181,15 +181,15 @@ func (h *harbour) do(verb string, args []string) string {
 		for _, d := range h.asks[k] {
 			n.Services[0].Ingress = append(n.Services[0].Ingress, d.Ingress)
 		}
-		gate, plain := h.g.Directory(n)
+		withIngress, plain := h.g.Directory(n)
 		if len(plain.Services[0].Ingress)+len(plain.Certificates) > 0 || plain.Authority != nil {
 			h.t.Errorf("other workers are told %+v", plain)
 		}
 		var out []string
-		for _, in := range gate.Services[0].Ingress {
-			out = append(out, in.Door())
+		for _, in := range withIngress.Services[0].Ingress {
+			out = append(out, in.Entry())
 		}
-		if gate.Authority != nil {
+		if withIngress.Authority != nil {
 			out = append(out, "authority")
 		}
 		return strings.Join(out, ", ")
@@ -234,7 +234,7 @@ func TestScenarios(t *testing.T) {
 }
 
 func newHarbour(t *testing.T) *harbour {
-	h := &harbour{t: t, asks: map[skerry.AppKey][]Door{}, denied: map[string]bool{}, gates: map[string]*Gate{}, idle: map[skerry.AppKey]bool{}, states: map[string]*wire.IngressState{}}
+	h := &harbour{t: t, asks: map[skerry.AppKey][]AppIngress{}, denied: map[string]bool{}, open: map[string]*IngressWorker{}, idle: map[skerry.AppKey]bool{}, states: map[string]*wire.IngressState{}}
 	h.g = NewIngress(h)
 	h.record = h.g.Start(&wire.IngressCertificate{CertPEM: []byte("cert"), KeyPEM: []byte("key")})
 	return h
@@ -256,12 +256,12 @@ func TestAuthority(t *testing.T) {
 func TestPlausible(t *testing.T) {
 	mine, other := skerry.AppKey{Namespace: "a", Name: "b"}, skerry.AppKey{Namespace: "a", Name: "c"}
 	st := &wire.IngressState{Serving: slices.Repeat([]skerry.AppKey{mine}, 50), Waiting: slices.Repeat([]skerry.ServiceKey{{App: mine}}, 2*maxWaiting)}
-	for i := range 2 * maxGateProblems {
-		st.Problems = append(st.Problems, wire.IngressProblem{Service: skerry.ServiceKey{App: mine, Service: strconv.Itoa(i)}, Text: strings.Repeat("é", maxGateText)},
+	for i := range 2 * maxIngressProblems {
+		st.Problems = append(st.Problems, wire.IngressProblem{Service: skerry.ServiceKey{App: mine, Service: strconv.Itoa(i)}, Text: strings.Repeat("é", maxIngressText)},
 			wire.IngressProblem{Service: skerry.ServiceKey{App: other, Service: strconv.Itoa(i)}})
 	}
 	got := plausible(st)
-	if len(got.Serving) != 1 || len(got.Problems) != maxGateProblems || len(got.Waiting) != maxWaiting || len(got.Problems[0].Text) > maxGateText+3 {
+	if len(got.Serving) != 1 || len(got.Problems) != maxIngressProblems || len(got.Waiting) != maxWaiting || len(got.Problems[0].Text) > maxIngressText+3 {
 		t.Errorf("%d served, %d problems, %d waiting, a text of %d bytes", len(got.Serving), len(got.Problems), len(got.Waiting), len(got.Problems[0].Text))
 	}
 	for _, p := range got.Problems {

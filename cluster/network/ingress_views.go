@@ -12,11 +12,11 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// maxDoors bounds what a site tells the root of.
-const maxDoors = 2000
+// maxEntries bounds what a site tells the root of.
+const maxEntries = 2000
 
-// problem says why a worker does not lead clients to a door, or nothing.
-func (g *Ingress) problem(at *Gate, d *Door) (text string) {
+// problem says why a worker does not lead clients to an entry, or nothing.
+func (g *Ingress) problem(at *IngressWorker, d *AppIngress) (text string) {
 	st := g.states[at.Worker]
 	switch {
 	case !at.Connected:
@@ -25,7 +25,7 @@ func (g *Ingress) problem(at *Gate, d *Door) (text string) {
 		return "worker " + at.Worker + " does not serve it yet"
 	}
 	for _, p := range st.Problems {
-		if p.Service == (skerry.ServiceKey{App: d.App, Service: d.Service}) && p.Door == d.door {
+		if p.Service == (skerry.ServiceKey{App: d.App, Service: d.Service}) && p.Entry == d.entry {
 			text = at.Worker + ": " + p.Text
 		}
 	}
@@ -38,18 +38,18 @@ func (g *Ingress) Views(app skerry.AppKey) map[string][]view.IngressView {
 	if len(g.asked[app]) == 0 {
 		return out
 	}
-	gates := g.gates.Open()
+	workers := g.site.Open()
 	for i := range g.asked[app] {
 		d := &g.asked[app][i]
 		v := view.IngressView{Host: d.Host, Path: d.Path, Listen: d.Listen, Protocol: d.Protocol, TLS: d.TLS, Policy: d.Policy}
-		if why, no := g.refused[app][d.door]; no {
+		if why, no := g.refused[app][d.entry]; no {
 			v.Problems = []string{why}
 		} else {
-			for i := range gates {
-				if problem := g.problem(&gates[i], d); problem != "" {
+			for i := range workers {
+				if problem := g.problem(&workers[i], d); problem != "" {
 					v.Problems = append(v.Problems, problem)
 				} else {
-					v.At = append(v.At, gates[i].Worker)
+					v.At = append(v.At, workers[i].Worker)
 				}
 			}
 		}
@@ -61,13 +61,13 @@ func (g *Ingress) Views(app skerry.AppKey) map[string][]view.IngressView {
 	return out
 }
 
-// Doors sums up the doors of the applications that are not the site's own, for the root. Workers are looked at once.
-func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []wire.IngressDoor) {
+// Entries sums up the entries of the applications that are not the site's own, for the root. Workers are looked at once.
+func (g *Ingress) Entries(own func(app skerry.AppKey) bool) (out []wire.IngressDoor) {
 	if len(g.asked) == 0 {
 		return nil
 	}
 	serving, without, waiting := map[skerry.AppKey]int{}, map[wire.IngressDoor]int{}, map[skerry.ServiceKey]bool{}
-	for _, at := range g.gates.Open() {
+	for _, at := range g.site.Open() {
 		st := g.states[at.Worker]
 		if st == nil || !at.Connected {
 			continue
@@ -79,7 +79,7 @@ func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []wire.IngressDoo
 			waiting[k] = true
 		}
 		for _, p := range st.Problems {
-			without[wire.IngressDoor{Service: p.Service, Door: p.Door}]++
+			without[wire.IngressDoor{Service: p.Service, Entry: p.Entry}]++
 		}
 	}
 	for app, list := range g.asked {
@@ -88,18 +88,18 @@ func (g *Ingress) Doors(own func(app skerry.AppKey) bool) (out []wire.IngressDoo
 		}
 		for i := range list {
 			a := &list[i]
-			d := wire.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.Service}, Door: a.door}
+			d := wire.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.Service}, Entry: a.entry}
 			n := serving[app] - without[d]
-			if d.Problem = g.refused[app][a.door]; d.Problem == "" && n > 0 && g.gates.Ready(d.Service) {
+			if d.Problem = g.refused[app][a.entry]; d.Problem == "" && n > 0 && g.site.Ready(d.Service) {
 				d.Workers, d.Waiting = n, waiting[d.Service]
 			}
 			out = append(out, d)
 		}
 	}
 	slices.SortFunc(out, func(a, b wire.IngressDoor) int {
-		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Door, b.Door))
+		return cmp.Or(strings.Compare(a.Service.String(), b.Service.String()), strings.Compare(a.Entry, b.Entry))
 	})
-	return out[:min(len(out), maxDoors)]
+	return out[:min(len(out), maxEntries)]
 }
 
 // Entry is a worker that a host name may lead clients to.
@@ -122,16 +122,16 @@ func (g *Ingress) Hosts() (out []HostEntries) {
 		return nil
 	}
 	by := map[string]map[string]*Entry{}
-	gates := g.gates.Open()
+	workers := g.site.Open()
 	for app, list := range g.asked {
 		for i := range list {
 			d := &list[i]
-			if _, no := g.refused[app][d.door]; no || d.Host == "" {
+			if _, no := g.refused[app][d.entry]; no || d.Host == "" {
 				continue
 			}
-			ready := g.gates.Ready(skerry.ServiceKey{App: app, Service: d.Service})
-			for i := range gates {
-				at := &gates[i]
+			ready := g.site.Ready(skerry.ServiceKey{App: app, Service: d.Service})
+			for i := range workers {
+				at := &workers[i]
 				addrs := slices.DeleteFunc(slices.Clone(at.Addrs), netip.Addr.IsUnspecified)
 				if len(addrs) == 0 {
 					continue

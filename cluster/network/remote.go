@@ -48,8 +48,8 @@ type Home interface {
 
 // Numbers is the part of the site's record that Remote owns.
 type Numbers struct {
-	Foreign     map[string]wire.PeerID `json:"foreign,omitempty"`     // by RemoteName
-	LastForeign wire.PeerID            `json:"lastForeign,omitempty"` // number given last
+	Remote     map[string]wire.PeerID `json:"foreign,omitempty"`     // by RemoteName
+	LastRemote wire.PeerID            `json:"lastForeign,omitempty"` // number given last
 }
 
 // Remote is what a site knows of the others: the addresses that each may have, where the instances of their services are, and which of their
@@ -62,9 +62,9 @@ type Numbers struct {
 type Remote struct {
 	home    Home
 	sites   map[string]*wire.SiteInfo
-	routes  map[skerry.ServiceKey]map[string]*wire.ForeignRoute // by site
-	users   map[string]*wire.ForeignPeers                       // by site: its workers that have routes to workers here
-	peers   map[string]wire.ForeignPeer                         // workers that are known
+	routes  map[skerry.ServiceKey]map[string]*wire.RemoteRoute // by site
+	users   map[string]*wire.RemotePeers                       // by site: its workers that have routes to workers here
+	peers   map[string]wire.RemotePeer                         // workers that are known
 	numbers Numbers
 	refs    map[string]int       // how many mails name a worker
 	known   map[string]int       // by site: workers with a number
@@ -80,15 +80,15 @@ func RemoteName(site string, id wire.PeerID) string { return site + "/" + id.Str
 
 // NewRemote makes a site that knows of no other.
 func NewRemote(home Home) *Remote {
-	return &Remote{home: home, sites: map[string]*wire.SiteInfo{}, routes: map[skerry.ServiceKey]map[string]*wire.ForeignRoute{},
-		users: map[string]*wire.ForeignPeers{}, peers: map[string]wire.ForeignPeer{}, refs: map[string]int{}, known: map[string]int{},
+	return &Remote{home: home, sites: map[string]*wire.SiteInfo{}, routes: map[skerry.ServiceKey]map[string]*wire.RemoteRoute{},
+		users: map[string]*wire.RemotePeers{}, peers: map[string]wire.RemotePeer{}, refs: map[string]int{}, known: map[string]int{},
 		idle: map[string]time.Time{}, refused: map[string]int{RefusedPeers: 0, RefusedExtents: 0}}
 }
 
 // Load takes up the numbers of an earlier life. A worker that no mail names again is forgotten.
 func (r *Remote) Load(n Numbers) {
-	r.numbers = Numbers{Foreign: maps.Clone(n.Foreign), LastForeign: n.LastForeign}
-	for name := range n.Foreign {
+	r.numbers = Numbers{Remote: maps.Clone(n.Remote), LastRemote: n.LastRemote}
+	for name := range n.Remote {
 		site, _, _ := strings.Cut(name, "/")
 		r.known[site]++
 		r.idle[name] = time.Time{}
@@ -179,8 +179,8 @@ func (r *Remote) allowed(site string, extents []netip.Prefix) (out []netip.Prefi
 }
 
 // SetRoute takes where the instances of a service at another site are; nil, or a route that is longer than one may be: nowhere.
-func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *wire.ForeignRoute) {
-	var was, is []wire.ForeignPeer
+func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *wire.RemoteRoute) {
+	var was, is []wire.RemotePeer
 	if old := r.routes[k][site]; old != nil {
 		was = old.Peers
 	}
@@ -193,7 +193,7 @@ func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *wire.ForeignR
 	}
 	is = route.Peers
 	if r.routes[k] == nil {
-		r.routes[k] = map[string]*wire.ForeignRoute{}
+		r.routes[k] = map[string]*wire.RemoteRoute{}
 	}
 	r.routes[k][site] = route
 	route.Peers = r.acquaint(site, was, is)
@@ -201,8 +201,8 @@ func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *wire.ForeignR
 
 // SetUsers takes which workers of another site have routes to which workers here; nil: none. It returns the numbers of the workers here that
 // are concerned.
-func (r *Remote) SetUsers(site string, users *wire.ForeignPeers) (concerned []wire.PeerID) {
-	var was, is []wire.ForeignPeer
+func (r *Remote) SetUsers(site string, users *wire.RemotePeers) (concerned []wire.PeerID) {
+	var was, is []wire.RemotePeer
 	if old := r.users[site]; old != nil {
 		was = old.Peers
 	}
@@ -222,7 +222,7 @@ func (r *Remote) SetUsers(site string, users *wire.ForeignPeers) (concerned []wi
 
 // acquaint takes workers of another site in place of those that the same mail named before. It gives those that are known
 // now.
-func (r *Remote) acquaint(site string, was, is []wire.ForeignPeer) (met []wire.ForeignPeer) {
+func (r *Remote) acquaint(site string, was, is []wire.RemotePeer) (met []wire.RemotePeer) {
 	for _, p := range is {
 		if r.meet(site, p) {
 			r.refs[RemoteName(site, p.ID)]++
@@ -241,19 +241,19 @@ func (r *Remote) acquaint(site string, was, is []wire.ForeignPeer) (met []wire.F
 
 // meet takes up a worker of another site, under a number of this one. Its addresses must be of that site's extents, so that
 // one site cannot take another's packets. It gives false where there are too many of that site already.
-func (r *Remote) meet(site string, p wire.ForeignPeer) bool {
+func (r *Remote) meet(site string, p wire.RemotePeer) bool {
 	info, name, n := r.sites[site], RemoteName(site, p.ID), &r.numbers
-	if n.Foreign[name] == 0 {
+	if n.Remote[name] == 0 {
 		if r.known[site] >= MaxRemote {
 			r.refused[RefusedPeers]++
 			return false
 		}
 		r.known[site]++
-		if n.Foreign == nil {
-			n.Foreign = map[string]wire.PeerID{}
+		if n.Remote == nil {
+			n.Remote = map[string]wire.PeerID{}
 		}
-		n.LastForeign = max(n.LastForeign, RemoteFirst-1) + 1
-		n.Foreign[name] = n.LastForeign
+		n.LastRemote = max(n.LastRemote, RemoteFirst-1) + 1
+		n.Remote[name] = n.LastRemote
 		r.unsaved = true
 	}
 	p.Prefixes = slices.DeleteFunc(slices.Clone(p.Prefixes[:min(len(p.Prefixes), maxPrefixes)]), func(q netip.Prefix) bool {
@@ -265,16 +265,16 @@ func (r *Remote) meet(site string, p wire.ForeignPeer) bool {
 }
 
 // Known counts the workers of other sites that have a number here.
-func (r *Remote) Known() int { return len(r.numbers.Foreign) }
+func (r *Remote) Known() int { return len(r.numbers.Remote) }
 
 // Number is that of a worker of another site here; 0: it has none.
-func (r *Remote) Number(name string) wire.PeerID { return r.numbers.Foreign[name] }
+func (r *Remote) Number(name string) wire.PeerID { return r.numbers.Remote[name] }
 
 // Peers lists the workers of other sites that are known, by name.
 func (r *Remote) Peers() []string { return slices.Sorted(maps.Keys(r.peers)) }
 
 // Peer gives a worker of another site, as that site named it, with its site.
-func (r *Remote) Peer(name string) (p wire.ForeignPeer, site string, ok bool) {
+func (r *Remote) Peer(name string) (p wire.RemotePeer, site string, ok bool) {
 	p, ok = r.peers[name]
 	site, _, _ = strings.Cut(name, "/")
 	return p, site, ok
@@ -298,7 +298,7 @@ func (r *Remote) Backends(k skerry.ServiceKey) (out []RemoteBackend) {
 			if !ok || !has(b.Addr) {
 				continue
 			}
-			b.Peer = r.numbers.Foreign[name]
+			b.Peer = r.numbers.Remote[name]
 			b.Coordinate = nil // of another space
 			if b.Addr6.IsValid() && !has(b.Addr6) {
 				b.Addr6 = netip.Addr{}
@@ -350,7 +350,7 @@ func (r *Remote) Forget(now time.Time) {
 			if r.known[site]--; r.known[site] <= 0 {
 				delete(r.known, site)
 			}
-			delete(r.numbers.Foreign, name)
+			delete(r.numbers.Remote, name)
 			delete(r.peers, name)
 			delete(r.idle, name)
 			r.unsaved, r.dirty = true, true
@@ -367,7 +367,7 @@ func (r *Remote) Forget(now time.Time) {
 func (r *Remote) Audit() (faults []string) {
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	refs, known := map[string]int{}, map[string]int{}
-	count := func(site string, list []wire.ForeignPeer) {
+	count := func(site string, list []wire.RemotePeer) {
 		for _, p := range list {
 			refs[RemoteName(site, p.ID)]++
 		}
@@ -384,11 +384,11 @@ func (r *Remote) Audit() (faults []string) {
 		bad("mails name workers of other sites %v times, counted %v", refs, r.refs)
 	}
 	given := map[wire.PeerID]string{}
-	for name, id := range r.numbers.Foreign {
+	for name, id := range r.numbers.Remote {
 		site, _, _ := strings.Cut(name, "/")
 		known[site]++
-		if given[id] != "" || id < RemoteFirst || id > r.numbers.LastForeign {
-			bad("%s has number %d, as %q has, up to %d", name, id, given[id], r.numbers.LastForeign)
+		if given[id] != "" || id < RemoteFirst || id > r.numbers.LastRemote {
+			bad("%s has number %d, as %q has, up to %d", name, id, given[id], r.numbers.LastRemote)
 		}
 		given[id] = name
 		if _, rests := r.idle[name]; refs[name] == 0 && !rests {
@@ -399,7 +399,7 @@ func (r *Remote) Audit() (faults []string) {
 		bad("sites have %v workers with numbers, counted %v", known, r.known)
 	}
 	for name := range r.peers {
-		if r.numbers.Foreign[name] == 0 {
+		if r.numbers.Remote[name] == 0 {
 			bad("%s is known and has no number", name)
 		}
 	}

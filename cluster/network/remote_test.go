@@ -69,23 +69,23 @@ func TestRemoteScenarios(t *testing.T) {
 					r.Leave(words[1])
 				case "route":
 					k := skerry.ServiceKey{Service: words[2]}
-					route := &wire.ForeignRoute{Route: wire.Route{Service: k}}
+					route := &wire.RemoteRoute{Route: wire.Route{Service: k}}
 					for _, w := range words[3:] {
 						var id wire.PeerID
 						id, addr := peerOf(t, w, "=")
 						a := netip.MustParseAddr(addr)
 						route.Route.Backends = append(route.Route.Backends, wire.RouteBackend{Peer: id, Addr: a})
-						route.Peers = append(route.Peers, wire.ForeignPeer{ID: id, Prefixes: []netip.Prefix{netip.PrefixFrom(a, 26).Masked()}})
+						route.Peers = append(route.Peers, wire.RemotePeer{ID: id, Prefixes: []netip.Prefix{netip.PrefixFrom(a, 26).Masked()}})
 					}
 					if len(words) == 3 {
 						route = nil
 					}
 					r.SetRoute(words[1], k, route)
 				case "users":
-					users := &wire.ForeignPeers{}
+					users := &wire.RemotePeers{}
 					for _, w := range words[2:] {
 						id, to := peerOf(t, w, ">")
-						p := wire.ForeignPeer{ID: id}
+						p := wire.RemotePeer{ID: id}
 						for _, x := range strings.Split(to, ",") {
 							p.To = append(p.To, number(t, x))
 						}
@@ -113,7 +113,7 @@ func TestRemoteScenarios(t *testing.T) {
 					r = next
 				case "numbers":
 					list := []string{}
-					for name, id := range r.Numbers().Foreign {
+					for name, id := range r.Numbers().Remote {
 						list = append(list, fmt.Sprintf("%s=%d", name, id-RemoteFirst))
 					}
 					slices.Sort(list)
@@ -160,9 +160,9 @@ func peerOf(t *testing.T, word, sep string) (wire.PeerID, string) {
 // TestRemoteBounds: a site that names ever new workers is cut short, and counted; a worker here is told of a bounded number.
 func TestRemoteBounds(t *testing.T) {
 	r := NewRemote(&farHome{})
-	users := &wire.ForeignPeers{}
+	users := &wire.RemotePeers{}
 	for id := range wire.PeerID(MaxRemote + 5) {
-		users.Peers = append(users.Peers, wire.ForeignPeer{ID: id + 1, To: []wire.PeerID{1}})
+		users.Peers = append(users.Peers, wire.RemotePeer{ID: id + 1, To: []wire.PeerID{1}})
 	}
 	r.SetUsers("b", users)
 	if n := r.Refused()[RefusedPeers]; r.Known() != MaxRemote || n != 5 {
@@ -174,7 +174,7 @@ func TestRemoteBounds(t *testing.T) {
 	if faults := r.Audit(); len(faults) > 0 {
 		t.Error(faults)
 	}
-	long := &wire.ForeignRoute{Route: wire.Route{Backends: make([]wire.RouteBackend, wire.MaxBackends+1)}}
+	long := &wire.RemoteRoute{Route: wire.Route{Backends: make([]wire.RouteBackend, wire.MaxBackends+1)}}
 	if r.SetRoute("b", long.Route.Service, long); len(r.routes) > 0 {
 		t.Error("a route with more ends than one may have is taken")
 	}

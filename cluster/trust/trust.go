@@ -1,7 +1,7 @@
-// Package trust decides how far a site trusts each of its workers. It owns the evidence about every worker (package credit has the rules),
-// the capacity that a worker is believed to have, and the round trips that other workers measured to it. It never touches an instance or
-// the scheduler: it returns findings, and the cluster's core, which alone imports it, acts on them. It is pure: no clock, no disk, no
-// socket.
+// Package trust decides how far a site trusts each of its workers. It owns the evidence about every worker (package evidence has the
+// rules), the capacity that a worker is believed to have, and the round trips that other workers measured to it. It never touches an
+// instance or the scheduler: it returns findings, and the cluster's core, which alone imports it, acts on them. It is pure: no clock, no
+// disk, no socket.
 //
 //	claim, report ─► check ─► plausible: accepted
 //	                   └─ refuted: ignored, and counted ─► the worker is a suspect: its rank falls
@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/evidence"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -48,7 +48,7 @@ type Site interface {
 
 // Record is the part of a worker's record that trust owns.
 type Record struct {
-	Credit *credit.Book    `json:"credit,omitempty"` // nil: nothing speaks against it
+	Trust  *evidence.Book  `json:"credit,omitempty"` // nil: nothing speaks against it
 	Base   spec.Resources  `json:"base,omitzero"`    // what it had when it joined
 	Claims *spec.Resources `json:"claims,omitempty"` // what it claims to have, where that is not believed
 }
@@ -90,7 +90,7 @@ func New(site Site) *Trust {
 func (t *Trust) Add(name string, r Record) *Worker {
 	w := &Worker{name: name, record: r}
 	t.workers[name] = w
-	if r.Credit != nil {
+	if r.Trust != nil {
 		t.suspects[name] = w
 	}
 	return w
@@ -112,21 +112,21 @@ func (w *Worker) Record() Record {
 
 // Quarantine says why a worker gets nothing new, or nothing.
 func (w *Worker) Quarantine() string {
-	if w == nil || w.record.Credit == nil {
+	if w == nil || w.record.Trust == nil {
 		return ""
 	}
-	return w.record.Credit.Quarantine
+	return w.record.Trust.Quarantine
 }
 
 // Misplaced reports whether the coordinate of a worker is refuted.
-func (w *Worker) Misplaced() bool { return w != nil && w.record.Credit.Doubted(credit.Place) }
+func (w *Worker) Misplaced() bool { return w != nil && w.record.Trust.Suspected(evidence.Place) }
 
 // Rank is by how much a worker's score counts, and why that is less than all; 0 stands for all.
 func (w *Worker) Rank() (share float64, why string) {
-	if w == nil || w.record.Credit.Clean() {
+	if w == nil || w.record.Trust.Clean() {
 		return 0, ""
 	}
-	b := w.record.Credit
+	b := w.record.Trust
 	if share = b.Rank(); share > 1-1e-3 {
 		return 0, ""
 	}
@@ -155,13 +155,13 @@ func (t *Trust) Overdue(now time.Time) []string {
 
 // Review begins or ends the quarantine of a suspect, where it is time.
 func (t *Trust) Review(now time.Time, name string) Finding {
-	return Finding{Worker: name, Changed: t.workers[name].record.Credit.Judge(now)}
+	return Finding{Worker: name, Changed: t.workers[name].record.Trust.Judge(now)}
 }
 
 // Clear ends the suspicion of a worker of whose evidence nothing is left. It reports whether it did.
 func (t *Trust) Clear(name string) bool {
 	w := t.workers[name]
-	if b := w.record.Credit; !b.Clean() || len(b.Entries) > 0 {
+	if b := w.record.Trust; !b.Clean() || len(b.Entries) > 0 {
 		return false
 	}
 	t.clear(w)
@@ -170,29 +170,29 @@ func (t *Trust) Clear(name string) bool {
 
 // Restore has a worker trusted again, by an operator. It gives the capacity that the worker claims, where that was not believed, and
 // whether anything was counted.
-func (t *Trust) Restore(name string) (claims *spec.Resources, doubted bool) {
+func (t *Trust) Restore(name string) (claims *spec.Resources, suspected bool) {
 	w := t.workers[name]
 	if claims = w.record.Claims; claims != nil {
 		w.record.Base, w.record.Claims = *claims, nil
 	}
-	doubted = !w.record.Credit.Clean()
+	suspected = !w.record.Trust.Clean()
 	t.clear(w)
-	return claims, doubted
+	return claims, suspected
 }
 
 func (t *Trust) clear(w *Worker) {
-	w.record.Credit = nil
+	w.record.Trust = nil
 	delete(t.suspects, w.name)
 }
 
 // book gives the evidence about a worker, to add to.
-func (t *Trust) book(name string) *credit.Book {
+func (t *Trust) book(name string) *evidence.Book {
 	w := t.workers[name]
-	if w.record.Credit == nil {
-		w.record.Credit = &credit.Book{}
+	if w.record.Trust == nil {
+		w.record.Trust = &evidence.Book{}
 	}
 	t.suspects[name] = w
-	return w.record.Credit
+	return w.record.Trust
 }
 
 // finding is what follows from a check that counted something, or did not.
@@ -200,34 +200,34 @@ func (t *Trust) finding(now time.Time, name string, counted bool, text string) F
 	if !counted {
 		return Finding{Worker: name}
 	}
-	return Finding{Worker: name, Text: text, Changed: t.workers[name].record.Credit.Judge(now)}
+	return Finding{Worker: name, Text: text, Changed: t.workers[name].record.Trust.Judge(now)}
 }
 
 // Mark counts something that no honest worker says.
-func (t *Trust) Mark(now time.Time, name string, kind credit.Kind, text string) Finding {
+func (t *Trust) Mark(now time.Time, name string, kind evidence.Kind, text string) Finding {
 	return t.finding(now, name, t.book(name).Mark(now, kind, text), text)
 }
 
 // Odd takes a message that an honest worker hardly ever sends.
-func (t *Trust) Odd(now time.Time, name string, kind credit.Kind, text string) Finding {
+func (t *Trust) Odd(now time.Time, name string, kind evidence.Kind, text string) Finding {
 	return t.finding(now, name, t.book(name).Odd(now, kind, text), text)
 }
 
 // Slow takes that a worker did not start what another one started at once. The instances that it does run speak for it, where nothing was
 // counted before.
 func (t *Trust) Slow(now time.Time, name string, runs int, text string) Finding {
-	if t.workers[name].record.Credit == nil {
+	if t.workers[name].record.Trust == nil {
 		for range runs {
-			t.book(name).Vouch(credit.Starts)
+			t.book(name).Vouch(evidence.Starts)
 		}
 	}
-	return t.Mark(now, name, credit.Starts, text)
+	return t.Mark(now, name, evidence.Starts, text)
 }
 
 // Started takes that a worker started an instance.
 func (t *Trust) Started(now time.Time, name string) {
-	if w := t.workers[name]; w != nil && w.record.Credit != nil {
-		w.record.Credit.Good(now, credit.Starts)
+	if w := t.workers[name]; w != nil && w.record.Trust != nil {
+		w.record.Trust.Good(now, evidence.Starts)
 	}
 }
 
@@ -254,7 +254,7 @@ func (t *Trust) Capacity(now time.Time, name string, f *wire.WorkerFacts) (*wire
 	if r.Claims == nil || *r.Claims != said {
 		r.Claims = &said
 		const text = "it claims %s, had %s when it joined, and is reckoned with by that; `skerry uncordon %s` has it believed"
-		found = t.Mark(now, name, credit.Capacity, fmt.Sprintf(text, shortly(said), shortly(r.Base), name))
+		found = t.Mark(now, name, evidence.Capacity, fmt.Sprintf(text, shortly(said), shortly(r.Base), name))
 	}
 	out := *f
 	out.Capacity = spec.FromVector(claims)
@@ -268,10 +268,10 @@ func shortly(r spec.Resources) string {
 // Use looks for usage in a report that no machine has.
 func (t *Trust) Use(now time.Time, name string, r *wire.WorkerReport) Finding {
 	text := impossible(r)
-	if text == "" && t.workers[name].record.Credit == nil {
+	if text == "" && t.workers[name].record.Trust == nil {
 		return Finding{Worker: name}
 	}
-	return t.finding(now, name, t.book(name).Check(now, credit.Use, text != "", text), text)
+	return t.finding(now, name, t.book(name).Check(now, evidence.Use, text != "", text), text)
 }
 
 // impossible says which usage in a report no machine has, or nothing.
@@ -296,14 +296,14 @@ func (t *Trust) Place(now time.Time, name string, claimed *spec.Coordinate, meas
 	t.hear(now, name, measured)
 	w := t.workers[name]
 	text, wrong, known := t.misplaced(now, w, claimed)
-	if !known || !wrong && w.record.Credit == nil {
+	if !known || !wrong && w.record.Trust == nil {
 		return Finding{Worker: name}
 	}
 	b := t.book(name)
 	if !wrong {
-		b.Good(now, credit.Place)
+		b.Good(now, evidence.Place)
 	}
-	return t.finding(now, name, b.Check(now, credit.Place, wrong, text), text)
+	return t.finding(now, name, b.Check(now, evidence.Place, wrong, text), text)
 }
 
 // hear keeps the round trips that a worker measured to others.
@@ -358,7 +358,7 @@ func (t *Trust) Audit(known map[string]*Worker) (faults []string) {
 		if known[name] != w || w.name != name {
 			bad("there is evidence about %s, which was removed", name)
 		}
-		if (t.suspects[name] == w) != (w.record.Credit != nil) {
+		if (t.suspects[name] == w) != (w.record.Trust != nil) {
 			bad("%s: its list says that it is a suspect: %v", name, t.suspects[name] == w)
 		}
 		if c, b := w.record.Claims, w.record.Base; c != nil && c.CPU <= growth*b.CPU && c.Memory <= growth*b.Memory {

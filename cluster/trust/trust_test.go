@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/credit"
+	"skerry.dev/skerry/decide/evidence"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -106,9 +106,9 @@ func (y *yard) do(t *testing.T, verb string, args []string) string {
 		}
 		return say(y.t.Place(y.now, name, y.at[name], list))
 	case "repeats":
-		return say(y.t.Odd(y.now, name, credit.Replays, "it repeats itself"))
+		return say(y.t.Odd(y.now, name, evidence.Replays, "it repeats itself"))
 	case "forges":
-		return say(y.t.Mark(y.now, name, credit.Tokens, "it forges tokens"))
+		return say(y.t.Mark(y.now, name, evidence.Tokens, "it forges tokens"))
 	case "slow":
 		return say(y.t.Slow(y.now, name, int(number(t, args[1])), "it does not start"))
 	case "starts":
@@ -131,8 +131,8 @@ func (y *yard) do(t *testing.T, verb string, args []string) string {
 		}
 		return strings.Join(out, ". ")
 	case "uncordon":
-		claims, doubted := y.t.Restore(name)
-		out := fmt.Sprintf("doubted: %v", doubted)
+		claims, suspected := y.t.Restore(name)
+		out := fmt.Sprintf("doubted: %v", suspected)
 		if claims != nil {
 			out += ", has " + claims.CPU.String()
 		}
@@ -207,7 +207,7 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 	for name, spoil := range map[string]func(y *yard){
 		"there is evidence about w1, which was removed": func(y *yard) { delete(y.workers, "w1") },
 		"w2 can have no evidence":                       func(y *yard) { y.workers["w2"] = &Worker{} },
-		"w1: its list says that it is a suspect: false": func(y *yard) { y.workers["w1"].record.Credit = &credit.Book{} },
+		"w1: its list says that it is a suspect: false": func(y *yard) { y.workers["w1"].record.Trust = &evidence.Book{} },
 		"w3 is gone, and still a suspect":               func(y *yard) { y.t.suspects["w3"] = &Worker{} },
 		"w1 measured a round trip to itself":            func(y *yard) { y.workers["w1"].heard = map[string]heard{"w1": {ms: 1}} },
 		"w1: its claim of 1 cores and 0 of memory is not believed, and it had 4 cores and 0 of memory": func(y *yard) {

@@ -167,16 +167,16 @@ func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
 	c.due = true
 }
 
-// Own notes whose data it is, where an earlier version did not.
-func (c *Claims) Own(v spec.VolumeClaim, org string) {
+// Adopt notes whose data it is, where an earlier version did not.
+func (c *Claims) Adopt(v spec.VolumeClaim, org string) {
 	if k := c.all[v]; k != nil && k.Org == "" && org != "" {
 		k.Org = org
 		c.note(k)
 	}
 }
 
-// Foreign gives the organisation that has data under the name of volumes which another one wants, or "".
-func (c *Claims) Foreign(v spec.VolumeClaim, org string) string {
+// OtherOrg gives the organisation that has data under the name of volumes which another one wants, or "".
+func (c *Claims) OtherOrg(v spec.VolumeClaim, org string) string {
 	if k := c.all[v]; k != nil && k.Ran && k.Org != org {
 		return k.Org
 	}

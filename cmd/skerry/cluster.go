@@ -159,8 +159,8 @@ const mqttHelp = "address for external agents, which connect by MQTT over TLS, s
 
 // successorConfig sets up a machine that stands by. What it is called at the root it learns with the store.
 func successorConfig(cfg *node.ClusterConfig, j *joinFlags, standalone bool) (err error) {
-	cfg.Seat, cfg.Join.Parent = j.name, hostPorts(j.parents, j.port)
-	if cfg.SeatToken, err = j.text(); err != nil {
+	cfg.Candidate, cfg.Join.Parent = j.name, hostPorts(j.parents, j.port)
+	if cfg.CandidateToken, err = j.text(); err != nil {
 		return err
 	}
 	if !standalone && len(j.parents) == 0 {

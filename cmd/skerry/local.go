@@ -54,7 +54,7 @@ type status struct {
 	// Secrets says what keeps the key of a worker's secrets.
 	Secrets string `json:"secrets,omitempty"`
 	// Held is why a worker is held on its device.
-	Held string `json:"held,omitempty"`
+	Frozen string `json:"held,omitempty"`
 	// Coordinate is a worker's place in the network, once it is known.
 	Coordinate *spec.Coordinate `json:"coordinate,omitempty"`
 	// Overlay is how a worker fares there.
@@ -279,7 +279,7 @@ func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	st := status{Role: "cluster", Version: version, Pid: os.Getpid(), Why: "it stands by"}
 	var err error
 	if st.Succession, err = l.leadership.Status(r.Context()); st.Succession != nil {
-		st.Name = st.Succession.Seat
+		st.Name = st.Succession.Candidate
 	}
 	answer(w, st, err)
 }

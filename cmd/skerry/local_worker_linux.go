@@ -36,13 +36,13 @@ func (l *workerLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST /upgrade":
 		l.programs.serve(w, r)
 	case "POST /hold", "POST /release", "POST /approve":
-		var q holdRequest
+		var q freezeRequest
 		err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&q)
 		switch {
 		case err != nil:
 			err = skerry.Errorf(skerry.CodeInvalid, "%w", err)
 		case r.URL.Path == "/hold":
-			err = l.w.Hold(r.Context(), q.Reason)
+			err = l.w.Freeze(r.Context(), q.Reason)
 		case r.URL.Path == "/release":
 			err = l.w.Release(r.Context())
 		default:
@@ -69,7 +69,7 @@ func (l *workerLocal) status(ctx context.Context) (status, error) {
 	o := l.w.Overlay(ctx)
 	st.Overlay = &o
 	var err, heldErr error
-	st.Held, heldErr = l.w.Held(ctx)
+	st.Frozen, heldErr = l.w.Frozen(ctx)
 	st.Instances, err = l.w.Instances(ctx)
 	if l.programs != nil {
 		if state, err := l.programs.dir.State(); err == nil { // else the log tells at every start

@@ -59,7 +59,7 @@ keep running.`,
 	c.add(cmd.Flags(), "root")
 	cmd.Flags().StringVar(&c.name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
-	cmd.Flags().StringVar(&p.amendments, "amendments", rootcore.AmendmentsOwn,
+	cmd.Flags().StringVar(&p.amendments, "amendments", rootcore.AmendmentsLocal,
 		"which overrides, made at sites while the root was away, are adopted: own (those of services that run at that site only, and numbers of instances), all or none; the rest is kept for rollout undo")
 	cmd.Flags().DurationVar(&p.keepAlive, "keep-alive", link.DefaultKeepAlive,
 		"how often an idle connection to a cluster is probed, 1s to 5m; both ends close it after three failed probes")
@@ -77,7 +77,7 @@ func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
 	if err != nil {
 		return node.RootConfig{}, err
 	}
-	if !slices.Contains([]string{"", rootcore.AmendmentsOwn, rootcore.AmendmentsAll, rootcore.AmendmentsNone}, p.amendments) {
+	if !slices.Contains([]string{"", rootcore.AmendmentsLocal, rootcore.AmendmentsAll, rootcore.AmendmentsNone}, p.amendments) {
 		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not a value", p.amendments).
 			WithHint("write own, all or none")
 	}

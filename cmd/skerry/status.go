@@ -74,8 +74,8 @@ func printStatus(out io.Writer, st *status) {
 	if c := st.Cache; c != nil {
 		fmt.Fprintf(tw, "Image cache:\t%s of %s\n", skerry.Bytes(c.Bytes), skerry.Bytes(c.Max))
 	}
-	if st.Held != "" {
-		fmt.Fprintf(tw, "Frozen:\t%s\n", st.Held)
+	if st.Frozen != "" {
+		fmt.Fprintf(tw, "Frozen:\t%s\n", st.Frozen)
 	}
 	if st.Secrets != "" {
 		fmt.Fprintf(tw, "Secrets:\tsealed for a key in: %s\n", st.Secrets)
@@ -110,14 +110,14 @@ func printStatus(out io.Writer, st *status) {
 	}
 	tw.Flush()
 	for _, i := range st.Instances {
-		if i.Held != "" {
-			fmt.Fprintf(out, "%s: %s\n", i.ID, i.Held)
+		if i.Frozen != "" {
+			fmt.Fprintf(out, "%s: %s\n", i.ID, i.Frozen)
 		}
 	}
 }
 
 func printSuccession(tw io.Writer, s *succession.Status) {
-	fmt.Fprintf(tw, "Candidate:\t%s, %s, term %d\n", s.Seat, s.State, s.Term)
+	fmt.Fprintf(tw, "Candidate:\t%s, %s, term %d\n", s.Candidate, s.State, s.Term)
 	if s.Why != "" {
 		fmt.Fprintf(tw, "\t%s\n", s.Why)
 	}
@@ -145,7 +145,7 @@ func printRebuilt(out io.Writer, r *view.Rebuilt) {
 		fmt.Fprint(out, "; waiting for others to reconnect, nothing is started yet")
 	}
 	fmt.Fprintf(out, ":\n  %d instances of the root's have a worker\n", r.OfRoot)
-	for _, s := range r.Own {
+	for _, s := range r.Local {
 		fmt.Fprintf(out, "  %s: %d of %d instances adopted, its application rebuilt\n", s.Service, s.Instances, s.Wanted)
 	}
 	for _, l := range r.Left {

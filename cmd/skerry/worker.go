@@ -23,7 +23,7 @@ running, and the agent adopts them when it starts again.`,
 	w.common.add(cmd.Flags(), "worker")
 	w.join.add(cmd.Flags(), "cluster", "cluster orchestrator", "7444")
 	w.add(cmd.Flags())
-	cmd.AddCommand(workerHoldCommands()...)
+	cmd.AddCommand(workerFreezeCommands()...)
 	cmd.AddCommand(workerUpgrade(), workerCheck(), workerProfile(), statusCommand("worker"), workerCleanup())
 	return cmd
 }

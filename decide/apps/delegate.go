@@ -208,7 +208,7 @@ func (e *editor) Adopt(now time.Time, site string, m *wire.Amendment, all bool, 
 			}
 			held := x.Fence
 			i := &Instance{Instance: wire.Instance{ID: x.ID, Service: skerry.ServiceKey{App: m.App, Service: w.Name}, Org: a.Org, Ordinal: e.adoptOrdinal(site, &x, w.Name, a, here), Gen: a.Gen, Revision: x.Revision,
-				State: skerry.ClusterScheduled, CreatedAt: now, Cluster: skerry.ClusterName(site), Fence: mint(fx)}, Holder: site, Held: &held, Restart: a.Restarts[w.Name], Spec: s,
+				State: skerry.ClusterScheduled, CreatedAt: now, Cluster: skerry.ClusterName(site), Fence: mint(fx)}, Holder: site, PriorFence: &held, Restart: a.Restarts[w.Name], Spec: s,
 				Deadline: now.Add(s.ConvergenceTime())}
 			if x.Revision != a.revisions[w.Name] {
 				i.Spec = old.Manifest.Spec.Service(w.Name)

@@ -48,7 +48,7 @@ func (l *lifecycle) NotCopied(now time.Time, i *Instance, reason, text string, f
 // TakeOver makes the copy elsewhere the instance. left is the copy left behind, or nil when it is known to end.
 func (l *lifecycle) TakeOver(now time.Time, i *Instance, left *Copy, why string, fx *wire.Effects) {
 	from := i.Holder
-	i.Holder, i.Cluster, i.Fence, i.Held = i.Next.Holder, skerry.ClusterName(i.Next.Holder), i.Next.Fence, nil
+	i.Holder, i.Cluster, i.Fence, i.PriorFence = i.Next.Holder, skerry.ClusterName(i.Next.Holder), i.Next.Fence, nil
 	i.Next, i.Left, i.Cut, i.Bound, i.Rejected, i.Refusals = nil, left, false, false, nil, nil
 	i.State, i.Phase, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, ""
 	i.QoS, i.Shared = nil, nil
@@ -74,7 +74,7 @@ func (l *lifecycle) Back(now time.Time, i *Instance, text string, fx *wire.Effec
 // Restore makes the copy that was left behind the instance again, under a new token that it takes over in place.
 func (l *lifecycle) Restore(now time.Time, i *Instance, fence skerry.Fence, why string, fx *wire.Effects) {
 	from, held := i.Holder, i.Left.Fence
-	i.Holder, i.Cluster, i.Fence, i.Held = i.Left.Holder, skerry.ClusterName(i.Left.Holder), fence, &held
+	i.Holder, i.Cluster, i.Fence, i.PriorFence = i.Left.Holder, skerry.ClusterName(i.Left.Holder), fence, &held
 	i.Left, i.Next, i.Cut, i.Bound, i.Rejected, i.Refusals = nil, nil, false, false, nil, nil
 	i.State, i.Phase, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, ""
 	i.QoS, i.Shared = nil, nil
@@ -95,7 +95,7 @@ func (l *lifecycle) LetGo(now time.Time, i *Instance, why string, fx *wire.Effec
 
 // Regrant starts an instance anew where it is, under a new token: its holder stopped it while it was out of touch.
 func (l *lifecycle) Regrant(now time.Time, i *Instance, fence skerry.Fence, fx *wire.Effects) {
-	i.Fence, i.Held, i.Cut, i.Bound = fence, nil, false, false
+	i.Fence, i.PriorFence, i.Cut, i.Bound = fence, nil, false, false
 	i.State, i.Phase, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, "starts again after its site was cut off"
 	i.step(now, i.Reason)
 	l.saveInstance(i, fx)

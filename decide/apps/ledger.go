@@ -41,8 +41,8 @@ type Instance struct {
 	Next *Copy `json:"next,omitempty"`
 	Left *Copy `json:"left,omitempty"`
 	// Cut: its holder is out of touch for so long that the tier above seeks another.
-	Cut  bool          `json:"cut,omitempty"`
-	Held *skerry.Fence `json:"held,omitempty"` // as in Assignment
+	Cut        bool          `json:"cut,omitempty"`
+	PriorFence *skerry.Fence `json:"held,omitempty"` // as in Assignment
 	// Bound: its holder has confirmed that it ends it by itself when it is out of touch (Assignment.Failover).
 	Bound bool `json:"bound,omitempty"`
 	// Resize are other limits that it is to have while it runs on; nil: it has those of Spec.

@@ -10,7 +10,7 @@ import (
 
 // Place records that a child was given an instance. The caller has checked that it may.
 func (l *lifecycle) Place(now time.Time, i *Instance, holder string, fence skerry.Fence, d *wire.Decision, fx *wire.Effects) {
-	i.Holder, i.Fence, i.Held, i.Bound, i.Decision = holder, fence, nil, false, d
+	i.Holder, i.Fence, i.PriorFence, i.Bound, i.Decision = holder, fence, nil, false, d
 	i.State, i.Phase, i.Why, i.Reason = skerry.ClusterScheduled, skerry.PhaseNone, nil, ""
 	i.Exit = nil
 	i.step(now, "given to "+holder)
@@ -65,8 +65,8 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 	ready := o.Ready && o.Restart >= i.Restart
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, ready, pick(ready, "", why))
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, !o.Unreachable, pick(o.Unreachable, "its worker is not in touch", ""))
-	if o.Held != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Held }) {
-		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Held, o.Held != "", o.Held)
+	if o.Frozen != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Frozen }) {
+		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Frozen, o.Frozen != "", o.Frozen)
 	}
 	if o.Crowded != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.HeadRoom }) {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.HeadRoom, o.Crowded == "", o.Crowded)

@@ -126,7 +126,7 @@ func (e *editor) check(app *spec.Application, expect skerry.Generation) (*Namesp
 	if err := checkExports(app, ns.Org); err != nil {
 		return nil, nil, err
 	}
-	if err := e.checkDoors(app, ns.Org, old); err != nil {
+	if err := e.checkEntries(app, ns.Org, old); err != nil {
 		return nil, nil, err
 	}
 	if err := e.volumes.checkSizes(app, old); err != nil {

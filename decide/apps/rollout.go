@@ -225,11 +225,11 @@ func (rs *rollouts) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollo
 				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " + s.Update.Deadline.String() + ": " + r.Reason
 			}
 		}
-		if i.IsReady() || i.State != skerry.Running && i.State != skerry.WorkerScheduled || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Held) {
+		if i.IsReady() || i.State != skerry.Running && i.State != skerry.WorkerScheduled || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Frozen) {
 			continue
 		}
 		// Not since before this life: its clock may be years ahead of that, or the machine was off, and a version would be taken back for it.
-		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Held))), began)
+		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Frozen))), began)
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
 			rs.wakeAt(a.Key(), at)

@@ -234,20 +234,20 @@ func TestOldRecordsKeepTheirRevision(t *testing.T) {
 	}
 }
 
-func TestDoorIsTaken(t *testing.T) {
+func TestEntryIsTaken(t *testing.T) {
 	s := newSite(t)
-	door := func(app, host string) func(*Apply) {
+	entry := func(app, host string) func(*Apply) {
 		return func(a *Apply) {
 			a.App.Metadata.Name = app
 			a.App.Spec.Services[0].Ports = []spec.Port{{Name: "http", Port: 8080}}
 			a.App.Spec.Services[0].Ingress = []spec.Ingress{{Host: host, Port: spec.PortRef("http")}}
 		}
 	}
-	s.tell(apply(1, door("shop", "shop.example")))
-	s.tell(apply(1, door("shop", "shop.example"))) // its own
-	refused(t, s.c, apply(1, door("rival", "shop.example")), skerry.CodeConflict, "another application has this ingress already")
-	s.tell(apply(1, door("rival", "rival.example")))
-	fx, _ := s.c.Handle(s.now, apply(1, door("rival", "shop.example")))
+	s.tell(apply(1, entry("shop", "shop.example")))
+	s.tell(apply(1, entry("shop", "shop.example"))) // its own
+	refused(t, s.c, apply(1, entry("rival", "shop.example")), skerry.CodeConflict, "another application has this ingress already")
+	s.tell(apply(1, entry("rival", "rival.example")))
+	fx, _ := s.c.Handle(s.now, apply(1, entry("rival", "shop.example")))
 	if e := skerry.AsError(fx.Err); len(e.Problems) != 1 || e.Problems[0].Path != "spec.services[0].ingress[0]" || !strings.Contains(e.Problems[0].Message, "leads to application default/shop") {
 		t.Errorf("%+v", e)
 	}

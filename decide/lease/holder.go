@@ -8,10 +8,10 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// list is who was named as heir, under a number.
+// list is who was named as in-sync replica, under a number.
 type list struct {
-	seq   uint64
-	heirs []wire.Seat
+	seq    uint64
+	inSync []wire.LeaseCandidate
 }
 
 // promised is the last that was heard of a voter.
@@ -22,24 +22,24 @@ type promised struct {
 
 // follower is a successor to which the store goes.
 type follower struct {
-	seat  wire.Seat
-	acked int64     // everything up to this revision is on its disk
-	heard time.Time // of an acknowledgement
-	since time.Time // it has not acknowledged something that waits for it since then; zero: it has
+	candidate wire.LeaseCandidate
+	acked     int64     // everything up to this revision is on its disk
+	heard     time.Time // of an acknowledgement
+	since     time.Time // it has not acknowledged something that waits for it since then; zero: it has
 }
 
-// holder is the part of a seat that leads. lists[0] is the oldest by which a successor could still be elected.
+// holder is the part of a candidate that leads. lists[0] is the oldest by which a successor could still be elected.
 type holder struct {
 	term    uint64
 	born    time.Time
 	founded bool
-	// known: enough voters have heard of this reign. Before that nobody is named as heir, for nobody could vote for this seat
+	// known: enough voters have heard of this term. Before that nobody is named as in-sync replica, for nobody could vote for this candidate
 	// again if it ended now.
 	known   bool
-	closing bool // the site has no voters left: no heirs either
+	closing bool // the site has no voters left: no in-sync replicas either
 	lists   []list
 	// councils are the sets of voters that a successor may go by: the last is the present one, and those before are until
-	// every heir has it.
+	// every in-sync replica has it.
 	councils  [][]string
 	settlesAt int64 // the revision that holds the last council
 	seen      map[string]promised
@@ -79,7 +79,7 @@ func (h *holder) enough(pass func(p promised) bool) bool {
 // free reports whether nobody can be elected, so that no lease is needed.
 func (h *holder) free() bool {
 	for _, l := range h.lists {
-		if len(l.heirs) > 0 {
+		if len(l.inSync) > 0 {
 			return false
 		}
 	}
@@ -107,7 +107,7 @@ func (h *holder) advance() {
 func (h *holder) obliged() []string {
 	var out []string
 	for _, l := range h.lists {
-		for _, s := range l.heirs {
+		for _, s := range l.inSync {
 			if !slices.Contains(out, s.Name) {
 				out = append(out, s.Name)
 			}
@@ -124,7 +124,7 @@ func (h *holder) release() {
 	for _, name := range h.obliged() {
 		f := h.followers[name]
 		if f == nil {
-			return // until voters know that it is no heir any more, or it is back
+			return // until voters know that it is no in-sync replica any more, or it is back
 		}
 		upTo = min(upTo, f.acked)
 	}
@@ -134,17 +134,17 @@ func (h *holder) release() {
 	}
 }
 
-// name makes a new list of heirs.
-func (h *holder) name(heirs []wire.Seat) {
-	h.lists = append(h.lists, list{h.now().seq + 1, heirs})
+// name makes a new list of in-sync replicas.
+func (h *holder) name(inSync []wire.LeaseCandidate) {
+	h.lists = append(h.lists, list{h.now().seq + 1, inSync})
 	h.changed = true
 	h.advance() // a site without voters has nobody to ask
 }
 
-// review drops heirs that are gone or lag, and adds followers that have everything. rank orders them.
+// review drops in-sync replicas that are gone or lag, and adds followers that have everything. rank orders them.
 func (h *holder) review(now time.Time, patience time.Duration, rank map[string]int) {
-	have := h.now().heirs
-	var heirs []wire.Seat
+	have := h.now().inSync
+	var inSync []wire.LeaseCandidate
 	for _, f := range h.followers {
 		behind := f.acked < h.local
 		switch {
@@ -154,20 +154,20 @@ func (h *holder) review(now time.Time, patience time.Duration, rank map[string]i
 			f.since = now
 		}
 		lags := behind && now.Sub(f.since) >= patience || now.Sub(f.heard) >= patience
-		was := named(have, f.seat.Name)
+		was := named(have, f.candidate.Name)
 		if was && !lags || !was && !lags && f.acked >= h.released && f.acked >= h.settlesAt {
-			heirs = append(heirs, f.seat)
+			inSync = append(inSync, f.candidate)
 		}
 	}
 	if !h.known || h.closing || len(h.councils[len(h.councils)-1]) == 0 {
-		heirs = nil
+		inSync = nil
 	}
-	slices.SortFunc(heirs, func(a, b wire.Seat) int {
+	slices.SortFunc(inSync, func(a, b wire.LeaseCandidate) int {
 		return cmp.Or(cmp.Compare(rank[a.Name], rank[b.Name]), cmp.Compare(a.Name, b.Name))
 	})
-	heirs = heirs[:min(len(heirs), MaxHeirs)]
-	if !slices.Equal(heirs, have) {
-		h.name(heirs)
+	inSync = inSync[:min(len(inSync), MaxInSync)]
+	if !slices.Equal(inSync, have) {
+		h.name(inSync)
 	}
 }
 
@@ -182,9 +182,9 @@ func (h *holder) council(voters []string, revision int64) {
 	h.settlesAt = revision
 }
 
-func (h *holder) lease(now time.Time, me wire.Seat, ttl time.Duration) *wire.Lease {
+func (h *holder) lease(now time.Time, me wire.LeaseCandidate, ttl time.Duration) *wire.Lease {
 	l := h.now()
-	return &wire.Lease{Term: h.term, Holder: me.Name, At: me.Addr, Seq: l.seq, Heirs: slices.Clone(l.heirs), TTL: uint32(ttl / time.Millisecond),
+	return &wire.Lease{Term: h.term, Holder: me.Name, At: me.Addr, Seq: l.seq, InSync: slices.Clone(l.inSync), TTL: uint32(ttl / time.Millisecond),
 		Stamp: uint64(now.Sub(h.born))}
 }
 

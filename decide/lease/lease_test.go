@@ -8,10 +8,10 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// leader gives the only seat that leads, or nil.
-func (w *world) leader() *seat {
-	var found *seat
-	for _, s := range w.seats {
+// leader gives the only candidate that leads, or nil.
+func (w *world) leader() *candidate {
+	var found *candidate
+	for _, s := range w.candidates {
 		if s.up && s.core.State() == Leading {
 			if found != nil {
 				return nil
@@ -23,8 +23,8 @@ func (w *world) leader() *seat {
 }
 
 // TestChaos has machines crash, ways break in one direction or both, messages get lost and clocks go at different speeds. At
-// every step one seat at most leads in a term, no term goes back, and whoever leads has everything that was acknowledged before. When all
-// is mended one seat leads, the others follow, and writes are acknowledged.
+// every step one candidate at most leads in a term, no term goes back, and whoever leads has everything that was acknowledged before. When
+// all is mended one candidate leads, the others follow, and writes are acknowledged.
 func TestChaos(t *testing.T) {
 	seeds, took := 100, 0
 	if testing.Short() {
@@ -76,11 +76,11 @@ func TestChaos(t *testing.T) {
 		w.run(10 * time.Second)
 		if l := w.leader(); l == nil || len(w.acked) == before {
 			text := ""
-			for _, s := range w.seats {
+			for _, s := range w.candidates {
 				text += fmt.Sprintf("\n%s %s term %d above %d owner %v log %d %+v", s.name, s.core.State(), s.core.Term(), s.core.Above(), s.owner, len(s.log), s.books().Voters)
 			}
 			for _, v := range w.workers {
-				text += fmt.Sprintf("\n%s %+v link %q", v.name, v.ballot, v.link)
+				text += fmt.Sprintf("\n%s %+v link %q", v.name, v.state, v.link)
 			}
 			w.fault("nobody writes when all is mended:%s", text)
 		}
@@ -101,7 +101,7 @@ func TestTakeOver(t *testing.T) {
 		w := newWorld(1, workers, 0)
 		w.calm = true
 		w.run(10 * time.Second)
-		if l := w.leader(); l == nil || l.name != "a" || len(l.core.reign.now().heirs) != 2 {
+		if l := w.leader(); l == nil || l.name != "a" || len(l.core.holder.now().inSync) != 2 {
 			t.Fatalf("%d workers: no two heirs: %+v", workers, l)
 		}
 		before := len(w.acked)
@@ -115,7 +115,7 @@ func TestTakeOver(t *testing.T) {
 		}
 		w.start("a")
 		w.run(10 * time.Second)
-		if l := w.leader(); l == nil || l.name != "b" || w.seats["a"].follows != "b" {
+		if l := w.leader(); l == nil || l.name != "b" || w.candidates["a"].follows != "b" {
 			t.Errorf("%d workers: the old one does not follow", workers)
 		}
 		if len(w.faults) > 0 {
@@ -134,7 +134,7 @@ func TestMinority(t *testing.T) {
 		w := newWorld(3, c.workers, 0)
 		w.calm = true
 		w.run(10 * time.Second)
-		a := w.seats["a"]
+		a := w.candidates["a"]
 		for i := range c.cut {
 			for _, s := range []string{"a", "b", "c"} {
 				w.cut[fmt.Sprintf("w%d>%s", i, s)] = true // one way: they hear the leader, which does not hear them
@@ -150,45 +150,45 @@ func TestMinority(t *testing.T) {
 	}
 }
 
-// TestVoter: one vote in a term, none while the promise lasts, none for a seat that is no heir.
+// TestVoter: one vote in a term, none while the promise lasts, none for a candidate that is no in-sync replica.
 func TestVoter(t *testing.T) {
 	now := time.Unix(100, 0)
-	v := NewVoter(Ballot{}, now, ttl)
-	if a, save := v.Ask(now, &wire.Ask{Term: 9, Seat: "b"}); save || a.Holder != "" {
+	v := NewVoter(VoterState{}, now, ttl)
+	if a, save := v.Ask(now, &wire.Ask{Term: 9, Candidate: "b"}); save || a.Holder != "" {
 		t.Error("it voted for somebody of whom it knows nothing")
 	}
-	heirs := []wire.Seat{{Name: "b", Addr: "b:1"}}
-	p, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: heirs, TTL: 5000, Stamp: 7, At: "a:1"})
+	inSync := []wire.LeaseCandidate{{Name: "b", Addr: "b:1"}}
+	p, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, InSync: inSync, TTL: 5000, Stamp: 7, At: "a:1"})
 	if !save || p.Term != 3 || p.Seq != 2 || p.Stamp != 7 {
 		t.Fatalf("%+v %v", p, save)
 	}
-	if _, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: heirs, TTL: 5000, Stamp: 8}); save {
+	if _, save := v.Lease(now, &wire.Lease{Term: 3, Holder: "a", Seq: 2, InSync: inSync, TTL: 5000, Stamp: 8}); save {
 		t.Error("a lease that says nothing new is written down")
 	}
-	if _, save := v.Ask(now.Add(4*time.Second), &wire.Ask{Term: 4, Seat: "b"}); save {
+	if _, save := v.Ask(now.Add(4*time.Second), &wire.Ask{Term: 4, Candidate: "b"}); save {
 		t.Error("it broke its promise")
 	}
 	later := now.Add(6 * time.Second)
-	if _, save := v.Ask(later, &wire.Ask{Term: 4, Seat: "c"}); save {
+	if _, save := v.Ask(later, &wire.Ask{Term: 4, Candidate: "c"}); save {
 		t.Error("it voted for a seat that is no heir")
 	}
-	if _, save := v.Ask(later, &wire.Ask{Term: 3, Seat: "b"}); save {
+	if _, save := v.Ask(later, &wire.Ask{Term: 3, Candidate: "b"}); save {
 		t.Error("it voted in a term that another holds")
 	}
-	if a, save := v.Ask(later, &wire.Ask{Term: 4, Seat: "b"}); !save || a.Holder != "b" || a.Term != 4 || !v.Strayed {
+	if a, save := v.Ask(later, &wire.Ask{Term: 4, Candidate: "b"}); !save || a.Holder != "b" || a.Term != 4 || !v.Strayed {
 		t.Errorf("it did not vote: %+v", a)
 	}
 	if p, _ := v.Lease(later, &wire.Lease{Term: 3, Holder: "a", Seq: 9, TTL: 5000}); p.Term != 4 || p.Holder != "b" {
 		t.Errorf("it hears a lease of a lower term: %+v", p)
 	}
-	if a, _ := v.Ask(later.Add(time.Minute), &wire.Ask{Term: 4, Seat: "a"}); a.Holder != "b" {
+	if a, _ := v.Ask(later.Add(time.Minute), &wire.Ask{Term: 4, Candidate: "a"}); a.Holder != "b" {
 		t.Error("it voted twice in one term")
 	}
-	again := NewVoter(v.Ballot, later, ttl)
-	if a, _ := again.Ask(later, &wire.Ask{Term: 5, Seat: "a"}); a.Holder != "b" {
+	again := NewVoter(v.VoterState, later, ttl)
+	if a, _ := again.Ask(later, &wire.Ask{Term: 5, Candidate: "a"}); a.Holder != "b" {
 		t.Error("a voter that was started again broke a promise whose age it does not know")
 	}
-	if s := again.Seats(); len(s) != 2 || s[0].Name != "a" || s[1].Addr != "b:1" {
+	if s := again.Candidates(); len(s) != 2 || s[0].Name != "a" || s[1].Addr != "b:1" {
 		t.Errorf("seats %v", s)
 	}
 }
@@ -207,9 +207,9 @@ func TestNumbers(t *testing.T) {
 func TestStrayed(t *testing.T) {
 	for _, strayed := range []bool{false, true} {
 		now := time.Unix(100, 0)
-		s := New(Options{Me: wire.Seat{Name: "a", Addr: "a:1"}, TTL: ttl, Patience: patience})
-		s.SetBooks(Books{Reign: 3, Revision: 9, Voters: []string{"w1", "w2"}, Order: []string{"a", "b"}})
-		s.Offered(now, "w2", &wire.Vote{Term: 5, Holder: "a", Reign: 3, ReignHolder: "a", Strayed: strayed})
+		s := New(Options{Me: wire.LeaseCandidate{Name: "a", Addr: "a:1"}, TTL: ttl, Patience: patience})
+		s.SetBooks(Books{LeaseTerm: 3, Revision: 9, Voters: []string{"w1", "w2"}, Order: []string{"a", "b"}})
+		s.Offered(now, "w2", &wire.Vote{Term: 5, Holder: "a", LeaseTerm: 3, LeaseHolder: "a", Strayed: strayed})
 		if asks := len(s.Take()); asks != 0 == strayed {
 			t.Errorf("strayed %v: %d workers are asked", strayed, asks)
 		}
@@ -218,9 +218,9 @@ func TestStrayed(t *testing.T) {
 
 // TestAbsurdTerm: a worker that claims a term which nobody can have come to is not believed.
 func TestAbsurdTerm(t *testing.T) {
-	s := New(Options{Me: wire.Seat{Name: "a"}, TTL: ttl, Patience: patience})
-	s.SetBooks(Books{Reign: 3, Voters: []string{"w1"}})
-	s.Offered(time.Unix(100, 0), "w1", &wire.Vote{Term: 1 << 63, Reign: 3, ReignHolder: "a", Holder: "a"})
+	s := New(Options{Me: wire.LeaseCandidate{Name: "a"}, TTL: ttl, Patience: patience})
+	s.SetBooks(Books{LeaseTerm: 3, Voters: []string{"w1"}})
+	s.Offered(time.Unix(100, 0), "w1", &wire.Vote{Term: 1 << 63, LeaseTerm: 3, LeaseHolder: "a", Holder: "a"})
 	if s.Above() != 3 || len(s.Take()) != 0 {
 		t.Errorf("it is at %d now", s.Above())
 	}

@@ -10,24 +10,24 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// world plays seats, voters and the network between them. Everything random comes from one seed.
+// world plays candidates, voters and the network between them. Everything random comes from one seed.
 type world struct {
-	rng     *rand.Rand
-	now     time.Time
-	queue   []happening
-	order   int
-	seats   map[string]*seat
-	workers map[string]*voter
-	names   []string        // of seats and workers
-	cut     map[string]bool // "from>to"
-	loss    float64
-	acked   []entry           // writes that were acknowledged, in the order in which they were
-	ackedBy []uint64          // in which term
-	reigns  map[uint64]string // who led in a term
-	writes  int
-	faults  []string
-	took    int  // seats that began to lead by votes
-	calm    bool // no workers come or go
+	rng        *rand.Rand
+	now        time.Time
+	queue      []happening
+	order      int
+	candidates map[string]*candidate
+	workers    map[string]*voter
+	names      []string        // of candidates and workers
+	cut        map[string]bool // "from>to"
+	loss       float64
+	acked      []entry           // writes that were acknowledged, in the order in which they were
+	ackedBy    []uint64          // in which term
+	terms      map[uint64]string // who led in a term
+	writes     int
+	faults     []string
+	took       int  // candidates that began to lead by votes
+	calm       bool // no workers come or go
 }
 
 type happening struct {
@@ -44,8 +44,8 @@ type entry struct {
 	bound  *bool
 }
 
-// seat is a machine with a store.
-type seat struct {
+// candidate is a machine with a store.
+type candidate struct {
 	w     *world
 	name  string
 	rate  float64 // of its clock
@@ -53,7 +53,7 @@ type seat struct {
 	life  int
 	log   []entry
 	owner bool // it has led last: the store is its own
-	core  *Seat
+	core  *Candidate
 	// of the leader, how far each follower is; of a follower, whom it follows and when it heard of it
 	sent    map[string]int
 	follows string
@@ -64,21 +64,21 @@ type seat struct {
 }
 
 type voter struct {
-	w      *world
-	name   string
-	rate   float64
-	up     bool
-	life   int
-	ballot Ballot
-	core   *Voter
-	link   string    // the seat that it is connected to
-	heard  time.Time // a sign of life of it
+	w     *world
+	name  string
+	rate  float64
+	up    bool
+	life  int
+	state VoterState
+	core  *Voter
+	link  string    // the candidate that it is connected to
+	heard time.Time // a sign of life of it
 }
 
 const ttl, patience = 5 * time.Second, time.Second
 
 func newWorld(seed uint64, workers int, drift float64) *world {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_000_000, 0), seats: map[string]*seat{}, workers: map[string]*voter{}, cut: map[string]bool{}, reigns: map[uint64]string{}}
+	w := &world{rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_000_000, 0), candidates: map[string]*candidate{}, workers: map[string]*voter{}, cut: map[string]bool{}, terms: map[uint64]string{}}
 	clock := func() float64 { return 1 + drift*(2*w.rng.Float64()-1) }
 	var voters []string
 	for i := range workers {
@@ -87,11 +87,11 @@ func newWorld(seed uint64, workers int, drift float64) *world {
 		w.workers[name] = &voter{w: w, name: name, rate: clock()}
 	}
 	for i, name := range []string{"a", "b", "c"} {
-		s := &seat{w: w, name: name, rate: clock(), owner: i == 0}
+		s := &candidate{w: w, name: name, rate: clock(), owner: i == 0}
 		if i == 0 {
 			s.log = []entry{{term: 1, voters: voters}}
 		}
-		w.seats[name] = s
+		w.candidates[name] = s
 	}
 	w.names = slices.Concat([]string{"a", "b", "c"}, voters)
 	for _, n := range w.names {
@@ -139,7 +139,7 @@ func (w *world) pass(from, to string, fn func()) {
 }
 
 func (w *world) up(name string) bool {
-	if s := w.seats[name]; s != nil {
+	if s := w.candidates[name]; s != nil {
 		return s.up
 	}
 	return w.workers[name].up
@@ -150,7 +150,7 @@ func scaled(t time.Time, rate float64) time.Time {
 }
 
 func (w *world) start(name string) {
-	if s := w.seats[name]; s != nil {
+	if s := w.candidates[name]; s != nil {
 		s.start()
 	} else {
 		w.workers[name].start()
@@ -158,7 +158,7 @@ func (w *world) start(name string) {
 }
 
 func (w *world) stop(name string) {
-	if s := w.seats[name]; s != nil {
+	if s := w.candidates[name]; s != nil {
 		s.up, s.life = false, s.life+1
 	} else {
 		v := w.workers[name]
@@ -186,16 +186,16 @@ func (v *voter) now() time.Time { return scaled(v.w.now, v.rate) }
 
 func (v *voter) start() {
 	v.up, v.link = true, ""
-	v.core = NewVoter(v.ballot, v.now(), ttl)
+	v.core = NewVoter(v.state, v.now(), ttl)
 	v.w.every(250*time.Millisecond, &v.life, v.tick)
 }
 
 func (v *voter) save() {
-	if v.core.Term < v.ballot.Term || v.core.Reign < v.ballot.Reign {
-		v.w.fault("%s went back from term %d to %d", v.name, v.ballot.Term, v.core.Term)
+	if v.core.Term < v.state.Term || v.core.LeaseTerm < v.state.LeaseTerm {
+		v.w.fault("%s went back from term %d to %d", v.name, v.state.Term, v.core.Term)
 	}
-	v.ballot = v.core.Ballot
-	v.ballot.Heirs = slices.Clone(v.ballot.Heirs)
+	v.state = v.core.VoterState
+	v.state.InSync = slices.Clone(v.state.InSync)
 }
 
 // tick looks for the cluster where there is none, and offers the vote.
@@ -204,7 +204,7 @@ func (v *voter) tick() {
 		v.link = ""
 	}
 	to := []string{"a"}
-	for _, s := range v.core.Seats() {
+	for _, s := range v.core.Candidates() {
 		to = append(to, s.Name)
 	}
 	if v.link != "" {
@@ -212,7 +212,7 @@ func (v *voter) tick() {
 	}
 	slices.Sort(to)
 	for _, name := range slices.Compact(to) {
-		s := v.w.seats[name]
+		s := v.w.candidates[name]
 		v.w.pass(v.name, name, func() { s.greet(v) })
 		if v.link == "" {
 			vote := v.core.Vote(v.now())
@@ -225,7 +225,7 @@ func (v *voter) tick() {
 }
 
 func (v *voter) hear(from string, m wire.Message) {
-	s := v.w.seats[from]
+	s := v.w.candidates[from]
 	switch m := m.(type) {
 	case *wire.Lease:
 		p, save := v.core.Lease(v.now(), m)
@@ -248,14 +248,14 @@ func (v *voter) hear(from string, m wire.Message) {
 	}
 }
 
-// ---- seats
+// ---- candidates
 
-func (s *seat) now() time.Time { return scaled(s.w.now, s.rate) }
+func (s *candidate) now() time.Time { return scaled(s.w.now, s.rate) }
 
-func (s *seat) books() Books {
+func (s *candidate) books() Books {
 	b := Books{Revision: int64(len(s.log)), Order: []string{"a", "b", "c"}}
 	if b.Revision > 0 {
-		b.Reign = s.log[b.Revision-1].term
+		b.LeaseTerm = s.log[b.Revision-1].term
 	}
 	for i := len(s.log) - 1; i >= 0 && b.Voters == nil; i-- {
 		b.Voters = s.log[i].voters
@@ -263,7 +263,7 @@ func (s *seat) books() Books {
 	return b
 }
 
-func (s *seat) bound() bool {
+func (s *candidate) bound() bool {
 	for i := len(s.log) - 1; i >= 0; i-- {
 		if b := s.log[i].bound; b != nil {
 			return *b
@@ -272,11 +272,11 @@ func (s *seat) bound() bool {
 	return false
 }
 
-func (s *seat) start() {
+func (s *candidate) start() {
 	s.up, s.follows, s.sent, s.waits, s.heard = true, "", map[string]int{}, nil, time.Time{}
-	s.core = New(Options{Me: wire.Seat{Name: s.name, Addr: s.name}, TTL: ttl, Patience: patience})
+	s.core = New(Options{Me: wire.LeaseCandidate{Name: s.name, Addr: s.name}, TTL: ttl, Patience: patience})
 	if s.owner && !s.bound() {
-		s.log = append(s.log, entry{term: s.books().Reign + 1})
+		s.log = append(s.log, entry{term: s.books().LeaseTerm + 1})
 		s.core.SetBooks(s.books())
 		s.core.Alone(s.now())
 	}
@@ -284,7 +284,7 @@ func (s *seat) start() {
 	s.w.every(50*time.Millisecond, &s.life, s.tick)
 }
 
-func (s *seat) tick() {
+func (s *candidate) tick() {
 	if s.core.State() == Standing {
 		s.core.SetBooks(s.books())
 	}
@@ -307,15 +307,15 @@ func (s *seat) tick() {
 		if s.follows == "" && s.w.rng.IntN(6) == 0 {
 			for _, name := range []string{"a", "b", "c"} {
 				if name != s.name {
-					s.w.pass(s.name, name, func() { s.w.seats[name].follow(s) })
+					s.w.pass(s.name, name, func() { s.w.candidates[name].follow(s) })
 				}
 			}
 		}
 	}
 }
 
-// flush sends what the core says, after the store knows that there may be heirs, and takes notice of what was acknowledged.
-func (s *seat) flush() {
+// flush sends what the core says, after the store knows that there may be in-sync replicas, and takes notice of what was acknowledged.
+func (s *candidate) flush() {
 	if s.core.Ready() {
 		s.log = append(s.log, entry{term: s.core.Term()})
 		s.owner, s.waits, s.sent = true, nil, map[string]int{}
@@ -344,7 +344,7 @@ func (s *seat) flush() {
 }
 
 // write does what a user asks for.
-func (s *seat) write() {
+func (s *candidate) write() {
 	if s.w.rng.IntN(6) == 0 && s.core.Writes(s.now()) && len(s.waits) < 5 {
 		s.w.writes++
 		s.log = append(s.log, entry{term: s.core.Term(), value: s.w.writes})
@@ -355,7 +355,7 @@ func (s *seat) write() {
 }
 
 // elect takes workers in and out.
-func (s *seat) elect() {
+func (s *candidate) elect() {
 	if s.w.calm || s.w.rng.IntN(40) != 0 {
 		return
 	}
@@ -374,7 +374,7 @@ func (s *seat) elect() {
 }
 
 // greet answers a worker that looks for the cluster, or keeps in touch.
-func (s *seat) greet(v *voter) {
+func (s *candidate) greet(v *voter) {
 	term := s.core.Term()
 	if s.core.State() != Leading {
 		return
@@ -394,16 +394,16 @@ func (s *seat) greet(v *voter) {
 	})
 }
 
-// follow takes that another seat asks for the store.
-func (s *seat) follow(f *seat) {
-	if s.core.State() != Leading || f.books().Reign > s.core.Term() {
+// follow takes that another candidate asks for the store.
+func (s *candidate) follow(f *candidate) {
+	if s.core.State() != Leading || f.books().LeaseTerm > s.core.Term() {
 		return
 	}
-	if !s.core.Follows(s.now(), wire.Seat{Name: f.name, Addr: f.name}) {
+	if !s.core.Follows(s.now(), wire.LeaseCandidate{Name: f.name, Addr: f.name}) {
 		return
 	}
 	s.w.pass(s.name, f.name, func() {
-		if f.core.State() != Standing || s.core.State() != Leading || f.books().Reign > s.core.Term() {
+		if f.core.State() != Standing || s.core.State() != Leading || f.books().LeaseTerm > s.core.Term() {
 			return
 		}
 		common := min(len(f.log), len(s.log))
@@ -420,8 +420,8 @@ func (s *seat) follow(f *seat) {
 }
 
 // stream sends a follower what it has not acknowledged.
-func (s *seat) stream(name string, at int) {
-	f, term, part := s.w.seats[name], s.core.Term(), slices.Clone(s.log[min(at, len(s.log)):])
+func (s *candidate) stream(name string, at int) {
+	f, term, part := s.w.candidates[name], s.core.Term(), slices.Clone(s.log[min(at, len(s.log)):])
 	life := f.life
 	s.w.pass(s.name, name, func() {
 		if f.life != life || f.follows != s.name || f.core.State() != Standing || len(f.log) < at {
@@ -444,27 +444,27 @@ func (s *seat) stream(name string, at int) {
 			}
 		})
 	})
-	if fl := s.core.reign.followers[name]; fl != nil && s.now().Sub(fl.heard) > 2*patience {
+	if fl := s.core.holder.followers[name]; fl != nil && s.now().Sub(fl.heard) > 2*patience {
 		delete(s.sent, name)
 		s.core.Left(s.now(), name)
 		s.flush()
 	}
 }
 
-// check holds the world to what was promised. Logs of those who lead only grow, so that writes are looked for once in each reign, and
+// check holds the world to what was promised. Logs of those who lead only grow, so that writes are looked for once in each term, and
 // those acknowledged later once more.
 func (w *world) check() {
 	for _, name := range []string{"a", "b", "c"} {
-		s := w.seats[name]
+		s := w.candidates[name]
 		if !s.up || s.core.State() != Leading {
 			s.checked = 0
 			continue
 		}
 		term := s.core.Term()
-		if was, ok := w.reigns[term]; ok && was != name {
+		if was, ok := w.terms[term]; ok && was != name {
 			w.fault("%s and %s both lead in term %d", was, name, term)
 		}
-		w.reigns[term] = name
+		w.terms[term] = name
 		if s.checked == len(w.acked) {
 			continue
 		}

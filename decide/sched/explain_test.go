@@ -141,25 +141,25 @@ func TestSample(t *testing.T) {
 }
 
 // Whose word is doubted is placed last, whatever the policy, and the decision says why.
-func TestDoubted(t *testing.T) {
+func TestSuspected(t *testing.T) {
 	for name, p := range Policies() {
 		list := []*Worker{worker("a", 4000, 4*skerry.GiB), worker("b", 4000, 4*skerry.GiB), worker("c", 4000, 4*skerry.GiB)}
-		list[0].Credit, list[0].Doubt = 0.5, "doubted: it grew"
+		list[0].Trust, list[0].Suspicion = 0.5, "doubted: it grew"
 		s := siteOf(list)
 		for seed := range uint64(20) {
 			d := s.Place(epoch, p, request(500, skerry.GiB), seed)
 			last := d.Top[len(d.Top)-1]
-			if len(d.Top) != 3 || d.Chosen == "a" || last.Name != "a" || last.Doubt != "its score counts 50 %: doubted: it grew" {
+			if len(d.Top) != 3 || d.Chosen == "a" || last.Name != "a" || last.Suspicion != "its score counts 50 %: doubted: it grew" {
 				t.Fatalf("%s: %+v", name, d.Top)
 			}
 		}
 	}
 	f := federation(request(500, 1), []*cluster{clusterOf("a", 10, 2000, 100), clusterOf("b", 10, 2000, 100)})
-	f.SetCredit("a", 0.5, "doubted: it refuses", "")
-	if names, d := f.Rank(epoch, request(500, 1), 1, 10); names[0] != "b" || d.Top[1].Doubt == "" {
+	f.SetTrust("a", 0.5, "doubted: it refuses", "")
+	if names, d := f.Rank(epoch, request(500, 1), 1, 10); names[0] != "b" || d.Top[1].Suspicion == "" {
 		t.Errorf("%v, %+v", names, d.Top)
 	}
-	f.SetCredit("a", 0.5, "doubted: it refuses", "it never runs anything")
+	f.SetTrust("a", 0.5, "doubted: it refuses", "it never runs anything")
 	names, d := f.Rank(epoch, request(500, 1), 1, 10)
 	if len(names) != 1 || d.Top[1].Out == nil || d.Top[1].Out.What != "quarantine" || !strings.Contains(d.Top[1].Out.Hint, "uncordon cluster/a") {
 		t.Errorf("%v, %+v", names, d.Top)

@@ -39,8 +39,8 @@ type site struct {
 	net       *spec.Coordinate
 	netMs     float64
 	// credit is by how much its score counts, doubt why that is less than all, and quarantine why it gets nothing new.
-	credit            float64
-	doubt, quarantine string
+	trust                 float64
+	suspicion, quarantine string
 }
 
 // classView is one capability class of a site.
@@ -90,7 +90,7 @@ func (f *Federation) of(name string) *site {
 	i, ok := f.index[name]
 	if !ok {
 		i = len(f.list)
-		f.list = append(f.list, site{name: name, hash: hashOf(name), credit: 1})
+		f.list = append(f.list, site{name: name, hash: hashOf(name), trust: 1})
 		f.index[name] = i
 	}
 	return &f.list[i]
@@ -99,11 +99,11 @@ func (f *Federation) of(name string) *site {
 // SetConnected adds a site, or says whether it is connected.
 func (f *Federation) SetConnected(name string, connected bool) { f.of(name).connected = connected }
 
-// SetCredit says how far a site is believed: by how much its score counts, from 0 to 1, and why that is less than all; and
+// SetTrust says how far a site is believed: by how much its score counts, from 0 to 1, and why that is less than all; and
 // why it gets nothing new at all, if quarantine is not empty.
-func (f *Federation) SetCredit(name string, share float64, doubt, quarantine string) {
+func (f *Federation) SetTrust(name string, share float64, suspicion, quarantine string) {
 	s := f.of(name)
-	s.credit, s.doubt, s.quarantine = max(0, min(share, 1)), doubt, quarantine
+	s.trust, s.suspicion, s.quarantine = max(0, min(share, 1)), suspicion, quarantine
 }
 
 // Remove forgets a site.
@@ -131,7 +131,7 @@ func (f *Federation) Take(name string, need spec.Resources) {
 // SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
 func (f *Federation) SetReport(name string, r *wire.ClusterReport) {
 	s := f.of(name)
-	*s = site{name: name, hash: s.hash, connected: s.connected, credit: s.credit, doubt: s.doubt, quarantine: s.quarantine, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes)), lowest: math.MaxInt}
+	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes)), lowest: math.MaxInt}
 	if r.Lowest != nil {
 		s.lowest = *r.Lowest
 	}
@@ -422,15 +422,15 @@ func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]s
 			}
 			continue
 		}
-		best = insertRanked(best, ranked{i, q.leaves(s), q.score(s) * s.credit, mix(seed, s.hash)}, f, keep)
+		best = insertRanked(best, ranked{i, q.leaves(s), q.score(s) * s.trust, mix(seed, s.hash)}, f, keep)
 	}
 	names := make([]string, 0, len(best))
 	for n, b := range best {
 		names = append(names, f.list[b.site].name)
 		if n < maxSites {
 			k := wire.Candidate{Name: f.list[b.site].name, Score: b.score, Chosen: n == 0}
-			if s := &f.list[b.site]; s.credit < 1 && s.doubt != "" {
-				k.Doubt = doubtText(s.credit, s.doubt)
+			if s := &f.list[b.site]; s.trust < 1 && s.suspicion != "" {
+				k.Suspicion = suspicionText(s.trust, s.suspicion)
 			}
 			d.Top = append(d.Top, k)
 		}

@@ -72,7 +72,7 @@ func randomWorker(rng *rand.Rand, name string) *Worker {
 		w.Power = &wire.Power{Idle: float64(rng.IntN(10)), Busy: float64(rng.IntN(100))}
 	}
 	if rng.IntN(10) == 0 {
-		w.Credit, w.Doubt = 0.25+0.75*rng.Float64(), "it grew"
+		w.Trust, w.Suspicion = 0.25+0.75*rng.Float64(), "it grew"
 	}
 	switch rng.IntN(15) {
 	case 0:

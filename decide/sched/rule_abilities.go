@@ -36,7 +36,7 @@ func (Abilities) For(q *Query) Check {
 		})
 }
 
-// needsAbilities names what a service asks for that not every agent can do. docs/FOREIGN-AGENTS.md lists the words.
+// needsAbilities names what a service asks for that not every agent can do. docs/EXTERNAL-AGENTS.md lists the words.
 func needsAbilities(s *spec.ServiceSpec) (out []string) {
 	security := s.Security
 	if security.Seccomp == "unconfined" {

@@ -369,16 +369,16 @@ func (l *shortlist) candidates() []wire.Candidate {
 	out := make([]wire.Candidate, 0, len(l.list))
 	for _, c := range l.list {
 		k := wire.Candidate{Name: l.site.names[c.slot], Score: c.score}
-		if x := l.site.more[c.slot]; x != nil && x.credit > 0 && x.credit < 1 {
-			k.Doubt = doubtText(x.credit, x.doubt)
+		if x := l.site.more[c.slot]; x != nil && x.trust > 0 && x.trust < 1 {
+			k.Suspicion = suspicionText(x.trust, x.suspicion)
 		}
 		out = append(out, k)
 	}
 	return out
 }
 
-func doubtText(share float64, doubt string) string {
-	return fmt.Sprintf("its score counts %.0f %%: %s", 100*share, doubt)
+func suspicionText(share float64, suspicion string) string {
+	return fmt.Sprintf("its score counts %.0f %%: %s", 100*share, suspicion)
 }
 
 // mix is the finaliser of splitmix64 over seed and name.

@@ -36,8 +36,8 @@ type Worker struct {
 	Reported     time.Time       // when its numbers came; zero: now
 	Load         spec.Contention
 	Power        *wire.Power
-	Credit       float64 // by how much its score counts, above 0 and at most 1; 0: all of it
-	Doubt        string  // why that is less than all
+	Trust        float64 // by how much its score counts, above 0 and at most 1; 0: all of it
+	Suspicion    string  // why that is less than all
 	// Limited says that its agent does Abilities beyond a process and nothing else; Skerry's own does all.
 	Limited   bool
 	Abilities []string
@@ -100,17 +100,17 @@ type kind struct {
 
 // extra is what few workers have.
 type extra struct {
-	labels   map[string]string
-	ports    map[string]bool
-	devices  []string
-	classes  spec.Accelerators
-	load     [spec.NumShares]float32 // sum of the intensities of what runs there
-	suffers  [spec.NumShares]float32 // sum of their sensitivities
-	power    *wire.Power
-	refusing string
-	lost     bool
-	credit   float64 // 0: all
-	doubt    string
+	labels    map[string]string
+	ports     map[string]bool
+	devices   []string
+	classes   spec.Accelerators
+	load      [spec.NumShares]float32 // sum of the intensities of what runs there
+	suffers   [spec.NumShares]float32 // sum of their sensitivities
+	power     *wire.Power
+	refusing  string
+	lost      bool
+	trust     float64 // 0: all
+	suspicion string
 }
 
 // superBlocks is how many blocks one upper summary covers.
@@ -204,11 +204,11 @@ func secondsOf(t time.Time) uint32 {
 
 func extraOf(w *Worker) *extra {
 	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil && len(w.Attachable) == 0 &&
-		w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Credit == 0 {
+		w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Trust == 0 {
 		return nil
 	}
 	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, classes: w.Accelerators,
-		load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, credit: w.Credit, doubt: w.Doubt}
+		load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, trust: w.Trust, suspicion: w.Suspicion}
 }
 
 func narrow(s spec.Shares) (out [spec.NumShares]float32) {
@@ -451,14 +451,14 @@ func onSphere(l spec.Location) [3]float32 {
 // freshness discounts a worker whose numbers are old: not up to fullTrust, then by half for each further minute (the age
 // of information, which the paper's section 3.2 leaves open).
 func (s *Site) freshness(slot int, now int64) float64 {
-	return s.age(slot, now) * s.credit(slot)
+	return s.age(slot, now) * s.trust(slot)
 }
 
 // credit is by how much the score of a worker counts whose word is doubted. It is at most 1, as age is, so that bounds of
 // scores hold.
-func (s *Site) credit(slot int) float64 {
-	if x := s.more[slot]; x != nil && x.credit > 0 {
-		return min(x.credit, 1)
+func (s *Site) trust(slot int) float64 {
+	if x := s.more[slot]; x != nil && x.trust > 0 {
+		return min(x.trust, 1)
 	}
 	return 1
 }

@@ -205,8 +205,8 @@ func fullness(r *Request, w *Worker) float64 {
 			score *= math.Exp2(-age / 60)
 		}
 	}
-	if w.Credit > 0 {
-		score *= w.Credit
+	if w.Trust > 0 {
+		score *= w.Trust
 	}
 	return score
 }

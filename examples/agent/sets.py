@@ -1,4 +1,4 @@
-"""Sets of items that two sides keep in line (docs/FOREIGN-AGENTS.md, "Sets")."""
+"""Sets of items that two sides keep in line (docs/EXTERNAL-AGENTS.md, "Sets")."""
 
 import base64
 import hashlib

@@ -2,7 +2,7 @@
 """A small worker agent for Skerry in Python, for devices on which Skerry's own binary does not run.
 
 It joins a site by its cluster's MQTT listener, reports the machine, runs native processes and keeps them running while the cluster
-is away, and while the agent itself is. docs/FOREIGN-AGENTS.md describes what it speaks. It needs Python 3.9 or newer, OpenSSL
+is away, and while the agent itself is. docs/EXTERNAL-AGENTS.md describes what it speaks. It needs Python 3.9 or newer, OpenSSL
 1.1.1 or newer as a library and as a command, and a POSIX system.
 
     skerry_agent.py --cluster HOST:8883 --join TOKEN --name plc-7 --data /var/lib/skerry-agent

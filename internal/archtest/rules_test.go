@@ -15,7 +15,7 @@ var imports = map[string]string{
 	// manifests, messages between tiers, answers of the API
 	"spec": ".",
 	"wire": ". spec",
-	"view": ". spec wire decide/credit",
+	"view": ". spec wire decide/evidence",
 
 	// pure: decisions, differences, addresses, distances
 	"decide/sched":     ". spec wire decide/coord",
@@ -23,7 +23,7 @@ var imports = map[string]string{
 	"decide/reconcile": ". wire",
 	"decide/ipam":      ". spec",
 	"decide/coord":     "spec",
-	"decide/credit":    "",
+	"decide/evidence":  "",
 	"decide/crontab":   "",
 	"decide/apps":      ". spec wire view decide/crontab decide/ipam decide/sched decide/reconcile",
 	"decide/members":   ". wire decide/reconcile",
@@ -46,15 +46,15 @@ var imports = map[string]string{
 
 	// roles: a server, and the core that decides for it
 	"root":             ". spec wire view root/core decide/apps decide/sched internal/loop internal/panics internal/tier overlay/resolver store store/journal store/vault",
-	"root/core":        ". spec wire view artifact/imageref decide/apps decide/coord decide/credit decide/members decide/questions decide/reconcile decide/sched",
+	"root/core":        ". spec wire view artifact/imageref decide/apps decide/coord decide/evidence decide/members decide/questions decide/reconcile decide/sched",
 	"cluster":          ". spec wire view cluster/core cluster/network cluster/volumes auth decide/apps decide/coord decide/questions decide/sched internal/loop internal/panics internal/roundtrip internal/s3 internal/tier overlay/relay overlay/resolver store store/journal store/vault",
-	"cluster/core":     ". spec wire view artifact/imagekey artifact/imageref cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/apps decide/coord decide/credit decide/ipam decide/members decide/questions decide/reconcile decide/sched",
+	"cluster/core":     ". spec wire view artifact/imagekey artifact/imageref cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/apps decide/coord decide/evidence decide/ipam decide/members decide/questions decide/reconcile decide/sched",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
 	"cluster/network":  ". spec wire view",
 	"cluster/placing":  ". spec wire decide/coord",
-	"cluster/trust":    ". spec wire decide/credit",
+	"cluster/trust":    ". spec wire decide/evidence",
 	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
 	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
@@ -116,7 +116,7 @@ var imports = map[string]string{
 	"internal/s3":         ".",
 	"internal/snapshot":   ". spec",
 	"internal/thread":     "",
-	"internal/tier":       ". spec view decide/apps decide/credit artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault artifact/imageref",
+	"internal/tier":       ". spec view decide/apps decide/evidence artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault artifact/imageref",
 	"internal/succession": ". wire auth internal/tier link link/frame store decide/lease store/vault internal/files",
 	"internal/execstream": "",
 	"internal/life":       "",
@@ -142,7 +142,7 @@ var vocabulary = []string{".", "spec", "wire", "view"}
 
 // pure packages take the time as an argument: no clock, no disk, no socket, no goroutine, nor a package of ours that has one.
 var pure = []string{"decide/sched", "decide/questions",
-	"decide/reconcile", "decide/ipam", "decide/coord", "decide/credit", "decide/crontab",
+	"decide/reconcile", "decide/ipam", "decide/coord", "decide/evidence", "decide/crontab",
 	"decide/apps", "decide/members", "decide/lease", "artifact/imagekey", "artifact/imageref", "root/core", "worker/core", "cluster/core",
 	"cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}

@@ -24,7 +24,7 @@ var grown = map[string]size{
 	"sim.World":             {30, 85},
 	"worker/core.Core":      {21, 95},
 	"worker.Server":         {32, 102},
-	"worker.fabric":         {30, 40},
+	"worker.overlayNet":     {30, 40},
 	"worker/core.inst":      {32, 12},
 }
 

@@ -24,10 +24,10 @@ type ClusterConfig struct {
 	Link       string // default 0.0.0.0:7444
 	MQTT       string // where agents of others connect, host:port; empty: none are taken
 	Standalone bool   // there is no root
-	// Succeed makes this machine a successor: where the cluster is. Seat is how the machine is called as one, and SeatToken lets it in, the
-	// first time.
-	Succeed         []string
-	Seat, SeatToken string
+	// Succeed makes this machine a successor: where the cluster is. Candidate is how the machine is called as one, and CandidateToken lets it
+	// in, the first time.
+	Succeed                   []string
+	Candidate, CandidateToken string
 	// LinkPublic is where workers reach this machine, HOST or HOST:PORT; empty: found out.
 	LinkPublic string
 	// Rebuild: the store has lost what the site had; it is taken up from what workers run and hold, under a new incarnation.

@@ -46,7 +46,7 @@ func (c *ClusterConfig) takeLeadership(ctx context.Context, st *leading) error {
 		return nil
 	}
 	if len(c.Succeed) > 0 {
-		if _, err := succession.Join(ctx, c.Dir, c.Seat, c.SeatToken, c.Version, machine(), boot(), c.Succeed); err != nil {
+		if _, err := succession.Join(ctx, c.Dir, c.Candidate, c.CandidateToken, c.Version, machine(), boot(), c.Succeed); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ type RootConfig struct {
 	Link      string // default 0.0.0.0:7443
 	LostAfter time.Duration
 	KeepAlive time.Duration // of a quiet link; 0: link.DefaultKeepAlive
-	// Amendments says what of changes at sites that were alone is adopted: see root.AmendmentsOwn. Empty: that.
+	// Amendments says what of changes at sites that were alone is adopted: see root.AmendmentsLocal. Empty: that.
 	Amendments string
 	CertLife   time.Duration
 	Journal    journal.Limits

@@ -180,11 +180,11 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		return w, err
 	}
 	opt.Guard, opt.CgroupParent = []string{self, LeaseCommand}, c.CgroupParent
-	ballots, err := succession.OpenBallots(c.Dir, member, c.Log)
+	voter, err := succession.OpenVoter(c.Dir, member, c.Log)
 	if err != nil {
 		return w, err
 	}
-	opt.Tenure, opt.Addrs = ballots, func() []string { return append(ballots.Seats(), c.Parent...) }
+	opt.Voter, opt.Addrs = voter, func() []string { return append(voter.Candidates(), c.Parent...) }
 	w.Server, err = worker.NewServer(opt)
 	return w, err
 }

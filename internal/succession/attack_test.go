@@ -21,14 +21,14 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// site is a cluster's store with its authority, which lets members join, and a seat that stands by with a copy of it.
+// site is a cluster's store with its authority, which lets members join, and a candidate that stands by with a copy of it.
 type site struct {
-	t     *testing.T
-	store store.Store
-	auth  *auth.Authority
-	joins string // where members join
-	heir  *Leadership
-	seat  string // where the heir listens
+	t         *testing.T
+	store     store.Store
+	auth      *auth.Authority
+	joins     string // where members join
+	replica   *Leadership
+	candidate string // where the in-sync replica listens
 }
 
 func newSite(t *testing.T) *site {
@@ -62,21 +62,21 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { srv.Close(); wg.Wait() })
 
 	member := s.enter(wire.TierSuccessor, "heir")
-	s.heir = openLeadership(t)
-	s.heir.opt.Link, s.heir.member = "127.0.0.1:0", member
+	s.replica = openLeadership(t)
+	s.replica.opt.Link, s.replica.member = "127.0.0.1:0", member
 	s.copy()
-	b, err := s.heir.books(ctx)
+	b, err := s.replica.books(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heir.core = lease.New(lease.Options{Me: wire.Seat{Name: "heir"}, TTL: DefaultTTL, Patience: patience})
-	s.heir.core.SetBooks(b)
+	s.replica.core = lease.New(lease.Options{Me: wire.LeaseCandidate{Name: "heir"}, TTL: DefaultTTL, Patience: patience})
+	s.replica.core.SetBooks(b)
 	var serving sync.WaitGroup
-	standing := s.heir.listen(ctx, &serving)
+	standing := s.replica.listen(ctx, &serving)
 	if standing == nil {
 		t.Fatal("it does not listen")
 	}
-	s.seat = s.heir.addr.String()
+	s.candidate = s.replica.addr.String()
 	t.Cleanup(func() { standing.Close(); serving.Wait() })
 	return s
 }
@@ -95,26 +95,26 @@ func (s *site) enter(role wire.Tier, name string) *auth.Member {
 	return m
 }
 
-// copy gives the seat that stands by the store as it is now.
+// copy gives the candidate that stands by the store as it is now.
 func (s *site) copy() {
 	s.t.Helper()
 	var dump bytes.Buffer
 	if err := store.Dump(s.t.Context(), s.store, &dump); err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := store.Adopt(s.t.Context(), s.heir.opt.Store, bytes.NewReader(dump.Bytes())); err != nil {
+	if _, err := store.Adopt(s.t.Context(), s.replica.opt.Store, bytes.NewReader(dump.Bytes())); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// say connects to a seat as a member and says something. It gives the answer, or nil when the seat ends the connection.
+// say connects to a candidate as a member and says something. It gives the answer, or nil when the candidate ends the connection.
 func (s *site) say(m *auth.Member, addr string, msg wire.Message) wire.Message {
 	s.t.Helper()
 	cfg, err := m.TLS()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	cfg.NextProtos = []string{link.ProtoSeat}
+	cfg.NextProtos = []string{link.ProtoCandidate}
 	conn, err := tls.Dial("tcp", addr, cfg)
 	if err != nil {
 		return nil
@@ -131,14 +131,14 @@ func (s *site) say(m *auth.Member, addr string, msg wire.Message) wire.Message {
 	return answer
 }
 
-// offer is what a worker says that heard from the cluster last that the heir has everything, and is free.
+// offer is what a worker says that heard from the cluster last that the in-sync replica has everything, and is free.
 func offer() *wire.Vote {
-	return &wire.Vote{Term: 1, Holder: "first", Reign: 1, ReignHolder: "first", Heirs: []wire.Seat{{Name: "heir"}}}
+	return &wire.Vote{Term: 1, Holder: "first", LeaseTerm: 1, LeaseHolder: "first", InSync: []wire.LeaseCandidate{{Name: "heir"}}}
 }
 
-// TestStandingSeatKnowsVoters: a machine that stands by takes the votes of the workers that its copy of the store names now, and not
+// TestStandingCandidateKnowsVoters: a machine that stands by takes the votes of the workers that its copy of the store names now, and not
 // of those that it named when the machine began to listen: workers that joined since decide, and who was revoked does not.
-func TestStandingSeatKnowsVoters(t *testing.T) {
+func TestStandingCandidateKnowsVoters(t *testing.T) {
 	s := newSite(t)
 	stolen := s.enter(wire.TierWorker, "w1")
 	s.copy()
@@ -154,53 +154,53 @@ func TestStandingSeatKnowsVoters(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.copy()
-	b, err := s.heir.books(t.Context())
+	b, err := s.replica.books(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heir.mu.Lock()
-	s.heir.core.SetBooks(b)
-	s.heir.mu.Unlock()
-	if m, ok := s.say(stolen, s.seat, offer()).(*wire.Refuse); !ok || m.Code != wire.RefuseRevoked {
+	s.replica.mu.Lock()
+	s.replica.core.SetBooks(b)
+	s.replica.mu.Unlock()
+	if m, ok := s.say(stolen, s.candidate, offer()).(*wire.Refuse); !ok || m.Code != wire.RefuseRevoked {
 		t.Errorf("the revoked worker is answered with %+v", m)
 	}
-	if m, ok := s.say(fresh, s.seat, offer()).(*wire.Ask); !ok || m.Seat != "heir" {
+	if m, ok := s.say(fresh, s.candidate, offer()).(*wire.Ask); !ok || m.Candidate != "heir" {
 		t.Errorf("the worker that joined is answered with %+v", m)
 	}
 }
 
-// TestOnlySuccessorsGetTheStore: a worker that asks a seat for the store gets nothing of it, nor does one that says that it is a
-// successor, from a seat that leads.
+// TestOnlySuccessorsGetTheStore: a worker that asks a candidate for the store gets nothing of it, nor does one that says that it is a
+// successor, from a candidate that leads.
 func TestOnlySuccessorsGetTheStore(t *testing.T) {
 	s := newSite(t)
 	worker := s.enter(wire.TierWorker, "w1")
 	s.copy()
-	if err := s.heir.alone(t.Context()); err != nil {
+	if err := s.replica.alone(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a, err := s.heir.authorityOf(t.Context())
+	a, err := s.replica.authorityOf(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heir.Serves(a, s.heir.addr, func(string, wire.Message) {})
+	s.replica.Serves(a, s.replica.addr, func(string, wire.Message) {})
 	ask := &wire.Follow{Addr: ":7444", Keyed: true}
-	if m := s.say(worker, s.seat, ask); m != nil {
+	if m := s.say(worker, s.candidate, ask); m != nil {
 		t.Errorf("a worker that asks for the store is answered with %+v", m)
 	}
 	other := s.enter(wire.TierSuccessor, "other")
 	s.copy()
-	if a, err = s.heir.authorityOf(t.Context()); err != nil {
+	if a, err = s.replica.authorityOf(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.heir.Serves(a, s.heir.addr, func(string, wire.Message) {})
-	if m, ok := s.say(other, s.seat, ask).(*wire.Followed); !ok {
+	s.replica.Serves(a, s.replica.addr, func(string, wire.Message) {})
+	if m, ok := s.say(other, s.candidate, ask).(*wire.Followed); !ok {
 		t.Errorf("a successor is answered with %+v", m)
 	}
 }
 
-// TestSeatsAreOfTheCluster: neither a worker that offers its vote nor a seat that looks for a leader hears anybody at a seat's address
-// whose certificate is not the cluster's: not another worker's, not another successor's.
-func TestSeatsAreOfTheCluster(t *testing.T) {
+// TestCandidatesAreOfTheCluster: neither a worker that offers its vote nor a candidate that looks for a leader hears anybody at a
+// candidate's address whose certificate is not the cluster's: not another worker's, not another successor's.
+func TestCandidatesAreOfTheCluster(t *testing.T) {
 	s := newSite(t)
 	victim := s.enter(wire.TierWorker, "w1")
 	for _, impostor := range []*auth.Member{s.enter(wire.TierWorker, "w2"), s.enter(wire.TierSuccessor, "other")} {
@@ -208,7 +208,7 @@ func TestSeatsAreOfTheCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: own.Certificates, NextProtos: []string{link.ProtoSeat},
+		ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: own.Certificates, NextProtos: []string{link.ProtoCandidate},
 			MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert})
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestSeatsAreOfTheCluster(t *testing.T) {
 				frame.Write(conn, frame.NewCodec(), &wire.Followed{Term: 9, Holder: "impostor", Whole: true})
 			}
 		}()
-		b, err := OpenBallots(t.TempDir(), victim, nil)
+		b, err := OpenVoter(t.TempDir(), victim, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +234,7 @@ func TestSeatsAreOfTheCluster(t *testing.T) {
 		if err := b.offer(ctx, ln.Addr().String(), func() bool { return false }, chosen); err == nil || b.Term() != 0 {
 			t.Errorf("the worker promised itself for term %d: %v", b.Term(), err)
 		}
-		if err := s.heir.follow(ctx, ln.Addr().String()); err == nil || Copied(s.heir.opt.Dir) {
+		if err := s.replica.follow(ctx, ln.Addr().String()); err == nil || Copied(s.replica.opt.Dir) {
 			t.Errorf("the seat follows: %v", err)
 		}
 	}

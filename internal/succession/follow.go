@@ -52,7 +52,7 @@ func (o *Leadership) stand(ctx context.Context) error {
 		}
 	}()
 	for {
-		o.with(ctx, func(c *lease.Seat, now time.Time) { c.Tick(now) })
+		o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Tick(now) })
 		o.mu.Lock()
 		leads := o.core.State() == lease.Leading
 		o.mu.Unlock()
@@ -92,7 +92,7 @@ func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Serve
 		o.opt.Log.Debug("stand by", "err", err)
 		return nil
 	}
-	srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Handler: refuser{}, Seat: o.Seat, Log: o.opt.Log,
+	srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Handler: refuser{}, Candidate: o.Candidate, Log: o.opt.Log,
 		Admit: func(context.Context, wire.PeerIdentity, *wire.Hello) error {
 			return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine stands by for the site and does not lead it", Hint: "the worker goes on by itself, and chooses one that does", RetryAfter: 250}
 		},
@@ -109,13 +109,13 @@ func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Serve
 	return srv
 }
 
-// places lists where another seat may lead: what was said at the start, and the seats that the site knows.
+// places lists where another candidate may lead: what was said at the start, and the candidates that the site knows.
 func (o *Leadership) places(ctx context.Context) []string {
 	out := slices.Clone(o.opt.Addrs)
-	if rec, err := o.opt.Store.Get(ctx, keySeats); err == nil {
-		var seats []wire.Seat
-		if json.Unmarshal(rec.Value, &seats) == nil {
-			for _, s := range seats {
+	if rec, err := o.opt.Store.Get(ctx, keyCandidates); err == nil {
+		var candidates []wire.LeaseCandidate
+		if json.Unmarshal(rec.Value, &candidates) == nil {
+			for _, s := range candidates {
 				if host, _, err := net.SplitHostPort(s.Addr); err == nil && host != "" && s.Name != o.member.Name() && !slices.Contains(out, s.Addr) {
 					out = append(out, s.Addr)
 				}
@@ -184,7 +184,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 	defer raw.Close()
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
-	cfg.NextProtos = []string{link.ProtoSeat}
+	cfg.NextProtos = []string{link.ProtoCandidate}
 	conn := tls.Client(raw, cfg)
 	raw.SetDeadline(time.Now().Add(silence))
 	if err := conn.HandshakeContext(dial); err != nil {
@@ -198,7 +198,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 	me := o.address()
 	o.mu.Unlock()
 	codec := frame.NewCodec()
-	if err := frame.Write(conn, codec, &wire.Follow{Reign: b.Reign, Revision: b.Revision, Addr: me, Machine: o.opt.Machine, Version: o.opt.Version, Keyed: o.opt.Key != ""}); err != nil {
+	if err := frame.Write(conn, codec, &wire.Follow{LeaseTerm: b.LeaseTerm, Revision: b.Revision, Addr: me, Machine: o.opt.Machine, Version: o.opt.Version, Keyed: o.opt.Key != ""}); err != nil {
 		return err
 	}
 	in := bufio.NewReaderSize(patient{conn}, 64<<10)
@@ -210,8 +210,8 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 	case *wire.Refuse:
 		return m
 	case *wire.Followed:
-		if m.Term < b.Reign {
-			return fmt.Errorf("%s leads in term %d, and this copy is of term %d", addr, m.Term, b.Reign)
+		if m.Term < b.LeaseTerm {
+			return fmt.Errorf("%s leads in term %d, and this copy is of term %d", addr, m.Term, b.LeaseTerm)
 		}
 		if !Copied(o.opt.Dir) {
 			// Its own store was this machine's to write until now. Begun anew, nothing of it is in memory.
@@ -228,7 +228,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 // takeIn applies what comes from who leads.
 func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b lease.Books) (err error) {
 	if f.Orphan && b.Revision > f.Common {
-		if err := o.setAside(ctx, f.Common, b.Revision, b.Reign); err != nil {
+		if err := o.setAside(ctx, f.Common, b.Revision, b.LeaseTerm); err != nil {
 			return err
 		}
 	}
@@ -287,7 +287,7 @@ func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader
 		if err != nil {
 			return err
 		}
-		o.with(ctx, func(c *lease.Seat, now time.Time) { c.Heard(now, f.Term) })
+		o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Heard(now, f.Term) })
 		var change func() (int64, error)
 		switch kind {
 		case itemPart:
@@ -370,8 +370,8 @@ func (o *Leadership) extend(ctx context.Context, term uint64, change func() (int
 	if err != nil {
 		return 0, err
 	}
-	if b.Reign > term {
-		return 0, fmt.Errorf("this machine began term %d meanwhile", b.Reign)
+	if b.LeaseTerm > term {
+		return 0, fmt.Errorf("this machine began term %d meanwhile", b.LeaseTerm)
 	}
 	rev, err := change()
 	if err != nil {
@@ -387,8 +387,8 @@ func (o *Leadership) extend(ctx context.Context, term uint64, change func() (int
 }
 
 // setAside writes what this machine's store has beyond a revision, and nobody else's, into a file of its own: one change a line.
-func (o *Leadership) setAside(ctx context.Context, common, last int64, reign uint64) error {
-	path := filepath.Join(o.opt.Dir, fmt.Sprintf("aside-term%d-%s.jsonl", reign, time.Now().UTC().Format("20060102T150405Z")))
+func (o *Leadership) setAside(ctx context.Context, common, last int64, term uint64) error {
+	path := filepath.Join(o.opt.Dir, fmt.Sprintf("aside-term%d-%s.jsonl", term, time.Now().UTC().Format("20060102T150405Z")))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Package succession puts goroutines, connections and files around package lease: the leadership of a cluster, which leads its
-// site or stands by, and the ballots of a worker. It decides nothing about who leads. internal/node puts it together with the
+// site or stands by, and the vote of a worker. It decides nothing about who leads. internal/node puts it together with the
 // roles, which know it by the interfaces of internal/tier.
 package succession
 
@@ -53,19 +53,19 @@ const commitTime = 15 * time.Second
 // Leadership decides, for one process, whether it leads its site. It implements tier.Leadership.
 type Leadership struct {
 	opt    Options
-	member *auth.Member // its seat; nil: it has none yet
+	member *auth.Member // its candidate; nil: it has none yet
 
 	flushing sync.Mutex // one flush at a time; before mu
 	mu       sync.Mutex
-	core     *lease.Seat // nil: the site has no successors
-	bound    bool        // what the store says
+	core     *lease.Candidate // nil: the site has no successors
+	bound    bool             // what the store says
 	changed  chan struct{}
 	voters   map[string]*session // workers that offer their votes
 	send     func(name string, m wire.Message)
 	auth     *auth.Authority
 	addr     *net.TCPAddr
 	linked   map[string]bool    // workers on the link that understand leases
-	follows  *followed          // whom this seat follows; nil: nobody
+	follows  *followed          // whom this candidate follows; nil: nobody
 	streams  map[string]*stream // successors that are given the store
 	lags     map[string]lag     // of successors
 }
@@ -84,10 +84,10 @@ type lag struct {
 
 // Records of succession in the store. Those below meta/ are no core's business.
 const (
-	keyBound    = "meta/succession/bound"  // exists: there may be heirs, so that this store's owner must be chosen again after a start
-	keyVoters   = "meta/succession/voters" // names of workers, JSON
-	keySeats    = "meta/succession/seats"  // where the seats that were seen last listen, JSON
-	prefixReign = "meta/succession/reign/" // + term, with the revision before its first
+	keyBound      = "meta/succession/bound"  // exists: there may be in-sync replicas, so that this store's owner must be chosen again after a start
+	keyVoters     = "meta/succession/voters" // names of workers, JSON
+	keyCandidates = "meta/succession/seats"  // where the candidates that were seen last listen, JSON
+	prefixTerm    = "meta/succession/reign/" // + term, with the revision before its first
 )
 
 // Open prepares a leadership. Lead must follow.
@@ -99,7 +99,7 @@ func Open(ctx context.Context, opt Options) (*Leadership, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	o := &Leadership{opt: opt, changed: make(chan struct{}), voters: map[string]*session{}, linked: map[string]bool{}, streams: map[string]*stream{}, lags: map[string]lag{}}
-	m, err := auth.OpenMember(filepath.Join(opt.Dir, seatDir))
+	m, err := auth.OpenMember(filepath.Join(opt.Dir, candidateDir))
 	if err != nil && !errors.Is(err, auth.ErrNotJoined) {
 		return nil, fmt.Errorf("identity as a successor: %w", err)
 	}
@@ -114,31 +114,33 @@ func Open(ctx context.Context, opt Options) (*Leadership, error) {
 
 // Join makes this machine a successor of the cluster that a token is of. It is no error if it is one already.
 func Join(ctx context.Context, dir, name, token, version, machine, boot string, addrs []string) (*auth.Member, error) {
-	m, err := auth.OpenMember(filepath.Join(dir, seatDir))
+	m, err := auth.OpenMember(filepath.Join(dir, candidateDir))
 	if err == nil || !errors.Is(err, auth.ErrNotJoined) {
 		return m, err
 	}
 	if token == "" {
 		return nil, errors.New("this machine is no successor yet; get a token with `skerry token create --role successor` at the cluster, and start with --join TOKEN")
 	}
-	m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: addrs, Machine: machine, Boot: boot}, Dir: filepath.Join(dir, seatDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: version})
+	m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: addrs, Machine: machine, Boot: boot}, Dir: filepath.Join(dir, candidateDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: version})
 	if err != nil {
 		return nil, err
 	}
 	return m, writeNote(dir, copyNote{Since: time.Now().UTC()})
 }
 
-// Site gives the site of the seat that a data directory holds, if it holds one.
+// Site gives the site of the candidate that a data directory holds, if it holds one.
 func Site(dir string) (string, bool) {
-	m, err := auth.OpenMember(filepath.Join(dir, seatDir))
+	m, err := auth.OpenMember(filepath.Join(dir, candidateDir))
 	if err != nil {
 		return "", false
 	}
 	return m.Site(), true
 }
 
-// seat is what this machine is called among the seats, and where it listens.
-func (o *Leadership) seat() wire.Seat { return wire.Seat{Name: o.member.Name(), Addr: o.address()} }
+// candidate is what this machine is called among the candidates, and where it listens.
+func (o *Leadership) candidate() wire.LeaseCandidate {
+	return wire.LeaseCandidate{Name: o.member.Name(), Addr: o.address()}
+}
 
 // address is where workers reach this machine; without a host it is for others to complete.
 func (o *Leadership) address() string {
@@ -177,7 +179,7 @@ func (o *Leadership) books(ctx context.Context) (lease.Books, error) {
 	if err := json.Unmarshal(rec.Value, &life); err != nil {
 		return b, fmt.Errorf("record %s: %w", tier.KeyLife, err)
 	}
-	b.Reign = life.Epoch
+	b.LeaseTerm = life.Epoch
 	if rec, err := o.opt.Store.Get(ctx, keyVoters); err == nil {
 		if err := json.Unmarshal(rec.Value, &b.Voters); err != nil {
 			return b, fmt.Errorf("record %s: %w", keyVoters, err)
@@ -188,16 +190,16 @@ func (o *Leadership) books(ctx context.Context) (lease.Books, error) {
 		return b, err
 	}
 	b.Revision = rev
-	var seats []auth.Enrolled
+	var candidates []auth.Enrolled
 	for _, r := range list {
 		var e auth.Enrolled
 		if err := json.Unmarshal(r.Value, &e); err != nil {
 			return b, fmt.Errorf("record %s: %w", r.Key, err)
 		}
-		seats = append(seats, e)
+		candidates = append(candidates, e)
 	}
-	slices.SortStableFunc(seats, func(x, y auth.Enrolled) int { return x.Joined.Compare(y.Joined) })
-	for _, e := range seats {
+	slices.SortStableFunc(candidates, func(x, y auth.Enrolled) int { return x.Joined.Compare(y.Joined) })
+	for _, e := range candidates {
 		b.Order = append(b.Order, e.Name)
 	}
 	return b, nil
@@ -223,37 +225,37 @@ func (o *Leadership) Lead(ctx context.Context) error {
 		return errors.New("the store says that the site has successors, and the identity of this machine among them is missing (directory seat): restore the whole data directory, or `skerry restore` a backup")
 	}
 	o.mu.Lock()
-	o.core = lease.New(lease.Options{Me: o.seat(), TTL: o.opt.TTL, Patience: patience})
+	o.core = lease.New(lease.Options{Me: o.candidate(), TTL: o.opt.TTL, Patience: patience})
 	o.core.SetBooks(b)
 	o.mu.Unlock()
-	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "seat", o.member.Name(), "term", b.Reign)
+	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "seat", o.member.Name(), "term", b.LeaseTerm)
 	return o.stand(ctx)
 }
 
-// copied reports whether this machine's store is, or is to be, a copy. A seat with nothing in its store begins no site of its own: it
+// copied reports whether this machine's store is, or is to be, a copy. A candidate with nothing in its store begins no site of its own: it
 // ended while it joined, or lost its store.
 func (o *Leadership) copied(b lease.Books) (bool, error) {
 	if Copied(o.opt.Dir) {
 		return true, nil
 	}
-	if o.member == nil || b.Reign != 0 {
+	if o.member == nil || b.LeaseTerm != 0 {
 		return false, nil
 	}
 	o.opt.Log.Warn("this machine has a seat and nothing in its store, so it waits for a copy of the site's; to begin anew here instead, remove these",
-		"paths", filepath.Join(o.opt.Dir, seatDir)+" "+filepath.Join(o.opt.Dir, copyFile))
+		"paths", filepath.Join(o.opt.Dir, candidateDir)+" "+filepath.Join(o.opt.Dir, copyFile))
 	return true, writeNote(o.opt.Dir, copyNote{Since: time.Now().UTC()})
 }
 
 // alone leads without an election, in a new term.
 func (o *Leadership) alone(ctx context.Context) error {
-	if _, err := o.reign(ctx, 0); err != nil {
+	if _, err := o.beginTerm(ctx, 0); err != nil {
 		return err
 	}
 	b, err := o.books(ctx)
 	if err != nil {
 		return err
 	}
-	core := lease.New(lease.Options{Me: o.seat(), TTL: o.opt.TTL, Patience: patience})
+	core := lease.New(lease.Options{Me: o.candidate(), TTL: o.opt.TTL, Patience: patience})
 	core.SetBooks(b)
 	core.Alone(time.Now())
 	o.mu.Lock()
@@ -262,15 +264,15 @@ func (o *Leadership) alone(ctx context.Context) error {
 	o.mu.Unlock()
 	// Whoever committed past this leadership has done so before it is read.
 	rev, err := store.Revision(ctx, o.opt.Store)
-	o.with(ctx, func(c *lease.Seat, _ time.Time) { c.Committed(rev) })
+	o.with(ctx, func(c *lease.Candidate, _ time.Time) { c.Committed(rev) })
 	return err
 }
 
-// keepReigns is how many ends of earlier reigns are kept; who missed more gets a whole copy.
-const keepReigns = 64
+// keepTerms is how many ends of earlier terms are kept; who missed more gets a whole copy.
+const keepTerms = 64
 
-// reign writes a term into the store, 0: the next one.
-func (o *Leadership) reign(ctx context.Context, term uint64) (int64, error) {
+// beginTerm writes a term into the store, 0: the next one.
+func (o *Leadership) beginTerm(ctx context.Context, term uint64) (int64, error) {
 	rec, err := o.opt.Store.Get(ctx, tier.KeyLife)
 	if err != nil {
 		return 0, err
@@ -287,13 +289,13 @@ func (o *Leadership) reign(ctx context.Context, term uint64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	reigns, rev, err := o.opt.Store.List(ctx, prefixReign)
+	terms, rev, err := o.opt.Store.List(ctx, prefixTerm)
 	if err != nil {
 		return 0, err
 	}
-	ops := []store.Op{{Key: tier.KeyLife, Value: value, Expect: &rec.Revision}, {Key: fmt.Sprintf("%s%020d", prefixReign, term), Value: fmt.Append(nil, rev)}}
-	for i := range max(0, len(reigns)-keepReigns) {
-		ops = append(ops, store.Op{Key: reigns[i].Key, Delete: true})
+	ops := []store.Op{{Key: tier.KeyLife, Value: value, Expect: &rec.Revision}, {Key: fmt.Sprintf("%s%020d", prefixTerm, term), Value: fmt.Append(nil, rev)}}
+	for i := range max(0, len(terms)-keepTerms) {
+		ops = append(ops, store.Op{Key: terms[i].Key, Delete: true})
 	}
 	return o.opt.Store.Commit(ctx, ops)
 }
@@ -304,7 +306,7 @@ func (o *Leadership) signalLocked() {
 }
 
 // with changes the core, and then writes and sends what follows.
-func (o *Leadership) with(ctx context.Context, fn func(c *lease.Seat, now time.Time)) {
+func (o *Leadership) with(ctx context.Context, fn func(c *lease.Candidate, now time.Time)) {
 	o.flushing.Lock()
 	defer o.flushing.Unlock()
 	o.mu.Lock()
@@ -348,7 +350,7 @@ func (o *Leadership) settle(ctx context.Context) error {
 	if o.core.Ready() {
 		term := o.core.Term()
 		o.mu.Unlock()
-		rev, err := o.reign(ctx, term)
+		rev, err := o.beginTerm(ctx, term)
 		if err == nil {
 			err = removeNote(o.opt.Dir)
 		}
@@ -404,13 +406,13 @@ func (o *Leadership) Serves(a *auth.Authority, addr *net.TCPAddr, send func(name
 
 // Came implements tier.Leadership.
 func (o *Leadership) Came(hello *wire.Hello) {
-	if !slices.Contains(hello.Features, wire.FeatureTenure) {
+	if !slices.Contains(hello.Features, wire.FeatureLease) {
 		return
 	}
 	o.mu.Lock()
 	o.linked[hello.Name] = true
 	o.mu.Unlock()
-	o.with(context.Background(), func(c *lease.Seat, now time.Time) { c.Came(now, hello.Name) })
+	o.with(context.Background(), func(c *lease.Candidate, now time.Time) { c.Came(now, hello.Name) })
 }
 
 // Left implements tier.Leadership.
@@ -422,7 +424,7 @@ func (o *Leadership) Left(name string) {
 
 // Promised implements tier.Leadership.
 func (o *Leadership) Promised(name string, p *wire.Promise) {
-	o.with(context.Background(), func(c *lease.Seat, now time.Time) { c.Promised(now, name, p) })
+	o.with(context.Background(), func(c *lease.Candidate, now time.Time) { c.Promised(now, name, p) })
 }
 
 // Lost implements tier.Leadership.
@@ -468,10 +470,10 @@ func (o *Leadership) Run(ctx context.Context) error {
 				o.opt.Log.Warn("succession", "err", err)
 			}
 		case <-t.C:
-			o.with(ctx, func(c *lease.Seat, now time.Time) { c.Tick(now) })
+			o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Tick(now) })
 		}
 	}
 }
 
-// tlsOf is how this seat shows itself to another.
+// tlsOf is how this candidate shows itself to another.
 func (o *Leadership) tlsOf() (*tls.Config, error) { return o.member.TLS() }

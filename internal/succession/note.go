@@ -9,15 +9,15 @@ import (
 	"skerry.dev/skerry/internal/files"
 )
 
-// local files of a seat in the data directory.
+// local files of a candidate in the data directory.
 const (
-	seatDir  = "seat"      // identity
-	copyFile = "copy.json" // exists: the store is a copy of another machine's
+	candidateDir = "seat"      // identity
+	copyFile     = "copy.json" // exists: the store is a copy of another machine's
 )
 
 // copyNote is what the file says.
 type copyNote struct {
-	Of    string    `json:"of"` // the seat that was followed last
+	Of    string    `json:"of"` // the candidate that was followed last
 	Since time.Time `json:"since"`
 	Aside []string  `json:"aside,omitempty"` // files with what was set aside
 }

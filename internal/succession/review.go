@@ -41,7 +41,7 @@ func (o *Leadership) review(ctx context.Context) error {
 		if len(successors) == 0 {
 			return nil
 		}
-		if err := o.takeSeat(ctx, a, addr, successors); err != nil {
+		if err := o.takeCandidate(ctx, a, addr, successors); err != nil {
 			return fmt.Errorf("a seat for this machine among the successors: %w", err)
 		}
 		return o.alone(ctx)
@@ -50,11 +50,11 @@ func (o *Leadership) review(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.saveSeats(ctx); err != nil {
+	if err := o.saveCandidates(ctx); err != nil {
 		return err
 	}
 	var next []string
-	o.with(ctx, func(c *lease.Seat, _ time.Time) {
+	o.with(ctx, func(c *lease.Candidate, _ time.Time) {
 		c.SetOrder(b.Order)
 		var want []string
 		for _, w := range workers {
@@ -77,7 +77,7 @@ func (o *Leadership) review(ctx context.Context) error {
 		return err
 	}
 	rev, err := o.opt.Store.Commit(ctx, []store.Op{{Key: keyVoters, Value: value}})
-	o.with(ctx, func(c *lease.Seat, _ time.Time) {
+	o.with(ctx, func(c *lease.Candidate, _ time.Time) {
 		if err != nil {
 			c.Resign("its store takes no writes")
 			return
@@ -88,36 +88,36 @@ func (o *Leadership) review(ctx context.Context) error {
 	return err
 }
 
-// saveSeats writes down where the seats listen, for those who will look for the one that leads.
-func (o *Leadership) saveSeats(ctx context.Context) error {
+// saveCandidates writes down where the candidates listen, for those who will look for the one that leads.
+func (o *Leadership) saveCandidates(ctx context.Context) error {
 	o.mu.Lock()
 	if o.core.State() != lease.Leading {
 		o.mu.Unlock()
 		return nil
 	}
-	seats := []wire.Seat{o.seat()}
+	candidates := []wire.LeaseCandidate{o.candidate()}
 	for name, l := range o.lags {
-		seats = append(seats, wire.Seat{Name: name, Addr: l.addr})
+		candidates = append(candidates, wire.LeaseCandidate{Name: name, Addr: l.addr})
 	}
 	o.mu.Unlock()
-	slices.SortFunc(seats, func(a, b wire.Seat) int { return strings.Compare(a.Name, b.Name) })
-	value, err := json.Marshal(seats)
+	slices.SortFunc(candidates, func(a, b wire.LeaseCandidate) int { return strings.Compare(a.Name, b.Name) })
+	value, err := json.Marshal(candidates)
 	if err != nil {
 		return err
 	}
-	rec, err := o.opt.Store.Get(ctx, keySeats)
+	rec, err := o.opt.Store.Get(ctx, keyCandidates)
 	if err == nil && bytes.Equal(rec.Value, value) {
 		return nil
 	}
-	rev, err := o.opt.Store.Commit(ctx, []store.Op{{Key: keySeats, Value: value}})
+	rev, err := o.opt.Store.Commit(ctx, []store.Op{{Key: keyCandidates, Value: value}})
 	if err == nil {
-		o.with(ctx, func(c *lease.Seat, _ time.Time) { c.Committed(rev) })
+		o.with(ctx, func(c *lease.Candidate, _ time.Time) { c.Committed(rev) })
 	}
 	return err
 }
 
-// takeSeat gives the machine that leads an identity among the successors, for the day on which it comes back as one.
-func (o *Leadership) takeSeat(ctx context.Context, a *auth.Authority, addr *net.TCPAddr, taken []string) error {
+// takeCandidate gives the machine that leads an identity among the successors, for the day on which it comes back as one.
+func (o *Leadership) takeCandidate(ctx context.Context, a *auth.Authority, addr *net.TCPAddr, taken []string) error {
 	if o.member != nil {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (o *Leadership) takeSeat(ctx context.Context, a *auth.Authority, addr *net.
 		}
 	}
 	m, err := auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: []string{to.String()}, Machine: o.opt.Machine, Boot: o.opt.Boot, Timeout: 5 * time.Second},
-		Dir: filepath.Join(o.opt.Dir, seatDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: o.opt.Version})
+		Dir: filepath.Join(o.opt.Dir, candidateDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: o.opt.Version})
 	if err != nil {
 		return err
 	}

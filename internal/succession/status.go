@@ -11,27 +11,27 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Status is how a site's succession stands, as one of its seats sees it.
+// Status is how a site's succession stands, as one of its candidates sees it.
 type Status struct {
-	Seat   string      `json:"seat"`          // this machine's
-	State  lease.State `json:"state"`         // what it does
-	Why    string      `json:"why,omitempty"` // it does not lead any more
-	Leader string      `json:"leader,omitempty"`
-	Term   uint64      `json:"term"`
+	Candidate string      `json:"seat"`          // this machine's
+	State     lease.State `json:"state"`         // what it does
+	Why       string      `json:"why,omitempty"` // it does not lead any more
+	Leader    string      `json:"leader,omitempty"`
+	Term      uint64      `json:"term"`
 	// Revision is the newest of this machine's store, and Behind by how many the leader is ahead of it.
 	Revision int64 `json:"revision"`
 	Behind   int64 `json:"behind,omitempty"`
 	// Voters are the workers that decide, Majority how many of them it takes.
 	Voters   []string `json:"voters,omitempty"`
 	Majority int      `json:"majority,omitempty"`
-	// Keeps is how many of them must be in touch for the leader to write; 0 while it has no heirs.
+	// Keeps is how many of them must be in touch for the leader to write; 0 while it has no in-sync replicas.
 	Keeps      int         `json:"keeps,omitempty"`
 	Successors []Successor `json:"successors,omitempty"`
 	// Aside are files in the data directory with what this machine had written and nobody acknowledged.
 	Aside []string `json:"aside,omitempty"`
 }
 
-// Successor is one of the other seats.
+// Successor is one of the other candidates.
 type Successor struct {
 	Name string `json:"name"`
 	Addr string `json:"addr,omitempty"`
@@ -52,40 +52,40 @@ func (o *Leadership) Status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	var seats []wire.Seat
-	if rec, err := o.opt.Store.Get(ctx, keySeats); err == nil {
-		_ = json.Unmarshal(rec.Value, &seats) // without it addresses are missing
+	var candidates []wire.LeaseCandidate
+	if rec, err := o.opt.Store.Get(ctx, keyCandidates); err == nil {
+		_ = json.Unmarshal(rec.Value, &candidates) // without it addresses are missing
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.core == nil {
 		return nil, nil
 	}
-	st := &Status{Seat: o.member.Name(), State: o.core.State(), Why: o.core.Why(), Term: o.core.Term(), Revision: rev, Voters: b.Voters,
+	st := &Status{Candidate: o.member.Name(), State: o.core.State(), Why: o.core.Why(), Term: o.core.Term(), Revision: rev, Voters: b.Voters,
 		Majority: lease.Majority(len(b.Voters)), Aside: readNote(o.opt.Dir).Aside}
 	leads := st.State == lease.Leading
 	switch {
 	case leads:
-		st.Leader = st.Seat
+		st.Leader = st.Candidate
 	case o.follows != nil:
 		st.Leader, st.Behind = o.follows.leader, max(0, o.follows.at-rev)
 	}
-	heirs := o.core.Heirs()
-	if leads && len(heirs) > 0 {
+	inSync := o.core.InSync()
+	if leads && len(inSync) > 0 {
 		st.Keeps = lease.Blocking(len(b.Voters))
 	}
 	for _, name := range b.Order {
-		if name == st.Seat {
+		if name == st.Candidate {
 			continue
 		}
 		s := Successor{Name: name, State: "away"}
-		if i := slices.IndexFunc(seats, func(x wire.Seat) bool { return x.Name == name }); i >= 0 {
-			s.Addr = seats[i].Addr
+		if i := slices.IndexFunc(candidates, func(x wire.LeaseCandidate) bool { return x.Name == name }); i >= 0 {
+			s.Addr = candidates[i].Addr
 		}
 		if leads {
 			l := o.lags[name]
 			switch {
-			case slices.Contains(heirs, name):
+			case slices.Contains(inSync, name):
 				s.State = "heir"
 			case o.core.Following(name):
 				s.State = "follows"

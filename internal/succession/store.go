@@ -29,7 +29,7 @@ func notKnown(why string) error {
 	return e
 }
 
-// Store gives the store for everybody else: what is written is acknowledged when every heir has it, and refused while this
+// Store gives the store for everybody else: what is written is acknowledged when every in-sync replica has it, and refused while this
 // process does not lead.
 func (o *Leadership) Store() store.Store { return &leadershipStore{o.opt.Store, o} }
 
@@ -62,7 +62,7 @@ func (s *leadershipStore) Commit(ctx context.Context, ops []store.Op) (int64, er
 		return rev, err
 	}
 	if core == nil {
-		// The first successor may have come meanwhile; it is no heir before it has this.
+		// The first successor may have come meanwhile; it is no in-sync replica before it has this.
 		o.mu.Lock()
 		if core = o.core; core != nil {
 			core.Committed(rev)

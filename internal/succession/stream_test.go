@@ -43,7 +43,7 @@ func TestLongCopy(t *testing.T) {
 		if err != nil || b.Revision != last {
 			t.Fatal(b, err)
 		}
-		o.core = lease.New(lease.Options{Me: wire.Seat{Name: "b"}, TTL: DefaultTTL, Patience: patience})
+		o.core = lease.New(lease.Options{Me: wire.LeaseCandidate{Name: "b"}, TTL: DefaultTTL, Patience: patience})
 		here, there := net.Pipe()
 		ended := make(chan error, 1)
 		go func() {
@@ -178,7 +178,7 @@ func TestStreamAgain(t *testing.T) {
 	}
 }
 
-// TestJoinedAndEnded: a seat whose store is empty stands by, and begins no site of its own.
+// TestJoinedAndEnded: a candidate whose store is empty stands by, and begins no site of its own.
 func TestJoinedAndEnded(t *testing.T) {
 	st, err := store.Open(t.Context(), "memory:", store.Options{})
 	if err != nil {
@@ -199,7 +199,7 @@ func TestJoinedAndEnded(t *testing.T) {
 	}
 }
 
-// TestExtendOwnHistory: nothing of another seat's history goes into the store of a machine that leads, or that began a later term and
+// TestExtendOwnHistory: nothing of another candidate's history goes into the store of a machine that leads, or that began a later term and
 // stands by again.
 func TestExtendOwnHistory(t *testing.T) {
 	o, ctx := openLeadership(t), t.Context()
@@ -215,7 +215,7 @@ func TestExtendOwnHistory(t *testing.T) {
 	if _, err := o.extend(ctx, term, change); err == nil {
 		t.Error("while it leads")
 	}
-	o.with(ctx, func(c *lease.Seat, _ time.Time) { c.Resign("a test") })
+	o.with(ctx, func(c *lease.Candidate, _ time.Time) { c.Resign("a test") })
 	if _, err := o.extend(ctx, term-1, change); err == nil {
 		t.Error("from an earlier term")
 	}

@@ -36,7 +36,7 @@ func openLeadership(t *testing.T) *Leadership {
 	return o
 }
 
-// TestPosition finds where a copy ends within the history: in the present reign, in an earlier one, beyond its end, or in one that
+// TestPosition finds where a copy ends within the history: in the present term, in an earlier one, beyond its end, or in one that
 // never was.
 func TestPosition(t *testing.T) {
 	o, ctx := openLeadership(t), t.Context()
@@ -56,7 +56,7 @@ func TestPosition(t *testing.T) {
 			t.Fatal(err)
 		}
 		ends = append(ends, rev)
-		if _, err := o.reign(ctx, term); err != nil {
+		if _, err := o.beginTerm(ctx, term); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +64,7 @@ func TestPosition(t *testing.T) {
 	last, _ := store.Revision(ctx, o.opt.Store)
 	for _, c := range []struct {
 		what           string
-		reign          uint64
+		term           uint64
 		revision       int64
 		common         int64
 		orphan, follow bool
@@ -78,7 +78,7 @@ func TestPosition(t *testing.T) {
 		{"of the one before, beyond its end", 2, ends[1] + 9, ends[1], true, false},
 		{"of one that nobody held here", 3, ends[1] + 1, ends[1], true, false},
 	} {
-		common, orphan, follow, err := o.position(ctx, &wire.Follow{Reign: c.reign, Revision: c.revision})
+		common, orphan, follow, err := o.position(ctx, &wire.Follow{LeaseTerm: c.term, Revision: c.revision})
 		if err != nil || common != c.common || orphan != c.orphan || follow != c.follow {
 			t.Errorf("%s: up to %d, orphan %v, goes on %v, %v", c.what, common, orphan, follow, err)
 		}
@@ -125,7 +125,7 @@ func TestNotLeading(t *testing.T) {
 	if _, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("1")}}); err != nil {
 		t.Fatal("a site without successors:", err)
 	}
-	o.core = lease.New(lease.Options{Me: wire.Seat{Name: "a"}, TTL: time.Second, Patience: time.Second})
+	o.core = lease.New(lease.Options{Me: wire.LeaseCandidate{Name: "a"}, TTL: time.Second, Patience: time.Second})
 	_, err := s.Commit(ctx, []store.Op{{Key: "a", Value: []byte("2")}})
 	var e *skerry.Error
 	if !errors.Is(err, store.ErrDeposed) || !errors.As(err, &e) || e.Code != skerry.CodeUnavailable || e.Hint == "" {
@@ -141,21 +141,21 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
-// TestBallots: a promise outlives the worker, and what cannot be written down is not promised.
-func TestBallots(t *testing.T) {
+// TestVoter: a promise outlives the worker, and what cannot be written down is not promised.
+func TestVoter(t *testing.T) {
 	dir := t.TempDir()
-	b, err := OpenBallots(dir, &auth.Member{}, nil)
+	b, err := OpenVoter(dir, &auth.Member{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := b.Lease(&wire.Lease{Term: 4, Holder: "a", At: ":7444", Seq: 1, Heirs: []wire.Seat{{Name: "b", Addr: "192.0.2.2:7444"}}, TTL: 1000}, "192.0.2.1:7444")
+	p := b.Lease(&wire.Lease{Term: 4, Holder: "a", At: ":7444", Seq: 1, InSync: []wire.LeaseCandidate{{Name: "b", Addr: "192.0.2.2:7444"}}, TTL: 1000}, "192.0.2.1:7444")
 	if p.Term != 4 || p.Seq != 1 {
 		t.Fatalf("%+v", p)
 	}
-	if b, err = OpenBallots(dir, &auth.Member{}, nil); err != nil || b.Term() != 4 {
+	if b, err = OpenVoter(dir, &auth.Member{}, nil); err != nil || b.Term() != 4 {
 		t.Fatal(b, err)
 	}
-	if s := b.Seats(); len(s) != 2 || s[0] != "192.0.2.1:7444" || s[1] != "192.0.2.2:7444" {
+	if s := b.Candidates(); len(s) != 2 || s[0] != "192.0.2.1:7444" || s[1] != "192.0.2.2:7444" {
 		t.Errorf("seats %v", s)
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -169,16 +169,16 @@ func TestBallots(t *testing.T) {
 // TestVoteUnwritten: a vote that could not be written down is told to nobody, also not with the next offer.
 func TestVoteUnwritten(t *testing.T) {
 	dir := t.TempDir()
-	b, err := OpenBallots(dir, &auth.Member{}, nil)
+	b, err := OpenVoter(dir, &auth.Member{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Lease(&wire.Lease{Term: 4, Holder: "a", Seq: 1, Heirs: []wire.Seat{{Name: "b"}}, TTL: 1}, "192.0.2.1:7444")
+	b.Lease(&wire.Lease{Term: 4, Holder: "a", Seq: 1, InSync: []wire.LeaseCandidate{{Name: "b"}}, TTL: 1}, "192.0.2.1:7444")
 	time.Sleep(2 * time.Millisecond) // the promise
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := b.ask(&wire.Ask{Term: 5, Seat: "b"}); err == nil {
+	if v, err := b.ask(&wire.Ask{Term: 5, Candidate: "b"}); err == nil {
 		t.Errorf("voted without a disk: %+v", v)
 	}
 	if v, err := b.vote(); err == nil {
@@ -190,7 +190,7 @@ func TestVoteUnwritten(t *testing.T) {
 	if v, err := b.vote(); err != nil || v.Term != 5 || v.Holder != "b" {
 		t.Errorf("%+v %v", v, err)
 	}
-	if b, err = OpenBallots(dir, &auth.Member{}, nil); err != nil || b.Term() != 5 {
+	if b, err = OpenVoter(dir, &auth.Member{}, nil); err != nil || b.Term() != 5 {
 		t.Error("it was told before it was written:", b.Term(), err)
 	}
 }

@@ -31,8 +31,8 @@ type DownConfig struct {
 	// HTTP serves what children ask over streams, such as images; nil refuses.
 	HTTP      http.Handler
 	KeepAlive time.Duration
-	// Seat serves connections of link.ProtoSeat; nil refuses them. Term is that of this parent; nil: it has none.
-	Seat      func(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
+	// Candidate serves connections of link.ProtoCandidate; nil refuses them. Term is that of this parent; nil: it has none.
+	Candidate func(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	Term      func() uint64
 	Beats     *beat.Listener // nil: children do not beat
 	BeatEvery time.Duration
@@ -68,7 +68,7 @@ func NewDown(cfg DownConfig) (*Down, error) {
 	}
 	srv, err := link.NewServer(link.ServerConfig{
 		TLS: cfg.Authority.ServerTLS(), Identify: cfg.Authority.Identify, Admit: d.admit, Welcome: d.welcome, Handler: (*downHandler)(d),
-		Streams: mux, Join: cfg.Authority.ServeJoin, Seat: cfg.Seat, Features: cfg.features(), Clone: d.clone, KeepAlive: cfg.KeepAlive, Beats: cfg.Beats, BeatEvery: cfg.BeatEvery, Log: cfg.Log,
+		Streams: mux, Join: cfg.Authority.ServeJoin, Candidate: cfg.Candidate, Features: cfg.features(), Clone: d.clone, KeepAlive: cfg.KeepAlive, Beats: cfg.Beats, BeatEvery: cfg.BeatEvery, Log: cfg.Log,
 	})
 	d.srv = srv
 	return d, err
@@ -76,7 +76,7 @@ func NewDown(cfg DownConfig) (*Down, error) {
 
 // inLeadership has a leadership take part: it hears of workers and gets what concerns it, past the core.
 func (c *DownConfig) inLeadership(o Leadership) {
-	c.Seat = o.Seat
+	c.Candidate = o.Candidate
 	up, frame, down := c.Up, c.Frame, c.Down
 	c.Up = func(ctx context.Context, hello *wire.Hello) (*wire.Welcome, error) {
 		w, err := up(ctx, hello)
@@ -99,10 +99,10 @@ func (c *DownConfig) inLeadership(o Leadership) {
 }
 
 func (c *DownConfig) features() []string {
-	if c.Seat == nil {
+	if c.Candidate == nil {
 		return nil
 	}
-	return []string{wire.FeatureTenure}
+	return []string{wire.FeatureLease}
 }
 
 func (d *Down) admit(ctx context.Context, id wire.PeerIdentity, hello *wire.Hello) error {

@@ -61,8 +61,8 @@ type HubConfig struct {
 
 // Leadership is who decides whether a process leads its site, where there may be successors.
 type Leadership interface {
-	// Seat serves a connection of link.ProtoSeat.
-	Seat(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
+	// Candidate serves a connection of link.ProtoCandidate.
+	Candidate(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	// Serves tells that children connect now, at an address, and how they are reached; Came and Promised what they do.
 	Serves(a *auth.Authority, addr *net.TCPAddr, send func(name string, m wire.Message))
 	Came(hello *wire.Hello)
@@ -84,7 +84,7 @@ type Hub struct {
 	started   time.Time
 	listen    atomic.Pointer[net.TCPAddr]
 	mqtt      atomic.Pointer[net.TCPAddr]
-	foreign   atomic.Pointer[mqtt.Listener] // of the present life, or of the last one; nil: there is none
+	external  atomic.Pointer[mqtt.Listener] // of the present life, or of the last one; nil: there is none
 	down      atomic.Pointer[Down]          // of the present life, or of the last one
 }
 
@@ -121,8 +121,8 @@ func (h *Hub) LinkAddr() *net.TCPAddr { return h.listen.Load() }
 // MQTTAddr is where children of others connect, or nil before the start and where there are none.
 func (h *Hub) MQTTAddr() *net.TCPAddr { return h.mqtt.Load() }
 
-// Foreign gives the connections of children of others, or nil.
-func (h *Hub) Foreign() *mqtt.Listener { return h.foreign.Load() }
+// External gives the connections of external agents, or nil.
+func (h *Hub) External() *mqtt.Listener { return h.external.Load() }
 
 // Down gives the links to children, or nil before the start.
 func (h *Hub) Down() *Down { return h.down.Load() }
@@ -233,12 +233,12 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 	done := make(chan error, 2)
 	closers := []func() error{down.Close}
 	if h.cfg.MQTT != "" {
-		foreign, mln, err := h.listenMQTT(down)
+		external, mln, err := h.listenMQTT(down)
 		if err != nil {
 			return errors.Join(err, ln.Close(), down.Close())
 		}
-		closers = []func() error{foreign.Close, down.Close}
-		go func() { done <- foreign.Serve(mln) }()
+		closers = []func() error{external.Close, down.Close}
+		go func() { done <- external.Serve(mln) }()
 	}
 	go func() { done <- down.Serve(ln) }()
 	running := len(closers)
@@ -269,14 +269,14 @@ func (h *Hub) listenMQTT(down *Down) (*mqtt.Listener, net.Listener, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for MQTT: %w", err)
 	}
-	foreign, err := mqtt.New(mqtt.Config{TLS: h.authority.ForeignTLS(), Identify: h.authority.Identify, Answer: h.authority.Answer, Carry: down.Carry,
+	external, err := mqtt.New(mqtt.Config{TLS: h.authority.ExternalTLS(), Identify: h.authority.Identify, Answer: h.authority.Answer, Carry: down.Carry,
 		KeepAlive: max(mqtt.DefaultKeepAlive, h.cfg.KeepAlive), Log: h.cfg.Log})
 	if err != nil {
 		return nil, nil, errors.Join(err, ln.Close())
 	}
 	h.mqtt.Store(ln.Addr().(*net.TCPAddr))
-	h.foreign.Store(foreign)
-	return foreign, ln, nil
+	h.external.Store(external)
+	return external, ln, nil
 }
 
 // listenForBeats has children beat at the port of the link, or gives nil where they do not.

@@ -24,7 +24,7 @@ func (r *Role) LoopStats() loop.Stats {
 type RoleMetrics struct {
 	Role      *Role
 	Down      *Down
-	Foreign   *mqtt.Listener // nil: there is none
+	External  *mqtt.Listener // nil: there is none
 	Up        *Up
 	Ready     error
 	Images    Registry // nil: it has none
@@ -72,8 +72,8 @@ func (m *RoleMetrics) Write(w io.Writer) {
 		}
 		writeBy(w, "skerry_link_ends_total", "reason", ends)
 	}
-	if m.Foreign != nil {
-		writeForeign(w, m.Foreign.Stats())
+	if m.External != nil {
+		writeExternal(w, m.External.Stats())
 	}
 	if m.Up != nil {
 		WriteParent(w, m.Up)
@@ -92,8 +92,8 @@ func (m *RoleMetrics) Write(w io.Writer) {
 	m.writeWork(w)
 }
 
-// writeForeign writes the metrics of the listener for agents of others.
-func writeForeign(w io.Writer, s *mqtt.Stats) {
+// writeExternal writes the metrics of the listener for agents of others.
+func writeExternal(w io.Writer, s *mqtt.Stats) {
 	metric(w, "skerry_mqtt_devices", "gauge", "Devices that are connected by MQTT and admitted; they count among skerry_links, too.")
 	fmt.Fprintf(w, "skerry_mqtt_devices %d\n", s.Live.Load())
 	metric(w, "skerry_mqtt_connections_total", "counter", "Connections that the MQTT listener accepted.")

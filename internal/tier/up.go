@@ -65,7 +65,7 @@ func NewUp(cfg UpConfig) (*Up, error) {
 				h.Term = cfg.Term()
 			}
 			if cfg.Lease != nil {
-				h.Features = []string{wire.FeatureTenure}
+				h.Features = []string{wire.FeatureLease}
 			}
 			return h
 		},

@@ -26,7 +26,7 @@ func samples() []wire.Message {
 	items := []wire.SetItem{{Key: "a", Value: []byte("one"), Gen: 6}, {Key: "b", Gen: 7, Deleted: true}}
 	ack := wire.SetAck{Set: "desired", Incarnation: "i1", Gen: 7, Digest: d, PartIncarnation: "i2", PartGen: 9, PartDigest: d, PartNext: 3,
 		Orphans: 2, OrphanDigest: d}
-	seats := []wire.Seat{{Name: "b", Addr: "b:7444"}, {Name: "c", Addr: "c:7444"}}
+	candidates := []wire.LeaseCandidate{{Name: "b", Addr: "b:7444"}, {Name: "c", Addr: "c:7444"}}
 	return []wire.Message{
 		&wire.Hello{Tier: wire.TierWorker, Name: "w1", Version: "0.1.0", ProtocolMin: 1, ProtocolMax: 2, Features: []string{"streams"},
 			Required: []string{"sets"}, Sets: []wire.SetAck{ack}, Boot: "b1", Machine: "m1", Time: 1234567890123, Term: 3},
@@ -52,11 +52,11 @@ func samples() []wire.Message {
 		&wire.Join{Token: "skt1", Tier: wire.TierWorker, Name: "w1", CSR: []byte{1}, Machine: "m1", Boot: "b1", Version: "0.1.0", SiteCA: []byte{2}},
 		&wire.Renew{Counter: 3, Attempt: "a1", Machine: "m1", Boot: "b1", SiteCA: []byte{2}},
 		&wire.Joined{Tier: wire.TierWorker, Name: "w1", Site: "harbour", Certificate: []byte{1}, CA: []byte{2}, Counter: 3, Life: 86400, SiteCert: []byte{4}},
-		&wire.Lease{Term: 3, Holder: "a", Seq: 2, Heirs: seats, TTL: 12000, Stamp: 99, At: "a:7444"},
+		&wire.Lease{Term: 3, Holder: "a", Seq: 2, InSync: candidates, TTL: 12000, Stamp: 99, At: "a:7444"},
 		&wire.Promise{Term: 3, Holder: "a", Seq: 2, Stamp: 99},
-		&wire.Vote{Term: 4, Holder: "b", Reign: 3, ReignHolder: "a", Seq: 2, Heirs: seats, Strayed: true, Wait: 700, At: "a:7444"},
-		&wire.Ask{Term: 4, Seat: "b"},
-		&wire.Follow{Reign: 3, Revision: 77, Addr: "b:7444", Machine: "m1", Version: "0.1.0", Keyed: true},
+		&wire.Vote{Term: 4, Holder: "b", LeaseTerm: 3, LeaseHolder: "a", Seq: 2, InSync: candidates, Strayed: true, Wait: 700, At: "a:7444"},
+		&wire.Ask{Term: 4, Candidate: "b"},
+		&wire.Follow{LeaseTerm: 3, Revision: 77, Addr: "b:7444", Machine: "m1", Version: "0.1.0", Keyed: true},
 		&wire.Followed{Term: 4, Holder: "b", Whole: true, Orphan: true, Common: 70, TTL: 12000},
 	}
 }

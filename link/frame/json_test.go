@@ -123,9 +123,9 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// TestForeignAgentsDocument holds the page that strangers build agents from to the messages: every member is on it.
-func TestForeignAgentsDocument(t *testing.T) {
-	page, err := os.ReadFile("../../docs/FOREIGN-AGENTS.md")
+// TestExternalAgentsDocument holds the page that strangers build agents from to the messages: every member is on it.
+func TestExternalAgentsDocument(t *testing.T) {
+	page, err := os.ReadFile("../../docs/EXTERNAL-AGENTS.md")
 	if err != nil {
 		t.Fatal(err)
 	}

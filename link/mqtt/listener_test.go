@@ -55,7 +55,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.l, err = New(Config{TLS: s.auth.ForeignTLS(), Identify: s.auth.Identify, Answer: s.auth.Answer, Carry: s.srv.Carry}); err != nil {
+	if s.l, err = New(Config{TLS: s.auth.ExternalTLS(), Identify: s.auth.Identify, Answer: s.auth.Answer, Carry: s.srv.Carry}); err != nil {
 		t.Fatal(err)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -244,7 +244,7 @@ func (s *session) subscribe(p packet) error {
 func (s *session) message(payload []byte) error {
 	m, err := frame.DecodeJSON(payload)
 	if err != nil {
-		s.publish(&wire.Refuse{Code: wire.RefuseMalformed, Reason: err.Error(), Hint: "docs/FOREIGN-AGENTS.md describes the messages"})
+		s.publish(&wire.Refuse{Code: wire.RefuseMalformed, Reason: err.Error(), Hint: "docs/EXTERNAL-AGENTS.md describes the messages"})
 		return err
 	}
 	s.l.stats.In.Add(1)

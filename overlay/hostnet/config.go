@@ -41,13 +41,13 @@ type Options struct {
 // Config is all that the network is to be.
 type Config struct {
 	Attachments []Want
-	// Fabric, unless nil, gives new attachments addresses of the overlay in place of the worker's own subnet.
-	Fabric *Fabric
+	// Overlay, unless nil, gives new attachments addresses of the overlay in place of the worker's own subnet.
+	Overlay *Overlay
 }
 
-// Fabric is what the overlay says of a worker's addresses. The bridge keeps its address of the worker's own subnet: it is
+// Overlay is what the overlay says of a worker's addresses. The bridge keeps its address of the worker's own subnet: it is
 // the gateway, and the name server, of every instance.
-type Fabric struct {
+type Overlay struct {
 	// Blocks are IPv4 prefixes of 26 to 29 bits. Instances have single addresses out of them, and reach everything
 	// through the gateway, their neighbours too: so whoever watches their cables sees all that they send.
 	Blocks []netip.Prefix
@@ -59,7 +59,7 @@ type Fabric struct {
 	Resolver bool
 }
 
-func (f *Fabric) check() error {
+func (f *Overlay) check() error {
 	if f == nil {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (f *Fabric) check() error {
 }
 
 // v6 is the IPv6 address that goes with an IPv4 one.
-func (f *Fabric) v6(a netip.Addr) netip.Addr {
+func (f *Overlay) v6(a netip.Addr) netip.Addr {
 	b, low := f.V6.Addr().As16(), a.As4()
 	copy(b[12:], low[:])
 	return netip.AddrFrom16(b)
@@ -207,7 +207,7 @@ func (o *Options) table() string {
 
 // check finds what is wrong with a configuration as a whole. Host ports that clash are an error of the later want.
 func (c Config) check() error {
-	if err := c.Fabric.check(); err != nil {
+	if err := c.Overlay.check(); err != nil {
 		return err
 	}
 	ids := map[string]bool{}

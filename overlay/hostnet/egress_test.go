@@ -124,16 +124,16 @@ func reach(ns *os.File, network, addr string) (refused bool, err error) {
 	return false, err
 }
 
-func (s *site) fabric() *Fabric {
-	return &Fabric{Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/29")}, V6: netip.MustParsePrefix("fd00:64::/64"), Resolver: true}
+func (s *site) overlay() *Overlay {
+	return &Overlay{Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/29")}, V6: netip.MustParsePrefix("fd00:64::/64"), Resolver: true}
 }
 
 // Each instance goes where its policy says, by TCP and UDP, IPv4 and IPv6; whoever has none goes as before. Rules stay when the agent
 // ends, and change with an instance that runs.
 func TestEgress(t *testing.T) {
 	s := newSite(t)
-	c := Config{Fabric: s.fabric()}
-	s.withV6(t, c.Fabric.V6)
+	c := Config{Overlay: s.overlay()}
+	s.withV6(t, c.Overlay.V6)
 	serve(t, s.remote, ":9000")
 	serve(t, s.remote, ":9001")
 	echo6(t, s.remote, "[fd99::2]:9000")
@@ -273,7 +273,7 @@ func TestEgressHasNoWindow(t *testing.T) {
 	s := newSite(t)
 	serve(t, s.remote, ":9000")
 	n := s.open(t, s.options("w1"))
-	c := Config{Fabric: s.fabric(), Attachments: []Want{{ID: "other"}, {ID: "shut", Egress: allow()}}}
+	c := Config{Overlay: s.overlay(), Attachments: []Want{{ID: "other"}, {ID: "shut", Egress: allow()}}}
 	as, err := n.Set(t.Context(), c)
 	must(t, err)
 	shut := open(t, as["shut"].NetNS)

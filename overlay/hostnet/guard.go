@@ -70,7 +70,7 @@ func (n *Network) guard(c *nftables.Conn, marks bool, e *egress) error {
 		n.close(free, w.rule)
 		w.rule(free, accept())
 		err := w.dispatch(out, rule, e, "egress", free.Name, func(own *nftables.Chain) {
-			if n.fabric == nil || !n.fabric.Resolver { // else the gateway answers
+			if n.overlay == nil || !n.overlay.Resolver { // else the gateway answers
 				n.openNames(own, w.rule, n.dns)
 			}
 			n.close(own, w.rule)
@@ -142,8 +142,8 @@ func (n *Network) errors(w *writer, in *nftables.Chain, rule addRule) {
 	}
 	rule(in, protocol(unix.IPPROTO_ICMPV6), of(expr.CmpOpLt, 128), jump(ch.Name))
 	ours := []netip.Prefix{n.state.Subnet}
-	if n.fabric != nil {
-		ours = append(append(ours, n.fabric.Blocks...), n.fabric.V6)
+	if n.overlay != nil {
+		ours = append(append(ours, n.overlay.Blocks...), n.overlay.V6)
 	}
 	for _, p := range ours {
 		if p.IsValid() {

@@ -134,7 +134,7 @@ func (s *site) elsewhere(t *testing.T, addresses ...string) {
 // What a cloud tells its machines by IPv6 is closed as well. Of IPv6 an instance has a route to unique local addresses alone, which both are.
 func TestMetadataByIPv6(t *testing.T) {
 	s := newSite(t)
-	f := s.fabric()
+	f := s.overlay()
 	s.withV6(t, f.V6)
 	must(t, kernel.In(s.host, func() error {
 		return netlink.RouteAdd(&netlink.Route{Dst: kernel.IPNet(netip.MustParsePrefix("::/0")), Gw: net.ParseIP("fd99::2")})
@@ -143,7 +143,7 @@ func TestMetadataByIPv6(t *testing.T) {
 	s.elsewhere(t, append(closed, "fd20:ce::253")...)
 	serve(t, s.remote, ":9000")
 	n := s.open(t, s.options("w1"))
-	as, err := n.Set(t.Context(), Config{Fabric: f, Attachments: []Want{{ID: "free"}, {ID: "all", Egress: allow(network("::/0"))}}})
+	as, err := n.Set(t.Context(), Config{Overlay: f, Attachments: []Want{{ID: "free"}, {ID: "all", Egress: allow(network("::/0"))}}})
 	must(t, err)
 	for _, id := range []string{"free", "all"} {
 		in := open(t, as[id].NetNS)

@@ -30,22 +30,22 @@ type Network struct {
 	nl   *netlink.Handle
 
 	// busy holds a token while Set, CleanUp or Close works; it guards what follows.
-	busy   chan struct{}
-	closed bool
-	state  *state
-	base   bool // the bridge is there
-	table  bool // the table holds ports
-	index  int  // of the bridge
-	mtu    int
-	dns    []netip.Addr
-	search []string
-	up     map[string]bool // attachments seen complete by this process
-	shaped map[string]rates
-	ports  []mapping
-	held   string         // the egress that the tables hold instances to
-	share  int            // of the kernel's table of connections, for each address; 0: not known
-	fabric *Fabric        // nil: instances have addresses of the subnet
-	routed []netip.Prefix // blocks that lead to the bridge
+	busy    chan struct{}
+	closed  bool
+	state   *state
+	base    bool // the bridge is there
+	table   bool // the table holds ports
+	index   int  // of the bridge
+	mtu     int
+	dns     []netip.Addr
+	search  []string
+	up      map[string]bool // attachments seen complete by this process
+	shaped  map[string]rates
+	ports   []mapping
+	held    string         // the egress that the tables hold instances to
+	share   int            // of the kernel's table of connections, for each address; 0: not known
+	overlay *Overlay       // nil: instances have addresses of the subnet
+	routed  []netip.Prefix // blocks that lead to the bridge
 
 	closing chan struct{} // closed by Close
 	reapers sync.WaitGroup
@@ -122,7 +122,7 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]wire.Attachment
 	if err := n.ensureBase(); err != nil {
 		return nil, unsupported(err)
 	}
-	if err := n.ensureFabric(c.Fabric); err != nil {
+	if err := n.ensureOverlay(c.Overlay); err != nil {
 		return nil, unsupported(err)
 	}
 	var errs []error
@@ -231,7 +231,7 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]wire.Attachment
 
 func (n *Network) attachment(id string) wire.Attachment {
 	at := wire.Attachment{NetNS: n.path(id), Device: n.link(id), Addresses: n.addresses(id), MTU: n.mtuOf(id), DNS: n.dns, Search: n.search}
-	if n.fabric != nil && n.fabric.Resolver && n.state.block(n.state.Addrs[id]) >= 0 {
+	if n.overlay != nil && n.overlay.Resolver && n.state.block(n.state.Addrs[id]) >= 0 {
 		at.DNS = []netip.Addr{n.state.gateway()}
 	}
 	return at
@@ -319,7 +319,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 	// Directories that somebody else uses too are not empty and stay.
 	_ = os.Remove(n.opts.RunDir)
 	n.state, n.base, n.table, n.share = &state{Subnet: n.opts.Subnet, Addrs: map[string]netip.Addr{}}, false, false, 0
-	n.up, n.shaped, n.ports, n.held, n.fabric, n.routed = map[string]bool{}, map[string]rates{}, nil, "", nil, nil
+	n.up, n.shaped, n.ports, n.held, n.overlay, n.routed = map[string]bool{}, map[string]rates{}, nil, "", nil, nil
 	return errors.Join(errs...)
 }
 

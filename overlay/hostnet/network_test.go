@@ -431,14 +431,14 @@ func TestSubnetOverlap(t *testing.T) {
 	must(t, ping(open(t, as["a"].NetNS), as["b"].Addresses[0].Addr()))
 }
 
-func TestFabric(t *testing.T) {
+func TestOverlay(t *testing.T) {
 	s := newSite(t)
 	n := s.open(t, s.options("w1"))
 	as, err := n.Set(t.Context(), wants("old"))
 	must(t, err)
 	old := as["old"].Addresses[0]
 	cfg := wants("old", "a", "b")
-	cfg.Fabric = &Fabric{Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.7.64/26")}, V6: netip.MustParsePrefix("fd12:3456:789a:7::/64"), Overhead: 96, Resolver: true}
+	cfg.Overlay = &Overlay{Blocks: []netip.Prefix{netip.MustParsePrefix("10.64.7.64/26")}, V6: netip.MustParsePrefix("fd12:3456:789a:7::/64"), Overhead: 96, Resolver: true}
 	as, err = n.Set(t.Context(), cfg)
 	must(t, err)
 	if as["old"].Addresses[0] != old {
@@ -466,16 +466,16 @@ func TestFabric(t *testing.T) {
 	n.Close()
 	// The next process finds all of it, and gives a new block when one more is needed.
 	n = s.open(t, s.options("w1"))
-	cfg.Fabric.Blocks = append(cfg.Fabric.Blocks, netip.MustParsePrefix("10.64.9.0/26"))
+	cfg.Overlay.Blocks = append(cfg.Overlay.Blocks, netip.MustParsePrefix("10.64.9.0/26"))
 	cfg.Attachments = append(cfg.Attachments, Want{ID: "c", In: 1 << 20, Out: 1 << 20})
 	again, err := n.Set(t.Context(), cfg)
 	must(t, err)
 	if again["a"].Addresses[0] != a.Addresses[0] || again["c"].Device != n.opts.prefix()+".b0002" {
 		t.Errorf("%v, then %v", as, again)
 	}
-	cfg.Fabric.Blocks = append(cfg.Fabric.Blocks, netip.MustParsePrefix("198.51.100.64/26"))
+	cfg.Overlay.Blocks = append(cfg.Overlay.Blocks, netip.MustParsePrefix("198.51.100.64/26"))
 	_, err = n.Set(t.Context(), cfg)
-	if o, is := errors.AsType[*Overlap](err); !is || o.Block != cfg.Fabric.Blocks[len(cfg.Fabric.Blocks)-1] || !o.Route.Overlaps(o.Block) {
+	if o, is := errors.AsType[*Overlap](err); !is || o.Block != cfg.Overlay.Blocks[len(cfg.Overlay.Blocks)-1] || !o.Route.Overlaps(o.Block) {
 		t.Errorf("a block of the host's own network: %v", err)
 	}
 	must(t, n.CleanUp(t.Context()))

@@ -176,8 +176,8 @@ func TestOptions(t *testing.T) {
 	}
 	block := netip.MustParsePrefix
 	for _, c := range []Config{{Attachments: []Want{{ID: "a"}, {ID: "a"}}}, {Attachments: []Want{{ID: "../x"}}}, {Attachments: []Want{{}}},
-		{Fabric: &Fabric{Blocks: []netip.Prefix{block("10.64.0.0/26"), block("10.64.0.0/26")}}}, {Fabric: &Fabric{Blocks: []netip.Prefix{block("10.64.0.1/26")}}},
-		{Fabric: &Fabric{Blocks: []netip.Prefix{block("fd00::/64")}}}, {Fabric: &Fabric{V6: block("fd00::/48")}}, {Fabric: &Fabric{Overhead: 9000}}} {
+		{Overlay: &Overlay{Blocks: []netip.Prefix{block("10.64.0.0/26"), block("10.64.0.0/26")}}}, {Overlay: &Overlay{Blocks: []netip.Prefix{block("10.64.0.1/26")}}},
+		{Overlay: &Overlay{Blocks: []netip.Prefix{block("fd00::/64")}}}, {Overlay: &Overlay{V6: block("fd00::/48")}}, {Overlay: &Overlay{Overhead: 9000}}} {
 		if c.check() == nil {
 			t.Errorf("%v is accepted", c)
 		}

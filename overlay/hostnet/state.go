@@ -54,7 +54,7 @@ func parseState(data []byte) *state {
 	if json.Unmarshal(data, s) != nil || !s.Subnet.IsValid() || !s.Subnet.Addr().Is4() || s.Subnet.Bits() < 16 || s.Subnet.Bits() > 29 || s.Subnet != s.Subnet.Masked() {
 		return &state{}
 	}
-	if len(s.Blocks) > maxBlocks || (Config{Fabric: &Fabric{Blocks: s.Blocks}}).check() != nil {
+	if len(s.Blocks) > maxBlocks || (Config{Overlay: &Overlay{Blocks: s.Blocks}}).check() != nil {
 		s.Blocks = nil
 	}
 	used := map[netip.Addr]bool{s.gateway(): true, s.broadcast(): true, s.Subnet.Addr(): true}

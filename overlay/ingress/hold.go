@@ -44,7 +44,7 @@ func (in *Ingress) wait(name string) (end func()) {
 
 // hold waits for as long as a route holds what comes until it has a target, and gives it as it is then. Without one it gives the
 // route as it was.
-func (d *door) hold(ctx context.Context, t *table, rt *route, find func(t *table) *route) (*table, *route) {
+func (d *listener) hold(ctx context.Context, t *table, rt *route, find func(t *table) *route) (*table, *route) {
 	if rt.Hold <= 0 || len(rt.Targets) > 0 {
 		return t, rt
 	}

@@ -282,8 +282,8 @@ func problem(w http.ResponseWriter, r *http.Request, status int) {
 	fmt.Fprintf(w, "%d %s: %s\n", status, http.StatusText(status), answers(status))
 }
 
-// ServeHTTP answers a request that came in at the door.
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers a request that came in at the listener.
+func (d *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !d.begin(r.Context()) {
 		panic(http.ErrAbortHandler)
 	}

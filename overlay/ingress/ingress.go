@@ -112,12 +112,12 @@ type Ingress struct {
 	recent recent
 	held   held
 
-	mu       sync.Mutex // held by Set and at the end
-	closed   bool
-	certs    *keyring
-	doors    map[netip.AddrPort]*door
-	pools    map[poolKey]*pool
-	counters map[routeKey]*counters
+	mu        sync.Mutex // held by Set and at the end
+	closed    bool
+	certs     *keyring
+	listeners map[netip.AddrPort]*listener
+	pools     map[poolKey]*pool
+	counters  map[routeKey]*counters
 
 	draining sync.WaitGroup
 	cut      context.Context // done: what drains is cut off
@@ -147,7 +147,7 @@ func New(o Options) (*Ingress, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Ingress{opt: o, key: key, doors: map[netip.AddrPort]*door{}, pools: map[poolKey]*pool{}, counters: map[routeKey]*counters{}}
+	in := &Ingress{opt: o, key: key, listeners: map[netip.AddrPort]*listener{}, pools: map[poolKey]*pool{}, counters: map[routeKey]*counters{}}
 	in.cut, in.cutNow = context.WithCancel(context.Background())
 	in.proxy = in.reverseProxy()
 	return in, nil
@@ -183,15 +183,15 @@ func (in *Ingress) Set(ctx context.Context, c Config) error {
 		problems = append(problems, err)
 		tables[l.Addr] = t
 	}
-	for addr, d := range in.doors {
+	for addr, d := range in.listeners {
 		if t := tables[addr]; t == nil || t.kind() != d.kind {
-			delete(in.doors, addr)
+			delete(in.listeners, addr)
 			in.retire(d)
 		}
 	}
 	for _, l := range c.Listeners {
 		t := tables[l.Addr]
-		if d := in.doors[l.Addr]; d != nil {
+		if d := in.listeners[l.Addr]; d != nil {
 			close(d.table.Swap(t).replaced)
 			continue
 		}
@@ -200,7 +200,7 @@ func (in *Ingress) Set(ctx context.Context, c Config) error {
 			problems = append(problems, fmt.Errorf("listen on %s: %w", l.Addr, err))
 			continue
 		}
-		in.doors[l.Addr] = in.open(ln, t)
+		in.listeners[l.Addr] = in.open(ln, t)
 	}
 	for k, p := range in.pools {
 		if pools[k] == nil {
@@ -212,7 +212,7 @@ func (in *Ingress) Set(ctx context.Context, c Config) error {
 }
 
 // retire closes a listener and lets its connections end.
-func (in *Ingress) retire(d *door) {
+func (in *Ingress) retire(d *listener) {
 	_ = d.ln.Close()
 	in.draining.Go(func() {
 		ctx, cancel := context.WithTimeout(in.cut, in.opt.Drain)
@@ -239,10 +239,10 @@ func (in *Ingress) Shutdown(ctx context.Context) error {
 	first := !in.closed
 	in.closed = true
 	if first {
-		for _, d := range in.doors {
+		for _, d := range in.listeners {
 			in.retire(d)
 		}
-		clear(in.doors)
+		clear(in.listeners)
 	}
 	in.mu.Unlock()
 	stop := context.AfterFunc(ctx, in.cutNow)

@@ -36,10 +36,10 @@ type route struct {
 	config   *tls.Config // of TCP with TLS
 }
 
-// doorKind is what cannot change while a listener is open.
-type doorKind struct{ http, tls bool }
+// listenerKind is what cannot change while a listener is open.
+type listenerKind struct{ http, tls bool }
 
-func (t *table) kind() doorKind { return doorKind{t.http, t.tls} }
+func (t *table) kind() listenerKind { return listenerKind{t.http, t.tls} }
 
 // newTable makes the table of a listener, and says which routes it has to leave out.
 func (in *Ingress) newTable(l Listener, certs *keyring, trusted []netip.Prefix, pools map[poolKey]*pool, counts map[routeKey]*counters) (*table, error) {

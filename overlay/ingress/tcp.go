@@ -13,7 +13,7 @@ import (
 )
 
 // carry connects a TCP client with its service, until both directions have ended.
-func (d *door) carry(client net.Conn) {
+func (d *listener) carry(client net.Conn) {
 	t := d.table.Load()
 	conn, name := client, ""
 	if t.peek {

@@ -23,9 +23,9 @@ import (
 
 // What the root adopts by itself of what sites were changed to while it was away; the rest is kept for undo.
 const (
-	// AmendmentsOwn, the default, are those of services that run at the site alone, and numbers of instances: who operates a
+	// AmendmentsLocal, the default, are those of services that run at the site alone, and numbers of instances: who operates a
 	// site does not decide what runs at others.
-	AmendmentsOwn = "own"
+	AmendmentsLocal = "own"
 	// AmendmentsAll are those of services that run at others, too. What a site may not decide by itself waits all the same.
 	AmendmentsAll  = "all"
 	AmendmentsNone = "none"
@@ -55,7 +55,7 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 	case !c.holds(site, k) && before.Adopted != 0 && m.Base == before.Adopted && c.Apps.App(k) != nil:
 		err = nil // of what it ended, the last was adopted
 	case !c.holds(site, k):
-	case !c.away.wasAlone(now, child.Since, site, m.At):
+	case !c.away.wasAutonomous(now, child.Since, site, m.At):
 		err = &apps.WaitsError{Why: "the root does not know that the site was out of touch at " + m.At.UTC().Format(time.RFC3339)}
 	case c.foreignImage(&m) != "":
 		answer.Why = "image " + c.foreignImage(&m) + " belongs to another organisation, whose images a site does not deploy; apply it here as somebody who has images:read there"

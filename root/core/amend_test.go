@@ -282,17 +282,17 @@ func TestAwayIsKept(t *testing.T) {
 	p.arrivals(at(31), "a", time.Time{}, &fx)
 	keep(fx)
 	for minute, want := range map[int]bool{-5: true, 1: true, 5: false, 17: false, 19: true, 25: true, 32: true, 40: false} {
-		if p.wasAlone(at(33), at(31), "a", at(minute)) != want {
+		if p.wasAutonomous(at(33), at(31), "a", at(minute)) != want {
 			t.Errorf("at %d it was alone: %v", minute, !want)
 		}
 	}
-	if p.wasAlone(at(45), at(31), "a", at(25)) || p.wasAlone(at(33), at(31), "b", at(25)) {
+	if p.wasAutonomous(at(45), at(31), "a", at(25)) || p.wasAutonomous(at(33), at(31), "b", at(25)) {
 		t.Error("a site tells too late, or one that never was there")
 	}
 	fx = wire.Effects{}
 	p.left(at(50), "a", at(31), at(49), &fx)
 	p.arrivals(at(60), "a", time.Time{}, &fx)
-	if p.wasAlone(at(61), at(60), "a", at(25)) || !p.wasAlone(at(61), at(60), "a", at(55)) {
+	if p.wasAutonomous(at(61), at(60), "a", at(25)) || !p.wasAutonomous(at(61), at(60), "a", at(55)) {
 		t.Error("what it should have told long ago is believed, or what it did now is not")
 	}
 	for i := range 3 * maxAway {

@@ -127,8 +127,9 @@ func (p *presences) forget(site string, fx *wire.Effects) {
 	}
 }
 
-// wasAlone reports whether the root knows that a site, which is connected since a time, was out of touch at another, and has just come back.
-func (p *presences) wasAlone(now, since time.Time, site string, at time.Time) bool {
+// wasAutonomous reports whether the root knows that a site, which is connected since a time, was out of touch at another, and has just
+// come back.
+func (p *presences) wasAutonomous(now, since time.Time, site string, at time.Time) bool {
 	s := p.sites[site]
 	if s == nil || now.Sub(since) > amendWithin {
 		return false

@@ -36,7 +36,7 @@ type Options struct {
 	// LostAfter is how long a cluster may be out of touch before its instances are started elsewhere. 0 means
 	// DefaultLostAfter, less than 0 never: a site lives on without the root.
 	LostAfter time.Duration
-	// Amendments is one of AmendmentsOwn (the default), AmendmentsAll and AmendmentsNone.
+	// Amendments is one of AmendmentsLocal (the default), AmendmentsAll and AmendmentsNone.
 	Amendments string
 	// SealKey seals what is given to sites, and must outlive the store. nil: nothing is sealed, and no orphan can be adopted.
 	SealKey []byte
@@ -60,7 +60,7 @@ type Core struct {
 	zones     zones
 	extents   extents
 	failover  failover
-	believing believing
+	suspects  suspects
 	away      presences
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
@@ -81,7 +81,7 @@ func New(opt Options) *Core {
 	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
 		codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), networks: map[skerry.AppKey]map[string]bool{},
 		netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(),
-		failover: newFailover(), believing: newBelieving(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+		failover: newFailover(), suspects: newSuspects(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 	c.relations.gateways = newGateways(opt.Seed[:])
 	c.fed.SetWays(c.relations.gateways.decide)
 	return c
@@ -100,8 +100,8 @@ func (c *Core) Load(key string, value []byte) error {
 	if key == keyExtents {
 		return c.extents.load(value)
 	}
-	if site, ok := strings.CutPrefix(key, prefixCredit); ok {
-		return c.believing.load(site, value)
+	if site, ok := strings.CutPrefix(key, prefixTrust); ok {
+		return c.suspects.load(site, value)
 	}
 	if site, ok := strings.CutPrefix(key, prefixAway); ok {
 		return c.away.load(site, value)
@@ -127,8 +127,8 @@ func (c *Core) Start(now time.Time) wire.Effects {
 		c.rankSite(name)
 	}
 	c.away.start(now)
-	c.believing.due = now.Add(creditEvery)
-	c.believing.expectStart(now.Add(patience))
+	c.suspects.due = now.Add(trustEvery)
+	c.suspects.expectStart(now.Add(patience))
 	c.Apps.Start(now)
 	c.Apps.ReviewClaims(func(spec.VolumeClaim) bool { return false }, &fx)
 	c.Apps.SetTargets(c.Children.Names())
@@ -226,7 +226,7 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 	c.loseSites(now, &fx)
 	c.settleDoubts(now, &fx)
 	c.lateStarts(now, &fx)
-	c.reviewCredit(now, &fx)
+	c.reviewTrust(now, &fx)
 	c.settle(now, &fx)
 	return fx
 }
@@ -247,9 +247,9 @@ func (c *Core) NextWake() time.Time {
 		}
 	}
 	consider(c.nextRescue())
-	consider(c.believing.slowDue)
-	if len(c.believing.books) > 0 {
-		consider(c.believing.due)
+	consider(c.suspects.slowDue)
+	if len(c.suspects.books) > 0 {
+		consider(c.suspects.due)
 	}
 	return next
 }
@@ -288,7 +288,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			stranger(now, m.Name, &o, fx)
 			continue
 		}
-		c.foreignToken(now, m.Name, &o, fx)
+		c.unknownToken(now, m.Name, &o, fx)
 		for n := range o.Why {
 			o.Why[n].Text = m.Name + ": " + o.Why[n].Text
 		}

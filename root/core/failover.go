@@ -24,7 +24,7 @@ import (
 //	placement.cluster        it waits for its site, and so does what runs once on every worker, or has local volumes there
 //
 // When the original's site is back, onReconnect decides. The winner gets the higher fencing token: an original takes it over
-// in place (Assignment.Held), through its cluster down to its worker. Of the sites' own rescue see cluster/core/cutoff.go.
+// in place (Assignment.PriorFence), through its cluster down to its worker. Of the sites' own rescue see cluster/core/cutoff.go.
 type failover struct {
 	lost     map[string]bool               // sites that were given up, until they are back
 	stranded map[skerry.InstanceID]*search // instances at lost sites, and those with a copy on the way
@@ -68,7 +68,7 @@ func (c *Core) loadFailover(now time.Time) {
 		}
 		for _, i := range c.Apps.HeldBy(name) {
 			if i.Cut && c.failsOver(i) {
-				c.failover.stranded[i.ID] = &search{anew: stopsAlone(i)}
+				c.failover.stranded[i.ID] = &search{anew: stopsDisconnected(i)}
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Core) loadFailover(now time.Time) {
 			if i.Fence.RootEpoch>>40 == c.opt.Epoch { // a crash may have left half of the commit that gave it
 				c.seq = max(c.seq, i.Fence.RootEpoch&(1<<40-1))
 			}
-			if i.Holder != "" && !i.Bound && stopsAlone(i) && c.failsOver(i) {
+			if i.Holder != "" && !i.Bound && stopsDisconnected(i) && c.failsOver(i) {
 				c.failover.unsure[i.ID] = true
 			}
 		}
@@ -100,7 +100,7 @@ func (c *Core) track(i *apps.Instance) {
 	c.relations.dirty = true
 }
 
-func stopsAlone(i *apps.Instance) bool { _, ok := i.Spec.OnDisconnect.StopAfter(); return ok }
+func stopsDisconnected(i *apps.Instance) bool { _, ok := i.Spec.OnDisconnect.StopAfter(); return ok }
 
 // loseSites gives up sites that have been out of touch for too long.
 func (c *Core) loseSites(now time.Time, fx *wire.Effects) {
@@ -138,7 +138,7 @@ func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *wi
 		c.Apps.Lost(now, i.ID, why, fx)
 	case !c.failsOver(i):
 		c.Apps.Strand(now, i, why+", and it may run nowhere else", fx)
-	case stopsAlone(i):
+	case stopsDisconnected(i):
 		c.failover.stranded[i.ID] = &search{anew: true}
 		at, ok := c.surelyStopped(i)
 		switch {
@@ -182,7 +182,7 @@ func (c *Core) surelyStopped(i *apps.Instance) (at time.Time, ok bool) {
 	if !i.Bound {
 		return time.Time{}, false
 	}
-	return k.Since.Add(2*d + wire.AloneGrace), true
+	return k.Since.Add(2*d + wire.AutonomyGrace), true
 }
 
 // rescue looks for places for copies of stranded instances, and ends those that do not get ready.
@@ -243,7 +243,7 @@ func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *wire.Ef
 	next := apps.Copy{Holder: d.Chosen, Fence: c.mint(fx), Since: now}
 	c.Apps.Copying(now, i, next, &d, fx)
 	as := c.assignment(i)
-	as.Fence, as.Held = next.Fence, nil
+	as.Fence, as.PriorFence = next.Fence, nil
 	if err := c.Children.Put(next.Holder, wire.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
 		c.abandon(now, i, err.Error(), fx)
 		return

@@ -217,14 +217,14 @@ func TestInterestsWithoutBound(t *testing.T) {
 func TestHostsOfOthers(t *testing.T) {
 	r := newHostileRoot(t, "harbour", "thief")
 	shop := r.apply("shop", "shop.example.org", "harbour")
-	report := func(site, zone string, doors ...wire.IngressDoor) {
-		in := &wire.SiteIngress{Zone: zone, Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Doors: doors}
+	report := func(site, zone string, entries ...wire.IngressDoor) {
+		in := &wire.SiteIngress{Zone: zone, Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Entries: entries}
 		r.step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&wire.ClusterReport{Ingress: in})}})
 	}
-	door := wire.IngressDoor{Service: shop, Door: "80 shop.example.org", Workers: 1}
-	report("harbour", "harbour.example.org", door)
+	entry := wire.IngressDoor{Service: shop, Entry: "80 shop.example.org", Workers: 1}
+	report("harbour", "harbour.example.org", entry)
 	for _, zone := range []string{"thief.example.org", "shop.example.org", "example.org", "harbour.example.org", "a.harbour.example.org", "org", "", strings.Repeat("long.", 60) + "example.org", "Not A Zone"} {
-		report("thief", zone, door)
+		report("thief", zone, entry)
 		var led []string
 		for _, s := range r.c.Views().SiteNames() {
 			for host := range s.Hosts {
@@ -307,7 +307,7 @@ func TestExtentsOfOthers(t *testing.T) {
 
 // A site writes nothing into the events of applications that it has nothing to do with, and does not count requests to them. What it tells
 // of its own is kept short: no record that its root's store refuses follows from it.
-func TestSiteTellsOfItsOwnAlone(t *testing.T) {
+func TestSiteReportsOnlyItsOwn(t *testing.T) {
 	r := newHostileRoot(t, "has", "liar")
 	shop, own := r.apply("shop", "shop.example.org", "has"), r.apply("own", "", "liar")
 	long := strings.Repeat("\x01", 400<<10)

@@ -24,9 +24,9 @@ func (c *Views) showIngress(v *view.AppView) {
 				if r == nil || r.report.Ingress == nil || !c.networks[v.Key][name] {
 					continue
 				}
-				for _, d := range r.report.Ingress.Doors {
+				for _, d := range r.report.Ingress.Entries {
 					switch {
-					case d.Service != k || d.Door != g.Door():
+					case d.Service != k || d.Entry != g.Entry():
 					case d.Problem != "":
 						w.Problems = append(w.Problems, "cluster "+name+": "+d.Problem)
 					case d.Workers > 0 && c.Children.Get(name).Connected:

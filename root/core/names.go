@@ -18,7 +18,7 @@ func (c *Views) SiteNames() []SiteNames {
 			continue
 		}
 		s := SiteNames{Site: name, Zone: r.report.Ingress.Zone, Servers: r.report.Ingress.Servers, Hosts: map[string]bool{}}
-		for _, d := range r.report.Ingress.Doors {
+		for _, d := range r.report.Ingress.Entries {
 			a := c.Apps.App(d.Service.App)
 			if a == nil || d.Problem != "" || !c.networks[d.Service.App][name] {
 				continue // clients of what a site has not been given are not sent there
@@ -28,7 +28,7 @@ func (c *Views) SiteNames() []SiteNames {
 				continue
 			}
 			for _, g := range spec.Ingress {
-				if g.Door() == d.Door && g.Host != "" {
+				if g.Entry() == d.Entry && g.Host != "" {
 					s.Hosts[g.Host] = s.Hosts[g.Host] || d.Workers > 0 && c.Children.Get(name).Connected
 				}
 			}

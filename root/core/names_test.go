@@ -40,7 +40,7 @@ func TestHostsLeadToSites(t *testing.T) {
 	c.settle(now, &fx)
 	for name, n := range map[string]int{"harbour": 2, "hill": 0} {
 		r := wire.ClusterReport{Ingress: &wire.SiteIngress{Zone: name + ".example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
-			Doors: []wire.IngressDoor{{Service: k, Door: "80 shop.example.org", Workers: n}, {Service: k, Door: "80 other.net", Problem: "no"}, {Service: k, Door: "80 forged.example.org", Workers: 9}}}}
+			Entries: []wire.IngressDoor{{Service: k, Entry: "80 shop.example.org", Workers: n}, {Service: k, Entry: "80 other.net", Problem: "no"}, {Service: k, Entry: "80 forged.example.org", Workers: 9}}}}
 		step(ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&r)}})
 	}
 	want := []SiteNames{{Site: "harbour", Zone: "harbour.example.org", Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")},

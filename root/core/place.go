@@ -19,7 +19,7 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	c.rounds++
 	if i.Target != "" {
 		k := c.Children.Get(i.Target)
-		if b := c.believing.books[i.Target]; b != nil && b.Quarantine != "" {
+		if b := c.suspects.books[i.Target]; b != nil && b.Quarantine != "" {
 			why := []wire.Reason{{What: "quarantine", Text: "cluster " + i.Target + " is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + i.Target + "` ends that"}}
 			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
 			return
@@ -71,7 +71,7 @@ func (c *Core) give(now time.Time, i *apps.Instance, site string, d *wire.Decisi
 	i.Cluster = skerry.ClusterName(site)
 	c.Apps.Place(now, i, site, c.mint(fx), d, fx)
 	c.assign(now, i, fx)
-	c.believing.expectStart(now.Add(patience))
+	c.suspects.expectStart(now.Add(patience))
 	c.fed.Take(site, i.Spec.LeastCost())
 }
 
@@ -91,7 +91,7 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	c.netDirty[i.Service.App] = true
 	as := c.assignment(i)
 	switch {
-	case !stopsAlone(i):
+	case !stopsDisconnected(i):
 	case !as.Failover:
 		c.Apps.Bind(i, false, fx)
 	case !i.Bound:
@@ -207,7 +207,7 @@ func (c *Views) Sites() []view.ClusterView {
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at
 		}
-		s.Credit = view.NewCredit(c.believing.books[name])
+		s.Trust = view.NewTrust(c.suspects.books[name])
 		out = append(out, s)
 	}
 	return out

@@ -42,7 +42,7 @@ func (c *Core) keepAsleep(app skerry.AppKey, at map[string]bool) {
 func (c *Core) awaited(now time.Time, site string, r *wire.ClusterReport) {
 	var list []skerry.ServiceKey
 	if r.Ingress != nil {
-		for _, d := range r.Ingress.Doors {
+		for _, d := range r.Ingress.Entries {
 			if d.Waiting && c.networks[d.Service.App][site] {
 				list = append(list, d.Service)
 			}

@@ -37,7 +37,7 @@ func TestSleepingService(t *testing.T) {
 		t.Fatal("the site that had it last does not keep its ways in")
 	}
 	report := func(site string, waiting bool) {
-		in := &wire.SiteIngress{Doors: []wire.IngressDoor{{Service: k, Door: "80 shop.example.org", Workers: 1, Waiting: waiting}}}
+		in := &wire.SiteIngress{Entries: []wire.IngressDoor{{Service: k, Entry: "80 shop.example.org", Workers: 1, Waiting: waiting}}}
 		r.step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&wire.ClusterReport{Ingress: in})}})
 	}
 	report("stranger", true)

@@ -26,7 +26,7 @@ func TestSurelyStopped(t *testing.T) {
 	i.Bound = true
 	at, ok := r.c.surelyStopped(i)
 	site, worker := time.Duration(1.02*float64(stop)), time.Duration(1.02*float64(stop+grace))
-	if !ok || at.Before(lost.Add(wire.AloneGrace+site+worker)) {
+	if !ok || at.Before(lost.Add(wire.AutonomyGrace+site+worker)) {
 		t.Errorf("it counts as stopped %s after the site was lost (%v)", at.Sub(lost), ok)
 	}
 	i.Spec.OnDisconnect = ""

@@ -20,7 +20,7 @@ import (
 // rest lists the packages that run when the named ones miss a mutation: the fast ones that need no machine, cheap ones first.
 func rest() []string {
 	return []string{
-		".", "./spec", "./wire", "./view", "./decide/reconcile", "./decide/members", "./decide/credit", "./decide/coord", "./decide/ipam", "./store/vault", "./internal/loop", "./internal/tier", "./internal/succession",
+		".", "./spec", "./wire", "./view", "./decide/reconcile", "./decide/members", "./decide/evidence", "./decide/coord", "./decide/ipam", "./store/vault", "./internal/loop", "./internal/tier", "./internal/succession",
 		"./link/...", "./root/...", "./cluster/...", "./decide/apps", "./auth", "./decide/lease", "./worker/core", "./worker", "./sim",
 	}
 }

@@ -43,7 +43,7 @@ type Core struct {
 	strays   strays
 	pace     wire.Pace                    // that the cluster asks for
 	leased   []Lease                      // of the last KeepContact; nil: there was none
-	hold     *hold                        // on the device; nil: none
+	freeze   *freeze                      // on the device; nil: none
 	waits    map[skerry.InstanceID]string // what waits for its end
 	vols     volumeBook
 	approved skerry.InstanceID // within a step: what is carried out all the same
@@ -67,8 +67,8 @@ func (c *Core) Load(key string, value []byte) error {
 		c.strays.lost = true
 		return nil
 	}
-	if key == keyHold {
-		return c.loadHold(value)
+	if key == keyFreeze {
+		return c.loadFreeze(value)
 	}
 	if is, err := c.vols.load(key, value); is {
 		return err
@@ -186,8 +186,8 @@ type (
 	}
 	// Interest tells which services' routes this worker wants, in place of those before.
 	Interest struct{ Services []skerry.ServiceKey }
-	// Entrances tells what the worker's ingress offers.
-	Entrances struct{ State wire.IngressState }
+	// IngressOffered tells what the worker's ingress offers.
+	IngressOffered struct{ State wire.IngressState }
 	// RestartLocal restarts an instance by hand on the device.
 	RestartLocal struct{ ID skerry.InstanceID }
 )
@@ -273,9 +273,9 @@ type (
 	}
 	// MeasurePeers says to whom round trips are measured, in place of those before.
 	MeasurePeers struct{ Peers wire.Peers }
-	// Fabric tells of an item that concerns the overlay: a pointer to one of OverlayNode, AppNetwork, Route and OverlayPeer
+	// OverlayItem tells of an item that concerns the overlay: a pointer to one of OverlayNode, AppNetwork, Route and OverlayPeer
 	// of the root package, or nil when it is gone.
-	Fabric struct {
+	OverlayItem struct {
 		Key  string
 		Item any
 	}
@@ -351,8 +351,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		}
 	case Interest:
 		c.interest(m.Services)
-	case Entrances:
-		c.entrances(m.State)
+	case IngressOffered:
+		c.ingressOffered(m.State)
 	case RestartLocal:
 		if i := c.insts[m.ID]; i == nil {
 			fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q on this worker", m.ID)
@@ -368,8 +368,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		snapshotRemoved(c, m, &fx)
 	case LeaveLocal:
 		c.leave(now, m, &fx)
-	case HoldLocal:
-		c.holdLocal(now, m, &fx)
+	case FreezeLocal:
+		c.freezeLocal(now, m, &fx)
 	case ReleaseLocal:
 		c.releaseLocal(now, &fx)
 	case ApproveLocal:
@@ -486,7 +486,7 @@ func (c *Core) report(now time.Time, fx *wire.Effects) {
 	c.seq++
 	pace := c.reported(now)
 	c.told = c.usage
-	r := wire.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Held: c.Held(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
+	r := wire.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Frozen: c.Frozen(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
 	if c.factsNew {
 		r.Facts, c.factsNew = c.facts, false
 	}
@@ -533,7 +533,7 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 		} else if isVolumeItem(key) {
 			volumeItem(c, key, false, fx)
 		} else {
-			c.fabric(now, key, value, fx)
+			c.overlayItem(now, key, value, fx)
 		}
 	}
 	for _, key := range deleted {
@@ -552,8 +552,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 			if p := strings.Split(rest, "/"); len(p) == 3 {
 				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]}, Gone: true})
 			}
-		} else if newFabricItem(key) != nil {
-			fx.Actions = append(fx.Actions, Fabric{Key: key})
+		} else if newOverlayItem(key) != nil {
+			fx.Actions = append(fx.Actions, OverlayItem{Key: key})
 		}
 	}
 }

@@ -70,10 +70,10 @@ func (c *Core) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
 // regrant takes over a new token for an instance that runs under the one that the cluster names: the same copy was chosen
 // again, and goes on as if nothing had been.
 func (c *Core) regrant(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) bool {
-	if a.Held == nil || *a.Held != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending || i.preparing || i.Phase == skerry.PhaseCutOff {
+	if a.PriorFence == nil || *a.PriorFence != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending || i.preparing || i.Phase == skerry.PhaseCutOff {
 		return false
 	}
-	i.A.Fence, i.A.Held, i.A.Ordinal, i.A.Leave = a.Fence, a.Held, a.Ordinal, a.Leave
+	i.A.Fence, i.A.PriorFence, i.A.Ordinal, i.A.Leave = a.Fence, a.PriorFence, a.Ordinal, a.Leave
 	c.relimit(now, i, a, fx)
 	return true
 }

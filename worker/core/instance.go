@@ -306,7 +306,7 @@ func (c *Core) started(now time.Time, i *inst, m Started, fx *wire.Effects) {
 		return
 	}
 	k.start = false
-	if m.Err != "" && c.notCarried(now, i, m, fx) {
+	if m.Err != "" && c.notRestored(now, i, m, fx) {
 		return
 	}
 	if m.Err != "" {
@@ -495,7 +495,7 @@ func (c *Core) end(now time.Time, i *inst, fx *wire.Effects) {
 	if i.preparing {
 		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})
 	} else {
-		if i.carrying() {
+		if i.fromCheckpoint() {
 			fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID}) // it may wait for a checkpoint
 		}
 		c.stopNext(i, fx)

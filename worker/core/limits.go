@@ -82,7 +82,7 @@ func (c *Core) relimit(now time.Time, i *inst, a spec.Assignment, fx *wire.Effec
 // setLimits brings what runs of an instance to the limits that it is to have, one step further.
 func (c *Core) setLimits(now time.Time, i *inst, fx *wire.Effects) {
 	r := i.Resize
-	if r == nil || i.resizing || i.Ending || !c.ready || !i.resizeAt.IsZero() || c.hold != nil && c.approved != i.A.ID {
+	if r == nil || i.resizing || i.Ending || !c.ready || !i.resizeAt.IsZero() || c.freeze != nil && c.approved != i.A.ID {
 		return
 	}
 	var list []Limited

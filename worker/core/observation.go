@@ -20,7 +20,7 @@ func (i *inst) observation() wire.Observation {
 // tell has the cluster know how an instance fares.
 func (c *Core) tell(i *inst) {
 	o := i.observation()
-	o.Held = c.heldText(o.ID)
+	o.Frozen = c.frozenText(o.ID)
 	// It has bounded texts, so it always fits.
 	_, _ = c.Up.Observed.Put(wire.AssignmentKey(o.ID), c.codec.Marshal(&o))
 }

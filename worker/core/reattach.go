@@ -64,7 +64,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 			c.stopNext(i, fx)
 		case i.Left != nil:
 			c.leftBehind(now, i, fx)
-		case !any && i.carrying() && i.main().Attempt > 0:
+		case !any && i.fromCheckpoint() && i.main().Attempt > 0:
 			c.finish(now, i, skerry.Failed, "its agent ended while it was being restored", fx)
 		case !any && c.overdue(now, i):
 			// settle halts it before anything is started.

@@ -10,7 +10,7 @@ import (
 func Records() map[string]func() any {
 	out := map[string]func() any{
 		prefixInst:    func() any { return new(inst) },
-		keyHold:       func() any { return new(hold) },
+		keyFreeze:     func() any { return new(freeze) },
 		prefixVolumes: func() any { return new(volumes) },
 
 		prefixSnapshotGone: func() any { return new(snapshotGone) },

@@ -169,7 +169,7 @@ func TestAssignmentIsKept(t *testing.T) {
 				}
 			}
 		},
-		"held": func(d *device) { d.step(HoldLocal{Reason: "it drives"}) },
+		"held": func(d *device) { d.step(FreezeLocal{Reason: "it drives"}) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := newDevice(t)

@@ -17,12 +17,12 @@ func (c *Core) Instances() []wire.Observation {
 	var out []wire.Observation
 	for _, id := range c.ids() {
 		o := c.insts[id].observation()
-		o.Held = c.heldText(id)
+		o.Frozen = c.frozenText(id)
 		out = append(out, o)
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
 		if c.insts[id] == nil {
-			out = append(out, wire.Observation{ID: id, State: skerry.WorkerScheduled, Held: c.heldText(id)})
+			out = append(out, wire.Observation{ID: id, State: skerry.WorkerScheduled, Frozen: c.frozenText(id)})
 		}
 	}
 	return out
