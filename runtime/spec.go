@@ -144,6 +144,9 @@ type Resources struct {
 	MemoryLow skerry.Bytes
 	// IO bounds what is read from block devices and written to them; nil: nothing does.
 	IO *IO
+	// BandwidthIn and BandwidthOut are bytes per second towards the task and from it. The network holds every task to them; a driver whose
+	// machines have limiters of their own sets these, too, so that a guest waits and loses nothing.
+	BandwidthIn, BandwidthOut skerry.Bytes
 	// HugePages is what the task may use of them, where the kernel counts; others have none.
 	HugePages spec.HugePages
 	// Pids limits processes and threads.

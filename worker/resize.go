@@ -15,7 +15,8 @@ import (
 
 // limitsOf is what a driver is told of a container's resources.
 func limitsOf(r spec.Resources) runtime.Resources {
-	out := runtime.Resources{CPU: r.MostCPU(), CPURequest: r.CPU, Memory: r.MostMemory(), Pids: int64(r.Pids), HugePages: r.HugePages}
+	out := runtime.Resources{CPU: r.MostCPU(), CPURequest: r.CPU, Memory: r.MostMemory(), Pids: int64(r.Pids), HugePages: r.HugePages,
+		BandwidthIn: r.BandwidthIn, BandwidthOut: r.BandwidthOut}
 	if r.Memory < out.Memory {
 		out.MemoryLow = r.Memory
 	}

@@ -11,11 +11,14 @@ type other struct {
 	word                string // in the names and shims of what stands for it
 }
 
+// firecracker names the program, and the driver that is opened where it is installed.
+const firecracker = "firecracker"
+
 // others are those that the documents measured or name.
 func others() []other {
 	return []other{
 		{"kata", "Kata Containers, by a containerd", "containerd-shim-kata-v2", "kata"},
-		{"firecracker", "containers in machines of Firecracker", "firecracker", "firecracker"},
+		{firecracker, "containers in machines of Firecracker", firecracker, firecracker},
 		{"cloud-hypervisor", "containers in machines of Cloud Hypervisor", "cloud-hypervisor", "cloud-hypervisor"},
 	}
 }

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -253,7 +254,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		add(&process{name: "cgroup", text: "a cgroup, nothing else", root: root, dir: files, groups: groups})
 	}
 	add(&process{name: "manual", text: "namespaces of mounts, processes, IPC and name, and a cgroup, made by hand", root: root, dir: files, flags: apart, groups: groups})
-	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines, Containerd: m.o.Containerd})
+	drivers, err := m.drivers()
 	close = func() (err error) {
 		for _, d := range drivers {
 			if x, ok := d.(interface{ CleanUp(context.Context) error }); ok { // the group of its tasks' cgroups
@@ -309,6 +310,21 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		}
 	}
 	return close, nil
+}
+
+// drivers opens those of this build, and one of Firecracker's machines where that is installed.
+func (m *measuring) drivers() ([]runtime.Driver, error) {
+	config := node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")},
+		Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines, Containerd: m.o.Containerd}
+	drivers, err := node.OpenDrivers(config)
+	if err != nil || lookPath(cmp.Or(m.o.Machines.Firecracker, firecracker)) == "" {
+		return drivers, err
+	}
+	d, err := node.OpenFirecracker(config)
+	if err == nil {
+		drivers = append(drivers, d)
+	}
+	return drivers, err
 }
 
 // others gives a row for each runtime of the documents that is not measured.

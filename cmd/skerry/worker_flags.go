@@ -43,9 +43,9 @@ type workerFlags struct {
 	ingressAddress []string
 	ingressPublic  []string
 	guest          struct {
-		kernel, sum string
-		emulate     bool
-		machines    bool
+		kernel, sum, monitor, firecracker string
+		emulate                           bool
+		machines                          bool
 	}
 	containerd struct {
 		socket, shim, binary string
@@ -140,6 +140,10 @@ func (w *workerFlags) addGuest(fs *pflag.FlagSet) {
 	fs.StringVar(&w.guest.kernel, "guest-kernel", "",
 		"guest kernel for containers in virtual machines: its image, or a directory with boot/vmlinuz-* and lib/modules (default none: runtime disabled)")
 	fs.StringVar(&w.guest.sum, "guest-kernel-sha256", "", "required digest of this kernel, as shown by skerry worker check")
+	fs.StringVar(&w.guest.monitor, "microvm-monitor", "qemu",
+		"what runs containers in virtual machines: qemu, firecracker, or auto for Firecracker wherever it can and QEMU for the rest")
+	fs.StringVar(&w.guest.firecracker, "firecracker", "",
+		"program of Firecracker, name or path, with its jailer beside it (default firecracker)")
 	fs.BoolVar(&w.guest.machines, "machines", false, "run virtual machines that boot their image: unikernels and disks")
 	fs.BoolVar(&w.guest.emulate, "emulate", false,
 		"emulate virtual machines where KVM does not work; many times slower, not for production")

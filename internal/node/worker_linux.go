@@ -87,6 +87,8 @@ type WorkerConfig struct {
 type Machines struct {
 	Kernel       string // an image, or a directory with boot/vmlinuz-* and lib/modules; empty: none for containers
 	KernelSHA256 string // that it must have; empty: any
+	Monitor      string // what runs those of containers, of vm.Monitors; empty: QEMU
+	Firecracker  string // its program; empty: firecracker
 	Emulate      bool   // where KVM does not work
 	Enabled      bool   // those that bring their own system: unikernels, disks
 }
@@ -292,8 +294,7 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 		return out, err
 	}
 	out = append(out, modules)
-	machines, err := vm.New(vm.Options{Dir: filepath.Join(c.Dir, spec.RuntimeMicroVM), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand},
-		Kernel: c.Machines.Kernel, KernelSHA256: c.Machines.KernelSHA256, Emulate: c.Machines.Emulate, Log: c.Log})
+	machines, err := vm.New(c.machines(spec.RuntimeMicroVM, self))
 	if err != nil {
 		return out, err
 	}
@@ -308,6 +309,13 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 		return out, err
 	}
 	return append(out, computers), nil
+}
+
+// machines are the options of a driver of containers in virtual machines.
+func (c *WorkerConfig) machines(name, self string) vm.Options {
+	return vm.Options{Dir: filepath.Join(c.Dir, name), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand},
+		Kernel: c.Machines.Kernel, KernelSHA256: c.Machines.KernelSHA256, Monitor: c.Machines.Monitor, Firecracker: c.Machines.Firecracker,
+		Emulate: c.Machines.Emulate, Log: c.Log}
 }
 
 // appliances are the options of a driver of machines whose system is the image's own.
@@ -329,6 +337,22 @@ func OpenDrivers(c WorkerConfig) ([]runtime.Driver, error) {
 	c.fillMachine()
 	c.RunDir = "" // so that nothing of it is left
 	return c.drivers()
+}
+
+// OpenFirecracker opens a driver of containers in machines of Firecracker alone, beside those of OpenDrivers. Its name is
+// vm.MonitorFirecracker.
+func OpenFirecracker(c WorkerConfig) (runtime.Driver, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	c.fillMachine()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	o := c.machines(vm.MonitorFirecracker, self)
+	o.Name, o.Monitor = vm.MonitorFirecracker, vm.MonitorFirecracker
+	return vm.New(o)
 }
 
 // CheckMachine runs every driver's self-test without being a worker.

@@ -144,7 +144,7 @@ func (s *suite) environment(t *testing.T) {
 		}
 		target := "/mnt"
 		sp := s.spec("read", target+"/file")
-		sp.Mounts = []runtime.Mount{s.volume(t, runtime.Mount{Type: "bind", Source: dir, Target: target})}
+		sp.Mounts = []runtime.Mount{s.volume(t, runtime.Mount{Type: "bind", Source: dir, Target: target, ReadOnly: s.o.Copies})}
 		if e, out := s.run(t, sp); out != "from the host\n" {
 			t.Errorf("got %q, %+v", out, e)
 		}

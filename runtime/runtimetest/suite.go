@@ -21,6 +21,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/owners"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -50,6 +51,10 @@ type Options struct {
 	Copied bool
 	// Slow says that a start goes through a daemon and takes a tenth of a second and more.
 	Slow bool
+	// Unfit says by the driver's self-test why this machine cannot run the suite, or nothing; nil: all can.
+	Unfit func(runtime.Report) string
+	// Copies says that tasks get copies of what they mount from the host, which follow it and cannot be written to.
+	Copies bool
 	// Brief leaves out what the driver does itself, since it was tested with another of its runtimes. Of a Machine it leaves out what is the
 	// supervisor's, which others test, and looks at what a task is given in one of them instead of one for each thing.
 	Brief bool
@@ -73,7 +78,12 @@ func Run(t *testing.T, o Options) {
 		t.Fatal(err)
 	}
 	s.d = s.open(t, dir)
-	s.can = s.d.Check(t.Context()).Abilities
+	rep := s.d.Check(t.Context())
+	if s.can = rep.Abilities; o.Unfit != nil {
+		if why := o.Unfit(rep); why != "" {
+			t.Skip(&testenv.Unsupported{What: "the suite", Why: why})
+		}
+	}
 	t.Run("check", s.check)
 	t.Run("life", s.life)
 	t.Run("refusals", s.refusals)

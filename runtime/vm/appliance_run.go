@@ -154,7 +154,7 @@ func (v *vm) startAppliance(copied chan<- struct{}) (*qmp, <-chan error, error) 
 		return fail(err)
 	}
 	m.Monitor = theirs
-	ended, err := v.spawn(m)
+	ended, err := v.spawn(qemu(s.QEMU), m)
 	if err != nil {
 		return fail(err)
 	}

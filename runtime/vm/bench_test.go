@@ -109,10 +109,13 @@ func byHand(b *testing.B, s *setup, image string) time.Duration {
 	console, consoleEnd := pair()
 	control, controlEnd := pair()
 	go io.Copy(io.Discard, console)
-	cmd := qemu(s.QEMU).command(&machine{
+	cmd, err := qemu(s.QEMU).command(&machine{
 		Accel: s.Accel, Parts: board("amd64"), Kernel: open(s.Kernel), Initrd: open(s.Initrd), Cmdline: commandLine, RAM: s.RAM, CPUs: s.CPUs,
 		Disks: []disk{{Serial: "root", File: open(image), ReadOnly: true}}, Console: consoleEnd, Control: controlEnd,
 	})
+	if err != nil {
+		b.Fatal(err)
+	}
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -234,7 +237,10 @@ func alone(b *testing.B, d *Appliances, c *choice, complete func(*opened, *machi
 		b.Fatal(err)
 	}
 	defer console.Close()
-	cmd := qemu(c.qemu).command(m)
+	cmd, err := qemu(c.qemu).command(m)
+	if err != nil {
+		b.Fatal(err)
+	}
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)

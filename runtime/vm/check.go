@@ -5,6 +5,7 @@ package vm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +18,8 @@ import (
 	"skerry.dev/skerry/runtime/internal/probe"
 )
 
-// check boots a guest: with KVM if that works, else with an emulated processor if that is allowed.
+// check boots a guest, by what the operator wants for machines. QEMU does it with KVM if that works, else with an emulated processor
+// if that is allowed.
 func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 	if d.opts.Kernel == "" { // what nobody has set up is no fault
 		r.Absent = true
@@ -28,13 +30,6 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 		return nil
 	}
 	c := choice{}
-	if c.qemu = installed(r, d.opts.QEMU, "qemu-system-x86", board(goruntime.GOARCH).program); c.qemu == "" {
-		return nil
-	}
-	c.fileShare = installed(r, d.opts.FileShare, "qemu-system-common (Debian 12) or virtiofsd", "virtiofsd", "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
-	if c.fileShare == "" {
-		return nil
-	}
 	if monitor.LookPath("mkfs.ext4") == "" {
 		r.Cause, r.Cure = "mkfs.ext4 is not installed", "apt-get install e2fsprogs"
 		return nil
@@ -62,10 +57,10 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 			return nil
 		}
 	}
-	if !d.accelerate(ctx, r, &c, d.opts.Emulate, func(ctx context.Context, c *choice) error { return d.try(ctx, c, layer) }) {
+	test := &checking{d, ctx, r, func(ctx context.Context, c *choice) error { return d.try(ctx, c, layer) }}
+	if !test.run(&c) {
 		return nil
 	}
-	r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", version(ctx, c.qemu), c.accel, c.kernel.Version, c.kernel.Digest)
 	r.Abilities = []runtime.Ability{
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityExec, runtime.AbilityImages, runtime.AbilityLogs,
 		runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPids, runtime.AbilityPrivileged,
@@ -74,6 +69,83 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 	}
 	r.Abilities = append(r.Abilities, d.base.IOAbilities()...)
 	return &c
+}
+
+// checking looks for what runs machines.
+type checking struct {
+	d   *Driver
+	ctx context.Context
+	r   *runtime.Report
+	try func(context.Context, *choice) error
+}
+
+// run completes a choice with what the operator wants and a guest came up with.
+func (k *checking) run(c *choice) bool {
+	switch k.d.opts.Monitor {
+	case MonitorFirecracker:
+		return k.firecracker(c)
+	case MonitorQEMU:
+		return k.qemu(c)
+	}
+	// QEMU is looked at first: it says in the end whether KVM works, and what it says is to stand when Firecracker is not there.
+	ok := k.qemu(c)
+	if ok && c.accel != "kvm" {
+		return true // so Firecracker would not run either
+	}
+	with, found := *c, runtime.Report{}
+	if !ok {
+		with.qemu, with.fileShare = "", ""
+	}
+	if !(&checking{k.d, k.ctx, &found, k.try}).firecracker(&with) {
+		if ok {
+			k.r.Cause = "QEMU runs all machines; Firecracker does not: " + found.Cause
+		}
+		return ok
+	}
+	if version := k.r.Version; ok {
+		found.Version += "; for writable volumes " + version
+	}
+	k.r.Cause, k.r.Cure, k.r.Version = "", "", found.Version
+	*c = with
+	return true
+}
+
+// qemu looks for QEMU, and boots a guest with it.
+func (k *checking) qemu(c *choice) bool {
+	if c.qemu = installed(k.r, k.d.opts.QEMU, "qemu-system-x86", board(goruntime.GOARCH).program); c.qemu == "" {
+		return false
+	}
+	c.fileShare = installed(k.r, k.d.opts.FileShare, "qemu-system-common (Debian 12) or virtiofsd",
+		"virtiofsd", "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
+	if c.fileShare == "" || !k.d.accelerate(k.ctx, k.r, c, k.d.opts.Emulate, k.try) {
+		return false
+	}
+	k.r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", version(k.ctx, c.qemu), c.accel, c.kernel.Version, c.kernel.Digest)
+	return true
+}
+
+// firecracker looks for Firecracker, and boots a guest with it.
+func (k *checking) firecracker(c *choice) bool {
+	alone := *c
+	alone.qemu, alone.fileShare = "", ""
+	if alone.firecracker = findFirecracker(k.ctx, k.r, k.d.opts.Firecracker); alone.firecracker == nil {
+		return false
+	}
+	var err error
+	if alone.vmlinux, err = k.d.vmlinux(k.ctx, c.kernel); err == nil {
+		err = k.d.tryKVM(k.ctx, &alone, k.try)
+	}
+	if err != nil {
+		k.r.Cause, k.r.Cure = causeAndCure(err)
+		if _, ok := errors.AsType[*runtime.StartError](err); !ok {
+			k.r.Cause = "no working KVM: " + k.r.Cause
+			k.r.Cure = "use a machine whose /dev/kvm runs Linux guests; Firecracker cannot emulate, QEMU can: --microvm-monitor qemu --emulate"
+		}
+		return false
+	}
+	c.accel, c.firecracker, c.vmlinux = "kvm", alone.firecracker, alone.vmlinux
+	k.r.Version = fmt.Sprintf("Firecracker %s, kvm, linux %s sha256:%s", c.firecracker.Version, c.kernel.Version, c.kernel.Digest)
+	return true
 }
 
 // try runs the self-test in a machine.

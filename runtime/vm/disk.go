@@ -34,6 +34,9 @@ const (
 	making       = "new-" // begins the names of those that are being made
 )
 
+// Labels of file systems, by which the guest knows its disks. Firecracker takes letters, digits and underscores for a name.
+const rootLabel, scratchLabel = "skerry_root", "skerry_scratch"
+
 // layers gives the directories of which a root file system is made, the topmost first.
 func layers(mounts []runtime.Mount) ([]string, error) {
 	bad := func(format string, args ...any) ([]string, error) {
@@ -69,6 +72,7 @@ func layers(mounts []runtime.Mount) ([]string, error) {
 // diskKey names a disk by the layers' paths, which of the same image are the same, and by what they are on this file system.
 func diskKey(dirs []string) string {
 	h := sha256.New()
+	fmt.Fprintln(h, "labelled") // those before had no label
 	for _, dir := range dirs {
 		var st unix.Stat_t
 		_ = unix.Stat(dir, &st)
@@ -166,7 +170,7 @@ func makeDisk(ctx context.Context, work string, dirs []string) error {
 			if err := keepUsers(root, work); err != nil {
 				return err
 			}
-			return mkfs(ctx, filepath.Join(work, diskFileName), size, "-N", strconv.FormatInt(inodes, 10), "-d", root)
+			return mkfs(ctx, filepath.Join(work, diskFileName), rootLabel, size, "-N", strconv.FormatInt(inodes, 10), "-d", root)
 		}()
 	})
 	_ = os.Remove(filepath.Join(work, "root"))
@@ -246,29 +250,31 @@ func keepUsers(root, work string) error {
 	return nil
 }
 
-func mkfs(ctx context.Context, file string, size int64, args ...string) error {
+func mkfs(ctx context.Context, file, label string, size int64, args ...string) error {
 	program := monitor.LookPath("mkfs.ext4")
 	if program == "" {
 		return errors.New("mkfs.ext4 is not installed; apt-get install e2fsprogs")
 	}
 	// A journal would protect what a task leaves behind, and nothing is left of either disk.
-	args = append([]string{"-q", "-F", "-b", "4096", "-I", "256", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "nodiscard,root_owner=0:0"}, args...)
+	args = append([]string{"-q", "-F", "-b", "4096", "-I", "256", "-m", "0", "-L", label,
+		"-O", "^has_journal,^resize_inode", "-E", "nodiscard,root_owner=0:0"}, args...)
 	out, err := exec.CommandContext(ctx, program, append(args, file, strconv.FormatInt((size+4095)/4096, 10))...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("mkfs.ext4: %w: %s", err, bytes.TrimSpace(out))
 	}
-	return nil
+	// A hypervisor that is a user of its own opens it; nobody else comes through the directories above.
+	return os.Chmod(file, 0o644)
 }
 
 // scratchDisk makes an empty disk for what a task writes: a copy of one that was made once, of which almost all are holes.
 func (d *Driver) scratchDisk(ctx context.Context, path string) error {
 	size := int64(d.opts.Scratch)
-	template := filepath.Join(d.opts.Dir, "disks", fmt.Sprintf("scratch-%d.ext4", size))
+	template := filepath.Join(d.opts.Dir, "disks", fmt.Sprintf("%s-%d.ext4", scratchLabel, size))
 	d.disks.Lock()
 	if _, err := os.Stat(template); err != nil {
 		work := template + ".new"
 		_ = os.Remove(work)
-		if err = mkfs(ctx, work, size, "-i", "65536"); err == nil {
+		if err = mkfs(ctx, work, scratchLabel, size, "-i", "65536"); err == nil {
 			err = os.Rename(work, template)
 		}
 		if err != nil {

@@ -3,11 +3,14 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +24,8 @@ import (
 type Options struct {
 	// Dir is the state directory, an absolute path.
 	Dir string
+	// Name is the driver's; spec.RuntimeMicroVM when empty.
+	Name string
 	// Command is the command that ends up in Main, such as {"/usr/bin/skerry", "vm-run"}.
 	Command []string
 	// CgroupParent is the group below which each task gets its own; "skerry" when empty.
@@ -34,6 +39,10 @@ type Options struct {
 	Enabled bool
 	// Emulate lets machines run without KVM, many times slower.
 	Emulate bool
+	// Monitor says what runs the machines of containers; MonitorQEMU when empty.
+	Monitor string
+	// Firecracker is its program, a name or path; "firecracker" when empty.
+	Firecracker string
 	// QEMU and FileShare are programs, names or paths; those of this architecture, and virtiofsd, when empty.
 	QEMU, FileShare string
 	// BootTimeout is how long a guest may take to speak; a minute when 0, and five where it is emulated.
@@ -71,18 +80,39 @@ type Driver struct {
 	disks sync.Mutex // held while a disk is made or the cache is cut
 }
 
+// What can run the machines of containers. With MonitorAuto, Firecracker runs those that it can, and QEMU the others.
+const (
+	MonitorQEMU        = "qemu"
+	MonitorFirecracker = "firecracker"
+	MonitorAuto        = "auto"
+)
+
+// Monitors are the values of Options.Monitor.
+func Monitors() []string { return []string{MonitorQEMU, MonitorFirecracker, MonitorAuto} }
+
 // choice is what the self-test found to work.
 type choice struct {
 	accel     string
-	qemu      string
+	qemu      string // empty: it is not used
 	fileShare string
 	kernel    kernel
+	// firecracker is nil where it is not used; vmlinux is the kernel as it takes it.
+	firecracker *firecrackerProgram
+	vmlinux     string
 }
 
 // New opens the state directory and adopts the tasks in it.
 func New(o Options) (*Driver, error) {
 	if len(o.Command) == 0 || !filepath.IsAbs(o.Command[0]) {
 		return nil, fmt.Errorf("runtime microvm: option Command %q must begin with an absolute path", o.Command)
+	}
+	o.Name = cmp.Or(o.Name, spec.RuntimeMicroVM)
+	if o.Monitor == "" {
+		o.Monitor = MonitorQEMU
+	}
+	if !slices.Contains(Monitors(), o.Monitor) {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--microvm-monitor: %q runs no machines", o.Monitor).
+			WithHint("use one of %s", strings.Join(Monitors(), ", "))
 	}
 	if o.Memory == 0 {
 		o.Memory = 512 * skerry.MiB
@@ -93,12 +123,13 @@ func New(o Options) (*Driver, error) {
 	if o.CacheMax == 0 {
 		o.CacheMax = 8 * skerry.GiB
 	}
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: spec.RuntimeMicroVM, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: o.Name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
 	d := &Driver{supervised: base, base: base, opts: o}
-	d.selfTest = newSelfTest(spec.RuntimeMicroVM, o.Dir, d.check)
+	d.selfTest = newSelfTest(o.Name, o.Dir, d.check)
+	d.selfTest.patience = o.BootTimeout
 	// What a crash left half-made.
 	left, _ := filepath.Glob(filepath.Join(o.Dir, "disks", making+"*"))
 	for _, l := range left {

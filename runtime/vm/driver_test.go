@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
@@ -32,6 +33,10 @@ func open(dir string) (runtime.Driver, error) {
 		return NewUnikernels(applianceOptions(dir))
 	case spec.RuntimeVM:
 		return NewComputers(applianceOptions(dir))
+	case MonitorFirecracker:
+		o := options(dir)
+		o.Monitor, o.BootTimeout = MonitorFirecracker, 5*time.Minute // this KVM may be emulated itself
+		return New(o)
 	}
 	return New(options(dir))
 }

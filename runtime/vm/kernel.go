@@ -26,6 +26,7 @@ func modules() []string {
 	return []string{
 		"virtio_ring", "virtio", "virtio_mmio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_console", "virtio_blk",
 		"crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4", "overlay", "fuse", "virtiofs", "failover", "net_failover", "virtio_net",
+		"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport",
 	}
 }
 

@@ -41,6 +41,9 @@ type setup struct {
 	NetNS  string
 	// Appliance is set for a machine whose system is the image's own; Guest, Shares, Disks and BootMillis are then not.
 	Appliance *appliance `json:",omitempty"`
+	// Firecracker is set for a machine of it; QEMU and FileShare are then not.
+	Firecracker *firecrackerProgram `json:",omitempty"`
+	Rates       rates               `json:",omitzero"`
 }
 
 type diskFile struct {

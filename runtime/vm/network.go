@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -54,7 +56,7 @@ func joinNetwork() (*nic, *wire.Net, error) {
 	}
 	var eth netlink.Link
 	for _, l := range links {
-		if l.Attrs().Name == tapName {
+		if l.Attrs().Name == tapName && dropTap() != nil {
 			return nil, nil, errors.New("another machine has the instance's network; a service in virtual machines has one container with a network at a time")
 		}
 		if l.Type() == "veth" && l.Attrs().Flags&net.FlagUp != 0 {
@@ -108,6 +110,56 @@ func openTap() (*os.File, error) {
 		return nil, fmt.Errorf("make a tap device: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "tap"), nil
+}
+
+// leave makes the tap one that a user may open by its name, and that stays until somebody has.
+func (n *nic) leave(uid int) error {
+	fd := int(n.Tap.Fd())
+	for request, arg := range map[uint]int{unix.TUNSETOWNER: uid, unix.TUNSETPERSIST: 1} {
+		if err := unix.IoctlSetInt(fd, request, arg); err != nil {
+			return fmt.Errorf("leave the tap device to the machine: %w", err)
+		}
+	}
+	return n.Tap.Close()
+}
+
+// endTapWith has a tap that a process has opened by its name end with that process, as it would with a descriptor that was handed down.
+func endTapWith(pid int) error {
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return err
+	}
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(process)
+	for _, path := range fds {
+		if to, _ := os.Readlink(path); to != "/dev/net/tun" {
+			continue
+		}
+		n, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			return err
+		}
+		tap, err := unix.PidfdGetfd(process, n, 0)
+		if err != nil {
+			return fmt.Errorf("look at the machine's tap device: %w", err)
+		}
+		defer unix.Close(tap)
+		return unix.IoctlSetInt(tap, unix.TUNSETPERSIST, 0)
+	}
+	return nil // it has ended
+}
+
+// dropTap removes a tap that nobody has open: one that was left, and whose machine has ended.
+func dropTap() error {
+	tap, err := openTap()
+	if err != nil {
+		return err
+	}
+	defer tap.Close()
+	return unix.IoctlSetInt(int(tap.Fd()), unix.TUNSETPERSIST, 0)
 }
 
 // lead sends on whatever arrives at one device by another. What a machine before this one left is replaced.

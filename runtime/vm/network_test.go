@@ -124,6 +124,12 @@ func cable(t *testing.T) (outer, inner string, attachment *wire.Attachment) {
 // ways, and looks that a machine after it finds the network as it was.
 func TestNetwork(t *testing.T) {
 	os.Setenv(kernelEnv, testenv.GuestKernel(t))
+	reachesGuests(t)
+}
+
+// reachesGuests is TestNetwork with the driver that open gives.
+func reachesGuests(t *testing.T) {
+	t.Helper()
 	outer, inner, attachment := cable(t)
 	root := t.TempDir()
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(root, "echo"), "./testdata/echo")

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -14,46 +15,22 @@ import (
 	"skerry.dev/skerry/runtime/internal/probe"
 )
 
-// hypervisor is a program that runs machines. It is given everything that it is to open as descriptors, so that it needs no
-// rights of its own.
-type hypervisor interface {
-	// command gives the program that is the machine. Its files are those of the machine, beside standard error.
-	command(m *machine) *exec.Cmd
-}
-
-// machine is what a hypervisor is to make.
-type machine struct {
-	Accel   string // "kvm" or "tcg"
-	Parts   parts
-	Kernel  *os.File // nil: the first disk is booted
-	Initrd  *os.File // nil: none
-	Cmdline string
-	RAM     int64 // bytes
-	CPUs    int
-	Disks   []disk
-	Console *os.File // a socket for the console
-	Control *os.File // a socket for the serial port by which our init speaks; nil: none
-	Monitor *os.File // a socket for QMP, by which the machine waits to be let go; nil: it begins at once
-	Files   *os.File // a socket to what shares files; nil: none
-	NIC     *nic     // nil: none
-	Reboots bool     // whether a guest that resets itself begins again; else the machine ends
-}
-
-// disk is one of the guest's disks. The host caches it, and a completed flush of the guest's has reached stable storage, unless it is
-// relaxed.
-type disk struct {
-	Serial   string
-	Format   string // "raw" or "qcow2"; empty: raw
-	File     *os.File
-	Base     *disk // what is read where this one, a qcow2, was not written
-	ReadOnly bool
-	Relaxed  bool // a flush does nothing: it outlives its machine, but not the host's loss of power
-}
-
 // qemu is QEMU; the value is its path.
 type qemu string
 
-func (q qemu) command(m *machine) *exec.Cmd {
+// channel is a serial port of the machine's.
+func (q qemu) channel(m *machine, files *opened) (io.ReadWriteCloser, error) {
+	ours, theirs, err := files.pair()
+	m.Control = theirs
+	return ours, err
+}
+
+// begin has nothing to do: a machine without a monitor begins by itself.
+func (q qemu) begin(*machine, <-chan struct{}) error { return nil }
+
+func (q qemu) end(*machine) {}
+
+func (q qemu) command(m *machine) (*exec.Cmd, error) {
 	cmd := exec.Command(string(q))
 	pass := func(f *os.File) int {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
@@ -130,7 +107,7 @@ func (q qemu) command(m *machine) *exec.Cmd {
 		args = append(args, "-netdev", fmt.Sprintf("tap,id=net,fd=%d", pass(m.NIC.Tap)), "-device", fmt.Sprintf("%s,netdev=net,mac=%s", b.device("virtio-net"), m.NIC.MAC))
 	}
 	cmd.Args = append(cmd.Args, args...)
-	return cmd
+	return cmd, nil
 }
 
 // parts are what machines of an architecture are made of.

@@ -22,6 +22,7 @@ import (
 type selfTest struct {
 	name, dir string
 	test      func(ctx context.Context, r *runtime.Report) *choice
+	patience  time.Duration // the least that a guest gets to come up with KVM, beside kvmPatience
 
 	// choosing holds a token while the test is on its way.
 	choosing chan struct{}
@@ -131,13 +132,17 @@ func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Conte
 	}
 	with := *c
 	with.accel = "kvm"
-	patience := probe.Patience(ctx, c.qemu, kvmPatience)
+	program := c.qemu
+	if c.firecracker != nil {
+		program = c.firecracker.Path
+	}
+	patience := max(probe.Patience(ctx, program, kvmPatience), s.patience)
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err = try(limited, &with); err == nil {
 		return nil
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && limited.Err() != nil { // what fails at once may be tried again
 		_ = os.WriteFile(verdict, boot, 0o600)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -51,6 +51,10 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 
 // start starts a checked spec.
 func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runtime.Handle, error) {
+	c, err := c.of(&spec)
+	if err != nil {
+		return runtime.Handle{}, err
+	}
 	dirs, err := layers(spec.RootFS)
 	if err != nil {
 		return runtime.Handle{}, err
@@ -99,13 +103,13 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 			return err
 		}
 	}
-	s.Disks = []diskFile{{"root", root, true}}
+	s.Disks = []diskFile{{rootLabel, root, true}}
 	if s.Guest.Scratch {
 		scratch := t.Path(scratchFile)
 		if err := d.scratchDisk(ctx, scratch); err != nil {
 			return err
 		}
-		s.Disks = append(s.Disks, diskFile{"scratch", scratch, false})
+		s.Disks = append(s.Disks, diskFile{scratchLabel, scratch, false})
 	}
 	if spec.Network != nil {
 		s.NetNS = spec.Network.NetNS
@@ -184,6 +188,9 @@ func (d *Driver) setup(spec runtime.Spec, c *choice, image string) (*setup, erro
 			Seed: rand.Text() + rand.Text(), Hostname: spec.Hostname, NewPrivs: spec.AllowNewPrivileges || spec.Privileged, Privileged: spec.Privileged,
 			Scratch: !spec.ReadOnlyRoot, Memory: uint64(spec.Resources.Memory), Pids: uint64(spec.Resources.Pids),
 		},
+	}
+	if c.firecracker != nil {
+		s.Firecracker, s.Kernel, s.Guest.Copied, s.Rates = c.firecracker, c.vmlinux, true, ratesOf(&spec.Resources)
 	}
 	g := &s.Guest
 	user, err := lookupUser(image, spec.User)

@@ -51,6 +51,8 @@ type vm struct {
 	cmds    []*exec.Cmd
 	session *session
 	ended   chan struct{} // closed when the machine has
+	maker   hypervisor    // nil until it has been started
+	machine *machine
 }
 
 // run waits for one of the ways in which a machine ends.
@@ -87,13 +89,8 @@ func (v *vm) run() (int, error) {
 		select {
 		case <-v.session.booted:
 			v.session.booted = nil
-			for _, l := range v.setup.Limits {
-				if err := os.WriteFile(l[0], []byte(l[1]), 0o644); err != nil {
-					return 1, fmt.Errorf("resources: %w", err)
-				}
-			}
-			if err := v.session.send(wire.KindConfig, 0, wire.Encode(&v.setup.Guest)); err != nil {
-				return 1, fmt.Errorf("speak with the guest: %w", err)
+			if err := v.configure(); err != nil {
+				return 1, err
 			}
 		case <-v.session.running:
 			v.session.running = nil
@@ -135,6 +132,22 @@ func (v *vm) run() (int, error) {
 	}
 }
 
+// configure tells a guest that has booted what it is to become, and limits it.
+func (v *vm) configure() error {
+	for _, l := range v.setup.Limits {
+		if err := os.WriteFile(l[0], []byte(l[1]), 0o644); err != nil {
+			return fmt.Errorf("resources: %w", err)
+		}
+	}
+	if err := v.session.send(wire.KindConfig, 0, wire.Encode(&v.setup.Guest)); err != nil {
+		return fmt.Errorf("speak with the guest: %w", err)
+	}
+	if v.setup.Guest.Copied {
+		go newCopier(v.setup.Shares, v.session).run()
+	}
+	return nil
+}
+
 // tellReady tells who waits that the machine does what it is to; an error means that nobody waits any more.
 func (v *vm) tellReady() error {
 	_, err := v.tell.WriteString(ready)
@@ -166,7 +179,7 @@ func (v *vm) finish(x wire.Exit) int {
 // start makes the machine; the channel tells when it has ended.
 func (v *vm) start() (<-chan error, error) {
 	s := v.setup
-	m := &machine{Accel: s.Accel, Parts: board(runtime.GOARCH), RAM: s.RAM, CPUs: s.CPUs, Cmdline: commandLine}
+	m := &machine{Accel: s.Accel, Parts: board(runtime.GOARCH), RAM: s.RAM, CPUs: s.CPUs, Cmdline: commandLine, Rates: s.Rates}
 	var files opened
 	defer files.close()
 	if err := v.isolate(); err != nil {
@@ -195,12 +208,15 @@ func (v *vm) start() (<-chan error, error) {
 		return nil, err
 	}
 	m.Console, v.console = theirs, follow(console)
-	control, theirs, err := files.pair()
+	var maker hypervisor = qemu(s.QEMU)
+	if s.Firecracker != nil {
+		maker, m.Cmdline = v.firecracker(), firecrackerLine+" "+commandLine
+	}
+	control, err := maker.channel(m, &files)
 	if err != nil {
 		return nil, err
 	}
-	m.Control = theirs
-	if len(s.Shares) > 0 {
+	if len(s.Shares) > 0 && !s.Guest.Copied {
 		if m.Files, err = v.shareFiles(); err != nil {
 			return nil, err
 		}
@@ -214,7 +230,7 @@ func (v *vm) start() (<-chan error, error) {
 			files = append(files, m.NIC.Tap)
 		}
 	}
-	ended, err := v.spawn(m)
+	ended, err := v.spawn(maker, m)
 	if err != nil {
 		return nil, err
 	}
@@ -224,15 +240,22 @@ func (v *vm) start() (<-chan error, error) {
 }
 
 // spawn starts the program that is the machine; the channel tells when it has ended.
-func (v *vm) spawn(m *machine) (<-chan error, error) {
-	var maker hypervisor = qemu(v.setup.QEMU)
-	cmd := maker.command(m)
+func (v *vm) spawn(maker hypervisor, m *machine) (<-chan error, error) {
+	m.User = v.nobody()
+	cmd, err := maker.command(m)
+	if err != nil {
+		return nil, err
+	}
+	v.maker, v.machine = maker, m
 	cmd.Stderr = v.console
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: v.nobody(), Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.User}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", v.setup.QEMU, err)
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	v.cmds = append(v.cmds, cmd)
 	ended := make(chan error, 1)
@@ -241,6 +264,9 @@ func (v *vm) spawn(m *machine) (<-chan error, error) {
 		ended <- cmd.Wait()
 		close(v.ended)
 	}()
+	if err := maker.begin(m, v.ended); err != nil {
+		return nil, fmt.Errorf("set up the machine: %w%s", err, v.lastWords())
+	}
 	return ended, nil
 }
 
@@ -295,8 +321,8 @@ func (v *vm) isolate() error {
 		return fmt.Errorf("mounts: %w", err)
 	}
 	var kvm unix.Stat_t
-	if v.setup.Accel != "kvm" || unix.Stat(kvmDevice, &kvm) != nil {
-		return nil
+	if v.setup.Accel != "kvm" || v.setup.Firecracker != nil || unix.Stat(kvmDevice, &kvm) != nil {
+		return nil // its jailer makes one of its own
 	}
 	// The machine's user may use the device where it sees it, whoever may elsewhere.
 	dir := filepath.Join(v.bundle, "dev")
@@ -386,6 +412,9 @@ func (v *vm) kill() {
 	}
 	for _, c := range v.cmds {
 		_ = c.Wait() // an error for one that was waited for
+	}
+	if v.maker != nil {
+		v.maker.end(v.machine)
 	}
 }
 

@@ -49,11 +49,11 @@ func run() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
-	port, err := openPort()
+	host, err := openLink()
 	if err != nil {
 		return err
 	}
-	g := &guest{link: newLink(port), procs: map[uint32]*process{}}
+	g := &guest{link: host, procs: map[uint32]*process{}}
 	if err := g.link.send(wire.KindHello, 0, []byte{wire.Version}); err != nil {
 		return err
 	}
@@ -111,19 +111,23 @@ func loadModule(path string) error {
 	return syscall.Unlink(path)
 }
 
-// openPort finds the port that leads to vm-run.
-func openPort() (int, error) {
+// openLink finds what leads to vm-run: a serial port, or where there is none a socket.
+func openLink() (*link, error) {
 	const dir = "/sys/class/virtio-ports/"
 	for range 3000 {
 		for _, name := range list(dir) {
 			if label, _ := readFile(dir + name + "/name"); strings.TrimSpace(label) != wire.Port {
 				continue
 			}
-			return syscall.Open("/dev/"+name, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+			fd, err := syscall.Open("/dev/"+name, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+			return &link{fd: fd}, err
+		}
+		if fd, err := connectHost(); err == nil {
+			return &link{fd: fd, socket: true}, nil
 		}
 		pause()
 	}
-	return -1, wrap("find the port to the host", syscall.ENODEV)
+	return nil, wrap("find the port to the host", syscall.ENODEV)
 }
 
 // pause is 10 ms, between two looks at what the kernel brings up by itself.
@@ -131,17 +135,32 @@ func pause() {
 	_ = syscall.Nanosleep(&syscall.Timespec{Nsec: 10e6}, nil)
 }
 
-// findDisk waits for the disk of a serial number.
-func findDisk(serial string) (string, error) {
+// findDisk waits for the disk whose file system has a label. Not every hypervisor lets a disk have a serial number.
+func findDisk(label string) (string, error) {
 	for range 1000 {
 		for _, name := range list("/sys/block") {
-			if s, _ := readFile("/sys/block/" + name + "/serial"); strings.TrimSpace(s) == serial {
+			if labelOf("/dev/"+name) == label {
 				return "/dev/" + name, nil
 			}
 		}
 		pause()
 	}
-	return "", wrap("find the disk "+serial, syscall.ENODEV)
+	return "", wrap("find the disk "+label, syscall.ENODEV)
+}
+
+// labelOf reads the label of an ext4 file system; empty: there is none.
+func labelOf(device string) string {
+	fd, err := syscall.Open(device, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer syscall.Close(fd)
+	const superblock, magic, label = 1024, 0x38, 0x78
+	b := make([]byte, label+16)
+	if n, err := syscall.Pread(fd, b, superblock); err != nil || n != len(b) || b[magic] != 0x53 || b[magic+1] != 0xef {
+		return ""
+	}
+	return strings.TrimRight(string(b[label:]), "\x00")
 }
 
 func readFile(path string) (string, error) {

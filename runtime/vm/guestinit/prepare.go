@@ -26,7 +26,7 @@ func (g *guest) prepare(c *wire.Config) error {
 	if err := network(c.Net); err != nil {
 		return err
 	}
-	if err := root(c); err != nil {
+	if err := g.root(c); err != nil {
 		return err
 	}
 	if c.Hostname != "" {
@@ -85,11 +85,11 @@ func (g *guest) limits(c *wire.Config) error {
 const hostDir = "/dev/.host"
 
 // root mounts the image below what is written to it, and makes that the root directory.
-func root(c *wire.Config) error {
+func (g *guest) root(c *wire.Config) error {
 	for _, d := range []string{"/lower", "/rw", "/root"} {
 		_ = syscall.Mkdir(d, 0o755)
 	}
-	image, err := findDisk("root")
+	image, err := findDisk("skerry_root")
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func root(c *wire.Config) error {
 		return wrap("mount the image", err)
 	}
 	if c.Scratch {
-		disk, err := findDisk("scratch")
+		disk, err := findDisk("skerry_scratch")
 		if err != nil {
 			return err
 		}
@@ -116,17 +116,8 @@ func root(c *wire.Config) error {
 	if err := syscall.Mount("tmpfs", "/root/dev", "tmpfs", syscall.MS_NOSUID|syscall.MS_STRICTATIME, "mode=755,size=64m"); err != nil {
 		return wrap("mount /dev", err)
 	}
-	for _, m := range c.Mounts {
-		if m.Share == "" {
-			continue
-		}
-		if err := syscall.Mkdir("/root"+hostDir, 0o700); err != nil {
-			return wrap(hostDir, err)
-		}
-		if err := syscall.Mount(wire.Port, "/root"+hostDir, "virtiofs", 0, ""); err != nil {
-			return wrap("mount the host's files", err)
-		}
-		break
+	if err := g.host(c); err != nil {
+		return err
 	}
 	if err := syscall.Chdir("/root"); err != nil {
 		return err
@@ -138,6 +129,28 @@ func root(c *wire.Config) error {
 		return err
 	}
 	return syscall.Chdir("/")
+}
+
+// host mounts the host's shared directory, or a copy of it, where something of it is to be mounted.
+func (g *guest) host(c *wire.Config) error {
+	shared := false
+	for _, m := range c.Mounts {
+		shared = shared || m.Share != ""
+	}
+	if !shared {
+		return nil
+	}
+	const dir = "/root" + hostDir
+	if err := syscall.Mkdir(dir, 0o700); err != nil {
+		return wrap(hostDir, err)
+	}
+	if !c.Copied {
+		return wrap("mount the host's files", syscall.Mount(wire.Port, dir, "virtiofs", 0, ""))
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
+		return wrap("mount a tmpfs", err)
+	}
+	return g.copyFiles(dir)
 }
 
 // files mounts what every program expects, and what the task asks for. Links in the image lead within it: it is the root now.
@@ -184,6 +197,9 @@ func files(c *wire.Config) error {
 		if err := mount(m); err != nil {
 			return &failure{"mounts[" + strconv.Itoa(i) + "].target", err}
 		}
+	}
+	if c.Copied && len(c.Mounts) > 0 {
+		_ = syscall.Chdir(hostDir) // what the host copies later goes there
 	}
 	// What is mounted from it stays.
 	_ = syscall.Unmount(hostDir, syscall.MNT_DETACH)

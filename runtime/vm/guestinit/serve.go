@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"sync"
 	"syscall"
@@ -10,13 +11,12 @@ import (
 	"skerry.dev/skerry/runtime/vm/wire"
 )
 
-// link is the port to the host.
+// link is the port or socket to the host.
 type link struct {
-	fd int
-	mu sync.Mutex // held while a frame is written
+	fd     int
+	socket bool
+	mu     sync.Mutex // held while a frame is written
 }
-
-func newLink(fd int) *link { return &link{fd: fd} }
 
 func (l *link) Read(b []byte) (int, error) {
 	for {
@@ -27,6 +27,8 @@ func (l *link) Read(b []byte) (int, error) {
 			return 0, err
 		case n > 0:
 			return n, nil
+		case l.socket:
+			return 0, io.EOF // vm-run is gone, and with it whoever wants this machine
 		default:
 			pause() // nobody is at the other end yet
 		}
@@ -181,6 +183,10 @@ func (g *guest) handle(f wire.Frame) {
 	if f.Kind == wire.KindAsk {
 		u := g.usage()
 		_ = g.link.send(wire.KindUsage, f.Stream, wire.Encode(&u))
+		return
+	}
+	if f.Kind == wire.KindFile {
+		_ = takeFile(f.Data) // the host sends it again when it changes
 		return
 	}
 	if f.Kind == wire.KindExec {

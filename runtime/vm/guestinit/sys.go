@@ -45,6 +45,25 @@ func setrlimit(resource int, limit *syscall.Rlimit) error {
 	return nil
 }
 
+// connectHost connects to vm-run by a virtio socket.
+func connectHost() (int, error) {
+	const afVsock = 40
+	fd, err := syscall.Socket(afVsock, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	to := struct {
+		family, reserved uint16
+		port, cid        uint32
+		zero             [4]byte
+	}{family: afVsock, port: wire.SocketPort, cid: wire.HostCID}
+	if _, _, errno := syscall.Syscall(syscall.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&to)), unsafe.Sizeof(to)); errno != 0 {
+		syscall.Close(fd)
+		return -1, errno
+	}
+	return fd, nil
+}
+
 func openAt(dir int, name string) (int, error) {
 	return syscall.Openat(dir, name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 }

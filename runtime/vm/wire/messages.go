@@ -30,6 +30,8 @@ type Config struct {
 	Memory, Pids uint64
 	Mounts       []Mount
 	Net          *Net
+	// Copied says that the shared directory comes in frames of KindFile, after this one.
+	Copied bool
 }
 
 // Rlimit is a resource limit by number.
@@ -49,6 +51,30 @@ type Mount struct {
 type Net struct {
 	Index    uint32
 	Requests []string
+}
+
+// File is a file, directory or symbolic link of the shared directory, or a part of a file: Path is relative to it, Mode is st_mode, and 0
+// for what is gone. Data is the link's target, or what the file has at Offset; with Last set it ends there and takes its place.
+type File struct {
+	Path           string
+	Mode, UID, GID uint32
+	Offset         uint64
+	Last           bool
+	Data           string
+}
+
+func (f *File) encode(e *Encoder) {
+	e.Str(f.Path)
+	e.U32(f.Mode)
+	e.U32(f.UID)
+	e.U32(f.GID)
+	e.U64(f.Offset)
+	e.Bool(f.Last)
+	e.Str(f.Data)
+}
+
+func (f *File) decode(d *Decoder) {
+	f.Path, f.Mode, f.UID, f.GID, f.Offset, f.Last, f.Data = d.Str(), d.U32(), d.U32(), d.U32(), d.U64(), d.Bool(), d.Str()
 }
 
 // Failure says why a process was not started; Field is that of the runtime's Spec.
@@ -131,6 +157,7 @@ func (c *Config) encode(e *Encoder) {
 		e.U32(c.Net.Index)
 		e.Strs(c.Net.Requests)
 	}
+	e.Bool(c.Copied)
 }
 
 func (c *Config) decode(d *Decoder) {
@@ -147,6 +174,7 @@ func (c *Config) decode(d *Decoder) {
 	if d.Bool() {
 		c.Net = &Net{d.U32(), d.Strs()}
 	}
+	c.Copied = d.Bool()
 }
 
 func (f *Failure) encode(e *Encoder) { e.Str(f.Field); e.Str(f.Message) }

@@ -1,4 +1,4 @@
-// Package wire is the language between vm-run on the host and the init of the guest, over a virtio serial port, and between
+// Package wire is the language between vm-run on the host and the init of the guest, over a virtio serial port or socket, and between
 // the agent and vm-run: frames of a kind, a stream's number and data. Either side may be hostile, so whatever is read is
 // bounded and checked. It imports next to nothing, because the guest's init is made of it.
 package wire
@@ -30,6 +30,7 @@ const (
 	KindStdin                  // input; empty: its end
 	KindResize                 // Size of the stream's terminal
 	KindAsk                    // ask for Usage
+	KindFile                   // File: a part of a shared directory that is copied; empty: these were all that there are
 )
 
 // Frames from the guest.
@@ -180,5 +181,10 @@ func (d *Decoder) Done() error {
 	return nil
 }
 
-// Port is the name of the serial port, and of the shared directory.
-const Port = "skerry"
+// Port is the name of the serial port, and of the shared directory. Where the machine has a virtio socket in place of the port, the guest
+// connects to HostCID, SocketPort: before anything but its init runs.
+const (
+	Port       = "skerry"
+	HostCID    = 2
+	SocketPort = 1024
+)

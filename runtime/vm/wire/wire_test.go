@@ -14,6 +14,7 @@ func messages() []Message {
 			Seed: "seed", Hostname: "islet", Process: Process{Args: []string{"a", ""}, Env: []string{"A=1"}, Dir: "/", UID: 1, GID: 2, Groups: []uint32{3}, TTY: true, Size: Size{24, 80}},
 			Ambient: []uint32{4}, Drop: []uint32{5, 6}, NewPrivs: true, Rlimits: []Rlimit{{7, 8, 1 << 63}}, Sysctls: []string{"a", "b"}, Scratch: true, Memory: 1 << 40, Pids: 9,
 			Mounts: []Mount{{Share: "0", Target: "/t", Data: "d", ReadOnly: true}, {File: true}}, Net: &Net{Index: 2, Requests: []string{"xxxx"}},
+			Copied: true,
 		},
 		&Config{},
 		&Process{Args: []string{"program"}},
@@ -21,6 +22,7 @@ func messages() []Message {
 		&Exit{137, true, Usage{1, 2, 3, 4, 5}},
 		&Usage{1 << 60, 2, 3, 4, 5},
 		&Size{1, 2},
+		&File{Path: "0/name", Mode: 0o100644, UID: 1, GID: 2, Offset: 1 << 33, Last: true, Data: "text"},
 	}
 }
 

@@ -1,0 +1,255 @@
+//go:build linux
+
+package vm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"skerry.dev/skerry/internal/files"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/spec"
+)
+
+// oldestFirecracker is the first whose machines tell their devices by ACPI: the kernels of distributions, whose drivers are modules,
+// find them in no other way.
+func oldestFirecracker() [3]int { return [3]int{1, 8, 0} }
+
+// findFirecracker gives the installed Firecracker with its jailer, or says in the report what is missing.
+func findFirecracker(ctx context.Context, r *runtime.Report, named string) *firecrackerProgram {
+	const cure = "install a release of Firecracker, 1.8 or newer, with the jailer of the same release beside it, " +
+		"and name it with --firecracker"
+	if goruntime.GOARCH != "amd64" {
+		r.Cause, r.Cure = "Firecracker was not tried on "+goruntime.GOARCH+" yet", "use QEMU: --microvm-monitor qemu"
+		return nil
+	}
+	refuse := func(format string, args ...any) *firecrackerProgram {
+		r.Cause, r.Cure = fmt.Sprintf(format, args...), cure
+		return nil
+	}
+	name := named
+	if name == "" {
+		name = "firecracker"
+	}
+	path := monitor.LookPath(name)
+	if path == "" {
+		return refuse("%s is not installed", name)
+	}
+	path, err := filepath.EvalSymlinks(path) // the jailer names its directory by it
+	if err != nil {
+		return refuse("%v", err)
+	}
+	p := &firecrackerProgram{Path: path}
+	// A release has firecracker-vVERSION-ARCH and jailer-vVERSION-ARCH.
+	beside := filepath.Join(filepath.Dir(path), strings.Replace(filepath.Base(path), "firecracker", "jailer", 1))
+	for _, j := range []string{beside, "jailer"} {
+		if p.Jailer = monitor.LookPath(j); p.Jailer != "" && p.Jailer != path {
+			break
+		}
+	}
+	if p.Jailer == "" || p.Jailer == path {
+		return refuse("its jailer is not installed: neither %s nor jailer is there", beside)
+	}
+	if p.Version, err = firecrackerVersion(ctx, path); err != nil {
+		return refuse("%v", err)
+	}
+	if jailer, err := firecrackerVersion(ctx, p.Jailer); err != nil || jailer != p.Version {
+		return refuse("%s is of version %s, and its jailer %s of %s (%v)", path, p.Version, p.Jailer, jailer, err)
+	}
+	have, _ := parseVersion(p.Version)
+	if oldest := oldestFirecracker(); slices.Compare(have[:], oldest[:]) < 0 {
+		return refuse("%s is of version %s, which is too old", path, p.Version)
+	}
+	return p
+}
+
+// firecrackerVersion asks Firecracker or its jailer for its version, such as "1.16.1".
+func firecrackerVersion(ctx context.Context, path string) (string, error) {
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", path, err)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	_, text, found := strings.Cut(line, " v")
+	text = strings.TrimSpace(text)
+	if _, ok := parseVersion(text); !found || !ok {
+		return "", fmt.Errorf("%s says it is %q, which is no version", path, clean(line))
+	}
+	return text, nil
+}
+
+// parseVersion reads "1.16.1", or "1.17.0-dev".
+func parseVersion(text string) (v [3]int, ok bool) {
+	text, _, _ = strings.Cut(text, "-")
+	words := strings.Split(text, ".")
+	if len(words) != len(v) {
+		return v, false
+	}
+	for i, w := range words {
+		n, err := strconv.ParseUint(w, 10, 31)
+		if err != nil {
+			return v, false
+		}
+		v[i] = int(n)
+	}
+	return v, true
+}
+
+// vmlinux gives the file of a kernel as Firecracker takes it: an ELF file. The image that distributions have, a bzImage, holds one that is
+// compressed; it is unpacked once, by the program for its format.
+func (d *Driver) vmlinux(ctx context.Context, k kernel) (string, error) {
+	path := filepath.Join(d.opts.Dir, "kernel", k.Digest[:16]+".vmlinux")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	fail := func(err error, hint string) (string, error) {
+		return "", &runtime.StartError{Err: fmt.Errorf("guest kernel for Firecracker: %w", err), Hint: hint}
+	}
+	image, err := os.ReadFile(k.Path)
+	if err != nil {
+		return fail(err, "make it readable")
+	}
+	if !isELF(image) {
+		program, packed, err := payload(image)
+		if err != nil {
+			return fail(err, "give the worker an uncompressed vmlinux, or the image of a distribution")
+		}
+		path := monitor.LookPath(program)
+		if path == "" {
+			return fail(errors.New(program+", which unpacks it, is not installed"),
+				"apt-get install "+packageOf(program)+", or give the worker an uncompressed vmlinux")
+		}
+		if image, err = unpack(ctx, path, packed); err != nil {
+			return fail(err, "give the worker an uncompressed vmlinux")
+		}
+	}
+	if err := files.Replace(path, image, 0o644); err != nil {
+		return fail(err, "free space below "+d.opts.Dir)
+	}
+	others, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.vmlinux"))
+	for _, o := range slices.DeleteFunc(others, func(o string) bool { return o == path }) {
+		_ = os.Remove(o) // running guests have read theirs
+	}
+	return path, nil
+}
+
+func isELF(b []byte) bool { return bytes.HasPrefix(b, []byte("\x7fELF")) }
+
+func packageOf(program string) string {
+	if program == "xz" {
+		return "xz-utils"
+	}
+	return program
+}
+
+// payload gives the compressed kernel in a bzImage, and the program that unpacks it. The kernel's documentation of the x86 boot protocol
+// describes the header.
+func payload(image []byte) (program string, packed []byte, err error) {
+	const sectors, magic, offset, length, header = 0x1f1, 0x202, 0x248, 0x24c, 0x250
+	if len(image) < header || string(image[magic:magic+4]) != "HdrS" {
+		return "", nil, errors.New("it is neither an ELF file nor a bzImage")
+	}
+	setup := uint64(image[sectors])
+	if setup == 0 {
+		setup = 4
+	}
+	from := (setup+1)*512 + uint64(binary.LittleEndian.Uint32(image[offset:]))
+	size := uint64(binary.LittleEndian.Uint32(image[length:]))
+	const trailer = 4 // the size of what is unpacked, which is no part of the format
+	if size < trailer || from+size > uint64(len(image)) {
+		return "", nil, errors.New("its header points outside of it")
+	}
+	packed = image[from : from+size-trailer]
+	for start, program := range map[string]string{"\x1f\x8b": "gzip", "\xfd7zXZ": "xz", "\x02!L\x18": "lz4", "\x28\xb5\x2f\xfd": "zstd"} {
+		if bytes.HasPrefix(packed, []byte(start)) {
+			return program, packed, nil
+		}
+	}
+	return "", nil, errors.New("it is compressed in a way that is not known here")
+}
+
+// unpack runs the program that unpacks a kernel.
+func unpack(ctx context.Context, program string, packed []byte) ([]byte, error) {
+	const most = 512 << 20
+	cmd := exec.CommandContext(ctx, program, "-dc")
+	cmd.Stdin = bytes.NewReader(packed)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	image, err := io.ReadAll(io.LimitReader(out, most))
+	if err != nil || len(image) == most {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, errors.Join(errors.New("it cannot be unpacked, or is too large"), err)
+	}
+	if err := cmd.Wait(); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(program), err)
+	}
+	if !isELF(image) {
+		return nil, errors.New("what it holds is no ELF file")
+	}
+	return image, nil
+}
+
+// firecrackerCPUs is the most that one of its machines has.
+const firecrackerCPUs = 32
+
+const useQEMU = "have the worker run with --microvm-monitor auto or qemu"
+
+// of gives what runs a task's machine: Firecracker where it is used and can, else QEMU.
+func (c *choice) of(task *runtime.Spec) (*choice, error) {
+	if c.firecracker == nil {
+		return c, nil
+	}
+	lack := firecrackerLacks(task)
+	with := *c
+	switch {
+	case lack == nil:
+		with.qemu, with.fileShare = "", ""
+		return &with, nil
+	case c.qemu == "":
+		return nil, lack
+	}
+	with.firecracker, with.vmlinux = nil, ""
+	return &with, nil
+}
+
+// firecrackerLacks says what of a task Firecracker cannot do, where QEMU can; nil: nothing.
+func firecrackerLacks(task *runtime.Spec) error {
+	for i, m := range task.Mounts {
+		if m.Type == "bind" && !m.ReadOnly {
+			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeMicroVM, Reason: fmt.Sprintf(
+				"mounts[%d]: %s is written to, and Firecracker shares no directories; mount it read-only, or %s", i, m.Target, useQEMU)}
+		}
+	}
+	if n := processors(task.Resources.CPU); n > firecrackerCPUs {
+		return &runtime.InvalidSpec{Field: "resources.cpu", Reason: fmt.Sprintf(
+			"%d processors are more than the %d of Firecracker's machines; ask for less, or %s", n, firecrackerCPUs, useQEMU)}
+	}
+	return nil
+}
+
+// ratesOf gives what a task's disks and network are held to.
+func ratesOf(r *runtime.Resources) rates {
+	out := rates{In: uint64(r.BandwidthIn), Out: uint64(r.BandwidthOut)}
+	if io := r.IO; io != nil {
+		out.ReadBps, out.WriteBps, out.ReadIOPS, out.WriteIOPS = io.ReadBps, io.WriteBps, io.ReadIOPS, io.WriteIOPS
+	}
+	return out
+}

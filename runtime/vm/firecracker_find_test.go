@@ -1,0 +1,185 @@
+//go:build linux && amd64
+
+package vm
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/probe"
+)
+
+// says writes a program that prints a line.
+func says(t *testing.T, path, line string) {
+	t.Helper()
+	if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\necho '%s'\n", line), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// said are programs, and what they say.
+type said map[string]string
+
+// TestFindFirecracker refuses what cannot be used, with the way out.
+func TestFindFirecracker(t *testing.T) {
+	for name, c := range map[string]struct {
+		files said // by name: what they say
+		named string
+		cause string
+	}{
+		"absent":         {nil, "firecracker", "is not installed"},
+		"no jailer":      {said{"firecracker": "Firecracker v1.16.1"}, "firecracker", "its jailer is not installed"},
+		"too old":        {said{"firecracker": "Firecracker v1.7.9", "jailer": "Jailer v1.7.9"}, "firecracker", "which is too old"},
+		"another jailer": {said{"firecracker": "Firecracker v1.16.1", "jailer": "Jailer v1.16.0"}, "firecracker", "and its jailer"},
+		"something else": {said{"firecracker": "hello", "jailer": "Jailer v1.16.0"}, "firecracker", `says it is "hello"`},
+		"fits":           {said{"firecracker": "Firecracker v1.16.1", "jailer": "Jailer v1.16.1"}, "firecracker", ""},
+		"of a release": {said{"firecracker-v1.16.1-x86_64": "Firecracker v1.16.1", "jailer-v1.16.1-x86_64": "Jailer v1.16.1"},
+			"firecracker-v1.16.1-x86_64", ""},
+		"between releases": {said{"firecracker": "Firecracker v1.17.0-dev", "jailer": "Jailer v1.17.0-dev"}, "firecracker", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("PATH", dir+":/usr/bin:/bin")
+			for file, line := range c.files {
+				says(t, filepath.Join(dir, file), line)
+			}
+			var r runtime.Report
+			p := findFirecracker(t.Context(), &r, filepath.Join(dir, c.named))
+			if (p == nil) != (c.cause != "") || !strings.Contains(r.Cause, c.cause) || (r.Cure == "") != (p != nil) {
+				t.Errorf("%+v, %+v", p, r)
+			}
+		})
+	}
+}
+
+// TestChoiceOfMonitor gives Firecracker what it can run, and QEMU the rest where it is used.
+func TestChoiceOfMonitor(t *testing.T) {
+	written := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: "/s", Target: "/data"}}}
+	large := runtime.Spec{Resources: runtime.Resources{CPU: 33_000}}
+	plain := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: "/s", Target: "/c", ReadOnly: true}, {Type: "tmpfs", Target: "/t"}}}
+	fc := &firecrackerProgram{Path: "/fc"}
+	for name, c := range map[string]struct {
+		c    choice
+		task runtime.Spec
+		want string
+	}{
+		"QEMU alone":           {choice{qemu: "/q"}, written, "qemu"},
+		"Firecracker":          {choice{firecracker: fc}, plain, "firecracker"},
+		"Firecracker, of both": {choice{qemu: "/q", firecracker: fc}, plain, "firecracker"},
+		"QEMU, of both":        {choice{qemu: "/q", firecracker: fc}, written, "qemu"},
+		"QEMU for a large one": {choice{qemu: "/q", firecracker: fc}, large, "qemu"},
+		"a volume, refused":    {choice{firecracker: fc}, written, ""},
+		"a large one, refused": {choice{firecracker: fc}, large, ""},
+	} {
+		got, err := c.c.of(&c.task)
+		switch {
+		case c.want == "":
+			_, unsupported := errors.AsType[*runtime.Unsupported](err)
+			_, invalid := errors.AsType[*runtime.InvalidSpec](err)
+			if !unsupported && !invalid || !strings.Contains(err.Error(), "--microvm-monitor") {
+				t.Errorf("%s: %v", name, err)
+			}
+		case err != nil || (got.firecracker != nil) != (c.want == "firecracker") || (got.qemu != "") != (c.want == "qemu"):
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestUnknownMonitor(t *testing.T) {
+	o := options(t.TempDir())
+	o.Monitor = "bochs"
+	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "bochs") {
+		t.Errorf("%v", err)
+	}
+}
+
+// bzImage wraps what is packed as the kernel's documentation of the x86 boot protocol describes it.
+func bzImage(packed []byte) []byte {
+	b := make([]byte, 2*512+100)
+	b[0x1f1] = 1
+	copy(b[0x202:], "HdrS")
+	binary.LittleEndian.PutUint32(b[0x248:], 100)
+	binary.LittleEndian.PutUint32(b[0x24c:], uint32(len(packed)+4))
+	return append(append(b, packed...), 1, 2, 3, 4, 5)
+}
+
+// TestUnpackKernel gives Firecracker the ELF file that is in the image of a distribution.
+func TestUnpackKernel(t *testing.T) {
+	elf, _ := probe.Kernel("amd64")
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write(elf)
+	z.Close()
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		image []byte
+		fails string
+	}{
+		"an ELF file":  {elf, ""},
+		"a bzImage":    {bzImage(packed.Bytes()), ""},
+		"no kernel":    {[]byte("kernel"), "neither"},
+		"what is not":  {bzImage([]byte("nothing that is known")), "not known here"},
+		"cut":          {bzImage(packed.Bytes())[:0x300], "outside of it"},
+		"a cut stream": {bzImage(packed.Bytes()[:packed.Len()/2]), "gzip"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(dir, "kernel")
+			if err := os.WriteFile(file, c.image, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o := options(t.TempDir())
+			d, err := New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if err := os.MkdirAll(filepath.Join(o.Dir, "kernel"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			path, err := d.vmlinux(t.Context(), kernel{Path: file, Digest: strings.Repeat("0", 64)})
+			if c.fails != "" {
+				if se, ok := errors.AsType[*runtime.StartError](err); !ok || se.Hint == "" || !strings.Contains(err.Error(), c.fails) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if have, _ := os.ReadFile(path); err != nil || !bytes.Equal(have, elf) {
+				t.Errorf("%d bytes, %v", len(have), err)
+			}
+		})
+	}
+}
+
+// FuzzKernelImage looks for a packed kernel in anything.
+func FuzzKernelImage(f *testing.F) {
+	f.Add(bzImage([]byte("\x1f\x8bpacked")))
+	f.Add(bzImage(nil))
+	f.Add([]byte("\x7fELF"))
+	f.Fuzz(func(t *testing.T, image []byte) {
+		program, packed, err := payload(image)
+		if (err == nil) != (program != "") || err == nil && !bytes.Contains(image, packed) {
+			t.Errorf("%q, %d bytes, %v", program, len(packed), err)
+		}
+	})
+}
+
+// FuzzFirecrackerVersion reads anything as a version.
+func FuzzFirecrackerVersion(f *testing.F) {
+	for _, s := range []string{"1.16.1", "1.17.0-dev", "1.16", "a.b.c", "-1.2.3", "99999999999.0.0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		v, ok := parseVersion(s)
+		if ok && (v[0] < 0 || v[1] < 0 || v[2] < 0) {
+			t.Errorf("%q is %v", s, v)
+		}
+	})
+}

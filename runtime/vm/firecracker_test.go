@@ -1,0 +1,232 @@
+//go:build linux && amd64
+
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/probe"
+	"skerry.dev/skerry/runtime/runtimetest"
+)
+
+// installedFirecracker is the one on this machine.
+func installedFirecracker(t *testing.T) *firecrackerProgram {
+	t.Helper()
+	var r runtime.Report
+	p := findFirecracker(t.Context(), &r, testenv.Firecracker(t))
+	if p == nil {
+		t.Fatalf("%+v", r)
+	}
+	t.Log("Firecracker", p.Version)
+	return p
+}
+
+// TestFirecracker boots a kernel of some 200 bytes in a jail: any KVM runs that, also one that runs no Linux. It looks at the jail from
+// outside, and at what is left.
+func TestFirecracker(t *testing.T) {
+	program := installedFirecracker(t)
+	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a machine of Firecracker", Why: err.Error()})
+	} else {
+		kvm.Close()
+	}
+	bundle := t.TempDir()
+	t.Chdir(bundle)
+	kernel := longModeKernel(t)
+	path, disk0 := filepath.Join(bundle, "probe"), filepath.Join(bundle, "disk")
+	if err := errors.Join(os.WriteFile(path, kernel, 0o644), os.WriteFile(disk0, make([]byte, 1<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, inner, _ := cable(t)
+	v := &vm{bundle: bundle, setup: &setup{Firecracker: program, Accel: "kvm", NetNS: inner}, console: &tail{}}
+	inside(t, inner, func() error {
+		defer v.kill()
+		if err := bootProbe(t, v, path, disk0); err != nil {
+			return fmt.Errorf("%w%s", err, v.lastWords())
+		}
+		// Both are killed at once when a task is removed.
+		if err := v.cmds[0].Process.Kill(); err != nil {
+			return err
+		}
+		<-v.ended
+		if _, err := netlink.LinkByName(tapName); err == nil {
+			t.Error("the tap outlives the machine")
+		}
+		return nil
+	})
+	if st, err := os.Stat(disk0); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the disk is %v, %v", st, err)
+	}
+	if mounts := testenv.Mounts(bundle); len(mounts) > 0 {
+		t.Errorf("mounts are left: %v", mounts)
+	}
+}
+
+// longModeKernel is the self-test's kernel without its PVH note, so that it is entered in 64-bit mode, and with code for that.
+func longModeKernel(t *testing.T) []byte {
+	t.Helper()
+	const base, headers, note = 0x100000, 64 + 2*56, 20
+	b, ok := probe.Kernel("amd64")
+	line := bytes.Index(b, []byte(probe.Line))
+	if !ok || line < 0 {
+		t.Fatal("there is no kernel")
+	}
+	binary.LittleEndian.PutUint32(b[64+56:], 0) // the second segment is nothing
+	code := []byte{
+		0xbe, 0, 0, 0, 0, // mov esi, the line
+		0xb9, byte(len(probe.Line) + 1), 0, 0, 0, // mov ecx, its length
+		0x66, 0xba, 0xf8, 0x03, // mov dx, 0x3f8 (the serial port)
+		0xac, 0xee, 0xe2, 0xfc, // lodsb; out dx, al; loop
+		0xf4, 0xeb, 0xfd, // hlt; jmp to hlt
+	}
+	binary.LittleEndian.PutUint32(code[1:], uint32(base+line))
+	copy(b[headers+note:], code)
+	return b
+}
+
+func bootProbe(t *testing.T, v *vm, kernel, scratch string) error {
+	if err := v.isolate(); err != nil {
+		return err
+	}
+	m := &machine{RAM: 32 << 20, CPUs: 1, Rates: rates{ReadBps: 1 << 20, WriteBps: 1 << 20, ReadIOPS: 100, WriteIOPS: 100}}
+	var files opened
+	defer files.close()
+	var err error
+	if m.Kernel, err = files.open(kernel, os.O_RDONLY); err != nil {
+		return err
+	}
+	file, err := files.open(scratch, os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	m.Disks = []disk{{Serial: scratchLabel, File: file}}
+	if m.NIC, _, err = joinNetwork(); err != nil {
+		return err
+	}
+	console, theirs, err := files.pair()
+	if err != nil {
+		return err
+	}
+	m.Console = theirs
+	f := v.firecracker()
+	channel, err := f.channel(m, &files)
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	ended, err := v.spawn(f, m)
+	if err != nil {
+		return err
+	}
+	theirs.Close()
+	line, err := bufio.NewReader(console).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != probe.Line {
+		return fmt.Errorf("it printed %q, %w", line, err)
+	}
+	inJail(t, v, f)
+	select {
+	case err := <-ended:
+		return fmt.Errorf("it ended: %w", err)
+	default:
+	}
+	return nil
+}
+
+// inJail looks at a machine's process: whose it is, where its root is, and that its system calls are filtered.
+func inJail(t *testing.T, v *vm, f *firecracker) {
+	pid := v.cmds[0].Process.Pid
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Error(err)
+	}
+	id := fmt.Sprint(v.machine.User.Uid)
+	for name, want := range map[string]string{
+		"Name": "firecracker", "Uid": strings.Join([]string{id, id, id, id}, "\t"), "Gid": strings.Join([]string{id, id, id, id}, "\t"),
+		"CapEff": "0000000000000000",
+	} {
+		_, text, _ := strings.Cut(string(status), "\n"+name+":\t")
+		if name == "Name" {
+			_, text, _ = strings.Cut(string(status), "Name:\t")
+		}
+		text, _, _ = strings.Cut(text, "\n")
+		if !strings.HasPrefix(text, want) {
+			t.Errorf("%s is %q, not %q", name, text, want)
+		}
+	}
+	// The thread that serves the machine's processor is the one that a guest attacks.
+	filtered := 0
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	for _, file := range tasks {
+		if text, _ := os.ReadFile(file); strings.Contains(string(text), "\nSeccomp:\t2\n") {
+			filtered++
+		}
+	}
+	if filtered == 0 || filtered != len(tasks) {
+		t.Errorf("system calls of %d of %d threads are filtered", filtered, len(tasks))
+	}
+	root, err := os.Stat(fmt.Sprintf("/proc/%d/root/", pid))
+	jail, err2 := os.Stat(f.root())
+	if err := errors.Join(err, err2); err != nil || !os.SameFile(root, jail) {
+		t.Errorf("its root is not the jail: %v", err)
+	}
+}
+
+// TestConformanceOfFirecracker runs the suite with Linux guests of Firecracker. It needs a KVM that runs these.
+func TestConformanceOfFirecracker(t *testing.T) {
+	installedFirecracker(t)
+	t.Setenv(kernelEnv, testenv.GuestKernel(t))
+	t.Setenv(kindEnv, MonitorFirecracker)
+	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Machine: true,
+		Copies: true, Brief: !testenv.Systems(), Unfit: func(r runtime.Report) string {
+			t.Log(r.Version, r.Cause)
+			if strings.HasPrefix(r.Cause, "no working KVM") {
+				return r.Cause
+			}
+			return ""
+		}})
+	t.Run("network", reachesGuests)
+}
+
+// TestTapIsLeft has a tap that a user may open by its name, as Firecracker does: it stays, another machine is refused while it is open,
+// and the next one finds none.
+func TestTapIsLeft(t *testing.T) {
+	_, inner, _ := cable(t)
+	inside(t, inner, func() error {
+		n, _, err := joinNetwork()
+		if err != nil {
+			return err
+		}
+		if err := n.leave(12345); err != nil {
+			return err
+		}
+		tap, err := openTap() // as the machine
+		if err != nil {
+			return err
+		}
+		if _, _, err := joinNetwork(); err == nil || !strings.Contains(err.Error(), "another machine") {
+			t.Errorf("a second machine: %v", err)
+		}
+		tap.Close()
+		again, _, err := joinNetwork() // the machine and vm-run were killed
+		if err != nil {
+			return err
+		}
+		again.Tap.Close()
+		if tap, err = openTap(); err != nil { // nothing of it is there: a new one
+			return err
+		}
+		return tap.Close()
+	})
+}
