@@ -71,7 +71,7 @@ func payload(t *testing.T) string {
 // a reboot, the end of all workloads, an upgrade, roles that nobody packaged, and orderly restarts of the agent.
 func TestSystemd(t *testing.T) {
 	disk, began := image(t), time.Now()
-	m := boot(t, disk, payload(t))
+	m := boot(t, plain, disk, payload(t))
 	t.Logf("the guest was up after %s", time.Since(began).Round(time.Second))
 	g := &guest{machine: m}
 	for _, step := range []struct {
@@ -159,7 +159,7 @@ func (g *guest) connected(t *testing.T) {
 func (g *guest) drivers(t *testing.T) {
 	for _, pkg := range suites {
 		// These need the source tree.
-		r := g.patiently(t, "cd /root && PATH=/payload/bin:$PATH /payload/built/"+path.Base(pkg)+
+		r := g.patiently(t, patience, "cd /root && PATH=/payload/bin:$PATH /payload/built/"+path.Base(pkg)+
 			".test -test.v -test.timeout 2h -test.skip '^Test(Examples|Manual)$'")
 		t.Logf("%s: %d pass, %d skip", pkg, strings.Count(r.out, "--- PASS"), strings.Count(r.out, "--- SKIP"))
 		if r.status != 0 {
@@ -265,6 +265,7 @@ func (g *guest) apply(t *testing.T) {
 	if out := g.must(t, "skerry exec run/box -- /workload read /proc/self/cgroup"); out != "0::/" {
 		t.Errorf("exec in a container sees %q", out)
 	}
+	g.must(t, "skerry exec run/box -- /workload write /data/kept 'before the power went'")
 	// The agent is spared by the kernel when memory runs short; what it runs is not.
 	if out := g.must(t, "cat /proc/$(systemctl show -P MainPID skerry-worker)/oom_score_adj; for p in $(pgrep workload); do cat /proc/$p/oom_score_adj; done"); out != "-500\n0\n0" {
 		t.Errorf("oom_score_adj of the agent and of what it runs: %q", out)
@@ -377,6 +378,13 @@ func (g *guest) reboot(t *testing.T) {
 			t.Errorf("before the reboot there was %v, after it %v", b, k)
 		}
 		g.limitsOf(t, k)
+	}
+	// Its volume is mounted again, with what was in it, and is as small as before.
+	if out := g.must(t, "skerry exec run/box -- /workload read /data/kept"); out != "before the power went" {
+		t.Errorf("the volume holds %q", out)
+	}
+	if r := g.run(t, "skerry exec run/box -- /workload fill /data/more 32"); r.status == 0 || !strings.Contains(r.out+r.err, "no space left") {
+		t.Errorf("32 MiB went into a volume of 16: status %d, %s%s", r.status, r.out, r.err)
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 )
 
-// image gives the directory that holds root.ext4 and vmlinuz. It is made once for each content: the scripts and the
-// package sources. A new one is made after four weeks, for the packages' sake.
-func image(t *testing.T) string {
+// image gives the directory that holds root.ext4 and vmlinuz. It is made once for each content: the scripts, the
+// package sources and the packages that are added. A new one is made after four weeks, for the packages' sake.
+func image(t *testing.T, packages ...string) string {
 	t.Helper()
 	for program, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mkfs.ext4": "e2fsprogs", "qemu-system-x86_64": "qemu-system-x86"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -33,6 +33,9 @@ func image(t *testing.T) string {
 	sources := sources()
 	key := sha256.New()
 	key.Write(sources)
+	for _, p := range packages {
+		fmt.Fprintln(key, p)
+	}
 	for _, name := range []string{"rootfs.sh", "agent.sh", "agent.service"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
@@ -61,7 +64,7 @@ func image(t *testing.T) string {
 	if _, err := os.Stat(filepath.Join(dir, "root.ext4")); err == nil {
 		return dir
 	}
-	build(t, cache, dir, sources)
+	build(t, cache, dir, sources, packages)
 	return dir
 }
 
@@ -94,7 +97,7 @@ func remove(t *testing.T, dir string) {
 const building = "new-"
 
 // build makes the image beside its place and moves it there when it is whole.
-func build(t *testing.T, cache, dir string, sources []byte) {
+func build(t *testing.T, cache, dir string, sources []byte, packages []string) {
 	t.Helper()
 	began := time.Now()
 	work, err := os.MkdirTemp(cache, building)
@@ -114,7 +117,7 @@ func build(t *testing.T, cache, dir string, sources []byte) {
 	if err := os.WriteFile(list, sources, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), "sh", "testdata/rootfs.sh", work, list, "testdata").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "sh", append([]string{"testdata/rootfs.sh", work, list, "testdata"}, packages...)...).CombinedOutput()
 	if err != nil {
 		unreachable := regexp.MustCompile(`Could not resolve|Temporary failure resolving|Unable to connect|Could not connect|Network is unreachable`)
 		if unreachable.Match(out) {

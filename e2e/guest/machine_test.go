@@ -31,31 +31,40 @@ type machine struct {
 	dead    error // why nothing more can be asked
 }
 
-// emulator emulates a machine with two processors. One thread has to do for both: with one for each, QEMU 7.2 may lose a store into
-// code that it is just translating for the other. Linux patches itself in that way, such as when a cgroup is the first to get a
-// limit of the processor. About once in ninety boots one processor then took the breakpoint of a patch for ever, with interrupts
-// off and the lock of its run queue held, and the other waited for that lock: nothing more came from the guest. A guest that only
-// sets and removes such a limit stood still after 78 and after 245 times; with one thread it had not after five thousand. The kernel
-// measures the rate of its clock by an HPET: by an older timer, on a busy host, it was found to be a fourteenth of what it is.
-func emulator(threads string, args ...string) *exec.Cmd {
-	return exec.Command("qemu-system-x86_64", append([]string{"-M", "q35,pit=off", "-accel", "tcg,thread=" + threads, "-cpu", "Nehalem", "-smp", "2", "-nodefaults", "-display", "none"}, args...)...)
+// hardware is what the emulator makes.
+type hardware struct {
+	machine, threads, cpus string
+	cpu, memory            string
+	cmdline                string // more for the kernel
+}
+
+// plain is enough for Skerry and what it runs in containers. One thread has to do for two processors: with one for each, QEMU 7.2 may lose
+// a store into code that it is just translating for the other. Linux patches itself in that way, such as when a cgroup is the first to get
+// a limit of the processor. About once in ninety boots one processor then took the breakpoint of a patch for ever, with interrupts off and
+// the lock of its run queue held, and the other waited for that lock: nothing more came from the guest. A guest that only sets and removes
+// such a limit stood still after 78 and after 245 times; with one thread it had not after five thousand. The kernel measures the rate of
+// its clock by an HPET: by an older timer, on a busy host, it was found to be a fourteenth of what it is.
+var plain = hardware{machine: "q35,pit=off", threads: "single", cpus: "2", cpu: "Nehalem", memory: "1024"}
+
+func emulator(hw hardware, args ...string) *exec.Cmd {
+	return exec.Command("qemu-system-x86_64", append([]string{"-M", hw.machine, "-accel", "tcg,thread=" + hw.threads, "-cpu", hw.cpu, "-smp", hw.cpus,
+		"-m", hw.memory, "-nodefaults", "-display", "none"}, args...)...)
 }
 
 // boot starts a guest from an image, which stays as it is, with a second disk that holds a directory.
-func boot(t *testing.T, image, payload string) *machine {
+func boot(t *testing.T, hw hardware, image, payload string) *machine {
 	t.Helper()
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "payload.ext4")
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-d", payload, disk, "256M").CombinedOutput(); err != nil {
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-d", payload, disk, "384M").CombinedOutput(); err != nil {
 		t.Fatalf("make the disk of what is tested: %v\n%s", err, out)
 	}
 	m := &machine{console: filepath.Join(dir, "console"), answers: make(chan string)}
-	threads := "single"
 	if *speed {
-		threads = "multi" // it is the sum of what two processors can do
+		hw.threads = "multi" // it is the sum of what two processors can do
 	}
-	m.cmd = emulator(threads, "-m", "1024", "-snapshot", "-kernel", filepath.Join(image, "vmlinuz"),
-		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=0 mitigations=off tsc=reliable quiet",
+	m.cmd = emulator(hw, "-snapshot", "-kernel", filepath.Join(image, "vmlinuz"),
+		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=0 mitigations=off tsc=reliable quiet "+hw.cmdline,
 		"-drive", "file="+filepath.Join(image, "root.ext4")+",format=raw,if=none,id=root", "-device", "nvme,drive=root,serial=root",
 		"-drive", "file="+disk+",format=raw,if=none,id=payload", "-device", "nvme,drive=payload,serial=payload",
 		"-netdev", "user,id=net,restrict=on", "-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci",
@@ -178,8 +187,8 @@ func (m *machine) run(t *testing.T, script string) result {
 	return r
 }
 
-// patiently runs a script that may take longer than patience, as long as it goes on printing.
-func (m *machine) patiently(t *testing.T, script string) result {
+// patiently runs a script that may take longer than patience, as long as it prints something every so often.
+func (m *machine) patiently(t *testing.T, silence time.Duration, script string) result {
 	t.Helper()
 	m.must(t, "mkdir -p /run/long && cd /run/long && rm -f status && cat >script <<'END'\n"+script+"\nEND\n"+
 		"setsid sh -c 'sh script >out 2>err; echo $? >status.new; mv status.new status' >/dev/null 2>&1 </dev/null &")
@@ -195,7 +204,7 @@ func (m *machine) patiently(t *testing.T, script string) result {
 		}
 		if r.out != size {
 			size, grew = r.out, time.Now()
-		} else if time.Since(grew) > patience {
+		} else if time.Since(grew) > silence {
 			t.Fatalf("%s stands still; the last of what it printed:\n%s", script, m.must(t, "tail -n 30 /run/long/out /run/long/err"))
 		}
 	}

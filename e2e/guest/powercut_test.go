@@ -81,7 +81,7 @@ func TestPowerCuts(t *testing.T) {
 	total, runs, died := 0, 0, 0
 	for n := 0; n <= *cuts; n++ {
 		console := filepath.Join(filepath.Dir(data), "console")
-		cmd := emulator("single", "-m", "768", "-kernel", kernel,
+		cmd := emulator(plain, "-kernel", kernel,
 			"-append", "console=ttyS0 root=/dev/nvme0n1 ro rootfstype=ext4 init=/sbin/init panic=-1 mitigations=off tsc=reliable loglevel=5",
 			"-drive", "file="+root+",format=raw,if=none,id=root,snapshot=on", "-device", "nvme,drive=root,serial=root",
 			"-drive", "file="+data+",format=raw,if=none,id=data", "-device", "nvme,drive=data,serial=data",

@@ -31,7 +31,7 @@ func TestWireGuard(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	m := boot(t, image(t), dir)
+	m := boot(t, plain, image(t), dir)
 	g := &pair{machine: m}
 	for _, step := range []struct {
 		name string

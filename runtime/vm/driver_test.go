@@ -17,11 +17,18 @@ import (
 // kernelEnv tells the agents that the suite starts and kills of the guest kernel.
 const kernelEnv = "SKERRY_VM_TEST_KERNEL"
 
+// needKVMEnv forbids the drivers to emulate, so that what passes has passed with KVM.
+const needKVMEnv = "SKERRY_VM_TEST_NEED_KVM"
+
 func options(dir string) Options {
-	return Options{
+	o := Options{
 		Dir: dir, Command: []string{runtimetest.Program()}, CgroupParent: runtimetest.CgroupParent(), Kernel: os.Getenv(kernelEnv), Emulate: true,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
+	if os.Getenv(needKVMEnv) != "" {
+		o.Emulate, o.BootTimeout = false, 5*time.Minute // that KVM is emulated itself
+	}
+	return o
 }
 
 // kindEnv tells the agents which of the drivers is tested.

@@ -1,11 +1,13 @@
 #!/bin/sh
-# Makes the guest's root disk and kernel: rootfs.sh OUTPUT SOURCES AGENT-DIRECTORY, where SOURCES are lines for apt. It is
-# Debian as a worker would have it, less what is not used here; its packages are checked by apt as always.
+# Makes the guest's root disk and kernel: rootfs.sh OUTPUT SOURCES AGENT-DIRECTORY [PACKAGE...], where SOURCES are lines for
+# apt. It is Debian as a worker would have it, less what is not used here; its packages are checked by apt as always.
 set -eu
 out=$1 sources=$2 agent=$3
+shift 3
 root=$out/root
 mmdebstrap --mode=root --variant=essential --skip=cleanup/tmp \
-	--include=systemd-sysv,dbus,udev,kmod,iproute2,procps,crun,conmon,nftables,ca-certificates \
+	--include=systemd-sysv,dbus,udev,kmod,iproute2,procps,crun,conmon,nftables,ca-certificates,e2fsprogs \
+	${1:+--include="$(echo "$*" | tr ' ' ,)"} \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 	--aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "3"' --aptopt='APT::Sandbox::User "root"' \
 	--customize-hook='cd "$1/tmp"; export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"

@@ -48,7 +48,9 @@ next:
 	mov $0x602, %dx
 	mov $0x100, %ax
 	out %ax, %dx		# the button is to be told of
+	sti
 button:
+	hlt			# until the timer ticks: who only looks keeps a slow emulator from hearing of the button
 	mov $0x600, %dx
 	in %dx, %ax
 	test $0x100, %ax
