@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +22,7 @@ import (
 
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/internal/thread"
 )
 
 // caller does one thing again and again, and counts what fails.
@@ -38,30 +38,31 @@ type caller struct {
 func call(t *testing.T, begin func() error, once func(ctx context.Context) error) *caller {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	c := &caller{stop: cancel}
-	c.done.Go(func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine: it may be in another namespace
-		if err := begin(); err != nil {
-			c.bad.Add(1)
-			c.last.Store(&err)
-			return
-		}
-		for ctx.Err() == nil {
-			start := time.Now()
-			err := once(ctx)
-			switch {
-			case ctx.Err() != nil:
-			case err != nil:
-				c.bad.Add(1)
-				c.last.Store(&err)
-			default:
-				c.good.Add(1)
-				c.longest = max(c.longest, time.Since(start))
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-	})
+	c.done.Go(func() { thread.Run(func() { c.repeat(ctx, begin, once) }) }) // begin may have entered another namespace
 	t.Cleanup(c.end)
 	return c
+}
+
+func (c *caller) repeat(ctx context.Context, begin func() error, once func(ctx context.Context) error) {
+	if err := begin(); err != nil {
+		c.bad.Add(1)
+		c.last.Store(&err)
+		return
+	}
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := once(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			c.bad.Add(1)
+			c.last.Store(&err)
+		default:
+			c.good.Add(1)
+			c.longest = max(c.longest, time.Since(start))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func (c *caller) end() {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	dns "golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry/internal/thread"
 )
 
@@ -41,16 +41,13 @@ func egressApp(name, some string) string {
 func (s *liveSite) outside(host string) {
 	s.t.Helper()
 	var ns *os.File
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
+	err := thread.Do(func() (err error) {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
 			ns, err = os.Open("/proc/thread-self/ns/net")
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return err
+	})
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { ns.Close() })

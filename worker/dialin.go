@@ -8,10 +8,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	goruntime "runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/thread"
 )
 
 // dialIn connects by TCP from within a network namespace. A socket belongs to the namespace that it was made in, so only
@@ -94,33 +95,17 @@ func socketIn(netns string, family int) (fd int, err error) {
 	return fd, err
 }
 
-// inNetNS calls f on a thread in a network namespace. The thread comes back, or ends.
+// inNetNS calls f on a thread in a network namespace, which ends with it.
 func inNetNS(netns string, f func() error) error {
 	ns, err := os.Open(netns)
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
-	done := make(chan error, 1)
-	go func() {
-		goruntime.LockOSThread()
-		home, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil {
-			goruntime.UnlockOSThread()
-			done <- err
-			return
-		}
-		defer home.Close()
+	return thread.Do(func() error {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			goruntime.UnlockOSThread()
-			done <- fmt.Errorf("join network namespace: %w", err)
-			return
+			return fmt.Errorf("join network namespace: %w", err)
 		}
-		err = f()
-		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
-			goruntime.UnlockOSThread()
-		}
-		done <- err
-	}()
-	return <-done
+		return f()
+	})
 }

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/ingress"
@@ -238,8 +238,7 @@ func echoElsewhere(t *testing.T) (netns string, at netip.AddrPort) {
 	ready, done := make(chan string, 1), make(chan struct{})
 	t.Cleanup(func() { close(done) })
 	var l net.Listener
-	go func() {
-		goruntime.LockOSThread() // for good: the thread ends with the goroutine
+	go thread.Run(func() {
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			up(t)
@@ -252,7 +251,7 @@ func echoElsewhere(t *testing.T) (netns string, at netip.AddrPort) {
 		}
 		ready <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
 		<-done
-	}()
+	})
 	if netns = <-ready; netns == "" {
 		t.FailNow()
 	}

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/wire"
@@ -35,16 +35,12 @@ func must(t testing.TB, err error) {
 func newNS(t testing.TB) *os.File {
 	t.Helper()
 	var ns *os.File
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
+	must(t, thread.Do(func() (err error) {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
 			ns, err = os.Open("/proc/thread-self/ns/net")
 		}
-		done <- err
-	}()
-	must(t, <-done)
+		return err
+	}))
 	t.Cleanup(func() { ns.Close() })
 	run(t, ns, "ip link set lo up")
 	return ns

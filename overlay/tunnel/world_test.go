@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/wire"
 )
 
@@ -51,16 +51,12 @@ type space struct {
 func newSpace(t testing.TB) *space {
 	t.Helper()
 	s := &space{t: t}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
+	must(t, thread.Do(func() (err error) {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
 			s.ns, err = os.Open("/proc/thread-self/ns/net")
 		}
-		done <- err
-	}()
-	must(t, <-done)
+		return err
+	}))
 	t.Cleanup(func() { s.ns.Close() })
 	s.sh("ip link set lo up")
 	return s
@@ -68,16 +64,12 @@ func newSpace(t testing.TB) *space {
 
 // in runs f on a thread in the namespace.
 func (s *space) in(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := unix.Setns(int(s.ns.Fd()), unix.CLONE_NEWNET)
-		if err == nil {
-			err = f()
+	return thread.Do(func() error {
+		if err := unix.Setns(int(s.ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	return <-done
+		return f()
+	})
 }
 
 // try runs commands, one a line, in the namespace.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,6 +19,7 @@ import (
 
 	"skerry.dev/skerry/internal/owners"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/runtimetest"
 	"skerry.dev/skerry/wire"
@@ -460,13 +460,10 @@ func hostNetNS(t *testing.T) string {
 	if err := os.WriteFile(file, nil, 0o444); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread() // the thread ends with the goroutine
-		done <- errors.Join(unix.Unshare(unix.CLONE_NEWNET), unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, ""), upLoopback(),
+	err := thread.Do(func() error {
+		return errors.Join(unix.Unshare(unix.CLONE_NEWNET), unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, ""), upLoopback(),
 			os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0o644))
-	}()
-	err := <-done
+	})
 	t.Cleanup(func() { _ = unix.Unmount(file, unix.MNT_DETACH) })
 	if err != nil {
 		t.Fatal(err)

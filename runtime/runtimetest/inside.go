@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/wire"
 )
@@ -229,16 +229,13 @@ func namespace(t *testing.T) string {
 	if err := os.WriteFile(path, nil, 0o444); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread() // the thread ends with the goroutine
-		done <- errors.Join(
+	err := thread.Do(func() error {
+		return errors.Join(
 			unix.Unshare(unix.CLONE_NEWNET),
 			unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""),
 			os.WriteFile("/proc/sys/net/ipv4/ip_default_ttl", []byte("78"), 0o644),
 		)
-	}()
-	err := <-done
+	})
 	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
 	if err != nil {
 		t.Fatal(err)

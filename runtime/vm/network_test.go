@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/wire"
 )
@@ -31,19 +31,16 @@ func namespace(t *testing.T, f func() error) string {
 	if err := os.WriteFile(path, nil, 0o444); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread() // the thread ends with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
+	err := thread.Do(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
 		}
-		if err == nil {
-			err = f()
+		if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return f()
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
@@ -53,20 +50,18 @@ func namespace(t *testing.T, f func() error) string {
 // inside runs f on a thread in a namespace.
 func inside(t *testing.T, path string, f func() error) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread()
+	err := thread.Do(func() error {
 		ns, err := netns.GetFromPath(path)
-		if err == nil {
-			err = netns.Set(ns)
-			ns.Close()
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = f()
+		defer ns.Close()
+		if err := netns.Set(ns); err != nil {
+			return err
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return f()
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
