@@ -167,13 +167,16 @@ func payload(image []byte) (program string, packed []byte, err error) {
 	}
 	from := (setup+1)*512 + uint64(binary.LittleEndian.Uint32(image[offset:]))
 	size := uint64(binary.LittleEndian.Uint32(image[length:]))
-	const trailer = 4 // the size of what is unpacked, which is no part of the format
+	const trailer = 4 // the size of what is unpacked, which is part of gzip's format alone
 	if size < trailer || from+size > uint64(len(image)) {
 		return "", nil, errors.New("its header points outside of it")
 	}
-	packed = image[from : from+size-trailer]
+	packed = image[from : from+size]
 	for start, program := range map[string]string{"\x1f\x8b": "gzip", "\xfd7zXZ": "xz", "\x02!L\x18": "lz4", "\x28\xb5\x2f\xfd": "zstd"} {
 		if bytes.HasPrefix(packed, []byte(start)) {
+			if program != "gzip" {
+				packed = packed[:len(packed)-trailer]
+			}
 			return program, packed, nil
 		}
 	}

@@ -101,14 +101,27 @@ func TestUnknownMonitor(t *testing.T) {
 	}
 }
 
-// bzImage wraps what is packed as the kernel's documentation of the x86 boot protocol describes it.
-func bzImage(packed []byte) []byte {
+// bzImage wraps a payload as the kernel's documentation of the x86 boot protocol describes it.
+func bzImage(payload []byte) []byte {
 	b := make([]byte, 2*512+100)
 	b[0x1f1] = 1
 	copy(b[0x202:], "HdrS")
 	binary.LittleEndian.PutUint32(b[0x248:], 100)
-	binary.LittleEndian.PutUint32(b[0x24c:], uint32(len(packed)+4))
-	return append(append(b, packed...), 1, 2, 3, 4, 5)
+	binary.LittleEndian.PutUint32(b[0x24c:], uint32(len(payload)))
+	return append(append(b, payload...), 1, 2, 3, 4, 5)
+}
+
+// TestPayload takes out what each program unpacks: behind it the kernel's build writes its size, but for gzip, whose format ends with it.
+func TestPayload(t *testing.T) {
+	for start, c := range map[string]struct{ program, packed string }{
+		"\x1f\x8b": {"gzip", "\x1f\x8b...size"}, "\xfd7zXZ": {"xz", "\xfd7zXZ..."}, "\x02!L\x18": {"lz4", "\x02!L\x18..."},
+		"\x28\xb5\x2f\xfd": {"zstd", "\x28\xb5\x2f\xfd..."},
+	} {
+		program, packed, err := payload(bzImage([]byte(start + "...size")))
+		if err != nil || program != c.program || string(packed) != c.packed {
+			t.Errorf("%q is for %s: %q, %v", start, program, packed, err)
+		}
+	}
 }
 
 // TestUnpackKernel gives Firecracker the ELF file that is in the image of a distribution.
