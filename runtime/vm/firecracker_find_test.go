@@ -93,6 +93,27 @@ func TestChoiceOfMonitor(t *testing.T) {
 	}
 }
 
+// TestVerdictsOfMonitors keeps a failure of Firecracker's guests from QEMU, and from another release and kernel.
+func TestVerdictsOfMonitors(t *testing.T) {
+	s := newSelfTest("microvm", t.TempDir(), nil)
+	seen := map[[2]string]int{}
+	for i, c := range []choice{
+		{qemu: "/q"},
+		{firecracker: &firecrackerProgram{Version: "1.16.1"}, kernel: kernel{Digest: "a"}},
+		{firecracker: &firecrackerProgram{Version: "1.16.2"}, kernel: kernel{Digest: "a"}},
+		{firecracker: &firecrackerProgram{Version: "1.16.1"}, kernel: kernel{Digest: "b"}},
+	} {
+		file, text := s.verdict(&c)
+		if other, ok := seen[[2]string{file, text}]; ok {
+			t.Errorf("%d has the verdict of %d", i, other)
+		}
+		seen[[2]string{file, text}] = i
+		if (filepath.Base(file) == "kvm-failed") != (c.firecracker == nil) {
+			t.Errorf("%d is kept in %s", i, file)
+		}
+	}
+}
+
 func TestUnknownMonitor(t *testing.T) {
 	o := options(t.TempDir())
 	o.Monitor = "bochs"
