@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
@@ -235,11 +236,23 @@ func (c *choice) of(task *runtime.Spec) (*choice, error) {
 
 // firecrackerLacks says what of a task Firecracker cannot do, where QEMU can; nil: nothing.
 func firecrackerLacks(task *runtime.Spec) error {
+	left := int64(copyMax - skerry.MiB) // Skerry adds files of its own
 	for i, m := range task.Mounts {
-		if m.Type == "bind" && !m.ReadOnly {
-			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeMicroVM, Reason: fmt.Sprintf(
-				"mounts[%d]: %s is written to, and Firecracker shares no directories; mount it read-only, or %s", i, m.Target, useQEMU)}
+		if m.Type != "bind" {
+			continue
 		}
+		refuse := func(why, instead string) error {
+			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeMicroVM, Reason: fmt.Sprintf(
+				"mounts[%d]: %s %s, and Firecracker shares no directories; %s, or %s", i, m.Target, why, instead, useQEMU)}
+		}
+		if !m.ReadOnly {
+			return refuse("is written to", "mount it read-only")
+		}
+		weight, err := share{Source: m.Source}.weigh(left)
+		if err != nil {
+			return refuse("cannot be copied ("+err.Error()+")", "mount less")
+		}
+		left -= weight
 	}
 	if n := processors(task.Resources.CPU); n > firecrackerCPUs {
 		return &runtime.InvalidSpec{Field: "resources.cpu", Reason: fmt.Sprintf(

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"skerry.dev/skerry/runtime"
@@ -64,7 +65,16 @@ func TestFindFirecracker(t *testing.T) {
 func TestChoiceOfMonitor(t *testing.T) {
 	written := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: "/s", Target: "/data"}}}
 	large := runtime.Spec{Resources: runtime.Resources{CPU: 33_000}}
-	plain := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: "/s", Target: "/c", ReadOnly: true}, {Type: "tmpfs", Target: "/t"}}}
+	dir := t.TempDir()
+	read := func(source string) runtime.Spec {
+		return runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: source, Target: "/c", ReadOnly: true}, {Type: "tmpfs", Target: "/t"}}}
+	}
+	small, huge, pipe := filepath.Join(dir, "small"), filepath.Join(dir, "huge"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(small, []byte("text"), 0o600), os.WriteFile(huge, nil, 0o600), os.Truncate(huge, int64(copyMax)),
+		syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	plain := read(small)
 	fc := &firecrackerProgram{Path: "/fc"}
 	for name, c := range map[string]struct {
 		c    choice
@@ -78,6 +88,10 @@ func TestChoiceOfMonitor(t *testing.T) {
 		"QEMU for a large one": {choice{qemu: "/q", firecracker: fc}, large, "qemu"},
 		"a volume, refused":    {choice{firecracker: fc}, written, ""},
 		"a large one, refused": {choice{firecracker: fc}, large, ""},
+		"QEMU for large files": {choice{qemu: "/q", firecracker: fc}, read(huge), "qemu"},
+		"large files, refused": {choice{firecracker: fc}, read(huge), ""},
+		"QEMU for a pipe":      {choice{qemu: "/q", firecracker: fc}, read(pipe), "qemu"},
+		"a pipe, refused":      {choice{firecracker: fc}, read(pipe), ""},
 	} {
 		got, err := c.c.of(&c.task)
 		switch {
