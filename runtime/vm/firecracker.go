@@ -77,7 +77,7 @@ func (f *firecracker) below(name string) string {
 // channel listens where Firecracker connects to when the guest does to the host: the first who does is our init. Nobody else in the
 // guest can be, for nothing else runs before it has been answered.
 func (f *firecracker) channel(*machine, *opened) (io.ReadWriteCloser, error) {
-	if err := os.MkdirAll(f.root(), 0o755); err != nil {
+	if err := os.MkdirAll(f.root(), 0o700); err != nil {
 		return nil, err
 	}
 	f.called = f.below(fmt.Sprintf("%s_%d", jailSocket, wire.SocketPort))
@@ -125,7 +125,7 @@ func (c *caller) Close() error {
 
 func (f *firecracker) command(m *machine) (*exec.Cmd, error) {
 	uid := int(m.User.Uid)
-	if err := os.MkdirAll(f.root(), 0o755); err != nil {
+	if err := os.MkdirAll(f.root(), 0o700); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(f.give(jailKernel, m.Kernel, true), f.give(jailInitrd, m.Initrd, true)); err != nil {

@@ -176,6 +176,11 @@ func inJail(t *testing.T, v *vm, f *firecracker) {
 	if filtered == 0 || filtered != len(tasks) {
 		t.Errorf("system calls of %d of %d threads are filtered", filtered, len(tasks))
 	}
+	for dir := f.root(); dir != filepath.Dir(f.dir); dir = filepath.Dir(dir) {
+		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+			t.Errorf("others of the host can enter %s: %v, %v", dir, st, err)
+		}
+	}
 	root, err := os.Stat(fmt.Sprintf("/proc/%d/root/", pid))
 	jail, err2 := os.Stat(f.root())
 	if err := errors.Join(err, err2); err != nil || !os.SameFile(root, jail) {
