@@ -5,6 +5,7 @@ package vm
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/probe"
 )
@@ -125,6 +127,34 @@ func TestVerdictsOfMonitors(t *testing.T) {
 		if (filepath.Base(file) == "kvm-failed") != (c.firecracker == nil) {
 			t.Errorf("%d is kept in %s", i, file)
 		}
+	}
+}
+
+// TestAutoWithoutFirecracker runs everything on QEMU, and says why, and what to do about it.
+func TestAutoWithoutFirecracker(t *testing.T) {
+	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a choice between hypervisors", Why: err.Error()})
+	} else {
+		kvm.Close()
+	}
+	o, bin := options(t.TempDir()), t.TempDir()
+	o.Monitor, o.QEMU, o.FileShare = MonitorAuto, filepath.Join(bin, "qemu"), filepath.Join(bin, "files")
+	o.Firecracker = filepath.Join(bin, "firecracker")
+	says(t, o.QEMU, "QEMU emulator version 7.2.0")
+	says(t, o.FileShare, "")
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var r runtime.Report
+	var c choice
+	boots := func(context.Context, *choice) error { return nil }
+	if !(&checking{d, t.Context(), &r, boots}).run(&c) || c.qemu != o.QEMU || c.firecracker != nil {
+		t.Errorf("%+v, %+v", c, r)
+	}
+	if !strings.Contains(r.Cause, "is not installed") || !strings.Contains(r.Cure, "--firecracker") {
+		t.Errorf("the report says %q, %q", r.Cause, r.Cure)
 	}
 }
 
