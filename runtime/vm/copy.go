@@ -79,11 +79,11 @@ var (
 // one must not keep the others from being copied.
 func (c *copier) round() (failed error) {
 	seen, left := map[string]bool{}, int64(copyMax)
-	for i, s := range c.shares {
-		weight, err := s.weigh(left)
+	for i, shared := range c.shares {
+		weight, err := shared.weigh(left)
 		if err == nil {
 			weight = 0
-			err = s.walk(func(in *os.Root, path, name string, st fs.FileInfo) error {
+			err = shared.walk(func(in *os.Root, path, name string, st fs.FileInfo) error {
 				if weight += weightOf(st); weight > left { // it has just grown
 					return errTooMuch
 				}
@@ -97,7 +97,7 @@ func (c *copier) round() (failed error) {
 		if err != nil {
 			failed = cmp.Or(failed, fmt.Errorf("mounts[%d].source: %w", i, err))
 			for path := range c.sent {
-				seen[path] = seen[path] || within(path, s.Name)
+				seen[path] = seen[path] || within(path, shared.Name)
 			}
 		}
 	}

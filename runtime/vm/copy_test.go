@@ -149,7 +149,7 @@ func TestCopierOfBadShare(t *testing.T) {
 	if _, err := round(); err != nil {
 		t.Fatal(err)
 	}
-	for i, spoil := range []func() error{
+	for step, spoil := range []func() error{
 		func() error { return os.Truncate(filepath.Join(bad, "0"), int64(copyMax)) },
 		func() error { return errors.Join(os.Truncate(filepath.Join(bad, "0"), 0), names(copyNames)) },
 		func() error {
@@ -158,16 +158,16 @@ func TestCopierOfBadShare(t *testing.T) {
 		func() error { return errors.Join(os.RemoveAll(bad), syscall.Mkfifo(bad, 0o600)) },
 		func() error { return os.Remove(bad) },
 	} {
-		now := fmt.Sprint("now ", i)
+		now := fmt.Sprint("now ", step)
 		if err := errors.Join(spoil(), os.WriteFile(good, []byte(now), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		says, err := round()
 		if err == nil || !strings.HasPrefix(err.Error(), "mounts[0].source: ") || !slices.Contains(says, "1 100600 "+now) {
-			t.Errorf("%d: it sent %q, %v", i, says, err)
+			t.Errorf("%d: it sent %q, %v", step, says, err)
 		}
 		if slices.ContainsFunc(says, func(s string) bool { return strings.Contains(s, " 0 ") }) {
-			t.Errorf("%d: it took away %q", i, says)
+			t.Errorf("%d: it took away %q", step, says)
 		}
 	}
 }

@@ -151,7 +151,7 @@ func TestAutoWithoutFirecracker(t *testing.T) {
 	var c choice
 	boots := func(context.Context, *choice) error { return nil }
 	if !(&checking{d, t.Context(), &r, boots}).run(&c) || c.qemu != o.QEMU || c.firecracker != nil {
-		t.Errorf("%+v, %+v", c, r)
+		t.Errorf("QEMU does not run all: %+v, %+v", c, r)
 	}
 	if !strings.Contains(r.Cause, "is not installed") || !strings.Contains(r.Cure, "--firecracker") {
 		t.Errorf("the report says %q, %q", r.Cause, r.Cure)

@@ -11,7 +11,7 @@ import (
 // TestEnding leaves the end of a machine to the host where the last words may still be on their way.
 func TestEnding(t *testing.T) {
 	broken, over := errors.New("broken"), errors.New("over")
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		first  end
 		socket bool
 		waits  bool
@@ -25,17 +25,17 @@ func TestEnding(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ends, left := make(chan end, 2), make(chan error, 1)
-				ends <- c.first
-				go func() { left <- ending(ends, c.socket) }()
+				ends <- test.first
+				go func() { left <- ending(ends, test.socket) }()
 				synctest.Wait()
-				if (len(left) == 0) != c.waits {
-					t.Errorf("it waits for the host: %v", !c.waits)
+				if (len(left) == 0) != test.waits {
+					t.Errorf("it waits for the host: %v", !test.waits)
 				}
-				if c.waits {
+				if test.waits {
 					ends <- end{true, over}
 				}
-				if err := <-left; err != c.first.err {
-					t.Errorf("%v, not %v", err, c.first.err)
+				if err := <-left; err != test.first.err {
+					t.Errorf("it ends with %v, not %v", err, test.first.err)
 				}
 			})
 		})
