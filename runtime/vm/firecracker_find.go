@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -249,6 +250,9 @@ func firecrackerLacks(task *runtime.Spec) error {
 			return refuse("is written to", "mount it read-only")
 		}
 		weight, err := share{Source: m.Source}.weigh(left)
+		if _, ok := errors.AsType[*fs.PathError](err); ok { // it may be readable later
+			return &runtime.StartError{Field: fmt.Sprintf("mounts[%d].source", i), Err: err, Hint: "make it readable"}
+		}
 		if err != nil {
 			return refuse("cannot be copied ("+err.Error()+")", "mount less")
 		}

@@ -158,6 +158,15 @@ func TestAutoWithoutFirecracker(t *testing.T) {
 	}
 }
 
+// TestMountThatIsGone is no lack of Firecracker's, for which a task would not be tried again.
+func TestMountThatIsGone(t *testing.T) {
+	gone := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: filepath.Join(t.TempDir(), "gone"), Target: "/c", ReadOnly: true}}}
+	_, err := (&choice{firecracker: &firecrackerProgram{}}).of(&gone)
+	if se, ok := errors.AsType[*runtime.StartError](err); !ok || se.Field != "mounts[0].source" || se.Hint == "" {
+		t.Errorf("it is refused with %v", err)
+	}
+}
+
 func TestUnknownMonitor(t *testing.T) {
 	o := options(t.TempDir())
 	o.Monitor = "bochs"
