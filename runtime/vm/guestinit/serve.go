@@ -57,6 +57,15 @@ func (l *link) send(kind wire.Kind, stream uint32, data []byte) error {
 	return wire.Write(l, wire.Frame{Kind: kind, Stream: stream, Data: data})
 }
 
+// untilGone takes what the host still says. To wait for nothing at all is an error to Go, with which init would end.
+func (l *link) untilGone() error {
+	for {
+		if _, err := wire.Read(l); err != nil {
+			return err
+		}
+	}
+}
+
 // guest is what init knows of what runs.
 type guest struct {
 	link    *link

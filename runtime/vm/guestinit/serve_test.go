@@ -4,8 +4,12 @@ package main
 
 import (
 	"errors"
+	"io"
+	"syscall"
 	"testing"
 	"testing/synctest"
+
+	"skerry.dev/skerry/runtime/vm/wire"
 )
 
 // TestEnding leaves the end of a machine to the host where the last words may still be on their way.
@@ -39,5 +43,22 @@ func TestEnding(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestUntilGone takes whatever the host says until it is gone.
+func TestUntilGone(t *testing.T) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, host := &link{fd: fds[0], socket: true}, &link{fd: fds[1], socket: true}
+	defer syscall.Close(ours.fd)
+	if err := errors.Join(host.send(wire.KindConfig, 0, []byte("more")), host.send(wire.KindAsk, 1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(host.fd)
+	if err := ours.untilGone(); err != io.EOF {
+		t.Errorf("it ends with %v", err)
 	}
 }
