@@ -202,6 +202,9 @@ func (s *Server) Check(ctx context.Context) []wire.RuntimeReport {
 			if !r.Passed && !r.Absent {
 				s.opt.Log.Warn("runtime does not work", "runtime", d.Name(), "err", r.Cause, "hint", r.Cure)
 			}
+			if r.Passed && r.Cause != "" && !out[n].NoUserNamespaces() && !out[n].SharedUsers() {
+				s.opt.Log.Info("runtime works with restrictions", "runtime", d.Name(), "why", r.Cause)
+			}
 		})
 	}
 	wg.Wait()

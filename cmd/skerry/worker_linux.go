@@ -269,6 +269,8 @@ func printRuntimes(out io.Writer, list []wire.RuntimeReport) {
 			fmt.Fprintf(out, "\n%s works, but without user namespaces (root in a container is root on the host): %s\n  cure: %s\n", r.Name, orDash(r.Cause), orDash(r.Cure))
 		} else if r.SharedUsers() {
 			fmt.Fprintf(out, "\n%s works; the containers of an organisation have the same users: %s\n", r.Name, r.Cause)
+		} else if r.Cause != "" { // with a restriction, or by another program than was asked for
+			fmt.Fprintf(out, "\n%s works: %s\n  cure: %s\n", r.Name, r.Cause, orDash(r.Cure))
 		}
 	}
 }

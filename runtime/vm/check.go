@@ -98,7 +98,7 @@ func (k *checking) run(c *choice) bool {
 	}
 	if !(&checking{k.d, k.ctx, &found, k.try}).firecracker(&with) {
 		if ok {
-			k.r.Cause = "QEMU runs all machines; Firecracker does not: " + found.Cause
+			k.r.Cause, k.r.Cure = "QEMU runs all machines; Firecracker does not: "+found.Cause, found.Cure
 		}
 		return ok
 	}

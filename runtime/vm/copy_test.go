@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,5 +84,90 @@ func TestCopier(t *testing.T) {
 	fails = broken
 	if err := c.round(); !errors.Is(err, errGuestGone) {
 		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+// listened has a copier write down what it sends.
+func listened(shares ...share) func() ([]string, error) {
+	var said []string
+	c := &copier{shares, func(_ wire.Kind, data []byte) error {
+		var f wire.File
+		_ = wire.Decode(data, &f)
+		said = append(said, fmt.Sprintf("%s %o %s", f.Path, f.Mode, f.Data))
+		return nil
+	}, nil, map[string]stamp{}}
+	return func() ([]string, error) {
+		said = nil
+		err := c.round()
+		return said, err
+	}
+}
+
+// TestCopierOfWhatChangesItsKind takes away first what has become something else: through a link that is now a directory, the guest would
+// write to, and give away, whatever the link leads to.
+func TestCopierOfWhatChangesItsKind(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "a")
+	round := listened(share{Source: dir, Name: "0"})
+	for _, step := range []struct {
+		does func() error
+		says []string
+	}{
+		{func() error { return errors.Join(os.Chmod(dir, 0o755), os.Symlink("../1", at)) }, []string{"0 40755 ", "0/a 120777 ../1"}},
+		{func() error {
+			return errors.Join(os.Remove(at), os.Mkdir(at, 0o700), os.WriteFile(filepath.Join(at, "b"), []byte("text"), 0o600))
+		}, []string{"0/a 0 ", "0/a 40700 ", "0/a/b 100600 text"}},
+		{func() error { return errors.Join(os.RemoveAll(at), os.WriteFile(at, []byte("file"), 0o600)) },
+			[]string{"0/a/b 0 ", "0/a 0 ", "0/a 100600 file"}},
+		{func() error { return errors.Join(os.Remove(at), os.Mkdir(at, 0o700)) }, []string{"0/a 0 ", "0/a 40700 "}},
+	} {
+		if err := step.does(); err != nil {
+			t.Fatal(err)
+		}
+		if says, err := round(); err != nil || !slices.Equal(says, step.says) {
+			t.Errorf("it sent %q, %v; not %q", says, err, step.says)
+		}
+	}
+}
+
+// TestCopierOfBadShare goes on with the others when one cannot be copied any more, and keeps what the guest has of it.
+func TestCopierOfBadShare(t *testing.T) {
+	dir := t.TempDir()
+	bad, good := filepath.Join(dir, "bad"), filepath.Join(dir, "good")
+	names := func(n int) error {
+		for i := range n {
+			if err := os.WriteFile(filepath.Join(bad, fmt.Sprint(i)), nil, 0o600); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := errors.Join(os.Mkdir(bad, 0o700), names(1), os.WriteFile(good, []byte("first"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	round := listened(share{Source: bad, Name: "0"}, share{Source: good, Name: "1"})
+	if _, err := round(); err != nil {
+		t.Fatal(err)
+	}
+	for step, spoil := range []func() error{
+		func() error { return os.Truncate(filepath.Join(bad, "0"), int64(copyMax)) },
+		func() error { return errors.Join(os.Truncate(filepath.Join(bad, "0"), 0), names(copyNames)) },
+		func() error {
+			return errors.Join(os.RemoveAll(bad), os.MkdirAll(filepath.Join(bad, strings.Repeat("d/", copyDeepest+2)), 0o700))
+		},
+		func() error { return errors.Join(os.RemoveAll(bad), syscall.Mkfifo(bad, 0o600)) },
+		func() error { return os.Remove(bad) },
+	} {
+		now := fmt.Sprint("now ", step)
+		if err := errors.Join(spoil(), os.WriteFile(good, []byte(now), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		says, err := round()
+		if err == nil || !strings.HasPrefix(err.Error(), "mounts[0].source: ") || !slices.Contains(says, "1 100600 "+now) {
+			t.Errorf("%d: it sent %q, %v", step, says, err)
+		}
+		if slices.ContainsFunc(says, func(s string) bool { return strings.Contains(s, " 0 ") }) {
+			t.Errorf("%d: it took away %q", step, says)
+		}
 	}
 }

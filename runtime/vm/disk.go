@@ -262,7 +262,7 @@ func mkfs(ctx context.Context, file, label string, size int64, args ...string) e
 	if err != nil {
 		return fmt.Errorf("mkfs.ext4: %w: %s", err, bytes.TrimSpace(out))
 	}
-	// A hypervisor that is a user of its own opens it; nobody else comes through the directories above.
+	// A hypervisor that is a user of its own opens it. The directories that it is in are closed to all others.
 	return os.Chmod(file, 0o644)
 }
 

@@ -137,3 +137,15 @@ func New(o Options) (*Driver, error) {
 	}
 	return d, nil
 }
+
+// Wait also ends what a vm-run that was killed has left of its machine: a Firecracker does not end with it.
+func (d *Driver) Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, error) {
+	e, err := d.base.Wait(ctx, h)
+	if err != nil {
+		return e, err
+	}
+	if t, err := d.base.Tasks.Get(h); err == nil { // it is not removed meanwhile
+		t.Kill(10 * time.Second)
+	}
+	return e, nil
+}

@@ -3,13 +3,20 @@
 package vm
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/cgroup"
+	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/runtimetest"
 	"skerry.dev/skerry/spec"
 )
@@ -70,4 +77,44 @@ func TestConformanceOfComputers(t *testing.T) {
 func conforms(t *testing.T, kind string, s *runtimetest.System) {
 	t.Setenv(kindEnv, kind)
 	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), OwnKernel: true, System: s})
+}
+
+// TestWhatOutlivesItsSupervisor ends a machine whose vm-run was killed: the kernel forgets, when the jailer changes the user, that Firecracker
+// ends with it.
+func TestWhatOutlivesItsSupervisor(t *testing.T) {
+	o := options(t.TempDir())
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	task, err := d.base.Tasks.Create(monitor.Record{Handle: runtime.Handle{ID: "left"}, Cgroup: path.Join(o.CgroupParent, "left")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task.Unlock()
+	defer func() { _ = d.Remove(t.Context(), runtime.Handle{ID: "left"}) }()
+	if err := task.Group().Create(cgroup.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	left := exec.Command("sleep", "1000")
+	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer left.Wait()
+	defer left.Process.Kill()
+	for _, dir := range task.Group().Dirs() {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, left.Process.Pid), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(task.ExitFile(), []byte("137"), 0o600); err != nil { // as conmon writes of vm-run
+		t.Fatal(err)
+	}
+	if e, err := d.Wait(t.Context(), runtime.Handle{ID: "left"}); err != nil || e.Code != 137 {
+		t.Errorf("it ended with %+v, %v", e, err)
+	}
+	if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", left.Process.Pid)); !strings.Contains(string(stat), ") Z ") {
+		t.Errorf("it runs on: %s", stat)
+	}
 }

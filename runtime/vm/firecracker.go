@@ -32,6 +32,8 @@ type firecrackerProgram struct {
 //	   └── jail/firecracker/m/root/ ── run/firecracker.socket (its API), vsock_1024 (our init comes here), log (a pipe)
 //	                                   kernel, initrd, skerry_root, skerry_scratch: mounted there, so nothing is copied
 //
+// The jail is in memory, in vm-run's own mounts: it ends with the machine however that ends, a Firecracker that was taken over cannot fill
+// the disk, and the task's directory may be where devices and programs are forbidden.
 // The jailer closes what it inherits, so files are given by mounts and not as descriptors. Firecracker's own filter of system calls
 // stays on.
 type firecracker struct {
@@ -77,8 +79,8 @@ func (f *firecracker) below(name string) string {
 // channel listens where Firecracker connects to when the guest does to the host: the first who does is our init. Nobody else in the
 // guest can be, for nothing else runs before it has been answered.
 func (f *firecracker) channel(*machine, *opened) (io.ReadWriteCloser, error) {
-	if err := os.MkdirAll(f.root(), 0o755); err != nil {
-		return nil, err
+	if err := f.jail(); err != nil {
+		return nil, fmt.Errorf("make a jail: %w", err)
 	}
 	f.called = f.below(fmt.Sprintf("%s_%d", jailSocket, wire.SocketPort))
 	l, err := net.Listen("unix", f.called)
@@ -86,6 +88,23 @@ func (f *firecracker) channel(*machine, *opened) (io.ReadWriteCloser, error) {
 		return nil, err
 	}
 	return &caller{l: l}, nil
+}
+
+// jail makes its directory, with room for a copy of Firecracker and little else.
+func (f *firecracker) jail() error {
+	const room, names = 1 << 20, 256
+	st, err := os.Stat(f.Path)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(f.dir, 0o700); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("mode=700,size=%d,nr_inodes=%d", st.Size()+room, names)
+	if err := unix.Mount("tmpfs", f.dir, "tmpfs", unix.MS_NOSUID, options); err != nil {
+		return err
+	}
+	return os.MkdirAll(f.root(), 0o700)
 }
 
 // caller is the connection of the first who calls. One goroutine reads, and waits for the call; nobody else waits.
@@ -125,9 +144,6 @@ func (c *caller) Close() error {
 
 func (f *firecracker) command(m *machine) (*exec.Cmd, error) {
 	uid := int(m.User.Uid)
-	if err := os.MkdirAll(f.root(), 0o755); err != nil {
-		return nil, err
-	}
 	if err := errors.Join(f.give(jailKernel, m.Kernel, true), f.give(jailInitrd, m.Initrd, true)); err != nil {
 		return nil, err
 	}
@@ -201,10 +217,14 @@ func (f *firecracker) pipe(uid int) (err error) {
 }
 
 func (f *firecracker) begin(m *machine, ended <-chan struct{}) error {
-	if err := f.tell(m, ended); err != nil || m.NIC == nil {
+	if err := f.tell(m, ended); err != nil {
 		return err
 	}
-	return endTapWith(f.cmd.Process.Pid)
+	if m.NIC != nil {
+		// Where the host lets nobody look into a process, a tap may stay until the next machine, or the network, removes it.
+		_ = endTapWith(f.cmd.Process.Pid)
+	}
+	return nil
 }
 
 // tell tells Firecracker what the machine is, and to let it go.

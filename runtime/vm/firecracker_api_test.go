@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -91,6 +92,14 @@ PUT /actions
 	got := lines.Replace(strings.Join(s.asked, "\n"))
 	if got != want {
 		t.Errorf("got\n%s", got)
+	}
+	// Nobody can look into a process that has ended, nor into any where the host forbids it: that is no failure of the machine's.
+	f.cmd = exec.Command("true")
+	if err := f.cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.begin(m, nil); err != nil {
+		t.Errorf("the machine does not begin: %v", err)
 	}
 	err = f.tell(&machine{Disks: []disk{{Serial: "bad"}}}, nil)
 	if err == nil || err.Error() != "/drives/bad: Unable to open[2J the block device" {

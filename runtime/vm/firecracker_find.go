@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
@@ -167,13 +169,16 @@ func payload(image []byte) (program string, packed []byte, err error) {
 	}
 	from := (setup+1)*512 + uint64(binary.LittleEndian.Uint32(image[offset:]))
 	size := uint64(binary.LittleEndian.Uint32(image[length:]))
-	const trailer = 4 // the size of what is unpacked, which is no part of the format
+	const trailer = 4 // the size of what is unpacked, which is part of gzip's format alone
 	if size < trailer || from+size > uint64(len(image)) {
 		return "", nil, errors.New("its header points outside of it")
 	}
-	packed = image[from : from+size-trailer]
+	packed = image[from : from+size]
 	for start, program := range map[string]string{"\x1f\x8b": "gzip", "\xfd7zXZ": "xz", "\x02!L\x18": "lz4", "\x28\xb5\x2f\xfd": "zstd"} {
 		if bytes.HasPrefix(packed, []byte(start)) {
+			if program != "gzip" {
+				packed = packed[:len(packed)-trailer]
+			}
 			return program, packed, nil
 		}
 	}
@@ -232,11 +237,26 @@ func (c *choice) of(task *runtime.Spec) (*choice, error) {
 
 // firecrackerLacks says what of a task Firecracker cannot do, where QEMU can; nil: nothing.
 func firecrackerLacks(task *runtime.Spec) error {
+	left := int64(copyMax - skerry.MiB) // Skerry adds files of its own
 	for i, m := range task.Mounts {
-		if m.Type == "bind" && !m.ReadOnly {
-			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeMicroVM, Reason: fmt.Sprintf(
-				"mounts[%d]: %s is written to, and Firecracker shares no directories; mount it read-only, or %s", i, m.Target, useQEMU)}
+		if m.Type != "bind" {
+			continue
 		}
+		refuse := func(why, instead string) error {
+			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeMicroVM, Reason: fmt.Sprintf(
+				"mounts[%d]: %s %s, and Firecracker shares no directories; %s, or %s", i, m.Target, why, instead, useQEMU)}
+		}
+		if !m.ReadOnly {
+			return refuse("is written to", "mount it read-only")
+		}
+		weight, err := share{Source: m.Source}.weigh(left)
+		if _, ok := errors.AsType[*fs.PathError](err); ok { // it may be readable later
+			return &runtime.StartError{Field: fmt.Sprintf("mounts[%d].source", i), Err: err, Hint: "make it readable"}
+		}
+		if err != nil {
+			return refuse("cannot be copied ("+err.Error()+")", "mount less")
+		}
+		left -= weight
 	}
 	if n := processors(task.Resources.CPU); n > firecrackerCPUs {
 		return &runtime.InvalidSpec{Field: "resources.cpu", Reason: fmt.Sprintf(

@@ -5,14 +5,17 @@ package vm
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/probe"
 )
@@ -64,7 +67,16 @@ func TestFindFirecracker(t *testing.T) {
 func TestChoiceOfMonitor(t *testing.T) {
 	written := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: "/s", Target: "/data"}}}
 	large := runtime.Spec{Resources: runtime.Resources{CPU: 33_000}}
-	plain := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: "/s", Target: "/c", ReadOnly: true}, {Type: "tmpfs", Target: "/t"}}}
+	dir := t.TempDir()
+	read := func(source string) runtime.Spec {
+		return runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: source, Target: "/c", ReadOnly: true}, {Type: "tmpfs", Target: "/t"}}}
+	}
+	small, huge, pipe := filepath.Join(dir, "small"), filepath.Join(dir, "huge"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(small, []byte("text"), 0o600), os.WriteFile(huge, nil, 0o600), os.Truncate(huge, int64(copyMax)),
+		syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	plain := read(small)
 	fc := &firecrackerProgram{Path: "/fc"}
 	for name, c := range map[string]struct {
 		c    choice
@@ -78,6 +90,10 @@ func TestChoiceOfMonitor(t *testing.T) {
 		"QEMU for a large one": {choice{qemu: "/q", firecracker: fc}, large, "qemu"},
 		"a volume, refused":    {choice{firecracker: fc}, written, ""},
 		"a large one, refused": {choice{firecracker: fc}, large, ""},
+		"QEMU for large files": {choice{qemu: "/q", firecracker: fc}, read(huge), "qemu"},
+		"large files, refused": {choice{firecracker: fc}, read(huge), ""},
+		"QEMU for a pipe":      {choice{qemu: "/q", firecracker: fc}, read(pipe), "qemu"},
+		"a pipe, refused":      {choice{firecracker: fc}, read(pipe), ""},
 	} {
 		got, err := c.c.of(&c.task)
 		switch {
@@ -93,6 +109,64 @@ func TestChoiceOfMonitor(t *testing.T) {
 	}
 }
 
+// TestVerdictsOfMonitors keeps a failure of Firecracker's guests from QEMU, and from another release and kernel.
+func TestVerdictsOfMonitors(t *testing.T) {
+	s := newSelfTest("microvm", t.TempDir(), nil)
+	seen := map[[2]string]int{}
+	for i, c := range []choice{
+		{qemu: "/q"},
+		{firecracker: &firecrackerProgram{Version: "1.16.1"}, kernel: kernel{Digest: "a"}},
+		{firecracker: &firecrackerProgram{Version: "1.16.2"}, kernel: kernel{Digest: "a"}},
+		{firecracker: &firecrackerProgram{Version: "1.16.1"}, kernel: kernel{Digest: "b"}},
+	} {
+		file, text := s.verdict(&c)
+		if other, ok := seen[[2]string{file, text}]; ok {
+			t.Errorf("%d has the verdict of %d", i, other)
+		}
+		seen[[2]string{file, text}] = i
+		if (filepath.Base(file) == "kvm-failed") != (c.firecracker == nil) {
+			t.Errorf("%d is kept in %s", i, file)
+		}
+	}
+}
+
+// TestAutoWithoutFirecracker runs everything on QEMU, and says why, and what to do about it.
+func TestAutoWithoutFirecracker(t *testing.T) {
+	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a choice between hypervisors", Why: err.Error()})
+	} else {
+		kvm.Close()
+	}
+	o, bin := options(t.TempDir()), t.TempDir()
+	o.Monitor, o.QEMU, o.FileShare = MonitorAuto, filepath.Join(bin, "qemu"), filepath.Join(bin, "files")
+	o.Firecracker = filepath.Join(bin, "firecracker")
+	says(t, o.QEMU, "QEMU emulator version 7.2.0")
+	says(t, o.FileShare, "")
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var r runtime.Report
+	var c choice
+	boots := func(context.Context, *choice) error { return nil }
+	if !(&checking{d, t.Context(), &r, boots}).run(&c) || c.qemu != o.QEMU || c.firecracker != nil {
+		t.Errorf("QEMU does not run all: %+v, %+v", c, r)
+	}
+	if !strings.Contains(r.Cause, "is not installed") || !strings.Contains(r.Cure, "--firecracker") {
+		t.Errorf("the report says %q, %q", r.Cause, r.Cure)
+	}
+}
+
+// TestMountThatIsGone is no lack of Firecracker's, for which a task would not be tried again.
+func TestMountThatIsGone(t *testing.T) {
+	gone := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: filepath.Join(t.TempDir(), "gone"), Target: "/c", ReadOnly: true}}}
+	_, err := (&choice{firecracker: &firecrackerProgram{}}).of(&gone)
+	if se, ok := errors.AsType[*runtime.StartError](err); !ok || se.Field != "mounts[0].source" || se.Hint == "" {
+		t.Errorf("it is refused with %v", err)
+	}
+}
+
 func TestUnknownMonitor(t *testing.T) {
 	o := options(t.TempDir())
 	o.Monitor = "bochs"
@@ -101,14 +175,27 @@ func TestUnknownMonitor(t *testing.T) {
 	}
 }
 
-// bzImage wraps what is packed as the kernel's documentation of the x86 boot protocol describes it.
-func bzImage(packed []byte) []byte {
+// bzImage wraps a payload as the kernel's documentation of the x86 boot protocol describes it.
+func bzImage(payload []byte) []byte {
 	b := make([]byte, 2*512+100)
 	b[0x1f1] = 1
 	copy(b[0x202:], "HdrS")
 	binary.LittleEndian.PutUint32(b[0x248:], 100)
-	binary.LittleEndian.PutUint32(b[0x24c:], uint32(len(packed)+4))
-	return append(append(b, packed...), 1, 2, 3, 4, 5)
+	binary.LittleEndian.PutUint32(b[0x24c:], uint32(len(payload)))
+	return append(append(b, payload...), 1, 2, 3, 4, 5)
+}
+
+// TestPayload takes out what each program unpacks: behind it the kernel's build writes its size, but for gzip, whose format ends with it.
+func TestPayload(t *testing.T) {
+	for start, c := range map[string]struct{ program, packed string }{
+		"\x1f\x8b": {"gzip", "\x1f\x8b...size"}, "\xfd7zXZ": {"xz", "\xfd7zXZ..."}, "\x02!L\x18": {"lz4", "\x02!L\x18..."},
+		"\x28\xb5\x2f\xfd": {"zstd", "\x28\xb5\x2f\xfd..."},
+	} {
+		program, packed, err := payload(bzImage([]byte(start + "...size")))
+		if err != nil || program != c.program || string(packed) != c.packed {
+			t.Errorf("%q is for %s: %q, %v", start, program, packed, err)
+		}
+	}
 }
 
 // TestUnpackKernel gives Firecracker the ELF file that is in the image of a distribution.

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
@@ -42,7 +43,16 @@ func TestFirecracker(t *testing.T) {
 	} else {
 		kvm.Close()
 	}
-	bundle := t.TempDir()
+	// As /tmp is on many machines, where worker check has its files.
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	bundle := filepath.Join(dir, "bundle")
+	if err := os.Mkdir(bundle, 0o711); err != nil {
+		t.Fatal(err)
+	}
 	t.Chdir(bundle)
 	kernel := longModeKernel(t)
 	path, disk0 := filepath.Join(bundle, "probe"), filepath.Join(bundle, "disk")
@@ -68,6 +78,9 @@ func TestFirecracker(t *testing.T) {
 	})
 	if st, err := os.Stat(disk0); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the disk is %v, %v", st, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(bundle, "jail")); err != nil || len(left) > 0 {
+		t.Errorf("the jail is left: %v, %v", left, err)
 	}
 	if mounts := testenv.Mounts(bundle); len(mounts) > 0 {
 		t.Errorf("mounts are left: %v", mounts)
@@ -175,6 +188,11 @@ func inJail(t *testing.T, v *vm, f *firecracker) {
 	}
 	if filtered == 0 || filtered != len(tasks) {
 		t.Errorf("system calls of %d of %d threads are filtered", filtered, len(tasks))
+	}
+	for dir := f.root(); dir != filepath.Dir(f.dir); dir = filepath.Dir(dir) {
+		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+			t.Errorf("others of the host can enter %s: %v, %v", dir, st, err)
+		}
 	}
 	root, err := os.Stat(fmt.Sprintf("/proc/%d/root/", pid))
 	jail, err2 := os.Stat(f.root())

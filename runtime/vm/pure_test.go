@@ -38,6 +38,31 @@ func TestCarriedInit(t *testing.T) {
 	}
 }
 
+// TestTakeImage closes a task's directory: the disk in it is readable.
+func TestTakeImage(t *testing.T) {
+	image, dir := t.TempDir(), filepath.Join(t.TempDir(), "task")
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{diskFileName, "passwd", "group"}
+	for _, name := range names {
+		if err := os.WriteFile(filepath.Join(image, name), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := takeImage(dir, image); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the directory is %v, %v", st, err)
+	}
+	for _, name := range names {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != name {
+			t.Errorf("%s is %q, %v", name, data, err)
+		}
+	}
+}
+
 func TestProcessors(t *testing.T) {
 	for limit, want := range map[skerry.MilliCPU]int{0: 1, 10: 1, 1000: 1, 1001: 2, 2500: 3} {
 		if got := processors(limit); got != want {

@@ -94,16 +94,10 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 			s.Limits = [][2]string{{g.File("", "cpu.max"), quota + " " + period}}
 		}
 	}
-	root := t.Path(diskFileName)
-	if err := os.Link(filepath.Join(image, diskFileName), root); err != nil {
+	if err := takeImage(t.Path(), image); err != nil {
 		return err
 	}
-	for _, name := range []string{"passwd", "group"} { // for what is executed later
-		if err := os.Link(filepath.Join(image, name), t.Path(name)); err != nil {
-			return err
-		}
-	}
-	s.Disks = []diskFile{{rootLabel, root, true}}
+	s.Disks = []diskFile{{rootLabel, t.Path(diskFileName), true}}
 	if s.Guest.Scratch {
 		scratch := t.Path(scratchFile)
 		if err := d.scratchDisk(ctx, scratch); err != nil {
@@ -126,6 +120,20 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	}
 	if err := t.Start(ctx, monitor.Launch{Runtime: d.opts.Command[0], RuntimeArgs: d.opts.Command[1:], LogMax: spec.LogMax()}); err != nil {
 		return explain(spec, err)
+	}
+	return nil
+}
+
+// takeImage links what there is of an image into a task's directory: its disk, and its files of users, for what is executed later. The machine's
+// user must be able to read the disk, so that the directory is closed to all others.
+func takeImage(dir, image string) error {
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{diskFileName, "passwd", "group"} {
+		if err := os.Link(filepath.Join(image, name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

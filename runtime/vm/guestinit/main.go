@@ -67,7 +67,7 @@ func run() error {
 	}
 	if err := g.prepare(&c); err != nil {
 		_ = g.link.send(wire.KindFailed, 0, wire.Encode(&wire.Failure{Message: err.Error()}))
-		select {} // the host turns the machine off
+		return g.link.untilGone() // the host turns the machine off when it has read that
 	}
 	return g.serve(&c.Process)
 }

@@ -57,6 +57,15 @@ func (l *link) send(kind wire.Kind, stream uint32, data []byte) error {
 	return wire.Write(l, wire.Frame{Kind: kind, Stream: stream, Data: data})
 }
 
+// untilGone takes what the host still says. To wait for nothing at all is an error to Go, with which init would end.
+func (l *link) untilGone() error {
+	for {
+		if _, err := wire.Read(l); err != nil {
+			return err
+		}
+	}
+}
+
 // guest is what init knows of what runs.
 type guest struct {
 	link    *link
@@ -158,19 +167,35 @@ func (q *queue) get() []byte {
 
 // serve runs the program, and what the host asks for, until the program has ended.
 func (g *guest) serve(program *wire.Process) error {
-	done := make(chan error)
-	go func() { done <- g.process(0, program) }()
+	ends := make(chan end, 2)
+	go func() { ends <- end{err: g.process(0, program)} }()
 	go func() {
 		for {
 			f, err := wire.Read(g.link)
 			if err != nil {
-				done <- err
+				ends <- end{true, err}
 				return
 			}
 			g.handle(f)
 		}
 	}()
-	return <-done
+	return ending(ends, g.link.socket)
+}
+
+// end is one of the program, or that of the host.
+type end struct {
+	host bool
+	err  error
+}
+
+// ending waits for one, and gives its error. What was said last is in memory of the machine's when it was written to a socket, and would end
+// with it: the host ends the machine when it has read that. A serial port takes nothing before the host's side has it.
+func ending(ends <-chan end, socket bool) error {
+	e := <-ends
+	if !e.host && e.err == nil && socket {
+		<-ends
+	}
+	return e.err
 }
 
 func (g *guest) get(stream uint32) *process {
