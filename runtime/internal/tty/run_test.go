@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -261,6 +262,10 @@ func TestConsoleIsATerminal(t *testing.T) {
 	if code != 9 || err != nil {
 		t.Errorf("%d, %v, %q", code, err, &p.Buffer)
 	}
+	// Below nohup, a shell is deaf to this signal unless who starts it is not.
+	hears := make(chan os.Signal, 1)
+	signal.Notify(hears, unix.SIGHUP)
+	defer signal.Stop(hears)
 	ctx, cancel := context.WithCancel(t.Context())
 	file := filepath.Join(t.TempDir(), "word")
 	if err := unix.Mkfifo(file, 0o600); err != nil {
