@@ -74,6 +74,15 @@ func TestPipesAreLeft(t *testing.T) {
 	}
 }
 
+// Nor does what is left and goes on writing, which would be for days until it has written too much. It ends when nobody reads.
+func TestPipesAreLeftToATalker(t *testing.T) {
+	var out bytes.Buffer
+	code := run(t, runtime.ExecSpec{Stdout: &out}, "while echo more; do sleep 0.1; done & echo out", Options{})
+	if code != 0 || !strings.Contains(out.String(), "out\n") {
+		t.Errorf("%d %q", code, &out)
+	}
+}
+
 func TestPipesBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip(&testenv.Unsupported{What: "pipes of other users", Why: "they need root"})
