@@ -295,3 +295,32 @@ func TestConsoleStaysEmpty(t *testing.T) {
 		t.Errorf("%d, %v", code, err)
 	}
 }
+
+// What is no terminal alone is not taken, and not kept.
+func TestConsoleTakesOneTerminal(t *testing.T) {
+	c, err := Listen(filepath.Join(t.TempDir(), "console"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUnix("unix", nil, c.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := conn.WriteMsgUnix([]byte("/dev/ptmx"), unix.UnixRights(int(w.Fd()), int(w.Fd())), nil); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	w.Close()
+	if master := c.receive(); master != nil {
+		t.Error("it was taken")
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF { // with a writer it would wait
+		t.Errorf("%d, %v", n, err)
+	}
+	r.Close()
+}
