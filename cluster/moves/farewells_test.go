@@ -65,9 +65,27 @@ func TestFarewells(t *testing.T) {
 	now = now.Add(FarewellTime / 2)
 	over(to, one)
 	now = now.Add(-time.Hour)
+	f.End(two)
+
+	// Whoever was late is not waited for again until it has confirmed that.
+	f.Begin(two, web)
 	over(to, two)
-	if !f.Due().IsZero() {
-		t.Error("nothing is to end, and something is due")
+	f.Begin(two, web)
+	f.Touch("a")
+	over(to, two)
+	to["a"] = false
+	f.Touch("a")
+	over(to)
+	to["a"] = true
+	f.Begin(two, web)
+	over(to)
+	now = now.Add(-time.Hour) // the clock was set
+	over(to, two)
+	to["a"] = false
+	f.Touch("a")
+	over(to)
+	if !f.Due().IsZero() || len(f.late) > 0 {
+		t.Errorf("nothing is to end, %v is due, and late are %v", f.Due(), f.late)
 	}
 
 	f.Begin(one, web)
