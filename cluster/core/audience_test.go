@@ -95,22 +95,22 @@ func TestFarewellOfWhatHasEnded(t *testing.T) {
 // What must not run twice, and must end because the root is out of touch, is not held up by whoever has not confirmed that: the root counts
 // on it.
 func TestNoFarewellWithoutTheRoot(t *testing.T) {
-	s := newOverlayNetSite(t)
-	a := s.join(1)
+	site := newOverlayNetSite(t)
+	a := site.join(1)
 	web := key("acme", "shop")
-	s.apply("acme", "shop", 1)
-	s.want[a] = []skerry.ServiceKey{web}
-	s.tell(a)
-	id := item[wire.Route](s, a, wire.RouteKey(web)).Backends[0].Instance
-	p := s.c.places[id]
+	site.apply("acme", "shop", 1)
+	site.want[a] = []skerry.ServiceKey{web}
+	site.tell(a)
+	id := item[wire.Route](site, a, wire.RouteKey(web)).Backends[0].Instance
+	p := site.c.places[id]
 	p.Origin, p.A.Failover, p.A.Spec.OnDisconnect = "root", true, spec.StopAfter(20*time.Second)
-	s.c.lifecycle.boundTo(p)
-	s.now = s.now.Add(wire.AutonomyGrace)
-	s.keep(s.c.Tick(s.now))
+	site.c.lifecycle.boundTo(p)
+	site.now = site.now.Add(wire.AutonomyGrace)
+	site.keep(site.c.Tick(site.now))
 	if p.Obs.Phase != skerry.PhaseCutOff {
 		t.Fatalf("it is to run on: %+v", p.Obs)
 	}
-	if _, has := s.c.Children.Get(a).Desired.Get(wire.AssignmentKey(id)); has {
+	if _, has := site.c.Children.Get(a).Desired.Get(wire.AssignmentKey(id)); has {
 		t.Error("its worker is not told to end it")
 	}
 }

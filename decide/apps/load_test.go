@@ -159,43 +159,43 @@ func TestNumbersOfSeveralSites(t *testing.T) {
 // instance that ends is not counted twice, none at another site goes for it, and the same amendment may come again.
 func TestNumbersWhileOneEnds(t *testing.T) {
 	for _, more := range []int{-3, -1, 1} {
-		s := newSite(t)
-		s.tell(apply(5, following(1, 12)))
+		at := newSite(t)
+		at.tell(apply(5, following(1, 12)))
 		var fx wire.Effects
-		for n, i := range s.c.Unplaced(s.now) {
-			s.c.Place(s.now, i, []string{"a", "b"}[n%2], i.Fence, &wire.Decision{}, &fx)
+		for n, i := range at.c.Unplaced(at.now) {
+			at.c.Place(at.now, i, []string{"a", "b"}[n%2], i.Fence, &wire.Decision{}, &fx)
 		}
-		base, rev := s.c.App(shop).Gen, s.c.App(shop).revisions["web"]
-		s.tell(Scale{Service: web, Replicas: 4})
-		ending := s.c.Stopping()
+		base, rev := at.c.App(shop).Gen, at.c.App(shop).revisions["web"]
+		at.tell(Scale{Service: web, Replicas: 4})
+		ending := at.c.Stopping()
 		if len(ending) != 1 {
 			t.Fatalf("%d end", len(ending))
 		}
 		site, here := ending[0].Holder, []wire.AmendedInstance{{ID: ending[0].ID, Revision: rev}}
-		for _, i := range s.c.Instances(web) {
+		for _, i := range at.c.Instances(web) {
 			if i.Holder == site && !i.Stopping {
 				here = append(here, wire.AmendedInstance{ID: i.ID, Revision: rev})
 			}
 		}
-		w := wire.AmendedService{Name: "web", Before: len(here)}
+		told := wire.AmendedService{Name: "web", Before: len(here)}
 		live := len(here) - 1
 		want := 4 // as many live as before, where the site ends that one, too
 		switch {
 		case more == 1:
-			want, w.Instances = 5, append(here, wire.AmendedInstance{ID: "web-caaaaaaaa", Revision: rev})
+			want, told.Instances = 5, append(here, wire.AmendedInstance{ID: "web-caaaaaaaa", Revision: rev})
 		case more == -1:
-			w.Instances = here[1:]
+			told.Instances = here[1:]
 		default:
 			want = 4 - live
 		}
-		w.Replicas = len(w.Instances)
+		told.Replicas = len(told.Instances)
 		for range 2 {
-			m := &wire.Amendment{App: shop, Base: base, Services: []wire.AmendedService{w}}
-			if _, _, err := s.c.Adopt(s.now, site, m, false, func(*wire.Effects) skerry.Fence { return skerry.Fence{} }, &fx); err != nil {
+			m := &wire.Amendment{App: shop, Base: base, Services: []wire.AmendedService{told}}
+			if _, _, err := at.c.Adopt(at.now, site, m, false, func(*wire.Effects) skerry.Fence { return skerry.Fence{} }, &fx); err != nil {
 				t.Fatal(err)
 			}
-			if n := *s.spec().Replicas; n != want {
-				t.Errorf("%s has %d of %d after %d, and %d are wanted instead of %d", site, w.Replicas, live, w.Before, n, want)
+			if n := *at.spec().Replicas; n != want {
+				t.Errorf("%s has %d of %d after %d, and %d are wanted instead of %d", site, told.Replicas, live, told.Before, n, want)
 			}
 		}
 	}

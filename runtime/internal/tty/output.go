@@ -45,12 +45,12 @@ func PassOn(to io.Writer, from *os.File, ended <-chan struct{}) {
 		if over {
 			_ = from.SetReadDeadline(began.Add(min(silence, rest)))
 		}
-		n, err := from.Read(buf)
+		got, err := from.Read(buf)
 		if over {
 			rest -= time.Since(began)
 		}
-		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
+		if got > 0 {
+			if _, err := to.Write(buf[:got]); err != nil {
 				to = io.Discard // the process need not wait for a reader that is gone
 			}
 		}
@@ -58,7 +58,7 @@ func PassOn(to io.Writer, from *os.File, ended <-chan struct{}) {
 		case over && err != nil:
 			return
 		case over:
-			left -= n
+			left -= got
 		case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
 		case errors.Is(err, unix.EIO): // the process has closed its terminal, and may open it again
 			select {

@@ -79,7 +79,7 @@ func TestPipesAreLeftToATalker(t *testing.T) {
 	var out bytes.Buffer
 	code := run(t, runtime.ExecSpec{Stdout: &out}, "while echo more; do sleep 0.1; done & echo out", Options{})
 	if code != 0 || !strings.Contains(out.String(), "out\n") {
-		t.Errorf("%d %q", code, &out)
+		t.Errorf("it ended with %d after %q", code, &out)
 	}
 }
 
@@ -298,16 +298,16 @@ func TestConsoleStaysEmpty(t *testing.T) {
 
 // What is no terminal alone is not taken, and not kept.
 func TestConsoleTakesOneTerminal(t *testing.T) {
-	c, err := Listen(filepath.Join(t.TempDir(), "console"))
+	socket, err := Listen(filepath.Join(t.TempDir(), "console"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer socket.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.DialUnix("unix", nil, c.addr())
+	conn, err := net.DialUnix("unix", nil, socket.addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,11 +316,11 @@ func TestConsoleTakesOneTerminal(t *testing.T) {
 	}
 	conn.Close()
 	w.Close()
-	if master := c.receive(); master != nil {
+	if master := socket.receive(); master != nil {
 		t.Error("it was taken")
 	}
 	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF { // with a writer it would wait
-		t.Errorf("%d, %v", n, err)
+		t.Errorf("%d bytes are read, %v", n, err)
 	}
 	r.Close()
 }
