@@ -6,6 +6,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/moves"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -59,6 +60,17 @@ func TestFarewellIsBounded(t *testing.T) {
 	s.keep(s.c.Tick(s.now))
 	if !told() {
 		t.Error("its worker waits for ever")
+	}
+}
+
+// What is told of the service may change faster than it is confirmed: it is enough that the end of the copy is.
+func TestFarewellInABusyService(t *testing.T) {
+	s, _, b, told := farewell(t)
+	k := s.c.Children.Get(b)
+	ack := &wire.SetAck{Set: members.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}
+	s.c.Children.Delete(b, wire.RouteKey(key("acme", "shop")))
+	if s.keep(s.c.Step(s.now, ChildFrame{Name: b, Msg: ack})); !told() {
+		t.Error("it waits for what was told later")
 	}
 }
 

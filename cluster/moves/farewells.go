@@ -23,27 +23,35 @@ const FarewellTime = 10 * time.Second
 //	                 └► nothing is left of it, or it is to stay after all ─► End
 type Farewells struct {
 	of      map[Place]*farewell
-	touched map[string]bool              // workers and sites of which something is known since the last look
-	late    map[string]skerry.ServiceKey // who has not confirmed in time, and what
+	touched map[string]bool // workers and sites of which something is known since the last look
+	late    map[string]sent // who has not confirmed in time, and what
 }
 
 type farewell struct {
 	service skerry.ServiceKey
 	until   time.Time       // the zero time: nobody was asked yet
-	waits   map[string]bool // who has not confirmed; one map for all that began to wait for the same
+	waits   map[string]sent // who has not confirmed what; one map for all that began to wait for the same
+}
+
+// sent is what somebody was told of a service.
+type sent struct {
+	service skerry.ServiceKey
+	mark    uint64
 }
 
 // Audience is who sends requests to the instances of services.
 type Audience interface {
 	// Told runs over those who were told of a service.
 	Told(k skerry.ServiceKey) iter.Seq[string]
-	// Waits reports whether one of them has yet to confirm what it was told last, and can.
-	Waits(name string, k skerry.ServiceKey) bool
+	// Sent tells apart what one of them was told by now.
+	Sent(name string, k skerry.ServiceKey) uint64
+	// Waits reports whether one of them has yet to confirm that, or what it was told later, and can.
+	Waits(name string, k skerry.ServiceKey, sent uint64) bool
 }
 
 // NewFarewells gives a site where nothing ends.
 func NewFarewells() *Farewells {
-	return &Farewells{of: map[Place]*farewell{}, touched: map[string]bool{}, late: map[string]skerry.ServiceKey{}}
+	return &Farewells{of: map[Place]*farewell{}, touched: map[string]bool{}, late: map[string]sent{}}
 }
 
 // Begin has a copy of a service end once nobody is sent to it.
@@ -87,11 +95,11 @@ func (f *Farewells) Touch(name string) {
 // Over lists the copies whose workers are to be told now, and forgets them.
 func (f *Farewells) Over(now time.Time, to Audience) (out []Place) {
 	for name := range f.touched {
-		if k, ok := f.late[name]; ok && !to.Waits(name, k) {
+		if x, ok := f.late[name]; ok && !to.Waits(name, x.service, x.mark) {
 			delete(f.late, name)
 		}
 	}
-	begun := map[skerry.ServiceKey]map[string]bool{}
+	begun := map[skerry.ServiceKey]map[string]sent{}
 	for p, x := range f.of {
 		if x.until.IsZero() {
 			if begun[x.service] == nil {
@@ -100,7 +108,7 @@ func (f *Farewells) Over(now time.Time, to Audience) (out []Place) {
 			x.until, x.waits = now.Add(FarewellTime), begun[x.service]
 		} else {
 			for name := range f.touched {
-				if x.waits[name] && !to.Waits(name, x.service) {
+				if told, ok := x.waits[name]; ok && !to.Waits(name, x.service, told.mark) {
 					delete(x.waits, name)
 				}
 			}
@@ -112,20 +120,19 @@ func (f *Farewells) Over(now time.Time, to Audience) (out []Place) {
 	clear(f.touched)
 	sortPlaces(out)
 	for _, p := range out {
-		for name := range f.of[p].waits {
-			f.late[name] = f.of[p].service
-		}
+		maps.Copy(f.late, f.of[p].waits)
 		delete(f.of, p)
 	}
 	return out
 }
 
 // waiting lists who has yet to confirm what it was told last of a service, and is waited for.
-func (f *Farewells) waiting(k skerry.ServiceKey, to Audience) map[string]bool {
-	out := map[string]bool{}
+func (f *Farewells) waiting(k skerry.ServiceKey, to Audience) map[string]sent {
+	out := map[string]sent{}
 	for name := range to.Told(k) {
-		if _, late := f.late[name]; !late && to.Waits(name, k) {
-			out[name] = true
+		mark := to.Sent(name, k)
+		if _, late := f.late[name]; !late && to.Waits(name, k, mark) {
+			out[name] = sent{k, mark}
 		}
 	}
 	return out

@@ -13,8 +13,9 @@ import (
 // crowd are those who were told of every service, by whether they have yet to confirm it.
 type crowd map[string]bool
 
-func (c crowd) Told(skerry.ServiceKey) iter.Seq[string]     { return maps.Keys(c) }
-func (c crowd) Waits(name string, _ skerry.ServiceKey) bool { return c[name] }
+func (c crowd) Told(skerry.ServiceKey) iter.Seq[string]                  { return maps.Keys(c) }
+func (c crowd) Sent(string, skerry.ServiceKey) uint64                    { return 7 }
+func (c crowd) Waits(name string, _ skerry.ServiceKey, sent uint64) bool { return c[name] && sent == 7 }
 
 func TestFarewells(t *testing.T) {
 	now := time.Unix(1000, 0)
