@@ -126,3 +126,40 @@ func TestNoFarewellWithoutTheRoot(t *testing.T) {
 		t.Error("its worker is not told to end it")
 	}
 }
+
+// Another site confirms what it was sent when the copy was to end, or what it was sent later. One that has never confirmed anything, or has
+// left, is not waited for.
+func TestConfirmationsOfASite(t *testing.T) {
+	here, there := twoSites(t)
+	web, to := key("acme", "shop"), audience{here.overlay}
+	send := func(mail string) uint64 {
+		if _, err := here.Up.Observed.Put(wire.MailTo("b", wire.TopicRoute(web)), []byte(mail)); err != nil {
+			t.Fatal(err)
+		}
+		return to.Sent("b/", web)
+	}
+	confirm := func(sum uint64) {
+		mail := wire.RemotePeers{Heard: []wire.HeardRoute{{Service: web, Mail: sum}}}
+		here.remoteItem(wire.MailFrom("b", wire.TopicPeers), sealed(t, there, "a", wire.TopicPeers, &mail), false)
+	}
+	before := send("it runs")
+	ends := send("it ends")
+	expect := func(after string, waits bool) {
+		t.Helper()
+		if to.Waits("b/", web, ends) != waits {
+			t.Errorf("%s: it is waited for: %v", after, !waits)
+		}
+	}
+	expect("no confirmation at all", false)
+	confirm(before)
+	expect("the confirmation of what was sent before", true)
+	confirm(ends)
+	expect("the confirmation", false)
+	later := send("it ends, and another one is busy")
+	expect("another mail", false)
+	confirm(later)
+	expect("its confirmation", false)
+	confirm(before)
+	here.remoteItem(wire.SiteKey("b"), nil, true)
+	expect("its end", false)
+}
