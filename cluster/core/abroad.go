@@ -76,6 +76,7 @@ func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
 		}
 		if gone {
 			a.remote.sites.Leave(rest)
+			a.farewells.Touch(rest + "/")
 			return true
 		}
 		var s wire.SiteInfo
@@ -90,6 +91,7 @@ func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
 		if k, site, ok := wire.ParseWantedKey(key); ok {
 			if gone {
 				a.interests.RemoveSite(site, k)
+				a.farewells.Touch(site + "/")
 			} else {
 				a.interests.AddSite(site, k)
 			}

@@ -175,7 +175,7 @@ func (am *amender) endDisconnected(now time.Time, fx *wire.Effects) {
 		am.unstrand(p)
 		am.abandon(p)
 		am.endOriginal(p)
-		am.letGo(p)
+		am.endNow(p)
 		am.leave(p, p.Worker)
 		am.reserve(p, -1)
 		am.questions.Drop(id)

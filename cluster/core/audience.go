@@ -36,15 +36,25 @@ func (a audience) Told(k skerry.ServiceKey) iter.Seq[string] {
 	}
 }
 
-// Waits implements moves.Audience. A site that never confirmed anything runs an older version, and is not waited for.
-func (a audience) Waits(name string, k skerry.ServiceKey) bool {
+// Sent implements moves.Audience: the generation of a worker's set, or the sum of the mail to a site.
+func (a audience) Sent(name string, k skerry.ServiceKey) uint64 {
+	if site, ok := strings.CutSuffix(name, "/"); ok {
+		mail, _ := a.o.Up.Observed.Get(wire.MailTo(site, wire.TopicRoute(k)))
+		return sumOf(mail)
+	}
+	return uint64(a.o.Children.Get(name).Desired.Gen())
+}
+
+// Waits implements moves.Audience. What is told changes with the load: where it changes faster than it is confirmed, the confirmation of what
+// was sent then will do. A site that never confirmed anything runs an older version, and is not waited for.
+func (a audience) Waits(name string, k skerry.ServiceKey, sent uint64) bool {
 	site, ok := strings.CutSuffix(name, "/")
 	if !ok {
-		return a.o.unconfirmed(name, k)
+		return a.o.unconfirmed(name, k) && uint64(a.o.Children.Get(name).Desired.Acked()) < sent
 	}
 	heard, can := a.o.remote.sites.Heard(site, k)
 	mail, told := a.o.Up.Observed.Get(wire.MailTo(site, wire.TopicRoute(k)))
-	return can && told && heard != sumOf(mail)
+	return can && told && heard != sent && heard != sumOf(mail)
 }
 
 // sumOf tells one mail from another.

@@ -6,6 +6,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/moves"
+	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -61,6 +63,17 @@ func TestFarewellIsBounded(t *testing.T) {
 	}
 }
 
+// What is told of the service may change faster than it is confirmed: it is enough that the end of the copy is.
+func TestFarewellInABusyService(t *testing.T) {
+	s, _, b, told := farewell(t)
+	k := s.c.Children.Get(b)
+	ack := &wire.SetAck{Set: members.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(), Digest: k.Desired.Digest()}
+	s.c.Children.Delete(b, wire.RouteKey(key("acme", "shop")))
+	if s.keep(s.c.Step(s.now, ChildFrame{Name: b, Msg: ack})); !told() {
+		t.Error("it waits for what was told later")
+	}
+}
+
 func TestFarewellDoesNotWaitForTheLost(t *testing.T) {
 	s, _, b, told := farewell(t)
 	s.keep(s.c.Step(s.now, ChildDown{Name: b}))
@@ -89,4 +102,64 @@ func TestFarewellOfWhatHasEnded(t *testing.T) {
 	if !told() {
 		t.Error("its worker would start it again")
 	}
+}
+
+// What must not run twice, and must end because the root is out of touch, is not held up by whoever has not confirmed that: the root counts
+// on it.
+func TestNoFarewellWithoutTheRoot(t *testing.T) {
+	site := newOverlayNetSite(t)
+	a := site.join(1)
+	web := key("acme", "shop")
+	site.apply("acme", "shop", 1)
+	site.want[a] = []skerry.ServiceKey{web}
+	site.tell(a)
+	id := item[wire.Route](site, a, wire.RouteKey(web)).Backends[0].Instance
+	p := site.c.places[id]
+	p.Origin, p.A.Failover, p.A.Spec.OnDisconnect = "root", true, spec.StopAfter(20*time.Second)
+	site.c.lifecycle.boundTo(p)
+	site.now = site.now.Add(wire.AutonomyGrace)
+	site.keep(site.c.Tick(site.now))
+	if p.Obs.Phase != skerry.PhaseCutOff {
+		t.Fatalf("it is to run on: %+v", p.Obs)
+	}
+	if _, has := site.c.Children.Get(a).Desired.Get(wire.AssignmentKey(id)); has {
+		t.Error("its worker is not told to end it")
+	}
+}
+
+// Another site confirms what it was sent when the copy was to end, or what it was sent later. One that has never confirmed anything, or has
+// left, is not waited for.
+func TestConfirmationsOfASite(t *testing.T) {
+	here, there := twoSites(t)
+	web, to := key("acme", "shop"), audience{here.overlay}
+	send := func(mail string) uint64 {
+		if _, err := here.Up.Observed.Put(wire.MailTo("b", wire.TopicRoute(web)), []byte(mail)); err != nil {
+			t.Fatal(err)
+		}
+		return to.Sent("b/", web)
+	}
+	confirm := func(sum uint64) {
+		mail := wire.RemotePeers{Heard: []wire.HeardRoute{{Service: web, Mail: sum}}}
+		here.remoteItem(wire.MailFrom("b", wire.TopicPeers), sealed(t, there, "a", wire.TopicPeers, &mail), false)
+	}
+	before := send("it runs")
+	ends := send("it ends")
+	expect := func(after string, waits bool) {
+		t.Helper()
+		if to.Waits("b/", web, ends) != waits {
+			t.Errorf("%s: it is waited for: %v", after, !waits)
+		}
+	}
+	expect("no confirmation at all", false)
+	confirm(before)
+	expect("the confirmation of what was sent before", true)
+	confirm(ends)
+	expect("the confirmation", false)
+	later := send("it ends, and another one is busy")
+	expect("another mail", false)
+	confirm(later)
+	expect("its confirmation", false)
+	confirm(before)
+	here.remoteItem(wire.SiteKey("b"), nil, true)
+	expect("its end", false)
 }

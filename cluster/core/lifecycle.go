@@ -152,8 +152,8 @@ func (l *lifecycle) crowd(now time.Time, p *placement, fx *wire.Effects) {
 func (l *lifecycle) move(now time.Time, p *placement, why string, avoid bool, fx *wire.Effects) {
 	l.unstrand(p)
 	l.abandon(p)
-	if p.mayRun() && p.Worker != "" { // another one may start at once, and no two are to run
-		l.Children.Delete(p.Worker, wire.AssignmentKey(p.A.ID))
+	if p.mayRun() {
+		l.endNow(p)
 	} else {
 		l.letGo(p)
 	}

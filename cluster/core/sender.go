@@ -95,6 +95,14 @@ func (s *sender) letGo(p *placement) {
 	}
 }
 
+// endNow has all who run an instance end it: another one may start at once, and no two are to run.
+func (s *sender) endNow(p *placement) {
+	s.letGoNow(p.A.ID)
+	if p.Worker != "" {
+		s.Children.Delete(p.Worker, wire.AssignmentKey(p.A.ID))
+	}
+}
+
 // letGoNow has workers end the copies of an instance that are not told yet.
 func (s *sender) letGoNow(id skerry.InstanceID) {
 	for _, at := range s.farewells.EndAll(id) {

@@ -13,8 +13,9 @@ import (
 // crowd are those who were told of every service, by whether they have yet to confirm it.
 type crowd map[string]bool
 
-func (c crowd) Told(skerry.ServiceKey) iter.Seq[string]     { return maps.Keys(c) }
-func (c crowd) Waits(name string, _ skerry.ServiceKey) bool { return c[name] }
+func (c crowd) Told(skerry.ServiceKey) iter.Seq[string]                  { return maps.Keys(c) }
+func (c crowd) Sent(string, skerry.ServiceKey) uint64                    { return 7 }
+func (c crowd) Waits(name string, _ skerry.ServiceKey, sent uint64) bool { return c[name] && sent == 7 }
 
 func TestFarewells(t *testing.T) {
 	now := time.Unix(1000, 0)
@@ -65,9 +66,27 @@ func TestFarewells(t *testing.T) {
 	now = now.Add(FarewellTime / 2)
 	over(to, one)
 	now = now.Add(-time.Hour)
+	f.End(two)
+
+	// Whoever was late is not waited for again until it has confirmed that.
+	f.Begin(two, web)
 	over(to, two)
-	if !f.Due().IsZero() {
-		t.Error("nothing is to end, and something is due")
+	f.Begin(two, web)
+	f.Touch("a")
+	over(to, two)
+	to["a"] = false
+	f.Touch("a")
+	over(to)
+	to["a"] = true
+	f.Begin(two, web)
+	over(to)
+	now = now.Add(-time.Hour) // the clock was set
+	over(to, two)
+	to["a"] = false
+	f.Touch("a")
+	over(to)
+	if !f.Due().IsZero() || len(f.late) > 0 {
+		t.Errorf("nothing is to end, %v is due, and late are %v", f.Due(), f.late)
 	}
 
 	f.Begin(one, web)

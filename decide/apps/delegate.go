@@ -176,16 +176,16 @@ func (e *editor) Adopt(now time.Time, site string, m *wire.Amendment, all bool, 
 			return nil, nil, skerry.Errorf(skerry.CodeForbidden, "service %q runs at other sites, too, and a site does not change it there", w.Name)
 		}
 	}
-	// By the books, not by what the site says that it had: the same amendment may come twice. But it may not have heard which of them are
-	// to end.
+	// By the books, not by what the site says that it had: the same amendment may come twice. But it counts those of which it has not heard that
+	// they are to end.
 	next, err := e.merged(a, m, func(w *wire.AmendedService) int {
-		live, ending := len(held[w.Name]), 0
+		n := len(held[w.Name])
 		for _, i := range e.Instances(skerry.ServiceKey{App: m.App, Service: w.Name}) {
-			if i.Stopping && i.Holder == site {
-				ending++
+			if i.Stopping && i.Holder == site && slices.ContainsFunc(w.Instances, func(x wire.AmendedInstance) bool { return x.ID == i.ID }) {
+				n++
 			}
 		}
-		return min(max(w.Before, live), live+ending)
+		return n
 	})
 	if err != nil {
 		return nil, nil, err

@@ -155,6 +155,52 @@ func TestNumbersOfSeveralSites(t *testing.T) {
 	}
 }
 
+// TestNumbersWhileOneEnds has a site scale its share while the owner is ending one instance of it, of which the site may have heard nothing. An
+// instance that ends is not counted twice, none at another site goes for it, and the same amendment may come again.
+func TestNumbersWhileOneEnds(t *testing.T) {
+	for _, more := range []int{-3, -1, 1} {
+		at := newSite(t)
+		at.tell(apply(5, following(1, 12)))
+		var fx wire.Effects
+		for n, i := range at.c.Unplaced(at.now) {
+			at.c.Place(at.now, i, []string{"a", "b"}[n%2], i.Fence, &wire.Decision{}, &fx)
+		}
+		base, rev := at.c.App(shop).Gen, at.c.App(shop).revisions["web"]
+		at.tell(Scale{Service: web, Replicas: 4})
+		ending := at.c.Stopping()
+		if len(ending) != 1 {
+			t.Fatalf("%d end", len(ending))
+		}
+		site, here := ending[0].Holder, []wire.AmendedInstance{{ID: ending[0].ID, Revision: rev}}
+		for _, i := range at.c.Instances(web) {
+			if i.Holder == site && !i.Stopping {
+				here = append(here, wire.AmendedInstance{ID: i.ID, Revision: rev})
+			}
+		}
+		told := wire.AmendedService{Name: "web", Before: len(here)}
+		live := len(here) - 1
+		want := 4 // as many live as before, where the site ends that one, too
+		switch {
+		case more == 1:
+			want, told.Instances = 5, append(here, wire.AmendedInstance{ID: "web-caaaaaaaa", Revision: rev})
+		case more == -1:
+			told.Instances = here[1:]
+		default:
+			want = 4 - live
+		}
+		told.Replicas = len(told.Instances)
+		for range 2 {
+			m := &wire.Amendment{App: shop, Base: base, Services: []wire.AmendedService{told}}
+			if _, _, err := at.c.Adopt(at.now, site, m, false, func(*wire.Effects) skerry.Fence { return skerry.Fence{} }, &fx); err != nil {
+				t.Fatal(err)
+			}
+			if n := *at.spec().Replicas; n != want {
+				t.Errorf("%s has %d of %d after %d, and %d are wanted instead of %d", site, told.Replicas, live, told.Before, n, want)
+			}
+		}
+	}
+}
+
 // TestSteadyRequestsCount has a worker on a metered link, to which as much comes as before, say so every five minutes alone.
 func TestSteadyRequestsCount(t *testing.T) {
 	s := newSite(t)

@@ -104,12 +104,11 @@ func (c *Console) receive() *os.File {
 		return nil
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil
+	if err == nil && len(fds) == 1 && unix.SetNonblock(fds[0], true) == nil {
+		return os.NewFile(uintptr(fds[0]), "/dev/ptmx")
 	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		unix.Close(fds[0])
-		return nil
+	for _, fd := range fds {
+		unix.Close(fd)
 	}
-	return os.NewFile(uintptr(fds[0]), "/dev/ptmx")
+	return nil
 }

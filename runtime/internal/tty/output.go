@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// silence is how long more output of what a process left behind is waited for.
-	silence = time.Second
+	// silence is how long more output of what a process left behind is waited for, and patience for how long in all: a background process
+	// may never be silent.
+	silence, patience = time.Second, 3 * time.Second
 	// most is what is read after the end of a process: more than a pipe or a terminal holds.
 	most = 1 << 20
 	// reopened is how often it is looked whether a process has opened a terminal again that it had closed.
@@ -21,7 +22,8 @@ const (
 )
 
 // PassOn copies the output of a process. All that was written before its end is passed on, however slow the reader is. It
-// returns when nobody can write any more or, since background processes may hold the output open, after a silence.
+// returns when nobody can write any more or, since background processes may hold the output open, after a silence, and when its
+// patience is exhausted.
 func PassOn(to io.Writer, from *os.File, ended <-chan struct{}) {
 	if to == nil {
 		to = io.Discard
@@ -37,14 +39,18 @@ func PassOn(to io.Writer, from *os.File, ended <-chan struct{}) {
 		}
 	}()
 	buf := make([]byte, 32<<10)
+	rest := patience // only waiting is counted, and not how slow the reader is
 	for left := most; left > 0; {
-		over := closed(woken)
+		over, began := closed(woken), time.Now()
 		if over {
-			_ = from.SetReadDeadline(time.Now().Add(silence))
+			_ = from.SetReadDeadline(began.Add(min(silence, rest)))
 		}
-		n, err := from.Read(buf)
-		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
+		got, err := from.Read(buf)
+		if over {
+			rest -= time.Since(began)
+		}
+		if got > 0 {
+			if _, err := to.Write(buf[:got]); err != nil {
 				to = io.Discard // the process need not wait for a reader that is gone
 			}
 		}
@@ -52,7 +58,7 @@ func PassOn(to io.Writer, from *os.File, ended <-chan struct{}) {
 		case over && err != nil:
 			return
 		case over:
-			left -= n
+			left -= got
 		case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
 		case errors.Is(err, unix.EIO): // the process has closed its terminal, and may open it again
 			select {

@@ -75,6 +75,15 @@ func TestPipesAreLeft(t *testing.T) {
 	}
 }
 
+// Nor does what is left and goes on writing, which would be for days until it has written too much. It ends when nobody reads.
+func TestPipesAreLeftToATalker(t *testing.T) {
+	var out bytes.Buffer
+	code := run(t, runtime.ExecSpec{Stdout: &out}, "while echo more; do sleep 0.1; done & echo out", Options{})
+	if code != 0 || !strings.Contains(out.String(), "out\n") {
+		t.Errorf("it ended with %d after %q", code, &out)
+	}
+}
+
 func TestPipesBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip(&testenv.Unsupported{What: "pipes of other users", Why: "they need root"})
@@ -290,4 +299,33 @@ func TestConsoleStaysEmpty(t *testing.T) {
 	if code, err := Run(t.Context(), exec.Command("false"), runtime.ExecSpec{TTY: true}, Options{Console: c}); code != 1 || err != nil {
 		t.Errorf("%d, %v", code, err)
 	}
+}
+
+// What is no terminal alone is not taken, and not kept.
+func TestConsoleTakesOneTerminal(t *testing.T) {
+	socket, err := Listen(filepath.Join(t.TempDir(), "console"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUnix("unix", nil, socket.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := conn.WriteMsgUnix([]byte("/dev/ptmx"), unix.UnixRights(int(w.Fd()), int(w.Fd())), nil); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	w.Close()
+	if master := socket.receive(); master != nil {
+		t.Error("it was taken")
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF { // with a writer it would wait
+		t.Errorf("%d bytes are read, %v", n, err)
+	}
+	r.Close()
 }
