@@ -420,7 +420,7 @@ func (r *run) settle() time.Duration {
 		return took
 	}
 	// What is at rest stays at rest.
-	changed, ok := r.changes()
+	changed, ok := r.changes(0)
 	if !ok {
 		return took
 	}
@@ -434,10 +434,7 @@ func (r *run) settle() time.Duration {
 		return took
 	}
 	if r.measuring && changed != "" { // instances near their saturation points move, one a minute
-		if !r.advance(w.Now.Add(within)) {
-			return took
-		}
-		if changed, ok = r.changes(); !ok {
+		if changed, ok = r.changes(within); !ok {
 			return took
 		}
 	}
@@ -447,8 +444,11 @@ func (r *run) settle() time.Duration {
 	return took
 }
 
-// changes lets a minute pass, and gives what changed in it; ok is false when the run has ended.
-func (r *run) changes() (changed string, ok bool) {
+// changes lets a minute pass, after a while, and gives what changed in it; ok is false when the run has ended.
+func (r *run) changes(after time.Duration) (changed string, ok bool) {
+	if after > 0 && !r.advance(r.w.Now.Add(after)) {
+		return "", false
+	}
 	before := r.check.snapshot()
 	if !r.advance(r.w.Now.Add(time.Minute)) {
 		return "", false

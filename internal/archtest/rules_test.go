@@ -57,7 +57,7 @@ var imports = map[string]string{
 	"cluster/trust":    ". spec wire decide/evidence",
 	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
+	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/thread internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
 	"worker/core":      ". spec wire decide/members decide/reconcile",
 
 	// how code runs; drivers never see the overlay
@@ -71,7 +71,7 @@ var imports = map[string]string{
 	"runtime/vm":           ". spec runtime runtime/internal/... runtime/vm/wire internal/files internal/thread",
 	"runtime/vm/guestinit": "runtime/vm/wire",
 	"runtime/vm/wire":      "",
-	"runtime/runtimetest":  ". spec wire internal/blockdev internal/diskuse internal/owners internal/testenv runtime runtime/internal/cgroup",
+	"runtime/runtimetest":  ". spec wire internal/blockdev internal/diskuse internal/owners internal/testenv internal/thread runtime runtime/internal/cgroup",
 
 	"runtime/runtimetest/workload": "",
 
