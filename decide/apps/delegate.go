@@ -176,8 +176,8 @@ func (e *editor) Adopt(now time.Time, site string, m *wire.Amendment, all bool, 
 			return nil, nil, skerry.Errorf(skerry.CodeForbidden, "service %q runs at other sites, too, and a site does not change it there", w.Name)
 		}
 	}
-	// By the books, not by what the site says that it had: the same amendment may come twice. But it counts those of which it has not heard that
-	// they are to end.
+	// By the books, not by what the site says that it had: the same amendment may come twice. But it counts those of which it has not
+	// heard that they are to end.
 	next, err := e.merged(a, m, func(w *wire.AmendedService) int {
 		n := len(held[w.Name])
 		for _, i := range e.Instances(skerry.ServiceKey{App: m.App, Service: w.Name}) {

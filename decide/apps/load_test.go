@@ -155,8 +155,8 @@ func TestNumbersOfSeveralSites(t *testing.T) {
 	}
 }
 
-// TestNumbersWhileOneEnds has a site scale its share while the owner is ending one instance of it, of which the site may have heard nothing. An
-// instance that ends is not counted twice, none at another site goes for it, and the same amendment may come again.
+// TestNumbersWhileOneEnds has a site scale its share while the owner is ending one instance of it, of which the site may have heard nothing.
+// An instance that ends is not counted twice, none at another site goes for it, and the same amendment may come again.
 func TestNumbersWhileOneEnds(t *testing.T) {
 	for _, more := range []int{-3, -1, 1} {
 		at := newSite(t)
