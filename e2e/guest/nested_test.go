@@ -23,7 +23,7 @@ var nesting = hardware{machine: "q35", threads: "multi", cpus: "1", cpu: "max", 
 // disks of others, in a guest whose processor is emulated.
 func TestKVM(t *testing.T) {
 	testenv.Long(t, "runtime/vm TestConformance, TestUnikernel and TestComputer, with an emulated processor where KVM does not work")
-	disk := image(t, "qemu-system-x86")
+	disk := image(t, "qemu-system-x86", "lz4") // the second unpacks the kernel for Firecracker
 	m := boot(t, nesting, disk, machines(t))
 	m.must(t, "mkdir /payload && mount -o ro /dev/nvme1n1 /payload && modprobe kvm-amd && test -c /dev/kvm")
 	r := m.patiently(t, 4*patience, "cd /root && PATH=/payload/bin:$PATH SKERRY_TEST_GUEST_KERNEL=/payload/kernel SKERRY_VM_TEST_NEED_KVM=1 /payload/built/vm.test"+
