@@ -102,7 +102,7 @@ func TestTrack(t *testing.T) {
 	}
 }
 
-// The four stages work together over real sockets. The world moves ten times slower than the clock: on a busy machine that leaves out most
+// The four stages work together over real sockets. The world moves forty times slower than the clock: on a busy machine that leaves out most
 // pictures, objects would else move too far from one to the next to be followed.
 func TestPipeline(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
@@ -129,7 +129,7 @@ func TestPipeline(t *testing.T) {
 	})
 	for camera := range uint32(2) {
 		all.Go(func() {
-			if err := source(ctx, conn.LocalAddr().String(), camera, 160, 96, 20, 10); err != nil {
+			if err := source(ctx, conn.LocalAddr().String(), camera, 160, 96, 20, 40); err != nil {
 				t.Error(err)
 			}
 		})
