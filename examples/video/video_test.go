@@ -102,7 +102,7 @@ func TestTrack(t *testing.T) {
 	}
 }
 
-// The four stages work together over real sockets. The world moves forty times slower than the clock: on a busy machine that leaves out most
+// The four stages work together over real sockets. The world moves forty times slower than the clock: a busy machine leaves out most
 // pictures, objects would else move too far from one to the next to be followed.
 func TestPipeline(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
