@@ -68,8 +68,17 @@ type checker struct {
 	// quarantined are the members that their parents have put in quarantine.
 	quarantined map[*Node]bool
 	wishes      map[string]*wish
+	overlaps    []overlap
 	// rolled: a root or site lost what it had acknowledged.
 	rolled bool
+}
+
+// overlap is an instance that started while an agent which has only just come back has still to stop another copy.
+type overlap struct {
+	id     skerry.InstanceID
+	on, at *Node // where it started, and where the other copy is
+	life   uint64
+	until  time.Time
 }
 
 // held names something that a node holds.
@@ -108,6 +117,13 @@ func (k *checker) stepped(n *Node, fx *wire.Effects) {
 		k.fail(BrokenSane, "%s", k.w.Faults[0])
 	}
 	k.believe(n, fx)
+	k.overlaps = slices.DeleteFunc(k.overlaps, func(x overlap) bool {
+		over := k.w.Now.After(x.until)
+		if over && x.at.life == x.life && x.at.Up && x.at.deaf() && k.runs(x.on, x.id) && k.runs(x.at, x.id) {
+			k.fail(BrokenTwice, "%s runs on %s, and the agent that came back on %s did not stop it", x.id, x.on.Name, x.at.Name)
+		}
+		return over
+	})
 	switch c := n.Core.(type) {
 	case *root.Core:
 		k.viewed(n, c.Apps, fx)
@@ -258,10 +274,19 @@ func (k *checker) alone(n *Node, id skerry.InstanceID) {
 			continue
 		}
 		late := noticed(o) + 2*n.disk.slow // what was on its way behind a batch cannot be called back
-		if g := k.here[o][id]; k.w.Now.Sub(o.line.since) > late && k.w.Now.Sub(o.began) > late && g != nil && g.running > 0 {
+		switch {
+		case !k.runs(o, id) || k.w.Now.Sub(o.line.since) <= late:
+		case k.w.Now.Sub(o.began) <= late:
+			k.overlaps = append(k.overlaps, overlap{id, n, o, o.life, o.began.Add(late + 2*o.disk.slow)})
+		default:
 			k.fail(BrokenTwice, "%s starts on %s and still runs on %s", id, n.Name, o.Name)
 		}
 	}
+}
+
+func (k *checker) runs(n *Node, id skerry.InstanceID) bool {
+	g := k.here[n][id]
+	return g != nil && g.running > 0
 }
 
 // noticed is how long it takes a site to know that a worker is cut off. An agent of others does not beat: its connection is given up first.
