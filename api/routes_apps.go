@@ -46,7 +46,8 @@ func (h *Handler) addApps() {
 	type listIn struct {
 		Namespace string `query:"namespace" maxLength:"63" doc:"Return only applications in this namespace."`
 	}
-	add(h, operation{ID: "list-apps", Method: http.MethodGet, Path: "/v1/apps", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications",
+	add(h, operation{ID: "list-apps", Method: http.MethodGet, Path: "/v1/apps",
+		Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications",
 		Summary: "List the applications."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[view.AppView], error) {
 			list, err := h.opt.Backend.Apps(ctx)

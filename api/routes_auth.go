@@ -256,7 +256,8 @@ func (h *Handler) addUsers() {
 	type UserPath struct {
 		User string `path:"user" maxLength:"63"`
 	}
-	add(h, operation{ID: "get-user", Method: http.MethodGet, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
+	add(h, operation{ID: "get-user", Method: http.MethodGet, Path: "/v1/users/{user}",
+		Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
 		Summary: "Show a user."},
 		func(ctx context.Context, _ *auth.Principal, in *UserPath) (*answer[auth.User], error) {
 			u, err := h.opt.People.User(in.User)

@@ -51,7 +51,8 @@ func (h *Handler) addInstances() {
 		App       string `query:"app" maxLength:"63"`
 		Service   string `query:"service" maxLength:"63"`
 	}
-	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances",
+	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances",
+		Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances",
 		Summary: "List the instances."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[wire.Instance], error) {
 			list, err := h.opt.Backend.Instances(ctx)
@@ -61,7 +62,8 @@ func (h *Handler) addInstances() {
 				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) && (in.Service == "" || in.Service == k.Service) && see.instance(i)
 			})
 		})
-	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
+	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}",
+		Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
 		Summary: "Show an instance."},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[wire.Instance], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))

@@ -16,7 +16,8 @@ type OrgPath struct {
 }
 
 func (h *Handler) addOrgs() {
-	add(h, operation{ID: "list-orgs", Method: http.MethodGet, Path: "/v1/orgs", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations",
+	add(h, operation{ID: "list-orgs", Method: http.MethodGet, Path: "/v1/orgs",
+		Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations",
 		Summary: "List the organisations."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[apps.Org], error) {
 			list, err := h.opt.Backend.Orgs(ctx)
@@ -63,7 +64,8 @@ func (h *Handler) addOrgs() {
 			return &answer[apps.Usage]{u}, err
 		})
 
-	add(h, operation{ID: "list-namespaces", Method: http.MethodGet, Path: "/v1/namespaces", Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations",
+	add(h, operation{ID: "list-namespaces", Method: http.MethodGet, Path: "/v1/namespaces",
+		Scope: auth.ScopeOrgsRead, Object: objEach, Tag: "organisations",
 		Summary: "List the namespaces."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[apps.Namespace], error) {
 			list, err := h.opt.Backend.Namespaces(ctx)

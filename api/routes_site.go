@@ -186,7 +186,8 @@ func (h *Handler) addWorkers() {
 }
 
 func (h *Handler) addTokens() {
-	add(h, operation{ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
+	add(h, operation{ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens",
+		Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
 		Summary: "List the join tokens, newest first."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[JoinToken], error) {
 			list, err := h.opt.Backend.Authority().Tokens(ctx)

@@ -234,7 +234,8 @@ func (a *abroad) publishSite() {
 	}
 	f.dirty = false
 	if len(a.overlayNet.names)+a.remote.sites.Known() > 0 {
-		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public, Extents: append(slices.Clone(a.overlayNet.Extents), a.overlayNet.ULA)}
+		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public,
+			Extents: append(slices.Clone(a.overlayNet.Extents), a.overlayNet.ULA)}
 		_, _ = a.Up.Observed.Put(wire.SiteItem, a.codec.Marshal(&info))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(a.remote.lawful), skerry.ServiceKey.Compare) {

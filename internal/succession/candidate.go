@@ -48,7 +48,7 @@ func (o *Leadership) Candidate(ctx context.Context, conn *tls.Conn, id wire.Peer
 	}
 	if standing { // since it began to listen, its copy of the store has gone on: workers have joined, and were revoked
 		if a, err = o.authorityOf(ctx); err != nil {
-			o.opt.Log.Debug("seat", "name", id.Name, "err", err)
+			o.opt.Log.Debug("candidate", "name", id.Name, "err", err)
 			return
 		}
 	}
@@ -71,7 +71,7 @@ func (o *Leadership) Candidate(ctx context.Context, conn *tls.Conn, id wire.Peer
 	if errors.As(err, &refuse) {
 		frame.Write(conn, codec, refuse)
 	} else if err != nil {
-		o.opt.Log.Debug("seat", "name", id.Name, "err", err)
+		o.opt.Log.Debug("candidate", "name", id.Name, "err", err)
 	}
 }
 

@@ -228,7 +228,7 @@ func (o *Leadership) Lead(ctx context.Context) error {
 	o.core = lease.New(lease.Options{Me: o.candidate(), TTL: o.opt.TTL, Patience: patience})
 	o.core.SetBooks(b)
 	o.mu.Unlock()
-	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "seat", o.member.Name(), "term", b.LeaseTerm)
+	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "candidate", o.member.Name(), "term", b.LeaseTerm)
 	return o.stand(ctx)
 }
 

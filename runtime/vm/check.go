@@ -57,8 +57,8 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 			return nil
 		}
 	}
-	test := &checking{d, ctx, r, func(ctx context.Context, c *choice) error { return d.try(ctx, c, layer) }}
-	if !test.run(&c) {
+	test := &checking{d, r, func(ctx context.Context, c *choice) error { return d.try(ctx, c, layer) }}
+	if !test.run(ctx, &c) {
 		return nil
 	}
 	r.Abilities = []runtime.Ability{
@@ -74,21 +74,20 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) *choice {
 // checking looks for what runs machines.
 type checking struct {
 	d   *Driver
-	ctx context.Context
 	r   *runtime.Report
 	try func(context.Context, *choice) error
 }
 
 // run completes a choice with what the operator wants and a guest came up with.
-func (k *checking) run(c *choice) bool {
+func (k *checking) run(ctx context.Context, c *choice) bool {
 	switch k.d.opts.Monitor {
 	case MonitorFirecracker:
-		return k.firecracker(c)
+		return k.firecracker(ctx, c)
 	case MonitorQEMU:
-		return k.qemu(c)
+		return k.qemu(ctx, c)
 	}
 	// QEMU is looked at first: it says in the end whether KVM works, and what it says is to stand when Firecracker is not there.
-	ok := k.qemu(c)
+	ok := k.qemu(ctx, c)
 	if ok && c.accel != "kvm" {
 		return true // so Firecracker would not run either
 	}
@@ -96,7 +95,7 @@ func (k *checking) run(c *choice) bool {
 	if !ok {
 		with.qemu, with.fileShare = "", ""
 	}
-	if !(&checking{k.d, k.ctx, &found, k.try}).firecracker(&with) {
+	if !(&checking{k.d, &found, k.try}).firecracker(ctx, &with) {
 		if ok {
 			k.r.Cause, k.r.Cure = "QEMU runs all machines; Firecracker does not: "+found.Cause, found.Cure
 		}
@@ -111,29 +110,29 @@ func (k *checking) run(c *choice) bool {
 }
 
 // qemu looks for QEMU, and boots a guest with it.
-func (k *checking) qemu(c *choice) bool {
+func (k *checking) qemu(ctx context.Context, c *choice) bool {
 	if c.qemu = installed(k.r, k.d.opts.QEMU, "qemu-system-x86", board(goruntime.GOARCH).program); c.qemu == "" {
 		return false
 	}
 	c.fileShare = installed(k.r, k.d.opts.FileShare, "qemu-system-common (Debian 12) or virtiofsd",
 		"virtiofsd", "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
-	if c.fileShare == "" || !k.d.accelerate(k.ctx, k.r, c, k.d.opts.Emulate, k.try) {
+	if c.fileShare == "" || !k.d.accelerate(ctx, k.r, c, k.d.opts.Emulate, k.try) {
 		return false
 	}
-	k.r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", version(k.ctx, c.qemu), c.accel, c.kernel.Version, c.kernel.Digest)
+	k.r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", version(ctx, c.qemu), c.accel, c.kernel.Version, c.kernel.Digest)
 	return true
 }
 
 // firecracker looks for Firecracker, and boots a guest with it.
-func (k *checking) firecracker(c *choice) bool {
+func (k *checking) firecracker(ctx context.Context, c *choice) bool {
 	alone := *c
 	alone.qemu, alone.fileShare = "", ""
-	if alone.firecracker = findFirecracker(k.ctx, k.r, k.d.opts.Firecracker); alone.firecracker == nil {
+	if alone.firecracker = findFirecracker(ctx, k.r, k.d.opts.Firecracker); alone.firecracker == nil {
 		return false
 	}
 	var err error
-	if alone.vmlinux, err = k.d.vmlinux(k.ctx, c.kernel); err == nil {
-		err = k.d.tryKVM(k.ctx, &alone, k.try)
+	if alone.vmlinux, err = k.d.vmlinux(ctx, c.kernel); err == nil {
+		err = k.d.tryKVM(ctx, &alone, k.try)
 	}
 	if err != nil {
 		k.r.Cause, k.r.Cure = causeAndCure(err)

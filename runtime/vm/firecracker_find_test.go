@@ -150,7 +150,7 @@ func TestAutoWithoutFirecracker(t *testing.T) {
 	var r runtime.Report
 	var c choice
 	boots := func(context.Context, *choice) error { return nil }
-	if !(&checking{d, t.Context(), &r, boots}).run(&c) || c.qemu != o.QEMU || c.firecracker != nil {
+	if !(&checking{d, &r, boots}).run(t.Context(), &c) || c.qemu != o.QEMU || c.firecracker != nil {
 		t.Errorf("QEMU does not run all: %+v, %+v", c, r)
 	}
 	if !strings.Contains(r.Cause, "is not installed") || !strings.Contains(r.Cure, "--firecracker") {
