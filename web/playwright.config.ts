@@ -5,8 +5,9 @@ export default defineConfig({
   testDir: "e2e",
   outputDir: process.env.SKERRY_RESULTS ?? "test-results",
   workers: 1,
-  timeout: 300_000,
-  expect: { timeout: 40_000 },
+  // A browser that is starved beside other tests is waited for; only one that stands still fails.
+  timeout: 1_800_000,
+  expect: { timeout: 300_000 },
   use: {
     ignoreHTTPSErrors: true,
     viewport: { width: 1280, height: 900 },

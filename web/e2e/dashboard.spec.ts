@@ -66,7 +66,7 @@ test("an application is drawn, refused while it is wrong, planned and deployed",
     await to.hover();
     await to.hover();
     await page.mouse.up();
-    await expect(arrow).toBeVisible({ timeout: 10_000 });
+    await expect(arrow).toBeVisible({ timeout: 10_000 }); // then another gesture
   }).toPass();
   await page.getByRole("textbox", { name: /^Max latency/ }).fill("250ms");
   const yaml = page.getByRole("textbox", { name: "Manifest as YAML" });
@@ -81,7 +81,7 @@ test("an application is drawn, refused while it is wrong, planned and deployed",
   await expect(plan.getByRole("row", { name: /gauge/ })).toContainText("local");
   await plan.getByRole("button", { name: "Apply" }).click();
   await expect(page).toHaveURL(/\/ui\/apps\/default\/tide/);
-  await expect(page.getByText("1 of 1 ready")).toHaveCount(2, { timeout: 120_000 });
+  await expect(page.getByText("1 of 1 ready")).toHaveCount(2);
   await expect(page.locator("main").getByText("Ready", { exact: true }).first()).toBeVisible();
 });
 
@@ -118,7 +118,7 @@ test("it is scaled", async () => {
   await gauge.getByRole("button", { name: "Scale" }).click();
   await page.getByRole("textbox", { name: "Instances" }).fill("2");
   await page.getByRole("button", { name: "Apply" }).click();
-  await expect(gauge.getByText("2 of 2 ready")).toBeVisible({ timeout: 120_000 });
+  await expect(gauge.getByText("2 of 2 ready")).toBeVisible();
 });
 
 test("a version that does not do is taken back", async () => {
@@ -149,9 +149,9 @@ spec:
   await expect(page.getByRole("status").filter({ hasText: "Valid:" })).toBeVisible();
   await page.getByRole("button", { name: "Plan and apply" }).click();
   await page.getByRole("button", { name: "Apply", exact: true }).click();
-  await expect(page.getByText("The new version was rolled back", { exact: true })).toBeVisible({ timeout: 120_000 });
+  await expect(page.getByText("The new version was rolled back", { exact: true })).toBeVisible();
   const gauge = page.locator("section", { has: page.getByRole("heading", { name: "gauge" }) });
-  await expect(gauge.getByText("2 of 2 ready")).toBeVisible({ timeout: 120_000 });
+  await expect(gauge.getByText("2 of 2 ready")).toBeVisible();
 });
 
 test("a worker dies, and what ran there is replaced", async ({ browser }) => {
@@ -164,11 +164,11 @@ test("a worker dies, and what ran there is replaced", async ({ browser }) => {
   await expect(rows.filter({ hasText: "w2" })).toHaveCount(1);
   await control("kill-worker");
   // The lost one is told as lost until its worker is back; another runs in its place.
-  await expect(rows.filter({ hasText: "Running" }).filter({ hasText: "w1" })).toHaveCount(2, { timeout: 120_000 });
+  await expect(rows.filter({ hasText: "Running" }).filter({ hasText: "w1" })).toHaveCount(2);
   await expect(rows.filter({ hasText: "Running" }).filter({ hasText: "w2" })).toHaveCount(0);
   await operator.close();
   await go(page, "/apps/default/pair");
-  await expect(page.getByText("2 of 2 ready")).toBeVisible({ timeout: 120_000 });
+  await expect(page.getByText("2 of 2 ready")).toBeVisible();
 });
 
 test("the connection is lost and comes back, and what was entered is still there", async () => {
@@ -178,9 +178,9 @@ test("the connection is lost and comes back, and what was entered is still there
   await page.getByRole("button", { name: "Add to labels" }).click();
   await page.getByRole("textbox", { name: "Labels: value of NAME" }).fill("kept");
   await control("stop");
-  await expect(page.getByText("The connection is lost")).toBeVisible({ timeout: 120_000 });
+  await expect(page.getByText("The connection is lost")).toBeVisible();
   await control("start");
-  await expect(page.getByText("The connection is lost")).toHaveCount(0, { timeout: 120_000 });
+  await expect(page.getByText("The connection is lost")).toHaveCount(0);
   await expect(page.getByRole("textbox", { name: "Labels: value of NAME" })).toHaveValue("kept");
   await page.getByRole("button", { name: "Cancel" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Leave" }).click();

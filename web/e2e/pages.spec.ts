@@ -45,7 +45,6 @@ for (const [name, server, password, paths] of [
   test(`every page of the ${name} can be used by everybody, in light, in dark and on a small screen`, async ({
     browser,
   }) => {
-    test.setTimeout(240_000);
     const p = await visitor(browser);
     await go(p, "/", server);
     await expect(p.getByRole("button", { name: "Log in" })).toBeVisible();

@@ -70,7 +70,7 @@ export async function accessible(page: Page, rules?: string[]) {
             .join("\n  ")}`,
       ),
     ).toEqual([]);
-  }).toPass({ timeout: 40_000, intervals: [500] });
+  }).toPass({ timeout: 300_000, intervals: [500] });
 }
 
 /** fits checks that a page needs no scrolling to the side; tables scroll in places of their own. */
