@@ -43,7 +43,7 @@ func (c *checker) oneOf(path, s string, allowed ...string) {
 var otherValues = map[string]string{
 	"kata":             "Kata Containers are a shim of a containerd: runtime: containerd with runtimeClass: NAME, on workers with --containerd-class NAME=io.containerd.kata.v2,isolation=hardware; microvm runs an image in a virtual machine without either",
 	"firecracker":      "microvm runs an image in a small virtual machine; a worker runs it on Firecracker by --microvm-monitor",
-	"cloud-hypervisor": "this version does not support Cloud Hypervisor; microvm runs an image in a small QEMU virtual machine",
+	"cloud-hypervisor": "microvm runs an image in a small virtual machine; a worker runs it on Cloud Hypervisor by --microvm-monitor",
 	"docker":           "oci runs the same images without a daemon; containerd runs them with the daemon that Docker also uses",
 	"crun":             "that is how runtime oci runs containers", "runc": "that is how runtime oci runs containers",
 	"runsc": "runtime gvisor", "qemu": "microvm for images, vm for disks, unikernel for kernels",

@@ -68,6 +68,7 @@ report says when it was not. It needs root.`,
 	fs.StringVar(&o.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")
 	fs.StringVar(&o.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
 	fs.StringVar(&o.Machines.Firecracker, "firecracker", "", "program of Firecracker, measured as a place of its own, as for skerry worker")
+	fs.StringVar(&o.Machines.CloudHypervisor, "cloud-hypervisor", "", "program of Cloud Hypervisor, measured as a place of its own, as for skerry worker")
 	fs.StringVar(&o.Containerd.Socket, "containerd", "", "socket of a containerd to measure, as for skerry worker")
 	fs.StringVar(&o.Containerd.Shim, "containerd-shim", "", "shim to use with it, as for skerry worker")
 	fs.StringVar(&o.Containerd.Binary, "containerd-binary", "", "OCI runtime for its shim, as for skerry worker")

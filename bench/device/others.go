@@ -11,15 +11,18 @@ type other struct {
 	word                string // in the names and shims of what stands for it
 }
 
-// firecracker names the program, and the driver that is opened where it is installed.
-const firecracker = "firecracker"
+// Programs that run machines, and the names of the drivers that are opened where they are installed.
+const (
+	firecracker     = "firecracker"
+	cloudHypervisor = "cloud-hypervisor"
+)
 
 // others are those that the documents measured or name.
 func others() []other {
 	return []other{
 		{"kata", "Kata Containers, by a containerd", "containerd-shim-kata-v2", "kata"},
 		{firecracker, "containers in machines of Firecracker", firecracker, firecracker},
-		{"cloud-hypervisor", "containers in machines of Cloud Hypervisor", "cloud-hypervisor", "cloud-hypervisor"},
+		{cloudHypervisor, "containers in machines of Cloud Hypervisor", cloudHypervisor, cloudHypervisor},
 	}
 }
 

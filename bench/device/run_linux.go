@@ -312,19 +312,25 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 	return close, nil
 }
 
-// drivers opens those of this build, and one of Firecracker's machines where that is installed.
+// drivers opens those of this build, and one for each other monitor of machines that is installed.
 func (m *measuring) drivers() ([]runtime.Driver, error) {
 	config := node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")},
 		Join: node.Join{Name: fmt.Sprint("bench-", os.Getpid())}, Machines: m.o.Machines, Containerd: m.o.Containerd}
 	drivers, err := node.OpenDrivers(config)
-	if err != nil || lookPath(cmp.Or(m.o.Machines.Firecracker, firecracker)) == "" {
+	if err != nil {
 		return drivers, err
 	}
-	d, err := node.OpenFirecracker(config)
-	if err == nil {
+	for name, program := range map[string]string{firecracker: m.o.Machines.Firecracker, cloudHypervisor: m.o.Machines.CloudHypervisor} {
+		if lookPath(cmp.Or(program, name)) == "" {
+			continue
+		}
+		d, err := node.OpenMonitor(config, name)
+		if err != nil {
+			return drivers, err
+		}
 		drivers = append(drivers, d)
 	}
-	return drivers, err
+	return drivers, nil
 }
 
 // others gives a row for each runtime of the documents that is not measured.

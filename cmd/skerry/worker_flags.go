@@ -43,9 +43,10 @@ type workerFlags struct {
 	ingressAddress []string
 	ingressPublic  []string
 	guest          struct {
-		kernel, sum, monitor, firecracker string
-		emulate                           bool
-		machines                          bool
+		kernel, sum, monitor         string
+		firecracker, cloudHypervisor string
+		emulate                      bool
+		machines                     bool
 	}
 	containerd struct {
 		socket, shim, binary string
@@ -141,9 +142,10 @@ func (w *workerFlags) addGuest(fs *pflag.FlagSet) {
 		"guest kernel for containers in virtual machines: its image, or a directory with boot/vmlinuz-* and lib/modules (default none: runtime disabled)")
 	fs.StringVar(&w.guest.sum, "guest-kernel-sha256", "", "required digest of this kernel, as shown by skerry worker check")
 	fs.StringVar(&w.guest.monitor, "microvm-monitor", "qemu",
-		"what runs containers in virtual machines: qemu, firecracker, or auto for Firecracker wherever it can and QEMU for the rest")
+		"what runs containers in virtual machines: qemu, firecracker, cloud-hypervisor, or auto for Firecracker wherever it can and QEMU for the rest")
 	fs.StringVar(&w.guest.firecracker, "firecracker", "",
 		"program of Firecracker, name or path, with its jailer beside it (default firecracker)")
+	fs.StringVar(&w.guest.cloudHypervisor, "cloud-hypervisor", "", "program of Cloud Hypervisor, name or path (default cloud-hypervisor)")
 	fs.BoolVar(&w.guest.machines, "machines", false, "run virtual machines that boot their image: unikernels and disks")
 	fs.BoolVar(&w.guest.emulate, "emulate", false,
 		"emulate virtual machines where KVM does not work; many times slower, not for production")

@@ -26,7 +26,7 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree, ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery,
 		NoOverlay: w.noOverlay, OpenHost: w.openHost, Dataplane: node.Dataplane(w.dataplane), OverlayPort: w.overlayPort, PlainPort: w.plainPort, WireGuard: node.WireGuard(w.wireguard), WGPort: w.wireguardPort, Flows: w.flows, NoIngress: !w.ingress,
 		Machines: node.Machines{Kernel: w.guest.kernel, KernelSHA256: w.guest.sum, Monitor: w.guest.monitor, Firecracker: w.guest.firecracker,
-			Emulate: w.guest.emulate, Enabled: w.guest.machines},
+			CloudHypervisor: w.guest.cloudHypervisor, Emulate: w.guest.emulate, Enabled: w.guest.machines},
 		Containerd: node.Containerd{Socket: w.containerd.socket, Shim: w.containerd.shim, Binary: w.containerd.binary}}
 	err := node.CheckDataplane(cfg.Dataplane)
 	if err != nil {

@@ -48,6 +48,7 @@ func (w *workerFlags) profiler(dir string, log *slog.Logger) *profiler {
 	p := &profiler{dir: dir, after: w.profileAfter, log: log}
 	for _, f := range [][2]string{{"guest-kernel", w.guest.kernel}, {"guest-kernel-sha256", w.guest.sum},
 		{"microvm-monitor", w.guest.monitor}, {"firecracker", w.guest.firecracker},
+		{"cloud-hypervisor", w.guest.cloudHypervisor},
 		{"containerd", w.containerd.socket}, {"containerd-shim", w.containerd.shim}, {"containerd-binary", w.containerd.binary}} {
 		p.flags = append(p.flags, "--"+f[0]+"="+f[1])
 	}

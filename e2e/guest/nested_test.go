@@ -63,7 +63,7 @@ func machines(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"firecracker", "jailer"} { // they are in no package, and its tests say where they are not
+	for _, name := range []string{"firecracker", "jailer", "cloud-hypervisor"} { // they are in no package, and its tests say where they are not
 		file, _ := exec.LookPath(name)
 		if data, err := os.ReadFile(file); err == nil {
 			if err := os.WriteFile(filepath.Join(dir, "bin", name), data, 0o755); err != nil {

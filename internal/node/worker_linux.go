@@ -85,12 +85,13 @@ type WorkerConfig struct {
 
 // Machines are what virtual machines need beside the programs that are installed.
 type Machines struct {
-	Kernel       string // an image, or a directory with boot/vmlinuz-* and lib/modules; empty: none for containers
-	KernelSHA256 string // that it must have; empty: any
-	Monitor      string // what runs those of containers, of vm.Monitors; empty: QEMU
-	Firecracker  string // its program; empty: firecracker
-	Emulate      bool   // where KVM does not work
-	Enabled      bool   // those that bring their own system: unikernels, disks
+	Kernel          string // an image, or a directory with boot/vmlinuz-* and lib/modules; empty: none for containers
+	KernelSHA256    string // that it must have; empty: any
+	Monitor         string // what runs those of containers, of vm.Monitors; empty: QEMU
+	Firecracker     string // its program; empty: firecracker
+	CloudHypervisor string // its program; empty: cloud-hypervisor
+	Emulate         bool   // where KVM does not work
+	Enabled         bool   // those that bring their own system: unikernels, disks
 }
 
 // Containerd is one that the machine's operator runs, and that is to run containers of ours. Without Socket there is none; what else is empty is
@@ -315,7 +316,7 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 func (c *WorkerConfig) machines(name, self string) vm.Options {
 	return vm.Options{Dir: filepath.Join(c.Dir, name), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand},
 		Kernel: c.Machines.Kernel, KernelSHA256: c.Machines.KernelSHA256, Monitor: c.Machines.Monitor, Firecracker: c.Machines.Firecracker,
-		Emulate: c.Machines.Emulate, Log: c.Log}
+		CloudHypervisor: c.Machines.CloudHypervisor, Emulate: c.Machines.Emulate, Log: c.Log}
 }
 
 // appliances are the options of a driver of machines whose system is the image's own.
@@ -339,9 +340,8 @@ func OpenDrivers(c WorkerConfig) ([]runtime.Driver, error) {
 	return c.drivers()
 }
 
-// OpenFirecracker opens a driver of containers in machines of Firecracker alone, beside those of OpenDrivers. Its name is
-// vm.MonitorFirecracker.
-func OpenFirecracker(c WorkerConfig) (runtime.Driver, error) {
+// OpenMonitor opens a driver of containers in machines of one of vm.Monitors alone, beside those of OpenDrivers. Its name is the monitor's.
+func OpenMonitor(c WorkerConfig, monitor string) (runtime.Driver, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
@@ -350,8 +350,8 @@ func OpenFirecracker(c WorkerConfig) (runtime.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := c.machines(vm.MonitorFirecracker, self)
-	o.Name, o.Monitor = vm.MonitorFirecracker, vm.MonitorFirecracker
+	o := c.machines(monitor, self)
+	o.Name, o.Monitor = monitor, monitor
 	return vm.New(o)
 }
 

@@ -83,6 +83,8 @@ func (k *checking) run(ctx context.Context, c *choice) bool {
 	switch k.d.opts.Monitor {
 	case MonitorFirecracker:
 		return k.firecracker(ctx, c)
+	case MonitorCloudHypervisor:
+		return k.cloudHypervisor(ctx, c)
 	case MonitorQEMU:
 		return k.qemu(ctx, c)
 	}
@@ -114,13 +116,18 @@ func (k *checking) qemu(ctx context.Context, c *choice) bool {
 	if c.qemu = installed(k.r, k.d.opts.QEMU, "qemu-system-x86", board(goruntime.GOARCH).program); c.qemu == "" {
 		return false
 	}
-	c.fileShare = installed(k.r, k.d.opts.FileShare, "qemu-system-common (Debian 12) or virtiofsd",
-		"virtiofsd", "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
-	if c.fileShare == "" || !k.d.accelerate(ctx, k.r, c, k.d.opts.Emulate, k.try) {
+	if !k.findFileShare(c) || !k.d.accelerate(ctx, k.r, c, k.d.opts.Emulate, k.try) {
 		return false
 	}
 	k.r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", version(ctx, c.qemu), c.accel, c.kernel.Version, c.kernel.Digest)
 	return true
+}
+
+// findFileShare looks for the program that shares a machine's mounts.
+func (k *checking) findFileShare(c *choice) bool {
+	c.fileShare = installed(k.r, k.d.opts.FileShare, "qemu-system-common (Debian 12) or virtiofsd",
+		"virtiofsd", "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
+	return c.fileShare != ""
 }
 
 // firecracker looks for Firecracker, and boots a guest with it.
@@ -135,15 +142,34 @@ func (k *checking) firecracker(ctx context.Context, c *choice) bool {
 		err = k.d.tryKVM(ctx, &alone, k.try)
 	}
 	if err != nil {
-		k.r.Cause, k.r.Cure = causeAndCure(err)
-		if _, ok := errors.AsType[*runtime.StartError](err); !ok {
-			k.r.Cause = "no working KVM: " + k.r.Cause
-			k.r.Cure = "use a machine whose /dev/kvm runs Linux guests; Firecracker cannot emulate, QEMU can: --microvm-monitor qemu --emulate"
-		}
+		k.withoutKVM(err)
 		return false
 	}
 	c.accel, c.firecracker, c.vmlinux = "kvm", alone.firecracker, alone.vmlinux
 	k.r.Version = fmt.Sprintf("Firecracker %s, kvm, linux %s sha256:%s", c.firecracker.Version, c.kernel.Version, c.kernel.Digest)
+	return true
+}
+
+// withoutKVM says in the report why no guest came up with KVM on a monitor that cannot do without.
+func (k *checking) withoutKVM(err error) {
+	k.r.Cause, k.r.Cure = causeAndCure(err)
+	if _, ok := errors.AsType[*runtime.StartError](err); !ok {
+		k.r.Cause = "no working KVM: " + k.r.Cause
+		k.r.Cure = "use a machine whose /dev/kvm runs Linux guests; of the monitors QEMU alone can emulate: --microvm-monitor qemu --emulate"
+	}
+}
+
+// cloudHypervisor looks for Cloud Hypervisor, and boots a guest with it.
+func (k *checking) cloudHypervisor(ctx context.Context, c *choice) bool {
+	if c.cloudHypervisor = findCloudHypervisor(ctx, k.r, k.d.opts.CloudHypervisor); c.cloudHypervisor == nil || !k.findFileShare(c) {
+		return false
+	}
+	if err := k.d.tryKVM(ctx, c, k.try); err != nil {
+		k.withoutKVM(err)
+		return false
+	}
+	c.accel = "kvm"
+	k.r.Version = fmt.Sprintf("Cloud Hypervisor %s, kvm, linux %s sha256:%s", c.cloudHypervisor.Version, c.kernel.Version, c.kernel.Digest)
 	return true
 }
 

@@ -41,8 +41,8 @@ type Options struct {
 	Emulate bool
 	// Monitor says what runs the machines of containers; MonitorQEMU when empty.
 	Monitor string
-	// Firecracker is its program, a name or path; "firecracker" when empty.
-	Firecracker string
+	// Firecracker and CloudHypervisor are programs, names or paths; "firecracker" and "cloud-hypervisor" when empty.
+	Firecracker, CloudHypervisor string
 	// QEMU and FileShare are programs, names or paths; those of this architecture, and virtiofsd, when empty.
 	QEMU, FileShare string
 	// BootTimeout is how long a guest may take to speak; a minute when 0, and five where it is emulated.
@@ -82,13 +82,16 @@ type Driver struct {
 
 // What can run the machines of containers. With MonitorAuto, Firecracker runs those that it can, and QEMU the others.
 const (
-	MonitorQEMU        = "qemu"
-	MonitorFirecracker = "firecracker"
-	MonitorAuto        = "auto"
+	MonitorQEMU            = "qemu"
+	MonitorFirecracker     = "firecracker"
+	MonitorCloudHypervisor = "cloud-hypervisor"
+	MonitorAuto            = "auto"
 )
 
 // Monitors are the values of Options.Monitor.
-func Monitors() []string { return []string{MonitorQEMU, MonitorFirecracker, MonitorAuto} }
+func Monitors() []string {
+	return []string{MonitorQEMU, MonitorFirecracker, MonitorCloudHypervisor, MonitorAuto}
+}
 
 // choice is what the self-test found to work.
 type choice struct {
@@ -99,6 +102,8 @@ type choice struct {
 	// firecracker is nil where it is not used; vmlinux is the kernel as it takes it.
 	firecracker *firecrackerProgram
 	vmlinux     string
+	// cloudHypervisor is nil where it is not used.
+	cloudHypervisor *cloudHypervisorProgram
 }
 
 // New opens the state directory and adopts the tasks in it.

@@ -42,14 +42,14 @@ func options(dir string) Options {
 const kindEnv = "SKERRY_VM_TEST_KIND"
 
 func open(dir string) (runtime.Driver, error) {
-	switch os.Getenv(kindEnv) {
+	switch kind := os.Getenv(kindEnv); kind {
 	case spec.RuntimeUnikernel:
 		return NewUnikernels(applianceOptions(dir))
 	case spec.RuntimeVM:
 		return NewComputers(applianceOptions(dir))
-	case MonitorFirecracker:
+	case MonitorFirecracker, MonitorCloudHypervisor:
 		o := options(dir)
-		o.Monitor, o.BootTimeout = MonitorFirecracker, 5*time.Minute // this KVM may be emulated itself
+		o.Monitor, o.BootTimeout = kind, 5*time.Minute // this KVM may be emulated itself
 		return New(o)
 	}
 	return New(options(dir))

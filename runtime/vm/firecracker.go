@@ -147,12 +147,10 @@ func (f *firecracker) command(m *machine) (*exec.Cmd, error) {
 	if err := errors.Join(f.give(jailKernel, m.Kernel, true), f.give(jailInitrd, m.Initrd, true)); err != nil {
 		return nil, err
 	}
+	if err := m.ownDisks(); err != nil {
+		return nil, err
+	}
 	for _, d := range m.Disks {
-		if !d.ReadOnly {
-			if err := d.File.Chown(uid, uid); err != nil {
-				return nil, err
-			}
-		}
 		if err := f.give(d.Serial, d.File, d.ReadOnly); err != nil {
 			return nil, err
 		}

@@ -36,11 +36,24 @@ type machine struct {
 	Console *os.File // a socket for the console
 	Control *os.File // a socket for the serial port by which our init speaks; nil: none
 	Monitor *os.File // a socket for QMP, by which the machine waits to be let go; nil: it begins at once
-	Files   *os.File // a socket to what shares files; nil: none
+	Files   *os.File // a connection to what shares files, or for Cloud Hypervisor the socket that it connects to; nil: none
 	NIC     *nic     // nil: none
 	Reboots bool     // whether a guest that resets itself begins again; else the machine ends
 	User    *syscall.Credential
 	Rates   rates // what a hypervisor that can holds the machine to; the host's own limits hold as well
+}
+
+// ownDisks lets the machine's user open the disks that it writes to by their paths.
+func (m *machine) ownDisks() error {
+	for _, d := range m.Disks {
+		if d.ReadOnly {
+			continue
+		}
+		if err := d.File.Chown(int(m.User.Uid), int(m.User.Gid)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // disk is one of the guest's disks. The host caches it, and a completed flush of the guest's has reached stable storage, unless it is

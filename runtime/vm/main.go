@@ -41,9 +41,10 @@ type setup struct {
 	NetNS  string
 	// Appliance is set for a machine whose system is the image's own; Guest, Shares, Disks and BootMillis are then not.
 	Appliance *appliance `json:",omitempty"`
-	// Firecracker is set for a machine of it; QEMU and FileShare are then not.
-	Firecracker *firecrackerProgram `json:",omitempty"`
-	Rates       rates               `json:",omitzero"`
+	// Firecracker is set for a machine of it; QEMU and FileShare are then not. CloudHypervisor is a program; QEMU is then not set.
+	Firecracker     *firecrackerProgram `json:",omitempty"`
+	CloudHypervisor string              `json:",omitempty"`
+	Rates           rates               `json:",omitzero"`
 }
 
 type diskFile struct {

@@ -132,8 +132,11 @@ func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Conte
 	with := *c
 	with.accel = "kvm"
 	program := c.qemu
-	if c.firecracker != nil {
+	switch {
+	case c.firecracker != nil:
 		program = c.firecracker.Path
+	case c.cloudHypervisor != nil:
+		program = c.cloudHypervisor.Path
 	}
 	patience := max(probe.Patience(ctx, program, kvmPatience), s.patience)
 	limited, cancel := context.WithTimeout(ctx, patience)
@@ -150,13 +153,16 @@ func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Conte
 	return err
 }
 
-// verdict names the file that says that guests did not come up with KVM, and gives what is in it while that counts. Guests of Firecracker
-// need more of a kernel (a virtio socket), so that theirs says nothing of QEMU, and does not count for another kernel or release.
+// verdict names the file that says that guests did not come up with KVM, and gives what is in it while that counts. Guests of the other
+// monitors need more of a kernel (a virtio socket), so that theirs says nothing of QEMU, and does not count for another kernel or release.
 func (s *selfTest) verdict(c *choice) (file, text string) {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	file, text = filepath.Join(s.dir, "check", "kvm-failed"), string(boot)
 	if f := c.firecracker; f != nil {
 		file, text = file+"-firecracker", fmt.Sprintln(text, f.Version, c.kernel.Digest)
+	}
+	if h := c.cloudHypervisor; h != nil {
+		file, text = file+"-cloud-hypervisor", fmt.Sprintln(text, h.Version, c.kernel.Digest)
 	}
 	return file, text
 }

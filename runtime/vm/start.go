@@ -200,6 +200,9 @@ func (d *Driver) setup(spec runtime.Spec, c *choice, image string) (*setup, erro
 	if c.firecracker != nil {
 		s.Firecracker, s.Kernel, s.Guest.Copied, s.Rates = c.firecracker, c.vmlinux, true, ratesOf(&spec.Resources)
 	}
+	if c.cloudHypervisor != nil {
+		s.CloudHypervisor, s.Rates = c.cloudHypervisor.Path, ratesOf(&spec.Resources)
+	}
 	g := &s.Guest
 	user, err := lookupUser(image, spec.User)
 	if err != nil {

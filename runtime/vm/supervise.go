@@ -209,15 +209,19 @@ func (v *vm) start() (<-chan error, error) {
 	}
 	m.Console, v.console = theirs, follow(console)
 	var maker hypervisor = qemu(s.QEMU)
-	if s.Firecracker != nil {
+	reach := connect
+	switch {
+	case s.Firecracker != nil:
 		maker, m.Cmdline = v.firecracker(), firecrackerLine+" "+commandLine
+	case s.CloudHypervisor != "":
+		maker, m.Cmdline, reach = &cloudHypervisor{program: s.CloudHypervisor}, cloudHypervisorLine+" "+commandLine, v.leaveSocket
 	}
 	control, err := maker.channel(m, &files)
 	if err != nil {
 		return nil, err
 	}
 	if len(s.Shares) > 0 && !s.Guest.Copied {
-		if m.Files, err = v.shareFiles(); err != nil {
+		if m.Files, err = v.shareFiles(reach); err != nil {
 			return nil, err
 		}
 		files = append(files, m.Files)
@@ -349,8 +353,8 @@ const kvmDevice = "/dev/kvm"
 var optionEscapes = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
 
 // shareFiles makes a directory of everything that the guest mounts, which only this process and its children see, and
-// starts the program that shares it.
-func (v *vm) shareFiles() (*os.File, error) {
+// starts the program that shares it at a socket. It gives what reach makes of that.
+func (v *vm) shareFiles(reach func(socket string) (*os.File, error)) (*os.File, error) {
 	dir := filepath.Join(v.bundle, "shares")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -376,7 +380,8 @@ func (v *vm) shareFiles() (*os.File, error) {
 			return nil, fmt.Errorf("mounts[%d].source: %w", i, err)
 		}
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "files.sock"})
+	const socket = "files.sock"
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
 	if err != nil {
 		return nil, err
 	}
@@ -394,12 +399,26 @@ func (v *vm) shareFiles() (*os.File, error) {
 		return nil, fmt.Errorf("start %s: %w", v.setup.FileShare, err)
 	}
 	v.cmds = append(v.cmds, cmd)
-	conn, err := net.Dial("unix", "files.sock")
+	return reach(socket)
+}
+
+// connect gives a connection to a socket.
+func connect(socket string) (*os.File, error) {
+	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
 	return conn.(*net.UnixConn).File()
+}
+
+// leaveSocket gives the file of a socket that the machine's user connects to.
+func (v *vm) leaveSocket(socket string) (*os.File, error) {
+	id := int(v.nobody().Uid)
+	if err := os.Chown(socket, id, id); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(socket, unix.O_PATH, 0)
 }
 
 // kill ends what was started, and waits for it: a control group with a process that is ending cannot be removed.
