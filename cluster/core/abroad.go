@@ -31,6 +31,13 @@ type remote struct {
 	gateway gateway
 }
 
+// gateway is the site's place in the network of the federation, as far as this site knows it.
+type gateway struct {
+	told  *wire.Gateway
+	peers []byte // whom to measure to, as the root says; nil: it has not said
+	due   bool   // the gateway must be told
+}
+
 // abroad is what other sites and this one have to do with each other: what they, the root and the site's relay are told.
 //
 //	the root introduces a site ─► remoteItem ─► its mail is read ─► routes and workers there
@@ -101,6 +108,28 @@ func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
 		if site, topic, ok := wire.ParseMail(key); ok {
 			a.takeMail(site, topic, value, gone)
 		}
+		return true
+	}
+	return false
+}
+
+// gatewayItem takes an item of the root that concerns the gateway, or where services at other sites are; gone says that it is no longer
+// there. It reports whether the key is of this kind.
+func (a *abroad) gatewayItem(key string, value []byte, gone bool) bool {
+	f := &a.remote
+	if k, ok := wire.ParseFarKey(key); ok {
+		var far wire.Far
+		if !gone && a.codec.Unmarshal(value, &far) == nil && far.Service == k {
+			far.Bound()
+			a.far.Set(k, &far)
+		} else {
+			a.far.Set(k, nil)
+		}
+		a.freed() // what waits may have a place now
+		return true
+	}
+	if key == wire.PeersKey {
+		f.gateway.peers, f.gateway.due = value, true
 		return true
 	}
 	return false

@@ -51,13 +51,6 @@ func (am *amender) amend(now time.Time, k skerry.AppKey, msg any, fx *wire.Effec
 	}
 }
 
-func orNobody(actor string) string {
-	if actor == "" {
-		return "the system"
-	}
-	return actor
-}
-
 // amendEvent tells of an amendment here, and in its turn at the root.
 func (am *amender) amendEvent(now time.Time, k skerry.AppKey, t wire.EventType, reason, text string, fx *wire.Effects) {
 	e := wire.Event{At: now, Type: t, Reason: reason, Text: text, App: k, Org: am.overrides.Org(k), Cluster: skerry.ClusterName(am.name)}

@@ -241,6 +241,13 @@ func (b *books) bind(p *placement, worker string) {
 	}
 }
 
+// touchClaims has the claims looked at after an instance with data changed.
+func (b *books) touchClaims(p *placement) {
+	if p.A.Spec.KeepsData() {
+		b.volumes.Touch()
+	}
+}
+
 // usedBy sums what an organisation has at the site, leaving one instance out.
 func (b *books) usedBy(org string, without skerry.InstanceID) (sum siteUse) {
 	if _, ok := b.admission.Quotas[org]; !ok {

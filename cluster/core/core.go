@@ -92,6 +92,15 @@ func New(opt Options) *Core {
 	return c
 }
 
+func newOverlay(b *books, opt *Options) *overlay {
+	dir := &directories{books: b, opt: opt, overlayNet: newOverlayNet()}
+	a := &abroad{directories: dir, paths: network.NewPaths()}
+	a.remote = newRemote(home{a})
+	o := &overlay{abroad: a, peers: network.NewPeers(measuring{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
+	o.ingress = network.NewIngress(ingressView{o})
+	return o
+}
+
 // sequels is where what becomes of placements leads to.
 type sequels struct{ c *Core }
 
@@ -225,14 +234,8 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	return fx
 }
 
-// Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
+// Messages from the link to the root.
 type (
-	ChildUp    struct{ Hello *wire.Hello }
-	ChildDown  struct{ Name string }
-	ChildFrame struct {
-		Name string
-		Msg  wire.Message
-	}
 	ParentUp struct{ Welcome *wire.Welcome }
 	// ParentDown tells that the root is no longer connected, and when it was heard last (the zero time: now).
 	ParentDown  struct{ Heard time.Time }
@@ -548,12 +551,6 @@ func (c *Core) Audit() []string {
 	slices.Sort(faults)
 	return faults
 }
-
-// Sender implements loop.Sent.
-func (m ChildUp) Sender() string { return m.Hello.Name }
-
-// Sender implements loop.Sent.
-func (m ChildFrame) Sender() string { return m.Name }
 
 // Sender implements loop.Sent.
 func (ParentUp) Sender() string { return "" }

@@ -210,6 +210,18 @@ func (l *lifecycle) removeGroup(now time.Time, g *group, fx *wire.Effects) {
 	l.tellGroup(now, g, fx)
 }
 
+// endGroups ends the copies of groups of a service whose place no other one takes.
+func (l *lifecycle) endGroups(now time.Time, of *group, fx *wire.Effects) {
+	for _, g := range l.rivals(of) {
+		if !g.Removing || l.successor(g) != nil {
+			continue
+		}
+		for _, p := range l.copies(g.A.ID) {
+			l.remove(now, p, fx)
+		}
+	}
+}
+
 // removeID ends an instance or a group that its owner no longer wants.
 func (l *lifecycle) removeID(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
 	if g := l.groups[id]; g != nil {

@@ -16,6 +16,16 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// Messages from links to workers. ChildUp's result is a Welcome with the sets and events filled in.
+type (
+	ChildUp    struct{ Hello *wire.Hello }
+	ChildDown  struct{ Name string }
+	ChildFrame struct {
+		Name string
+		Msg  wire.Message
+	}
+)
+
 // reports takes what workers tell: of instances, of themselves, of what they want of the overlay. It believes them as far as guard does.
 //
 //	childFrame ─┬─ an observation ─► observe ─► the placement, its successor, its original, a stranger
@@ -433,3 +443,9 @@ func (rp *reports) upgraded(now time.Time, w *worker, was *wire.WorkerFacts, fx 
 		rp.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" stays with its program: "+a.Why, w.Name)
 	}
 }
+
+// Sender implements loop.Sent.
+func (m ChildUp) Sender() string { return m.Hello.Name }
+
+// Sender implements loop.Sent.
+func (m ChildFrame) Sender() string { return m.Name }

@@ -312,3 +312,18 @@ func networksOf(f *wire.WorkerFacts) []netip.Prefix {
 
 // has reports whether the site knows a worker.
 func (ws roster) has(worker string) bool { return ws[worker] != nil }
+
+// middle is where the site's gateway counts as being among its workers: in the middle of them; nil: no worker knows its place.
+func (ws roster) middle() *spec.Coordinate {
+	var list []spec.Coordinate
+	for _, name := range slices.Sorted(maps.Keys(ws)) {
+		if at := ws[name].coordinate(); at != nil {
+			list = append(list, *at)
+		}
+	}
+	c, _, ok := coord.Middle(list)
+	if !ok {
+		return nil
+	}
+	return &c
+}

@@ -21,13 +21,6 @@ func (b *books) claimAt(p *placement, worker string) {
 	b.countBesides(p.A.Org)
 }
 
-// touchClaims has the claims looked at after an instance with data changed.
-func (b *books) touchClaims(p *placement) {
-	if p.A.Spec.KeepsData() {
-		b.volumes.Touch()
-	}
-}
-
 // ranWithData notes that there is data now.
 func (b *books) ranWithData(p *placement) {
 	if p.A.Spec.KeepsData() {
