@@ -22,8 +22,10 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/wire"
 )
 
@@ -52,7 +54,7 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 		wg.Go(func() { errs <- fn(ctx) })
 	}
 	rootDir, clusterDir := filepath.Join(dir, "root"), filepath.Join(dir, "cluster")
-	r, err := node.OpenRoot(ctx, node.RootConfig{Common: node.Common{Dir: rootDir}, Link: "127.0.0.1:7443"})
+	r, err := node.OpenRoot(ctx, node.RootConfig{Common: node.Common{Dir: rootDir}, Server: root.ServerOptions{Link: "127.0.0.1:7443"}})
 	if err != nil {
 		return err
 	}
@@ -75,9 +77,10 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 	if err != nil {
 		return err
 	}
-	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir}, Link: workerLink, Profile: profile,
-		Join:      node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}},
-		Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}})
+	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir},
+		Server: cluster.ServerOptions{Link: workerLink, Profile: profile,
+			Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+		Join: node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}}})
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster/core"
-	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/roundtrip"
 	"skerry.dev/skerry/internal/tier"
@@ -30,33 +28,24 @@ import (
 
 // ServerOptions set up a cluster server. Name, Store and Link are needed.
 type ServerOptions struct {
-	Name      string
-	Version   string
-	Store     store.Store
-	Link      string        // address to listen on for workers, host:port
-	MQTT      string        // address to listen on for agents of others, host:port; empty: none are taken
-	Images    tier.Registry // on a miss it asks the root, then the registry named
-	Secrets   *vault.Key    // nil: the site has no secrets
-	Admission core.Admission
-	Places    func() (Places, error) // where snapshots of schedules may go; nil: nowhere
-	Policies  map[string]sched.Policy
-	Plugins   PluginHost // nil: none
-	Journal   journal.Limits
-	LostAfter time.Duration // 0: the profile's
-	Profile   core.Profile  // the zero value: Fast
-	CertLife  time.Duration
+	// Options are the site's. Each life of the core gets an incarnation, a term, a seed, secrets, a pace and name servers of its own.
+	core.Options
+	Version  string
+	Store    store.Store
+	Link     string                 // address to listen on for workers, host:port
+	MQTT     string                 // address to listen on for agents of others, host:port; empty: none are taken
+	Images   tier.Registry          // on a miss it asks the root, then the registry named
+	Secrets  *vault.Key             // nil: the site has no secrets
+	Places   func() (Places, error) // where snapshots of schedules may go; nil: nowhere
+	Plugins  PluginHost             // nil: none
+	Journal  journal.Limits
+	Profile  core.Profile // the zero value: Fast
+	CertLife time.Duration
 	// Relay is where the site's relay listens, by UDP and by TLS over TCP, host:port; empty: the site has none. RelayPublic is
 	// where the relays of other sites reach it; empty: found out.
 	Relay, RelayPublic string
-	Direct             bool             // workers here may be reached directly from sites that allow it, too
-	Trusted            bool             // the operator declared the network between the workers trusted
-	Rebalance          bool             // instances are moved to clearly better places
-	Pool               netip.Prefix     // of instance addresses; the zero value: the default
 	Names              tier.NameOptions // answers for host names of services
 	KeepAlive          time.Duration    // 0: the profile's
-
-	// Rebuild: the store has lost what the site had; see Options.
-	Rebuild bool
 	// Leadership decides whether this process leads the site; nil: it does.
 	Leadership tier.Leadership
 	// Root tells how to reach the root; nil for a site of its own.
@@ -117,10 +106,10 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
-	c := core.New(core.Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret,
-		Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
-		Pace: s.opt.Profile.Pace(), Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance,
-		Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
+	opt := s.opt.Options
+	opt.Incarnation, opt.Term, opt.Seed, opt.Secret, opt.Pace = s.Life().Incarnation, s.Life().Epoch, tier.Seed(), secret, s.opt.Profile.Pace()
+	opt.IngressAuthority, opt.Zone, opt.NameServers, opt.Standalone = authority, s.opt.Names.Zone(), s.opt.Names.Addrs, s.opt.Root == nil
+	c := core.New(opt)
 	writes, err := s.LoadCore(ctx, Records(), c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err

@@ -25,22 +25,20 @@ import (
 
 // ServerOptions set up a root server. Name, Store and Link are needed.
 type ServerOptions struct {
-	Name    string // of the federation
-	Version string
-	Store   store.Store
-	Link    string // address to listen on for clusters, host:port
-	Images  tier.Registry
-	Secrets *vault.Key // nil: it keeps no secrets, and adopts no orphans
-	Journal journal.Limits
-	// LostAfter is Options.LostAfter.
-	LostAfter time.Duration
-	// Amendments is Options.Amendments.
-	Amendments string
-	CertLife   time.Duration
-	KeepAlive  time.Duration
-	Names      tier.NameOptions // answers for host names of services
-	Plugins    PluginHost       // nil: none
-	Log        *slog.Logger
+	// Options are the federation's. Each life of the core gets an incarnation, an epoch, a seed and a key of its own.
+	core.Options
+	Name      string // of the federation
+	Version   string
+	Store     store.Store
+	Link      string // address to listen on for clusters, host:port
+	Images    tier.Registry
+	Secrets   *vault.Key // nil: it keeps no secrets, and adopts no orphans
+	Journal   journal.Limits
+	CertLife  time.Duration
+	KeepAlive time.Duration    // of a quiet link; 0: link.DefaultKeepAlive
+	Names     tier.NameOptions // answers for host names of services
+	Plugins   PluginHost       // nil: none
+	Log       *slog.Logger
 }
 
 // Server is the root with goroutines, store and links. It implements api.Backend.
@@ -80,8 +78,9 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
-	c := core.New(core.Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
-		Amendments: s.opt.Amendments, SealKey: s.opt.Secrets.Derive("assignments")})
+	opt := s.opt.Options
+	opt.Incarnation, opt.Epoch, opt.Seed, opt.SealKey = s.Life().Incarnation, s.Life().Epoch, tier.Seed(), s.opt.Secrets.Derive("assignments")
+	c := core.New(opt)
 	writes, err := s.LoadCore(ctx, core.Records(), c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err

@@ -56,7 +56,7 @@ func fromEnv(cmd *cobra.Command) error {
 
 // commonFlags are those of every role.
 type commonFlags struct {
-	data, store, logFormat, logLevel, name string
+	data, store, logFormat, logLevel string
 }
 
 func (f *commonFlags) add(fs *pflag.FlagSet, role string) {
@@ -99,8 +99,6 @@ type parentFlags struct {
 	imageCache           skerry.Bytes
 	places               string // file with the places for snapshots, of a cluster
 	lostAfter, certLife  time.Duration
-	keepAlive            time.Duration // of a root
-	amendments           string
 	events               int
 	eventAge             time.Duration
 	api                  apiFlags

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/web"
 	"skerry.dev/skerry/wire"
 )
@@ -78,13 +80,13 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	ctx := cmd.Context()
 	flags := func(role string) commonFlags {
-		return commonFlags{data: filepath.Join(f.data, role), logFormat: f.logs.logFormat, logLevel: f.logs.logLevel, name: "root"}
+		return commonFlags{data: filepath.Join(f.data, role), logFormat: f.logs.logFormat, logLevel: f.logs.logLevel}
 	}
 	rf := flags("root")
 	shared := f.shared
 	shared.link = f.rootLink
-	rootCfg, err := rootConfig(&rf, &shared)
-	if err != nil {
+	rootCfg := node.RootConfig{Server: root.ServerOptions{Name: "root"}}
+	if err := rootConfig(&rootCfg, &rf, &shared); err != nil {
 		return err
 	}
 	r, err := startRoot(ctx, s, rootCfg, &shared.api)
@@ -97,13 +99,12 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	below.link = f.clusterLink
 	below.api.listen = f.clusterAPI
 	below.api.oidc = "" // it names the root's address
-	clusterCfg, err := clusterConfig(&cf, &below, f.admission, f.plugins)
-	if err != nil {
+	clusterCfg := node.ClusterConfig{Server: cluster.ServerOptions{MQTT: f.mqtt}}
+	if err := clusterConfig(&clusterCfg, &cf, &below, f.admission, f.plugins); err != nil {
 		return err
 	}
-	clusterCfg.MQTT = f.mqtt
 	if f.admission == "" {
-		clusterCfg.Admission.Trusted = []string{node.DefaultOrg}
+		clusterCfg.Server.Admission.Trusted = []string{node.DefaultOrg}
 	}
 	clusterCfg.Join = node.Join{Name: "local", Parent: []string{reachable(r.LinkAddr())}}
 	if clusterCfg.Join.Token, err = tokenIfNeeded(ctx, cf.data, r.Authority(), wire.TierCluster, "local"); err != nil {
