@@ -82,6 +82,13 @@ func (in *intake) turn(next *group, p *placement) int {
 	return turnNotReady
 }
 
+// copyOn makes a copy of a group for a worker.
+func (g *group) copyOn(worker string) *placement {
+	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, location: location{Pinned: worker}}
+	p.A.ID += "-" + skerry.InstanceID(worker)
+	return p
+}
+
 // proven reports whether a copy of a group serves or has done its work, none being missing.
 func (in *intake) proven(g *group) bool {
 	return slices.ContainsFunc(in.copies(g.A.ID), func(p *placement) bool { return p.Obs.Ready || p.Obs.State == skerry.Terminated })

@@ -527,10 +527,3 @@ func (l *ledger) taking() (out []*group) {
 	slices.SortFunc(out, func(a, b *group) int { return cmp.Compare(a.A.ID, b.A.ID) })
 	return out
 }
-
-// copyOn makes a copy of a group for a worker.
-func (g *group) copyOn(worker string) *placement {
-	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, location: location{Pinned: worker}}
-	p.A.ID += "-" + skerry.InstanceID(worker)
-	return p
-}
