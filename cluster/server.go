@@ -85,9 +85,12 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 		opt.LostAfter = opt.Profile.LostAfter
 	}
 	s := &Server{opt: opt}
-	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, MQTT: opt.MQTT, Images: opt.Images, Secrets: opt.Secrets,
-		Asked:   map[string]http.Handler{checkpointPath: http.HandlerFunc(s.serveCheckpoint), tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
-		Journal: opt.Journal, Leadership: opt.Leadership, Reenrol: opt.Rebuild, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
+	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store,
+		Link: opt.Link, MQTT: opt.MQTT, Images: opt.Images, Secrets: opt.Secrets,
+		Asked: map[string]http.Handler{checkpointPath: http.HandlerFunc(s.serveCheckpoint),
+			tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
+		Journal: opt.Journal, Leadership: opt.Leadership, Reenrol: opt.Rebuild, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive,
+		Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +123,11 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 }
 
 // serve runs the links of one life. When one of them ends, so does the other.
-func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
+func (s *Server) serve(ctx context.Context, life *loop.Loop) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	parts := []func() error{func() error {
-		return s.ServeChildren(ctx, l, tier.Children{
+		return s.ServeChildren(ctx, life, tier.Children{
 			Up:    func(hello *wire.Hello) any { return core.ChildUp{Hello: hello} },
 			Frame: func(name string, m wire.Message) any { return core.ChildFrame{Name: name, Msg: m} },
 			Down:  func(name string) any { return core.ChildDown{Name: name} },
@@ -133,19 +136,19 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		})
 	}}
 	if s.opt.Root != nil {
-		up, err := s.connect(ctx, l)
+		up, err := s.connect(ctx, life)
 		if err != nil {
 			return err
 		}
 		parts = append(parts, func() error { return up.Run(ctx) })
 	}
-	if run := s.startRelay(ctx, l); run != nil {
+	if run := s.startRelay(ctx, life); run != nil {
 		parts = append(parts, run)
 	}
 	if s.opt.Names.Listen != "" {
 		parts = append(parts, func() error { return newNameServer(s).run(ctx) })
 	}
-	answers := newAnswerer(ctx, s, l)
+	answers := newAnswerer(ctx, s, life)
 	s.answers.Store(answers)
 	defer answers.work.End()
 	done := make(chan error, len(parts))
@@ -161,18 +164,19 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 }
 
 // connect makes the link to the root.
-func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
-	r := s.opt.Root
+func (s *Server) connect(ctx context.Context, life *loop.Loop) (*tier.Up, error) {
+	root := s.opt.Root
 	up, err := tier.NewUp(tier.UpConfig{
-		Member: r.Member, Addrs: r.Addrs, Boot: r.Boot, Machine: r.Machine, Version: s.opt.Version, Site: s.Authority(), Log: s.opt.Log,
+		Member: root.Member, Addrs: root.Addrs, Boot: root.Boot, Machine: root.Machine, Version: s.opt.Version, Site: s.Authority(),
+		Log: s.opt.Log,
 		Sets: func() []wire.SetAck {
 			// With the life's own context: between two lives there is nobody to answer.
 			sets, _ := tier.View(ctx, s.Role, func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
-		Up:    func(w *wire.Welcome) { l.Post(core.ParentUp{Welcome: w}) },
-		Frame: func(m wire.Message) { l.Post(core.ParentFrame{Msg: m}) },
-		Down:  func(ago time.Duration) { l.Post(core.ParentDown{Heard: time.Now().Add(-ago)}) },
+		Up:    func(w *wire.Welcome) { life.Post(core.ParentUp{Welcome: w}) },
+		Frame: func(m wire.Message) { life.Post(core.ParentFrame{Msg: m}) },
+		Down:  func(ago time.Duration) { life.Post(core.ParentDown{Heard: time.Now().Add(-ago)}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
 		Term:  s.term,
 		Held:  func() time.Duration { return s.Held("") },
@@ -181,8 +185,8 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 		return nil, err
 	}
 	s.up.Store(up)
-	if r.OnUp != nil {
-		r.OnUp(up)
+	if root.OnUp != nil {
+		root.OnUp(up)
 	}
 	return up, nil
 }
@@ -248,7 +252,8 @@ func (h *host) Send(to string, m wire.Message) {
 
 func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 	for _, e := range events {
-		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "worker", string(e.Worker), "text", e.Text)
+		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "worker", string(e.Worker),
+			"text", e.Text)
 	}
 	h.Journal().Announce(events, changed)
 }

@@ -274,8 +274,8 @@ func (r *Remote) acquaint(site string, was, is []wire.RemotePeer) (met []wire.Re
 
 // meet takes up a worker of another site, under a number of this one. Its addresses must be of that site's extents, so that
 // one site cannot take another's packets. It gives false where there are too many of that site already.
-func (r *Remote) meet(site string, p wire.RemotePeer) bool {
-	info, name, n := r.sites[site], RemoteName(site, p.ID), &r.numbers
+func (r *Remote) meet(site string, peer wire.RemotePeer) bool {
+	info, name, n := r.sites[site], RemoteName(site, peer.ID), &r.numbers
 	if n.Remote[name] == 0 {
 		if r.known[site] >= MaxRemote {
 			r.refused[RefusedPeers]++
@@ -289,10 +289,11 @@ func (r *Remote) meet(site string, p wire.RemotePeer) bool {
 		n.Remote[name] = n.LastRemote
 		r.unsaved = true
 	}
-	p.Prefixes = slices.DeleteFunc(slices.Clone(p.Prefixes[:min(len(p.Prefixes), maxPrefixes)]), func(q netip.Prefix) bool {
-		return info == nil || !slices.ContainsFunc(info.Extents, func(e netip.Prefix) bool { return e.Bits() <= q.Bits() && e.Contains(q.Addr()) }) || r.home.Owns(q)
+	peer.Prefixes = slices.DeleteFunc(slices.Clone(peer.Prefixes[:min(len(peer.Prefixes), maxPrefixes)]), func(q netip.Prefix) bool {
+		return info == nil || !slices.ContainsFunc(info.Extents,
+			func(e netip.Prefix) bool { return e.Bits() <= q.Bits() && e.Contains(q.Addr()) }) || r.home.Owns(q)
 	})
-	r.peers[name], r.dirty = p, true
+	r.peers[name], r.dirty = peer, true
 	r.home.Changed(name)
 	return true
 }
