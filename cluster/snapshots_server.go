@@ -194,8 +194,8 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spe
 	})
 }
 
-// restore waits until nothing has the volumes, and has their worker unpack the snapshot. One that is elsewhere comes through here. It returns
-// what volumes without a size took.
+// restore waits until nothing has the volumes, and has their worker unpack the snapshot. One that is elsewhere comes
+// through here. It returns what volumes without a size took.
 func (s *Server) restore(ctx context.Context, plan core.RestorePlan) (skerry.Bytes, error) {
 	if err := s.awaitIdle(ctx, plan.To); err != nil {
 		return 0, err

@@ -172,8 +172,8 @@ func printClasses(out io.Writer, list []wire.ClassVerdict) {
 	}
 }
 
-// printRuntimes tells what each runtime costs the service, and why it has not those that it has not. Who asks a cluster is told which of them
-// its workers have.
+// printRuntimes tells what each runtime costs the service, and why it has not those that it has not. Who asks a cluster
+// is told which of them its workers have.
 func printRuntimes(out io.Writer, list []spec.RuntimeChoice, cluster bool) {
 	rated := slices.ContainsFunc(list, func(choice spec.RuntimeChoice) bool { return choice.Saturation > 0 }) // by what it is expected to bear
 	grid := table{head: []string{"  RUNTIME", "ISOLATION", "MEMORY OVERHEAD", "WORKERS", "VERDICT"}}

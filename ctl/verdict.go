@@ -47,7 +47,8 @@ type watched struct {
 	started  bool // it was seen before it was ready
 }
 
-// steadyAt is when everything has run for long enough to be called ready: programs without a probe, and those that were restarted meanwhile.
+// steadyAt is when everything has run for long enough to be called ready: programs without a probe, and those that were
+// restarted meanwhile.
 func (p *progress) steadyAt() (at time.Time) {
 	for _, app := range p.keys {
 		shown := p.apps[app]

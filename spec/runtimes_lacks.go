@@ -18,7 +18,8 @@ type lack struct {
 	why map[string]string
 }
 
-// lacks is the table of runtimes and abilities. What a runtime can do only on some machines is not in it: the self-tests of the workers tell.
+// lacks is the table of runtimes and abilities. What a runtime can do only on some machines is not in it: the
+// self-tests of the workers tell.
 var lacks = []lack{
 	{"terminals", inContainers("tty", func(k *Container) bool { return k.TTY }), map[string]string{
 		RuntimeWasm: "WASI knows streams alone", RuntimeUnikernel: "its console is a serial line", RuntimeVM: "its console is a serial line"}},
@@ -174,15 +175,16 @@ type RuntimeChoice struct {
 	Chosen  bool `json:"chosen,omitempty"`
 	// Processor is how much of a processor it takes for the same work, on the instance's worker where that is known to differ.
 	Processor RuntimeFigure `json:"processor"`
-	// These are for a service with an expected rate: at how many requests per second an instance saturates in it (0: not known), what share of that
-	// the expected rate leaves (below 0: it is more; nil: not known), and why it is not clear of that point, or empty.
+	// These are for a service with an expected rate: at how many requests per second an instance saturates in it (0:
+	// not known), what share of that the expected rate leaves (below 0: it is more; nil: not known), and why it is not
+	// clear of that point, or empty.
 	Saturation float64  `json:"saturation,omitempty"`
 	HeadRoom   *float64 `json:"headRoom,omitempty"`
 	Crowded    string   `json:"crowded,omitempty"`
 }
 
-// RuntimeChoices tells how each runtime stands to a service, the cheapest first; chosen is the one that an instance has, or "", and costs are
-// those of its worker.
+// RuntimeChoices tells how each runtime stands to a service, the cheapest first; chosen is the one that an instance
+// has, or "", and costs are those of its worker.
 func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []RuntimeChoice {
 	out := make([]RuntimeChoice, 0, len(runtimeKinds))
 	for i := range runtimeKinds {

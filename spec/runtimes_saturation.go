@@ -74,9 +74,9 @@ func (s *ServiceSpec) ClearShare() float64 {
 	return clearShare
 }
 
-// Saturation gives the requests per second at which an instance uses all of resources.cpu in a runtime that takes so many times the processor
-// time of a container; 0: it is not known. A request is taken to need as much as one of the published service, and at most as long as its
-// answer may take.
+// Saturation gives the requests per second at which an instance uses all of resources.cpu in a runtime that takes so
+// many times the processor time of a container; 0: it is not known. A request is taken to need as much as one of the
+// published service, and at most as long as its answer may take.
 func (s *ServiceSpec) Saturation(cpu float64) float64 {
 	if cpu <= 0 || s.Resources.CPU <= 0 {
 		return 0
@@ -99,8 +99,8 @@ func (s *ServiceSpec) clear(cpu float64) bool {
 	return at > 0 && s.ExpectedRate <= s.ClearShare()*at
 }
 
-// choose takes of some runtimes, the cheapest first, that in which an instance is to run: the first that is clear of its saturation point, else
-// the one with the most head-room, else, where no figure tells of any, the first.
+// choose takes of some runtimes, the cheapest first, that in which an instance is to run: the first that is clear of
+// its saturation point, else the one with the most head-room, else, where no figure tells of any, the first.
 func (s *ServiceSpec) choose(list []string, costs RuntimeCosts) string {
 	if len(list) == 0 {
 		return ""
@@ -139,9 +139,9 @@ func (s *ServiceSpec) Crowded(runtime string, costs RuntimeCosts) string {
 	}
 }
 
-// Relief lists the runtimes in which an instance would be clear of its saturation point on a worker of other costs, the cheapest first, if it
-// uses a share of its processor time in one on a worker of such costs now. None of them keeps it apart less than it asks for, and those of
-// which no figure tells are not among them.
+// Relief lists the runtimes in which an instance would be clear of its saturation point on a worker of other costs, the
+// cheapest first, if it uses a share of its processor time in one on a worker of such costs now. None of them keeps it
+// apart less than it asks for, and those of which no figure tells are not among them.
 func (s *ServiceSpec) Relief(runtime string, share float64, here, there RuntimeCosts) (out []string) {
 	was := here.of(runtime)
 	for _, name := range s.Runtimes() {

@@ -101,8 +101,8 @@ func (o *Overrides) Apps() []skerry.AppKey {
 	return slices.SortedFunc(maps.Keys(o.all), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// Share is how many instances of a service were here before it was changed, and how many there are in the whole application; ok is false for
-// a service that was not here.
+// Share is how many instances of a service were here before it was changed, and how many there are in the whole
+// application; ok is false for a service that was not here.
 func (o *Overrides) Share(k skerry.ServiceKey) (share, total int, ok bool) {
 	b := o.all[k.App].Services[k.Service]
 	if b == nil {

@@ -55,8 +55,9 @@ type Admission struct {
 	// Egress is where the services of an organisation, trusted or not, may go outside the overlay at most, and where those go that say
 	// nothing; under the name *, of all that are not named and not trusted.
 	Egress map[string]spec.Egress `json:"egress,omitempty"`
-	// Signers are public keys in PEM, ECDSA on P-256, by organisation, trusted or not: workers start only images for it that one of them has signed, as
-	// cosign does. The name * is every organisation without an entry; an empty list asks for no signature.
+	// Signers are public keys in PEM, ECDSA on P-256, by organisation, trusted or not: workers start only images for it
+	// that one of them has signed, as cosign does. The name * is every organisation without an entry; an empty list
+	// asks for no signature.
 	Signers map[string][]string `json:"signers,omitempty"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.
 	Quotas map[string]SiteQuota `json:"quotas,omitempty"`
@@ -351,7 +352,8 @@ func (p *Admission) Problems() (out []skerry.Problem) {
 	return out
 }
 
-// measuringPorts are the TCP ports at which workers measure round trips to users for any organisation, beside those of the admission policy.
+// measuringPorts are the TCP ports at which workers measure round trips to users for any organisation, beside those of
+// the admission policy.
 var measuringPorts = []int{80, 443, 8080, 8443}
 
 // shared is the network that providers use behind their translation (RFC 6598); it is as private as those of RFC 1918.

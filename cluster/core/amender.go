@@ -13,7 +13,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// amender changes what is the root's while that is away: by overrides, as operators and loads ask, and by ending what may not run for so long.
+// amender changes what is the root's while that is away: by overrides, as operators and loads ask, and by ending what
+// may not run for so long.
 //
 //	a change ─► amend ─► overrides ─► intake     the root is back ─► tellAmendments ─► its answer ─► giveBack
 type amender struct {

@@ -260,8 +260,8 @@ func (f *finder) stays(now time.Time, p *placement) string {
 	return ""
 }
 
-// relieve looks for a worker and a runtime in which an instance would be clear of its saturation point, the cheapest first, or says why there
-// is none.
+// relieve looks for a worker and a runtime in which an instance would be clear of its saturation point, the cheapest
+// first, or says why there is none.
 func (f *finder) relieve(now time.Time, inst *placement, share float64) (decision wire.Decision, runtime, why string) {
 	if why := f.stays(now, inst); why != "" {
 		return decision, "", why
@@ -370,8 +370,8 @@ func (f *finder) keepsOriginal(p *placement, o wire.Observation) (keep bool, why
 	return p.A.Spec.KeepsOriginal(original, replacement)
 }
 
-// gathers gives when an instance is to be looked at again that is to be spread, while a worker that this store knows has not come back since
-// the start; zero: it waits for none.
+// gathers gives when an instance is to be looked at again that is to be spread, while a worker that this store knows
+// has not come back since the start; zero: it waits for none.
 func (f *finder) gathers(now time.Time, p *placement) (again time.Time) {
 	end := f.started.Add(gatherFor)
 	if p.A.Spec.Placement.Policy != spec.PolicySpread || p.Pinned != "" || !now.Before(end) {

@@ -11,7 +11,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// judge looks whether instances get what their SLA says and have the right runtime, and moves those for which the site has something better.
+// judge looks whether instances get what their SLA says and have the right runtime, and moves those for which the site
+// has something better.
 type judge struct {
 	*lifecycle
 	find   *finder

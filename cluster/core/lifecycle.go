@@ -127,8 +127,8 @@ func (l *lifecycle) seeStart(now time.Time, p *placement, fx *wire.Effects) {
 	l.starts.Expect(p.A.ID, p.Placed.Add(placing.Patience))
 }
 
-// crowd tells whether an instance is clear of the saturation point of its runtime, when that changes: by what is expected of it, or by what it
-// was seen to use.
+// crowd tells whether an instance is clear of the saturation point of its runtime, when that changes: by what is
+// expected of it, or by what it was seen to use.
 func (l *lifecycle) crowd(now time.Time, p *placement, fx *wire.Effects) {
 	text := ""
 	if w := l.workers[p.Worker]; w != nil && !p.ended() {
@@ -278,7 +278,8 @@ func (l *lifecycle) drop(now time.Time, p *placement, fx *wire.Effects) {
 	}
 	l.ownerGone(now, p.A.ID, fx)
 	if p.Origin == "root" && l.rootWants(p.A.ID) {
-		// A crash had left half of a commit: that it was here, and not that the root wants it. It was ended for that, and the root has said it again.
+		// A crash had left half of a commit: that it was here, and not that the root wants it. It was ended for that,
+		// and the root has said it again.
 		l.then.still(now, p.A.ID, fx)
 	}
 }

@@ -41,7 +41,8 @@ func (o *overlay) redirected(k skerry.AppKey) {
 // audit says what its parts contradict.
 func (o *overlay) audit() []string {
 	known, there := o.workers.has, func(app skerry.AppKey) bool { return o.byApp[app] != nil }
-	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.remote.sites.Audit(), o.endpoints.Audit(known, there))
+	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.remote.sites.Audit(),
+		o.endpoints.Audit(known, there))
 }
 
 // publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is linked to.

@@ -399,9 +399,9 @@ func (sn *snapshots) ofAnother(app skerry.AppKey, org string) bool {
 	return false
 }
 
-// restoreRoom checks that an organisation may have the volumes of a snapshot on a worker, in place of those of a size that are at another or the
-// same one ("": new ones), and returns how much volumes without a size may take; 0: no bound. Where a snapshot was imported, somebody wrote its
-// sizes by hand, perhaps.
+// restoreRoom checks that an organisation may have the volumes of a snapshot on a worker, in place of those of a size
+// that are at another or the same one ("": new ones), and returns how much volumes without a size may take; 0: no
+// bound. Where a snapshot was imported, somebody wrote its sizes by hand, perhaps.
 func (sn *snapshots) restoreRoom(snap *spec.Snapshot, size skerry.Bytes, to, at string) (most skerry.Bytes, err error) {
 	if sn.volumes.Restoring(snap.Org) >= maxTaking {
 		return 0, skerry.Errorf(skerry.CodeConflict, "%d volumes of organisation %s are being restored, as many as may be at a time", maxTaking,

@@ -76,7 +76,9 @@ func (b *books) forgetClaims(now time.Time, worker string, fx *wire.Effects) {
 	for _, v := range b.volumes.Forget(worker) {
 		fx.Delete(volumes.Prefix + v.Key())
 		if v.Data {
-			b.siteEvent(fx, now, wire.EventWarning, "DataLost", "the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed", worker)
+			b.siteEvent(fx, now, wire.EventWarning, "DataLost",
+				"the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed",
+				worker)
 		}
 	}
 	for _, o := range b.Apps.Orgs() { // their snapshots there are gone as well
@@ -181,7 +183,8 @@ func (b *books) othersData(a *spec.Assignment) *wire.Reason {
 	if b.volumes.OtherOrg(v, a.Org) == "" {
 		return nil
 	}
-	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}
+	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation",
+		Hint: "name the application or service otherwise"}
 }
 
 // countBesides has the quota of an organisation count what it has on disks that no instance asks for.

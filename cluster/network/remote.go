@@ -52,8 +52,9 @@ type Numbers struct {
 	LastRemote wire.PeerID            `json:"lastForeign,omitempty"` // number given last
 }
 
-// Remote is what a site knows of the others: the addresses that each may have, where the instances of their services are, and which of their
-// workers exchange packets with workers here. The root introduces a site; all else comes by mail from its cluster.
+// Remote is what a site knows of the others: the addresses that each may have, where the instances of their services
+// are, and which of their workers exchange packets with workers here. The root introduces a site; all else comes by
+// mail from its cluster.
 //
 //	introduced ─► its mail is read ─► the workers that it names get numbers here
 //	                                      └─ no mail names one, and no route leads there, for an hour ─► forgotten
@@ -202,8 +203,8 @@ func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *wire.RemoteRo
 	route.Peers = r.acquaint(site, was, is)
 }
 
-// SetUsers takes which workers of another site have routes to which workers here; nil: none. It returns the numbers of the workers here that
-// are concerned.
+// SetUsers takes which workers of another site have routes to which workers here; nil: none. It returns the numbers of
+// the workers here that are concerned.
 func (r *Remote) SetUsers(site string, users *wire.RemotePeers) (concerned []wire.PeerID) {
 	var was, is []wire.RemotePeer
 	if old := r.users[site]; old != nil {
@@ -343,8 +344,8 @@ func (r *Remote) Backends(k skerry.ServiceKey) (out []RemoteBackend) {
 	return out
 }
 
-// Users lists the workers of other sites that have routes to a worker here, as their sites say; of sites that has holds for, because they may
-// want something of that worker.
+// Users lists the workers of other sites that have routes to a worker here, as their sites say; of sites that has holds
+// for, because they may want something of that worker.
 func (r *Remote) Users(of wire.PeerID, has func(site string) bool) (out []string) {
 	for _, site := range slices.Sorted(maps.Keys(r.users)) {
 		if !has(site) {

@@ -307,8 +307,8 @@ func (c *Claims) Forget(worker string) (gone []Gone) {
 	return gone
 }
 
-// noteFormer claims the volumes with data that a replica had, and no longer has, and gives what they take. They are nobody's until the owner
-// has told of them.
+// noteFormer claims the volumes with data that a replica had, and no longer has, and gives what they take. They are
+// nobody's until the owner has told of them.
 func (c *Claims) noteFormer(kept *claim, has []string) (sum skerry.Bytes) {
 	for _, name := range kept.Names {
 		if slices.Contains(has, name) {

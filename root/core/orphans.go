@@ -61,8 +61,8 @@ func orphans(core *Core) (list []orphan) {
 	return list
 }
 
-// stranger tells of an instance that a site runs and this store does not know: it was restored from an older backup. It is left alone until somebody
-// names it or an operator ends it, and of one that is ending nothing is said.
+// stranger tells of an instance that a site runs and this store does not know: it was restored from an older backup. It
+// is left alone until somebody names it or an operator ends it, and of one that is ending nothing is said.
 func stranger(now time.Time, site string, o *wire.Observation, fx *wire.Effects) {
 	if o.Phase != skerry.PhaseStopping && !o.State.Final() {
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "UnknownInstance", Cluster: skerry.ClusterName(site),

@@ -32,7 +32,8 @@ func (c *Core) overlayItem(now time.Time, key string, value []byte, fx *wire.Eff
 		return // of a newer cluster
 	}
 	if err := c.codec.Unmarshal(value, item); err != nil {
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadItem", Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadItem",
+			Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
 		return
 	}
 	fx.Actions = append(fx.Actions, OverlayItem{Key: key, Item: item})
