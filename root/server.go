@@ -63,7 +63,8 @@ type PluginHost interface {
 // NewServer opens what the root keeps; Run starts it.
 func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	s := &Server{opt: opt}
-	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierRoot, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, Images: opt.Images, Secrets: opt.Secrets,
+	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierRoot, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link,
+		Images: opt.Images, Secrets: opt.Secrets,
 		Asked:   map[string]http.Handler{tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
 		Journal: opt.Journal, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Log: opt.Log})
 	if err != nil {
@@ -138,7 +139,8 @@ func (h *host) Send(to string, m wire.Message) { h.SendChild(to, m) }
 
 func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 	for _, e := range events {
-		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "cluster", string(e.Cluster), "text", e.Text)
+		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "cluster", string(e.Cluster),
+			"text", e.Text)
 	}
 	h.Journal().Announce(events, changed)
 }

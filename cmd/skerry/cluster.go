@@ -174,7 +174,8 @@ func poolFlag(s string) (p netip.Prefix, err error) {
 		return p, nil
 	}
 	if p, err = netip.ParsePrefix(s); err != nil || !p.Addr().Is4() || p.Bits() > 20 || p != p.Masked() {
-		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %q is not an IPv4 prefix of at most 20 bits", s).WithHint("write it as 10.64.0.0/10")
+		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %q is not an IPv4 prefix of at most 20 bits",
+			s).WithHint("write it as 10.64.0.0/10")
 	}
 	if spec.ServicePrefix().Overlaps(p) {
 		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %s overlaps the service addresses, %s", p, spec.ServicePrefix())
@@ -213,7 +214,7 @@ func clusterConfig(cfg *node.ClusterConfig, c *commonFlags, p *parentFlags, admi
 }
 
 // startCluster starts a cluster orchestrator and waits until it takes workers and users.
-func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *apiFlags) (*node.Cluster, error) {
+func startCluster(ctx context.Context, svc *service, cfg node.ClusterConfig, api *apiFlags) (*node.Cluster, error) {
 	if err := mustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -223,7 +224,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 			return nil
 		}
 		now := func(w http.ResponseWriter, r *http.Request) { (*local.Load()).ServeHTTP(w, r) }
-		return startLocal(s, cfg.Dir, cfg.Log, http.HandlerFunc(now))
+		return startLocal(svc, cfg.Dir, cfg.Log, http.HandlerFunc(now))
 	}
 	cfg.Standing = func(o *succession.Leadership) { // and go on answering so until this machine leads
 		if err := serveLocal(&standingLocal{o}); err != nil {
@@ -231,28 +232,30 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 			local.Store(nil)
 		}
 	}
-	k, err := node.OpenCluster(ctx, cfg)
+	cluster, err := node.OpenCluster(ctx, cfg)
 	if err != nil {
 		return nil, joinError(err)
 	}
-	s.closer(k.Close)
-	s.start(part{"cluster", k.Run})
-	s.start(part{"leadership", k.Deposed})
-	s.start(part{"succession", k.RunLeadership})
-	if err := s.wait(ctx, "the cluster", k.Up()); err != nil {
+	svc.closer(cluster.Close)
+	svc.start(part{"cluster", cluster.Run})
+	svc.start(part{"leadership", cluster.Deposed})
+	svc.start(part{"succession", cluster.RunLeadership})
+	if err := svc.wait(ctx, "the cluster", cluster.Up()); err != nil {
 		return nil, err
 	}
-	s.watchdog.add(k.Alive)
-	if err := node.Seed(ctx, k); err != nil {
+	svc.watchdog.add(cluster.Alive)
+	if err := node.Seed(ctx, cluster); err != nil {
 		return nil, err
 	}
-	if err := s.listening(ctx, "cluster", func() bool { return k.LinkAddr() != nil }); err != nil {
+	if err := svc.listening(ctx, "cluster", func() bool { return cluster.LinkAddr() != nil }); err != nil {
 		return nil, err
 	}
-	if err := startAPI(ctx, s, k, k.Store, cfg.Common, api); err != nil {
+	if err := startAPI(ctx, svc, cluster, cluster.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return k, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, images: k.Images.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, leadership: k.Leadership, rebuilt: k.Rebuilt, orphans: k.Orphans})
+	return cluster, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: cluster.Name(), authority: cluster.Authority(),
+		store: cluster.Store, images: cluster.Images.Store, ready: cluster.Ready, parent: cluster.Parent, plugins: cluster.Plugins, api: api,
+		leadership: cluster.Leadership, rebuilt: cluster.Rebuilt, orphans: cluster.Orphans})
 }
 
 // joinError gives a refusal the form that users get.

@@ -91,32 +91,33 @@ func rootConfig(cfg *node.RootConfig, c *commonFlags, p *parentFlags) (err error
 }
 
 // startRoot starts a root and waits until it takes clusters and users.
-func startRoot(ctx context.Context, s *service, cfg node.RootConfig, api *apiFlags) (*node.Root, error) {
+func startRoot(ctx context.Context, svc *service, cfg node.RootConfig, api *apiFlags) (*node.Root, error) {
 	if err := skerry.CheckName(cfg.Server.Name); err != nil {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "--name: %w", err)
 	}
 	if err := mustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
-	r, err := node.OpenRoot(ctx, cfg)
+	root, err := node.OpenRoot(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.closer(r.Close)
-	s.start(part{"root", r.Run})
-	s.start(part{"leadership", r.Deposed})
-	if err := s.wait(ctx, "the root", r.Up()); err != nil {
+	svc.closer(root.Close)
+	svc.start(part{"root", root.Run})
+	svc.start(part{"leadership", root.Deposed})
+	if err := svc.wait(ctx, "the root", root.Up()); err != nil {
 		return nil, err
 	}
-	s.watchdog.add(r.Alive)
-	if err := node.Seed(ctx, r); err != nil {
+	svc.watchdog.add(root.Alive)
+	if err := node.Seed(ctx, root); err != nil {
 		return nil, err
 	}
-	if err := s.listening(ctx, "root", func() bool { return r.LinkAddr() != nil }); err != nil {
+	if err := svc.listening(ctx, "root", func() bool { return root.LinkAddr() != nil }); err != nil {
 		return nil, err
 	}
-	if err := startAPI(ctx, s, r, r.Store, cfg.Common, api); err != nil {
+	if err := startAPI(ctx, svc, root, root.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return r, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: r.Name(), authority: r.Authority(), store: r.Store, images: r.Images.Store, ready: r.Ready, plugins: r.Plugins, api: api, orphans: r.Orphans})
+	return root, startLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(), authority: root.Authority(),
+		store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api, orphans: root.Orphans})
 }

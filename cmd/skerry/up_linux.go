@@ -77,7 +77,7 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 }
 
 // start starts the roles one after the other, each joined to the one before.
-func (f *upFlags) start(cmd *cobra.Command, s *service) error {
+func (f *upFlags) start(cmd *cobra.Command, svc *service) error {
 	ctx := cmd.Context()
 	flags := func(role string) commonFlags {
 		return commonFlags{data: filepath.Join(f.data, role), logFormat: f.logs.logFormat, logLevel: f.logs.logLevel}
@@ -89,7 +89,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	if err := rootConfig(&rootCfg, &rf, &shared); err != nil {
 		return err
 	}
-	r, err := startRoot(ctx, s, rootCfg, &shared.api)
+	r, err := startRoot(ctx, svc, rootCfg, &shared.api)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	if clusterCfg.Join.Token, err = tokenIfNeeded(ctx, cf.data, r.Authority(), wire.TierCluster, "local"); err != nil {
 		return err
 	}
-	k, err := startCluster(ctx, s, clusterCfg, &below.api)
+	k, err := startCluster(ctx, svc, clusterCfg, &below.api)
 	if err != nil {
 		return err
 	}
@@ -128,11 +128,11 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	if workerCfg.Join.Token, err = tokenIfNeeded(ctx, w.common.data, k.Authority(), wire.TierWorker, workerCfg.Join.Name); err != nil {
 		return err
 	}
-	if _, err := startWorker(ctx, s, workerCfg, w.http, nil); err != nil {
+	if _, err := startWorker(ctx, svc, workerCfg, w.http, nil); err != nil {
 		return err
 	}
 	if p := w.profiler(workerCfg.Dir, workerCfg.Log); p != nil {
-		s.start(part{"profiler", p.run})
+		svc.start(part{"profiler", p.run})
 	}
 	return f.welcome(cmd, r, k, &shared.api, &below.api)
 }
@@ -147,7 +147,7 @@ func tokenIfNeeded(ctx context.Context, data string, a *auth.Authority, tier wir
 }
 
 // welcome adds contexts for the two servers and tells how to go on.
-func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, root, site *apiFlags) error {
+func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, cluster *node.Cluster, root, site *apiFlags) error {
 	if root.served == "" {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, roo
 	if f.contextName != "" {
 		path, err := ctl.ConfigPath()
 		if err == nil {
-			err = f.addContexts(path, r, k, root, site)
+			err = f.addContexts(path, r, cluster, root, site)
 		}
 		if err != nil { // a service has no home directory, and a disk may be full: the roles run all the same
 			fmt.Fprintf(cmd.ErrOrStderr(), "no context is added: %v\n", err)

@@ -17,7 +17,7 @@ const inView = 20 // lines from where it is declared to the end of its scope
 
 // How many there are of each. The numbers only ever fall: give what you touch a name, or say what was expected, and write the new number here.
 const (
-	oneLetter    = 2595
+	oneLetter    = 1522
 	bareFailures = 890
 )
 

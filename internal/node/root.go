@@ -101,7 +101,8 @@ func Seed(ctx context.Context, s doer) error {
 	if err != nil || len(orgs) > 0 {
 		return err
 	}
-	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: DefaultOrg}}, apps.PutNamespace{Namespace: apps.Namespace{Name: spec.DefaultNamespace, Org: DefaultOrg}}} {
+	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: DefaultOrg}},
+		apps.PutNamespace{Namespace: apps.Namespace{Name: spec.DefaultNamespace, Org: DefaultOrg}}} {
 		if _, err := s.Do(ctx, m); err != nil {
 			return fmt.Errorf("default organisation: %w", err)
 		}

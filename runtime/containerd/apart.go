@@ -95,12 +95,12 @@ func (d *Driver) look(ctx context.Context, layer, binary string) (e evidence, er
 		Args:      append(append([]string{program}, d.opts.Keeper[1:]...), kernelFlag, token),
 		Mounts:    []runtime.Mount{{Type: "bind", Source: d.opts.Keeper[0], Target: program, Options: []string{"bind", "ro"}}},
 		Resources: runtime.Resources{Memory: 256 << 20}}
-	h, err := d.start(ctx, s, binary)
+	handle, err := d.start(ctx, s, binary)
 	if err != nil {
 		return e, err
 	}
-	defer d.Remove(context.WithoutCancel(ctx), h)
-	log, err := d.OpenLog(ctx, h, runtime.LogOptions{Follow: true})
+	defer d.Remove(context.WithoutCancel(ctx), handle)
+	log, err := d.OpenLog(ctx, handle, runtime.LogOptions{Follow: true})
 	if err != nil {
 		return e, err
 	}

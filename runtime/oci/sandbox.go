@@ -41,8 +41,9 @@ func (d *Driver) refuse(s *runtime.Spec) error {
 
 // begin starts the command that lets a created container run.
 //
-// GVisor of before 2025 refuses a network in what it takes for the host's own namespace, and takes every one for it that has rmem_default, as all
-// have on newer kernels. So that directory is covered for the command alone, in a mount namespace of a thread that ends with it.
+// GVisor of before 2025 refuses a network in what it takes for the host's own namespace, and takes every one for it
+// that has rmem_default, as all have on newer kernels. So that directory is covered for the command alone, in a mount
+// namespace of a thread that ends with it.
 func (d *Driver) begin(cmd *exec.Cmd, t *monitor.Task) error {
 	if d.Options.Sandbox == (monitor.Sandbox{}) {
 		return cmd.Start()
@@ -60,7 +61,8 @@ func (d *Driver) begin(cmd *exec.Cmd, t *monitor.Task) error {
 
 const coreSettings = "/proc/sys/net/core"
 
-// cover puts an empty directory over the settings of a network namespace, as this thread sees them; it must be locked and is of no use to others then.
+// cover puts an empty directory over the settings of a network namespace, as this thread sees them; it must be locked
+// and is of no use to others then.
 func cover(netns string) error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return err

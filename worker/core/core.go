@@ -564,20 +564,6 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 	}
 }
 
-func (c *Core) endpoints(value []byte, fx *wire.Effects) {
-	var e wire.Endpoints
-	if c.codec.Unmarshal(value, &e) == nil {
-		fx.Actions = append(fx.Actions, Endpoints{Service: e.Service, List: e.List})
-	}
-}
-
-func (c *Core) peers(value []byte, fx *wire.Effects) {
-	var p wire.Peers
-	if c.codec.Unmarshal(value, &p) == nil {
-		fx.Actions = append(fx.Actions, MeasurePeers{p})
-	}
-}
-
 func (c *Core) ids() []skerry.InstanceID {
 	out := make([]skerry.InstanceID, 0, len(c.insts))
 	for id := range c.insts {

@@ -101,3 +101,17 @@ func (c *Core) interest(services []skerry.ServiceKey) {
 		}
 	}
 }
+
+func (c *Core) endpoints(value []byte, fx *wire.Effects) {
+	var e wire.Endpoints
+	if c.codec.Unmarshal(value, &e) == nil {
+		fx.Actions = append(fx.Actions, Endpoints{Service: e.Service, List: e.List})
+	}
+}
+
+func (c *Core) peers(value []byte, fx *wire.Effects) {
+	var p wire.Peers
+	if c.codec.Unmarshal(value, &p) == nil {
+		fx.Actions = append(fx.Actions, MeasurePeers{p})
+	}
+}
