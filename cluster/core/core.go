@@ -26,7 +26,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Core is a cluster orchestrator as a state machine.
+// Core is a cluster orchestrator as a state machine. Apps, Children and Up are exported because its server looks into them
+// (archtest TestServersReadParts), and because the simulator looks into them and damages them. Only messages change them in production.
 type Core struct {
 	*lifecycle
 	*overlay

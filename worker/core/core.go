@@ -25,7 +25,8 @@ type Options struct {
 	Sets        reconcile.Options
 }
 
-// Core is a worker as a state machine.
+// Core is a worker as a state machine. Up is exported because its server looks into it
+// (archtest TestServersReadParts), and because the simulator looks into it and damages it. Only messages change it in production.
 type Core struct {
 	opt      Options
 	Up       *members.Parent
