@@ -15,7 +15,8 @@ import (
 // A name of one letter is read at a glance where all of its uses are in view: as a receiver, in a short function, in a short loop.
 const inView = 20 // lines from where it is declared to the end of its scope
 
-// How many there are of each. The numbers only ever fall: give what you touch a name, or say what was expected, and write the new number here.
+// How many there are of each. The numbers only ever fall: give what you touch a name, or say what was expected, and
+// write the new number here.
 const (
 	oneLetter    = 1522
 	bareFailures = 890
@@ -158,7 +159,8 @@ func bareIn(s source) (n int) {
 			return true
 		}
 		sel, ok := call.Fun.(*ast.SelectorExpr)
-		fails := ok && slices.Contains(strings.Fields("Error Errorf Fatal Fatalf"), sel.Sel.Name) && slices.Contains(strings.Fields("t b f tb"), text(sel.X))
+		fails := ok && slices.Contains(strings.Fields("Error Errorf Fatal Fatalf"), sel.Sel.Name) &&
+			slices.Contains(strings.Fields("t b f tb"), text(sel.X))
 		if fails && !slices.ContainsFunc(call.Args, speaks) {
 			n++
 		}

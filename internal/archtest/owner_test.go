@@ -16,7 +16,8 @@ var owned = []struct {
 	its       []string // its fields
 }{
 	{"cluster/core", "cluster/core/ledger.go",
-		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "orphan", "asking", "grew", "notes"},
+		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded",
+			"originals", "watched", "orphan", "asking", "grew", "notes"},
 		[]string{"p", "inst"}, []string{"Worker", "Removing", "Next", "Original"}},
 	{dir: "decide/apps", file: "decide/apps/catalog.go", fields: []string{"apps", "targets", "dirty", "wake", "frozen"}},
 	{dir: "decide/apps", file: "decide/apps/ledger.go", fields: []string{"counter", "inst", "byService", "unplaced", "stopping"}},
@@ -47,7 +48,8 @@ func TestOwners(t *testing.T) {
 						continue
 					case *ast.SelectorExpr:
 						v, _ := x.X.(*ast.Ident)
-						if slices.Contains(o.fields, x.Sel.Name) || direct && v != nil && slices.Contains(o.of, v.Name) && slices.Contains(o.its, x.Sel.Name) {
+						if slices.Contains(o.fields, x.Sel.Name) || direct && v != nil && slices.Contains(o.of, v.Name) &&
+							slices.Contains(o.its, x.Sel.Name) {
 							if seen[o.file] = true; s.path != o.file {
 								t.Errorf("%s: %s is changed; only %s changes it", s.at(x), x.Sel.Name, o.file)
 							}
@@ -146,8 +148,8 @@ func TestPartsWithoutCore(t *testing.T) {
 // reads are what a server may call of the exported parts of its core: they change nothing.
 var reads = strings.Fields("Apps Certificates Get Hello InstancesOf Namespaces Orgs Restricted Secret Secrets Usage")
 
-// TestServersReadParts has servers change their core by messages alone. Apps, Children and Up are exported because servers look into them, and
-// because the simulator and tests also damage them.
+// TestServersReadParts has servers change their core by messages alone. Apps, Children and Up are exported because
+// servers look into them, and because the simulator and tests also damage them.
 func TestServersReadParts(t *testing.T) {
 	parts := strings.Fields("Apps Children Up")
 	found := 0
