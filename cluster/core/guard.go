@@ -80,7 +80,7 @@ func (g *guard) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 	g.uplink.Touch()
 	g.siteEvent(fx, now, wire.EventWarning, "WorkerLost",
 		"worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+g.detect.Verdict(w.Name)+
-			"); its instances get a new place", w.Name)
+			"); its instances are placed elsewhere", w.Name)
 	for _, id := range sortedIDs(g.moving) {
 		if inst := g.places[id]; inst.Next.Worker == w.Name {
 			g.abandon(inst)
@@ -127,12 +127,13 @@ func (g *guard) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
 func (g *guard) freezeChanged(now time.Time, w *worker, fx *wire.Effects) {
 	if why := w.report.Frozen; why != "" {
 		g.held[w.Name] = true
-		g.siteEvent(fx, now, wire.EventNormal, "WorkerHeld", "worker "+w.Name+" is held on its device, and carries out nothing: "+why, w.Name)
+		g.siteEvent(fx, now, wire.EventNormal, "WorkerHeld", "worker "+w.Name+" is frozen on its device and ignores requests: "+why, w.Name)
 		return
 	}
 	delete(g.held, w.Name)
 	g.retry()
-	g.siteEvent(fx, now, wire.EventNormal, "WorkerReleased", "worker "+w.Name+" carries out again what it is asked for", w.Name)
+	g.siteEvent(fx, now, wire.EventNormal, "WorkerReleased", "worker "+w.Name+" was released on its device and carries out requests again",
+		w.Name)
 }
 
 // forged is by how much a token must be beyond any that was given: the store may be a backup's.
@@ -161,7 +162,8 @@ func (g *guard) reviewed(now time.Time, f trust.Finding, fx *wire.Effects) {
 	g.seeWorker(w)
 	if w.trust.Quarantine() == "" {
 		g.retry()
-		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" gets new work again: nothing more came for long", w.Name)
+		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded",
+			"worker "+w.Name+" gets new instances again: nothing spoke against it for a while", w.Name)
 		return
 	}
 	g.siteEvent(fx, now, wire.EventWarning, "WorkerQuarantined", "worker "+w.Name+" gets nothing new: "+w.trust.Quarantine(), w.Name)
@@ -192,7 +194,7 @@ func (g *guard) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
 		w.Facts = &facts
 	}
 	if suspected {
-		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is believed again: an operator says so", w.Name)
+		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is trusted again, by an operator", w.Name)
 	}
 }
 
@@ -202,9 +204,9 @@ func (g *guard) unknownToken(now time.Time, w *worker, p *placement, o *wire.Obs
 	switch {
 	case w == nil:
 	case o.Fence.ClusterTerm == g.term && o.Fence.Sequence > g.seq && o.Fence.Sequence-g.seq > forged:
-		text = "it tells of " + string(p.A.ID) + " under a token that was never given"
+		text = "it reports " + string(p.A.ID) + " under a token that was never issued"
 	case p.Worker != "" && p.Worker != w.Name && o.Fence == p.A.Fence && o.Fence.Sequence > 0 && (p.Next == nil || p.Next.Worker != w.Name):
-		text = "it tells of " + string(p.A.ID) + ", which another worker was given"
+		text = "it reports " + string(p.A.ID) + ", which belongs to another worker"
 	}
 	if text != "" {
 		g.counted(now, g.trust.Mark(now, w.Name, evidence.Tokens, text), fx)

@@ -157,7 +157,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 		if r.Seq < w.reportSeq && r.Seq > w.staleSeq {
 			w.staleSeq = r.Seq
 		} else if r.Seq < w.reportSeq {
-			const text = "it sends reports again that it sent before"
+			const text = "it repeats reports that it sent before"
 			rp.guard.counted(now, rp.trust.Odd(now, name, evidence.Replays, text), fx)
 		}
 		return members.IgnoredOld
@@ -440,7 +440,7 @@ func (rp *reports) upgraded(now time.Time, w *worker, was *wire.WorkerFacts, fx 
 	case wire.AgentPassed:
 		rp.siteEvent(fx, now, wire.EventNormal, "Upgraded", "worker "+w.Name+" went from "+a.From+" to "+a.To, w.Name)
 	case wire.AgentFailed:
-		rp.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" stays with its program: "+a.Why, w.Name)
+		rp.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" keeps its program: "+a.Why, w.Name)
 	}
 }
 

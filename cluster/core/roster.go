@@ -185,7 +185,7 @@ func (w *worker) refusing() string {
 	case w.trust.Quarantine() != "":
 		return "in quarantine: " + w.trust.Quarantine()
 	case w.Facts == nil:
-		return "it has not yet told what it has"
+		return "it has not reported its resources yet"
 	}
 	return w.report.Refusing
 }

@@ -97,7 +97,7 @@ func (tr *transfers) movable(now time.Time, inst *placement, msg *MigrateInstanc
 	case now.Before(tr.endsElsewhere(inst)):
 		return policy, conflict("a copy of it may still run on a worker that is out of touch, and there must not be another").WithHint("try again when that is back")
 	case to != nil && to.report.Frozen != "":
-		return policy, conflict("worker " + msg.To + " is held on its device, and carries out nothing: " + to.report.Frozen)
+		return policy, conflict("worker " + msg.To + " is frozen on its device and ignores requests: " + to.report.Frozen)
 	}
 	if why := inst.bound(msg.Force); why != "" {
 		err := conflict(why)

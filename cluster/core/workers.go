@@ -156,5 +156,5 @@ func (c *Core) upgradeWorker(now time.Time, msg UpgradeWorker, fx *wire.Effects)
 	}
 	w.Agent = &o
 	c.saveWorker(w, fx)
-	c.siteEvent(fx, now, wire.EventNormal, "Upgrading", "worker "+msg.Name+" is to go over to "+msg.Image, msg.Name)
+	c.siteEvent(fx, now, wire.EventNormal, "Upgrading", "worker "+msg.Name+" is upgraded to "+msg.Image, msg.Name)
 }

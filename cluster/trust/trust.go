@@ -253,7 +253,7 @@ func (t *Trust) Capacity(now time.Time, name string, facts *wire.WorkerFacts) (*
 	found, said := Finding{Worker: name}, facts.Capacity
 	if record.Claims == nil || *record.Claims != said {
 		record.Claims = &said
-		const text = "it claims %s, had %s when it joined, and is reckoned with by that; `skerry uncordon %s` has it believed"
+		const text = "it claims %s but had %s when it joined, which is what counts; `skerry uncordon %s` accepts the claim"
 		found = t.Mark(now, name, evidence.Capacity, fmt.Sprintf(text, shortly(said), shortly(record.Base), name))
 	}
 	out := *facts

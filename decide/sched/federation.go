@@ -512,7 +512,7 @@ func (q *fedQuery) reason(s *site) wire.Reason {
 		}
 		return wire.Reason{What: "cluster", Text: "only cluster " + p.Cluster + " is asked for"}
 	case noReport:
-		return wire.Reason{What: "report", Text: "it has not yet told what it has"}
+		return wire.Reason{What: "report", Text: "it has not reported its resources yet"}
 	case noArea:
 		return wire.Reason{What: "area", Text: fmt.Sprintf("it has no worker in area %q", p.Area)}
 	case unknownPlace:

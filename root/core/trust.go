@@ -126,7 +126,8 @@ func (c *Core) judgeSite(now time.Time, site string, fx *wire.Effects) {
 	}
 	c.saveBook(site, fx)
 	if b.Quarantine == "" {
-		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", site, "cluster "+site+" gets new work again: nothing more came for long")
+		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", site,
+			"cluster "+site+" gets new instances again: nothing spoke against it for a while")
 		c.Apps.RetryNow()
 		return
 	}
@@ -162,7 +163,7 @@ func (c *Core) trustCluster(now time.Time, m TrustCluster, fx *wire.Effects) {
 	}
 	if b := c.suspects.books[m.Name]; b != nil {
 		if !b.Clean() {
-			c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", m.Name, "cluster "+m.Name+" is believed again: an operator says so")
+			c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", m.Name, "cluster "+m.Name+" is trusted again, by an operator")
 		}
 		c.forgetBook(m.Name, fx)
 		c.Apps.RetryNow()
@@ -276,10 +277,10 @@ func (c *Core) unknownToken(now time.Time, site string, o *wire.Observation, fx 
 	text := ""
 	switch {
 	case o.Fence.RootEpoch>>40 == c.opt.Epoch && o.Fence.RootEpoch > last && o.Fence.RootEpoch-last > forged:
-		text = "it tells of " + string(o.ID) + " under a token that was never given"
+		text = "it reports " + string(o.ID) + " under a token that was never issued"
 	case i.Holder != "" && i.Holder != site && o.Fence.RootEpoch == i.Fence.RootEpoch && o.Fence.RootEpoch > 0 && !mine(i.Next) &&
 		!mine(i.Left):
-		text = "it tells of " + string(o.ID) + ", which another cluster was given"
+		text = "it reports " + string(o.ID) + ", which belongs to another cluster"
 	}
 	if text != "" {
 		c.marked(now, site, c.book(site).Mark(now, evidence.Tokens, text), text, fx)
@@ -292,7 +293,7 @@ func (c *Core) replayed(now time.Time, site string, seq uint64, fx *wire.Effects
 		old.stale = max(old.stale, min(seq, old.report.Seq-1))
 		return members.IgnoredOld
 	}
-	const text = "it sends reports again that it sent before"
+	const text = "it repeats reports that it sent before"
 	c.marked(now, site, c.book(site).Odd(now, evidence.Replays, text), text, fx)
 	return members.IgnoredOld
 }
