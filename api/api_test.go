@@ -11,7 +11,10 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
+	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/wire"
 )
 
@@ -65,7 +68,7 @@ func newRootServing(t *testing.T, c node.APIConfig) *site {
 	t.Helper()
 	s := &site{t: t, Dir: t.TempDir()}
 	var err error
-	s.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)}, Link: "127.0.0.1:0"})
+	s.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)}, Server: root.ServerOptions{Link: "127.0.0.1:0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +88,8 @@ func newRootServing(t *testing.T, c node.APIConfig) *site {
 func newCluster(t *testing.T) *site {
 	t.Helper()
 	s := &site{t: t, Dir: t.TempDir()}
-	c, err := node.OpenCluster(t.Context(), node.ClusterConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)}, Link: "127.0.0.1:0", Standalone: true,
-		Join: node.Join{Name: "harbour"}})
+	c, err := node.OpenCluster(t.Context(), node.ClusterConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)},
+		Server: cluster.ServerOptions{Link: "127.0.0.1:0", Options: clustercore.Options{Standalone: true}}, Join: node.Join{Name: "harbour"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,25 +61,25 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if !strings.Contains(o.Server, "://") {
 		o.Server = "https://" + o.Server
 	}
-	u, err := url.Parse(strings.TrimSuffix(o.Server, "/"))
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Path != "" || u.User != nil {
+	at, err := url.Parse(strings.TrimSuffix(o.Server, "/"))
+	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" || at.Path != "" || at.User != nil {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "%q is not the address of a server", o.Server).WithHint("write https://HOST:PORT")
 	}
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if ip := net.ParseIP(at.Hostname()); at.Scheme == "http" && at.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "%s: plain HTTP is for servers on this machine only", o.Server).WithHint("use https://")
 	}
-	if u.Port() == "" && u.Scheme == "https" {
-		u.Host = net.JoinHostPort(u.Hostname(), "7480")
+	if at.Port() == "" && at.Scheme == "https" {
+		at.Host = net.JoinHostPort(at.Hostname(), "7480")
 	}
-	c := &Client{opt: o, base: u}
-	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots, ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}}
+	c := &Client{opt: o, base: at}
+	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots, ServerName: at.Hostname(), NextProtos: []string{"http/1.1"}}
 	if o.Pin != "" {
 		// The chain is checked against the pin below instead of against roots.
 		c.tls.InsecureSkipVerify = true
-		c.tls.VerifyConnection = func(cs tls.ConnectionState) error { return auth.VerifyPinned(cs, o.Pin, u.Hostname()) }
+		c.tls.VerifyConnection = func(cs tls.ConnectionState) error { return auth.VerifyPinned(cs, o.Pin, at.Hostname()) }
 	}
-	c.http = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: o.Dial, TLSClientConfig: c.tls, TLSHandshakeTimeout: 10 * time.Second,
-		IdleConnTimeout: 90 * time.Second, ResponseHeaderTimeout: 60 * time.Second},
+	c.http = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: o.Dial, TLSClientConfig: c.tls,
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, ResponseHeaderTimeout: 60 * time.Second},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return c, nil
 }
@@ -276,7 +276,7 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, in
 }
 
 // request sends a request and gives the answer, which the caller closes. An answer of 400 and above is an error.
-func (c *Client) request(ctx context.Context, method, path string, q url.Values, in any, login bool) (*http.Response, error) {
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, in any, login bool) (*http.Response, error) {
 	var body []byte
 	contentType := ""
 	switch b := in.(type) {
@@ -292,27 +292,27 @@ func (c *Client) request(ctx context.Context, method, path string, q url.Values,
 	}
 	refused := ""
 	for try := 0; ; try++ {
-		r, err := http.NewRequestWithContext(ctx, method, c.url(path, q), bytes.NewReader(body))
+		req, err := http.NewRequestWithContext(ctx, method, c.url(path, query), bytes.NewReader(body))
 		if err != nil {
 			return nil, err
 		}
 		if len(body) == 0 {
-			r.Body, r.ContentLength = nil, 0
+			req.Body, req.ContentLength = nil, 0
 		}
 		if contentType != "" {
-			r.Header.Set("Content-Type", contentType)
+			req.Header.Set("Content-Type", contentType)
 		}
-		r.Header.Set("Accept", "application/json, application/x-ndjson, */*")
+		req.Header.Set("Accept", "application/json, application/x-ndjson, */*")
 		token := ""
 		if login {
-			if token, err = c.sign(ctx, r, refused); err != nil {
+			if token, err = c.sign(ctx, req, refused); err != nil {
 				return nil, err
 			}
 		}
 		if c.opt.Agent != "" {
-			r.Header.Set("User-Agent", c.opt.Agent)
+			req.Header.Set("User-Agent", c.opt.Agent)
 		}
-		res, err := c.http.Do(r)
+		res, err := c.http.Do(req)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()

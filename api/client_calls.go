@@ -405,7 +405,8 @@ type EventFilter struct {
 
 // Events lists events, oldest first.
 func (c *Client) Events(ctx context.Context, f EventFilter) ([]wire.Event, error) {
-	return list[wire.Event](ctx, c, "/v1/events", query("namespace", f.Namespace, "app", f.App, "instance", string(f.Instance), "limit", number(f.Limit)))
+	return list[wire.Event](ctx, c, "/v1/events", query("namespace", f.Namespace, "app", f.App, "instance", string(f.Instance), "limit",
+		number(f.Limit)))
 }
 
 // Clusters lists the clusters; only the root knows them.

@@ -43,11 +43,11 @@ func (c *Client) DeleteImage(ctx context.Context, name string) error {
 			id = strings.TrimPrefix(name, repo(name)+":")
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.base.JoinPath("v2", repo(name), "manifests", id).String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.base.JoinPath("v2", repo(name), "manifests", id).String(), nil)
 	if err != nil {
 		return err
 	}
-	res, err := c.Transport().RoundTrip(r)
+	res, err := c.Transport().RoundTrip(req)
 	if err != nil {
 		return err
 	}

@@ -63,28 +63,29 @@ func (c *Client) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 
 // ImportSnapshot sends a stream that is to be a snapshot of local volumes, on a worker or, without its name, on any. Its
 // length is -1 if it is not known; the site then reserves all that the organisation may use, until it is there.
-func (c *Client) ImportSnapshot(ctx context.Context, v spec.VolumeClaim, worker string, from io.Reader, length int64) (s spec.Snapshot,
-	err error,
+func (c *Client) ImportSnapshot(ctx context.Context, volume spec.VolumeClaim, worker string, from io.Reader,
+	length int64) (snap spec.Snapshot, err error,
 ) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, c.url(volumePath(v)+"/snapshots", query("worker", worker)), io.NopCloser(from))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.url(volumePath(volume)+"/snapshots", query("worker", worker)),
+		io.NopCloser(from))
 	if err != nil {
-		return s, err
+		return snap, err
 	}
-	r.Header.Set("Content-Type", "application/zstd")
-	r.ContentLength = length
-	if _, err := c.sign(ctx, r, ""); err != nil {
-		return s, err
+	req.Header.Set("Content-Type", "application/zstd")
+	req.ContentLength = length
+	if _, err := c.sign(ctx, req, ""); err != nil {
+		return snap, err
 	}
-	res, err := c.http.Do(r)
+	res, err := c.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			return s, ctx.Err()
+			return snap, ctx.Err()
 		}
-		return s, c.unreachable(err)
+		return snap, c.unreachable(err)
 	}
 	if res.StatusCode >= 400 {
 		defer res.Body.Close()
-		return s, readProblem(res)
+		return snap, readProblem(res)
 	}
-	return s, tier.ReadLater(res, &s)
+	return snap, tier.ReadLater(res, &snap)
 }

@@ -135,12 +135,12 @@ func (c *Client) Watch(ctx context.Context, f WatchFilter, fn func(WatchMessage)
 // ownError is the error of a caller's function, which ends a watch.
 type ownError struct{ error }
 
-func (c *Client) watchOnce(ctx context.Context, q url.Values, fn func(WatchMessage) error) error {
+func (c *Client) watchOnce(ctx context.Context, query url.Values, fn func(WatchMessage) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(watchSilence, cancel)
 	defer silence.Stop()
-	res, err := c.request(ctx, http.MethodGet, "/v1/watch", q, nil, true)
+	res, err := c.request(ctx, http.MethodGet, "/v1/watch", query, nil, true)
 	if err != nil {
 		return err
 	}
@@ -185,16 +185,16 @@ func (c *Client) PortForward(ctx context.Context, id skerry.InstanceID, port int
 }
 
 // upgrade sends a request on a connection of its own and takes the connection over.
-func (c *Client) upgrade(ctx context.Context, path string, q url.Values, proto string) (net.Conn, error) {
+func (c *Client) upgrade(ctx context.Context, path string, query url.Values, proto string) (net.Conn, error) {
 	refused := ""
 	for try := 0; ; try++ {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(path, q), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(path, query), nil)
 		if err != nil {
 			return nil, err
 		}
-		r.Header.Set("Connection", "Upgrade")
-		r.Header.Set("Upgrade", proto)
-		token, err := c.sign(ctx, r, refused)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", proto)
+		token, err := c.sign(ctx, req, refused)
 		if err != nil {
 			return nil, err
 		}
@@ -203,13 +203,13 @@ func (c *Client) upgrade(ctx context.Context, path string, q url.Values, proto s
 			return nil, c.unreachable(err)
 		}
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
-		if err = r.Write(conn); err != nil {
+		if err = req.Write(conn); err != nil {
 			stop()
 			conn.Close()
 			return nil, c.unreachable(err)
 		}
 		br := bufio.NewReader(conn)
-		res, err := http.ReadResponse(br, r)
+		res, err := http.ReadResponse(br, req)
 		if err != nil {
 			stop()
 			conn.Close()

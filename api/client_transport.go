@@ -40,7 +40,8 @@ func (t signing) RoundTrip(r *http.Request) (*http.Response, error) {
 			q.Header.Set("User-Agent", t.c.opt.Agent)
 		}
 		res, err := t.c.http.Transport.RoundTrip(q)
-		if err != nil || res.StatusCode != http.StatusUnauthorized || try > 0 || t.c.opt.Bearer != "" || r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
+		if err != nil || res.StatusCode != http.StatusUnauthorized || try > 0 || t.c.opt.Bearer != "" ||
+			r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
 			return res, err
 		}
 		res.Body.Close()

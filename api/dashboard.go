@@ -11,8 +11,8 @@ const dashboardPath = "/ui/"
 
 // addDashboard serves the pages, which then speak this interface as any client does.
 func (h *Handler) addDashboard() {
-	h.raw(operation{ID: "dashboard", Method: http.MethodGet, Path: dashboardPath, Scope: auth.ScopePublic, Object: objNone, Tag: "dashboard", Type: "text/html",
-		Summary: "Serve the dashboard's pages and files below this path."}, "GET "+dashboardPath, web.Handler(dashboardPath))
-	h.raw(operation{ID: "home", Method: http.MethodGet, Path: "/", Scope: auth.ScopePublic, Object: objNone, Tag: "dashboard", Type: "text/html",
-		Summary: "Redirect to the dashboard."}, "GET /{$}", http.RedirectHandler(dashboardPath, http.StatusSeeOther))
+	h.raw(operation{ID: "dashboard", Method: http.MethodGet, Path: dashboardPath, Scope: auth.ScopePublic, Object: objNone, Tag: "dashboard",
+		Type: "text/html", Summary: "Serve the dashboard's pages and files below this path."}, "GET "+dashboardPath, web.Handler(dashboardPath))
+	h.raw(operation{ID: "home", Method: http.MethodGet, Path: "/", Scope: auth.ScopePublic, Object: objNone, Tag: "dashboard",
+		Type: "text/html", Summary: "Redirect to the dashboard."}, "GET /{$}", http.RedirectHandler(dashboardPath, http.StatusSeeOther))
 }

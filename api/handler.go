@@ -69,10 +69,10 @@ func NewHandler(opt Options) (*Handler, error) {
 	if opt.BodyWait == 0 {
 		opt.BodyWait = 30 * time.Second
 	}
-	h := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{}}
+	handler := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{}}
 	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	aliasTypes(registry)
-	h.api = humago.New(h.mux, huma.Config{
+	handler.api = humago.New(handler.mux, huma.Config{
 		OpenAPI: &huma.OpenAPI{OpenAPI: "3.1.0",
 			Info: &huma.Info{Title: "Skerry", Version: apiVersion, Description: "The REST interface of root and cluster.",
 				License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
@@ -80,31 +80,32 @@ func NewHandler(opt Options) (*Handler, error) {
 				"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "An access token, or the token from a login."},
 				"basic":  {Type: "http", Scheme: "basic", Description: "User name with password or access token; for image registries."},
 			}}},
-		Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}, DefaultFormat: "application/json",
-		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{h.translate},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{handler.translate},
 	})
-	h.addAuth()
-	h.addTOTP()
-	addOIDC(h)
-	h.addUsers()
-	h.addOrgs()
-	h.addCertificates()
-	h.addSecrets()
-	h.addVolumes()
-	addSnapshots(h)
-	addPackages(h)
-	h.addOrphans()
-	h.addApps()
-	h.addInstances()
-	h.addEvents()
-	h.addSite()
-	h.addSystem()
-	h.addDashboard()
-	h.mux.HandleFunc("/", h.unknown)
+	handler.addAuth()
+	handler.addTOTP()
+	addOIDC(handler)
+	handler.addUsers()
+	handler.addOrgs()
+	handler.addCertificates()
+	handler.addSecrets()
+	handler.addVolumes()
+	addSnapshots(handler)
+	addPackages(handler)
+	handler.addOrphans()
+	handler.addApps()
+	handler.addInstances()
+	handler.addEvents()
+	handler.addSite()
+	handler.addSystem()
+	handler.addDashboard()
+	handler.mux.HandleFunc("/", handler.unknown)
 	// Most processes are never asked for the document, and writing it takes a fifth of what their start computes.
-	h.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(h.api.OpenAPI(), "", "  ")) })
-	h.specYAML = sync.OnceValue(func() []byte { return written(h.api.OpenAPI().YAML()) })
-	return h, nil
+	handler.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(handler.api.OpenAPI(), "", "  ")) })
+	handler.specYAML = sync.OnceValue(func() []byte { return written(handler.api.OpenAPI().YAML()) })
+	return handler, nil
 }
 
 // written gives the document, which depends on nothing that is known only when the program runs.
@@ -153,11 +154,13 @@ type (
 )
 
 func (bytesText) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "string"}, {Type: "number"}}, Description: "Bytes: a number, or a string such as 64Mi or 2G. Responses use the string."}
+	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "string"}, {Type: "number"}},
+		Description: "Bytes: a number, or a string such as 64Mi or 2G. Responses use the string."}
 }
 
 func (coresText) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "number"}, {Type: "string"}}, Description: "Cores: a number such as 0.5, or a string such as 500m. Responses use the number."}
+	return &huma.Schema{AnyOf: []*huma.Schema{{Type: "number"}, {Type: "string"}},
+		Description: "Cores: a number such as 0.5, or a string such as 500m. Responses use the number."}
 }
 
 func (durationText) Schema(huma.Registry) *huma.Schema {
@@ -293,7 +296,8 @@ func (h *Handler) unknown(w http.ResponseWriter, r *http.Request) {
 			WithHint("allowed: %s", strings.Join(allow, ", ")))
 		return
 	}
-	h.fail(w, r, skerry.Errorf(skerry.CodeNotFound, "there is nothing at %.200q", r.URL.Path).WithHint("the API is described at /openapi.json"))
+	h.fail(w, r, skerry.Errorf(skerry.CodeNotFound, "there is nothing at %.200q",
+		r.URL.Path).WithHint("the API is described at /openapi.json"))
 }
 
 // done counts, logs and audits a request.
@@ -306,7 +310,8 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 	if c.who != nil {
 		user, token = c.who.User, c.who.Token
 	}
-	h.opt.Log.Debug("request", "request", c.id, "user", user, "addr", address(r), "operation", c.operation, "object", c.object, "status", status, "took", took)
+	h.opt.Log.Debug("request", "request", c.id, "user", user, "addr", address(r), "operation", c.operation, "object", c.object, "status",
+		status, "took", took)
 	if !h.audited(c, address(r)) {
 		return
 	}

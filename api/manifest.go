@@ -49,7 +49,8 @@ func DecodeManifest(contentType string, data []byte) (*spec.Application, error) 
 			return nil, err
 		}
 	default:
-		return nil, errMediaType{skerry.Errorf(skerry.CodeInvalid, "a manifest cannot be sent as %.80q", contentType).WithHint("send application/yaml or application/json")}
+		return nil, errMediaType{skerry.Errorf(skerry.CodeInvalid, "a manifest cannot be sent as %.80q",
+			contentType).WithHint("send application/yaml or application/json")}
 	}
 	return spec.DecodeApplication(data)
 }

@@ -54,7 +54,7 @@ func (m *meter) request(operation string, status int, took time.Duration, stream
 	d.sum += took.Seconds()
 }
 
-func (m *meter) write(w io.Writer) {
+func (m *meter) write(out io.Writer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	keys := make([]requestKey, 0, len(m.requests))
@@ -67,9 +67,9 @@ func (m *meter) write(w io.Writer) {
 		}
 		return a.status - b.status
 	})
-	fmt.Fprint(w, "# HELP skerry_api_requests_total Requests by operation and status.\n# TYPE skerry_api_requests_total counter\n")
+	fmt.Fprint(out, "# HELP skerry_api_requests_total Requests by operation and status.\n# TYPE skerry_api_requests_total counter\n")
 	for _, k := range keys {
-		fmt.Fprintf(w, "skerry_api_requests_total{operation=%q,status=\"%d\"} %d\n", k.operation, k.status, m.requests[k])
+		fmt.Fprintf(out, "skerry_api_requests_total{operation=%q,status=\"%d\"} %d\n", k.operation, k.status, m.requests[k])
 	}
 	names := make([]string, 0, len(m.took))
 	for k := range m.took {
@@ -77,15 +77,16 @@ func (m *meter) write(w io.Writer) {
 	}
 	slices.Sort(names)
 	const name = "skerry_api_request_duration_seconds"
-	fmt.Fprintf(w, "# HELP %s Time to answer, streams left out.\n# TYPE %s histogram\n", name, name)
+	fmt.Fprintf(out, "# HELP %s Time to answer, streams left out.\n# TYPE %s histogram\n", name, name)
 	for _, o := range names {
 		d, n := m.took[o], int64(0)
 		for i, le := range buckets {
 			n += d.count[i]
-			fmt.Fprintf(w, "%s_bucket{operation=%q,le=\"%g\"} %d\n", name, o, le, n)
+			fmt.Fprintf(out, "%s_bucket{operation=%q,le=\"%g\"} %d\n", name, o, le, n)
 		}
 		n += d.count[len(buckets)]
-		fmt.Fprintf(w, "%s_bucket{operation=%q,le=\"+Inf\"} %d\n%s_sum{operation=%q} %g\n%s_count{operation=%q} %d\n", name, o, n, name, o, d.sum, name, o, n)
+		fmt.Fprintf(out, "%s_bucket{operation=%q,le=\"+Inf\"} %d\n%s_sum{operation=%q} %g\n%s_count{operation=%q} %d\n", name, o, n, name, o,
+			d.sum, name, o, n)
 	}
 }
 

@@ -48,10 +48,10 @@ const defaultBody = 64 << 10
 
 // add puts an operation into the table, the router and the OpenAPI document. fn is called once who is known to be
 // allowed, but for the objects each item and named in body.
-func add[I, O any](h *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*O, error)) {
-	h.note(o)
+func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*O, error)) {
+	handler.note(o)
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
-		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: h.opt.BodyWait, RejectUnknownQueryParameters: true,
+		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: handler.opt.BodyWait, RejectUnknownQueryParameters: true,
 		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + "."}
 	if o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}}
@@ -60,24 +60,25 @@ func add[I, O any](h *Handler, o operation, fn func(ctx context.Context, who *au
 		r, w := humago.Unwrap(ctx)
 		c := callOf(r.Context())
 		c.w = w
-		release, err := h.enter(c, r, &o)
+		release, err := handler.enter(c, r, &o)
 		if err != nil {
-			h.fail(w, r, err)
+			handler.fail(w, r, err)
 			return
 		}
 		defer release()
 		next(ctx)
 	}}
 	if o.Type != "" {
-		op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{o.Type: {Schema: &huma.Schema{Type: "string"}}}}}
+		op.Responses = map[string]*huma.Response{"200": {Description: "OK",
+			Content: map[string]*huma.MediaType{o.Type: {Schema: &huma.Schema{Type: "string"}}}}}
 		op.Errors = []int{401, 403, 404}
 	}
-	huma.Register(h.api, op, func(ctx context.Context, in *I) (*O, error) {
+	huma.Register(handler.api, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callOf(ctx)
 		c.arrived(c.w) // what follows is bounded by the deadline of the answer
 		out, err := fn(ctx, c.who, in)
 		if err != nil {
-			return nil, h.problemOf(c, err)
+			return nil, handler.problemOf(c, err)
 		}
 		return out, nil
 	})
@@ -88,7 +89,8 @@ func (h *Handler) raw(o operation, pattern string, fn http.Handler) {
 	h.note(o)
 	op := &huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag},
 		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + ".",
-		Responses:   map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{o.Type: {Schema: &huma.Schema{Type: "string"}}}}}}
+		Responses: map[string]*huma.Response{"200": {Description: "OK",
+			Content: map[string]*huma.MediaType{o.Type: {Schema: &huma.Schema{Type: "string"}}}}}}
 	if o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}, {"basic": {}}}
 	}
@@ -195,7 +197,8 @@ func (h *Handler) wrongTier(o *operation) error {
 // authenticate reads the Authorization header, or what a browser sends in its place with a WebSocket.
 func (h *Handler) authenticate(r *http.Request) (*auth.Principal, error) {
 	if websocket.IsWebSocketUpgrade(r) && !sameOrigin(r) {
-		return nil, skerry.Errorf(skerry.CodeForbidden, "a page from %.200q may not open a WebSocket here", r.Header.Get("Origin")).WithHint("open the dashboard at this server's own address")
+		return nil, skerry.Errorf(skerry.CodeForbidden, "a page from %.200q may not open a WebSocket here",
+			r.Header.Get("Origin")).WithHint("open the dashboard at this server's own address")
 	}
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if t := webSocketToken(r); t != "" && kind == "" {

@@ -66,8 +66,8 @@ func (h *Handler) problemOf(c *call, err error) *Problem {
 		status = http.StatusUnsupportedMediaType
 	}
 	c.code = e.Code
-	return &Problem{Type: tier.ProblemURN + string(e.Code), Title: tier.Title(e.Code), Status: status, Detail: e.Message, Hint: e.Hint, Code: e.Code,
-		Problems: e.Problems, Request: c.id}
+	return &Problem{Type: tier.ProblemURN + string(e.Code), Title: tier.Title(e.Code), Status: status, Detail: e.Message, Hint: e.Hint,
+		Code: e.Code, Problems: e.Problems, Request: c.id}
 }
 
 // fail answers a request outside of huma.
@@ -97,14 +97,14 @@ func (h *Handler) translate(ctx huma.Context, _ string, v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
-	e := skerry.Errorf(skerry.CodeInvalid, "%s", m.Detail)
+	problem := skerry.Errorf(skerry.CodeInvalid, "%s", m.Detail)
 	switch m.Status {
 	case http.StatusRequestEntityTooLarge:
-		e.Code = skerry.CodeTooLarge
+		problem.Code = skerry.CodeTooLarge
 	case http.StatusInternalServerError:
-		e.Code = skerry.CodeInternal
+		problem.Code = skerry.CodeInternal
 	case http.StatusRequestTimeout:
-		e.Message, e.Hint = "the body did not arrive in time", "send it faster, or in one piece"
+		problem.Message, problem.Hint = "the body did not arrive in time", "send it faster, or in one piece"
 	}
 	unknown := false
 	for _, d := range m.Errors {
@@ -117,15 +117,15 @@ func (h *Handler) translate(ctx huma.Context, _ string, v any) (any, error) {
 			m.Status = http.StatusUnsupportedMediaType
 			p.Hint = "send application/json"
 		}
-		e.Problems = append(e.Problems, p)
+		problem.Problems = append(problem.Problems, p)
 	}
-	if e.Message == "validation failed" {
-		e.Message = "the request is not valid"
+	if problem.Message == "validation failed" {
+		problem.Message = "the request is not valid"
 	}
 	if unknown {
-		e.Hint = "the API is described at /openapi.json"
+		problem.Hint = "the API is described at /openapi.json"
 	}
-	p := h.problemOf(callOf(ctx.Context()), e)
+	p := h.problemOf(callOf(ctx.Context()), problem)
 	p.Status = m.Status
 	return p, nil
 }

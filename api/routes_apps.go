@@ -57,8 +57,8 @@ func (h *Handler) addApps() {
 		})
 	h.addApply()
 	h.addRollouts()
-	add(h, operation{ID: "get-app", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsRead, Object: objApp, Tag: "applications",
-		Summary: "Show an application with its manifest."},
+	add(h, operation{ID: "get-app", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsRead, Object: objApp,
+		Tag: "applications", Summary: "Show an application with its manifest."},
 		func(ctx context.Context, _ *auth.Principal, in *AppPath) (*answer[view.AppView], error) {
 			v, err := h.opt.Backend.App(ctx, in.key())
 			return &answer[view.AppView]{v}, err
@@ -67,15 +67,15 @@ func (h *Handler) addApps() {
 		AppPath
 		Volumes bool `query:"volumes" doc:"Also delete all its local volumes. Default: only volumes with reclaim delete."`
 	}
-	add(h, operation{ID: "delete-app", Method: http.MethodDelete, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
-		Summary: "Delete an application, whatever its state.", Status: http.StatusAccepted, Audit: true},
+	add(h, operation{ID: "delete-app", Method: http.MethodDelete, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsWrite,
+		Object: objApp, Tag: "applications", Summary: "Delete an application, whatever its state.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *deleteApp) (*answer[apps.Deleted], error) {
 			res, err := h.opt.Backend.Do(ctx, apps.Delete{Key: in.key(), Volumes: in.Volumes, Actor: who.User})
 			d, _ := res.(apps.Deleted)
 			return &answer[apps.Deleted]{d}, err
 		})
-	add(h, operation{ID: "deploy-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/deploy", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
-		Summary: "Deploy a registered application.", Status: http.StatusAccepted, Audit: true},
+	add(h, operation{ID: "deploy-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/deploy", Scope: auth.ScopeAppsWrite,
+		Object: objApp, Tag: "applications", Summary: "Deploy a registered application.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *AppPath) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Deploy{Key: in.key(), Actor: who.User})
 		})
@@ -83,7 +83,8 @@ func (h *Handler) addApps() {
 		AppPath
 		Pull bool `query:"pull" doc:"Resolve the image tags again first. A service whose images have changed is updated instead of restarted."`
 	}
-	add(h, operation{ID: "restart-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/restart", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
+	add(h, operation{ID: "restart-app", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/restart", Scope: auth.ScopeAppsWrite,
+		Object: objApp, Tag: "applications",
 		Summary: "Restart every instance of an application, one at a time.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *restartApp) (*answer[apps.Applied], error) {
 			return h.restart(ctx, who, skerry.ServiceKey{App: in.key()}, in.Pull)
@@ -98,19 +99,22 @@ func (h *Handler) addApps() {
 			Replicas int `json:"replicas" minimum:"0" maximum:"10000"`
 		}
 	}
-	add(h, operation{ID: "scale-service", Method: http.MethodPut, Path: "/v1/apps/{namespace}/{app}/services/{service}/scale", Scope: auth.ScopeAppsWrite, Object: objApp,
+	add(h, operation{ID: "scale-service", Method: http.MethodPut, Path: "/v1/apps/{namespace}/{app}/services/{service}/scale",
+		Scope: auth.ScopeAppsWrite, Object: objApp,
 		Tag: "applications", Summary: "Change the number of instances of a service.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *scaleIn) (*answer[apps.Applied], error) {
 			return h.do(ctx, apps.Scale{Service: in.service(), Replicas: in.Body.Replicas, Actor: who.User})
 		})
-	add(h, operation{ID: "restart-service", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/services/{service}/restart", Scope: auth.ScopeAppsWrite, Object: objApp,
+	add(h, operation{ID: "restart-service", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/services/{service}/restart",
+		Scope: auth.ScopeAppsWrite, Object: objApp,
 		Tag: "applications", Summary: "Restart every instance of a service, one at a time.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *restartService) (*answer[apps.Applied], error) {
 			return h.restart(ctx, who, in.service(), in.Pull)
 		})
 }
 
-// restart restarts a service or, without a name, an application; pull has its images looked up again first, of those that the user may read.
+// restart restarts a service or, without a name, an application; pull has its images looked up again first, of those
+// that the user may read.
 func (h *Handler) restart(ctx context.Context, who *auth.Principal, k skerry.ServiceKey, pull bool) (*answer[apps.Applied], error) {
 	m := apps.Restart{Service: k, Actor: who.User}
 	if pull {
@@ -119,7 +123,8 @@ func (h *Handler) restart(ctx context.Context, who *auth.Principal, k skerry.Ser
 			return nil, err
 		}
 		if m.Pull = v.Manifest; m.Pull == nil {
-			return nil, skerry.Errorf(skerry.CodeUnsupported, "application %s belongs to the root, which looks up its images", k.App).WithHint("repeat this at the root")
+			return nil, skerry.Errorf(skerry.CodeUnsupported, "application %s belongs to the root, which looks up its images",
+				k.App).WithHint("repeat this at the root")
 		}
 		ctx = tier.WithOrg(tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who)), v.Org)
 	}
@@ -134,9 +139,9 @@ func (h *Handler) addApply() {
 		Expect      skerry.Generation `query:"expectGeneration" doc:"Fail unless the application is at this generation."`
 		RawBody     []byte            `contentType:"application/yaml"`
 	}
-	o := operation{ID: "apply-app", Method: http.MethodPost, Path: "/v1/apps", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
-		Summary: "Create or update an application from its manifest.", Body: spec.MaxManifest + 1, Audit: true}
-	add(h, o, func(ctx context.Context, who *auth.Principal, in *applyIn) (*answer[apps.Applied], error) {
+	op := operation{ID: "apply-app", Method: http.MethodPost, Path: "/v1/apps", Scope: auth.ScopeAppsWrite, Object: objNamed,
+		Tag: "applications", Summary: "Create or update an application from its manifest.", Body: spec.MaxManifest + 1, Audit: true}
+	add(h, op, func(ctx context.Context, who *auth.Principal, in *applyIn) (*answer[apps.Applied], error) {
 		app, key, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {
 			return nil, err
@@ -146,12 +151,13 @@ func (h *Handler) addApply() {
 		}
 		return h.do(ctx, apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect})
 	})
-	h.takesManifest(o)
+	h.takesManifest(op)
 	type planIn struct {
 		ContentType string `header:"Content-Type" maxLength:"200"`
 		RawBody     []byte `contentType:"application/yaml"`
 	}
-	plan := operation{ID: "plan-app", Method: http.MethodPost, Path: "/v1/plan", Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: "applications",
+	plan := operation{ID: "plan-app", Method: http.MethodPost, Path: "/v1/plan", Scope: auth.ScopeAppsWrite, Object: objNamed,
+		Tag:     "applications",
 		Summary: "Show where the instances of a manifest would be placed, without changing anything.", Body: spec.MaxManifest + 1}
 	add(h, plan, func(ctx context.Context, who *auth.Principal, in *planIn) (*answer[view.Plan], error) {
 		app, _, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
@@ -164,9 +170,10 @@ func (h *Handler) addApply() {
 	h.takesManifest(plan)
 }
 
-// manifest reads a manifest and checks that the user may apply it. In the context that it gives, images are resolved that the user may read,
-// for the application's organisation.
-func (h *Handler) manifest(ctx context.Context, who *auth.Principal, contentType string, body []byte) (*spec.Application, skerry.AppKey, context.Context, error) {
+// manifest reads a manifest and checks that the user may apply it. In the context that it gives, images are resolved
+// that the user may read, for the application's organisation.
+func (h *Handler) manifest(ctx context.Context, who *auth.Principal, contentType string, body []byte) (*spec.Application, skerry.AppKey,
+	context.Context, error) {
 	app, err := DecodeManifest(contentType, body)
 	if err != nil {
 		return nil, skerry.AppKey{}, ctx, err

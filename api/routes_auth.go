@@ -127,7 +127,8 @@ func (h *Handler) addAuth() {
 	add(h, operation{ID: "whoami", Method: http.MethodGet, Path: "/v1/auth/whoami", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
 		Summary: "Show the current user and permissions."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*answer[Who], error) {
-			w := Who{User: who.User, Token: who.Token, Grants: who.Grants, Scopes: []auth.Scope{}, Site: h.opt.Backend.Name(), Tier: h.opt.Backend.Tier()}
+			w := Who{User: who.User, Token: who.Token, Grants: who.Grants, Scopes: []auth.Scope{}, Site: h.opt.Backend.Name(),
+				Tier: h.opt.Backend.Tier()}
 			for _, s := range auth.Scopes() {
 				if who.Somewhere(s) {
 					w.Scopes = append(w.Scopes, s)
@@ -156,8 +157,8 @@ func (h *Handler) addAuth() {
 			New string `json:"new" maxLength:"1024"`
 		}
 	}
-	add(h, operation{ID: "change-password", Method: http.MethodPost, Path: "/v1/auth/password", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
-		Summary: "Change your own password; your other sessions end.", Status: http.StatusNoContent, Audit: true},
+	add(h, operation{ID: "change-password", Method: http.MethodPost, Path: "/v1/auth/password", Scope: auth.ScopeSelf, Object: objNone,
+		Tag: "login", Summary: "Change your own password; your other sessions end.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *passwordIn) (*none, error) {
 			return nil, h.opt.People.ChangePassword(ctx, who, in.Body.Old, in.Body.New, addressOf(ctx))
 		})
@@ -165,8 +166,8 @@ func (h *Handler) addAuth() {
 	type tokensIn struct {
 		User string `query:"user" doc:"List the tokens of another user, or of all users with *; requires users:admin."`
 	}
-	add(h, operation{ID: "list-access-tokens", Method: http.MethodGet, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
-		Summary: "List access tokens."},
+	add(h, operation{ID: "list-access-tokens", Method: http.MethodGet, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone,
+		Tag: "access tokens", Summary: "List access tokens."},
 		func(ctx context.Context, who *auth.Principal, in *tokensIn) (*listAnswer[auth.AccessToken], error) {
 			user := in.User
 			if user == "" {
@@ -188,8 +189,8 @@ func (h *Handler) addAuth() {
 			User   string        `json:"user,omitempty" maxLength:"63" doc:"User to create it for, if not yourself; requires users:admin."`
 		}
 	}
-	add(h, operation{ID: "create-access-token", Method: http.MethodPost, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
-		Summary: "Create an access token for a program.", Status: http.StatusCreated, Audit: true},
+	add(h, operation{ID: "create-access-token", Method: http.MethodPost, Path: "/v1/access-tokens", Scope: auth.ScopeSelf, Object: objNone,
+		Tag: "access tokens", Summary: "Create an access token for a program.", Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *tokenIn) (*answer[NewAccessToken], error) {
 			callOf(ctx).object = in.Body.Name
 			user := in.Body.User
@@ -203,14 +204,15 @@ func (h *Handler) addAuth() {
 			case user != who.User && !who.May(auth.ScopeUsersAdmin, "", h.cluster()):
 				return nil, forbidden(who, auth.ScopeUsersAdmin)
 			}
-			text, t, err := h.opt.People.CreateAccessToken(ctx, user, auth.AccessTokenOptions{Name: in.Body.Name, TTL: time.Duration(in.Body.TTL), Scopes: in.Body.Scopes})
+			text, t, err := h.opt.People.CreateAccessToken(ctx, user,
+				auth.AccessTokenOptions{Name: in.Body.Name, TTL: time.Duration(in.Body.TTL), Scopes: in.Body.Scopes})
 			return &answer[NewAccessToken]{NewAccessToken{t, text}}, err
 		})
 	type idIn struct {
 		ID string `path:"id" maxLength:"63" doc:"ID of a token, or the name of one of your own."`
 	}
-	add(h, operation{ID: "delete-access-token", Method: http.MethodDelete, Path: "/v1/access-tokens/{id}", Scope: auth.ScopeSelf, Object: objNone, Tag: "access tokens",
-		Summary: "Delete an access token.", Status: http.StatusNoContent, Audit: true},
+	add(h, operation{ID: "delete-access-token", Method: http.MethodDelete, Path: "/v1/access-tokens/{id}", Scope: auth.ScopeSelf,
+		Object: objNone, Tag: "access tokens", Summary: "Delete an access token.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *idIn) (*none, error) {
 			if len(who.Only) > 0 && in.ID != who.Token {
 				return nil, skerry.Errorf(skerry.CodeForbidden, "an access token that is limited to scopes cannot delete others").
@@ -250,7 +252,8 @@ func (h *Handler) addUsers() {
 		Status:  http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *createIn) (*answer[auth.User], error) {
 			callOf(ctx).object = in.Body.Name
-			u, err := h.opt.People.CreateUser(ctx, auth.NewUser{Name: in.Body.Name, Password: in.Body.Password, Grants: in.Body.Grants, By: who.User})
+			u, err := h.opt.People.CreateUser(ctx, auth.NewUser{Name: in.Body.Name, Password: in.Body.Password, Grants: in.Body.Grants,
+				By: who.User})
 			return &answer[auth.User]{u}, err
 		})
 	type UserPath struct {
@@ -267,14 +270,15 @@ func (h *Handler) addUsers() {
 		UserPath
 		Body UserPatch
 	}
-	add(h, operation{ID: "change-user", Method: http.MethodPatch, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
-		Summary: "Change a user's password or grants, or disable or enable the user.", Audit: true},
+	add(h, operation{ID: "change-user", Method: http.MethodPatch, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite,
+		Tag: "users", Summary: "Change a user's password or grants, or disable or enable the user.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *changeIn) (*answer[auth.User], error) {
-			u, err := h.opt.People.ChangeUser(ctx, in.User, auth.UserChange{Password: in.Body.Password, Grants: in.Body.Grants, Disabled: in.Body.Disabled})
+			u, err := h.opt.People.ChangeUser(ctx, in.User, auth.UserChange{Password: in.Body.Password, Grants: in.Body.Grants,
+				Disabled: in.Body.Disabled})
 			return &answer[auth.User]{u}, err
 		})
-	add(h, operation{ID: "delete-user", Method: http.MethodDelete, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite, Tag: "users",
-		Summary: "Delete a user together with all sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
+	add(h, operation{ID: "delete-user", Method: http.MethodDelete, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite,
+		Tag: "users", Summary: "Delete a user together with all sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *UserPath) (*none, error) {
 			return nil, h.opt.People.DeleteUser(ctx, in.User)
 		})

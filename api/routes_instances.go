@@ -59,7 +59,8 @@ func (h *Handler) addInstances() {
 			see := h.seer(ctx, who, auth.ScopeAppsRead)
 			return seen(list, err, func(i *wire.Instance) bool {
 				k := i.Service
-				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) && (in.Service == "" || in.Service == k.Service) && see.instance(i)
+				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) &&
+					(in.Service == "" || in.Service == k.Service) && see.instance(i)
 			})
 		})
 	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}",
@@ -69,7 +70,8 @@ func (h *Handler) addInstances() {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
 			return &answer[wire.Instance]{e.Instance}, err
 		})
-	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
+	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite,
+		Object: objInstance, Tag: "instances",
 		Summary: "End an instance. Its service then places a new one. To end an instance that no application owns, use end-orphan.",
 		Status:  http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *InstancePath) (*none, error) {
@@ -80,7 +82,8 @@ func (h *Handler) addInstances() {
 		InstancePath
 		Body view.MigrateRequest
 	}
-	add(h, operation{ID: "migrate-instance", Method: http.MethodPost, Path: "/v1/instances/{id}/migrate", Scope: auth.ScopeAppsWrite, Object: objInstance, Tag: "instances",
+	add(h, operation{ID: "migrate-instance", Method: http.MethodPost, Path: "/v1/instances/{id}/migrate", Scope: auth.ScopeAppsWrite,
+		Object: objInstance, Tag: "instances",
 		Summary: "Move an instance to another worker, or from the root to another cluster: a copy starts there and replaces the " +
 			"instance once it is ready. Naming a worker requires the scope workers:read, naming a cluster clusters:read.",
 		Status: http.StatusAccepted, Audit: true},
@@ -97,8 +100,8 @@ func (h *Handler) addInstances() {
 			m, err := h.opt.Backend.Migrate(ctx, skerry.InstanceID(in.ID), in.Body, who.User)
 			return &answer[view.Migrating]{m}, err
 		})
-	add(h, operation{ID: "explain-instance", Method: http.MethodGet, Path: "/v1/instances/{id}/explain", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
-		Summary: "Explain why an instance was placed where it is, or why it could not be placed."},
+	add(h, operation{ID: "explain-instance", Method: http.MethodGet, Path: "/v1/instances/{id}/explain", Scope: auth.ScopeAppsRead,
+		Object: objInstance, Tag: "instances", Summary: "Explain why an instance was placed where it is, or why it could not be placed."},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[view.Explanation], error) {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
 			if err == nil {
@@ -114,7 +117,8 @@ func (h *Handler) addInstances() {
 		Since     time.Time `query:"since" doc:"Return only lines after this time (RFC 3339)."`
 		Tail      int       `query:"tail" minimum:"0" maximum:"1000000" doc:"Return only this many lines, the newest."`
 	}
-	add(h, operation{ID: "read-logs", Method: http.MethodGet, Path: "/v1/instances/{id}/logs", Scope: auth.ScopeAppsLogs, Object: objInstance, Tag: "instances",
+	add(h, operation{ID: "read-logs", Method: http.MethodGet, Path: "/v1/instances/{id}/logs", Scope: auth.ScopeAppsLogs,
+		Object: objInstance, Tag: "instances",
 		Summary: "Read the log as one JSON object per line, with time, stream and line.", Stream: true, Type: "application/x-ndjson"},
 		func(ctx context.Context, _ *auth.Principal, in *logsIn) (*stream, error) {
 			return h.pass(in.ID, "/logs"), nil
@@ -132,29 +136,31 @@ func (h *Handler) addInstances() {
 		callOf(ctx).detail = execDetail(in.Container, in.User, in.Command)
 		return h.pass(in.ID, "/exec"), nil
 	}
-	o := operation{ID: "exec", Method: http.MethodGet, Path: "/v1/instances/{id}/exec", Scope: auth.ScopeAppsExec, Object: objInstance, Tag: "instances",
+	op := operation{ID: "exec", Method: http.MethodGet, Path: "/v1/instances/{id}/exec", Scope: auth.ScopeAppsExec, Object: objInstance,
+		Tag: "instances",
 		Summary: "Run a command inside an instance over an upgraded connection (Upgrade: skerry-exec/1), or over a WebSocket whose " +
 			"binary messages carry the same bytes (protocols skerry-exec.1 and bearer.TOKEN).",
 		Stream: true, Audit: true, Type: "application/octet-stream"}
-	add(h, o, exec)
+	add(h, op, exec)
 	type forwardIn struct {
 		InstancePath
 		Port int `query:"port" required:"true" minimum:"1" maximum:"65535"`
 	}
-	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward, Object: objInstance, Tag: "instances",
-		Summary: "Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).",
-		Stream:  true, Audit: true, Type: "application/octet-stream"},
+	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward,
+		Object: objInstance, Tag: "instances", Summary: "Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).",
+		Stream: true, Audit: true, Type: "application/octet-stream"},
 		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
 			callOf(ctx).detail = "port " + strconv.Itoa(in.Port)
 			return h.pass(in.ID, "/portforward"), nil
 		})
-	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
+	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead,
+		Object: objInstance, Tag: "instances",
 		Summary: "Return the resource counters of each container in an instance.", Type: "application/json"},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/stats"), nil
 		})
-	add(h, operation{ID: "instance-metrics", Method: http.MethodGet, Path: "/v1/instances/{id}/metrics", Scope: auth.ScopeMetricsRead, Object: objInstance, Tag: "metrics",
-		Summary: "Scrape the metrics of an instance.", Type: "text/plain"},
+	add(h, operation{ID: "instance-metrics", Method: http.MethodGet, Path: "/v1/instances/{id}/metrics", Scope: auth.ScopeMetricsRead,
+		Object: objInstance, Tag: "metrics", Summary: "Scrape the metrics of an instance.", Type: "text/plain"},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/metrics"), nil
 		})

@@ -98,12 +98,12 @@ func (h outside) end(ctx context.Context, state, code, bind string) (auth.Tokens
 
 // serve ends a login of a browser, which then goes on with a session like any other.
 func (h outside) serve(w http.ResponseWriter, r *http.Request) {
-	c := callOf(r.Context())
+	call := callOf(r.Context())
 	bind := ""
 	if k, err := r.Cookie(h.cookieName() + "-oidc"); err == nil {
 		bind = k.Value
 	}
-	w.Header().Add("Set-Cookie", h.bindCookie(c, ""))
+	w.Header().Add("Set-Cookie", h.bindCookie(call, ""))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	q := r.URL.Query()
@@ -117,6 +117,6 @@ func (h outside) serve(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	w.Header().Add("Set-Cookie", h.sessionCookie(c, t.Refresh))
+	w.Header().Add("Set-Cookie", h.sessionCookie(call, t.Refresh))
 	http.Redirect(w, r, dashboardPath, http.StatusSeeOther)
 }

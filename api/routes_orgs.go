@@ -24,8 +24,8 @@ func (h *Handler) addOrgs() {
 			return seen(list, err, func(o *apps.Org) bool { return who.May(auth.ScopeOrgsRead, o.Name, h.cluster()) })
 		})
 	type createIn struct{ Body apps.Org }
-	add(h, operation{ID: "create-org", Method: http.MethodPost, Path: "/v1/orgs", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
-		Summary: "Create an organisation.", Status: http.StatusCreated, Audit: true},
+	add(h, operation{ID: "create-org", Method: http.MethodPost, Path: "/v1/orgs", Scope: auth.ScopeOrgsAdmin, Object: objSite,
+		Tag: "organisations", Summary: "Create an organisation.", Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *createIn) (*answer[apps.Org], error) {
 			callOf(ctx).object = in.Body.Name
 			if h.orgExists(ctx, in.Body.Name) == nil {
@@ -34,8 +34,8 @@ func (h *Handler) addOrgs() {
 			_, err := h.opt.Backend.Do(ctx, apps.PutOrg{Org: in.Body})
 			return &answer[apps.Org]{in.Body}, err
 		})
-	add(h, operation{ID: "delete-org", Method: http.MethodDelete, Path: "/v1/orgs/{org}", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
-		Summary: "Delete an organisation that has no namespaces.", Status: http.StatusNoContent, Audit: true},
+	add(h, operation{ID: "delete-org", Method: http.MethodDelete, Path: "/v1/orgs/{org}", Scope: auth.ScopeOrgsAdmin, Object: objSite,
+		Tag: "organisations", Summary: "Delete an organisation that has no namespaces.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteOrg{Name: in.Org})
 			return nil, err
@@ -44,8 +44,8 @@ func (h *Handler) addOrgs() {
 		OrgPath
 		Body apps.Quota
 	}
-	add(h, operation{ID: "set-quota", Method: http.MethodPut, Path: "/v1/orgs/{org}/quota", Scope: auth.ScopeOrgsAdmin, Object: objSite, Tag: "organisations",
-		Summary: "Set the quota of an organisation.", Audit: true},
+	add(h, operation{ID: "set-quota", Method: http.MethodPut, Path: "/v1/orgs/{org}/quota", Scope: auth.ScopeOrgsAdmin, Object: objSite,
+		Tag: "organisations", Summary: "Set the quota of an organisation.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *quotaIn) (*answer[apps.Org], error) {
 			if err := h.orgExists(ctx, in.Org); err != nil {
 				return nil, err
@@ -54,8 +54,8 @@ func (h *Handler) addOrgs() {
 			_, err := h.opt.Backend.Do(ctx, apps.PutOrg{Org: o})
 			return &answer[apps.Org]{o}, err
 		})
-	add(h, operation{ID: "org-usage", Method: http.MethodGet, Path: "/v1/orgs/{org}/usage", Scope: auth.ScopeOrgsRead, Object: objOrg, Tag: "organisations",
-		Summary: "Show an organisation's resource requests and its use of the built-in registry."},
+	add(h, operation{ID: "org-usage", Method: http.MethodGet, Path: "/v1/orgs/{org}/usage", Scope: auth.ScopeOrgsRead, Object: objOrg,
+		Tag: "organisations", Summary: "Show an organisation's resource requests and its use of the built-in registry."},
 		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*answer[apps.Usage], error) {
 			if err := h.orgExists(ctx, in.Org); err != nil {
 				return nil, err
@@ -72,16 +72,18 @@ func (h *Handler) addOrgs() {
 			return seen(list, err, func(n *apps.Namespace) bool { return who.May(auth.ScopeOrgsRead, n.Org, h.cluster()) })
 		})
 	type spaceIn struct{ Body apps.Namespace }
-	add(h, operation{ID: "create-namespace", Method: http.MethodPost, Path: "/v1/namespaces", Scope: auth.ScopeOrgsAdmin, Object: objNamed, Tag: "organisations",
-		Summary: "Create a namespace for an organisation.", Status: http.StatusCreated, Audit: true},
+	add(h, operation{ID: "create-namespace", Method: http.MethodPost, Path: "/v1/namespaces", Scope: auth.ScopeOrgsAdmin, Object: objNamed,
+		Tag: "organisations", Summary: "Create a namespace for an organisation.", Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *spaceIn) (*answer[apps.Namespace], error) {
 			callOf(ctx).object = in.Body.Name
 			if err := h.allow(who, auth.ScopeOrgsAdmin, auth.ScopeOrgsRead, in.Body.Org, h.cluster(), noOrg(in.Body.Org)); err != nil {
 				return nil, err
 			}
 			// What is below a name that is no namespace is everybody's: nobody takes it for an organisation of his own.
-			if image := h.imageBelow(in.Body.Name); image != "" && !who.May(auth.ScopeImagesPush, "", h.cluster()) && h.spaceOf(ctx, in.Body.Name) == "" {
-				return nil, skerry.Errorf(skerry.CodeConflict, "there are images below the name %s, such as %s, which belong to the whole site", in.Body.Name, image).
+			if image := h.imageBelow(in.Body.Name); image != "" && !who.May(auth.ScopeImagesPush, "", h.cluster()) &&
+				h.spaceOf(ctx, in.Body.Name) == "" {
+				return nil, skerry.Errorf(skerry.CodeConflict, "there are images below the name %s, such as %s, which belong to the whole site",
+					in.Body.Name, image).
 					WithHint("choose another name, or ask who may push images of the whole site")
 			}
 			_, err := h.opt.Backend.Do(ctx, apps.PutNamespace{Namespace: in.Body})
@@ -90,7 +92,8 @@ func (h *Handler) addOrgs() {
 	type nameIn struct {
 		Namespace string `path:"namespace" maxLength:"63"`
 	}
-	add(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin, Object: objNamespace, Tag: "organisations",
+	add(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin,
+		Object: objNamespace, Tag: "organisations",
 		Summary: "Delete a namespace that has no applications and no images.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {
 			// Whoever is given the name next would read its images, and nobody would be charged for them.

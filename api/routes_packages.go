@@ -24,14 +24,14 @@ type ContentsLister interface {
 	Contents(ctx context.Context, image string, fetch bool, each func(sbom.Package)) error
 }
 
-func addPackages(h *Handler) {
+func addPackages(handler *Handler) {
 	type findIn struct {
 		Package   string `query:"package" required:"true" maxLength:"512" doc:"NAME, NAME@VERSION or NAME@BOUND[,BOUND...], such as openssl@<3.0.15."`
 		Namespace string `query:"namespace" maxLength:"63"`
 		App       string `query:"app" maxLength:"63"`
 		Fetch     bool   `query:"fetch" doc:"Fetch SBOMs that are not stored here from the images' registries."`
 	}
-	add(h, operation{ID: "find-packages", Method: http.MethodGet, Path: "/v1/packages", Scope: auth.ScopeAppsRead, Object: objEach,
+	add(handler, operation{ID: "find-packages", Method: http.MethodGet, Path: "/v1/packages", Scope: auth.ScopeAppsRead, Object: objEach,
 		Tag:     "instances",
 		Summary: "Find the instances whose images contain a package, according to the SBOMs attached to the images."},
 		func(ctx context.Context, who *auth.Principal, in *findIn) (*answer[view.PackageReport], error) {
@@ -39,16 +39,16 @@ func addPackages(h *Handler) {
 			if err != nil {
 				return nil, skerry.Errorf(skerry.CodeInvalid, "package: %w", err)
 			}
-			lister, ok := h.opt.Backend.Registry().(ContentsLister)
+			lister, ok := handler.opt.Backend.Registry().(ContentsLister)
 			if !ok {
 				return nil, skerry.Errorf(skerry.CodeUnsupported, "this server has no registry")
 			}
-			list, err := h.opt.Backend.Instances(ctx)
+			list, err := handler.opt.Backend.Instances(ctx)
 			if err != nil {
 				return nil, err
 			}
-			see := h.seer(ctx, who, auth.ScopeAppsRead)
-			f := packageFinder{h: h, query: q, fetch: in.Fetch, lister: lister,
+			see := handler.seer(ctx, who, auth.ScopeAppsRead)
+			f := packageFinder{h: handler, query: q, fetch: in.Fetch, lister: lister,
 				apps: map[skerry.AppKey]*view.AppView{}, images: map[string]*contents{}}
 			for _, i := range list {
 				k := i.Service.App
@@ -98,33 +98,33 @@ func (f *packageFinder) look(ctx context.Context, i *wire.Instance) {
 // imagesOf names the images that an instance consists of, as far as they are known by digest. The manifest knows those
 // of its own version; of an instance of another one, the digest of its main image alone is known, and the others are
 // named as they are written.
-func (f *packageFinder) imagesOf(ctx context.Context, i *wire.Instance) (out []string) {
-	app, known := f.apps[i.Service.App]
+func (f *packageFinder) imagesOf(ctx context.Context, inst *wire.Instance) (out []string) {
+	app, known := f.apps[inst.Service.App]
 	if !known {
-		if v, err := f.h.opt.Backend.App(ctx, i.Service.App); err == nil {
+		if v, err := f.h.opt.Backend.App(ctx, inst.Service.App); err == nil {
 			app = &v
 		}
-		f.apps[i.Service.App] = app
+		f.apps[inst.Service.App] = app
 	}
-	var s *spec.ServiceSpec
+	var service *spec.ServiceSpec
 	same := false
 	if app != nil && app.Manifest != nil {
-		s = app.Manifest.Spec.Service(i.Service.Service)
+		service = app.Manifest.Spec.Service(inst.Service.Service)
 		same = slices.ContainsFunc(app.Services, func(v view.ServiceView) bool {
-			return v.Name == i.Service.Service && v.Revision == i.Revision
+			return v.Name == inst.Service.Service && v.Revision == inst.Revision
 		})
 	}
-	if s == nil {
-		return []string{i.Service.String()} // which is no image, and nothing to ask a registry about
+	if service == nil {
+		return []string{inst.Service.String()} // which is no image, and nothing to ask a registry about
 	}
-	main := s.Pinned[s.Image]
+	main := service.Pinned[service.Image]
 	_, digest, _ := strings.Cut(main, "@")
-	for _, ref := range s.Images() {
-		switch pinned := s.Pinned[ref]; {
+	for _, ref := range service.Images() {
+		switch pinned := service.Pinned[ref]; {
 		case same && pinned != "":
 			out = append(out, pinned)
-		case ref == s.Image && i.Digest != "" && main != "":
-			out = append(out, strings.TrimSuffix(main, digest)+i.Digest)
+		case ref == service.Image && inst.Digest != "" && main != "":
+			out = append(out, strings.TrimSuffix(main, digest)+inst.Digest)
 		default:
 			out = append(out, ref)
 		}

@@ -30,7 +30,8 @@ func (h *Handler) addRollouts() {
 		AppPath
 		Body RolloutRequest
 	}
-	add(h, operation{ID: "change-rollout", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/rollout", Scope: auth.ScopeAppsWrite, Object: objApp, Tag: "applications",
+	add(h, operation{ID: "change-rollout", Method: http.MethodPost, Path: "/v1/apps/{namespace}/{app}/rollout", Scope: auth.ScopeAppsWrite,
+		Object: objApp, Tag: "applications",
 		Summary: "Pause, resume or undo the rollout of a new version.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *in) (*answer[apps.Applied], error) {
 			k := skerry.ServiceKey{App: in.key(), Service: in.Body.Service}

@@ -56,8 +56,8 @@ type Member struct {
 }
 
 func (h *Handler) addSite() {
-	add(h, operation{ID: "list-clusters", Method: http.MethodGet, Path: "/v1/clusters", Scope: auth.ScopeClustersRead, Object: objEach, Tag: "clusters", At: wire.TierRoot,
-		Summary: "List the clusters, as aggregates."},
+	add(h, operation{ID: "list-clusters", Method: http.MethodGet, Path: "/v1/clusters", Scope: auth.ScopeClustersRead, Object: objEach,
+		Tag: "clusters", At: wire.TierRoot, Summary: "List the clusters, as aggregates."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[view.ClusterView], error) {
 			list, err := h.opt.Backend.Clusters(ctx)
 			return seen(list, err, func(c *view.ClusterView) bool { return who.May(auth.ScopeClustersRead, "", string(c.Name)) })
@@ -65,8 +65,8 @@ func (h *Handler) addSite() {
 	type clusterIn struct {
 		Cluster string `path:"cluster" maxLength:"63"`
 	}
-	add(h, operation{ID: "get-cluster", Method: http.MethodGet, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClustersRead, Object: objCluster, Tag: "clusters", At: wire.TierRoot,
-		Summary: "Show a cluster."},
+	add(h, operation{ID: "get-cluster", Method: http.MethodGet, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClustersRead,
+		Object: objCluster, Tag: "clusters", At: wire.TierRoot, Summary: "Show a cluster."},
 		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*answer[view.ClusterView], error) {
 			list, err := h.opt.Backend.Clusters(ctx)
 			for _, c := range list {
@@ -79,13 +79,14 @@ func (h *Handler) addSite() {
 			}
 			return nil, err
 		})
-	add(h, operation{ID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
+	add(h, operation{ID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClusterAdmin,
+		Object: objCluster, Tag: "clusters",
 		At: wire.TierRoot, Summary: "Remove a disconnected cluster and revoke its key.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
 		})
-	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin, Object: objCluster, Tag: "clusters",
-		At:      wire.TierRoot,
+	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin,
+		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
 		Summary: "Trust a cluster again: clear the marks against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*none, error) {
 			return nil, h.opt.Backend.TrustCluster(ctx, in.Cluster)
@@ -96,8 +97,8 @@ func (h *Handler) addSite() {
 }
 
 func (h *Handler) addWorkers() {
-	add(h, operation{ID: "list-workers", Method: http.MethodGet, Path: "/v1/workers", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: wire.TierCluster,
-		Summary: "List the workers."},
+	add(h, operation{ID: "list-workers", Method: http.MethodGet, Path: "/v1/workers", Scope: auth.ScopeWorkersRead, Object: objSite,
+		Tag: "workers", At: wire.TierCluster, Summary: "List the workers."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.WorkerView], error) {
 			list, err := h.opt.Backend.Workers(ctx)
 			return listOf(list), err
@@ -105,8 +106,8 @@ func (h *Handler) addWorkers() {
 	type WorkerPath struct {
 		Worker string `path:"worker" maxLength:"63"`
 	}
-	add(h, operation{ID: "get-worker", Method: http.MethodGet, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: wire.TierCluster,
-		Summary: "Show a worker."},
+	add(h, operation{ID: "get-worker", Method: http.MethodGet, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersRead, Object: objSite,
+		Tag: "workers", At: wire.TierCluster, Summary: "Show a worker."},
 		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[view.WorkerView], error) {
 			list, err := h.opt.Backend.Workers(ctx)
 			for _, w := range list {
@@ -119,13 +120,14 @@ func (h *Handler) addWorkers() {
 			}
 			return nil, err
 		})
-	add(h, operation{ID: "worker-overlay", Method: http.MethodGet, Path: "/v1/workers/{worker}/overlay", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers", At: wire.TierCluster,
-		Summary: "Return a worker's overlay paths to other workers."},
+	add(h, operation{ID: "worker-overlay", Method: http.MethodGet, Path: "/v1/workers/{worker}/overlay", Scope: auth.ScopeWorkersRead,
+		Object: objSite, Tag: "workers", At: wire.TierCluster, Summary: "Return a worker's overlay paths to other workers."},
 		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[view.OverlayView], error) {
 			v, err := h.opt.Backend.WorkerOverlay(ctx, in.Worker)
 			return &answer[view.OverlayView]{v}, err
 		})
-	add(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
+	add(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite,
+		Object: objSite, Tag: "workers",
 		At: wire.TierCluster, Summary: "Remove a disconnected worker and revoke its key.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Worker, who.User)
@@ -134,15 +136,15 @@ func (h *Handler) addWorkers() {
 		WorkerPath
 		Body view.DrainRequest
 	}
-	add(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At: wire.TierCluster,
+	add(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite,
+		Object: objSite, Tag: "workers", At: wire.TierCluster,
 		Summary: "Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the " +
 			"worker ends the drain.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
 			return nil, h.opt.Backend.DrainWorker(ctx, in.Worker, in.Body)
 		})
-	add(h, operation{ID: "list-unadmitted", Method: http.MethodGet, Path: "/v1/unadmitted", Scope: auth.ScopeWorkersRead, Object: objSite, Tag: "workers",
-		Summary: "List running instances and existing grants that the present security policy would refuse, restrict or ignore."},
+	add(h, operation{ID: "list-unadmitted", Method: http.MethodGet, Path: "/v1/unadmitted", Scope: auth.ScopeWorkersRead, Object: objSite,
+		Tag: "workers", Summary: "List running instances and existing grants that the present security policy would refuse, restrict or ignore."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.Unadmitted], error) {
 			list, err := h.opt.Backend.Unadmitted(ctx)
 			return listOf(list), err
@@ -152,8 +154,8 @@ func (h *Handler) addWorkers() {
 			DryRun bool `json:"dryRun,omitempty" doc:"Show what would move without moving it."`
 		}
 	}
-	add(h, operation{ID: "rebalance", Method: http.MethodPost, Path: "/v1/rebalance", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At:      wire.TierCluster,
+	add(h, operation{ID: "rebalance", Method: http.MethodPost, Path: "/v1/rebalance", Scope: auth.ScopeWorkersWrite, Object: objSite,
+		Tag: "workers", At: wire.TierCluster,
 		Summary: "Move instances to clearly better workers, one at a time, each once its copy is ready; or show what would move.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *rebalanceIn) (*answer[view.RebalancePlan], error) {
 			p, err := h.opt.Backend.Rebalance(ctx, in.Body.DryRun)
@@ -163,8 +165,8 @@ func (h *Handler) addWorkers() {
 		WorkerPath
 		Body view.UpgradeRequest
 	}
-	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At:      wire.TierCluster,
+	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite,
+		Object: objSite, Tag: "workers", At: wire.TierCluster,
 		Summary: "Upgrade a worker's agent, with automatic rollback. Progress is reported in the worker's facts.",
 		Status:  http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *upgradeIn) (*none, error) {
@@ -176,8 +178,8 @@ func (h *Handler) addWorkers() {
 			Reason string `json:"reason" maxLength:"200" doc:"Why the worker is cordoned. Empty uncordons it."`
 		}
 	}
-	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite, Object: objSite, Tag: "workers",
-		At:      wire.TierCluster,
+	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite,
+		Object: objSite, Tag: "workers", At: wire.TierCluster,
 		Summary: "Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.",
 		Status:  http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {
@@ -198,30 +200,32 @@ func (h *Handler) addTokens() {
 			return listOf(out), err
 		})
 	type createIn struct{ Body JoinTokenRequest }
-	add(h, operation{ID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
-		Summary: "Create a one-time join token for a cluster or worker.", Status: http.StatusCreated, Audit: true},
+	add(h, operation{ID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Scope: auth.ScopeTokensAdmin, Object: objSite,
+		Tag: "join tokens", Summary: "Create a one-time join token for a cluster or worker.", Status: http.StatusCreated, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *createIn) (*answer[NewJoinToken], error) {
 			callOf(ctx).object = string(in.Body.Role) + "/" + in.Body.Name
-			text, t, err := h.opt.Backend.Authority().CreateToken(ctx, auth.TokenOptions{Tier: in.Body.Role, TTL: time.Duration(in.Body.TTL), Name: in.Body.Name, Replace: in.Body.Replace, By: who.User})
+			text, t, err := h.opt.Backend.Authority().CreateToken(ctx,
+				auth.TokenOptions{Tier: in.Body.Role, TTL: time.Duration(in.Body.TTL), Name: in.Body.Name, Replace: in.Body.Replace, By: who.User})
 			return &answer[NewJoinToken]{NewJoinToken{joinToken(t), text}}, err
 		})
 	type idIn struct {
 		ID string `path:"id" maxLength:"63"`
 	}
-	add(h, operation{ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Scope: auth.ScopeTokensAdmin, Object: objSite, Tag: "join tokens",
-		Summary: "Delete a join token; members that joined with it stay.", Status: http.StatusNoContent, Audit: true},
+	add(h, operation{ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Scope: auth.ScopeTokensAdmin, Object: objSite,
+		Tag: "join tokens", Summary: "Delete a join token; members that joined with it stay.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *idIn) (*none, error) {
 			return nil, h.opt.Backend.Authority().DeleteToken(ctx, in.ID)
 		})
 }
 
 func (h *Handler) addMembers() {
-	add(h, operation{ID: "list-members", Method: http.MethodGet, Path: "/v1/members", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
-		Summary: "List the enrolled clusters or workers."},
+	add(h, operation{ID: "list-members", Method: http.MethodGet, Path: "/v1/members", Scope: auth.ScopeMembersAdmin, Object: objSite,
+		Tag: "members", Summary: "List the enrolled clusters or workers."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[Member], error) {
 			out := []Member{}
 			for _, e := range h.opt.Backend.Authority().List() {
-				out = append(out, Member{Role: e.Tier, Name: e.Name, Key: e.Key, Machine: e.Machine, Joined: e.Joined, Issued: e.Issued, Expires: e.Expires, Quarantine: e.Quarantine})
+				out = append(out, Member{Role: e.Tier, Name: e.Name, Key: e.Key, Machine: e.Machine, Joined: e.Joined, Issued: e.Issued,
+					Expires: e.Expires, Quarantine: e.Quarantine})
 			}
 			return listOf(out), nil
 		})
@@ -248,7 +252,8 @@ func (h *Handler) addMembers() {
 		}
 		return out
 	}
-	add(h, operation{ID: "revoke-member", Method: http.MethodDelete, Path: "/v1/members/{name}", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
+	add(h, operation{ID: "revoke-member", Method: http.MethodDelete, Path: "/v1/members/{name}", Scope: auth.ScopeMembersAdmin,
+		Object: objSite, Tag: "members",
 		Summary: "Permanently revoke the key of a cluster or worker and close its connection.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *revokeIn) (*none, error) {
 			err := h.opt.Backend.Authority().Revoke(ctx, child(in.Name), in.Name, who.User, strings.TrimSpace(in.Reason))
@@ -256,7 +261,8 @@ func (h *Handler) addMembers() {
 			h.opt.Backend.Disconnect(in.Name)
 			return nil, err
 		})
-	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin, Object: objSite, Tag: "members",
+	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin,
+		Object: objSite, Tag: "members",
 		Summary: "End the quarantine of a member once the machine that copied its identity is gone.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *MemberPath) (*none, error) {
 			return nil, h.opt.Backend.Authority().Release(ctx, child(in.Name), in.Name)

@@ -73,21 +73,21 @@ func later(do func(ctx context.Context) (any, error)) *stream {
 	}}
 }
 
-func addSnapshots(h *Handler) {
+func addSnapshots(handler *Handler) {
 	const tag = "snapshots"
 	type listIn struct {
 		Namespace string `query:"namespace" maxLength:"63" doc:"Return only snapshots in this namespace."`
 	}
-	add(h, operation{ID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Scope: auth.ScopeAppsRead, Object: objEach, Tag: tag,
-		At: wire.TierCluster, Summary: "List the snapshots of local volumes."},
+	add(handler, operation{ID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Scope: auth.ScopeAppsRead, Object: objEach,
+		Tag: tag, At: wire.TierCluster, Summary: "List the snapshots of local volumes."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[spec.Snapshot], error) {
-			s, err := snapshotsOf(h)
+			s, err := snapshotsOf(handler)
 			if err != nil {
 				return nil, err
 			}
 			list, err := s.Snapshots(ctx)
 			return seen(list, err, func(v *spec.Snapshot) bool {
-				return (in.Namespace == "" || v.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, v.Org, h.cluster())
+				return (in.Namespace == "" || v.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, v.Org, handler.cluster())
 			})
 		})
 	type takeIn struct {
@@ -95,11 +95,11 @@ func addSnapshots(h *Handler) {
 		Replica  int    `path:"replica" minimum:"0"`
 		MaxPause string `query:"maxPause" maxLength:"20" doc:"How long writers may be paused. Default: 20s."`
 	}
-	add(h, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
+	add(handler, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
 		Summary: "Take a consistent snapshot of a replica's local volumes. The response is a Snapshot. If it takes long, white space is sent first, and an error is reported in the member error."},
 		func(_ context.Context, who *auth.Principal, in *takeIn) (*stream, error) {
-			s, err := snapshotsOf(h)
+			s, err := snapshotsOf(handler)
 			if err != nil {
 				return nil, err
 			}
@@ -115,10 +115,10 @@ func addSnapshots(h *Handler) {
 			v := spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
 			return later(func(ctx context.Context) (any, error) { return s.TakeSnapshot(ctx, v, q, who.User) }), nil
 		})
-	add(h, operation{ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{snapshot}", Scope: auth.ScopeAppsWrite, Object: objNamed,
-		Tag: tag, At: wire.TierCluster, Summary: "Delete a snapshot.", Status: http.StatusNoContent, Audit: true},
+	add(handler, operation{ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{snapshot}", Scope: auth.ScopeAppsWrite,
+		Object: objNamed, Tag: tag, At: wire.TierCluster, Summary: "Delete a snapshot.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*none, error) {
-			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
+			s, v, err := findSnapshot(ctx, handler, who, auth.ScopeAppsWrite, in.Snapshot)
 			if err == nil {
 				err = s.DeleteSnapshot(ctx, v.ID, who.User)
 			}
@@ -128,11 +128,11 @@ func addSnapshots(h *Handler) {
 		SnapshotPath
 		Body spec.RestoreRequest
 	}
-	add(h, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore", Scope: auth.ScopeAppsWrite,
-		Object: objNamed, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
+	add(handler, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore",
+		Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
 		Summary: "Restore a snapshot into the local volumes it was taken from, or into new volumes. An instance that uses them is stopped and started again. Naming a worker requires the scope workers:read. The response is a VolumeView, streamed like that of take-snapshot."},
 		func(ctx context.Context, who *auth.Principal, in *restoreIn) (*stream, error) {
-			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsWrite, in.Snapshot)
+			s, v, err := findSnapshot(ctx, handler, who, auth.ScopeAppsWrite, in.Snapshot)
 			if err != nil {
 				return nil, err
 			}
@@ -142,7 +142,7 @@ func addSnapshots(h *Handler) {
 					return nil, err
 				}
 			}
-			if worker != "" && !who.May(auth.ScopeWorkersRead, "", h.cluster()) {
+			if worker != "" && !who.May(auth.ScopeWorkersRead, "", handler.cluster()) {
 				return nil, forbidden(who, auth.ScopeWorkersRead)
 			}
 			clone := in.Body.To != ""
@@ -150,17 +150,18 @@ func addSnapshots(h *Handler) {
 				return s.RestoreSnapshot(ctx, v.ID, to, clone, worker, who.User)
 			}), nil
 		})
-	addSnapshotFiles(h, tag)
+	addSnapshotFiles(handler, tag)
 }
 
 // maxPause bounds how long somebody may have writers stand still.
 const maxPause = time.Hour
 
-func addSnapshotFiles(h *Handler, tag string) {
-	add(h, operation{ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{snapshot}/content", Scope: auth.ScopeAppsExec, Object: objNamed, Tag: tag, At: wire.TierCluster,
+func addSnapshotFiles(handler *Handler, tag string) {
+	add(handler, operation{ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{snapshot}/content",
+		Scope: auth.ScopeAppsExec, Object: objNamed, Tag: tag, At: wire.TierCluster,
 		Summary: "Download a snapshot as a tar archive compressed with zstd.", Stream: true, Audit: true, Type: "application/zstd"},
 		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*stream, error) {
-			s, v, err := findSnapshot(ctx, h, who, auth.ScopeAppsExec, in.Snapshot)
+			s, v, err := findSnapshot(ctx, handler, who, auth.ScopeAppsExec, in.Snapshot)
 			if err != nil {
 				return nil, err
 			}
@@ -169,7 +170,7 @@ func addSnapshotFiles(h *Handler, tag string) {
 				c := callOf(r.Context())
 				from, length, err := s.OpenSnapshot(c.ctx, v.ID)
 				if err != nil {
-					h.fail(w, r, err)
+					handler.fail(w, r, err)
 					return
 				}
 				defer from.Close()
@@ -184,18 +185,18 @@ func addSnapshotFiles(h *Handler, tag string) {
 		Replica int    `path:"replica" minimum:"0"`
 		Worker  string `query:"worker" maxLength:"63" doc:"Worker that stores the snapshot. Default: the one with the most free space. Naming one requires the scope workers:read."`
 	}
-	o := operation{ID: "import-snapshot", Method: http.MethodPut, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
+	op := operation{ID: "import-snapshot", Method: http.MethodPut, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Stream: true, Audit: true, Type: "application/json",
 		Summary: "Import a snapshot that export-snapshot returned. The response is a Snapshot, streamed like that of take-snapshot."}
-	add(h, o, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
-		s, err := snapshotsOf(h)
+	add(handler, op, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
+		s, err := snapshotsOf(handler)
 		if err != nil {
 			return nil, err
 		}
-		if in.Worker != "" && !who.May(auth.ScopeWorkersRead, "", h.cluster()) {
+		if in.Worker != "" && !who.May(auth.ScopeWorkersRead, "", handler.cluster()) {
 			return nil, forbidden(who, auth.ScopeWorkersRead)
 		}
-		org, missing, err := h.orgOf(ctx, skerry.AppKey{Namespace: in.Namespace})
+		org, missing, err := handler.orgOf(ctx, skerry.AppKey{Namespace: in.Namespace})
 		if err == nil && org == "" {
 			err = missing // it would be nobody's
 		}
@@ -211,10 +212,12 @@ func addSnapshotFiles(h *Handler, tag string) {
 			})
 		}}, nil
 	})
-	h.api.OpenAPI().Paths[o.Path].Put.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/zstd": {Schema: &huma.Schema{Type: "string"}}}}
+	handler.api.OpenAPI().Paths[op.Path].Put.RequestBody = &huma.RequestBody{Required: true,
+		Content: map[string]*huma.MediaType{"application/zstd": {Schema: &huma.Schema{Type: "string"}}}}
 }
 
 // isUpload reports whether the body of a request is as large as a volume or an image. What reads it bounds it.
 func isUpload(r *http.Request) bool {
-	return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") || r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/volumes/")
+	return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") ||
+		r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/volumes/")
 }

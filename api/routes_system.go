@@ -74,8 +74,8 @@ func (h *Handler) addSystem() {
 			r, err := h.opt.People.VerifyAudit(ctx, since)
 			return &verifyOut{r}, err
 		})
-	add(h, operation{ID: "list-images", Method: http.MethodGet, Path: "/v1/images", Scope: auth.ScopeImagesRead, Object: objEach, Tag: "images",
-		Summary: "List the images of the built-in registry."},
+	add(h, operation{ID: "list-images", Method: http.MethodGet, Path: "/v1/images", Scope: auth.ScopeImagesRead, Object: objEach,
+		Tag: "images", Summary: "List the images of the built-in registry."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[view.ImageView], error) {
 			out := []view.ImageView{}
 			l, ok := h.opt.Backend.Registry().(ImageLister)
@@ -91,7 +91,8 @@ func (h *Handler) addSystem() {
 			return listOf(out), nil
 		})
 	type targetsOut struct{ Body []TargetGroup }
-	add(h, operation{ID: "metrics-targets", Method: http.MethodGet, Path: "/v1/metrics/targets", Scope: auth.ScopeMetricsRead, Object: objEach, Tag: "metrics",
+	add(h, operation{ID: "metrics-targets", Method: http.MethodGet, Path: "/v1/metrics/targets", Scope: auth.ScopeMetricsRead,
+		Object: objEach, Tag: "metrics",
 		Summary: "List the instances with metrics for Prometheus' HTTP service discovery. They are scraped through this server."},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*targetsOut, error) {
 			list, err := h.opt.Backend.Scrapes(ctx)
@@ -120,7 +121,8 @@ type hostKey struct{}
 // addPlain adds what is not JSON.
 func (h *Handler) addPlain() {
 	get := func(id, path, typ, tag, summary string, fn http.HandlerFunc) {
-		h.raw(operation{ID: id, Method: http.MethodGet, Path: path, Scope: auth.ScopePublic, Object: objNone, Tag: tag, Summary: summary, Type: typ}, "GET "+path, fn)
+		h.raw(operation{ID: id, Method: http.MethodGet, Path: path, Scope: auth.ScopePublic, Object: objNone, Tag: tag, Summary: summary,
+			Type: typ}, "GET "+path, fn)
 	}
 	text := func(typ string, data func() []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -129,19 +131,25 @@ func (h *Handler) addPlain() {
 			w.Write(data())
 		}
 	}
-	get("openapi", "/openapi.json", "application/openapi+json", "system", "Return this OpenAPI document as JSON.", text("application/openapi+json", func() []byte { return h.spec() }))
-	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "Return this OpenAPI document as YAML.", text("application/openapi+yaml", func() []byte { return h.specYAML() }))
+	get("openapi", "/openapi.json", "application/openapi+json", "system", "Return this OpenAPI document as JSON.",
+		text("application/openapi+json", func() []byte { return h.spec() }))
+	get("openapi-yaml", "/openapi.yaml", "application/openapi+yaml", "system", "Return this OpenAPI document as YAML.",
+		text("application/openapi+yaml", func() []byte { return h.specYAML() }))
 	schema := spec.ApplicationSchema()
-	get("manifest-schema", "/schema/application.json", "application/schema+json", "system", "Return the JSON Schema of manifests.", text("application/schema+json", func() []byte { return schema }))
-	get("healthz", "/healthz", "text/plain", "system", "Check that the process is alive.", func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
-	get("readyz", "/readyz", "text/plain", "system", "Check whether the server is ready; the response gives the reason if it is not.", func(w http.ResponseWriter, r *http.Request) { plain(w, h.opt.Backend.Ready()) })
-	metrics := operation{ID: "metrics", Method: http.MethodGet, Path: "/metrics", Scope: auth.ScopeMetricsRead, Object: objSite, Tag: "metrics",
-		Summary: "Return the server's metrics in Prometheus' format.", Type: "text/plain"}
+	get("manifest-schema", "/schema/application.json", "application/schema+json", "system", "Return the JSON Schema of manifests.",
+		text("application/schema+json", func() []byte { return schema }))
+	get("healthz", "/healthz", "text/plain", "system", "Check that the process is alive.",
+		func(w http.ResponseWriter, r *http.Request) { plain(w, nil) })
+	get("readyz", "/readyz", "text/plain", "system", "Check whether the server is ready; the response gives the reason if it is not.",
+		func(w http.ResponseWriter, r *http.Request) { plain(w, h.opt.Backend.Ready()) })
+	metrics := operation{ID: "metrics", Method: http.MethodGet, Path: "/metrics", Scope: auth.ScopeMetricsRead, Object: objSite,
+		Tag: "metrics", Summary: "Return the server's metrics in Prometheus' format.", Type: "text/plain"}
 	if h.opt.OpenMetrics {
 		metrics.Scope, metrics.Object = auth.ScopePublic, objNone
 	}
 	h.raw(metrics, "GET /metrics", http.HandlerFunc(h.serveMetrics))
-	h.raw(operation{ID: "registry", Method: http.MethodGet, Path: "/v2/", Scope: auth.ScopePublic, Object: objNone, Tag: "images", Type: "application/json",
+	h.raw(operation{ID: "registry", Method: http.MethodGet, Path: "/v2/", Scope: auth.ScopePublic, Object: objNone, Tag: "images",
+		Type: "application/json",
 		Summary: "Serve the built-in registry (OCI distribution protocol) with all its methods below this path. Requires " +
 			"images:read and images:push in the organisation that owns the namespace at the start of the repository's name."},
 		"/v2/", http.HandlerFunc(h.serveRegistry))
@@ -159,20 +167,20 @@ func plain(w http.ResponseWriter, err error) {
 
 // serveRegistry finds out who asks and leaves the rest to the registry.
 func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
-	c := callOf(r.Context())
+	call := callOf(r.Context())
 	var who *auth.Principal
 	var err error
 	user, password, basic := r.BasicAuth()
 	switch {
 	case basic:
-		c.guess, c.object = true, cut(user, 256)
+		call.guess, call.object = true, cut(user, 256)
 		who, err = h.opt.People.AuthenticateBasic(r.Context(), user, password, address(r))
 	case r.Header.Get("Authorization") != "":
 		who, err = h.authenticate(r)
 	}
 	if err != nil {
 		e := known(err)
-		c.code = e.Code
+		call.code = e.Code
 		if e.Code == skerry.CodeUnauthorized {
 			w.Header().Set("WWW-Authenticate", `Basic realm="skerry"`)
 		}
@@ -182,9 +190,9 @@ func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": e.Message}}})
 		return
 	}
-	c.who = who
-	c.object = strings.TrimPrefix(r.URL.Path, "/v2/")
-	c.audit = who != nil && r.Method != http.MethodGet && r.Method != http.MethodHead && strings.Contains(r.URL.Path, "/manifests/")
+	call.who = who
+	call.object = strings.TrimPrefix(r.URL.Path, "/v2/")
+	call.audit = who != nil && r.Method != http.MethodGet && r.Method != http.MethodHead && strings.Contains(r.URL.Path, "/manifests/")
 	ctx := r.Context()
 	if who != nil {
 		ctl := http.NewResponseController(w)
@@ -227,7 +235,8 @@ func (h *Handler) registryAuth(ctx context.Context, who *auth.Principal) tier.Re
 	}
 }
 
-// orgsOf lists the organisations that images of a namespace belong to: its own, and at a site those that the root knows under the same name.
+// orgsOf lists the organisations that images of a namespace belong to: its own, and at a site those that the root knows
+// under the same name.
 func (h *Handler) orgsOf(ctx context.Context, namespace string) ([]string, error) {
 	var orgs []string
 	org, _, err := h.orgOf(ctx, skerry.AppKey{Namespace: namespace})

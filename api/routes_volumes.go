@@ -14,8 +14,8 @@ func (h *Handler) addVolumes() {
 	type listIn struct {
 		Namespace string `query:"namespace" maxLength:"63" doc:"Return only volumes in this namespace."`
 	}
-	add(h, operation{ID: "list-volumes", Method: http.MethodGet, Path: "/v1/volumes", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "volumes",
-		Summary: "List the local volumes of replicas, including those kept after their application was deleted."},
+	add(h, operation{ID: "list-volumes", Method: http.MethodGet, Path: "/v1/volumes", Scope: auth.ScopeAppsRead, Object: objEach,
+		Tag: "volumes", Summary: "List the local volumes of replicas, including those kept after their application was deleted."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[view.VolumeView], error) {
 			list, err := h.opt.Backend.Volumes(ctx)
 			return seen(list, err, func(v *view.VolumeView) bool {
@@ -27,8 +27,8 @@ func (h *Handler) addVolumes() {
 		Replica int    `path:"replica" minimum:"0"`
 		Volume  string `query:"volume" maxLength:"63" doc:"Only this one, which the service had and no longer has."`
 	}
-	add(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}", Scope: auth.ScopeAppsWrite, Object: objNamespace,
-		Tag:     "volumes",
+	add(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}",
+		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: "volumes",
 		Summary: "Delete the local volumes of a replica and their content. No instance may be using them.",
 		Status:  http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *deleteIn) (*none, error) {

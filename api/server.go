@@ -56,8 +56,8 @@ func NewServer(h *Handler, l Listen) (*Server, error) {
 		return nil, errors.New("certificate and key require each other")
 	}
 	s := &Server{h: h, l: l, fresh: map[net.Conn]struct{}{}, idle: map[net.Conn]struct{}{}}
-	s.http = &http.Server{Handler: h, ConnState: s.connState, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),
+	s.http = &http.Server{Handler: h, ConnState: s.connState, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),
 		// Terminals and forwards take a connection over, which HTTP/2 does not have.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}
 	s.first = httpend.Watch(s.http)
@@ -159,28 +159,28 @@ const (
 
 // connState keeps account of connections that have asked nothing yet, or nothing more. An orderly shutdown waits for them as for requests,
 // though nobody waits for an answer. Where there are too many, any one of them goes.
-func (s *Server) connState(c net.Conn, state http.ConnState) {
+func (s *Server) connState(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	stopping := s.stopping
-	delete(s.fresh, c)
-	delete(s.idle, c)
+	delete(s.fresh, conn)
+	delete(s.idle, conn)
 	switch state {
 	case http.StateNew:
-		s.fresh[c] = struct{}{}
+		s.fresh[conn] = struct{}{}
 		s.conns++
 	case http.StateIdle:
-		s.idle[c] = struct{}{}
+		s.idle[conn] = struct{}{}
 	case http.StateClosed, http.StateHijacked: // who took it over has limits of its own
 		s.conns--
 	}
 	var drop net.Conn
 	if state == http.StateNew && (stopping || s.conns > maxConns) {
-		drop = c
+		drop = conn
 	} else if len(s.fresh)+len(s.idle) > maxQuiet {
 		for _, list := range []map[net.Conn]struct{}{s.fresh, s.idle} {
-			for c := range list {
+			for conn := range list {
 				if 2*len(list) > maxQuiet {
-					drop = c
+					drop = conn
 				}
 				break
 			}

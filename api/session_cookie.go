@@ -19,15 +19,17 @@ func (h *Handler) cookieName() string {
 
 // sessionCookie keeps a refresh token, or takes the cookie back if it is empty.
 func (h *Handler) sessionCookie(c *call, refresh string) string {
-	k := &http.Cookie{Name: h.cookieName(), Value: refresh, Path: cookiePath, HttpOnly: true, Secure: c.secure, SameSite: http.SameSiteStrictMode}
+	k := &http.Cookie{Name: h.cookieName(), Value: refresh, Path: cookiePath, HttpOnly: true, Secure: c.secure,
+		SameSite: http.SameSiteStrictMode}
 	if refresh == "" {
 		k.MaxAge = -1
 	}
 	return k.String()
 }
 
-// foreignOrigin reports whether a browser says that a page of another origin sent a request. To a browser a service at another port of the same
-// host is the same site, so that cookies come along; a proxy may change the names of hosts, but not this.
+// foreignOrigin reports whether a browser says that a page of another origin sent a request. To a browser a service at
+// another port of the same host is the same site, so that cookies come along; a proxy may change the names of hosts,
+// but not this.
 func foreignOrigin(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site != "" && site != "same-origin" && site != "none"

@@ -89,12 +89,13 @@ func (h *Handler) addEvents() {
 		Instance  string `query:"instance" maxLength:"128"`
 		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200" doc:"Return at most this many events, the newest."`
 	}
-	add(h, operation{ID: "list-events", Method: http.MethodGet, Path: "/v1/events", Scope: auth.ScopeEventsRead, Object: objEach, Tag: "events",
-		Summary: "List events, oldest first."},
+	add(h, operation{ID: "list-events", Method: http.MethodGet, Path: "/v1/events", Scope: auth.ScopeEventsRead, Object: objEach,
+		Tag: "events", Summary: "List events, oldest first."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[wire.Event], error) {
 			see := h.seer(ctx, who, auth.ScopeEventsRead)
 			all := h.opt.Backend.Journal().List(0, func(e *wire.Event) bool {
-				return (in.Namespace == "" || e.App.Namespace == in.Namespace) && (in.App == "" || e.App.Name == in.App) && (in.Instance == "" || string(e.Instance) == in.Instance)
+				return (in.Namespace == "" || e.App.Namespace == in.Namespace) && (in.App == "" || e.App.Name == in.App) &&
+					(in.Instance == "" || string(e.Instance) == in.Instance)
 			})
 			all = slices.DeleteFunc(all, func(e wire.Event) bool { return !see.event(&e) })
 			return listOf(all[max(len(all)-in.Limit, 0):]), nil
@@ -133,10 +134,11 @@ type watcher struct {
 const writeWait = 30 * time.Second
 
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, who *auth.Principal, o watchOptions) {
-	c := callOf(r.Context())
-	c.arrived(w)
-	ctx := c.ctx
-	x := &watcher{h: h, ctx: ctx, o: o, who: who, w: w, ctl: http.NewResponseController(w), toldApps: map[skerry.AppKey]bool{}, toldInst: map[skerry.InstanceID]bool{}}
+	call := callOf(r.Context())
+	call.arrived(w)
+	ctx := call.ctx
+	x := &watcher{h: h, ctx: ctx, o: o, who: who, w: w, ctl: http.NewResponseController(w), toldApps: map[skerry.AppKey]bool{},
+		toldInst: map[skerry.InstanceID]bool{}}
 	sub := h.opt.Backend.Journal().Subscribe() // before listing, so that nothing falls between
 	defer sub.Close()
 	if o.sse {

@@ -38,8 +38,8 @@ func webSocketToken(r *http.Request) string {
 	return ""
 }
 
-// sameOrigin reports whether a request comes from a page of this server, or from no page. The Upgrader asks the same, when it is too late for an
-// answer.
+// sameOrigin reports whether a request comes from a page of this server, or from no page. The Upgrader asks the same,
+// when it is too late for an answer.
 func sameOrigin(r *http.Request) bool {
 	origin := r.Header.Values("Origin")
 	if len(origin) == 0 {
@@ -69,8 +69,8 @@ type streamWriter struct {
 
 // Hijack begins the WebSocket.
 func (s *streamWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	up := websocket.Upgrader{Subprotocols: []string{webSocketExec}, HandshakeTimeout: 10 * time.Second, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10,
-		Error: func(http.ResponseWriter, *http.Request, int, error) {}} // the caller answers
+	up := websocket.Upgrader{Subprotocols: []string{webSocketExec}, HandshakeTimeout: 10 * time.Second, ReadBufferSize: 4 << 10,
+		WriteBufferSize: 4 << 10, Error: func(http.ResponseWriter, *http.Request, int, error) {}} // the caller answers
 	c, err := up.Upgrade(hijackable{s.ResponseWriter}, s.r, nil)
 	if err != nil {
 		return nil, nil, err
@@ -121,7 +121,7 @@ func (c *webSocketConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (c *webSocketConn) Read(p []byte) (int, error) {
+func (c *webSocketConn) Read(data []byte) (int, error) {
 	for {
 		if c.in == nil {
 			kind, in, err := c.ws.NextReader()
@@ -136,7 +136,7 @@ func (c *webSocketConn) Read(p []byte) (int, error) {
 			}
 			c.in = in
 		}
-		n, err := c.in.Read(p)
+		n, err := c.in.Read(data)
 		if err == io.EOF {
 			c.in, err = nil, nil
 			if n == 0 {

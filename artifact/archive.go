@@ -25,7 +25,7 @@ const containerdName = "io.containerd.image.name"
 
 // Export writes images as one OCI layout in a tar, which Import and other tools read. Of an index, the platforms that
 // are here are written. The same images give the same bytes.
-func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
+func (s *Store) Export(ctx context.Context, out io.Writer, refs ...string) error {
 	if len(refs) == 0 {
 		return errors.New("export: name an image")
 	}
@@ -37,11 +37,11 @@ func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
 		if err != nil {
 			return err
 		}
-		d, ok := s.Lookup(r)
+		sum, ok := s.Lookup(r)
 		if !ok {
 			return &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
 		}
-		m, parts, err := s.exportable(d)
+		m, parts, err := s.exportable(sum)
 		if err != nil {
 			return fmt.Errorf("export %s: %w", r.Familiar(), err)
 		}
@@ -61,15 +61,15 @@ func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
 		}
 	}
 	var all []digest.Digest
-	for d := range memory {
-		all = append(all, d)
+	for sum := range memory {
+		all = append(all, sum)
 	}
-	for d := range sizes {
-		all = append(all, d)
+	for sum := range sizes {
+		all = append(all, sum)
 	}
 	defer s.pin(all...)()
 	slices.Sort(all)
-	t := tar.NewWriter(w)
+	t := tar.NewWriter(out)
 	put := func(name string, size int64, r io.Reader) error {
 		h := &tar.Header{Name: name, Mode: 0o644, Size: size, ModTime: time.Unix(0, 0), Typeflag: tar.TypeReg}
 		if err := t.WriteHeader(h); err != nil {
@@ -85,23 +85,23 @@ func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
 	if err := put(ocispec.ImageIndexFile, int64(len(index)), readerOf(index)); err != nil {
 		return fmt.Errorf("export: %w", diskError(err))
 	}
-	for _, d := range slices.Compact(all) {
-		name := "blobs/sha256/" + d.Encoded()
+	for _, sum := range slices.Compact(all) {
+		name := "blobs/sha256/" + sum.Encoded()
 		var err error
-		if raw, ok := memory[d]; ok {
+		if raw, ok := memory[sum]; ok {
 			err = put(name, int64(len(raw)), readerOf(raw))
 		} else {
 			err = func() error {
-				f, err := os.Open(s.blobPath(d))
+				f, err := os.Open(s.blobPath(sum))
 				if err != nil {
 					return err
 				}
 				defer f.Close()
-				return put(name, sizes[d], f)
+				return put(name, sizes[sum], f)
 			}()
 		}
 		if err != nil {
-			return fmt.Errorf("export %s: %w", d, diskError(err))
+			return fmt.Errorf("export %s: %w", sum, diskError(err))
 		}
 	}
 	if err := t.Close(); err != nil {
@@ -112,8 +112,8 @@ func (s *Store) Export(ctx context.Context, w io.Writer, refs ...string) error {
 
 // Import reads a tar with an OCI layout, or one of `docker save`, and gives the names it set. Nothing is named unless
 // all that it holds is whole. A layout without names needs fallback, which must be empty or name the only image.
-func (s *Store) Import(ctx context.Context, r io.Reader, fallback string) ([]string, error) {
-	plain, err := decompress(&ctxReader{ctx, r}) // people compress them
+func (s *Store) Import(ctx context.Context, in io.Reader, fallback string) ([]string, error) {
+	plain, err := decompress(&ctxReader{ctx, in}) // people compress them
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
@@ -179,10 +179,10 @@ func (im *importer) release() {
 	}
 }
 
-func (im *importer) read(r io.Reader) error {
-	t := tar.NewReader(r)
+func (im *importer) read(in io.Reader) error {
+	t := tar.NewReader(in)
 	for n := 0; ; n++ {
-		h, err := t.Next()
+		header, err := t.Next()
 		if err == io.EOF {
 			if n == 0 {
 				return fmt.Errorf("%w: the archive is empty", ErrInvalid)
@@ -192,34 +192,34 @@ func (im *importer) read(r io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("%w: the archive is no tar or is damaged: %w", ErrInvalid, err)
 		}
-		if im.total += h.Size; n >= maxArchiveFiles || h.Size < 0 || im.total > maxArchiveBytes {
+		if im.total += header.Size; n >= maxArchiveFiles || header.Size < 0 || im.total > maxArchiveBytes {
 			return fmt.Errorf("archive: %w", ErrTooLarge)
 		}
-		name, err := cleanArchive(h.Name)
+		name, err := cleanArchive(header.Name)
 		if err != nil {
 			return err
 		}
-		switch h.Typeflag {
+		switch header.Typeflag {
 		case tar.TypeReg:
 		case tar.TypeDir, tar.TypeXGlobalHeader:
 			continue
 		case tar.TypeSymlink: // docker save links equal layers
-			to, err := cleanArchive(path.Join(path.Dir(name), h.Linkname))
-			if err != nil || path.IsAbs(h.Linkname) {
-				return fmt.Errorf("%w: %.200q links out of the archive", ErrInvalid, h.Name)
+			to, err := cleanArchive(path.Join(path.Dir(name), header.Linkname))
+			if err != nil || path.IsAbs(header.Linkname) {
+				return fmt.Errorf("%w: %.200q links out of the archive", ErrInvalid, header.Name)
 			}
 			im.links[name] = to
 			continue
 		case tar.TypeLink:
-			if im.links[name], err = cleanArchive(h.Linkname); err != nil {
+			if im.links[name], err = cleanArchive(header.Linkname); err != nil {
 				return err
 			}
 			continue
 		default:
-			return fmt.Errorf("%w: %.200q is no file", ErrInvalid, h.Name)
+			return fmt.Errorf("%w: %.200q is no file", ErrInvalid, header.Name)
 		}
 		if name == ocispec.ImageIndexFile || name == "manifest.json" {
-			if h.Size > maxManifest {
+			if header.Size > maxManifest {
 				return fmt.Errorf("%s: %w", name, ErrTooLarge)
 			}
 			if im.small[name], err = io.ReadAll(t); err != nil {
@@ -228,18 +228,18 @@ func (im *importer) read(r io.Reader) error {
 			continue
 		}
 		if err := im.blob(name, t); err != nil {
-			return fmt.Errorf("%.200q: %w", h.Name, err)
+			return fmt.Errorf("%.200q: %w", header.Name, err)
 		}
 	}
 }
 
-func (im *importer) blob(name string, r io.Reader) error {
+func (im *importer) blob(name string, in io.Reader) error {
 	w, err := im.s.newBlob()
 	if err != nil {
 		return err
 	}
 	defer w.discard()
-	if _, err := io.Copy(w, r); err != nil {
+	if _, err := io.Copy(w, in); err != nil {
 		return err
 	}
 	want := digest.Digest("")
@@ -329,30 +329,30 @@ func (im *importer) layout(raw []byte) ([]named, error) {
 }
 
 // complete checks that an image is whole. Of an index one platform suffices.
-func (im *importer) complete(d digest.Digest, depth int) error {
-	m, err := im.s.readManifest(d)
+func (im *importer) complete(sum digest.Digest, depth int) error {
+	manifest, err := im.s.readManifest(sum)
 	if err != nil {
 		return err
 	}
-	if m.index == nil {
-		for _, c := range m.children() {
+	if manifest.index == nil {
+		for _, c := range manifest.children() {
 			size, here := im.s.hasBlob(c.Digest)
 			if !here || size != c.Size {
-				return fmt.Errorf("%w: the archive lacks %s of image %s", ErrInvalid, c.Digest, d)
+				return fmt.Errorf("%w: the archive lacks %s of image %s", ErrInvalid, c.Digest, sum)
 			}
 		}
-		raw, err := im.s.readBlob(m.image.Config.Digest)
+		raw, err := im.s.readBlob(manifest.image.Config.Digest)
 		if err != nil {
 			return err
 		}
-		_, err = parseConfig(raw, len(m.image.Layers))
+		_, err = parseConfig(raw, len(manifest.image.Layers))
 		return err
 	}
 	if depth > 2 {
 		return fmt.Errorf("%w: indexes within indexes", ErrInvalid)
 	}
 	var firstErr error
-	for _, c := range m.index.Manifests {
+	for _, c := range manifest.index.Manifests {
 		if _, here := im.s.hasBlob(c.Digest); !here {
 			continue
 		}
@@ -363,7 +363,7 @@ func (im *importer) complete(d digest.Digest, depth int) error {
 		}
 	}
 	if firstErr == nil {
-		firstErr = fmt.Errorf("%w: the archive lacks every platform of image %s", ErrInvalid, d)
+		firstErr = fmt.Errorf("%w: the archive lacks every platform of image %s", ErrInvalid, sum)
 	}
 	return firstErr
 }
@@ -392,7 +392,8 @@ func (im *importer) docker(raw []byte) ([]named, error) {
 			return nil, err
 		}
 		m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-			Config: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: conf, Size: int64(len(rawConf))}, Layers: []ocispec.Descriptor{}}
+			Config: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: conf, Size: int64(len(rawConf))},
+			Layers: []ocispec.Descriptor{}}
 		for _, l := range e.Layers {
 			d, err := im.file(l)
 			if err != nil {

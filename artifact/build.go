@@ -27,9 +27,10 @@ import (
 
 // BuildOptions for Build. Source and Tag are needed.
 type BuildOptions struct {
-	// Source is a folder, which becomes the root of the image, or a static Linux executable or a WebAssembly module, which becomes /NAME beside
-	// /etc/passwd, /etc/group and an empty /tmp, or a kernel for a machine of its own, which becomes /NAME alone,
-	// or a disk with a system of its own (qcow2, or raw with a boot sector), which becomes /disk/NAME alone.
+	// Source is a folder, which becomes the root of the image, or a static Linux executable or a WebAssembly module,
+	// which becomes /NAME beside /etc/passwd, /etc/group and an empty /tmp, or a kernel for a machine of its own, which
+	// becomes /NAME alone, or a disk with a system of its own (qcow2, or raw with a boot sector), which becomes
+	// /disk/NAME alone.
 	Source string
 	Tag    string // name of the image; it must not have a digest
 	// Platform is needed for a folder without executables; zero takes what the executables are built for.
@@ -60,11 +61,11 @@ func (s *Store) Build(ctx context.Context, o BuildOptions) (Image, error) {
 }
 
 func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
-	r, err := imageref.Parse(o.Tag)
+	ref, err := imageref.Parse(o.Tag)
 	if err != nil {
 		return Image{}, err
 	}
-	if r.Digest != "" {
+	if ref.Digest != "" {
 		return Image{}, errors.New("the name has a digest, which only the content decides; leave it away")
 	}
 	conf, err := o.config()
@@ -84,7 +85,7 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	p, err := o.platform(files)
+	platform, err := o.platform(files)
 	if err != nil {
 		return Image{}, err
 	}
@@ -94,42 +95,43 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 	}
 	defer s.pin(layer.Digest)()
 	epoch := time.Unix(0, 0).UTC()
-	raw := mustJSON(ocispec.Image{Created: &epoch, Platform: ocispec.Platform{OS: p.OS, Architecture: p.Arch, Variant: p.Variant},
-		Config: conf, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{diffID}},
+	raw := mustJSON(ocispec.Image{Created: &epoch, Platform: ocispec.Platform{OS: platform.OS, Architecture: platform.Arch,
+		Variant: platform.Variant}, Config: conf, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{diffID}},
 		History: []ocispec.History{{Created: &epoch, CreatedBy: "skerry image build"}}})
 	confDigest, err := s.putBlob(raw)
 	if err != nil {
 		return Image{}, err
 	}
 	defer s.pin(confDigest)()
-	m, err := parseManifest(mustJSON(ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-		Config: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: confDigest, Size: int64(len(raw))},
-		Layers: []ocispec.Descriptor{layer}}))
+	manifest, err := parseManifest(mustJSON(ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: ocispec.MediaTypeImageManifest,
+		Config:    ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: confDigest, Size: int64(len(raw))},
+		Layers:    []ocispec.Descriptor{layer}}))
 	if err != nil {
 		return Image{}, err
 	}
-	if _, err := s.putBlob(m.raw); err != nil {
+	if _, err := s.putBlob(manifest.raw); err != nil {
 		return Image{}, err
 	}
-	defer s.pin(m.desc.Digest)()
-	top := m.desc.Digest
+	defer s.pin(manifest.desc.Digest)()
+	top := manifest.desc.Digest
 	if o.Index {
-		if top, err = s.addToIndex(r, m, p); err != nil {
+		if top, err = s.addToIndex(ref, manifest, platform); err != nil {
 			return Image{}, err
 		}
 	}
-	if err := s.setName(r, top); err != nil {
+	if err := s.setName(ref, top); err != nil {
 		return Image{}, err
 	}
-	img, err := s.image(m.desc.Digest)
-	img.Ref, img.Digest = r, top
+	img, err := s.image(manifest.desc.Digest)
+	img.Ref, img.Digest = ref, top
 	return img, err
 }
 
 // addToIndex gives the index of what r means now, with m in place of what it had for the same platform.
-func (s *Store) addToIndex(r imageref.Ref, m *manifest, p Platform) (digest.Digest, error) {
+func (s *Store) addToIndex(ref imageref.Ref, m *manifest, platform Platform) (digest.Digest, error) {
 	idx := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
-	if old, ok := s.Lookup(r); ok {
+	if old, ok := s.Lookup(ref); ok {
 		om, err := s.readManifest(old)
 		switch {
 		case err != nil:
@@ -146,9 +148,10 @@ func (s *Store) addToIndex(r imageref.Ref, m *manifest, p Platform) (digest.Dige
 			idx.Manifests = []ocispec.Descriptor{d}
 		}
 	}
-	idx.Manifests = slices.DeleteFunc(slices.Clone(idx.Manifests), func(d ocispec.Descriptor) bool { return fromSpec(d.Platform) == p.normal() })
+	idx.Manifests = slices.DeleteFunc(slices.Clone(idx.Manifests),
+		func(d ocispec.Descriptor) bool { return fromSpec(d.Platform) == platform.normal() })
 	d := m.desc
-	d.Platform = &ocispec.Platform{OS: p.OS, Architecture: p.Arch, Variant: p.Variant}
+	d.Platform = &ocispec.Platform{OS: platform.OS, Architecture: platform.Arch, Variant: platform.Variant}
 	idx.Manifests = append(idx.Manifests, d)
 	slices.SortFunc(idx.Manifests, func(a, b ocispec.Descriptor) int {
 		return strings.Compare(fromSpec(a.Platform).String(), fromSpec(b.Platform).String())
@@ -157,7 +160,8 @@ func (s *Store) addToIndex(r imageref.Ref, m *manifest, p Platform) (digest.Dige
 }
 
 func (o *BuildOptions) config() (ocispec.ImageConfig, error) {
-	c := ocispec.ImageConfig{User: o.User, Env: o.Env, Entrypoint: o.Entrypoint, Cmd: o.Cmd, WorkingDir: o.Workdir, Labels: o.Labels, StopSignal: o.StopSignal}
+	c := ocispec.ImageConfig{User: o.User, Env: o.Env, Entrypoint: o.Entrypoint, Cmd: o.Cmd, WorkingDir: o.Workdir, Labels: o.Labels,
+		StopSignal: o.StopSignal}
 	for _, e := range o.Env {
 		if k, _, ok := strings.Cut(e, "="); !ok || k == "" {
 			return c, fmt.Errorf("environment %q is not KEY=VALUE", e)
@@ -206,12 +210,14 @@ func (o *BuildOptions) executable(c *ocispec.ImageConfig) ([]layerFile, error) {
 		return nil, err
 	}
 	if disk {
-		return []layerFile{{name: DiskDir[1:], mode: fs.ModeDir | 0o755}, {name: DiskDir[1:] + "/" + name, mode: 0o644, path: o.Source, size: st.Size()}}, nil
+		return []layerFile{{name: DiskDir[1:], mode: fs.ModeDir | 0o755},
+			{name: DiskDir[1:] + "/" + name, mode: 0o644, path: o.Source, size: st.Size()}}, nil
 	}
 	platform, static, err := programPlatform(o.Source)
 	bare := platform.OS == bareOS || o.Platform.OS == bareOS
 	if err != nil && !bare {
-		return nil, fmt.Errorf("source %s is no Linux executable, no WebAssembly module, no kernel and no disk (%w); give one, or a folder", o.Source, err)
+		return nil, fmt.Errorf("source %s is no Linux executable, no WebAssembly module, no kernel and no disk (%w); give one, or a folder",
+			o.Source, err)
 	}
 	if bare {
 		if len(c.Entrypoint) == 0 {
@@ -342,24 +348,25 @@ func programPlatform(name string) (p Platform, static bool, err error) {
 }
 
 // elfPlatform reads for what an executable is built, and whether it can run alone.
-func elfPlatform(name string) (p Platform, static bool, err error) {
+func elfPlatform(name string) (platform Platform, static bool, err error) {
 	f, err := elf.Open(name)
 	if err != nil {
-		return p, false, err
+		return platform, false, err
 	}
 	defer f.Close()
-	archs := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_386: "386", elf.EM_PPC64: "ppc64le", elf.EM_S390: "s390x"}
-	p = Platform{OS: "linux", Arch: archs[f.Machine]}
+	archs := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_386: "386",
+		elf.EM_PPC64: "ppc64le", elf.EM_S390: "s390x"}
+	platform = Platform{OS: "linux", Arch: archs[f.Machine]}
 	switch {
 	case f.Machine == elf.EM_RISCV && f.Class == elf.ELFCLASS64:
-		p.Arch = "riscv64"
+		platform.Arch = "riscv64"
 	case f.Machine == elf.EM_LOONGARCH && f.Class == elf.ELFCLASS64:
-		p.Arch = "loong64"
-	case p.Arch == "":
-		return p, false, fmt.Errorf("unknown architecture %v", f.Machine)
+		platform.Arch = "loong64"
+	case platform.Arch == "":
+		return platform, false, fmt.Errorf("unknown architecture %v", f.Machine)
 	}
 	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
-		return p, false, fmt.Errorf("it is an object file, no executable")
+		return platform, false, fmt.Errorf("it is an object file, no executable")
 	}
 	static = true
 	for _, prog := range f.Progs {
@@ -367,7 +374,7 @@ func elfPlatform(name string) (p Platform, static bool, err error) {
 			static = false
 		}
 	}
-	return p, static, nil
+	return platform, static, nil
 }
 
 // writeLayer writes a gzip layer and gives its descriptor and diff ID.
@@ -404,26 +411,26 @@ func (s *Store) writeLayer(ctx context.Context, files []layerFile) (ocispec.Desc
 }
 
 func (f *layerFile) write(t *tar.Writer) error {
-	h := &tar.Header{Name: f.name, ModTime: time.Unix(0, 0), Mode: int64(f.mode.Perm()), Typeflag: tar.TypeReg}
+	header := &tar.Header{Name: f.name, ModTime: time.Unix(0, 0), Mode: int64(f.mode.Perm()), Typeflag: tar.TypeReg}
 	for bit, tarBit := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
 		if f.mode&bit != 0 {
-			h.Mode |= tarBit
+			header.Mode |= tarBit
 		}
 	}
 	switch {
 	case f.mode.IsDir():
-		h.Typeflag, h.Name = tar.TypeDir, f.name+"/"
+		header.Typeflag, header.Name = tar.TypeDir, f.name+"/"
 	case f.link != "":
-		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, f.link, 0o777
+		header.Typeflag, header.Linkname, header.Mode = tar.TypeSymlink, f.link, 0o777
 	case f.data != nil:
-		h.Size = int64(len(f.data))
+		header.Size = int64(len(f.data))
 	default:
-		h.Size = f.size
+		header.Size = f.size
 	}
-	if err := t.WriteHeader(h); err != nil {
+	if err := t.WriteHeader(header); err != nil {
 		return err
 	}
-	if h.Typeflag != tar.TypeReg {
+	if header.Typeflag != tar.TypeReg {
 		return nil
 	}
 	if f.data != nil {

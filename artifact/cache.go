@@ -64,10 +64,10 @@ func (c *Cache) own(key string, n name) bool {
 
 // sumLocked sums what is not the store's own.
 func (k *Cache) sumLocked() (c cacheState) {
-	s := k.s
+	store := k.s
 	var tops []digest.Digest
 	c.refs = map[digest.Digest]int{}
-	for name, n := range s.names {
+	for name, n := range store.names {
 		if k.own(name, n) {
 			tops = append(tops, n.Digest)
 		} else {
@@ -76,15 +76,15 @@ func (k *Cache) sumLocked() (c cacheState) {
 		}
 	}
 	kept := map[digest.Digest]bool{}
-	for d := range s.under(slices.Values(tops)) {
+	for d := range store.under(slices.Values(tops)) {
 		kept[d.Digest] = true
 	}
-	for _, g := range s.grants {
+	for _, g := range store.grants {
 		for d := range g {
 			kept[d] = true
 		}
 	}
-	blobs, _ := os.ReadDir(filepath.Join(s.dir, "blobs", "sha256"))
+	blobs, _ := os.ReadDir(filepath.Join(store.dir, "blobs", "sha256"))
 	for _, e := range blobs {
 		d := digest.NewDigestFromEncoded(digest.SHA256, e.Name())
 		if st, err := e.Info(); err == nil && !kept[d] {
@@ -92,18 +92,18 @@ func (k *Cache) sumLocked() (c cacheState) {
 			c.bytes += slots(st.Size())
 		}
 	}
-	partial, _ := os.ReadDir(filepath.Join(s.dir, "partial"))
+	partial, _ := os.ReadDir(filepath.Join(store.dir, "partial"))
 	for _, e := range partial {
-		if st, err := e.Info(); err == nil && s.flights[e.Name()] == nil {
+		if st, err := e.Info(); err == nil && store.flights[e.Name()] == nil {
 			c.bytes += slots(st.Size())
 		}
 	}
-	for _, f := range s.flights {
+	for _, f := range store.flights {
 		c.bytes += slots(f.desc.Size)
 	}
 	for i := range c.names {
 		n := &c.names[i]
-		for d := range s.under(slices.Values([]digest.Digest{s.names[n.key].Digest})) {
+		for d := range store.under(slices.Values([]digest.Digest{store.names[n.key].Digest})) {
 			if _, may := c.refs[d.Digest]; may {
 				c.refs[d.Digest]++
 				n.blobs = append(n.blobs, d.Digest)
@@ -155,50 +155,50 @@ func (c *Cache) makeRoom(need int64) error {
 // makeRoomLocked has so many bytes of another registry fit in: parts of broken transfers and what has no name go first, then names, the
 // longest unused first, and last those that something runs from, which can be fetched again. Nothing goes for what would not fit even then.
 func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
-	s := k.s
-	if s.o.MaxCache <= 0 {
+	store := k.s
+	if store.o.MaxCache <= 0 {
 		return nil
 	}
-	most := s.o.MaxCache
+	most := store.o.MaxCache
 	if need > maxManifest {
 		most -= most / keptForSmall
 	}
 	coming := int64(0)
-	for _, f := range s.flights {
+	for _, f := range store.flights {
 		coming += slots(f.desc.Size)
 	}
 	if slots(need) > most {
-		return fmt.Errorf("%w: %d bytes do not fit into the %d that this cache of other registries may have; the operator raises that with --image-cache", ErrFull, need, s.o.MaxCache)
+		return fmt.Errorf("%w: %d bytes do not fit into the %d that this cache of other registries may have; the operator raises that with --image-cache", ErrFull, need, store.o.MaxCache)
 	} else if slots(need) > most-coming {
 		return errBusy
 	}
-	if k.totalLocked()+slots(need) <= s.o.MaxCache {
+	if k.totalLocked()+slots(need) <= store.o.MaxCache {
 		return nil
 	}
 	c := k.sumLocked()
 	c.bytes += slots(need)
-	if c.bytes <= s.o.MaxCache {
+	if c.bytes <= store.o.MaxCache {
 		return nil
 	}
-	s.changes++
-	partial, _ := os.ReadDir(filepath.Join(s.dir, "partial"))
+	store.changes++
+	partial, _ := os.ReadDir(filepath.Join(store.dir, "partial"))
 	for _, e := range partial {
-		if st, err := e.Info(); err == nil && s.flights[e.Name()] == nil && os.Remove(filepath.Join(s.dir, "partial", e.Name())) == nil {
+		if st, err := e.Info(); err == nil && store.flights[e.Name()] == nil && os.Remove(filepath.Join(store.dir, "partial", e.Name())) == nil {
 			c.bytes -= slots(st.Size())
 		}
 	}
 	drop := func(d digest.Digest) {
-		if n, here := s.hasBlob(d); here && s.pins[d] == 0 && s.proofs.removeBlob(d) == nil {
+		if n, here := store.hasBlob(d); here && store.pins[d] == 0 && store.proofs.removeBlob(d) == nil {
 			c.bytes -= slots(n)
 		}
 	}
 	for d, n := range c.refs {
-		if n == 0 && c.bytes > s.o.MaxCache {
+		if n == 0 && c.bytes > store.o.MaxCache {
 			drop(d)
 		}
 	}
 	for i := range c.names {
-		c.names[i].inUse = used[s.names[c.names[i].key].Digest]
+		c.names[i].inUse = used[store.names[c.names[i].key].Digest]
 	}
 	slices.SortFunc(c.names, func(a, b cachedName) int {
 		if a.inUse != b.inUse {
@@ -208,10 +208,10 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 	})
 	gone := false
 	for _, n := range c.names {
-		if c.bytes <= s.o.MaxCache {
+		if c.bytes <= store.o.MaxCache {
 			break
 		}
-		delete(s.names, n.key)
+		delete(store.names, n.key)
 		k.evicted++
 		gone = true
 		c.bytes -= slot
@@ -222,11 +222,11 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 		}
 	}
 	if gone {
-		if err := s.saveNamesLocked(); err != nil {
-			s.dirty = true // fewer names need no more room, but a new file does
+		if err := store.saveNamesLocked(); err != nil {
+			store.dirty = true // fewer names need no more room, but a new file does
 		}
 	}
-	if c.bytes > s.o.MaxCache {
+	if c.bytes > store.o.MaxCache {
 		return errBusy // running calls rely on the rest
 	}
 	return nil

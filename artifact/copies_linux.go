@@ -33,8 +33,8 @@ func copiesIn(dir string) (out []uint32) {
 	return out
 }
 
-// RootFS gives the layers of an image as the store's own RootFS does, but of files that belong to the users of the host from first on: user 0 of the
-// image is first. It makes what copies there are not.
+// RootFS gives the layers of an image as the store's own RootFS does, but of files that belong to the users of the host
+// from first on: user 0 of the image is first. It makes what copies there are not.
 func (c *Copies) RootFS(ctx context.Context, d digest.Digest, p Platform, first uint32) ([]string, error) {
 	s := c.s
 	img, err := s.Image(d, p)
@@ -57,20 +57,20 @@ func (c *Copies) RootFS(ctx context.Context, d digest.Digest, p Platform, first 
 
 // layer gives the copy of an unpacked layer, making it if need be, once at a time. One that is there is whole.
 func (c *Copies) layer(ctx context.Context, layer string, first uint32) (string, error) {
-	s := c.s
+	store := c.s
 	dir := filepath.Join(layer, copyName(first))
 	for {
-		s.mu.Lock()
+		store.mu.Lock()
 		if st, err := os.Lstat(dir); err == nil {
 			if usedBefore(dir, time.Now().Add(-noteUseAfter)) {
 				sys := st.Sys().(*syscall.Stat_t)
 				err = os.Lchown(dir, int(sys.Uid), int(sys.Gid))
 			}
-			s.mu.Unlock()
+			store.mu.Unlock()
 			return dir, err
 		}
 		if other := c.making[dir]; other != nil {
-			s.mu.Unlock()
+			store.mu.Unlock()
 			select {
 			case <-other:
 				continue
@@ -80,11 +80,11 @@ func (c *Copies) layer(ctx context.Context, layer string, first uint32) (string,
 		}
 		done := make(chan struct{})
 		c.making[dir] = done
-		s.mu.Unlock()
+		store.mu.Unlock()
 		err := c.make(ctx, layer, dir, first)
-		s.mu.Lock()
+		store.mu.Lock()
 		delete(c.making, dir)
-		s.mu.Unlock()
+		store.mu.Unlock()
 		close(done)
 		return dir, err
 	}
@@ -162,22 +162,22 @@ func (c *Copies) Drop(inUse map[uint32][]digest.Digest, before time.Time) (freed
 
 // take renames copies away that nobody uses: half of one must not look whole.
 func (c *Copies) take(used map[string]bool, before time.Time) (gone []string, err error) {
-	s := c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	store := c.s
+	store.mu.Lock()
+	defer store.mu.Unlock()
 	pinned := map[string]bool{}
-	for d := range s.pins {
+	for d := range store.pins {
 		pinned[layerID(d)] = true
 	}
-	layers, err := os.ReadDir(filepath.Join(s.dir, "layers"))
+	layers, err := os.ReadDir(filepath.Join(store.dir, "layers"))
 	for _, l := range layers {
-		for _, first := range copiesIn(filepath.Join(s.dir, "layers", l.Name())) {
+		for _, first := range copiesIn(filepath.Join(store.dir, "layers", l.Name())) {
 			name := filepath.Join(l.Name(), copyName(first))
-			at := filepath.Join(s.dir, "layers", name)
+			at := filepath.Join(store.dir, "layers", name)
 			if used[name] || pinned[l.Name()] || !usedBefore(at, before) {
 				continue
 			}
-			to := s.tmpName("shifted-")
+			to := store.tmpName("shifted-")
 			if err := os.Rename(at, to); err != nil {
 				return gone, err
 			}

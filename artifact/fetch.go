@@ -62,18 +62,18 @@ func (f *flight) update(have int64, done bool, err error) {
 }
 
 // join gives the flight of a blob, begun now or before, or nil when the blob is here.
-func (s *Store) join(r imageref.Ref, desc ocispec.Descriptor, sources []*Source) (*flight, error) {
+func (s *Store) join(ref imageref.Ref, desc ocispec.Descriptor, sources []*Source) (*flight, error) {
 	if err := checkDescriptor(desc, 1<<40); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	name := desc.Digest.Encoded() + "-" + proofName(r)
+	name := desc.Digest.Encoded() + "-" + proofName(ref)
 	used := s.Cache.usedNow()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, errors.New("the image store is closed")
 	}
-	if n, ok := s.proofs.fetched(r, desc.Digest, sources); ok {
+	if n, ok := s.proofs.fetched(ref, desc.Digest, sources); ok {
 		if n == desc.Size {
 			return nil, nil
 		}
@@ -102,7 +102,7 @@ func (s *Store) join(r imageref.Ref, desc ocispec.Descriptor, sources []*Source)
 	f := &flight{desc: desc, name: name, file: file, cancel: cancel, wake: make(chan struct{}), waiters: 1}
 	s.flights[name] = f
 	s.running.Go(func() {
-		err := s.fly(ctx, f, r, sources)
+		err := s.fly(ctx, f, ref, sources)
 		cancel()
 		s.mu.Lock()
 		delete(s.flights, name)
@@ -182,7 +182,7 @@ func (f *flight) wait(ctx context.Context, progress func(int64)) error {
 
 // reader follows a flight from an offset.
 func (f *flight) reader(ctx context.Context, offset int64) io.Reader {
-	return readerFunc(func(b []byte) (int, error) {
+	return readerFunc(func(data []byte) (int, error) {
 		for {
 			have, done, wake, err := f.state()
 			if done && err != nil {
@@ -193,7 +193,7 @@ func (f *flight) reader(ctx context.Context, offset int64) io.Reader {
 				limit = f.desc.Size
 			}
 			if offset < limit {
-				n, err := f.file.ReadAt(b[:min(int64(len(b)), limit-offset)], offset)
+				n, err := f.file.ReadAt(data[:min(int64(len(data)), limit-offset)], offset)
 				offset += int64(n)
 				if n > 0 {
 					return n, nil
@@ -218,7 +218,7 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // fly brings a blob: it continues what an earlier attempt left, survives broken connections, and goes from source to
 // source. What is there when it fails stays for the next attempt, unless it is wrong or the disk is full.
-func (s *Store) fly(ctx context.Context, f *flight, r imageref.Ref, sources []*Source) (err error) {
+func (s *Store) fly(ctx context.Context, f *flight, ref imageref.Ref, sources []*Source) (err error) {
 	defer panics.Error(&err)
 	h := digest.Canonical.Digester()
 	have, err := io.Copy(h.Hash(), f.file)
@@ -243,10 +243,10 @@ func (s *Store) fly(ctx context.Context, f *flight, r imageref.Ref, sources []*S
 	resumed := have > 0
 	var failures []error
 	for i := 0; i < len(sources); i++ {
-		broken, err := s.flyFrom(ctx, f, r, sources[i], h, &have)
+		broken, err := s.flyFrom(ctx, f, ref, sources[i], h, &have)
 		resumed = resumed || broken
 		if err == nil && h.Digest() != f.desc.Digest {
-			err = fmt.Errorf("%s from %s: %w", f.desc.Digest, sources[i].where(r), ErrDigest)
+			err = fmt.Errorf("%s from %s: %w", f.desc.Digest, sources[i].where(ref), ErrDigest)
 			if rerr := restart(); rerr != nil {
 				return rerr
 			}
@@ -260,7 +260,7 @@ func (s *Store) fly(ctx context.Context, f *flight, r imageref.Ref, sources []*S
 			if err := s.adopt(f.file, f.desc.Digest); err != nil {
 				return err
 			}
-			return s.proofs.note(r, f.desc.Digest)
+			return s.proofs.note(ref, f.desc.Digest)
 		}
 		if errors.Is(diskError(err), ErrFull) {
 			// Room matters more now than a head start later.
@@ -282,13 +282,14 @@ func (s *Store) fly(ctx context.Context, f *flight, r imageref.Ref, sources []*S
 }
 
 // flyFrom asks one source until the blob is whole or it is no use. broken says that the parts are of several answers.
-func (s *Store) flyFrom(ctx context.Context, f *flight, r imageref.Ref, src *Source, h digest.Digester, have *int64) (broken bool, err error) {
+func (s *Store) flyFrom(ctx context.Context, f *flight, ref imageref.Ref, src *Source, h digest.Digester, have *int64) (broken bool,
+	err error) {
 	for tries := 0; ; {
 		if *have == f.desc.Size {
 			return broken, nil
 		}
 		before := *have
-		err := src.copyBlob(ctx, r, f.desc, *have, func(b []byte) error {
+		err := src.copyBlob(ctx, ref, f.desc, *have, func(b []byte) error {
 			n, err := f.file.Write(b)
 			h.Hash().Write(b[:n])
 			*have += int64(n)
@@ -311,7 +312,7 @@ func (s *Store) flyFrom(ctx context.Context, f *flight, r imageref.Ref, src *Sou
 			tries = 0
 		}
 		if tries++; tries >= fetchTries {
-			return broken, fmt.Errorf("%s from %s, at byte %d of %d: %w", f.desc.Digest, src.where(r), *have, f.desc.Size, err)
+			return broken, fmt.Errorf("%s from %s, at byte %d of %d: %w", f.desc.Digest, src.where(ref), *have, f.desc.Size, err)
 		}
 		wait := fetchBackoff << (tries - 1)
 		var st *statusError
@@ -336,24 +337,25 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // copyBlob hands the bytes from offset on to write. It never hands out more than the descriptor allows.
-func (s *Source) copyBlob(ctx context.Context, r imageref.Ref, desc ocispec.Descriptor, offset int64, write func([]byte) error) error {
+func (s *Source) copyBlob(ctx context.Context, ref imageref.Ref, desc ocispec.Descriptor, offset int64, write func([]byte) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := time.AfterFunc(stallTimeout, func() {
-		cancel(fmt.Errorf("%s sent nothing for %v", s.where(r), stallTimeout))
+		cancel(fmt.Errorf("%s sent nothing for %v", s.where(ref), stallTimeout))
 	})
 	defer stalled.Stop()
-	q := httpRequest{method: http.MethodGet, url: s.url(r, "blobs/"+desc.Digest.String(), nil), header: http.Header{"Accept-Encoding": {"identity"}}}
+	q := httpRequest{method: http.MethodGet, url: s.url(ref, "blobs/"+desc.Digest.String(), nil),
+		header: http.Header{"Accept-Encoding": {"identity"}}}
 	if offset > 0 {
 		// With its end, for some registries refuse an open one.
 		q.header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, desc.Size-1))
 	}
-	res, err := s.do(ctx, r, q)
+	res, err := s.do(ctx, ref, q)
 	if err != nil {
 		var st *statusError
 		if errors.As(err, &st) && st.status == http.StatusRequestedRangeNotSatisfiable && offset > 0 {
 			q.header.Del("Range")
-			res, err = s.do(ctx, r, q)
+			res, err = s.do(ctx, ref, q)
 		}
 		if err != nil {
 			return err
@@ -378,23 +380,23 @@ func (s *Source) copyBlob(ctx context.Context, r imageref.Ref, desc ocispec.Desc
 	for {
 		n, rerr := body.Read(buf)
 		stalled.Reset(stallTimeout)
-		b := buf[:n]
+		data := buf[:n]
 		if s.Limit != nil && n > 0 {
 			if err := waitN(ctx, s.Limit, n); err != nil {
 				return err
 			}
 			stalled.Reset(stallTimeout)
 		}
-		if d := min(skip, int64(len(b))); d > 0 {
+		if d := min(skip, int64(len(data))); d > 0 {
 			skip -= d
-			b = b[d:]
+			data = data[d:]
 		}
-		if int64(len(b)) > left {
-			return fmt.Errorf("%w: %s sends more than the %d bytes of %s", ErrInvalid, s.where(r), desc.Size, desc.Digest)
+		if int64(len(data)) > left {
+			return fmt.Errorf("%w: %s sends more than the %d bytes of %s", ErrInvalid, s.where(ref), desc.Size, desc.Digest)
 		}
-		if len(b) > 0 {
-			left -= int64(len(b))
-			if err := write(b); err != nil {
+		if len(data) > 0 {
+			left -= int64(len(data))
+			if err := write(data); err != nil {
 				return err
 			}
 		}
@@ -425,7 +427,8 @@ func waitN(ctx context.Context, l *rate.Limiter, n int) error {
 func (s *Source) manifest(ctx context.Context, r imageref.Ref, identifier string) (*manifest, error) {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
-	q := httpRequest{method: http.MethodGet, url: s.url(r, "manifests/"+url.PathEscape(identifier), nil), header: http.Header{"Accept": {acceptManifest}}}
+	q := httpRequest{method: http.MethodGet, url: s.url(r, "manifests/"+url.PathEscape(identifier), nil),
+		header: http.Header{"Accept": {acceptManifest}}}
 	var lastErr error
 	for try := range fetchTries {
 		if try > 0 {

@@ -204,12 +204,13 @@ func special(a netip.Addr) string {
 	return ""
 }
 
-// specialPrefixes are the rest of IANA's registries of special-purpose addresses, as far as they are not global, and those of IPv6 that hold
-// an address of IPv4.
+// specialPrefixes are the rest of IANA's registries of special-purpose addresses, as far as they are not global, and
+// those of IPv6 that hold an address of IPv4.
 func specialPrefixes() []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range []string{
-		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+		"240.0.0.0/4",
 		"168.63.129.16/32", // where Azure tells machines of themselves
 		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
 	} {

@@ -46,8 +46,8 @@ type Handler struct {
 	// Authorize decides about a repository ("registry/name") and an action; nil allows pull and refuses the rest. For
 	// /v2/ itself and the catalog the repository is empty.
 	Authorize func(r *http.Request, repository, action string) error
-	// MayRead, if set, decides beside Authorize about what is read of a repository: kind is manifests (id is a tag or a digest), blobs, tags or
-	// referrers.
+	// MayRead, if set, decides beside Authorize about what is read of a repository: kind is manifests (id is a tag or a
+	// digest), blobs, tags or referrers.
 	MayRead func(r *http.Request, repo imageref.Ref, kind, id string) error
 	// Share, if set, says how much the owner of a namespace, which is the first part of a repository's name, may push.
 	Share func(ctx context.Context, namespace string) (Share, error)
@@ -131,7 +131,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		if err := h.authorize(r, "", ActionPull); err != nil {
 			return err
 		}
-		return writeJSON(w, r, map[string][]string{"repositories": page(w, r, h.catalog(r, func(repo string) bool { return h.authorize(r, repo, ActionPull) == nil }))})
+		return writeJSON(w, r, map[string][]string{"repositories": page(w, r,
+			h.catalog(r, func(repo string) bool { return h.authorize(r, repo, ActionPull) == nil }))})
 	}
 	name, kind, rest := splitPath(path[1:])
 	if !imageref.ValidRepository(name) {
@@ -388,7 +389,10 @@ func (h *Handler) catalog(r *http.Request, see func(repository string) bool) []s
 	}
 	h.Store.mu.Unlock()
 	slices.Sort(out)
-	return slices.DeleteFunc(slices.Compact(out), func(name string) bool { return !see(imageref.Ref{Registry: registry, Repository: name}.Name()) })
+	return slices.DeleteFunc(slices.Compact(out), func(name string) bool {
+		return !see(imageref.Ref{Registry: registry,
+			Repository: name}.Name())
+	})
 }
 
 // Holds reports whether a manifest or blob, named by its digest, is an image or a part of it. Manifests of the image that are not here are

@@ -87,9 +87,9 @@ func progressHeaders(w http.ResponseWriter, repo imageref.Ref, id string, n int6
 }
 
 func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo imageref.Ref) error {
-	q := r.URL.Query()
-	if mount := q.Get("mount"); mount != "" {
-		if ok, err := h.mount(w, r, repo, mount, q.Get("from")); ok || err != nil {
+	query := r.URL.Query()
+	if mount := query.Get("mount"); mount != "" {
+		if ok, err := h.mount(w, r, repo, mount, query.Get("from")); ok || err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo image
 	if err != nil {
 		return err
 	}
-	if q.Get("digest") != "" {
+	if query.Get("digest") != "" {
 		up.mu.Lock()
 		defer up.mu.Unlock()
 		defer h.endUpload(id, false) // the client was not told of it, and cannot come back
@@ -265,8 +265,8 @@ func (h *Handler) keep(repo imageref.Ref, id string, up *upload, want digest.Dig
 }
 
 // grant lets a repository use a blob before a manifest names it.
-func (h *Handler) grant(repo imageref.Ref, share Share, d digest.Digest, size int64) error {
-	if err := h.Store.proofs.note(repo, d); err != nil {
+func (h *Handler) grant(repo imageref.Ref, share Share, sum digest.Digest, size int64) error {
+	if err := h.Store.proofs.note(repo, sum); err != nil {
 		return err
 	}
 	return h.settle(share, size, func() (func(), error) {
@@ -276,14 +276,14 @@ func (h *Handler) grant(repo imageref.Ref, share Share, d digest.Digest, size in
 		if s.grants[repo.Name()] == nil {
 			s.grants[repo.Name()] = map[digest.Digest]time.Time{}
 		}
-		old, had := s.grants[repo.Name()][d]
-		s.grants[repo.Name()][d] = s.o.Now()
+		old, had := s.grants[repo.Name()][sum]
+		s.grants[repo.Name()][sum] = s.o.Now()
 		s.changes++
 		return func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if delete(s.grants[repo.Name()], d); had {
-				s.grants[repo.Name()][d] = old
+			if delete(s.grants[repo.Name()], sum); had {
+				s.grants[repo.Name()][sum] = old
 			}
 			s.changes++
 		}, nil
@@ -299,25 +299,25 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	if err != nil {
 		return err
 	}
-	m, err := parseManifest(raw)
+	manifest, err := parseManifest(raw)
 	if err != nil {
 		return failf(http.StatusBadRequest, "MANIFEST_INVALID", "%v", err)
 	}
 	ref := repo
 	if d, err := imageref.ParseDigest(identifier); err == nil {
-		if ref.Digest = d; d != m.desc.Digest {
-			return failf(http.StatusBadRequest, "DIGEST_INVALID", "the manifest is %s, not %s", m.desc.Digest, d)
+		if ref.Digest = d; d != manifest.desc.Digest {
+			return failf(http.StatusBadRequest, "DIGEST_INVALID", "the manifest is %s, not %s", manifest.desc.Digest, d)
 		}
 	} else if ref.Tag = identifier; !imageref.ValidTag(identifier) {
 		return failf(http.StatusBadRequest, "TAG_INVALID", "%.200q is not a tag", identifier)
 	}
 	var pins []digest.Digest
-	for _, c := range m.children() {
+	for _, c := range manifest.children() {
 		pins = append(pins, c.Digest)
 	}
-	unpin := h.Store.pin(append(pins, m.desc.Digest)...)
+	unpin := h.Store.pin(append(pins, manifest.desc.Digest)...)
 	defer unpin()
-	for _, c := range m.children() {
+	for _, c := range manifest.children() {
 		size, here := h.Store.hasBlob(c.Digest)
 		if !here || !h.linked(repo, c.Digest) {
 			return failf(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "it refers to %s, which was not pushed to %s", c.Digest, repo.Name())
@@ -326,9 +326,9 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 			return failf(http.StatusBadRequest, "SIZE_INVALID", "it says that %s has %d bytes, and it has %d", c.Digest, c.Size, size)
 		}
 	}
-	if err := h.name(repo, ref, share, raw, m.desc.Digest); err != nil {
+	if err := h.name(repo, ref, share, raw, manifest.desc.Digest); err != nil {
 		unpin()
-		return errors.Join(err, h.Store.release([]digest.Digest{m.desc.Digest}))
+		return errors.Join(err, h.Store.release([]digest.Digest{manifest.desc.Digest}))
 	}
 	h.Store.mu.Lock()
 	for _, d := range pins {
@@ -336,25 +336,25 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	}
 	h.Store.changes++
 	h.Store.mu.Unlock()
-	if subject := referrerOf(m).subject; subject != "" {
+	if subject := referrerOf(manifest).subject; subject != "" {
 		w.Header().Set("OCI-Subject", subject.String())
 	}
-	created(w, "/v2/"+repo.Repository+"/manifests/"+url.PathEscape(m.desc.Digest.String()), m.desc.Digest)
+	created(w, "/v2/"+repo.Repository+"/manifests/"+url.PathEscape(manifest.desc.Digest.String()), manifest.desc.Digest)
 	return nil
 }
 
 // name stores a manifest under a name, and by digest as well: it stays when the tag moves on, as clients that pin expect.
-func (h *Handler) name(repo, ref imageref.Ref, share Share, raw []byte, d digest.Digest) error {
+func (h *Handler) name(repo, ref imageref.Ref, share Share, raw []byte, sum digest.Digest) error {
 	return h.settle(share, int64(len(raw)), func() (func(), error) {
 		if _, err := h.Store.putBlob(raw); err != nil {
 			return nil, err
 		}
 		var undo []func()
-		for _, n := range []imageref.Ref{repo.Pinned(d), ref} {
+		for _, n := range []imageref.Ref{repo.Pinned(sum), ref} {
 			h.Store.mu.Lock()
 			old, had := h.Store.names[key(n)]
 			h.Store.mu.Unlock()
-			if err := h.Store.putName(n, name{Digest: d, Pushed: true}); err != nil {
+			if err := h.Store.putName(n, name{Digest: sum, Pushed: true}); err != nil {
 				return nil, err
 			}
 			undo = append(undo, func() {
@@ -376,17 +376,17 @@ func (h *Handler) name(repo, ref imageref.Ref, share Share, raw []byte, d digest
 // deleteManifest removes a tag, or by digest the image with all its tags, and of an index the parts that nothing else names. What nothing
 // needs any more goes at once: it no longer counts for its owner.
 func (h *Handler) deleteManifest(w http.ResponseWriter, repo imageref.Ref, identifier string) error {
-	d, err := imageref.ParseDigest(identifier)
+	sum, err := imageref.ParseDigest(identifier)
 	var parts, gone []digest.Digest
 	if err == nil {
-		parts = h.childrenOf(repo, d)
-		for c := range h.Store.under(slices.Values([]digest.Digest{d})) {
+		parts = h.childrenOf(repo, sum)
+		for c := range h.Store.under(slices.Values([]digest.Digest{sum})) {
 			gone = append(gone, c.Digest)
 		}
 	}
 	found := false
 	for k, have := range h.Store.namesOf(repo) {
-		if err == nil && have != d || err != nil && k != identifier {
+		if err == nil && have != sum || err != nil && k != identifier {
 			continue
 		}
 		n := repo

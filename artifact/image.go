@@ -61,31 +61,31 @@ func (s *Store) Image(d digest.Digest, p Platform) (Image, error) {
 	return img, err
 }
 
-func (s *Store) image(d digest.Digest) (Image, error) {
-	m, err := s.readManifest(d)
+func (s *Store) image(sum digest.Digest) (Image, error) {
+	manifest, err := s.readManifest(sum)
 	if err != nil {
-		return Image{}, fmt.Errorf("image %s: %w", d, err)
+		return Image{}, fmt.Errorf("image %s: %w", sum, err)
 	}
-	if m.image == nil {
-		return Image{}, fmt.Errorf("image %s: %w: an index where a manifest was expected", d, ErrInvalid)
+	if manifest.image == nil {
+		return Image{}, fmt.Errorf("image %s: %w: an index where a manifest was expected", sum, ErrInvalid)
 	}
-	raw, err := s.readBlob(m.image.Config.Digest)
+	raw, err := s.readBlob(manifest.image.Config.Digest)
 	if err != nil {
-		return Image{}, fmt.Errorf("image %s: config: %w", d, err)
+		return Image{}, fmt.Errorf("image %s: config: %w", sum, err)
 	}
-	c, err := parseConfig(raw, len(m.image.Layers))
+	c, err := parseConfig(raw, len(manifest.image.Layers))
 	if err != nil {
-		return Image{}, fmt.Errorf("image %s: %w", d, err)
+		return Image{}, fmt.Errorf("image %s: %w", sum, err)
 	}
-	img := Image{Digest: d, Manifest: d, Platform: fromSpec(&c.Platform),
+	img := Image{Digest: sum, Manifest: sum, Platform: fromSpec(&c.Platform),
 		Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd, Env: c.Config.Env, User: c.Config.User,
 		WorkingDir: c.Config.WorkingDir, StopSignal: c.Config.StopSignal, Labels: c.Config.Labels,
 		ExposedPorts: slices.Sorted(maps.Keys(c.Config.ExposedPorts)), Volumes: slices.Sorted(maps.Keys(c.Config.Volumes)),
 		diffIDs: c.RootFS.DiffIDs}
-	for _, l := range m.image.Layers {
+	for _, l := range manifest.image.Layers {
 		img.layers = append(img.layers, l.Digest)
 	}
-	for _, c := range m.children() {
+	for _, c := range manifest.children() {
 		img.Size += c.Size
 	}
 	return img, nil
@@ -131,7 +131,8 @@ func (s *Store) OverlayOptions(lower []string, upper, work string) (string, erro
 		o += ",upperdir=" + one.Replace(upper) + ",workdir=" + one.Replace(work)
 	}
 	if len(o) > 4095 {
-		return "", fmt.Errorf("%w: its %d layers do not fit into one mount (%d bytes of 4095); build it with fewer layers", ErrTooLarge, len(lower), len(o))
+		return "", fmt.Errorf("%w: its %d layers do not fit into one mount (%d bytes of 4095); build it with fewer layers", ErrTooLarge,
+			len(lower), len(o))
 	}
 	return o, nil
 }

@@ -134,7 +134,7 @@ func (m *manifest) children() []ocispec.Descriptor {
 }
 
 // choose gives the manifest of an index that suits p best.
-func (m *manifest) choose(p Platform) (ocispec.Descriptor, []Platform, bool) {
+func (m *manifest) choose(platform Platform) (ocispec.Descriptor, []Platform, bool) {
 	best, score := ocispec.Descriptor{}, 0
 	var offers []Platform
 	for _, d := range m.index.Manifests {
@@ -146,7 +146,7 @@ func (m *manifest) choose(p Platform) (ocispec.Descriptor, []Platform, bool) {
 			continue
 		}
 		offers = append(offers, have)
-		s := p.runs(have)
+		s := platform.runs(have)
 		if have == (Platform{}) {
 			s = 1 // a lone manifest whose config will tell
 		}

@@ -57,9 +57,10 @@ func drop(s *Store, f *os.File, d digest.Digest) error {
 	return fmt.Errorf("%s: %w", d, ErrDamaged)
 }
 
-// Mend reads every byte of an image that is here for a platform: damaged blobs are fetched again, and damaged files of its unpacked layers are
-// replaced one by one, so that what runs from the others goes on. It says what it has mended; an error is about what it could not.
-func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Source) (mended []string, err error) {
+// Mend reads every byte of an image that is here for a platform: damaged blobs are fetched again, and damaged files of
+// its unpacked layers are replaced one by one, so that what runs from the others goes on. It says what it has mended;
+// an error is about what it could not.
+func Mend(ctx context.Context, store *Store, ref string, platform Platform, sources ...*Source) (mended []string, err error) {
 	r, err := imageref.Parse(ref)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Sou
 	top := r.Digest
 	if top == "" {
 		var ok bool
-		if top, ok = s.Lookup(r); !ok {
+		if top, ok = store.Lookup(r); !ok {
 			return nil, &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
 		}
 		r = r.Pinned(top)
@@ -75,8 +76,8 @@ func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Sou
 	missing := false
 	manifests, blobs := []digest.Digest{top}, []digest.Digest(nil)
 	look := func(d digest.Digest) error {
-		defer s.pin(d)()
-		switch _, err := intact(ctx, s, d); {
+		defer store.pin(d)()
+		switch _, err := intact(ctx, store, d); {
 		case errors.Is(err, ErrDamaged):
 			mended, missing = append(mended, "blob "+d.String()), true
 		case errors.Is(err, fs.ErrNotExist): // of another platform, or removed by whoever found it damaged before
@@ -90,7 +91,7 @@ func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Sou
 		if err := look(manifests[i]); err != nil {
 			return mended, err
 		}
-		m, err := s.readManifest(manifests[i])
+		m, err := store.readManifest(manifests[i])
 		if err != nil {
 			continue
 		}
@@ -108,16 +109,16 @@ func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Sou
 		}
 	}
 	if missing {
-		if _, err := s.Pull(ctx, r.String(), p, nil, sources...); err != nil {
+		if _, err := store.Pull(ctx, r.String(), platform, nil, sources...); err != nil {
 			return mended, fmt.Errorf("fetch what was damaged again: %w", err)
 		}
 	}
-	img, err := s.Image(top, p)
+	img, err := store.Image(top, platform)
 	if err != nil {
 		return mended, err
 	}
 	for i := range img.layers {
-		files, err := mendLayer(ctx, s, img.layers[i], img.diffIDs[i])
+		files, err := mendLayer(ctx, store, img.layers[i], img.diffIDs[i])
 		for _, f := range files {
 			mended = append(mended, fmt.Sprintf("/%s of layer %s", f, img.layers[i]))
 		}
@@ -129,13 +130,13 @@ func Mend(ctx context.Context, s *Store, ref string, p Platform, sources ...*Sou
 }
 
 // mendLayer compares an unpacked layer with the blob that holds it, and gives the names of what it has put right.
-func mendLayer(ctx context.Context, s *Store, blob, diffID digest.Digest) (names []string, err error) {
-	dir := filepath.Join(s.dir, "layers", layerID(diffID))
+func mendLayer(ctx context.Context, store *Store, blob, diffID digest.Digest) (names []string, err error) {
+	dir := filepath.Join(store.dir, "layers", layerID(diffID))
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it is unpacked when it is needed
 	}
-	defer s.pin(blob, diffID)()
-	tmp := s.tmpName("mend-")
+	defer store.pin(blob, diffID)()
+	tmp := store.tmpName("mend-")
 	defer func() { _ = os.RemoveAll(tmp) }()
 	want := filepath.Join(tmp, "fs")
 	for _, d := range []string{tmp, want} {
@@ -146,7 +147,7 @@ func mendLayer(ctx context.Context, s *Store, blob, diffID digest.Digest) (names
 			return nil, err
 		}
 	}
-	if err := s.readLayer(ctx, blob, diffID, func(r io.Reader) error { return unpackTar(r, want, s.o) }); err != nil {
+	if err := store.readLayer(ctx, blob, diffID, func(r io.Reader) error { return unpackTar(r, want, store.o) }); err != nil {
 		return nil, diskError(err)
 	}
 	m := &mending{want: want, have: filepath.Join(dir, "fs"), ctx: ctx}

@@ -56,15 +56,15 @@ func (s *Store) saveNamesLocked() error {
 func (s *Store) setName(r imageref.Ref, d digest.Digest) error { return s.putName(r, name{Digest: d}) }
 
 // putName is setName with what else is known: that a client put it here, or that it came from another registry.
-func (s *Store) putName(r imageref.Ref, n name) error {
-	d := n.Digest
-	key := key(r)
+func (s *Store) putName(ref imageref.Ref, n name) error {
+	sum := n.Digest
+	key := key(ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.o.Now().UTC()
 	old, had := s.names[key]
-	n.Cached = n.Cached && !(had && old.Pushed && old.Digest == d)
-	if had && old.Digest == d && (old.Pushed || !n.Pushed) && (old.Cached || !n.Cached) {
+	n.Cached = n.Cached && !(had && old.Pushed && old.Digest == sum)
+	if had && old.Digest == sum && (old.Pushed || !n.Pushed) && (old.Cached || !n.Cached) {
 		old.LastUsed = now
 		s.names[key], s.dirty = old, true
 		return nil
@@ -171,14 +171,14 @@ func (s *Store) List() []Entry {
 	return out
 }
 
-func (s *Store) inspect(e *Entry, d digest.Digest, sizes map[digest.Digest]int64) error {
-	m, err := s.readManifest(d)
+func (s *Store) inspect(e *Entry, sum digest.Digest, sizes map[digest.Digest]int64) error {
+	manifest, err := s.readManifest(sum)
 	if err != nil {
 		return err
 	}
-	sizes[d] = m.desc.Size
-	if m.index != nil {
-		for _, c := range m.index.Manifests {
+	sizes[sum] = manifest.desc.Size
+	if manifest.index != nil {
+		for _, c := range manifest.index.Manifests {
 			if _, here := s.hasBlob(c.Digest); here && sizes[c.Digest] == 0 {
 				if err := s.inspect(e, c.Digest, sizes); err != nil {
 					return err
@@ -188,14 +188,14 @@ func (s *Store) inspect(e *Entry, d digest.Digest, sizes map[digest.Digest]int64
 		return nil
 	}
 	whole := true
-	for _, c := range m.children() {
+	for _, c := range manifest.children() {
 		if n, ok := s.hasBlob(c.Digest); ok {
 			sizes[c.Digest] = n
 		} else {
 			whole = false
 		}
 	}
-	raw, err := s.readBlob(m.image.Config.Digest)
+	raw, err := s.readBlob(manifest.image.Config.Digest)
 	if err != nil {
 		if errors.Is(err, ErrNotFound) {
 			return nil // an index of which other platforms were fetched

@@ -40,43 +40,43 @@ func (s *Store) Resolve(ctx context.Context, ref string, p Platform, sources ...
 }
 
 // resolve also gives the image's manifest. Manifests and config are in the store afterwards.
-func (s *Store) resolve(ctx context.Context, r imageref.Ref, p Platform, sources []*Source) (Resolved, *manifest, error) {
-	top, err := s.manifest(ctx, r, r.Identifier(), sources)
+func (s *Store) resolve(ctx context.Context, ref imageref.Ref, platform Platform, sources []*Source) (Resolved, *manifest, error) {
+	top, err := s.manifest(ctx, ref, ref.Identifier(), sources)
 	if err != nil {
 		return Resolved{}, nil, err
 	}
-	out := Resolved{Ref: r, Digest: top.desc.Digest, Manifest: top.desc.Digest}
+	out := Resolved{Ref: ref, Digest: top.desc.Digest, Manifest: top.desc.Digest}
 	m := top
 	if top.index != nil {
-		desc, offers, ok := top.choose(p)
+		desc, offers, ok := top.choose(platform)
 		if !ok {
-			return Resolved{}, nil, &PlatformError{Ref: r.Familiar(), Want: p, Offers: offers}
+			return Resolved{}, nil, &PlatformError{Ref: ref.Familiar(), Want: platform, Offers: offers}
 		}
 		out.Platforms, out.Manifest = offers, desc.Digest
-		if m, err = s.part(ctx, r, desc.Digest, sources); err != nil {
+		if m, err = s.part(ctx, ref, desc.Digest, sources); err != nil {
 			return Resolved{}, nil, err
 		}
 		if m.image == nil {
-			return Resolved{}, nil, fmt.Errorf("image %s: %w: its index holds another index", r.Familiar(), ErrInvalid)
+			return Resolved{}, nil, fmt.Errorf("image %s: %w: its index holds another index", ref.Familiar(), ErrInvalid)
 		}
 	}
 	for _, c := range m.children() {
 		out.Size += c.Size
 	}
 	defer s.pin(m.image.Config.Digest)()
-	if err := s.fetchBlob(ctx, r, m.image.Config, sources, nil); err != nil {
-		return Resolved{}, nil, fmt.Errorf("image %s: config: %w", r.Familiar(), err)
+	if err := s.fetchBlob(ctx, ref, m.image.Config, sources, nil); err != nil {
+		return Resolved{}, nil, fmt.Errorf("image %s: config: %w", ref.Familiar(), err)
 	}
 	raw, err := s.readBlob(m.image.Config.Digest)
 	if err != nil {
-		return Resolved{}, nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+		return Resolved{}, nil, fmt.Errorf("image %s: %w", ref.Familiar(), err)
 	}
 	c, err := parseConfig(raw, len(m.image.Layers))
 	if err != nil {
-		return Resolved{}, nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+		return Resolved{}, nil, fmt.Errorf("image %s: %w", ref.Familiar(), err)
 	}
-	if have := fromSpec(&c.Platform); p.runs(have) == 0 {
-		return Resolved{}, nil, &PlatformError{Ref: r.Familiar(), Want: p, Offers: []Platform{have}}
+	if have := fromSpec(&c.Platform); platform.runs(have) == 0 {
+		return Resolved{}, nil, &PlatformError{Ref: ref.Familiar(), Want: platform, Offers: []Platform{have}}
 	} else if top.index == nil || len(out.Platforms) == 1 && out.Platforms[0] == (Platform{}) {
 		out.Platforms = []Platform{have}
 	}
@@ -108,19 +108,19 @@ func (s *Store) manifest(ctx context.Context, r imageref.Ref, identifier string,
 }
 
 // ask gets a manifest from the sources, and one by tag that they do not have from the store.
-func (s *Store) ask(ctx context.Context, r imageref.Ref, identifier string, sources []*Source) (*manifest, error) {
+func (s *Store) ask(ctx context.Context, ref imageref.Ref, identifier string, sources []*Source) (*manifest, error) {
 	_, derr := imageref.ParseDigest(identifier)
 	var failures []error
 	var where []string
 	for _, src := range sources {
-		m, err := src.manifest(ctx, r, identifier)
+		m, err := src.manifest(ctx, ref, identifier)
 		if err == nil {
 			m.fetched = true
 			if err := s.Cache.makeRoom(int64(len(m.raw))); err != nil {
-				return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+				return nil, fmt.Errorf("image %s: %w", ref.Familiar(), err)
 			}
 			if _, err := s.putBlob(m.raw); err != nil {
-				return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
+				return nil, fmt.Errorf("image %s: %w", ref.Familiar(), err)
 			}
 			return m, nil
 		}
@@ -128,7 +128,7 @@ func (s *Store) ask(ctx context.Context, r imageref.Ref, identifier string, sour
 			return nil, ctx.Err()
 		}
 		if errors.Is(err, ErrNotFound) {
-			where = append(where, src.where(r))
+			where = append(where, src.where(ref))
 			continue
 		}
 		failures = append(failures, err)
@@ -136,20 +136,20 @@ func (s *Store) ask(ctx context.Context, r imageref.Ref, identifier string, sour
 	// Not found everywhere is an answer; an unreachable registry is none, and what the store knows is better. A name that
 	// only lives here (built, imported) is found here too. Refused everywhere is final but for what was pushed here.
 	denied := len(failures) > 0 && !slices.ContainsFunc(failures, func(err error) bool { return !errors.Is(err, ErrDenied) })
-	if derr != nil && (!denied || pushedTo(s, r)) {
-		if local, ok := s.Lookup(r); ok {
+	if derr != nil && (!denied || pushedTo(s, ref)) {
+		if local, ok := s.Lookup(ref); ok {
 			if m, err := s.readManifest(local); err == nil {
 				return m, nil
 			}
 		}
 	}
 	if len(failures) > 0 {
-		return nil, fmt.Errorf("image %s: %w", r.Familiar(), errors.Join(failures...))
+		return nil, fmt.Errorf("image %s: %w", ref.Familiar(), errors.Join(failures...))
 	}
 	if len(where) == 0 {
 		where = []string{"this store"}
 	}
-	return nil, &NotFoundError{Ref: r.Familiar(), Where: where}
+	return nil, &NotFoundError{Ref: ref.Familiar(), Where: where}
 }
 
 // Progress tells how far a pull is. Total is known from the first call on.
@@ -161,22 +161,22 @@ type Progress struct {
 // Pull brings an image for one platform into the store, complete and verified, and names it. progress may be nil; its
 // calls are sequential. Layers that are here, or on their way for another caller, are not fetched again. After an error,
 // what arrived is kept and the next Pull continues.
-func (s *Store) Pull(ctx context.Context, ref string, p Platform, progress func(Progress), sources ...*Source) (Image, error) {
+func (s *Store) Pull(ctx context.Context, ref string, platform Platform, progress func(Progress), sources ...*Source) (Image, error) {
 	r, err := imageref.Parse(ref)
 	if err != nil {
 		return Image{}, err
 	}
-	res, m, err := s.resolve(ctx, r, p, sources)
+	res, manifest, err := s.resolve(ctx, r, platform, sources)
 	if err != nil {
 		return Image{}, err
 	}
-	pins := []digest.Digest{res.Digest, res.Manifest, m.image.Config.Digest}
-	for _, l := range m.image.Layers {
+	pins := []digest.Digest{res.Digest, res.Manifest, manifest.image.Config.Digest}
+	for _, l := range manifest.image.Layers {
 		pins = append(pins, l.Digest)
 	}
 	defer s.pin(pins...)()
 	// Pinned only now: what Prune took since it was resolved is put back.
-	if _, err := s.putBlob(m.raw); err != nil {
+	if _, err := s.putBlob(manifest.raw); err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", r.Familiar(), err)
 	}
 	if _, here := s.hasBlob(res.Digest); !here {
@@ -194,7 +194,7 @@ func (s *Store) Pull(ctx context.Context, ref string, p Platform, progress func(
 	g.SetLimit(pullParallel)
 	finished := make(chan error, 1)
 	go func() {
-		for _, desc := range unique(m.children()) {
+		for _, desc := range unique(manifest.children()) {
 			g.Go(func() (err error) {
 				defer panics.Error(&err)
 				err = s.fetchBlob(gctx, r, desc, sources, func(n int64) { updates <- moved{desc.Digest, n} })
@@ -209,7 +209,7 @@ func (s *Store) Pull(ctx context.Context, ref string, p Platform, progress func(
 		finished <- err
 	}()
 	done, total := map[digest.Digest]int64{}, int64(0)
-	for _, desc := range unique(m.children()) {
+	for _, desc := range unique(manifest.children()) {
 		total += desc.Size
 	}
 	sum := int64(0)

@@ -27,16 +27,16 @@ func (s *Store) Push(ctx context.Context, ref, dest string, to *Source, progress
 	if err != nil {
 		return "", err
 	}
-	d, ok := s.Lookup(from)
+	sum, ok := s.Lookup(from)
 	if !ok {
 		return "", &NotFoundError{Ref: from.Familiar(), Where: []string{"this store"}}
 	}
-	m, parts, err := s.exportable(d)
+	manifest, parts, err := s.exportable(sum)
 	if err != nil {
 		return "", fmt.Errorf("push %s: %w", from.Familiar(), err)
 	}
-	if r.Digest != "" && r.Digest != m.desc.Digest {
-		return "", fmt.Errorf("push %s to %s: the image is %s; leave the digest away", from.Familiar(), dest, m.desc.Digest)
+	if r.Digest != "" && r.Digest != manifest.desc.Digest {
+		return "", fmt.Errorf("push %s to %s: the image is %s; leave the digest away", from.Familiar(), dest, manifest.desc.Digest)
 	}
 	p := &pusher{s: s, to: to, r: r, progress: progress}
 	var pins []digest.Digest
@@ -54,21 +54,21 @@ func (s *Store) Push(ctx context.Context, ref, dest string, to *Source, progress
 				return "", fmt.Errorf("push %s to %s: %w", from.Familiar(), r.Familiar(), err)
 			}
 		}
-		if part != m {
+		if part != manifest {
 			if err := p.manifest(ctx, part, part.desc.Digest.String()); err != nil {
 				return "", fmt.Errorf("push %s to %s: %w", from.Familiar(), r.Familiar(), err)
 			}
 		}
 	}
-	if err := p.manifest(ctx, m, r.Identifier()); err != nil {
+	if err := p.manifest(ctx, manifest, r.Identifier()); err != nil {
 		return "", fmt.Errorf("push %s to %s: %w", from.Familiar(), r.Familiar(), err)
 	}
-	return m.desc.Digest, nil
+	return manifest.desc.Digest, nil
 }
 
 // exportable gives the manifest to hand on, and the image manifests in it that are complete here.
-func (s *Store) exportable(d digest.Digest) (*manifest, []*manifest, error) {
-	m, err := s.readManifest(d)
+func (s *Store) exportable(sum digest.Digest) (*manifest, []*manifest, error) {
+	m, err := s.readManifest(sum)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -157,12 +157,12 @@ func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
 	if err != nil || res.StatusCode != http.StatusAccepted {
 		return fmt.Errorf("%s does not begin an upload (status %d, location %q)", p.to.where(p.r), res.StatusCode, res.Header.Get("Location"))
 	}
-	q := at.Query()
-	q.Set("digest", desc.Digest.String())
+	query := at.Query()
+	query.Set("digest", desc.Digest.String())
 	if p.to.BaseURL != "" {
-		q.Set("ns", p.r.Registry)
+		query.Set("ns", p.r.Registry)
 	}
-	at.RawQuery = q.Encode()
+	at.RawQuery = query.Encode()
 	res, err = p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: at.String(), push: true, length: desc.Size,
 		header: http.Header{"Content-Type": {"application/octet-stream"}},
 		body: func() (io.ReadCloser, error) {
@@ -195,8 +195,8 @@ func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
 }
 
 func (p *pusher) manifest(ctx context.Context, m *manifest, identifier string) error {
-	res, err := p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: p.to.url(p.r, "manifests/"+url.PathEscape(identifier), nil), push: true,
-		header: http.Header{"Content-Type": {m.desc.MediaType}}, length: m.desc.Size,
+	res, err := p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: p.to.url(p.r, "manifests/"+url.PathEscape(identifier), nil),
+		push: true, header: http.Header{"Content-Type": {m.desc.MediaType}}, length: m.desc.Size,
 		body: func() (io.ReadCloser, error) { return io.NopCloser(readerOf(m.raw)), nil }})
 	if err != nil {
 		return err

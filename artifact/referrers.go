@@ -81,16 +81,16 @@ func (h *Handler) referrer(d digest.Digest) referrer {
 	return r
 }
 
-// getReferrers answers what refers to a manifest: here, and at the sources that have the repository. Where those do not list referrers, neither does
-// this, so that clients look for the tag that stands in for the list.
+// getReferrers answers what refers to a manifest: here, and at the sources that have the repository. Where those do not
+// list referrers, neither does this, so that clients look for the tag that stands in for the list.
 func (h *Handler) getReferrers(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id string) error {
-	d, err := imageref.ParseDigest(id)
+	sum, err := imageref.ParseDigest(id)
 	if err != nil {
 		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
-	list := h.referrersHere(repo, d)
+	list := h.referrersHere(repo, sum)
 	if sources := h.sources(repo); len(sources) > 0 {
-		more, err := referrersAt(r.Context(), repo, d, sources)
+		more, err := referrersAt(r.Context(), repo, sum, sources)
 		if err != nil && len(list) == 0 {
 			return unknown(err, "NOT_FOUND")
 		}
@@ -103,10 +103,11 @@ func (h *Handler) getReferrers(w http.ResponseWriter, r *http.Request, repo imag
 			byDigest[desc.Digest] = desc
 		}
 	}
-	out := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
-	for _, d := range slices.Sorted(maps.Keys(byDigest)) {
+	out := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex,
+		Manifests: []ocispec.Descriptor{}}
+	for _, sum := range slices.Sorted(maps.Keys(byDigest)) {
 		if len(out.Manifests) < maxIndex {
-			out.Manifests = append(out.Manifests, byDigest[d])
+			out.Manifests = append(out.Manifests, byDigest[sum])
 		}
 	}
 	raw := mustJSON(out)

@@ -34,16 +34,16 @@ func (b *SBOM) Read() ([]byte, error) { return readBlobUpTo(b.store, b.Digest, s
 // it, those under the tags that cosign uses, and those that BuildKit puts into the index. They come from the store;
 // sources are asked for more, which is then kept. Only what lies in the image's own repository counts, so that nobody
 // describes another one's image. missing are the platforms of which there is none, if there are any of others.
-func SBOMs(ctx context.Context, s *Store, r imageref.Ref, sources ...*Source) (out []SBOM, missing []string, err error) {
-	repo := imageref.Ref{Registry: r.Registry, Repository: r.Repository}
-	m, err := s.manifest(ctx, r, r.Digest.String(), sources)
+func SBOMs(ctx context.Context, store *Store, ref imageref.Ref, sources ...*Source) (out []SBOM, missing []string, err error) {
+	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
+	manifest, err := store.manifest(ctx, ref, ref.Digest.String(), sources)
 	if err != nil {
 		return nil, nil, err
 	}
-	subjects := []digest.Digest{r.Digest}
+	subjects := []digest.Digest{ref.Digest}
 	attached := attachments{}
-	if m.index != nil {
-		for _, d := range m.index.Manifests {
+	if manifest.index != nil {
+		for _, d := range manifest.index.Manifests {
 			if d.Annotations["vnd.docker.reference.type"] == "attestation-manifest" {
 				attached.add(d.Digest, digest.Digest(d.Annotations["vnd.docker.reference.digest"]))
 			} else {
@@ -51,35 +51,35 @@ func SBOMs(ctx context.Context, s *Store, r imageref.Ref, sources ...*Source) (o
 			}
 		}
 	}
-	for tag, d := range s.namesOf(repo) {
+	for tag, d := range store.namesOf(repo) {
 		if of := about(tag, subjects); of != "" {
 			attached.add(d, of)
-		} else if a, err := s.readManifest(d); err == nil && slices.Contains(subjects, referrerOf(a).subject) {
+		} else if a, err := store.readManifest(d); err == nil && slices.Contains(subjects, referrerOf(a).subject) {
 			attached.add(d, referrerOf(a).subject)
 		}
 	}
 	if len(sources) > 0 {
-		if err := findSBOMs(ctx, s, repo, subjects, attached, sources); err != nil {
+		if err := findSBOMs(ctx, store, repo, subjects, attached, sources); err != nil {
 			return nil, nil, err
 		}
 	}
 	covered, total := map[digest.Digest]bool{}, int64(0)
 	for _, d := range slices.Sorted(maps.Keys(attached)) {
-		list, size, err := sbomsIn(ctx, s, repo, d, sources)
+		list, size, err := sbomsIn(ctx, store, repo, d, sources)
 		if err != nil {
-			return nil, nil, fmt.Errorf("list of the contents of %s: %w", r.Familiar(), err)
+			return nil, nil, fmt.Errorf("list of the contents of %s: %w", ref.Familiar(), err)
 		}
 		total += size
 		if out = append(out, list...); len(out) > maxSBOMs || total > maxSBOMBytes {
-			return nil, nil, fmt.Errorf("%w: %s has more than %d lists of its contents, or %d MiB of them", ErrTooLarge, r.Familiar(), maxSBOMs,
+			return nil, nil, fmt.Errorf("%w: %s has more than %d lists of its contents, or %d MiB of them", ErrTooLarge, ref.Familiar(), maxSBOMs,
 				maxSBOMBytes>>20)
 		}
 		for _, of := range attached[d] {
 			covered[of] = covered[of] || len(list) > 0
 		}
 	}
-	if m.index != nil && len(out) > 0 && !covered[r.Digest] && !covered[""] {
-		for _, d := range m.index.Manifests {
+	if manifest.index != nil && len(out) > 0 && !covered[ref.Digest] && !covered[""] {
+		for _, d := range manifest.index.Manifests {
 			if slices.Contains(subjects, d.Digest) && !covered[d.Digest] && d.Platform != nil {
 				missing = append(missing, d.Platform.OS+"/"+d.Platform.Architecture)
 			}
@@ -113,10 +113,10 @@ func about(tag string, subjects []digest.Digest) digest.Digest {
 }
 
 // findSBOMs asks the sources what refers to the subjects, and keeps it.
-func findSBOMs(ctx context.Context, s *Store, repo imageref.Ref, subjects []digest.Digest, attached attachments,
+func findSBOMs(ctx context.Context, store *Store, repo imageref.Ref, subjects []digest.Digest, attached attachments,
 	sources []*Source) error {
 	keep := func(at imageref.Ref, identifier string, of digest.Digest) error {
-		m, err := s.manifest(ctx, at, identifier, sources)
+		m, err := store.manifest(ctx, at, identifier, sources)
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
@@ -124,7 +124,7 @@ func findSBOMs(ctx context.Context, s *Store, repo imageref.Ref, subjects []dige
 			return err
 		}
 		attached.add(m.desc.Digest, of)
-		return s.putName(at, name{Digest: m.desc.Digest, Cached: m.fetched})
+		return store.putName(at, name{Digest: m.desc.Digest, Cached: m.fetched})
 	}
 	for _, d := range subjects {
 		list, err := referrersAt(ctx, repo, d, sources)
@@ -149,26 +149,27 @@ func findSBOMs(ctx context.Context, s *Store, repo imageref.Ref, subjects []dige
 }
 
 // sbomsIn reads the lists that a manifest consists of; of another kind of manifest, such as one of signatures, it gives none.
-func sbomsIn(ctx context.Context, s *Store, repo imageref.Ref, d digest.Digest, sources []*Source) (out []SBOM, size int64, err error) {
-	m, err := s.manifest(ctx, repo.Pinned(d), d.String(), sources)
-	if err != nil || m.image == nil {
+func sbomsIn(ctx context.Context, store *Store, repo imageref.Ref, sum digest.Digest, sources []*Source) (out []SBOM, size int64,
+	err error) {
+	manifest, err := store.manifest(ctx, repo.Pinned(sum), sum.String(), sources)
+	if err != nil || manifest.image == nil {
 		return nil, 0, err
 	}
-	layers := slices.DeleteFunc(slices.Clone(m.image.Layers), func(l ocispec.Descriptor) bool {
+	layers := slices.DeleteFunc(slices.Clone(manifest.image.Layers), func(l ocispec.Descriptor) bool {
 		return !slices.Contains(sbom.MediaTypes, l.MediaType)
 	})
-	defer s.pin(append(digestsOf(layers), d)...)()
+	defer store.pin(append(digestsOf(layers), sum)...)()
 	for _, l := range layers {
 		if l.Size > sbom.MaxSize || len(out) >= maxSBOMs {
 			return nil, 0, fmt.Errorf("%w: %d bytes, or more than %d of them", ErrTooLarge, l.Size, maxSBOMs)
 		}
 		if len(sources) > 0 {
-			if err := s.fetchBlob(ctx, repo, l, sources, nil); err != nil {
+			if err := store.fetchBlob(ctx, repo, l, sources, nil); err != nil {
 				return nil, 0, err
 			}
 		}
 		size += l.Size
-		out = append(out, SBOM{l.Digest, l.MediaType, s})
+		out = append(out, SBOM{l.Digest, l.MediaType, store})
 	}
 	return out, size, nil
 }

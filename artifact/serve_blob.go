@@ -17,27 +17,27 @@ import (
 )
 
 func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id string) error {
-	d, err := imageref.ParseDigest(id)
+	sum, err := imageref.ParseDigest(id)
 	if err != nil {
 		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
-	defer h.Store.pin(d)()
-	desc, linked := h.link(repo, d)
+	defer h.Store.pin(sum)()
+	desc, linked := h.link(repo, sum)
 	sources := h.sources(repo)
-	here := h.Store.proofs.serve(r.Context(), repo, d, sources)
-	if n, _ := h.Store.hasBlob(d); here && linked && n != desc.Size { // one that was cut short
-		if _, err := intact(r.Context(), h.Store, d); errors.Is(err, ErrDamaged) {
+	here := h.Store.proofs.serve(r.Context(), repo, sum, sources)
+	if n, _ := h.Store.hasBlob(sum); here && linked && n != desc.Size { // one that was cut short
+		if _, err := intact(r.Context(), h.Store, sum); errors.Is(err, ErrDamaged) {
 			here = false
 		}
 	}
 	if !linked || !here && desc.Size == 0 {
 		if len(sources) == 0 {
-			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), d)
+			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), sum)
 		}
 		var errs []error
-		desc = ocispec.Descriptor{Digest: d, Size: -1}
+		desc = ocispec.Descriptor{Digest: sum, Size: -1}
 		for _, src := range sources {
-			n, err := src.blobSize(r.Context(), repo, d)
+			n, err := src.blobSize(r.Context(), repo, sum)
 			if err == nil {
 				desc.Size = n
 				break
@@ -49,10 +49,10 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 		}
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Docker-Content-Digest", d.String())
-	w.Header().Set("Etag", `"`+d.String()+`"`)
+	w.Header().Set("Docker-Content-Digest", sum.String())
+	w.Header().Set("Etag", `"`+sum.String()+`"`)
 	if here {
-		return h.serveFile(w, r, d)
+		return h.serveFile(w, r, sum)
 	}
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Length", strconv.FormatInt(desc.Size, 10))
@@ -67,7 +67,7 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 		return err
 	}
 	if f == nil { // arrived meanwhile
-		return h.serveFile(w, r, d)
+		return h.serveFile(w, r, sum)
 	}
 	defer h.Store.leave(f)
 	return serveFlight(w, r, f)
@@ -79,17 +79,18 @@ func (h *Handler) serveFile(w http.ResponseWriter, r *http.Request, d digest.Dig
 		return err
 	}
 	defer f.Close()
-	if r.Method != http.MethodGet || r.Header.Get("Range") != "" { // whoever asks for a part has the rest from elsewhere, and looks at the whole
+	// whoever asks for a part has the rest from elsewhere, and looks at the whole
+	if r.Method != http.MethodGet || r.Header.Get("Range") != "" {
 		http.ServeContent(w, r, "", time.Time{}, f)
 		return nil
 	}
 	return h.serveWhole(w, f, d)
 }
 
-// serveWhole withholds the end of a blob until the rest is what the digest says. One that the medium has changed is removed instead: the asker, who
-// misses the end, comes again, and gets it from the registry behind this one.
-func (h *Handler) serveWhole(w http.ResponseWriter, f *os.File, d digest.Digest) error {
-	st, err := f.Stat()
+// serveWhole withholds the end of a blob until the rest is what the digest says. One that the medium has changed is
+// removed instead: the asker, who misses the end, comes again, and gets it from the registry behind this one.
+func (h *Handler) serveWhole(w http.ResponseWriter, file *os.File, d digest.Digest) error {
+	st, err := file.Stat()
 	if err != nil {
 		return err
 	}
@@ -98,11 +99,11 @@ func (h *Handler) serveWhole(w http.ResponseWriter, f *os.File, d digest.Digest)
 	sum := digest.Canonical.Digester()
 	buf := make([]byte, copyChunk)
 	for left := st.Size(); ; {
-		n, err := io.ReadFull(f, buf[:min(left, copyChunk)])
+		n, err := io.ReadFull(file, buf[:min(left, copyChunk)])
 		sum.Hash().Write(buf[:n])
 		left -= int64(n)
 		if err != nil || left == 0 && sum.Digest() != d {
-			_ = drop(h.Store, f, d)
+			_ = drop(h.Store, file, d)
 			panic(http.ErrAbortHandler) // as in serveFlight
 		}
 		if _, err := w.Write(buf[:n]); err != nil || left == 0 {

@@ -69,7 +69,7 @@ func (h *Handler) account(owner string) *account {
 
 // Pushed is how many bytes what was pushed to some namespaces counts for.
 func (h *Handler) Pushed(namespaces ...string) int64 {
-	s := h.Store
+	store := h.Store
 	var tops []digest.Digest
 	var sum int64
 	own := func(name string) bool {
@@ -78,27 +78,27 @@ func (h *Handler) Pushed(namespaces ...string) int64 {
 		return local && nested && slices.Contains(namespaces, namespace)
 	}
 	all := map[digest.Digest]bool{}
-	s.mu.Lock()
-	for k, n := range s.names {
+	store.mu.Lock()
+	for k, n := range store.names {
 		// Of a registry without another behind it everything was pushed, by versions too that did not note it.
 		if (n.Pushed || len(h.UpstreamLocal) == 0) && own(k) {
 			tops = append(tops, n.Digest)
 			sum += slot
 		}
 	}
-	for repo, g := range s.grants {
+	for repo, g := range store.grants {
 		if own(repo + ":") {
 			for d := range g {
 				all[d] = true
 			}
 		}
 	}
-	s.mu.Unlock()
+	store.mu.Unlock()
 	for d := range h.Store.under(slices.Values(tops)) {
 		all[d.Digest] = true
 	}
 	for d := range all {
-		n, _ := s.hasBlob(d)
+		n, _ := store.hasBlob(d)
 		sum += slots(n)
 	}
 	return sum
@@ -141,7 +141,8 @@ func (s Share) over(used, more int64) error {
 	if hint != "" {
 		hint = "; " + hint
 	}
-	return failf(http.StatusForbidden, "DENIED", "%s may have %d bytes in this registry: %d are used and this takes at least %d more%s", s.Owner, s.Bytes, used, more, hint)
+	return failf(http.StatusForbidden, "DENIED", "%s may have %d bytes in this registry: %d are used and this takes at least %d more%s",
+		s.Owner, s.Bytes, used, more, hint)
 }
 
 // settle adds something to what is stored for an owner. add gives a function that takes it back, which is done if it is too much.
@@ -258,30 +259,30 @@ func (s *Store) liveLocked(kept map[digest.Digest]bool) (live map[digest.Digest]
 }
 
 // reach adds a blob, with the blobs and the unpacked layers that it leads to.
-func reach(s *Store, d digest.Digest, live map[digest.Digest]bool, layers map[string]bool) {
-	if live[d] {
+func reach(store *Store, sum digest.Digest, live map[digest.Digest]bool, layers map[string]bool) {
+	if live[sum] {
 		return
 	}
-	live[d] = true
-	m, err := s.readManifest(d)
+	live[sum] = true
+	manifest, err := store.readManifest(sum)
 	if err != nil {
 		return // a layer or config, or not here
 	}
-	for _, c := range m.children() {
-		if m.index != nil {
-			reach(s, c.Digest, live, layers)
+	for _, c := range manifest.children() {
+		if manifest.index != nil {
+			reach(store, c.Digest, live, layers)
 		} else {
 			live[c.Digest] = true
 		}
 	}
-	if m.image == nil {
+	if manifest.image == nil {
 		return
 	}
-	raw, err := s.readBlob(m.image.Config.Digest)
+	raw, err := store.readBlob(manifest.image.Config.Digest)
 	if err != nil {
 		return
 	}
-	if c, err := parseConfig(raw, len(m.image.Layers)); err == nil {
+	if c, err := parseConfig(raw, len(manifest.image.Layers)); err == nil {
 		for _, id := range c.RootFS.DiffIDs {
 			layers[layerID(id)] = true
 		}
@@ -308,7 +309,8 @@ func (h *Handler) Clear(namespace string) (image string, err error) {
 		}
 	}
 	for k, n := range s.names {
-		if rest, ok := strings.CutPrefix(k, h.Registry+"/"); ok && (n.Pushed || len(h.UpstreamLocal) == 0) && strings.HasPrefix(k, below) && (image == "" || rest < image) {
+		if rest, ok := strings.CutPrefix(k, h.Registry+"/"); ok && (n.Pushed || len(h.UpstreamLocal) == 0) && strings.HasPrefix(k, below) &&
+			(image == "" || rest < image) {
 			image = rest
 		}
 	}
@@ -332,9 +334,9 @@ func (h *Handler) tidy() {
 }
 
 // childrenOf lists the manifests of an index that are named by digest in a repository, and that nothing else of it refers to.
-func (h *Handler) childrenOf(repo imageref.Ref, d digest.Digest) (out []digest.Digest) {
-	m, err := h.Store.readManifest(d)
-	if err != nil || m.index == nil {
+func (h *Handler) childrenOf(repo imageref.Ref, sum digest.Digest) (out []digest.Digest) {
+	manifest, err := h.Store.readManifest(sum)
+	if err != nil || manifest.index == nil {
 		return nil
 	}
 	names := h.Store.namesOf(repo)
@@ -343,14 +345,14 @@ func (h *Handler) childrenOf(repo imageref.Ref, d digest.Digest) (out []digest.D
 		if k != top.String() { // a tag
 			used[top] = true
 		}
-		if other, err := h.Store.readManifest(top); err == nil && other.index != nil && top != d {
+		if other, err := h.Store.readManifest(top); err == nil && other.index != nil && top != sum {
 			for _, c := range other.children() {
 				used[c.Digest] = true
 			}
 		}
 	}
 	have := slices.Collect(maps.Values(names))
-	for _, c := range m.children() {
+	for _, c := range manifest.children() {
 		if !used[c.Digest] && slices.Contains(have, c.Digest) {
 			out = append(out, c.Digest)
 		}

@@ -34,9 +34,9 @@ func signaturesOf(r imageref.Ref) imageref.Ref {
 	return imageref.Ref{Registry: r.Registry, Repository: r.Repository, Tag: SignatureTag(r.Digest)}
 }
 
-// Sign signs what an image's name means at a registry, and stores the signature there beside those that others made. It gives the image, pinned.
-// What the key has signed already stays as it is.
-func Sign(ctx context.Context, s *Store, ref string, key *ecdsa.PrivateKey, at *Source) (imageref.Ref, error) {
+// Sign signs what an image's name means at a registry, and stores the signature there beside those that others made. It
+// gives the image, pinned. What the key has signed already stays as it is.
+func Sign(ctx context.Context, store *Store, ref string, key *ecdsa.PrivateKey, at *Source) (imageref.Ref, error) {
 	r, subject, old, err := signaturesAt(ctx, ref, at)
 	if err != nil {
 		return imageref.Ref{}, err
@@ -44,7 +44,7 @@ func Sign(ctx context.Context, s *Store, ref string, key *ecdsa.PrivateKey, at *
 	name := signaturesOf(r)
 	var layers []ocispec.Descriptor
 	if old != nil {
-		switch err := signed(ctx, s, r, []*ecdsa.PublicKey{&key.PublicKey}, old, []*Source{at}); {
+		switch err := signed(ctx, store, r, []*ecdsa.PublicKey{&key.PublicKey}, old, []*Source{at}); {
 		case err == nil:
 			return r, nil
 		case !isUnsigned(err):
@@ -54,12 +54,12 @@ func Sign(ctx context.Context, s *Store, ref string, key *ecdsa.PrivateKey, at *
 		}
 		layers = old.image.Layers
 	}
-	defer s.pin(digestsOf(layers)...)()
+	defer store.pin(digestsOf(layers)...)()
 	for _, l := range layers {
 		if l.Size > maxPayload {
 			return imageref.Ref{}, fmt.Errorf("%w: a signature of %s has %d bytes", ErrTooLarge, r.Familiar(), l.Size)
 		}
-		if err := s.fetchBlob(ctx, name, l, []*Source{at}, nil); err != nil {
+		if err := store.fetchBlob(ctx, name, l, []*Source{at}, nil); err != nil {
 			return imageref.Ref{}, fmt.Errorf("signatures of %s: %w", r.Familiar(), err)
 		}
 	}
@@ -68,9 +68,9 @@ func Sign(ctx context.Context, s *Store, ref string, key *ecdsa.PrivateKey, at *
 	if err != nil {
 		return imageref.Ref{}, err
 	}
-	layers = append(slices.Clone(layers), ocispec.Descriptor{MediaType: mediaTypePayload, Digest: digest.FromBytes(document), Size: int64(len(document)),
-		Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signature)}})
-	return r, pushSignatures(ctx, s, name, subject, document, layers, at)
+	layers = append(slices.Clone(layers), ocispec.Descriptor{MediaType: mediaTypePayload, Digest: digest.FromBytes(document),
+		Size: int64(len(document)), Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(signature)}})
+	return r, pushSignatures(ctx, store, name, subject, document, layers, at)
 }
 
 // Verify returns what an image's name means at a registry, pinned, where one of the keys has signed that by what the registry has now.
@@ -103,8 +103,9 @@ func signaturesAt(ctx context.Context, ref string, at *Source) (r imageref.Ref, 
 	return r, m.desc, signatures, err
 }
 
-// Signed returns nil where one of the keys has signed an image, which is named by its digest. The sources are asked for its signatures where those
-// that the store knows do not do, so that a site goes on without its registry. It is an *UnsignedError where there is no such signature.
+// Signed returns nil where one of the keys has signed an image, which is named by its digest. The sources are asked for
+// its signatures where those that the store knows do not do, so that a site goes on without its registry. It is an
+// *UnsignedError where there is no such signature.
 func Signed(ctx context.Context, s *Store, r imageref.Ref, keys []*ecdsa.PublicKey, sources ...*Source) error {
 	at := signaturesOf(r)
 	if m, err := s.manifest(ctx, at, at.Tag, nil); err == nil && signed(ctx, s, r, keys, m, nil) == nil {
@@ -121,38 +122,38 @@ func Signed(ctx context.Context, s *Store, r imageref.Ref, keys []*ecdsa.PublicK
 }
 
 // signed looks for a signature that counts among those of an image; nil are none.
-func signed(ctx context.Context, s *Store, r imageref.Ref, keys []*ecdsa.PublicKey, m *manifest, sources []*Source) error {
+func signed(ctx context.Context, store *Store, ref imageref.Ref, keys []*ecdsa.PublicKey, m *manifest, sources []*Source) error {
 	no := func(format string, args ...any) error {
-		return &UnsignedError{Ref: r.Familiar(), Why: fmt.Sprintf(format, args...)}
+		return &UnsignedError{Ref: ref.Familiar(), Why: fmt.Sprintf(format, args...)}
 	}
-	name := signaturesOf(r)
+	name := signaturesOf(ref)
 	switch {
 	case m == nil:
-		return no("%s has no tag %s", r.Name(), name.Tag)
+		return no("%s has no tag %s", ref.Name(), name.Tag)
 	case m.image == nil:
 		return no("the tag %s is an index", name.Tag)
 	case len(m.image.Layers) > maxSignatures:
 		return no("it has %d signatures, and at most %d are read", len(m.image.Layers), maxSignatures)
 	}
-	defer s.pin(append(digestsOf(m.image.Layers), m.desc.Digest)...)()
+	defer store.pin(append(digestsOf(m.image.Layers), m.desc.Digest)...)()
 	why := no("none of the %d signatures is by a key that counts", len(m.image.Layers))
 	for _, l := range m.image.Layers {
 		signature, err := base64.StdEncoding.DecodeString(l.Annotations[signatureAnnotation])
 		if l.MediaType != mediaTypePayload || l.Size > maxPayload || err != nil || len(signature) > maxSignature {
 			continue
 		}
-		if err := s.fetchBlob(ctx, name, l, sources, nil); err != nil {
-			return fmt.Errorf("signatures of %s: %w", r.Familiar(), err)
+		if err := store.fetchBlob(ctx, name, l, sources, nil); err != nil {
+			return fmt.Errorf("signatures of %s: %w", ref.Familiar(), err)
 		}
-		document, err := s.readBlob(l.Digest)
+		document, err := store.readBlob(l.Digest)
 		if err != nil {
-			return fmt.Errorf("signatures of %s: %w", r.Familiar(), err)
+			return fmt.Errorf("signatures of %s: %w", ref.Familiar(), err)
 		}
 		if !signedBy(keys, document, signature) {
 			continue
 		}
 		about, err := payloadDigest(document)
-		if err == nil && about == r.Digest {
+		if err == nil && about == ref.Digest {
 			return nil
 		}
 		why = no("a key that counts signed another image or document there (%s)", cmp.Or(string(about), "none"))
@@ -172,24 +173,26 @@ func digestsOf(list []ocispec.Descriptor) (out []digest.Digest) {
 	return out
 }
 
-// pushSignatures makes an image of signatures and puts it under its tag. It names the image that it is about as its subject, too, so that a registry
-// lists it among the referrers of that.
-func pushSignatures(ctx context.Context, s *Store, name imageref.Ref, subject ocispec.Descriptor, document []byte, layers []ocispec.Descriptor, to *Source) error {
+// pushSignatures makes an image of signatures and puts it under its tag. It names the image that it is about as its
+// subject, too, so that a registry lists it among the referrers of that.
+func pushSignatures(ctx context.Context, store *Store, name imageref.Ref, subject ocispec.Descriptor, document []byte,
+	layers []ocispec.Descriptor, to *Source) error {
 	config := mustJSON(ocispec.Image{RootFS: ocispec.RootFS{Type: "layers", DiffIDs: digestsOf(layers)}})
-	raw := mustJSON(ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactTypeOfSig, Layers: layers,
+	raw := mustJSON(ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		ArtifactType: artifactTypeOfSig, Layers: layers,
 		Config:  ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(config), Size: int64(len(config))},
 		Subject: &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size}})
 	m, err := parseManifest(raw)
 	if err != nil {
 		return err
 	}
-	defer s.pin(m.desc.Digest, m.image.Config.Digest, digest.FromBytes(document))()
+	defer store.pin(m.desc.Digest, m.image.Config.Digest, digest.FromBytes(document))()
 	for _, b := range [][]byte{document, config, raw} {
-		if _, err := s.putBlob(b); err != nil {
+		if _, err := store.putBlob(b); err != nil {
 			return err
 		}
 	}
-	p := &pusher{s: s, to: to, r: name}
+	p := &pusher{s: store, to: to, r: name}
 	for _, c := range unique(m.children()) {
 		if err := p.blob(ctx, c); err != nil {
 			return fmt.Errorf("push signatures to %s: %w", name.Familiar(), err)
@@ -198,5 +201,5 @@ func pushSignatures(ctx context.Context, s *Store, name imageref.Ref, subject oc
 	if err := p.manifest(ctx, m, name.Tag); err != nil {
 		return fmt.Errorf("push signatures to %s: %w", name.Familiar(), err)
 	}
-	return s.setName(name, m.desc.Digest)
+	return store.setName(name, m.desc.Digest)
 }

@@ -19,8 +19,9 @@ import (
 	"skerry.dev/skerry/artifact/imageref"
 )
 
-// Signatures of images are in the format of cosign: a document ("simple signing") that names the digest of an image, signed with ECDSA on P-256 and
-// SHA-256, lies as a layer of an image of its own, under the tag sha256-HEX.sig beside the one that it is about.
+// Signatures of images are in the format of cosign: a document ("simple signing") that names the digest of an image,
+// signed with ECDSA on P-256 and SHA-256, lies as a layer of an image of its own, under the tag sha256-HEX.sig beside
+// the one that it is about.
 const (
 	mediaTypePayload    = "application/vnd.dev.cosign.simplesigning.v1+json"
 	artifactTypeOfSig   = "application/vnd.dev.cosign.artifact.sig.v1+json"
@@ -179,7 +180,8 @@ func decryptKey(data, password []byte) ([]byte, error) {
 	p := k.KDF.Params
 	switch {
 	case k.KDF.Name != "scrypt" || k.Cipher.Name != "nacl/secretbox":
-		return nil, fmt.Errorf("%w: private key: it is encrypted by %.50q and %.50q; scrypt and nacl/secretbox are known", ErrInvalid, k.KDF.Name, k.Cipher.Name)
+		return nil, fmt.Errorf("%w: private key: it is encrypted by %.50q and %.50q; scrypt and nacl/secretbox are known", ErrInvalid,
+			k.KDF.Name, k.Cipher.Name)
 	case p.N > maxScryptN || p.R > maxScryptR || p.P > maxScryptP || p.N < 2 || p.R < 1 || p.P < 1:
 		return nil, fmt.Errorf("%w: private key: scrypt with N=%d, r=%d, p=%d is not taken", ErrInvalid, p.N, p.R, p.P)
 	case len(k.Cipher.Nonce) != 24:

@@ -195,24 +195,24 @@ func (s *Source) plain(registry string) bool {
 }
 
 // url gives the address of a path below /v2/ of r's repository.
-func (s *Source) url(r imageref.Ref, path string, query url.Values) string {
+func (s *Source) url(ref imageref.Ref, path string, query url.Values) string {
 	if query == nil {
 		query = url.Values{}
 	}
 	base := s.BaseURL
 	if base != "" {
-		query.Set("ns", r.Registry)
+		query.Set("ns", ref.Registry)
 	} else {
-		host, scheme := r.Registry, "https"
+		host, scheme := ref.Registry, "https"
 		if host == imageref.DefaultRegistry {
 			host = "registry-1.docker.io"
 		}
-		if s.plain(r.Registry) {
+		if s.plain(ref.Registry) {
 			scheme = "http"
 		}
 		base = scheme + "://" + host
 	}
-	u := strings.TrimSuffix(base, "/") + "/v2/" + r.Repository + "/" + path
+	u := strings.TrimSuffix(base, "/") + "/v2/" + ref.Repository + "/" + path
 	if len(query) > 0 {
 		u += "?" + query.Encode()
 	}
@@ -260,7 +260,8 @@ func (e *statusError) Unwrap() error {
 
 // temporary tells what is worth another try at the same place.
 func temporary(err error) bool {
-	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrDenied) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrFull) || errors.Is(err, ErrTooLarge) {
+	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrDenied) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrFull) ||
+		errors.Is(err, ErrTooLarge) {
 		return false
 	}
 	var st *statusError
@@ -271,19 +272,19 @@ func temporary(err error) bool {
 }
 
 // do sends a request, logging in when asked to. An answer of 400 and more is a *statusError.
-func (s *Source) do(ctx context.Context, r imageref.Ref, q httpRequest) (*http.Response, error) {
+func (s *Source) do(ctx context.Context, ref imageref.Ref, q httpRequest) (*http.Response, error) {
 	if s.BaseURL == "" {
-		if err := s.Guard.check(r.Registry); err != nil {
+		if err := s.Guard.check(ref.Registry); err != nil {
 			return nil, err
 		}
-		ctx = withOrigin(ctx, r.Registry)
+		ctx = withOrigin(ctx, ref.Registry)
 	}
 	client := s.http()
-	scope := "repository:" + r.Repository + ":pull"
+	scope := "repository:" + ref.Repository + ":pull"
 	if q.push {
 		scope += ",push"
 	}
-	key := r.Registry + " " + scope
+	key := ref.Registry + " " + scope
 	for try := 0; ; try++ {
 		req, err := http.NewRequestWithContext(ctx, q.method, q.url, nil)
 		if err != nil {
@@ -317,9 +318,9 @@ func (s *Source) do(ctx context.Context, r imageref.Ref, q httpRequest) (*http.R
 		if res.StatusCode != http.StatusUnauthorized || try > 0 || s.BaseURL != "" {
 			return nil, failed
 		}
-		tok, err = s.login(ctx, r.Registry, scope, challenges)
+		tok, err = s.login(ctx, ref.Registry, scope, challenges)
 		if err != nil {
-			return nil, fmt.Errorf("log in at %s: %w", r.Registry, err)
+			return nil, fmt.Errorf("log in at %s: %w", ref.Registry, err)
 		}
 		if tok.header == "" {
 			return nil, failed
@@ -402,7 +403,8 @@ func (s *Source) bearer(ctx context.Context, registry, scope string, c Credentia
 	}
 	var req *http.Request
 	if c.IdentityToken != "" {
-		form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {c.IdentityToken}, "service": {params["service"]}, "scope": {scope}, "client_id": {"skerry"}}
+		form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {c.IdentityToken}, "service": {params["service"]},
+			"scope": {scope}, "client_id": {"skerry"}}
 		req, err = http.NewRequestWithContext(ctx, http.MethodPost, realm.String(), strings.NewReader(form.Encode()))
 		if err == nil {
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -82,23 +82,23 @@ type name struct {
 }
 
 // Open opens or makes the store in dir and clears away what a crash left.
-func Open(dir string, o Options) (*Store, error) {
-	if o.MaxLayer == 0 {
-		o.MaxLayer = 32 << 30
+func Open(dir string, opt Options) (*Store, error) {
+	if opt.MaxLayer == 0 {
+		opt.MaxLayer = 32 << 30
 	}
-	if o.MaxEntries == 0 {
-		o.MaxEntries = 1_000_000
+	if opt.MaxEntries == 0 {
+		opt.MaxEntries = 1_000_000
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if opt.Now == nil {
+		opt.Now = time.Now
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
+	store := &Store{dir: dir, o: opt, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
 		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}}
-	s.Cache, s.Copies, s.proofs = &Cache{s: s}, &Copies{s: s, making: map[string]chan struct{}{}}, proofs{s}
+	store.Cache, store.Copies, store.proofs = &Cache{s: store}, &Copies{s: store, making: map[string]chan struct{}{}}, proofs{store}
 	for _, d := range []string{".", "blobs/sha256", "partial", "layers", "empty"} {
 		// Readable for the image's own user in a container; the files inside decide further. blobs stay private.
 		mode := fs.FileMode(0o711)
@@ -109,14 +109,14 @@ func Open(dir string, o Options) (*Store, error) {
 			return nil, fmt.Errorf("image store %s: %w", dir, diskError(err))
 		}
 	}
-	if s.lock, err = lockDir(filepath.Join(dir, "lock")); err != nil {
+	if store.lock, err = lockDir(filepath.Join(dir, "lock")); err != nil {
 		return nil, fmt.Errorf("image store %s: %w", dir, err)
 	}
-	if err := s.recover(); err != nil {
-		s.lock.Close()
+	if err := store.recover(); err != nil {
+		store.lock.Close()
 		return nil, fmt.Errorf("image store %s: %w", dir, diskError(err))
 	}
-	return s, nil
+	return store, nil
 }
 
 func (s *Store) recover() error {
@@ -203,14 +203,14 @@ func (s *Store) pin(ds ...digest.Digest) func() {
 // readBlob gives a small blob, verified again.
 func (s *Store) readBlob(d digest.Digest) ([]byte, error) { return readBlobUpTo(s, d, maxManifest) }
 
-func readBlobUpTo(s *Store, d digest.Digest, limit int64) ([]byte, error) {
-	if _, err := imageref.ParseDigest(d.String()); err != nil {
+func readBlobUpTo(store *Store, sum digest.Digest, limit int64) ([]byte, error) {
+	if _, err := imageref.ParseDigest(sum.String()); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(s.blobPath(d))
+	f, err := os.Open(store.blobPath(sum))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s: %w", d, ErrNotFound)
+			return nil, fmt.Errorf("%s: %w", sum, ErrNotFound)
 		}
 		return nil, err
 	}
@@ -220,11 +220,11 @@ func readBlobUpTo(s *Store, d digest.Digest, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s: %w", d, ErrTooLarge)
+		return nil, fmt.Errorf("%s: %w", sum, ErrTooLarge)
 	}
-	if digest.FromBytes(b) != d {
+	if digest.FromBytes(b) != sum {
 		// The medium has changed it: better to fetch it again than to fail for ever.
-		return nil, fmt.Errorf("%w: %w", ErrNotFound, drop(s, f, d))
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, drop(store, f, sum))
 	}
 	return b, nil
 }

@@ -115,22 +115,22 @@ func (s *Store) readLayer(ctx context.Context, blob, diffID digest.Digest, read 
 	return err
 }
 
-func readArchive(ctx context.Context, s *Store, blob, diffID digest.Digest, read func(io.Reader) error) error {
-	f, err := os.Open(s.blobPath(blob))
+func readArchive(ctx context.Context, store *Store, blob, diffID digest.Digest, read func(io.Reader) error) error {
+	file, err := os.Open(store.blobPath(blob))
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s: %w: pull the image again", blob, ErrNotFound)
 		}
 		return err
 	}
-	defer f.Close()
-	plain, err := decompress(&ctxReader{ctx, f})
+	defer file.Close()
+	plain, err := decompress(&ctxReader{ctx, file})
 	if err != nil {
 		return err
 	}
 	defer plain.Close()
 	h := digest.Canonical.Digester()
-	if err := read(io.TeeReader(&capReader{r: plain, left: s.o.MaxLayer}, h.Hash())); err != nil {
+	if err := read(io.TeeReader(&capReader{r: plain, left: store.o.MaxLayer}, h.Hash())); err != nil {
 		return err
 	}
 	if h.Digest() != diffID {
@@ -171,8 +171,8 @@ func (s *Store) unpackTo(ctx context.Context, blob, diffID digest.Digest, dir st
 
 // decompress knows gzip, zstd and bzip2 by their first bytes and takes everything else for plain: media types are often
 // wrong.
-func decompress(r io.Reader) (io.ReadCloser, error) {
-	b := bufio.NewReaderSize(r, 64<<10)
+func decompress(in io.Reader) (io.ReadCloser, error) {
+	b := bufio.NewReaderSize(in, 64<<10)
 	head, err := b.Peek(4)
 	if err != nil && err != io.EOF {
 		return nil, err

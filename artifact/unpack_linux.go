@@ -25,15 +25,15 @@ const (
 //
 // Everything goes through an os.Root, so that no name, symlink or hard link leads out of dir, and then relative to the
 // descriptor of the parent folder without following links.
-func unpackTar(r io.Reader, dir string, o Options) error {
+func unpackTar(in io.Reader, dir string, opt Options) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	u := &unpacker{root: root, o: o, buf: make([]byte, 64<<10)}
+	u := &unpacker{root: root, o: opt, buf: make([]byte, 64<<10)}
 	defer u.closeParent()
-	tr := tar.NewReader(r)
+	tr := tar.NewReader(in)
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if err == io.EOF {
@@ -42,8 +42,8 @@ func unpackTar(r io.Reader, dir string, o Options) error {
 		if err != nil {
 			return layerError(err)
 		}
-		if n >= o.MaxEntries {
-			return fmt.Errorf("layer with more than %d files: %w", o.MaxEntries, ErrTooLarge)
+		if n >= opt.MaxEntries {
+			return fmt.Errorf("layer with more than %d files: %w", opt.MaxEntries, ErrTooLarge)
 		}
 		if err := u.entry(h, tr); err != nil {
 			return fmt.Errorf("%.200q: %w", h.Name, err)
@@ -52,7 +52,7 @@ func unpackTar(r io.Reader, dir string, o Options) error {
 	if err := u.dirTimes(); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, r)
+	_, err = io.Copy(io.Discard, in)
 	return layerError(err)
 }
 
@@ -103,17 +103,17 @@ func clean(name string) (string, error) {
 	return strings.TrimPrefix(path.Clean("/"+name), "/"), nil
 }
 
-func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
-	switch h.Typeflag {
+func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
+	switch header.Typeflag {
 	case tar.TypeXGlobalHeader:
 		return nil
 	}
-	name, err := clean(h.Name)
+	name, err := clean(header.Name)
 	if err != nil {
 		return err
 	}
 	if name == "" || name == "." {
-		if h.Typeflag != tar.TypeDir {
+		if header.Typeflag != tar.TypeDir {
 			return fmt.Errorf("%w: the root is no folder", ErrInvalid)
 		}
 		f, err := u.root.Open(".")
@@ -121,7 +121,7 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 			return err
 		}
 		defer f.Close()
-		return u.attributes(int(f.Fd()), "", h, f)
+		return u.attributes(int(f.Fd()), "", header, f)
 	}
 	dir, base := path.Split(name)
 	dir = strings.TrimSuffix(dir, "/")
@@ -135,15 +135,15 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 	if hidden, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
 		return u.whiteout(at, dir, hidden)
 	}
-	covered, err := u.makeRoom(at, name, base, h.Typeflag == tar.TypeDir)
+	covered, err := u.makeRoom(at, name, base, header.Typeflag == tar.TypeDir)
 	if err != nil {
 		return err
 	}
-	if u.total += h.Size; h.Size < 0 || u.total > u.o.MaxLayer {
+	if u.total += header.Size; header.Size < 0 || u.total > u.o.MaxLayer {
 		return fmt.Errorf("layer: %w when unpacked", ErrTooLarge)
 	}
 	var self *os.File // of regular files and folders
-	switch h.Typeflag {
+	switch header.Typeflag {
 	case tar.TypeDir:
 		if err := unix.Mkdirat(at, base, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
@@ -154,7 +154,7 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 		if covered {
 			err = opaque(int(self.Fd()))
 		}
-		u.times = append(u.times, dirTime{name, h.ModTime})
+		u.times = append(u.times, dirTime{name, header.ModTime})
 	case tar.TypeReg:
 		if self, err = openAt(at, base, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o600); err != nil {
 			return err
@@ -163,12 +163,12 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 			err = layerError(err)
 		}
 	case tar.TypeSymlink:
-		if len(h.Linkname) == 0 || len(h.Linkname) > 4095 {
+		if len(header.Linkname) == 0 || len(header.Linkname) > 4095 {
 			return fmt.Errorf("%w: a symbolic link to nothing", ErrInvalid)
 		}
-		err = unix.Symlinkat(h.Linkname, at, base) // wherever it points: it is followed only inside the container
+		err = unix.Symlinkat(header.Linkname, at, base) // wherever it points: it is followed only inside the container
 	case tar.TypeLink:
-		return u.hardlink(at, base, h.Linkname)
+		return u.hardlink(at, base, header.Linkname)
 	case tar.TypeFifo:
 		err = unix.Mknodat(at, base, unix.S_IFIFO|0o600, 0)
 	case tar.TypeChar, tar.TypeBlock:
@@ -176,14 +176,14 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 			return fmt.Errorf("%w: device nodes in images are not allowed; give the service a device instead", ErrInvalid)
 		}
 		kind := uint32(unix.S_IFCHR)
-		if h.Typeflag == tar.TypeBlock {
+		if header.Typeflag == tar.TypeBlock {
 			kind = unix.S_IFBLK
-		} else if h.Devmajor == 0 && h.Devminor == 0 {
+		} else if header.Devmajor == 0 && header.Devminor == 0 {
 			return fmt.Errorf("%w: a device 0:0 would hide a file", ErrInvalid)
 		}
-		err = unix.Mknodat(at, base, kind|0o600, int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor))))
+		err = unix.Mknodat(at, base, kind|0o600, int(unix.Mkdev(uint32(header.Devmajor), uint32(header.Devminor))))
 	default:
-		return fmt.Errorf("%w: unknown kind %q of file", ErrInvalid, h.Typeflag)
+		return fmt.Errorf("%w: unknown kind %q of file", ErrInvalid, header.Typeflag)
 	}
 	if self != nil {
 		defer self.Close()
@@ -191,7 +191,7 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return u.attributes(at, base, h, self)
+	return u.attributes(at, base, header, self)
 }
 
 // onlyWriter hides ReadFrom, which would not use the buffer.
@@ -339,17 +339,17 @@ func (u *unpacker) hardlink(at int, base, target string) error {
 
 // attributes sets owner, mode, xattrs and times, in the order in which one does not undo the other. base "" means the
 // folder at itself; self is open for regular files and folders.
-func (u *unpacker) attributes(at int, base string, h *tar.Header, self *os.File) error {
+func (u *unpacker) attributes(at int, base string, header *tar.Header, self *os.File) error {
 	var err error
 	if self != nil {
-		err = self.Chown(h.Uid, h.Gid)
+		err = self.Chown(header.Uid, header.Gid)
 	} else {
-		err = unix.Fchownat(at, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW)
+		err = unix.Fchownat(at, base, header.Uid, header.Gid, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if err != nil {
-		return fmt.Errorf("set its owner to %d:%d: %w", h.Uid, h.Gid, err)
+		return fmt.Errorf("set its owner to %d:%d: %w", header.Uid, header.Gid, err)
 	}
-	for k, v := range h.PAXRecords {
+	for k, v := range header.PAXRecords {
 		attr, ok := strings.CutPrefix(k, paxXattr)
 		if !ok || !allowedXattr(attr) {
 			continue
@@ -363,8 +363,8 @@ func (u *unpacker) attributes(at int, base string, h *tar.Header, self *os.File)
 			return fmt.Errorf("set xattr %s: %w", attr, err)
 		}
 	}
-	if h.Typeflag != tar.TypeSymlink { // after the owner: changing that clears setuid
-		mode := uint32(h.Mode & 0o7777)
+	if header.Typeflag != tar.TypeSymlink { // after the owner: changing that clears setuid
+		mode := uint32(header.Mode & 0o7777)
 		if self != nil {
 			err = unix.Fchmod(int(self.Fd()), mode)
 		} else {
@@ -374,10 +374,10 @@ func (u *unpacker) attributes(at int, base string, h *tar.Header, self *os.File)
 			return err
 		}
 	}
-	if h.Typeflag == tar.TypeDir {
+	if header.Typeflag == tar.TypeDir {
 		return nil // later, when nothing is put into it any more
 	}
-	return setTime(at, base, h.ModTime)
+	return setTime(at, base, header.ModTime)
 }
 
 // allowedXattr keeps out what would change how overlayfs reads the layer, and labels of another host.

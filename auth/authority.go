@@ -266,7 +266,8 @@ func (a *Authority) CreateToken(ctx context.Context, o TokenOptions) (string, Jo
 	case o.Tier.Parent() == "":
 		return "", JoinToken{}, skerry.Errorf(skerry.CodeInvalid, "role: a token is for a cluster or a worker, not for %q", o.Tier)
 	case o.Tier.Parent() != a.cfg.Tier:
-		return "", JoinToken{}, skerry.Errorf(skerry.CodeWrongTier, "role: a %s joins a %s, and this is a %s", o.Tier, o.Tier.Parent(), a.cfg.Tier).
+		return "", JoinToken{}, skerry.Errorf(skerry.CodeWrongTier, "role: a %s joins a %s, and this is a %s", o.Tier, o.Tier.Parent(),
+			a.cfg.Tier).
 			WithHint("create the token at the %s, with a context for it", o.Tier.Parent())
 	case o.TTL < 0 || o.TTL > MaxTokenTTL:
 		return "", JoinToken{}, skerry.Errorf(skerry.CodeInvalid, "ttl: %s is not between 0 and %s", o.TTL, MaxTokenTTL)
@@ -415,7 +416,8 @@ func (a *Authority) Quarantine(ctx context.Context, tier wire.Tier, name, first,
 func (a *Authority) quarantineLocked(ctx context.Context, e *stored[Enrolled], q Quarantine) error {
 	next := e.value
 	next.Quarantine = &q
-	a.cfg.Log.Warn("identity was cloned", "role", next.Tier, "name", next.Name, "first", q.First, "later", q.Later, "addr", q.Addr, "how", q.How)
+	a.cfg.Log.Warn("identity was cloned", "role", next.Tier, "name", next.Name, "first", q.First, "later", q.Later, "addr", q.Addr, "how",
+		q.How)
 	return a.putLocked(ctx, next, e.rev)
 }
 

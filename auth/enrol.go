@@ -184,8 +184,8 @@ func (a *Authority) reenrol(ctx context.Context, id wire.PeerIdentity, machine s
 	}
 	now := a.cfg.Now()
 	a.cfg.Log.Warn("enrolled again by its certificate", "role", id.Tier, "name", id.Name, "machine", cutText(machine))
-	return a.putLocked(ctx, Enrolled{Tier: id.Tier, Name: id.Name, Key: id.Key, Public: id.Public, Machine: cutText(machine), Counter: id.Counter,
-		Joined: now, Issued: now, Expires: id.Expires}, 0)
+	return a.putLocked(ctx, Enrolled{Tier: id.Tier, Name: id.Name, Key: id.Key, Public: id.Public, Machine: cutText(machine),
+		Counter: id.Counter, Joined: now, Issued: now, Expires: id.Expires}, 0)
 }
 
 func (a *Authority) admit(id wire.PeerIdentity, hello *wire.Hello) (Enrolled, error) {
@@ -197,8 +197,9 @@ func (a *Authority) admit(id wire.PeerIdentity, hello *wire.Hello) (Enrolled, er
 	}
 	if hello != nil && id.Tier == wire.TierCluster && hello.Term != 0 && hello.Term < e.value.Term {
 		return Enrolled{}, &wire.Refuse{Code: wire.RefuseDeposed, RetryAfter: 5000,
-			Reason: fmt.Sprintf("%s %q was led in term %d already, on machine %q, and this one claims term %d", id.Tier, id.Name, e.value.Term, e.value.Machine, hello.Term),
-			Hint:   "if the site was restored by hand and this one is right, join it anew with a token made with --replace"}
+			Reason: fmt.Sprintf("%s %q was led in term %d already, on machine %q, and this one claims term %d", id.Tier, id.Name, e.value.Term,
+				e.value.Machine, hello.Term),
+			Hint: "if the site was restored by hand and this one is right, join it anew with a token made with --replace"}
 	}
 	if q := e.value.Quarantine; q != nil && (id.Counter < e.value.Counter || hello != nil && hello.Machine == q.Later && q.Later != q.First) {
 		return Enrolled{}, refuseClone(&e.value, q)
@@ -213,8 +214,8 @@ func (a *Authority) admit(id wire.PeerIdentity, hello *wire.Hello) (Enrolled, er
 
 func refuseClone(e *Enrolled, q *Quarantine) error {
 	return &wire.Refuse{Code: wire.RefuseClone,
-		Reason: fmt.Sprintf("%s %q lives on two machines: %q keeps the name, %q (%s) is kept out since %s: %s", e.Tier, e.Name, q.First, q.Later, q.Addr,
-			q.At.UTC().Format(time.RFC3339), q.How),
+		Reason: fmt.Sprintf("%s %q lives on two machines: %q keeps the name, %q (%s) is kept out since %s: %s", e.Tier, e.Name, q.First,
+			q.Later, q.Addr, q.At.UTC().Format(time.RFC3339), q.How),
 		Hint: fmt.Sprintf("a data directory was copied: on the copy, delete it and join under another name with a new token; then run `skerry member release %s`", e.Name)}
 }
 

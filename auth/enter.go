@@ -44,7 +44,8 @@ func Enter(ctx context.Context, e Entry) (*Member, error) {
 		return nil, err
 	}
 	if e.Tier != "" && text.tier != e.Tier { // before a key is made, and the token used up
-		return nil, &wire.Refuse{Code: wire.RefuseTokenRole, Reason: fmt.Sprintf("the token is for a %s, and a %s wants to join with it", text.tier, e.Tier), Hint: newToken(e.Tier)}
+		return nil, &wire.Refuse{Code: wire.RefuseTokenRole,
+			Reason: fmt.Sprintf("the token is for a %s, and a %s wants to join with it", text.tier, e.Tier), Hint: newToken(e.Tier)}
 	}
 	if m, err := OpenMember(e.Dir); err == nil {
 		return nil, fmt.Errorf("%s: this device has joined site %q as %s %q already (to join anew, stop it and delete the directory)",

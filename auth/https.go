@@ -97,7 +97,8 @@ func VerifyPinned(cs tls.ConnectionState, pin, host string) error {
 		}
 		pool := x509.NewCertPool()
 		pool.AddCert(ca)
-		_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: host, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+		_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: host,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 		return err
 	}
 	if strings.EqualFold(CertPin(cs.PeerCertificates[0].Raw), pin) {

@@ -295,8 +295,8 @@ func verifyParent(ca *x509.Certificate, cs tls.ConnectionState, tier wire.Tier, 
 // Renewed is told of each renewal by Keep.
 type Renewed func(failures int, err error)
 
-// Keep renews in time until ctx ends; how to reach the parent is asked before each renewal. A refusal that no retry can mend (revoked, clone, unknown) is told like any
-// other failure; the operator may mend it while the agent waits.
+// Keep renews in time until ctx ends; how to reach the parent is asked before each renewal. A refusal that no retry can
+// mend (revoked, clone, unknown) is told like any other failure; the operator may mend it while the agent waits.
 func (m *Member) Keep(ctx context.Context, how func() Dialing, told Renewed) error {
 	failures := 0
 	for {

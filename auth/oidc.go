@@ -419,7 +419,8 @@ func (o *OIDC) verify(ctx context.Context, p *oidc.Provider, text, nonce string,
 	if err := t.Claims(&about); err != nil {
 		return nil, o.refused("its token cannot be read", err)
 	}
-	if azp := textOf(about["azp"]); t.Subject == "" || len(t.Subject) > maxSubject || azp != "" && azp != o.cfg.ClientID || len(t.Audience) > 1 && azp == "" {
+	if azp := textOf(about["azp"]); t.Subject == "" || len(t.Subject) > maxSubject || azp != "" && azp != o.cfg.ClientID ||
+		len(t.Audience) > 1 && azp == "" {
 		return nil, o.refused("its token is not for this server alone", errors.New("sub, aud or azp"))
 	}
 	if about[o.cfg.Claim] == nil && p.UserInfoEndpoint() != "" {

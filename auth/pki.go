@@ -93,7 +93,8 @@ func identityURI(site string, tier wire.Tier, name string) *url.URL {
 	return &url.URL{Scheme: "skerry", Host: site, Path: "/" + string(tier) + "/" + name}
 }
 
-func (ca *siteCA) issue(pub crypto.PublicKey, tier wire.Tier, name string, counter uint64, now time.Time, life time.Duration, usage x509.ExtKeyUsage) ([]byte, error) {
+func (ca *siteCA) issue(pub crypto.PublicKey, tier wire.Tier, name string, counter uint64, now time.Time, life time.Duration,
+	usage x509.ExtKeyUsage) ([]byte, error) {
 	tmpl := &x509.Certificate{
 		SerialNumber: serial(counter), Subject: pkix.Name{CommonName: name},
 		URIs:      []*url.URL{identityURI(ca.site, tier, name)},

@@ -98,10 +98,10 @@ func (a *Authority) ServeJoin(ctx context.Context, conn *tls.Conn) {
 
 // Answer answers Join and Renew, the two requests of those who have no certificate yet or need the next one, with Joined or Refuse.
 // cs is that of the connection on which m came, addr is for the log.
-func (a *Authority) Answer(ctx context.Context, m wire.Message, cs tls.ConnectionState, addr string) wire.Message {
+func (a *Authority) Answer(ctx context.Context, msg wire.Message, cs tls.ConnectionState, addr string) wire.Message {
 	var answer *wire.Joined
 	var err error
-	switch m := m.(type) {
+	switch m := msg.(type) {
 	case *wire.Join:
 		m.Machine, m.Boot = cutText(m.Machine), cutText(m.Boot)
 		answer, err = a.Join(ctx, m, addr)
@@ -122,7 +122,8 @@ func (a *Authority) Answer(ctx context.Context, m wire.Message, cs tls.Connectio
 	var refuse *wire.Refuse
 	if !errors.As(err, &refuse) {
 		a.cfg.Log.Error("join", "addr", addr, "err", err)
-		return &wire.Refuse{Code: wire.RefuseInternal, Reason: "the parent cannot answer now", Hint: "its log says why; try again", RetryAfter: 5000}
+		return &wire.Refuse{Code: wire.RefuseInternal, Reason: "the parent cannot answer now", Hint: "its log says why; try again",
+			RetryAfter: 5000}
 	}
 	a.cfg.Log.Info("join refused", "addr", addr, "code", refuse.Code, "err", refuse.Reason)
 	return refuse

@@ -122,7 +122,8 @@ func (t *JoinToken) check(now time.Time, tier wire.Tier, name, key string) (stri
 	}
 	if madeAhead(now, t.Created) {
 		return "", &wire.Refuse{Code: wire.RefuseTokenExpired,
-			Reason: "the token was made at " + t.Created.UTC().Format(time.RFC3339) + ", and here it is " + now.UTC().Format(time.RFC3339) + ": the clock was set back", Hint: again}
+			Reason: "the token was made at " + t.Created.UTC().Format(time.RFC3339) + ", and here it is " + now.UTC().Format(time.RFC3339) +
+				": the clock was set back", Hint: again}
 	}
 	if now.After(t.Expires) {
 		return "", &wire.Refuse{Code: wire.RefuseTokenExpired,

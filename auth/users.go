@@ -255,7 +255,8 @@ func (p *People) CreateUser(ctx context.Context, n NewUser) (User, error) {
 
 func checkGrants(list []Grant) error {
 	if len(list) > maxUserGrants {
-		return skerry.Errorf(skerry.CodeInvalid, "grants: %d are too many; at most %d are allowed", len(list), maxUserGrants).WithHint("use * for all")
+		return skerry.Errorf(skerry.CodeInvalid, "grants: %d are too many; at most %d are allowed", len(list),
+			maxUserGrants).WithHint("use * for all")
 	}
 	for i, g := range list {
 		if err := g.check(); err != nil {

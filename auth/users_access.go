@@ -48,7 +48,8 @@ func (p *People) CreateAccessToken(ctx context.Context, user string, o AccessTok
 	}
 	for _, s := range o.Scopes {
 		if !slices.Contains(Scopes(), s) {
-			return "", AccessToken{}, skerry.Errorf(skerry.CodeInvalid, "scopes: %q is not a scope", s).WithHint("scopes are %s", joinScopes(Scopes()))
+			return "", AccessToken{}, skerry.Errorf(skerry.CodeInvalid, "scopes: %q is not a scope", s).WithHint("scopes are %s",
+				joinScopes(Scopes()))
 		}
 	}
 	secret, now := randomText(20), p.cfg.Now()
@@ -72,11 +73,13 @@ func (p *People) CreateAccessToken(ctx context.Context, user string, o AccessTok
 			continue
 		}
 		if n++; old.Name == o.Name {
-			return "", AccessToken{}, skerry.Errorf(skerry.CodeConflict, "user %s has an access token %q already", user, o.Name).WithHint("delete it first, or choose another name")
+			return "", AccessToken{}, skerry.Errorf(skerry.CodeConflict, "user %s has an access token %q already", user,
+				o.Name).WithHint("delete it first, or choose another name")
 		}
 	}
 	if n >= maxUserAccess {
-		return "", AccessToken{}, skerry.Errorf(skerry.CodeConflict, "user %s has %d access tokens", user, n).WithHint("delete those that are not used")
+		return "", AccessToken{}, skerry.Errorf(skerry.CodeConflict, "user %s has %d access tokens", user,
+			n).WithHint("delete those that are not used")
 	}
 	op, err := p.op(recAccess+t.ID, t)
 	if err != nil {

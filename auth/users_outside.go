@@ -50,29 +50,29 @@ func (p *People) outsiderLocked(w *outsider) (*User, error) {
 func (p *People) loginOutside(ctx context.Context, w *outsider, addr string) (Tokens, error) {
 	p.change.Lock()
 	defer p.change.Unlock()
-	u, err := p.outsiderLocked(w)
+	user, err := p.outsiderLocked(w)
 	if err != nil {
 		return Tokens{}, err
 	}
-	if u.Disabled {
-		return Tokens{}, skerry.Errorf(skerry.CodeForbidden, "user %s is disabled here", u.Name).
-			WithHint("an admin may run `skerry user enable %s`", u.Name)
+	if user.Disabled {
+		return Tokens{}, skerry.Errorf(skerry.CodeForbidden, "user %s is disabled here", user.Name).
+			WithHint("an admin may run `skerry user enable %s`", user.Name)
 	}
-	known := p.users[u.Name] != nil
-	u.Grants = w.grants
+	known := p.users[user.Name] != nil
+	user.Grants = w.grants
 	if len(w.grants) > 0 {
-		if err := p.putUserLocked(ctx, u); err != nil {
+		if err := p.putUserLocked(ctx, user); err != nil {
 			return Tokens{}, err
 		}
-		return p.beginLocked(ctx, session{User: u.Name, Addr: addr, Until: p.cfg.Now().Add(oidcSession), Setup: w.setup})
+		return p.beginLocked(ctx, session{User: user.Name, Addr: addr, Until: p.cfg.Now().Add(oidcSession), Setup: w.setup})
 	}
 	if known { // who had groups and lost them ends here, with all sessions
-		if err := p.putUserLocked(ctx, u, p.endOpsLocked(u.Name, "")...); err != nil {
+		if err := p.putUserLocked(ctx, user, p.endOpsLocked(user.Name, "")...); err != nil {
 			return Tokens{}, err
 		}
-		p.forgetSessionsLocked(u.Name, "")
+		p.forgetSessionsLocked(user.Name, "")
 	}
-	e := skerry.Errorf(skerry.CodeForbidden, "%s is in no group of the identity provider that is granted anything here", u.Name).
+	e := skerry.Errorf(skerry.CodeForbidden, "%s is in no group of the identity provider that is granted anything here", user.Name).
 		WithHint("the operator of this root or cluster grants roles to groups in the file of --oidc; " +
 			"whoever keeps the identity provider puts people into groups")
 	e.Problems = []skerry.Problem{{Path: "groups", Message: fmt.Sprintf("are %.100q", w.groups[:min(len(w.groups), 8)])}}

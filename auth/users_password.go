@@ -50,7 +50,8 @@ func (a Argon2) hash(password string) string {
 	salt := make([]byte, hashSalt)
 	rand.Read(salt)
 	sum := argon2.IDKey([]byte(password), salt, a.Time, a.Memory, 1, hashSize)
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=1$%s$%s", argon2.Version, a.Memory, a.Time, hashText.EncodeToString(salt), hashText.EncodeToString(sum))
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=1$%s$%s", argon2.Version, a.Memory, a.Time, hashText.EncodeToString(salt),
+		hashText.EncodeToString(sum))
 }
 
 // verify compares in constant time.
@@ -64,7 +65,8 @@ func verifyPassword(hash, password string) bool {
 	if _, err := fmt.Sscanf(parts[2], "v=%d", &v); err != nil || v != argon2.Version {
 		return false
 	}
-	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=1", &a.Memory, &a.Time); err != nil || a.Memory > maxHashMemory || a.Time > maxHashTime || a.Time == 0 {
+	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=1", &a.Memory, &a.Time); err != nil || a.Memory > maxHashMemory || a.Time > maxHashTime ||
+		a.Time == 0 {
 		return false
 	}
 	salt, err1 := hashText.DecodeString(parts[4])

@@ -54,7 +54,8 @@ func Roles() []Role { return []Role{RoleAdmin, RoleOperator, RoleDeveloper, Role
 
 // Scopes lists every scope that a role may have.
 func Scopes() []Scope {
-	return []Scope{ScopeAppsRead, ScopeAppsWrite, ScopeAppsLogs, ScopeAppsExec, ScopeAppsForward, ScopeSecretsWrite, ScopeImagesRead, ScopeImagesPush, ScopeEventsRead,
+	return []Scope{ScopeAppsRead, ScopeAppsWrite, ScopeAppsLogs, ScopeAppsExec, ScopeAppsForward, ScopeSecretsWrite, ScopeImagesRead,
+		ScopeImagesPush, ScopeEventsRead,
 		ScopeOrgsRead, ScopeOrgsAdmin, ScopeUsersAdmin, ScopeTokensAdmin, ScopeMembersAdmin, ScopeClustersRead, ScopeClusterAdmin,
 		ScopeWorkersRead, ScopeWorkersWrite, ScopeMetricsRead, ScopeAuditRead}
 }
@@ -145,17 +146,20 @@ func (p *Principal) Somewhere(s Scope) bool {
 	if s == ScopePublic || p != nil && s == ScopeSelf {
 		return true
 	}
-	return p != nil && (len(p.Only) == 0 || slices.Contains(p.Only, s)) && slices.ContainsFunc(p.Grants, func(g Grant) bool { return g.Role.Has(s) })
+	return p != nil && (len(p.Only) == 0 || slices.Contains(p.Only, s)) &&
+		slices.ContainsFunc(p.Grants, func(g Grant) bool { return g.Role.Has(s) })
 }
 
 // ParseGrant reads ROLE:ORG or ROLE:ORG:CLUSTER; without a cluster all are meant.
 func ParseGrant(s string) (Grant, error) {
 	parts := strings.Split(s, ":")
 	if len(parts) > 3 {
-		return Grant{}, skerry.Errorf(skerry.CodeInvalid, "grant %q has too many parts", s).WithHint("write ROLE:ORG:CLUSTER, such as developer:acme:*")
+		return Grant{}, skerry.Errorf(skerry.CodeInvalid, "grant %q has too many parts",
+			s).WithHint("write ROLE:ORG:CLUSTER, such as developer:acme:*")
 	}
 	if len(parts) < 2 || parts[1] == "" {
-		return Grant{}, skerry.Errorf(skerry.CodeInvalid, "grant %q names no organisation", s).WithHint("write %s:ORG, or %s:* for all organisations and the site itself", parts[0], parts[0])
+		return Grant{}, skerry.Errorf(skerry.CodeInvalid, "grant %q names no organisation",
+			s).WithHint("write %s:ORG, or %s:* for all organisations and the site itself", parts[0], parts[0])
 	}
 	parts = append(parts, "")
 	g := Grant{Role(parts[0]), parts[1], cmp.Or(parts[2], Any)}

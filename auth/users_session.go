@@ -186,7 +186,8 @@ func (p *People) tidySessionsLocked(now time.Time, user string) []store.Op {
 func (p *People) tokens(s *session, secret string) (Tokens, error) {
 	now := p.cfg.Now()
 	t := Tokens{Expires: now.Add(AccessLife).Truncate(time.Second), User: s.User}
-	c := claims{jwt.RegisteredClaims{Issuer: p.cfg.Site, Subject: s.User, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(t.Expires)}, s.ID}
+	c := claims{jwt.RegisteredClaims{Issuer: p.cfg.Site, Subject: s.User, IssuedAt: jwt.NewNumericDate(now),
+		ExpiresAt: jwt.NewNumericDate(t.Expires)}, s.ID}
 	var err error
 	if t.Access, err = jwt.NewWithClaims(jwt.SigningMethodEdDSA, c).SignedString(p.key); err != nil {
 		return Tokens{}, fmt.Errorf("sign an access token: %w", err)
@@ -212,36 +213,37 @@ func (p *People) Refresh(ctx context.Context, refresh, addr string) (Tokens, err
 	hash := hashSecret(parts[2])
 	p.change.Lock()
 	defer p.change.Unlock()
-	s := p.sessions[parts[1]]
-	if s == nil || !s.alive(now) {
+	session := p.sessions[parts[1]]
+	if session == nil || !session.alive(now) {
 		return Tokens{}, endedSession()
 	}
-	if u := p.users[s.User]; u == nil || u.Disabled {
+	if u := p.users[session.User]; u == nil || u.Disabled {
 		return Tokens{}, endedSession()
 	}
-	if subtle.ConstantTimeCompare([]byte(hash), []byte(s.Hash)) != 1 {
-		i := slices.Index(s.Old, hash)
+	if subtle.ConstantTimeCompare([]byte(hash), []byte(session.Hash)) != 1 {
+		i := slices.Index(session.Old, hash)
 		if i < 0 {
 			return Tokens{}, endedSession()
 		}
-		if i == len(s.Old)-1 && now.Sub(s.Rotated) < refreshLeeway {
-			return p.tokens(s, "")
+		if i == len(session.Old)-1 && now.Sub(session.Rotated) < refreshLeeway {
+			return p.tokens(session, "")
 		}
-		p.cfg.Log.Warn("an old refresh token was used; its session is ended", "user", s.User, "addr", addr)
-		if err := p.endLocked(ctx, s.User, s.ID); err != nil {
+		p.cfg.Log.Warn("an old refresh token was used; its session is ended", "user", session.User, "addr", addr)
+		if err := p.endLocked(ctx, session.User, session.ID); err != nil {
 			return Tokens{}, err
 		}
-		return Tokens{}, skerry.Errorf(skerry.CodeUnauthorized, "this refresh token was used before; its session was ended, because somebody may have copied it").
+		return Tokens{}, skerry.Errorf(skerry.CodeUnauthorized,
+			"this refresh token was used before; its session was ended, because somebody may have copied it").
 			WithHint("log in again with `skerry login`")
 	}
-	next := *s
+	next := *session
 	secret := randomText(20)
-	next.Old = append(slices.Clone(s.Old), s.Hash)
+	next.Old = append(slices.Clone(session.Old), session.Hash)
 	if len(next.Old) > keptOld {
 		next.Old = next.Old[len(next.Old)-keptOld:]
 	}
 	next.Hash, next.Rotated, next.Addr = hashSecret(secret), now, addr
-	op, err := p.op(recSession+s.ID, next)
+	op, err := p.op(recSession+session.ID, next)
 	if err != nil {
 		return Tokens{}, err
 	}
@@ -249,7 +251,7 @@ func (p *People) Refresh(ctx context.Context, refresh, addr string) (Tokens, err
 		return Tokens{}, fmt.Errorf("keep the session: %w", err)
 	}
 	p.mu.Lock()
-	p.sessions[s.ID] = &next
+	p.sessions[session.ID] = &next
 	p.mu.Unlock()
 	return p.tokens(&next, secret)
 }

@@ -106,12 +106,12 @@ func (p *People) secretOf(u *User) ([]byte, error) {
 }
 
 // spend checks a code and gives the user without it: each works once. The caller keeps that, and counts failures.
-func (p *People) spend(u *User, code string) (*User, error) {
+func (p *People) spend(user *User, code string) (*User, error) {
 	code = strings.NewReplacer(" ", "", "-", "").Replace(code)
 	if code == "" {
 		return nil, codeError("is missing")
 	}
-	next, f := *u, *u.totp
+	next, f := *user, *user.totp
 	next.totp = &f
 	if len(code) != totpDigits {
 		i := slices.Index(f.Recovery, hashSecret(strings.ToLower(code)))
@@ -121,7 +121,7 @@ func (p *People) spend(u *User, code string) (*User, error) {
 		f.Recovery = slices.Delete(slices.Clone(f.Recovery), i, i+1)
 		return &next, nil
 	}
-	secret, err := p.secretOf(u)
+	secret, err := p.secretOf(user)
 	if err != nil {
 		return nil, err
 	}
@@ -228,14 +228,14 @@ func (p *People) EnrolTOTP(ctx context.Context, who *Principal, password, addr s
 func (p *People) ConfirmTOTP(ctx context.Context, who *Principal, code, addr string) ([]string, error) {
 	p.change.Lock()
 	defer p.change.Unlock()
-	u, err := p.ownLocked(who, "")
+	user, err := p.ownLocked(who, "")
 	if err != nil {
 		return nil, err
 	}
-	if u.totp == nil || !u.totp.Pending {
+	if user.totp == nil || !user.totp.Pending {
 		return nil, skerry.Errorf(skerry.CodeConflict, "no secret waits for its first code").WithHint("begin with `skerry totp enable`")
 	}
-	next, err := p.limitedSpend(u, code, addr)
+	next, err := p.limitedSpend(user, code, addr)
 	if err != nil {
 		return nil, confirmError(err)
 	}
@@ -247,10 +247,10 @@ func (p *People) ConfirmTOTP(ctx context.Context, who *Principal, code, addr str
 		f.Recovery = append(f.Recovery, hashSecret(text))
 		out = append(out, text[:4]+"-"+text[4:8]+"-"+text[8:12]+"-"+text[12:])
 	}
-	if err := p.putUserLocked(ctx, next, p.endOpsLocked(u.Name, who.Session)...); err != nil {
+	if err := p.putUserLocked(ctx, next, p.endOpsLocked(user.Name, who.Session)...); err != nil {
 		return nil, err
 	}
-	p.forgetSessionsLocked(u.Name, who.Session)
+	p.forgetSessionsLocked(user.Name, who.Session)
 	return out, nil
 }
 

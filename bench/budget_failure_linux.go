@@ -28,20 +28,20 @@ func (b *budgeter) failover(ctx context.Context) error {
 	}
 	var took []float64
 	for range rounds {
-		w, err := b.holder(ctx, "failover")
+		worker, err := b.holder(ctx, "failover")
 		if err != nil {
 			return err
 		}
 		begin := time.Now()
 		// It falls silent, as a machine does that loses power: no connection is reset.
-		if err := b.s.ns.run("ip", "link", "set", w.cable, "down"); err != nil {
+		if err := b.s.ns.run("ip", "link", "set", worker.cable, "down"); err != nil {
 			return err
 		}
-		b.powerOff(w)
+		b.powerOff(worker)
 		err = b.s.await(ctx, "the replacement is ready", func() (bool, error) {
 			list, err := b.s.cluster.Instances(ctx, api.InstanceFilter{App: "failover"})
 			for _, i := range list {
-				if string(i.Worker) != w.name && i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
+				if string(i.Worker) != worker.name && i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
 					return true, nil
 				}
 			}
@@ -51,16 +51,16 @@ func (b *budgeter) failover(ctx context.Context) error {
 			return err
 		}
 		took = append(took, time.Since(begin).Seconds())
-		if err := b.s.ns.run("ip", "link", "set", w.cable, "up"); err != nil {
+		if err := b.s.ns.run("ip", "link", "set", worker.cable, "up"); err != nil {
 			return err
 		}
-		if err := b.s.startWorker(w); err != nil {
+		if err := b.s.startWorker(worker); err != nil {
 			return err
 		}
 		err = b.s.await(ctx, "the worker is back", func() (bool, error) {
 			list, err := b.s.cluster.Workers(ctx)
 			for _, x := range list {
-				if string(x.Name) == w.name && x.Connected && x.Refusing == "" {
+				if string(x.Name) == worker.name && x.Connected && x.Refusing == "" {
 					return true, nil
 				}
 			}
@@ -70,7 +70,9 @@ func (b *budgeter) failover(ctx context.Context) error {
 			return err
 		}
 	}
-	b.add("failover.p99", sample{values: []float64{Quantile(took, 0.99)}, context: fmt.Sprintf("of %d; median %.2f s; the worker's cable goes down, then agent and containers are killed", len(took), Median(took))})
+	b.add("failover.p99", sample{values: []float64{Quantile(took, 0.99)},
+		context: fmt.Sprintf("of %d; median %.2f s; the worker's cable goes down, then agent and containers are killed", len(took),
+			Median(took))})
 	return b.remove(ctx, "failover")
 }
 
@@ -119,7 +121,7 @@ func (b *budgeter) metered(ctx context.Context) error {
 	if err := b.ready(ctx, "metered", 10); err != nil {
 		return err
 	}
-	w, err := b.holder(ctx, "metered")
+	worker, err := b.holder(ctx, "metered")
 	if err != nil {
 		return err
 	}
@@ -137,7 +139,7 @@ func (b *budgeter) metered(ctx context.Context) error {
 	}
 	var wire []float64
 	for range 3 {
-		t0, err := b.s.ns.traffic(w.cable)
+		t0, err := b.s.ns.traffic(worker.cable)
 		if err != nil {
 			return err
 		}
@@ -145,12 +147,13 @@ func (b *budgeter) metered(ctx context.Context) error {
 		if err := wait(window); err != nil {
 			return err
 		}
-		t1, err := b.s.ns.traffic(w.cable)
+		t1, err := b.s.ns.traffic(worker.cable)
 		if err != nil {
 			return err
 		}
 		wire = append(wire, 8*(t1-t0)/1000/time.Since(begin).Seconds())
 	}
-	b.add("control.wire.metered", sample{values: wire, context: fmt.Sprintf("both directions on the worker's cable, TCP and IP headers included, 10 instances, windows of %s", window)})
+	b.add("control.wire.metered", sample{values: wire,
+		context: fmt.Sprintf("both directions on the worker's cable, TCP and IP headers included, 10 instances, windows of %s", window)})
 	return b.remove(ctx, "metered")
 }

@@ -362,7 +362,7 @@ func (b *budgeter) idle(ctx context.Context) error {
 	if err := b.ready(ctx, "idle", 10); err != nil {
 		return err
 	}
-	w, err := b.holder(ctx, "idle")
+	worker, err := b.holder(ctx, "idle")
 	if err != nil {
 		return err
 	}
@@ -375,13 +375,13 @@ func (b *budgeter) idle(ctx context.Context) error {
 		return ctx.Err()
 	case <-time.After(80 * time.Second): // until what the deployment left has settled: the stream connection closes after a minute
 	}
-	agents, control := w.processes(), b.s.control.Process.Pid
+	agents, control := worker.processes(), b.s.control.Process.Pid
 	var agentCPU, controlCPU, agentMem, controlMem, wire, disk []float64
 	var agentRSS, controlRSS float64
 	for range windows {
 		a0, err1 := sum(agents, CPUTime)
 		c0, err2 := CPUTime(control)
-		t0, err3 := b.s.ns.traffic(w.cable)
+		t0, err3 := b.s.ns.traffic(worker.cable)
 		d0, err4 := sum(agents, written)
 		begin := time.Now()
 		if err := errors.Join(err1, err2, err3, err4); err != nil {
@@ -394,7 +394,7 @@ func (b *budgeter) idle(ctx context.Context) error {
 		}
 		a1, err1 := sum(agents, CPUTime)
 		c1, err2 := CPUTime(control)
-		t1, err3 := b.s.ns.traffic(w.cable)
+		t1, err3 := b.s.ns.traffic(worker.cable)
 		d1, err4 := sum(agents, written)
 		took := time.Since(begin)
 		am, err5 := sum(agents, PSS)
@@ -410,7 +410,7 @@ func (b *budgeter) idle(ctx context.Context) error {
 		agentMem, controlMem = append(agentMem, am/(1<<20)), append(controlMem, cm/(1<<20))
 		agentRSS, controlRSS = ar/(1<<20), cr/(1<<20)
 	}
-	b.add("agent.mem", sample{values: agentMem, context: fmt.Sprintf("PSS of %d processes, the agent and its datapath, with 10 instances; RSS %.1f MiB; beside it %.1f MiB of BPF tables", len(agents), agentRSS, mib(w.tables()))})
+	b.add("agent.mem", sample{values: agentMem, context: fmt.Sprintf("PSS of %d processes, the agent and its datapath, with 10 instances; RSS %.1f MiB; beside it %.1f MiB of BPF tables", len(agents), agentRSS, mib(worker.tables()))})
 	b.add("agent.cpu", sample{values: agentCPU, context: fmt.Sprintf("10 instances, windows of %s", window)})
 	b.add("control.mem", sample{values: controlMem, context: fmt.Sprintf("PSS of root and cluster in one process, API on; RSS %.1f MiB", controlRSS)})
 	b.add("control.cpu", sample{values: controlCPU, context: fmt.Sprintf("windows of %s", window)})
@@ -488,7 +488,7 @@ func (b *budgeter) hundred(ctx context.Context) error {
 
 // supervisors sums memory of the conmon processes of a worker, counts them, and sums the kernel memory charged to the
 // worker's cgroups.
-func (b *budgeter) supervisors(w *benchWorker) (pss float64, n int, kernel float64) {
+func (b *budgeter) supervisors(worker *benchWorker) (pss float64, n int, kernel float64) {
 	procs, _ := os.ReadDir("/proc")
 	for _, p := range procs {
 		pid, err := strconv.Atoi(p.Name())
@@ -496,7 +496,7 @@ func (b *budgeter) supervisors(w *benchWorker) (pss float64, n int, kernel float
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline"))
-		if err != nil || !bytes.Contains(data, []byte("conmon\x00")) || !bytes.Contains(data, []byte(w.dir+"/")) {
+		if err != nil || !bytes.Contains(data, []byte("conmon\x00")) || !bytes.Contains(data, []byte(worker.dir+"/")) {
 			continue
 		}
 		if m, _, err := memory(pid); err == nil {
@@ -504,8 +504,8 @@ func (b *budgeter) supervisors(w *benchWorker) (pss float64, n int, kernel float
 			n++
 		}
 	}
-	filepath.WalkDir(filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(w)), func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.Name() == "memory.kmem.usage_in_bytes" && filepath.Dir(path) == filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(w)) {
+	filepath.WalkDir(filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(worker)), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Name() == "memory.kmem.usage_in_bytes" && filepath.Dir(path) == filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(worker)) {
 			if data, err := os.ReadFile(path); err == nil {
 				kernel, _ = strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
 			}

@@ -11,24 +11,24 @@ import (
 // placementBudgets measures place.ldp and place.rate: one decision of LDP over 10,000 machines of any fullness, and how
 // many placements of the two policies of the paper one core decides and writes into the index in a second; the slower of
 // the two counts.
-func placementBudgets(o ScheduleOptions) (ldp, rate sample) {
-	workers, rounds := pickInt(o, 200, 10_000, 10_000), pickInt(o, 20, 1000, 10_000)
-	f := newFleet(1)
-	f.filled, f.keep = true, true
-	s := f.site(workers)
+func placementBudgets(opt ScheduleOptions) (ldp, rate sample) {
+	workers, rounds := pickInt(opt, 200, 10_000, 10_000), pickInt(opt, 20, 1000, 10_000)
+	fleet := newFleet(1)
+	fleet.filled, fleet.keep = true, true
+	site := fleet.site(workers)
 	placed := 0
 	for i := range rounds {
 		r := resourceRequest()
-		f.nearUser(r, f.user(f.truths[f.rng.IntN(workers)]))
+		fleet.nearUser(r, fleet.user(fleet.truths[fleet.rng.IntN(workers)]))
 		var d wire.Decision
-		ldp.values = append(ldp.values, clock(func() { d = s.Place(bornAt, sched.LDP(), r, uint64(i)) })/1e3)
+		ldp.values = append(ldp.values, clock(func() { d = site.Place(bornAt, sched.LDP(), r, uint64(i)) })/1e3)
 		if d.Chosen != "" {
 			placed++
 		}
 	}
 	ldp.context = fmt.Sprintf("%d workers, a user within 20 ms and 120 km; p99 %.3f ms; placed %.0f %%; network, store and trilateration not in it", workers, Quantile(ldp.values, 0.99), 100*share(placed, rounds))
 	slowest := Rate{}
-	for _, x := range ratesOf(o, []string{spec.PolicyROM, spec.PolicyLDP}) {
+	for _, x := range ratesOf(opt, []string{spec.PolicyROM, spec.PolicyLDP}) {
 		rate.context += fmt.Sprintf("%s %.0f; ", x.Policy, x.PerSecond)
 		if slowest.PerSecond == 0 || x.PerSecond < slowest.PerSecond {
 			slowest, rate.values = x, x.values

@@ -49,7 +49,8 @@ source tree, so run it in a checkout, as root.`,
 					return skerry.Errorf(skerry.CodeInvalid, "--only: there is no part %q", x).WithHint("%s", spec.Suggest(x, BudgetParts()))
 				}
 			}
-			list, err := Budget(cmd.Context(), BudgetOptions{Program: self, Full: full, Only: only, Progress: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }})
+			list, err := Budget(cmd.Context(), BudgetOptions{Program: self, Full: full, Only: only,
+				Progress: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }})
 			if err != nil {
 				return err
 			}

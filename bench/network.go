@@ -128,7 +128,8 @@ func metrics() []metric {
 		{"udp64.p99", "P99", "us", true},
 	}
 	for _, n := range messageSizes() {
-		out = append(out, metric{fmt.Sprint("tcp", n, "b"), fmt.Sprint("TCP ", n, " B"), "us", true}, metric{fmt.Sprint("tcp", n, "b.p99"), "P99", "us", true})
+		out = append(out, metric{fmt.Sprint("tcp", n, "b"), fmt.Sprint("TCP ", n, " B"), "us", true},
+			metric{fmt.Sprint("tcp", n, "b.p99"), "P99", "us", true})
 	}
 	return out
 }
@@ -211,7 +212,8 @@ func networkBudgets(n *Network) map[string]sample {
 		if budget == "overlay.rtt" {
 			unit = "us"
 		}
-		out[budget] = sample{values: f.ratios, context: fmt.Sprintf("%s %.3g %s, direct %.3g, in the same rounds", name, f.Median, unit, d.Median)}
+		out[budget] = sample{values: f.ratios, context: fmt.Sprintf("%s %.3g %s, direct %.3g, in the same rounds", name, f.Median, unit,
+			d.Median)}
 	}
 	of("overlay.tcp.gso", "gso", casePlain, "tcp1")
 	of("overlay.tcp.mtu", "mtu", casePlain, "tcp1")

@@ -248,19 +248,22 @@ func (l *lane) skerry() error {
 	})
 	var confs [2]overlay.Config
 	var devices [2]dataPlane
-	for i, h := range l.hosts {
+	for i, host := range l.hosts {
 		o := l.hosts[1-i]
-		if devices[i], err = l.plane(fmt.Sprintf("%s-%d", filepath.Base(dir), h.n), fmt.Sprintf("/proc/self/fd/%d", h.ns.file.Fd()), fs); err != nil {
+		if devices[i], err = l.plane(fmt.Sprintf("%s-%d", filepath.Base(dir), host.n), fmt.Sprintf("/proc/self/fd/%d", host.ns.file.Fd()),
+			fs); err != nil {
 			return err
 		}
 		l.later(devices[i].CleanUp)
 		c := &confs[i]
-		c.Local = overlay.Local{ID: wire.PeerID(h.n), Blocks: []netip.Prefix{h.block()}, Instances: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")},
-			Services: []netip.Prefix{netip.MustParsePrefix("10.30.0.0/16")}, MTU: 1500 - l.cover()}
+		c.Local = overlay.Local{ID: wire.PeerID(host.n), Blocks: []netip.Prefix{host.block()},
+			Instances: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")},
+			Services:  []netip.Prefix{netip.MustParsePrefix("10.30.0.0/16")}, MTU: 1500 - l.cover()}
 		p := overlay.Peer{ID: wire.PeerID(o.n), Name: fmt.Sprint("w", o.n), Prefixes: []netip.Prefix{o.block()}}
 		if l.name == casePlain {
-			c.Local.Plain = netip.AddrPortFrom(h.addr, plainPort)
-			p.Plain = &overlay.PlainPath{Endpoint: netip.AddrPortFrom(o.addr, plainPort), TagOut: uint64(1000 + h.n), TagsIn: []uint64{uint64(1000 + o.n)}}
+			c.Local.Plain = netip.AddrPortFrom(host.addr, plainPort)
+			p.Plain = &overlay.PlainPath{Endpoint: netip.AddrPortFrom(o.addr, plainPort), TagOut: uint64(1000 + host.n),
+				TagsIn: []uint64{uint64(1000 + o.n)}}
 		}
 		if l.name == caseKernel {
 			if err := l.kernel(i, c, &p); err != nil {
@@ -268,8 +271,9 @@ func (l *lane) skerry() error {
 			}
 		}
 		c.Peers = []overlay.Peer{p}
-		for k := range h.insts {
-			c.Instances = append(c.Instances, overlay.Instance{ID: fmt.Sprint(h.n, ".", k), Net: overlayNet, Device: instDevice(k), Addrs: []netip.Addr{h.inst(k)}})
+		for k := range host.insts {
+			c.Instances = append(c.Instances, overlay.Instance{ID: fmt.Sprint(host.n, ".", k), Net: overlayNet, Device: instDevice(k),
+				Addrs: []netip.Addr{host.inst(k)}})
 		}
 		if err := devices[i].Set(l.ctx, *c); err != nil {
 			_, bpf := errors.AsType[*bpf.Unsupported](err)
@@ -305,18 +309,19 @@ func (l *lane) skerry() error {
 func (l *lane) datapaths(dir string, devices [2]dataPlane) error {
 	var confs [2]tunnel.Config
 	var pubs [2]wire.OverlayKey
-	for i, h := range l.hosts {
+	for i, host := range l.hosts {
 		c := &confs[i]
-		*c = tunnel.Config{ID: wire.PeerID(h.n), Port: sealedPort, Tap: devices[i].TunnelTap(), Hidden: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")}}
+		*c = tunnel.Config{ID: wire.PeerID(host.n), Port: sealedPort, Tap: devices[i].TunnelTap(),
+			Hidden: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/16")}}
 		var err error
 		if c.PrivateKey, pubs[i], err = newSecret(); err != nil {
 			return err
 		}
-		at := filepath.Join(dir, fmt.Sprint(h.n))
+		at := filepath.Join(dir, fmt.Sprint(host.n))
 		if err := os.Mkdir(at, 0o700); err != nil {
 			return err
 		}
-		err = h.ns.do(func() (err error) {
+		err = host.ns.do(func() (err error) {
 			l.sealed[i], err = tunnel.Start(l.ctx, tunnel.StartOptions{Dir: at, Command: []string{l.program, node.DatapathCommand}, Tied: true})
 			return err
 		})
@@ -340,8 +345,8 @@ func (l *lane) datapaths(dir string, devices [2]dataPlane) error {
 	}
 	for i := range l.hosts {
 		o := l.hosts[1-i]
-		confs[i].Peers = []tunnel.Peer{{ID: wire.PeerID(o.n), Name: fmt.Sprint("w", o.n), Key: pubs[1-i], Endpoints: []netip.AddrPort{netip.AddrPortFrom(o.addr, sealedPort)},
-			Relays: by, Prefixes: []netip.Prefix{o.block()}, Keep: true}}
+		confs[i].Peers = []tunnel.Peer{{ID: wire.PeerID(o.n), Name: fmt.Sprint("w", o.n), Key: pubs[1-i],
+			Endpoints: []netip.AddrPort{netip.AddrPortFrom(o.addr, sealedPort)}, Relays: by, Prefixes: []netip.Prefix{o.block()}, Keep: true}}
 		if err := l.sealed[i].Set(l.ctx, confs[i]); err != nil {
 			return err
 		}

@@ -33,11 +33,12 @@ nft and ethtool. --quick takes less than three minutes, the default about eight,
 			if o.Full && o.Quick {
 				return skerry.Errorf(skerry.CodeInvalid, "--quick and --full exclude each other")
 			}
-			write, ok := map[string]func(io.Writer, *Network) error{"table": writeNetwork, "": writeNetwork, "json": func(w io.Writer, n *Network) error {
-				e := json.NewEncoder(w)
-				e.SetIndent("", "  ")
-				return e.Encode(n)
-			}}[output]
+			write, ok := map[string]func(io.Writer, *Network) error{"table": writeNetwork, "": writeNetwork,
+				"json": func(w io.Writer, n *Network) error {
+					e := json.NewEncoder(w)
+					e.SetIndent("", "  ")
+					return e.Encode(n)
+				}}[output]
 			if !ok {
 				return skerry.Errorf(skerry.CodeInvalid, "unknown output %q: table or json", output)
 			}

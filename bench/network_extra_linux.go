@@ -93,30 +93,31 @@ func (m *measurer) loss(ctx context.Context, list []*lane) (err error) {
 
 // replicas repeats the paper's figure 8.
 func (m *measurer) replicas(ctx context.Context) (err error) {
-	list, err := m.lanes(ctx, wireKind{name: "mtu", small: true}, m.counts[len(m.counts)-1], []string{caseNFT, caseVXLAN, caseSealed, casePlain, caseFallback}, m.noted("replicas"))
+	list, err := m.lanes(ctx, wireKind{name: "mtu", small: true}, m.counts[len(m.counts)-1],
+		[]string{caseNFT, caseVXLAN, caseSealed, casePlain, caseFallback}, m.noted("replicas"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAll(list)) }()
 	for _, n := range m.counts {
-		for _, l := range list {
+		for _, lane := range list {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := l.spread(n); err != nil {
+			if err := lane.spread(n); err != nil {
 				return err
 			}
-			before := make([]int64, len(l.servers))
-			for i, s := range l.servers {
+			before := make([]int64, len(lane.servers))
+			for i, s := range lane.servers {
 				before[i] = s.asked.Load()
 			}
-			times, err := requests(l.client, l.to, 0, m.replies)
+			times, err := requests(lane.client, lane.to, 0, m.replies)
 			if err != nil {
-				m.skip(fmt.Sprintf("%d replicas, %s", n, l.name), err)
+				m.skip(fmt.Sprintf("%d replicas, %s", n, lane.name), err)
 				continue
 			}
-			r := NetReplicas{Case: l.name, Replicas: n, Median: Median(times), P99: Quantile(times, 0.99), N: len(times), Least: len(times)}
-			for i, s := range l.servers[:n] {
+			r := NetReplicas{Case: lane.name, Replicas: n, Median: Median(times), P99: Quantile(times, 0.99), N: len(times), Least: len(times)}
+			for i, s := range lane.servers[:n] {
 				got := int(s.asked.Load() - before[i])
 				r.Least, r.Most = min(r.Least, got), max(r.Most, got)
 			}
@@ -128,7 +129,8 @@ func (m *measurer) replicas(ctx context.Context) (err error) {
 
 // downloads repeats the paper's figure 12: 100 MB over ways with delay.
 func (m *measurer) downloads(ctx context.Context) (err error) {
-	list, err := m.lanes(ctx, wireKind{name: "mtu", small: true, delay: true}, 1, []string{caseDirect, caseNFT, caseVXLAN, caseWireguard, caseSealed, casePlain}, m.noted("download"))
+	list, err := m.lanes(ctx, wireKind{name: "mtu", small: true, delay: true}, 1,
+		[]string{caseDirect, caseNFT, caseVXLAN, caseWireguard, caseSealed, casePlain}, m.noted("download"))
 	if err != nil {
 		return err
 	}
@@ -161,7 +163,8 @@ func (m *measurer) downloads(ctx context.Context) (err error) {
 		}
 		for _, l := range list {
 			if v := took[l.name]; len(v) > 0 {
-				m.out.Downloads = append(m.out.Downloads, NetDownload{Case: l.name, Delay: float64(ms), Seconds: Median(v), Spread: spread(v), N: len(v)})
+				m.out.Downloads = append(m.out.Downloads, NetDownload{Case: l.name, Delay: float64(ms), Seconds: Median(v), Spread: spread(v),
+					N: len(v)})
 			}
 		}
 	}
@@ -198,7 +201,8 @@ func (l *lane) shapes(d time.Duration) (out []wan.Rule) {
 	one, two := l.hosts[0], l.hosts[1]
 	for _, a := range []netip.Addr{one.addr, one.inst(0)} {
 		for _, b := range []netip.Addr{two.addr, two.inst(0)} {
-			out = append(out, wan.Rule{Pair: wan.Pair{From: a, To: b}, Shape: wan.Shape{Delay: d}}, wan.Rule{Pair: wan.Pair{From: b, To: a}, Shape: wan.Shape{Delay: d}})
+			out = append(out, wan.Rule{Pair: wan.Pair{From: a, To: b}, Shape: wan.Shape{Delay: d}},
+				wan.Rule{Pair: wan.Pair{From: b, To: a}, Shape: wan.Shape{Delay: d}})
 		}
 	}
 	return out
@@ -234,16 +238,16 @@ func (m *measurer) routesUpdate(ctx context.Context) (err error) {
 	if !m.wants(casePlain) {
 		return nil
 	}
-	l, err := newLane(ctx, m.Program, casePlain, wireKind{name: "gso"}, 1)
+	lane, err := newLane(ctx, m.Program, casePlain, wireKind{name: "gso"}, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() { err = errors.Join(err, lane.close()) }()
 	set := func(services []overlay.Service) (float64, error) {
-		c := l.config
+		c := lane.config
 		c.Services = services
 		start := time.Now()
-		err := l.device.Set(ctx, c)
+		err := lane.device.Set(ctx, c)
 		return time.Since(start).Seconds() * 1e3, err
 	}
 	all := func(last byte) (out []overlay.Service) {
@@ -272,7 +276,7 @@ func (m *measurer) routesUpdate(ctx context.Context) (err error) {
 			}
 		}
 		if i == 0 {
-			st, err := l.device.Stats()
+			st, err := lane.device.Stats()
 			if err != nil {
 				return err
 			}

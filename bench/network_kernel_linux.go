@@ -23,7 +23,7 @@ func (l *lane) cover() int {
 
 // kernel gives a host a device of the kernel's WireGuard, and says so in the configuration of its data plane.
 func (l *lane) kernel(i int, c *overlay.Config, to *overlay.Peer) error {
-	h, o := l.hosts[i], l.hosts[1-i]
+	host, o := l.hosts[i], l.hosts[1-i]
 	if l.keys[i] == ([32]byte{}) {
 		for k := range l.keys {
 			s, _, err := newSecret()
@@ -33,8 +33,8 @@ func (l *lane) kernel(i int, c *overlay.Config, to *overlay.Peer) error {
 			l.keys[k] = s
 		}
 	}
-	err := h.ns.do(func() (err error) {
-		l.links[i], err = wireguard.New(wireguard.Options{Worker: fmt.Sprint("bench", h.n), Key: l.keys[i], Port: kernelPort})
+	err := host.ns.do(func() (err error) {
+		l.links[i], err = wireguard.New(wireguard.Options{Worker: fmt.Sprint("bench", host.n), Key: l.keys[i], Port: kernelPort})
 		return err
 	})
 	if u, ok := errors.AsType[*wireguard.Unsupported](err); ok {
@@ -50,7 +50,8 @@ func (l *lane) kernel(i int, c *overlay.Config, to *overlay.Peer) error {
 	}
 	local := l.links[i].Local()
 	c.Local.Link, to.Link = &local, &overlay.LinkPath{Prefix: wireguard.Prefix(key), Use: true}
-	return l.links[i].Set(l.ctx, wireguard.Config{MTU: 1500 - overlay.LinkCover, Peers: []wireguard.Peer{{ID: wire.PeerID(o.n), Key: key, At: netip.AddrPortFrom(o.addr, kernelPort)}}})
+	return l.links[i].Set(l.ctx, wireguard.Config{MTU: 1500 - overlay.LinkCover,
+		Peers: []wireguard.Peer{{ID: wire.PeerID(o.n), Key: key, At: netip.AddrPortFrom(o.addr, kernelPort)}}})
 }
 
 // meet waits until both kernels have met.

@@ -37,7 +37,8 @@ type lengths struct {
 func lengthsOf(o NetworkOptions) lengths {
 	switch {
 	case o.Small:
-		return lengths{rounds: 1, ask: 10 * time.Millisecond, short: 20 * time.Millisecond, sink: 20 * time.Millisecond, steps: 1, counts: []int{3}, replies: 30, routes: 200}
+		return lengths{rounds: 1, ask: 10 * time.Millisecond, short: 20 * time.Millisecond, sink: 20 * time.Millisecond, steps: 1,
+			counts: []int{3}, replies: 30, routes: 200}
 	case o.Budget:
 		l := lengths{rounds: 5, stream: 1, ask: 50 * time.Millisecond}
 		if o.Full {
@@ -45,12 +46,14 @@ func lengthsOf(o NetworkOptions) lengths {
 		}
 		return l
 	case o.Quick:
-		return lengths{rounds: 2, stream: 1, ask: 20 * time.Millisecond, short: 200 * time.Millisecond, sink: 100 * time.Millisecond, steps: 4, counts: []int{1, 9}, replies: 300, routes: 10_000}
+		return lengths{rounds: 2, stream: 1, ask: 20 * time.Millisecond, short: 200 * time.Millisecond, sink: 100 * time.Millisecond, steps: 4,
+			counts: []int{1, 9}, replies: 300, routes: 10_000}
 	case o.Full:
-		return lengths{rounds: 15, stream: 3, ask: 100 * time.Millisecond, short: time.Second, sink: 300 * time.Millisecond, steps: 7, counts: []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, replies: 3000,
-			delays: []int{10, 50, 100, 250}, loads: 3, routes: 10_000, flows: 1_000_000}
+		return lengths{rounds: 15, stream: 3, ask: 100 * time.Millisecond, short: time.Second, sink: 300 * time.Millisecond, steps: 7,
+			counts: []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, replies: 3000, delays: []int{10, 50, 100, 250}, loads: 3, routes: 10_000, flows: 1_000_000}
 	}
-	return lengths{rounds: 3, stream: 2, ask: 30 * time.Millisecond, short: 400 * time.Millisecond, sink: 200 * time.Millisecond, steps: 4, counts: []int{1, 3, 5, 7, 9}, replies: 1000, routes: 10_000}
+	return lengths{rounds: 3, stream: 2, ask: 30 * time.Millisecond, short: 400 * time.Millisecond, sink: 200 * time.Millisecond, steps: 4,
+		counts: []int{1, 3, 5, 7, 9}, replies: 1000, routes: 10_000}
 }
 
 // measurer is a run of the benchmark.
@@ -66,7 +69,8 @@ type measurer struct {
 // MeasureNetwork measures ways of sending between instances of two hosts, in turns.
 func MeasureNetwork(ctx context.Context, o NetworkOptions) (*Network, error) {
 	start := time.Now()
-	m := &measurer{NetworkOptions: o, lengths: lengthsOf(o), out: &Network{Machine: MachineFacts()}, megabytes: 100, flowLife: 20 * time.Second}
+	m := &measurer{NetworkOptions: o, lengths: lengthsOf(o), out: &Network{Machine: MachineFacts()}, megabytes: 100,
+		flowLife: 20 * time.Second}
 	// Threads that wait in the kernel must not lose their turn to run Go for it.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.NumCPU())))
 	if _, err := exec.LookPath("iperf3"); err != nil {
@@ -121,7 +125,8 @@ func (m *measurer) wants(name string) bool {
 }
 
 // lanes builds the cases for a wire; those that cannot be are noted, and the others go on.
-func (m *measurer) lanes(ctx context.Context, kind wireKind, replicas int, names []string, failed func(name string, err error)) (list []*lane, err error) {
+func (m *measurer) lanes(ctx context.Context, kind wireKind, replicas int, names []string,
+	failed func(name string, err error)) (list []*lane, err error) {
 	for _, name := range names {
 		if !m.wants(name) {
 			continue
@@ -248,15 +253,17 @@ type netStep struct {
 
 func (m *measurer) steps() (out []netStep) {
 	if m.iperf == "" {
-		out = append(out, netStep{what: "one stream", metrics: []string{"tcp1", "cpu"}, fn: func(ctx context.Context, l *lane) (map[string]float64, error) {
-			rate, cpu, err := l.stream(ctx, 1, m.stream)
-			return map[string]float64{"tcp1": rate, "cpu": cpu}, err
-		}})
-		if !m.Budget {
-			out = append(out, netStep{what: "eight streams", metrics: []string{"tcp8"}, fn: func(ctx context.Context, l *lane) (map[string]float64, error) {
-				rate, _, err := l.stream(ctx, 8, m.stream)
-				return map[string]float64{"tcp8": rate}, err
+		out = append(out, netStep{what: "one stream", metrics: []string{"tcp1", "cpu"},
+			fn: func(ctx context.Context, l *lane) (map[string]float64, error) {
+				rate, cpu, err := l.stream(ctx, 1, m.stream)
+				return map[string]float64{"tcp1": rate, "cpu": cpu}, err
 			}})
+		if !m.Budget {
+			out = append(out, netStep{what: "eight streams", metrics: []string{"tcp8"},
+				fn: func(ctx context.Context, l *lane) (map[string]float64, error) {
+					rate, _, err := l.stream(ctx, 8, m.stream)
+					return map[string]float64{"tcp8": rate}, err
+				}})
 		}
 	}
 	sizes := messageSizes()
@@ -324,7 +331,8 @@ func (l *lane) stream(ctx context.Context, streams, seconds int) (rate, cpu floa
 	if seconds == 0 {
 		amount = []string{"-n", "2M"}
 	}
-	client := exec.CommandContext(ctx, "iperf3", append([]string{"-c", l.to.String(), "-P", fmt.Sprint(streams), "-J", "--connect-timeout", "3000"}, amount...)...)
+	client := exec.CommandContext(ctx, "iperf3", append([]string{"-c", l.to.String(), "-P", fmt.Sprint(streams), "-J", "--connect-timeout",
+		"3000"}, amount...)...)
 	var text strings.Builder
 	client.Stdout = &text
 	before := cpuOf(pids)

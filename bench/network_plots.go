@@ -8,7 +8,8 @@ import (
 // networkPlots draws the results; the keys are file names without their ending.
 func networkPlots(n *Network) map[string]string {
 	out := map[string]string{}
-	note := fmt.Sprintf("two hosts in namespaces of one machine, in turns; %s, %s cores, Linux %s", n.Machine["cpu"], n.Machine["cores"], n.Machine["kernel"])
+	note := fmt.Sprintf("two hosts in namespaces of one machine, in turns; %s, %s cores, Linux %s", n.Machine["cpu"], n.Machine["cores"],
+		n.Machine["kernel"])
 	bars := func(file, title, y string, goal float64, goalText string, metrics ...string) {
 		c := chart{title: title, note: note, yLabel: y, goal: goal, goalText: goalText}
 		for _, w := range n.Wires {
@@ -55,11 +56,12 @@ func networkPlots(n *Network) map[string]string {
 			out[file] = c.svg()
 		}
 	}
-	lines("network-replicas", "Connect, ask, answer by a service address", "instances behind it", "microseconds, median", false, func(add func(string, float64, float64)) {
-		for _, r := range n.Replicas {
-			add(r.Case, float64(r.Replicas), r.Median)
-		}
-	})
+	lines("network-replicas", "Connect, ask, answer by a service address", "instances behind it", "microseconds, median", false,
+		func(add func(string, float64, float64)) {
+			for _, r := range n.Replicas {
+				add(r.Case, float64(r.Replicas), r.Median)
+			}
+		})
 	lines("network-download", "A download of 100 MB", "round trip in ms", "seconds, median", true, func(add func(string, float64, float64)) {
 		for _, d := range n.Downloads {
 			add(d.Case, d.Delay, d.Seconds)

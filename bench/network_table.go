@@ -9,7 +9,7 @@ import (
 )
 
 // writeNetwork writes the results for people.
-func writeNetwork(w io.Writer, n *Network) error {
+func writeNetwork(out io.Writer, n *Network) error {
 	var b strings.Builder
 	var machine []string
 	for k, v := range n.Machine {
@@ -31,7 +31,8 @@ func writeNetwork(w io.Writer, n *Network) error {
 	}
 	for _, wire := range n.Wires {
 		what := map[string]string{"gso": "a wire that passes large segments", "mtu": "a wire of 1500-byte packets"}[wire.Wire]
-		table(fmt.Sprintf("%s (%s): median ±spread, and in brackets the median ratio to direct in the same round", wire.Wire, what), "CASE\t"+heads(0, 5))
+		table(fmt.Sprintf("%s (%s): median ±spread, and in brackets the median ratio to direct in the same round", wire.Wire, what),
+			"CASE\t"+heads(0, 5))
 		rows(t, wire, 0, 5)
 		table(fmt.Sprintf("%s: round trips, microseconds; p99 beside", wire.Wire), "CASE\t"+heads(5, len(metrics())))
 		rows(t, wire, 5, len(metrics()))
@@ -43,7 +44,8 @@ func writeNetwork(w io.Writer, n *Network) error {
 		}
 	}
 	if len(n.Replicas) > 0 {
-		table("Connect, ask, answer by a service address (figure 8; mtu; microseconds), and how evenly instances were asked", "CASE\tREPLICAS\tMEDIAN\tP99\tN\tLEAST\tMOST")
+		table("Connect, ask, answer by a service address (figure 8; mtu; microseconds), and how evenly instances were asked",
+			"CASE\tREPLICAS\tMEDIAN\tP99\tN\tLEAST\tMOST")
 		for _, x := range n.Replicas {
 			fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%d\t%d\t%d\n", x.Case, x.Replicas, x.Median, x.P99, x.N, x.Least, x.Most)
 		}
@@ -55,11 +57,13 @@ func writeNetwork(w io.Writer, n *Network) error {
 		}
 	}
 	if r := n.Routes; r != nil {
-		table(fmt.Sprintf("A worker takes %d service addresses of three instances each over (ms; goal for 10,000: 1,000)", r.Services), "ALL NEW\tALL CHANGED\tNONE CHANGED\tN\tTABLES MIB")
+		table(fmt.Sprintf("A worker takes %d service addresses of three instances each over (ms; goal for 10,000: 1,000)", r.Services),
+			"ALL NEW\tALL CHANGED\tNONE CHANGED\tN\tTABLES MIB")
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.1f\n", plusMinus(r.First), plusMinus(r.Update), plusMinus(r.Same), r.Update.N, mib(r.MapBytes))
 	}
 	for _, f := range n.Flows {
-		table(fmt.Sprintf("%d flows (%s) at once, left to expire, and again", f.Asked, f.Protocol), "FLOWS\tREFUSED\tSECONDS TO FILL\tKERNEL MEMORY MIB\tA SWEEP, SECONDS\tLEFT AFTER EXPIRY\tKERNEL MEMORY MIB")
+		table(fmt.Sprintf("%d flows (%s) at once, left to expire, and again", f.Asked, f.Protocol),
+			"FLOWS\tREFUSED\tSECONDS TO FILL\tKERNEL MEMORY MIB\tA SWEEP, SECONDS\tLEFT AFTER EXPIRY\tKERNEL MEMORY MIB")
 		for _, c := range f.Cycles {
 			fmt.Fprintf(t, "%d\t%d\t%.1f\t%.1f\t%.2f\t%d\t%.1f\n", c.Flows, c.Refused, c.Seconds, mib(c.Kernel), c.Sweep, c.Left, mib(c.After))
 		}
@@ -73,7 +77,7 @@ func writeNetwork(w io.Writer, n *Network) error {
 			b.WriteString("  " + s + "\n")
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 

@@ -76,7 +76,8 @@ const offloadsOff = "ethtool -K %s tso off gso off tx-udp_tnl-segmentation off t
 
 // cable joins two namespaces.
 func (r *rig) cable(a *namespace, devA string, b *namespace, devB string, small bool) error {
-	if err := a.sh("ip link add %s mtu 1500 type veth peer name %s mtu 1500 netns /proc/%d/fd/%d", devA, devB, os.Getpid(), b.file.Fd()); err != nil {
+	if err := a.sh("ip link add %s mtu 1500 type veth peer name %s mtu 1500 netns /proc/%d/fd/%d", devA, devB, os.Getpid(),
+		b.file.Fd()); err != nil {
 		return err
 	}
 	for _, e := range []struct {
@@ -158,32 +159,32 @@ func (r *rig) join(kind wireKind) error {
 
 // instances makes the bridges and what is attached to them: one instance on the first host, replicas on the second.
 func (r *rig) instances(mtu int) error {
-	for _, h := range r.hosts {
+	for _, host := range r.hosts {
 		// The address of a bridge is given, because it would change with what is attached.
-		if err := h.ns.sh(`ip link add lan0 type bridge
+		if err := host.ns.sh(`ip link add lan0 type bridge
 			ip link set lan0 address 02:00:00:00:00:0%[1]d up
-			ip addr add 10.40.%[1]d.1/26 dev lan0`, h.n); err != nil {
+			ip addr add 10.40.%[1]d.1/26 dev lan0`, host.n); err != nil {
 			return err
 		}
 		count := 1
-		if h.n == 2 {
+		if host.n == 2 {
 			count = max(r.replicas, 1)
 		}
 		for k := range count {
-			ns, err := r.space(fmt.Sprintf("instance%d.%d", h.n, k))
+			ns, err := r.space(fmt.Sprintf("instance%d.%d", host.n, k))
 			if err != nil {
 				return err
 			}
-			h.insts = append(h.insts, ns)
+			host.insts = append(host.insts, ns)
 			dev := instDevice(k)
-			if err := h.ns.sh(`ip link add %[1]s mtu 1500 type veth peer name eth0 mtu %[2]d netns /proc/%[3]d/fd/%[4]d
+			if err := host.ns.sh(`ip link add %[1]s mtu 1500 type veth peer name eth0 mtu %[2]d netns /proc/%[3]d/fd/%[4]d
 				ip link set %[1]s master lan0 up`, dev, mtu, os.Getpid(), ns.file.Fd()); err != nil {
 				return err
 			}
 			if err := ns.sh(`ip addr add %s/26 dev eth0
 				ip link set eth0 up
 				ip route add default via 10.40.%d.1
-				sysctl -qw net.ipv4.tcp_tw_reuse=1 net.ipv4.ip_local_port_range='2048 65000'`, h.inst(k), h.n); err != nil {
+				sysctl -qw net.ipv4.tcp_tw_reuse=1 net.ipv4.ip_local_port_range='2048 65000'`, host.inst(k), host.n); err != nil {
 				return err
 			}
 		}

@@ -20,8 +20,8 @@ import (
 // PNGZoom is how many pixels of a PNG there are for each unit of a drawing, in either direction.
 const PNGZoom = 2
 
-// Plots writes drawings into directories, as SVG and as PNG: two flags of a command. The SVG needs nothing; what turns it into pixels is rsvg-convert, as
-// a program with fonts would be a tenth of Skerry itself.
+// Plots writes drawings into directories, as SVG and as PNG: two flags of a command. The SVG needs nothing; what turns
+// it into pixels is rsvg-convert, as a program with fonts would be a tenth of Skerry itself.
 type Plots struct {
 	svg, png, convert string
 }

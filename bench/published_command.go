@@ -37,7 +37,8 @@ figure with ! is as in the document, and does not follow from the document's oth
 			}
 			switch output {
 			case "json":
-				return WriteJSON(cmd.OutOrStdout(), publishedResult{set.Find(published.Query{Document: doc, Table: table}), problemsOf(set, doc, table)})
+				return WriteJSON(cmd.OutOrStdout(), publishedResult{set.Find(published.Query{Document: doc, Table: table}),
+					problemsOf(set, doc, table)})
 			case "table":
 				return writePublished(cmd.OutOrStdout(), documents, table, problemsOf(set, doc, table))
 			}
@@ -94,7 +95,7 @@ func problemsOf(set *published.Set, doc, table string) []published.Problem {
 }
 
 // writePublished prints tables, each with notes below it. An empty table name stands for all.
-func writePublished(w io.Writer, documents []*published.Document, table string, problems []published.Problem) error {
+func writePublished(out io.Writer, documents []*published.Document, table string, problems []published.Problem) error {
 	wrong := map[*published.Figure]string{}
 	for _, p := range problems {
 		wrong[p.Figure] = p.Follows
@@ -116,7 +117,7 @@ func writePublished(w io.Writer, documents []*published.Document, table string, 
 			writePublishedTable(&b, t, wrong)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 

@@ -17,7 +17,8 @@ import (
 	"skerry.dev/skerry"
 )
 
-// Saved is how a command writes its reports, keeps them while it measures, and goes on from one: the flags -o, --out and, with Read, --resume.
+// Saved is how a command writes its reports, keeps them while it measures, and goes on from one: the flags -o, --out
+// and, with Read, --resume.
 type Saved[R any] struct {
 	Ways map[string]func(*R, io.Writer) error // by the word for -o; one is "table", and "json" is what files have
 	Read func(io.Reader) (*R, error)          // nil: it does not go on from reports
@@ -63,9 +64,11 @@ type Measuring[R any] struct {
 	Progress func(string)   // tells what is being done, on the command's standard error
 }
 
-// Run measures until Ctrl-C or SIGTERM, keeps the report if that is asked for, and writes it as it is asked for. What follows with the report before that
-// may refuse it, or do more with it; it is given the context of the measurement, which has ended if that was interrupted. Nil: nothing.
-func (s *Saved[R]) Run(cmd *cobra.Command, measure func(context.Context, Measuring[R]) (*R, error), follows func(context.Context, *R) error) error {
+// Run measures until Ctrl-C or SIGTERM, keeps the report if that is asked for, and writes it as it is asked for. What
+// follows with the report before that may refuse it, or do more with it; it is given the context of the measurement,
+// which has ended if that was interrupted. Nil: nothing.
+func (s *Saved[R]) Run(cmd *cobra.Command, measure func(context.Context, Measuring[R]) (*R, error),
+	follows func(context.Context, *R) error) error {
 	resume, keep, err := s.before()
 	if err != nil {
 		return err
@@ -128,8 +131,8 @@ func (s *Saved[R]) Write(ctx context.Context, r *R, w io.Writer) error {
 	return s.plots.Write(context.WithoutCancel(ctx), s.Drawings(r)) // of what was interrupted, too
 }
 
-// Interruptible ends with Ctrl-C or SIGTERM, so that a benchmark cleans up after itself; further signals are without effect until stop is called:
-// timeout(1) sends two.
+// Interruptible ends with Ctrl-C or SIGTERM, so that a benchmark cleans up after itself; further signals are without
+// effect until stop is called: timeout(1) sends two.
 func Interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }

@@ -98,7 +98,7 @@ func clock(f func()) float64 {
 }
 
 // MeasureSchedule measures placement with the scheduler that root and clusters use. It needs neither root nor network.
-func MeasureSchedule(ctx context.Context, o ScheduleOptions) (*Schedule, error) {
+func MeasureSchedule(ctx context.Context, opt ScheduleOptions) (*Schedule, error) {
 	start := time.Now()
 	out := &Schedule{Machine: MachineFacts(), NotInIt: []string{
 		"the network: messages between root, cluster and worker, and the round trips to a user",
@@ -109,25 +109,25 @@ func MeasureSchedule(ctx context.Context, o ScheduleOptions) (*Schedule, error) 
 		what string
 		fn   func()
 	}{
-		{"splits of 45 workers", func() { out.Splits = append(out.Splits, splits(o, 45, []int{1, 3, 5, 9, 15, 45})...) }},
+		{"splits of 45 workers", func() { out.Splits = append(out.Splits, splits(opt, 45, []int{1, 3, 5, 9, 15, 45})...) }},
 		{"splits of many workers", func() {
-			if o.Small {
+			if opt.Small {
 				return
 			}
-			out.Splits = append(out.Splits, splits(o, 45_000, []int{1, 9, 45, 225, 1000, 5000, 45_000})...)
+			out.Splits = append(out.Splits, splits(opt, 45_000, []int{1, 9, 45, 225, 1000, 5000, 45_000})...)
 		}},
-		{"sizes of a site", func() { out.Sizes = sizesOf(o) }},
-		{"placements per second", func() { out.Rates = rates(o) }},
-		{"ranking clusters", func() { out.RankOf, out.Rank = rankMany(o) }},
-		{"quality by policy", func() { out.Fleet, out.Quality = qualities(o) }},
-		{"distance from the optimum", func() { out.Batches, out.Optimum = optimum(o) }},
-		{"memory", func() { out.Memory = indexMemory(o) }},
+		{"sizes of a site", func() { out.Sizes = sizesOf(opt) }},
+		{"placements per second", func() { out.Rates = rates(opt) }},
+		{"ranking clusters", func() { out.RankOf, out.Rank = rankMany(opt) }},
+		{"quality by policy", func() { out.Fleet, out.Quality = qualities(opt) }},
+		{"distance from the optimum", func() { out.Batches, out.Optimum = optimum(opt) }},
+		{"memory", func() { out.Memory = indexMemory(opt) }},
 	}
 	for _, s := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		o.Progress("measuring: " + s.what)
+		opt.Progress("measuring: " + s.what)
 		s.fn()
 	}
 	out.Duration = time.Since(start).Seconds()
@@ -136,10 +136,10 @@ func MeasureSchedule(ctx context.Context, o ScheduleOptions) (*Schedule, error) 
 
 // splits repeats the paper's figure 2: the same workers in more and more clusters, 100 deployments each; the time of the
 // root's and the cluster's decision.
-func splits(o ScheduleOptions, workers int, clusters []int) []Split {
-	repeats := pickInt(o, 2, 10, 50)
+func splits(opt ScheduleOptions, workers int, clusters []int) []Split {
+	repeats := pickInt(opt, 2, 10, 50)
 	if workers > 1000 {
-		repeats = pickInt(o, 1, 1, 5)
+		repeats = pickInt(opt, 1, 1, 5)
 	}
 	out := make([]Split, len(clusters))
 	root, cluster, both := make([][]float64, len(clusters)), make([][]float64, len(clusters)), make([][]float64, len(clusters))
@@ -203,17 +203,17 @@ func newFederation(seed uint64, workers, clusters int) *federation {
 }
 
 // sizesOf repeats the paper's figure 10 and goes on: one decision of ROM and of LDP over more and more workers.
-func sizesOf(o ScheduleOptions) (out []Size) {
+func sizesOf(opt ScheduleOptions) (out []Size) {
 	list := []int{10, 50, 100, 500, 10_000, 100_000, 1_000_000}
-	if o.Small {
+	if opt.Small {
 		list = list[:4]
 	}
-	rounds := pickInt(o, 20, 300, 1000)
+	rounds := pickInt(opt, 20, 300, 1000)
 	for _, n := range list {
-		f := newFleet(uint64(n))
-		f.filled, f.keep = true, true
-		s := f.site(n)
-		s.Place(bornAt, sched.ROM(), resourceRequest(), 0)
+		fleet := newFleet(uint64(n))
+		fleet.filled, fleet.keep = true, true
+		site := fleet.site(n)
+		site.Place(bornAt, sched.ROM(), resourceRequest(), 0)
 		index := make(map[string]int, n)
 		for i := range n {
 			index[fmt.Sprintf("worker-%07d", i)] = i
@@ -223,14 +223,14 @@ func sizesOf(o ScheduleOptions) (out []Size) {
 		var romPlaced, romMeets, ldpPlaced, ldpMeets int
 		for round := range rounds {
 			plain, near := resourceRequest(), resourceRequest()
-			u := f.user(f.truths[f.rng.IntN(n)])
-			f.nearUser(near, u)
+			u := fleet.user(fleet.truths[fleet.rng.IntN(n)])
+			fleet.nearUser(near, u)
 			var d wire.Decision
-			rom = append(rom, clock(func() { d = s.Place(bornAt, sched.ROM(), plain, uint64(round)) }))
-			count(&romPlaced, &romMeets, d, f, index, u)
-			sample = append(sample, clock(func() { s.Sample(sched.LDP(), near, uint64(round), 5) }))
-			ldp = append(ldp, clock(func() { d = s.Place(bornAt, sched.LDP(), near, uint64(round)) }))
-			count(&ldpPlaced, &ldpMeets, d, f, index, u)
+			rom = append(rom, clock(func() { d = site.Place(bornAt, sched.ROM(), plain, uint64(round)) }))
+			count(&romPlaced, &romMeets, d, fleet, index, u)
+			sample = append(sample, clock(func() { site.Sample(sched.LDP(), near, uint64(round), 5) }))
+			ldp = append(ldp, clock(func() { d = site.Place(bornAt, sched.LDP(), near, uint64(round)) }))
+			count(&ldpPlaced, &ldpMeets, d, fleet, index, u)
 		}
 		size.ROM, size.LDP, size.Sample = timesOf(rom), timesOf(ldp), timesOf(sample)
 		size.ROMPlaced, size.ROMMeets = share(romPlaced, rounds), share(romMeets, romPlaced)
@@ -261,22 +261,22 @@ func share(part, all int) float64 {
 // the one 1,024 before is given up, so that the site stays as full.
 func rates(o ScheduleOptions) []Rate { return ratesOf(o, spec.PolicyNames()) }
 
-func ratesOf(o ScheduleOptions, names []string) (out []Rate) {
+func ratesOf(opt ScheduleOptions, names []string) (out []Rate) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	workers, runs, each := 10_000, pickInt(o, 3, 7, 15), pickInt(o, 50, 5000, 10_000)
-	if o.Small {
+	workers, runs, each := 10_000, pickInt(opt, 3, 7, 15), pickInt(opt, 50, 5000, 10_000)
+	if opt.Small {
 		workers = 200
 	}
 	policies := sched.Policies()
 	for _, name := range names {
-		f := newFleet(7)
-		f.filled, f.keep, f.powered = true, true, true
-		s := f.site(workers)
+		fleet := newFleet(7)
+		fleet.filled, fleet.keep, fleet.powered = true, true, true
+		site := fleet.site(workers)
 		requests := make([]*sched.Request, 256)
 		for i := range requests {
 			requests[i] = resourceRequest()
 			if name == spec.PolicyLDP {
-				f.nearUser(requests[i], f.user(f.truths[f.rng.IntN(workers)]))
+				fleet.nearUser(requests[i], fleet.user(fleet.truths[fleet.rng.IntN(workers)]))
 			}
 		}
 		var last [1024]string
@@ -286,16 +286,17 @@ func ratesOf(o ScheduleOptions, names []string) (out []Rate) {
 				for i := range each {
 					r, old := requests[i%len(requests)], &last[i%len(last)]
 					if *old != "" {
-						s.Give(*old, r)
+						site.Give(*old, r)
 					}
-					if *old = s.Place(bornAt, policies[name], r, uint64(run*each+i)).Chosen; *old != "" {
-						s.Take(*old, r)
+					if *old = site.Place(bornAt, policies[name], r, uint64(run*each+i)).Chosen; *old != "" {
+						site.Take(*old, r)
 					}
 				}
 			})
 			values = append(values, float64(each)/took*1e6)
 		}
-		out = append(out, Rate{Policy: name, Workers: workers, PerSecond: Median(values), Spread: (Quantile(values, 0.75) - Quantile(values, 0.25)) / 2, N: runs, values: values})
+		out = append(out, Rate{Policy: name, Workers: workers, PerSecond: Median(values),
+			Spread: (Quantile(values, 0.75) - Quantile(values, 0.25)) / 2, N: runs, values: values})
 	}
 	return out
 }
@@ -323,8 +324,8 @@ func rankMany(o ScheduleOptions) (int, Times) {
 }
 
 // indexMemory measures what the index holds. Names are made beforehand, so that their bytes are told apart.
-func indexMemory(o ScheduleOptions) Memory {
-	n := pickInt(o, 2000, 1_000_000, 1_000_000)
+func indexMemory(opt ScheduleOptions) Memory {
+	n := pickInt(opt, 2000, 1_000_000, 1_000_000)
 	held := func(make func() any) (float64, any) {
 		var before, after runtime.MemStats
 		debug.FreeOSMemory()

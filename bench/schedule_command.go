@@ -32,11 +32,12 @@ neither root nor network, and leaves nothing behind.
 			if full && quick {
 				return skerry.Errorf(skerry.CodeInvalid, "--quick and --full exclude each other")
 			}
-			write, ok := map[string]func(io.Writer, *Schedule) error{"table": writeSchedule, "": writeSchedule, "json": func(w io.Writer, s *Schedule) error {
-				e := json.NewEncoder(w)
-				e.SetIndent("", "  ")
-				return e.Encode(s)
-			}}[output]
+			write, ok := map[string]func(io.Writer, *Schedule) error{"table": writeSchedule, "": writeSchedule,
+				"json": func(w io.Writer, s *Schedule) error {
+					e := json.NewEncoder(w)
+					e.SetIndent("", "  ")
+					return e.Encode(s)
+				}}[output]
 			if !ok {
 				return skerry.Errorf(skerry.CodeInvalid, "unknown output %q: table or json", output)
 			}
@@ -58,7 +59,7 @@ neither root nor network, and leaves nothing behind.
 }
 
 // writeSchedule writes the results for people.
-func writeSchedule(w io.Writer, s *Schedule) error {
+func writeSchedule(out io.Writer, s *Schedule) error {
 	var b strings.Builder
 	var t *tabwriter.Writer
 	table := func(title, head string) {
@@ -76,13 +77,17 @@ func writeSchedule(w io.Writer, s *Schedule) error {
 	}
 	slices.Sort(machine)
 	fmt.Fprintf(&b, "%s\n\n", strings.Join(machine, "; "))
-	table("Time of a decision when the same workers are split into clusters (figure 2; microseconds, median and p99 of the sum)", "WORKERS\tSPLIT\tROOT\tCLUSTER\tBOTH\tP99\tPLACED OF 100")
+	table("Time of a decision when the same workers are split into clusters (figure 2; microseconds, median and p99 of the sum)",
+		"WORKERS\tSPLIT\tROOT\tCLUSTER\tBOTH\tP99\tPLACED OF 100")
 	for _, x := range s.Splits {
-		fmt.Fprintf(t, "%d\t%d x %s\t%.2f\t%.2f\t%.2f\t%.1f\t%d\n", x.Workers, x.Clusters, perCluster(x), x.Root.Median, x.Cluster.Median, x.Both.Median, x.Both.P99, x.Placed)
+		fmt.Fprintf(t, "%d\t%d x %s\t%.2f\t%.2f\t%.2f\t%.1f\t%d\n", x.Workers, x.Clusters, perCluster(x), x.Root.Median, x.Cluster.Median,
+			x.Both.Median, x.Both.P99, x.Placed)
 	}
-	table("Time of a decision in one cluster (figure 10; microseconds, median and p99), and what really meets 20 ms and 120 km", "WORKERS\tROM\tP99\tLDP\tP99\tSAMPLE\tROM PLACED\tMEETS\tLDP PLACED\tMEETS")
+	table("Time of a decision in one cluster (figure 10; microseconds, median and p99), and what really meets 20 ms and 120 km",
+		"WORKERS\tROM\tP99\tLDP\tP99\tSAMPLE\tROM PLACED\tMEETS\tLDP PLACED\tMEETS")
 	for _, x := range s.Sizes {
-		fmt.Fprintf(t, "%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%s\t%s\t%s\n", x.Workers, x.ROM.Median, x.ROM.P99, x.LDP.Median, x.LDP.P99, x.Sample.Median, percent(x.ROMPlaced), percent(x.ROMMeets), percent(x.LDPPlaced), percent(x.LDPMeets))
+		fmt.Fprintf(t, "%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%s\t%s\t%s\n", x.Workers, x.ROM.Median, x.ROM.P99, x.LDP.Median, x.LDP.P99,
+			x.Sample.Median, percent(x.ROMPlaced), percent(x.ROMMeets), percent(x.LDPPlaced), percent(x.LDPMeets))
 	}
 	table("Placements per second on one core, decided and written into the index", "POLICY\tWORKERS\tPER SECOND\tSPREAD\tRUNS")
 	for _, x := range s.Rates {
@@ -94,17 +99,20 @@ func writeSchedule(w io.Writer, s *Schedule) error {
 			"POLICY\tPLACED\tWITH A USER\tMEET BOTH LIMITS\tWORKERS USED\tON THE SAME WORKER\tSLOW-DOWN\tWATTS\tPLACED WHEN FULL\tSTRANDED CPU")
 	}
 	for _, x := range s.Quality {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%.3f\t%.0f\t%d\t%s\n", x.Policy, x.Placed, x.Limited, percent(x.Meet), x.Used, x.Together, x.Slowdown, x.Watts, x.PlacedFull, percent(x.Stranded))
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%.3f\t%.0f\t%d\t%s\n", x.Policy, x.Placed, x.Limited, percent(x.Meet), x.Used, x.Together,
+			x.Slowdown, x.Watts, x.PlacedFull, percent(x.Stranded))
 	}
-	table(fmt.Sprintf("Distance from the optimum found by exhaustive search (%d batches of 7 services on 4 machines)", s.Batches), "POLICY\tSCORE MISSED\tPLACED OF PLACEABLE\tFULL BATCHES\tMORE WORKERS\tMORE SLOW-DOWN\tMORE WATTS")
+	table(fmt.Sprintf("Distance from the optimum found by exhaustive search (%d batches of 7 services on 4 machines)", s.Batches),
+		"POLICY\tSCORE MISSED\tPLACED OF PLACEABLE\tFULL BATCHES\tMORE WORKERS\tMORE SLOW-DOWN\tMORE WATTS")
 	for _, x := range s.Optimum {
-		fmt.Fprintf(t, "%s\t%g\t%s\t%d\t%s\t%+.3f\t%s\n", x.Policy, x.Score, percent(x.Placed), x.Full, percent(x.Used), x.Slowdown, percent(x.Watts))
+		fmt.Fprintf(t, "%s\t%g\t%s\t%d\t%s\t%+.3f\t%s\n", x.Policy, x.Score, percent(x.Placed), x.Full, percent(x.Used), x.Slowdown,
+			percent(x.Watts))
 	}
 	t.Flush()
 	fmt.Fprintf(&b, "\nThe root ranks %d clusters in %.0f us (p99 %.0f).\n", s.RankOf, s.Rank.Median, s.Rank.P99)
 	fmt.Fprintf(&b, "The index of %d workers without labels takes %.0f bytes per worker, the text of their names %.0f more: %.0f; a busy one %.0f more.\n", s.Memory.Workers, s.Memory.Index, s.Memory.Names, s.Memory.All, s.Memory.Busy)
 	fmt.Fprintf(&b, "Not in these times: %s.\n", strings.Join(s.NotInIt, "; "))
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 

@@ -29,7 +29,8 @@ const (
 var sizes = []struct {
 	cores int64
 	power wire.Power
-}{{1, wire.Power{Idle: 2, Busy: 6}}, {2, wire.Power{Idle: 6, Busy: 20}}, {4, wire.Power{Idle: 15, Busy: 60}}, {8, wire.Power{Idle: 60, Busy: 180}}}
+}{{1, wire.Power{Idle: 2, Busy: 6}}, {2, wire.Power{Idle: 6, Busy: 20}}, {4, wire.Power{Idle: 15, Busy: 60}},
+	{8, wire.Power{Idle: 60, Busy: 180}}}
 
 // bornAt is the time of the simulated fleet.
 var bornAt = time.Unix(1_700_000_000, 0)
@@ -55,7 +56,8 @@ type spot struct {
 func newFleet(seed uint64) *fleet { return &fleet{rng: rand.New(rand.NewPCG(seed, 45))} }
 
 func (f *fleet) spotAt(x, y, height float64) spot {
-	return spot{x, y, spec.Coordinate{Vec: [3]float64{x * fleetMs / fleetKm, y * fleetMs / fleetKm, 5 * f.rng.Float64()}, Height: height, Error: 0.1}}
+	return spot{x, y, spec.Coordinate{Vec: [3]float64{x * fleetMs / fleetKm, y * fleetMs / fleetKm, 5 * f.rng.Float64()}, Height: height,
+		Error: 0.1}}
 }
 
 func (s spot) location() *spec.Location {
@@ -74,7 +76,8 @@ func (f *fleet) seen(c spec.Coordinate, ms float64) *spec.Coordinate {
 func (f *fleet) worker(i int) *sched.Worker {
 	size := sizes[f.rng.IntN(len(sizes))]
 	at := f.spotAt(f.rng.Float64()*fleetKm, f.rng.Float64()*fleetKm, 5+3*f.rng.Float64())
-	w := &sched.Worker{Name: fmt.Sprintf("worker-%07d", i), Arch: "amd64", Runtimes: []string{"oci"}, Reported: bornAt, Location: at.location(), Coordinate: f.seen(at.net, 1),
+	w := &sched.Worker{Name: fmt.Sprintf("worker-%07d", i), Arch: "amd64", Runtimes: []string{"oci"}, Reported: bornAt,
+		Location: at.location(), Coordinate: f.seen(at.net, 1),
 		Capacity: spec.Resources{CPU: skerry.MilliCPU(1000 * size.cores), Memory: skerry.Bytes(size.cores) * skerry.GiB}}
 	if f.powered {
 		p := size.power
@@ -82,7 +85,8 @@ func (f *fleet) worker(i int) *sched.Worker {
 	}
 	w.Available = w.Capacity
 	if f.filled {
-		w.Available = spec.Resources{CPU: skerry.MilliCPU(f.rng.Int64N(int64(w.Capacity.CPU) + 1)), Memory: skerry.Bytes(f.rng.Int64N(int64(w.Capacity.Memory) + 1))}
+		w.Available = spec.Resources{CPU: skerry.MilliCPU(f.rng.Int64N(int64(w.Capacity.CPU) + 1)),
+			Memory: skerry.Bytes(f.rng.Int64N(int64(w.Capacity.Memory) + 1))}
 	}
 	if f.keep {
 		f.truths = append(f.truths, at)
@@ -122,7 +126,8 @@ func (f *fleet) user(near spot) spot {
 
 // nearUser adds the paper's limits to a user to a request.
 func (f *fleet) nearUser(r *sched.Request, u spot) {
-	r.Spec.Placement.Users = []spec.User{{Location: u.location(), MaxDistance: paperDistance, Address: "192.0.2.1", MaxLatency: new(spec.Duration(paperLatency))}}
+	r.Spec.Placement.Users = []spec.User{{Location: u.location(), MaxDistance: paperDistance, Address: "192.0.2.1",
+		MaxLatency: new(spec.Duration(paperLatency))}}
 	r.Users = []wire.UserPosition{{Coordinate: *f.seen(u.net, 1)}}
 }
 

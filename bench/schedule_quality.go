@@ -47,8 +47,8 @@ var meanService = spec.Resources{CPU: 900, Memory: 500 * skerry.MiB}
 // service makes the i-th service of a stream; u is nil for those without a user.
 func (f *fleet) service(i int) (r *sched.Request, u *spot) {
 	load := loads[f.rng.IntN(len(loads))]
-	r = requestOf(&spec.ServiceSpec{Name: "s", Resources: spec.Resources{CPU: skerry.MilliCPU(100 + f.rng.IntN(1600)), Memory: skerry.Bytes(64+f.rng.IntN(900)) * skerry.MiB},
-		Placement: spec.Placement{Contention: &load}})
+	r = requestOf(&spec.ServiceSpec{Name: "s", Resources: spec.Resources{CPU: skerry.MilliCPU(100 + f.rng.IntN(1600)),
+		Memory: skerry.Bytes(64+f.rng.IntN(900)) * skerry.MiB}, Placement: spec.Placement{Contention: &load}})
 	r.Instance = skerry.InstanceID(fmt.Sprintf("s-%05d", i))
 	if i%2 == 0 {
 		at := f.user(f.truths[f.rng.IntN(len(f.truths))])
@@ -69,7 +69,8 @@ type ground struct {
 }
 
 func newGround(workers []*sched.Worker) *ground {
-	g := &ground{site: sched.NewSite(), workers: workers, by: map[string]int{}, on: make([][]*sched.Request, len(workers)), sum: make([]spec.Contention, len(workers))}
+	g := &ground{site: sched.NewSite(), workers: workers, by: map[string]int{}, on: make([][]*sched.Request, len(workers)),
+		sum: make([]spec.Contention, len(workers))}
 	for i, w := range workers {
 		g.site.Set(w)
 		g.by[w.Name] = i
@@ -94,7 +95,8 @@ func (g *ground) put(p sched.Policy, r *sched.Request, seed uint64) int {
 func (g *ground) take(n int, r *sched.Request) {
 	g.left[n] = g.left[n].Sub(r.Need)
 	g.on[n] = append(g.on[n], r)
-	g.sum[n] = spec.Contention{Intensity: plus(g.sum[n].Intensity, r.Contention.Intensity), Sensitivity: plus(g.sum[n].Sensitivity, r.Contention.Sensitivity)}
+	g.sum[n] = spec.Contention{Intensity: plus(g.sum[n].Intensity, r.Contention.Intensity),
+		Sensitivity: plus(g.sum[n].Sensitivity, r.Contention.Sensitivity)}
 }
 
 func plus(a, b spec.Shares) spec.Shares {
@@ -138,31 +140,31 @@ func costOf(w *sched.Worker, list []*sched.Request) costs {
 }
 
 // qualities runs the same stream of services with every policy.
-func qualities(o ScheduleOptions) (int, []Quality) {
-	workers, half, full := pickInt(o, 20, 200, 1000), pickInt(o, 20, 400, 2000), pickInt(o, 60, 1500, 7500)
+func qualities(opt ScheduleOptions) (int, []Quality) {
+	workers, half, full := pickInt(opt, 20, 200, 1000), pickInt(opt, 20, 400, 2000), pickInt(opt, 60, 1500, 7500)
 	var out []Quality
 	policies := sched.Policies()
 	for _, name := range spec.PolicyNames() {
-		f := newFleet(11)
-		f.keep, f.powered = true, true
+		fleet := newFleet(11)
+		fleet.keep, fleet.powered = true, true
 		var list []*sched.Worker
 		for i := range workers {
-			list = append(list, f.worker(i))
+			list = append(list, fleet.worker(i))
 		}
 		g := newGround(list)
 		q := Quality{Policy: name, Asked: half, AskedFull: full}
 		meet := 0
 		var peers []sched.Peer // instances of the same service
 		for i := range full {
-			r, u := f.service(i)
+			req, u := fleet.service(i)
 			if i%replicas == 0 {
 				peers = nil
 			}
-			r.Service, r.Peers = fmt.Sprint("s", i/replicas), peers
-			n := g.put(policies[name], r, uint64(i))
+			req.Service, req.Peers = fmt.Sprint("s", i/replicas), peers
+			n := g.put(policies[name], req, uint64(i))
 			if n >= 0 {
 				q.PlacedFull++
-				at := sched.Peer{Worker: list[n].Name, Service: r.Service}
+				at := sched.Peer{Worker: list[n].Name, Service: req.Service}
 				if i < half && slices.ContainsFunc(peers, func(p sched.Peer) bool { return p.Worker == at.Worker }) {
 					q.Together++
 				}
@@ -175,7 +177,7 @@ func qualities(o ScheduleOptions) (int, []Quality) {
 				q.Placed++
 				if u != nil {
 					q.Limited++
-					if f.truths[n].meets(*u) {
+					if fleet.truths[n].meets(*u) {
 						meet++
 					}
 				}
@@ -215,9 +217,9 @@ type Distance struct {
 
 // optimum compares every policy with exhaustive search: single placements by asking every worker alone, and small batches
 // by trying every assignment. The optimum places as many as can be placed; each cost is then minimal by itself.
-func optimum(o ScheduleOptions) (int, []Distance) {
-	batches, workers, services := pickInt(o, 3, 60, 400), 4, 7
-	singles, large := pickInt(o, 5, 40, 200), pickInt(o, 20, 500, 500)
+func optimum(opt ScheduleOptions) (int, []Distance) {
+	batches, workers, services := pickInt(opt, 3, 60, 400), 4, 7
+	singles, large := pickInt(opt, 5, 40, 200), pickInt(opt, 20, 500, 500)
 	policies := sched.Policies()
 	out := make([]Distance, len(spec.PolicyNames()))
 	for i, name := range spec.PolicyNames() {
@@ -226,15 +228,15 @@ func optimum(o ScheduleOptions) (int, []Distance) {
 	}
 	placed, placeable := make([]int, len(out)), 0
 	for batch := range batches {
-		f := newFleet(uint64(100 + batch))
-		f.keep, f.powered = true, true
+		fleet := newFleet(uint64(100 + batch))
+		fleet.keep, fleet.powered = true, true
 		var list []*sched.Worker
 		for i := range workers {
-			list = append(list, f.worker(i))
+			list = append(list, fleet.worker(i))
 		}
 		var stream []*sched.Request
 		for i := range services {
-			r, _ := f.service(2*i + 1) // without users: of so few machines hardly two are near to one
+			r, _ := fleet.service(2*i + 1) // without users: of so few machines hardly two are near to one
 			stream = append(stream, r)
 		}
 		slices.SortStableFunc(stream, func(a, b *sched.Request) int { return cmp.Compare(sizeOf(b), sizeOf(a)) }) // as clusters do
@@ -274,17 +276,17 @@ func sizeOf(r *sched.Request) float64 {
 
 // worstMiss gives the largest amount by which a placement's score falls short of the best score of a worker asked alone.
 func worstMiss(p sched.Policy, workers, requests int) (worst float64) {
-	f := newFleet(5)
-	f.keep, f.powered, f.filled = true, true, true
+	fleet := newFleet(5)
+	fleet.keep, fleet.powered, fleet.filled = true, true, true
 	var list []*sched.Worker
 	for i := range workers {
-		w := f.worker(i)
-		w.Load = loads[f.rng.IntN(len(loads))]
+		w := fleet.worker(i)
+		w.Load = loads[fleet.rng.IntN(len(loads))]
 		list = append(list, w)
 	}
 	g := newGround(list)
 	for i := range requests {
-		r, _ := f.service(i)
+		r, _ := fleet.service(i)
 		best := -1.0
 		for _, w := range list {
 			one := *r

@@ -22,8 +22,10 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/wire"
 )
 
@@ -52,7 +54,7 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 		wg.Go(func() { errs <- fn(ctx) })
 	}
 	rootDir, clusterDir := filepath.Join(dir, "root"), filepath.Join(dir, "cluster")
-	r, err := node.OpenRoot(ctx, node.RootConfig{Common: node.Common{Dir: rootDir}, Link: "127.0.0.1:7443"})
+	r, err := node.OpenRoot(ctx, node.RootConfig{Common: node.Common{Dir: rootDir}, Server: root.ServerOptions{Link: "127.0.0.1:7443"}})
 	if err != nil {
 		return err
 	}
@@ -62,7 +64,8 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 	run(r.Run)
 	serving := make(chan struct{}, 2)
 	run(func(ctx context.Context) error {
-		return node.ServeAPI(ctx, r, r.Store, node.APIConfig{Dir: rootDir, Listen: api.Listen{Addr: rootAPI}}, func(*node.API) { serving <- struct{}{} })
+		return node.ServeAPI(ctx, r, r.Store, node.APIConfig{Dir: rootDir, Listen: api.Listen{Addr: rootAPI}},
+			func(*node.API) { serving <- struct{}{} })
 	})
 	for r.LinkAddr() == nil {
 		select {
@@ -75,9 +78,10 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 	if err != nil {
 		return err
 	}
-	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir}, Link: workerLink, Profile: profile,
-		Join:      node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}},
-		Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}})
+	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir},
+		Server: cluster.ServerOptions{Link: workerLink, Profile: profile,
+			Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+		Join: node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}}})
 	if err != nil {
 		return err
 	}
@@ -86,7 +90,8 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 	defer cancel()
 	run(k.Run)
 	run(func(ctx context.Context) error {
-		return node.ServeAPI(ctx, k, k.Store, node.APIConfig{Dir: clusterDir, Listen: api.Listen{Addr: clusterAPI}}, func(*node.API) { serving <- struct{}{} })
+		return node.ServeAPI(ctx, k, k.Store, node.APIConfig{Dir: clusterDir, Listen: api.Listen{Addr: clusterAPI}},
+			func(*node.API) { serving <- struct{}{} })
 	})
 	for range 2 {
 		select {
@@ -221,7 +226,8 @@ func newSite(ctx context.Context, program string, workers int, profile string) (
 	}
 	for i := range workers {
 		// Pins of BPF are the machine's, so the name must be one that no other worker has.
-		w := &benchWorker{name: fmt.Sprintf("%s-w%d", filepath.Base(s.dir), i+1), cable: fmt.Sprintf("sk%d", i+1), dir: filepath.Join(s.dir, fmt.Sprintf("w%d", i+1)), token: ready.Tokens[i], link: fmt.Sprintf("10.200.%d.1%s", i+1, workerLink)}
+		w := &benchWorker{name: fmt.Sprintf("%s-w%d", filepath.Base(s.dir), i+1), cable: fmt.Sprintf("sk%d", i+1),
+			dir: filepath.Join(s.dir, fmt.Sprintf("w%d", i+1)), token: ready.Tokens[i], link: fmt.Sprintf("10.200.%d.1%s", i+1, workerLink)}
 		if w.ns, err = newNamespace(w.name); err != nil {
 			return s, err
 		}
@@ -264,8 +270,8 @@ func (s *site) login(ctx context.Context, addr, password string) (*api.Client, e
 
 // startWorker starts a worker's agent, for the first time or again.
 func (s *site) startWorker(w *benchWorker) error {
-	w.cmd = exec.Command(s.program, "worker", "--name", w.name, "--data", w.dir, "--join", w.token, "--cluster", w.link, "--run-dir", filepath.Join(w.dir, "run"),
-		"--cgroup-parent", s.cgroup(w), "--cpu", "64", "--memory", "64Gi", "--log-level", "warn")
+	w.cmd = exec.Command(s.program, "worker", "--name", w.name, "--data", w.dir, "--join", w.token, "--cluster", w.link, "--run-dir",
+		filepath.Join(w.dir, "run"), "--cgroup-parent", s.cgroup(w), "--cpu", "64", "--memory", "64Gi", "--log-level", "warn")
 	w.cmd.Stderr = s.log
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return w.ns.start(w.cmd)
@@ -313,10 +319,12 @@ func (s *site) image(ctx context.Context, program, tag string) error {
 		return err
 	}
 	defer st.Close()
-	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: "skerry.local/" + tag, Platform: artifact.HostPlatform()}); err != nil {
+	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: "skerry.local/" + tag,
+		Platform: artifact.HostPlatform()}); err != nil {
 		return err
 	}
-	_, err = st.Push(ctx, "skerry.local/"+tag, "skerry.local/"+tag, &artifact.Source{BaseURL: "https://" + rootAPI, Transport: s.root.Transport()}, nil)
+	_, err = st.Push(ctx, "skerry.local/"+tag, "skerry.local/"+tag,
+		&artifact.Source{BaseURL: "https://" + rootAPI, Transport: s.root.Transport()}, nil)
 	return err
 }
 
@@ -326,7 +334,8 @@ func (s *site) close() error {
 	for _, w := range s.workers {
 		stop(w.cmd, syscall.SIGTERM)
 		if w.cmd != nil {
-			cmd := exec.Command(s.program, "worker", "cleanup", "--yes", "--name", w.name, "--data", w.dir, "--run-dir", filepath.Join(w.dir, "run"), "--cgroup-parent", s.cgroup(w))
+			cmd := exec.Command(s.program, "worker", "cleanup", "--yes", "--name", w.name, "--data", w.dir, "--run-dir",
+				filepath.Join(w.dir, "run"), "--cgroup-parent", s.cgroup(w))
 			cmd.Stdout, cmd.Stderr = s.log, s.log
 			if err := w.ns.start(cmd); err == nil {
 				err = cmd.Wait()

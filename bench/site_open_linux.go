@@ -10,8 +10,8 @@ import (
 	clustercore "skerry.dev/skerry/cluster/core"
 )
 
-// Site is a small Skerry for other benchmarks: a root and a cluster in one process, as `skerry up` has them, and one worker, each in a network
-// namespace of its own.
+// Site is a small Skerry for other benchmarks: a root and a cluster in one process, as `skerry up` has them, and one
+// worker, each in a network namespace of its own.
 type Site struct {
 	Root *api.Client
 	s    *site

@@ -139,7 +139,8 @@ func (a *answerer) witness(ctx context.Context, q core.AskWitness) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
 	var reached bool
-	err := a.get(ctx, q.Witness, "/reach?"+url.Values{"target": {q.Target}, "peer": {strconv.FormatUint(uint64(q.Peer), 10)}, "wait": {(q.Wait * 4 / 5).String()}}.Encode(), &reached)
+	err := a.get(ctx, q.Witness, "/reach?"+url.Values{"target": {q.Target}, "peer": {strconv.FormatUint(uint64(q.Peer), 10)},
+		"wait": {(q.Wait * 4 / 5).String()}}.Encode(), &reached)
 	if err != nil {
 		a.s.opt.Log.Debug("ask a witness", "worker", q.Witness, "about", q.Suspect, "err", err)
 	}

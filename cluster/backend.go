@@ -127,7 +127,7 @@ func (s *Server) Rebalance(ctx context.Context, dryRun bool) (view.RebalancePlan
 const overlayTime = 10 * time.Second
 
 // WorkerOverlay asks a worker how it fares in the overlay.
-func (s *Server) WorkerOverlay(ctx context.Context, name string) (v view.OverlayView, err error) {
+func (s *Server) WorkerOverlay(ctx context.Context, name string) (shown view.OverlayView, err error) {
 	connected, err := tier.View(ctx, s.Role, func(c *core.Core) (bool, error) {
 		if !c.HasWorker(name) {
 			return false, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
@@ -136,18 +136,18 @@ func (s *Server) WorkerOverlay(ctx context.Context, name string) (v view.Overlay
 		return k != nil && k.Connected, nil
 	})
 	if err != nil {
-		return v, err
+		return shown, err
 	}
 	if !connected {
-		return v, skerry.Errorf(skerry.CodeUnavailable, "worker %s is not connected, so it cannot be asked", name)
+		return shown, skerry.Errorf(skerry.CodeUnavailable, "worker %s is not connected, so it cannot be asked", name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, overlayTime)
 	defer cancel()
-	if err := s.askWorker(ctx, name, "/overlay", 1<<20, &v); err != nil {
+	if err := s.askWorker(ctx, name, "/overlay", 1<<20, &shown); err != nil {
 		return view.OverlayView{}, skerry.Errorf(skerry.CodeUnavailable, "worker %s does not report its paths: %s", name, err)
 	}
-	v.Peers = v.Peers[:min(len(v.Peers), view.MaxPathViews)]
-	return v, nil
+	shown.Peers = shown.Peers[:min(len(shown.Peers), view.MaxPathViews)]
+	return shown, nil
 }
 
 // UpgradeWorker has a worker's agent go over to another program.

@@ -51,7 +51,8 @@ type nameServer struct {
 }
 
 func newNameServer(s *Server) *nameServer {
-	n := &nameServer{s: s, serial: uint32(time.Now().Unix()), asked: map[netip.Prefix]time.Time{}, far: map[netip.Prefix]map[string]float64{}, best: map[netip.Prefix]string{}}
+	n := &nameServer{s: s, serial: uint32(time.Now().Unix()), asked: map[netip.Prefix]time.Time{},
+		far: map[netip.Prefix]map[string]float64{}, best: map[netip.Prefix]string{}}
 	n.authority = resolver.NewAuthority(resolver.AuthorityOptions{TTL: hostTTL, Rank: n.rank, Log: s.opt.Log})
 	return n
 }
@@ -75,13 +76,13 @@ func (n *nameServer) rank(client netip.Prefix, _ string, p *resolver.Point) floa
 
 // run answers questions until ctx ends.
 func (n *nameServer) run(ctx context.Context) error {
-	pc, l, err := n.s.opt.Names.Open()
+	pc, listener, err := n.s.opt.Names.Open()
 	if err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = n.authority.ServeUDP(pc) })
-	wg.Go(func() { _ = n.authority.ServeTCP(l) })
+	wg.Go(func() { _ = n.authority.ServeTCP(listener) })
 	wg.Go(func() { n.measure(ctx) })
 	defer wg.Wait()
 	defer n.authority.Close()
@@ -171,15 +172,15 @@ func (n *nameServer) measureOnce(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	q := url.Values{}
+	query := url.Values{}
 	for _, p := range networks {
-		q.Add("net", p.String())
+		query.Add("net", p.String())
 	}
 	var mu sync.Mutex
 	clients := map[netip.Prefix]netip.Addr{}
 	n.each(workers, func(w string) {
 		var list []netip.Addr
-		if n.get(ctx, w, "/clients?"+q.Encode(), &list) != nil {
+		if n.get(ctx, w, "/clients?"+query.Encode(), &list) != nil {
 			return
 		}
 		mu.Lock()
@@ -196,13 +197,13 @@ func (n *nameServer) measureOnce(ctx context.Context) {
 	if len(targets) == 0 {
 		return
 	}
-	q = url.Values{}
+	query = url.Values{}
 	for _, p := range targets {
-		q.Add("target", clients[p].String())
+		query.Add("target", clients[p].String())
 	}
 	n.each(workers, func(w string) {
 		var ms []float64
-		if n.get(ctx, w, "/measure?"+q.Encode(), &ms) != nil || len(ms) != len(targets) {
+		if n.get(ctx, w, "/measure?"+query.Encode(), &ms) != nil || len(ms) != len(targets) {
 			return
 		}
 		n.mu.Lock()

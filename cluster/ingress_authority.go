@@ -32,7 +32,8 @@ func newIngressAuthority(site string, now time.Time) (*wire.IngressCertificate, 
 	if err != nil {
 		return nil, err
 	}
-	x := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "Skerry ingress of " + site}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(authorityFor),
+	x := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "Skerry ingress of " + site}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.Add(authorityFor),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, x, x, key.Public(), key)

@@ -61,7 +61,8 @@ func (p *Place) object(key string) (*s3.Client, error) {
 	if p.AccessKey == "" || p.SecretKey == "" { // those of the process are not for it
 		return nil, skerry.Errorf(skerry.CodeInvalid, "it has no accessKey or no secretKey")
 	}
-	c := s3.Config{Endpoint: p.Endpoint, Region: p.Region, AccessKey: p.AccessKey, SecretKey: p.SecretKey, SessionToken: p.SessionToken, CA: p.CA}
+	c := s3.Config{Endpoint: p.Endpoint, Region: p.Region, AccessKey: p.AccessKey, SecretKey: p.SecretKey, SessionToken: p.SessionToken,
+		CA: p.CA}
 	return s3.New(strings.TrimSuffix(p.To, "/")+"/"+key, c)
 }
 
@@ -97,21 +98,21 @@ func placeOf(s *Server, name, org string) (Place, error) {
 }
 
 // export sends a snapshot away, whole, and deletes old ones only then.
-func export(ctx context.Context, s *Server, q core.ExportSnapshot) (end core.EndExport) {
-	snap := q.Snapshot
-	end = core.EndExport{Snapshot: snap, Object: volumes.Object{ID: snap.ID, To: q.To, Key: exportKey(s, &snap)}}
-	object, err := upload(ctx, s, q, end.Object.Key)
+func export(ctx context.Context, server *Server, msg core.ExportSnapshot) (end core.EndExport) {
+	snap := msg.Snapshot
+	end = core.EndExport{Snapshot: snap, Object: volumes.Object{ID: snap.ID, To: msg.To, Key: exportKey(server, &snap)}}
+	object, err := upload(ctx, server, msg, end.Object.Key)
 	if err != nil {
 		end.Err = err.Error()
 		return end
 	}
 	end.Where = object.String()
 	failed := map[string]string{} // by place; what one of them refuses holds up no other
-	for _, old := range q.Old {
+	for _, old := range msg.Old {
 		if failed[old.To] != "" {
 			continue
 		}
-		moved, err := deleteObject(ctx, s, old, snap.Org)
+		moved, err := deleteObject(ctx, server, old, snap.Org)
 		switch {
 		case moved:
 			end.Left = err.Error()
@@ -132,18 +133,18 @@ func exportKey(s *Server, snap *spec.Snapshot) string {
 	return path.Join(s.opt.Name, snap.Namespace, snap.App, snap.Service, fmt.Sprint(snap.Replica), string(snap.ID)+".snapshot")
 }
 
-func upload(ctx context.Context, s *Server, q core.ExportSnapshot, key string) (*s3.Client, error) {
-	p, err := placeOf(s, q.To, q.Snapshot.Org)
+func upload(ctx context.Context, server *Server, msg core.ExportSnapshot, key string) (*s3.Client, error) {
+	p, err := placeOf(server, msg.To, msg.Snapshot.Org)
 	if err != nil {
 		return nil, err
 	}
-	list := q.Recipients
+	list := msg.Recipients
 	if len(list) == 0 {
 		list = p.Recipients
 	}
 	to, err := recipientsOf(list)
 	if err == nil && len(to) == 0 {
-		err = fmt.Errorf("it would not be encrypted: neither snapshots.export.recipients nor place %q names a recipient", q.To)
+		err = fmt.Errorf("it would not be encrypted: neither snapshots.export.recipients nor place %q names a recipient", msg.To)
 	}
 	if err != nil {
 		return nil, err
@@ -152,12 +153,12 @@ func upload(ctx context.Context, s *Server, q core.ExportSnapshot, key string) (
 	if err != nil {
 		return nil, err
 	}
-	from, length, err := s.OpenSnapshot(ctx, q.Snapshot.ID)
+	from, length, err := server.OpenSnapshot(ctx, msg.Snapshot.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer from.Close()
-	r := encrypted(from, q.Snapshot.SHA256, to)
+	r := encrypted(from, msg.Snapshot.SHA256, to)
 	defer r.Close()
 	_, err = object.Upload(ctx, r, length)
 	return object, err

@@ -20,7 +20,8 @@ func (s *Server) pulls(ctx context.Context, worker, have string) (tier.Pulls, er
 	})
 }
 
-// OrgsBehind lists the organisations of a namespace of the root's, as far as the site has anything of them: their images may be in its cache.
+// OrgsBehind lists the organisations of a namespace of the root's, as far as the site has anything of them: their
+// images may be in its cache.
 func (s *Server) OrgsBehind(ctx context.Context, namespace string) ([]string, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]string, error) { return c.OrgsBehind(namespace), nil })
 }

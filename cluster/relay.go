@@ -37,7 +37,7 @@ func (s *Server) startRelay(ctx context.Context, l *loop.Loop) func() error {
 	return run
 }
 
-func (s *Server) openRelay(ctx context.Context, l *loop.Loop) (func() error, error) {
+func (s *Server) openRelay(ctx context.Context, life *loop.Loop) (func() error, error) {
 	addr, err := net.ResolveUDPAddr("udp", s.opt.Relay)
 	if err != nil {
 		return nil, err
@@ -52,9 +52,9 @@ func (s *Server) openRelay(ctx context.Context, l *loop.Loop) (func() error, err
 		return nil, err
 	}
 	var r *relay.Server // nobody is answered before the root has said with which key
-	m := roundtrip.Share(func(b []byte, to netip.AddrPort) error { return r.Send(b, to) }, s.opt.Log)
+	meter := roundtrip.Share(func(b []byte, to netip.AddrPort) error { return r.Send(b, to) }, s.opt.Log)
 	r, err = relay.New(relay.Options{Name: s.opt.Name, UDP: at, TLS: at, Certificate: cert, Log: s.opt.Log,
-		Probe: func(b []byte, from netip.AddrPort) { m.Take(time.Now(), b, from) }})
+		Probe: func(b []byte, from netip.AddrPort) { meter.Take(time.Now(), b, from) }})
 	if err != nil {
 		return nil, err
 	}
@@ -71,27 +71,27 @@ func (s *Server) openRelay(ctx context.Context, l *loop.Loop) (func() error, err
 			up.Public = netip.AddrPort{}
 		}
 	}
-	l.Post(up)
+	life.Post(up)
 	if s.opt.Root == nil {
 		return nil, nil
 	}
-	s.meter.Store(m)
-	return func() error { return measureGateways(ctx, l, m, up.Public) }, nil
+	s.meter.Store(meter)
+	return func() error { return measureGateways(ctx, life, meter, up.Public) }, nil
 }
 
 // gatewayEvery is how often it is looked whether round trips to other sites have changed.
 const gatewayEvery = 2 * time.Second
 
 // measureGateways measures round trips to the gateways of other sites, and tells the core of them, until ctx ends.
-func measureGateways(ctx context.Context, l *loop.Loop, m *roundtrip.Meter, public netip.AddrPort) error {
+func measureGateways(ctx context.Context, life *loop.Loop, meter *roundtrip.Meter, public netip.AddrPort) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { m.Run(ctx) })
-	t := time.NewTicker(gatewayEvery)
-	defer t.Stop()
+	wg.Go(func() { meter.Run(ctx) })
+	tick := time.NewTicker(gatewayEvery)
+	defer tick.Stop()
 	var told *wire.Gateway
 	for {
-		now := &wire.Gateway{Heard: m.Heard(coord.MostGateways)}
+		now := &wire.Gateway{Heard: meter.Heard(coord.MostGateways)}
 		if public.IsValid() {
 			now.Probe = public.String()
 		}
@@ -100,12 +100,12 @@ func measureGateways(ctx context.Context, l *loop.Loop, m *roundtrip.Meter, publ
 		}
 		if !core.SameGateway(told, now) {
 			told = now
-			l.Post(core.GatewayHeard{Gateway: *now})
+			life.Post(core.GatewayHeard{Gateway: *now})
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.C:
+		case <-tick.C:
 		}
 	}
 }
@@ -152,7 +152,8 @@ func relayCertificate() (cert tls.Certificate, pin [32]byte, err error) {
 	if err != nil {
 		return cert, pin, err
 	}
-	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "skerry relay"}, NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
+	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "skerry relay"}, NotBefore: time.Unix(0, 0),
+		NotAfter: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {
 		return cert, pin, err

@@ -61,44 +61,44 @@ func (s *Server) findSecret(ctx context.Context, worker string, n spec.SecretNam
 }
 
 // heldSecret gives a secret of the root's as the site keeps it, after asking for it if it does not.
-func (s *Server) heldSecret(ctx context.Context, n spec.SecretName) ([]byte, error) {
-	rec, err := s.Store.Get(ctx, heldKey(n))
-	var h heldSecret
+func (s *Server) heldSecret(ctx context.Context, secret spec.SecretName) ([]byte, error) {
+	rec, err := s.Store.Get(ctx, heldKey(secret))
+	var held heldSecret
 	switch {
 	case err == nil:
-		if err = json.Unmarshal(rec.Value, &h); err == nil && s.opt.Secrets.Opens(h.Sealed) {
-			return h.Sealed, nil // else it was kept by a machine with another key
+		if err = json.Unmarshal(rec.Value, &held); err == nil && s.opt.Secrets.Opens(held.Sealed) {
+			return held.Sealed, nil // else it was kept by a machine with another key
 		}
 	case !errors.Is(err, store.ErrNotFound):
 		return nil, err
 	}
 	up := s.up.Load()
 	if up == nil {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "the site has no secret %s of namespace %s", n.Name, n.Namespace)
+		return nil, skerry.Errorf(skerry.CodeNotFound, "the site has no secret %s of namespace %s", secret.Name, secret.Namespace)
 	}
 	if ok, why := up.Connected(); !ok {
-		return nil, skerry.Errorf(skerry.CodeUnavailable, "the root has secret %s, and cannot be reached: %s", n.Name, why)
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "the root has secret %s, and cannot be reached: %s", secret.Name, why)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askRoot)
 	defer cancel()
-	h.Name = n
-	if h.Sealed, err = tier.AskSecret(ctx, up.Transport, s.opt.Secrets, n); err != nil {
+	held.Name = secret
+	if held.Sealed, err = tier.AskSecret(ctx, up.Transport, s.opt.Secrets, secret); err != nil {
 		return nil, err
 	}
-	value, err := json.Marshal(h)
+	value, err := json.Marshal(held)
 	if err != nil {
 		return nil, err
 	}
-	ops := []store.Op{{Key: heldKey(n), Value: value}}
+	ops := []store.Op{{Key: heldKey(secret), Value: value}}
 	for _, old := range s.unusedSecrets(ctx) {
-		if old != heldKey(n) {
+		if old != heldKey(secret) {
 			ops = append(ops, store.Op{Key: old, Delete: true})
 		}
 	}
 	if _, err = s.Store.Commit(ctx, ops); err != nil { // it is of use all the same
-		s.opt.Log.Warn("a secret of the root's is not kept at the site", "secret", n.Namespace+"/"+n.Name, "err", err)
+		s.opt.Log.Warn("a secret of the root's is not kept at the site", "secret", secret.Namespace+"/"+secret.Name, "err", err)
 	}
-	return h.Sealed, nil
+	return held.Sealed, nil
 }
 
 // unusedSecrets lists the records of secrets that nothing at the site names any more.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster/core"
-	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/roundtrip"
 	"skerry.dev/skerry/internal/tier"
@@ -30,33 +28,24 @@ import (
 
 // ServerOptions set up a cluster server. Name, Store and Link are needed.
 type ServerOptions struct {
-	Name      string
-	Version   string
-	Store     store.Store
-	Link      string        // address to listen on for workers, host:port
-	MQTT      string        // address to listen on for agents of others, host:port; empty: none are taken
-	Images    tier.Registry // on a miss it asks the root, then the registry named
-	Secrets   *vault.Key    // nil: the site has no secrets
-	Admission core.Admission
-	Places    func() (Places, error) // where snapshots of schedules may go; nil: nowhere
-	Policies  map[string]sched.Policy
-	Plugins   PluginHost // nil: none
-	Journal   journal.Limits
-	LostAfter time.Duration // 0: the profile's
-	Profile   core.Profile  // the zero value: Fast
-	CertLife  time.Duration
+	// Options are the site's. Each life of the core gets an incarnation, a term, a seed, secrets, a pace and name servers of its own.
+	core.Options
+	Version  string
+	Store    store.Store
+	Link     string                 // address to listen on for workers, host:port
+	MQTT     string                 // address to listen on for agents of others, host:port; empty: none are taken
+	Images   tier.Registry          // on a miss it asks the root, then the registry named
+	Secrets  *vault.Key             // nil: the site has no secrets
+	Places   func() (Places, error) // where snapshots of schedules may go; nil: nowhere
+	Plugins  PluginHost             // nil: none
+	Journal  journal.Limits
+	Profile  core.Profile // the zero value: Fast
+	CertLife time.Duration
 	// Relay is where the site's relay listens, by UDP and by TLS over TCP, host:port; empty: the site has none. RelayPublic is
 	// where the relays of other sites reach it; empty: found out.
 	Relay, RelayPublic string
-	Direct             bool             // workers here may be reached directly from sites that allow it, too
-	Trusted            bool             // the operator declared the network between the workers trusted
-	Rebalance          bool             // instances are moved to clearly better places
-	Pool               netip.Prefix     // of instance addresses; the zero value: the default
 	Names              tier.NameOptions // answers for host names of services
 	KeepAlive          time.Duration    // 0: the profile's
-
-	// Rebuild: the store has lost what the site had; see Options.
-	Rebuild bool
 	// Leadership decides whether this process leads the site; nil: it does.
 	Leadership tier.Leadership
 	// Root tells how to reach the root; nil for a site of its own.
@@ -96,9 +85,12 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 		opt.LostAfter = opt.Profile.LostAfter
 	}
 	s := &Server{opt: opt}
-	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, MQTT: opt.MQTT, Images: opt.Images, Secrets: opt.Secrets,
-		Asked:   map[string]http.Handler{checkpointPath: http.HandlerFunc(s.serveCheckpoint), tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
-		Journal: opt.Journal, Leadership: opt.Leadership, Reenrol: opt.Rebuild, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
+	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierCluster, Name: opt.Name, Version: opt.Version, Store: opt.Store,
+		Link: opt.Link, MQTT: opt.MQTT, Images: opt.Images, Secrets: opt.Secrets,
+		Asked: map[string]http.Handler{checkpointPath: http.HandlerFunc(s.serveCheckpoint),
+			tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
+		Journal: opt.Journal, Leadership: opt.Leadership, Reenrol: opt.Rebuild, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive,
+		Beat: opt.Profile.Beat, QuietAfter: max(opt.LostAfter*11/20, opt.Profile.Beat*3/2), Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +109,10 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
-	c := core.New(core.Options{IngressAuthority: authority, Zone: s.opt.Names.Zone(), NameServers: s.opt.Names.Addrs, Secret: secret,
-		Name: s.opt.Name, Incarnation: s.Life().Incarnation, Term: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
-		Pace: s.opt.Profile.Pace(), Admission: s.opt.Admission, Policies: s.opt.Policies, Trusted: s.opt.Trusted, Rebalance: s.opt.Rebalance,
-		Direct: s.opt.Direct, Pool: s.opt.Pool, Standalone: s.opt.Root == nil, Rebuild: s.opt.Rebuild})
+	opt := s.opt.Options
+	opt.Incarnation, opt.Term, opt.Seed, opt.Secret, opt.Pace = s.Life().Incarnation, s.Life().Epoch, tier.Seed(), secret, s.opt.Profile.Pace()
+	opt.IngressAuthority, opt.Zone, opt.NameServers, opt.Standalone = authority, s.opt.Names.Zone(), s.opt.Names.Addrs, s.opt.Root == nil
+	c := core.New(opt)
 	writes, err := s.LoadCore(ctx, Records(), c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err
@@ -131,11 +123,11 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 }
 
 // serve runs the links of one life. When one of them ends, so does the other.
-func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
+func (s *Server) serve(ctx context.Context, life *loop.Loop) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	parts := []func() error{func() error {
-		return s.ServeChildren(ctx, l, tier.Children{
+		return s.ServeChildren(ctx, life, tier.Children{
 			Up:    func(hello *wire.Hello) any { return core.ChildUp{Hello: hello} },
 			Frame: func(name string, m wire.Message) any { return core.ChildFrame{Name: name, Msg: m} },
 			Down:  func(name string) any { return core.ChildDown{Name: name} },
@@ -144,19 +136,19 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		})
 	}}
 	if s.opt.Root != nil {
-		up, err := s.connect(ctx, l)
+		up, err := s.connect(ctx, life)
 		if err != nil {
 			return err
 		}
 		parts = append(parts, func() error { return up.Run(ctx) })
 	}
-	if run := s.startRelay(ctx, l); run != nil {
+	if run := s.startRelay(ctx, life); run != nil {
 		parts = append(parts, run)
 	}
 	if s.opt.Names.Listen != "" {
 		parts = append(parts, func() error { return newNameServer(s).run(ctx) })
 	}
-	answers := newAnswerer(ctx, s, l)
+	answers := newAnswerer(ctx, s, life)
 	s.answers.Store(answers)
 	defer answers.work.End()
 	done := make(chan error, len(parts))
@@ -172,18 +164,19 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 }
 
 // connect makes the link to the root.
-func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
-	r := s.opt.Root
+func (s *Server) connect(ctx context.Context, life *loop.Loop) (*tier.Up, error) {
+	root := s.opt.Root
 	up, err := tier.NewUp(tier.UpConfig{
-		Member: r.Member, Addrs: r.Addrs, Boot: r.Boot, Machine: r.Machine, Version: s.opt.Version, Site: s.Authority(), Log: s.opt.Log,
+		Member: root.Member, Addrs: root.Addrs, Boot: root.Boot, Machine: root.Machine, Version: s.opt.Version, Site: s.Authority(),
+		Log: s.opt.Log,
 		Sets: func() []wire.SetAck {
 			// With the life's own context: between two lives there is nobody to answer.
 			sets, _ := tier.View(ctx, s.Role, func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
-		Up:    func(w *wire.Welcome) { l.Post(core.ParentUp{Welcome: w}) },
-		Frame: func(m wire.Message) { l.Post(core.ParentFrame{Msg: m}) },
-		Down:  func(ago time.Duration) { l.Post(core.ParentDown{Heard: time.Now().Add(-ago)}) },
+		Up:    func(w *wire.Welcome) { life.Post(core.ParentUp{Welcome: w}) },
+		Frame: func(m wire.Message) { life.Post(core.ParentFrame{Msg: m}) },
+		Down:  func(ago time.Duration) { life.Post(core.ParentDown{Heard: time.Now().Add(-ago)}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
 		Term:  s.term,
 		Held:  func() time.Duration { return s.Held("") },
@@ -192,8 +185,8 @@ func (s *Server) connect(ctx context.Context, l *loop.Loop) (*tier.Up, error) {
 		return nil, err
 	}
 	s.up.Store(up)
-	if r.OnUp != nil {
-		r.OnUp(up)
+	if root.OnUp != nil {
+		root.OnUp(up)
 	}
 	return up, nil
 }
@@ -259,7 +252,8 @@ func (h *host) Send(to string, m wire.Message) {
 
 func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 	for _, e := range events {
-		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "worker", string(e.Worker), "text", e.Text)
+		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "worker", string(e.Worker),
+			"text", e.Text)
 	}
 	h.Journal().Announce(events, changed)
 }

@@ -88,21 +88,21 @@ func snapshotURL(id spec.SnapshotID, rest string, q url.Values) string {
 }
 
 // makeSnapshot notes a snapshot, has a worker make it, and notes what came of that, whatever becomes of who asked.
-func (s *Server) makeSnapshot(ctx context.Context, m core.BeginSnapshot,
+func (s *Server) makeSnapshot(ctx context.Context, begin core.BeginSnapshot,
 	ask func(ctx context.Context, plan core.SnapshotPlan) (*http.Request, error),
 ) (out spec.Snapshot, err error) {
 	last := context.WithoutCancel(ctx) // what has begun is to end, also if who asked has gone by the time the core has noted it
-	v, err := s.Role.Do(last, m)
+	value, err := s.Role.Do(last, begin)
 	if err != nil {
 		return out, err
 	}
-	plan, _ := v.(core.SnapshotPlan)
+	plan, _ := value.(core.SnapshotPlan)
 	info := new(spec.Snapshot)
 	req, err := ask(ctx, plan)
 	if err == nil {
 		err = s.askSnapshot(plan.Worker, req, info)
 	}
-	end := core.EndSnapshot{ID: m.ID, Info: info}
+	end := core.EndSnapshot{ID: begin.ID, Info: info}
 	if err != nil {
 		end.Err = err.Error()
 	}
@@ -113,10 +113,11 @@ func (s *Server) makeSnapshot(ctx context.Context, m core.BeginSnapshot,
 		return out, err
 	}
 	return tier.View(last, s.Role, func(c *core.Core) (spec.Snapshot, error) {
-		if made, ok := c.Snapshot(m.ID); ok {
+		if made, ok := c.Snapshot(begin.ID); ok {
 			return made, nil
 		}
-		return out, skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was taken, or worker %s described it implausibly", m.ID, plan.Worker)
+		return out, skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was taken, or worker %s described it implausibly",
+			begin.ID, plan.Worker)
 	})
 }
 
@@ -165,13 +166,14 @@ func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 }
 
 // RestoreSnapshot makes volumes what a snapshot has: those it was taken of or, if clone says so, new ones.
-func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spec.VolumeClaim, clone bool, worker, actor string) (view.VolumeView, error) {
+func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spec.VolumeClaim, clone bool, worker,
+	actor string) (view.VolumeView, error) {
 	last := context.WithoutCancel(ctx) // as with snapshots
-	v, err := s.Role.Do(last, core.BeginRestore{ID: id, To: to, Clone: clone, Worker: worker})
+	value, err := s.Role.Do(last, core.BeginRestore{ID: id, To: to, Clone: clone, Worker: worker})
 	if err != nil {
 		return view.VolumeView{}, err
 	}
-	end := core.EndRestore{RestorePlan: v.(core.RestorePlan), Actor: actor}
+	end := core.EndRestore{RestorePlan: value.(core.RestorePlan), Actor: actor}
 	end.Took, err = s.restore(ctx, end.RestorePlan)
 	if err != nil {
 		end.Err = err.Error()
@@ -192,8 +194,8 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spe
 	})
 }
 
-// restore waits until nothing has the volumes, and has their worker unpack the snapshot. One that is elsewhere comes through here. It returns
-// what volumes without a size took.
+// restore waits until nothing has the volumes, and has their worker unpack the snapshot. One that is elsewhere comes
+// through here. It returns what volumes without a size took.
 func (s *Server) restore(ctx context.Context, plan core.RestorePlan) (skerry.Bytes, error) {
 	if err := s.awaitIdle(ctx, plan.To); err != nil {
 		return 0, err

@@ -36,28 +36,28 @@ failed. Ctrl-C ends the view, not the deployment.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
-	var o api.ApplyOptions
-	var w waitFlags
+	var opt api.ApplyOptions
+	var waiting waitFlags
 	var output string
 	var expect uint64
 	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Create or update applications from manifests", Args: cobra.NoArgs,
 		Long:    "Create or update applications from manifests. FILE is a file, a directory, or - for standard input; a file may hold\nseveral manifests, separated by ---.\n" + exitHelp,
 		Example: "  skerry apply -f shop.yaml\n  skerry apply -f . --no-wait\n  skerry apply -f shop.yaml --register && skerry deploy shop",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
-			o.Expect = skerry.Generation(expect)
+			opt.Expect = skerry.Generation(expect)
 			docs, err := readDocuments(files, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
-			return a.apply(cmd, c, docs, o, &w, output)
+			return a.apply(cmd, c, docs, opt, &waiting, output)
 		})}
 	fs := cmd.Flags()
 	fs.StringSliceVarP(&files, "file", "f", nil, "file, directory or - for standard input; may be repeated")
-	fs.BoolVar(&o.Register, "register", false, "store only; deploy later with skerry deploy")
-	fs.BoolVar(&o.DryRun, "dry-run", false, "validate only; change nothing")
+	fs.BoolVar(&opt.Register, "register", false, "store only; deploy later with skerry deploy")
+	fs.BoolVar(&opt.DryRun, "dry-run", false, "validate only; change nothing")
 	fs.Uint64Var(&expect, "expect-generation", 0, "fail unless the application is at this generation")
 	outputFlag(cmd, &output)
-	w.add(cmd)
+	waiting.add(cmd)
 	return cmd
 }
 
@@ -68,28 +68,30 @@ type appliedDoc struct {
 }
 
 // apply applies documents one after the other. An error in one does not keep the others back; all are told.
-func (a *app) apply(cmd *cobra.Command, c *api.Client, docs []document, o api.ApplyOptions, w *waitFlags, output string) error {
+func (a *app) apply(cmd *cobra.Command, client *api.Client, docs []document, opt api.ApplyOptions, waiting *waitFlags,
+	output string) error {
 	ctx := cmd.Context()
 	var results []appliedDoc
 	var errs []error
 	names := map[skerry.AppKey]string{}
-	for _, d := range docs {
-		if k, err := d.key(a.namespace()); err == nil {
+	for _, doc := range docs {
+		if k, err := doc.key(a.namespace()); err == nil {
 			if first, twice := names[k]; twice {
-				errs = append(errs, skerry.Errorf(skerry.CodeInvalid, "%s: application %s is already in %s", d.where(), k, first).WithHint("keep one of them"))
+				errs = append(errs, skerry.Errorf(skerry.CodeInvalid, "%s: application %s is already in %s", doc.where(), k,
+					first).WithHint("keep one of them"))
 				continue
 			}
-			names[k] = d.where()
+			names[k] = doc.where()
 		}
-		res, err := c.Apply(ctx, d.inNamespace(a.namespace()), o)
+		res, err := client.Apply(ctx, doc.inNamespace(a.namespace()), opt)
 		if interrupted(ctx) {
 			return ctx.Err()
 		}
 		if err != nil {
-			errs = append(errs, d.at(err))
+			errs = append(errs, doc.at(err))
 			continue
 		}
-		results = append(results, appliedDoc{res, o.DryRun})
+		results = append(results, appliedDoc{res, opt.DryRun})
 		for _, warning := range res.Warnings {
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", res.Key.Name, warning)
 		}
@@ -97,7 +99,7 @@ func (a *app) apply(cmd *cobra.Command, c *api.Client, docs []document, o api.Ap
 			for _, note := range res.Notes {
 				fmt.Fprintf(cmd.OutOrStdout(), "app/%s: %s\n", a.short(res.Key), note)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(res.Key), verb(res, o))
+			fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(res.Key), verb(res, opt))
 		}
 	}
 	switch output {
@@ -113,14 +115,14 @@ func (a *app) apply(cmd *cobra.Command, c *api.Client, docs []document, o api.Ap
 	if err := joinErrors(cmd, errs); err != nil {
 		return err
 	}
-	if o.Register || o.DryRun || !w.waits() {
+	if opt.Register || opt.DryRun || !waiting.waits() {
 		return nil
 	}
 	var keys []skerry.AppKey
 	for _, r := range results {
 		keys = append(keys, r.Key)
 	}
-	return a.follow(cmd, c, keys, w.timeout, output)
+	return a.follow(cmd, client, keys, waiting.timeout, output)
 }
 
 // short leaves the namespace away if it is the one in use.
@@ -159,9 +161,10 @@ func joinErrors(cmd *cobra.Command, errs []error) error {
 }
 
 func (a *app) deployCommand() *cobra.Command {
-	var w waitFlags
-	cmd := &cobra.Command{Use: "deploy APP...", Short: "Deploy registered applications", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("app"),
-		Long: "Deploy applications that were stored with `skerry apply --register`.\n" + exitHelp,
+	var waiting waitFlags
+	cmd := &cobra.Command{Use: "deploy APP...", Short: "Deploy registered applications", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeKind("app"),
+		Long:              "Deploy applications that were stored with `skerry apply --register`.\n" + exitHelp,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			keys, err := a.appKeys(args)
 			if err != nil {
@@ -172,14 +175,15 @@ func (a *app) deployCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(k), map[bool]string{true: "is already deployed", false: "deployed"}[res.Unchanged])
+				fmt.Fprintf(cmd.OutOrStdout(), "app/%s %s\n", a.short(k),
+					map[bool]string{true: "is already deployed", false: "deployed"}[res.Unchanged])
 			}
-			if !w.waits() {
+			if !waiting.waits() {
 				return nil
 			}
-			return a.follow(cmd, c, keys, w.timeout, "")
+			return a.follow(cmd, c, keys, waiting.timeout, "")
 		})}
-	w.add(cmd)
+	waiting.add(cmd)
 	return cmd
 }
 

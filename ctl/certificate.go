@@ -22,7 +22,7 @@ stored where the application is applied, and sent to the workers that serve the 
 	var certFile, keyFile string
 	put := &cobra.Command{Use: "put NAME", Short: "Store a certificate, replacing one of the same name", Args: cobra.ExactArgs(1),
 		Example: "  skerry certificate put shop --cert fullchain.pem --key privkey.pem",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			if certFile == "" || keyFile == "" {
 				return skerry.Errorf(skerry.CodeInvalid, "the certificate or its key is missing").WithHint("give --cert FILE and --key FILE")
 			}
@@ -34,11 +34,12 @@ stored where the application is applied, and sent to the workers that serve the 
 			if err != nil {
 				return err
 			}
-			v, err := c.PutCertificate(cmd.Context(), org, args[0], api.Certificate{Certificate: string(cert), Key: string(key)})
+			v, err := client.PutCertificate(cmd.Context(), org, args[0], api.Certificate{Certificate: string(cert), Key: string(key)})
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "certificate/%s for %s, until %s\n", v.Name, strings.Join(v.Hosts, ", "), v.NotAfter.Local().Format(time.DateOnly))
+			fmt.Fprintf(cmd.OutOrStdout(), "certificate/%s for %s, until %s\n", v.Name, strings.Join(v.Hosts, ", "),
+				v.NotAfter.Local().Format(time.DateOnly))
 			if v.NotAfter.Before(time.Now()) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning: it has expired, and clients will refuse it")
 			}
@@ -46,17 +47,18 @@ stored where the application is applied, and sent to the workers that serve the 
 		})}
 	put.Flags().StringVar(&certFile, "cert", "", "file with the certificate and its chain, PEM")
 	put.Flags().StringVar(&keyFile, "key", "", "file with its private key, PEM")
-	var f getFlags
+	var flags getFlags
 	get := &cobra.Command{Use: "get [NAME...]", Aliases: []string{"list", "ls"}, Short: "List certificates, without their keys",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			return a.get(cmd, c, &f, append([]string{"certificate"}, args...))
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+			return a.get(cmd, client, &flags, append([]string{"certificate"}, args...))
 		})}
-	outputFlag(get, &f.output)
-	remove := &cobra.Command{Use: "delete NAME...", Aliases: []string{"rm"}, Short: "Remove certificates that no application uses", Args: cobra.MinimumNArgs(1),
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+	outputFlag(get, &flags.output)
+	remove := &cobra.Command{Use: "delete NAME...", Aliases: []string{"rm"}, Short: "Remove certificates that no application uses",
+		Args: cobra.MinimumNArgs(1),
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
-				if err := c.DeleteCertificate(cmd.Context(), org, name); err != nil {
+				if err := client.DeleteCertificate(cmd.Context(), org, name); err != nil {
 					errs = append(errs, err)
 					continue
 				}
@@ -67,8 +69,8 @@ stored where the application is applied, and sent to the workers that serve the 
 	authority := &cobra.Command{Use: "authority", Short: "Print the CA certificate of ingresses with tls: self", Args: cobra.NoArgs,
 		Long:    "Print the CA certificate of a site's ingresses, as PEM. Clients that trust it accept ingresses with tls: self.\nAsk the cluster; each has a CA of its own.",
 		Example: "  skerry certificate authority > site.pem\n  curl --cacert site.pem https://shop.example.org/",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
-			x, err := c.IngressAuthority(cmd.Context())
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, _ []string) error {
+			x, err := client.IngressAuthority(cmd.Context())
 			if err == nil {
 				fmt.Fprint(cmd.OutOrStdout(), x.Certificate)
 			}
@@ -93,7 +95,8 @@ func listCertificates(ctx context.Context, c *api.Client, q listQuery) ([]item, 
 			return nil, err
 		}
 		for _, v := range list {
-			out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, v.Org, strings.Join(v.Hosts, ","), v.NotAfter.Local().Format(time.DateOnly), age(q.now, v.UpdatedAt)},
+			out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, v.Org, strings.Join(v.Hosts, ","),
+				v.NotAfter.Local().Format(time.DateOnly), age(q.now, v.UpdatedAt)},
 				wide: []string{v.Issuer, v.Print, v.Author}})
 		}
 	}
@@ -110,7 +113,8 @@ func listIngress(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 		for _, s := range v.Services {
 			for _, g := range s.Ingress {
 				name := q.showKey(v.Key) + "/" + s.Name
-				out = append(out, item{name: name, value: g, cells: []string{name, g.Host, g.Path, strconv.Itoa(g.Listen), g.Protocol, string(g.TLS), strings.Join(g.At, ",")},
+				out = append(out, item{name: name, value: g, cells: []string{name, g.Host, g.Path, strconv.Itoa(g.Listen), g.Protocol, string(g.TLS),
+					strings.Join(g.At, ",")},
 					wide: []string{string(g.Policy), strings.Join(g.Problems, "; ")}})
 			}
 		}

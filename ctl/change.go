@@ -52,12 +52,13 @@ func (a *app) completeKind(kind string) cobra.CompletionFunc {
 }
 
 func (a *app) scaleCommand() *cobra.Command {
-	var w waitFlags
+	var waiting waitFlags
 	replicas := -1
-	cmd := &cobra.Command{Use: "scale APP/SERVICE REPLICAS", Short: "Change the number of instances of a service", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("service"),
+	cmd := &cobra.Command{Use: "scale APP/SERVICE REPLICAS", Short: "Change the number of instances of a service",
+		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("service"),
 		Long: "Change the number of instances of a service.\n" + exitHelp, Example: "  skerry scale shop/front 3",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			k, err := a.serviceKey(args[0])
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+			service, err := a.serviceKey(args[0])
 			if err != nil {
 				return err
 			}
@@ -68,11 +69,11 @@ func (a *app) scaleCommand() *cobra.Command {
 			} else if !cmd.Flags().Changed("replicas") {
 				return skerry.Errorf(skerry.CodeInvalid, "the number of instances is missing").WithHint("write skerry scale %s 3", args[0])
 			}
-			before, err := c.App(cmd.Context(), k.App)
+			before, err := client.App(cmd.Context(), service.App)
 			if err != nil {
 				return err
 			}
-			res, err := c.Scale(cmd.Context(), k, replicas)
+			res, err := client.Scale(cmd.Context(), service, replicas)
 			if err != nil {
 				return err
 			}
@@ -80,27 +81,28 @@ func (a *app) scaleCommand() *cobra.Command {
 			if res.Unchanged {
 				what = "has " + strconv.Itoa(replicas) + " already"
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "service/%s/%s %s\n", a.short(k.App), k.Service, what)
-			if !w.waits() {
+			fmt.Fprintf(cmd.OutOrStdout(), "service/%s/%s %s\n", a.short(service.App), service.Service, what)
+			if !waiting.waits() {
 				return nil
 			}
-			p := newProgress([]skerry.AppKey{k.App})
+			p := newProgress([]skerry.AppKey{service.App})
 			p.past = map[string]bool{}
 			for _, s := range before.Services {
 				if s.Rollout != nil && s.Rollout.Refused != nil {
 					p.past[s.Rollout.Refused.Revision] = true
 				}
 			}
-			return a.watchProgress(cmd, c, p, w.timeout, "")
+			return a.watchProgress(cmd, client, p, waiting.timeout, "")
 		})}
 	cmd.Flags().IntVar(&replicas, "replicas", -1, "number of instances, in place of the argument")
-	w.add(cmd)
+	waiting.add(cmd)
 	return cmd
 }
 
 func (a *app) restartCommand() *cobra.Command {
 	var pull bool
-	cmd := &cobra.Command{Use: "restart APP[/SERVICE]", Short: "Restart the instances of an application or service, one after the other", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
+	cmd := &cobra.Command{Use: "restart APP[/SERVICE]", Short: "Restart the instances of an application or service, one after the other",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
 		Long: "Restart the instances of an application or service, one after the other. They keep the content of their images. With --pull, image\ntags are looked up again first; a service whose images changed is updated instead, as if it had been applied again.",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			k, err := a.targetKey(args[0])
@@ -125,7 +127,9 @@ func (a *app) deleteCommand() *cobra.Command {
 	var files []string
 	var wait, missing, volumes bool
 	timeout := 2 * time.Minute
-	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE", Short: "Delete applications, instances, volumes, clusters, workers, users and more", Aliases: []string{"rm"}, ValidArgsFunction: a.completeObjects,
+	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE",
+		Short: "Delete applications, instances, volumes, clusters, workers, users and more", Aliases: []string{"rm"},
+		ValidArgsFunction: a.completeObjects,
 		Long: `Delete resources. An application is stopped and removed whatever its state. Its local volumes are kept, unless its manifest says
 reclaim: delete, or --volumes is given. A deleted instance ends, and its service places a new one, because the number of instances
 stays the same: use "skerry scale" to reduce it. An orphan, which no service wants, ends for good. A volume is deleted with its
@@ -134,7 +138,7 @@ contents; no instance may use it. A cluster or worker must be disconnected; dele
 KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org, user, token, access-token or member.`,
 		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n" +
 			"  skerry delete volume shop/db/0\n  skerry delete volume shop/db/0:old\n  skerry delete instance front-x5b2k",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			var keys []skerry.AppKey
 			if len(files) > 0 {
 				if len(args) > 0 {
@@ -161,16 +165,16 @@ KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org
 				return skerry.Errorf(skerry.CodeInvalid, "the resources to delete are missing").
 					WithHint("write `skerry delete app NAME`, or -f FILE")
 			}
-			r, err := findResource(args[0])
+			res, err := findResource(args[0])
 			if err != nil {
 				return err
 			}
-			if volumes && r.singular() != "app" {
+			if volumes && res.singular() != "app" {
 				return skerry.Errorf(skerry.CodeInvalid, "--volumes goes with applications")
 			}
 			var errs []error
 			for _, name := range args[1:] {
-				key, gone, err := a.remove(cmd.Context(), c, r, name, volumes)
+				key, gone, err := a.remove(cmd.Context(), client, res, name, volumes)
 				var e *skerry.Error
 				if missing && errors.As(err, &e) && e.Code == skerry.CodeNotFound {
 					continue
@@ -179,15 +183,15 @@ KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org
 					errs = append(errs, err)
 					continue
 				}
-				word := map[string]string{"app": "is being deleted", "instance": "is being stopped", "orphan": "is being stopped"}[r.singular()]
+				word := map[string]string{"app": "is being deleted", "instance": "is being stopped", "orphan": "is being stopped"}[res.singular()]
 				if word == "" {
 					word = "deleted"
 				}
-				name = trimKind(name, r.singular())
+				name = trimKind(name, res.singular())
 				if key.Name != "" {
 					keys, name = append(keys, key), a.short(key)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s/%s %s\n", r.singular(), name, word)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s/%s %s\n", res.singular(), name, word)
 				a.tellVolumes(cmd.OutOrStdout(), gone)
 			}
 			if err := joinErrors(cmd, errs); err != nil {
@@ -197,7 +201,7 @@ KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org
 				return nil
 			}
 			for _, k := range keys {
-				if err := a.waitDeleted(cmd, c, k, timeout); err != nil {
+				if err := a.waitDeleted(cmd, client, k, timeout); err != nil {
 					return err
 				}
 			}
@@ -212,94 +216,96 @@ KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org
 }
 
 // remove deletes one thing; of an application it gives the key, and what becomes of its volumes.
-func (a *app) remove(ctx context.Context, c *api.Client, r *resource, name string, volumes bool) (key skerry.AppKey, gone apps.Deleted, err error) {
-	if r.singular() != "volume" || strings.Count(name, "/") != 2 { // an application may be called volume
-		name = trimKind(name, r.singular())
+func (a *app) remove(ctx context.Context, client *api.Client, res *resource, name string, volumes bool) (key skerry.AppKey,
+	gone apps.Deleted, err error) {
+	if res.singular() != "volume" || strings.Count(name, "/") != 2 { // an application may be called volume
+		name = trimKind(name, res.singular())
 	}
-	switch r.singular() {
+	switch res.singular() {
 	case "app":
 		if key, err = skerry.ParseAppKey(name, a.namespace()); err != nil {
 			return key, gone, skerry.Errorf(skerry.CodeInvalid, "%w", err)
 		}
-		gone, err = c.DeleteAppVolumes(ctx, key, volumes)
+		gone, err = client.DeleteAppVolumes(ctx, key, volumes)
 		return key, gone, err
 	case "volume":
 		v, err := a.volumeClaim(name)
 		if err != nil {
 			return key, gone, err
 		}
-		return key, gone, c.DeleteVolume(ctx, v)
+		return key, gone, client.DeleteVolume(ctx, v)
 	case "snapshot":
-		return key, gone, c.DeleteSnapshot(ctx, spec.SnapshotID(name))
+		return key, gone, client.DeleteSnapshot(ctx, spec.SnapshotID(name))
 	case "orphan":
-		return key, gone, c.DeleteOrphan(ctx, skerry.InstanceID(name))
+		return key, gone, client.DeleteOrphan(ctx, skerry.InstanceID(name))
 	case "instance":
-		id, err := a.instanceID(ctx, c, name)
+		id, err := a.instanceID(ctx, client, name)
 		if err != nil {
 			return key, gone, err
 		}
-		return key, gone, c.DeleteInstance(ctx, id)
+		return key, gone, client.DeleteInstance(ctx, id)
 	case "cluster":
-		return key, gone, c.DeleteCluster(ctx, name)
+		return key, gone, client.DeleteCluster(ctx, name)
 	case "worker":
-		return key, gone, c.DeleteWorker(ctx, name)
+		return key, gone, client.DeleteWorker(ctx, name)
 	case "namespace":
-		return key, gone, c.DeleteNamespace(ctx, name)
+		return key, gone, client.DeleteNamespace(ctx, name)
 	case "org":
-		return key, gone, c.DeleteOrg(ctx, name)
+		return key, gone, client.DeleteOrg(ctx, name)
 	case "image":
-		return key, gone, c.DeleteImage(ctx, name)
+		return key, gone, client.DeleteImage(ctx, name)
 	case "user":
-		return key, gone, c.DeleteUser(ctx, name)
+		return key, gone, client.DeleteUser(ctx, name)
 	case "token":
-		return key, gone, c.DeleteJoinToken(ctx, name)
+		return key, gone, client.DeleteJoinToken(ctx, name)
 	case "access-token":
-		return key, gone, c.DeleteAccessToken(ctx, name)
+		return key, gone, client.DeleteAccessToken(ctx, name)
 	case "member":
-		return key, gone, c.RevokeMember(ctx, name, "")
+		return key, gone, client.RevokeMember(ctx, name, "")
 	}
 	hint := "apps, instances, orphans, volumes, snapshots, clusters, workers, namespaces, orgs, images, users, tokens and access tokens can be deleted"
-	if r.singular() == "service" {
+	if res.singular() == "service" {
 		hint = "take the service out of the manifest and apply it, or `skerry scale APP/SERVICE 0`"
 	}
-	return key, gone, skerry.Errorf(skerry.CodeUnsupported, "%s cannot be deleted", r.plural2()).WithHint("%s", hint)
+	return key, gone, skerry.Errorf(skerry.CodeUnsupported, "%s cannot be deleted", res.plural2()).WithHint("%s", hint)
 }
 
 // waitDeleted waits until an application is gone.
-func (a *app) waitDeleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, timeout time.Duration) error {
+func (a *app) waitDeleted(cmd *cobra.Command, client *api.Client, key skerry.AppKey, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	there, left := false, 0
 	insts := map[skerry.InstanceID]bool{}
-	err := c.Watch(ctx, api.WatchFilter{Namespace: k.Namespace, App: k.Name, Kinds: []string{api.WatchApp, api.WatchInstance}}, func(m api.WatchMessage) error {
-		switch {
-		case m.Type == api.WatchMissed:
-			there = false
-			clear(insts)
-			return nil
-		case m.App != nil:
-			there = true
-		case m.Instance != nil:
-			insts[m.Instance.ID] = true
-		case m.Type == api.WatchDeleted && m.Key != nil:
-			there = false
-		case m.Type == api.WatchDeleted:
-			delete(insts, m.ID)
-		}
-		left = len(insts)
-		if m.Type == api.WatchSet || there {
-			return nil
-		}
-		return errDone
-	})
+	err := client.Watch(ctx, api.WatchFilter{Namespace: key.Namespace, App: key.Name, Kinds: []string{api.WatchApp, api.WatchInstance}},
+		func(m api.WatchMessage) error {
+			switch {
+			case m.Type == api.WatchMissed:
+				there = false
+				clear(insts)
+				return nil
+			case m.App != nil:
+				there = true
+			case m.Instance != nil:
+				insts[m.Instance.ID] = true
+			case m.Type == api.WatchDeleted && m.Key != nil:
+				there = false
+			case m.Type == api.WatchDeleted:
+				delete(insts, m.ID)
+			}
+			left = len(insts)
+			if m.Type == api.WatchSet || there {
+				return nil
+			}
+			return errDone
+		})
 	switch {
 	case errors.Is(err, errDone):
-		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is deleted\n", a.short(k))
+		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is deleted\n", a.short(key))
 		return nil
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return skerry.Errorf(skerry.CodeUnavailable, "application %s is not deleted after %s; %d instances are left", k, span(timeout), left).
+		return skerry.Errorf(skerry.CodeUnavailable, "application %s is not deleted after %s; %d instances are left", key, span(timeout), left).
 			WithHint("a disconnected site deletes its instances when it reconnects; `skerry get instances -o wide` lists the rest")
 	}
 	return err
@@ -308,33 +314,34 @@ func (a *app) waitDeleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, ti
 func (a *app) waitCommand() *cobra.Command {
 	timeout := 5 * time.Minute
 	what := "ready"
-	cmd := &cobra.Command{Use: "wait APP...", Short: "Wait until applications are ready, completed or deleted", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("app"),
-		Long:    "Wait until applications are ready, completed (jobs) or deleted.\n" + exitHelp,
-		Example: "  skerry wait shop --for ready --timeout 1m\n  skerry wait report --for completed",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+	cmd := &cobra.Command{Use: "wait APP...", Short: "Wait until applications are ready, completed or deleted", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeKind("app"),
+		Long:              "Wait until applications are ready, completed (jobs) or deleted.\n" + exitHelp,
+		Example:           "  skerry wait shop --for ready --timeout 1m\n  skerry wait report --for completed",
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			keys, err := a.appKeys(args)
 			if err != nil {
 				return err
 			}
 			switch what {
 			case "ready":
-				if err := exist(cmd.Context(), c, keys); err != nil {
+				if err := exist(cmd.Context(), client, keys); err != nil {
 					return err
 				}
-				return a.follow(cmd, c, keys, timeout, "")
+				return a.follow(cmd, client, keys, timeout, "")
 			case "deleted":
 				for _, k := range keys {
-					if err := a.waitDeleted(cmd, c, k, timeout); err != nil {
+					if err := a.waitDeleted(cmd, client, k, timeout); err != nil {
 						return err
 					}
 				}
 				return nil
 			case "completed":
-				if err := exist(cmd.Context(), c, keys); err != nil {
+				if err := exist(cmd.Context(), client, keys); err != nil {
 					return err
 				}
 				for _, k := range keys {
-					if err := a.waitCompleted(cmd, c, k, timeout); err != nil {
+					if err := a.waitCompleted(cmd, client, k, timeout); err != nil {
 						return err
 					}
 				}
@@ -343,7 +350,8 @@ func (a *app) waitCommand() *cobra.Command {
 			return skerry.Errorf(skerry.CodeInvalid, "--for %q is not a condition", what).WithHint("use ready, completed or deleted")
 		})}
 	cmd.Flags().StringVar(&what, "for", what, "ready, completed or deleted")
-	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"ready", "completed", "deleted"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"ready", "completed", "deleted"},
+		cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
 	return cmd
 }
@@ -358,55 +366,56 @@ func exist(ctx context.Context, c *api.Client, keys []skerry.AppKey) error {
 }
 
 // waitCompleted waits until the last run of every job of an application has ended.
-func (a *app) waitCompleted(cmd *cobra.Command, c *api.Client, k skerry.AppKey, timeout time.Duration) error {
+func (a *app) waitCompleted(cmd *cobra.Command, client *api.Client, key skerry.AppKey, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	var failed, why []string
-	err := c.Watch(ctx, api.WatchFilter{Namespace: k.Namespace, App: k.Name, Kinds: []string{api.WatchApp}}, func(m api.WatchMessage) error {
-		if m.Type == api.WatchDeleted {
-			return skerry.Errorf(skerry.CodeNotFound, "application %s was deleted", k)
-		}
-		if m.App == nil {
-			return nil
-		}
-		failed, why = nil, nil
-		jobs := 0
-		for _, s := range m.App.Services {
-			if s.Mode != spec.ModeJob && s.Mode != spec.ModeCron {
-				continue
+	err := client.Watch(ctx, api.WatchFilter{Namespace: key.Namespace, App: key.Name, Kinds: []string{api.WatchApp}},
+		func(msg api.WatchMessage) error {
+			if msg.Type == api.WatchDeleted {
+				return skerry.Errorf(skerry.CodeNotFound, "application %s was deleted", key)
 			}
-			jobs++
-			n := len(s.Runs)
-			if n == 0 || s.Runs[n-1].Result == "" {
+			if msg.App == nil {
 				return nil
 			}
-			if r := s.Runs[n-1]; r.Result == "Failed" {
-				failed = append(failed, s.Name)
-				if r.Reason != "" {
-					why = append(why, s.Name+": "+r.Reason)
+			failed, why = nil, nil
+			jobs := 0
+			for _, s := range msg.App.Services {
+				if s.Mode != spec.ModeJob && s.Mode != spec.ModeCron {
+					continue
+				}
+				jobs++
+				n := len(s.Runs)
+				if n == 0 || s.Runs[n-1].Result == "" {
+					return nil
+				}
+				if r := s.Runs[n-1]; r.Result == "Failed" {
+					failed = append(failed, s.Name)
+					if r.Reason != "" {
+						why = append(why, s.Name+": "+r.Reason)
+					}
 				}
 			}
-		}
-		if jobs == 0 {
-			return skerry.Errorf(skerry.CodeInvalid, "application %s has no jobs, and never completes", k).WithHint("use --for ready")
-		}
-		return errDone
-	})
+			if jobs == 0 {
+				return skerry.Errorf(skerry.CodeInvalid, "application %s has no jobs, and never completes", key).WithHint("use --for ready")
+			}
+			return errDone
+		})
 	switch {
 	case errors.Is(err, errDone) && len(why) > 0:
-		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(why, "; ")).
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(key), strings.Join(why, "; ")).
 			WithHint("allow more time with job.finishBefore, or run more at once with job.parallelism")
 	case errors.Is(err, errDone) && len(failed) > 0:
-		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(k), strings.Join(failed, ", ")).
-			WithHint("`skerry logs %s/%s` shows its output", k.Name, failed[0])
+		return skerry.Errorf(skerry.CodeUnavailable, "jobs of %s failed: %s", a.short(key), strings.Join(failed, ", ")).
+			WithHint("`skerry logs %s/%s` shows its output", key.Name, failed[0])
 	case errors.Is(err, errDone):
-		fmt.Fprintf(cmd.OutOrStdout(), "app/%s has completed\n", a.short(k))
+		fmt.Fprintf(cmd.OutOrStdout(), "app/%s has completed\n", a.short(key))
 		return nil
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return skerry.Errorf(skerry.CodeUnavailable, "application %s has not completed after %s", k, span(timeout)).
-			WithHint("`skerry describe app %s` shows the progress", k.Name)
+		return skerry.Errorf(skerry.CodeUnavailable, "application %s has not completed after %s", key, span(timeout)).
+			WithHint("`skerry describe app %s` shows the progress", key.Name)
 	}
 	return err
 }

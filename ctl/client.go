@@ -25,7 +25,8 @@ func serverURL(s string) (string, error) {
 	}
 	u, err := url.Parse(strings.TrimSuffix(s, "/"))
 	if err != nil || u.Hostname() == "" {
-		return "", skerry.Errorf(skerry.CodeInvalid, "%q is not the address of a server", s).WithHint("write HOST, HOST:PORT or https://HOST:PORT")
+		return "", skerry.Errorf(skerry.CodeInvalid, "%q is not the address of a server",
+			s).WithHint("write HOST, HOST:PORT or https://HOST:PORT")
 	}
 	if u.Port() == "" {
 		u.Host = net.JoinHostPort(u.Hostname(), defaultPort)

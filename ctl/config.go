@@ -129,14 +129,14 @@ func UpdateConfig(path string, change func(*Config) error) error {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	defer unlock()
-	c, err := LoadConfig(path)
+	conf, err := LoadConfig(path)
 	if err != nil {
 		return err
 	}
-	if err := change(c); err != nil {
+	if err := change(conf); err != nil {
 		return err
 	}
-	data, err := yaml.Marshal(c)
+	data, err := yaml.Marshal(conf)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (a *app) chosen() (*Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := LoadConfig(path)
+	conf, err := LoadConfig(path)
 	if err != nil {
 		return nil, err
 	}
@@ -178,16 +178,16 @@ func (a *app) chosen() (*Context, error) {
 		name = os.Getenv("SKERRY_CONTEXT")
 	}
 	if name == "" {
-		name = c.Current
+		name = conf.Current
 	}
 	if name == "" {
 		return nil, skerry.Errorf(skerry.CodeUnauthorized, "no server is selected").
 			WithHint("log in with `skerry login SERVER`; `skerry context list` lists the known servers")
 	}
-	x := c.Find(name)
+	x := conf.Find(name)
 	if x == nil {
 		var names []string
-		for _, y := range c.Contexts {
+		for _, y := range conf.Contexts {
 			names = append(names, y.Name)
 		}
 		hint := "`skerry login SERVER --context " + name + "` makes it"

@@ -26,7 +26,7 @@ type shownContext struct {
 }
 
 func (a *app) contextList() *cobra.Command {
-	var o string
+	var format string
 	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the contexts", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := ConfigPath()
@@ -42,11 +42,12 @@ func (a *app) contextList() *cobra.Command {
 			for _, x := range c.Contexts {
 				s := shownContext{x.Name, x.Name == c.Current, x.Server, x.CAPin, x.User, x.Namespace, x.Refresh != "" || x.Token != ""}
 				list = append(list, s)
-				t.add("context/"+x.Name, []string{map[bool]string{true: "*"}[s.Current], s.Name, s.Server, s.User, s.Namespace, map[bool]string{true: "yes", false: "no"}[s.LoggedIn]}, s.CAPin)
+				t.add("context/"+x.Name, []string{map[bool]string{true: "*"}[s.Current], s.Name, s.Server, s.User, s.Namespace,
+					map[bool]string{true: "yes", false: "no"}[s.LoggedIn]}, s.CAPin)
 			}
-			return printList(cmd, o, list, &t)
+			return printList(cmd, format, list, &t)
 		}}
-	outputFlag(cmd, &o)
+	outputFlag(cmd, &format)
 	return cmd
 }
 
@@ -69,52 +70,53 @@ func noContext(name string) error {
 }
 
 func (a *app) contextAdd() *cobra.Command {
-	var x Context
+	var context Context
 	cmd := &cobra.Command{Use: "add NAME --server SERVER", Short: "Add or change a context", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return editConfig(func(c *Config) error {
-				y := c.Find(args[0])
-				if y == nil {
-					if x.Server == "" {
+			return editConfig(func(conf *Config) error {
+				other := conf.Find(args[0])
+				if other == nil {
+					if context.Server == "" {
 						return skerry.Errorf(skerry.CodeInvalid, "--server is missing")
 					}
-					y = &Context{Name: args[0]}
-					c.Put(y)
+					other = &Context{Name: args[0]}
+					conf.Put(other)
 				}
-				if x.Server != "" {
-					s, err := serverURL(x.Server)
+				if context.Server != "" {
+					s, err := serverURL(context.Server)
 					if err != nil {
 						return err
 					}
-					if s != y.Server { // tokens are for one server only
-						*y = Context{Name: y.Name, Namespace: y.Namespace}
+					if s != other.Server { // tokens are for one server only
+						*other = Context{Name: other.Name, Namespace: other.Namespace}
 					}
-					y.Server = s
+					other.Server = s
 				}
 				set := func(flag string, to *string, v string) {
 					if cmd.Flags().Changed(flag) {
 						*to = v
 					}
 				}
-				set("ca-pin", &y.CAPin, x.CAPin)
-				set("ca-file", &y.CAFile, x.CAFile)
-				set("default-namespace", &y.Namespace, x.Namespace)
-				if c.Current == "" {
-					c.Current = y.Name
+				set("ca-pin", &other.CAPin, context.CAPin)
+				set("ca-file", &other.CAFile, context.CAFile)
+				set("default-namespace", &other.Namespace, context.Namespace)
+				if conf.Current == "" {
+					conf.Current = other.Name
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "context %s is saved\n", y.Name)
+				fmt.Fprintf(cmd.OutOrStdout(), "context %s is saved\n", other.Name)
 				return nil
 			})
 		}}
-	cmd.Flags().StringVar(&x.Server, "server", "", "HOST, HOST:PORT or https://HOST:PORT")
-	cmd.Flags().StringVar(&x.CAPin, "ca-pin", "", "SHA-256 of the server's certificate authority, as sha256:HEX")
-	cmd.Flags().StringVar(&x.CAFile, "ca-file", "", "file with the server's certificate authority (PEM)")
-	cmd.Flags().StringVar(&x.Namespace, "default-namespace", "", "default namespace")
+	cmd.Flags().StringVar(&context.Server, "server", "", "HOST, HOST:PORT or https://HOST:PORT")
+	cmd.Flags().StringVar(&context.CAPin, "ca-pin", "", "SHA-256 of the server's certificate authority, as sha256:HEX")
+	cmd.Flags().StringVar(&context.CAFile, "ca-file", "", "file with the server's certificate authority (PEM)")
+	cmd.Flags().StringVar(&context.Namespace, "default-namespace", "", "default namespace")
 	return cmd
 }
 
 func (a *app) contextRemove() *cobra.Command {
-	return &cobra.Command{Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a context and its login", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
+	return &cobra.Command{Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a context and its login", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return editConfig(func(c *Config) error {
 				if !c.Remove(args[0]) {

@@ -73,9 +73,9 @@ type Options struct {
 }
 
 // New makes the command tree of the client.
-func New(o Options) *cobra.Command {
+func New(opt Options) *cobra.Command {
 	root := &cobra.Command{
-		Use: "skerry", Short: "Run services on edge sites", Version: o.Version,
+		Use: "skerry", Short: "Run services on edge sites", Version: opt.Version,
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 	}
@@ -83,23 +83,26 @@ func New(o Options) *cobra.Command {
 		&cobra.Group{ID: groupOperate, Title: "Operation:"}, &cobra.Group{ID: groupRoles, Title: "Roles:"})
 	root.SetHelpCommandGroupID(groupOperate)
 	root.SetCompletionCommandGroupID(groupOperate)
-	a := &app{opt: o}
+	a := &app{opt: opt}
 	root.PersistentFlags().StringVar(&a.contextName, "context", "", "context to use instead of the current one")
 	root.PersistentFlags().StringVarP(&a.space, "namespace", "n", "", "namespace to use instead of the context's")
 	root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.RegisterFlagCompletionFunc("namespace", a.completeKind("namespace"))
-	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.planCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(), a.logsCommand(), a.execCommand(),
-		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.migrateCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(), a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand(), a.volumeCommand()})
+	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.planCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(),
+		a.logsCommand(), a.execCommand(),
+		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.migrateCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(),
+		a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand(), a.volumeCommand()})
 	addGroup(root, groupPeople, []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.passwdCommand(), a.contextCommand(),
 		a.totpCommand(), a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.certificateCommand(), a.secretCommand(), a.accessTokenCommand(),
 		a.auditCommand()})
-	addGroup(root, groupOperate, []*cobra.Command{a.adoptCommand(), a.cordonCommand(), a.uncordonCommand(), a.drainCommand(), a.rebalanceCommand(), a.upgradeCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
-	for _, c := range o.Roles {
+	addGroup(root, groupOperate, []*cobra.Command{a.adoptCommand(), a.cordonCommand(), a.uncordonCommand(), a.drainCommand(),
+		a.rebalanceCommand(), a.upgradeCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
+	for _, c := range opt.Roles {
 		if c.Name() == "worker" {
 			c.AddCommand(a.workerCommands()...)
 		}
 	}
-	addGroup(root, groupRoles, o.Roles)
+	addGroup(root, groupRoles, opt.Roles)
 	return root
 }
 
@@ -169,9 +172,9 @@ func unknownIn(root *cobra.Command, args []string) error {
 }
 
 // PrintError tells a user of an error: the message, every problem with its path, and the hint.
-func PrintError(w io.Writer, err error) {
-	var e *skerry.Error
-	if !errors.As(err, &e) {
+func PrintError(out io.Writer, err error) {
+	var problem *skerry.Error
+	if !errors.As(err, &problem) {
 		msg, hint := err.Error(), ""
 		if strings.HasPrefix(msg, "unknown command") {
 			msg, _, _ = strings.Cut(msg, "\n")
@@ -180,30 +183,30 @@ func PrintError(w io.Writer, err error) {
 				hint = "did you mean " + strings.Join(strings.Fields(s), " or ") + "?"
 			}
 		}
-		fmt.Fprintf(w, "error: %s\n", msg)
+		fmt.Fprintf(out, "error: %s\n", msg)
 		if hint != "" {
-			fmt.Fprintf(w, "hint: %s\n", hint)
+			fmt.Fprintf(out, "hint: %s\n", hint)
 		}
 		return
 	}
-	msg := e.Message
-	if full := err.Error(); len(e.Problems) == 0 && strings.Contains(full, msg) {
+	msg := problem.Message
+	if full := err.Error(); len(problem.Problems) == 0 && strings.Contains(full, msg) {
 		msg = full // with what was wrapped around it
 	}
-	fmt.Fprintf(w, "error: %s\n", msg)
-	for _, p := range e.Problems {
+	fmt.Fprintf(out, "error: %s\n", msg)
+	for _, p := range problem.Problems {
 		path := p.Path
 		if path != "" {
 			path += ": "
 		}
-		fmt.Fprintf(w, "  %s%s", path, p.Message)
+		fmt.Fprintf(out, "  %s%s", path, p.Message)
 		if p.Hint != "" {
-			fmt.Fprintf(w, " (%s)", p.Hint)
+			fmt.Fprintf(out, " (%s)", p.Hint)
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintln(out)
 	}
-	if e.Hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", e.Hint)
+	if problem.Hint != "" {
+		fmt.Fprintf(out, "hint: %s\n", problem.Hint)
 	}
 }
 

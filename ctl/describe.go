@@ -19,9 +19,11 @@ import (
 )
 
 func (a *app) describeCommand() *cobra.Command {
-	return &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"}, Short: "Show the details of an application, service, instance, volume, cluster or worker", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeObjects,
-		Example: "  skerry describe app shop\n  skerry describe instance front-x5b2k",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+	return &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"},
+		Short: "Show the details of an application, service, instance, volume, cluster or worker", Args: cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completeObjects,
+		Example:           "  skerry describe app shop\n  skerry describe instance front-x5b2k",
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			kind := args[0]
 			name := ""
 			if len(args) == 2 {
@@ -32,48 +34,48 @@ func (a *app) describeCommand() *cobra.Command {
 					return skerry.Errorf(skerry.CodeInvalid, "the name is missing").WithHint("write `skerry describe %s NAME`", kind)
 				}
 			}
-			r, err := findResource(kind)
+			res, err := findResource(kind)
 			if err != nil {
 				return err
 			}
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
-			switch r.singular() {
+			switch res.singular() {
 			case "app":
 				keys, err := a.appKeys([]string{name})
 				if err != nil {
 					return err
 				}
-				return a.describeApp(ctx, c, out, keys[0], "")
+				return a.describeApp(ctx, client, out, keys[0], "")
 			case "service":
 				k, err := a.serviceKey(name)
 				if err != nil {
 					return err
 				}
-				return a.describeApp(ctx, c, out, k.App, k.Service)
+				return a.describeApp(ctx, client, out, k.App, k.Service)
 			case "instance":
-				id, err := a.instanceID(ctx, c, name)
+				id, err := a.instanceID(ctx, client, name)
 				if err != nil {
 					return err
 				}
-				return describeInstance(ctx, c, out, id)
+				return describeInstance(ctx, client, out, id)
 			case "volume":
-				return a.describeVolume(ctx, c, out, name)
+				return a.describeVolume(ctx, client, out, name)
 			case "cluster":
-				v, err := c.Cluster(ctx, name)
+				v, err := client.Cluster(ctx, name)
 				if err != nil {
 					return err
 				}
 				describeCluster(out, &v, time.Now())
 				return nil
 			case "worker":
-				v, err := c.Worker(ctx, name)
+				v, err := client.Worker(ctx, name)
 				if err != nil {
 					return err
 				}
-				return describeWorker(ctx, c, out, &v, time.Now())
+				return describeWorker(ctx, client, out, &v, time.Now())
 			}
-			return skerry.Errorf(skerry.CodeUnsupported, "%s cannot be described", r.plural2()).
-				WithHint("`skerry get %s -o yaml` shows everything", r.singular())
+			return skerry.Errorf(skerry.CodeUnsupported, "%s cannot be described", res.plural2()).
+				WithHint("`skerry get %s -o yaml` shows everything", res.singular())
 		})}
 }
 
@@ -84,8 +86,8 @@ func when(now, t time.Time) string {
 	return t.Local().Format(time.DateTime) + " (" + age(now, t) + " ago)"
 }
 
-func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k skerry.AppKey, service string) error {
-	v, err := c.App(ctx, k)
+func (a *app) describeApp(ctx context.Context, client *api.Client, out io.Writer, key skerry.AppKey, service string) error {
+	v, err := client.App(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -93,29 +95,29 @@ func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k s
 		if i := slices.IndexFunc(v.Services, func(s view.ServiceView) bool { return s.Name == service }); i >= 0 {
 			v.Services = v.Services[i : i+1]
 		} else {
-			return skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k, service)
+			return skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", key, service)
 		}
 	}
-	insts, err := c.Instances(ctx, api.InstanceFilter{Namespace: k.Namespace, App: k.Name, Service: service})
+	insts, err := client.Instances(ctx, api.InstanceFilter{Namespace: key.Namespace, App: key.Name, Service: service})
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	p := newPairs(out)
-	p.add("Application", v.Key.String())
-	p.add("Organisation", v.Org)
-	p.add("Status", v.Status)
-	p.add("Reason", v.Reason)
-	p.add("Generation", strconv.Itoa(int(v.Gen)))
-	p.add("Owner", v.Origin)
-	p.add("Applied by", v.Author)
-	p.add("Created", when(now, v.CreatedAt))
-	p.add("Changed", when(now, v.UpdatedAt))
+	pairs := newPairs(out)
+	pairs.add("Application", v.Key.String())
+	pairs.add("Organisation", v.Org)
+	pairs.add("Status", v.Status)
+	pairs.add("Reason", v.Reason)
+	pairs.add("Generation", strconv.Itoa(int(v.Gen)))
+	pairs.add("Owner", v.Origin)
+	pairs.add("Applied by", v.Author)
+	pairs.add("Created", when(now, v.CreatedAt))
+	pairs.add("Changed", when(now, v.UpdatedAt))
 	if v.Manifest != nil {
-		p.add("Description", v.Manifest.Metadata.Description)
-		p.add("Labels", pairsText(v.Manifest.Metadata.Labels))
+		pairs.add("Description", v.Manifest.Metadata.Description)
+		pairs.add("Labels", pairsText(v.Manifest.Metadata.Labels))
 	}
-	p.flush()
+	pairs.flush()
 	if m := v.Amended; m != nil {
 		fmt.Fprintf(out, "\nChanged at this site since %s while the root is away (generation %d there):\n", when(now, m.Since), m.Base)
 		for _, s := range m.Steps {
@@ -126,7 +128,7 @@ func (a *app) describeApp(ctx context.Context, c *api.Client, out io.Writer, k s
 	for _, s := range v.Services {
 		describeService(out, &v, &s, insts, now)
 	}
-	return describeEvents(ctx, c, out, api.EventFilter{Namespace: k.Namespace, App: k.Name, Limit: 200}, service, now)
+	return describeEvents(ctx, client, out, api.EventFilter{Namespace: key.Namespace, App: key.Name, Limit: 200}, service, now)
 }
 
 func pairsText(m map[string]string) string {
@@ -157,24 +159,24 @@ func ingressText(g *view.IngressView) string {
 	return out
 }
 
-func describeService(out io.Writer, v *view.AppView, s *view.ServiceView, insts []wire.Instance, now time.Time) {
-	fmt.Fprintf(out, "\nService %s:\n", s.Name)
-	p := newPairs(out)
-	p.add("  Mode", string(s.Mode))
-	p.add("  Image", s.Image)
-	p.add("  Digest", s.Digest)
-	p.add("  Ready", fmt.Sprintf("%d of %d, %d up to date", s.Ready, s.Want, s.UpToDate))
-	p.add("  Scale", scaleText(s.Scale))
-	p.add("  Restarts", strconv.Itoa(s.Restarts))
-	p.add("  Update", rolloutText(s, now))
-	p.add("  Rolled back", refusedText(s.Rollout, now))
-	p.add("  Uses", usesText(s.QoS))
-	if v.Manifest != nil {
-		if svc := v.Manifest.Spec.Service(s.Name); svc != nil {
-			p.add("  Description", svc.Description)
-			p.add("  Requests", resourcesText(svc.Resources))
+func describeService(out io.Writer, shown *view.AppView, service *view.ServiceView, insts []wire.Instance, now time.Time) {
+	fmt.Fprintf(out, "\nService %s:\n", service.Name)
+	pairs := newPairs(out)
+	pairs.add("  Mode", string(service.Mode))
+	pairs.add("  Image", service.Image)
+	pairs.add("  Digest", service.Digest)
+	pairs.add("  Ready", fmt.Sprintf("%d of %d, %d up to date", service.Ready, service.Want, service.UpToDate))
+	pairs.add("  Scale", scaleText(service.Scale))
+	pairs.add("  Restarts", strconv.Itoa(service.Restarts))
+	pairs.add("  Update", rolloutText(service, now))
+	pairs.add("  Rolled back", refusedText(service.Rollout, now))
+	pairs.add("  Uses", usesText(service.QoS))
+	if shown.Manifest != nil {
+		if svc := shown.Manifest.Spec.Service(service.Name); svc != nil {
+			pairs.add("  Description", svc.Description)
+			pairs.add("  Requests", resourcesText(svc.Resources))
 			if svc.Egress != nil {
-				p.add("  Egress", svc.Egress.String())
+				pairs.add("  Egress", svc.Egress.String())
 			}
 			var ports []string
 			for _, q := range svc.Ports {
@@ -184,21 +186,21 @@ func describeService(out io.Writer, v *view.AppView, s *view.ServiceView, insts 
 				}
 				ports = append(ports, text)
 			}
-			p.add("  Ports", strings.Join(ports, ", "))
+			pairs.add("  Ports", strings.Join(ports, ", "))
 			if m := svc.Machine; m != nil && m.Durability == spec.DurabilityRelaxed {
-				p.add("  Disk", "relaxed: flushed data is lost if the worker loses power")
+				pairs.add("  Disk", "relaxed: flushed data is lost if the worker loses power")
 			}
 		}
 	}
-	if n := s.Addresses; n != nil {
-		p.add("  Names", fmt.Sprintf("%s; any.POLICY.%s.default.%s.%s", s.Name, s.Name, v.Key.Name, v.Key.Namespace))
+	if n := service.Addresses; n != nil {
+		pairs.add("  Names", fmt.Sprintf("%s; any.POLICY.%s.default.%s.%s", service.Name, service.Name, shown.Key.Name, shown.Key.Namespace))
 		var at []string
 		for _, b := range spec.Balances() {
 			if a := n.Address(b); a.IsValid() {
 				at = append(at, fmt.Sprintf("%s %s", a, b))
 			}
 		}
-		p.add("  Addresses", strings.Join(at, ", "))
+		pairs.add("  Addresses", strings.Join(at, ", "))
 		at = nil
 		for i, a := range n.Instances[:min(len(n.Instances), 8)] {
 			at = append(at, fmt.Sprintf("%s (%d)", a, i))
@@ -206,29 +208,30 @@ func describeService(out io.Writer, v *view.AppView, s *view.ServiceView, insts 
 		if more := len(n.Instances) - len(at); more > 0 {
 			at = append(at, fmt.Sprintf("and %d more", more))
 		}
-		p.add("  Instances'", strings.Join(at, ", "))
+		pairs.add("  Instances'", strings.Join(at, ", "))
 	}
-	for _, g := range s.Ingress {
-		p.add("  Ingress", ingressText(&g))
+	for _, g := range service.Ingress {
+		pairs.add("  Ingress", ingressText(&g))
 	}
-	p.flush()
-	t := table{head: []string{"  INSTANCE", "STATE", "PHASE", "READY", "RESTARTS", "WHERE", "AGE", "DIGEST", "REASON"}}
+	pairs.flush()
+	grid := table{head: []string{"  INSTANCE", "STATE", "PHASE", "READY", "RESTARTS", "WHERE", "AGE", "DIGEST", "REASON"}}
 	for _, i := range insts {
-		if i.Service.Service != s.Name {
+		if i.Service.Service != service.Name {
 			continue
 		}
 		where := string(i.Cluster)
 		if i.Worker != "" {
 			where = string(i.Worker)
 		}
-		t.add("", []string{"  " + string(i.ID), string(i.State), phaseOf(&i), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)), strconv.Itoa(i.Restarts), where, age(now, i.CreatedAt), shortDigest(i.Digest), wire.Summary(i.Trouble())})
+		grid.add("", []string{"  " + string(i.ID), string(i.State), phaseOf(&i), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)),
+			strconv.Itoa(i.Restarts), where, age(now, i.CreatedAt), shortDigest(i.Digest), wire.Summary(i.Trouble())})
 	}
-	if len(t.rows) > 0 {
-		t.print(out, false, true)
+	if len(grid.rows) > 0 {
+		grid.print(out, false, true)
 	}
-	if len(s.Runs) > 0 {
-		t := table{head: []string{"  RUN", "STARTED", "ENDED", "SUCCEEDED", "FAILED", "RESULT"}}
-		for _, r := range s.Runs {
+	if len(service.Runs) > 0 {
+		grid := table{head: []string{"  RUN", "STARTED", "ENDED", "SUCCEEDED", "FAILED", "RESULT"}}
+		for _, r := range service.Runs {
 			ended := ""
 			if !r.EndedAt.IsZero() {
 				ended = age(now, r.EndedAt) + " ago"
@@ -237,9 +240,9 @@ func describeService(out io.Writer, v *view.AppView, s *view.ServiceView, insts 
 			if result == "" {
 				result = "running"
 			}
-			t.add("", []string{"  " + r.ID, age(now, r.StartedAt) + " ago", ended, strconv.Itoa(r.Succeeded), strconv.Itoa(r.Failed), result})
+			grid.add("", []string{"  " + r.ID, age(now, r.StartedAt) + " ago", ended, strconv.Itoa(r.Succeeded), strconv.Itoa(r.Failed), result})
 		}
-		t.print(out, false, true)
+		grid.print(out, false, true)
 	}
 }
 
@@ -285,8 +288,8 @@ func resourcesText(r spec.Resources) string {
 	return strings.Join(out, ", ")
 }
 
-func describeEvents(ctx context.Context, c *api.Client, out io.Writer, f api.EventFilter, service string, now time.Time) error {
-	list, err := c.Events(ctx, f)
+func describeEvents(ctx context.Context, client *api.Client, out io.Writer, filter api.EventFilter, service string, now time.Time) error {
+	list, err := client.Events(ctx, filter)
 	if err != nil {
 		return err
 	}
@@ -308,68 +311,68 @@ func describeEvents(ctx context.Context, c *api.Client, out io.Writer, f api.Eve
 	return nil
 }
 
-func describeInstance(ctx context.Context, c *api.Client, out io.Writer, id skerry.InstanceID) error {
-	e, err := c.Explain(ctx, id)
+func describeInstance(ctx context.Context, client *api.Client, out io.Writer, id skerry.InstanceID) error {
+	why, err := client.Explain(ctx, id)
 	if err != nil {
 		return err
 	}
-	i, now := &e.Instance, time.Now()
-	p := newPairs(out)
-	p.add("Instance", string(i.ID))
-	p.add("Service", i.Service.String())
-	p.add("Organisation", i.Org)
-	p.add("State", string(i.State))
-	p.add("Phase", phaseOf(i))
-	p.add("Reason", i.Reason)
-	p.add("Generation", strconv.Itoa(int(i.Gen)))
-	p.add("Cluster", string(i.Cluster))
-	p.add("Worker", string(i.Worker))
-	p.add("Runtime", i.Runtime)
-	p.add("Image digest", i.Digest)
-	p.add("Address", i.Address)
-	for _, b := range i.Ports {
-		p.add("Port "+b.Name, showPort(b))
+	inst, now := &why.Instance, time.Now()
+	pairs := newPairs(out)
+	pairs.add("Instance", string(inst.ID))
+	pairs.add("Service", inst.Service.String())
+	pairs.add("Organisation", inst.Org)
+	pairs.add("State", string(inst.State))
+	pairs.add("Phase", phaseOf(inst))
+	pairs.add("Reason", inst.Reason)
+	pairs.add("Generation", strconv.Itoa(int(inst.Gen)))
+	pairs.add("Cluster", string(inst.Cluster))
+	pairs.add("Worker", string(inst.Worker))
+	pairs.add("Runtime", inst.Runtime)
+	pairs.add("Image digest", inst.Digest)
+	pairs.add("Address", inst.Address)
+	for _, b := range inst.Ports {
+		pairs.add("Port "+b.Name, showPort(b))
 	}
-	p.add("Restarts", strconv.Itoa(i.Restarts))
-	if i.Exit != nil {
-		p.add("Last exit", i.Exit.String()+", "+when(now, i.Exit.At))
+	pairs.add("Restarts", strconv.Itoa(inst.Restarts))
+	if inst.Exit != nil {
+		pairs.add("Last exit", inst.Exit.String()+", "+when(now, inst.Exit.At))
 	}
-	p.add("Limits", limitsText(i.Resources))
-	if i.Overhead != (spec.Resources{}) {
-		p.add("Overhead", fmt.Sprintf("%s, for runtime %s", resourcesText(i.Overhead), i.Runtime))
+	pairs.add("Limits", limitsText(inst.Resources))
+	if inst.Overhead != (spec.Resources{}) {
+		pairs.add("Overhead", fmt.Sprintf("%s, for runtime %s", resourcesText(inst.Overhead), inst.Runtime))
 	}
-	if i.Egress != nil {
-		p.add("Egress", i.Egress.String())
+	if inst.Egress != nil {
+		pairs.add("Egress", inst.Egress.String())
 	}
-	p.add("Uses", usesText(i.QoS))
-	p.add("Created", when(now, i.CreatedAt))
-	p.add("Started", when(now, i.StartedAt))
-	p.add("Fence", i.Fence.String())
-	if i.Want > 0 {
-		p.add("Copies", fmt.Sprintf("%d of %d", i.Have, i.Want))
+	pairs.add("Uses", usesText(inst.QoS))
+	pairs.add("Created", when(now, inst.CreatedAt))
+	pairs.add("Started", when(now, inst.StartedAt))
+	pairs.add("Fence", inst.Fence.String())
+	if inst.Want > 0 {
+		pairs.add("Copies", fmt.Sprintf("%d of %d", inst.Have, inst.Want))
 	}
-	p.flush()
-	if len(i.Conditions) > 0 {
+	pairs.flush()
+	if len(inst.Conditions) > 0 {
 		fmt.Fprintln(out, "\nConditions:")
 		t := table{head: []string{"  CONDITION", "STATUS", "SINCE", "REASON"}}
-		for _, c := range i.Conditions {
+		for _, c := range inst.Conditions {
 			t.add("", []string{"  " + string(c.Type), yesNo(c.Status), age(now, c.Since), c.Reason})
 		}
 		t.print(out, false, true)
 	}
-	printReasons(out, "Why it is not placed", i.Why)
-	if len(i.Timeline) > 0 {
+	printReasons(out, "Why it is not placed", inst.Why)
+	if len(inst.Timeline) > 0 {
 		fmt.Fprintln(out, "\nTimeline:")
 		t := table{head: []string{"  AFTER", "STATE", "PHASE", "TEXT"}}
-		for _, s := range i.Timeline {
-			t.add("", []string{"  " + fmt.Sprintf("%.3fs", s.At.Sub(i.CreatedAt).Seconds()), string(s.State), string(s.Phase), s.Text})
+		for _, s := range inst.Timeline {
+			t.add("", []string{"  " + fmt.Sprintf("%.3fs", s.At.Sub(inst.CreatedAt).Seconds()), string(s.State), string(s.Phase), s.Text})
 		}
 		t.print(out, false, true)
 	}
-	if d := e.Decision; d != nil && d.Chosen != "" {
-		fmt.Fprintf(out, "\nThe %s chose %s of %d; `skerry explain %s` shows why.\n", d.Tier, clean(d.Chosen), d.Considered, i.ID)
+	if d := why.Decision; d != nil && d.Chosen != "" {
+		fmt.Fprintf(out, "\nThe %s chose %s of %d; `skerry explain %s` shows why.\n", d.Tier, clean(d.Chosen), d.Considered, inst.ID)
 	}
-	return describeEvents(ctx, c, out, api.EventFilter{Instance: id, Limit: 50}, "", now)
+	return describeEvents(ctx, client, out, api.EventFilter{Instance: id, Limit: 50}, "", now)
 }
 
 // limitsText tells what the main container is held to, or "".
@@ -385,19 +388,19 @@ func limitsText(r spec.Resources) string {
 }
 
 func describeCluster(out io.Writer, v *view.ClusterView, now time.Time) {
-	p := newPairs(out)
-	p.add("Cluster", string(v.Name))
-	p.add("Connected", yesNo(v.Connected))
-	p.add("Since", when(now, v.Since))
-	p.add("Version", v.Version)
-	p.add("Areas", strings.Join(v.Report.Areas, ", "))
+	pairs := newPairs(out)
+	pairs.add("Cluster", string(v.Name))
+	pairs.add("Connected", yesNo(v.Connected))
+	pairs.add("Since", when(now, v.Since))
+	pairs.add("Version", v.Version)
+	pairs.add("Areas", strings.Join(v.Report.Areas, ", "))
 	if l := v.Report.Centroid; l != nil {
-		p.add("Centre", fmt.Sprintf("%.4f,%.4f, radius %.1f km", l.Lat, l.Lon, v.Report.RadiusKm))
+		pairs.add("Centre", fmt.Sprintf("%.4f,%.4f, radius %.1f km", l.Lat, l.Lon, v.Report.RadiusKm))
 	}
-	p.add("Instances", strconv.Itoa(v.Instances))
-	p.add("Last report", when(now, v.ReportAt))
-	describeTrust(p, v.Trust, now)
-	p.flush()
+	pairs.add("Instances", strconv.Itoa(v.Instances))
+	pairs.add("Last report", when(now, v.ReportAt))
+	describeTrust(pairs, v.Trust, now)
+	pairs.flush()
 	if len(v.Report.Classes) == 0 {
 		return
 	}
@@ -414,7 +417,8 @@ func describeCluster(out io.Writer, v *view.ClusterView, now time.Time) {
 		if k.Coarse {
 			workers += " (coarse)"
 		}
-		t.add("", []string{"  " + k.Class.Arch, strings.Join(k.Class.Runtimes, ","), strings.Join(k.Class.Devices, ","), workers, cell(0, cpu), cell(1, mem), cell(2, mem)})
+		t.add("", []string{"  " + k.Class.Arch, strings.Join(k.Class.Runtimes, ","), strings.Join(k.Class.Devices, ","), workers, cell(0, cpu),
+			cell(1, mem), cell(2, mem)})
 	}
 	t.print(out, false, true)
 }
@@ -441,7 +445,8 @@ func updatesText(v *view.UpdatesView) string {
 		return ""
 	}
 	why := map[string]string{wire.PaceIdle: "nothing changes", wire.PaceChange: "something changes", wire.PaceLimit: "a limit is near",
-		wire.PaceLink: "its link is slow or lossy", wire.PaceMetered: "the site's profile is metered", wire.PaceFixed: "the interval is fixed"}[v.Why]
+		wire.PaceLink: "its link is slow or lossy", wire.PaceMetered: "the site's profile is metered",
+		wire.PaceFixed: "the interval is fixed"}[v.Why]
 	if why == "" {
 		why = v.Why
 	}
@@ -469,68 +474,69 @@ func describeTrust(p *pairs, v *view.CreditView, now time.Time) {
 	}
 }
 
-func describeWorker(ctx context.Context, c *api.Client, out io.Writer, v *view.WorkerView, now time.Time) error {
-	p := newPairs(out)
-	p.add("Worker", string(v.Name))
-	p.add("Status", workerStatusText(v))
-	p.add("Since", when(now, v.Since))
-	p.add("Frozen because", v.Frozen)
-	p.add("Cordoned because", v.Cordon)
-	p.add("Drained", drainText(v.Drain))
-	p.add("Unschedulable", v.Refusing)
-	describeTrust(p, v.Trust, now)
-	if v.Claims != nil {
-		p.add("Claims", resourcesText(*v.Claims)+", which is not trusted")
+func describeWorker(ctx context.Context, client *api.Client, out io.Writer, shown *view.WorkerView, now time.Time) error {
+	pairs := newPairs(out)
+	pairs.add("Worker", string(shown.Name))
+	pairs.add("Status", workerStatusText(shown))
+	pairs.add("Since", when(now, shown.Since))
+	pairs.add("Frozen because", shown.Frozen)
+	pairs.add("Cordoned because", shown.Cordon)
+	pairs.add("Drained", drainText(shown.Drain))
+	pairs.add("Unschedulable", shown.Refusing)
+	describeTrust(pairs, shown.Trust, now)
+	if shown.Claims != nil {
+		pairs.add("Claims", resourcesText(*shown.Claims)+", which is not trusted")
 	}
-	p.add("Machine", v.Machine)
-	p.add("Version", v.Version)
-	if v.Carrier == wire.CarrierMQTT {
-		p.add("Agent", "external, connected by MQTT; only that connection shows that it is alive, and it carries no logs or terminals")
+	pairs.add("Machine", shown.Machine)
+	pairs.add("Version", shown.Version)
+	if shown.Carrier == wire.CarrierMQTT {
+		pairs.add("Agent", "external, connected by MQTT; only that connection shows that it is alive, and it carries no logs or terminals")
 	}
-	p.add("Upgrade", agentText(v))
-	if f := v.Facts; f != nil {
-		p.add("System", strings.Join(nonEmpty(f.OS, f.Kernel, f.Arch), " "))
-		p.add("Address", f.Address)
-		p.add("Area", f.Area)
+	pairs.add("Upgrade", agentText(shown))
+	if f := shown.Facts; f != nil {
+		pairs.add("System", strings.Join(nonEmpty(f.OS, f.Kernel, f.Arch), " "))
+		pairs.add("Address", f.Address)
+		pairs.add("Area", f.Area)
 		if f.Location != nil {
-			p.add("Location", fmt.Sprintf("%g,%g", f.Location.Lat, f.Location.Lon))
+			pairs.add("Location", fmt.Sprintf("%g,%g", f.Location.Lat, f.Location.Lon))
 		}
-		p.add("Labels", pairsText(f.Labels))
-		p.add("Taints", strings.Join(f.Taints, ", "))
-		p.add("Devices", strings.Join(f.Devices, ", "))
+		pairs.add("Labels", pairsText(f.Labels))
+		pairs.add("Taints", strings.Join(f.Taints, ", "))
+		pairs.add("Devices", strings.Join(f.Devices, ", "))
 		if f.Power != nil {
-			p.add("Power", fmt.Sprintf("%g W idle, %g W busy", f.Power.Idle, f.Power.Busy))
+			pairs.add("Power", fmt.Sprintf("%g W idle, %g W busy", f.Power.Idle, f.Power.Busy))
 		}
-		p.add("Attachable", strings.Join(f.Attachable, ", "))
-		p.add("Capacity", resourcesText(f.Capacity))
+		pairs.add("Attachable", strings.Join(f.Attachable, ", "))
+		pairs.add("Capacity", resourcesText(f.Capacity))
 	}
-	p.add("Reserved", resourcesText(v.Reserved))
-	p.add("Available", resourcesText(v.Available))
-	p.add("Used", resourcesText(v.Used))
-	p.add("Coordinate", coordinateText(v.Coordinate))
-	p.add("Last report", when(now, v.ReportAt))
-	p.add("Reports", updatesText(v.Updates))
-	p.flush()
-	if v.Drain != nil {
-		stays(out, v.Drain)
+	pairs.add("Reserved", resourcesText(shown.Reserved))
+	pairs.add("Available", resourcesText(shown.Available))
+	pairs.add("Used", resourcesText(shown.Used))
+	pairs.add("Coordinate", coordinateText(shown.Coordinate))
+	pairs.add("Last report", when(now, shown.ReportAt))
+	pairs.add("Reports", updatesText(shown.Updates))
+	pairs.flush()
+	if shown.Drain != nil {
+		stays(out, shown.Drain)
 	}
-	if v.Facts != nil && len(v.Facts.Runtimes) > 0 {
+	if shown.Facts != nil && len(shown.Facts.Runtimes) > 0 {
 		fmt.Fprintln(out, "\nRuntimes:")
 		t := table{head: []string{"  NAME", "WORKS", "VERSION", "CAUSE", "CURE"}}
-		for _, r := range v.Facts.Runtimes {
+		for _, r := range shown.Facts.Runtimes {
 			t.add("", []string{"  " + r.Name, yesNo(r.Passed), r.Version, r.Cause, r.Cure})
 		}
 		t.print(out, false, true)
 	}
-	list, err := c.Instances(ctx, api.InstanceFilter{})
+	list, err := client.Instances(ctx, api.InstanceFilter{})
 	if err != nil {
 		return err
 	}
 	t := table{head: []string{"  INSTANCE", "SERVICE", "STATE", "READY", "CPU", "MEMORY", "AGE"}}
 	for _, i := range list {
-		if i.Worker == v.Name {
+		if i.Worker == shown.Name {
 			cpu, mem := qos(i.QoS)
-			t.add("", []string{"  " + string(i.ID), i.Service.String(), string(i.State), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)), cpu, mem, age(now, i.CreatedAt)})
+			t.add("", []string{"  " + string(i.ID), i.Service.String(), string(i.State), yesNo(skerry.HasCondition(i.Conditions, skerry.Ready)),
+				cpu, mem, age(now, i.CreatedAt)})
 		}
 	}
 	if len(t.rows) > 0 {

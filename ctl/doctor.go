@@ -33,7 +33,7 @@ const (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	var o, data string
+	var format, data string
 	var machine, client, security bool
 	cmd := &cobra.Command{Use: "doctor", Short: "Diagnose this machine and the connection to the server", Args: cobra.NoArgs,
 		Long: "Check whether this machine can be a worker, and whether the context's server is reachable and trusted.\nEach problem comes with a fix. Exits with 1 if there is a problem.\n" +
@@ -59,7 +59,7 @@ func (a *app) doctorCommand() *cobra.Command {
 					problems++
 				}
 			}
-			if done, err := printValue(cmd.OutOrStdout(), o, map[string]any{"items": list}); done {
+			if done, err := printValue(cmd.OutOrStdout(), format, map[string]any{"items": list}); done {
 				if err == nil && problems > 0 {
 					err = &exitError{ExitError, nil}
 				}
@@ -80,7 +80,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			}
 			return nil
 		}}
-	outputFlag(cmd, &o)
+	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&data, "data", "", "directory that holds the roles' data directories (default the usual place)")
 	cmd.Flags().BoolVar(&machine, "machine", false, "check this machine only")
 	cmd.Flags().BoolVar(&client, "client", false, "check the connection to the server only")
@@ -91,12 +91,12 @@ func (a *app) doctorCommand() *cobra.Command {
 
 // securityChecks lists what a site runs and would not take today.
 func (a *app) securityChecks(ctx context.Context) ([]Check, error) {
-	c, err := a.client()
+	client, err := a.client()
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	found, err := c.Unadmitted(ctx)
+	defer client.Close()
+	found, err := client.Unadmitted(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,9 +139,9 @@ func (a *app) serverChecks(ctx context.Context) []Check {
 		add("server", CheckProblem, err.Error(), "fix it with `skerry context add "+x.Name+" --server ...`")
 		return out
 	}
-	u, _ := url.Parse(server)
+	at, _ := url.Parse(server)
 	d := net.Dialer{Timeout: serverWait}
-	conn, err := d.DialContext(ctx, "tcp", u.Host)
+	conn, err := d.DialContext(ctx, "tcp", at.Host)
 	if err != nil {
 		cure := "is the server running, and does a firewall let the port through?"
 		var dns *net.DNSError
@@ -152,38 +152,40 @@ func (a *app) serverChecks(ctx context.Context) []Check {
 		return out
 	}
 	conn.Close()
-	add("server", CheckOK, u.Host+" answers", "")
-	c, err := a.clientOf(x)
+	add("server", CheckOK, at.Host+" answers", "")
+	client, err := a.clientOf(x)
 	if err != nil {
 		e := skerry.AsError(err)
 		add("client", CheckProblem, e.Message, e.Hint)
 		return out
 	}
-	defer c.Close()
+	defer client.Close()
 	begin := time.Now()
-	v, err := c.Version(ctx)
+	version, err := client.Version(ctx)
 	if err != nil {
 		e := skerry.AsError(err)
 		add("certificate", CheckProblem, e.Message, e.Hint)
 		return out
 	}
-	add("certificate", CheckOK, fmt.Sprintf("trusted; %s %s, version %s, answers in %s", v.Tier, v.Name, v.Version, time.Since(begin).Round(time.Millisecond)), "")
-	if v.Version != a.opt.Version {
-		add("version", CheckWarning, fmt.Sprintf("the server has %s, this program %s", v.Version, a.opt.Version), "use the same version; upgrade servers first")
+	add("certificate", CheckOK, fmt.Sprintf("trusted; %s %s, version %s, answers in %s", version.Tier, version.Name, version.Version,
+		time.Since(begin).Round(time.Millisecond)), "")
+	if version.Version != a.opt.Version {
+		add("version", CheckWarning, fmt.Sprintf("the server has %s, this program %s", version.Version, a.opt.Version),
+			"use the same version; upgrade servers first")
 	}
-	if err := c.Ready(ctx); err != nil {
+	if err := client.Ready(ctx); err != nil {
 		add("ready", CheckProblem, skerry.AsError(err).Message, "see the server's log")
 	} else {
 		add("ready", CheckOK, "the server is ready", "")
 	}
-	w, err := c.Whoami(ctx)
+	w, err := client.Whoami(ctx)
 	if err != nil {
 		e := skerry.AsError(err)
 		add("login", CheckProblem, e.Message, e.Hint)
 		return out
 	}
 	add("login", CheckOK, "logged in as "+w.User, "")
-	if check, ok := orphanCheck(ctx, c); ok {
+	if check, ok := orphanCheck(ctx, client); ok {
 		out = append(out, check)
 	}
 	return out

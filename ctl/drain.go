@@ -15,7 +15,8 @@ import (
 
 func (a *app) cordonCommand() *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "cordon WORKER", Short: "Cordon a worker: it gets no new instances, and keeps those it has", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+	cmd := &cobra.Command{Use: "cordon WORKER", Short: "Cordon a worker: it gets no new instances, and keeps those it has",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if reason == "" {
 				reason = "cordoned by its operator"
@@ -32,7 +33,9 @@ func (a *app) cordonCommand() *cobra.Command {
 }
 
 func (a *app) uncordonCommand() *cobra.Command {
-	return &cobra.Command{Use: "uncordon WORKER|cluster/CLUSTER", Short: "Uncordon a worker, or at the root a cluster, so that it gets new instances again", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+	return &cobra.Command{Use: "uncordon WORKER|cluster/CLUSTER",
+		Short: "Uncordon a worker, or at the root a cluster, so that it gets new instances again", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("worker"),
 		Long: `Let a worker get new instances again. This ends a cordon, a drain and a quarantine. The worker's claims are trusted again,
 including a larger capacity. At the root, cluster/NAME ends the quarantine of a cluster.`,
 		Example: "  skerry uncordon w1\n  skerry uncordon cluster/harbour",
@@ -78,7 +81,8 @@ func (f *drainFlags) add(cmd *cobra.Command) {
 
 func (a *app) drainCommand() *cobra.Command {
 	var f drainFlags
-	cmd := &cobra.Command{Use: "drain [worker] WORKER", Short: "Cordon a worker and move its instances away, without failed requests", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("worker"),
+	cmd := &cobra.Command{Use: "drain [worker] WORKER", Short: "Cordon a worker and move its instances away, without failed requests",
+		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("worker"),
 		Long: drainHelp, Example: "  skerry drain worker w1 --reason 'new disk'\n  skerry uncordon w1",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if len(args) == 2 && args[0] != "worker" && args[0] != "workers" {
@@ -92,8 +96,8 @@ func (a *app) drainCommand() *cobra.Command {
 }
 
 // drain asks for it and waits until nothing is left that can leave.
-func (a *app) drain(cmd *cobra.Command, c *api.Client, name string, f *drainFlags) error {
-	if err := c.DrainWorker(cmd.Context(), name, f.req); err != nil {
+func (a *app) drain(cmd *cobra.Command, client *api.Client, name string, f *drainFlags) error {
+	if err := client.DrainWorker(cmd.Context(), name, f.req); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
@@ -105,17 +109,17 @@ func (a *app) drain(cmd *cobra.Command, c *api.Client, name string, f *drainFlag
 	defer cancel()
 	last := ""
 	for {
-		v, err := c.Worker(ctx, name)
-		if err == nil && v.Drain == nil {
+		view, err := client.Worker(ctx, name)
+		if err == nil && view.Drain == nil {
 			return skerry.Errorf(skerry.CodeConflict, "the drain of worker %s was cancelled", name)
 		}
 		if err == nil {
-			if text := drainText(v.Drain); text != last {
+			if text := drainText(view.Drain); text != last {
 				last = text
 				fmt.Fprintf(out, "worker/%s: %s\n", name, text)
 			}
-			if v.Drain.Done {
-				stays(out, v.Drain)
+			if view.Drain.Done {
+				stays(out, view.Drain)
 				return nil
 			}
 		}
@@ -125,7 +129,7 @@ func (a *app) drain(cmd *cobra.Command, c *api.Client, name string, f *drainFlag
 				return cmd.Context().Err()
 			}
 			if err == nil {
-				stays(out, v.Drain)
+				stays(out, view.Drain)
 			}
 			return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not drained after %s", name, span(f.timeout)).
 				WithHint("the drain continues; `skerry describe worker %s` shows what blocks it", name)
@@ -157,52 +161,54 @@ func stays(out io.Writer, d *view.DrainView) {
 
 // workerCommands are the commands about workers that ask their cluster.
 func (a *app) workerCommands() []*cobra.Command {
-	forget := &cobra.Command{Use: "forget WORKER", Short: "Remove a disconnected worker and revoke its key", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
-		Long: "Remove a disconnected worker and revoke its key. Its instances are placed elsewhere, and another device may take its name.",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+	forget := &cobra.Command{Use: "forget WORKER", Short: "Remove a disconnected worker and revoke its key", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("worker"),
+		Long:              "Remove a disconnected worker and revoke its key. Its instances are placed elsewhere, and another device may take its name.",
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			name := trimKind(args[0], "worker")
-			if err := c.DeleteWorker(cmd.Context(), name); err != nil {
+			if err := client.DeleteWorker(cmd.Context(), name); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is removed\n", name)
 			return nil
 		})}
-	var f drainFlags
-	replace := &cobra.Command{Use: "replace OLD NEW", Short: "Replace a worker with another one", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKind("worker"),
+	var flags drainFlags
+	replace := &cobra.Command{Use: "replace OLD NEW", Short: "Replace a worker with another one", Args: cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeKind("worker"),
 		Long: `Replace a worker with another one of the same site. Instances on OLD move to NEW if it is suitable, otherwise elsewhere, as
 with skerry drain. If OLD is disconnected, it is removed at once. A reinstalled device that keeps its name needs only a
 token: skerry token create --role worker --name NAME --replace. If it has more than twice the processors or memory of
 before, the old capacity counts until skerry uncordon NAME.`,
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			old, name := trimKind(args[0], "worker"), trimKind(args[1], "worker")
-			v, err := c.Worker(cmd.Context(), old)
+			view, err := client.Worker(cmd.Context(), old)
 			if err != nil {
 				return err
 			}
-			n, err := c.Worker(cmd.Context(), name)
+			next, err := client.Worker(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
-			if !n.Connected {
+			if !next.Connected {
 				return skerry.Errorf(skerry.CodeConflict, "worker %s is not connected", name).WithHint("start its agent first")
 			}
 			out := cmd.OutOrStdout()
-			if !v.Connected {
-				if err := c.DeleteWorker(cmd.Context(), old); err != nil {
+			if !view.Connected {
+				if err := client.DeleteWorker(cmd.Context(), old); err != nil {
 					return err
 				}
 				fmt.Fprintf(out, "worker/%s is removed; its instances are placed elsewhere\n", old)
 				return nil
 			}
-			if f.req.To = name; f.req.Reason == "" {
-				f.req.Reason = "replaced by " + name
+			if flags.req.To = name; flags.req.Reason == "" {
+				flags.req.Reason = "replaced by " + name
 			}
-			if err := a.drain(cmd, c, old, &f); err != nil {
+			if err := a.drain(cmd, client, old, &flags); err != nil {
 				return err
 			}
 			fmt.Fprintf(out, "stop the agent of %s, then: skerry worker forget %s\n", old, old)
 			return nil
 		})}
-	f.add(replace)
+	flags.add(replace)
 	return []*cobra.Command{forget, replace}
 }

@@ -16,8 +16,9 @@ import (
 )
 
 func (a *app) execCommand() *cobra.Command {
-	var o api.ExecOptions
-	cmd := &cobra.Command{Use: "exec INSTANCE|APP/SERVICE -- COMMAND [ARG...]", Short: "Run a command inside an instance", Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeLogs,
+	var opt api.ExecOptions
+	cmd := &cobra.Command{Use: "exec INSTANCE|APP/SERVICE -- COMMAND [ARG...]", Short: "Run a command inside an instance",
+		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeLogs,
 		Long:    "Run a command inside an instance, or inside a ready instance of a service. The exit status is that of the command.",
 		Example: "  skerry exec -it shop/front -- sh\n  skerry exec front-x5b2k -- cat /etc/hosts",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
@@ -25,34 +26,34 @@ func (a *app) execCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.Command = args[1:]; o.Command[0] == "--" {
-				o.Command = o.Command[1:]
+			if opt.Command = args[1:]; opt.Command[0] == "--" {
+				opt.Command = opt.Command[1:]
 			}
-			if len(o.Command) == 0 {
+			if len(opt.Command) == 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "the command is missing").WithHint("write it after --, such as -- sh")
 			}
-			return execIn(cmd, c, i.ID, o)
+			return execIn(cmd, c, i.ID, opt)
 		})}
 	fs := cmd.Flags()
-	fs.BoolVarP(&o.Stdin, "stdin", "i", false, "pass on standard input")
-	fs.BoolVarP(&o.TTY, "tty", "t", false, "allocate a terminal for the command")
-	fs.StringVarP(&o.Container, "container", "c", "", "init or sidecar container, instead of the main one")
-	fs.StringVarP(&o.User, "user", "u", "", "user or user:group, instead of the container's")
-	fs.StringSliceVarP(&o.Env, "env", "e", nil, "environment variable NAME=VALUE; may be repeated")
+	fs.BoolVarP(&opt.Stdin, "stdin", "i", false, "pass on standard input")
+	fs.BoolVarP(&opt.TTY, "tty", "t", false, "allocate a terminal for the command")
+	fs.StringVarP(&opt.Container, "container", "c", "", "init or sidecar container, instead of the main one")
+	fs.StringVarP(&opt.User, "user", "u", "", "user or user:group, instead of the container's")
+	fs.StringSliceVarP(&opt.Env, "env", "e", nil, "environment variable NAME=VALUE; may be repeated")
 	fs.SetInterspersed(false) // what comes after the instance belongs to the command
 	return cmd
 }
 
 // execIn runs a command and ends with its status. The terminal is as before whatever happens.
-func execIn(cmd *cobra.Command, c *api.Client, id skerry.InstanceID, o api.ExecOptions) error {
+func execIn(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, opt api.ExecOptions) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	in, isFile := cmd.InOrStdin().(*os.File)
-	terminal := o.TTY && o.Stdin && isFile && term.IsTerminal(int(in.Fd()))
-	if o.TTY && os.Getenv("TERM") != "" {
-		o.Env = append([]string{"TERM=" + os.Getenv("TERM")}, o.Env...)
+	terminal := opt.TTY && opt.Stdin && isFile && term.IsTerminal(int(in.Fd()))
+	if opt.TTY && os.Getenv("TERM") != "" {
+		opt.Env = append([]string{"TERM=" + os.Getenv("TERM")}, opt.Env...)
 	}
-	conn, closer, err := c.Exec(ctx, id, o)
+	conn, closer, err := client.Exec(ctx, id, opt)
 	if err != nil {
 		return err
 	}
@@ -66,11 +67,11 @@ func execIn(cmd *cobra.Command, c *api.Client, id skerry.InstanceID, o api.ExecO
 		}
 		defer term.Restore(int(in.Fd()), old)
 	}
-	if o.TTY {
+	if opt.TTY {
 		stopResize := sendSizes(conn)
 		defer stopResize()
 	}
-	if o.Stdin {
+	if opt.Stdin {
 		go func() {
 			// It ends with the process: a blocked read of a terminal cannot be ended otherwise.
 			if _, err := io.Copy(conn.Writer(execstream.Stdin), cmd.InOrStdin()); err == nil {

@@ -18,11 +18,13 @@ import (
 )
 
 func (a *app) explainCommand() *cobra.Command {
-	var o string
+	var format string
 	var schema bool
-	cmd := &cobra.Command{Use: "explain INSTANCE|APP/SERVICE", Short: "Show why an instance was placed where it is, or why it could not be placed", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeLogs,
-		Long:    "Show why an instance was placed where it is, or why it could not be placed: the decision of the role you ask, why\ncandidates were ruled out and what would help. With --schema, print the JSON Schema of manifests.",
-		Example: "  skerry explain shop/front\n  skerry explain --schema > application.json",
+	cmd := &cobra.Command{Use: "explain INSTANCE|APP/SERVICE",
+		Short: "Show why an instance was placed where it is, or why it could not be placed", Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeLogs,
+		Long:              "Show why an instance was placed where it is, or why it could not be placed: the decision of the role you ask, why\ncandidates were ruled out and what would help. With --schema, print the JSON Schema of manifests.",
+		Example:           "  skerry explain shop/front\n  skerry explain --schema > application.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				_, err := cmd.OutOrStdout().Write(spec.ApplicationSchema())
@@ -31,24 +33,24 @@ func (a *app) explainCommand() *cobra.Command {
 			if len(args) == 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "an instance or a service is missing").WithHint("write `skerry explain INSTANCE` or `skerry explain APP/SERVICE`")
 			}
-			return a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-				list, err := a.findInstances(cmd.Context(), c, args[0])
+			return a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+				list, err := a.findInstances(cmd.Context(), client, args[0])
 				if err != nil {
 					return err
 				}
 				var out []view.Explanation
 				for _, i := range list {
-					e, err := c.Explain(cmd.Context(), i.ID)
+					e, err := client.Explain(cmd.Context(), i.ID)
 					if err != nil {
 						return err
 					}
 					out = append(out, e)
 				}
 				if len(out) == 1 {
-					if done, err := printValue(cmd.OutOrStdout(), o, out[0]); done {
+					if done, err := printValue(cmd.OutOrStdout(), format, out[0]); done {
 						return err
 					}
-				} else if done, err := printValue(cmd.OutOrStdout(), o, map[string]any{"items": out}); done {
+				} else if done, err := printValue(cmd.OutOrStdout(), format, map[string]any{"items": out}); done {
 					return err
 				}
 				for n := range out {
@@ -60,70 +62,70 @@ func (a *app) explainCommand() *cobra.Command {
 				return nil
 			})(cmd, args)
 		}}
-	outputFlag(cmd, &o)
+	outputFlag(cmd, &format)
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of manifests")
 	return cmd
 }
 
-func printExplanation(w io.Writer, e *view.Explanation, now time.Time) {
-	i := &e.Instance
-	p := newPairs(w)
-	p.add("Instance", string(i.ID))
-	p.add("Service", i.Service.String())
-	p.add("State", strings.Join(nonEmpty(string(i.State), phaseOf(i)), ", "))
-	p.add("Cluster", string(i.Cluster))
-	p.add("Worker", string(i.Worker))
-	p.add("Reason", i.Reason)
-	p.add("Instances", scaleText(e.Scale))
-	if len(e.Tried) > 0 {
-		p.add("Said no", strings.Join(e.Tried, ", "))
+func printExplanation(out io.Writer, why *view.Explanation, now time.Time) {
+	inst := &why.Instance
+	pairs := newPairs(out)
+	pairs.add("Instance", string(inst.ID))
+	pairs.add("Service", inst.Service.String())
+	pairs.add("State", strings.Join(nonEmpty(string(inst.State), phaseOf(inst)), ", "))
+	pairs.add("Cluster", string(inst.Cluster))
+	pairs.add("Worker", string(inst.Worker))
+	pairs.add("Reason", inst.Reason)
+	pairs.add("Instances", scaleText(why.Scale))
+	if len(why.Tried) > 0 {
+		pairs.add("Said no", strings.Join(why.Tried, ", "))
 	}
-	if !e.RetryAt.IsZero() && e.RetryAt.After(now) {
-		p.add("Next try", until(now, e.RetryAt))
+	if !why.RetryAt.IsZero() && why.RetryAt.After(now) {
+		pairs.add("Next try", until(now, why.RetryAt))
 	}
-	if !e.Deadline.IsZero() && (i.State == skerry.Requested || i.State == skerry.ClusterScheduled) {
-		p.add("Wanted by", until(now, e.Deadline))
+	if !why.Deadline.IsZero() && (inst.State == skerry.Requested || inst.State == skerry.ClusterScheduled) {
+		pairs.add("Wanted by", until(now, why.Deadline))
 	}
-	p.flush()
-	printReasons(w, "Why it is not placed", i.Why)
-	printClasses(w, e.Classes)
-	printRuntimes(w, e.Runtimes, len(e.Classes) > 0)
-	d := e.Decision
-	if d == nil {
+	pairs.flush()
+	printReasons(out, "Why it is not placed", inst.Why)
+	printClasses(out, why.Classes)
+	printRuntimes(out, why.Runtimes, len(why.Classes) > 0)
+	decision := why.Decision
+	if decision == nil {
 		return
 	}
-	fmt.Fprintf(w, "\nDecision of the %s, %s ago, by policy %s:\n", d.Tier, age(now, d.At), d.Policy)
-	if d.Chosen != "" {
-		fmt.Fprintf(w, "  chosen %s of %d considered\n", clean(d.Chosen), d.Considered)
+	fmt.Fprintf(out, "\nDecision of the %s, %s ago, by policy %s:\n", decision.Tier, age(now, decision.At), decision.Policy)
+	if decision.Chosen != "" {
+		fmt.Fprintf(out, "  chosen %s of %d considered\n", clean(decision.Chosen), decision.Considered)
 	} else {
-		fmt.Fprintf(w, "  none of %d considered\n", d.Considered)
+		fmt.Fprintf(out, "  none of %d considered\n", decision.Considered)
 	}
-	if d.Because != "" {
-		fmt.Fprintf(w, "  it was moved: %s\n", clean(d.Because))
+	if decision.Because != "" {
+		fmt.Fprintf(out, "  it was moved: %s\n", clean(decision.Because))
 	}
-	printReasons(w, "", d.Why)
-	for n, u := range d.Users {
+	printReasons(out, "", decision.Why)
+	for n, u := range decision.Users {
 		switch {
 		case u.Unknown != "":
-			fmt.Fprintf(w, "  user %d: %s\n", n, clean(u.Unknown))
+			fmt.Fprintf(out, "  user %d: %s\n", n, clean(u.Unknown))
 		case u.Probes > 0:
-			fmt.Fprintf(w, "  user %d: located by round trips from %d workers, with a residual of %.1f ms\n", n, u.Probes, u.Residual)
+			fmt.Fprintf(out, "  user %d: located by round trips from %d workers, with a residual of %.1f ms\n", n, u.Probes, u.Residual)
 		}
 	}
-	for _, p := range d.Plugins {
+	for _, p := range decision.Plugins {
 		switch {
 		case p.Skipped != "":
-			fmt.Fprintf(w, "  plugin %s: skipped: %s\n", clean(p.Plugin), clean(p.Skipped))
+			fmt.Fprintf(out, "  plugin %s: skipped: %s\n", clean(p.Plugin), clean(p.Skipped))
 		default:
-			fmt.Fprintf(w, "  plugin %s: scored %d candidates and ruled %d out\n", clean(p.Plugin), len(p.Scores), len(p.Out))
+			fmt.Fprintf(out, "  plugin %s: scored %d candidates and ruled %d out\n", clean(p.Plugin), len(p.Scores), len(p.Out))
 		}
 	}
-	if len(d.Top) == 0 {
+	if len(decision.Top) == 0 {
 		return
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(out)
 	t := table{head: []string{"  CANDIDATE", "SCORE", "VERDICT"}}
-	for _, c := range d.Top {
+	for _, c := range decision.Top {
 		verdict, score := "fits", fmt.Sprintf("%.6g", c.Score)
 		switch {
 		case c.Chosen:
@@ -136,93 +138,95 @@ func printExplanation(w io.Writer, e *view.Explanation, now time.Time) {
 		}
 		t.add("", []string{"  " + c.Name, score, verdict})
 	}
-	t.print(w, false, true)
+	t.print(out, false, true)
 }
 
 // printClasses tells how each class of workers stands to the service now.
-func printClasses(w io.Writer, list []wire.ClassVerdict) {
+func printClasses(out io.Writer, list []wire.ClassVerdict) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nThe site's workers now:")
-	for _, k := range list {
-		name := strings.Join(nonEmpty(k.Class.Arch, strings.Join(k.Class.Runtimes, "+"), strings.Join(k.Class.Devices, "+")), " ")
-		if k.Area != "" {
-			name += ", area " + k.Area
+	fmt.Fprintln(out, "\nThe site's workers now:")
+	for _, verdict := range list {
+		name := strings.Join(nonEmpty(verdict.Class.Arch, strings.Join(verdict.Class.Runtimes, "+"), strings.Join(verdict.Class.Devices, "+")),
+			" ")
+		if verdict.Area != "" {
+			name += ", area " + verdict.Area
 		}
 		switch {
-		case k.Fits == 1:
-			fmt.Fprintf(w, "  %s: 1 of %d fits, score %.4g\n", clean(name), k.Workers, k.Best)
-		case k.Fits > 1:
-			fmt.Fprintf(w, "  %s: %d of %d fit, scores %.4g to %.4g\n", clean(name), k.Fits, k.Workers, k.Least, k.Best)
+		case verdict.Fits == 1:
+			fmt.Fprintf(out, "  %s: 1 of %d fits, score %.4g\n", clean(name), verdict.Workers, verdict.Best)
+		case verdict.Fits > 1:
+			fmt.Fprintf(out, "  %s: %d of %d fit, scores %.4g to %.4g\n", clean(name), verdict.Fits, verdict.Workers, verdict.Least, verdict.Best)
 		default:
-			fmt.Fprintf(w, "  %s: none of %d fits\n", clean(name), k.Workers)
+			fmt.Fprintf(out, "  %s: none of %d fits\n", clean(name), verdict.Workers)
 		}
-		for _, r := range k.Out {
-			fmt.Fprintf(w, "    %s: %s\n", r.What, clean(whyText(r)))
+		for _, r := range verdict.Out {
+			fmt.Fprintf(out, "    %s: %s\n", r.What, clean(whyText(r)))
 			if r.Sole > 0 && r.Hint != "" {
-				fmt.Fprintf(w, "      would allow one more: %s\n", clean(r.Hint))
+				fmt.Fprintf(out, "      would allow one more: %s\n", clean(r.Hint))
 			} else if r.Hint != "" {
-				fmt.Fprintf(w, "      hint: %s\n", clean(r.Hint))
+				fmt.Fprintf(out, "      hint: %s\n", clean(r.Hint))
 			}
 		}
 	}
 }
 
-// printRuntimes tells what each runtime costs the service, and why it has not those that it has not. Who asks a cluster is told which of them
-// its workers have.
-func printRuntimes(w io.Writer, list []spec.RuntimeChoice, cluster bool) {
-	rated := slices.ContainsFunc(list, func(r spec.RuntimeChoice) bool { return r.Saturation > 0 }) // by what it is expected to bear
-	t := table{head: []string{"  RUNTIME", "ISOLATION", "MEMORY OVERHEAD", "WORKERS", "VERDICT"}}
+// printRuntimes tells what each runtime costs the service, and why it has not those that it has not. Who asks a cluster
+// is told which of them its workers have.
+func printRuntimes(out io.Writer, list []spec.RuntimeChoice, cluster bool) {
+	rated := slices.ContainsFunc(list, func(choice spec.RuntimeChoice) bool { return choice.Saturation > 0 }) // by what it is expected to bear
+	grid := table{head: []string{"  RUNTIME", "ISOLATION", "MEMORY OVERHEAD", "WORKERS", "VERDICT"}}
 	if rated {
-		t.head = slices.Insert(t.head, 4, "SATURATES AT", "HEAD-ROOM")
+		grid.head = slices.Insert(grid.head, 4, "SATURATES AT", "HEAD-ROOM")
 	}
-	counted := cluster || slices.ContainsFunc(list, func(r spec.RuntimeChoice) bool { return r.Workers > 0 })
+	counted := cluster || slices.ContainsFunc(list, func(choice spec.RuntimeChoice) bool { return choice.Workers > 0 })
 	var sources []string
-	for _, r := range list {
-		source, _, _ := strings.Cut(r.Source, " ")
+	for _, choice := range list {
+		source, _, _ := strings.Cut(choice.Source, " ")
 		verdict, workers := "suitable", ""
 		switch {
-		case r.Chosen && r.Crowded != "" && r.HeadRoom != nil:
-			verdict = "chosen for its headroom, although " + r.Crowded
-		case r.Chosen && r.Crowded != "":
-			verdict = "chosen, although " + r.Crowded
-		case r.Chosen:
+		case choice.Chosen && choice.Crowded != "" && choice.HeadRoom != nil:
+			verdict = "chosen for its headroom, although " + choice.Crowded
+		case choice.Chosen && choice.Crowded != "":
+			verdict = "chosen, although " + choice.Crowded
+		case choice.Chosen:
 			verdict = "chosen"
-		case r.Unasked:
+		case choice.Unasked:
 			continue
-		case r.Out != "":
-			verdict = "ruled out: " + r.Out
-		case counted && r.Workers == 0:
+		case choice.Out != "":
+			verdict = "ruled out: " + choice.Out
+		case counted && choice.Workers == 0:
 			verdict = "suitable, but no worker has it"
-		case r.Crowded != "":
-			verdict = "suitable, but " + r.Crowded
+		case choice.Crowded != "":
+			verdict = "suitable, but " + choice.Crowded
 		}
-		if r.Workers > 0 {
-			workers = strconv.Itoa(r.Workers)
+		if choice.Workers > 0 {
+			workers = strconv.Itoa(choice.Workers)
 		}
-		row := []string{"  " + r.Runtime, string(r.Isolation), r.Memory.String() + ", " + source, workers, clean(verdict)}
+		row := []string{"  " + choice.Runtime, string(choice.Isolation), choice.Memory.String() + ", " + source, workers, clean(verdict)}
 		if rated {
 			at, left := "not known", ""
-			if r.Saturation > 0 && r.HeadRoom != nil {
-				kind, _, _ := strings.Cut(r.Processor.Source, " ")
-				at, left = fmt.Sprintf("%.3g/s, %s", r.Saturation, strings.TrimSuffix(kind, ":")), fmt.Sprintf("%.0f %%", 100**r.HeadRoom)
-				sources = append(sources, fmt.Sprintf("  %s takes %.2f times as long for the same work as a container; %s", r.Runtime, r.Processor.CPU, r.Processor.Source))
+			if choice.Saturation > 0 && choice.HeadRoom != nil {
+				kind, _, _ := strings.Cut(choice.Processor.Source, " ")
+				at, left = fmt.Sprintf("%.3g/s, %s", choice.Saturation, strings.TrimSuffix(kind, ":")), fmt.Sprintf("%.0f %%", 100**choice.HeadRoom)
+				sources = append(sources, fmt.Sprintf("  %s takes %.2f times as long for the same work as a container; %s", choice.Runtime,
+					choice.Processor.CPU, choice.Processor.Source))
 			}
 			row = slices.Insert(row, 4, at, left)
 		}
-		t.add("", row)
+		grid.add("", row)
 	}
-	if len(t.rows) == 0 {
+	if len(grid.rows) == 0 {
 		return
 	}
-	fmt.Fprintln(w)
-	t.print(w, false, true)
+	fmt.Fprintln(out)
+	grid.print(out, false, true)
 	if rated {
-		fmt.Fprintln(w, "  A request is assumed to need as much processor time as one of the reference image service, and at most latencyObjective.")
+		fmt.Fprintln(out, "  A request is assumed to need as much processor time as one of the reference image service, and at most latencyObjective.")
 	}
 	for _, line := range sources {
-		fmt.Fprintln(w, clean(line))
+		fmt.Fprintln(out, clean(line))
 	}
 }
 

@@ -34,7 +34,8 @@ type progress struct {
 }
 
 func newProgress(keys []skerry.AppKey) *progress {
-	return &progress{keys: keys, apps: map[skerry.AppKey]*view.AppView{}, insts: map[skerry.InstanceID]*wire.Instance{}, seen: map[skerry.InstanceID]*watched{}, now: time.Now}
+	return &progress{keys: keys, apps: map[skerry.AppKey]*view.AppView{}, insts: map[skerry.InstanceID]*wire.Instance{},
+		seen: map[skerry.InstanceID]*watched{}, now: time.Now}
 }
 
 // take takes up a message of a watch.
@@ -63,20 +64,20 @@ func (p *progress) instances() []*wire.Instance {
 }
 
 // done reports whether an application is as it should be: services are ready and up to date and their updates have ended, jobs have begun.
-func (p *progress) done(k skerry.AppKey) bool {
-	v := p.apps[k]
-	if v == nil {
+func (p *progress) done(app skerry.AppKey) bool {
+	shown := p.apps[app]
+	if shown == nil {
 		return false
 	}
-	if p.crashes(k) != nil {
+	if p.crashes(app) != nil {
 		return true // nothing better is to come
 	}
 	stuck := false
-	for _, s := range v.Services {
-		if (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) && p.ready(k, s.Name) < s.Ready {
+	for _, s := range shown.Services {
+		if (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) && p.ready(app, s.Name) < s.Ready {
 			return false // that they are ready is on its way, and to be shown
 		}
-		if blocked(v, &s) {
+		if blocked(shown, &s) {
 			stuck = true
 			continue
 		}
@@ -84,14 +85,14 @@ func (p *progress) done(k skerry.AppKey) bool {
 			return false // a version that is ready may still fail
 		}
 	}
-	if stuck || v.Status == "Ready" || v.Status == view.AppRolledBack || v.Status == "Completed" {
+	if stuck || shown.Status == "Ready" || shown.Status == view.AppRolledBack || shown.Status == "Completed" {
 		return true
 	}
-	for _, s := range v.Services {
+	for _, s := range shown.Services {
 		switch s.Mode {
 		case spec.ModeCron:
 		case spec.ModeJob:
-			if n := len(s.Runs); n == 0 || s.Runs[n-1].Result == "" && !p.begun(k, s.Name, s.Runs[n-1].StartedAt) {
+			if n := len(s.Runs); n == 0 || s.Runs[n-1].Result == "" && !p.begun(app, s.Name, s.Runs[n-1].StartedAt) {
 				return false
 			}
 		default:
@@ -137,10 +138,10 @@ func (p *progress) begun(k skerry.AppKey, service string, since time.Time) bool 
 }
 
 // outcome says what an application has come to that is done. Of a job no more is known than that it has begun.
-func (a *app) outcome(v *view.AppView) string {
+func (a *app) outcome(shown *view.AppView) string {
 	var begun []string
 	services := 0
-	for _, s := range v.Services {
+	for _, s := range shown.Services {
 		switch n := len(s.Runs); s.Mode {
 		case spec.ModeJob:
 			if n > 0 && s.Runs[n-1].Result == "" {
@@ -152,13 +153,13 @@ func (a *app) outcome(v *view.AppView) string {
 		}
 	}
 	if len(begun) == 0 {
-		return "is " + strings.ToLower(v.Status)
+		return "is " + strings.ToLower(shown.Status)
 	}
 	text := "has begun: job " + strings.Join(begun, ", ") + " runs"
 	if services > 0 {
 		text = "serves, and job " + strings.Join(begun, ", ") + " has begun"
 	}
-	return text + "; `skerry wait " + a.short(v.Key) + " --for completed` waits for its end"
+	return text + "; `skerry wait " + a.short(shown.Key) + " --for completed` waits for its end"
 }
 
 func (p *progress) allDone() bool {
@@ -196,7 +197,8 @@ func (p *progress) failed() error {
 		for _, s := range v.Services {
 			if s.Rollout != nil && s.Rollout.Refused != nil && !p.past[s.Rollout.Refused.Revision] {
 				f := s.Rollout.Refused
-				return skerry.Errorf(skerry.CodeUnavailable, "service %s/%s was rolled back: revision %s failed: %s", k.Name, s.Name, f.Revision, f.Reason).
+				return skerry.Errorf(skerry.CodeUnavailable, "service %s/%s was rolled back: revision %s failed: %s", k.Name, s.Name, f.Revision,
+					f.Reason).
 					WithHint("the previous version serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
 			}
 			if n := len(s.Runs); s.Mode == spec.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
@@ -227,49 +229,49 @@ func (a *app) follow(cmd *cobra.Command, c *api.Client, keys []skerry.AppKey, ti
 	return a.watchProgress(cmd, c, newProgress(keys), timeout, output)
 }
 
-func (a *app) watchProgress(cmd *cobra.Command, c *api.Client, p *progress, timeout time.Duration, output string) error {
-	keys := p.keys
+func (a *app) watchProgress(cmd *cobra.Command, client *api.Client, shown *progress, timeout time.Duration, output string) error {
+	keys := shown.keys
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	out := cmd.OutOrStdout()
 	if output != "" && output != formatTable && output != formatWide {
 		out = cmd.ErrOrStderr() // the output is for a program
 	}
-	v := a.newView(out, p)
-	f := api.WatchFilter{Kinds: []string{api.WatchApp, api.WatchInstance}}
+	follower := a.newView(out, shown)
+	filter := api.WatchFilter{Kinds: []string{api.WatchApp, api.WatchInstance}}
 	if len(keys) == 1 {
-		f.Namespace, f.App = keys[0].Namespace, keys[0].Name
+		filter.Namespace, filter.App = keys[0].Namespace, keys[0].Name
 	}
-	err := p.watch(ctx, c, f, func() { v.show(false) })
-	v.show(true)
+	err := shown.watch(ctx, client, filter, func() { follower.show(false) })
+	follower.show(true)
 	switch {
 	case errors.Is(err, errDone):
-		if err := p.failed(); err != nil {
-			if i := p.culprit(); i != nil {
-				return lastLines(cmd.Context(), c, i, err)
+		if err := shown.failed(); err != nil {
+			if i := shown.culprit(); i != nil {
+				return lastLines(cmd.Context(), client, i, err)
 			}
 			return err
 		}
 		for _, k := range keys {
-			fmt.Fprintf(out, "app/%s %s\n", a.short(k), a.outcome(p.apps[k]))
+			fmt.Fprintf(out, "app/%s %s\n", a.short(k), a.outcome(shown.apps[k]))
 		}
 		return nil
 	case interrupted(cmd.Context()):
 		fmt.Fprintln(cmd.ErrOrStderr(), "\nthe view has ended; the deployment goes on (`skerry get instances -w` shows it)")
-		if len(p.pending()) > 0 {
+		if len(shown.pending()) > 0 {
 			return notPlaced(nil)
 		}
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return a.late(p, timeout)
+		return a.late(shown, timeout)
 	}
 	return err
 }
 
 // late says why not everything is ready in time.
-func (a *app) late(p *progress, timeout time.Duration) error {
-	e := &skerry.Error{Code: skerry.CodeUnavailable}
-	pending := p.pending()
+func (a *app) late(shown *progress, timeout time.Duration) error {
+	problem := &skerry.Error{Code: skerry.CodeUnavailable}
+	pending := shown.pending()
 	for _, i := range pending {
 		text, hint := "not placed yet", ""
 		if len(i.Why) > 0 {
@@ -286,28 +288,29 @@ func (a *app) late(p *progress, timeout time.Duration) error {
 		} else if i.Reason != "" {
 			text = i.Reason
 		}
-		e.Problems = append(e.Problems, skerry.Problem{Path: string(i.ID), Message: text, Hint: hint})
+		problem.Problems = append(problem.Problems, skerry.Problem{Path: string(i.ID), Message: text, Hint: hint})
 	}
 	if len(pending) > 0 {
-		e.Message = fmt.Sprintf("accepted, but after %s %d of %d instances are not placed", span(timeout), len(pending), len(p.insts))
-		e.Hint = "Skerry keeps trying; `skerry explain INSTANCE` shows why"
-		return notPlaced(e)
+		problem.Message = fmt.Sprintf("accepted, but after %s %d of %d instances are not placed", span(timeout), len(pending), len(shown.insts))
+		problem.Hint = "Skerry keeps trying; `skerry explain INSTANCE` shows why"
+		return notPlaced(problem)
 	}
-	for _, i := range p.instances() {
+	for _, i := range shown.instances() {
 		if !i.Stopping && i.State != skerry.Terminated && !skerry.HasCondition(i.Conditions, skerry.Ready) {
-			e.Problems = append(e.Problems, skerry.Problem{Path: string(i.ID), Message: strings.Join(nonEmpty(string(i.State), phaseOf(i), reasonOf(i)), ", ")})
+			problem.Problems = append(problem.Problems, skerry.Problem{Path: string(i.ID),
+				Message: strings.Join(nonEmpty(string(i.State), phaseOf(i), reasonOf(i)), ", ")})
 		}
 	}
-	for _, k := range p.keys {
-		for _, s := range p.services(k) {
+	for _, k := range shown.keys {
+		for _, s := range shown.services(k) {
 			if s.Rollout != nil && s.Rollout.Phase != view.RolloutDone {
-				e.Problems = append(e.Problems, skerry.Problem{Path: a.short(k) + "/" + s.Name, Message: rolloutText(&s, p.now())})
+				problem.Problems = append(problem.Problems, skerry.Problem{Path: a.short(k) + "/" + s.Name, Message: rolloutText(&s, shown.now())})
 			}
 		}
 	}
-	e.Message = fmt.Sprintf("not everything is ready after %s", span(timeout))
-	e.Hint = "see `skerry describe instance INSTANCE` and `skerry logs INSTANCE`"
-	return e
+	problem.Message = fmt.Sprintf("not everything is ready after %s", span(timeout))
+	problem.Hint = "see `skerry describe instance INSTANCE` and `skerry logs INSTANCE`"
+	return problem
 }
 
 func nonEmpty(list ...string) []string {
@@ -391,17 +394,18 @@ func (v *follower) draw() {
 			width, height = w, h
 		}
 	}
-	t := table{head: []string{"INSTANCE", "SERVICE", "STATE", "PHASE", "READY", "WHERE", "REASON"}}
+	grid := table{head: []string{"INSTANCE", "SERVICE", "STATE", "PHASE", "READY", "WHERE", "REASON"}}
 	for _, i := range v.p.instances() {
 		reason := reasonOf(i)
 		ready := yesNo(skerry.HasCondition(i.Conditions, skerry.Ready))
 		if ready == "yes" {
 			reason = ""
 		}
-		t.add("", []string{string(i.ID), i.Service.Service, string(i.State), phaseOf(i), ready, string(cmp.Or(string(i.Worker), string(i.Cluster))), reason})
+		grid.add("", []string{string(i.ID), i.Service.Service, string(i.State), phaseOf(i), ready,
+			string(cmp.Or(string(i.Worker), string(i.Cluster))), reason})
 	}
 	var b strings.Builder
-	t.print(&b, false, true)
+	grid.print(&b, false, true)
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	if most := max(height-3, 3); len(lines) > most {
 		more := len(lines) - most

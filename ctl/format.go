@@ -37,7 +37,7 @@ func (t *table) add(name string, cells []string, wide ...string) {
 func (t *table) print(w io.Writer, wide, header bool) { t.printBelow(w, wide, header, nil) }
 
 // printBelow prints columns that are at least as wide as those printed before. It returns how wide they are.
-func (t *table) printBelow(w io.Writer, wide, header bool, widths []int) []int {
+func (t *table) printBelow(out io.Writer, wide, header bool, widths []int) []int {
 	var lines [][]string
 	add := func(cells, more []string) {
 		if wide {
@@ -69,7 +69,7 @@ func (t *table) printBelow(w io.Writer, wide, header bool, widths []int) []int {
 		}
 		b.WriteByte('\n')
 	}
-	io.WriteString(w, b.String())
+	io.WriteString(out, b.String())
 	return widths
 }
 
@@ -154,11 +154,11 @@ func age(now, t time.Time) string {
 	return span(now.Sub(t))
 }
 
-func span(d time.Duration) string {
-	if d < 0 {
-		d = 0
+func span(left time.Duration) string {
+	if left < 0 {
+		left = 0
 	}
-	s := int64(d / time.Second)
+	secs := int64(left / time.Second)
 	two := func(a int64, ua string, b int64, ub string) string {
 		if b == 0 {
 			return strconv.FormatInt(a, 10) + ua
@@ -166,22 +166,22 @@ func span(d time.Duration) string {
 		return strconv.FormatInt(a, 10) + ua + strconv.FormatInt(b, 10) + ub
 	}
 	switch {
-	case s < 120:
-		return strconv.FormatInt(s, 10) + "s"
-	case s < 10*60:
-		return two(s/60, "m", s%60, "s")
-	case s < 3*3600:
-		return strconv.FormatInt(s/60, 10) + "m"
-	case s < 8*3600:
-		return two(s/3600, "h", s%3600/60, "m")
-	case s < 48*3600:
-		return strconv.FormatInt(s/3600, 10) + "h"
-	case s < 8*86400:
-		return two(s/86400, "d", s%86400/3600, "h")
-	case s < 2*365*86400:
-		return strconv.FormatInt(s/86400, 10) + "d"
+	case secs < 120:
+		return strconv.FormatInt(secs, 10) + "s"
+	case secs < 10*60:
+		return two(secs/60, "m", secs%60, "s")
+	case secs < 3*3600:
+		return strconv.FormatInt(secs/60, 10) + "m"
+	case secs < 8*3600:
+		return two(secs/3600, "h", secs%3600/60, "m")
+	case secs < 48*3600:
+		return strconv.FormatInt(secs/3600, 10) + "h"
+	case secs < 8*86400:
+		return two(secs/86400, "d", secs%86400/3600, "h")
+	case secs < 2*365*86400:
+		return strconv.FormatInt(secs/86400, 10) + "d"
 	}
-	return two(s/(365*86400), "y", s%(365*86400)/86400, "d")
+	return two(secs/(365*86400), "y", secs%(365*86400)/86400, "d")
 }
 
 // size gives an amount of bytes with three digits or so, for reading only.

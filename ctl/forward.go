@@ -17,7 +17,8 @@ import (
 
 func (a *app) forwardCommand() *cobra.Command {
 	var address string
-	cmd := &cobra.Command{Use: "port-forward INSTANCE|APP/SERVICE [LOCAL:]REMOTE...", Short: "Forward local ports to an instance", Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeLogs,
+	cmd := &cobra.Command{Use: "port-forward INSTANCE|APP/SERVICE [LOCAL:]REMOTE...", Short: "Forward local ports to an instance",
+		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeLogs,
 		Long:    "Forward local TCP ports to ports of an instance, or of a ready instance of a service, until Ctrl-C. LOCAL 0 picks a free port.",
 		Example: "  skerry port-forward shop/front 8080\n  skerry port-forward front-x5b2k 9000:8080",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
@@ -55,7 +56,7 @@ func parsePorts(s string) (p portPair, err error) {
 	return p, nil
 }
 
-func (a *app) forward(cmd *cobra.Command, c *api.Client, name, address string, ports []portPair) error {
+func (a *app) forward(cmd *cobra.Command, client *api.Client, name, address string, ports []portPair) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	var wg sync.WaitGroup
@@ -85,7 +86,7 @@ func (a *app) forward(cmd *cobra.Command, c *api.Client, name, address string, p
 					return
 				}
 				wg.Go(func() {
-					if err := a.forwardOne(ctx, c, name, ports[n].remote, conn); err != nil && ctx.Err() == nil {
+					if err := a.forwardOne(ctx, client, name, ports[n].remote, conn); err != nil && ctx.Err() == nil {
 						PrintError(cmd.ErrOrStderr(), err)
 					}
 				})
@@ -97,13 +98,13 @@ func (a *app) forward(cmd *cobra.Command, c *api.Client, name, address string, p
 }
 
 // forwardOne joins a connection to an instance. The instance is looked for anew, because the last one may be gone.
-func (a *app) forwardOne(ctx context.Context, c *api.Client, name string, port int, local net.Conn) error {
+func (a *app) forwardOne(ctx context.Context, client *api.Client, name string, port int, local net.Conn) error {
 	defer local.Close()
-	i, err := a.oneInstance(ctx, c, name)
+	inst, err := a.oneInstance(ctx, client, name)
 	if err != nil {
 		return err
 	}
-	remote, err := c.PortForward(ctx, i.ID, port)
+	remote, err := client.PortForward(ctx, inst.ID, port)
 	if err != nil {
 		return err
 	}

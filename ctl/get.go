@@ -28,12 +28,13 @@ type getFlags struct {
 }
 
 func (a *app) getCommand() *cobra.Command {
-	var f getFlags
+	var flags getFlags
 	var kinds []string
 	for _, r := range resources() {
 		kinds = append(kinds, r.plural2())
 	}
-	cmd := &cobra.Command{Use: "get KIND [NAME...]", Short: "List resources, or show some of them", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeObjects,
+	cmd := &cobra.Command{Use: "get KIND [NAME...]", Short: "List resources, or show some of them", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeObjects,
 		Long: "List resources, or show some of them. KIND is one of\n\n  " + strings.Join(kinds, ", ") + `
 
 or a short form: app, svc, inst, i, cl, w, ev, ns. KIND/NAME works too. At a cluster, -o wide also shows the instances'
@@ -42,74 +43,74 @@ workers and addresses.`,
   skerry get instances -o wide --watch
   skerry get app shop -o yaml
   skerry get instances -A --package 'openssl@<3.0.15'`,
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error { return a.get(cmd, c, &f, args) })}
-	outputFlag(cmd, &f.output)
+		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error { return a.get(cmd, c, &flags, args) })}
+	outputFlag(cmd, &flags.output)
 	fs := cmd.Flags()
-	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "in all namespaces")
-	fs.StringVarP(&f.selector, "selector", "l", "", "only those with these labels, such as a=b,c=d")
-	fs.StringVar(&f.app, "app", "", "only of this application")
-	fs.BoolVarP(&f.watch, "watch", "w", false, "keep running and show changes")
-	fs.BoolVar(&f.noHeaders, "no-headers", false, "omit the heading")
-	fs.StringVar(&f.pkg, "package", "", "only instances whose images contain this package by their SBOMs, such as openssl,\nopenssl@3.0.14 or 'openssl@>=3.0,<3.0.15'")
-	fs.BoolVar(&f.fetch, "fetch-sboms", false, "with --package, ask the images' registries for SBOMs that are not stored")
+	fs.BoolVarP(&flags.all, "all-namespaces", "A", false, "in all namespaces")
+	fs.StringVarP(&flags.selector, "selector", "l", "", "only those with these labels, such as a=b,c=d")
+	fs.StringVar(&flags.app, "app", "", "only of this application")
+	fs.BoolVarP(&flags.watch, "watch", "w", false, "keep running and show changes")
+	fs.BoolVar(&flags.noHeaders, "no-headers", false, "omit the heading")
+	fs.StringVar(&flags.pkg, "package", "", "only instances whose images contain this package by their SBOMs, such as openssl,\nopenssl@3.0.14 or 'openssl@>=3.0,<3.0.15'")
+	fs.BoolVar(&flags.fetch, "fetch-sboms", false, "with --package, ask the images' registries for SBOMs that are not stored")
 	return cmd
 }
 
-func (a *app) get(cmd *cobra.Command, c *api.Client, f *getFlags, args []string) error {
+func (a *app) get(cmd *cobra.Command, client *api.Client, flags *getFlags, args []string) error {
 	kind, names := args[0], args[1:]
 	if k, name, ok := strings.Cut(kind, "/"); ok {
 		kind, names = k, append([]string{name}, names...)
 	}
 	if kinds := strings.Split(kind, ","); len(kinds) > 1 {
-		if f.watch || f.output == formatJSON || f.output == formatYAML {
-			return skerry.Errorf(skerry.CodeInvalid, "several kinds cannot be watched or shown as %s at once", f.output).
+		if flags.watch || flags.output == formatJSON || flags.output == formatYAML {
+			return skerry.Errorf(skerry.CodeInvalid, "several kinds cannot be watched or shown as %s at once", flags.output).
 				WithHint("ask for one after the other")
 		}
 		for n, k := range kinds {
 			if n > 0 {
 				fmt.Fprintln(cmd.OutOrStdout())
 			}
-			if err := a.get(cmd, c, f, append([]string{k}, names...)); err != nil {
+			if err := a.get(cmd, client, flags, append([]string{k}, names...)); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	r, err := findResource(kind)
+	res, err := findResource(kind)
 	if err != nil {
 		return err
 	}
-	if f.pkg != "" {
-		return a.findPackages(cmd, c, r, f, names)
+	if flags.pkg != "" {
+		return a.findPackages(cmd, client, res, flags, names)
 	}
-	q := listQuery{app: f.app, all: f.all}
-	if r.namespaced && !f.all {
-		q.namespace = a.namespace()
-		if r.singular() == "event" && a.space == "" {
-			q.namespace = "" // a site's own events are in no namespace
+	query := listQuery{app: flags.app, all: flags.all}
+	if res.namespaced && !flags.all {
+		query.namespace = a.namespace()
+		if res.singular() == "event" && a.space == "" {
+			query.namespace = "" // a site's own events are in no namespace
 		}
 	}
 	list := func(ctx context.Context) ([]item, error) {
-		q.now = time.Now()
-		items, err := r.list(ctx, c, q)
+		query.now = time.Now()
+		items, err := res.list(ctx, client, query)
 		if err != nil {
 			return nil, err
 		}
-		return choose(ctx, c, r, items, names, f.selector)
+		return choose(ctx, client, res, items, names, flags.selector)
 	}
-	if f.watch {
-		return watchList(cmd, c, r, q, f, list)
+	if flags.watch {
+		return watchList(cmd, client, res, query, flags, list)
 	}
 	items, err := list(cmd.Context())
 	if err != nil {
 		return err
 	}
-	if r.singular() == "app" && (f.output == formatJSON || f.output == formatYAML) {
-		if items, err = withManifests(cmd.Context(), c, items); err != nil {
+	if res.singular() == "app" && (flags.output == formatJSON || flags.output == formatYAML) {
+		if items, err = withManifests(cmd.Context(), client, items); err != nil {
 			return err
 		}
 	}
-	return printItems(cmd, r, f, items, len(names) == 1)
+	return printItems(cmd, res, flags, items, len(names) == 1)
 }
 
 // withManifests asks for each application, because lists leave the manifests away.
@@ -125,11 +126,11 @@ func withManifests(ctx context.Context, c *api.Client, items []item) ([]item, er
 }
 
 // choose keeps the items of the names and labels given. A name that is not there is an error.
-func choose(ctx context.Context, c *api.Client, r *resource, items []item, names []string, selector string) ([]item, error) {
+func choose(ctx context.Context, client *api.Client, res *resource, items []item, names []string, selector string) ([]item, error) {
 	if selector != "" {
-		if r.singular() == "app" {
+		if res.singular() == "app" {
 			for n := range items { // labels are in the manifest
-				v, err := c.App(ctx, items[n].value.(view.AppView).Key)
+				v, err := client.App(ctx, items[n].value.(view.AppView).Key)
 				if err != nil {
 					return nil, err
 				}
@@ -137,8 +138,8 @@ func choose(ctx context.Context, c *api.Client, r *resource, items []item, names
 					items[n].labels = v.Manifest.Metadata.Labels
 				}
 			}
-		} else if r.singular() != "worker" {
-			return nil, skerry.Errorf(skerry.CodeUnsupported, "%s have no labels", r.plural()).WithHint("-l works with apps and workers")
+		} else if res.singular() != "worker" {
+			return nil, skerry.Errorf(skerry.CodeUnsupported, "%s have no labels", res.plural()).WithHint("-l works with apps and workers")
 		}
 		var out []item
 		for _, i := range items {
@@ -161,17 +162,17 @@ func choose(ctx context.Context, c *api.Client, r *resource, items []item, names
 		known = append(known, i.name)
 	}
 	for _, name := range names {
-		name = strings.TrimPrefix(name, r.singular()+"/")
+		name = strings.TrimPrefix(name, res.singular()+"/")
 		n := slices.IndexFunc(items, func(i item) bool { return i.name == name })
 		if n < 0 {
 			n = uniquePrefix(known, name)
 		}
 		if n < 0 {
-			hint := "`skerry get " + r.plural2() + "` lists them"
+			hint := "`skerry get " + res.plural2() + "` lists them"
 			if s := spec.Suggest(name, known); strings.HasPrefix(s, "did you mean") {
 				hint = s
 			}
-			return nil, skerry.Errorf(skerry.CodeNotFound, "there is no %s %q", r.singular(), name).WithHint("%s", hint)
+			return nil, skerry.Errorf(skerry.CodeNotFound, "there is no %s %q", res.singular(), name).WithHint("%s", hint)
 		}
 		out = append(out, items[n])
 	}
@@ -222,15 +223,16 @@ func printItems(cmd *cobra.Command, r *resource, f *getFlags, items []item, sing
 const watchEvery = 2 * time.Second
 
 // watchList shows a list, and then each line that changed. It ends without an error when the user ends it.
-func watchList(cmd *cobra.Command, c *api.Client, r *resource, q listQuery, f *getFlags, list func(context.Context) ([]item, error)) error {
+func watchList(cmd *cobra.Command, client *api.Client, res *resource, query listQuery, flags *getFlags,
+	list func(context.Context) ([]item, error)) error {
 	ctx := cmd.Context()
 	changed := make(chan struct{}, 1)
 	watchDone := make(chan error, 1)
 	wctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if r.watch {
+	if res.watch {
 		go func() {
-			watchDone <- c.Watch(wctx, api.WatchFilter{Namespace: q.namespace, App: q.app}, func(m api.WatchMessage) error {
+			watchDone <- client.Watch(wctx, api.WatchFilter{Namespace: query.namespace, App: query.app}, func(m api.WatchMessage) error {
 				select {
 				case changed <- struct{}{}:
 				default:
@@ -248,11 +250,11 @@ func watchList(cmd *cobra.Command, c *api.Client, r *resource, q listQuery, f *g
 		if interrupted(ctx) {
 			return nil
 		}
-		var e *skerry.Error
-		if err != nil && !(errors.As(err, &e) && e.Code == skerry.CodeNotFound && !first) {
+		var problem *skerry.Error
+		if err != nil && !(errors.As(err, &problem) && problem.Code == skerry.CodeNotFound && !first) {
 			return err
 		}
-		if err := printChanged(cmd, r, f, items, &told); err != nil {
+		if err := printChanged(cmd, res, flags, items, &told); err != nil {
 			return err
 		}
 		select {
@@ -283,14 +285,14 @@ type shown struct {
 }
 
 // printChanged prints the items that look different from last time.
-func printChanged(cmd *cobra.Command, r *resource, f *getFlags, items []item, told *shown) error {
+func printChanged(cmd *cobra.Command, res *resource, flags *getFlags, items []item, told *shown) error {
 	last := told.last
 	var news []item
 	seen := map[string]bool{}
 	for _, i := range items {
 		seen[i.name] = true
-		cells := withoutAge(r, i.cells)
-		if f.output != "" && f.output != formatTable { // the others show more than a narrow table
+		cells := withoutAge(res, i.cells)
+		if flags.output != "" && flags.output != formatTable { // the others show more than a narrow table
 			cells = slices.Concat(cells, i.wide)
 		}
 		key := strings.Join(cells, "\t")
@@ -302,25 +304,26 @@ func printChanged(cmd *cobra.Command, r *resource, f *getFlags, items []item, to
 	for name := range last {
 		if !seen[name] {
 			delete(last, name)
-			if f.output == "" || f.output == formatTable || f.output == formatWide {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s is deleted\n", r.singular(), name)
+			if flags.output == "" || flags.output == formatTable || flags.output == formatWide {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s is deleted\n", res.singular(), name)
 			}
 		}
 	}
-	switch f.output {
+	switch flags.output {
 	case formatJSON, formatYAML:
 		for _, i := range news {
-			if _, err := printValue(cmd.OutOrStdout(), f.output, i.value); err != nil {
+			if _, err := printValue(cmd.OutOrStdout(), flags.output, i.value); err != nil {
 				return err
 			}
 		}
 	case formatName:
 		for _, i := range news {
-			fmt.Fprintln(cmd.OutOrStdout(), r.singular()+"/"+i.name)
+			fmt.Fprintln(cmd.OutOrStdout(), res.singular()+"/"+i.name)
 		}
 	default:
 		if len(news) > 0 {
-			told.widths = tableOf(r, news).printBelow(cmd.OutOrStdout(), f.output == formatWide, told.widths == nil && !f.noHeaders, told.widths)
+			told.widths = tableOf(res, news).printBelow(cmd.OutOrStdout(), flags.output == formatWide, told.widths == nil && !flags.noHeaders,
+				told.widths)
 		}
 	}
 	return nil

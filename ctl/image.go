@@ -28,7 +28,8 @@ func fullName(name string) (string, error) {
 	}
 	r, err := imageref.Parse(name)
 	if err != nil {
-		return "", skerry.Errorf(skerry.CodeInvalid, "%q is not the name of an image: %w", name, err).WithHint("write repository:tag or registry/repository:tag")
+		return "", skerry.Errorf(skerry.CodeInvalid, "%q is not the name of an image: %w", name,
+			err).WithHint("write repository:tag or registry/repository:tag")
 	}
 	return r.String(), nil
 }
@@ -75,7 +76,8 @@ func (a *app) imageCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "image", Aliases: []string{"img"}, Short: "Build images and push them to registries",
 		Long: `Build images and push them to registries. Images are kept in this user's store ($SKERRY_IMAGES, by default
 ~/.local/share/skerry/images). A name without a registry refers to the built-in registry of the context's server.`}
-	cmd.AddCommand(a.imageBuild(), a.imagePush(), imageList(), imageRemove(), imageTag(), imageImport(), imageExport(), imagePrune(), a.imagePull(), a.imageSign(), a.imageVerify())
+	cmd.AddCommand(a.imageBuild(), a.imagePush(), imageList(), imageRemove(), imageTag(), imageImport(), imageExport(), imagePrune(),
+		a.imagePull(), a.imageSign(), a.imageVerify())
 	return cmd
 }
 
@@ -91,7 +93,7 @@ func (f *registryFlags) add(cmd *cobra.Command) {
 }
 
 // source gives the way to the registry of an image.
-func (a *app) source(f *registryFlags, name string) (*artifact.Source, func(), error) {
+func (a *app) source(flags *registryFlags, name string) (*artifact.Source, func(), error) {
 	if strings.HasPrefix(name, builtIn+"/") {
 		c, err := a.client()
 		if err != nil {
@@ -99,8 +101,8 @@ func (a *app) source(f *registryFlags, name string) (*artifact.Source, func(), e
 		}
 		return &artifact.Source{BaseURL: c.Server(), Transport: c.Transport()}, c.Close, nil
 	}
-	src := &artifact.Source{PlainHTTP: f.plain}
-	path, given := f.config, f.config != ""
+	src := &artifact.Source{PlainHTTP: flags.plain}
+	path, given := flags.config, flags.config != ""
 	if !given {
 		if home, err := os.UserHomeDir(); err == nil {
 			path = filepath.Join(home, ".docker", "config.json")
@@ -117,59 +119,60 @@ func (a *app) source(f *registryFlags, name string) (*artifact.Source, func(), e
 }
 
 func (a *app) imageBuild() *cobra.Command {
-	var o artifact.BuildOptions
+	var opt artifact.BuildOptions
 	var platform string
 	var labels []string
 	var push, quiet bool
 	var reg registryFlags
-	cmd := &cobra.Command{Use: "build DIR|BINARY -t NAME", Short: "Build an image from a directory, a static executable or a WebAssembly module", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "build DIR|BINARY -t NAME",
+		Short: "Build an image from a directory, a static executable or a WebAssembly module", Args: cobra.ExactArgs(1),
 		Long: `Build an image with one layer from a directory (which becomes the image's root), a static Linux executable,
 a WebAssembly module (platform wasip1/wasm), a unikernel (platforms none/amd64, none/arm64 and so on), or a
 bootable disk (qcow2 or raw; set the machine with --platform). The same content and options give the same digest.`,
 		Example: "  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh\n  GOOS=wasip1 GOARCH=wasm go build -o greet ./greet && skerry image build greet -t shop/greet:1 --push",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			var err error
-			o.Source = args[0]
-			if o.Tag == "" {
+			opt.Source = args[0]
+			if opt.Tag == "" {
 				return skerry.Errorf(skerry.CodeInvalid, "the name of the image is missing").WithHint("name it with -t, such as -t shop/front:1")
 			}
-			if o.Tag, err = fullName(o.Tag); err != nil {
+			if opt.Tag, err = fullName(opt.Tag); err != nil {
 				return err
 			}
 			if platform != "" {
-				if o.Platform, err = artifact.ParsePlatform(platform); err != nil {
+				if opt.Platform, err = artifact.ParsePlatform(platform); err != nil {
 					return skerry.Errorf(skerry.CodeInvalid, "--platform: %w", err)
 				}
 			}
-			if o.Labels, err = keyValues("--label", labels); err != nil {
+			if opt.Labels, err = keyValues("--label", labels); err != nil {
 				return err
 			}
-			img, err := st.Build(cmd.Context(), o)
+			img, err := st.Build(cmd.Context(), opt)
 			if err != nil {
 				return err
 			}
 			if push {
-				return a.push(cmd, st, &reg, o.Tag, o.Tag, quiet)
+				return a.push(cmd, st, &reg, opt.Tag, opt.Tag, quiet)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", img.Digest)
 			if !quiet {
-				fmt.Fprintf(cmd.ErrOrStderr(), "built %s for %s, %s\n", shortName(o.Tag), img.Platform, size(skerry.Bytes(img.Size)))
+				fmt.Fprintf(cmd.ErrOrStderr(), "built %s for %s, %s\n", shortName(opt.Tag), img.Platform, size(skerry.Bytes(img.Size)))
 			}
 			return nil
 		})}
 	fs := cmd.Flags()
-	fs.StringVarP(&o.Tag, "tag", "t", "", "name of the image, as repository:tag")
+	fs.StringVarP(&opt.Tag, "tag", "t", "", "name of the image, as repository:tag")
 	fs.StringVar(&platform, "platform", "", "OS/ARCH[/VARIANT] or ARCH (default the platform of the executables)")
-	fs.StringArrayVar(&o.Entrypoint, "entrypoint", nil, "program; repeat to add arguments")
-	fs.StringArrayVar(&o.Cmd, "cmd", nil, "default argument; may be repeated")
-	fs.StringArrayVar(&o.Env, "env", nil, "environment variable NAME=VALUE; may be repeated")
-	fs.StringVar(&o.User, "user", "", "user, or user:group")
-	fs.StringVar(&o.Workdir, "workdir", "", "working directory of the program")
+	fs.StringArrayVar(&opt.Entrypoint, "entrypoint", nil, "program; repeat to add arguments")
+	fs.StringArrayVar(&opt.Cmd, "cmd", nil, "default argument; may be repeated")
+	fs.StringArrayVar(&opt.Env, "env", nil, "environment variable NAME=VALUE; may be repeated")
+	fs.StringVar(&opt.User, "user", "", "user, or user:group")
+	fs.StringVar(&opt.Workdir, "workdir", "", "working directory of the program")
 	fs.StringArrayVar(&labels, "label", nil, "label KEY=VALUE; may be repeated")
-	fs.StringSliceVar(&o.ExposedPorts, "expose", nil, "port that the program listens on, such as 8080 or 53/udp")
-	fs.StringVar(&o.StopSignal, "stop-signal", "", "signal that asks the program to stop")
-	fs.StringVar(&o.CACertificates, "ca-certificates", "", "PEM file with certificate authorities, for a static executable")
-	fs.BoolVar(&o.Index, "add-platform", false, "keep the name's images for other platforms")
+	fs.StringSliceVar(&opt.ExposedPorts, "expose", nil, "port that the program listens on, such as 8080 or 53/udp")
+	fs.StringVar(&opt.StopSignal, "stop-signal", "", "signal that asks the program to stop")
+	fs.StringVar(&opt.CACertificates, "ca-certificates", "", "PEM file with certificate authorities, for a static executable")
+	fs.BoolVar(&opt.Index, "add-platform", false, "keep the name's images for other platforms")
 	fs.BoolVar(&push, "push", false, "also push the image")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "say less")
 	reg.add(cmd)
@@ -194,7 +197,8 @@ func keyValues(flag string, list []string) (map[string]string, error) {
 func (a *app) imagePush() *cobra.Command {
 	var reg registryFlags
 	var quiet bool
-	cmd := &cobra.Command{Use: "push NAME [DESTINATION]", Short: "Push an image to the built-in registry or to another one", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: completeImages,
+	cmd := &cobra.Command{Use: "push NAME [DESTINATION]", Short: "Push an image to the built-in registry or to another one",
+		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: completeImages,
 		Example: "  skerry image push shop/front:1\n  skerry image push shop/front:1 registry.example.com/shop/front:1",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			from, err := fullName(args[0])
@@ -281,7 +285,7 @@ func progressTo(w io.Writer, verb string, quiet bool) func(artifact.Progress) {
 }
 
 func imageList() *cobra.Command {
-	var o string
+	var format string
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the images in this user's store", Args: cobra.NoArgs,
 		Long: "List the images in this user's store. `skerry get images` lists those of the built-in registry.",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, _ []string) error {
@@ -297,16 +301,18 @@ func imageList() *cobra.Command {
 				if e.Broken != "" {
 					platforms = "broken: " + e.Broken
 				}
-				t.add("image/"+shortName(e.Ref), []string{shortName(e.Ref), shortDigest(string(e.Digest)), platforms, size(skerry.Bytes(e.Size)), age(now, e.Added)}, age(now, e.Created), age(now, e.LastUsed))
+				t.add("image/"+shortName(e.Ref), []string{shortName(e.Ref), shortDigest(string(e.Digest)), platforms, size(skerry.Bytes(e.Size)),
+					age(now, e.Added)}, age(now, e.Created), age(now, e.LastUsed))
 			}
-			return printList(cmd, o, list, &t)
+			return printList(cmd, format, list, &t)
 		})}
-	outputFlag(cmd, &o)
+	outputFlag(cmd, &format)
 	return cmd
 }
 
 func imageRemove() *cobra.Command {
-	return &cobra.Command{Use: "rm NAME...", Short: "Remove images from the store; prune frees their space", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeImages,
+	return &cobra.Command{Use: "rm NAME...", Short: "Remove images from the store; prune frees their space", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeImages,
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			for _, name := range args {
 				full, err := fullName(name)
@@ -323,7 +329,8 @@ func imageRemove() *cobra.Command {
 }
 
 func imageTag() *cobra.Command {
-	return &cobra.Command{Use: "tag NAME NEW", Short: "Give an image another name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeImages,
+	return &cobra.Command{Use: "tag NAME NEW", Short: "Give an image another name", Args: cobra.ExactArgs(2),
+		ValidArgsFunction: completeImages,
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			from, err := fullName(args[0])
 			if err != nil {
@@ -368,7 +375,8 @@ func imageImport() *cobra.Command {
 
 func imageExport() *cobra.Command {
 	var output string
-	cmd := &cobra.Command{Use: "export NAME... -o FILE", Short: "Export images as an OCI archive", Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeImages,
+	cmd := &cobra.Command{Use: "export NAME... -o FILE", Short: "Export images as an OCI archive", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeImages,
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			var names []string
 			for _, n := range args {

@@ -19,7 +19,8 @@ const keyPassword = "COSIGN_PASSWORD"
 func (a *app) imageSign() *cobra.Command {
 	var reg registryFlags
 	var file string
-	cmd := &cobra.Command{Use: "sign NAME --key FILE", Short: "Sign an image at its registry", Args: cobra.ExactArgs(1), ValidArgsFunction: completeImages,
+	cmd := &cobra.Command{Use: "sign NAME --key FILE", Short: "Sign an image at its registry", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeImages,
 		Long: `Sign what an image's name means at its registry. The signature is stored beside it, in cosign's format, under the tag
 sha256-DIGEST.sig; no other service is asked. The key is a private key in PEM: one of cosign's, or one of ECDSA on P-256 as
 openssl makes it. The password of cosign's is asked for, or read from COSIGN_PASSWORD.`,
@@ -53,7 +54,8 @@ openssl makes it. The password of cosign's is asked for, or read from COSIGN_PAS
 func (a *app) imageVerify() *cobra.Command {
 	var reg registryFlags
 	var files []string
-	cmd := &cobra.Command{Use: "verify NAME --key FILE", Short: "Check that an image is signed", Args: cobra.ExactArgs(1), ValidArgsFunction: completeImages,
+	cmd := &cobra.Command{Use: "verify NAME --key FILE", Short: "Check that an image is signed", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeImages,
 		Long: `Check that one of the keys has signed what an image's name means at its registry, by "skerry image sign" or by cosign, and print
 that with its digest. The keys are public keys in PEM, ECDSA on P-256. A site whose admission policy has signers asks the same of
 what its organisations run.`,
@@ -71,7 +73,8 @@ what its organisations run.`,
 				}
 				list, err := artifact.ParsePublicKeys(data)
 				if err != nil {
-					return skerry.Errorf(skerry.CodeInvalid, "--key %s: %w", file, err).WithHint("give a public key of ECDSA on P-256 in PEM, such as cosign.pub")
+					return skerry.Errorf(skerry.CodeInvalid, "--key %s: %w", file,
+						err).WithHint("give a public key of ECDSA on P-256 in PEM, such as cosign.pub")
 				}
 				keys = slices.Concat(keys, list)
 			}
@@ -119,7 +122,8 @@ func privateKey(cmd *cobra.Command, file string) (*ecdsa.PrivateKey, error) {
 	case errors.Is(err, artifact.ErrPassword):
 		return nil, skerry.Errorf(skerry.CodeInvalid, "--key %s: %w", file, err).WithHint("set %s, or answer when you are asked", keyPassword)
 	case err != nil:
-		return nil, skerry.Errorf(skerry.CodeInvalid, "--key %s: %w", file, err).WithHint("give a private key of ECDSA on P-256 in PEM, such as cosign.key")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--key %s: %w", file,
+			err).WithHint("give a private key of ECDSA on P-256 in PEM, such as cosign.key")
 	}
 	return key, nil
 }

@@ -14,50 +14,51 @@ import (
 
 // findInstances finds what a person means: an instance (by name, or the beginning of one that no other shares), all of
 // APP/SERVICE, or all of APP. They come in order, those that run first.
-func (a *app) findInstances(ctx context.Context, c *api.Client, name string) ([]wire.Instance, error) {
+func (a *app) findInstances(ctx context.Context, client *api.Client, name string) ([]wire.Instance, error) {
 	name = trimKind(trimKind(name, "instance"), "service")
 	if strings.Contains(name, "/") {
-		k, err := a.serviceKey(name)
+		service, err := a.serviceKey(name)
 		if err != nil {
 			return nil, err
 		}
-		list, err := c.Instances(ctx, api.InstanceFilter{Namespace: k.App.Namespace, App: k.App.Name, Service: k.Service})
+		list, err := client.Instances(ctx, api.InstanceFilter{Namespace: service.App.Namespace, App: service.App.Name, Service: service.Service})
 		if err != nil {
 			return nil, err
 		}
 		if len(list) > 0 {
 			return inOrder(list), nil
 		}
-		v, err := c.App(ctx, k.App)
+		v, err := client.App(ctx, service.App)
 		if err != nil {
 			return nil, err
 		}
 		var known []string
 		for _, s := range v.Services {
-			if s.Name == k.Service {
-				return nil, skerry.Errorf(skerry.CodeNotFound, "service %s has no instances", k).WithHint("`skerry describe app %s` shows why", k.App.Name)
+			if s.Name == service.Service {
+				return nil, skerry.Errorf(skerry.CodeNotFound, "service %s has no instances", service).WithHint("`skerry describe app %s` shows why", service.App.Name)
 			}
 			known = append(known, s.Name)
 		}
-		return nil, skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service).WithHint("%s", spec.Suggest(k.Service, known))
+		return nil, skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", service.App, service.Service).WithHint("%s",
+			spec.Suggest(service.Service, known))
 	}
-	i, err := c.Instance(ctx, skerry.InstanceID(name))
+	inst, err := client.Instance(ctx, skerry.InstanceID(name))
 	if err == nil {
-		return []wire.Instance{i}, nil
+		return []wire.Instance{inst}, nil
 	}
 	if skerry.AsError(err).Code != skerry.CodeNotFound {
 		return nil, err
 	}
-	list, err := c.Instances(ctx, api.InstanceFilter{Namespace: a.namespace()})
+	list, err := client.Instances(ctx, api.InstanceFilter{Namespace: a.namespace()})
 	if err != nil {
 		return nil, err
 	}
 	var known []string
 	var ofApp []wire.Instance
-	for _, i := range list {
-		known = append(known, string(i.ID))
-		if i.Service.App.Name == name {
-			ofApp = append(ofApp, i)
+	for _, inst := range list {
+		known = append(known, string(inst.ID))
+		if inst.Service.App.Name == name {
+			ofApp = append(ofApp, inst)
 		}
 	}
 	if len(ofApp) > 0 {

@@ -20,10 +20,10 @@ decides what should run.`,
 		Example: "  skerry local get\n  skerry local logs front-x5b2k -f\n  skerry local exec -it front-x5b2k -- sh\n  skerry local restart front-x5b2k"}
 	cmd.PersistentFlags().StringVar(&data, "data", a.opt.WorkerData, "data directory of the worker")
 	l := &app{opt: a.opt, local: func() (*api.Client, error) { return a.opt.LocalClient(data) }}
-	var f getFlags
+	var flags getFlags
 	get := &cobra.Command{Use: "get [INSTANCE]", Short: "List the worker's instances", Args: cobra.MaximumNArgs(1),
-		RunE: l.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			list, err := c.Instances(cmd.Context(), api.InstanceFilter{})
+		RunE: l.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+			list, err := client.Instances(cmd.Context(), api.InstanceFilter{})
 			if err != nil {
 				return err
 			}
@@ -42,12 +42,12 @@ decides what should run.`,
 			if err != nil {
 				return err
 			}
-			return printItems(cmd, r, &f, items, len(args) == 1)
+			return printItems(cmd, r, &flags, items, len(args) == 1)
 		})}
-	outputFlag(get, &f.output)
+	outputFlag(get, &flags.output)
 	restart := &cobra.Command{Use: "restart INSTANCE", Short: "Restart an instance in place", Args: cobra.ExactArgs(1),
-		RunE: l.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			if err := c.RestartOnDevice(cmd.Context(), skerry.InstanceID(args[0])); err != nil {
+		RunE: l.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+			if err := client.RestartOnDevice(cmd.Context(), skerry.InstanceID(args[0])); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "instance/%s is restarted\n", args[0])

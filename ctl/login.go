@@ -25,7 +25,7 @@ type loginFlags struct {
 }
 
 func (a *app) loginCommand() *cobra.Command {
-	var f loginFlags
+	var flags loginFlags
 	cmd := &cobra.Command{Use: "login [SERVER]", Short: "Log in to a root or a cluster", Args: cobra.MaximumNArgs(1),
 		Long: `Log in to a root or a cluster and store the session in a context. SERVER is HOST, HOST:PORT or https://HOST:PORT; the
 default is the context's server.
@@ -35,26 +35,26 @@ with the one in the server's log, and then remembers it. Pass it as --ca-pin for
 		Example: "  skerry login root.example.com -u alice\n  skerry login --ca-pin sha256:… --password-file /run/secret -u ci root.example.com",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				f.server = args[0]
+				flags.server = args[0]
 			}
-			return a.login(cmd, &f)
+			return a.login(cmd, &flags)
 		}}
 	fs := cmd.Flags()
-	fs.StringVar(&f.server, "server", "", "server, instead of the argument")
-	fs.StringVarP(&f.user, "user", "u", "", "user (default: prompt)")
-	fs.StringVar(&f.passwordFile, "password-file", "", "file with the password")
-	fs.BoolVar(&f.passwordStdin, "password-stdin", false, "read the password from standard input")
-	fs.StringVar(&f.otp, "otp", "", "one-time code or recovery code, if you need one (default: $SKERRY_OTP, or prompt)")
-	fs.BoolVar(&f.oidc, "oidc", false, "log in by a browser, at the identity provider that the server names")
-	fs.StringVar(&f.token, "token", "", "store this access token instead of logging in with a password")
-	fs.StringVar(&f.pin, "ca-pin", "", "SHA-256 of the certificate authority, as sha256:HEX")
-	fs.StringVar(&f.caFile, "ca-file", "", "file with the certificate authority (PEM)")
-	fs.BoolVar(&f.trust, "trust", false, "trust the certificate authority that the server presents, without asking")
-	fs.BoolVar(&f.system, "system-ca", false, "trust the certificate authorities of this machine")
+	fs.StringVar(&flags.server, "server", "", "server, instead of the argument")
+	fs.StringVarP(&flags.user, "user", "u", "", "user (default: prompt)")
+	fs.StringVar(&flags.passwordFile, "password-file", "", "file with the password")
+	fs.BoolVar(&flags.passwordStdin, "password-stdin", false, "read the password from standard input")
+	fs.StringVar(&flags.otp, "otp", "", "one-time code or recovery code, if you need one (default: $SKERRY_OTP, or prompt)")
+	fs.BoolVar(&flags.oidc, "oidc", false, "log in by a browser, at the identity provider that the server names")
+	fs.StringVar(&flags.token, "token", "", "store this access token instead of logging in with a password")
+	fs.StringVar(&flags.pin, "ca-pin", "", "SHA-256 of the certificate authority, as sha256:HEX")
+	fs.StringVar(&flags.caFile, "ca-file", "", "file with the certificate authority (PEM)")
+	fs.BoolVar(&flags.trust, "trust", false, "trust the certificate authority that the server presents, without asking")
+	fs.BoolVar(&flags.system, "system-ca", false, "trust the certificate authorities of this machine")
 	return cmd
 }
 
-func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
+func (a *app) login(cmd *cobra.Command, flags *loginFlags) error {
 	path, err := ConfigPath()
 	if err != nil {
 		return err
@@ -67,17 +67,17 @@ func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
 	if name == "" {
 		name = os.Getenv("SKERRY_CONTEXT")
 	}
-	if name == "" && f.server == "" {
+	if name == "" && flags.server == "" {
 		name = cfg.Current
 	}
 	old := cfg.Find(name)
-	if f.server == "" {
+	if flags.server == "" {
 		if old == nil {
 			return skerry.Errorf(skerry.CodeInvalid, "no server is given").WithHint("write `skerry login SERVER`")
 		}
-		f.server = old.Server
+		flags.server = old.Server
 	}
-	server, err := serverURL(f.server)
+	server, err := serverURL(flags.server)
 	if err != nil {
 		return err
 	}
@@ -85,49 +85,49 @@ func (a *app) login(cmd *cobra.Command, f *loginFlags) error {
 		name = contextName(cfg, server)
 		old = cfg.Find(name)
 	}
-	x := &Context{Name: name, Server: server, CAFile: f.caFile, CAPin: f.pin}
+	context := &Context{Name: name, Server: server, CAFile: flags.caFile, CAPin: flags.pin}
 	if old != nil && old.Server == server {
-		x.Namespace = old.Namespace
-		if f.pin == "" && f.caFile == "" && !f.system {
-			x.CAPin, x.CAFile = old.CAPin, old.CAFile
+		context.Namespace = old.Namespace
+		if flags.pin == "" && flags.caFile == "" && !flags.system {
+			context.CAPin, context.CAFile = old.CAPin, old.CAFile
 		}
 	}
-	if err := trustServer(cmd, x, f); err != nil {
+	if err := trustServer(cmd, context, flags); err != nil {
 		return err
 	}
 	// The context is there before the login, so that its tokens have a place; a failed login leaves the file as it was.
-	draft := *x
+	draft := *context
 	draft.Name = ""
-	c, err := a.clientOf(&draft)
+	client, err := a.clientOf(&draft)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	if f.token != "" {
-		draft.Token, x.Token = f.token, f.token
-		if c, err = a.clientOf(&draft); err != nil {
+	defer client.Close()
+	if flags.token != "" {
+		draft.Token, context.Token = flags.token, flags.token
+		if client, err = a.clientOf(&draft); err != nil {
 			return err
 		}
-		who, err := c.Whoami(cmd.Context())
+		who, err := client.Whoami(cmd.Context())
 		if err != nil {
 			return err
 		}
-		x.User = who.User
+		context.User = who.User
 	} else {
-		t, err := loginWith(cmd, f, c, old)
+		t, err := loginWith(cmd, flags, client, old)
 		if err != nil {
 			return err
 		}
-		x.User, x.Access, x.Expires, x.Refresh = t.User, t.Access, t.Expires, t.Refresh
+		context.User, context.Access, context.Expires, context.Refresh = t.User, t.Access, t.Expires, t.Refresh
 	}
-	if err := UpdateConfig(path, func(c *Config) error { c.Put(x); c.Current = name; return nil }); err != nil {
+	if err := UpdateConfig(path, func(c *Config) error { c.Put(context); c.Current = name; return nil }); err != nil {
 		return err
 	}
-	v, err := c.Version(cmd.Context())
+	v, err := client.Version(cmd.Context())
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "logged in to %s %s as %s; switched to context %s\n", v.Tier, v.Name, x.User, name)
+	fmt.Fprintf(cmd.OutOrStdout(), "logged in to %s %s as %s; switched to context %s\n", v.Tier, v.Name, context.User, name)
 	return nil
 }
 
@@ -170,21 +170,21 @@ func contextName(cfg *Config, server string) string {
 }
 
 // trustServer finds out whose certificates to trust for a context.
-func trustServer(cmd *cobra.Command, x *Context, f *loginFlags) error {
-	if x.CAPin != "" || x.CAFile != "" || f.system || strings.HasPrefix(x.Server, "http://") {
+func trustServer(cmd *cobra.Command, server *Context, flags *loginFlags) error {
+	if server.CAPin != "" || server.CAFile != "" || flags.system || strings.HasPrefix(server.Server, "http://") {
 		return nil
 	}
-	pin, err := api.FetchPin(cmd.Context(), x.Server)
+	pin, err := api.FetchPin(cmd.Context(), server.Server)
 	if err != nil {
 		return err
 	}
-	if !f.trust {
+	if !flags.trust {
 		in, ok := cmd.InOrStdin().(*os.File)
-		if !ok || !term.IsTerminal(int(in.Fd())) || f.passwordStdin {
-			return skerry.Errorf(skerry.CodeUnauthorized, "the certificate authority of %s is not known yet: %s", x.Server, pin).
+		if !ok || !term.IsTerminal(int(in.Fd())) || flags.passwordStdin {
+			return skerry.Errorf(skerry.CodeUnauthorized, "the certificate authority of %s is not known yet: %s", server.Server, pin).
 				WithHint("compare it with the one in the server's log, then log in with --ca-pin %s", pin)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "The certificate authority of %s is not known yet:\n  %s\nCompare it with the one in the server's log. Trust it? (yes/no) ", x.Server, pin)
+		fmt.Fprintf(cmd.ErrOrStderr(), "The certificate authority of %s is not known yet:\n  %s\nCompare it with the one in the server's log. Trust it? (yes/no) ", server.Server, pin)
 		line, err := readLine(in)
 		if err != nil {
 			return err
@@ -193,12 +193,12 @@ func trustServer(cmd *cobra.Command, x *Context, f *loginFlags) error {
 			return skerry.Errorf(skerry.CodeUnauthorized, "the server is not trusted")
 		}
 	}
-	x.CAPin = pin
+	server.CAPin = pin
 	return nil
 }
 
-func askLogin(cmd *cobra.Command, f *loginFlags, old *Context) (user, password string, err error) {
-	user = f.user
+func askLogin(cmd *cobra.Command, flags *loginFlags, old *Context) (user, password string, err error) {
+	user = flags.user
 	if user == "" && old != nil {
 		user = old.User
 	}
@@ -212,10 +212,10 @@ func askLogin(cmd *cobra.Command, f *loginFlags, old *Context) (user, password s
 		}
 	}
 	switch {
-	case f.passwordFile != "":
-		b, err := os.ReadFile(f.passwordFile)
+	case flags.passwordFile != "":
+		b, err := os.ReadFile(flags.passwordFile)
 		return user, strings.TrimRight(string(b), "\r\n"), err
-	case f.passwordStdin:
+	case flags.passwordStdin:
 		password, err = readLine(cmd.InOrStdin())
 	case os.Getenv("SKERRY_PASSWORD") != "":
 		password = os.Getenv("SKERRY_PASSWORD")
@@ -228,17 +228,17 @@ func askLogin(cmd *cobra.Command, f *loginFlags, old *Context) (user, password s
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{Use: "logout", Short: "Log out and end the session", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			x, err := a.chosen()
+			server, err := a.chosen()
 			if err != nil {
 				return err
 			}
-			c, err := a.clientOf(x)
+			client, err := a.clientOf(server)
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			if x.Token == "" {
-				if err := c.Logout(cmd.Context()); err != nil {
+			defer client.Close()
+			if server.Token == "" {
+				if err := client.Logout(cmd.Context()); err != nil {
 					return err
 				}
 			}
@@ -247,27 +247,27 @@ func (a *app) logoutCommand() *cobra.Command {
 				return err
 			}
 			err = UpdateConfig(path, func(c *Config) error {
-				if y := c.Find(x.Name); y != nil {
+				if y := c.Find(server.Name); y != nil {
 					y.Access, y.Refresh, y.Token, y.Expires = "", "", "", time.Time{}
 				}
 				return nil
 			})
 			if err == nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "logged out of %s\n", x.Server)
+				fmt.Fprintf(cmd.OutOrStdout(), "logged out of %s\n", server.Server)
 			}
 			return err
 		}}
 }
 
 func (a *app) whoamiCommand() *cobra.Command {
-	var o string
+	var format string
 	cmd := &cobra.Command{Use: "whoami", Short: "Show the current user, server and permissions", Args: cobra.NoArgs,
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
-			w, err := c.Whoami(cmd.Context())
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, _ []string) error {
+			w, err := client.Whoami(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if done, err := printValue(cmd.OutOrStdout(), o, w); done {
+			if done, err := printValue(cmd.OutOrStdout(), format, w); done {
 				return err
 			}
 			var grants, scopes []string
@@ -280,13 +280,13 @@ func (a *app) whoamiCommand() *cobra.Command {
 			p := newPairs(cmd.OutOrStdout())
 			p.add("User", w.User)
 			p.add("Access token", w.Token)
-			p.add("Server", c.Server())
+			p.add("Server", client.Server())
 			p.add("Site", string(w.Tier)+" "+w.Site)
 			p.add("Grants", strings.Join(grants, ", "))
 			p.add("Scopes", strings.Join(scopes, ", "))
 			return p.flush()
 		})}
-	outputFlag(cmd, &o)
+	outputFlag(cmd, &format)
 	return cmd
 }
 
@@ -328,7 +328,7 @@ func askNew(cmd *cobra.Command) (string, error) {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	var o string
+	var format string
 	cmd := &cobra.Command{Use: "version", Short: "Show the version of this program and of the server", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := struct {
@@ -349,7 +349,7 @@ func (a *app) versionCommand() *cobra.Command {
 					out.Server = &v
 				}
 			}
-			if done, err := printValue(cmd.OutOrStdout(), o, out); done {
+			if done, err := printValue(cmd.OutOrStdout(), format, out); done {
 				return err
 			}
 			p := newPairs(cmd.OutOrStdout())
@@ -361,6 +361,6 @@ func (a *app) versionCommand() *cobra.Command {
 			}
 			return p.flush()
 		}}
-	outputFlag(cmd, &o)
+	outputFlag(cmd, &format)
 	return cmd
 }

@@ -17,19 +17,20 @@ import (
 )
 
 // loginAtProvider logs in by a browser, which the identity provider sends back to a port of this machine.
-func loginAtProvider(cmd *cobra.Command, c *api.Client) (auth.Tokens, error) {
+func loginAtProvider(cmd *cobra.Command, client *api.Client) (auth.Tokens, error) {
 	ctx := cmd.Context()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return auth.Tokens{}, err
 	}
-	begun, err := c.BeginOIDC(ctx, "http://"+l.Addr().String()+"/callback")
+	begun, err := client.BeginOIDC(ctx, "http://"+listener.Addr().String()+"/callback")
 	if err != nil {
-		return auth.Tokens{}, errors.Join(err, l.Close())
+		return auth.Tokens{}, errors.Join(err, listener.Close())
 	}
 	at, err := url.Parse(begun.URL)
 	if err != nil || at.Scheme != "https" && at.Scheme != "http" || at.Query().Get("state") == "" {
-		return auth.Tokens{}, errors.Join(skerry.Errorf(skerry.CodeUnauthorized, "the server names no page to log in at: %.100q", begun.URL), l.Close())
+		return auth.Tokens{}, errors.Join(skerry.Errorf(skerry.CodeUnauthorized, "the server names no page to log in at: %.100q", begun.URL),
+			listener.Close())
 	}
 	state := at.Query().Get("state")
 	type answer struct{ code, problem string }
@@ -54,7 +55,7 @@ func loginAtProvider(cmd *cobra.Command, c *api.Client) (auth.Tokens, error) {
 	})
 	srv := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+	go func() { served <- srv.Serve(listener) }()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // for the browser to get its answer
 		defer cancel()
@@ -69,7 +70,7 @@ func loginAtProvider(cmd *cobra.Command, c *api.Client) (auth.Tokens, error) {
 		if a.problem != "" {
 			return auth.Tokens{}, skerry.Errorf(skerry.CodeUnauthorized, "the identity provider says %s", a.problem)
 		}
-		return c.EndOIDC(ctx, state, a.code, begun.Bind)
+		return client.EndOIDC(ctx, state, a.code, begun.Bind)
 	case <-ctx.Done():
 		return auth.Tokens{}, ctx.Err()
 	}

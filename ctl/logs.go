@@ -20,38 +20,39 @@ import (
 const maxStreams = 20
 
 func (a *app) logsCommand() *cobra.Command {
-	var o api.LogOptions
+	var opt api.LogOptions
 	var since string
 	var timestamps, noPrefix, raw bool
 	tail := -1
-	cmd := &cobra.Command{Use: "logs APP/SERVICE | INSTANCE", Short: "Show the logs of instances", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeLogs,
-		Long:    "Show the logs of instances. With several instances, each line starts with the name of its instance.",
-		Example: "  skerry logs shop/front -f\n  skerry logs front-x5b2k --since 5m --tail 100\n  skerry logs front-x5b2k --previous",
+	cmd := &cobra.Command{Use: "logs APP/SERVICE | INSTANCE", Short: "Show the logs of instances", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeLogs,
+		Long:              "Show the logs of instances. With several instances, each line starts with the name of its instance.",
+		Example:           "  skerry logs shop/front -f\n  skerry logs front-x5b2k --since 5m --tail 100\n  skerry logs front-x5b2k --previous",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var err error
-			if o.Since, err = parseSince(since, time.Now()); err != nil {
+			if opt.Since, err = parseSince(since, time.Now()); err != nil {
 				return err
 			}
 			list, err := a.findInstances(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
-			if tail == 0 && !o.Follow {
+			if tail == 0 && !opt.Follow {
 				return nil
 			}
-			o.Tail = max(tail, 0)
+			opt.Tail = max(tail, 0)
 			if tail == 0 { // only what comes from now on
-				o.Since = time.Now()
+				opt.Since = time.Now()
 			}
 			p := &logPrinter{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), prefix: len(list) > 1 && !noPrefix, timestamps: timestamps, raw: raw}
-			return readLogs(cmd.Context(), c, list, o, p)
+			return readLogs(cmd.Context(), c, list, opt, p)
 		})}
 	fs := cmd.Flags()
-	fs.BoolVarP(&o.Follow, "follow", "f", false, "keep running and show new lines")
-	fs.BoolVarP(&o.Previous, "previous", "p", false, "show the run before the last restart")
+	fs.BoolVarP(&opt.Follow, "follow", "f", false, "keep running and show new lines")
+	fs.BoolVarP(&opt.Previous, "previous", "p", false, "show the run before the last restart")
 	fs.StringVar(&since, "since", "", "only lines newer than 5m, 2h, 1d, or a time")
 	fs.IntVar(&tail, "tail", -1, "number of newest lines to show")
-	fs.StringVarP(&o.Container, "container", "c", "", "init or sidecar container, instead of the main one")
+	fs.StringVarP(&opt.Container, "container", "c", "", "init or sidecar container, instead of the main one")
 	fs.BoolVarP(&timestamps, "timestamps", "t", false, "start each line with its time")
 	fs.BoolVar(&noPrefix, "no-prefix", false, "do not start lines with the instance's name")
 	fs.BoolVar(&raw, "raw", false, "write control characters to the terminal unescaped; by default they are shown as \\x1b")
@@ -66,19 +67,20 @@ func (a *app) completeLogs(cmd *cobra.Command, args []string, _ string) ([]strin
 }
 
 // readLogs reads the logs of several instances at a time. The first error is told, but does not end the others.
-func readLogs(ctx context.Context, c *api.Client, list []wire.Instance, o api.LogOptions, p *logPrinter) error {
-	if len(list) > maxStreams && o.Follow {
-		return skerry.Errorf(skerry.CodeInvalid, "%d instances are too many to follow; at most %d are read at a time", len(list), maxStreams).WithHint("name one of them")
+func readLogs(ctx context.Context, client *api.Client, list []wire.Instance, opt api.LogOptions, printer *logPrinter) error {
+	if len(list) > maxStreams && opt.Follow {
+		return skerry.Errorf(skerry.CodeInvalid, "%d instances are too many to follow; at most %d are read at a time", len(list),
+			maxStreams).WithHint("name one of them")
 	}
-	if len(list) == 1 || !o.Follow { // one after the other, so that the lines of one stay together
+	if len(list) == 1 || !opt.Follow { // one after the other, so that the lines of one stay together
 		var first error
 		for _, i := range list {
-			err := c.Logs(ctx, i.ID, o, func(l api.LogLine) error { return p.line(i.ID, l) })
+			err := client.Logs(ctx, i.ID, opt, func(l api.LogLine) error { return printer.line(i.ID, l) })
 			if interrupted(ctx) || errors.Is(err, io.ErrClosedPipe) {
 				return nil
 			}
 			if err != nil && first != nil {
-				fmt.Fprintf(p.err, "%s: %v\n", i.ID, err)
+				fmt.Fprintf(printer.err, "%s: %v\n", i.ID, err)
 			}
 			if err != nil && first == nil {
 				if first = err; len(list) > 1 {
@@ -92,11 +94,11 @@ func readLogs(ctx context.Context, c *api.Client, list []wire.Instance, o api.Lo
 	errs := make([]error, len(list))
 	for n, i := range list {
 		wg.Go(func() {
-			errs[n] = c.Logs(ctx, i.ID, o, func(l api.LogLine) error { return p.line(i.ID, l) })
+			errs[n] = client.Logs(ctx, i.ID, opt, func(l api.LogLine) error { return printer.line(i.ID, l) })
 			if errs[n] != nil && !interrupted(ctx) {
-				p.mu.Lock()
-				fmt.Fprintf(p.err, "%s: %v\n", i.ID, errs[n])
-				p.mu.Unlock()
+				printer.mu.Lock()
+				fmt.Fprintf(printer.err, "%s: %v\n", i.ID, errs[n])
+				printer.mu.Unlock()
 			}
 		})
 	}
@@ -121,19 +123,19 @@ type logPrinter struct {
 }
 
 // line writes one line: of the program's standard error to ours, so that the two stay apart.
-func (p *logPrinter) line(id skerry.InstanceID, l api.LogLine) error {
+func (p *logPrinter) line(id skerry.InstanceID, entry api.LogLine) error {
 	var b strings.Builder
 	if p.prefix {
 		b.WriteString(string(id) + " | ")
 	}
 	if p.timestamps {
-		b.WriteString(l.Time.Local().Format("2006-01-02T15:04:05.000Z07:00") + " ")
+		b.WriteString(entry.Time.Local().Format("2006-01-02T15:04:05.000Z07:00") + " ")
 	}
 	w := p.out
-	if l.Stream == "stderr" {
+	if entry.Stream == "stderr" {
 		w = p.err
 	}
-	text := strings.TrimSuffix(l.Line, "\n")
+	text := strings.TrimSuffix(entry.Line, "\n")
 	if p.raw {
 		w = raw(w)
 	} else if _, ok := w.(*screen); ok {

@@ -180,7 +180,8 @@ func (d *document) key(namespace string) (skerry.AppKey, error) {
 		Metadata struct{ Name, Namespace string }
 	}
 	if err := yaml.Unmarshal(d.yaml, &m); err != nil {
-		return skerry.AppKey{}, skerry.Errorf(skerry.CodeInvalid, "%s is not valid YAML: %s", d.where(), strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+		return skerry.AppKey{}, skerry.Errorf(skerry.CodeInvalid, "%s is not valid YAML: %s", d.where(),
+			strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
 	}
 	if m.Metadata.Namespace == "" {
 		m.Metadata.Namespace = namespace

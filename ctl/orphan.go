@@ -28,7 +28,8 @@ func listOrphans(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 }
 
 func (a *app) adoptCommand() *cobra.Command {
-	return &cobra.Command{Use: "adopt ORPHAN...", Short: "Adopt orphans: running instances that a restored backup does not know", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("orphan"),
+	return &cobra.Command{Use: "adopt ORPHAN...", Short: "Adopt orphans: running instances that a restored backup does not know",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind("orphan"),
 		Long: `Adopt orphans: make running instances that the server does not know instances of their applications again. Each adds one
 replica to its service, with the specification that it was last assigned. A missing application or service is created again.
 Nothing is restarted, unless the service has another version by now. One with local volumes takes the place of the instance

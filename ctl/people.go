@@ -27,7 +27,8 @@ func (a *app) listOf(kind, short string) *cobra.Command {
 // removeOf makes a command that deletes things of a kind.
 func (a *app) removeOf(kind, use, short string) *cobra.Command {
 	r, _ := findResource(kind)
-	return &cobra.Command{Use: use, Aliases: []string{"rm"}, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeKind(kind),
+	return &cobra.Command{Use: use, Aliases: []string{"rm"}, Short: short, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeKind(kind),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
@@ -151,7 +152,8 @@ func (a *app) userCommand() *cobra.Command {
 		return api.UserPatch{Disabled: &no}, nil
 	}, 1)
 	var setPW passwordFlags
-	set := &cobra.Command{Use: "password NAME", Short: "Set a user's password and end all of the user's sessions", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("user"),
+	set := &cobra.Command{Use: "password NAME", Short: "Set a user's password and end all of the user's sessions", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("user"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			p, err := setPW.get(cmd)
 			if err != nil {
@@ -225,12 +227,12 @@ func (a *app) orgCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "org", Aliases: []string{"organisation"}, Short: "Manage organisations and their quotas"}
 	var q quotaFlags
 	create := &cobra.Command{Use: "create NAME", Short: "Create an organisation", Args: cobra.ExactArgs(1),
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			o := apps.Org{Name: args[0]}
 			if err := q.apply(cmd, &o.Quota); err != nil {
 				return err
 			}
-			if _, err := c.CreateOrg(cmd.Context(), o); err != nil {
+			if _, err := client.CreateOrg(cmd.Context(), o); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "org/%s created; give it a namespace with `skerry namespace create NAME --org %s`\n", o.Name, o.Name)
@@ -238,13 +240,14 @@ func (a *app) orgCommand() *cobra.Command {
 		})}
 	q.add(create)
 	var change quotaFlags
-	quota := &cobra.Command{Use: "quota NAME", Short: "Show or change an organisation's quota", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("org"),
-		Example: "  skerry org quota shop --cpu 8 --memory 16Gi",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+	quota := &cobra.Command{Use: "quota NAME", Short: "Show or change an organisation's quota", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("org"),
+		Example:           "  skerry org quota shop --cpu 8 --memory 16Gi",
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			if cmd.Flags().NFlag() == 0 {
-				return a.get(cmd, c, &getFlags{output: formatWide}, []string{"org", args[0]})
+				return a.get(cmd, client, &getFlags{output: formatWide}, []string{"org", args[0]})
 			}
-			list, err := c.Orgs(cmd.Context())
+			list, err := client.Orgs(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -255,15 +258,16 @@ func (a *app) orgCommand() *cobra.Command {
 				if err := change.apply(cmd, &o.Quota); err != nil {
 					return err
 				}
-				if _, err := c.SetQuota(cmd.Context(), o.Name, o.Quota); err != nil {
+				if _, err := client.SetQuota(cmd.Context(), o.Name, o.Quota); err != nil {
 					return err
 				}
-				return a.get(cmd, c, &getFlags{output: formatWide}, []string{"org", o.Name})
+				return a.get(cmd, client, &getFlags{output: formatWide}, []string{"org", o.Name})
 			}
 			return skerry.Errorf(skerry.CodeNotFound, "there is no organisation %q", args[0]).WithHint("`skerry org list` shows them")
 		})}
 	change.add(quota)
-	cmd.AddCommand(create, a.listOf("orgs", "List the organisations and their usage"), quota, a.removeOf("org", "delete NAME...", "Remove organisations without namespaces"))
+	cmd.AddCommand(create, a.listOf("orgs", "List the organisations and their usage"), quota,
+		a.removeOf("org", "delete NAME...", "Remove organisations without namespaces"))
 	return cmd
 }
 
@@ -279,7 +283,8 @@ func (a *app) namespaceCommand() *cobra.Command {
 			return nil
 		})}
 	create.Flags().StringVar(&org, "org", org, "organisation that owns it")
-	use := &cobra.Command{Use: "use NAME", Short: "Switch to a namespace in this context", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("namespace"),
+	use := &cobra.Command{Use: "use NAME", Short: "Switch to a namespace in this context", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("namespace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			x, err := a.chosen()
 			if err != nil {
@@ -295,23 +300,24 @@ func (a *app) namespaceCommand() *cobra.Command {
 				return nil
 			})
 		}}
-	cmd.AddCommand(create, a.listOf("namespaces", "List the namespaces"), use, a.removeOf("namespace", "delete NAME...", "Remove empty namespaces"))
+	cmd.AddCommand(create, a.listOf("namespaces", "List the namespaces"), use,
+		a.removeOf("namespace", "delete NAME...", "Remove empty namespaces"))
 	return cmd
 }
 
 func (a *app) accessTokenCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "access-token", Short: "Manage access tokens, with which programs act as you"}
-	var r api.AccessTokenRequest
+	var req api.AccessTokenRequest
 	var ttl time.Duration
 	var scopes []string
 	create := &cobra.Command{Use: "create NAME", Short: "Create an access token, which is shown once", Args: cobra.ExactArgs(1),
 		Example: "  SKERRY_TOKEN=$(skerry access-token create ci --scope apps:write --scope apps:read --ttl 90d)",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			r.Name, r.TTL = args[0], spec.Duration(ttl)
+			req.Name, req.TTL = args[0], spec.Duration(ttl)
 			for _, s := range scopes {
-				r.Scopes = append(r.Scopes, auth.Scope(s))
+				req.Scopes = append(req.Scopes, auth.Scope(s))
 			}
-			t, err := c.CreateAccessToken(cmd.Context(), r)
+			t, err := c.CreateAccessToken(cmd.Context(), req)
 			if err != nil {
 				return err
 			}
@@ -321,15 +327,17 @@ func (a *app) accessTokenCommand() *cobra.Command {
 		})}
 	create.Flags().Var(spanValue{&ttl}, "ttl", "lifetime, such as 90d (default: until deleted)")
 	create.Flags().StringSliceVar(&scopes, "scope", nil, "limit the token to this scope; may be repeated (skerry whoami lists yours)")
-	create.Flags().StringVar(&r.User, "for", "", "create it for another user")
-	cmd.AddCommand(create, a.listOf("access-tokens", "List your access tokens"), a.removeOf("access-token", "delete ID|NAME...", "Delete access tokens"))
+	create.Flags().StringVar(&req.User, "for", "", "create it for another user")
+	cmd.AddCommand(create, a.listOf("access-tokens", "List your access tokens"),
+		a.removeOf("access-token", "delete ID|NAME...", "Delete access tokens"))
 	return cmd
 }
 
 func (a *app) memberCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "member", Short: "Manage enrolled clusters or workers"}
 	var reason string
-	revoke := &cobra.Command{Use: "revoke NAME", Short: "Permanently revoke a member's key and close its connection", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
+	revoke := &cobra.Command{Use: "revoke NAME", Short: "Permanently revoke a member's key and close its connection",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if err := c.RevokeMember(cmd.Context(), args[0], reason); err != nil {
 				return err
@@ -338,7 +346,8 @@ func (a *app) memberCommand() *cobra.Command {
 			return nil
 		})}
 	revoke.Flags().StringVar(&reason, "reason", "", "reason, for the record")
-	release := &cobra.Command{Use: "release NAME", Short: "End a member's quarantine after its copy is removed", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("member"),
+	release := &cobra.Command{Use: "release NAME", Short: "End a member's quarantine after its copy is removed", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("member"),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if err := c.ReleaseMember(cmd.Context(), args[0]); err != nil {
 				return err
@@ -360,28 +369,29 @@ write the role's store could have written another log; with it, only records aft
 gone is no fault, because they are dropped by age and number. The status is 1 if something is wrong.`,
 		Example: `  skerry audit verify | tee marks
   skerry audit verify --since "$(tail -n 1 marks)" | tee -a marks`,
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
-			r, err := c.VerifyAudit(cmd.Context(), since)
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, _ []string) error {
+			report, err := client.VerifyAudit(cmd.Context(), since)
 			if err != nil {
 				return err
 			}
-			if len(r.Faults) > 0 {
-				return skerry.Errorf(skerry.CodeConflict, "the audit log is not as it was written: %s", strings.Join(r.Faults, "; ")).
+			if len(report.Faults) > 0 {
+				return skerry.Errorf(skerry.CodeConflict, "the audit log is not as it was written: %s", strings.Join(report.Faults, "; ")).
 					WithHint("compare it with the log of the role, which has each record that was dropped or could not be kept")
 			}
 			out := cmd.ErrOrStderr()
 			switch {
-			case r.Records == 0:
+			case report.Records == 0:
 				fmt.Fprintln(out, "there are no audit records")
 				return nil
-			case r.Chained == 0:
-				fmt.Fprintf(out, "%d records from %d on, none of them chained yet\n", r.Records, r.First)
-			case r.Chained > r.First+1:
-				fmt.Fprintf(out, "%d records from %d on; those from %d on are unchanged, older ones are not chained\n", r.Records, r.First, r.Chained-1)
+			case report.Chained == 0:
+				fmt.Fprintf(out, "%d records from %d on, none of them chained yet\n", report.Records, report.First)
+			case report.Chained > report.First+1:
+				fmt.Fprintf(out, "%d records from %d on; those from %d on are unchanged, older ones are not chained\n", report.Records, report.First,
+					report.Chained-1)
 			default:
-				fmt.Fprintf(out, "%d records from %d on are unchanged\n", r.Records, r.First)
+				fmt.Fprintf(out, "%d records from %d on are unchanged\n", report.Records, report.First)
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), r.Head)
+			fmt.Fprintln(cmd.OutOrStdout(), report.Head)
 			return nil
 		})}
 	verify.Flags().StringVar(&since, "since", "", "SEQ:HASH as an earlier run printed it: that record must still be there, unchanged")

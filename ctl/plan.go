@@ -18,14 +18,14 @@ func (a *app) planCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "plan -f FILE", Short: "Show where instances would be placed, without changing anything", Args: cobra.NoArgs,
 		Long:    "Show where the instances of manifests would be placed, without changing anything. At the root, clusters are asked in the\norder in which they would be offered the instances; at a cluster, the plan names workers. Round trips to users are not\nmeasured and plugins are not asked: both take part only in actual placements.\n\nExits with 2 if an instance could not be placed.",
 		Example: "  skerry plan -f shop.yaml\n  skerry plan -f shop.yaml -o json",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, _ []string) error {
 			docs, err := readDocuments(files, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
 			var plans []view.Plan
 			for _, d := range docs {
-				p, err := c.Plan(cmd.Context(), d.inNamespace(a.namespace()))
+				p, err := client.Plan(cmd.Context(), d.inNamespace(a.namespace()))
 				if err != nil {
 					return d.at(err)
 				}
@@ -54,45 +54,45 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 // printPlan shows a plan and counts the instances that would find no place.
-func (a *app) printPlan(w io.Writer, p *view.Plan) int {
-	fmt.Fprintf(w, "app/%s, as the %s sees it now:\n", a.short(p.Key), p.Tier)
-	t := table{head: []string{"  SERVICE", "WHERE", "SCORE", "WHAT"}}
+func (a *app) printPlan(out io.Writer, plan *view.Plan) int {
+	fmt.Fprintf(out, "app/%s, as the %s sees it now:\n", a.short(plan.Key), plan.Tier)
+	grid := table{head: []string{"  SERVICE", "WHERE", "SCORE", "WHAT"}}
 	missing := 0
 	var without []*view.PlannedCopy
-	for n := range p.List {
-		k := &p.List[n]
-		where, score, what := k.Worker, "", "new"
-		if p.Tier == string(wire.TierRoot) {
-			where = k.Cluster
+	for n := range plan.List {
+		copy := &plan.List[n]
+		where, score, what := copy.Worker, "", "new"
+		if plan.Tier == string(wire.TierRoot) {
+			where = copy.Cluster
 		}
-		if k.Kept {
-			what = "stays: " + string(k.Instance)
+		if copy.Kept {
+			what = "stays: " + string(copy.Instance)
 		}
-		if k.Resized != "" {
-			what = "stays, resized (" + k.Resized + "): " + string(k.Instance)
+		if copy.Resized != "" {
+			what = "stays, resized (" + copy.Resized + "): " + string(copy.Instance)
 		}
-		if k.Copies > 0 {
-			what += fmt.Sprintf(", %d copies", k.Copies)
+		if copy.Copies > 0 {
+			what += fmt.Sprintf(", %d copies", copy.Copies)
 		}
-		if d := k.Decision; d != nil && len(d.Top) > 0 && where != "" {
+		if d := copy.Decision; d != nil && len(d.Top) > 0 && where != "" {
 			score = fmt.Sprintf("%.4g", d.Top[0].Score)
 		}
 		if where == "" {
 			where, what = "-", "no place"
 			missing++
-			without = append(without, k)
+			without = append(without, copy)
 		}
-		t.add("", []string{"  " + k.Service, where, score, what})
+		grid.add("", []string{"  " + copy.Service, where, score, what})
 	}
-	t.print(w, false, true)
-	for _, lost := range p.Lost {
-		fmt.Fprintln(w, "  "+lost)
+	grid.print(out, false, true)
+	for _, lost := range plan.Lost {
+		fmt.Fprintln(out, "  "+lost)
 	}
 	told := map[string]bool{}
-	for _, k := range without {
-		if k.Decision != nil && !told[k.Service] {
-			told[k.Service] = true
-			printReasons(w, "Why "+k.Service+" could not be placed", k.Decision.Why)
+	for _, copy := range without {
+		if copy.Decision != nil && !told[copy.Service] {
+			told[copy.Service] = true
+			printReasons(out, "Why "+copy.Service+" could not be placed", copy.Decision.Why)
 		}
 	}
 	return missing

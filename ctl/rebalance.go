@@ -20,8 +20,8 @@ Rebalancing never moves services with onDisconnect: stopAfter or rigidness 0, in
 run once per worker, jobs, or instances on a cordoned or frozen worker. With skerry cluster --rebalance, the site rebalances
 by itself: at most one instance a minute, and the same one at most once an hour.`,
 		Example: "  skerry rebalance --dry-run     # what would move, and why\n  skerry rebalance",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
-			plan, err := c.Rebalance(cmd.Context(), dryRun)
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, _ []string) error {
+			plan, err := client.Rebalance(cmd.Context(), dryRun)
 			if err != nil {
 				return err
 			}

@@ -52,32 +52,46 @@ func (r *resource) plural() string   { return r.names[1] }
 func resources() []*resource {
 	return []*resource{
 		{names: []string{"app", "apps", "application", "applications"}, namespaced: true, watch: true,
-			head: []string{"NAME", "STATUS", "READY", "SERVICES", "GENERATION", "AGE", "REASON"}, wide: []string{"ORG", "AUTHOR", "ORIGIN"}, list: listApps},
+			head: []string{"NAME", "STATUS", "READY", "SERVICES", "GENERATION", "AGE", "REASON"}, wide: []string{"ORG", "AUTHOR", "ORIGIN"},
+			list: listApps},
 		{names: []string{"service", "services", "svc"}, namespaced: true, watch: true,
-			head: []string{"NAME", "MODE", "READY", "UP-TO-DATE", "RESTARTS", "CPU", "MEMORY", "REASON"}, wide: []string{"IMAGE", "DIGEST"}, list: listServices},
+			head: []string{"NAME", "MODE", "READY", "UP-TO-DATE", "RESTARTS", "CPU", "MEMORY", "REASON"}, wide: []string{"IMAGE", "DIGEST"},
+			list: listServices},
 		{names: []string{"instance", "instances", "inst", "i"}, namespaced: true, watch: true,
 			head: []string{"NAME", "SERVICE", "STATE", "PHASE", "READY", "RESTARTS", "CLUSTER", "AGE", "REASON"},
 			wide: []string{"WORKER", "ADDRESS", "PORTS", "RUNTIME", "CPU", "MEMORY", "DIGEST"}, list: listInstances},
-		{names: []string{"orphan", "orphans"}, head: []string{"NAME", "SERVICE", "STATE", "CLUSTER", "WORKER", "AGE", "PROBLEM"}, wide: []string{"ORG"}, list: listOrphans},
-		{names: []string{"ingress", "ingresses", "ing"}, namespaced: true, head: []string{"SERVICE", "HOST", "PATH", "PORT", "PROTOCOL", "TLS", "AT"}, wide: []string{"POLICY", "PROBLEMS"}, list: listIngress},
-		{names: []string{"cluster", "clusters", "cl"}, head: []string{"NAME", "CONNECTED", "WORKERS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "SINCE"}, wide: []string{"AREAS", "VERSION"}, list: listClusters},
+		{names: []string{"orphan", "orphans"}, head: []string{"NAME", "SERVICE", "STATE", "CLUSTER", "WORKER", "AGE", "PROBLEM"},
+			wide: []string{"ORG"}, list: listOrphans},
+		{names: []string{"ingress", "ingresses", "ing"}, namespaced: true,
+			head: []string{"SERVICE", "HOST", "PATH", "PORT", "PROTOCOL", "TLS", "AT"}, wide: []string{"POLICY", "PROBLEMS"}, list: listIngress},
+		{names: []string{"cluster", "clusters", "cl"}, head: []string{"NAME", "CONNECTED", "WORKERS", "INSTANCES", "CPU-FREE", "MEMORY-FREE",
+			"SINCE"}, wide: []string{"AREAS", "VERSION"}, list: listClusters},
 		{names: []string{"worker", "workers", "w"}, head: []string{"NAME", "STATUS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "RUNTIMES", "SINCE"},
 			wide: []string{"ADDRESS", "ARCH", "AREA", "KERNEL", "VERSION", "MACHINE", "COORDINATE"}, list: listWorkers},
-		{names: []string{"event", "events", "ev"}, namespaced: true, watch: true, head: []string{"AGE", "TYPE", "REASON", "OBJECT", "TEXT"}, wide: []string{"CLUSTER", "WORKER"}, list: listEvents},
-		{names: []string{"image", "images", "img"}, head: []string{"NAME", "SIZE", "PLATFORMS", "AGE"}, wide: []string{"DIGEST"}, list: listImages},
+		{names: []string{"event", "events", "ev"}, namespaced: true, watch: true, head: []string{"AGE", "TYPE", "REASON", "OBJECT", "TEXT"},
+			wide: []string{"CLUSTER", "WORKER"}, list: listEvents},
+		{names: []string{"image", "images", "img"}, head: []string{"NAME", "SIZE", "PLATFORMS", "AGE"}, wide: []string{"DIGEST"},
+			list: listImages},
 		{names: []string{"namespace", "namespaces", "ns"}, head: []string{"NAME", "ORG"}, list: listNamespaces},
-		{names: []string{"org", "orgs", "organisation", "organisations"}, head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, wide: []string{"PUSHED", "UPLOADS"}, list: listOrgs},
-		{names: []string{"certificate", "certificates", "cert"}, head: []string{"NAME", "ORG", "HOSTS", "UNTIL", "AGE"}, wide: []string{"ISSUER", "FINGERPRINT", "BY"}, list: listCertificates},
-		{names: []string{"secret", "secrets"}, namespaced: true, head: []string{"NAME", "VERSION", "FILES", "SIZE", "USED-BY", "AGE"}, wide: []string{"BY", "VERSIONS"}, list: listSecrets},
+		{names: []string{"org", "orgs", "organisation", "organisations"},
+			head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, wide: []string{"PUSHED", "UPLOADS"}, list: listOrgs},
+		{names: []string{"certificate", "certificates", "cert"}, head: []string{"NAME", "ORG", "HOSTS", "UNTIL", "AGE"},
+			wide: []string{"ISSUER", "FINGERPRINT", "BY"}, list: listCertificates},
+		{names: []string{"secret", "secrets"}, namespaced: true, head: []string{"NAME", "VERSION", "FILES", "SIZE", "USED-BY", "AGE"},
+			wide: []string{"BY", "VERSIONS"}, list: listSecrets},
 		{names: []string{"volume", "volumes", "vol"}, namespaced: true,
 			head: []string{"NAME", "STATE", "SIZE", "VOLUMES", "RECLAIM", "CLUSTER", "WORKER", "SINCE", "SNAPSHOT"},
 			wide: []string{"ORG", "INSTANCE", "ORIGIN"}, list: listVolumes},
-		{names: []string{"snapshot", "snapshots", "snap"}, namespaced: true, head: []string{"NAME", "VOLUME", "STATE", "SIZE", "WORKER", "AGE"}, wide: []string{"ORG", "HOW", "BY", "EXPORTED", "SHA256"}, list: listSnapshots},
+		{names: []string{"snapshot", "snapshots", "snap"}, namespaced: true, head: []string{"NAME", "VOLUME", "STATE", "SIZE", "WORKER", "AGE"},
+			wide: []string{"ORG", "HOW", "BY", "EXPORTED", "SHA256"}, list: listSnapshots},
 		{names: []string{"user", "users"}, head: []string{"NAME", "GRANTS", "DISABLED", "AGE"}, wide: []string{"BY", "TOTP"}, list: listUsers},
 		{names: []string{"token", "tokens"}, head: []string{"ID", "ROLE", "NAME", "STATUS", "EXPIRES", "BY"}, list: listTokens},
-		{names: []string{"access-token", "access-tokens"}, head: []string{"ID", "NAME", "USER", "SCOPES", "EXPIRES", "AGE"}, list: listAccessTokens},
-		{names: []string{"member", "members"}, head: []string{"NAME", "ROLE", "STATUS", "MACHINE", "CERTIFICATE", "AGE"}, wide: []string{"KEY"}, list: listMembers},
-		{names: []string{"audit"}, head: []string{"TIME", "USER", "OPERATION", "OBJECT", "RESULT", "ADDRESS"}, wide: []string{"DETAIL", "TOKEN", "REQUEST"}, list: listAudit},
+		{names: []string{"access-token", "access-tokens"}, head: []string{"ID", "NAME", "USER", "SCOPES", "EXPIRES", "AGE"},
+			list: listAccessTokens},
+		{names: []string{"member", "members"}, head: []string{"NAME", "ROLE", "STATUS", "MACHINE", "CERTIFICATE", "AGE"}, wide: []string{"KEY"},
+			list: listMembers},
+		{names: []string{"audit"}, head: []string{"TIME", "USER", "OPERATION", "OBJECT", "RESULT", "ADDRESS"},
+			wide: []string{"DETAIL", "TOKEN", "REQUEST"}, list: listAudit},
 	}
 }
 
@@ -113,7 +127,8 @@ func listApps(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
 		if m := v.Amended; m != nil && len(m.Steps) > 0 {
 			status += ", overridden by " + m.Steps[len(m.Steps)-1].Author + ", " + age(q.now, m.Since) + " ago"
 		}
-		i := item{name: q.showKey(v.Key), value: v, cells: []string{q.showKey(v.Key), status, fmt.Sprintf("%d/%d", ready, want), strconv.Itoa(len(v.Services)),
+		i := item{name: q.showKey(v.Key), value: v, cells: []string{q.showKey(v.Key), status, fmt.Sprintf("%d/%d", ready, want),
+			strconv.Itoa(len(v.Services)),
 			strconv.Itoa(int(v.Gen)), age(q.now, v.CreatedAt), short(v.Reason)}, wide: []string{v.Org, v.Author, v.Origin}}
 		if v.Manifest != nil {
 			i.labels = v.Manifest.Metadata.Labels
@@ -136,7 +151,8 @@ func listServices(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 			out = append(out, item{name: name, value: struct {
 				App skerry.AppKey `json:"app"`
 				view.ServiceView
-			}{v.Key, s}, cells: []string{name, string(s.Mode), fmt.Sprintf("%d/%d", s.Ready, s.Want), strconv.Itoa(s.UpToDate), strconv.Itoa(s.Restarts), cpu, mem, short(s.Reason)},
+			}{v.Key, s}, cells: []string{name, string(s.Mode), fmt.Sprintf("%d/%d", s.Ready, s.Want), strconv.Itoa(s.UpToDate),
+				strconv.Itoa(s.Restarts), cpu, mem, short(s.Reason)},
 				wide: []string{s.Image, shortDigest(s.Digest)}})
 		}
 	}
@@ -181,7 +197,8 @@ func instanceItem(i *wire.Instance, q listQuery) item {
 	if i.Want > 0 {
 		ready = fmt.Sprintf("%d/%d", i.Have, i.Want)
 	}
-	return item{name: string(i.ID), value: *i, cells: []string{string(i.ID), q.showKey(i.Service.App) + "/" + i.Service.Service, string(i.State), phaseOf(i), ready,
+	return item{name: string(i.ID), value: *i, cells: []string{string(i.ID), q.showKey(i.Service.App) + "/" + i.Service.Service,
+		string(i.State), phaseOf(i), ready,
 		strconv.Itoa(i.Restarts), string(i.Cluster), age(q.now, i.CreatedAt), short(wire.Summary(i.Trouble()))},
 		wide: []string{string(i.Worker), i.Address, strings.Join(ports, ","), i.Runtime, cpu, mem, shortDigest(i.Digest)}}
 }
@@ -249,8 +266,9 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 			}
 			free = free.Add(spec.FromVector(sum))
 		}
-		out = append(out, item{name: string(v.Name), value: v, cells: []string{string(v.Name), clusterStatusText(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
-			cores(free.CPU), size(free.Memory), age(q.now, v.Since)}, wide: []string{strings.Join(v.Report.Areas, ","), v.Version}})
+		out = append(out, item{name: string(v.Name), value: v,
+			cells: []string{string(v.Name), clusterStatusText(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
+				cores(free.CPU), size(free.Memory), age(q.now, v.Since)}, wide: []string{strings.Join(v.Report.Areas, ","), v.Version}})
 	}
 	return out, err
 }
@@ -271,34 +289,34 @@ func yesNo(b bool) string {
 }
 
 // workerStatusText is one word, or two, for how a worker fares.
-func workerStatusText(w *view.WorkerView) string {
-	var s []string
+func workerStatusText(shown *view.WorkerView) string {
+	var lines []string
 	switch {
-	case w.CutOff:
-		s = append(s, "CutOff")
-	case w.Lost:
-		s = append(s, "Lost")
-	case !w.Connected:
-		s = append(s, "Disconnected")
+	case shown.CutOff:
+		lines = append(lines, "CutOff")
+	case shown.Lost:
+		lines = append(lines, "Lost")
+	case !shown.Connected:
+		lines = append(lines, "Disconnected")
 	default:
-		s = append(s, "Connected")
+		lines = append(lines, "Connected")
 	}
-	if w.Frozen != "" {
-		s = append(s, "Frozen")
+	if shown.Frozen != "" {
+		lines = append(lines, "Frozen")
 	}
 	switch {
-	case w.Drain != nil && w.Drain.Done:
-		s = append(s, "Drained")
-	case w.Drain != nil:
-		s = append(s, "Draining")
-	case w.Trust != nil && w.Trust.Quarantine != "":
-		s = append(s, "Quarantined")
-	case w.Cordon != "":
-		s = append(s, "Cordoned")
-	case w.Refusing != "":
-		s = append(s, "Refusing")
+	case shown.Drain != nil && shown.Drain.Done:
+		lines = append(lines, "Drained")
+	case shown.Drain != nil:
+		lines = append(lines, "Draining")
+	case shown.Trust != nil && shown.Trust.Quarantine != "":
+		lines = append(lines, "Quarantined")
+	case shown.Cordon != "":
+		lines = append(lines, "Cordoned")
+	case shown.Refusing != "":
+		lines = append(lines, "Refusing")
 	}
-	return strings.Join(s, ",")
+	return strings.Join(lines, ",")
 }
 
 func listWorkers(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
@@ -309,8 +327,9 @@ func listWorkers(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 		if f == nil {
 			f = &wire.WorkerFacts{}
 		}
-		out = append(out, item{name: string(v.Name), value: v, labels: f.Labels, cells: []string{string(v.Name), workerStatusText(&v), strconv.Itoa(v.Instances),
-			cores(v.Available.CPU), size(v.Available.Memory), strings.Join(f.PassedRuntimes(), ","), age(q.now, v.Since)},
+		out = append(out, item{name: string(v.Name), value: v, labels: f.Labels,
+			cells: []string{string(v.Name), workerStatusText(&v), strconv.Itoa(v.Instances),
+				cores(v.Available.CPU), size(v.Available.Memory), strings.Join(f.PassedRuntimes(), ","), age(q.now, v.Since)},
 			wide: []string{f.Address, f.Arch, f.Area, f.Kernel, v.Version, v.Machine, coordinateText(v.Coordinate)}})
 	}
 	return out, err
@@ -339,14 +358,16 @@ func eventItem(e *wire.Event, q listQuery) item {
 	case e.Cluster != "":
 		object = "cluster/" + string(e.Cluster)
 	}
-	return item{name: strconv.FormatUint(e.Seq, 10), value: *e, cells: []string{age(q.now, e.At), string(e.Type), e.Reason, object, e.Text}, wide: []string{string(e.Cluster), string(e.Worker)}}
+	return item{name: strconv.FormatUint(e.Seq, 10), value: *e, cells: []string{age(q.now, e.At), string(e.Type), e.Reason, object, e.Text},
+		wide: []string{string(e.Cluster), string(e.Worker)}}
 }
 
 func listImages(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
 	list, err := c.Images(ctx)
 	var out []item
 	for _, v := range list {
-		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, size(v.Size), strings.Join(v.Platforms, ","), age(q.now, v.Added)}, wide: []string{shortDigest(v.Digest)}})
+		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, size(v.Size), strings.Join(v.Platforms, ","),
+			age(q.now, v.Added)}, wide: []string{shortDigest(v.Digest)}})
 	}
 	return out, err
 }
@@ -360,14 +381,14 @@ func listNamespaces(ctx context.Context, c *api.Client, _ listQuery) ([]item, er
 	return out, err
 }
 
-func listOrgs(ctx context.Context, c *api.Client, _ listQuery) ([]item, error) {
-	list, err := c.Orgs(ctx)
+func listOrgs(ctx context.Context, client *api.Client, _ listQuery) ([]item, error) {
+	list, err := client.Orgs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []item
 	for _, v := range list {
-		u, err := c.Usage(ctx, v.Name)
+		u, err := client.Usage(ctx, v.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -397,7 +418,8 @@ func listUsers(ctx context.Context, c *api.Client, q listQuery) ([]item, error) 
 		for _, g := range v.Grants {
 			grants = append(grants, g.String())
 		}
-		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, strings.Join(grants, ","), yesNo(v.Disabled), age(q.now, v.Created)}, wide: []string{v.By, yesNo(v.TOTP)}})
+		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, strings.Join(grants, ","), yesNo(v.Disabled),
+			age(q.now, v.Created)}, wide: []string{v.By, yesNo(v.TOTP)}})
 	}
 	return out, err
 }
@@ -440,7 +462,8 @@ func listAccessTokens(ctx context.Context, c *api.Client, q listQuery) ([]item, 
 		if scopes == nil {
 			scopes = []string{"all"}
 		}
-		out = append(out, item{name: v.ID, value: v, cells: []string{v.ID, v.Name, v.User, strings.Join(scopes, ","), until(q.now, v.Expires), age(q.now, v.Created)}})
+		out = append(out, item{name: v.ID, value: v, cells: []string{v.ID, v.Name, v.User, strings.Join(scopes, ","), until(q.now, v.Expires),
+			age(q.now, v.Created)}})
 	}
 	return out, err
 }
@@ -453,7 +476,8 @@ func listMembers(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 		if v.Quarantine != nil {
 			status = "quarantined"
 		}
-		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, string(v.Role), status, v.Machine, until(q.now, v.Expires), age(q.now, v.Joined)}, wide: []string{v.Key}})
+		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, string(v.Role), status, v.Machine, until(q.now, v.Expires),
+			age(q.now, v.Joined)}, wide: []string{v.Key}})
 	}
 	return out, err
 }
@@ -462,7 +486,9 @@ func listAudit(ctx context.Context, c *api.Client, _ listQuery) ([]item, error) 
 	list, err := c.Audit(ctx, "", "", 0)
 	var out []item
 	for _, v := range list {
-		out = append(out, item{name: strconv.FormatUint(v.Seq, 10), value: v, cells: []string{v.At.Local().Format(time.DateTime), v.User, v.Operation, v.Object, v.Result, v.Address}, wide: []string{v.Detail, v.Token, v.Request}})
+		out = append(out, item{name: strconv.FormatUint(v.Seq, 10), value: v,
+			cells: []string{v.At.Local().Format(time.DateTime), v.User, v.Operation, v.Object, v.Result, v.Address},
+			wide:  []string{v.Detail, v.Token, v.Request}})
 	}
 	return out, err
 }

@@ -47,10 +47,10 @@ func terminal(w io.Writer) *os.File {
 	return nil
 }
 
-func (s *screen) Write(p []byte) (int, error) {
+func (s *screen) Write(buf []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	data := append(s.rest, p...)
+	data := append(s.rest, buf...)
 	s.rest = nil
 	for n := 1; n < utf8.UTFMax && n <= len(data); n++ {
 		if tail := data[len(data)-n:]; utf8.RuneStart(tail[0]) {
@@ -70,7 +70,7 @@ func (s *screen) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(s.w, strings.Join(lines, "\n")); err != nil {
 		return 0, err
 	}
-	return len(p), nil
+	return len(buf), nil
 }
 
 // moves reports whether a terminal acts on a character in place of printing it.

@@ -21,13 +21,13 @@ func (a *app) secretCommand() *cobra.Command {
 		Long: `Manage secrets. A secret is one or more small files. A manifest lists it under secrets; its files then appear in the containers
 in /run/secrets/NAME, in memory. They are encrypted for each machine that holds them. Nobody can read them back, not even
 their author.`}
-	var f secretFlags
+	var flags secretFlags
 	create := &cobra.Command{Use: "create NAME", Short: "Create a secret", Args: cobra.ExactArgs(1),
 		Example: `  skerry secret create db --from-file password.txt
   openssl rand -base64 24 | skerry secret create db --from-file password=-
   skerry secret create tls --from-file cert.pem --from-file key.pem=/etc/ssl/private/shop.pem`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			v, err := f.value(cmd.InOrStdin())
+			v, err := flags.value(cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -37,12 +37,13 @@ their author.`}
 			}
 			return err
 		})}
-	rotate := &cobra.Command{Use: "rotate NAME", Short: "Store a new version of a secret and update the services that use it", Args: cobra.ExactArgs(1),
+	rotate := &cobra.Command{Use: "rotate NAME", Short: "Store a new version of a secret and update the services that use it",
+		Args: cobra.ExactArgs(1),
 		Long: `Store a new version of a secret, with all of its files. Services that name no version get it by a normal update, with canary
 and waves; a service waits for those that it links to. Jobs keep the version they were applied with, and services that name a version keep it.`,
 		Example: "  skerry secret rotate db --from-file password.txt",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			v, err := f.value(cmd.InOrStdin())
+			v, err := flags.value(cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -57,17 +58,20 @@ and waves; a service waits for those that it links to. Jobs keep the version the
 			return nil
 		})}
 	for _, c := range []*cobra.Command{create, rotate} {
-		c.Flags().StringArrayVar(&f.files, "from-file", nil, "[NAME=]FILE: a file of the secret, optionally under another name; NAME=- reads standard input; may be repeated")
-		c.Flags().StringArrayVar(&f.literals, "from-literal", nil, "NAME=VALUE: a file with this content, visible in the process list and the shell's history; may be repeated")
+		c.Flags().StringArrayVar(&flags.files, "from-file", nil,
+			"[NAME=]FILE: a file of the secret, optionally under another name; NAME=- reads standard input; may be repeated")
+		c.Flags().StringArrayVar(&flags.literals, "from-literal", nil,
+			"NAME=VALUE: a file with this content, visible in the process list and the shell's history; may be repeated")
 	}
-	var g getFlags
+	var listing getFlags
 	ls := &cobra.Command{Use: "ls [NAME...]", Aliases: []string{"list", "get"}, Short: "List secrets, without their content",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			return a.get(cmd, c, &g, append([]string{"secret"}, args...))
+			return a.get(cmd, c, &listing, append([]string{"secret"}, args...))
 		})}
-	outputFlag(ls, &g.output)
-	ls.Flags().BoolVarP(&g.all, "all-namespaces", "A", false, "in all namespaces")
-	rm := &cobra.Command{Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Remove secrets that no service uses", Args: cobra.MinimumNArgs(1),
+	outputFlag(ls, &listing.output)
+	ls.Flags().BoolVarP(&listing.all, "all-namespaces", "A", false, "in all namespaces")
+	rm := &cobra.Command{Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Remove secrets that no service uses",
+		Args: cobra.MinimumNArgs(1),
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
@@ -85,7 +89,8 @@ and waves; a service waits for those that it links to. Jobs keep the version the
 
 func (a *app) secretUndo() *cobra.Command {
 	var to int
-	cmd := &cobra.Command{Use: "undo NAME", Short: "Use an earlier version of a secret again, and update the services that use it", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "undo NAME", Short: "Use an earlier version of a secret again, and update the services that use it",
+		Args: cobra.ExactArgs(1),
 		Long: `Use an earlier version of a secret again: the one before the version in use, or the one that --to names. Services that name no
 version get it at once, without canary and waves; a service waits for those that it links to. It stays in use, also for
 manifests that are applied again, until somebody rotates the secret or names another version with --to.`,
@@ -170,10 +175,10 @@ func readSecretFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, spec.MaxSecretBytes+1))
 }
 
-func listSecrets(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
-	spaces := []string{q.namespace}
-	if q.namespace == "" {
-		list, err := c.Namespaces(ctx)
+func listSecrets(ctx context.Context, client *api.Client, query listQuery) ([]item, error) {
+	spaces := []string{query.namespace}
+	if query.namespace == "" {
+		list, err := client.Namespaces(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -184,13 +189,14 @@ func listSecrets(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 	}
 	var out []item
 	for _, ns := range spaces {
-		list, err := c.Secrets(ctx, ns)
+		list, err := client.Secrets(ctx, ns)
 		if err != nil {
 			return nil, err
 		}
 		for _, v := range list {
-			name := q.showKey(skerry.AppKey{Namespace: v.Namespace, Name: v.Name})
-			out = append(out, item{name: name, value: v, cells: []string{name, strconv.Itoa(v.Version), strings.Join(v.Files, ","), skerry.Bytes(v.Size).String(), orNone(v.UsedBy), age(q.now, v.UpdatedAt)},
+			name := query.showKey(skerry.AppKey{Namespace: v.Namespace, Name: v.Name})
+			out = append(out, item{name: name, value: v, cells: []string{name, strconv.Itoa(v.Version), strings.Join(v.Files, ","),
+				skerry.Bytes(v.Size).String(), orNone(v.UsedBy), age(query.now, v.UpdatedAt)},
 				wide: []string{v.Author, strconv.Itoa(len(v.Versions))}})
 		}
 	}

@@ -24,7 +24,8 @@ import (
 )
 
 func (a *app) volumeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"}, Short: "Copy local volumes, and restore, clone, export and import copies",
+	cmd := &cobra.Command{Use: "volume", Aliases: []string{"volumes", "vol"},
+		Short: "Copy local volumes, and restore, clone, export and import copies",
 		Long: `Copy the local volumes of a replica, and restore, clone, export and import copies. This is done at a cluster: a root does not know
 on which worker a volume is. A snapshot lies on the worker of its volume: export it, so that it survives the machine.
 
@@ -35,13 +36,15 @@ on which worker a volume is. A snapshot lies on the worker of its volume: export
   skerry volume import shop/db/0 --identity key.txt --worker w2 < db.snapshot
   skerry volume restore shop-db-0-p7q2m4zc --worker w2
   skerry volume export shop/db/0 --to age1… s3://backups/shop/db.snapshot`}
-	cmd.AddCommand(a.snapshotCommand(), a.snapshotsCommand(), a.restoreVolumeCommand(), a.cloneVolumeCommand(), a.exportCommand(), a.importCommand())
+	cmd.AddCommand(a.snapshotCommand(), a.snapshotsCommand(), a.restoreVolumeCommand(), a.cloneVolumeCommand(), a.exportCommand(),
+		a.importCommand())
 	return cmd
 }
 
 func (a *app) snapshotCommand() *cobra.Command {
 	var pause time.Duration
-	cmd := &cobra.Command{Use: "snapshot APP/SERVICE/REPLICA", Short: "Copy the local volumes of a replica, as they are at one moment", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("volume"),
+	cmd := &cobra.Command{Use: "snapshot APP/SERVICE/REPLICA", Short: "Copy the local volumes of a replica, as they are at one moment",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("volume"),
 		Long: `Copy the local volumes of a replica, as they are at one moment, on their worker. The command in snapshots.before of the manifest runs
 first. Then nothing can write until the files are cloned, where the worker's file system can do that (XFS, Btrfs), or copied.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
@@ -82,8 +85,9 @@ func listSnapshots(ctx context.Context, c *api.Client, q listQuery) ([]item, err
 		if q.all {
 			of = s.Namespace + "/" + of
 		}
-		out = append(out, item{name: string(s.ID), value: s, cells: []string{string(s.ID), of, string(s.State), s.Size.String(), string(s.Worker), age(q.now, s.At)},
-			wide: []string{s.Org, s.How, takenBy(&s), s.Exported, s.SHA256}})
+		out = append(out, item{name: string(s.ID), value: s,
+			cells: []string{string(s.ID), of, string(s.State), s.Size.String(), string(s.Worker), age(q.now, s.At)},
+			wide:  []string{s.Org, s.How, takenBy(&s), s.Exported, s.SHA256}})
 	}
 	return out, err
 }
@@ -108,7 +112,8 @@ func (a *app) snapshotsCommand() *cobra.Command {
 
 func (a *app) restoreVolumeCommand() *cobra.Command {
 	var worker string
-	cmd := &cobra.Command{Use: "restore SNAPSHOT", Short: "Replace what volumes hold by a snapshot of them", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("snapshot"),
+	cmd := &cobra.Command{Use: "restore SNAPSHOT", Short: "Replace what volumes hold by a snapshot of them", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("snapshot"),
 		Long: `Replace what volumes hold by a snapshot of them. An instance that has the volumes is ended first, and started again afterwards.
 With --worker the volumes are on that worker from then on, and the instance starts there: so a database survives its machine. If the
 worker that had them comes back, it removes what it has. What was there before goes only when the snapshot is unpacked and checked.`,
@@ -121,7 +126,8 @@ worker that had them comes back, it removes what it has. What was there before g
 
 func (a *app) cloneVolumeCommand() *cobra.Command {
 	var worker string
-	cmd := &cobra.Command{Use: "clone SNAPSHOT APP/SERVICE/REPLICA", Short: "Make new volumes of a snapshot", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKind("snapshot"),
+	cmd := &cobra.Command{Use: "clone SNAPSHOT APP/SERVICE/REPLICA", Short: "Make new volumes of a snapshot", Args: cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeKind("snapshot"),
 		Long: `Make new volumes of a snapshot, in the same namespace. A service of that name, with volumes of the same names, finds them when it is
 applied. Until then "skerry delete volume" deletes them.`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
@@ -193,7 +199,7 @@ it. Encryption is that of age, on this machine.
 
 The object is uploaded in parts, which need some 50 MiB of memory (more above 140 GB) and no disk, and its SHA-256 lies beside it as
 KEY.sha256. An upload that fails leaves no parts. Temporary credentials have to be valid until its end.`,
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			recipients, err := recipientsOf(cmd, to, &seal)
 			if err != nil {
 				return err
@@ -214,18 +220,18 @@ KEY.sha256. An upload that fails leaves no parts. Temporary credentials have to 
 				if err != nil {
 					return err
 				}
-				s, err := c.TakeSnapshot(cmd.Context(), v, 0)
+				s, err := client.TakeSnapshot(cmd.Context(), v, 0)
 				if err != nil {
 					return err
 				}
 				id = s.ID
 				defer func() {
-					if err := c.DeleteSnapshot(context.WithoutCancel(cmd.Context()), id); err != nil {
+					if err := client.DeleteSnapshot(context.WithoutCancel(cmd.Context()), id); err != nil {
 						fmt.Fprintf(cmd.ErrOrStderr(), "snapshot %s is left: %v\n", id, err)
 					}
 				}()
 			}
-			from, length, err := c.OpenSnapshot(cmd.Context(), id)
+			from, length, err := client.OpenSnapshot(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
@@ -274,24 +280,25 @@ func recipientsOf(cmd *cobra.Command, to []string, seal *sealFlags) (out []seali
 // writeWhole writes a file that has its name only when all is in it; "" is the standard output.
 func writeWhole(cmd *cobra.Command, name string, from io.Reader, to []sealing.Recipient) error {
 	out := cmd.OutOrStdout()
-	var f *os.File
+	var file *os.File
 	if name != "" {
 		var err error
-		if f, err = os.CreateTemp(filepath.Dir(name), ".skerry-snapshot-"); err != nil {
+		if file, err = os.CreateTemp(filepath.Dir(name), ".skerry-snapshot-"); err != nil {
 			return err
 		}
-		defer os.Remove(f.Name())
-		defer f.Close()
-		out = f
+		defer os.Remove(file.Name())
+		defer file.Close()
+		out = file
 	}
 	n, err := sealTo(out, from, to)
-	if err == nil && f != nil {
-		if err = errors.Join(f.Sync(), f.Close()); err == nil {
-			err = os.Rename(f.Name(), name)
+	if err == nil && file != nil {
+		if err = errors.Join(file.Sync(), file.Close()); err == nil {
+			err = os.Rename(file.Name(), name)
 		}
 	}
 	if err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "the snapshot file is incomplete: %v", err).WithHint("try again; the partial file is unusable")
+		return skerry.Errorf(skerry.CodeUnavailable, "the snapshot file is incomplete: %v",
+			err).WithHint("try again; the partial file is unusable")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes\n", n)
 	return nil
@@ -321,8 +328,8 @@ refused, and so is an object without the SHA-256 in KEY.sha256. "skerry volume r
 volume clone" under another name.
 
 ` + s3Long,
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			v, err := a.replicaVolumes(trimKind(args[0], "volume"))
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+			volume, err := a.replicaVolumes(trimKind(args[0], "volume"))
 			if err != nil {
 				return err
 			}
@@ -360,14 +367,14 @@ volume clone" under another name.
 				length = -1 // what was sealed is shorter than the file
 			}
 			from := &source{Reader: in}
-			s, err := c.ImportSnapshot(cmd.Context(), v, worker, from, length)
+			s, err := client.ImportSnapshot(cmd.Context(), volume, worker, from, length)
 			if why := from.err.Load(); why != nil {
 				return *why // what the server says follows from it
 			}
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "snapshot/%s of volume %s: %s on worker %s\n", s.ID, v, s.Size, s.Worker)
+			fmt.Fprintf(cmd.OutOrStdout(), "snapshot/%s of volume %s: %s on worker %s\n", s.ID, volume, s.Size, s.Worker)
 			return nil
 		})}
 	cmd.Flags().StringVar(&worker, "worker", "", "where the snapshot is to be (default: the worker with the most room)")

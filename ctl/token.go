@@ -29,12 +29,13 @@ type Token struct {
 
 func (a *app) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Create and delete join tokens for clusters and workers"}
-	cmd.AddCommand(a.tokenCreate(), a.listOf("tokens", "List the tokens"), a.removeOf("token", "delete ID...", "Delete tokens; members that joined with one stay"))
+	cmd.AddCommand(a.tokenCreate(), a.listOf("tokens", "List the tokens"),
+		a.removeOf("token", "delete ID...", "Delete tokens; members that joined with one stay"))
 	return cmd
 }
 
 func (a *app) tokenCreate() *cobra.Command {
-	var q TokenRequest
+	var req TokenRequest
 	var role, data string
 	var ttl time.Duration
 	cmd := &cobra.Command{Use: "create", Short: "Create a one-time join token for a cluster or a worker", Args: cobra.NoArgs,
@@ -45,26 +46,26 @@ With --data, the role on this machine creates the token. This needs access to it
 the context's server creates it.`,
 		Example: "  skerry token create --role cluster --name harbour\n  skerry token create --role worker --data /var/lib/skerry/cluster",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch q.Role = wire.Tier(role); q.Role {
+			switch req.Role = wire.Tier(role); req.Role {
 			case wire.TierCluster, wire.TierWorker, wire.TierSuccessor:
 			case "":
 				return skerry.Errorf(skerry.CodeInvalid, "--role is missing").WithHint("use --role cluster at the root, --role worker at a cluster")
 			default:
 				return skerry.Errorf(skerry.CodeInvalid, "--role %q cannot join", role).WithHint("use cluster, worker or successor")
 			}
-			q.TTL = spec.Duration(ttl)
-			t, err := a.makeToken(cmd, data, q)
+			req.TTL = spec.Duration(ttl)
+			t, err := a.makeToken(cmd, data, req)
 			if err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), t.Token)
-			fmt.Fprintf(cmd.ErrOrStderr(), "valid for one %s until %s\n", q.Role, t.Expires.Local().Format(time.DateTime))
+			fmt.Fprintf(cmd.ErrOrStderr(), "valid for one %s until %s\n", req.Role, t.Expires.Local().Format(time.DateTime))
 			return nil
 		}}
 	cmd.Flags().StringVar(&role, "role", "", "cluster at the root; worker or successor at a cluster")
-	cmd.Flags().StringVar(&q.Name, "name", "", "bind the token to this name")
+	cmd.Flags().StringVar(&req.Name, "name", "", "bind the token to this name")
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "time within which it must be used (default 1h)")
-	cmd.Flags().BoolVar(&q.Replace, "replace", false, "allow a reinstalled device to take over the name of an enrolled one")
+	cmd.Flags().BoolVar(&req.Replace, "replace", false, "allow a reinstalled device to take over the name of an enrolled one")
 	cmd.Flags().StringVar(&data, "data", "", "data directory of a role that runs on this machine")
 	return cmd
 }

@@ -17,12 +17,12 @@ import (
 )
 
 func (a *app) topCommand() *cobra.Command {
-	var o, by string
+	var format, by string
 	var all bool
 	cmd := &cobra.Command{Use: "top [instances|apps|workers]", Short: "Show resource usage", Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"instances", "apps", "workers"}, cobra.ShellCompDirectiveNoFileComp),
 		Long:              "Show resource usage, largest first. Only a cluster knows workers and the usage of single\ninstances; a root knows sums per service and site, and shows - for an instance that shares one.",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			kind := "instances"
 			if len(args) == 1 {
 				r, err := findResource(args[0])
@@ -40,15 +40,15 @@ func (a *app) topCommand() *cobra.Command {
 			}
 			switch kind {
 			case "instances":
-				return topInstances(cmd, c, q, o, by)
+				return topInstances(cmd, client, q, format, by)
 			case "apps":
-				return topApps(cmd, c, q, o, by)
+				return topApps(cmd, client, q, format, by)
 			case "workers":
-				return topWorkers(cmd, c, o, by)
+				return topWorkers(cmd, client, format, by)
 			}
 			return skerry.Errorf(skerry.CodeInvalid, "top cannot show %s", kind).WithHint("use instances, apps or workers")
 		})}
-	outputFlag(cmd, &o)
+	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&by, "sort-by", "cpu", "cpu or memory")
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "in all namespaces")
 	return cmd
@@ -77,15 +77,15 @@ func sortUsed(list []used, by string) {
 	})
 }
 
-func topInstances(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error {
-	list, err := c.Instances(cmd.Context(), api.InstanceFilter{Namespace: q.namespace})
+func topInstances(cmd *cobra.Command, client *api.Client, query listQuery, format, by string) error {
+	list, err := client.Instances(cmd.Context(), api.InstanceFilter{Namespace: query.namespace})
 	if err != nil {
 		return err
 	}
 	var out []used
 	for _, i := range list {
 		if i.QoS != nil || i.State == skerry.Running {
-			out = append(out, used{string(i.ID), q.showKey(i.Service.App) + "/" + i.Service.Service, i.QoS})
+			out = append(out, used{string(i.ID), query.showKey(i.Service.App) + "/" + i.Service.Service, i.QoS})
 		}
 	}
 	sortUsed(out, by)
@@ -96,14 +96,15 @@ func topInstances(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) 
 			t.add("instance/"+u.Name, []string{u.Name, u.Of, "", "", "", "", "", "", "", ""})
 			continue
 		}
-		t.add("instance/"+u.Name, []string{u.Name, u.Of, cores(x.CPU), size(x.Memory), fmt.Sprintf("%.0f%%", x.Throttled*100), strconv.FormatInt(x.OOMKills, 10),
+		t.add("instance/"+u.Name, []string{u.Name, u.Of, cores(x.CPU), size(x.Memory), fmt.Sprintf("%.0f%%", x.Throttled*100),
+			strconv.FormatInt(x.OOMKills, 10),
 			size(skerry.Bytes(x.RxBytes)), size(skerry.Bytes(x.TxBytes)), size(skerry.Bytes(x.ReadBytes)), size(skerry.Bytes(x.WriteBytes))})
 	}
-	return printList(cmd, o, out, &t)
+	return printList(cmd, format, out, &t)
 }
 
-func topApps(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error {
-	list, err := c.Apps(cmd.Context(), q.namespace)
+func topApps(cmd *cobra.Command, client *api.Client, query listQuery, format, by string) error {
+	list, err := client.Apps(cmd.Context(), query.namespace)
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func topApps(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error
 				sum = &both
 			}
 		}
-		out = append(out, used{q.showKey(v.Key), "", sum})
+		out = append(out, used{query.showKey(v.Key), "", sum})
 	}
 	sortUsed(out, by)
 	t := table{head: []string{"APP", "CPU", "MEMORY"}}
@@ -127,11 +128,11 @@ func topApps(cmd *cobra.Command, c *api.Client, q listQuery, o, by string) error
 		cpu, memory := qos(u.QoS)
 		t.add("app/"+u.Name, []string{u.Name, cpu, memory})
 	}
-	return printList(cmd, o, out, &t)
+	return printList(cmd, format, out, &t)
 }
 
-func topWorkers(cmd *cobra.Command, c *api.Client, o, by string) error {
-	list, err := c.Workers(cmd.Context())
+func topWorkers(cmd *cobra.Command, client *api.Client, format, by string) error {
+	list, err := client.Workers(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -153,8 +154,9 @@ func topWorkers(cmd *cobra.Command, c *api.Client, o, by string) error {
 		if w.Facts != nil {
 			all = w.Facts.Capacity
 		}
-		t.add("worker/"+string(w.Name), []string{string(w.Name), of(cores(w.Used.CPU), cores(all.CPU), "/"), of(size(w.Used.Memory), size(all.Memory), "/"),
+		t.add("worker/"+string(w.Name), []string{string(w.Name), of(cores(w.Used.CPU), cores(all.CPU), "/"),
+			of(size(w.Used.Memory), size(all.Memory), "/"),
 			of(size(w.Used.Storage), size(all.Storage), "/"), cores(w.Reserved.CPU), size(w.Reserved.Memory), strconv.Itoa(w.Instances)})
 	}
-	return printList(cmd, o, list, &t)
+	return printList(cmd, format, list, &t)
 }

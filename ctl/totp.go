@@ -16,12 +16,12 @@ func (a *app) totpCommand() *cobra.Command {
 		Long: `Make your logins ask for a code of an authenticator app, beside the password. The command asks for your password, shows
 the secret for the app, and asks for the first code. Then it prints recovery codes, each of which works once in place of a
 code: keep them apart from the device. Access tokens and sessions of programs are not affected.`,
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, _ []string) error {
 			password, err := AskSecret(cmd, "Password: ")
 			if err != nil {
 				return err
 			}
-			s, err := c.EnrolTOTP(cmd.Context(), password)
+			s, err := client.EnrolTOTP(cmd.Context(), password)
 			if err != nil {
 				return err
 			}
@@ -30,7 +30,7 @@ code: keep them apart from the device. Access tokens and sessions of programs ar
 			if err != nil {
 				return err
 			}
-			r, err := c.ConfirmTOTP(cmd.Context(), code)
+			r, err := client.ConfirmTOTP(cmd.Context(), code)
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ code: keep them apart from the device. Access tokens and sessions of programs ar
 			return nil
 		})}
 	disable := &cobra.Command{Use: "disable", Short: "Make your logins ask for the password alone", Args: cobra.NoArgs,
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, _ []string) error {
 			password, err := AskSecret(cmd, "Password: ")
 			if err != nil {
 				return err
@@ -48,7 +48,7 @@ code: keep them apart from the device. Access tokens and sessions of programs ar
 			if err != nil {
 				return err
 			}
-			if err := c.RemoveTOTP(cmd.Context(), password, code); err != nil {
+			if err := client.RemoveTOTP(cmd.Context(), password, code); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "your logins ask for the password alone")

@@ -24,29 +24,31 @@ upgraded. Instances and their connections are not affected.
 To build an image of a program: skerry image build ./skerry -t site/agent:v2 --push`
 
 func (a *app) upgradeCommand() *cobra.Command {
-	var q view.UpgradeRequest
+	var req view.UpgradeRequest
 	var all, noWait bool
 	var window, steady, timeout time.Duration
-	cmd := &cobra.Command{Use: "upgrade [worker] WORKER... | upgrade workers --all", Short: "Upgrade the agents of workers, with automatic rollback", Long: upgradeHelp,
-		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completeKind("worker"), Example: "  skerry upgrade worker w1 --image site/agent:v2\n  skerry upgrade workers --all --image site/agent:v2",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+	cmd := &cobra.Command{Use: "upgrade [worker] WORKER... | upgrade workers --all",
+		Short: "Upgrade the agents of workers, with automatic rollback", Long: upgradeHelp,
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completeKind("worker"),
+		Example: "  skerry upgrade worker w1 --image site/agent:v2\n  skerry upgrade workers --all --image site/agent:v2",
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			if len(args) > 0 && (args[0] == "worker" || args[0] == "workers") {
 				args = args[1:]
 			}
 			if all == (len(args) > 0) {
 				return skerry.Errorf(skerry.CodeInvalid, "the workers to upgrade are missing").WithHint("name them or give --all; `skerry get workers` lists them")
 			}
-			if q.Image == "" {
+			if req.Image == "" {
 				return skerry.Errorf(skerry.CodeInvalid, "--image is missing").
 					WithHint("build one: skerry image build ./skerry -t site/agent:v2 --push")
 			}
-			q.Window, q.Steady = spec.Duration(window), spec.Duration(steady)
-			names, err := upgradable(cmd.Context(), c, args)
+			req.Window, req.Steady = spec.Duration(window), spec.Duration(steady)
+			names, err := upgradable(cmd.Context(), client, args)
 			if err != nil {
 				return err
 			}
 			for n, name := range names {
-				if err := upgradeWorker(cmd.Context(), c, cmd.OutOrStdout(), name, q, noWait, timeout); err != nil {
+				if err := upgradeWorker(cmd.Context(), client, cmd.OutOrStdout(), name, req, noWait, timeout); err != nil {
 					if left := len(names) - n - 1; left > 0 {
 						return fmt.Errorf("%w; %d more are not upgraded", err, left)
 					}
@@ -55,7 +57,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 			}
 			return nil
 		})}
-	cmd.Flags().StringVar(&q.Image, "image", "", "image that contains the new program as /skerry")
+	cmd.Flags().StringVar(&req.Image, "image", "", "image that contains the new program as /skerry")
 	cmd.Flags().BoolVar(&all, "all", false, "all connected workers of the site")
 	cmd.Flags().Var(spanValue{&window}, "window", "time within which the new program must pass (default 2m)")
 	cmd.Flags().Var(spanValue{&steady}, "steady", "how long it must work without interruption (default 15s)")
@@ -89,12 +91,13 @@ func upgradable(ctx context.Context, c *api.Client, args []string) ([]string, er
 }
 
 // upgradeWorker tells one worker, and waits for the outcome.
-func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name string, q view.UpgradeRequest, noWait bool, timeout time.Duration) error {
-	if err := c.UpgradeWorker(ctx, name, q); err != nil {
+func upgradeWorker(ctx context.Context, client *api.Client, out io.Writer, name string, req view.UpgradeRequest, noWait bool,
+	timeout time.Duration) error {
+	if err := client.UpgradeWorker(ctx, name, req); err != nil {
 		return err
 	}
 	if noWait {
-		fmt.Fprintf(out, "worker/%s is upgrading to %s\n", name, q.Image)
+		fmt.Fprintf(out, "worker/%s is upgrading to %s\n", name, req.Image)
 		return nil
 	}
 	inTime, cancel := context.WithTimeout(ctx, timeout)
@@ -102,19 +105,19 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 	var order uint64
 	last := ""
 	for {
-		v, err := c.Worker(inTime, name)
-		if err == nil && v.Upgrade != nil {
+		shown, err := client.Worker(inTime, name)
+		if err == nil && shown.Upgrade != nil {
 			if order == 0 {
-				order = v.Upgrade.Seq
+				order = shown.Upgrade.Seq
 			}
-			if v.Upgrade.Seq != order {
-				return skerry.Errorf(skerry.CodeConflict, "meanwhile, somebody started an upgrade of worker %s to %s", name, v.Upgrade.Image)
+			if shown.Upgrade.Seq != order {
+				return skerry.Errorf(skerry.CodeConflict, "meanwhile, somebody started an upgrade of worker %s to %s", name, shown.Upgrade.Image)
 			}
-			if text := agentText(&v); text != last {
+			if text := agentText(&shown); text != last {
 				last = text
 				fmt.Fprintf(out, "worker/%s: %s\n", name, text)
 			}
-			if f := v.Facts; f != nil && f.Agent != nil && f.Agent.Order >= order {
+			if f := shown.Facts; f != nil && f.Agent != nil && f.Agent.Order >= order {
 				switch f.Agent.Stage {
 				case wire.AgentPassed:
 					return nil
@@ -139,26 +142,26 @@ func upgradeWorker(ctx context.Context, c *api.Client, out io.Writer, name strin
 }
 
 // agentText tells how far a worker is with the program that it was told to go over to, or nothing.
-func agentText(v *view.WorkerView) string {
-	if v.Upgrade == nil {
+func agentText(shown *view.WorkerView) string {
+	if shown.Upgrade == nil {
 		return ""
 	}
 	var f *wire.AgentFacts
-	if v.Facts != nil {
-		f = v.Facts.Agent
+	if shown.Facts != nil {
+		f = shown.Facts.Agent
 	}
 	switch {
-	case f == nil || f.Order < v.Upgrade.Seq:
-		if v.Frozen != "" {
-			return v.Upgrade.Image + " waits until the device ends its freeze"
+	case f == nil || f.Order < shown.Upgrade.Seq:
+		if shown.Frozen != "" {
+			return shown.Upgrade.Image + " waits until the device ends its freeze"
 		}
-		return v.Upgrade.Image + " waits"
+		return shown.Upgrade.Image + " waits"
 	case f.Stage == wire.AgentFetching:
-		return v.Upgrade.Image + " is being pulled"
+		return shown.Upgrade.Image + " is being pulled"
 	case f.Stage == wire.AgentTrial:
 		return f.To + " is on trial, " + f.From + " looks"
 	case f.Stage == wire.AgentFailed:
-		return v.Upgrade.Image + " failed its trial: " + f.Why
+		return shown.Upgrade.Image + " failed its trial: " + f.Why
 	}
 	return "upgraded from " + f.From + " to " + f.To
 }

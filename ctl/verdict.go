@@ -47,20 +47,21 @@ type watched struct {
 	started  bool // it was seen before it was ready
 }
 
-// steadyAt is when everything has run for long enough to be called ready: programs without a probe, and those that were restarted meanwhile.
+// steadyAt is when everything has run for long enough to be called ready: programs without a probe, and those that were
+// restarted meanwhile.
 func (p *progress) steadyAt() (at time.Time) {
-	for _, k := range p.keys {
-		v := p.apps[k]
-		if v == nil || v.Status == view.AppRolledBack {
+	for _, app := range p.keys {
+		shown := p.apps[app]
+		if shown == nil || shown.Status == view.AppRolledBack {
 			continue
 		}
 		for _, i := range p.insts {
 			t := p.seen[i.ID]
-			if i.Service.App != k || i.Stopping || t == nil || t.ready.IsZero() || i.State != skerry.Running {
+			if i.Service.App != app || i.Stopping || t == nil || t.ready.IsZero() || i.State != skerry.Running {
 				continue
 			}
 			var need time.Duration
-			for _, s := range v.Services {
+			for _, s := range shown.Services {
 				if s.Name == i.Service.Service && s.Mode != spec.ModeCron && !s.Probed && i.StartedAt.Add(startTime).After(p.now()) {
 					need = startTime
 				}
@@ -90,7 +91,8 @@ func (p *progress) crashes(k skerry.AppKey) *wire.Instance {
 			continue
 		}
 		for _, s := range v.Services {
-			if r := s.Rollout; s.Name == i.Service.Service && (r == nil || r.Failing || r.Phase == view.RolloutDone || r.Phase == view.RolloutPaused) {
+			if r := s.Rollout; s.Name == i.Service.Service && (r == nil || r.Failing || r.Phase == view.RolloutDone ||
+				r.Phase == view.RolloutPaused) {
 				return i
 			}
 		}
@@ -160,18 +162,18 @@ func lastLines(ctx context.Context, c *api.Client, i *wire.Instance, err error) 
 }
 
 // watch follows the applications until they are as they should be, or never will be, which is errDone.
-func (p *progress) watch(ctx context.Context, c *api.Client, f api.WatchFilter, show func()) error {
+func (p *progress) watch(ctx context.Context, client *api.Client, filter api.WatchFilter, show func()) error {
 	for {
 		wctx, cancel := context.WithCancelCause(ctx)
 		var timer *time.Timer
 		synced := false
-		err := c.Watch(wctx, f, func(m api.WatchMessage) error {
-			p.take(m)
+		err := client.Watch(wctx, filter, func(msg api.WatchMessage) error {
+			p.take(msg)
 			if timer != nil {
 				timer.Stop()
 				timer = nil
 			}
-			switch m.Type {
+			switch msg.Type {
 			case api.WatchMissed:
 				synced = false
 			case api.WatchSynced:

@@ -43,23 +43,23 @@ func listVolumes(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 }
 
 // lastSnapshot says how old the last snapshot of a schedule is, and whether it is followed; "": there is no schedule.
-func lastSnapshot(s *wire.VolumeSchedule, now time.Time) string {
-	if s == nil {
+func lastSnapshot(schedule *wire.VolumeSchedule, now time.Time) string {
+	if schedule == nil {
 		return ""
 	}
 	last := "none yet"
-	if !s.Last.IsZero() {
-		last = age(now, s.Last)
+	if !schedule.Last.IsZero() {
+		last = age(now, schedule.Last)
 	}
 	switch {
-	case s.OutOfTouch && s.Last.IsZero():
+	case schedule.OutOfTouch && schedule.Last.IsZero():
 		last = "out of touch"
-	case s.OutOfTouch:
+	case schedule.OutOfTouch:
 		last = "out of touch, last known: " + last
-	case s.Reason != "":
+	case schedule.Reason != "":
 		last = "failing, last: " + last
 	}
-	if e := s.Export; e != nil && !s.OutOfTouch {
+	if e := schedule.Export; e != nil && !schedule.OutOfTouch {
 		switch {
 		case e.Reason != "" && e.Last.IsZero():
 			last += "; export failing"
@@ -98,57 +98,58 @@ func (a *app) volumeClaim(name string) (spec.VolumeClaim, error) {
 	return v, err
 }
 
-func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, name string) error {
+func (a *app) describeVolume(ctx context.Context, client *api.Client, out io.Writer, name string) error {
 	claim, err := a.volumeClaim(name)
 	if err != nil {
 		return err
 	}
-	list, err := c.Volumes(ctx, claim.Service.App.Namespace)
+	list, err := client.Volumes(ctx, claim.Service.App.Namespace)
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(list, func(v view.VolumeView) bool { return v.Claim() == claim })
+	n := slices.IndexFunc(list, func(volume view.VolumeView) bool { return volume.Claim() == claim })
 	if n < 0 {
 		return skerry.Errorf(skerry.CodeNotFound, "there is no volume %s", claim).WithHint("`skerry get volumes` lists them")
 	}
-	v, now := list[n], time.Now()
-	p := newPairs(out)
-	p.add("Volume", claim.String())
-	p.add("Organisation", v.Org)
-	p.add("Service", claim.Service.String())
-	p.add("Replica", fmt.Sprint(v.Replica))
-	p.add("Volumes", strings.Join(v.Volumes, ", "))
-	p.add("Size", volumeSize(&v))
-	p.add("State", map[view.VolumeState]string{view.VolumeUsed: "Used", view.VolumeIdle: "Idle: no instance has it now; its service would use it again",
-		view.VolumeKept: "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + v.Name + "` deletes it"}[v.State])
-	p.add("Unused since", when(now, v.Since))
-	p.add("Reclaim", v.Reclaim)
-	p.add("Instance", string(v.Instance))
-	p.add("Cluster", string(v.Cluster))
-	p.add("Worker", string(v.Worker))
-	p.add("Owner", v.Origin)
-	if s := v.Scheduled; s != nil {
+	volume, now := list[n], time.Now()
+	pairs := newPairs(out)
+	pairs.add("Volume", claim.String())
+	pairs.add("Organisation", volume.Org)
+	pairs.add("Service", claim.Service.String())
+	pairs.add("Replica", fmt.Sprint(volume.Replica))
+	pairs.add("Volumes", strings.Join(volume.Volumes, ", "))
+	pairs.add("Size", volumeSize(&volume))
+	pairs.add("State", map[view.VolumeState]string{view.VolumeUsed: "Used",
+		view.VolumeIdle: "Idle: no instance has it now; its service would use it again",
+		view.VolumeKept: "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + volume.Name + "` deletes it"}[volume.State])
+	pairs.add("Unused since", when(now, volume.Since))
+	pairs.add("Reclaim", volume.Reclaim)
+	pairs.add("Instance", string(volume.Instance))
+	pairs.add("Cluster", string(volume.Cluster))
+	pairs.add("Worker", string(volume.Worker))
+	pairs.add("Owner", volume.Origin)
+	if s := volume.Scheduled; s != nil {
 		known := ""
 		if s.OutOfTouch {
-			known = "; cluster " + string(v.Cluster) + " is out of touch, and this is its last report"
+			known = "; cluster " + string(volume.Cluster) + " is out of touch, and this is its last report"
 		}
-		p.add("Snapshots", fmt.Sprintf("%s, %d of %d kept%s", s.Schedule, s.Kept, s.Keep, known))
-		p.add("Last snapshot", cmp.Or(when(now, s.Last), "none yet"))
-		p.add("Next snapshot", ahead(s.Next))
+		pairs.add("Snapshots", fmt.Sprintf("%s, %d of %d kept%s", s.Schedule, s.Kept, s.Keep, known))
+		pairs.add("Last snapshot", cmp.Or(when(now, s.Last), "none yet"))
+		pairs.add("Next snapshot", ahead(s.Next))
 		if s.Reason != "" {
-			p.add("Failed", when(now, s.Failed)+": "+s.Reason)
-			p.add("Tried again", ahead(s.Again))
+			pairs.add("Failed", when(now, s.Failed)+": "+s.Reason)
+			pairs.add("Tried again", ahead(s.Again))
 		}
 		if e := s.Export; e != nil {
-			p.add("Exported", fmt.Sprintf("to %s, %d of %d kept", e.To, e.Kept, e.Keep))
-			p.add("Last export", cmp.Or(when(now, e.Last), "none yet"))
+			pairs.add("Exported", fmt.Sprintf("to %s, %d of %d kept", e.To, e.Kept, e.Keep))
+			pairs.add("Last export", cmp.Or(when(now, e.Last), "none yet"))
 			if e.Reason != "" {
-				p.add("Export failed", when(now, e.Failed)+": "+e.Reason)
-				p.add("Export again", ahead(e.Again))
+				pairs.add("Export failed", when(now, e.Failed)+": "+e.Reason)
+				pairs.add("Export again", ahead(e.Again))
 			}
 		}
 	}
-	p.flush()
+	pairs.flush()
 	return nil
 }
 

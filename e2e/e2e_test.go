@@ -18,12 +18,14 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/plugin"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/runtime/containerd"
 	"skerry.dev/skerry/runtime/lease"
 	"skerry.dev/skerry/runtime/native"
@@ -140,7 +142,7 @@ func (s *site) open() *site {
 	}
 	common := s.common
 	var err error
-	if s.Root, err = node.OpenRoot(ctx, node.RootConfig{Common: common("root"), Link: "127.0.0.1:0"}); err != nil {
+	if s.Root, err = node.OpenRoot(ctx, node.RootConfig{Common: common("root"), Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
 		t.Fatal(err)
 	}
 	s.run("root", s.Root.Run, s.Root.Close)
@@ -152,9 +154,10 @@ func (s *site) open() *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Cluster, err = node.OpenCluster(ctx, node.ClusterConfig{Common: common("cluster"), Link: s.address + ":0",
-		Join:      node.Join{Name: "harbour", Token: token, Parent: []string{s.Root.LinkAddr().String()}},
-		Admission: *cmp.Or(s.admission, &clustercore.Admission{Trusted: []string{node.DefaultOrg}})})
+	s.Cluster, err = node.OpenCluster(ctx, node.ClusterConfig{Common: common("cluster"),
+		Server: cluster.ServerOptions{Link: s.address + ":0",
+			Options: clustercore.Options{Admission: *cmp.Or(s.admission, &clustercore.Admission{Trusted: []string{node.DefaultOrg}})}},
+		Join: node.Join{Name: "harbour", Token: token, Parent: []string{s.Root.LinkAddr().String()}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,9 +21,11 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -42,7 +44,7 @@ func newDevices(t *testing.T, certLife time.Duration) *devices {
 	t.Helper()
 	d := &devices{certLife: certLife, site: &site{t: t, dir: t.TempDir(), log: logger(t)}}
 	var err error
-	if d.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: filepath.Join(d.dir, "root"), Log: d.log.With("role", "root")}, Link: "127.0.0.1:0"}); err != nil {
+	if d.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: filepath.Join(d.dir, "root"), Log: d.log.With("role", "root")}, Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
 		t.Fatal(err)
 	}
 	d.run("root", d.Root.Run, d.Root.Close)
@@ -62,8 +64,9 @@ func newDevices(t *testing.T, certLife time.Duration) *devices {
 func (d *devices) startCluster(token, mqtt string) {
 	d.t.Helper()
 	k, err := node.OpenCluster(d.t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(d.dir, "cluster"), Log: d.log.With("role", "cluster")},
-		Link: "127.0.0.1:0", MQTT: mqtt, CertLife: d.certLife, Join: node.Join{Name: "harbour", Token: token, Parent: []string{d.Root.LinkAddr().String()}},
-		Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}})
+		Server: cluster.ServerOptions{Link: "127.0.0.1:0", MQTT: mqtt, CertLife: d.certLife,
+			Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+		Join: node.Join{Name: "harbour", Token: token, Parent: []string{d.Root.LinkAddr().String()}}})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
@@ -36,9 +37,9 @@ func pluginSite(t *testing.T) (*site, string) {
 		t.Fatal(err)
 	}
 	s.Cluster, err = node.OpenCluster(t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(s.dir, "cluster"), Log: s.log.With("role", "cluster")},
-		Link: "127.0.0.1:0", Standalone: true, Join: node.Join{Name: "island"},
-		Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}},
-		Plugins:   node.PluginConfig{Dir: dir, Shim: []string{self, node.PluginShimCommand}, CgroupParent: cgroupParent(filepath.Dir(s.dir)) + "-plugins"}})
+		Server:  cluster.ServerOptions{Link: "127.0.0.1:0", Options: clustercore.Options{Standalone: true, Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+		Join:    node.Join{Name: "island"},
+		Plugins: node.PluginConfig{Dir: dir, Shim: []string{self, node.PluginShimCommand}, CgroupParent: cgroupParent(filepath.Dir(s.dir)) + "-plugins"}})
 	if err != nil {
 		t.Fatal(err)
 	}

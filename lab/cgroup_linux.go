@@ -100,7 +100,8 @@ func limitCPU(group string, cpu skerry.MilliCPU) error {
 		quota = strconv.FormatInt(int64(cpu)*cpuPeriod/1000, 10)
 		most = quota
 	}
-	return limit(group, "cpu", [][2]string{{"cpu.cfs_period_us", period}, {"cpu.cfs_quota_us", quota}}, [2]string{"cpu.max", most + " " + period})
+	return limit(group, "cpu", [][2]string{{"cpu.cfs_period_us", period}, {"cpu.cfs_quota_us", quota}},
+		[2]string{"cpu.max", most + " " + period})
 }
 
 // limitMemory gives a group, which need not be there, so much memory and no more; 0: all.
@@ -124,7 +125,8 @@ func limit(group, controller string, v1 [][2]string, v2 [2]string) error {
 		dir, files := filepath.Join(h.dir, group), v1
 		switch {
 		case h.v2:
-			if has, err := os.ReadFile(filepath.Join(h.dir, "cgroup.controllers")); err != nil || !slices.Contains(strings.Fields(string(has)), controller) {
+			if has, err := os.ReadFile(filepath.Join(h.dir, "cgroup.controllers")); err != nil ||
+				!slices.Contains(strings.Fields(string(has)), controller) {
 				continue // version 1 has it
 			}
 			files = [][2]string{v2}

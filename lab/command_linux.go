@@ -31,7 +31,8 @@ Commands find a lab by name; if there is only one lab on the machine, you can om
 	cmd.PersistentFlags().StringVar(&c.o.Dir, "lab-dir", DefaultDir, "directory for state that a reboot may delete")
 	cmd.PersistentFlags().StringVar(&c.o.Data, "lab-data", DefaultData, "directory for the data of the hosts")
 	cmd.PersistentFlags().StringVarP(&c.name, "lab", "L", "", "name of the lab")
-	cmd.AddCommand(c.up(), c.down(), c.list(), c.status(), c.exec(), c.partition(), c.heal(), c.set(), c.kill(), c.start(), c.powerOff(), c.logs(), wanCommand())
+	cmd.AddCommand(c.up(), c.down(), c.list(), c.status(), c.exec(), c.partition(), c.heal(), c.set(), c.kill(), c.start(), c.powerOff(),
+		c.logs(), wanCommand())
 	return cmd
 }
 
@@ -270,7 +271,8 @@ func (c *command) heal() *cobra.Command {
 func (c *command) set() *cobra.Command {
 	var delay, jitter time.Duration
 	var loss, twice, reorder, rate, nat, cpu string
-	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable or processors, the path between two sides, or a NAT", Args: cobra.RangeArgs(1, 2),
+	cmd := &cobra.Command{Use: "set HOST [HOST]", Short: "Change a host's cable or processors, the path between two sides, or a NAT",
+		Args:    cobra.RangeArgs(1, 2),
 		Example: "  skerry lab set w1 --rate 2mbit\n  skerry lab set root 'harbour/*' --delay 40ms --loss 1%\n  skerry lab set home --nat symmetric\n  skerry lab set w1 --cpu 0.3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var ch LinkChange

@@ -47,47 +47,47 @@ func (n NAT) check() error {
 func (t *Topology) checkNATs(network netip.Prefix, bad func(path, hint, format string, args ...any)) {
 	number := 0
 	for i := range t.Hosts {
-		h, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
-		if h.Role == RoleNAT {
+		host, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
+		if host.Role == RoleNAT {
 			number++
-			if err := h.NAT.check(); err != nil {
+			if err := host.NAT.check(); err != nil {
 				bad(at+".nat", skerry.AsError(err).Hint, "%s", skerry.AsError(err).Message)
 			}
 			usual := fmt.Sprintf("192.168.%d.0/24", number)
-			if h.Inside == "" {
-				h.Inside = usual
+			if host.Inside == "" {
+				host.Inside = usual
 			}
-			p, err := netip.ParsePrefix(h.Inside)
+			p, err := netip.ParsePrefix(host.Inside)
 			switch {
 			case err != nil || !p.Addr().Is4() || p.Bits() > 28:
-				bad(at+".inside", "write it as 192.168.1.0/24", "%q is not an IPv4 prefix of at most 28 bits", h.Inside)
-				h.Inside = usual // so that what follows can be looked at
+				bad(at+".inside", "write it as 192.168.1.0/24", "%q is not an IPv4 prefix of at most 28 bits", host.Inside)
+				host.Inside = usual // so that what follows can be looked at
 			case p.Overlaps(network):
 				bad(at+".inside", "choose another one", "%s overlaps the lab's network %s", p, network)
 			}
-		} else if h.NAT != "" || h.Inside != "" {
-			bad(at, "give it role: nat", "%s is not a NAT", h.Name)
+		} else if host.NAT != "" || host.Inside != "" {
+			bad(at, "give it role: nat", "%s is not a NAT", host.Name)
 		}
 	}
 	for i := range t.Hosts {
-		h, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
-		if h.Behind == "" {
+		host, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
+		if host.Behind == "" {
 			continue
 		}
-		if r := t.Host(h.Behind); r == nil || r.Role != RoleNAT {
-			bad(at+".behind", "name a host with role nat", "there is no NAT %q", h.Behind)
-			h.Behind = ""
+		if r := t.Host(host.Behind); r == nil || r.Role != RoleNAT {
+			bad(at+".behind", "name a host with role nat", "there is no NAT %q", host.Behind)
+			host.Behind = ""
 			continue
 		}
-		for r, n := t.Host(h.Behind), 0; r != nil && r.Role == RoleNAT; r, n = t.Host(r.Behind), n+1 {
-			if r == h || n > len(t.Hosts) {
-				bad(at+".behind", "", "%s would be behind itself", h.Name)
-				h.Behind = ""
+		for r, n := t.Host(host.Behind), 0; r != nil && r.Role == RoleNAT; r, n = t.Host(r.Behind), n+1 {
+			if r == host || n > len(t.Hosts) {
+				bad(at+".behind", "", "%s would be behind itself", host.Name)
+				host.Behind = ""
 				break
 			}
-			a, err := netip.ParsePrefix(h.Inside) // of one that is a NAT, too
+			a, err := netip.ParsePrefix(host.Inside) // of one that is a NAT, too
 			if b := netip.MustParsePrefix(r.Inside); err == nil && a.Overlaps(b) {
-				bad(at+".inside", "choose another one", "%s overlaps the inside of %s, behind which %s is", a, r.Name, h.Name)
+				bad(at+".inside", "choose another one", "%s overlaps the inside of %s, behind which %s is", a, r.Name, host.Name)
 			}
 		}
 	}
@@ -163,7 +163,8 @@ func (t *Topology) natRules(router *Host, kind NAT) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("table ip lab\ndelete table ip lab\ntable ip lab {")
-	line("\tmap inside {\n\t\ttype inet_service : ipv4_addr . inet_service\n\t\tsize %d\n\t\tflags dynamic,timeout\n\t\ttimeout %s\n\t}", lastPort, natFor)
+	line("\tmap inside {\n\t\ttype inet_service : ipv4_addr . inet_service\n\t\tsize %d\n\t\tflags dynamic,timeout\n\t\ttimeout %s\n\t}",
+		lastPort, natFor)
 	line("\tset asked {\n\t\ttype inet_service . ipv4_addr\n\t\tsize %d\n\t\tflags dynamic,timeout\n\t\ttimeout %s\n\t}", 4*lastPort, natFor)
 
 	line("\tchain in {\n\t\ttype nat hook prerouting priority dstnat; policy accept")
@@ -181,7 +182,8 @@ func (t *Topology) natRules(router *Host, kind NAT) string {
 		if kind == NATSymmetric {
 			random = " fully-random"
 		}
-		line("\t\toifname %s ip saddr %s meta l4proto { tcp, udp } snat to %s:%d-%d%s", hostDevice, h.Address, router.Address, firstPort+i*share, firstPort+(i+1)*share-1, random)
+		line("\t\toifname %s ip saddr %s meta l4proto { tcp, udp } snat to %s:%d-%d%s", hostDevice, h.Address, router.Address,
+			firstPort+i*share, firstPort+(i+1)*share-1, random)
 	}
 	line("\t\toifname %s snat to %s", hostDevice, router.Address)
 
@@ -199,7 +201,8 @@ func (t *Topology) natRules(router *Host, kind NAT) string {
 	if kind == NATNoUDP {
 		line("\t\tmeta l4proto udp counter drop")
 	}
-	line("\t\tiifname %s ct state established,related accept\n\t\tiifname %s ct status dnat accept\n\t\tiifname %s counter drop", hostDevice, hostDevice, hostDevice)
+	line("\t\tiifname %s ct state established,related accept\n\t\tiifname %s ct status dnat accept\n\t\tiifname %s counter drop", hostDevice,
+		hostDevice, hostDevice)
 	line("\t}\n\tchain here {\n\t\ttype filter hook input priority filter; policy accept\n\t\tmeta l4proto { tcp, udp } counter drop\n\t}\n}")
 	return b.String()
 }

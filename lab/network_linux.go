@@ -64,10 +64,10 @@ func up(device string) error {
 }
 
 // plug lays the cable between a host and the network, or its NAT.
-func (l *Lab) plug(h *Host) error {
-	addr := netip.MustParseAddr(h.Address)
-	upstream, gate := l.upstream(h)
-	ns, err := unix.Open(l.nsFile(h.Name, "net"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func (l *Lab) plug(host *Host) error {
+	addr := netip.MustParseAddr(host.Address)
+	upstream, gate := l.upstream(host)
+	ns, err := unix.Open(l.nsFile(host.Name, "net"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (l *Lab) plug(h *Host) error {
 			return err
 		}
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name = l.cable(h.Name)
+		attrs.Name = l.cable(host.Name)
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: hostDevice, PeerNamespace: netlink.NsFd(ns)}); err != nil {
 			return fmt.Errorf("make cable: %w", err)
 		}
@@ -94,10 +94,10 @@ func (l *Lab) plug(h *Host) error {
 		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: single(addr), Scope: netlink.SCOPE_LINK})
 	})
 	if err != nil {
-		return fmt.Errorf("cable of %s: %w", h.Name, err)
+		return fmt.Errorf("cable of %s: %w", host.Name, err)
 	}
 	err = thread.Do(func() error {
-		if err := l.enter(h.Name); err != nil {
+		if err := l.enter(host.Name); err != nil {
 			return err
 		}
 		if err := up(hostDevice); err != nil {
@@ -116,19 +116,19 @@ func (l *Lab) plug(h *Host) error {
 		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gate.AsSlice(), Src: addr.AsSlice()})
 	})
 	if err != nil {
-		return fmt.Errorf("cable of %s: %w", h.Name, err)
+		return fmt.Errorf("cable of %s: %w", host.Name, err)
 	}
 	return nil
 }
 
 // unplug takes the cable of a host away.
-func (l *Lab) unplug(h *Host) error {
-	upstream, _ := l.upstream(h)
+func (l *Lab) unplug(host *Host) error {
+	upstream, _ := l.upstream(host)
 	err := thread.Do(func() error {
 		if err := l.enter(upstream); err != nil {
 			return err
 		}
-		link, err := netlink.LinkByName(l.cable(h.Name))
+		link, err := netlink.LinkByName(l.cable(host.Name))
 		var gone netlink.LinkNotFoundError
 		if errors.As(err, &gone) {
 			return nil
@@ -142,7 +142,7 @@ func (l *Lab) unplug(h *Host) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("cable of %s: %w", h.Name, err)
+		return fmt.Errorf("cable of %s: %w", host.Name, err)
 	}
 	return nil
 }
@@ -222,7 +222,8 @@ func (l *Lab) cableQualities(w *ways, h *Host) error {
 			if rate > 0 {
 				// A bucket of 10 ms, but never smaller than a few packets.
 				burst := max(int64(rate)/8/100, 16<<10)
-				argv = []string{"tc", "qdisc", "replace", "dev", end[1], "root", "tbf", "rate", fmt.Sprintf("%dbit", rate), "burst", fmt.Sprint(burst), "latency", "100ms"}
+				argv = []string{"tc", "qdisc", "replace", "dev", end[1], "root", "tbf", "rate", fmt.Sprintf("%dbit", rate), "burst",
+					fmt.Sprint(burst), "latency", "100ms"}
 			}
 			if err := l.tool(end[0], "", argv...); err != nil {
 				return fmt.Errorf("rate of %s: %w", host, err)
@@ -247,7 +248,8 @@ func (l *Lab) startWAN(ctx context.Context) error {
 		return nil
 	}
 	// -C asks whether the rule is there from an earlier start.
-	rule := []string{"-t", "mangle", "FORWARD", "-m", "mark", "--mark", fmt.Sprintf("%#x", mark), "-j", "NFQUEUE", "--queue-num", fmt.Sprint(queueNum)}
+	rule := []string{"-t", "mangle", "FORWARD", "-m", "mark", "--mark", fmt.Sprintf("%#x", mark), "-j", "NFQUEUE", "--queue-num",
+		fmt.Sprint(queueNum)}
 	with := func(op string) []string {
 		return append([]string{"iptables", rule[0], rule[1], op}, rule[2:]...)
 	}

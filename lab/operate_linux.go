@@ -98,9 +98,10 @@ func (l *Lab) SetLink(ctx context.Context, sides []string, c LinkChange) error {
 	})
 }
 
-// SetCPU gives a host with all that runs in it so much of the machine's processors and no more, as a hypervisor does that sold them twice: what the host
-// says that it has stays what it was. 0: all that its limits allow. It holds until the host is switched off. Version 1 of cgroups refuses a group below it that may use more, so
-// that such an instance does not start, and takes no limit below one that a group has there.
+// SetCPU gives a host with all that runs in it so much of the machine's processors and no more, as a hypervisor does
+// that sold them twice: what the host says that it has stays what it was. 0: all that its limits allow. It holds until
+// the host is switched off. Version 1 of cgroups refuses a group below it that may use more, so that such an instance
+// does not start, and takes no limit below one that a group has there.
 func (l *Lab) SetCPU(host string, cpu skerry.MilliCPU) error {
 	h, err := l.host(host)
 	if err != nil {

@@ -129,7 +129,8 @@ func (t *Topology) waysBetween(a, b string, oneWay bool) ([]Way, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "there is no way between %s and %s", a, b).WithHint("two sides differ, and are not behind the same NAT")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "there is no way between %s and %s", a,
+			b).WithHint("two sides differ, and are not behind the same NAT")
 	}
 	return out, nil
 }
@@ -139,7 +140,8 @@ func (t *Topology) noHost(name string) error {
 	for _, h := range t.Hosts {
 		names = append(names, h.Name)
 	}
-	return skerry.Errorf(skerry.CodeNotFound, "lab %s has no host or site %q", t.Name, name).WithHint("its hosts are %s; CLUSTER/* is a whole site", strings.Join(names, ", "))
+	return skerry.Errorf(skerry.CodeNotFound, "lab %s has no host or site %q", t.Name,
+		name).WithHint("its hosts are %s; CLUSTER/* is a whole site", strings.Join(names, ", "))
 }
 
 // mark is on packets that go to the queue; queueNum is the queue's.

@@ -94,11 +94,14 @@ func (l *Lab) In(host string, f func() error) error {
 
 // env is the environment of what runs in a host: the caller's, with settings of Skerry's own.
 func (l *Lab) env(host string) []string {
-	env := slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "SKERRY_") || strings.HasPrefix(s, "NOTIFY_SOCKET=") })
+	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
+		return strings.HasPrefix(s, "SKERRY_") ||
+			strings.HasPrefix(s, "NOTIFY_SOCKET=")
+	})
 	path := filepath.Dir(l.Binary) + ":" + os.Getenv("PATH")
 	env = slices.DeleteFunc(env, func(s string) bool { return strings.HasPrefix(s, "PATH=") })
-	return append(env, "PATH="+path, "SKERRY_CONFIG="+filepath.Join(l.Data, host+".config.yaml"), "SKERRY_IMAGES="+filepath.Join(l.Data, host+".images"),
-		"LAB="+l.Topology.Name, "LAB_HOST="+host)
+	return append(env, "PATH="+path, "SKERRY_CONFIG="+filepath.Join(l.Data, host+".config.yaml"),
+		"SKERRY_IMAGES="+filepath.Join(l.Data, host+".images"), "LAB="+l.Topology.Name, "LAB_HOST="+host)
 }
 
 // makeHost makes a host that is off into one that is on, without starting its role.
@@ -123,90 +126,92 @@ func (l *Lab) makeHost(h *Host) error {
 }
 
 // command gives the command line of a host's role.
-func (l *Lab) command(h *Host, token string) ([]string, error) {
-	dir := l.hostDir(h.Name)
-	argv := []string{l.Binary, string(h.Role), "--data", dir}
-	listen := func(port string) string { return net.JoinHostPort(h.Address, port) }
+func (l *Lab) command(host *Host, token string) ([]string, error) {
+	dir := l.hostDir(host.Name)
+	argv := []string{l.Binary, string(host.Role), "--data", dir}
+	listen := func(port string) string { return net.JoinHostPort(host.Address, port) }
 	parent := func(name, port string) string {
 		return net.JoinHostPort(l.Topology.Host(name).Address, port)
 	}
-	switch h.Role {
+	switch host.Role {
 	case RoleRoot:
-		argv = append(argv, "--name", h.Name, "--link", listen(rootLink), "--api", listen(rootAPI), "--api-name", h.Name)
+		argv = append(argv, "--name", host.Name, "--link", listen(rootLink), "--api", listen(rootAPI), "--api-name", host.Name)
 	case RoleCluster:
-		file := l.path("admission", h.Name+".yaml")
-		admission := any(h.Admission)
-		if h.Admission == nil {
+		file := l.path("admission", host.Name+".yaml")
+		admission := any(host.Admission)
+		if host.Admission == nil {
 			admission = map[string]any{"trusted": []string{"default"}}
 		}
 		if err := writeJSON(file, admission); err != nil { // JSON is YAML
 			return nil, err
 		}
-		argv = append(argv, "--name", h.Name, "--link", listen(clusterLink), "--api", listen(clusterAPI), "--api-name", h.Name, "--admission", file)
-		if h.Root == "none" {
+		argv = append(argv, "--name", host.Name, "--link", listen(clusterLink), "--api", listen(clusterAPI), "--api-name", host.Name,
+			"--admission", file)
+		if host.Root == "none" {
 			argv = append(argv, "--standalone")
 		} else {
-			argv = append(argv, "--root", parent(h.Root, rootLink))
+			argv = append(argv, "--root", parent(host.Root, rootLink))
 		}
 	case RoleWorker:
-		run := l.path("run", h.Name)
+		run := l.path("run", host.Name)
 		if err := os.MkdirAll(run, 0o700); err != nil {
 			return nil, err
 		}
-		argv = append(argv, "--name", h.Name, "--address", h.Address, "--run-dir", run, "--cgroup-parent", strings.TrimPrefix(filepath.Join(l.cgroupOf(h.Name), "work"), "/"),
-			"--cluster", parent(h.Cluster, clusterLink), "--http", workerHTTP)
-		if h.Resources.CPU > 0 {
-			argv = append(argv, "--cpu", h.Resources.CPU.String())
+		argv = append(argv, "--name", host.Name, "--address", host.Address, "--run-dir", run, "--cgroup-parent",
+			strings.TrimPrefix(filepath.Join(l.cgroupOf(host.Name), "work"), "/"),
+			"--cluster", parent(host.Cluster, clusterLink), "--http", workerHTTP)
+		if host.Resources.CPU > 0 {
+			argv = append(argv, "--cpu", host.Resources.CPU.String())
 		}
-		if h.Resources.Memory > 0 {
-			argv = append(argv, "--memory", fmt.Sprint(int64(h.Resources.Memory)))
+		if host.Resources.Memory > 0 {
+			argv = append(argv, "--memory", fmt.Sprint(int64(host.Resources.Memory)))
 		}
-		if h.Resources.Storage > 0 {
-			argv = append(argv, "--storage", fmt.Sprint(int64(h.Resources.Storage)))
+		if host.Resources.Storage > 0 {
+			argv = append(argv, "--storage", fmt.Sprint(int64(host.Resources.Storage)))
 		}
-		if h.Area != "" {
-			argv = append(argv, "--area", h.Area)
+		if host.Area != "" {
+			argv = append(argv, "--area", host.Area)
 		}
-		if h.Location != nil {
-			argv = append(argv, fmt.Sprintf("--location=%g,%g", h.Location.Lat, h.Location.Lon))
+		if host.Location != nil {
+			argv = append(argv, fmt.Sprintf("--location=%g,%g", host.Location.Lat, host.Location.Lon))
 		}
-		for k, v := range h.Labels {
+		for k, v := range host.Labels {
 			argv = append(argv, "--label", k+"="+v)
 		}
 	}
 	if token != "" {
-		file := l.path("tokens", h.Name)
+		file := l.path("tokens", host.Name)
 		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 			return nil, err
 		}
 		argv = append(argv, "--join", "@"+file)
 	}
-	return append(argv, h.Args...), nil
+	return append(argv, host.Args...), nil
 }
 
 // startRole starts the role of a host that is on. A host that has joined before needs no token.
-func (l *Lab) startRole(ctx context.Context, h *Host) error {
-	if h.Role == RoleNone || h.Role == RoleNAT {
+func (l *Lab) startRole(ctx context.Context, host *Host) error {
+	if host.Role == RoleNone || host.Role == RoleNAT {
 		return nil
 	}
-	if p := l.agent(h.Name); p != nil && p.alive() {
-		return skerry.Errorf(skerry.CodeConflict, "%s runs already, as process %d", h.Name, p.PID)
+	if p := l.agent(host.Name); p != nil && p.alive() {
+		return skerry.Errorf(skerry.CodeConflict, "%s runs already, as process %d", host.Name, p.PID)
 	}
-	parent := h.Cluster
-	if h.Role == RoleCluster {
-		parent = h.Root
+	parent := host.Cluster
+	if host.Role == RoleCluster {
+		parent = host.Root
 	}
 	token := ""
-	if _, err := os.Stat(filepath.Join(l.hostDir(h.Name), "identity")); errors.Is(err, os.ErrNotExist) && parent != "" && parent != "none" {
-		if token, err = l.token(ctx, h, parent); err != nil {
+	if _, err := os.Stat(filepath.Join(l.hostDir(host.Name), "identity")); errors.Is(err, os.ErrNotExist) && parent != "" && parent != "none" {
+		if token, err = l.token(ctx, host, parent); err != nil {
 			return err
 		}
 	}
-	argv, err := l.command(h, token)
+	argv, err := l.command(host, token)
 	if err != nil {
 		return err
 	}
-	_, err = l.start(h.Name, argv, l.logFile(h.Name))
+	_, err = l.start(host.Name, argv, l.logFile(host.Name))
 	return err
 }
 
@@ -244,9 +249,10 @@ func (s *RoleStatus) connected() bool {
 
 // local talks to the role of a host over the socket in its data directory, which the lab's partitions do not touch.
 func (l *Lab) local(ctx context.Context, host, method, path string, body, into any) error {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(l.hostDir(host), "control.sock"))
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(l.hostDir(host), "control.sock"))
+		}}}
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -268,15 +274,15 @@ func (l *Lab) local(ctx context.Context, host, method, path string, body, into a
 }
 
 // awaitRole waits until a host's role is ready and connected, or has ended.
-func (l *Lab) awaitRole(ctx context.Context, h *Host) error {
-	if h.Role == RoleNone || h.Role == RoleNAT {
+func (l *Lab) awaitRole(ctx context.Context, host *Host) error {
+	if host.Role == RoleNone || host.Role == RoleNAT {
 		return nil
 	}
 	why := "it does not answer yet"
 	for {
 		var st RoleStatus
 		ask, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := l.local(ask, h.Name, http.MethodGet, "/status", nil, &st)
+		err := l.local(ask, host.Name, http.MethodGet, "/status", nil, &st)
 		cancel()
 		switch {
 		case err == nil && st.connected():
@@ -286,12 +292,12 @@ func (l *Lab) awaitRole(ctx context.Context, h *Host) error {
 		case err == nil:
 			why = "not connected to its parent: " + st.Parent.Why
 		}
-		if p := l.agent(h.Name); p == nil || !p.alive() {
-			return fmt.Errorf("%s ended while it was starting:\n%s", h.Name, tail(l.logFile(h.Name)))
+		if p := l.agent(host.Name); p == nil || !p.alive() {
+			return fmt.Errorf("%s ended while it was starting:\n%s", host.Name, tail(l.logFile(host.Name)))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %s: %w\n%s", h.Name, why, ctx.Err(), tail(l.logFile(h.Name)))
+			return fmt.Errorf("%s is not ready: %s: %w\n%s", host.Name, why, ctx.Err(), tail(l.logFile(host.Name)))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

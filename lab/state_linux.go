@@ -139,7 +139,8 @@ func (l *Lab) lock() (unlock func(), err error) {
 		}
 		if err != unix.EWOULDBLOCK && err != unix.EINTR || time.Now().After(deadline) {
 			f.Close()
-			return nil, skerry.Errorf(skerry.CodeConflict, "another command is changing lab %s", l.Topology.Name).WithHint("try again when it has ended")
+			return nil, skerry.Errorf(skerry.CodeConflict, "another command is changing lab %s",
+				l.Topology.Name).WithHint("try again when it has ended")
 		}
 	}
 }

@@ -199,7 +199,8 @@ func Parse(data []byte) (Topology, error) {
 		problems = t.complete()
 	}
 	if len(problems) > 0 {
-		return t, &skerry.Error{Code: skerry.CodeInvalid, Message: "the topology is not valid", Problems: problems, Hint: "docs/LAB.md describes every field"}
+		return t, &skerry.Error{Code: skerry.CodeInvalid, Message: "the topology is not valid", Problems: problems,
+			Hint: "docs/LAB.md describes every field"}
 	}
 	return t, nil
 }
@@ -225,36 +226,37 @@ func (t *Topology) complete() (problems []skerry.Problem) {
 	}
 	seen := map[string]int{}
 	for i := range t.Hosts {
-		h, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
-		if err := skerry.CheckName(h.Name); err != nil {
+		host, at := &t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
+		if err := skerry.CheckName(host.Name); err != nil {
 			bad(at+".name", "", "%v", err)
-		} else if h.Name == wanName {
-			bad(at+".name", "choose another name", "%q is the network between the hosts", h.Name)
+		} else if host.Name == wanName {
+			bad(at+".name", "choose another name", "%q is the network between the hosts", host.Name)
 		}
-		if first, ok := seen[h.Name]; ok {
-			bad(at+".name", "", "%q is also hosts[%d]", h.Name, first)
+		if first, ok := seen[host.Name]; ok {
+			bad(at+".name", "", "%q is also hosts[%d]", host.Name, first)
 		}
-		seen[h.Name] = i
-		h.Role = cmp.Or(h.Role, RoleNone)
-		if !slices.Contains([]Role{RoleRoot, RoleCluster, RoleWorker, RoleNone, RoleNAT}, h.Role) {
-			bad(at+".role", "use root, cluster, worker, nat or none", "there is no role %q", h.Role)
+		seen[host.Name] = i
+		host.Role = cmp.Or(host.Role, RoleNone)
+		if !slices.Contains([]Role{RoleRoot, RoleCluster, RoleWorker, RoleNone, RoleNAT}, host.Role) {
+			bad(at+".role", "use root, cluster, worker, nat or none", "there is no role %q", host.Role)
 		}
-		if h.Role != RoleWorker && (h.Resources != (spec.Resources{}) || h.Area != "" || h.Location != nil || len(h.Labels) > 0) {
-			bad(at, "only workers have resources, area, location and labels", "%s is not a worker", h.Name)
+		if host.Role != RoleWorker && (host.Resources != (spec.Resources{}) || host.Area != "" || host.Location != nil || len(host.Labels) > 0) {
+			bad(at, "only workers have resources, area, location and labels", "%s is not a worker", host.Name)
 		}
-		if l := h.Limits; l.CPU != 0 && (l.CPU < minLimitCPU || l.CPU > 1e6) || l.Memory != 0 && l.Memory < minLimitMemory {
+		if l := host.Limits; l.CPU != 0 && (l.CPU < minLimitCPU || l.CPU > 1e6) || l.Memory != 0 && l.Memory < minLimitMemory {
 			bad(at+".limits", "at least {cpu: 10m, memory: 16Mi}", "%s of processors and %s of memory are no machine", l.CPU, l.Memory)
 		}
-		if h.Limits != (Limits{}) && h.Role == RoleNAT {
+		if host.Limits != (Limits{}) && host.Role == RoleNAT {
 			bad(at+".limits", "", "a NAT runs nothing that could be limited")
 		}
-		if h.Role == RoleWorker {
-			h.Resources.CPU, h.Resources.Memory = cmp.Or(h.Resources.CPU, h.Limits.CPU), cmp.Or(h.Resources.Memory, h.Limits.Memory)
+		if host.Role == RoleWorker {
+			host.Resources.CPU, host.Resources.Memory = cmp.Or(host.Resources.CPU, host.Limits.CPU),
+				cmp.Or(host.Resources.Memory, host.Limits.Memory)
 		}
-		if h.Role != RoleCluster && h.Admission != nil {
+		if host.Role != RoleCluster && host.Admission != nil {
 			bad(at+".admission", "", "only a cluster has an admission policy")
 		}
-		if (h.Role == RoleNone || h.Role == RoleNAT) && len(h.Args) > 0 {
+		if (host.Role == RoleNone || host.Role == RoleNAT) && len(host.Args) > 0 {
 			bad(at+".args", "", "a host without a role runs no command")
 		}
 	}
@@ -350,8 +352,10 @@ func (t *Topology) parents(bad func(path, hint, format string, args ...any)) {
 			bad(at+".cluster", "", "only a worker has a cluster")
 		}
 		// Who is behind a NAT calls out, and is not called.
-		if p := t.Host(strings.TrimPrefix(cmp.Or(h.Root, h.Cluster), "none")); p != nil && p.Behind != "" && !slices.Contains(t.routers(h.Name), t.Host(p.Behind)) {
-			bad(at+".behind", "put both behind it, or "+p.Name+" before it", "%s cannot reach %s, which is behind the NAT %s", h.Name, p.Name, p.Behind)
+		if p := t.Host(strings.TrimPrefix(cmp.Or(h.Root, h.Cluster), "none")); p != nil && p.Behind != "" &&
+			!slices.Contains(t.routers(h.Name), t.Host(p.Behind)) {
+			bad(at+".behind", "put both behind it, or "+p.Name+" before it", "%s cannot reach %s, which is behind the NAT %s", h.Name, p.Name,
+				p.Behind)
 		}
 	}
 }

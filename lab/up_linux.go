@@ -20,8 +20,8 @@ const maxSocketPath = 100
 
 // Up makes a lab and starts every role in it, parents first. It returns when all are connected. What it made before an
 // error it takes down again.
-func Up(ctx context.Context, t Topology, o Options) (*Lab, error) {
-	if err := o.fill(); err != nil {
+func Up(ctx context.Context, t Topology, opt Options) (*Lab, error) {
+	if err := opt.fill(); err != nil {
 		return nil, err
 	}
 	if problems := t.complete(); len(problems) > 0 {
@@ -30,13 +30,15 @@ func Up(ctx context.Context, t Topology, o Options) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, skerry.Errorf(skerry.CodeForbidden, "a lab makes network namespaces, mounts and cgroups, and needs root").WithHint("run it with sudo")
 	}
-	l := &Lab{Topology: t, Data: filepath.Join(o.Data, t.Name), Binary: o.Binary, Helper: o.Helper, Boot: bootID(), dir: filepath.Join(o.Dir, t.Name), log: o.Log}
+	l := &Lab{Topology: t, Data: filepath.Join(opt.Data, t.Name), Binary: opt.Binary, Helper: opt.Helper, Boot: bootID(),
+		dir: filepath.Join(opt.Dir, t.Name), log: opt.Log}
 	for _, h := range t.Hosts {
 		if n := len(filepath.Join(l.hostDir(h.Name), "control.sock")); n > maxSocketPath {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "the data directory of %s would have a path of %d bytes, too long for its socket", h.Name, n).WithHint("choose shorter names, or another --data directory")
+			return nil, skerry.Errorf(skerry.CodeInvalid, "the data directory of %s would have a path of %d bytes, too long for its socket",
+				h.Name, n).WithHint("choose shorter names, or another --data directory")
 		}
 	}
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(opt.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	if err := os.Mkdir(l.dir, 0o700); errors.Is(err, os.ErrExist) {
@@ -47,7 +49,7 @@ func Up(ctx context.Context, t Topology, o Options) (*Lab, error) {
 	if err := l.up(ctx); err != nil {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if e := Down(down, t.Name, o); e != nil {
+		if e := Down(down, t.Name, opt); e != nil {
 			err = errors.Join(err, fmt.Errorf("and it could not be taken down: %w", e))
 		}
 		return nil, fmt.Errorf("lab %s: %w", t.Name, err)
@@ -148,19 +150,20 @@ func (l *Lab) hostsFile() string {
 
 // Down ends a lab and removes everything of it: processes, namespaces, mounts, cgroups, files. It works on a lab that is
 // not whole, and does nothing where there is none. After two minutes it gives up, and says what does not go.
-func Down(ctx context.Context, name string, o Options) error {
+func Down(ctx context.Context, name string, opt Options) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	if err := o.fill(); err != nil {
+	if err := opt.fill(); err != nil {
 		return err
 	}
 	if err := skerry.CheckName(name); err != nil {
 		return skerry.Errorf(skerry.CodeInvalid, "lab: %w", err)
 	}
-	l, err := Open(name, o)
+	l, err := Open(name, opt)
 	if err != nil {
 		// Not even its description is there, or it is damaged; its name says where everything is.
-		l = &Lab{Topology: Topology{Name: name}, Data: filepath.Join(o.Data, name), dir: filepath.Join(o.Dir, name), log: o.Log, Boot: bootID()}
+		l = &Lab{Topology: Topology{Name: name}, Data: filepath.Join(opt.Data, name), dir: filepath.Join(opt.Dir, name), log: opt.Log,
+			Boot: bootID()}
 	}
 	var maker process
 	if readJSON(l.path("up.json"), &maker) == nil && maker.PID != os.Getpid() && l.Boot == bootID() {

@@ -177,7 +177,8 @@ func (c *Client) Run(ctx context.Context) error {
 }
 
 // connect makes one authenticated connection for a protocol and greets.
-func (c *Client) connect(ctx context.Context, addr, proto string, greeting wire.Message) (raw net.Conn, conn *tls.Conn, answer wire.Message, err error) {
+func (c *Client) connect(ctx context.Context, addr, proto string, greeting wire.Message) (raw net.Conn, conn *tls.Conn,
+	answer wire.Message, err error) {
 	deadline := time.Now().Add(c.cfg.DialTimeout)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -251,29 +252,29 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 	if keep < time.Second/10 || keep > time.Hour {
 		keep = DefaultKeepAlive
 	}
-	p := &Peer{began: time.Now(), id: id, hello: h, welcome: w, conn: conn, raw: raw, codec: c.codec, stats: &c.stats, keepAlive: keep,
+	peer := &Peer{began: time.Now(), id: id, hello: h, welcome: w, conn: conn, raw: raw, codec: c.codec, stats: &c.stats, keepAlive: keep,
 		maxQueue: c.cfg.MaxQueue, down: make(chan struct{})}
-	p.ready.Store(true)
-	p.streams.init(p, &c.wg, func(ctx context.Context) error { return c.dialStreams(ctx, p, addr) })
+	peer.ready.Store(true)
+	peer.streams.init(peer, &c.wg, func(ctx context.Context) error { return c.dialStreams(ctx, peer, addr) })
 	c.stats.Live.Add(1)
 	c.setErr(nil)
-	stop := context.AfterFunc(ctx, p.Close)
+	stop := context.AfterFunc(ctx, peer.Close)
 	defer stop()
 	c.wg.Add(1)
 	go func() {
 		defer c.wg.Done()
-		p.keep()
+		peer.keep()
 	}()
-	c.beat(ctx, p, raw, conn.ConnectionState())
+	c.beat(ctx, peer, raw, conn.ConnectionState())
 	c.cfg.Log.Info("link up", "addr", addr, "parent", id.Name, "version", w.Version)
-	c.peer.Store(p)
-	c.cfg.Handler.Up(p)
-	e := c.read(p)
+	c.peer.Store(peer)
+	c.cfg.Handler.Up(peer)
+	e := c.read(peer)
 	c.peer.Store(nil)
 	c.stats.Live.Add(-1)
 	c.stats.end(e.Reason)
-	c.cfg.Handler.Down(p, e)
-	close(p.down)
+	c.cfg.Handler.Down(peer, e)
+	close(peer.down)
 	return true, e
 }
 
@@ -291,13 +292,13 @@ func (c *Client) read(p *Peer) (e *Error) {
 
 // beat sends beats for a new session, in place of those of the last one. They go on when the connection ends, until there is
 // another: that a connection was lost does not mean that we are.
-func (c *Client) beat(ctx context.Context, p *Peer, raw net.Conn, cs tls.ConnectionState) {
+func (c *Client) beat(ctx context.Context, peer *Peer, raw net.Conn, cs tls.ConnectionState) {
 	if c.beats != nil {
 		c.beats()
 		c.beats = nil
 	}
 	to, ok := raw.RemoteAddr().(*net.TCPAddr)
-	if p.welcome.Beat == 0 || !ok {
+	if peer.welcome.Beat == 0 || !ok {
 		return
 	}
 	session, err := beat.SessionOf(cs)
@@ -308,10 +309,10 @@ func (c *Client) beat(ctx context.Context, p *Peer, raw net.Conn, cs tls.Connect
 	ctx, cancel := context.WithCancel(ctx)
 	c.beats = cancel
 	c.wg.Go(func() {
-		err := c.sender.Run(ctx, to.AddrPort(), session, time.Duration(p.welcome.Beat)*time.Millisecond, p.SetBeating,
+		err := c.sender.Run(ctx, to.AddrPort(), session, time.Duration(peer.welcome.Beat)*time.Millisecond, peer.SetBeating,
 			// The connection may have died with the way: a NAT that has forgotten it lets nothing of the parent's through, and
 			// the parent cannot tell. What is sent here shows it, or shows the parent that this child lives.
-			func() { p.ping() })
+			func() { peer.ping() })
 		if err != nil {
 			c.cfg.Log.Warn("beats", "err", err)
 		}
@@ -345,9 +346,9 @@ func (p *Peer) keep() {
 }
 
 // dialStreams makes the stream connection that belongs to p.
-func (c *Client) dialStreams(ctx context.Context, p *Peer, addr string) error {
+func (c *Client) dialStreams(ctx context.Context, peer *Peer, addr string) error {
 	raw, conn, answer, err := c.connect(ctx, addr, ProtoStream,
-		&wire.StreamHello{Tier: p.hello.Tier, Name: p.hello.Name, Boot: p.hello.Boot})
+		&wire.StreamHello{Tier: peer.hello.Tier, Name: peer.hello.Name, Boot: peer.hello.Boot})
 	if err != nil {
 		return err
 	}
@@ -355,12 +356,12 @@ func (c *Client) dialStreams(ctx context.Context, p *Peer, addr string) error {
 		raw.Close()
 		return fmt.Errorf("%s answered StreamHello with %T: %w", addr, answer, frame.ErrMalformed)
 	}
-	sess, err := yamux.Client(conn, yamuxConfig(p.keepAlive))
+	sess, err := yamux.Client(conn, yamuxConfig(peer.keepAlive))
 	if err != nil {
 		raw.Close()
 		return err
 	}
-	if err := p.streams.attach(sess, raw, c.cfg.Streams, c.cfg.MaxStreams, c.cfg.Log); err != nil {
+	if err := peer.streams.attach(sess, raw, c.cfg.Streams, c.cfg.MaxStreams, c.cfg.Log); err != nil {
 		return err
 	}
 	c.wg.Add(1)

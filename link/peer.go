@@ -104,8 +104,8 @@ func (p *Peer) Feature(name string) bool {
 // Send puts a message in line and never blocks. A peer that does not read loses its connection when the line is
 // full; what is level-triggered recovers on the next one. An error means that the connection is closed, or that the
 // message is too large to be sent at all.
-func (p *Peer) Send(m wire.Message) error {
-	b, err := p.codec.Encode(m)
+func (p *Peer) Send(msg wire.Message) error {
+	b, err := p.codec.Encode(msg)
 	if err != nil {
 		return err
 	}
@@ -186,11 +186,11 @@ func (p *Peer) Done() <-chan struct{} { return p.down }
 
 // read takes frames until the connection ends and says why.
 func (p *Peer) read(h Handler, rate int) *Error {
-	r := frame.NewReader(p.conn, p.codec, frame.MaxFrame)
+	in := frame.NewReader(p.conn, p.codec, frame.MaxFrame)
 	start, n := time.Now(), 0
 	for {
 		p.conn.SetReadDeadline(time.Now().Add(3 * p.patience()))
-		m, size, err := r.Next()
+		msg, size, err := in.Next()
 		if err != nil {
 			e := classify(err)
 			p.fail(e)
@@ -203,7 +203,7 @@ func (p *Peer) read(h Handler, rate int) *Error {
 		p.lastRecv.Store(int64(now.Sub(p.began)))
 		p.stats.FramesIn.Add(1)
 		p.stats.BytesIn.Add(int64(size))
-		switch m := m.(type) {
+		switch m := msg.(type) {
 		case nil:
 			p.stats.UnknownFrames.Add(1)
 		case *wire.Ping:

@@ -25,8 +25,9 @@ type ServerConfig struct {
 	TLS *tls.Config
 	// Identify reads a verified certificate.
 	Identify func(tls.ConnectionState) (wire.PeerIdentity, error)
-	// Admit says whether an identity may come in: enrolled, not revoked, not expired, no known clone. It is asked twice, the
-	// second time when the connection can be found by Disconnect. For a stream connection hello is nil. A *wire.Refuse reaches the peer; another error is logged and told as internal.
+	// Admit says whether an identity may come in: enrolled, not revoked, not expired, no known clone. It is asked
+	// twice, the second time when the connection can be found by Disconnect. For a stream connection hello is nil. A
+	// *wire.Refuse reaches the peer; another error is logged and told as internal.
 	Admit func(ctx context.Context, id wire.PeerIdentity, hello *wire.Hello) error
 	// Welcome answers an admitted peer whose connection is now the only one of its name. It sets Tier, Name, Version,
 	// Incarnation, Sets and Events; the server sets the rest.
@@ -126,11 +127,11 @@ func def[T int | time.Duration](p *T, v T) {
 func (s *Server) Stats() *Stats { return &s.stats }
 
 // Serve accepts connections until l is closed or the server is.
-func (s *Server) Serve(l net.Listener) error {
-	stop := context.AfterFunc(s.ctx, func() { l.Close() })
+func (s *Server) Serve(listener net.Listener) error {
+	stop := context.AfterFunc(s.ctx, func() { listener.Close() })
 	defer stop()
 	for {
-		conn, err := l.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			if s.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return nil
@@ -266,10 +267,10 @@ func (s *Server) turnAway(raw, conn net.Conn, err error) {
 	raw.Close()
 }
 
-// Carry takes a control connection of a child that another transport has authenticated as id: conn carries frames, from Hello
-// on, and everything holds for it that holds for a connection of ProtoLink, but that it has no streams and no beats. carrier
-// names the transport, and keepAlive stands in for the server's own, since the transport may look after that. Carry returns when the child is admitted or turned away; the caller then carries until conn is
-// closed.
+// Carry takes a control connection of a child that another transport has authenticated as id: conn carries frames, from
+// Hello on, and everything holds for it that holds for a connection of ProtoLink, but that it has no streams and no
+// beats. carrier names the transport, and keepAlive stands in for the server's own, since the transport may look after
+// that. Carry returns when the child is admitted or turned away; the caller then carries until conn is closed.
 func (s *Server) Carry(conn net.Conn, id wire.PeerIdentity, carrier string, keepAlive time.Duration) {
 	s.stats.Accepted.Add(1)
 	if !s.begin(conn) {
@@ -360,12 +361,12 @@ func sameIdentity(id wire.PeerIdentity, tier wire.Tier, name string) error {
 }
 
 // hello admits a child, of which p has its end of the connection. cs is nil where another transport carries that.
-func (s *Server) hello(ctx context.Context, p *Peer, cs *tls.ConnectionState) error {
-	id, h := p.id, p.hello
+func (s *Server) hello(ctx context.Context, peer *Peer, cs *tls.ConnectionState) error {
+	id, h := peer.id, peer.hello
 	if err := sameIdentity(id, h.Tier, h.Name); err != nil {
 		return err
 	}
-	w := wire.Welcome{KeepAlive: uint32(p.keepAlive / time.Millisecond), Time: time.Now().UnixMilli()}
+	w := wire.Welcome{KeepAlive: uint32(peer.keepAlive / time.Millisecond), Time: time.Now().UnixMilli()}
 	var err error
 	if w.Protocol, w.Features, err = negotiate(h, s.cfg.Features, s.cfg.Required); err != nil {
 		return err
@@ -373,41 +374,41 @@ func (s *Server) hello(ctx context.Context, p *Peer, cs *tls.ConnectionState) er
 	if err := s.cfg.Admit(ctx, id, h); err != nil {
 		return s.refusal(err, "admit")
 	}
-	p.began, p.codec, p.stats, p.maxQueue, p.down = time.Now(), s.codec, &s.stats, s.cfg.MaxQueue, make(chan struct{})
-	p.streams.init(p, &s.wg, nil)
-	if err := s.claim(ctx, p); err != nil {
+	peer.began, peer.codec, peer.stats, peer.maxQueue, peer.down = time.Now(), s.codec, &s.stats, s.cfg.MaxQueue, make(chan struct{})
+	peer.streams.init(peer, &s.wg, nil)
+	if err := s.claim(ctx, peer); err != nil {
 		return err
 	}
 	// Again, now that Disconnect finds it: the key may have been revoked in between.
 	if err := s.cfg.Admit(ctx, id, h); err != nil {
-		s.release(p)
+		s.release(peer)
 		return s.refusal(err, "admit")
 	}
-	answer, err := s.cfg.Welcome(p)
+	answer, err := s.cfg.Welcome(peer)
 	if err != nil {
-		s.release(p)
+		s.release(peer)
 		return s.refusal(err, "welcome")
 	}
 	answer.Protocol, answer.Features, answer.KeepAlive, answer.Time = w.Protocol, w.Features, w.KeepAlive, w.Time
 	switch {
 	case s.cfg.Beats == nil:
 	case cs == nil:
-		s.cfg.Beats.Remove(p.Name()) // it may have beaten as another kind of agent
+		s.cfg.Beats.Remove(peer.Name()) // it may have beaten as another kind of agent
 	default:
 		session, err := beat.SessionOf(*cs)
 		if err != nil {
-			s.cfg.Log.Warn("beats", "name", p.Name(), "err", err)
+			s.cfg.Log.Warn("beats", "name", peer.Name(), "err", err)
 		} else {
-			s.cfg.Beats.Add(p.Name(), session, func() { s.moved(p, session) })
+			s.cfg.Beats.Add(peer.Name(), session, func() { s.moved(peer, session) })
 			answer.Beat = uint32(s.cfg.BeatEvery / time.Millisecond)
 		}
 	}
-	p.welcome = answer
-	p.ready.Store(true)
-	p.raw.SetDeadline(time.Time{})
-	p.Send(answer)
+	peer.welcome = answer
+	peer.ready.Store(true)
+	peer.raw.SetDeadline(time.Time{})
+	peer.Send(answer)
 	s.wg.Add(1)
-	go s.run(p)
+	go s.run(peer)
 	return nil
 }
 
@@ -425,8 +426,8 @@ func (s *Server) run(p *Peer) {
 
 // claim makes p the only connection of its name. The same agent's newer connection replaces the older. Another agent's
 // waits until the older one has shown that it is dead; if it lives, p is a clone.
-func (s *Server) claim(ctx context.Context, p *Peer) error {
-	key := peerKey{p.id.Tier, p.id.Name}
+func (s *Server) claim(ctx context.Context, peer *Peer) error {
+	key := peerKey{peer.id.Tier, peer.id.Name}
 	for {
 		s.mu.Lock()
 		if s.closed {
@@ -435,23 +436,24 @@ func (s *Server) claim(ctx context.Context, p *Peer) error {
 		}
 		old := s.peers[key]
 		if old == nil {
-			s.peers[key] = p
+			s.peers[key] = peer
 			s.mu.Unlock()
 			return nil
 		}
 		s.mu.Unlock()
 		switch {
-		case p.hello.Term != 0 && p.hello.Term < old.hello.Term && p.id.Tier == wire.TierCluster:
+		case peer.hello.Term != 0 && peer.hello.Term < old.hello.Term && peer.id.Tier == wire.TierCluster:
 			return &wire.Refuse{Code: wire.RefuseDeposed, RetryAfter: 5000,
-				Reason: fmt.Sprintf("%s %q is led by another machine (%s) in term %d, and this one claims term %d", p.id.Tier, p.id.Name, old.hello.Machine, old.hello.Term, p.hello.Term),
-				Hint:   "it finds the one that leads, and stands by for it"}
-		case p.hello.Term > old.hello.Term && p.id.Tier == wire.TierCluster:
+				Reason: fmt.Sprintf("%s %q is led by another machine (%s) in term %d, and this one claims term %d", peer.id.Tier, peer.id.Name,
+					old.hello.Machine, old.hello.Term, peer.hello.Term),
+				Hint: "it finds the one that leads, and stands by for it"}
+		case peer.hello.Term > old.hello.Term && peer.id.Tier == wire.TierCluster:
 			// Not a clone: the site's workers have chosen another machine.
-		case old.hello.Boot != p.hello.Boot && s.alive(ctx, old):
+		case old.hello.Boot != peer.hello.Boot && s.alive(ctx, old):
 			if s.cfg.Clone != nil {
-				s.cfg.Clone(old, p.hello, p.raw.RemoteAddr())
+				s.cfg.Clone(old, peer.hello, peer.raw.RemoteAddr())
 			}
-			return cloneRefusal(old, p)
+			return cloneRefusal(old, peer)
 		}
 		old.fail(&Error{Reason: ReasonReplaced})
 		select {

@@ -222,8 +222,9 @@ func (s *streamSide) get(ctx context.Context) (*yamux.Session, error) {
 // open streams. A refusal shows as *wire.Refuse at the first Read. ctx bounds the opening only.
 func (p *Peer) OpenStream(ctx context.Context, h *wire.StreamHeader) (net.Conn, error) {
 	if by := p.hello.Carrier; by != "" {
-		return nil, &wire.Refuse{Code: wire.RefuseStreamKind, Reason: fmt.Sprintf("%s is connected by %s, which carries no streams", p.Name(), by),
-			Hint: "logs, terminals and files of what runs there are on the device itself"}
+		return nil, &wire.Refuse{Code: wire.RefuseStreamKind,
+			Reason: fmt.Sprintf("%s is connected by %s, which carries no streams", p.Name(), by),
+			Hint:   "logs, terminals and files of what runs there are on the device itself"}
 	}
 	head, err := p.codec.Encode(h)
 	if err != nil {

@@ -27,7 +27,8 @@ func (b *breaker) resting(now time.Time) string {
 	if !now.Before(b.until) {
 		return ""
 	}
-	return fmt.Sprintf("it rests for %s after %d failures in a row, the last: %s", b.until.Sub(now).Round(100*time.Millisecond), b.failures, b.last)
+	return fmt.Sprintf("it rests for %s after %d failures in a row, the last: %s", b.until.Sub(now).Round(100*time.Millisecond), b.failures,
+		b.last)
 }
 
 func (b *breaker) ok() { *b = breaker{} }

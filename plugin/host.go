@@ -136,27 +136,27 @@ type Host struct {
 // Open reads the directory and loads every plugin. A description that is not valid is an error, as for any other
 // configuration; a module or a program that does not work is not: its plugin is listed, and skipped or rejects as its
 // description says. Close ends what it starts.
-func Open(ctx context.Context, o Options) (*Host, error) {
+func Open(ctx context.Context, opt Options) (*Host, error) {
 	var err error
-	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
 		return nil, err
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Poll <= 0 {
-		o.Poll = time.Second
+	if opt.Poll <= 0 {
+		opt.Poll = time.Second
 	}
-	if o.CgroupParent == "" {
-		o.CgroupParent = DefaultCgroupParent
+	if opt.CgroupParent == "" {
+		opt.CgroupParent = DefaultCgroupParent
 	}
-	h := &Host{opt: o, plugins: map[string]*version{}, changed: make(chan struct{}), seen: map[string]stamp{}, failed: map[string]string{}}
-	if o.Cache != "" {
-		if h.cache, err = openCache(o.Cache); err != nil {
+	h := &Host{opt: opt, plugins: map[string]*version{}, changed: make(chan struct{}), seen: map[string]stamp{}, failed: map[string]string{}}
+	if opt.Cache != "" {
+		if h.cache, err = openCache(opt.Cache); err != nil {
 			return nil, err
 		}
 	}
-	removeGroups(o.CgroupParent) // that a crash left
+	removeGroups(opt.CgroupParent) // that a crash left
 	if err := h.scan(ctx, true); err != nil {
 		h.Close()
 		return nil, err
@@ -266,8 +266,8 @@ func (h *Host) Status() []Status {
 func (v *version) status(now time.Time) Status {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := Status{Name: v.name, Kind: v.desc.Kind, All: v.desc.All, OnFailure: v.desc.OnFailure, State: "works", Calls: v.calls, Failures: v.failures,
-		Last: v.last, Memory: v.memory, Loaded: v.loaded}
+	s := Status{Name: v.name, Kind: v.desc.Kind, All: v.desc.All, OnFailure: v.desc.OnFailure, State: "works", Calls: v.calls,
+		Failures: v.failures, Last: v.last, Memory: v.memory, Loaded: v.loaded}
 	switch {
 	case v.run == nil:
 		s.State, s.Why = "broken", v.broken
@@ -299,7 +299,7 @@ func (h *Host) Ask(ctx context.Context, names []string, q sched.PluginQuery) []w
 	return out
 }
 
-func (h *Host) askOne(ctx context.Context, name string, q *sched.PluginQuery, text []byte) wire.PluginAnswer {
+func (h *Host) askOne(ctx context.Context, name string, query *sched.PluginQuery, text []byte) wire.PluginAnswer {
 	a := wire.PluginAnswer{Plugin: name}
 	h.mu.Lock()
 	v := h.plugins[name]
@@ -312,10 +312,10 @@ func (h *Host) askOne(ctx context.Context, name string, q *sched.PluginQuery, te
 		return a
 	}
 	defer v.users.Done()
-	r, err := v.ask(ctx, q, text)
+	r, err := v.ask(ctx, query, text)
 	if err != nil {
 		a.Skipped = err.Error()
-		h.opt.Log.Debug("a plugin was skipped", "plugin", name, "instance", q.Instance, "err", err)
+		h.opt.Log.Debug("a plugin was skipped", "plugin", name, "instance", query.Instance, "err", err)
 		return a
 	}
 	a.Scores, a.Out = r.Scores, r.Out
@@ -323,7 +323,7 @@ func (h *Host) askOne(ctx context.Context, name string, q *sched.PluginQuery, te
 }
 
 // ask asks one version and checks the answer.
-func (v *version) ask(ctx context.Context, q *sched.PluginQuery, text []byte) (r sched.PluginReply, err error) {
+func (v *version) ask(ctx context.Context, query *sched.PluginQuery, text []byte) (r sched.PluginReply, err error) {
 	if v.run == nil {
 		return r, errors.New(v.broken)
 	}
@@ -334,8 +334,8 @@ func (v *version) ask(ctx context.Context, q *sched.PluginQuery, text []byte) (r
 	if rests != "" {
 		return r, errors.New(rests)
 	}
-	u, err := v.run.ask(ctx, q.Seed, text, func(reply []byte) (err error) {
-		r, err = ParseReply(reply, q)
+	u, err := v.run.ask(ctx, query.Seed, text, func(reply []byte) (err error) {
+		r, err = ParseReply(reply, query)
 		return err
 	})
 	end := time.Now()
@@ -350,7 +350,8 @@ func (v *version) ask(ctx context.Context, q *sched.PluginQuery, text []byte) (r
 	if err != nil {
 		v.failures++
 		if v.health.fail(end, err.Error()) {
-			v.log.Warn("a plugin fails again and again, and rests", "plugin", v.name, "until", v.health.until.Format(time.TimeOnly), "failures", v.health.failures, "err", err)
+			v.log.Warn("a plugin fails again and again, and rests", "plugin", v.name, "until", v.health.until.Format(time.TimeOnly), "failures",
+				v.health.failures, "err", err)
 		}
 		return r, err
 	}

@@ -136,10 +136,10 @@ func (x *program) quiet() error {
 
 // exchange writes a query and reads the answer.
 func (x *program) exchange(ctx context.Context, query []byte, timeout time.Duration) ([]byte, error) {
-	p := x.proc
+	proc := x.proc
 	written := make(chan error, 1)
 	go func() {
-		_, err := p.stdin.Write(append(slices.Clip(query), '\n'))
+		_, err := proc.stdin.Write(append(slices.Clip(query), '\n'))
 		written <- err
 	}()
 	giveUp := func() ([]byte, error) {
@@ -149,11 +149,11 @@ func (x *program) exchange(ctx context.Context, query []byte, timeout time.Durat
 	}
 	var a answer
 	select {
-	case got, ok := <-p.answers:
+	case got, ok := <-proc.answers:
 		if !ok {
 			x.kill()
 			<-written
-			return nil, p.ended(x.desc.Memory)
+			return nil, proc.ended(x.desc.Memory)
 		}
 		a = got
 	case <-ctx.Done():

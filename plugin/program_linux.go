@@ -47,11 +47,11 @@ func (x *program) shimmed(ctx context.Context, g *group, namespaces bool) (*proc
 	if g.dir("memory") == "" {
 		c.Data = uint64(x.desc.Memory)
 	}
-	r, w, err := os.Pipe()
+	in, out, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	extra := []*os.File{w}
+	extra := []*os.File{out}
 	defer func() {
 		for _, f := range extra {
 			f.Close()
@@ -61,7 +61,7 @@ func (x *program) shimmed(ctx context.Context, g *group, namespaces bool) (*proc
 	for _, f := range g.procs() {
 		procs, err := os.OpenFile(f, os.O_WRONLY, 0)
 		if err != nil {
-			r.Close()
+			in.Close()
 			return nil, err
 		}
 		extra = append(extra, procs)
@@ -69,7 +69,7 @@ func (x *program) shimmed(ctx context.Context, g *group, namespaces bool) (*proc
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
-		r.Close()
+		in.Close()
 		return nil, err
 	}
 	cmd := exec.Command(x.opt.Shim[0], append(append([]string{}, x.opt.Shim[1:]...), string(text))...)
@@ -81,12 +81,12 @@ func (x *program) shimmed(ctx context.Context, g *group, namespaces bool) (*proc
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
 	}
 	p, err := x.launch(cmd, g)
-	w.Close() // or its end would never be read
+	out.Close() // or its end would never be read
 	if err != nil {
-		r.Close()
+		in.Close()
 		return nil, err
 	}
-	if err := status(ctx, r); err != nil {
+	if err := status(ctx, in); err != nil {
 		p.end()
 		<-p.done
 		return nil, err

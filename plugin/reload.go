@@ -40,7 +40,8 @@ func (s stamp) fresh() bool {
 		if (i == nil) != (f.info == nil) {
 			return false
 		}
-		if i != nil && (!os.SameFile(i, f.info) || !i.ModTime().Equal(f.info.ModTime()) || i.Size() != f.info.Size() || i.Mode() != f.info.Mode()) {
+		if i != nil && (!os.SameFile(i, f.info) || !i.ModTime().Equal(f.info.ModTime()) || i.Size() != f.info.Size() ||
+			i.Mode() != f.info.Mode()) {
 			return false
 		}
 	}
@@ -89,7 +90,8 @@ func descriptions(dir string) (found map[string]string, problems []skerry.Proble
 			continue
 		}
 		if other, twice := found[name]; twice {
-			problems = append(problems, skerry.Problem{Path: file, Message: "describes the same plugin as " + filepath.Base(other), Hint: "remove one of them"})
+			problems = append(problems, skerry.Problem{Path: file, Message: "describes the same plugin as " + filepath.Base(other),
+				Hint: "remove one of them"})
 			continue
 		}
 		if len(found) == MaxPlugins {

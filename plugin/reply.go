@@ -23,7 +23,7 @@ type wireReply struct {
 
 // ParseReply reads a plugin's answer to a query. Scores outside 0 to 1, candidates that were not asked about and fields
 // that do not exist are refused: to guess what was meant would hide the mistake.
-func ParseReply(data []byte, q *sched.PluginQuery) (sched.PluginReply, error) {
+func ParseReply(data []byte, query *sched.PluginQuery) (sched.PluginReply, error) {
 	var out sched.PluginReply
 	if len(data) > MaxReply {
 		return out, fmt.Errorf("the answer has more than %d bytes", MaxReply)
@@ -42,13 +42,13 @@ func ParseReply(data []byte, q *sched.PluginQuery) (sched.PluginReply, error) {
 		}
 		return out, fmt.Errorf("nonsense: %s", clean(text))
 	}
-	known := make(map[string]bool, len(q.Candidates))
-	for i := range q.Candidates {
-		known[q.Candidates[i].Name] = true
+	known := make(map[string]bool, len(query.Candidates))
+	for i := range query.Candidates {
+		known[query.Candidates[i].Name] = true
 	}
 	// In the order of the candidates, so that the same answer is refused for the same reason.
-	for i := range q.Candidates {
-		name := q.Candidates[i].Name
+	for i := range query.Candidates {
+		name := query.Candidates[i].Name
 		s, scored := w.Scores[name]
 		if scored {
 			if s == nil || !(*s >= 0 && *s <= 1) {

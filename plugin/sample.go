@@ -57,38 +57,38 @@ type Trial struct {
 }
 
 // Check loads every plugin of a directory, asks each the query twice and ends it. The error is about the directory.
-func Check(ctx context.Context, o Options, q sched.PluginQuery) ([]Trial, error) {
-	h := &Host{opt: o}
-	if h.opt.CgroupParent == "" {
-		h.opt.CgroupParent = DefaultCgroupParent
+func Check(ctx context.Context, opt Options, query sched.PluginQuery) ([]Trial, error) {
+	host := &Host{opt: opt}
+	if host.opt.CgroupParent == "" {
+		host.opt.CgroupParent = DefaultCgroupParent
 	}
-	if h.opt.Log == nil {
-		h.opt.Log = slog.New(slog.DiscardHandler)
+	if host.opt.Log == nil {
+		host.opt.Log = slog.New(slog.DiscardHandler)
 	}
 	var err error
-	if h.opt.Dir, err = filepath.Abs(o.Dir); err != nil {
+	if host.opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
 		return nil, err
 	}
-	found, problems, err := descriptions(h.opt.Dir)
+	found, problems, err := descriptions(host.opt.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("directory of plugins: %w", err)
 	}
-	text, err := json.Marshal(q)
+	text, err := json.Marshal(query)
 	if err != nil {
 		return nil, err
 	}
-	defer removeGroups(h.opt.CgroupParent)
+	defer removeGroups(host.opt.CgroupParent)
 	var out []Trial
 	for _, p := range problems {
 		out = append(out, Trial{File: p.Path, Problem: p.Message})
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		out = append(out, h.try(ctx, name, found[name], &q, text))
+		out = append(out, host.try(ctx, name, found[name], &query, text))
 	}
 	return out, nil
 }
 
-func (h *Host) try(ctx context.Context, name, file string, q *sched.PluginQuery, text []byte) Trial {
+func (h *Host) try(ctx context.Context, name, file string, query *sched.PluginQuery, text []byte) Trial {
 	t := Trial{Name: name, File: filepath.Base(file)}
 	data, err := readDescription(file)
 	if err == nil {
@@ -107,7 +107,7 @@ func (h *Host) try(ctx context.Context, name, file string, q *sched.PluginQuery,
 	}
 	defer v.run.close()
 	for i := range 2 {
-		r, err := v.ask(ctx, q, text)
+		r, err := v.ask(ctx, query, text)
 		if err != nil {
 			t.Problem = err.Error()
 			break

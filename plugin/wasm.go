@@ -39,7 +39,8 @@ type wasm struct {
 	turns  chan struct{}
 }
 
-func newWasm(ctx context.Context, name string, d *Description, file string, cache wazero.CompilationCache, stderr *lines) (w *wasm, err error) {
+func newWasm(ctx context.Context, name string, d *Description, file string, cache wazero.CompilationCache, stderr *lines) (w *wasm,
+	err error) {
 	code, err := readModule(file)
 	if err != nil {
 		return nil, err

@@ -25,22 +25,20 @@ import (
 
 // ServerOptions set up a root server. Name, Store and Link are needed.
 type ServerOptions struct {
-	Name    string // of the federation
-	Version string
-	Store   store.Store
-	Link    string // address to listen on for clusters, host:port
-	Images  tier.Registry
-	Secrets *vault.Key // nil: it keeps no secrets, and adopts no orphans
-	Journal journal.Limits
-	// LostAfter is Options.LostAfter.
-	LostAfter time.Duration
-	// Amendments is Options.Amendments.
-	Amendments string
-	CertLife   time.Duration
-	KeepAlive  time.Duration
-	Names      tier.NameOptions // answers for host names of services
-	Plugins    PluginHost       // nil: none
-	Log        *slog.Logger
+	// Options are the federation's. Each life of the core gets an incarnation, an epoch, a seed and a key of its own.
+	core.Options
+	Name      string // of the federation
+	Version   string
+	Store     store.Store
+	Link      string // address to listen on for clusters, host:port
+	Images    tier.Registry
+	Secrets   *vault.Key // nil: it keeps no secrets, and adopts no orphans
+	Journal   journal.Limits
+	CertLife  time.Duration
+	KeepAlive time.Duration    // of a quiet link; 0: link.DefaultKeepAlive
+	Names     tier.NameOptions // answers for host names of services
+	Plugins   PluginHost       // nil: none
+	Log       *slog.Logger
 }
 
 // Server is the root with goroutines, store and links. It implements api.Backend.
@@ -65,7 +63,8 @@ type PluginHost interface {
 // NewServer opens what the root keeps; Run starts it.
 func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	s := &Server{opt: opt}
-	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierRoot, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link, Images: opt.Images, Secrets: opt.Secrets,
+	hub, err := tier.NewHub(ctx, tier.HubConfig{Tier: wire.TierRoot, Name: opt.Name, Version: opt.Version, Store: opt.Store, Link: opt.Link,
+		Images: opt.Images, Secrets: opt.Secrets,
 		Asked:   map[string]http.Handler{tier.SecretsPath: tier.SecretHandler(opt.Secrets, s.findSecret)},
 		Journal: opt.Journal, CertLife: opt.CertLife, KeepAlive: opt.KeepAlive, Log: opt.Log})
 	if err != nil {
@@ -80,8 +79,9 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 }
 
 func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
-	c := core.New(core.Options{Incarnation: s.Life().Incarnation, Epoch: s.Life().Epoch, Seed: tier.Seed(), LostAfter: s.opt.LostAfter,
-		Amendments: s.opt.Amendments, SealKey: s.opt.Secrets.Derive("assignments")})
+	opt := s.opt.Options
+	opt.Incarnation, opt.Epoch, opt.Seed, opt.SealKey = s.Life().Incarnation, s.Life().Epoch, tier.Seed(), s.opt.Secrets.Derive("assignments")
+	c := core.New(opt)
 	writes, err := s.LoadCore(ctx, core.Records(), c.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err
@@ -139,7 +139,8 @@ func (h *host) Send(to string, m wire.Message) { h.SendChild(to, m) }
 
 func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 	for _, e := range events {
-		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "cluster", string(e.Cluster), "text", e.Text)
+		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "cluster", string(e.Cluster),
+			"text", e.Text)
 	}
 	h.Journal().Announce(events, changed)
 }

@@ -30,7 +30,8 @@ func CapabilityNames(field string, names []string) ([]string, error) {
 			name = "CAP_" + name
 		}
 		if !slices.Contains(Capabilities(), name) {
-			return nil, &InvalidSpec{Field: fmt.Sprintf("%s[%d]", field, i), Reason: fmt.Sprintf("%q is not a capability; see capabilities(7), or use ALL", n)}
+			return nil, &InvalidSpec{Field: fmt.Sprintf("%s[%d]", field, i),
+				Reason: fmt.Sprintf("%q is not a capability; see capabilities(7), or use ALL", n)}
 		}
 		out = append(out, name)
 	}

@@ -8,8 +8,8 @@ import (
 	"skerry.dev/skerry"
 )
 
-// NoCgroups is the error where no cgroup hierarchy is mounted. It tells a machine without them from a process that does not see them, as one that
-// was started by "ip netns exec", which mounts a /sys of its own.
+// NoCgroups is the error where no cgroup hierarchy is mounted. It tells a machine without them from a process that does
+// not see them, as one that was started by "ip netns exec", which mounts a /sys of its own.
 func NoCgroups() error {
 	self, _ := os.ReadFile("/proc/self/mountinfo")
 	first, _ := os.ReadFile("/proc/1/mountinfo")

@@ -24,6 +24,27 @@ func (u *Unsupported) Error() string {
 	return fmt.Sprintf("runtime %s does not support %s: %s", u.Driver, u.Ability, u.Reason)
 }
 
+// Refuse names what a spec asks for and a driver has a reason not to do, or gives nil.
+func (s *Spec) Refuse(driver string, reasons map[Ability]string) error {
+	for _, c := range []struct {
+		ability Ability
+		asked   bool
+	}{
+		{AbilitySysctls, len(s.Sysctls) > 0},
+		{AbilityDevices, len(s.Devices)+len(s.Groups)+len(s.Hooks) > 0},
+		{AbilityUserNS, s.UserNS != nil},
+		{AbilityPIDNS, s.SharePID != nil},
+		{AbilityHostNetwork, s.HostNetwork},
+		{AbilitySeccomp, s.Seccomp == SeccompDefault},
+		{AbilityPrivileged, s.Privileged},
+	} {
+		if reason, refused := reasons[c.ability]; refused && c.asked {
+			return &Unsupported{Ability: c.ability, Driver: driver, Reason: reason}
+		}
+	}
+	return nil
+}
+
 // InUse says that a task uses more memory than it was to be given. Its limit stayed.
 type InUse struct {
 	Used, Limit skerry.Bytes

@@ -23,7 +23,8 @@ var laterFields = map[string]string{
 }
 
 // otherNames are names under which people look for a field, with the one that it has here.
-var otherNames = map[string]string{"cpuPinning": "exclusiveCPUs", "serviceIP": "addresses", "serviceIPs": "addresses", "exports": "export", "ingresses": "ingress"}
+var otherNames = map[string]string{"cpuPinning": "exclusiveCPUs", "serviceIP": "addresses", "serviceIPs": "addresses",
+	"exports": "export", "ingresses": "ingress"}
 
 // saidElsewhere are fields of other descriptors (Oakestra's SLA, among others) for which there is something else here.
 var saidElsewhere = map[string]string{
@@ -87,7 +88,8 @@ func DecodeStrict(data []byte, into any) []skerry.Problem {
 		return []skerry.Problem{{Path: "", Message: "not valid JSON: " + err.Error()}}
 	}
 	if dec.More() {
-		return []skerry.Problem{{Path: "", Message: "there is more than one document", Hint: "apply them one by one, or separate YAML documents with ---"}}
+		return []skerry.Problem{{Path: "", Message: "there is more than one document",
+			Hint: "apply them one by one, or separate YAML documents with ---"}}
 	}
 	d := decoder{}
 	d.value("", raw, reflect.ValueOf(into).Elem(), 0)
@@ -114,7 +116,7 @@ var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 // strict is what types implement that take less from people than from programs.
 type strict interface{ UnmarshalStrict([]byte) error }
 
-func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth int) {
+func (d *decoder) value(path string, raw json.RawMessage, into reflect.Value, depth int) {
 	if depth > 32 {
 		d.add(path, "", "nested too deeply")
 		return
@@ -122,19 +124,19 @@ func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth
 	if string(raw) == "null" {
 		return
 	}
-	if s, ok := v.Addr().Interface().(strict); ok {
+	if s, ok := into.Addr().Interface().(strict); ok {
 		if err := s.UnmarshalStrict(raw); err != nil {
 			d.add(path, "", "%s", err)
 		}
 		return
 	}
-	if v.Addr().Type().Implements(unmarshaler) {
-		if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil {
+	if into.Addr().Type().Implements(unmarshaler) {
+		if err := into.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil {
 			d.add(path, "", "%s", err)
 		}
 		return
 	}
-	if v.Type() == addrType {
+	if into.Type() == addrType {
 		var s string
 		ip, err := netip.Addr{}, json.Unmarshal(raw, &s)
 		if err == nil && s != "" {
@@ -143,10 +145,10 @@ func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth
 		if err != nil {
 			d.add(path, "", "must be an IP address, not %s", kindOf(raw))
 		}
-		v.Set(reflect.ValueOf(ip))
+		into.Set(reflect.ValueOf(ip))
 		return
 	}
-	if v.Type() == prefixType {
+	if into.Type() == prefixType {
 		var s string
 		p, err := netip.Prefix{}, json.Unmarshal(raw, &s)
 		if err == nil {
@@ -155,24 +157,24 @@ func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth
 		if err != nil {
 			d.add(path, "write an address and the length of its prefix, as 203.0.113.0/24", "must be a network, not %s", kindOf(raw))
 		}
-		v.Set(reflect.ValueOf(p))
+		into.Set(reflect.ValueOf(p))
 		return
 	}
-	switch v.Kind() {
+	switch into.Kind() {
 	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		d.value(path, raw, v.Elem(), depth+1)
+		into.Set(reflect.New(into.Type().Elem()))
+		d.value(path, raw, into.Elem(), depth+1)
 	case reflect.Struct:
-		d.object(path, raw, v, depth)
+		d.object(path, raw, into, depth)
 	case reflect.Slice:
 		var list []json.RawMessage
 		if json.Unmarshal(raw, &list) != nil {
 			d.add(path, "write a list, each item on its own line beginning with -", "must be a list, not %s", kindOf(raw))
 			return
 		}
-		v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
+		into.Set(reflect.MakeSlice(into.Type(), len(list), len(list)))
 		for i, item := range list {
-			d.value(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), depth+1)
+			d.value(fmt.Sprintf("%s[%d]", path, i), item, into.Index(i), depth+1)
 		}
 	case reflect.Map:
 		var m map[string]json.RawMessage
@@ -180,31 +182,31 @@ func (d *decoder) value(path string, raw json.RawMessage, v reflect.Value, depth
 			d.add(path, "", "must be a mapping of names to values, not %s", kindOf(raw))
 			return
 		}
-		v.Set(reflect.MakeMapWithSize(v.Type(), len(m)))
+		into.Set(reflect.MakeMapWithSize(into.Type(), len(m)))
 		for _, k := range sortedKeys(m) {
-			e := reflect.New(v.Type().Elem()).Elem()
+			e := reflect.New(into.Type().Elem()).Elem()
 			d.value(path+"."+k, m[k], e, depth+1)
-			v.SetMapIndex(reflect.ValueOf(k).Convert(v.Type().Key()), e)
+			into.SetMapIndex(reflect.ValueOf(k).Convert(into.Type().Key()), e)
 		}
 	default:
-		if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
+		if err := json.Unmarshal(raw, into.Addr().Interface()); err != nil {
 			hint := ""
-			if v.Kind() == reflect.String {
+			if into.Kind() == reflect.String {
 				hint = "put the value in quotes"
 			}
-			d.add(path, hint, "must be %s, not %s", kindName(v.Kind()), kindOf(raw))
+			d.add(path, hint, "must be %s, not %s", kindName(into.Kind()), kindOf(raw))
 		}
 	}
 }
 
-func (d *decoder) object(path string, raw json.RawMessage, v reflect.Value, depth int) {
+func (d *decoder) object(path string, raw json.RawMessage, value reflect.Value, depth int) {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil {
 		d.add(path, "", "must be a mapping, not %s", kindOf(raw))
 		return
 	}
 	fields := map[string]reflect.Value{}
-	collectFields(v, fields)
+	collectFields(value, fields)
 	for _, k := range sortedKeys(m) {
 		f, ok := fields[k]
 		if !ok {

@@ -29,7 +29,8 @@ func DeviceDirs() []string { return slices.Clone(deviceDirs) }
 // stablePath reports whether a path is a stable name.
 func stablePath(p string) bool {
 	i := strings.LastIndexByte(p, '/')
-	return i > 0 && slices.Contains(deviceDirs, p[:i]) && len(p) > i+1 && len(p) < 256 && !strings.ContainsAny(p[i+1:], "\x00\n") && p[i+1:] != "." && p[i+1:] != ".."
+	return i > 0 && slices.Contains(deviceDirs, p[:i]) && len(p) > i+1 && len(p) < 256 && !strings.ContainsAny(p[i+1:], "\x00\n") &&
+		p[i+1:] != "." && p[i+1:] != ".."
 }
 
 // ParseCDI takes the name of a device, or of a class of them (no name), apart.
@@ -100,8 +101,8 @@ func (s *ServiceSpec) WantsDevices() bool {
 
 // PickDevices chooses devices for a service among those that are free: first those that it names, then the first ones of each class. For
 // its gpus and tpus it has those of the worker's classes. missing tells what there is too little of, and ok whether there is enough.
-func (s *ServiceSpec) PickDevices(free []string, a Accelerators) (names []string, missing string, ok bool) {
-	requests := s.deviceRequests(a)
+func (s *ServiceSpec) PickDevices(free []string, accelerators Accelerators) (names []string, missing string, ok bool) {
+	requests := s.deviceRequests(accelerators)
 	take := func(fits func(string) bool) bool {
 		for _, f := range free {
 			if fits(f) && !slices.Contains(names, f) {
@@ -131,10 +132,10 @@ func (s *ServiceSpec) PickDevices(free []string, a Accelerators) (names []string
 }
 
 // devices checks what a service asks for of its worker's devices.
-func (c *checker) devices(p string, s *ServiceSpec) {
+func (c *checker) devices(path string, service *ServiceSpec) {
 	n := 0
-	for i, r := range s.Devices {
-		dp := p + ".devices[" + strconv.Itoa(i) + "]"
+	for i, r := range service.Devices {
+		dp := path + ".devices[" + strconv.Itoa(i) + "]"
 		n += max(r.Count, 1)
 		_, _, name, ok := ParseCDI(r.CDI)
 		switch {
@@ -151,6 +152,6 @@ func (c *checker) devices(p string, s *ServiceSpec) {
 		}
 	}
 	if n > MaxDevicesInstance {
-		c.add(p+".devices", "", "%d devices; at most %d are allowed", n, MaxDevicesInstance)
+		c.add(path+".devices", "", "%d devices; at most %d are allowed", n, MaxDevicesInstance)
 	}
 }

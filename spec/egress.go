@@ -111,14 +111,14 @@ func (e *Egress) Check(path string) []skerry.Problem {
 	return c.problems
 }
 
-func (c *checker) egress(path string, e *Egress) {
-	if e == nil {
+func (c *checker) egress(path string, policy *Egress) {
+	if policy == nil {
 		return
 	}
-	if n := len(e.Allow); n > MaxEgressRules {
+	if n := len(policy.Allow); n > MaxEgressRules {
 		c.add(path+".allow", "allow larger networks", "%d entries; at most %d are allowed", n, MaxEgressRules)
 	}
-	for i, r := range e.Allow {
+	for i, r := range policy.Allow {
 		at := fmt.Sprintf("%s.allow[%d]", path, i)
 		c.prefix(at+".cidr", r.CIDR)
 		if n := len(r.Except); n > MaxEgressExcept {

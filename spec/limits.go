@@ -12,8 +12,8 @@ const AbilityResize = "resize"
 // AbilityUserNS is the ability of a runtime to give containers users of their own.
 const AbilityUserNS = "user-namespace"
 
-// AbilityUserNSCopies says how a runtime does that where owners of files cannot be mapped: it is given copies of images, and all instances of an
-// organisation have the same users.
+// AbilityUserNSCopies says how a runtime does that where owners of files cannot be mapped: it is given copies of
+// images, and all instances of an organisation have the same users.
 const AbilityUserNSCopies = "user-namespace-copies"
 
 // AbilityCheckpoint is the ability of a runtime to move what runs with its memory.

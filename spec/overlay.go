@@ -290,45 +290,46 @@ func (c *checker) export(p string, e Export, self skerry.AppKey) {
 	}
 }
 
-func (c *checker) ingress(p string, g Ingress, s *ServiceSpec) {
-	c.oneOf(p+".protocol", g.Protocol, IngressHTTP, IngressTCP)
-	c.oneOf(p+".policy", string(g.Policy), string(BalanceRoundRobin), string(BalanceClosest), string(BalanceLeastLoaded))
-	c.between(p+".listen", g.Listen, 0, 65535)
-	if g.Host != "" {
-		if err := CheckHost(g.Host); err != nil {
-			c.add(p+".host", "write a host name such as shop.example.org, or *.example.org", "%s", err)
+func (c *checker) ingress(path string, way Ingress, service *ServiceSpec) {
+	c.oneOf(path+".protocol", way.Protocol, IngressHTTP, IngressTCP)
+	c.oneOf(path+".policy", string(way.Policy), string(BalanceRoundRobin), string(BalanceClosest), string(BalanceLeastLoaded))
+	c.between(path+".listen", way.Listen, 0, 65535)
+	if way.Host != "" {
+		if err := CheckHost(way.Host); err != nil {
+			c.add(path+".host", "write a host name such as shop.example.org, or *.example.org", "%s", err)
 		}
 	}
-	if g.TLS != "" && g.TLS != TLSOff && g.TLS != TLSSelf {
-		c.name(p+".tls", string(g.TLS))
+	if way.TLS != "" && way.TLS != TLSOff && way.TLS != TLSSelf {
+		c.name(path+".tls", string(way.TLS))
 	}
-	if g.ProxyProtocol && g.Protocol != IngressTCP {
-		c.add(p+".proxyProtocol", "leave it out; requests have X-Forwarded-For", "it is for protocol tcp alone")
+	if way.ProxyProtocol && way.Protocol != IngressTCP {
+		c.add(path+".proxyProtocol", "leave it out; requests have X-Forwarded-For", "it is for protocol tcp alone")
 	}
 	switch {
-	case g.Protocol != IngressTCP:
-		if g.Path != "" && !validPrefix(g.Path) {
-			c.add(p+".path", "write a path such as / or /api, without . or .. parts", "%q is not a path prefix", g.Path)
+	case way.Protocol != IngressTCP:
+		if way.Path != "" && !validPrefix(way.Path) {
+			c.add(path+".path", "write a path such as / or /api, without . or .. parts", "%q is not a path prefix", way.Path)
 		}
-	case g.Path != "":
-		c.add(p+".path", "leave it out, or use protocol: http", "there are no paths in protocol tcp")
-	case g.Listen == 0:
-		c.add(p+".listen", "add listen: PORT", "protocol tcp needs a port of the workers")
+	case way.Path != "":
+		c.add(path+".path", "leave it out, or use protocol: http", "there are no paths in protocol tcp")
+	case way.Listen == 0:
+		c.add(path+".listen", "add listen: PORT", "protocol tcp needs a port of the workers")
 	}
-	q, ok := g.Port.Find(s.Ports)
+	q, ok := way.Port.Find(service.Ports)
 	switch {
-	case g.Port == "":
-		c.add(p+".port", "write the name or the number of one of the service's ports", "a port is missing")
+	case way.Port == "":
+		c.add(path+".port", "write the name or the number of one of the service's ports", "a port is missing")
 	case !ok:
-		c.add(p+".port", "ports are listed under the service's ports", "the service has no port %q", string(g.Port))
+		c.add(path+".port", "ports are listed under the service's ports", "the service has no port %q", string(way.Port))
 	case !q.carries("tcp"):
-		c.add(p+".port", "", "port %q is for %s; an ingress carries http and tcp", string(g.Port), q.Proto())
+		c.add(path+".port", "", "port %q is for %s; an ingress carries http and tcp", string(way.Port), q.Proto())
 	}
 }
 
 // validPrefix accepts absolute paths without empty, . and .. parts, of visible characters; a slash at the end is allowed.
 func validPrefix(s string) bool {
-	if len(s) > 1024 || !strings.HasPrefix(s, "/") || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("?#%\\", r) }) {
+	if len(s) > 1024 || !strings.HasPrefix(s, "/") || strings.ContainsFunc(s,
+		func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("?#%\\", r) }) {
 		return false
 	}
 	for _, part := range strings.Split(strings.TrimSuffix(s[1:], "/"), "/") {
@@ -377,12 +378,12 @@ func (c *checker) overlays(services []ServiceSpec) {
 	listens := map[int]Ingress{}
 	hosts := map[entry]Ingress{}
 	for i := range services {
-		s := &services[i]
-		p := fmt.Sprintf("spec.services[%d]", i)
-		c.addresses(p+".addresses", s.Addresses, addrs)
-		for j, g := range s.Ingress {
+		service := &services[i]
+		at := fmt.Sprintf("spec.services[%d]", i)
+		c.addresses(at+".addresses", service.Addresses, addrs)
+		for j, g := range service.Ingress {
 			g.setDefaults()
-			gp := fmt.Sprintf("%s.ingress[%d]", p, j)
+			gp := fmt.Sprintf("%s.ingress[%d]", at, j)
 			k := entry{g.Host, strings.TrimSuffix(g.Path, "/"), g.Listen}
 			if other, taken := entries[k]; taken {
 				c.add(gp, "", "the same host, path and port lead to %s already", other)
@@ -411,8 +412,8 @@ func describe(g Ingress) string {
 	return g.Protocol + " without TLS"
 }
 
-func (c *checker) addresses(p string, a *ServiceAddresses, taken map[netip.Addr]string) {
-	if a == nil {
+func (c *checker) addresses(at string, addrs *ServiceAddresses, taken map[netip.Addr]string) {
+	if addrs == nil {
 		return
 	}
 	one := func(path string, ip netip.Addr) {
@@ -421,7 +422,8 @@ func (c *checker) addresses(p string, a *ServiceAddresses, taken map[netip.Addr]
 		case ip == netip.Addr{}:
 		case !ServicePrefix().Contains(ip):
 			c.add(path,
-				"choose one from 10.30.1.0 to 10.30.255.254, or its IPv6 address: fd30:5ce7:: and the same 32 bits", "%s is not in %s", ip, ServicePrefix())
+				"choose one from 10.30.1.0 to 10.30.255.254, or its IPv6 address: fd30:5ce7:: and the same 32 bits", "%s is not in %s", ip,
+				ServicePrefix())
 		case ServiceReserved(ip):
 			c.add(path, "choose one from 10.30.1.0 to 10.30.255.254", "%s is reserved", ip)
 		case taken[ip] != "":
@@ -430,11 +432,11 @@ func (c *checker) addresses(p string, a *ServiceAddresses, taken map[netip.Addr]
 			taken[ip] = path
 		}
 	}
-	one(p+".roundRobin", a.RoundRobin)
-	one(p+".closest", a.Closest)
-	one(p+".leastLoaded", a.LeastLoaded)
-	c.atMost(p+".instances", len(a.Instances), MaxInstanceAddrs)
-	for i, ip := range a.Instances {
-		one(fmt.Sprintf("%s.instances[%d]", p, i), ip)
+	one(at+".roundRobin", addrs.RoundRobin)
+	one(at+".closest", addrs.Closest)
+	one(at+".leastLoaded", addrs.LeastLoaded)
+	c.atMost(at+".instances", len(addrs.Instances), MaxInstanceAddrs)
+	for i, ip := range addrs.Instances {
+		one(fmt.Sprintf("%s.instances[%d]", at, i), ip)
 	}
 }

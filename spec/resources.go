@@ -60,7 +60,8 @@ const NumResources = 10
 const MaxAmount = 1024 * skerry.TiB
 
 // ResourceNames names the entries of Vector, in order.
-var ResourceNames = [NumResources]string{"cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut", "exclusiveCPUs", "hugePages.2Mi", "hugePages.1Gi"}
+var ResourceNames = [NumResources]string{"cpu", "memory", "storage", "gpus", "tpus", "bandwidthIn", "bandwidthOut", "exclusiveCPUs",
+	"hugePages.2Mi", "hugePages.1Gi"}
 
 // ResourceVector holds an amount of each counted resource, in the order of ResourceNames.
 type ResourceVector [NumResources]int64
@@ -68,12 +69,15 @@ type ResourceVector [NumResources]int64
 // Vector gives the counted resources in the order of ResourceNames: millicores, bytes, bytes, pieces, pieces, bytes/s,
 // bytes/s, pieces, bytes, bytes.
 func (r Resources) Vector() ResourceVector {
-	return ResourceVector{int64(r.CPU), int64(r.Memory), int64(r.Storage), int64(r.GPUs), int64(r.TPUs), int64(r.BandwidthIn), int64(r.BandwidthOut), int64(r.ExclusiveCPUs), int64(r.HugePages.Size2Mi), int64(r.HugePages.Size1Gi)}
+	return ResourceVector{int64(r.CPU), int64(r.Memory), int64(r.Storage), int64(r.GPUs), int64(r.TPUs), int64(r.BandwidthIn),
+		int64(r.BandwidthOut), int64(r.ExclusiveCPUs), int64(r.HugePages.Size2Mi), int64(r.HugePages.Size1Gi)}
 }
 
 // FromVector is the inverse of Vector.
 func FromVector(v ResourceVector) Resources {
-	return Resources{CPU: skerry.MilliCPU(v[0]), Memory: skerry.Bytes(v[1]), Storage: skerry.Bytes(v[2]), GPUs: int(v[3]), TPUs: int(v[4]), BandwidthIn: skerry.Bytes(v[5]), BandwidthOut: skerry.Bytes(v[6]), ExclusiveCPUs: int(v[7]), HugePages: HugePages{skerry.Bytes(v[8]), skerry.Bytes(v[9])}}
+	return Resources{CPU: skerry.MilliCPU(v[0]), Memory: skerry.Bytes(v[1]), Storage: skerry.Bytes(v[2]), GPUs: int(v[3]), TPUs: int(v[4]),
+		BandwidthIn: skerry.Bytes(v[5]), BandwidthOut: skerry.Bytes(v[6]), ExclusiveCPUs: int(v[7]),
+		HugePages: HugePages{skerry.Bytes(v[8]), skerry.Bytes(v[9])}}
 }
 
 // Add gives the sum; Pids is taken from r.

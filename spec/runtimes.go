@@ -54,14 +54,17 @@ var runtimeKinds = []RuntimeKind{
 	{RuntimeOCI, IsolationShared, 2 * skerry.MiB, "budget container.mem", true},
 	{RuntimeContainerd, IsolationShared, 22 * skerry.MiB, "measured on amd64: shim 12 MiB, keeper 10", true},
 	{runtimeSharedClass, IsolationShared, 22 * skerry.MiB, "measured on amd64 with runc: shim 12 MiB, keeper 10", true},
-	{RuntimeWasm, IsolationSandboxed, 24 * skerry.MiB, "measured on amd64: 5 MiB beside a small module, 24 beside one of 3 MB made by Go", false},
+	{RuntimeWasm, IsolationSandboxed, 24 * skerry.MiB, "measured on amd64: 5 MiB beside a small module, 24 beside one of 3 MB made by Go",
+		false},
 	{RuntimeGVisor, IsolationSandboxed, 40 * skerry.MiB, "measured on amd64: sandbox 24 MiB, gofer 13 MiB", true},
 	{runtimeSandboxedClass, IsolationSandboxed, 62 * skerry.MiB, "as gvisor, and for shim and keeper as containerd", true},
-	{RuntimeUnikernel, IsolationHardware, 32 * skerry.MiB, "measured on amd64, emulated: QEMU and vm-run 17 MiB, and the code that it translates", false},
+	{RuntimeUnikernel, IsolationHardware, 32 * skerry.MiB,
+		"measured on amd64, emulated: QEMU and vm-run 17 MiB, and the code that it translates", false},
 	{RuntimeVM, IsolationHardware, 96 * skerry.MiB, "measured on amd64, emulated: QEMU and vm-run 23 MiB, and up to 64 of the code that it translates", false},
 	{runtimeHardwareClass, IsolationHardware, 162 * skerry.MiB,
 		"published: thesis, section 2.3.2, Kata Containers on QEMU 152 MiB (135 on Firecracker, runc 10); and keeper 10", true},
-	{RuntimeMicroVM, IsolationHardware, 210 * skerry.MiB, "measured on amd64, emulated: guest kernel, QEMU and its translated code, vm-run", true},
+	{RuntimeMicroVM, IsolationHardware, 210 * skerry.MiB, "measured on amd64, emulated: guest kernel, QEMU and its translated code, vm-run",
+		true},
 }
 
 // RuntimeNames lists what a manifest may name.
@@ -106,8 +109,8 @@ func (s *ServiceSpec) Runtimes() []string {
 	return out
 }
 
-// RuntimeOn gives the runtime in which a service runs on a worker of an architecture that has some, at costs that may differ from the published
-// ones; "" is none.
+// RuntimeOn gives the runtime in which a service runs on a worker of an architecture that has some, at costs that may
+// differ from the published ones; "" is none.
 func (s *ServiceSpec) RuntimeOn(arch string, has []string, costs RuntimeCosts) string {
 	wanted := s.Runtimes()
 	list := make([]string, 0, len(wanted))

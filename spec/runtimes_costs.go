@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// RuntimeCosts is what differs from the published figures on a worker: multiples as in RuntimeFigure, 0 for a runtime of which none holds.
-// Where the worker measured how fast its processors are, they are multiples of what a container took on the machine of the published figures, by
-// the clock, for every runtime that it has. Nil: nothing differs.
+// RuntimeCosts is what differs from the published figures on a worker: multiples as in RuntimeFigure, 0 for a runtime
+// of which none holds. Where the worker measured how fast its processors are, they are multiples of what a container
+// took on the machine of the published figures, by the clock, for every runtime that it has. Nil: nothing differs.
 type RuntimeCosts map[string]float64
 
 // Key tells apart workers on which runtimes cost different amounts.

@@ -19,7 +19,8 @@ func imageOS(runtime string) string {
 	return "linux"
 }
 
-// made tells whether a service's images are built for a runtime on some machine; where nothing is known of them, those that hold programs are.
+// made tells whether a service's images are built for a runtime on some machine; where nothing is known of them, those
+// that hold programs are.
 func (s *ServiceSpec) made(k *RuntimeKind) bool {
 	if len(s.Platforms) == 0 {
 		return k.Chosen
@@ -56,8 +57,8 @@ func (s *ServiceSpec) whyNot(k *RuntimeKind) string {
 	return ""
 }
 
-// Architectures lists those of workers that can run a service in one of its runtimes: what its manifest allows and its images are built for;
-// empty: any.
+// Architectures lists those of workers that can run a service in one of its runtimes: what its manifest allows and its
+// images are built for; empty: any.
 func (s *ServiceSpec) Architectures() []string {
 	built := s.builtFor()
 	if len(s.Placement.Arch) == 0 || len(built) == 0 {
@@ -84,8 +85,8 @@ func (s *ServiceSpec) builtFor() (out []string) {
 	return out
 }
 
-// Narrow takes from the platforms of a service those that one of its images is not built for, and refuses it when no worker is left that could
-// run it. Offers are those of the image, as OS/ARCH; none: not known.
+// Narrow takes from the platforms of a service those that one of its images is not built for, and refuses it when no
+// worker is left that could run it. Offers are those of the image, as OS/ARCH; none: not known.
 func (s *ServiceSpec) Narrow(image string, offers []string) error {
 	if len(offers) == 0 {
 		return nil
@@ -98,21 +99,25 @@ func (s *ServiceSpec) Narrow(image string, offers []string) error {
 	}
 	built := strings.Join(offers, ", ")
 	if len(left) == 0 {
-		return skerry.Errorf(skerry.CodeInvalid, "no worker can run service %s: image %s is built for %s%s", s.Name, image, built, others).WithHint("build all its images for one platform")
+		return skerry.Errorf(skerry.CodeInvalid, "no worker can run service %s: image %s is built for %s%s", s.Name, image, built,
+			others).WithHint("build all its images for one platform")
 	}
 	s.Platforms = left
 	if s.named() {
 		own := imageOS(s.Runtime)
 		if !slices.ContainsFunc(left, func(p string) bool { return strings.HasPrefix(p, own+"/") }) {
-			return skerry.Errorf(skerry.CodeInvalid, "image %s is built for %s; runtime %s of service %s needs %s", image, built, s.Runtime, s.Name, own+"/ARCH").
+			return skerry.Errorf(skerry.CodeInvalid, "image %s is built for %s; runtime %s of service %s needs %s", image, built, s.Runtime,
+				s.Name, own+"/ARCH").
 				WithHint("leave runtime out, for auto takes what is made for the image")
 		}
 	} else if len(s.Runtimes()) == 0 {
-		return skerry.Errorf(skerry.CodeInvalid, "no runtime can run service %s, whose image %s is built for %s: %s", s.Name, image, built, strings.Join(s.ruledOut(), "; ")).
+		return skerry.Errorf(skerry.CodeInvalid, "no runtime can run service %s, whose image %s is built for %s: %s", s.Name, image, built,
+			strings.Join(s.ruledOut(), "; ")).
 			WithHint("`skerry explain --schema` lists the fields of a service")
 	}
 	if len(s.Placement.Arch) > 0 && len(s.builtFor()) > 0 && len(s.Architectures()) == 0 {
-		return skerry.Errorf(skerry.CodeInvalid, "service %s is to run on %s, and image %s is built for %s", s.Name, strings.Join(s.Placement.Arch, ", "), image, built).
+		return skerry.Errorf(skerry.CodeInvalid, "service %s is to run on %s, and image %s is built for %s", s.Name,
+			strings.Join(s.Placement.Arch, ", "), image, built).
 			WithHint("build the image for one of these architectures, or change placement.arch")
 	}
 	return nil

@@ -18,19 +18,23 @@ type lack struct {
 	why map[string]string
 }
 
-// lacks is the table of runtimes and abilities. What a runtime can do only on some machines is not in it: the self-tests of the workers tell.
+// lacks is the table of runtimes and abilities. What a runtime can do only on some machines is not in it: the
+// self-tests of the workers tell.
 var lacks = []lack{
 	{"terminals", inContainers("tty", func(k *Container) bool { return k.TTY }), map[string]string{
 		RuntimeWasm: "WASI knows streams alone", RuntimeUnikernel: "its console is a serial line", RuntimeVM: "its console is a serial line"}},
 	{"users", inContainers("user", func(k *Container) bool { return k.User != "" }), map[string]string{
-		RuntimeWasm: "a module is nobody", RuntimeUnikernel: "it is a kernel, which has none", RuntimeVM: "users are the affair of the system on its disk"}},
-	{"privileges on the host", inContainers("security.privileged", func(k *Container) bool { return k.Security.Privileged }), map[string]string{
-		RuntimeWasm: "a module makes no system calls", RuntimeGVisor: "system calls are answered by a kernel that has none itself",
-		runtimeSandboxedClass: "system calls are answered by a kernel that has none itself",
-		runtimeHardwareClass:  "nobody has seen what a shim of machines then hands in of the host",
-		RuntimeUnikernel:      "nothing of the host is in its machine", RuntimeVM: "nothing of the host is in its machine"}},
+		RuntimeWasm: "a module is nobody", RuntimeUnikernel: "it is a kernel, which has none",
+		RuntimeVM: "users are the affair of the system on its disk"}},
+	{"privileges on the host", inContainers("security.privileged", func(k *Container) bool { return k.Security.Privileged }),
+		map[string]string{
+			RuntimeWasm: "a module makes no system calls", RuntimeGVisor: "system calls are answered by a kernel that has none itself",
+			runtimeSandboxedClass: "system calls are answered by a kernel that has none itself",
+			runtimeHardwareClass:  "nobody has seen what a shim of machines then hands in of the host",
+			RuntimeUnikernel:      "nothing of the host is in its machine", RuntimeVM: "nothing of the host is in its machine"}},
 	{"capabilities", inContainers("security.addCaps", func(k *Container) bool { return len(k.Security.AddCaps) > 0 }), map[string]string{
-		RuntimeWasm: "a module makes no system calls", RuntimeUnikernel: "it is the kernel itself", RuntimeVM: "the system on its disk has its own"}},
+		RuntimeWasm: "a module makes no system calls", RuntimeUnikernel: "it is the kernel itself",
+		RuntimeVM: "the system on its disk has its own"}},
 	{"set-user-ID programs", inContainers("security.newPrivileges", func(k *Container) bool { return k.Security.NewPrivs }), map[string]string{
 		RuntimeWasm: "a module starts no programs", RuntimeUnikernel: "it starts no programs", RuntimeVM: "the system on its disk has its own"}},
 	{"read-only root", inContainers("security.readOnlyRoot", func(k *Container) bool { return k.Security.ReadOnlyRoot }), map[string]string{
@@ -48,14 +52,16 @@ var lacks = []lack{
 		RuntimeUnikernel:     "a machine holds one kernel, and machines do not share a network interface",
 		RuntimeVM:            "a machine holds one system, and machines do not share a network interface"}},
 	{"volumes", inContainers("mounts", func(k *Container) bool { return len(k.Mounts) > 0 }), map[string]string{
-		RuntimeUnikernel: "nothing of the host is in its machine", RuntimeVM: "its disk is its own, and directories of the host are not in its machine"}},
+		RuntimeUnikernel: "nothing of the host is in its machine",
+		RuntimeVM:        "its disk is its own, and directories of the host are not in its machine"}},
 	{"devices", func(s *ServiceSpec) string {
 		if len(s.Devices) > 0 {
 			return "devices"
 		}
 		return ""
 	}, map[string]string{
-		RuntimeNative: "a process sees those of the host that its user may use", RuntimeGVisor: "system calls are answered by a kernel that has no drivers", RuntimeWasm: "WASI has none",
+		RuntimeNative: "a process sees those of the host that its user may use",
+		RuntimeGVisor: "system calls are answered by a kernel that has no drivers", RuntimeWasm: "WASI has none",
 		runtimeSandboxedClass: "system calls are answered by a kernel that has no drivers",
 		runtimeHardwareClass:  "its machine has none but disks and a network",
 		RuntimeMicroVM:        "its machine has none but disks and a network", RuntimeUnikernel: "its machine has none but disks and a network",
@@ -68,7 +74,8 @@ var lacks = []lack{
 	}, map[string]string{
 		RuntimeGVisor: "the memory of a sandbox is its own kernel's", RuntimeWasm: "WASI knows linear memory alone",
 		runtimeSandboxedClass: "the memory of a sandbox is its own kernel's", runtimeHardwareClass: "the memory of a machine is its guest's",
-		RuntimeMicroVM: "the memory of a machine is its guest's", RuntimeUnikernel: "the memory of a machine is its guest's", RuntimeVM: "the memory of a machine is its guest's"}},
+		RuntimeMicroVM: "the memory of a machine is its guest's", RuntimeUnikernel: "the memory of a machine is its guest's",
+		RuntimeVM: "the memory of a machine is its guest's"}},
 	{"command of its own", inContainers("command", func(k *Container) bool { return len(k.Command)+len(k.Args) > 0 }), map[string]string{
 		RuntimeVM: "what is on its disk decides what runs; tell it by machine.userData"}},
 	{"config files", func(s *ServiceSpec) string {
@@ -96,7 +103,9 @@ var lacks = []lack{
 		}
 		return ""
 	}, map[string]string{
-		RuntimeWasm: "a module has no other processes; probe by http or tcp", RuntimeUnikernel: "it has no other processes; probe by http or tcp", RuntimeVM: "there is no agent of ours in its system; probe by http or tcp"}},
+		RuntimeWasm:      "a module has no other processes; probe by http or tcp",
+		RuntimeUnikernel: "it has no other processes; probe by http or tcp",
+		RuntimeVM:        "there is no agent of ours in its system; probe by http or tcp"}},
 	{"ports other than TCP", func(s *ServiceSpec) string {
 		for i, p := range s.Ports {
 			if p.Protocol != "" && p.Protocol != "tcp" {
@@ -166,26 +175,27 @@ type RuntimeChoice struct {
 	Chosen  bool `json:"chosen,omitempty"`
 	// Processor is how much of a processor it takes for the same work, on the instance's worker where that is known to differ.
 	Processor RuntimeFigure `json:"processor"`
-	// These are for a service with an expected rate: at how many requests per second an instance saturates in it (0: not known), what share of that
-	// the expected rate leaves (below 0: it is more; nil: not known), and why it is not clear of that point, or empty.
+	// These are for a service with an expected rate: at how many requests per second an instance saturates in it (0:
+	// not known), what share of that the expected rate leaves (below 0: it is more; nil: not known), and why it is not
+	// clear of that point, or empty.
 	Saturation float64  `json:"saturation,omitempty"`
 	HeadRoom   *float64 `json:"headRoom,omitempty"`
 	Crowded    string   `json:"crowded,omitempty"`
 }
 
-// RuntimeChoices tells how each runtime stands to a service, the cheapest first; chosen is the one that an instance has, or "", and costs are
-// those of its worker.
+// RuntimeChoices tells how each runtime stands to a service, the cheapest first; chosen is the one that an instance
+// has, or "", and costs are those of its worker.
 func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []RuntimeChoice {
 	out := make([]RuntimeChoice, 0, len(runtimeKinds))
 	for i := range runtimeKinds {
-		k := &runtimeKinds[i]
-		name, is := s.inClass(k), Offers(chosen, k.Name)
+		kind := &runtimeKinds[i]
+		name, is := s.inClass(kind), Offers(chosen, kind.Name)
 		if is {
 			name = chosen
-		} else if k.forClasses() && !s.classed() && s.whyNot(k) != "" {
+		} else if kind.forClasses() && !s.classed() && s.whyNot(kind) != "" {
 			continue // who asked for no class need not know of them
 		}
-		c := RuntimeChoice{Runtime: name, Isolation: k.Isolation, Memory: s.Overhead(k.Name).Memory, Source: k.Source, Chosen: is,
+		c := RuntimeChoice{Runtime: name, Isolation: kind.Isolation, Memory: s.Overhead(kind.Name).Memory, Source: kind.Source, Chosen: is,
 			Processor: costs.Figure(name)}
 		if s.ExpectedRate > 0 {
 			c.Saturation, c.Crowded = s.Saturation(c.Processor.CPU), s.Crowded(name, costs)
@@ -195,9 +205,10 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 			}
 		}
 		if !s.named() {
-			c.Out = s.whyNot(k)
-			c.Lacking, c.Unasked = c.Out != "" && s.made(k) && k.Suits(s) && s.classed() == k.forClasses(), s.classed() && !k.forClasses()
-		} else if s.Runtime != k.Name {
+			c.Out = s.whyNot(kind)
+			c.Lacking, c.Unasked = c.Out != "" && s.made(kind) && kind.Suits(s) && s.classed() == kind.forClasses(),
+				s.classed() && !kind.forClasses()
+		} else if s.Runtime != kind.Name {
 			c.Out, c.Unasked = "the service names "+s.Runtime, true
 		}
 		out = append(out, c)
@@ -206,25 +217,26 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 }
 
 // runtimes refuses a service that no runtime can run as it asks to be run.
-func (c *checker) runtimes(p string, s *ServiceSpec) {
-	if s.named() {
+func (c *checker) runtimes(path string, service *ServiceSpec) {
+	if service.named() {
 		for i := range lacks {
-			if why := lacks[i].why[s.Runtime]; why != "" {
-				if at := lacks[i].in(s); at != "" {
-					c.add(p+"."+at, "leave it out, or use another runtime", "runtime %s has no %s: %s", s.Runtime, lacks[i].what, why)
+			if why := lacks[i].why[service.Runtime]; why != "" {
+				if at := lacks[i].in(service); at != "" {
+					c.add(path+"."+at, "leave it out, or use another runtime", "runtime %s has no %s: %s", service.Runtime, lacks[i].what, why)
 				}
 			}
 		}
 		return
 	}
-	if len(s.Runtimes()) > 0 || !slices.Contains(Isolations(), string(s.Isolation)) {
+	if len(service.Runtimes()) > 0 || !slices.Contains(Isolations(), string(service.Isolation)) {
 		return
 	}
 	var why []string
-	for _, r := range s.RuntimeChoices("", nil) {
+	for _, r := range service.RuntimeChoices("", nil) {
 		if r.Lacking {
 			why = append(why, r.Runtime+" "+r.Out)
 		}
 	}
-	c.add(p+".isolation", "ask for a weaker isolation, or leave that out", "no runtime with isolation %s can run it: %s", s.Isolation, strings.Join(why, "; "))
+	c.add(path+".isolation", "ask for a weaker isolation, or leave that out", "no runtime with isolation %s can run it: %s",
+		service.Isolation, strings.Join(why, "; "))
 }

@@ -74,9 +74,9 @@ func (s *ServiceSpec) ClearShare() float64 {
 	return clearShare
 }
 
-// Saturation gives the requests per second at which an instance uses all of resources.cpu in a runtime that takes so many times the processor
-// time of a container; 0: it is not known. A request is taken to need as much as one of the published service, and at most as long as its
-// answer may take.
+// Saturation gives the requests per second at which an instance uses all of resources.cpu in a runtime that takes so
+// many times the processor time of a container; 0: it is not known. A request is taken to need as much as one of the
+// published service, and at most as long as its answer may take.
 func (s *ServiceSpec) Saturation(cpu float64) float64 {
 	if cpu <= 0 || s.Resources.CPU <= 0 {
 		return 0
@@ -99,8 +99,8 @@ func (s *ServiceSpec) clear(cpu float64) bool {
 	return at > 0 && s.ExpectedRate <= s.ClearShare()*at
 }
 
-// choose takes of some runtimes, the cheapest first, that in which an instance is to run: the first that is clear of its saturation point, else
-// the one with the most head-room, else, where no figure tells of any, the first.
+// choose takes of some runtimes, the cheapest first, that in which an instance is to run: the first that is clear of
+// its saturation point, else the one with the most head-room, else, where no figure tells of any, the first.
 func (s *ServiceSpec) choose(list []string, costs RuntimeCosts) string {
 	if len(list) == 0 {
 		return ""
@@ -139,9 +139,9 @@ func (s *ServiceSpec) Crowded(runtime string, costs RuntimeCosts) string {
 	}
 }
 
-// Relief lists the runtimes in which an instance would be clear of its saturation point on a worker of other costs, the cheapest first, if it
-// uses a share of its processor time in one on a worker of such costs now. None of them keeps it apart less than it asks for, and those of
-// which no figure tells are not among them.
+// Relief lists the runtimes in which an instance would be clear of its saturation point on a worker of other costs, the
+// cheapest first, if it uses a share of its processor time in one on a worker of such costs now. None of them keeps it
+// apart less than it asks for, and those of which no figure tells are not among them.
 func (s *ServiceSpec) Relief(runtime string, share float64, here, there RuntimeCosts) (out []string) {
 	was := here.of(runtime)
 	for _, name := range s.Runtimes() {
@@ -153,28 +153,28 @@ func (s *ServiceSpec) Relief(runtime string, share float64, here, there RuntimeC
 }
 
 // saturation refuses what is said of requests where nothing follows from it.
-func (c *checker) saturation(p string, s *ServiceSpec) {
+func (c *checker) saturation(path string, service *ServiceSpec) {
 	for _, f := range []struct {
 		name  string
 		given bool
-	}{{"latencyObjective", s.LatencyObjective != 0}, {"expectedRate", s.ExpectedRate != 0}} {
-		at := p + "." + f.name
+	}{{"latencyObjective", service.LatencyObjective != 0}, {"expectedRate", service.ExpectedRate != 0}} {
+		at := path + "." + f.name
 		switch {
 		case !f.given:
-		case s.Runtime != "" && s.Runtime != RuntimeAuto:
-			c.add(at, "leave out either", "it is for the choice of a runtime, and the service names %s", s.Runtime)
-		case s.Mode != "" && s.Mode != ModeService && s.Mode != ModePerWorker:
-			c.add(at, "", "requests come to services, not in mode %s", s.Mode)
-		case len(s.Ports) == 0:
+		case service.Runtime != "" && service.Runtime != RuntimeAuto:
+			c.add(at, "leave out either", "it is for the choice of a runtime, and the service names %s", service.Runtime)
+		case service.Mode != "" && service.Mode != ModeService && service.Mode != ModePerWorker:
+			c.add(at, "", "requests come to services, not in mode %s", service.Mode)
+		case len(service.Ports) == 0:
 			c.add(at, "add ports", "no requests come to a service without ports")
-		case s.Resources.CPU <= 0 && s.Resources.ExclusiveCPUs <= 0:
+		case service.Resources.CPU <= 0 && service.Resources.ExclusiveCPUs <= 0:
 			c.add(at, "give resources.cpu", "what an instance bears depends on resources.cpu, which is not given")
 		}
 	}
-	if s.ExpectedRate != 0 && !(s.ExpectedRate >= 0.001 && s.ExpectedRate <= MaxExpectedRate) {
-		c.add(p+".expectedRate", "it is in requests per second and instance", "must be from 0.001 to %d", int(MaxExpectedRate))
+	if service.ExpectedRate != 0 && !(service.ExpectedRate >= 0.001 && service.ExpectedRate <= MaxExpectedRate) {
+		c.add(path+".expectedRate", "it is in requests per second and instance", "must be from 0.001 to %d", int(MaxExpectedRate))
 	}
-	if l := time.Duration(s.LatencyObjective); l != 0 && (l < time.Millisecond || l > time.Hour) {
-		c.add(p+".latencyObjective", "", "%s is out of range; from 1ms to 1h is allowed", l)
+	if l := time.Duration(service.LatencyObjective); l != 0 && (l < time.Millisecond || l > time.Hour) {
+		c.add(path+".latencyObjective", "", "%s is out of range; from 1ms to 1h is allowed", l)
 	}
 }

@@ -64,53 +64,53 @@ func (s *ServiceSpec) Sleeps() bool {
 	return s.Scale != nil && s.Scale.Min != nil && *s.Scale.Min == 0 && len(s.Ingress) > 0
 }
 
-func (c *checker) scale(p string, s *ServiceSpec) {
-	if s.Scale == nil {
+func (c *checker) scale(path string, service *ServiceSpec) {
+	if service.Scale == nil {
 		return
 	}
-	p += ".scale"
-	if s.Mode != "" && s.Mode != ModeService {
-		c.add(p, "jobs use job.parallelism; perWorker follows the workers", "scale only means something in mode service, not %s", s.Mode)
+	path += ".scale"
+	if service.Mode != "" && service.Mode != ModeService {
+		c.add(path, "jobs use job.parallelism; perWorker follows the workers", "scale only means something in mode service, not %s", service.Mode)
 	}
-	lo, hi := s.Scale.Limits()
-	c.between(p+".min", lo, 0, 10000)
-	if lo == 0 && len(s.Ingress) == 0 {
-		c.add(p+".min", "add an ingress, or keep one instance", "nothing wakes a service without an ingress")
+	lo, hi := service.Scale.Limits()
+	c.between(path+".min", lo, 0, 10000)
+	if lo == 0 && len(service.Ingress) == 0 {
+		c.add(path+".min", "add an ingress, or keep one instance", "nothing wakes a service without an ingress")
 	}
-	if lo == 0 && len(s.Export) > 0 {
-		c.add(p+".min", "keep one instance", "what other applications ask of the service does not come by an ingress, and would find nobody")
+	if lo == 0 && len(service.Export) > 0 {
+		c.add(path+".min", "keep one instance", "what other applications ask of the service does not come by an ingress, and would find nobody")
 	}
-	c.between(p+".max", hi, 1, 10000)
+	c.between(path+".max", hi, 1, 10000)
 	if lo > hi {
-		c.add(p+".max", "", "%d is less than min, %d", hi, lo)
+		c.add(path+".max", "", "%d is less than min, %d", hi, lo)
 	}
-	if t := s.Scale.Target.CPU; t != nil && !(*t >= 0.05 && *t <= 1) {
-		c.add(p+".target.cpu", "0.7 leaves room for what comes while another instance starts", "must be from 0.05 to 1")
+	if t := service.Scale.Target.CPU; t != nil && !(*t >= 0.05 && *t <= 1) {
+		c.add(path+".target.cpu", "0.7 leaves room for what comes while another instance starts", "must be from 0.05 to 1")
 	}
-	if t := s.Scale.Target; (t.CPU != nil || t == ScaleTarget{}) && s.Resources.CPU <= 0 {
-		c.add(p+".target.cpu", "give resources.cpu", "is a share of resources.cpu, which is not given")
+	if target := service.Scale.Target; (target.CPU != nil || target == ScaleTarget{}) && service.Resources.CPU <= 0 {
+		c.add(path+".target.cpu", "give resources.cpu", "is a share of resources.cpu, which is not given")
 	}
-	t := s.Scale.Target
-	if (t.Requests != nil || t.Queue != nil || t.Latency != nil) && len(s.Ingress) == 0 {
-		c.add(p+".target", "add an ingress, or use cpu", "requests are counted at ingresses, and the service has none")
+	target := service.Scale.Target
+	if (target.Requests != nil || target.Queue != nil || target.Latency != nil) && len(service.Ingress) == 0 {
+		c.add(path+".target", "add an ingress, or use cpu", "requests are counted at ingresses, and the service has none")
 	}
-	if t.Requests != nil && !(*t.Requests >= 0.01) {
-		c.add(p+".target.requests", "", "must be at least 0.01 a second")
+	if target.Requests != nil && !(*target.Requests >= 0.01) {
+		c.add(path+".target.requests", "", "must be at least 0.01 a second")
 	}
-	if t.Queue != nil && !(*t.Queue >= 0.1) {
-		c.add(p+".target.queue", "", "must be at least 0.1")
+	if target.Queue != nil && !(*target.Queue >= 0.1) {
+		c.add(path+".target.queue", "", "must be at least 0.1")
 	}
-	if t.Latency != nil && time.Duration(*t.Latency) < time.Millisecond {
-		c.add(p+".target.latency", "", "must be at least 1ms")
+	if target.Latency != nil && time.Duration(*target.Latency) < time.Millisecond {
+		c.add(path+".target.latency", "", "must be at least 1ms")
 	}
-	up, down := s.Scale.Windows()
+	up, down := service.Scale.Windows()
 	for _, w := range []struct {
 		name string
 		d    time.Duration
 		max  time.Duration
 	}{{"up", up, time.Hour}, {"down", down, 24 * time.Hour}} {
 		if w.d < 0 || w.d > w.max {
-			c.add(p+"."+w.name, "", "%s is out of range; from 0s to %s is allowed", w.d, w.max)
+			c.add(path+"."+w.name, "", "%s is out of range; from 0s to %s is allowed", w.d, w.max)
 		}
 	}
 }

@@ -37,7 +37,8 @@ type schemaNode struct {
 func ApplicationSchema() []byte {
 	g := schemaMaker{defs: map[string]*schemaNode{}}
 	n := g.object(reflect.TypeFor[Application]())
-	n.Schema, n.ID, n.Title = "https://json-schema.org/draft/2020-12/schema", "https://skerry.dev/schema/application.json", "Skerry application"
+	n.Schema, n.ID, n.Title = "https://json-schema.org/draft/2020-12/schema", "https://skerry.dev/schema/application.json",
+		"Skerry application"
 	n.Defs = g.defs
 	out, err := json.MarshalIndent(n, "", "  ")
 	if err != nil {

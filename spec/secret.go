@@ -73,7 +73,8 @@ func (v SecretValue) Check() error {
 	case len(v) > MaxSecretFiles:
 		return skerry.Errorf(skerry.CodeInvalid, "the secret has %d files; at most %d are allowed", len(v), MaxSecretFiles)
 	case n > MaxSecretBytes:
-		return skerry.Errorf(skerry.CodeTooLarge, "the secret has %d bytes; at most %d are allowed", n, MaxSecretBytes).WithHint("put what is not secret elsewhere")
+		return skerry.Errorf(skerry.CodeTooLarge, "the secret has %d bytes; at most %d are allowed", n,
+			MaxSecretBytes).WithHint("put what is not secret elsewhere")
 	}
 	for name := range v {
 		if err := checkSecretFile(name); err != nil {
@@ -95,7 +96,8 @@ func checkSecretFile(name string) error {
 	if len(name) > 40 { // it may be the value itself, given in the wrong place
 		name = "(" + strconv.Itoa(len(name)) + " bytes)"
 	}
-	return skerry.Errorf(skerry.CodeInvalid, "%q is no name for a file of a secret", name).WithHint("use letters, digits, '.', '_' and '-', beginning with a letter, digit or '_'")
+	return skerry.Errorf(skerry.CodeInvalid, "%q is no name for a file of a secret",
+		name).WithHint("use letters, digits, '.', '_' and '-', beginning with a letter, digit or '_'")
 }
 
 // FileMode reads the permissions.
@@ -133,13 +135,14 @@ func (s *ServiceSpec) SecretNames(namespace string) []SecretName {
 }
 
 // secrets checks what a service says of secrets.
-func (c *checker) secrets(p string, s *ServiceSpec) {
-	if len(s.Secrets) > MaxSecretUses {
-		c.add(p+".secrets", "put values that belong together into one secret, as several files", "%d secrets; at most %d are allowed", len(s.Secrets), MaxSecretUses)
+func (c *checker) secrets(p string, service *ServiceSpec) {
+	if len(service.Secrets) > MaxSecretUses {
+		c.add(p+".secrets", "put values that belong together into one secret, as several files", "%d secrets; at most %d are allowed",
+			len(service.Secrets), MaxSecretUses)
 	}
 	at := map[string]bool{}
-	for i := range s.Secrets {
-		u := s.Secrets[i]
+	for i := range service.Secrets {
+		u := service.Secrets[i]
 		up := fmt.Sprintf("%s.secrets[%d]", p, i)
 		c.name(up+".name", u.Name)
 		c.between(up+".version", u.Version, 0, 1_000_000_000)

@@ -148,19 +148,19 @@ func (s *ServiceSpec) LevelNeeds() (out []LevelNeed) {
 }
 
 // eachField visits all fields of a value's structs that are part of a manifest. The path has their names in JSON.
-func eachField(v reflect.Value, path string, visit func(field, path string, v reflect.Value)) {
-	switch v.Kind() {
+func eachField(value reflect.Value, path string, visit func(field, path string, value reflect.Value)) {
+	switch value.Kind() {
 	case reflect.Pointer:
-		if !v.IsNil() {
-			eachField(v.Elem(), path, visit)
+		if !value.IsNil() {
+			eachField(value.Elem(), path, visit)
 		}
 	case reflect.Slice:
-		for i := range v.Len() {
-			eachField(v.Index(i), fmt.Sprintf("%s[%d]", path, i), visit)
+		for i := range value.Len() {
+			eachField(value.Index(i), fmt.Sprintf("%s[%d]", path, i), visit)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			f := v.Type().Field(i)
+		for i := range value.NumField() {
+			f := value.Type().Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if !f.IsExported() || f.Tag.Get("json") == "" || name == "-" {
 				continue
@@ -168,9 +168,9 @@ func eachField(v reflect.Value, path string, visit func(field, path string, v re
 			at := path
 			if name != "" {
 				at = strings.TrimPrefix(path+"."+name, ".")
-				visit(v.Type().Name()+"."+f.Name, at, v.Field(i))
+				visit(value.Type().Name()+"."+f.Name, at, value.Field(i))
 			}
-			eachField(v.Field(i), at, visit)
+			eachField(value.Field(i), at, visit)
 		}
 	}
 }

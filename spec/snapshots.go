@@ -35,7 +35,8 @@ func NewSnapshotID(v VolumeClaim, suffix string) SnapshotID {
 
 const prefixSnapshot = "snap/"
 
-// Key is the snapshot's key in the desired set of the worker that has it: while it is there the snapshot stays, and its tombstone removes it.
+// Key is the snapshot's key in the desired set of the worker that has it: while it is there the snapshot stays, and its
+// tombstone removes it.
 func (id SnapshotID) Key() string { return prefixSnapshot + string(id) }
 
 // ParseSnapshotKey reads what SnapshotID.Key writes.
@@ -92,7 +93,8 @@ type Snapshot struct {
 
 // Claim gives the volumes that a snapshot is of.
 func (s *Snapshot) Claim() VolumeClaim {
-	return VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: s.Namespace, Name: s.App}, Service: s.Service}, Ordinal: s.Replica}
+	return VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: s.Namespace, Name: s.App}, Service: s.Service},
+		Ordinal: s.Replica}
 }
 
 // SetClaim says which volumes a snapshot is of.

@@ -22,7 +22,8 @@ const MinPassphrase = 10
 // PassphraseRecipient encrypts a backup to a passphrase. It must be the only recipient.
 func PassphraseRecipient(passphrase string) (age.Recipient, error) {
 	if len(passphrase) < MinPassphrase {
-		return nil, fmt.Errorf("the passphrase has %d characters; use at least %d, for a backup holds every secret", len(passphrase), MinPassphrase)
+		return nil, fmt.Errorf("the passphrase has %d characters; use at least %d, for a backup holds every secret", len(passphrase),
+			MinPassphrase)
 	}
 	r, err := age.NewScryptRecipient(passphrase)
 	if err != nil {

@@ -47,8 +47,8 @@ type loader interface {
 
 // Dump writes all records as they are at one moment; commits go on meanwhile. Secrets are in it as they are in the
 // store: Backup encrypts. What is beside the store is written first, and its keys begin with BesideKey: a restore takes it out.
-func Dump(ctx context.Context, s Store, w io.Writer, beside ...Record) error {
-	b := bufio.NewWriterSize(w, 64<<10)
+func Dump(ctx context.Context, store Store, out io.Writer, beside ...Record) error {
+	b := bufio.NewWriterSize(out, 64<<10)
 	d := &dumper{h: sha256.New(), w: b}
 	begin := func(revision int64) error {
 		d.buf = binary.AppendUvarint(append(d.buf[:0], dumpMagic...), dumpVersion)
@@ -73,7 +73,7 @@ func Dump(ctx context.Context, s Store, w io.Writer, beside ...Record) error {
 		}
 		return err
 	}
-	if err := snapshot(ctx, s, first, each); err != nil {
+	if err := snapshot(ctx, store, first, each); err != nil {
 		return fmt.Errorf("dump: %w", err)
 	}
 	d.buf = binary.AppendUvarint(append(d.buf[:0], 0), n)
@@ -129,11 +129,11 @@ func Load(ctx context.Context, s Store, r io.Reader, alter Alter) error {
 
 // loadFrom reads r twice, first to verify, then to load. open decrypts. What cannot be rewound is kept in a temporary
 // file in the form it came in, so that a secret that was encrypted stays so.
-func loadFrom(ctx context.Context, s Store, r io.Reader, alter Alter, open func(io.Reader) (io.Reader, error)) error {
+func loadFrom(ctx context.Context, store Store, in io.Reader, alter Alter, open func(io.Reader) (io.Reader, error)) error {
 	if alter == nil {
 		alter = func(*Record) (bool, error) { return true, nil }
 	}
-	rs, start, err := seekable(r)
+	rs, start, err := seekable(in)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -164,7 +164,7 @@ func loadFrom(ctx context.Context, s Store, r io.Reader, alter Alter, open func(
 		if !write {
 			err = records(func(Record) error { return nil })
 		} else {
-			err = load(ctx, s, records)
+			err = load(ctx, store, records)
 		}
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)
@@ -173,11 +173,11 @@ func loadFrom(ctx context.Context, s Store, r io.Reader, alter Alter, open func(
 	return nil
 }
 
-func load(ctx context.Context, s Store, records func(func(Record) error) error) error {
-	if l, ok := s.(loader); ok {
+func load(ctx context.Context, store Store, records func(func(Record) error) error) error {
+	if l, ok := store.(loader); ok {
 		return l.load(ctx, records)
 	}
-	if have, _, err := s.List(ctx, ""); err != nil {
+	if have, _, err := store.List(ctx, ""); err != nil {
 		return err
 	} else if len(have) > 0 {
 		return ErrNotEmpty
@@ -187,7 +187,7 @@ func load(ctx context.Context, s Store, records func(func(Record) error) error) 
 	var keys []string
 	size := 0
 	flush := func() error {
-		_, err := s.Commit(ctx, batch)
+		_, err := store.Commit(ctx, batch)
 		if err == nil {
 			for _, op := range batch {
 				keys = append(keys, op.Key)
@@ -218,7 +218,7 @@ func load(ctx context.Context, s Store, records func(func(Record) error) error) 
 		for _, k := range part {
 			ops = append(ops, Op{Key: k, Delete: true})
 		}
-		if _, undo := s.Commit(context.WithoutCancel(ctx), ops); undo != nil {
+		if _, undo := store.Commit(context.WithoutCancel(ctx), ops); undo != nil {
 			return fmt.Errorf("%w; and what was loaded before could not be taken back, so empty the store by hand: %w", err, undo)
 		}
 	}
@@ -226,9 +226,9 @@ func load(ctx context.Context, s Store, records func(func(Record) error) error) 
 }
 
 // readDump checks form and digest while it hands out records; only its nil error makes them trustworthy.
-func readDump(ctx context.Context, r io.Reader, each func(Record) error) (revision int64, err error) {
+func readDump(ctx context.Context, src io.Reader, each func(Record) error) (revision int64, err error) {
 	h := sha256.New()
-	b := bufio.NewReaderSize(r, 64<<10)
+	b := bufio.NewReaderSize(src, 64<<10)
 	in := &dumpReader{b: b, h: h}
 	bad := func(what string) error {
 		if in.err != nil && !errors.Is(in.err, io.EOF) && !errors.Is(in.err, io.ErrUnexpectedEOF) {

@@ -38,14 +38,14 @@ type etcd struct {
 	lead      atomic.Pointer[Leadership] // nil: it need not lead
 }
 
-func openEtcd(ctx context.Context, u *url.URL, o Options) (*etcd, error) {
-	e := &etcd{cli: newEtcdClient(u, o), keep: o.KeepRevisions}
-	if p := strings.Trim(u.Path, "/"); p != "" {
+func openEtcd(ctx context.Context, at *url.URL, opt Options) (*etcd, error) {
+	e := &etcd{cli: newEtcdClient(at, opt), keep: opt.KeepRevisions}
+	if p := strings.Trim(at.Path, "/"); p != "" {
 		e.prefix = "/" + p + "/"
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	e.calls, e.cutCalls = context.WithCancel(context.WithoutCancel(ctx))
-	first, cancel := context.WithTimeout(ctx, o.Timeout)
+	first, cancel := context.WithTimeout(ctx, opt.Timeout)
 	defer cancel()
 	for {
 		_, err := e.revision(first)
@@ -57,7 +57,7 @@ func openEtcd(ctx context.Context, u *url.URL, o Options) (*etcd, error) {
 			e.cancel()
 			e.cutCalls()
 			e.cli.close()
-			return nil, fmt.Errorf("store at etcd %s: no answer that helps within %v; check that a majority of its members runs and that address and credentials are right: %w", u.Host, o.Timeout, etcdError(err))
+			return nil, fmt.Errorf("store at etcd %s: no answer that helps within %v; check that a majority of its members runs and that address and credentials are right: %w", at.Host, opt.Timeout, etcdError(err))
 		}
 	}
 }
@@ -373,10 +373,12 @@ func etcdError(err error) error {
 	}
 	switch text := f.Error(); {
 	case strings.Contains(text, "database space exceeded"):
-		return fmt.Errorf("%w: etcd's quota is used up; run etcdctl compact, defrag and alarm disarm, or raise --quota-backend-bytes: %w", ErrFull, err)
+		return fmt.Errorf("%w: etcd's quota is used up; run etcdctl compact, defrag and alarm disarm, or raise --quota-backend-bytes: %w",
+			ErrFull, err)
 	case strings.Contains(text, "revision has been compacted"), strings.Contains(text, "is a future revision"):
 		return fmt.Errorf("%w: %w", ErrCompacted, err)
-	case strings.Contains(text, "request is too large"), strings.Contains(text, "too many operations"), strings.Contains(text, "larger than max"):
+	case strings.Contains(text, "request is too large"), strings.Contains(text, "too many operations"),
+		strings.Contains(text, "larger than max"):
 		return fmt.Errorf("%w: start etcd with --max-txn-ops=4096 --max-request-bytes=10485760: %w", ErrTooLarge, err)
 	}
 	return err

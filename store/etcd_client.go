@@ -124,25 +124,26 @@ const (
 	codeUnauthenticated = 16
 )
 
-func newEtcdClient(u *url.URL, o Options) *etcdClient {
+func newEtcdClient(at *url.URL, opt Options) *etcdClient {
 	scheme := "http"
-	if u.Scheme == "etcds" || o.TLS != nil {
+	if at.Scheme == "etcds" || opt.TLS != nil {
 		scheme = "https"
 	}
-	conf := o.TLS
+	conf := opt.TLS
 	if conf == nil {
 		conf = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	// A member that vanished without a word is noticed in 25 seconds, also by a watch that only listens.
-	dialer := net.Dialer{Timeout: o.Timeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
-	c := &etcdClient{http: &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: conf, MaxIdleConnsPerHost: 64,
-		IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: 15 * time.Second, DisableCompression: true}}}
-	for host := range strings.SplitSeq(u.Host, ",") {
+	dialer := net.Dialer{Timeout: opt.Timeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second,
+		Interval: 5 * time.Second, Count: 3}}
+	c := &etcdClient{http: &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: conf,
+		MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: 15 * time.Second, DisableCompression: true}}}
+	for host := range strings.SplitSeq(at.Host, ",") {
 		c.endpoints = append(c.endpoints, scheme+"://"+host)
 	}
-	if u.User != nil {
-		c.user = u.User.Username()
-		c.password, _ = u.User.Password()
+	if at.User != nil {
+		c.user = at.User.Username()
+		c.password, _ = at.User.Password()
 	}
 	return c
 }
@@ -194,7 +195,8 @@ func (c *etcdClient) send(ctx context.Context, path string, write bool, in any) 
 		var op *net.OpError
 		var f *etcdFailure
 		switch {
-		case errors.As(err, &f) && (f.Code == codeUnauthenticated || strings.Contains(f.Error(), "invalid auth token")) && c.user != "" && !loggedIn:
+		case errors.As(err, &f) && (f.Code == codeUnauthenticated || strings.Contains(f.Error(), "invalid auth token")) && c.user != "" &&
+			!loggedIn:
 			c.mu.Lock()
 			c.token = ""
 			c.mu.Unlock()

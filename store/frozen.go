@@ -28,8 +28,8 @@ type frozen struct {
 
 // OpenFrozen opens a store in a file as Open does, or, if its file system is mounted read-only, for reading until that changes.
 // thawed reports whether it can be written. The copy of a process that was killed is removed in both cases.
-func OpenFrozen(ctx context.Context, rawURL string, o Options) (st Store, thawed bool, err error) {
-	st, err = Open(ctx, rawURL, o)
+func OpenFrozen(ctx context.Context, rawURL string, opt Options) (st Store, thawed bool, err error) {
+	st, err = Open(ctx, rawURL, opt)
 	path, ok := sqlitePath(rawURL)
 	if !ok || err != nil && !errors.Is(err, ErrReadOnly) {
 		return st, err == nil, err
@@ -42,7 +42,7 @@ func OpenFrozen(ctx context.Context, rawURL string, o Options) (st Store, thawed
 	if e != nil {
 		return nil, false, e
 	}
-	f := &frozen{path: path, o: o.withDefaults()}
+	f := &frozen{path: path, o: opt.withDefaults()}
 	f.lock, err = lockExisting(path + ".lock")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, false, fmt.Errorf("store %s: %w", path, ErrReadOnly) // there is nothing to read

@@ -163,8 +163,8 @@ func (e *etcd) awaitVacancy(ctx context.Context) {
 func (l *Leadership) keep(ctx context.Context, renewed time.Time) {
 	defer l.end()
 	const ttl = leaseTTL * time.Second
-	t := time.NewTicker(ttl / 4)
-	defer t.Stop()
+	tick := time.NewTicker(ttl / 4)
+	defer tick.Stop()
 	over := time.NewTimer(time.Until(renewed.Add(ttl)))
 	defer over.Stop()
 	for {
@@ -173,7 +173,7 @@ func (l *Leadership) keep(ctx context.Context, renewed time.Time) {
 			return
 		case <-over.C:
 			return
-		case <-t.C:
+		case <-tick.C:
 		}
 		sent := time.Now()
 		try, cancel := context.WithDeadline(ctx, renewed.Add(ttl))
@@ -270,8 +270,8 @@ func (l *Leadership) renew(ctx context.Context) error {
 	}
 	kv := at.KVs[0]
 	var res etcdTxnResult
-	err := l.etcd.cli.call(ctx, "/v3/kv/txn", true, etcdTxn{Compare: []etcdCompare{{Target: "MOD", Result: "EQUAL", Key: l.key(), ModRevision: int64s(kv.ModRevision)}},
-		Success: []etcdOp{{Put: &etcdPut{Key: l.key(), Value: kv.Value, Lease: int64s(l.lease)}}}}, &res)
+	err := l.etcd.cli.call(ctx, "/v3/kv/txn", true, etcdTxn{Compare: []etcdCompare{{Target: "MOD", Result: "EQUAL", Key: l.key(),
+		ModRevision: int64s(kv.ModRevision)}}, Success: []etcdOp{{Put: &etcdPut{Key: l.key(), Value: kv.Value, Lease: int64s(l.lease)}}}}, &res)
 	if err == nil && !res.Succeeded {
 		err = errors.New("the leader's record was changed meanwhile")
 	}

@@ -47,21 +47,21 @@ func (o Options) withDefaults() Options {
 //	etcd://user:password@host:2379,host:2379/prefix   an etcd cluster; etcds:// for TLS
 //
 // A damaged file, or one that has lost acknowledged writes, is reported as *DamagedError and left as it is; see Repair and Replace.
-func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
-	o = o.withDefaults()
+func Open(ctx context.Context, rawURL string, opt Options) (Store, error) {
+	opt = opt.withDefaults()
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch scheme {
 	case "memory":
 		if rest != "" {
 			return nil, fmt.Errorf("store %q: a memory store takes nothing after the colon", rawURL)
 		}
-		return newMemory(o), nil
+		return newMemory(opt), nil
 	case "sqlite":
 		path, _ := sqlitePath(rawURL)
 		if path == "" || strings.HasSuffix(path, "/") {
 			return nil, fmt.Errorf("store %q: name a file, such as sqlite:/var/lib/skerry/root.db", rawURL)
 		}
-		s, err := openSQLite(ctx, path, o)
+		s, err := openSQLite(ctx, path, opt)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
 		if err != nil || u.Host == "" {
 			return nil, fmt.Errorf("store: an etcd store is named as etcd://host:2379/prefix")
 		}
-		s, err := openEtcd(ctx, u, o)
+		s, err := openEtcd(ctx, u, opt)
 		if err != nil {
 			return nil, err
 		}

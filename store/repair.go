@@ -31,7 +31,8 @@ func (e *DamagedError) Error() string {
 		}
 		return fmt.Sprintf("store %s is damaged: %s is wrong; %d other records are whole", e.Path, text, e.Whole)
 	case e.Acknowledged > e.Revision:
-		return fmt.Sprintf("store %s has lost writes: it ends at revision %d, and revision %d was acknowledged", e.Path, e.Revision, e.Acknowledged)
+		return fmt.Sprintf("store %s has lost writes: it ends at revision %d, and revision %d was acknowledged", e.Path, e.Revision,
+			e.Acknowledged)
 	}
 	return fmt.Sprintf("store %s is damaged: %v", e.Path, e.Cause)
 }
@@ -81,10 +82,10 @@ type Repairing struct {
 	Finish func(ctx context.Context, s Store) error
 }
 
-// Repair puts a new file of the records that are whole in the place of a damaged SQLite file, as Replace does. The new store's revisions are
-// above all that were acknowledged.
-func Repair(ctx context.Context, rawURL string, o Options, how Repairing) (done Repaired, err error) {
-	done.SetAside, err = replace(ctx, rawURL, o, func(damaged *DamagedError, s *sqlite) error {
+// Repair puts a new file of the records that are whole in the place of a damaged SQLite file, as Replace does. The new
+// store's revisions are above all that were acknowledged.
+func Repair(ctx context.Context, rawURL string, opt Options, how Repairing) (done Repaired, err error) {
+	done.SetAside, err = replace(ctx, rawURL, opt, func(damaged *DamagedError, s *sqlite) error {
 		done.Acknowledged, done.Revision = damaged.Acknowledged, damaged.Revision
 		if !exists(damaged.Path) {
 			return fmt.Errorf("%w; nothing is left to repair", damaged)
@@ -142,7 +143,8 @@ func (r *Repaired) rebuild(ctx context.Context, path string, fn func(Record) err
 }
 
 // read reads records in an order until they end or SQLite finds damage. What fn answers is an error.
-func (r *Repaired) read(ctx context.Context, db *sql.DB, order string, seen map[string]bool, fn func(Record) error) (whole bool, err error) {
+func (r *Repaired) read(ctx context.Context, db *sql.DB, order string, seen map[string]bool, fn func(Record) error) (whole bool,
+	err error) {
 	rows, err := db.QueryContext(ctx, "SELECT key, revision, sum, value FROM record ORDER BY key"+order)
 	if err != nil {
 		return false, unlessDamage(err)

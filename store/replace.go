@@ -19,8 +19,8 @@ func Replace(ctx context.Context, rawURL string, o Options, fill func(ctx contex
 	return replace(ctx, rawURL, o, func(_ *DamagedError, s *sqlite) error { return fill(ctx, s) })
 }
 
-func replace(ctx context.Context, rawURL string, o Options, fill func(*DamagedError, *sqlite) error) (aside string, err error) {
-	o = o.withDefaults()
+func replace(ctx context.Context, rawURL string, opt Options, fill func(*DamagedError, *sqlite) error) (aside string, err error) {
+	opt = opt.withDefaults()
 	path, ok := sqlitePath(rawURL)
 	if !ok {
 		return "", fmt.Errorf("store %q: only SQLite files are repaired", rawURL)
@@ -28,7 +28,7 @@ func replace(ctx context.Context, rawURL string, o Options, fill func(*DamagedEr
 	if !exists(path) && !exists(path+headSuffix) {
 		return "", fmt.Errorf("store %s: %w", path, os.ErrNotExist)
 	}
-	s, err := lockSQLite(path, o)
+	s, err := lockSQLite(path, opt)
 	if err != nil {
 		return "", err
 	}

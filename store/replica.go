@@ -31,8 +31,8 @@ func CanFollow(s Store) bool { _, ok := s.(replica); return ok }
 
 // Tail hands every change after a revision to fn, in order and as Extend takes it, with the revision it ends at. It ends as Watch
 // does: with ErrCompacted the changes are not kept any more, and a whole copy is needed.
-func Tail(ctx context.Context, s Store, from int64, fn func(changes []byte, revision int64) error) error {
-	return s.Watch(ctx, "", from, func(events []Event) error {
+func Tail(ctx context.Context, store Store, from int64, fn func(changes []byte, revision int64) error) error {
+	return store.Watch(ctx, "", from, func(events []Event) error {
 		var cs []change
 		size := 0
 		flush := func() error {

@@ -104,7 +104,8 @@ func lockSQLite(path string, o Options) (*sqlite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
-	return &sqlite{path: path, o: o, lock: lock, head: head{path: path + headSuffix}, queue: make(chan *request, 64), stop: make(chan struct{}), done: make(chan struct{})}, nil
+	return &sqlite{path: path, o: o, lock: lock, head: head{path: path + headSuffix}, queue: make(chan *request, 64),
+		stop: make(chan struct{}), done: make(chan struct{})}, nil
 }
 
 // failed closes what open has opened, but the lock, and says what is wrong.
@@ -125,11 +126,11 @@ func (s *sqlite) open(ctx context.Context) error {
 		return err
 	}
 	// SQLite would create it readable for all, and gives its log the same rights.
-	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		return err
 	}
 	if s.write, err = openDB(sqliteDSN(s.path, s.o.CacheKiB, "journal_size_limit(4194304)", "wal_autocheckpoint(1000)"), 1); err != nil {
@@ -139,14 +140,14 @@ func (s *sqlite) open(ctx context.Context) error {
 	if err != nil {
 		return sqliteError(err)
 	}
-	w, rev, err := s.prepare(ctx, conn)
+	out, rev, err := s.prepare(ctx, conn)
 	if err != nil {
 		conn.Close()
 		return err
 	}
 	s.feed = newFeed(rev, 256<<10, 0)
 	if s.read, err = openDB(sqliteDSN(s.path, s.o.CacheKiB, "query_only(1)"), 2); err != nil {
-		return errors.Join(err, w.close())
+		return errors.Join(err, out.close())
 	}
 	for _, p := range []struct {
 		to  **sql.Stmt
@@ -157,10 +158,10 @@ func (s *sqlite) open(ctx context.Context) error {
 		{&s.changes, "SELECT last, data FROM change WHERE last > ? ORDER BY last LIMIT 64"},
 	} {
 		if *p.to, err = s.read.PrepareContext(ctx, p.sql); err != nil {
-			return errors.Join(sqliteError(err), w.close())
+			return errors.Join(sqliteError(err), out.close())
 		}
 	}
-	go s.writer(w)
+	go s.writer(out)
 	return nil
 }
 
@@ -198,7 +199,8 @@ func (s *sqlite) prepare(ctx context.Context, conn *sql.Conn) (*writer, int64, e
 	case appID != applicationID:
 		return nil, 0, errors.New("this is an SQLite file of another program; name another file")
 	case version > schemaVersion:
-		return nil, 0, fmt.Errorf("%w: the file has schema %d and this program knows %d; use the newer program, or restore a backup", ErrNewer, version, schemaVersion)
+		return nil, 0, fmt.Errorf("%w: the file has schema %d and this program knows %d; use the newer program, or restore a backup", ErrNewer,
+			version, schemaVersion)
 	}
 	if err := checkHistory(ctx, conn); err != nil {
 		return nil, 0, err

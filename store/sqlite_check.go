@@ -96,7 +96,8 @@ func (e *DamagedError) check(ctx context.Context, db *sql.DB) error {
 	if verdict != "ok" {
 		return fmt.Errorf("%w: %s", ErrDamaged, verdict)
 	}
-	// A key that is no text any more stands where no search for text finds it, nor what lies behind it; SQLite takes it for a key of another type.
+	// A key that is no text any more stands where no search for text finds it, nor what lies behind it; SQLite takes it
+	// for a key of another type.
 	rows, err := db.QueryContext(ctx, "SELECT key, revision, sum, value, typeof(key) FROM record")
 	if err != nil {
 		return sqliteError(err)
@@ -200,29 +201,30 @@ func encodeChanges(cs []change) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-func decodeChanges(b []byte) ([]change, error) {
+func decodeChanges(data []byte) ([]change, error) {
 	damaged := fmt.Errorf("history: %w", ErrDamaged)
-	if len(b) < 4 || crc32.Checksum(b[:len(b)-4], crc32.MakeTable(crc32.Castagnoli)) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
+	if len(data) < 4 || crc32.Checksum(data[:len(data)-4],
+		crc32.MakeTable(crc32.Castagnoli)) != binary.LittleEndian.Uint32(data[len(data)-4:]) {
 		return nil, damaged
 	}
-	b = b[:len(b)-4]
+	data = data[:len(data)-4]
 	bad := false
 	num := func() uint64 {
-		n, w := binary.Uvarint(b)
+		n, w := binary.Uvarint(data)
 		if w <= 0 {
 			bad = true
 			return 0
 		}
-		b = b[w:]
+		data = data[w:]
 		return n
 	}
 	bytes := func(n uint64) []byte {
-		if bad || n > uint64(len(b)) {
+		if bad || n > uint64(len(data)) {
 			bad = true
 			return nil
 		}
-		out := b[:n:n]
-		b = b[n:]
+		out := data[:n:n]
+		data = data[n:]
 		return out
 	}
 	var cs []change
@@ -239,7 +241,7 @@ func decodeChanges(b []byte) ([]change, error) {
 		}
 		cs = append(cs, c)
 	}
-	if bad || len(b) > 0 {
+	if bad || len(data) > 0 {
 		return nil, damaged
 	}
 	return cs, nil

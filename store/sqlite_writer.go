@@ -46,7 +46,7 @@ func (s *sqlite) Compact(ctx context.Context, revision int64) error {
 	return err
 }
 
-func (s *sqlite) submit(ctx context.Context, r *request) (int64, error) {
+func (s *sqlite) submit(ctx context.Context, req *request) (int64, error) {
 	if s.isClosed() {
 		return 0, ErrClosed
 	}
@@ -54,28 +54,28 @@ func (s *sqlite) submit(ctx context.Context, r *request) (int64, error) {
 		return 0, err
 	}
 	select {
-	case s.queue <- r:
+	case s.queue <- req:
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	case <-s.stop:
 		return 0, ErrClosed
 	}
 	select {
-	case <-r.done:
+	case <-req.done:
 	case <-ctx.Done():
-		if r.state.CompareAndSwap(waiting, abandoned) {
+		if req.state.CompareAndSwap(waiting, abandoned) {
 			return 0, ctx.Err()
 		}
-		<-r.done // being written: the outcome is near, and worth knowing
+		<-req.done // being written: the outcome is near, and worth knowing
 	case <-s.done:
 		// The writer ended. It has answered r, or r came too late.
 		select {
-		case <-r.done:
+		case <-req.done:
 		default:
 			return 0, ErrClosed
 		}
 	}
-	return r.revision, r.err
+	return req.revision, req.err
 }
 
 // writer owns the writing connection. Only its goroutine uses it.
@@ -90,29 +90,29 @@ type writer struct {
 }
 
 func newWriter(ctx context.Context, conn *sql.Conn, rev int64) (*writer, error) {
-	w := &writer{conn: conn, revision: rev, untilTrim: 1}
+	out := &writer{conn: conn, revision: rev, untilTrim: 1}
 	for _, p := range []struct {
 		to  **sql.Stmt
 		sql string
 	}{
-		{&w.begin, "BEGIN IMMEDIATE"},
-		{&w.commit, "COMMIT"},
-		{&w.rollback, "ROLLBACK"},
-		{&w.have, "SELECT revision FROM record WHERE key = ?"},
-		{&w.put, "INSERT INTO record VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, sum = excluded.sum, value = excluded.value"},
-		{&w.del, "DELETE FROM record WHERE key = ?"},
-		{&w.log, "INSERT INTO change VALUES (?, ?)"},
-		{&w.setRevision, "UPDATE meta SET value = ? WHERE name = 'revision'"},
-		{&w.setCompacted, "UPDATE meta SET value = max(value, ?) WHERE name = 'compacted' RETURNING value"},
-		{&w.trim, "DELETE FROM change WHERE last <= ?"},
+		{&out.begin, "BEGIN IMMEDIATE"},
+		{&out.commit, "COMMIT"},
+		{&out.rollback, "ROLLBACK"},
+		{&out.have, "SELECT revision FROM record WHERE key = ?"},
+		{&out.put, "INSERT INTO record VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, sum = excluded.sum, value = excluded.value"},
+		{&out.del, "DELETE FROM record WHERE key = ?"},
+		{&out.log, "INSERT INTO change VALUES (?, ?)"},
+		{&out.setRevision, "UPDATE meta SET value = ? WHERE name = 'revision'"},
+		{&out.setCompacted, "UPDATE meta SET value = max(value, ?) WHERE name = 'compacted' RETURNING value"},
+		{&out.trim, "DELETE FROM change WHERE last <= ?"},
 	} {
 		var err error
 		if *p.to, err = conn.PrepareContext(ctx, p.sql); err != nil {
-			return nil, errors.Join(sqliteError(err), w.close())
+			return nil, errors.Join(sqliteError(err), out.close())
 		}
-		w.all = append(w.all, *p.to)
+		out.all = append(out.all, *p.to)
 	}
-	return w, nil
+	return out, nil
 }
 
 // close closes the statements too: database/sql does not know those of a single connection, and SQLite keeps the file
@@ -126,78 +126,78 @@ func (w *writer) close() error {
 }
 
 // writer takes what waits, writes it, answers, and starts again.
-func (s *sqlite) writer(w *writer) {
+func (s *sqlite) writer(out *writer) {
 	defer close(s.done)
 	var next *request // taken from the queue, but not fitting into the batch before
 	for {
-		r := next
+		req := next
 		next = nil
-		if r == nil {
+		if req == nil {
 			select {
-			case r = <-s.queue:
+			case req = <-s.queue:
 			case <-s.stop:
 				select { // those in the queue came before Close
-				case r = <-s.queue:
+				case req = <-s.queue:
 				default:
 					s.feed.close()
-					s.closeErr = errors.Join(w.close(), s.closeFiles(), s.lock.release())
+					s.closeErr = errors.Join(out.close(), s.closeFiles(), s.lock.release())
 					return
 				}
 			}
 		}
-		if !r.state.CompareAndSwap(waiting, taken) {
+		if !req.state.CompareAndSwap(waiting, taken) {
 			continue
 		}
-		if r.special() {
-			s.do(w, r)
-			close(r.done)
+		if req.special() {
+			s.do(out, req)
+			close(req.done)
 			continue
 		}
-		batch, size := []*request{r}, r.size()
+		batch, size := []*request{req}, req.size()
 	fill:
 		for len(batch) < batchCommits && size < batchBytes {
 			select {
-			case r := <-s.queue:
-				if r.special() {
-					next = r
+			case req := <-s.queue:
+				if req.special() {
+					next = req
 					break fill
 				}
-				if r.state.CompareAndSwap(waiting, taken) {
-					batch, size = append(batch, r), size+r.size()
+				if req.state.CompareAndSwap(waiting, taken) {
+					batch, size = append(batch, req), size+req.size()
 				}
 			default:
 				break fill
 			}
 		}
-		s.apply(w, batch)
+		s.apply(out, batch)
 	}
 }
 
 // do carries out what is no commit.
-func (s *sqlite) do(w *writer, r *request) {
+func (s *sqlite) do(out *writer, req *request) {
 	switch {
-	case r.load != nil:
-		if r.adopt > 0 {
-			if r.err = s.head.set(0); r.err != nil {
+	case req.load != nil:
+		if req.adopt > 0 {
+			if req.err = s.head.set(0); req.err != nil {
 				return
 			}
 		}
-		r.err = w.load(r.load, r.adopt)
-		s.head.write(w.revision)
-		if r.err == nil {
-			s.compacted.Store(w.revision)
-			s.feed.reset(w.revision)
+		req.err = out.load(req.load, req.adopt)
+		s.head.write(out.revision)
+		if req.err == nil {
+			s.compacted.Store(out.revision)
+			s.feed.reset(out.revision)
 		}
-	case r.extend != nil:
+	case req.extend != nil:
 		var cs []change
-		if cs, r.err = w.extend(r.extend); r.err == nil {
-			s.head.write(w.revision)
+		if cs, req.err = out.extend(req.extend); req.err == nil {
+			s.head.write(out.revision)
 			s.feed.add(cs...)
-			s.trim(w, len(cs))
+			s.trim(out, len(cs))
 		}
-		r.revision = w.revision
+		req.revision = out.revision
 	default:
-		r.err = s.compact(w, min(r.compact, w.revision))
+		req.err = s.compact(out, min(req.compact, out.revision))
 	}
 }
 
@@ -213,16 +213,16 @@ func (r *request) size() int {
 
 // apply writes a batch and answers it. When the disk is full the commits are tried one by one: a large one must not
 // take its small neighbours with it.
-func (s *sqlite) apply(w *writer, batch []*request) {
-	changes, err := w.transact(batch)
+func (s *sqlite) apply(out *writer, batch []*request) {
+	changes, err := out.transact(batch)
 	if err != nil && len(batch) > 1 && errors.Is(err, ErrFull) {
 		for _, r := range batch {
-			s.apply(w, []*request{r})
+			s.apply(out, []*request{r})
 		}
 		return
 	}
 	if err == nil {
-		s.head.write(w.revision)
+		s.head.write(out.revision)
 		s.feed.add(changes...)
 	}
 	for _, r := range batch {
@@ -232,7 +232,7 @@ func (s *sqlite) apply(w *writer, batch []*request) {
 		close(r.done)
 	}
 	if err == nil {
-		s.trim(w, len(changes))
+		s.trim(out, len(changes))
 	}
 }
 
@@ -323,8 +323,8 @@ func (w *writer) check(ctx context.Context, r *request) (bool, error) {
 	return true, nil
 }
 
-func (w *writer) put1(ctx context.Context, r *request, c *change) error {
-	for _, op := range r.ops {
+func (w *writer) put1(ctx context.Context, req *request, c *change) error {
+	for _, op := range req.ops {
 		rec := Record{Key: op.Key, Revision: c.revision}
 		if op.Delete {
 			res, err := w.del.ExecContext(ctx, op.Key)
@@ -352,26 +352,26 @@ func (w *writer) put1(ctx context.Context, r *request, c *change) error {
 
 // compact forgets changes up to upTo. A transaction's row goes when all its changes may go; the rest of a row that
 // straddles the border stays on disk, but nobody is given it in part: the border is what counts.
-func (s *sqlite) compact(w *writer, upTo int64) (err error) {
+func (s *sqlite) compact(out *writer, upTo int64) (err error) {
 	ctx := context.Background()
-	if _, err := w.begin.ExecContext(ctx); err != nil {
+	if _, err := out.begin.ExecContext(ctx); err != nil {
 		return sqliteError(err)
 	}
 	defer func() {
 		if err != nil {
-			_, _ = w.rollback.ExecContext(ctx)
+			_, _ = out.rollback.ExecContext(ctx)
 		}
 	}()
 	var border int64
-	if err := w.setCompacted.QueryRowContext(ctx, upTo).Scan(&border); err != nil {
+	if err := out.setCompacted.QueryRowContext(ctx, upTo).Scan(&border); err != nil {
 		return sqliteError(err)
 	}
-	if _, err := w.trim.ExecContext(ctx, border); err != nil {
+	if _, err := out.trim.ExecContext(ctx, border); err != nil {
 		return sqliteError(err)
 	}
 	// Watchers must not find a hole, so the border moves before the rows go.
 	s.compacted.Store(border)
-	if _, err := w.commit.ExecContext(ctx); err != nil {
+	if _, err := out.commit.ExecContext(ctx); err != nil {
 		return sqliteError(err)
 	}
 	s.feed.compact(border)

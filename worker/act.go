@@ -194,40 +194,40 @@ func (s *Server) activity(id skerry.InstanceID, fn func(*activity)) {
 	fn(x)
 }
 
-func (s *Server) startContainer(ctx context.Context, a core.StartContainer) {
-	m := core.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
-	task, d, err := s.spec(ctx, a)
+func (s *Server) startContainer(ctx context.Context, start core.StartContainer) {
+	m := core.Started{ID: start.A.ID, Name: start.Name, Attempt: start.Attempt}
+	task, driver, err := s.spec(ctx, start)
 	if err == nil {
-		err = s.leases.await(ctx, &a.A)
+		err = s.leases.await(ctx, &start.A)
 	}
 	if err == nil {
-		err = s.cpus.take(ctx, &task, exclusive(&a))
+		err = s.cpus.take(ctx, &task, exclusive(&start))
 	}
 	if err == nil {
-		var h runtime.Handle
-		fromCheckpoint := a.Resume || a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer
+		var handle runtime.Handle
+		fromCheckpoint := start.Resume || start.A.From != nil && start.Attempt == 1 && start.Name == spec.MainContainer
 		if fromCheckpoint {
-			h, err = s.goOn(ctx, a, task, d)
+			handle, err = s.goOn(ctx, start, task, driver)
 		} else {
-			h, err = d.Start(ctx, task)
+			handle, err = driver.Start(ctx, task)
 		}
 		if errors.Is(err, runtime.ErrExists) && !fromCheckpoint {
 			// An earlier life of the agent started it and did not live to write that down.
-			err = d.Remove(ctx, runtime.Handle{ID: task.ID, Driver: d.Name(), Instance: task.Instance, Container: task.Container})
+			err = driver.Remove(ctx, runtime.Handle{ID: task.ID, Driver: driver.Name(), Instance: task.Instance, Container: task.Container})
 			if err == nil {
-				h, err = d.Start(ctx, task)
+				handle, err = driver.Start(ctx, task)
 			}
 		}
-		if err != nil && !fromCheckpoint && doubtful(err) && mend(ctx, s, &a.A, a.Name) {
-			h, err = d.Start(ctx, task)
+		if err != nil && !fromCheckpoint && doubtful(err) && mend(ctx, s, &start.A, start.Name) {
+			handle, err = driver.Start(ctx, task)
 		}
-		if err == nil && s.leases.over(&a.A) != nil { // the agent hung on the way
-			_ = d.Stop(ctx, h, 0)
+		if err == nil && s.leases.over(&start.A) != nil { // the agent hung on the way
+			_ = driver.Stop(ctx, handle, 0)
 		}
 		if err == nil {
-			m.Handle, m.At = encode(h), h.Started
-			if e := s.cpus.started(ctx, d, h, task.Resources.CPUSet); e != nil {
-				s.opt.Log.Warn("processors", "task", string(h.ID), "err", e)
+			m.Handle, m.At = encode(handle), handle.Started
+			if e := s.cpus.started(ctx, driver, handle, task.Resources.CPUSet); e != nil {
+				s.opt.Log.Warn("processors", "task", string(handle.ID), "err", e)
 			}
 		} else if e := s.cpus.give(context.WithoutCancel(ctx), task.ID); e != nil {
 			s.opt.Log.Warn("processors", "task", string(task.ID), "err", e)
@@ -237,7 +237,7 @@ func (s *Server) startContainer(ctx context.Context, a core.StartContainer) {
 		if ctx.Err() != nil {
 			return // the agent is going away; the next life looks what is there
 		}
-		s.leases.tellOver(a.A.ID)
+		s.leases.tellOver(start.A.ID)
 		m.Err = err.Error()
 		var invalid *runtime.InvalidSpec
 		var unsupported *runtime.Unsupported
@@ -245,15 +245,16 @@ func (s *Server) startContainer(ctx context.Context, a core.StartContainer) {
 		s.Post(m)
 		return
 	}
-	s.leases.tellOver(a.A.ID)
+	s.leases.tellOver(start.A.ID)
 	s.Post(m)
-	if e, h, ok := s.watch(ctx, a.A.ID, a.Name, a.Attempt, m.Handle); ok {
-		doubt(ctx, s, &a.A, a.Name, h, e)
+	if e, handle, ok := s.watch(ctx, start.A.ID, start.Name, start.Attempt, m.Handle); ok {
+		doubt(ctx, s, &start.A, start.Name, handle, e)
 	}
 }
 
 // watch waits for the end of a container. ok is false for one that it lost sight of.
-func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, attempt int, handle json.RawMessage) (e runtime.Exit, h runtime.Handle, ok bool) {
+func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, attempt int, handle json.RawMessage) (e runtime.Exit,
+	h runtime.Handle, ok bool) {
 	defer panics.Catch(s.opt.Log, "watching a task")
 	d, h, err := s.driverOf(handle)
 	if err == nil {

@@ -110,7 +110,8 @@ func (a *attachables) apply(task *runtime.Spec, names []string) error {
 			task.Devices = append(task.Devices, runtime.Device{Path: n.Host(), Target: n.Path, Access: n.Permissions})
 		}
 		for _, m := range e.Mounts {
-			task.Mounts = append(task.Mounts, runtime.Mount{Type: "bind", Source: m.HostPath, Target: m.ContainerPath, ReadOnly: slices.Contains(m.Options, "ro")})
+			task.Mounts = append(task.Mounts, runtime.Mount{Type: "bind", Source: m.HostPath, Target: m.ContainerPath,
+				ReadOnly: slices.Contains(m.Options, "ro")})
 		}
 		for _, h := range e.Hooks {
 			hook := runtime.Hook{Stage: h.Name, Path: h.Path, Args: h.Args, Env: h.Env}

@@ -54,12 +54,14 @@ func (s *Server) recipient(a *spec.Assignment) (string, error) {
 func checkpointer(ctx context.Context, d runtime.Driver) (runtime.Checkpointer, error) {
 	c, ok := d.(runtime.Checkpointer)
 	if !ok {
-		return nil, &runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: d.Name(), Reason: "it has no way to write what runs into files"}
+		return nil, &runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: d.Name(),
+			Reason: "it has no way to write what runs into files"}
 	}
 	return c, c.CanCheckpoint(ctx)
 }
 
-// serveCheckpoint writes the state of an instance, ends it, and answers with all that another worker needs to go on, for that worker alone to read.
+// serveCheckpoint writes the state of an instance, ends it, and answers with all that another worker needs to go on,
+// for that worker alone to read.
 func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	m := core.LeaveLocal{ID: id}
 	if err := json.Unmarshal([]byte(r.URL.Query().Get("for")), &m.For); err != nil {
@@ -151,20 +153,20 @@ func (s *Server) goOn(ctx context.Context, a core.StartContainer, spec runtime.S
 }
 
 // fetch brings the state of another copy of an instance here, by way of the cluster.
-func (s *Server) fetch(ctx context.Context, a *spec.Assignment) error {
+func (s *Server) fetch(ctx context.Context, assigned *spec.Assignment) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var key *age.X25519Identity
-	s.activity(a.ID, func(x *activity) { key, x.key, x.prepare = x.key, nil, cancel })
+	s.activity(assigned.ID, func(x *activity) { key, x.key, x.prepare = x.key, nil, cancel })
 	up := s.up.Load()
 	if key == nil || up == nil {
 		return errors.New("the key for it is lost")
 	}
-	token, err := json.Marshal(a.Fence)
+	token, err := json.Marshal(assigned.Fence)
 	if err != nil {
 		return err
 	}
-	where := "http://cluster/checkpoint/" + url.PathEscape(string(a.ID)) + "?for=" + url.QueryEscape(string(token))
+	where := "http://cluster/checkpoint/" + url.PathEscape(string(assigned.ID)) + "?for=" + url.QueryEscape(string(token))
 	for end := time.Now().Add(leaveWait); ; {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
 		if err != nil {
@@ -174,7 +176,7 @@ func (s *Server) fetch(ctx context.Context, a *spec.Assignment) error {
 		if err == nil && res.StatusCode == http.StatusOK {
 			defer res.Body.Close()
 			free, _ := freeAt(s.opt.Dir)
-			return unpack(ctx, res.Body, key, s.instanceDir(a.ID), free-s.opt.MinFree)
+			return unpack(ctx, res.Body, key, s.instanceDir(assigned.ID), free-s.opt.MinFree)
 		}
 		again := err == nil && res.StatusCode == http.StatusConflict
 		if err == nil {
@@ -192,8 +194,9 @@ func (s *Server) fetch(ctx context.Context, a *spec.Assignment) error {
 	}
 }
 
-// unpack reads what serveCheckpoint has sent, which may take so much room. It counts as whole only with its seal. What is in there is another
-// worker's word: nothing comes to lie beside the directories that go along, and those that are mounted into the instance are no links.
+// unpack reads what serveCheckpoint has sent, which may take so much room. It counts as whole only with its seal. What
+// is in there is another worker's word: nothing comes to lie beside the directories that go along, and those that are
+// mounted into the instance are no links.
 func unpack(ctx context.Context, from io.Reader, key *age.X25519Identity, dir string, room skerry.Bytes) error {
 	plain, err := age.Decrypt(from, key)
 	if err != nil {

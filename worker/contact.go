@@ -51,7 +51,8 @@ func newLeases(runDir, cgroupParent string, command []string) (*leases, error) {
 	}
 	var err error
 	if l.contact, err = lease.NewContact(filepath.Join(runDir, "contact")); err == nil && len(command) > 0 {
-		l.holder, err = lease.NewHolder(lease.Options{Dir: filepath.Join(runDir, LeaseDir), Contact: l.contact, CgroupParent: cgroupParent, Command: command})
+		l.holder, err = lease.NewHolder(lease.Options{Dir: filepath.Join(runDir, LeaseDir), Contact: l.contact, CgroupParent: cgroupParent,
+			Command: command})
 	}
 	return l, err
 }
@@ -73,9 +74,9 @@ func (l *leases) keep(ctx context.Context) {
 	if l.contact == nil {
 		return
 	}
-	t := time.NewTicker(contactEvery)
-	t.Stop()
-	defer t.Stop()
+	tick := time.NewTicker(contactEvery)
+	tick.Stop()
+	defer tick.Stop()
 	var list []core.Lease
 	for {
 		select {
@@ -84,10 +85,10 @@ func (l *leases) keep(ctx context.Context) {
 		case list = <-l.wanted:
 			l.heard(list) // before the guard hears of what depends on it
 			l.hold(ctx, list)
-			if t.Stop(); len(list) > 0 {
-				t.Reset(contactEvery)
+			if tick.Stop(); len(list) > 0 {
+				tick.Reset(contactEvery)
 			}
-		case <-t.C:
+		case <-tick.C:
 			l.heard(list)
 			if l.failed() || !l.ensure(ctx) {
 				l.hold(ctx, list)
@@ -192,17 +193,17 @@ func (l *leases) failed() bool {
 }
 
 // await returns when an instance is guarded, at once if it need not be. The error says that it must not start.
-func (l *leases) await(ctx context.Context, a *spec.Assignment) error {
-	if _, ok := a.Spec.OnDisconnect.StopAfter(); !ok || l.holder == nil {
+func (l *leases) await(ctx context.Context, assigned *spec.Assignment) error {
+	if _, ok := assigned.Spec.OnDisconnect.StopAfter(); !ok || l.holder == nil {
 		return nil
 	}
 	for {
 		l.mu.Lock()
-		held, err, changed := l.held[a.ID], l.err, l.changed
+		held, err, changed := l.held[assigned.ID], l.err, l.changed
 		l.mu.Unlock()
 		switch {
 		case held:
-			if l.over(a) != nil {
+			if l.over(assigned) != nil {
 				return errLeaseOver
 			}
 			return nil

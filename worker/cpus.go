@@ -101,7 +101,9 @@ func (p *processors) take(ctx context.Context, spec *runtime.Spec, n int) error 
 	shared := p.sharedLocked()
 	own := p.machine.Take(shared.Minus(p.machine.Online.Minus(p.machine.Lendable())), n)
 	if own == nil {
-		return &runtime.StartError{Field: "resources.exclusiveCPUs", Err: fmt.Errorf("%d processors are asked for, and of those that may be lent %s are free", n, orNone(shared.Minus(p.machine.Online.Minus(p.machine.Lendable()))))}
+		return &runtime.StartError{Field: "resources.exclusiveCPUs",
+			Err: fmt.Errorf("%d processors are asked for, and of those that may be lent %s are free", n,
+				orNone(shared.Minus(p.machine.Online.Minus(p.machine.Lendable()))))}
 	}
 	spec.Resources.CPUSet = own.String()
 	if spec.Labels == nil {

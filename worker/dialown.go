@@ -26,8 +26,9 @@ import (
 // dialTime bounds a connection to an instance.
 const dialTime = 5 * time.Second
 
-// dialInstance connects to a TCP port of an instance: at its address, else at loopback of a network namespace that it has without one. What has
-// neither shares the host's network with whatever listens there, and is reached only at ports that its manifest declares and it listens on itself.
+// dialInstance connects to a TCP port of an instance: at its address, else at loopback of a network namespace that it
+// has without one. What has neither shares the host's network with whatever listens there, and is reached only at ports
+// that its manifest declares and it listens on itself.
 func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port int) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -86,22 +87,25 @@ func sameFile(a, b string) (bool, error) {
 
 // mayReach refuses a port of the host's that is not the instance's own.
 func mayReach(svc *spec.ServiceSpec, tasks []runtime.Handle, id skerry.InstanceID, port int) error {
-	declared := slices.ContainsFunc(svc.Ports, func(p spec.Port) bool { return p.Port == port && (p.Proto() == "tcp" || p.Proto() == "any") }) ||
-		svc.Metrics != nil && svc.Metrics.Port == port
+	declared := slices.ContainsFunc(svc.Ports, func(p spec.Port) bool {
+		return p.Port == port &&
+			(p.Proto() == "tcp" || p.Proto() == "any")
+	}) || svc.Metrics != nil && svc.Metrics.Port == port
 	if !declared {
 		return skerry.Errorf(skerry.CodeForbidden, "instance %s has no network of its own on this worker, and its service declares no TCP port %d: other programs of the host may listen there", id, port).
 			WithHint("list the port under ports of the service; or ask the operator to run the worker without --no-network")
 	}
 	own, err := listensAlone(tasks, uint16(port))
 	if err == nil && !own {
-		err = skerry.Errorf(skerry.CodeForbidden, "instance %s has no network of its own on this worker, and does not listen on port %d itself", id, port).
+		err = skerry.Errorf(skerry.CodeForbidden, "instance %s has no network of its own on this worker, and does not listen on port %d itself",
+			id, port).
 			WithHint("does the service listen on it, on all addresses? Ports of other programs of the host are not forwarded")
 	}
 	return err
 }
 
-// listensAlone reports whether all sockets that a connection to a port of 127.0.0.1 may end up at belong to processes of some tasks, and there
-// is one.
+// listensAlone reports whether all sockets that a connection to a port of 127.0.0.1 may end up at belong to processes
+// of some tasks, and there is one.
 func listensAlone(tasks []runtime.Handle, port uint16) (bool, error) {
 	foreign := map[string]bool{} // the links of /proc/PID/fd
 	for _, file := range []string{"tcp", "tcp6"} {
@@ -167,7 +171,8 @@ func listeners(table io.Reader, port uint16, found func(inode string)) error {
 		}
 		// Whatever the byte order is: any address, 127.0.0.1, and those in their IPv6 forms. Others are not connected to, and another one of
 		// 127.0.0.0/8 is not in this list.
-		if strings.Trim(addr, "0") == "" || slices.Contains([]string{"0100007F", "7F000001", "0000000000000000FFFF00000100007F", "00000000000000000000FFFF7F000001"}, addr) {
+		if strings.Trim(addr, "0") == "" || slices.Contains([]string{"0100007F", "7F000001", "0000000000000000FFFF00000100007F",
+			"00000000000000000000FFFF7F000001"}, addr) {
 			found(f[9])
 		}
 	}

@@ -13,16 +13,17 @@ import (
 
 // ioOf says what a container may read and write, and of which devices: the disk with the worker's data, and volumes that are
 // devices of their own. The kernel charges what a loop device does to whoever asked for it.
-func (s *Server) ioOf(a *spec.Assignment, res spec.Resources, driver string) (*runtime.IO, error) {
+func (s *Server) ioOf(assigned *spec.Assignment, res spec.Resources, driver string) (*runtime.IO, error) {
 	l := res.IO
 	if l == (spec.IOLimits{}) {
 		return nil, nil
 	}
-	io := &runtime.IO{ReadBps: uint64(l.ReadBps), WriteBps: uint64(l.WriteBps), ReadIOPS: uint64(l.ReadIOPS), WriteIOPS: uint64(l.WriteIOPS), Weight: uint16(l.Weight)}
+	io := &runtime.IO{ReadBps: uint64(l.ReadBps), WriteBps: uint64(l.WriteBps), ReadIOPS: uint64(l.ReadIOPS), WriteIOPS: uint64(l.WriteIOPS),
+		Weight: uint16(l.Weight)}
 	dirs := []string{s.opt.Dir}
-	for i := range a.Spec.Volumes {
-		if v := &a.Spec.Volumes[i]; v.Empty == nil || !v.Empty.Memory {
-			dirs = append(dirs, s.volumeSource(a, v))
+	for i := range assigned.Spec.Volumes {
+		if v := &assigned.Spec.Volumes[i]; v.Empty == nil || !v.Empty.Memory {
+			dirs = append(dirs, s.volumeSource(assigned, v))
 		}
 	}
 	for _, dir := range dirs {

@@ -82,8 +82,8 @@ func (s *Server) layers(ctx context.Context) []layer {
 
 // watchDisk ends containers that have more on the disk than they may, until ctx ends.
 func (s *Server) watchDisk(ctx context.Context) {
-	t := time.NewTicker(diskLook)
-	defer t.Stop()
+	tick := time.NewTicker(diskLook)
+	defer tick.Stop()
 	var last, next time.Time // the last look, and when another may be
 	var had skerry.Bytes     // what was free then
 	for {
@@ -100,20 +100,20 @@ func (s *Server) watchDisk(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-tick.C:
 		}
 	}
 }
 
 // holdLayer measures what a container has on the disk, and ends it when that is too much.
 func (s *Server) holdLayer(ctx context.Context, l layer) {
-	d, h, err := s.driverOf(l.handle)
+	driver, handle, err := s.driverOf(l.handle)
 	if err != nil {
 		return
 	}
 	var at runtime.Layer
-	if layered, ok := d.(runtime.Layered); ok {
-		if at, err = layered.Layer(ctx, h); err != nil {
+	if layered, ok := driver.(runtime.Layered); ok {
+		if at, err = layered.Layer(ctx, handle); err != nil {
 			return // it has just ended
 		}
 	}
@@ -123,7 +123,7 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 	}
 	use, err := diskuse.Of(dirs, []string{at.Root}, at.Procs, l.most)
 	if err != nil {
-		s.opt.Log.Warn("measure a layer", "task", string(h.ID), "err", err)
+		s.opt.Log.Warn("measure a layer", "task", string(handle.ID), "err", err)
 	}
 	use.Bytes += at.Bytes
 	use.Files += at.Inodes
@@ -135,14 +135,15 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 	case use.Deep:
 		why = "directories too deep to be measured"
 	case use.Bytes <= l.most.Bytes:
-		why = fmt.Sprintf("more than %d files in its layer and in volumes without a size, which is the most with %s of storage", l.most.Files, skerry.Bytes(l.most.Bytes))
+		why = fmt.Sprintf("more than %d files in its layer and in volumes without a size, which is the most with %s of storage", l.most.Files,
+			skerry.Bytes(l.most.Bytes))
 	}
 	s.mu.Lock()
-	s.overDisk[h.ID] = why
+	s.overDisk[handle.ID] = why
 	s.mu.Unlock()
-	s.opt.Log.Info("a container has too much on the disk", "instance", string(h.Instance), "container", h.Container, "why", why)
-	if err := d.Stop(ctx, h, 0); err != nil && ctx.Err() == nil {
-		s.opt.Log.Warn("stop", "task", string(h.ID), "err", err)
+	s.opt.Log.Info("a container has too much on the disk", "instance", string(handle.Instance), "container", handle.Container, "why", why)
+	if err := driver.Stop(ctx, handle, 0); err != nil && ctx.Err() == nil {
+		s.opt.Log.Warn("stop", "task", string(handle.ID), "err", err)
 	}
 }
 

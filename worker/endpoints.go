@@ -28,7 +28,8 @@ type endpoints struct {
 }
 
 func newEndpoints() *endpoints {
-	return &endpoints{lists: map[skerry.ServiceKey][]wire.Endpoint{}, nets: map[skerry.AppKey]*wire.AppNetwork{}, insts: map[skerry.InstanceID]skerry.AppKey{}}
+	return &endpoints{lists: map[skerry.ServiceKey][]wire.Endpoint{}, nets: map[skerry.AppKey]*wire.AppNetwork{},
+		insts: map[skerry.InstanceID]skerry.AppKey{}}
 }
 
 // know remembers to which application an instance belongs, forget ends that.
@@ -104,7 +105,8 @@ func (e *endpoints) addressesLocked(k skerry.ServiceKey) (out []wire.Endpoint) {
 			continue
 		}
 		for _, q := range s.Ports {
-			out = append(out, wire.Endpoint{Name: k.Service, Port: q.PortName(), Protocol: q.Proto(), Address: netip.AddrPortFrom(s.RoundRobin, uint16(q.Port)).String()})
+			out = append(out, wire.Endpoint{Name: k.Service, Port: q.PortName(), Protocol: q.Proto(),
+				Address: netip.AddrPortFrom(s.RoundRobin, uint16(q.Port)).String()})
 		}
 	}
 	return out

@@ -24,7 +24,7 @@ func bounded(a *spec.Assignment) bool {
 // openHostPath opens a path of the host as the site grants it: beneath the outermost directory that covers it, then beneath each one
 // within that. A link that leads out of one of them is refused, since whoever may write there may have made it. The file is open
 // for nothing but mounting. Nothing that happens to the path afterwards changes what it stands for.
-func openHostPath(grants []spec.HostPath, path string) (f *os.File, writable bool, err error) {
+func openHostPath(grants []spec.HostPath, path string) (file *os.File, writable bool, err error) {
 	covers := spec.HostPathsFor(grants, path)
 	if len(covers) == 0 {
 		return nil, false, impossible(fmt.Sprintf("the site opens no directory with %s to this organisation; its operator may name it in hostPaths of the site's admission policy", path))
@@ -43,7 +43,8 @@ func openHostPath(grants []spec.HostPath, path string) (f *os.File, writable boo
 			continue
 		}
 		rel := strings.TrimPrefix(strings.TrimPrefix(to, at), "/")
-		inner, err := unix.Openat2(fd, rel, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+		inner, err := unix.Openat2(fd, rel, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
 		unix.Close(fd)
 		switch {
 		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ELOOP):
@@ -67,27 +68,27 @@ func (s *Server) hostDir(id skerry.InstanceID, name string) string {
 
 // mountHostPath mounts what a volume names of the host at a place of the instance's, from where containers get it: without device nodes
 // and set-user-ID programs, and to be read only unless the site lets it be written. It is idempotent.
-func (s *Server) mountHostPath(a *spec.Assignment, v *spec.Volume) error {
-	f, writable, err := openHostPath(a.HostPaths, v.Host.Path)
+func (s *Server) mountHostPath(assigned *spec.Assignment, v *spec.Volume) error {
+	file, writable, err := openHostPath(assigned.HostPaths, v.Host.Path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	at := s.hostDir(a.ID, v.Name)
-	if mounted(f, at, writable) {
+	defer file.Close()
+	at := s.hostDir(assigned.ID, v.Name)
+	if mounted(file, at, writable) {
 		return nil
 	}
 	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return fmt.Errorf("unmount %s: %w", at, err)
 	}
-	if err := mountPoint(f, at); err != nil {
+	if err := mountPoint(file, at); err != nil {
 		return err
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
 	if !writable {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
-	tree, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	tree, err := unix.OpenTree(int(file.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err == nil {
 		defer unix.Close(tree)
 		if err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err == nil {
@@ -102,7 +103,7 @@ func (s *Server) mountHostPath(a *spec.Assignment, v *spec.Volume) error {
 	if !writable {
 		flags |= unix.MS_RDONLY
 	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), at, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), at, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", v.Host.Path, err)
 	}
 	if err := errors.Join(unix.Mount("", at, "", flags, ""), unix.Mount("", at, "", unix.MS_PRIVATE, "")); err != nil {

@@ -23,8 +23,9 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
-// ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats, and
-// about round trips: /measure, of other workers: /reach, by which ways they are reached: /overlay, and snapshots of local volumes: /snapshots.
+// ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats,
+// and about round trips: /measure, of other workers: /reach, by which ways they are reached: /overlay, and snapshots of
+// local volumes: /snapshots.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
@@ -70,10 +71,10 @@ func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string,
 		name = spec.MainContainer
 	}
 	var handle json.RawMessage
-	var a spec.Assignment
+	var assigned spec.Assignment
 	var ok bool
 	if err := s.Role.View(ctx, func(c loop.Core) {
-		if a, handle, _, ok = c.(*core.Core).Assignment(id, name); of != nil {
+		if assigned, handle, _, ok = c.(*core.Core).Assignment(id, name); of != nil {
 			handle = of(c.(*core.Core), id, name)
 		}
 	}); err != nil {
@@ -82,9 +83,9 @@ func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string,
 	if !ok {
 		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this worker", id)
 	}
-	if k, _ := containerOf(&a.Spec, name); k == nil {
+	if k, _ := containerOf(&assigned.Spec, name); k == nil {
 		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeNotFound, "instance %s has no container %q", id, name).
-			WithHint("it has: %s", strings.Join(containerNames(&a.Spec), ", "))
+			WithHint("it has: %s", strings.Join(containerNames(&assigned.Spec), ", "))
 	}
 	if len(handle) == 0 {
 		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeUnavailable, "container %s of %s has not started yet", name, id).
@@ -105,17 +106,17 @@ func containerNames(s *spec.ServiceSpec) []string {
 
 // serveLogs answers with one JSON object a line: time, stream, line.
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
-	q := r.URL.Query()
-	d, h, err := s.find(r.Context(), id, q.Get("container"), core.LastLog)
+	query := r.URL.Query()
+	driver, handle, err := s.find(r.Context(), id, query.Get("container"), core.LastLog)
 	if err != nil {
 		return err
 	}
-	l, ok := d.(runtime.Logger)
+	l, ok := driver.(runtime.Logger)
 	if !ok {
-		return skerry.Errorf(skerry.CodeUnsupported, "runtime %s keeps no logs", d.Name())
+		return skerry.Errorf(skerry.CodeUnsupported, "runtime %s keeps no logs", driver.Name())
 	}
-	o := runtime.LogOptions{Follow: q.Get("follow") == "true", Previous: q.Get("previous") == "true"}
-	if t := q.Get("tail"); t != "" {
+	o := runtime.LogOptions{Follow: query.Get("follow") == "true", Previous: query.Get("previous") == "true"}
+	if t := query.Get("tail"); t != "" {
 		n, err := strconv.Atoi(t)
 		if err != nil {
 			return skerry.Errorf(skerry.CodeInvalid, "tail %q is not a number", t)
@@ -124,12 +125,12 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.Ins
 			o.Tail = -1
 		}
 	}
-	if t := q.Get("since"); t != "" {
+	if t := query.Get("since"); t != "" {
 		if o.Since, err = time.Parse(time.RFC3339Nano, t); err != nil {
 			return skerry.Errorf(skerry.CodeInvalid, "since %q is not a time as in RFC 3339", t)
 		}
 	}
-	st, err := l.OpenLog(r.Context(), h, o)
+	st, err := l.OpenLog(r.Context(), handle, o)
 	if err != nil {
 		if errors.Is(err, runtime.ErrNotFound) {
 			return skerry.Errorf(skerry.CodeNotFound, "there is no such log of %s", id)
@@ -142,7 +143,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.Ins
 		e, err := st.Next()
 		if o.Previous = err != nil; err == nil {
 			first = &e
-		} else if before, err := l.OpenLog(r.Context(), h, o); err == nil {
+		} else if before, err := l.OpenLog(r.Context(), handle, o); err == nil {
 			st.Close()
 			st = before
 		}
@@ -172,19 +173,19 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.Ins
 
 // serveExec runs a command over an upgraded connection; see package execstream.
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
-	q := r.URL.Query()
-	d, h, err := s.find(r.Context(), id, q.Get("container"), nil)
+	query := r.URL.Query()
+	driver, handle, err := s.find(r.Context(), id, query.Get("container"), nil)
 	if err != nil {
 		return err
 	}
-	e, ok := d.(runtime.Execer)
+	e, ok := driver.(runtime.Execer)
 	if !ok {
-		return skerry.Errorf(skerry.CodeUnsupported, "runtime %s cannot run commands inside an instance", d.Name())
+		return skerry.Errorf(skerry.CodeUnsupported, "runtime %s cannot run commands inside an instance", driver.Name())
 	}
-	if len(q["command"]) == 0 {
+	if len(query["command"]) == 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "a command is missing")
 	}
-	if err := s.mayBe(r.Context(), id, d.Name(), q.Get("user")); err != nil {
+	if err := s.mayBe(r.Context(), id, driver.Name(), query.Get("user")); err != nil {
 		return err
 	}
 	conn, buf, err := execstream.Accept(w, r, execstream.ProtoExec)
@@ -195,17 +196,18 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.Ins
 	ctx, cancel := context.WithCancel(s.lifetime())
 	defer cancel()
 	ec := execstream.New(execstream.Joined{Conn: conn, R: buf})
-	spec := runtime.ExecSpec{Args: q["command"], User: q.Get("user"), TTY: q.Get("tty") == "true", Stdout: ec.Writer(execstream.Stdout), Stderr: ec.Writer(execstream.Stderr)}
-	spec.Env = append(spec.Env, q["env"]...)
+	spec := runtime.ExecSpec{Args: query["command"], User: query.Get("user"), TTY: query.Get("tty") == "true",
+		Stdout: ec.Writer(execstream.Stdout), Stderr: ec.Writer(execstream.Stderr)}
+	spec.Env = append(spec.Env, query["env"]...)
 	in, feed := io.Pipe()
 	defer in.Close()
 	resize := make(chan runtime.WinSize, 4)
 	spec.Resize = resize
-	if q.Get("stdin") == "true" {
+	if query.Get("stdin") == "true" {
 		spec.Stdin = in
 	}
 	go readExec(ec, feed, resize, cancel)
-	code, err := e.Exec(ctx, h, spec)
+	code, err := e.Exec(ctx, handle, spec)
 	res := execstream.Result{Code: code}
 	if err != nil {
 		res.Code, res.Error = 126, err.Error()
@@ -227,7 +229,8 @@ func (s *Server) mayBe(ctx context.Context, id skerry.InstanceID, driver, user s
 		return nil
 	}
 	return skerry.Errorf(skerry.CodeForbidden, "user %s would be a user of the host, because %s is a process of the host; that needs the security level privileged, and organisation %s has %s", user, id, a.Org, a.Level).
-		WithHint("omit the user; the operator of the site grants the level with \"levels: {%s: privileged}\" in the site's admission policy", a.Org)
+		WithHint("omit the user; the operator of the site grants the level with \"levels: {%s: privileged}\" in the site's admission policy",
+			a.Org)
 }
 
 // readExec hands on what the user types until the connection ends, which ends the command.
@@ -277,7 +280,8 @@ func (s *Server) serveForward(w http.ResponseWriter, r *http.Request, id skerry.
 		return err
 	}
 	if err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "port %d of %s does not answer: %v", port, id, err).WithHint("does the service listen on it, on all addresses?")
+		return skerry.Errorf(skerry.CodeUnavailable, "port %d of %s does not answer: %v", port, id,
+			err).WithHint("does the service listen on it, on all addresses?")
 	}
 	defer to.Close()
 	conn, buf, err := execstream.Accept(w, r, execstream.ProtoForward)

@@ -70,15 +70,16 @@ type entryAt struct {
 func newWorkerIngress(o IngressOptions, f *overlayNet, n *attachments, log *slog.Logger) (*workerIngress, error) {
 	e := &workerIngress{opt: o, overlayNet: f, net: n, log: log, changed: make(chan struct{}, 1), ends: map[string]string{}}
 	var err error
-	e.in, err = ingress.New(ingress.Options{Log: log, Dial: e.dial, Waits: e.nudge, DialTimeout: 3 * time.Second, Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
-		host := a.Addr().String()
-		if a.Addr().IsUnspecified() {
-			host = "" // by IPv6 too, where there is any
-		}
-		return f.sockets.tcp(ctx, a, func() (net.Listener, error) {
-			return (&net.ListenConfig{Control: hostnet.OpenToInstances}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(a.Port()))))
-		})
-	}})
+	e.in, err = ingress.New(ingress.Options{Log: log, Dial: e.dial, Waits: e.nudge, DialTimeout: 3 * time.Second,
+		Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
+			host := a.Addr().String()
+			if a.Addr().IsUnspecified() {
+				host = "" // by IPv6 too, where there is any
+			}
+			return f.sockets.tcp(ctx, a, func() (net.Listener, error) {
+				return (&net.ListenConfig{Control: hostnet.OpenToInstances}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(a.Port()))))
+			})
+		}})
 	return e, err
 }
 
@@ -247,7 +248,10 @@ func (o *offer) useless(key string) bool {
 	if !strings.HasPrefix(key, "2 tcp ") || strings.HasSuffix(key, ":53") {
 		return false
 	}
-	return !slices.ContainsFunc(o.Listeners, func(l ingress.Listener) bool { return tcpKey(l.Addr, func(k string) bool { return k == key }) == key })
+	return !slices.ContainsFunc(o.Listeners, func(l ingress.Listener) bool {
+		return tcpKey(l.Addr,
+			func(k string) bool { return k == key }) == key
+	})
 }
 
 // config works out what is to be offered, and keeps its ports from instances.
@@ -262,19 +266,20 @@ func (e *workerIngress) config() *offer {
 // offers works it out from the host ports that instances have, and the addresses of the ingresses. Of the overlay network's lock and that
 // of the attachments neither is taken under the other.
 func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.InstanceID]wire.Attachment) *offer {
-	f := e.overlayNet
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	net := e.overlayNet
+	net.mu.Lock()
+	defer net.mu.Unlock()
 	o := &offer{serving: map[skerry.AppKey]bool{}, problems: map[entryAt]string{}, routes: map[string]entryAt{}, ends: map[string]string{}}
-	if f.node == nil {
+	if net.node == nil {
 		return o
 	}
 	o.ports = map[int][]entryAt{}
 	listeners := map[int]*ingress.Listener{}
-	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) }) {
-		n := f.nets[app]
+	for _, app := range slices.SortedFunc(maps.Keys(net.nets),
+		func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) }) {
+		n := net.nets[app]
 		at, ok := have[ingressID(n.Net)]
-		if !ok || !f.ofBlocksLocked(at) {
+		if !ok || !net.ofBlocksLocked(at) {
 			continue
 		}
 		o.serving[app] = true
@@ -286,36 +291,37 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 		}
 		for i := range n.Services {
 			s := &n.Services[i]
-			k := n.Real(s)
-			for _, g := range s.Ingress {
-				d := entryAt{k, g.Entry()}
-				if id, is := taken[g.Listen]; is {
-					o.problems[d] = fmt.Sprintf("port %d of the worker is a host port of instance %s; use another port for one of them", g.Listen, id)
+			service := n.Real(s)
+			for _, way := range s.Ingress {
+				d := entryAt{service, way.Entry()}
+				if id, is := taken[way.Listen]; is {
+					o.problems[d] = fmt.Sprintf("port %d of the worker is a host port of instance %s; use another port for one of them", way.Listen, id)
 					continue
 				}
-				r := ingress.Route{Hold: holdFor(s), Name: k.String(), Host: g.Host, Path: g.Path, TLS: g.TLS, Net: n.Net, Fresh: g.Policy == spec.BalanceRoundRobin, ProxyProtocol: g.ProxyProtocol}
-				if g.TLS != "" && g.TLS != spec.TLSOff && g.TLS != spec.TLSSelf {
-					if !slices.ContainsFunc(n.Certificates, func(c wire.IngressCertificate) bool { return c.Name == string(g.TLS) }) {
-						o.problems[d] = fmt.Sprintf("there is no certificate %q; `skerry certificate put` brings one", string(g.TLS))
+				r := ingress.Route{Hold: holdFor(s), Name: service.String(), Host: way.Host, Path: way.Path, TLS: way.TLS, Net: n.Net,
+					Fresh: way.Policy == spec.BalanceRoundRobin, ProxyProtocol: way.ProxyProtocol}
+				if way.TLS != "" && way.TLS != spec.TLSOff && way.TLS != spec.TLSSelf {
+					if !slices.ContainsFunc(n.Certificates, func(c wire.IngressCertificate) bool { return c.Name == string(way.TLS) }) {
+						o.problems[d] = fmt.Sprintf("there is no certificate %q; `skerry certificate put` brings one", string(way.TLS))
 						continue
 					}
-					r.TLS = spec.IngressTLS(n.Org + "/" + string(g.TLS))
+					r.TLS = spec.IngressTLS(n.Org + "/" + string(way.TLS))
 				}
-				port, _ := g.Port.Find(s.Ports)
-				if addr := s.Address(g.Policy); addr.IsValid() && port.Port > 0 && f.leadsLocked(k, g.Policy, s.Sleeps) {
+				port, _ := way.Port.Find(s.Ports)
+				if addr := s.Address(way.Policy); addr.IsValid() && port.Port > 0 && net.leadsLocked(service, way.Policy, s.Sleeps) {
 					r.Targets = []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port.Port))}
 				}
-				if listeners[g.Listen] == nil {
-					listeners[g.Listen] = &ingress.Listener{Protocol: g.Protocol}
+				if listeners[way.Listen] == nil {
+					listeners[way.Listen] = &ingress.Listener{Protocol: way.Protocol}
 				}
-				listeners[g.Listen].Routes = append(listeners[g.Listen].Routes, r)
-				o.ports[g.Listen] = append(o.ports[g.Listen], d)
+				listeners[way.Listen].Routes = append(listeners[way.Listen].Routes, r)
+				o.ports[way.Listen] = append(o.ports[way.Listen], d)
 				o.routes[fmt.Sprintf("route %s%s of %s on ", r.Host, r.Path, r.Name)] = d
-				o.ends[r.Name] = f.endsLocked(k)
+				o.ends[r.Name] = net.endsLocked(service)
 			}
 		}
 	}
-	o.whole = len(o.serving) == len(f.ingressesLocked())
+	o.whole = len(o.serving) == len(net.ingressesLocked())
 	hosts := e.opt.Listen
 	if len(hosts) == 0 {
 		hosts = []netip.Addr{netip.IPv4Unspecified()}

@@ -62,13 +62,13 @@ func limitedLinks(a *spec.Assignment) (out []skerry.ServiceKey) {
 
 // watchLinks measures links until ctx ends.
 func (s *Server) watchLinks(ctx context.Context, every time.Duration) {
-	t := time.NewTicker(every)
-	defer t.Stop()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-tick.C:
 		}
 		var keys []skerry.ServiceKey
 		err := s.Role.View(ctx, func(c loop.Core) {

@@ -166,13 +166,14 @@ type counters struct {
 }
 
 func (c counters) since(o counters) counters {
-	return counters{max(0, c.cpu-o.cpu), max(0, c.waiting-o.waiting), c.periods - min(c.periods, o.periods), c.throttled - min(c.throttled, o.throttled), max(0, c.disk-o.disk), max(0, c.network-o.network)}
+	return counters{max(0, c.cpu-o.cpu), max(0, c.waiting-o.waiting), c.periods - min(c.periods, o.periods),
+		c.throttled - min(c.throttled, o.throttled), max(0, c.disk-o.disk), max(0, c.network-o.network)}
 }
 
 // measure tells the core what is used, until ctx ends.
 func (s *Server) measure(ctx context.Context, l *loop.Loop) {
-	t := time.NewTicker(core.UsualMeasure)
-	defer t.Stop()
+	tick := time.NewTicker(core.UsualMeasure)
+	defer tick.Stop()
 	refused := ""
 	pruned := time.Now()
 	for {
@@ -192,13 +193,13 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-tick.C:
 		case <-s.nudge:
 		case every := <-s.measurePace:
 			if every <= 0 {
 				every = core.UsualMeasure
 			}
-			t.Reset(every)
+			tick.Reset(every)
 		}
 	}
 }
@@ -301,7 +302,8 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	if e := s.workerIngress.Load(); e != nil {
 		in = s.arrivals.look(time.Now(), e.in.Stats().Routes)
 	}
-	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"), Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}
+	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"),
+		Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}
 	if up := s.up.Load(); up != nil {
 		u.RTT, u.Loss = up.Quality()
 	}

@@ -137,12 +137,12 @@ func echo(ctx context.Context, addr netip.Addr) float64 {
 	var sent []time.Time
 	buf := make([]byte, 1500)
 	for answers < tries && time.Now().Before(end) && ctx.Err() == nil {
-		b, err := (&icmp.Message{Type: ask, Body: &icmp.Echo{ID: id, Seq: len(sent), Data: body}}).Marshal(nil)
+		data, err := (&icmp.Message{Type: ask, Body: &icmp.Echo{ID: id, Seq: len(sent), Data: body}}).Marshal(nil)
 		if err != nil {
 			break
 		}
 		sent = append(sent, time.Now())
-		if _, err := conn.WriteTo(b, to); err != nil {
+		if _, err := conn.WriteTo(data, to); err != nil {
 			break // no route, or not allowed
 		}
 		until := time.Now().Add(echoWait)

@@ -28,35 +28,36 @@ type doubts struct {
 	asked  map[runtime.TaskID]bool
 }
 
-// mend reads the image of a container through that did not start, or ended soon, and has what is damaged put right. It reports whether anything was.
-func mend(ctx context.Context, s *Server, a *spec.Assignment, container string) bool {
-	k, _ := containerOf(&a.Spec, container)
-	if k == nil || k.Image == "" || s.opt.Images == nil {
+// mend reads the image of a container through that did not start, or ended soon, and has what is damaged put right. It
+// reports whether anything was.
+func mend(ctx context.Context, server *Server, assigned *spec.Assignment, container string) bool {
+	k, _ := containerOf(&assigned.Spec, container)
+	if k == nil || k.Image == "" || server.opt.Images == nil {
 		return false
 	}
-	ref, p := k.Image, platform(runtimeOf(a))
-	if pinned := a.Digest[ref]; pinned != "" {
+	ref, p := k.Image, platform(runtimeOf(assigned))
+	if pinned := assigned.Digest[ref]; pinned != "" {
 		ref = pinned
 	}
-	s.mu.Lock()
-	recent := time.Since(s.doubts.looked[ref]) < mendEvery
+	server.mu.Lock()
+	recent := time.Since(server.doubts.looked[ref]) < mendEvery
 	if !recent {
-		if s.doubts.looked == nil || len(s.doubts.looked) > 1000 {
-			s.doubts.looked = map[string]time.Time{}
+		if server.doubts.looked == nil || len(server.doubts.looked) > 1000 {
+			server.doubts.looked = map[string]time.Time{}
 		}
-		s.doubts.looked[ref] = time.Now()
+		server.doubts.looked[ref] = time.Now()
 	}
-	s.mu.Unlock()
+	server.mu.Unlock()
 	if recent {
 		return false
 	}
-	src := s.source.Load()
+	src := server.source.Load()
 	if src == nil {
 		src = &artifact.Source{Guard: &artifact.Guard{}}
 	}
-	mended, err := artifact.Mend(ctx, s.opt.Images, ref, p, src)
+	mended, err := artifact.Mend(ctx, server.opt.Images, ref, p, src)
 	if err != nil && ctx.Err() == nil {
-		s.opt.Log.Warn("look whether an image was damaged", "instance", string(a.ID), "image", ref, "err", err)
+		server.opt.Log.Warn("look whether an image was damaged", "instance", string(assigned.ID), "image", ref, "err", err)
 	}
 	if len(mended) == 0 {
 		return false
@@ -69,7 +70,8 @@ func mend(ctx context.Context, s *Server, a *spec.Assignment, container string) 
 	if err != nil { // what was taken away comes with a later attempt
 		text += "; not all of it could be put right yet: " + err.Error()
 	}
-	s.Post(core.ImageMended{ID: a.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and repaired: %s", k.Image, text)})
+	server.Post(core.ImageMended{ID: assigned.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and repaired: %s",
+		k.Image, text)})
 	return true
 }
 

@@ -58,13 +58,20 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.
 		return skerry.Errorf(skerry.CodeInvalid, "metrics of %s: %w", id, err)
 	}
 	req.Header.Set("Accept", "text/plain")
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dialInstance(ctx, id, m.Port) }}
-	res, err := (&http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
+		return s.dialInstance(ctx, id, m.Port)
+	}}
+	res, err := (&http.Client{Transport: t, CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}}).Do(req)
 	if refused, ok := errors.AsType[*skerry.Error](err); ok {
 		return refused
 	}
 	if err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "metrics of %s cannot be read: %v", id, err).WithHint("does the service listen on port %d, on all addresses?", m.Port)
+		return skerry.Errorf(skerry.CodeUnavailable, "metrics of %s cannot be read: %v", id,
+			err).WithHint("does the service listen on port %d, on all addresses?", m.Port)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
@@ -148,39 +155,54 @@ func always(f func(x *sample) float64) func(x *sample) (float64, bool) {
 // container only.
 func containerMetrics() []metricOf {
 	return []metricOf{
-		{"skerry_instance_cpu_seconds_total", "counter", "Processor time used.", always(func(x *sample) float64 { return x.Stats.CPU.Seconds() })},
-		{"skerry_instance_cpu_limit_cores", "gauge", "Cores that it may use.", func(x *sample) (float64, bool) { return float64(x.CPULimit) / 1000, x.CPULimit > 0 }},
-		{"skerry_instance_cpu_limit_ratio", "gauge", "Share of its limit that it used since the last scrape.", func(x *sample) (float64, bool) { return x.ratio, x.CPULimit > 0 && x.ratio >= 0 }},
-		{"skerry_instance_cpu_throttled_seconds_total", "counter", "Time that the limit withheld.", always(func(x *sample) float64 { return x.Stats.Throttled.Seconds() })},
-		{"skerry_instance_cpu_periods_total", "counter", "Periods of the limit.", always(func(x *sample) float64 { return float64(x.Stats.Periods) })},
-		{"skerry_instance_cpu_throttled_periods_total", "counter", "Periods in which it was throttled.", always(func(x *sample) float64 { return float64(x.Stats.ThrottledPeriods) })},
-		{"skerry_instance_memory_bytes", "gauge", "Memory charged, page cache included.", always(func(x *sample) float64 { return float64(x.Stats.Memory) })},
-		{"skerry_instance_memory_working_set_bytes", "gauge", "Memory that the kernel cannot drop at no cost.", always(func(x *sample) float64 { return float64(x.Stats.MemoryWorkingSet) })},
-		{"skerry_instance_memory_peak_bytes", "gauge", "The most memory ever charged.", always(func(x *sample) float64 { return float64(x.Stats.MemoryPeak) })},
-		{"skerry_instance_memory_limit_bytes", "gauge", "Memory that it may use.", func(x *sample) (float64, bool) { return float64(x.Stats.MemoryLimit), x.Stats.MemoryLimit > 0 }},
-		{"skerry_instance_oom_kills_total", "counter", "Processes killed for want of memory.", always(func(x *sample) float64 { return float64(x.Stats.OOMKills) })},
+		{"skerry_instance_cpu_seconds_total", "counter", "Processor time used.",
+			always(func(x *sample) float64 { return x.Stats.CPU.Seconds() })},
+		{"skerry_instance_cpu_limit_cores", "gauge", "Cores that it may use.",
+			func(x *sample) (float64, bool) { return float64(x.CPULimit) / 1000, x.CPULimit > 0 }},
+		{"skerry_instance_cpu_limit_ratio", "gauge", "Share of its limit that it used since the last scrape.",
+			func(x *sample) (float64, bool) { return x.ratio, x.CPULimit > 0 && x.ratio >= 0 }},
+		{"skerry_instance_cpu_throttled_seconds_total", "counter", "Time that the limit withheld.",
+			always(func(x *sample) float64 { return x.Stats.Throttled.Seconds() })},
+		{"skerry_instance_cpu_periods_total", "counter", "Periods of the limit.",
+			always(func(x *sample) float64 { return float64(x.Stats.Periods) })},
+		{"skerry_instance_cpu_throttled_periods_total", "counter", "Periods in which it was throttled.",
+			always(func(x *sample) float64 { return float64(x.Stats.ThrottledPeriods) })},
+		{"skerry_instance_memory_bytes", "gauge", "Memory charged, page cache included.",
+			always(func(x *sample) float64 { return float64(x.Stats.Memory) })},
+		{"skerry_instance_memory_working_set_bytes", "gauge", "Memory that the kernel cannot drop at no cost.",
+			always(func(x *sample) float64 { return float64(x.Stats.MemoryWorkingSet) })},
+		{"skerry_instance_memory_peak_bytes", "gauge", "The most memory ever charged.",
+			always(func(x *sample) float64 { return float64(x.Stats.MemoryPeak) })},
+		{"skerry_instance_memory_limit_bytes", "gauge", "Memory that it may use.",
+			func(x *sample) (float64, bool) { return float64(x.Stats.MemoryLimit), x.Stats.MemoryLimit > 0 }},
+		{"skerry_instance_oom_kills_total", "counter", "Processes killed for want of memory.",
+			always(func(x *sample) float64 { return float64(x.Stats.OOMKills) })},
 		{"skerry_instance_pids", "gauge", "Processes and threads.", always(func(x *sample) float64 { return float64(x.Stats.Pids) })},
-		{"skerry_instance_disk_read_bytes_total", "counter", "Bytes read from disks.", always(func(x *sample) float64 { return float64(x.Stats.DiskRead) })},
-		{"skerry_instance_disk_written_bytes_total", "counter", "Bytes written to disks.", always(func(x *sample) float64 { return float64(x.Stats.DiskWrite) })},
-		{"skerry_instance_network_received_bytes_total", "counter", "Bytes received.", func(x *sample) (float64, bool) { return float64(x.RxBytes), x.Container == spec.MainContainer }},
-		{"skerry_instance_network_sent_bytes_total", "counter", "Bytes sent.", func(x *sample) (float64, bool) { return float64(x.TxBytes), x.Container == spec.MainContainer }},
+		{"skerry_instance_disk_read_bytes_total", "counter", "Bytes read from disks.",
+			always(func(x *sample) float64 { return float64(x.Stats.DiskRead) })},
+		{"skerry_instance_disk_written_bytes_total", "counter", "Bytes written to disks.",
+			always(func(x *sample) float64 { return float64(x.Stats.DiskWrite) })},
+		{"skerry_instance_network_received_bytes_total", "counter", "Bytes received.",
+			func(x *sample) (float64, bool) { return float64(x.RxBytes), x.Container == spec.MainContainer }},
+		{"skerry_instance_network_sent_bytes_total", "counter", "Bytes sent.",
+			func(x *sample) (float64, bool) { return float64(x.TxBytes), x.Container == spec.MainContainer }},
 	}
 }
 
 // WriteMetrics writes the worker's Prometheus text: of itself, and of each container that runs.
-func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) error {
+func (s *Server) WriteMetrics(ctx context.Context, out io.Writer) error {
 	stats, err := s.Stats(ctx)
 	if err != nil {
 		return err
 	}
 	samples := s.shares.samples(stats)
 	for _, m := range containerMetrics() {
-		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", m.name, m.help, m.name, m.kind)
+		fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", m.name, m.help, m.name, m.kind)
 		for i := range samples {
 			x := &samples[i]
 			if v, ok := m.value(x); ok {
-				fmt.Fprintf(w, "%s{instance=%q,namespace=%q,app=%q,service=%q,container=%q} %s\n", m.name, x.Instance, x.App.App.Namespace, x.App.App.Name,
-					x.App.Service, x.Container, strconv.FormatFloat(v, 'g', -1, 64))
+				fmt.Fprintf(out, "%s{instance=%q,namespace=%q,app=%q,service=%q,container=%q} %s\n", m.name, x.Instance, x.App.App.Namespace,
+					x.App.App.Name, x.App.Service, x.Container, strconv.FormatFloat(v, 'g', -1, 64))
 			}
 		}
 	}
@@ -196,22 +218,22 @@ func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) error {
 			ready++
 		}
 	}
-	fmt.Fprint(w, "# HELP skerry_instances Instances by state.\n# TYPE skerry_instances gauge\n")
+	fmt.Fprint(out, "# HELP skerry_instances Instances by state.\n# TYPE skerry_instances gauge\n")
 	for _, st := range skerry.States {
-		fmt.Fprintf(w, "skerry_instances{state=%q} %d\n", st, state[st])
+		fmt.Fprintf(out, "skerry_instances{state=%q} %d\n", st, state[st])
 	}
-	fmt.Fprintf(w, "# HELP skerry_instances_ready Instances that may get traffic.\n# TYPE skerry_instances_ready gauge\nskerry_instances_ready %d\n", ready)
-	fmt.Fprintf(w, "# HELP skerry_instances_restarts Restarts of the instances that there are.\n# TYPE skerry_instances_restarts gauge\nskerry_instances_restarts %d\n", restarts)
+	fmt.Fprintf(out, "# HELP skerry_instances_ready Instances that may get traffic.\n# TYPE skerry_instances_ready gauge\nskerry_instances_ready %d\n", ready)
+	fmt.Fprintf(out, "# HELP skerry_instances_restarts Restarts of the instances that there are.\n# TYPE skerry_instances_restarts gauge\nskerry_instances_restarts %d\n", restarts)
 	ok := 0
 	if s.Ready() == nil {
 		ok = 1
 	}
-	fmt.Fprintf(w, "# HELP skerry_ready Whether the role can do its work.\n# TYPE skerry_ready gauge\nskerry_ready %d\n", ok)
-	s.Role.WriteLoop(w)
+	fmt.Fprintf(out, "# HELP skerry_ready Whether the role can do its work.\n# TYPE skerry_ready gauge\nskerry_ready %d\n", ok)
+	s.Role.WriteLoop(out)
 	if up := s.up.Load(); up != nil {
-		tier.WriteParent(w, up)
+		tier.WriteParent(out, up)
 	}
-	fmt.Fprintf(w, "# HELP skerry_build_info The program.\n# TYPE skerry_build_info gauge\nskerry_build_info{version=%q,role=\"worker\",name=%q} 1\n", s.opt.Version, s.opt.Name)
-	metrics.WriteProcessMetrics(w)
+	fmt.Fprintf(out, "# HELP skerry_build_info The program.\n# TYPE skerry_build_info gauge\nskerry_build_info{version=%q,role=\"worker\",name=%q} 1\n", s.opt.Version, s.opt.Name)
+	metrics.WriteProcessMetrics(out)
 	return nil
 }

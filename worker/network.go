@@ -69,8 +69,8 @@ func (n *attachments) want(a *spec.Assignment, ports []wire.PortBinding) {
 	n.wants[a.ID] = wantedBy(a, ports)
 }
 
-// keep leaves the network of an instance as it is whose record was lost, until the cluster has named it or it ends. It may send nothing to the
-// outside meanwhile: its egress policy is not known.
+// keep leaves the network of an instance as it is whose record was lost, until the cluster has named it or it ends. It
+// may send nothing to the outside meanwhile: its egress policy is not known.
 func (n *attachments) keep(id skerry.InstanceID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,13 +87,14 @@ func (n *attachments) restore(ctx context.Context) error {
 }
 
 // add joins an instance to the network and gives its ports. keep are the ports it had before.
-func (n *attachments) add(ctx context.Context, a *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, wire.Attachment, error) {
-	if n.network == nil && core.EgressOf(a) != nil {
-		return nil, wire.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(a),
+func (n *attachments) add(ctx context.Context, assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, wire.Attachment,
+	error) {
+	if n.network == nil && core.EgressOf(assigned) != nil {
+		return nil, wire.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(assigned),
 			Reason: "its egress policy holds in networks of the worker's alone, and this worker gives none (--no-network); leave egress out, or choose another worker"}
 	}
 	n.mu.Lock()
-	ports, err := n.bindLocked(a, keep)
+	ports, err := n.bindLocked(assigned, keep)
 	n.changes++
 	mine := n.changes
 	n.mu.Unlock()
@@ -103,10 +104,10 @@ func (n *attachments) add(ctx context.Context, a *spec.Assignment, keep []wire.P
 	err = n.apply(ctx, mine)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	att, ok := n.have[a.ID]
+	att, ok := n.have[assigned.ID]
 	if !ok {
 		if err == nil {
-			err = fmt.Errorf("instance %s got no attachment", a.ID)
+			err = fmt.Errorf("instance %s got no attachment", assigned.ID)
 		}
 		return nil, wire.Attachment{}, err
 	}
@@ -114,9 +115,9 @@ func (n *attachments) add(ctx context.Context, a *spec.Assignment, keep []wire.P
 }
 
 // bindLocked chooses the host ports of an instance.
-func (n *attachments) bindLocked(a *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
+func (n *attachments) bindLocked(assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
 	ports := []wire.PortBinding{}
-	for _, q := range a.Spec.Ports {
+	for _, q := range assigned.Spec.Ports {
 		b := wire.PortBinding{Name: q.PortName(), Port: q.Port, HostPort: q.HostPort, Protocol: q.Proto()}
 		if b.HostPort > 0 && n.taken[b.HostPort] && b.Protocol != "udp" {
 			return nil, fmt.Errorf("host port %d is one that the worker's ingress listens on; use another host port, or another port for the ingress", b.HostPort)
@@ -136,9 +137,9 @@ func (n *attachments) bindLocked(a *spec.Assignment, keep []wire.PortBinding) ([
 			}
 		}
 		ports = append(ports, b)
-		n.wants[a.ID] = wantedBy(a, ports) // so that the next free port is another one
+		n.wants[assigned.ID] = wantedBy(assigned, ports) // so that the next free port is another one
 	}
-	n.wants[a.ID] = wantedBy(a, ports)
+	n.wants[assigned.ID] = wantedBy(assigned, ports)
 	return ports, nil
 }
 
@@ -202,7 +203,8 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out, Egress: want.egress}
 		for _, p := range want.ports {
 			if p.HostPort > 0 {
-				w.HostPorts = append(w.HostPorts, hostnet.HostPort{HostPort: uint16(p.HostPort), Port: uint16(p.Port), Proto: hostnet.Proto(p.Protocol)})
+				w.HostPorts = append(w.HostPorts, hostnet.HostPort{HostPort: uint16(p.HostPort), Port: uint16(p.Port),
+					Proto: hostnet.Proto(p.Protocol)})
 			}
 		}
 		c.Attachments = append(c.Attachments, w)

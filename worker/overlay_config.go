@@ -22,12 +22,13 @@ import (
 
 // dataLocked is what the data plane is to be.
 func (f *overlayNet) dataLocked() overlay.Config {
-	c := overlay.Config{Local: overlay.Local{ID: f.node.ID, Instances: f.node.Instances, Services: []netip.Prefix{spec.ServicePrefix(), spec.ServicePrefix6()}}}
-	c.Local.Blocks = append(slices.Clone(f.node.Blocks), f.node.V6)
+	conf := overlay.Config{Local: overlay.Local{ID: f.node.ID, Instances: f.node.Instances,
+		Services: []netip.Prefix{spec.ServicePrefix(), spec.ServicePrefix6()}}}
+	conf.Local.Blocks = append(slices.Clone(f.node.Blocks), f.node.V6)
 	if !f.node.V6.IsValid() {
-		c.Local.Blocks = f.node.Blocks
+		conf.Local.Blocks = f.node.Blocks
 	}
-	c.Local.Plain = f.ownPlainLocked()
+	conf.Local.Plain = f.ownPlainLocked()
 	apps := map[skerry.AppKey]bool{}
 	for _, id := range slices.Sorted(maps.Keys(f.insts)) {
 		i := f.insts[id]
@@ -45,21 +46,21 @@ func (f *overlayNet) dataLocked() overlay.Config {
 		for _, p := range i.at.Addresses {
 			in.Addrs = append(in.Addrs, p.Addr())
 		}
-		if c.Local.MTU == 0 || i.at.MTU < c.Local.MTU {
-			c.Local.MTU = i.at.MTU
+		if conf.Local.MTU == 0 || i.at.MTU < conf.Local.MTU {
+			conf.Local.MTU = i.at.MTU
 		}
-		c.Instances = append(c.Instances, in)
+		conf.Instances = append(conf.Instances, in)
 	}
 	for _, app := range slices.SortedFunc(maps.Keys(apps), func(a, b skerry.AppKey) int { return cmp.Compare(a.String(), b.String()) }) {
 		n := f.nets[app]
 		for i := range n.Services {
-			f.servicesLocked(&c, n, &n.Services[i])
+			f.servicesLocked(&conf, n, &n.Services[i])
 		}
 	}
 	links := map[wire.PeerID]bool{}
 	if f.WireGuard != nil {
 		l := f.WireGuard.Local()
-		c.Local.Link = &l
+		conf.Local.Link = &l
 		for _, p := range f.linkedLocked() {
 			links[p.ID] = true
 		}
@@ -73,9 +74,9 @@ func (f *overlayNet) dataLocked() overlay.Config {
 		if links[id] {
 			d.Link = &overlay.LinkPath{Prefix: wireguard.Prefix(p.WireGuard.Key), Use: f.up[id]}
 		}
-		c.Peers = append(c.Peers, d)
+		conf.Peers = append(conf.Peers, d)
 	}
-	return c
+	return conf
 }
 
 // ownPlainLocked is where plain datagrams come in; the zero value: nowhere.
@@ -98,11 +99,11 @@ func (f *overlayNet) ofBlocksLocked(at wire.Attachment) bool {
 
 // servicesLocked adds the addresses of a service with what they lead to now.
 func (f *overlayNet) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wire.NetworkService) {
-	r := f.routes[n.Real(s)]
-	if r == nil {
+	route := f.routes[n.Real(s)]
+	if route == nil {
 		return
 	}
-	four, six := f.candidatesLocked(r)
+	four, six := f.candidatesLocked(route)
 	add := func(a netip.Addr, policy spec.Balance, ordinal int) {
 		if !a.IsValid() {
 			return
@@ -117,7 +118,7 @@ func (f *overlayNet) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wi
 	for _, p := range spec.Balances() {
 		add(s.Address(p), p, 0)
 	}
-	for _, b := range r.Backends {
+	for _, b := range route.Backends {
 		if b.Ordinal >= 0 && b.Ordinal < len(s.Instances) {
 			add(s.Instances[b.Ordinal], spec.BalanceInstance, b.Ordinal)
 		}
@@ -127,17 +128,18 @@ func (f *overlayNet) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wi
 }
 
 // candidatesLocked gives the instances of a route as this worker sees them, by their IPv4 and by their IPv6 addresses.
-func (f *overlayNet) candidatesLocked(r *wire.Route) (four, six []overlay.Candidate) {
+func (f *overlayNet) candidatesLocked(route *wire.Route) (four, six []overlay.Candidate) {
 	var here *spec.Coordinate
 	var where *spec.Location
 	if f.place != nil {
 		here, where = f.place()
 	}
-	for _, b := range r.Backends {
+	for _, b := range route.Backends {
 		if _, dead := f.dead[b.Addr]; dead {
 			continue
 		}
-		k := overlay.Candidate{Backend: overlay.Backend{Net: r.Net, Addr: b.Addr}, Ordinal: b.Ordinal, Millis: math.NaN(), Km: math.NaN(), Load: b.Load, Draining: b.Draining || f.noPath[b.Peer] && !f.up[b.Peer] && !f.plainLocked(f.peers[b.Peer])}
+		k := overlay.Candidate{Backend: overlay.Backend{Net: route.Net, Addr: b.Addr}, Ordinal: b.Ordinal, Millis: math.NaN(), Km: math.NaN(),
+			Load: b.Load, Draining: b.Draining || f.noPath[b.Peer] && !f.up[b.Peer] && !f.plainLocked(f.peers[b.Peer])}
 		switch {
 		case b.Peer == f.node.ID:
 			k.Millis, k.Km = 0, 0
@@ -161,7 +163,8 @@ func (f *overlayNet) candidatesLocked(r *wire.Route) (four, six []overlay.Candid
 // sealedLocked is what the tunnel is to be. Peers on trusted networks are in it, too: they are told by it that a route of theirs
 // is old, and without anything to tell there is no session.
 func (f *overlayNet) sealedLocked(parent netip.Addr) tunnel.Config {
-	c := tunnel.Config{ID: f.node.ID, PrivateKey: f.Secret, Port: f.Port, Tap: f.Tap, Hidden: append(slices.Clone(f.node.Instances), f.Hidden...)}
+	c := tunnel.Config{ID: f.node.ID, PrivateKey: f.Secret, Port: f.Port, Tap: f.Tap,
+		Hidden: append(slices.Clone(f.node.Instances), f.Hidden...)}
 	var by []tunnel.PeerRelay
 	for _, r := range f.node.Relays {
 		t := tunnel.Relay{Name: r.Name, UDP: at(r.UDP, parent), TLS: at(r.TLS, parent), Pin: r.Pin, Key: tunnel.Secret(r.Key)}
@@ -180,7 +183,8 @@ func (f *overlayNet) sealedLocked(parent netip.Addr) tunnel.Config {
 			continue
 		}
 		claimed[p.Key] = true
-		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints[:min(len(p.Endpoints), maxEndpoints)], Prefixes: p.Prefixes, Relays: by, Indirect: p.Indirect})
+		c.Peers = append(c.Peers, tunnel.Peer{ID: id, Name: p.Name, Key: p.Key, Endpoints: p.Endpoints[:min(len(p.Endpoints), maxEndpoints)],
+			Prefixes: p.Prefixes, Relays: by, Indirect: p.Indirect})
 	}
 	return c
 }

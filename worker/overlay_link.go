@@ -18,7 +18,8 @@ import (
 // link tells WireGuard of its peers, and takes up which of them are reached by it.
 func (f *overlayNet) link(ctx context.Context) error {
 	f.mu.Lock()
-	ask := f.Tunnel != nil && slices.ContainsFunc(slices.Collect(maps.Values(f.peers)), func(p *wire.OverlayPeer) bool { return p.WireGuard != nil })
+	ask := f.Tunnel != nil && slices.ContainsFunc(slices.Collect(maps.Values(f.peers)),
+		func(p *wire.OverlayPeer) bool { return p.WireGuard != nil })
 	f.mu.Unlock()
 	var direct map[wire.PeerID]netip.Addr
 	if ask {

@@ -29,7 +29,7 @@ func (f *overlayNet) answer(ctx context.Context, at netip.Addr) (hush func(), er
 		return nil, errors.New("answer names: this host's address towards instances is not known") // and not at all addresses of the host
 	}
 	addr := netip.AddrPortFrom(at, 53)
-	pc, l, err := f.listen(ctx, addr)
+	pc, listener, err := f.listen(ctx, addr)
 	if err != nil {
 		return nil, fmt.Errorf("answer names at %s: %w", addr, err)
 	}
@@ -41,7 +41,7 @@ func (f *overlayNet) answer(ctx context.Context, at netip.Addr) (hush func(), er
 	f.mu.Unlock()
 	f.begin = func() {
 		asked.Go(func() { _ = r.ServeUDP(pc) })
-		serving.Go(func() { _ = r.ServeTCP(l) })
+		serving.Go(func() { _ = r.ServeTCP(listener) })
 	}
 	f.setting.Unlock()
 	f.nudge()
@@ -52,7 +52,7 @@ func (f *overlayNet) answer(ctx context.Context, at netip.Addr) (hush func(), er
 		_ = pc.SetReadDeadline(time.Now()) // what was read is answered, and the rest is left to the next agent
 		asked.Wait()
 		pc.Close()
-		l.Close()
+		listener.Close()
 		r.Close()
 		serving.Wait()
 	}, nil

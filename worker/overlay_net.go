@@ -133,8 +133,10 @@ type joined struct {
 }
 
 func newOverlayNet(o Overlay, log *slog.Logger) *overlayNet {
-	return &overlayNet{Overlay: o, naming: naming{sockets: newSockets(o.Tunnel, log)}, log: log, nets: map[skerry.AppKey]*wire.AppNetwork{}, routes: map[skerry.ServiceKey]*wire.Route{}, peers: map[wire.PeerID]*wire.OverlayPeer{},
-		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{}, noPath: map[wire.PeerID]bool{}, direct: map[wire.PeerID]netip.Addr{},
+	return &overlayNet{Overlay: o, naming: naming{sockets: newSockets(o.Tunnel, log)}, log: log, nets: map[skerry.AppKey]*wire.AppNetwork{},
+		routes: map[skerry.ServiceKey]*wire.Route{}, peers: map[wire.PeerID]*wire.OverlayPeer{},
+		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{},
+		noPath: map[wire.PeerID]bool{}, direct: map[wire.PeerID]netip.Addr{},
 		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1), doubted: make(chan struct{}, 1)}
 }
 
@@ -205,10 +207,10 @@ func (f *overlayNet) load(items []core.OverlayItem) {
 }
 
 // replaceLocked takes a new route in place of an old one. Flows to what is not in it any more are to be reset.
-func (f *overlayNet) replaceLocked(k skerry.ServiceKey, r *wire.Route) {
-	if old := f.routes[k]; old != nil && r != nil {
+func (f *overlayNet) replaceLocked(service skerry.ServiceKey, route *wire.Route) {
+	if old := f.routes[service]; old != nil && route != nil {
 		for _, b := range old.Backends {
-			if !slices.ContainsFunc(r.Backends, func(n wire.RouteBackend) bool { return n.Addr == b.Addr }) {
+			if !slices.ContainsFunc(route.Backends, func(n wire.RouteBackend) bool { return n.Addr == b.Addr }) {
 				f.gone = append(f.gone, b.Addr)
 				if b.Addr6.IsValid() {
 					f.gone = append(f.gone, b.Addr6)
@@ -216,17 +218,17 @@ func (f *overlayNet) replaceLocked(k skerry.ServiceKey, r *wire.Route) {
 			}
 		}
 	}
-	if r == nil {
-		delete(f.routes, k)
+	if route == nil {
+		delete(f.routes, service)
 		return
 	}
-	for _, b := range r.Backends {
+	for _, b := range route.Backends {
 		delete(f.dead, b.Addr)
 	}
-	f.routes[k] = r
-	if w := f.waiters[k]; w != nil {
+	f.routes[service] = route
+	if w := f.waiters[service]; w != nil {
 		close(w)
-		delete(f.waiters, k)
+		delete(f.waiters, service)
 	}
 }
 
@@ -252,8 +254,8 @@ func (f *overlayNet) attached(ctx context.Context, insts map[skerry.InstanceID]j
 
 // run tells parts of changes and looks after what they tell, until ctx ends.
 func (f *overlayNet) run(ctx context.Context) {
-	t := time.NewTicker(overlayNetEvery)
-	defer t.Stop()
+	tick := time.NewTicker(overlayNetEvery)
+	defer tick.Stop()
 	var sealed <-chan tunnel.Event
 	if f.Tunnel != nil {
 		sealed = f.Tunnel.Events()
@@ -277,7 +279,7 @@ func (f *overlayNet) run(ctx context.Context) {
 					f.log.Debug("look whether others hear from here", "err", err)
 				}
 			}
-		case <-t.C:
+		case <-tick.C:
 			f.review(time.Now())
 			if err := f.apply(ctx); err != nil && ctx.Err() == nil {
 				f.log.Warn("bring the overlay in line", "err", err)
@@ -398,28 +400,28 @@ func (f *overlayNet) want(services ...skerry.ServiceKey) {
 // lookup is told that an instance asked for the name of a service. The channel is closed when its routes are here; nil:
 // they are, or there is no such service. That an application's directory knows, so that nobody has routes fetched by names
 // that he makes up.
-func (f *overlayNet) lookup(app skerry.AppKey, k skerry.ServiceKey) <-chan struct{} {
+func (f *overlayNet) lookup(app skerry.AppKey, service skerry.ServiceKey) <-chan struct{} {
 	f.mu.Lock()
-	if n := f.nets[app]; n != nil && !slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return n.Real(&s) == k }) {
+	if n := f.nets[app]; n != nil && !slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return n.Real(&s) == service }) {
 		f.mu.Unlock()
 		return nil
 	}
-	if f.routes[k] != nil {
-		f.wanted[k] = time.Now()
+	if f.routes[service] != nil {
+		f.wanted[service] = time.Now()
 		f.mu.Unlock()
 		return nil
 	}
-	w := f.waiters[k]
+	w := f.waiters[service]
 	if w == nil && len(f.waiters) >= maxWaiters {
 		f.mu.Unlock()
 		return nil
 	}
 	if w == nil {
 		w = make(chan struct{})
-		f.waiters[k] = w
+		f.waiters[service] = w
 	}
 	f.mu.Unlock()
-	f.want(k)
+	f.want(service)
 	return w
 }
 
@@ -560,13 +562,13 @@ func (f *overlayNet) apply(ctx context.Context) error {
 		errs = append(errs, f.link(ctx))
 	}
 	f.mu.Lock()
-	c := f.dataLocked()
+	conf := f.dataLocked()
 	f.mu.Unlock()
-	if !reflect.DeepEqual(c, f.told) {
-		if err := f.Device.Set(ctx, c); err != nil {
+	if !reflect.DeepEqual(conf, f.told) {
+		if err := f.Device.Set(ctx, conf); err != nil {
 			errs = append(errs, err)
 		} else {
-			f.told = c
+			f.told = conf
 		}
 	}
 	for _, a := range gone {

@@ -33,7 +33,8 @@ func (s *Server) Overlay(ctx context.Context) overlay.Status {
 
 // overlayView is what the site's operator is told of that.
 func overlayView(st overlay.Status) view.OverlayView {
-	v := view.OverlayView{Off: st.Off, Handling: st.Path, Why: st.Why, Cipher: st.Cipher, NoWireGuard: st.NoWireGuard, Services: st.Services, Flows: st.Flows, FlowsMax: st.FlowsMax}
+	v := view.OverlayView{Off: st.Off, Handling: st.Path, Why: st.Why, Cipher: st.Cipher, NoWireGuard: st.NoWireGuard, Services: st.Services,
+		Flows: st.Flows, FlowsMax: st.FlowsMax}
 	for _, r := range st.Relays {
 		v.Relays = append(v.Relays, view.RelayView{Name: r.Name, Over: r.Over, Reason: r.Reason})
 	}

@@ -38,8 +38,8 @@ func runtimeOf(a *spec.Assignment) string {
 
 // prepare fetches images, makes volumes and joins the network. It may be repeated at any time.
 func (s *Server) prepare(ctx context.Context, p core.Prepare) core.Prepared {
-	a := &p.A
-	m := core.Prepared{ID: a.ID, Fence: a.Fence, Runtime: runtimeOf(a)}
+	assigned := &p.A
+	m := core.Prepared{ID: assigned.ID, Fence: assigned.Fence, Runtime: runtimeOf(assigned)}
 	fail := func(err error, permanent bool) core.Prepared {
 		m.Err, m.Permanent = err.Error(), permanent
 		return m
@@ -47,34 +47,34 @@ func (s *Server) prepare(ctx context.Context, p core.Prepare) core.Prepared {
 	if s.drivers[m.Runtime] == nil {
 		return fail(fmt.Errorf("this worker has no runtime %s", m.Runtime), true)
 	}
-	if !a.Spec.Honours(m.Runtime) { // a cluster of before that knows no classes
+	if !assigned.Spec.Honours(m.Runtime) { // a cluster of before that knows no classes
 		return fail(fmt.Errorf("runtime %s is not of the isolation or class that the service asks for", m.Runtime), true)
 	}
-	if err := s.fetchSecrets(ctx, a); err != nil { // first: the link may not last as long as an image takes
+	if err := s.fetchSecrets(ctx, assigned); err != nil { // first: the link may not last as long as an image takes
 		return fail(err, false)
 	}
-	for _, ref := range a.Spec.Images() {
-		img, err := s.image(ctx, a, ref)
+	for _, ref := range assigned.Spec.Images() {
+		img, err := s.image(ctx, assigned, ref)
 		if err != nil {
 			return fail(fmt.Errorf("image %s: %w", ref, err), permanent(err))
 		}
-		if err := prepareCopies(ctx, s, a, ref, img.Digest); err != nil {
+		if err := prepareCopies(ctx, s, assigned, ref, img.Digest); err != nil {
 			return fail(fmt.Errorf("image %s: %w", ref, err), permanent(err))
 		}
-		if ref == a.Spec.Image {
+		if ref == assigned.Spec.Image {
 			m.Digest = string(img.Digest)
 		}
 	}
-	if err := s.makeFiles(ctx, a); err != nil {
+	if err := s.makeFiles(ctx, assigned); err != nil {
 		_, never := errors.AsType[impossible](err)
 		return fail(err, never)
 	}
-	ports, att, err := s.net.add(ctx, a, p.Keep)
+	ports, att, err := s.net.add(ctx, assigned, p.Keep)
 	if err != nil {
 		_, never := errors.AsType[*runtime.Unsupported](err)
 		return fail(fmt.Errorf("network: %w", err), never)
 	}
-	if m.Recipient, err = s.recipient(a); err != nil {
+	if m.Recipient, err = s.recipient(assigned); err != nil {
 		return fail(err, false)
 	}
 	m.Ports = ports
@@ -96,9 +96,9 @@ func platform(runtime string) artifact.Platform {
 }
 
 // image brings an image onto this machine, whole and unpacked. One that is here already needs no link.
-func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (artifact.Image, error) {
-	pinned := a.Digest[ref]
-	platform := platform(runtimeOf(a))
+func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref string) (artifact.Image, error) {
+	pinned := assigned.Digest[ref]
+	platform := platform(runtimeOf(assigned))
 	src := s.source.Load()
 	if src == nil {
 		src = &artifact.Source{Guard: &artifact.Guard{}}
@@ -107,7 +107,7 @@ func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (art
 	if pinned != "" {
 		r, err := imageref.Parse(pinned)
 		if err == nil {
-			err = checkSigned(ctx, s.opt.Images, a, r, src)
+			err = checkSigned(ctx, s.opt.Images, assigned, r, src)
 		}
 		if err != nil {
 			return artifact.Image{}, err
@@ -123,10 +123,10 @@ func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (art
 		pinned = ref
 	}
 	img, err := s.opt.Images.Pull(ctx, pinned, platform, nil, src)
-	if r, bad := imageref.Parse(pinned); err == nil && a.Digest[ref] == "" {
+	if r, bad := imageref.Parse(pinned); err == nil && assigned.Digest[ref] == "" {
 		r.Tag, r.Digest = "", img.Digest
 		pinned = r.String() // whatever its tag means the next time
-		err = errors.Join(bad, checkSigned(ctx, s.opt.Images, a, r, src))
+		err = errors.Join(bad, checkSigned(ctx, s.opt.Images, assigned, r, src))
 	}
 	if err != nil {
 		return img, err
@@ -138,7 +138,8 @@ func (s *Server) image(ctx context.Context, a *spec.Assignment, ref string) (art
 		}
 	}
 	if err == nil && errors.Is(damage, artifact.ErrDamaged) {
-		s.Post(core.ImageMended{ID: a.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and fetched again: %v", ref, damage)})
+		s.Post(core.ImageMended{ID: assigned.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and fetched again: %v",
+			ref, damage)})
 	}
 	return img, err
 }
@@ -233,101 +234,104 @@ const (
 )
 
 // spec says how to start a container.
-func (s *Server) spec(ctx context.Context, a core.StartContainer) (runtime.Spec, runtime.Driver, error) {
-	svc := &a.A.Spec
-	name := runtimeOf(&a.A)
-	d := s.drivers[name]
-	if d == nil {
+func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.Spec, runtime.Driver, error) {
+	svc := &start.A.Spec
+	name := runtimeOf(&start.A)
+	driver := s.drivers[name]
+	if driver == nil {
 		return runtime.Spec{}, nil, &runtime.Unsupported{Driver: name, Reason: "this worker has no such runtime"}
 	}
-	k, res := containerOf(svc, a.Name)
-	if k == nil {
-		return runtime.Spec{}, nil, fmt.Errorf("the service has no container %q", a.Name)
+	container, res := containerOf(svc, start.Name)
+	if container == nil {
+		return runtime.Spec{}, nil, fmt.Errorf("the service has no container %q", start.Name)
 	}
 	task := func(attempt int) runtime.TaskID {
-		return runtime.TaskID(fmt.Sprintf("%s.%s.%d", a.A.ID, a.Name, attempt))
+		return runtime.TaskID(fmt.Sprintf("%s.%s.%d", start.A.ID, start.Name, attempt))
 	}
 	built := runtime.Spec{
-		ID: task(a.Attempt), Instance: a.A.ID, Container: a.Name, Dir: k.WorkingDir, User: k.User, Hostname: hostname(a.A.ID),
-		Resources:    limitsOf(a.A.Level.Enforced(res, name)),
-		ReadOnlyRoot: k.Security.ReadOnlyRoot, Privileged: k.Security.Privileged, CapAdd: k.Security.AddCaps, CapDrop: k.Security.DropCaps,
-		AllowNewPrivileges: k.Security.NewPrivs, LogMaxBytes: svc.Logs.MaxSize, TTY: k.TTY,
+		ID: task(start.Attempt), Instance: start.A.ID, Container: start.Name, Dir: container.WorkingDir, User: container.User,
+		Hostname:     hostname(start.A.ID),
+		Resources:    limitsOf(start.A.Level.Enforced(res, name)),
+		ReadOnlyRoot: container.Security.ReadOnlyRoot, Privileged: container.Security.Privileged, CapAdd: container.Security.AddCaps,
+		CapDrop:            container.Security.DropCaps,
+		AllowNewPrivileges: container.Security.NewPrivs, LogMaxBytes: svc.Logs.MaxSize, TTY: container.TTY,
 	}
-	if most := storageOf(&a.A, a.Name, name); most > 0 {
+	if most := storageOf(&start.A, start.Name, name); most > 0 {
 		built.LogMaxBytes = min(built.LogMaxBytes, most)
 	}
-	built.Labels = map[string]string{restartLabel: strconv.FormatUint(a.A.Restart, 10)}
+	built.Labels = map[string]string{restartLabel: strconv.FormatUint(start.A.Restart, 10)}
 	var err error
-	if built.Resources.IO, err = s.ioOf(&a.A, res, name); err != nil {
+	if built.Resources.IO, err = s.ioOf(&start.A, res, name); err != nil {
 		return built, nil, err
 	}
-	if a.Attempt > 1 {
-		built.Previous = task(a.Attempt - 1)
+	if start.Attempt > 1 {
+		built.Previous = task(start.Attempt - 1)
 	}
-	if k.Security.Seccomp == "unconfined" {
+	if container.Security.Seccomp == "unconfined" {
 		built.Seccomp = runtime.SeccompUnconfined
 	}
 	var img artifact.Image
-	if k.Image != "" {
+	if container.Image != "" {
 		var err error
-		if img, err = s.image(ctx, &a.A, k.Image); err != nil {
-			return built, nil, fmt.Errorf("image %s: %w", k.Image, err)
+		if img, err = s.image(ctx, &start.A, container.Image); err != nil {
+			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
 		}
 		built.Labels[digestLabel] = string(img.Digest)
 		lower, err := s.opt.Images.RootFS(ctx, img.Digest, platform(name))
 		if err != nil {
-			return built, nil, fmt.Errorf("image %s: %w", k.Image, err)
+			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
 		}
 		if built.RootFS, err = rootFS(name, lower); err != nil {
-			return built, nil, fmt.Errorf("image %s: %w", k.Image, err)
+			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
 		}
 	}
 	if name == spec.RuntimeVM {
 		img.Entrypoint, img.Cmd = []string{artifact.DiskDir}, nil // whatever it says for other runtimes
 	}
-	if err := fromImage(&built, k, img); err != nil {
+	if err := fromImage(&built, container, img); err != nil {
 		return built, nil, err
 	}
 	if name == spec.RuntimeUnikernel || name == spec.RuntimeVM {
-		built.User = k.User // as for a module
+		built.User = container.User // as for a module
 	}
 	if m := svc.Machine; m != nil {
 		built.Machine = &runtime.Machine{Disk: m.Disk, UserData: m.UserData, SSHKeys: m.SSHKeys, Relaxed: m.Durability == spec.DurabilityRelaxed}
 	}
 	if name == spec.RuntimeWasm {
-		built.User = k.User // an image may name one for other runtimes; a module has none
-		built.Listen = listenPorts(svc, a.Name)
-		if h := svc.Wasm; h != nil && h.Handler != "" && a.Name == spec.MainContainer {
+		built.User = container.User // an image may name one for other runtimes; a module has none
+		built.Listen = listenPorts(svc, start.Name)
+		if h := svc.Wasm; h != nil && h.Handler != "" && start.Name == spec.MainContainer {
 			built.Handler = &runtime.Handler{Timeout: time.Duration(h.Timeout), Concurrency: h.Concurrency, MaxBody: h.MaxBody}
 		}
 	}
-	confine(&built, &a.A, name)
-	built.Env = s.env(&a.A, k, img, name)
-	if built.Mounts, err = s.mounts(ctx, &a.A, k, name); err != nil {
+	confine(&built, &start.A, name)
+	built.Env = s.env(&start.A, container, img, name)
+	if built.Mounts, err = s.mounts(ctx, &start.A, container, name); err != nil {
 		return built, nil, err
 	}
-	if a.Name == spec.MainContainer {
-		if err := s.attach.apply(&built, a.A.Devices); err != nil {
+	if start.Name == spec.MainContainer {
+		if err := s.attach.apply(&built, start.A.Devices); err != nil {
 			return built, nil, err
 		}
 	}
-	built.Network = s.net.get(a.A.ID)
-	if svc.Checkpoints() && a.Name == spec.MainContainer {
+	built.Network = s.net.get(start.A.ID)
+	if svc.Checkpoints() && start.Name == spec.MainContainer {
 		// Where it does not work the service runs all the same, and stays where it is.
-		_, err := checkpointer(ctx, d)
-		if built.Checkpoint = err == nil; built.Checkpoint && !slices.ContainsFunc(built.Env, func(e string) bool { return strings.HasPrefix(e, "GODEBUG=") }) {
+		_, err := checkpointer(ctx, driver)
+		if built.Checkpoint = err == nil; built.Checkpoint &&
+			!slices.ContainsFunc(built.Env, func(e string) bool { return strings.HasPrefix(e, "GODEBUG=") }) {
 			built.Env = append(built.Env, "GODEBUG=multipathtcp=0") // programs in Go listen by MPTCP, which CRIU does not know
 		}
 	}
-	if err := settleUsers(ctx, s, &a.A, k, a.Name, &built, img); err != nil {
+	if err := settleUsers(ctx, s, &start.A, container, start.Name, &built, img); err != nil {
 		return built, nil, err
 	}
-	secrets, err := s.secretMounts(&a.A, a.Name, &built, name)
+	secrets, err := s.secretMounts(&start.A, start.Name, &built, name)
 	if err != nil {
 		return built, nil, err
 	}
 	built.Mounts = append(built.Mounts, secrets...)
-	return built, d, nil
+	return built, driver, nil
 }
 
 // confine holds a container to the security level of its organisation. The site has looked at the manifest; what it leaves to
@@ -338,7 +342,8 @@ func confine(built *runtime.Spec, a *spec.Assignment, driver string) {
 	case driver == spec.RuntimeNative: // whoever it names is somebody of the host
 		id := ownUser(a.ID)
 		built.User = fmt.Sprintf("%d:%d", id, id)
-	case a.Level == spec.LevelRestricted && driver != spec.RuntimeWasm && !built.Privileged: // a module has none, and the site granted privileged by itself
+	case a.Level == spec.LevelRestricted && driver != spec.RuntimeWasm &&
+		!built.Privileged: // a module has none, and the site granted privileged by itself
 		built.CapDrop = []string{"ALL"}
 	}
 }
@@ -408,12 +413,12 @@ func rootFS(driver string, lower []string) ([]runtime.Mount, error) {
 }
 
 // fromImage fills in what the manifest left to the image.
-func fromImage(spec *runtime.Spec, k *spec.Container, img artifact.Image) error {
+func fromImage(spec *runtime.Spec, container *spec.Container, img artifact.Image) error {
 	switch {
-	case len(k.Command) > 0:
-		spec.Args = append(slices.Clone(k.Command), k.Args...)
-	case len(k.Args) > 0:
-		spec.Args = append(slices.Clone(img.Entrypoint), k.Args...)
+	case len(container.Command) > 0:
+		spec.Args = append(slices.Clone(container.Command), container.Args...)
+	case len(container.Args) > 0:
+		spec.Args = append(slices.Clone(img.Entrypoint), container.Args...)
 	default:
 		spec.Args = img.Args()
 	}
@@ -426,7 +431,7 @@ func fromImage(spec *runtime.Spec, k *spec.Container, img artifact.Image) error 
 	if spec.User == "" {
 		spec.User = img.User
 	}
-	sig := k.StopSignal
+	sig := container.StopSignal
 	if sig == "" {
 		sig = img.StopSignal
 	}
@@ -441,10 +446,10 @@ func fromImage(spec *runtime.Spec, k *spec.Container, img artifact.Image) error 
 }
 
 // env is the image's environment, then what Skerry says, then the manifest's; a later one wins.
-func (s *Server) env(a *spec.Assignment, k *spec.Container, img artifact.Image, driver string) []string {
+func (s *Server) env(assigned *spec.Assignment, container *spec.Container, img artifact.Image, driver string) []string {
 	endpoints := runDir + "/" + endpointsFile
 	if driver == "native" {
-		endpoints = filepath.Join(s.instanceDir(a.ID), "run", endpointsFile)
+		endpoints = filepath.Join(s.instanceDir(assigned.ID), "run", endpointsFile)
 	}
 	vars := map[string]string{}
 	for _, e := range img.Env {
@@ -453,13 +458,13 @@ func (s *Server) env(a *spec.Assignment, k *spec.Container, img artifact.Image, 
 		}
 	}
 	for n, v := range map[string]string{
-		"SKERRY_INSTANCE": string(a.ID), "SKERRY_SERVICE": a.Service.Service, "SKERRY_APP": a.Service.App.Name,
-		"SKERRY_NAMESPACE": a.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(a.Ordinal), "SKERRY_WORKER": s.opt.Name,
-		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(a.ID),
+		"SKERRY_INSTANCE": string(assigned.ID), "SKERRY_SERVICE": assigned.Service.Service, "SKERRY_APP": assigned.Service.App.Name,
+		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": s.opt.Name,
+		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(assigned.ID),
 	} {
 		vars[n] = v
 	}
-	for n, v := range k.Env {
+	for n, v := range container.Env {
 		vars[n] = v
 	}
 	if vars["PATH"] == "" {
@@ -473,30 +478,31 @@ func (s *Server) env(a *spec.Assignment, k *spec.Container, img artifact.Image, 
 	return out
 }
 
-func (s *Server) mounts(ctx context.Context, a *spec.Assignment, k *spec.Container, driver string) ([]runtime.Mount, error) {
+func (s *Server) mounts(ctx context.Context, assigned *spec.Assignment, container *spec.Container, driver string) ([]runtime.Mount, error) {
 	var out []runtime.Mount
 	if !slices.Contains([]string{spec.RuntimeNative, spec.RuntimeUnikernel, spec.RuntimeVM}, driver) {
-		out = append(out, runtime.Mount{Type: "bind", Source: filepath.Join(s.instanceDir(a.ID), "run"), Target: runDir, ReadOnly: true})
+		out = append(out, runtime.Mount{Type: "bind", Source: filepath.Join(s.instanceDir(assigned.ID), "run"), Target: runDir, ReadOnly: true})
 	}
-	for _, m := range k.Mounts {
-		for _, v := range a.Spec.Volumes {
+	for _, m := range container.Mounts {
+		for _, v := range assigned.Spec.Volumes {
 			if v.Name != m.Volume {
 				continue
 			}
 			// A boot has unmounted what was made for the containers before it. They would begin anew in the directory below.
-			if err := s.makeVolume(ctx, a, &v); err != nil {
+			if err := s.makeVolume(ctx, assigned, &v); err != nil {
 				return nil, volumeErr(v.Name, err)
 			}
-			mount := runtime.Mount{Type: "bind", Source: s.volumeSource(a, &v), Target: m.Path, ReadOnly: m.ReadOnly}
-			if driver == spec.RuntimeNative && bounded(a) {
-				// Root of a machine, or of a container that ran without a user namespace, may have made devices in it, and nothing else keeps a process from them.
+			mount := runtime.Mount{Type: "bind", Source: s.volumeSource(assigned, &v), Target: m.Path, ReadOnly: m.ReadOnly}
+			if driver == spec.RuntimeNative && bounded(assigned) {
+				// Root of a machine, or of a container that ran without a user namespace, may have made devices in it,
+				// and nothing else keeps a process from them.
 				mount.Options = []string{"nosuid", "nodev"}
 			}
 			out = append(out, mount)
 		}
 	}
-	for n, f := range a.Spec.Config {
-		out = append(out, runtime.Mount{Type: "bind", Source: s.configFile(a.ID, n), Target: f.Path, ReadOnly: true})
+	for n, f := range assigned.Spec.Config {
+		out = append(out, runtime.Mount{Type: "bind", Source: s.configFile(assigned.ID, n), Target: f.Path, ReadOnly: true})
 	}
 	return out, nil
 }

@@ -30,12 +30,12 @@ func (s *Server) probe(ctx context.Context, a core.ProbeOn, kind core.ProbeKind)
 	}
 	wait, early := time.Duration(p.InitialDelay), 10*time.Millisecond
 	for {
-		t := time.NewTimer(wait)
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			t.Stop()
+			timer.Stop()
 			return
-		case <-t.C:
+		case <-timer.C:
 		}
 		tctx, cancel := context.WithTimeout(ctx, time.Duration(p.Timeout))
 		begin := time.Now()
@@ -91,7 +91,8 @@ func address(a string) string {
 }
 
 func (s *Server) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.ProbeOn) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(a.Address), strconv.Itoa(p.Port))+p.Path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(a.Address), strconv.Itoa(p.Port))+p.Path,
+		nil)
 	if err != nil {
 		return err
 	}

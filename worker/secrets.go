@@ -47,27 +47,27 @@ func (s *Server) SecretsKey() string {
 }
 
 // fetchSecrets brings the secrets of an instance here, as far as they are not.
-func (s *Server) fetchSecrets(ctx context.Context, a *spec.Assignment) error {
-	for _, n := range a.Spec.SecretNames(a.Service.App.Namespace) {
-		if _, err := s.openSecret(a.ID, n); err == nil {
+func (s *Server) fetchSecrets(ctx context.Context, assigned *spec.Assignment) error {
+	for _, secret := range assigned.Spec.SecretNames(assigned.Service.App.Namespace) {
+		if _, err := s.openSecret(assigned.ID, secret); err == nil {
 			continue
 		}
 		if s.opt.Secrets == nil {
-			return fmt.Errorf("secret %s: this worker has no key for secrets", n.Name)
+			return fmt.Errorf("secret %s: this worker has no key for secrets", secret.Name)
 		}
 		up := s.up.Load()
 		if up == nil {
-			return fmt.Errorf("secret %s: it is not here, and there is no cluster to ask", n.Name)
+			return fmt.Errorf("secret %s: it is not here, and there is no cluster to ask", secret.Name)
 		}
-		sealed, err := tier.AskSecret(ctx, up.Transport, s.opt.Secrets, n)
+		sealed, err := tier.AskSecret(ctx, up.Transport, s.opt.Secrets, secret)
 		if err == nil {
-			err = os.MkdirAll(filepath.Dir(s.sealedFile(a.ID, n)), 0o700)
+			err = os.MkdirAll(filepath.Dir(s.sealedFile(assigned.ID, secret)), 0o700)
 		}
 		if err == nil {
-			err = files.Replace(s.sealedFile(a.ID, n), sealed, 0o600)
+			err = files.Replace(s.sealedFile(assigned.ID, secret), sealed, 0o600)
 		}
 		if err != nil {
-			return fmt.Errorf("secret %s: %w", n.Name, err)
+			return fmt.Errorf("secret %s: %w", secret.Name, err)
 		}
 	}
 	return nil
@@ -85,22 +85,22 @@ func (s *Server) openSecret(id skerry.InstanceID, n spec.SecretName) (spec.Secre
 }
 
 // secretMounts writes the secrets of an instance for one of its containers, and says where they are to appear.
-func (s *Server) secretMounts(a *spec.Assignment, container string, task *runtime.Spec, driver string) ([]runtime.Mount, error) {
-	if len(a.Spec.Secrets) == 0 {
+func (s *Server) secretMounts(assigned *spec.Assignment, container string, task *runtime.Spec, driver string) ([]runtime.Mount, error) {
+	if len(assigned.Spec.Secrets) == 0 {
 		return nil, nil
 	}
 	uid, gid, err := secretOwner(task, driver)
 	if err != nil {
 		return nil, err
 	}
-	room := filepath.Join(s.instanceDir(a.ID), secretsDir)
+	room := filepath.Join(s.instanceDir(assigned.ID), secretsDir)
 	if err := mountSecrets(room); err != nil {
 		return nil, fmt.Errorf("secrets: %w", err)
 	}
 	var out []runtime.Mount
-	for i, n := range a.Spec.SecretNames(a.Service.App.Namespace) {
-		u := &a.Spec.Secrets[i]
-		v, err := s.openSecret(a.ID, n)
+	for i, n := range assigned.Spec.SecretNames(assigned.Service.App.Namespace) {
+		u := &assigned.Spec.Secrets[i]
+		v, err := s.openSecret(assigned.ID, n)
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", n.Name, err)
 		}

@@ -151,34 +151,38 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if opt.MinFree == 0 {
 		opt.MinFree = 64 * skerry.MiB
 	}
-	s := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal), started: time.Now(),
-		active: map[skerry.InstanceID]*activity{}, overDisk: map[runtime.TaskID]string{}, net: newAttachments(opt.Network), endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1), measuring: make(chan struct{}, measuringAtOnce)}
+	server := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal),
+		started: time.Now(),
+		active:  map[skerry.InstanceID]*activity{}, overDisk: map[runtime.TaskID]string{}, net: newAttachments(opt.Network),
+		endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1),
+		measuring: make(chan struct{}, measuringAtOnce)}
 	var err error
-	if s.leases, err = newLeases(opt.RunDir, opt.CgroupParent, opt.Guard); err != nil {
+	if server.leases, err = newLeases(opt.RunDir, opt.CgroupParent, opt.Guard); err != nil {
 		return nil, err
 	}
-	s.leases.up, s.leases.post, s.leases.log = s.up.Load, s.Post, opt.Log
+	server.leases.up, server.leases.post, server.leases.log = server.up.Load, server.Post, opt.Log
 	for _, d := range opt.Drivers {
-		s.drivers[d.Name()] = d
+		server.drivers[d.Name()] = d
 	}
-	s.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
-	s.attach = &attachables{opt: opt.Attach}
-	s.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
-	s.users.held = func() []uint32 { return heldUsers(s) }
+	server.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
+	server.attach = &attachables{opt: opt.Attach}
+	server.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
+	server.users.held = func() []uint32 { return heldUsers(server) }
 	if opt.Overlay != nil && opt.Network != nil {
-		s.overlayNet = newOverlayNet(*opt.Overlay, opt.Log)
-		s.overlayNet.place = func() (*spec.Coordinate, *spec.Location) { return s.Coordinate(), opt.Facts.Location }
-		s.overlayNet.post = func(m any) { s.Post(m) }
-		s.overlayNet.facts = func() { s.Post(core.Facts{Facts: s.facts()}) }
-		s.overlayNet.nudgeIngress = func() {
-			if e := s.workerIngress.Load(); e != nil {
+		server.overlayNet = newOverlayNet(*opt.Overlay, opt.Log)
+		server.overlayNet.place = func() (*spec.Coordinate, *spec.Location) { return server.Coordinate(), opt.Facts.Location }
+		server.overlayNet.post = func(m any) { server.Post(m) }
+		server.overlayNet.facts = func() { server.Post(core.Facts{Facts: server.facts()}) }
+		server.overlayNet.nudgeIngress = func() {
+			if e := server.workerIngress.Load(); e != nil {
 				e.nudge()
 			}
 		}
-		s.net.overlayNet = s.overlayNet
+		server.net.overlayNet = server.overlayNet
 	}
-	s.Role.Store, s.Role.Log, s.Role.Load, s.Role.Host, s.Role.Serve = opt.Store, opt.Log, s.load, (*host)(s), s.serve
-	return s, nil
+	server.Role.Store, server.Role.Log, server.Role.Load, server.Role.Host, server.Role.Serve = opt.Store, opt.Log, server.load,
+		(*host)(server), server.serve
+	return server, nil
 }
 
 // Run checks the runtimes and lives until ctx ends. What runs on the machine runs on.
@@ -194,7 +198,8 @@ func (s *Server) Check(ctx context.Context) []wire.RuntimeReport {
 	for n, d := range s.opt.Drivers {
 		wg.Go(func() {
 			r := d.Check(ctx)
-			out[n] = wire.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent, Emulated: r.Emulated}
+			out[n] = wire.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent,
+				Emulated: r.Emulated}
 			for _, a := range r.Abilities {
 				out[n].Abilities = append(out[n].Abilities, string(a))
 			}
@@ -244,7 +249,10 @@ func (s *Server) checkUsers(r *wire.RuntimeReport) {
 func (s *Server) ability(driver string, a runtime.Ability) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.reports, func(r wire.RuntimeReport) bool { return r.Name == driver && slices.Contains(r.Abilities, string(a)) })
+	return slices.ContainsFunc(s.reports, func(r wire.RuntimeReport) bool {
+		return r.Name == driver &&
+			slices.Contains(r.Abilities, string(a))
+	})
 }
 
 // Recheck is Check of a worker that runs: its cluster is told.
@@ -457,22 +465,23 @@ func (s *Server) Parent() (connected bool, why string) {
 // tasks lists what the drivers find on the machine.
 func (s *Server) tasks(ctx context.Context) []core.Task {
 	var out []core.Task
-	for _, d := range s.opt.Drivers {
-		list, err := d.List(ctx)
+	for _, driver := range s.opt.Drivers {
+		list, err := driver.List(ctx)
 		if err != nil {
-			s.opt.Log.Error("list tasks", "runtime", d.Name(), "err", err)
+			s.opt.Log.Error("list tasks", "runtime", driver.Name(), "err", err)
 			continue
 		}
 		for _, h := range list {
-			st, err := d.Status(ctx, h)
+			st, err := driver.Status(ctx, h)
 			attempt, ok := attemptOf(h)
 			if err != nil || !ok || st.State == runtime.StateBroken {
-				if err := d.Remove(ctx, h); err != nil {
+				if err := driver.Remove(ctx, h); err != nil {
 					s.opt.Log.Warn("remove a half-made task", "task", string(h.ID), "err", err)
 				}
 				continue
 			}
-			t := core.Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited, Digest: h.Labels[digestLabel]}
+			t := core.Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited,
+				Digest: h.Labels[digestLabel]}
 			t.Restart, _ = strconv.ParseUint(h.Labels[restartLabel], 10, 64)
 			if st.Exit != nil {
 				t.Exit = exitOf(*st.Exit)

@@ -57,8 +57,8 @@ type takeSnapshot struct {
 }
 
 // take makes a snapshot: writers stand still while the files are cloned, where the file system can do that, else while they are copied.
-func take(ctx context.Context, s *Server, id spec.SnapshotID, q takeSnapshot) (*spec.Snapshot, error) {
-	dir := s.claimDir(q.Claim)
+func take(ctx context.Context, server *Server, id spec.SnapshotID, q takeSnapshot) (*spec.Snapshot, error) {
+	dir := server.claimDir(q.Claim)
 	names, err := volumesIn(dir)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,8 @@ func take(ctx context.Context, s *Server, id spec.SnapshotID, q takeSnapshot) (*
 		if st, err := os.Stat(filepath.Join(dir, name, "image")); err == nil {
 			size = skerry.Bytes(st.Size())
 			// Nobody may have mounted it since the machine started.
-			if _, err := loopfs.Ensure(ctx, loopfs.Options{Image: filepath.Join(dir, name, "image"), Dir: filepath.Join(dir, name, "data"), Lasting: true}); err != nil {
+			if _, err := loopfs.Ensure(ctx, loopfs.Options{Image: filepath.Join(dir, name, "image"), Dir: filepath.Join(dir, name, "data"),
+				Lasting: true}); err != nil {
 				return nil, err
 			}
 		}
@@ -81,11 +82,11 @@ func take(ctx context.Context, s *Server, id spec.SnapshotID, q takeSnapshot) (*
 		return nil, err
 	}
 	defer held.Close()
-	return keepSnapshot(s, snap, func(work string, out io.Writer) error {
+	return keepSnapshot(server, snap, func(work string, out io.Writer) error {
 		clones := filepath.Join(work, "clones")
 		defer func() { _ = errors.Join(unmountBelow(clones), os.RemoveAll(clones)) }()
 		cloned := canClone(dir, clones)
-		still, err := standStill(ctx, s, q, dir, snap.Volumes)
+		still, err := standStill(ctx, server, q, dir, snap.Volumes)
 		if err != nil {
 			return err
 		}
@@ -107,7 +108,7 @@ func take(ctx context.Context, s *Server, id spec.SnapshotID, q takeSnapshot) (*
 			if snap.How == spec.SnapshotFrozen {
 				snap.How = spec.SnapshotReflink
 			}
-			if err := errors.Join(still.undisturbed(ctx, s, q, held), still.end()); err != nil {
+			if err := errors.Join(still.undisturbed(ctx, server, q, held), still.end()); err != nil {
 				return err
 			}
 			snap.Paused, wctx = spec.Duration(still.lasted), ctx
@@ -120,13 +121,14 @@ func take(ctx context.Context, s *Server, id spec.SnapshotID, q takeSnapshot) (*
 				trees = append(trees, snapshot.Dir(v.Name, filepath.Join(dir, v.Name, "data"), inside))
 			}
 		}
-		lim := roomFor(s)
+		lim := roomFor(server)
 		most := lim.Bytes
 		if q.Most > 0 {
 			most = min(most, int64(q.Most))
 		}
 		w := &roomWriter{ctx: wctx, w: out, left: most}
-		err = snapshot.Write(wctx, w, snapshot.Meta{Service: q.Claim.Service, Replica: q.Claim.Ordinal, At: snap.At, Volumes: snap.Volumes}, lim.Length, trees...)
+		err = snapshot.Write(wctx, w, snapshot.Meta{Service: q.Claim.Service, Replica: q.Claim.Ordinal, At: snap.At, Volumes: snap.Volumes},
+			lim.Length, trees...)
 		if err != nil {
 			return still.over(err)
 		}
@@ -136,7 +138,7 @@ func take(ctx context.Context, s *Server, id spec.SnapshotID, q takeSnapshot) (*
 		if cloned {
 			return nil
 		}
-		if err := errors.Join(still.undisturbed(ctx, s, q, held), still.end()); err != nil {
+		if err := errors.Join(still.undisturbed(ctx, server, q, held), still.end()); err != nil {
 			return err
 		}
 		if snap.How == spec.SnapshotFrozen {
@@ -146,7 +148,8 @@ func take(ctx context.Context, s *Server, id spec.SnapshotID, q takeSnapshot) (*
 	})
 }
 
-// roomFor gives what of the disk there is for a snapshot, or its content: what may be filled, and half of the files that there can still be.
+// roomFor gives what of the disk there is for a snapshot, or its content: what may be filled, and half of the files
+// that there can still be.
 func roomFor(s *Server) snapshot.Limits {
 	free, _ := freeAt(s.opt.Dir)
 	lim := snapshot.LimitsFor(int64(max(free-s.opt.MinFree, 0)))
@@ -166,14 +169,15 @@ func volumesIn(dir string) (names []string, err error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "the volumes are not on this worker: %v", err).WithHint("no instance has run with them here yet")
+		return nil, skerry.Errorf(skerry.CodeNotFound, "the volumes are not on this worker: %v",
+			err).WithHint("no instance has run with them here yet")
 	}
 	return names, nil
 }
 
 // keepSnapshot gives what write writes the name of a snapshot, when all of it is on the disk, and not before.
-func keepSnapshot(s *Server, snap *spec.Snapshot, write func(work string, out io.Writer) error) (*spec.Snapshot, error) {
-	final := s.opt.snapshotDir(snap.ID)
+func keepSnapshot(server *Server, snap *spec.Snapshot, write func(work string, out io.Writer) error) (*spec.Snapshot, error) {
+	final := server.opt.snapshotDir(snap.ID)
 	if _, err := os.Stat(final); err == nil {
 		return nil, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", snap.ID)
 	}
@@ -187,16 +191,16 @@ func keepSnapshot(s *Server, snap *spec.Snapshot, write func(work string, out io
 			_ = errors.Join(unmountBelow(work), os.RemoveAll(work))
 		}
 	}()
-	f, err := os.OpenFile(filepath.Join(work, snapshotData), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := os.OpenFile(filepath.Join(work, snapshotData), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	sum, n := sha256.New(), counted(0)
-	err = write(work, io.MultiWriter(f, sum, &n))
+	err = write(work, io.MultiWriter(file, sum, &n))
 	if err == nil {
-		err = f.Sync()
+		err = file.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
 	snap.Size, snap.SHA256 = skerry.Bytes(n), hex.EncodeToString(sum.Sum(nil))
@@ -216,10 +220,11 @@ func keepSnapshot(s *Server, snap *spec.Snapshot, write func(work string, out io
 	}
 	unwanted := false
 	if err == nil {
-		unwanted, err = tier.View(s.lifetime(), s.Role, func(c *core.Core) (bool, error) { return core.Unwanted(c, snap.ID), nil })
+		unwanted, err = tier.View(server.lifetime(), server.Role, func(c *core.Core) (bool, error) { return core.Unwanted(c, snap.ID), nil })
 	}
 	if unwanted {
-		err = errors.Join(skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was made", snap.ID).WithHint("take another one"), os.RemoveAll(final))
+		err = errors.Join(skerry.Errorf(skerry.CodeConflict, "snapshot %s was deleted while it was made", snap.ID).WithHint("take another one"),
+			os.RemoveAll(final))
 	}
 	return snap, err
 }
@@ -353,15 +358,15 @@ func removeSnapshot(s *Server, id spec.SnapshotID) {
 }
 
 // recoverSnapshots ends what an earlier life of the agent was at: volumes that stand still go on, and what is half made is removed.
-func recoverSnapshots(s *Server) {
-	data, _ := filepath.Glob(filepath.Join(s.opt.Dir, localDir, "*", "*", "*", "*", "*", "data"))
+func recoverSnapshots(server *Server) {
+	data, _ := filepath.Glob(filepath.Join(server.opt.Dir, localDir, "*", "*", "*", "*", "*", "data"))
 	for _, dir := range data {
 		if f, err := os.Open(dir); err == nil {
 			_ = unix.IoctlSetInt(int(f.Fd()), fiThaw, 0) // one that is not frozen says so
 			f.Close()
 		}
 	}
-	handles, _ := tier.View(s.lifetime(), s.Role, func(c *core.Core) (handles []json.RawMessage, _ error) {
+	handles, _ := tier.View(server.lifetime(), server.Role, func(c *core.Core) (handles []json.RawMessage, _ error) {
 		c.Running(func(a *spec.Assignment, _ string, handle json.RawMessage) {
 			if a.Spec.KeepsData() {
 				handles = append(handles, slices.Clone(handle))
@@ -370,16 +375,16 @@ func recoverSnapshots(s *Server) {
 		return handles, nil
 	})
 	for _, handle := range handles {
-		if d, h, err := s.driverOf(handle); err == nil {
+		if d, h, err := server.driverOf(handle); err == nil {
 			if p, ok := d.(runtime.Pauser); ok {
-				_ = p.Resume(s.lifetime(), h) // one that is not paused runs on
+				_ = p.Resume(server.lifetime(), h) // one that is not paused runs on
 			}
 		}
 	}
-	left, _ := filepath.Glob(filepath.Join(s.opt.Dir, snapshotsDir, partialPrefix+"*"))
+	left, _ := filepath.Glob(filepath.Join(server.opt.Dir, snapshotsDir, partialPrefix+"*"))
 	for _, dir := range left {
 		if err := errors.Join(unmountBelow(dir), os.RemoveAll(dir)); err != nil {
-			s.opt.Log.Warn("remove what is left of a snapshot", "dir", dir, "err", err)
+			server.opt.Log.Warn("remove what is left of a snapshot", "dir", dir, "err", err)
 		}
 	}
 }
@@ -398,15 +403,15 @@ func snapshotAt(s *Server, id spec.SnapshotID) (*spec.Snapshot, error) {
 }
 
 // importSnapshot keeps a stream as a snapshot, once all of it has been looked at.
-func importSnapshot(s *Server, id spec.SnapshotID, from io.Reader, most skerry.Bytes) (*spec.Snapshot, error) {
-	lim := roomFor(s)
+func importSnapshot(server *Server, id spec.SnapshotID, from io.Reader, most skerry.Bytes) (*spec.Snapshot, error) {
+	lim := roomFor(server)
 	room := lim.Bytes
 	if most > 0 {
 		room = min(room, int64(most))
 	}
 	snap := &spec.Snapshot{ID: id, State: spec.SnapshotReady, How: spec.SnapshotImported}
-	return keepSnapshot(s, snap, func(_ string, out io.Writer) error {
-		w := &roomWriter{ctx: s.lifetime(), w: out, left: room}
+	return keepSnapshot(server, snap, func(_ string, out io.Writer) error {
+		w := &roomWriter{ctx: server.lifetime(), w: out, left: room}
 		in := io.TeeReader(from, w)
 		m, err := snapshot.Read(in, lim, nil)
 		if err == nil {
@@ -424,13 +429,15 @@ func importSnapshot(s *Server, id spec.SnapshotID, from io.Reader, most skerry.B
 	})
 }
 
-// restoreSnapshot makes volumes what a snapshot has. from is its stream. What was there before goes only when all is there, in one step. Volumes
-// without a size take no more than most, unless that is 0; took is how much that is.
-func restoreSnapshot(ctx context.Context, s *Server, v spec.VolumeClaim, from io.Reader, sum string, most skerry.Bytes) (took skerry.Bytes, err error) {
-	if w, err := writersNow(ctx, s, v); err != nil || w.There {
-		return 0, errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance on this worker has volume %s", v).WithHint("stop it first"), err)
+// restoreSnapshot makes volumes what a snapshot has. from is its stream. What was there before goes only when all is
+// there, in one step. Volumes without a size take no more than most, unless that is 0; took is how much that is.
+func restoreSnapshot(ctx context.Context, server *Server, volume spec.VolumeClaim, from io.Reader, sum string,
+	most skerry.Bytes) (took skerry.Bytes, err error) {
+	if w, err := writersNow(ctx, server, volume); err != nil || w.There {
+		return 0, errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance on this worker has volume %s", volume).WithHint("stop it first"),
+			err)
 	}
-	local := filepath.Join(s.opt.Dir, localDir)
+	local := filepath.Join(server.opt.Dir, localDir)
 	if err := os.MkdirAll(local, 0o755); err != nil {
 		return 0, err
 	}
@@ -440,7 +447,7 @@ func restoreSnapshot(ctx context.Context, s *Server, v spec.VolumeClaim, from io
 	}
 	defer func() {
 		if err := errors.Join(unmountBelow(aside), os.RemoveAll(aside)); err != nil {
-			s.opt.Log.Warn("remove what was before", "dir", aside, "err", err)
+			server.opt.Log.Warn("remove what was before", "dir", aside, "err", err)
 		}
 	}()
 	work := filepath.Join(aside, "0")
@@ -455,7 +462,7 @@ func restoreSnapshot(ctx context.Context, s *Server, v spec.VolumeClaim, from io
 			r.Close()
 		}
 	}()
-	lim, loose := roomFor(s), []string(nil)
+	lim, loose := roomFor(server), []string(nil)
 	if most > 0 {
 		lim.Loose.Bytes, lim.Loose.Files = int64(most), filesFor(most)
 	}
@@ -507,22 +514,23 @@ func restoreSnapshot(ctx context.Context, s *Server, v spec.VolumeClaim, from io
 	}
 	use, err := diskuse.Of(loose, nil, nil, diskuse.Use{})
 	if err == nil {
-		err = exchange(ctx, s, v, work)
+		err = exchange(ctx, server, volume, work)
 	}
 	return max(skerry.Bytes(use.Bytes), filesSize(use.Files)), err
 }
 
 // exchange puts a directory in the place of a claim's, in one step; what was there is then in its place.
-func exchange(ctx context.Context, s *Server, v spec.VolumeClaim, work string) error {
-	dir := s.claimDir(v)
+func exchange(ctx context.Context, server *Server, volume spec.VolumeClaim, work string) error {
+	dir := server.claimDir(volume)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // the cluster would not know of it
 	}
-	if w, err := writersNow(ctx, s, v); err != nil || w.There {
-		return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance came to volume %s meanwhile", v).WithHint("nothing was changed; try again"), err)
+	if w, err := writersNow(ctx, server, volume); err != nil || w.There {
+		return errors.Join(skerry.Errorf(skerry.CodeConflict, "an instance came to volume %s meanwhile",
+			volume).WithHint("nothing was changed; try again"), err)
 	}
 	if err := unmountBelow(dir); err != nil {
 		return err
@@ -543,19 +551,20 @@ func writersNow(ctx context.Context, s *Server, v spec.VolumeClaim) (core.Writin
 }
 
 // runHook runs the command that a service has before its volumes are copied.
-func runHook(ctx context.Context, s *Server, svc *spec.ServiceSpec, handles []json.RawMessage) error {
+func runHook(ctx context.Context, server *Server, svc *spec.ServiceSpec, handles []json.RawMessage) error {
 	if svc == nil || svc.Snapshots == nil || svc.Snapshots.Before == nil {
 		return nil
 	}
 	hook := svc.Snapshots.Before
 	for _, handle := range handles {
-		d, h, err := s.driverOf(handle)
+		d, h, err := server.driverOf(handle)
 		if err != nil || h.Container != spec.MainContainer {
 			continue
 		}
 		e, ok := d.(runtime.Execer)
 		if !ok {
-			return skerry.Errorf(skerry.CodeUnsupported, "snapshots.before: runtime %s cannot run commands inside an instance", d.Name()).WithHint("leave it out, or use another runtime")
+			return skerry.Errorf(skerry.CodeUnsupported, "snapshots.before: runtime %s cannot run commands inside an instance",
+				d.Name()).WithHint("leave it out, or use another runtime")
 		}
 		ctx, cancel := context.WithTimeout(ctx, hook.Within())
 		defer cancel()
@@ -565,7 +574,8 @@ func runHook(ctx context.Context, s *Server, svc *spec.ServiceSpec, handles []js
 			return skerry.Errorf(skerry.CodeUnavailable, "snapshots.before: %s: %v", strings.Join(hook.Command, " "), err).WithHint("nothing was copied; run it with `skerry exec`")
 		}
 		if code != 0 {
-			return skerry.Errorf(skerry.CodeConflict, "snapshots.before: %s ended with status %d: %s", strings.Join(hook.Command, " "), code, bytes.TrimSpace(out)).
+			return skerry.Errorf(skerry.CodeConflict, "snapshots.before: %s ended with status %d: %s", strings.Join(hook.Command, " "), code,
+				bytes.TrimSpace(out)).
 				WithHint("nothing was copied; run it with `skerry exec`")
 		}
 	}

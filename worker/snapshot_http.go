@@ -29,48 +29,48 @@ const maxSnapshotAsk = 64 << 10
 //	PUT  /snapshots/ID?most=N    keep a stream as one
 //	POST /snapshots/ID/restore?claim=KEY&sha256=SUM[&most=N][&stream=true]    make volumes what it has, or the stream that comes along; those
 //	                             without a size take at most N (0: what is free), and the answer says how much they took
-func serveSnapshots(s *Server, w http.ResponseWriter, r *http.Request) error {
+func serveSnapshots(server *Server, w http.ResponseWriter, r *http.Request) error {
 	name, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/snapshots/"), "/")
 	id := spec.SnapshotID(name)
 	if err := id.Check(); err != nil {
 		return err
 	}
-	q := r.URL.Query()
+	query := r.URL.Query()
 	switch {
 	case r.Method == http.MethodPost && what == "":
 		var ask takeSnapshot
 		if err := json.NewDecoder(io.LimitReader(r.Body, maxSnapshotAsk)).Decode(&ask); err != nil {
 			return skerry.Errorf(skerry.CodeInvalid, "what is to be copied cannot be read: %v", err)
 		}
-		tier.Later(w, r, func(ctx context.Context) (any, error) { return take(ctx, s, id, ask) })
+		tier.Later(w, r, func(ctx context.Context) (any, error) { return take(ctx, server, id, ask) })
 	case r.Method == http.MethodGet && what == "":
-		return sendSnapshot(s, w, id)
+		return sendSnapshot(server, w, id)
 	case r.Method == http.MethodPut && what == "":
-		most, err := mostOf(q)
+		most, err := mostOf(query)
 		if err != nil {
 			return err
 		}
-		tier.Later(w, r, func(context.Context) (any, error) { return importSnapshot(s, id, r.Body, most) })
+		tier.Later(w, r, func(context.Context) (any, error) { return importSnapshot(server, id, r.Body, most) })
 	case r.Method == http.MethodPost && what == "restore":
-		claim, ok := spec.ParseVolumeKey(q.Get("claim"))
+		claim, ok := spec.ParseVolumeKey(query.Get("claim"))
 		if !ok {
-			return skerry.Errorf(skerry.CodeInvalid, "claim %q is none", q.Get("claim"))
+			return skerry.Errorf(skerry.CodeInvalid, "claim %q is none", query.Get("claim"))
 		}
-		most, err := mostOf(q)
+		most, err := mostOf(query)
 		if err != nil {
 			return err
 		}
 		tier.Later(w, r, func(ctx context.Context) (any, error) {
 			from := io.Reader(r.Body)
-			if q.Get("stream") == "" {
-				f, err := os.Open(filepath.Join(s.opt.snapshotDir(id), snapshotData))
+			if query.Get("stream") == "" {
+				f, err := os.Open(filepath.Join(server.opt.snapshotDir(id), snapshotData))
 				if err != nil {
 					return nil, skerry.Errorf(skerry.CodeNotFound, "snapshot %s cannot be read on this worker: %v", id, err)
 				}
 				defer f.Close()
 				from = f
 			}
-			took, err := restoreSnapshot(ctx, s, claim, from, q.Get("sha256"), most)
+			took, err := restoreSnapshot(ctx, server, claim, from, query.Get("sha256"), most)
 			return map[string]skerry.Bytes{"took": took}, err
 		})
 	default:
@@ -88,19 +88,20 @@ func mostOf(q url.Values) (skerry.Bytes, error) {
 	return skerry.Bytes(most), nil
 }
 
-func sendSnapshot(s *Server, w http.ResponseWriter, id spec.SnapshotID) error {
-	snap, err := snapshotAt(s, id)
+func sendSnapshot(server *Server, w http.ResponseWriter, id spec.SnapshotID) error {
+	snap, err := snapshotAt(server, id)
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(filepath.Join(s.opt.snapshotDir(id), snapshotData))
+	f, err := os.Open(filepath.Join(server.opt.snapshotDir(id), snapshotData))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err == nil && st.Size() != int64(snap.Size) {
-		err = skerry.Errorf(skerry.CodeConflict, "snapshot %s is damaged: it has %d bytes, and had %d", id, st.Size(), int64(snap.Size)).WithHint("use another one")
+		err = skerry.Errorf(skerry.CodeConflict, "snapshot %s is damaged: it has %d bytes, and had %d", id, st.Size(),
+			int64(snap.Size)).WithHint("use another one")
 	}
 	if err != nil {
 		return err

@@ -140,12 +140,14 @@ func (s *still) undisturbed(ctx context.Context, o *Server, q takeSnapshot, held
 		return err
 	}
 	if now, err := os.Stat(held.Name()); err != nil || !os.SameFile(was, now) {
-		return errors.Join(skerry.Errorf(skerry.CodeConflict, "volume %s was restored or deleted while it was copied", q.Claim).WithHint("try again"), err)
+		return errors.Join(skerry.Errorf(skerry.CodeConflict, "volume %s was restored or deleted while it was copied",
+			q.Claim).WithHint("try again"), err)
 	}
 	return nil
 }
 
-// holdClaim lets nobody else copy the volumes of a claim until what it gives is closed: who ended first would have the others' writers go on.
+// holdClaim lets nobody else copy the volumes of a claim until what it gives is closed: who ended first would have the
+// others' writers go on.
 func holdClaim(v spec.VolumeClaim, dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -66,8 +66,9 @@ func ParseUserPool(s string) (p UserPool, err error) {
 
 func overlap(a, b, c, d uint64) bool { return a <= d && c <= b }
 
-// userRanges gives instances users of the host, each its own, or, where owners of files cannot be mapped, all of an organisation the same ones.
-// Which, is in a file of the instance's directory, or of the organisation's: it stays as long as that.
+// userRanges gives instances users of the host, each its own, or, where owners of files cannot be mapped, all of an
+// organisation the same ones. Which, is in a file of the instance's directory, or of the organisation's: it stays as
+// long as that.
 type userRanges struct {
 	pool  UserPool
 	dir   string   // of all instances
@@ -94,8 +95,8 @@ func newUserRanges(dir string, pool UserPool, all string) *userRanges {
 	if pool.Size == 0 {
 		pool.First, pool.Size = defaultUsers.First, defaultUsers.Size
 	}
-	return &userRanges{pool: pool, dir: dir, orgs: filepath.Join(filepath.Dir(dir), organisationsDir), all: userRegistry(all), taken: []string{"/etc/subuid", "/etc/subgid"},
-		known: []string{"/etc/passwd", "/etc/group"}}
+	return &userRanges{pool: pool, dir: dir, orgs: filepath.Join(filepath.Dir(dir), organisationsDir), all: userRegistry(all),
+		taken: []string{"/etc/subuid", "/etc/subgid"}, known: []string{"/etc/passwd", "/etc/group"}}
 }
 
 // take gives the users of an instance, which has a directory: always the same ones.
@@ -297,7 +298,8 @@ func (u *userRanges) find(seed string, claims []claim) (uint32, error) {
 			return first, nil
 		}
 	}
-	return 0, fmt.Errorf("users: all %d ranges of %d users for user namespaces are in use; give the worker more with --user-namespaces", n, usersEach)
+	return 0, fmt.Errorf("users: all %d ranges of %d users for user namespaces are in use; give the worker more with --user-namespaces", n,
+		usersEach)
 }
 
 // idRange are users, or groups, of the host.
@@ -355,7 +357,7 @@ var ownCapabilities = []string{"DAC_READ_SEARCH", "IPC_OWNER", "SYS_PTRACE"}
 // secrets.
 //
 // What an organisation of the level privileged asks for by name is to work as on the host. Others may only use what works all the same.
-func hostUsers(task *runtime.Spec, k *spec.Container, a *spec.Assignment) (string, error) {
+func hostUsers(task *runtime.Spec, container *spec.Container, assigned *spec.Assignment) (string, error) {
 	switch {
 	case task.Privileged:
 		return "it is privileged", nil
@@ -366,10 +368,11 @@ func hostUsers(task *runtime.Spec, k *spec.Container, a *spec.Assignment) (strin
 	}
 	uid, gid, err := secretOwner(task, spec.RuntimeOCI)
 	high := err == nil && max(uid, gid) >= usersEach // else the driver, which sees the layers together, says what is wrong
-	if a.Level != "" && a.Level != spec.LevelPrivileged {
+	if assigned.Level != "" && assigned.Level != spec.LevelPrivileged {
 		if high {
 			return "", &runtime.InvalidSpec{Field: "user", Reason: fmt.Sprintf("%d:%d is above what a user namespace has, 0 to %d; choose others, "+
-				"or ask the operator of the site, who grants users of the host by \"levels: {%s: privileged}\" in the site's admission policy", uid, gid, usersEach-1, a.Org)}
+				"or ask the operator of the site, who grants users of the host by \"levels: {%s: privileged}\" in the site's admission policy", uid,
+				gid, usersEach-1, assigned.Org)}
 		}
 		return "", nil
 	}
@@ -379,14 +382,14 @@ func hostUsers(task *runtime.Spec, k *spec.Container, a *spec.Assignment) (strin
 	case len(task.Devices) > 0:
 		return "it has a device, and its organisation the security level privileged", nil
 	}
-	for _, c := range k.Security.AddCaps {
+	for _, c := range container.Security.AddCaps {
 		if c = spec.CapName(c); !slices.Contains(ownCapabilities, c) && !defaultCapability(c) {
 			return "it has the capability " + c, nil
 		}
 	}
-	for _, m := range k.Mounts {
-		for i := range a.Spec.Volumes {
-			if v := &a.Spec.Volumes[i]; v.Name == m.Volume && v.Host != nil {
+	for _, m := range container.Mounts {
+		for i := range assigned.Spec.Volumes {
+			if v := &assigned.Spec.Volumes[i]; v.Name == m.Volume && v.Host != nil {
 				return "it has the host's path " + v.Host.Path + ", and its organisation the security level privileged", nil
 			}
 		}

@@ -27,10 +27,10 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
-// Where owners of files cannot be mapped in mounts, all containers of an organisation have the same users, and what they are to see belongs to
-// these on the disk: copies of layers, which the image store makes, and volumes, whose files are given to them in place. A volume has a
-// record of that. It goes back to the numbers that its users have inside for everything else: a container with the host's users, one whose mounts
-// are mapped, another runtime, a snapshot.
+// Where owners of files cannot be mapped in mounts, all containers of an organisation have the same users, and what
+// they are to see belongs to these on the disk: copies of layers, which the image store makes, and volumes, whose files
+// are given to them in place. A volume has a record of that. It goes back to the numbers that its users have inside for
+// everything else: a container with the host's users, one whose mounts are mapped, another runtime, a snapshot.
 
 // ownersFile is the record of a volume: beside what the containers see, or for those that end with the instance in its directory.
 func ownersFile(s *Server, a *spec.Assignment, v *spec.Volume) owners.Record {
@@ -49,24 +49,25 @@ func ownersOf(claimDir, volume string) owners.Record {
 func copied(s *Server, driver string) bool { return s.ability(driver, runtime.AbilityUserNSCopies) }
 
 // settleUsers chooses the users of a container whose spec is complete but for secrets, and gives them what it sees.
-func settleUsers(ctx context.Context, s *Server, a *spec.Assignment, k *spec.Container, name string, spec *runtime.Spec, img artifact.Image) error {
-	driver := runtimeOf(a)
+func settleUsers(ctx context.Context, server *Server, assigned *spec.Assignment, container *spec.Container, name string,
+	spec *runtime.Spec, img artifact.Image) error {
+	driver := runtimeOf(assigned)
 	shift := false
-	if s.ability(driver, runtime.AbilityUserNS) {
-		shift = copied(s, driver)
-		why, err := hostUsers(spec, k, a)
+	if server.ability(driver, runtime.AbilityUserNS) {
+		shift = copied(server, driver)
+		why, err := hostUsers(spec, container, assigned)
 		if err == nil && why == "" && shift {
-			why, err = beside(ctx, s, a, k, name)
+			why, err = beside(ctx, server, assigned, container, name)
 		}
 		switch {
 		case err != nil:
 			return err
 		case why != "":
-			s.opt.Log.Info("a container has the host's users", "instance", string(a.ID), "container", name, "why", why)
+			server.opt.Log.Info("a container has the host's users", "instance", string(assigned.ID), "container", name, "why", why)
 		case shift:
-			spec.UserNS, err = s.users.organisation(a.Org)
+			spec.UserNS, err = server.users.organisation(assigned.Org)
 		default:
-			spec.UserNS, err = s.users.take(a.ID)
+			spec.UserNS, err = server.users.take(assigned.ID)
 		}
 		if err != nil {
 			return err
@@ -75,11 +76,11 @@ func settleUsers(ctx context.Context, s *Server, a *spec.Assignment, k *spec.Con
 	first := uint32(0)
 	if shift && spec.UserNS != nil && len(spec.RootFS) > 0 {
 		first = spec.UserNS.First
-		if err := shiftRoot(ctx, s, spec, img, driver, first); err != nil {
+		if err := shiftRoot(ctx, server, spec, img, driver, first); err != nil {
 			return err
 		}
 	}
-	return settleVolumes(ctx, s, a, k, spec, first)
+	return settleVolumes(ctx, server, assigned, container, spec, first)
 }
 
 // shiftRoot puts copies of the layers into the place of an image's.
@@ -95,8 +96,10 @@ func shiftRoot(ctx context.Context, s *Server, spec *runtime.Spec, img artifact.
 	return nil
 }
 
-// settleVolumes gives a container's volumes and files to its users: to those of the host from first on, or to the numbers that they have inside.
-func settleVolumes(ctx context.Context, s *Server, a *spec.Assignment, k *spec.Container, svc *runtime.Spec, first uint32) error {
+// settleVolumes gives a container's volumes and files to its users: to those of the host from first on, or to the
+// numbers that they have inside.
+func settleVolumes(ctx context.Context, server *Server, assigned *spec.Assignment, container *spec.Container, svc *runtime.Spec,
+	first uint32) error {
 	shifted := func(source string) {
 		for i := range svc.Mounts {
 			if m := &svc.Mounts[i]; m.Source == source && first != 0 {
@@ -104,23 +107,23 @@ func settleVolumes(ctx context.Context, s *Server, a *spec.Assignment, k *spec.C
 			}
 		}
 	}
-	for i := range a.Spec.Volumes {
-		v := &a.Spec.Volumes[i]
-		if v.Host != nil || !slices.ContainsFunc(k.Mounts, func(m spec.Mount) bool { return m.Volume == v.Name }) {
+	for i := range assigned.Spec.Volumes {
+		v := &assigned.Spec.Volumes[i]
+		if v.Host != nil || !slices.ContainsFunc(container.Mounts, func(m spec.Mount) bool { return m.Volume == v.Name }) {
 			continue
 		}
-		if err := settleVolume(ctx, s, a, v, first); err != nil {
+		if err := settleVolume(ctx, server, assigned, v, first); err != nil {
 			return volumeErr(v.Name, err)
 		}
-		shifted(s.volumeSource(a, v))
+		shifted(server.volumeSource(assigned, v))
 	}
-	shifted(filepath.Join(s.instanceDir(a.ID), "run")) // the agent's, which anybody may read
-	for n := range a.Spec.Config {
-		file := s.configFile(a.ID, n)
+	shifted(filepath.Join(server.instanceDir(assigned.ID), "run")) // the agent's, which anybody may read
+	for n := range assigned.Spec.Config {
+		file := server.configFile(assigned.ID, n)
 		if st, err := os.Stat(file); err != nil {
-			return fmt.Errorf("config %s: %w", a.Spec.Config[n].Path, err)
+			return fmt.Errorf("config %s: %w", assigned.Spec.Config[n].Path, err)
 		} else if err := giveFile(file, st, first); err != nil {
-			return fmt.Errorf("config %s: %w", a.Spec.Config[n].Path, err)
+			return fmt.Errorf("config %s: %w", assigned.Spec.Config[n].Path, err)
 		}
 		shifted(file)
 	}
@@ -136,8 +139,8 @@ func giveFile(file string, st fs.FileInfo, first uint32) error {
 }
 
 // settleVolume gives a volume to users, unless it is theirs already.
-func settleVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Volume, first uint32) error {
-	dir, r := s.volumeSource(a, v), ownersFile(s, a, v)
+func settleVolume(ctx context.Context, server *Server, assigned *spec.Assignment, v *spec.Volume, first uint32) error {
+	dir, r := server.volumeSource(assigned, v), ownersFile(server, assigned, v)
 	if ok, err := r.Settled(dir, first); ok || err != nil {
 		return err
 	}
@@ -152,7 +155,7 @@ func settleVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Vo
 	if ok, err := r.Settled(dir, first); ok || err != nil {
 		return err
 	}
-	by, err := writerOf(ctx, s, claimOf(a), v.Name)
+	by, err := writerOf(ctx, server, claimOf(assigned), v.Name)
 	if err != nil {
 		return err
 	}
@@ -164,7 +167,8 @@ func settleVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Vo
 	if err := r.Settle(ctx, dir, first); err != nil {
 		return fmt.Errorf("give it to users from %d: %w", first, err)
 	}
-	s.opt.Log.Info("the files of a volume have other owners now", "instance", string(a.ID), "volume", v.Name, "users", first, "took", time.Since(began))
+	server.opt.Log.Info("the files of a volume have other owners now", "instance", string(assigned.ID), "volume", v.Name, "users", first,
+		"took", time.Since(began))
 	return nil
 }
 
@@ -189,56 +193,57 @@ func mounts(k *spec.Container, volume string) bool {
 	return slices.ContainsFunc(k.Mounts, func(m spec.Mount) bool { return m.Volume == volume })
 }
 
-// beside says why a container has the host's users because another one that runs beside it has, "" where none does: they share a volume, and
-// its files have one owner on the disk.
-func beside(ctx context.Context, s *Server, a *spec.Assignment, k *spec.Container, name string) (string, error) {
-	if slices.ContainsFunc(a.Spec.Init, func(c spec.SideContainer) bool { return c.Name == name }) {
+// beside says why a container has the host's users because another one that runs beside it has, "" where none does:
+// they share a volume, and its files have one owner on the disk.
+func beside(ctx context.Context, server *Server, assigned *spec.Assignment, container *spec.Container, name string) (string, error) {
+	if slices.ContainsFunc(assigned.Spec.Init, func(c spec.SideContainer) bool { return c.Name == name }) {
 		return "", nil // it has the volumes for itself
 	}
 	others := []string{spec.MainContainer}
-	for i := range a.Spec.Sidecars {
-		others = append(others, a.Spec.Sidecars[i].Name)
+	for i := range assigned.Spec.Sidecars {
+		others = append(others, assigned.Spec.Sidecars[i].Name)
 	}
 	for _, other := range others {
-		o, _ := containerOf(&a.Spec, other)
-		i := slices.IndexFunc(k.Mounts, func(m spec.Mount) bool { return mounts(o, m.Volume) && !isHost(&a.Spec, m.Volume) })
+		o, _ := containerOf(&assigned.Spec, other)
+		i := slices.IndexFunc(container.Mounts, func(m spec.Mount) bool { return mounts(o, m.Volume) && !isHost(&assigned.Spec, m.Volume) })
 		if other == name || i < 0 {
 			continue
 		}
-		why, err := hostUsersOf(ctx, s, a, other)
+		why, err := hostUsersOf(ctx, server, assigned, other)
 		if err != nil {
 			return "", err
 		}
 		if why != "" {
-			return fmt.Sprintf("it shares the volume %s with %s, which has them (%s), and owners of files cannot be mapped here", k.Mounts[i].Volume, other, why), nil
+			return fmt.Sprintf("it shares the volume %s with %s, which has them (%s), and owners of files cannot be mapped here",
+				container.Mounts[i].Volume, other, why), nil
 		}
 	}
 	return "", nil
 }
 
 // hostUsersOf says why a container has the host's users, by its manifest and, if that is here, its image.
-func hostUsersOf(ctx context.Context, s *Server, a *spec.Assignment, name string) (string, error) {
-	k, _ := containerOf(&a.Spec, name)
-	driver := runtimeOf(a)
-	svc := runtime.Spec{User: k.User, Privileged: k.Security.Privileged}
+func hostUsersOf(ctx context.Context, server *Server, assigned *spec.Assignment, name string) (string, error) {
+	container, _ := containerOf(&assigned.Spec, name)
+	driver := runtimeOf(assigned)
+	svc := runtime.Spec{User: container.User, Privileged: container.Security.Privileged}
 	if name == spec.MainContainer {
-		if d := s.drivers[driver]; d != nil && a.Spec.Checkpoints() {
+		if d := server.drivers[driver]; d != nil && assigned.Spec.Checkpoints() {
 			_, err := checkpointer(ctx, d)
 			svc.Checkpoint = err == nil
 		}
-		if err := s.attach.apply(&svc, a.Devices); err != nil {
+		if err := server.attach.apply(&svc, assigned.Devices); err != nil {
 			return "", err
 		}
 	}
-	if r, err := imageref.Parse(a.Digest[k.Image]); err == nil && s.opt.Images != nil {
-		if img, err := s.opt.Images.Image(r.Digest, platform(driver)); err == nil {
+	if r, err := imageref.Parse(assigned.Digest[container.Image]); err == nil && server.opt.Images != nil {
+		if img, err := server.opt.Images.Image(r.Digest, platform(driver)); err == nil {
 			svc.User = cmp.Or(svc.User, img.User)
 		}
-		if lower, err := s.opt.Images.RootFS(ctx, r.Digest, platform(driver)); err == nil {
+		if lower, err := server.opt.Images.RootFS(ctx, r.Digest, platform(driver)); err == nil {
 			svc.RootFS, _ = rootFS(driver, lower)
 		}
 	}
-	why, err := hostUsers(&svc, k, a)
+	why, err := hostUsers(&svc, container, assigned)
 	if _, invalid := errors.AsType[*runtime.InvalidSpec](err); invalid {
 		return "", nil // it will not start
 	}
@@ -302,12 +307,13 @@ func heldUsers(s *Server) (out []uint32) {
 	return out
 }
 
-// pruneUsers removes copies of layers that no instance of their organisation needs, and forgets the users of organisations of which nothing is left.
-func pruneUsers(ctx context.Context, s *Server, before time.Time) {
+// pruneUsers removes copies of layers that no instance of their organisation needs, and forgets the users of
+// organisations of which nothing is left.
+func pruneUsers(ctx context.Context, server *Server, before time.Time) {
 	began := time.Now()
 	byOrg := map[string][]digest.Digest{}
 	here := map[string]bool{}
-	err := s.Role.View(ctx, func(c loop.Core) {
+	err := server.Role.View(ctx, func(c loop.Core) {
 		for v := range core.All(c.(*core.Core)) {
 			org := v.Assignment().Org
 			here[org] = true
@@ -320,14 +326,14 @@ func pruneUsers(ctx context.Context, s *Server, before time.Time) {
 		return
 	}
 	inUse := map[uint32][]digest.Digest{}
-	for org, first := range s.users.organisations() {
+	for org, first := range server.users.organisations() {
 		inUse[first] = byOrg[org]
 	}
-	freed, err := s.opt.Images.Copies.Drop(inUse, before)
+	freed, err := server.opt.Images.Copies.Drop(inUse, before)
 	if freed > 0 {
-		s.opt.Log.Info("copies of layers removed", "bytes", freed)
+		server.opt.Log.Info("copies of layers removed", "bytes", freed)
 	}
-	if err = errors.Join(err, s.users.release(here, began)); err != nil {
-		s.opt.Log.Warn("remove copies of layers", "err", err)
+	if err = errors.Join(err, server.users.release(here, began)); err != nil {
+		server.opt.Log.Warn("remove copies of layers", "err", err)
 	}
 }

@@ -16,10 +16,11 @@ import (
 	"skerry.dev/skerry/internal/files"
 )
 
-// userRegistry is a directory that the workers of a machine share: a file for each range of users that one of them gave to an instance,
-// or to an organisation, named by its first user. In the file is the path of the instance's own (usersFile); the range is in use for as long as that says the
-// same, whether or not the worker's agent runs. It is in memory, as nothing runs after a restart of the machine. Workers with other
-// mounts do not see it. The empty name is none.
+// userRegistry is a directory that the workers of a machine share: a file for each range of users that one of them gave
+// to an instance, or to an organisation, named by its first user. In the file is the path of the instance's own
+// (usersFile); the range is in use for as long as that says the same, whether or not the worker's agent runs. It is in
+// memory, as nothing runs after a restart of the machine. Workers with other mounts do not see it. The empty name is
+// none.
 type userRegistry string
 
 // lock keeps other workers out until unlock is called.

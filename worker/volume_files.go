@@ -101,8 +101,8 @@ func openDir(ctx context.Context, dir, image string, size skerry.Bytes, lasting 
 }
 
 // setAside takes a replica's local volumes out of the way at once: who asks for them now gets new ones.
-func (s *Server) setAside(v spec.VolumeClaim) (string, error) {
-	dir := s.claimDir(v)
+func (s *Server) setAside(volume spec.VolumeClaim) (string, error) {
+	dir := s.claimDir(volume)
 	if err := unmountBelow(dir); err != nil {
 		return "", err
 	}
@@ -167,9 +167,11 @@ func volumeBytes(dir string) (sum skerry.Bytes) {
 	return sum
 }
 
-// UnmountVolumes leaves no mount of volumes, or of secrets, below a worker's directory, once nothing runs any more. What is in local volumes stays.
+// UnmountVolumes leaves no mount of volumes, or of secrets, below a worker's directory, once nothing runs any more.
+// What is in local volumes stays.
 func UnmountVolumes(dir string) error {
-	return errors.Join(unmountBelow(filepath.Join(dir, localDir)), unmountBelow(filepath.Join(dir, "instances")), unmountBelow(filepath.Join(dir, snapshotsDir)))
+	return errors.Join(unmountBelow(filepath.Join(dir, localDir)), unmountBelow(filepath.Join(dir, "instances")),
+		unmountBelow(filepath.Join(dir, snapshotsDir)))
 }
 
 // impossible is why a volume cannot be made here, however often it is tried.

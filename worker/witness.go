@@ -17,14 +17,15 @@ import (
 // longestWitness bounds how long a witness tries.
 const longestWitness = time.Minute
 
-// serveReach answers whether this worker reaches another one: GET /reach?target=HOST:PORT&peer=NUMBER&wait=DURATION gives true or false. It is
-// asked for a round trip at target, and for a sign of life by the overlay, which gets through where its address does not; either may be
-// missing.
+// serveReach answers whether this worker reaches another one: GET /reach?target=HOST:PORT&peer=NUMBER&wait=DURATION
+// gives true or false. It is asked for a round trip at target, and for a sign of life by the overlay, which gets
+// through where its address does not; either may be missing.
 func (s *Server) serveReach(w http.ResponseWriter, r *http.Request) error {
 	var target netip.AddrPort
 	if text := r.FormValue("target"); text != "" {
 		var err error
-		if target, err = netip.ParseAddrPort(text); err != nil || !target.Addr().IsValid() || target.Addr().IsUnspecified() || target.Addr().IsMulticast() {
+		if target, err = netip.ParseAddrPort(text); err != nil || !target.Addr().IsValid() || target.Addr().IsUnspecified() ||
+			target.Addr().IsMulticast() {
 			return skerry.Errorf(skerry.CodeInvalid, "%q is not the address of a worker", text)
 		}
 	}

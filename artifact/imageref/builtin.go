@@ -31,8 +31,8 @@ func Unnamed(s string, r Ref) (Ref, bool) {
 	return r, true
 }
 
-// ServesOrg reports whether a site has the registry of an image for an organisation, and gives that registry. orgs are those that registries
-// are for, where they are not for all.
+// ServesOrg reports whether a site has the registry of an image for an organisation, and gives that registry. orgs are
+// those that registries are for, where they are not for all.
 func ServesOrg(orgs map[string][]string, ref, pinned, org string) (registry string, ok bool) {
 	r, err := Parse(cmp.Or(pinned, ref))
 	if err != nil || org == "" {

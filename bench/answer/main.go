@@ -1,5 +1,6 @@
-// Command answer is the workload of `skerry bench orchestrator lab`: a small HTTP server, with nothing that a hundred of them on a machine would
-// have to pay for. It answers every request with 200, ok, and its host's name, which is that of its instance.
+// Command answer is the workload of `skerry bench orchestrator lab`: a small HTTP server, with nothing that a hundred
+// of them on a machine would have to pay for. It answers every request with 200, ok, and its host's name, which is that
+// of its instance.
 //
 //	answer :8080
 package main

@@ -1,5 +1,5 @@
-// Package cable lays network cables for benchmarks: namespaces of their own, with paths, and veth pairs between them. It measures nothing. Only
-// packages below bench import it.
+// Package cable lays network cables for benchmarks: namespaces of their own, with paths, and veth pairs between them.
+// It measures nothing. Only packages below bench import it.
 package cable
 
 import (
@@ -90,13 +90,14 @@ type End struct {
 
 // Lay lays a cable between two ends, for packets of up to 1500 bytes.
 func Lay(a, b End) error {
-	f, err := os.Open(b.Space.file())
+	file, err := os.Open(b.Space.file())
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer file.Close()
 	err = a.Space.Do(func() error {
-		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.Device, MTU: 1500}, PeerName: b.Device, PeerMTU: 1500, PeerNamespace: netlink.NsFd(int(f.Fd()))}
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.Device, MTU: 1500}, PeerName: b.Device, PeerMTU: 1500,
+			PeerNamespace: netlink.NsFd(int(file.Fd()))}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
 		}
@@ -127,7 +128,8 @@ func up(name string, addr netip.Prefix) error {
 		if addr.Addr().Is6() {
 			bits = 128
 		}
-		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: addr.Addr().AsSlice(), Mask: net.CIDRMask(addr.Bits(), bits)}}); err != nil {
+		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: addr.Addr().AsSlice(),
+			Mask: net.CIDRMask(addr.Bits(), bits)}}); err != nil {
 			return err
 		}
 	}
@@ -163,8 +165,8 @@ func (e End) Cut() error {
 	})
 }
 
-// Unsegmented has an end send packets as a wire carries them, none of more than 1500 bytes that is cut later. What puts them together on arrival
-// stays as it is.
+// Unsegmented has an end send packets as a wire carries them, none of more than 1500 bytes that is cut later. What puts
+// them together on arrival stays as it is.
 func (e End) Unsegmented() error {
 	return e.Space.Do(func() error {
 		out, err := exec.Command("ethtool", "-K", e.Device, "tso", "off", "gso", "off", "tx-udp-segmentation", "off").CombinedOutput()

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// diskBackings tells the cache modes of the disks and shared directories that a machine's process was given, from its command line as /proc has it: those
-// of QEMU (-blockdev, cache.direct and cache.no-flush; see qemu-img(1), -t) and of virtiofsd.
+// diskBackings tells the cache modes of the disks and shared directories that a machine's process was given, from its
+// command line as /proc has it: those of QEMU (-blockdev, cache.direct and cache.no-flush; see qemu-img(1), -t) and of
+// virtiofsd.
 func diskBackings(cmdline string) (out []string) {
 	args := strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00")
 	program := path.Base(args[0])
@@ -30,14 +31,15 @@ func diskBackings(cmdline string) (out []string) {
 		if json.Unmarshal([]byte(args[i+2]), &d) != nil || d.Driver == "" || d.ReadOnly {
 			continue
 		}
-		mode := map[[2]bool]string{{false, false}: "writeback", {true, false}: "none", {false, true}: "unsafe", {true, true}: "none, flushes ignored"}[[2]bool{d.Cache.Direct, d.Cache.NoFlush}]
+		mode := map[[2]bool]string{{false, false}: "writeback", {true, false}: "none", {false, true}: "unsafe",
+			{true, true}: "none, flushes ignored"}[[2]bool{d.Cache.Direct, d.Cache.NoFlush}]
 		out = append(out, "disk: QEMU, "+d.Driver+", cache="+mode)
 	}
 	return out
 }
 
-// mountBacking tells which file system holds a directory, and how it is mounted, from a process's mountinfo (proc_pid_mountinfo(5)); "" where it cannot be
-// told. Options that name directories are left out.
+// mountBacking tells which file system holds a directory, and how it is mounted, from a process's mountinfo
+// (proc_pid_mountinfo(5)); "" where it cannot be told. Options that name directories are left out.
 func mountBacking(mountinfo, dir string) string {
 	best, text := "", ""
 	for line := range strings.Lines(mountinfo) {

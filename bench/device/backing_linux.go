@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// backings looks once in each place what holds its files, while a program runs there: at the processes of the host that run it. What cannot be seen
-// from there is said.
+// backings looks once in each place what holds its files, while a program runs there: at the processes of the host that
+// run it. What cannot be seen from there is said.
 func (m *measuring) backings(ctx context.Context) error {
 	t := m.tools[toolKernels]
 	if t.missing != nil || !slices.ContainsFunc(m.r.Cases, func(c Measured) bool { return c.Group == "disk" }) {

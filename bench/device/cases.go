@@ -56,7 +56,8 @@ func (s size) n(work int) string { return strconv.Itoa(max(1, work/s.scale)) }
 
 // kernel makes a case of a program of ours.
 func kernel(id, group, title, unit, better, figure string, args func(size) []string) Case {
-	return Case{ID: id, Group: group, Class: System, Title: title, Unit: unit, Better: better, Tool: toolKernels, args: args, parse: field(figure)}
+	return Case{ID: id, Group: group, Class: System, Title: title, Unit: unit, Better: better, Tool: toolKernels, args: args,
+		parse: field(figure)}
 }
 
 // Catalogue lists the cases in the order of the report.
@@ -71,8 +72,8 @@ func Catalogue() []Case {
 
 	// Processor: sysbench as in Table 1 of 000, and the tools of its Table 2 that Debian has.
 	for _, threads := range []string{"1", "n"} {
-		add(Case{ID: "cpu.sysbench." + threads, Group: "cpu", Class: Application, Title: "sysbench, primes, threads: " + threads, Unit: "events/s", Better: Higher, Tool: "sysbench",
-			args: func(s size) []string {
+		add(Case{ID: "cpu.sysbench." + threads, Group: "cpu", Class: Application, Title: "sysbench, primes, threads: " + threads,
+			Unit: "events/s", Better: Higher, Tool: "sysbench", args: func(s size) []string {
 				return []string{"cpu", "--threads=" + s.threads(threads), "--cpu-max-prime=10000", "--time=" + strconv.Itoa(s.seconds), "run"}
 			}, parse: sysbenchEvents})
 	}
@@ -80,28 +81,33 @@ func Catalogue() []Case {
 		id, unit, better string
 		parse            func([]byte) (float64, error)
 	}{{"events", "events/s", Higher, sysbenchEvents}, {"latency", "ms", Lower, sysbenchLatency}} { // as 001 has it
-		add(Case{ID: "cpu.sysbench.large." + f.id, Group: "cpu", Class: Application, Title: "sysbench, primes to 10^6, 4 threads, " + f.id, Unit: f.unit, Better: f.better, Tool: "sysbench",
-			args: func(s size) []string {
+		add(Case{ID: "cpu.sysbench.large." + f.id, Group: "cpu", Class: Application, Title: "sysbench, primes to 10^6, 4 threads, " + f.id,
+			Unit: f.unit, Better: f.better, Tool: "sysbench", args: func(s size) []string {
 				return []string{"cpu", "--threads=4", "--cpu-max-prime=1000000", "--time=" + strconv.Itoa(s.seconds), "run"}
 			}, parse: f.parse})
 	}
-	application(kernel("cpu.primes", "cpu", "sieve of 10^6, one thread", "sieves/s", Higher, "sieves", func(s size) []string { return []string{"primes", "1000000", s.n(400)} }))
+	application(kernel("cpu.primes", "cpu", "sieve of 10^6, one thread", "sieves/s", Higher, "sieves",
+		func(s size) []string { return []string{"primes", "1000000", s.n(400)} }))
 	for _, kind := range []string{"integer", "memory", "floating"} { // the indices of Table 1 of 001
-		application(kernel("cpu.index."+kind, "cpu", "index like nbench's, "+kind, "runs/s", Higher, "index", func(s size) []string { return []string{"index", kind, strconv.Itoa(1000 * s.seconds)} }))
+		application(kernel("cpu.index."+kind, "cpu", "index like nbench's, "+kind, "runs/s", Higher, "index",
+			func(s size) []string { return []string{"index", kind, strconv.Itoa(1000 * s.seconds)} }))
 	}
-	application(kernel("cpu.linpack", "cpu", "LINPACK, N = 2000", "MFLOPS", Higher, "mflops", func(s size) []string { return []string{"linpack", s.order(2000)} }))
+	application(kernel("cpu.linpack", "cpu", "LINPACK, N = 2000", "MFLOPS", Higher, "mflops",
+		func(s size) []string { return []string{"linpack", s.order(2000)} }))
 	for _, way := range []string{"compress", "decompress"} {
 		add(Case{ID: "cpu.7zip." + way, Group: "cpu", Class: Application, Title: "7-Zip, " + way, Unit: "MIPS", Better: Higher, Tool: "7za",
 			args: func(s size) []string { return []string{"b", "1", "-mmt1", "-md" + s.dictionary()} }, parse: sevenZip(way)})
 	}
-	for _, c := range []struct{ id, name string }{{"sha256", "SHA-256"}, {"sha512", "SHA-512"}, {"aes128", "AES-128-GCM"}, {"aes256", "AES-256-GCM"}, {"chacha20", "ChaCha20"}, {"poly1305", "ChaCha20-Poly1305"}} {
-		add(Case{ID: "cpu.openssl." + c.id, Group: "cpu", Class: Application, Title: "OpenSSL, " + c.name + ", 16 KiB", Unit: "MB/s", Better: Higher, Tool: "openssl",
-			args: func(s size) []string {
+	for _, c := range []struct{ id, name string }{{"sha256", "SHA-256"}, {"sha512", "SHA-512"}, {"aes128", "AES-128-GCM"},
+		{"aes256", "AES-256-GCM"}, {"chacha20", "ChaCha20"}, {"poly1305", "ChaCha20-Poly1305"}} {
+		add(Case{ID: "cpu.openssl." + c.id, Group: "cpu", Class: Application, Title: "OpenSSL, " + c.name + ", 16 KiB", Unit: "MB/s",
+			Better: Higher, Tool: "openssl", args: func(s size) []string {
 				return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "-bytes", "16384", "-evp", c.name}
 			}, parse: opensslBytes})
 	}
 	for i, way := range []string{"signatures", "verifications"} {
-		add(Case{ID: "cpu.openssl.rsa4096" + []string{"", "v"}[i], Group: "cpu", Class: Application, Title: "OpenSSL, RSA-4096, " + way, Unit: "1/s", Better: Higher, Tool: "openssl",
+		add(Case{ID: "cpu.openssl.rsa4096" + []string{"", "v"}[i], Group: "cpu", Class: Application, Title: "OpenSSL, RSA-4096, " + way,
+			Unit: "1/s", Better: Higher, Tool: "openssl",
 			args: func(s size) []string { return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "rsa4096"} }, parse: opensslRSA(i)})
 	}
 	for _, threads := range []string{"1", "n"} {
@@ -124,7 +130,8 @@ func Catalogue() []Case {
 				func(s size) []string { return []string{"stream", s.n(20_000_000), s.threads(threads), "4"} }))
 		}
 	}
-	large := kernel("memory.large", "memory", "STREAM, triad, 1.8 GB, threads: n", "MB/s", Higher, "triad", func(s size) []string { return []string{"stream", s.n(75_000_000), s.threads("n"), "2"} })
+	large := kernel("memory.large", "memory", "STREAM, triad, 1.8 GB, threads: n", "MB/s", Higher, "triad",
+		func(s size) []string { return []string{"stream", s.n(75_000_000), s.threads("n"), "2"} })
 	large.room = 2500 << 20
 	application(large)
 	for _, threads := range []string{"1", "4", "n"} {
@@ -132,22 +139,27 @@ func Catalogue() []Case {
 	}
 	add(sysbenchMemoryCase("1", 4))
 
-	// Files: what the task's own root file system does, and a directory of the host's mounted into it (Table 3 of 000). Buffered and durable are two figures.
+	// Files: what the task's own root file system does, and a directory of the host's mounted into it (Table 3 of 000).
+	// Buffered and durable are two figures.
 	for _, mount := range []bool{false, true} {
 		where, title := ".overlay", "in the root file system"
 		if mount {
 			where, title = ".mount", "in a mounted directory"
 		}
-		for _, f := range []struct{ id, title, size string }{{"empty", "empty files", "0"}, {"1k", "files of 1 KiB", "1024"}, {"1m", "files of 1 MiB", "1048576"}} {
+		for _, f := range []struct{ id, title, size string }{{"empty", "empty files", "0"}, {"1k", "files of 1 KiB", "1024"},
+			{"1m", "files of 1 MiB", "1048576"}} {
 			work := map[string]int{"empty": 20000, "1k": 20000, "1m": 400}[f.id]
-			c := kernel("disk.files."+f.id+where, "disk", "make and delete "+f.title+" "+title, "us", Lower, "us", func(s size) []string { return []string{"files", s.n(work), f.size, s.dir} })
+			c := kernel("disk.files."+f.id+where, "disk", "make and delete "+f.title+" "+title, "us", Lower, "us",
+				func(s size) []string { return []string{"files", s.n(work), f.size, s.dir} })
 			c.mount = mount
 			add(c)
 		}
-		appended := kernel("disk.append"+where, "disk", "append 1 KiB to a file "+title, "us", Lower, "us", func(s size) []string { return []string{"append", s.n(20000), "1024", s.dir} })
+		appended := kernel("disk.append"+where, "disk", "append 1 KiB to a file "+title, "us", Lower, "us",
+			func(s size) []string { return []string{"append", s.n(20000), "1024", s.dir} })
 		appended.mount = mount
 		add(appended)
-		mixed := kernel("disk.mixed"+where, "disk", "a server's files made, read, appended to and deleted "+title, "MB/s", Higher, "mbytes", func(s size) []string { return []string{"mixed", s.n(4000), s.dir} })
+		mixed := kernel("disk.mixed"+where, "disk", "a server's files made, read, appended to and deleted "+title, "MB/s", Higher, "mbytes",
+			func(s size) []string { return []string{"mixed", s.n(4000), s.dir} })
 		mixed.mount = mount
 		add(mixed)
 		for i, what := range []string{"write", "rewrite", "read", "seeks"} {
@@ -155,26 +167,28 @@ func Catalogue() []Case {
 			if what == "seeks" {
 				unit = "1/s"
 			}
-			add(Case{ID: "disk.bonnie." + what + where, Group: "disk", Class: System, Title: "bonnie++, 3 GiB, " + what + " " + title, Unit: unit, Better: Higher, Tool: "bonnie++", mount: mount,
-				args: func(s size) []string {
+			add(Case{ID: "disk.bonnie." + what + where, Group: "disk", Class: System, Title: "bonnie++, 3 GiB, " + what + " " + title, Unit: unit,
+				Better: Higher, Tool: "bonnie++", mount: mount, args: func(s size) []string {
 					mib := 3072
 					if s.scale > 1 {
 						mib = 1024 // with less it finds that it is over too soon
 					}
-					return []string{"-d", s.dir, "-s", strconv.Itoa(mib), "-r", strconv.Itoa(mib / 2), "-n", "0", "-f", "-q", "-x", "1", "-u", "root", "-m", "device"}
+					return []string{"-d", s.dir, "-s", strconv.Itoa(mib), "-r", strconv.Itoa(mib / 2), "-n", "0", "-f", "-q", "-x", "1", "-u", "root",
+						"-m", "device"}
 				}, parse: bonnie(i)})
 		}
-		add(Case{ID: "disk.dd" + where, Group: "disk", Class: System, Title: "dd, 1 MiB at a time, durable, " + title, Unit: "MB/s", Better: Higher, Tool: "dd", mount: mount,
-			args: func(s size) []string {
+		add(Case{ID: "disk.dd" + where, Group: "disk", Class: System, Title: "dd, 1 MiB at a time, durable, " + title, Unit: "MB/s",
+			Better: Higher, Tool: "dd", mount: mount, args: func(s size) []string {
 				return []string{"if=/dev/zero", "of=" + s.dir + "/dd", "bs=1M", "count=" + s.n(640), "conv=fdatasync"}
 			}, parse: ddSpeed})
 		for _, f := range []struct{ id, rw, bs, how string }{
 			{"read.seq", "read", "1m", "buffered"}, {"write.seq", "write", "1m", "buffered"}, {"write.durable", "write", "64k", "durable"},
 			{"read.random", "randread", "4k", "buffered"}, {"write.random", "randwrite", "4k", "buffered"},
 		} {
-			add(Case{ID: "disk." + f.id + where, Group: "disk", Class: System, Title: fmt.Sprintf("fio, %s, %s, %s, %s", f.rw, f.bs, f.how, title), Unit: "MB/s", Better: Higher, Tool: "fio", mount: mount,
-				args: func(s size) []string {
-					args := []string{"--name=x", "--filename=" + s.dir + "/fio", "--size=64M", "--rw=" + f.rw, "--bs=" + f.bs, "--ioengine=psync", "--time_based", "--runtime=" + strconv.Itoa(s.seconds), "--output-format=json", "--unlink=1", "--thread"}
+			add(Case{ID: "disk." + f.id + where, Group: "disk", Class: System, Title: fmt.Sprintf("fio, %s, %s, %s, %s", f.rw, f.bs, f.how, title),
+				Unit: "MB/s", Better: Higher, Tool: "fio", mount: mount, args: func(s size) []string {
+					args := []string{"--name=x", "--filename=" + s.dir + "/fio", "--size=64M", "--rw=" + f.rw, "--bs=" + f.bs, "--ioengine=psync",
+						"--time_based", "--runtime=" + strconv.Itoa(s.seconds), "--output-format=json", "--unlink=1", "--thread"}
 					if f.how == "durable" {
 						args = append(args, "--fdatasync=1")
 					}
@@ -205,7 +219,8 @@ func Catalogue() []Case {
 	for _, name := range []string{"fork", "pthread", "sem", "context", "mutex", "malloc"} {
 		add(stressor("os", System, name))
 	}
-	oom := kernel("os.oom", "os", "allocate 256 MiB where 128 are allowed: it is killed (1) or not (0)", "killed", Higher, "mib", fixed("memory", "256"))
+	oom := kernel("os.oom", "os", "allocate 256 MiB where 128 are allowed: it is killed (1) or not (0)", "killed", Higher, "mib",
+		fixed("memory", "256"))
 	oom.memory, oom.killed = 128<<20, true
 	add(oom)
 	return out
@@ -218,16 +233,16 @@ func sysbenchMemoryCase(threads string, copies int) Case {
 		room = 256 << 20 // a small device has no more for each
 		id, title = fmt.Sprintf("%dx%s", copies, threads), fmt.Sprintf("%s, %d at once", title, copies)
 	}
-	return Case{ID: "memory.sysbench." + id, Group: "memory", Class: Application, Title: title, Unit: "MiB/s", Better: Higher, Tool: "sysbench", copies: copies, room: room,
-		args: func(s size) []string {
+	return Case{ID: "memory.sysbench." + id, Group: "memory", Class: Application, Title: title, Unit: "MiB/s", Better: Higher,
+		Tool: "sysbench", copies: copies, room: room, args: func(s size) []string {
 			return []string{"memory", "--threads=" + s.threads(threads), "--memory-total-size=1T", "--time=" + strconv.Itoa(s.seconds), "run"}
 		}, parse: sysbenchMemory}
 }
 
 // stressor is one of stress-ng's.
 func stressor(group, class, name string) Case {
-	return Case{ID: group + ".stress-ng." + name, Group: group, Class: class, Title: "stress-ng, " + name, Unit: "bogo ops/s", Better: Higher, Tool: "stress-ng",
-		args: func(s size) []string {
+	return Case{ID: group + ".stress-ng." + name, Group: group, Class: class, Title: "stress-ng, " + name, Unit: "bogo ops/s",
+		Better: Higher, Tool: "stress-ng", args: func(s size) []string {
 			return []string{"--" + name, "1", "--metrics-brief", "-t", strconv.Itoa(s.seconds)}
 		},
 		parse: stressNG(name)}

@@ -24,18 +24,20 @@ func videos() []video {
 // mediaCases are x265 and POV-Ray, as Table 2 of 000 has them, with material of ours: the original films are too large to be carried.
 func mediaCases() (out []Case) {
 	for _, v := range videos() {
-		out = append(out, Case{ID: "cpu.x265." + v.id, Group: "cpu", Title: "x265, preset medium, " + v.title, Unit: "frames/s", Better: Higher, Tool: "x265",
-			args: func(s size) []string {
-				return []string{"--y4m", rootHere + "/input/" + v.id + ".y4m", "--frames", s.n(v.frames), "--preset", "medium", "--no-progress", "-o", "/dev/null"}
+		out = append(out, Case{ID: "cpu.x265." + v.id, Group: "cpu", Title: "x265, preset medium, " + v.title, Unit: "frames/s", Better: Higher,
+			Tool: "x265", args: func(s size) []string {
+				return []string{"--y4m", rootHere + "/input/" + v.id + ".y4m", "--frames", s.n(v.frames), "--preset", "medium", "--no-progress", "-o",
+					"/dev/null"}
 			}, parse: x265Frames})
 	}
-	return append(out, Case{ID: "cpu.povray", Group: "cpu", Title: "POV-Ray, a scene of ours, one thread", Unit: "s", Better: Lower, Tool: "povray",
-		args: func(s size) []string {
+	return append(out, Case{ID: "cpu.povray", Group: "cpu", Title: "POV-Ray, a scene of ours, one thread", Unit: "s", Better: Lower,
+		Tool: "povray", args: func(s size) []string {
 			width := 640
 			if s.scale > 1 {
 				width = 160
 			}
-			return []string{"+I" + rootHere + "/input/scene.pov", "+W" + strconv.Itoa(width), "+H" + strconv.Itoa(width*3/4), "+A0.3", "-D", "-F", "-V", "+WT1"}
+			return []string{"+I" + rootHere + "/input/scene.pov", "+W" + strconv.Itoa(width), "+H" + strconv.Itoa(width*3/4), "+A0.3", "-D", "-F",
+				"-V", "+WT1"}
 		}, parse: povrayTrace})
 }
 
@@ -53,8 +55,8 @@ func inputs() map[string]map[string]func(io.Writer) error {
 
 // write makes the film: gradients that move, with squares that move against them and some noise, so that an encoder has motion to find and
 // detail to keep.
-func (v video) write(w io.Writer) error {
-	b := bufio.NewWriterSize(w, 1<<20)
+func (v video) write(out io.Writer) error {
+	b := bufio.NewWriterSize(out, 1<<20)
 	fmt.Fprintf(b, "YUV4MPEG2 W%d H%d F30:1 Ip A1:1 C420jpeg\n", v.width, v.height)
 	noise := uint32(1)
 	line := make([]byte, v.width)

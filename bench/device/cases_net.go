@@ -8,8 +8,8 @@ const (
 	portHere    = "@port@"
 )
 
-// networkCases are traffic with another machine, a namespace at the end of a cable: by size of message, as netperf has it in 001 and 003, and with segmentation
-// offload and without.
+// networkCases are traffic with another machine, a namespace at the end of a cable: by size of message, as netperf has
+// it in 001 and 003, and with segmentation offload and without.
 func networkCases() (out []Case) {
 	for _, offload := range []bool{true, false} {
 		end, title := "", ""

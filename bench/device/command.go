@@ -12,7 +12,8 @@ import (
 )
 
 // outputs of a report.
-var outputs = map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}
+var outputs = map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON,
+	"csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}
 
 func reportCommand() *cobra.Command {
 	var output string

@@ -17,7 +17,7 @@ func Commands() []*cobra.Command {
 }
 
 func runtimeCommand() *cobra.Command {
-	var o Options
+	var opt Options
 	var classes []string
 	saved := bench.Saved[Report]{Read: ReadReport, Ways: outputs, Drawings: (*Report).Drawings, SVG: "plots"}
 	cmd := &cobra.Command{
@@ -42,15 +42,15 @@ report says when it was not. It needs root.`,
 			if err != nil {
 				return err
 			}
-			if o.Rounds < 1 || o.Rounds > 1000 {
-				return skerry.Errorf(skerry.CodeInvalid, "--rounds %d is not 1 to 1000", o.Rounds)
+			if opt.Rounds < 1 || opt.Rounds > 1000 {
+				return skerry.Errorf(skerry.CodeInvalid, "--rounds %d is not 1 to 1000", opt.Rounds)
 			}
-			if o.Containerd.Classes, err = node.ParseContainerdClasses(classes); err != nil {
+			if opt.Containerd.Classes, err = node.ParseContainerdClasses(classes); err != nil {
 				return err
 			}
 			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				o.Resume, o.Keep, o.Progress = m.Resume, m.Keep, m.Progress
-				return Run(ctx, o)
+				opt.Resume, opt.Keep, opt.Progress = m.Resume, m.Keep, m.Progress
+				return Run(ctx, opt)
 			}, func(_ context.Context, r *Report) error {
 				if r.Done == 0 {
 					return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
@@ -60,22 +60,23 @@ report says when it was not. It needs root.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.IntVar(&o.Rounds, "rounds", 15, "number of runs of each case in each place")
-	fs.BoolVar(&o.Quick, "quick", false, "a tenth of the work of each case")
-	fs.StringSliceVar(&o.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, net, start, footprint, reach) or cases")
-	fs.StringSliceVar(&o.Places, "in", nil, "only in these places beside bare: manual, orchestrated, or names of runtimes")
-	fs.BoolVar(&o.Ablation, "ablation", false, "add one ingredient of a container at a time: ns, cgroup, oci-unfiltered")
-	fs.StringVar(&o.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")
-	fs.StringVar(&o.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
-	fs.StringVar(&o.Machines.Firecracker, "firecracker", "", "program of Firecracker, measured as a place of its own, as for skerry worker")
-	fs.StringVar(&o.Machines.CloudHypervisor, "cloud-hypervisor", "", "program of Cloud Hypervisor, measured as a place of its own, as for skerry worker")
-	fs.StringVar(&o.Containerd.Socket, "containerd", "", "socket of a containerd to measure, as for skerry worker")
-	fs.StringVar(&o.Containerd.Shim, "containerd-shim", "", "shim to use with it, as for skerry worker")
-	fs.StringVar(&o.Containerd.Binary, "containerd-binary", "", "OCI runtime for its shim, as for skerry worker")
+	fs.IntVar(&opt.Rounds, "rounds", 15, "number of runs of each case in each place")
+	fs.BoolVar(&opt.Quick, "quick", false, "a tenth of the work of each case")
+	fs.StringSliceVar(&opt.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, net, start, footprint, reach) or cases")
+	fs.StringSliceVar(&opt.Places, "in", nil, "only in these places beside bare: manual, orchestrated, or names of runtimes")
+	fs.BoolVar(&opt.Ablation, "ablation", false, "add one ingredient of a container at a time: ns, cgroup, oci-unfiltered")
+	fs.StringVar(&opt.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")
+	fs.StringVar(&opt.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
+	fs.StringVar(&opt.Machines.Firecracker, "firecracker", "", "program of Firecracker, measured as a place of its own, as for skerry worker")
+	fs.StringVar(&opt.Machines.CloudHypervisor, "cloud-hypervisor", "",
+		"program of Cloud Hypervisor, measured as a place of its own, as for skerry worker")
+	fs.StringVar(&opt.Containerd.Socket, "containerd", "", "socket of a containerd to measure, as for skerry worker")
+	fs.StringVar(&opt.Containerd.Shim, "containerd-shim", "", "shim to use with it, as for skerry worker")
+	fs.StringVar(&opt.Containerd.Binary, "containerd-binary", "", "OCI runtime for its shim, as for skerry worker")
 	fs.StringArrayVar(&classes, "containerd-class", nil, "`class` of containers to measure, as for skerry worker; may be repeated")
-	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "also measure emulated machines, which are many times slower")
-	fs.StringVar(&o.Meter, "meter", "", "command that prints the machine's energy use so far in joules (default: the machine's own counters)")
-	fs.StringVar(&o.MeterCSV, "meter-csv", "", "file written by a power meter: lines of seconds since 1970 and watts")
+	fs.BoolVar(&opt.Machines.Emulate, "emulate", false, "also measure emulated machines, which are many times slower")
+	fs.StringVar(&opt.Meter, "meter", "", "command that prints the machine's energy use so far in joules (default: the machine's own counters)")
+	fs.StringVar(&opt.MeterCSV, "meter-csv", "", "file written by a power meter: lines of seconds since 1970 and watts")
 	saved.Add(fs, "round")
 	return cmd
 }

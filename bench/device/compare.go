@@ -39,36 +39,37 @@ func Changes(was, is *Report) (out []Change) {
 }
 
 // WriteChanges tells people what changed.
-func WriteChanges(w io.Writer, was, is *Report, all bool) error {
+func WriteChanges(out io.Writer, was, is *Report, all bool) error {
 	list := Changes(was, is)
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "The reports have nothing in common.")
+		_, err := fmt.Fprintln(out, "The reports have nothing in common.")
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	n := 0
 	for _, c := range list {
 		if !c.Significant && !all {
 			continue
 		}
 		if n++; n == 1 {
-			fmt.Fprintln(t, "CASE\tPLACE\tUNIT\tWAS\tIS\tBETTER BY")
+			fmt.Fprintln(table, "CASE\tPLACE\tUNIT\tWAS\tIS\tBETTER BY")
 		}
 		mark := ""
 		if !c.Significant {
 			mark = "~"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4g ±%.1f%%\t%.4g ±%.1f%%\t%s%+.1f%%\n", c.Case, c.Place, c.Unit, c.Was.Mean, c.Was.RSD, c.Is.Mean, c.Is.RSD, mark, c.Percent)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%.4g ±%.1f%%\t%.4g ±%.1f%%\t%s%+.1f%%\n", c.Case, c.Place, c.Unit, c.Was.Mean, c.Was.RSD, c.Is.Mean,
+			c.Is.RSD, mark, c.Percent)
 	}
-	if err := t.Flush(); err != nil {
+	if err := table.Flush(); err != nil {
 		return err
 	}
 	if !all {
-		fmt.Fprintf(w, "%d of %d figures changed.\n", n, len(list))
+		fmt.Fprintf(out, "%d of %d figures changed.\n", n, len(list))
 	}
 	for _, k := range []string{"cpu", "cores", "kernel", "memory", "governor", "mitigations"} {
 		if was.Machine[k] != is.Machine[k] {
-			fmt.Fprintf(w, "The machine is another one: %s was %q, is %q.\n", k, was.Machine[k], is.Machine[k])
+			fmt.Fprintf(out, "The machine is another one: %s was %q, is %q.\n", k, was.Machine[k], is.Machine[k])
 		}
 	}
 	return nil

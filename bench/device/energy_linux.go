@@ -26,8 +26,8 @@ const meterEvery = 20 * time.Millisecond
 // meterLimit bounds a command that asks a meter.
 const meterLimit = 10 * time.Second
 
-// openMeter finds what measures energy: a command or a file that the user names, the counters of the processor (RAPL), or sensors of the board
-// below sys, which is /sys. An error says why there is none.
+// openMeter finds what measures energy: a command or a file that the user names, the counters of the processor (RAPL),
+// or sensors of the board below sys, which is /sys. An error says why there is none.
 func openMeter(sys, command, file string) (*meter, error) {
 	stay := func() {}
 	switch {

@@ -52,14 +52,14 @@ const settleTime = 300 * time.Millisecond
 
 // footprints measures each place once for each number of instances.
 func (m *measuring) footprints(ctx context.Context, round int, warm bool) error {
-	t := m.tools[toolKernels]
-	if warm || t.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, footprintCase) {
+	tool := m.tools[toolKernels]
+	if warm || tool.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, footprintCase) {
 		return nil
 	}
 	for _, n := range counts(m.o.Quick) {
 		for k := range m.places {
 			p := m.places[(k+round)%len(m.places)]
-			v, err := m.footprint(ctx, p, t, n)
+			v, err := m.footprint(ctx, p, tool, n)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -46,7 +46,7 @@ func (p *page) facts(title string, m map[string]string) {
 }
 
 // WriteHTML writes one file that needs nothing else, has no script, and prints.
-func (r *Report) WriteHTML(w io.Writer) error {
+func (r *Report) WriteHTML(out io.Writer) error {
 	var places []Told
 	for _, t := range r.Places {
 		if t.Skip == "" {
@@ -197,7 +197,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		p.raw("</ul>")
 	}
 	p.raw("</body></html>\n")
-	_, err := io.WriteString(w, p.b.String())
+	_, err := io.WriteString(out, p.b.String())
 	return err
 }
 
@@ -236,7 +236,8 @@ func (p *page) row(m *Measured, places []Told) {
 			at := func(v float64) float64 { return width/2 + width/2*max(-1, min(1, v/reach)) }
 			from, to := min(width/2, at(o.Percent)), max(width/2, at(o.Percent))
 			plot += fmt.Sprintf(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"><title>%s %+.1f %%, %+.1f to %+.1f</title></rect><line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="currentColor"/>`,
-				from, n*height, to-from, line, colours[i%len(colours)], html.EscapeString(t.Name), o.Percent, o.Low, o.High, at(o.Low), at(o.High), n*height+line/2, n*height+line/2)
+				from, n*height, to-from, line, colours[i%len(colours)], html.EscapeString(t.Name), o.Percent, o.Low, o.High, at(o.Low), at(o.High),
+				n*height+line/2, n*height+line/2)
 			n++
 		}
 		p.raw("</td>")

@@ -62,8 +62,8 @@ func povrayTrace(out []byte) (float64, error) {
 	return match(`(?m)^\s*Trace Time:.*\(([0-9.]+) seconds\)\s*$`)(out)
 }
 
-// bonnie reads a figure of bonnie++'s line of comma-separated values: writing, rewriting and reading blocks in MB/s (10^6; it tells KiB), and seeks in
-// a second.
+// bonnie reads a figure of bonnie++'s line of comma-separated values: writing, rewriting and reading blocks in MB/s
+// (10^6; it tells KiB), and seeks in a second.
 func bonnie(figure int) func([]byte) (float64, error) {
 	return func(out []byte) (float64, error) {
 		for line := range strings.Lines(string(out)) {

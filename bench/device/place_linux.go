@@ -229,7 +229,8 @@ func (p *driven) told() Told { return Told{Name: p.name, Text: p.text} }
 // spec is the task of a job.
 func (p *driven) spec(j job) runtime.Spec {
 	id := p.next()
-	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: spec.MainContainer, Env: environment, Dir: "/tmp", Seccomp: p.seccomp,
+	spec := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: spec.MainContainer,
+		Env: environment, Dir: "/tmp", Seccomp: p.seccomp,
 		Resources: runtime.Resources{Memory: p.memory, CPU: skerry.MilliCPU(1000 * p.cores), Pids: 4096}}
 	if j.memory > 0 {
 		spec.Resources.Memory = skerry.Bytes(j.memory)
@@ -287,15 +288,15 @@ func (p *driven) run(ctx context.Context, j job) (o outcome, err error) {
 		spec.Network = w.attachment()
 	}
 	began := time.Now()
-	h, err := p.d.Start(ctx, spec)
+	handle, err := p.d.Start(ctx, spec)
 	if err != nil {
 		if _, ok := errors.AsType[*runtime.Unsupported](err); ok {
 			err = fmt.Errorf("%w: %w", errCannot, err)
 		}
 		return o, err
 	}
-	defer func() { err = errors.Join(err, p.d.Remove(context.WithoutCancel(ctx), h)) }()
-	exit, err := p.d.Wait(ctx, h)
+	defer func() { err = errors.Join(err, p.d.Remove(context.WithoutCancel(ctx), handle)) }()
+	exit, err := p.d.Wait(ctx, handle)
 	if err != nil {
 		return o, err
 	}
@@ -304,7 +305,7 @@ func (p *driven) run(ctx context.Context, j job) (o outcome, err error) {
 	if !ok {
 		return o, fmt.Errorf("%w: it keeps no output", errCannot)
 	}
-	lines, err := log.OpenLog(ctx, h, runtime.LogOptions{})
+	lines, err := log.OpenLog(ctx, handle, runtime.LogOptions{})
 	if err != nil {
 		return o, err
 	}

@@ -46,7 +46,8 @@ func (r *Report) Drawings() map[string]string {
 			if len(list) == 0 {
 				continue
 			}
-			out[fmt.Sprintf("%s-%d", g, n+1)] = bench.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1, "bare")
+			out[fmt.Sprintf("%s-%d", g, n+1)] = bench.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1,
+				"bare")
 		}
 	}
 	if len(r.Starts) == 0 {

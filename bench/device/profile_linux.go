@@ -56,14 +56,15 @@ func CheckStatic(program string) error {
 		WithHint("use a released program, or build it statically, as `make build` does: CGO_ENABLED=0 go build ./cmd/skerry")
 }
 
-// TakeProfile measures how much processor time the same work takes in each runtime, as a multiple of what it takes in a container: as the
-// runtime's own counters tell it, so that what sandboxes and machines do beside the work counts, and the load of the machine
-// hardly. What starting takes is measured by itself and left out. Beside it stands how many requests were answered in a second by the clock, in which
-// the load does count. All take turns; the median of the rounds counts.
-// Reasons tell of runtimes that could not be measured.
+// TakeProfile measures how much processor time the same work takes in each runtime, as a multiple of what it takes in a
+// container: as the runtime's own counters tell it, so that what sandboxes and machines do beside the work counts, and
+// the load of the machine hardly. What starting takes is measured by itself and left out. Beside it stands how many
+// requests were answered in a second by the clock, in which the load does count. All take turns; the median of the
+// rounds counts. Reasons tell of runtimes that could not be measured.
 func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]wire.RuntimeProfile, reasons map[string]string, err error) {
-	if !slices.ContainsFunc(o.Drivers, func(d runtime.Driver) bool { return d.Name() == spec.RuntimeOCI }) {
-		return nil, nil, skerry.Errorf(skerry.CodeUnsupported, "a profile compares with containers, and runtime %s does not work here", spec.RuntimeOCI).WithHint("skerry worker check tells why")
+	if !slices.ContainsFunc(o.Drivers, func(driver runtime.Driver) bool { return driver.Name() == spec.RuntimeOCI }) {
+		return nil, nil, skerry.Errorf(skerry.CodeUnsupported, "a profile compares with containers, and runtime %s does not work here",
+			spec.RuntimeOCI).WithHint("skerry worker check tells why")
 	}
 	if err := CheckStatic(o.Program); err != nil {
 		return nil, nil, err
@@ -82,18 +83,18 @@ func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]wire.Runti
 	answer := ""
 	for round := range o.Rounds {
 		for k := range o.Drivers {
-			d := o.Drivers[(k+round)%len(o.Drivers)]
-			name := d.Name()
+			driver := o.Drivers[(k+round)%len(o.Drivers)]
+			name := driver.Name()
 			if reasons[name] != "" {
 				continue
 			}
 			if o.Progress != nil {
 				o.Progress(fmt.Sprintf("round %d of %d: %s", round+1, o.Rounds, name))
 			}
-			idle, err := workIn(ctx, d, root, 0)
+			idle, err := workIn(ctx, driver, root, 0)
 			var busy worked
 			if err == nil {
-				busy, err = workIn(ctx, d, root, profileRequests)
+				busy, err = workIn(ctx, driver, root, profileRequests)
 			}
 			if ctx.Err() != nil {
 				return nil, nil, ctx.Err()
@@ -110,7 +111,8 @@ func TakeProfile(ctx context.Context, o ProfileOptions) (_ map[string]wire.Runti
 				reasons[name] = "its counters do not tell the work"
 			default:
 				cpu, clock := (busy.cpu - idle.cpu).Seconds(), busy.clock.Seconds()
-				times[name], rates[name], shares[name] = append(times[name], cpu), append(rates[name], profileRequests/clock), append(shares[name], cpu/clock)
+				times[name], rates[name], shares[name] = append(times[name], cpu), append(rates[name], profileRequests/clock),
+					append(shares[name], cpu/clock)
 			}
 		}
 	}
@@ -136,9 +138,9 @@ type worked struct {
 	said  string        // at its end
 }
 
-func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (out worked, err error) {
-	counters, ok1 := d.(runtime.Statser)
-	logs, ok2 := d.(runtime.Logger)
+func workIn(ctx context.Context, driver runtime.Driver, root string, requests int) (out worked, err error) {
+	counters, ok1 := driver.(runtime.Statser)
+	logs, ok2 := driver.(runtime.Logger)
 	if !ok1 || !ok2 {
 		return out, errors.New("it does not count processor time, or keeps no output")
 	}
@@ -148,17 +150,17 @@ func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (o
 	task := runtime.Spec{ID: runtime.TaskID(id + ".main.1"), Instance: skerry.InstanceID(id), Container: spec.MainContainer, Dir: "/tmp",
 		Env: []string{"PATH=/", "TMPDIR=/tmp", "GOMAXPROCS=1"}, Resources: runtime.Resources{Memory: 256 * skerry.MiB, CPU: 1000}}
 	args := []string{"bench", workCommand, strconv.Itoa(requests)}
-	if d.Name() == spec.RuntimeNative {
+	if driver.Name() == spec.RuntimeNative {
 		task.RootFS, task.Args = []runtime.Mount{{Type: "bind", Source: root}}, append([]string{filepath.Join(root, "skerry")}, args...)
 	} else {
 		task.RootFS, task.Args = []runtime.Mount{runtime.Overlay(root)}, append([]string{"/skerry"}, args...)
 	}
-	h, err := d.Start(ctx, task)
+	handle, err := driver.Start(ctx, task)
 	if err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx), h)) }()
-	lines, err := logs.OpenLog(ctx, h, runtime.LogOptions{Follow: true})
+	defer func() { err = errors.Join(err, driver.Remove(context.WithoutCancel(ctx), handle)) }()
+	lines, err := logs.OpenLog(ctx, handle, runtime.LogOptions{Follow: true})
 	if err != nil {
 		return out, err
 	}
@@ -181,25 +183,26 @@ func workIn(ctx context.Context, d runtime.Driver, root string, requests int) (o
 		}
 		out.said = l.Line
 	}
-	st, err := counters.Stats(ctx, h) // while it still runs, as its group may go with it
+	st, err := counters.Stats(ctx, handle) // while it still runs, as its group may go with it
 	out.cpu = st.CPU
 	return out, err
 }
 
 // workCommandLine is the hidden command that tasks run.
 func workCommandLine() *cobra.Command {
-	return &cobra.Command{Use: workCommand + " REQUESTS", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		n, err := strconv.Atoi(args[0])
-		if err != nil || n < 0 {
-			return skerry.Errorf(skerry.CodeInvalid, "%q is not a number of requests", args[0])
-		}
-		if err := work(n, cmd.OutOrStdout()); err != nil {
-			return err
-		}
-		select { // until it has been counted
-		case <-cmd.Context().Done():
-		case <-time.After(time.Minute):
-		}
-		return nil
-	}}
+	return &cobra.Command{Use: workCommand + " REQUESTS", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[0])
+			if err != nil || n < 0 {
+				return skerry.Errorf(skerry.CodeInvalid, "%q is not a number of requests", args[0])
+			}
+			if err := work(n, cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			select { // until it has been counted
+			case <-cmd.Context().Done():
+			case <-time.After(time.Minute):
+			}
+			return nil
+		}}
 }

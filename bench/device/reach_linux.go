@@ -18,7 +18,8 @@ import (
 	"skerry.dev/skerry/runtime"
 )
 
-// reachCase is which system calls of the host a place lets through, or makes itself, under one workload: what isolation buys, beside what it costs.
+// reachCase is which system calls of the host a place lets through, or makes itself, under one workload: what isolation
+// buys, beside what it costs.
 const reachCase = "reach"
 
 // reachTime is how long is looked; the workload does everything some hundred times in it where it is not emulated.
@@ -31,8 +32,8 @@ const (
 
 // reach looks once in each place, after the first round that counts.
 func (m *measuring) reach(ctx context.Context) error {
-	t := m.tools[toolKernels]
-	if t.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, reachCase) {
+	tool := m.tools[toolKernels]
+	if tool.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, reachCase) {
 		return nil
 	}
 	for _, p := range m.places {
@@ -41,7 +42,7 @@ func (m *measuring) reach(ctx context.Context) error {
 			continue
 		}
 		m.say("system calls that reach the host from %s", name)
-		calls, err := m.reached(ctx, p, t)
+		calls, err := m.reached(ctx, p, tool)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -54,7 +55,8 @@ func (m *measuring) reach(ctx context.Context) error {
 	return nil
 }
 
-// heldOn runs a job in a place until it is released, and gives the processes of the host that run it: its own, or those that stand for a machine.
+// heldOn runs a job in a place until it is released, and gives the processes of the host that run it: its own, or those
+// that stand for a machine.
 func heldOn(ctx context.Context, p place, j job) (running []int, release func() error, err error) {
 	who, ok := p.(interface {
 		// hostProcesses finds the processes of the host that run what is held, none before it does its work.

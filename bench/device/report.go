@@ -48,8 +48,8 @@ type Told struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 	Skip string `json:"skip,omitempty"`
-	// Files are what holds its files in the cases of group disk, as it was seen while a program ran there: file systems with their options, and the cache
-	// modes of a machine's disks. Reports of before have none.
+	// Files are what holds its files in the cases of group disk, as it was seen while a program ran there: file systems
+	// with their options, and the cache modes of a machine's disks. Reports of before have none.
 	Files []string `json:"files,omitempty"`
 }
 
@@ -89,8 +89,8 @@ type Footprint struct {
 	Skip      string    `json:"skip,omitempty"`
 }
 
-// Reach is which system calls reach the host from a place while a program does one of everything: the fewer, the less of the host's kernel is open to it.
-// What a runtime does to start it is not counted.
+// Reach is which system calls reach the host from a place while a program does one of everything: the fewer, the less
+// of the host's kernel is open to it. What a runtime does to start it is not counted.
 type Reach struct {
 	Place string   `json:"place"`
 	Calls []string `json:"calls,omitempty"` // names, sorted
@@ -210,9 +210,10 @@ func ReadReport(in io.Reader) (*Report, error) {
 }
 
 // WriteCSV writes a line for each sample.
-func (r *Report) WriteCSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	_ = c.Write([]string{"case", "group", "class", "place", "unit", "better", "round", "value", "user", "system", "softirq", "guest", "joules"})
+func (r *Report) WriteCSV(out io.Writer) error {
+	c := csv.NewWriter(out)
+	_ = c.Write([]string{"case", "group", "class", "place", "unit", "better", "round", "value", "user", "system", "softirq", "guest",
+		"joules"})
 	for _, m := range r.Cases {
 		for _, p := range r.Places {
 			if res := m.Results[p.Name]; res != nil {
@@ -226,7 +227,8 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	}
 	for _, s := range r.Starts {
 		for i, v := range s.Samples {
-			_ = c.Write([]string{"start", "start", System, s.Place, "ms", Lower, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64), "", "", "", "", ""})
+			_ = c.Write([]string{"start", "start", System, s.Place, "ms", Lower, strconv.Itoa(i + 1), strconv.FormatFloat(v, 'g', -1, 64), "", "",
+				"", "", ""})
 		}
 	}
 	for _, f := range r.Reached {
@@ -255,25 +257,25 @@ func usedCells(list []Used, i int) []string {
 }
 
 // WriteTable writes a report for people.
-func (r *Report) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+func (r *Report) WriteTable(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	var places []string
-	fmt.Fprint(t, "CASE\tUNIT\tBETTER")
+	fmt.Fprint(table, "CASE\tUNIT\tBETTER")
 	for _, p := range r.Places {
 		if p.Skip == "" {
 			places = append(places, p.Name)
-			fmt.Fprintf(t, "\t%s", p.Name)
+			fmt.Fprintf(table, "\t%s", p.Name)
 		}
 	}
-	fmt.Fprintln(t, "\tPUBLISHED")
+	fmt.Fprintln(table, "\tPUBLISHED")
 	skipped, cases := []string{}, map[string][]string{} // a reason that holds for many cases is told once
 	for _, m := range r.Cases {
-		fmt.Fprintf(t, "%s\t%s\t%s", m.ID, m.Unit, m.Better)
+		fmt.Fprintf(table, "%s\t%s\t%s", m.ID, m.Unit, m.Better)
 		for _, p := range places {
 			res := m.Results[p]
 			switch {
 			case res == nil || res.Summary == nil:
-				fmt.Fprint(t, "\t-")
+				fmt.Fprint(table, "\t-")
 				if res != nil && res.Skip != "" {
 					why := p + ": " + res.Skip
 					if cases[why] == nil {
@@ -282,81 +284,83 @@ func (r *Report) WriteTable(w io.Writer) error {
 					cases[why] = append(cases[why], m.ID)
 				}
 			case res.Overhead == nil:
-				fmt.Fprintf(t, "\t%.4g ±%.1f%%", res.Summary.Mean, res.Summary.RSD)
+				fmt.Fprintf(table, "\t%.4g ±%.1f%%", res.Summary.Mean, res.Summary.RSD)
 			default:
 				mark := ""
 				if !res.Overhead.Significant {
 					mark = "~" // may be chance
 				}
-				fmt.Fprintf(t, "\t%.4g ±%.1f%% (%s%+.1f%%)", res.Summary.Mean, res.Summary.RSD, mark, res.Overhead.Percent)
+				fmt.Fprintf(table, "\t%.4g ±%.1f%% (%s%+.1f%%)", res.Summary.Mean, res.Summary.RSD, mark, res.Overhead.Percent)
 			}
 		}
-		fmt.Fprintf(t, "\t%s\n", told(m.Published))
+		fmt.Fprintf(table, "\t%s\n", told(m.Published))
 	}
 	for i, s := range r.Starts {
 		if i == 0 {
-			fmt.Fprint(t, "start\tms\tlower")
+			fmt.Fprint(table, "start\tms\tlower")
 			for _, p := range places {
 				at := slices.IndexFunc(r.Starts, func(s Start) bool { return s.Place == p })
 				if at < 0 || len(r.Starts[at].Samples) == 0 {
-					fmt.Fprint(t, "\t-")
+					fmt.Fprint(table, "\t-")
 					continue
 				}
-				fmt.Fprintf(t, "\t%.4g ±%.1f%%", r.Starts[at].Summary.Mean, r.Starts[at].Summary.RSD)
+				fmt.Fprintf(table, "\t%.4g ±%.1f%%", r.Starts[at].Summary.Mean, r.Starts[at].Summary.RSD)
 			}
-			fmt.Fprintln(t)
+			fmt.Fprintln(table)
 		}
 		_ = s
 	}
-	if err := t.Flush(); err != nil {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%d of %d rounds in %.0f s. In brackets: the loss against %s, with ~ where it may be chance.\n", r.Done, r.Rounds, r.Seconds, Bare)
+	fmt.Fprintf(out, "\n%d of %d rounds in %.0f s. In brackets: the loss against %s, with ~ where it may be chance.\n", r.Done, r.Rounds,
+		r.Seconds, Bare)
 	for _, n := range r.Noise {
-		fmt.Fprintln(w, "The machine was noisy:", n)
+		fmt.Fprintln(out, "The machine was noisy:", n)
 	}
 	for _, p := range r.Places {
 		if p.Skip != "" {
-			fmt.Fprintf(w, "not run: %s: %s\n", p.Name, p.Skip)
+			fmt.Fprintf(out, "not run: %s: %s\n", p.Name, p.Skip)
 		}
 	}
 	for _, why := range skipped {
-		fmt.Fprintf(w, "not run: %s in %s\n", strings.Join(cases[why], ", "), why)
+		fmt.Fprintf(out, "not run: %s in %s\n", strings.Join(cases[why], ", "), why)
 	}
 	for _, f := range r.Footprints {
 		if f.Summary == nil {
-			fmt.Fprintf(w, "not run: %d idle instances in %s: %s\n", f.Instances, f.Place, f.Skip)
+			fmt.Fprintf(out, "not run: %d idle instances in %s: %s\n", f.Instances, f.Place, f.Skip)
 			continue
 		}
-		fmt.Fprintf(w, "memory: %d idle instances in %s take %.2f MiB each (%.2f to %.2f)\n", f.Instances, f.Place, f.Summary.Mean, f.Summary.Low, f.Summary.High)
+		fmt.Fprintf(out, "memory: %d idle instances in %s take %.2f MiB each (%.2f to %.2f)\n", f.Instances, f.Place, f.Summary.Mean,
+			f.Summary.Low, f.Summary.High)
 	}
 	for _, f := range r.Reached {
 		if f.Skip != "" {
-			fmt.Fprintf(w, "not run: system calls from %s: %s\n", f.Place, f.Skip)
+			fmt.Fprintf(out, "not run: system calls from %s: %s\n", f.Place, f.Skip)
 			continue
 		}
-		fmt.Fprintf(w, "reach: %d system calls of the host from %s: %s\n", len(f.Calls), f.Place, strings.Join(f.Calls, " "))
+		fmt.Fprintf(out, "reach: %d system calls of the host from %s: %s\n", len(f.Calls), f.Place, strings.Join(f.Calls, " "))
 	}
 	for _, line := range r.backingLines() {
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(out, line)
 	}
 	for _, line := range r.usedLines() {
-		fmt.Fprintln(w, "processor:", line)
+		fmt.Fprintln(out, "processor:", line)
 	}
 	if r.Energy != "" {
-		fmt.Fprintln(w, "not run: energy:", r.Energy)
+		fmt.Fprintln(out, "not run: energy:", r.Energy)
 	}
 	for _, c := range r.Profile {
-		fmt.Fprintf(w, "profile: %s takes", c.Place)
+		fmt.Fprintf(out, "profile: %s takes", c.Place)
 		for _, g := range append(slices.Clone(groups), Application, System) {
 			if v := c.Times[g]; v > 0 {
-				fmt.Fprintf(w, " %s %.2fx", g, v)
+				fmt.Fprintf(out, " %s %.2fx", g, v)
 			}
 		}
 		if c.Start > 0 {
-			fmt.Fprintf(w, " start %.1f ms", c.Start)
+			fmt.Fprintf(out, " start %.1f ms", c.Start)
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintln(out)
 	}
 	return nil
 }

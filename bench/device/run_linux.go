@@ -55,15 +55,15 @@ const runTime = 10 * time.Minute
 const machineMemory = 1536 * skerry.MiB
 
 // Run measures. When ctx ends it returns what is complete, and no error.
-func Run(ctx context.Context, o Options) (_ *Report, err error) {
-	if o.Rounds == 0 {
-		o.Rounds = 15
+func Run(ctx context.Context, opt Options) (_ *Report, err error) {
+	if opt.Rounds == 0 {
+		opt.Rounds = 15
 	}
-	cases, err := choose(Catalogue(), o.Only)
+	cases, err := choose(Catalogue(), opt.Only)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(o.Dir, "skerry-bench-runtime-")
+	dir, err := os.MkdirTemp(opt.Dir, "skerry-bench-runtime-")
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	m := &measuring{o: o, dir: dir, sized: size{seconds: 5, scale: 1, cores: goruntime.NumCPU(), dir: dirHere}}
-	if o.Quick {
+	m := &measuring{o: opt, dir: dir, sized: size{seconds: 5, scale: 1, cores: goruntime.NumCPU(), dir: dirHere}}
+	if opt.Quick {
 		m.sized.seconds, m.sized.scale = 1, 10
 	}
 	files := filepath.Join(dir, "files")
@@ -94,12 +94,12 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m.r = newReport(o, cases, m.tools)
+	m.r = newReport(opt, cases, m.tools)
 	for i := range m.r.Cases {
 		m.r.Cases[i].Published = beside(figures, m.r.Cases[i].ID)
 	}
-	if m.meter, err = openMeter("/sys", o.Meter, o.MeterCSV); err != nil {
-		if o.Meter != "" || o.MeterCSV != "" {
+	if m.meter, err = openMeter("/sys", opt.Meter, opt.MeterCSV); err != nil {
+		if opt.Meter != "" || opt.MeterCSV != "" {
 			return nil, err
 		}
 		m.r.Energy, err = err.Error(), nil
@@ -184,8 +184,8 @@ func choose(all []Case, only []string) (out []Case, err error) {
 // startCase is how long a place takes to start a program; it is no program's figure.
 const startCase = "start"
 
-func newReport(o Options, cases []Case, tools map[string]*tool) *Report {
-	r := &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: o.Quick, Rounds: o.Rounds, Tools: map[string]string{}}
+func newReport(opt Options, cases []Case, tools map[string]*tool) *Report {
+	r := &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: opt.Quick, Rounds: opt.Rounds, Tools: map[string]string{}}
 	for _, c := range cases {
 		r.Cases = append(r.Cases, Measured{Case: c, Results: map[string]*Result{}})
 	}
@@ -256,36 +256,36 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 	add(&process{name: "manual", text: "namespaces of mounts, processes, IPC and name, and a cgroup, made by hand", root: root, dir: files, flags: apart, groups: groups})
 	drivers, err := m.drivers()
 	close = func() (err error) {
-		for _, d := range drivers {
-			if x, ok := d.(interface{ CleanUp(context.Context) error }); ok { // the group of its tasks' cgroups
+		for _, driver := range drivers {
+			if x, ok := driver.(interface{ CleanUp(context.Context) error }); ok { // the group of its tasks' cgroups
 				err = errors.Join(err, x.CleanUp(context.WithoutCancel(ctx)))
 			}
-			err = errors.Join(err, d.Close())
+			err = errors.Join(err, driver.Close())
 		}
 		return err
 	}
 	if err != nil {
 		return close, err
 	}
-	for _, d := range drivers {
-		p := &driven{d: d, name: d.Name(), text: "runtime " + d.Name(), root: root, host: files, memory: machineMemory, cores: m.sized.cores, hosts: d.Name() == spec.RuntimeNative, modules: d.Name() == spec.RuntimeWasm}
+	for _, driver := range drivers {
+		p := &driven{d: driver, name: driver.Name(), text: "runtime " + driver.Name(), root: root, host: files, memory: machineMemory, cores: m.sized.cores, hosts: driver.Name() == spec.RuntimeNative, modules: driver.Name() == spec.RuntimeWasm}
 		if !wanted(p.name) {
 			continue
 		}
-		m.say("self-test of runtime %s", d.Name())
-		rep := d.Check(ctx)
+		m.say("self-test of runtime %s", driver.Name())
+		rep := driver.Check(ctx)
 		if ctx.Err() != nil {
 			return close, ctx.Err()
 		}
-		if why := cannot(d.Name(), rep); why != "" {
+		if why := cannot(driver.Name(), rep); why != "" {
 			m.r.Places = append(m.r.Places, Told{Name: p.name, Text: p.text, Skip: why})
 			continue
 		}
 		if rep.Version != "" {
 			p.text += ", " + rep.Version
 		}
-		if m.o.Ablation && d.Name() == spec.RuntimeOCI {
-			q := &driven{d: d, name: "oci-unfiltered", text: p.text + ", without seccomp", root: root, host: files, memory: machineMemory, cores: m.sized.cores, seccomp: runtime.SeccompUnconfined}
+		if m.o.Ablation && driver.Name() == spec.RuntimeOCI {
+			q := &driven{d: driver, name: "oci-unfiltered", text: p.text + ", without seccomp", root: root, host: files, memory: machineMemory, cores: m.sized.cores, seccomp: runtime.SeccompUnconfined}
 			add(q)
 		}
 		add(p)
@@ -524,9 +524,9 @@ func (m *measuring) sample(ctx context.Context, cases []Measured, p place, warm 
 
 // outcomes runs the program of a case, in so many copies as it has.
 func (m *measuring) outcomes(ctx context.Context, c *Measured, p place) ([]outcome, error) {
-	t := m.tools[c.Tool]
-	if t.missing != nil {
-		return nil, t.missing
+	tool := m.tools[c.Tool]
+	if tool.missing != nil {
+		return nil, tool.missing
 	}
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -535,7 +535,7 @@ func (m *measuring) outcomes(ctx context.Context, c *Measured, p place) ([]outco
 	var all sync.WaitGroup
 	for i := range outs {
 		all.Go(func() {
-			outs[i], errs[i] = p.run(ctx, job{tool: t, name: c.Tool, args: c.args(m.sized), memory: c.memory, room: c.room, copies: len(outs), mount: c.mount, wired: c.wired, plain: c.plain, station: m.station})
+			outs[i], errs[i] = p.run(ctx, job{tool: tool, name: c.Tool, args: c.args(m.sized), memory: c.memory, room: c.room, copies: len(outs), mount: c.mount, wired: c.wired, plain: c.plain, station: m.station})
 		})
 	}
 	all.Wait()
@@ -575,13 +575,13 @@ func lastLine(text []byte) string {
 
 // starts measures how long each place takes to start a program that prints one line.
 func (m *measuring) starts(ctx context.Context, round int, warm bool) error {
-	t := m.tools[toolKernels]
-	if t == nil || t.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, startCase) {
+	tool := m.tools[toolKernels]
+	if tool == nil || tool.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, startCase) {
 		return nil
 	}
 	for k := range m.places {
 		p := m.places[(k+round)%len(m.places)]
-		out, err := p.run(ctx, job{tool: t, name: toolKernels, args: []string{"memory", "1"}})
+		out, err := p.run(ctx, job{tool: tool, name: toolKernels, args: []string{"memory", "1"}})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

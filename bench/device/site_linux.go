@@ -19,7 +19,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Orchestrated is the place of containers that a whole Skerry runs: beside the same runtime through its driver alone, it tells what orchestration costs.
+// Orchestrated is the place of containers that a whole Skerry runs: beside the same runtime through its driver alone,
+// it tells what orchestration costs.
 const Orchestrated = "orchestrated"
 
 // orchestrated applies a manifest with a job for each run, by the API of the root, and takes what its instance printed from there.
@@ -40,7 +41,8 @@ func orchestrate(ctx context.Context, program, root, host string, cores int) (_ 
 	if err != nil {
 		return nil, err
 	}
-	p := &orchestrated{site: s, text: "runtime oci, by a job applied to the root of a Skerry on this machine", host: host, memory: machineMemory, cores: cores}
+	p := &orchestrated{site: s, text: "runtime oci, by a job applied to the root of a Skerry on this machine", host: host,
+		memory: machineMemory, cores: cores}
 	if err := s.Image(ctx, root, siteImage); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -72,7 +74,8 @@ func (p *orchestrated) manifest(name string, j job, mode spec.Mode) ([]byte, err
 		s.Mounts = []spec.Mount{{Volume: "data", Path: dir}}
 	}
 	s.Args = j.argsFor("", dir)
-	return json.Marshal(spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: name}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}})
+	return json.Marshal(spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: name},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}})
 }
 
 func appKey(name string) skerry.AppKey { return skerry.AppKey{Namespace: "default", Name: name} }

@@ -113,7 +113,8 @@ func compile(ctx context.Context, dir string) (*tool, error) {
 	if err != nil {
 		return &tool{missing: errors.New("gcc, which compiles the kernels, is not installed: apt install gcc libc6-dev")}, nil
 	}
-	text, err := exec.CommandContext(ctx, cc, append([]string{"-O2", "-static", "-pthread", "-o", path}, append(files, "-lm")...)...).CombinedOutput()
+	text, err := exec.CommandContext(ctx, cc, append([]string{"-O2", "-static", "-pthread", "-o", path},
+		append(files, "-lm")...)...).CombinedOutput()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -130,7 +131,8 @@ func compile(ctx context.Context, dir string) (*tool, error) {
 		t.noModule = errors.New("clang, which compiles the kernels to a module, is not installed: apt install clang lld wasi-libc libclang-rt-14-dev-wasm32")
 		return t, nil
 	}
-	text, err = exec.CommandContext(ctx, cc, "--target=wasm32-wasi", "-O2", "-o", module, filepath.Join(source, "kernels", "kernels.c"), filepath.Join(source, "kernels", "index.c"), "-lm").CombinedOutput()
+	text, err = exec.CommandContext(ctx, cc, "--target=wasm32-wasi", "-O2", "-o", module, filepath.Join(source, "kernels", "kernels.c"),
+		filepath.Join(source, "kernels", "index.c"), "-lm").CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -142,7 +144,8 @@ func compile(ctx context.Context, dir string) (*tool, error) {
 	return t, nil
 }
 
-// modular says whether a program does something that a module can: what needs no other processes, threads, sockets of its own or other tools.
+// modular says whether a program does something that a module can: what needs no other processes, threads, sockets of
+// its own or other tools.
 func modular(tool string, args []string) bool {
 	if tool != toolKernels || len(args) == 0 {
 		return false
@@ -209,7 +212,8 @@ func makeRoot(ctx context.Context, root string, tools map[string]*tool) error {
 			return err
 		}
 	}
-	for name, text := range map[string]string{"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/hosts": "127.0.0.1 localhost\n"} {
+	for name, text := range map[string]string{"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n",
+		"etc/hosts": "127.0.0.1 localhost\n"} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			return err
 		}

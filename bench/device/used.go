@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Used is what the whole machine used while a case ran once in a place, starting it and everything beside it included, in seconds of a processor.
+// Used is what the whole machine used while a case ran once in a place, starting it and everything beside it included,
+// in seconds of a processor.
 type Used struct {
 	Seconds float64  `json:"seconds"` // it took
 	User    float64  `json:"user"`
@@ -55,7 +56,8 @@ func parseUsed(text string) (u Used, err error) {
 // since gives what was used from before until now.
 func (u Used) since(before Used) Used {
 	less := func(a, b float64) float64 { return max(0, math.Round((a-b)*ticks)/ticks) }
-	return Used{User: less(u.User, before.User), System: less(u.System, before.System), SoftIRQ: less(u.SoftIRQ, before.SoftIRQ), Guest: less(u.Guest, before.Guest)}
+	return Used{User: less(u.User, before.User), System: less(u.System, before.System), SoftIRQ: less(u.SoftIRQ, before.SoftIRQ),
+		Guest: less(u.Guest, before.Guest)}
 }
 
 // averageUsed is the mean of some runs. Joules are told where all runs have them.
@@ -66,7 +68,8 @@ func averageUsed(list []Used) *Used {
 	var u Used
 	joules, n := 0.0, float64(len(list))
 	for _, x := range list {
-		u.Seconds, u.User, u.System, u.SoftIRQ, u.Guest = u.Seconds+x.Seconds/n, u.User+x.User/n, u.System+x.System/n, u.SoftIRQ+x.SoftIRQ/n, u.Guest+x.Guest/n
+		u.Seconds, u.User, u.System, u.SoftIRQ, u.Guest = u.Seconds+x.Seconds/n, u.User+x.User/n, u.System+x.System/n, u.SoftIRQ+x.SoftIRQ/n,
+			u.Guest+x.Guest/n
 		if x.Joules != nil {
 			joules += *x.Joules / n
 		}
@@ -145,7 +148,8 @@ func (r *Report) usedLines() (out []string) {
 				continue
 			}
 			share := func(v float64) float64 { return 100 * v / u.CPU() }
-			line := fmt.Sprintf("%s in %s: %.2f s a run of %.2f s: user %.0f %%, system %.0f %%, interrupts %.0f %%, guest %.0f %%", g, p.Name, u.CPU(), u.Seconds, share(u.User), share(u.System), share(u.SoftIRQ), share(u.Guest))
+			line := fmt.Sprintf("%s in %s: %.2f s a run of %.2f s: user %.0f %%, system %.0f %%, interrupts %.0f %%, guest %.0f %%", g, p.Name,
+				u.CPU(), u.Seconds, share(u.User), share(u.System), share(u.SoftIRQ), share(u.Guest))
 			if u.Joules != nil {
 				line += fmt.Sprintf("; %.2f J", *u.Joules)
 			}
@@ -164,7 +168,8 @@ func (r *Report) usedLines() (out []string) {
 // groups of cases, in the order of the report.
 var groups = []string{"cpu", "memory", "disk", "os", "ipc", "net"}
 
-// parseMeter reads what a meter has written until now: lines of a time in seconds since 1970 and the watts from then on. It gives the joules.
+// parseMeter reads what a meter has written until now: lines of a time in seconds since 1970 and the watts from then
+// on. It gives the joules.
 func parseMeter(in io.Reader, now time.Time) (joules float64, err error) {
 	text, err := io.ReadAll(io.LimitReader(in, 64<<20))
 	if err != nil {

@@ -17,25 +17,26 @@ import (
 // filesEvery: a file is written for one of so many requests, as most requests to a service write none.
 const filesEvery = 20
 
-// work does what a small service does for a request, so many times: it reads one from a TCP connection, decodes and sorts it, digests a
-// buffer, writes a file now and then and removes it, and answers. It says "ready" when it could begin, "took" with the nanoseconds that passed by the
-// clock, and "done" with a digest of all answers, which is the same everywhere.
+// work does what a small service does for a request, so many times: it reads one from a TCP connection, decodes and
+// sorts it, digests a buffer, writes a file now and then and removes it, and answers. It says "ready" when it could
+// begin, "took" with the nanoseconds that passed by the clock, and "done" with a digest of all answers, which is the
+// same everywhere.
 func work(requests int, out io.Writer) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer listener.Close()
 	failed := make(chan error, 1)
 	go func() {
-		c, err := l.Accept()
+		conn, err := listener.Accept()
 		if err == nil {
-			defer c.Close()
-			_, err = io.Copy(c, c)
+			defer conn.Close()
+			_, err = io.Copy(conn, conn)
 		}
 		failed <- err
 	}()
-	c, err := net.Dial("tcp", l.Addr().String())
+	conn, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		return err
 	}
@@ -53,11 +54,11 @@ func work(requests int, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if _, err := c.Write(sent); err != nil {
+		if _, err := conn.Write(sent); err != nil {
 			return err
 		}
 		came := buffer[:len(sent)]
-		if _, err := io.ReadFull(c, came); err != nil {
+		if _, err := io.ReadFull(conn, came); err != nil {
 			return err
 		}
 		if !bytes.Equal(came, sent) {
@@ -76,7 +77,7 @@ func work(requests int, out io.Writer) error {
 			}
 		}
 	}
-	c.Close()
+	conn.Close()
 	if err := <-failed; err != nil {
 		return err
 	}

@@ -24,7 +24,8 @@ func newLine(path string) (*line, error) {
 		return nil, err
 	}
 	outer, inner := cable.Block()
-	l := &line{space: s, outside: cable.End{Space: &cable.Space{}, Device: fmt.Sprintf("skbi%d", os.Getpid()), Addr: outer}, inside: inner.Addr()}
+	l := &line{space: s, outside: cable.End{Space: &cable.Space{}, Device: fmt.Sprintf("skbi%d", os.Getpid()), Addr: outer},
+		inside: inner.Addr()}
 	l.attachment = &wire.Attachment{NetNS: path, Device: l.outside.Device, MTU: 1500, Addresses: []netip.Prefix{inner}}
 	if err := cable.Lay(cable.End{Space: s, Device: "eth0", Addr: inner}, l.outside); err != nil {
 		return nil, errors.Join(err, l.close())

@@ -53,7 +53,8 @@ func newCgroup(name string, l limits) (*cgroup, error) {
 		}
 		files = []file{
 			{"cpu", "cpu.cfs_period_us", strconv.Itoa(quotaPeriod)}, {"cpu", "cpu.cfs_quota_us", quota}, {"cpuacct", "", ""},
-			{"cpuset", "cpuset.cpus", l.cpus}, {"cpuset", "cpuset.mems", strings.TrimSpace(string(mems))}, {"memory", "memory.limit_in_bytes", memory},
+			{"cpuset", "cpuset.cpus", l.cpus}, {"cpuset", "cpuset.mems", strings.TrimSpace(string(mems))},
+			{"memory", "memory.limit_in_bytes", memory},
 		}
 	}
 	for _, f := range files {

@@ -17,8 +17,8 @@ type Change struct {
 	Overhead    float64 `json:"overhead"`    // ms more
 }
 
-// changes compares what can be compared: valid rows of the same place, service, limits and rate. The rows come in the order of the matrix, so
-// that a row is compared with those before it.
+// changes compares what can be compared: valid rows of the same place, service, limits and rate. The rows come in the
+// order of the matrix, so that a row is compared with those before it.
 func changes(rows []*Row) (out []Change) {
 	valid := func(r *Row) bool { return r.Outcome != nil && r.Outcome.Invalid == "" && r.Outcome.Latency != nil }
 	name := func(r *Row) string {
@@ -39,7 +39,8 @@ func changes(rows []*Row) (out []Change) {
 			}
 			percent := func(is, was float64) float64 { return 100 * (is/was - 1) }
 			a, b := r.Outcome, old.Outcome
-			out = append(out, Change{Place: r.Place, Service: r.Service, CPU: r.CPU, Rate: r.Rate, Of: name(r), Against: name(old), Mean: percent(a.Latency.Mean, b.Latency.Mean), P99: percent(a.Latency.P99, b.Latency.P99),
+			out = append(out, Change{Place: r.Place, Service: r.Service, CPU: r.CPU, Rate: r.Rate, Of: name(r), Against: name(old),
+				Mean: percent(a.Latency.Mean, b.Latency.Mean), P99: percent(a.Latency.P99, b.Latency.P99),
 				Application: percent(a.Application.Total, b.Application.Total), Overhead: a.Overhead - b.Overhead})
 		}
 	}

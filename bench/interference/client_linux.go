@@ -47,7 +47,8 @@ func newClient(addr string, sums []string, once bool) *client {
 
 // dialing connects by a function; nil: as usual.
 func dialing(addr string, sums []string, dial func(context.Context, string, string) (net.Conn, error)) *client {
-	return &client{url: "http://" + addr + "/", sums: sums, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10000, DialContext: dial}}}
+	return &client{url: "http://" + addr + "/", sums: sums,
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10000, DialContext: dial}}}
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }

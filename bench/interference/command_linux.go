@@ -13,9 +13,9 @@ import (
 
 // Command gives `skerry bench interference`.
 func Command() *cobra.Command {
-	var o Options
-	saved := bench.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML},
-		Drawings: (*Report).Drawings, SVG: "svg"}
+	var opt Options
+	saved := bench.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable,
+		"json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}, Drawings: (*Report).Drawings, SVG: "svg"}
 	cmd := &cobra.Command{
 		Use: "interference", Short: "Measure how neighbours slow a service down", Args: cobra.NoArgs,
 		Long: `Measure how neighbours slow a service down. An image service, or another one that --service names, answers requests that arrive at
@@ -40,30 +40,31 @@ this source tree, so run it in a checkout, or pass the programs; it needs root.`
 			if err != nil {
 				return err
 			}
-			if o.P99 <= 0 {
-				return skerry.Errorf(skerry.CodeInvalid, "--p99 %v cannot be", o.P99)
+			if opt.P99 <= 0 {
+				return skerry.Errorf(skerry.CodeInvalid, "--p99 %v cannot be", opt.P99)
 			}
 			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				o.Resume, o.Keep, o.Progress = m.Resume, m.Keep, m.Progress
-				return Run(ctx, o)
+				opt.Resume, opt.Keep, opt.Progress = m.Resume, m.Keep, m.Progress
+				return Run(ctx, opt)
 			}, nil)
 		},
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&o.Quick, "quick", false, "2 s of warm-up, 6 s of load, 1 s to settle, instead of 30, 300 and 120")
-	fs.StringSliceVar(&o.Choice.Services, "service", nil, "services to measure: image, database, inference, video, mqtt (default image)")
-	fs.StringSliceVar(&o.Places, "in", nil, "only in these places: bare, or names of runtimes")
-	fs.Float64SliceVar(&o.Choice.CPU, "cpu", nil, "limits of the service, in processors, with 1 GiB of memory for each")
-	fs.Float64SliceVar(&o.Choice.Rates, "rates", nil, "requests per second")
-	fs.StringSliceVar(&o.Choice.Pin, "pin", nil, "services with processors of their own: none, both (in every place) or one (only in machines)")
-	fs.Float64SliceVar(&o.Choice.Interference, "interference", nil, "limits of the neighbour, in processors; 0 means no neighbour")
-	fs.StringSliceVar(&o.Choice.Neighbours, "neighbour", nil, "resources that the neighbour loads: cpu, memory, cache, disk, network (default cpu)")
-	fs.BoolVar(&o.Find, "find", false, "search for the rate at which each place is full")
-	fs.DurationVar(&o.P99, "p99", defaultP99, "99th percentile of the latency above which a place counts as full")
-	fs.StringVar(&o.Program, "service-program", "", "program of the services (default: compiled from examples/services)")
-	fs.StringVar(&o.Neighbour, "neighbour-program", "", "program of the neighbours (default: compiled from bench/neighbour)")
-	fs.StringVar(&o.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
-	fs.BoolVar(&o.Machines.Emulate, "emulate", false, "also measure emulated machines, which are many times slower")
+	fs.BoolVar(&opt.Quick, "quick", false, "2 s of warm-up, 6 s of load, 1 s to settle, instead of 30, 300 and 120")
+	fs.StringSliceVar(&opt.Choice.Services, "service", nil, "services to measure: image, database, inference, video, mqtt (default image)")
+	fs.StringSliceVar(&opt.Places, "in", nil, "only in these places: bare, or names of runtimes")
+	fs.Float64SliceVar(&opt.Choice.CPU, "cpu", nil, "limits of the service, in processors, with 1 GiB of memory for each")
+	fs.Float64SliceVar(&opt.Choice.Rates, "rates", nil, "requests per second")
+	fs.StringSliceVar(&opt.Choice.Pin, "pin", nil, "services with processors of their own: none, both (in every place) or one (only in machines)")
+	fs.Float64SliceVar(&opt.Choice.Interference, "interference", nil, "limits of the neighbour, in processors; 0 means no neighbour")
+	fs.StringSliceVar(&opt.Choice.Neighbours, "neighbour", nil,
+		"resources that the neighbour loads: cpu, memory, cache, disk, network (default cpu)")
+	fs.BoolVar(&opt.Find, "find", false, "search for the rate at which each place is full")
+	fs.DurationVar(&opt.P99, "p99", defaultP99, "99th percentile of the latency above which a place counts as full")
+	fs.StringVar(&opt.Program, "service-program", "", "program of the services (default: compiled from examples/services)")
+	fs.StringVar(&opt.Neighbour, "neighbour-program", "", "program of the neighbours (default: compiled from bench/neighbour)")
+	fs.StringVar(&opt.Machines.Kernel, "guest-kernel", "", "kernel of virtual machines, as for skerry worker")
+	fs.BoolVar(&opt.Machines.Emulate, "emulate", false, "also measure emulated machines, which are many times slower")
 	saved.Add(fs, "row")
 	return cmd
 }

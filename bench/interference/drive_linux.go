@@ -47,8 +47,8 @@ func lines(ctx context.Context, program, command, service string) ([]string, err
 	return text, nil
 }
 
-// Run waits until every instance answers, and sends requests to one after the other as they are due, whether or not earlier ones came back. The process
-// goes before all others meanwhile, so it is not to start any.
+// Run waits until every instance answers, and sends requests to one after the other as they are due, whether or not
+// earlier ones came back. The process goes before all others meanwhile, so it is not to start any.
 func (d Drive) Run(ctx context.Context, to []Target) (o Outcome, err error) {
 	if len(to) == 0 {
 		return o, skerry.Errorf(skerry.CodeInvalid, "a load needs instances")

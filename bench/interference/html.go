@@ -66,7 +66,8 @@ func (r *Report) page() *bench.Page {
 			p.Lines("requests that succeeded, "+head, "seconds since the load began", "%", "", lines)
 		}
 		p.Raw("<table>")
-		p.Row("th", "place", "pin", "beside", "rate", "ok %", "mean ms", "p50", "p90", "p99", "service ms", "overhead ms", "CPU %", "throttled ms", "waiting ms", "thesis mean", "thesis overhead")
+		p.Row("th", "place", "pin", "beside", "rate", "ok %", "mean ms", "p50", "p90", "p99", "service ms", "overhead ms", "CPU %",
+			"throttled ms", "waiting ms", "thesis mean", "thesis overhead")
 		for _, row := range rows {
 			o, s, pub := row.Outcome, row.System, row.Published
 			if s == nil {
@@ -88,7 +89,8 @@ func (r *Report) page() *bench.Page {
 				for _, v := range []float64{o.Latency.Mean, o.Latency.P50, o.Latency.P90, o.Latency.P99, o.Application.Total, o.Overhead} {
 					cells = append(cells, fmt.Sprintf("%.1f", v))
 				}
-				cells = append(cells, words(s.CPU, "%.0f"), words(s.Throttled, "%.0f"), words(s.Waiting, "%.0f"), words(pub.Mean, "%.1f"), words(pub.Overhead, "%.1f"))
+				cells = append(cells, words(s.CPU, "%.0f"), words(s.Throttled, "%.0f"), words(s.Waiting, "%.0f"), words(pub.Mean, "%.1f"),
+					words(pub.Overhead, "%.1f"))
 			}
 			p.Row("td", cells...)
 		}
@@ -105,7 +107,8 @@ func (r *Report) compared(p *bench.Page) {
 		p.Raw("<table>")
 		p.Row("th", "service", "place", "processors", "rate", "of", "against", "mean %", "p99 %", "service %", "overhead ms")
 		for _, c := range r.Changes {
-			p.Row("td", c.Service, c.Place, fmt.Sprint(c.CPU), fmt.Sprint(c.Rate), c.Of, c.Against, fmt.Sprintf("%+.0f", c.Mean), fmt.Sprintf("%+.0f", c.P99), fmt.Sprintf("%+.0f", c.Application), fmt.Sprintf("%+.1f", c.Overhead))
+			p.Row("td", c.Service, c.Place, fmt.Sprint(c.CPU), fmt.Sprint(c.Rate), c.Of, c.Against, fmt.Sprintf("%+.0f", c.Mean),
+				fmt.Sprintf("%+.0f", c.P99), fmt.Sprintf("%+.0f", c.Application), fmt.Sprintf("%+.1f", c.Overhead))
 		}
 		p.Raw("</table>")
 	}

@@ -56,8 +56,8 @@ type group struct {
 	rates []float64
 }
 
-// thesis is the matrix of the thesis (004, section 5.1), and two rows of ours that a machine of two processors can run; for services other than the
-// one of the thesis it is the same, at their rates.
+// thesis is the matrix of the thesis (004, section 5.1), and two rows of ours that a machine of two processors can run;
+// for services other than the one of the thesis it is the same, at their rates.
 func thesis(service string) []group {
 	return []group{
 		newGroup(service, 0.5, PinNone, 0, "", nil), newGroup(service, 1, PinNone, 0, "", nil), newGroup(service, 1.5, PinNone, 0, "", nil),
@@ -87,11 +87,13 @@ func newGroup(service string, cpu float64, pin string, interference float64, nei
 	if interference == 0 {
 		neighbour = ""
 	}
-	return group{Setting{Service: service, CPU: cpu, Memory: int64(cpu * float64(skerry.GiB)), Pin: pin, Interference: interference, Neighbour: neighbour}, rates}
+	return group{Setting{Service: service, CPU: cpu, Memory: int64(cpu * float64(skerry.GiB)), Pin: pin, Interference: interference,
+		Neighbour: neighbour}, rates}
 }
 
-// Choice narrows the matrix. With nothing chosen but services it is that of the thesis; else each choice is combined with each, and what is not
-// chosen is the image service with 0.5 processors, not pinned, without interference, at the rates of the thesis.
+// Choice narrows the matrix. With nothing chosen but services it is that of the thesis; else each choice is combined
+// with each, and what is not chosen is the image service with 0.5 processors, not pinned, without interference, at the
+// rates of the thesis.
 type Choice struct {
 	Services                 []string
 	CPU, Interference, Rates []float64
@@ -108,7 +110,8 @@ func (c Choice) groups() ([]group, error) {
 	}
 	for _, s := range c.Services {
 		if !slices.Contains(Services(), s) {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--service: there is none of %q", s).WithHint("there are %s", strings.Join(Services(), ", "))
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--service: there is none of %q", s).WithHint("there are %s",
+				strings.Join(Services(), ", "))
 		}
 	}
 	for _, p := range c.Pin {
@@ -118,7 +121,8 @@ func (c Choice) groups() ([]group, error) {
 	}
 	for _, n := range c.Neighbours {
 		if !slices.Contains(Neighbours(), n) {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--neighbour: there is none of %q", n).WithHint("there are %s", strings.Join(Neighbours(), ", "))
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--neighbour: there is none of %q", n).WithHint("there are %s",
+				strings.Join(Neighbours(), ", "))
 		}
 	}
 	var out []group

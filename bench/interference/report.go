@@ -164,10 +164,12 @@ const maxReport = 64 << 20
 func (r *Report) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
 
 // WriteCSV writes a line for each row that ran.
-func (r *Report) WriteCSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	_ = c.Write([]string{"place", "service", "cpu", "memory", "pin", "interference", "neighbour", "rate", "invalid", "success", "throughput", "mean", "p50", "p90", "p99", "max",
-		"load", "processing", "total", "overhead", "late", "cpu_percent", "throttled_ms", "waiting_ms", "neighbour_percent", "published_mean", "published_overhead"})
+func (r *Report) WriteCSV(out io.Writer) error {
+	c := csv.NewWriter(out)
+	_ = c.Write([]string{"place", "service", "cpu", "memory", "pin", "interference", "neighbour", "rate", "invalid", "success", "throughput",
+		"mean", "p50", "p90", "p99", "max",
+		"load", "processing", "total", "overhead", "late", "cpu_percent", "throttled_ms", "waiting_ms", "neighbour_percent", "published_mean",
+		"published_overhead"})
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	opt := func(v *float64) string {
 		if v == nil {
@@ -180,9 +182,11 @@ func (r *Report) WriteCSV(w io.Writer) error {
 		if o == nil {
 			continue
 		}
-		line := []string{row.Place, row.Service, num(row.CPU), strconv.FormatInt(row.Memory, 10), row.Pin, num(row.Interference), row.Neighbour, num(row.Rate), o.Invalid, num(o.Success), num(o.Throughput)}
+		line := []string{row.Place, row.Service, num(row.CPU), strconv.FormatInt(row.Memory, 10), row.Pin, num(row.Interference), row.Neighbour,
+			num(row.Rate), o.Invalid, num(o.Success), num(o.Throughput)}
 		if l, a := o.Latency, o.Application; l != nil {
-			line = append(line, num(l.Mean), num(l.P50), num(l.P90), num(l.P99), num(l.Max), num(a.Load), num(a.Processing), num(a.Total), num(o.Overhead))
+			line = append(line, num(l.Mean), num(l.P50), num(l.P90), num(l.P99), num(l.Max), num(a.Load), num(a.Processing), num(a.Total),
+				num(o.Overhead))
 		} else {
 			line = append(line, slices.Repeat([]string{""}, 9)...)
 		}
@@ -215,9 +219,9 @@ func (s Setting) interference() string {
 }
 
 // WriteTable writes a report for people.
-func (r *Report) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PLACE\tSERVICE\tCPU\tPIN\tBESIDE\tRATE\tOK %\tMEAN ms\tP50\tP90\tP99\tAPP ms\tOVERHEAD\tCPU %\tTHROTTLED ms\tWAITING ms\tPAPER MEAN\tPAPER OVERHEAD")
+func (r *Report) WriteTable(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "PLACE\tSERVICE\tCPU\tPIN\tBESIDE\tRATE\tOK %\tMEAN ms\tP50\tP90\tP99\tAPP ms\tOVERHEAD\tCPU %\tTHROTTLED ms\tWAITING ms\tPAPER MEAN\tPAPER OVERHEAD")
 	var invalid, skipped []string
 	for _, row := range r.Rows {
 		name := fmt.Sprintf("%s in %s, %g CPU, pin %s, beside %s, %g/s", row.Service, row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
@@ -236,53 +240,54 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if s.Neighbour != nil {
 			beside += fmt.Sprintf(" (%.0f %%)", *s.Neighbour)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%g\t%s\t%s\t%g\t", row.Place, row.Service, row.CPU, row.Pin, beside, row.Rate)
+		fmt.Fprintf(table, "%s\t%s\t%g\t%s\t%s\t%g\t", row.Place, row.Service, row.CPU, row.Pin, beside, row.Rate)
 		if o.Invalid != "" {
 			invalid = append(invalid, name+": "+o.Invalid)
-			fmt.Fprintln(t, "invalid"+strings.Repeat("\t-", 11))
+			fmt.Fprintln(table, "invalid"+strings.Repeat("\t-", 11))
 			continue
 		}
-		fmt.Fprintf(t, "%.1f", o.Success)
+		fmt.Fprintf(table, "%.1f", o.Success)
 		if l := o.Latency; l != nil {
-			fmt.Fprintf(t, "\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f", l.Mean, l.P50, l.P90, l.P99, o.Application.Total, o.Overhead)
+			fmt.Fprintf(table, "\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f", l.Mean, l.P50, l.P90, l.P99, o.Application.Total, o.Overhead)
 		} else {
-			fmt.Fprint(t, strings.Repeat("\t-", 6))
+			fmt.Fprint(table, strings.Repeat("\t-", 6))
 		}
-		fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%s\n", words(s.CPU, "%.0f"), words(s.Throttled, "%.0f"), words(s.Waiting, "%.0f"), words(p.Mean, "%.1f"), words(p.Overhead, "%.1f"))
+		fmt.Fprintf(table, "\t%s\t%s\t%s\t%s\t%s\n", words(s.CPU, "%.0f"), words(s.Throttled, "%.0f"), words(s.Waiting, "%.0f"),
+			words(p.Mean, "%.1f"), words(p.Overhead, "%.1f"))
 	}
-	if err := t.Flush(); err != nil {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nEach row: a fresh instance, %g s of warm-up, %g s of load, %g s to settle.", r.Warm, r.Load, r.Settle)
+	fmt.Fprintf(out, "\nEach row: a fresh instance, %g s of warm-up, %g s of load, %g s to settle.", r.Warm, r.Load, r.Settle)
 	if r.Quick {
-		fmt.Fprint(w, " That is quick: the thesis took 30, 300 and 120 s.")
+		fmt.Fprint(out, " That is quick: the thesis took 30, 300 and 120 s.")
 	}
-	fmt.Fprintln(w, " Latency counts from when a request was due; overhead is the mean less what the service itself tells.")
+	fmt.Fprintln(out, " Latency counts from when a request was due; overhead is the mean less what the service itself tells.")
 	for _, c := range r.Changes {
-		fmt.Fprintf(w, "change: %s in %s, %g CPU, %g/s: %s against %s: mean %+.0f %%, p99 %+.0f %%, application %+.0f %%, overhead %+.1f ms\n", c.Service, c.Place, c.CPU, c.Rate, c.Of, c.Against, c.Mean, c.P99, c.Application, c.Overhead)
+		fmt.Fprintf(out, "change: %s in %s, %g CPU, %g/s: %s against %s: mean %+.0f %%, p99 %+.0f %%, application %+.0f %%, overhead %+.1f ms\n", c.Service, c.Place, c.CPU, c.Rate, c.Of, c.Against, c.Mean, c.P99, c.Application, c.Overhead)
 	}
 	for _, f := range r.Found {
-		fmt.Fprintf(w, "saturation: %s in %s, %g CPU, pin %s, beside %s: %s\n", f.Service, f.Place, f.CPU, f.Pin, f.interference(), f.told())
+		fmt.Fprintf(out, "saturation: %s in %s, %g CPU, pin %s, beside %s: %s\n", f.Service, f.Place, f.CPU, f.Pin, f.interference(), f.told())
 	}
 	for _, n := range r.Noise {
-		fmt.Fprintln(w, "The machine was noisy:", n)
+		fmt.Fprintln(out, "The machine was noisy:", n)
 	}
 	for _, m := range r.Missing {
-		fmt.Fprintln(w, "missing:", m)
+		fmt.Fprintln(out, "missing:", m)
 	}
 	for _, line := range invalid {
-		fmt.Fprintln(w, "invalid:", line)
+		fmt.Fprintln(out, "invalid:", line)
 	}
 	for _, p := range r.Places {
 		if p.Skip != "" {
-			fmt.Fprintf(w, "not run: %s: %s\n", p.Name, p.Skip)
+			fmt.Fprintf(out, "not run: %s: %s\n", p.Name, p.Skip)
 		}
 	}
 	for _, line := range skipped {
-		fmt.Fprintln(w, "not run:", line)
+		fmt.Fprintln(out, "not run:", line)
 	}
 	if r.Unfinished {
-		fmt.Fprintln(w, "It was interrupted: --resume goes on from what there is.")
+		fmt.Fprintln(out, "It was interrupted: --resume goes on from what there is.")
 	}
 	return nil
 }

@@ -74,28 +74,28 @@ func (m *measuring) say(format string, args ...any) {
 }
 
 // Run measures. When ctx ends it returns the rows that are complete, and no error.
-func Run(ctx context.Context, o Options) (_ *Report, err error) {
-	groups, err := o.groups()
+func Run(ctx context.Context, opt Options) (_ *Report, err error) {
+	groups, err := opt.groups()
 	if err != nil {
 		return nil, err
 	}
 	warm, load, settle := 30*time.Second, 5*time.Minute, 2*time.Minute
-	if o.Quick {
+	if opt.Quick {
 		warm, load, settle = 2*time.Second, 6*time.Second, time.Second
 	}
-	for _, t := range []struct{ to, from *time.Duration }{{&o.Warm, &warm}, {&o.Load, &load}, {&o.Settle, &settle}} {
+	for _, t := range []struct{ to, from *time.Duration }{{&opt.Warm, &warm}, {&opt.Load, &load}, {&opt.Settle, &settle}} {
 		if *t.to == 0 {
 			*t.to = *t.from
 		}
 	}
-	if o.P99 == 0 {
-		o.P99 = defaultP99
+	if opt.P99 == 0 {
+		opt.P99 = defaultP99
 	}
-	m := &measuring{o: o, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: o.Quick,
-		Warm: o.Warm.Seconds(), Load: o.Load.Seconds(), Settle: o.Settle.Seconds()}}
+	m := &measuring{o: opt, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(),
+		Quick: opt.Quick, Warm: opt.Warm.Seconds(), Load: opt.Load.Seconds(), Settle: opt.Settle.Seconds()}}
 	before := 0.0
-	if was := o.Resume; was != nil {
-		if was.Warm != m.r.Warm || was.Load != m.r.Load || was.Settle != m.r.Settle || was.Quick != o.Quick {
+	if was := opt.Resume; was != nil {
+		if was.Warm != m.r.Warm || was.Load != m.r.Load || was.Settle != m.r.Settle || was.Quick != opt.Quick {
 			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has rows of %g, %g and %g s and quick %v, and this run others", was.Warm, was.Load, was.Settle, was.Quick)
 		}
 		m.r.Began, m.r.Noise, m.r.Missing, before = was.Began, slices.Clone(was.Noise), slices.Clone(was.Missing), was.Seconds
@@ -150,14 +150,16 @@ func (m *measuring) prepare(ctx context.Context, groups []group) error {
 			return err
 		}
 	}
-	if err := errors.Join(os.Chmod(filepath.Join(m.root, "tmp"), 0o1777), os.WriteFile(filepath.Join(m.root, "etc/passwd"), []byte("root:x:0:0:root:/:/none\n"), 0o644)); err != nil {
+	if err := errors.Join(os.Chmod(filepath.Join(m.root, "tmp"), 0o1777),
+		os.WriteFile(filepath.Join(m.root, "etc/passwd"), []byte("root:x:0:0:root:/:/none\n"), 0o644)); err != nil {
 		return err
 	}
 	// Who runs as a module, under any user, keeps its files there.
 	if err := os.Chmod(filepath.Join(m.dir, "files"), 0o1777); err != nil {
 		return err
 	}
-	for _, p := range []struct{ name, given, source string }{{servicesProgram, m.o.Program, "skerry.dev/skerry/examples/services"}, {neighbour, m.o.Neighbour, "skerry.dev/skerry/bench/neighbour"}} {
+	for _, p := range []struct{ name, given, source string }{{servicesProgram, m.o.Program, "skerry.dev/skerry/examples/services"},
+		{neighbour, m.o.Neighbour, "skerry.dev/skerry/bench/neighbour"}} {
 		if p.name == neighbour && !beside {
 			continue
 		}
@@ -221,7 +223,8 @@ func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
 		m.places = append(m.places, &process{root: m.root, files: files})
 	}
 	name := fmt.Sprintf("skerry-bench-%d", os.Getpid())
-	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")}, Join: node.Join{Name: name}, CgroupParent: name, Machines: m.o.Machines})
+	drivers, err := node.OpenDrivers(node.WorkerConfig{Common: node.Common{Dir: filepath.Join(m.dir, "drivers")},
+		Join: node.Join{Name: name}, CgroupParent: name, Machines: m.o.Machines})
 	shut = func() (err error) {
 		for _, d := range drivers {
 			err = errors.Join(err, d.Close())
@@ -353,9 +356,11 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 	}
 	left := ""
 	if n := len(m.r.Rows); n < m.all { // a search takes as long as it takes
-		left = fmt.Sprintf("row %d of %d, about %v left: ", n+1, m.all, (time.Duration(m.all-n) * (m.o.Warm + m.o.Load + m.o.Settle)).Round(time.Second))
+		left = fmt.Sprintf("row %d of %d, about %v left: ", n+1, m.all,
+			(time.Duration(m.all-n) * (m.o.Warm + m.o.Load + m.o.Settle)).Round(time.Second))
 	}
-	m.say(left+"%s in %s, %g CPU, pin %s, beside %s, %g requests per second", row.Service, row.Place, row.CPU, row.Pin, row.interference(), row.Rate)
+	m.say(left+"%s in %s, %g CPU, pin %s, beside %s, %g requests per second", row.Service, row.Place, row.CPU, row.Pin, row.interference(),
+		row.Rate)
 	clean := context.WithoutCancel(ctx)
 	defer func() {
 		if err = errors.Join(err, ctx.Err()); err == nil {
@@ -382,7 +387,8 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 	var other task
 	if row.Interference > 0 {
 		n := int(math.Ceil(row.Interference))
-		if other, err = p.start(ctx, limits{row.Interference, 1 << 30, list(l.neighbour)}, false, neighbour, row.Neighbour, strconv.Itoa(n)); err != nil {
+		if other, err = p.start(ctx, limits{row.Interference, 1 << 30, list(l.neighbour)}, false, neighbour, row.Neighbour,
+			strconv.Itoa(n)); err != nil {
 			return fail("the neighbour does not start", err)
 		}
 		defer func() { err = errors.Join(err, other.stop(clean)) }()

@@ -13,7 +13,8 @@ import (
 	"skerry.dev/skerry/link/mqtt"
 )
 
-// sensors asks the MQTT stream service: a request is a message through its broker to a subscriber, and the subscriber's back. All go over one connection.
+// sensors asks the MQTT stream service: a request is a message through its broker to a subscriber, and the subscriber's
+// back. All go over one connection.
 type sensors struct {
 	addr           string
 	messages, sums []string

@@ -24,7 +24,8 @@ func beside(all *published.Set, place string, s Setting, rate float64) *Publishe
 		pin          string
 		interference float64
 		first        int // of the setting's four tables: answers, times in the application, overhead, counters
-	}{{0.5, PinNone, 0, 1}, {1, PinNone, 0, 5}, {1.5, PinNone, 0, 9}, {2, PinBoth, 1, 13}, {2, PinBoth, 1.5, 17}, {2, PinOne, 1, 22}, {2, PinOne, 1.5, 26}} {
+	}{{0.5, PinNone, 0, 1}, {1, PinNone, 0, 5}, {1.5, PinNone, 0, 9}, {2, PinBoth, 1, 13}, {2, PinBoth, 1.5, 17}, {2, PinOne, 1, 22},
+		{2, PinOne, 1.5, 26}} {
 		tables[newGroup(Image, t.cpu, t.pin, t.interference, "cpu", nil).Setting] = t.first
 	}
 	first, kind := tables[s], kinds[place]

@@ -155,7 +155,8 @@ func stay(cpus []int, nice int) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(unix.SchedSetaffinity(id, &set), unix.Setpriority(unix.PRIO_PROCESS, id, nice)); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := errors.Join(unix.SchedSetaffinity(id, &set), unix.Setpriority(unix.PRIO_PROCESS, id, nice)); err != nil &&
+			!errors.Is(err, unix.ESRCH) {
 			return err
 		}
 	}

@@ -22,8 +22,9 @@ type claim struct {
 	words      string // with %s for the figure
 }
 
-// claims tie rows of 002 to what is measured here. Its text has no absolute times or loads, only comparisons. What it tells of stress (figure 6)
-// is of whole machines with 100 services on each of ten, and of control messages (figure 11) of the wire: neither is what is measured here.
+// claims tie rows of 002 to what is measured here. Its text has no absolute times or loads, only comparisons. What it
+// tells of stress (figure 6) is of whole machines with 100 services on each of ten, and of control messages (figure 11)
+// of the wire: neither is what is measured here.
 func claims() []claim {
 	return []claim{
 		{"ready", 1, "kubernetes", "figure 5a", "Kubernetes, of Oakestra", "%s times as long as oakestra"},

@@ -43,8 +43,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// call runs an adapter in a process group of its own, so that Ctrl-C is for the benchmark and what hangs is ended with its children. It gives
-// what was printed. The error is a cannotError for status 64, ctx's when ctx has ended, else one that tells what went wrong.
+// call runs an adapter in a process group of its own, so that Ctrl-C is for the benchmark and what hangs is ended with
+// its children. It gives what was printed. The error is a cannotError for status 64, ctx's when ctx has ended, else one
+// that tells what went wrong.
 func (a *adapter) call(ctx context.Context, limit time.Duration, args ...string) (string, error) {
 	bound, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

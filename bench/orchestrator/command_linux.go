@@ -20,7 +20,7 @@ const (
 
 // Command gives `skerry bench orchestrator`.
 func Command() *cobra.Command {
-	var o Options
+	var opt Options
 	saved := bench.Saved[Report]{Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON}}
 	cmd := &cobra.Command{
 		Use: "orchestrator --adapter FILE", Short: "Measure orchestrators side by side", Args: cobra.NoArgs,
@@ -37,17 +37,17 @@ round. Reading the memory of other users' processes needs root.`,
 			if err != nil {
 				return err
 			}
-			if o.Quick {
+			if opt.Quick {
 				if !cmd.Flags().Changed("rest") {
-					o.Watch = quickWatch
+					opt.Watch = quickWatch
 				}
 				if !cmd.Flags().Changed("replicas") {
-					o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > quickReplicas })
+					opt.Sizes = slices.DeleteFunc(opt.Sizes, func(n int) bool { return n > quickReplicas })
 				}
 			}
 			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				o.Keep, o.Progress = m.Keep, m.Progress
-				return Run(ctx, o)
+				opt.Keep, opt.Progress = m.Keep, m.Progress
+				return Run(ctx, opt)
 			}, func(ctx context.Context, r *Report) error {
 				if r.Done == 0 && ctx.Err() != nil {
 					return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
@@ -57,13 +57,14 @@ round. Reading the memory of other users' processes needs root.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&o.Adapters, "adapter", nil, "program that stands for an orchestrator; may be repeated")
-	fs.StringVar(&o.Image, "image", "docker.io/library/nginx:stable-alpine", "image of the replicas, under a name that every orchestrator can pull")
-	fs.IntVar(&o.Rounds, "rounds", 10, "deployments by each adapter for each number of replicas")
-	fs.IntSliceVar(&o.Sizes, "replicas", []int{1, 10, 100}, "numbers of replicas of a deployment")
-	fs.DurationVar(&o.Watch, "rest", 30*time.Second, "how long processes are observed at rest")
-	fs.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long each step of an adapter may take")
-	fs.BoolVar(&o.Quick, "quick", false, "rests of 3 s and at most 10 replicas, unless set")
+	fs.StringArrayVar(&opt.Adapters, "adapter", nil, "program that stands for an orchestrator; may be repeated")
+	fs.StringVar(&opt.Image, "image", "docker.io/library/nginx:stable-alpine",
+		"image of the replicas, under a name that every orchestrator can pull")
+	fs.IntVar(&opt.Rounds, "rounds", 10, "deployments by each adapter for each number of replicas")
+	fs.IntSliceVar(&opt.Sizes, "replicas", []int{1, 10, 100}, "numbers of replicas of a deployment")
+	fs.DurationVar(&opt.Watch, "rest", 30*time.Second, "how long processes are observed at rest")
+	fs.DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "how long each step of an adapter may take")
+	fs.BoolVar(&opt.Quick, "quick", false, "rests of 3 s and at most 10 replicas, unless set")
 	saved.Add(fs, "round")
 	cmd.AddCommand(labCommand())
 	return cmd

@@ -12,7 +12,8 @@ func LabParts() []string {
 	return []string{"deploy", "delay", "loss", "stress", "sizes", "messages", "failover", "clusters", "crowded", "uncrowded"}
 }
 
-// labBeside finds what 002 claims of something like a row. Its text compares alone; what is not compared there (failover, clusters) has nothing.
+// labBeside finds what 002 claims of something like a row. Its text compares alone; what is not compared there
+// (failover, clusters) has nothing.
 func labBeside(set *published.Set, part, setting, metric string) (out []Beside) {
 	add := func(system, table, row, words string) {
 		for _, f := range set.Find(published.Query{Document: "002", Table: table, Row: row}) {

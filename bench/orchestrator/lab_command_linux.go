@@ -14,7 +14,8 @@ import (
 )
 
 // labOutputs is a table of the ways to write a report.
-var labOutputs = map[string]func(*LabReport, io.Writer) error{"table": (*LabReport).WriteTable, "json": (*LabReport).WriteJSON, "csv": (*LabReport).WriteCSV, "html": (*LabReport).WriteHTML}
+var labOutputs = map[string]func(*LabReport, io.Writer) error{"table": (*LabReport).WriteTable, "json": (*LabReport).WriteJSON,
+	"csv": (*LabReport).WriteCSV, "html": (*LabReport).WriteHTML}
 
 // labCommand gives `skerry bench orchestrator lab`.
 func labCommand() *cobra.Command {
@@ -78,7 +79,8 @@ It needs root, an OCI runtime and, for delay and loss, NFQUEUE.`,
 	fs.BoolVar(&o.Quick, "quick", false, "fewer delays, losses and sizes, two workers under stress, windows and loads of 20 s, unless set")
 	fs.StringSliceVar(&o.Only, "only", nil, "only these parts: "+strings.Join(LabParts(), ", "))
 	fs.IntSliceVar(&o.Workers, "workers", []int{2, 6, 10}, "numbers of workers")
-	fs.DurationSliceVar(&o.Delays, "delays", []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}, "additional delays of a round trip")
+	fs.DurationSliceVar(&o.Delays, "delays", []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+		250 * time.Millisecond}, "additional delays of a round trip")
 	fs.Float64SliceVar(&o.Losses, "losses", []float64{0, 5, 10, 20, 50}, "lost packets, in % in each direction")
 	fs.IntSliceVar(&o.Stress, "stress", []int{10, 50, 100}, "instances on each worker under stress")
 	fs.IntVar(&o.StressWorkers, "stress-workers", 10, "workers under stress")

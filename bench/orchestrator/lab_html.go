@@ -97,7 +97,8 @@ func (r *LabReport) page() *bench.Page {
 
 // short is a setting that fits below a bar.
 func short(setting string) string {
-	return strings.NewReplacer(" instances on each of ", " on ", " workers", "w", " clusters of 2", "c", " instances on each", "i", ", ", " ").Replace(setting)
+	return strings.NewReplacer(" instances on each of ", " on ", " workers", "w", " clusters of 2", "c", " instances on each", "i", ", ",
+		" ").Replace(setting)
 }
 
 // shares gives for each setting how many of its deployments were ready by when.

@@ -167,9 +167,9 @@ func (m *labRun) messages(ctx context.Context, f *federation, each int) (values 
 
 // listened counts messages while do runs: at the first worker its own with its cluster, and with other workers; at the first cluster those with all its
 // workers; at the root those with all clusters. Values are for each minute.
-func (m *labRun) listened(ctx context.Context, f *federation, values map[string]float64, do func() error) (err error) {
+func (m *labRun) listened(ctx context.Context, fed *federation, values map[string]float64, do func() error) (err error) {
 	roles := map[netip.Addr]lab.Role{}
-	for _, h := range f.l.Topology.Hosts {
+	for _, h := range fed.l.Topology.Hosts {
 		roles[netip.MustParseAddr(h.Address)] = h.Role
 	}
 	ears := map[string]*listener{}
@@ -180,7 +180,7 @@ func (m *labRun) listened(ctx context.Context, f *federation, values map[string]
 		}
 	}()
 	for host, kind := range map[string]string{workerHost(0, 0): "worker", clusterHost(0): "cluster", rootHost: "root"} {
-		e, err := listen(f.l, host, func(peer netip.Addr, port uint16, tcp bool) string {
+		e, err := listen(fed.l, host, func(peer netip.Addr, port uint16, tcp bool) string {
 			switch r := roles[peer]; {
 			case kind == "worker" && r == lab.RoleWorker:
 				return "peer"
@@ -221,12 +221,12 @@ func (m *labRun) listened(ctx context.Context, f *federation, values map[string]
 
 // failover ends a worker with all that it runs, and tells when what it ran is ready elsewhere. A silent one is cut off before, so that nobody is told by
 // connections that are closed, as when a machine loses its power.
-func (m *labRun) failover(ctx context.Context, f *federation, silent bool) (values map[string]float64, err error) {
+func (m *labRun) failover(ctx context.Context, fed *federation, silent bool) (values map[string]float64, err error) {
 	name := m.fresh()
-	if _, err := f.deploy(ctx, name, "", 1, m.o.Timeout); err != nil {
+	if _, err := fed.deploy(ctx, name, "", 1, m.o.Timeout); err != nil {
 		return nil, err
 	}
-	list, err := f.instances(ctx, name)
+	list, err := fed.instances(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -237,14 +237,14 @@ func (m *labRun) failover(ctx context.Context, f *federation, silent bool) (valu
 	site := clusterHost(0) + "/*"
 	began := time.Now()
 	if silent {
-		if err := f.l.Partition(ctx, victim, site, false); err != nil {
+		if err := fed.l.Partition(ctx, victim, site, false); err != nil {
 			return nil, err
 		}
 	}
 	off := make(chan error, 1)
-	go func() { off <- f.l.PowerOff(context.WithoutCancel(ctx), victim) }()
+	go func() { off <- fed.l.PowerOff(context.WithoutCancel(ctx), victim) }()
 	err = until(ctx, "the replacement is ready", func() (bool, error) {
-		list, err := f.instances(ctx, name)
+		list, err := fed.instances(ctx, name)
 		for _, i := range list {
 			if string(i.Worker) != victim && isReady(&i) {
 				return true, nil
@@ -257,16 +257,16 @@ func (m *labRun) failover(ctx context.Context, f *federation, silent bool) (valu
 		return nil, err
 	}
 	if silent {
-		if err := f.l.Heal(ctx, victim, site, false); err != nil {
+		if err := fed.l.Heal(ctx, victim, site, false); err != nil {
 			return nil, err
 		}
 	}
-	if err := f.l.Start(ctx, victim); err != nil {
+	if err := fed.l.Start(ctx, victim); err != nil {
 		return nil, err
 	}
 	bound, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	return map[string]float64{"replaced": seconds}, errors.Join(f.l.Await(bound, victim), f.connected(ctx), f.remove(ctx, name))
+	return map[string]float64{"replaced": seconds}, errors.Join(fed.l.Await(bound, victim), fed.connected(ctx), fed.remove(ctx, name))
 }
 
 // clusters deploys one instance, then one for each worker, and tells what the root has to do for its clusters at rest.

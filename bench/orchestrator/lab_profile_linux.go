@@ -31,8 +31,8 @@ const (
 	imagingCPU, imagingReplicas = 0.5, 2
 	// answerTime is how long an answer may take from when its request was due.
 	answerTime = 10 * time.Second
-	// crowdedCPU is what the first worker is given, with all that it runs and its neighbours, which are then in nobody else's way. An instance is
-	// allowed no more than that under version 1 of cgroups, nor is the work of a profile.
+	// crowdedCPU is what the first worker is given, with all that it runs and its neighbours, which are then in nobody
+	// else's way. An instance is allowed no more than that under version 1 of cgroups, nor is the work of a profile.
 	crowdedCPU = skerry.MilliCPU(1000)
 	// profileTries is how often a profile is taken whose rounds are too far apart to tell how fast a worker is.
 	profileTries = 3
@@ -66,45 +66,46 @@ func (m *labRun) imaging(ctx context.Context) (err error) {
 }
 
 // profiled has the image service placed with or without profiles, where the first worker is crowded or not, and sends it requests.
-func (m *labRun) profiled(ctx context.Context, f *federation, crowded, known bool) (_ map[string]float64, err error) {
+func (m *labRun) profiled(ctx context.Context, fed *federation, crowded, known bool) (_ map[string]float64, err error) {
 	if err := m.imaging(ctx); err != nil {
 		return nil, err
 	}
-	if !f.imaging {
-		if err := f.push(ctx, m.images.service, imagingTag, m.dir); err != nil {
+	if !fed.imaging {
+		if err := fed.push(ctx, m.images.service, imagingTag, m.dir); err != nil {
 			return nil, err
 		}
-		f.imaging = true
+		fed.imaging = true
 	}
-	normal, err := m.crowd(ctx, f, crowded)
+	normal, err := m.crowd(ctx, fed, crowded)
 	defer func() { err = errors.Join(err, normal()) }()
 	if err != nil {
 		return nil, err
 	}
-	if err := m.measure(ctx, f, crowded); err != nil {
+	if err := m.measure(ctx, fed, crowded); err != nil {
 		return nil, err
 	}
-	if err := f.know(ctx, f.profiles[crowded], known); err != nil {
+	if err := fed.know(ctx, fed.profiles[crowded], known); err != nil {
 		return nil, err
 	}
 	name := m.fresh()
-	defer func() { err = errors.Join(err, f.remove(context.WithoutCancel(ctx), name)) }()
-	if _, err := f.apply(ctx, name, imagingManifest(name, m.r.Rate), imagingReplicas, m.o.Timeout); err != nil {
+	defer func() { err = errors.Join(err, fed.remove(context.WithoutCancel(ctx), name)) }()
+	if _, err := fed.apply(ctx, name, imagingManifest(name, m.r.Rate), imagingReplicas, m.o.Timeout); err != nil {
 		return nil, err
 	}
-	list, err := f.instances(ctx, name)
+	list, err := fed.instances(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	var to []interference.Target
 	values := map[string]float64{"on.slow": 0}
 	for _, i := range list {
-		to = append(to, interference.Target{Addr: net.JoinHostPort(i.Address, strconv.Itoa(answerPort)), Dial: f.dialer(string(i.Worker))})
+		to = append(to, interference.Target{Addr: net.JoinHostPort(i.Address, strconv.Itoa(answerPort)), Dial: fed.dialer(string(i.Worker))})
 		if string(i.Worker) == workerHost(0, 0) {
 			values["on.slow"] += 100 / float64(len(list))
 		}
 	}
-	o, err := interference.Drive{Rate: m.r.Rate * float64(len(to)), Warm: m.o.Load / 5, Load: m.o.Load, Timeout: answerTime, Sums: m.images.sums}.Run(ctx, to)
+	o, err := interference.Drive{Rate: m.r.Rate * float64(len(to)), Warm: m.o.Load / 5, Load: m.o.Load, Timeout: answerTime,
+		Sums: m.images.sums}.Run(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -116,15 +117,15 @@ func (m *labRun) profiled(ctx context.Context, f *federation, crowded, known boo
 	return values, nil
 }
 
-// imagingManifest has the instances spread over workers: without profiles half of them are beside the neighbours, as half of all services would be by
-// chance with policies that put them together.
+// imagingManifest has the instances spread over workers: without profiles half of them are beside the neighbours, as
+// half of all services would be by chance with policies that put them together.
 func imagingManifest(name string, rate float64) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[{"name":"s","image":"bench/imaging:1","args":["serve","image",":%d"],"ports":[{"port":%d}],"replicas":%d,
 "placement":{"policy":"spread"},"expectedRate":%g,"resources":{"cpu":%g,"memory":"128Mi"},"terminationGrace":"1s"}]}}`, name, answerPort, answerPort, imagingReplicas, rate, imagingCPU)
 }
 
-// crowd has neighbours compute beside the first worker, until the function that it gives is called; not crowded it has as much of the processors, and no
-// neighbours.
+// crowd has neighbours compute beside the first worker, until the function that it gives is called; not crowded it has
+// as much of the processors, and no neighbours.
 func (m *labRun) crowd(ctx context.Context, f *federation, crowded bool) (normal func() error, err error) {
 	host := workerHost(0, 0)
 	normal = func() error { return f.l.SetCPU(host, 0) }
@@ -145,17 +146,17 @@ func (m *labRun) crowd(ctx context.Context, f *federation, crowded bool) (normal
 }
 
 // measure has each worker's runtimes measured as they are now, once in a federation, and settles the rate of the report.
-func (m *labRun) measure(ctx context.Context, f *federation, crowded bool) error {
-	if f.profiles[crowded] != nil {
+func (m *labRun) measure(ctx context.Context, fed *federation, crowded bool) error {
+	if fed.profiles[crowded] != nil {
 		return nil
 	}
 	took := map[string][]byte{}
-	for _, host := range f.l.Names(lab.RoleWorker) {
-		dir, oci := filepath.Join(f.l.Data, host), wire.RuntimeProfile{}
+	for _, host := range fed.l.Names(lab.RoleWorker) {
+		dir, oci := filepath.Join(fed.l.Data, host), wire.RuntimeProfile{}
 		for range profileTries {
 			m.o.Progress("measuring the runtimes of " + host)
 			var err error
-			if oci, err = m.takeProfile(ctx, f, host, dir); err != nil {
+			if oci, err = m.takeProfile(ctx, fed, host, dir); err != nil {
 				return err
 			}
 			if oci.Spread <= wire.MaxProfileSpread {
@@ -173,7 +174,7 @@ func (m *labRun) measure(ctx context.Context, f *federation, crowded bool) error
 			}
 		}
 	}
-	f.profiles[crowded] = took
+	fed.profiles[crowded] = took
 	return nil
 }
 

@@ -19,7 +19,8 @@ import (
 // LabSchema is the version of LabReport; it changes when a reader of the one before would go wrong.
 const LabSchema = "skerry.bench.orchestrator.lab/1"
 
-// LabReport is what was measured of Skerry in labs. It is written after each cell, and one that was interrupted lacks only those that follow.
+// LabReport is what was measured of Skerry in labs. It is written after each cell, and one that was interrupted lacks
+// only those that follow.
 type LabReport struct {
 	Schema  string            `json:"schema"`
 	Began   time.Time         `json:"began"`
@@ -34,7 +35,8 @@ type LabReport struct {
 	Load    float64  `json:"loadSeconds"`
 	// Expect is the share of what an instance bears that is expected of it.
 	Expect float64 `json:"expect"`
-	// Rate is what is expected of each instance in crowded and uncrowded, in requests per second, and sent; Profiles are those of their workers.
+	// Rate is what is expected of each instance in crowded and uncrowded, in requests per second, and sent; Profiles
+	// are those of their workers.
 	Rate     float64      `json:"rate,omitempty"`
 	Profiles []LabProfile `json:"profiles,omitempty"`
 	Cells    []LabCell    `json:"cells"`
@@ -95,12 +97,14 @@ type LabRow struct {
 // labMetrics are all metrics in the order of reports, with their units. Lower is better in all.
 func labMetrics() [][2]string {
 	return [][2]string{
-		{"ready", "s"}, {"all.ready", "s"}, {"each.ready", "ms/instance"}, {"ask", "ms"}, {"replaced", "s"}, {"p50", "ms"}, {"p99", "ms"}, {"unanswered", "%"}, {"late", "% of requests"}, {"on.slow", "% of instances"},
+		{"ready", "s"}, {"all.ready", "s"}, {"each.ready", "ms/instance"}, {"ask", "ms"}, {"replaced", "s"}, {"p50", "ms"}, {"p99", "ms"},
+		{"unanswered", "%"}, {"late", "% of requests"}, {"on.slow", "% of instances"},
 		{"worker.messages", "1/min"}, {"cluster.messages", "1/min"}, {"root.messages", "1/min"}, {"peer.messages", "1/min"},
 		{"worker.bytes", "B/min"}, {"cluster.bytes", "B/min"}, {"root.bytes", "B/min"},
 		{"deploy.root.cpu", "ms/instance"}, {"deploy.cluster.cpu", "ms/instance"}, {"deploy.worker.cpu", "ms/instance"},
 		{"control.cpu", "% of a core"}, {"root.cpu", "% of a core"}, {"cluster.cpu", "% of a core"}, {"worker.cpu", "% of a core"},
-		{"control.memory", "MiB"}, {"root.memory", "MiB"}, {"cluster.memory", "MiB"}, {"worker.memory", "MiB"}, {"instance.memory", "MiB/instance"},
+		{"control.memory", "MiB"}, {"root.memory", "MiB"}, {"cluster.memory", "MiB"}, {"worker.memory", "MiB"},
+		{"instance.memory", "MiB/instance"},
 	}
 }
 
@@ -157,7 +161,8 @@ func (r *LabReport) fold(set *published.Set) {
 			r.Rows = append(r.Rows, row)
 		}
 		if !had {
-			r.Rows = append(r.Rows, LabRow{Part: at.part, Setting: at.setting, Metric: "ready", Unit: "s", Failed: failed, Why: why, Published: labBeside(set, at.part, at.setting, "ready")})
+			r.Rows = append(r.Rows, LabRow{Part: at.part, Setting: at.setting, Metric: "ready", Unit: "s", Failed: failed, Why: why,
+				Published: labBeside(set, at.part, at.setting, "ready")})
 		}
 	}
 }
@@ -218,9 +223,9 @@ func (r *LabReport) WriteCSV(w io.Writer) error {
 }
 
 // WriteTable writes a report for people.
-func (r *LabReport) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PART\tSETTING\tMEASURED\tMEDIAN\tMEAN\tN\tAGAINST FIRST\tPUBLISHED")
+func (r *LabReport) WriteTable(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "PART\tSETTING\tMEASURED\tMEDIAN\tMEAN\tN\tAGAINST FIRST\tPUBLISHED")
 	for _, row := range r.Rows {
 		median, mean := "-", "-"
 		if len(row.Samples) > 0 {
@@ -230,14 +235,15 @@ func (r *LabReport) WriteTable(w io.Writer) error {
 		if row.Failed > 0 {
 			n += fmt.Sprintf(", %d failed", row.Failed)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Part, row.Setting, row.Metric, median, mean, n, row.Ratio.told(), told(row.Published))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Part, row.Setting, row.Metric, median, mean, n, row.Ratio.told(),
+			told(row.Published))
 	}
-	if err := t.Flush(); err != nil {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%d cells in %.0f s. Settings take turns within each round; the mean has its relative standard deviation, the ratio to the part's first setting ~ where it may be chance.\n", len(r.Cells), r.Seconds)
+	fmt.Fprintf(out, "\n%d cells in %.0f s. Settings take turns within each round; the mean has its relative standard deviation, the ratio to the part's first setting ~ where it may be chance.\n", len(r.Cells), r.Seconds)
 	for _, line := range r.remarks() {
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(out, line)
 	}
 	return nil
 }

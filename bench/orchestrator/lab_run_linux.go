@@ -37,8 +37,8 @@ type LabOptions struct {
 	Settle        time.Duration // for how long a federation is left alone before it counts as idle; 0: 75 s, or 10 s with Quick
 	Program       string        // skerry
 	Service       string        // static program that serves; empty: bench/answer, compiled
-	// Load is for how long requests are sent in the parts crowded and uncrowded, after a fifth of that which is not counted, and ProfileRounds how often
-	// their profiles do the work.
+	// Load is for how long requests are sent in the parts crowded and uncrowded, after a fifth of that which is not
+	// counted, and ProfileRounds how often their profiles do the work.
 	Load          time.Duration
 	ProfileRounds int
 	// Expect is the share of what an instance bears on the worker without neighbours, by that one's profile, that is expected of it, and sent.
@@ -118,8 +118,8 @@ func (m *labRun) fresh() string {
 	return fmt.Sprintf("b%d", m.next)
 }
 
-// RunLab measures Skerry, with its real processes in labs on this machine. When ctx ends it takes the labs down, and returns what there is without an
-// error.
+// RunLab measures Skerry, with its real processes in labs on this machine. When ctx ends it takes the labs down, and
+// returns what there is without an error.
 func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -131,14 +131,16 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &labRun{o: o, open: map[plan]*federation{}, r: &LabReport{Schema: LabSchema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: o.Quick,
+	m := &labRun{o: o, open: map[plan]*federation{}, r: &LabReport{Schema: LabSchema, Began: time.Now().UTC().Truncate(time.Second),
+		Machine: bench.MachineFacts(), Quick: o.Quick,
 		Rounds: o.Rounds, Window: o.Window.Seconds(), Timeout: o.Timeout.Seconds(), Load: o.Load.Seconds(), Expect: o.Expect}}
 	if was := o.Resume; was != nil {
 		if was.Window != m.r.Window || was.Timeout != m.r.Timeout || was.Quick != o.Quick || was.Load != m.r.Load || was.Expect != o.Expect {
 			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has a window of %g s, a limit of %g s, loads of %g s, %g of what is borne expected and quick %v, and this run others", was.Window, was.Timeout, was.Load, was.Expect, was.Quick)
 		}
 		if len(was.Cells) > 0 {
-			m.r.Began, m.r.Cells, m.r.Noise, m.r.Rate, m.r.Profiles = was.Began, slices.Clone(was.Cells), was.Noise, was.Rate, slices.Clone(was.Profiles)
+			m.r.Began, m.r.Cells, m.r.Noise, m.r.Rate, m.r.Profiles = was.Began, slices.Clone(was.Cells), was.Noise, was.Rate,
+				slices.Clone(was.Profiles)
 		}
 	}
 	m.quiet()

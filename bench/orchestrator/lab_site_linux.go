@@ -57,8 +57,8 @@ func (p plan) topology(name string) lab.Topology {
 	for c := range p.clusters {
 		t.Hosts = append(t.Hosts, lab.Host{Name: clusterHost(c), Role: lab.RoleCluster, Args: []string{"--log-level", "warn"}})
 		for i := range p.workers {
-			t.Hosts = append(t.Hosts, lab.Host{Name: workerHost(c, i), Role: lab.RoleWorker, Cluster: clusterHost(c), Resources: spec.Resources{CPU: cmp.Or(p.cpu, capacityCPU), Memory: capacityMemory},
-				Args: []string{"--log-level", "warn"}})
+			t.Hosts = append(t.Hosts, lab.Host{Name: workerHost(c, i), Role: lab.RoleWorker, Cluster: clusterHost(c),
+				Resources: spec.Resources{CPU: cmp.Or(p.cpu, capacityCPU), Memory: capacityMemory}, Args: []string{"--log-level", "warn"}})
 		}
 	}
 	for i := range t.Hosts {
@@ -83,34 +83,34 @@ type federation struct {
 
 // open starts a federation, with the image of the service at its root and on each worker.
 func open(ctx context.Context, p plan, o lab.Options, name, service, dir string) (_ *federation, err error) {
-	f := &federation{plan: p, o: o, profiles: map[bool]map[string][]byte{}}
-	if f.l, err = lab.Up(ctx, p.topology(name), o); err != nil {
+	fed := &federation{plan: p, o: o, profiles: map[bool]map[string][]byte{}}
+	if fed.l, err = lab.Up(ctx, p.topology(name), o); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.close())
+			err = errors.Join(err, fed.close())
 		}
 	}()
-	if f.root, err = f.client(ctx, rootHost, rootAPI); err != nil {
+	if fed.root, err = fed.client(ctx, rootHost, rootAPI); err != nil {
 		return nil, err
 	}
 	for c := range p.clusters {
-		k, err := f.client(ctx, clusterHost(c), clusterAPI)
+		k, err := fed.client(ctx, clusterHost(c), clusterAPI)
 		if err != nil {
 			return nil, err
 		}
-		f.sites = append(f.sites, k)
+		fed.sites = append(fed.sites, k)
 	}
-	if err := f.push(ctx, service, answerTag, dir); err != nil {
+	if err := fed.push(ctx, service, answerTag, dir); err != nil {
 		return nil, fmt.Errorf("image: %w", err)
 	}
 	// Whoever has run it once has the image. The root sees one instance for each cluster, which stands for those of all workers.
-	if _, err := f.deploy(ctx, "first", `"mode":"perWorker",`, p.clusters, startTime); err != nil {
+	if _, err := fed.deploy(ctx, "first", `"mode":"perWorker",`, p.clusters, startTime); err != nil {
 		return nil, fmt.Errorf("first deployment: %w", err)
 	}
 	err = until(ctx, "every worker has run an instance", func() (bool, error) {
-		list, err := f.instances(ctx, "first")
+		list, err := fed.instances(ctx, "first")
 		ready := map[string]bool{}
 		for _, i := range list {
 			if isReady(&i) {
@@ -122,7 +122,7 @@ func open(ctx context.Context, p plan, o lab.Options, name, service, dir string)
 	if err != nil {
 		return nil, err
 	}
-	return f, f.remove(ctx, "first")
+	return fed, fed.remove(ctx, "first")
 }
 
 // client logs into the API of a host, from within it: what it asks is on no cable.
@@ -205,8 +205,8 @@ func application(name string, services ...string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[%s]}}`, name, strings.Join(services, ","))
 }
 
-// deploy gives the seconds from when the root is asked until it shows so many instances as ready. Extra is more of the service, as JSON with a comma
-// behind. What is not ready in time is an error that tells what the instances do instead.
+// deploy gives the seconds from when the root is asked until it shows so many instances as ready. Extra is more of the
+// service, as JSON with a comma behind. What is not ready in time is an error that tells what the instances do instead.
 func (f *federation) deploy(ctx context.Context, name, extra string, n int, limit time.Duration) (seconds float64, err error) {
 	return f.apply(ctx, name, manifest(name, extra, n), n, limit)
 }
@@ -220,27 +220,28 @@ func (f *federation) apply(ctx context.Context, name string, text []byte, n int,
 	done := make(chan error, 1)
 	go func() {
 		ready, first := map[skerry.InstanceID]bool{}, true
-		done <- f.root.Watch(watching, api.WatchFilter{Namespace: "default", App: name, Kinds: []string{api.WatchInstance}}, func(m api.WatchMessage) error {
-			if m.Type == api.WatchSynced && first {
-				first = false
-				close(synced)
-			}
-			if m.Instance == nil {
-				return nil
-			}
-			if isReady(m.Instance) {
-				ready[m.Instance.ID] = true
-			} else {
-				delete(ready, m.Instance.ID)
-			}
-			if len(ready) >= n {
-				select {
-				case reached <- time.Now():
-				default:
+		done <- f.root.Watch(watching, api.WatchFilter{Namespace: "default", App: name, Kinds: []string{api.WatchInstance}},
+			func(m api.WatchMessage) error {
+				if m.Type == api.WatchSynced && first {
+					first = false
+					close(synced)
 				}
-			}
-			return nil
-		})
+				if m.Instance == nil {
+					return nil
+				}
+				if isReady(m.Instance) {
+					ready[m.Instance.ID] = true
+				} else {
+					delete(ready, m.Instance.ID)
+				}
+				if len(ready) >= n {
+					select {
+					case reached <- time.Now():
+					default:
+					}
+				}
+				return nil
+			})
 	}()
 	defer func() { stop(); <-done }()
 	select {
@@ -319,8 +320,8 @@ func until(ctx context.Context, what string, ok func() (bool, error)) error {
 	}
 }
 
-// answers asks every instance of an application, within its worker, and fails for one that does not answer. Ready is, without a probe, that the
-// program runs: it has some seconds to listen.
+// answers asks every instance of an application, within its worker, and fails for one that does not answer. Ready is,
+// without a probe, that the program runs: it has some seconds to listen.
 func (f *federation) answers(ctx context.Context, name string) error {
 	list, err := f.instances(ctx, name)
 	if err != nil {
@@ -330,7 +331,8 @@ func (f *federation) answers(ctx context.Context, name string) error {
 		c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: f.dialer(string(i.Worker))}}
 		var res *http.Response
 		for deadline := time.Now().Add(10 * time.Second); ; {
-			if res, err = c.Get("http://" + net.JoinHostPort(i.Address, strconv.Itoa(answerPort)) + "/"); !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(deadline) {
+			if res, err = c.Get("http://" + net.JoinHostPort(i.Address, strconv.Itoa(answerPort)) + "/"); !errors.Is(err, syscall.ECONNREFUSED) ||
+				time.Now().After(deadline) {
 				break
 			}
 			if err := wait(ctx, 5*time.Millisecond); err != nil {
@@ -348,8 +350,8 @@ func (f *federation) answers(ctx context.Context, name string) error {
 	return nil
 }
 
-// processes lists what Skerry itself runs in the hosts of a role: programs that are in the host's own network, as those of instances are not, with
-// conmon, which belongs to the worker whose instance it watches.
+// processes lists what Skerry itself runs in the hosts of a role: programs that are in the host's own network, as those
+// of instances are not, with conmon, which belongs to the worker whose instance it watches.
 func (f *federation) processes(roles ...lab.Role) ([]Process, error) {
 	spaces := map[string]Kind{}
 	for _, h := range f.l.Topology.Hosts {

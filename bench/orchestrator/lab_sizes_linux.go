@@ -22,10 +22,12 @@ func sizeText(name string, l lab.Limits) string {
 	return fmt.Sprintf("%s: %s processors, %s", name, l.CPU, l.Memory)
 }
 
-// fits refuses a size that is more than the machine: CodeUnsupported. Hosts together may have more than it has, as they do everywhere in a lab.
+// fits refuses a size that is more than the machine: CodeUnsupported. Hosts together may have more than it has, as they
+// do everywhere in a lab.
 func (r room) fits(name string, l lab.Limits) error {
 	if l.CPU > skerry.MilliCPU(1000*r.cpus) {
-		return skerry.Errorf(skerry.CodeUnsupported, "%s has %s processors and this machine %d: a limit that is never reached measures nothing", name, l.CPU, r.cpus)
+		return skerry.Errorf(skerry.CodeUnsupported, "%s has %s processors and this machine %d: a limit that is never reached measures nothing",
+			name, l.CPU, r.cpus)
 	}
 	if l.Memory > r.totalMemory {
 		return skerry.Errorf(skerry.CodeUnsupported, "%s has %s of memory and this machine %s", name, l.Memory, r.totalMemory)

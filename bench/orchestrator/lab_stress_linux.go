@@ -26,8 +26,9 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// What an instance of bench/answer takes of the machine, with its conmon and what starts it: fifty at once took at most 4 MiB and 11 threads each of their
-// host's cgroup (1.7 MiB and 5 once they ran), and half as much again is left for what that does not count.
+// What an instance of bench/answer takes of the machine, with its conmon and what starts it: fifty at once took at most
+// 4 MiB and 11 threads each of their host's cgroup (1.7 MiB and 5 once they ran), and half as much again is left for
+// what that does not count.
 const (
 	instanceMemory  = 6 * skerry.MiB
 	instanceThreads = 16
@@ -87,18 +88,22 @@ func thisMachine() (r room) {
 // holds refuses more instances than there is room for: CodeFull.
 func (r room) holds(n int) error {
 	if need := skerry.Bytes(n) * instanceMemory; need > r.memory {
-		return skerry.Errorf(skerry.CodeFull, "%d instances need about %s of memory and %s is available", n, need, r.memory).WithHint("ask for fewer by --stress or --stress-workers")
+		return skerry.Errorf(skerry.CodeFull, "%d instances need about %s of memory and %s is available", n, need,
+			r.memory).WithHint("ask for fewer by --stress or --stress-workers")
 	}
 	if need := n*instanceNeighbours + otherNeighbours; need > r.neighbours {
-		return skerry.Errorf(skerry.CodeFull, "%d instances need about %d entries of the kernel's table of neighbours, which takes %d", n, need, r.neighbours).WithHint("raise it: sysctl net.ipv4.neigh.default.gc_thresh3=%d", 4*need)
+		return skerry.Errorf(skerry.CodeFull, "%d instances need about %d entries of the kernel's table of neighbours, which takes %d", n, need,
+			r.neighbours).WithHint("raise it: sysctl net.ipv4.neigh.default.gc_thresh3=%d", 4*need)
 	}
 	if need := n * instanceThreads; need > r.threads {
-		return skerry.Errorf(skerry.CodeFull, "%d instances need about %d threads and %d more may begin", n, need, r.threads).WithHint("raise kernel.pid_max or kernel.threads-max, or ask for fewer by --stress or --stress-workers")
+		return skerry.Errorf(skerry.CodeFull, "%d instances need about %d threads and %d more may begin", n, need,
+			r.threads).WithHint("raise kernel.pid_max or kernel.threads-max, or ask for fewer by --stress or --stress-workers")
 	}
 	return nil
 }
 
-// stress deploys as many instances on each worker, has each answer at its service address, and tells what Skerry itself used meanwhile and uses then.
+// stress deploys as many instances on each worker, has each answer at its service address, and tells what Skerry itself
+// used meanwhile and uses then.
 func (m *labRun) stress(ctx context.Context, f *federation, each int) (_ map[string]float64, err error) {
 	values := map[string]float64{}
 	name, remove, err := m.fill(ctx, f, each*f.plan.workers, values)
@@ -131,8 +136,9 @@ func (m *labRun) settle() time.Duration {
 	return settle
 }
 
-// fill deploys n instances, spread over the workers, asks each for an answer, and adds what that took, of Skerry's own processes too, but for those that
-// ended meanwhile. It gives the application, and what removes it, whether or not there was an error.
+// fill deploys n instances, spread over the workers, asks each for an answer, and adds what that took, of Skerry's own
+// processes too, but for those that ended meanwhile. It gives the application, and what removes it, whether or not
+// there was an error.
 func (m *labRun) fill(ctx context.Context, f *federation, n int, values map[string]float64) (name string, remove func() error, err error) {
 	name = m.fresh()
 	remove = func() error { return f.remove(context.WithoutCancel(ctx), name) }
@@ -155,8 +161,9 @@ func (m *labRun) fill(ctx context.Context, f *federation, n int, values map[stri
 	return name, remove, f.answers(ctx, name)
 }
 
-// manifests is an application of n instances on so many workers, as services of no more instances than a worker is told of: each is then reached by its own
-// service address from everywhere. Each service has as many instances on each worker, as far as n allows.
+// manifests is an application of n instances on so many workers, as services of no more instances than a worker is told
+// of: each is then reached by its own service address from everywhere. Each service has as many instances on each
+// worker, as far as n allows.
 func manifests(name string, n, workers int) []byte {
 	most := wire.MaxBackends
 	if workers < most {
@@ -191,8 +198,8 @@ func (f *federation) counted() (counters, map[Kind]Use, error) {
 }
 
 // load adds what Skerry itself uses: of all workers together, and of root and clusters, alone and together.
-func (m *labRun) load(ctx context.Context, f *federation, values map[string]float64) error {
-	before, _, err := f.counted()
+func (m *labRun) load(ctx context.Context, fed *federation, values map[string]float64) error {
+	before, _, err := fed.counted()
 	if err != nil {
 		return err
 	}
@@ -200,7 +207,7 @@ func (m *labRun) load(ctx context.Context, f *federation, values map[string]floa
 	if err := wait(ctx, m.o.Window); err != nil {
 		return err
 	}
-	after, all, err := f.counted()
+	after, all, err := fed.counted()
 	if err != nil {
 		return err
 	}
@@ -217,11 +224,11 @@ func (m *labRun) load(ctx context.Context, f *federation, values map[string]floa
 // firstAnswer is how long an instance may take to answer at its service address for the first time, which has its worker look for it.
 const firstAnswer = 15 * time.Second
 
-// ask asks each instance of an application by its own service address from an instance on another worker, where there is one, as one service asks another,
-// and fails unless it is that instance which answers. It gives the median of the second answers, in milliseconds from before the connection to the last
-// byte: the first ones find the way.
-func (m *labRun) ask(ctx context.Context, f *federation, name string) (median float64, err error) {
-	view, err := f.root.App(ctx, key(name))
+// ask asks each instance of an application by its own service address from an instance on another worker, where there
+// is one, as one service asks another, and fails unless it is that instance which answers. It gives the median of the
+// second answers, in milliseconds from before the connection to the last byte: the first ones find the way.
+func (m *labRun) ask(ctx context.Context, fed *federation, name string) (median float64, err error) {
+	view, err := fed.root.App(ctx, key(name))
 	if err != nil {
 		return 0, err
 	}
@@ -231,11 +238,11 @@ func (m *labRun) ask(ctx context.Context, f *federation, name string) (median fl
 			addresses[s.Name], n = s.Addresses.Instances, n+len(s.Addresses.Instances)
 		}
 	}
-	list, err := f.instances(ctx, name)
+	list, err := fed.instances(ctx, name)
 	if err != nil {
 		return 0, err
 	}
-	from, err := f.inside()
+	from, err := fed.inside()
 	if err != nil {
 		return 0, err
 	}
@@ -244,7 +251,7 @@ func (m *labRun) ask(ctx context.Context, f *federation, name string) (median fl
 			space.Close()
 		}
 	}()
-	hosts := f.l.Names(lab.RoleWorker)
+	hosts := fed.l.Names(lab.RoleWorker)
 	next := map[string]string{}
 	for i, h := range hosts {
 		next[h] = hosts[(i+1)%len(hosts)]
@@ -305,18 +312,18 @@ func (m *labRun) ask(ctx context.Context, f *federation, name string) (median fl
 func get(ctx context.Context, at netip.AddrPort) (took time.Duration, answer string, err error) {
 	began := time.Now()
 	d := net.Dialer{Timeout: firstAnswer}
-	c, err := d.DialContext(ctx, "tcp4", at.String())
+	conn, err := d.DialContext(ctx, "tcp4", at.String())
 	if err != nil {
 		return 0, "", err
 	}
-	defer c.Close()
-	if err := c.SetDeadline(began.Add(2 * firstAnswer)); err != nil {
+	defer conn.Close()
+	if err := conn.SetDeadline(began.Add(2 * firstAnswer)); err != nil {
 		return 0, "", err
 	}
-	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: answer\r\nConnection: close\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: answer\r\nConnection: close\r\n\r\n"); err != nil {
 		return 0, "", err
 	}
-	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return 0, "", err
 	}

@@ -50,7 +50,8 @@ type Turn struct {
 	Adapter  string `json:"adapter"`
 	Round    int    `json:"round"` // from 1
 	Replicas int    `json:"replicas"`
-	// Ready and Gone are from the call of deploy until all replicas were ready, and from that of delete until none was left, in seconds; 0 at rest.
+	// Ready and Gone are from the call of deploy until all replicas were ready, and from that of delete until none was
+	// left, in seconds; 0 at rest.
 	Ready float64 `json:"ready,omitempty"`
 	Gone  float64 `json:"gone,omitempty"`
 	// Deploying has the seconds of processor time from deploy to ready, by kind; nil where processes were not measured.
@@ -226,43 +227,43 @@ func (r *Report) WriteJSON(w io.Writer) error {
 }
 
 // WriteTable writes a report for people.
-func (r *Report) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "MEASURED\tREPLICAS\tUNIT")
+func (r *Report) WriteTable(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "MEASURED\tREPLICAS\tUNIT")
 	for _, a := range r.Adapters {
-		fmt.Fprintf(t, "\t%s", a.Name)
+		fmt.Fprintf(table, "\t%s", a.Name)
 	}
-	fmt.Fprintln(t, "\tPUBLISHED")
+	fmt.Fprintln(table, "\tPUBLISHED")
 	for _, row := range r.Rows {
-		fmt.Fprintf(t, "%s\t%s\t%s", row.Metric, number(row.Replicas), row.Unit)
+		fmt.Fprintf(table, "%s\t%s\t%s", row.Metric, number(row.Replicas), row.Unit)
 		for _, a := range r.Adapters {
-			fmt.Fprintf(t, "\t%s", row.cell(a))
+			fmt.Fprintf(table, "\t%s", row.cell(a))
 		}
-		fmt.Fprintf(t, "\t%s\n", told(row.Published))
+		fmt.Fprintf(table, "\t%s\n", told(row.Published))
 	}
-	if err := t.Flush(); err != nil {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%d of %d rounds in %.0f s, at rest for %.3g s each. Mean, relative standard deviation; in brackets: times that of %s, with ~ where it may be chance.\n",
+	fmt.Fprintf(out, "\n%d of %d rounds in %.0f s, at rest for %.3g s each. Mean, relative standard deviation; in brackets: times that of %s, with ~ where it may be chance.\n",
 		r.Done, r.Rounds, r.Seconds, r.Watch, r.Adapters[0].Name)
-	fmt.Fprintln(w, "What is published comes from figures and prose of document 002, and from its machines; it was not measured here.")
+	fmt.Fprintln(out, "What is published comes from figures and prose of document 002, and from its machines; it was not measured here.")
 	if r.Quick {
-		fmt.Fprintln(w, "Quick: shorter rests and smaller deployments than a report to be quoted has.")
+		fmt.Fprintln(out, "Quick: shorter rests and smaller deployments than a report to be quoted has.")
 	}
 	for _, a := range r.Adapters {
 		switch {
 		case a.Skip != "":
-			fmt.Fprintf(w, "not run: %s: %s\n", a.Name, a.Skip)
+			fmt.Fprintf(out, "not run: %s: %s\n", a.Name, a.Skip)
 		case a.Unwatched != "":
-			fmt.Fprintf(w, "not measured: processes of %s: %s\n", a.Name, a.Unwatched)
+			fmt.Fprintf(out, "not measured: processes of %s: %s\n", a.Name, a.Unwatched)
 		}
 	}
-	r.writeFailures(w)
+	r.writeFailures(out)
 	return nil
 }
 
 // writeFailures tells each reason of an adapter and a size once.
-func (r *Report) writeFailures(w io.Writer) {
+func (r *Report) writeFailures(out io.Writer) {
 	count := map[string]int{}
 	var lines []string
 	for _, turn := range r.Turns {
@@ -283,7 +284,7 @@ func (r *Report) writeFailures(w io.Writer) {
 		if n := count[line]; n > 1 {
 			line += fmt.Sprintf(" (%d times)", n)
 		}
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(out, line)
 	}
 }
 

@@ -42,7 +42,8 @@ func (o *Options) check() error {
 	case len(o.Sizes) == 0:
 		return skerry.Errorf(skerry.CodeInvalid, "no number of replicas was given")
 	case o.Watch <= 0 || o.Timeout < time.Second:
-		return skerry.Errorf(skerry.CodeInvalid, "a rest of %v or a limit of %v cannot be", o.Watch, o.Timeout).WithHint("more than 0, and 1s at least")
+		return skerry.Errorf(skerry.CodeInvalid, "a rest of %v or a limit of %v cannot be", o.Watch,
+			o.Timeout).WithHint("more than 0, and 1s at least")
 	}
 	for i, n := range o.Sizes {
 		if n < 1 || n > maxReplicas || slices.Contains(o.Sizes[:i], n) {
@@ -62,26 +63,27 @@ type runner struct {
 }
 
 // Run measures. When ctx ends it removes what is deployed, and returns what is complete without an error.
-func Run(ctx context.Context, o Options) (*Report, error) {
-	if err := o.check(); err != nil {
+func Run(ctx context.Context, opt Options) (*Report, error) {
+	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(string) {}
+	if opt.Progress == nil {
+		opt.Progress = func(string) {}
 	}
 	set, err := published.Load()
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	m := &runner{o: o, name: "bench-" + strconv.FormatInt(began.Unix(), 36), r: &Report{Schema: Schema, Began: began.UTC(), Machine: bench.MachineFacts(),
-		Quick: o.Quick, Image: o.Image, Sizes: o.Sizes, Rounds: o.Rounds, Watch: o.Watch.Seconds()}}
-	for _, file := range o.Adapters {
+	m := &runner{o: opt, name: "bench-" + strconv.FormatInt(began.Unix(), 36),
+		r: &Report{Schema: Schema, Began: began.UTC(), Machine: bench.MachineFacts(),
+			Quick: opt.Quick, Image: opt.Image, Sizes: opt.Sizes, Rounds: opt.Rounds, Watch: opt.Watch.Seconds()}}
+	for _, file := range opt.Adapters {
 		path, err := filepath.Abs(file) // a bare name is a file here, not a command
 		if err != nil {
 			return nil, err
 		}
-		a := &adapter{Adapter: Adapter{Name: nameOf(file)}, file: path, timeout: o.Timeout, cannot: map[int]string{}}
+		a := &adapter{Adapter: Adapter{Name: nameOf(file)}, file: path, timeout: opt.Timeout, cannot: map[int]string{}}
 		if slices.ContainsFunc(m.all, func(b *adapter) bool { return a.Name == b.Name }) {
 			return nil, skerry.Errorf(skerry.CodeInvalid, "two adapters are called %s", a.Name)
 		}
@@ -90,15 +92,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, a := range m.all {
 		m.meet(ctx, a)
 	}
-	for round := 1; round <= o.Rounds && m.able() && ctx.Err() == nil; round++ {
+	for round := 1; round <= opt.Rounds && m.able() && ctx.Err() == nil; round++ {
 		m.round(ctx, round)
 		if ctx.Err() != nil {
 			break
 		}
 		m.r.Done = round
 		m.finish(set, began)
-		if o.Keep != nil {
-			if err := o.Keep(m.r); err != nil {
+		if opt.Keep != nil {
+			if err := opt.Keep(m.r); err != nil {
 				return nil, err
 			}
 		}

@@ -68,7 +68,8 @@ func ended(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }
 
-// spent gives the seconds of processor time between two moments, by kind. What began in between counts from 0; what ended in between does not count.
+// spent gives the seconds of processor time between two moments, by kind. What began in between counts from 0; what
+// ended in between does not count.
 func spent(before, after counters) map[Kind]float64 {
 	all := map[Kind]float64{}
 	for p, v := range after {

@@ -12,8 +12,9 @@ type Traffic struct {
 	Bytes    int // with IP headers
 }
 
-// sniffer counts the control messages of one host by looking at its packets. The link between tiers is TLS over TCP, with a record for each
-// frame or more that were ready together: its headers are not sealed. Beats and what workers ask each other are datagrams, each one a message.
+// sniffer counts the control messages of one host by looking at its packets. The link between tiers is TLS over TCP,
+// with a record for each frame or more that were ready together: its headers are not sealed. Beats and what workers ask
+// each other are datagrams, each one a message.
 type sniffer struct {
 	self  netip.Addr
 	sort  func(peer netip.Addr, port uint16, tcp bool) string // "" leaves a packet out of account
@@ -38,19 +39,19 @@ const (
 )
 
 // packet looks at an IPv4 packet. What is cut off or no TCP or UDP of the host is left out.
-func (w *sniffer) packet(p []byte) {
-	if len(p) < 20 || p[0]>>4 != 4 {
+func (w *sniffer) packet(data []byte) {
+	if len(data) < 20 || data[0]>>4 != 4 {
 		return
 	}
-	head, total := int(p[0]&15)*4, int(binary.BigEndian.Uint16(p[2:]))
+	head, total := int(data[0]&15)*4, int(binary.BigEndian.Uint16(data[2:]))
 	if total == 0 {
-		total = len(p) // larger than the field holds: it has not been cut into segments yet
+		total = len(data) // larger than the field holds: it has not been cut into segments yet
 	}
-	if head < 20 || total < head || total > len(p) || binary.BigEndian.Uint16(p[6:])&0x1fff != 0 {
+	if head < 20 || total < head || total > len(data) || binary.BigEndian.Uint16(data[6:])&0x1fff != 0 {
 		return
 	}
-	proto, body := p[9], p[head:total]
-	f := flow{from: netip.AddrFrom4([4]byte(p[12:])), to: netip.AddrFrom4([4]byte(p[16:]))}
+	proto, body := data[9], data[head:total]
+	f := flow{from: netip.AddrFrom4([4]byte(data[12:])), to: netip.AddrFrom4([4]byte(data[16:]))}
 	if proto != protoTCP && proto != protoUDP || len(body) < 8 || f.from != w.self && f.to != w.self {
 		return
 	}
@@ -97,8 +98,8 @@ type records struct {
 	head  []byte // of a header that is cut in two
 }
 
-// segment gives the number of records with data that begin in a segment. What was seen before is left out; after a gap, and at the beginning,
-// it waits for a segment that begins with a header, as most do: a frame is written at once.
+// segment gives the number of records with data that begin in a segment. What was seen before is left out; after a gap,
+// and at the beginning, it waits for a segment that begins with a header, as most do: a frame is written at once.
 func (r *records) segment(seq uint32, data []byte) (n int) {
 	if r.begun {
 		switch old := int32(r.next - seq); {
@@ -146,5 +147,6 @@ func (r *records) segment(seq uint32, data []byte) (n int) {
 
 // isRecord reports whether data begins with the header of a TLS record.
 func isRecord(data []byte) bool {
-	return len(data) >= recordHeader && data[0] >= 20 && data[0] <= recordData && data[1] == 3 && data[2] <= 4 && int(binary.BigEndian.Uint16(data[3:])) <= maxRecord
+	return len(data) >= recordHeader && data[0] >= 20 && data[0] <= recordData && data[1] == 3 && data[2] <= 4 &&
+		int(binary.BigEndian.Uint16(data[3:])) <= maxRecord
 }

@@ -163,7 +163,8 @@ func (s *Set) Find(q Query) []*Figure {
 }
 
 func (q Query) matches(f *Figure) bool {
-	return (q.Document == "" || q.Document == f.Document) && (q.Table == "" || q.Table == f.Table) && (q.Row == "" || q.Row == f.Row) && (q.Column == "" || q.Column == f.Column)
+	return (q.Document == "" || q.Document == f.Document) && (q.Table == "" || q.Table == f.Table) && (q.Row == "" || q.Row == f.Row) &&
+		(q.Column == "" || q.Column == f.Column)
 }
 
 // Document gives a document by its id, or nil.
@@ -237,7 +238,8 @@ func parse(data []byte) (*Document, error) {
 			}
 			for n, raw := range ri.Cells {
 				c := t.Columns[n]
-				f := &Figure{Document: d.ID, Table: t.ID, Row: r.Name, Column: c.Name, Place: or(ri.Place, t.Place), Unit: or(c.Unit, ri.Unit), Better: or(c.Better, ri.Better), UnitRaw: c.Raw}
+				f := &Figure{Document: d.ID, Table: t.ID, Row: r.Name, Column: c.Name, Place: or(ri.Place, t.Place), Unit: or(c.Unit, ri.Unit),
+					Better: or(c.Better, ri.Better), UnitRaw: c.Raw}
 				if err := f.read(raw); err != nil {
 					return nil, fmt.Errorf("table %s, %s, %s: %w", t.ID, r.Name, c.Name, err)
 				}

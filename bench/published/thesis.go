@@ -25,7 +25,8 @@ func (k *checker) thesis(d *Document) {
 			}
 			k.want(beyond.Cell("latency"), answers.Cell("latency").bounds(), fmt.Sprintf("table 5.%d", g))
 			k.want(beyond.Cell("total processing"), total.bounds().times(1000), fmt.Sprintf("table 5.%d", g+1))
-			k.want(beyond.Cell("overhead"), beyond.Cell("latency").bounds().minus(beyond.Cell("total processing").bounds()), "latency and processing")
+			k.want(beyond.Cell("overhead"), beyond.Cell("latency").bounds().minus(beyond.Cell("total processing").bounds()),
+				"latency and processing")
 			k.want(counters.Cell("IPC"), counters.Cell("instructions").bounds().over(counters.Cell("cycles").bounds()), "instructions and cycles")
 		}
 	}

@@ -101,8 +101,8 @@ func (o *Overrides) Apps() []skerry.AppKey {
 	return slices.SortedFunc(maps.Keys(o.all), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// Share is how many instances of a service were here before it was changed, and how many there are in the whole application; ok is false for
-// a service that was not here.
+// Share is how many instances of a service were here before it was changed, and how many there are in the whole
+// application; ok is false for a service that was not here.
 func (o *Overrides) Share(k skerry.ServiceKey) (share, total int, ok bool) {
 	b := o.all[k.App].Services[k.Service]
 	if b == nil {
@@ -118,54 +118,55 @@ func (o *Overrides) Show(k skerry.AppKey) (v *wire.AmendmentView, deleted bool) 
 }
 
 // Target finds the application that a user's message is about; ok is false for messages about none.
-func Target(msg any) (k skerry.AppKey, ok bool) {
+func Target(msg any) (app skerry.AppKey, ok bool) {
 	switch m := msg.(type) {
 	case apps.Apply:
-		k = m.App.Key()
-		if k.Namespace == "" {
-			k.Namespace = spec.DefaultNamespace
+		app = m.App.Key()
+		if app.Namespace == "" {
+			app.Namespace = spec.DefaultNamespace
 		}
 	case apps.Deploy:
-		k = m.Key
+		app = m.Key
 	case apps.Scale:
-		k = m.Service.App
+		app = m.Service.App
 	case apps.Restart:
-		k = m.Service.App
+		app = m.Service.App
 	case apps.Undo:
-		k = m.Service.App
+		app = m.Service.App
 	case apps.Pause:
-		k = m.Service.App
+		app = m.Service.App
 	case apps.Resume:
-		k = m.Service.App
+		app = m.Service.App
 	case apps.Delete:
-		k = m.Key
+		app = m.Key
 	case apps.DeleteInstance:
-		return k, false
+		return app, false
 	default:
-		return k, false
+		return app, false
 	}
-	return k, true
+	return app, true
 }
 
 // Change carries out what a user asks of an application of the root's, which is away. It gives the step that was added, or nil where
 // nothing changed or fx has an error.
-func (o *Overrides) Change(now time.Time, k skerry.AppKey, msg any, fx *wire.Effects) *wire.AmendmentStep {
-	m := o.all[k]
-	fresh := m == nil
+func (o *Overrides) Change(now time.Time, app skerry.AppKey, msg any, fx *wire.Effects) *wire.AmendmentStep {
+	change := o.all[app]
+	fresh := change == nil
 	if fresh {
-		if m = o.delegate(now, k, fx); m == nil {
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "this site holds nothing of application %s that it can change while the root is away", k).
+		if change = o.delegate(now, app, fx); change == nil {
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "this site holds nothing of application %s that it can change while the root is away", app).
 				WithHint("jobs, and services that run once on every worker, are left to the root")
 			return nil
 		}
-	} else if o.apps.App(k) == nil {
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "application %s was deleted here while the root is away", k).WithHint("change that at the root when it is back")
+	} else if o.apps.App(app) == nil {
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "application %s was deleted here while the root is away",
+			app).WithHint("change that at the root when it is back")
 		return nil
 	}
-	text, res, more := o.execute(now, k, m, msg)
+	text, res, more := o.execute(now, app, change, msg)
 	if more.Err != nil || res.Unchanged {
 		if fresh {
-			o.apps.GiveBack(k, fx)
+			o.apps.GiveBack(app, fx)
 			*fx = wire.Effects{} // nothing of it was kept
 		}
 		fx.Result, fx.Err = res, more.Err
@@ -173,12 +174,12 @@ func (o *Overrides) Change(now time.Time, k skerry.AppKey, msg any, fx *wire.Eff
 	}
 	fx.Merge(more)
 	fx.Result, fx.Err = res, nil
-	o.all[k] = m
+	o.all[app] = change
 	step := wire.AmendmentStep{At: now, Author: actor(msg), Text: text}
-	if m.Steps = append(m.Steps, step); len(m.Steps) > maxSteps {
-		m.Steps = slices.Delete(m.Steps, 1, 2)
+	if change.Steps = append(change.Steps, step); len(change.Steps) > maxSteps {
+		change.Steps = slices.Delete(change.Steps, 1, 2)
 	}
-	fx.Put(Prefix+k.String(), encode(m))
+	fx.Put(Prefix+app.String(), encode(change))
 	return &step
 }
 
@@ -251,23 +252,24 @@ func actor(msg any) string {
 }
 
 // execute changes a delegated application, and says in words what it did.
-func (o *Overrides) execute(now time.Time, k skerry.AppKey, m *override, msg any) (text string, res apps.Applied, fx wire.Effects) {
-	a := o.apps.App(k)
+func (o *Overrides) execute(now time.Time, app skerry.AppKey, change *override, msg any) (text string, res apps.Applied, fx wire.Effects) {
+	application := o.apps.App(app)
 	switch x := msg.(type) {
 	case apps.Apply:
-		ns := slices.IndexFunc(o.apps.Namespaces(), func(n *apps.Namespace) bool { return n.Name == k.Namespace && n.Org != m.Org })
+		ns := slices.IndexFunc(o.apps.Namespaces(), func(n *apps.Namespace) bool { return n.Name == app.Namespace && n.Org != change.Org })
 		switch {
 		case ns >= 0:
-			fx.Err = skerry.Errorf(skerry.CodeForbidden, "namespace %q belongs to another organisation at this site than at the root", k.Namespace)
+			fx.Err = skerry.Errorf(skerry.CodeForbidden, "namespace %q belongs to another organisation at this site than at the root", app.Namespace)
 		case x.Register:
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "application %s is deployed", k)
-		case x.Expect != 0 && x.Expect != a.Gen:
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "application %s is not at generation %d", k, x.Expect).WithHint("get it again, repeat the change and apply")
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "application %s is deployed", app)
+		case x.Expect != 0 && x.Expect != application.Gen:
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "application %s is not at generation %d", app,
+				x.Expect).WithHint("get it again, repeat the change and apply")
 		default:
 			fx.Err = nil
 			if err := x.App.Validate(); err != nil {
 				fx.Err = err
-			} else if err := apps.DelegateSecrets(&x.App, &a.Manifest); err != nil {
+			} else if err := apps.DelegateSecrets(&x.App, &application.Manifest); err != nil {
 				fx.Err = err
 			}
 		}
@@ -276,7 +278,7 @@ func (o *Overrides) execute(now time.Time, k skerry.AppKey, m *override, msg any
 		}
 		x.App.SetDefaults()
 		totals := map[string]int{}
-		for name, b := range m.Services {
+		for name, b := range change.Services {
 			totals[name] = b.Total
 		}
 		var skipped []string
@@ -286,7 +288,7 @@ func (o *Overrides) execute(now time.Time, k skerry.AppKey, m *override, msg any
 		}
 		return "a manifest was applied", res, fx
 	case apps.Deploy:
-		return "", apps.Applied{Key: k, Gen: a.Gen, Unchanged: true}, fx
+		return "", apps.Applied{Key: app, Gen: application.Gen, Unchanged: true}, fx
 	case apps.Scale:
 		text = fmt.Sprintf("%s has %d instances here", x.Service.Service, x.Replicas)
 	case apps.Restart:
@@ -299,7 +301,8 @@ func (o *Overrides) execute(now time.Time, k skerry.AppKey, m *override, msg any
 		text = "update of " + orAll(x.Service.Service) + " resumed"
 	case apps.Delete:
 		if x.Volumes {
-			fx.Err = skerry.Errorf(skerry.CodeForbidden, "the volumes of application %s belong to the root, which decides about them", k).WithHint("delete it without its volumes")
+			fx.Err = skerry.Errorf(skerry.CodeForbidden, "the volumes of application %s belong to the root, which decides about them",
+				app).WithHint("delete it without its volumes")
 			return "", res, fx
 		}
 		text = "deleted here"
@@ -307,8 +310,8 @@ func (o *Overrides) execute(now time.Time, k skerry.AppKey, m *override, msg any
 	fx, _ = o.apps.Handle(now, msg)
 	res, _ = fx.Result.(apps.Applied)
 	if _, ok := msg.(apps.Delete); ok && fx.Err == nil {
-		m.Deleted = true
-		res = apps.Applied{Key: k}
+		change.Deleted = true
+		res = apps.Applied{Key: app}
 	}
 	return text, res, fx
 }
@@ -321,25 +324,26 @@ func orAll(service string) string {
 }
 
 // delegate takes an application over, as far as it is here; nil: there is nothing that can be changed.
-func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *override {
-	m := &override{App: k, Since: now, Services: map[string]*before{}}
-	a := &apps.App{CreatedAt: now, UpdatedAt: now, Digests: map[string]string{}, Restarts: map[string]uint64{}}
-	a.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Namespace: k.Namespace, Name: k.Name}}
+func (o *Overrides) delegate(now time.Time, app skerry.AppKey, fx *wire.Effects) *override {
+	change := &override{App: app, Since: now, Services: map[string]*before{}}
+	application := &apps.App{CreatedAt: now, UpdatedAt: now, Digests: map[string]string{}, Restarts: map[string]uint64{}}
+	application.Manifest = spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Namespace: app.Namespace, Name: app.Name}}
 	newest := map[string]*spec.Assignment{}
-	held := o.site.Deployed(k)
+	held := o.site.Deployed(app)
 	for _, h := range held {
 		p := h.A
 		name := p.Service.Service
 		if q := newest[name]; q == nil || q.Gen < p.Gen {
 			newest[name] = p
 		}
-		m.Org, m.Base = p.Org, max(m.Base, p.Gen)
-		a.Restarts[name] = max(a.Restarts[name], p.Restart)
-		maps.Copy(a.Digests, p.Digest)
-		b := m.Services[name]
+		change.Org, change.Base = p.Org, max(change.Base, p.Gen)
+		application.Restarts[name] = max(application.Restarts[name], p.Restart)
+		maps.Copy(application.Digests, p.Digest)
+		b := change.Services[name]
 		if b == nil {
 			b = &before{}
-			m.Services[name] = b
+			change.Services[name] = b
 		}
 		b.Share++
 		b.IDs = append(b.IDs, p.ID)
@@ -348,8 +352,8 @@ func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
-		p, b := newest[name], m.Services[name]
-		maps.Copy(a.Digests, p.Digest)
+		p, b := newest[name], change.Services[name]
+		maps.Copy(application.Digests, p.Digest)
 		s := p.Spec
 		if s.Replicas != nil {
 			b.Total = *s.Replicas
@@ -357,16 +361,16 @@ func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *
 		share := b.Share
 		s.Replicas = &share
 		b.Spec = bare(&s)
-		a.Manifest.Spec.Services = append(a.Manifest.Spec.Services, s)
+		application.Manifest.Spec.Services = append(application.Manifest.Spec.Services, s)
 	}
-	a.Org, a.Gen = m.Org, m.Base
+	application.Org, application.Gen = change.Org, change.Base
 	var list []*apps.Instance
 	for _, h := range held {
 		p := h.A
 		i := &apps.Instance{Instance: h.Shown, Holder: o.self, Restart: p.Restart, Deadline: p.Deadline, Due: p.Due}
 		i.Timeline = nil
 		i.Fence = skerry.Fence{RootEpoch: i.Fence.RootEpoch} // the rest is for the site, which may give it another place
-		if s := a.Manifest.Spec.Service(p.Service.Service); p.Revision == s.Revision() {
+		if s := application.Manifest.Spec.Service(p.Service.Service); p.Revision == s.Revision() {
 			i.Spec = s
 		} else {
 			local := p.Spec
@@ -374,8 +378,8 @@ func (o *Overrides) delegate(now time.Time, k skerry.AppKey, fx *wire.Effects) *
 		}
 		list = append(list, i)
 	}
-	o.apps.Delegate(now, a, list, fx)
-	return m
+	o.apps.Delegate(now, application, list, fx)
+	return change
 }
 
 // bare is a service's manifest without the number of its instances.
@@ -386,21 +390,21 @@ func bare(s *spec.ServiceSpec) string {
 }
 
 // amendment gives what the site has of an application that differs from what the root has, or nil.
-func (o *Overrides) amendment(m *override) *wire.Amendment {
-	last := m.Steps[len(m.Steps)-1]
-	out := &wire.Amendment{App: m.App, Seq: m.Seq, Base: m.Base, Author: last.Author, At: last.At, Deleted: m.Deleted}
-	a := o.apps.App(m.App)
-	for _, name := range slices.Sorted(maps.Keys(m.Services)) {
-		b := m.Services[name]
+func (o *Overrides) amendment(change *override) *wire.Amendment {
+	last := change.Steps[len(change.Steps)-1]
+	out := &wire.Amendment{App: change.App, Seq: change.Seq, Base: change.Base, Author: last.Author, At: last.At, Deleted: change.Deleted}
+	app := o.apps.App(change.App)
+	for _, name := range slices.Sorted(maps.Keys(change.Services)) {
+		b := change.Services[name]
 		w := wire.AmendedService{Name: name, Before: b.Share}
 		var ids []skerry.InstanceID
-		if a != nil && !a.Deleting {
-			s := a.Manifest.Spec.Service(name)
+		if app != nil && !app.Deleting {
+			s := app.Manifest.Spec.Service(name)
 			w.Replicas = *s.Replicas
 			if bare(s) != b.Spec {
 				w.Spec = s
 			}
-			for _, i := range o.apps.Instances(skerry.ServiceKey{App: m.App, Service: name}) {
+			for _, i := range o.apps.Instances(skerry.ServiceKey{App: change.App, Service: name}) {
 				if fence, here := o.site.Token(i.ID); i.Live() && here {
 					w.Instances = append(w.Instances, wire.AmendedInstance{ID: i.ID, Ordinal: i.Ordinal, Revision: i.Revision, Fence: fence})
 					ids = append(ids, i.ID)
@@ -414,7 +418,7 @@ func (o *Overrides) amendment(m *override) *wire.Amendment {
 		out.Services = append(out.Services, w)
 		if w.Spec != nil {
 			for _, ref := range w.Spec.Images() {
-				if d := a.Digests[ref]; d != "" {
+				if d := app.Digests[ref]; d != "" {
 					if out.Digests == nil {
 						out.Digests = map[string]string{}
 					}

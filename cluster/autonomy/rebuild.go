@@ -39,8 +39,8 @@ func (r *Rebuild) Waits() bool { return r.on && !r.done }
 // Over reports whether that time has ended: what comes later is taken up at once.
 func (r *Rebuild) Over() bool { return r.on && r.done }
 
-// Due is when that time ends, or the zero time. A root that is away is waited for ten times as long, since what it wants here cannot be told
-// from the site's own without it.
+// Due is when that time ends, or the zero time. A root that is away is waited for ten times as long, since what it
+// wants here cannot be told from the site's own without it.
 func (r *Rebuild) Due(rootAway bool) time.Time {
 	switch {
 	case !r.Waits():

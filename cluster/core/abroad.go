@@ -31,6 +31,13 @@ type remote struct {
 	gateway gateway
 }
 
+// gateway is the site's place in the network of the federation, as far as this site knows it.
+type gateway struct {
+	told  *wire.Gateway
+	peers []byte // whom to measure to, as the root says; nil: it has not said
+	due   bool   // the gateway must be told
+}
+
 // abroad is what other sites and this one have to do with each other: what they, the root and the site's relay are told.
 //
 //	the root introduces a site ─► remoteItem ─► its mail is read ─► routes and workers there
@@ -63,7 +70,7 @@ func (a *abroad) mail() network.Mail { return network.NewMail(a.overlayNet.Secre
 // remoteItem takes an item of the root that concerns other sites; gone says that it is no longer there. It reports whether
 // the key is of this kind.
 func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
-	f := &a.remote
+	remote := &a.remote
 	if a.gatewayItem(key, value, gone) {
 		return true
 	}
@@ -83,7 +90,7 @@ func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
 		if a.codec.Unmarshal(value, &s) == nil && string(s.Name) == rest && rest != a.opt.Name {
 			a.remote.sites.Introduce(s)
 			a.readMail(rest) // what came before could not be read
-			f.mail[rest] = true
+			remote.mail[rest] = true
 			a.interests.TouchSite(rest)
 		}
 		return true
@@ -101,6 +108,28 @@ func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
 		if site, topic, ok := wire.ParseMail(key); ok {
 			a.takeMail(site, topic, value, gone)
 		}
+		return true
+	}
+	return false
+}
+
+// gatewayItem takes an item of the root that concerns the gateway, or where services at other sites are; gone says that it is no longer
+// there. It reports whether the key is of this kind.
+func (a *abroad) gatewayItem(key string, value []byte, gone bool) bool {
+	f := &a.remote
+	if k, ok := wire.ParseFarKey(key); ok {
+		var far wire.Far
+		if !gone && a.codec.Unmarshal(value, &far) == nil && far.Service == k {
+			far.Bound()
+			a.far.Set(k, &far)
+		} else {
+			a.far.Set(k, nil)
+		}
+		a.freed() // what waits may have a place now
+		return true
+	}
+	if key == wire.PeersKey {
+		f.gateway.peers, f.gateway.due = value, true
 		return true
 	}
 	return false
@@ -165,26 +194,26 @@ func (a *abroad) asRemote(w *worker) wire.RemotePeer {
 }
 
 // publishRemote tells other sites of the instances of a service here.
-func (a *abroad) publishRemote(k skerry.ServiceKey, all []backend) {
-	r := wire.RemoteRoute{Route: wire.Route{Service: k, Net: a.networkOf(k.App)}}
+func (a *abroad) publishRemote(service skerry.ServiceKey, all []backend) {
+	route := wire.RemoteRoute{Route: wire.Route{Service: service, Net: a.networkOf(service.App)}}
 	seen := map[string]bool{}
 	for _, b := range all {
-		if b.worker == nil || len(r.Route.Backends) == wire.MaxBackends {
+		if b.worker == nil || len(route.Route.Backends) == wire.MaxBackends {
 			continue
 		}
 		e := b.RouteBackend
 		e.Coordinate, e.Instance = nil, "" // a copy's id names its worker
-		r.Route.Backends = append(r.Route.Backends, e)
+		route.Route.Backends = append(route.Route.Backends, e)
 		if !seen[b.worker.Name] {
 			seen[b.worker.Name] = true
-			r.Peers = append(r.Peers, a.asRemote(b.worker))
+			route.Peers = append(route.Peers, a.asRemote(b.worker))
 		}
 	}
-	for _, site := range a.interests.Sites(k) {
-		a.post(site, wire.TopicRoute(k), &r)
+	for _, site := range a.interests.Sites(service) {
+		a.post(site, wire.TopicRoute(service), &route)
 	}
 	for _, key := range slices.Sorted(maps.Keys(a.remote.said)) {
-		if site, topic, ok := wire.ParseMail(key); ok && topic == wire.TopicRoute(k) && !a.interests.SiteHas(site, k) {
+		if site, topic, ok := wire.ParseMail(key); ok && topic == wire.TopicRoute(service) && !a.interests.SiteHas(site, service) {
 			a.unpost(key)
 		}
 	}
@@ -228,30 +257,30 @@ func (a *abroad) changedHere() {
 // publishSite tells the root what other sites must know of this one, and which services of others are wanted here; and
 // other sites which workers here have routes there.
 func (a *abroad) publishSite() {
-	f := &a.remote
-	if a.opt.Standalone || !f.dirty && len(f.mail) == 0 {
+	remote := &a.remote
+	if a.opt.Standalone || !remote.dirty && len(remote.mail) == 0 {
 		return
 	}
-	f.dirty = false
+	remote.dirty = false
 	if len(a.overlayNet.names)+a.remote.sites.Known() > 0 {
-		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: f.relay.Public,
+		info := wire.SiteInfo{Name: skerry.ClusterName(a.opt.Name), Key: a.mail().Public(), Direct: a.opt.Direct, Relay: remote.relay.Public,
 			Extents: append(slices.Clone(a.overlayNet.Extents), a.overlayNet.ULA)}
 		_, _ = a.Up.Observed.Put(wire.SiteItem, a.codec.Marshal(&info))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(a.remote.lawful), skerry.ServiceKey.Compare) {
-		if key := wire.WantKey(k); a.localApp(k.App) == nil && !f.said[key] {
+		if key := wire.WantKey(k); a.localApp(k.App) == nil && !remote.said[key] {
 			_, _ = a.Up.Observed.Put(key, a.codec.Marshal(&wire.Want{Service: k}))
-			f.said[key] = true
+			remote.said[key] = true
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(f.said)) {
+	for _, key := range slices.Sorted(maps.Keys(remote.said)) {
 		if rest, ok := strings.CutPrefix(key, "want/"); ok {
 			if k, ok := skerry.ParseServiceKey(rest); ok && !a.remote.lawful[k] {
 				a.unpost(key)
 			}
 		}
 	}
-	for _, site := range slices.Sorted(maps.Keys(f.mail)) {
+	for _, site := range slices.Sorted(maps.Keys(remote.mail)) {
 		var mail wire.RemotePeers
 		by := map[string]*wire.RemotePeer{}
 		for _, name := range a.remote.sites.Peers() {
@@ -282,7 +311,7 @@ func (a *abroad) publishSite() {
 			a.unpost(wire.MailTo(site, wire.TopicPeers))
 		}
 	}
-	clear(f.mail)
+	clear(remote.mail)
 }
 
 // relayKey is a worker's at the site's relay.
@@ -294,12 +323,12 @@ func (a *abroad) relayKey(id wire.PeerID) [32]byte {
 
 // serveRelay tells the relay whom it serves, when that has changed.
 func (a *abroad) serveRelay(fx *wire.Effects) {
-	f := &a.remote
-	f.again = a.remote.sites.Dirty() || f.again
-	if !f.again || !f.relay.UDP.IsValid() {
+	remote := &a.remote
+	remote.again = a.remote.sites.Dirty() || remote.again
+	if !remote.again || !remote.relay.UDP.IsValid() {
 		return
 	}
-	f.again = false
+	remote.again = false
 	var conf wire.RelayConfig
 	for _, name := range slices.Sorted(maps.Keys(a.workers)) {
 		if w := a.workers[name]; w.Peer != 0 {
@@ -318,10 +347,10 @@ func (a *abroad) serveRelay(fx *wire.Effects) {
 			conf.Routes = append(conf.Routes, wire.RelayRoute{ID: a.remote.sites.Number(name), Relay: site, Remote: p.ID})
 		}
 	}
-	if sameRelay(conf, f.served) {
+	if sameRelay(conf, remote.served) {
 		return
 	}
-	f.served = conf
+	remote.served = conf
 	fx.Actions = append(fx.Actions, ServeRelay{conf})
 }
 
@@ -424,7 +453,8 @@ func (a *abroad) remotePeer(name string) *wire.OverlayPeer {
 		return nil
 	}
 	info := a.remote.sites.Site(site)
-	return &wire.OverlayPeer{ID: a.remote.sites.Number(name), Key: p.Key, Prefixes: p.Prefixes, Indirect: !a.opt.Direct || info == nil || !info.Direct}
+	return &wire.OverlayPeer{ID: a.remote.sites.Number(name), Key: p.Key, Prefixes: p.Prefixes,
+		Indirect: !a.opt.Direct || info == nil || !info.Direct}
 }
 
 // remoteBackends lists the instances of a service at other sites.

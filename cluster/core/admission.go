@@ -55,8 +55,9 @@ type Admission struct {
 	// Egress is where the services of an organisation, trusted or not, may go outside the overlay at most, and where those go that say
 	// nothing; under the name *, of all that are not named and not trusted.
 	Egress map[string]spec.Egress `json:"egress,omitempty"`
-	// Signers are public keys in PEM, ECDSA on P-256, by organisation, trusted or not: workers start only images for it that one of them has signed, as
-	// cosign does. The name * is every organisation without an entry; an empty list asks for no signature.
+	// Signers are public keys in PEM, ECDSA on P-256, by organisation, trusted or not: workers start only images for it
+	// that one of them has signed, as cosign does. The name * is every organisation without an entry; an empty list
+	// asks for no signature.
 	Signers map[string][]string `json:"signers,omitempty"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.
 	Quotas map[string]SiteQuota `json:"quotas,omitempty"`
@@ -95,28 +96,28 @@ func (u *siteUse) add(a *spec.Assignment) {
 func (u *siteUse) addresses() int { return len(u.services)*len(spec.Balances()) + u.numbered }
 
 // CheckQuota gives the reason for which an organisation that has so much already may not have another instance, or nil.
-func (p *Admission) CheckQuota(used siteUse, a *spec.Assignment) *wire.Reason {
-	q, ok := p.Quotas[a.Org]
+func (p *Admission) CheckQuota(used siteUse, assigned *spec.Assignment) *wire.Reason {
+	quota, ok := p.Quotas[assigned.Org]
 	if !ok {
 		return nil
 	}
 	over := func(what string) *wire.Reason {
-		return &wire.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", what, a.Org),
+		return &wire.Reason{What: "quota", Text: fmt.Sprintf("the site's quota of %s for organisation %s is used up", what, assigned.Org),
 			Hint: "delete something there, choose another site, or ask its operator"}
 	}
-	asked := a.Spec.AtMost()
-	limit, ask, sum := q.Vector(), asked.Vector(), used.need.Add(asked).Vector()
+	asked := assigned.Spec.AtMost()
+	limit, ask, sum := quota.Vector(), asked.Vector(), used.need.Add(asked).Vector()
 	for i := range limit {
 		if limit[i] > 0 && ask[i] > 0 && sum[i] > limit[i] {
 			return over(spec.ResourceNames[i])
 		}
 	}
 	used.services = maps.Clone(used.services)
-	used.add(a)
+	used.add(assigned)
 	switch {
-	case q.Instances > 0 && used.instances > q.Instances:
+	case quota.Instances > 0 && used.instances > quota.Instances:
 		return over("instances")
-	case q.ServiceAddresses > 0 && used.addresses() > q.ServiceAddresses:
+	case quota.ServiceAddresses > 0 && used.addresses() > quota.ServiceAddresses:
 		return over("service addresses")
 	}
 	return nil
@@ -171,7 +172,8 @@ func (p *Admission) checkLevel(org string, s *spec.ServiceSpec) *wire.Reason {
 			continue
 		}
 		return &wire.Reason{What: "admission",
-			Text: fmt.Sprintf("the site does not admit it: %s asks for %s, which needs the security level %s; organisation %s has %s", need.Path, need.What, need.Level, org, level),
+			Text: fmt.Sprintf("the site does not admit it: %s asks for %s, which needs the security level %s; organisation %s has %s", need.Path,
+				need.What, need.Level, org, level),
 			Hint: fmt.Sprintf("do without %s, or ask the operator of the site, who grants it by \"levels: {%s: %s}\" in the site's admission policy", need.Path, org, need.Level)}
 	}
 	return nil
@@ -186,46 +188,48 @@ func (p *Admission) CheckIngress(org string) string {
 }
 
 // Check gives the reason to refuse an assignment, or nil.
-func (p *Admission) Check(a *spec.Assignment) *wire.Reason {
+func (p *Admission) Check(assigned *spec.Assignment) *wire.Reason {
 	no := func(hint, format string, args ...any) *wire.Reason {
 		return &wire.Reason{What: "admission", Text: "the site does not admit it: " + fmt.Sprintf(format, args...), Hint: hint}
 	}
 	switch {
-	case slices.Contains(p.Denied, a.Org), len(p.Allowed) > 0 && !slices.Contains(p.Allowed, a.Org) && !slices.Contains(p.Trusted, a.Org):
-		return no("choose another site", "organisation %s is not served", a.Org)
+	case slices.Contains(p.Denied, assigned.Org), len(p.Allowed) > 0 && !slices.Contains(p.Allowed, assigned.Org) &&
+		!slices.Contains(p.Trusted, assigned.Org):
+		return no("choose another site", "organisation %s is not served", assigned.Org)
 	}
-	s := &a.Spec
+	service := &assigned.Spec
 	// Workers start what they have without asking: an organisation must not find another's image there.
-	for _, ref := range s.Images() {
-		if registry, ok := imageref.ServesOrg(p.RegistryOrgs, ref, a.Digest[ref], a.Org); !ok {
+	for _, ref := range service.Images() {
+		if registry, ok := imageref.ServesOrg(p.RegistryOrgs, ref, assigned.Digest[ref], assigned.Org); !ok {
 			return no("use another registry, or ask the operator of the site, who lists organisations beside the registry's credentials (--registry-config)",
-				"registry %s is not there for organisation %s", registry, a.Org)
+				"registry %s is not there for organisation %s", registry, assigned.Org)
 		}
 	}
-	if why := p.checkEgress(a.Org, s); why != nil || slices.Contains(p.Trusted, a.Org) {
+	if why := p.checkEgress(assigned.Org, service); why != nil || slices.Contains(p.Trusted, assigned.Org) {
 		return why
 	}
-	if why := p.checkLevel(a.Org, s); why != nil {
+	if why := p.checkLevel(assigned.Org, service); why != nil {
 		return why
 	}
-	if err := a.CheckPlaces(); err != nil { // a root that was taken over looks at no manifest
+	if err := assigned.CheckPlaces(); err != nil { // a root that was taken over looks at no manifest
 		return no("apply a manifest that a root of this version accepts", "%v", err)
 	}
-	for ref, pinned := range a.Digest {
+	for ref, pinned := range assigned.Digest {
 		if pinned != "" && !imageref.Pins(ref, pinned) {
 			return no("apply the application again", "image %.200q is not what %.200q stands for", pinned, ref)
 		}
 	}
-	if n := s.Placement.Priority; n > p.MaxPriority {
-		return no(fmt.Sprintf("set placement.priority to %d or less", p.MaxPriority), "no priority above %d for organisation %s", p.MaxPriority, a.Org)
+	if n := service.Placement.Priority; n > p.MaxPriority {
+		return no(fmt.Sprintf("set placement.priority to %d or less", p.MaxPriority), "no priority above %d for organisation %s", p.MaxPriority,
+			assigned.Org)
 	}
-	need, most := s.AtMost().Vector(), p.MaxPerInstance.Vector()
+	need, most := service.AtMost().Vector(), p.MaxPerInstance.Vector()
 	for i := range need {
 		if most[i] > 0 && need[i] > most[i] {
 			return no("ask for less", "more %s than one instance may have here", spec.ResourceNames[i])
 		}
 	}
-	for _, image := range s.Images() {
+	for _, image := range service.Images() {
 		if len(p.Registries) > 0 && !slices.Contains(p.Registries, registryOf(image)) {
 			return no("push the image to an allowed registry", "no images from %s", registryOf(image))
 		}
@@ -303,27 +307,29 @@ func (p *Admission) egressOf(org string, s *spec.ServiceSpec) *spec.Egress {
 
 // checkEgress gives the reason for which an organisation may not have a service that would go further than the site lets it, or that
 // no rules could hold.
-func (p *Admission) checkEgress(org string, s *spec.ServiceSpec) *wire.Reason {
+func (p *Admission) checkEgress(org string, service *spec.ServiceSpec) *wire.Reason {
 	bound := p.egressBound(org)
-	if i := s.Egress.Beyond(bound); i >= 0 {
+	if i := service.Egress.Beyond(bound); i >= 0 {
 		return &wire.Reason{What: "admission",
-			Text: fmt.Sprintf("the site does not admit it: egress.allow[%d] asks for %s, and organisation %s may reach %s", i, s.Egress.Allow[i], org, bound),
+			Text: fmt.Sprintf("the site does not admit it: egress.allow[%d] asks for %s, and organisation %s may reach %s", i,
+				service.Egress.Allow[i], org, bound),
 			Hint: fmt.Sprintf("keep each entry within one of these, or ask the operator of the site, who grants more by egress.%s in the site's admission policy", org)}
 	}
-	if p.egressOf(org, s) == nil {
+	if p.egressOf(org, service) == nil {
 		return nil
 	}
-	for _, need := range s.LevelNeeds() {
+	for _, need := range service.LevelNeeds() {
 		native := need.Field == "ServiceSpec.Runtime" && p.LevelOf(org) == spec.LevelPrivileged // below that it has a user of its own
 		if !native && need.Field != "Security.Privileged" && (need.Field != "Security.AddCaps" || need.Level != spec.LevelPrivileged) {
 			continue
 		}
 		by := "egress of its manifest"
-		if s.Egress == nil {
+		if service.Egress == nil {
 			by = "the site's policy for organisation " + org
 		}
 		return &wire.Reason{What: "admission",
-			Text: fmt.Sprintf("the site does not admit it: %s asks for %s, which could change the rules that hold it to %s", need.Path, need.What, by),
+			Text: fmt.Sprintf("the site does not admit it: %s asks for %s, which could change the rules that hold it to %s", need.Path, need.What,
+				by),
 			Hint: fmt.Sprintf("do without %s, or without rules: leave egress out, and ask the operator of the site, who sets egress.%s in the site's admission policy", need.Path, org)}
 	}
 	return nil
@@ -338,14 +344,16 @@ func (p *Admission) Problems() (out []skerry.Problem) {
 	for _, org := range slices.Sorted(maps.Keys(p.Signers)) {
 		for i, key := range p.Signers[org] {
 			if _, err := imagekey.Parse([]byte(key)); err != nil {
-				out = append(out, skerry.Problem{Path: fmt.Sprintf("signers.%s[%d]", org, i), Message: err.Error(), Hint: "give a public key of ECDSA on P-256 in PEM, such as cosign.pub"})
+				out = append(out, skerry.Problem{Path: fmt.Sprintf("signers.%s[%d]", org, i), Message: err.Error(),
+					Hint: "give a public key of ECDSA on P-256 in PEM, such as cosign.pub"})
 			}
 		}
 	}
 	return out
 }
 
-// measuringPorts are the TCP ports at which workers measure round trips to users for any organisation, beside those of the admission policy.
+// measuringPorts are the TCP ports at which workers measure round trips to users for any organisation, beside those of
+// the admission policy.
 var measuringPorts = []int{80, 443, 8080, 8443}
 
 // shared is the network that providers use behind their translation (RFC 6598); it is as private as those of RFC 1918.

@@ -13,7 +13,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// amender changes what is the root's while that is away: by overrides, as operators and loads ask, and by ending what may not run for so long.
+// amender changes what is the root's while that is away: by overrides, as operators and loads ask, and by ending what
+// may not run for so long.
 //
 //	a change ─► amend ─► overrides ─► intake     the root is back ─► tellAmendments ─► its answer ─► giveBack
 type amender struct {
@@ -47,15 +48,9 @@ func (am *amender) amend(now time.Time, k skerry.AppKey, msg any, fx *wire.Effec
 		return
 	}
 	if s := am.overrides.Change(now, k, msg, fx); s != nil {
-		am.amendEvent(now, k, wire.EventWarning, "Amended", "changed at site "+am.name+" while the root is away, by "+orNobody(s.Author)+": "+s.Text, fx)
+		am.amendEvent(now, k, wire.EventWarning, "Amended",
+			"changed at site "+am.name+" while the root is away, by "+orNobody(s.Author)+": "+s.Text, fx)
 	}
-}
-
-func orNobody(actor string) string {
-	if actor == "" {
-		return "the system"
-	}
-	return actor
 }
 
 // amendEvent tells of an amendment here, and in its turn at the root.
@@ -89,7 +84,8 @@ func (am *amender) amendedItem(now time.Time, key string, value []byte, fx *wire
 		return
 	}
 	if answer.Adopted != 0 {
-		am.amendEvent(now, k, wire.EventNormal, "Adopted", fmt.Sprintf("the root adopted what was changed here, as generation %d", answer.Adopted), fx)
+		am.amendEvent(now, k, wire.EventNormal, "Adopted",
+			fmt.Sprintf("the root adopted what was changed here, as generation %d", answer.Adopted), fx)
 	} else {
 		am.amendEvent(now, k, wire.EventWarning, "Conflict", "the root did not adopt what was changed here: "+answer.Why, fx)
 	}
@@ -97,17 +93,17 @@ func (am *amender) amendedItem(now time.Time, key string, value []byte, fx *wire
 }
 
 // giveBack makes a delegated application the root's again, and has here what the root wants here.
-func (am *amender) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
-	am.overrides.Close(k, fx)
-	am.Up.Observed.Delete(wire.AmendmentKey(k))
+func (am *amender) giveBack(now time.Time, app skerry.AppKey, fx *wire.Effects) {
+	am.overrides.Close(app, fx)
+	am.Up.Observed.Delete(wire.AmendmentKey(app))
 	wanted := map[skerry.InstanceID]spec.Assignment{}
 	for key, value := range am.Up.Desired.All() {
 		var a spec.Assignment
-		if strings.HasPrefix(key, "inst/") && am.codec.Unmarshal(value, &a) == nil && wire.AssignmentKey(a.ID) == key && a.Service.App == k {
+		if strings.HasPrefix(key, "inst/") && am.codec.Unmarshal(value, &a) == nil && wire.AssignmentKey(a.ID) == key && a.Service.App == app {
 			wanted[a.ID] = a
 		}
 	}
-	for _, id := range sortedIDs(am.byApp[k]) {
+	for _, id := range sortedIDs(am.byApp[app]) {
 		p := am.places[id]
 		if p == nil || p.Group != "" {
 			continue
@@ -127,7 +123,7 @@ func (am *amender) giveBack(now time.Time, k skerry.AppKey, fx *wire.Effects) {
 	for _, id := range sortedIDs(wanted) {
 		am.intake.accept(now, wanted[id], "root", fx)
 	}
-	am.overlay.redirected(k)
+	am.overlay.redirected(app)
 }
 
 // loans is what overrides see of a site.
@@ -181,7 +177,8 @@ func (am *amender) endDisconnected(now time.Time, fx *wire.Effects) {
 		am.questions.Drop(id)
 		am.bind(p, "")
 		am.wait(id, false)
-		p.Obs = wire.Observation{ID: id, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Phase: skerry.PhaseCutOff, Reason: why, Restarts: p.Obs.Restarts, Restart: p.Obs.Restart}
+		p.Obs = wire.Observation{ID: id, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Phase: skerry.PhaseCutOff, Reason: why,
+			Restarts: p.Obs.Restarts, Restart: p.Obs.Restart}
 		am.linked[p.A.Service.App] = true
 		am.freed()
 		am.changed(now, p, fx)
@@ -199,7 +196,8 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 	}
 	by := map[skerry.ServiceKey]*share{}
 	for _, p := range am.places {
-		if of := p.Origin == "root" || am.overrides.Has(p.A.Service.App); !of || p.Group != "" || p.A.Spec.Scale == nil || p.A.Spec.Mode != spec.ModeService || p.Removing || p.Refused || p.ended() {
+		if of := p.Origin == "root" || am.overrides.Has(p.A.Service.App); !of || p.Group != "" || p.A.Spec.Scale == nil ||
+			p.A.Spec.Mode != spec.ModeService || p.Removing || p.Refused || p.ended() {
 			continue
 		}
 		s := by[p.A.Service]
@@ -218,28 +216,28 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 	}
 	arrivals := am.arrivals()
 	keys := make([]skerry.ServiceKey, 0, len(by))
-	for k := range by {
-		keys = append(keys, k)
+	for service := range by {
+		keys = append(keys, service)
 	}
 	slices.SortFunc(keys, func(a, b skerry.ServiceKey) int { return strings.Compare(a.String(), b.String()) })
-	for _, k := range keys {
-		s := by[k]
+	for _, service := range keys {
+		s := by[service]
 		s.Before, s.Total = s.N, s.N
 		if s.Spec.Replicas != nil {
 			s.Total = *s.Spec.Replicas
 		}
-		if am.overrides.Has(k.App) {
-			a := am.Apps.App(k.App)
-			before, total, ok := am.overrides.Share(k)
-			if a == nil || a.Deleting || !ok || a.Manifest.Spec.Service(k.Service) == nil {
+		if am.overrides.Has(service.App) {
+			a := am.Apps.App(service.App)
+			before, total, ok := am.overrides.Share(service)
+			if a == nil || a.Deleting || !ok || a.Manifest.Spec.Service(service.Service) == nil {
 				continue
 			}
-			s.N, s.Before, s.Total = *a.Manifest.Spec.Service(k.Service).Replicas, before, total
+			s.N, s.Before, s.Total = *a.Manifest.Spec.Service(service.Service).Replicas, before, total
 		}
-		s.Load.Arrivals(arrivals[k])
-		if n, why := am.scaling.Want(now, k, &s.Share); n != s.N {
+		s.Load.Arrivals(arrivals[service])
+		if n, why := am.scaling.Want(now, service, &s.Share); n != s.N {
 			var more wire.Effects
-			if am.amend(now, k.App, apps.Scale{Service: k, Replicas: n, Actor: "its load: " + why}, &more); more.Err == nil {
+			if am.amend(now, service.App, apps.Scale{Service: service, Replicas: n, Actor: "its load: " + why}, &more); more.Err == nil {
 				fx.Merge(more)
 			}
 		}

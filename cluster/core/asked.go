@@ -39,7 +39,8 @@ func (vs *views) Admitted() iter.Seq[*spec.Assignment] {
 // HasWorker reports whether the site knows a worker.
 func (vs *views) HasWorker(name string) bool { return vs.workers.has(name) }
 
-// Serving gives what answers for an instance, and its worker. Of a perWorker service that is one of its copies, one that is ready if there is any.
+// Serving gives what answers for an instance, and its worker. Of a perWorker service that is one of its copies, one
+// that is ready if there is any.
 func (vs *views) Serving(id skerry.InstanceID) (worker string, at skerry.InstanceID, err error) {
 	if list := vs.copies(id); len(list) > 0 {
 		n := max(0, slices.IndexFunc(list, func(p *placement) bool { return p.Obs.Ready }))

@@ -119,7 +119,8 @@ func (br *balancer) gains(now time.Time, p *placement, asked bool) *improvement 
 	avoid := append(append(br.frozenWorkers(), br.find.incapable(p)...), p.Worker)
 	for name, w := range br.workers {
 		k := br.Children.Get(name)
-		if r := w.report.Pressure; k == nil || !asked && now.Sub(k.Since) < joined || r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
+		if r := w.report.Pressure; k == nil || !asked && now.Sub(k.Since) < joined ||
+			r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
 			avoid = append(avoid, name)
 		}
 	}
@@ -131,23 +132,23 @@ func (br *balancer) gains(now time.Time, p *placement, asked bool) *improvement 
 }
 
 // ratedHigher looks for a worker that the service's policy rates higher than its own.
-func (br *balancer) ratedHigher(p *placement, policy sched.Policy, avoid []string) *improvement {
+func (br *balancer) ratedHigher(inst *placement, policy sched.Policy, avoid []string) *improvement {
 	by := "policy " + policy.Name
 	switch policy.Rank.(type) {
 	case sched.BestFit, sched.FirstFit:
 		// How full workers are is for new ones; nothing that runs is moved for that. Its preferences count all the same.
-		q := &p.A.Spec.Placement
+		q := &inst.A.Spec.Placement
 		prefers := func(a spec.Affinity) bool { return a.Preferred }
 		if !slices.ContainsFunc(q.Affinity, prefers) && !slices.ContainsFunc(q.AntiAffinity, prefers) {
 			return nil
 		}
 		policy.Rank, by = sched.FirstFit{}, "what it prefers"
 	}
-	w, req := br.workers[p.Worker], br.find.request(p)
+	w, req := br.workers[inst.Worker], br.find.request(inst)
 	// Its own place is rated as if it were not there yet.
-	br.site.Give(p.Worker, req)
-	br.site.SetLoad(p.Worker, w.loads.Minus(br.neighbours.Of(&p.A)))
-	req.Only = p.Worker
+	br.site.Give(inst.Worker, req)
+	br.site.SetLoad(inst.Worker, w.loads.Minus(br.neighbours.Of(&inst.A)))
+	req.Only = inst.Worker
 	here := br.site.Place(time.Time{}, policy, req, 0)
 	br.seeWorker(w)
 	req.Only, req.Avoid = "", slices.Concat(req.Avoid, avoid)
@@ -159,33 +160,33 @@ func (br *balancer) ratedHigher(p *placement, policy sched.Policy, avoid []strin
 	if b-a < leastGain {
 		return nil
 	}
-	return &improvement{p, there, b - a, fmt.Sprintf("%s rates worker %s %.2f for it, and %s %.2f", by, there.Chosen, b, p.Worker, a)}
+	return &improvement{inst, there, b - a, fmt.Sprintf("%s rates worker %s %.2f for it, and %s %.2f", by, there.Chosen, b, inst.Worker, a)}
 }
 
 // lessBusy looks for a worker on which much less processor time is used, for an instance of one that is busy.
-func (br *balancer) lessBusy(p *placement, policy sched.Policy, avoid []string) *improvement {
-	w := br.workers[p.Worker]
+func (br *balancer) lessBusy(inst *placement, policy sched.Policy, avoid []string) *improvement {
+	w := br.workers[inst.Worker]
 	switch policy.Rank.(type) {
 	case sched.Pack, sched.LeastPower:
 		return nil // they want it so
 	}
-	if !br.balance.Busy(p.Worker) || p.qos == nil || w.usedShare(0)-w.usedShare(-p.qos.CPU) < leastWeight {
+	if !br.balance.Busy(inst.Worker) || inst.qos == nil || w.usedShare(0)-w.usedShare(-inst.qos.CPU) < leastWeight {
 		return nil
 	}
 	busy := w.usedShare(0)
 	for name, o := range br.workers {
-		if o.usedShare(p.qos.CPU) > busy-leastRelief {
+		if o.usedShare(inst.qos.CPU) > busy-leastRelief {
 			avoid = append(avoid, name)
 		}
 	}
-	req := br.find.request(p)
+	req := br.find.request(inst)
 	req.Avoid = slices.Concat(req.Avoid, avoid)
 	d := br.site.Place(time.Time{}, policy, req, 0)
 	if d.Chosen == "" {
 		return nil
 	}
-	there := br.workers[d.Chosen].usedShare(p.qos.CPU)
-	return &improvement{p, d, busy - there, fmt.Sprintf("%.0f %% of the processors of worker %s are in use, and %.0f %% of those of %s would be with it", 100*busy, p.Worker, 100*there, d.Chosen)}
+	there := br.workers[d.Chosen].usedShare(inst.qos.CPU)
+	return &improvement{inst, d, busy - there, fmt.Sprintf("%.0f %% of the processors of worker %s are in use, and %.0f %% of those of %s would be with it", 100*busy, inst.Worker, 100*there, d.Chosen)}
 }
 
 // planBalance tells what would be moved, one after the other, if it were asked for now, and what gains from it and stays. The books are as
@@ -213,7 +214,8 @@ func (br *balancer) planBalance(now time.Time) (plan view.RebalancePlan) {
 			break
 		}
 		p := m.p
-		plan.Moves = append(plan.Moves, view.RebalanceMove{Instance: p.A.ID, Service: p.A.Service, From: skerry.WorkerName(p.Worker), To: skerry.WorkerName(m.d.Chosen), Gain: m.gain, Why: m.why})
+		plan.Moves = append(plan.Moves, view.RebalanceMove{Instance: p.A.ID, Service: p.A.Service, From: skerry.WorkerName(p.Worker),
+			To: skerry.WorkerName(m.d.Chosen), Gain: m.gain, Why: m.why})
 		undo = append(undo, was{p, p.Worker, p.A.Runtime})
 		br.balance.Moved(p.A.ID)
 		shift(p, m.d.Chosen, br.workers.runtimeAt(&p.A.Spec, m.d.Chosen))
@@ -228,7 +230,8 @@ func (br *balancer) planBalance(now time.Time) (plan view.RebalancePlan) {
 	}
 	for _, id := range sortedIDs(br.places) {
 		p := br.places[id]
-		if why := br.find.stays(now, p); why != "" && p.Worker != "" && br.workers[p.Worker] != nil && p.Obs.State == skerry.Running && p.Pinned == "" && len(plan.Stays) < maxPlanned {
+		if why := br.find.stays(now, p); why != "" && p.Worker != "" && br.workers[p.Worker] != nil && p.Obs.State == skerry.Running &&
+			p.Pinned == "" && len(plan.Stays) < maxPlanned {
 			if m := br.gains(now, p, true); m != nil {
 				plan.Stays = append(plan.Stays, view.StayView{Instance: id, Reason: why})
 			}

@@ -45,31 +45,33 @@ type books struct {
 
 // seeWorker tells the scheduler what changed of a worker.
 func (b *books) seeWorker(w *worker) {
-	k := b.Children.Get(w.Name)
-	v := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.sight.Lost() || w.sight.Quiet() || k == nil || !k.Connected, Available: w.available(),
+	child := b.Children.Get(w.Name)
+	view := &sched.Worker{Name: w.Name, Refusing: w.refusing(), Lost: w.sight.Lost() || w.sight.Quiet() || child == nil || !child.Connected,
+		Available:  w.available(),
 		Coordinate: w.coordinate(), Reported: informedAt(w), HostPorts: map[string]bool{}}
 	if f := w.Facts; f != nil {
-		v.Arch, v.Runtimes, v.Costs, v.Devices, v.Labels, v.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices, f.Labels, f.Taints
-		v.Attachable = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)]
+		view.Arch, view.Runtimes, view.Costs, view.Devices, view.Labels, view.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices,
+			f.Labels, f.Taints
+		view.Attachable = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)]
 		if f.Accelerators != nil {
-			v.Accelerators = *f.Accelerators
+			view.Accelerators = *f.Accelerators
 		}
-		v.Egress, v.Levels, v.Signatures = f.Egress, f.Levels, f.Signatures
-		v.Area, v.Location, v.Capacity, v.Power = f.Area, f.Location, f.Capacity, f.Power
+		view.Egress, view.Levels, view.Signatures = f.Egress, f.Levels, f.Signatures
+		view.Area, view.Location, view.Capacity, view.Power = f.Area, f.Location, f.Capacity, f.Power
 	}
-	if v.Limited = w.Carrier != ""; v.Limited && w.Facts != nil {
+	if view.Limited = w.Carrier != ""; view.Limited && w.Facts != nil {
 		for _, r := range w.Facts.Runtimes {
 			if r.Passed {
-				v.Abilities = append(v.Abilities, r.Abilities...)
+				view.Abilities = append(view.Abilities, r.Abilities...)
 			}
 		}
 	}
-	v.Load = w.loads
-	v.Trust, v.Suspicion = w.trust.Rank()
+	view.Load = w.loads
+	view.Trust, view.Suspicion = w.trust.Rank()
 	for k := range w.ports {
-		v.HostPorts[k] = true
+		view.HostPorts[k] = true
 	}
-	b.site.Set(v)
+	b.site.Set(view)
 	b.detect.See(w.Name)
 }
 
@@ -241,6 +243,13 @@ func (b *books) bind(p *placement, worker string) {
 	}
 }
 
+// touchClaims has the claims looked at after an instance with data changed.
+func (b *books) touchClaims(p *placement) {
+	if p.A.Spec.KeepsData() {
+		b.volumes.Touch()
+	}
+}
+
 // usedBy sums what an organisation has at the site, leaving one instance out.
 func (b *books) usedBy(org string, without skerry.InstanceID) (sum siteUse) {
 	if _, ok := b.admission.Quotas[org]; !ok {
@@ -312,7 +321,8 @@ func (b *books) endsElsewhere(p *placement) (until time.Time) {
 
 // checkpointTo reports whether a successor on a worker starts from an instance's memory.
 func (b *books) checkpointTo(p *placement, worker string) bool {
-	return p.A.Spec.Checkpoints() && !b.stranded[p.A.ID] && p.Obs.State == skerry.Running && b.workers[p.Worker].canCheckpoint(p.Obs.Runtime) && b.workers[worker].canCheckpoint(p.Obs.Runtime)
+	return p.A.Spec.Checkpoints() && !b.stranded[p.A.ID] && p.Obs.State == skerry.Running &&
+		b.workers[p.Worker].canCheckpoint(p.Obs.Runtime) && b.workers[worker].canCheckpoint(p.Obs.Runtime)
 }
 
 // item encodes an item of a worker's desired set as its agent reads it.

@@ -26,7 +26,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Core is a cluster orchestrator as a state machine.
+// Core is a cluster orchestrator as a state machine. Apps, Children and Up are exported because its server looks into them
+// (archtest TestServersReadParts), and because the simulator looks into them and damages them. Only messages change them in production.
 type Core struct {
 	*lifecycle
 	*overlay
@@ -64,32 +65,42 @@ func New(opt Options) *Core {
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
 	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: members.NewParent(life, opt.Sets)}
-	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(), held: map[string]bool{},
-		far: network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), neighbours: moves.NewNeighbours()}
-	c := &Core{opt: opt}
-	c.overlay = newOverlay(holds, &c.opt)
-	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret}, then: sequels{c},
+	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(),
+		held: map[string]bool{},
+		far:  network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), neighbours: moves.NewNeighbours()}
+	core := &Core{opt: opt}
+	core.overlay = newOverlay(holds, &core.opt)
+	core.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &core.overlayNet.Secret}, then: sequels{core},
 		questions: questions.New(opt.Policies),
 		starts:    placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
-	c.find = &finder{books: holds, questions: c.questions}
-	c.drainer = &drainer{c.lifecycle, c.find, moves.NewDrains()}
-	c.balancer = &balancer{c.lifecycle, c.find, moves.NewBalance(opt.Rebalance), c.drainer.drains}
-	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
-	c.intake = &intake{lifecycle: c.lifecycle, find: c.find}
-	c.snapshots = &snapshots{c.lifecycle}
-	c.rebuilder = &rebuilder{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
-	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, c.Apps)}
-	c.views = &views{c.overlay, c.drainer, c.amender.overrides, c.rebuilder.rebuild}
-	c.planner = &planner{c.find}
-	c.transfers = &transfers{c.lifecycle, c.find}
-	c.guard = &guard{c.lifecycle, c.find, c.peers}
-	c.reports = &reports{c.lifecycle, c.overlay, c.find, c.judge, c.guard, c.rebuilder, &c.opt}
-	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuilder.rebuild}
-	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
-	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{c.overlay})
-	c.volumes = volumes.New(disks{holds})
-	c.trust = trust.New(witnesses{c.overlay})
-	return c
+	core.find = &finder{books: holds, questions: core.questions}
+	core.drainer = &drainer{core.lifecycle, core.find, moves.NewDrains()}
+	core.balancer = &balancer{core.lifecycle, core.find, moves.NewBalance(opt.Rebalance), core.drainer.drains}
+	core.judge = &judge{core.lifecycle, core.find, core.drainer.drains}
+	core.intake = &intake{lifecycle: core.lifecycle, find: core.find}
+	core.snapshots = &snapshots{core.lifecycle}
+	core.rebuilder = &rebuilder{core.lifecycle, core.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &core.opt}
+	core.amender = &amender{core.lifecycle, core.intake, core.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, core.Apps)}
+	core.views = &views{core.overlay, core.drainer, core.amender.overrides, core.rebuilder.rebuild}
+	core.planner = &planner{core.find}
+	core.transfers = &transfers{core.lifecycle, core.find}
+	core.guard = &guard{core.lifecycle, core.find, core.peers}
+	core.reports = &reports{core.lifecycle, core.overlay, core.find, core.judge, core.guard, core.rebuilder, &core.opt}
+	core.queue = &queue{lifecycle: core.lifecycle, find: core.find, rebuild: core.rebuilder.rebuild}
+	holds.admission, holds.uplink = &core.opt.Admission, uplink.New(core.Up, opt.ReportEvery)
+	core.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{core.overlay})
+	core.volumes = volumes.New(disks{holds})
+	core.trust = trust.New(witnesses{core.overlay})
+	return core
+}
+
+func newOverlay(b *books, opt *Options) *overlay {
+	dir := &directories{books: b, opt: opt, overlayNet: newOverlayNet()}
+	a := &abroad{directories: dir, paths: network.NewPaths()}
+	a.remote = newRemote(home{a})
+	o := &overlay{abroad: a, peers: network.NewPeers(measuring{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
+	o.ingress = network.NewIngress(ingressView{o})
+	return o
 }
 
 // sequels is where what becomes of placements leads to.
@@ -181,28 +192,28 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	}
 	c.loadLeaving(&fx)
 	for _, id := range sortedIDs(c.places) {
-		p := c.places[id]
-		p.SLA.Start(now)
-		c.reserve(p, 1)
-		if q := p.A.Successor; q != nil {
-			c.ask(p.A.ID, &answer{SuccessorAnswer: wire.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}})
+		inst := c.places[id]
+		inst.SLA.Start(now)
+		c.reserve(inst, 1)
+		if q := inst.A.Successor; q != nil {
+			c.ask(inst.A.ID, &answer{SuccessorAnswer: wire.SuccessorAnswer{Revision: q.Revision, Why: "its site has just started"}})
 		}
-		c.above(p.A.Fence.Sequence) // a crash may have left half of the commit that gave it
-		if p.Next != nil {
-			if p.Next.Since.After(now) {
-				p.Next.Since = now // the clock was set back
+		c.above(inst.A.Fence.Sequence) // a crash may have left half of the commit that gave it
+		if inst.Next != nil {
+			if inst.Next.Since.After(now) {
+				inst.Next.Since = now // the clock was set back
 			}
-			c.reserveOn(p.Next.Worker, p, 1)
+			c.reserveOn(inst.Next.Worker, inst, 1)
 		}
-		if o := p.Original; o != nil {
-			c.leave(p, o.Worker)
+		if o := inst.Original; o != nil {
+			c.leave(inst, o.Worker)
 		}
-		c.linked[p.A.Service.App] = true
-		if p.Worker == "" && !p.Removing && !p.Refused && p.Obs.Phase != skerry.PhaseCutOff {
-			c.wait(p.A.ID, true)
+		c.linked[inst.A.Service.App] = true
+		if inst.Worker == "" && !inst.Removing && !inst.Refused && inst.Obs.Phase != skerry.PhaseCutOff {
+			c.wait(inst.A.ID, true)
 		}
-		c.seeStart(now, p, &fx)
-		c.tellUp(now, p, &fx)
+		c.seeStart(now, inst, &fx)
+		c.tellUp(now, inst, &fx)
 	}
 	for _, id := range sortedIDs(c.groups) {
 		if g := c.groups[id]; g != nil {
@@ -225,14 +236,8 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	return fx
 }
 
-// Messages from links. ChildUp's result is a Welcome with the sets and events filled in.
+// Messages from the link to the root.
 type (
-	ChildUp    struct{ Hello *wire.Hello }
-	ChildDown  struct{ Name string }
-	ChildFrame struct {
-		Name string
-		Msg  wire.Message
-	}
 	ParentUp struct{ Welcome *wire.Welcome }
 	// ParentDown tells that the root is no longer connected, and when it was heard last (the zero time: now).
 	ParentDown  struct{ Heard time.Time }
@@ -506,7 +511,8 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 		}
 		if err := a.CheckNames(); err != nil {
 			c.Up.Ignored.Count(members.IgnoredUnreadable)
-			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err), "")
+			c.siteEvent(fx, now, wire.EventWarning, "BadAssignment", fmt.Sprintf("the root sent something for %.64q that is refused: %v", id, err),
+				"")
 			continue
 		}
 		if !c.amender.overrides.Has(a.Service.App) { // else it is looked at when the root has answered
@@ -541,19 +547,14 @@ func (c *Core) moveAsked(now time.Time, msg any, fx *wire.Effects) {
 	}
 }
 
-// Audit says what of the core's books does not balance, part by part. It costs as much as the site is large; tests call it after every step.
+// Audit says what of the core's books does not balance, part by part. It costs as much as the site is large; tests call
+// it after every step.
 func (c *Core) Audit() []string {
 	faults := slices.Concat(c.ledger.audit(c.workers), c.books.audit(), c.lifecycle.audit(), c.overlay.audit(), c.drainer.audit(),
 		c.balancer.balance.Audit(), c.amender.overrides.Audit(), c.rebuilder.rebuild.Audit(), c.Apps.Audit())
 	slices.Sort(faults)
 	return faults
 }
-
-// Sender implements loop.Sent.
-func (m ChildUp) Sender() string { return m.Hello.Name }
-
-// Sender implements loop.Sent.
-func (m ChildFrame) Sender() string { return m.Name }
 
 // Sender implements loop.Sent.
 func (ParentUp) Sender() string { return "" }

@@ -1,5 +1,5 @@
-// Package core is a cluster orchestrator as a state machine: it owns one site, which worker runs an instance, host ports, endpoints, and what
-// the root learns in aggregate.
+// Package core is a cluster orchestrator as a state machine: it owns one site, which worker runs an instance, host
+// ports, endpoints, and what the root learns in aggregate.
 //
 //	frames of workers and of the root, what people want ─► Step ─┐               ┌─► writes, which the server persists first
 //	                                      what is due ─► Tick ─┴► settle ─► Effects ─► messages, then events

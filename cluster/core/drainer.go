@@ -34,29 +34,29 @@ type drainer struct {
 	drains *moves.Drains
 }
 
-func (dr *drainer) drainWorker(now time.Time, m DrainWorker, fx *wire.Effects) {
-	w := dr.workers[m.Name]
+func (dr *drainer) drainWorker(now time.Time, msg DrainWorker, fx *wire.Effects) {
+	w := dr.workers[msg.Name]
 	switch {
-	case w == nil || m.To != "" && dr.workers[m.To] == nil:
-		name := m.Name
+	case w == nil || msg.To != "" && dr.workers[msg.To] == nil:
+		name := msg.Name
 		if w != nil {
-			name = m.To
+			name = msg.To
 		}
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", name).WithHint("`skerry get workers` lists them")
 		return
-	case m.To == m.Name:
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "worker %s cannot be drained to itself", m.Name)
+	case msg.To == msg.Name:
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "worker %s cannot be drained to itself", msg.Name)
 		return
-	case m.Parallel < 0 || m.Parallel > maxParallel:
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "%d migrations at once are out of range; from 1 to %d are allowed", m.Parallel, maxParallel)
+	case msg.Parallel < 0 || msg.Parallel > maxParallel:
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "%d migrations at once are out of range; from 1 to %d are allowed", msg.Parallel, maxParallel)
 		return
 	}
-	w.Drain = dr.drains.Begin(m.Name, &moves.Drain{Since: now, Parallel: max(1, m.Parallel), To: m.To, Force: m.Force})
-	w.Cordon = cmp.Or(m.Reason, "it is drained")
+	w.Drain = dr.drains.Begin(msg.Name, &moves.Drain{Since: now, Parallel: max(1, msg.Parallel), To: msg.To, Force: msg.Force})
+	w.Cordon = cmp.Or(msg.Reason, "it is drained")
 	dr.saveWorker(w, fx)
 	dr.seeWorker(w)
 	dr.freed()
-	dr.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+m.Name+" is drained: "+w.Cordon, m.Name)
+	dr.siteEvent(fx, now, wire.EventNormal, "Draining", "worker "+msg.Name+" is drained: "+w.Cordon, msg.Name)
 }
 
 // endDrain lets what is on a worker stay there.
@@ -80,42 +80,42 @@ func (dr *drainer) drainWorkers(now time.Time, fx *wire.Effects) {
 }
 
 func (dr *drainer) drainOne(now time.Time, w *worker, fx *wire.Effects) {
-	d := dr.drains.Look(w.Name)
+	look := dr.drains.Look(w.Name)
 	moving, left := 0, 0
 	list := dr.on(w.Name)
-	for _, p := range list {
-		if p.Next != nil {
+	for _, inst := range list {
+		if inst.Next != nil {
 			moving++
 		}
 	}
-	for _, p := range list {
-		if p.Removing || p.ended() {
+	for _, inst := range list {
+		if inst.Removing || inst.ended() {
 			continue
 		}
-		why := p.bound(d.Force)
-		if why == "" && p.Obs.State == skerry.Running {
-			why = dr.workers.notCheckpointed(p)
+		why := inst.bound(look.Force)
+		if why == "" && inst.Obs.State == skerry.Running {
+			why = dr.workers.notCheckpointed(inst)
 		}
 		if why != "" {
-			d.Stays(p.A.ID, why)
+			look.Stays(inst.A.ID, why)
 			continue
 		}
 		left++
-		if p.Next != nil {
+		if inst.Next != nil {
 			continue
 		}
 		switch {
-		case d.Waits(now, p.A.ID):
-		case p.Obs.State != skerry.Running: // it serves nobody yet
-			dr.move(now, p, "its worker is drained", false, fx)
-		case moving < d.Parallel:
-			if dr.drainAway(now, w, p, d, fx) {
+		case look.Waits(now, inst.A.ID):
+		case inst.Obs.State != skerry.Running: // it serves nobody yet
+			dr.move(now, inst, "its worker is drained", false, fx)
+		case moving < look.Parallel:
+			if dr.drainAway(now, w, inst, look, fx) {
 				moving++
 			}
 		}
 	}
 	here := func(id skerry.InstanceID) bool { return dr.byWorker[w.Name][id] != nil }
-	if news, n := d.End(here, left == 0 && len(w.leaving) == 0); news {
+	if news, n := look.End(here, left == 0 && len(w.leaving) == 0); news {
 		dr.saveWorker(w, fx)
 		text := "worker " + w.Name + " is drained"
 		if n > 0 {
@@ -127,52 +127,53 @@ func (dr *drainer) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 
 // drainAway starts a successor of an instance elsewhere. Where the site has no room the owner learns of it, who may know
 // another site.
-func (dr *drainer) drainAway(now time.Time, w *worker, p *placement, look *moves.Look, fx *wire.Effects) bool {
-	id := p.A.ID
-	if at := dr.endsElsewhere(p); now.Before(at) {
+func (dr *drainer) drainAway(now time.Time, w *worker, inst *placement, look *moves.Look, fx *wire.Effects) bool {
+	id := inst.A.ID
+	if at := dr.endsElsewhere(inst); now.Before(at) {
 		look.Tries(id, "a copy of it may still run on a worker that is out of touch, and there must not be another", at)
 		return false
 	}
-	if k := dr.Children.Get(w.Name); p.mayRun() && (k == nil || !k.Connected || w.sight.Quiet()) {
+	if k := dr.Children.Get(w.Name); inst.mayRun() && (k == nil || !k.Connected || w.sight.Quiet()) {
 		look.Tries(id, "its worker is out of touch and may run it on, and there must not be another", now.Add(drainRetry))
 		return false
 	}
-	d, wait := dr.find.elsewhere(now, p, w.Drain.To, fx)
+	decision, wait := dr.find.elsewhere(now, inst, w.Drain.To, fx)
 	if wait {
 		dr.drains.Again(now.Add(drainRetry))
 		return false
 	}
-	if d.Chosen != "" {
-		p.drained, p.Obs.Violated = false, ""
+	if decision.Chosen != "" {
+		inst.drained, inst.Obs.Violated = false, ""
 		look.Leaves(id, now.Add(failedRetry))
-		dr.migrate(now, p, d, "worker "+w.Name+" is drained", fx)
+		dr.migrate(now, inst, decision, "worker "+w.Name+" is drained", fx)
 		return true
 	}
 	why := "no other worker of the site can take it"
-	if len(d.Why) > 0 {
-		why += ": " + d.Why[0].Text
+	if len(decision.Why) > 0 {
+		why += ": " + decision.Why[0].Text
 	}
 	look.Tries(id, why, now.Add(drainRetry))
-	if !p.drained {
-		p.drained = true
-		p.Obs.Violated = "its worker is drained, and " + why
-		if p.Origin == "root" {
-			p.Obs.Violated = dr.workers.redact(p, p.Obs.Violated)
+	if !inst.drained {
+		inst.drained = true
+		inst.Obs.Violated = "its worker is drained, and " + why
+		if inst.Origin == "root" {
+			inst.Obs.Violated = dr.workers.redact(inst, inst.Obs.Violated)
 		}
-		dr.changed(now, p, fx)
+		dr.changed(now, inst, fx)
 	}
 	return false
 }
 
 // viewDrain tells how far a drain is.
 func (dr *drainer) viewDrain(w *worker) *view.DrainView {
-	d := w.Drain
-	if d == nil {
+	drain := w.Drain
+	if drain == nil {
 		return nil
 	}
-	v := &view.DrainView{Since: d.Since, To: skerry.WorkerName(d.To), Parallel: d.Parallel, Done: d.Told, Ending: len(w.leaving)}
+	v := &view.DrainView{Since: drain.Since, To: skerry.WorkerName(drain.To), Parallel: drain.Parallel, Done: drain.Told,
+		Ending: len(w.leaving)}
 	for _, p := range dr.on(w.Name) {
-		why, tries, stays := d.Stay(p.A.ID)
+		why, tries, stays := drain.Stay(p.A.ID)
 		switch {
 		case p.Removing || p.ended():
 		case p.Next != nil:

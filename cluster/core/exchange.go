@@ -19,80 +19,6 @@ import (
 // One that restarts, does not get ready, finds no room or takes its worker down holds up the rest, which serves as before. Workers that the
 // next version is not for, or that are cordoned, hold up nothing.
 
-// readiness says since when a copy has been ready, after how many restarts.
-type readiness struct {
-	since    time.Time
-	restarts int
-}
-
-// rivals lists the groups of the service and the owner of a group, itself included, by id.
-func (l *ledger) rivals(g *group) (out []*group) {
-	of := l.groupsOf[g.A.Service]
-	for _, id := range sortedIDs(of) {
-		if of[id].Origin == g.Origin {
-			out = append(out, of[id])
-		}
-	}
-	return out
-}
-
-// former lists the groups whose place another one takes.
-func (l *ledger) former(next *group) []*group {
-	return slices.DeleteFunc(l.rivals(next), func(g *group) bool { return !g.Removing })
-}
-
-// successor gives the group that takes the place of one that is to end, or nil.
-func (l *ledger) successor(g *group) (next *group) {
-	for _, n := range l.rivals(g) {
-		if !n.Removing && (next == nil || next.A.Gen < n.A.Gen) {
-			next = n
-		}
-	}
-	return next
-}
-
-// before lists the copies, by id, of groups whose place another one takes, and whether they are to stay for now.
-func (l *ledger) before(next *group) (stay, end []*placement) {
-	for _, g := range l.former(next) {
-		for _, p := range l.copies(g.A.ID) {
-			if p.Removing {
-				end = append(end, p)
-			} else {
-				stay = append(stay, p)
-			}
-		}
-	}
-	return stay, end
-}
-
-// taking lists the groups that take the place of others, by id.
-func (l *ledger) taking() (out []*group) {
-	for _, of := range l.groupsOf {
-		if len(of) < 2 {
-			continue
-		}
-		for _, g := range of {
-			if !g.Removing && l.successor(g) == g {
-				out = append(out, g)
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b *group) int { return cmp.Compare(a.A.ID, b.A.ID) })
-	return out
-}
-
-// endGroups ends the copies of groups of a service whose place no other one takes.
-func (l *lifecycle) endGroups(now time.Time, of *group, fx *wire.Effects) {
-	for _, g := range l.rivals(of) {
-		if !g.Removing || l.successor(g) != nil {
-			continue
-		}
-		for _, p := range l.copies(g.A.ID) {
-			l.remove(now, p, fx)
-		}
-	}
-}
-
 // exchangeGroups ends the copies of groups whose place others take, as many as may be missing.
 func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 	in.steadyAt = time.Time{}
@@ -154,12 +80,6 @@ func (in *intake) turn(next *group, p *placement) int {
 		return turnReady
 	}
 	return turnNotReady
-}
-
-// notFor reports whether the worker of a copy is none for its service, whatever runs there.
-func (f *finder) notFor(p *placement) bool {
-	policy, _, why := f.policyOf(&p.A)
-	return why == nil && f.site.Fails(policy.OfMachines(), f.request(p), p.Pinned) != nil
 }
 
 // copyOn makes a copy of a group for a worker.

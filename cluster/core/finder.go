@@ -44,7 +44,8 @@ type finder struct {
 // request is what the scheduler is asked for a placement.
 func (f *finder) request(p *placement) *sched.Request {
 	s := &p.A.Spec
-	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: p.need(), Only: p.Pinned, Avoid: p.Avoid, Users: p.Users,
+	r := &sched.Request{Instance: p.A.ID, Service: p.A.Service.Service, Spec: s, Need: p.need(), Only: p.Pinned, Avoid: p.Avoid,
+		Users:      p.Users,
 		Contention: f.neighbours.Of(&p.A), Kept: f.keptFrom(p), Data: f.dataAt(p), Devices: p.A.Devices, Runtime: p.A.Runtime,
 		Egress: f.admission.egressOf(p.A.Org, s) != nil, Level: f.admission.LevelOf(p.A.Org), Signed: f.admission.signersOf(p.A.Org) != nil}
 	if r.Data != "" {
@@ -103,7 +104,8 @@ func (f *finder) consult(now time.Time, p *placement, policy sched.Policy, plugi
 }
 
 func (f *finder) pluginQuery(now time.Time, r *sched.Request, d *wire.Decision) sched.PluginQuery {
-	q := sched.PluginQuery{Version: sched.PluginVersion, Instance: r.Instance, Service: r.Service, Labels: r.Spec.Labels, Need: r.Need, Placement: r.Spec.Placement, Seed: d.Seed}
+	q := sched.PluginQuery{Version: sched.PluginVersion, Instance: r.Instance, Service: r.Service, Labels: r.Spec.Labels, Need: r.Need,
+		Placement: r.Spec.Placement, Seed: d.Seed}
 	peers := map[string]int{}
 	for _, x := range r.Peers {
 		peers[x.Worker]++
@@ -113,8 +115,10 @@ func (f *finder) pluginQuery(now time.Time, r *sched.Request, d *wire.Decision) 
 		if w == nil || w.Facts == nil {
 			continue
 		}
-		x := sched.PluginCandidate{Name: k.Name, Score: k.Score, Arch: w.Facts.Arch, Area: w.Facts.Area, Labels: w.Facts.Labels, Location: w.Facts.Location,
-			Coordinate: w.coordinate(), Capacity: w.Facts.Capacity, Available: w.available(), Power: w.Facts.Power, Pressure: w.report.Pressure, Peers: peers[k.Name]}
+		x := sched.PluginCandidate{Name: k.Name, Score: k.Score, Arch: w.Facts.Arch, Area: w.Facts.Area, Labels: w.Facts.Labels,
+			Location:   w.Facts.Location,
+			Coordinate: w.coordinate(), Capacity: w.Facts.Capacity, Available: w.available(), Power: w.Facts.Power, Pressure: w.report.Pressure,
+			Peers: peers[k.Name]}
 		if !w.reportAt.IsZero() {
 			x.Age = max(0, now.Sub(w.reportAt).Seconds())
 		}
@@ -125,37 +129,37 @@ func (f *finder) pluginQuery(now time.Time, r *sched.Request, d *wire.Decision) 
 
 // usersKnown reports whether the places of a service's users in the network are known, and else has them measured from a
 // few random workers that could take the instance (Algorithm 2, lines 10 to 13).
-func (f *finder) usersKnown(now time.Time, p *placement, policy sched.Policy, fx *wire.Effects) bool {
-	if f.questions.Measures(p.A.ID) {
+func (f *finder) usersKnown(now time.Time, inst *placement, policy sched.Policy, fx *wire.Effects) bool {
+	if f.questions.Measures(inst.A.ID) {
 		return false
 	}
 	if !slices.ContainsFunc(policy.Rules, func(r sched.Rule) bool { _, users := r.(sched.Users); return users }) {
 		return true
 	}
 	var targets []string
-	q := &p.A.Spec.Placement
-	for _, u := range q.Users {
-		if q.UserLatency(u) > 0 {
+	want := &inst.A.Spec.Placement
+	for _, u := range want.Users {
+		if want.UserLatency(u) > 0 {
 			targets = append(targets, u.Address)
 		}
 	}
-	if len(targets) == 0 || p.Located.Known(now) {
+	if len(targets) == 0 || inst.Located.Known(now) {
 		return true
 	}
 	if f.admission.NoMeasuring {
-		p.Located.Set(now, q, nil, "the site's operator lets no worker measure round trips to users", f.workers.where)
+		inst.Located.Set(now, want, nil, "the site's operator lets no worker measure round trips to users", f.workers.where)
 		return true
 	}
-	if why := f.admission.checkUsers(p.A.Org, q); why != "" {
-		p.Located.Set(now, q, nil, why, f.workers.where)
+	if why := f.admission.checkUsers(inst.A.Org, want); why != "" {
+		inst.Located.Set(now, want, nil, why, f.workers.where)
 		return true
 	}
-	workers := f.site.Sample(policy, f.request(p), f.questions.Next(), measuringWork)
+	workers := f.site.Sample(policy, f.request(inst), f.questions.Next(), measuringWork)
 	if len(workers) == 0 {
-		p.Located.Set(now, q, nil, "no worker that could take the instance knows its place in the network", f.workers.where)
+		inst.Located.Set(now, want, nil, "no worker that could take the instance knows its place in the network", f.workers.where)
 		return true
 	}
-	fx.Actions = append(fx.Actions, f.questions.Measure(now, p.A.ID, workers, targets))
+	fx.Actions = append(fx.Actions, f.questions.Measure(now, inst.A.ID, workers, targets))
 	return false
 }
 
@@ -256,26 +260,27 @@ func (f *finder) stays(now time.Time, p *placement) string {
 	return ""
 }
 
-// relieve looks for a worker and a runtime in which an instance would be clear of its saturation point, the cheapest first, or says why there
-// is none.
-func (f *finder) relieve(now time.Time, p *placement, share float64) (d wire.Decision, runtime, why string) {
-	if why := f.stays(now, p); why != "" {
-		return d, "", why
+// relieve looks for a worker and a runtime in which an instance would be clear of its saturation point, the cheapest
+// first, or says why there is none.
+func (f *finder) relieve(now time.Time, inst *placement, share float64) (decision wire.Decision, runtime, why string) {
+	if why := f.stays(now, inst); why != "" {
+		return decision, "", why
 	}
-	policy, plugins, reason := f.policyOf(&p.A)
+	policy, plugins, reason := f.policyOf(&inst.A)
 	if reason != nil {
-		return d, "", reason.Text
+		return decision, "", reason.Text
 	}
 	if len(plugins) > 0 {
-		return d, "", "plugins are not asked about what runs"
+		return decision, "", "plugins are not asked about what runs"
 	}
-	here := f.workers[p.Worker].Facts.RuntimeCosts()
-	for _, name := range p.A.Spec.Runtimes() {
-		avoid := append(append(f.frozenWorkers(), f.incapable(p)...), p.Worker)
+	here := f.workers[inst.Worker].Facts.RuntimeCosts()
+	for _, name := range inst.A.Spec.Runtimes() {
+		avoid := append(append(f.frozenWorkers(), f.incapable(inst)...), inst.Worker)
 		some := false
 		for at, w := range f.workers {
 			r := w.report.Pressure
-			bears := w.Facts != nil && slices.Contains(w.Facts.PassedRuntimes(), name) && slices.Contains(p.A.Spec.Relief(p.A.Runtime, share, here, w.Facts.RuntimeCosts()), name)
+			bears := w.Facts != nil && slices.Contains(w.Facts.PassedRuntimes(), name) &&
+				slices.Contains(inst.A.Spec.Relief(inst.A.Runtime, share, here, w.Facts.RuntimeCosts()), name)
 			if !bears || r != nil && (r.Memory > pressureLimit/2 || r.CPU > pressureLimit) {
 				avoid = append(avoid, at)
 			} else {
@@ -286,40 +291,41 @@ func (f *finder) relieve(now time.Time, p *placement, share float64) (d wire.Dec
 			continue
 		}
 		slices.Sort(avoid)
-		spec := p.A.Spec
+		spec := inst.A.Spec
 		spec.Runtime = name
-		req := f.request(p)
+		req := f.request(inst)
 		req.Spec, req.Avoid = &spec, slices.Concat(req.Avoid, avoid)
-		if d = f.site.Place(now, policy, req, f.questions.Next()); d.Chosen != "" {
-			return d, name, ""
+		if decision = f.site.Place(now, policy, req, f.questions.Next()); decision.Chosen != "" {
+			return decision, name, ""
 		}
 	}
-	return d, "", "no other worker has room for it in a runtime that is known to bear it"
+	return decision, "", "no other worker has room for it in a runtime that is known to bear it"
 }
 
 // violation says what of an instance's SLA does not hold now, in a word and in detail, or "", and to which service the link leads that
 // it is about.
-func (f *finder) violation(p *placement) (what, text, link string) {
-	w := f.workers[p.Worker]
+func (f *finder) violation(inst *placement) (what, text, link string) {
+	w := f.workers[inst.Worker]
 	if w == nil {
 		return "", "", ""
 	}
 	// What crashes is restarted where it is, and moved when that does not help; that is not the place's fault.
-	if p.SLA.Fell(p.Obs.Ready, p.Obs.Restarts) && p.Obs.Phase == skerry.PhaseRunning &&
-		p.Obs.Restart >= p.A.Restart { // else somebody has it restarted
-		return "availability", "it is not available: " + p.Obs.Reason, ""
+	if inst.SLA.Fell(inst.Obs.Ready, inst.Obs.Restarts) && inst.Obs.Phase == skerry.PhaseRunning &&
+		inst.Obs.Restart >= inst.A.Restart { // else somebody has it restarted
+		return "availability", "it is not available: " + inst.Obs.Reason, ""
 	}
 	for i, v := range w.unpromised().Vector() {
-		if v < 0 && p.A.Spec.Need().Vector()[i] > 0 {
+		if v < 0 && inst.A.Spec.Need().Vector()[i] > 0 {
 			return "promised", "its worker has less " + spec.ResourceNames[i] + " than was promised", ""
 		}
 	}
-	if q := p.qos; q != nil {
+	if q := inst.qos; q != nil {
 		// Short of CPU is who waits for it, has not what was promised, and is not held back by a limit of its own.
-		if need := p.A.Spec.Need().CPU; q.Waiting > moves.WaitingLimit && q.CPU < need*95/100 && q.Throttled < 0.05 {
-			return "waiting", fmt.Sprintf("it gets %s of the %s cores promised, and waits for a processor %.0f %% of the time", q.CPU, need, 100*q.Waiting), ""
+		if need := inst.A.Spec.Need().CPU; q.Waiting > moves.WaitingLimit && q.CPU < need*95/100 && q.Throttled < 0.05 {
+			return "waiting", fmt.Sprintf("it gets %s of the %s cores promised, and waits for a processor %.0f %% of the time", q.CPU, need,
+				100*q.Waiting), ""
 		}
-		for _, l := range p.A.Spec.Links {
+		for _, l := range inst.A.Spec.Links {
 			if ms, ok := q.Links[l.Service]; ok && l.MaxLatency != nil && ms > float64(*l.MaxLatency)/1e6 {
 				return "link", fmt.Sprintf("the round trip to %s takes %.1f ms, at most %s are allowed", l.Service, ms, *l.MaxLatency), l.Service
 			}
@@ -328,24 +334,24 @@ func (f *finder) violation(p *placement) (what, text, link string) {
 	if r := w.report.Pressure; r != nil && r.Memory > pressureLimit {
 		return "pressure", fmt.Sprintf("its worker stalls for lack of memory %.0f %% of the time", 100*r.Memory), ""
 	}
-	policy, _, why := f.policyOf(&p.A)
+	policy, _, why := f.policyOf(&inst.A)
 	if why != nil {
 		return "", "", ""
 	}
 	policy.Rules = slices.DeleteFunc(slices.Clone(policy.Rules), func(r sched.Rule) bool {
 		_, users := r.(sched.Users)
-		return !r.Lasting() || users && len(p.Users) == 0 // not measured in this life of the store
+		return !r.Lasting() || users && len(inst.Users) == 0 // not measured in this life of the store
 	})
 	if len(policy.Rules) == 0 {
 		return "", "", ""
 	}
-	req := f.lasting(p)
-	if p.limited() {
-		if req.Far = f.far.Places(p.A.Service.App); req.Far != nil {
+	req := f.lasting(inst)
+	if inst.limited() {
+		if req.Far = f.far.Places(inst.A.Service.App); req.Far != nil {
 			req.Gateway = f.workers.middle()
 		}
 	}
-	if out := f.site.Fails(policy, req, p.Worker); out != nil {
+	if out := f.site.Fails(policy, req, inst.Worker); out != nil {
 		return out.What, out.Text, out.Link
 	}
 	return "", "", ""
@@ -364,8 +370,8 @@ func (f *finder) keepsOriginal(p *placement, o wire.Observation) (keep bool, why
 	return p.A.Spec.KeepsOriginal(original, replacement)
 }
 
-// gathers gives when an instance is to be looked at again that is to be spread, while a worker that this store knows has not come back since
-// the start; zero: it waits for none.
+// gathers gives when an instance is to be looked at again that is to be spread, while a worker that this store knows
+// has not come back since the start; zero: it waits for none.
 func (f *finder) gathers(now time.Time, p *placement) (again time.Time) {
 	end := f.started.Add(gatherFor)
 	if p.A.Spec.Placement.Policy != spec.PolicySpread || p.Pinned != "" || !now.Before(end) {
@@ -413,7 +419,8 @@ func (l *ledger) lasting(p *placement) *sched.Request {
 // not, and listing them for each of thousands of replicas costs.
 func (l *ledger) peersMatter(p *placement) bool {
 	q := &p.A.Spec.Placement
-	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) || l.limits[p.A.Service.App] > 0 || p.limited()
+	return len(q.Affinity)+len(q.AntiAffinity) > 0 || q.Policy == spec.PolicySpread || strings.HasPrefix(q.Policy, spec.PluginPrefix) ||
+		l.limits[p.A.Service.App] > 0 || p.limited()
 }
 
 const (
@@ -423,3 +430,9 @@ const (
 	// gatherLook is how often it looks whether they are all there.
 	gatherLook = 500 * time.Millisecond
 )
+
+// notFor reports whether the worker of a copy is none for its service, whatever runs there.
+func (f *finder) notFor(p *placement) bool {
+	policy, _, why := f.policyOf(&p.A)
+	return why == nil && f.site.Fails(policy.OfMachines(), f.request(p), p.Pinned) != nil
+}

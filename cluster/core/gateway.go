@@ -3,10 +3,7 @@ package core
 import (
 	"maps"
 	"math"
-	"slices"
 
-	"skerry.dev/skerry/decide/coord"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -16,35 +13,6 @@ type (
 	// GatewayHeard says where the site's gateway answers others, and the usual round trips to those that it measures to.
 	GatewayHeard struct{ wire.Gateway }
 )
-
-// gateway is the site's place in the network of the federation, as far as this site knows it.
-type gateway struct {
-	told  *wire.Gateway
-	peers []byte // whom to measure to, as the root says; nil: it has not said
-	due   bool   // the gateway must be told
-}
-
-// gatewayItem takes an item of the root that concerns the gateway, or where services at other sites are; gone says that it is no longer
-// there. It reports whether the key is of this kind.
-func (a *abroad) gatewayItem(key string, value []byte, gone bool) bool {
-	f := &a.remote
-	if k, ok := wire.ParseFarKey(key); ok {
-		var far wire.Far
-		if !gone && a.codec.Unmarshal(value, &far) == nil && far.Service == k {
-			far.Bound()
-			a.far.Set(k, &far)
-		} else {
-			a.far.Set(k, nil)
-		}
-		a.freed() // what waits may have a place now
-		return true
-	}
-	if key == wire.PeersKey {
-		f.gateway.peers, f.gateway.due = value, true
-		return true
-	}
-	return false
-}
 
 // measureSites tells the gateway whom to measure to.
 func (a *abroad) measureSites(fx *wire.Effects) {
@@ -84,19 +52,4 @@ func SameGateway(told, now *wire.Gateway) bool {
 	}
 	near := func(a, b float64) bool { return math.Abs(a-b) <= max(1, a/10) }
 	return told != nil && told.Probe == now.Probe && maps.EqualFunc(by(told.Heard), by(now.Heard), near)
-}
-
-// middle is where the site's gateway counts as being among its workers: in the middle of them; nil: no worker knows its place.
-func (ws roster) middle() *spec.Coordinate {
-	var list []spec.Coordinate
-	for _, name := range slices.Sorted(maps.Keys(ws)) {
-		if at := ws[name].coordinate(); at != nil {
-			list = append(list, *at)
-		}
-	}
-	c, _, ok := coord.Middle(list)
-	if !ok {
-		return nil
-	}
-	return &c
 }

@@ -78,33 +78,35 @@ func (g *guard) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 	g.peers.Touch(now)
 	g.seeWorker(w)
 	g.uplink.Touch()
-	g.siteEvent(fx, now, wire.EventWarning, "WorkerLost", "worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+g.detect.Verdict(w.Name)+"); its instances get a new place", w.Name)
+	g.siteEvent(fx, now, wire.EventWarning, "WorkerLost",
+		"worker "+w.Name+" has been out of touch for "+now.Sub(since).Round(time.Second).String()+" ("+g.detect.Verdict(w.Name)+
+			"); its instances are placed elsewhere", w.Name)
 	for _, id := range sortedIDs(g.moving) {
-		if p := g.places[id]; p.Next.Worker == w.Name {
-			g.abandon(p)
-			g.changed(now, p, fx)
+		if inst := g.places[id]; inst.Next.Worker == w.Name {
+			g.abandon(inst)
+			g.changed(now, inst, fx)
 		}
 	}
-	for _, p := range g.on(w.Name) {
+	for _, inst := range g.on(w.Name) {
 		switch {
-		case (p.Obs.State == skerry.Running || p.mayRun()) && !p.Removing && p.Group == "" && p.A.Spec.Mode == spec.ModeService:
-			g.strand(now, p, fx)
-		case p.Next != nil:
-			g.takeOver(now, p, "its worker is out of touch", fx)
-		case p.Removing:
-			if !p.ended() {
-				g.leave(p, w.Name)
+		case (inst.Obs.State == skerry.Running || inst.mayRun()) && !inst.Removing && inst.Group == "" && inst.A.Spec.Mode == spec.ModeService:
+			g.strand(now, inst, fx)
+		case inst.Next != nil:
+			g.takeOver(now, inst, "its worker is out of touch", fx)
+		case inst.Removing:
+			if !inst.ended() {
+				g.leave(inst, w.Name)
 			}
-			g.drop(now, p, fx)
-		case p.Group != "":
-			p.Obs.Unreachable, p.Obs.Ready = true, false
-			g.changed(now, p, fx)
-		case p.Obs.State == skerry.Terminated || p.Obs.State == skerry.Failed:
+			g.drop(now, inst, fx)
+		case inst.Group != "":
+			inst.Obs.Unreachable, inst.Obs.Ready = true, false
+			g.changed(now, inst, fx)
+		case inst.Obs.State == skerry.Terminated || inst.Obs.State == skerry.Failed:
 			// ended: nothing to place anew
 		default:
-			p.Obs.Unreachable = true
+			inst.Obs.Unreachable = true
 			// Nothing new comes to a worker that is out of touch; once it is back it is as good as any.
-			g.move(now, p, "its worker is out of touch", false, fx)
+			g.move(now, inst, "its worker is out of touch", false, fx)
 		}
 	}
 	g.awaitEnd(now, w, fx)
@@ -125,12 +127,13 @@ func (g *guard) awaitEnd(now time.Time, w *worker, fx *wire.Effects) {
 func (g *guard) freezeChanged(now time.Time, w *worker, fx *wire.Effects) {
 	if why := w.report.Frozen; why != "" {
 		g.held[w.Name] = true
-		g.siteEvent(fx, now, wire.EventNormal, "WorkerHeld", "worker "+w.Name+" is held on its device, and carries out nothing: "+why, w.Name)
+		g.siteEvent(fx, now, wire.EventNormal, "WorkerHeld", "worker "+w.Name+" is frozen on its device and ignores requests: "+why, w.Name)
 		return
 	}
 	delete(g.held, w.Name)
 	g.retry()
-	g.siteEvent(fx, now, wire.EventNormal, "WorkerReleased", "worker "+w.Name+" carries out again what it is asked for", w.Name)
+	g.siteEvent(fx, now, wire.EventNormal, "WorkerReleased", "worker "+w.Name+" was released on its device and carries out requests again",
+		w.Name)
 }
 
 // forged is by how much a token must be beyond any that was given: the store may be a backup's.
@@ -159,7 +162,8 @@ func (g *guard) reviewed(now time.Time, f trust.Finding, fx *wire.Effects) {
 	g.seeWorker(w)
 	if w.trust.Quarantine() == "" {
 		g.retry()
-		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" gets new work again: nothing more came for long", w.Name)
+		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded",
+			"worker "+w.Name+" gets new instances again: nothing spoke against it for a while", w.Name)
 		return
 	}
 	g.siteEvent(fx, now, wire.EventWarning, "WorkerQuarantined", "worker "+w.Name+" gets nothing new: "+w.trust.Quarantine(), w.Name)
@@ -190,7 +194,7 @@ func (g *guard) restoreTrust(now time.Time, w *worker, fx *wire.Effects) {
 		w.Facts = &facts
 	}
 	if suspected {
-		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is believed again: an operator says so", w.Name)
+		g.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", "worker "+w.Name+" is trusted again, by an operator", w.Name)
 	}
 }
 
@@ -200,9 +204,9 @@ func (g *guard) unknownToken(now time.Time, w *worker, p *placement, o *wire.Obs
 	switch {
 	case w == nil:
 	case o.Fence.ClusterTerm == g.term && o.Fence.Sequence > g.seq && o.Fence.Sequence-g.seq > forged:
-		text = "it tells of " + string(p.A.ID) + " under a token that was never given"
+		text = "it reports " + string(p.A.ID) + " under a token that was never issued"
 	case p.Worker != "" && p.Worker != w.Name && o.Fence == p.A.Fence && o.Fence.Sequence > 0 && (p.Next == nil || p.Next.Worker != w.Name):
-		text = "it tells of " + string(p.A.ID) + ", which another worker was given"
+		text = "it reports " + string(p.A.ID) + ", which belongs to another worker"
 	}
 	if text != "" {
 		g.counted(now, g.trust.Mark(now, w.Name, evidence.Tokens, text), fx)
@@ -249,7 +253,8 @@ func (g *guard) compareStart(now time.Time, p *placement, fx *wire.Effects) {
 			runs++
 		}
 	}
-	text := fmt.Sprintf("it accepted %s and did not run it for %s; another worker did after %s", p.A.Service.String(), l.Waited.Round(time.Second), took.Round(time.Millisecond))
+	text := fmt.Sprintf("it accepted %s and did not run it for %s; another worker did after %s", p.A.Service.String(),
+		l.Waited.Round(time.Second), took.Round(time.Millisecond))
 	g.counted(now, g.trust.Slow(now, w.Name, runs, text), fx)
 }
 
@@ -285,32 +290,32 @@ func (g *guard) overdue(p *placement) time.Time {
 }
 
 // appraised tries elsewhere what a worker has not started for long.
-func (g *guard) appraised(now time.Time, m Appraised, fx *wire.Effects) {
-	w, k := g.workers[m.Name], g.Children.Get(m.Name)
-	if w == nil || k == nil || !k.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Frozen != "" {
+func (g *guard) appraised(now time.Time, msg Appraised, fx *wire.Effects) {
+	w, child := g.workers[msg.Name], g.Children.Get(msg.Name)
+	if w == nil || child == nil || !child.Connected || w.sight.Quiet() || w.sight.Lost() || w.report.Frozen != "" {
 		return
 	}
-	for _, p := range g.on(m.Name) {
-		if !g.starts.Has(p.A.ID) || !p.starting() || now.Before(g.overdue(p)) || p.Next != nil || !g.has(m.Name, p.A.ID) {
+	for _, inst := range g.on(msg.Name) {
+		if !g.starts.Has(inst.A.ID) || !inst.starting() || now.Before(g.overdue(inst)) || inst.Next != nil || !g.has(msg.Name, inst.A.ID) {
 			continue
 		}
-		waited := now.Sub(g.overdue(p)) + placing.Patience
-		l := placing.NewLate(now, p.Worker, waited, m.RTT)
+		waited := now.Sub(g.overdue(inst)) + placing.Patience
+		l := placing.NewLate(now, inst.Worker, waited, msg.RTT)
 		text := "its worker has not started it for " + waited.Round(time.Second).String()
-		if p.A.Spec.Mode != spec.ModeService {
-			if !g.find.othersFit(p) {
+		if inst.A.Spec.Mode != spec.ModeService {
+			if !g.find.othersFit(inst) {
 				continue
 			}
-			p.Late = l
-			g.move(now, p, text, true, fx)
+			inst.Late = l
+			g.move(now, inst, text, true, fx)
 			continue
 		}
-		d, wait := g.find.besides(now, p, nil, fx)
+		d, wait := g.find.besides(now, inst, nil, fx)
 		if wait || d.Chosen == "" {
 			continue
 		}
-		p.Late = l
-		g.starts.Done(p.A.ID)
-		g.migrate(now, p, d, text, fx)
+		inst.Late = l
+		g.starts.Done(inst.A.ID)
+		g.migrate(now, inst, d, text, fx)
 	}
 }

@@ -296,3 +296,10 @@ const Self = "self"
 func NoInstance(id skerry.InstanceID) error {
 	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q at this site", id).WithHint("`skerry get instances` lists them")
 }
+
+func orNobody(actor string) string {
+	if actor == "" {
+		return "the system"
+	}
+	return actor
+}

@@ -40,15 +40,6 @@ func (o *overlay) ingressState(now time.Time, name string, value []byte) {
 	o.Apps.Waits(now, name, o.ingress.Tell(name, st))
 }
 
-// attached is how many addresses of a worker are in use: those of instances, and of its ingress in each network.
-func (o *overlay) attached(w *worker) int {
-	n := len(o.byWorker[w.Name])
-	if w.hasIngress() {
-		n += o.ingress.Networks()
-	}
-	return n
-}
-
 // settleIngress has it worked out who gets which way in, where something about that may have changed, and the directories of applications
 // that are concerned published.
 func (o *overlay) settleIngress(now time.Time, fx *wire.Effects) {
@@ -98,12 +89,6 @@ func (o *overlay) tellRefused(now time.Time, r *network.Refusal, fx *wire.Effect
 	}
 	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "IngressRefused", Text: text,
 		App: r.App, Service: r.Service, Org: r.Org, Cluster: skerry.ClusterName(o.opt.Name)})
-}
-
-// letsIn reports whether a worker's ingress leads to a service.
-func (o *overlay) letsIn(name string, k skerry.ServiceKey) bool {
-	w := o.workers[name]
-	return w != nil && w.hasIngress() && o.ingress.Offers(k)
 }
 
 // ingressesChanged has the directories of applications with a way in published again: workers with an ingress came or went.

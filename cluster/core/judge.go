@@ -11,7 +11,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// judge looks whether instances get what their SLA says and have the right runtime, and moves those for which the site has something better.
+// judge looks whether instances get what their SLA says and have the right runtime, and moves those for which the site
+// has something better.
 type judge struct {
 	*lifecycle
 	find   *finder
@@ -21,55 +22,56 @@ type judge struct {
 // look looks whether an instance gets what its SLA says. Rigidness r lets a share of violation of 1-r pass (Oakestra,
 // section 3.2: the sensitivity for re-triggering scheduling); beyond it the instance gets a new place, in its site where
 // there is one, else the owner is told.
-func (j *judge) look(now time.Time, p *placement, fx *wire.Effects) {
-	s := &p.SLA
-	if p.Obs.Ready {
-		s.Given(true, p.Obs.Restarts)
+func (j *judge) look(now time.Time, inst *placement, fx *wire.Effects) {
+	sla := &inst.SLA
+	if inst.Obs.Ready {
+		sla.Given(true, inst.Obs.Restarts)
 	}
-	if p.Obs.State != skerry.Running || p.Removing || p.Obs.Unreachable {
-		s.Pause(now)
+	if inst.Obs.State != skerry.Running || inst.Removing || inst.Obs.Unreachable {
+		sla.Pause(now)
 		return
 	}
-	p.Located.Shift(j.workers.where)
-	what, violated, link := j.find.violation(p)
-	s.See(now, violated)
-	j.watch(p.A.ID, violated != "")
-	if s.Raise(violated) {
-		j.eventUp(fx, now, p, wire.EventWarning, "SLAViolated", violated, uplink.InGeneral(what, violated))
-		j.changed(now, p, fx)
-	} else if was, ends := s.Settle(violated, p.Obs.Violated != "", p.drained); ends {
-		p.Obs.Violated = ""
-		j.event(fx, now, p, wire.EventNormal, "SLAKept", "no longer: "+was)
-		j.changed(now, p, fx)
+	inst.Located.Shift(j.workers.where)
+	what, violated, link := j.find.violation(inst)
+	sla.See(now, violated)
+	j.watch(inst.A.ID, violated != "")
+	if sla.Raise(violated) {
+		j.eventUp(fx, now, inst, wire.EventWarning, "SLAViolated", violated, uplink.InGeneral(what, violated))
+		j.changed(now, inst, fx)
+	} else if was, ends := sla.Settle(violated, inst.Obs.Violated != "", inst.drained); ends {
+		inst.Obs.Violated = ""
+		j.event(fx, now, inst, wire.EventNormal, "SLAKept", "no longer: "+was)
+		j.changed(now, inst, fx)
 	}
-	j.find.refreshUsers(now, p, fx)
-	if violated == "" || !s.Exceeds(p.A.Spec.Rigidness(link)) || s.Rests(now) || p.Next != nil || p.Pinned != "" || p.A.Spec.Mode != spec.ModeService {
-		if j.questions.Judged(p.A.ID) && !j.drains.Has(p.Worker) {
-			j.questions.Drop(p.A.ID) // what plugins say of a move that is not wanted any more
+	j.find.refreshUsers(now, inst, fx)
+	if violated == "" || !sla.Exceeds(inst.A.Spec.Rigidness(link)) || sla.Rests(now) || inst.Next != nil || inst.Pinned != "" ||
+		inst.A.Spec.Mode != spec.ModeService {
+		if j.questions.Judged(inst.A.ID) && !j.drains.Has(inst.Worker) {
+			j.questions.Drop(inst.A.ID) // what plugins say of a move that is not wanted any more
 		}
 		return
 	}
-	if at := j.endsElsewhere(p); now.Before(at) {
-		s.Rest(at) // with a copy that may still run out of touch there would be three
+	if at := j.endsElsewhere(inst); now.Before(at) {
+		sla.Rest(at) // with a copy that may still run out of touch there would be three
 		return
 	}
-	d, wait := j.find.better(now, p, what, fx)
+	d, wait := j.find.better(now, inst, what, fx)
 	if wait {
 		return // it is watched, and judged again when the plugins have answered
 	}
-	s.Look(now)
+	sla.Look(now)
 	if d.Chosen != "" {
-		s.Move(now)
-		j.migrate(now, p, d, violated, fx)
+		sla.Move(now)
+		j.migrate(now, inst, d, violated, fx)
 		return
 	}
 	// Nobody at the site does better: the owner may know another site.
 	const none = "the site has no worker that keeps the SLA: "
-	if p.Obs.Violated = violated; p.Origin == "root" {
-		p.Obs.Violated = j.workers.redact(p, uplink.InGeneral(what, violated))
+	if inst.Obs.Violated = violated; inst.Origin == "root" {
+		inst.Obs.Violated = j.workers.redact(inst, uplink.InGeneral(what, violated))
 	}
-	j.changed(now, p, fx)
-	j.eventUp(fx, now, p, wire.EventWarning, "NoBetterPlace", none+violated, none+uplink.InGeneral(what, violated))
+	j.changed(now, inst, fx)
+	j.eventUp(fx, now, inst, wire.EventWarning, "NoBetterPlace", none+violated, none+uplink.InGeneral(what, violated))
 }
 
 // judgeWatched judges again the instances whose SLA is violated.
@@ -87,44 +89,45 @@ func (j *judge) judgeWatched(now time.Time, fx *wire.Effects) {
 
 // reconsider looks whether an instance has still the right runtime, by what it uses, and moves it to one that bears more where its service
 // cannot have more instances: make before break, and never to one that keeps it apart less than it asks for.
-func (j *judge) reconsider(now time.Time, p *placement, fx *wire.Effects) {
-	s, x, w := &p.A.Spec, &p.Strain, j.workers[p.Worker]
-	limit := s.Resources.MostCPU()
-	if (s.Runtime != "" && s.Runtime != spec.RuntimeAuto) || s.Mode != spec.ModeService || limit <= 0 || w == nil || p.qos == nil || p.A.Runtime == "" || p.Next != nil {
-		j.crowd(now, p, fx)
+func (j *judge) reconsider(now time.Time, inst *placement, fx *wire.Effects) {
+	service, strain, w := &inst.A.Spec, &inst.Strain, j.workers[inst.Worker]
+	limit := service.Resources.MostCPU()
+	if (service.Runtime != "" && service.Runtime != spec.RuntimeAuto) || service.Mode != spec.ModeService || limit <= 0 || w == nil ||
+		inst.qos == nil || inst.A.Runtime == "" || inst.Next != nil {
+		j.crowd(now, inst, fx)
 		return
 	}
-	for i := range s.Sidecars {
-		limit += s.Sidecars[i].Resources.MostCPU()
+	for i := range service.Sidecars {
+		limit += service.Sidecars[i].Resources.MostCPU()
 	}
-	share := float64(p.qos.CPU) / float64(limit)
-	if x.See(now, share, share >= moves.StrainSlow && j.workers.slow(p)); !x.Strained() {
-		j.crowd(now, p, fx)
+	share := float64(inst.qos.CPU) / float64(limit)
+	if strain.See(now, share, share >= moves.StrainSlow && j.workers.slow(inst)); !strain.Strained() {
+		j.crowd(now, inst, fx)
 		return
 	}
-	near := fmt.Sprintf("it is near its saturation point in runtime %s with %s of a processor", p.A.Runtime, limit)
-	switch x.Next(now, j.mayGrow(p)) {
+	near := fmt.Sprintf("it is near its saturation point in runtime %s with %s of a processor", inst.A.Runtime, limit)
+	switch strain.Next(now, j.mayGrow(inst)) {
 	case moves.StepScale:
-		x.Stays(near + "; its service may have more instances")
+		strain.Stays(near + "; its service may have more instances")
 	case moves.StepMove:
-		if j.oneMoves(p) {
+		if j.oneMoves(inst) {
 			break // once that serves, the others may bear less
 		}
-		x.Look(now)
-		d, runtime, why := j.find.relieve(now, p, share)
+		strain.Look(now)
+		d, runtime, why := j.find.relieve(now, inst, share)
 		if d.Chosen != "" {
-			x.Leave(now)
+			strain.Leave(now)
 			why = near + ", which is moved to " + runtime
-			if runtime == p.A.Runtime {
+			if runtime == inst.A.Runtime {
 				why = near + ", which takes less of one elsewhere"
 			}
-			j.event(fx, now, p, wire.EventWarning, "RuntimeChanged", why)
-			j.migrateIn(now, p, d, runtime, why, fx)
+			j.event(fx, now, inst, wire.EventWarning, "RuntimeChanged", why)
+			j.migrateIn(now, inst, d, runtime, why, fx)
 			break
 		}
-		x.Stays(near + "; " + why)
+		strain.Stays(near + "; " + why)
 	}
-	j.crowd(now, p, fx)
+	j.crowd(now, inst, fx)
 }
 
 // mayGrow reports whether the service of an instance follows its load and may have more instances.

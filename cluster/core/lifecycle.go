@@ -87,29 +87,31 @@ func (l *lifecycle) changed(now time.Time, p *placement, fx *wire.Effects) {
 }
 
 // tellUp gives the owner what it may know of an instance: the root learns no address and no worker.
-func (l *lifecycle) tellUp(now time.Time, p *placement, fx *wire.Effects) {
-	o := p.Obs
-	if p.Group != "" {
+func (l *lifecycle) tellUp(now time.Time, inst *placement, fx *wire.Effects) {
+	obs := inst.Obs
+	if inst.Group != "" {
 		return
 	}
-	o.Successor, o.Revision, o.Limits, o.Crowded = l.answerOf(p), p.A.Revision, p.Limits, l.workers.redact(p, p.Strain.Crowded)
-	if l.mine(p) {
-		l.Apps.Instance(p.A.ID).Worker = skerry.WorkerName(p.Worker)
-		if l.Apps.Observe(now, Self, o, fx) {
-			l.remove(now, p, fx)
+	obs.Successor, obs.Revision, obs.Limits, obs.Crowded = l.answerOf(inst), inst.A.Revision, inst.Limits,
+		l.workers.redact(inst, inst.Strain.Crowded)
+	if l.mine(inst) {
+		l.Apps.Instance(inst.A.ID).Worker = skerry.WorkerName(inst.Worker)
+		if l.Apps.Observe(now, Self, obs, fx) {
+			l.remove(now, inst, fx)
 		}
 	}
-	if p.Origin == "local" {
+	if inst.Origin == "local" {
 		return
 	}
-	o.Asked = min(p.Extra, o.Restart)
-	o.Restart -= o.Asked
-	o.Successor = l.redactAnswer(p, o.Successor)
-	o.Reason, o.Frozen, o.CrashLoop = l.workers.redact(p, o.Reason), l.workers.redact(p, o.Frozen), l.workers.redact(p, o.CrashLoop)
-	if o.Limits != nil {
-		o.Limits = &wire.LimitsRefusal{Gen: o.Limits.Gen, Reason: l.workers.redact(p, o.Limits.Reason), InUse: o.Limits.InUse}
+	obs.Asked = min(inst.Extra, obs.Restart)
+	obs.Restart -= obs.Asked
+	obs.Successor = l.redactAnswer(inst, obs.Successor)
+	obs.Reason, obs.Frozen, obs.CrashLoop = l.workers.redact(inst, obs.Reason), l.workers.redact(inst, obs.Frozen),
+		l.workers.redact(inst, obs.CrashLoop)
+	if obs.Limits != nil {
+		obs.Limits = &wire.LimitsRefusal{Gen: obs.Limits.Gen, Reason: l.workers.redact(inst, obs.Limits.Reason), InUse: obs.Limits.InUse}
 	}
-	l.report(&p.A.Spec, o)
+	l.report(&inst.A.Spec, obs)
 }
 
 // seeStart keeps the index of what is about to start, and notes what has.
@@ -125,8 +127,8 @@ func (l *lifecycle) seeStart(now time.Time, p *placement, fx *wire.Effects) {
 	l.starts.Expect(p.A.ID, p.Placed.Add(placing.Patience))
 }
 
-// crowd tells whether an instance is clear of the saturation point of its runtime, when that changes: by what is expected of it, or by what it
-// was seen to use.
+// crowd tells whether an instance is clear of the saturation point of its runtime, when that changes: by what is
+// expected of it, or by what it was seen to use.
 func (l *lifecycle) crowd(now time.Time, p *placement, fx *wire.Effects) {
 	text := ""
 	if w := l.workers[p.Worker]; w != nil && !p.ended() {
@@ -149,30 +151,31 @@ func (l *lifecycle) crowd(now time.Time, p *placement, fx *wire.Effects) {
 }
 
 // move takes an instance from its worker and lets it wait for another. avoid keeps it from the same one in this round.
-func (l *lifecycle) move(now time.Time, p *placement, why string, avoid bool, fx *wire.Effects) {
-	l.unstrand(p)
-	l.abandon(p)
-	if p.mayRun() {
-		l.endNow(p)
+func (l *lifecycle) move(now time.Time, inst *placement, why string, avoid bool, fx *wire.Effects) {
+	l.unstrand(inst)
+	l.abandon(inst)
+	if inst.mayRun() {
+		l.endNow(inst)
 	} else {
-		l.letGo(p)
+		l.letGo(inst)
 	}
-	if !p.ended() {
-		l.leave(p, p.Worker)
+	if !inst.ended() {
+		l.leave(inst, inst.Worker)
 	}
-	l.reserve(p, -1)
-	l.questions.Drop(p.A.ID) // what was asked was about another place
-	if avoid && p.Worker != "" {
-		p.Avoid = append(p.Avoid, p.Worker)
+	l.reserve(inst, -1)
+	l.questions.Drop(inst.A.ID) // what was asked was about another place
+	if avoid && inst.Worker != "" {
+		inst.Avoid = append(inst.Avoid, inst.Worker)
 	}
-	old := p.Obs
-	l.event(fx, now, p, wire.EventWarning, "Moved", why)
-	l.bind(p, "")
-	p.Obs = wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled, Reason: why, Restarts: old.Restarts, Exit: old.Exit, CrashLoop: old.CrashLoop}
-	l.wait(p.A.ID, true)
-	l.linked[p.A.Service.App] = true
+	old := inst.Obs
+	l.event(fx, now, inst, wire.EventWarning, "Moved", why)
+	l.bind(inst, "")
+	inst.Obs = wire.Observation{ID: inst.A.ID, Gen: inst.A.Gen, Fence: inst.A.Fence, State: skerry.ClusterScheduled, Reason: why,
+		Restarts: old.Restarts, Exit: old.Exit, CrashLoop: old.CrashLoop}
+	l.wait(inst.A.ID, true)
+	l.linked[inst.A.Service.App] = true
 	l.uplink.Touch()
-	l.changed(now, p, fx)
+	l.changed(now, inst, fx)
 }
 
 func (l *lifecycle) remove(now time.Time, p *placement, fx *wire.Effects) {
@@ -208,6 +211,18 @@ func (l *lifecycle) removeGroup(now time.Time, g *group, fx *wire.Effects) {
 	fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
 	l.endGroups(now, g, fx) // another one may take its place worker by worker: see exchangeGroups
 	l.tellGroup(now, g, fx)
+}
+
+// endGroups ends the copies of groups of a service whose place no other one takes.
+func (l *lifecycle) endGroups(now time.Time, of *group, fx *wire.Effects) {
+	for _, g := range l.rivals(of) {
+		if !g.Removing || l.successor(g) != nil {
+			continue
+		}
+		for _, p := range l.copies(g.A.ID) {
+			l.remove(now, p, fx)
+		}
+	}
 }
 
 // removeID ends an instance or a group that its owner no longer wants.
@@ -263,7 +278,8 @@ func (l *lifecycle) drop(now time.Time, p *placement, fx *wire.Effects) {
 	}
 	l.ownerGone(now, p.A.ID, fx)
 	if p.Origin == "root" && l.rootWants(p.A.ID) {
-		// A crash had left half of a commit: that it was here, and not that the root wants it. It was ended for that, and the root has said it again.
+		// A crash had left half of a commit: that it was here, and not that the root wants it. It was ended for that,
+		// and the root has said it again.
 		l.then.still(now, p.A.ID, fx)
 	}
 }
@@ -297,29 +313,29 @@ func (l *lifecycle) refuse(now time.Time, p *placement, why []wire.Reason, d *wi
 }
 
 // adopt takes over an instance that a worker runs already and this store has forgotten, as after a restored backup.
-func (l *lifecycle) adopt(now time.Time, p *placement, fx *wire.Effects) bool {
-	key := wire.AssignmentKey(p.A.ID)
-	for _, name := range slices.Sorted(maps.Keys(l.orphan[p.A.ID])) {
+func (l *lifecycle) adopt(now time.Time, inst *placement, fx *wire.Effects) bool {
+	key := wire.AssignmentKey(inst.A.ID)
+	for _, name := range slices.Sorted(maps.Keys(l.orphan[inst.A.ID])) {
 		if l.Children.Get(name) == nil {
 			continue
 		}
 		value, orphaned, ok := l.Children.Get(name).Observed.Get(key)
 		var o wire.Observation
-		if !ok || orphaned || l.said(value, &o) != nil || o.Fence.RootEpoch != p.A.Fence.RootEpoch || o.Fence.ClusterTerm > l.term {
+		if !ok || orphaned || l.said(value, &o) != nil || o.Fence.RootEpoch != inst.A.Fence.RootEpoch || o.Fence.ClusterTerm > l.term {
 			continue
 		}
-		if p.Pinned != "" && p.Pinned != name {
+		if inst.Pinned != "" && inst.Pinned != name {
 			continue // a copy for every worker, whose name tells any of them how that of another is called
 		}
-		l.bind(p, name)
-		l.claimAt(p, name)
-		p.Placed, p.A.Fence, p.A.Runtime, p.A.Devices, p.Obs = now, o.Fence, o.Runtime, o.Devices, o
-		l.admission.confine(&p.A)
-		l.found(p.A.ID, name)
+		l.bind(inst, name)
+		l.claimAt(inst, name)
+		inst.Placed, inst.A.Fence, inst.A.Runtime, inst.A.Devices, inst.Obs = now, o.Fence, o.Runtime, o.Devices, o
+		l.admission.confine(&inst.A)
+		l.found(inst.A.ID, name)
 		l.above(o.Fence.Sequence)
-		l.reserve(p, 1)
-		l.send(p)
-		l.event(fx, now, p, wire.EventNormal, "Adopted", "runs on worker "+name+" already")
+		l.reserve(inst, 1)
+		l.send(inst)
+		l.event(fx, now, inst, wire.EventNormal, "Adopted", "runs on worker "+name+" already")
 		return true
 	}
 	return false

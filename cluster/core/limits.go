@@ -33,57 +33,60 @@ func keepGrants(p *placement, a *spec.Assignment, policy *Admission) {
 }
 
 // relimit looks whether an assignment is about limits of what runs. It reports whether nothing else has to be done about it.
-func (l *lifecycle) relimit(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
-	t := p.target()
+func (l *lifecycle) relimit(now time.Time, inst *placement, assigned spec.Assignment, fx *wire.Effects) bool {
+	target := inst.target()
 	switch {
-	case p.Worker == "" || p.ended():
+	case inst.Worker == "" || inst.ended():
 		return false // it is started with them, if at all
-	case p.Resize == nil && a.Revision == t.Revision:
-		p.Limits = nil
+	case inst.Resize == nil && assigned.Revision == target.Revision:
+		inst.Limits = nil
 		return false
-	case p.Resize != nil && a.Revision == t.Revision:
-		if a.Gen == t.Gen && a.Restart == t.Restart && a.Failover == t.Failover {
+	case inst.Resize != nil && assigned.Revision == target.Revision:
+		if assigned.Gen == target.Gen && assigned.Restart == target.Restart && assigned.Failover == target.Failover {
 			return true
 		}
-		p.Resize.Spec, p.Resize.Gen = a.Spec, a.Gen
-	case p.Limits != nil && p.Limits.Gen == a.Gen && p.Resize == nil:
+		inst.Resize.Spec, inst.Resize.Gen = assigned.Spec, assigned.Gen
+	case inst.Limits != nil && inst.Limits.Gen == assigned.Gen && inst.Resize == nil:
 		return true // it was refused
 	default:
-		if why := l.unlimited(p, &a); a.Revision != p.A.Revision && why != "" {
-			p.Limits = &wire.LimitsRefusal{Gen: a.Gen, Reason: why}
-			l.changed(now, p, fx)
+		if why := l.unlimited(inst, &assigned); assigned.Revision != inst.A.Revision && why != "" {
+			inst.Limits = &wire.LimitsRefusal{Gen: assigned.Gen, Reason: why}
+			l.changed(now, inst, fx)
 			return true
 		}
-		l.abandon(p) // it was to start with what is wanted no longer
-		l.revalue(p, func() { p.Resize = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen, Peak: p.need()} })
-		p.Limits = nil
+		l.abandon(inst) // it was to start with what is wanted no longer
+		l.revalue(inst, func() {
+			inst.Resize = &resize{Spec: assigned.Spec, Revision: assigned.Revision, Gen: assigned.Gen, Peak: inst.need()}
+		})
+		inst.Limits = nil
 	}
-	keepGrants(p, &a, l.admission)
-	p.A.Restart, p.A.Failover, p.A.Digest, p.A.Signers = a.Restart, a.Failover, a.Digest, a.Signers
-	l.boundTo(p)
-	l.changed(now, p, fx)
-	l.send(p)
-	l.sendNext(p)
+	keepGrants(inst, &assigned, l.admission)
+	inst.A.Restart, inst.A.Failover, inst.A.Digest, inst.A.Signers = assigned.Restart, assigned.Failover, assigned.Digest, assigned.Signers
+	l.boundTo(inst)
+	l.changed(now, inst, fx)
+	l.send(inst)
+	l.sendNext(inst)
 	return true
 }
 
 // unlimited says why a placement cannot be given the limits of an assignment while it runs, or "".
-func (l *lifecycle) unlimited(p *placement, a *spec.Assignment) string {
-	w := l.workers[p.Worker]
-	if w == nil || p.Obs.State != skerry.Running || p.Obs.Unreachable || l.stranded[p.A.ID] || p.Next != nil || p.Original != nil {
+func (l *lifecycle) unlimited(inst *placement, assigned *spec.Assignment) string {
+	w := l.workers[inst.Worker]
+	if w == nil || inst.Obs.State != skerry.Running || inst.Obs.Unreachable || l.stranded[inst.A.ID] || inst.Next != nil ||
+		inst.Original != nil {
 		return "it is being started or moved"
 	}
 	if w.Facts == nil || !slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
-		return r.Name == p.Obs.Runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityResize)
+		return r.Name == inst.Obs.Runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityResize)
 	}) {
-		return "runtime " + p.Obs.Runtime + " of its worker cannot change limits of what runs"
+		return "runtime " + inst.Obs.Runtime + " of its worker cannot change limits of what runs"
 	}
-	if why := l.admission.CheckQuota(l.usedBy(p.A.Org, p.A.ID), a); why != nil {
+	if why := l.admission.CheckQuota(l.usedBy(inst.A.Org, inst.A.ID), assigned); why != nil {
 		return why.Text
 	}
-	now, left := p.need().Vector(), w.available().Vector()
+	now, left := inst.need().Vector(), w.available().Vector()
 	var short []string
-	for i, v := range a.Spec.Need().Vector() {
+	for i, v := range assigned.Spec.Need().Vector() {
 		if more := v - now[i]; more > 0 && more > left[i] {
 			short = append(short, spec.ResourceNames[i])
 		}

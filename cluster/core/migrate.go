@@ -16,7 +16,8 @@ func (l *lifecycle) migrate(now time.Time, p *placement, d wire.Decision, why st
 
 func (l *lifecycle) migrateIn(now time.Time, p *placement, d wire.Decision, runtime, why string, fx *wire.Effects) {
 	fence := l.mint(p, fx)
-	l.succeed(p, &successor{Worker: d.Chosen, Runtime: runtime, Devices: l.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now, Why: why, Rescue: l.stranded[p.A.ID], Checkpoint: l.checkpointTo(p, d.Chosen),
+	l.succeed(p, &successor{Worker: d.Chosen, Runtime: runtime, Devices: l.site.PickDevices(d.Chosen, &p.A.Spec), Fence: fence, Since: now,
+		Why: why, Rescue: l.stranded[p.A.ID], Checkpoint: l.checkpointTo(p, d.Chosen),
 		Obs: wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: fence, State: skerry.WorkerScheduled}})
 	d.Users, d.Because = p.Users, why
 	p.Decision = &d
@@ -57,49 +58,52 @@ func (l *lifecycle) observeNext(now time.Time, p *placement, o wire.Observation,
 }
 
 // takeOver makes the successor the instance and ends the old copy.
-func (l *lifecycle) takeOver(now time.Time, p *placement, why string, fx *wire.Effects) {
-	old, n, was := p.Worker, p.Next, p.A.Runtime
-	if l.stranded[p.A.ID] {
-		l.leaveBehind(p)
-		l.unstrand(p)
+func (l *lifecycle) takeOver(now time.Time, inst *placement, why string, fx *wire.Effects) {
+	old, next, was := inst.Worker, inst.Next, inst.A.Runtime
+	if l.stranded[inst.A.ID] {
+		l.leaveBehind(inst)
+		l.unstrand(inst)
 	} else {
-		l.letGo(p)
+		l.letGo(inst)
 	}
-	if !p.ended() {
-		l.leave(p, old)
+	if !inst.ended() {
+		l.leave(inst, old)
 	}
-	l.reserve(p, -1)
-	l.succeed(p, nil)
-	l.bind(p, n.Worker)
-	l.claimAt(p, p.Worker)
-	l.ranWithData(p)
-	p.Placed, p.A.Fence, p.A.PriorFence, p.A.Runtime, p.A.Devices, p.Obs = now, n.Fence, nil, n.Runtime, n.Devices, n.Obs
-	p.A.Signers = l.admission.signersOf(p.A.Org)
-	l.revalue(p, func() { p.settleLimits() })
-	p.qos, p.Ran = nil, false
-	p.SLA.Given(n.Obs.Ready, n.Obs.Restarts)
-	l.workers.addressPorts(p)
-	l.linked[p.A.Service.App] = true
+	l.reserve(inst, -1)
+	l.succeed(inst, nil)
+	l.bind(inst, next.Worker)
+	l.claimAt(inst, inst.Worker)
+	l.ranWithData(inst)
+	inst.Placed, inst.A.Fence, inst.A.PriorFence, inst.A.Runtime, inst.A.Devices, inst.Obs = now, next.Fence, nil, next.Runtime,
+		next.Devices, next.Obs
+	inst.A.Signers = l.admission.signersOf(inst.A.Org)
+	l.revalue(inst, func() { inst.settleLimits() })
+	inst.qos, inst.Ran = nil, false
+	inst.SLA.Given(next.Obs.Ready, next.Obs.Restarts)
+	l.workers.addressPorts(inst)
+	l.linked[inst.A.Service.App] = true
 	l.uplink.Touch()
-	if n.Checkpoint {
+	if next.Checkpoint {
 		down := "with its memory"
-		if !n.Down.IsZero() {
-			down += fmt.Sprintf("; it served nobody for %s", now.Sub(n.Down).Round(time.Millisecond))
+		if !next.Down.IsZero() {
+			down += fmt.Sprintf("; it served nobody for %s", now.Sub(next.Down).Round(time.Millisecond))
 		}
-		p.Timeline = append(p.Timeline, wire.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "moved from worker " + old + " " + down})
+		inst.Timeline = append(inst.Timeline, wire.Step{At: now, State: inst.Obs.State, Phase: inst.Obs.Phase,
+			Text: "moved from worker " + old + " " + down})
 		why += " (" + down + ")"
 	}
-	if n.Runtime != was && was != "" {
-		p.Timeline = append(p.Timeline, wire.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: "runs in runtime " + n.Runtime + " on worker " + n.Worker + ", before in " + was + " on " + old + ": " + why})
+	if next.Runtime != was && was != "" {
+		inst.Timeline = append(inst.Timeline, wire.Step{At: now, State: inst.Obs.State, Phase: inst.Obs.Phase,
+			Text: "runs in runtime " + next.Runtime + " on worker " + next.Worker + ", before in " + was + " on " + old + ": " + why})
 	}
-	p.Strain.Settle()
-	l.changed(now, p, fx)
-	l.crowd(now, p, fx)
+	inst.Strain.Settle()
+	l.changed(now, inst, fx)
+	l.crowd(now, inst, fx)
 	reason := "Migrated"
-	if n.Rescue {
+	if next.Rescue {
 		reason = "Replaced"
 	}
-	l.event(fx, now, p, wire.EventNormal, reason, "runs on worker "+n.Worker+" now, before on "+old+": "+why)
+	l.event(fx, now, inst, wire.EventNormal, reason, "runs on worker "+next.Worker+" now, before on "+old+": "+why)
 }
 
 // migrationTime is how long a successor has to get ready.
@@ -115,29 +119,29 @@ func migrationTime(s *spec.ServiceSpec) time.Duration {
 }
 
 // give binds an instance to a worker under a new fencing token.
-func (l *lifecycle) give(now time.Time, p *placement, d wire.Decision, fx *wire.Effects) {
-	l.wait(p.A.ID, false)
-	l.left(d.Chosen, p.A.ID)
-	l.reclaim(p, d.Chosen)
-	l.found(p.A.ID, d.Chosen)
-	p.room = time.Time{}
-	l.endKeeping(p.A.ID)
-	p.Given(false, 0)
-	l.bind(p, d.Chosen)
-	l.claimAt(p, p.Worker)
-	l.admission.confine(&p.A)
-	p.A.Runtime, p.A.Devices = l.workers.runtimeAt(&p.A.Spec, d.Chosen), l.site.PickDevices(d.Chosen, &p.A.Spec)
-	p.Placed, p.Decision, p.Refused, p.Ran = now, &d, false, false
-	p.A.Fence, p.A.PriorFence = l.mint(p, fx), nil
-	p.Obs.State, p.Obs.Fence, p.Obs.Reason, p.Obs.Rejected, p.Obs.Why = skerry.WorkerScheduled, p.A.Fence, "", false, nil
-	p.Obs.Unreachable = false
-	l.reserve(p, 1)
-	l.send(p)
-	l.linked[p.A.Service.App] = true
+func (l *lifecycle) give(now time.Time, inst *placement, decision wire.Decision, fx *wire.Effects) {
+	l.wait(inst.A.ID, false)
+	l.left(decision.Chosen, inst.A.ID)
+	l.reclaim(inst, decision.Chosen)
+	l.found(inst.A.ID, decision.Chosen)
+	inst.room = time.Time{}
+	l.endKeeping(inst.A.ID)
+	inst.Given(false, 0)
+	l.bind(inst, decision.Chosen)
+	l.claimAt(inst, inst.Worker)
+	l.admission.confine(&inst.A)
+	inst.A.Runtime, inst.A.Devices = l.workers.runtimeAt(&inst.A.Spec, decision.Chosen), l.site.PickDevices(decision.Chosen, &inst.A.Spec)
+	inst.Placed, inst.Decision, inst.Refused, inst.Ran = now, &decision, false, false
+	inst.A.Fence, inst.A.PriorFence = l.mint(inst, fx), nil
+	inst.Obs.State, inst.Obs.Fence, inst.Obs.Reason, inst.Obs.Rejected, inst.Obs.Why = skerry.WorkerScheduled, inst.A.Fence, "", false, nil
+	inst.Obs.Unreachable = false
+	l.reserve(inst, 1)
+	l.send(inst)
+	l.linked[inst.A.Service.App] = true
 	l.uplink.Touch()
-	l.changed(now, p, fx)
-	l.crowd(now, p, fx)
-	l.event(fx, now, p, wire.EventNormal, "WorkerScheduled", "placed on worker "+p.Worker+" by "+d.Policy)
+	l.changed(now, inst, fx)
+	l.crowd(now, inst, fx)
+	l.event(fx, now, inst, wire.EventNormal, "WorkerScheduled", "placed on worker "+inst.Worker+" by "+decision.Policy)
 }
 
 // An instance that is moved with its memory (migration: checkpoint) is a successor that starts from the first copy's state:

@@ -16,7 +16,7 @@ type Options struct {
 	Incarnation skerry.Incarnation
 	Term        uint64 // second part of fencing tokens; grows with each take-over
 	Seed        [16]byte
-	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s
+	LostAfter   time.Duration // a worker out of touch for so long is lost; default 3 s, of a server: the profile's
 	Pace        *wire.Pace    // of workers; nil: theirs
 	StartGrace  time.Duration // time for workers to come back after the orchestrator's own start; default 30 s
 	ReportEvery time.Duration // at least this often the root gets an aggregate; default 10 s

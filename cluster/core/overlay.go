@@ -23,15 +23,6 @@ type overlay struct {
 	ingress   *network.Ingress
 }
 
-func newOverlay(b *books, opt *Options) *overlay {
-	dir := &directories{books: b, opt: opt, overlayNet: newOverlayNet()}
-	a := &abroad{directories: dir, paths: network.NewPaths()}
-	a.remote = newRemote(home{a})
-	o := &overlay{abroad: a, peers: network.NewPeers(measuring{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
-	o.ingress = network.NewIngress(ingressView{o})
-	return o
-}
-
 // relink has what workers know of an application worked out again.
 func (o *overlay) relink(app string) {
 	if k, err := skerry.ParseAppKey(app, ""); err == nil {
@@ -50,7 +41,8 @@ func (o *overlay) redirected(k skerry.AppKey) {
 // audit says what its parts contradict.
 func (o *overlay) audit() []string {
 	known, there := o.workers.has, func(app skerry.AppKey) bool { return o.byApp[app] != nil }
-	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.remote.sites.Audit(), o.endpoints.Audit(known, there))
+	return slices.Concat(o.peers.Audit(known), o.ingress.Audit(known), o.paths.Audit(), o.interests.Audit(), o.remote.sites.Audit(),
+		o.endpoints.Audit(known, there))
 }
 
 // publishEndpoints gives every worker that runs something of an application the endpoints of the services that it is linked to.
@@ -63,6 +55,21 @@ func (o *overlay) publishEndpoints(app skerry.AppKey) {
 			_ = o.Children.Put(e.Worker, key, o.item(e.Worker, &e.Endpoints))
 		}
 	}
+}
+
+// attached is how many addresses of a worker are in use: those of instances, and of its ingress in each network.
+func (o *overlay) attached(w *worker) int {
+	n := len(o.byWorker[w.Name])
+	if w.hasIngress() {
+		n += o.ingress.Networks()
+	}
+	return n
+}
+
+// letsIn reports whether a worker's ingress leads to a service.
+func (o *overlay) letsIn(name string, k skerry.ServiceKey) bool {
+	w := o.workers[name]
+	return w != nil && w.hasIngress() && o.ingress.Offers(k)
 }
 
 // measuring is what network sees of a site.

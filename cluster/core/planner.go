@@ -39,7 +39,8 @@ func (pl *planner) PlanApp(now time.Time, app spec.Application, digests map[stri
 		items = append(items, *i.Assignment(nil))
 	}
 	for n, d := range pl.Plan(now, items) {
-		out.List = append(out.List, view.PlannedCopy{Service: items[n].Service.Service, Worker: d.Chosen, Decision: &d, Copies: copiesOf(&items[n], &d)})
+		out.List = append(out.List, view.PlannedCopy{Service: items[n].Service.Service, Worker: d.Chosen, Decision: &d,
+			Copies: copiesOf(&items[n], &d)})
 	}
 	return out, nil
 }
@@ -85,51 +86,53 @@ func (pl *planner) Verdicts(now time.Time, items []spec.Assignment) []view.PlanV
 	return out
 }
 
-func (pl *planner) planOne(now time.Time, site *sched.Site, a *spec.Assignment, planned []*spec.Assignment, peers []sched.Peer, seed uint64) wire.Decision {
-	d := wire.Decision{At: now, Instance: a.ID, Tier: string(wire.TierCluster), Policy: "admission", Seed: seed, Considered: site.Len()}
-	why := pl.find.admission.Check(a)
+func (pl *planner) planOne(now time.Time, site *sched.Site, assigned *spec.Assignment, planned []*spec.Assignment, peers []sched.Peer,
+	seed uint64) wire.Decision {
+	decision := wire.Decision{At: now, Instance: assigned.ID, Tier: string(wire.TierCluster), Policy: "admission", Seed: seed,
+		Considered: site.Len()}
+	why := pl.find.admission.Check(assigned)
 	if why == nil {
-		used := pl.find.usedBy(a.Org, a.ID)
+		used := pl.find.usedBy(assigned.Org, assigned.ID)
 		for _, p := range planned {
 			used.add(p)
 		}
-		why = pl.find.admission.CheckQuota(used, a)
+		why = pl.find.admission.CheckQuota(used, assigned)
 	}
-	policy, plugins, unknown := pl.find.policyOf(a)
+	policy, plugins, unknown := pl.find.policyOf(assigned)
 	if why == nil {
 		why = unknown
 	}
 	if why != nil {
-		d.Why = []wire.Reason{*why}
-		return d
+		decision.Why = []wire.Reason{*why}
+		return decision
 	}
-	r := pl.find.request(&placement{A: *a})
-	r.Peers = append(r.Peers, peers...)
-	for _, u := range a.Spec.Placement.Users {
+	req := pl.find.request(&placement{A: *assigned})
+	req.Peers = append(req.Peers, peers...)
+	for _, u := range assigned.Spec.Placement.Users {
 		p := wire.UserPosition{}
-		if a.Spec.Placement.UserLatency(u) > 0 {
+		if assigned.Spec.Placement.UserLatency(u) > 0 {
 			p.Unknown = "a plan does not measure; it is measured when the service is placed"
 		}
-		r.Users = append(r.Users, p)
+		req.Users = append(req.Users, p)
 	}
-	if a.Spec.Mode == spec.ModePerWorker {
-		d.Policy = policy.Name
+	if assigned.Spec.Mode == spec.ModePerWorker {
+		decision.Policy = policy.Name
 		for _, name := range slices.Sorted(maps.Keys(pl.find.workers)) {
-			r.Only = name
-			if one := site.Place(now, policy, r, seed); one.Chosen != "" {
-				d.Top = append(d.Top, wire.Candidate{Name: name, Score: one.Top[0].Score, Chosen: true})
-				d.Chosen = name
+			req.Only = name
+			if one := site.Place(now, policy, req, seed); one.Chosen != "" {
+				decision.Top = append(decision.Top, wire.Candidate{Name: name, Score: one.Top[0].Score, Chosen: true})
+				decision.Chosen = name
 			} else {
-				d.Why = append(d.Why, one.Why...)
+				decision.Why = append(decision.Why, one.Why...)
 			}
 		}
-		return d
+		return decision
 	}
-	d = site.Place(now, policy, r, seed)
+	decision = site.Place(now, policy, req, seed)
 	for _, p := range plugins {
-		d.Why = append(d.Why, wire.Reason{What: "plugin", Text: fmt.Sprintf("plugin %s has a say when it is placed", p.Name)})
+		decision.Why = append(decision.Why, wire.Reason{What: "plugin", Text: fmt.Sprintf("plugin %s has a say when it is placed", p.Name)})
 	}
-	return d
+	return decision
 }
 
 // RuntimeChoices tells how each runtime stands to an instance, and how many workers have it.

@@ -47,50 +47,50 @@ func (q *queue) placeWaiting(now time.Time, fx *wire.Effects) {
 }
 
 // placeOne looks for a worker for one instance, or asks first what only the world outside can answer.
-func (q *queue) placeOne(now time.Time, p *placement, fx *wire.Effects) {
-	if now.Before(p.again) || p.A.Spec.KeepsData() && q.volumes.Busy(p.claims()) {
+func (q *queue) placeOne(now time.Time, inst *placement, fx *wire.Effects) {
+	if now.Before(inst.again) || inst.A.Spec.KeepsData() && q.volumes.Busy(inst.claims()) {
 		return
 	}
-	p.again = time.Time{}
-	if at := q.endsElsewhere(p); now.Before(at) && q.waiting[p.A.ID] {
-		p.again = at
+	inst.again = time.Time{}
+	if at := q.endsElsewhere(inst); now.Before(at) && q.waiting[inst.A.ID] {
+		inst.again = at
 		return
 	}
-	if p.again = q.find.gathers(now, p); !p.again.IsZero() {
+	if inst.again = q.find.gathers(now, inst); !inst.again.IsZero() {
 		return
 	}
-	policy, plugins, why := q.find.policyOf(&p.A)
+	policy, plugins, why := q.find.policyOf(&inst.A)
 	if why != nil {
-		q.unplaceable(now, p, []wire.Reason{*why}, nil, fx)
+		q.unplaceable(now, inst, []wire.Reason{*why}, nil, fx)
 		return
 	}
-	if !q.find.usersKnown(now, p, policy, fx) {
+	if !q.find.usersKnown(now, inst, policy, fx) {
 		return
 	}
 	q.questions.Next()
-	req := q.find.request(p)
-	var d wire.Decision
+	req := q.find.request(inst)
+	var decision wire.Decision
 	if len(plugins) == 0 {
-		d = q.find.placeFree(now, policy, req)
+		decision = q.find.placeFree(now, policy, req)
 	} else {
 		var wait bool
-		if d, wait = q.find.consult(now, p, policy, plugins, req, fx); wait {
+		if decision, wait = q.find.consult(now, inst, policy, plugins, req, fx); wait {
 			return
 		}
 	}
-	d.Users = p.Users
+	decision.Users = inst.Users
 	switch {
-	case d.Chosen != "" && p.Worker != "":
-		q.migrate(now, p, d, "its worker is out of touch", fx)
-	case d.Chosen != "":
-		q.give(now, p, d, fx)
-	case p.Pinned != "": // a copy of a perWorker service waits for its worker
-		if len(d.Plugins) > 0 {
-			p.again = now.Add(askAgain)
+	case decision.Chosen != "" && inst.Worker != "":
+		q.migrate(now, inst, decision, "its worker is out of touch", fx)
+	case decision.Chosen != "":
+		q.give(now, inst, decision, fx)
+	case inst.Pinned != "": // a copy of a perWorker service waits for its worker
+		if len(decision.Plugins) > 0 {
+			inst.again = now.Add(askAgain)
 		}
-	case len(d.Plugins) == 0 && q.makeRoom(now, p, policy, req, fx): // it waits until those who make room are gone
+	case len(decision.Plugins) == 0 && q.makeRoom(now, inst, policy, req, fx): // it waits until those who make room are gone
 	default:
-		q.unplaceable(now, p, d.Why, &d, fx)
+		q.unplaceable(now, inst, decision.Why, &decision, fx)
 	}
 }
 
@@ -241,15 +241,15 @@ func (q *queue) nextExpiry() time.Time {
 
 // makeRoom moves instances of lower priority out of the way of one that fits nowhere. It reports whether the instance
 // waits for that; the resources are its own only once the others are gone.
-func (q *queue) makeRoom(now time.Time, p *placement, policy sched.Policy, req *sched.Request, fx *wire.Effects) bool {
-	if now.Before(p.room) {
+func (q *queue) makeRoom(now time.Time, inst *placement, policy sched.Policy, req *sched.Request, fx *wire.Effects) bool {
+	if now.Before(inst.room) {
 		return true
 	}
-	q.endKeeping(p.A.ID)
-	if !p.room.IsZero() {
+	q.endKeeping(inst.A.ID)
+	if !inst.room.IsZero() {
 		return false // room was made once and did not do: the reasons go up
 	}
-	d, victims, ok := q.site.Preempt(now, policy, req, q.questions.Round(), q.residents)
+	decision, victims, ok := q.site.Preempt(now, policy, req, q.questions.Round(), q.residents)
 	if !ok {
 		return false
 	}
@@ -259,22 +259,23 @@ func (q *queue) makeRoom(now time.Time, p *placement, policy sched.Policy, req *
 		if g := v.A.Spec.TerminationGrace; g != nil {
 			longest = max(longest, time.Duration(*g))
 		}
-		who := p.A.Service.String()
-		if p.A.Org != v.A.Org {
+		who := inst.A.Service.String()
+		if inst.A.Org != v.A.Org {
 			who = "a service of another organisation"
 		}
-		q.event(fx, now, v, wire.EventWarning, "Preempted", fmt.Sprintf("%s, of priority %d, needs the room", who, p.A.Spec.Placement.Priority))
+		q.event(fx, now, v, wire.EventWarning, "Preempted",
+			fmt.Sprintf("%s, of priority %d, needs the room", who, inst.A.Spec.Placement.Priority))
 		q.move(now, v, "made room for "+who, false, fx)
 	}
-	p.room = now.Add(longest + roomSpare)
-	q.keep(p.A.ID, d.Chosen)
+	inst.room = now.Add(longest + roomSpare)
+	q.keep(inst.A.ID, decision.Chosen)
 	what := "1 instance"
 	if n := len(victims); n > 1 {
 		what = fmt.Sprintf("%d instances", n)
 	}
-	p.Obs.Reason = "waits for " + what + " of lower priority to leave a worker"
-	q.changed(now, p, fx)
-	q.event(fx, now, p, wire.EventNormal, "MakingRoom", fmt.Sprintf("%s of lower priority must leave worker %s", what, d.Chosen))
+	inst.Obs.Reason = "waits for " + what + " of lower priority to leave a worker"
+	q.changed(now, inst, fx)
+	q.event(fx, now, inst, wire.EventNormal, "MakingRoom", fmt.Sprintf("%s of lower priority must leave worker %s", what, decision.Chosen))
 	return true
 }
 

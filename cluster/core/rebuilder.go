@@ -57,27 +57,30 @@ func (sv *rebuilder) rebuildFrom(now time.Time, child *members.Child, fx *wire.E
 	}
 }
 
-func (sv *rebuilder) rebuildOne(now time.Time, worker string, a *spec.Assignment, obs *wire.Observation, fx *wire.Effects) (why string) {
-	switch app := sv.Apps.App(a.Service.App); {
-	case a.Spec.Mode != spec.ModeService:
-		return "only services are taken up, and this is a " + string(a.Spec.Mode)
-	case obs.State != skerry.Running || obs.Fence != a.Fence:
+func (sv *rebuilder) rebuildOne(now time.Time, worker string, assigned *spec.Assignment, obs *wire.Observation,
+	fx *wire.Effects) (why string) {
+	switch app := sv.Apps.App(assigned.Service.App); {
+	case assigned.Spec.Mode != spec.ModeService:
+		return "only services are taken up, and this is a " + string(assigned.Spec.Mode)
+	case obs.State != skerry.Running || obs.Fence != assigned.Fence:
 		return "it does not run as it was assigned last"
-	case app != nil && !sv.rebuild.Made(a.Service.App):
+	case app != nil && !sv.rebuild.Made(assigned.Service.App):
 		return "the application is there already, and does not know this instance"
 	}
-	if sv.Apps.Instance(a.ID) != nil {
+	if sv.Apps.Instance(assigned.ID) != nil {
 		return ""
 	}
 	wanted := 1
-	if a.Spec.Replicas != nil {
-		wanted = *a.Spec.Replicas
+	if assigned.Spec.Replicas != nil {
+		wanted = *assigned.Spec.Replicas
 	}
-	if err := sv.takeUp(now, a, obs, fx); err != nil {
+	if err := sv.takeUp(now, assigned, obs, fx); err != nil {
 		return err.Error()
 	}
-	sv.rebuild.Took(a.Service, a.ID, wanted)
-	sv.siteEvent(fx, now, wire.EventNormal, "Salvaged", fmt.Sprintf("%s, an instance of %s, runs on worker %s; its application was rebuilt from what the worker holds", a.ID, a.Service, worker), worker)
+	sv.rebuild.Took(assigned.Service, assigned.ID, wanted)
+	sv.siteEvent(fx, now, wire.EventNormal, "Salvaged",
+		fmt.Sprintf("%s, an instance of %s, runs on worker %s; its application was rebuilt from what the worker holds", assigned.ID,
+			assigned.Service, worker), worker)
 	return ""
 }
 
@@ -100,7 +103,7 @@ func (sv *rebuilder) endRebuild(now time.Time, fx *wire.Effects) {
 			fx.Merge(more)
 		}
 	}
-	sv.siteEvent(fx, now, wire.EventNormal, "Rebuilt", "the site was rebuilt from what its workers hold; `skerry cluster status` tells what was not recovered", "")
+	sv.siteEvent(fx, now, wire.EventNormal, "Rebuilt", "the site was rebuilt from what its workers hold; `skerry cluster status` shows what was not recovered", "")
 }
 
 // orphan is one with what a worker holds of it.
@@ -117,65 +120,69 @@ func (sv *rebuilder) orphans() (list []orphan) {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(sv.orphan[id])) {
-			k := sv.Children.Get(name)
-			if k == nil {
+			child := sv.Children.Get(name)
+			if child == nil {
 				continue
 			}
-			var x orphan
+			var found orphan
 			key := wire.AssignmentKey(id)
-			value, orphaned, ok := k.Observed.Get(key)
-			if !ok || orphaned || sv.codec.Unmarshal(value, &x.obs) != nil {
+			value, orphaned, ok := child.Observed.Get(key)
+			if !ok || orphaned || sv.codec.Unmarshal(value, &found.obs) != nil {
 				continue
 			}
 			var held *spec.Assignment
 			sealed := false
-			left, _ := k.Desired.Orphans()
+			left, _ := child.Desired.Orphans()
 			for _, o := range left {
-				if o.Key == key && sv.codec.Unmarshal(o.Value, &x.a) == nil && x.a.ID == id {
-					held, sealed = &x.a, sv.wasGiven(name, o.Value)
+				if o.Key == key && sv.codec.Unmarshal(o.Value, &found.a) == nil && found.a.ID == id {
+					held, sealed = &found.a, sv.wasGiven(name, o.Value)
 				}
 			}
-			x.Orphan = view.NewOrphan(id, held, &x.obs)
-			x.Worker = skerry.WorkerName(name)
+			found.Orphan = view.NewOrphan(id, held, &found.obs)
+			found.Worker = skerry.WorkerName(name)
 			switch {
-			case x.Problem != "":
+			case found.Problem != "":
 			case !ofSite(id):
-				x.Problem = "it is the root's, which adopts or ends it there"
+				found.Problem = "it is the root's, which adopts or ends it there"
 			case !sealed:
-				x.Problem = notGiven
+				found.Problem = notGiven
 			}
-			list = append(list, x)
+			list = append(list, found)
 		}
 	}
 	return list
 }
 
 // decideOrphan adopts or ends an orphan, on every worker that has it.
-func (sv *rebuilder) decideOrphan(now time.Time, m apps.DecideOrphan, fx *wire.Effects) {
+func (sv *rebuilder) decideOrphan(now time.Time, msg apps.DecideOrphan, fx *wire.Effects) {
 	done := false
 	for _, x := range sv.orphans() {
-		if x.Instance != m.ID {
+		if x.Instance != msg.ID {
 			continue
 		}
 		worker := string(x.Worker)
 		switch {
-		case !m.Adopt || done: // of two copies one is adopted
-			sv.Children.Delete(worker, wire.AssignmentKey(m.ID))
-			sv.siteEvent(fx, now, wire.EventNormal, "OrphanEnded", fmt.Sprintf("%s on worker %s, which this site's store did not know, is ended by %s", m.ID, worker, cmp.Or(m.Actor, "the system")), worker)
+		case !msg.Adopt || done: // of two copies one is adopted
+			sv.Children.Delete(worker, wire.AssignmentKey(msg.ID))
+			sv.siteEvent(fx, now, wire.EventNormal, "OrphanEnded",
+				fmt.Sprintf("%s on worker %s, which this site's store did not know, is ended by %s", msg.ID, worker, cmp.Or(msg.Actor, "the system")),
+				worker)
 		case x.Problem != "":
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %s", m.ID, worker, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %s", msg.ID, worker, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
 			return
 		default:
 			if err := sv.takeUp(now, &x.a, &x.obs, fx); err != nil {
-				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %w", m.ID, worker, err)
+				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %w", msg.ID, worker, err)
 				return
 			}
-			sv.siteEvent(fx, now, wire.EventNormal, "OrphanAdopted", fmt.Sprintf("%s on worker %s is an instance of %s again, adopted by %s", m.ID, worker, x.Service, cmp.Or(m.Actor, "the system")), worker)
+			sv.siteEvent(fx, now, wire.EventNormal, "OrphanAdopted",
+				fmt.Sprintf("%s on worker %s is an instance of %s again, adopted by %s", msg.ID, worker, x.Service, cmp.Or(msg.Actor, "the system")),
+				worker)
 		}
 		done = true
 	}
 	if !done {
-		fx.Err = view.NoOrphan(m.ID, sv.places[m.ID] != nil)
+		fx.Err = view.NoOrphan(msg.ID, sv.places[msg.ID] != nil)
 	}
 }
 

@@ -16,6 +16,16 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// Messages from links to workers. ChildUp's result is a Welcome with the sets and events filled in.
+type (
+	ChildUp    struct{ Hello *wire.Hello }
+	ChildDown  struct{ Name string }
+	ChildFrame struct {
+		Name string
+		Msg  wire.Message
+	}
+)
+
 // reports takes what workers tell: of instances, of themselves, of what they want of the overlay. It believes them as far as guard does.
 //
 //	childFrame ─┬─ an observation ─► observe ─► the placement, its successor, its original, a stranger
@@ -147,7 +157,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 		if r.Seq < w.reportSeq && r.Seq > w.staleSeq {
 			w.staleSeq = r.Seq
 		} else if r.Seq < w.reportSeq {
-			const text = "it sends reports again that it sent before"
+			const text = "it repeats reports that it sent before"
 			rp.guard.counted(now, rp.trust.Odd(now, name, evidence.Replays, text), fx)
 		}
 		return members.IgnoredOld
@@ -430,6 +440,12 @@ func (rp *reports) upgraded(now time.Time, w *worker, was *wire.WorkerFacts, fx 
 	case wire.AgentPassed:
 		rp.siteEvent(fx, now, wire.EventNormal, "Upgraded", "worker "+w.Name+" went from "+a.From+" to "+a.To, w.Name)
 	case wire.AgentFailed:
-		rp.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" stays with its program: "+a.Why, w.Name)
+		rp.siteEvent(fx, now, wire.EventWarning, "UpgradeFailed", "worker "+w.Name+" keeps its program: "+a.Why, w.Name)
 	}
 }
+
+// Sender implements loop.Sent.
+func (m ChildUp) Sender() string { return m.Hello.Name }
+
+// Sender implements loop.Sent.
+func (m ChildFrame) Sender() string { return m.Name }

@@ -185,7 +185,7 @@ func (w *worker) refusing() string {
 	case w.trust.Quarantine() != "":
 		return "in quarantine: " + w.trust.Quarantine()
 	case w.Facts == nil:
-		return "it has not yet told what it has"
+		return "it has not reported its resources yet"
 	}
 	return w.report.Refusing
 }
@@ -312,3 +312,18 @@ func networksOf(f *wire.WorkerFacts) []netip.Prefix {
 
 // has reports whether the site knows a worker.
 func (ws roster) has(worker string) bool { return ws[worker] != nil }
+
+// middle is where the site's gateway counts as being among its workers: in the middle of them; nil: no worker knows its place.
+func (ws roster) middle() *spec.Coordinate {
+	var list []spec.Coordinate
+	for _, name := range slices.Sorted(maps.Keys(ws)) {
+		if at := ws[name].coordinate(); at != nil {
+			list = append(list, *at)
+		}
+	}
+	c, _, ok := coord.Middle(list)
+	if !ok {
+		return nil
+	}
+	return &c
+}

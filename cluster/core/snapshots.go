@@ -107,60 +107,64 @@ func noSnapshot(id spec.SnapshotID) error {
 	return skerry.Errorf(skerry.CodeNotFound, "there is no snapshot %.100q at this site", string(id)).WithHint("`skerry volume snapshots` lists them")
 }
 
-func (sn *snapshots) beginSnapshot(now time.Time, m BeginSnapshot) (SnapshotPlan, error) {
-	if sn.volumes.Snapshot(m.ID) != nil {
-		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", m.ID)
+func (sn *snapshots) beginSnapshot(now time.Time, msg BeginSnapshot) (SnapshotPlan, error) {
+	if sn.volumes.Snapshot(msg.ID) != nil {
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "there is a snapshot %s", msg.ID)
 	}
-	s := spec.Snapshot{ID: m.ID, State: spec.SnapshotTaking, At: now, Actor: m.Actor, Org: m.Org, Scheduled: m.Scheduled}
-	s.SetClaim(m.Claim)
-	worker, ran, w := sn.volumes.Holder(m.Claim)
+	snap := spec.Snapshot{ID: msg.ID, State: spec.SnapshotTaking, At: now, Actor: msg.Actor, Org: msg.Org, Scheduled: msg.Scheduled}
+	snap.SetClaim(msg.Claim)
+	worker, ran, asked := sn.volumes.Holder(msg.Claim)
 	switch {
-	case m.Import:
-		if worker = m.Worker; worker == "" {
+	case msg.Import:
+		if worker = msg.Worker; worker == "" {
 			worker = sn.roomiest()
 		}
 		if worker == "" {
 			return SnapshotPlan{}, skerry.Errorf(skerry.CodeUnavailable, "no worker is connected that takes a snapshot").WithHint("`skerry get workers` shows why")
 		}
 	case !ran:
-		return SnapshotPlan{}, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s with data at this site", m.Claim).WithHint("`skerry get volumes` lists them")
-	case sn.volumes.Busy(m.Claim):
-		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", m.Claim).WithHint("try again when that has ended")
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeNotFound, "there is no volume %s with data at this site", msg.Claim).WithHint("`skerry get volumes` lists them")
+	case sn.volumes.Busy(msg.Claim):
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is being restored",
+			msg.Claim).WithHint("try again when that has ended")
 	default:
-		s.Org, s.Size = w.Org, w.Size
+		snap.Org, snap.Size = asked.Org, asked.Size
 	}
 	if err := sn.connectedWorker(worker); err != nil {
 		return SnapshotPlan{}, err
 	}
-	switch all, taking := sn.volumes.SnapshotsOf(s.Org); {
+	switch all, taking := sn.volumes.SnapshotsOf(snap.Org); {
 	case all >= maxSnapshots:
-		return SnapshotPlan{}, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d snapshots at this site, as many as it may have", s.Org, all).
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d snapshots at this site, as many as it may have",
+			snap.Org, all).
 			WithHint("delete some: `skerry volume snapshots` lists them")
 	case taking >= maxTaking:
-		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict, "%d snapshots of organisation %s are being taken, as many as may be at a time", taking, s.Org).
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeConflict,
+			"%d snapshots of organisation %s are being taken, as many as may be at a time", taking, snap.Org).
 			WithHint("try again when one of them is complete")
 	}
-	most, err := sn.snapshotRoom(s.Org)
+	most, err := sn.snapshotRoom(snap.Org)
 	if err != nil {
 		return SnapshotPlan{}, err
 	}
 	// What it has in the end is counted then. Until it is complete, what a file may have is taken, or others would be held to the same room.
 	switch {
 	case most == 0:
-	case m.Length > most:
-		return SnapshotPlan{}, skerry.Errorf(skerry.CodeQuota, "the file has %s, and organisation %s may use %s more", m.Length, s.Org, most).
+	case msg.Length > most:
+		return SnapshotPlan{}, skerry.Errorf(skerry.CodeQuota, "the file has %s, and organisation %s may use %s more", msg.Length, snap.Org,
+			most).
 			WithHint(makeRoom)
-	case m.Import && m.Length > 0:
-		s.Size, most = m.Length, m.Length
-	case m.Import:
-		s.Size = most
+	case msg.Import && msg.Length > 0:
+		snap.Size, most = msg.Length, msg.Length
+	case msg.Import:
+		snap.Size = most
 	default:
-		s.Size = min(s.Size, most)
+		snap.Size = min(snap.Size, most)
 	}
-	s.Worker = skerry.WorkerName(worker)
-	sn.volumes.PutSnapshot(s)
-	sn.countBesides(s.Org)
-	return SnapshotPlan{worker, most, sn.maxPause(m.Claim)}, nil
+	snap.Worker = skerry.WorkerName(worker)
+	sn.volumes.PutSnapshot(snap)
+	sn.countBesides(snap.Org)
+	return SnapshotPlan{worker, most, sn.maxPause(msg.Claim)}, nil
 }
 
 // maxPause is how long the manifest lets the service of volumes stand still.
@@ -177,7 +181,8 @@ func (sn *snapshots) maxPause(v spec.VolumeClaim) spec.Duration {
 func (sn *snapshots) roomiest() (best string) {
 	var most skerry.Bytes
 	for name, w := range sn.workers {
-		if n := w.available().Storage; sn.connectedWorker(name) == nil && w.refusing() == "" && (best == "" || n > most || n == most && name < best) {
+		if n := w.available().Storage; sn.connectedWorker(name) == nil && w.refusing() == "" &&
+			(best == "" || n > most || n == most && name < best) {
 			best, most = name, n
 		}
 	}
@@ -211,42 +216,43 @@ func (sn *snapshots) snapshotRoom(org string) (most skerry.Bytes, err error) {
 	return most, err
 }
 
-func (sn *snapshots) endSnapshot(now time.Time, m EndSnapshot, fx *wire.Effects) {
-	s := sn.volumes.Snapshot(m.ID)
-	if s == nil || s.State != spec.SnapshotTaking {
+func (sn *snapshots) endSnapshot(now time.Time, msg EndSnapshot, fx *wire.Effects) {
+	snap := sn.volumes.Snapshot(msg.ID)
+	if snap == nil || snap.State != spec.SnapshotTaking {
 		return // deleted meanwhile: its worker has been told
 	}
-	org, worker, claim := s.Org, string(s.Worker), s.Claim()
+	org, worker, claim := snap.Org, string(snap.Worker), snap.Claim()
 	defer func() { sn.countBesides(org) }()
-	if m.Err != "" {
-		sn.volumes.DropSnapshot(m.ID)
-		sn.noSnapshotTaken(now, s, " on worker "+worker+": "+m.Err, m.Err, fx)
+	if msg.Err != "" {
+		sn.volumes.DropSnapshot(msg.ID)
+		sn.noSnapshotTaken(now, snap, " on worker "+worker+": "+msg.Err, msg.Err, fx)
 		return
 	}
-	next := *m.Info
-	next.ID, next.Org, next.Worker, next.Actor, next.Scheduled, next.State = s.ID, s.Org, s.Worker, s.Actor, s.Scheduled, spec.SnapshotReady
+	next := *msg.Info
+	next.ID, next.Org, next.Worker, next.Actor, next.Scheduled, next.State = snap.ID, snap.Org, snap.Worker, snap.Actor, snap.Scheduled,
+		spec.SnapshotReady
 	next.Exported = "" // a file that is imported may say otherwise
 	next.SetClaim(claim)
 	if !plausible(&next) {
-		sn.volumes.DropSnapshot(m.ID)
-		if s.Scheduled {
-			sn.noSnapshotTaken(now, s, ": worker "+worker+" described it implausibly", "worker "+worker+" described it implausibly", fx)
+		sn.volumes.DropSnapshot(msg.ID)
+		if snap.Scheduled {
+			sn.noSnapshotTaken(now, snap, ": worker "+worker+" described it implausibly", "worker "+worker+" described it implausibly", fx)
 		}
 		return
 	}
 	// Of volumes without a size nobody knew what they would take, and others may have been faster.
-	reserved := s.Size
-	s.Size = 0
+	reserved := snap.Size
+	snap.Size = 0
 	if most, err := sn.snapshotRoom(org); reserved < next.Size && (err != nil || most > 0 && most < next.Size) {
-		sn.volumes.DropSnapshot(m.ID)
+		sn.volumes.DropSnapshot(msg.ID)
 		why := fmt.Sprintf("it has %s, for which the quota of %s has no room any more", next.Size, org)
-		sn.noSnapshotTaken(now, s, ": "+why, why, fx)
+		sn.noSnapshotTaken(now, snap, ": "+why, why, fx)
 		return
 	}
 	sn.volumes.PutSnapshot(next)
-	text := fmt.Sprintf("snapshot %s of volume %s is on worker %s, by %s", m.ID, claim, worker, takenBy(&next))
+	text := fmt.Sprintf("snapshot %s of volume %s is on worker %s, by %s", msg.ID, claim, worker, takenBy(&next))
 	sn.snapshotEvent(fx, now, wire.EventNormal, "SnapshotTaken", &next, text)
-	if s.Scheduled {
+	if snap.Scheduled {
 		sn.retainSnapshots(now, &next, fx)
 	}
 }
@@ -269,30 +275,32 @@ func plausible(s *spec.Snapshot) bool {
 const maxSnapshotVolumes = 64
 
 func (sn *snapshots) snapshotEvent(fx *wire.Effects, now time.Time, t wire.EventType, reason string, s *spec.Snapshot, text string) {
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: t, Reason: reason, Text: text, Org: s.Org, App: s.Claim().Service.App, Service: s.Service,
-		Worker: s.Worker, Cluster: skerry.ClusterName(sn.name)})
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: t, Reason: reason, Text: text, Org: s.Org, App: s.Claim().Service.App,
+		Service: s.Service,
+		Worker:  s.Worker, Cluster: skerry.ClusterName(sn.name)})
 }
 
-func (sn *snapshots) deleteSnapshot(now time.Time, m DeleteSnapshot, fx *wire.Effects) error {
-	s := sn.volumes.Snapshot(m.ID)
+func (sn *snapshots) deleteSnapshot(now time.Time, msg DeleteSnapshot, fx *wire.Effects) error {
+	s := sn.volumes.Snapshot(msg.ID)
 	if s == nil {
-		return noSnapshot(m.ID)
+		return noSnapshot(msg.ID)
 	}
 	if s.State == spec.SnapshotTaking { // its worker is at it, and it counts until that has ended
-		return skerry.Errorf(skerry.CodeConflict, "snapshot %s is being taken", m.ID).WithHint("end the command that takes it, or try again when it is complete")
+		return skerry.Errorf(skerry.CodeConflict, "snapshot %s is being taken",
+			msg.ID).WithHint("end the command that takes it, or try again when it is complete")
 	}
 	if sn.volumes.Busy(s.Claim()) {
 		return skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", s.Claim()).WithHint("try again when that has ended")
 	}
-	if _, sending := sn.volumes.Sending(m.ID); sending {
-		return skerry.Errorf(skerry.CodeConflict, "snapshot %s is being sent away", m.ID).WithHint("try again when that has ended")
+	if _, sending := sn.volumes.Sending(msg.ID); sending {
+		return skerry.Errorf(skerry.CodeConflict, "snapshot %s is being sent away", msg.ID).WithHint("try again when that has ended")
 	}
-	if sn.volumes.Source(m.ID) {
-		return skerry.Errorf(skerry.CodeConflict, "a volume is being cloned from snapshot %s", m.ID).WithHint("try again when that has ended")
+	if sn.volumes.Source(msg.ID) {
+		return skerry.Errorf(skerry.CodeConflict, "a volume is being cloned from snapshot %s", msg.ID).WithHint("try again when that has ended")
 	}
-	sn.volumes.DropSnapshot(m.ID)
+	sn.volumes.DropSnapshot(msg.ID)
 	sn.countBesides(s.Org)
-	sn.snapshotEvent(fx, now, wire.EventNormal, "SnapshotDeleted", s, "snapshot "+string(m.ID)+" is deleted, by "+orNobody(m.Actor))
+	sn.snapshotEvent(fx, now, wire.EventNormal, "SnapshotDeleted", s, "snapshot "+string(msg.ID)+" is deleted, by "+orNobody(msg.Actor))
 	return nil
 }
 
@@ -314,64 +322,68 @@ func (sn *snapshots) reviewSnapshots(now time.Time, fx *wire.Effects) {
 	}
 }
 
-func (sn *snapshots) beginRestore(now time.Time, m BeginRestore, fx *wire.Effects) (RestorePlan, error) {
-	s := sn.volumes.Snapshot(m.ID)
-	if s == nil || s.State != spec.SnapshotReady {
-		return RestorePlan{}, noSnapshot(m.ID)
+func (sn *snapshots) beginRestore(now time.Time, msg BeginRestore, fx *wire.Effects) (RestorePlan, error) {
+	snap := sn.volumes.Snapshot(msg.ID)
+	if snap == nil || snap.State != spec.SnapshotReady {
+		return RestorePlan{}, noSnapshot(msg.ID)
 	}
-	if err := sn.connectedWorker(string(s.Worker)); err != nil {
+	if err := sn.connectedWorker(string(snap.Worker)); err != nil {
 		return RestorePlan{}, err
 	}
-	at, _, w := sn.volumes.Holder(m.To)
+	at, _, asked := sn.volumes.Holder(msg.To)
 	switch {
-	case m.Clone && (at != "" || (disks{sn.books}).Replica(m.To)):
-		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "there is a volume %s", m.To).WithHint("choose another name, or restore the snapshot in its place")
-	case at != "" && w.Org != "" && w.Org != s.Org:
-		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s belongs to another organisation", m.To).WithHint("clone the snapshot under another name")
-	case sn.ofAnother(m.To.Service.App, s.Org):
-		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "namespace %s belongs to another organisation now", m.To.Service.App.Namespace).
-			WithHint("export the snapshot, and import it in a namespace of organisation %s", s.Org)
-	case sn.volumes.Busy(m.To):
-		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", m.To).WithHint("try again when that has ended")
+	case msg.Clone && (at != "" || (disks{sn.books}).Replica(msg.To)):
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "there is a volume %s",
+			msg.To).WithHint("choose another name, or restore the snapshot in its place")
+	case at != "" && asked.Org != "" && asked.Org != snap.Org:
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s belongs to another organisation",
+			msg.To).WithHint("clone the snapshot under another name")
+	case sn.ofAnother(msg.To.Service.App, snap.Org):
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "namespace %s belongs to another organisation now",
+			msg.To.Service.App.Namespace).
+			WithHint("export the snapshot, and import it in a namespace of organisation %s", snap.Org)
+	case sn.volumes.Busy(msg.To):
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is being restored", msg.To).WithHint("try again when that has ended")
 	}
-	names, _ := s.Takes()
-	if kept := sn.volumes.Former(m.To, names); len(kept) > 0 { // they are in the directory that goes
+	names, _ := snap.Takes()
+	if kept := sn.volumes.Former(msg.To, names); len(kept) > 0 { // they are in the directory that goes
 		name := view.NewVolumeView(kept[0]).Name
-		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s is kept beside those of %s, and would go with what the snapshot replaces", name, m.To).
+		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict,
+			"volume %s is kept beside those of %s, and would go with what the snapshot replaces", name, msg.To).
 			WithHint("clone the snapshot under another name, or delete that one: `skerry delete volume %s`", name)
 	}
-	to := m.Worker
+	to := msg.Worker
 	if to == "" {
 		to = at
 	}
 	if to == "" {
-		to = string(s.Worker)
+		to = string(snap.Worker)
 	}
 	if err := sn.connectedWorker(to); err != nil {
-		if m.Worker == "" {
-			err = skerry.Errorf(skerry.CodeUnavailable, "volume %s is on worker %s, which is not connected", m.To, to).
+		if msg.Worker == "" {
+			err = skerry.Errorf(skerry.CodeUnavailable, "volume %s is on worker %s, which is not connected", msg.To, to).
 				WithHint("name another worker (--worker): the volume is there from then on, and %s removes what it has when it is back", to)
 		}
 		return RestorePlan{}, err
 	}
-	most, err := sn.restoreRoom(s, w.Size, to, at)
+	most, err := sn.restoreRoom(snap, asked.Size, to, at)
 	if err != nil {
 		return RestorePlan{}, err
 	}
-	_, want := s.Takes()
-	more := max(0, want-w.Size)
-	if slices.ContainsFunc(s.Volumes, func(v spec.SnapshotVolume) bool { return v.Size == 0 }) {
+	_, want := snap.Takes()
+	more := max(0, want-asked.Size)
+	if slices.ContainsFunc(snap.Volumes, func(v spec.SnapshotVolume) bool { return v.Size == 0 }) {
 		more += most // what comes without a size is counted when it is there
 	}
-	sn.volumes.Begin(m.To, s.Org, more, s.ID)
-	sn.countBesides(s.Org)
-	for _, id := range sortedIDs(sn.byApp[m.To.Service.App]) {
+	sn.volumes.Begin(msg.To, snap.Org, more, snap.ID)
+	sn.countBesides(snap.Org)
+	for _, id := range sortedIDs(sn.byApp[msg.To.Service.App]) {
 		p := sn.places[id]
-		if p.claims() == m.To && p.Worker != "" && !p.Refused && !p.Removing && !p.ended() {
-			sn.move(now, p, "its volume is restored from snapshot "+string(m.ID), false, fx)
+		if p.claims() == msg.To && p.Worker != "" && !p.Refused && !p.Removing && !p.ended() {
+			sn.move(now, p, "its volume is restored from snapshot "+string(msg.ID), false, fx)
 		}
 	}
-	return RestorePlan{*s, m.To, to, most}, nil
+	return RestorePlan{*snap, msg.To, to, most}, nil
 }
 
 // ofAnother reports whether an application is another organisation's, as far as the site knows: a snapshot may be older than its namespace.
@@ -387,26 +399,28 @@ func (sn *snapshots) ofAnother(app skerry.AppKey, org string) bool {
 	return false
 }
 
-// restoreRoom checks that an organisation may have the volumes of a snapshot on a worker, in place of those of a size that are at another or the
-// same one ("": new ones), and returns how much volumes without a size may take; 0: no bound. Where a snapshot was imported, somebody wrote its
-// sizes by hand, perhaps.
-func (sn *snapshots) restoreRoom(s *spec.Snapshot, size skerry.Bytes, to, at string) (most skerry.Bytes, err error) {
-	if sn.volumes.Restoring(s.Org) >= maxTaking {
-		return 0, skerry.Errorf(skerry.CodeConflict, "%d volumes of organisation %s are being restored, as many as may be at a time", maxTaking, s.Org).
+// restoreRoom checks that an organisation may have the volumes of a snapshot on a worker, in place of those of a size
+// that are at another or the same one ("": new ones), and returns how much volumes without a size may take; 0: no
+// bound. Where a snapshot was imported, somebody wrote its sizes by hand, perhaps.
+func (sn *snapshots) restoreRoom(snap *spec.Snapshot, size skerry.Bytes, to, at string) (most skerry.Bytes, err error) {
+	if sn.volumes.Restoring(snap.Org) >= maxTaking {
+		return 0, skerry.Errorf(skerry.CodeConflict, "%d volumes of organisation %s are being restored, as many as may be at a time", maxTaking,
+			snap.Org).
 			WithHint("try again when one of them is complete")
 	}
-	if at == "" && sn.volumes.LooseOf(s.Org) >= maxSnapshots {
-		return 0, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d volumes at this site that no application uses, as many as it may have", s.Org, maxSnapshots).
+	if at == "" && sn.volumes.LooseOf(snap.Org) >= maxSnapshots {
+		return 0, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d volumes at this site that no application uses, as many as it may have", snap.Org, maxSnapshots).
 			WithHint("delete some: `skerry get volumes` lists them")
 	}
-	_, want := s.Takes()
+	_, want := snap.Takes()
 	more := max(0, want-size)
-	if more > 0 || at == "" || s.How == spec.SnapshotImported {
-		if most, err = sn.snapshotRoom(s.Org); err != nil {
+	if more > 0 || at == "" || snap.How == spec.SnapshotImported {
+		if most, err = sn.snapshotRoom(snap.Org); err != nil {
 			return 0, err
 		}
 		if most > 0 && more > most {
-			return 0, skerry.Errorf(skerry.CodeQuota, "the volumes of snapshot %s have a size of %s, and organisation %s may use %s more", s.ID, want, s.Org, most).
+			return 0, skerry.Errorf(skerry.CodeQuota, "the volumes of snapshot %s have a size of %s, and organisation %s may use %s more", snap.ID,
+				want, snap.Org, most).
 				WithHint(makeRoom)
 		}
 		if most > 0 {
@@ -417,7 +431,8 @@ func (sn *snapshots) restoreRoom(s *spec.Snapshot, size skerry.Bytes, to, at str
 		more = want
 	}
 	if left := sn.workers[to].available().Storage; more > 0 && more > left {
-		return 0, skerry.Errorf(skerry.CodeConflict, "the volumes of snapshot %s have a size of %s, and worker %s has %s left", s.ID, want, to, max(0, left)).
+		return 0, skerry.Errorf(skerry.CodeConflict, "the volumes of snapshot %s have a size of %s, and worker %s has %s left", snap.ID, want,
+			to, max(0, left)).
 			WithHint("name another worker (--worker), or make room on this one")
 	}
 	return most, nil
@@ -440,7 +455,8 @@ func (sn *snapshots) endRestore(now time.Time, m EndRestore, fx *wire.Effects) {
 	}
 	names, size := s.Takes()
 	sn.volumes.Restored(m.To, m.Worker, volumes.Want{Size: size, Org: s.Org, Names: names}, max(0, m.Took))
-	text := []string{"volume", m.To.String(), "on worker", m.Worker, "has what snapshot", string(s.ID), "has, of", s.At.UTC().Format(time.RFC3339) + ",", "by", orNobody(m.Actor)}
+	text := []string{"volume", m.To.String(), "on worker", m.Worker, "has what snapshot", string(s.ID), "has, of",
+		s.At.UTC().Format(time.RFC3339) + ",", "by", orNobody(m.Actor)}
 	sn.snapshotEvent(fx, now, wire.EventNormal, "VolumeRestored", s, strings.Join(text, " "))
 }
 

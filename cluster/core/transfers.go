@@ -50,70 +50,72 @@ func (tr *transfers) migrateInstance(now time.Time, m MigrateInstance, fx *wire.
 }
 
 // moveByHand starts a successor on the worker that was asked for, or the best other one, and gives its name.
-func (tr *transfers) moveByHand(now time.Time, p *placement, policy sched.Policy, m *MigrateInstance, fx *wire.Effects) (string, *skerry.Error) {
-	avoid := slices.Concat([]string{p.Worker}, tr.frozenWorkers(), tr.find.incapable(p))
-	if m.To == "" {
-		avoid = append(avoid, p.Avoid...)
+func (tr *transfers) moveByHand(now time.Time, inst *placement, policy sched.Policy, msg *MigrateInstance, fx *wire.Effects) (string,
+	*skerry.Error) {
+	avoid := slices.Concat([]string{inst.Worker}, tr.frozenWorkers(), tr.find.incapable(inst))
+	if msg.To == "" {
+		avoid = append(avoid, inst.Avoid...)
 	}
 	var d wire.Decision
 	for _, short := range [][]string{tr.workers.shortOf(nil), nil} { // a worker that is short of something is better than none
-		r := tr.find.request(p)
-		r.Only, r.Avoid = m.To, slices.Concat(avoid, short)
+		r := tr.find.request(inst)
+		r.Only, r.Avoid = msg.To, slices.Concat(avoid, short)
 		if d = tr.site.Place(now, policy, r, tr.questions.Next()); d.Chosen != "" {
 			break
 		}
 	}
 	if d.Chosen == "" {
-		return "", unmoved(m, &p.A.Spec, d.Why)
+		return "", unmoved(msg, &inst.A.Spec, d.Why)
 	}
-	why := "asked for by " + orNobody(m.Actor)
-	if m.Reason != "" {
-		why += ": " + m.Reason
+	why := "asked for by " + orNobody(msg.Actor)
+	if msg.Reason != "" {
+		why += ": " + msg.Reason
 	}
-	tr.migrate(now, p, d, why, fx)
+	tr.migrate(now, inst, d, why, fx)
 	return d.Chosen, nil
 }
 
 // movable gives the policy by which another worker is looked for, or why none may be.
-func (tr *transfers) movable(now time.Time, p *placement, m *MigrateInstance) (policy sched.Policy, err *skerry.Error) {
+func (tr *transfers) movable(now time.Time, inst *placement, msg *MigrateInstance) (policy sched.Policy, err *skerry.Error) {
 	conflict := func(text string) *skerry.Error {
-		return skerry.Errorf(skerry.CodeConflict, "instance %s cannot move: %s", m.ID, text)
+		return skerry.Errorf(skerry.CodeConflict, "instance %s cannot move: %s", msg.ID, text)
 	}
-	to, k := tr.workers[m.To], tr.Children.Get(p.Worker)
+	to, child := tr.workers[msg.To], tr.Children.Get(inst.Worker)
 	switch {
-	case m.To != "" && to == nil:
-		return policy, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.To).WithHint("`skerry get workers` lists them")
-	case m.To != "" && m.To == p.Worker:
-		return policy, skerry.Errorf(skerry.CodeInvalid, "instance %s is on worker %s already", m.ID, m.To)
-	case p.Next != nil:
-		return policy, conflict("it is on its way to worker " + p.Next.Worker + " already, " + p.Next.Why)
-	case tr.stranded[m.ID] || p.Original != nil || p.Worker != "" && (k == nil || !k.Connected):
-		return policy, conflict("its worker is out of touch").WithHint("it gets another place by itself, if it may have one; `skerry explain %s` shows it", m.ID)
-	case p.Removing || p.Refused || p.Obs.State != skerry.Running:
-		return policy, conflict("it does not run").WithHint("`skerry explain %s` shows why", m.ID)
-	case p.Resize != nil:
+	case msg.To != "" && to == nil:
+		return policy, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", msg.To).WithHint("`skerry get workers` lists them")
+	case msg.To != "" && msg.To == inst.Worker:
+		return policy, skerry.Errorf(skerry.CodeInvalid, "instance %s is on worker %s already", msg.ID, msg.To)
+	case inst.Next != nil:
+		return policy, conflict("it is on its way to worker " + inst.Next.Worker + " already, " + inst.Next.Why)
+	case tr.stranded[msg.ID] || inst.Original != nil || inst.Worker != "" && (child == nil || !child.Connected):
+		return policy, conflict("its worker is out of touch").WithHint("it gets another place by itself, if it may have one; `skerry explain %s` shows it", msg.ID)
+	case inst.Removing || inst.Refused || inst.Obs.State != skerry.Running:
+		return policy, conflict("it does not run").WithHint("`skerry explain %s` shows why", msg.ID)
+	case inst.Resize != nil:
 		return policy, conflict("its limits are just being changed").WithHint("try again in a moment")
-	case now.Before(tr.endsElsewhere(p)):
+	case now.Before(tr.endsElsewhere(inst)):
 		return policy, conflict("a copy of it may still run on a worker that is out of touch, and there must not be another").WithHint("try again when that is back")
 	case to != nil && to.report.Frozen != "":
-		return policy, conflict("worker " + m.To + " is held on its device, and carries out nothing: " + to.report.Frozen)
+		return policy, conflict("worker " + msg.To + " is frozen on its device and ignores requests: " + to.report.Frozen)
 	}
-	if why := p.bound(m.Force); why != "" {
+	if why := inst.bound(msg.Force); why != "" {
 		err := conflict(why)
-		if p.bound(true) == "" {
+		if inst.bound(true) == "" {
 			err = err.WithHint("--force moves it without its data")
 		}
 		return policy, err
 	}
-	if why := tr.workers.notCheckpointed(p); why != "" && !m.Force {
+	if why := tr.workers.notCheckpointed(inst); why != "" && !msg.Force {
 		return policy, conflict(why).WithHint("--force moves it without its memory")
 	}
-	policy, plugins, unknown := tr.find.policyOf(&p.A)
+	policy, plugins, unknown := tr.find.policyOf(&inst.A)
 	if unknown != nil {
-		return policy, unmoved(m, &p.A.Spec, []wire.Reason{*unknown})
+		return policy, unmoved(msg, &inst.A.Spec, []wire.Reason{*unknown})
 	}
 	if len(plugins) > 0 {
-		return policy, skerry.Errorf(skerry.CodeUnsupported, "instance %s cannot be moved by hand: the scheduling plugin %s takes part in its placement, and is asked only when a worker is drained", m.ID, plugins[0].Name).
+		return policy, skerry.Errorf(skerry.CodeUnsupported,
+			"instance %s cannot be moved by hand: the scheduling plugin %s takes part in its placement, and is asked only when a worker is drained", msg.ID, plugins[0].Name).
 			WithHint("drain its worker, or delete the instance: its service gets another")
 	}
 	return policy, nil

@@ -31,7 +31,8 @@ func (vs *views) Workers() []view.WorkerView {
 	}
 	out := make([]view.WorkerView, 0, len(vs.workers))
 	for name, w := range vs.workers {
-		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Cordon: w.Cordon, Frozen: w.report.Frozen, Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
+		v := view.WorkerView{Name: skerry.WorkerName(name), Lost: w.sight.Lost(), Cordon: w.Cordon, Frozen: w.report.Frozen,
+			Refusing: w.refusing(), Facts: w.Facts, Reserved: w.reserved,
 			Available: w.available(), Used: w.report.Used, Coordinate: w.report.Coordinate, ReportAt: w.reportAt, Instances: count[name]}
 		if v.Beats, v.CutOff = w.sight.Beats(), w.sight.CutOff(); w.sight.Lost() {
 			v.Verdict = vs.detect.Verdict(w.Name)
@@ -67,7 +68,8 @@ func (vs *views) AppViews(manifest bool) []view.AppView {
 	for _, k := range vs.overrides.Apps() { // of which nothing is left here
 		if !slices.ContainsFunc(out, func(v view.AppView) bool { return v.Key == k }) {
 			told, _ := vs.overrides.Show(k)
-			out = append(out, vs.viewAmended(view.AppView{Key: k, Org: vs.overrides.Org(k), Origin: "root", Deployed: true, Gen: told.Base, Services: []view.ServiceView{}}, manifest))
+			out = append(out, vs.viewAmended(view.AppView{Key: k, Org: vs.overrides.Org(k), Origin: "root", Deployed: true, Gen: told.Base,
+				Services: []view.ServiceView{}}, manifest))
 		}
 	}
 	vs.showIngress(out)
@@ -86,72 +88,75 @@ func (vs *views) RootApps() []view.AppView {
 			by[a.Service.App] = v
 		}
 		v.Gen = max(v.Gen, a.Gen)
-		s := services[a.Service]
-		if s == nil {
-			s = &view.ServiceView{Name: a.Service.Service, Mode: a.Spec.Mode, Image: a.Spec.Image, Digest: a.Digest[a.Spec.Image], Revision: a.Revision,
-				Probed: a.Spec.Probes.Readiness != nil || a.Spec.Probes.Startup != nil}
-			services[a.Service] = s
+		service := services[a.Service]
+		if service == nil {
+			service = &view.ServiceView{Name: a.Service.Service, Mode: a.Spec.Mode, Image: a.Spec.Image, Digest: a.Digest[a.Spec.Image],
+				Revision: a.Revision,
+				Probed:   a.Spec.Probes.Readiness != nil || a.Spec.Probes.Startup != nil}
+			services[a.Service] = service
 		}
-		return s
+		return service
 	}
 	newest, ids := map[skerry.ServiceKey]*spec.Assignment{}, sortedIDs(vs.places)
 	for _, id := range ids { // in order: instances of two revisions may have one generation
-		p := vs.places[id]
-		if n := newest[p.A.Service]; n == nil || n.Gen < p.A.Gen {
-			newest[p.A.Service] = &p.A
+		inst := vs.places[id]
+		if n := newest[inst.A.Service]; n == nil || n.Gen < inst.A.Gen {
+			newest[inst.A.Service] = &inst.A
 		}
 	}
 	for _, id := range ids {
-		p := vs.places[id]
-		if p.Origin != "root" || p.Refused {
+		inst := vs.places[id]
+		if inst.Origin != "root" || inst.Refused {
 			continue
 		}
-		s := see(newest[p.A.Service])
-		s.Restarts += p.Obs.Restarts
-		if worst[p.A.Service] == nil {
-			worst[p.A.Service] = &wire.Worst{}
+		service := see(newest[inst.A.Service])
+		service.Restarts += inst.Obs.Restarts
+		if worst[inst.A.Service] == nil {
+			worst[inst.A.Service] = &wire.Worst{}
 		}
-		shown := vs.show(p)
-		worst[p.A.Service].See(&shown)
-		once := p.A.Spec.Mode == spec.ModeJob || p.A.Spec.Mode == spec.ModeCron
-		if p.Removing || once && p.Obs.State == skerry.Terminated {
+		shown := vs.show(inst)
+		worst[inst.A.Service].See(&shown)
+		once := inst.A.Spec.Mode == spec.ModeJob || inst.A.Spec.Mode == spec.ModeCron
+		if inst.Removing || once && inst.Obs.State == skerry.Terminated {
 			continue // it is about to end, or has done its work
 		}
-		s.Instances++
-		if p.A.Revision == newest[p.A.Service].Revision {
-			s.UpToDate++
+		service.Instances++
+		if inst.A.Revision == newest[inst.A.Service].Revision {
+			service.UpToDate++
 		}
-		if !once || p.Obs.State != skerry.Failed { // another one takes its place
-			s.Want++
+		if !once || inst.Obs.State != skerry.Failed { // another one takes its place
+			service.Want++
 		}
-		if p.Obs.CrashLoop != "" {
-			s.CrashLoops++
+		if inst.Obs.CrashLoop != "" {
+			service.CrashLoops++
 		}
-		if p.Obs.Ready {
-			s.Ready++
-		} else if p.Obs.Unreachable && p.Obs.State == skerry.Running {
-			s.OutOfTouch++
+		if inst.Obs.Ready {
+			service.Ready++
+		} else if inst.Obs.Unreachable && inst.Obs.State == skerry.Running {
+			service.OutOfTouch++
 		}
-		if !p.Obs.Ready || p.Obs.CrashLoop != "" {
-			by[p.A.Service.App].Status = "Progressing"
+		if !inst.Obs.Ready || inst.Obs.CrashLoop != "" {
+			by[inst.A.Service.App].Status = "Progressing"
 		}
-		if p.qos != nil {
-			sum := *p.qos
-			if s.QoS != nil {
-				sum = s.QoS.Add(sum)
+		if inst.qos != nil {
+			sum := *inst.qos
+			if service.QoS != nil {
+				sum = service.QoS.Add(sum)
 			}
-			s.QoS = &sum
+			service.QoS = &sum
 		}
 	}
-	for k, s := range services {
-		s.Reason = worst[k].String()
-		by[k.App].Services = append(by[k.App].Services, *s)
-		if v := by[k.App]; v.Status == "Progressing" && s.Ready+s.OutOfTouch > 0 && (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) {
+	for k, service := range services {
+		service.Reason = worst[k].String()
+		by[k.App].Services = append(by[k.App].Services, *service)
+		if v := by[k.App]; v.Status == "Progressing" && service.Ready+service.OutOfTouch > 0 &&
+			(service.Mode == spec.ModeService || service.Mode == spec.ModePerWorker) {
 			v.Status = "Degraded"
 		}
 	}
-	for k, s := range services {
-		if v := by[k.App]; v.Status == "Ready" && s.Instances == 0 && (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) {
+	for k, service := range services {
+		if v := by[k.App]; v.Status == "Ready" && service.Instances == 0 &&
+			(service.Mode == spec.ModeService || service.Mode == spec.ModePerWorker) {
 			v.Status = "Progressing" // all that there is of it ends
 		}
 	}
@@ -190,7 +195,7 @@ func (vs *views) Scrapes() []view.Scrape {
 	return out
 }
 
-// viewAmended shows an application that was changed here while the root is away. v is what is here of it.
+// viewAmended shows an application that was changed here while the root is away, whose present state is in view.
 func (vs *views) viewAmended(v view.AppView, manifest bool) view.AppView {
 	told, deleted := vs.overrides.Show(v.Key)
 	if a := vs.Apps.App(v.Key); a != nil {
@@ -216,16 +221,16 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 	if !vs.opt.Rebuild {
 		return nil
 	}
-	r := &view.Rebuilt{Waiting: vs.rebuild.Waits()}
+	rebuilt := &view.Rebuilt{Waiting: vs.rebuild.Waits()}
 	for _, name := range vs.Children.Names() {
 		if vs.Children.Get(name).Connected {
-			r.Workers++
+			rebuilt.Workers++
 		}
 	}
-	r.Local = vs.rebuild.Services()
+	rebuilt.Local = vs.rebuild.Services()
 	for _, p := range vs.places {
 		if p.Origin == "root" && p.Worker != "" && !p.Removing {
-			r.OfRoot++
+			rebuilt.OfRoot++
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(vs.orphan)) {
@@ -234,10 +239,10 @@ func (vs *views) Rebuilt() *view.Rebuilt {
 			why = "on worker " + strings.Join(slices.Sorted(maps.Keys(vs.orphan[id])), ", ") + ": nobody has asked for it"
 		}
 		if vs.places[id] == nil {
-			r.Left = append(r.Left, view.RebuiltLeft{Instance: id, Why: why})
+			rebuilt.Left = append(rebuilt.Left, view.RebuiltLeft{Instance: id, Why: why})
 		}
 	}
-	return r
+	return rebuilt
 }
 
 // Volumes lists the local volumes of the site: those of the root's applications and its own.
@@ -274,39 +279,41 @@ func (vs *views) Snapshots() []spec.Snapshot { return vs.volumes.Snapshots() }
 // Unadmitted lists, by id, what runs at the site and would be refused, or given less, if it came today.
 func (vs *views) Unadmitted() (out []view.Unadmitted) {
 	for _, id := range sortedIDs(vs.places) {
-		p := vs.places[id]
-		if p.Worker == "" || p.Removing || p.ended() {
+		inst := vs.places[id]
+		if inst.Worker == "" || inst.Removing || inst.ended() {
 			continue
 		}
-		level := vs.opt.Admission.LevelOf(p.A.Org)
-		why := vs.opt.Admission.Check(&p.A)
+		level := vs.opt.Admission.LevelOf(inst.A.Org)
+		why := vs.opt.Admission.Check(&inst.A)
 		if why == nil {
-			why = vs.takenHere(&p.A, p.Origin)
+			why = vs.takenHere(&inst.A, inst.Origin)
 		}
-		switch bound := vs.opt.Admission.egressBound(p.A.Org); {
-		case why == nil && bound != nil && (p.A.Egress == nil || p.A.Egress.Beyond(bound) >= 0):
+		switch bound := vs.opt.Admission.egressBound(inst.A.Org); {
+		case why == nil && bound != nil && (inst.A.Egress == nil || inst.A.Egress.Beyond(bound) >= 0):
 			why = &wire.Reason{What: "admission",
-				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s", p.A.Egress, vs.opt.Admission.egressOf(p.A.Org, &p.A.Spec)),
-				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", p.A.Org)}
-		case why == nil && !slices.Equal(p.A.Signers, vs.opt.Admission.signersOf(p.A.Org)) && len(p.A.Spec.Images()) > 0:
+				Text: fmt.Sprintf("it was placed before the site's policy of egress, and reaches %s; once it is placed anew it reaches %s",
+					inst.A.Egress, vs.opt.Admission.egressOf(inst.A.Org, &inst.A.Spec)),
+				Hint: fmt.Sprintf("restart it to have that now, or change egress.%s in the site's admission policy", inst.A.Org)}
+		case why == nil && !slices.Equal(inst.A.Signers, vs.opt.Admission.signersOf(inst.A.Org)) && len(inst.A.Spec.Images()) > 0:
 			why = &wire.Reason{What: "admission", Text: "it was placed before the site's policy of signers, and whether one of those keys has signed its images was not looked at",
-				Hint: fmt.Sprintf("check them with `skerry image verify`; restart it to have that done now, or change signers.%s in the site's admission policy", p.A.Org)}
-		case why != nil || p.A.Level != "":
+				Hint: fmt.Sprintf("check them with `skerry image verify`; restart it to have that done now, or change signers.%s in the site's admission policy", inst.A.Org)}
+		case why != nil || inst.A.Level != "":
 		case level == spec.LevelRestricted:
 			why = &wire.Reason{What: "admission",
 				Text: "it was placed before there were levels; once it is placed anew it has no capabilities, and 512Mi of memory and 4Gi of storage where it says nothing",
-				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", p.A.Org, spec.LevelBaseline)}
-		case level == spec.LevelBaseline && (p.A.Spec.Resources.MostMemory() == 0 || p.A.Spec.Resources.Storage == 0):
+				Hint: fmt.Sprintf("if it needs capabilities, grant them by \"levels: {%s: %s}\" in the site's admission policy", inst.A.Org,
+					spec.LevelBaseline)}
+		case level == spec.LevelBaseline && (inst.A.Spec.Resources.MostMemory() == 0 || inst.A.Spec.Resources.Storage == 0):
 			why = &wire.Reason{What: "admission", Text: "it was placed before there were levels; once it is placed anew it has 512Mi of memory and 4Gi of storage where it says nothing",
 				Hint: "if it needs more, say so in resources.memory and resources.storage"}
 		}
 		if why == nil {
-			if text := vs.opt.Admission.checkUsers(p.A.Org, &p.A.Spec.Placement); text != "" {
+			if text := vs.opt.Admission.checkUsers(inst.A.Org, &inst.A.Spec.Placement); text != "" {
 				why = &wire.Reason{What: "admission", Text: "latency to a user is not measured: " + text, Hint: "leave that user out, or grant it"}
 			}
 		}
 		if why != nil {
-			out = append(out, view.Unadmitted{Instance: id, Service: p.A.Service, Org: p.A.Org, Level: level, Reason: *why})
+			out = append(out, view.Unadmitted{Instance: id, Service: inst.A.Service, Org: inst.A.Org, Level: level, Reason: *why})
 		}
 	}
 	for _, org := range slices.Sorted(maps.Keys(vs.opt.Admission.Quotas)) {

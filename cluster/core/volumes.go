@@ -21,13 +21,6 @@ func (b *books) claimAt(p *placement, worker string) {
 	b.countBesides(p.A.Org)
 }
 
-// touchClaims has the claims looked at after an instance with data changed.
-func (b *books) touchClaims(p *placement) {
-	if p.A.Spec.KeepsData() {
-		b.volumes.Touch()
-	}
-}
-
 // ranWithData notes that there is data now.
 func (b *books) ranWithData(p *placement) {
 	if p.A.Spec.KeepsData() {
@@ -83,7 +76,9 @@ func (b *books) forgetClaims(now time.Time, worker string, fx *wire.Effects) {
 	for _, v := range b.volumes.Forget(worker) {
 		fx.Delete(volumes.Prefix + v.Key())
 		if v.Data {
-			b.siteEvent(fx, now, wire.EventWarning, "DataLost", "the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed", worker)
+			b.siteEvent(fx, now, wire.EventWarning, "DataLost",
+				"the local volumes of "+v.Service.String()+" (replica "+strconv.Itoa(v.Ordinal)+") were on worker "+worker+", which was removed",
+				worker)
 		}
 	}
 	for _, o := range b.Apps.Orgs() { // their snapshots there are gone as well
@@ -188,7 +183,8 @@ func (b *books) othersData(a *spec.Assignment) *wire.Reason {
 	if b.volumes.OtherOrg(v, a.Org) == "" {
 		return nil
 	}
-	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation", Hint: "name the application or service otherwise"}
+	return &wire.Reason{What: "volumes", Text: "this site keeps volumes " + v.String() + " of another organisation",
+		Hint: "name the application or service otherwise"}
 }
 
 // countBesides has the quota of an organisation count what it has on disks that no instance asks for.

@@ -124,16 +124,17 @@ type UpgradeWorker struct {
 // maxWindow is the longest trial of a program.
 const maxWindow = time.Hour
 
-func (c *Core) upgradeWorker(now time.Time, m UpgradeWorker, fx *wire.Effects) {
-	w := c.workers[m.Name]
-	switch window, steady := time.Duration(m.Window), time.Duration(m.Steady); {
+func (c *Core) upgradeWorker(now time.Time, msg UpgradeWorker, fx *wire.Effects) {
+	w := c.workers[msg.Name]
+	switch window, steady := time.Duration(msg.Window), time.Duration(msg.Steady); {
 	case w == nil:
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", m.Name).WithHint("`skerry get workers` lists them")
+		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", msg.Name).WithHint("`skerry get workers` lists them")
 		return
 	case w.Carrier != "":
-		fx.Err = skerry.Errorf(skerry.CodeUnsupported, "the agent of worker %s is not Skerry's", m.Name).WithHint("replace its program on the device")
+		fx.Err = skerry.Errorf(skerry.CodeUnsupported, "the agent of worker %s is not Skerry's",
+			msg.Name).WithHint("replace its program on the device")
 		return
-	case m.Image == "":
+	case msg.Image == "":
 		fx.Err = skerry.Errorf(skerry.CodeInvalid, "an image with the new program is missing")
 		return
 	case window < 0 || window > maxWindow:
@@ -143,17 +144,17 @@ func (c *Core) upgradeWorker(now time.Time, m UpgradeWorker, fx *wire.Effects) {
 		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the new program cannot be required to work for %s within %s", steady, window)
 		return
 	}
-	o := wire.AgentOrder{Seq: 1, Image: m.Image, Window: m.Window, Steady: m.Steady}
+	o := wire.AgentOrder{Seq: 1, Image: msg.Image, Window: msg.Window, Steady: msg.Steady}
 	if w.Agent != nil {
 		o.Seq = w.Agent.Seq + 1
 	}
 	if w.Facts != nil && w.Facts.Agent != nil { // it may know of more than this store, which was restored from a backup
 		o.Seq = max(o.Seq, w.Facts.Agent.Order+1)
 	}
-	if fx.Err = c.Children.Put(m.Name, wire.AgentKey, c.codec.Marshal(&o)); fx.Err != nil {
+	if fx.Err = c.Children.Put(msg.Name, wire.AgentKey, c.codec.Marshal(&o)); fx.Err != nil {
 		return
 	}
 	w.Agent = &o
 	c.saveWorker(w, fx)
-	c.siteEvent(fx, now, wire.EventNormal, "Upgrading", "worker "+m.Name+" is to go over to "+m.Image, m.Name)
+	c.siteEvent(fx, now, wire.EventNormal, "Upgrading", "worker "+msg.Name+" is upgraded to "+msg.Image, msg.Name)
 }

@@ -250,15 +250,15 @@ func (d *Detector) Busy() bool { return len(d.silent)+len(d.suspects) > 0 }
 // Ask gives the questions about those who are suspected, where it is time, by name.
 func (d *Detector) Ask(now time.Time) (out []Ask) {
 	for _, name := range slices.Sorted(maps.Keys(d.suspects)) {
-		w := d.workers[name]
-		s := w.suspicion
+		worker := d.workers[name]
+		s := worker.suspicion
 		if s.next.IsZero() || now.Before(s.next) {
 			continue
 		}
 		s.next = time.Time{}
 		wait := d.opt.LostAfter * 2 / 5
 		switch {
-		case !w.lost:
+		case !worker.lost:
 			s.next = now.Add(max(wait, time.Second))
 		case now.Sub(s.since) < askLostFor && d.site.Serves(name):
 			s.next = now.Add(max(askLost, wait))

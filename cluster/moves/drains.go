@@ -122,8 +122,8 @@ func (l *Look) Leaves(id skerry.InstanceID, again time.Time) {
 	l.retry[id] = again
 }
 
-// End ends a look: here says whether an instance is still on the worker, and done whether nothing is left that can leave. It reports whether
-// that is news, and how many stay.
+// End ends a look: here says whether an instance is still on the worker, and done whether nothing is left that can
+// leave. It reports whether that is news, and how many stay.
 func (l *Look) End(here func(id skerry.InstanceID) bool, done bool) (news bool, stay int) {
 	l.Drain.stays = l.stays
 	maps.DeleteFunc(l.retry, func(id skerry.InstanceID, _ time.Time) bool { return !here(id) })

@@ -35,37 +35,37 @@ func NewNeighbours() *Neighbours { return &Neighbours{map[skerry.ServiceKey]*lea
 // Learn folds what an instance uses into what is known of its service: processor, disk and network as shares of the machine's, which has
 // such a capacity and such loads with it. What counters do not show (cache and memory bandwidth) must be stated or measured. The time that
 // its probe takes corrects the predicted slow-down.
-func (n *Neighbours) Learn(a *spec.Assignment, q *wire.QoS, capacity skerry.MilliCPU, loads spec.Contention) {
+func (n *Neighbours) Learn(assigned *spec.Assignment, use *wire.QoS, capacity skerry.MilliCPU, loads spec.Contention) {
 	if capacity <= 0 {
 		return
 	}
-	l := n.services[a.Service]
-	if l == nil {
-		l = &learned{}
-		n.services[a.Service] = l
+	known := n.services[assigned.Service]
+	if known == nil {
+		known = &learned{}
+		n.services[assigned.Service] = known
 	}
-	now := [spec.NumShares]float64{0: share(float64(q.CPU) / float64(capacity)), 3: share(q.Disk), 4: share(q.Network)}
-	rate := max(learnRate, 1/float64(l.seen+1))
-	l.seen++
+	now := [spec.NumShares]float64{0: share(float64(use.CPU) / float64(capacity)), 3: share(use.Disk), 4: share(use.Network)}
+	rate := max(learnRate, 1/float64(known.seen+1))
+	known.seen++
 	for i, v := range now {
-		l.intensity[i] += (v - l.intensity[i]) * rate
+		known.intensity[i] += (v - known.intensity[i]) * rate
 	}
-	if !(q.ProbeMs > 0 && q.ProbeMs < maxProbeMs) {
+	if !(use.ProbeMs > 0 && use.ProbeMs < maxProbeMs) {
 		return
 	}
-	if l.base == 0 || q.ProbeMs < l.base {
-		l.base = q.ProbeMs
+	if known.base == 0 || use.ProbeMs < known.base {
+		known.base = use.ProbeMs
 	}
-	others := loads.Minus(n.Of(a))
-	predicted := sched.Slowdown(spec.Contention{Sensitivity: n.uncorrected(a).Sensitivity}, others)
+	others := loads.Minus(n.Of(assigned))
+	predicted := sched.Slowdown(spec.Contention{Sensitivity: n.uncorrected(assigned).Sensitivity}, others)
 	if predicted < 0.05 {
 		return // alone, or nearly so: nothing to compare
 	}
-	ratio := max(0.1, min(10, (q.ProbeMs/l.base-1)/predicted))
-	if l.scale == 0 {
-		l.scale = 1
+	ratio := max(0.1, min(10, (use.ProbeMs/known.base-1)/predicted))
+	if known.scale == 0 {
+		known.scale = 1
 	}
-	l.scale += (ratio - l.scale) * learnRate
+	known.scale += (ratio - known.scale) * learnRate
 }
 
 // Bounded brings what a worker says of an instance to between 0 and 1 where it is summed with what others say: a broken or hostile worker

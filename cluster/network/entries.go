@@ -42,42 +42,42 @@ func newEntryJudge() *entryJudge {
 }
 
 // take gives an entry to who asks for it, or the reason for not doing so.
-func (j *entryJudge) take(a *AppIngress) string {
-	whose := func(o *AppIngress) string {
-		if o.Org == a.Org {
-			return "application " + o.App.String()
+func (j *entryJudge) take(asked *AppIngress) string {
+	whose := func(other *AppIngress) string {
+		if other.Org == asked.Org {
+			return "application " + other.App.String()
 		}
 		return "another organisation"
 	}
-	if o := j.entries[a.entry]; o != nil {
-		return "the same host, path and port lead to a service of " + whose(o) + " already"
+	if other := j.entries[asked.entry]; other != nil {
+		return "the same host, path and port lead to a service of " + whose(other) + " already"
 	}
-	if o := j.ports[a.Listen]; o != nil && (o.Protocol != a.Protocol || o.EncryptedName() != a.EncryptedName()) {
-		return fmt.Sprintf("port %d is used in another way (%s) by %s", a.Listen, kindOf(o), whose(o))
+	if other := j.ports[asked.Listen]; other != nil && (other.Protocol != asked.Protocol || other.EncryptedName() != asked.EncryptedName()) {
+		return fmt.Sprintf("port %d is used in another way (%s) by %s", asked.Listen, kindOf(other), whose(other))
 	}
-	host := fmt.Sprint(a.Listen, " ", a.Host)
-	o := j.hosts[host]
-	if o != nil && (o.TLS != a.TLS || o.Org != a.Org && a.TLS != spec.TLSOff && a.TLS != spec.TLSSelf) {
-		return fmt.Sprintf("the host has another certificate on port %d, of %s", a.Listen, whose(o))
+	host := fmt.Sprint(asked.Listen, " ", asked.Host)
+	other := j.hosts[host]
+	if other != nil && (other.TLS != asked.TLS || other.Org != asked.Org && asked.TLS != spec.TLSOff && asked.TLS != spec.TLSSelf) {
+		return fmt.Sprintf("the host has another certificate on port %d, of %s", asked.Listen, whose(other))
 	}
 	// Paths below a host of somebody else's would get what its users send there.
-	if a.Host != "" {
-		for _, o := range j.names[a.Listen] {
-			if o.Org != a.Org && o.Host != "" && overlap(o.Host, a.Host) {
-				if o.Host != a.Host { // whose name is the other's affair
-					return fmt.Sprintf("host %s has names in common with a host of another organisation on port %d", a.Host, a.Listen)
+	if asked.Host != "" {
+		for _, other := range j.names[asked.Listen] {
+			if other.Org != asked.Org && other.Host != "" && overlap(other.Host, asked.Host) {
+				if other.Host != asked.Host { // whose name is the other's affair
+					return fmt.Sprintf("host %s has names in common with a host of another organisation on port %d", asked.Host, asked.Listen)
 				}
-				return fmt.Sprintf("host %s belongs to another organisation on port %d", a.Host, a.Listen)
+				return fmt.Sprintf("host %s belongs to another organisation on port %d", asked.Host, asked.Listen)
 			}
 		}
 	}
-	j.entries[a.entry] = a
-	if j.ports[a.Listen] == nil {
-		j.ports[a.Listen] = a
+	j.entries[asked.entry] = asked
+	if j.ports[asked.Listen] == nil {
+		j.ports[asked.Listen] = asked
 	}
-	if o == nil {
-		j.hosts[host] = a
-		j.names[a.Listen] = append(j.names[a.Listen], a)
+	if other == nil {
+		j.hosts[host] = asked
+		j.names[asked.Listen] = append(j.names[asked.Listen], asked)
 	}
 	return ""
 }

@@ -165,21 +165,21 @@ func orderKey(app skerry.AppKey, entry string) string { return app.String() + " 
 // directories are to be published.
 func (g *Ingress) Settle(look map[skerry.AppKey]bool) (record []byte, changed bool, refusals []Refusal, directories []skerry.AppKey) {
 	g.fresh = false
-	r, saved := &g.record, true
+	kept, saved := &g.record, true
 	for _, app := range sortedApps(maps.Keys(look)) {
 		list, was := g.site.Asked(app), g.asked[app]
 		for i := range list {
 			list[i].entry = list[i].Ingress.Entry()
 			k := orderKey(app, list[i].entry)
-			if r.Orders[k] == 0 {
-				r.Last++
-				r.Orders[k], saved = r.Last, false
+			if kept.Orders[k] == 0 {
+				kept.Last++
+				kept.Orders[k], saved = kept.Last, false
 			}
-			list[i].order = r.Orders[k]
+			list[i].order = kept.Orders[k]
 		}
 		for _, o := range was {
 			if !slices.ContainsFunc(list, func(d AppIngress) bool { return d.entry == o.entry }) {
-				delete(r.Orders, orderKey(app, o.entry))
+				delete(kept.Orders, orderKey(app, o.entry))
 				saved = false
 			}
 		}
@@ -194,7 +194,7 @@ func (g *Ingress) Settle(look map[skerry.AppKey]bool) (record []byte, changed bo
 		}
 	}
 	if !saved {
-		record = mustJSON(r)
+		record = mustJSON(kept)
 	}
 	if !changed {
 		return record, false, nil, nil

@@ -125,26 +125,26 @@ func (g *Ingress) Hosts() (out []HostEntries) {
 	workers := g.site.Open()
 	for app, list := range g.asked {
 		for i := range list {
-			d := &list[i]
-			if _, no := g.refused[app][d.entry]; no || d.Host == "" {
+			entry := &list[i]
+			if _, no := g.refused[app][entry.entry]; no || entry.Host == "" {
 				continue
 			}
-			ready := g.site.Ready(skerry.ServiceKey{App: app, Service: d.Service})
+			ready := g.site.Ready(skerry.ServiceKey{App: app, Service: entry.Service})
 			for i := range workers {
 				at := &workers[i]
 				addrs := slices.DeleteFunc(slices.Clone(at.Addrs), netip.Addr.IsUnspecified)
 				if len(addrs) == 0 {
 					continue
 				}
-				if by[d.Host] == nil {
-					by[d.Host] = map[string]*Entry{}
+				if by[entry.Host] == nil {
+					by[entry.Host] = map[string]*Entry{}
 				}
-				e := by[d.Host][at.Worker]
+				e := by[entry.Host][at.Worker]
 				if e == nil {
 					e = &Entry{Worker: at.Worker, Addrs: addrs, Near: at.Networks}
-					by[d.Host][at.Worker] = e
+					by[entry.Host][at.Worker] = e
 				}
-				e.Healthy = e.Healthy || ready && g.problem(at, d) == ""
+				e.Healthy = e.Healthy || ready && g.problem(at, entry) == ""
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Mail seals what two clusters write to each other, so that the root, which carries it, can neither read nor change it. Both derive the keys
-// from their X25519 keys; the root introduces the public ones.
+// Mail seals what two clusters write to each other, so that the root, which carries it, can neither read nor change it.
+// Both derive the keys from their X25519 keys; the root introduces the public ones.
 type Mail struct {
 	name    string // this site
 	private *ecdh.PrivateKey
@@ -36,8 +36,8 @@ func (m Mail) Public() (key [32]byte) {
 	return key
 }
 
-// Shared derives a key that only this cluster and another one have. It returns false for nil, a site that nobody introduced, and for a public
-// key of low order.
+// Shared derives a key that only this cluster and another one have. It returns false for nil, a site that nobody
+// introduced, and for a public key of low order.
 func (m Mail) Shared(with *wire.SiteInfo, label string) (key [32]byte, ok bool) {
 	if with == nil {
 		return key, false

@@ -52,8 +52,9 @@ type Numbers struct {
 	LastRemote wire.PeerID            `json:"lastForeign,omitempty"` // number given last
 }
 
-// Remote is what a site knows of the others: the addresses that each may have, where the instances of their services are, and which of their
-// workers exchange packets with workers here. The root introduces a site; all else comes by mail from its cluster.
+// Remote is what a site knows of the others: the addresses that each may have, where the instances of their services
+// are, and which of their workers exchange packets with workers here. The root introduces a site; all else comes by
+// mail from its cluster.
 //
 //	introduced ─► its mail is read ─► the workers that it names get numbers here
 //	                                      └─ no mail names one, and no route leads there, for an hour ─► forgotten
@@ -202,8 +203,8 @@ func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *wire.RemoteRo
 	route.Peers = r.acquaint(site, was, is)
 }
 
-// SetUsers takes which workers of another site have routes to which workers here; nil: none. It returns the numbers of the workers here that
-// are concerned.
+// SetUsers takes which workers of another site have routes to which workers here; nil: none. It returns the numbers of
+// the workers here that are concerned.
 func (r *Remote) SetUsers(site string, users *wire.RemotePeers) (concerned []wire.PeerID) {
 	var was, is []wire.RemotePeer
 	if old := r.users[site]; old != nil {
@@ -274,8 +275,8 @@ func (r *Remote) acquaint(site string, was, is []wire.RemotePeer) (met []wire.Re
 
 // meet takes up a worker of another site, under a number of this one. Its addresses must be of that site's extents, so that
 // one site cannot take another's packets. It gives false where there are too many of that site already.
-func (r *Remote) meet(site string, p wire.RemotePeer) bool {
-	info, name, n := r.sites[site], RemoteName(site, p.ID), &r.numbers
+func (r *Remote) meet(site string, peer wire.RemotePeer) bool {
+	info, name, n := r.sites[site], RemoteName(site, peer.ID), &r.numbers
 	if n.Remote[name] == 0 {
 		if r.known[site] >= MaxRemote {
 			r.refused[RefusedPeers]++
@@ -289,10 +290,11 @@ func (r *Remote) meet(site string, p wire.RemotePeer) bool {
 		n.Remote[name] = n.LastRemote
 		r.unsaved = true
 	}
-	p.Prefixes = slices.DeleteFunc(slices.Clone(p.Prefixes[:min(len(p.Prefixes), maxPrefixes)]), func(q netip.Prefix) bool {
-		return info == nil || !slices.ContainsFunc(info.Extents, func(e netip.Prefix) bool { return e.Bits() <= q.Bits() && e.Contains(q.Addr()) }) || r.home.Owns(q)
+	peer.Prefixes = slices.DeleteFunc(slices.Clone(peer.Prefixes[:min(len(peer.Prefixes), maxPrefixes)]), func(q netip.Prefix) bool {
+		return info == nil || !slices.ContainsFunc(info.Extents,
+			func(e netip.Prefix) bool { return e.Bits() <= q.Bits() && e.Contains(q.Addr()) }) || r.home.Owns(q)
 	})
-	r.peers[name], r.dirty = p, true
+	r.peers[name], r.dirty = peer, true
 	r.home.Changed(name)
 	return true
 }
@@ -342,8 +344,8 @@ func (r *Remote) Backends(k skerry.ServiceKey) (out []RemoteBackend) {
 	return out
 }
 
-// Users lists the workers of other sites that have routes to a worker here, as their sites say; of sites that has holds for, because they may
-// want something of that worker.
+// Users lists the workers of other sites that have routes to a worker here, as their sites say; of sites that has holds
+// for, because they may want something of that worker.
 func (r *Remote) Users(of wire.PeerID, has func(site string) bool) (out []string) {
 	for _, site := range slices.Sorted(maps.Keys(r.users)) {
 		if !has(site) {

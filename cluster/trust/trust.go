@@ -233,9 +233,9 @@ func (t *Trust) Started(now time.Time, name string) {
 
 // Capacity takes a worker's account of its machine, and gives it as far as it is believed: a machine that grew to more than twice what it
 // had when it joined counts as it was.
-func (t *Trust) Capacity(now time.Time, name string, f *wire.WorkerFacts) (*wire.WorkerFacts, Finding) {
-	r := &t.workers[name].record
-	had, claims := r.Base.Vector(), f.Capacity.Vector()
+func (t *Trust) Capacity(now time.Time, name string, facts *wire.WorkerFacts) (*wire.WorkerFacts, Finding) {
+	record := &t.workers[name].record
+	had, claims := record.Base.Vector(), facts.Capacity.Vector()
 	grown := false
 	for i := range 2 { // processors and memory: room on disks comes and goes, and a device is plugged in
 		switch {
@@ -245,18 +245,18 @@ func (t *Trust) Capacity(now time.Time, name string, f *wire.WorkerFacts) (*wire
 			grown, claims[i] = true, had[i]
 		}
 	}
-	r.Base = spec.FromVector(had)
+	record.Base = spec.FromVector(had)
 	if !grown {
-		r.Claims = nil
-		return f, Finding{Worker: name}
+		record.Claims = nil
+		return facts, Finding{Worker: name}
 	}
-	found, said := Finding{Worker: name}, f.Capacity
-	if r.Claims == nil || *r.Claims != said {
-		r.Claims = &said
-		const text = "it claims %s, had %s when it joined, and is reckoned with by that; `skerry uncordon %s` has it believed"
-		found = t.Mark(now, name, evidence.Capacity, fmt.Sprintf(text, shortly(said), shortly(r.Base), name))
+	found, said := Finding{Worker: name}, facts.Capacity
+	if record.Claims == nil || *record.Claims != said {
+		record.Claims = &said
+		const text = "it claims %s but had %s when it joined, which is what counts; `skerry uncordon %s` accepts the claim"
+		found = t.Mark(now, name, evidence.Capacity, fmt.Sprintf(text, shortly(said), shortly(record.Base), name))
 	}
-	out := *f
+	out := *facts
 	out.Capacity = spec.FromVector(claims)
 	return &out, found
 }
@@ -322,15 +322,15 @@ func (t *Trust) hear(now time.Time, by string, list []wire.PeerRTT) {
 
 // misplaced compares a coordinate with the round trips that others measured. One of them may lie, or be wrong about its own place; most of
 // at least three must disagree.
-func (t *Trust) misplaced(now time.Time, w *Worker, claimed *spec.Coordinate) (text string, wrong, known bool) {
-	if claimed == nil || len(w.heard) == 0 {
+func (t *Trust) misplaced(now time.Time, worker *Worker, claimed *spec.Coordinate) (text string, wrong, known bool) {
+	if claimed == nil || len(worker.heard) == 0 {
 		return "", false, false
 	}
 	all, far, worst := 0, 0, 0.0
-	for name, m := range w.heard {
+	for name, m := range worker.heard {
 		o := t.workers[name]
 		if o == nil || now.Sub(m.at) > heardFor || m.at.After(now) {
-			delete(w.heard, name)
+			delete(worker.heard, name)
 			continue
 		}
 		at := t.site.Position(name)

@@ -18,7 +18,8 @@ import (
 const fewest = 3
 
 // buckets are the steps to which values of small classes are rounded, in the units of spec.Resources.Vector.
-var buckets = [spec.NumResources]float64{500, float64(256 * skerry.MiB), float64(skerry.GiB), 1, 1, 1e6, 1e6, 1, float64(2 * skerry.MiB), float64(skerry.GiB)}
+var buckets = [spec.NumResources]float64{500, float64(256 * skerry.MiB), float64(skerry.GiB), 1, 1, 1e6, 1e6, 1, float64(2 * skerry.MiB),
+	float64(skerry.GiB)}
 
 // Member is what counts of a worker.
 type Member struct {
@@ -29,7 +30,7 @@ type Member struct {
 }
 
 // Fold gives what the root learns of the workers of a site, which are in the order of their names: sums of floats depend on it.
-func Fold(members []Member) (r wire.ClusterReport) {
+func Fold(members []Member) (report wire.ClusterReport) {
 	type class struct {
 		wire.Class
 		values [spec.NumResources][]float64
@@ -66,15 +67,15 @@ func Fold(members []Member) (r wire.ClusterReport) {
 		if a.Workers < fewest {
 			coarsen(&a)
 		}
-		r.Classes = append(r.Classes, a)
+		report.Classes = append(report.Classes, a)
 	}
-	r.Areas = slices.Sorted(maps.Keys(areas))
+	report.Areas = slices.Sorted(maps.Keys(areas))
 	if centre, radius, ok := coord.Centroid(points); ok {
 		// A site of few workers blurs where they are to about ten kilometres.
 		if len(points) < fewest {
 			centre.Lat, centre.Lon, radius = math.Round(centre.Lat*10)/10, math.Round(centre.Lon*10)/10, radius+10
 		}
-		r.Centroid, r.RadiusKm = &centre, radius
+		report.Centroid, report.RadiusKm = &centre, radius
 	}
 	if middle, ms, ok := coord.Middle(network); ok {
 		// Of a few workers the place is told to ten milliseconds; the round trip is longer by what that may hide.
@@ -86,9 +87,9 @@ func Fold(members []Member) (r wire.ClusterReport) {
 			middle.Error = math.Ceil(middle.Error*10) / 10
 			ms = math.Ceil((ms+grain*math.Sqrt(spec.CoordinateDims)/2)/grain) * grain
 		}
-		r.Network, r.NetworkMs = &middle, ms
+		report.Network, report.NetworkMs = &middle, ms
 	}
-	return r
+	return report
 }
 
 // classOf gives a worker's capability class.

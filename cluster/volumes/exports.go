@@ -43,13 +43,13 @@ const mostLeft = 100
 // next one if that failed: one whose worker is away holds up no other. Due has been asked before.
 func (c *Claims) DueExports(now time.Time) (due []Export) {
 	wall := now.Round(0)
-	for _, v := range c.sorted() {
-		k := c.all[v]
-		r := k.Routine
+	for _, volume := range c.sorted() {
+		kept := c.all[volume]
+		r := kept.Routine
 		if r == nil || r.gone || r.To == "" || r.Export.Again.After(wall) {
 			continue
 		}
-		list := c.kept(v, k.Org, aheadOf(wall))
+		list := c.kept(volume, kept.Org, aheadOf(wall))
 		if slices.ContainsFunc(list, func(s spec.Snapshot) bool { return c.sending[s.ID] }) {
 			continue
 		}
@@ -105,26 +105,26 @@ func (c *Claims) Sending(id spec.SnapshotID) (n int, this bool) { return len(c.s
 
 // Sent notes that a snapshot is there as an object, in a place that a text names, and which older objects are no longer.
 // left says why others of these still are; empty: none is. Those of them that are too many to be remembered are forgotten.
-func (c *Claims) Sent(s *spec.Snapshot, o Object, where string, gone []Object, now time.Time, left string) (forgotten []Object) {
-	delete(c.sending, o.ID)
+func (c *Claims) Sent(snap *spec.Snapshot, object Object, where string, gone []Object, now time.Time, left string) (forgotten []Object) {
+	delete(c.sending, object.ID)
 	c.Look()
-	if s := c.snaps[o.ID]; s != nil {
-		next := *s
+	if snap := c.snaps[object.ID]; snap != nil {
+		next := *snap
 		next.Exported = where
 		c.PutSnapshot(next)
 	}
-	k := c.followed(s)
+	k := c.followed(snap)
 	if k == nil {
 		return nil
 	}
-	o.Where, o.At = where, s.At
+	object.Where, object.At = where, snap.At
 	e, wall := &k.Routine.Export, now.Round(0)
-	list := slices.DeleteFunc(e.Objects, func(x Object) bool { return x.To == o.To && x.Key == o.Key || slices.Contains(gone, x) })
-	list = append(list, o)
+	list := slices.DeleteFunc(e.Objects, func(x Object) bool { return x.To == object.To && x.Key == object.Key || slices.Contains(gone, x) })
+	list = append(list, object)
 	slices.SortStableFunc(list, func(a, b Object) int { return byAge(a.At, b.At, aheadOf(wall)) })
 	n := max(0, len(list)-mostLeft-max(1, k.Routine.Far))
 	forgotten, e.Objects = list[:n:n], slices.Clone(list[n:])
-	e.Last, e.Tries, e.Again, e.Failed, e.Reason = s.At, 0, time.Time{}, time.Time{}, left
+	e.Last, e.Tries, e.Again, e.Failed, e.Reason = snap.At, 0, time.Time{}, time.Time{}, left
 	if left != "" {
 		e.Failed = wall
 	}

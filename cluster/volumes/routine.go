@@ -52,17 +52,17 @@ const (
 var soon = time.Unix(0, 0)
 
 // follow takes over what the service of volumes wants of a schedule.
-func (c *Claims) follow(k *claim) {
-	want := c.site.Routine(k.VolumeClaim)
-	r, none := k.Routine, want == Routine{}
+func (c *Claims) follow(kept *claim) {
+	want := c.site.Routine(kept.VolumeClaim)
+	r, none := kept.Routine, want == Routine{}
 	switch {
 	case r == nil && none, r != nil && r.gone == none && (none || r.Routine == want):
 		return
 	case none:
 		r.gone, c.changed = true, true
 	case r == nil:
-		k.Routine = &routine{Routine: want}
-		c.note(k)
+		kept.Routine = &routine{Routine: want}
+		c.note(kept)
 	default:
 		c.changed = true
 		if r.gone, r.since = false, (time.Time{}); r.Routine != want {
@@ -70,7 +70,7 @@ func (c *Claims) follow(k *claim) {
 				r.Export.Tries, r.Export.Again = 0, time.Time{}
 			}
 			r.Routine, r.times = want, nil
-			c.note(k)
+			c.note(kept)
 		}
 	}
 	c.look = soon
@@ -97,33 +97,33 @@ func (c *Claims) Due(now time.Time) (due []spec.VolumeClaim) {
 			taking[s.Claim()] = true
 		}
 	}
-	for _, v := range c.sorted() {
-		k := c.all[v]
-		r := k.Routine
-		if r == nil || !r.read() {
+	for _, volume := range c.sorted() {
+		kept := c.all[volume]
+		routine := kept.Routine
+		if routine == nil || !routine.read() {
 			continue
 		}
-		if r.ended(wall) {
-			k.Routine = nil
-			c.note(k)
+		if routine.ended(wall) {
+			kept.Routine = nil
+			c.note(kept)
 			continue
 		}
-		next := r.next
-		if !r.gone && r.follow(wall) {
-			c.note(k)
+		next := routine.next
+		if !routine.gone && routine.follow(wall) {
+			c.note(kept)
 		}
-		c.changed = c.changed || !r.next.Equal(next)
+		c.changed = c.changed || !routine.next.Equal(next)
 		at := wall.Add(crontab.Check)
 		sooner := func(t time.Time) {
 			if t.After(wall) && t.Before(at) {
 				at = t
 			}
 		}
-		sooner(r.next)
-		sooner(r.Again)
-		sooner(r.Export.Again)
-		if !r.gone && !r.Due.IsZero() && !taking[v] && k.Ran && !r.Again.After(wall) {
-			due = append(due, v)
+		sooner(routine.next)
+		sooner(routine.Again)
+		sooner(routine.Export.Again)
+		if !routine.gone && !routine.Due.IsZero() && !taking[volume] && kept.Ran && !routine.Again.After(wall) {
+			due = append(due, volume)
 		}
 		if at = now.Add(at.Sub(wall)); c.look.IsZero() || at.Before(c.look) {
 			c.look = at

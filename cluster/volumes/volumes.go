@@ -138,32 +138,32 @@ func (c *Claims) Touch() { c.due = true }
 func (c *Claims) Told() { c.due, c.changed = true, true }
 
 // Place has a worker keep volumes, for an instance that it gets.
-func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
-	k := c.all[v]
-	if k == nil {
-		k = &claim{VolumeClaim: v, Worker: worker}
-		c.all[v] = k
+func (c *Claims) Place(volume spec.VolumeClaim, worker string, want Want) {
+	kept := c.all[volume]
+	if kept == nil {
+		kept = &claim{VolumeClaim: volume, Worker: worker}
+		c.all[volume] = kept
 	}
-	if k.Worker != worker {
-		c.reserve(k, 0)
-		c.site.Drop(k.Worker, v)
-		c.dropFormer(v)
-		k.Worker, k.Ran, k.Had = worker, false, 0
+	if kept.Worker != worker {
+		c.reserve(kept, 0)
+		c.site.Drop(kept.Worker, volume)
+		c.dropFormer(volume)
+		kept.Worker, kept.Ran, kept.Had = worker, false, 0
 	}
-	if k.Org != "" && k.Org != w.Org {
-		k.Routine = nil // what was sent away is not of this one
+	if kept.Org != "" && kept.Org != want.Org {
+		kept.Routine = nil // what was sent away is not of this one
 	}
-	if k.Took = 0; k.Ran {
-		k.Had = k.size() - c.noteFormer(k, w.Names)
+	if kept.Took = 0; kept.Ran {
+		kept.Had = kept.size() - c.noteFormer(kept, want.Names)
 	}
-	k.Size, k.Org, k.Names, k.Sizes = w.Size, w.Org, w.Names, nil
-	if len(w.Names) > 1 {
-		k.Sizes = w.Sizes
+	kept.Size, kept.Org, kept.Names, kept.Sizes = want.Size, want.Org, want.Names, nil
+	if len(want.Names) > 1 {
+		kept.Sizes = want.Sizes
 	}
-	if k.Had <= k.Size {
-		k.Had = 0
+	if kept.Had <= kept.Size {
+		kept.Had = 0
 	}
-	c.note(k)
+	c.note(kept)
 	c.due = true
 }
 
@@ -264,28 +264,28 @@ func (c *Claims) Release() (orgs []string) {
 	}
 	c.Reserve()
 	c.due = false
-	for _, v := range c.sorted() {
-		k := c.all[v]
-		c.follow(k)
-		owned := c.site.Owned(v)
-		if v.Volume != "" && !owned && c.all[v.Whole()] == nil { // its directory went with that of the replica
-			orgs = append(orgs, k.Org)
-			c.Remove(v)
+	for _, volume := range c.sorted() {
+		kept := c.all[volume]
+		c.follow(kept)
+		owned := c.site.Owned(volume)
+		if volume.Volume != "" && !owned && c.all[volume.Whole()] == nil { // its directory went with that of the replica
+			orgs = append(orgs, kept.Org)
+			c.Remove(volume)
 			continue
 		}
-		if owned && !k.Owned {
-			k.Owned = true
-			c.note(k)
+		if owned && !kept.Owned {
+			kept.Owned = true
+			c.note(kept)
 		}
-		if owned || k.Ran && !k.Owned || c.site.Replica(v) {
+		if owned || kept.Ran && !kept.Owned || c.site.Replica(volume) {
 			continue
 		}
-		c.reserve(k, 0)
-		c.site.Drop(k.Worker, v)
-		delete(c.all, v)
+		c.reserve(kept, 0)
+		c.site.Drop(kept.Worker, volume)
+		delete(c.all, volume)
 		c.changed = true
-		c.site.Write(wire.Write{Key: Prefix + v.Key()})
-		orgs = append(orgs, k.Org)
+		c.site.Write(wire.Write{Key: Prefix + volume.Key()})
+		orgs = append(orgs, kept.Org)
 	}
 	return orgs
 }
@@ -307,25 +307,25 @@ func (c *Claims) Forget(worker string) (gone []Gone) {
 	return gone
 }
 
-// noteFormer claims the volumes with data that a replica had, and no longer has, and gives what they take. They are nobody's until the owner
-// has told of them.
-func (c *Claims) noteFormer(k *claim, has []string) (sum skerry.Bytes) {
-	for _, name := range k.Names {
+// noteFormer claims the volumes with data that a replica had, and no longer has, and gives what they take. They are
+// nobody's until the owner has told of them.
+func (c *Claims) noteFormer(kept *claim, has []string) (sum skerry.Bytes) {
+	for _, name := range kept.Names {
 		if slices.Contains(has, name) {
 			continue
 		}
-		size := k.Sizes[name]
-		if len(k.Names) == 1 {
-			size = k.size()
+		size := kept.Sizes[name]
+		if len(kept.Names) == 1 {
+			size = kept.size()
 		}
-		v := k.VolumeClaim
+		v := kept.VolumeClaim
 		v.Volume = name
 		one := c.all[v]
 		if one == nil {
 			one = &claim{VolumeClaim: v, Made: true}
 			c.all[v] = one
 		}
-		one.Worker, one.Ran, one.Size, one.Org, one.Names = k.Worker, true, max(size, one.Size), k.Org, []string{name}
+		one.Worker, one.Ran, one.Size, one.Org, one.Names = kept.Worker, true, max(size, one.Size), kept.Org, []string{name}
 		c.note(one)
 		sum += size
 	}
@@ -372,7 +372,8 @@ func (c *Claims) Audit() (reserved map[string]skerry.Bytes, faults []string) {
 			faults = append(faults, v.Key()+" is claimed nowhere")
 		}
 		if !c.due && k.idle != 0 && k.idle != c.rest(k) {
-			faults = append(faults, fmt.Sprintf("%s: %d of %d bytes are reserved on %s; an instance holds them: %v", v.Key(), k.idle, k.size(), k.Worker,
+			faults = append(faults, fmt.Sprintf("%s: %d of %d bytes are reserved on %s; an instance holds them: %v", v.Key(), k.idle, k.size(),
+				k.Worker,
 				c.site.Occupied(v, k.Worker)))
 		}
 	}

@@ -40,7 +40,7 @@ func (f *apiFlags) add(fs *pflag.FlagSet, listen string) {
 func (f *apiFlags) url() string { return f.served }
 
 // startAPI serves users of a role.
-func startAPI(ctx context.Context, s *service, b api.Backend, st store.Store, c node.Common, f *apiFlags) error {
+func startAPI(ctx context.Context, svc *service, b api.Backend, st store.Store, c node.Common, f *apiFlags) error {
 	if f.listen == "" {
 		return nil
 	}
@@ -59,7 +59,7 @@ func startAPI(ctx context.Context, s *service, b api.Backend, st store.Store, c 
 	}
 	f.served = a.URL()
 	c.Log.Info("users are served", "role", b.Tier(), "url", f.served, "ca-pin", b.Authority().CAPin())
-	s.start(part{"API", a.Run})
+	svc.start(part{"API", a.Run})
 	return nil
 }
 

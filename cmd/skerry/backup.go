@@ -184,7 +184,7 @@ func openStore(ctx context.Context, data, url string) (store.Store, error) {
 	return st, node.Damage(err, data)
 }
 
-func backup(ctx context.Context, data, url string, q secret, w io.Writer) error {
+func backup(ctx context.Context, data, url string, q secret, out io.Writer) error {
 	if url == "" {
 		resp, err := requestLocal(ctx, data, "POST", "/backup", nil)
 		if err == nil {
@@ -193,7 +193,7 @@ func backup(ctx context.Context, data, url string, q secret, w io.Writer) error 
 			if err != nil {
 				return err
 			}
-			enc, err := age.Encrypt(w, to...)
+			enc, err := age.Encrypt(out, to...)
 			if err != nil {
 				return fmt.Errorf("backup: %w", err)
 			}
@@ -225,7 +225,7 @@ func backup(ctx context.Context, data, url string, q secret, w io.Writer) error 
 	if err != nil {
 		return err
 	}
-	return store.Backup(ctx, st, w, keyBeside(data), to...)
+	return store.Backup(ctx, st, out, keyBeside(data), to...)
 }
 
 // writeFile writes a file that is there only when it is whole; "-" is the standard output.

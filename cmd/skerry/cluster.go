@@ -22,10 +22,10 @@ func clusterCommand() *cobra.Command {
 	var c commonFlags
 	var p parentFlags
 	var j joinFlags
-	var rebuild, standalone, trusted, direct, rebalance bool
-	var pool, relay, relayPublic, mqtt string
-	var admission, plugins, profile, linkPublic string
+	var cfg node.ClusterConfig
+	var pool, admission, plugins, profile string
 	var succeed []string
+	site := &cfg.Server
 	cmd := &cobra.Command{
 		Use: "cluster", Short: "Run a cluster: the orchestrator of one site and its workers", Args: cobra.NoArgs,
 		Long: `Run a cluster, the orchestrator of one site: it enforces the site's admission policy and places instances on its workers.
@@ -81,22 +81,21 @@ everybody may do everything.`,
 			if err := fromEnv(cmd); err != nil {
 				return err
 			}
-			cfg, err := clusterConfig(&c, &p, admission, plugins)
+			err := clusterConfig(&cfg, &c, &p, admission, plugins)
 			if err != nil {
 				return err
 			}
-			cfg.Standalone, cfg.Trusted, cfg.Direct, cfg.Relay, cfg.RelayPublic, cfg.MQTT, cfg.Rebalance = standalone, trusted, direct, relay, relayPublic, mqtt, rebalance
-			if cfg.Pool, err = poolFlag(pool); err != nil {
+			if site.Pool, err = poolFlag(pool); err != nil {
 				return err
 			}
-			if cfg.Profile, err = clustercore.ProfileOf(profile); err != nil {
+			if site.Profile, err = clustercore.ProfileOf(profile); err != nil {
 				return err
 			}
 			if cfg.Succeed = hostPorts(succeed, "7444"); len(succeed) > 0 || succession.Copied(cfg.Dir) {
-				if err := successorConfig(&cfg, &j, standalone); err != nil {
+				if err := successorConfig(&cfg, &j); err != nil {
 					return err
 				}
-			} else if standalone {
+			} else if site.Standalone {
 				if len(j.parents) > 0 || j.token != "" || j.tokenFile != "" {
 					return skerry.Errorf(skerry.CodeInvalid, "--standalone excludes --root and --join").
 						WithHint("omit --root and --join, or omit --standalone")
@@ -110,7 +109,6 @@ everybody may do everything.`,
 			if err != nil {
 				return err
 			}
-			cfg.LinkPublic, cfg.Rebuild = linkPublic, rebuild
 			frugal(50, 0)
 			s := newService(cfg.Log)
 			k, err := startCluster(cmd.Context(), s, cfg, &p.api)
@@ -130,24 +128,24 @@ everybody may do everything.`,
 	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
 	cmd.Flags().StringSliceVar(&succeed, "succeed", nil,
 		"stand by as a successor of the cluster at this address, HOST or HOST:PORT (default port 7444); the first time with --join and a token for a successor; may be repeated")
-	cmd.Flags().StringVar(&linkPublic, "link-public", "",
+	cmd.Flags().StringVar(&cfg.LinkPublic, "link-public", "",
 		"address at which workers reach this machine when it leads, HOST or HOST:PORT (default: detected)")
-	cmd.Flags().BoolVar(&rebuild, "rebuild", false,
+	cmd.Flags().BoolVar(&site.Rebuild, "rebuild", false,
 		"rebuild a lost store: adopt what workers run, and accept every certificate of the site's CA; for one start only")
-	cmd.Flags().BoolVar(&standalone, "standalone", false, "this site has no root")
+	cmd.Flags().BoolVar(&site.Standalone, "standalone", false, "this site has no root")
 	cmd.Flags().StringVar(&profile, "profile", clustercore.Fast.Name,
 		"how fast a lost worker is detected, and at what cost: fast (3 s; one heartbeat a second) or metered (90 s; below 0.25 kbit/s for an idle worker)")
-	cmd.Flags().BoolVar(&rebalance, "rebalance", false,
+	cmd.Flags().BoolVar(&site.Rebalance, "rebalance", false,
 		"automatically move instances to clearly better workers, such as one that returned (skerry rebalance does so once)")
-	cmd.Flags().BoolVar(&trusted, "trusted-network", false,
+	cmd.Flags().BoolVar(&site.Trusted, "trusted-network", false,
 		"trust the network between the site's workers: packets there are not encrypted, only tagged")
-	cmd.Flags().BoolVar(&direct, "direct-sites", false,
+	cmd.Flags().BoolVar(&site.Direct, "direct-sites", false,
 		"let this site's workers and those of other sites that also allow it connect directly, without gateways; they learn each other's addresses")
-	cmd.Flags().StringVar(&relay, "relay", clusterRelay,
+	cmd.Flags().StringVar(&site.Relay, "relay", clusterRelay,
 		"address of the site's relay, UDP and TCP, for workers without a direct path to each other and between sites; empty to disable")
-	cmd.Flags().StringVar(&relayPublic, "relay-public", "",
+	cmd.Flags().StringVar(&site.RelayPublic, "relay-public", "",
 		"address at which the relays of other sites reach this one, HOST or HOST:PORT (default: detected)")
-	cmd.Flags().StringVar(&mqtt, "mqtt", "", mqttHelp)
+	cmd.Flags().StringVar(&site.MQTT, "mqtt", "", mqttHelp)
 	cmd.Flags().StringVar(&pool, "instance-pool", "", "IPv4 prefix for the addresses of the federation's instances (default 10.64.0.0/10)")
 	cmd.Flags().StringVar(&admission, "admission", "", "file with the site's admission policy")
 	cmd.Flags().StringVar(&p.places, "snapshot-places", "", placesHelp)
@@ -158,12 +156,12 @@ everybody may do everything.`,
 const mqttHelp = "address for external agents, which connect by MQTT over TLS, such as 0.0.0.0:8883 (default: disabled)"
 
 // successorConfig sets up a machine that stands by. What it is called at the root it learns with the store.
-func successorConfig(cfg *node.ClusterConfig, j *joinFlags, standalone bool) (err error) {
+func successorConfig(cfg *node.ClusterConfig, j *joinFlags) (err error) {
 	cfg.Candidate, cfg.Join.Parent = j.name, hostPorts(j.parents, j.port)
 	if cfg.CandidateToken, err = j.text(); err != nil {
 		return err
 	}
-	if !standalone && len(j.parents) == 0 {
+	if !cfg.Server.Standalone && len(j.parents) == 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "--root is missing").
 			WithHint("name the site's root, or give --standalone if it has none: this machine may lead the site one day")
 	}
@@ -176,7 +174,8 @@ func poolFlag(s string) (p netip.Prefix, err error) {
 		return p, nil
 	}
 	if p, err = netip.ParsePrefix(s); err != nil || !p.Addr().Is4() || p.Bits() > 20 || p != p.Masked() {
-		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %q is not an IPv4 prefix of at most 20 bits", s).WithHint("write it as 10.64.0.0/10")
+		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %q is not an IPv4 prefix of at most 20 bits",
+			s).WithHint("write it as 10.64.0.0/10")
 	}
 	if spec.ServicePrefix().Overlaps(p) {
 		return p, skerry.Errorf(skerry.CodeInvalid, "--instance-pool %s overlaps the service addresses, %s", p, spec.ServicePrefix())
@@ -184,37 +183,38 @@ func poolFlag(s string) (p netip.Prefix, err error) {
 	return p, nil
 }
 
-func clusterConfig(c *commonFlags, p *parentFlags, admission, plugins string) (node.ClusterConfig, error) {
-	cfg := node.ClusterConfig{Link: p.link, LostAfter: p.lostAfter, CertLife: p.certLife, Journal: p.journal()}
+// clusterConfig fills in what flags say that clusters share with roots, and what files say.
+func clusterConfig(cfg *node.ClusterConfig, c *commonFlags, p *parentFlags, admission, plugins string) (err error) {
 	if p.lostAfter < 0 {
-		return cfg, skerry.Errorf(skerry.CodeInvalid, "--lost-after never is only valid at a root").
+		return skerry.Errorf(skerry.CodeInvalid, "--lost-after never is only valid at a root").
 			WithHint("use a long duration, such as 24h")
 	}
-	var err error
 	if cfg.Common, err = c.common(); err != nil {
-		return cfg, err
+		return err
 	}
 	cfg.ImageCache = p.imageCache
-	if cfg.Admission, err = readAdmission(admission); err != nil {
-		return cfg, err
+	o := &cfg.Server
+	o.Link, o.LostAfter, o.CertLife, o.Journal = p.link, p.lostAfter, p.certLife, p.journal()
+	if o.Admission, err = readAdmission(admission); err != nil {
+		return err
 	}
-	if cfg.Places = placesFile(p.places); cfg.Places != nil {
-		if _, err = cfg.Places(); err != nil {
-			return cfg, err
+	if o.Places = placesFile(p.places); o.Places != nil {
+		if _, err = o.Places(); err != nil {
+			return err
 		}
 	}
 	if cfg.Plugins, err = pluginConfig(plugins); err != nil {
-		return cfg, err
+		return err
 	}
-	if cfg.Names, err = p.nameOptions(); err != nil {
-		return cfg, err
+	if o.Names, err = p.nameOptions(); err != nil {
+		return err
 	}
 	cfg.Registry, err = p.registry()
-	return cfg, err
+	return err
 }
 
 // startCluster starts a cluster orchestrator and waits until it takes workers and users.
-func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *apiFlags) (*node.Cluster, error) {
+func startCluster(ctx context.Context, svc *service, cfg node.ClusterConfig, api *apiFlags) (*node.Cluster, error) {
 	if err := mustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 			return nil
 		}
 		now := func(w http.ResponseWriter, r *http.Request) { (*local.Load()).ServeHTTP(w, r) }
-		return startLocal(s, cfg.Dir, cfg.Log, http.HandlerFunc(now))
+		return startLocal(svc, cfg.Dir, cfg.Log, http.HandlerFunc(now))
 	}
 	cfg.Standing = func(o *succession.Leadership) { // and go on answering so until this machine leads
 		if err := serveLocal(&standingLocal{o}); err != nil {
@@ -232,28 +232,30 @@ func startCluster(ctx context.Context, s *service, cfg node.ClusterConfig, api *
 			local.Store(nil)
 		}
 	}
-	k, err := node.OpenCluster(ctx, cfg)
+	cluster, err := node.OpenCluster(ctx, cfg)
 	if err != nil {
 		return nil, joinError(err)
 	}
-	s.closer(k.Close)
-	s.start(part{"cluster", k.Run})
-	s.start(part{"leadership", k.Deposed})
-	s.start(part{"succession", k.RunLeadership})
-	if err := s.wait(ctx, "the cluster", k.Up()); err != nil {
+	svc.closer(cluster.Close)
+	svc.start(part{"cluster", cluster.Run})
+	svc.start(part{"leadership", cluster.Deposed})
+	svc.start(part{"succession", cluster.RunLeadership})
+	if err := svc.wait(ctx, "the cluster", cluster.Up()); err != nil {
 		return nil, err
 	}
-	s.watchdog.add(k.Alive)
-	if err := node.Seed(ctx, k); err != nil {
+	svc.watchdog.add(cluster.Alive)
+	if err := node.Seed(ctx, cluster); err != nil {
 		return nil, err
 	}
-	if err := s.listening(ctx, "cluster", func() bool { return k.LinkAddr() != nil }); err != nil {
+	if err := svc.listening(ctx, "cluster", func() bool { return cluster.LinkAddr() != nil }); err != nil {
 		return nil, err
 	}
-	if err := startAPI(ctx, s, k, k.Store, cfg.Common, api); err != nil {
+	if err := startAPI(ctx, svc, cluster, cluster.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return k, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: k.Name(), authority: k.Authority(), store: k.Store, images: k.Images.Store, ready: k.Ready, parent: k.Parent, plugins: k.Plugins, api: api, leadership: k.Leadership, rebuilt: k.Rebuilt, orphans: k.Orphans})
+	return cluster, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: cluster.Name(), authority: cluster.Authority(),
+		store: cluster.Store, images: cluster.Images.Store, ready: cluster.Ready, parent: cluster.Parent, plugins: cluster.Plugins, api: api,
+		leadership: cluster.Leadership, rebuilt: cluster.Rebuilt, orphans: cluster.Orphans})
 }
 
 // joinError gives a refusal the form that users get.

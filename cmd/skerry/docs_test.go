@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // docsCLI is the reference of commands, made from the commands themselves.
@@ -45,6 +48,9 @@ commands may be given as SKERRY_ and the flag's name in upper case.
 			fmt.Fprintf(&b, "- [`%s`](#%s) %s\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 		}
 	}
+	shared := sharedFlags(list)
+	fmt.Fprint(&b, "\n## Common flags\n\nFlags of several commands, each of which names those that it takes.\n\n")
+	fmt.Fprintf(&b, "```\n%s```\n", shared.FlagUsages())
 	for _, c := range list {
 		fmt.Fprintf(&b, "\n%s %s\n\n", strings.Repeat("#", depth(c)+1), c.CommandPath())
 		if c.Long != "" {
@@ -58,8 +64,22 @@ commands may be given as SKERRY_ and the flag's name in upper case.
 		if len(c.Aliases) > 0 {
 			fmt.Fprintf(&b, "\nAlso: %s.\n", strings.Join(c.Aliases, ", "))
 		}
-		if u := c.LocalNonPersistentFlags().FlagUsages(); c.Runnable() && u != "" {
+		own, common := pflag.NewFlagSet("", pflag.ContinueOnError), []string{}
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			switch as := shared.Lookup(f.Name); {
+			case as == nil || as.Usage != f.Usage:
+				own.AddFlag(f)
+			case as.DefValue != f.DefValue:
+				common = append(common, fmt.Sprintf("`--%s` (default `%s`)", f.Name, f.DefValue))
+			default:
+				common = append(common, "`--"+f.Name+"`")
+			}
+		})
+		if u := own.FlagUsages(); c.Runnable() && u != "" {
 			fmt.Fprintf(&b, "\n```\n%s```\n", strings.TrimLeft(u, "\n"))
+		}
+		if c.Runnable() && len(common) > 0 {
+			fmt.Fprintf(&b, "\n[Common flags](#common-flags): %s.\n", strings.Join(common, ", "))
 		}
 		if c.Example != "" {
 			fmt.Fprintf(&b, "\nExamples:\n\n```\n%s\n```\n", strings.Trim(c.Example, "\n"))
@@ -75,6 +95,37 @@ commands may be given as SKERRY_ and the flag's name in upper case.
 	if err != nil || !bytes.Equal(have, b.Bytes()) {
 		t.Errorf("%s is not what the commands say (%v); run go test ./cmd/skerry -run CLIReference -update", docsCLI, err)
 	}
+}
+
+// sharedFlags are those that several commands explain in the same words, without a default where that differs.
+func sharedFlags(list []*cobra.Command) *pflag.FlagSet {
+	uses := map[[2]string][]*pflag.Flag{} // by name and explanation
+	for _, c := range list {
+		if c.Runnable() {
+			c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+				k := [2]string{f.Name, f.Usage}
+				uses[k] = append(uses[k], f)
+			})
+		}
+	}
+	out := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, k := range slices.SortedFunc(maps.Keys(uses), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		same := uses[k]
+		for other, list := range uses { // of two explanations of a name the more usual one
+			if other[0] == k[0] && other != k && (len(list) > len(same) || len(list) == len(same) && other[1] < k[1]) {
+				same = nil
+			}
+		}
+		if len(same) < 2 || out.ShorthandLookup(same[0].Shorthand) != nil { // another has its letter
+			continue
+		}
+		f := *same[0]
+		if slices.ContainsFunc(same, func(o *pflag.Flag) bool { return o.DefValue != f.DefValue }) {
+			f.DefValue = ""
+		}
+		out.AddFlag(&f)
+	}
+	return out
 }
 
 func depth(c *cobra.Command) int {

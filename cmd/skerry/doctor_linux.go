@@ -96,7 +96,8 @@ func (d *doctor) cgroups() {
 		have := strings.Fields(string(data))
 		for _, c := range need {
 			if !contains(have, c) {
-				d.add("cgroups", ctl.CheckProblem, "cgroup v2 without the controller "+c, "boot with cgroup_enable="+c+" (on a Raspberry Pi in cmdline.txt)")
+				d.add("cgroups", ctl.CheckProblem, "cgroup v2 without the controller "+c,
+					"boot with cgroup_enable="+c+" (on a Raspberry Pi in cmdline.txt)")
 				return
 			}
 		}
@@ -128,7 +129,8 @@ func (d *doctor) overlay() {
 		return
 	}
 	if !bytes.Contains(data, []byte("\toverlay\n")) {
-		d.add("overlayfs", ctl.CheckProblem, "the kernel does not support the overlay file system", "modprobe overlay; echo overlay > /etc/modules-load.d/overlay.conf")
+		d.add("overlayfs", ctl.CheckProblem, "the kernel does not support the overlay file system",
+			"modprobe overlay; echo overlay > /etc/modules-load.d/overlay.conf")
 		return
 	}
 	d.add("overlayfs", ctl.CheckOK, "supported by the kernel", "")
@@ -166,7 +168,8 @@ func (d *doctor) programs() {
 		defer os.RemoveAll(dir)
 		ctx, cancel := context.WithTimeout(d.ctx, time.Minute)
 		defer cancel()
-		st.Runtimes, err = node.CheckMachine(ctx, node.WorkerConfig{Common: node.Common{Dir: dir}, CgroupParent: fmt.Sprintf("skerry-doctor-%d", os.Getpid())})
+		st.Runtimes, err = node.CheckMachine(ctx, node.WorkerConfig{Common: node.Common{Dir: dir},
+			CgroupParent: fmt.Sprintf("skerry-doctor-%d", os.Getpid())})
 		if err != nil {
 			cure := ""
 			if e, ok := errors.AsType[*skerry.Error](err); ok {
@@ -230,8 +233,8 @@ func (d *doctor) neighbours() {
 	}
 }
 
-// neighbourTable reads /proc/net/stat/arp_cache: how many entries there are, and how often there was no room for one. It has a line of names, and one
-// of hexadecimal numbers for each processor.
+// neighbourTable reads /proc/net/stat/arp_cache: how many entries there are, and how often there was no room for one.
+// It has a line of names, and one of hexadecimal numbers for each processor.
 func neighbourTable(stats string) (used, full int) {
 	lines := strings.Split(strings.TrimSpace(stats), "\n")
 	names := strings.Fields(lines[0])
@@ -255,7 +258,8 @@ func (d *doctor) clock() {
 	state, err := unix.Adjtimex(&tx)
 	switch {
 	case time.Now().Year() < 2025:
-		d.add("clock", ctl.CheckProblem, "the clock says "+time.Now().Format(time.DateTime), "set the clock; certificates are not valid at that time")
+		d.add("clock", ctl.CheckProblem, "the clock says "+time.Now().Format(time.DateTime),
+			"set the clock; certificates are not valid at that time")
 	case err != nil:
 		d.add("clock", ctl.CheckSkipped, err.Error(), "")
 	case state == unix.TIME_ERROR || tx.Status&unix.STA_UNSYNC != 0:
@@ -290,7 +294,8 @@ func (d *doctor) disk() {
 // roles looks at what runs here, and at the ports of what does not.
 func (d *doctor) roles() {
 	for _, r := range []struct{ role, dir, port string }{
-		{"root", filepath.Join(d.data, "root"), "7443"}, {"cluster", filepath.Join(d.data, "cluster"), "7444"}, {"worker", filepath.Join(d.data, "worker"), ""},
+		{"root", filepath.Join(d.data, "root"), "7443"}, {"cluster", filepath.Join(d.data, "cluster"), "7444"},
+		{"worker", filepath.Join(d.data, "worker"), ""},
 	} {
 		var st status
 		if callLocal(d.ctx, r.dir, "GET", "/status", nil, &st) == nil {

@@ -56,7 +56,7 @@ func fromEnv(cmd *cobra.Command) error {
 
 // commonFlags are those of every role.
 type commonFlags struct {
-	data, store, logFormat, logLevel, name string
+	data, store, logFormat, logLevel string
 }
 
 func (f *commonFlags) add(fs *pflag.FlagSet, role string) {
@@ -99,8 +99,6 @@ type parentFlags struct {
 	imageCache           skerry.Bytes
 	places               string // file with the places for snapshots, of a cluster
 	lostAfter, certLife  time.Duration
-	keepAlive            time.Duration // of a root
-	amendments           string
 	events               int
 	eventAge             time.Duration
 	api                  apiFlags
@@ -168,7 +166,8 @@ func (p *patience) Set(text string) error {
 func (*patience) Type() string { return "duration" }
 
 func (f *parentFlags) addShared(fs *pflag.FlagSet) {
-	fs.StringVar(&f.registryConfig, "registry-config", "", "credentials for image registries, in the form of ~/.docker/config.json; with \"organisations\": [...] in an entry, only those may use the registry")
+	fs.StringVar(&f.registryConfig, "registry-config", "",
+		"credentials for image registries, in the form of ~/.docker/config.json; with \"organisations\": [...] in an entry, only those may use the registry")
 	fs.StringSliceVar(&f.registries, "registry", nil,
 		"image registry (host or host:port) to allow, which may be in a private network; may be repeated (default: all at public addresses, and those of --registry-config and --plain-http)")
 	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to use without TLS; may be repeated")
@@ -396,7 +395,8 @@ func parsePower(s string) (*wire.Power, error) {
 	a, err1 := strconv.ParseFloat(strings.TrimSpace(idle), 64)
 	b, err2 := strconv.ParseFloat(strings.TrimSpace(busy), 64)
 	if !ok || err1 != nil || err2 != nil || !(a >= 0 && b >= a && b <= 1e6) {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "--power %q is not IDLE,BUSY", s).WithHint("write watts with nothing running and with all cores busy, such as 2.5,6.8")
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--power %q is not IDLE,BUSY",
+			s).WithHint("write watts with nothing running and with all cores busy, such as 2.5,6.8")
 	}
 	return &wire.Power{Idle: a, Busy: b}, nil
 }

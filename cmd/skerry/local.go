@@ -97,7 +97,7 @@ func socketPath(dir string) (string, error) {
 
 // startLocal serves the socket of a role. The store's lock makes sure that nobody else does. Where a disk is read-only, there is none
 // until it can be written.
-func startLocal(s *service, dir string, log *slog.Logger, h http.Handler) error {
+func startLocal(svc *service, dir string, log *slog.Logger, h http.Handler) error {
 	path, err := socketPath(dir)
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -109,7 +109,7 @@ func startLocal(s *service, dir string, log *slog.Logger, h http.Handler) error 
 		return err
 	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	s.start(part{"control socket", func(ctx context.Context) (err error) {
+	svc.start(part{"control socket", func(ctx context.Context) (err error) {
 		for ln == nil {
 			select {
 			case <-time.After(localAgain):
@@ -180,11 +180,11 @@ func requestLocal(ctx context.Context, dir, method, path string, body any) (*htt
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://local"+path, bytes.NewReader(data))
+	req, err := http.NewRequestWithContext(ctx, method, "http://local"+path, bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
-	resp, err := (&http.Transport{DisableKeepAlives: true, DialContext: dial}).RoundTrip(r)
+	resp, err := (&http.Transport{DisableKeepAlives: true, DialContext: dial}).RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +312,8 @@ func (p *parentLocal) token(r *http.Request) (ctl.Token, error) {
 		return ctl.Token{}, skerry.Errorf(skerry.CodeWrongTier, "a %s issues tokens for a %s, not for a %s", p.role, want, q.Role).
 			WithHint("ask a cluster for tokens of workers, and the root for tokens of clusters")
 	}
-	text, t, err := p.authority.CreateToken(r.Context(), auth.TokenOptions{Tier: q.Role, Name: q.Name, TTL: time.Duration(q.TTL), Replace: q.Replace, By: "local"})
+	text, t, err := p.authority.CreateToken(r.Context(),
+		auth.TokenOptions{Tier: q.Role, Name: q.Name, TTL: time.Duration(q.TTL), Replace: q.Replace, By: "local"})
 	return ctl.Token{Token: text, ID: t.ID, Expires: t.Expires}, err
 }
 

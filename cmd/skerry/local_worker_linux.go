@@ -96,7 +96,8 @@ func (l *workerLocal) instances(w http.ResponseWriter, r *http.Request, rest str
 			q := r.URL.Query()
 			list = slices.DeleteFunc(list, func(i wire.Instance) bool {
 				k := i.Service
-				return q.Get("namespace") != "" && q.Get("namespace") != k.App.Namespace || q.Get("app") != "" && q.Get("app") != k.App.Name || q.Get("service") != "" && q.Get("service") != k.Service
+				return q.Get("namespace") != "" && q.Get("namespace") != k.App.Namespace || q.Get("app") != "" && q.Get("app") != k.App.Name ||
+					q.Get("service") != "" && q.Get("service") != k.Service
 			})
 			answer(w, api.List[wire.Instance]{Items: list}, err)
 			return

@@ -59,7 +59,8 @@ func main() {
 
 // commands is the whole command tree.
 func commands() *cobra.Command {
-	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, LocalClient: localClient, WorkerData: filepath.Join(defaultData(), "worker"), Checks: machineChecks,
+	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, LocalClient: localClient,
+		WorkerData: filepath.Join(defaultData(), "worker"), Checks: machineChecks,
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
 	measure := bench.Command()
 	measure.AddCommand(append(device.Commands(), interference.Command(), orchestrator.Command())...)

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -59,9 +60,9 @@ func startTestRoot(env *testscript.Env) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	env.Defer(cancel)
 	f := apiFlags{listen: "127.0.0.1:0"}
-	c := commonFlags{data: filepath.Join(env.WorkDir, "root"), store: "memory:", logFormat: "text", logLevel: "error", name: "root"}
-	cfg, err := rootConfig(&c, &parentFlags{link: "127.0.0.1:0"})
-	if err != nil {
+	c := commonFlags{data: filepath.Join(env.WorkDir, "root"), store: "memory:", logFormat: "text", logLevel: "error"}
+	cfg := node.RootConfig{Server: root.ServerOptions{Name: "root"}}
+	if err := rootConfig(&cfg, &c, &parentFlags{link: "127.0.0.1:0"}); err != nil {
 		return err
 	}
 	s := newService(cfg.Log)

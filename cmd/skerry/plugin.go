@@ -85,7 +85,8 @@ func printPlugins(out io.Writer, list []plugin.Status) {
 	tw := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "NAME\tKIND\tSHOWN\tON FAILURE\tSTATE\tCALLS\tFAILED\tLAST\tMEMORY")
 	for _, p := range list {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", p.Name, p.Kind, shown(p.All), p.OnFailure, p.State, p.Calls, p.Failures, short(p.Last), mebi(p.Memory))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", p.Name, p.Kind, shown(p.All), p.OnFailure, p.State, p.Calls, p.Failures,
+			short(p.Last), mebi(p.Memory))
 	}
 	tw.Flush()
 	for _, p := range list {
@@ -164,14 +165,16 @@ func printTrials(out io.Writer, trials []plugin.Trial) {
 		fmt.Fprintln(out, cmp.Or(t.Name, t.File))
 		tw := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		if d := t.Description; d != nil {
-			fmt.Fprintf(tw, "  Kind:\t%s, shown %s, %s on failure\n", d.Kind, map[bool]string{true: "every service", false: "services that name it"}[d.All], d.OnFailure)
+			fmt.Fprintf(tw, "  Kind:\t%s, shown %s, %s on failure\n", d.Kind,
+				map[bool]string{true: "every service", false: "services that name it"}[d.All], d.OnFailure)
 			fmt.Fprintf(tw, "  Limits:\t%s, %s\n", d.Timeout, d.Memory)
 		}
 		if len(t.Isolation) > 0 {
 			fmt.Fprintf(tw, "  Isolation:\t%s\n", strings.Join(t.Isolation, ", "))
 		}
 		if t.First > 0 {
-			fmt.Fprintf(tw, "  Took:\t%s to load, %s for the first answer, %s for the next, %s\n", short(t.Load), short(t.First), short(t.Then), mebi(t.Memory))
+			fmt.Fprintf(tw, "  Took:\t%s to load, %s for the first answer, %s for the next, %s\n", short(t.Load), short(t.First), short(t.Then),
+				mebi(t.Memory))
 		}
 		if t.Reply != nil {
 			text, _ := json.Marshal(t.Reply)

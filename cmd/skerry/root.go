@@ -27,6 +27,7 @@ const (
 func rootCommand() *cobra.Command {
 	var c commonFlags
 	var p parentFlags
+	var cfg node.RootConfig
 	var plugins string
 	cmd := &cobra.Command{
 		Use: "root", Short: "Run the root: it accepts applications and offers their instances to clusters", Args: cobra.NoArgs,
@@ -40,7 +41,7 @@ keep running.`,
 			if err := fromEnv(cmd); err != nil {
 				return err
 			}
-			cfg, err := rootConfig(&c, &p)
+			err := rootConfig(&cfg, &c, &p)
 			if err == nil {
 				cfg.Plugins, err = pluginConfig(plugins)
 			}
@@ -57,65 +58,66 @@ keep running.`,
 		},
 	}
 	c.add(cmd.Flags(), "root")
-	cmd.Flags().StringVar(&c.name, "name", "root", "name of the federation")
+	cmd.Flags().StringVar(&cfg.Server.Name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
-	cmd.Flags().StringVar(&p.amendments, "amendments", rootcore.AmendmentsLocal,
+	cmd.Flags().StringVar(&cfg.Server.Amendments, "amendments", rootcore.AmendmentsLocal,
 		"which overrides, made at sites while the root was away, are adopted: own (those of services that run at that site only, and numbers of instances), all or none; the rest is kept for rollout undo")
-	cmd.Flags().DurationVar(&p.keepAlive, "keep-alive", link.DefaultKeepAlive,
+	cmd.Flags().DurationVar(&cfg.Server.KeepAlive, "keep-alive", link.DefaultKeepAlive,
 		"how often an idle connection to a cluster is probed, 1s to 5m; both ends close it after three failed probes")
 	cmd.Flags().StringVar(&plugins, "plugins", "", "directory with the root's scheduling plugins, which judge clusters")
 	cmd.AddCommand(statusCommand("root"))
 	return cmd
 }
 
-func rootConfig(c *commonFlags, p *parentFlags) (node.RootConfig, error) {
-	common, err := c.common()
-	if err != nil {
-		return node.RootConfig{}, err
+// rootConfig fills in what flags say that roots share with clusters, and checks the root's own.
+func rootConfig(cfg *node.RootConfig, c *commonFlags, p *parentFlags) (err error) {
+	if cfg.Common, err = c.common(); err != nil {
+		return err
 	}
-	names, err := p.nameOptions()
-	if err != nil {
-		return node.RootConfig{}, err
+	cfg.ImageCache = p.imageCache
+	o := &cfg.Server
+	if !slices.Contains([]string{"", rootcore.AmendmentsLocal, rootcore.AmendmentsAll, rootcore.AmendmentsNone}, o.Amendments) {
+		return skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not a value", o.Amendments).WithHint("write own, all or none")
 	}
-	if !slices.Contains([]string{"", rootcore.AmendmentsLocal, rootcore.AmendmentsAll, rootcore.AmendmentsNone}, p.amendments) {
-		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not a value", p.amendments).
-			WithHint("write own, all or none")
+	if o.KeepAlive != 0 && (o.KeepAlive < time.Second || o.KeepAlive > 5*time.Minute) {
+		return skerry.Errorf(skerry.CodeInvalid, "--keep-alive %s is not 1s to 5m", o.KeepAlive)
 	}
-	if p.keepAlive != 0 && (p.keepAlive < time.Second || p.keepAlive > 5*time.Minute) {
-		return node.RootConfig{}, skerry.Errorf(skerry.CodeInvalid, "--keep-alive %s is not 1s to 5m", p.keepAlive)
+	o.Link, o.LostAfter, o.CertLife, o.Journal = p.link, p.lostAfter, p.certLife, p.journal()
+	if o.Names, err = p.nameOptions(); err != nil {
+		return err
 	}
-	common.ImageCache = p.imageCache
-	reg, err := p.registry()
-	return node.RootConfig{Amendments: p.amendments, Common: common, Name: c.name, Link: p.link, LostAfter: p.lostAfter, KeepAlive: p.keepAlive, CertLife: p.certLife, Journal: p.journal(), Registry: reg, Names: names}, err
+	cfg.Registry, err = p.registry()
+	return err
 }
 
 // startRoot starts a root and waits until it takes clusters and users.
-func startRoot(ctx context.Context, s *service, cfg node.RootConfig, api *apiFlags) (*node.Root, error) {
-	if err := skerry.CheckName(cfg.Name); err != nil {
+func startRoot(ctx context.Context, svc *service, cfg node.RootConfig, api *apiFlags) (*node.Root, error) {
+	if err := skerry.CheckName(cfg.Server.Name); err != nil {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "--name: %w", err)
 	}
 	if err := mustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
-	r, err := node.OpenRoot(ctx, cfg)
+	root, err := node.OpenRoot(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.closer(r.Close)
-	s.start(part{"root", r.Run})
-	s.start(part{"leadership", r.Deposed})
-	if err := s.wait(ctx, "the root", r.Up()); err != nil {
+	svc.closer(root.Close)
+	svc.start(part{"root", root.Run})
+	svc.start(part{"leadership", root.Deposed})
+	if err := svc.wait(ctx, "the root", root.Up()); err != nil {
 		return nil, err
 	}
-	s.watchdog.add(r.Alive)
-	if err := node.Seed(ctx, r); err != nil {
+	svc.watchdog.add(root.Alive)
+	if err := node.Seed(ctx, root); err != nil {
 		return nil, err
 	}
-	if err := s.listening(ctx, "root", func() bool { return r.LinkAddr() != nil }); err != nil {
+	if err := svc.listening(ctx, "root", func() bool { return root.LinkAddr() != nil }); err != nil {
 		return nil, err
 	}
-	if err := startAPI(ctx, s, r, r.Store, cfg.Common, api); err != nil {
+	if err := startAPI(ctx, svc, root, root.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return r, startLocal(s, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: r.Name(), authority: r.Authority(), store: r.Store, images: r.Images.Store, ready: r.Ready, plugins: r.Plugins, api: api, orphans: r.Orphans})
+	return root, startLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(), authority: root.Authority(),
+		store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api, orphans: root.Orphans})
 }

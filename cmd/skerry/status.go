@@ -106,7 +106,8 @@ func printStatus(out io.Writer, st *status) {
 	tw = tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "INSTANCE\tSTATE\tPHASE\tREADY\tRESTARTS\tRUNTIME\tADDRESS")
 	for _, i := range st.Instances {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", i.ID, i.State, orDash(string(i.Phase)), yesNo(i.Ready, ""), i.Restarts, orDash(i.Runtime), orDash(i.Address))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", i.ID, i.State, orDash(string(i.Phase)), yesNo(i.Ready, ""), i.Restarts,
+			orDash(i.Runtime), orDash(i.Address))
 	}
 	tw.Flush()
 	for _, i := range st.Instances {
@@ -263,7 +264,8 @@ func printPeers(out io.Writer, o *overlay.Status) {
 		if p.Endpoint.IsValid() {
 			endpoint = p.Endpoint.String()
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, wayOf(p), endpoint, rtt, loss, carried(p.TxBytes), carried(p.RxBytes), orDash(p.Reason))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, wayOf(p), endpoint, rtt, loss, carried(p.TxBytes), carried(p.RxBytes),
+			orDash(p.Reason))
 	}
 	tw.Flush()
 }

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/web"
 	"skerry.dev/skerry/wire"
 )
@@ -75,19 +77,19 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 }
 
 // start starts the roles one after the other, each joined to the one before.
-func (f *upFlags) start(cmd *cobra.Command, s *service) error {
+func (f *upFlags) start(cmd *cobra.Command, svc *service) error {
 	ctx := cmd.Context()
 	flags := func(role string) commonFlags {
-		return commonFlags{data: filepath.Join(f.data, role), logFormat: f.logs.logFormat, logLevel: f.logs.logLevel, name: "root"}
+		return commonFlags{data: filepath.Join(f.data, role), logFormat: f.logs.logFormat, logLevel: f.logs.logLevel}
 	}
 	rf := flags("root")
 	shared := f.shared
 	shared.link = f.rootLink
-	rootCfg, err := rootConfig(&rf, &shared)
-	if err != nil {
+	rootCfg := node.RootConfig{Server: root.ServerOptions{Name: "root"}}
+	if err := rootConfig(&rootCfg, &rf, &shared); err != nil {
 		return err
 	}
-	r, err := startRoot(ctx, s, rootCfg, &shared.api)
+	r, err := startRoot(ctx, svc, rootCfg, &shared.api)
 	if err != nil {
 		return err
 	}
@@ -97,19 +99,18 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	below.link = f.clusterLink
 	below.api.listen = f.clusterAPI
 	below.api.oidc = "" // it names the root's address
-	clusterCfg, err := clusterConfig(&cf, &below, f.admission, f.plugins)
-	if err != nil {
+	clusterCfg := node.ClusterConfig{Server: cluster.ServerOptions{MQTT: f.mqtt}}
+	if err := clusterConfig(&clusterCfg, &cf, &below, f.admission, f.plugins); err != nil {
 		return err
 	}
-	clusterCfg.MQTT = f.mqtt
 	if f.admission == "" {
-		clusterCfg.Admission.Trusted = []string{node.DefaultOrg}
+		clusterCfg.Server.Admission.Trusted = []string{node.DefaultOrg}
 	}
 	clusterCfg.Join = node.Join{Name: "local", Parent: []string{reachable(r.LinkAddr())}}
 	if clusterCfg.Join.Token, err = tokenIfNeeded(ctx, cf.data, r.Authority(), wire.TierCluster, "local"); err != nil {
 		return err
 	}
-	k, err := startCluster(ctx, s, clusterCfg, &below.api)
+	k, err := startCluster(ctx, svc, clusterCfg, &below.api)
 	if err != nil {
 		return err
 	}
@@ -127,11 +128,11 @@ func (f *upFlags) start(cmd *cobra.Command, s *service) error {
 	if workerCfg.Join.Token, err = tokenIfNeeded(ctx, w.common.data, k.Authority(), wire.TierWorker, workerCfg.Join.Name); err != nil {
 		return err
 	}
-	if _, err := startWorker(ctx, s, workerCfg, w.http, nil); err != nil {
+	if _, err := startWorker(ctx, svc, workerCfg, w.http, nil); err != nil {
 		return err
 	}
 	if p := w.profiler(workerCfg.Dir, workerCfg.Log); p != nil {
-		s.start(part{"profiler", p.run})
+		svc.start(part{"profiler", p.run})
 	}
 	return f.welcome(cmd, r, k, &shared.api, &below.api)
 }
@@ -146,7 +147,7 @@ func tokenIfNeeded(ctx context.Context, data string, a *auth.Authority, tier wir
 }
 
 // welcome adds contexts for the two servers and tells how to go on.
-func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, root, site *apiFlags) error {
+func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, cluster *node.Cluster, root, site *apiFlags) error {
 	if root.served == "" {
 		return nil
 	}
@@ -156,7 +157,7 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, k *node.Cluster, roo
 	if f.contextName != "" {
 		path, err := ctl.ConfigPath()
 		if err == nil {
-			err = f.addContexts(path, r, k, root, site)
+			err = f.addContexts(path, r, cluster, root, site)
 		}
 		if err != nil { // a service has no home directory, and a disk may be full: the roles run all the same
 			fmt.Fprintf(cmd.ErrOrStderr(), "no context is added: %v\n", err)

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// watchdog tells systemd that this process lives (WatchdogSec of its unit), for as long as every loop that it looks at makes progress. A loop that
-// hangs lets the time pass, and systemd starts the process again. Without systemd it does nothing.
+// watchdog tells systemd that this process lives (WatchdogSec of its unit), for as long as every loop that it looks at
+// makes progress. A loop that hangs lets the time pass, and systemd starts the process again. Without systemd it does
+// nothing.
 type watchdog struct {
 	every  time.Duration // 0: nobody wants to know
 	cancel context.CancelFunc

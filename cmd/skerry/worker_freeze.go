@@ -25,7 +25,8 @@ func workerFreezeCommands() []*cobra.Command {
 		return cmd
 	}
 	var data, reason string
-	hold := &cobra.Command{Use: "hold", Short: "Freeze the worker on this device: it carries out no request of its cluster", Args: cobra.NoArgs,
+	hold := &cobra.Command{Use: "hold", Short: "Freeze the worker on this device: it carries out no request of its cluster",
+		Args: cobra.NoArgs,
 		Long: `Freeze the worker on this device, for example while a vehicle drives or a robot works: it carries out no request of its cluster:
 no start, update, restart or stop. Instances keep running, also across restarts of the agent and reboots. The cluster
 sees which changes are pending and why. skerry worker release ends the freeze; skerry worker approve carries out the pending
@@ -41,8 +42,8 @@ To keep new instances off a worker, run skerry cordon at its cluster. To move it
 			return nil
 		}}
 	hold.Flags().StringVar(&reason, "reason", "", "reason, shown to people")
-	release := &cobra.Command{Use: "release", Short: "End the freeze of the worker on this device and carry out pending changes", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	release := &cobra.Command{Use: "release", Short: "End the freeze of the worker on this device and carry out pending changes",
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := ask(cmd, data, "/release", freezeRequest{}); err != nil {
 				return err
 			}
@@ -50,8 +51,8 @@ To keep new instances off a worker, run skerry cordon at its cluster. To move it
 			return nil
 		}}
 	all := false
-	approve := &cobra.Command{Use: "approve INSTANCE... | approve --all", Short: "Carry out pending changes of instances while the worker is frozen",
-		Args: func(_ *cobra.Command, args []string) error {
+	approve := &cobra.Command{Use: "approve INSTANCE... | approve --all",
+		Short: "Carry out pending changes of instances while the worker is frozen", Args: func(_ *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
 				return skerry.Errorf(skerry.CodeInvalid, "name instances, or --all").
 					WithHint("`skerry worker status` lists pending changes")

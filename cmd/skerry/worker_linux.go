@@ -23,8 +23,10 @@ import (
 
 // config makes the worker's configuration of the flags.
 func (w *workerFlags) config() (node.WorkerConfig, error) {
-	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree, ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery,
-		NoOverlay: w.noOverlay, OpenHost: w.openHost, Dataplane: node.Dataplane(w.dataplane), OverlayPort: w.overlayPort, PlainPort: w.plainPort, WireGuard: node.WireGuard(w.wireguard), WGPort: w.wireguardPort, Flows: w.flows, NoIngress: !w.ingress,
+	cfg := node.WorkerConfig{NoNetwork: w.noNetwork, RunDir: w.runDir, CgroupParent: w.cgroup, PullLimit: w.pull, MinFree: w.minFree,
+		ProbeAddress: w.probeAddress, ProbeEvery: w.probeEvery,
+		NoOverlay: w.noOverlay, OpenHost: w.openHost, Dataplane: node.Dataplane(w.dataplane), OverlayPort: w.overlayPort,
+		PlainPort: w.plainPort, WireGuard: node.WireGuard(w.wireguard), WGPort: w.wireguardPort, Flows: w.flows, NoIngress: !w.ingress,
 		Machines: node.Machines{Kernel: w.guest.kernel, KernelSHA256: w.guest.sum, Monitor: w.guest.monitor, Firecracker: w.guest.firecracker,
 			CloudHypervisor: w.guest.cloudHypervisor, Emulate: w.guest.emulate, Enabled: w.guest.machines},
 		Containerd: node.Containerd{Socket: w.containerd.socket, Shim: w.containerd.shim, Binary: w.containerd.binary}}
@@ -80,7 +82,8 @@ func (w *workerFlags) config() (node.WorkerConfig, error) {
 	}
 	if a := w.probeAddress; a != "" && a != worker.NoProbing {
 		if host, port, err := net.SplitHostPort(a); err != nil || host != "" && !isIP(host) || !isPort(port) {
-			return cfg, skerry.Errorf(skerry.CodeInvalid, "--probe-address %q is not an IP address with a port", a).WithHint("write it as 192.0.2.7:7445, :7445 or off")
+			return cfg, skerry.Errorf(skerry.CodeInvalid, "--probe-address %q is not an IP address with a port",
+				a).WithHint("write it as 192.0.2.7:7445, :7445 or off")
 		}
 	}
 	if w.probeEvery < 0 {
@@ -175,7 +178,7 @@ type startedWorker struct {
 }
 
 // startWorker starts a worker. Without programs its own cannot be exchanged.
-func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http string, p *programs) (*startedWorker, error) {
+func startWorker(ctx context.Context, svc *service, cfg node.WorkerConfig, http string, p *programs) (*startedWorker, error) {
 	if err := mustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -186,23 +189,23 @@ func startWorker(ctx context.Context, s *service, cfg node.WorkerConfig, http st
 	if err != nil {
 		return nil, joinError(err)
 	}
-	s.closer(w.Close)
+	svc.closer(w.Close)
 	local := &workerLocal{name: cfg.Join.Name, w: w, programs: p}
 	if p != nil { // an order of the cluster may come as soon as the worker runs
 		p.status = local.status
 	}
-	s.start(part{"worker", w.Run})
-	if err := s.wait(ctx, "the worker", w.Up()); err != nil {
+	svc.start(part{"worker", w.Run})
+	if err := svc.wait(ctx, "the worker", w.Up()); err != nil {
 		return nil, err
 	}
-	s.watchdog.add(w.Alive)
+	svc.watchdog.add(w.Alive)
 	if http != "" {
-		s.start(part{"health", func(ctx context.Context) error { return w.ServeHealth(ctx, http) }})
+		svc.start(part{"health", func(ctx context.Context) error { return w.ServeHealth(ctx, http) }})
 	}
 	if p != nil {
-		s.start(p.part())
+		svc.start(p.part())
 	}
-	return &startedWorker{w, cfg.Join.Name}, startLocal(s, cfg.Dir, cfg.Log, local)
+	return &startedWorker{w, cfg.Join.Name}, startLocal(svc, cfg.Dir, cfg.Log, local)
 }
 
 func workerCheck() *cobra.Command {
@@ -266,7 +269,8 @@ func printRuntimes(out io.Writer, list []wire.RuntimeReport) {
 		if !r.Passed {
 			fmt.Fprintf(out, "\n%s does not work: %s\n  cure: %s\n", r.Name, r.Cause, orDash(r.Cure))
 		} else if r.NoUserNamespaces() {
-			fmt.Fprintf(out, "\n%s works, but without user namespaces (root in a container is root on the host): %s\n  cure: %s\n", r.Name, orDash(r.Cause), orDash(r.Cure))
+			fmt.Fprintf(out, "\n%s works, but without user namespaces (root in a container is root on the host): %s\n  cure: %s\n", r.Name,
+				orDash(r.Cause), orDash(r.Cure))
 		} else if r.SharedUsers() {
 			fmt.Fprintf(out, "\n%s works; the containers of an organisation have the same users: %s\n", r.Name, r.Cause)
 		} else if r.Cause != "" { // with a restriction, or by another program than was asked for
@@ -308,7 +312,8 @@ The agent must be stopped. --purge also removes its data directory: the worker t
 					return err
 				}
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "everything of the worker is removed from this machine"+map[bool]string{false: " except its data in " + cfg.Dir}[purge])
+			fmt.Fprintln(cmd.OutOrStdout(), "everything of the worker is removed from this machine"+
+				map[bool]string{false: " except its data in " + cfg.Dir}[purge])
 			return nil
 		}}
 	w.common.add(cmd.Flags(), "worker")

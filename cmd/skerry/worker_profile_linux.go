@@ -75,7 +75,8 @@ Give the same flags for virtual machines as to the worker.`,
 }
 
 // takeProfile measures beside a worker that may run, with drivers of its own.
-func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progress func(string)) (profile map[string]wire.RuntimeProfile, reasons map[string]string, err error) {
+func takeProfile(ctx context.Context, cfg node.WorkerConfig, rounds int, progress func(string)) (profile map[string]wire.RuntimeProfile,
+	reasons map[string]string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
@@ -129,7 +130,8 @@ func printProfile(out io.Writer, profile map[string]wire.RuntimeProfile, reasons
 	}
 	tw.Flush()
 	if p := profile[spec.RuntimeOCI]; p.Spread > wire.MaxProfileSpread {
-		fmt.Fprintf(out, "The rounds of containers are more than %.0f %% apart: how fast this machine is does not count.\n", 100*wire.MaxProfileSpread)
+		fmt.Fprintf(out, "The rounds of containers are more than %.0f %% apart: how fast this machine is does not count.\n",
+			100*wire.MaxProfileSpread)
 	}
 	for _, name := range slices.Sorted(maps.Keys(reasons)) {
 		fmt.Fprintf(out, "not measured: %s: %s\n", name, reasons[name])

@@ -31,8 +31,8 @@ const (
 	profileGrace = 10 * time.Second
 )
 
-// profiler has `skerry worker profile` measure the runtimes, when nobody has for a month and the machine has little to do. It does so in a process of its
-// own: what that needs of memory goes with it.
+// profiler has `skerry worker profile` measure the runtimes, when nobody has for a month and the machine has little to
+// do. It does so in a process of its own: what that needs of memory goes with it.
 type profiler struct {
 	dir   string        // the worker's data directory
 	flags []string      // of the worker's runtimes
@@ -106,8 +106,8 @@ func profileTaken(dir string) (at time.Time, err error) {
 
 var errProfiled = errors.New("it was measured recently")
 
-// profileDue gives nil when a profile is to be taken: errProfiled while the last one holds, and another error while at least half of the processors
-// are busy, by the load over the last minute.
+// profileDue gives nil when a profile is to be taken: errProfiled while the last one holds, and another error while at
+// least half of the processors are busy, by the load over the last minute.
 func profileDue(now, taken time.Time, load string, processors int) error {
 	if age := now.Sub(taken); !taken.IsZero() && age >= 0 && age < profileAge {
 		return errProfiled

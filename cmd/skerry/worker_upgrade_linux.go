@@ -57,7 +57,8 @@ func (p *programs) stage(ctx context.Context, q upgradeRequest, order uint64) (p
 	if program, err = p.dir.Stage(ctx, q.Path); err != nil {
 		return program, err
 	}
-	return program, p.dir.Begin(upgrade.Trial{Program: program, From: version, Since: time.Now().UTC(), Window: q.Window, Steady: q.Steady, Want: seen(&st), Order: order})
+	return program, p.dir.Begin(upgrade.Trial{Program: program, From: version, Since: time.Now().UTC(), Window: q.Window, Steady: q.Steady,
+		Want: seen(&st), Order: order})
 }
 
 // Stage implements worker.Agent.
@@ -137,7 +138,8 @@ func (p *programs) serve(w http.ResponseWriter, r *http.Request) {
 
 // seen is what a trial looks at.
 func seen(st *status) upgrade.Seen {
-	s := upgrade.Seen{Pid: st.Pid, Connected: st.Parent != nil && st.Parent.Connected, Overlay: st.Overlay != nil && st.Overlay.Off == "" && st.Overlay.ID != 0}
+	s := upgrade.Seen{Pid: st.Pid, Connected: st.Parent != nil && st.Parent.Connected,
+		Overlay: st.Overlay != nil && st.Overlay.Off == "" && st.Overlay.ID != 0}
 	for _, r := range st.Runtimes {
 		if r.Passed {
 			s.Runtimes = append(s.Runtimes, r.Name)

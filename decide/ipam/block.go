@@ -53,7 +53,8 @@ func (b *Blocks) Take(now time.Time, holder string, site, avoid []netip.Prefix) 
 			resting++
 		}
 	}
-	return netip.Prefix{}, skerry.Errorf(skerry.CodeFull, "no block of addresses is left for %s: %d are in use, %d rest, and the others are in networks of hosts", holder, held, resting).
+	return netip.Prefix{}, skerry.Errorf(skerry.CodeFull,
+		"no block of addresses is left for %s: %d are in use, %d rest, and the others are in networks of hosts", holder, held, resting).
 		WithHint("give the site a further prefix")
 }
 

@@ -154,7 +154,8 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 		addr, ok := own[w.Key]
 		if !ok {
 			if len(n.holder)+len(n.resting) >= NumServices {
-				return skerry.Errorf(skerry.CodeFull, "no service address is left for %s: %d are in use, and %d were given back lately", w.Key, len(n.holder), len(n.resting)).
+				return skerry.Errorf(skerry.CodeFull, "no service address is left for %s: %d are in use, and %d were given back lately", w.Key,
+					len(n.holder), len(n.resting)).
 					WithHint("wait for those given back to be free again")
 			}
 			addr = n.free(w.Key)

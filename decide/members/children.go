@@ -56,7 +56,8 @@ type Children struct {
 
 // NewChildren makes an empty set of children under the parent's incarnation.
 func NewChildren(inc skerry.Incarnation, opt reconcile.Options) *Children {
-	return &Children{inc: inc, opt: opt, m: map[string]*Child{}, dirty: map[string]bool{}, waits: map[string]bool{}, loading: map[string]map[string][]byte{}}
+	return &Children{inc: inc, opt: opt, m: map[string]*Child{}, dirty: map[string]bool{}, waits: map[string]bool{},
+		loading: map[string]map[string][]byte{}}
 }
 
 const prefixChild = "child/"
@@ -204,14 +205,14 @@ type Delivery struct {
 }
 
 // Frame takes a message of a child.
-func (f *Children) Frame(now time.Time, name string, m wire.Message, fx *wire.Effects) Delivery {
+func (f *Children) Frame(now time.Time, name string, msg wire.Message, fx *wire.Effects) Delivery {
 	c := f.m[name]
 	if c == nil {
 		return Delivery{}
 	}
 	c.Heard = now
 	var d Delivery
-	switch m := m.(type) {
+	switch m := msg.(type) {
 	case *wire.SetAck, *wire.SetWant, *wire.SetHeld:
 		f.Ignored.Count(c.Desired.Handle(now, m))
 		f.dirty[name] = true

@@ -66,7 +66,8 @@ func (p *Parent) Finish() error {
 
 // Hello gives what the Hello must say: what is held of the desired set, and how far the reported one has come.
 func (p *Parent) Hello() []wire.SetAck {
-	return []wire.SetAck{p.Desired.State(), {Set: Observed, Incarnation: p.Observed.Incarnation(), Gen: p.Observed.Gen(), Digest: p.Observed.Digest()}}
+	return []wire.SetAck{p.Desired.State(), {Set: Observed, Incarnation: p.Observed.Incarnation(), Gen: p.Observed.Gen(),
+		Digest: p.Observed.Digest()}}
 }
 
 // Up begins a connection.

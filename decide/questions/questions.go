@@ -119,7 +119,8 @@ func (q *Questions) Policy(s *spec.ServiceSpec, linked bool) (sched.Policy, []Pl
 	if p, ok := q.policies[name]; ok {
 		return p, ask, nil
 	}
-	return sched.Policy{}, nil, &wire.Reason{What: "policy", Count: 1, Text: fmt.Sprintf("the site has no scheduling policy %q", name), Hint: "choose another"}
+	return sched.Policy{}, nil, &wire.Reason{What: "policy", Count: 1, Text: fmt.Sprintf("the site has no scheduling policy %q", name),
+		Hint: "choose another"}
 }
 
 // Plugins lists those to ask about a service: those that are shown every one, then the one that it names, if there is that one here.
@@ -225,43 +226,43 @@ type Case struct {
 }
 
 // Consult has plugins score the best candidates, and combines what they say. wait is true while they think; score is what to ask them.
-func (q *Questions) Consult(now time.Time, k Case) (d wire.Decision, wait bool, score *Score) {
+func (q *Questions) Consult(now time.Time, k Case) (decision wire.Decision, wait bool, score *Score) {
 	a := q.open[k.ID]
 	if a != nil && a.answers == nil {
-		return d, true, nil
+		return decision, true, nil
 	}
 	round := q.round
 	if a != nil {
 		round = a.round // ties fall as they did, so that these are the candidates that plugins were asked about
 	}
-	d = k.Best(round)
-	if a != nil && d.Chosen != "" {
+	decision = k.Best(round)
+	if a != nil && decision.Chosen != "" {
 		// Who came in since then has not been judged. When nobody is left, they are asked about.
-		d.Top = slices.DeleteFunc(d.Top, func(x wire.Candidate) bool { return !a.asked[x.Name] })
-		if len(d.Top) == 0 {
+		decision.Top = slices.DeleteFunc(decision.Top, func(x wire.Candidate) bool { return !a.asked[x.Name] })
+		if len(decision.Top) == 0 {
 			a, round = nil, q.round
-			d = k.Best(round)
+			decision = k.Best(round)
 		}
 	}
 	delete(q.open, k.ID)
-	if d.Chosen == "" {
-		return d, false, nil
+	if decision.Chosen == "" {
+		return decision, false, nil
 	}
 	if a != nil {
-		combine(&d, k.Plugins, a.answers)
-		return d, false, nil
+		combine(&decision, k.Plugins, a.answers)
+		return decision, false, nil
 	}
 	var names []string
 	for _, x := range k.Plugins {
 		names = append(names, x.Name)
 	}
-	query := k.Query(&d)
+	query := k.Query(&decision)
 	a = &ask{round: round, until: now.Add(sched.PluginDeadline), plugins: names, asked: map[string]bool{}}
 	for _, x := range query.Candidates {
 		a.asked[x.Name] = true
 	}
 	q.open[k.ID] = a
-	return d, true, &Score{ID: k.ID, Round: round, Plugins: names, Query: query}
+	return decision, true, &Score{ID: k.ID, Round: round, Plugins: names, Query: query}
 }
 
 // Audit reports questions about instances that are gone.
@@ -276,7 +277,7 @@ func (q *Questions) Audit(there func(id skerry.InstanceID) bool) (faults []strin
 
 // combine ranks the candidates anew by what plugins said: who is ruled out by one is out, and the scores of those that
 // answered are averaged. A plugin that did not answer is skipped, or refuses the instance, as its operator set it up.
-func combine(d *wire.Decision, plugins []Plugin, answers []wire.PluginAnswer) {
+func combine(decision *wire.Decision, plugins []Plugin, answers []wire.PluginAnswer) {
 	by := map[string]wire.PluginAnswer{}
 	for _, a := range answers {
 		by[a.Plugin] = a
@@ -289,18 +290,18 @@ func combine(d *wire.Decision, plugins []Plugin, answers []wire.PluginAnswer) {
 		if !ok {
 			a = wire.PluginAnswer{Plugin: p.Name, Skipped: "it did not answer in time"}
 		}
-		d.Plugins = append(d.Plugins, a)
-		d.Policy += "+" + spec.PluginPrefix + p.Name
+		decision.Plugins = append(decision.Plugins, a)
+		decision.Policy += "+" + spec.PluginPrefix + p.Name
 		if a.Skipped != "" {
 			why := wire.Reason{What: "skipped", Count: 1, Text: fmt.Sprintf("plugin %s was skipped: %s", p.Name, a.Skipped)}
 			if p.Reject {
-				d.Chosen, d.Top = "", nil
+				decision.Chosen, decision.Top = "", nil
 				why.Text = fmt.Sprintf("plugin %s gave no answer: %s", p.Name, a.Skipped)
 				why.Hint = "the site refuses what this plugin does not judge; ask its operator"
-				d.Why = append(d.Why, why)
+				decision.Why = append(decision.Why, why)
 				return
 			}
-			d.Why = append(d.Why, why)
+			decision.Why = append(decision.Why, why)
 			continue
 		}
 		for name, text := range a.Out {
@@ -313,7 +314,7 @@ func combine(d *wire.Decision, plugins []Plugin, answers []wire.PluginAnswer) {
 				sums = map[string]float64{}
 			}
 			counted++
-			for _, k := range d.Top {
+			for _, k := range decision.Top {
 				if s, ok := a.Scores[k.Name]; ok {
 					sums[k.Name] += s
 				} else {
@@ -322,15 +323,15 @@ func combine(d *wire.Decision, plugins []Plugin, answers []wire.PluginAnswer) {
 			}
 		}
 	}
-	d.Chosen = ""
-	for i := range d.Top {
-		k := &d.Top[i]
+	decision.Chosen = ""
+	for i := range decision.Top {
+		k := &decision.Top[i]
 		k.Chosen, k.Out = false, out[k.Name]
 		if counted > 0 {
 			k.Score = sums[k.Name] / float64(counted)
 		}
 	}
-	slices.SortStableFunc(d.Top, func(a, b wire.Candidate) int {
+	slices.SortStableFunc(decision.Top, func(a, b wire.Candidate) int {
 		if (a.Out == nil) != (b.Out == nil) {
 			if a.Out == nil {
 				return -1
@@ -339,15 +340,15 @@ func combine(d *wire.Decision, plugins []Plugin, answers []wire.PluginAnswer) {
 		}
 		return cmp.Compare(b.Score, a.Score)
 	})
-	if len(d.Top) > 0 && d.Top[0].Out == nil {
-		d.Top[0].Chosen, d.Chosen = true, d.Top[0].Name
+	if len(decision.Top) > 0 && decision.Top[0].Out == nil {
+		decision.Top[0].Chosen, decision.Chosen = true, decision.Top[0].Name
 		return
 	}
-	for _, k := range d.Top {
-		if i := slices.IndexFunc(d.Why, func(r wire.Reason) bool { return r.Text == k.Out.Text }); i >= 0 {
-			d.Why[i].Count++
+	for _, k := range decision.Top {
+		if i := slices.IndexFunc(decision.Why, func(r wire.Reason) bool { return r.Text == k.Out.Text }); i >= 0 {
+			decision.Why[i].Count++
 			continue
 		}
-		d.Why = append(d.Why, *k.Out)
+		decision.Why = append(decision.Why, *k.Out)
 	}
 }

@@ -107,11 +107,11 @@ func (s *Source) Disconnect() {
 
 // Handle takes SetAck, SetWant and SetHeld of this set from the peer; other messages have no effect. It says in a word why one
 // had none, for counters: "unknown-set" or "stale-answer".
-func (s *Source) Handle(now time.Time, m wire.Message) (ignored string) {
+func (s *Source) Handle(now time.Time, msg wire.Message) (ignored string) {
 	if !s.peer.connected {
 		return "stale-answer"
 	}
-	switch m := m.(type) {
+	switch m := msg.(type) {
 	case *wire.SetAck:
 		if m.Set == s.set {
 			return s.handleAck(now, m)
@@ -156,31 +156,31 @@ func (s *Source) answers(t *transfer, m *wire.SetAck) bool {
 
 // accept takes an answer of this incarnation that is not older than what is known.
 func (s *Source) accept(now time.Time, m *wire.SetAck) {
-	p := &s.peer
+	peer := &s.peer
 	if m.Gen > s.gen || s.contradicts(m) {
 		s.rolledBack(now, m.Incarnation, m.Gen)
 		return
 	}
-	p.orphanWant = m.OrphanDigest
+	peer.orphanWant = m.OrphanDigest
 	if m.Orphans == 0 {
-		p.orphans, p.orphanSum, p.orphanWant, p.heldPart = nil, sum{}, wire.Digest{}, nil
+		peer.orphans, peer.orphanSum, peer.orphanWant, peer.heldPart = nil, sum{}, wire.Digest{}, nil
 	}
-	p.confirmed = true
+	peer.confirmed = true
 	if m.Gen < s.floor {
-		p.need = p.part == nil || p.part.delta
+		peer.need = peer.part == nil || peer.part.delta
 		return
 	}
-	if m.Gen > p.held || p.need {
-		p.progress(now)
+	if m.Gen > peer.held || peer.need {
+		peer.progress(now)
 	}
-	p.held, p.sent = m.Gen, max(p.sent, m.Gen)
-	p.marks = slices.DeleteFunc(p.marks, func(k mark) bool { return k.gen <= m.Gen })
-	if p.part != nil && (p.part.gen <= m.Gen || !p.part.delta) {
-		p.part = nil
+	peer.held, peer.sent = m.Gen, max(peer.sent, m.Gen)
+	peer.marks = slices.DeleteFunc(peer.marks, func(k mark) bool { return k.gen <= m.Gen })
+	if peer.part != nil && (peer.part.gen <= m.Gen || !peer.part.delta) {
+		peer.part = nil
 	}
-	p.need, p.fails, p.hold = false, 0, time.Time{}
+	peer.need, peer.fails, peer.hold = false, 0, time.Time{}
 	s.bury(m.Gen)
-	for key, o := range p.orphans {
+	for key, o := range peer.orphans {
 		if it, ok := s.items[key]; ok && it.gen <= m.Gen {
 			s.decided(key, o)
 		}
@@ -236,33 +236,33 @@ func (p *peerState) progress(now time.Time) {
 }
 
 func (s *Source) handleWant(now time.Time, m *wire.SetWant) {
-	p := &s.peer
+	peer := &s.peer
 	switch m.Reason {
 	case wire.WantRetired:
 		if m.Of == s.inc {
 			s.rolledBack(now, m.Incarnation, m.Gen)
 		}
 	case wire.WantGap:
-		if m.Of != s.inc || p.gapped {
+		if m.Of != s.inc || peer.gapped {
 			return
 		}
-		p.gapped = true
-		if p.part != nil {
-			p.part.next, p.part.acked = 0, 0
-			if p.part.delta {
-				p.part = nil
+		peer.gapped = true
+		if peer.part != nil {
+			peer.part.next, peer.part.acked = 0, 0
+			if peer.part.delta {
+				peer.part = nil
 			}
 		}
-		if m.Incarnation == s.inc && m.Gen >= max(p.held, s.floor) && m.Gen <= s.gen {
-			p.sent, p.marks = m.Gen, nil
+		if m.Incarnation == s.inc && m.Gen >= max(peer.held, s.floor) && m.Gen <= s.gen {
+			peer.sent, peer.marks = m.Gen, nil
 		}
 	case wire.WantSnapshot:
-		if m.Of != s.inc || p.need && p.part == nil {
+		if m.Of != s.inc || peer.need && peer.part == nil {
 			return
 		}
-		p.part, p.marks, p.need = nil, nil, true
-		p.hold = now.Add(backoff(s.opt, p.fails) - s.opt.Resend)
-		p.fails++
+		peer.part, peer.marks, peer.need = nil, nil, true
+		peer.hold = now.Add(backoff(s.opt, peer.fails) - s.opt.Resend)
+		peer.fails++
 		if m.Incarnation == s.inc {
 			s.rolledBack(now, m.Incarnation, m.Gen) // the peer holds this incarnation, and yet the digest differed
 		}
@@ -270,14 +270,14 @@ func (s *Source) handleWant(now time.Time, m *wire.SetWant) {
 }
 
 func (s *Source) handleHeld(m *wire.SetHeld) {
-	p := &s.peer
-	h := p.heldPart
+	peer := &s.peer
+	h := peer.heldPart
 	if h == nil || h.digest != m.Digest {
 		if m.Index != 0 {
 			return
 		}
 		h = &heldPart{digest: m.Digest}
-		p.heldPart = h
+		peer.heldPart = h
 	}
 	if m.Index != h.next {
 		return
@@ -289,57 +289,57 @@ func (s *Source) handleHeld(m *wire.SetHeld) {
 		h.size += len(it.Key) + len(it.Value)
 	}
 	if h.size > s.opt.MaxSet {
-		p.heldPart = nil
+		peer.heldPart = nil
 		return
 	}
 	if !m.Last {
 		if h.next%uint32(s.opt.Window) == 0 {
-			p.heldAsked = time.Time{} // ask for the rest at once
+			peer.heldAsked = time.Time{} // ask for the rest at once
 		}
 		return
 	}
-	p.heldPart = nil
+	peer.heldPart = nil
 	if h.sum.digest() != m.Digest {
 		return
 	}
-	p.orphans = make(map[string]wire.HeldItem, len(h.items))
+	peer.orphans = make(map[string]wire.HeldItem, len(h.items))
 	for _, it := range h.items {
-		p.orphans[it.Key] = it
+		peer.orphans[it.Key] = it
 	}
-	p.orphanSum, p.orphanWant = h.sum, m.Digest
+	peer.orphanSum, peer.orphanWant = h.sum, m.Digest
 }
 
 // Next gives the frames to send now: what the window allows, and what was sent before and not answered in time.
 func (s *Source) Next(now time.Time) []wire.Message {
-	p := &s.peer
-	if !p.connected {
+	peer := &s.peer
+	if !peer.connected {
 		return nil
 	}
-	if p.waiting() && now.Sub(p.lastSend) >= backoff(s.opt, p.tries) {
-		p.tries, p.gapped = p.tries+1, false
-		p.sent, p.marks = p.held, nil
-		if p.part != nil {
-			p.part.next = p.part.acked
+	if peer.waiting() && now.Sub(peer.lastSend) >= backoff(s.opt, peer.tries) {
+		peer.tries, peer.gapped = peer.tries+1, false
+		peer.sent, peer.marks = peer.held, nil
+		if peer.part != nil {
+			peer.part.next = peer.part.acked
 		}
 	}
 	var out []wire.Message
-	if p.need && (p.part == nil || p.part.delta) && !now.Before(p.hold) {
-		p.part, p.marks = s.snapshot(), nil
+	if peer.need && (peer.part == nil || peer.part.delta) && !now.Before(peer.hold) {
+		peer.part, peer.marks = s.snapshot(), nil
 	}
-	if p.part == nil && !p.need && p.sent < s.gen && len(p.marks) < s.opt.Window {
-		items := s.since(p.sent)
+	if peer.part == nil && !peer.need && peer.sent < s.gen && len(peer.marks) < s.opt.Window {
+		items := s.since(peer.sent)
 		if parts := split(items, s.opt.Chunk); len(parts) > 1 {
-			if len(p.marks) == 0 {
-				p.part = &transfer{base: p.sent, gen: s.gen, digest: s.Digest(), delta: true, parts: parts}
+			if len(peer.marks) == 0 {
+				peer.part = &transfer{base: peer.sent, gen: s.gen, digest: s.Digest(), delta: true, parts: parts}
 			}
 		} else {
-			d := &wire.SetDelta{Set: s.set, Incarnation: s.inc, Base: p.sent, Gen: s.gen, Digest: s.Digest(), Items: items}
-			p.sent = s.gen
-			p.marks = append(p.marks, mark{d.Gen, d.Digest})
+			d := &wire.SetDelta{Set: s.set, Incarnation: s.inc, Base: peer.sent, Gen: s.gen, Digest: s.Digest(), Items: items}
+			peer.sent = s.gen
+			peer.marks = append(peer.marks, mark{d.Gen, d.Digest})
 			out = append(out, d)
 		}
 	}
-	if t := p.part; t != nil {
+	if t := peer.part; t != nil {
 		for t.next < uint32(len(t.parts)) && t.next-t.acked < uint32(s.opt.Window) {
 			out = append(out, &wire.SetChunk{
 				Set: s.set, Incarnation: s.inc, Base: t.base, Gen: t.gen, Digest: t.digest, Items: t.parts[t.next],
@@ -349,14 +349,14 @@ func (s *Source) Next(now time.Time) []wire.Message {
 		}
 	}
 	if len(out) > 0 {
-		p.lastSend = now
+		peer.lastSend = now
 	}
-	if p.confirmed && p.orphanSum.digest() != p.orphanWant && (p.heldAsked.IsZero() || now.Sub(p.heldAsked) >= s.opt.Resend) {
-		want := &wire.SetHeldWant{Set: s.set, Digest: p.orphanWant}
-		if p.heldPart != nil && p.heldPart.digest == p.orphanWant {
-			want.Next = p.heldPart.next
+	if peer.confirmed && peer.orphanSum.digest() != peer.orphanWant && (peer.heldAsked.IsZero() || now.Sub(peer.heldAsked) >= s.opt.Resend) {
+		want := &wire.SetHeldWant{Set: s.set, Digest: peer.orphanWant}
+		if peer.heldPart != nil && peer.heldPart.digest == peer.orphanWant {
+			want.Next = peer.heldPart.next
 		}
-		p.heldAsked = now
+		peer.heldAsked = now
 		out = append(out, want)
 	}
 	return out

@@ -165,24 +165,25 @@ func (s *Site) Fails(p Policy, r *Request, worker string) *wire.Reason {
 
 // Explain tells, for each class of workers, how many fit, what ruled the others out, and what change would make one fit.
 // Workers are counted under every rule that they fail.
-func (s *Site) Explain(now time.Time, p Policy, r *Request) []wire.ClassVerdict {
+func (s *Site) Explain(now time.Time, policy Policy, req *Request) []wire.ClassVerdict {
 	s.refresh()
-	q := s.query(now, p, r)
+	query := s.query(now, policy, req)
 	type group struct {
 		wire.ClassVerdict
 		all, sole tally // sole: misses of workers that fail nothing else
 	}
 	groups, byKind := map[string]*group{}, make([]*group, len(s.kinds)) // kinds that differ in taints alone share a group
-	checks := append([]Check{q.reach}, q.checks...)
+	checks := append([]Check{query.reach}, query.checks...)
 	var failing []Check
-	if q.only >= len(s.kindOf) {
+	if query.only >= len(s.kindOf) {
 		return nil
 	}
-	s.each(q.only, func(n int) {
+	s.each(query.only, func(n int) {
 		g := byKind[s.kindOf[n]]
 		if g == nil {
 			k := s.kinds[s.kindOf[n]]
-			key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area + "|" + strconv.FormatBool(k.class.Egress) + strconv.FormatBool(k.levels)
+			key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area + "|" +
+				strconv.FormatBool(k.class.Egress) + strconv.FormatBool(k.levels)
 			if g = groups[key]; g == nil {
 				g = &group{ClassVerdict: wire.ClassVerdict{Class: k.class, Area: k.area}, all: tally{s: s}, sole: tally{s: s}}
 				groups[key] = g
@@ -199,7 +200,7 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []wire.ClassVerdict 
 		}
 		switch len(failing) {
 		case 0:
-			score := q.rank.Score(n) * s.freshness(n, now.Unix())
+			score := query.rank.Score(n) * s.freshness(n, now.Unix())
 			if g.Fits++; g.Fits == 1 {
 				g.Best, g.Least = score, score
 			}
@@ -222,7 +223,8 @@ func (s *Site) Explain(now time.Time, p Policy, r *Request) []wire.ClassVerdict 
 	}
 	slices.SortFunc(out, func(a, b wire.ClassVerdict) int {
 		return cmp.Or(cmp.Compare(b.Fits, a.Fits), cmp.Compare(b.Workers, a.Workers), strings.Compare(a.Class.Arch, b.Class.Arch),
-			strings.Compare(strings.Join(a.Class.Runtimes, ","), strings.Join(b.Class.Runtimes, ",")), strings.Compare(strings.Join(a.Class.Devices, ","), strings.Join(b.Class.Devices, ",")), strings.Compare(a.Area, b.Area))
+			strings.Compare(strings.Join(a.Class.Runtimes, ","), strings.Join(b.Class.Runtimes, ",")),
+			strings.Compare(strings.Join(a.Class.Devices, ","), strings.Join(b.Class.Devices, ",")), strings.Compare(a.Area, b.Area))
 	})
 	return out
 }

@@ -129,15 +129,16 @@ func (f *Federation) Take(name string, need spec.Resources) {
 }
 
 // SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
-func (f *Federation) SetReport(name string, r *wire.ClusterReport) {
+func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 	s := f.of(name)
-	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine, reported: true, areas: r.Areas, classes: make([]classView, 0, len(r.Classes)), lowest: math.MaxInt}
-	if r.Lowest != nil {
-		s.lowest = *r.Lowest
+	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine,
+		reported: true, areas: report.Areas, classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
+	if report.Lowest != nil {
+		s.lowest = *report.Lowest
 	}
 	var sum [spec.NumResources]float64
-	for i := range r.Classes {
-		k := &r.Classes[i]
+	for i := range report.Classes {
+		k := &report.Classes[i]
 		v := classView{id: f.class(k.Class), workers: float64(max(k.Workers, 0))}
 		for j, m := range k.Available {
 			if !finite(m.Sum) || !finite(m.Mean) || !finite(m.StdDev) {
@@ -159,12 +160,12 @@ func (f *Federation) SetReport(name string, r *wire.ClusterReport) {
 	for j, v := range sum {
 		s.sum[j] = int64(math.Min(math.Max(v, 0), math.MaxInt64/4))
 	}
-	if r.Centroid != nil && r.Centroid.Valid() && r.RadiusKm >= 0 && finite(r.RadiusKm) {
-		s.at, s.radiusKm = onSphere(*r.Centroid), r.RadiusKm
+	if report.Centroid != nil && report.Centroid.Valid() && report.RadiusKm >= 0 && finite(report.RadiusKm) {
+		s.at, s.radiusKm = onSphere(*report.Centroid), report.RadiusKm
 	}
-	if r.Network != nil && r.Network.Valid() && r.NetworkMs >= 0 && finite(r.NetworkMs) {
-		c := *r.Network
-		s.net, s.netMs = &c, r.NetworkMs
+	if report.Network != nil && report.Network.Valid() && report.NetworkMs >= 0 && finite(report.NetworkMs) {
+		c := *report.Network
+		s.net, s.netMs = &c, report.NetworkMs
 	}
 }
 
@@ -242,8 +243,8 @@ const (
 )
 
 // verdictNames is the table of what verdicts are about.
-var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine", otherCluster: "cluster", noReport: "report", noArea: "area",
-	tooFar: "distance", unknownPlace: "location", noClass: "runtime",
+var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine", otherCluster: "cluster",
+	noReport: "report", noArea: "area", tooFar: "distance", unknownPlace: "location", noClass: "runtime",
 	farOfLink: "link", noWayOfLink: "link", noPlaceOfLink: "link", tooLittle: "capacity"}
 
 // check applies what the aggregate proves impossible.
@@ -401,13 +402,13 @@ const (
 // Rank orders the sites that may hold an instance, best first and at most keep of them (Oakestra, section 3.2: the
 // priority list of the root scheduler). A site is ruled out only by what its aggregate proves impossible. The decision
 // tells of each site shown what it scored or what ruled it out, and counts the rest.
-func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]string, wire.Decision) {
-	d := wire.Decision{At: now, Instance: r.Instance, Tier: "root", Policy: "aggregate", Seed: seed, Considered: len(f.list)}
+func (f *Federation) Rank(now time.Time, req *Request, seed uint64, keep int) ([]string, wire.Decision) {
+	decision := wire.Decision{At: now, Instance: req.Instance, Tier: "root", Policy: "aggregate", Seed: seed, Considered: len(f.list)}
 	if len(f.list) == 0 {
-		d.Why = []wire.Reason{{What: "clusters", Text: "no cluster has joined", Hint: "join one with `skerry token create --role cluster`"}}
-		return nil, d
+		decision.Why = []wire.Reason{{What: "clusters", Text: "no cluster has joined", Hint: "join one with `skerry token create --role cluster`"}}
+		return nil, decision
 	}
-	q := f.query(r)
+	q := f.query(req)
 	var best []ranked
 	var out []int
 	var counts [tooLittle + 1]int
@@ -432,31 +433,32 @@ func (f *Federation) Rank(now time.Time, r *Request, seed uint64, keep int) ([]s
 			if s := &f.list[b.site]; s.trust < 1 && s.suspicion != "" {
 				k.Suspicion = suspicionText(s.trust, s.suspicion)
 			}
-			d.Top = append(d.Top, k)
+			decision.Top = append(decision.Top, k)
 		}
 	}
 	if len(names) > 0 {
-		d.Chosen = names[0]
+		decision.Chosen = names[0]
 	}
 	for _, i := range out {
 		reason := q.reason(&f.list[i])
 		reason.Count = 1
 		own := reason
-		d.Top = append(d.Top, wire.Candidate{Name: f.list[i].name, Out: &own})
+		decision.Top = append(decision.Top, wire.Candidate{Name: f.list[i].name, Out: &own})
 		reason.Text = f.list[i].name + ": " + reason.Text
-		d.Why = append(d.Why, reason)
+		decision.Why = append(decision.Why, reason)
 	}
-	miss.first(&d)
+	miss.first(&decision)
 	total := 0
 	for v, n := range counts {
 		if total += n; n > 0 && len(out) == maxRuledOut {
-			d.Why = append(d.Why, wire.Reason{What: verdictNames[verdict(v)], Count: n, Text: fmt.Sprintf("%d clusters in all are ruled out by %s", n, verdictNames[verdict(v)])})
+			decision.Why = append(decision.Why, wire.Reason{What: verdictNames[verdict(v)], Count: n,
+				Text: fmt.Sprintf("%d clusters in all are ruled out by %s", n, verdictNames[verdict(v)])})
 		}
 	}
 	if total == len(out) && len(out) == maxRuledOut {
-		d.Why = d.Why[:maxRuledOut] // all of them are told of
+		decision.Why = decision.Why[:maxRuledOut] // all of them are told of
 	}
-	return names, d
+	return names, decision
 }
 
 type ranked struct {
@@ -510,7 +512,7 @@ func (q *fedQuery) reason(s *site) wire.Reason {
 		}
 		return wire.Reason{What: "cluster", Text: "only cluster " + p.Cluster + " is asked for"}
 	case noReport:
-		return wire.Reason{What: "report", Text: "it has not yet told what it has"}
+		return wire.Reason{What: "report", Text: "it has not reported its resources yet"}
 	case noArea:
 		return wire.Reason{What: "area", Text: fmt.Sprintf("it has no worker in area %q", p.Area)}
 	case unknownPlace:
@@ -549,11 +551,13 @@ func (q *fedQuery) farReason(s *site) wire.Reason {
 	p := &q.Spec.Placement
 	if q.wantsAt && q.atKm > 0 && s.within(q.at, q.atKm) == tooFar {
 		km := kmOf(distance2(s.at, q.at)) - s.radiusKm
-		return wire.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km away", km), Hint: fmt.Sprintf("raise placement.maxDistance to %.0f or add a worker nearer", math.Ceil(km))}
+		return wire.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km away", km),
+			Hint: fmt.Sprintf("raise placement.maxDistance to %.0f or add a worker nearer", math.Ceil(km))}
 	}
 	for i, u := range p.Users {
 		if u.Location != nil && u.MaxDistance > 0 && s.within(onSphere(*u.Location), u.MaxDistance) == tooFar {
-			return wire.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km from user %d", kmOf(distance2(s.at, onSphere(*u.Location)))-s.radiusKm, i)}
+			return wire.Reason{What: "distance", Text: fmt.Sprintf("its nearest worker is at least %.0f km from user %d",
+				kmOf(distance2(s.at, onSphere(*u.Location)))-s.radiusKm, i)}
 		}
 	}
 	return wire.Reason{What: "distance"}
@@ -580,7 +584,9 @@ func (q *fedQuery) classReason(s *site) wire.Reason {
 		return wire.Reason{What: "runtime", Text: "none of its workers has a working runtime " + runtimes(q.Spec)}
 	}
 	if q.holdsEgress() && !some(func(k *wire.Class) bool { return k.Egress }) {
-		return wire.Reason{What: "egress", Text: "none of its workers can hold the service to its egress policy", Hint: "run workers there without --no-network and with this version, or leave egress out"}
+		return wire.Reason{What: "egress", Text: "none of its workers can hold the service to its egress policy",
+			Hint: "run workers there without --no-network and with this version, or leave egress out"}
 	}
-	return wire.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " + strings.Join(neededDevices(q.Spec), ", ") + " together"}
+	return wire.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " +
+		strings.Join(neededDevices(q.Spec), ", ") + " together"}
 }

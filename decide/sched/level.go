@@ -63,7 +63,8 @@ func (f *fit) uses(sum *summary) (least, most float64, ok bool) {
 	if sum.leastPer[0] == 0 || sum.leastPer[1] == 0 {
 		return 0, 0, false
 	}
-	return (f.need[0]*float64(sum.leastPer[0]) + f.need[1]*float64(sum.leastPer[1])) / 2, (f.need[0]*float64(sum.mostPer[0]) + f.need[1]*float64(sum.mostPer[1])) / 2, true
+	return (f.need[0]*float64(sum.leastPer[0]) + f.need[1]*float64(sum.leastPer[1])) / 2,
+		(f.need[0]*float64(sum.mostPer[0]) + f.need[1]*float64(sum.mostPer[1])) / 2, true
 }
 
 // fuller gives the levels of those that have at most so much free after the placement.

@@ -6,7 +6,8 @@ import "skerry.dev/skerry/spec"
 // those of line 1 of Algorithm 2 (CPU, memory, virtualization), and what an operator or a developer states of single
 // workers.
 func ResourceRules() []Rule {
-	return []Rule{NotTried{}, Volumes{}, Virtualization{}, Abilities{}, Architecture{}, Devices{}, Attachable{}, Area{}, Taints{}, Egress{}, Levels{}, Signatures{}, Capacity{}, Distance{}, Labels{}, HostPorts{}, Affinity{}}
+	return []Rule{NotTried{}, Volumes{}, Virtualization{}, Abilities{}, Architecture{}, Devices{}, Attachable{}, Area{}, Taints{}, Egress{},
+		Levels{}, Signatures{}, Capacity{}, Distance{}, Labels{}, HostPorts{}, Affinity{}}
 }
 
 // AllRules adds the limits of links and users (Algorithm 2, lines 2 to 16).

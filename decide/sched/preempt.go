@@ -20,12 +20,13 @@ type Resident struct {
 
 // Preempt looks for the worker on which the fewest and least important instances of lower priority would have to go to
 // make room, when nothing but room is missing. It gives the decision with those instances, or false.
-func (s *Site) Preempt(now time.Time, p Policy, r *Request, seed uint64, residents func(worker string) []Resident) (wire.Decision, []skerry.InstanceID, bool) {
+func (s *Site) Preempt(now time.Time, policy Policy, req *Request, seed uint64, residents func(worker string) []Resident) (wire.Decision,
+	[]skerry.InstanceID, bool) {
 	s.refresh()
-	q := s.query(now, p, r)
-	d := wire.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: s.Len()}
-	if q.only >= len(s.kindOf) {
-		return d, nil, false
+	query := s.query(now, policy, req)
+	decision := wire.Decision{At: now, Instance: req.Instance, Tier: "cluster", Policy: policy.Name, Seed: seed, Considered: s.Len()}
+	if query.only >= len(s.kindOf) {
+		return decision, nil, false
 	}
 	type offer struct {
 		slot    int
@@ -33,36 +34,37 @@ func (s *Site) Preempt(now time.Time, p Policy, r *Request, seed uint64, residen
 		highest int // priority
 	}
 	var best *offer
-	s.each(q.only, func(n int) {
-		if fails(q.reach, n) {
+	s.each(query.only, func(n int) {
+		if fails(query.reach, n) {
 			return
 		}
-		for _, c := range q.checks {
+		for _, c := range query.checks {
 			if _, room := c.(*capacity); !room && fails(c, n) {
 				return
 			}
 		}
-		victims := makeRoom(spec.FromVector(s.avail[n]), s.needOn(n, r), r.Spec.Placement.Priority, residents(s.names[n]))
+		victims := makeRoom(spec.FromVector(s.avail[n]), s.needOn(n, req), req.Spec.Placement.Priority, residents(s.names[n]))
 		if len(victims) == 0 {
 			return
 		}
-		o := &offer{slot: n, victims: victims, highest: slices.MaxFunc(victims, func(a, b Resident) int { return cmp.Compare(a.Priority, b.Priority) }).Priority}
+		o := &offer{slot: n, victims: victims, highest: slices.MaxFunc(victims,
+			func(a, b Resident) int { return cmp.Compare(a.Priority, b.Priority) }).Priority}
 		if best == nil || cmp.Or(cmp.Compare(o.highest, best.highest), cmp.Compare(len(o.victims), len(best.victims)),
 			cmp.Compare(mix(seed, s.hash[n]), mix(seed, s.hash[best.slot])), strings.Compare(s.names[n], s.names[best.slot])) < 0 {
 			best = o
 		}
 	})
 	if best == nil {
-		return d, nil, false
+		return decision, nil, false
 	}
-	d.Chosen = s.names[best.slot]
-	d.Top = []wire.Candidate{{Name: d.Chosen, Score: q.rank.Score(best.slot), Chosen: true}}
+	decision.Chosen = s.names[best.slot]
+	decision.Top = []wire.Candidate{{Name: decision.Chosen, Score: query.rank.Score(best.slot), Chosen: true}}
 	var ids []skerry.InstanceID
 	for _, v := range best.victims {
 		ids = append(ids, v.Instance)
 	}
 	slices.Sort(ids)
-	return d, ids, true
+	return decision, ids, true
 }
 
 // makeRoom chooses which residents of lower priority go, or none when that does not help: the least important first, the
@@ -75,7 +77,8 @@ func makeRoom(free, need spec.Resources, priority int, residents []Resident) []R
 		}
 	}
 	slices.SortFunc(lower, func(a, b Resident) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.Need.Memory, a.Need.Memory), cmp.Compare(b.Need.CPU, a.Need.CPU), cmp.Compare(a.Instance, b.Instance))
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.Need.Memory, a.Need.Memory), cmp.Compare(b.Need.CPU, a.Need.CPU),
+			cmp.Compare(a.Instance, b.Instance))
 	})
 	var out []Resident
 	for _, r := range lower {

@@ -1,21 +1,21 @@
 package sched
 
-// withPreferences adds preferred affinities to a ranking: each that is met weighs as much as a quarter of the ranking. For a service of which is said how
-// many requests are expected, a runtime that stays clear of its saturation point there, by what the worker measured or else by published figures, weighs
-// as much as all of the ranking.
-func withPreferences(q *Query, r Rank) Rank {
-	p := &preferred{rank: r, s: q.Site}
-	for _, a := range q.Spec.Placement.Affinity {
+// withPreferences adds preferred affinities to a ranking: each that is met weighs as much as a quarter of the ranking.
+// For a service of which is said how many requests are expected, a runtime that stays clear of its saturation point
+// there, by what the worker measured or else by published figures, weighs as much as all of the ranking.
+func withPreferences(query *Query, r Rank) Rank {
+	p := &preferred{rank: r, s: query.Site}
+	for _, a := range query.Spec.Placement.Affinity {
 		if a.Preferred {
-			p.beside = append(p.beside, q.places(a))
+			p.beside = append(p.beside, query.places(a))
 		}
 	}
-	for _, a := range q.Spec.Placement.AntiAffinity {
+	for _, a := range query.Spec.Placement.AntiAffinity {
 		if a.Preferred {
-			p.apart = append(p.apart, q.places(a))
+			p.apart = append(p.apart, query.places(a))
 		}
 	}
-	p.clear = clearKinds(q)
+	p.clear = clearKinds(query)
 	if n := len(p.beside) + len(p.apart); n > 0 || p.clear != nil {
 		p.most = preferenceWeight * float64(n)
 		if p.clear != nil {
@@ -29,7 +29,8 @@ func withPreferences(q *Query, r Rank) Rank {
 
 const preferenceWeight, headRoomWeight = 0.25, 1.0
 
-// clearKinds tells of each kind of worker whether the service would be clear of its saturation point there; nil where all are alike in that.
+// clearKinds tells of each kind of worker whether the service would be clear of its saturation point there; nil where
+// all are alike in that.
 func clearKinds(q *Query) []bool {
 	if q.Spec.ExpectedRate <= 0 {
 		return nil

@@ -37,8 +37,8 @@ func (Abilities) For(q *Query) Check {
 }
 
 // needsAbilities names what a service asks for that not every agent can do. docs/EXTERNAL-AGENTS.md lists the words.
-func needsAbilities(s *spec.ServiceSpec) (out []string) {
-	security := s.Security
+func needsAbilities(service *spec.ServiceSpec) (out []string) {
+	security := service.Security
 	if security.Seccomp == "unconfined" {
 		security.Seccomp = ""
 	}
@@ -46,21 +46,22 @@ func needsAbilities(s *spec.ServiceSpec) (out []string) {
 		name string
 		need bool
 	}{
-		{"images", s.Image != ""},
-		{"init", len(s.Init) > 0},
-		{"sidecars", len(s.Sidecars) > 0},
-		{"volumes", len(s.Volumes) > 0 || len(s.Mounts) > 0},
-		{"localVolumes", s.KeepsData()},
-		{"devices", len(s.Devices) > 0},
-		{"io", s.LimitsIO()},
-		{"config", len(s.Config) > 0},
-		{"secrets", len(s.Secrets) > 0},
-		{"ports", len(s.Ports) > 0},
-		{"overlay", s.Addresses != nil || len(s.Export) > 0 || len(s.Ingress) > 0},
-		{"probes", s.Probes.Startup != nil || s.Probes.Readiness != nil || s.Probes.Liveness != nil},
-		{"security", security.Privileged || security.ReadOnlyRoot || security.NewPrivs || security.Seccomp != "" || len(security.AddCaps)+len(security.DropCaps) > 0},
-		{"user", s.User != ""},
-		{"tty", s.TTY},
+		{"images", service.Image != ""},
+		{"init", len(service.Init) > 0},
+		{"sidecars", len(service.Sidecars) > 0},
+		{"volumes", len(service.Volumes) > 0 || len(service.Mounts) > 0},
+		{"localVolumes", service.KeepsData()},
+		{"devices", len(service.Devices) > 0},
+		{"io", service.LimitsIO()},
+		{"config", len(service.Config) > 0},
+		{"secrets", len(service.Secrets) > 0},
+		{"ports", len(service.Ports) > 0},
+		{"overlay", service.Addresses != nil || len(service.Export) > 0 || len(service.Ingress) > 0},
+		{"probes", service.Probes.Startup != nil || service.Probes.Readiness != nil || service.Probes.Liveness != nil},
+		{"security", security.Privileged || security.ReadOnlyRoot || security.NewPrivs || security.Seccomp != "" ||
+			len(security.AddCaps)+len(security.DropCaps) > 0},
+		{"user", service.User != ""},
+		{"tty", service.TTY},
 	} {
 		if a.need {
 			out = append(out, a.name)

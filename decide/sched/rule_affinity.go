@@ -118,9 +118,11 @@ func (c *affinity) Reason(n int) wire.Reason {
 		return wire.Reason{What: "affinity"}
 	}
 	if apart {
-		return wire.Reason{What: "antiAffinity", Text: fmt.Sprintf("its %s has an instance with labels %s already", overName(p.over), labelText(p.labels)), Hint: "add a worker, ask for fewer replicas, or set preferred: true"}
+		return wire.Reason{What: "antiAffinity", Text: fmt.Sprintf("its %s has an instance with labels %s already", overName(p.over),
+			labelText(p.labels)), Hint: "add a worker, ask for fewer replicas, or set preferred: true"}
 	}
-	return wire.Reason{What: "affinity", Text: fmt.Sprintf("its %s has no instance with labels %s", overName(p.over), labelText(p.labels)), Hint: "set preferred: true to do without"}
+	return wire.Reason{What: "affinity", Text: fmt.Sprintf("its %s has no instance with labels %s", overName(p.over), labelText(p.labels)),
+		Hint: "set preferred: true to do without"}
 }
 
 func overName(over string) string {

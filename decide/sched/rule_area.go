@@ -21,7 +21,8 @@ func (Area) For(q *Query) Check {
 	return byKind(q, "area", func(k *kind) bool { return k.area == area },
 		func(k *kind) wire.Reason {
 			if k.area == "" {
-				return wire.Reason{What: "area", Text: fmt.Sprintf("it is in no area; %q is asked for", area), Hint: "start the worker with --area " + area}
+				return wire.Reason{What: "area", Text: fmt.Sprintf("it is in no area; %q is asked for", area),
+					Hint: "start the worker with --area " + area}
 			}
 			return wire.Reason{What: "area", Text: fmt.Sprintf("it is in area %q, not %q", k.area, area)}
 		})

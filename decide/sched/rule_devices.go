@@ -29,6 +29,7 @@ func (Devices) For(q *Query) Check {
 	}
 	return byKind(q, "devices", func(k *kind) bool { return missing(k) == "" },
 		func(k *kind) wire.Reason {
-			return wire.Reason{What: "devices", Text: "it has no device " + missing(k), Hint: fmt.Sprintf("start the worker that has one with --device %s", missing(k))}
+			return wire.Reason{What: "devices", Text: "it has no device " + missing(k),
+				Hint: fmt.Sprintf("start the worker that has one with --device %s", missing(k))}
 		})
 }

@@ -17,10 +17,10 @@ type kindCheck struct {
 }
 
 // byKind asks once for each kind. It gives nil when every kind passes.
-func byKind(q *Query, what string, ok func(k *kind) bool, reason func(k *kind) wire.Reason) Check {
-	c := &kindCheck{s: q.Site, pass: make([]bool, len(q.Site.kinds)), bits: 1 << 63, what: what, reason: reason}
+func byKind(query *Query, what string, ok func(k *kind) bool, reason func(k *kind) wire.Reason) Check {
+	c := &kindCheck{s: query.Site, pass: make([]bool, len(query.Site.kinds)), bits: 1 << 63, what: what, reason: reason}
 	all := true
-	for id, k := range q.Site.kinds {
+	for id, k := range query.Site.kinds {
 		if k.users == 0 {
 			continue
 		}

@@ -46,7 +46,8 @@ func (c *labels) Miss(int) (string, float64) { return "label", 1 }
 func (c *labels) Reason(n int) wire.Reason {
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
 		if x := c.s.more[n]; x == nil || !hasLabels(x.labels, map[string]string{k: c.want[k]}) {
-			return wire.Reason{What: "label", Text: fmt.Sprintf("it has no label %s=%s", k, c.want[k]), Hint: fmt.Sprintf("start a worker with --label %s=%s", k, c.want[k])}
+			return wire.Reason{What: "label", Text: fmt.Sprintf("it has no label %s=%s", k, c.want[k]),
+				Hint: fmt.Sprintf("start a worker with --label %s=%s", k, c.want[k])}
 		}
 	}
 	return wire.Reason{What: "label"}

@@ -17,7 +17,7 @@ func (Levels) For(q *Query) Check {
 		return nil
 	}
 	return byKind(q, "levels", func(k *kind) bool { return k.levels }, func(*kind) wire.Reason {
-		return wire.Reason{What: "levels", Text: "its agent is older than security levels, and would give the service more than level " + string(q.Level),
-			Hint: "upgrade the worker's agent (`skerry upgrade workers`), or trust the organisation in the site's admission policy"}
+		return wire.Reason{What: "levels", Text: "its agent is older than security levels, and would give the service more than level " +
+			string(q.Level), Hint: "upgrade the worker's agent (`skerry upgrade workers`), or trust the organisation in the site's admission policy"}
 	})
 }

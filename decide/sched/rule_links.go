@@ -19,8 +19,8 @@ func (Links) Name() string { return "links" }
 
 func (Links) Lasting() bool { return true }
 
-func (Links) For(q *Query) Check {
-	c := &links{s: q.Site}
+func (Links) For(query *Query) Check {
+	c := &links{s: query.Site}
 	var seen map[limits]bool        // each once: replicas of a service carry the same links
 	var targets map[string][]target // by service
 	add := func(service string, l *spec.Link) {
@@ -36,29 +36,29 @@ func (Links) For(q *Query) Check {
 			return
 		}
 		if targets == nil {
-			seen, targets = map[limits]bool{}, q.targets()
+			seen, targets = map[limits]bool{}, query.targets()
 		}
 		seen[e.limits] = true
-		if e.targets = append(targets[service][:len(targets[service]):len(targets[service])], q.farTargets(service)...); len(e.targets) > 0 {
+		if e.targets = append(targets[service][:len(targets[service]):len(targets[service])], query.farTargets(service)...); len(e.targets) > 0 {
 			c.ends = append(c.ends, e)
 		}
 	}
-	for i := range q.Spec.Links {
-		if l := &q.Spec.Links[i]; l.Limited() {
+	for i := range query.Spec.Links {
+		if l := &query.Spec.Links[i]; l.Limited() {
 			add(l.Service, l)
 		}
 	}
-	for i := range q.Peers {
-		for j := range q.Peers[i].Links {
-			if l := &q.Peers[i].Links[j]; l.Limited() && l.Service == q.Service {
-				add(q.Peers[i].Service, l)
+	for i := range query.Peers {
+		for j := range query.Peers[i].Links {
+			if l := &query.Peers[i].Links[j]; l.Limited() && l.Service == query.Service {
+				add(query.Peers[i].Service, l)
 			}
 		}
 	}
-	for i := range q.Far {
-		for j := range q.Far[i].Links {
-			if l := &q.Far[i].Links[j]; l.Limited() && l.Service == q.Service {
-				add(q.Far[i].Service.Service, l)
+	for i := range query.Far {
+		for j := range query.Far[i].Links {
+			if l := &query.Far[i].Links[j]; l.Limited() && l.Service == query.Service {
+				add(query.Far[i].Service.Service, l)
 			}
 		}
 	}

@@ -16,9 +16,9 @@ func (Users) Name() string { return "users" }
 
 func (Users) Lasting() bool { return true }
 
-func (Users) For(q *Query) Check {
-	p := &q.Spec.Placement
-	c := &users{s: q.Site}
+func (Users) For(query *Query) Check {
+	p := &query.Spec.Placement
+	c := &users{s: query.Site}
 	for i, u := range p.Users {
 		x := user{number: i, chord2: math.Inf(1), ms: math.Inf(1), km: u.MaxDistance, address: u.Address}
 		if u.Location != nil && u.MaxDistance > 0 {
@@ -27,12 +27,12 @@ func (Users) For(q *Query) Check {
 		if ms := p.UserLatency(u); ms > 0 {
 			x.ms = ms
 			switch {
-			case i >= len(q.Request.Users):
+			case i >= len(query.Request.Users):
 				x.unknown = "was not measured"
-			case q.Request.Users[i].Unknown != "":
-				x.unknown = q.Request.Users[i].Unknown
+			case query.Request.Users[i].Unknown != "":
+				x.unknown = query.Request.Users[i].Unknown
 			default:
-				k := q.Request.Users[i].Coordinate
+				k := query.Request.Users[i].Coordinate
 				x.net = [4]float32{float32(k.Vec[0]), float32(k.Vec[1]), float32(k.Vec[2]), float32(k.Height)}
 			}
 		}
@@ -148,9 +148,11 @@ func (c *users) Reason(n int) wire.Reason {
 		}
 		switch {
 		case u.unknown != "":
-			return wire.Reason{What: "latency", Text: "the round trip to " + who + " is not known: " + u.unknown, Hint: "see that the workers reach the address by ICMP, or by TCP at the port given with it"}
+			return wire.Reason{What: "latency", Text: "the round trip to " + who + " is not known: " + u.unknown,
+				Hint: "see that the workers reach the address by ICMP, or by TCP at the port given with it"}
 		case c.s.net[n][3] < 0:
-			return wire.Reason{What: "latency", Text: "its place in the network is not known yet", Hint: "workers measure round trips among each other; wait a little, and see that they reach each other by UDP"}
+			return wire.Reason{What: "latency", Text: "its place in the network is not known yet",
+				Hint: "workers measure round trips among each other; wait a little, and see that they reach each other by UDP"}
 		}
 		ms := rtt(c.s.net[n], u.net)
 		return wire.Reason{What: "latency", Text: fmt.Sprintf("it is about %.1f ms from %s, at most %.1f ms are allowed", ms, who, u.ms),

@@ -142,12 +142,12 @@ type peerAt struct {
 	slot int
 }
 
-func (s *Site) query(now time.Time, p Policy, r *Request) *Query {
-	q := &Query{Request: r, Site: s, Now: now, unix: now.Unix(), only: -1, reach: &reachable{s}}
+func (s *Site) query(now time.Time, policy Policy, req *Request) *Query {
+	q := &Query{Request: req, Site: s, Now: now, unix: now.Unix(), only: -1, reach: &reachable{s}}
 	q.weigh()
-	only := r.Only
+	only := req.Only
 	if only == "" {
-		only = r.Spec.Placement.Worker
+		only = req.Spec.Placement.Worker
 	}
 	if only != "" {
 		q.only = s.find(only)
@@ -155,16 +155,16 @@ func (s *Site) query(now time.Time, p Policy, r *Request) *Query {
 			q.only = len(s.kindOf) // beyond the last: nobody
 		}
 	}
-	for i := range r.Peers {
-		q.peers = append(q.peers, peerAt{&r.Peers[i], s.find(r.Peers[i].Worker)})
+	for i := range req.Peers {
+		q.peers = append(q.peers, peerAt{&req.Peers[i], s.find(req.Peers[i].Worker)})
 	}
-	for _, rule := range p.Rules {
+	for _, rule := range policy.Rules {
 		if c := rule.For(q); c != nil {
 			q.checks = append(q.checks, c)
 			q.names = append(q.names, rule.Name())
 		}
 	}
-	q.rank = withPreferences(q, p.Rank.For(q))
+	q.rank = withPreferences(q, policy.Rank.For(q))
 	q.blocks, _ = q.rank.(blockRank)
 	for _, c := range q.checks {
 		if room, ok := c.(*capacity); ok {
@@ -219,38 +219,38 @@ func (s *Site) Best(now time.Time, p Policy, r *Request, seed uint64, keep int) 
 }
 
 // place does the work; prune is false only in tests, which compare the index with a scan.
-func (s *Site) place(now time.Time, p Policy, r *Request, seed uint64, keep int, prune bool) wire.Decision {
+func (s *Site) place(now time.Time, policy Policy, req *Request, seed uint64, keep int, prune bool) wire.Decision {
 	s.refresh()
-	d := wire.Decision{At: now, Instance: r.Instance, Tier: "cluster", Policy: p.Name, Seed: seed, Considered: s.Len()}
-	q := s.query(now, p, r)
-	best := shortlist{site: s, size: max(keep, maxShown), seed: seed, byName: p.ByName}
+	decision := wire.Decision{At: now, Instance: req.Instance, Tier: "cluster", Policy: policy.Name, Seed: seed, Considered: s.Len()}
+	query := s.query(now, policy, req)
+	best := shortlist{site: s, size: max(keep, maxShown), seed: seed, byName: policy.ByName}
 	best.list = make([]candidate, 0, best.size)
 	switch {
-	case q.only >= len(s.kindOf):
-		d.Why = []wire.Reason{{What: "worker", Count: 1, Text: "the site has no worker " + only(r), Hint: "`skerry get workers` lists them"}}
-		return d
-	case q.only >= 0:
-		q.block(q.only/64, 1<<(q.only%64), &best, prune)
+	case query.only >= len(s.kindOf):
+		decision.Why = []wire.Reason{{What: "worker", Count: 1, Text: "the site has no worker " + only(req), Hint: "`skerry get workers` lists them"}}
+		return decision
+	case query.only >= 0:
+		query.block(query.only/64, 1<<(query.only%64), &best, prune)
 	default:
 		for top := range s.supers {
-			if prune && q.skip(&s.supers[top], &best) {
+			if prune && query.skip(&s.supers[top], &best) {
 				continue
 			}
 			for b := top * superBlocks; b < min((top+1)*superBlocks, len(s.blocks)); b++ {
-				if !prune || !q.skip(&s.blocks[b], &best) {
-					q.block(b, s.live[b], &best, prune)
+				if !prune || !query.skip(&s.blocks[b], &best) {
+					query.block(b, s.live[b], &best, prune)
 				}
 			}
 		}
 	}
-	d.Top = best.candidates()
-	if len(d.Top) == 0 {
-		d.Why, d.Top = q.whyNot()
-		return d
+	decision.Top = best.candidates()
+	if len(decision.Top) == 0 {
+		decision.Why, decision.Top = query.whyNot()
+		return decision
 	}
-	d.Top[0].Chosen = true
-	d.Chosen = d.Top[0].Name
-	return d
+	decision.Top[0].Chosen = true
+	decision.Chosen = decision.Top[0].Name
+	return decision
 }
 
 func only(r *Request) string {

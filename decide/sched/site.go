@@ -162,17 +162,17 @@ func (s *Site) unlink(n int) {
 }
 
 // Set adds a worker or replaces what is known of it. Numbers that cannot be (not finite, off the earth) count as unknown.
-func (s *Site) Set(w *Worker) {
-	kind := s.kind(w) // before the old one is given up, which is often the same
-	n := s.find(w.Name)
+func (s *Site) Set(worker *Worker) {
+	kind := s.kind(worker) // before the old one is given up, which is often the same
+	n := s.find(worker.Name)
 	if n < 0 {
-		n = s.add(w.Name)
+		n = s.add(worker.Name)
 	} else {
 		s.dropKind(s.kindOf[n])
 	}
 	s.kindOf[n] = kind
-	s.avail[n] = w.Available.Vector()
-	capacity := w.Capacity.Vector()
+	s.avail[n] = worker.Available.Vector()
+	capacity := worker.Capacity.Vector()
 	for i := range s.perUnit {
 		s.perUnit[i][n] = 0
 		if capacity[i] > 0 {
@@ -180,15 +180,15 @@ func (s *Site) Set(w *Worker) {
 		}
 	}
 	s.at[n] = [3]float32{}
-	if w.Location != nil && w.Location.Valid() {
-		s.at[n] = onSphere(*w.Location)
+	if worker.Location != nil && worker.Location.Valid() {
+		s.at[n] = onSphere(*worker.Location)
 	}
-	s.setCoordinate(n, w.Coordinate)
-	s.seen[n] = secondsOf(w.Reported)
-	s.more[n] = extraOf(w)
+	s.setCoordinate(n, worker.Coordinate)
+	s.seen[n] = secondsOf(worker.Reported)
+	s.more[n] = extraOf(worker)
 	bit := uint64(1) << (n % 64)
 	s.open[n/64] &^= bit
-	if w.Refusing == "" && !w.Lost {
+	if worker.Refusing == "" && !worker.Lost {
 		s.open[n/64] |= bit
 	}
 	s.touch(n)
@@ -208,7 +208,8 @@ func extraOf(w *Worker) *extra {
 		return nil
 	}
 	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, classes: w.Accelerators,
-		load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, trust: w.Trust, suspicion: w.Suspicion}
+		load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, trust: w.Trust,
+		suspicion: w.Suspicion}
 }
 
 func narrow(s spec.Shares) (out [spec.NumShares]float32) {
@@ -305,29 +306,32 @@ func hashOf(name string) uint32 {
 }
 
 // kind finds or makes the kind of a worker.
-func (s *Site) kind(w *Worker) int32 {
-	runtimes, devices, taints := sorted(w.Runtimes), sorted(w.Devices), sorted(w.Taints)
-	key := strings.Join([]string{w.Arch, strings.Join(runtimes, "\x01"), strings.Join(devices, "\x01"), strings.Join(taints, "\x01"), w.Area}, "\x00")
+func (s *Site) kind(worker *Worker) int32 {
+	runtimes, devices, taints := sorted(worker.Runtimes), sorted(worker.Devices), sorted(worker.Taints)
+	key := strings.Join([]string{worker.Arch, strings.Join(runtimes, "\x01"), strings.Join(devices, "\x01"), strings.Join(taints, "\x01"),
+		worker.Area}, "\x00")
 	var abilities []string
-	if w.Limited {
-		abilities = sorted(w.Abilities)
+	if worker.Limited {
+		abilities = sorted(worker.Abilities)
 		key += "\x00" + strings.Join(abilities, "\x01")
 	}
-	if len(w.Costs) > 0 {
-		key += "\x00" + w.Costs.Key()
+	if len(worker.Costs) > 0 {
+		key += "\x00" + worker.Costs.Key()
 	}
-	if w.Egress {
+	if worker.Egress {
 		key += "\x00egress"
 	}
-	if w.Levels {
+	if worker.Levels {
 		key += "\x00levels"
 	}
-	if w.Signatures {
+	if worker.Signatures {
 		key += "\x00signatures"
 	}
 	id, ok := s.kindID[key]
 	if !ok {
-		k := &kind{key: key, costs: w.Costs, class: wire.Class{Arch: w.Arch, Runtimes: runtimes, Devices: devices, Egress: w.Egress}, taints: taints, area: w.Area, limited: w.Limited, abilities: abilities, levels: w.Levels, signatures: w.Signatures}
+		k := &kind{key: key, costs: worker.Costs, class: wire.Class{Arch: worker.Arch, Runtimes: runtimes, Devices: devices,
+			Egress: worker.Egress}, taints: taints, area: worker.Area, limited: worker.Limited, abilities: abilities, levels: worker.Levels,
+			signatures: worker.Signatures}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]
 			s.kinds[id] = k
@@ -405,8 +409,8 @@ func (s *Site) sort() {
 	})
 	for i := 0; i < len(order); i += likeBlocks * 64 {
 		slices.SortFunc(order[i:min(i+likeBlocks*64, len(order))], func(a, b int32) int {
-			return cmp.Or(cmp.Compare(s.kindOf[a], s.kindOf[b]), cmp.Compare(s.perUnit[0][a], s.perUnit[0][b]), cmp.Compare(s.perUnit[1][a], s.perUnit[1][b]),
-				cmp.Compare(key[a], key[b]))
+			return cmp.Or(cmp.Compare(s.kindOf[a], s.kindOf[b]), cmp.Compare(s.perUnit[0][a], s.perUnit[0][b]),
+				cmp.Compare(s.perUnit[1][a], s.perUnit[1][b]), cmp.Compare(key[a], key[b]))
 		})
 	}
 	old := *s
@@ -420,7 +424,8 @@ func (s *Site) sort() {
 	tops := (count + superBlocks - 1) / superBlocks
 	s.supers, s.stale = make([]summary, tops), make([]uint64, tops)
 	for n, o := range order {
-		s.names[n], s.hash[n], s.kindOf[n], s.avail[n], s.at[n], s.net[n] = old.names[o], old.hash[o], old.kindOf[o], old.avail[o], old.at[o], old.net[o]
+		s.names[n], s.hash[n], s.kindOf[n], s.avail[n], s.at[n], s.net[n] = old.names[o], old.hash[o], old.kindOf[o], old.avail[o], old.at[o],
+			old.net[o]
 		s.seen[n], s.more[n] = old.seen[o], old.more[o]
 		s.perUnit[0][n], s.perUnit[1][n] = old.perUnit[0][o], old.perUnit[1][o]
 		s.link(n)
@@ -478,10 +483,13 @@ const fullTrust = 90
 func (s *Site) Clone() *Site {
 	c := *s
 	c.slots, c.kindID = maps.Clone(s.slots), maps.Clone(s.kindID)
-	c.free, c.names, c.hash, c.next, c.kindOf = slices.Clone(s.free), slices.Clone(s.names), slices.Clone(s.hash), slices.Clone(s.next), slices.Clone(s.kindOf)
-	c.avail, c.at, c.net, c.seen, c.more = slices.Clone(s.avail), slices.Clone(s.at), slices.Clone(s.net), slices.Clone(s.seen), slices.Clone(s.more)
+	c.free, c.names, c.hash, c.next, c.kindOf = slices.Clone(s.free), slices.Clone(s.names), slices.Clone(s.hash), slices.Clone(s.next),
+		slices.Clone(s.kindOf)
+	c.avail, c.at, c.net, c.seen, c.more = slices.Clone(s.avail), slices.Clone(s.at), slices.Clone(s.net), slices.Clone(s.seen),
+		slices.Clone(s.more)
 	c.perUnit = [2][]float32{slices.Clone(s.perUnit[0]), slices.Clone(s.perUnit[1])}
-	c.live, c.open, c.blocks, c.supers, c.stale = slices.Clone(s.live), slices.Clone(s.open), slices.Clone(s.blocks), slices.Clone(s.supers), slices.Clone(s.stale)
+	c.live, c.open, c.blocks, c.supers, c.stale = slices.Clone(s.live), slices.Clone(s.open), slices.Clone(s.blocks), slices.Clone(s.supers),
+		slices.Clone(s.stale)
 	c.levels, c.freeKinds = slices.Clone(s.levels), slices.Clone(s.freeKinds)
 	c.kinds = nil
 	for _, k := range s.kinds {
@@ -492,21 +500,21 @@ func (s *Site) Clone() *Site {
 }
 
 // Take reserves what a request needs on a worker, ports included, as a placement would.
-func (s *Site) Take(name string, r *Request) {
+func (s *Site) Take(name string, req *Request) {
 	n := s.find(name)
 	if n < 0 {
 		return
 	}
-	for i, v := range s.needOn(n, r).Vector() {
+	for i, v := range s.needOn(n, req).Vector() {
 		s.avail[n][i] -= v
 	}
 	var keys []string
-	for _, p := range r.Spec.Ports {
+	for _, p := range req.Spec.Ports {
 		if p.HostPort > 0 {
 			keys = append(keys, PortKey(p.Proto(), p.HostPort))
 		}
 	}
-	devices, _, _ := r.Spec.PickDevices(s.freeDevices(n), s.accelerators(n, r.Spec))
+	devices, _, _ := req.Spec.PickDevices(s.freeDevices(n), s.accelerators(n, req.Spec))
 	for _, d := range devices {
 		keys = append(keys, DeviceKey(d))
 	}
@@ -536,14 +544,14 @@ func (s *Site) Available(name string) (left spec.Resources, ok bool) {
 }
 
 // Give undoes Take.
-func (s *Site) Give(name string, r *Request) {
+func (s *Site) Give(name string, req *Request) {
 	n := s.find(name)
 	if n < 0 {
 		return
 	}
-	need := s.needOn(n, r)
-	if r.Runtime != "" { // the worker may have come to have a cheaper one, or lost it
-		need = r.Need.Add(r.Spec.Overhead(r.Runtime))
+	need := s.needOn(n, req)
+	if req.Runtime != "" { // the worker may have come to have a cheaper one, or lost it
+		need = req.Need.Add(req.Spec.Overhead(req.Runtime))
 	}
 	for i, v := range need.Vector() {
 		s.avail[n][i] += v
@@ -551,10 +559,10 @@ func (s *Site) Give(name string, r *Request) {
 	if x := s.more[n]; x != nil && len(x.ports) > 0 {
 		own := *x
 		own.ports = maps.Clone(x.ports)
-		for _, p := range r.Spec.Ports {
+		for _, p := range req.Spec.Ports {
 			delete(own.ports, PortKey(p.Proto(), p.HostPort))
 		}
-		for _, d := range r.Devices {
+		for _, d := range req.Devices {
 			delete(own.ports, DeviceKey(d))
 		}
 		s.more[n] = &own

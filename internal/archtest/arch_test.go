@@ -166,7 +166,7 @@ func role(pkg string) string {
 
 // forTests reports whether only tests, and what else is for them, may import a package.
 func forTests(pkg string) bool {
-	return pkg == "internal/testenv" || pkg == "internal/olddata" || strings.HasSuffix(pkg, "/storetest") || strings.HasSuffix(pkg, "/runtimetest")
+	return pkg == "internal/testenv" || pkg == "internal/olddata" || slices.Contains([]string{"storetest", "runtimetest", "kerneltest"}, path.Base(pkg))
 }
 
 func TestPurePackages(t *testing.T) {

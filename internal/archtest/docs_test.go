@@ -385,6 +385,11 @@ func reference(t *testing.T) map[string]*command {
 		if m := flag.FindStringSubmatch(line); m != nil {
 			out[name].flags[m[1]] = true
 		}
+		if common, ok := strings.CutPrefix(line, "[Common flags](#common-flags): "); ok {
+			for _, m := range aFlag.FindAllStringSubmatch(strings.ReplaceAll(common, "`", " "), -1) {
+				out[name].flags[m[1]] = true
+			}
+		}
 	}
 	if len(out) < 80 {
 		t.Fatalf("the reference has only %d commands; has its form changed?", len(out))

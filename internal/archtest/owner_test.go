@@ -3,6 +3,7 @@ package archtest
 import (
 	"go/ast"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -11,12 +12,13 @@ import (
 var owned = []struct {
 	dir, file string
 	fields    []string // of any variable
-	of        string   // a variable, and
+	of        []string // variables, and
 	its       []string // its fields
 }{
 	{"cluster/core", "cluster/core/ledger.go",
-		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded", "originals", "watched", "orphan", "asking", "grew", "notes"},
-		"p", []string{"Worker", "Removing", "Next", "Original"}},
+		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded",
+			"originals", "watched", "orphan", "asking", "grew", "notes"},
+		[]string{"p", "inst"}, []string{"Worker", "Removing", "Next", "Original"}},
 	{dir: "decide/apps", file: "decide/apps/catalog.go", fields: []string{"apps", "targets", "dirty", "wake", "frozen"}},
 	{dir: "decide/apps", file: "decide/apps/ledger.go", fields: []string{"counter", "inst", "byService", "unplaced", "stopping"}},
 	{dir: "decide/apps", file: "decide/apps/claims.go", fields: []string{"claimed", "changed"}},
@@ -46,7 +48,8 @@ func TestOwners(t *testing.T) {
 						continue
 					case *ast.SelectorExpr:
 						v, _ := x.X.(*ast.Ident)
-						if slices.Contains(o.fields, x.Sel.Name) || direct && v != nil && v.Name == o.of && slices.Contains(o.its, x.Sel.Name) {
+						if slices.Contains(o.fields, x.Sel.Name) || direct && v != nil && slices.Contains(o.of, v.Name) &&
+							slices.Contains(o.its, x.Sel.Name) {
 							if seen[o.file] = true; s.path != o.file {
 								t.Errorf("%s: %s is changed; only %s changes it", s.at(x), x.Sel.Name, o.file)
 							}
@@ -139,5 +142,41 @@ func TestPartsWithoutCore(t *testing.T) {
 		if !made || beside != len(c.beside) {
 			t.Errorf("%s: no New makes a %s, or not all of %v have it: this test looks for the wrong names", c.dir, c.name, c.beside)
 		}
+	}
+}
+
+// reads are what a server may call of the exported parts of its core: they change nothing.
+var reads = strings.Fields("Apps Certificates Get Hello InstancesOf Namespaces Orgs Restricted Secret Secrets Usage")
+
+// TestServersReadParts has servers change their core by messages alone. Apps, Children and Up are exported because
+// servers look into them, and because the simulator and tests also damage them.
+func TestServersReadParts(t *testing.T) {
+	parts := strings.Fields("Apps Children Up")
+	found := 0
+	for _, s := range load(t) {
+		if s.test || !slices.Contains(roles, s.dir) {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			method, _ := call.Fun.(*ast.SelectorExpr)
+			if method == nil {
+				return true
+			}
+			part, _ := method.X.(*ast.SelectorExpr)
+			if part == nil || !slices.Contains(parts, part.Sel.Name) {
+				return true
+			}
+			if found++; !slices.Contains(reads, method.Sel.Name) {
+				t.Errorf("%s: a server calls %s.%s; it changes its core by a message to Step", s.at(call), part.Sel.Name, method.Sel.Name)
+			}
+			return true
+		})
+	}
+	if found < 15 {
+		t.Errorf("only %d looks into parts of cores were found; have they other names?", found)
 	}
 }

@@ -189,7 +189,8 @@ func files(dir string) (out []string) {
 		return nil
 	}
 	for _, e := range list {
-		if st, err := os.Stat(filepath.Join(dir, e.Name())); err == nil && st.Mode()&fs.ModeType == 0 && st.Size() <= maxFile && slices.Contains([]string{".json", ".yaml"}, filepath.Ext(e.Name())) {
+		if st, err := os.Stat(filepath.Join(dir, e.Name())); err == nil && st.Mode()&fs.ModeType == 0 && st.Size() <= maxFile &&
+			slices.Contains([]string{".json", ".yaml"}, filepath.Ext(e.Name())) {
 			out = append(out, filepath.Join(dir, e.Name()))
 		}
 	}
@@ -197,8 +198,8 @@ func files(dir string) (out []string) {
 }
 
 func (e Edits) with(o Edits) Edits {
-	return Edits{Env: slices.Concat(e.Env, o.Env), DeviceNodes: slices.Concat(e.DeviceNodes, o.DeviceNodes), Mounts: slices.Concat(e.Mounts, o.Mounts),
-		Hooks: slices.Concat(e.Hooks, o.Hooks), GIDs: slices.Concat(e.GIDs, o.GIDs)}
+	return Edits{Env: slices.Concat(e.Env, o.Env), DeviceNodes: slices.Concat(e.DeviceNodes, o.DeviceNodes),
+		Mounts: slices.Concat(e.Mounts, o.Mounts), Hooks: slices.Concat(e.Hooks, o.Hooks), GIDs: slices.Concat(e.GIDs, o.GIDs)}
 }
 
 // Names lists the devices whose nodes are all there, in order.

@@ -41,8 +41,9 @@ type meter struct {
 	deleted   map[[2]uint64]bool
 }
 
-// Of measures directories or single files, and files of some file systems that were deleted and that processes still hold: those take room as well, and no
-// directory has them. The file systems are those of the directories and of further paths.
+// Of measures directories or single files, and files of some file systems that were deleted and that processes still
+// hold: those take room as well, and no directory has them. The file systems are those of the directories and of
+// further paths.
 func Of(dirs, paths []string, pids []int, most Use) (Use, error) {
 	m := &meter{most: most, devices: map[uint64]bool{}, deleted: map[[2]uint64]bool{}}
 	var errs []error
@@ -80,17 +81,17 @@ func Of(dirs, paths []string, pids []int, most Use) (Use, error) {
 }
 
 // dir counts what is in a directory, and closes it. What goes while it is looked at is nobody's.
-func (m *meter) dir(f *os.File, depth int) error {
-	defer f.Close()
+func (m *meter) dir(file *os.File, depth int) error {
+	defer file.Close()
 	if depth > maxDepth {
 		m.use.Deep = true
 		return nil
 	}
 	for !m.use.Over(m.most) {
-		names, err := f.Readdirnames(1024)
+		names, err := file.Readdirnames(1024)
 		for _, name := range names {
 			var st unix.Stat_t
-			if unix.Fstatat(int(f.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			if unix.Fstatat(int(file.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 				continue
 			}
 			if m.count(&st); m.use.Over(m.most) {
@@ -99,7 +100,7 @@ func (m *meter) dir(f *os.File, depth int) error {
 			if st.Mode&unix.S_IFMT != unix.S_IFDIR || !m.devices[st.Dev] {
 				continue
 			}
-			fd, err := unix.Openat(int(f.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			fd, err := unix.Openat(int(file.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 			if err != nil {
 				continue
 			}

@@ -52,8 +52,8 @@ func Program(path string, from io.Reader, mode fs.FileMode) error {
 	})
 }
 
-// replace writes a new file beside the old one, which nobody else may read and which is named after this process: what ended before it could
-// give it the old one's name leaves it, and whoever replaces the file next removes it.
+// replace writes a new file beside the old one, which nobody else may read and which is named after this process: what
+// ended before it could give it the old one's name leaves it, and whoever replaces the file next removes it.
 func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
 	prefix := "." + filepath.Base(path) + "-"
 	removeLeft(filepath.Dir(path), prefix)

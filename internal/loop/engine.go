@@ -114,7 +114,8 @@ func (e *Engine) guard(now time.Time, msg any, early bool, step func() (any, err
 			}
 			p.Held = e.Refusals.add(now, msg, d)
 		}
-		text := fmt.Sprintf("a message of %s (%s) made this role panic; it is refused, and the role goes on from what is stored: %v", p.Sender, p.Message, v)
+		text := fmt.Sprintf("a message of %s (%s) made this role panic; it is refused, and the role goes on from what is stored: %v", p.Sender,
+			p.Message, v)
 		if p.Held > 0 {
 			text += fmt.Sprintf("; no message of %s is taken for %s", p.Sender, p.Held)
 		}

@@ -81,7 +81,8 @@ type reply struct {
 
 // New makes a loop; Run starts it. A readOnly error makes a loop that answers View and refuses all else with that error.
 func New(core Core, st store.Store, host Host, readOnly error) *Loop {
-	return &Loop{core: core, store: st, host: host, in: make(chan input, queueLength), done: make(chan struct{}), clock: time.Now, readOnly: readOnly}
+	return &Loop{core: core, store: st, host: host, in: make(chan input, queueLength), done: make(chan struct{}), clock: time.Now,
+		readOnly: readOnly}
 }
 
 // Do gives the core a message and returns its result once everything that follows from it is persisted.
@@ -139,30 +140,30 @@ func (l *Loop) Run(ctx context.Context, first wire.Effects) error {
 	if l.readOnly != nil {
 		return l.runReadOnly(ctx)
 	}
-	e := NewEngine(l.core, l.host)
+	engine := NewEngine(l.core, l.host)
 	if l.Refusals != nil {
-		e.Refusals = l.Refusals
+		engine.Refusals = l.Refusals
 	}
 	commit := func(ops []store.Op, done func(error)) {
 		l.commits.Add(1)
 		_, err := l.store.Commit(context.WithoutCancel(ctx), ops) // a stopping role still finishes what it has begun
 		done(err)
 	}
-	e.Add(first)
+	engine.Add(first)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		if e.Flush(l.clock(), commit); e.Err() != nil {
-			return e.Err()
+		if engine.Flush(l.clock(), commit); engine.Err() != nil {
+			return engine.Err()
 		}
 		l.arm(timer)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			e.Tick(l.clock())
+			engine.Tick(l.clock())
 		case in := <-l.in:
-			l.batch(e, in)
+			l.batch(engine, in)
 		}
 	}
 }
@@ -177,19 +178,19 @@ func (l *Loop) arm(timer *time.Timer) {
 }
 
 // batch steps through what has queued up, so that it shares one commit.
-func (l *Loop) batch(e *Engine, in input) {
+func (l *Loop) batch(engine *Engine, in input) {
 	for {
 		if in.view != nil {
-			e.View(l.clock(), in.msg, in.view, func(err error) { in.reply <- reply{err: err} })
+			engine.View(l.clock(), in.msg, in.view, func(err error) { in.reply <- reply{err: err} })
 		} else {
 			l.messages.Add(1)
 			var to func(any, error)
 			if r := in.reply; r != nil {
 				to = func(result any, err error) { r <- reply{result, err} }
 			}
-			e.Step(l.clock(), in.msg, to)
+			engine.Step(l.clock(), in.msg, to)
 		}
-		if e.Full() {
+		if engine.Full() {
 			return
 		}
 		select {

@@ -126,7 +126,8 @@ func (r *Refusals) Held(now time.Time, name string) time.Duration {
 func (r *Refusals) check(now time.Time, msg any) error {
 	if m, ok := msg.(Sent); ok {
 		if d := r.Held(now, m.Sender()); d > 0 {
-			return skerry.Errorf(skerry.CodeInternal, "messages of %s caused panics here again and again; none is taken for %s", called(msg), d.Round(time.Second))
+			return skerry.Errorf(skerry.CodeInternal, "messages of %s caused panics here again and again; none is taken for %s", called(msg),
+				d.Round(time.Second))
 		}
 	}
 	r.mu.Lock()

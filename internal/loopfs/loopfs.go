@@ -32,65 +32,65 @@ type Options struct {
 var ErrMissing = errors.New("not available")
 
 // Ensure makes a directory what Options say, whatever an earlier try left. fresh tells that there was nothing.
-func Ensure(ctx context.Context, o Options) (fresh bool, err error) {
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+func Ensure(ctx context.Context, opt Options) (fresh bool, err error) {
+	if err := os.MkdirAll(opt.Dir, 0o755); err != nil {
 		return false, err
 	}
-	st, err := os.Stat(o.Image)
+	st, err := os.Stat(opt.Image)
 	if fresh = errors.Is(err, fs.ErrNotExist); fresh {
-		err = format(ctx, o)
+		err = format(ctx, opt)
 	}
 	if err != nil {
 		return false, err
 	}
-	mounted, err := isMounted(o.Dir)
+	mounted, err := isMounted(opt.Dir)
 	if err != nil {
 		return false, err
 	}
-	if !fresh && st.Size() < o.Size {
+	if !fresh && st.Size() < opt.Size {
 		// Not while it is mounted: that takes a capability that services often lack. What is still in use grows another time.
-		if mounted && unix.Unmount(o.Dir, 0) == nil {
+		if mounted && unix.Unmount(opt.Dir, 0) == nil {
 			mounted = false
 		}
 		if !mounted {
-			if err := grow(ctx, o); err != nil {
+			if err := grow(ctx, opt); err != nil {
 				return false, err
 			}
 		}
 	}
 	if !mounted {
-		if err := mount(o); err != nil {
+		if err := mount(opt); err != nil {
 			return false, err
 		}
 	}
 	// Programs take a directory with lost+found for one that is in use. e2fsck makes it again where it needs one.
-	_ = os.Remove(filepath.Join(o.Dir, "lost+found"))
+	_ = os.Remove(filepath.Join(opt.Dir, "lost+found"))
 	return fresh, nil
 }
 
 // format makes the image, whole or not at all.
-func format(ctx context.Context, o Options) error {
-	work := o.Image + ".new"
+func format(ctx context.Context, opt Options) error {
+	work := opt.Image + ".new"
 	if err := os.MkdirAll(filepath.Dir(work), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(work, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := os.OpenFile(work, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.Truncate(o.Size), f.Close())
+	err = errors.Join(file.Truncate(opt.Size), file.Close())
 	args := []string{"-q", "-F", "-m", "0", "-E", "nodiscard,root_owner=0:0"}
-	if !o.Lasting {
+	if !opt.Lasting {
 		args = append(args, "-O", "^has_journal")
 	}
 	if err == nil {
 		err = run(ctx, "mkfs.ext4", append(args, work)...)
 	}
-	if err == nil && o.Lasting {
+	if err == nil && opt.Lasting {
 		err = syncFile(work)
 	}
 	if err == nil {
-		err = os.Rename(work, o.Image)
+		err = os.Rename(work, opt.Image)
 	}
 	if err != nil {
 		_ = os.Remove(work)
@@ -108,8 +108,8 @@ func syncFile(path string) error {
 }
 
 // mount attaches the image to a free loop device, which gives itself up when it is unmounted, and mounts that.
-func mount(o Options) error {
-	image, err := os.OpenFile(o.Image, os.O_RDWR, 0)
+func mount(opt Options) error {
+	image, err := os.OpenFile(opt.Image, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func mount(o Options) error {
 	// A file system must not be mounted from two devices at once: an earlier mount may be held by what still runs, or be in a mount
 	// namespace of before.
 	if device := attached(image); device != "" {
-		return mountDevice(device, o)
+		return mountDevice(device, opt)
 	}
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -138,19 +138,19 @@ func mount(o Options) error {
 			return err
 		}
 		config := unix.LoopConfig{Fd: uint32(image.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
-		copy(config.Info.File_name[:len(config.Info.File_name)-1], o.Image)
+		copy(config.Info.File_name[:len(config.Info.File_name)-1], opt.Image)
 		err = unix.IoctlLoopConfigure(int(loop.Fd()), &config)
 		if err == nil {
-			err = mountDevice(device, o)
+			err = mountDevice(device, opt)
 			loop.Close()
 			return err
 		}
 		loop.Close()
 		if !errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("attach %s to a loop device: %w", o.Image, err)
+			return fmt.Errorf("attach %s to a loop device: %w", opt.Image, err)
 		}
 	}
-	return fmt.Errorf("attach %s: no loop device stays free", o.Image)
+	return fmt.Errorf("attach %s: no loop device stays free", opt.Image)
 }
 
 func mountDevice(device string, o Options) error {

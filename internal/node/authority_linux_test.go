@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster"
 	clustercore "skerry.dev/skerry/cluster/core"
+	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/store/vault"
 	"skerry.dev/skerry/wire"
 )
@@ -23,15 +25,15 @@ func TestLostStoreIsNoNewSite(t *testing.T) {
 	}
 	starts := map[string]func(rebuild bool) (pin string, err error){
 		"root": func(bool) (string, error) {
-			r, err := OpenRoot(t.Context(), RootConfig{Common: common("root"), Link: "127.0.0.1:0"})
+			r, err := OpenRoot(t.Context(), RootConfig{Common: common("root"), Server: root.ServerOptions{Link: "127.0.0.1:0"}})
 			if err != nil {
 				return "", err
 			}
 			return r.Authority().Pin(), r.Close()
 		},
 		"cluster": func(rebuild bool) (string, error) {
-			c, err := OpenCluster(t.Context(), ClusterConfig{Common: common("cluster"), Join: Join{Name: "harbour"}, Link: "127.0.0.1:0",
-				Standalone: true, Profile: clustercore.Fast, Rebuild: rebuild})
+			c, err := OpenCluster(t.Context(), ClusterConfig{Common: common("cluster"), Join: Join{Name: "harbour"},
+				Server: cluster.ServerOptions{Link: "127.0.0.1:0", Profile: clustercore.Fast, Options: clustercore.Options{Standalone: true, Rebuild: rebuild}}})
 			if err != nil {
 				return "", err
 			}
@@ -79,7 +81,7 @@ func TestLostStoreElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	start := func(url string) error {
 		c := Common{Dir: dir, StoreURL: url, Log: slog.New(slog.DiscardHandler)}
-		r, err := OpenRoot(t.Context(), RootConfig{Common: c, Link: "127.0.0.1:0"})
+		r, err := OpenRoot(t.Context(), RootConfig{Common: c, Server: root.ServerOptions{Link: "127.0.0.1:0"}})
 		if err != nil {
 			return err
 		}

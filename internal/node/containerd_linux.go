@@ -66,8 +66,8 @@ func ParseContainerdClasses(list []string) (out []ContainerdClass, err error) {
 	return out, nil
 }
 
-// containerdDrivers adds the drivers of containerd: that of its default shim, those of its classes, and those of classes that are not declared any
-// more and have left their directory, for containers of theirs may still run.
+// containerdDrivers adds the drivers of containerd: that of its default shim, those of its classes, and those of
+// classes that are not declared any more and have left their directory, for containers of theirs may still run.
 func (c *WorkerConfig) containerdDrivers(out []runtime.Driver, keeper []string) ([]runtime.Driver, error) {
 	o := containerd.Options{CgroupParent: c.CgroupParent, Socket: c.Containerd.Socket, Keeper: keeper, Log: c.Log}
 	add := func(o containerd.Options, name string) error {

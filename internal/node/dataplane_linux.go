@@ -51,13 +51,13 @@ type opened struct {
 }
 
 // openDevice opens the best data plane that is allowed and works here.
-func openDevice(c *WorkerConfig, name string) (o opened, err error) {
-	if err := CheckDataplane(c.Dataplane); err != nil {
+func openDevice(conf *WorkerConfig, name string) (o opened, err error) {
+	if err := CheckDataplane(conf.Dataplane); err != nil {
 		return o, err
 	}
 	o.why = "nftables was requested"
-	if c.Dataplane != DataplaneNFTables {
-		dev, err := bpf.New(bpf.Options{Worker: name, Flows: c.Flows, KeepOlder: upgrade.OnTrial(), Log: c.Log})
+	if conf.Dataplane != DataplaneNFTables {
+		dev, err := bpf.New(bpf.Options{Worker: name, Flows: conf.Flows, KeepOlder: upgrade.OnTrial(), Log: conf.Log})
 		if err == nil {
 			return opened{device: dev, path: DataplaneEBPF}, nil
 		}
@@ -66,13 +66,13 @@ func openDevice(c *WorkerConfig, name string) (o opened, err error) {
 			return o, err
 		}
 		o.why, o.cure = u.Reason, u.Cure
-		if c.Dataplane == DataplaneEBPF {
+		if conf.Dataplane == DataplaneEBPF {
 			return o, nil
 		}
 	}
-	dev, err := nft.New(nft.Options{Worker: name, Log: c.Log})
+	dev, err := nft.New(nft.Options{Worker: name, Log: conf.Log})
 	if u, ok := errors.AsType[*nft.Unsupported](err); ok {
-		if c.Dataplane == DataplaneNFTables {
+		if conf.Dataplane == DataplaneNFTables {
 			o.why, o.cure = u.Reason, u.Cure
 		} else {
 			o.why += "; nftables does not work either: " + u.Reason
@@ -88,8 +88,8 @@ func openDevice(c *WorkerConfig, name string) (o opened, err error) {
 }
 
 // takeOver makes room where the worker handled packets in another way until now. Its flows end with that.
-func takeOver(ctx context.Context, c *WorkerConfig, name string, to Dataplane) error {
-	file := filepath.Join(c.Dir, "dataplane")
+func takeOver(ctx context.Context, conf *WorkerConfig, name string, to Dataplane) error {
+	file := filepath.Join(conf.Dir, "dataplane")
 	data, err := os.ReadFile(file)
 	was := Dataplane(strings.TrimSpace(string(data)))
 	switch {
@@ -105,12 +105,12 @@ func takeOver(ctx context.Context, c *WorkerConfig, name string, to Dataplane) e
 		return fmt.Errorf("this program would use the data plane %s instead of %s, and close every flow", to, was)
 	}
 	if was != to {
-		if t, err := tunnel.Connect(ctx, c.datapathDir()); err == nil {
+		if t, err := tunnel.Connect(ctx, conf.datapathDir()); err == nil {
 			if err := t.Stop(ctx); err != nil {
 				return err
 			}
 		}
-		if err := cleanDevice(c, name, was); err != nil {
+		if err := cleanDevice(conf, name, was); err != nil {
 			return err
 		}
 	}

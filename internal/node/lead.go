@@ -50,8 +50,9 @@ func (c *ClusterConfig) takeLeadership(ctx context.Context, st *leading) error {
 			return err
 		}
 	}
-	opt := succession.Options{Dir: c.Dir, Key: filepath.Join(c.Dir, vault.KeyFile), Store: st.Store, Link: c.Link, Public: c.LinkPublic, Addrs: c.Succeed, Machine: machine(), Boot: boot(), Version: c.Version, Log: c.Log}
-	if c.Profile.Name == clustercore.Metered.Name {
+	opt := succession.Options{Dir: c.Dir, Key: filepath.Join(c.Dir, vault.KeyFile), Store: st.Store, Link: c.Server.Link,
+		Public: c.LinkPublic, Addrs: c.Succeed, Machine: machine(), Boot: boot(), Version: c.Version, Log: c.Log}
+	if c.Server.Profile.Name == clustercore.Metered.Name {
 		opt.TTL = 30 * succession.DefaultTTL
 	}
 	o, err := succession.Open(ctx, opt)
@@ -115,7 +116,8 @@ func (l *leading) Deposed(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("this process no longer leads, because it could not renew its lease in the store; when restarted, it stands by: %w", store.ErrDeposed)
+		return fmt.Errorf("this process no longer leads, because it could not renew its lease in the store; when restarted, it stands by: %w",
+			store.ErrDeposed)
 	case <-ctx.Done():
 		return nil
 	}

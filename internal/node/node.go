@@ -104,7 +104,8 @@ func Repaired(r *store.Record) (keep bool, err error) {
 
 // openImages opens the image store below the data directory.
 func (c *Common) openImages(hasParent bool, src *artifact.Source) (*tier.Images, error) {
-	st, err := artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.imageDamaged})
+	st, err := artifact.Open(filepath.Join(c.Dir, "images"),
+		artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.imageDamaged})
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +114,8 @@ func (c *Common) openImages(hasParent bool, src *artifact.Source) (*tier.Images,
 
 // imageDamaged logs what the medium has changed of an image.
 func (c *Common) imageDamaged(d digest.Digest) {
-	c.Log.Warn("a part of an image was damaged on disk, and is removed; it is fetched again from where it came when somebody asks for it", "digest", string(d),
-		"hint", "if it was pushed here, push the image again; check the disk")
+	c.Log.Warn("a part of an image was damaged on disk, and is removed; it is fetched again from where it came when somebody asks for it",
+		"digest", string(d), "hint", "if it was pushed here, push the image again; check the disk")
 }
 
 // namesDamaged logs that a worker has lost the names of its images. What runs goes on.

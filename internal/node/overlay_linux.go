@@ -29,46 +29,47 @@ func (c *WorkerConfig) datapathDir() string { return c.RunDir + ".datapath" }
 
 // openOverlay opens the worker's parts of the overlay. Where this machine cannot, the reason is kept for people and the
 // worker works without: its instances are reached by ports of the host.
-func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) error {
-	if c.NoNetwork || c.NoOverlay {
+func (w *Worker) openOverlay(ctx context.Context, conf *WorkerConfig, name string) error {
+	if conf.NoNetwork || conf.NoOverlay {
 		w.NoOverlay = "it is switched off"
 		return nil
 	}
-	dev, err := openDevice(c, name)
+	dev, err := openDevice(conf, name)
 	if err != nil {
 		return err
 	}
 	if dev.device == nil {
 		w.NoOverlay = dev.why + "; " + dev.cure
-		c.Log.Warn("this worker takes no part in the overlay", "err", dev.why, "hint", dev.cure)
+		conf.Log.Warn("this worker takes no part in the overlay", "err", dev.why, "hint", dev.cure)
 		return nil
 	}
 	w.Device = dev.device
-	if err := takeOver(ctx, c, name, dev.path); err != nil {
+	if err := takeOver(ctx, conf, name, dev.path); err != nil {
 		return err
 	}
-	o := &worker.Overlay{Device: dev.device, Port: c.OverlayPort, Plain: c.PlainPort, Path: string(dev.path), Why: dev.why, Cover: overlay.Cover, Tap: dev.TunnelTap()}
+	o := &worker.Overlay{Device: dev.device, Port: conf.OverlayPort, Plain: conf.PlainPort, Path: string(dev.path), Why: dev.why,
+		Cover: overlay.Cover, Tap: dev.TunnelTap()}
 	if dev.path == DataplaneNFTables {
 		o.Plain = 0 // it cannot write the tag of plain datagrams; peers are not told of a port for them, and seal too
-		c.Log.Info("packets of the overlay are handled by nftables", "reason", dev.why)
+		conf.Log.Info("packets of the overlay are handled by nftables", "reason", dev.why)
 	}
-	if w.Kernel, o.NoWireGuard, err = openWireGuard(c, name, dev.path); err != nil {
+	if w.Kernel, o.NoWireGuard, err = openWireGuard(conf, name, dev.path); err != nil {
 		return err
 	}
 	if w.Kernel != nil {
 		o.WireGuard, o.Cover = w.Kernel, overlay.LinkCover
 	}
-	if !c.NoIngress {
-		o.Ingress = &worker.IngressOptions{Listen: c.IngressListen, Public: c.IngressPublic}
+	if !conf.NoIngress {
+		o.Ingress = &worker.IngressOptions{Listen: conf.IngressListen, Public: conf.IngressPublic}
 	}
-	if o.Secret, err = secret(filepath.Join(c.Dir, "overlay.key")); err != nil {
+	if o.Secret, err = secret(filepath.Join(conf.Dir, "overlay.key")); err != nil {
 		return err
 	}
-	o.Parent = remember(time.Minute, func() netip.Addr { return hostOf(c.Parent) })
+	o.Parent = remember(time.Minute, func() netip.Addr { return hostOf(conf.Parent) })
 	for _, a := range hostnet.Nameservers("") {
 		o.Upstreams = append(o.Upstreams, netip.AddrPortFrom(a, 53))
 	}
-	dir := c.datapathDir()
+	dir := conf.datapathDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -76,7 +77,8 @@ func (w *Worker) openOverlay(ctx context.Context, c *WorkerConfig, name string) 
 	if err != nil {
 		return err
 	}
-	if w.Tunnel, err = startDatapath(ctx, tunnel.StartOptions{Dir: dir, Command: []string{self, DatapathCommand}, Shelter: w.shelter}, c.Log); err != nil {
+	if w.Tunnel, err = startDatapath(ctx, tunnel.StartOptions{Dir: dir, Command: []string{self, DatapathCommand}, Shelter: w.shelter},
+		conf.Log); err != nil {
 		return err
 	}
 	o.Tunnel = w.Tunnel

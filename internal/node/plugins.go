@@ -25,7 +25,8 @@ func (p *PluginConfig) open(ctx context.Context, c *Common) (*plugin.Host, error
 	if p.Dir == "" {
 		return nil, nil
 	}
-	return plugin.Open(ctx, plugin.Options{Dir: p.Dir, Cache: filepath.Join(c.Dir, "plugins"), Shim: p.Shim, CgroupParent: p.CgroupParent, Log: c.Log})
+	return plugin.Open(ctx, plugin.Options{Dir: p.Dir, Cache: filepath.Join(c.Dir, "plugins"), Shim: p.Shim, CgroupParent: p.CgroupParent,
+		Log: c.Log})
 }
 
 // pluginHost is a plugin.Host as root and cluster know it: these packages do not know each other.

@@ -1,10 +1,10 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/decide/apps"
@@ -12,23 +12,15 @@ import (
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/store/journal"
 )
 
 // RootConfig sets up a root.
 type RootConfig struct {
 	Common
-	Name      string // of the federation; default "root"
-	Link      string // default 0.0.0.0:7443
-	LostAfter time.Duration
-	KeepAlive time.Duration // of a quiet link; 0: link.DefaultKeepAlive
-	// Amendments says what of changes at sites that were alone is adopted: see root.AmendmentsLocal. Empty: that.
-	Amendments string
-	CertLife   time.Duration
-	Journal    journal.Limits
-	Names      tier.NameOptions
-	Registry   *artifact.Source // credentials for registries
-	Plugins    PluginConfig
+	// Server has what the server takes as it is. OpenRoot adds the parts that it opens. By default Name is root, and Link 0.0.0.0:7443.
+	Server   root.ServerOptions
+	Registry *artifact.Source // credentials for registries
+	Plugins  PluginConfig
 }
 
 // Root is a root with its store and images.
@@ -45,12 +37,8 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
-	if c.Name == "" {
-		c.Name = "root"
-	}
-	if c.Link == "" {
-		c.Link = "0.0.0.0:7443"
-	}
+	opt := c.Server
+	opt.Name, opt.Link = cmp.Or(opt.Name, "root"), cmp.Or(opt.Link, "0.0.0.0:7443")
 	st, err := c.openLeading(ctx)
 	if err != nil {
 		return nil, err
@@ -63,17 +51,14 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		st.close()
 		return nil, err
 	}
-	secrets, err := c.openKey(ctx, st.Store)
-	if err != nil {
+	if opt.Secrets, err = c.openKey(ctx, st.Store); err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
 	plugins, err := c.Plugins.open(ctx, &c.Common)
 	if err != nil {
 		return nil, errors.Join(err, images.Store.Close(), st.close())
 	}
-	opt := root.ServerOptions{Secrets: secrets, Name: c.Name, Version: c.Version, Store: st.Store, Link: c.Link, Images: images,
-		Journal: c.Journal, LostAfter: c.LostAfter, KeepAlive: c.KeepAlive,
-		Amendments: c.Amendments, CertLife: c.CertLife, Names: c.Names, Log: c.Log}
+	opt.Version, opt.Log, opt.Store, opt.Images = c.Version, c.Log, st.Store, images
 	if plugins != nil {
 		opt.Plugins = pluginHost{plugins}
 	}
@@ -116,7 +101,8 @@ func Seed(ctx context.Context, s doer) error {
 	if err != nil || len(orgs) > 0 {
 		return err
 	}
-	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: DefaultOrg}}, apps.PutNamespace{Namespace: apps.Namespace{Name: spec.DefaultNamespace, Org: DefaultOrg}}} {
+	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: DefaultOrg}},
+		apps.PutNamespace{Namespace: apps.Namespace{Name: spec.DefaultNamespace, Org: DefaultOrg}}} {
 		if _, err := s.Do(ctx, m); err != nil {
 			return fmt.Errorf("default organisation: %w", err)
 		}

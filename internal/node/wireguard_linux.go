@@ -27,25 +27,25 @@ func CheckWireGuard(w WireGuard) error {
 }
 
 // openWireGuard opens the worker's WireGuard device, or says why there is none; one of an earlier agent is then taken away.
-func openWireGuard(c *WorkerConfig, name string, path Dataplane) (l *wireguard.Link, why string, err error) {
-	if err := CheckWireGuard(c.WireGuard); err != nil {
+func openWireGuard(conf *WorkerConfig, name string, path Dataplane) (l *wireguard.Link, why string, err error) {
+	if err := CheckWireGuard(conf.WireGuard); err != nil {
 		return nil, "", err
 	}
 	switch {
-	case c.WireGuard == WireGuardOff:
+	case conf.WireGuard == WireGuardOff:
 		return nil, "it is switched off", wireguard.Remove(name)
 	case path != DataplaneEBPF:
 		return nil, "it requires the eBPF data plane", wireguard.Remove(name)
 	}
-	o := wireguard.Options{Worker: name, Port: c.WGPort, Log: c.Log}
-	key, err := secret(filepath.Join(c.Dir, "wireguard.key"))
+	o := wireguard.Options{Worker: name, Port: conf.WGPort, Log: conf.Log}
+	key, err := secret(filepath.Join(conf.Dir, "wireguard.key"))
 	if err != nil {
 		return nil, "", err
 	}
 	o.Key = key
 	l, err = wireguard.New(o)
 	if u, ok := errors.AsType[*wireguard.Unsupported](err); ok {
-		c.Log.Info("paths to other workers are encrypted by the datapath only", "reason", u.Reason, "hint", u.Cure)
+		conf.Log.Info("paths to other workers are encrypted by the datapath only", "reason", u.Reason, "hint", u.Cure)
 		return nil, u.Error(), nil
 	}
 	return l, "", err

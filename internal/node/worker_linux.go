@@ -94,8 +94,8 @@ type Machines struct {
 	Enabled         bool   // those that bring their own system: unikernels, disks
 }
 
-// Containerd is one that the machine's operator runs, and that is to run containers of ours. Without Socket there is none; what else is empty is
-// the driver's to choose.
+// Containerd is one that the machine's operator runs, and that is to run containers of ours. Without Socket there is
+// none; what else is empty is the driver's to choose.
 type Containerd struct {
 	Socket, Shim, Binary string
 	Classes              []ContainerdClass
@@ -161,8 +161,10 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 			return w, err
 		}
 	}
-	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Repaired: repaired, Dir: c.Dir, RunDir: c.RunDir, UserRegistry: userRegistry, Member: member, Boot: bootID, Machine: machine(),
-		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Users: c.Users, Images: w.Images, Facts: c.Facts, Attach: c.Attach, Agent: c.Agent, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
+	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Repaired: repaired, Dir: c.Dir,
+		RunDir: c.RunDir, UserRegistry: userRegistry, Member: member, Boot: bootID, Machine: machine(),
+		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Users: c.Users, Images: w.Images, Facts: c.Facts, Attach: c.Attach,
+		Agent: c.Agent, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
 	if c.PullLimit > 0 {
 		opt.PullLimit = rate.NewLimiter(rate.Limit(c.PullLimit), int(max(c.PullLimit, 256*skerry.KiB)))
 	}
@@ -268,7 +270,8 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	if c.RunDir != "" {
 		mounts = filepath.Join(c.RunDir, spec.RuntimeOCI)
 	}
-	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), Mounts: mounts, CgroupParent: c.CgroupParent, Owners: c.Owners, Log: c.Log})
+	containers, err := oci.New(oci.Options{Dir: filepath.Join(c.Dir, "oci"), Mounts: mounts, CgroupParent: c.CgroupParent, Owners: c.Owners,
+		Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -285,12 +288,14 @@ func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	if out, err = c.containerdDrivers(out, []string{self, KeepCommand}); err != nil {
 		return out, err
 	}
-	processes, err := native.New(native.Options{Dir: filepath.Join(c.Dir, "native"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Log: c.Log})
+	processes, err := native.New(native.Options{Dir: filepath.Join(c.Dir, "native"), CgroupParent: c.CgroupParent,
+		Shim: []string{self, ShimCommand}, Log: c.Log})
 	if err != nil {
 		return out, err
 	}
 	out = append(out, processes)
-	modules, err := wasm.New(wasm.Options{Dir: filepath.Join(c.Dir, "wasm"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand}, Run: []string{self, WasmCommand}, Log: c.Log})
+	modules, err := wasm.New(wasm.Options{Dir: filepath.Join(c.Dir, "wasm"), CgroupParent: c.CgroupParent, Shim: []string{self, ShimCommand},
+		Run: []string{self, WasmCommand}, Log: c.Log})
 	if err != nil {
 		return out, err
 	}
@@ -321,12 +326,13 @@ func (c *WorkerConfig) machines(name, self string) vm.Options {
 
 // appliances are the options of a driver of machines whose system is the image's own.
 func (c *WorkerConfig) appliances(name, self string) vm.Options {
-	return vm.Options{Dir: filepath.Join(c.Dir, name), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand}, Enabled: c.Machines.Enabled,
-		Emulate: c.Machines.Emulate, Log: c.Log}
+	return vm.Options{Dir: filepath.Join(c.Dir, name), CgroupParent: c.CgroupParent, Command: []string{self, VMCommand},
+		Enabled: c.Machines.Enabled, Emulate: c.Machines.Emulate, Log: c.Log}
 }
 
 func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
-	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, Closed: c.Closed, StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir, Log: c.Log})
+	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, Closed: c.Closed,
+		StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir, Log: c.Log})
 }
 
 // OpenDrivers opens every driver of this build without being a worker: none of what they run has a user namespace. Whoever calls it closes
@@ -384,7 +390,8 @@ func CheckMachine(ctx context.Context, c WorkerConfig) (out []wire.RuntimeReport
 
 // openWorkerStore opens the store of a worker. A damaged one is repaired at once, for nobody may be near: the worker keeps what runs, and
 // its cluster sends again what it wants here. It gives what was lost; empty: nothing.
-func (c *Common) openWorkerStore(ctx context.Context, open func(context.Context) (store.Store, error)) (st store.Store, lost string, err error) {
+func (c *Common) openWorkerStore(ctx context.Context, open func(context.Context) (store.Store, error)) (st store.Store, lost string,
+	err error) {
 	st, err = open(ctx)
 	var damaged *store.DamagedError
 	if !errors.As(err, &damaged) {
@@ -437,7 +444,8 @@ func (w *Worker) ServeHealth(ctx context.Context, addr string) error {
 	if err != nil {
 		return fmt.Errorf("listen for health and metrics: %w", err)
 	}
-	srv := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+	srv := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

@@ -165,7 +165,8 @@ func Pack(t testing.TB, dir string, skip ...string) []byte {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: int64(info.Mode().Perm()), Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: int64(info.Mode().Perm()), Size: int64(len(data)),
+			Typeflag: tar.TypeReg}); err != nil {
 			return err
 		}
 		_, err = w.Write(data)

@@ -24,8 +24,9 @@ const maxDepth = 1024
 // ErrDeep says that directories lie too deep inside one another.
 var ErrDeep = fmt.Errorf("its directories are nested more than %d deep, which is more than its owner can be exchanged in; remove some of them", maxDepth)
 
-// Change gives all files of a tree, and the tree's own directory last, to other users. Whoever wrote the tree may have made anything in it, but
-// must not run. After a crash, or an error, it can be done again, with another To as well if that of the first attempt is in From.
+// Change gives all files of a tree, and the tree's own directory last, to other users. Whoever wrote the tree may have
+// made anything in it, but must not run. After a crash, or an error, it can be done again, with another To as well if
+// that of the first attempt is in From.
 func Change(ctx context.Context, dir string, m Map) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

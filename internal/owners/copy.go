@@ -221,7 +221,8 @@ func (c *copying) xattrs(from, to string) error {
 			continue
 		}
 		// A kernel before 4.14 does not know capabilities for a namespace: without, they would count for none.
-		if err := unix.Lsetxattr(to, name, value, 0); err != nil && !errors.Is(err, unix.ENOTSUP) && !(name == capsAttr && errors.Is(err, unix.EINVAL)) {
+		if err := unix.Lsetxattr(to, name, value, 0); err != nil && !errors.Is(err, unix.ENOTSUP) &&
+			!(name == capsAttr && errors.Is(err, unix.EINVAL)) {
 			return fmt.Errorf("set xattr %s: %w", name, err)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"skerry.dev/skerry/internal/files"
 )
 
-// Record is the file in which it stands which ranges the files of a tree may have beside that from 0 on, by the first of each. No file is none.
-// It has two while an exchange is on its way.
+// Record is the file in which it stands which ranges the files of a tree may have beside that from 0 on, by the first
+// of each. No file is none. It has two while an exchange is on its way.
 type Record string
 
 // Ranges reads it.

@@ -67,19 +67,19 @@ func (d *datagram) append(b, key []byte) []byte {
 
 // parseDatagram reads a datagram and checks who made it. The coordinate may be any, also one that cannot be: it is what a
 // worker of the site says.
-func parseDatagram(b []byte, keyID uint16, key []byte) (d datagram, err error) {
-	if len(b) != datagramSize || b[0] != datagramMagic || b[1]>>4 != datagramVersion {
+func parseDatagram(data []byte, keyID uint16, key []byte) (d datagram, err error) {
+	if len(data) != datagramSize || data[0] != datagramMagic || data[1]>>4 != datagramVersion {
 		return d, errNotOurs
 	}
-	d.kind, d.keyID, d.nonce = b[1]&15, binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint64(b[4:])
+	d.kind, d.keyID, d.nonce = data[1]&15, binary.BigEndian.Uint16(data[2:]), binary.BigEndian.Uint64(data[4:])
 	if d.kind != question && d.kind != answer {
 		return d, errNotOurs
 	}
-	body := b[:datagramSize-datagramTag]
-	if len(key) == 0 || d.keyID != keyID || !hmac.Equal(tagOf(body, key), b[len(body):]) {
+	body := data[:datagramSize-datagramTag]
+	if len(key) == 0 || d.keyID != keyID || !hmac.Equal(tagOf(body, key), data[len(body):]) {
 		return d, errForged
 	}
-	at := b[12:]
+	at := data[12:]
 	number := func() float64 {
 		v := math.Float32frombits(binary.BigEndian.Uint32(at))
 		at = at[4:]

@@ -118,8 +118,9 @@ func New(listen string, every time.Duration, file string, log *slog.Logger, foun
 	}
 	var seed [8]byte
 	crand.Read(seed[:])
-	r := &Meter{conn: conn, every: every, usualEvery: every, file: file, log: log, found: found, limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
-		viv: coord.NewVivaldi(binary.BigEndian.Uint64(seed[:])), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
+	r := &Meter{conn: conn, every: every, usualEvery: every, file: file, log: log, found: found,
+		limit: rate.NewLimiter(answersPerSecond, answersPerSecond),
+		viv:   coord.NewVivaldi(binary.BigEndian.Uint64(seed[:])), asked: map[uint64]asked{}, eager: eagerCount, wake: make(chan struct{}, 1)}
 	var at spec.Coordinate
 	// After a while the others have moved on, and an old place among them is worse than none.
 	if st, err := os.Stat(file); err == nil && time.Since(st.ModTime()) < 3*saveEvery {
@@ -316,13 +317,13 @@ func (r *Meter) read(ctx context.Context) {
 }
 
 // Take handles one datagram from anybody.
-func (r *Meter) Take(at time.Time, b []byte, from netip.AddrPort) {
+func (r *Meter) Take(at time.Time, data []byte, from netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.set == nil {
 		return
 	}
-	d, err := parseDatagram(b, r.set.KeyID, r.set.Key)
+	d, err := parseDatagram(data, r.set.KeyID, r.set.Key)
 	if err != nil {
 		return // nobody is told anything
 	}

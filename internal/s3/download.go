@@ -81,7 +81,7 @@ func (r *reader) connect() error {
 }
 
 // Read implements io.Reader.
-func (r *reader) Read(p []byte) (int, error) {
+func (r *reader) Read(data []byte) (int, error) {
 	for {
 		var err error
 		if r.body == nil {
@@ -89,8 +89,8 @@ func (r *reader) Read(p []byte) (int, error) {
 		}
 		if err == nil {
 			var n int
-			n, err = r.body.Read(p)
-			r.hash.Write(p[:n])
+			n, err = r.body.Read(data)
+			r.hash.Write(data[:n])
 			r.at += int64(n)
 			if n > 0 && r.length >= 0 && r.at >= r.length {
 				// Whoever was told the length may never ask for the end.

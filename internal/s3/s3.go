@@ -78,13 +78,13 @@ func Parse(text string) (bucket, key string, err error) {
 }
 
 // New gives a client for an object.
-func New(object string, c Config) (*Client, error) {
+func New(object string, conf Config) (*Client, error) {
 	bucket, key, err := Parse(object)
 	if err != nil {
 		return nil, err
 	}
 	env := func(names ...string) string {
-		if c.AccessKey != "" {
+		if conf.AccessKey != "" {
 			return ""
 		}
 		for _, name := range names {
@@ -94,15 +94,15 @@ func New(object string, c Config) (*Client, error) {
 		}
 		return ""
 	}
-	o := &Client{bucket: bucket, key: key, region: c.Region, pause: firstPause, parts: leastPart,
-		who: credentials{c.AccessKey, c.SecretKey, c.SessionToken}}
-	if c.AccessKey == "" {
+	o := &Client{bucket: bucket, key: key, region: conf.Region, pause: firstPause, parts: leastPart,
+		who: credentials{conf.AccessKey, conf.SecretKey, conf.SessionToken}}
+	if conf.AccessKey == "" {
 		o.who = credentials{env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")}
 	}
 	if o.region == "" {
 		o.region = env("AWS_REGION", "AWS_DEFAULT_REGION")
 	}
-	endpoint := c.Endpoint
+	endpoint := conf.Endpoint
 	if endpoint == "" {
 		endpoint = env("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 	}
@@ -123,7 +123,7 @@ func New(object string, c Config) (*Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = quietFor
 	t.DisableCompression = true // lengths and ranges are of what is stored
-	file, what := c.CA, "ca"
+	file, what := conf.CA, "ca"
 	if file == "" {
 		file, what = env("AWS_CA_BUNDLE"), "AWS_CA_BUNDLE"
 	}

@@ -111,21 +111,21 @@ func Parse(data []byte) ([]Package, error) {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(data), MaxSize)
 	}
 	for range maxWrapped {
-		var d document
-		if err := json.Unmarshal(data, &d); err != nil {
+		var doc document
+		if err := json.Unmarshal(data, &doc); err != nil {
 			return nil, fmt.Errorf("%w: %v", ErrNotSBOM, err)
 		}
 		switch {
-		case strings.HasPrefix(d.SPDXVersion, "SPDX-"):
-			return d.spdx()
-		case d.BOMFormat == "CycloneDX":
-			return d.cyclonedx()
-		case len(d.Predicate) > 0:
-			data = d.Predicate
-		case len(d.Envelope) > 0:
-			data = d.Envelope
-		case d.PayloadType == "application/vnd.in-toto+json":
-			payload, err := base64.StdEncoding.DecodeString(d.Payload)
+		case strings.HasPrefix(doc.SPDXVersion, "SPDX-"):
+			return doc.spdx()
+		case doc.BOMFormat == "CycloneDX":
+			return doc.cyclonedx()
+		case len(doc.Predicate) > 0:
+			data = doc.Predicate
+		case len(doc.Envelope) > 0:
+			data = doc.Envelope
+		case doc.PayloadType == "application/vnd.in-toto+json":
+			payload, err := base64.StdEncoding.DecodeString(doc.Payload)
 			if err != nil {
 				return nil, fmt.Errorf("payload: %w", err)
 			}

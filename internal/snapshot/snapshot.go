@@ -80,8 +80,8 @@ type entry struct {
 	path   string // with what is in the file; "": nothing is
 }
 
-// Dir gives a volume as it is while Write reads it. It takes no memory for files, however many there are. owner gives the number in the stream
-// of a user or group that files belong to; nil: the same.
+// Dir gives a volume as it is while Write reads it. It takes no memory for files, however many there are. owner gives
+// the number in the stream of a user or group that files belong to; nil: the same.
 func Dir(volume, dir string, owner func(uint32) uint32) *Tree {
 	return &Tree{volume: volume, dir: dir, owner: owner}
 }
@@ -96,7 +96,8 @@ const entrySize = 512
 var ErrLong = errors.New("there are more files than are remembered at a time")
 
 // Clone lists what is in a volume, and has each file cloned at once: what is written later comes from the clones.
-func Clone(ctx context.Context, volume, dir string, owner func(uint32) uint32, clone func(from *os.File) (to string, err error)) (*Tree, error) {
+func Clone(ctx context.Context, volume, dir string, owner func(uint32) uint32, clone func(from *os.File) (to string, err error)) (*Tree,
+	error) {
 	t, listed := &Tree{volume: volume, entries: []entry{}, owner: owner}, 0
 	w := &walker{ctx: ctx, tree: t, visit: func(h *tar.Header, f *os.File) (err error) {
 		e := entry{header: *h}
@@ -126,13 +127,14 @@ func Write(ctx context.Context, w io.Writer, m Meta, length int64, trees ...*Tre
 	return err
 }
 
-func writeTar(ctx context.Context, w io.Writer, m Meta, length int64, trees []*Tree) error {
-	t := &writer{ctx: ctx, Writer: tar.NewWriter(w), left: length}
+func writeTar(ctx context.Context, out io.Writer, m Meta, length int64, trees []*Tree) error {
+	t := &writer{ctx: ctx, Writer: tar.NewWriter(out), left: length}
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	if err := t.WriteHeader(&tar.Header{Name: metaName, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(data)), ModTime: m.At, Format: tar.FormatPAX}); err != nil {
+	if err := t.WriteHeader(&tar.Header{Name: metaName, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(data)), ModTime: m.At,
+		Format: tar.FormatPAX}); err != nil {
 		return err
 	}
 	if _, err := t.Write(data); err != nil {

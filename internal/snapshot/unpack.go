@@ -39,8 +39,8 @@ type openDir struct {
 	at   time.Time
 }
 
-func readTar(r io.Reader, lim Limits, open func(m *Meta) (map[string]*os.Root, error)) (*Meta, error) {
-	bounded := &io.LimitedReader{R: r, N: lim.Length}
+func readTar(in io.Reader, lim Limits, open func(m *Meta) (map[string]*os.Root, error)) (*Meta, error) {
+	bounded := &io.LimitedReader{R: in, N: lim.Length}
 	t := tar.NewReader(bounded)
 	m, err := readMeta(t)
 	if err != nil {
@@ -94,7 +94,8 @@ func (u *unpacker) leave(to string) error {
 	return nil
 }
 
-// local reports whether a name leads down, and nowhere else. Names of files are bytes in whatever encoding, which fs.ValidPath does not take.
+// local reports whether a name leads down, and nowhere else. Names of files are bytes in whatever encoding, which
+// fs.ValidPath does not take.
 func local(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || part == "." || part == ".." {
@@ -119,11 +120,11 @@ func (u *unpacker) place(name string) (volume, rest string, err error) {
 	return volume, rest, nil
 }
 
-func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
+func (u *unpacker) entry(header *tar.Header, src io.Reader) error {
 	if u.lim.Files--; u.lim.Files < 0 {
 		return invalid("it has more files than there is room for")
 	}
-	name := strings.TrimSuffix(h.Name, "/")
+	name := strings.TrimSuffix(header.Name, "/")
 	volume, rest, err := u.place(name)
 	if err != nil {
 		return err
@@ -133,7 +134,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 			return invalid("volume %s has more files than there is room for", volume)
 		}
 	}
-	if rest == "." && h.Typeflag != tar.TypeDir {
+	if rest == "." && header.Typeflag != tar.TypeDir {
 		return invalid("volume %s is no directory", volume)
 	}
 	in := ""
@@ -146,13 +147,13 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if in != "" && len(u.open) == 0 {
 		return invalid("the directory of %.200q is not in it, or is not followed by what it has", name)
 	}
-	for k := range h.PAXRecords {
+	for k := range header.PAXRecords {
 		if strings.HasPrefix(k, "GNU.sparse.") {
 			return invalid("%.200q is sparse by a format that a small stream can claim any size with", name)
 		}
 	}
 	root := u.roots[volume]
-	switch h.Typeflag {
+	switch header.Typeflag {
 	case tar.TypeDir:
 		if rest == "." && u.volumes[volume] {
 			return invalid("%.200q is in it twice", name)
@@ -160,23 +161,23 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		if rest == "." {
 			u.volumes[volume] = true
 		}
-		u.open = append(u.open, openDir{name, root, rest, h.ModTime})
-		return u.dir(root, rest, h)
+		u.open = append(u.open, openDir{name, root, rest, header.ModTime})
+		return u.dir(root, rest, header)
 	case tar.TypeReg:
-		return u.file(root, volume, rest, h, r)
+		return u.file(root, volume, rest, header, src)
 	case tar.TypeSymlink:
-		if h.Linkname == "" || len(h.Linkname) > unix.PathMax || strings.ContainsRune(h.Linkname, 0) {
+		if header.Linkname == "" || len(header.Linkname) > unix.PathMax || strings.ContainsRune(header.Linkname, 0) {
 			return invalid("%.200q is a link to nothing that can be", name)
 		}
 		if root == nil {
 			return nil
 		}
-		if err := root.Symlink(h.Linkname, rest); err != nil {
+		if err := root.Symlink(header.Linkname, rest); err != nil {
 			return refused(name, err)
 		}
-		return root.Lchown(rest, h.Uid, h.Gid)
+		return root.Lchown(rest, header.Uid, header.Gid)
 	case tar.TypeLink:
-		to, target, err := u.place(h.Linkname)
+		to, target, err := u.place(header.Linkname)
 		if err != nil {
 			return err
 		}
@@ -188,7 +189,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		}
 		return refused(name, root.Link(target, rest))
 	}
-	return invalid("%.200q is of type %q; files, directories and links can be in it", name, h.Typeflag)
+	return invalid("%.200q is of type %q; files, directories and links can be in it", name, header.Typeflag)
 }
 
 // refused tells what an archive contradicts itself in from what a disk refuses.
@@ -239,18 +240,18 @@ func own(f *os.File, h *tar.Header) error {
 	return nil
 }
 
-func (u *unpacker) file(root *os.Root, volume, rest string, h *tar.Header, r io.Reader) error {
+func (u *unpacker) file(root *os.Root, volume, rest string, header *tar.Header, in io.Reader) error {
 	var f *os.File
 	if root != nil {
 		var err error
 		if f, err = root.OpenFile(rest, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-			return refused(h.Name, err)
+			return refused(header.Name, err)
 		}
 		defer f.Close()
 	}
 	at := int64(0)
 	for {
-		n, err := io.ReadFull(r, u.buf)
+		n, err := io.ReadFull(in, u.buf)
 		if n > 0 && !bytes.Equal(u.buf[:n], u.zeros[:n]) {
 			if u.lim.Bytes -= int64(n); u.lim.Bytes < 0 {
 				return invalid("it takes more than the room that there is for it")
@@ -267,11 +268,11 @@ func (u *unpacker) file(root *os.Root, volume, rest string, h *tar.Header, r io.
 			}
 		}
 		at += int64(n)
-		if err == io.EOF || err == io.ErrUnexpectedEOF && at == h.Size {
+		if err == io.EOF || err == io.ErrUnexpectedEOF && at == header.Size {
 			break
 		}
 		if err != nil {
-			return invalid("%.200q is cut off: %v", h.Name, err)
+			return invalid("%.200q is cut off: %v", header.Name, err)
 		}
 	}
 	if f == nil {
@@ -280,8 +281,8 @@ func (u *unpacker) file(root *os.Root, volume, rest string, h *tar.Header, r io.
 	if err := f.Truncate(at); err != nil {
 		return err
 	}
-	if err := own(f, h); err != nil {
+	if err := own(f, header); err != nil {
 		return err
 	}
-	return root.Chtimes(rest, time.Time{}, h.ModTime)
+	return root.Chtimes(rest, time.Time{}, header.ModTime)
 }

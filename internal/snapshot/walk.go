@@ -49,26 +49,27 @@ func openAt(dir int, name string, flags int) (*os.File, error) {
 }
 
 // dir visits a directory and what is in it, and closes it.
-func (w *walker) dir(f *os.File, name string) error {
-	defer f.Close()
+func (w *walker) dir(file *os.File, name string) error {
+	defer file.Close()
 	if len(name) >= unix.PathMax {
-		return skerry.Errorf(skerry.CodeUnsupported, "directories lie inside one another so far that their names have more than %d bytes: %s", unix.PathMax, clip(name)).
+		return skerry.Errorf(skerry.CodeUnsupported, "directories lie inside one another so far that their names have more than %d bytes: %s",
+			unix.PathMax, clip(name)).
 			WithHint("move what is in them")
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return err
 	}
-	h := w.header(name+"/", tar.TypeDir, &st)
+	header := w.header(name+"/", tar.TypeDir, &st)
 	var err error
-	if h.PAXRecords, err = xattrs(f); err != nil {
+	if header.PAXRecords, err = xattrs(file); err != nil {
 		return err
 	}
-	if err := w.visit(h, nil); err != nil {
+	if err := w.visit(header, nil); err != nil {
 		return err
 	}
 	for {
-		names, err := f.Readdirnames(1024)
+		names, err := file.Readdirnames(1024)
 		for _, base := range names {
 			if w.ctx.Err() != nil {
 				return context.Cause(w.ctx)
@@ -76,7 +77,7 @@ func (w *walker) dir(f *os.File, name string) error {
 			if base == "lost+found" && name == w.tree.volume {
 				continue // of the file system, which makes its own
 			}
-			if err := w.entry(int(f.Fd()), base, name+"/"+base); err != nil {
+			if err := w.entry(int(file.Fd()), base, name+"/"+base); err != nil {
 				return err
 			}
 		}
@@ -137,7 +138,8 @@ func (w *walker) file(dir int, base, name string, st *unix.Stat_t) error {
 	}
 	if st.Nlink > 1 {
 		if w.listed += entrySize + len(name); w.listed > maxListed {
-			return skerry.Errorf(skerry.CodeUnsupported, "more files have several names (hard links) than a snapshot remembers: %d MiB of names", maxListed>>20).
+			return skerry.Errorf(skerry.CodeUnsupported, "more files have several names (hard links) than a snapshot remembers: %d MiB of names",
+				maxListed>>20).
 				WithHint("replace hard links by links of other kinds, or by copies")
 		}
 		w.linked[[2]uint64{st.Dev, st.Ino}] = name
@@ -156,28 +158,29 @@ func (w *walker) header(name string, typeflag byte, st *unix.Stat_t) *tar.Header
 	if w.tree.owner != nil {
 		uid, gid = w.tree.owner(uid), w.tree.owner(gid)
 	}
-	return &tar.Header{Name: name, Typeflag: typeflag, Mode: int64(st.Mode & 0o7777), Uid: int(uid), Gid: int(gid), ModTime: time.Unix(st.Mtim.Unix()), Format: tar.FormatPAX}
+	return &tar.Header{Name: name, Typeflag: typeflag, Mode: int64(st.Mode & 0o7777), Uid: int(uid), Gid: int(gid),
+		ModTime: time.Unix(st.Mtim.Unix()), Format: tar.FormatPAX}
 }
 
 // xattrs gives the attributes of a file that its users set. Others mean something to the kernel, which no stream may decide about.
-func xattrs(f *os.File) (map[string]string, error) {
+func xattrs(file *os.File) (map[string]string, error) {
 	var out map[string]string
 	list := make([]byte, 64<<10)
-	n, err := unix.Flistxattr(int(f.Fd()), list)
+	n, err := unix.Flistxattr(int(file.Fd()), list)
 	if errors.Is(err, unix.ENOTSUP) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &fs.PathError{Op: "flistxattr", Path: clip(f.Name()), Err: err}
+		return nil, &fs.PathError{Op: "flistxattr", Path: clip(file.Name()), Err: err}
 	}
 	for name := range strings.SplitSeq(string(list[:n]), "\x00") {
 		if !strings.HasPrefix(name, "user.") || strings.Contains(name, "=") { // which the format has no way to say
 			continue
 		}
 		value := make([]byte, 64<<10)
-		n, err := unix.Fgetxattr(int(f.Fd()), name, value)
+		n, err := unix.Fgetxattr(int(file.Fd()), name, value)
 		if err != nil {
-			return nil, &fs.PathError{Op: "fgetxattr", Path: clip(f.Name()), Err: err}
+			return nil, &fs.PathError{Op: "fgetxattr", Path: clip(file.Name()), Err: err}
 		}
 		if out == nil {
 			out = map[string]string{}

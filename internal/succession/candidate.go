@@ -35,32 +35,32 @@ func (o *Leadership) Candidate(ctx context.Context, conn *tls.Conn, id wire.Peer
 	defer stop()
 	codec := frame.NewCodec()
 	conn.SetDeadline(time.Now().Add(silence))
-	r := frame.NewReader(conn, codec, frame.MaxGreeting)
-	m, _, err := r.Next()
+	in := frame.NewReader(conn, codec, frame.MaxGreeting)
+	msg, _, err := in.Next()
 	if err != nil {
 		return
 	}
 	o.mu.Lock()
-	a, core, standing := o.auth, o.core, o.send == nil
+	authority, core, standing := o.auth, o.core, o.send == nil
 	o.mu.Unlock()
-	if a == nil {
+	if authority == nil {
 		return
 	}
 	if standing { // since it began to listen, its copy of the store has gone on: workers have joined, and were revoked
-		if a, err = o.authorityOf(ctx); err != nil {
+		if authority, err = o.authorityOf(ctx); err != nil {
 			o.opt.Log.Debug("candidate", "name", id.Name, "err", err)
 			return
 		}
 	}
 	var refuse *wire.Refuse
-	err = a.Admit(ctx, id, nil)
-	if _, votes := m.(*wire.Vote); errors.As(err, &refuse) && refuse.Code == wire.RefuseExpired && votes {
+	err = authority.Admit(ctx, id, nil)
+	if _, votes := msg.(*wire.Vote); errors.As(err, &refuse) && refuse.Code == wire.RefuseExpired && votes {
 		err = nil // it can renew with whoever leads, and for that somebody must
 	}
-	switch m := m.(type) {
+	switch m := msg.(type) {
 	case *wire.Vote:
 		if err == nil && core != nil && id.Tier == wire.TierWorker {
-			o.vote(ctx, conn, r, codec, id.Name, m)
+			o.vote(ctx, conn, in, codec, id.Name, m)
 			return
 		}
 	case *wire.Follow:
@@ -93,7 +93,7 @@ func (s *session) send(m wire.Message) {
 
 func (s *session) end() { s.once.Do(func() { close(s.over) }) }
 
-func (o *Leadership) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, codec *frame.Codec, worker string, first *wire.Vote) {
+func (o *Leadership) vote(ctx context.Context, conn *tls.Conn, in *frame.Reader, codec *frame.Codec, worker string, first *wire.Vote) {
 	s := &session{out: make(chan wire.Message, 32), over: make(chan struct{})}
 	o.mu.Lock()
 	if old := o.voters[worker]; old != nil {
@@ -121,7 +121,7 @@ func (o *Leadership) vote(ctx context.Context, conn *tls.Conn, r *frame.Reader, 
 	o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Offered(now, worker, first) })
 	for {
 		conn.SetReadDeadline(time.Now().Add(silence))
-		m, _, err := r.Next()
+		m, _, err := in.Next()
 		if err != nil {
 			break
 		}
@@ -169,11 +169,11 @@ func writeItem(w io.Writer, kind byte, data []byte) error {
 }
 
 // readItem reads one item.
-func readItem(r *bufio.Reader) (kind byte, data []byte, err error) {
-	if kind, err = r.ReadByte(); err != nil {
+func readItem(in *bufio.Reader) (kind byte, data []byte, err error) {
+	if kind, err = in.ReadByte(); err != nil {
 		return 0, nil, err
 	}
-	n, err := binary.ReadUvarint(r)
+	n, err := binary.ReadUvarint(in)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -185,7 +185,7 @@ func readItem(r *bufio.Reader) (kind byte, data []byte, err error) {
 		part := min(n-uint64(len(data)), 64<<10)
 		at := len(data)
 		data = append(data, make([]byte, part)...)
-		if _, err := io.ReadFull(r, data[at:]); err != nil {
+		if _, err := io.ReadFull(in, data[at:]); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -214,14 +214,14 @@ func (p patient) Write(b []byte) (n int, err error) {
 // position finds where what a successor has ends within this store: whether it can go on from there, and up to which revision it
 // is right.
 func (o *Leadership) position(ctx context.Context, f *wire.Follow) (common int64, orphan, known bool, err error) {
-	b, err := o.books(ctx)
+	books, err := o.books(ctx)
 	if err != nil {
 		return 0, false, false, err
 	}
 	if f.LeaseTerm == 0 {
 		return 0, false, false, nil
 	}
-	end := b.Revision
+	end := books.Revision
 	list, _, err := o.opt.Store.List(ctx, prefixTerm)
 	if err != nil {
 		return 0, false, false, err
@@ -253,7 +253,8 @@ type stream struct {
 
 // lead gives the store to a successor until the connection ends. One that connects again takes the place of its older connection,
 // which may not have noticed yet that nobody is there.
-func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, codec *frame.Codec, id wire.PeerIdentity, f *wire.Follow) error {
+func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, codec *frame.Codec, id wire.PeerIdentity,
+	f *wire.Follow) error {
 	name := id.Name
 	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -279,7 +280,8 @@ func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, cod
 		o.streams[name] = s
 	})
 	if !took {
-		return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine does not lead the site, or has successors enough", Hint: "it tries the others, and this one again", RetryAfter: 1000}
+		return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine does not lead the site, or has successors enough",
+			Hint: "it tries the others, and this one again", RetryAfter: 1000}
 	}
 	defer o.with(context.WithoutCancel(ctx), func(c *lease.Candidate, now time.Time) {
 		if o.streams[name] == s {
@@ -291,7 +293,8 @@ func (o *Leadership) lead(ctx context.Context, cancel func(), conn net.Conn, cod
 	if err != nil {
 		return err
 	}
-	answer := &wire.Followed{Term: term, Holder: o.member.Name(), Whole: !known, Orphan: orphan, Common: common, TTL: uint32(o.opt.TTL / time.Millisecond)}
+	answer := &wire.Followed{Term: term, Holder: o.member.Name(), Whole: !known, Orphan: orphan, Common: common,
+		TTL: uint32(o.opt.TTL / time.Millisecond)}
 	conn.SetDeadline(time.Now().Add(silence))
 	if err := frame.Write(conn, codec, answer); err != nil {
 		return err

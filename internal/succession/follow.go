@@ -43,8 +43,8 @@ func (o *Leadership) stand(ctx context.Context) error {
 	defer cancel()
 	found := make(chan error, 1)
 	wg.Go(func() { found <- o.seek(ctx) })
-	t := time.NewTicker(o.opt.TTL / 60)
-	defer t.Stop()
+	tick := time.NewTicker(o.opt.TTL / 60)
+	defer tick.Stop()
 	var srv *link.Server
 	defer func() {
 		if srv != nil {
@@ -70,14 +70,14 @@ func (o *Leadership) stand(ctx context.Context) error {
 				return ctx.Err()
 			}
 			return err
-		case <-t.C:
+		case <-tick.C:
 		}
 	}
 }
 
 // listen serves the port of the link, or gives nil while it cannot: there is no copy of the store yet, or the port is not free.
 func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Server {
-	a, err := o.authorityOf(ctx)
+	authority, err := o.authorityOf(ctx)
 	if err != nil {
 		return nil
 	}
@@ -92,10 +92,11 @@ func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Serve
 		o.opt.Log.Debug("stand by", "err", err)
 		return nil
 	}
-	srv, err := link.NewServer(link.ServerConfig{TLS: a.ServerTLS(), Identify: a.Identify, Handler: refuser{}, Candidate: o.Candidate,
-		Log: o.opt.Log,
+	srv, err := link.NewServer(link.ServerConfig{TLS: authority.ServerTLS(), Identify: authority.Identify, Handler: refuser{},
+		Candidate: o.Candidate, Log: o.opt.Log,
 		Admit: func(context.Context, wire.PeerIdentity, *wire.Hello) error {
-			return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine stands by for the site and does not lead it", Hint: "the worker goes on by itself, and chooses one that does", RetryAfter: 250}
+			return &wire.Refuse{Code: wire.RefuseStandby, Reason: "this machine stands by for the site and does not lead it",
+				Hint: "the worker goes on by itself, and chooses one that does", RetryAfter: 250}
 		},
 		Welcome: func(*link.Peer) (*wire.Welcome, error) { return nil, errors.New("standing by") },
 	})
@@ -104,7 +105,7 @@ func (o *Leadership) listen(ctx context.Context, wg *sync.WaitGroup) *link.Serve
 		return nil
 	}
 	o.mu.Lock()
-	o.auth, o.send, o.addr = a, nil, ln.Addr().(*net.TCPAddr)
+	o.auth, o.send, o.addr = authority, nil, ln.Addr().(*net.TCPAddr)
 	o.mu.Unlock()
 	wg.Go(func() { srv.Serve(ln) })
 	return srv
@@ -191,7 +192,7 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 	if err := conn.HandshakeContext(dial); err != nil {
 		return err
 	}
-	b, err := o.books(ctx)
+	books, err := o.books(ctx)
 	if err != nil {
 		return err
 	}
@@ -199,20 +200,21 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 	me := o.address()
 	o.mu.Unlock()
 	codec := frame.NewCodec()
-	if err := frame.Write(conn, codec, &wire.Follow{LeaseTerm: b.LeaseTerm, Revision: b.Revision, Addr: me, Machine: o.opt.Machine, Version: o.opt.Version, Keyed: o.opt.Key != ""}); err != nil {
+	if err := frame.Write(conn, codec, &wire.Follow{LeaseTerm: books.LeaseTerm, Revision: books.Revision, Addr: me, Machine: o.opt.Machine,
+		Version: o.opt.Version, Keyed: o.opt.Key != ""}); err != nil {
 		return err
 	}
 	in := bufio.NewReaderSize(patient{conn}, 64<<10)
-	m, _, err := frame.NewReader(in, codec, frame.MaxGreeting).Next()
+	msg, _, err := frame.NewReader(in, codec, frame.MaxGreeting).Next()
 	if err != nil {
 		return err
 	}
-	switch m := m.(type) {
+	switch m := msg.(type) {
 	case *wire.Refuse:
 		return m
 	case *wire.Followed:
-		if m.Term < b.LeaseTerm {
-			return fmt.Errorf("%s leads in term %d, and this copy is of term %d", addr, m.Term, b.LeaseTerm)
+		if m.Term < books.LeaseTerm {
+			return fmt.Errorf("%s leads in term %d, and this copy is of term %d", addr, m.Term, books.LeaseTerm)
 		}
 		if !Copied(o.opt.Dir) {
 			// Its own store was this machine's to write until now. Begun anew, nothing of it is in memory.
@@ -221,19 +223,19 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 			}
 			return &deposed{m.Holder, addr}
 		}
-		return o.takeIn(ctx, conn, in, m, b)
+		return o.takeIn(ctx, conn, in, m, books)
 	}
-	return fmt.Errorf("%s answered with %T: %w", addr, m, frame.ErrMalformed)
+	return fmt.Errorf("%s answered with %T: %w", addr, msg, frame.ErrMalformed)
 }
 
 // takeIn applies what comes from who leads.
-func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, b lease.Books) (err error) {
-	if f.Orphan && b.Revision > f.Common {
-		if err := o.setAside(ctx, f.Common, b.Revision, b.LeaseTerm); err != nil {
+func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, books lease.Books) (err error) {
+	if f.Orphan && books.Revision > f.Common {
+		if err := o.setAside(ctx, f.Common, books.Revision, books.LeaseTerm); err != nil {
 			return err
 		}
 	}
-	o.opt.Log.Info("follows", "leader", f.Holder, "term", f.Term, "whole", f.Whole, "revision", b.Revision)
+	o.opt.Log.Info("follows", "leader", f.Holder, "term", f.Term, "whole", f.Whole, "revision", books.Revision)
 	o.mu.Lock()
 	o.follows = &followed{f.Holder, f.Term, 0}
 	o.mu.Unlock()
@@ -245,7 +247,7 @@ func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader
 	// What the leader may count on; nothing until the whole copy that comes is here.
 	var have atomic.Int64
 	if !f.Whole {
-		have.Store(b.Revision)
+		have.Store(books.Revision)
 	}
 	var writing sync.Mutex
 	ack := func() error {
@@ -390,11 +392,11 @@ func (o *Leadership) extend(ctx context.Context, term uint64, change func() (int
 // setAside writes what this machine's store has beyond a revision, and nobody else's, into a file of its own: one change a line.
 func (o *Leadership) setAside(ctx context.Context, common, last int64, term uint64) error {
 	path := filepath.Join(o.opt.Dir, fmt.Sprintf("aside-term%d-%s.jsonl", term, time.Now().UTC().Format("20060102T150405Z")))
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(f)
+	w := bufio.NewWriter(file)
 	enc := json.NewEncoder(w)
 	n := 0
 	done := errors.New("done")
@@ -440,12 +442,13 @@ func (o *Leadership) setAside(ctx context.Context, common, last int64, term uint
 	if errors.Is(err, done) {
 		err = nil
 	}
-	if err = errors.Join(err, w.Flush(), f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, w.Flush(), file.Sync(), file.Close()); err != nil {
 		return fmt.Errorf("set aside what only this machine has: %w", err)
 	}
 	note := readNote(o.opt.Dir)
 	note.Aside = append(note.Aside, filepath.Base(path))
-	o.opt.Log.Warn("what this machine had written and nobody acknowledged is not part of the site's history; it was set aside", "file", path, "changes", n)
+	o.opt.Log.Warn("what this machine had written and nobody acknowledged is not part of the site's history; it was set aside", "file", path,
+		"changes", n)
 	return writeNote(o.opt.Dir, note)
 }
 

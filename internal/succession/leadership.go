@@ -98,7 +98,8 @@ func Open(ctx context.Context, opt Options) (*Leadership, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	o := &Leadership{opt: opt, changed: make(chan struct{}), voters: map[string]*session{}, linked: map[string]bool{}, streams: map[string]*stream{}, lags: map[string]lag{}}
+	o := &Leadership{opt: opt, changed: make(chan struct{}), voters: map[string]*session{}, linked: map[string]bool{},
+		streams: map[string]*stream{}, lags: map[string]lag{}}
 	m, err := auth.OpenMember(filepath.Join(opt.Dir, candidateDir))
 	if err != nil && !errors.Is(err, auth.ErrNotJoined) {
 		return nil, fmt.Errorf("identity as a successor: %w", err)
@@ -121,7 +122,8 @@ func Join(ctx context.Context, dir, name, token, version, machine, boot string, 
 	if token == "" {
 		return nil, errors.New("this machine is no successor yet; get a token with `skerry token create --role successor` at the cluster, and start with --join TOKEN")
 	}
-	m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: addrs, Machine: machine, Boot: boot}, Dir: filepath.Join(dir, candidateDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: version})
+	m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: addrs, Machine: machine, Boot: boot},
+		Dir: filepath.Join(dir, candidateDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: version})
 	if err != nil {
 		return nil, err
 	}
@@ -208,16 +210,16 @@ func (o *Leadership) books(ctx context.Context) (lease.Books, error) {
 // Lead waits until this process leads the site: at once if no successor was ever named, else when the workers have chosen it. It
 // gives an error when ctx ends.
 func (o *Leadership) Lead(ctx context.Context) error {
-	b, err := o.books(ctx)
+	books, err := o.books(ctx)
 	if err != nil {
 		return err
 	}
-	copied, err := o.copied(b)
+	copied, err := o.copied(books)
 	if err != nil {
 		return err
 	}
 	switch {
-	case !copied && !o.bound && (len(b.Order) == 0 || o.member == nil):
+	case !copied && !o.bound && (len(books.Order) == 0 || o.member == nil):
 		return nil
 	case !copied && !o.bound:
 		return o.alone(ctx)
@@ -226,9 +228,10 @@ func (o *Leadership) Lead(ctx context.Context) error {
 	}
 	o.mu.Lock()
 	o.core = lease.New(lease.Options{Me: o.candidate(), TTL: o.opt.TTL, Patience: patience})
-	o.core.SetBooks(b)
+	o.core.SetBooks(books)
 	o.mu.Unlock()
-	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "candidate", o.member.Name(), "term", b.LeaseTerm)
+	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "candidate", o.member.Name(), "term",
+		books.LeaseTerm)
 	return o.stand(ctx)
 }
 
@@ -293,7 +296,8 @@ func (o *Leadership) beginTerm(ctx context.Context, term uint64) (int64, error) 
 	if err != nil {
 		return 0, err
 	}
-	ops := []store.Op{{Key: tier.KeyLife, Value: value, Expect: &rec.Revision}, {Key: fmt.Sprintf("%s%020d", prefixTerm, term), Value: fmt.Append(nil, rev)}}
+	ops := []store.Op{{Key: tier.KeyLife, Value: value, Expect: &rec.Revision},
+		{Key: fmt.Sprintf("%s%020d", prefixTerm, term), Value: fmt.Append(nil, rev)}}
 	for i := range max(0, len(terms)-keepTerms) {
 		ops = append(ops, store.Op{Key: terms[i].Key, Delete: true})
 	}
@@ -449,8 +453,8 @@ func (o *Leadership) Lost(ctx context.Context) error {
 
 // Run keeps the leadership until ctx ends. It gives an error when another machine leads: started again, the process stands by.
 func (o *Leadership) Run(ctx context.Context) error {
-	t := time.NewTicker(o.opt.TTL / 60)
-	defer t.Stop()
+	tick := time.NewTicker(o.opt.TTL / 60)
+	defer tick.Stop()
 	review := time.NewTicker(time.Second)
 	defer review.Stop()
 	for {
@@ -469,7 +473,7 @@ func (o *Leadership) Run(ctx context.Context) error {
 			if err := o.review(ctx); err != nil && ctx.Err() == nil {
 				o.opt.Log.Warn("succession", "err", err)
 			}
-		case <-t.C:
+		case <-tick.C:
 			o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Tick(now) })
 		}
 	}

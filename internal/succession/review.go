@@ -23,13 +23,13 @@ import (
 // review takes successors that have joined into account, and workers that come and go.
 func (o *Leadership) review(ctx context.Context) error {
 	o.mu.Lock()
-	a, addr, core := o.auth, o.addr, o.core
+	authority, addr, core := o.auth, o.addr, o.core
 	o.mu.Unlock()
-	if a == nil {
+	if authority == nil {
 		return nil
 	}
 	var workers, successors []string
-	for _, e := range a.List() {
+	for _, e := range authority.List() {
 		switch e.Tier {
 		case wire.TierWorker:
 			workers = append(workers, e.Name)
@@ -41,12 +41,12 @@ func (o *Leadership) review(ctx context.Context) error {
 		if len(successors) == 0 {
 			return nil
 		}
-		if err := o.takeCandidate(ctx, a, addr, successors); err != nil {
+		if err := o.takeCandidate(ctx, authority, addr, successors); err != nil {
 			return fmt.Errorf("a seat for this machine among the successors: %w", err)
 		}
 		return o.alone(ctx)
 	}
-	b, err := o.books(ctx)
+	books, err := o.books(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,10 +55,10 @@ func (o *Leadership) review(ctx context.Context) error {
 	}
 	var next []string
 	o.with(ctx, func(c *lease.Candidate, _ time.Time) {
-		c.SetOrder(b.Order)
+		c.SetOrder(books.Order)
 		var want []string
 		for _, w := range workers {
-			if o.linked[w] || slices.Contains(b.Voters, w) {
+			if o.linked[w] || slices.Contains(books.Voters, w) {
 				want = append(want, w)
 			}
 		}
@@ -117,7 +117,7 @@ func (o *Leadership) saveCandidates(ctx context.Context) error {
 }
 
 // takeCandidate gives the machine that leads an identity among the successors, for the day on which it comes back as one.
-func (o *Leadership) takeCandidate(ctx context.Context, a *auth.Authority, addr *net.TCPAddr, taken []string) error {
+func (o *Leadership) takeCandidate(ctx context.Context, authority *auth.Authority, addr *net.TCPAddr, taken []string) error {
 	if o.member != nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (o *Leadership) takeCandidate(ctx context.Context, a *auth.Authority, addr 
 	for i := 2; slices.Contains(taken, name); i++ {
 		name = fmt.Sprintf("%s-%d", host, i)
 	}
-	token, _, err := a.CreateToken(ctx, auth.TokenOptions{Tier: wire.TierSuccessor, Name: name, TTL: time.Minute, By: "cluster"})
+	token, _, err := authority.CreateToken(ctx, auth.TokenOptions{Tier: wire.TierSuccessor, Name: name, TTL: time.Minute, By: "cluster"})
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,8 @@ func (o *Leadership) takeCandidate(ctx context.Context, a *auth.Authority, addr 
 			to.IP = net.IPv6loopback
 		}
 	}
-	m, err := auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: []string{to.String()}, Machine: o.opt.Machine, Boot: o.opt.Boot, Timeout: 5 * time.Second},
+	m, err := auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: []string{to.String()}, Machine: o.opt.Machine, Boot: o.opt.Boot,
+		Timeout: 5 * time.Second},
 		Dir: filepath.Join(o.opt.Dir, candidateDir), Token: token, Tier: wire.TierSuccessor, Name: name, Version: o.opt.Version})
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ type Successor struct {
 
 // Status gives the present state, or nil for a site without successors.
 func (o *Leadership) Status(ctx context.Context) (*Status, error) {
-	b, err := o.books(ctx)
+	books, err := o.books(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +61,8 @@ func (o *Leadership) Status(ctx context.Context) (*Status, error) {
 	if o.core == nil {
 		return nil, nil
 	}
-	st := &Status{Candidate: o.member.Name(), State: o.core.State(), Why: o.core.Why(), Term: o.core.Term(), Revision: rev, Voters: b.Voters,
-		Majority: lease.Majority(len(b.Voters)), Aside: readNote(o.opt.Dir).Aside}
+	st := &Status{Candidate: o.member.Name(), State: o.core.State(), Why: o.core.Why(), Term: o.core.Term(), Revision: rev,
+		Voters: books.Voters, Majority: lease.Majority(len(books.Voters)), Aside: readNote(o.opt.Dir).Aside}
 	leads := st.State == lease.Leading
 	switch {
 	case leads:
@@ -72,9 +72,9 @@ func (o *Leadership) Status(ctx context.Context) (*Status, error) {
 	}
 	inSync := o.core.InSync()
 	if leads && len(inSync) > 0 {
-		st.Keeps = lease.Blocking(len(b.Voters))
+		st.Keeps = lease.Blocking(len(books.Voters))
 	}
-	for _, name := range b.Order {
+	for _, name := range books.Order {
 		if name == st.Candidate {
 			continue
 		}

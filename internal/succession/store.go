@@ -70,8 +70,8 @@ func (s *leadershipStore) Commit(ctx context.Context, ops []store.Op) (int64, er
 		o.mu.Unlock()
 		return rev, nil
 	}
-	t := time.NewTimer(commitTime)
-	defer t.Stop()
+	timer := time.NewTimer(commitTime)
+	defer timer.Stop()
 	o.mu.Lock()
 	core.Committed(rev)
 	o.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *leadershipStore) Commit(ctx context.Context, ops []store.Op) (int64, er
 		}
 		select {
 		case <-changed:
-		case <-t.C:
+		case <-timer.C:
 			return 0, notKnown("no successor has it, and too few workers are in touch to go on without one")
 		}
 	}

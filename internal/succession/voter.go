@@ -135,8 +135,8 @@ func (b *Voter) Candidates() (out []string) {
 
 // Run offers the vote to all candidates whenever the cluster is out of touch, until ctx ends. chosen is called when one of them leads.
 func (b *Voter) Run(ctx context.Context, connected func() bool, chosen func()) {
-	t := time.NewTicker(250 * time.Millisecond)
-	defer t.Stop()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	offering := map[string]bool{}
@@ -147,7 +147,7 @@ func (b *Voter) Run(ctx context.Context, connected func() bool, chosen func()) {
 			return
 		case addr := <-ended:
 			delete(offering, addr)
-		case <-t.C:
+		case <-tick.C:
 			if connected() {
 				continue
 			}
@@ -194,11 +194,11 @@ func (b *Voter) offer(ctx context.Context, addr string, connected func() bool, c
 	raw.SetDeadline(time.Time{})
 	codec := frame.NewCodec()
 	var writing sync.Mutex
-	say := func(m wire.Message) error {
+	say := func(msg wire.Message) error {
 		writing.Lock()
 		defer writing.Unlock()
 		raw.SetWriteDeadline(time.Now().Add(silence))
-		return frame.Write(conn, codec, m)
+		return frame.Write(conn, codec, msg)
 	}
 	tell := func() error {
 		v, err := b.vote()
@@ -235,13 +235,13 @@ func (b *Voter) offer(ctx context.Context, addr string, connected func() bool, c
 			chosen()
 		}
 	}()
-	r := frame.NewReader(conn, codec, frame.MaxGreeting)
+	in := frame.NewReader(conn, codec, frame.MaxGreeting)
 	for {
-		m, _, err := r.Next()
+		msg, _, err := in.Next()
 		if err != nil {
 			return err
 		}
-		switch m := m.(type) {
+		switch m := msg.(type) {
 		case *wire.Ask:
 			answer, err := b.ask(m)
 			if err != nil {

@@ -40,7 +40,8 @@ func NewContainerd(t testing.TB) *Containerd {
 	x := &Containerd{Socket: filepath.Join(dir, "sock"), program: program, config: filepath.Join(dir, "config.toml")}
 	// Without what speaks with Kubernetes, and the snapshotters, of which none is used.
 	text := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\", \"io.containerd.snapshotter.v1.btrfs\", \"io.containerd.snapshotter.v1.devmapper\", "+
-		"\"io.containerd.snapshotter.v1.zfs\", \"io.containerd.snapshotter.v1.aufs\"]\n[grpc]\naddress = %q\n", filepath.Join(dir, "root"), filepath.Join(dir, "state"), x.Socket)
+		"\"io.containerd.snapshotter.v1.zfs\", \"io.containerd.snapshotter.v1.aufs\"]\n[grpc]\naddress = %q\n", filepath.Join(dir, "root"),
+		filepath.Join(dir, "state"), x.Socket)
 	if err := os.WriteFile(x.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

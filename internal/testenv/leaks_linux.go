@@ -62,7 +62,8 @@ func Descriptors() map[string]int {
 	}
 	for _, e := range list {
 		to, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err != nil || strings.HasPrefix(to, "anon_inode:[event") || strings.HasPrefix(to, "/proc/") || strings.HasPrefix(to, "/sys/fs/cgroup") || to == "/dev/null" || to == "/dev/urandom" {
+		if err != nil || strings.HasPrefix(to, "anon_inode:[event") || strings.HasPrefix(to, "/proc/") ||
+			strings.HasPrefix(to, "/sys/fs/cgroup") || to == "/dev/null" || to == "/dev/urandom" {
 			continue
 		}
 		kind, _, _ := strings.Cut(to, ":")

@@ -35,11 +35,11 @@ type Options struct {
 // Main runs a package's tests and then looks for what they left behind: goroutines, descriptors, processes, mounts below
 // the temporary directory, files in it, cgroups, and, in a namespace of its own, interfaces and nftables tables. Something
 // left behind fails the package. Call it from TestMain and exit with its result.
-func Main(m Tests, o Options) int {
-	if o.NetNS && os.Getenv(insideVar) == "" {
+func Main(m Tests, opt Options) int {
+	if opt.NetNS && os.Getenv(insideVar) == "" {
 		return InNetNS(m)
 	}
-	if o.NetNS {
+	if opt.NetNS {
 		if err := loopback(); err != nil {
 			fmt.Fprintln(os.Stderr, "set up loopback:", err)
 			return 1
@@ -68,12 +68,12 @@ func Main(m Tests, o Options) int {
 		return code // what a failed test leaves is not the news
 	}
 	left := settle(func() []string {
-		left := Goroutines(append(o.Ignore, "testenv.settle")...)
+		left := Goroutines(append(opt.Ignore, "testenv.settle")...)
 		left = append(left, NewDescriptors(before)...)
 		left = append(left, Processes(tmp)...)
 		left = append(left, Mounts(tmp)...)
-		left = append(left, Cgroups(o.Cgroup)...)
-		if o.NetNS {
+		left = append(left, Cgroups(opt.Cgroup)...)
+		if opt.NetNS {
 			left = append(left, Interfaces()...)
 			left = append(left, Tables()...)
 		}

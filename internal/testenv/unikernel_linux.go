@@ -23,7 +23,8 @@ func SuiteUnikernel(t testing.TB, root string) string {
 	t.Helper()
 	needMachines(t)
 	out := filepath.Join(t.TempDir(), "workload")
-	freestanding(t, root, suiteSystem(root, "main.c"), out, "-Wl,-T,"+filepath.Join(root, "examples", "unikernel", "link.ld")+",--build-id=none,-n")
+	freestanding(t, root, suiteSystem(root, "main.c"), out,
+		"-Wl,-T,"+filepath.Join(root, "examples", "unikernel", "link.ld")+",--build-id=none,-n")
 	return out
 }
 
@@ -75,8 +76,8 @@ func suiteSystem(root, file string) string {
 // freestanding compiles a program that is its own kernel.
 func freestanding(t testing.TB, root, source, out, link string) {
 	t.Helper()
-	compile(t, "-m32", "-Os", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fno-pic", "-no-pie", "-fno-stack-protector", "-mno-sse", "-nostdlib", "-static",
-		"-I"+filepath.Join(root, "examples", "unikernel"), link, "-o", out, source)
+	compile(t, "-m32", "-Os", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fno-pic", "-no-pie", "-fno-stack-protector", "-mno-sse",
+		"-nostdlib", "-static", "-I"+filepath.Join(root, "examples", "unikernel"), link, "-o", out, source)
 }
 
 // sector assembles what firmware loads.

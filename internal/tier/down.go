@@ -68,7 +68,8 @@ func NewDown(cfg DownConfig) (*Down, error) {
 	}
 	srv, err := link.NewServer(link.ServerConfig{
 		TLS: cfg.Authority.ServerTLS(), Identify: cfg.Authority.Identify, Admit: d.admit, Welcome: d.welcome, Handler: (*downHandler)(d),
-		Streams: mux, Join: cfg.Authority.ServeJoin, Candidate: cfg.Candidate, Features: cfg.features(), Clone: d.clone, KeepAlive: cfg.KeepAlive, Beats: cfg.Beats, BeatEvery: cfg.BeatEvery, Log: cfg.Log,
+		Streams: mux, Join: cfg.Authority.ServeJoin, Candidate: cfg.Candidate, Features: cfg.features(), Clone: d.clone,
+		KeepAlive: cfg.KeepAlive, Beats: cfg.Beats, BeatEvery: cfg.BeatEvery, Log: cfg.Log,
 	})
 	d.srv = srv
 	return d, err
@@ -115,7 +116,8 @@ func (d *Down) admit(ctx context.Context, id wire.PeerIdentity, hello *wire.Hell
 
 func (d *Down) clone(first *link.Peer, later *wire.Hello, addr net.Addr) {
 	id := first.Identity()
-	err := d.cfg.Authority.Quarantine(context.Background(), id.Tier, id.Name, first.Hello().Machine, later.Machine, addr.String(), "both were connected at the same time")
+	err := d.cfg.Authority.Quarantine(context.Background(), id.Tier, id.Name, first.Hello().Machine, later.Machine, addr.String(),
+		"both were connected at the same time")
 	if err != nil {
 		d.cfg.Log.Error("quarantine", "name", id.Name, "err", err)
 	}
@@ -134,7 +136,8 @@ func (d *Down) welcome(p *link.Peer) (*wire.Welcome, error) {
 		delete(d.children, p.Name()) // still ours: the name is free for others only when this has returned
 		d.mu.Unlock()
 		d.cfg.Down(p.Name()) // the core may take the message yet
-		return nil, &wire.Refuse{Code: wire.RefuseBusy, Reason: "the parent cannot take children now: " + err.Error(), Hint: "it goes on by itself", RetryAfter: 2000}
+		return nil, &wire.Refuse{Code: wire.RefuseBusy, Reason: "the parent cannot take children now: " + err.Error(),
+			Hint: "it goes on by itself", RetryAfter: 2000}
 	}
 	if d.cfg.Term != nil {
 		w.Term = d.cfg.Term()

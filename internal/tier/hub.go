@@ -97,7 +97,8 @@ func NewHub(ctx context.Context, cfg HubConfig) (*Hub, error) {
 		return nil, fmt.Errorf("%s: %w", cfg.Tier, err)
 	}
 	h.life.Store(&life)
-	h.authority, err = auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: cfg.Name, Tier: cfg.Tier, Store: cfg.Store, CertLife: cfg.CertLife, Reenrol: cfg.Reenrol, Log: cfg.Log})
+	h.authority, err = auth.OpenAuthority(ctx, auth.AuthorityConfig{Site: cfg.Name, Tier: cfg.Tier, Store: cfg.Store, CertLife: cfg.CertLife,
+		Reenrol: cfg.Reenrol, Log: cfg.Log})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cfg.Tier, err)
 	}
@@ -128,7 +129,8 @@ func (h *Hub) External() *mqtt.Listener { return h.external.Load() }
 func (h *Hub) Down() *Down { return h.down.Load() }
 
 // LoadCore hands what is stored to a new core and to the journal. It gives the writes with which the life begins.
-func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, load func(key string, value []byte) error) ([]wire.Write, error) {
+func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, load func(key string, value []byte) error) ([]wire.Write,
+	error) {
 	life, err := OpenLife(ctx, h.cfg.Store)
 	if err != nil {
 		return nil, err
@@ -140,7 +142,8 @@ func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, load 
 // LoadCore reads a store: events go to the journal, which takes them over when all went well, and the rest to load. What
 // belongs to the role as a whole, to the authority and to the people of the API is no core's business. A store of which this program would
 // lose something is refused. It gives the writes with which the life begins.
-func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal, load func(key string, value []byte) error) ([]wire.Write, error) {
+func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal,
+	load func(key string, value []byte) error) ([]wire.Write, error) {
 	note, err := CheckWriter(ctx, st, p)
 	if err != nil {
 		return nil, err
@@ -200,7 +203,8 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 	defer cancel()
 	beats := h.listenForBeats(ctx, &wg, l, c)
 	config := DownConfig{
-		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Beats: beats, BeatEvery: h.cfg.Beat, Log: h.cfg.Log, HTTP: h.forChildren(),
+		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Beats: beats, BeatEvery: h.cfg.Beat,
+		Log: h.cfg.Log, HTTP: h.forChildren(),
 		Up: func(ctx context.Context, hello *wire.Hello) (*wire.Welcome, error) {
 			res, err := l.Do(ctx, c.Up(hello))
 			if err != nil {
@@ -269,8 +273,8 @@ func (h *Hub) listenMQTT(down *Down) (*mqtt.Listener, net.Listener, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for MQTT: %w", err)
 	}
-	external, err := mqtt.New(mqtt.Config{TLS: h.authority.ExternalTLS(), Identify: h.authority.Identify, Answer: h.authority.Answer, Carry: down.Carry,
-		KeepAlive: max(mqtt.DefaultKeepAlive, h.cfg.KeepAlive), Log: h.cfg.Log})
+	external, err := mqtt.New(mqtt.Config{TLS: h.authority.ExternalTLS(), Identify: h.authority.Identify, Answer: h.authority.Answer,
+		Carry: down.Carry, KeepAlive: max(mqtt.DefaultKeepAlive, h.cfg.KeepAlive), Log: h.cfg.Log})
 	if err != nil {
 		return nil, nil, errors.Join(err, ln.Close())
 	}
@@ -384,7 +388,8 @@ func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
 	}
 	if m, ok := msg.(apps.Restart); ok && m.Pull != nil && h.cfg.Images != nil {
 		app := *m.Pull
-		app.Spec.Services = slices.DeleteFunc(slices.Clone(app.Spec.Services), func(s spec.ServiceSpec) bool { return m.Service.Service != "" && m.Service.Service != s.Name })
+		app.Spec.Services = slices.DeleteFunc(slices.Clone(app.Spec.Services),
+			func(s spec.ServiceSpec) bool { return m.Service.Service != "" && m.Service.Service != s.Name })
 		for i := range app.Spec.Services {
 			app.Spec.Services[i].Platforms = nil
 		}

@@ -60,20 +60,20 @@ func lookUp(ctx context.Context, r Resolver, app *spec.Application) (map[string]
 }
 
 // atImage names the field of a manifest whose image cannot be used.
-func atImage(err error, n int, s *spec.ServiceSpec, ref string) error {
+func atImage(err error, n int, service *spec.ServiceSpec, ref string) error {
 	e := skerry.AsError(err)
 	if e.Code != skerry.CodeInvalid || len(e.Problems) > 0 {
 		return err
 	}
 	path := fmt.Sprintf("spec.services[%d]", n)
-	for i := range s.Init {
-		if s.Image != ref && s.Init[i].Image == ref {
+	for i := range service.Init {
+		if service.Image != ref && service.Init[i].Image == ref {
 			path += fmt.Sprintf(".init[%d]", i)
 			break
 		}
 	}
-	for i := range s.Sidecars {
-		if s.Image != ref && s.Sidecars[i].Image == ref {
+	for i := range service.Sidecars {
+		if service.Image != ref && service.Sidecars[i].Image == ref {
 			path += fmt.Sprintf(".sidecars[%d]", i)
 			break
 		}

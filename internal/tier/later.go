@@ -45,12 +45,12 @@ func laterAt(w http.ResponseWriter, r *http.Request, beat time.Duration, do func
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		w.Header().Set("Connection", "close")
 	}
-	t := time.NewTicker(beat)
-	defer t.Stop()
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
 	begun := false
 	for {
 		select {
-		case <-t.C:
+		case <-tick.C:
 			if !begun {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(http.StatusOK)

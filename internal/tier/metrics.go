@@ -47,49 +47,52 @@ func one(ok bool) int {
 }
 
 // Write writes the metrics.
-func (m *RoleMetrics) Write(w io.Writer) {
-	metric(w, "skerry_ready", "gauge", "Whether the role can do its work.")
-	fmt.Fprintf(w, "skerry_ready %d\n", one(m.Ready == nil))
-	writeLoop(w, m.Role.LoopStats())
-	metric(w, "skerry_orphans", "gauge", "Instances that run and that the store does not know.")
-	fmt.Fprintf(w, "skerry_orphans %d\n", m.Orphans)
+func (m *RoleMetrics) Write(out io.Writer) {
+	metric(out, "skerry_ready", "gauge", "Whether the role can do its work.")
+	fmt.Fprintf(out, "skerry_ready %d\n", one(m.Ready == nil))
+	writeLoop(out, m.Role.LoopStats())
+	metric(out, "skerry_orphans", "gauge", "Instances that run and that the store does not know.")
+	fmt.Fprintf(out, "skerry_orphans %d\n", m.Orphans)
 	if m.Down != nil {
-		metric(w, "skerry_links", "gauge", "Children that are connected.")
-		fmt.Fprintf(w, "skerry_links %d\n", m.Down.Live())
+		metric(out, "skerry_links", "gauge", "Children that are connected.")
+		fmt.Fprintf(out, "skerry_links %d\n", m.Down.Live())
 		s := m.Down.Stats()
-		metric(w, "skerry_link_connections_total", "counter", "Connections of children that were accepted.")
-		fmt.Fprintf(w, "skerry_link_connections_total %d\n", s.Accepted.Load())
-		metric(w, "skerry_link_bytes_total", "counter", "Bytes of frames on the links, before TLS.")
-		fmt.Fprintf(w, "skerry_link_bytes_total{direction=\"in\"} %d\nskerry_link_bytes_total{direction=\"out\"} %d\n", s.BytesIn.Load(), s.BytesOut.Load())
-		metric(w, "skerry_link_frames_total", "counter", "Frames on the links.")
-		fmt.Fprintf(w, "skerry_link_frames_total{direction=\"in\"} %d\nskerry_link_frames_total{direction=\"out\"} %d\n", s.FramesIn.Load(), s.FramesOut.Load())
-		metric(w, "skerry_link_streams_total", "counter", "Streams opened towards children and served for them.")
-		fmt.Fprintf(w, "skerry_link_streams_total{by=\"parent\"} %d\nskerry_link_streams_total{by=\"child\"} %d\n", s.StreamsOpened.Load(), s.StreamsServed.Load())
-		metric(w, "skerry_link_ends_total", "counter", "Connections that ended or were turned away, by reason.")
+		metric(out, "skerry_link_connections_total", "counter", "Connections of children that were accepted.")
+		fmt.Fprintf(out, "skerry_link_connections_total %d\n", s.Accepted.Load())
+		metric(out, "skerry_link_bytes_total", "counter", "Bytes of frames on the links, before TLS.")
+		fmt.Fprintf(out, "skerry_link_bytes_total{direction=\"in\"} %d\nskerry_link_bytes_total{direction=\"out\"} %d\n", s.BytesIn.Load(),
+			s.BytesOut.Load())
+		metric(out, "skerry_link_frames_total", "counter", "Frames on the links.")
+		fmt.Fprintf(out, "skerry_link_frames_total{direction=\"in\"} %d\nskerry_link_frames_total{direction=\"out\"} %d\n", s.FramesIn.Load(),
+			s.FramesOut.Load())
+		metric(out, "skerry_link_streams_total", "counter", "Streams opened towards children and served for them.")
+		fmt.Fprintf(out, "skerry_link_streams_total{by=\"parent\"} %d\nskerry_link_streams_total{by=\"child\"} %d\n", s.StreamsOpened.Load(),
+			s.StreamsServed.Load())
+		metric(out, "skerry_link_ends_total", "counter", "Connections that ended or were turned away, by reason.")
 		ends := map[string]int{}
 		for r, n := range s.Ends() {
 			ends[string(r)] = int(n)
 		}
-		writeBy(w, "skerry_link_ends_total", "reason", ends)
+		writeBy(out, "skerry_link_ends_total", "reason", ends)
 	}
 	if m.External != nil {
-		writeExternal(w, m.External.Stats())
+		writeExternal(out, m.External.Stats())
 	}
 	if m.Up != nil {
-		WriteParent(w, m.Up)
+		WriteParent(out, m.Up)
 	}
 	if i, ok := m.Images.(*Images); ok {
 		c := i.Store.Cache.Use()
-		metric(w, "skerry_image_cache_bytes", "gauge", "What is kept of other registries' images.")
-		fmt.Fprintf(w, "skerry_image_cache_bytes %d\n", c.Bytes)
-		metric(w, "skerry_image_cache_limit_bytes", "gauge", "How much may be kept of them.")
-		fmt.Fprintf(w, "skerry_image_cache_limit_bytes %d\n", c.Max)
-		metric(w, "skerry_image_cache_evicted_total", "counter", "Names of images that went to make room for others.")
-		fmt.Fprintf(w, "skerry_image_cache_evicted_total %d\n", c.Evicted)
+		metric(out, "skerry_image_cache_bytes", "gauge", "What is kept of other registries' images.")
+		fmt.Fprintf(out, "skerry_image_cache_bytes %d\n", c.Bytes)
+		metric(out, "skerry_image_cache_limit_bytes", "gauge", "How much may be kept of them.")
+		fmt.Fprintf(out, "skerry_image_cache_limit_bytes %d\n", c.Max)
+		metric(out, "skerry_image_cache_evicted_total", "counter", "Names of images that went to make room for others.")
+		fmt.Fprintf(out, "skerry_image_cache_evicted_total %d\n", c.Evicted)
 	}
-	metric(w, "skerry_ignored_total", "counter", "What peers sent that had no effect, by reason.")
-	writeBy(w, "skerry_ignored_total", "reason", m.Ignored)
-	m.writeWork(w)
+	metric(out, "skerry_ignored_total", "counter", "What peers sent that had no effect, by reason.")
+	writeBy(out, "skerry_ignored_total", "reason", m.Ignored)
+	m.writeWork(out)
 }
 
 // writeExternal writes the metrics of the listener for agents of others.
@@ -99,7 +102,8 @@ func writeExternal(w io.Writer, s *mqtt.Stats) {
 	metric(w, "skerry_mqtt_connections_total", "counter", "Connections that the MQTT listener accepted.")
 	fmt.Fprintf(w, "skerry_mqtt_connections_total %d\n", s.Accepted.Load())
 	metric(w, "skerry_mqtt_messages_total", "counter", "Messages from and to devices.")
-	fmt.Fprintf(w, "skerry_mqtt_messages_total{direction=\"in\"} %d\nskerry_mqtt_messages_total{direction=\"out\"} %d\n", s.In.Load(), s.Out.Load())
+	fmt.Fprintf(w, "skerry_mqtt_messages_total{direction=\"in\"} %d\nskerry_mqtt_messages_total{direction=\"out\"} %d\n", s.In.Load(),
+		s.Out.Load())
 	metric(w, "skerry_mqtt_reasons_total", "counter", "Connections by MQTT that ended, and what had no effect there, by reason.")
 	by := map[string]int{}
 	for r, n := range s.Reasons() {
@@ -129,13 +133,14 @@ func writeLoop(w io.Writer, s loop.Stats) {
 	fmt.Fprintf(w, "skerry_core_queue %d\n", s.Queue)
 }
 
-func (m *RoleMetrics) writeWork(w io.Writer) {
-	metric(w, "skerry_applications", "gauge", "Applications by status.")
-	status := map[string]int{"Registered": 0, "Progressing": 0, "Ready": 0, view.AppRolledBack: 0, "Degraded": 0, "Deleting": 0, "Completed": 0}
+func (m *RoleMetrics) writeWork(out io.Writer) {
+	metric(out, "skerry_applications", "gauge", "Applications by status.")
+	status := map[string]int{"Registered": 0, "Progressing": 0, "Ready": 0, view.AppRolledBack: 0, "Degraded": 0, "Deleting": 0,
+		"Completed": 0}
 	for _, a := range m.Apps {
 		status[a.Status]++
 	}
-	writeBy(w, "skerry_applications", "status", status)
+	writeBy(out, "skerry_applications", "status", status)
 	state := map[string]int{}
 	ready, restarts := 0, 0
 	for _, s := range skerry.States {
@@ -146,14 +151,14 @@ func (m *RoleMetrics) writeWork(w io.Writer) {
 		ready += one(skerry.HasCondition(m.Instances[i].Conditions, skerry.Ready))
 		restarts += m.Instances[i].Restarts
 	}
-	metric(w, "skerry_instances", "gauge", "Instances by state.")
-	writeBy(w, "skerry_instances", "state", state)
-	metric(w, "skerry_instances_ready", "gauge", "Instances that may get traffic.")
-	fmt.Fprintf(w, "skerry_instances_ready %d\n", ready)
-	metric(w, "skerry_overlay_refused_total", "counter", "What neighbours below told of the overlay and was refused, by reason.")
-	writeBy(w, "skerry_overlay_refused_total", "reason", m.Refused)
-	metric(w, "skerry_instances_restarts", "gauge", "Restarts of the instances that there are.")
-	fmt.Fprintf(w, "skerry_instances_restarts %d\n", restarts)
+	metric(out, "skerry_instances", "gauge", "Instances by state.")
+	writeBy(out, "skerry_instances", "state", state)
+	metric(out, "skerry_instances_ready", "gauge", "Instances that may get traffic.")
+	fmt.Fprintf(out, "skerry_instances_ready %d\n", ready)
+	metric(out, "skerry_overlay_refused_total", "counter", "What neighbours below told of the overlay and was refused, by reason.")
+	writeBy(out, "skerry_overlay_refused_total", "reason", m.Refused)
+	metric(out, "skerry_instances_restarts", "gauge", "Restarts of the instances that there are.")
+	fmt.Fprintf(out, "skerry_instances_restarts %d\n", restarts)
 }
 
 func writeBy(w io.Writer, name, label string, by map[string]int) {

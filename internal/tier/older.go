@@ -44,7 +44,8 @@ func (e *LossError) Error() string {
 	if more := len(e.Lost) - shownLost; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("the store was written by version %s, and this program (version %s) would lose a part of it: %s", e.By, e.Version, names)
+	return fmt.Sprintf("the store was written by version %s, and this program (version %s) would lose a part of it: %s", e.By, e.Version,
+		names)
 }
 
 // Is makes it a kind of store.ErrNewer.
@@ -81,7 +82,8 @@ func CheckWriter(ctx context.Context, st store.Store, p Program) (*wire.Write, e
 	}
 	if lost := wouldLose(list, p.Records); len(lost) > 0 {
 		e := skerry.Errorf(skerry.CodeUnavailable, "%w", &LossError{By: by, Version: p.Version, Lost: lost})
-		return nil, e.WithHint("start version %s or a later one again; or move the store away and restore a backup that version %s made", by, p.Version)
+		return nil, e.WithHint("start version %s or a later one again; or move the store away and restore a backup that version %s made", by,
+			p.Version)
 	}
 	return w, nil
 }

@@ -23,8 +23,8 @@ type Pulls struct {
 	State string
 	// Images are those of what the child was given.
 	Images []GivenImage
-	// Shared, if not nil, reports whether a repository of the built-in registry belongs to no organisation, and is for the child to read whatever
-	// it was given.
+	// Shared, if not nil, reports whether a repository of the built-in registry belongs to no organisation, and is for
+	// the child to read whatever it was given.
 	Shared func(repository string) bool
 }
 
@@ -42,7 +42,8 @@ type DesiredSet interface {
 	Get(key string) ([]byte, bool)
 }
 
-// AssignedImages lists the images of what stands in a child's desired set, whose values unmarshal reads. It is called where the set may be read.
+// AssignedImages lists the images of what stands in a child's desired set, whose values unmarshal reads. It is called
+// where the set may be read.
 func AssignedImages(desired DesiredSet, unmarshal func([]byte, any) error, have string) (p Pulls) {
 	if p.State = fmt.Sprintf("%s/%d", desired.Incarnation(), desired.Gen()); p.State == have {
 		return p
@@ -150,7 +151,8 @@ func (m *Images) childMayRead(ctx context.Context, child string, repo imageref.R
 		return no
 	}
 	for _, ref := range mine {
-		if ref.Digest == "" && kind == "manifests" && ref.Tag == id || kind != "referrers" && m.handler.Holds(ctx, ref, id) || m.signs(ctx, ref, kind, id) {
+		if ref.Digest == "" && kind == "manifests" && ref.Tag == id || kind != "referrers" && m.handler.Holds(ctx, ref, id) ||
+			m.signs(ctx, ref, kind, id) {
 			return nil
 		}
 	}

@@ -43,7 +43,8 @@ func NewImages(st *artifact.Store, hasParent bool, direct *artifact.Source) *Ima
 	if direct == nil {
 		m.direct = &artifact.Source{Guard: &artifact.Guard{}}
 	}
-	m.handler = &artifact.Handler{Store: st, Registry: imageref.BuiltIn, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead, Share: m.pushShare}
+	m.handler = &artifact.Handler{Store: st, Registry: imageref.BuiltIn, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead,
+		Share: m.pushShare}
 	if hasParent {
 		m.parent = &artifact.Source{BaseURL: "http://parent", Transport: parentTransport{m}}
 		m.handler.UpstreamLocal = []*artifact.Source{m.parent}
@@ -151,7 +152,8 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 		e.Cause = err
 		return Pinned{}, e
 	case !named:
-		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s is not in the built-in registry, and %s cannot be reached: %v", ref, r.Registry, err).
+		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s is not in the built-in registry, and %s cannot be reached: %v", ref,
+			r.Registry, err).
 			WithHint("push it with `skerry image push %s`, or name the registry that has it", ref)
 	}
 	return Pinned{}, nil
@@ -186,8 +188,9 @@ func WithOrg(ctx context.Context, org string) context.Context {
 	return context.WithValue(ctx, orgKey{}, org)
 }
 
-// authorize lets children of this tier pull, users do what the API allows, and nobody else anything. Of other registries, which the role asks
-// with the operator's credentials, users get those that the operator listed for everybody.
+// authorize lets children of this tier pull, users do what the API allows, and nobody else anything. Of other
+// registries, which the role asks with the operator's credentials, users get those that the operator listed for
+// everybody.
 func (m *Images) authorize(r *http.Request, repository, action string) error {
 	if link.PeerFrom(r.Context()) != nil {
 		if action == artifact.ActionPull && repository != "" || r.URL.Path == "/v2/" {
@@ -197,8 +200,10 @@ func (m *Images) authorize(r *http.Request, repository, action string) error {
 	}
 	if f, ok := r.Context().Value(registryAuthKey{}).(RegistryAuth); ok {
 		registry, _, _ := strings.Cut(repository, "/")
-		if g := m.direct.Guard; g != nil && repository != "" && registry != imageref.BuiltIn && (!g.Lists(registry) || g.Organisations[registry] != nil) {
-			return fmt.Errorf("registry %s is not passed on here; ask it yourself, or have the operator list it for everybody with --registry", registry)
+		if g := m.direct.Guard; g != nil && repository != "" && registry != imageref.BuiltIn &&
+			(!g.Lists(registry) || g.Organisations[registry] != nil) {
+			return fmt.Errorf("registry %s is not passed on here; ask it yourself, or have the operator list it for everybody with --registry",
+				registry)
 		}
 		return f(repository, action)
 	}
@@ -207,17 +212,17 @@ func (m *Images) authorize(r *http.Request, repository, action string) error {
 
 // Contents gives each package that an image contains, by the lists that are attached to it.
 func (m *Images) Contents(ctx context.Context, image string, fetch bool, each func(sbom.Package)) error {
-	r, err := imageref.Parse(image)
+	ref, err := imageref.Parse(image)
 	if err != nil {
 		return err
 	}
 	var sources []*artifact.Source
 	if fetch {
-		if sources = m.upstream(r.Registry); r.Registry == imageref.BuiltIn {
+		if sources = m.upstream(ref.Registry); ref.Registry == imageref.BuiltIn {
 			sources = m.handler.UpstreamLocal
 		}
 	}
-	list, missing, err := artifact.SBOMs(ctx, m.Store, r, sources...)
+	list, missing, err := artifact.SBOMs(ctx, m.Store, ref, sources...)
 	if err != nil {
 		return err
 	}

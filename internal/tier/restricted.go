@@ -44,7 +44,8 @@ func Restricted(ctx context.Context, r Registry, book OrgBook, used []UsedImage)
 		}
 		if pushed := m.handler.Pushed(share.Namespaces...); share.Bytes > 0 && pushed > share.Bytes {
 			out = append(out, view.Unadmitted{Org: n.Org, Reason: wire.Reason{What: "quota",
-				Text: fmt.Sprintf("organisation %s has pushed %s of images here and may have %s; these stay, and it can push no more", n.Org, skerry.Bytes(pushed), skerry.Bytes(share.Bytes)),
+				Text: fmt.Sprintf("organisation %s has pushed %s of images here and may have %s; these stay, and it can push no more", n.Org,
+					skerry.Bytes(pushed), skerry.Bytes(share.Bytes)),
 				Hint: share.Hint}})
 		}
 	}

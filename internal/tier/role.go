@@ -300,8 +300,8 @@ func BeginAnew(ctx context.Context, st store.Store) error {
 	return err
 }
 
-// BeginLost begins a new life in a repaired store that has lost the one it had. Its term is lost, too, and it begins above all that there can
-// have been.
+// BeginLost begins a new life in a repaired store that has lost the one it had. Its term is lost, too, and it begins
+// above all that there can have been.
 func BeginLost(ctx context.Context, st store.Store) error {
 	if _, err := st.Get(ctx, KeyLife); !errors.Is(err, store.ErrNotFound) {
 		return err

@@ -101,8 +101,8 @@ func readSecretAsk(from io.Reader) (ask wire.SecretAsk, err error) {
 }
 
 // AskSecret asks the parent for a version of a secret, sealed for a key. What it gives opens with that key.
-func AskSecret(ctx context.Context, parent http.RoundTripper, key *vault.Key, n spec.SecretName) ([]byte, error) {
-	body, err := json.Marshal(wire.SecretAsk{Secret: n, Key: key.Public()})
+func AskSecret(ctx context.Context, parent http.RoundTripper, key *vault.Key, secret spec.SecretName) ([]byte, error) {
+	body, err := json.Marshal(wire.SecretAsk{Secret: secret, Key: key.Public()})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func AskSecret(ctx context.Context, parent http.RoundTripper, key *vault.Key, n 
 	}
 	sealed, err := io.ReadAll(io.LimitReader(res.Body, maxSealedSecret))
 	if err == nil {
-		_, err = key.Open(n, sealed)
+		_, err = key.Open(secret, sealed)
 	}
 	return sealed, err
 }

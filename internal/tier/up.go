@@ -60,7 +60,8 @@ func NewUp(cfg UpConfig) (*Up, error) {
 	u.client, err = link.NewClient(link.ClientConfig{
 		Addrs: cfg.Addrs, TLS: cfg.Member.TLS, Identify: cfg.Member.Identify, Handler: (*upHandler)(u), Streams: mux,
 		Hello: func() *wire.Hello {
-			h := &wire.Hello{Tier: cfg.Member.Tier(), Name: cfg.Member.Name(), Version: cfg.Version, Sets: cfg.Sets(), Boot: cfg.Boot, Machine: cfg.Machine}
+			h := &wire.Hello{Tier: cfg.Member.Tier(), Name: cfg.Member.Name(), Version: cfg.Version, Sets: cfg.Sets(), Boot: cfg.Boot,
+				Machine: cfg.Machine}
 			if cfg.Term != nil {
 				h.Term = cfg.Term()
 			}

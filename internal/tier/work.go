@@ -23,7 +23,8 @@ func NewWork(ctx context.Context) *Work {
 	return w
 }
 
-// Go runs f, which is to end with the context, unless it is over: the core's loop may still act while its server already waits for what does.
+// Go runs f, which is to end with the context, unless it is over: the core's loop may still act while its server
+// already waits for what does.
 func (w *Work) Go(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,21 +21,21 @@ type Machine struct {
 
 // Read reads a machine from /sys, or from a record of one. What is not told counts as not shared, but for memory, which all share then.
 func Read(sys fs.FS) (*Machine, error) {
-	m := &Machine{}
+	machine := &Machine{}
 	var err error
-	if m.Online, err = readSet(sys, "devices/system/cpu/online"); err != nil {
+	if machine.Online, err = readSet(sys, "devices/system/cpu/online"); err != nil {
 		return nil, err
 	}
-	if len(m.Online) == 0 {
+	if len(machine.Online) == 0 {
 		return nil, errors.New("no processor is on")
 	}
-	for _, n := range m.Online {
+	for _, n := range machine.Online {
 		dir := "devices/system/cpu/cpu" + strconv.Itoa(n)
 		core, err := readSet(sys, dir+"/topology/thread_siblings_list")
 		if err != nil {
 			core = Set{n}
 		}
-		m.Cores = m.group(m.Cores, n, core)
+		machine.Cores = machine.group(machine.Cores, n, core)
 		cache, level := core, 0
 		for i := range 10 {
 			at := dir + "/cache/index" + strconv.Itoa(i)
@@ -48,23 +48,23 @@ func Read(sys fs.FS) (*Machine, error) {
 				cache, level = s, l
 			}
 		}
-		m.Caches = m.group(m.Caches, n, cache)
+		machine.Caches = machine.group(machine.Caches, n, cache)
 	}
 	nodes, _ := fs.Glob(sys, "devices/system/node/node[0-9]*/cpulist")
-	left := m.Online
+	left := machine.Online
 	for _, file := range nodes {
 		s, err := readSet(sys, file)
 		if err != nil {
 			return nil, err
 		}
 		if s = s.and(left); len(s) > 0 {
-			m.Nodes, left = append(m.Nodes, s), left.Minus(s)
+			machine.Nodes, left = append(machine.Nodes, s), left.Minus(s)
 		}
 	}
 	if len(left) > 0 {
-		m.Nodes = append(m.Nodes, left)
+		machine.Nodes = append(machine.Nodes, left)
 	}
-	return m, nil
+	return machine, nil
 }
 
 // group puts a processor into the list with those that it shares something with, unless it is there already.
@@ -89,8 +89,8 @@ func readSet(sys fs.FS, name string) (Set, error) {
 	return ParseSet(string(data))
 }
 
-// Lendable are the processors that instances may have for their own: all but one core, which the rest of the machine lives on. A machine of one
-// core keeps one of its threads.
+// Lendable are the processors that instances may have for their own: all but one core, which the rest of the machine
+// lives on. A machine of one core keeps one of its threads.
 func (m *Machine) Lendable() Set {
 	first := m.Cores[0]
 	if len(m.Cores) == 1 {

@@ -31,7 +31,8 @@ type Stats struct {
 
 // Listen takes beats at an address, host:port. A child is quiet after quietAfter without one. tell is called, from one
 // goroutine at a time and never for long, when a child becomes quiet and when it is heard (again).
-func Listen(addr string, quietAfter time.Duration, log *slog.Logger, tell func(name string, heard time.Time, alive bool)) (*Listener, error) {
+func Listen(addr string, quietAfter time.Duration, log *slog.Logger, tell func(name string, heard time.Time, alive bool)) (*Listener,
+	error) {
 	a, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("address for beats: %w", err)
@@ -146,7 +147,8 @@ func (l *Listener) read(ctx context.Context, told chan<- func()) error {
 	}
 }
 
-func (l *Listener) take(now time.Time, in, out []byte, from netip.AddrPort) (answer []byte, name string, back bool, moved func(), err error) {
+func (l *Listener) take(now time.Time, in, out []byte, from netip.AddrPort) (answer []byte, name string, back bool, moved func(),
+	err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	answer, name, back, err = l.watch.Take(now, in, out)
@@ -174,8 +176,8 @@ func (s *Stats) count(err error) {
 
 // quiet tells who has fallen silent.
 func (l *Listener) quiet(ctx context.Context, told chan<- func()) {
-	t := time.NewTimer(time.Hour)
-	defer t.Stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		silent, due := l.silent(time.Now())
 		for _, s := range silent {
@@ -189,11 +191,11 @@ func (l *Listener) quiet(ctx context.Context, told chan<- func()) {
 		if !due.IsZero() {
 			wait = max(time.Until(due), time.Millisecond)
 		}
-		t.Reset(wait)
+		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-timer.C:
 		case <-l.wake:
 		}
 	}
@@ -237,7 +239,8 @@ func (s *Sender) Contact() time.Time {
 
 // Run beats for one session until ctx ends. alive is called when beats begin or cease to be answered, unsure some beats before
 // they cease (see Pulse.Unsure). Neither may block.
-func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, interval time.Duration, alive func(ok bool), unsure func()) error {
+func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, interval time.Duration, alive func(ok bool),
+	unsure func()) error {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return fmt.Errorf("send beats: %w", err)

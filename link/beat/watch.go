@@ -56,8 +56,8 @@ func (w *Watch) Remove(name string) {
 
 // Take reads a datagram of anybody and gives the answer to it, nil for none. back is true for a child that had not been heard, or was told
 // of as quiet.
-func (w *Watch) Take(now time.Time, b []byte, out []byte) (answer []byte, name string, back bool, err error) {
-	kind, id, seq, err := parse(b)
+func (w *Watch) Take(now time.Time, data []byte, out []byte) (answer []byte, name string, back bool, err error) {
+	kind, id, seq, err := parse(data)
 	if err == nil && kind == kindAnswer {
 		err = ErrMalformed
 	}
@@ -68,7 +68,7 @@ func (w *Watch) Take(now time.Time, b []byte, out []byte) (answer []byte, name s
 	if x == nil {
 		return nil, "", false, ErrUnknown
 	}
-	if !x.session.valid(b) {
+	if !x.session.valid(data) {
 		return nil, "", false, ErrForged
 	}
 	// A beat that was recorded and is played again keeps nobody alive: only newer ones, and tries of the newest, count.

@@ -13,5 +13,6 @@
 //	  | -- PINGREQ ------------------------------> | -- frame: Ping ---------------> |
 //	  | <----------------------------- PINGRESP -- | <---------------- frame: Pong - |
 //
-// Programs that speak MQTT among themselves, such as examples/services, take ReadPacket and what writes packets. Package internal/tier imports the rest.
+// Programs that speak MQTT among themselves, such as examples/services, take ReadPacket and what writes packets.
+// Package internal/tier imports the rest.
 package mqtt

@@ -110,8 +110,8 @@ func (l *Listener) Serve(ln net.Listener) error {
 	}
 }
 
-// begin takes a connection in. When too many are not admitted yet, the oldest goes of those of the address that has most of them: one machine that
-// connects again and again leaves devices on slow lines the time that they take.
+// begin takes a connection in. When too many are not admitted yet, the oldest goes of those of the address that has
+// most of them: one machine that connects again and again leaves devices on slow lines the time that they take.
 func (l *Listener) begin(s *session) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

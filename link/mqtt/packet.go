@@ -60,19 +60,19 @@ type packet struct {
 
 // readPacket takes one packet with a body of at most limit bytes, which is asked when its length is known. Memory grows with what
 // arrives, not with what was promised.
-func readPacket(r io.Reader, limit func() int) (packet, error) {
+func readPacket(in io.Reader, limit func() int) (packet, error) {
 	var b [1]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
+	if _, err := io.ReadFull(in, b[:]); err != nil {
 		return packet{}, err
 	}
-	p := packet{kind: b[0] >> 4, flags: b[0] & 0x0f}
+	pkt := packet{kind: b[0] >> 4, flags: b[0] & 0x0f}
 	n := 0
 	for shift := 0; ; shift += 7 {
 		if shift > 21 {
-			return p, malformed("its length has more than four bytes")
+			return pkt, malformed("its length has more than four bytes")
 		}
-		if _, err := io.ReadFull(r, b[:]); err != nil {
-			return p, cutOff(err)
+		if _, err := io.ReadFull(in, b[:]); err != nil {
+			return pkt, cutOff(err)
 		}
 		n |= int(b[0]&0x7f) << shift
 		if b[0]&0x80 == 0 {
@@ -80,14 +80,14 @@ func readPacket(r io.Reader, limit func() int) (packet, error) {
 		}
 	}
 	if most := limit(); n > most {
-		return p, fmt.Errorf("%w: %d bytes, at most %d", errTooLarge, n, most)
+		return pkt, fmt.Errorf("%w: %d bytes, at most %d", errTooLarge, n, most)
 	}
 	var body bytes.Buffer
-	if _, err := io.CopyN(&body, r, int64(n)); err != nil {
-		return p, cutOff(err)
+	if _, err := io.CopyN(&body, in, int64(n)); err != nil {
+		return pkt, cutOff(err)
 	}
-	p.body = body.Bytes()
-	return p, nil
+	pkt.body = body.Bytes()
+	return pkt, nil
 }
 
 func cutOff(err error) error {
@@ -197,10 +197,10 @@ type connect struct {
 	maxPacket uint32 // that the client takes; 0: any
 }
 
-func parseConnect(p packet) (connect, error) {
-	c := cursor{b: p.body}
+func parseConnect(pkt packet) (connect, error) {
+	c := cursor{b: pkt.body}
 	name, level, flags := c.text(), c.u8(), c.u8()
-	if c.bad || p.flags != 0 {
+	if c.bad || pkt.flags != 0 {
 		return connect{}, malformed("CONNECT")
 	}
 	if name != "MQTT" || level != 4 && level != 5 {
@@ -263,15 +263,15 @@ func parsePublish(p packet, v5 bool) (publish, error) {
 const maxFilters = 16
 
 // parseSubscribe reads SUBSCRIBE and UNSUBSCRIBE.
-func parseSubscribe(p packet, v5 bool) (id int, filters []string, err error) {
-	c := cursor{b: p.body}
+func parseSubscribe(pkt packet, v5 bool) (id int, filters []string, err error) {
+	c := cursor{b: pkt.body}
 	id = c.u16()
 	if v5 {
 		c.properties()
 	}
 	for !c.bad && len(c.b) > 0 {
 		f := c.text()
-		if p.kind == kindSubscribe {
+		if pkt.kind == kindSubscribe {
 			if o := c.u8(); o&3 == 3 || !v5 && o > 2 {
 				c.bad = true
 			}
@@ -280,7 +280,7 @@ func parseSubscribe(p packet, v5 bool) (id int, filters []string, err error) {
 			return id, nil, malformed("too many topics")
 		}
 	}
-	if c.bad || id == 0 || p.flags != 2 || len(filters) == 0 {
+	if c.bad || id == 0 || pkt.flags != 2 || len(filters) == 0 {
 		return id, nil, malformed("SUBSCRIBE or UNSUBSCRIBE")
 	}
 	return id, filters, nil

@@ -26,44 +26,45 @@ type Packet struct {
 	Payload []byte
 }
 
-// ReadPacket takes a packet with a body of at most limit bytes, for programs that speak MQTT 3.1.1 with quality of service 0 among themselves: they
-// need neither Listener nor broker. A CONNACK or SUBACK that refuses is an error, as is what is malformed, of another version or another quality.
-func ReadPacket(r io.Reader, limit int) (Packet, error) {
-	p, err := readPacket(r, func() int { return limit })
+// ReadPacket takes a packet with a body of at most limit bytes, for programs that speak MQTT 3.1.1 with quality of
+// service 0 among themselves: they need neither Listener nor broker. A CONNACK or SUBACK that refuses is an error, as
+// is what is malformed, of another version or another quality.
+func ReadPacket(in io.Reader, limit int) (Packet, error) {
+	pkt, err := readPacket(in, func() int { return limit })
 	if err != nil {
 		return Packet{}, err
 	}
-	out := Packet{Kind: p.kind}
-	switch p.kind {
+	out := Packet{Kind: pkt.kind}
+	switch pkt.kind {
 	case kindConnect:
 		var c connect
-		if c, err = parseConnect(p); err == nil && c.v5 {
+		if c, err = parseConnect(pkt); err == nil && c.v5 {
 			err = errVersion
 		}
 	case kindPublish:
 		var m publish
-		if m, err = parsePublish(p, false); err == nil && m.qos > 0 {
+		if m, err = parsePublish(pkt, false); err == nil && m.qos > 0 {
 			err = malformed("PUBLISH with another quality of service than 0")
 		}
 		out.Topic, out.Payload = m.topic, m.payload
 	case kindSubscribe:
-		out.ID, out.Topics, err = parseSubscribe(p, false)
+		out.ID, out.Topics, err = parseSubscribe(pkt, false)
 	case kindConnack:
-		if len(p.body) != 2 || p.body[1] != 0 {
+		if len(pkt.body) != 2 || pkt.body[1] != 0 {
 			err = malformed("CONNACK, or the connection is refused")
 		}
 	case kindSuback:
-		if len(p.body) < 3 {
+		if len(pkt.body) < 3 {
 			return out, malformed("SUBACK")
 		}
-		for _, code := range p.body[2:] {
+		for _, code := range pkt.body[2:] {
 			if code > 2 {
 				err = malformed("SUBACK, or the topic is refused")
 			}
 		}
 	case kindPingreq, kindPingresp, kindDisconnect:
 	default:
-		err = fmt.Errorf("%w: packet of kind %d", errMalformed, p.kind)
+		err = fmt.Errorf("%w: packet of kind %d", errMalformed, pkt.kind)
 	}
 	return out, err
 }

@@ -88,14 +88,14 @@ func (s *session) serve() error {
 
 // greet takes CONNECT.
 func (s *session) greet() error {
-	p, err := readPacket(s.tls, s.limit)
+	pkt, err := readPacket(s.tls, s.limit)
 	if err != nil {
 		return err
 	}
-	if p.kind != kindConnect {
+	if pkt.kind != kindConnect {
 		return malformed("the first packet is no CONNECT")
 	}
-	c, err := parseConnect(p)
+	c, err := parseConnect(pkt)
 	s.v5 = c.v5
 	if errors.Is(err, errVersion) {
 		s.send(connack(s.v5, s.code(codeVersion, v4Version), 0))
@@ -179,10 +179,10 @@ func (s *session) loop(begun time.Time) error {
 	return &endError{"answered", codeSuccess, errors.New("this was all")}
 }
 
-func (s *session) packet(p packet) error {
-	switch p.kind {
+func (s *session) packet(pkt packet) error {
+	switch pkt.kind {
 	case kindPublish:
-		m, err := parsePublish(p, s.v5)
+		m, err := parsePublish(pkt, s.v5)
 		if err != nil {
 			return err
 		}
@@ -200,25 +200,25 @@ func (s *session) packet(p packet) error {
 		}
 		return nil
 	case kindSubscribe, kindUnsubscribe:
-		return s.subscribe(p)
+		return s.subscribe(pkt)
 	case kindPingreq:
 		if s.link == nil {
 			return s.send(encode(kindPingresp, 0))
 		}
 		return frame.Write(s.link, s.l.codec, &wire.Ping{}) // the session's Pong becomes the answer
 	}
-	return &endError{"order", codeProtocolError, fmt.Errorf("a packet of kind %d has no place here", p.kind)}
+	return &endError{"order", codeProtocolError, fmt.Errorf("a packet of kind %d has no place here", pkt.kind)}
 }
 
-func (s *session) subscribe(p packet) error {
-	id, filters, err := parseSubscribe(p, s.v5)
+func (s *session) subscribe(pkt packet) error {
+	id, filters, err := parseSubscribe(pkt, s.v5)
 	if err != nil {
 		return err
 	}
 	codes := make([]byte, len(filters))
 	for i, f := range filters {
 		switch {
-		case p.kind == kindUnsubscribe:
+		case pkt.kind == kindUnsubscribe:
 			s.subscribed = s.subscribed && f != s.down
 		case f == s.down:
 			s.subscribed = true
@@ -228,13 +228,13 @@ func (s *session) subscribe(p packet) error {
 		}
 	}
 	answer := byte(kindSuback)
-	if p.kind == kindUnsubscribe {
+	if pkt.kind == kindUnsubscribe {
 		answer = kindUnsuback
 	}
 	if err := s.send(suback(answer, s.v5, id, codes)); err != nil {
 		return err
 	}
-	if p.kind == kindUnsubscribe && !s.subscribed && s.link != nil {
+	if pkt.kind == kindUnsubscribe && !s.subscribed && s.link != nil {
 		return &endError{"unsubscribed", codeProtocolError, errors.New("a device that does not listen is of no use")}
 	}
 	return nil
@@ -242,14 +242,14 @@ func (s *session) subscribe(p packet) error {
 
 // message takes a message of the control protocol.
 func (s *session) message(payload []byte) error {
-	m, err := frame.DecodeJSON(payload)
+	msg, err := frame.DecodeJSON(payload)
 	if err != nil {
 		s.publish(&wire.Refuse{Code: wire.RefuseMalformed, Reason: err.Error(), Hint: "docs/EXTERNAL-AGENTS.md describes the messages"})
 		return err
 	}
 	s.l.stats.In.Add(1)
 	joins := s.id.Name == ""
-	switch m := m.(type) {
+	switch m := msg.(type) {
 	case nil:
 		s.l.stats.count("unknown-type")
 		return nil
@@ -269,9 +269,9 @@ func (s *session) message(payload []byte) error {
 		}
 	}
 	if s.link == nil {
-		return s.misplaced(m, "a device that has joined begins with Hello, another with Join")
+		return s.misplaced(msg, "a device that has joined begins with Hello, another with Join")
 	}
-	return frame.Write(s.link, s.l.codec, m)
+	return frame.Write(s.link, s.l.codec, msg)
 }
 
 func (s *session) misplaced(m wire.Message, why string) error {
@@ -310,19 +310,19 @@ func (p *pipeEnd) RemoteAddr() net.Addr { return p.device.RemoteAddr() }
 
 // downward passes on what the session says until it ends.
 func (s *session) downward() error {
-	r := frame.NewReader(s.link, s.l.codec, frame.MaxFrame)
+	in := frame.NewReader(s.link, s.l.codec, frame.MaxFrame)
 	defer func() {
 		if s.admitted.Load() {
 			s.l.stats.Live.Add(-1)
 		}
 	}()
 	for {
-		m, _, err := r.Next()
+		msg, _, err := in.Next()
 		if err != nil {
 			s.send(disconnect(s.v5, codeShuttingDown, "the session has ended"))
 			return err
 		}
-		switch m := m.(type) {
+		switch m := msg.(type) {
 		case nil:
 			continue
 		case *wire.Welcome:
@@ -338,7 +338,7 @@ func (s *session) downward() error {
 				continue
 			}
 		}
-		if err := s.publish(m); err != nil {
+		if err := s.publish(msg); err != nil {
 			return err
 		}
 	}
@@ -352,7 +352,8 @@ func (s *session) publish(m wire.Message) error {
 	}
 	p := message(s.v5, s.down, text)
 	if s.maxPacket > 0 && len(p) > int(s.maxPacket) {
-		return &endError{"too-large", codePacketTooBig, fmt.Errorf("%s has %d bytes, and the device takes %d", m.FrameType(), len(p), s.maxPacket)}
+		return &endError{"too-large", codePacketTooBig, fmt.Errorf("%s has %d bytes, and the device takes %d", m.FrameType(), len(p),
+			s.maxPacket)}
 	}
 	s.l.stats.Out.Add(1)
 	return s.send(p)

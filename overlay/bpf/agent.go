@@ -135,13 +135,13 @@ type frame struct {
 const etherLen = 14
 
 // parseFrame reads a frame's header, and of its packet the addresses.
-func parseFrame(b []byte) (f frame, ok bool) {
-	if len(b) < etherLen || b[0] != 2 || b[6] != 2 {
+func parseFrame(data []byte) (f frame, ok bool) {
+	if len(data) < etherLen || data[0] != 2 || data[6] != 2 {
 		return f, false
 	}
-	f.kind, f.net = overlay.FrameKind(b[1]), wire.NetworkID(binary.BigEndian.Uint32(b[8:]))
-	p := b[etherLen:]
-	switch binary.BigEndian.Uint16(b[12:]) {
+	f.kind, f.net = overlay.FrameKind(data[1]), wire.NetworkID(binary.BigEndian.Uint32(data[8:]))
+	p := data[etherLen:]
+	switch binary.BigEndian.Uint16(data[12:]) {
 	case 0x0800:
 		if len(p) < 20 || p[0]>>4 != 4 || headerLen(p) < 20 || headerLen(p) > len(p) {
 			return f, false

@@ -148,7 +148,8 @@ func parent(h hook) uint32 {
 
 // hangFilter does it the way of older kernels. Replacing a filter is atomic too.
 func (d *Device) hangFilter(h hook) error {
-	q := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: h.index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	q := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: h.index, Handle: netlink.MakeHandle(0xffff, 0),
+		Parent: netlink.HANDLE_CLSACT}}
 	if err := d.nl.QdiscAdd(q); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}

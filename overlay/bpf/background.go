@@ -87,11 +87,13 @@ func (d *Device) readRing() {
 			var ack [4]byte
 			binary.NativeEndian.PutUint32(ack[:], e.Net)
 			if e.Net != 0 {
-				d.write(forgeReset(from16(e.Src), from16(e.Dst), binary.BigEndian.Uint16(ports[0][:]), binary.BigEndian.Uint16(ports[1][:]), binary.BigEndian.Uint32(ack[:])))
+				d.write(forgeReset(from16(e.Src), from16(e.Dst), binary.BigEndian.Uint16(ports[0][:]), binary.BigEndian.Uint16(ports[1][:]),
+					binary.BigEndian.Uint32(ack[:])))
 			}
 			continue
 		}
-		out := overlay.Event{Kind: overlay.EventUnknown, Net: wire.NetworkID(e.Net), Src: from16(e.Src), Dst: from16(e.Dst), Peer: wire.PeerID(e.Peer)}
+		out := overlay.Event{Kind: overlay.EventUnknown, Net: wire.NetworkID(e.Net), Src: from16(e.Src), Dst: from16(e.Dst),
+			Peer: wire.PeerID(e.Peer)}
 		if e.Kind == eventFull {
 			out.Kind = overlay.EventFull
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 )
 
 // sumErrors are the packets that an instance's stack found damaged.
@@ -55,7 +56,7 @@ func TestBulk(t *testing.T) {
 				w := newWorld(t, how)
 				for _, h := range w.hosts {
 					gro := map[string]string{"on": "off", "off": "on"}[offload]
-					run(t, h.ns, fmt.Sprintf("ethtool -K wire tso %[1]s gso %[1]s tx-udp_tnl-segmentation %[1]s tx-udp-segmentation %[1]s gro %[2]s", offload, gro))
+					kerneltest.Run(t, h.ns, fmt.Sprintf("ethtool -K wire tso %[1]s gso %[1]s tx-udp_tnl-segmentation %[1]s tx-udp-segmentation %[1]s gro %[2]s", offload, gro))
 				}
 				h, client := w.hosts[0], w.inst("a1")
 				for last, to := range []string{"b1", "a2"} {

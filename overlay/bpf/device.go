@@ -71,14 +71,15 @@ func New(o Options) (*Device, error) {
 	return d, nil
 }
 
-func open(o Options) (_ *Device, err error) {
-	d := &Device{opts: o, links: map[hook]link.Link{}, filters: map[hook]bool{}, held: held.New(), events: make(chan overlay.Event, 512), full: make(chan struct{}, 1), closing: make(chan struct{})}
+func open(opt Options) (_ *Device, err error) {
+	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, held: held.New(), events: make(chan overlay.Event, 512),
+		full: make(chan struct{}, 1), closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			d.release()
 		}
 	}()
-	path := o.NetNS
+	path := opt.NetNS
 	if path == "" {
 		path = "/proc/thread-self/ns/net"
 	}
@@ -161,8 +162,8 @@ var errClosed = errors.New("overlay: the data plane is closed")
 
 // Set makes the data plane what the configuration says. What concerns a single instance or peer and does not work is in
 // the error; the others are as they should be.
-func (d *Device) Set(ctx context.Context, c overlay.Config) error {
-	if err := check(c); err != nil {
+func (d *Device) Set(ctx context.Context, conf overlay.Config) error {
+	if err := check(conf); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -173,9 +174,9 @@ func (d *Device) Set(ctx context.Context, c overlay.Config) error {
 	if d.closed {
 		return errClosed
 	}
-	c = clone(c)
-	d.set = &c
-	err := d.apply(c)
+	conf = clone(conf)
+	d.set = &conf
+	err := d.apply(conf)
 	if d.changes == nil {
 		if e := d.watch(); e != nil {
 			err = errors.Join(err, e)

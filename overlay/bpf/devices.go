@@ -83,7 +83,8 @@ func (d *Device) ensureVXLAN(plain netip.AddrPort) error {
 	if !plain.IsValid() {
 		return nil
 	}
-	if err := d.nl.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}, FlowBased: true, UDP6ZeroCSumRx: true, Port: int(plain.Port())}); err != nil {
+	if err := d.nl.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}, FlowBased: true, UDP6ZeroCSumRx: true,
+		Port: int(plain.Port())}); err != nil {
 		return fmt.Errorf("make device %s: %w", name, err)
 	}
 	if err := d.quiet(name); err != nil {

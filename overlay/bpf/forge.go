@@ -62,23 +62,23 @@ func forgeReset(client, service netip.Addr, cport, port uint16, ack uint32) []by
 }
 
 // answerReset makes the reset that answers a packet of a client.
-func answerReset(b []byte) []byte {
-	f, ok := parseFrame(b)
+func answerReset(data []byte) []byte {
+	frame, ok := parseFrame(data)
 	if !ok {
 		return nil
 	}
-	p := b[etherLen:]
+	buf := data[etherLen:]
 	var t []byte
-	if f.src.Is4() {
-		if p[9] != 6 || binary.BigEndian.Uint16(p[6:])&0x1fff != 0 {
+	if frame.src.Is4() {
+		if buf[9] != 6 || binary.BigEndian.Uint16(buf[6:])&0x1fff != 0 {
 			return nil
 		}
-		t = p[headerLen(p):]
+		t = buf[headerLen(buf):]
 	} else {
-		if p[6] != 6 {
+		if buf[6] != 6 {
 			return nil
 		}
-		t = p[40:]
+		t = buf[40:]
 	}
 	if len(t) < 20 || t[13]&4 != 0 {
 		return nil
@@ -87,7 +87,7 @@ func answerReset(b []byte) []byte {
 	if t[13]&16 != 0 {
 		ack = binary.BigEndian.Uint32(t[8:])
 	}
-	return forgeReset(f.src, f.dst, binary.BigEndian.Uint16(t), binary.BigEndian.Uint16(t[2:]), ack)
+	return forgeReset(frame.src, frame.dst, binary.BigEndian.Uint16(t), binary.BigEndian.Uint16(t[2:]), ack)
 }
 
 // forgeTooBig makes the answer to a packet that is longer than the MTU. ICMP errors are not answered.
@@ -113,12 +113,12 @@ func forgeTooBig(b []byte, mtu int) []byte {
 
 // cut makes fragments of a packet that allows it, as the way's first router would; nil if it does not. They go on as if
 // the instance had sent them.
-func cut(b []byte, mtu int) [][]byte {
-	f, ok := parseFrame(b)
-	if !ok || !f.src.Is4() {
+func cut(buf []byte, mtu int) [][]byte {
+	frame, ok := parseFrame(buf)
+	if !ok || !frame.src.Is4() {
 		return nil
 	}
-	p := b[etherLen:]
+	p := buf[etherLen:]
 	frag := binary.BigEndian.Uint16(p[6:])
 	total := int(binary.BigEndian.Uint16(p[2:]))
 	// Options would have to be sorted into those that each fragment has; with them it is an error, as without leave.
@@ -129,7 +129,7 @@ func cut(b []byte, mtu int) [][]byte {
 	var out [][]byte
 	for off := 0; off < len(data); off += step {
 		n := min(step, len(data)-off)
-		g := append(append([]byte(nil), b[:etherLen+20]...), data[off:off+n]...)
+		g := append(append([]byte(nil), buf[:etherLen+20]...), data[off:off+n]...)
 		setKind(g, overlay.FrameAgain)
 		h := g[etherLen : etherLen+20]
 		binary.BigEndian.PutUint16(h[2:], uint16(20+n))

@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 	"skerry.dev/skerry/wire"
 )
 
@@ -181,7 +182,7 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
 	one, two := w.hosts[0], w.hosts[1]
-	run(t, one.ns, "ip addr add 10.100.0.77/24 dev wire")
+	kerneltest.Run(t, one.ns, "ip addr add 10.100.0.77/24 dev wire")
 	server := w.inst("a2").listen(80)
 	from := func(addr string) net.Conn {
 		var c net.Conn
@@ -264,7 +265,7 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 	}
 	// A forged packet that the host itself would route to the instance.
 	before := two.count("drop-forged")
-	run(t, one.ns, "ip route add 10.40.2.0/26 via 10.100.0.2")
+	kerneltest.Run(t, one.ns, "ip route add 10.40.2.0/26 via 10.100.0.2")
 	var c net.PacketConn
 	must(t, kernel.In(one.ns, func() (err error) {
 		c, err = net.ListenPacket("udp4", "10.40.1.1:0")

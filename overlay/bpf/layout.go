@@ -41,8 +41,9 @@ func ensureFS(dir string) error {
 	return nil
 }
 
-// compiled has the kernel compile programs where its default is to interpret them, as on riscv64: interpreted, ours would be slow, and are
-// refused. What somebody set in place of that default cannot be told from it; Debian's kernels for amd64 and arm64 cannot even be told to interpret.
+// compiled has the kernel compile programs where its default is to interpret them, as on riscv64: interpreted, ours
+// would be slow, and are refused. What somebody set in place of that default cannot be told from it; Debian's kernels
+// for amd64 and arm64 cannot even be told to interpret.
 func (o *Options) compiled() {
 	const name = "core/bpf_jit_enable"
 	if data, err := os.ReadFile("/proc/sys/net/" + name); err != nil || string(data) != "0\n" {

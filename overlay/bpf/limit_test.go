@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 )
 
 // rate sends for a while from one instance to an address of another, and gives what arrived, in bytes per second.
@@ -65,12 +66,12 @@ func testLimits(t *testing.T, old bool) {
 	w := newWorld(t, plain4)
 	h := w.hosts[0]
 	must(t, h.dev.CleanUp())
-	run(t, h.ns, "ip link del lan0")
+	kerneltest.Run(t, h.ns, "ip link del lan0")
 	h.insts, h.conf.Instances = nil, nil
 	dir := t.TempDir()
 	resolv := filepath.Join(dir, "resolv.conf")
 	must(t, os.WriteFile(resolv, nil, 0o600))
-	run(t, h.ns, "ip route add default via 10.100.0.2") // hostnet takes the MTU from it
+	kerneltest.Run(t, h.ns, "ip route add default via 10.100.0.2") // hostnet takes the MTU from it
 	n, err := hostnet.New(hostnet.Options{Name: h.opts.Worker, Subnet: h.blocks()[0], StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), NetNS: h.opts.NetNS, ResolvConf: resolv})
 	must(t, err)
 	t.Cleanup(func() {

@@ -18,6 +18,7 @@ import (
 
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 )
 
 // linkOf is a host's prefix on the devices that stand for those of WireGuard.
@@ -47,7 +48,7 @@ func (h *host) openTun(napi bool) *os.File {
 		return err
 	}))
 	h.w.t.Cleanup(func() { f.Close() })
-	run(h.w.t, h.ns, "sysctl -qw net.ipv6.conf.wg0.disable_ipv6=1\nip link set wg0 mtu 1444 up")
+	kerneltest.Run(h.w.t, h.ns, "sysctl -qw net.ipv6.conf.wg0.disable_ipv6=1\nip link set wg0 mtu 1444 up")
 	return f
 }
 
@@ -150,7 +151,7 @@ func TestLink(t *testing.T) {
 			if n := foreign.Load(); n != 0 {
 				t.Errorf("WireGuard would not have taken %d packets", n)
 			}
-			run(t, h.ns, "ip link del wg0")
+			kerneltest.Run(t, h.ns, "ip link del wg0")
 			if err := h.dev.Set(t.Context(), h.conf); err == nil || !strings.Contains(err.Error(), "wg0") {
 				t.Errorf("without the device: %v", err)
 			}

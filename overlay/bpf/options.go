@@ -80,7 +80,8 @@ func (o *Options) check() error {
 	for _, t := range []struct {
 		to   *time.Duration
 		zero time.Duration
-	}{{&o.Timeouts.Established, 24 * time.Hour}, {&o.Timeouts.Closing, time.Minute}, {&o.Timeouts.UDP, 2 * time.Minute}, {&o.Timeouts.ICMP, 30 * time.Second}, {&o.Timeouts.Sweep, 10 * time.Second}} {
+	}{{&o.Timeouts.Established, 24 * time.Hour}, {&o.Timeouts.Closing, time.Minute}, {&o.Timeouts.UDP, 2 * time.Minute},
+		{&o.Timeouts.ICMP, 30 * time.Second}, {&o.Timeouts.Sweep, 10 * time.Second}} {
 		if *t.to == 0 {
 			*t.to = t.zero
 		}
@@ -141,11 +142,15 @@ func unsupported(err error) error {
 	case err == nil || errors.As(err, &u):
 		return err
 	case errors.As(err, &v):
-		return &Unsupported{Reason: "the kernel does not take the overlay's programs: " + err.Error(), Cure: "they need Linux 6.1; use a newer kernel or the fallback"}
+		return &Unsupported{Reason: "the kernel does not take the overlay's programs: " + err.Error(),
+			Cure: "they need Linux 6.1; use a newer kernel or the fallback"}
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
-		return &Unsupported{Reason: "the overlay's programs need privileges: " + err.Error(), Cure: "run the worker as root, with CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN, or without the fast path"}
-	case errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOPROTOOPT):
-		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(), Cure: "it needs Linux 6.1 with BPF, tap devices and VXLAN; without them use the fallback"}
+		return &Unsupported{Reason: "the overlay's programs need privileges: " + err.Error(),
+			Cure: "run the worker as root, with CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN, or without the fast path"}
+	case errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) ||
+		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOPROTOOPT):
+		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(),
+			Cure: "it needs Linux 6.1 with BPF, tap devices and VXLAN; without them use the fallback"}
 	}
 	return err
 }

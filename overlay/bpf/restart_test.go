@@ -21,6 +21,7 @@ import (
 
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 )
 
 // stream sends numbered blocks over a connection to an echo until told to stop, checks what comes back, and gives the
@@ -160,12 +161,12 @@ func TestPathsFollowRoutes(t *testing.T) {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare", MTU: 1500, TxQLen: -1}, PeerName: "spare", PeerNamespace: netlink.NsFd(int(two.ns.Fd()))})
 	}))
 	for _, h := range w.hosts {
-		run(t, h.ns, fmt.Sprintf("ip addr add 10.101.0.%d/24 dev spare\nip link set spare up", h.n))
+		kerneltest.Run(t, h.ns, fmt.Sprintf("ip addr add 10.101.0.%d/24 dev spare\nip link set spare up", h.n))
 	}
 	if err := w.inst("a1").ping(w.inst("a2").a4, 8); err != nil {
 		t.Fatal(err)
 	}
-	run(t, one.ns, "ip route add 10.100.0.2/32 via 10.101.0.2")
+	kerneltest.Run(t, one.ns, "ip route add 10.100.0.2/32 via 10.101.0.2")
 	eventually(t, "the route is followed", func() bool {
 		var p peerValue
 		id := uint32(2)
@@ -367,7 +368,7 @@ func TestNamespaces(t *testing.T) {
 	h := w.hosts[0]
 	dir := h.dev.opts.dir()
 	elsewhere := func() (*os.File, *Device) {
-		ns := newNS(t)
+		ns := kerneltest.NewNS(t)
 		o := h.opts
 		o.NetNS = fmt.Sprintf("/proc/self/fd/%d", ns.Fd())
 		d, err := New(o)

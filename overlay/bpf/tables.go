@@ -115,7 +115,8 @@ func counterNames() []string {
 	return []string{
 		"local", "to-plain", "to-tunnel", "from-plain", "from-tunnel", "new-flow", "to-agent",
 		"drop-spoofed", "drop-protocol", "drop-malformed", "drop-network", "drop-forged", "drop-plain", "drop-unknown", "drop-full",
-		"drop-clash", "drop-fragment", "drop-gone", "drop-stray", "drop-kernel", "events-lost", "to-wireguard", "from-wireguard", "drop-wireguard",
+		"drop-clash", "drop-fragment", "drop-gone", "drop-stray", "drop-kernel", "events-lost", "to-wireguard", "from-wireguard",
+		"drop-wireguard",
 	}
 }
 
@@ -227,7 +228,8 @@ func openTables(m map[string]*ebpf.Map) (*tables, error) {
 			to.MAC = was.MAC
 		}
 	}
-	return t, errors.Join(t.services.load(), t.instances.load(), t.cables.load(), t.foreign.load(), t.routes.load(), t.peers.load(), t.tags.load(), t.prefixes.load())
+	return t, errors.Join(t.services.load(), t.instances.load(), t.cables.load(), t.foreign.load(), t.routes.load(), t.peers.load(),
+		t.tags.load(), t.prefixes.load())
 }
 
 // wanted is the content that a configuration asks for.
@@ -245,7 +247,8 @@ type wanted struct {
 // set changes the tables so that no packet meets a route without its peer, or a service without its route.
 func (t *tables) set(w wanted) error {
 	return errors.Join(
-		t.peers.add(w.peers), t.tags.add(w.tags), t.prefixes.add(w.prefixes), t.cables.add(w.cables), t.foreign.add(w.foreign), t.instances.add(w.instances),
+		t.peers.add(w.peers), t.tags.add(w.tags), t.prefixes.add(w.prefixes), t.cables.add(w.cables), t.foreign.add(w.foreign),
+		t.instances.add(w.instances),
 		t.routes.add(w.routes), t.services.add(w.services),
 		t.services.trim(w.services), t.routes.trim(w.routes), t.instances.trim(w.instances),
 		t.foreign.trim(w.foreign), t.cables.trim(w.cables), t.tags.trim(w.tags), t.prefixes.trim(w.prefixes), t.peers.trim(w.peers),
@@ -253,25 +256,26 @@ func (t *tables) set(w wanted) error {
 }
 
 // plan works out the content of the tables that depends on nothing of the machine.
-func plan(c overlay.Config) wanted {
+func plan(conf overlay.Config) wanted {
 	w := wanted{
 		services: map[serviceKey]serviceValue{}, instances: map[address]instanceValue{}, cables: map[uint32]uint32{},
-		foreign: map[foreignKey]uint8{}, routes: map[routeKey]routeValue{}, peers: map[uint32]peerValue{}, tags: map[tagKey]uint32{}, prefixes: map[address]uint32{},
+		foreign: map[foreignKey]uint8{}, routes: map[routeKey]routeValue{}, peers: map[uint32]peerValue{}, tags: map[tagKey]uint32{},
+		prefixes: map[address]uint32{},
 	}
-	for _, s := range c.Services {
+	for _, s := range conf.Services {
 		v := serviceValue{Slots: uint32(len(s.Slots))}
 		for i, b := range s.Slots {
 			v.Slot[i] = b.Addr.As16()
 		}
 		w.services[serviceKey{s.Addr.As16(), uint32(s.Net)}] = v
 	}
-	for _, p := range c.Local.Instances {
+	for _, p := range conf.Local.Instances {
 		w.routes[prefixKey(p)] = routeValue{Kind: routeInstances}
 	}
-	for _, p := range c.Local.Services {
+	for _, p := range conf.Local.Services {
 		w.routes[prefixKey(p)] = routeValue{Kind: routeServices}
 	}
-	for _, peer := range c.Peers {
+	for _, peer := range conf.Peers {
 		for _, p := range peer.Prefixes {
 			w.routes[prefixKey(p)] = routeValue{routePeer, uint32(peer.ID)}
 		}
@@ -282,61 +286,62 @@ func plan(c overlay.Config) wanted {
 				w.tags[tagKey{tag(t), v.Endpoint}] = uint32(peer.ID)
 			}
 		}
-		if l := peer.Link; l != nil && c.Local.Link != nil {
+		if l := peer.Link; l != nil && conf.Local.Link != nil {
 			w.prefixes[l.Prefix.Addr().As16()] = uint32(peer.ID)
 			if l.Use && peer.Plain == nil {
-				v = peerValue{Endpoint: l.Prefix.Addr().As16(), Source: c.Local.Link.Prefix.Addr().As16(), Way: byLink}
+				v = peerValue{Endpoint: l.Prefix.Addr().As16(), Source: conf.Local.Link.Prefix.Addr().As16(), Way: byLink}
 			}
 		}
 		w.peers[uint32(peer.ID)] = v
 	}
-	if l := c.Local.Link; l != nil {
+	if l := conf.Local.Link; l != nil {
 		w.prefixes[l.Prefix.Addr().As16()] = 0
 	}
-	for _, p := range c.Local.Blocks {
+	for _, p := range conf.Local.Blocks {
 		w.routes[prefixKey(p)] = routeValue{Kind: routeOwn}
 	}
 	return w
 }
 
 // clone copies a configuration that is kept: the caller may change its own.
-func clone(c overlay.Config) overlay.Config {
-	c.Local.Blocks, c.Local.Instances, c.Local.Services = slices.Clone(c.Local.Blocks), slices.Clone(c.Local.Instances), slices.Clone(c.Local.Services)
-	c.Instances, c.Services, c.Peers = slices.Clone(c.Instances), slices.Clone(c.Services), slices.Clone(c.Peers)
-	for i := range c.Instances {
-		c.Instances[i].Addrs, c.Instances[i].Foreign = slices.Clone(c.Instances[i].Addrs), slices.Clone(c.Instances[i].Foreign)
+func clone(conf overlay.Config) overlay.Config {
+	conf.Local.Blocks, conf.Local.Instances, conf.Local.Services = slices.Clone(conf.Local.Blocks), slices.Clone(conf.Local.Instances),
+		slices.Clone(conf.Local.Services)
+	conf.Instances, conf.Services, conf.Peers = slices.Clone(conf.Instances), slices.Clone(conf.Services), slices.Clone(conf.Peers)
+	for i := range conf.Instances {
+		conf.Instances[i].Addrs, conf.Instances[i].Foreign = slices.Clone(conf.Instances[i].Addrs), slices.Clone(conf.Instances[i].Foreign)
 	}
-	for i := range c.Services {
-		c.Services[i].Slots = slices.Clone(c.Services[i].Slots)
+	for i := range conf.Services {
+		conf.Services[i].Slots = slices.Clone(conf.Services[i].Slots)
 	}
-	for i := range c.Peers {
-		c.Peers[i].Prefixes = slices.Clone(c.Peers[i].Prefixes)
-		if p := c.Peers[i].Plain; p != nil {
+	for i := range conf.Peers {
+		conf.Peers[i].Prefixes = slices.Clone(conf.Peers[i].Prefixes)
+		if p := conf.Peers[i].Plain; p != nil {
 			path := *p
 			path.TagsIn = slices.Clone(p.TagsIn)
-			c.Peers[i].Plain = &path
+			conf.Peers[i].Plain = &path
 		}
-		if p := c.Peers[i].Link; p != nil {
+		if p := conf.Peers[i].Link; p != nil {
 			link := *p
-			c.Peers[i].Link = &link
+			conf.Peers[i].Link = &link
 		}
 	}
-	if p := c.Local.Link; p != nil {
+	if p := conf.Local.Link; p != nil {
 		link := *p
-		c.Local.Link = &link
+		conf.Local.Link = &link
 	}
-	return c
+	return conf
 }
 
 // check finds what no data plane could be.
-func check(c overlay.Config) error {
-	if p := c.Local.Plain; p.IsValid() && (p.Addr().IsUnspecified() || p.Port() == 0) {
+func check(conf overlay.Config) error {
+	if p := conf.Local.Plain; p.IsValid() && (p.Addr().IsUnspecified() || p.Port() == 0) {
 		return fmt.Errorf("plain endpoint %s must have an address and a port", p)
 	}
-	if c.Local.MTU != 0 && (c.Local.MTU < 576 || c.Local.MTU > 65535) {
-		return fmt.Errorf("MTU %d must be 576 to 65535", c.Local.MTU)
+	if conf.Local.MTU != 0 && (conf.Local.MTU < 576 || conf.Local.MTU > 65535) {
+		return fmt.Errorf("MTU %d must be 576 to 65535", conf.Local.MTU)
 	}
-	for _, s := range c.Services {
+	for _, s := range conf.Services {
 		if !s.Addr.IsValid() || len(s.Slots) > overlay.MaxSlots {
 			return fmt.Errorf("service address %s with %d slots: it must be valid, with at most %d", s.Addr, len(s.Slots), overlay.MaxSlots)
 		}
@@ -346,11 +351,12 @@ func check(c overlay.Config) error {
 			}
 		}
 	}
-	if l := c.Local.Link; l != nil && (l.Device == "" || !overlay.LinkPrefix(l.Prefix)) {
-		return fmt.Errorf("WireGuard device %q with prefix %s: both must be given, the prefix with IPv6 and %d bits", l.Device, l.Prefix, overlay.LinkBits)
+	if l := conf.Local.Link; l != nil && (l.Device == "" || !overlay.LinkPrefix(l.Prefix)) {
+		return fmt.Errorf("WireGuard device %q with prefix %s: both must be given, the prefix with IPv6 and %d bits", l.Device, l.Prefix,
+			overlay.LinkBits)
 	}
 	owner := map[netip.Addr]string{}
-	for _, i := range c.Instances {
+	for _, i := range conf.Instances {
 		for _, a := range i.Addrs {
 			if id, ok := owner[a]; ok || !a.IsValid() || i.Device == "" {
 				return fmt.Errorf("instance %s: address %q on device %q is not valid, or is that of %q too", i.ID, a, i.Device, id)
@@ -358,7 +364,7 @@ func check(c overlay.Config) error {
 			owner[a] = i.ID
 		}
 	}
-	for _, list := range [][]netip.Prefix{c.Local.Blocks, c.Local.Instances, c.Local.Services} {
+	for _, list := range [][]netip.Prefix{conf.Local.Blocks, conf.Local.Instances, conf.Local.Services} {
 		for _, p := range list {
 			if !p.IsValid() {
 				return errors.New("a prefix of this worker is not valid")
@@ -366,13 +372,14 @@ func check(c overlay.Config) error {
 		}
 	}
 	ids, links := map[uint32]bool{}, map[netip.Prefix]bool{}
-	if l := c.Local.Link; l != nil {
+	if l := conf.Local.Link; l != nil {
 		links[l.Prefix] = true
 	}
-	for _, p := range c.Peers {
+	for _, p := range conf.Peers {
 		if l := p.Link; l != nil {
 			if !overlay.LinkPrefix(l.Prefix) || links[l.Prefix] {
-				return fmt.Errorf("peer %d %s: the prefix %s on the WireGuard device must be its own, of IPv6 and %d bits", p.ID, p.Name, l.Prefix, overlay.LinkBits)
+				return fmt.Errorf("peer %d %s: the prefix %s on the WireGuard device must be its own, of IPv6 and %d bits", p.ID, p.Name, l.Prefix,
+					overlay.LinkBits)
 			}
 			links[l.Prefix] = true
 		}

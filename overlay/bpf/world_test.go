@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,9 +20,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 	"skerry.dev/skerry/wire"
 )
 
@@ -31,37 +30,6 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// newNS makes a namespace without a name, which ends with its file.
-func newNS(t testing.TB) *os.File {
-	t.Helper()
-	var ns *os.File
-	must(t, thread.Do(func() (err error) {
-		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
-			ns, err = os.Open("/proc/thread-self/ns/net")
-		}
-		return err
-	}))
-	t.Cleanup(func() { ns.Close() })
-	run(t, ns, "ip link set lo up")
-	return ns
-}
-
-// run runs commands, one a line, in a namespace.
-func run(t testing.TB, ns *os.File, lines string) {
-	t.Helper()
-	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
-		must(t, kernel.In(ns, func() error {
-			f := strings.Fields(line)
-			// The file stands for the namespace in the child too.
-			cmd := exec.Command(f[0], f[1:]...)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("%s: %w: %s", line, err, out)
-			}
-			return nil
-		}))
 	}
 }
 
@@ -122,14 +90,14 @@ func newWorld(t testing.TB, how way) *world {
 	w := &world{t: t}
 	fs := filepath.Join(t.TempDir(), "bpf")
 	for i := range w.hosts {
-		w.hosts[i] = &host{w: w, n: i + 1, ns: newNS(t)}
+		w.hosts[i] = &host{w: w, n: i + 1, ns: kerneltest.NewNS(t)}
 	}
 	one, two := w.hosts[0], w.hosts[1]
 	must(t, kernel.In(one.ns, func() error {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire", MTU: 1500, TxQLen: -1}, PeerName: "wire", PeerNamespace: netlink.NsFd(int(two.ns.Fd()))})
 	}))
 	for _, h := range w.hosts {
-		run(t, h.ns, fmt.Sprintf(`
+		kerneltest.Run(t, h.ns, fmt.Sprintf(`
 			ip addr add 10.100.0.%[1]d/24 dev wire
 			ip addr add fd00:100::%[1]d/64 dev wire nodad
 			ip link set wire up
@@ -145,7 +113,7 @@ func newWorld(t testing.TB, how way) *world {
 		h.opts = Options{Worker: fmt.Sprintf("w%d-%d", h.n, os.Getpid()), NetNS: fmt.Sprintf("/proc/self/fd/%d", h.ns.Fd()), BPFFS: fs, Flows: 4096, OtherFlows: 4096}
 		h.conf.Local = overlay.Local{ID: wire.PeerID(h.n), Blocks: h.blocks(), Instances: allInstances, Services: allServices, MTU: 1404}
 		if how == linked {
-			run(t, h.ns, "ip tuntap add wg0 mode tun")
+			kerneltest.Run(t, h.ns, "ip tuntap add wg0 mode tun")
 			h.conf.Local.Link = &overlay.Link{Device: "wg0", Prefix: linkOf(h.n)}
 		}
 		if how < tunnel {
@@ -212,7 +180,7 @@ func netlinkLinks(ns *os.File) (out []string, err error) {
 func (h *host) add(name string, network wire.NetworkID) *inst {
 	h.w.t.Helper()
 	k := len(h.insts) + 2
-	i := &inst{h: h, name: name, ns: newNS(h.w.t), device: fmt.Sprintf("%s.%d", h.opts.prefix(), k)}
+	i := &inst{h: h, name: name, ns: kerneltest.NewNS(h.w.t), device: fmt.Sprintf("%s.%d", h.opts.prefix(), k)}
 	i.a4 = netip.MustParseAddr(fmt.Sprintf("10.40.%d.%d", h.n, k))
 	i.a6 = netip.MustParseAddr(fmt.Sprintf("fd00:40:%d::%d", h.n, k))
 	must(h.w.t, kernel.In(h.ns, func() error {
@@ -222,7 +190,7 @@ func (h *host) add(name string, network wire.NetworkID) *inst {
 		}
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: i.device, MTU: 1500, TxQLen: -1, MasterIndex: br.Attrs().Index, Flags: net.FlagUp}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(i.ns.Fd())), PeerMTU: 1404})
 	}))
-	run(h.w.t, i.ns, fmt.Sprintf(`
+	kerneltest.Run(h.w.t, i.ns, fmt.Sprintf(`
 		ip addr add %s/26 dev eth0
 		ip addr add %s/64 dev eth0 nodad
 		ip link set eth0 up

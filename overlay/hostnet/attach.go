@@ -47,7 +47,8 @@ func (n *Network) ensureBase() error {
 	n.mtu = n.outerMTU(routes)
 	n.dns, n.search = resolvers(n.opts.ResolvConf)
 	if own == 0 {
-		if err := n.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.mtu, TxQLen: -1, HardwareAddr: n.opts.mac()}}); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := n.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.mtu, TxQLen: -1,
+			HardwareAddr: n.opts.mac()}}); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("make bridge %s: %w", name, err)
 		}
 		if bridge, err = n.nl.LinkByName(name); err != nil {

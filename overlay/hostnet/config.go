@@ -246,8 +246,8 @@ type mapping struct {
 // claims decides which want gets which host port: the first one. The others get an error.
 func claims(wants []Want, addr func(id string) netip.Addr) (ms []mapping, errs map[string]error) {
 	errs = map[string]error{}
-	for _, w := range wants {
-		for _, p := range w.HostPorts {
+	for _, want := range wants {
+		for _, p := range want.HostPorts {
 			p.Proto = p.Proto.orTCP()
 			if p.HostIP.IsUnspecified() {
 				p.HostIP = netip.Addr{}
@@ -271,12 +271,12 @@ func claims(wants []Want, addr func(id string) netip.Addr) (ms []mapping, errs m
 				return nil
 			}()
 			if err != nil {
-				if errs[w.ID] == nil {
-					errs[w.ID] = err
+				if errs[want.ID] == nil {
+					errs[want.ID] = err
 				}
 				continue
 			}
-			ms = append(ms, mapping{p, w.ID, addr(w.ID)})
+			ms = append(ms, mapping{p, want.ID, addr(want.ID)})
 		}
 	}
 	return ms, errs

@@ -32,17 +32,17 @@ type policy struct {
 // planEgress works out what is to be; nil: nobody has a policy. One that makes no sense opens nothing.
 func planEgress(wants []Want, addrs func(id string) []netip.Prefix) *egress {
 	e, at := &egress{}, map[string]int{}
-	for _, w := range wants {
+	for _, want := range wants {
 		var own []netip.Addr
-		for _, p := range addrs(w.ID) {
+		for _, p := range addrs(want.ID) {
 			own = append(own, p.Addr())
 		}
-		if w.Egress == nil {
+		if want.Egress == nil {
 			e.free = append(e.free, own...)
 			continue
 		}
-		allow := w.Egress.Allow
-		if w.checkEgress() != nil {
+		allow := want.Egress.Allow
+		if want.checkEgress() != nil {
 			allow = nil
 		}
 		text := (&spec.Egress{Allow: allow}).String()

@@ -25,29 +25,29 @@ type writer struct {
 	unset map[string]*nftables.Set // likewise sets
 }
 
-func newWriter(c *nftables.Conn, t *nftables.Table) (*writer, error) {
-	w := &writer{c, t, map[string]bool{}, map[string]*nftables.Set{}}
-	chains, err := c.ListChainsOfTableFamily(t.Family)
+func newWriter(nft *nftables.Conn, table *nftables.Table) (*writer, error) {
+	out := &writer{nft, table, map[string]bool{}, map[string]*nftables.Set{}}
+	chains, err := nft.ListChainsOfTableFamily(table.Family)
 	if err != nil {
 		return nil, err
 	}
 	for _, ch := range chains {
-		if ch.Table.Name == t.Name {
-			w.stale[ch.Name] = true
+		if ch.Table.Name == table.Name {
+			out.stale[ch.Name] = true
 		}
 	}
-	if len(w.stale) > 0 {
-		sets, err := c.GetSets(t)
+	if len(out.stale) > 0 {
+		sets, err := nft.GetSets(table)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range sets {
-			w.unset[s.Name] = s
+			out.unset[s.Name] = s
 		}
 	}
-	c.AddTable(t)
-	c.FlushTable(t)
-	return w, nil
+	nft.AddTable(table)
+	nft.FlushTable(table)
+	return out, nil
 }
 
 func (w *writer) chain(ch *nftables.Chain) *nftables.Chain {
@@ -129,7 +129,8 @@ func jump(chain string) []expr.Any {
 // dispatch ends a chain by leading packets of instances to chains by their source: free ones to one, the others to that of their policy.
 // Whoever is neither, and whatever such a chain does not accept, is refused. So a packet that meets a set of one generation and a chain
 // of another is refused, too; a chain has the same rules as long as it has its name.
-func (w *writer) dispatch(ch *nftables.Chain, rule addRule, e *egress, name, free string, prelude func(*nftables.Chain), allowed []expr.Any) error {
+func (w *writer) dispatch(ch *nftables.Chain, rule addRule, e *egress, name, free string, prelude func(*nftables.Chain),
+	allowed []expr.Any) error {
 	of := map[netip.Addr]string{}
 	for i := range e.policies {
 		p := &e.policies[i]
@@ -163,7 +164,8 @@ func (w *writer) dispatch(ch *nftables.Chain, rule addRule, e *egress, name, fre
 	for _, six := range []bool{false, true} {
 		s, m := freely[six], held[six]
 		rule(ch, source(six), []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID}}, jump(free))
-		rule(ch, source(six), []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: m.Name, SetID: m.ID, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true}})
+		rule(ch, source(six), []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: m.Name, SetID: m.ID, DestRegister: unix.NFT_REG_VERDICT,
+			IsDestRegSet: true}})
 	}
 	rule(ch, protocol(unix.IPPROTO_TCP), reset())
 	rule(ch, reject())
@@ -197,7 +199,8 @@ func (n *Network) forgetPast(addrs []netip.Prefix) {
 		}
 	}
 	for six, list := range filters {
-		_, _ = n.nl.ConntrackDeleteFilters(netlink.ConntrackTable, map[bool]netlink.InetFamily{false: unix.AF_INET, true: unix.AF_INET6}[six], list...)
+		_, _ = n.nl.ConntrackDeleteFilters(netlink.ConntrackTable, map[bool]netlink.InetFamily{false: unix.AF_INET, true: unix.AF_INET6}[six],
+			list...)
 	}
 }
 

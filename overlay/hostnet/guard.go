@@ -25,8 +25,8 @@ func OpenToInstances(_, _ string, c syscall.RawConn) error {
 	return err
 }
 
-// linkLocal are networks that belong to the host's own links, and other addresses at which clouds tell machines their credentials: of AWS by IPv6,
-// of Google by IPv6, of Azure (which serves names there, too), of Alibaba, and of Oracle.
+// linkLocal are networks that belong to the host's own links, and other addresses at which clouds tell machines their
+// credentials: of AWS by IPv6, of Google by IPv6, of Azure (which serves names there, too), of Alibaba, and of Oracle.
 func linkLocal() []netip.Prefix {
 	out := []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}
 	for _, a := range []string{"fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192"} {
@@ -39,14 +39,14 @@ func linkLocal() []netip.Prefix {
 // guard closes the host to instances, the networks of its links, and those that its operator names, and holds instances to their
 // policies of egress. Left open are name servers, ICMP to the host, what answers, and sockets with openMark; marks says whether the kernel
 // can look at these.
-func (n *Network) guard(c *nftables.Conn, marks bool, e *egress) error {
-	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: n.opts.table()}
+func (n *Network) guard(nft *nftables.Conn, marks bool, e *egress) error {
+	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: n.opts.table()}
 	if n.opts.OpenHost && len(n.opts.Closed) == 0 && e == nil {
-		c.AddTable(t)
-		c.DelTable(t)
+		nft.AddTable(table)
+		nft.DelTable(table)
 		return nil
 	}
-	w, err := newWriter(c, t)
+	w, err := newWriter(nft, table)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,8 @@ func (n *Network) guard(c *nftables.Conn, marks bool, e *egress) error {
 			return err
 		}
 	}
-	out := w.chain(&nftables.Chain{Name: "forward", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
+	out := w.chain(&nftables.Chain{Name: "forward", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward,
+		Priority: nftables.ChainPriorityFilter})
 	rule(out, ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, n.opts.bridge()), accept()) // to another instance
 	rule(out, n.overlayDevice(), accept())
 	rule(out, established(), accept())
@@ -96,9 +97,10 @@ func (n *Network) close(ch *nftables.Chain, rule addRule) {
 }
 
 // closeHost has the host refuse what instances send to it, unless it is open to them and to their policy.
-func (n *Network) closeHost(w *writer, rule addRule, e *egress, marks bool) error {
-	in := w.chain(&nftables.Chain{Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
-	n.errors(w, in, rule)
+func (n *Network) closeHost(out *writer, rule addRule, e *egress, marks bool) error {
+	in := out.chain(&nftables.Chain{Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+		Priority: nftables.ChainPriorityFilter})
+	n.errors(out, in, rule)
 	rule(in, established(), accept())
 	rule(in, protocol(unix.IPPROTO_ICMP), accept())
 	rule(in, protocol(unix.IPPROTO_ICMPV6), accept())
@@ -122,15 +124,15 @@ func (n *Network) closeHost(w *writer, rule addRule, e *egress, marks bool) erro
 		rest(in, rule)
 		return nil
 	}
-	host := w.chain(&nftables.Chain{Name: "host"})
-	rest(host, w.rule)
-	return w.dispatch(in, rule, e, "host", host.Name, func(*nftables.Chain) {}, jump(host.Name))
+	host := out.chain(&nftables.Chain{Name: "host"})
+	rest(host, out.rule)
+	return out.dispatch(in, rule, e, "host", host.Name, func(*nftables.Chain) {}, jump(host.Name))
 }
 
 // errors has the host hear ICMP errors of instances about what it sent to instances, and about nothing else: they could say that another
 // machine is not there, or takes small packets alone.
-func (n *Network) errors(w *writer, in *nftables.Chain, rule addRule) {
-	ch := w.chain(&nftables.Chain{Name: "errors"})
+func (n *Network) errors(out *writer, in *nftables.Chain, rule addRule) {
+	ch := out.chain(&nftables.Chain{Name: "errors"})
 	of := func(op expr.CmpOp, t byte) []expr.Any {
 		return []expr.Any{
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
@@ -147,10 +149,10 @@ func (n *Network) errors(w *writer, in *nftables.Chain, rule addRule) {
 	}
 	for _, p := range ours {
 		if p.IsValid() {
-			w.rule(ch, within(p, expr.PayloadBaseTransportHeader, 8), accept())
+			out.rule(ch, within(p, expr.PayloadBaseTransportHeader, 8), accept())
 		}
 	}
-	w.rule(ch, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	out.rule(ch, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
 }
 
 // openNames lets questions for names through.
@@ -198,7 +200,8 @@ func protocol(p byte) []expr.Any {
 func established() []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Register: 1, Key: expr.CtKeySTATE},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED), Xor: make([]byte, 4)},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED), Xor: make([]byte, 4)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
 	}
 }

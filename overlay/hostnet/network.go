@@ -52,20 +52,20 @@ type Network struct {
 }
 
 // New opens a worker's network. It changes nothing on the machine but making its directories.
-func New(o Options) (*Network, error) {
-	if err := o.check(); err != nil {
+func New(opt Options) (*Network, error) {
+	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{o.StateDir, o.RunDir} {
+	for _, dir := range []string{opt.StateDir, opt.RunDir} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, fmt.Errorf("hostnet: %w", err)
 		}
 	}
-	st, err := loadState(&o)
+	st, err := loadState(&opt)
 	if err != nil {
 		return nil, fmt.Errorf("hostnet: %w", err)
 	}
-	path := o.NetNS
+	path := opt.NetNS
 	if path == "" {
 		path = "/proc/thread-self/ns/net"
 	}
@@ -78,7 +78,8 @@ func New(o Options) (*Network, error) {
 		host.Close()
 		return nil, unsupported(fmt.Errorf("hostnet: open netlink: %w", err))
 	}
-	return &Network{opts: o, host: host, nl: nl, state: st, busy: make(chan struct{}, 1), up: map[string]bool{}, shaped: map[string]rates{}, closing: make(chan struct{})}, nil
+	return &Network{opts: opt, host: host, nl: nl, state: st, busy: make(chan struct{}, 1), up: map[string]bool{},
+		shaped: map[string]rates{}, closing: make(chan struct{})}, nil
 }
 
 func (n *Network) lock(ctx context.Context) error {
@@ -111,8 +112,8 @@ func (n *Network) Close() error {
 // Set makes the network what the configuration says, and nothing more, and returns all attachments that are complete.
 // It is idempotent; what is right already is not touched. Errors of single attachments are *AttachError, joined; the
 // others are made all the same. *Unsupported means that nothing can work here.
-func (n *Network) Set(ctx context.Context, c Config) (map[string]wire.Attachment, error) {
-	if err := c.check(); err != nil {
+func (n *Network) Set(ctx context.Context, conf Config) (map[string]wire.Attachment, error) {
+	if err := conf.check(); err != nil {
 		return nil, fmt.Errorf("hostnet: %w", err)
 	}
 	if err := n.lock(ctx); err != nil {
@@ -122,13 +123,13 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]wire.Attachment
 	if err := n.ensureBase(); err != nil {
 		return nil, unsupported(err)
 	}
-	if err := n.ensureOverlay(c.Overlay); err != nil {
+	if err := n.ensureOverlay(conf.Overlay); err != nil {
 		return nil, unsupported(err)
 	}
 	var errs []error
 	wanted := map[string]bool{}
-	for _, w := range c.Attachments {
-		wanted[w.ID] = true
+	for _, want := range conf.Attachments {
+		wanted[want.ID] = true
 	}
 	changed := false
 	var cables []int
@@ -157,11 +158,11 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]wire.Attachment
 		failed[id] = true
 		errs = append(errs, &AttachError{id, err})
 	}
-	for _, w := range c.Attachments {
-		if _, ok := n.state.Addrs[w.ID]; !ok {
+	for _, want := range conf.Attachments {
+		if _, ok := n.state.Addrs[want.ID]; !ok {
 			changed = true
-			if err := n.give(w.ID); err != nil {
-				fail(w.ID, err)
+			if err := n.give(want.ID); err != nil {
+				fail(want.ID, err)
 			}
 		}
 	}
@@ -171,37 +172,37 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]wire.Attachment
 			return nil, fmt.Errorf("hostnet: %w", err)
 		}
 	}
-	for _, w := range c.Attachments {
-		if failed[w.ID] {
+	for _, want := range conf.Attachments {
+		if failed[want.ID] {
 			continue
 		}
-		if err := w.checkEgress(); err != nil {
-			fail(w.ID, err)
+		if err := want.checkEgress(); err != nil {
+			fail(want.ID, err)
 			continue
 		}
-		if !n.up[w.ID] {
+		if !n.up[want.ID] {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			if err := n.attach(w.ID); err != nil {
-				fail(w.ID, unsupported(err))
+			if err := n.attach(want.ID); err != nil {
+				fail(want.ID, unsupported(err))
 				continue
 			}
-			n.up[w.ID] = true
-			if w.Egress != nil {
-				fresh = append(fresh, n.addresses(w.ID)...)
+			n.up[want.ID] = true
+			if want.Egress != nil {
+				fresh = append(fresh, n.addresses(want.ID)...)
 			}
-			delete(n.shaped, w.ID)
+			delete(n.shaped, want.ID)
 		}
-		if n.shaped[w.ID] != (rates{w.In, w.Out}) {
-			if err := n.shape(w.ID, rates{w.In, w.Out}); err != nil {
-				fail(w.ID, unsupported(err))
+		if n.shaped[want.ID] != (rates{want.In, want.Out}) {
+			if err := n.shape(want.ID, rates{want.In, want.Out}); err != nil {
+				fail(want.ID, unsupported(err))
 			}
 		}
 	}
 	// Whoever has an address counts, though its cable is not right.
-	held := slices.DeleteFunc(slices.Clone(c.Attachments), func(w Want) bool { return !n.state.Addrs[w.ID].IsValid() })
-	ms, portErrs := claims(c.Attachments, func(id string) netip.Addr { return n.state.Addrs[id] })
+	held := slices.DeleteFunc(slices.Clone(conf.Attachments), func(want Want) bool { return !n.state.Addrs[want.ID].IsValid() })
+	ms, portErrs := claims(conf.Attachments, func(id string) netip.Addr { return n.state.Addrs[id] })
 	for _, id := range slices.Sorted(maps.Keys(portErrs)) {
 		if !failed[id] {
 			fail(id, portErrs[id])
@@ -215,15 +216,15 @@ func (n *Network) Set(ctx context.Context, c Config) (map[string]wire.Attachment
 			fail(id, err)
 		}
 	}
-	if err := n.shareFlows(len(c.Attachments)); err != nil {
+	if err := n.shareFlows(len(conf.Attachments)); err != nil {
 		return nil, unsupported(err)
 	}
 	n.forgetFlows(stale)
 	n.forgetPast(fresh)
 	out := map[string]wire.Attachment{}
-	for _, w := range c.Attachments {
-		if !failed[w.ID] {
-			out[w.ID] = n.attachment(w.ID)
+	for _, want := range conf.Attachments {
+		if !failed[want.ID] {
+			out[want.ID] = n.attachment(want.ID)
 		}
 	}
 	return out, errors.Join(errs...)
@@ -327,9 +328,11 @@ func (n *Network) CleanUp(ctx context.Context) error {
 func unsupported(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
-		return &Unsupported{Reason: "own networks need privileges: " + err.Error(), Cure: "run the worker as root, with CAP_NET_ADMIN and CAP_SYS_ADMIN, or use the host's network"}
+		return &Unsupported{Reason: "own networks need privileges: " + err.Error(),
+			Cure: "run the worker as root, with CAP_NET_ADMIN and CAP_SYS_ADMIN, or use the host's network"}
 	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT):
-		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(), Cure: "it needs veth, bridge, nftables and NAT; use the host's network without them"}
+		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(),
+			Cure: "it needs veth, bridge, nftables and NAT; use the host's network without them"}
 	}
 	return err
 }

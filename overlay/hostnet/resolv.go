@@ -65,7 +65,8 @@ func parseResolvConf(text string) (servers []netip.Addr, search []string) {
 		case "search", "domain":
 			search = nil
 			for _, d := range f[1:] {
-				if len(d) <= 253 && len(search) < 6 && strings.IndexFunc(d, func(r rune) bool { return r < '!' || r > '~' || r == '#' || r == ';' }) < 0 {
+				if len(d) <= 253 && len(search) < 6 && strings.IndexFunc(d,
+					func(r rune) bool { return r < '!' || r > '~' || r == '#' || r == ';' }) < 0 {
 					search = append(search, d)
 				}
 			}

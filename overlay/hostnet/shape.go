@@ -55,7 +55,8 @@ func (n *Network) bucket(l netlink.Link, rate skerry.Bytes) error {
 	}
 	// A bucket of 20 ms, and of a few packets at least; larger segments are cut up by the queue.
 	size := uint32(min(max(int64(rate)/50, int64(4*n.mtu)), 4<<20))
-	return n.nl.QdiscReplace(&netlink.Tbf{QdiscAttrs: attrs, Rate: uint64(rate), Limit: size + uint32(min(float64(rate)*queueTime, 64<<20)) + uint32(2*n.mtu), Buffer: netlink.Xmittime(uint64(rate), size)})
+	return n.nl.QdiscReplace(&netlink.Tbf{QdiscAttrs: attrs, Rate: uint64(rate),
+		Limit: size + uint32(min(float64(rate)*queueTime, 64<<20)) + uint32(2*n.mtu), Buffer: netlink.Xmittime(uint64(rate), size)})
 }
 
 // detour leads what comes from the instance through a device of its own, or no longer does.
@@ -70,7 +71,8 @@ func (n *Network) detour(id string, cable netlink.Link, rate skerry.Bytes) error
 		return n.nl.LinkDel(way)
 	}
 	if err != nil {
-		if err := n.nl.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.mtu, TxQLen: 64, Flags: unix.IFF_UP}}); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := n.nl.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.mtu, TxQLen: 64,
+			Flags: unix.IFF_UP}}); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("make device %s: %w", name, err)
 		}
 		if way, err = n.nl.LinkByName(name); err != nil {
@@ -85,7 +87,8 @@ func (n *Network) detour(id string, cable netlink.Link, rate skerry.Bytes) error
 	}
 	n.dropDetour(cable)
 	// The overlay's programs use the same queue where the kernel has no other place for them; they come first.
-	in := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: cable.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	in := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: cable.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0),
+		Parent: netlink.HANDLE_CLSACT}}
 	if err := n.nl.QdiscAdd(in); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
@@ -95,7 +98,8 @@ func (n *Network) detour(id string, cable netlink.Link, rate skerry.Bytes) error
 }
 
 func detourFilter(cable netlink.Link) *netlink.U32 {
-	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{LinkIndex: cable.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 100, Protocol: unix.ETH_P_ALL}}
+	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{LinkIndex: cable.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 100,
+		Protocol: unix.ETH_P_ALL}}
 }
 
 func (n *Network) dropDetour(cable netlink.Link) {

@@ -56,54 +56,58 @@ func (n *Network) shareFlows(instances int) error {
 	if share == n.share {
 		return nil
 	}
-	c, err := n.nftables()
+	nft, err := n.nftables()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	t := n.sharesTable()
+	table := n.sharesTable()
 	name := fmt.Sprintf("begin-%d", share)
-	chains, err := c.ListChainsOfTableFamily(t.Family)
+	chains, err := nft.ListChainsOfTableFamily(table.Family)
 	if err != nil {
 		return fmt.Errorf("nftables: list chains: %w", err)
 	}
 	for _, ch := range chains {
-		if ch.Table.Name == t.Name && ch.Name == name { // of an earlier process
+		if ch.Table.Name == table.Name && ch.Name == name { // of an earlier process
 			n.share = share
 			return nil
 		}
 	}
-	c.AddTable(t)
-	c.DelTable(t)
-	c.AddTable(t)
+	nft.AddTable(table)
+	nft.DelTable(table)
+	nft.AddTable(table)
 	after := nftables.ChainPriority(-150) // behind conntrack, before addresses are translated
-	begin := c.AddChain(&nftables.Chain{Table: t, Name: name, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: &after})
+	begin := nft.AddChain(&nftables.Chain{Table: table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting,
+		Priority: &after})
 	for _, f := range []struct {
 		proto        byte
 		offset, size uint32
 		key          nftables.SetDatatype
 	}{{unix.NFPROTO_IPV4, saddr, 4, nftables.TypeIPAddr}, {unix.NFPROTO_IPV6, 8, 16, nftables.TypeIP6Addr}} {
-		set := &nftables.Set{Table: t, Name: fmt.Sprintf("flows%d", f.size), KeyType: f.key, Dynamic: true, Size: maxSources}
-		if err := c.AddSet(set, nil); err != nil {
+		set := &nftables.Set{Table: table, Name: fmt.Sprintf("flows%d", f.size), KeyType: f.key, Dynamic: true, Size: maxSources}
+		if err := nft.AddSet(set, nil); err != nil {
 			return err
 		}
-		c.AddRule(&nftables.Rule{Table: t, Chain: begin, Exprs: append(ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, n.opts.bridge()),
+		nft.AddRule(&nftables.Rule{Table: table, Chain: begin, Exprs: append(ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, n.opts.bridge()),
 			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}},
 			&expr.Ct{Register: 1, Key: expr.CtKeySTATE},
-			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: make([]byte, 4)},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW),
+				Xor: make([]byte, 4)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.offset, Len: f.size},
-			&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: uint32(unix.NFT_DYNSET_OP_ADD), Exprs: []expr.Any{&expr.Connlimit{Count: uint32(share), Flags: expr.NFT_CONNLIMIT_F_INV}}},
+			&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: uint32(unix.NFT_DYNSET_OP_ADD),
+				Exprs: []expr.Any{&expr.Connlimit{Count: uint32(share), Flags: expr.NFT_CONNLIMIT_F_INV}}},
 			&expr.Verdict{Kind: expr.VerdictDrop},
 		)})
 	}
-	switch err := c.Flush(); {
+	switch err := nft.Flush(); {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP):
 		if n.opts.Log != nil {
-			n.opts.Log.Warn("one instance can fill the kernel's table of connections", "err", err, "hint", "the kernel needs nft_connlimit (CONFIG_NFT_CONNLIMIT)")
+			n.opts.Log.Warn("one instance can fill the kernel's table of connections", "err", err, "hint",
+				"the kernel needs nft_connlimit (CONFIG_NFT_CONNLIMIT)")
 		}
 	case err != nil:
-		return fmt.Errorf("nftables table %s: %w", t.Name, err)
+		return fmt.Errorf("nftables table %s: %w", table.Name, err)
 	}
 	n.share = share
 	return nil

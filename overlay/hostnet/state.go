@@ -51,7 +51,8 @@ func loadState(o *Options) (*state, error) {
 // parseState reads a state file and drops what contradicts itself.
 func parseState(data []byte) *state {
 	s := &state{}
-	if json.Unmarshal(data, s) != nil || !s.Subnet.IsValid() || !s.Subnet.Addr().Is4() || s.Subnet.Bits() < 16 || s.Subnet.Bits() > 29 || s.Subnet != s.Subnet.Masked() {
+	if json.Unmarshal(data, s) != nil || !s.Subnet.IsValid() || !s.Subnet.Addr().Is4() || s.Subnet.Bits() < 16 || s.Subnet.Bits() > 29 ||
+		s.Subnet != s.Subnet.Masked() {
 		return &state{}
 	}
 	if len(s.Blocks) > maxBlocks || (Config{Overlay: &Overlay{Blocks: s.Blocks}}).check() != nil {
@@ -113,8 +114,8 @@ func (s *state) device(a netip.Addr) string {
 
 // hold takes blocks up, in place of those that nobody uses any more.
 func (s *state) hold(blocks []netip.Prefix) error {
-	for _, b := range blocks {
-		if slices.Contains(s.Blocks, b) {
+	for _, block := range blocks {
+		if slices.Contains(s.Blocks, block) {
 			continue
 		}
 		free := slices.IndexFunc(s.Blocks, func(o netip.Prefix) bool {
@@ -129,15 +130,15 @@ func (s *state) hold(blocks []netip.Prefix) error {
 			return true
 		})
 		for i, o := range s.Blocks {
-			if i != free && o.Overlaps(b) {
-				return fmt.Errorf("block %s overlaps %s, of which instances still have addresses", b, o)
+			if i != free && o.Overlaps(block) {
+				return fmt.Errorf("block %s overlaps %s, of which instances still have addresses", block, o)
 			}
 		}
 		switch {
 		case free >= 0:
-			s.Blocks[free] = b
+			s.Blocks[free] = block
 		case len(s.Blocks) < maxBlocks:
-			s.Blocks = append(s.Blocks, b)
+			s.Blocks = append(s.Blocks, block)
 		default:
 			return fmt.Errorf("more than %d blocks of addresses", maxBlocks)
 		}

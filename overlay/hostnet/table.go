@@ -105,12 +105,12 @@ func (n *Network) writeTable(ms []mapping, e *egress) error {
 }
 
 func (n *Network) writeTables(ms []mapping, e *egress, marks bool) error {
-	c, err := n.nftables()
+	nft, err := n.nftables()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	t := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: n.opts.table()}
-	w, err := newWriter(c, t)
+	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: n.opts.table()}
+	w, err := newWriter(nft, table)
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
@@ -142,11 +142,11 @@ func (n *Network) writeTables(ms []mapping, e *egress, marks bool) error {
 		}
 	}
 	w.end()
-	if err := n.guard(c, marks, e); err != nil {
+	if err := n.guard(nft, marks, e); err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("nftables table %s: %w", t.Name, err)
+	if err := nft.Flush(); err != nil {
+		return fmt.Errorf("nftables table %s: %w", table.Name, err)
 	}
 	return nil
 }

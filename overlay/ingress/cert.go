@@ -44,10 +44,10 @@ type keyring struct {
 }
 
 // newKeyring reads the certificates of a configuration; those that cannot be used are named in the error.
-func (in *Ingress) newKeyring(c Config) (*keyring, error) {
+func (in *Ingress) newKeyring(conf Config) (*keyring, error) {
 	k := &keyring{byName: map[spec.IngressTLS]*tls.Certificate{}, key: in.key, issued: map[string]*tls.Certificate{}}
 	var problems []error
-	for _, c := range c.Certificates {
+	for _, c := range conf.Certificates {
 		pair, err := tls.X509KeyPair(c.CertPEM, c.KeyPEM)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("certificate %s: %w", c.Name, err))
@@ -55,8 +55,8 @@ func (in *Ingress) newKeyring(c Config) (*keyring, error) {
 		}
 		k.byName[spec.IngressTLS(c.Name)] = &pair
 	}
-	if c.Authority != nil {
-		pair, err := tls.X509KeyPair(c.Authority.CertPEM, c.Authority.KeyPEM)
+	if conf.Authority != nil {
+		pair, err := tls.X509KeyPair(conf.Authority.CertPEM, conf.Authority.KeyPEM)
 		signer, ok := pair.PrivateKey.(crypto.Signer)
 		switch {
 		case err != nil:
@@ -64,7 +64,7 @@ func (in *Ingress) newKeyring(c Config) (*keyring, error) {
 		case !ok || !pair.Leaf.IsCA:
 			problems = append(problems, errors.New("authority: its certificate may not sign others"))
 		default:
-			k.caCert, k.caKey, k.chain, k.authority = pair.Leaf, signer, pair.Certificate, string(c.Authority.CertPEM)
+			k.caCert, k.caKey, k.chain, k.authority = pair.Leaf, signer, pair.Certificate, string(conf.Authority.CertPEM)
 		}
 	}
 	if old := in.certs; old != nil && old.authority == k.authority {
@@ -132,7 +132,8 @@ func (k *keyring) issue(name string, now time.Time) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "skerry ingress"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(issuedFor),
+	x := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "skerry ingress"}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.Add(issuedFor),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true}
 	if ip := net.ParseIP(name); ip != nil {
 		x.IPAddresses = []net.IP{ip}

@@ -99,7 +99,8 @@ func (in *Ingress) dial(ctx context.Context, network wire.NetworkID, targets []n
 }
 
 // dialOnce connects to the first target that takes a connection.
-func (in *Ingress) dialOnce(ctx context.Context, network wire.NetworkID, targets []netip.AddrPort, limit time.Duration) (net.Conn, netip.AddrPort, error) {
+func (in *Ingress) dialOnce(ctx context.Context, network wire.NetworkID, targets []netip.AddrPort, limit time.Duration) (net.Conn,
+	netip.AddrPort, error) {
 	err := errNoTarget
 	for _, t := range targets {
 		dctx, cancel := context.WithTimeout(ctx, limit)
@@ -156,7 +157,8 @@ func (in *Ingress) RoundTrip(r *http.Request) (*http.Response, error) {
 func again(r *http.Request, err error) bool {
 	var dial *dialError
 	var timeout interface{ Timeout() bool }
-	if r.Context().Err() != nil || errors.As(err, &dial) || errors.As(err, &timeout) && timeout.Timeout() || r.Body != nil && r.Body != http.NoBody || r.Header.Get("Upgrade") != "" {
+	if r.Context().Err() != nil || errors.As(err, &dial) || errors.As(err, &timeout) && timeout.Timeout() ||
+		r.Body != nil && r.Body != http.NoBody || r.Header.Get("Upgrade") != "" {
 		return false
 	}
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, r.Method)

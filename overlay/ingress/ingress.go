@@ -125,29 +125,30 @@ type Ingress struct {
 }
 
 // New makes an Ingress that listens nowhere until Set.
-func New(o Options) (*Ingress, error) {
-	if o.Dial == nil {
+func New(opt Options) (*Ingress, error) {
+	if opt.Dial == nil {
 		return nil, errors.New("ingress: there is no way to dial")
 	}
-	if o.Listen == nil {
-		o.Listen = func(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	if opt.Listen == nil {
+		opt.Listen = func(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
 			return (&net.ListenConfig{}).Listen(ctx, "tcp", addr.String())
 		}
 	}
-	def(&o.DialTimeout, 5*time.Second)
-	def(&o.ResponseTimeout, time.Minute)
-	def(&o.HeaderTimeout, 10*time.Second)
-	def(&o.IdleTimeout, 75*time.Second)
-	def(&o.Drain, 30*time.Second)
-	def(&o.MaxConns, 10_000)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	def(&opt.DialTimeout, 5*time.Second)
+	def(&opt.ResponseTimeout, time.Minute)
+	def(&opt.HeaderTimeout, 10*time.Second)
+	def(&opt.IdleTimeout, 75*time.Second)
+	def(&opt.Drain, 30*time.Second)
+	def(&opt.MaxConns, 10_000)
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	in := &Ingress{opt: o, key: key, listeners: map[netip.AddrPort]*listener{}, pools: map[poolKey]*pool{}, counters: map[routeKey]*counters{}}
+	in := &Ingress{opt: opt, key: key, listeners: map[netip.AddrPort]*listener{}, pools: map[poolKey]*pool{},
+		counters: map[routeKey]*counters{}}
 	in.cut, in.cutNow = context.WithCancel(context.Background())
 	in.proxy = in.reverseProxy()
 	return in, nil
@@ -163,23 +164,23 @@ func def[T comparable](v *T, d T) {
 // Set makes the Ingress offer what c says. What cannot be offered, such as a port that is taken or a route with a
 // certificate that is not there, is named in the error; everything else is offered all the same. It opens and closes
 // listeners at once, and does not wait for connections.
-func (in *Ingress) Set(ctx context.Context, c Config) error {
+func (in *Ingress) Set(ctx context.Context, conf Config) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.closed {
 		return net.ErrClosed
 	}
 	var problems []error
-	certs, err := in.newKeyring(c)
+	certs, err := in.newKeyring(conf)
 	problems = append(problems, err)
 	pools, counts := map[poolKey]*pool{}, map[routeKey]*counters{}
 	tables := map[netip.AddrPort]*table{}
-	for _, l := range c.Listeners {
+	for _, l := range conf.Listeners {
 		if tables[l.Addr] != nil {
 			problems = append(problems, fmt.Errorf("listen on %s: it is listed twice", l.Addr))
 			continue
 		}
-		t, err := in.newTable(l, certs, c.Trusted, pools, counts)
+		t, err := in.newTable(l, certs, conf.Trusted, pools, counts)
 		problems = append(problems, err)
 		tables[l.Addr] = t
 	}
@@ -189,7 +190,7 @@ func (in *Ingress) Set(ctx context.Context, c Config) error {
 			in.retire(d)
 		}
 	}
-	for _, l := range c.Listeners {
+	for _, l := range conf.Listeners {
 		t := tables[l.Addr]
 		if d := in.listeners[l.Addr]; d != nil {
 			close(d.table.Swap(t).replaced)
@@ -318,7 +319,8 @@ func (in *Ingress) Stats() Stats {
 	defer in.mu.Unlock()
 	out := Stats{Conns: in.conns.Load(), Refused: in.refused.Load()}
 	for k, c := range in.counters {
-		out.Routes = append(out.Routes, RouteStats{k.addr, k.name, k.host, k.path, c.active.Load(), c.total.Load(), c.status[5].Load() + c.status[0].Load(), c.in.Load(), c.out.Load(), c.ended.Load(), c.took.Load()})
+		out.Routes = append(out.Routes, RouteStats{k.addr, k.name, k.host, k.path, c.active.Load(), c.total.Load(),
+			c.status[5].Load() + c.status[0].Load(), c.in.Load(), c.out.Load(), c.ended.Load(), c.took.Load()})
 	}
 	slices.SortFunc(out.Routes, func(a, b RouteStats) int {
 		return strings.Compare(a.Listen.String()+" "+a.Host+a.Path, b.Listen.String()+" "+b.Host+b.Path)

@@ -42,8 +42,10 @@ type listenerKind struct{ http, tls bool }
 func (t *table) kind() listenerKind { return listenerKind{t.http, t.tls} }
 
 // newTable makes the table of a listener, and says which routes it has to leave out.
-func (in *Ingress) newTable(l Listener, certs *keyring, trusted []netip.Prefix, pools map[poolKey]*pool, counts map[routeKey]*counters) (*table, error) {
-	t := &table{http: l.Protocol == spec.IngressHTTP, certs: certs, hosts: map[string][]*route{}, wild: map[string][]*route{}, trusted: slices.Clone(trusted), replaced: make(chan struct{})}
+func (in *Ingress) newTable(l Listener, certs *keyring, trusted []netip.Prefix, pools map[poolKey]*pool,
+	counts map[routeKey]*counters) (*table, error) {
+	t := &table{http: l.Protocol == spec.IngressHTTP, certs: certs, hosts: map[string][]*route{}, wild: map[string][]*route{},
+		trusted: slices.Clone(trusted), replaced: make(chan struct{})}
 	var problems []error
 	for i, r := range l.Routes {
 		refuse := func(format string, args ...any) {
@@ -65,7 +67,8 @@ func (in *Ingress) newTable(l Listener, certs *keyring, trusted []netip.Prefix, 
 		if t.http {
 			n.segments, _ = segments(strings.TrimSuffix(r.Path, "/"))
 		} else if secure {
-			n.config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return certs.get(r.TLS, h) }}
+			n.config = &tls.Config{MinVersion: tls.VersionTLS12,
+				GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return certs.get(r.TLS, h) }}
 		}
 		t.peek = t.peek || !t.http && (secure || r.Host != "")
 		list := &t.any

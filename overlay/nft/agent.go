@@ -81,7 +81,7 @@ func (d *Device) readTap(tap *os.File) {
 			}
 		}
 		frame, now := buf[:n], time.Now()
-		p, ok := parse(frame)
+		pkt, ok := parse(frame)
 		if !ok {
 			continue
 		}
@@ -90,8 +90,9 @@ func (d *Device) readTap(tap *os.File) {
 		}
 		k := d.now.Load()
 		if frame[0] == 2 { // as a peer sent it
-			e := overlay.Event{Kind: overlay.EventUnknown, Net: wire.NetworkID(binary.BigEndian.Uint32(frame[8:])), Src: p.src, Dst: p.dst, Peer: wire.PeerID(binary.BigEndian.Uint32(frame[2:]))}
-			if _, here := k.local[p.dst]; here || !k.block(p.dst) || now.Sub(told[e]) < time.Second {
+			e := overlay.Event{Kind: overlay.EventUnknown, Net: wire.NetworkID(binary.BigEndian.Uint32(frame[8:])), Src: pkt.src, Dst: pkt.dst,
+				Peer: wire.PeerID(binary.BigEndian.Uint32(frame[2:]))}
+			if _, here := k.local[pkt.dst]; here || !k.block(pkt.dst) || now.Sub(told[e]) < time.Second {
 				continue
 			}
 			if len(told) > 1024 {
@@ -101,17 +102,17 @@ func (d *Device) readTap(tap *os.File) {
 			d.tell(e)
 			continue
 		}
-		network, ok := k.local[p.src]
+		network, ok := k.local[pkt.src]
 		if !ok {
 			continue
 		}
-		if service, dead := d.resets.service(p, now); dead {
+		if service, dead := d.resets.service(pkt, now); dead {
 			if answers++; answers <= errorsPer {
-				d.write(answerReset(p, service))
+				d.write(answerReset(pkt, service))
 			}
 			continue
 		}
-		t := held.Target{Net: network, Dst: p.dst}
+		t := held.Target{Net: network, Dst: pkt.dst}
 		// It may have become known while the packet was on its way.
 		if repeats < held.All && k.has(t) {
 			repeats++
@@ -119,7 +120,7 @@ func (d *Device) readTap(tap *os.File) {
 			continue
 		}
 		if d.held.Hold(t, frame, now) {
-			d.tell(overlay.Event{Kind: overlay.EventMiss, Net: wire.NetworkID(network), Src: p.src, Dst: p.dst})
+			d.tell(overlay.Event{Kind: overlay.EventMiss, Net: wire.NetworkID(network), Src: pkt.src, Dst: pkt.dst})
 		}
 		// Set may have come between the question and the holding.
 		if d.now.Load().has(t) {
@@ -147,41 +148,41 @@ type packet struct {
 const etherLen = 14
 
 // parse reads a frame's packet.
-func parse(b []byte) (p packet, ok bool) {
-	if len(b) < etherLen {
-		return p, false
+func parse(data []byte) (pkt packet, ok bool) {
+	if len(data) < etherLen {
+		return pkt, false
 	}
-	h := b[etherLen:]
-	switch binary.BigEndian.Uint16(b[12:]) {
+	h := data[etherLen:]
+	switch binary.BigEndian.Uint16(data[12:]) {
 	case 0x0800:
 		n := 0
 		if len(h) >= 20 {
 			n = int(h[0]&15) * 4
 		}
 		if n < 20 || n > len(h) || h[0]>>4 != 4 {
-			return p, false
+			return pkt, false
 		}
-		p.src, p.dst, p.proto, p.body = netip.AddrFrom4([4]byte(h[12:])), netip.AddrFrom4([4]byte(h[16:])), h[9], h[n:]
+		pkt.src, pkt.dst, pkt.proto, pkt.body = netip.AddrFrom4([4]byte(h[12:])), netip.AddrFrom4([4]byte(h[16:])), h[9], h[n:]
 		if binary.BigEndian.Uint16(h[6:])&0x1fff != 0 {
-			return p, true // a later fragment
+			return pkt, true // a later fragment
 		}
 	case 0x86dd:
 		if len(h) < 40 || h[0]>>4 != 6 {
-			return p, false
+			return pkt, false
 		}
-		p.src, p.dst, p.proto, p.body = netip.AddrFrom16([16]byte(h[8:])), netip.AddrFrom16([16]byte(h[24:])), h[6], h[40:]
+		pkt.src, pkt.dst, pkt.proto, pkt.body = netip.AddrFrom16([16]byte(h[8:])), netip.AddrFrom16([16]byte(h[24:])), h[6], h[40:]
 	default:
-		return p, false
+		return pkt, false
 	}
-	switch p.proto {
+	switch pkt.proto {
 	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP, unix.IPPROTO_UDPLITE:
-		if len(p.body) >= 4 {
-			p.sport, p.dport = binary.BigEndian.Uint16(p.body), binary.BigEndian.Uint16(p.body[2:])
+		if len(pkt.body) >= 4 {
+			pkt.sport, pkt.dport = binary.BigEndian.Uint16(pkt.body), binary.BigEndian.Uint16(pkt.body[2:])
 		}
 	case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
-		if len(p.body) >= 8 {
-			p.sport, p.dport = binary.BigEndian.Uint16(p.body[4:]), binary.BigEndian.Uint16(p.body)
+		if len(pkt.body) >= 8 {
+			pkt.sport, pkt.dport = binary.BigEndian.Uint16(pkt.body[4:]), binary.BigEndian.Uint16(pkt.body)
 		}
 	}
-	return p, true
+	return pkt, true
 }

@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 )
 
 // The first packet to an address of which nothing is known is held, told of, and arrives when it is known.
@@ -79,7 +80,7 @@ func TestTooBig(t *testing.T) {
 	w := newWorld(t)
 	h, client := w.hosts[0], w.inst("a1")
 	h.service(7, 1, w.inst("a2"))
-	run(t, client.ns, "ip link set eth0 mtu 1500")
+	kerneltest.Run(t, client.ns, "ip link set eth0 mtu 1500")
 	for _, six := range []bool{false, true} {
 		for _, to := range []netip.Addr{svc(1, six), w.inst("a2").addr(six)} {
 			var mtu int

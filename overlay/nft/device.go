@@ -157,8 +157,8 @@ func (d *Device) Set(ctx context.Context, c overlay.Config) error {
 }
 
 // apply is called with the lock held.
-func (d *Device) apply(c overlay.Config) error {
-	made, err := d.ensureTaps(c.Local.MTU)
+func (d *Device) apply(conf overlay.Config) error {
+	made, err := d.ensureTaps(conf.Local.MTU)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (d *Device) apply(c overlay.Config) error {
 	var errs []error
 	bridges, cables := map[string]net.HardwareAddr{}, map[string]netlink.Link{}
 	var there []overlay.Instance
-	for _, i := range c.Instances {
+	for _, i := range conf.Instances {
 		l, err := d.nl.LinkByName(i.Device)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("instance %s: device %s: %w", i.ID, i.Device, err))
@@ -183,7 +183,7 @@ func (d *Device) apply(c overlay.Config) error {
 		there = append(there, i)
 		errs = append(errs, d.reflect(l))
 	}
-	c.Instances = there
+	conf.Instances = there
 	agent, err := d.nl.LinkByName(d.opts.agentTap())
 	if err != nil {
 		return fmt.Errorf("device %s: %w", d.opts.agentTap(), err)
@@ -191,15 +191,15 @@ func (d *Device) apply(c overlay.Config) error {
 	if err := d.forwarding(); err != nil {
 		errs = append(errs, err)
 	}
-	if err := d.update(d.skeleton.plan(c, bridges, agent.Attrs().Index)); err != nil {
+	if err := d.update(d.skeleton.plan(conf, bridges, agent.Attrs().Index)); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	d.revive(c)
+	d.revive(conf)
 	if err := d.upTaps(); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	errs = append(errs, d.setRoutes(c, cables))
-	was := d.now.Swap(newKnown(c))
+	errs = append(errs, d.setRoutes(conf, cables))
+	was := d.now.Swap(newKnown(conf))
 	var gone []netip.Addr
 	for a := range was.local {
 		if _, ok := d.now.Load().local[a]; !ok {
@@ -271,7 +271,8 @@ type known struct {
 }
 
 func newKnown(c overlay.Config) *known {
-	k := &known{mtu: c.Local.MTU, local: map[netip.Addr]uint32{}, open: map[held.Target]bool{}, services: map[held.Target]bool{}, blocks: c.Local.Blocks, pools: c.Local.Services}
+	k := &known{mtu: c.Local.MTU, local: map[netip.Addr]uint32{}, open: map[held.Target]bool{}, services: map[held.Target]bool{},
+		blocks: c.Local.Blocks, pools: c.Local.Services}
 	for _, i := range c.Instances {
 		for _, a := range i.Addrs {
 			k.local[a] = uint32(i.Net)

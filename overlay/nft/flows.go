@@ -136,7 +136,8 @@ func (d *Device) bury(addr netip.Addr) {
 func (d *Device) raise(addr netip.Addr) {
 	delete(d.dead, addr)
 	d.resets.forget(addr)
-	_ = d.nl.RouteDel(&netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(netip.PrefixFrom(addr, addr.BitLen())), Gw: gateway(addr.Is6())})
+	_ = d.nl.RouteDel(&netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(netip.PrefixFrom(addr, addr.BitLen())),
+		Gw: gateway(addr.Is6())})
 }
 
 // revive forgets that backends were no more.
@@ -168,7 +169,8 @@ func (d *Device) deadRoute(addr netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("device %s: %w", d.opts.agentTap(), err)
 	}
-	return d.nl.RouteReplace(&netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(netip.PrefixFrom(addr, addr.BitLen())), LinkIndex: l.Attrs().Index, Gw: gateway(addr.Is6()), Flags: int(netlink.FLAG_ONLINK), Protocol: unix.RTPROT_STATIC})
+	return d.nl.RouteReplace(&netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(netip.PrefixFrom(addr, addr.BitLen())),
+		LinkIndex: l.Attrs().Index, Gw: gateway(addr.Is6()), Flags: int(netlink.FLAG_ONLINK), Protocol: unix.RTPROT_STATIC})
 }
 
 type flowFilter struct {
@@ -265,36 +267,45 @@ const (
 )
 
 // forgetFlow ends the connection that a packet began.
-func (d *Device) forgetFlow(p packet) {
+func (d *Device) forgetFlow(pkt packet) {
 	c, err := mdnetlink.Dial(unix.NETLINK_NETFILTER, &mdnetlink.Config{NetNS: int(d.host.Fd())})
 	if err != nil {
 		return
 	}
 	defer c.Close()
-	family, ip := byte(unix.AF_INET), []mdnetlink.Attribute{{Type: ctaIPv4Src, Data: p.src.AsSlice()}, {Type: ctaIPv4Dst, Data: p.dst.AsSlice()}}
-	if p.src.Is6() {
-		family, ip = unix.AF_INET6, []mdnetlink.Attribute{{Type: ctaIPv6Src, Data: p.src.AsSlice()}, {Type: ctaIPv6Dst, Data: p.dst.AsSlice()}}
+	family, ip := byte(unix.AF_INET), []mdnetlink.Attribute{{Type: ctaIPv4Src, Data: pkt.src.AsSlice()},
+		{Type: ctaIPv4Dst, Data: pkt.dst.AsSlice()}}
+	if pkt.src.Is6() {
+		family, ip = unix.AF_INET6, []mdnetlink.Attribute{{Type: ctaIPv6Src, Data: pkt.src.AsSlice()},
+			{Type: ctaIPv6Dst, Data: pkt.dst.AsSlice()}}
 	}
 	be := func(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
-	proto := []mdnetlink.Attribute{{Type: ctaProtoNum, Data: []byte{p.proto}}}
-	switch p.proto {
+	proto := []mdnetlink.Attribute{{Type: ctaProtoNum, Data: []byte{pkt.proto}}}
+	switch pkt.proto {
 	case unix.IPPROTO_ICMP:
-		proto = append(proto, mdnetlink.Attribute{Type: ctaICMPID, Data: be(p.sport)}, mdnetlink.Attribute{Type: ctaICMPType, Data: []byte{byte(p.dport >> 8)}}, mdnetlink.Attribute{Type: ctaICMPCode, Data: []byte{byte(p.dport)}})
+		proto = append(proto, mdnetlink.Attribute{Type: ctaICMPID, Data: be(pkt.sport)},
+			mdnetlink.Attribute{Type: ctaICMPType, Data: []byte{byte(pkt.dport >> 8)}},
+			mdnetlink.Attribute{Type: ctaICMPCode, Data: []byte{byte(pkt.dport)}})
 	case unix.IPPROTO_ICMPV6:
-		proto = append(proto, mdnetlink.Attribute{Type: ctaICMP6ID, Data: be(p.sport)}, mdnetlink.Attribute{Type: ctaICMP6Type, Data: []byte{byte(p.dport >> 8)}}, mdnetlink.Attribute{Type: ctaICMP6Code, Data: []byte{byte(p.dport)}})
+		proto = append(proto, mdnetlink.Attribute{Type: ctaICMP6ID, Data: be(pkt.sport)},
+			mdnetlink.Attribute{Type: ctaICMP6Type, Data: []byte{byte(pkt.dport >> 8)}},
+			mdnetlink.Attribute{Type: ctaICMP6Code, Data: []byte{byte(pkt.dport)}})
 	default:
-		proto = append(proto, mdnetlink.Attribute{Type: ctaProtoSrc, Data: be(p.sport)}, mdnetlink.Attribute{Type: ctaProtoDst, Data: be(p.dport)})
+		proto = append(proto, mdnetlink.Attribute{Type: ctaProtoSrc, Data: be(pkt.sport)},
+			mdnetlink.Attribute{Type: ctaProtoDst, Data: be(pkt.dport)})
 	}
 	nest := func(typ uint16, list []mdnetlink.Attribute) mdnetlink.Attribute {
 		b, _ := mdnetlink.MarshalAttributes(list)
 		return mdnetlink.Attribute{Type: typ | nlaNested, Data: b}
 	}
-	data, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{nest(ctaTupleOrig, []mdnetlink.Attribute{nest(ctaTupleIP, ip), nest(ctaTupleProto, proto)})})
+	data, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{nest(ctaTupleOrig,
+		[]mdnetlink.Attribute{nest(ctaTupleIP, ip), nest(ctaTupleProto, proto)})})
 	if err != nil {
 		return
 	}
 	// Without one there is nothing to end, which is an error and none.
-	_, _ = c.Execute(mdnetlink.Message{Header: mdnetlink.Header{Type: mdnetlink.HeaderType(ctDelete), Flags: mdnetlink.Request | mdnetlink.Acknowledge}, Data: append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...)})
+	_, _ = c.Execute(mdnetlink.Message{Header: mdnetlink.Header{Type: mdnetlink.HeaderType(ctDelete),
+		Flags: mdnetlink.Request | mdnetlink.Acknowledge}, Data: append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...)})
 }
 
 // checksum is that of the Internet, over parts that each but the last have an even length.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 )
 
 // An instance speaks for itself and nobody else.
@@ -270,7 +271,7 @@ func TestForwarding(t *testing.T) {
 	h := w.hosts[0]
 	w.inst("a2").serve(80)
 	h.service(7, 1, w.inst("a2"))
-	run(t, h.ns, `
+	kerneltest.Run(t, h.ns, `
 		sysctl -qw net.ipv6.conf.all.forwarding=0
 		sysctl -qw net.ipv6.conf.wire.accept_ra=1`)
 	must(t, h.dev.Close())
@@ -285,13 +286,13 @@ func TestForwarding(t *testing.T) {
 		}
 	}
 	// Two machines that are no instances, on either side of the host.
-	near, far := newNS(t), newNS(t)
+	near, far := kerneltest.NewNS(t), kerneltest.NewNS(t)
 	for name, ns := range map[string]*os.File{"near": near, "far": far} {
 		must(t, kernel.In(h.ns, func() error {
 			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1, Flags: net.FlagUp}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd()))})
 		}))
-		run(t, h.ns, "ip addr add fd77:"+name[1:2]+"::1/64 dev "+name+" nodad")
-		run(t, ns, "ip addr add fd77:"+name[1:2]+"::2/64 dev eth0 nodad\nip link set eth0 up\nip -6 route add default via fd77:"+name[1:2]+"::1")
+		kerneltest.Run(t, h.ns, "ip addr add fd77:"+name[1:2]+"::1/64 dev "+name+" nodad")
+		kerneltest.Run(t, ns, "ip addr add fd77:"+name[1:2]+"::2/64 dev eth0 nodad\nip link set eth0 up\nip -6 route add default via fd77:"+name[1:2]+"::1")
 	}
 	must(t, kernel.In(near, func() error { return kernel.SysctlIfAny("ipv4/ping_group_range", "0\t2147483647") }))
 	i := &inst{h: h, ns: near}

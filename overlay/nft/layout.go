@@ -140,73 +140,73 @@ func (s *skeleton) build(c *nftables.Conn, tap string, guard bool) error {
 	return nil
 }
 
-func (s *skeleton) buildINet(w writer, guard bool) {
+func (s *skeleton) buildINet(out writer, guard bool) {
 	have := s.sets[nftables.TableFamilyINet]
 	filter, nat := nftables.ChainTypeFilter, nftables.ChainTypeNAT
 	// Before those of overlay/hostnet, which lead ports of the host to instances, and give what leaves it another address.
-	raw := w.chain("raw", hook{filter, nftables.ChainHookPrerouting, -300, ""})
-	serve := w.chain("serve", hook{nat, nftables.ChainHookPrerouting, -101, ""})
-	input := w.chain("input", hook{filter, nftables.ChainHookInput, -10, ""})
-	forward := w.chain("forward", hook{filter, nftables.ChainHookForward, -10, ""})
-	output := w.chain("output", hook{filter, nftables.ChainHookOutput, -10, ""})
-	post := w.chain("keep", hook{nat, nftables.ChainHookPostrouting, 99, ""})
+	raw := out.chain("raw", hook{filter, nftables.ChainHookPrerouting, -300, ""})
+	serve := out.chain("serve", hook{nat, nftables.ChainHookPrerouting, -101, ""})
+	input := out.chain("input", hook{filter, nftables.ChainHookInput, -10, ""})
+	forward := out.chain("forward", hook{filter, nftables.ChainHookForward, -10, ""})
+	output := out.chain("output", hook{filter, nftables.ChainHookOutput, -10, ""})
+	post := out.chain("keep", hook{nat, nftables.ChainHookPostrouting, 99, ""})
 
-	w.rule(input, from(s.o.tunnelTap()), drop())
-	w.rule(input, from(s.o.agentTap()), drop())
+	out.rule(input, from(s.o.tunnelTap()), drop())
+	out.rule(input, from(s.o.agentTap()), drop())
 	for _, f := range families() {
 		only := func(ch *nftables.Chain) *nftables.Chain {
-			own := w.chain(ch.Name + f.name)
-			w.rule(ch, meta(expr.MetaKeyNFPROTO, 0), is(0, f.proto), jump(own.Name))
+			own := out.chain(ch.Name + f.name)
+			out.rule(ch, meta(expr.MetaKeyNFPROTO, 0), is(0, f.proto), jump(own.Name))
 			return own
 		}
 		here, self := have["here"+f.name], have["self"+f.name]
 
 		// What the agent writes is no part of a flow, but for what it held on the way to a service address.
 		r := only(raw)
-		mine := w.chain("mine" + f.name)
-		w.rule(r, from(s.o.agentTap()), f.source(0), inSet(0, here), jump(mine.Name))
-		w.rule(r, from(s.o.agentTap()), match{&expr.Notrack{}}, accept())
+		mine := out.chain("mine" + f.name)
+		out.rule(r, from(s.o.agentTap()), f.source(0), inSet(0, here), jump(mine.Name))
+		out.rule(r, from(s.o.agentTap()), match{&expr.Notrack{}}, accept())
 
 		r = only(serve)
-		w.rule(r, fromIn(have["inside"]), f.source(0), follow(0, have["asks"+f.name]))
+		out.rule(r, fromIn(have["inside"]), f.source(0), follow(0, have["asks"+f.name]))
 
 		// The host is in between, so that it would tell instances of a shorter way to each other.
 		r = only(output)
-		w.rule(r, toIn(have["bridges"]), protocol(f.icmp()), transport(0, map[bool]byte{false: 5, true: 137}[f.six]), drop())
+		out.rule(r, toIn(have["bridges"]), protocol(f.icmp()), transport(0, map[bool]byte{false: 5, true: 137}[f.six]), drop())
 
 		// The first translation that a connection gets counts: here, that there is none.
 		r = only(post)
-		kept := w.chain("kept" + f.name)
-		w.rule(r, f.source(0), f.dest(f.words()), inSet(0, self), asked(0), fromAddr(f, 0))
-		w.rule(r, to(s.o.tunnelTap()), f.source(0), fromAddr(f, 0))
-		w.rule(r, to(s.o.agentTap()), f.source(0), fromAddr(f, 0))
-		w.rule(r, f.source(0), inSet(0, here), asked(0), jump(kept.Name))
+		kept := out.chain("kept" + f.name)
+		out.rule(r, f.source(0), f.dest(f.words()), inSet(0, self), asked(0), fromAddr(f, 0))
+		out.rule(r, to(s.o.tunnelTap()), f.source(0), fromAddr(f, 0))
+		out.rule(r, to(s.o.agentTap()), f.source(0), fromAddr(f, 0))
+		out.rule(r, f.source(0), inSet(0, here), asked(0), jump(kept.Name))
 
 		r = only(forward)
-		instance, pool := w.chain("instance"+f.name), w.chain("pool"+f.name)
-		w.rule(r, from(s.o.agentTap()), state(expr.CtStateBitUNTRACKED), accept())
-		w.rule(r, f.source(0), inSet(0, here), state(expr.CtStateBitINVALID), loses("drop-stray"))
-		w.rule(r, from(s.o.tunnelTap()), state(expr.CtStateBitINVALID), loses("drop-stray"))
-		w.rule(r, toIn(have["bridges"]), answer(), accept())
-		w.rule(r, from(s.o.tunnelTap()), meta(expr.MetaKeyMARK, 0), is(0, binaryutil.NativeEndian.PutUint32(notOurs)...), loses("drop-network"))
-		w.rule(r, from(s.o.tunnelTap()), toIn(have["bridges"]), accept())
-		w.rule(r, from(s.o.tunnelTap()), loses("drop-forged"))
-		w.rule(r, to(s.o.tunnelTap()), fromIn(have["inside"]), f.source(0), inSet(0, here), count("to-tunnel"), accept())
-		w.rule(r, to(s.o.tunnelTap()), loses("drop-forged"))
-		w.rule(r, to(s.o.agentTap()), fromIn(have["inside"]), f.source(0), inSet(0, here), count("to-agent"), accept())
-		w.rule(r, to(s.o.agentTap()), loses("drop-forged"))
-		w.rule(r, toIn(have["bridges"]), f.dest(0), inSet(0, here), jump(instance.Name))
-		w.rule(instance, fromIn(have["inside"]), f.source(0), follow(0, have["reaches"+f.name]))
-		w.rule(instance, f.source(0), jump(pool.Name))
+		instance, pool := out.chain("instance"+f.name), out.chain("pool"+f.name)
+		out.rule(r, from(s.o.agentTap()), state(expr.CtStateBitUNTRACKED), accept())
+		out.rule(r, f.source(0), inSet(0, here), state(expr.CtStateBitINVALID), loses("drop-stray"))
+		out.rule(r, from(s.o.tunnelTap()), state(expr.CtStateBitINVALID), loses("drop-stray"))
+		out.rule(r, toIn(have["bridges"]), answer(), accept())
+		out.rule(r, from(s.o.tunnelTap()), meta(expr.MetaKeyMARK, 0), is(0, binaryutil.NativeEndian.PutUint32(notOurs)...), loses("drop-network"))
+		out.rule(r, from(s.o.tunnelTap()), toIn(have["bridges"]), accept())
+		out.rule(r, from(s.o.tunnelTap()), loses("drop-forged"))
+		out.rule(r, to(s.o.tunnelTap()), fromIn(have["inside"]), f.source(0), inSet(0, here), count("to-tunnel"), accept())
+		out.rule(r, to(s.o.tunnelTap()), loses("drop-forged"))
+		out.rule(r, to(s.o.agentTap()), fromIn(have["inside"]), f.source(0), inSet(0, here), count("to-agent"), accept())
+		out.rule(r, to(s.o.agentTap()), loses("drop-forged"))
+		out.rule(r, toIn(have["bridges"]), f.dest(0), inSet(0, here), jump(instance.Name))
+		out.rule(instance, fromIn(have["inside"]), f.source(0), follow(0, have["reaches"+f.name]))
+		out.rule(instance, f.source(0), jump(pool.Name))
 	}
 	if guard {
 		// This worker made the host forward IPv6; it is to do so for instances alone.
-		only := w.chain(guardChain)
-		w.rule(forward, meta(expr.MetaKeyNFPROTO, 0), is(0, unix.NFPROTO_IPV6), jump(guardChain))
-		w.rule(only, fromIn(have["inside"]), back())
-		w.rule(only, from(s.o.tunnelTap()), back())
-		w.rule(only, toIn(have["bridges"]), back())
-		w.rule(only, drop())
+		only := out.chain(guardChain)
+		out.rule(forward, meta(expr.MetaKeyNFPROTO, 0), is(0, unix.NFPROTO_IPV6), jump(guardChain))
+		out.rule(only, fromIn(have["inside"]), back())
+		out.rule(only, from(s.o.tunnelTap()), back())
+		out.rule(only, toIn(have["bridges"]), back())
+		out.rule(only, drop())
 	}
 }
 
@@ -235,7 +235,8 @@ func (s *skeleton) buildNetdev(w writer, tap string) {
 		known, deliver, stray := w.chain("known"+f.name), w.chain("deliver"+f.name), w.chain("stray"+f.name)
 		w.rule(in, jump(known.Name)) // which goes to deliver
 		w.rule(in, loses("drop-forged"))
-		host := join(set(0, 0), match{&expr.Meta{Key: expr.MetaKeyPKTTYPE, SourceRegister: true, Register: reg(0)}}, count("from-tunnel"), accept())
+		host := join(set(0, 0), match{&expr.Meta{Key: expr.MetaKeyPKTTYPE, SourceRegister: true, Register: reg(0)}}, count("from-tunnel"),
+			accept())
 		w.rule(deliver, link(8, 4, 0), f.dest(1), inSet(0, have["open"+f.name]), host)
 		w.rule(deliver, f.dest(0), inSet(0, have["here"+f.name]), setMark(notOurs), host)
 		w.rule(deliver, jump(stray.Name))
@@ -246,7 +247,8 @@ func (s *skeleton) buildNetdev(w writer, tap string) {
 }
 
 func setMark(m uint32) match {
-	return join(set(0, binaryutil.NativeEndian.PutUint32(m)...), match{&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: reg(0)}})
+	return join(set(0, binaryutil.NativeEndian.PutUint32(m)...),
+		match{&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: reg(0)}})
 }
 
 func (s *skeleton) buildBridge(w writer) {

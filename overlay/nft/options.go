@@ -67,8 +67,10 @@ func unsupported(err error) error {
 		return err
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		return &Unsupported{Reason: "nftables needs privileges: " + err.Error(), Cure: "run the worker as root, with CAP_NET_ADMIN"}
-	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENODEV):
-		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(), Cure: "it needs Linux 5.16 with nftables (inet, netdev with egress, bridge), connection tracking and tap devices"}
+	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPROTONOSUPPORT) ||
+		errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENODEV):
+		return &Unsupported{Reason: "the kernel lacks a part: " + err.Error(),
+			Cure: "it needs Linux 5.16 with nftables (inet, netdev with egress, bridge), connection tracking and tap devices"}
 	}
 	return err
 }

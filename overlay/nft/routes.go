@@ -88,7 +88,8 @@ func agentMAC() net.HardwareAddr { return net.HardwareAddr{6, 0, 0, 0, 0, 1} }
 // quiet keeps the kernel from speaking on a device by itself.
 func quiet(name string) error {
 	six := "ipv6/conf/" + name + "/"
-	return errors.Join(kernel.SysctlIfAny(six+"addr_gen_mode", "1"), kernel.SysctlIfAny(six+"accept_ra", "0"), kernel.SysctlIfAny(six+"router_solicitations", "0"), kernel.SysctlIfAny("ipv4/conf/"+name+"/rp_filter", "0"))
+	return errors.Join(kernel.SysctlIfAny(six+"addr_gen_mode", "1"), kernel.SysctlIfAny(six+"accept_ra", "0"),
+		kernel.SysctlIfAny(six+"router_solicitations", "0"), kernel.SysctlIfAny("ipv4/conf/"+name+"/rp_filter", "0"))
 }
 
 // forwarding sees to it that the host forwards IPv6. One that did not goes on heeding what routers announce to it, and does
@@ -151,7 +152,7 @@ func gateway(six bool) net.IP {
 
 // setRoutes leads what instances, and peers, send: to instances here, to those of peers, and what else is of the overlay to the
 // agent. The host's own packets go their own ways.
-func (d *Device) setRoutes(c overlay.Config, bridges map[string]netlink.Link) error {
+func (d *Device) setRoutes(conf overlay.Config, bridges map[string]netlink.Link) error {
 	taps := map[string]int{}
 	for _, name := range []string{d.opts.tunnelTap(), d.opts.agentTap()} {
 		l, err := d.nl.LinkByName(name)
@@ -163,32 +164,33 @@ func (d *Device) setRoutes(c overlay.Config, bridges map[string]netlink.Link) er
 	want := map[string]*netlink.Route{}
 	add := func(p netip.Prefix, link, mtu int, by bool) {
 		p = p.Masked()
-		r := &netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(p), LinkIndex: link, MTU: mtu, Protocol: unix.RTPROT_STATIC, Scope: netlink.SCOPE_LINK}
+		r := &netlink.Route{Table: d.opts.routes(), Dst: kernel.IPNet(p), LinkIndex: link, MTU: mtu, Protocol: unix.RTPROT_STATIC,
+			Scope: netlink.SCOPE_LINK}
 		if by {
 			r.Gw, r.Flags, r.Scope = gateway(p.Addr().Is6()), int(netlink.FLAG_ONLINK), netlink.SCOPE_UNIVERSE
 		}
 		want[p.String()] = r
 	}
-	for _, p := range append(append([]netip.Prefix{}, c.Local.Instances...), c.Local.Services...) {
+	for _, p := range append(append([]netip.Prefix{}, conf.Local.Instances...), conf.Local.Services...) {
 		add(p, taps[d.opts.agentTap()], 0, true)
 	}
-	for _, p := range c.Peers {
+	for _, p := range conf.Peers {
 		for _, x := range p.Prefixes {
 			add(x, taps[d.opts.tunnelTap()], 0, true)
 		}
 	}
 	for _, b := range bridges {
-		for _, p := range c.Local.Blocks {
-			add(p, b.Attrs().Index, c.Local.MTU, false)
+		for _, p := range conf.Local.Blocks {
+			add(p, b.Attrs().Index, conf.Local.MTU, false)
 		}
 	}
-	for _, i := range c.Instances {
+	for _, i := range conf.Instances {
 		l, err := d.nl.LinkByName(i.Device)
 		if err != nil {
 			continue
 		}
 		for _, a := range i.Addrs {
-			add(netip.PrefixFrom(a, a.BitLen()), l.Attrs().MasterIndex, c.Local.MTU, false)
+			add(netip.PrefixFrom(a, a.BitLen()), l.Attrs().MasterIndex, conf.Local.MTU, false)
 		}
 	}
 	for a := range d.dead {
@@ -210,7 +212,8 @@ func (d *Device) setRoutes(c overlay.Config, bridges map[string]netlink.Link) er
 		}
 	}
 	for _, r := range want {
-		if err := d.nl.RouteReplace(r); err != nil && !(r.Dst.IP.To4() == nil && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENETDOWN))) {
+		if err := d.nl.RouteReplace(r); err != nil && !(r.Dst.IP.To4() == nil &&
+			(errors.Is(err, unix.EACCES) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENETDOWN))) {
 			errs = append(errs, fmt.Errorf("route to %s: %w", r.Dst, err))
 		}
 	}

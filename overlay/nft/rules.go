@@ -56,7 +56,8 @@ func load(base expr.PayloadBase, off, size, to uint32) match {
 func link(off, size, to uint32) match { return load(expr.PayloadBaseLLHeader, off, size, to) }
 
 func writeLink(off, size, from uint32) match {
-	return match{&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: reg(from), Base: expr.PayloadBaseLLHeader, Offset: off, Len: size}}
+	return match{&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: reg(from), Base: expr.PayloadBaseLLHeader, Offset: off,
+		Len: size}}
 }
 
 func is(n uint32, data ...byte) match {
@@ -123,7 +124,8 @@ func within(n uint32, p netip.Prefix) match {
 
 // state matches packets whose connection is in one of some states.
 func state(bits uint32) match {
-	return join(match{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, mask(0, binaryutil.NativeEndian.PutUint32(bits)), isNot(0, 0, 0, 0, 0))
+	return join(match{&expr.Ct{Register: reg(0), Key: expr.CtKeySTATE}}, mask(0, binaryutil.NativeEndian.PutUint32(bits)),
+		isNot(0, 0, 0, 0, 0))
 }
 
 // answer matches packets of connections that exist, against the direction in which they were begun. Errors about them are none: conntrack

@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/hostnet"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 )
 
 // TestOneClientLeavesRoom: a client that begins flows to a service address, which nobody answers, has its share of the kernel's table of
@@ -27,15 +28,15 @@ func TestOneClientLeavesRoom(t *testing.T) {
 	w := newWorld(t)
 	h := w.hosts[0]
 	for _, i := range h.insts {
-		run(t, h.ns, "ip link del "+i.device)
+		kerneltest.Run(t, h.ns, "ip link del "+i.device)
 	}
 	h.insts, h.conf.Instances = nil, nil
 	h.set()
-	run(t, h.ns, "ip link del lan0")
+	kerneltest.Run(t, h.ns, "ip link del lan0")
 	dir := t.TempDir()
 	resolv := filepath.Join(dir, "resolv.conf")
 	must(t, os.WriteFile(resolv, nil, 0o600))
-	run(t, h.ns, "ip route add default via 10.100.0.2") // hostnet takes the MTU from it
+	kerneltest.Run(t, h.ns, "ip route add default via 10.100.0.2") // hostnet takes the MTU from it
 	n, err := hostnet.New(hostnet.Options{Name: h.opts.Worker, Subnet: h.blocks()[0], StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), NetNS: h.opts.NetNS, ResolvConf: resolv, Flows: room})
 	must(t, err)
 	t.Cleanup(func() {

@@ -61,13 +61,13 @@ type tables struct {
 
 // load reads what an earlier process left; nil: nothing that can be gone on with.
 func (d *Device) load() (*tables, error) {
-	c, err := d.conn()
+	nft, err := d.conn()
 	if err != nil {
 		return nil, err
 	}
 	t := &tables{map[setID]elements{}, map[setID]string{}, map[string]bool{}}
 	for _, table := range d.skeleton.tables() {
-		chains, err := c.ListChainsOfTableFamily(table.Family)
+		chains, err := nft.ListChainsOfTableFamily(table.Family)
 		if err != nil {
 			return nil, fmt.Errorf("nftables: list chains: %w", err)
 		}
@@ -89,7 +89,7 @@ func (d *Device) load() (*tables, error) {
 			return nil, nil
 		}
 		for name, set := range d.skeleton.sets[table.Family] {
-			list, err := c.GetSetElements(set)
+			list, err := nft.GetSetElements(set)
 			if err != nil {
 				return nil, fmt.Errorf("nftables: set %s: %w", name, err)
 			}
@@ -114,7 +114,7 @@ func isNamed(chain string) bool {
 
 // update brings the kernel's tables to what they are to be, in one transaction.
 func (d *Device) update(w *want) error {
-	c, err := d.conn()
+	nft, err := d.conn()
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (d *Device) update(w *want) error {
 	d.tables = nil // until it is known what happened
 	if t == nil {
 		t = &tables{map[setID]elements{}, map[setID]string{}, map[string]bool{}}
-		if err := d.skeleton.build(c, d.opts.tunnelTap(), d.guard); err != nil {
+		if err := d.skeleton.build(nft, d.opts.tunnelTap(), d.guard); err != nil {
 			return err
 		}
 	}
@@ -137,7 +137,7 @@ func (d *Device) update(w *want) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.named)) {
 		if !t.named[name] {
-			out := writer{c, d.skeleton.inet}
+			out := writer{nft, d.skeleton.inet}
 			if err := w.named[name](out, out.chain(name)); err != nil {
 				return err
 			}
@@ -149,9 +149,9 @@ func (d *Device) update(w *want) error {
 			continue
 		}
 		t.chains[id] = s
-		out := writer{c, table[id.table]}
+		out := writer{nft, table[id.table]}
 		ch := out.chain(id.name)
-		c.FlushChain(ch)
+		nft.FlushChain(ch)
 		for _, r := range rules {
 			out.rule(ch, r)
 		}
@@ -172,12 +172,12 @@ func (d *Device) update(w *want) error {
 				}
 			}
 			for part := range slices.Chunk(del, atOnce) {
-				if err := c.SetDeleteElements(set, part); err != nil {
+				if err := nft.SetDeleteElements(set, part); err != nil {
 					return err
 				}
 			}
 			for part := range slices.Chunk(add, atOnce) {
-				if err := c.SetAddElements(set, part); err != nil {
+				if err := nft.SetAddElements(set, part); err != nil {
 					return err
 				}
 			}
@@ -186,10 +186,10 @@ func (d *Device) update(w *want) error {
 	}
 	for name := range t.named {
 		if _, ok := w.named[name]; !ok {
-			c.DelChain(&nftables.Chain{Table: d.skeleton.inet, Name: name})
+			nft.DelChain(&nftables.Chain{Table: d.skeleton.inet, Name: name})
 		}
 	}
-	if err := c.Flush(); err != nil {
+	if err := nft.Flush(); err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
 	t.named = map[string]bool{}
@@ -237,12 +237,12 @@ func (d *Device) counts() (map[string]int64, error) {
 			out[n] = 0
 		}
 	}
-	c, err := d.conn()
+	nft, err := d.conn()
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range d.skeleton.tables() {
-		list, err := c.GetNamedObjects(t)
+		list, err := nft.GetNamedObjects(t)
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}

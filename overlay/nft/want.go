@@ -62,7 +62,7 @@ func cat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 func of(a netip.Addr) family { return families()[map[bool]int{false: 0, true: 1}[a.Is6()]] }
 
 // plan works out what is to be. bridges are names of bridges with their hardware addresses.
-func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, agentTap int) *want {
+func (s *skeleton) plan(conf overlay.Config, bridges map[string]net.HardwareAddr, agentTap int) *want {
 	w := &want{map[setID]elements{}, map[setID][]match{}, map[string]func(writer, *nftables.Chain) error{}}
 	const inet, netdev, bridge = nftables.TableFamilyINet, nftables.TableFamilyNetdev, nftables.TableFamilyBridge
 	w.put(inet, "inside", name(s.o.agentTap()))
@@ -71,7 +71,7 @@ func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, a
 		w.put(inet, "bridges", name(b))
 		w.put(bridge, "gates", mac)
 	}
-	for _, i := range c.Instances {
+	for _, i := range conf.Instances {
 		w.put(bridge, "cables", name(i.Device))
 		for _, a := range i.Addrs {
 			f, addr := of(a).name, a.AsSlice()
@@ -90,7 +90,7 @@ func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, a
 	}
 	here := w.sets[setID{inet, "here4"}]
 	here6 := w.sets[setID{inet, "here6"}]
-	for _, v := range c.Services {
+	for _, v := range conf.Services {
 		if len(v.Slots) == 0 {
 			continue
 		}
@@ -115,12 +115,13 @@ func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, a
 		w.put(inet, "service"+ch.f.name, cat(be32(uint32(v.Net)), v.Addr.AsSlice()), []byte(chain)...)
 	}
 	lengths := map[string]map[int]bool{"4": {}, "6": {}}
-	for _, p := range c.Peers {
+	for _, p := range conf.Peers {
 		for _, x := range p.Prefixes {
 			x = x.Masked()
 			f := of(x.Addr())
 			lengths[f.name][x.Bits()] = true
-			w.put(netdev, "to"+f.name, cat(be32(uint32(x.Bits())), x.Addr().AsSlice()), cat([]byte{2, byte(overlay.FrameData)}, be32(uint32(p.ID)))...)
+			w.put(netdev, "to"+f.name, cat(be32(uint32(x.Bits())), x.Addr().AsSlice()),
+				cat([]byte{2, byte(overlay.FrameData)}, be32(uint32(p.ID)))...)
 			w.put(netdev, "from"+f.name, cat(be32(uint32(p.ID)), be32(uint32(x.Bits())), x.Addr().AsSlice()))
 		}
 	}
@@ -130,25 +131,29 @@ func (s *skeleton) plan(c overlay.Config, bridges map[string]net.HardwareAddr, a
 		// Longer prefixes come first: they tell more exactly whose an address is.
 		for _, n := range slices.Backward(slices.Sorted(maps.Keys(lengths[f.name]))) {
 			m := net.CIDRMask(n, int(f.size)*8)
-			w.chains[send] = append(w.chains[send], join(set(0, be32(uint32(n))...), f.dest(1), mask(1, m), find(0, s.sets[netdev]["to"+f.name], 0), writeLink(0, 6, 0), accept()))
-			w.chains[known] = append(w.chains[known], join(link(2, 4, 0), set(1, be32(uint32(n))...), f.source(2), mask(2, m), inSet(0, s.sets[netdev]["from"+f.name]), goTo("deliver"+f.name)))
+			w.chains[send] = append(w.chains[send], join(set(0, be32(uint32(n))...), f.dest(1), mask(1, m),
+				find(0, s.sets[netdev]["to"+f.name], 0), writeLink(0, 6, 0), accept()))
+			w.chains[known] = append(w.chains[known], join(link(2, 4, 0), set(1, be32(uint32(n))...), f.source(2), mask(2, m),
+				inSet(0, s.sets[netdev]["from"+f.name]), goTo("deliver"+f.name)))
 		}
-		stray, kept, mine, pool := setID{netdev, "stray" + f.name}, setID{inet, "kept" + f.name}, setID{inet, "mine" + f.name}, setID{inet, "pool" + f.name}
+		stray, kept, mine, pool := setID{netdev, "stray" + f.name}, setID{inet, "kept" + f.name}, setID{inet, "mine" + f.name},
+			setID{inet, "pool" + f.name}
 		w.chains[stray], w.chains[kept], w.chains[mine], w.chains[pool] = nil, nil, nil, nil
-		for _, p := range c.Local.Blocks {
+		for _, p := range conf.Local.Blocks {
 			if f.has(p.Addr()) {
 				// The agent is told of some, and what it is told of is lost like the rest.
 				some := match{&expr.Limit{Type: expr.LimitTypePkts, Rate: 100, Unit: expr.LimitTimeSecond, Burst: 10}}
-				w.chains[stray] = append(w.chains[stray], join(f.dest(0), within(0, p), some, set(0, binaryutil.NativeEndian.PutUint32(uint32(agentTap))...), match{&expr.Dup{RegAddr: reg(0), RegDev: reg(0), IsRegDevSet: true}}))
+				w.chains[stray] = append(w.chains[stray], join(f.dest(0), within(0, p), some,
+					set(0, binaryutil.NativeEndian.PutUint32(uint32(agentTap))...), match{&expr.Dup{RegAddr: reg(0), RegDev: reg(0), IsRegDevSet: true}}))
 				w.chains[pool] = append(w.chains[pool], join(f.source(0), within(0, p), back()))
 			}
 		}
-		for _, p := range append(slices.Clone(c.Local.Services), c.Local.Instances...) {
+		for _, p := range append(slices.Clone(conf.Local.Services), conf.Local.Instances...) {
 			if f.has(p.Addr()) {
 				w.chains[pool] = append(w.chains[pool], join(f.source(0), within(0, p), loses("drop-forged")))
 			}
 		}
-		for _, p := range c.Local.Services {
+		for _, p := range conf.Local.Services {
 			if f.has(p.Addr()) {
 				w.chains[kept] = append(w.chains[kept], join(asked(0), within(0, p), f.source(0), fromAddr(f, 0)))
 				w.chains[mine] = append(w.chains[mine], join(f.dest(0), within(0, p), accept()))
@@ -176,22 +181,24 @@ func (s *skeleton) network(w *want, f family, n wire.NetworkID, kind byte) strin
 }
 
 // write makes the chain of a service: the slots in turn, for clients that are among them the others.
-func (s *skeleton) write(w writer, ch *nftables.Chain, v serviceChain) error {
+func (s *skeleton) write(out writer, ch *nftables.Chain, v serviceChain) error {
 	turn := func(before match, slots []netip.Addr) error {
 		if len(slots) == 1 {
-			w.rule(ch, before, set(0, slots[0].AsSlice()...), count("new-flow"), toAddr(v.f, 0))
+			out.rule(ch, before, set(0, slots[0].AsSlice()...), count("new-flow"), toAddr(v.f, 0))
 			return nil
 		}
 		s.anonymous++
-		m := &nftables.Set{Table: w.t, ID: s.anonymous, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true, KeyType: nftables.TypeInteger, DataType: v.f.typ}
+		m := &nftables.Set{Table: out.t, ID: s.anonymous, Name: "__map%d", Anonymous: true, Constant: true, IsMap: true,
+			KeyType: nftables.TypeInteger, DataType: v.f.typ}
 		var list []nftables.SetElement
 		for i, a := range slots {
 			list = append(list, nftables.SetElement{Key: binaryutil.NativeEndian.PutUint32(uint32(i)), Val: a.AsSlice()})
 		}
-		if err := w.c.AddSet(m, list); err != nil {
+		if err := out.c.AddSet(m, list); err != nil {
 			return err
 		}
-		w.rule(ch, before, match{&expr.Numgen{Register: reg(0), Modulus: uint32(len(slots)), Type: unix.NFT_NG_INCREMENTAL}}, find(0, m, 0), count("new-flow"), toAddr(v.f, 0))
+		out.rule(ch, before, match{&expr.Numgen{Register: reg(0), Modulus: uint32(len(slots)), Type: unix.NFT_NG_INCREMENTAL}}, find(0, m, 0),
+			count("new-flow"), toAddr(v.f, 0))
 		return nil
 	}
 	for _, a := range v.self {
@@ -234,11 +241,11 @@ func chainOf(b []byte) string {
 	return ""
 }
 
-func check(c overlay.Config) error {
-	if c.Local.MTU != 0 && (c.Local.MTU < 576 || c.Local.MTU > 65535) {
-		return fmt.Errorf("MTU %d must be 576 to 65535", c.Local.MTU)
+func check(conf overlay.Config) error {
+	if conf.Local.MTU != 0 && (conf.Local.MTU < 576 || conf.Local.MTU > 65535) {
+		return fmt.Errorf("MTU %d must be 576 to 65535", conf.Local.MTU)
 	}
-	for _, s := range c.Services {
+	for _, s := range conf.Services {
 		if !s.Addr.IsValid() || len(s.Slots) > overlay.MaxSlots {
 			return fmt.Errorf("service address %s with %d slots: it must be valid, with at most %d", s.Addr, len(s.Slots), overlay.MaxSlots)
 		}
@@ -249,7 +256,7 @@ func check(c overlay.Config) error {
 		}
 	}
 	owner := map[netip.Addr]string{}
-	for _, i := range c.Instances {
+	for _, i := range conf.Instances {
 		if i.Device == "" || len(i.Device) >= unix.IFNAMSIZ {
 			return fmt.Errorf("instance %s: device %q is not one", i.ID, i.Device)
 		}
@@ -260,7 +267,7 @@ func check(c overlay.Config) error {
 			owner[a] = i.ID
 		}
 	}
-	for _, list := range [][]netip.Prefix{c.Local.Blocks, c.Local.Instances, c.Local.Services} {
+	for _, list := range [][]netip.Prefix{conf.Local.Blocks, conf.Local.Instances, conf.Local.Services} {
 		for _, p := range list {
 			if !p.IsValid() {
 				return errors.New("a prefix of this worker is not valid")
@@ -268,7 +275,7 @@ func check(c overlay.Config) error {
 		}
 	}
 	ids, prefixes := map[wire.PeerID]bool{}, map[netip.Prefix]wire.PeerID{}
-	for _, p := range c.Peers {
+	for _, p := range conf.Peers {
 		if p.ID == 0 || ids[p.ID] {
 			return fmt.Errorf("peer %d %s: the number must be its own, and not 0", p.ID, p.Name)
 		}

@@ -64,39 +64,39 @@ const (
 )
 
 // New makes a relay and opens its ports.
-func New(o Options) (*Server, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+func New(opt Options) (*Server, error) {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Rate == 0 {
-		o.Rate = 1 << 30
+	if opt.Rate == 0 {
+		opt.Rate = 1 << 30
 	}
-	if !o.UDP.IsValid() {
+	if !opt.UDP.IsValid() {
 		return nil, errors.New("relay: no UDP address is given")
 	}
-	s := &Server{log: o.Log, rate: o.Rate, probe: o.Probe, end: make(chan struct{}), streams: map[*stream]bool{}}
-	s.table.name = o.Name
-	s.calls.wake = make(chan struct{}, 1)
-	s.table.set(wire.RelayConfig{}, o.Rate)
+	server := &Server{log: opt.Log, rate: opt.Rate, probe: opt.Probe, end: make(chan struct{}), streams: map[*stream]bool{}}
+	server.table.name = opt.Name
+	server.calls.wake = make(chan struct{}, 1)
+	server.table.set(wire.RelayConfig{}, opt.Rate)
 	var err error
-	if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(o.UDP)); err != nil {
+	if server.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(opt.UDP)); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	_ = s.udp.SetReadBuffer(socketBytes)
-	_ = s.udp.SetWriteBuffer(socketBytes)
-	s.gso.Store(tune(s.udp))
-	if o.TLS.IsValid() {
-		if s.tcp, err = net.Listen("tcp", o.TLS.String()); err != nil {
-			s.udp.Close()
+	_ = server.udp.SetReadBuffer(socketBytes)
+	_ = server.udp.SetWriteBuffer(socketBytes)
+	server.gso.Store(tune(server.udp))
+	if opt.TLS.IsValid() {
+		if server.tcp, err = net.Listen("tcp", opt.TLS.String()); err != nil {
+			server.udp.Close()
 			return nil, fmt.Errorf("relay: %w", err)
 		}
-		s.tls = &tls.Config{Certificates: []tls.Certificate{o.Certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol}}
-		s.wg.Go(s.accept)
+		server.tls = &tls.Config{Certificates: []tls.Certificate{opt.Certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol}}
+		server.wg.Go(server.accept)
 	}
-	for _, f := range []func(){s.receive, s.sweep, s.call} {
-		s.wg.Go(func() { panics.Again(s.log, "the relay", f) })
+	for _, f := range []func(){server.receive, server.sweep, server.call} {
+		server.wg.Go(func() { panics.Again(server.log, "the relay", f) })
 	}
-	return s, nil
+	return server, nil
 }
 
 // UDP and TLS are the addresses that are listened on.
@@ -212,27 +212,27 @@ type forwarder struct {
 func (s *Server) newForwarder() *forwarder { return &forwarder{s: s, t: &s.table} }
 
 // message takes what came from an address: datagrams of seg bytes each, the last of which may be shorter.
-func (f *forwarder) message(from netip.AddrPort, b []byte, seg int) {
+func (f *forwarder) message(from netip.AddrPort, data []byte, seg int) {
 	f.now = time.Now()
-	for begin, o := 0, 0; o < len(b); {
-		end := min(o+seg, len(b))
-		kind := b[o]
+	for begin, o := 0, 0; o < len(data); {
+		end := min(o+seg, len(data))
+		kind := data[o]
 		probe := kind == frame.TypeProbe && f.s.probe != nil
 		if kind != frame.TypeRegister && kind != frame.TypeRegistered && !probe {
-			if o = end; o == len(b) {
-				f.data(from, b[begin:], seg)
+			if o = end; o == len(data) {
+				f.data(from, data[begin:], seg)
 			}
 			continue
 		}
 		// The kernel joins what comes together and has one length, the last may be shorter: registrations are among data.
 		if begin < o {
-			f.data(from, b[begin:o], seg)
+			f.data(from, data[begin:o], seg)
 		}
 		if probe {
-			f.s.probe(b[o:end], from)
+			f.s.probe(data[o:end], from)
 		} else if kind == frame.TypeRegistered {
-			f.answered(from, b[o:end])
-		} else if a := f.t.register(b[o:end], from, nil, f.now); a != nil {
+			f.answered(from, data[o:end])
+		} else if a := f.t.register(data[o:end], from, nil, f.now); a != nil {
 			_, _ = f.s.udp.WriteToUDPAddrPort(a, from)
 		} else {
 			f.s.count.forged.Add(1)
@@ -273,9 +273,9 @@ func (f *forwarder) data(from netip.AddrPort, b []byte, seg int) {
 }
 
 // datagram forwards b[from:to]. The table is locked.
-func (f *forwarder) datagram(m *member, at *place, b []byte, from, to int) {
+func (f *forwarder) datagram(m *member, at *place, data []byte, from, to int) {
 	c := &f.s.count
-	d := b[from:to:to]
+	d := data[from:to:to]
 	hops, dst, src, ok := frame.Parse(d)
 	if !ok {
 		c.malformed.Add(1)
@@ -294,14 +294,14 @@ func (f *forwarder) datagram(m *member, at *place, b []byte, from, to int) {
 		c.rate.Add(1)
 		return
 	}
-	if f.to != next || len(f.run) == 0 || len(f.run)%f.seg != 0 || len(d) > f.seg || &f.run[:len(f.run)+1][len(f.run)] != &b[from] {
+	if f.to != next || len(f.run) == 0 || len(f.run)%f.seg != 0 || len(d) > f.seg || &f.run[:len(f.run)+1][len(f.run)] != &data[from] {
 		f.flush()
 		p := next.place(f.now)
 		if p == nil {
 			c.away.Add(1)
 			return
 		}
-		f.to, f.place, f.run, f.seg = next, p, b[from:from], len(d)
+		f.to, f.place, f.run, f.seg = next, p, data[from:from], len(d)
 	}
 	next.keys[f.place.key].out.Put(d, hops+1, dst, src, &f.scratch)
 	f.run = f.run[:len(f.run)+len(d)]

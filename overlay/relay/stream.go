@@ -35,7 +35,7 @@ const (
 
 func (s *Server) accept() {
 	for {
-		c, err := s.tcp.Accept()
+		conn, err := s.tcp.Accept()
 		if err != nil {
 			select {
 			case <-s.end:
@@ -44,7 +44,7 @@ func (s *Server) accept() {
 				continue
 			}
 		}
-		st := &stream{conn: tls.Server(c, s.tls), raw: c, end: make(chan struct{}), ready: make(chan struct{}, 1)}
+		st := &stream{conn: tls.Server(conn, s.tls), raw: conn, end: make(chan struct{}), ready: make(chan struct{}, 1)}
 		s.table.RLock()
 		most := maxStreams + len(s.table.workers)
 		s.table.RUnlock()
@@ -56,7 +56,7 @@ func (s *Server) accept() {
 		s.mu.Unlock()
 		if !ok {
 			s.count.streams.Add(1)
-			c.Close()
+			conn.Close()
 			continue
 		}
 		s.wg.Go(func() {
@@ -69,7 +69,7 @@ func (s *Server) accept() {
 			}()
 			defer panics.Catch(s.log, "a stream at the relay")
 			err := s.serve(st)
-			s.log.Debug("stream ended", "from", c.RemoteAddr(), "err", err)
+			s.log.Debug("stream ended", "from", conn.RemoteAddr(), "err", err)
 		})
 	}
 }
@@ -107,17 +107,17 @@ func (s *Server) serve(st *stream) error {
 }
 
 // frames takes the whole frames in b and gives what is left.
-func (f *forwarder) frames(st *stream, from netip.AddrPort, b []byte) ([]byte, error) {
-	for len(b) >= frame.StreamLen {
-		n, ok := frame.Length(b)
+func (f *forwarder) frames(st *stream, from netip.AddrPort, data []byte) ([]byte, error) {
+	for len(data) >= frame.StreamLen {
+		n, ok := frame.Length(data)
 		if !ok {
 			return nil, errStream
 		}
-		if len(b) < frame.StreamLen+n {
+		if len(data) < frame.StreamLen+n {
 			break
 		}
-		d := b[frame.StreamLen : frame.StreamLen+n]
-		b = b[frame.StreamLen+n:]
+		d := data[frame.StreamLen : frame.StreamLen+n]
+		data = data[frame.StreamLen+n:]
 		if d[0] == frame.TypeRegister {
 			a := f.t.register(d, from, st, f.now)
 			if a == nil {
@@ -141,7 +141,7 @@ func (f *forwarder) frames(st *stream, from netip.AddrPort, b []byte) ([]byte, e
 		}
 		f.t.RUnlock()
 	}
-	return b, nil
+	return data, nil
 }
 
 // put queues frames of seg bytes each, the last of which may be shorter; false: not all found room.

@@ -200,29 +200,29 @@ func (t *table) next(from *member, hops byte, dst, src wire.PeerID) (to *member,
 
 // register takes a registration from an address; out is the stream by which it came, nil for UDP. The answer is nil for
 // who has no key.
-func (t *table) register(b []byte, from netip.AddrPort, out *stream, now time.Time) []byte {
-	q, ok := frame.ParseRegister(b)
+func (t *table) register(data []byte, from netip.AddrPort, out *stream, now time.Time) []byte {
+	q, ok := frame.ParseRegister(data)
 	if !ok || q.Answer {
 		return nil
 	}
 	t.Lock()
 	defer t.Unlock()
-	m := t.workers[q.Peer]
+	member := t.workers[q.Peer]
 	if q.Relay {
-		m = t.tags[q.Peer]
+		member = t.tags[q.Peer]
 	}
-	if m == nil || q.Relay && out != nil || !m.asks.take(now, 1, askRate) {
+	if member == nil || q.Relay && out != nil || !member.asks.take(now, 1, askRate) {
 		return nil
 	}
 	code := func(k keyed) [32]byte {
 		if q.Relay {
-			return frame.RelayKey(k.key, m.relay)
+			return frame.RelayKey(k.key, member.relay)
 		}
 		return k.key
 	}
 	key := -1
-	for i, k := range m.keys {
-		if frame.CheckRegister(b, code(k)) {
+	for i, k := range member.keys {
+		if frame.CheckRegister(data, code(k)) {
 			key = i
 			break
 		}
@@ -244,27 +244,27 @@ func (t *table) register(b []byte, from netip.AddrPort, out *stream, now time.Ti
 		a.Done = a.Done || hmac.Equal(c[:], q.Cookie[:])
 	}
 	if a.Done {
-		old := m.current.Load()
-		if old != nil && old.out == nil && old.addr != from && (m.home == nil || old.addr != m.home.addr) {
+		old := member.current.Load()
+		if old != nil && old.out == nil && old.addr != from && (member.home == nil || old.addr != member.home.addr) {
 			delete(t.at, old.addr)
 		}
 		if old != nil && old.out != nil && old.out != out {
 			old.out.close()
 		}
 		if out == nil {
-			if other := t.at[from]; other != nil && other != m {
+			if other := t.at[from]; other != nil && other != member {
 				if other.home != nil && other.home.addr == from {
 					return nil
 				}
 				other.current.Store(nil) // two have no address in common
 			}
-			t.at[from] = m
+			t.at[from] = member
 		} else {
-			out.m.Store(m)
+			out.m.Store(member)
 		}
-		m.current.Store(&place{addr: from, out: out, key: key, until: now.Add(life)})
+		member.current.Store(&place{addr: from, out: out, key: key, until: now.Add(life)})
 	}
-	return a.Append(nil, code(m.keys[key]))
+	return a.Append(nil, code(member.keys[key]))
 }
 
 // cookie is what a worker must send back to prove that it is where it says.

@@ -119,7 +119,8 @@ func (a *Authority) Close() error { return a.socket.close() }
 
 // Stats gives counters since NewAuthority, by name.
 func (a *Authority) Stats() map[string]int64 {
-	return map[string]int64{"queries": a.queries.Load(), "answered": a.answered.Load(), "limited": a.limited.Load(), "refused": a.refused.Load(), "malformed": a.malformed.Load()}
+	return map[string]int64{"queries": a.queries.Load(), "answered": a.answered.Load(), "limited": a.limited.Load(),
+		"refused": a.refused.Load(), "malformed": a.malformed.Load()}
 }
 
 // zones is an AuthorityConfig made ready for questions. It never changes.
@@ -192,31 +193,31 @@ func within(name, zone string) bool {
 // respond answers one question; see handler. Nothing ever waits.
 func (a *Authority) respond(src netip.AddrPort, msg []byte, limit int) ([]byte, func(context.Context) []byte) {
 	a.queries.Add(1)
-	q, ok := parseQuery(msg, limit)
+	query, ok := parseQuery(msg, limit)
 	if !ok {
 		a.malformed.Add(1)
 		return nil, nil
 	}
 	asker := networkOf(netip.PrefixFrom(src.Addr().Unmap().WithZone(""), src.Addr().Unmap().BitLen()))
-	if !q.tcp {
+	if !query.tcp {
 		switch a.rate.take(asker, time.Now()) {
 		case drop:
 			a.limited.Add(1)
 			return nil, nil
 		case slip:
 			a.limited.Add(1)
-			return q.truncated(), nil
+			return query.truncated(), nil
 		}
 	}
-	if q.rcode != 0 {
+	if query.rcode != 0 {
 		a.malformed.Add(1)
-		return q.pack(reply{rcode: q.rcode}), nil
+		return query.pack(reply{rcode: query.rcode}), nil
 	}
-	if q.question.Type == typeANY && !q.tcp {
-		return q.truncated(), nil // nobody needs it, and it makes answers long
+	if query.question.Type == typeANY && !query.tcp {
+		return query.truncated(), nil // nobody needs it, and it makes answers long
 	}
 	a.answered.Add(1)
-	return q.pack(a.answer(&q, asker)), nil
+	return query.pack(a.answer(&query, asker)), nil
 }
 
 // truncated is the shortest answer, which says that TCP has the whole one.
@@ -268,11 +269,11 @@ func (a *Authority) answer(q *query, asker netip.Prefix) reply {
 			v.servers(&out.answers, &out.additionals, apex, v.Servers, ttl)
 		}
 	}
-	h := v.hosts[q.name]
-	if h == nil && !v.inner[q.name] {
-		h = v.wild[parent(q.name)]
+	host := v.hosts[q.name]
+	if host == nil && !v.inner[q.name] {
+		host = v.wild[parent(q.name)]
 	}
-	if h == nil {
+	if host == nil {
 		if addrs, ok := v.glue[q.name]; ok {
 			for _, ip := range addrs {
 				if rr := addressRecord(q.question.Name, ip, ttl); q.asks(rr.Header.Type) {
@@ -290,7 +291,7 @@ func (a *Authority) answer(q *query, asker netip.Prefix) reply {
 			}
 			out.options = []dns.Option{subnetOption(q.subnet, min(client.Bits(), q.subnet.Bits()))}
 		}
-		if p := a.nearest(client, h); p != nil {
+		if p := a.nearest(client, host); p != nil {
 			out.answers = append(out.answers, p.records(q, seconds(a.opt.TTL))...)
 		}
 	}
@@ -327,7 +328,7 @@ func (p *Point) records(q *query, ttl uint32) (out []dns.Resource) {
 
 // nearest chooses the point for a client: among the healthy ones, or, when there are none, among all, because what is
 // known of health may be wrong and nothing is lost.
-func (a *Authority) nearest(client netip.Prefix, h *Host) *Point {
+func (a *Authority) nearest(client netip.Prefix, host *Host) *Point {
 	type ranked struct {
 		cost float64
 		near int
@@ -336,14 +337,14 @@ func (a *Authority) nearest(client netip.Prefix, h *Host) *Point {
 	var best *Point
 	var least ranked
 	for _, healthy := range []bool{true, false} {
-		for i := range h.Points {
-			p := &h.Points[i]
+		for i := range host.Points {
+			p := &host.Points[i]
 			if healthy && !p.Healthy {
 				continue
 			}
 			r := ranked{hash: spread(client, p.ID)}
 			if a.opt.Rank != nil {
-				if r.cost = a.opt.Rank(client, h.Name, p); math.IsNaN(r.cost) {
+				if r.cost = a.opt.Rank(client, host.Name, p); math.IsNaN(r.cost) {
 					r.cost = math.Inf(1)
 				}
 			}
@@ -386,7 +387,8 @@ func (v *zoneView) servers(ns, additional *[]dns.Resource, zone string, list []N
 		if err != nil {
 			continue
 		}
-		*ns = append(*ns, dns.Resource{Header: dns.ResourceHeader{Name: owner, Type: dns.TypeNS, Class: dns.ClassINET, TTL: ttl}, Body: &dns.NSResource{NS: name}})
+		*ns = append(*ns, dns.Resource{Header: dns.ResourceHeader{Name: owner, Type: dns.TypeNS, Class: dns.ClassINET, TTL: ttl},
+			Body: &dns.NSResource{NS: name}})
 		for _, ip := range s.Addrs {
 			*additional = append(*additional, addressRecord(name, ip.Unmap(), ttl))
 		}

@@ -1,7 +1,7 @@
-// Package resolver answers DNS. A Resolver runs on every worker, for the instances there. It answers names of services from what it was told last, so
-// that it works when everything above is gone, and forwards all other names to the host's servers. The address that a
-// question comes from says which instance asks, and so which application's names mean something; a name of another
-// application exists only for those that it is exported to.
+// Package resolver answers DNS. A Resolver runs on every worker, for the instances there. It answers names of services
+// from what it was told last, so that it works when everything above is gone, and forwards all other names to the
+// host's servers. The address that a question comes from says which instance asks, and so which application's names
+// mean something; a name of another application exists only for those that it is exported to.
 //
 // Names are in the zone "skerry.", which is never forwarded; INSTANCE is a number or any, POLICY one of round-robin,
 // closest, least-loaded and instance, SERVICE-NS is "default" or the application's namespace:

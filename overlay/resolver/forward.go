@@ -40,7 +40,8 @@ type flight struct {
 const holdDown = 15 * time.Second
 
 func newForwarder(r *Resolver) *forwarder {
-	return &forwarder{r: r, cache: newCache(r.opt.CacheSize), flights: map[cacheKey]*flight{}, down: map[netip.AddrPort]time.Time{}, forms: map[netip.AddrPort]form{}}
+	return &forwarder{r: r, cache: newCache(r.opt.CacheSize), flights: map[cacheKey]*flight{}, down: map[netip.AddrPort]time.Time{},
+		forms: map[netip.AddrPort]form{}}
 }
 
 // cached answers from what is kept, or gives nil.
@@ -180,30 +181,30 @@ var errSpelling = errors.New("the answer does not repeat the question's spelling
 func (f *forwarder) once(ctx context.Context, network string, server netip.AddrPort, q *query, how form) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.r.opt.UpstreamTimeout)
 	defer cancel()
-	c, err := f.r.opt.Dial(ctx, network, server.String())
+	conn, err := f.r.opt.Dial(ctx, network, server.String())
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer conn.Close()
 	// A deadline ends reads; so does the Resolver's end.
-	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	out := upstreamQuery(q, how)
 	if network == "tcp" {
-		if err := writeMessage(c, out); err != nil {
+		if err := writeMessage(conn, out); err != nil {
 			return nil, err
 		}
-		in, err := readMessage(c)
+		in, err := readMessage(conn)
 		if err != nil {
 			return nil, err
 		}
 		return accept(out, in)
 	}
-	if _, err := c.Write(out); err != nil {
+	if _, err := conn.Write(out); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, 4096)
 	for {
-		n, err := c.Read(buf)
+		n, err := conn.Read(buf)
 		if err != nil {
 			return nil, err
 		}

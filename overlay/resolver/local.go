@@ -26,7 +26,8 @@ func (r *Resolver) local(v *view, q *query, n node) []byte {
 	case server:
 		target, err := dns.NewName(n.name)
 		if err == nil && q.asks(dns.TypeSRV) {
-			out.answers = append(out.answers, dns.Resource{Header: q.header(dns.TypeSRV, ttl), Body: &dns.SRVResource{Weight: 1, Port: n.port, Target: target}})
+			out.answers = append(out.answers, dns.Resource{Header: q.header(dns.TypeSRV, ttl),
+				Body: &dns.SRVResource{Weight: 1, Port: n.port, Target: target}})
 			both := query{question: dns.Question{Type: typeANY}}
 			out.additionals = v.addresses(&both, target, n.addr, ttl)
 		}

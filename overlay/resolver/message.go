@@ -144,8 +144,8 @@ type reply struct {
 // pack writes an answer; one that is too long is cut to the question, with the mark that TCP has it all.
 func (q *query) pack(r reply) []byte {
 	for _, cut := range []bool{false, true} {
-		h := dns.Header{ID: q.id, Response: true, OpCode: q.opcode, Authoritative: r.authoritative, RecursionDesired: q.rd, CheckingDisabled: q.cd,
-			RecursionAvailable: r.recursion, RCode: r.rcode & 0xf, Truncated: cut}
+		h := dns.Header{ID: q.id, Response: true, OpCode: q.opcode, Authoritative: r.authoritative, RecursionDesired: q.rd,
+			CheckingDisabled: q.cd, RecursionAvailable: r.recursion, RCode: r.rcode & 0xf, Truncated: cut}
 		b := dns.NewBuilder(make([]byte, 0, 256), h)
 		b.EnableCompression()
 		err := b.StartQuestions()

@@ -177,8 +177,8 @@ const (
 )
 
 // counterNames are the names of the counters, in their order.
-var counterNames = [numCounters]string{"queries", "local", "no-such-name", "forwarded", "cached", "stale", "refused", "malformed", "truncated", "busy",
-	"upstream-failed", "waited"}
+var counterNames = [numCounters]string{"queries", "local", "no-such-name", "forwarded", "cached", "stale", "refused", "malformed",
+	"truncated", "busy", "upstream-failed", "waited"}
 
 func (r *Resolver) count(c counter) { r.stats[c].Add(1) }
 
@@ -194,43 +194,43 @@ func (r *Resolver) Stats() map[string]int64 {
 // respond answers one question; see handler.
 func (r *Resolver) respond(src netip.AddrPort, msg []byte, limit int) ([]byte, func(context.Context) []byte) {
 	r.count(cQueries)
-	q, ok := parseQuery(msg, limit)
+	query, ok := parseQuery(msg, limit)
 	if !ok {
 		r.count(cMalformed)
 		return nil, nil
 	}
-	if q.rcode != 0 {
+	if query.rcode != 0 {
 		r.count(cMalformed)
-		return q.status(q.rcode), nil
+		return query.status(query.rcode), nil
 	}
 	v := r.view.Load()
 	asker, ok := v.askers[src.Addr().Unmap().WithZone("")]
 	if !ok {
 		r.count(cRefused)
-		return q.status(rcodeRefused), nil
+		return query.status(rcodeRefused), nil
 	}
-	n := v.lookup(asker, q.name)
-	if n.kind == nothing && n.short && !n.zoned && !q.asks(dns.TypeA) && !q.asks(dns.TypeAAAA) {
+	n := v.lookup(asker, query.name)
+	if n.kind == nothing && n.short && !n.zoned && !query.asks(dns.TypeA) && !query.asks(dns.TypeAAAA) {
 		n.kind = foreign // a top-level domain, asked for by who validates answers
 	}
 	switch {
 	case n.kind == foreign && v.inside[src.Addr().Unmap().WithZone("")]:
 		r.count(cRefused)
-		return q.status(rcodeRefused), nil
+		return query.status(rcodeRefused), nil
 	case n.kind == foreign:
-		if resp := r.fwd.cached(&q); resp != nil {
+		if resp := r.fwd.cached(&query); resp != nil {
 			r.count(cCached)
 			return resp, nil
 		}
-		return r.later(&r.outside, src.Addr(), &q, func(ctx context.Context) []byte { return r.fwd.ask(ctx, v.upstreams, &q) })
+		return r.later(&r.outside, src.Addr(), &query, func(ctx context.Context) []byte { return r.fwd.ask(ctx, v.upstreams, &query) })
 	case n.want == (skerry.ServiceKey{}) || r.opt.Wanted == nil || n.kind == nothing && asker.Complete:
-		return r.local(v, &q, n), nil
+		return r.local(v, &query, n), nil
 	}
 	wait := r.opt.Wanted(asker.Key, n.want)
 	if wait == nil {
-		return r.local(v, &q, n), nil
+		return r.local(v, &query, n), nil
 	}
-	return r.later(&r.ours, src.Addr(), &q, func(ctx context.Context) []byte { return r.await(ctx, asker.Key, &q, wait) })
+	return r.later(&r.ours, src.Addr(), &query, func(ctx context.Context) []byte { return r.await(ctx, asker.Key, &query, wait) })
 }
 
 // waiters are questions of one kind that wait.
@@ -265,12 +265,12 @@ func (r *Resolver) later(w *waiters, src netip.Addr, q *query, f func(context.Co
 // await holds a question until its routes are there, the name is known, or the time is up.
 func (r *Resolver) await(ctx context.Context, app skerry.AppKey, q *query, ready <-chan struct{}) []byte {
 	r.count(cWaited)
-	t := time.NewTimer(r.opt.Wait)
-	defer t.Stop()
+	timer := time.NewTimer(r.opt.Wait)
+	defer timer.Stop()
 	timeout := false
 	select {
 	case <-ready:
-	case <-t.C:
+	case <-timer.C:
 		timeout = true
 	case <-ctx.Done():
 		return q.status(rcodeServFail)

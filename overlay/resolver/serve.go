@@ -148,13 +148,13 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return p
 }
 
-func (s *socket) serveTCP(l net.Listener, h handler) error {
-	if !s.enter(l, false) {
+func (s *socket) serveTCP(listener net.Listener, h handler) error {
+	if !s.enter(listener, false) {
 		return errClosed
 	}
-	defer s.leave(l, false)
+	defer s.leave(listener, false)
 	for {
-		c, err := l.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			if s.ctx.Err() != nil {
 				return errClosed
@@ -168,11 +168,11 @@ func (s *socket) serveTCP(l net.Listener, h handler) error {
 			}
 			continue
 		}
-		if s.enter(c, true) {
+		if s.enter(conn, true) {
 			go func() {
-				defer s.leave(c, true)
+				defer s.leave(conn, true)
 				defer panics.Catch(s.log, "a connection of the name server")
-				s.conn(c, h)
+				s.conn(conn, h)
 			}()
 		}
 	}

@@ -38,13 +38,14 @@ type serviceView struct {
 	ordinals map[int]netip.Addr
 }
 
-func newView(c Config, serial uint32) *view {
-	v := &view{serial: serial, ipv6: c.IPv6, upstreams: slices.Clone(c.Upstreams), private: slices.Clone(c.Private),
-		apps: map[skerry.AppKey]*appView{}, askers: map[netip.Addr]*appView{}, inside: map[netip.Addr]bool{}, instances: map[netip.Addr]Instance{}}
-	for _, a := range c.Apps {
+func newView(conf Config, serial uint32) *view {
+	v := &view{serial: serial, ipv6: conf.IPv6, upstreams: slices.Clone(conf.Upstreams), private: slices.Clone(conf.Private),
+		apps: map[skerry.AppKey]*appView{}, askers: map[netip.Addr]*appView{}, inside: map[netip.Addr]bool{},
+		instances: map[netip.Addr]Instance{}}
+	for _, a := range conf.Apps {
 		v.apps[a.Key] = newAppView(a)
 	}
-	for _, i := range c.Instances {
+	for _, i := range conf.Instances {
 		for _, addr := range i.Addrs {
 			if !addr.IsValid() {
 				continue
@@ -63,8 +64,8 @@ func newView(c Config, serial uint32) *view {
 }
 
 func newAppView(a App) *appView {
-	out := &appView{Key: a.Key, Complete: a.Complete, short: map[string]*serviceView{}, full: map[skerry.ServiceKey]*serviceView{}, inner: map[string]bool{},
-		byIP: map[netip.Addr]string{}}
+	out := &appView{Key: a.Key, Complete: a.Complete, short: map[string]*serviceView{}, full: map[skerry.ServiceKey]*serviceView{},
+		inner: map[string]bool{}, byIP: map[netip.Addr]string{}}
 	out.within(a.Key)
 	for _, s := range a.Services {
 		s.Ports = slices.Clone(s.Ports)
@@ -305,7 +306,8 @@ func (v *view) pointer(a *appView, addr netip.Addr) node {
 	if i, ok := v.instances[addr]; ok && i.Service.App == a.Key {
 		return node{kind: pointer, name: canonical(i.Service, spec.BalanceInstance, i.Ordinal)}
 	}
-	if spec.ServicePrefix().Contains(addr) || spec.ServicePrefix6().Contains(addr) || slices.ContainsFunc(v.private, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if spec.ServicePrefix().Contains(addr) || spec.ServicePrefix6().Contains(addr) ||
+		slices.ContainsFunc(v.private, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return node{kind: nothing}
 	}
 	return node{kind: foreign}

@@ -42,7 +42,8 @@ func walk(raw []byte) (message, bool) {
 			if off, ok = skipName(raw, off); !ok || off+10 > len(raw) {
 				return m, false
 			}
-			typ, ttl, size := dns.Type(binary.BigEndian.Uint16(raw[off:])), binary.BigEndian.Uint32(raw[off+4:]), int(binary.BigEndian.Uint16(raw[off+8:]))
+			typ, ttl, size := dns.Type(binary.BigEndian.Uint16(raw[off:])), binary.BigEndian.Uint32(raw[off+4:]),
+				int(binary.BigEndian.Uint16(raw[off+8:]))
 			data := off + 10
 			if data+size > len(raw) {
 				return m, false

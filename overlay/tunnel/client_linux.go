@@ -68,13 +68,13 @@ func Start(ctx context.Context, o StartOptions) (*Client, error) {
 	if o.patience == 0 {
 		o.patience = answerIn
 	}
-	c, err := connect(ctx, o.Dir, o.patience)
-	if err == nil && c.hello.Control == ControlVersion {
-		return c, nil
+	client, err := connect(ctx, o.Dir, o.patience)
+	if err == nil && client.hello.Control == ControlVersion {
+		return client, nil
 	}
 	if err == nil {
-		err = c.Stop(ctx)
-		c.Close()
+		err = client.Stop(ctx)
+		client.Close()
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err() // who asks has no time left, which is not the datapath's fault
@@ -89,12 +89,12 @@ func Start(ctx context.Context, o StartOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the datapath: %w", err)
 	}
-	if c, err = await(ctx, o.Dir); err != nil {
+	if client, err = await(ctx, o.Dir); err != nil {
 		leash.Close()
 		return nil, err
 	}
-	c.leash = leash
-	return c, nil
+	client.leash = leash
+	return client, nil
 }
 
 // startFor is how long a datapath may take until its socket is there.
@@ -125,42 +125,42 @@ func launch(o StartOptions) (*os.File, error) {
 		return nil, err
 	}
 	defer log.Close()
-	r, w, err := os.Pipe()
+	in, out, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer in.Close()
 	args := append(append([]string{}, o.Command[1:]...), "--dir", o.Dir, "--wait")
 	if o.Tied {
 		args = append(args, "--tied")
 	}
 	cmd := exec.Command(o.Command[0], args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = r, log, log
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, log, log
 	// Buffers are bounded and there is little else: collecting often costs nothing, and keeps it small.
 	cmd.Env = append([]string{"GOGC=40", "GOMEMLIMIT=48MiB"}, o.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		w.Close()
+		out.Close()
 		return nil, err
 	}
 	if o.Shelter != nil {
 		if err := o.Shelter(cmd.Process.Pid); err != nil {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
-			w.Close()
+			out.Close()
 			return nil, err
 		}
 	}
 	go func() { _ = cmd.Wait() }() // while this agent lives; afterwards it is init's
 	if !o.Tied {
-		w.Close()
+		out.Close()
 		return nil, nil
 	}
-	if _, err := w.Write([]byte{1}); err != nil {
-		w.Close()
+	if _, err := out.Write([]byte{1}); err != nil {
+		out.Close()
 		return nil, err
 	}
-	return w, nil
+	return out, nil
 }
 
 // holder gives the process that holds the lock of a directory; 0: none.
@@ -210,7 +210,8 @@ func connect(ctx context.Context, dir string, patience time.Duration) (*Client, 
 		}
 		return nil, fmt.Errorf("connect to the datapath: %w", err)
 	}
-	c := &Client{dir: dir, conn: n, patience: patience, events: make(chan Event, eventRoom), ended: make(chan struct{}), wait: map[uint64]chan answer{}}
+	c := &Client{dir: dir, conn: n, patience: patience, events: make(chan Event, eventRoom), ended: make(chan struct{}),
+		wait: map[uint64]chan answer{}}
 	go c.read()
 	a, err := c.ask(ctx, request{Op: opHello})
 	if err != nil || a.Hello == nil {
@@ -236,10 +237,10 @@ func (c *Client) read() {
 	defer close(c.ended)
 	l := newLines(c.conn)
 	for {
-		b, err := l.next()
+		data, err := l.next()
 		var a answer
 		if err == nil {
-			err = json.Unmarshal(b, &a)
+			err = json.Unmarshal(data, &a)
 		}
 		if err != nil {
 			c.mu.Lock()
@@ -294,13 +295,13 @@ func (c *Client) exchange(ctx context.Context, q request) (answer, error) {
 		delete(c.wait, q.Number)
 		c.mu.Unlock()
 	}()
-	b, err := json.Marshal(q)
+	data, err := json.Marshal(q)
 	if err != nil {
 		return answer{}, err
 	}
 	c.writing.Lock()
 	_ = c.conn.SetWriteDeadline(time.Now().Add(c.patience))
-	_, err = c.conn.Write(append(b, '\n'))
+	_, err = c.conn.Write(append(data, '\n'))
 	c.writing.Unlock()
 	if err != nil {
 		c.conn.Close() // half a request would spoil the next

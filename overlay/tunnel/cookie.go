@@ -93,7 +93,7 @@ const (
 )
 
 // judge looks at a handshake message for which checkMAC1 holds.
-func (g *gate) judge(now time.Duration, b []byte, from netip.AddrPort) verdict {
+func (g *gate) judge(now time.Duration, data []byte, from netip.AddrPort) verdict {
 	if g.turned == 0 || now-g.turned > cookieLife {
 		if g.turned == 0 || now-g.turned > 2*cookieLife {
 			_, _ = rand.Read(g.secret[:]) // the last one is too old as well
@@ -106,12 +106,12 @@ func (g *gate) judge(now time.Duration, b []byte, from netip.AddrPort) verdict {
 	if g.calm.take(now, calmRate) {
 		return verdictTake
 	}
-	n := len(b) - macLen
+	n := len(data) - macLen
 	good := false
 	for _, s := range [][32]byte{g.secret, g.old} {
 		c := cookieFor(s, from)
-		m := mac(string(c[:]), "mac2", b[:n])
-		good = good || hmac.Equal(m[:], b[n:])
+		m := mac(string(c[:]), "mac2", data[:n])
+		good = good || hmac.Equal(m[:], data[n:])
 	}
 	if !good {
 		return verdictCookie

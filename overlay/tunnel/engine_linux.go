@@ -77,9 +77,11 @@ type Engine struct {
 // counters of what became of datagrams and frames.
 type counters struct {
 	malformed, unknown, stale, forged, refused, tooBig, noPeer, noSession, full, sendErr, tapErr, floods, busy, eventsLost atomic.Int64
-	source                                                                                                                 atomic.Int64 // from addresses that are not the peer's
-	reads, sends, messages, writes                                                                                         atomic.Int64 // system calls' worth: each carries several packets
-	rx, tx                                                                                                                 atomic.Int64
+	// from addresses that are not the peer's
+	source atomic.Int64
+	// system calls' worth: each carries several packets
+	reads, sends, messages, writes atomic.Int64
+	rx, tx                         atomic.Int64
 }
 
 func (c *counters) all() map[string]int64 {
@@ -88,7 +90,8 @@ func (c *counters) all() map[string]int64 {
 		"drop-malformed": &c.malformed, "drop-unknown": &c.unknown, "drop-stale": &c.stale, "drop-forged": &c.forged,
 		"drop-handshake": &c.refused, "drop-too-big": &c.tooBig, "drop-no-peer": &c.noPeer, "drop-no-session": &c.noSession,
 		"drop-waiting-full": &c.full, "drop-send": &c.sendErr, "drop-tap": &c.tapErr, "drop-flood": &c.floods, "drop-busy": &c.busy,
-		"drop-events": &c.eventsLost, "drop-source": &c.source, "reads": &c.reads, "sends": &c.sends, "messages": &c.messages, "writes": &c.writes, "rx": &c.rx, "tx": &c.tx,
+		"drop-events": &c.eventsLost, "drop-source": &c.source, "reads": &c.reads, "sends": &c.sends, "messages": &c.messages,
+		"writes": &c.writes, "rx": &c.rx, "tx": &c.tx,
 	} {
 		if n := v.Load(); n != 0 {
 			out[name] = n
@@ -250,8 +253,8 @@ func (e *Engine) Set(c Config) error {
 	return inner
 }
 
-func (e *Engine) set(c Config, id identity) error {
-	if err := e.setDevices(c); err != nil {
+func (e *Engine) set(conf Config, id identity) error {
+	if err := e.setDevices(conf); err != nil {
 		return err
 	}
 	if id.public != e.id.public {
@@ -259,13 +262,13 @@ func (e *Engine) set(c Config, id identity) error {
 			e.dropPeer(p)
 		}
 	}
-	e.id, e.conf = id, c
+	e.id, e.conf = id, conf
 	e.public.Store(&id.public)
-	e.mtu.Store(int64(c.MTU))
-	e.setRelays(c.Relays)
+	e.mtu.Store(int64(conf.MTU))
+	e.setRelays(conf.Relays)
 	keys := map[wire.OverlayKey]*peer{}
 	ids := map[wire.PeerID]*peer{}
-	for _, pc := range c.Peers {
+	for _, pc := range conf.Peers {
 		p := e.keys[pc.Key]
 		if p != nil && p.id != pc.ID {
 			e.dropPeer(p)
@@ -290,9 +293,9 @@ func (e *Engine) set(c Config, id identity) error {
 }
 
 // setDevices opens the tap and the socket that a configuration names, when they are others than those that are open.
-func (e *Engine) setDevices(c Config) error {
-	if e.tapIO == nil || c.Tap != e.tap {
-		fd, err := openTap(c.Tap)
+func (e *Engine) setDevices(conf Config) error {
+	if e.tapIO == nil || conf.Tap != e.tap {
+		fd, err := openTap(conf.Tap)
 		if err != nil {
 			return err
 		}
@@ -307,11 +310,11 @@ func (e *Engine) setDevices(c Config) error {
 			// Writers may be at it in this moment; theirs are counted as errors.
 			unix.Close(int(old))
 		}
-		e.tapIO, e.tap = r, c.Tap
+		e.tapIO, e.tap = r, conf.Tap
 		r.run()
 	}
-	if s := e.sock.Load(); s == nil || c.Port != 0 && c.Port != s.port {
-		n, err := openSocket(c.Port)
+	if s := e.sock.Load(); s == nil || conf.Port != 0 && conf.Port != s.port {
+		n, err := openSocket(conf.Port)
 		if err != nil {
 			return err
 		}
@@ -388,8 +391,8 @@ func (e *Engine) addSession(s *session) {
 	e.sessions.Store(&next)
 }
 
-// oldest gives the session to forget for a new one, which is the first. The one that sends stays, whatever its age. One that nobody has used is
-// of an attempt that was repeated since; the others may still carry what is on its way.
+// oldest gives the session to forget for a new one, which is the first. The one that sends stays, whatever its age. One
+// that nobody has used is of an attempt that was repeated since; the others may still carry what is on its way.
 func (p *peer) oldest() int {
 	last := 0
 	for i := len(p.sessions) - 1; i > 0; i-- {
@@ -477,7 +480,8 @@ func (e *Engine) status() Status {
 		if p == nil {
 			continue
 		}
-		ps := overlay.PathStatus{Peer: p.id, Name: pc.Name, Path: overlay.PathNone, Reason: p.reason, Loss: p.loss, RxBytes: p.rx.Load(), TxBytes: p.tx.Load(), Handshake: p.handshake}
+		ps := overlay.PathStatus{Peer: p.id, Name: pc.Name, Path: overlay.PathNone, Reason: p.reason, Loss: p.loss, RxBytes: p.rx.Load(),
+			TxBytes: p.tx.Load(), Handshake: p.handshake}
 		if v, s := p.via.Load(), p.send.Load(); v != nil && s != nil {
 			ps.Path, ps.Endpoint, ps.Cipher = v.kind(), v.addr, s.suite.String()
 			if !v.direct() {

@@ -109,7 +109,8 @@ func (id identity) receive(b []byte) (o offer, err error) {
 	if err != nil || len(p) != hsPayload || len(hs.PeerStatic()) != 32 {
 		return o, errHandshake
 	}
-	return offer{binary.BigEndian.Uint32(b[4:]), wire.OverlayKey(hs.PeerStatic()), binary.BigEndian.Uint64(p[8:]), p[1]&abilityAES != 0, hs}, nil
+	return offer{binary.BigEndian.Uint32(b[4:]), wire.OverlayKey(hs.PeerStatic()), binary.BigEndian.Uint64(p[8:]), p[1]&abilityAES != 0, hs},
+		nil
 }
 
 // respond answers an initiation and gives the session, which must not send before it is confirmed.

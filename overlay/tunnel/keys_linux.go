@@ -90,8 +90,8 @@ func (e *Engine) message(from origin, b []byte) {
 	}
 }
 
-func (e *Engine) initiation(from origin, b []byte, now time.Duration) {
-	if len(b) != initLen {
+func (e *Engine) initiation(from origin, data []byte, now time.Duration) {
+	if len(data) != initLen {
 		e.count.malformed.Add(1)
 		return
 	}
@@ -103,50 +103,50 @@ func (e *Engine) initiation(from origin, b []byte, now time.Duration) {
 		binary.BigEndian.PutUint32(a[4:], uint32(from.id))
 		src = netip.AddrPortFrom(netip.AddrFrom16(a), 1)
 	}
-	switch e.gate.judge(now, b, src) {
+	switch e.gate.judge(now, data, src) {
 	case verdictDrop:
 		e.count.floods.Add(1)
 		return
 	case verdictCookie:
 		e.count.floods.Add(1)
-		if c := e.gate.cookie(b, e.id.public, src); c != nil {
+		if c := e.gate.cookie(data, e.id.public, src); c != nil {
 			e.tx.plain(e.pathTo(from), c)
 		}
 		return
 	}
-	o, err := e.id.receive(b)
+	o, err := e.id.receive(data)
 	if err != nil {
 		e.count.refused.Add(1)
 		return
 	}
-	p := e.keys[o.peer]
-	if p == nil {
+	peer := e.keys[o.peer]
+	if peer == nil {
 		e.count.refused.Add(1)
 		return
 	}
-	if o.stamp <= p.stamp {
-		silent := now-time.Duration(p.lastRx.Load()) > quiet
-		if o.stamp == p.stamp || !silent || p.answered != 0 && now-p.answered < answerPause {
+	if o.stamp <= peer.stamp {
+		silent := now-time.Duration(peer.lastRx.Load()) > quiet
+		if o.stamp == peer.stamp || !silent || peer.answered != 0 && now-peer.answered < answerPause {
 			e.count.stale.Add(1)
 			return
 		}
-		p.answered = now
+		peer.answered = now
 	} else {
-		p.stamp = o.stamp
+		peer.stamp = o.stamp
 	}
 	// The peer has become another process; nothing that it sent before says where it is.
 	r, s, err := o.respond(e.newIndex(), e.aes)
 	if err != nil {
-		e.log.Error("handshake", "peer", p.id, "err", err)
+		e.log.Error("handshake", "peer", peer.id, "err", err)
 		return
 	}
-	s.peer, s.stamp = p, o.stamp
+	s.peer, s.stamp = peer, o.stamp
 	e.addSession(s)
-	r, _ = addMACs(r, p.key, nil)
+	r, _ = addMACs(r, peer.key, nil)
 	e.tx.plain(e.pathTo(from), r)
 	if from.relay == nil {
 		// What came in directly need not get out directly.
-		for _, c := range p.cands {
+		for _, c := range peer.cands {
 			if c.relay != nil && c.relay.registered() {
 				e.tx.plain(c.path, r)
 			}
@@ -154,16 +154,16 @@ func (e *Engine) initiation(from origin, b []byte, now time.Duration) {
 	}
 }
 
-func (e *Engine) response(from origin, b []byte, now time.Duration) {
-	if len(b) != respLen {
+func (e *Engine) response(from origin, data []byte, now time.Duration) {
+	if len(data) != respLen {
 		e.count.malformed.Add(1)
 		return
 	}
-	p := e.attempts[binary.BigEndian.Uint32(b[8:])]
+	p := e.attempts[binary.BigEndian.Uint32(data[8:])]
 	if p == nil || p.attempt == nil {
 		return // the same answer by a second way, mostly
 	}
-	s, err := p.attempt.finish(b, e.aes)
+	s, err := p.attempt.finish(data, e.aes)
 	if err != nil {
 		// A state that has read a wrong answer is good for nothing more; the next try makes another.
 		e.count.refused.Add(1)
@@ -315,7 +315,8 @@ func (e *Engine) endSession(p *peer, s *session) {
 func (e *Engine) nudge(from origin) {
 	now := e.now()
 	for _, p := range e.keys {
-		if p.cands[from.key()] == nil || p.send.Load() != nil || p.attempt != nil || now < p.nextTry || p.nudgedAt != 0 && now-p.nudgedAt < time.Second {
+		if p.cands[from.key()] == nil || p.send.Load() != nil || p.attempt != nil || now < p.nextTry ||
+			p.nudgedAt != 0 && now-p.nudgedAt < time.Second {
 			continue
 		}
 		p.nudgedAt = now

@@ -88,7 +88,7 @@ func envTiming() (t Timing) {
 // lockFor is how long a datapath waits for the one before it to end.
 const lockFor = 10 * time.Second
 
-func serveIn(ctx context.Context, dir, version string, o Options) error {
+func serveIn(ctx context.Context, dir, version string, opt Options) error {
 	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func serveIn(ctx context.Context, dir, version string, o Options) error {
 	context.AfterFunc(ctx, func() { ln.Close() })
 	// More than there are processors: with one to spare, the scheduler leaves a thread that waits in the kernel in peace.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
-	e := New(o)
+	e := New(opt)
 	defer e.Close()
 	c := &controller{e: e, hello: Hello{ControlVersion, version, os.Getpid()}, stop: cancel, open: map[*conn]bool{}}
 	slim()

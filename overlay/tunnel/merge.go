@@ -41,9 +41,9 @@ type run struct {
 }
 
 // add takes a packet from a peer: meta bytes and an IP packet. It reports whether that is well-formed.
-func (m *merger) add(peer wire.PeerID, b []byte) bool {
-	flags, net := b[0], wire.NetworkID(binary.BigEndian.Uint32(b[1:]))
-	pkt := b[metaLen:]
+func (m *merger) add(peer wire.PeerID, data []byte) bool {
+	flags, net := data[0], wire.NetworkID(binary.BigEndian.Uint32(data[1:]))
+	pkt := data[metaLen:]
 	ip, ok := parseIP(pkt)
 	if !ok || ip.total != len(pkt) {
 		return false

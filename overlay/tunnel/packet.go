@@ -49,7 +49,8 @@ func parseLabel(eth []byte) (l label, ok bool) {
 	if len(eth) < etherLen || eth[0] != 2 || eth[6] != 2 {
 		return l, false
 	}
-	return label{wire.PeerID(binary.BigEndian.Uint32(eth[2:])), overlay.FrameKind(eth[1]), wire.NetworkID(binary.BigEndian.Uint32(eth[8:]))}, true
+	return label{wire.PeerID(binary.BigEndian.Uint32(eth[2:])), overlay.FrameKind(eth[1]), wire.NetworkID(binary.BigEndian.Uint32(eth[8:]))},
+		true
 }
 
 // putLabel writes an Ethernet header for a packet of IP version 4 or 6.
@@ -75,26 +76,26 @@ type ipPacket struct {
 }
 
 // parseIP reads the fixed header. The packet must be as long as it says; more bytes may follow.
-func parseIP(b []byte) (p ipPacket, ok bool) {
-	if len(b) < 20 {
+func parseIP(data []byte) (p ipPacket, ok bool) {
+	if len(data) < 20 {
 		return p, false
 	}
-	switch b[0] >> 4 {
+	switch data[0] >> 4 {
 	case 4:
-		ihl := int(b[0]&15) * 4
-		p.total, p.proto = int(binary.BigEndian.Uint16(b[2:])), b[9]
-		if ihl < 20 || p.total < ihl || p.total > len(b) {
+		ihl := int(data[0]&15) * 4
+		p.total, p.proto = int(binary.BigEndian.Uint16(data[2:])), data[9]
+		if ihl < 20 || p.total < ihl || p.total > len(data) {
 			return p, false
 		}
-		if binary.BigEndian.Uint16(b[6:])&0x3fff == 0 {
+		if binary.BigEndian.Uint16(data[6:])&0x3fff == 0 {
 			p.l4 = ihl
 		}
 	case 6:
-		if len(b) < 40 {
+		if len(data) < 40 {
 			return p, false
 		}
-		p.v6, p.total, p.proto = true, 40+int(binary.BigEndian.Uint16(b[4:])), b[6]
-		if p.total > len(b) {
+		p.v6, p.total, p.proto = true, 40+int(binary.BigEndian.Uint16(data[4:])), data[6]
+		if p.total > len(data) {
 			return p, false
 		}
 		if p.proto == protoTCP || p.proto == protoUDP {

@@ -223,12 +223,12 @@ func (e *Engine) probe(p *peer, now time.Duration) bool {
 		e.pick(p, now)
 		return true
 	}
-	c := p.cands[via.pathKey]
-	if c == nil {
+	cand := p.cands[via.pathKey]
+	if cand == nil {
 		e.pick(p, now)
 		return true
 	}
-	busy := e.check(p, c, now)
+	busy := e.check(p, cand, now)
 	if via = p.via.Load(); via == nil {
 		return true
 	}
@@ -253,26 +253,26 @@ func (e *Engine) probe(p *peer, now time.Duration) bool {
 }
 
 // check looks at the path in use.
-func (e *Engine) check(p *peer, c *candidate, now time.Duration) (busy bool) {
+func (e *Engine) check(p *peer, cand *candidate, now time.Duration) (busy bool) {
 	t := e.timing
-	limit := max(t.Lost, 4*c.rtt)
-	for i := range c.pings {
-		q := &c.pings[i]
+	limit := max(t.Lost, 4*cand.rtt)
+	for i := range cand.pings {
+		q := &cand.pings[i]
 		if q.late || now-q.at <= limit {
 			continue
 		}
 		// One of which nothing came back, while other things did, was lost alone.
 		if time.Duration(p.lastRx.Load()) < q.at {
-			c.misses++
+			cand.misses++
 		}
 		q.late = true
 		p.loss = p.loss*0.9 + 0.1
-		c.next = now
+		cand.next = now
 	}
-	if c.misses > 0 && c.relay != nil {
-		c.relay.suspect(now)
+	if cand.misses > 0 && cand.relay != nil {
+		cand.relay.suspect(now)
 	}
-	if e.dead(p, c, now) {
+	if e.dead(p, cand, now) {
 		e.pick(p, now)
 		return true
 	}
@@ -282,14 +282,14 @@ func (e *Engine) check(p *peer, c *candidate, now time.Duration) (busy bool) {
 		every = t.Probe
 	}
 	silent := tx > rx && now-rx > t.Silence
-	if !c.awaits(now) && (now >= c.next || silent) {
-		e.ping(p, c, now)
-		c.next = now + every
+	if !cand.awaits(now) && (now >= cand.next || silent) {
+		e.ping(p, cand, now)
+		cand.next = now + every
 	}
-	if c.next > now+every {
-		c.next = now + every
+	if cand.next > now+every {
+		cand.next = now + every
 	}
-	return c.awaits(now) || now-tx < t.Probe
+	return cand.awaits(now) || now-tx < t.Probe
 }
 
 // pick moves a peer to the best path that seems to work. When none does, it begins a handshake, which tries them all.
@@ -306,7 +306,8 @@ func (e *Engine) pick(p *peer, now time.Duration) {
 	}
 	cur := p.via.Load()
 	for _, c := range p.cands {
-		works := c.relay != nil && c.relay.registered() && c.misses < deadAfter || c.relay == nil && c.misses < deadAfter && c.good > 0 && now-c.good < 3*e.timing.Lost
+		works := c.relay != nil && c.relay.registered() && c.misses < deadAfter ||
+			c.relay == nil && c.misses < deadAfter && c.good > 0 && now-c.good < 3*e.timing.Lost
 		if c.path != cur && works && better(c, best) {
 			best = c
 		}
@@ -381,10 +382,10 @@ func (e *Engine) control(p *peer, from origin, m control, at time.Duration) {
 // pong takes the answer to a ping. It counts for the path by which the ping went, and only if it came back by the same one,
 // but for an address that a NAT on the way has changed.
 func (e *Engine) pong(p *peer, from origin, m control, at time.Duration) {
-	var c *candidate
+	var cand *candidate
 	for _, o := range p.cands {
 		if i := slices.IndexFunc(o.pings, func(q ping) bool { return q.number == m.number }); i >= 0 {
-			c = o
+			cand = o
 			rtt := max(at-o.pings[i].at, 1)
 			if o.pings[i].late {
 				p.loss = max(0, p.loss-0.1) // it was not lost after all
@@ -398,13 +399,13 @@ func (e *Engine) pong(p *peer, from origin, m control, at time.Duration) {
 			break
 		}
 	}
-	if c == nil || c.pathKey != from.key() {
+	if cand == nil || cand.pathKey != from.key() {
 		return
 	}
 	now := e.now()
-	c.good, c.heard, c.misses = now, now, 0
+	cand.good, cand.heard, cand.misses = now, now, 0
 	via := p.via.Load()
-	if via != nil && via.pathKey == c.pathKey {
+	if via != nil && via.pathKey == cand.pathKey {
 		p.loss *= 0.9
 		p.reason = e.explain(p)
 		return
@@ -413,8 +414,8 @@ func (e *Engine) pong(p *peer, from origin, m control, at time.Duration) {
 	if via != nil {
 		cur = p.cands[via.pathKey]
 	}
-	if cur == nil || e.dead(p, cur, now) || p.rank(c) < p.rank(cur) {
-		e.use(p, c, now)
+	if cur == nil || e.dead(p, cur, now) || p.rank(cand) < p.rank(cur) {
+		e.use(p, cand, now)
 	}
 }
 
@@ -425,28 +426,28 @@ func (e *Engine) roam(p *peer, from origin) {
 	}
 	now := e.now()
 	known := p.cands[from.key()] != nil
-	c := e.candidate(p, from, now)
-	c.heard = now
+	cand := e.candidate(p, from, now)
+	cand.heard = now
 	via := p.via.Load()
-	if via != nil && via.pathKey == c.pathKey {
+	if via != nil && via.pathKey == cand.pathKey {
 		return
 	}
 	if via == nil || via.direct() && !known {
-		e.use(p, c, now)
-		e.ping(p, c, now)
+		e.use(p, cand, now)
+		e.ping(p, cand, now)
 		return
 	}
 	// The peer is free to use another way than this end does. But if it uses one that is known because the one in use is
 	// broken, this end wants to know soon.
 	if cur := p.cands[via.pathKey]; via.direct() && cur != nil {
 		if cur.misses > 0 {
-			e.use(p, c, now)
+			e.use(p, cand, now)
 		} else if !cur.awaits(now) && now-cur.good > e.timing.Lost {
 			e.ping(p, cur, now)
 		}
 	}
-	if !c.awaits(now) && now-c.good > e.timing.Lost {
-		e.ping(p, c, now)
+	if !cand.awaits(now) && now-cand.good > e.timing.Lost {
+		e.ping(p, cand, now)
 	}
 }
 

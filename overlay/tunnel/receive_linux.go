@@ -97,82 +97,82 @@ func (r *receiver) relayed(rc *relayClient, d []byte) {
 
 // datagram takes one datagram. Data goes to the tap at the next flush; it must stay where it is until then.
 func (r *receiver) datagram(from origin, d []byte) {
-	e := r.e
+	engine := r.e
 	switch d[0] {
 	case typeData, typeControl:
 	case typeInit, typeResponse, typeCookie:
 		if len(d) != initLen && len(d) != respLen && len(d) != cookieLen {
-			e.count.malformed.Add(1)
+			engine.count.malformed.Add(1)
 			return
 		}
-		if pub := e.public.Load(); d[0] != typeCookie && (pub == nil || !checkMAC1(d, *pub)) {
-			e.count.refused.Add(1)
+		if pub := engine.public.Load(); d[0] != typeCookie && (pub == nil || !checkMAC1(d, *pub)) {
+			engine.count.refused.Add(1)
 			return
 		}
 		select { // a channel of its own, so that a flood holds up nothing else
-		case e.hellos <- hello{from, append([]byte(nil), d...)}:
+		case engine.hellos <- hello{from, append([]byte(nil), d...)}:
 		default:
-			e.count.floods.Add(1)
+			engine.count.floods.Add(1)
 		}
 		return
 	default:
-		e.count.malformed.Add(1)
+		engine.count.malformed.Add(1)
 		return
 	}
 	if len(d) < headerLen+tagLen {
-		e.count.malformed.Add(1)
+		engine.count.malformed.Add(1)
 		return
 	}
 	index := binary.BigEndian.Uint32(d[1:])
-	s := r.sess
-	if s == nil || s.local != index {
-		if s = (*e.sessions.Load())[index]; s == nil {
-			e.count.unknown.Add(1)
+	session := r.sess
+	if session == nil || session.local != index {
+		if session = (*engine.sessions.Load())[index]; session == nil {
+			engine.count.unknown.Add(1)
 			r.stranger(from)
 			return
 		}
-		r.sess = s
+		r.sess = session
 	}
-	pkt, newest, ok := s.open(&r.nonce, d)
+	pkt, newest, ok := session.open(&r.nonce, d)
 	if !ok {
-		e.count.forged.Add(1)
+		engine.count.forged.Add(1)
 		return
 	}
-	p := s.peer
-	p.lastRx.Store(int64(r.now))
-	if !s.confirmed.Load() {
-		e.post(func() { e.confirm(s, from) })
+	peer := session.peer
+	peer.lastRx.Store(int64(r.now))
+	if !session.confirmed.Load() {
+		engine.post(func() { engine.confirm(session, from) })
 	} else if newest && d[0] == typeData {
-		r.moved(p, from)
+		r.moved(peer, from)
 	}
 	if d[0] == typeControl {
 		if c, err := parseControl(pkt); err == nil {
 			if newest && c.kind == ctlPing && c.flags&pingInUse != 0 {
-				r.moved(p, from)
+				r.moved(peer, from)
 			}
 			at := r.now
-			e.post(func() { e.control(p, from, c, at) })
+			engine.post(func() { engine.control(peer, from, c, at) })
 		} else {
-			e.count.malformed.Add(1)
+			engine.count.malformed.Add(1)
 		}
 		return
 	}
 	if len(pkt) < metaLen+20 {
-		e.count.malformed.Add(1)
+		engine.count.malformed.Add(1)
 		return
 	}
-	if c := p.conf.Load(); c != r.conf {
+	if c := peer.conf.Load(); c != r.conf {
 		r.conf, r.src = c, r.src[:0]
 	}
 	if pkt[metaLen]>>4 == 6 && len(pkt) < metaLen+40 || !r.conf.allowed(pkt[metaLen:], &r.src) {
-		e.count.source.Add(1)
+		engine.count.source.Add(1)
 		return
 	}
-	p.dataRx.Store(int64(r.now))
-	p.rx.Add(int64(len(pkt) - metaLen))
-	e.count.rx.Add(1)
-	if !r.m.add(p.id, pkt) {
-		e.count.malformed.Add(1)
+	peer.dataRx.Store(int64(r.now))
+	peer.rx.Add(int64(len(pkt) - metaLen))
+	engine.count.rx.Add(1)
+	if !r.m.add(peer.id, pkt) {
+		engine.count.malformed.Add(1)
 	}
 }
 

@@ -31,28 +31,28 @@ func newSender(e *Engine) *sender { return &sender{e: e, out: make([]byte, 0, ma
 
 // frame takes a frame of the tap. It changes it.
 func (s *sender) frame(f []byte) {
-	e := s.e
+	engine := s.e
 	if err := s.split.begin(f); err != nil || s.split.label.kind != overlay.FrameData {
-		e.count.malformed.Add(1)
+		engine.count.malformed.Add(1)
 		return
 	}
-	p := (*e.peers.Load())[s.split.label.peer]
+	p := (*engine.peers.Load())[s.split.label.peer]
 	if p == nil {
-		e.count.noPeer.Add(1)
+		engine.count.noPeer.Add(1)
 		return
 	}
-	if mtu := e.mtu.Load(); mtu > 0 && int64(s.split.size) > mtu+metaLen {
-		e.count.tooBig.Add(1)
+	if mtu := engine.mtu.Load(); mtu > 0 && int64(s.split.size) > mtu+metaLen {
+		engine.count.tooBig.Add(1)
 		return
 	}
 	sess, via := p.send.Load(), p.via.Load()
-	now := e.now()
+	now := engine.now()
 	p.dataTx.Store(int64(now))
-	if sess == nil || via == nil || now-sess.made > e.timing.RejectAfter || sess.counter.Load() > counterMax-maxSegments*2 {
+	if sess == nil || via == nil || now-sess.made > engine.timing.RejectAfter || sess.counter.Load() > counterMax-maxSegments*2 {
 		if !p.hold(f) {
-			e.count.full.Add(1)
+			engine.count.full.Add(1)
 		}
-		e.post(func() { e.want(p) })
+		engine.post(func() { engine.want(p) })
 		return
 	}
 	s.packets(p, sess, via)
@@ -76,8 +76,8 @@ func (s *sender) packets(p *peer, sess *session, via *path) {
 }
 
 // add puts a datagram into the batch, which goes when it is full or of another kind.
-func (s *sender) add(sess *session, via *path, typ byte, counter uint64, b []byte) {
-	need := headerLen + len(b) + tagLen
+func (s *sender) add(sess *session, via *path, typ byte, counter uint64, data []byte) {
+	need := headerLen + len(data) + tagLen
 	if via.relay != nil {
 		need += frame.DataLen
 	}
@@ -91,10 +91,10 @@ func (s *sender) add(sess *session, via *path, typ byte, counter uint64, b []byt
 	n := len(s.out)
 	if r := via.relay; r != nil {
 		s.out = s.out[:n+frame.DataLen]
-		s.out = sess.seal(s.out, &s.nonce, typ, counter, b)
+		s.out = sess.seal(s.out, &s.nonce, typ, counter, data)
 		r.out.Put(s.out[n:], 0, via.id, r.self, &s.scratch)
 	} else {
-		s.out = sess.seal(s.out, &s.nonce, typ, counter, b)
+		s.out = sess.seal(s.out, &s.nonce, typ, counter, data)
 	}
 	s.n++
 }

@@ -141,35 +141,35 @@ func (t *transmitter) sendmsg(s *socket, to *rawAddr, b []byte, seg int) syscall
 
 // send sends datagrams of seg bytes each, the last of which may be shorter. Where they cannot go at once (a link without
 // checksum offload, or with a smaller MTU), they go one by one.
-func (t *transmitter) send(s *socket, to *rawAddr, b []byte, seg int) error {
-	e := t.sendmsg(s, to, b, seg)
+func (t *transmitter) send(s *socket, to *rawAddr, data []byte, seg int) error {
+	e := t.sendmsg(s, to, data, seg)
 	switch e {
 	case 0:
 		return nil
 	case syscall.EAGAIN: // the socket's buffer is full, and the wire slower than the sender: wait for it
 		fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}
 		_, _ = unix.Poll(fds, 20)
-		if e = t.sendmsg(s, to, b, seg); e == 0 {
+		if e = t.sendmsg(s, to, data, seg); e == 0 {
 			return nil
 		}
 		return e
 	}
-	if seg >= len(b) {
+	if seg >= len(data) {
 		// An ICMP error of an earlier datagram shows here; this one has not been sent.
 		if e == syscall.ECONNREFUSED || e == syscall.EHOSTUNREACH {
-			if e = t.sendmsg(s, to, b, seg); e == 0 {
+			if e = t.sendmsg(s, to, data, seg); e == 0 {
 				return nil
 			}
 		}
 		return e
 	}
 	var last error
-	for len(b) > 0 {
-		n := min(seg, len(b))
-		if e := t.sendmsg(s, to, b[:n], n); e != 0 {
+	for len(data) > 0 {
+		n := min(seg, len(data))
+		if e := t.sendmsg(s, to, data[:n], n); e != 0 {
 			last = e
 		}
-		b = b[n:]
+		data = data[n:]
 	}
 	return last
 }

@@ -74,7 +74,8 @@ func (s *splitter) large(ip []byte, gso byte, seg, start int) error {
 	if gso == gsoUDP {
 		s.proto = protoUDP
 	}
-	if gso == gsoTCP4 && s.ip.v6 || gso == gsoTCP6 && !s.ip.v6 || gso != gsoTCP4 && gso != gsoTCP6 && gso != gsoUDP || seg == 0 || start < 20 || start > 60 && !s.ip.v6 {
+	if gso == gsoTCP4 && s.ip.v6 || gso == gsoTCP6 && !s.ip.v6 || gso != gsoTCP4 && gso != gsoTCP6 && gso != gsoUDP || seg == 0 ||
+		start < 20 || start > 60 && !s.ip.v6 {
 		return errFrame
 	}
 	// A segment with extension headers has its checksums written here.
@@ -131,9 +132,9 @@ func (s *splitter) next() []byte {
 	}
 	from := s.i * s.seg
 	pay := min(s.seg, s.pay-from)
-	b := s.buf[from : from+metaLen+s.head+pay]
-	copy(b, s.tmpl[:metaLen+s.head])
-	ip := b[metaLen:]
+	data := s.buf[from : from+metaLen+s.head+pay]
+	copy(data, s.tmpl[:metaLen+s.head])
+	ip := data[metaLen:]
 	if !s.ip.v6 {
 		binary.BigEndian.PutUint16(ip[4:], s.id+uint16(s.i))
 	}
@@ -163,5 +164,5 @@ func (s *splitter) next() []byte {
 		binary.BigEndian.PutUint16(l4[at:], c)
 	}
 	s.i++
-	return b
+	return data
 }

@@ -75,65 +75,65 @@ type control struct {
 	addr   netip.Addr
 }
 
-func (c control) append(b []byte) []byte {
-	b = append(b, c.kind)
+func (c control) append(data []byte) []byte {
+	data = append(data, c.kind)
 	switch c.kind {
 	case ctlPing:
-		b = append(binary.BigEndian.AppendUint32(b, c.number), c.flags)
+		data = append(binary.BigEndian.AppendUint32(data, c.number), c.flags)
 	case ctlPong:
 		var from netip.AddrPort
 		if len(c.addrs) > 0 {
 			from = c.addrs[0]
 		}
-		b = appendAddrPort(binary.BigEndian.AppendUint32(b, c.number), from)
+		data = appendAddrPort(binary.BigEndian.AppendUint32(data, c.number), from)
 	case ctlCandidates:
 		list := c.addrs[:min(len(c.addrs), maxCandidates)]
-		b = append(b, byte(len(list)))
+		data = append(data, byte(len(list)))
 		for _, a := range list {
-			b = appendAddrPort(b, a)
+			data = appendAddrPort(data, a)
 		}
 	case ctlUnknown:
 		a := c.addr.As16()
-		b = append(binary.BigEndian.AppendUint32(b, uint32(c.net)), a[:]...)
+		data = append(binary.BigEndian.AppendUint32(data, uint32(c.net)), a[:]...)
 	}
-	return b
+	return data
 }
 
 // parseControl takes a control message apart. Kinds that are not known come back as they are: a newer peer may send them.
-func parseControl(b []byte) (c control, err error) {
-	if len(b) == 0 {
+func parseControl(data []byte) (c control, err error) {
+	if len(data) == 0 {
 		return c, errMalformed
 	}
-	c.kind, b = b[0], b[1:]
+	c.kind, data = data[0], data[1:]
 	switch c.kind {
 	case ctlPing:
-		if len(b) < 5 {
+		if len(data) < 5 {
 			return c, errMalformed
 		}
-		c.number, c.flags = binary.BigEndian.Uint32(b), b[4]
+		c.number, c.flags = binary.BigEndian.Uint32(data), data[4]
 	case ctlPong:
-		if len(b) < 4+addrPortLen {
+		if len(data) < 4+addrPortLen {
 			return c, errMalformed
 		}
-		c.number = binary.BigEndian.Uint32(b)
-		if a := parseAddrPort(b[4:]); a.IsValid() {
+		c.number = binary.BigEndian.Uint32(data)
+		if a := parseAddrPort(data[4:]); a.IsValid() {
 			c.addrs = []netip.AddrPort{a}
 		}
 	case ctlCandidates:
-		if len(b) < 1 || b[0] > maxCandidates || len(b) < 1+int(b[0])*addrPortLen {
+		if len(data) < 1 || data[0] > maxCandidates || len(data) < 1+int(data[0])*addrPortLen {
 			return c, errMalformed
 		}
-		for i := range int(b[0]) {
-			if a := parseAddrPort(b[1+i*addrPortLen:]); usable(a) {
+		for i := range int(data[0]) {
+			if a := parseAddrPort(data[1+i*addrPortLen:]); usable(a) {
 				c.addrs = append(c.addrs, a)
 			}
 		}
 	case ctlUnknown:
-		if len(b) < 4+16 {
+		if len(data) < 4+16 {
 			return c, errMalformed
 		}
-		c.net = wire.NetworkID(binary.BigEndian.Uint32(b))
-		c.addr = netip.AddrFrom16([16]byte(b[4:20])).Unmap()
+		c.net = wire.NetworkID(binary.BigEndian.Uint32(data))
+		c.addr = netip.AddrFrom16([16]byte(data[4:20])).Unmap()
 	}
 	return c, nil
 }

@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/internal/testenv"
-	"skerry.dev/skerry/internal/thread"
+	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/kerneltest"
 	"skerry.dev/skerry/wire"
 )
 
@@ -50,27 +51,11 @@ type space struct {
 
 func newSpace(t testing.TB) *space {
 	t.Helper()
-	s := &space{t: t}
-	must(t, thread.Do(func() (err error) {
-		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
-			s.ns, err = os.Open("/proc/thread-self/ns/net")
-		}
-		return err
-	}))
-	t.Cleanup(func() { s.ns.Close() })
-	s.sh("ip link set lo up")
-	return s
+	return &space{t: t, ns: kerneltest.NewNS(t)}
 }
 
 // in runs f on a thread in the namespace.
-func (s *space) in(f func() error) error {
-	return thread.Do(func() error {
-		if err := unix.Setns(int(s.ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			return err
-		}
-		return f()
-	})
-}
+func (s *space) in(f func() error) error { return kernel.In(s.ns, f) }
 
 // try runs commands, one a line, in the namespace.
 func (s *space) try(script string) (string, error) {

@@ -17,8 +17,9 @@
 //	 ^ asks every 0.5 s at first,      │ asks every 20 s; 5 s with traffic;
 //	 │ every 10 s later                │ at once when what is sent brings nothing back
 //
-// A way without traffic for three minutes rests: it is down, and nothing is asked, until the datapath has found the peer anew because
-// somebody sends to it, or traffic comes. A question is an ICMP echo through the device, which the peer's programs answer without its agent. A peer is asked once it is
-// known where it may be: the datapath tells where it reaches the peer directly, and WireGuard is tried there
-// at the peer's own port for it; or the peer has begun by itself. While it is down packets go by the datapath.
+// A way without traffic for three minutes rests: it is down, and nothing is asked, until the datapath has found the
+// peer anew because somebody sends to it, or traffic comes. A question is an ICMP echo through the device, which the
+// peer's programs answer without its agent. A peer is asked once it is known where it may be: the datapath tells where
+// it reaches the peer directly, and WireGuard is tried there at the peer's own port for it; or the peer has begun by
+// itself. While it is down packets go by the datapath.
 package wireguard

@@ -101,15 +101,16 @@ func Device(worker string) string {
 }
 
 // New makes the device of a worker, or takes up what an earlier agent left. *Unsupported means that it cannot be here.
-func New(o Options) (*Link, error) {
-	if o.Worker == "" || o.Key == ([32]byte{}) {
+func New(opt Options) (*Link, error) {
+	if opt.Worker == "" || opt.Key == ([32]byte{}) {
 		return nil, errors.New("wireguard: options Worker and Key must be given")
 	}
-	own, err := Public(o.Key)
+	own, err := Public(opt.Key)
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{opts: o, device: Device(o.Worker), own: own, prefix: Prefix(own), log: o.Log, k: o.kernel, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), end: make(chan struct{}),
+	l := &Link{opts: opt, device: Device(opt.Worker), own: own, prefix: Prefix(own), log: opt.Log, k: opt.kernel,
+		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), end: make(chan struct{}),
 		peers: map[wire.OverlayKey]*state{}}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
@@ -117,7 +118,7 @@ func New(o Options) (*Link, error) {
 	if l.k == nil {
 		l.k = &machine{name: l.device}
 	}
-	if err := l.k.open(o.Key, o.Port); err != nil {
+	if err := l.k.open(opt.Key, opt.Port); err != nil {
 		return nil, errors.Join(unsupported(err), l.k.close())
 	}
 	r, err := l.k.read()
@@ -188,7 +189,8 @@ func (l *Link) Status() []overlay.PathStatus {
 	var out []overlay.PathStatus
 	for _, k := range l.order {
 		s := l.peers[k]
-		p := overlay.PathStatus{Peer: s.ID, Name: s.Name, Path: overlay.PathNone, Reason: s.why, Endpoint: s.last.at, RxBytes: s.last.rx, TxBytes: s.last.tx, Handshake: s.last.handshake}
+		p := overlay.PathStatus{Peer: s.ID, Name: s.Name, Path: overlay.PathNone, Reason: s.why, Endpoint: s.last.at, RxBytes: s.last.rx,
+			TxBytes: s.last.tx, Handshake: s.last.handshake}
 		if s.up {
 			p.Path, p.Reason, p.Cipher, p.RTT, p.Loss = overlay.PathWireGuard, "", "ChaCha20-Poly1305", s.rtt, s.loss
 		}
@@ -198,8 +200,8 @@ func (l *Link) Status() []overlay.PathStatus {
 }
 
 // Set makes the device what a configuration says. Sessions of peers that stay go on.
-func (l *Link) Set(ctx context.Context, c Config) error {
-	if err := c.check(l.own); err != nil {
+func (l *Link) Set(ctx context.Context, conf Config) error {
+	if err := conf.check(l.own); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -207,15 +209,15 @@ func (l *Link) Set(ctx context.Context, c Config) error {
 	}
 	l.setting.Lock()
 	defer l.setting.Unlock()
-	if c.MTU != 0 {
-		l.mtu = c.MTU + 40
+	if conf.MTU != 0 {
+		l.mtu = conf.MTU + 40
 	}
 	l.mu.Lock()
-	where := !slices.Equal(l.relays, c.Relays) || len(l.peers) == 0
-	l.relays = slices.Clone(c.Relays)
+	where := !slices.Equal(l.relays, conf.Relays) || len(l.peers) == 0
+	l.relays = slices.Clone(conf.Relays)
 	want := map[wire.OverlayKey]Peer{}
 	l.order = l.order[:0]
-	for _, p := range c.Peers {
+	for _, p := range conf.Peers {
 		want[p.Key] = p
 		l.order = append(l.order, p.Key)
 		s := l.peers[p.Key]
@@ -377,9 +379,9 @@ func (l *Link) watch() {
 
 // listen takes answers.
 func (l *Link) listen() {
-	b := make([]byte, 2048)
+	data := make([]byte, 2048)
 	for {
-		n, err := l.k.receive(b)
+		n, err := l.k.receive(data)
 		select {
 		case <-l.end:
 			return
@@ -394,7 +396,7 @@ func (l *Link) listen() {
 			}
 			continue
 		}
-		from, number, ok := parseAnswer(b[:n], l.prefix)
+		from, number, ok := parseAnswer(data[:n], l.prefix)
 		if !ok {
 			continue
 		}

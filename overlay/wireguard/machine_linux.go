@@ -34,11 +34,13 @@ type machine struct {
 func unsupported(err error) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT):
-		return &Unsupported{Reason: "the kernel has no WireGuard: " + err.Error(), Cure: "load its module with modprobe wireguard, or use a kernel with CONFIG_WIREGUARD; until then the datapath encrypts"}
+		return &Unsupported{Reason: "the kernel has no WireGuard: " + err.Error(),
+			Cure: "load its module with modprobe wireguard, or use a kernel with CONFIG_WIREGUARD; until then the datapath encrypts"}
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		return &Unsupported{Reason: "WireGuard needs privileges: " + err.Error(), Cure: "run the worker with CAP_NET_ADMIN and CAP_NET_RAW"}
 	case errors.Is(err, unix.EADDRINUSE):
-		return &Unsupported{Reason: "the UDP port for WireGuard is used by another program: " + err.Error(), Cure: "choose another one with --wireguard-port"}
+		return &Unsupported{Reason: "the UDP port for WireGuard is used by another program: " + err.Error(),
+			Cure: "choose another one with --wireguard-port"}
 	}
 	return fmt.Errorf("wireguard: %w", err)
 }

@@ -122,13 +122,14 @@ func (l *Link) seenBy(relays []Relay, port uint16) (seen, local netip.AddrPort, 
 
 // ask sends a datagram from a port that the kernel itself holds, and waits for one back that is taken. It gives the address that it
 // was sent from.
-func (m *machine) ask(port uint16, to netip.AddrPort, payload []byte, wait time.Duration, take func([]byte) bool) (from netip.Addr, err error) {
+func (m *machine) ask(port uint16, to netip.AddrPort, payload []byte, wait time.Duration, take func([]byte) bool) (from netip.Addr,
+	err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
 	if err != nil {
 		return from, fmt.Errorf("raw socket: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "raw")
-	defer f.Close()
+	file := os.NewFile(uintptr(fd), "raw")
+	defer file.Close()
 	// It then gets what comes from there alone.
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().Unmap().As4()}); err != nil {
 		return from, fmt.Errorf("raw socket: %w", err)
@@ -147,22 +148,22 @@ func (m *machine) ask(port uint16, to netip.AddrPort, payload []byte, wait time.
 		m.mu.Unlock()
 		return from, fs.ErrClosed
 	}
-	m.asking = f
+	m.asking = file
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
 		m.asking = nil
 		m.mu.Unlock()
 	}()
-	if err := f.SetDeadline(time.Now().Add(wait)); err != nil {
+	if err := file.SetDeadline(time.Now().Add(wait)); err != nil {
 		return from, err
 	}
-	if _, err := f.Write(datagram(netip.AddrPortFrom(from, port), to, payload)); err != nil {
+	if _, err := file.Write(datagram(netip.AddrPortFrom(from, port), to, payload)); err != nil {
 		return from, err
 	}
 	b := make([]byte, 2048)
 	for {
-		n, err := f.Read(b)
+		n, err := file.Read(b)
 		if err != nil {
 			return from, fmt.Errorf("no answer of %s: %w", to, err)
 		}

@@ -33,75 +33,77 @@ const (
 
 // amendment takes an item of a site's observed set.
 func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire.Effects) {
-	k, ok := wire.ParseAmendmentKey(key)
-	var m wire.Amendment
-	if !ok || c.codec.Unmarshal(value, &m) != nil || m.App != k {
+	app, ok := wire.ParseAmendmentKey(key)
+	var change wire.Amendment
+	if !ok || c.codec.Unmarshal(value, &change) != nil || change.App != app {
 		return // a hostile or broken site harms only itself
 	}
 	child := c.Children.Get(site)
 	var before wire.Amended
-	if old, ok := child.Desired.Get(wire.AmendedKey(k)); ok && c.codec.Unmarshal(old, &before) == nil {
-		if before.Seq >= m.Seq {
+	if old, ok := child.Desired.Get(wire.AmendedKey(app)); ok && c.codec.Unmarshal(old, &before) == nil {
+		if before.Seq >= change.Seq {
 			return // it was answered
 		}
-		if a := c.Apps.App(k); before.Adopted != 0 && a != nil && a.Gen == before.Adopted {
-			m.Base = a.Gen // it was away again before it heard that; what it had done by then is in this, too
+		if a := c.Apps.App(app); before.Adopted != 0 && a != nil && a.Gen == before.Adopted {
+			change.Base = a.Gen // it was away again before it heard that; what it had done by then is in this, too
 		}
 	}
-	answer := wire.Amended{App: k, Seq: m.Seq}
+	answer := wire.Amended{App: app, Seq: change.Seq}
 	var started, ended []*apps.Instance
 	err := error(skerry.Errorf(skerry.CodeForbidden, "this root adopts nothing by itself"))
 	switch {
-	case !c.holds(site, k) && before.Adopted != 0 && m.Base == before.Adopted && c.Apps.App(k) != nil:
+	case !c.holds(site, app) && before.Adopted != 0 && change.Base == before.Adopted && c.Apps.App(app) != nil:
 		err = nil // of what it ended, the last was adopted
-	case !c.holds(site, k):
-	case !c.away.wasAutonomous(now, child.Since, site, m.At):
-		err = &apps.WaitsError{Why: "the root does not know that the site was out of touch at " + m.At.UTC().Format(time.RFC3339)}
-	case c.foreignImage(&m) != "":
-		answer.Why = "image " + c.foreignImage(&m) + " belongs to another organisation, whose images a site does not deploy; apply it here as somebody who has images:read there"
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
-	case misplacedPin(&m) != "":
-		answer.Why = misplacedPin(&m)
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site), App: k, Text: "cluster " + site + ": " + answer.Why})
+	case !c.holds(site, app):
+	case !c.away.wasAutonomous(now, child.Since, site, change.At):
+		err = &apps.WaitsError{Why: "the root does not know that the site was out of touch at " + change.At.UTC().Format(time.RFC3339)}
+	case c.foreignImage(&change) != "":
+		answer.Why = "image " + c.foreignImage(&change) + " belongs to another organisation, whose images a site does not deploy; apply it here as somebody who has images:read there"
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused",
+			Cluster: skerry.ClusterName(site), App: app, Text: "cluster " + site + ": " + answer.Why})
+	case misplacedPin(&change) != "":
+		answer.Why = misplacedPin(&change)
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused",
+			Cluster: skerry.ClusterName(site), App: app, Text: "cluster " + site + ": " + answer.Why})
 	case c.opt.Amendments != AmendmentsNone:
-		started, ended, err = c.Apps.Adopt(now, site, &m, c.opt.Amendments == AmendmentsAll, c.mint, fx)
+		started, ended, err = c.Apps.Adopt(now, site, &change, c.opt.Amendments == AmendmentsAll, c.mint, fx)
 	}
 	switch {
 	case answer.Why != "": // not even kept for undo
-	case err != nil && !c.holds(site, k):
+	case err != nil && !c.holds(site, app):
 		answer.Why = "the site holds nothing of it"
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
-			Text: "cluster " + site + " tells of a change of application " + k.String() + ", of which it holds nothing"})
+			Text: "cluster " + site + " tells of a change of application " + app.String() + ", of which it holds nothing"})
 	case err != nil:
 		answer.Why = whyNot(err)
-		c.Apps.KeepAmendment(now, site, &m, err, fx)
+		c.Apps.KeepAmendment(now, site, &change, err, fx)
 	default:
-		answer.Adopted = c.Apps.App(k).Gen
+		answer.Adopted = c.Apps.App(app).Gen
 		c.amended(now, site, started, ended, fx)
 	}
-	_ = c.Children.Put(site, wire.AmendedKey(k), c.codec.Marshal(&answer)) // it is small
+	_ = c.Children.Put(site, wire.AmendedKey(app), c.codec.Marshal(&answer)) // it is small
 }
 
 // foreignImage gives an image of the built-in registry that an amendment has an application run anew, and that belongs to another
 // organisation than the application, or "".
-func (c *Core) foreignImage(m *wire.Amendment) string {
-	a := c.Apps.App(m.App)
-	if a == nil {
+func (c *Core) foreignImage(amendment *wire.Amendment) string {
+	app := c.Apps.App(amendment.App)
+	if app == nil {
 		return ""
 	}
 	has := map[string]bool{}
-	for i := range a.Manifest.Spec.Services {
-		for _, ref := range a.Manifest.Spec.Services[i].Images() {
-			has[ref], has[a.Digests[ref]] = true, true
+	for i := range app.Manifest.Spec.Services {
+		for _, ref := range app.Manifest.Spec.Services[i].Images() {
+			has[ref], has[app.Digests[ref]] = true, true
 		}
 	}
 	foreign := func(ref string) bool {
 		name, _ := strings.CutPrefix(ref, imageref.BuiltIn+"/")
 		space, _, nested := strings.Cut(name, "/")
 		org := c.Apps.OrgOf(space)
-		return !has[ref] && nested && org != "" && org != a.Org
+		return !has[ref] && nested && org != "" && org != app.Org
 	}
-	for _, s := range m.Services {
+	for _, s := range amendment.Services {
 		if s.Spec == nil {
 			continue
 		}
@@ -111,7 +113,7 @@ func (c *Core) foreignImage(m *wire.Amendment) string {
 			}
 		}
 	}
-	for _, pinned := range m.Digests {
+	for _, pinned := range amendment.Digests {
 		if foreign(pinned) {
 			return pinned
 		}

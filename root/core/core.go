@@ -43,7 +43,8 @@ type Options struct {
 	Sets    reconcile.Options
 }
 
-// Core is the root as a state machine.
+// Core is the root as a state machine. Apps and Children are exported because its server looks into them
+// (archtest TestServersReadParts), and because the simulator looks into them and damages them. Only messages change them in production.
 type Core struct {
 	opt      Options
 	Apps     *apps.Controller

@@ -44,31 +44,31 @@ func (e *extents) load(value []byte) error {
 
 // introduce gives what others are told of a site, with the prefixes that it may not have left out; nil for what is none.
 func (c *Core) introduce(site string, said []byte, fx *wire.Effects) heardSite {
-	e := &c.extents
-	if h, ok := e.heard[site]; ok && bytes.Equal(h.said, said) {
+	extents := &c.extents
+	if h, ok := extents.heard[site]; ok && bytes.Equal(h.said, said) {
 		return h
 	}
 	h := heardSite{said: said}
-	var s wire.SiteInfo
-	if c.codec.Unmarshal(said, &s) == nil && string(s.Name) == site {
-		was := maps.Clone(e.sites)
-		maps.DeleteFunc(e.sites, func(p netip.Prefix, holder string) bool { return holder == site && !slices.Contains(s.Extents, p) })
+	var info wire.SiteInfo
+	if c.codec.Unmarshal(said, &info) == nil && string(info.Name) == site {
+		was := maps.Clone(extents.sites)
+		maps.DeleteFunc(extents.sites, func(p netip.Prefix, holder string) bool { return holder == site && !slices.Contains(info.Extents, p) })
 		var kept []netip.Prefix
-		for _, p := range s.Extents {
-			if !p.IsValid() || p != p.Masked() || len(kept) == maxExtents || e.taken(site, p) {
+		for _, p := range info.Extents {
+			if !p.IsValid() || p != p.Masked() || len(kept) == maxExtents || extents.taken(site, p) {
 				h.refused = append(h.refused, p)
 				continue
 			}
-			e.sites[p] = site
+			extents.sites[p] = site
 			kept = append(kept, p)
 		}
-		s.Extents = kept
-		h.told = c.codec.Marshal(&s)
-		if !maps.Equal(was, e.sites) {
-			fx.Put(keyExtents, mustJSON(e.sites))
+		info.Extents = kept
+		h.told = c.codec.Marshal(&info)
+		if !maps.Equal(was, extents.sites) {
+			fx.Put(keyExtents, mustJSON(extents.sites))
 		}
 	}
-	e.heard[site] = h
+	extents.heard[site] = h
 	return h
 }
 

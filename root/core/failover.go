@@ -42,7 +42,8 @@ type search struct {
 }
 
 func newFailover() failover {
-	return failover{lost: map[string]bool{}, stranded: map[skerry.InstanceID]*search{}, next: map[skerry.InstanceID]string{}, left: map[skerry.InstanceID]string{}, unsure: map[skerry.InstanceID]bool{}}
+	return failover{lost: map[string]bool{}, stranded: map[skerry.InstanceID]*search{}, next: map[skerry.InstanceID]string{},
+		left: map[skerry.InstanceID]string{}, unsure: map[skerry.InstanceID]bool{}}
 }
 
 const (
@@ -117,7 +118,8 @@ func (c *Core) loseSites(now time.Time, fx *wire.Effects) {
 		c.gatesLost(name)
 		held := c.Apps.HeldBy(name)
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterLost", Cluster: skerry.ClusterName(name),
-			Text: fmt.Sprintf("cluster %s has been out of touch for %s; what runs there (%d instances) is started elsewhere where it may be", name, now.Sub(k.Since).Round(time.Second), len(held))})
+			Text: fmt.Sprintf("cluster %s has been out of touch for %s; what runs there (%d instances) is started elsewhere where it may be", name,
+				now.Sub(k.Since).Round(time.Second), len(held))})
 		for _, id := range slices.Sorted(maps.Keys(c.failover.next)) {
 			if c.failover.next[id] == name {
 				c.abandon(now, c.Apps.Instance(id), "its site is lost", fx)
@@ -129,30 +131,30 @@ func (c *Core) loseSites(now time.Time, fx *wire.Effects) {
 	}
 }
 
-func (c *Core) loseInstance(now time.Time, i *apps.Instance, site string, fx *wire.Effects) {
+func (c *Core) loseInstance(now time.Time, inst *apps.Instance, site string, fx *wire.Effects) {
 	why := "cluster " + site + " is out of touch"
 	switch {
-	case i.Target != "" || i.State == skerry.Terminated:
-	case i.Stopping: // its tombstone waits for the site
-		c.Children.Delete(site, wire.AssignmentKey(i.ID))
-		c.Apps.Lost(now, i.ID, why, fx)
-	case !c.failsOver(i):
-		c.Apps.Strand(now, i, why+", and it may run nowhere else", fx)
-	case stopsDisconnected(i):
-		c.failover.stranded[i.ID] = &search{anew: true}
-		at, ok := c.surelyStopped(i)
+	case inst.Target != "" || inst.State == skerry.Terminated:
+	case inst.Stopping: // its tombstone waits for the site
+		c.Children.Delete(site, wire.AssignmentKey(inst.ID))
+		c.Apps.Lost(now, inst.ID, why, fx)
+	case !c.failsOver(inst):
+		c.Apps.Strand(now, inst, why+", and it may run nowhere else", fx)
+	case stopsDisconnected(inst):
+		c.failover.stranded[inst.ID] = &search{anew: true}
+		at, ok := c.surelyStopped(inst)
 		switch {
 		case !ok:
-			c.Apps.Strand(now, i, why+", and has not confirmed that it stops this by itself; it waits for the site", fx)
+			c.Apps.Strand(now, inst, why+", and has not confirmed that it stops this by itself; it waits for the site", fx)
 		default:
-			c.Apps.Strand(now, i, why+" and stops it by itself; it gets a new place in "+at.Sub(now).Round(time.Second).String(), fx)
+			c.Apps.Strand(now, inst, why+" and stops it by itself; it gets a new place in "+at.Sub(now).Round(time.Second).String(), fx)
 		}
-	case i.State == skerry.Running && i.Spec.Mode == spec.ModeService:
-		c.failover.stranded[i.ID] = &search{}
-		c.Apps.Strand(now, i, why, fx)
+	case inst.State == skerry.Running && inst.Spec.Mode == spec.ModeService:
+		c.failover.stranded[inst.ID] = &search{}
+		c.Apps.Strand(now, inst, why, fx)
 	default:
-		c.Children.Delete(site, wire.AssignmentKey(i.ID))
-		c.Apps.Lost(now, i.ID, why, fx)
+		c.Children.Delete(site, wire.AssignmentKey(inst.ID))
+		c.Apps.Lost(now, inst.ID, why, fx)
 	}
 }
 
@@ -188,68 +190,68 @@ func (c *Core) surelyStopped(i *apps.Instance) (at time.Time, ok bool) {
 // rescue looks for places for copies of stranded instances, and ends those that do not get ready.
 func (c *Core) rescue(now time.Time, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.failover.stranded)) {
-		i, s := c.Apps.Instance(id), c.failover.stranded[id]
-		if i == nil || i.Stopping || i.State.Final() || !i.Cut {
+		inst, search := c.Apps.Instance(id), c.failover.stranded[id]
+		if inst == nil || inst.Stopping || inst.State.Final() || !inst.Cut {
 			delete(c.failover.stranded, id)
 			continue
 		}
-		k := c.Children.Get(i.Holder)
+		k := c.Children.Get(inst.Holder)
 		switch {
-		case i.Next != nil:
-			if now.Sub(i.Next.Since) >= apps.CopyTime {
-				s.tried = append(s.tried, i.Next.Holder)
-				c.abandon(now, i, "it did not get ready", fx)
+		case inst.Next != nil:
+			if now.Sub(inst.Next.Since) >= apps.CopyTime {
+				search.tried = append(search.tried, inst.Next.Holder)
+				c.abandon(now, inst, "it did not get ready", fx)
 			}
 		case k == nil || k.Connected: // it is asked what it holds
-		case s.anew:
-			if at, ok := c.surelyStopped(i); ok && !now.Before(at) {
+		case search.anew:
+			if at, ok := c.surelyStopped(inst); ok && !now.Before(at) {
 				delete(c.failover.stranded, id)
-				c.Children.Delete(i.Holder, wire.AssignmentKey(id))
-				c.Apps.Lost(now, id, "cluster "+i.Holder+" is out of touch, and has stopped it", fx)
+				c.Children.Delete(inst.Holder, wire.AssignmentKey(id))
+				c.Apps.Lost(now, id, "cluster "+inst.Holder+" is out of touch, and has stopped it", fx)
 			}
-		case !now.Before(s.again):
-			c.placeCopy(now, i, s, fx)
+		case !now.Before(search.again):
+			c.placeCopy(now, inst, search, fx)
 		}
 	}
 }
 
 // placeCopy offers a copy to the best site that has not refused it.
-func (c *Core) placeCopy(now time.Time, i *apps.Instance, s *search, fx *wire.Effects) {
-	r := c.request(i, map[skerry.AppKey]*around{})
-	r.Avoid = append(append(slices.Clone(i.Shun), s.tried...), i.Holder)
-	if i.Left != nil {
-		r.Avoid = append(r.Avoid, i.Left.Holder)
+func (c *Core) placeCopy(now time.Time, inst *apps.Instance, found *search, fx *wire.Effects) {
+	req := c.request(inst, map[skerry.AppKey]*around{})
+	req.Avoid = append(append(slices.Clone(inst.Shun), found.tried...), inst.Holder)
+	if inst.Left != nil {
+		req.Avoid = append(req.Avoid, inst.Left.Holder)
 	}
 	// What is at lost sites is no reason to be near or far.
-	r.Peers = slices.DeleteFunc(slices.Clone(r.Peers), func(p sched.Peer) bool { return c.failover.lost[p.Worker] })
+	req.Peers = slices.DeleteFunc(slices.Clone(req.Peers), func(p sched.Peer) bool { return c.failover.lost[p.Worker] })
 	c.rounds++
-	d, wait := choose(c, now, i, r, fx)
+	decision, wait := choose(c, now, inst, req, fx)
 	if wait {
-		s.again = c.fed.questions.Until(i.ID)
+		found.again = c.fed.questions.Until(inst.ID)
 		return
 	}
-	if d.Chosen == "" {
-		s.again, s.tried = now.Add(strandedRetry), nil
-		if !s.told {
-			s.told = true
+	if decision.Chosen == "" {
+		found.again, found.tried = now.Add(strandedRetry), nil
+		if !found.told {
+			found.told = true
 			why := "no other site can take it"
-			if len(d.Why) > 0 {
-				why += ": " + d.Why[0].Text
+			if len(decision.Why) > 0 {
+				why += ": " + decision.Why[0].Text
 			}
-			c.Apps.NotCopied(now, i, "Stranded", "cluster "+i.Holder+" is out of touch, and "+why, fx)
+			c.Apps.NotCopied(now, inst, "Stranded", "cluster "+inst.Holder+" is out of touch, and "+why, fx)
 		}
 		return
 	}
-	next := apps.Copy{Holder: d.Chosen, Fence: c.mint(fx), Since: now}
-	c.Apps.Copying(now, i, next, &d, fx)
-	as := c.assignment(i)
+	next := apps.Copy{Holder: decision.Chosen, Fence: c.mint(fx), Since: now}
+	c.Apps.Copying(now, inst, next, &decision, fx)
+	as := c.assignment(inst)
 	as.Fence, as.PriorFence = next.Fence, nil
-	if err := c.Children.Put(next.Holder, wire.AssignmentKey(i.ID), c.codec.Marshal(as)); err != nil {
-		c.abandon(now, i, err.Error(), fx)
+	if err := c.Children.Put(next.Holder, wire.AssignmentKey(inst.ID), c.codec.Marshal(as)); err != nil {
+		c.abandon(now, inst, err.Error(), fx)
 		return
 	}
-	c.fed.Take(next.Holder, i.Spec.LeastCost())
-	c.track(i)
+	c.fed.Take(next.Holder, inst.Spec.LeastCost())
+	c.track(inst)
 }
 
 // abandon ends a copy that is not to take over after all.
@@ -267,32 +269,32 @@ func (c *Core) abandon(now time.Time, i *apps.Instance, why string, fx *wire.Eff
 }
 
 // copyItem takes what a site reports of a copy, and reports whether it was about one.
-func (c *Core) copyItem(now time.Time, site string, o wire.Observation, fx *wire.Effects) bool {
-	i := c.Apps.Instance(o.ID)
+func (c *Core) copyItem(now time.Time, site string, obs wire.Observation, fx *wire.Effects) bool {
+	inst := c.Apps.Instance(obs.ID)
 	switch {
-	case i == nil || i.Holder == site:
+	case inst == nil || inst.Holder == site:
 		return false
-	case i.Left != nil && i.Left.Holder == site:
+	case inst.Left != nil && inst.Left.Holder == site:
 		return true // returned judges it when all is told
-	case i.Next == nil || i.Next.Holder != site:
+	case inst.Next == nil || inst.Next.Holder != site:
 		return false
-	case o.Fence.RootEpoch != i.Next.Fence.RootEpoch:
+	case obs.Fence.RootEpoch != inst.Next.Fence.RootEpoch:
 		return true // the site has not got the newest word yet
-	case o.Rejected || o.State == skerry.Failed || o.State == skerry.Terminated:
-		why := o.Reason
-		if len(o.Why) > 0 {
-			why = o.Why[0].Text
+	case obs.Rejected || obs.State == skerry.Failed || obs.State == skerry.Terminated:
+		why := obs.Reason
+		if len(obs.Why) > 0 {
+			why = obs.Why[0].Text
 		}
-		if s := c.failover.stranded[i.ID]; s != nil {
+		if s := c.failover.stranded[inst.ID]; s != nil {
 			s.tried = append(s.tried, site)
 		}
-		c.abandon(now, i, why, fx)
-		if s := c.failover.stranded[i.ID]; s != nil && o.Rejected {
+		c.abandon(now, inst, why, fx)
+		if s := c.failover.stranded[inst.ID]; s != nil && obs.Rejected {
 			s.again = now
 		}
-	case o.Ready:
-		c.takeOver(now, i, "cluster "+i.Holder+" is out of touch", fx)
-		c.Apps.Observe(now, site, o, fx)
+	case obs.Ready:
+		c.takeOver(now, inst, "cluster "+inst.Holder+" is out of touch", fx)
+		c.Apps.Observe(now, site, obs, fx)
 	}
 	return true
 }
@@ -370,13 +372,13 @@ func (c *Core) observation(k *members.Child, id skerry.InstanceID) (o wire.Obser
 
 // returned decides, once a site that was out of touch has told all that it runs, which copies stay. What it said before
 // still holds until it says otherwise: a set that did not change is not sent again.
-func (c *Core) returned(now time.Time, k *members.Child, fx *wire.Effects) {
-	for _, i := range c.Apps.HeldBy(k.Name) {
+func (c *Core) returned(now time.Time, child *members.Child, fx *wire.Effects) {
+	for _, i := range c.Apps.HeldBy(child.Name) {
 		if i.Stopping || !i.Cut && skerry.HasCondition(i.Conditions, skerry.Reachable) {
 			continue
 		}
 		c.reobserve(now, i, fx)
-		if !i.Cut || i.Holder != k.Name {
+		if !i.Cut || i.Holder != child.Name {
 			continue
 		}
 		if i.Next == nil || i.IsReady() {
@@ -387,45 +389,46 @@ func (c *Core) returned(now time.Time, k *members.Child, fx *wire.Effects) {
 				at = "; the copy at " + at + " ends"
 			}
 			delete(c.failover.stranded, i.ID)
-			c.Apps.Back(now, i, "cluster "+k.Name+" is in touch again"+at, fx)
+			c.Apps.Back(now, i, "cluster "+child.Name+" is in touch again"+at, fx)
 			c.track(i)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.failover.left)) {
-		if c.failover.left[id] == k.Name {
-			c.judge(now, k, c.Apps.Instance(id), fx)
+		if c.failover.left[id] == child.Name {
+			c.judge(now, child, c.Apps.Instance(id), fx)
 		}
 	}
 }
 
 // judge chooses between an instance and the copy that was left behind at a site that is back.
-func (c *Core) judge(now time.Time, k *members.Child, i *apps.Instance, fx *wire.Effects) {
-	if i == nil || i.Left == nil || i.Left.Holder != k.Name {
+func (c *Core) judge(now time.Time, child *members.Child, inst *apps.Instance, fx *wire.Effects) {
+	if inst == nil || inst.Left == nil || inst.Left.Holder != child.Name {
 		return // promote ends it
 	}
-	o, ok := c.observation(k, i.ID)
+	obs, ok := c.observation(child, inst.ID)
 	keep, why := false, "it is not there any more"
-	if ok && o.Fence.RootEpoch == i.Left.Fence.RootEpoch {
-		keep, why = i.Spec.KeepsOriginal(spec.CopyState{Ready: o.State == skerry.Running && o.Ready, Violated: o.Violated}, stateOf(i))
+	if ok && obs.Fence.RootEpoch == inst.Left.Fence.RootEpoch {
+		keep, why = inst.Spec.KeepsOriginal(spec.CopyState{Ready: obs.State == skerry.Running && obs.Ready, Violated: obs.Violated},
+			stateOf(inst))
 	}
 	if !keep {
-		c.Children.Delete(k.Name, wire.AssignmentKey(i.ID))
-		c.Apps.LetGo(now, i, why, fx)
-		c.track(i)
+		c.Children.Delete(child.Name, wire.AssignmentKey(inst.ID))
+		c.Apps.LetGo(now, inst, why, fx)
+		c.track(inst)
 		return
 	}
-	if i.Next != nil {
-		c.Children.Delete(i.Next.Holder, wire.AssignmentKey(i.ID))
+	if inst.Next != nil {
+		c.Children.Delete(inst.Next.Holder, wire.AssignmentKey(inst.ID))
 	}
-	if i.Holder != "" {
-		c.Children.Delete(i.Holder, wire.AssignmentKey(i.ID))
+	if inst.Holder != "" {
+		c.Children.Delete(inst.Holder, wire.AssignmentKey(inst.ID))
 	}
-	delete(c.failover.stranded, i.ID)
-	c.Apps.Restore(now, i, c.mint(fx), why, fx)
-	c.assign(now, i, fx)
-	o.Fence = i.Fence
-	c.Apps.Observe(now, k.Name, o, fx)
-	c.track(i)
+	delete(c.failover.stranded, inst.ID)
+	c.Apps.Restore(now, inst, c.mint(fx), why, fx)
+	c.assign(now, inst, fx)
+	obs.Fence = inst.Fence
+	c.Apps.Observe(now, child.Name, obs, fx)
+	c.track(inst)
 }
 
 // stateOf is what speaks for an instance, or against it, when its original is back.

@@ -277,9 +277,9 @@ type ends struct {
 }
 
 // publishFar tells the sites of an application where the other ends of limited links are.
-func publishFar(c *Core, app skerry.AppKey) {
-	g := &c.relations.gateways
-	services, limited := endsOf(c.Apps.InstancesOf(app)), false
+func publishFar(core *Core, app skerry.AppKey) {
+	g := &core.relations.gateways
+	services, limited := endsOf(core.Apps.InstancesOf(app)), false
 	for _, e := range services {
 		limited = limited || len(e.links) > 0
 	}
@@ -294,8 +294,8 @@ func publishFar(c *Core, app skerry.AppKey) {
 			}
 			key := skerry.ServiceKey{App: app, Service: name}
 			for site := range o.sites {
-				f := wire.Far{Service: key, Links: e.links, At: farSites(c, site, e.sites)}
-				if len(f.At) == 0 || c.Children.Put(site, wire.FarKey(key), c.codec.Marshal(&f)) != nil {
+				f := wire.Far{Service: key, Links: e.links, At: farSites(core, site, e.sites)}
+				if len(f.At) == 0 || core.Children.Put(site, wire.FarKey(key), core.codec.Marshal(&f)) != nil {
 					continue
 				}
 				g.gave(app, site, wire.FarKey(key))
@@ -309,7 +309,7 @@ func publishFar(c *Core, app skerry.AppKey) {
 	for site, keys := range g.given[app] {
 		for key := range keys {
 			if !wanted[site][key] {
-				c.Children.Delete(site, key)
+				core.Children.Delete(site, key)
 				delete(keys, key)
 			}
 		}

@@ -6,27 +6,27 @@ import (
 )
 
 // showIngress adds the ways in to the view of an application: by which clusters each is offered.
-func (c *Views) showIngress(v *view.AppView) {
-	a := c.Apps.App(v.Key)
-	if a == nil {
+func (c *Views) showIngress(shown *view.AppView) {
+	app := c.Apps.App(shown.Key)
+	if app == nil {
 		return
 	}
-	for i := range v.Services {
-		s := a.Manifest.Spec.Service(v.Services[i].Name)
-		if s == nil {
+	for i := range shown.Services {
+		service := app.Manifest.Spec.Service(shown.Services[i].Name)
+		if service == nil {
 			continue
 		}
-		for _, g := range s.Ingress {
-			w := view.IngressView{Host: g.Host, Path: g.Path, Listen: g.Listen, Protocol: g.Protocol, TLS: g.TLS, Policy: g.Policy}
-			k := skerry.ServiceKey{App: v.Key, Service: s.Name}
+		for _, way := range service.Ingress {
+			w := view.IngressView{Host: way.Host, Path: way.Path, Listen: way.Listen, Protocol: way.Protocol, TLS: way.TLS, Policy: way.Policy}
+			key := skerry.ServiceKey{App: shown.Key, Service: service.Name}
 			for _, name := range c.Children.Names() {
 				r := c.reports[name]
-				if r == nil || r.report.Ingress == nil || !c.networks[v.Key][name] {
+				if r == nil || r.report.Ingress == nil || !c.networks[shown.Key][name] {
 					continue
 				}
 				for _, d := range r.report.Ingress.Entries {
 					switch {
-					case d.Service != k || d.Entry != g.Entry():
+					case d.Service != key || d.Entry != way.Entry():
 					case d.Problem != "":
 						w.Problems = append(w.Problems, "cluster "+name+": "+d.Problem)
 					case d.Workers > 0 && c.Children.Get(name).Connected:
@@ -39,7 +39,7 @@ func (c *Views) showIngress(v *view.AppView) {
 			if len(w.At)+len(w.Problems) == 0 {
 				w.Problems = []string{"no cluster offers it yet"}
 			}
-			v.Services[i].Ingress = append(v.Services[i].Ingress, w)
+			shown.Services[i].Ingress = append(shown.Services[i].Ingress, w)
 		}
 	}
 }

@@ -42,18 +42,19 @@ func (c *Core) Movable(now time.Time, id skerry.InstanceID, to string) (*spec.As
 
 // movable gives an instance that may be offered to a certain other cluster, or why it may not.
 func (c *Core) movable(now time.Time, id skerry.InstanceID, to string) (*apps.Instance, error) {
-	i := c.Apps.Instance(id)
+	inst := c.Apps.Instance(id)
 	switch {
-	case i == nil:
+	case inst == nil:
 		return nil, noInstance(id)
 	case c.Children.Get(to) == nil:
 		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", to).WithHint("`skerry get clusters` lists them")
-	case i.Holder == to:
-		return nil, skerry.Errorf(skerry.CodeInvalid, "instance %s is at cluster %s already", id, to).WithHint("without a cluster it moves to another worker of its own")
-	case i.Spec == nil || i.Holder == "":
+	case inst.Holder == to:
+		return nil, skerry.Errorf(skerry.CodeInvalid, "instance %s is at cluster %s already", id,
+			to).WithHint("without a cluster it moves to another worker of its own")
+	case inst.Spec == nil || inst.Holder == "":
 		return nil, skerry.Errorf(skerry.CodeConflict, "instance %s has no place yet", id).WithHint("`skerry explain %s` shows why", id)
 	}
-	r := c.request(i, map[skerry.AppKey]*around{})
+	r := c.request(inst, map[skerry.AppKey]*around{})
 	r.Avoid = nil
 	for _, name := range c.Children.Names() {
 		if name != to {
@@ -72,7 +73,7 @@ func (c *Core) movable(now time.Time, id skerry.InstanceID, to string) (*apps.In
 		}
 		return nil, Unfit(id, to, why)
 	}
-	return i, nil
+	return inst, nil
 }
 
 // Unfit is the error of a cluster that cannot take an instance.

@@ -13,12 +13,12 @@ type SiteNames struct {
 func (c *Views) SiteNames() []SiteNames {
 	var out []SiteNames
 	for _, name := range c.Children.Names() {
-		r := c.reports[name]
-		if r == nil || r.report.Ingress == nil || c.zones.sites[r.report.Ingress.Zone] != name {
+		report := c.reports[name]
+		if report == nil || report.report.Ingress == nil || c.zones.sites[report.report.Ingress.Zone] != name {
 			continue
 		}
-		s := SiteNames{Site: name, Zone: r.report.Ingress.Zone, Servers: r.report.Ingress.Servers, Hosts: map[string]bool{}}
-		for _, d := range r.report.Ingress.Entries {
+		s := SiteNames{Site: name, Zone: report.report.Ingress.Zone, Servers: report.report.Ingress.Servers, Hosts: map[string]bool{}}
+		for _, d := range report.report.Ingress.Entries {
 			a := c.Apps.App(d.Service.App)
 			if a == nil || d.Problem != "" || !c.networks[d.Service.App][name] {
 				continue // clients of what a site has not been given are not sent there

@@ -61,7 +61,7 @@ func (s *Search) Next(c *Core, now time.Time) map[string][]*Planned {
 	return bySite
 }
 
-func (s *Search) rank(c *Core, now time.Time) {
+func (s *Search) rank(core *Core, now time.Time) {
 	near := &around{seen: map[[2]string]bool{}}
 	for _, p := range s.list {
 		if p.done {
@@ -80,7 +80,7 @@ func (s *Search) rank(c *Core, now time.Time) {
 			}
 			continue
 		}
-		names, d := c.fed.Rank(now, c.request(p.i, round), c.rounds, 1)
+		names, d := core.fed.Rank(now, core.request(p.i, round), core.rounds, 1)
 		why := p.d.Why
 		p.d, p.site = d, ""
 		if len(names) == 0 {

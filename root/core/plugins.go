@@ -50,40 +50,41 @@ func scored(c *Core, m Scored) {
 }
 
 // choose ranks the clusters for an instance, and has plugins judge the best. wait is true while they think.
-func choose(c *Core, now time.Time, i *apps.Instance, req *sched.Request, fx *wire.Effects) (d wire.Decision, wait bool) {
-	q := c.fed.questions
-	plugins := q.Plugins(i.Spec)
+func choose(core *Core, now time.Time, inst *apps.Instance, req *sched.Request, fx *wire.Effects) (decision wire.Decision, wait bool) {
+	q := core.fed.questions
+	plugins := q.Plugins(inst.Spec)
 	if len(plugins) == 0 {
-		q.Drop(i.ID) // there were some when it was asked about
-		_, d = c.fed.Rank(now, req, c.rounds, 1)
-		return d, false
+		q.Drop(inst.ID) // there were some when it was asked about
+		_, decision = core.fed.Rank(now, req, core.rounds, 1)
+		return decision, false
 	}
 	q.Next()
-	q.Late(now, i.ID)
-	d, wait, score := q.Consult(now, questions.Case{ID: i.ID, Plugins: plugins,
+	q.Late(now, inst.ID)
+	decision, wait, score := q.Consult(now, questions.Case{ID: inst.ID, Plugins: plugins,
 		Best: func(round uint64) wire.Decision {
-			_, d := c.fed.Rank(now, req, round, sched.PluginCandidates)
-			d.Top = slices.DeleteFunc(d.Top, func(k wire.Candidate) bool { return k.Out != nil })
-			return d
+			_, decision := core.fed.Rank(now, req, round, sched.PluginCandidates)
+			decision.Top = slices.DeleteFunc(decision.Top, func(k wire.Candidate) bool { return k.Out != nil })
+			return decision
 		},
-		Query: func(d *wire.Decision) sched.PluginQuery { return pluginQuery(c, now, req, d) }})
+		Query: func(d *wire.Decision) sched.PluginQuery { return pluginQuery(core, now, req, d) }})
 	if score != nil {
 		fx.Actions = append(fx.Actions, *score)
 	}
-	return d, wait
+	return decision, wait
 }
 
-func pluginQuery(c *Core, now time.Time, r *sched.Request, d *wire.Decision) sched.PluginQuery {
-	q := sched.PluginQuery{Version: sched.PluginVersion, Tier: "root", Instance: r.Instance, Service: r.Service,
-		Labels: r.Spec.Labels, Need: r.Need, Placement: r.Spec.Placement, Seed: d.Seed}
-	for _, k := range d.Top {
-		x := sched.PluginCandidate{Name: k.Name, Score: k.Score, Coordinate: c.relations.gateways.space.Coordinate(k.Name)}
-		for _, p := range r.Peers {
-			if p.Worker == k.Name {
+func pluginQuery(core *Core, now time.Time, req *sched.Request, decision *wire.Decision) sched.PluginQuery {
+	query := sched.PluginQuery{Version: sched.PluginVersion, Tier: "root", Instance: req.Instance, Service: req.Service,
+		Labels: req.Spec.Labels, Need: req.Need, Placement: req.Spec.Placement, Seed: decision.Seed}
+	for _, candidate := range decision.Top {
+		x := sched.PluginCandidate{Name: candidate.Name, Score: candidate.Score,
+			Coordinate: core.relations.gateways.space.Coordinate(candidate.Name)}
+		for _, p := range req.Peers {
+			if p.Worker == candidate.Name {
 				x.Peers++
 			}
 		}
-		if s := c.reports[k.Name]; s != nil {
+		if s := core.reports[candidate.Name]; s != nil {
 			var sum spec.ResourceVector
 			for _, class := range s.report.Classes {
 				x.Workers += class.Workers
@@ -96,9 +97,9 @@ func pluginQuery(c *Core, now time.Time, r *sched.Request, d *wire.Decision) sch
 				x.Location = at
 			}
 		}
-		q.Candidates = append(q.Candidates, x)
+		query.Candidates = append(query.Candidates, x)
 	}
-	return q
+	return query
 }
 
 // mostOfAll bounds what a class of workers is believed to have together, in any unit.

@@ -41,7 +41,9 @@ const (
 const maxWants = 16384
 
 func newRelations() relations {
-	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{}, apps: map[skerry.AppKey]bool{}, whole: map[string]bool{}, refused: map[string]map[string]bool{}, counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
+	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{},
+		apps: map[skerry.AppKey]bool{}, whole: map[string]bool{}, refused: map[string]map[string]bool{},
+		counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
 }
 
 // relationItem reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
@@ -86,13 +88,13 @@ func (c *Core) mayWant(site string, k skerry.ServiceKey) bool {
 
 // publishRelations introduces sites that have to do with each other, and carries what they send each other.
 func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
-	r := &c.relations
-	if !r.dirty {
+	rel := &c.relations
+	if !rel.dirty {
 		return
 	}
-	r.dirty = false
-	clear(r.wants)
-	clear(r.apps)
+	rel.dirty = false
+	clear(rel.wants)
+	clear(rel.apps)
 	items := map[string]map[string][]byte{} // by site
 	put := func(site, key string, value []byte) {
 		if items[site] == nil {
@@ -104,18 +106,19 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 	refuse := func(site, key, why string) {
 		if refused[site] == nil {
 			refused[site] = map[string]bool{}
-			if len(r.refused[site]) == 0 {
-				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "OverlayRefused", Cluster: skerry.ClusterName(site), Text: "cluster " + site + ": " + why})
+			if len(rel.refused[site]) == 0 {
+				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "OverlayRefused",
+					Cluster: skerry.ClusterName(site), Text: "cluster " + site + ": " + why})
 			}
 		}
-		if refused[site][key] = true; !r.refused[site][key] {
-			r.counts[why]++
+		if refused[site][key] = true; !rel.refused[site][key] {
+			rel.counts[why]++
 		}
 	}
 	for _, name := range c.Children.Names() {
 		child := c.Children.Get(name)
 		wants := 0
-		for _, key := range slices.Sorted(maps.Keys(r.told[name])) {
+		for _, key := range slices.Sorted(maps.Keys(rel.told[name])) {
 			value, orphaned, ok := child.Observed.Get(key)
 			if !ok || orphaned {
 				continue
@@ -133,38 +136,38 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 					refuse(name, key, refusedWant)
 					continue
 				}
-				r.apps[w.Service.App] = true // it may come to want what it may not know yet
+				rel.apps[w.Service.App] = true // it may come to want what it may not know yet
 				if !c.mayWant(name, w.Service) {
 					continue
 				}
-				if r.wants[w.Service] == nil {
-					r.wants[w.Service] = map[string]bool{}
+				if rel.wants[w.Service] == nil {
+					rel.wants[w.Service] = map[string]bool{}
 				}
-				r.wants[w.Service][name] = true
+				rel.wants[w.Service][name] = true
 			}
 		}
 	}
 	related := map[[2]string]bool{}
 	routes := map[[2]string]map[string]bool{} // topics that one site may write to another about
-	for k, sites := range r.wants {
-		for _, i := range c.Apps.Instances(k) {
-			at := holders(i)
-			if i.Holder != "" && !c.serves(i) {
+	for service, sites := range rel.wants {
+		for _, inst := range c.Apps.Instances(service) {
+			at := holders(inst)
+			if inst.Holder != "" && !c.serves(inst) {
 				at = at[1:]
 			}
 			for _, holder := range at {
-				if i.Left != nil && holder == i.Left.Holder && !c.Children.Get(holder).Connected {
+				if inst.Left != nil && holder == inst.Left.Holder && !c.Children.Get(holder).Connected {
 					continue // nobody is sent to what was left behind
 				}
 				for site := range sites {
 					if site != holder {
-						put(holder, wire.WantedKey(k, site), []byte{})
+						put(holder, wire.WantedKey(service, site), []byte{})
 						related[[2]string{site, holder}], related[[2]string{holder, site}] = true, true
 						from := [2]string{holder, site}
 						if routes[from] == nil {
 							routes[from] = map[string]bool{}
 						}
-						routes[from][wire.TopicRoute(k)] = true
+						routes[from][wire.TopicRoute(service)] = true
 					}
 				}
 			}
@@ -176,7 +179,7 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 		}
 	}
 	for _, name := range c.Children.Names() {
-		for key := range r.told[name] {
+		for key := range rel.told[name] {
 			value, orphaned, there := c.Children.Get(name).Observed.Get(key)
 			to, topic, ok := wire.ParseMail(key)
 			if !there || orphaned || !strings.HasPrefix(key, "to/") {
@@ -186,7 +189,7 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 			// cannot take what is meant for services of others.
 			if path := [2]string{name, to}; ok && (related[path] && topic == wire.TopicPeers || routes[path][topic]) {
 				put(to, wire.MailFrom(name, topic), value)
-			} else if !r.given[to][wire.MailFrom(name, topic)] { // what has just come to its end is no offence
+			} else if !rel.given[to][wire.MailFrom(name, topic)] { // what has just come to its end is no offence
 				refuse(name, key, refusedMail)
 			}
 		}
@@ -194,20 +197,20 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 	for _, site := range c.Children.Names() {
 		for _, key := range slices.Sorted(maps.Keys(items[site])) {
 			if c.Children.Put(site, key, items[site][key]) == nil {
-				if r.given[site] == nil {
-					r.given[site] = map[string]bool{}
+				if rel.given[site] == nil {
+					rel.given[site] = map[string]bool{}
 				}
-				r.given[site][key] = true
+				rel.given[site][key] = true
 			}
 		}
-		for _, key := range slices.Sorted(maps.Keys(r.given[site])) {
+		for _, key := range slices.Sorted(maps.Keys(rel.given[site])) {
 			if _, ok := items[site][key]; !ok && !c.untold(site) && !c.untold(about(key)) {
 				c.Children.Delete(site, key)
-				delete(r.given[site], key)
+				delete(rel.given[site], key)
 			}
 		}
 	}
-	r.refused = refused
+	rel.refused = refused
 }
 
 // untold reports whether a site is still expected to tell what it has to do with others: it has not been back since the root

@@ -10,36 +10,36 @@ import (
 )
 
 // report takes a site's aggregate, or says in a word why it has no effect.
-func (c *Core) report(now time.Time, name string, m *wire.Report, fx *wire.Effects) (ignored string) {
-	var r wire.ClusterReport
+func (c *Core) report(now time.Time, name string, msg *wire.Report, fx *wire.Effects) (ignored string) {
+	var counts wire.ClusterReport
 	old := c.reports[name]
 	since := c.Children.Get(name).Since
 	switch {
-	case m.Kind != wire.ReportCluster:
+	case msg.Kind != wire.ReportCluster:
 		return members.IgnoredReport
-	case c.codec.Unmarshal(m.Payload, &r) != nil:
+	case c.codec.Unmarshal(msg.Payload, &counts) != nil:
 		return members.IgnoredUnreadable
-	case old != nil && old.since.Equal(since) && r.Seq != 0 && r.Seq <= old.report.Seq:
-		return c.replayed(now, name, r.Seq, fx)
+	case old != nil && old.since.Equal(since) && counts.Seq != 0 && counts.Seq <= old.report.Seq:
+		return c.replayed(now, name, counts.Seq, fx)
 	}
-	grew := old == nil || total(r) > total(old.report)
-	c.reports[name] = &siteReport{report: r, at: now, since: since}
-	c.fed.SetReport(name, &r)
-	reported(c, name, old, &r)
-	c.examine(now, name, &r, fx)
-	if in := r.Ingress; in != nil && in.Zone != "" {
+	grew := old == nil || total(counts) > total(old.report)
+	c.reports[name] = &siteReport{report: counts, at: now, since: since}
+	c.fed.SetReport(name, &counts)
+	reported(c, name, old, &counts)
+	c.examine(now, name, &counts, fx)
+	if in := counts.Ingress; in != nil && in.Zone != "" {
 		c.claimZone(now, name, in.Zone, fx)
 	}
 	by := map[skerry.ServiceKey]wire.IngressUse{}
-	for _, u := range r.Arrivals[:min(len(r.Arrivals), wire.MaxIngressUses)] {
+	for _, u := range counts.Arrivals[:min(len(counts.Arrivals), wire.MaxIngressUses)] {
 		if !u.Valid() || !concerns(c, now, name, u.Service.App) {
 			continue // a broken or hostile site would spoil what others tell
 		}
 		by[u.Service] = by[u.Service].Add(u)
 	}
 	c.Apps.Arrivals(now, name, by)
-	c.awaited(now, name, &r)
-	for _, q := range r.Services {
+	c.awaited(now, name, &counts)
+	for _, q := range counts.Services {
 		share := q.QoS
 		share.CPU = min(max(share.CPU, 0), maxUse)
 		apps.Used(c.Apps.Instances(q.Service), name, share)

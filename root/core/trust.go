@@ -126,7 +126,8 @@ func (c *Core) judgeSite(now time.Time, site string, fx *wire.Effects) {
 	}
 	c.saveBook(site, fx)
 	if b.Quarantine == "" {
-		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", site, "cluster "+site+" gets new work again: nothing more came for long")
+		c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", site,
+			"cluster "+site+" gets new instances again: nothing spoke against it for a while")
 		c.Apps.RetryNow()
 		return
 	}
@@ -162,7 +163,7 @@ func (c *Core) trustCluster(now time.Time, m TrustCluster, fx *wire.Effects) {
 	}
 	if b := c.suspects.books[m.Name]; b != nil {
 		if !b.Clean() {
-			c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", m.Name, "cluster "+m.Name+" is believed again: an operator says so")
+			c.siteEvent(fx, now, wire.EventNormal, "QuarantineEnded", m.Name, "cluster "+m.Name+" is trusted again, by an operator")
 		}
 		c.forgetBook(m.Name, fx)
 		c.Apps.RetryNow()
@@ -181,9 +182,9 @@ func (c *Core) examine(now time.Time, site string, r *wire.ClusterReport, fx *wi
 }
 
 // impossible says what of an aggregate no set of workers can give, or nothing.
-func impossible(r *wire.ClusterReport) string {
-	for i := range r.Classes {
-		k := &r.Classes[i]
+func impossible(report *wire.ClusterReport) string {
+	for i := range report.Classes {
+		k := &report.Classes[i]
 		n := float64(k.Workers)
 		if k.Workers < 0 {
 			return fmt.Sprintf("it reports %d workers of a class", k.Workers)
@@ -203,7 +204,7 @@ func impossible(r *wire.ClusterReport) string {
 			}
 		}
 	}
-	for _, q := range r.Services {
+	for _, q := range report.Services {
 		if q.QoS.CPU < 0 || q.QoS.CPU > maxUse || q.QoS.Memory < 0 || q.Ready < 0 {
 			return fmt.Sprintf("it reports %s cores, %s of memory and %d ready instances for %s", q.QoS.CPU, q.QoS.Memory, q.Ready, q.Service)
 		}
@@ -213,12 +214,12 @@ func impossible(r *wire.ClusterReport) string {
 
 // miscounted compares an aggregate with what the site says of single instances, which it told before on the same
 // connection; what is on its way differs for a moment, and a contradiction counts only after a while.
-func (c *Core) miscounted(site string, r *wire.ClusterReport) string {
-	k := c.Children.Get(site)
-	if k == nil || !k.Settled() {
+func (c *Core) miscounted(site string, report *wire.ClusterReport) string {
+	child := c.Children.Get(site)
+	if child == nil || !child.Settled() {
 		return ""
 	}
-	for _, q := range r.Services {
+	for _, q := range report.Services {
 		if q.Ready == 0 {
 			continue
 		}
@@ -232,7 +233,7 @@ func (c *Core) miscounted(site string, r *wire.ClusterReport) string {
 		if copies {
 			continue
 		}
-		if q.Ready > held && q.Ready > held+c.unknownAt(k) {
+		if q.Ready > held && q.Ready > held+c.unknownAt(child) {
 			return fmt.Sprintf("it reports %d ready instances of %s and was given %d", q.Ready, q.Service, held)
 		}
 	}
@@ -276,9 +277,10 @@ func (c *Core) unknownToken(now time.Time, site string, o *wire.Observation, fx 
 	text := ""
 	switch {
 	case o.Fence.RootEpoch>>40 == c.opt.Epoch && o.Fence.RootEpoch > last && o.Fence.RootEpoch-last > forged:
-		text = "it tells of " + string(o.ID) + " under a token that was never given"
-	case i.Holder != "" && i.Holder != site && o.Fence.RootEpoch == i.Fence.RootEpoch && o.Fence.RootEpoch > 0 && !mine(i.Next) && !mine(i.Left):
-		text = "it tells of " + string(o.ID) + ", which another cluster was given"
+		text = "it reports " + string(o.ID) + " under a token that was never issued"
+	case i.Holder != "" && i.Holder != site && o.Fence.RootEpoch == i.Fence.RootEpoch && o.Fence.RootEpoch > 0 && !mine(i.Next) &&
+		!mine(i.Left):
+		text = "it reports " + string(o.ID) + ", which belongs to another cluster"
 	}
 	if text != "" {
 		c.marked(now, site, c.book(site).Mark(now, evidence.Tokens, text), text, fx)
@@ -291,7 +293,7 @@ func (c *Core) replayed(now time.Time, site string, seq uint64, fx *wire.Effects
 		old.stale = max(old.stale, min(seq, old.report.Seq-1))
 		return members.IgnoredOld
 	}
-	const text = "it sends reports again that it sent before"
+	const text = "it repeats reports that it sent before"
 	c.marked(now, site, c.book(site).Odd(now, evidence.Replays, text), text, fx)
 	return members.IgnoredOld
 }
@@ -306,10 +308,12 @@ func (b *suspects) expectStart(at time.Time) {
 // neverStarted reports whether an instance is one that its site has yet to run, and since when it could have.
 func (c *Core) neverStarted(i *apps.Instance) (since time.Time, ok bool) {
 	k := c.Children.Get(i.Holder)
-	if k == nil || !k.Connected || !i.Live() || i.Spec == nil || i.Spec.Mode != spec.ModeService || i.Target != "" || i.Cut || i.Replaces != "" {
+	if k == nil || !k.Connected || !i.Live() || i.Spec == nil || i.Spec.Mode != spec.ModeService || i.Target != "" || i.Cut ||
+		i.Replaces != "" {
 		return since, false
 	}
-	if i.State == skerry.Running || i.Phase == skerry.PhaseCutOff || !i.StartedAt.IsZero() || skerry.HasCondition(i.Conditions, skerry.Frozen) {
+	if i.State == skerry.Running || i.Phase == skerry.PhaseCutOff || !i.StartedAt.IsZero() ||
+		skerry.HasCondition(i.Conditions, skerry.Frozen) {
 		return since, false
 	}
 	if since = k.Since; len(i.Timeline) > 0 {
@@ -324,21 +328,21 @@ func (c *Core) neverStarted(i *apps.Instance) (since time.Time, ok bool) {
 
 // lateStarts asks what the links of sites look like that should have started something.
 func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
-	b := &c.suspects
-	if b.slowDue.IsZero() || now.Before(b.slowDue) {
+	suspects := &c.suspects
+	if suspects.slowDue.IsZero() || now.Before(suspects.slowDue) {
 		return
 	}
-	b.slowDue = time.Time{}
-	for id := range b.slow {
+	suspects.slowDue = time.Time{}
+	for id := range suspects.slow {
 		if i := c.Apps.Instance(id); i == nil || !i.Live() {
-			delete(b.slow, id)
+			delete(suspects.slow, id)
 		}
 	}
 	for _, site := range c.Children.Names() {
 		asked := false
 		for _, i := range c.Apps.HeldBy(site) {
 			since, ok := c.neverStarted(i)
-			if !ok || b.slow[i.ID] != nil {
+			if !ok || suspects.slow[i.ID] != nil {
 				continue
 			}
 			at := since.Add(patience)
@@ -349,7 +353,7 @@ func (c *Core) lateStarts(now time.Time, fx *wire.Effects) {
 				}
 				at = now.Add(patience / 4)
 			}
-			b.expectStart(at)
+			suspects.expectStart(at)
 		}
 	}
 }
@@ -384,6 +388,7 @@ func (c *Core) compareStart(now time.Time, i *apps.Instance, fx *wire.Effects) {
 			}
 		}
 	}
-	text := fmt.Sprintf("it accepted %s and did not run it for %s; another cluster did after %s", i.Service, s.waited.Round(time.Second), took.Round(time.Millisecond))
+	text := fmt.Sprintf("it accepted %s and did not run it for %s; another cluster did after %s", i.Service, s.waited.Round(time.Second),
+		took.Round(time.Millisecond))
 	c.marked(now, s.site, c.book(s.site).Mark(now, evidence.Starts, text), text, fx)
 }

@@ -43,7 +43,8 @@ func (c *Views) Explain(id skerry.InstanceID) (view.Explanation, error) {
 	if i == nil {
 		return view.Explanation{}, noInstance(id)
 	}
-	e := view.Explanation{Instance: i.Shown(), Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected, Scale: c.Apps.Scale(i.Service)}
+	e := view.Explanation{Instance: i.Shown(), Decision: i.Decision, Deadline: i.Deadline, RetryAt: i.RetryAt, Tried: i.Rejected,
+		Scale: c.Apps.Scale(i.Service)}
 	if i.Spec != nil {
 		e.Runtimes = i.Spec.RuntimeChoices(i.Runtime, nil)
 		for n := range e.Runtimes { // of the one that it has its site knows more than what is published

@@ -54,7 +54,8 @@ func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *w
 		c.give(now, i, site, nil, fx)
 		return
 	}
-	wait(append([]wire.Reason{{What: "volumes", Text: "its local volumes are at cluster " + site + ", which cannot take it now", Hint: "mend what is told below; to give the data up, delete the service"}}, i.Refusals...)...)
+	wait(append([]wire.Reason{{What: "volumes", Text: "its local volumes are at cluster " + site + ", which cannot take it now",
+		Hint: "mend what is told below; to give the data up, delete the service"}}, i.Refusals...)...)
 }
 
 // Volumes lists the local volumes of all applications, and those that are kept without.
@@ -69,24 +70,24 @@ func (c *Views) Volumes() []view.VolumeView {
 
 // scheduled gives what the site of volumes reports of the schedule of their snapshots, or what the manifest says before it has reported;
 // nil: there is none.
-func (c *Views) scheduled(v *view.VolumeView) *wire.VolumeSchedule {
-	k := c.Children.Get(string(v.Cluster))
-	if k == nil {
+func (c *Views) scheduled(shown *view.VolumeView) *wire.VolumeSchedule {
+	child := c.Children.Get(string(shown.Cluster))
+	if child == nil {
 		return nil
 	}
-	s, away := new(wire.VolumeSchedule), !k.Connected || !k.Synced
-	value, _, ok := k.Observed.Get(v.Claim().Key())
+	s, away := new(wire.VolumeSchedule), !child.Connected || !child.Synced
+	value, _, ok := child.Observed.Get(shown.Claim().Key())
 	switch {
 	case ok && c.codec.Unmarshal(value, s) == nil:
 		s.Bound()
 	case !away:
 		return nil
 	default:
-		a := c.Apps.App(v.Claim().Service.App)
-		if a == nil || a.Manifest.Spec.Service(v.Service) == nil {
+		a := c.Apps.App(shown.Claim().Service.App)
+		if a == nil || a.Manifest.Spec.Service(shown.Service) == nil {
 			return nil
 		}
-		m := a.Manifest.Spec.Service(v.Service).Snapshots
+		m := a.Manifest.Spec.Service(shown.Service).Snapshots
 		if m == nil || m.Schedule == "" {
 			return nil
 		}

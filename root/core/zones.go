@@ -43,7 +43,8 @@ func (c *Core) claimZone(now time.Time, site, zone string, fx *wire.Effects) {
 	if why := c.zoneTaken(site, zone); why != "" {
 		if z.refused[site] != why {
 			z.refused[site] = why
-			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ZoneRefused", Cluster: skerry.ClusterName(site), Text: "the zone of cluster " + site + " is not used: " + why})
+			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ZoneRefused", Cluster: skerry.ClusterName(site),
+				Text: "the zone of cluster " + site + " is not used: " + why})
 		}
 		return
 	}

@@ -63,22 +63,13 @@ func (d *Driver) refuse(s *runtime.Spec) error {
 	if d.Options.Sandbox == (monitor.Sandbox{}) {
 		return nil
 	}
-	for _, c := range []struct {
-		asked   bool
-		ability runtime.Ability
-		reason  string
-	}{
-		{len(s.Devices)+len(s.Groups)+len(s.Hooks) > 0, runtime.AbilityDevices, "its kernel is not the one that drives them; use runtime oci"},
-		{s.Privileged, runtime.AbilityPrivileged, "its kernel is not the host's; use runtime oci"},
-		{s.HostNetwork, runtime.AbilityHostNetwork, "it has a network stack of its own; use runtime oci"},
-		{s.SharePID != nil, runtime.AbilityPIDNS, "each container has a kernel of its own; processes of another are not seen"},
-		{len(s.Sysctls) > 0, runtime.AbilitySysctls, "nobody has seen its kernel take them; use runtime oci"},
-	} {
-		if c.asked {
-			return &runtime.Unsupported{Ability: c.ability, Driver: d.Name(), Reason: c.reason}
-		}
-	}
-	return nil
+	return s.Refuse(d.Name(), map[runtime.Ability]string{
+		runtime.AbilityDevices:     "its kernel is not the one that drives them; use runtime oci",
+		runtime.AbilityPrivileged:  "its kernel is not the host's; use runtime oci",
+		runtime.AbilityHostNetwork: "it has a network stack of its own; use runtime oci",
+		runtime.AbilityPIDNS:       "each container has a kernel of its own; processes of another are not seen",
+		runtime.AbilitySysctls:     "nobody has seen its kernel take them; use runtime oci",
+	})
 }
 
 // refute tells what contradicts an isolation, or gives nil.
@@ -104,12 +95,12 @@ func (d *Driver) look(ctx context.Context, layer, binary string) (e evidence, er
 		Args:      append(append([]string{program}, d.opts.Keeper[1:]...), kernelFlag, token),
 		Mounts:    []runtime.Mount{{Type: "bind", Source: d.opts.Keeper[0], Target: program, Options: []string{"bind", "ro"}}},
 		Resources: runtime.Resources{Memory: 256 << 20}}
-	h, err := d.start(ctx, s, binary)
+	handle, err := d.start(ctx, s, binary)
 	if err != nil {
 		return e, err
 	}
-	defer d.Remove(context.WithoutCancel(ctx), h)
-	log, err := d.OpenLog(ctx, h, runtime.LogOptions{Follow: true})
+	defer d.Remove(context.WithoutCancel(ctx), handle)
+	log, err := d.OpenLog(ctx, handle, runtime.LogOptions{Follow: true})
 	if err != nil {
 		return e, err
 	}

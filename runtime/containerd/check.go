@@ -83,30 +83,31 @@ const (
 	declareIt  = "declare it with --containerd-class"
 )
 
-func (d *Driver) check(ctx context.Context, r *runtime.Report) {
+func (d *Driver) check(ctx context.Context, report *runtime.Report) {
 	if d.opts.Undeclared {
-		r.Absent, r.Cause, r.Cure = true, undeclared, declareIt
+		report.Absent, report.Cause, report.Cure = true, undeclared, declareIt
 		return
 	}
 	if d.opts.Socket == "" {
-		r.Absent, r.Cause, r.Cure = true, "no containerd is configured", "name its socket, as in --containerd /run/containerd/containerd.sock"
+		report.Absent, report.Cause, report.Cure = true, "no containerd is configured",
+			"name its socket, as in --containerd /run/containerd/containerd.sock"
 		return
 	}
-	if !d.Preflight(r, "containers need root") {
+	if !d.Preflight(report, "containers need root") {
 		return
 	}
 	program, ok := probe.Program(goruntime.GOARCH)
 	if !ok {
-		r.Cause, r.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64 or riscv64"
+		report.Cause, report.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64 or riscv64"
 		return
 	}
 	version, err := d.version(ctx)
 	if err != nil {
-		r.Cause, r.Cure = d.unreachable(err)
+		report.Cause, report.Cure = d.unreachable(err)
 		return
 	}
 	if !atLeast(version, oldest) {
-		r.Cause, r.Cure = fmt.Sprintf("containerd at %s is version %s", d.opts.Socket, version), "install "+oldest+" or newer"
+		report.Cause, report.Cure = fmt.Sprintf("containerd at %s is version %s", d.opts.Socket, version), "install "+oldest+" or newer"
 		return
 	}
 	layer := filepath.Join(d.Options.Dir, "check", "layer")
@@ -115,49 +116,52 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		err = files.Program(filepath.Join(layer, "probe"), bytes.NewReader(program), 0o755)
 	}
 	if err != nil {
-		r.Cause, r.Cure = err.Error(), "make the state directory writable, and free space below "+d.Options.Dir
+		report.Cause, report.Cure = err.Error(), "make the state directory writable, and free space below "+d.Options.Dir
 		return
 	}
 	d.sweep(ctx)
 	binary, note, err := d.settle(ctx, layer)
 	if err != nil {
-		r.Cause, r.Cure = d.diagnose(err)
+		report.Cause, report.Cure = d.diagnose(err)
 		return
 	}
 	apart, err := d.apart(ctx, layer, binary)
 	if err != nil {
-		r.Cause, r.Cure = d.diagnose(err)
+		report.Cause, report.Cure = d.diagnose(err)
 		if se, ok := errors.AsType[*runtime.StartError](err); ok && se.Hint != "" {
-			r.Cure = se.Hint
+			report.Cure = se.Hint
 		}
 		return
 	}
 	d.mu.Lock()
 	d.passed, d.binary = true, binary
 	d.mu.Unlock()
-	r.Passed = true
+	report.Passed = true
 	roots := "no snapshotter: root file systems are Skerry's own"
 	if d.opts.Snapshotter != "" {
 		roots = "snapshotter " + d.opts.Snapshotter
 	}
-	r.Version = fmt.Sprintf("containerd %s, shim %s%s; %s", version, d.opts.Shim, d.with()+note+apart, roots)
-	r.Abilities = append([]runtime.Ability{
-		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
+	report.Version = fmt.Sprintf("containerd %s, shim %s%s; %s", version, d.opts.Shim, d.with()+note+apart, roots)
+	report.Abilities = append([]runtime.Ability{
+		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec,
+		runtime.AbilityImages,
 		runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
-		runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp, runtime.AbilityStats,
-		runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
+		runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp,
+		runtime.AbilityStats,
+		runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals,
+		runtime.AbilityUlimits, runtime.AbilityUser,
 	}, d.IOAbilities()...)
 	if d.opts.Class != "" && d.opts.Isolation != spec.IsolationShared {
-		r.Abilities = slices.DeleteFunc(r.Abilities, func(a runtime.Ability) bool {
+		report.Abilities = slices.DeleteFunc(report.Abilities, func(a runtime.Ability) bool {
 			return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityPrivileged, runtime.AbilityHostNetwork,
 				runtime.AbilitySysctls}, a)
 		})
 	}
-	slices.Sort(r.Abilities)
+	slices.Sort(report.Abilities)
 }
 
-// settle finds out whether the shim's OCI runtime works, itself or, if it is a crun that refuses a hybrid host, behind a stand-in, which the
-// daemon has to find at the same path as the agent.
+// settle finds out whether the shim's OCI runtime works, itself or, if it is a crun that refuses a hybrid host, behind
+// a stand-in, which the daemon has to find at the same path as the agent.
 func (d *Driver) settle(ctx context.Context, layer string) (binary, note string, err error) {
 	try := func(binary string) error {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // the first shim of a daemon takes its time
@@ -206,7 +210,8 @@ func (d *Driver) unreachable(err error) (cause, cure string) {
 	at := d.opts.Socket
 	switch {
 	case !filepath.IsAbs(at):
-		return fmt.Sprintf("%q is no absolute path of a socket", at), "name the socket of containerd, as in --containerd /run/containerd/containerd.sock"
+		return fmt.Sprintf("%q is no absolute path of a socket", at),
+			"name the socket of containerd, as in --containerd /run/containerd/containerd.sock"
 	case errors.Is(err, os.ErrNotExist):
 		return "there is no containerd at " + at, "apt-get install containerd and start it, or name its socket with --containerd"
 	case errors.Is(err, unix.ECONNREFUSED):
@@ -223,7 +228,8 @@ func (d *Driver) diagnose(err error) (cause, cure string) {
 	if se, ok := errors.AsType[*runtime.StartError](err); ok {
 		msg = se.Err.Error()
 	}
-	cause, cure = "containerd with shim "+d.opts.Shim+d.with()+": "+msg, "run a container by hand to see more: ctr --address "+d.opts.Socket+" run --runtime "+d.opts.Shim
+	cause, cure = "containerd with shim "+d.opts.Shim+d.with()+": "+msg,
+		"run a container by hand to see more: ctr --address "+d.opts.Socket+" run --runtime "+d.opts.Shim
 	switch {
 	case hybrid.Refused(msg):
 		cure = hybrid.Cure
@@ -237,7 +243,8 @@ func (d *Driver) diagnose(err error) (cause, cure string) {
 	return cause, cure
 }
 
-// shimProgram is the name of a shim's program, which containerd makes of that of a runtime: io.containerd.runc.v2 is containerd-shim-runc-v2.
+// shimProgram is the name of a shim's program, which containerd makes of that of a runtime: io.containerd.runc.v2 is
+// containerd-shim-runc-v2.
 func shimProgram(shim string) string {
 	parts := strings.Split(shim, ".")
 	if filepath.IsAbs(shim) || len(parts) < 2 {

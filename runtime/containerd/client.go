@@ -84,7 +84,8 @@ func (c *Client) call(ctx context.Context, service, method string, m message) ([
 	}
 	frame := make([]byte, 5, 5+len(m)) // not compressed, and the length
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(m)))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://containerd/containerd.services."+service+"/"+method, bytes.NewReader(append(frame, m...)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://containerd/containerd.services."+service+"/"+method,
+		bytes.NewReader(append(frame, m...)))
 	if err != nil {
 		return nil, err
 	}

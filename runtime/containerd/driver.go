@@ -53,8 +53,8 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Driver is a runtime.Driver, Execer, Statser, Logger, Resizer, Pinner and Pauser. What tasks use, and their limits, it reads from and writes into
-// their cgroup itself, as package oci does.
+// Driver is a runtime.Driver, Execer, Statser, Logger, Resizer, Pinner and Pauser. What tasks use, and their limits, it
+// reads from and writes into their cgroup itself, as package oci does.
 type Driver struct {
 	oci.Bundles
 	opts Options
@@ -68,28 +68,28 @@ type Driver struct {
 }
 
 // New opens the state directory and adopts the tasks in it.
-func New(o Options) (*Driver, error) {
-	if len(o.Keeper) == 0 || !filepath.IsAbs(o.Keeper[0]) {
-		return nil, fmt.Errorf("runtime %s: option Keeper %q must begin with an absolute path", spec.RuntimeContainerd, o.Keeper)
+func New(opt Options) (*Driver, error) {
+	if len(opt.Keeper) == 0 || !filepath.IsAbs(opt.Keeper[0]) {
+		return nil, fmt.Errorf("runtime %s: option Keeper %q must begin with an absolute path", spec.RuntimeContainerd, opt.Keeper)
 	}
-	o.Shim = cmp.Or(o.Shim, DefaultShim)
+	opt.Shim = cmp.Or(opt.Shim, DefaultShim)
 	name, sandbox := spec.RuntimeContainerd, monitor.Sandbox{}
-	if o.Class != "" {
-		name = spec.ClassRuntime(o.Isolation, o.Class)
+	if opt.Class != "" {
+		name = spec.ClassRuntime(opt.Isolation, opt.Class)
 	}
 	if k := spec.RuntimeNamed(name); k == nil {
-		return nil, fmt.Errorf("runtime %s: option Isolation %q is none", name, o.Isolation)
+		return nil, fmt.Errorf("runtime %s: option Isolation %q is none", name, opt.Isolation)
 	} else if k.Isolation != spec.IsolationShared {
 		sandbox = monitor.Sandbox{Memory: k.Memory, Pids: 256}
 	}
-	d := &Driver{opts: o, choosing: make(chan struct{}, 1), clients: map[string]*Client{}}
+	d := &Driver{opts: opt, choosing: make(chan struct{}, 1), clients: map[string]*Client{}}
 	// The keeper is what supervises, in conmon's place.
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Keeper[0],
-		Sandbox: sandbox, Log: o.Log, Clean: d.clean})
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: name, Dir: opt.Dir, CgroupParent: opt.CgroupParent, Conmon: opt.Keeper[0],
+		Sandbox: sandbox, Log: opt.Log, Clean: d.clean})
 	if err != nil {
 		return nil, err
 	}
-	d.Bundles = oci.Bundles{Driver: base, OwnRoots: o.Snapshotter != ""}
+	d.Bundles = oci.Bundles{Driver: base, OwnRoots: opt.Snapshotter != ""}
 	return d, nil
 }
 
@@ -146,8 +146,8 @@ const (
 	labelInstance = "dev.skerry/instance"
 )
 
-// containerID names a task at the daemon, whose names are shorter and know no two signs in a row. The state directory is in it, since two workers
-// may have one daemon.
+// containerID names a task at the daemon, whose names are shorter and know no two signs in a row. The state directory
+// is in it, since two workers may have one daemon.
 func containerID(dir string, id runtime.TaskID) string {
 	sum := sha256.Sum256([]byte(dir + "\x00" + string(id)))
 	words := strings.FieldsFunc(string(id), func(r rune) bool { return strings.ContainsRune("._-", r) })
@@ -167,16 +167,19 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 		return runtime.Handle{}, &runtime.StartError{Err: fmt.Errorf("runtime %s: %s", d.Name(), undeclared), Hint: declareIt}
 	}
 	if spec.Checkpoint {
-		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: d.Name(), Reason: "containers of containerd are not checkpointed; use runtime oci"}
+		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityCheckpoint, Driver: d.Name(),
+			Reason: "containers of containerd are not checkpointed; use runtime oci"}
 	}
 	if spec.Handler != nil {
-		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: d.Name(), Reason: "a container is not started for a request; use the wasm runtime"}
+		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: d.Name(),
+			Reason: "a container is not started for a request; use the wasm runtime"}
 	}
 	if err := d.refuse(&spec); err != nil {
 		return runtime.Handle{}, err
 	}
 	if spec.UserNS != nil {
-		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityUserNS, Driver: d.Name(), Reason: "containers of containerd have the host's users; use runtime oci"}
+		return runtime.Handle{}, &runtime.Unsupported{Ability: runtime.AbilityUserNS, Driver: d.Name(),
+			Reason: "containers of containerd have the host's users; use runtime oci"}
 	}
 	binary, err := d.choose(ctx)
 	if err != nil {
@@ -204,59 +207,60 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, binary string) (r
 }
 
 // bring goes through the steps of a start.
-func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, binary string) error {
+func (d *Driver) bring(ctx context.Context, task *monitor.Task, spec runtime.Spec, binary string) error {
 	id := containerID(d.Options.Dir, spec.ID)
 	place, err := json.Marshal(at{d.opts.Socket, id, d.opts.Snapshotter})
 	if err != nil {
 		return err
 	}
-	t.Update(func(r *monitor.Record) { r.Extra = place })
-	if err := t.Save(); err != nil { // before the daemon has anything of it
+	task.Update(func(r *monitor.Record) { r.Extra = place })
+	if err := task.Save(); err != nil { // before the daemon has anything of it
 		return err
 	}
-	root := []Mount{{Type: "bind", Source: d.Root(t), Options: []string{"rbind", "rw"}}}
+	root := []Mount{{Type: "bind", Source: d.Root(task), Options: []string{"rbind", "rw"}}}
 	var config []byte
 	if d.opts.Snapshotter == "" {
-		config, err = d.Make(ctx, t, spec)
+		config, err = d.Make(ctx, task, spec)
 	} else {
-		config, root, err = d.withSnapshot(ctx, t, id, spec)
+		config, root, err = d.withSnapshot(ctx, task, id, spec)
 	}
 	if err != nil {
 		return err
 	}
-	s, err := pipes(t, spec.TTY)
+	s, err := pipes(task, spec.TTY)
 	if err != nil {
 		return err
 	}
-	k, err := d.startKeeper(t, job{Socket: d.opts.Socket, ID: id, LogMax: int64(spec.LogMax()), TTY: spec.TTY})
+	k, err := d.startKeeper(task, job{Socket: d.opts.Socket, ID: id, LogMax: int64(spec.LogMax()), TTY: spec.TTY})
 	if err != nil {
 		return err
 	}
 	defer k.close()
-	c := d.client(d.opts.Socket)
+	client := d.client(d.opts.Socket)
 	labels := map[string]string{labelDir: d.Options.Dir, labelTask: string(spec.ID), labelInstance: string(spec.Instance)}
 	if d.opts.Snapshotter != "" {
 		labels[labelSnapshotter] = d.opts.Snapshotter
 	}
-	if err := c.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: binary, Labels: labels, Spec: config,
+	if err := client.CreateContainer(ctx, NewContainer{ID: id, Shim: d.opts.Shim, Binary: binary, Labels: labels, Spec: config,
 		Snapshotter: d.opts.Snapshotter}); err != nil {
 		return err
 	}
-	pid, err := c.CreateTask(ctx, id, root, s)
+	pid, err := client.CreateTask(ctx, id, root, s)
 	if err != nil {
 		return d.explain(spec, err)
 	}
-	t.Update(func(r *monitor.Record) { r.Init, r.Handle.PID = monitor.Identify(pid), pid })
-	if err := t.Group().Bound(cgroup.Limits{MemoryLow: spec.Resources.MemoryLow, IO: spec.Resources.IO, HugePages: spec.Resources.HugePages}); err != nil {
+	task.Update(func(r *monitor.Record) { r.Init, r.Handle.PID = monitor.Identify(pid), pid })
+	if err := task.Group().Bound(cgroup.Limits{MemoryLow: spec.Resources.MemoryLow, IO: spec.Resources.IO,
+		HugePages: spec.Resources.HugePages}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
-	if err := d.bound(ctx, t, spec.Resources); err != nil {
+	if err := d.bound(ctx, task, spec.Resources); err != nil {
 		return err
 	}
 	if err := k.goOn(ctx, pid); err != nil {
 		return err
 	}
-	return d.explain(spec, c.Start(ctx, id, ""))
+	return d.explain(spec, client.Start(ctx, id, ""))
 }
 
 // bound sets the limits of what holds a container that has a kernel of its own: its shim holds what is inside to them, and need not hold
@@ -283,18 +287,18 @@ func (d *Driver) explain(spec runtime.Spec, err error) error {
 }
 
 // Stop sends the stop signal through the daemon, for what the host sees of the task need not be its own process.
-func (d *Driver) Stop(ctx context.Context, h runtime.Handle, grace time.Duration) error {
-	t, err := d.Tasks.Get(h)
+func (d *Driver) Stop(ctx context.Context, handle runtime.Handle, grace time.Duration) error {
+	task, err := d.Tasks.Get(handle)
 	if err != nil {
 		return err
 	}
-	switch t.Status().State {
+	switch task.Status().State {
 	case runtime.StateExited:
 		return nil
 	case runtime.StateBroken:
-		return t.Stop(ctx, 0)
+		return task.Stop(ctx, 0)
 	}
-	c, id, err := d.place(t)
+	client, id, err := d.place(task)
 	if err != nil {
 		return err
 	}
@@ -303,28 +307,28 @@ func (d *Driver) Stop(ctx context.Context, h runtime.Handle, grace time.Duration
 		ctx, cancel := context.WithTimeout(ctx, lookTime)
 		defer cancel()
 		if err := do(ctx); err != nil {
-			d.Options.Log.Debug("stop by containerd", "task", h.ID, "err", err)
+			d.Options.Log.Debug("stop by containerd", "task", handle.ID, "err", err)
 		}
 	}
 	if grace > 0 {
 		ask(func(ctx context.Context) error {
-			if p, err := c.Get(ctx, id); err == nil && p.Status == StatusPaused {
-				if err := c.Resume(ctx, id); err != nil {
+			if p, err := client.Get(ctx, id); err == nil && p.Status == StatusPaused {
+				if err := client.Resume(ctx, id); err != nil {
 					return err
 				}
 			}
-			return c.Kill(ctx, id, "", t.Record().StopSignal, false)
+			return client.Kill(ctx, id, "", task.Record().StopSignal, false)
 		})
 		graceCtx, cancel := context.WithTimeout(ctx, grace)
-		_, err := t.Wait(graceCtx)
+		_, err := task.Wait(graceCtx)
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	ask(func(ctx context.Context) error { return c.Kill(ctx, id, "", int(unix.SIGKILL), true) })
-	t.Kill(endTime)
-	_, err = t.Wait(ctx)
+	ask(func(ctx context.Context) error { return client.Kill(ctx, id, "", int(unix.SIGKILL), true) })
+	task.Kill(endTime)
+	_, err = task.Wait(ctx)
 	return err
 }
 
@@ -377,31 +381,31 @@ func (d *Driver) hold(ctx context.Context, h runtime.Handle, do func(*Client, co
 }
 
 // clean takes a task out of the daemon's books, which ends its shim, and unmounts its root.
-func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
-	if len(t.Record().Extra) > 0 {
-		c, id, err := d.place(t)
+func (d *Driver) clean(ctx context.Context, task *monitor.Task) error {
+	if len(task.Record().Extra) > 0 {
+		client, id, err := d.place(task)
 		if err != nil {
 			return err
 		}
-		ready := t.Record().Ready
-		snapshotter := snapshotterOf(t)
+		ready := task.Record().Ready
+		snapshotter := snapshotterOf(task)
 		if snapshotter != "" { // it removes nothing that is mounted
-			if err := errors.Join(d.Unmount(t), unmountFill(t)); err != nil {
+			if err := errors.Join(d.Unmount(task), unmountFill(task)); err != nil {
 				return err
 			}
 		}
-		if err := d.forget(ctx, c, id, snapshotter, ready); gone(err) {
-			if err := d.putOff(t, err); err != nil {
+		if err := d.forget(ctx, client, id, snapshotter, ready); gone(err) {
+			if err := d.putOff(task, err); err != nil {
 				return err
 			}
 		} else if err != nil {
 			return err
 		}
 		if !ready {
-			t.Kill(endTime) // what was put into the cgroup after it was emptied
+			task.Kill(endTime) // what was put into the cgroup after it was emptied
 		}
 	}
-	return d.Unmount(t)
+	return d.Unmount(task)
 }
 
 // CleanUp removes every task, the cgroups, and the namespace at the daemon where nothing else is in it.

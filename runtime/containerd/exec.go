@@ -25,16 +25,16 @@ import (
 const forgetTime = time.Second
 
 // Exec runs a process inside a container through the daemon, as oci.Driver does.
-func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
-	t, err := d.Running(h, spec)
+func (d *Driver) Exec(ctx context.Context, handle runtime.Handle, spec runtime.ExecSpec) (int, error) {
+	task, err := d.Running(handle, spec)
 	if err != nil {
 		return -1, err
 	}
-	c, id, err := d.place(t)
+	client, id, err := d.place(task)
 	if err != nil {
 		return -1, err
 	}
-	p, err := d.Process(t, spec, tty.First(spec))
+	p, err := d.Process(task, spec, tty.First(spec))
 	if err != nil {
 		return -1, err
 	}
@@ -42,21 +42,21 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	if err != nil {
 		return -1, err
 	}
-	dir, err := os.MkdirTemp(t.Path(), "exec-")
+	dir, err := os.MkdirTemp(task.Path(), "exec-")
 	if err != nil {
 		return -1, err
 	}
 	defer os.RemoveAll(dir)
-	x := &session{c: c, id: id, exec: filepath.Base(dir)}
+	x := &session{c: client, id: id, exec: filepath.Base(dir)}
 	defer x.close()
 	if err := x.open(dir, spec); err != nil {
 		return -1, err
 	}
-	if err := c.Exec(ctx, id, x.exec, config, x.streams); err != nil {
+	if err := client.Exec(ctx, id, x.exec, config, x.streams); err != nil {
 		return -1, err
 	}
 	defer x.forget(ctx)
-	if err := c.Start(ctx, id, x.exec); err != nil {
+	if err := client.Start(ctx, id, x.exec); err != nil {
 		if refused, ok := errors.AsType[*CallError](err); ok {
 			return oci.Refused(spec, strings.TrimSuffix(refused.Message, ": unknown")), nil
 		}

@@ -21,8 +21,8 @@ import (
 	"skerry.dev/skerry/runtime/internal/monitor"
 )
 
-// A task is looked for again so often and so many times: the daemon may still be about to make it, since the agent that asked for it died, or about to
-// find out that its shim was killed.
+// A task is looked for again so often and so many times: the daemon may still be about to make it, since the agent that
+// asked for it died, or about to find out that its shim was killed.
 const (
 	settleEvery = 20 * time.Millisecond
 	settleTries = 5
@@ -31,10 +31,10 @@ const (
 
 // forget ends a task and deletes it with its container. ready says that its start was seen to the end. Of a daemon that is away the error
 // is gone's.
-func (d *Driver) forget(ctx context.Context, c *Client, id, snapshotter string, ready bool) error {
+func (d *Driver) forget(ctx context.Context, client *Client, id, snapshotter string, ready bool) error {
 	absent, refused := 0, 0
 	for {
-		err := end(ctx, c, id)
+		err := end(ctx, client, id)
 		_, said := errors.AsType[*CallError](err)
 		switch {
 		case gone(err):
@@ -52,16 +52,16 @@ func (d *Driver) forget(ctx context.Context, c *Client, id, snapshotter string, 
 			} else if ready || absent > settleTries {
 				if snapshotter != "" { // before the container, whose label names it
 					for _, key := range []string{id, fillingOf(id)} {
-						if err := c.RemoveSnapshot(ctx, snapshotter, key); err != nil {
+						if err := client.RemoveSnapshot(ctx, snapshotter, key); err != nil {
 							return err
 						}
 					}
 				}
-				if err := c.DeleteContainer(ctx, id); err != nil && !NotFound(err) {
+				if err := client.DeleteContainer(ctx, id); err != nil && !NotFound(err) {
 					return err
 				}
 				// A shim that was killed leaves it, and so does containerd.
-				_ = os.Remove(filepath.Join(shimSockets, fmt.Sprintf("%x", sha256.Sum256([]byte(filepath.Join(c.Socket, Namespace, id))))))
+				_ = os.Remove(filepath.Join(shimSockets, fmt.Sprintf("%x", sha256.Sum256([]byte(filepath.Join(client.Socket, Namespace, id))))))
 				return nil
 			}
 		case !said:
@@ -150,7 +150,8 @@ func strays(id string) (out []monitor.Process) {
 	return out
 }
 
-// killStrays ends shims that the daemon does not know any more: it forgets one, and lets it live, when who asked for a task is gone before the answer.
+// killStrays ends shims that the daemon does not know any more: it forgets one, and lets it live, when who asked for a
+// task is gone before the answer.
 func killStrays(id string) {
 	for _, p := range strays(id) {
 		_ = p.Signal(unix.SIGKILL)

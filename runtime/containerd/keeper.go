@@ -63,14 +63,15 @@ type keeper struct {
 	r   *os.File
 }
 
-// startKeeper starts the process that reads what a task prints and waits for its end. It is not of the agent's service, so that it outlives the agent.
-func (d *Driver) startKeeper(t *monitor.Task, j job) (*keeper, error) {
-	j.Log, j.Exit = t.Path("log"), t.ExitFile()
+// startKeeper starts the process that reads what a task prints and waits for its end. It is not of the agent's service,
+// so that it outlives the agent.
+func (d *Driver) startKeeper(task *monitor.Task, j job) (*keeper, error) {
+	j.Log, j.Exit = task.Path("log"), task.ExitFile()
 	data, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(t.Path(jobFile), data, 0o600); err != nil {
+	if err := os.WriteFile(task.Path(jobFile), data, 0o600); err != nil {
 		return nil, err
 	}
 	inR, inW, err := os.Pipe()
@@ -85,7 +86,7 @@ func (d *Driver) startKeeper(t *monitor.Task, j job) (*keeper, error) {
 	}
 	defer outW.Close()
 	k := &keeper{in: inW, out: bufio.NewReader(outR), r: outR}
-	cmd := exec.Command(d.opts.Keeper[0], append(d.opts.Keeper[1:len(d.opts.Keeper):len(d.opts.Keeper)], "-b", t.Path())...)
+	cmd := exec.Command(d.opts.Keeper[0], append(d.opts.Keeper[1:len(d.opts.Keeper):len(d.opts.Keeper)], "-b", task.Path())...)
 	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=1"}
 	cmd.Stdin, cmd.Stdout = inR, outW
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -93,11 +94,11 @@ func (d *Driver) startKeeper(t *monitor.Task, j job) (*keeper, error) {
 		k.close()
 		return nil, fmt.Errorf("start the keeper: %w", err)
 	}
-	t.Update(func(r *monitor.Record) { r.Supervisor = monitor.Identify(cmd.Process.Pid) })
+	task.Update(func(r *monitor.Record) { r.Supervisor = monitor.Identify(cmd.Process.Pid) })
 	err = d.Tasks.Tree().Group(path.Join(d.Options.CgroupParent, "conmon")).Shelter(cmd.Process.Pid)
 	_ = cmd.Process.Release() // whoever waits for the supervisor's end collects it
 	if err == nil {
-		err = t.Save()
+		err = task.Save()
 	}
 	if err == nil {
 		err = k.hear() // it has opened the pipes
@@ -144,8 +145,8 @@ func (k *keeper) close() {
 // "-b BUNDLE" is a task's keeper: it reads the task's pipes into its log, in the form that conmon writes, and waits at the
 // daemon for its end. It returns the exit status.
 //
-// On standard input it is told the task's first process once there is one; on standard output it says "ok" when it has opened the pipes, and
-// again when it waits.
+// On standard input it is told the task's first process once there is one; on standard output it says "ok" when it has
+// opened the pipes, and again when it waits.
 func KeepMain(args []string) int {
 	if len(args) == 2 && args[0] == kernelFlag {
 		return tellKernel()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// logFile writes a task's log in the form of conmon's, "<RFC 3339 time> stdout|stderr F|P <text>\n", where P marks text whose line goes on. A full
-// file is replaced by a new one; package monitor keeps the one before.
+// logFile writes a task's log in the form of conmon's, "<RFC 3339 time> stdout|stderr F|P <text>\n", where P marks text
+// whose line goes on. A full file is replaced by a new one; package monitor keeps the one before.
 type logFile struct {
 	dir string
 	max int64 // of one file
@@ -30,7 +30,8 @@ func openLog(dir string, limit int64) (*logFile, error) {
 	return l, err
 }
 
-// copy writes what comes out of a pipe until that ends. What cannot be written, for the disk is full, is lost: the task must not be held up.
+// copy writes what comes out of a pipe until that ends. What cannot be written, for the disk is full, is lost: the task
+// must not be held up.
 func (l *logFile) copy(stream string, from io.Reader) {
 	r := bufio.NewReaderSize(from, 8<<10)
 	for {

@@ -43,7 +43,7 @@ func imageKey(layers []string) string {
 
 // withSnapshot makes a container's description as Make does, with a snapshot as its root, of which it gives the mounts. The snapshot is
 // mounted nowhere then.
-func (d *Driver) withSnapshot(ctx context.Context, t *monitor.Task, id string, spec runtime.Spec) ([]byte, []Mount, error) {
+func (d *Driver) withSnapshot(ctx context.Context, task *monitor.Task, id string, spec runtime.Spec) ([]byte, []Mount, error) {
 	layers, err := layersOf(spec.RootFS[0])
 	if err != nil {
 		return nil, nil, err
@@ -53,22 +53,22 @@ func (d *Driver) withSnapshot(ctx context.Context, t *monitor.Task, id string, s
 			return nil, nil, &runtime.InvalidSpec{Field: "rootfs[0]", Reason: "layer " + l + " is not a directory"}
 		}
 	}
-	mounts, err := d.snapshot(ctx, d.client(d.opts.Socket), t, id, layers)
+	mounts, err := d.snapshot(ctx, d.client(d.opts.Socket), task, id, layers)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := os.Mkdir(t.Path(fillDir), 0o700); err != nil {
+	if err := os.Mkdir(task.Path(fillDir), 0o700); err != nil {
 		return nil, nil, err
 	}
-	if err := mountAll(mounts, t.Path(fillDir)); err != nil {
+	if err := mountAll(mounts, task.Path(fillDir)); err != nil {
 		return nil, nil, err
 	}
-	spec.RootFS = []runtime.Mount{{Type: "bind", Source: t.Path(fillDir)}}
-	config, err := d.Make(ctx, t, spec)
+	spec.RootFS = []runtime.Mount{{Type: "bind", Source: task.Path(fillDir)}}
+	config, err := d.Make(ctx, task, spec)
 	if err != nil {
 		return nil, nil, err
 	}
-	return config, mounts, errors.Join(d.Unmount(t), unmountFill(t))
+	return config, mounts, errors.Join(d.Unmount(task), unmountFill(task))
 }
 
 // fillTries is how often an image is copied that the daemon collects before a container's snapshot is made of it.
@@ -95,28 +95,28 @@ const (
 )
 
 // fill makes the snapshot of an image. Another container may do the same meanwhile: the first to end wins.
-func (d *Driver) fill(ctx context.Context, c *Client, t *monitor.Task, id string, layers []string, image string) (err error) {
+func (d *Driver) fill(ctx context.Context, client *Client, task *monitor.Task, id string, layers []string, image string) (err error) {
 	name, key := d.opts.Snapshotter, fillingOf(id)
-	mounts, err := c.PrepareSnapshot(ctx, name, key, "")
+	mounts, err := client.PrepareSnapshot(ctx, name, key, "")
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.RemoveSnapshot(context.WithoutCancel(ctx), name, key))
+			err = errors.Join(err, client.RemoveSnapshot(context.WithoutCancel(ctx), name, key))
 		}
 	}()
-	from, to := layers[0], t.Path(fillDir)
+	from, to := layers[0], task.Path(fillDir)
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
 	defer func() {
-		if err = errors.Join(err, unmountFill(t)); err == nil {
-			err = errors.Join(os.Remove(to), removeEmpty(t.Path(imageDir)))
+		if err = errors.Join(err, unmountFill(task)); err == nil {
+			err = errors.Join(os.Remove(to), removeEmpty(task.Path(imageDir)))
 		}
 	}()
 	if len(layers) > 1 {
-		from = t.Path(imageDir)
+		from = task.Path(imageDir)
 		if err := os.Mkdir(from, 0o700); err != nil {
 			return err
 		}
@@ -131,23 +131,23 @@ func (d *Driver) fill(ctx context.Context, c *Client, t *monitor.Task, id string
 	if err := owners.Copy(ctx, from, to, 0); err != nil {
 		return err
 	}
-	if err := unmountFill(t); err != nil { // a device that is mounted cannot be committed
+	if err := unmountFill(task); err != nil { // a device that is mounted cannot be committed
 		return err
 	}
-	if err = c.CommitSnapshot(ctx, name, image, key); has(err, CodeAlreadyExists) {
-		err = c.RemoveSnapshot(ctx, name, key)
+	if err = client.CommitSnapshot(ctx, name, image, key); has(err, CodeAlreadyExists) {
+		err = client.RemoveSnapshot(ctx, name, key)
 	}
 	return err
 }
 
 // Layer says what a task writes to. A snapshot in a directory is measured there, which a task cannot make last for ever; of any other its
 // snapshotter tells what it takes. Files that were deleted are on the file system that the first process has as its root.
-func (d *Driver) Layer(ctx context.Context, h runtime.Handle) (runtime.Layer, error) {
-	l, err := d.Bundles.Layer(ctx, h)
+func (d *Driver) Layer(ctx context.Context, handle runtime.Handle) (runtime.Layer, error) {
+	l, err := d.Bundles.Layer(ctx, handle)
 	if err != nil {
 		return l, err
 	}
-	t, err := d.Tasks.Get(h)
+	t, err := d.Tasks.Get(handle)
 	if err != nil || snapshotterOf(t) == "" {
 		return l, err
 	}

@@ -43,27 +43,27 @@ func anything(url string, value []byte) message {
 }
 
 // fields goes through a message. text is what a field of bytes has; number what one of a number has.
-func fields(b []byte, each func(field protowire.Number, number uint64, text []byte) error) error {
-	for len(b) > 0 {
-		field, kind, n := protowire.ConsumeTag(b)
+func fields(data []byte, each func(field protowire.Number, number uint64, text []byte) error) error {
+	for len(data) > 0 {
+		field, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
 			return fmt.Errorf("%w: %w", errMessage, protowire.ParseError(n))
 		}
-		b = b[n:]
+		data = data[n:]
 		var number uint64
 		var text []byte
 		switch kind {
 		case protowire.VarintType:
-			number, n = protowire.ConsumeVarint(b)
+			number, n = protowire.ConsumeVarint(data)
 		case protowire.BytesType:
-			text, n = protowire.ConsumeBytes(b)
+			text, n = protowire.ConsumeBytes(data)
 		default: // none that we ask for
-			n = protowire.ConsumeFieldValue(field, kind, b)
+			n = protowire.ConsumeFieldValue(field, kind, data)
 		}
 		if n < 0 {
 			return fmt.Errorf("%w: %w", errMessage, protowire.ParseError(n))
 		}
-		if b = b[n:]; kind == protowire.VarintType || kind == protowire.BytesType {
+		if data = data[n:]; kind == protowire.VarintType || kind == protowire.BytesType {
 			if err := each(field, number, text); err != nil {
 				return err
 			}
@@ -79,8 +79,8 @@ type Container struct {
 }
 
 // parseContainers reads a ListContainersResponse.
-func parseContainers(b []byte) (out []Container, err error) {
-	err = fields(b, func(f protowire.Number, _ uint64, text []byte) error {
+func parseContainers(data []byte) (out []Container, err error) {
+	err = fields(data, func(f protowire.Number, _ uint64, text []byte) error {
 		if f != 1 || text == nil {
 			return nil
 		}
@@ -113,8 +113,8 @@ func parseContainers(b []byte) (out []Container, err error) {
 }
 
 // parseMounts reads a PrepareSnapshotResponse.
-func parseMounts(b []byte) (out []Mount, err error) {
-	err = fields(b, func(f protowire.Number, _ uint64, text []byte) error {
+func parseMounts(data []byte) (out []Mount, err error) {
+	err = fields(data, func(f protowire.Number, _ uint64, text []byte) error {
 		if f != 1 || text == nil {
 			return nil
 		}

@@ -38,8 +38,8 @@ type guard struct {
 	said    map[skerry.InstanceID]skerry.Fence // what has got the signal
 }
 
-// Main is the hidden command "DIR CONTACT CGROUP", the guard of an agent's leases. It says "ok" when it guards, and ends when the agent has no lease
-// to guard any more, or the directory is gone. It returns the exit status.
+// Main is the hidden command "DIR CONTACT CGROUP", the guard of an agent's leases. It says "ok" when it guards, and
+// ends when the agent has no lease to guard any more, or the directory is gone. It returns the exit status.
 func Main(args []string) int {
 	if len(args) != 3 {
 		fmt.Fprintln(os.Stderr, "this command is not for people; see runtime/lease")

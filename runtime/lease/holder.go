@@ -55,8 +55,8 @@ func NewHolder(o Options) (*Holder, error) {
 	return &Holder{opt: o, tree: tree}, nil
 }
 
-// Set replaces the list, and starts the guard if there is none. The contact must have been written before. What was noted of ends under other tokens
-// is forgotten.
+// Set replaces the list, and starts the guard if there is none. The contact must have been written before. What was
+// noted of ends under other tokens is forgotten.
 func (h *Holder) Set(ctx context.Context, list []Lease) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,14 +112,15 @@ func (h *Holder) startLocked(ctx context.Context) error {
 	}
 	alive.Close()
 	h.reapLocked(ctx, 0)
-	r, w, err := os.Pipe()
+	in, out, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	cmd := exec.Command(h.opt.Command[0], append(h.opt.Command[1:len(h.opt.Command):len(h.opt.Command)], h.opt.Dir, h.opt.Contact.Path, h.opt.CgroupParent)...)
+	defer in.Close()
+	cmd := exec.Command(h.opt.Command[0], append(h.opt.Command[1:len(h.opt.Command):len(h.opt.Command)], h.opt.Dir, h.opt.Contact.Path,
+		h.opt.CgroupParent)...)
 	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=1", "GOGC=20"}
-	cmd.Stdout = w
+	cmd.Stdout = out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	words, err := os.Create(filepath.Join(h.opt.Dir, "guard.err"))
 	if err == nil {
@@ -127,7 +128,7 @@ func (h *Holder) startLocked(ctx context.Context) error {
 		err = cmd.Start()
 		words.Close()
 	}
-	w.Close()
+	out.Close()
 	if err != nil {
 		return fmt.Errorf("start the guard of leases: %w", err)
 	}
@@ -135,7 +136,7 @@ func (h *Holder) startLocked(ctx context.Context) error {
 	// As the supervisors of tasks, it is not of the agent's service: it has to outlive the agent.
 	err = h.tree.Group(path.Join(h.opt.CgroupParent, "conmon")).Shelter(cmd.Process.Pid)
 	if err == nil {
-		err = hear(ctx, r)
+		err = hear(ctx, in)
 	}
 	if err != nil {
 		_ = cmd.Process.Kill()

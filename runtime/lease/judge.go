@@ -1,6 +1,7 @@
-// Package lease bounds how long instances run without their cluster, by a process that does not hang with the agent. The agent writes down which
-// instances these are (Set) and when it was in touch with the cluster (Contact); the guard, a process of its own, ends what has outlived that. It
-// knows nothing of services, and of the machine only the cgroups of the tasks. The worker imports it.
+// Package lease bounds how long instances run without their cluster, by a process that does not hang with the agent.
+// The agent writes down which instances these are (Set) and when it was in touch with the cluster (Contact); the guard,
+// a process of its own, ends what has outlived that. It knows nothing of services, and of the machine only the cgroups
+// of the tasks. The worker imports it.
 //
 //	contact ──Stop──> stop signal ──> killed at Kill, and whatever is started later, until the agent is in touch again
 //

@@ -31,7 +31,8 @@ func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
 	r.Passed, r.Version = true, "linux "+goruntime.GOARCH
 	r.Abilities = []runtime.Ability{
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityExec, runtime.AbilityLogs, runtime.AbilityMemory,
-		runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityResize, runtime.AbilityStats, runtime.AbilityTTY,
+		runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPids, runtime.AbilityPrivileged,
+		runtime.AbilityResize, runtime.AbilityStats, runtime.AbilityTTY,
 		runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
 	}
 	r.Abilities = append(r.Abilities, d.IOAbilities()...)

@@ -34,7 +34,8 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 // StartWith is Start for a driver whose tasks are processes that it chooses itself. prepare, if not nil, is called when the task
 // has its directory: what it puts there goes with the task, and the mounts that it gives, which may also be of type "overlay",
 // are made in the process's own mount namespace. The driver must not be used beside it: a task belongs to one of the two.
-func (d *Driver) StartWith(ctx context.Context, spec runtime.Spec, prepare func(dir string, g cgroup.Group) ([]runtime.Mount, error)) (runtime.Handle, error) {
+func (d *Driver) StartWith(ctx context.Context, spec runtime.Spec,
+	prepare func(dir string, g cgroup.Group) ([]runtime.Mount, error)) (runtime.Handle, error) {
 	if err := check(spec); err != nil {
 		return runtime.Handle{}, err
 	}
@@ -54,8 +55,8 @@ func (d *Driver) StartWith(ctx context.Context, spec runtime.Spec, prepare func(
 	})
 }
 
-func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *setup) error {
-	r, g := spec.Resources, t.Group()
+func (d *Driver) bring(ctx context.Context, task *monitor.Task, spec runtime.Spec, s *setup) error {
+	r, g := spec.Resources, task.Group()
 	// The pids limit is the shim's to set, when it is out of the way.
 	if err := g.Create(limits(r)); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
@@ -64,8 +65,9 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if r.Pids > 0 {
 		s.PidsFile, s.PidsMax = g.File("pids", "pids.max"), strconv.FormatInt(r.Pids, 10)
 	}
-	if n := spec.Network; n != nil && len(n.DNS) > 0 && !slices.ContainsFunc(s.Mounts, func(m bind) bool { return m.Target == "/etc/resolv.conf" }) {
-		file := t.Path("resolv.conf")
+	if n := spec.Network; n != nil && len(n.DNS) > 0 &&
+		!slices.ContainsFunc(s.Mounts, func(m bind) bool { return m.Target == "/etc/resolv.conf" }) {
+		file := task.Path("resolv.conf")
 		if err := os.WriteFile(file, []byte(runtime.ResolvConf(n)), 0o644); err != nil {
 			return err
 		}
@@ -75,10 +77,10 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(t.Path(setupFile), data, 0o600); err != nil {
+	if err := os.WriteFile(task.Path(setupFile), data, 0o600); err != nil {
 		return err
 	}
-	if err := t.Start(ctx, monitor.Launch{Runtime: d.shim[0], RuntimeArgs: d.shim[1:], LogMax: spec.LogMax(), TTY: spec.TTY}); err != nil {
+	if err := task.Start(ctx, monitor.Launch{Runtime: d.shim[0], RuntimeArgs: d.shim[1:], LogMax: spec.LogMax(), TTY: spec.TTY}); err != nil {
 		return explain(spec, err)
 	}
 	return nil
@@ -86,7 +88,8 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 
 // limits are those of a task's cgroup, without that of processes.
 func limits(r runtime.Resources) cgroup.Limits {
-	return cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}
+	return cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO,
+		HugePages: r.HugePages}
 }
 
 // check refuses what a native process cannot have, before anything is touched.
@@ -120,7 +123,8 @@ func check(spec runtime.Spec) error {
 	for i, m := range spec.Mounts {
 		if m.Type == "bind" {
 			if _, err := os.Stat(m.Source); err != nil {
-				return &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i), Reason: m.Source + " does not exist on the host; create it first"}
+				return &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i),
+					Reason: m.Source + " does not exist on the host; create it first"}
 			}
 		}
 	}
@@ -135,7 +139,8 @@ func check(spec runtime.Spec) error {
 // setup turns a checked spec into what the shim does.
 func (d *Driver) setup(spec runtime.Spec) (*setup, error) {
 	s := &setup{
-		Args: slices.Clone(spec.Args), Env: spec.Env, Dir: spec.Dir, Hostname: spec.Hostname, NewPrivs: spec.AllowNewPrivileges || spec.Privileged, TTY: spec.TTY,
+		Args: slices.Clone(spec.Args), Env: spec.Env, Dir: spec.Dir, Hostname: spec.Hostname,
+		NewPrivs: spec.AllowNewPrivileges || spec.Privileged, TTY: spec.TTY,
 	}
 	if !slices.ContainsFunc(s.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
 		s.Env = append([]string{defaultPath}, s.Env...)
@@ -179,7 +184,8 @@ func (d *Driver) setup(spec runtime.Spec) (*setup, error) {
 	for i, u := range spec.Ulimits {
 		n, ok := monitor.Rlimits()[strings.ToLower(u.Name)]
 		if !ok || u.Soft > u.Hard {
-			return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("ulimits[%d]", i), Reason: fmt.Sprintf("%q with %d and %d is not a resource limit; see getrlimit(2)", u.Name, u.Soft, u.Hard)}
+			return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("ulimits[%d]", i),
+				Reason: fmt.Sprintf("%q with %d and %d is not a resource limit; see getrlimit(2)", u.Name, u.Soft, u.Hard)}
 		}
 		s.Rlimits = append(s.Rlimits, rlimit{n, u.Soft, u.Hard})
 	}
@@ -188,7 +194,8 @@ func (d *Driver) setup(spec runtime.Spec) (*setup, error) {
 
 func (s *setup) mounts(ms []runtime.Mount) {
 	for _, m := range ms {
-		s.Mounts = append(s.Mounts, bind{Source: m.Source, Target: path.Clean(m.Target), Type: m.Type, Data: strings.Join(m.Options, ","), ReadOnly: m.ReadOnly})
+		s.Mounts = append(s.Mounts, bind{Source: m.Source, Target: path.Clean(m.Target), Type: m.Type, Data: strings.Join(m.Options, ","),
+			ReadOnly: m.ReadOnly})
 	}
 }
 
@@ -215,7 +222,8 @@ func (s *setup) artifact(source string) error {
 	if strings.HasPrefix(s.Args[0], "/") || !strings.Contains(s.Args[0], "/") {
 		return nil // a program of the host
 	}
-	return &runtime.StartError{Field: "args[0]", Hint: "check the path within the artifact", Err: fmt.Errorf("%s: no such file in %s", s.Args[0], source)}
+	return &runtime.StartError{Field: "args[0]", Hint: "check the path within the artifact",
+		Err: fmt.Errorf("%s: no such file in %s", s.Args[0], source)}
 }
 
 func lookupUser(user string) (passwd.User, error) {
@@ -260,20 +268,20 @@ func explain(spec runtime.Spec, err error) error {
 }
 
 // Exec runs a process beside a task: in its cgroup, namespaces and mounts, with its restrictions.
-func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
-	t, err := d.Running(h, spec)
+func (d *Driver) Exec(ctx context.Context, handle runtime.Handle, spec runtime.ExecSpec) (int, error) {
+	task, err := d.Running(handle, spec)
 	if err != nil {
 		return -1, err
 	}
 	var s setup
-	data, err := os.ReadFile(t.Path(setupFile))
+	data, err := os.ReadFile(task.Path(setupFile))
 	if err != nil {
 		return -1, err
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
-		return -1, fmt.Errorf("exec in %s: %w", h.ID, err)
+		return -1, fmt.Errorf("exec in %s: %w", handle.ID, err)
 	}
-	s.Args, s.Env, s.NSPid = spec.Args, append(s.Env, spec.Env...), t.Record().Init.PID
+	s.Args, s.Env, s.NSPid = spec.Args, append(s.Env, spec.Env...), task.Record().Init.PID
 	if spec.Dir != "" {
 		s.Dir = spec.Dir
 	}

@@ -116,14 +116,14 @@ func unmountAll(at string) error {
 
 // Process describes a process to run inside a task, with the task's own restrictions. first is the size of its terminal, nil where that is
 // not known.
-func (d Bundles) Process(t *monitor.Task, spec runtime.ExecSpec, first *runtime.WinSize) (*specs.Process, error) {
+func (d Bundles) Process(task *monitor.Task, spec runtime.ExecSpec, first *runtime.WinSize) (*specs.Process, error) {
 	var config specs.Spec
-	data, err := os.ReadFile(t.Path(configFile))
+	data, err := os.ReadFile(task.Path(configFile))
 	if err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
-		return nil, fmt.Errorf("exec in %s: %w", t.Record().Handle.ID, err)
+		return nil, fmt.Errorf("exec in %s: %w", task.Record().Handle.ID, err)
 	}
 	p := config.Process
 	p.Args, p.Terminal, p.ConsoleSize = spec.Args, spec.TTY, nil
@@ -138,7 +138,7 @@ func (d Bundles) Process(t *monitor.Task, spec runtime.ExecSpec, first *runtime.
 		p.Cwd = spec.Dir
 	}
 	if spec.User != "" {
-		if p.User, err = lookupUser(d.Root(t), spec.User); err != nil {
+		if p.User, err = lookupUser(d.Root(task), spec.User); err != nil {
 			return nil, err
 		}
 	}

@@ -69,22 +69,22 @@ func (d *Driver) choose(ctx context.Context) (string, error) {
 	return get(), nil
 }
 
-func (d *Driver) check(ctx context.Context, r *runtime.Report) {
-	if !d.Preflight(r, "containers need root") {
+func (d *Driver) check(ctx context.Context, report *runtime.Report) {
+	if !d.Preflight(report, "containers need root") {
 		return
 	}
 	program, ok := probe.Program(goruntime.GOARCH)
 	if !ok {
-		r.Cause, r.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64 or riscv64"
+		report.Cause, report.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64 or riscv64"
 		return
 	}
 	layer := filepath.Join(d.Options.Dir, "check", "layer")
 	if err := os.MkdirAll(layer, 0o755); err != nil {
-		r.Cause, r.Cure = err.Error(), "make the state directory writable"
+		report.Cause, report.Cure = err.Error(), "make the state directory writable"
 		return
 	}
 	if err := files.Program(filepath.Join(layer, "probe"), bytes.NewReader(program), 0o755); err != nil {
-		r.Cause, r.Cure = err.Error(), "free space below "+d.Options.Dir
+		report.Cause, report.Cure = err.Error(), "free space below "+d.Options.Dir
 		return
 	}
 	var causes, cures []string
@@ -106,26 +106,30 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		d.chosen = path
 		d.mu.Unlock()
 		others := len(causes)
-		r.Passed, r.Version = true, version(ctx, path)+note
-		r.Abilities = []runtime.Ability{
-			runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec, runtime.AbilityImages,
+		report.Passed, report.Version = true, version(ctx, path)+note
+		report.Abilities = []runtime.Ability{
+			runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityDevices, runtime.AbilityExec,
+			runtime.AbilityImages,
 			runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPIDNS,
-			runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp, runtime.AbilityStats,
-			runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
+			runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp,
+			runtime.AbilityStats,
+			runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals,
+			runtime.AbilityUlimits, runtime.AbilityUser,
 		}
 		if d.Options.Sandbox != (monitor.Sandbox{}) {
-			r.Abilities = slices.DeleteFunc(r.Abilities, func(a runtime.Ability) bool {
-				return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityHostNetwork, runtime.AbilityPIDNS, runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilitySeccomp, runtime.AbilitySysctls}, a)
+			report.Abilities = slices.DeleteFunc(report.Abilities, func(a runtime.Ability) bool {
+				return slices.Contains([]runtime.Ability{runtime.AbilityDevices, runtime.AbilityHostNetwork, runtime.AbilityPIDNS,
+					runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilitySeccomp, runtime.AbilitySysctls}, a)
 			})
 		}
-		r.Abilities = append(r.Abilities, d.IOAbilities()...)
+		report.Abilities = append(report.Abilities, d.IOAbilities()...)
 		if d.Options.Sandbox == (monitor.Sandbox{}) {
 			switch copied, err := d.tryUserNS(ctx, path, layer); {
 			case copied:
-				r.Abilities = append(r.Abilities, runtime.AbilityUserNS, runtime.AbilityUserNSCopies)
+				report.Abilities = append(report.Abilities, runtime.AbilityUserNS, runtime.AbilityUserNSCopies)
 				causes = append(causes, "user namespaces with copies of images, and one range of users for each organisation: "+err.Error())
 			case err == nil:
-				r.Abilities = append(r.Abilities, runtime.AbilityUserNS)
+				report.Abilities = append(report.Abilities, runtime.AbilityUserNS)
 			default:
 				causes, cures = append(causes, "no user namespaces: "+err.Error()), append(cures, UserNSCure)
 			}
@@ -135,26 +139,28 @@ func (d *Driver) check(ctx context.Context, r *runtime.Report) {
 		}
 		if d.Options.Sandbox == (monitor.Sandbox{}) && monitor.LookPath(d.criu) != "" { // else nobody expects it
 			if err := d.CanCheckpoint(ctx); err == nil {
-				r.Abilities = append(r.Abilities, runtime.AbilityCheckpoint)
-				slices.Sort(r.Abilities)
+				report.Abilities = append(report.Abilities, runtime.AbilityCheckpoint)
+				slices.Sort(report.Abilities)
 			} else if u, ok := errors.AsType[*runtime.Unsupported](err); ok {
 				causes = append(causes, "no checkpoints: "+u.Reason)
 			}
 		}
 		break
 	}
-	r.Absent, r.Cause, r.Cure = absent, strings.Join(causes, "; "), strings.Join(cures, "; ")
+	report.Absent, report.Cause, report.Cure = absent, strings.Join(causes, "; "), strings.Join(cures, "; ")
 }
 
-// settle finds out whether a runtime works, itself or, if it refuses a hybrid host, behind a stand-in, and returns which of them does. It tries
-// because versions of crun differ in what they refuse, and hosts in which controllers they leave to cgroup2.
+// settle finds out whether a runtime works, itself or, if it refuses a hybrid host, behind a stand-in, and returns
+// which of them does. It tries because versions of crun differ in what they refuse, and hosts in which controllers they
+// leave to cgroup2.
 func (d *Driver) settle(ctx context.Context, path, layer string) (program, note string, err error) {
 	if err = d.tryTwice(ctx, path, layer); err == nil {
 		return path, "", d.tryDescriptors(ctx, path, layer)
 	} else if !hybrid.Refused(err.Error()) {
 		return path, "", err
 	}
-	program, err = hybrid.Try(filepath.Join(d.Options.Dir, "hybrid"), path, err, func(standIn string) error { return d.tryTwice(ctx, standIn, layer) })
+	program, err = hybrid.Try(filepath.Join(d.Options.Dir, "hybrid"), path, err,
+		func(standIn string) error { return d.tryTwice(ctx, standIn, layer) })
 	return program, hybrid.Note, err
 }
 
@@ -194,9 +200,10 @@ func (d *Driver) tryBoth(ctx context.Context, program, layer string) error {
 	}
 	for _, lower := range [][]string{{layer}, {links, layer}} {
 		root := runtime.Overlay(lower...)
-		if err := d.Try(ctx, filepath.Base(program), root, []string{"/probe"}, func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
-			return d.start(ctx, spec, program)
-		}); err != nil {
+		if err := d.Try(ctx, filepath.Base(program), root, []string{"/probe"},
+			func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) {
+				return d.start(ctx, spec, program)
+			}); err != nil {
 			return err
 		}
 	}
@@ -239,8 +246,8 @@ func closesDescriptors(line string) bool {
 const UserNSCure = "containers run without: root in them is root outside. Use a run directory that others may enter (0711), a sysctl user.max_user_namespaces above 0, and, " +
 	"for users of each instance's own, Linux 5.19 or newer and a data directory on ext4, xfs or btrfs"
 
-// tryUserNS runs the self-test in a container with a user namespace and keeps why it did not work. Copied: it does with files that belong to
-// the namespace's users on the disk, and the error is why not with others.
+// tryUserNS runs the self-test in a container with a user namespace and keeps why it did not work. Copied: it does with
+// files that belong to the namespace's users on the disk, and the error is why not with others.
 func (d *Driver) tryUserNS(ctx context.Context, program, layer string) (copied bool, err error) {
 	err = errNoMaps
 	if d.owners != OwnersCopied {

@@ -145,34 +145,35 @@ func (d *Driver) Checkpoint(ctx context.Context, h runtime.Handle, dir string) e
 	return d.dump(ctx, h, dir)
 }
 
-func (d *Driver) dump(ctx context.Context, h runtime.Handle, dir string) error {
-	t, err := d.Tasks.Get(h)
+func (d *Driver) dump(ctx context.Context, handle runtime.Handle, dir string) error {
+	task, err := d.Tasks.Get(handle)
 	if err != nil {
 		return err
 	}
-	if err := t.Lock(ctx); err != nil {
+	if err := task.Lock(ctx); err != nil {
 		return err
 	}
-	defer t.Unlock()
-	rec := t.Record()
-	if _, err := os.Stat(t.Path(criuConfig)); err != nil || rec.Runtime != d.runc {
-		return d.unsupported("task %s was not started for it", h.ID)
+	defer task.Unlock()
+	rec := task.Record()
+	if _, err := os.Stat(task.Path(criuConfig)); err != nil || rec.Runtime != d.runc {
+		return d.unsupported("task %s was not started for it", handle.ID)
 	}
-	if st := t.Status(); st.State != runtime.StateRunning {
-		return fmt.Errorf("checkpoint of %s: the task is %s", h.ID, st.State)
+	if st := task.Status(); st.State != runtime.StateRunning {
+		return fmt.Errorf("checkpoint of %s: the task is %s", handle.ID, st.State)
 	}
-	images, work := filepath.Join(dir, criuImages), t.Path("criu-work")
+	images, work := filepath.Join(dir, criuImages), task.Path("criu-work")
 	if err := errors.Join(os.MkdirAll(images, 0o700), os.MkdirAll(work, 0o700)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, d.runc, "--root", d.root(d.runc), "--criu", d.criuPath, "checkpoint", "--image-path", images, "--work-path", work, string(h.ID))
+	cmd := exec.CommandContext(ctx, d.runc, "--root", d.root(d.runc), "--criu", d.criuPath, "checkpoint", "--image-path", images,
+		"--work-path", work, string(handle.ID))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("checkpoint of %s: %w", h.ID, criuError(err, out, filepath.Join(work, "dump.log")))
+		return fmt.Errorf("checkpoint of %s: %w", handle.ID, criuError(err, out, filepath.Join(work, "dump.log")))
 	}
-	if _, err := t.Wait(ctx); err != nil { // conmon has seen its end
+	if _, err := task.Wait(ctx); err != nil { // conmon has seen its end
 		return err
 	}
-	return packUpper(ctx, t.Path("upper"), dir)
+	return packUpper(ctx, task.Path("upper"), dir)
 }
 
 // Restore goes on with a task from a directory.

@@ -21,8 +21,8 @@ import (
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // config writes the OCI description of a task whose root file system is mounted.
-func (d Bundles) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error) {
-	user, err := lookupUser(d.Root(t), spec.User)
+func (d Bundles) config(task *monitor.Task, spec runtime.Spec) (*specs.Spec, error) {
+	user, err := lookupUser(d.Root(task), spec.User)
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +40,13 @@ func (d Bundles) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error)
 		},
 		Mounts: defaultMounts(spec),
 		Linux: &specs.Linux{
-			CgroupsPath: t.Group().Path(),
+			CgroupsPath: task.Group().Path(),
 			Resources:   d.resources(spec),
 			Sysctl:      spec.Sysctls,
 		},
 	}
-	if o := outsideOf(t); o.Dir != "" {
-		c.Root.Path = d.Root(t)
+	if o := outsideOf(task); o.Dir != "" {
+		c.Root.Path = d.Root(task)
 	}
 	if c.Process.Cwd == "" {
 		c.Process.Cwd = "/"
@@ -75,12 +75,12 @@ func (d Bundles) config(t *monitor.Task, spec runtime.Spec) (*specs.Spec, error)
 		c.Linux.ReadonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 	}
 	if spec.Checkpoint {
-		if err := os.WriteFile(t.Path(criuConfig), []byte(criuOptions), 0o600); err != nil {
+		if err := os.WriteFile(task.Path(criuConfig), []byte(criuOptions), 0o600); err != nil {
 			return nil, err
 		}
-		c.Annotations = map[string]string{"org.criu.config": t.Path(criuConfig)}
+		c.Annotations = map[string]string{"org.criu.config": task.Path(criuConfig)}
 	}
-	if err := networkFiles(t, c, spec); err != nil {
+	if err := networkFiles(task, c, spec); err != nil {
 		return nil, err
 	}
 	for _, m := range spec.Mounts {
@@ -104,7 +104,8 @@ func defaultMounts(spec runtime.Spec) []specs.Mount {
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", sys}},
@@ -127,7 +128,7 @@ func mount(m runtime.Mount) specs.Mount {
 }
 
 // namespaces gives the task its own of everything but what it is to share.
-func (d Bundles) namespaces(c *specs.Spec, spec runtime.Spec) error {
+func (d Bundles) namespaces(config *specs.Spec, spec runtime.Spec) error {
 	pid, user := specs.LinuxNamespace{Type: specs.PIDNamespace}, specs.LinuxNamespace{Type: specs.UserNamespace}
 	if spec.SharePID != nil {
 		other, err := d.Tasks.Get(*spec.SharePID)
@@ -146,16 +147,17 @@ func (d Bundles) namespaces(c *specs.Spec, spec runtime.Spec) error {
 			user.Path = fmt.Sprintf("/proc/%d/ns/user", init.PID)
 		}
 	}
-	c.Linux.Namespaces = []specs.LinuxNamespace{pid, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}}
+	config.Linux.Namespaces = []specs.LinuxNamespace{pid, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+		{Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}}
 	if spec.UserNS != nil {
-		c.Linux.Namespaces = append(c.Linux.Namespaces, user)
+		config.Linux.Namespaces = append(config.Linux.Namespaces, user)
 	}
 	if !spec.HostNetwork {
 		n := specs.LinuxNamespace{Type: specs.NetworkNamespace}
 		if spec.Network != nil {
 			n.Path = spec.Network.NetNS
 		}
-		c.Linux.Namespaces = append(c.Linux.Namespaces, n)
+		config.Linux.Namespaces = append(config.Linux.Namespaces, n)
 	}
 	return nil
 }
@@ -192,7 +194,7 @@ func (d Bundles) resources(spec runtime.Spec) *specs.LinuxResources {
 }
 
 // devices adds device nodes; the usual ones (null, zero, full, random, urandom, tty, ptmx) are the runtime's to add.
-func devices(c *specs.Spec, spec runtime.Spec) error {
+func devices(config *specs.Spec, spec runtime.Spec) error {
 	for i, dev := range spec.Devices {
 		var st unix.Stat_t
 		field := fmt.Sprintf("devices[%d]", i)
@@ -216,15 +218,17 @@ func devices(c *specs.Spec, spec runtime.Spec) error {
 		if access == "" {
 			access = "rw"
 		}
-		c.Linux.Devices = append(c.Linux.Devices, specs.LinuxDevice{Path: target, Type: kind, Major: major, Minor: minor, FileMode: &mode, UID: &st.Uid, GID: &st.Gid})
-		c.Linux.Resources.Devices = append(c.Linux.Resources.Devices, specs.LinuxDeviceCgroup{Allow: true, Type: kind, Major: &major, Minor: &minor, Access: access})
+		config.Linux.Devices = append(config.Linux.Devices,
+			specs.LinuxDevice{Path: target, Type: kind, Major: major, Minor: minor, FileMode: &mode, UID: &st.Uid, GID: &st.Gid})
+		config.Linux.Resources.Devices = append(config.Linux.Resources.Devices,
+			specs.LinuxDeviceCgroup{Allow: true, Type: kind, Major: &major, Minor: &minor, Access: access})
 	}
 	return nil
 }
 
 // networkFiles gives the container a resolv.conf, hosts and hostname that fit its network, unless the spec mounts its
 // own there.
-func networkFiles(t *monitor.Task, c *specs.Spec, spec runtime.Spec) error {
+func networkFiles(task *monitor.Task, config *specs.Spec, spec runtime.Spec) error {
 	files := map[string]string{}
 	if n := spec.Network; n != nil {
 		files["/etc/resolv.conf"] = runtime.ResolvConf(n)
@@ -243,14 +247,15 @@ func networkFiles(t *monitor.Task, c *specs.Spec, spec runtime.Spec) error {
 		}
 		source := target // the host's own
 		if text != "" {
-			source = t.Path(path.Base(target))
+			source = task.Path(path.Base(target))
 			if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
 				return err
 			}
 		} else if _, err := os.Stat(source); err != nil {
 			continue
 		}
-		c.Mounts = append(c.Mounts, specs.Mount{Destination: target, Type: "bind", Source: source, Options: []string{"bind", "rprivate", "ro"}})
+		config.Mounts = append(config.Mounts, specs.Mount{Destination: target, Type: "bind", Source: source,
+			Options: []string{"bind", "rprivate", "ro"}})
 	}
 	return nil
 }

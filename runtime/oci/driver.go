@@ -100,9 +100,11 @@ func New(o Options) (*Driver, error) {
 	if len(o.Runtimes) == 0 {
 		o.Runtimes = []string{"crun", "runc"}
 	}
-	d := &Driver{runtimes: o.Runtimes, args: o.RuntimeArgs, choosing: make(chan struct{}, 1), filters: map[filterKey]string{}, criu: cmp.Or(o.Criu, "criu"), trying: make(chan struct{}, 1)}
+	d := &Driver{runtimes: o.Runtimes, args: o.RuntimeArgs, choosing: make(chan struct{}, 1), filters: map[filterKey]string{},
+		criu: cmp.Or(o.Criu, "criu"), trying: make(chan struct{}, 1)}
 	var err error
-	d.Driver, err = monitor.NewDriver(monitor.DriverOptions{Name: o.Name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Sandbox: o.Sandbox, Log: o.Log, Clean: d.clean})
+	d.Driver, err = monitor.NewDriver(monitor.DriverOptions{Name: o.Name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon,
+		Sandbox: o.Sandbox, Log: o.Log, Clean: d.clean})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +114,8 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// CleanUp removes every task, the cgroups and where roots were mounted, but not the state directory. It is for a worker that leaves its machine.
+// CleanUp removes every task, the cgroups and where roots were mounted, but not the state directory. It is for a worker
+// that leaves its machine.
 func (d *Driver) CleanUp(ctx context.Context) error {
 	err := d.Driver.CleanUp(ctx)
 	if e := os.Remove(d.Mounts); !errors.Is(e, fs.ErrNotExist) {
@@ -122,8 +125,8 @@ func (d *Driver) CleanUp(ctx context.Context) error {
 }
 
 // clean takes the container out of the runtime's own books and unmounts its root.
-func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
-	rec := t.Record()
+func (d *Driver) clean(ctx context.Context, task *monitor.Task) error {
+	rec := task.Record()
 	if rec.Runtime != "" {
 		root := d.root(rec.Runtime)
 		files, err := stateFiles(root, rec.Handle.ID)
@@ -143,7 +146,7 @@ func (d *Driver) clean(ctx context.Context, t *monitor.Task) error {
 			}
 		}
 	}
-	return d.Unmount(t)
+	return d.Unmount(task)
 }
 
 // stateFiles lists what a runtime keeps of a container: crun and runc a directory of its name, runsc files in whose names it is.

@@ -22,18 +22,18 @@ import (
 
 // Exec runs a process inside a container, with the container's own restrictions. As in a shell, a program that is not
 // there ends with 127 and one that cannot be run with 126, with the reason on Stderr, or on the terminal.
-func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
-	t, err := d.Running(h, spec)
+func (d *Driver) Exec(ctx context.Context, handle runtime.Handle, spec runtime.ExecSpec) (int, error) {
+	task, err := d.Running(handle, spec)
 	if err != nil {
 		return -1, err
 	}
-	rec := t.Record()
+	rec := task.Record()
 	first := tty.First(spec)
-	p, err := d.Process(t, spec, first)
+	p, err := d.Process(task, spec, first)
 	if err != nil {
 		return -1, err
 	}
-	process, err := os.CreateTemp(t.Path(), "exec-*")
+	process, err := os.CreateTemp(task.Path(), "exec-*")
 	if err != nil {
 		return -1, err
 	}
@@ -55,7 +55,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	}
 	state := process.Name() + ".state"
 	defer os.RemoveAll(state)
-	global, network, err := d.inNetwork(t, state)
+	global, network, err := d.inNetwork(task, state)
 	if err != nil {
 		return -1, err
 	}
@@ -69,7 +69,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		defer o.Console.Close()
 		args = append(args, "--console-socket", o.Console.Path())
 	}
-	cmd := exec.Command(rec.Runtime, slices.Concat(global, args, []string{string(h.ID)})...)
+	cmd := exec.Command(rec.Runtime, slices.Concat(global, args, []string{string(handle.ID)})...)
 	cmd.Dir = "/"
 	// The runtime waits for the process; killing the runtime alone would leave it.
 	inner := func() int {
@@ -78,7 +78,7 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		return pid
 	}
 	o.Kill = func() { _ = monitor.Identify(inner()).Signal(unix.SIGKILL) }
-	if out := outsideOf(t); out.Users != nil {
+	if out := outsideOf(task); out.Users != nil {
 		uid, gid, err := hostUser(out.Users, p.User)
 		if err != nil {
 			return -1, err

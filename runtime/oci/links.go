@@ -20,9 +20,10 @@ import (
 // maxLinks is how many symbolic links one path of an image may go through, as in the kernel.
 const maxLinks = 40
 
-// settleTargets makes every place at which the runtime is to mount something or make a node, and names it as it is: an image may have
-// links there, and not every runtime stays within the root when it follows them (runc 1.1.5 does not for /dev). Nothing runs in the root yet.
-func settleTargets(r imageRoot, c *specs.Spec) error {
+// settleTargets makes every place at which the runtime is to mount something or make a node, and names it as it is: an
+// image may have links there, and not every runtime stays within the root when it follows them (runc 1.1.5 does not for
+// /dev). Nothing runs in the root yet.
+func settleTargets(r imageRoot, config *specs.Spec) error {
 	dir, err := os.OpenRoot(r.dir)
 	if err != nil {
 		return err
@@ -35,8 +36,8 @@ func settleTargets(r imageRoot, c *specs.Spec) error {
 		}
 	}
 	var covered []string
-	for i := range c.Mounts {
-		m := &c.Mounts[i]
+	for i := range config.Mounts {
+		m := &config.Mounts[i]
 		dir := m.Type != "bind"
 		if !dir {
 			st, err := os.Stat(m.Source)
@@ -50,8 +51,8 @@ func settleTargets(r imageRoot, c *specs.Spec) error {
 		}
 		covered = append(covered, m.Destination)
 	}
-	for i := range c.Linux.Devices {
-		n := &c.Linux.Devices[i]
+	for i := range config.Linux.Devices {
+		n := &config.Linux.Devices[i]
 		if n.Path, err = root.settle(n.Path, covered, func(string) error { return nil }); err != nil {
 			return err
 		}
@@ -109,11 +110,13 @@ func (r *settling) mountPoint(at string, dir bool) error {
 	return errors.Join(f.Close(), r.Lchown(at, r.owner, r.owner))
 }
 
-// settle follows a path in the root, as a process in it would, and gives the one without links. Directories that are missing on the way it
-// makes; the last name, where it is missing, missing makes. What is below a mount that comes earlier is not there yet, and is left to the runtime.
+// settle follows a path in the root, as a process in it would, and gives the one without links. Directories that are
+// missing on the way it makes; the last name, where it is missing, missing makes. What is below a mount that comes
+// earlier is not there yet, and is left to the runtime.
 func (r *settling) settle(target string, covered []string, missing func(at string) error) (string, error) {
 	bad := func(format string, args ...any) (string, error) {
-		return "", &runtime.InvalidSpec{Field: "rootfs[0]", Reason: fmt.Sprintf("%s cannot be mounted at: %s", target, fmt.Sprintf(format, args...))}
+		return "", &runtime.InvalidSpec{Field: "rootfs[0]",
+			Reason: fmt.Sprintf("%s cannot be mounted at: %s", target, fmt.Sprintf(format, args...))}
 	}
 	at, rest, links := "/", strings.Split(target, "/"), 0
 	for len(rest) > 0 {
@@ -166,7 +169,8 @@ func (r *settling) settle(target string, covered []string, missing func(at strin
 // sprung says what was written there.
 func LinkTrap(dir string) (layer string, sprung func() error, err error) {
 	layer, outside := filepath.Join(dir, "links"), filepath.Join(dir, "outside")
-	if err := errors.Join(os.RemoveAll(layer), os.RemoveAll(outside), os.MkdirAll(layer, 0o755), os.Mkdir(outside, 0o755), os.Symlink(outside, filepath.Join(layer, "dev"))); err != nil {
+	if err := errors.Join(os.RemoveAll(layer), os.RemoveAll(outside), os.MkdirAll(layer, 0o755), os.Mkdir(outside, 0o755),
+		os.Symlink(outside, filepath.Join(layer, "dev"))); err != nil {
 		return "", nil, err
 	}
 	return layer, func() error {

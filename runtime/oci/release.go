@@ -20,8 +20,8 @@ import (
 // release lets a created container run. "crun start" does no more than write a byte into a pipe in its state directory,
 // but as one more process it takes a quarter of a start. The pipe is crun's own affair, so the self-test decides: when
 // a container does not run after it was written to, the command is used from then on.
-func (d *Driver) release(ctx context.Context, t *monitor.Task, program, root string) error {
-	id := string(t.Record().Handle.ID)
+func (d *Driver) release(ctx context.Context, task *monitor.Task, program, root string) error {
+	id := string(task.Record().Handle.ID)
 	d.mu.Lock()
 	byCommand := d.byCommand
 	d.mu.Unlock()
@@ -31,7 +31,7 @@ func (d *Driver) release(ctx context.Context, t *monitor.Task, program, root str
 	cmd := d.command(ctx, program, "start", id)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := d.begin(cmd, t)
+	err := d.begin(cmd, task)
 	if err == nil {
 		err = cmd.Wait()
 	}

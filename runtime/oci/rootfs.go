@@ -18,8 +18,8 @@ import (
 )
 
 // mountRoot mounts the root file system on the bundle's rootfs directory.
-func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *stage, from string) error {
-	target := d.Root(t)
+func (d Bundles) mountRoot(ctx context.Context, task *monitor.Task, spec runtime.Spec, s *stage, from string) error {
+	target := d.Root(task)
 	if err := os.Mkdir(target, 0o755); err != nil {
 		return err
 	}
@@ -60,21 +60,22 @@ func (d Bundles) mountRoot(ctx context.Context, t *monitor.Task, spec runtime.Sp
 		}
 		if !slices.ContainsFunc(rest, func(o string) bool { return strings.HasPrefix(o, "upperdir=") }) {
 			for _, dir := range []string{"upper", "work"} {
-				if err := os.Mkdir(t.Path(dir), 0o755); err != nil {
+				if err := os.Mkdir(task.Path(dir), 0o755); err != nil {
 					return err
 				}
 			}
-			if err := s.owned(t.Path("upper")); err != nil {
+			if err := s.owned(task.Path("upper")); err != nil {
 				return err
 			}
 			if from != "" {
-				if err := unpackUpper(ctx, from, t.Path("upper")); err != nil {
+				if err := unpackUpper(ctx, from, task.Path("upper")); err != nil {
 					return err
 				}
 			}
 			// The writable layer ends with the task, so there is nothing that must survive a power failure: "volatile"
 			// spares the device all syncs, also the one at unmount.
-			rest = append(rest, "upperdir="+runtime.EscapeOverlay(t.Path("upper")), "workdir="+runtime.EscapeOverlay(t.Path("work")), "volatile")
+			rest = append(rest, "upperdir="+runtime.EscapeOverlay(task.Path("upper")), "workdir="+runtime.EscapeOverlay(task.Path("work")),
+				"volatile")
 		}
 		err = mountOverlay(target, lower, rest)
 		if se, ok := errors.AsType[*runtime.StartError](err); ok && s != nil && !m.Shifted {
@@ -105,7 +106,8 @@ func mountOverlay(target string, lower, rest []string) error {
 			names[i] = fmt.Sprintf("/proc/self/fd/%d", fd)
 		}
 		if data = options(names); len(data) > maxOptions {
-			return &runtime.InvalidSpec{Field: "rootfs[0].options", Reason: fmt.Sprintf("%d layers are more than one mount takes; rebuild the image with fewer", len(lower))}
+			return &runtime.InvalidSpec{Field: "rootfs[0].options",
+				Reason: fmt.Sprintf("%d layers are more than one mount takes; rebuild the image with fewer", len(lower))}
 		}
 	}
 	err := unix.Mount("overlay", target, "overlay", 0, data)

@@ -28,30 +28,22 @@ func (d *Driver) refuse(s *runtime.Spec) error {
 	if d.Options.Sandbox == (monitor.Sandbox{}) {
 		return nil
 	}
-	for _, c := range []struct {
-		asked   bool
-		ability runtime.Ability
-		reason  string
-	}{
-		{len(s.Sysctls) > 0, runtime.AbilitySysctls, "the sandbox's kernel has none; use runtime oci"},
-		{len(s.Devices)+len(s.Groups)+len(s.Hooks) > 0, runtime.AbilityDevices, "the sandbox shows no devices of the host; use runtime oci"},
-		{s.UserNS != nil, runtime.AbilityUserNS, "the sandbox has users of its own, which are nobody outside"},
-		{s.SharePID != nil, runtime.AbilityPIDNS, "each sandbox has a kernel of its own; processes of another are not seen"},
-		{s.HostNetwork, runtime.AbilityHostNetwork, "the sandbox has a network stack of its own; use runtime oci"},
-		{s.Seccomp == runtime.SeccompDefault, runtime.AbilitySeccomp, "system calls are answered by the sandbox's kernel, which is filtered itself; leave it out"},
-		{s.Privileged, runtime.AbilityPrivileged, "nothing in a sandbox is privileged on the host; use runtime oci"},
-	} {
-		if c.asked {
-			return &runtime.Unsupported{Ability: c.ability, Driver: d.Name(), Reason: c.reason}
-		}
-	}
-	return nil
+	return s.Refuse(d.Name(), map[runtime.Ability]string{
+		runtime.AbilitySysctls:     "the sandbox's kernel has none; use runtime oci",
+		runtime.AbilityDevices:     "the sandbox shows no devices of the host; use runtime oci",
+		runtime.AbilityUserNS:      "the sandbox has users of its own, which are nobody outside",
+		runtime.AbilityPIDNS:       "each sandbox has a kernel of its own; processes of another are not seen",
+		runtime.AbilityHostNetwork: "the sandbox has a network stack of its own; use runtime oci",
+		runtime.AbilitySeccomp:     "system calls are answered by the sandbox's kernel, which is filtered itself; leave it out",
+		runtime.AbilityPrivileged:  "nothing in a sandbox is privileged on the host; use runtime oci",
+	})
 }
 
 // begin starts the command that lets a created container run.
 //
-// GVisor of before 2025 refuses a network in what it takes for the host's own namespace, and takes every one for it that has rmem_default, as all
-// have on newer kernels. So that directory is covered for the command alone, in a mount namespace of a thread that ends with it.
+// GVisor of before 2025 refuses a network in what it takes for the host's own namespace, and takes every one for it
+// that has rmem_default, as all have on newer kernels. So that directory is covered for the command alone, in a mount
+// namespace of a thread that ends with it.
 func (d *Driver) begin(cmd *exec.Cmd, t *monitor.Task) error {
 	if d.Options.Sandbox == (monitor.Sandbox{}) {
 		return cmd.Start()
@@ -69,7 +61,8 @@ func (d *Driver) begin(cmd *exec.Cmd, t *monitor.Task) error {
 
 const coreSettings = "/proc/sys/net/core"
 
-// cover puts an empty directory over the settings of a network namespace, as this thread sees them; it must be locked and is of no use to others then.
+// cover puts an empty directory over the settings of a network namespace, as this thread sees them; it must be locked
+// and is of no use to others then.
 func cover(netns string) error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return err

@@ -28,14 +28,14 @@ type filterKey string
 
 // addSeccomp puts the filter into the configuration. The key is where to keep what crun compiles from it; it is empty
 // when there is nothing to be kept. The profile stays in the configuration for a crun that ignores the annotation.
-func (d *Driver) addSeccomp(c *specs.Spec, spec runtime.Spec, program string) (filterKey, error) {
-	if err := filter(c, spec); err != nil || c.Linux.Seccomp == nil {
+func (d *Driver) addSeccomp(config *specs.Spec, spec runtime.Spec, program string) (filterKey, error) {
+	if err := filter(config, spec); err != nil || config.Linux.Seccomp == nil {
 		return "", err
 	}
 	if !strings.HasPrefix(filepath.Base(program), "crun") {
 		return "", nil
 	}
-	text, err := json.Marshal(c.Linux.Seccomp)
+	text, err := json.Marshal(config.Linux.Seccomp)
 	if err != nil {
 		return "", err
 	}
@@ -48,7 +48,7 @@ func (d *Driver) addSeccomp(c *specs.Spec, spec runtime.Spec, program string) (f
 	h.Write([]byte(program + st.ModTime().String()))
 	key := filterKey(hex.EncodeToString(h.Sum(nil)))
 	if compiled := d.compiled(key); compiled != "" {
-		c.Annotations = map[string]string{compiledAnnotation: compiled}
+		config.Annotations = map[string]string{compiledAnnotation: compiled}
 		return "", nil
 	}
 	return key, nil

@@ -66,8 +66,8 @@ func (d *Driver) startFrom(ctx context.Context, spec runtime.Spec, program, from
 }
 
 // bring goes through the steps of a start.
-func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, program, from string) error {
-	config, err := d.prepare(ctx, t, spec, from)
+func (d *Driver) bring(ctx context.Context, task *monitor.Task, spec runtime.Spec, program, from string) error {
+	config, err := d.prepare(ctx, task, spec, from)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(t.Path(configFile), data, 0o600); err != nil {
+	if err := os.WriteFile(task.Path(configFile), data, 0o600); err != nil {
 		return err
 	}
 	root := d.root(program)
@@ -89,24 +89,24 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	launch := monitor.Launch{Runtime: program, RuntimeArgs: d.global(program), LogMax: spec.LogMax(), TTY: spec.TTY}
 	bounds := cgroup.Limits{MemoryLow: spec.Resources.MemoryLow, IO: spec.Resources.IO, HugePages: spec.Resources.HugePages}
 	if from != "" {
-		if err := d.goOn(ctx, t, launch, from); err != nil {
+		if err := d.goOn(ctx, task, launch, from); err != nil {
 			return err
 		}
-		return t.Group().Bound(bounds)
+		return task.Group().Bound(bounds)
 	}
-	err = t.Start(ctx, launch)
+	err = task.Start(ctx, launch)
 	if err != nil {
 		return Explain(spec, err)
 	}
-	ownStreams(t, config.Process.User)
-	if err := unstage(t); err != nil {
+	ownStreams(task, config.Process.User)
+	if err := unstage(task); err != nil {
 		return err
 	}
-	if err := t.Group().Bound(bounds); err != nil {
+	if err := task.Group().Bound(bounds); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
-	d.keepFilter(key, t, root)
-	if err := d.release(ctx, t, program, root); err != nil {
+	d.keepFilter(key, task, root)
+	if err := d.release(ctx, task, program, root); err != nil {
 		return Explain(spec, err)
 	}
 	return nil
@@ -131,7 +131,8 @@ func noHandler(driver string, spec *runtime.Spec) error {
 	if spec.Handler == nil {
 		return nil
 	}
-	return &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: driver, Reason: "a container is not started for a request; use the wasm runtime"}
+	return &runtime.Unsupported{Ability: runtime.AbilityHandler, Driver: driver,
+		Reason: "a container is not started for a request; use the wasm runtime"}
 }
 
 // checkHost looks for what a valid spec names of the host.

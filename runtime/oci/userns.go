@@ -55,7 +55,7 @@ type stage struct {
 }
 
 // openStage makes the directory of a task outside of its bundle. What is made is in the task's record before. Close the stage in any case.
-func (d Bundles) openStage(t *monitor.Task, spec runtime.Spec) (*stage, error) {
+func (d Bundles) openStage(task *monitor.Task, spec runtime.Spec) (*stage, error) {
 	if spec.UserNS == nil {
 		return nil, nil
 	}
@@ -64,11 +64,11 @@ func (d Bundles) openStage(t *monitor.Task, spec runtime.Spec) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Update(func(r *monitor.Record) { r.Extra = extra })
-	if err := t.Save(); err != nil {
+	task.Update(func(r *monitor.Record) { r.Extra = extra })
+	if err := task.Save(); err != nil {
 		return nil, err
 	}
-	s := &stage{dir: filepath.Join(dir, stageDir), users: *spec.UserNS, noMaps: d.NoMaps, own: t.Path(""), log: d.Options.Log}
+	s := &stage{dir: filepath.Join(dir, stageDir), users: *spec.UserNS, noMaps: d.NoMaps, own: task.Path(""), log: d.Options.Log}
 	if s.ns, err = userns.Open(s.users); err != nil {
 		return nil, &runtime.StartError{Field: "userNS", Hint: "user namespaces must be in the kernel, and not be forbidden", Err: err}
 	}
@@ -200,28 +200,28 @@ func (s *stage) owned(at string) error {
 }
 
 // apply gives a container its user namespace, and turns what it would mount from the host into what is prepared for it.
-func (s *stage) apply(t *monitor.Task, c *specs.Spec, spec runtime.Spec) error {
+func (s *stage) apply(task *monitor.Task, config *specs.Spec, spec runtime.Spec) error {
 	if s == nil {
 		return nil
 	}
-	if _, _, err := hostUser(spec.UserNS, c.Process.User); err != nil {
+	if _, _, err := hostUser(spec.UserNS, config.Process.User); err != nil {
 		return err
 	}
-	if !strings.HasPrefix(filepath.Base(t.Record().Runtime), "runc") { // which enters it first, and has no right to the others then
-		if err := s.join(c); err != nil {
+	if !strings.HasPrefix(filepath.Base(task.Record().Runtime), "runc") { // which enters it first, and has no right to the others then
+		if err := s.join(config); err != nil {
 			return err
 		}
 	}
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: s.users.First, Size: s.users.Size}}
-	c.Linux.UIDMappings, c.Linux.GIDMappings = ids, ids
+	config.Linux.UIDMappings, config.Linux.GIDMappings = ids, ids
 	shifted := map[string]bool{}
 	for _, m := range spec.Mounts {
 		if m.Shifted {
 			shifted[m.Source] = true
 		}
 	}
-	for i := range c.Mounts {
-		m := &c.Mounts[i]
+	for i := range config.Mounts {
+		m := &config.Mounts[i]
 		if m.Type != "bind" {
 			continue
 		}
@@ -234,14 +234,14 @@ func (s *stage) apply(t *monitor.Task, c *specs.Spec, spec runtime.Spec) error {
 		// It is that already; a mount of the namespace cannot be made what it is again without all its other flags.
 		m.Options = slices.DeleteFunc(m.Options, func(o string) bool { return o == "ro" })
 	}
-	if err := s.devices(c); err != nil {
+	if err := s.devices(config); err != nil {
 		return err
 	}
-	return s.network(c, spec)
+	return s.network(config, spec)
 }
 
-// join has the runtime put the container into the namespace that is made already, which no user of the host's owns, unless it is to be in another
-// container's.
+// join has the runtime put the container into the namespace that is made already, which no user of the host's owns,
+// unless it is to be in another container's.
 func (s *stage) join(c *specs.Spec) error {
 	for i := range c.Linux.Namespaces {
 		n := &c.Linux.Namespaces[i]
@@ -262,8 +262,8 @@ func (s *stage) join(c *specs.Spec) error {
 
 // devices makes nodes that belong to the namespace's users as the host's belong to its own. A runtime would show the host's, which are
 // nobody's inside.
-func (s *stage) devices(c *specs.Spec) error {
-	for _, dev := range c.Linux.Devices {
+func (s *stage) devices(config *specs.Spec) error {
+	for _, dev := range config.Linux.Devices {
 		at, err := s.place(false)
 		if err != nil {
 			return err
@@ -279,9 +279,9 @@ func (s *stage) devices(c *specs.Spec) error {
 		if err != nil {
 			return fmt.Errorf("device %s: %w", dev.Path, err)
 		}
-		c.Mounts = append(c.Mounts, specs.Mount{Destination: dev.Path, Type: "bind", Source: at, Options: []string{"bind", "rprivate"}})
+		config.Mounts = append(config.Mounts, specs.Mount{Destination: dev.Path, Type: "bind", Source: at, Options: []string{"bind", "rprivate"}})
 	}
-	c.Linux.Devices = nil
+	config.Linux.Devices = nil
 	return nil
 }
 
@@ -294,8 +294,9 @@ func (s *stage) owner(id uint32) int {
 	return int(mapped)
 }
 
-// network does from outside what the namespace's root may not do with a network namespace that it does not own: mount /sys, and set sysctls.
-func (s *stage) network(c *specs.Spec, spec runtime.Spec) error {
+// network does from outside what the namespace's root may not do with a network namespace that it does not own: mount
+// /sys, and set sysctls.
+func (s *stage) network(config *specs.Spec, spec runtime.Spec) error {
 	netns := ""
 	if spec.Network != nil {
 		netns = spec.Network.NetNS
@@ -312,15 +313,15 @@ func (s *stage) network(c *specs.Spec, spec runtime.Spec) error {
 	} else {
 		thread.Run(func() {
 			if err = enter(netns); err == nil {
-				err = errors.Join(mountSys(at), setSysctls(c.Linux.Sysctl))
+				err = errors.Join(mountSys(at), setSysctls(config.Linux.Sysctl))
 			}
 		})
 	}
 	if err != nil {
 		return err
 	}
-	for i := range c.Mounts {
-		if m := &c.Mounts[i]; m.Type == "sysfs" {
+	for i := range config.Mounts {
+		if m := &config.Mounts[i]; m.Type == "sysfs" {
 			m.Type, m.Source, m.Options = "bind", at, []string{"rbind", "rprivate"}
 		}
 	}

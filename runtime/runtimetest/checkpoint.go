@@ -33,18 +33,19 @@ func (s *suite) checkpoint(t *testing.T) {
 	}
 	sp := s.spec("grow", "8", "4")
 	sp.Checkpoint, sp.UserNS = true, nil
-	h := s.start(t, sp)
-	s.ready(t, s.d, h)
-	shell := func(h runtime.Handle, args ...string) string {
+	handle := s.start(t, sp)
+	s.ready(t, s.d, handle)
+	shell := func(handle runtime.Handle, args ...string) string {
 		t.Helper()
 		var out bytes.Buffer
-		code, err := s.d.(runtime.Execer).Exec(t.Context(), h, runtime.ExecSpec{Args: append([]string{s.program()}, args...), Stdout: &out, Stderr: &out})
+		code, err := s.d.(runtime.Execer).Exec(t.Context(), handle,
+			runtime.ExecSpec{Args: append([]string{s.program()}, args...), Stdout: &out, Stderr: &out})
 		if err != nil || code != 0 {
 			t.Fatalf("%v: %d, %v, %s", args, code, err, out.String())
 		}
 		return out.String()
 	}
-	shell(h, "write", "/tmp/note", "from before")
+	shell(handle, "write", "/tmp/note", "from before")
 	plain := s.start(t, s.spec("sleep"))
 	s.ready(t, s.d, plain)
 	if err := d.Checkpoint(t.Context(), plain, t.TempDir()); err == nil {
@@ -54,13 +55,13 @@ func (s *suite) checkpoint(t *testing.T) {
 		t.Errorf("which ended it: %+v, %v", st, err)
 	}
 	dir := t.TempDir()
-	if err := d.Checkpoint(t.Context(), h, dir); err != nil {
+	if err := d.Checkpoint(t.Context(), handle, dir); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := s.d.Status(t.Context(), h); err != nil || st.State != runtime.StateExited {
+	if st, err := s.d.Status(t.Context(), handle); err != nil || st.State != runtime.StateExited {
 		t.Errorf("after its checkpoint it is %+v, %v", st, err)
 	}
-	if err := s.d.Remove(t.Context(), h); err != nil {
+	if err := s.d.Remove(t.Context(), handle); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // a checkpoint is only read

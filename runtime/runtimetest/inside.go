@@ -46,9 +46,9 @@ func (s *suite) refusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sp := s.spec("exit", "0")
 			c.change(&sp)
-			h, err := s.d.Start(t.Context(), sp)
+			handle, err := s.d.Start(t.Context(), sp)
 			if err == nil {
-				_ = s.d.Remove(t.Context(), h)
+				_ = s.d.Remove(t.Context(), handle)
 				t.Fatal("it was started")
 			}
 			if c.field == "user" || c.field == "mounts[0].source" {
@@ -399,10 +399,12 @@ func (s *suite) limits(t *testing.T) {
 		e := s.wait(t, s.d, h)
 		stats, err := st.Stats(t.Context(), h)
 		if s.o.WASI || s.o.System != nil {
-			if out := s.output(t, s.d, h); e.OOMKilled || e.Code != 2 || !strings.Contains(out, "out of memory") || stats.OOMKills != 0 || stats.MemoryLimit != 32*skerry.MiB {
+			if out := s.output(t, s.d, h); e.OOMKilled || e.Code != 2 || !strings.Contains(out, "out of memory") || stats.OOMKills != 0 ||
+				stats.MemoryLimit != 32*skerry.MiB {
 				t.Errorf("%+v %+v %v %q", e, stats, err, out)
 			}
-		} else if !e.OOMKilled || e.Code != 137 || err != nil || stats.OOMKills == 0 || stats.MemoryLimit != 32*skerry.MiB || stats.MemoryPeak > 33*skerry.MiB+s.o.Beside {
+		} else if !e.OOMKilled || e.Code != 137 || err != nil || stats.OOMKills == 0 || stats.MemoryLimit != 32*skerry.MiB ||
+			stats.MemoryPeak > 33*skerry.MiB+s.o.Beside {
 			t.Errorf("%+v %+v %v", e, stats, err)
 		}
 		if s.shares() {
@@ -433,7 +435,9 @@ func (s *suite) limits(t *testing.T) {
 		s.ready(t, s.d, h)
 		stats, err := st.Stats(t.Context(), h)
 		limited := stats.MemoryLimit != 0
-		if err != nil || stats.Pids < 1 || stats.Memory <= 0 || stats.MemoryPeak < stats.Memory || stats.CPU <= 0 || stats.At.IsZero() || limited != (s.o.System != nil) { // a system has what its machine has
+		// a system has what its machine has
+		if err != nil || stats.Pids < 1 || stats.Memory <= 0 || stats.MemoryPeak < stats.Memory || stats.CPU <= 0 || stats.At.IsZero() ||
+			limited != (s.o.System != nil) {
 			t.Errorf("%+v, %v", stats, err)
 		}
 	})

@@ -25,7 +25,8 @@ func (s *suite) diskLimits(t *testing.T) {
 		device = "" // the rest can be tested without a disk
 	}
 	sp := s.spec("sleep")
-	sp.Resources = runtime.Resources{Memory: 96 * skerry.MiB, MemoryLow: 32 * skerry.MiB, IO: &runtime.IO{ReadBps: 4 << 20, WriteBps: 2 << 20, ReadIOPS: 300, WriteIOPS: 200}}
+	sp.Resources = runtime.Resources{Memory: 96 * skerry.MiB, MemoryLow: 32 * skerry.MiB,
+		IO: &runtime.IO{ReadBps: 4 << 20, WriteBps: 2 << 20, ReadIOPS: 300, WriteIOPS: 200}}
 	if device != "" {
 		sp.Resources.IO.Devices = []string{device}
 	}
@@ -42,7 +43,8 @@ func (s *suite) diskLimits(t *testing.T) {
 	}
 	h := s.start(t, sp)
 	g := tree.Group(s.groupOf(t, h))
-	if got := g.ReadIO(device); device != "" && (got.ReadBps != 4<<20 || got.WriteBps != 2<<20 || got.ReadIOPS != 300 || got.WriteIOPS != 200) {
+	if got := g.ReadIO(device); device != "" && (got.ReadBps != 4<<20 || got.WriteBps != 2<<20 || got.ReadIOPS != 300 ||
+		got.WriteIOPS != 200) {
 		t.Errorf("device %s: the kernel holds it to %+v", device, got)
 	}
 	if low := g.ReadMemoryLow(); low != 32*skerry.MiB {

@@ -21,7 +21,7 @@ func (s *suite) layer(t *testing.T) {
 		t.Skip("its tasks have no layer on the disk")
 	}
 	sp := s.spec("hoard", "/gone", "8")
-	h := s.start(t, sp)
+	handle := s.start(t, sp)
 	var l runtime.Layer
 	var use diskuse.Use
 	for deadline := time.Now().Add(time.Minute); use.Bytes < 8<<20; time.Sleep(20 * time.Millisecond) {
@@ -29,7 +29,7 @@ func (s *suite) layer(t *testing.T) {
 			t.Fatalf("%+v in %+v", use, l)
 		}
 		var err error
-		if l, err = d.Layer(t.Context(), h); err != nil || l.Dir == "" && len(l.Files) == 0 {
+		if l, err = d.Layer(t.Context(), handle); err != nil || l.Dir == "" && len(l.Files) == 0 {
 			t.Fatalf("%+v, %v", l, err)
 		}
 		if len(l.Files) > 0 {
@@ -42,14 +42,14 @@ func (s *suite) layer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.DropLayer(t.Context(), h); err == nil {
+	if err := d.DropLayer(t.Context(), handle); err == nil {
 		t.Error("the layer of a task that runs was dropped")
 	}
-	if err := s.d.Stop(t.Context(), h, 0); err != nil {
+	if err := s.d.Stop(t.Context(), handle, 0); err != nil {
 		t.Fatal(err)
 	}
-	s.wait(t, s.d, h)
-	if err := d.DropLayer(t.Context(), h); err != nil {
+	s.wait(t, s.d, handle)
+	if err := d.DropLayer(t.Context(), handle); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range append(l.Files, l.Dir) {
@@ -57,7 +57,7 @@ func (s *suite) layer(t *testing.T) {
 			t.Errorf("%s is still there", path)
 		}
 	}
-	if err := s.d.Remove(t.Context(), h); err != nil {
+	if err := s.d.Remove(t.Context(), handle); err != nil {
 		t.Error(err)
 	}
 }

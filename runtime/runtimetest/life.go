@@ -52,25 +52,25 @@ func (s *suite) life(t *testing.T) {
 	})
 	t.Run("stop by signal", func(t *testing.T) {
 		s.together(t)
-		h := s.start(t, s.spec("sleep"))
-		next := s.ready(t, s.d, h)
-		st, err := s.d.Status(t.Context(), h)
-		if err != nil || st.State != runtime.StateRunning || st.PID != h.PID || h.PID == 0 {
-			t.Errorf("status %+v, %v of %+v", st, err, h)
+		handle := s.start(t, s.spec("sleep"))
+		next := s.ready(t, s.d, handle)
+		st, err := s.d.Status(t.Context(), handle)
+		if err != nil || st.State != runtime.StateRunning || st.PID != handle.PID || handle.PID == 0 {
+			t.Errorf("status %+v, %v of %+v", st, err, handle)
 		}
-		if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+		if err := s.d.Stop(t.Context(), handle, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		s.terminated(t, s.wait(t, s.d, h), 3)
+		s.terminated(t, s.wait(t, s.d, handle), 3)
 		if line, err := next(); !s.o.WASI && (err != nil || line != "terminated") {
 			t.Errorf("it printed %q, %v", line, err)
 		}
-		st, err = s.d.Status(t.Context(), h)
+		st, err = s.d.Status(t.Context(), handle)
 		if err != nil || st.State != runtime.StateExited || st.Exit == nil {
 			t.Fatalf("status %+v, %v", st, err)
 		}
 		s.terminated(t, *st.Exit, 3)
-		if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+		if err := s.d.Stop(t.Context(), handle, time.Minute); err != nil {
 			t.Errorf("stop of what has ended: %v", err)
 		}
 	})
@@ -78,9 +78,9 @@ func (s *suite) life(t *testing.T) {
 		s.together(t)
 		sp := s.spec("sleep")
 		sp.StopSignal = syscall.SIGUSR1
-		h := s.start(t, sp)
-		next := s.ready(t, s.d, h)
-		if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+		handle := s.start(t, sp)
+		next := s.ready(t, s.d, handle)
+		if err := s.d.Stop(t.Context(), handle, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		if line, err := next(); err != nil || !strings.Contains(line, "user defined") {
@@ -89,16 +89,16 @@ func (s *suite) life(t *testing.T) {
 	})
 	t.Run("kill after grace", func(t *testing.T) {
 		s.together(t)
-		h := s.start(t, s.spec("stubborn"))
-		s.ready(t, s.d, h)
+		handle := s.start(t, s.spec("stubborn"))
+		s.ready(t, s.d, handle)
 		grace := 10 * time.Millisecond
 		if s.o.WASI {
 			grace = 0 // nothing can refuse the signal
 		}
-		if err := s.d.Stop(t.Context(), h, grace); err != nil {
+		if err := s.d.Stop(t.Context(), handle, grace); err != nil {
 			t.Fatal(err)
 		}
-		if e := s.wait(t, s.d, h); e.Code != 137 || e.Signal != 9 || e.OOMKilled {
+		if e := s.wait(t, s.d, handle); e.Code != 137 || e.Signal != 9 || e.OOMKilled {
 			t.Errorf("it ended as %+v, not as after SIGKILL", e)
 		}
 	})
@@ -107,14 +107,14 @@ func (s *suite) life(t *testing.T) {
 			return // in one machine
 		}
 		s.together(t)
-		h := s.start(t, s.spec("sleep"))
+		handle := s.start(t, s.spec("sleep"))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			_, err := s.d.Wait(ctx, h)
+			_, err := s.d.Wait(ctx, handle)
 			done <- err
 		}()
-		s.ready(t, s.d, h)
+		s.ready(t, s.d, handle)
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
@@ -129,22 +129,22 @@ func (s *suite) life(t *testing.T) {
 	})
 	t.Run("remove", func(t *testing.T) {
 		s.together(t)
-		h := s.start(t, s.spec("stubborn"))
-		s.ready(t, s.d, h)
+		handle := s.start(t, s.spec("stubborn"))
+		s.ready(t, s.d, handle)
 		for range 2 {
-			if err := s.d.Remove(t.Context(), h); err != nil {
+			if err := s.d.Remove(t.Context(), handle); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if syscall.Kill(h.PID, 0) == nil {
-			if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.PID)); !strings.Contains(string(stat), ") Z ") {
-				t.Errorf("process %d is still there: %s", h.PID, stat)
+		if syscall.Kill(handle.PID, 0) == nil {
+			if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", handle.PID)); !strings.Contains(string(stat), ") Z ") {
+				t.Errorf("process %d is still there: %s", handle.PID, stat)
 			}
 		}
 		for name, err := range map[string]error{
-			"wait":   second(s.d.Wait(t.Context(), h)),
-			"status": second(s.d.Status(t.Context(), h)),
-			"stop":   s.d.Stop(t.Context(), h, 0),
+			"wait":   second(s.d.Wait(t.Context(), handle)),
+			"status": second(s.d.Status(t.Context(), handle)),
+			"stop":   s.d.Stop(t.Context(), handle, 0),
 		} {
 			if !errors.Is(err, runtime.ErrNotFound) {
 				t.Errorf("%s after remove gives %v", name, err)
@@ -153,8 +153,8 @@ func (s *suite) life(t *testing.T) {
 	})
 	t.Run("handle", func(t *testing.T) {
 		s.together(t)
-		h := s.start(t, s.spec("exit", "5"))
-		data, err := json.Marshal(h)
+		handle := s.start(t, s.spec("exit", "5"))
+		data, err := json.Marshal(handle)
 		if err != nil || len(data) > 1024 {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
@@ -165,8 +165,9 @@ func (s *suite) life(t *testing.T) {
 		if e := s.wait(t, s.d, back); e.Code != 5 {
 			t.Errorf("%+v", e)
 		}
-		if h.Driver != s.d.Name() || h.Instance != "suite-1" || h.Container != "main" || h.Labels["suite"] != "yes" || h.Started.IsZero() {
-			t.Errorf("%+v", h)
+		if handle.Driver != s.d.Name() || handle.Instance != "suite-1" || handle.Container != "main" || handle.Labels["suite"] != "yes" ||
+			handle.Started.IsZero() {
+			t.Errorf("%+v", handle)
 		}
 	})
 }
@@ -209,32 +210,32 @@ func (s *suite) reattach(t *testing.T) {
 	dir := t.TempDir()
 	a := s.spec("sleep")
 	child := startChild(t, childJob{Dir: dir, Spec: a})
-	h := child.handle(t)
+	handle := child.handle(t)
 	child.kill(t)
 
-	d := s.open(t, dir)
-	hs, err := d.List(t.Context())
-	if err != nil || len(hs) != 1 || hs[0].ID != a.ID || hs[0].PID != h.PID || hs[0].Labels["suite"] != "yes" {
+	driver := s.open(t, dir)
+	hs, err := driver.List(t.Context())
+	if err != nil || len(hs) != 1 || hs[0].ID != a.ID || hs[0].PID != handle.PID || hs[0].Labels["suite"] != "yes" {
 		t.Fatalf("listed %+v, %v", hs, err)
 	}
-	s.ready(t, d, hs[0])
-	if st, err := d.Status(t.Context(), h); err != nil || st.State != runtime.StateRunning {
+	s.ready(t, driver, hs[0])
+	if st, err := driver.Status(t.Context(), handle); err != nil || st.State != runtime.StateRunning {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	if _, err := d.Start(t.Context(), a); !errors.Is(err, runtime.ErrExists) {
+	if _, err := driver.Start(t.Context(), a); !errors.Is(err, runtime.ErrExists) {
 		t.Errorf("a second start gives %v", err)
 	}
 	// The end comes while no agent is there to see it.
-	d.Close()
-	if err := syscall.Kill(h.PID, syscall.SIGTERM); err != nil {
+	driver.Close()
+	if err := syscall.Kill(handle.PID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	d = s.open(t, dir)
-	s.terminated(t, s.wait(t, d, h), 3)
-	d.Close()
-	d = s.open(t, dir)
-	s.terminated(t, s.wait(t, d, h), 3) // asked again
-	if err := d.Remove(t.Context(), h); err != nil {
+	driver = s.open(t, dir)
+	s.terminated(t, s.wait(t, driver, handle), 3)
+	driver.Close()
+	driver = s.open(t, dir)
+	s.terminated(t, s.wait(t, driver, handle), 3) // asked again
+	if err := driver.Remove(t.Context(), handle); err != nil {
 		t.Error(err)
 	}
 	s.nothingLeft(t, dir)
@@ -288,27 +289,27 @@ func (s *suite) crash(t *testing.T) {
 		sp := s.spec("stubborn")
 		child := startChild(t, childJob{dir, sp, i%2 == 1})
 		child.killAfter(t, time.Duration(i)*step)
-		d := s.open(t, dir)
-		hs, err := d.List(t.Context())
+		driver := s.open(t, dir)
+		hs, err := driver.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, h := range hs {
-			st, err := d.Status(t.Context(), h)
+			st, err := driver.Status(t.Context(), h)
 			if err != nil {
 				t.Error(err)
 			}
 			t.Logf("killed after %s: %s", time.Duration(i)*step, st.State)
-			if err := d.Remove(t.Context(), h); err != nil {
+			if err := driver.Remove(t.Context(), h); err != nil {
 				t.Error(err)
 			}
 		}
-		if cleaner, ok := d.(interface{ CleanUp(context.Context) error }); ok && i == times-1 {
+		if cleaner, ok := driver.(interface{ CleanUp(context.Context) error }); ok && i == times-1 {
 			if err := cleaner.CleanUp(t.Context()); err != nil && !errors.Is(err, syscall.EBUSY) {
 				t.Error(err)
 			}
 		}
-		d.Close()
+		driver.Close()
 		s.nothingLeft(t, dir)
 		if left, _ := filepath.Glob(filepath.Join(dir, "tasks", "suite-*")); len(left) > 0 {
 			t.Errorf("left: %v", left)

@@ -21,8 +21,9 @@ import (
 // shares says that what can be looked at in one task is.
 func (s *suite) shares() bool { return s.o.Machine && s.o.Brief }
 
-// oneMachine gives a task all that it can be given, looks at it from inside, and from outside at what it says and how it ends. Where a machine
-// takes seconds to start, this is most of "environment", "isolation" and "logs" at the cost of one.
+// oneMachine gives a task all that it can be given, looks at it from inside, and from outside at what it says and how
+// it ends. Where a machine takes seconds to start, this is most of "environment", "isolation" and "logs" at the cost of
+// one.
 func (s *suite) oneMachine(t *testing.T) {
 	dir := t.TempDir()
 	for d := dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
@@ -43,21 +44,21 @@ func (s *suite) oneMachine(t *testing.T) {
 	sp.Ulimits = []runtime.Ulimit{{Name: "nofile", Soft: 99, Hard: 99}}
 	sp.Resources.Memory = 64 * skerry.MiB
 	sp.Sysctls = map[string]string{"net.ipv4.ip_default_ttl": "77"}
-	h := s.start(t, sp)
+	handle := s.start(t, sp)
 	given, giveUp := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
 	go func() {
-		_, err := s.d.Wait(given, h)
+		_, err := s.d.Wait(given, handle)
 		waited <- err
 	}()
-	next := s.ready(t, s.d, h)
+	next := s.ready(t, s.d, handle)
 	giveUp()
 	if err := <-waited; !errors.Is(err, context.Canceled) {
 		t.Errorf("a wait that is given up ends with %v", err)
 	}
-	s.inMachine(t, h)
+	s.inMachine(t, handle)
 	if s.o.Copies {
-		s.follows(t, h, dir)
+		s.follows(t, handle, dir)
 	} else if data, err := os.ReadFile(filepath.Join(dir, "new")); string(data) != "x" {
 		t.Errorf("on the host there is %q, %v", data, err)
 	}
@@ -66,11 +67,12 @@ func (s *suite) oneMachine(t *testing.T) {
 			t.Errorf("it wrote %s into its image", name)
 		}
 	}
-	stats, err := s.d.(runtime.Statser).Stats(t.Context(), h)
-	if err != nil || stats.Pids < 1 || stats.Memory <= 0 || stats.MemoryPeak < stats.Memory || stats.CPU <= 0 || stats.At.IsZero() || stats.MemoryLimit != 64*skerry.MiB {
+	stats, err := s.d.(runtime.Statser).Stats(t.Context(), handle)
+	if err != nil || stats.Pids < 1 || stats.Memory <= 0 || stats.MemoryPeak < stats.Memory || stats.CPU <= 0 || stats.At.IsZero() ||
+		stats.MemoryLimit != 64*skerry.MiB {
 		t.Errorf("%+v, %v", stats, err)
 	}
-	if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+	if err := s.d.Stop(t.Context(), handle, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if line, err := next(); line != "terminated" || err != nil {
@@ -79,13 +81,14 @@ func (s *suite) oneMachine(t *testing.T) {
 	if line, err := next(); err != io.EOF {
 		t.Errorf("%q, %v", line, err)
 	}
-	if es := s.entries(t, s.d, h, runtime.LogOptions{Tail: 1}); len(es) != 1 || fmt.Sprint(es[0].Stream, " ", es[0].Line) != "stdout terminated" {
+	if es := s.entries(t, s.d, handle, runtime.LogOptions{Tail: 1}); len(es) != 1 ||
+		fmt.Sprint(es[0].Stream, " ", es[0].Line) != "stdout terminated" {
 		t.Errorf("%+v", es)
 	}
 }
 
 // inMachine looks from inside at what the one machine was given.
-func (s *suite) inMachine(t *testing.T, h runtime.Handle) {
+func (s *suite) inMachine(t *testing.T, handle runtime.Handle) {
 	t.Helper()
 	writes := struct {
 		code int
@@ -121,7 +124,8 @@ func (s *suite) inMachine(t *testing.T, h runtime.Handle) {
 		{"", []string{"links"}, 0, is("1\n")},
 	} {
 		var out bytes.Buffer
-		code, err := s.d.(runtime.Execer).Exec(t.Context(), h, runtime.ExecSpec{Args: append([]string{s.program()}, c.args...), User: c.user, Stdout: &out, Stderr: &out})
+		code, err := s.d.(runtime.Execer).Exec(t.Context(), handle,
+			runtime.ExecSpec{Args: append([]string{s.program()}, c.args...), User: c.user, Stdout: &out, Stderr: &out})
 		if err != nil || code != c.code || !c.want(out.String()) {
 			t.Errorf("%s by %q: %d, %q, %v", c.args, c.user, code, out.String(), err)
 		}
@@ -129,7 +133,7 @@ func (s *suite) inMachine(t *testing.T, h runtime.Handle) {
 }
 
 // follows changes, adds and removes files of a directory that a task has a copy of at /srv, and waits until it sees that.
-func (s *suite) follows(t *testing.T, h runtime.Handle, dir string) {
+func (s *suite) follows(t *testing.T, handle runtime.Handle, dir string) {
 	t.Helper()
 	err := errors.Join(os.WriteFile(filepath.Join(dir, "file"), []byte("otherwise\n"), 0o644), os.Mkdir(filepath.Join(dir, "sub"), 0o755),
 		os.WriteFile(filepath.Join(dir, "sub", "new"), []byte("added\n"), 0o644), os.Symlink("sub/new", filepath.Join(dir, "link")))
@@ -141,7 +145,7 @@ func (s *suite) follows(t *testing.T, h runtime.Handle, dir string) {
 		for {
 			var out bytes.Buffer
 			read := runtime.ExecSpec{Args: []string{s.program(), "read", file}, Stdout: &out, Stderr: &out}
-			_, err := s.d.(runtime.Execer).Exec(t.Context(), h, read)
+			_, err := s.d.(runtime.Execer).Exec(t.Context(), handle, read)
 			if err != nil {
 				t.Fatal(err)
 			}

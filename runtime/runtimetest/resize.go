@@ -24,19 +24,19 @@ func (s *suite) resize(t *testing.T) {
 		s.without(t, runtime.AbilityResize, "no Resizer")
 	}
 	// holds checks what the kernel holds a task to, which runs on as the process that it was.
-	holds := func(t *testing.T, h runtime.Handle, cpu skerry.MilliCPU, memory skerry.Bytes) {
+	holds := func(t *testing.T, handle runtime.Handle, cpu skerry.MilliCPU, memory skerry.Bytes) {
 		t.Helper()
-		l, err := d.Limits(t.Context(), h)
+		l, err := d.Limits(t.Context(), handle)
 		if err != nil || l.CPU != cpu || l.Memory != memory {
 			t.Errorf("its limits are %+v, %v; not %v and %v", l, err, cpu, memory)
 		}
-		if st, err := s.d.Status(t.Context(), h); err != nil || st.State != runtime.StateRunning || st.PID != h.PID {
-			t.Errorf("it is %+v, %v; it was process %d", st, err, h.PID)
+		if st, err := s.d.Status(t.Context(), handle); err != nil || st.State != runtime.StateRunning || st.PID != handle.PID {
+			t.Errorf("it is %+v, %v; it was process %d", st, err, handle.PID)
 		}
 	}
-	change := func(t *testing.T, h runtime.Handle, cpu skerry.MilliCPU, memory skerry.Bytes) error {
+	change := func(t *testing.T, handle runtime.Handle, cpu skerry.MilliCPU, memory skerry.Bytes) error {
 		t.Helper()
-		return d.Resize(t.Context(), h, runtime.Resources{CPU: cpu, CPURequest: cpu, Memory: memory})
+		return d.Resize(t.Context(), handle, runtime.Resources{CPU: cpu, CPURequest: cpu, Memory: memory})
 	}
 	t.Run("grow", func(t *testing.T) {
 		sp := s.spec("grow", "8", "96")
@@ -45,18 +45,18 @@ func (s *suite) resize(t *testing.T) {
 		if s.o.WASI {
 			sp.Mounts = []runtime.Mount{{Type: "bind", Source: nudge, Target: "/mnt"}}
 		}
-		h := s.start(t, sp)
-		next := s.ready(t, s.d, h)
-		holds(t, h, 500, 48*skerry.MiB)
-		if err := change(t, h, 750, 256*skerry.MiB); err != nil {
+		handle := s.start(t, sp)
+		next := s.ready(t, s.d, handle)
+		holds(t, handle, 500, 48*skerry.MiB)
+		if err := change(t, handle, 750, 256*skerry.MiB); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, h, 750, 256*skerry.MiB)
+		holds(t, handle, 750, 256*skerry.MiB)
 		if s.o.WASI {
 			if err := errors.Join(os.Chmod(nudge, 0o755), os.WriteFile(filepath.Join(nudge, "grow"), nil, 0o644)); err != nil {
 				t.Fatal(err)
 			}
-		} else if err := syscall.Kill(h.PID, syscall.SIGUSR1); err != nil {
+		} else if err := syscall.Kill(handle.PID, syscall.SIGUSR1); err != nil {
 			t.Fatal(err)
 		}
 		if line, err := next(); err != nil || line != "grown 109051904" { // else it was killed for the limit from before
@@ -66,40 +66,40 @@ func (s *suite) resize(t *testing.T) {
 	t.Run("cut", func(t *testing.T) {
 		sp := s.spec("grow", "64", "0")
 		sp.Resources = runtime.Resources{CPU: 1000, CPURequest: 1000, Memory: 256 * skerry.MiB, Pids: 100}
-		h := s.start(t, sp)
-		s.ready(t, s.d, h)
-		in, ok := errors.AsType[*runtime.InUse](change(t, h, 200, 32*skerry.MiB))
+		handle := s.start(t, sp)
+		s.ready(t, s.d, handle)
+		in, ok := errors.AsType[*runtime.InUse](change(t, handle, 200, 32*skerry.MiB))
 		if !ok || in.Used < 60*skerry.MiB || in.Limit != 32*skerry.MiB {
 			t.Errorf("memory in use was cut: %+v", in)
 		}
-		holds(t, h, 1000, 256*skerry.MiB)
-		if err := change(t, h, 200, 128*skerry.MiB); err != nil {
+		holds(t, handle, 1000, 256*skerry.MiB)
+		if err := change(t, handle, 200, 128*skerry.MiB); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, h, 200, 128*skerry.MiB)
-		if err := change(t, h, 200, 128*skerry.MiB); err != nil {
+		holds(t, handle, 200, 128*skerry.MiB)
+		if err := change(t, handle, 200, 128*skerry.MiB); err != nil {
 			t.Errorf("the same again: %v", err)
 		}
-		if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+		if err := s.d.Stop(t.Context(), handle, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		s.terminated(t, s.wait(t, s.d, h), 0)
-		if err := change(t, h, 300, 128*skerry.MiB); err == nil {
+		s.terminated(t, s.wait(t, s.d, handle), 0)
+		if err := change(t, handle, 300, 128*skerry.MiB); err == nil {
 			t.Error("the limits of what has ended were changed")
 		}
 	})
 	t.Run("none", func(t *testing.T) {
-		h := s.start(t, s.spec("sleep"))
-		s.ready(t, s.d, h)
-		holds(t, h, 0, 0)
-		if err := change(t, h, 300, 64*skerry.MiB); err != nil {
+		handle := s.start(t, s.spec("sleep"))
+		s.ready(t, s.d, handle)
+		holds(t, handle, 0, 0)
+		if err := change(t, handle, 300, 64*skerry.MiB); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, h, 300, 64*skerry.MiB)
-		if err := change(t, h, 0, 0); err != nil {
+		holds(t, handle, 300, 64*skerry.MiB)
+		if err := change(t, handle, 0, 0); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, h, 0, 0)
+		holds(t, handle, 0, 0)
 	})
 	t.Run("processors", func(t *testing.T) {
 		p, ok := s.d.(runtime.Pinner)
@@ -109,10 +109,10 @@ func (s *suite) resize(t *testing.T) {
 		s.needs(t, runtime.AbilityCPUSet)
 		sp := s.spec("sleep")
 		sp.Resources.CPUSet = "0"
-		h := s.start(t, sp)
-		s.ready(t, s.d, h)
+		handle := s.start(t, sp)
+		s.ready(t, s.d, handle)
 		allowed := func() string {
-			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.PID))
+			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", handle.PID))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func (s *suite) resize(t *testing.T) {
 		if goruntime.NumCPU() < 2 {
 			return
 		}
-		if err := p.Pin(t.Context(), h, "0-1"); err != nil {
+		if err := p.Pin(t.Context(), handle, "0-1"); err != nil {
 			t.Fatal(err)
 		}
 		if got := allowed(); got != "0-1" {
@@ -137,11 +137,11 @@ func (s *suite) resize(t *testing.T) {
 		}
 	})
 	t.Run("nobody", func(t *testing.T) {
-		h := runtime.Handle{ID: "suite-nobody.main.1", Driver: s.d.Name()}
-		if err := change(t, h, 300, 0); !errors.Is(err, runtime.ErrNotFound) {
+		handle := runtime.Handle{ID: "suite-nobody.main.1", Driver: s.d.Name()}
+		if err := change(t, handle, 300, 0); !errors.Is(err, runtime.ErrNotFound) {
 			t.Errorf("resize: %v", err)
 		}
-		if _, err := d.Limits(t.Context(), h); !errors.Is(err, runtime.ErrNotFound) {
+		if _, err := d.Limits(t.Context(), handle); !errors.Is(err, runtime.ErrNotFound) {
 			t.Errorf("limits: %v", err)
 		}
 	})

@@ -25,13 +25,13 @@ func (s *suite) exec(t *testing.T) {
 	sp := s.spec("sleep")
 	sp.Env = []string{"A=task"}
 	sp.User = "1234:5678"
-	h := s.start(t, sp)
-	s.ready(t, s.d, h)
+	handle := s.start(t, sp)
+	s.ready(t, s.d, handle)
 	run := func(t *testing.T, es runtime.ExecSpec) (int, string, error) {
 		var out bytes.Buffer
 		es.Args = append([]string{s.program()}, es.Args...)
 		es.Stdout, es.Stderr = &out, &out
-		code, err := x.Exec(t.Context(), h, es)
+		code, err := x.Exec(t.Context(), handle, es)
 		return code, strings.ReplaceAll(out.String(), "\r\n", "\n"), err
 	}
 	for _, c := range []struct {
@@ -66,7 +66,7 @@ func (s *suite) exec(t *testing.T) {
 	})
 	t.Run("missing program", func(t *testing.T) {
 		var out bytes.Buffer
-		code, err := x.Exec(t.Context(), h, runtime.ExecSpec{Args: []string{"/no/such"}, Stderr: &out})
+		code, err := x.Exec(t.Context(), handle, runtime.ExecSpec{Args: []string{"/no/such"}, Stderr: &out})
 		if err != nil || code != 127 || !strings.Contains(out.String(), "/no/such") {
 			t.Errorf("%d, %q, %v; want 127 and the name", code, out.String(), err)
 		}
@@ -80,7 +80,7 @@ func (s *suite) exec(t *testing.T) {
 			cancel()
 			_, _ = io.Copy(io.Discard, r)
 		}()
-		_, err := x.Exec(ctx, h, runtime.ExecSpec{Args: []string{s.program(), "stubborn"}, Stdout: w})
+		_, err := x.Exec(ctx, handle, runtime.ExecSpec{Args: []string{s.program(), "stubborn"}, Stdout: w})
 		w.Close()
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
@@ -91,7 +91,7 @@ func (s *suite) exec(t *testing.T) {
 		if !ok {
 			s.without(t, runtime.AbilityStats, "no Statser")
 		}
-		before, err := st.Stats(t.Context(), h)
+		before, err := st.Stats(t.Context(), handle)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func (s *suite) exec(t *testing.T) {
 		if s.o.OwnKernel {
 			least = 10 * time.Millisecond // a sandbox counts time in which a busy host gave it no processor
 		}
-		after, err := st.Stats(t.Context(), h)
+		after, err := st.Stats(t.Context(), handle)
 		if err != nil || after.CPU-before.CPU < least {
 			t.Errorf("an exec is not counted with its task: %v, %v", after.CPU-before.CPU, err)
 		}
@@ -120,27 +120,27 @@ func (s *suite) pause(t *testing.T) {
 	if !ok {
 		s.without(t, runtime.AbilityPause, "no Pauser")
 	}
-	h := s.start(t, s.spec("sleep"))
-	s.ready(t, s.d, h)
-	err := p.Pause(t.Context(), h)
+	handle := s.start(t, s.spec("sleep"))
+	s.ready(t, s.d, handle)
+	err := p.Pause(t.Context(), handle)
 	s.skipUnsupported(t, err)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := s.d.Status(t.Context(), h); err != nil || st.State != runtime.StatePaused {
+	if st, err := s.d.Status(t.Context(), handle); err != nil || st.State != runtime.StatePaused {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if err := p.Resume(t.Context(), h); err != nil {
+	if err := p.Resume(t.Context(), handle); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Pause(t.Context(), h); err != nil {
+	if err := p.Pause(t.Context(), handle); err != nil {
 		t.Fatal(err)
 	}
 	// A paused task can be stopped.
-	if err := s.d.Stop(t.Context(), h, time.Minute); err != nil {
+	if err := s.d.Stop(t.Context(), handle, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	s.terminated(t, s.wait(t, s.d, h), 3)
+	s.terminated(t, s.wait(t, s.d, handle), 3)
 }
 
 func (s *suite) logs(t *testing.T) {
@@ -150,9 +150,9 @@ func (s *suite) logs(t *testing.T) {
 		if s.o.System != nil {
 			stream = "stdout" // a machine has one console
 		}
-		h := s.start(t, s.spec("err", "oops"))
-		s.wait(t, s.d, h)
-		es := s.entries(t, s.d, h, runtime.LogOptions{})
+		handle := s.start(t, s.spec("err", "oops"))
+		s.wait(t, s.d, handle)
+		es := s.entries(t, s.d, handle, runtime.LogOptions{})
 		if len(es) != 1 || es[0].Stream != stream || es[0].Line != "oops" || time.Since(es[0].Time).Abs() > time.Hour {
 			t.Errorf("%+v", es)
 		}
@@ -170,33 +170,33 @@ func (s *suite) logs(t *testing.T) {
 	})
 	t.Run("since and tail", func(t *testing.T) {
 		s.together(t)
-		h := s.start(t, s.spec("print", "1", "2", "3", "4", "5"))
-		s.wait(t, s.d, h)
-		all := s.entries(t, s.d, h, runtime.LogOptions{})
+		handle := s.start(t, s.spec("print", "1", "2", "3", "4", "5"))
+		s.wait(t, s.d, handle)
+		all := s.entries(t, s.d, handle, runtime.LogOptions{})
 		if len(all) != 5 {
 			t.Fatalf("%+v", all)
 		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Tail: 2}); len(es) != 2 || es[0].Line != "4" {
+		if es := s.entries(t, s.d, handle, runtime.LogOptions{Tail: 2}); len(es) != 2 || es[0].Line != "4" {
 			t.Errorf("tail: %+v", es)
 		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Tail: -1}); len(es) != 0 {
+		if es := s.entries(t, s.d, handle, runtime.LogOptions{Tail: -1}); len(es) != 0 {
 			t.Errorf("tail none: %+v", es)
 		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Tail: 2, Follow: true}); len(es) != 2 {
+		if es := s.entries(t, s.d, handle, runtime.LogOptions{Tail: 2, Follow: true}); len(es) != 2 {
 			t.Errorf("tail and follow: %+v", es)
 		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Since: all[2].Time}); len(es) < 3 || es[len(es)-1].Line != "5" {
+		if es := s.entries(t, s.d, handle, runtime.LogOptions{Since: all[2].Time}); len(es) < 3 || es[len(es)-1].Line != "5" {
 			t.Errorf("since: %+v", es)
 		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Since: all[4].Time.Add(1)}); len(es) != 0 {
+		if es := s.entries(t, s.d, handle, runtime.LogOptions{Since: all[4].Time.Add(1)}); len(es) != 0 {
 			t.Errorf("since the end: %+v", es)
 		}
 	})
 	t.Run("follow", func(t *testing.T) {
 		s.together(t)
-		h := s.start(t, s.spec("sleep"))
-		next := s.ready(t, s.d, h)
-		go s.d.Stop(context.Background(), h, time.Minute)
+		handle := s.start(t, s.spec("sleep"))
+		next := s.ready(t, s.d, handle)
+		go s.d.Stop(context.Background(), handle, time.Minute)
 		if line, err := next(); !s.o.WASI && (line != "terminated" || err != nil) {
 			t.Errorf("%q, %v", line, err)
 		}
@@ -206,10 +206,10 @@ func (s *suite) logs(t *testing.T) {
 	})
 	t.Run("follow given up", func(t *testing.T) {
 		s.together(t)
-		h := s.start(t, s.spec("sleep"))
-		s.ready(t, s.d, h)
+		handle := s.start(t, s.spec("sleep"))
+		s.ready(t, s.d, handle)
 		ctx, cancel := context.WithCancel(t.Context())
-		st, err := s.d.(runtime.Logger).OpenLog(ctx, h, runtime.LogOptions{Follow: true, Tail: -1})
+		st, err := s.d.(runtime.Logger).OpenLog(ctx, handle, runtime.LogOptions{Follow: true, Tail: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,9 +225,9 @@ func (s *suite) logs(t *testing.T) {
 		const lines = 30_000
 		sp := s.spec("spam", fmt.Sprint(lines))
 		sp.LogMaxBytes = 256 * skerry.KiB
-		h := s.start(t, sp)
-		s.wait(t, s.d, h)
-		es := s.entries(t, s.d, h, runtime.LogOptions{})
+		handle := s.start(t, sp)
+		s.wait(t, s.d, handle)
+		es := s.entries(t, s.d, handle, runtime.LogOptions{})
 		total, last := 0, -1
 		for i, e := range es {
 			total += len(e.Line)
@@ -250,15 +250,15 @@ func (s *suite) logs(t *testing.T) {
 		s.wait(t, s.d, first)
 		sp := s.spec("print", "second")
 		sp.Previous = first.ID
-		h := s.start(t, sp)
-		s.wait(t, s.d, h)
+		handle := s.start(t, sp)
+		s.wait(t, s.d, handle)
 		if err := s.d.Remove(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		if es := s.entries(t, s.d, h, runtime.LogOptions{Previous: true}); len(es) != 1 || es[0].Line != "first" {
+		if es := s.entries(t, s.d, handle, runtime.LogOptions{Previous: true}); len(es) != 1 || es[0].Line != "first" {
 			t.Errorf("%+v", es)
 		}
-		if out := s.output(t, s.d, h); out != "second\n" {
+		if out := s.output(t, s.d, handle); out != "second\n" {
 			t.Errorf("%q", out)
 		}
 	})

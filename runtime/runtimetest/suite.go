@@ -61,17 +61,17 @@ type Options struct {
 }
 
 // Run runs the suite.
-func Run(t *testing.T, o Options) {
+func Run(t *testing.T, opt Options) {
 	if os.Geteuid() != 0 {
 		t.Fatal("the suite needs root: it makes cgroups and mounts")
 	}
-	s := &suite{o: o, bin: build(t, o.WASI)}
+	s := &suite{o: opt, bin: build(t, opt.WASI)}
 	s.root = Image(t, s.bin)
-	if o.System != nil {
-		s.root = o.System.Image
+	if opt.System != nil {
+		s.root = opt.System.Image
 	}
-	if o.Copied {
-		s.root = Copied(t, s.root, o.Users.First)
+	if opt.Copied {
+		s.root = Copied(t, s.root, opt.Users.First)
 	}
 	dir := filepath.Join(t.TempDir(), `1,2:3`)
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -79,8 +79,8 @@ func Run(t *testing.T, o Options) {
 	}
 	s.d = s.open(t, dir)
 	rep := s.d.Check(t.Context())
-	if s.can = rep.Abilities; o.Unfit != nil {
-		if why := o.Unfit(rep); why != "" {
+	if s.can = rep.Abilities; opt.Unfit != nil {
+		if why := opt.Unfit(rep); why != "" {
 			t.Skip(&testenv.Unsupported{What: "the suite", Why: why})
 		}
 	}
@@ -102,7 +102,7 @@ func Run(t *testing.T, o Options) {
 		t.Run("crash", s.crash)
 	}
 	t.Run("layer", s.layer)
-	if !o.Brief {
+	if !opt.Brief {
 		t.Run("environment", s.environment)
 		t.Run("resize", s.resize)
 		t.Run("checkpoint", s.checkpoint)
@@ -353,13 +353,13 @@ func (s *suite) output(t *testing.T, d runtime.Driver, h runtime.Handle) string 
 	return b.String()
 }
 
-func (s *suite) entries(t *testing.T, d runtime.Driver, h runtime.Handle, o runtime.LogOptions) []runtime.LogEntry {
+func (s *suite) entries(t *testing.T, driver runtime.Driver, handle runtime.Handle, o runtime.LogOptions) []runtime.LogEntry {
 	t.Helper()
-	l, ok := d.(runtime.Logger)
+	l, ok := driver.(runtime.Logger)
 	if !ok {
 		s.without(t, runtime.AbilityLogs, "no Logger")
 	}
-	st, err := l.OpenLog(t.Context(), h, o)
+	st, err := l.OpenLog(t.Context(), handle, o)
 	if err != nil {
 		t.Fatalf("log: %v", err)
 	}

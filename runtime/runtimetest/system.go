@@ -111,7 +111,8 @@ func networkOf(t *testing.T, pid int) os.FileInfo {
 	return st
 }
 
-// lacks asks for each thing that the driver's self-test does not list: it is refused by a typed error that names it, before anything is made.
+// lacks asks for each thing that the driver's self-test does not list: it is refused by a typed error that names it,
+// before anything is made.
 func (s *suite) lacks(t *testing.T) {
 	for _, c := range []struct {
 		ability runtime.Ability

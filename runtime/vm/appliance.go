@@ -150,14 +150,15 @@ func (d *Appliances) start(ctx context.Context, spec runtime.Spec, c *choice) (r
 	return d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error { return d.bring(ctx, t, &spec, s) })
 }
 
-func (d *Appliances) bring(ctx context.Context, t *monitor.Task, spec *runtime.Spec, s *setup) error {
-	r, g := spec.Resources, t.Group()
-	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: skerry.Bytes(s.RAM) + applianceMemory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
+func (d *Appliances) bring(ctx context.Context, task *monitor.Task, spec *runtime.Spec, s *setup) error {
+	r, g := spec.Resources, task.Group()
+	if err := g.Create(cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: skerry.Bytes(s.RAM) + applianceMemory,
+		MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
 	s.CgroupDirs, s.Unified = g.Dirs(), d.base.Tasks.Tree().Unified()
 	if d.kind.bring != nil {
-		if err := d.kind.bring(t, s); err != nil {
+		if err := d.kind.bring(task, s); err != nil {
 			return err
 		}
 	}
@@ -165,10 +166,10 @@ func (d *Appliances) bring(ctx context.Context, t *monitor.Task, spec *runtime.S
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(t.Path(setupFile), data, 0o600); err != nil {
+	if err := os.WriteFile(task.Path(setupFile), data, 0o600); err != nil {
 		return err
 	}
-	err = t.Start(ctx, monitor.Launch{Runtime: d.opts.Command[0], RuntimeArgs: d.opts.Command[1:], LogMax: spec.LogMax()})
+	err = task.Start(ctx, monitor.Launch{Runtime: d.opts.Command[0], RuntimeArgs: d.opts.Command[1:], LogMax: spec.LogMax()})
 	refused, ok := errors.AsType[*monitor.CreateError](err)
 	if !ok {
 		return err
@@ -230,7 +231,8 @@ func (d *Appliances) refuse(spec *runtime.Spec) error {
 		return no(runtime.AbilitySignals, "a machine has no signals: SIGTERM presses its power button, others cannot be told to it")
 	}
 	if m := spec.Resources.Memory; m > 0 && m < leastMemory {
-		return &runtime.InvalidSpec{Field: "resources.memory", Reason: fmt.Sprintf("%s is less than a machine needs; use %s or more", m, leastMemory)}
+		return &runtime.InvalidSpec{Field: "resources.memory",
+			Reason: fmt.Sprintf("%s is less than a machine needs; use %s or more", m, leastMemory)}
 	}
 	if n := spec.Network; n != nil && n.NetNS != "" {
 		if _, err := os.Stat(n.NetNS); err != nil {
@@ -244,22 +246,23 @@ func (d *Appliances) refuse(spec *runtime.Spec) error {
 const leastMemory = 8 * skerry.MiB
 
 // check boots what the self-test's image has, with limits.
-func (d *Appliances) check(ctx context.Context, r *runtime.Report) *choice {
+func (d *Appliances) check(ctx context.Context, report *runtime.Report) *choice {
 	image, ok := d.kind.probe(goruntime.GOARCH)
 	switch {
 	case !d.opts.Enabled: // what nobody has set up is no fault
-		r.Absent = true
-		r.Cause, r.Cure = "virtual machines are not allowed on this worker", "start it with --machines, where QEMU is installed"
+		report.Absent = true
+		report.Cause, report.Cure = "virtual machines are not allowed on this worker", "start it with --machines, where QEMU is installed"
 		return nil
 	case !ok:
-		r.Absent = true
-		r.Cause, r.Cure = "there are no such machines for "+goruntime.GOARCH+" yet", "use amd64, or isolation: hardware with an image of containers"
+		report.Absent = true
+		report.Cause, report.Cure = "there are no such machines for "+goruntime.GOARCH+" yet",
+			"use amd64, or isolation: hardware with an image of containers"
 		return nil
-	case !d.base.Preflight(r, "machines get namespaces and limits, which need root"):
+	case !d.base.Preflight(report, "machines get namespaces and limits, which need root"):
 		return nil
 	}
 	c := choice{}
-	if c.qemu = installed(r, d.opts.QEMU, "qemu-system-x86", d.kind.parts(goruntime.GOARCH).program); c.qemu == "" {
+	if c.qemu = installed(report, d.opts.QEMU, "qemu-system-x86", d.kind.parts(goruntime.GOARCH).program); c.qemu == "" {
 		return nil
 	}
 	dir := filepath.Join(d.opts.Dir, "check", "layer")
@@ -269,7 +272,7 @@ func (d *Appliances) check(ctx context.Context, r *runtime.Report) *choice {
 		err = os.WriteFile(file, image, 0o644)
 	}
 	if err != nil {
-		r.Cause, r.Cure = err.Error(), "make the state directory writable, and free space there"
+		report.Cause, report.Cure = err.Error(), "make the state directory writable, and free space there"
 		return nil
 	}
 	try := func(ctx context.Context, c *choice) error {
@@ -278,15 +281,15 @@ func (d *Appliances) check(ctx context.Context, r *runtime.Report) *choice {
 		start := func(ctx context.Context, spec runtime.Spec) (runtime.Handle, error) { return d.start(ctx, spec, c) }
 		return d.base.Try(ctx, c.accel, runtime.Mount{Type: "bind", Source: dir}, []string{cmp.Or(d.kind.command, "/"+d.kind.place)}, start)
 	}
-	if !d.accelerate(ctx, r, &c, d.opts.Emulate, try) {
+	if !d.accelerate(ctx, report, &c, d.opts.Emulate, try) {
 		return nil
 	}
-	r.Version = fmt.Sprintf("%s, %s", version(ctx, c.qemu), c.accel)
-	r.Abilities = []runtime.Ability{
+	report.Version = fmt.Sprintf("%s, %s", version(ctx, c.qemu), c.accel)
+	report.Abilities = []runtime.Ability{
 		runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityImages, runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityNetNS,
 		runtime.AbilityPause, runtime.AbilityStats,
 	}
-	r.Abilities = append(append(r.Abilities, d.kind.abilities...), d.base.IOAbilities()...)
-	slices.Sort(r.Abilities)
+	report.Abilities = append(append(report.Abilities, d.kind.abilities...), d.base.IOAbilities()...)
+	slices.Sort(report.Abilities)
 	return &c
 }

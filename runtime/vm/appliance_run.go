@@ -113,16 +113,16 @@ func (v *vm) parts() parts {
 }
 
 func (v *vm) startAppliance(copied chan<- struct{}) (*qmp, <-chan error, error) {
-	s := v.setup
+	setup := v.setup
 	fail := func(err error) (*qmp, <-chan error, error) { return nil, nil, err }
-	m := &machine{Accel: s.Accel, Parts: v.parts(), RAM: s.RAM, CPUs: s.CPUs, Reboots: s.Kernel == ""}
+	m := &machine{Accel: setup.Accel, Parts: v.parts(), RAM: setup.RAM, CPUs: setup.CPUs, Reboots: setup.Kernel == ""}
 	var files opened
 	defer files.close()
 	if err := v.isolate(); err != nil {
 		return fail(err)
 	}
 	var err error
-	if s.NetNS != "" {
+	if setup.NetNS != "" {
 		if m.NIC, _, err = joinNetwork(); err != nil {
 			return fail(fmt.Errorf("network: %w", err))
 		}
@@ -130,15 +130,15 @@ func (v *vm) startAppliance(copied chan<- struct{}) (*qmp, <-chan error, error) 
 			files = append(files, m.NIC.Tap)
 		}
 	}
-	if s.Kernel != "" {
-		if m.Kernel, err = files.open(s.Kernel, os.O_RDONLY); err != nil {
+	if setup.Kernel != "" {
+		if m.Kernel, err = files.open(setup.Kernel, os.O_RDONLY); err != nil {
 			return fail(err)
 		}
-		if m.Cmdline, err = s.Appliance.commandLine(m.NIC); err != nil {
+		if m.Cmdline, err = setup.Appliance.commandLine(m.NIC); err != nil {
 			return fail(err)
 		}
 	}
-	if s.Appliance.Disk != "" {
+	if setup.Appliance.Disk != "" {
 		if err := v.disks(m, &files); err != nil {
 			return fail(err)
 		}
@@ -154,7 +154,7 @@ func (v *vm) startAppliance(copied chan<- struct{}) (*qmp, <-chan error, error) 
 		return fail(err)
 	}
 	m.Monitor = theirs
-	ended, err := v.spawn(qemu(s.QEMU), m)
+	ended, err := v.spawn(qemu(setup.QEMU), m)
 	if err != nil {
 		return fail(err)
 	}

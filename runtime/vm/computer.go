@@ -34,15 +34,18 @@ func refuseDisk(task *runtime.Spec) error {
 		return &runtime.InvalidSpec{Field: "args[1]", Reason: "what runs is up to the system on the disk; tell it by machine.userData"}
 	}
 	if task.ReadOnlyRoot {
-		return &runtime.Unsupported{Ability: runtime.AbilityReadOnlyRoot, Driver: spec.RuntimeVM, Reason: "a system writes to the disk that it is on; what it wrote is gone with the instance"}
+		return &runtime.Unsupported{Ability: runtime.AbilityReadOnlyRoot, Driver: spec.RuntimeVM,
+			Reason: "a system writes to the disk that it is on; what it wrote is gone with the instance"}
 	}
 	for i, m := range task.Mounts {
 		st, err := os.Stat(m.Source)
 		switch {
 		case m.Type != "bind" || err == nil && st.IsDir():
-			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeVM, Reason: "a machine has its own disk; only single files that are read are handed in"}
+			return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeVM,
+				Reason: "a machine has its own disk; only single files that are read are handed in"}
 		case err != nil:
-			return &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i), Reason: m.Source + " does not exist on the host; create it first"}
+			return &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i),
+				Reason: m.Source + " does not exist on the host; create it first"}
 		case strings.ContainsAny(m.Target, "\n"):
 			return &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].target", i), Reason: "has a line break"}
 		}
@@ -61,22 +64,24 @@ func findDisk(dirs []string, spec *runtime.Spec, s *setup) error {
 	if files := in.Dir(name); len(files) == 1 {
 		name = files[0]
 	} else if len(files) > 1 {
-		return &runtime.StartError{Field: "rootfs", Hint: "put one disk into the image", Err: fmt.Errorf("there are %d files in %s of the image", len(files), name)}
+		return &runtime.StartError{Field: "rootfs", Hint: "put one disk into the image",
+			Err: fmt.Errorf("there are %d files in %s of the image", len(files), name)}
 	}
-	f := in.File(name)
-	if f == nil {
-		return &runtime.StartError{Field: "rootfs", Hint: "build the image from a disk by skerry image build", Err: fmt.Errorf("%s: there is no disk in the image", name)}
+	file := in.File(name)
+	if file == nil {
+		return &runtime.StartError{Field: "rootfs", Hint: "build the image from a disk by skerry image build",
+			Err: fmt.Errorf("%s: there is no disk in the image", name)}
 	}
-	defer f.Close()
-	st, err := f.Stat()
+	defer file.Close()
+	st, err := file.Stat()
 	if err != nil {
 		return err
 	}
 	a := s.Appliance
-	if a.Format, a.Size, err = openDisk(f, st.Size()); err != nil {
+	if a.Format, a.Size, err = openDisk(file, st.Size()); err != nil {
 		return &runtime.StartError{Field: "rootfs", Hint: "give the image a disk that stands alone", Err: fmt.Errorf("%s: %w", name, err)}
 	}
-	if a.Disk, err = place(f); err != nil {
+	if a.Disk, err = place(file); err != nil {
 		return err
 	}
 	a.Seed = &seed{InstanceID: string(spec.ID), Hostname: spec.Hostname, Env: spec.Env}
@@ -87,7 +92,9 @@ func findDisk(dirs []string, spec *runtime.Spec, s *setup) error {
 		a.Seed.UserData, a.Seed.SSHKeys, a.Relaxed = m.UserData, m.SSHKeys, m.Relaxed
 		if want := (int64(m.Disk) + sectorSize - 1) &^ (sectorSize - 1); want > 0 {
 			if want < a.Size || want > diskMax {
-				return &runtime.InvalidSpec{Field: "machine.disk", Reason: fmt.Sprintf("%s is less than the %s of the image's disk, or more than %s", m.Disk, skerry.Bytes(a.Size), skerry.Bytes(diskMax))}
+				return &runtime.InvalidSpec{Field: "machine.disk",
+					Reason: fmt.Sprintf("%s is less than the %s of the image's disk, or more than %s", m.Disk, skerry.Bytes(a.Size),
+						skerry.Bytes(diskMax))}
 			}
 			a.Size = want
 		}

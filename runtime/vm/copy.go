@@ -75,8 +75,8 @@ var (
 	errTooMuch   = fmt.Errorf("more than %s, or %d files, would be copied into the machine", copyMax, copyNames)
 )
 
-// round sends what is not there as it is here. A share that cannot be read, or has become too much, stays as it was there: whoever writes to
-// one must not keep the others from being copied.
+// round sends what is not there as it is here. A share that cannot be read, or has become too much, stays as it was
+// there: whoever writes to one must not keep the others from being copied.
 func (c *copier) round() (failed error) {
 	seen, left := map[string]bool{}, int64(copyMax)
 	for i, shared := range c.shares {

@@ -107,36 +107,37 @@ type choice struct {
 }
 
 // New opens the state directory and adopts the tasks in it.
-func New(o Options) (*Driver, error) {
-	if len(o.Command) == 0 || !filepath.IsAbs(o.Command[0]) {
-		return nil, fmt.Errorf("runtime microvm: option Command %q must begin with an absolute path", o.Command)
+func New(opt Options) (*Driver, error) {
+	if len(opt.Command) == 0 || !filepath.IsAbs(opt.Command[0]) {
+		return nil, fmt.Errorf("runtime microvm: option Command %q must begin with an absolute path", opt.Command)
 	}
-	o.Name = cmp.Or(o.Name, spec.RuntimeMicroVM)
-	if o.Monitor == "" {
-		o.Monitor = MonitorQEMU
+	opt.Name = cmp.Or(opt.Name, spec.RuntimeMicroVM)
+	if opt.Monitor == "" {
+		opt.Monitor = MonitorQEMU
 	}
-	if !slices.Contains(Monitors(), o.Monitor) {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "--microvm-monitor: %q runs no machines", o.Monitor).
+	if !slices.Contains(Monitors(), opt.Monitor) {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "--microvm-monitor: %q runs no machines", opt.Monitor).
 			WithHint("use one of %s", strings.Join(Monitors(), ", "))
 	}
-	if o.Memory == 0 {
-		o.Memory = 512 * skerry.MiB
+	if opt.Memory == 0 {
+		opt.Memory = 512 * skerry.MiB
 	}
-	if o.Scratch == 0 {
-		o.Scratch = 8 * skerry.GiB
+	if opt.Scratch == 0 {
+		opt.Scratch = 8 * skerry.GiB
 	}
-	if o.CacheMax == 0 {
-		o.CacheMax = 8 * skerry.GiB
+	if opt.CacheMax == 0 {
+		opt.CacheMax = 8 * skerry.GiB
 	}
-	base, err := monitor.NewDriver(monitor.DriverOptions{Name: o.Name, Dir: o.Dir, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
+	base, err := monitor.NewDriver(monitor.DriverOptions{Name: opt.Name, Dir: opt.Dir, CgroupParent: opt.CgroupParent, Conmon: opt.Conmon,
+		Log: opt.Log})
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{supervised: base, base: base, opts: o}
-	d.selfTest = newSelfTest(o.Name, o.Dir, d.check)
-	d.selfTest.patience = o.BootTimeout
+	d := &Driver{supervised: base, base: base, opts: opt}
+	d.selfTest = newSelfTest(opt.Name, opt.Dir, d.check)
+	d.selfTest.patience = opt.BootTimeout
 	// What a crash left half-made.
-	left, _ := filepath.Glob(filepath.Join(o.Dir, "disks", making+"*"))
+	left, _ := filepath.Glob(filepath.Join(opt.Dir, "disks", making+"*"))
 	for _, l := range left {
 		_ = os.RemoveAll(l)
 	}

@@ -33,25 +33,25 @@ func dial(ctx context.Context, t *monitor.Task) (net.Conn, error) {
 
 // Exec runs a process in a machine, beside the program and with its restrictions. As in a shell, a program that is not there
 // ends with 127 and one that cannot be run with 126, with the reason on Stderr, or on the terminal.
-func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSpec) (int, error) {
-	t, err := d.base.Running(h, spec)
+func (d *Driver) Exec(ctx context.Context, handle runtime.Handle, spec runtime.ExecSpec) (int, error) {
+	task, err := d.base.Running(handle, spec)
 	if err != nil {
 		return -1, err
 	}
 	if spec.Dir != "" && !path.IsAbs(spec.Dir) {
 		return -1, &runtime.InvalidSpec{Field: "dir", Reason: fmt.Sprintf("%q is not absolute; begin it with /", spec.Dir)}
 	}
-	s, err := readSetup(t.Path())
+	setup, err := readSetup(task.Path())
 	if err != nil {
 		return -1, err
 	}
-	p := s.Guest.Process
+	p := setup.Guest.Process
 	p.Args, p.TTY, p.Env = spec.Args, spec.TTY, append(slices.Clone(p.Env), spec.Env...)
 	if spec.Dir != "" {
 		p.Dir = spec.Dir
 	}
 	if spec.User != "" {
-		u, err := lookupUser(t.Path(), spec.User)
+		u, err := lookupUser(task.Path(), spec.User)
 		if err != nil {
 			return -1, err
 		}
@@ -60,9 +60,9 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 	if first := tty.First(spec); first != nil {
 		p.Size = wire.Size{Rows: uint32(first.Rows), Cols: uint32(first.Cols)}
 	}
-	conn, err := dial(ctx, t)
+	conn, err := dial(ctx, task)
 	if err != nil {
-		return -1, fmt.Errorf("exec in %s: %w", h.ID, err)
+		return -1, fmt.Errorf("exec in %s: %w", handle.ID, err)
 	}
 	x := newExecution(conn, spec)
 	code, err := x.run(ctx, &p)
@@ -70,38 +70,39 @@ func (d *Driver) Exec(ctx context.Context, h runtime.Handle, spec runtime.ExecSp
 		return -1, ctx.Err()
 	}
 	if err != nil {
-		return -1, fmt.Errorf("exec in %s: %w", h.ID, err)
+		return -1, fmt.Errorf("exec in %s: %w", handle.ID, err)
 	}
 	return code, nil
 }
 
 // Stats are the processor's and the disks' of the task's control group on the host, for that is what they cost, and the memory
 // and processes of the program in its machine, for these are what it can run out of.
-func (d *Driver) Stats(ctx context.Context, h runtime.Handle) (runtime.Stats, error) {
-	t, err := d.base.Tasks.Get(h)
+func (d *Driver) Stats(ctx context.Context, handle runtime.Handle) (runtime.Stats, error) {
+	task, err := d.base.Tasks.Get(handle)
 	if err != nil {
 		return runtime.Stats{}, err
 	}
-	st, err := t.Group().Stats(time.Now())
+	st, err := task.Group().Stats(time.Now())
 	if err != nil {
 		return st, err
 	}
-	s, err := readSetup(t.Path())
+	s, err := readSetup(task.Path())
 	if err != nil {
 		return st, err
 	}
 	var u wire.Usage
-	if data, err := os.ReadFile(t.Path(usageFile)); err == nil {
+	if data, err := os.ReadFile(task.Path(usageFile)); err == nil {
 		err = json.Unmarshal(data, &u)
 		if err != nil {
 			return st, err
 		}
-	} else if t.Status().State == runtime.StateRunning {
-		if u, err = ask(ctx, t); err != nil {
-			return st, fmt.Errorf("ask the machine of %s: %w", h.ID, err)
+	} else if task.Status().State == runtime.StateRunning {
+		if u, err = ask(ctx, task); err != nil {
+			return st, fmt.Errorf("ask the machine of %s: %w", handle.ID, err)
 		}
 	}
-	st.Memory, st.MemoryWorkingSet, st.MemoryPeak, st.MemoryLimit = skerry.Bytes(u.Memory), skerry.Bytes(u.WorkingSet), skerry.Bytes(u.Peak), skerry.Bytes(s.Guest.Memory)
+	st.Memory, st.MemoryWorkingSet, st.MemoryPeak, st.MemoryLimit = skerry.Bytes(u.Memory), skerry.Bytes(u.WorkingSet), skerry.Bytes(u.Peak),
+		skerry.Bytes(s.Guest.Memory)
 	st.OOMKills, st.Pids = u.OOMKills, int64(u.Pids)
 	return st, nil
 }

@@ -42,12 +42,12 @@ func (x *execution) send(kind wire.Kind, data []byte) error {
 	return wire.Write(x.conn, wire.Frame{Kind: kind, Data: data})
 }
 
-func (x *execution) run(ctx context.Context, p *wire.Process) (int, error) {
+func (x *execution) run(ctx context.Context, proc *wire.Process) (int, error) {
 	// The connection's end is what ends the process.
 	stop := context.AfterFunc(ctx, func() { x.conn.Close() })
 	defer stop()
 	defer x.conn.Close()
-	if err := x.send(wire.KindExec, wire.Encode(p)); err != nil {
+	if err := x.send(wire.KindExec, wire.Encode(proc)); err != nil {
 		return -1, err
 	}
 	done := make(chan struct{})
@@ -73,9 +73,9 @@ func (x *execution) run(ctx context.Context, p *wire.Process) (int, error) {
 
 // read takes what the machine says until the process has ended.
 func (x *execution) read() (int, *wire.Failure, error) {
-	r := bufio.NewReader(x.conn)
+	in := bufio.NewReader(x.conn)
 	for {
-		f, err := wire.Read(r)
+		f, err := wire.Read(in)
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the machine ended")

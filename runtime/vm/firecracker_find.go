@@ -30,15 +30,15 @@ import (
 func oldestFirecracker() [3]int { return [3]int{1, 8, 0} }
 
 // findFirecracker gives the installed Firecracker with its jailer, or says in the report what is missing.
-func findFirecracker(ctx context.Context, r *runtime.Report, named string) *firecrackerProgram {
+func findFirecracker(ctx context.Context, report *runtime.Report, named string) *firecrackerProgram {
 	const cure = "install a release of Firecracker, 1.8 or newer, with the jailer of the same release beside it, " +
 		"and name it with --firecracker"
 	if goruntime.GOARCH != "amd64" {
-		r.Cause, r.Cure = "Firecracker was not tried on "+goruntime.GOARCH+" yet", "use QEMU: --microvm-monitor qemu"
+		report.Cause, report.Cure = "Firecracker was not tried on "+goruntime.GOARCH+" yet", "use QEMU: --microvm-monitor qemu"
 		return nil
 	}
 	refuse := func(format string, args ...any) *firecrackerProgram {
-		r.Cause, r.Cure = fmt.Sprintf(format, args...), cure
+		report.Cause, report.Cure = fmt.Sprintf(format, args...), cure
 		return nil
 	}
 	name := named

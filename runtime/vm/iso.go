@@ -30,10 +30,10 @@ func isoImage(label string, files []isoFile) []byte {
 		at[i] = next
 		next += uint32((len(f.data) + isoSector - 1) / isoSector)
 	}
-	b := make([]byte, int(next)*isoSector)
-	block := func(n int) []byte { return b[n*isoSector : (n+1)*isoSector] }
+	data := make([]byte, int(next)*isoSector)
+	block := func(n int) []byte { return data[n*isoSector : (n+1)*isoSector] }
 	for i, f := range files {
-		copy(b[int(at[i])*isoSector:], f.data)
+		copy(data[int(at[i])*isoSector:], f.data)
 	}
 	for k, wide := range []bool{false, true} {
 		text := func(s string) []byte {
@@ -93,7 +93,7 @@ func isoImage(label string, files []isoFile) []byte {
 	end := block(joliet + 1)
 	end[0] = 255
 	copy(end[1:], "CD001\x01")
-	return b
+	return data
 }
 
 // isoRecord is an entry of a directory.

@@ -25,7 +25,8 @@ import (
 func modules() []string {
 	return []string{
 		"virtio_ring", "virtio", "virtio_mmio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_console", "virtio_blk",
-		"crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4", "overlay", "fuse", "virtiofs", "failover", "net_failover", "virtio_net",
+		"crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4", "overlay", "fuse", "virtiofs", "failover", "net_failover",
+		"virtio_net",
 		"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport",
 	}
 }
@@ -57,7 +58,8 @@ func (d *Driver) openKernel() (kernel, error) {
 	if st.IsDir() {
 		images, _ := filepath.Glob(filepath.Join(given, "boot", "vmlinu*"))
 		if len(images) != 1 {
-			return fail(fmt.Errorf("%s has %d files boot/vmlinu*, not one", given, len(images)), "unpack one kernel's package into a directory of its own")
+			return fail(fmt.Errorf("%s has %d files boot/vmlinu*, not one", given, len(images)),
+				"unpack one kernel's package into a directory of its own")
 		}
 		k.Path = images[0]
 		k.Version = strings.TrimPrefix(strings.TrimPrefix(filepath.Base(k.Path), "vmlinuz-"), "vmlinux-")
@@ -83,7 +85,8 @@ func (d *Driver) openKernel() (kernel, error) {
 	}
 	k.Digest = hex.EncodeToString(sum.Sum(nil))
 	if pin := strings.TrimPrefix(d.opts.KernelSHA256, "sha256:"); pin != "" && pin != k.Digest {
-		return fail(fmt.Errorf("%s has the digest %s, not %s", given, k.Digest, pin), "fetch it again, or pin what is there with --guest-kernel-sha256")
+		return fail(fmt.Errorf("%s has the digest %s, not %s", given, k.Digest, pin),
+			"fetch it again, or pin what is there with --guest-kernel-sha256")
 	}
 	k.Initrd, err = d.makeInitrd(k.Digest, files)
 	if err != nil {
@@ -184,7 +187,8 @@ func (a *archive) device(name string, mode, major, minor int) { a.entry(name, mo
 
 func (a *archive) entry(name string, mode int, data []byte, major, minor int) {
 	a.n++
-	fmt.Fprintf(&a.b, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00", a.n, mode, 0, 0, 1, 0, len(data), 0, 0, major, minor, len(name)+1, 0, name)
+	fmt.Fprintf(&a.b, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00", a.n, mode, 0, 0, 1, 0, len(data), 0, 0, major,
+		minor, len(name)+1, 0, name)
 	a.pad()
 	a.b.Write(data)
 	a.pad()

@@ -116,7 +116,7 @@ func create(args []string) error {
 		}
 	}
 	bundle := flags["--bundle"]
-	s, err := readSetup(bundle)
+	setup, err := readSetup(bundle)
 	if err != nil {
 		return err
 	}
@@ -133,41 +133,42 @@ func create(args []string) error {
 		command = append(command, a)
 	}
 	attr := &syscall.SysProcAttr{Setsid: true}
-	if s.Unified && len(s.CgroupDirs) > 0 {
-		dir, err := unix.Open(s.CgroupDirs[0], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if setup.Unified && len(setup.CgroupDirs) > 0 {
+		dir, err := unix.Open(setup.CgroupDirs[0], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 		attr.UseCgroupFD, attr.CgroupFD = true, dir
 	} else {
-		for _, d := range s.CgroupDirs {
+		for _, d := range setup.CgroupDirs {
 			if err := os.WriteFile(filepath.Join(d, "tasks"), []byte(strconv.Itoa(unix.Gettid())), 0o644); err != nil {
 				return fmt.Errorf("cgroup: %w", err)
 			}
 		}
 	}
-	if s.NetNS != "" {
-		ns, err := unix.Open(s.NetNS, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if setup.NetNS != "" {
+		ns, err := unix.Open(setup.NetNS, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Setns(ns, unix.CLONE_NEWNET)
 		}
 		if err != nil {
-			return fmt.Errorf("network: join %s: %w", s.NetNS, err)
+			return fmt.Errorf("network: join %s: %w", setup.NetNS, err)
 		}
 	}
-	r, w, err := os.Pipe()
+	in, out, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer in.Close()
 	// One processor's worth of the Go runtime suffices, and a small heap.
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1", "GOGC=30"}
-	pid, err := syscall.ForkExec(self, append(command, "run", bundle), &syscall.ProcAttr{Dir: bundle, Env: env, Files: []uintptr{0, 1, 2, w.Fd()}, Sys: attr})
-	w.Close()
+	pid, err := syscall.ForkExec(self, append(command, "run", bundle),
+		&syscall.ProcAttr{Dir: bundle, Env: env, Files: []uintptr{0, 1, 2, out.Fd()}, Sys: attr})
+	out.Close()
 	if err != nil {
 		return fmt.Errorf("start vm-run: %w", err)
 	}
-	answer, err := io.ReadAll(io.LimitReader(r, 64<<10))
+	answer, err := io.ReadAll(io.LimitReader(in, 64<<10))
 	if err == nil && string(answer) != ready {
 		if err = errors.New(string(answer)); len(answer) == 0 {
 			err = errors.New("vm-run ended without a word")

@@ -165,7 +165,8 @@ func dropTap() error {
 // lead sends on whatever arrives at one device by another. What a machine before this one left is replaced.
 func lead(nl *netlink.Handle, from, to netlink.Link) error {
 	index := from.Attrs().Index
-	in := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	in := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0),
+		Parent: netlink.HANDLE_CLSACT}}
 	_ = nl.QdiscDel(in)
 	if err := nl.QdiscAdd(in); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err

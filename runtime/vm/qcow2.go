@@ -24,7 +24,8 @@ const (
 	diskMax = qcowCluster / 8 * (qcowCluster / 8) * qcowCluster
 )
 
-// The features of version 3 that a reader must know, by bits: 0 unclean, 1 damaged, 2 data in another file, 3 other compression, 4 finer tables.
+// The features of version 3 that a reader must know, by bits: 0 unclean, 1 damaged, 2 data in another file, 3 other
+// compression, 4 finer tables.
 const qcowKnown = 1<<0 | 1<<3 | 1<<4
 
 // openDisk tells the format of a disk's image and the size of the disk.

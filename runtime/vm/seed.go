@@ -91,7 +91,8 @@ func (s *seed) vendorData() ([]byte, error) {
 	var b strings.Builder
 	b.WriteString("#cloud-boothook\n#!/bin/sh\nset -eu\numask 077\n")
 	put := func(target string, data []byte, mode os.FileMode) {
-		fmt.Fprintf(&b, "mkdir -p %s\nbase64 -d > %s <<'.'\n%s\n.\nchmod %o %s\n", quoted(path.Dir(target)), quoted(target), lines(base64.StdEncoding.EncodeToString(data)), mode, quoted(target))
+		fmt.Fprintf(&b, "mkdir -p %s\nbase64 -d > %s <<'.'\n%s\n.\nchmod %o %s\n", quoted(path.Dir(target)), quoted(target),
+			lines(base64.StdEncoding.EncodeToString(data)), mode, quoted(target))
 	}
 	var env strings.Builder
 	for _, e := range s.Env {
@@ -150,7 +151,8 @@ func networkConfig(n *nic, dns, search []string) map[string]any {
 		}
 		cards["instance"] = map[string]any{
 			"match": map[string]any{"macaddress": n.MAC.String()}, "mtu": n.MTU, "dhcp4": false, "dhcp6": false, "accept-ra": false,
-			"addresses": addresses, "routes": routes, "nameservers": map[string]any{"addresses": append([]string{}, dns...), "search": append([]string{}, search...)},
+			"addresses": addresses, "routes": routes, "nameservers": map[string]any{"addresses": append([]string{}, dns...),
+				"search": append([]string{}, search...)},
 		}
 	}
 	return map[string]any{"version": 2, "ethernets": cards}

@@ -97,7 +97,8 @@ func (s *selfTest) run(ctx context.Context, r *runtime.Report) {
 const kvmPatience = 8 * time.Second
 
 // accelerate tries KVM, then an emulated processor if that is allowed, and writes down which it is to be.
-func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice, emulate bool, try func(context.Context, *choice) error) bool {
+func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice, emulate bool,
+	try func(context.Context, *choice) error) bool {
 	kvm := s.tryKVM(ctx, c, try)
 	if kvm == nil {
 		c.accel = "kvm"
@@ -120,11 +121,11 @@ func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice,
 
 // tryKVM boots a guest with KVM. Where that did not work it is not tried again until the machine restarts, for it takes long.
 func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Context, *choice) error) error {
-	f, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
+	file, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	f.Close()
+	file.Close()
 	verdict, text := s.verdict(c)
 	if last, err := os.ReadFile(verdict); err == nil && string(last) == text {
 		return errors.New("a guest did not come up with /dev/kvm since this machine has started")

@@ -53,10 +53,10 @@ func (s *session) send(kind wire.Kind, stream uint32, data []byte) error {
 
 // listen takes what the guest says until it says nothing sensible any more. The machine's end is seen elsewhere.
 func (s *session) listen() {
-	r := bufio.NewReaderSize(s.conn, 64<<10)
+	in := bufio.NewReaderSize(s.conn, 64<<10)
 	hello, ran := false, false
 	for {
-		f, err := wire.Read(r)
+		f, err := wire.Read(in)
 		if err != nil {
 			return
 		}
@@ -139,7 +139,7 @@ func (s *session) accept(l net.Listener) {
 
 // serve passes what one connection asks for to the guest: one process, or one question.
 func (s *session) serve(c *client) {
-	r := bufio.NewReader(c.conn)
+	in := bufio.NewReader(c.conn)
 	s.mu.Lock()
 	s.next++
 	stream := s.next
@@ -148,7 +148,7 @@ func (s *session) serve(c *client) {
 	defer s.drop(stream, c)
 	executed := false
 	for {
-		f, err := wire.Read(r)
+		f, err := wire.Read(in)
 		if err != nil {
 			if executed {
 				const kill = 9

@@ -81,9 +81,10 @@ const (
 	foundNoClock = "the guest's kernel found no clock: this machine gave the emulator no processor while it looked"
 )
 
-func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, s *setup, image string) error {
-	r, g := spec.Resources, t.Group()
-	if err := g.Create(cgroup.Limits{CPURequest: r.CPURequest, Memory: skerry.Bytes(s.RAM) + hostMemory, MemoryLow: r.MemoryLow, CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
+func (d *Driver) bring(ctx context.Context, task *monitor.Task, spec runtime.Spec, s *setup, image string) error {
+	r, g := spec.Resources, task.Group()
+	if err := g.Create(cgroup.Limits{CPURequest: r.CPURequest, Memory: skerry.Bytes(s.RAM) + hostMemory, MemoryLow: r.MemoryLow,
+		CPUSet: r.CPUSet, IO: r.IO, HugePages: r.HugePages}); err != nil {
 		return &runtime.StartError{Field: "resources", Err: err}
 	}
 	s.CgroupDirs, s.Unified = g.Dirs(), d.base.Tasks.Tree().Unified()
@@ -94,12 +95,12 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 			s.Limits = [][2]string{{g.File("", "cpu.max"), quota + " " + period}}
 		}
 	}
-	if err := takeImage(t.Path(), image); err != nil {
+	if err := takeImage(task.Path(), image); err != nil {
 		return err
 	}
-	s.Disks = []diskFile{{rootLabel, t.Path(diskFileName), true}}
+	s.Disks = []diskFile{{rootLabel, task.Path(diskFileName), true}}
 	if s.Guest.Scratch {
-		scratch := t.Path(scratchFile)
+		scratch := task.Path(scratchFile)
 		if err := d.scratchDisk(ctx, scratch); err != nil {
 			return err
 		}
@@ -108,24 +109,24 @@ func (d *Driver) bring(ctx context.Context, t *monitor.Task, spec runtime.Spec, 
 	if spec.Network != nil {
 		s.NetNS = spec.Network.NetNS
 	}
-	if err := s.networkFiles(t, spec); err != nil {
+	if err := s.networkFiles(task, spec); err != nil {
 		return err
 	}
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(t.Path(setupFile), data, 0o600); err != nil {
+	if err := os.WriteFile(task.Path(setupFile), data, 0o600); err != nil {
 		return err
 	}
-	if err := t.Start(ctx, monitor.Launch{Runtime: d.opts.Command[0], RuntimeArgs: d.opts.Command[1:], LogMax: spec.LogMax()}); err != nil {
+	if err := task.Start(ctx, monitor.Launch{Runtime: d.opts.Command[0], RuntimeArgs: d.opts.Command[1:], LogMax: spec.LogMax()}); err != nil {
 		return explain(spec, err)
 	}
 	return nil
 }
 
-// takeImage links what there is of an image into a task's directory: its disk, and its files of users, for what is executed later. The machine's
-// user must be able to read the disk, so that the directory is closed to all others.
+// takeImage links what there is of an image into a task's directory: its disk, and its files of users, for what is
+// executed later. The machine's user must be able to read the disk, so that the directory is closed to all others.
 func takeImage(dir, image string) error {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return err
@@ -193,8 +194,9 @@ func (d *Driver) setup(spec runtime.Spec, c *choice, image string) (*setup, erro
 		RAM: int64((memory + guestMemory + skerry.MiB - 1) / skerry.MiB * skerry.MiB), CPUs: processors(spec.Resources.CPU),
 		BootMillis: int(d.patience(c.accel).Milliseconds()),
 		Guest: wire.Config{
-			Seed: rand.Text() + rand.Text(), Hostname: spec.Hostname, NewPrivs: spec.AllowNewPrivileges || spec.Privileged, Privileged: spec.Privileged,
-			Scratch: !spec.ReadOnlyRoot, Memory: uint64(spec.Resources.Memory), Pids: uint64(spec.Resources.Pids),
+			Seed: rand.Text() + rand.Text(), Hostname: spec.Hostname, NewPrivs: spec.AllowNewPrivileges || spec.Privileged,
+			Privileged: spec.Privileged,
+			Scratch:    !spec.ReadOnlyRoot, Memory: uint64(spec.Resources.Memory), Pids: uint64(spec.Resources.Pids),
 		},
 	}
 	if c.firecracker != nil {
@@ -230,7 +232,8 @@ func (d *Driver) setup(spec runtime.Spec, c *choice, image string) (*setup, erro
 	for i, u := range spec.Ulimits {
 		n, ok := monitor.Rlimits()[strings.ToLower(u.Name)]
 		if !ok || u.Soft > u.Hard {
-			return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("ulimits[%d]", i), Reason: fmt.Sprintf("%q with %d and %d is not a resource limit; see getrlimit(2)", u.Name, u.Soft, u.Hard)}
+			return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("ulimits[%d]", i),
+				Reason: fmt.Sprintf("%q with %d and %d is not a resource limit; see getrlimit(2)", u.Name, u.Soft, u.Hard)}
 		}
 		g.Rlimits = append(g.Rlimits, wire.Rlimit{Resource: uint32(n), Soft: u.Soft, Hard: u.Hard})
 	}
@@ -269,7 +272,7 @@ func (s *setup) mounts(mounts []runtime.Mount) error {
 }
 
 // networkFiles gives the guest a resolv.conf, hosts and hostname that fit its network, unless the spec mounts its own there.
-func (s *setup) networkFiles(t *monitor.Task, spec runtime.Spec) error {
+func (s *setup) networkFiles(task *monitor.Task, spec runtime.Spec) error {
 	files := map[string]string{}
 	if n := spec.Network; n != nil {
 		files["/etc/resolv.conf"], files["/etc/hosts"] = runtime.ResolvConf(n), runtime.Hosts(n, spec.Hostname)
@@ -281,7 +284,7 @@ func (s *setup) networkFiles(t *monitor.Task, spec runtime.Spec) error {
 		if slices.ContainsFunc(spec.Mounts, func(m runtime.Mount) bool { return path.Clean(m.Target) == target }) {
 			continue
 		}
-		source := t.Path(path.Base(target))
+		source := task.Path(path.Base(target))
 		if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -326,7 +329,8 @@ func explain(spec runtime.Spec, err error) error {
 		return err
 	}
 	field, msg := refused.Field(func(f string) bool {
-		return slices.Contains([]string{"args[0]", "dir", "ulimits", "sysctls", "capDrop", "resources", "network"}, f) || strings.HasPrefix(f, "mounts[")
+		return slices.Contains([]string{"args[0]", "dir", "ulimits", "sysctls", "capDrop", "resources", "network"}, f) ||
+			strings.HasPrefix(f, "mounts[")
 	})
 	se := &runtime.StartError{Field: field, Err: errors.New(msg)}
 	switch {

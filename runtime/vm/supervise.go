@@ -178,21 +178,21 @@ func (v *vm) finish(x wire.Exit) int {
 
 // start makes the machine; the channel tells when it has ended.
 func (v *vm) start() (<-chan error, error) {
-	s := v.setup
-	m := &machine{Accel: s.Accel, Parts: board(runtime.GOARCH), RAM: s.RAM, CPUs: s.CPUs, Cmdline: commandLine, Rates: s.Rates}
+	setup := v.setup
+	m := &machine{Accel: setup.Accel, Parts: board(runtime.GOARCH), RAM: setup.RAM, CPUs: setup.CPUs, Cmdline: commandLine, Rates: setup.Rates}
 	var files opened
 	defer files.close()
 	if err := v.isolate(); err != nil {
 		return nil, err
 	}
 	var err error
-	if m.Kernel, err = files.open(s.Kernel, os.O_RDONLY); err != nil {
+	if m.Kernel, err = files.open(setup.Kernel, os.O_RDONLY); err != nil {
 		return nil, err
 	}
-	if m.Initrd, err = files.open(s.Initrd, os.O_RDONLY); err != nil {
+	if m.Initrd, err = files.open(setup.Initrd, os.O_RDONLY); err != nil {
 		return nil, err
 	}
-	for _, d := range s.Disks {
+	for _, d := range setup.Disks {
 		flags := os.O_RDWR
 		if d.ReadOnly {
 			flags = os.O_RDONLY
@@ -208,26 +208,26 @@ func (v *vm) start() (<-chan error, error) {
 		return nil, err
 	}
 	m.Console, v.console = theirs, follow(console)
-	var maker hypervisor = qemu(s.QEMU)
+	var maker hypervisor = qemu(setup.QEMU)
 	reach := connect
 	switch {
-	case s.Firecracker != nil:
+	case setup.Firecracker != nil:
 		maker, m.Cmdline = v.firecracker(), firecrackerLine+" "+commandLine
-	case s.CloudHypervisor != "":
-		maker, m.Cmdline, reach = &cloudHypervisor{program: s.CloudHypervisor}, cloudHypervisorLine+" "+commandLine, v.leaveSocket
+	case setup.CloudHypervisor != "":
+		maker, m.Cmdline, reach = &cloudHypervisor{program: setup.CloudHypervisor}, cloudHypervisorLine+" "+commandLine, v.leaveSocket
 	}
 	control, err := maker.channel(m, &files)
 	if err != nil {
 		return nil, err
 	}
-	if len(s.Shares) > 0 && !s.Guest.Copied {
+	if len(setup.Shares) > 0 && !setup.Guest.Copied {
 		if m.Files, err = v.shareFiles(reach); err != nil {
 			return nil, err
 		}
 		files = append(files, m.Files)
 	}
-	if s.NetNS != "" {
-		if m.NIC, s.Guest.Net, err = joinNetwork(); err != nil {
+	if setup.NetNS != "" {
+		if m.NIC, setup.Guest.Net, err = joinNetwork(); err != nil {
 			return nil, fmt.Errorf("network: %w", err)
 		}
 		if m.NIC != nil {
@@ -391,7 +391,8 @@ func (v *vm) shareFiles(reach func(socket string) (*os.File, error)) (*os.File, 
 		return nil, err
 	}
 	defer listening.Close()
-	cmd := exec.Command(v.setup.FileShare, "--fd=3", "-o", "source="+optionEscapes.Replace(dir), "-o", "cache=auto", "-o", "sandbox=namespace", "--thread-pool-size=1")
+	cmd := exec.Command(v.setup.FileShare, "--fd=3", "-o", "source="+optionEscapes.Replace(dir), "-o", "cache=auto", "-o",
+		"sandbox=namespace", "--thread-pool-size=1")
 	cmd.ExtraFiles = []*os.File{listening}
 	cmd.Stderr = v.console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

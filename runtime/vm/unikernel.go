@@ -14,7 +14,8 @@ import (
 // refuseKernel says what a unikernel cannot have.
 func refuseKernel(task *runtime.Spec) error {
 	if len(task.Mounts) > 0 {
-		return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeUnikernel, Reason: "a unikernel has no files of the host; put what it is told into args"}
+		return &runtime.Unsupported{Ability: runtime.AbilityMounts, Driver: spec.RuntimeUnikernel,
+			Reason: "a unikernel has no files of the host; put what it is told into args"}
 	}
 	return nil
 }
@@ -28,7 +29,8 @@ func findKernel(dirs []string, spec *runtime.Spec, s *setup) error {
 	defer in.Close()
 	f := in.File(spec.Args[0])
 	if f == nil {
-		return &runtime.StartError{Field: "args[0]", Hint: "check the path of the kernel within the image", Err: fmt.Errorf("%s: no such file in the image", spec.Args[0])}
+		return &runtime.StartError{Field: "args[0]", Hint: "check the path of the kernel within the image",
+			Err: fmt.Errorf("%s: no such file in the image", spec.Args[0])}
 	}
 	defer f.Close()
 	s.Appliance.Args = spec.Args[1:]

@@ -95,9 +95,9 @@ func (c *cache) clearGroup() error {
 }
 
 // module gives the directory of a module, compiled.
-func (c *cache) module(ctx context.Context, f *os.File, handler bool) (string, error) {
+func (c *cache) module(ctx context.Context, file *os.File, handler bool) (string, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return "", err
 	}
 	id := fileID{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
@@ -107,7 +107,7 @@ func (c *cache) module(ctx context.Context, f *os.File, handler bool) (string, e
 	var code []byte
 	if sum == "" {
 		var err error
-		if code, err = read(f); err != nil {
+		if code, err = read(file); err != nil {
 			return "", err
 		}
 		digest := sha256.Sum256(code)
@@ -118,7 +118,7 @@ func (c *cache) module(ctx context.Context, f *os.File, handler bool) (string, e
 		dir += "-handler"
 	}
 	if !c.has(dir) {
-		if err := c.make(ctx, dir, f, code, handler); err != nil {
+		if err := c.make(ctx, dir, file, code, handler); err != nil {
 			return "", err
 		}
 	}
@@ -148,7 +148,7 @@ func read(f *os.File) ([]byte, error) {
 }
 
 // make compiles a module, one at a time.
-func (c *cache) make(ctx context.Context, dir string, f *os.File, code []byte, handler bool) (err error) {
+func (c *cache) make(ctx context.Context, dir string, file *os.File, code []byte, handler bool) (err error) {
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
@@ -159,7 +159,7 @@ func (c *cache) make(ctx context.Context, dir string, f *os.File, code []byte, h
 		return nil
 	}
 	if code == nil {
-		if code, err = read(f); err != nil {
+		if code, err = read(file); err != nil {
 			return err
 		}
 	}
@@ -173,7 +173,8 @@ func (c *cache) make(ctx context.Context, dir string, f *os.File, code []byte, h
 	}
 	defer os.RemoveAll(tmp)
 	out := filepath.Join(tmp, "out")
-	if err := errors.Join(os.WriteFile(filepath.Join(tmp, moduleFile), code, 0o444), os.Mkdir(out, 0o700), os.Chown(out, nobody, nobody)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(tmp, moduleFile), code, 0o444), os.Mkdir(out, 0o700),
+		os.Chown(out, nobody, nobody)); err != nil {
 		return err
 	}
 	if err := c.compile(ctx, out, code, handler); err != nil {

@@ -24,7 +24,8 @@ func cgi(r *http.Request, port string) []string {
 	client, clientPort, _ := net.SplitHostPort(r.RemoteAddr)
 	env := []string{
 		"GATEWAY_INTERFACE=CGI/1.1", "SERVER_SOFTWARE=skerry", "SERVER_PROTOCOL=" + r.Proto, "SERVER_NAME=" + host, "SERVER_PORT=" + port,
-		"REQUEST_METHOD=" + r.Method, "REQUEST_URI=" + r.URL.RequestURI(), "SCRIPT_NAME=", "PATH_INFO=" + r.URL.Path, "QUERY_STRING=" + r.URL.RawQuery,
+		"REQUEST_METHOD=" + r.Method, "REQUEST_URI=" + r.URL.RequestURI(), "SCRIPT_NAME=", "PATH_INFO=" + r.URL.Path,
+		"QUERY_STRING=" + r.URL.RawQuery,
 		"REMOTE_ADDR=" + client, "REMOTE_HOST=" + client, "REMOTE_PORT=" + clientPort, "HTTP_HOST=" + r.Host,
 	}
 	if r.ContentLength > 0 {
@@ -75,7 +76,8 @@ func parseAnswer(header []byte) (int, http.Header, error) {
 		return 0, nil, errors.New("its answer has neither Content-Type nor Location nor Status")
 	}
 	// How the answer gets to the client is the server's affair.
-	for _, name := range []string{"Status", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"} {
+	for _, name := range []string{"Status", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Content-Length"} {
 		h.Del(name)
 	}
 	return status, h, nil
@@ -97,14 +99,14 @@ type answer struct {
 	err   error // why no more is taken
 }
 
-func (a *answer) Write(p []byte) (int, error) {
-	n := len(p)
+func (a *answer) Write(data []byte) (int, error) {
+	n := len(data)
 	if a.err != nil {
 		return 0, a.err
 	}
 	if !a.begun {
 		before := len(a.head)
-		a.head = append(a.head, p[:min(len(p), maxHeader-before)]...)
+		a.head = append(a.head, data[:min(len(data), maxHeader-before)]...)
 		end := a.headerEnd()
 		switch {
 		case end < 0 && len(a.head) == maxHeader:
@@ -116,21 +118,21 @@ func (a *answer) Write(p []byte) (int, error) {
 		if err != nil {
 			return a.fail(err)
 		}
-		p = p[end-before:] // the rest is of the body
+		data = data[end-before:] // the rest is of the body
 		a.head, a.begun = nil, true
 		for name, values := range h {
 			a.w.Header()[name] = values
 		}
 		a.w.WriteHeader(status)
 	}
-	if int64(len(p)) > a.left {
+	if int64(len(data)) > a.left {
 		return a.fail(errors.New("the body of its answer is too large"))
 	}
-	a.left -= int64(len(p))
-	if len(p) == 0 {
+	a.left -= int64(len(data))
+	if len(data) == 0 {
 		return n, nil
 	}
-	if _, err := a.w.Write(p); err != nil {
+	if _, err := a.w.Write(data); err != nil {
 		if errors.Is(err, http.ErrBodyNotAllowed) {
 			return n, nil
 		}

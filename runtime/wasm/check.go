@@ -29,8 +29,10 @@ func (d *Driver) Check(ctx context.Context) (r runtime.Report) {
 	}
 	r.Passed, r.Version = true, "wasip1 on linux "+goruntime.GOARCH
 	r.Abilities = []runtime.Ability{
-		runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityHandler, runtime.AbilityImages, runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS,
-		runtime.AbilityPause, runtime.AbilityPids, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilityStats, runtime.AbilityDir, runtime.AbilityHostNetwork,
+		runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityHandler, runtime.AbilityImages, runtime.AbilityLogs, runtime.AbilityMemory,
+		runtime.AbilityMounts, runtime.AbilityNetNS,
+		runtime.AbilityPause, runtime.AbilityPids, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilityStats, runtime.AbilityDir,
+		runtime.AbilityHostNetwork,
 	}
 	r.Abilities = append(r.Abilities, d.IOAbilities()...)
 	slices.Sort(r.Abilities)

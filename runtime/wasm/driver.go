@@ -51,7 +51,8 @@ func New(o Options) (*Driver, error) {
 	if len(o.Run) == 0 || !filepath.IsAbs(o.Run[0]) {
 		return nil, fmt.Errorf("runtime wasm: option Run %q must begin with an absolute path", o.Run)
 	}
-	tasks, err := native.New(native.Options{Name: spec.RuntimeWasm, Dir: o.Dir, Shim: o.Shim, CgroupParent: o.CgroupParent, Conmon: o.Conmon, Log: o.Log})
+	tasks, err := native.New(native.Options{Name: spec.RuntimeWasm, Dir: o.Dir, Shim: o.Shim, CgroupParent: o.CgroupParent, Conmon: o.Conmon,
+		Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +123,12 @@ func (d *Driver) Start(ctx context.Context, spec runtime.Spec) (runtime.Handle, 
 		}
 		return fail(&runtime.StartError{Field: "args[0]", Hint: hint, Err: fmt.Errorf("%s: %w", spec.Args[0], err)})
 	}
-	p := process{Module: filepath.Join(module, moduleFile), Code: filepath.Join(module, codeDir), Args: spec.Args, Env: environment(spec), Ports: spec.Listen, Handler: spec.Handler}
+	p := process{Module: filepath.Join(module, moduleFile), Code: filepath.Join(module, codeDir), Args: spec.Args, Env: environment(spec),
+		Ports: spec.Listen, Handler: spec.Handler}
 	own := runtime.Spec{
-		ID: spec.ID, Instance: spec.Instance, Container: spec.Container, Labels: spec.Labels, Previous: spec.Previous, LogMaxBytes: spec.LogMaxBytes,
-		Resources: spec.Resources, StopSignal: spec.StopSignal, Hostname: spec.Hostname, HostNetwork: spec.HostNetwork,
+		ID: spec.ID, Instance: spec.Instance, Container: spec.Container, Labels: spec.Labels, Previous: spec.Previous,
+		LogMaxBytes: spec.LogMaxBytes,
+		Resources:   spec.Resources, StopSignal: spec.StopSignal, Hostname: spec.Hostname, HostNetwork: spec.HostNetwork,
 		Args: append(slices.Clone(d.run), filepath.Join(d.Options.Dir, "tasks", string(spec.ID))),
 	}
 	if n := spec.Network; n != nil {
@@ -209,7 +212,8 @@ func root(dir string, layers []string, mounts []runtime.Mount) ([]runtime.Mount,
 	}
 	all := runtime.Overlay(append([]string{points}, layers...)...)
 	if all.Target = target; len(all.Options[0]) > 4095 {
-		return nil, &runtime.InvalidSpec{Field: "rootfs[0]", Reason: fmt.Sprintf("its %d layers do not fit into one mount; build the image with fewer", len(layers))}
+		return nil, &runtime.InvalidSpec{Field: "rootfs[0]",
+			Reason: fmt.Sprintf("its %d layers do not fit into one mount; build the image with fewer", len(layers))}
 	}
 	out := []runtime.Mount{all}
 	in, err := os.OpenRoot(points)
@@ -223,7 +227,8 @@ func root(dir string, layers []string, mounts []runtime.Mount) ([]runtime.Mount,
 		if m.Type == "bind" {
 			st, err := os.Stat(m.Source)
 			if err != nil {
-				return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i), Reason: m.Source + " does not exist on the host; create it first"}
+				return nil, &runtime.InvalidSpec{Field: fmt.Sprintf("mounts[%d].source", i),
+					Reason: m.Source + " does not exist on the host; create it first"}
 			}
 			folder = st.IsDir()
 		}

@@ -49,8 +49,10 @@ func withDefaults(h runtime.Handler) runtime.Handler {
 // serve runs the module for each request until the stop signal, and then until the last has its answer.
 func (e *engine) serve(ln net.Listener) (int, error) {
 	h := withDefaults(*e.p.Handler)
-	s := &handler{e: e, h: h, turns: make(chan struct{}, h.Concurrency), waiting: make(chan struct{}, h.Concurrency*(1+maxWaiting)), port: strconv.Itoa(int(e.p.Ports[0]))}
-	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader, ErrorLog: log.New(io.Discard, "", 0)}
+	s := &handler{e: e, h: h, turns: make(chan struct{}, h.Concurrency), waiting: make(chan struct{}, h.Concurrency*(1+maxWaiting)),
+		port: strconv.Itoa(int(e.p.Ports[0]))}
+	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
+		ErrorLog: log.New(io.Discard, "", 0)}
 	fresh := httpend.Watch(srv)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
@@ -140,7 +142,8 @@ func (s *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := &answer{w: w, left: int64(s.h.MaxBody), full: cancel}
-	c := s.e.config(append(s.e.p.Env[:len(s.e.p.Env):len(s.e.p.Env)], cgi(r, s.port)...)).WithStdin(r.Body).WithStdout(a).WithStderr(os.Stderr).
+	c := s.e.config(append(s.e.p.Env[:len(s.e.p.Env):len(s.e.p.Env)],
+		cgi(r, s.port)...)).WithStdin(r.Body).WithStdout(a).WithStderr(os.Stderr).
 		WithNanosleep(func(ns int64) { // which must not outlast the run
 			t := time.NewTimer(time.Duration(ns))
 			defer t.Stop()

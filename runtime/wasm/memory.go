@@ -91,7 +91,8 @@ func (b *budget) take(n int64) bool {
 type noMemory struct{ wants, has int64 }
 
 func (e *noMemory) Error() string {
-	return fmt.Sprintf("the module begins with %s of memory, and its limit leaves %s; raise resources.memory", skerry.Bytes(e.wants), skerry.Bytes(max(0, e.has)))
+	return fmt.Sprintf("the module begins with %s of memory, and its limit leaves %s; raise resources.memory", skerry.Bytes(e.wants),
+		skerry.Bytes(max(0, e.has)))
 }
 
 // Allocate implements experimental.MemoryAllocator.

@@ -35,5 +35,6 @@ func find(layers []string, name string, env []string) (*os.File, error) {
 			return f, nil
 		}
 	}
-	return nil, &runtime.StartError{Field: "args[0]", Hint: "check the path of the module within the image", Err: fmt.Errorf("%s: no such file in the image", name)}
+	return nil, &runtime.StartError{Field: "args[0]", Hint: "check the path of the module within the image",
+		Err: fmt.Errorf("%s: no such file in the image", name)}
 }

@@ -96,7 +96,8 @@ func load(ctx context.Context, rt wazero.Runtime, code []byte) (m wazero.Compile
 
 // host compiles what modules import, which takes longer than to load a small module.
 func host(ctx context.Context, rt wazero.Runtime) error {
-	_, err := wasi_snapshot_preview1.Instantiate(experimental.WithFunctionListenerFactory(ctx, &sockets{conns: map[uint32]conn{}, known: map[uint64]int{}}), rt)
+	_, err := wasi_snapshot_preview1.Instantiate(experimental.WithFunctionListenerFactory(ctx,
+		&sockets{conns: map[uint32]conn{}, known: map[uint64]int{}}), rt)
 	return err
 }
 
@@ -153,12 +154,12 @@ func run(task string) (int, error) {
 
 // begin loads the module, goes into the sandbox, and runs it.
 func begin(ctx context.Context, e *engine) (int, error) {
-	p := e.p
-	code, err := os.ReadFile(p.Module)
+	proc := e.p
+	code, err := os.ReadFile(proc.Module)
 	if err != nil {
 		return exitBroken, err
 	}
-	if p.Own && slices.ContainsFunc(p.Ports, func(n uint16) bool { return n < 1024 }) {
+	if proc.Own && slices.ContainsFunc(proc.Ports, func(n uint16) bool { return n < 1024 }) {
 		// The module's network is its own, and it has no privileges to listen there with.
 		if err := os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0o644); err != nil {
 			return exitBroken, err
@@ -168,12 +169,12 @@ func begin(ctx context.Context, e *engine) (int, error) {
 		return exitBroken, err
 	}
 	var ln net.Listener
-	if p.Handler != nil {
-		if ln, err = net.Listen("tcp", fmt.Sprintf(":%d", p.Ports[0])); err != nil {
+	if proc.Handler != nil {
+		if ln, err = net.Listen("tcp", fmt.Sprintf(":%d", proc.Ports[0])); err != nil {
 			return exitBroken, err
 		}
 	}
-	if e.budget, err = openBudget(p.Memory); err != nil {
+	if e.budget, err = openBudget(proc.Memory); err != nil {
 		return exitBroken, err
 	}
 	if large := len(code) > 1<<20; large || !e.lean { // it takes as long as all the rest of a small module's start
@@ -181,20 +182,20 @@ func begin(ctx context.Context, e *engine) (int, error) {
 		debug.FreeOSMemory()
 	}
 	e.budget.begin()
-	if err := enter(p.Root); err != nil {
+	if err := enter(proc.Root); err != nil {
 		return exitBroken, err
 	}
-	if p.Handler != nil {
+	if proc.Handler != nil {
 		return e.serve(ln)
 	}
-	if len(p.Ports) > 0 {
+	if len(proc.Ports) > 0 {
 		sockets := sock.NewConfig()
-		for _, port := range p.Ports {
+		for _, port := range proc.Ports {
 			sockets = sockets.WithTCPListener("", int(port))
 		}
 		ctx = sock.WithConfig(ctx, sockets)
 	}
-	return e.once(ctx, e.config(p.Env).WithStdin(os.Stdin).WithStdout(os.Stdout).WithStderr(os.Stderr))
+	return e.once(ctx, e.config(proc.Env).WithStdin(os.Stdin).WithStdout(os.Stdout).WithStderr(os.Stderr))
 }
 
 // config is what the module sees in every run.

@@ -200,7 +200,8 @@ func (sp *spare) isPeer() error {
 		return err
 	}
 	var peer *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil ||
+		err != nil {
 		return errors.Join(e, err)
 	}
 	if int(peer.Pid) != sp.PID() {
@@ -226,7 +227,7 @@ func (sp *spare) answer(ctx context.Context) error {
 }
 
 // hand tells it which task it is.
-func (sp *spare) hand(ctx context.Context, p *process, own runtime.Spec, mounts []runtime.Mount) error {
+func (sp *spare) hand(ctx context.Context, proc *process, own runtime.Spec, mounts []runtime.Mount) error {
 	defer sp.conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, spareTime)
 	defer cancel()
@@ -238,7 +239,7 @@ func (sp *spare) hand(ctx context.Context, p *process, own runtime.Spec, mounts 
 	}
 	defer unix.Close(tree)
 	fds := []int{tree}
-	j := job{Process: *p, Hostname: own.Hostname}
+	j := job{Process: *proc, Hostname: own.Hostname}
 	j.Process.Root = native.SpareRoot
 	if own.Network != nil && own.Network.NetNS != "" {
 		ns, err := unix.Open(own.Network.NetNS, unix.O_RDONLY|unix.O_CLOEXEC, 0)

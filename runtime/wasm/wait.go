@@ -40,11 +40,11 @@ func wait(string) (int, error) {
 	if _, err := conn.Write([]byte{spareReady}); err != nil {
 		return exitBroken, err
 	}
-	j, fds, err := receive(conn)
-	if j == nil {
+	job, fds, err := receive(conn)
+	if job == nil {
 		return 0, err // it was not needed
 	}
-	if err := j.become(fds); err != nil {
+	if err := job.become(fds); err != nil {
 		_, _ = conn.Write([]byte(err.Error()))
 		return exitBroken, err
 	}
@@ -52,7 +52,7 @@ func wait(string) (int, error) {
 		return exitBroken, err // the agent has ended, and does not know that this is a task
 	}
 	conn.Close()
-	p := &j.Process
+	p := &job.Process
 	if p.Handler != nil { // whose modules can be ended from outside, which is other code
 		cache, err := wazero.NewCompilationCacheWithDir(p.Code)
 		if err != nil {

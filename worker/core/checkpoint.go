@@ -53,7 +53,8 @@ func (i *inst) fromCheckpoint() bool { return i.A.From != nil && i.StartedAt.IsZ
 
 func (c *Core) leave(now time.Time, m LeaveLocal, fx *wire.Effects) {
 	i := c.insts[m.ID]
-	if i == nil || i.A.Leave == nil || i.A.Leave.For != m.For || i.Ending || i.Left != nil || i.resizing || i.restarting || c.freeze != nil || !i.main().Running || i.main().stop {
+	if i == nil || i.A.Leave == nil || i.A.Leave.For != m.For || i.Ending || i.Left != nil || i.resizing || i.restarting ||
+		c.freeze != nil || !i.main().Running || i.main().stop {
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q may not leave now", m.ID)
 		return
 	}

@@ -25,7 +25,8 @@ type Options struct {
 	Sets        reconcile.Options
 }
 
-// Core is a worker as a state machine.
+// Core is a worker as a state machine. Up is exported because its server looks into it
+// (archtest TestServersReadParts), and because the simulator looks into it and damages it. Only messages change it in production.
 type Core struct {
 	opt      Options
 	Up       *members.Parent
@@ -53,7 +54,8 @@ type Core struct {
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
 func New(opt Options) *Core {
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: members.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{}, strays: strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: newVolumeBook()}
+	return &Core{opt: opt, Up: members.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{},
+		strays: strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: newVolumeBook()}
 }
 
 const prefixInst = "inst/"
@@ -88,7 +90,8 @@ func (c *Core) Load(key string, value []byte) error {
 func (c *Core) Start(now time.Time) wire.Effects {
 	var fx wire.Effects
 	if err := c.Up.Finish(); err != nil {
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "DamagedRecords", Text: "what the cluster wants here is fetched again: " + err.Error()})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "DamagedRecords",
+			Text: "what the cluster wants here is fetched again: " + err.Error()})
 	}
 	if c.opt.Repaired {
 		c.strays.lost = true
@@ -486,7 +489,8 @@ func (c *Core) report(now time.Time, fx *wire.Effects) {
 	c.seq++
 	pace := c.reported(now)
 	c.told = c.usage
-	r := wire.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Frozen: c.Frozen(), Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
+	r := wire.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Frozen: c.Frozen(),
+		Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
 	if c.factsNew {
 		r.Facts, c.factsNew = c.facts, false
 	}
@@ -513,12 +517,14 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 			var a spec.Assignment
 			if err := c.codec.Unmarshal(value, &a); err != nil || string(a.ID) != id {
 				c.Up.Ignored.Count(members.IgnoredUnreadable)
-				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadAssignment", Text: "the cluster sent something for " + id + " that cannot be read"})
+				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadAssignment",
+					Text: "the cluster sent something for " + id + " that cannot be read"})
 				continue
 			}
 			if err := a.CheckNames(); err != nil {
 				c.Up.Ignored.Count(members.IgnoredUnreadable)
-				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadAssignment", Text: fmt.Sprintf("the cluster sent something for %.64q that is refused: %v", id, err)})
+				fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadAssignment",
+					Text: fmt.Sprintf("the cluster sent something for %.64q that is refused: %v", id, err)})
 				continue
 			}
 			if !c.defers(now, &a, fx) {
@@ -550,25 +556,12 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 			volumeItem(c, key, true, fx)
 		} else if rest, ok := strings.CutPrefix(key, "ep/"); ok {
 			if p := strings.Split(rest, "/"); len(p) == 3 {
-				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]}, Gone: true})
+				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]},
+					Gone: true})
 			}
 		} else if newOverlayItem(key) != nil {
 			fx.Actions = append(fx.Actions, OverlayItem{Key: key})
 		}
-	}
-}
-
-func (c *Core) endpoints(value []byte, fx *wire.Effects) {
-	var e wire.Endpoints
-	if c.codec.Unmarshal(value, &e) == nil {
-		fx.Actions = append(fx.Actions, Endpoints{Service: e.Service, List: e.List})
-	}
-}
-
-func (c *Core) peers(value []byte, fx *wire.Effects) {
-	var p wire.Peers
-	if c.codec.Unmarshal(value, &p) == nil {
-		fx.Actions = append(fx.Actions, MeasurePeers{p})
 	}
 }
 
@@ -590,7 +583,8 @@ func (c *Core) event(now time.Time, i *inst, t wire.EventType, reason, text stri
 	fx.Events = append(fx.Events, e)
 	if t == wire.EventWarning {
 		if _, err := c.Up.Events.Append(c.codec.Marshal(e)); err != nil {
-			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "EventDropped", Text: err.Error(), Instance: e.Instance})
+			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "EventDropped", Text: err.Error(),
+				Instance: e.Instance})
 		}
 	}
 }

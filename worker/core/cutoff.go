@@ -70,7 +70,8 @@ func (c *Core) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
 // regrant takes over a new token for an instance that runs under the one that the cluster names: the same copy was chosen
 // again, and goes on as if nothing had been.
 func (c *Core) regrant(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) bool {
-	if a.PriorFence == nil || *a.PriorFence != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending || i.preparing || i.Phase == skerry.PhaseCutOff {
+	if a.PriorFence == nil || *a.PriorFence != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending ||
+		i.preparing || i.Phase == skerry.PhaseCutOff {
 		return false
 	}
 	i.A.Fence, i.A.PriorFence, i.A.Ordinal, i.A.Leave = a.Fence, a.PriorFence, a.Ordinal, a.Leave
@@ -90,7 +91,8 @@ type Lease struct {
 }
 
 const (
-	// What an agent that is only late has beyond onDisconnect and the grace, before the lease runs out. It is less than what the cluster waits.
+	// What an agent that is only late has beyond onDisconnect and the grace, before the lease runs out. It is less than
+	// what the cluster waits.
 	lateStop = 3 * time.Second
 	lateKill = 3 * time.Second
 )
@@ -103,7 +105,8 @@ func leasesOf(c *Core) (list []Lease) {
 		if !ok || i.halted() && !busy(i) {
 			continue
 		}
-		l := Lease{ID: id, Fence: i.A.Fence, Stop: d + lateStop, Kill: d + graceOf(i) + lateKill, Ending: i.Ending || i.halted(), Signal: i.A.Spec.StopSignal}
+		l := Lease{ID: id, Fence: i.A.Fence, Stop: d + lateStop, Kill: d + graceOf(i) + lateKill, Ending: i.Ending || i.halted(),
+			Signal: i.A.Spec.StopSignal}
 		if k := i.Containers[spec.MainContainer]; k != nil && k.Running {
 			l.Main = string(k.Handle)
 		}
@@ -130,8 +133,9 @@ func busy(i *inst) bool {
 	return false
 }
 
-// keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these are. That there are none is
-// said, too: the guard may go by a list of an earlier life. It goes on with that one until it is known what runs.
+// keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these
+// are. That there are none is said, too: the guard may go by a list of an earlier life. It goes on with that one until
+// it is known what runs.
 func (c *Core) keepContact(fx *wire.Effects) {
 	list := leasesOf(c)
 	if c.leased == nil && len(list) == 0 && (!c.ready || c.strays.lost) || c.leased != nil && slices.Equal(list, c.leased) {
@@ -154,5 +158,6 @@ func (m LeaseOver) take(c *Core, now time.Time, fx *wire.Effects) {
 	if i == nil || i.A.Fence != m.Fence || i.Ending || i.halted() {
 		return
 	}
-	c.halt(now, i, "stopped in place of its worker's agent, which hung or was not there, and out of touch with the cluster for "+m.Alone.Round(time.Second).String(), fx)
+	c.halt(now, i, "stopped in place of its worker's agent, which hung or was not there, and out of touch with the cluster for "+
+		m.Alone.Round(time.Second).String(), fx)
 }

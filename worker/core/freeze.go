@@ -57,12 +57,12 @@ func (c *Core) loadFreeze(value []byte) error {
 	return nil
 }
 
-func (c *Core) freezeLocal(now time.Time, m FreezeLocal, fx *wire.Effects) {
-	if len(m.Reason) > maxFreezeReason {
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the reason has %d bytes; at most %d are kept", len(m.Reason), maxFreezeReason)
+func (c *Core) freezeLocal(now time.Time, msg FreezeLocal, fx *wire.Effects) {
+	if len(msg.Reason) > maxFreezeReason {
+		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the reason has %d bytes; at most %d are kept", len(msg.Reason), maxFreezeReason)
 		return
 	}
-	h := &freeze{Since: now, Reason: m.Reason}
+	h := &freeze{Since: now, Reason: msg.Reason}
 	if h.Reason == "" {
 		h.Reason = "held on the device"
 	}
@@ -152,31 +152,32 @@ func (c *Core) approve(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
 }
 
 // defers reports whether an assignment has to wait. What of it changes nothing that runs is taken over.
-func (c *Core) defers(now time.Time, a *spec.Assignment, fx *wire.Effects) bool {
-	i := c.insts[a.ID]
-	if c.freeze == nil || c.approved == a.ID || i != nil && a.Fence.Compare(i.A.Fence) < 0 {
+func (c *Core) defers(now time.Time, assigned *spec.Assignment, fx *wire.Effects) bool {
+	instance := c.insts[assigned.ID]
+	if c.freeze == nil || c.approved == assigned.ID || instance != nil && assigned.Fence.Compare(instance.A.Fence) < 0 {
 		return false
 	}
 	switch {
-	case i == nil, i.Ending:
-		c.waits[a.ID] = waitsStart
-	case a.Fence != i.A.Fence && (a.PriorFence == nil || *a.PriorFence != i.A.Fence || a.Revision != i.A.Revision):
-		c.waits[a.ID] = waitsUpdate
-	case a.Fence == i.A.Fence && a.Revision != i.wanted():
-		c.waits[a.ID] = waitsLimits
-	case a.Restart > i.A.Restart:
-		c.waits[a.ID] = waitsRestart
-		still := *a
-		still.Restart = i.A.Restart
+	case instance == nil, instance.Ending:
+		c.waits[assigned.ID] = waitsStart
+	case assigned.Fence != instance.A.Fence && (assigned.PriorFence == nil || *assigned.PriorFence != instance.A.Fence ||
+		assigned.Revision != instance.A.Revision):
+		c.waits[assigned.ID] = waitsUpdate
+	case assigned.Fence == instance.A.Fence && assigned.Revision != instance.wanted():
+		c.waits[assigned.ID] = waitsLimits
+	case assigned.Restart > instance.A.Restart:
+		c.waits[assigned.ID] = waitsRestart
+		still := *assigned
+		still.Restart = instance.A.Restart
 		c.assign(now, still, fx)
 	default:
-		delete(c.waits, a.ID) // whatever waited is no longer wanted
+		delete(c.waits, assigned.ID) // whatever waited is no longer wanted
 		return false
 	}
-	if i != nil {
-		c.tell(i)
+	if instance != nil {
+		c.tell(instance)
 	} else {
-		c.tellWaitingStart(a)
+		c.tellWaitingStart(assigned)
 	}
 	return true
 }

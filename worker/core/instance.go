@@ -128,35 +128,35 @@ func (i *inst) wake() time.Time {
 }
 
 // due does what an instance waited for.
-func (c *Core) due(now time.Time, i *inst, fx *wire.Effects) {
-	for _, s := range i.A.Spec.Sidecars {
-		if k := i.Containers[s.Name]; k != nil && !k.retryAt.IsZero() && !k.retryAt.After(now) {
+func (c *Core) due(now time.Time, instance *inst, fx *wire.Effects) {
+	for _, s := range instance.A.Spec.Sidecars {
+		if k := instance.Containers[s.Name]; k != nil && !k.retryAt.IsZero() && !k.retryAt.After(now) {
 			k.retryAt = time.Time{}
-			if !i.Ending && !i.halted() {
-				c.start(i, s.Name, fx)
+			if !instance.Ending && !instance.halted() {
+				c.start(instance, s.Name, fx)
 			}
 		}
 	}
-	if !i.resizeAt.IsZero() && !i.resizeAt.After(now) {
-		i.resizeAt = time.Time{}
-		c.setLimits(now, i, fx)
+	if !instance.resizeAt.IsZero() && !instance.resizeAt.After(now) {
+		instance.resizeAt = time.Time{}
+		c.setLimits(now, instance, fx)
 	}
-	c.comeBack(now, i, fx)
-	if at := steadyAt(i); !at.IsZero() && !at.After(now) {
-		settle(i, now)
-		c.save(i, fx)
+	c.comeBack(now, instance, fx)
+	if at := steadyAt(instance); !at.IsZero() && !at.After(now) {
+		settle(instance, now)
+		c.save(instance, fx)
 	}
-	if i.retryAt.IsZero() || i.retryAt.After(now) {
+	if instance.retryAt.IsZero() || instance.retryAt.After(now) {
 		return
 	}
-	i.retryAt = time.Time{}
+	instance.retryAt = time.Time{}
 	switch {
-	case i.Ending:
-		c.cleanup(i, fx)
-	case i.Phase == skerry.PhaseFetching:
-		c.prepare(i, fx)
-	case i.Phase == skerry.PhaseBackOff:
-		c.proceed(now, i, fx)
+	case instance.Ending:
+		c.cleanup(instance, fx)
+	case instance.Phase == skerry.PhaseFetching:
+		c.prepare(instance, fx)
+	case instance.Phase == skerry.PhaseBackOff:
+		c.proceed(now, instance, fx)
 	}
 }
 
@@ -209,36 +209,37 @@ func (c *Core) prepare(i *inst, fx *wire.Effects) {
 	fx.Actions = append(fx.Actions, Prepare{A: i.A, Keep: i.Ports})
 }
 
-func (c *Core) prepared(now time.Time, i *inst, m Prepared, fx *wire.Effects) {
-	if m.Fence != i.A.Fence || !i.preparing {
+func (c *Core) prepared(now time.Time, instance *inst, msg Prepared, fx *wire.Effects) {
+	if msg.Fence != instance.A.Fence || !instance.preparing {
 		return
 	}
-	i.preparing = false
-	if i.Ending {
-		c.cleanup(i, fx)
+	instance.preparing = false
+	if instance.Ending {
+		c.cleanup(instance, fx)
 		return
 	}
-	if i.halted() {
-		i.Ports, i.Address = m.Ports, m.Address
-		c.stopNext(i, fx)
+	if instance.halted() {
+		instance.Ports, instance.Address = msg.Ports, msg.Address
+		c.stopNext(instance, fx)
 		return
 	}
-	if m.Err != "" {
-		i.Reason = m.Err
-		if m.Permanent || i.tries >= prepareTries {
-			c.event(now, i, wire.EventWarning, "PrepareFailed", m.Err, fx)
-			c.finish(now, i, skerry.Failed, m.Err, fx)
+	if msg.Err != "" {
+		instance.Reason = msg.Err
+		if msg.Permanent || instance.tries >= prepareTries {
+			c.event(now, instance, wire.EventWarning, "PrepareFailed", msg.Err, fx)
+			c.finish(now, instance, skerry.Failed, msg.Err, fx)
 			return
 		}
-		i.retryAt = now.Add(wait(i.tries, firstWait, longestWait))
-		c.save(i, fx)
+		instance.retryAt = now.Add(wait(instance.tries, firstWait, longestWait))
+		c.save(instance, fx)
 		return
 	}
-	i.tries, i.Reason = 0, ""
-	i.Ports, i.Address, i.Runtime, i.Digest, i.recipient = m.Ports, m.Address, m.Runtime, m.Digest, m.Recipient
-	i.Phase = skerry.PhaseStarting
-	if !c.strays.join(c, now, i, fx) {
-		c.proceed(now, i, fx)
+	instance.tries, instance.Reason = 0, ""
+	instance.Ports, instance.Address, instance.Runtime, instance.Digest, instance.recipient = msg.Ports, msg.Address, msg.Runtime,
+		msg.Digest, msg.Recipient
+	instance.Phase = skerry.PhaseStarting
+	if !c.strays.join(c, now, instance, fx) {
+		c.proceed(now, instance, fx)
 	}
 }
 
@@ -251,41 +252,41 @@ func wait(tries int, first, longest time.Duration) time.Duration {
 }
 
 // proceed starts the next container that is to start: init containers one by one, side containers, main.
-func (c *Core) proceed(now time.Time, i *inst, fx *wire.Effects) {
-	if i.Ending || i.halted() {
+func (c *Core) proceed(now time.Time, instance *inst, fx *wire.Effects) {
+	if instance.Ending || instance.halted() {
 		return
 	}
-	defer c.save(i, fx)
-	if i.Phase == skerry.PhaseBackOff && !i.retryAt.IsZero() {
+	defer c.save(instance, fx)
+	if instance.Phase == skerry.PhaseBackOff && !instance.retryAt.IsZero() {
 		return
 	}
-	i.Phase = skerry.PhaseStarting
-	for _, s := range i.A.Spec.Init {
-		k := i.container(s.Name)
+	instance.Phase = skerry.PhaseStarting
+	for _, s := range instance.A.Spec.Init {
+		k := instance.container(s.Name)
 		if k.Done {
 			continue
 		}
 		if !k.Running && !k.start {
-			c.start(i, s.Name, fx)
+			c.start(instance, s.Name, fx)
 		}
 		return
 	}
-	for _, s := range i.A.Spec.Sidecars {
-		k := i.container(s.Name)
+	for _, s := range instance.A.Spec.Sidecars {
+		k := instance.container(s.Name)
 		if !k.Running && !k.start && k.retryAt.IsZero() {
-			c.start(i, s.Name, fx)
+			c.start(instance, s.Name, fx)
 		}
 	}
-	for _, s := range i.A.Spec.Sidecars {
-		if k := i.container(s.Name); k.start && k.Crashes == 0 {
+	for _, s := range instance.A.Spec.Sidecars {
+		if k := instance.container(s.Name); k.start && k.Crashes == 0 {
 			return // main waits until each was started once
 		}
 	}
-	if k := i.main(); !k.Running && !k.start {
-		c.start(i, spec.MainContainer, fx)
+	if k := instance.main(); !k.Running && !k.start {
+		c.start(instance, spec.MainContainer, fx)
 	}
-	if i.main().Running {
-		i.Phase = skerry.PhaseRunning
+	if instance.main().Running {
+		instance.Phase = skerry.PhaseRunning
 	}
 }
 
@@ -300,87 +301,87 @@ func (c *Core) start(i *inst, name string, fx *wire.Effects) {
 	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == spec.MainContainer})
 }
 
-func (c *Core) started(now time.Time, i *inst, m Started, fx *wire.Effects) {
-	k := i.Containers[m.Name]
-	if k == nil || k.Attempt != m.Attempt {
+func (c *Core) started(now time.Time, instance *inst, m Started, fx *wire.Effects) {
+	ctr := instance.Containers[m.Name]
+	if ctr == nil || ctr.Attempt != m.Attempt {
 		return
 	}
-	k.start = false
-	if m.Err != "" && c.notRestored(now, i, m, fx) {
+	ctr.start = false
+	if m.Err != "" && c.notRestored(now, instance, m, fx) {
 		return
 	}
 	if m.Err != "" {
-		c.exited(now, i, Exited{ID: m.ID, Name: m.Name, Attempt: m.Attempt,
+		c.exited(now, instance, Exited{ID: m.ID, Name: m.Name, Attempt: m.Attempt,
 			Exit: wire.Exit{Code: 127, At: now, Message: m.Err}}, fx)
 		return
 	}
-	k.Running, k.Handle = true, m.Handle
+	ctr.Running, ctr.Handle = true, m.Handle
 	// The driver has taken over what it needs of the attempt before the last.
-	if len(k.Old) > 1 {
-		for _, h := range k.Old[:len(k.Old)-1] {
+	if len(ctr.Old) > 1 {
+		for _, h := range ctr.Old[:len(ctr.Old)-1] {
 			fx.Actions = append(fx.Actions, Discard{Handle: h})
 		}
-		k.Old = slices.Clone(k.Old[len(k.Old)-1:])
+		ctr.Old = slices.Clone(ctr.Old[len(ctr.Old)-1:])
 	}
-	if i.Ending || i.Phase == skerry.PhaseCutOff {
-		c.stopNext(i, fx)
-		c.save(i, fx)
+	if instance.Ending || instance.Phase == skerry.PhaseCutOff {
+		c.stopNext(instance, fx)
+		c.save(instance, fx)
 		return
 	}
 	if m.Name == spec.MainContainer {
-		i.State, i.Phase, i.StartedAt, i.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
-		i.restarting, i.Resume, i.recipient = false, false, ""
-		i.Restart = max(i.Restart, i.A.Restart)
-		c.probe(i, fx)
-		c.setLimits(now, i, fx)
-		c.save(i, fx)
+		instance.State, instance.Phase, instance.StartedAt, instance.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
+		instance.restarting, instance.Resume, instance.recipient = false, false, ""
+		instance.Restart = max(instance.Restart, instance.A.Restart)
+		c.probe(instance, fx)
+		c.setLimits(now, instance, fx)
+		c.save(instance, fx)
 		return
 	}
-	c.setLimits(now, i, fx)
-	if !i.isInit(m.Name) {
-		k.Since = m.At
-		if i.Reason == k.Why {
-			i.Reason = ""
+	c.setLimits(now, instance, fx)
+	if !instance.isInit(m.Name) {
+		ctr.Since = m.At
+		if instance.Reason == ctr.Why {
+			instance.Reason = ""
 		}
 	}
-	c.proceed(now, i, fx)
+	c.proceed(now, instance, fx)
 }
 
-func (c *Core) exited(now time.Time, i *inst, m Exited, fx *wire.Effects) {
-	k := i.Containers[m.Name]
-	if k == nil || k.Attempt != m.Attempt {
+func (c *Core) exited(now time.Time, instance *inst, m Exited, fx *wire.Effects) {
+	ctr := instance.Containers[m.Name]
+	if ctr == nil || ctr.Attempt != m.Attempt {
 		return
 	}
-	k.Running, k.start, k.stop = false, false, false
+	ctr.Running, ctr.start, ctr.stop = false, false, false
 	exit := m.Exit
-	defer c.save(i, fx)
-	defer c.setLimits(now, i, fx) // what ended may have been all that had other limits
+	defer c.save(instance, fx)
+	defer c.setLimits(now, instance, fx) // what ended may have been all that had other limits
 	if exit.OOMKilled {
-		c.event(now, i, wire.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
+		c.event(now, instance, wire.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
 	}
 	if exit.StorageExceeded {
-		c.event(now, i, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
+		c.event(now, instance, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
 	}
 	switch {
-	case i.Ending || i.Phase == skerry.PhaseCutOff:
-		c.stopNext(i, fx)
-	case m.Name == spec.MainContainer && i.Left != nil:
-		c.comeBack(now, i, fx)
+	case instance.Ending || instance.Phase == skerry.PhaseCutOff:
+		c.stopNext(instance, fx)
+	case m.Name == spec.MainContainer && instance.Left != nil:
+		c.comeBack(now, instance, fx)
 	case m.Name == spec.MainContainer:
-		i.Exit = &exit
-		c.mainExited(now, i, exit, fx)
-	case i.isInit(m.Name):
+		instance.Exit = &exit
+		c.mainExited(now, instance, exit, fx)
+	case instance.isInit(m.Name):
 		if exit.Code == 0 {
-			k.Done = true
-			c.proceed(now, i, fx)
+			ctr.Done = true
+			c.proceed(now, instance, fx)
 			return
 		}
-		i.Exit = &exit
-		c.again(now, i, "init container "+m.Name+" "+describe(exit), fx)
-	case i.Phase == skerry.PhaseExited:
-		c.stopNext(i, fx)
+		instance.Exit = &exit
+		c.again(now, instance, "init container "+m.Name+" "+describe(exit), fx)
+	case instance.Phase == skerry.PhaseExited:
+		c.stopNext(instance, fx)
 	default:
-		sideExited(c, now, i, k, m.Name, exit, fx)
+		sideExited(c, now, instance, ctr, m.Name, exit, fx)
 	}
 }
 
@@ -402,31 +403,31 @@ func describe(e wire.Exit) string {
 	return fmt.Sprintf("ended with status %d", e.Code)
 }
 
-func (c *Core) mainExited(now time.Time, i *inst, exit wire.Exit, fx *wire.Effects) {
-	c.unready(i, fx)
-	if ranSteadily(now, i, &exit) {
-		i.main().Crashes = 0
+func (c *Core) mainExited(now time.Time, instance *inst, exit wire.Exit, fx *wire.Effects) {
+	c.unready(instance, fx)
+	if ranSteadily(now, instance, &exit) {
+		instance.main().Crashes = 0
 	}
-	if i.restarting {
-		i.restarting = false
-		i.Restarts++
-		c.proceed(now, i, fx)
+	if instance.restarting {
+		instance.restarting = false
+		instance.Restarts++
+		c.proceed(now, instance, fx)
 		return
 	}
 	why := describe(exit)
-	unhealthy := i.Unhealthy
-	i.Unhealthy = false
+	unhealthy := instance.Unhealthy
+	instance.Unhealthy = false
 	if unhealthy {
-		why = i.Reason
+		why = instance.Reason
 	}
-	policy := i.A.Spec.Restart.Policy
+	policy := instance.A.Spec.Restart.Policy
 	switch {
 	case exit.Code == 0 && policy != "always" && !unhealthy:
-		c.finish(now, i, skerry.Terminated, "ended with status 0", fx)
+		c.finish(now, instance, skerry.Terminated, "ended with status 0", fx)
 	case policy == "never":
-		c.finish(now, i, skerry.Failed, why, fx)
+		c.finish(now, instance, skerry.Failed, why, fx)
 	default:
-		c.again(now, i, why, fx)
+		c.again(now, instance, why, fx)
 	}
 }
 
@@ -477,60 +478,60 @@ func (c *Core) restartNow(now time.Time, i *inst, why string, fx *wire.Effects) 
 }
 
 // end is the tombstone: everything of the instance goes.
-func (c *Core) end(now time.Time, i *inst, fx *wire.Effects) {
-	if i.Ending {
+func (c *Core) end(now time.Time, instance *inst, fx *wire.Effects) {
+	if instance.Ending {
 		return
 	}
-	i.Ending = true
-	served := i.Ready && len(i.A.Spec.Ports) > 0
-	c.unready(i, fx)
-	i.Phase, i.retryAt = skerry.PhaseStopping, time.Time{}
-	if served && i.main().Running {
+	instance.Ending = true
+	served := instance.Ready && len(instance.A.Spec.Ports) > 0
+	c.unready(instance, fx)
+	instance.Phase, instance.retryAt = skerry.PhaseStopping, time.Time{}
+	if served && instance.main().Running {
 		// Those who send requests here are told at this moment, too: what is on its way is served.
-		i.draining = true
-		fx.Actions = append(fx.Actions, AwaitQuiet{ID: i.A.ID, Least: drainTime, For: quietTime, Most: longestDrain})
-		c.save(i, fx)
+		instance.draining = true
+		fx.Actions = append(fx.Actions, AwaitQuiet{ID: instance.A.ID, Least: drainTime, For: quietTime, Most: longestDrain})
+		c.save(instance, fx)
 		return
 	}
-	if i.preparing {
-		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})
+	if instance.preparing {
+		fx.Actions = append(fx.Actions, Cancel{ID: instance.A.ID})
 	} else {
-		if i.fromCheckpoint() {
-			fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID}) // it may wait for a checkpoint
+		if instance.fromCheckpoint() {
+			fx.Actions = append(fx.Actions, Cancel{ID: instance.A.ID}) // it may wait for a checkpoint
 		}
-		c.stopNext(i, fx)
+		c.stopNext(instance, fx)
 	}
-	c.save(i, fx)
+	c.save(instance, fx)
 }
 
 // stopNext stops main first, then the rest; when nothing runs, an ending instance is cleaned up and an exited one gives
 // its network back.
-func (c *Core) stopNext(i *inst, fx *wire.Effects) {
-	if i.draining {
+func (c *Core) stopNext(instance *inst, fx *wire.Effects) {
+	if instance.draining {
 		return
 	}
-	if k := i.Containers[spec.MainContainer]; k != nil && (k.Running || k.start) {
+	if k := instance.Containers[spec.MainContainer]; k != nil && (k.Running || k.start) {
 		if k.Running && !k.stop {
-			c.stop(i, spec.MainContainer, fx)
+			c.stop(instance, spec.MainContainer, fx)
 		}
 		return
 	}
 	busy := false
-	for _, n := range i.names() {
-		if k := i.Containers[n]; k.Running || k.start {
+	for _, n := range instance.names() {
+		if k := instance.Containers[n]; k.Running || k.start {
 			busy = true
 			if k.Running && !k.stop {
-				c.stop(i, n, fx)
+				c.stop(instance, n, fx)
 			}
 		}
 	}
-	if busy || i.preparing {
+	if busy || instance.preparing {
 		return
 	}
-	if i.Ending {
-		c.cleanup(i, fx)
+	if instance.Ending {
+		c.cleanup(instance, fx)
 	} else {
-		fx.Actions = append(fx.Actions, Release{ID: i.A.ID})
+		fx.Actions = append(fx.Actions, Release{ID: instance.A.ID})
 	}
 }
 
@@ -556,27 +557,27 @@ func (c *Core) cleanup(i *inst, fx *wire.Effects) {
 	fx.Actions = append(fx.Actions, Cleanup{ID: i.A.ID, Handles: handles})
 }
 
-func (c *Core) cleaned(now time.Time, i *inst, m Cleaned, fx *wire.Effects) {
-	i.cleaning = false
-	if !i.Ending {
+func (c *Core) cleaned(now time.Time, instance *inst, msg Cleaned, fx *wire.Effects) {
+	instance.cleaning = false
+	if !instance.Ending {
 		return
 	}
-	if m.Err != "" {
-		i.Reason = "clean-up: " + m.Err
-		i.retryAt = now.Add(cleanWait)
-		c.save(i, fx)
+	if msg.Err != "" {
+		instance.Reason = "clean-up: " + msg.Err
+		instance.retryAt = now.Add(cleanWait)
+		c.save(instance, fx)
 		return
 	}
-	delete(c.insts, i.A.ID)
-	delete(c.usage.Instances, i.A.ID)
-	fx.Delete(prefixInst + string(i.A.ID))
-	fx.Changed = append(fx.Changed, wire.Change{App: i.A.Service.App, Instance: i.A.ID, Deleted: true})
-	if i.Next != nil {
-		c.begin(now, *i.Next, fx)
+	delete(c.insts, instance.A.ID)
+	delete(c.usage.Instances, instance.A.ID)
+	fx.Delete(prefixInst + string(instance.A.ID))
+	fx.Changed = append(fx.Changed, wire.Change{App: instance.A.Service.App, Instance: instance.A.ID, Deleted: true})
+	if instance.Next != nil {
+		c.begin(now, *instance.Next, fx)
 		return
 	}
-	c.Up.Observed.Delete(wire.AssignmentKey(i.A.ID))
-	c.leftVolumes(i, fx)
+	c.Up.Observed.Delete(wire.AssignmentKey(instance.A.ID))
+	c.leftVolumes(instance, fx)
 }
 
 // save persists an instance and tells the cluster.

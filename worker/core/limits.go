@@ -80,64 +80,66 @@ func (c *Core) relimit(now time.Time, i *inst, a spec.Assignment, fx *wire.Effec
 }
 
 // setLimits brings what runs of an instance to the limits that it is to have, one step further.
-func (c *Core) setLimits(now time.Time, i *inst, fx *wire.Effects) {
-	r := i.Resize
-	if r == nil || i.resizing || i.Ending || !c.ready || !i.resizeAt.IsZero() || c.freeze != nil && c.approved != i.A.ID {
+func (c *Core) setLimits(now time.Time, instance *inst, fx *wire.Effects) {
+	resize := instance.Resize
+	if resize == nil || instance.resizing || instance.Ending || !c.ready || !instance.resizeAt.IsZero() ||
+		c.freeze != nil && c.approved != instance.A.ID {
 		return
 	}
 	var list []Limited
-	for _, name := range i.names() {
-		k := i.Containers[name]
-		if k.start && k.Limits != r.Revision {
+	for _, name := range instance.names() {
+		k := instance.Containers[name]
+		if k.start && k.Limits != resize.Revision {
 			return // it is seen to when it has started
 		}
-		if k.Running && k.Limits != r.Revision && (k.Limits != "" || r.Revision != i.A.Revision) {
+		if k.Running && k.Limits != resize.Revision && (k.Limits != "" || resize.Revision != instance.A.Revision) {
 			list = append(list, Limited{name, k.Attempt, k.Handle})
 		}
 	}
 	if len(list) > 0 {
 		for _, l := range list {
-			i.Containers[l.Name].Limits = unsure
+			instance.Containers[l.Name].Limits = unsure
 		}
-		i.resizing = true
-		c.save(i, fx)
-		fx.Actions = append(fx.Actions, SetLimits{ID: i.A.ID, Revision: r.Revision, Spec: r.Spec, Was: i.A.Spec, Level: i.A.Level, Containers: list})
+		instance.resizing = true
+		c.save(instance, fx)
+		fx.Actions = append(fx.Actions, SetLimits{ID: instance.A.ID, Revision: resize.Revision, Spec: resize.Spec, Was: instance.A.Spec,
+			Level: instance.A.Level, Containers: list})
 		return
 	}
-	changed := r.Revision != i.A.Revision
-	i.A.Spec, i.A.Revision, i.A.Gen = r.Spec, r.Revision, r.Gen
-	i.Resize, i.Limits = nil, nil
-	c.save(i, fx)
+	changed := resize.Revision != instance.A.Revision
+	instance.A.Spec, instance.A.Revision, instance.A.Gen = resize.Spec, resize.Revision, resize.Gen
+	instance.Resize, instance.Limits = nil, nil
+	c.save(instance, fx)
 	if changed {
-		c.event(now, i, wire.EventNormal, "Resized", "runs on with other limits", fx)
+		c.event(now, instance, wire.EventNormal, "Resized", "runs on with other limits", fx)
 	}
 }
 
 // resized takes the answer of the machine.
-func (c *Core) resized(now time.Time, i *inst, m Resized, fx *wire.Effects) {
-	i.resizing = false
+func (c *Core) resized(now time.Time, instance *inst, m Resized, fx *wire.Effects) {
+	instance.resizing = false
 	for _, l := range m.Containers {
-		if k := i.Containers[l.Name]; k != nil && k.Attempt == l.Attempt {
+		if k := instance.Containers[l.Name]; k != nil && k.Attempt == l.Attempt {
 			switch {
 			case m.Err == "":
 				k.Limits = m.Revision
 			case !m.Unsure:
-				k.Limits = i.A.Revision
+				k.Limits = instance.A.Revision
 			}
 		}
 	}
-	if r := i.Resize; m.Err == "" && r != nil && r.Revision != m.Revision && m.Revision != i.A.Revision {
+	if r := instance.Resize; m.Err == "" && r != nil && r.Revision != m.Revision && m.Revision != instance.A.Revision {
 		// Others are wanted by now. These are what it has, and what it keeps if the others are refused.
-		i.A.Spec, i.A.Revision = m.Spec, m.Revision
+		instance.A.Spec, instance.A.Revision = m.Spec, m.Revision
 	}
-	if r := i.Resize; m.Err != "" && r != nil && r.Revision == m.Revision {
-		if i.Limits == nil || i.Limits.InUse != m.InUse { // once, and not at each try
-			c.event(now, i, wire.EventWarning, "LimitsRefused", "its limits stay as they are: "+m.Err, fx)
+	if r := instance.Resize; m.Err != "" && r != nil && r.Revision == m.Revision {
+		if instance.Limits == nil || instance.Limits.InUse != m.InUse { // once, and not at each try
+			c.event(now, instance, wire.EventWarning, "LimitsRefused", "its limits stay as they are: "+m.Err, fx)
 		}
-		i.Limits = &wire.LimitsRefusal{Gen: r.Gen, Reason: m.Err, InUse: m.InUse}
-		i.resizeAt = now.Add(limitsRetry)
+		instance.Limits = &wire.LimitsRefusal{Gen: r.Gen, Reason: m.Err, InUse: m.InUse}
+		instance.resizeAt = now.Add(limitsRetry)
 	} else {
-		c.setLimits(now, i, fx)
+		c.setLimits(now, instance, fx)
 	}
-	c.save(i, fx)
+	c.save(instance, fx)
 }

@@ -32,7 +32,8 @@ func (c *Core) overlayItem(now time.Time, key string, value []byte, fx *wire.Eff
 		return // of a newer cluster
 	}
 	if err := c.codec.Unmarshal(value, item); err != nil {
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadItem", Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadItem",
+			Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
 		return
 	}
 	fx.Actions = append(fx.Actions, OverlayItem{Key: key, Item: item})
@@ -98,5 +99,19 @@ func (c *Core) interest(services []skerry.ServiceKey) {
 		if strings.HasPrefix(key, "want/") && !want[key] {
 			c.Up.Observed.Delete(key)
 		}
+	}
+}
+
+func (c *Core) endpoints(value []byte, fx *wire.Effects) {
+	var e wire.Endpoints
+	if c.codec.Unmarshal(value, &e) == nil {
+		fx.Actions = append(fx.Actions, Endpoints{Service: e.Service, List: e.List})
+	}
+}
+
+func (c *Core) peers(value []byte, fx *wire.Effects) {
+	var p wire.Peers
+	if c.codec.Unmarshal(value, &p) == nil {
+		fx.Actions = append(fx.Actions, MeasurePeers{p})
 	}
 }

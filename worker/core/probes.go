@@ -70,44 +70,45 @@ func (c *Core) isUp(i *inst, fx *wire.Effects) {
 	}
 }
 
-func (c *Core) probed(now time.Time, i *inst, m Probed, fx *wire.Effects) {
-	p := i.spec(m.Kind)
-	if p == nil || m.Attempt != i.main().Attempt || !i.main().Running || i.Ending || i.restarting || i.probes.good == nil {
+func (c *Core) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effects) {
+	probe := instance.spec(msg.Kind)
+	if probe == nil || msg.Attempt != instance.main().Attempt || !instance.main().Running || instance.Ending || instance.restarting ||
+		instance.probes.good == nil {
 		return
 	}
-	if m.Kind != Startup && !i.probes.up || m.Kind == Startup && i.probes.up {
+	if msg.Kind != Startup && !instance.probes.up || msg.Kind == Startup && instance.probes.up {
 		return
 	}
-	if m.OK {
-		i.probes.good[m.Kind]++
-		i.probes.bad[m.Kind] = 0
+	if msg.OK {
+		instance.probes.good[msg.Kind]++
+		instance.probes.bad[msg.Kind] = 0
 	} else {
-		i.probes.bad[m.Kind]++
-		i.probes.good[m.Kind] = 0
+		instance.probes.bad[msg.Kind]++
+		instance.probes.good[msg.Kind] = 0
 	}
-	passed, failed := i.probes.good[m.Kind] >= p.Successes, i.probes.bad[m.Kind] >= p.Failures
+	passed, failed := instance.probes.good[msg.Kind] >= probe.Successes, instance.probes.bad[msg.Kind] >= probe.Failures
 	switch {
-	case m.Kind == Startup && passed:
-		c.isUp(i, fx)
-		c.save(i, fx)
-	case m.Kind == Readiness && passed && !i.Ready:
-		i.Ready, i.Reason = true, ""
-		c.save(i, fx)
-	case m.Kind == Readiness && failed && i.Ready:
-		i.Ready, i.Reason = false, "readiness probe fails: "+m.Text
-		c.event(now, i, wire.EventWarning, "NotReady", i.Reason, fx)
-		c.save(i, fx)
-	case m.Kind != Readiness && failed && !i.main().stop:
-		why := string(m.Kind) + " probe fails: " + m.Text
-		c.event(now, i, wire.EventWarning, "Unhealthy", why, fx)
-		c.unready(i, fx)
-		i.Reason, i.Unhealthy = why, true
-		c.stop(i, spec.MainContainer, fx) // what follows is decided when it has exited
-		c.save(i, fx)
-	case !m.OK && m.Kind != Liveness && !i.Ready && !i.main().stop && now.Sub(i.probes.told) >= tellProbe:
-		if why := string(m.Kind) + " probe fails: " + m.Text; why != i.Reason {
-			i.Reason, i.probes.told = why, now
-			c.save(i, fx)
+	case msg.Kind == Startup && passed:
+		c.isUp(instance, fx)
+		c.save(instance, fx)
+	case msg.Kind == Readiness && passed && !instance.Ready:
+		instance.Ready, instance.Reason = true, ""
+		c.save(instance, fx)
+	case msg.Kind == Readiness && failed && instance.Ready:
+		instance.Ready, instance.Reason = false, "readiness probe fails: "+msg.Text
+		c.event(now, instance, wire.EventWarning, "NotReady", instance.Reason, fx)
+		c.save(instance, fx)
+	case msg.Kind != Readiness && failed && !instance.main().stop:
+		why := string(msg.Kind) + " probe fails: " + msg.Text
+		c.event(now, instance, wire.EventWarning, "Unhealthy", why, fx)
+		c.unready(instance, fx)
+		instance.Reason, instance.Unhealthy = why, true
+		c.stop(instance, spec.MainContainer, fx) // what follows is decided when it has exited
+		c.save(instance, fx)
+	case !msg.OK && msg.Kind != Liveness && !instance.Ready && !instance.main().stop && now.Sub(instance.probes.told) >= tellProbe:
+		if why := string(msg.Kind) + " probe fails: " + msg.Text; why != instance.Reason {
+			instance.Reason, instance.probes.told = why, now
+			c.save(instance, fx)
 		}
 	}
 }

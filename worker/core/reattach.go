@@ -20,13 +20,13 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 	found := map[key]Task{}
 	for _, t := range tasks {
 		k := key{t.ID, t.Name}
-		i := c.insts[t.ID]
-		if c.strays.lost && (i == nil || i.Containers[t.Name] == nil) {
+		instance := c.insts[t.ID]
+		if c.strays.lost && (instance == nil || instance.Containers[t.Name] == nil) {
 			c.strays.tasks[t.ID] = append(c.strays.tasks[t.ID], t)
 			continue
 		}
-		if i == nil || i.Containers[t.Name] == nil || t.Attempt != i.Containers[t.Name].Attempt {
-			if i == nil || i.Containers[t.Name] == nil || t.Attempt != i.Containers[t.Name].Attempt-1 {
+		if instance == nil || instance.Containers[t.Name] == nil || t.Attempt != instance.Containers[t.Name].Attempt {
+			if instance == nil || instance.Containers[t.Name] == nil || t.Attempt != instance.Containers[t.Name].Attempt-1 {
 				fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
 			}
 			continue
@@ -34,15 +34,15 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 		found[k] = t
 	}
 	for _, id := range c.ids() {
-		i := c.insts[id]
-		if i.Phase == skerry.PhaseExited && !i.Ending {
-			c.tell(i)
+		instance := c.insts[id]
+		if instance.Phase == skerry.PhaseExited && !instance.Ending {
+			c.tell(instance)
 			continue
 		}
 		lost, any := false, false
 		var ended []Exited
-		for _, name := range i.names() {
-			k := i.Containers[name]
+		for _, name := range instance.names() {
+			k := instance.Containers[name]
 			t, ok := found[key{id, name}]
 			switch {
 			case k.Done:
@@ -60,37 +60,37 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 			}
 		}
 		switch {
-		case i.Ending || i.Phase == skerry.PhaseCutOff:
-			c.stopNext(i, fx)
-		case i.Left != nil:
-			c.leftBehind(now, i, fx)
-		case !any && i.fromCheckpoint() && i.main().Attempt > 0:
-			c.finish(now, i, skerry.Failed, "its agent ended while it was being restored", fx)
-		case !any && c.overdue(now, i):
+		case instance.Ending || instance.Phase == skerry.PhaseCutOff:
+			c.stopNext(instance, fx)
+		case instance.Left != nil:
+			c.leftBehind(now, instance, fx)
+		case !any && instance.fromCheckpoint() && instance.main().Attempt > 0:
+			c.finish(now, instance, skerry.Failed, "its agent ended while it was being restored", fx)
+		case !any && c.overdue(now, instance):
 			// settle halts it before anything is started.
 		case !any:
 			// Nothing of it is left: the machine was restarted, or it had not begun. This is no fault of its own.
 			if lost {
-				i.Reason = "its machine was restarted"
-				for _, s := range i.A.Spec.Init {
-					i.container(s.Name).Done = false
+				instance.Reason = "its machine was restarted"
+				for _, s := range instance.A.Spec.Init {
+					instance.container(s.Name).Done = false
 				}
 			}
-			for _, s := range i.A.Spec.Sidecars {
-				if k := i.Containers[s.Name]; k != nil {
+			for _, s := range instance.A.Spec.Sidecars {
+				if k := instance.Containers[s.Name]; k != nil {
 					k.Crashes = 0 // main waits for its first start
 				}
 			}
-			i.Phase = skerry.PhaseFetching
-			c.unready(i, fx)
-			c.prepare(i, fx)
+			instance.Phase = skerry.PhaseFetching
+			c.unready(instance, fx)
+			c.prepare(instance, fx)
 		default:
-			c.resume(now, i, fx)
+			c.resume(now, instance, fx)
 		}
-		c.setLimits(now, i, fx)
-		c.save(i, fx)
+		c.setLimits(now, instance, fx)
+		c.save(instance, fx)
 		for _, e := range ended {
-			c.exited(now, i, e, fx)
+			c.exited(now, instance, e, fx)
 		}
 	}
 	for k, v := range c.Up.Desired.All() {
@@ -115,7 +115,8 @@ func (c *Core) review(now time.Time, fx *wire.Effects) {
 		if !ok || c.codec.Unmarshal(value, &a) != nil {
 			continue
 		}
-		if i := c.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart || a.Fence == i.A.Fence && a.Revision != i.wanted() {
+		if i := c.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart ||
+			a.Fence == i.A.Fence && a.Revision != i.wanted() {
 			changed = append(changed, key)
 		}
 	}
@@ -128,27 +129,27 @@ func (c *Core) review(now time.Time, fx *wire.Effects) {
 }
 
 // resume goes on with an instance of which something still runs. A running main container is not touched.
-func (c *Core) resume(now time.Time, i *inst, fx *wire.Effects) {
-	if i.main().Running {
-		i.State, i.Phase = skerry.Running, skerry.PhaseRunning
-		if i.A.Restart > i.Restart {
-			c.restartNow(now, i, "restart was asked for", fx) // the agent ended before it was done
+func (c *Core) resume(now time.Time, instance *inst, fx *wire.Effects) {
+	if instance.main().Running {
+		instance.State, instance.Phase = skerry.Running, skerry.PhaseRunning
+		if instance.A.Restart > instance.Restart {
+			c.restartNow(now, instance, "restart was asked for", fx) // the agent ended before it was done
 			return
 		}
-		if !i.Ready {
-			c.probe(i, fx)
+		if !instance.Ready {
+			c.probe(instance, fx)
 			return
 		}
 		// A restart of the agent is no reason to take an instance's traffic away; its probes go on from ready.
-		i.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
-		c.isUp(i, fx)
-		i.Ready, i.Reason = true, ""
+		instance.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
+		c.isUp(instance, fx)
+		instance.Ready, instance.Reason = true, ""
 		return
 	}
-	c.unready(i, fx)
-	if i.Phase != skerry.PhaseBackOff {
-		c.proceed(now, i, fx)
+	c.unready(instance, fx)
+	if instance.Phase != skerry.PhaseBackOff {
+		c.proceed(now, instance, fx)
 	} else {
-		i.retryAt = now
+		instance.retryAt = now
 	}
 }

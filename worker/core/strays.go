@@ -24,15 +24,15 @@ type strays struct {
 }
 
 // join makes strays a part of their instance, once it is prepared, and reports whether there were any. Those that ended go.
-func (s *strays) join(c *Core, now time.Time, i *inst, fx *wire.Effects) bool {
-	list := s.tasks[i.A.ID]
+func (s *strays) join(core *Core, now time.Time, instance *inst, fx *wire.Effects) bool {
+	list := s.tasks[instance.A.ID]
 	if len(list) == 0 {
 		return false
 	}
-	delete(s.tasks, i.A.ID)
+	delete(s.tasks, instance.A.ID)
 	other := false // what runs is of another image than is wanted by now, or nobody knows
 	for _, t := range list {
-		k := i.container(t.Name)
+		k := instance.container(t.Name)
 		k.Attempt = max(k.Attempt, t.Attempt)
 		if !t.Running || k.Running {
 			fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
@@ -40,24 +40,24 @@ func (s *strays) join(c *Core, now time.Time, i *inst, fx *wire.Effects) bool {
 		}
 		k.Handle, k.Running, k.Limits = t.Handle, true, unsure
 		if t.Name == spec.MainContainer {
-			i.Restart = min(i.Restart, t.Restart) // one that was asked for meanwhile is still to come
-			other = i.Digest != "" && t.Digest != i.Digest
+			instance.Restart = min(instance.Restart, t.Restart) // one that was asked for meanwhile is still to come
+			other = instance.Digest != "" && t.Digest != instance.Digest
 		}
 		fx.Actions = append(fx.Actions, Watch{ID: t.ID, Name: t.Name, Attempt: t.Attempt, Handle: t.Handle})
 	}
-	if i.main().Running {
-		i.StartedAt = now
-		for _, s := range i.A.Spec.Init {
-			i.container(s.Name).Done = true
+	if instance.main().Running {
+		instance.StartedAt = now
+		for _, s := range instance.A.Spec.Init {
+			instance.container(s.Name).Done = true
 		}
 	}
-	i.Resize = &resize{Spec: i.A.Spec, Revision: i.A.Revision, Gen: i.A.Gen} // which limits they have is not known
-	c.resume(now, i, fx)
-	if other && !i.restarting {
-		c.restartNow(now, i, "it is not known to run the image that is wanted", fx)
+	instance.Resize = &resize{Spec: instance.A.Spec, Revision: instance.A.Revision, Gen: instance.A.Gen} // which limits they have is not known
+	core.resume(now, instance, fx)
+	if other && !instance.restarting {
+		core.restartNow(now, instance, "it is not known to run the image that is wanted", fx)
 	}
-	c.setLimits(now, i, fx)
-	c.save(i, fx)
+	core.setLimits(now, instance, fx)
+	core.save(instance, fx)
 	return true
 }
 

@@ -112,7 +112,8 @@ func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *wire.Effects)
 	switch {
 	case m.Err != "":
 		v.again = now.Add(removeAgain)
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App, Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App,
+			Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
 	case v.Gone:
 		delete(c.vols.claims, m.Claim)
 		fx.Delete(prefixVolumes + m.Claim.Key())
@@ -130,8 +131,8 @@ func (c *Core) reviewVolumes(fx *wire.Effects) {
 	}
 }
 
-// awaitVolumes has an instance wait while another one may write to its local volumes. Whoever places instances ends one before the next begins, but a
-// root or a site that was restored from a backup does not know all that runs here.
+// awaitVolumes has an instance wait while another one may write to its local volumes. Whoever places instances ends one
+// before the next begins, but a root or a site that was restored from a backup does not know all that runs here.
 func awaitVolumes(c *Core, i *inst, fx *wire.Effects) bool {
 	o := usesVolumes(c, i)
 	if o == nil {

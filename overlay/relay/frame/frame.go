@@ -125,10 +125,10 @@ type Register struct {
 }
 
 // Append writes the message with its code.
-func (r Register) Append(b []byte, key [32]byte) []byte {
-	n := len(b)
-	b = append(b, make([]byte, RegisterLen)...)
-	m := b[n:]
+func (r Register) Append(data []byte, key [32]byte) []byte {
+	n := len(data)
+	data = append(data, make([]byte, RegisterLen)...)
+	m := data[n:]
 	m[0] = TypeRegister
 	if r.Answer {
 		m[0] = TypeRegistered
@@ -149,7 +149,7 @@ func (r Register) Append(b []byte, key [32]byte) []byte {
 	}
 	code := registerMAC(m[:RegisterLen-macLen], key)
 	copy(m[RegisterLen-macLen:], code[:])
-	return b
+	return data
 }
 
 func registerMAC(b []byte, key [32]byte) [macLen]byte {

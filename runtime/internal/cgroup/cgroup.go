@@ -181,12 +181,12 @@ func weightOf(request skerry.MilliCPU) uint64 {
 }
 
 // Create makes the group with its limits. It may exist already.
-func (g Group) Create(l Limits) error {
+func (g Group) Create(limits Limits) error {
 	if err := g.outsideSlice(); err != nil {
 		return err
 	}
 	if g.t.unified {
-		return g.createV2(l)
+		return g.createV2(limits)
 	}
 	for _, d := range g.Dirs() {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -196,21 +196,21 @@ func (g Group) Create(l Limits) error {
 	if err := g.fillCPUSet(); err != nil {
 		return err
 	}
-	if l.CPU > 0 {
+	if limits.CPU > 0 {
 		if err := g.write("cpu", "cpu.cfs_period_us", strconv.Itoa(CPUPeriod)); err != nil {
 			return err
 		}
-		if err := g.write("cpu", "cpu.cfs_quota_us", strconv.FormatInt(int64(l.CPU)*CPUPeriod/1000, 10)); err != nil {
+		if err := g.write("cpu", "cpu.cfs_quota_us", strconv.FormatInt(int64(limits.CPU)*CPUPeriod/1000, 10)); err != nil {
 			return err
 		}
 	}
-	if l.CPURequest > 0 {
-		if err := g.write("cpu", "cpu.shares", strconv.FormatUint(Shares(l.CPURequest), 10)); err != nil {
+	if limits.CPURequest > 0 {
+		if err := g.write("cpu", "cpu.shares", strconv.FormatUint(Shares(limits.CPURequest), 10)); err != nil {
 			return err
 		}
 	}
-	if l.Memory > 0 {
-		v := strconv.FormatInt(int64(l.Memory), 10)
+	if limits.Memory > 0 {
+		v := strconv.FormatInt(int64(limits.Memory), 10)
 		if err := g.write("memory", "memory.limit_in_bytes", v); err != nil {
 			return err
 		}
@@ -219,20 +219,20 @@ func (g Group) Create(l Limits) error {
 			return err
 		}
 	}
-	if l.Pids > 0 {
-		if err := g.write("pids", "pids.max", strconv.FormatInt(l.Pids, 10)); err != nil {
+	if limits.Pids > 0 {
+		if err := g.write("pids", "pids.max", strconv.FormatInt(limits.Pids, 10)); err != nil {
 			return err
 		}
 	}
-	if l.CPUSet != "" {
-		if err := g.write("cpuset", "cpuset.cpus", l.CPUSet); err != nil {
+	if limits.CPUSet != "" {
+		if err := g.write("cpuset", "cpuset.cpus", limits.CPUSet); err != nil {
 			return err
 		}
 	}
-	if err := g.setMemoryLow(l.MemoryLow); err != nil {
+	if err := g.setMemoryLow(limits.MemoryLow); err != nil {
 		return err
 	}
-	return errors.Join(g.limitIO(l.IO), g.limitHugePages(l.HugePages))
+	return errors.Join(g.limitIO(limits.IO), g.limitHugePages(limits.HugePages))
 }
 
 // fillCPUSet copies the parent's processors and memory nodes: a fresh version 1 cpuset accepts no process.
@@ -267,7 +267,7 @@ func (g Group) outsideSlice() error {
 	return nil
 }
 
-func (g Group) createV2(l Limits) error {
+func (g Group) createV2(limits Limits) error {
 	root := g.t.mounts[""]
 	dir := root
 	parts := strings.Split(g.path, "/")
@@ -283,34 +283,34 @@ func (g Group) createV2(l Limits) error {
 	}
 	type setting struct{ file, value string }
 	var set []setting
-	if l.CPU > 0 {
-		set = append(set, setting{"cpu.max", fmt.Sprintf("%d %d", int64(l.CPU)*CPUPeriod/1000, CPUPeriod)})
+	if limits.CPU > 0 {
+		set = append(set, setting{"cpu.max", fmt.Sprintf("%d %d", int64(limits.CPU)*CPUPeriod/1000, CPUPeriod)})
 	}
-	if l.CPURequest > 0 {
-		set = append(set, setting{"cpu.weight", strconv.FormatUint(weightOf(l.CPURequest), 10)})
+	if limits.CPURequest > 0 {
+		set = append(set, setting{"cpu.weight", strconv.FormatUint(weightOf(limits.CPURequest), 10)})
 	}
-	if l.Memory > 0 {
-		set = append(set, setting{"memory.max", strconv.FormatInt(int64(l.Memory), 10)})
+	if limits.Memory > 0 {
+		set = append(set, setting{"memory.max", strconv.FormatInt(int64(limits.Memory), 10)})
 	}
-	if l.Pids > 0 {
-		set = append(set, setting{"pids.max", strconv.FormatInt(l.Pids, 10)})
+	if limits.Pids > 0 {
+		set = append(set, setting{"pids.max", strconv.FormatInt(limits.Pids, 10)})
 	}
-	if l.CPUSet != "" {
-		set = append(set, setting{"cpuset.cpus", l.CPUSet})
+	if limits.CPUSet != "" {
+		set = append(set, setting{"cpuset.cpus", limits.CPUSet})
 	}
 	for _, s := range set {
 		if err := g.write("", s.file, s.value); err != nil {
 			return err
 		}
 	}
-	if l.Memory > 0 {
+	if limits.Memory > 0 {
 		// Absent without swap.
 		_ = g.write("", "memory.swap.max", "0")
 	}
-	if err := g.setMemoryLow(l.MemoryLow); err != nil {
+	if err := g.setMemoryLow(limits.MemoryLow); err != nil {
 		return err
 	}
-	return errors.Join(g.limitIO(l.IO), g.limitHugePages(l.HugePages))
+	return errors.Join(g.limitIO(limits.IO), g.limitHugePages(limits.HugePages))
 }
 
 func (g Group) write(controller, file, value string) error {

@@ -66,10 +66,12 @@ func (t *Tree) CheckIO(driver string, io *runtime.IO) error {
 	}
 	rates, weight := t.IO()
 	if !rates && (io.ReadBps|io.WriteBps|io.ReadIOPS|io.WriteIOPS) != 0 {
-		return &runtime.Unsupported{Ability: runtime.AbilityIO, Driver: driver, Reason: "the kernel has no io controller (blkio in version 1), or nobody has it enabled"}
+		return &runtime.Unsupported{Ability: runtime.AbilityIO, Driver: driver,
+			Reason: "the kernel has no io controller (blkio in version 1), or nobody has it enabled"}
 	}
 	if !weight && io.Weight != 0 {
-		return &runtime.Unsupported{Ability: runtime.AbilityIOWeight, Driver: driver, Reason: "the kernel has no shares of disks (CONFIG_BLK_CGROUP_IOCOST or the bfq scheduler); leave resources.io.weight out"}
+		return &runtime.Unsupported{Ability: runtime.AbilityIOWeight, Driver: driver,
+			Reason: "the kernel has no shares of disks (CONFIG_BLK_CGROUP_IOCOST or the bfq scheduler); leave resources.io.weight out"}
 	}
 	return nil
 }

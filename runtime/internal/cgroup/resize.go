@@ -36,7 +36,8 @@ func (g Group) Limits() (l Limits, err error) {
 		return l, nil
 	}
 	if d := g.dir("cpu"); d != "" {
-		l.CPU = millis(strings.TrimSpace(readFile(filepath.Join(d, "cpu.cfs_quota_us"))), strings.TrimSpace(readFile(filepath.Join(d, "cpu.cfs_period_us"))))
+		l.CPU = millis(strings.TrimSpace(readFile(filepath.Join(d, "cpu.cfs_quota_us"))),
+			strings.TrimSpace(readFile(filepath.Join(d, "cpu.cfs_period_us"))))
 	}
 	if d := g.dir("memory"); d != "" {
 		if n := readUint(filepath.Join(d, "memory.limit_in_bytes")); n < noLimit {

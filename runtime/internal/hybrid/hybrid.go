@@ -41,15 +41,16 @@ const Cure = "use runc; if the state directory is mounted noexec, remount it wit
 // Refused reports whether this is the message of an OCI runtime that does not support hybrid hosts.
 func Refused(message string) bool { return strings.Contains(message, "hybrid mode not supported") }
 
-// Try writes the stand-in for an OCI runtime that refused this host, and tries that. It returns the stand-in's path if it works; else, an error
-// with both reasons.
+// Try writes the stand-in for an OCI runtime that refused this host, and tries that. It returns the stand-in's path if
+// it works; else, an error with both reasons.
 func Try(dir, program string, refused error, try func(standIn string) error) (string, error) {
 	file, err := write(dir, goruntime.GOARCH, program)
 	if err == nil {
 		err = try(file)
 	}
 	if err != nil {
-		return "", &runtime.StartError{Hint: Cure, Err: fmt.Errorf("%w; with cgroup2's controllers hidden from it: %w", cause(refused), cause(err))}
+		return "", &runtime.StartError{Hint: Cure, Err: fmt.Errorf("%w; with cgroup2's controllers hidden from it: %w", cause(refused),
+			cause(err))}
 	}
 	return file, nil
 }

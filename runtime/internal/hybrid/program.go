@@ -10,13 +10,14 @@ import (
 	"skerry.dev/skerry/runtime/internal/elf"
 )
 
-// Program returns a static executable of about 700 bytes. It enters a mount namespace of its own, covers cgroup2's list of controllers there,
-// and executes the OCI runtime with its own arguments and environment. It returns false for an architecture that it does not know.
+// Program returns a static executable of about 700 bytes. It enters a mount namespace of its own, covers cgroup2's list
+// of controllers there, and executes the OCI runtime with its own arguments and environment. It returns false for an
+// architecture that it does not know.
 //
-// Only the mount of cgroup2, with whatever is mounted on it, becomes private, so that the cover does not reach the host. MS_REC|MS_SLAVE or
-// MS_PRIVATE on "/" would change the propagation of the mounts that the runtime binds into containers; as it is, the runtime sees and does
-// exactly what it would on the host. If a step fails, for example because cgroup2 is not mounted there, the runtime is executed all the same
-// and reports itself what it is missing.
+// Only the mount of cgroup2, with whatever is mounted on it, becomes private, so that the cover does not reach the
+// host. MS_REC|MS_SLAVE or MS_PRIVATE on "/" would change the propagation of the mounts that the runtime binds into
+// containers; as it is, the runtime sees and does exactly what it would on the host. If a step fails, for example
+// because cgroup2 is not mounted there, the runtime is executed all the same and reports itself what it is missing.
 //
 // It is machine code because it runs at every start: a shell or a Go program would take milliseconds.
 func Program(goarch, runtime string) ([]byte, bool) {

@@ -56,15 +56,17 @@ func (d *Driver) Preflight(r *runtime.Report, root string) bool {
 
 // Try runs the self-test's program and looks at everything that a task relies on. name tells the attempt from others of this
 // process; root and args say where the program is; start is the driver's own.
-func (d *Driver) Try(ctx context.Context, name string, root runtime.Mount, args []string, start func(context.Context, runtime.Spec) (runtime.Handle, error)) error {
+func (d *Driver) Try(ctx context.Context, name string, root runtime.Mount, args []string,
+	start func(context.Context, runtime.Spec) (runtime.Handle, error)) error {
 	return d.TryWith(ctx, name, root, args, start, d.Stats)
 }
 
 // TryWith is Try for a driver that has figures of its own.
 func (d *Driver) TryWith(ctx context.Context, name string, root runtime.Mount, args []string,
-	start func(context.Context, runtime.Spec) (runtime.Handle, error), figures func(context.Context, runtime.Handle) (runtime.Stats, error)) error {
+	start func(context.Context, runtime.Spec) (runtime.Handle, error),
+	figures func(context.Context, runtime.Handle) (runtime.Stats, error)) error {
 	const memory, pids = 64 * skerry.MiB, 16
-	h, err := start(ctx, runtime.Spec{
+	handle, err := start(ctx, runtime.Spec{
 		ID:        runtime.TaskID(fmt.Sprintf("%s%s.%d", checkPrefix(), name, time.Now().UnixNano())),
 		RootFS:    []runtime.Mount{root},
 		Args:      args,
@@ -73,21 +75,22 @@ func (d *Driver) TryWith(ctx context.Context, name string, root runtime.Mount, a
 	if err != nil {
 		return err
 	}
-	defer d.Remove(context.WithoutCancel(ctx), h)
-	exit, err := d.Wait(ctx, h)
+	defer d.Remove(context.WithoutCancel(ctx), handle)
+	exit, err := d.Wait(ctx, handle)
 	if err != nil {
 		return err
 	}
-	log, err := d.OpenLog(ctx, h, runtime.LogOptions{})
+	log, err := d.OpenLog(ctx, handle, runtime.LogOptions{})
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	entry, _ := log.Next()
 	if exit.Code != probe.Code || entry.Line != probe.Line {
-		return fmt.Errorf("the test program printed %q and ended with status %d instead of %q and %d", entry.Line, exit.Code, probe.Line, probe.Code)
+		return fmt.Errorf("the test program printed %q and ended with status %d instead of %q and %d", entry.Line, exit.Code, probe.Line,
+			probe.Code)
 	}
-	stats, err := figures(ctx, h)
+	stats, err := figures(ctx, handle)
 	if err != nil {
 		return fmt.Errorf("read what the test program used: %w", err)
 	}

@@ -247,7 +247,8 @@ func (d *Driver) Resize(ctx context.Context, h runtime.Handle, r runtime.Resourc
 	}
 	err = t.Group().Resize(ctx, cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, MemoryLow: r.MemoryLow})
 	if in, ok := errors.AsType[*runtime.InUse](err); ok {
-		return &runtime.InUse{Used: in.Used, Limit: d.Options.Sandbox.within(in.Limit)} // of what the sandbox takes nobody knows which part is used
+		// of what the sandbox takes nobody knows which part is used
+		return &runtime.InUse{Used: in.Used, Limit: d.Options.Sandbox.within(in.Limit)}
 	}
 	return err
 }

@@ -74,14 +74,14 @@ type place struct {
 }
 
 func (s *Tasks) conmon(ctx context.Context, l Launch, p place) (supervisor Process, pid int, err error) {
-	r, w, err := os.Pipe()
+	in, out, err := os.Pipe()
 	if err != nil {
 		return supervisor, 0, err
 	}
-	defer r.Close()
+	defer in.Close()
 	startR, startW, err := os.Pipe()
 	if err != nil {
-		w.Close()
+		out.Close()
 		return supervisor, 0, err
 	}
 	defer startW.Close()
@@ -104,7 +104,7 @@ func (s *Tasks) conmon(ctx context.Context, l Launch, p place) (supervisor Proce
 	cmd := exec.Command(s.opts.Conmon, args...)
 	cmd.Dir = p.cwd
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "_OCI_SYNCPIPE=3", "_OCI_STARTPIPE=4"}
-	cmd.ExtraFiles = []*os.File{w, startR}
+	cmd.ExtraFiles = []*os.File{out, startR}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	said := filepath.Join(p.dir, "conmon.err")
 	words, err := os.Create(said) // a pipe would be held for as long as the task runs
@@ -113,7 +113,7 @@ func (s *Tasks) conmon(ctx context.Context, l Launch, p place) (supervisor Proce
 		defer words.Close()
 		err = cmd.Start()
 	}
-	w.Close()
+	out.Close()
 	startR.Close()
 	if err != nil {
 		return supervisor, 0, fmt.Errorf("start %s: %w", s.opts.Conmon, err)
@@ -129,8 +129,8 @@ func (s *Tasks) conmon(ctx context.Context, l Launch, p place) (supervisor Proce
 		_ = cmd.Wait()
 		return supervisor, 0, fmt.Errorf("start %s: %w", s.opts.Conmon, err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
-	pid, err = readSync(r)
+	stop := context.AfterFunc(ctx, func() { _ = in.SetReadDeadline(time.Unix(1, 0)) })
+	pid, err = readSync(in)
 	stop()
 	if ctx.Err() != nil {
 		_ = cmd.Process.Kill() // it has not answered, and might not end either

@@ -37,7 +37,8 @@ type Spare struct {
 // StartSpare starts conmon with a program in a directory and a cgroup of its own, which prepare fills before. The cgroup will be
 // the task's: to move a process with all its threads takes the kernel 10 ms and more, and what it has of memory would count where it
 // was before. parent is the group above those of tasks. Only LogMax, Runtime and RuntimeArgs of the launch are heeded.
-func (s *Tasks) StartSpare(ctx context.Context, l Launch, parent string, prepare func(dir string, g cgroup.Group) error) (_ *Spare, err error) {
+func (s *Tasks) StartSpare(ctx context.Context, l Launch, parent string, prepare func(dir string, g cgroup.Group) error) (_ *Spare,
+	err error) {
 	all := filepath.Join(s.opts.Dir, sparesDir)
 	if err := os.MkdirAll(all, 0o711); err != nil {
 		return nil, err
@@ -54,7 +55,8 @@ func (s *Tasks) StartSpare(ctx context.Context, l Launch, parent string, prepare
 		}
 	}()
 	logs := filepath.Join(dir, "log")
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, spareGroup), []byte(group), 0o600), os.Mkdir(logs, 0o700), prepare(dir, sp.group)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, spareGroup), []byte(group), 0o600), os.Mkdir(logs, 0o700),
+		prepare(dir, sp.group)); err != nil {
 		return nil, err
 	}
 	supervisor, pid, err := s.conmon(ctx, Launch{Runtime: l.Runtime, RuntimeArgs: l.RuntimeArgs, LogMax: l.LogMax},

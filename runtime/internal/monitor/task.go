@@ -71,26 +71,27 @@ type Task struct {
 }
 
 // Open reads the state directory, making it when needed, and adopts the tasks found there.
-func Open(o Options) (*Tasks, error) {
-	if !filepath.IsAbs(o.Dir) {
-		return nil, fmt.Errorf("state directory %q of runtime %s must be an absolute path", o.Dir, o.Driver)
+func Open(opt Options) (*Tasks, error) {
+	if !filepath.IsAbs(opt.Dir) {
+		return nil, fmt.Errorf("state directory %q of runtime %s must be an absolute path", opt.Dir, opt.Driver)
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	for _, d := range []string{"tasks", "exits"} {
-		if err := os.MkdirAll(filepath.Join(o.Dir, d), 0o711); err != nil {
-			return nil, fmt.Errorf("runtime %s: %w", o.Driver, err)
+		if err := os.MkdirAll(filepath.Join(opt.Dir, d), 0o711); err != nil {
+			return nil, fmt.Errorf("runtime %s: %w", opt.Driver, err)
 		}
 	}
 	tree, err := cgroup.Open()
 	if err != nil {
-		return nil, fmt.Errorf("runtime %s: %w", o.Driver, err)
+		return nil, fmt.Errorf("runtime %s: %w", opt.Driver, err)
 	}
-	keep := newKeeper(o.Log)
-	s := &Tasks{opts: o, boot: strings.TrimSpace(readString("/proc/sys/kernel/random/boot_id")), tree: tree, keep: keep, tasks: map[runtime.TaskID]*Task{}}
+	keep := newKeeper(opt.Log)
+	s := &Tasks{opts: opt, boot: strings.TrimSpace(readString("/proc/sys/kernel/random/boot_id")), tree: tree, keep: keep,
+		tasks: map[runtime.TaskID]*Task{}}
 	s.clearSpares()
-	entries, err := os.ReadDir(filepath.Join(o.Dir, "tasks"))
+	entries, err := os.ReadDir(filepath.Join(opt.Dir, "tasks"))
 	if err != nil {
 		keep.close()
 		return nil, err
@@ -103,7 +104,7 @@ func Open(o Options) (*Tasks, error) {
 		t := s.newTask(id)
 		// A record cut short by a power failure leaves its ID, which is enough to clean up.
 		_ = json.Unmarshal([]byte(readString(t.Path("task.json"))), &t.rec)
-		t.rec.Handle.ID, t.rec.Handle.Driver = id, o.Driver
+		t.rec.Handle.ID, t.rec.Handle.Driver = id, opt.Driver
 		s.tasks[id] = t
 		if t.rec.Ready {
 			keep.add(t.Path("log"))

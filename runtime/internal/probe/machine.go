@@ -36,32 +36,32 @@ func Kernel(goarch string) ([]byte, bool) {
 	le.PutUint32(code[1:], rounds)
 	le.PutUint32(code[9:], uint32(base+headers+note+len(code)))
 	size := uint64(headers + note + len(code) + len(Line) + 1)
-	b := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-	b = le.AppendUint16(b, 2)  // executable
-	b = le.AppendUint16(b, 62) // amd64
-	b = le.AppendUint32(b, 1)
+	data := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	data = le.AppendUint16(data, 2)  // executable
+	data = le.AppendUint16(data, 62) // amd64
+	data = le.AppendUint32(data, 1)
 	for _, v := range []uint64{base + headers + note, 64, 0} { // entry, program headers, no sections
-		b = le.AppendUint64(b, v)
+		data = le.AppendUint64(data, v)
 	}
-	b = le.AppendUint32(b, 0) // flags
+	data = le.AppendUint32(data, 0) // flags
 	for _, v := range []uint16{64, 56, 2, 0, 0, 0} {
-		b = le.AppendUint16(b, v)
+		data = le.AppendUint16(data, v)
 	}
 	segment := func(kind, flags uint32, at, size, align uint64) {
-		b = le.AppendUint32(b, kind)
-		b = le.AppendUint32(b, flags)
+		data = le.AppendUint32(data, kind)
+		data = le.AppendUint32(data, flags)
 		for _, v := range []uint64{at, base + at, base + at, size, size, align} {
-			b = le.AppendUint64(b, v)
+			data = le.AppendUint64(data, v)
 		}
 	}
 	segment(1, 5, 0, size, 0x1000)         // PT_LOAD, to read and execute
 	segment(4, 4, headers, note, 4)        // PT_NOTE
 	for _, v := range []uint32{4, 4, 18} { // XEN_ELFNOTE_PHYS32_ENTRY
-		b = le.AppendUint32(b, v)
+		data = le.AppendUint32(data, v)
 	}
-	b = append(b, "Xen\x00"...)
-	b = le.AppendUint32(b, base+headers+note)
-	return slices.Concat(b, code, []byte(Line+"\n")), true
+	data = append(data, "Xen\x00"...)
+	data = le.AppendUint32(data, base+headers+note)
+	return slices.Concat(data, code, []byte(Line+"\n")), true
 }
 
 // Disk gives a disk for the machines of an architecture, whose boot sector does what Program does; false when there is none.

@@ -110,7 +110,7 @@ func raw(f *os.File) error {
 }
 
 // runTTY gives the command a terminal.
-func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, o Options) (int, error) {
+func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, opt Options) (int, error) {
 	master, slave, err := Open()
 	if err != nil {
 		return -1, err
@@ -118,14 +118,14 @@ func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, o Options
 	defer master.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	ownSession(cmd).Setctty = true
-	if o.Inner {
+	if opt.Inner {
 		if err := raw(slave); err != nil {
 			slave.Close()
 			return -1, fmt.Errorf("set a terminal: %w", err)
 		}
 	}
-	if o.First != nil {
-		resize(master, *o.First)
+	if opt.First != nil {
+		resize(master, *opt.First)
 	}
 	err = cmd.Start()
 	slave.Close()
@@ -135,7 +135,7 @@ func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, o Options
 	ended := make(chan struct{})
 	var copying sync.WaitGroup
 	copying.Go(func() { attach(master, spec, ended) })
-	code, err := wait(ctx, cmd, o.Kill)
+	code, err := wait(ctx, cmd, opt.Kill)
 	close(ended)
 	copying.Wait()
 	return code, err

@@ -16,9 +16,9 @@ import (
 	"skerry.dev/skerry/runtime"
 )
 
-// Open makes a user namespace in which nothing runs. It lives as long as the file, or a mount that was made with it. It belongs to its own root, as
-// whom nothing runs outside: the kernel counts what is used in it, such as inotify instances, for its owner, too. Where only the host's root may make
-// namespaces it belongs to that.
+// Open makes a user namespace in which nothing runs. It lives as long as the file, or a mount that was made with it. It
+// belongs to its own root, as whom nothing runs outside: the kernel counts what is used in it, such as inotify
+// instances, for its owner, too. Where only the host's root may make namespaces it belongs to that.
 func Open(m runtime.UserNamespace) (*os.File, error) {
 	f, err := open(m, &syscall.Credential{Uid: m.First, Gid: m.First})
 	if err != nil {
@@ -60,7 +60,8 @@ func open(m runtime.UserNamespace, owner *syscall.Credential) (_ *os.File, err e
 	if err != nil {
 		return nil, err
 	}
-	p, err := os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"userns"}, &os.ProcAttr{Files: []*os.File{pipes[0], pipes[3]}, Sys: &syscall.SysProcAttr{Credential: owner}})
+	p, err := os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"userns"},
+		&os.ProcAttr{Files: []*os.File{pipes[0], pipes[3]}, Sys: &syscall.SysProcAttr{Credential: owner}})
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +140,8 @@ func Mount(t Tree, target string) error {
 	return nil
 }
 
-// mountOld attaches a tree where the kernel cannot change a whole one at once: what is mounted below Path stays out of one that is to be read
-// only, for it could be written to.
+// mountOld attaches a tree where the kernel cannot change a whole one at once: what is mounted below Path stays out of
+// one that is to be read only, for it could be written to.
 func (t Tree) mountOld(target string, cause error) error {
 	if t.Users != nil {
 		return &unmappable{t.Path, cause}

@@ -14,36 +14,36 @@ import (
 const group = "/cg/task"
 
 // prepare makes the guest what the task is to find: limits, root, files, names.
-func (g *guest) prepare(c *wire.Config) error {
-	seed(c.Seed)
-	if c.Memory > 0 {
+func (g *guest) prepare(conf *wire.Config) error {
+	seed(conf.Seed)
+	if conf.Memory > 0 {
 		// The control group says how much there is, as for a container; the kernel is not to guess by the machine's size.
 		_ = writeFile("/proc/sys/vm/overcommit_memory", "1")
 	}
-	if err := g.limits(c); err != nil {
+	if err := g.limits(conf); err != nil {
 		return err
 	}
-	if err := network(c.Net); err != nil {
+	if err := network(conf.Net); err != nil {
 		return err
 	}
-	if err := g.root(c); err != nil {
+	if err := g.root(conf); err != nil {
 		return err
 	}
-	if c.Hostname != "" {
-		if err := syscall.Sethostname([]byte(c.Hostname)); err != nil {
+	if conf.Hostname != "" {
+		if err := syscall.Sethostname([]byte(conf.Hostname)); err != nil {
 			return wrap("hostname", err)
 		}
 	}
-	g.spawner = newSpawner(c, g.group)
-	if err := files(c); err != nil {
+	g.spawner = newSpawner(conf, g.group)
+	if err := files(conf); err != nil {
 		return err
 	}
-	for i := 0; i+1 < len(c.Sysctls); i += 2 {
-		if err := writeFile("/proc/sys/"+c.Sysctls[i], c.Sysctls[i+1]); err != nil {
+	for i := 0; i+1 < len(conf.Sysctls); i += 2 {
+		if err := writeFile("/proc/sys/"+conf.Sysctls[i], conf.Sysctls[i+1]); err != nil {
 			return wrap("sysctls", err)
 		}
 	}
-	if !c.Scratch {
+	if !conf.Scratch {
 		// Only now, so that places to mount on could be made.
 		if err := syscall.Mount("", "/", "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 			return wrap("make the root read-only", err)
@@ -53,7 +53,7 @@ func (g *guest) prepare(c *wire.Config) error {
 }
 
 // limits makes the program's control group.
-func (g *guest) limits(c *wire.Config) error {
+func (g *guest) limits(conf *wire.Config) error {
 	_ = syscall.Mkdir("/cg", 0o755)
 	if err := syscall.Mount("cgroup2", "/cg", "cgroup2", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
 		return wrap("mount cgroup2", err)
@@ -64,15 +64,15 @@ func (g *guest) limits(c *wire.Config) error {
 	if err := syscall.Mkdir(group, 0o755); err != nil {
 		return wrap(group, err)
 	}
-	if c.Memory > 0 {
-		if err := writeFile(group+"/memory.max", strconv.FormatUint(c.Memory, 10)); err != nil {
+	if conf.Memory > 0 {
+		if err := writeFile(group+"/memory.max", strconv.FormatUint(conf.Memory, 10)); err != nil {
 			return err
 		}
 		_ = writeFile(group+"/memory.swap.max", "0")
 	}
 	_ = writeFile(group+"/memory.oom.group", "1")
-	if c.Pids > 0 {
-		if err := writeFile(group+"/pids.max", strconv.FormatUint(c.Pids, 10)); err != nil {
+	if conf.Pids > 0 {
+		if err := writeFile(group+"/pids.max", strconv.FormatUint(conf.Pids, 10)); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (g *guest) limits(c *wire.Config) error {
 const hostDir = "/dev/.host"
 
 // root mounts the image below what is written to it, and makes that the root directory.
-func (g *guest) root(c *wire.Config) error {
+func (g *guest) root(conf *wire.Config) error {
 	for _, d := range []string{"/lower", "/rw", "/root"} {
 		_ = syscall.Mkdir(d, 0o755)
 	}
@@ -96,7 +96,7 @@ func (g *guest) root(c *wire.Config) error {
 	if err := syscall.Mount(image, "/lower", "ext4", syscall.MS_RDONLY, ""); err != nil {
 		return wrap("mount the image", err)
 	}
-	if c.Scratch {
+	if conf.Scratch {
 		disk, err := findDisk("skerry_scratch")
 		if err != nil {
 			return err
@@ -116,7 +116,7 @@ func (g *guest) root(c *wire.Config) error {
 	if err := syscall.Mount("tmpfs", "/root/dev", "tmpfs", syscall.MS_NOSUID|syscall.MS_STRICTATIME, "mode=755,size=64m"); err != nil {
 		return wrap("mount /dev", err)
 	}
-	if err := g.host(c); err != nil {
+	if err := g.host(conf); err != nil {
 		return err
 	}
 	if err := syscall.Chdir("/root"); err != nil {
@@ -154,7 +154,7 @@ func (g *guest) host(c *wire.Config) error {
 }
 
 // files mounts what every program expects, and what the task asks for. Links in the image lead within it: it is the root now.
-func files(c *wire.Config) error {
+func files(conf *wire.Config) error {
 	const quiet = syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC
 	for _, m := range []struct {
 		target, kind, data string
@@ -173,7 +173,7 @@ func files(c *wire.Config) error {
 			return wrap("mount "+m.target, err)
 		}
 	}
-	if !c.Privileged {
+	if !conf.Privileged {
 		for _, dir := range []string{"/sys", "/sys/fs/cgroup"} {
 			if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY|quiet, ""); err != nil {
 				return wrap("mount "+dir, err)
@@ -190,15 +190,16 @@ func files(c *wire.Config) error {
 		}
 		_ = syscall.Chmod("/dev/"+name, 0o666)
 	}
-	for name, target := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
+	for name, target := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0",
+		"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
 		_ = syscall.Symlink(target, "/dev/"+name)
 	}
-	for i, m := range c.Mounts {
+	for i, m := range conf.Mounts {
 		if err := mount(m); err != nil {
 			return &failure{"mounts[" + strconv.Itoa(i) + "].target", err}
 		}
 	}
-	if c.Copied && len(c.Mounts) > 0 {
+	if conf.Copied && len(conf.Mounts) > 0 {
 		_ = syscall.Chdir(hostDir) // what the host copies later goes there
 	}
 	// What is mounted from it stays.

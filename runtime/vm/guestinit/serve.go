@@ -188,8 +188,9 @@ type end struct {
 	err  error
 }
 
-// ending waits for one, and gives its error. What was said last is in memory of the machine's when it was written to a socket, and would end
-// with it: the host ends the machine when it has read that. A serial port takes nothing before the host's side has it.
+// ending waits for one, and gives its error. What was said last is in memory of the machine's when it was written to a
+// socket, and would end with it: the host ends the machine when it has read that. A serial port takes nothing before
+// the host's side has it.
 func ending(ends <-chan end, socket bool) error {
 	e := <-ends
 	if !e.host && e.err == nil && socket {
@@ -223,31 +224,31 @@ func (g *guest) handle(f wire.Frame) {
 		}
 		return
 	}
-	p := g.get(f.Stream)
-	if p == nil {
+	proc := g.get(f.Stream)
+	if proc == nil {
 		return
 	}
 	switch f.Kind {
 	case wire.KindSignal:
 		if len(f.Data) == 1 {
 			g.mu.Lock()
-			if p.pid > 0 {
-				_ = syscall.Kill(p.pid, syscall.Signal(f.Data[0]))
+			if proc.pid > 0 {
+				_ = syscall.Kill(proc.pid, syscall.Signal(f.Data[0]))
 			}
 			g.mu.Unlock()
 		}
 	case wire.KindStdin:
-		p.input.put(f.Data)
+		proc.input.put(f.Data)
 	case wire.KindResize:
 		var size wire.Size
 		if wire.Decode(f.Data, &size) == nil {
 			g.mu.Lock()
-			setSize(p.master, size)
+			setSize(proc.master, size)
 			g.mu.Unlock()
 		}
 	case wire.KindGrant:
 		if n, err := wire.Number(f.Data); err == nil && n <= wire.Window {
-			p.credit.add(int(n))
+			proc.credit.add(int(n))
 		}
 	}
 }
@@ -262,14 +263,14 @@ func (g *guest) know(stream uint32) *process {
 
 // process runs one process from its start to its exit.
 func (g *guest) process(stream uint32, spec *wire.Process) error {
-	p := g.get(stream)
-	if p == nil {
-		p = g.know(stream)
+	proc := g.get(stream)
+	if proc == nil {
+		proc = g.know(stream)
 	}
 	defer func() {
 		g.mu.Lock()
 		delete(g.procs, stream)
-		p.pid, p.master = 0, -1
+		proc.pid, proc.master = 0, -1
 		g.mu.Unlock()
 	}()
 	st, err := openStreams(spec, stream != 0)
@@ -283,13 +284,13 @@ func (g *guest) process(stream uint32, spec *wire.Process) error {
 	}
 	st.closeChild()
 	g.mu.Lock()
-	p.pid, p.master = j.pid, st.master
+	proc.pid, proc.master = j.pid, st.master
 	g.mu.Unlock()
 	if err := g.link.send(wire.KindStarted, stream, nil); err != nil {
 		return err
 	}
 	if st.in >= 0 {
-		go g.feed(stream, p, st)
+		go g.feed(stream, proc, st)
 	}
 	var pumps sync.WaitGroup
 	for i, fd := range st.out {
@@ -303,7 +304,7 @@ func (g *guest) process(stream uint32, spec *wire.Process) error {
 		pumps.Add(1)
 		go func() {
 			defer pumps.Done()
-			g.pump(stream, kind, fd, p)
+			g.pump(stream, kind, fd, proc)
 		}()
 	}
 	var ws syscall.WaitStatus
@@ -313,9 +314,9 @@ func (g *guest) process(stream uint32, spec *wire.Process) error {
 		}
 	}
 	g.mu.Lock()
-	p.pid, p.master = 0, -1
+	proc.pid, proc.master = 0, -1
 	g.mu.Unlock()
-	p.input.end()
+	proc.input.end()
 	x := wire.Exit{Code: uint32(ws.ExitStatus())}
 	if ws.Signaled() {
 		x.Code = 128 + uint32(ws.Signal())
@@ -344,10 +345,10 @@ func waitAtMost(pumps *sync.WaitGroup) {
 }
 
 // pump sends output as far as the host grants. The task's own is always taken.
-func (g *guest) pump(stream uint32, kind wire.Kind, fd int, p *process) {
-	b := make([]byte, wire.Chunk)
+func (g *guest) pump(stream uint32, kind wire.Kind, fd int, proc *process) {
+	buf := make([]byte, wire.Chunk)
 	for {
-		n, err := syscall.Read(fd, b)
+		n, err := syscall.Read(fd, buf)
 		if err == syscall.EINTR {
 			continue
 		}
@@ -355,10 +356,10 @@ func (g *guest) pump(stream uint32, kind wire.Kind, fd int, p *process) {
 			syscall.Close(fd)
 			return
 		}
-		for data := b[:n]; len(data) > 0; {
+		for data := buf[:n]; len(data) > 0; {
 			n := len(data)
 			if stream != 0 {
-				n = p.credit.take(n)
+				n = proc.credit.take(n)
 			}
 			if g.link.send(kind, stream, data[:n]) != nil {
 				return

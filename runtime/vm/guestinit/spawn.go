@@ -79,18 +79,18 @@ func (s *spawner) restrict() error {
 }
 
 func (s *spawner) fork(j *job) {
-	p := j.process
-	path, err := find(p)
+	proc := j.process
+	path, err := find(proc)
 	if err != nil {
 		j.field, j.err = "args[0]", err
 		return
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: s.group}
-	if p.TTY {
+	if proc.TTY {
 		attr.Setctty = true
 	}
-	if p.UID != 0 || p.GID != 0 || len(p.Groups) > 0 {
-		attr.Credential = &syscall.Credential{Uid: p.UID, Gid: p.GID, Groups: p.Groups}
+	if proc.UID != 0 || proc.GID != 0 || len(proc.Groups) > 0 {
+		attr.Credential = &syscall.Credential{Uid: proc.UID, Gid: proc.GID, Groups: proc.Groups}
 	}
 	for _, c := range s.config.Ambient {
 		attr.AmbientCaps = append(attr.AmbientCaps, uintptr(c))
@@ -98,7 +98,7 @@ func (s *spawner) fork(j *job) {
 	// Limits are of the process, so they are this one's while it forks.
 	restore, err := s.limit()
 	if err == nil {
-		j.pid, err = syscall.ForkExec(path, p.Args, &syscall.ProcAttr{Dir: p.Dir, Env: p.Env, Files: j.files, Sys: attr})
+		j.pid, err = syscall.ForkExec(path, proc.Args, &syscall.ProcAttr{Dir: proc.Dir, Env: proc.Env, Files: j.files, Sys: attr})
 	} else {
 		j.field = "ulimits"
 	}
@@ -111,8 +111,8 @@ func (s *spawner) fork(j *job) {
 		return
 	}
 	var st syscall.Stat_t
-	if e := syscall.Stat(p.Dir, &st); e != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
-		j.field, j.err = "dir", wrap("chdir "+p.Dir, err)
+	if e := syscall.Stat(proc.Dir, &st); e != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+		j.field, j.err = "dir", wrap("chdir "+proc.Dir, err)
 		return
 	}
 	j.field, j.err = "args[0]", wrap("exec "+path, err)
@@ -143,15 +143,15 @@ func (s *spawner) limit() (restore func(), err error) {
 }
 
 // find looks for a program in the PATH of its environment.
-func find(p *wire.Process) (string, error) {
-	if len(p.Args) == 0 {
+func find(proc *wire.Process) (string, error) {
+	if len(proc.Args) == 0 {
 		return "", syscall.ENOENT
 	}
-	name := p.Args[0]
+	name := proc.Args[0]
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	for _, e := range p.Env {
+	for _, e := range proc.Env {
 		path, ok := strings.CutPrefix(e, "PATH=")
 		if !ok {
 			continue

@@ -94,10 +94,10 @@ type streams struct {
 }
 
 // openStreams makes them. The program of a task has no input; what is executed beside it has.
-func openStreams(p *wire.Process, input bool) (*streams, error) {
+func openStreams(proc *wire.Process, input bool) (*streams, error) {
 	s := &streams{in: -1, out: [2]int{-1, -1}, master: -1, null: -1}
-	if p.TTY {
-		master, slave, err := openTerminal(p.Size)
+	if proc.TTY {
+		master, slave, err := openTerminal(proc.Size)
 		if err != nil {
 			return s, wrap("open a terminal", err)
 		}
