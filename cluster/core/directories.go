@@ -18,8 +18,8 @@ func (d *directories) network(app skerry.AppKey) *wire.AppNetwork {
 	if n := d.Apps.Network(app); n != nil {
 		return n
 	}
-	value, orphaned, ok := d.Up.Desired.Get(wire.NetworkItem(app))
-	if !ok || orphaned {
+	value, _, ok := d.Up.Desired.Get(wire.NetworkItem(app)) // what a root that was restored does not know runs on
+	if !ok {
 		delete(d.overlayNet.read, app)
 		return nil
 	}

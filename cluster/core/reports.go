@@ -93,6 +93,7 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			rp.overlay.ingressState(now, m.Name, nil)
 		}
 	}
+	rp.overlay.endRecalled(child)
 	for _, e := range d.Events {
 		rp.workerEvent(now, m.Name, e, fx)
 	}
