@@ -25,8 +25,8 @@ func (s *overlayNetSite) restart() {
 func (s *overlayNetSite) back(name string, held *reconcile.Replica) {
 	s.t.Helper()
 	told := s.src[name]
-	hello := &wire.Hello{Name: name, Sets: []wire.SetAck{held.State(), {Set: "observed", Incarnation: told.Incarnation(), Gen: told.Gen(), Digest: told.Digest()}}}
-	s.deliver(name, held, s.c.Step(s.now, ChildUp{Hello: hello}))
+	observed := wire.SetAck{Set: "observed", Incarnation: told.Incarnation(), Gen: told.Gen(), Digest: told.Digest()}
+	s.deliver(name, held, s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: name, Sets: []wire.SetAck{held.State(), observed}}}))
 }
 
 // deliver brings a worker what a step sends it, and the site its answers.
@@ -87,9 +87,11 @@ func TestRestartTakesNothingFromWorkers(t *testing.T) {
 	r := newRootOf(s)
 	b := r.neighbour("b", "10.64.16.0/20")
 	mine := []netip.Prefix{netip.MustParsePrefix("10.64.16.0/26")}
-	there := wire.RemoteRoute{Route: wire.Route{Service: web, Net: wire.LocalNetworks, Backends: []wire.RouteBackend{{Peer: 3, Addr: mine[0].Addr()}}},
+	ends := []wire.RouteBackend{{Peer: 3, Addr: mine[0].Addr()}}
+	there := wire.RemoteRoute{Route: wire.Route{Service: web, Net: wire.LocalNetworks, Backends: ends},
 		Peers: []wire.RemotePeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: mine}}}
-	r.put(map[string][]byte{wire.WantedKey(web, "b"): {1}, wire.MailFrom("b", wire.TopicRoute(web)): sealed(t, b, s.c.opt.Name, wire.TopicRoute(web), &there)})
+	mail := sealed(t, b, s.c.opt.Name, wire.TopicRoute(web), &there)
+	r.put(map[string][]byte{wire.WantedKey(web, "b"): {1}, wire.MailFrom("b", wire.TopicRoute(web)): mail})
 	for _, name := range names {
 		s.want[name] = []skerry.ServiceKey{web, far}
 		s.tell(name)
@@ -103,8 +105,9 @@ func TestRestartTakesNothingFromWorkers(t *testing.T) {
 			t.Fatalf("%s knows %v", name, was[name])
 		}
 	}
-	above := func() []string {
-		return slices.DeleteFunc(s.c.Up.Observed.Keys(), func(k string) bool { return strings.HasPrefix(k, "inst/") })
+	above := func() []string { // what workers have confirmed is known when they are back
+		confirmed := wire.MailTo("b", wire.TopicHeard(web))
+		return slices.DeleteFunc(s.c.Up.Observed.Keys(), func(k string) bool { return strings.HasPrefix(k, "inst/") || k == confirmed })
 	}
 	told := above()
 	if !slices.Contains(told, wire.MailTo("b", wire.TopicPeers)) || !slices.Contains(told, wire.MailTo("b", wire.TopicRoute(web))) {

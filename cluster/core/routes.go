@@ -62,8 +62,8 @@ func (o *overlay) refuseWant(now time.Time, name, why string, fx *wire.Effects) 
 	}
 }
 
-// loadWants takes up what workers wanted in an earlier life: the routes that they have. They tell it anew when they are back, and until then
-// nothing follows from what is missing.
+// loadWants takes up what workers wanted in an earlier life: the routes that they have. They tell it anew when they are back, and until
+// then nothing follows from what is missing.
 func (o *overlay) loadWants() {
 	for _, name := range o.Children.Names() {
 		for _, key := range o.Children.Get(name).Desired.Keys() {
@@ -207,8 +207,8 @@ func newRoute(k skerry.ServiceKey, net wire.NetworkID, ends []backend) *wire.Rou
 	return r
 }
 
-// nearest gives a worker's own choice among the backends of a service: those that drain go last, because only flows that exist are concerned
-// with them. Where the site has just started and does not know how far one is, those that the worker has come first.
+// nearest gives a worker's own choice among the backends of a service: those that drain go last, because only flows that exist are
+// concerned with them. Where the site has just started and does not know how far one is, those that the worker has come first.
 func (w *worker) nearest(all []backend, has *wire.Route) []backend {
 	if len(all) <= wire.MaxBackends {
 		return all
