@@ -220,26 +220,26 @@ func (k *checker) distrust(n *Node) {
 
 // believe checks what is made of lies: no honest member is ever put in quarantine, and none in quarantine is given anything.
 func (k *checker) believe(n *Node, fx *wire.Effects) {
-	for _, e := range fx.Events {
-		m := k.w.Clusters[string(e.Cluster)]
+	for _, event := range fx.Events {
+		member := k.w.Clusters[string(event.Cluster)]
 		if n != k.w.Root {
-			m = k.w.Workers[n.Name+"/"+string(e.Worker)]
+			member = k.w.Workers[n.Name+"/"+string(event.Worker)]
 		}
-		switch e.Reason {
+		switch event.Reason {
 		case "Implausible":
-			if k.garbled[m] { // its parent cannot know that it did not say so
-				k.distrust(m)
+			if k.garbled[member] { // its parent cannot know that it did not say so
+				k.distrust(member)
 			}
 		case "WorkerQuarantined", "ClusterQuarantined":
-			if m == nil || !k.liars[m] && !k.liars[n] {
-				k.fail(BrokenTrust, "%s, which is honest, is put in quarantine by %s: %s", e.Worker, n.Name, e.Text)
+			if member == nil || !k.liars[member] && !k.liars[n] {
+				k.fail(BrokenTrust, "%s, which is honest, is put in quarantine by %s: %s", event.Worker, n.Name, event.Text)
 			}
-			k.quarantined[m] = true
+			k.quarantined[member] = true
 		case "QuarantineEnded", "ClusterRemoved":
-			delete(k.quarantined, m)
+			delete(k.quarantined, member)
 		case "WorkerScheduled", "Scheduled":
-			if k.quarantined[m] {
-				k.fail(BrokenTrust, "%s is given %s by %s while it is in quarantine", m.Name, e.Instance, n.Name)
+			if k.quarantined[member] {
+				k.fail(BrokenTrust, "%s is given %s by %s while it is in quarantine", member.Name, event.Instance, n.Name)
 			}
 		}
 	}
