@@ -18,8 +18,8 @@ func (d *directories) network(app skerry.AppKey) *wire.AppNetwork {
 	if n := d.Apps.Network(app); n != nil {
 		return n
 	}
-	value, _, ok := d.Up.Desired.Get(wire.NetworkItem(app)) // what a root that was restored does not know runs on
-	if !ok {
+	value, orphaned, ok := d.Up.Desired.Get(wire.NetworkItem(app))
+	if !ok || orphaned && len(d.byApp[app]) == 0 { // what a root that was restored does not know runs on
 		delete(d.overlayNet.read, app)
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -211,5 +212,15 @@ func TestRestoredRootTakesNoDirectory(t *testing.T) {
 	route := item[wire.Route](s, w, wire.RouteKey(k))
 	if item[wire.AppNetwork](s, w, wire.NetworkItem(k.App)) == nil || route == nil || len(route.Backends) != 1 {
 		t.Errorf("its route is %+v", route)
+	}
+	// With the last instance the directory goes, whether the root has named it or not.
+	r.put(map[string][]byte{wire.AssignmentKey(a.ID): nil})
+	s.acknowledge(w)
+	s.wait(moves.FarewellTime)
+	s.obs[w] = nil
+	s.tell(w)
+	s.acknowledge(w)
+	if _, _, there := s.c.Up.Desired.Get(wire.NetworkItem(k.App)); !there || s.c.places[a.ID] != nil || s.c.network(k.App) != nil {
+		t.Errorf("the root has named the directory: %v; the instance is %+v", !there, s.c.places[a.ID])
 	}
 }
