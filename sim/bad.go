@@ -14,10 +14,13 @@ import (
 
 // injections are the kinds of bad messages that reach a node as if its neighbour had sent them.
 var injections = []string{
-	"replay",   // a frame that came over this link before, from any time since the start
-	"future",   // what a later version might say: unknown sets, reports, kinds of messages, fields
-	"half",     // a frame that ends too early: the connection is given up
-	"garble",   // a frame with a value inside cut short or changed
+	"replay", // a frame that came over this link before, from any time since the start
+	"future", // what a later version might say: unknown sets, reports, kinds of messages, fields
+	"half",   // a frame that ends too early: the connection is given up
+	// A frame with a value inside changed. Whatever is changed on the line ends the connection (TLS), but not what is changed in the memory of
+	// either end, where no hardware corrects it: if it can be read, it counts as said. What is implausible then is held against the sender
+	// until an operator has it believed, as a lie would be.
+	"garble",
 	"stranger", // what is meant for another tier
 }
 
@@ -75,6 +78,9 @@ func (r *run) inject(n *Node, kind string, down bool) {
 			bad := slices.Clone(old)
 			for range 1 + w.rng.IntN(3) {
 				bad[frame.HeaderSize+w.rng.IntN(len(bad)-frame.HeaderSize)] ^= 1 << w.rng.IntN(8)
+			}
+			if _, err := w.net.codec.Decode(wire.FrameType(bad[0]), bad[frame.HeaderSize:]); err == nil && !down {
+				r.check.garbled[n] = true
 			}
 			r.arrives(n, down, bad)
 		}

@@ -148,3 +148,17 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 }
+
+// Only what a member did not say excuses that its parent does not believe it.
+func TestGarbledClaimsAreExcused(t *testing.T) {
+	r := calm(t)
+	site, n := r.node("a"), r.node("a/"+workerMark+"1")
+	found := wire.Effects{Events: []wire.Event{{Reason: "Implausible", Worker: skerry.WorkerName(short(n))}}}
+	if r.check.believe(site, &found); len(r.check.liars) > 0 {
+		t.Error("an honest member that is not believed is taken for one that lies")
+	}
+	r.check.garbled[n] = true
+	if r.check.believe(site, &found); !r.check.liars[n] || len(r.check.liars) > 1 {
+		t.Errorf("what counts as lying after a garbled message: %d members", len(r.check.liars))
+	}
+}

@@ -65,6 +65,8 @@ type checker struct {
 	here   map[*Node]map[skerry.InstanceID]*guest
 	used   map[*Node]spec.Resources
 	liars  map[*Node]bool
+	// garbled are members of which a message came changed, and could be read.
+	garbled map[*Node]bool
 	// quarantined are the members that their parents have put in quarantine.
 	quarantined map[*Node]bool
 	wishes      map[string]*wish
@@ -102,7 +104,7 @@ type guest struct {
 
 func newChecker(w *World, marker string) *checker {
 	return &checker{w: w, born: w.Now, marker: []byte(marker), fences: map[held]skerry.Fence{}, gens: map[held]skerry.Generation{},
-		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]spec.Resources{}, liars: map[*Node]bool{}, quarantined: map[*Node]bool{}, wishes: map[string]*wish{}}
+		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]spec.Resources{}, liars: map[*Node]bool{}, garbled: map[*Node]bool{}, quarantined: map[*Node]bool{}, wishes: map[string]*wish{}}
 }
 
 func (k *checker) fail(invariant, format string, args ...any) {

@@ -89,10 +89,7 @@ func (r *run) replay(n *Node, old *wire.Report) {
 // siteLie has a site lie, with all its workers: nothing that it says of them can be relied upon.
 func (r *run) siteLie(n *Node, about string) {
 	w := r.w
-	r.check.liars[n] = true
-	for _, child := range n.children {
-		r.check.liars[child] = true
-	}
+	r.check.distrust(n)
 	if n.lies == nil {
 		n.lies = map[string]bool{}
 		n.outer = lyingSite{n.outer, n}
@@ -213,24 +210,36 @@ func (k *checker) entrusted(at skerry.ServiceKey) (n int) {
 	return n
 }
 
+// distrust has nothing expected of what is placed on a member any more, nor of what a site says of its workers.
+func (k *checker) distrust(n *Node) {
+	k.liars[n] = true
+	for _, child := range n.children {
+		k.liars[child] = true
+	}
+}
+
 // believe checks what is made of lies: no honest member is ever put in quarantine, and none in quarantine is given anything.
 func (k *checker) believe(n *Node, fx *wire.Effects) {
-	for _, e := range fx.Events {
-		m := k.w.Clusters[string(e.Cluster)]
+	for _, event := range fx.Events {
+		member := k.w.Clusters[string(event.Cluster)]
 		if n != k.w.Root {
-			m = k.w.Workers[n.Name+"/"+string(e.Worker)]
+			member = k.w.Workers[n.Name+"/"+string(event.Worker)]
 		}
-		switch e.Reason {
-		case "WorkerQuarantined", "ClusterQuarantined":
-			if m == nil || !k.liars[m] && !k.liars[n] {
-				k.fail(BrokenTrust, "%s, which is honest, is put in quarantine by %s: %s", e.Worker, n.Name, e.Text)
+		switch event.Reason {
+		case "Implausible":
+			if k.garbled[member] { // its parent cannot know that it did not say so
+				k.distrust(member)
 			}
-			k.quarantined[m] = true
+		case "WorkerQuarantined", "ClusterQuarantined":
+			if member == nil || !k.liars[member] && !k.liars[n] {
+				k.fail(BrokenTrust, "%s, which is honest, is put in quarantine by %s: %s", event.Worker, n.Name, event.Text)
+			}
+			k.quarantined[member] = true
 		case "QuarantineEnded", "ClusterRemoved":
-			delete(k.quarantined, m)
+			delete(k.quarantined, member)
 		case "WorkerScheduled", "Scheduled":
-			if k.quarantined[m] {
-				k.fail(BrokenTrust, "%s is given %s by %s while it is in quarantine", m.Name, e.Instance, n.Name)
+			if k.quarantined[member] {
+				k.fail(BrokenTrust, "%s is given %s by %s while it is in quarantine", member.Name, event.Instance, n.Name)
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 //	                              site/b -> a, site/a -> b
 //	from/b/route/<service>   <-                                     <-  to/a/route/<service>
 //	to/b/peers               ->                                     ->  from/a/peers
+//	to/b/heard/<service>     ->                                     ->  from/a/heard/<service>
 //
 // What goes to and from is sealed from one cluster to the other: the root learns which sites exchange packets because of
 // which service, and neither workers nor addresses.
@@ -62,10 +63,20 @@ func ParseMail(key string) (site, topic string, ok bool) {
 const (
 	TopicPeers = "peers"  // RemotePeers: whose packets will come
 	topicRoute = "route/" // RemoteRoute
+	topicHeard = "heard/" // HeardRoute
 )
 
 // TopicRoute is the topic of a service's routes.
 func TopicRoute(k skerry.ServiceKey) string { return topicRoute + k.String() }
+
+// TopicHeard is the topic of the confirmation of a service's routes.
+func TopicHeard(k skerry.ServiceKey) string { return topicHeard + k.String() }
+
+// AnswersTopic gives the topic that a confirmation answers.
+func AnswersTopic(topic string) (of string, ok bool) {
+	rest, ok := strings.CutPrefix(topic, topicHeard)
+	return topicRoute + rest, ok
+}
 
 // RemoteRoute tells another site where the instances of a service are here. Peers are numbered as this site does.
 type RemoteRoute struct {
@@ -76,11 +87,9 @@ type RemoteRoute struct {
 // RemotePeers tells another site which workers here have routes to its instances.
 type RemotePeers struct {
 	Peers []RemotePeer `json:"peers" cbor:"1,keyasint"`
-	// Heard are the routes of the other site that all workers here have.
-	Heard []HeardRoute `json:"heard,omitempty" cbor:"2,keyasint,omitempty"`
 }
 
-// HeardRoute is a route of another site, as that sent it.
+// HeardRoute tells another site that all workers here have a route of it, as it was sent.
 type HeardRoute struct {
 	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
 	Mail    uint64            `json:"mail" cbor:"2,keyasint"` // the first bytes of the SHA-256 of the mail

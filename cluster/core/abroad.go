@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/decide/ipam"
 	"skerry.dev/skerry/wire"
@@ -19,13 +20,11 @@ import (
 type remote struct {
 	sites *network.Remote
 	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
-	lawful map[skerry.ServiceKey]bool
-	mail   map[string]bool // sites whose mail about peers must be written again
-	dirty  bool            // what the root is told must be looked at again
-	again  bool            // so must whom the relay serves
-	said   map[string]bool // keys of what was reported to the root of this kind
-	// unheard are the routes of other sites that workers here have yet to confirm.
-	unheard map[string]map[skerry.ServiceKey]bool
+	lawful  map[skerry.ServiceKey]bool
+	mail    map[string]bool // sites whose mail about peers must be written again
+	dirty   bool            // what the root is told must be looked at again
+	again   bool            // so must whom the relay serves
+	said    map[string]bool // keys of what was reported to the root of this kind
 	relay   RelayUp
 	served  wire.RelayConfig // what the relay was told
 	gateway gateway
@@ -50,7 +49,7 @@ type abroad struct {
 
 func newRemote(h home) remote {
 	return remote{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{},
-		said: map[string]bool{}, unheard: map[string]map[skerry.ServiceKey]bool{}}
+		said: map[string]bool{}}
 }
 
 // RelayUp tells where the site's relay takes datagrams and streams, and where it is reached from other sites. Unspecified
@@ -161,12 +160,25 @@ func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 		}
 		a.remote.sites.SetRoute(site, k, route)
 		if route != nil {
-			if a.remote.unheard[site] == nil {
-				a.remote.unheard[site] = map[skerry.ServiceKey]bool{}
-			}
-			a.remote.unheard[site][k] = true
+			a.hearing.Begin(moves.Heard{Site: site, Service: k})
+		} else {
+			a.hearing.End(moves.Heard{Site: site, Service: k})
+			a.unpost(wire.MailTo(site, wire.TopicHeard(k)))
 		}
 		a.interests.Touch(k)
+		return
+	}
+	if rest, ok := strings.CutPrefix(topic, "heard/"); ok {
+		k, ok := skerry.ParseServiceKey(rest)
+		heard := new(wire.HeardRoute)
+		if !ok {
+			return
+		}
+		if !open(heard) || heard.Service != k {
+			heard = nil
+		}
+		a.remote.sites.SetHeard(site, k, heard)
+		a.farewells.Touch(site + "/")
 		return
 	}
 	if topic != wire.TopicPeers {
@@ -176,7 +188,6 @@ func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 	if !open(users) {
 		users = nil
 	}
-	a.farewells.Touch(site + "/")
 	for _, id := range a.remote.sites.SetUsers(site, users) {
 		if name := a.overlayNet.names[id]; name != "" {
 			a.paths.Touch(name)
@@ -224,6 +235,16 @@ func (a *abroad) post(site, topic string, v any) {
 	if b, ok := a.mail().Seal(a.remote.sites.Site(site), topic, a.codec.Marshal(v)); ok {
 		if _, err := a.Up.Observed.Put(key, b); err == nil {
 			a.remote.said[key] = true
+		}
+	}
+}
+
+// confirmRoutes tells other sites which of their routes all workers here have.
+func (a *abroad) confirmRoutes(list []moves.Heard) {
+	for _, k := range list {
+		value, orphaned, ok := a.Up.Desired.Get(wire.MailFrom(k.Site, wire.TopicRoute(k.Service)))
+		if ok && !orphaned {
+			a.post(k.Site, wire.TopicHeard(k.Service), &wire.HeardRoute{Service: k.Service, Mail: sumOf(value)})
 		}
 	}
 }
@@ -304,8 +325,7 @@ func (a *abroad) publishSite() {
 			slices.Sort(by[from].To)
 			mail.Peers = append(mail.Peers, *by[from])
 		}
-		mail.Heard = a.heard(site)
-		if len(mail.Peers)+len(mail.Heard) > 0 {
+		if len(mail.Peers) > 0 {
 			a.post(site, wire.TopicPeers, &mail)
 		} else {
 			a.unpost(wire.MailTo(site, wire.TopicPeers))

@@ -4,11 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/wire"
 )
 
@@ -70,28 +70,13 @@ func (o *overlay) sayFarewells(now time.Time) {
 	}
 }
 
-// confirmRoutes tells other sites which of their routes all workers here have.
-func (o *overlay) confirmRoutes() {
-	for site, list := range o.remote.unheard {
-		for k := range list {
-			if !slices.ContainsFunc(slices.Collect(o.told(k)), func(name string) bool { return o.unconfirmed(name, k) }) {
-				delete(list, k)
-				o.remote.mail[site] = true
-			}
-		}
-		if len(list) == 0 {
-			delete(o.remote.unheard, site)
-		}
-	}
-}
+// localAudience is who sends requests to the services of other sites: workers.
+type localAudience struct{ audience }
 
-// heard lists the routes of another site that all workers here have.
-func (a *abroad) heard(site string) (out []wire.HeardRoute) {
-	for _, k := range a.remote.sites.Routes(site) {
-		value, orphaned, ok := a.Up.Desired.Get(wire.MailFrom(site, wire.TopicRoute(k)))
-		if ok && !orphaned && !a.remote.unheard[site][k] {
-			out = append(out, wire.HeardRoute{Service: k, Mail: sumOf(value)})
-		}
-	}
-	return out
+// Told implements moves.Audience.
+func (h localAudience) Told(k skerry.ServiceKey) iter.Seq[string] { return h.o.told(k) }
+
+// heard lists routes of other sites that all workers here have, once.
+func (o *overlay) heard(now time.Time) []moves.Heard {
+	return o.hearing.Over(now, localAudience{audience{o}})
 }

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -139,8 +141,8 @@ func TestConfirmationsOfASite(t *testing.T) {
 		return to.Sent("b/", web)
 	}
 	confirm := func(sum uint64) {
-		mail := wire.RemotePeers{Heard: []wire.HeardRoute{{Service: web, Mail: sum}}}
-		here.remoteItem(wire.MailFrom("b", wire.TopicPeers), sealed(t, there, "a", wire.TopicPeers, &mail), false)
+		topic := wire.TopicHeard(web)
+		here.remoteItem(wire.MailFrom("b", topic), sealed(t, there, "a", topic, &wire.HeardRoute{Service: web, Mail: sum}), false)
 	}
 	before := send("it runs")
 	ends := send("it ends")
@@ -162,4 +164,49 @@ func TestConfirmationsOfASite(t *testing.T) {
 	confirm(before)
 	here.remoteItem(wire.SiteKey("b"), nil, true)
 	expect("its end", false)
+}
+
+// A site confirms a route of another one by a mail of its own: however often routes change, and however many workers exchange packets with
+// the other site, what it wrote of them is not sent again. With the route the confirmation ends.
+func TestConfirmationIsAllThatIsSent(t *testing.T) {
+	s := newOverlayNetSite(t)
+	w := s.join(1)
+	web := key("acme", "shop")
+	s.apply("acme", "shop", 1)
+	s.want[w] = []skerry.ServiceKey{web}
+	s.tell(w)
+	r := newRootOf(s)
+	b := r.neighbour("b", "10.64.16.0/20")
+	mine := netip.MustParsePrefix("10.64.16.0/26")
+	changed := func(load float64) (keys []string) {
+		end := wire.RouteBackend{Peer: 3, Addr: mine.Addr(), Load: load}
+		route := wire.RemoteRoute{Route: wire.Route{Service: web, Net: wire.LocalNetworks, Backends: []wire.RouteBackend{end}},
+			Peers: []wire.RemotePeer{{ID: 3, Key: wire.OverlayKey{3}, Prefixes: []netip.Prefix{mine}}}}
+		was := map[string][]byte{}
+		for _, k := range s.c.Up.Observed.Keys() {
+			was[k], _ = s.c.Up.Observed.Get(k)
+		}
+		topic := wire.TopicRoute(web)
+		r.put(map[string][]byte{wire.MailFrom("b", topic): sealed(t, b, s.c.opt.Name, topic, &route)})
+		s.acknowledge(w)
+		for _, k := range s.c.Up.Observed.Keys() {
+			if v, _ := s.c.Up.Observed.Get(k); string(v) != string(was[k]) {
+				keys = append(keys, k)
+			}
+		}
+		return keys
+	}
+	confirmation := wire.MailTo("b", wire.TopicHeard(web))
+	if keys := changed(0); !slices.Contains(keys, confirmation) || !slices.Contains(keys, wire.MailTo("b", wire.TopicPeers)) {
+		t.Fatalf("at first it sends %v", keys)
+	}
+	for i := range 3 {
+		if keys := changed(float64(i+1) / 8); !slices.Equal(keys, []string{confirmation}) {
+			t.Errorf("after a change of the load it sends %v", keys)
+		}
+	}
+	r.put(map[string][]byte{wire.MailFrom("b", wire.TopicRoute(web)): nil})
+	if _, ok := s.c.Up.Observed.Get(confirmation); ok {
+		t.Error("it confirms a route that was withdrawn")
+	}
 }

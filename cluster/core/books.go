@@ -35,12 +35,19 @@ type books struct {
 	trust      *trust.Trust
 	releases   *moves.Releases
 	farewells  *moves.Farewells
+	hearing    *moves.Hearing
 	neighbours *moves.Neighbours
 	volumes    *volumes.Claims
 	uplink     *uplink.Uplink
 	far        *network.Far // where links lead to from here, or from, at other sites
 	admission  *Admission
 	held       map[string]bool // workers that are held on their devices
+}
+
+// answered has it looked again what a worker confirmed, or whether it is gone.
+func (b *books) answered(name string) {
+	b.farewells.Touch(name)
+	b.hearing.Touch(name)
 }
 
 // seeWorker tells the scheduler what changed of a worker.
@@ -396,7 +403,7 @@ func (b *books) audit() (faults []string) {
 	}
 	there := func(app skerry.AppKey) bool { return b.byApp[app] != nil }
 	return slices.Concat(faults, b.detect.Audit(seen), b.trust.Audit(trusted), b.releases.Audit(b.workers.has),
-		b.farewells.Audit(b.workers.has), b.neighbours.Audit(there))
+		b.farewells.Audit(b.workers.has), b.hearing.Audit(b.workers.has), b.neighbours.Audit(there))
 }
 
 // marks are what of the overlay must be worked out again.

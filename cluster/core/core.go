@@ -67,7 +67,8 @@ func New(opt Options) *Core {
 		Apps: apps.New(opt.Seed, "c"), Up: members.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(),
 		held: map[string]bool{},
-		far:  network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), neighbours: moves.NewNeighbours()}
+		far:  network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), hearing: moves.NewHearing(),
+		neighbours: moves.NewNeighbours()}
 	core := &Core{opt: opt}
 	core.overlay = newOverlay(holds, &core.opt)
 	core.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &core.overlayNet.Secret}, then: sequels{core},
@@ -374,6 +375,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.drainer.drains.Due())
 	consider(c.starts.Due())
 	consider(c.farewells.Due())
+	consider(c.hearing.Due())
 	consider(c.trust.Due())
 	consider(c.balancer.balance.Due())
 	consider(c.volumes.NextLook())
@@ -431,7 +433,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.refillWants(now)
 	c.publishRoutes()
 	c.sayFarewells(now)
-	c.confirmRoutes()
+	c.confirmRoutes(c.heard(now))
 	c.publishSite()
 	c.remote.sites.Forget(now)
 	c.serveRelay(fx)

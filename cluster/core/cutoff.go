@@ -17,7 +17,7 @@ const (
 func (l *lifecycle) strand(now time.Time, p *placement, fx *wire.Effects) {
 	l.beStranded(p.A.ID, true)
 	p.again, p.room = time.Time{}, time.Time{}
-	p.served = p.Obs.Ready
+	p.Served = p.Obs.Ready || p.Obs.Unreachable && p.Served
 	p.Obs.Unreachable, p.Obs.Ready, p.Obs.Reason = true, false, "its worker is out of touch"
 	if at := l.surelyStopped(p); !at.IsZero() {
 		l.abandon(p) // two copies are not allowed, a half-made migration among them

@@ -19,7 +19,7 @@ func (d *directories) network(app skerry.AppKey) *wire.AppNetwork {
 		return n
 	}
 	value, orphaned, ok := d.Up.Desired.Get(wire.NetworkItem(app))
-	if !ok || orphaned {
+	if !ok || orphaned && len(d.byApp[app]) == 0 { // what a root that was restored does not know runs on
 		delete(d.overlayNet.read, app)
 		return nil
 	}

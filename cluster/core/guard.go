@@ -68,7 +68,7 @@ func (g *guard) witnessed(m Witnessed) {
 // ended when it comes back, because their tombstones wait for it.
 func (g *guard) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 	since := g.detect.Lose(w.Name)
-	g.farewells.Touch(w.Name)
+	g.answered(w.Name)
 	if k := g.Children.Get(w.Name); k != nil && k.Connected { // in name only
 		g.Children.Down(now, w.Name)
 		fx.Actions = append(fx.Actions, Disconnect{w.Name})

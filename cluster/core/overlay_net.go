@@ -410,6 +410,5 @@ func (o *overlay) turnTags(now time.Time) {
 		for name := range o.workers {
 			o.paths.Touch(name)
 		}
-		o.publishPeers()
 	}
 }

@@ -213,7 +213,7 @@ func TestNearestInstancesAreTold(t *testing.T) {
 		all = append(all, backend{RouteBackend: wire.RouteBackend{Draining: i < 4}, worker: at(i + 1), name: fmt.Sprint(i)})
 	}
 	slices.Reverse(all)
-	got := at(0).nearest(all)
+	got := at(0).nearest(all, nil)
 	if len(got) != wire.MaxBackends {
 		t.Fatalf("%d instances", len(got))
 	}
@@ -222,7 +222,7 @@ func TestNearestInstancesAreTold(t *testing.T) {
 			t.Errorf("place %d is taken by instance %s", i, b.name)
 		}
 	}
-	if few := all[:2]; !slices.Equal(at(0).nearest(few), few) {
+	if few := all[:2]; !slices.Equal(at(0).nearest(few, nil), few) {
 		t.Error("few instances were chosen from")
 	}
 }

@@ -32,6 +32,7 @@ type placement struct {
 	Removing bool             `json:"removing,omitempty"`
 	Refused  bool             `json:"refused,omitempty"`
 	Obs      wire.Observation `json:"observation"`
+	Served   bool             `json:"served,omitempty"` // it was ready when its worker got out of touch
 	Placed   time.Time        `json:"placed,omitzero"`
 	Created  time.Time        `json:"created"`
 	Extra    uint64           `json:"extra,omitempty"` // restarts that the site asked for while it was alone, beside the owner's
@@ -49,7 +50,6 @@ type placement struct {
 	used
 	seeking
 	drained bool // its worker is drained, and its owner was told that there is no room
-	served  bool // it was ready when its worker got out of touch
 }
 
 // location is where an instance is, and where it may be: the ledger's.

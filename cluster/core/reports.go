@@ -103,6 +103,7 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			rp.overlay.ingressState(now, m.Name, nil)
 		}
 	}
+	rp.overlay.endRecalled(child)
 	for _, e := range d.Events {
 		rp.workerEvent(now, m.Name, e, fx)
 	}
@@ -111,7 +112,7 @@ func (rp *reports) childFrame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	}
 	// A report brings nothing new about instances, but what was given and taken back at once is never acknowledged.
 	if d.Settled {
-		rp.farewells.Touch(m.Name)
+		rp.answered(m.Name)
 	}
 	if (d.Settled || d.Report != nil) && child.Settled() {
 		rp.returned(now, child, fx)

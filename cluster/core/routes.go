@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/wire"
 )
 
@@ -61,23 +62,30 @@ func (o *overlay) refuseWant(now time.Time, name, why string, fx *wire.Effects) 
 	}
 }
 
-// loadWants takes up the interests that workers had told an earlier life of, and ends routes that nobody wants any more.
+// loadWants takes up what workers wanted in an earlier life: the routes that they have. They tell it anew when they are back, and until
+// then nothing follows from what is missing.
 func (o *overlay) loadWants() {
 	for _, name := range o.Children.Names() {
-		k := o.Children.Get(name)
-		for key, value := range k.Observed.All() {
-			if strings.HasPrefix(key, "want/") {
-				o.wantItem(name, key, value)
+		for _, key := range o.Children.Get(name).Desired.Keys() {
+			rest, is := strings.CutPrefix(key, "route/")
+			if !is {
+				continue
 			}
-		}
-		for _, key := range k.Desired.Keys() {
-			if rest, ok := strings.CutPrefix(key, "route/"); ok {
-				if s, ok := skerry.ParseServiceKey(rest); !ok || !o.interests.Has(name, s) {
-					o.Children.Delete(name, key)
-				}
+			if k, ok := skerry.ParseServiceKey(rest); !ok || !o.workers.has(name) || !o.interests.Recall(name, k) {
+				o.Children.Delete(name, key)
 			}
 		}
 		o.paths.Touch(name)
+	}
+}
+
+// endRecalled ends the interests of an earlier life that a worker does not tell any more, once it has told all.
+func (o *overlay) endRecalled(child *members.Child) {
+	if !child.Synced {
+		return
+	}
+	for _, k := range o.interests.Recalled(child.Name) {
+		o.unwant(child.Name, k)
 	}
 }
 
@@ -96,7 +104,7 @@ func (o *overlay) backends(k skerry.ServiceKey) []backend {
 	}
 	for _, id := range sortedIDs(o.byApp[k.App]) {
 		p := o.places[id]
-		if p.A.Service != k || p.ended() || p.Obs.Unreachable && !p.served {
+		if p.A.Service != k || p.ended() || p.Obs.Unreachable && !p.Served {
 			continue
 		}
 		if p.Obs.State == skerry.Running { // what is cut off only from here serves until another does
@@ -170,8 +178,8 @@ func (o *overlay) publishRoutes() {
 			lawful = o.exists(k)
 			value, ends := same, all
 			if value == nil {
-				ends = w.nearest(all)
-				value = o.codec.Marshal(routeOf(k, net, ends))
+				ends = w.nearest(all, o.routeOf(name, k))
+				value = o.codec.Marshal(newRoute(k, net, ends))
 				if len(all) <= wire.MaxBackends {
 					same = value
 				}
@@ -191,7 +199,7 @@ func (o *overlay) publishRoutes() {
 	o.publishPeers()
 }
 
-func routeOf(k skerry.ServiceKey, net wire.NetworkID, ends []backend) *wire.Route {
+func newRoute(k skerry.ServiceKey, net wire.NetworkID, ends []backend) *wire.Route {
 	r := &wire.Route{Service: k, Net: net, Backends: make([]wire.RouteBackend, len(ends))}
 	for i, b := range ends {
 		r.Backends[i] = b.RouteBackend
@@ -199,11 +207,23 @@ func routeOf(k skerry.ServiceKey, net wire.NetworkID, ends []backend) *wire.Rout
 	return r
 }
 
-// nearest gives a worker's own choice among the backends of a service: those that drain go last, because only flows that
-// exist are concerned with them.
-func (w *worker) nearest(all []backend) []backend {
+// nearest gives a worker's own choice among the backends of a service: those that drain go last, because only flows that exist are
+// concerned with them. Where the site has just started and does not know how far one is, those that the worker has come first.
+func (w *worker) nearest(all []backend, has *wire.Route) []backend {
 	if len(all) <= wire.MaxBackends {
 		return all
+	}
+	held := map[netip.Addr]bool{}
+	if has != nil {
+		for _, b := range has.Backends {
+			held[b.Addr] = true
+		}
+	}
+	far := func(b backend) float64 {
+		if held[b.Addr] && b.worker != nil && (w.reportAt.IsZero() || b.worker.reportAt.IsZero()) {
+			return 0
+		}
+		return w.distance(b.worker)
 	}
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b backend) int {
@@ -213,9 +233,23 @@ func (w *worker) nearest(all []backend) []backend {
 			}
 			return -1
 		}
-		return cmp.Compare(w.distance(a.worker), w.distance(b.worker))
+		return cmp.Compare(far(a), far(b))
 	})
 	return all[:wire.MaxBackends]
+}
+
+// routeOf is the route of a service that a worker has, or nil.
+func (o *overlay) routeOf(name string, k skerry.ServiceKey) *wire.Route {
+	c := o.Children.Get(name)
+	if c == nil {
+		return nil
+	}
+	value, ok := c.Desired.Get(wire.RouteKey(k))
+	r := new(wire.Route)
+	if !ok || o.codec.Unmarshal(value, r) != nil {
+		return nil
+	}
+	return r
 }
 
 // mayReach gives the network of a service if a worker runs something that may reach it, else 0.

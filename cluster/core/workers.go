@@ -19,7 +19,7 @@ type (
 
 func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	sets, events := c.Children.Up(now, hello)
-	c.farewells.Touch(hello.Name)
+	c.answered(hello.Name)
 	fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation, Pace: c.opt.Pace}
 	w := c.workers[hello.Name]
 	if w == nil {
@@ -87,7 +87,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	c.detect.Remove(name)
 	c.trust.Remove(name)
 	c.releases.Remove(name)
-	c.farewells.Touch(name)
+	c.answered(name)
 	for id := range c.orphan {
 		c.found(id, name)
 	}

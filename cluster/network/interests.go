@@ -18,13 +18,16 @@ const (
 )
 
 // Interests is which workers, and which other sites, want the routes of which services, and which of those routes must be worked out again.
-// Workers report their interests, and the root reports those of other sites, so nothing is written down.
+// Workers report their interests, and the root reports those of other sites, so nothing is written down; what a worker wanted when the site
+// was started anew, the routes say that it has.
 type Interests struct {
 	here   map[skerry.ServiceKey]map[string]bool        // workers
 	abroad map[skerry.ServiceKey]map[string]bool        // other sites
 	of     map[string]map[skerry.ServiceKey]bool        // by worker
 	apps   map[skerry.AppKey]map[skerry.ServiceKey]bool // services of an application that anybody wants
 	dirty  map[skerry.ServiceKey]bool                   // services whose routes must be worked out again
+	// recalled are, by worker, interests of an earlier life of the site that it has not told again.
+	recalled map[string]map[skerry.ServiceKey]bool
 	// refill are workers with more interests than they may have, of which some have ended; they are looked at from refillAt on.
 	refill   map[string]bool
 	refillAt time.Time
@@ -34,7 +37,8 @@ type Interests struct {
 func NewInterests() *Interests {
 	return &Interests{here: map[skerry.ServiceKey]map[string]bool{}, abroad: map[skerry.ServiceKey]map[string]bool{},
 		of:   map[string]map[skerry.ServiceKey]bool{},
-		apps: map[skerry.AppKey]map[skerry.ServiceKey]bool{}, dirty: map[skerry.ServiceKey]bool{}, refill: map[string]bool{}}
+		apps: map[skerry.AppKey]map[skerry.ServiceKey]bool{}, dirty: map[skerry.ServiceKey]bool{}, refill: map[string]bool{},
+		recalled: map[string]map[skerry.ServiceKey]bool{}}
 }
 
 // Add takes an interest of a worker, unless it has too many.
@@ -45,8 +49,23 @@ func (n *Interests) Add(worker string, k skerry.ServiceKey) bool {
 	add(n.here, k, worker)
 	add(n.of, worker, k)
 	add(n.apps, k.App, k)
+	remove(n.recalled, worker, k)
 	n.dirty[k] = true
 	return true
+}
+
+// Recall takes an interest that a worker told an earlier life of the site; it holds until the worker has told all that it wants.
+func (n *Interests) Recall(worker string, k skerry.ServiceKey) bool {
+	if !n.Add(worker, k) {
+		return false
+	}
+	add(n.recalled, worker, k)
+	return true
+}
+
+// Recalled lists the interests of a worker that it told an earlier life and not this one, in any order.
+func (n *Interests) Recalled(worker string) []skerry.ServiceKey {
+	return slices.Collect(maps.Keys(n.recalled[worker]))
 }
 
 // Full reports whether a worker has as many interests as it may.
@@ -59,6 +78,7 @@ func (n *Interests) Remove(worker string, k skerry.ServiceKey) {
 	}
 	remove(n.here, k, worker)
 	remove(n.of, worker, k)
+	remove(n.recalled, worker, k)
 	n.forget(k)
 	n.dirty[k] = true
 }
@@ -188,6 +208,13 @@ func (n *Interests) Audit() (faults []string) {
 			bad("%s is listed for other sites, and none wants it", k)
 		}
 		add(apps, k.App, k)
+	}
+	for worker, list := range n.recalled {
+		for k := range list {
+			if !n.of[worker][k] {
+				bad("%s is recalled for %s, which does not have it", k, worker)
+			}
+		}
 	}
 	if !maps.EqualFunc(n.apps, apps, maps.Equal) {
 		bad("of applications %v are wanted, listed %v", apps, n.apps)

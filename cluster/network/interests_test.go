@@ -136,3 +136,21 @@ func TestAuditOfInterests(t *testing.T) {
 		}
 	}
 }
+
+// What an earlier life of the site knew holds until a worker has told all that it wants.
+func TestRecalledInterests(t *testing.T) {
+	n, k, other := NewInterests(), skerry.ServiceKey{Service: "web"}, skerry.ServiceKey{Service: "far"}
+	for _, x := range []skerry.ServiceKey{k, other} {
+		if !n.Recall("w1", x) {
+			t.Fatalf("%s is refused", x)
+		}
+	}
+	n.Add("w1", k)
+	if left := n.Recalled("w1"); !slices.Equal(left, []skerry.ServiceKey{other}) || !n.Has("w1", other) {
+		t.Errorf("not told again: %v", left)
+	}
+	n.Remove("w1", other)
+	if left := n.Recalled("w1"); len(left) > 0 || n.Has("w1", other) || !n.Has("w1", k) || len(n.Audit()) > 0 {
+		t.Errorf("left: %v; %v", left, n.Audit())
+	}
+}

@@ -221,37 +221,24 @@ func (r *Remote) SetUsers(site string, users *wire.RemotePeers) (concerned []wir
 	for _, p := range slices.Concat(was, is) {
 		concerned = append(concerned, p.To...)
 	}
-	r.hear(site, users)
 	return concerned
 }
 
-// hear takes which routes from here all workers of another site have.
-func (r *Remote) hear(site string, users *wire.RemotePeers) {
-	if r.heard[site] == nil && (users == nil || len(users.Heard) == 0) {
+// SetHeard takes that all workers of another site have a route of a service here; nil: it does not say so any more.
+func (r *Remote) SetHeard(site string, k skerry.ServiceKey, is *wire.HeardRoute) {
+	if is == nil {
+		delete(r.heard[site], k)
 		return
 	}
-	r.heard[site] = map[skerry.ServiceKey]uint64{}
-	if users != nil {
-		for _, h := range users.Heard {
-			r.heard[site][h.Service] = h.Mail
-		}
+	if r.heard[site] == nil {
+		r.heard[site] = map[skerry.ServiceKey]uint64{}
 	}
+	r.heard[site][k] = is.Mail
 }
 
 // Heard gives what a site says of the route of a service here that all its workers have, and whether it ever says so.
 func (r *Remote) Heard(site string, k skerry.ServiceKey) (mail uint64, says bool) {
 	return r.heard[site][k], r.heard[site] != nil
-}
-
-// Routes lists the services of which another site has told the instances.
-func (r *Remote) Routes(site string) (out []skerry.ServiceKey) {
-	for k, by := range r.routes {
-		if by[site] != nil {
-			out = append(out, k)
-		}
-	}
-	slices.SortFunc(out, skerry.ServiceKey.Compare)
-	return out
 }
 
 // acquaint takes workers of another site in place of those that the same mail named before. It gives those that are known

@@ -190,11 +190,11 @@ func TestRemoteHeard(t *testing.T) {
 			t.Errorf("of the route %d was heard, it says so: %v", m, s)
 		}
 	}
-	r.SetUsers("b", &wire.RemotePeers{})
+	r.SetHeard("b", web, nil)
 	expect(0, false)
-	r.SetUsers("b", &wire.RemotePeers{Heard: []wire.HeardRoute{{Service: web, Mail: 7}}})
+	r.SetHeard("b", web, &wire.HeardRoute{Service: web, Mail: 7})
 	expect(7, true)
-	r.SetUsers("b", nil)
+	r.SetHeard("b", web, nil)
 	expect(0, true)
 	r.Leave("b")
 	expect(0, false)

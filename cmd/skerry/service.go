@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+
+	"skerry.dev/skerry/internal/signals"
 )
 
 // part is something that runs until its context ends. Parts start in order and stop in reverse.
@@ -44,7 +46,7 @@ func newService(log *slog.Logger) *service {
 	// A lost terminal does not end a role. The signals are caught and dropped rather than ignored, for what is ignored is so in
 	// the containers that the role starts, too, and a shell in there could not even trap it.
 	dropped := make(chan os.Signal, 1)
-	signal.Notify(dropped, syscall.SIGHUP, os.Interrupt)
+	signal.Notify(dropped, append(signals.Ignored(), syscall.SIGHUP, os.Interrupt)...)
 	return &service{log: log, done: make(chan ended, 16), watchdog: startWatchdog()}
 }
 

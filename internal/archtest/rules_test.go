@@ -63,7 +63,7 @@ var imports = map[string]string{
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
 	"runtime/internal/...": ". spec runtime runtime/internal/... internal/files",
-	"runtime/native":       ". artifact runtime runtime/internal/... internal/files internal/thread",
+	"runtime/native":       ". artifact runtime runtime/internal/... internal/files internal/signals internal/thread",
 	"runtime/oci":          "spec artifact internal/owners runtime runtime/internal/... internal/files internal/thread",
 	"runtime/containerd":   "spec internal/owners runtime runtime/internal/... runtime/oci internal/files",
 	"runtime/wasm":         ". spec wire runtime runtime/internal/... runtime/native internal/httpend internal/wasmcode",
@@ -116,6 +116,7 @@ var imports = map[string]string{
 	"internal/s3":         ".",
 	"internal/snapshot":   ". spec",
 	"internal/thread":     "",
+	"internal/signals":    "",
 	"internal/tier":       ". spec view decide/apps decide/evidence artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault artifact/imageref",
 	"internal/succession": ". wire auth internal/tier link link/frame store decide/lease store/vault internal/files",
 	"internal/execstream": "",

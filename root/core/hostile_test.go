@@ -139,6 +139,26 @@ func TestMailAboutServicesOfOthers(t *testing.T) {
 	}
 }
 
+// Routes are confirmed by whom they are told to, and by nobody else.
+func TestConfirmationsOfOthers(t *testing.T) {
+	r := newHostileRoot(t, "asks", "has", "thief")
+	shop := r.apply("shop", "", "has", "asks")
+	r.apply("lure", "", "thief", "has")
+	r.say("asks", wantOf(shop))
+	heard := wire.TopicHeard(shop)
+	for _, site := range []string{"asks", "thief"} {
+		r.say(site, map[string][]byte{wire.MailTo("has", heard): []byte("x"), wire.MailTo("has", "heard/nothing"): []byte("x")})
+	}
+	ofAsking, ofThief, refused := r.has("has", wire.MailFrom("asks", heard)), r.has("has", wire.MailFrom("thief", heard)), r.c.relations.counts[refusedMail]
+	if !ofAsking || ofThief || refused != 3 {
+		t.Errorf("of who asked: %v, of another: %v; %d are refused", ofAsking, ofThief, refused)
+	}
+	r.say("has", map[string][]byte{wire.MailTo("asks", heard): []byte("x")})
+	if r.has("asks", wire.MailFrom("has", heard)) {
+		t.Error("who holds a service confirms its own routes")
+	}
+}
+
 // A root that was started anew takes nothing from sites because others have not told it yet what they have to do with them.
 func TestSitesThatHaveNotToldYet(t *testing.T) {
 	r := newHostileRoot(t, "asks", "has")

@@ -186,8 +186,12 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 				continue
 			}
 			// A site tells of workers whom it exchanges packets with, and of the routes of what it holds whom wants them: it
-			// cannot take what is meant for services of others.
-			if path := [2]string{name, to}; ok && (related[path] && topic == wire.TopicPeers || routes[path][topic]) {
+			// cannot take what is meant for services of others. Who is told of a route may confirm it.
+			path, answered := [2]string{name, to}, false
+			if of, is := wire.AnswersTopic(topic); is {
+				answered = routes[[2]string{to, name}][of]
+			}
+			if ok && (related[path] && topic == wire.TopicPeers || routes[path][topic] || answered) {
 				put(to, wire.MailFrom(name, topic), value)
 			} else if !rel.given[to][wire.MailFrom(name, topic)] { // what has just come to its end is no offence
 				refuse(name, key, refusedMail)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/signals"
 	"skerry.dev/skerry/runtime/internal/tty"
 )
 
@@ -86,6 +88,7 @@ func shim(args []string) error {
 	if len(args) == 0 {
 		return errors.New("shim: this command is not for people; see runtime/native")
 	}
+	clean()
 	verb, flags := args[0], map[string]string{}
 	for i := 1; i+1 < len(args); i++ {
 		if strings.HasPrefix(args[i], "--") {
@@ -120,6 +123,22 @@ func shim(args []string) error {
 		return nil // conmon may ask; the driver does it itself
 	}
 	return fmt.Errorf("shim: unknown command %q", verb)
+}
+
+// clean gives the program what any other starts with, as containers get it, wherever the agent was started: below nohup, or by a shell that
+// masks permissions and holds files open. What is ignored or blocked would stay so in the program, what is caught does not.
+func clean() {
+	files, _ := os.ReadDir("/proc/self/fd")
+	for _, f := range files {
+		if fd, err := strconv.Atoi(f.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	unix.Umask(0o022)
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, new(unix.Sigset_t), nil)
+	if list := signals.Ignored(); len(list) > 0 { // none would be all
+		signal.Notify(make(chan os.Signal, 1), list...)
+	}
 }
 
 // create starts the program as a child that conmon, a subreaper, inherits.
