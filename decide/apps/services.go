@@ -13,7 +13,7 @@ import (
 //
 //	reconcileService ─► rollout: how many of the new version may there be? ─► resize what differs in limits alone
 //	                                                                       ─► create and stop, no more at a time than an update may
-//	reconcilePerWorker ─► one for each child
+//	reconcilePerWorker ─► one for each child, child by child
 type rollouts struct {
 	*lifecycle
 	editor  *editor
@@ -90,7 +90,7 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	// A job is not begun again, and copies on all workers are not doubled.
 	if like := slices.IndexFunc(old, func(i *Instance) bool { return i.Spec.Mode == s.Mode }); like >= 0 {
 		for n := want - limit - len(old) - leaving; n > 0; n-- { // a wave is not done, and one of the others has gone
-			old = append(old, rs.createAs(now, a, old[like], rs.freeOrdinal(sk, old[like].Revision), fx))
+			old = append(old, rs.createAs(now, a, old[like], rs.freeOrdinal(sk, old[like].Revision), "", fx))
 		}
 	}
 	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
@@ -165,38 +165,6 @@ func (rs *rollouts) restartOneByOne(now time.Time, a *App, s *spec.ServiceSpec, 
 		rs.saveInstance(i, fx)
 		if wasServing {
 			return
-		}
-	}
-}
-
-func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
-	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
-	rev := a.revisions[s.Name]
-	have := map[string]bool{}
-	var list []*Instance
-	for _, i := range rs.Instances(sk) {
-		if rs.settleCrashLoop(now, i) {
-			rs.saveInstance(i, fx)
-		}
-		switch {
-		case !i.Live():
-		case i.Revision != rev || !slices.Contains(rs.targets, i.Target) || !rs.allows(s, i.Target) || have[i.Target]:
-			rs.stop(now, i, "replaced or no longer wanted there", fx)
-		default:
-			have[i.Target] = true
-			list = append(list, i)
-		}
-	}
-	rs.takeOver(now, a, s, list, fx)
-	for n, t := range rs.targets {
-		if !have[t] && rs.allows(s, t) {
-			rs.create(now, a, s, n, t, "", fx)
-		}
-	}
-	for _, i := range list {
-		if i.Restart < a.Restarts[s.Name] {
-			i.Restart = a.Restarts[s.Name]
-			rs.saveInstance(i, fx)
 		}
 	}
 }
