@@ -3050,6 +3050,23 @@ export interface components {
              */
             to?: number;
         };
+        RolloutSites: {
+            /**
+             * Format: int64
+             * @description Sites that are to have the service.
+             */
+            all: number;
+            /**
+             * Format: int64
+             * @description Sites that are out of touch and do not have the new version; they get it when they are back.
+             */
+            away?: number;
+            /**
+             * Format: int64
+             * @description Sites where all copies run the new version and serve.
+             */
+            done: number;
+        };
         RolloutView: {
             /** Format: date-time */
             endedAt?: string;
@@ -3086,6 +3103,8 @@ export interface components {
             /** @description Version that was rolled back. It is not retried until the manifest changes. */
             refused?: components["schemas"]["RefusedView"];
             revision: string;
+            /** @description How far the update is at the sites; only for mode perWorker, at a root. */
+            sites?: components["schemas"]["RolloutSites"];
             /** Format: date-time */
             startedAt: string;
             /** @description Why the rollout is blocked: an old instance would have to end before a new one can start, and there is no place for the new one. */
