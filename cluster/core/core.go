@@ -68,7 +68,7 @@ func New(opt Options) *Core {
 		far: network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
-	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret}, then: sequels{c},
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret, unclear: map[string]bool{}}, then: sequels{c},
 		questions: questions.New(opt.Policies),
 		starts:    placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
@@ -87,7 +87,7 @@ func New(opt Options) *Core {
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuilder.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{c.overlay})
-	c.volumes = volumes.New(disks{holds})
+	c.volumes = volumes.New(disks{holds, c.lifecycle.sender})
 	c.trust = trust.New(witnesses{c.overlay})
 	return c
 }

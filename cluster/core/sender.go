@@ -22,6 +22,8 @@ import (
 type sender struct {
 	*books
 	secret *[]byte // a key of it seals what is given
+	// unclear are volumes that workers keep from before and that are not taken up, by worker and key, which was told.
+	unclear map[string]bool
 }
 
 // given encodes an assignment for a worker.
@@ -232,7 +234,9 @@ func (s *sender) decideOrphans(child *members.Child) {
 		}
 	}
 	for _, o := range orphans {
-		if !unknown && !strings.HasPrefix(o.Key, "inst/") {
+		_, data := spec.ParseVolumeKey(o.Key)
+		_, snapshot := spec.ParseSnapshotKey(o.Key)
+		if !unknown && !strings.HasPrefix(o.Key, "inst/") && !data && !snapshot { // what they are about would be gone
 			s.Children.Delete(child.Name, o.Key)
 		}
 	}

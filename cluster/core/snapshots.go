@@ -324,7 +324,7 @@ func (sn *snapshots) beginRestore(now time.Time, m BeginRestore, fx *wire.Effect
 	}
 	at, _, w := sn.volumes.Holder(m.To)
 	switch {
-	case m.Clone && (at != "" || (disks{sn.books}).Replica(m.To)):
+	case m.Clone && (at != "" || (disks{b: sn.books}).Replica(m.To)):
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "there is a volume %s", m.To).WithHint("choose another name, or restore the snapshot in its place")
 	case at != "" && w.Org != "" && w.Org != s.Org:
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "volume %s belongs to another organisation", m.To).WithHint("clone the snapshot under another name")
@@ -446,7 +446,7 @@ func (sn *snapshots) endRestore(now time.Time, m EndRestore, fx *wire.Effects) {
 
 // deleteVolume deletes volumes about which the site decides.
 func (sn *snapshots) deleteVolume(now time.Time, m apps.DeleteVolume, fx *wire.Effects) {
-	if sn.volumes.Loose(m.Claim) && !(disks{sn.books}).Replica(m.Claim) && !sn.volumes.Busy(m.Claim) {
+	if sn.volumes.Loose(m.Claim) && !(disks{b: sn.books}).Replica(m.Claim) && !sn.volumes.Busy(m.Claim) {
 		_, _, w := sn.volumes.Holder(m.Claim)
 		sn.volumes.Remove(m.Claim)
 		sn.countBesides(w.Org)
