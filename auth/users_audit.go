@@ -90,21 +90,20 @@ const pruneEvery = time.Hour
 
 // Audit keeps a record. A store that takes no writes loses it; the log has it then.
 func (p *People) Audit(ctx context.Context, r AuditRecord) {
-	a := &p.audit
-	a.writing.RLock()
+	p.audit.writing.RLock()
 	err := p.keepAudit(ctx, &r)
-	a.writing.RUnlock()
+	p.audit.writing.RUnlock()
 	if errors.Is(err, store.ErrConflict) { // while leaders change there are two for a moment, and the other one has written that number
-		a.writing.Lock()
+		p.audit.writing.Lock()
 		for range 8 {
-			if err = a.reload(ctx, p); err == nil {
+			if err = p.audit.reload(ctx, p); err == nil {
 				err = p.keepAudit(ctx, &r)
 			}
 			if !errors.Is(err, store.ErrConflict) {
 				break
 			}
 		}
-		a.writing.Unlock()
+		p.audit.writing.Unlock()
 	}
 	if err != nil {
 		p.cfg.Log.Error("audit record was not kept", "seq", r.Seq, "user", r.User, "addr", r.Address, "operation", r.Operation,

@@ -74,7 +74,8 @@ func TestAuditChain(t *testing.T) {
 	}
 }
 
-// Two leaders write to one store, as for a moment while they change: each record has a number of its own, none is lost, and the chain holds.
+// Two leaders write to one store, as for a moment while they change: each record has a number of its own, none is lost, and the chain
+// holds.
 func TestAuditOfTwoLeaders(t *testing.T) {
 	one, st := chained(t)
 	other := auditor(t, st, AuditLimits{})
@@ -83,7 +84,7 @@ func TestAuditOfTwoLeaders(t *testing.T) {
 		other.Audit(t.Context(), AuditRecord{User: "ada", Operation: "login", Object: fmt.Sprint("other ", i), Result: "ok"})
 	}
 	if r := verified(t, one, ""); len(r.Faults) > 0 || r.Records != 13 {
-		t.Errorf("%+v", r)
+		t.Errorf("want 13 records and no faults, got %+v", r)
 	}
 	var wg sync.WaitGroup
 	for i, p := range []*People{one, other} {

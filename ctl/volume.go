@@ -120,8 +120,9 @@ func (a *app) describeVolume(ctx context.Context, c *api.Client, out io.Writer, 
 	p.add("Volumes", strings.Join(v.Volumes, ", "))
 	p.add("Size", volumeSize(&v))
 	p.add("State", map[view.VolumeState]string{view.VolumeUsed: "Used", view.VolumeIdle: "Idle: no instance has it now; its service would use it again",
-		view.VolumeKept:   "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + v.Name + "` deletes it",
-		view.VolumeOrphan: "Orphan: a site that had lost its store found it on the worker; a service of the same name uses it again, and `skerry delete volume " + v.Name + "` deletes it"}[v.State])
+		view.VolumeKept: "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + v.Name + "` deletes it",
+		view.VolumeOrphan: "Orphan: a site that had lost its store found it on the worker; a service of the same name uses it again, " +
+			"and `skerry delete volume " + v.Name + "` deletes it"}[v.State])
 	p.add("Unused since", when(now, v.Since))
 	p.add("Reclaim", v.Reclaim)
 	p.add("Instance", string(v.Instance))

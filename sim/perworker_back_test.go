@@ -45,7 +45,8 @@ func (w *turns) rolledBack(what, why string, copies int) {
 	w.serve(what, map[string]int{"x:1": copies})
 }
 
-// A version that is bad ends one copy, whatever is bad about it. It is taken back, and the copies that it had not come to have run all the time.
+// A version that is bad ends one copy, whatever is bad about it. It is taken back, and the copies that it had not come to have run all
+// the time.
 func TestPerWorkerIsTakenBack(t *testing.T) {
 	for _, c := range []struct {
 		image, why string
@@ -93,11 +94,12 @@ func TestPerWorkerStaysWithoutRollback(t *testing.T) {
 	w.Run(20 * time.Minute)
 	w.serve("without rollback", map[string]int{"x:1": 3})
 	if status, s := w.shown(); status != "Degraded" || !s.Rollout.Failing || s.Ready != 3 || s.UpToDate != 1 || s.Instances != 4 {
-		t.Errorf("%s: %+v, %+v", status, s, s.Rollout)
+		t.Errorf("want 3 of 4 ready, and a failing rollout: %s: %+v, %+v", status, s, s.Rollout)
 	}
 }
 
-// The first copies are watched for the time of the canary, through a restart of the site; a pause there is kept, and so is one in the middle.
+// The first copies are watched for the time of the canary, through a restart of the site; a pause there is kept, and so is one in the
+// middle.
 func TestPerWorkerCanaryAndPause(t *testing.T) {
 	w := newTurns(t, 5)
 	two := 2
@@ -107,13 +109,13 @@ func TestPerWorkerCanaryAndPause(t *testing.T) {
 	w.Run(55 * time.Second)
 	w.serve("the canary is watched", map[string]int{"x:1": 4, "x:2": 1})
 	if status, s := w.shown(); status != "Progressing" || s.Rollout.Phase != view.RolloutCanary || s.Ready != 5 || s.UpToDate != 1 {
-		t.Errorf("%s: %+v, %+v", status, s, s.Rollout)
+		t.Errorf("want a canary beside four others: %s: %+v, %+v", status, s, s.Rollout)
 	}
 	w.must(t, w.Root, apps.Pause{Service: web("probe"), Actor: "ann"})
 	w.Run(5 * time.Minute)
 	w.serve("paused", map[string]int{"x:1": 4, "x:2": 1})
 	if status, s := w.shown(); status != "Progressing" || s.Rollout.Phase != view.RolloutPaused {
-		t.Errorf("%s: %+v", status, s.Rollout)
+		t.Errorf("want a pause: %s: %+v", status, s.Rollout)
 	}
 	w.must(t, w.Root, apps.Resume{Service: web("probe")})
 	w.Run(5 * time.Second)
@@ -153,8 +155,8 @@ func TestPerWorkerUndoInTheMiddle(t *testing.T) {
 	}
 }
 
-// A worker that is away gets the version when it is back, a new one at once; one that had a bad version and was away when that was taken back
-// does not keep it.
+// A worker that is away gets the version when it is back, a new one at once; one that had a bad version and was away when that was taken
+// back does not keep it.
 func TestPerWorkerWorkersComeAndGo(t *testing.T) {
 	w := newTurns(t, 4)
 	w.PowerOff(w.Workers["a/w4"])
@@ -184,7 +186,7 @@ func TestPerWorkerWorkersComeAndGo(t *testing.T) {
 	w.Run(20 * time.Minute)
 	w.serve("its worker is out of touch", map[string]int{"x:2": 4})
 	if _, s := w.shown(); s.Rollout == nil || s.Rollout.Refused == nil {
-		t.Errorf("%+v", s.Rollout)
+		t.Errorf("want it taken back: %+v", s.Rollout)
 	}
 	w.Heal(w.Workers["a/"+at])
 	w.Run(time.Minute)
@@ -203,7 +205,7 @@ func TestPerWorkerRestartIsNoFailure(t *testing.T) {
 	w.Run(3 * time.Minute)
 	w.serve("updated", map[string]int{"x:2": 4})
 	if status, s := w.shown(); status != "Ready" || s.Rollout.Failures != 0 {
-		t.Errorf("%s: %+v", status, s.Rollout)
+		t.Errorf("want Ready without failures: %s: %+v", status, s.Rollout)
 	}
 	w.apply("bad:1")
 	w.Run(2 * time.Minute)

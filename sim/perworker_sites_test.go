@@ -98,7 +98,7 @@ func TestSitesAreUpdatedInTurn(t *testing.T) {
 		most = max(most, busy)
 		status, s := w.shown()
 		if s.Rollout.Sites == nil || s.Rollout.Sites.All != 4 || status == "Ready" && s.Rollout.Sites.Done != 4 {
-			t.Fatalf("%s: %+v", status, s.Rollout.Sites)
+			t.Fatalf("want four sites, all done when Ready: %s: %+v", status, s.Rollout.Sites)
 		}
 	}
 	if len(order) != 4 || order[0] != "b" || order[3] != "a" {
@@ -148,7 +148,7 @@ func TestSitesOutOfTouch(t *testing.T) {
 	w.Run(20 * time.Minute)
 	w.sitesAre("the first one is away", map[string]string{"a": "x:2 x:2 x:2", "b": "x:2", "c": "x:1 x:1"})
 	if status, s := w.shown(); s.Rollout.Phase != view.RolloutDone || status == "Ready" || s.Rollout.Sites.Away != 1 || s.OutOfTouch == 0 {
-		t.Errorf("%s: %+v, %+v", status, s.Rollout, s.Rollout.Sites)
+		t.Errorf("want it done, with one site away: %s: %+v, %+v", status, s.Rollout, s.Rollout.Sites)
 	}
 	w.Heal(w.Clusters["b"])
 	w.Heal(w.Clusters["c"])
@@ -171,8 +171,8 @@ func TestSitesOutOfTouch(t *testing.T) {
 	w.sitesAre("it is bad at one", map[string]string{"a": "x:2 x:2", "b": "x:3", "c": "x:3 x:3"})
 }
 
-// A site that has a bad version, and is cut off before it can be taken back there, goes back when it is in touch; one that joins meanwhile has
-// the version that serves.
+// A site that has a bad version, and is cut off before it can be taken back there, goes back when it is in touch; one that joins meanwhile
+// has the version that serves.
 func TestSiteIsCutOffWithABadVersion(t *testing.T) {
 	w := newSites(t, map[string]int{"a": 3, "b": 2})
 	w.apply("bad:1")

@@ -146,7 +146,8 @@ func (k *checker) shown() string {
 					return fmt.Sprintf("%s shows %d ready of %s, and %d run", n.Name, s.Ready, at, runs[at])
 				}
 				at := skerry.ServiceKey{App: v.Key, Service: s.Name}
-				if has := current[revision{at, s.Revision}] + k.entrusted(at); s.Mode == spec.ModePerWorker && s.Ready == s.Instances && s.UpToDate > has {
+				has := current[revision{at, s.Revision}] + k.entrusted(at)
+				if s.Mode == spec.ModePerWorker && s.Ready == s.Instances && s.UpToDate > has {
 					return fmt.Sprintf("%s shows %d copies of %s up to date, and %d are", n.Name, s.UpToDate, at, has)
 				}
 			}

@@ -13,8 +13,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// A site whose store is gone removes no volumes that its workers keep from before. It lists them, with since when it has known of them, and has
-// the applications of their names find them again: where the data is, not where there is room.
+// A site whose store is gone removes no volumes that its workers keep from before. It lists them, with since when it has known of them, and
+// has the applications of their names find them again: where the data is, not where there is room.
 func TestVolumesOfALostStore(t *testing.T) {
 	for _, rebuild := range []bool{true, false} {
 		w := newWorld(t, 9)
@@ -49,7 +49,8 @@ func TestVolumesOfALostStore(t *testing.T) {
 		w.Run(10 * time.Second)
 		lost := w.Now
 		w.restore(a, map[string][]byte{"fabric": a.Store["fabric"]}, func() core {
-			return cluster.New(cluster.Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Seed: w.bytes(), Rebuild: rebuild, Admission: cluster.Admission{Trusted: []string{"default"}}})
+			return cluster.New(cluster.Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Seed: w.bytes(), Rebuild: rebuild,
+				Admission: cluster.Admission{Trusted: []string{"default"}}})
 		})
 		w.Restart(a, nil)
 		w.Run(5 * time.Minute)
@@ -67,7 +68,8 @@ func TestVolumesOfALostStore(t *testing.T) {
 			v, is := listed()[name]
 			if used := rebuild && name == "runs"; used && v.State != view.VolumeUsed {
 				t.Errorf("%s runs, and its volume is %s", name, v.State)
-			} else if !used && (!is || v.State != view.VolumeOrphan || !v.Since.After(lost) || "a/"+string(v.Worker)+" 0" != before[name][0] || v.Org != "default") {
+			} else if at := "a/" + string(v.Worker) + " 0"; !used && (!is || v.State != view.VolumeOrphan || !v.Since.After(lost) ||
+				at != before[name][0] || v.Org != "default") {
 				t.Errorf("rebuild %v: %s is listed as %+v", rebuild, name, v)
 			}
 		}
@@ -92,7 +94,7 @@ func TestVolumesOfALostStore(t *testing.T) {
 			t.Errorf("deleted, it is at %v", now)
 		}
 		if len(w.Faults) > 0 {
-			t.Error(w.Faults)
+			t.Error("there are faults:", w.Faults)
 		}
 	}
 }

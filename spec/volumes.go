@@ -99,8 +99,8 @@ type VolumeClaim struct {
 	Volume  string            `json:"volume,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
-// KeptVolumes is what a site tells a worker of a claim. The worker needs no more of it than its key; a site that has lost its store finds in
-// it whose they are, and by the seal that it was this site which had them kept there.
+// KeptVolumes is what a site tells a worker of a claim. The worker needs no more of it than its key; a site that has lost its store finds
+// in it whose they are, and by the seal that it was this site which had them kept there.
 type KeptVolumes struct {
 	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
 	Ordinal int               `json:"ordinal" cbor:"2,keyasint,omitempty"`

@@ -68,7 +68,7 @@ func New(opt Options) *Core {
 		far: network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), neighbours: moves.NewNeighbours()}
 	c := &Core{opt: opt}
 	c.overlay = newOverlay(holds, &c.opt)
-	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret, unclear: map[string]bool{}}, then: sequels{c},
+	c.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &c.overlayNet.Secret}, then: sequels{c},
 		questions: questions.New(opt.Policies),
 		starts:    placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
 	c.find = &finder{books: holds, questions: c.questions}
@@ -77,7 +77,7 @@ func New(opt Options) *Core {
 	c.judge = &judge{c.lifecycle, c.find, c.drainer.drains}
 	c.intake = &intake{lifecycle: c.lifecycle, find: c.find}
 	c.snapshots = &snapshots{c.lifecycle}
-	c.rebuilder = &rebuilder{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt}
+	c.rebuilder = &rebuilder{c.lifecycle, c.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &c.opt, map[string]bool{}}
 	c.amender = &amender{c.lifecycle, c.intake, c.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, c.Apps)}
 	c.views = &views{c.overlay, c.drainer, c.amender.overrides, c.rebuilder.rebuild}
 	c.planner = &planner{c.find}
@@ -87,7 +87,7 @@ func New(opt Options) *Core {
 	c.queue = &queue{lifecycle: c.lifecycle, find: c.find, rebuild: c.rebuilder.rebuild}
 	holds.admission, holds.uplink = &c.opt.Admission, uplink.New(c.Up, opt.ReportEvery)
 	c.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{c.overlay})
-	c.volumes = volumes.New(disks{holds, c.lifecycle.sender})
+	c.volumes = volumes.New(disks{holds, c.lifecycle.sealVolumes})
 	c.trust = trust.New(witnesses{c.overlay})
 	return c
 }

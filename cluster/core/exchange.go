@@ -17,9 +17,9 @@ import (
 //	before: Removing ─► update.maxUnavailable of its copies end at a time, in turn ─► gone
 //	next:               a copy on each worker that keeps none of those ─► ready for update.healthyTime ─► the next ones end
 //
-// One that restarts, does not get ready, finds no room or takes its worker down holds up the rest, which serves as before, and the owner takes
-// it back: it wants the former group again, with the copies that it has yet. Workers that the next version is not for, or that are cordoned,
-// hold up nothing.
+// One that restarts, does not get ready, finds no room or takes its worker down holds up the rest, which serves as before, and the owner
+// takes it back: it wants the former group again, with the copies that it has yet. Workers that the next version is not for, or that are
+// cordoned, hold up nothing.
 
 // readiness says since when a copy has been ready, after how many restarts.
 type readiness struct {
@@ -208,7 +208,7 @@ func (in *intake) most(now time.Time, next *group, stay int) (most int, trial bo
 		return most, false
 	}
 	begun := in.begunFor(next)
-	copies := slices.DeleteFunc(in.copies(next.A.ID), func(p *placement) bool { return in.silent(p, begun) })
+	copies := slices.DeleteFunc(in.copies(next.A.ID), func(p *placement) bool { return in.workers.silent(p, begun) })
 	canaries, watch, proven := 1, time.Duration(0), 0
 	if k := next.A.Spec.Update.Canary; k != nil {
 		canaries, watch = k.Of(len(copies)+stay), time.Duration(k.For)
@@ -227,14 +227,6 @@ func (in *intake) most(now time.Time, next *group, stay int) (most int, trial bo
 	return min(most, canaries-len(copies)), true
 }
 
-// watch notes whether the first copies of a version are a trial, and tells its owner.
-func (in *intake) watch(now time.Time, next *group, trial bool, fx *wire.Effects) {
-	if next.trial != trial {
-		next.trial = trial
-		in.tellGroup(now, next, fx)
-	}
-}
-
 // begunFor gives the workers on which a copy has ended, or is to, for one of a group that has not served there for long enough yet.
 func (l *ledger) begunFor(next *group) map[string]bool {
 	out := map[string]bool{}
@@ -246,10 +238,10 @@ func (l *ledger) begunFor(next *group) map[string]bool {
 	return out
 }
 
-// silent reports whether a copy says nothing about its version: its worker has left, carries out nothing, or is lost, and was not in its turn,
-// in which the version may have taken it down.
-func (h *herald) silent(p *placement, begun map[string]bool) bool {
-	w := h.workers[p.Pinned]
+// silent reports whether a copy says nothing about its version: its worker has left, carries out nothing, or is lost, and was not in its
+// turn, in which the version may have taken it down.
+func (ro roster) silent(p *placement, begun map[string]bool) bool {
+	w := ro[p.Pinned]
 	return w == nil || w.report.Frozen != "" || w.sight.Lost() && !begun[p.Pinned] || p.Worker == "" && w.refusing() != ""
 }
 

@@ -141,29 +141,29 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 }
 
 // counts tells how far the copies of a group have come, beside those of other groups whose turn is yet to come.
-func (h *herald) counts(g *group, list, turns []*placement) *wire.Copies {
-	k := &wire.Copies{Former: len(turns), Canary: g.trial}
+func (h *herald) counts(of *group, list, turns []*placement) *wire.Copies {
+	sum := &wire.Copies{Former: len(turns), Canary: of.trial}
 	for _, p := range turns {
 		if p.Obs.Ready {
-			k.Serving++
+			sum.Serving++
 		}
 	}
-	begun := h.begunFor(g)
+	begun := h.begunFor(of)
 	for _, p := range list {
 		switch {
 		case p.Obs.State == skerry.Terminated:
-			k.Done++
-		case (!p.Obs.Ready || p.Obs.CrashLoop != "") && !h.silent(p, begun):
-			k.Short++
+			sum.Done++
+		case (!p.Obs.Ready || p.Obs.CrashLoop != "") && !h.workers.silent(p, begun):
+			sum.Short++
 		}
 		delete(begun, p.Pinned)
 	}
 	for name := range begun { // the other one has not ended yet
 		if h.workers[name] != nil {
-			k.Short++
+			sum.Short++
 		}
 	}
-	return k
+	return sum
 }
 
 func (h *herald) tellGroupAs(now time.Time, g *group, o wire.Observation, fx *wire.Effects) {

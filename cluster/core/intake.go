@@ -127,7 +127,8 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 		in.acceptLocal(now, i, fx)
 	}
 	for _, ch := range fx.Changed { // what is wanted back comes before the end of what was to take its place
-		if g, i := in.groups[ch.Instance], in.Apps.Instance(ch.Instance); g != nil && g.Removing && i != nil && i.Live() && !in.Apps.Frozen(i.Service.App) {
+		g, i := in.groups[ch.Instance], in.Apps.Instance(ch.Instance)
+		if g != nil && g.Removing && i != nil && i.Live() && !in.Apps.Frozen(i.Service.App) {
 			in.acceptLocal(now, i, fx)
 		}
 	}
@@ -220,7 +221,8 @@ func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, f
 		in.Up.Ignored.Count(members.IgnoredToken)
 		return
 	}
-	same := g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch && g.A.Exchange == a.Exchange
+	same := g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch &&
+		g.A.Exchange == a.Exchange
 	if same && !g.Removing {
 		return
 	}
@@ -244,6 +246,14 @@ func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, f
 	}
 	in.retry()
 	in.tellGroup(now, g, fx)
+}
+
+// watch notes whether the first copies of a version are a trial, and tells its owner.
+func (in *intake) watch(now time.Time, next *group, trial bool, fx *wire.Effects) {
+	if next.trial != trial {
+		next.trial = trial
+		in.tellGroup(now, next, fx)
+	}
 }
 
 // expandGroups gives every worker that fits its copy, and ends copies on workers that are no longer there.

@@ -123,7 +123,7 @@ func (rp *reports) sweep(now time.Time, child *members.Child, fx *wire.Effects) 
 		}
 	}
 	rp.decideOrphans(child)
-	rp.findVolumes(now, child, fx)
+	rp.rebuilder.findVolumes(now, child, fx)
 	if len(rp.removing) == 0 {
 		return
 	}

@@ -22,8 +22,6 @@ import (
 type sender struct {
 	*books
 	secret *[]byte // a key of it seals what is given
-	// unclear are volumes that workers keep from before and that are not taken up, by worker and key, which was told.
-	unclear map[string]bool
 }
 
 // given encodes an assignment for a worker.
@@ -47,6 +45,11 @@ func (s *sender) sealKey() []byte {
 // wasGiven reports whether an assignment that a worker holds has the seal with which this site gave it to that worker.
 func (s *sender) wasGiven(worker string, value []byte) bool {
 	return s.codec.Sealed(s.sealKey(), worker, value)
+}
+
+// sealVolumes shows later that this site has a worker keep volumes.
+func (s *sender) sealVolumes(worker string, k spec.KeptVolumes) []byte {
+	return s.codec.SealVolumes(s.sealKey(), worker, k)
 }
 
 // send puts the placement into its worker's desired set. What has ended is not told to a worker that does not have it: one that

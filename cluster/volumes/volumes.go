@@ -172,9 +172,9 @@ func (c *Claims) Place(v spec.VolumeClaim, worker string, w Want) {
 }
 
 // TakeUp notes volumes of an organisation that a worker keeps of which this store does not know: it was lost. They belong to nobody until
-// somebody wants volumes of their name, which has them as they are. It reports false if another worker has such volumes; a single one is taken
-// up with all of its replica.
-func (c *Claims) TakeUp(now time.Time, v spec.VolumeClaim, worker, org string) bool {
+// somebody wants volumes of their name, which has them as they are. It reports false if another worker has such volumes; a single one is
+// taken up with all of its replica.
+func TakeUp(c *Claims, now time.Time, v spec.VolumeClaim, worker, org string) bool {
 	if k := c.all[v]; k != nil || v.Volume != "" && c.all[v.Whole()] == nil {
 		return k != nil && k.Worker == worker
 	}

@@ -396,6 +396,19 @@ func (i *Instance) settled() bool {
 	return i.well() && (i.Copies == nil || i.Copies.Former == 0 && !outOfTouch(i))
 }
 
+// barred reports whether an instance that stands for the copies at a site can have none there: the site is in quarantine, or does not
+// admit the version.
+func (i *Instance) barred() bool {
+	return i.Holder == "" || i.Copies == nil && i.Want == 0 && i.Reason != ""
+}
+
+// silent reports whether an instance says nothing about its version: it has no place, or is out of touch or frozen. For a copy at a site
+// others have ended, so that it says something without a place.
+func (i *Instance) silent() bool {
+	placed := i.State == skerry.Running || i.State == skerry.WorkerScheduled || i.Copies != nil
+	return !placed || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Frozen)
+}
+
 // sinceOf is since when a condition of an instance is what it is.
 func sinceOf(i *Instance, t skerry.ConditionType) time.Time {
 	for _, k := range i.Conditions {

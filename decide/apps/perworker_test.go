@@ -67,8 +67,8 @@ func (s *site) tells(i *Instance, have, want, restarts int) {
 	s.take(s.c.Reconcile(s.now))
 }
 
-// The sites are older, or are put back to an older program in the middle of an update: it goes on in turn, does not take a large site that is
-// slow for a failure, and takes back what fails, with new copies: such a site keeps none that it was told to end.
+// The sites are older, or are put back to an older program in the middle of an update: it goes on in turn, does not take a large site that
+// is slow for a failure, and takes back what fails, with new copies: such a site keeps none that it was told to end.
 func TestPerWorkerAtOlderSites(t *testing.T) {
 	s := newSite(t)
 	s.c.SetTargets([]string{"a", "b"})
@@ -84,7 +84,7 @@ func TestPerWorkerAtOlderSites(t *testing.T) {
 		s.tells(second["b"], n, 40, 0)
 	}
 	if v := s.view(); v.UpToDate != 39 || v.Rollout.Refused != nil || v.Rollout.Phase != "Canary" {
-		t.Fatalf("%+v, %+v", v, v.Rollout)
+		t.Fatalf("want 39 up to date, and nothing taken back: %+v, %+v", v, v.Rollout)
 	}
 	s.tells(second["b"], 40, 40, 0)
 	s.now = s.now.Add(20 * time.Second)
@@ -95,7 +95,8 @@ func TestPerWorkerAtOlderSites(t *testing.T) {
 	}
 	s.tells(third["a"], 0, 9, 3)
 	back := s.sites()
-	if v := s.view(); v.Rollout.Refused == nil || back["a"] == first["a"] || back["a"].Spec.Image != "web:1" || back["b"].Spec.Image != "web:1" {
-		t.Errorf("%+v, %+v", v.Rollout, back)
+	v := s.view()
+	if v.Rollout.Refused == nil || back["a"] == first["a"] || back["a"].Spec.Image != "web:1" || back["b"].Spec.Image != "web:1" {
+		t.Errorf("want web:1 back at both sites, and new copies: %+v, %+v", v.Rollout, back)
 	}
 }

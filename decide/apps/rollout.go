@@ -127,30 +127,30 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 }
 
 func (rs *rollouts) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int, fx *wire.Effects) *Rollout {
-	r := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
+	roll := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
 	switch {
 	case was == nil && len(old) > 0:
-		r.From = old[0].Revision
+		roll.From = old[0].Revision
 	case was != nil && (!was.EndedAt.IsZero() || was.Back): // what it goes back to ran before
-		r.From = was.Revision
+		roll.From = was.Revision
 	case was != nil:
-		r.From = was.From // the one between never was done
+		roll.From = was.From // the one between never was done
 	}
 	switch canary := s.Update.Canary; {
 	case len(old) == 0:
-		r.EndedAt = now
+		roll.EndedAt = now
 	case s.Mode == spec.ModePerWorker:
 		if want > 1 && s.Update.Sites != spec.SitesAll {
-			r.Wave, r.Canary, r.Limit = 0, true, 1
+			roll.Wave, roll.Canary, roll.Limit = 0, true, 1
 		}
 	case canary != nil:
-		r.Wave, r.Canary, r.Limit = 0, true, canary.Of(want)
+		roll.Wave, roll.Canary, roll.Limit = 0, true, canary.Of(want)
 	case s.Update.Batch > 0:
-		r.Limit = s.Update.Batch
+		roll.Limit = s.Update.Batch
 	}
-	a.setRollout(s.Name, r)
+	a.setRollout(s.Name, roll)
 	rs.saveApp(a, fx)
-	return r
+	return roll
 }
 
 func (a *App) setRollout(service string, r *Rollout) {
@@ -238,15 +238,16 @@ func (rs *rollouts) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollo
 			if at := latest(r.Since, began).Add(time.Duration(*s.Update.Deadline)); now.Before(at) {
 				rs.wakeAt(a.Key(), at)
 			} else {
-				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " + s.Update.Deadline.String() + ": " + r.Reason
+				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " +
+					s.Update.Deadline.String() + ": " + r.Reason
 			}
 		}
-		placed := i.State == skerry.Running || i.State == skerry.WorkerScheduled || i.Copies != nil // copies end for one that has no room
-		if i.well() || !placed || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Frozen) {
+		if i.well() || i.silent() {
 			continue
 		}
 		// Not since before this life: its clock may be years ahead of that, or the machine was off, and a version would be taken back for it.
-		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Frozen))), latest(began, i.CountedAt))
+		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Frozen))),
+			latest(began, i.CountedAt))
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
 			rs.wakeAt(a.Key(), at)
@@ -264,6 +265,9 @@ func reasonOf(i *Instance) string {
 	}
 	return "not ready"
 }
+
+// goesBack reports whether what ran before is on its way back.
+func (r *Rollout) goesBack() bool { return r.Back && r.EndedAt.IsZero() }
 
 // takeBack puts a service back to what ran before, and remembers what failed.
 func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *wire.Effects) error {
