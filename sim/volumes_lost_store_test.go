@@ -98,3 +98,35 @@ func TestVolumesOfALostStore(t *testing.T) {
 		}
 	}
 }
+
+// What a site had its workers keep with a key that is lost as well, as an earlier version without seals did, is left alone, and not taken up.
+func TestVolumesOfALostKey(t *testing.T) {
+	w := newWorld(t, 9)
+	site := w.AddCluster("a")
+	w.AddWorker("a", "w1", facts(8000))
+	w.Run(time.Second)
+	w.must(t, site, apps.PutOrg{Org: apps.Org{Name: "default"}})
+	w.must(t, site, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
+	volume := func(s *spec.ServiceSpec) {
+		s.Volumes = []spec.Volume{{Name: "data", Local: &spec.LocalVolume{Size: skerry.GiB}}}
+		s.Mounts = []spec.Mount{{Volume: "data", Path: "/data"}}
+	}
+	w.must(t, site, app("db", 1, volume))
+	w.Run(10 * time.Second)
+	w.must(t, site, deleteApp("db"))
+	w.Run(10 * time.Second)
+	w.restore(site, map[string][]byte{}, func() core {
+		return cluster.New(cluster.Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Seed: w.bytes()})
+	})
+	w.Restart(site, nil)
+	w.Run(5 * time.Minute)
+	if at := w.volumes("db"); len(at) != 1 {
+		t.Errorf("the data is at %v, want it left where it was", at)
+	}
+	if list := w.ClusterCore("a").Volumes(); len(list) != 0 {
+		t.Errorf("taken up without a seal: %+v", list)
+	}
+	if told := w.texts("VolumesLeft"); len(told) != 1 {
+		t.Errorf("%d events tell of it, want one: %q", len(told), told)
+	}
+}
