@@ -3576,16 +3576,16 @@ export interface components {
             service: string;
             /**
              * Format: date-time
-             * @description When the last instance that used them ended.
+             * @description When the last instance that used them ended, or orphans were found.
              */
             since?: string;
             /** @description Size limit; 0 if they have none of their own. */
             size?: string | number;
             /**
-             * @description Used by an instance, Idle while their service exists, or Kept after it was deleted or no longer lists them. A cluster cannot tell the last two apart for applications of the root.
+             * @description Used by an instance, Idle while their service exists, Kept after it was deleted or no longer lists them, or Orphan when a cluster that had lost its store found them on a worker. A cluster cannot tell Idle and Kept apart for applications of the root.
              * @enum {string}
              */
-            state: "Used" | "Idle" | "Kept";
+            state: "Used" | "Idle" | "Kept" | "Orphan";
             /** @description The single volume this is about, if the service no longer lists it. name then ends with :VOLUME. */
             volume?: string;
             /** @description Names of the volumes in the manifest. */
