@@ -90,6 +90,44 @@ const pruneEvery = time.Hour
 
 // Audit keeps a record. A store that takes no writes loses it; the log has it then.
 func (p *People) Audit(ctx context.Context, r AuditRecord) {
+	p.audit.writing.RLock()
+	err := p.keepAudit(ctx, &r)
+	p.audit.writing.RUnlock()
+	if errors.Is(err, store.ErrConflict) { // while leaders change there are two for a moment, and the other one has written that number
+		p.audit.writing.Lock()
+		for range 8 {
+			if err = p.audit.reload(ctx, p); err == nil {
+				err = p.keepAudit(ctx, &r)
+			}
+			if !errors.Is(err, store.ErrConflict) {
+				break
+			}
+		}
+		p.audit.writing.Unlock()
+	}
+	if err != nil {
+		p.cfg.Log.Error("audit record was not kept", "seq", r.Seq, "user", r.User, "addr", r.Address, "operation", r.Operation,
+			"object", r.Object, "result", r.Result, "err", err)
+	}
+}
+
+// reload reads the records that another leader has written. Nobody writes meanwhile.
+func (a *auditLog) reload(ctx context.Context, p *People) error {
+	recs, _, err := p.cfg.Store.List(ctx, p.cfg.Prefix+recAudit)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.first, a.last, a.head, a.failed = 0, 0, "", nil
+	for _, rec := range recs {
+		a.found(strings.TrimPrefix(rec.Key, p.cfg.Prefix+recAudit), rec.Value)
+	}
+	return nil
+}
+
+// keepAudit gives a record its number, and stores it.
+func (p *People) keepAudit(ctx context.Context, r *AuditRecord) error {
 	a, l := &p.audit, p.cfg.Audit
 	if l.Records <= 0 {
 		l.Records = 10_000
@@ -101,14 +139,13 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 	if r.At.IsZero() {
 		r.At = now
 	}
-	a.writing.RLock()
-	defer a.writing.RUnlock()
 	a.mu.Lock()
 	if a.first == 0 {
 		a.first = 1
 	}
 	r.Seq, r.Prev = a.last+1, a.head
 	op, err := p.op(auditKey(r.Seq), r.stored())
+	op.Expect = new(int64) // nobody has that number
 	if err == nil {
 		a.last, a.head = r.Seq, auditHash(op.Value)
 	}
@@ -158,9 +195,8 @@ func (p *People) Audit(ctx context.Context, r AuditRecord) {
 			a.first = min(a.first, drop[0])
 		}
 		a.mu.Unlock()
-		p.cfg.Log.Error("audit record was not kept", "seq", r.Seq, "user", r.User, "addr", r.Address, "operation", r.Operation,
-			"object", r.Object, "result", r.Result, "err", err)
 	}
+	return err
 }
 
 // thereTime bounds the question whether a record is there that was not said to be.

@@ -129,15 +129,26 @@ func rolloutText(s *view.ServiceView, now time.Time) string {
 			text += ", done"
 		}
 	case view.RolloutCanary:
-		text += fmt.Sprintf("; observing the canary (%d)", r.Limit)
+		text += "; observing the canary"
+		if r.Limit > 0 {
+			text += fmt.Sprintf(" (%d)", r.Limit)
+		}
 	case view.RolloutPaused:
 		text += "; paused by " + r.Paused
 	case view.RolloutBack:
 		text += "; rolling back to it"
-	default:
-		text += fmt.Sprintf("; wave %d, up to %d", r.Wave, r.Limit)
+	case view.RolloutWaves:
+		if r.Limit > 0 { // else worker by worker
+			text += fmt.Sprintf("; wave %d, up to %d", r.Wave, r.Limit)
+		}
 		if r.NextAt.After(now) {
 			text += ", the next in " + age(r.NextAt, now)
+		}
+	}
+	if k := r.Sites; k != nil && (k.All > 1 || k.Away > 0) {
+		text += fmt.Sprintf("; done at %d of %d sites", k.Done, k.All)
+		if k.Away > 0 {
+			text += fmt.Sprintf(", %d out of touch", k.Away)
 		}
 	}
 	if r.Waits != "" {

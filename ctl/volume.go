@@ -121,7 +121,9 @@ func (a *app) describeVolume(ctx context.Context, client *api.Client, out io.Wri
 	pairs.add("Size", volumeSize(&volume))
 	pairs.add("State", map[view.VolumeState]string{view.VolumeUsed: "Used",
 		view.VolumeIdle: "Idle: no instance has it now; its service would use it again",
-		view.VolumeKept: "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + volume.Name + "` deletes it"}[volume.State])
+		view.VolumeKept: "Kept: its service is gone; one of the same name uses it again, and `skerry delete volume " + volume.Name + "` deletes it",
+		view.VolumeOrphan: "Orphan: a site that had lost its store found it on the worker; a service of the same name uses it again, " +
+			"and `skerry delete volume " + volume.Name + "` deletes it"}[volume.State])
 	pairs.add("Unused since", when(now, volume.Since))
 	pairs.add("Reclaim", volume.Reclaim)
 	pairs.add("Instance", string(volume.Instance))

@@ -92,14 +92,16 @@ type held struct {
 // guest is an instance on a machine.
 type guest struct {
 	service skerry.ServiceKey
-	ordinal int
-	need    spec.Resources // with beside
-	beside  spec.Resources // what its runtime takes
-	fence   skerry.Fence
-	running int // containers
-	starts  int // of containers, so far
-	address string
-	ports   []int // of the worker
+	// revision is that with which it was started.
+	revision string
+	ordinal  int
+	need     spec.Resources // with beside
+	beside   spec.Resources // what its runtime takes
+	fence    skerry.Fence
+	running  int // containers
+	starts   int // of containers, so far
+	address  string
+	ports    []int // of the worker
 }
 
 func newChecker(w *World, marker string) *checker {
@@ -228,7 +230,7 @@ func (k *checker) ran(n *Node, a *spec.Assignment, name string) {
 	if a.Fence.Compare(g.fence) < 0 {
 		k.fail(BrokenFence, "%s starts %s under %s after %s", n.Name, a.ID, a.Fence, g.fence)
 	}
-	g.service, g.ordinal, g.fence, g.address = a.Service, a.Ordinal, a.Fence, n.addresses[a.ID]
+	g.service, g.revision, g.ordinal, g.fence, g.address = a.Service, a.Revision, a.Ordinal, a.Fence, n.addresses[a.ID]
 	g.starts++
 	if g.running++; g.running > 1 {
 		return

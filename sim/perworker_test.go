@@ -120,7 +120,10 @@ func TestPerWorkerIsUpdatedInTurn(t *testing.T) {
 		w.must(t, at, version("bad:1"))
 		w.Run(2 * time.Second)
 		watch("a bad one", 5*time.Minute, 4)
-		end("a bad one", "x:2", 4)
+		end("a bad one", "x:2", 5)
+		if s := status(); s.Status != view.AppRolledBack {
+			t.Errorf("%s: a bad one, and it is %s: %+v", owner, s.Status, s.Services)
+		}
 		w.must(t, at, version("x:3", func(s *spec.ServiceSpec) { two := 2; s.Update.MaxUnavailable = &two }))
 		w.PowerOff(w.Workers["a/w4"])
 		workers = 4

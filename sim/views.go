@@ -51,17 +51,22 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 				}
 				continue
 			}
-			n := 1
+			n, former, serving := 1, 0, 0 // former: those that are not up to date, as far as is known
 			if s.Mode == spec.ModePerWorker {
 				if n = i.Want; n == 0 && (i.State == skerry.Requested || i.Reason == "") {
 					n = 1 // its site has not said how many
+				}
+				if k := i.Copies; k != nil {
+					former, serving = k.Former, k.Serving
+				} else if !i.IsReady() {
+					former = n - i.Have
 				}
 			}
 			live += n
 			away := slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Reachable && !k.Status })
 			if away { // nobody knows
 			} else if s.Mode == spec.ModePerWorker {
-				ready += i.Have
+				ready += i.Have + serving
 			} else if i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
 				ready++
 			}
@@ -71,7 +76,7 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 			if i.Revision != s.Revision {
 				continue
 			}
-			current += n
+			current += n - former
 			if d := i.Assignment(a.Digests).Digest[s.Image]; d != s.Digest {
 				return fmt.Sprintf("%s of revision %s is told to run %q, and the revision is %q", i.ID, s.Revision, d, s.Digest)
 			}
@@ -101,11 +106,16 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 
 // shown holds what a fleet at rest shows against what its machines run.
 func (k *checker) shown() string {
-	runs := map[skerry.ServiceKey]int{}
+	type revision struct {
+		of   skerry.ServiceKey
+		name string
+	}
+	runs, current := map[skerry.ServiceKey]int{}, map[revision]int{}
 	for _, n := range k.w.nodes() {
 		for _, g := range k.here[n] {
 			if g.running > 0 {
 				runs[g.service]++
+				current[revision{g.service, g.revision}]++
 			}
 		}
 	}
@@ -134,6 +144,11 @@ func (k *checker) shown() string {
 			for _, s := range v.Services {
 				if at := (skerry.ServiceKey{App: v.Key, Service: s.Name}); s.Ready > runs[at]+k.entrusted(at) {
 					return fmt.Sprintf("%s shows %d ready of %s, and %d run", n.Name, s.Ready, at, runs[at])
+				}
+				at := skerry.ServiceKey{App: v.Key, Service: s.Name}
+				has := current[revision{at, s.Revision}] + k.entrusted(at)
+				if s.Mode == spec.ModePerWorker && s.Ready == s.Instances && s.UpToDate > has {
+					return fmt.Sprintf("%s shows %d copies of %s up to date, and %d are", n.Name, s.UpToDate, at, has)
 				}
 			}
 		}

@@ -125,7 +125,7 @@ func (u *UpdateSpec) setDefaults(m Mode) {
 		}
 		orDefault(&k.For, Duration(time.Minute))
 	}
-	if m == ModeService {
+	if m == ModeService || m == ModePerWorker {
 		orDefault(&u.Rollback, RollbackAutomatic)
 		ptrDefault(&u.HealthyTime, Duration(HealthyTime))
 	}

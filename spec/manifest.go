@@ -302,13 +302,14 @@ type UpdateSpec struct {
 	Strategy       string    `json:"strategy,omitempty" doc:"rolling (the new one starts before an old one stops) or recreate. Default: rolling." enum:"rolling,recreate"`
 	MaxSurge       *int      `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1; 0 with local volumes or devices, where the new one starts when the old one has ended." min:"0" max:"10000"`
 	MaxUnavailable *int      `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices. In mode perWorker, on so many workers of a site at a time the new version takes the place of the old one; 0 is 1." min:"0" max:"10000"`
-	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that start first and are watched. Default: none."`
+	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that start first and are watched. Default: none. In mode perWorker, so many workers of each site; default: one, for healthyTime."`
 	Batch          int       `json:"batch,omitempty" doc:"Instances per wave; the next wave starts when all of them are healthy. Default: all in one wave." min:"0" max:"10000"`
 	Pause          Duration  `json:"pause,omitempty" doc:"Wait between waves. Default: 0s."`
-	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services; perWorker takes 10s for 0."`
-	Rollback       string    `json:"rollback,omitempty" doc:"automatic (the previous version returns when the new one fails) or off. Default: automatic for services, else off." enum:"automatic,off"`
+	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services and perWorker, where 0 is 10s."`
+	Rollback       string    `json:"rollback,omitempty" doc:"automatic (the previous version returns when the new one fails) or off. Default: automatic for services and perWorker, else off." enum:"automatic,off"`
 	Failures       *int      `json:"failures,omitempty" doc:"Restarts and failures of instances of the new version, in total, after which it counts as failed. Default: 3." min:"1" max:"10000"`
 	Deadline       *Duration `json:"deadline,omitempty" doc:"Time without being ready, for an instance that has a place, after which the new version counts as failed. Default: 10m."`
+	Sites          string    `json:"sites,omitempty" doc:"In mode perWorker, how an update reaches several sites: inTurn (one site first, and once its update is done, as many at a time as are done already) or all (all at the same time). A site that is out of touch holds up no other one, and is updated when it is back. Default: inTurn." enum:"inTurn,all"`
 	Limits         string    `json:"limits,omitempty" doc:"How a version that differs only in cpu and memory is rolled out: live (the limits of running instances change, if their worker supports it and has room) or replace (as any other version, for programs that read their limits when they start). Default: live." enum:"live,replace"`
 }
 
@@ -327,6 +328,12 @@ const LimitsReplace = "replace"
 const (
 	RollbackAutomatic = "automatic"
 	RollbackOff       = "off"
+)
+
+// Values of update.sites.
+const (
+	SitesInTurn = "inTurn"
+	SitesAll    = "all"
 )
 
 // Canary is how many instances of a new version come first, and for how long they are watched before others follow.

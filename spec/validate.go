@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -238,8 +239,19 @@ func (c *checker) update(p string, s *ServiceSpec) {
 		c.add(p+".deadline", "", "%s is too short; at least 1s is needed", *u.Deadline)
 	}
 	controlled := u.Canary != nil || u.Batch > 0 || u.Rollback == RollbackAutomatic
-	if controlled && s.Mode != "" && s.Mode != ModeService {
+	switch {
+	case s.Mode == ModePerWorker:
+		if u.Batch > 0 {
+			c.add(p+".batch",
+				"write maxUnavailable, the number of workers of a site that are updated at a time", "waves are for mode service, not %s", s.Mode)
+		}
+	case controlled && s.Mode != "" && s.Mode != ModeService:
 		c.add(p, "leave canary, batch and rollback out", "waves and rollback are for mode service, not %s", s.Mode)
+	}
+	c.oneOf(p+".sites", u.Sites, SitesInTurn, SitesAll)
+	if u.Sites != "" && s.Mode != ModePerWorker {
+		c.add(p+".sites",
+			"leave it out: replicas are replaced one by one, at whichever site they are", "this is for mode perWorker, not %s", cmp.Or(s.Mode, ModeService))
 	}
 	if (u.Canary != nil || u.Batch > 0) && u.Strategy == "recreate" {
 		c.add(p, "use strategy rolling", "strategy recreate has no canary and no waves: it ends all old instances first")

@@ -99,6 +99,19 @@ type VolumeClaim struct {
 	Volume  string            `json:"volume,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
+// KeptVolumes is what a site tells a worker of a claim. The worker needs no more of it than its key; a site that has lost its store finds
+// in it whose they are, and by the seal that it was this site which had them kept there.
+type KeptVolumes struct {
+	Service skerry.ServiceKey `json:"service" cbor:"1,keyasint"`
+	Ordinal int               `json:"ordinal" cbor:"2,keyasint,omitempty"`
+	Volume  string            `json:"volume,omitempty" cbor:"3,keyasint,omitempty"`
+	Org     string            `json:"org,omitempty" cbor:"4,keyasint,omitempty"`
+	Seal    []byte            `json:"seal,omitempty" cbor:"5,keyasint,omitempty"`
+}
+
+// Claim gives the claim that it is about.
+func (k *KeptVolumes) Claim() VolumeClaim { return VolumeClaim{k.Service, k.Ordinal, k.Volume} }
+
 // Key is the claim's key in desired sets.
 func (v VolumeClaim) Key() string {
 	return prefixVolume + v.Service.String() + "/" + v.Replica()

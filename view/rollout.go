@@ -36,7 +36,15 @@ type RolloutView struct {
 	Reason    string            `json:"reason,omitempty" doc:"Reason of the last failure."`
 	Failing   bool              `json:"failing,omitempty" doc:"The new version has failed but stays, because rollback is off or impossible; see reason."`
 	Waits     string            `json:"waits,omitempty" doc:"Why the rollout is blocked: an old instance would have to end before a new one can start, and there is no place for the new one."`
+	Sites     *RolloutSites     `json:"sites,omitempty" doc:"How far the update is at the sites; only for mode perWorker, at a root."`
 	Refused   *RefusedView      `json:"refused,omitempty" doc:"Version that was rolled back. It is not retried until the manifest changes."`
+}
+
+// RolloutSites counts the sites of a perWorker service.
+type RolloutSites struct {
+	All  int `json:"all" doc:"Sites that are to have the service."`
+	Done int `json:"done" doc:"Sites where all copies run the new version and serve."`
+	Away int `json:"away,omitempty" doc:"Sites that are out of touch and do not have the new version; they get it when they are back."`
 }
 
 // RefusedView is a version that failed and was taken back.

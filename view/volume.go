@@ -18,6 +18,8 @@ const (
 	VolumeUsed VolumeState = "Used" // an instance has them
 	VolumeIdle VolumeState = "Idle" // their service is there and would use them again: scaled down, or no instance has a place
 	VolumeKept VolumeState = "Kept" // their service is gone, or no longer has them
+	// VolumeOrphan are volumes that a site which had lost its store found on a worker. An application of their name uses them again.
+	VolumeOrphan VolumeState = "Orphan"
 )
 
 // VolumeView shows the local volumes of one replica, which stay and go together.
@@ -31,8 +33,8 @@ type VolumeView struct {
 	Volume    string               `json:"volume,omitempty" doc:"The single volume this is about, if the service no longer lists it. name then ends with :VOLUME."`
 	Volumes   []string             `json:"volumes,omitempty" doc:"Names of the volumes in the manifest."`
 	Size      skerry.Bytes         `json:"size,omitempty" doc:"Size limit; 0 if they have none of their own."`
-	State     VolumeState          `json:"state" enum:"Used,Idle,Kept" doc:"Used by an instance, Idle while their service exists, or Kept after it was deleted or no longer lists them. A cluster cannot tell the last two apart for applications of the root."`
-	Since     time.Time            `json:"since,omitzero" doc:"When the last instance that used them ended."`
+	State     VolumeState          `json:"state" enum:"Used,Idle,Kept,Orphan" doc:"Used by an instance, Idle while their service exists, Kept after it was deleted or no longer lists them, or Orphan when a cluster that had lost its store found them on a worker. A cluster cannot tell Idle and Kept apart for applications of the root."`
+	Since     time.Time            `json:"since,omitzero" doc:"When the last instance that used them ended, or orphans were found."`
 	Reclaim   string               `json:"reclaim,omitempty" enum:"keep,delete" doc:"What happens to them when their service is deleted. Not known at a cluster for applications of the root."`
 	Instance  skerry.InstanceID    `json:"instance,omitempty" doc:"Instance that uses them."`
 	Cluster   skerry.ClusterName   `json:"cluster,omitempty"`

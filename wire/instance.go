@@ -104,6 +104,19 @@ type Observation struct {
 	Successor *SuccessorAnswer `json:"successor,omitempty" cbor:"29,keyasint,omitempty"`
 	// Asked is how many restarts its site's users asked for while the site was alone, and were carried out; they are not part of Restart.
 	Asked uint64 `json:"asked,omitempty" cbor:"30,keyasint,omitempty"`
+	// Copies tells more of the copies of a perWorker assignment; nil: the site is older, or does not admit it.
+	Copies *Copies `json:"copies,omitempty" cbor:"31,keyasint,omitempty"`
+}
+
+// Copies counts copies of a perWorker assignment while they take the place of those of another version, and after that.
+type Copies struct {
+	Former  int `json:"former,omitempty" cbor:"1,keyasint,omitempty"`  // of Want: copies of another version, until it is their turn
+	Serving int `json:"serving,omitempty" cbor:"2,keyasint,omitempty"` // of Former: those that are ready
+	Done    int `json:"done,omitempty" cbor:"3,keyasint,omitempty"`    // of Want: those that have done their work
+	// Short counts the workers in touch to which a copy has come, or is to come after the end of another one, and is not ready.
+	Short int `json:"short,omitempty" cbor:"4,keyasint,omitempty"`
+	// Canary: the first ones are being watched.
+	Canary bool `json:"canary,omitempty" cbor:"5,keyasint,omitempty"`
 }
 
 // Reason says what ruled out how many candidates, by how much at best, and what would help.

@@ -35,6 +35,12 @@ func (o *Observation) Bound() {
 		*n = min(max(*n, 0), maxSaidCount)
 	}
 	o.Asked = min(o.Asked, maxSaidCount)
+	if k := o.Copies; k != nil {
+		for _, n := range []*int{&k.Former, &k.Serving, &k.Done} {
+			*n = min(max(*n, 0), o.Want)
+		}
+		k.Short = min(max(k.Short, 0), maxSaidCount)
+	}
 	o.Ports = o.Ports[:min(len(o.Ports), maxSaidItems)]
 	for i := range o.Ports {
 		p := &o.Ports[i]

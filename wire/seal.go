@@ -26,3 +26,18 @@ func (c *Codec) Sealed(key []byte, child string, value []byte) bool {
 	var a spec.Assignment
 	return len(key) > 0 && c.Unmarshal(value, &a) == nil && len(a.Seal) > 0 && hmac.Equal(a.Seal, c.Seal(key, child, value))
 }
+
+// SealVolumes gives the same of volumes that a child is to keep, and SealedVolumes reports whether what it holds of them has that seal.
+func (c *Codec) SealVolumes(key []byte, child string, k spec.KeptVolumes) []byte {
+	k.Seal = nil
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("volumes/" + child + "/"))
+	mac.Write(c.Marshal(&k))
+	return mac.Sum(nil)
+}
+
+// SealedVolumes reads what a child holds of volumes that it keeps. It reports false unless it has the seal of who has the key.
+func (c *Codec) SealedVolumes(key []byte, child string, value []byte) (k spec.KeptVolumes, ok bool) {
+	err := c.Unmarshal(value, &k)
+	return k, err == nil && len(key) > 0 && len(k.Seal) > 0 && hmac.Equal(k.Seal, c.SealVolumes(key, child, k))
+}

@@ -146,7 +146,7 @@ func (vs *views) Readable(id spec.SnapshotID) (spec.Snapshot, error) {
 // Restorable reports whether no instance has volumes any more, but for those on workers that are out of touch.
 func (vs *views) Restorable(v spec.VolumeClaim) bool {
 	for name := range vs.workers {
-		if vs.connectedWorker(name) == nil && (disks{vs.books}).Occupied(v, name) {
+		if vs.connectedWorker(name) == nil && (disks{b: vs.books}).Occupied(v, name) {
 			return false
 		}
 	}

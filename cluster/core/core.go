@@ -80,7 +80,7 @@ func New(opt Options) *Core {
 	core.judge = &judge{core.lifecycle, core.find, core.drainer.drains}
 	core.intake = &intake{lifecycle: core.lifecycle, find: core.find}
 	core.snapshots = &snapshots{core.lifecycle}
-	core.rebuilder = &rebuilder{core.lifecycle, core.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &core.opt}
+	core.rebuilder = &rebuilder{core.lifecycle, core.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &core.opt, map[string]bool{}}
 	core.amender = &amender{core.lifecycle, core.intake, core.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, core.Apps)}
 	core.views = &views{core.overlay, core.drainer, core.amender.overrides, core.rebuilder.rebuild}
 	core.planner = &planner{core.find}
@@ -90,7 +90,7 @@ func New(opt Options) *Core {
 	core.queue = &queue{lifecycle: core.lifecycle, find: core.find, rebuild: core.rebuilder.rebuild}
 	holds.admission, holds.uplink = &core.opt.Admission, uplink.New(core.Up, opt.ReportEvery)
 	core.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{core.overlay})
-	core.volumes = volumes.New(disks{holds})
+	core.volumes = volumes.New(disks{holds, core.lifecycle.sealVolumes})
 	core.trust = trust.New(witnesses{core.overlay})
 	return core
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,8 +17,9 @@ import (
 //	before: Removing ─► update.maxUnavailable of its copies end at a time, in turn ─► gone
 //	next:               a copy on each worker that keeps none of those ─► ready for update.healthyTime ─► the next ones end
 //
-// One that restarts, does not get ready, finds no room or takes its worker down holds up the rest, which serves as before. Workers that the
-// next version is not for, or that are cordoned, hold up nothing.
+// One that restarts, does not get ready, finds no room or takes its worker down holds up the rest, which serves as before, and the owner
+// takes it back: it wants the former group again, with the copies that it has yet. Workers that the next version is not for, or that are
+// cordoned, hold up nothing.
 
 // exchangeGroups ends the copies of groups whose place others take, as many as may be missing.
 func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
@@ -26,13 +28,14 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 		stay, end := in.before(next)
 		if len(stay) == 0 {
 			next.ready = nil
+			in.watch(now, next, false, fx)
 			continue
 		}
-		missing, most := in.missing(now, next, end, fx), 1
-		if n := next.A.Spec.Update.MaxUnavailable; n != nil {
-			most = max(most, *n)
-		}
-		if len(missing) >= most || in.admission.Check(&next.A) != nil {
+		missing := in.missing(now, next, end, fx)
+		most, trial := in.most(now, next, len(stay))
+		in.watch(now, next, trial, fx)
+		back := next.A.Exchange == spec.ExchangeBack
+		if len(missing) >= most && !back || next.A.Exchange == spec.ExchangeHeld || in.admission.Check(&next.A) != nil {
 			continue
 		}
 		turns := map[*placement]int{}
@@ -46,7 +49,7 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 			case turn >= turnNotFor && (len(missing) > 0 || turn == turnAway && !in.proven(next)):
 				continue // it may only be out of touch for a moment, like all of them
 			case turn >= turnNotFor:
-			case len(missing) >= most:
+			case len(missing) >= most && !(back && turn == turnNotReady):
 				continue
 			default:
 				missing[p.Pinned] = true
@@ -86,6 +89,7 @@ func (in *intake) turn(next *group, p *placement) int {
 func (g *group) copyOn(worker string) *placement {
 	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, location: location{Pinned: worker}}
 	p.A.ID += "-" + skerry.InstanceID(worker)
+	p.A.Exchange = ""
 	return p
 }
 
@@ -113,23 +117,80 @@ func (in *intake) settled(next *group, worker string, fx *wire.Effects) {
 	}
 }
 
-// missing gives the workers on which neither version of a service can be counted on, as far as that is known of them.
-func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire.Effects) map[string]bool {
-	if next.ready == nil {
-		next.ready = map[string]readiness{}
+// most gives how many workers may have neither version now. The first copies of a version are a trial: until they have been ready for their
+// time, there are no more of it.
+func (in *intake) most(now time.Time, next *group, stay int) (most int, trial bool) {
+	most = 1
+	if n := next.A.Spec.Update.MaxUnavailable; n != nil {
+		most = max(most, *n)
+	}
+	if next.A.Exchange == spec.ExchangeBack {
+		return most, false
+	}
+	begun := in.begunFor(next)
+	copies := slices.DeleteFunc(in.copies(next.A.ID), func(p *placement) bool { return in.workers.silent(p, begun) })
+	canaries, watch, proven := 1, time.Duration(0), 0
+	if k := next.A.Spec.Update.Canary; k != nil {
+		canaries, watch = k.Of(len(copies)+stay), time.Duration(k.For)
+	}
+	for _, p := range copies {
+		if p.Obs.State == skerry.Terminated || in.steady(now, next, p.Pinned, watch) {
+			proven++
+		}
+	}
+	if proven >= canaries {
+		return most, false
+	}
+	if len(copies) >= canaries {
+		return 0, true
+	}
+	return min(most, canaries-len(copies)), true
+}
+
+// begunFor gives the workers on which a copy has ended, or is to, for one of a group that has not served there for long enough yet.
+func (l *ledger) begunFor(next *group) map[string]bool {
+	out := map[string]bool{}
+	for _, g := range l.former(next) {
+		for _, name := range g.Begun {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// silent reports whether a copy says nothing about its version: its worker has left, carries out nothing, or is lost, and was not in its
+// turn, in which the version may have taken it down.
+func (ro roster) silent(p *placement, begun map[string]bool) bool {
+	w := ro[p.Pinned]
+	return w == nil || w.report.Frozen != "" || w.sight.Lost() && !begun[p.Pinned] || p.Worker == "" && w.refusing() != ""
+}
+
+// steady reports whether a copy has been ready for the time for which it is watched. If not, it is looked at again then.
+func (in *intake) steady(now time.Time, next *group, worker string, atLeast time.Duration) bool {
+	r, ready := next.ready[worker]
+	if !ready {
+		return false
 	}
 	watch := next.A.Spec.Update.Healthy()
 	if watch <= 0 {
 		watch = spec.HealthyTime
 	}
-	out, begun, here := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	at := r.since.Add(max(watch<<min(max(r.restarts, 0), 8), atLeast))
+	if now.Before(at) && (in.steadyAt.IsZero() || at.Before(in.steadyAt)) {
+		in.steadyAt = at
+	}
+	return !now.Before(at)
+}
+
+// missing gives the workers on which neither version of a service can be counted on, as far as that is known of them.
+func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire.Effects) map[string]bool {
+	if next.ready == nil {
+		next.ready = map[string]readiness{}
+	}
+	begun, here := in.begunFor(next), map[string]bool{}
+	out := maps.Clone(begun) // until its copy has been ready for long enough
 	for _, p := range end {
 		out[p.Pinned] = true
-	}
-	for _, g := range in.former(next) {
-		for _, name := range g.Begun {
-			out[name], begun[name] = true, true // until its copy has been ready for long enough
-		}
 	}
 	for _, p := range in.copies(next.A.ID) {
 		out[p.Pinned], here[p.Pinned] = true, p.Worker != ""
@@ -146,12 +207,9 @@ func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire
 			r = readiness{now, p.Obs.Restarts}
 			next.ready[p.Pinned] = r
 		}
-		at := r.since.Add(watch << min(max(r.restarts, 0), 8))
-		if !now.Before(at) {
+		if in.steady(now, next, p.Pinned, 0) {
 			delete(out, p.Pinned)
 			in.settled(next, p.Pinned, fx)
-		} else if in.steadyAt.IsZero() || at.Before(in.steadyAt) {
-			in.steadyAt = at
 		}
 	}
 	for name := range out {

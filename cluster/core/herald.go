@@ -125,16 +125,45 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 			o.CrashLoop = h.workers.redact(p, p.Obs.CrashLoop)
 		}
 		o.Restarts += p.Obs.Restarts
-		o.Restart = min(o.Restart, p.Obs.Restart)
+		if p.Obs.State == skerry.Running { // else it will run as if it was restarted
+			o.Restart = min(o.Restart, p.Obs.Restart)
+		}
 	}
 	if len(turns) > 0 && o.Reason == "" {
 		o.Reason = "the version before runs on " + strconv.Itoa(len(turns)) + " workers until it is their turn"
 	}
+	o.Copies = h.counts(g, list, turns)
 	o.Ready = o.Want > 0 && o.Have == o.Want
 	if o.Ready {
 		o.Reason = ""
 	}
 	h.tellGroupAs(now, g, o, fx)
+}
+
+// counts tells how far the copies of a group have come, beside those of other groups whose turn is yet to come.
+func (h *herald) counts(of *group, list, turns []*placement) *wire.Copies {
+	sum := &wire.Copies{Former: len(turns), Canary: of.trial}
+	for _, p := range turns {
+		if p.Obs.Ready {
+			sum.Serving++
+		}
+	}
+	begun := h.begunFor(of)
+	for _, p := range list {
+		switch {
+		case p.Obs.State == skerry.Terminated:
+			sum.Done++
+		case (!p.Obs.Ready || p.Obs.CrashLoop != "") && !h.workers.silent(p, begun):
+			sum.Short++
+		}
+		delete(begun, p.Pinned)
+	}
+	for name := range begun { // the other one has not ended yet
+		if h.workers[name] != nil {
+			sum.Short++
+		}
+	}
+	return sum
 }
 
 func (h *herald) tellGroupAs(now time.Time, g *group, o wire.Observation, fx *wire.Effects) {

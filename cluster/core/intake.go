@@ -126,6 +126,12 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 		in.Apps.Place(now, i, Self, fence, nil, fx)
 		in.acceptLocal(now, i, fx)
 	}
+	for _, ch := range fx.Changed { // what is wanted back comes before the end of what was to take its place
+		g, i := in.groups[ch.Instance], in.Apps.Instance(ch.Instance)
+		if g != nil && g.Removing && i != nil && i.Live() && !in.Apps.Frozen(i.Service.App) {
+			in.acceptLocal(now, i, fx)
+		}
+	}
 	for _, i := range in.Apps.Stopping() {
 		if !in.Apps.Frozen(i.Service.App) {
 			in.removeID(now, i.ID, fx)
@@ -211,19 +217,19 @@ func (in *intake) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.
 // acceptGroup takes a perWorker assignment.
 func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
 	g := in.groups[a.ID]
-	if g != nil && g.Removing {
-		return
-	}
 	if g != nil && a.Fence.RootEpoch < g.A.Fence.RootEpoch {
 		in.Up.Ignored.Count(members.IgnoredToken)
 		return
 	}
-	if g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch {
+	same := g != nil && g.A.Gen == a.Gen && g.A.Restart == a.Restart && g.A.Fence.RootEpoch == a.Fence.RootEpoch &&
+		g.A.Exchange == a.Exchange
+	if same && !g.Removing {
 		return
 	}
 	if g == nil {
 		g = &group{Origin: origin, Created: now}
 	}
+	g.Removing, g.Begun = false, nil // its owner may want it back, before the copies of another one have taken the place of all of its own
 	in.strikeGroup(a.ID)
 	g.A = a
 	in.enterGroup(g)
@@ -240,6 +246,14 @@ func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, f
 	}
 	in.retry()
 	in.tellGroup(now, g, fx)
+}
+
+// watch notes whether the first copies of a version are a trial, and tells its owner.
+func (in *intake) watch(now time.Time, next *group, trial bool, fx *wire.Effects) {
+	if next.trial != trial {
+		next.trial = trial
+		in.tellGroup(now, next, fx)
+	}
 }
 
 // expandGroups gives every worker that fits its copy, and ends copies on workers that are no longer there.

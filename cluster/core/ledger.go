@@ -410,6 +410,7 @@ type group struct {
 	Created  time.Time       `json:"created"`
 	// Begun are workers on which a copy was told to end for one of another group, which has not served there for long enough yet.
 	Begun []string             `json:"begun,omitempty"`
+	trial bool                 // its first copies are watched before others follow
 	ready map[string]readiness // of its copies, by worker, while it takes another one's place; after a start they are watched anew
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/autonomy"
+	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
@@ -27,6 +28,8 @@ type rebuilder struct {
 	intake  *intake
 	rebuild *autonomy.Rebuild
 	opt     *Options
+	// unclear are volumes that workers keep from before and that are not taken up, by worker and key, of which that was told.
+	unclear map[string]bool
 }
 
 // rebuildFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
@@ -53,6 +56,39 @@ func (sv *rebuilder) rebuildFrom(now time.Time, child *members.Child, fx *wire.E
 		}
 		if why != "" {
 			sv.rebuild.Left(a.ID, "on worker "+child.Name+", of "+a.Service.String()+": "+why)
+		}
+	}
+}
+
+// findVolumes takes up the volumes that a worker keeps and this store does not know: it was lost, or is an older backup. They are nobody's
+// until an application of their name comes back; absence removes nothing.
+func (sv *rebuilder) findVolumes(now time.Time, child *members.Child, fx *wire.Effects) {
+	orphans, known := child.Desired.Orphans()
+	if !known {
+		return
+	}
+	for _, held := range orphans { // in order of their keys: a replica comes before its single volumes
+		claim, ok := spec.ParseVolumeKey(held.Key)
+		at := child.Name + "/" + held.Key
+		if !ok || sv.unclear[at] {
+			continue
+		}
+		tell := func(reason, text string) {
+			text = "worker " + child.Name + " keeps volumes " + claim.String() + text
+			sv.siteEvent(fx, now, wire.EventWarning, reason, text, child.Name)
+		}
+		k, sealed := sv.codec.SealedVolumes(sv.sealKey(), child.Name, held.Value)
+		switch {
+		case !sealed || k.Claim() != claim:
+			sv.unclear[at] = true
+			tell("VolumesLeft", " from before, which are not taken up: it is not shown that this site had them kept there")
+		case !volumes.TakeUp(sv.volumes, now, claim, child.Name, k.Org):
+			sv.unclear[at] = true
+			tell("VolumesLeft", " from before, which are not taken up: there are others of that name")
+		default:
+			sv.Apps.SetBesides(k.Org, sv.volumes.Besides(k.Org))
+			tell("VolumesFound", ", which this site's store did not know; an application of that name uses them again, and "+
+				"`skerry delete volume` deletes them")
 		}
 	}
 }

@@ -47,6 +47,11 @@ func (s *sender) wasGiven(worker string, value []byte) bool {
 	return s.codec.Sealed(s.sealKey(), worker, value)
 }
 
+// sealVolumes shows later that this site has a worker keep volumes.
+func (s *sender) sealVolumes(worker string, k spec.KeptVolumes) []byte {
+	return s.codec.SealVolumes(s.sealKey(), worker, k)
+}
+
 // send puts the placement into its worker's desired set. What has ended is not told to a worker that does not have it: one that
 // took over a name would do the work again.
 func (s *sender) send(p *placement) {
@@ -232,7 +237,9 @@ func (s *sender) decideOrphans(child *members.Child) {
 		}
 	}
 	for _, o := range orphans {
-		if !unknown && !strings.HasPrefix(o.Key, "inst/") {
+		_, data := spec.ParseVolumeKey(o.Key)
+		_, snapshot := spec.ParseSnapshotKey(o.Key)
+		if !unknown && !strings.HasPrefix(o.Key, "inst/") && !data && !snapshot { // what they are about would be gone
 			s.Children.Delete(child.Name, o.Key)
 		}
 	}

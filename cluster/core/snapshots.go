@@ -332,7 +332,7 @@ func (sn *snapshots) beginRestore(now time.Time, msg BeginRestore, fx *wire.Effe
 	}
 	at, _, asked := sn.volumes.Holder(msg.To)
 	switch {
-	case msg.Clone && (at != "" || (disks{sn.books}).Replica(msg.To)):
+	case msg.Clone && (at != "" || (disks{b: sn.books}).Replica(msg.To)):
 		return RestorePlan{}, skerry.Errorf(skerry.CodeConflict, "there is a volume %s",
 			msg.To).WithHint("choose another name, or restore the snapshot in its place")
 	case at != "" && asked.Org != "" && asked.Org != snap.Org:
@@ -462,7 +462,7 @@ func (sn *snapshots) endRestore(now time.Time, m EndRestore, fx *wire.Effects) {
 
 // deleteVolume deletes volumes about which the site decides.
 func (sn *snapshots) deleteVolume(now time.Time, m apps.DeleteVolume, fx *wire.Effects) {
-	if sn.volumes.Loose(m.Claim) && !(disks{sn.books}).Replica(m.Claim) && !sn.volumes.Busy(m.Claim) {
+	if sn.volumes.Loose(m.Claim) && !(disks{b: sn.books}).Replica(m.Claim) && !sn.volumes.Busy(m.Claim) {
 		_, _, w := sn.volumes.Holder(m.Claim)
 		sn.volumes.Remove(m.Claim)
 		sn.countBesides(w.Org)

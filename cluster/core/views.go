@@ -260,6 +260,9 @@ func (vs *views) Volumes() []view.VolumeView {
 			if vs.volumes.Loose(k.VolumeClaim) {
 				v.Origin, v.Reclaim = "local", spec.ReclaimKeep
 			}
+			if !k.Found.IsZero() {
+				v.State, v.Since = view.VolumeOrphan, k.Found
+			}
 		}
 		for _, p := range vs.byApp[k.Service.App] {
 			if p.claims() == k.VolumeClaim && !p.Refused {

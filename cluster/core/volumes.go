@@ -87,11 +87,16 @@ func (b *books) forgetClaims(now time.Time, worker string, fx *wire.Effects) {
 }
 
 // disks is what the claims of volumes see of a site.
-type disks struct{ b *books }
+type disks struct {
+	b    *books
+	seal func(worker string, k spec.KeptVolumes) []byte
+}
 
 // Keep implements volumes.Site.
-func (d disks) Keep(worker string, v spec.VolumeClaim) {
-	_ = d.b.Children.Put(worker, v.Key(), d.b.codec.Marshal(&v)) // it is small
+func (d disks) Keep(worker string, v spec.VolumeClaim, org string) {
+	k := spec.KeptVolumes{Service: v.Service, Ordinal: v.Ordinal, Volume: v.Volume, Org: org}
+	k.Seal = d.seal(worker, k)
+	_ = d.b.Children.Put(worker, v.Key(), d.b.codec.Marshal(&k)) // it is small
 }
 
 // Drop implements volumes.Site.

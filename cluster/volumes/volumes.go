@@ -23,8 +23,8 @@ const Prefix = "claimed/"
 
 // Site is what the claims need of the rest of a site.
 type Site interface {
-	// Keep has a worker keep volumes, and Drop has it remove them.
-	Keep(worker string, v spec.VolumeClaim)
+	// Keep has a worker keep volumes, of an organisation, and Drop has it remove them.
+	Keep(worker string, v spec.VolumeClaim, org string)
 	Drop(worker string, v spec.VolumeClaim)
 	// KeepSnapshot and DropSnapshot do the same with snapshots.
 	KeepSnapshot(worker string, id spec.SnapshotID)
@@ -71,6 +71,8 @@ type claim struct {
 	// Sizes are those of several volumes, by name; an earlier version did not note them.
 	Sizes map[string]skerry.Bytes `json:"sizes,omitempty"`
 	Made  bool                    `json:"made,omitempty"` // out of a snapshot, by hand: nobody else may know of them
+	// Found is when a site that had lost its store found them on a worker; zero: it has them kept itself, or somebody has them again.
+	Found time.Time `json:"found,omitzero"`
 	// Had is what they have of the disk, where that is more than Size: they were larger, or are of a snapshot, and never become smaller. Took
 	// is what a snapshot has brought besides into those without a size, until an instance has them, whose own share that is.
 	Had  skerry.Bytes `json:"had,omitempty"`
@@ -93,6 +95,7 @@ type View struct {
 	spec.VolumeClaim
 	Want
 	Worker string
+	Found  time.Time // not zero: nobody has asked for them since they were found on the worker
 }
 
 // Gone is a claim that was given up.
@@ -150,6 +153,7 @@ func (c *Claims) Place(volume spec.VolumeClaim, worker string, want Want) {
 		c.dropFormer(volume)
 		kept.Worker, kept.Ran, kept.Had = worker, false, 0
 	}
+	kept.Found = time.Time{}
 	if kept.Org != "" && kept.Org != want.Org {
 		kept.Routine = nil // what was sent away is not of this one
 	}
@@ -165,6 +169,23 @@ func (c *Claims) Place(volume spec.VolumeClaim, worker string, want Want) {
 	}
 	c.note(kept)
 	c.due = true
+}
+
+// TakeUp notes volumes of an organisation that a worker keeps of which this store does not know: it was lost. They belong to nobody until
+// somebody wants volumes of their name, which has them as they are. It reports false if another worker has such volumes; a single one is
+// taken up with all of its replica.
+func TakeUp(c *Claims, now time.Time, v spec.VolumeClaim, worker, org string) bool {
+	if k := c.all[v]; k != nil || v.Volume != "" && c.all[v.Whole()] == nil {
+		return k != nil && k.Worker == worker
+	}
+	k := &claim{VolumeClaim: v, Worker: worker, Ran: true, Org: org, Made: true, Found: now}
+	if v.Volume != "" {
+		k.Names = []string{v.Volume}
+	}
+	c.all[v] = k
+	c.note(k)
+	c.due = true
+	return true
 }
 
 // Adopt notes whose data it is, where an earlier version did not.
@@ -188,7 +209,7 @@ func (c *Claims) List() []View {
 	var out []View
 	for _, v := range c.sorted() {
 		if k := c.all[v]; !c.again(k) {
-			out = append(out, View{v, Want{Size: k.size(), Org: k.Org, Names: k.Names}, k.Worker})
+			out = append(out, View{v, Want{Size: k.size(), Org: k.Org, Names: k.Names}, k.Worker, k.Found})
 		}
 	}
 	return out
@@ -395,7 +416,7 @@ func (c *Claims) note(k *claim) {
 	}
 	c.changed = c.changed || k.Routine != nil
 	c.site.Write(wire.Write{Key: Prefix + k.Key(), Value: data})
-	c.site.Keep(k.Worker, k.VolumeClaim)
+	c.site.Keep(k.Worker, k.VolumeClaim, k.Org)
 }
 
 func (c *Claims) sorted() []spec.VolumeClaim {

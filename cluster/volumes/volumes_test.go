@@ -24,7 +24,7 @@ type shed struct {
 	claims   *Claims
 }
 
-func (s *shed) Keep(worker string, v spec.VolumeClaim) {
+func (s *shed) Keep(worker string, v spec.VolumeClaim, _ string) {
 	if s.kept[worker] == nil {
 		s.kept[worker] = map[spec.VolumeClaim]bool{}
 	}

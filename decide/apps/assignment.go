@@ -28,7 +28,7 @@ func (i *Instance) AskedRevision() string {
 // Assignment is what a holder is told of an instance.
 func (i *Instance) Assignment(digests map[string]string) *spec.Assignment {
 	as := &spec.Assignment{ID: i.ID, Service: i.Service, Org: i.Org, Ordinal: i.Ordinal, Gen: i.Gen, Revision: i.Revision,
-		Spec: *i.Spec, Fence: i.Fence, Restart: i.Restart, Deadline: i.Deadline, Due: i.Due, PriorFence: i.PriorFence}
+		Spec: *i.Spec, Fence: i.Fence, Restart: i.Restart, Deadline: i.Deadline, Due: i.Due, PriorFence: i.PriorFence, Exchange: i.Exchange}
 	if r := i.Resize; r != nil {
 		as.Gen, as.Revision, as.Spec = r.Gen, r.Revision, *r.Spec
 	}

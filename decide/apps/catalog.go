@@ -86,6 +86,9 @@ func (c *catalog) forget(k skerry.AppKey, fx *wire.Effects) {
 // look has Reconcile look at an application.
 func (c *catalog) look(k skerry.AppKey) { c.dirty[k] = true }
 
+// Look has Reconcile look at an application of which something changed that the controller is not told of.
+func (c *catalog) Look(k skerry.AppKey) { c.look(k) }
+
 // due gives the applications to be looked at, in order of their keys, and begins anew.
 func (c *catalog) due() []skerry.AppKey {
 	keys := slices.SortedFunc(maps.Keys(c.dirty), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })

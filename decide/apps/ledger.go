@@ -59,6 +59,11 @@ type Instance struct {
 	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
+	// Copies counts those that it stands for, of a perWorker service, and CountedAt is when that, Want or Have changed last; Exchange is as in
+	// Assignment. They follow from what sites tell and from the rollout, so they are in no record: an older program could not open that.
+	Copies    *wire.Copies `json:"-"`
+	CountedAt time.Time    `json:"-"`
+	Exchange  string       `json:"-"`
 	// Shared is what all instances of its service at its holder use together, where that is all that is known.
 	Shared  *wire.QoS `json:"shared,omitempty"`
 	counted bool      // in its run's result
@@ -279,7 +284,7 @@ func (l *ledger) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey {
 
 func (l *ledger) anyStoppingOld(sk skerry.ServiceKey, rev string) bool {
 	for _, i := range l.byService[sk] {
-		if i.Stopping && !i.State.Final() && i.Revision != rev {
+		if i.Stopping && !i.State.Final() && i.Revision != rev && (i.Target == "" || !outOfTouch(i)) {
 			return true
 		}
 	}
@@ -375,6 +380,33 @@ func (i *Instance) since(is func(wire.Step) bool) time.Time {
 		at = i.Timeline[n-1].At
 	}
 	return at
+}
+
+// well reports whether nothing is wrong with an instance as far as it has come; one that stands for the copies at a site may have some of
+// another version yet, until it is their turn.
+func (i *Instance) well() bool {
+	if k := i.Copies; k != nil {
+		return k.Short == 0
+	}
+	return i.IsReady()
+}
+
+// settled reports whether an instance has come and serves. Of a site that is out of touch nobody knows.
+func (i *Instance) settled() bool {
+	return i.well() && (i.Copies == nil || i.Copies.Former == 0 && !outOfTouch(i))
+}
+
+// barred reports whether an instance that stands for the copies at a site can have none there: the site is in quarantine, or does not
+// admit the version.
+func (i *Instance) barred() bool {
+	return i.Holder == "" || i.Copies == nil && i.Want == 0 && i.Reason != ""
+}
+
+// silent reports whether an instance says nothing about its version: it has no place, or is out of touch or frozen. For a copy at a site
+// others have ended, so that it says something without a place.
+func (i *Instance) silent() bool {
+	placed := i.State == skerry.Running || i.State == skerry.WorkerScheduled || i.Copies != nil
+	return !placed || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Frozen)
 }
 
 // sinceOf is since when a condition of an instance is what it is.

@@ -47,6 +47,9 @@ func (l *lifecycle) create(now time.Time, a *App, s *spec.ServiceSpec, ordinal i
 		Gen: a.Gen, Revision: a.revisions[s.Name], State: skerry.Requested, CreatedAt: now,
 	}, Target: target, Run: run, Restart: a.Restarts[s.Name], Spec: s,
 		Deadline: now.Add(s.ConvergenceTime())}
+	if target != "" {
+		i.Restarted = i.Restart // its copies start as if they were carried out
+	}
 	for _, r := range a.Runs[s.Name] {
 		if run != "" && r.ID == run {
 			i.Due = r.due(s)
@@ -61,8 +64,8 @@ func (l *lifecycle) create(now time.Time, a *App, s *spec.ServiceSpec, ordinal i
 }
 
 // createAs makes another instance of an earlier revision, like one that there is.
-func (l *lifecycle) createAs(now time.Time, a *App, like *Instance, ordinal int, fx *wire.Effects) *Instance {
-	i := l.create(now, a, like.Spec, ordinal, "", "", fx)
+func (l *lifecycle) createAs(now time.Time, a *App, like *Instance, ordinal int, target string, fx *wire.Effects) *Instance {
+	i := l.create(now, a, like.Spec, ordinal, target, "", fx)
 	i.Revision, i.Gen = like.Revision, like.Gen
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "a newer version is being rolled out")
 	l.saveInstance(i, fx)
@@ -81,6 +84,14 @@ func (l *lifecycle) stop(now time.Time, i *Instance, why string, fx *wire.Effect
 		l.end(now, i, fx)
 		return
 	}
+	l.saveInstance(i, fx)
+}
+
+// revive has an instance stay that was told to end. Its holder, which has it yet, is told so.
+func (l *lifecycle) revive(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, fx *wire.Effects) {
+	i.Stopping, i.Gen, i.Spec = false, a.Gen, s
+	i.Reason = "it stays: its version is wanted again"
+	i.step(now, i.Reason)
 	l.saveInstance(i, fx)
 }
 

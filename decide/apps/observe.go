@@ -58,6 +58,7 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 	i.State, i.Phase, i.Reason = o.State, o.Phase, o.Reason
 	i.Restarts, i.Exit, i.StartedAt, i.Runtime = o.Restarts, o.Exit, o.StartedAt, o.Runtime
 	i.Ports, i.Address, i.Digest, i.Want, i.Have = o.Ports, o.Address, o.Digest, o.Want, o.Have
+	counted := i.Target != "" && i.count(now, &before, o.Copies)
 	why := o.Reason
 	if why == "" && !o.Ready {
 		why = "not ready"
@@ -90,10 +91,20 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 		return true
 	}
 	l.saveInstance(i, fx)
-	if before.State != i.State || before.IsReady() != i.IsReady() || outOfTouch(&before) != outOfTouch(i) || i.Restart > 0 {
+	if before.State != i.State || before.IsReady() != i.IsReady() || outOfTouch(&before) != outOfTouch(i) || i.Restart > 0 || counted {
 		l.look(i.Service.App)
 	}
 	return false
+}
+
+// count takes how many copies of a perWorker service a site has. It reports whether that is another number than before.
+func (i *Instance) count(now time.Time, before *Instance, k *wire.Copies) bool {
+	i.Copies = k
+	same := i.Want == before.Want && i.Have == before.Have && (k == nil) == (before.Copies == nil) && (k == nil || *k == *before.Copies)
+	if !same {
+		i.CountedAt = now
+	}
+	return !same
 }
 
 // crashLoop takes what a holder says of an instance that ends again and again.
@@ -215,6 +226,9 @@ func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, asked uint64
 	n := max(0, i.Restarts-before.Restarts)
 	if asked > before.Restarted {
 		n -= int(min(uint64(n), asked-before.Restarted))
+		if i.Target != "" {
+			n = 0 // each of its copies is restarted, and until all are, nobody knows which were asked for
+		}
 	}
 	if i.State == skerry.Failed && before.State != skerry.Failed {
 		n++

@@ -31,3 +31,72 @@ func TestPerWorkerThatHasDoneItsWork(t *testing.T) {
 		t.Errorf("%d of %d", v.Ready, v.Want)
 	}
 }
+
+// older is two sites of an earlier version, which tell no more of the copies of a service than how many are ready.
+func older(t *testing.T, s *site, image string) (ids map[string]*Instance) {
+	t.Helper()
+	s.tell(apply(1, func(a *Apply) {
+		x := &a.App.Spec.Services[0]
+		x.Mode, x.Replicas, x.Image = spec.ModePerWorker, nil, image
+	}))
+	return s.sites()
+}
+
+// sites gives what is to run at each site, all of it placed, and has what was told to end be gone.
+func (s *site) sites() map[string]*Instance {
+	out := map[string]*Instance{}
+	var fx wire.Effects
+	for _, i := range s.c.Unplaced(s.now) {
+		s.c.Place(s.now, i, i.Target, i.Fence, &wire.Decision{}, &fx)
+	}
+	for _, i := range s.c.InstancesOf(shop) {
+		if i.Live() {
+			out[i.Target] = i
+		}
+	}
+	s.take(fx)
+	return out
+}
+
+// tells has a site of an earlier version tell of so many copies that are ready, and restarts.
+func (s *site) tells(i *Instance, have, want, restarts int) {
+	var fx wire.Effects
+	s.c.Observe(s.now, i.Target, wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Have: have, Want: want,
+		Ready: have == want, Restarts: restarts}, &fx)
+	s.take(fx)
+	s.take(s.c.Reconcile(s.now))
+}
+
+// The sites are older, or are put back to an older program in the middle of an update: it goes on in turn, does not take a large site that
+// is slow for a failure, and takes back what fails, with new copies: such a site keeps none that it was told to end.
+func TestPerWorkerAtOlderSites(t *testing.T) {
+	s := newSite(t)
+	s.c.SetTargets([]string{"a", "b"})
+	first := older(t, s, "web:1")
+	s.tells(first["a"], 9, 9, 0)
+	s.tells(first["b"], 3, 3, 0)
+	second := older(t, s, "web:2")
+	if second["a"] != first["a"] || second["b"] == first["b"] {
+		t.Fatalf("the site with fewer copies goes first: %v", second)
+	}
+	for n := range 40 { // a minute for each, more than the deadline of ten
+		s.now = s.now.Add(time.Minute)
+		s.tells(second["b"], n, 40, 0)
+	}
+	if v := s.view(); v.UpToDate != 39 || v.Rollout.Refused != nil || v.Rollout.Phase != "Canary" {
+		t.Fatalf("want 39 up to date, and nothing taken back: %+v, %+v", v, v.Rollout)
+	}
+	s.tells(second["b"], 40, 40, 0)
+	s.now = s.now.Add(20 * time.Second)
+	s.take(s.c.Reconcile(s.now))
+	third := s.sites()
+	if third["a"] == first["a"] {
+		t.Fatal("the other site does not follow")
+	}
+	s.tells(third["a"], 0, 9, 3)
+	back := s.sites()
+	v := s.view()
+	if v.Rollout.Refused == nil || back["a"] == first["a"] || back["a"].Spec.Image != "web:1" || back["b"].Spec.Image != "web:1" {
+		t.Errorf("want web:1 back at both sites, and new copies: %+v, %+v", v.Rollout, back)
+	}
+}

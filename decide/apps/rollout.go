@@ -14,6 +14,8 @@ import (
 //	   |                               |
 //	   +--- too many failures, or not ready in time ---> refused: the revision before comes back, all at once
 //
+// Of a perWorker service the instances are sites, the canary is the first of them, and the wave all others (see reconcilePerWorker).
+//
 // A service has one as soon as it was deployed; the first is done at once, for there is nothing to replace.
 type Rollout struct {
 	Revision  string            `json:"revision"`
@@ -106,13 +108,16 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 		return limit, true
 	}
 	text := "wave " + itoa(r.Wave)
-	if r.Canary {
+	switch {
+	case s.Mode == spec.ModePerWorker:
+		text = "the first site"
+	case r.Canary:
 		text = "the canary"
 	}
 	r.Wave++
 	r.Canary, r.HealthyAt = false, time.Time{}
 	r.Limit = everything
-	if s.Update.Batch > 0 {
+	if s.Update.Batch > 0 && s.Mode != spec.ModePerWorker {
 		r.Limit = limit + s.Update.Batch
 	}
 	rs.saveApp(a, fx)
@@ -122,26 +127,30 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 }
 
 func (rs *rollouts) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int, fx *wire.Effects) *Rollout {
-	r := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
+	roll := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
 	switch {
 	case was == nil && len(old) > 0:
-		r.From = old[0].Revision
+		roll.From = old[0].Revision
 	case was != nil && (!was.EndedAt.IsZero() || was.Back): // what it goes back to ran before
-		r.From = was.Revision
+		roll.From = was.Revision
 	case was != nil:
-		r.From = was.From // the one between never was done
+		roll.From = was.From // the one between never was done
 	}
 	switch canary := s.Update.Canary; {
 	case len(old) == 0:
-		r.EndedAt = now
+		roll.EndedAt = now
+	case s.Mode == spec.ModePerWorker:
+		if want > 1 && s.Update.Sites != spec.SitesAll {
+			roll.Wave, roll.Canary, roll.Limit = 0, true, 1
+		}
 	case canary != nil:
-		r.Wave, r.Canary, r.Limit = 0, true, canary.Of(want)
+		roll.Wave, roll.Canary, roll.Limit = 0, true, canary.Of(want)
 	case s.Update.Batch > 0:
-		r.Limit = s.Update.Batch
+		roll.Limit = s.Update.Batch
 	}
-	a.setRollout(s.Name, r)
+	a.setRollout(s.Name, roll)
 	rs.saveApp(a, fx)
-	return r
+	return roll
 }
 
 func (a *App) setRollout(service string, r *Rollout) {
@@ -168,13 +177,16 @@ func (r *Rollout) next(s *spec.ServiceSpec) time.Time {
 func (r *Rollout) healthyAt(s *spec.ServiceSpec, list []*Instance) time.Time {
 	since := r.StartedAt
 	for _, i := range list {
-		if !i.IsReady() || i.Resize != nil {
+		if !i.settled() || i.Resize != nil {
 			return time.Time{}
 		}
-		since = latest(since, latest(sinceOf(i, skerry.Ready), i.Limited))
+		since = latest(since, latest(i.CountedAt, i.Limited))
+		if i.Copies == nil {
+			since = latest(since, sinceOf(i, skerry.Ready))
+		}
 	}
 	watch := r.watch(s)
-	if r.Canary && s.Update.Canary != nil {
+	if r.Canary && s.Update.Canary != nil && s.Mode != spec.ModePerWorker {
 		watch = max(watch, time.Duration(s.Update.Canary.For))
 	}
 	return latest(since, r.FailedAt).Add(watch)
@@ -183,7 +195,11 @@ func (r *Rollout) healthyAt(s *spec.ServiceSpec, list []*Instance) time.Time {
 // watch is for how long an instance of the revision must have been ready to count. Each restart and failure doubles it, and begins it anew:
 // a version that ends again and again, and is ready between, takes nobody's place.
 func (r *Rollout) watch(s *spec.ServiceSpec) time.Duration {
-	return s.Update.Healthy() << min(r.Failures, 8)
+	watch := s.Update.Healthy()
+	if watch == 0 && s.Mode == spec.ModePerWorker {
+		watch = spec.HealthyTime
+	}
+	return watch << min(r.Failures, 8)
 }
 
 func latest(a, b time.Time) time.Time {
@@ -222,14 +238,16 @@ func (rs *rollouts) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollo
 			if at := latest(r.Since, began).Add(time.Duration(*s.Update.Deadline)); now.Before(at) {
 				rs.wakeAt(a.Key(), at)
 			} else {
-				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " + s.Update.Deadline.String() + ": " + r.Reason
+				return "instance " + string(i.ID) + " was not given the limits of revision " + r.Revision + " for " +
+					s.Update.Deadline.String() + ": " + r.Reason
 			}
 		}
-		if i.IsReady() || i.State != skerry.Running && i.State != skerry.WorkerScheduled || !skerry.HasCondition(i.Conditions, skerry.Reachable) || skerry.HasCondition(i.Conditions, skerry.Frozen) {
+		if i.well() || i.silent() {
 			continue
 		}
 		// Not since before this life: its clock may be years ahead of that, or the machine was off, and a version would be taken back for it.
-		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Frozen))), began)
+		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Frozen))),
+			latest(began, i.CountedAt))
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
 			rs.wakeAt(a.Key(), at)
@@ -248,6 +266,9 @@ func reasonOf(i *Instance) string {
 	return "not ready"
 }
 
+// goesBack reports whether what ran before is on its way back.
+func (r *Rollout) goesBack() bool { return r.Back && r.EndedAt.IsZero() }
+
 // takeBack puts a service back to what ran before, and remembers what failed.
 func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, why string, fx *wire.Effects) error {
 	p := rs.history.find(a.Key(), func(p *Past) bool { return p.revision(service) == r.From })
@@ -260,7 +281,7 @@ func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, 
 	if err := rs.editor.replace(now, a, next, fx); err != nil {
 		return err
 	}
-	a.Refused = with(a.Refused, service, refused)
+	a.Refused, a.Paused = with(a.Refused, service, refused), without(a.Paused, service) // to resume is to try again what was taken back
 	a.setRollout(service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 	rs.saveApp(a, fx)
 	rs.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)

@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 //
 //	reconcileService ─► rollout: how many of the new version may there be? ─► resize what differs in limits alone
 //	                                                                       ─► create and stop, no more at a time than an update may
-//	reconcilePerWorker ─► one for each child
+//	reconcilePerWorker ─► one for each child, child by child
 type rollouts struct {
 	*lifecycle
 	editor  *editor
@@ -90,7 +91,7 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	// A job is not begun again, and copies on all workers are not doubled.
 	if like := slices.IndexFunc(old, func(i *Instance) bool { return i.Spec.Mode == s.Mode }); like >= 0 {
 		for n := want - limit - len(old) - leaving; n > 0; n-- { // a wave is not done, and one of the others has gone
-			old = append(old, rs.createAs(now, a, old[like], rs.freeOrdinal(sk, old[like].Revision), fx))
+			old = append(old, rs.createAs(now, a, old[like], rs.freeOrdinal(sk, old[like].Revision), "", fx))
 		}
 	}
 	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
@@ -169,36 +170,149 @@ func (rs *rollouts) restartOneByOne(now time.Time, a *App, s *spec.ServiceSpec, 
 	}
 }
 
+// awayAfter is for how long a site must have been out of touch for an update to go on without it.
+const awayAfter = time.Minute
+
+// reconcilePerWorker keeps an instance of a service with a copy on each worker at every child, which has the copies: the sites of a root,
+// or the site itself. An update takes the sites in turn, and each of them its workers (cluster/core/exchange.go).
+//
+//	first site, the one with the fewest copies ─► done there, watched for healthyTime ─► as many sites at a time as are done ─► done
+//	   └─── too many failures, or not ready in time ───► every site that has it goes back, all at once
+//
+// A site that is out of touch, or does not admit the version, is neither waited for nor counted: another one goes first, and it gets the
+// version when it can. By then the update may be done, and is no longer taken back for what happens at that one site.
 func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
-	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
 	rev := a.revisions[s.Name]
-	have := map[string]bool{}
-	var list []*Instance
-	for _, i := range rs.Instances(sk) {
+	have, ending := rs.byTarget(now, a, s, fx)
+	var current, old []*Instance
+	for _, t := range rs.targets {
+		switch i := have[t]; {
+		case i == nil:
+		case i.Revision == rev:
+			current = append(current, i)
+		default:
+			old = append(old, i)
+		}
+	}
+	rs.takeOver(now, a, s, current, fx)
+	roll := a.Rollouts[s.Name]
+	if roll == nil || roll.Revision != rev {
+		roll = rs.startRollout(now, a, s, roll, old, len(current)+len(old), fx)
+	}
+	judged, rest := rs.judged(now, a, slices.DeleteFunc(slices.Clone(current), (*Instance).barred)), rs.judged(now, a, old)
+	limit := 0
+	if want := len(judged) + len(rest); want > 0 {
+		var ok bool
+		if limit, ok = rs.rollout(now, a, s, judged, rest, want, fx); !ok {
+			return // it goes back to what ran before
+		}
+	}
+	next := rs.nextSites(a, s, roll, judged, rest, limit)
+	for at, target := range rs.targets {
+		switch i := have[target]; {
+		case !rs.allows(s, target):
+		case i == nil && roll.Canary && roll.EndedAt.IsZero() && len(old) > 0: // it has joined, and is no site to try something at
+			rs.createAs(now, a, old[0], at, target, fx)
+		case i == nil:
+			current = append(current, rs.create(now, a, s, at, target, "", fx))
+		case slices.Contains(next, i):
+			rs.stop(now, i, "replaced by a new version", fx)
+			if was := ending[target]; was != nil && i.Copies != nil { // it has copies yet, and its site is no older one, which cannot keep them
+				rs.revive(now, a, s, was, fx)
+				current = append(current, was)
+			} else {
+				current = append(current, rs.create(now, a, s, at, target, "", fx))
+			}
+		}
+	}
+	how := ""
+	switch {
+	case a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "":
+		how = spec.ExchangeHeld
+	case roll.goesBack():
+		how = spec.ExchangeBack
+	}
+	for _, i := range current {
+		if i.Restart < a.Restarts[s.Name] || i.Exchange != how {
+			i.Restart, i.Exchange = a.Restarts[s.Name], how
+			rs.saveInstance(i, fx)
+		}
+	}
+}
+
+// byTarget gives the instance of a service at each child, and the one of the wanted revision that was told to end there last and may have
+// copies yet. It ends those that are nowhere wanted.
+func (rs *rollouts) byTarget(now time.Time, app *App, svc *spec.ServiceSpec, fx *wire.Effects) (have, ending map[string]*Instance) {
+	have, ending = map[string]*Instance{}, map[string]*Instance{}
+	rev := app.revisions[svc.Name]
+	for _, i := range rs.Instances(skerry.ServiceKey{App: app.Key(), Service: svc.Name}) {
 		if rs.settleCrashLoop(now, i) {
 			rs.saveInstance(i, fx)
 		}
+		was := have[i.Target]
 		switch {
+		case i.Stopping && i.Revision == rev && i.Holder == i.Target:
+			ending[i.Target] = i
 		case !i.Live():
-		case i.Revision != rev || !slices.Contains(rs.targets, i.Target) || !rs.allows(s, i.Target) || have[i.Target]:
-			rs.stop(now, i, "replaced or no longer wanted there", fx)
+		case !slices.Contains(rs.targets, i.Target) || !rs.allows(svc, i.Target):
+			rs.stop(now, i, "no longer wanted there", fx)
+		case was != nil && was.Revision == rev: // half of a commit was lost
+			rs.stop(now, i, "replaced", fx)
 		default:
-			have[i.Target] = true
-			list = append(list, i)
+			if was != nil {
+				rs.stop(now, was, "replaced by a new version", fx)
+			}
+			have[i.Target] = i
 		}
 	}
-	rs.takeOver(now, a, s, list, fx)
-	for n, t := range rs.targets {
-		if !have[t] && rs.allows(s, t) {
-			rs.create(now, a, s, n, t, "", fx)
-		}
-	}
+	return have, ending
+}
+
+// judged leaves out the sites that an update does not wait for, because they are out of touch.
+func (rs *rollouts) judged(now time.Time, a *App, list []*Instance) (out []*Instance) {
 	for _, i := range list {
-		if i.Restart < a.Restarts[s.Name] {
-			i.Restart = a.Restarts[s.Name]
-			rs.saveInstance(i, fx)
+		if outOfTouch(i) {
+			at := sinceOf(i, skerry.Reachable).Add(awayAfter)
+			if !now.Before(at) {
+				continue
+			}
+			rs.wakeAt(a.Key(), at)
+		}
+		out = append(out, i)
+	}
+	return out
+}
+
+// nextSites chooses the sites that get the new version now, of those that have another one. limit is how many may have it.
+func (rs *rollouts) nextSites(app *App, svc *spec.ServiceSpec, roll *Rollout, judged, rest []*Instance, limit int) []*Instance {
+	more, done, busy := limit-len(judged), 0, 0
+	for _, i := range judged {
+		if i.settled() {
+			done++
+		} else {
+			busy++
+		}
+		if roll.EndedAt.IsZero() && skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
+			more = 0
 		}
 	}
+	if app.Paused[svc.Name] != "" || roll.EndedAt.IsZero() && roll.Told {
+		more = 0
+	}
+	if svc.Update.Sites != spec.SitesAll && !roll.goesBack() { // never more at a time than have shown that it works
+		more = min(more, max(1, done)-busy)
+	}
+	rest = slices.DeleteFunc(slices.Clone(rest), outOfTouch)
+	slices.SortStableFunc(rest, func(a, b *Instance) int { return cmp.Compare(a.exposed(), b.exposed()) })
+	return rest[:min(max(more, 0), len(rest))]
+}
+
+// exposed orders sites by how much a bad version would harm there. One that serves nobody proves nothing, and comes last.
+func (i *Instance) exposed() int {
+	if i.Have == 0 {
+		return everything
+	}
+	return i.Have
 }
 
 // lessUseful orders instances so that those that serve least come first.

@@ -79,6 +79,9 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 		for _, i := range list {
 			if !i.Stopping {
 				v.Want += copiesOf(i)
+				if i.Copies != nil {
+					v.Want -= i.Copies.Done
+				}
 			}
 		}
 	case spec.ModeJob, spec.ModeCron:
@@ -110,6 +113,9 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 			}
 		case s.Mode == spec.ModePerWorker:
 			v.Ready += i.Have
+			if i.Copies != nil {
+				v.Ready += i.Copies.Serving
+			}
 		case i.IsReady():
 			v.Ready++
 		}
@@ -117,7 +123,7 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 			v.CrashLoops++
 		}
 		if i.Revision == v.Revision {
-			v.UpToDate += n
+			v.UpToDate += i.upToDate(n)
 		}
 		if q := shared.of(i); q != nil {
 			sum := *q
@@ -127,7 +133,7 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 			v.QoS = &sum
 		}
 	}
-	if s.Mode == spec.ModeService {
+	if s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker {
 		v.Rollout = vs.viewRollout(a, s)
 	}
 	v.Reason = serviceReason(&v, &worst)
@@ -143,6 +149,17 @@ func copiesOf(i *Instance) int {
 		return 1 // its site has not said how many there are to be; one with nothing to do gives a reason
 	}
 	return i.Want
+}
+
+// upToDate gives how many of the copies that an instance stands for run its version.
+func (i *Instance) upToDate(n int) int {
+	switch {
+	case i.Copies != nil:
+		return n - i.Copies.Former
+	case i.Target != "" && !i.IsReady():
+		return i.Have // its site has not told of the others
+	}
+	return n
 }
 
 // serviceReason is why a service is not as it should be: by its instances, or else by its update.
@@ -222,6 +239,13 @@ func (vs *views) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
 	if s.Replicas != nil {
 		v.Limit = min(r.Limit, *s.Replicas)
 	}
+	canary := r.Canary
+	if s.Mode == spec.ModePerWorker {
+		v.Sites = vs.viewSites(a, s)
+		for _, i := range vs.ledger.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+			canary = canary || i.Live() && i.Revision == r.Revision && i.Copies != nil && i.Copies.Canary
+		}
+	}
 	switch {
 	case !r.EndedAt.IsZero():
 		v.Phase, v.Limit = view.RolloutDone, 0
@@ -229,7 +253,7 @@ func (vs *views) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
 		v.Phase = view.RolloutPaused
 	case r.Back:
 		v.Phase = view.RolloutBack
-	case r.Canary:
+	case canary:
 		v.Phase = view.RolloutCanary
 	default:
 		v.Phase = view.RolloutWaves
@@ -242,6 +266,26 @@ func (vs *views) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
 	}
 	if f := a.Refused[s.Name]; f != nil {
 		v.Refused = &view.RefusedView{Revision: f.Revision, Reason: f.Reason, At: f.At}
+	}
+	return v
+}
+
+// viewSites counts the sites of a perWorker service by how far its rollout is there. At a site there is nothing to count.
+func (vs *views) viewSites(a *App, s *spec.ServiceSpec) *view.RolloutSites {
+	if vs.ledger.local != "r" {
+		return nil
+	}
+	v := &view.RolloutSites{}
+	for _, i := range vs.ledger.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
+		switch has := i.Revision == a.revisions[s.Name]; {
+		case !i.Live():
+			continue
+		case has && i.settled():
+			v.Done++
+		case !has && outOfTouch(i):
+			v.Away++
+		}
+		v.All++
 	}
 	return v
 }

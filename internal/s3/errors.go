@@ -68,10 +68,15 @@ func escapeXML(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }
 
+// full reports whether a server has no room; it will not have any in a moment.
+func (e *Problem) full() bool {
+	return e.Status == http.StatusInsufficientStorage || e.Reason == "InsufficientStorage" || e.Reason == "XMinioStorageFull"
+}
+
 // temporary reports whether it may help to try again.
 func temporary(err error) bool {
 	if e, ok := errors.AsType[*Problem](err); ok {
-		return e.Status >= 500 && e.Status != http.StatusNotImplemented ||
+		return e.Status >= 500 && e.Status != http.StatusNotImplemented && !e.full() ||
 			e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout ||
 			e.Reason == "SlowDown" || e.Reason == "RequestTimeout" || e.Reason == "InternalError"
 	}
@@ -139,6 +144,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return fail(skerry.CodeInvalid, "bucket "+c.bucket+" is not in region "+c.region, "add --s3-region, or set AWS_REGION")
 	case e.Reason == "RequestTimeTooSkewed":
 		return fail(skerry.CodeUnavailable, "the clock of this machine is not that of "+host, "set the clock")
+	case e.full():
+		return fail(skerry.CodeUnavailable, host+" has no room for "+c.String(), "make room there: delete old objects, or enlarge its disk")
 	case e.Reason == "InvalidAccessKeyId" || e.Reason == "XAdminUserNotFound": // the second one is Versity's
 		return fail(skerry.CodeUnauthorized, host+" does not know the access key", "correct AWS_ACCESS_KEY_ID")
 	case e.Reason == "SignatureDoesNotMatch":

@@ -46,6 +46,7 @@ type Client struct {
 	http   *http.Client
 	pause  time.Duration // before the first repetition
 	parts  int64         // the least size of parts
+	now    func() time.Time
 }
 
 const (
@@ -94,7 +95,7 @@ func New(object string, conf Config) (*Client, error) {
 		}
 		return ""
 	}
-	o := &Client{bucket: bucket, key: key, region: conf.Region, pause: firstPause, parts: leastPart,
+	o := &Client{bucket: bucket, key: key, region: conf.Region, pause: firstPause, parts: leastPart, now: time.Now,
 		who: credentials{conf.AccessKey, conf.SecretKey, conf.SessionToken}}
 	if conf.AccessKey == "" {
 		o.who = credentials{env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")}
@@ -231,7 +232,7 @@ func (c *Client) once(ctx context.Context, method, suffix, query string, body []
 	for name, values := range headers {
 		r.Header[name] = values
 	}
-	sign(r, c.who, c.region, time.Now(), sha256.Sum256(body))
+	sign(r, c.who, c.region, c.now(), sha256.Sum256(body))
 	res, err := c.http.Do(r)
 	if err != nil {
 		return nil, err

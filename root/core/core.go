@@ -490,6 +490,9 @@ func (c *Core) reachable(now time.Time, name string, ok bool, fx *wire.Effects) 
 		}
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, ok, why)
 		fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
+		if i.Target != "" {
+			c.Apps.Look(i.Service.App) // its update does not wait for it for ever
+		}
 	}
 }
 

@@ -116,17 +116,26 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	}
 	old, ok := k.Desired.Get(wire.AssignmentKey(i.ID))
 	if !ok {
+		if i.Target != "" && !i.Stopping { // it was told to end, and is to stay
+			c.assign(now, i, fx)
+		}
 		return
 	}
 	var as spec.Assignment
-	if c.codec.Unmarshal(old, &as) == nil && (as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() || asked(&as) != i.AskedRevision() || as.Failover != c.failsOver(i) ||
-		as.Fence.RootEpoch < i.Fence.RootEpoch || // half of a commit was lost
-		len(as.Seal) == 0 && len(c.opt.SealKey) > 0) { // it is of before there were seals
+	if c.codec.Unmarshal(old, &as) == nil && outdated(c, &as, i) {
 		c.assign(now, i, fx)
 		if as.Restart != i.Restart {
 			c.reobserve(now, i, fx) // its site may have restarted it by itself, and tells that no second time
 		}
 	}
+}
+
+// outdated reports whether what a site was told of an instance is no longer so.
+func outdated(c *Core, as *spec.Assignment, i *apps.Instance) bool {
+	return as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() ||
+		asked(as) != i.AskedRevision() || as.Failover != c.failsOver(i) || as.Exchange != i.Exchange ||
+		as.Fence.RootEpoch < i.Fence.RootEpoch || // half of a commit was lost
+		len(as.Seal) == 0 && len(c.opt.SealKey) > 0 // it is of before there were seals
 }
 
 func asked(as *spec.Assignment) string {

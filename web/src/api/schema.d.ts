@@ -3050,6 +3050,23 @@ export interface components {
              */
             to?: number;
         };
+        RolloutSites: {
+            /**
+             * Format: int64
+             * @description Sites that are to have the service.
+             */
+            all: number;
+            /**
+             * Format: int64
+             * @description Sites that are out of touch and do not have the new version; they get it when they are back.
+             */
+            away?: number;
+            /**
+             * Format: int64
+             * @description Sites where all copies run the new version and serve.
+             */
+            done: number;
+        };
         RolloutView: {
             /** Format: date-time */
             endedAt?: string;
@@ -3086,6 +3103,8 @@ export interface components {
             /** @description Version that was rolled back. It is not retried until the manifest changes. */
             refused?: components["schemas"]["RefusedView"];
             revision: string;
+            /** @description How far the update is at the sites; only for mode perWorker, at a root. */
+            sites?: components["schemas"]["RolloutSites"];
             /** Format: date-time */
             startedAt: string;
             /** @description Why the rollout is blocked: an old instance would have to end before a new one can start, and there is no place for the new one. */
@@ -3557,16 +3576,16 @@ export interface components {
             service: string;
             /**
              * Format: date-time
-             * @description When the last instance that used them ended.
+             * @description When the last instance that used them ended, or orphans were found.
              */
             since?: string;
             /** @description Size limit; 0 if they have none of their own. */
             size?: string | number;
             /**
-             * @description Used by an instance, Idle while their service exists, or Kept after it was deleted or no longer lists them. A cluster cannot tell the last two apart for applications of the root.
+             * @description Used by an instance, Idle while their service exists, Kept after it was deleted or no longer lists them, or Orphan when a cluster that had lost its store found them on a worker. A cluster cannot tell Idle and Kept apart for applications of the root.
              * @enum {string}
              */
-            state: "Used" | "Idle" | "Kept";
+            state: "Used" | "Idle" | "Kept" | "Orphan";
             /** @description The single volume this is about, if the service no longer lists it. name then ends with :VOLUME. */
             volume?: string;
             /** @description Names of the volumes in the manifest. */

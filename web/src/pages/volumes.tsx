@@ -110,4 +110,5 @@ const meaning: Record<VolumeView["state"], string> = {
   Used: "An instance uses it.",
   Idle: "No instance has it now; its service would use it again.",
   Kept: "Its service is gone; one of the same name uses it again.",
+  Orphan: "A site that had lost its store found it on the worker; a service of the same name uses it again.",
 };

@@ -30,6 +30,7 @@ const colours: Record<string, string> = {
   RolledBack: "orange",
   CrashLoop: "red",
   Kept: "yellow",
+  Orphan: "yellow",
   Failed: "red",
   Lost: "red",
 };
