@@ -84,8 +84,8 @@ func (a *app) rolloutChange(action, short, word string) *cobra.Command {
 }
 
 func (a *app) rolloutHistoryCommand() *cobra.Command {
-	return &cobra.Command{Use: "history APP", Short: "List the stored versions", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("app"),
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
+	return &cobra.Command{Use: "history APP", Short: "List the stored versions", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("app"), RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			keys, err := a.appKeys(args)
 			if err != nil {
 				return err
@@ -172,8 +172,9 @@ func refusedText(r *view.RolloutView, now time.Time) string {
 
 func (a *app) rolloutStatusCommand() *cobra.Command {
 	watch, timeout := false, 5*time.Minute
-	cmd := &cobra.Command{Use: "status APP[/SERVICE]", Short: "Show the progress of updates", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
-		Long: "Show the progress of updates. With --watch, wait until they have finished, and fail if a version was rolled back.\n" + exitHelp,
+	cmd := &cobra.Command{Use: "status APP[/SERVICE]", Short: "Show the progress of updates", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeKind("service"),
+		Long:              "Show the progress of updates. With --watch, wait until they have finished, and fail if a version was rolled back.\n" + exitHelp,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			k, err := a.targetKey(args[0])
 			if err != nil {
@@ -240,22 +241,24 @@ func (a *app) showRollouts(out io.Writer, v *view.AppView, service string, last 
 	return done, taken
 }
 
-func (a *app) watchRollouts(cmd *cobra.Command, c *api.Client, k skerry.ServiceKey, timeout time.Duration, last map[string]string, taken *string) error {
+func (a *app) watchRollouts(cmd *cobra.Command, c *api.Client, k skerry.ServiceKey, timeout time.Duration, last map[string]string,
+	taken *string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	err := c.Watch(ctx, api.WatchFilter{Namespace: k.App.Namespace, App: k.App.Name, Kinds: []string{api.WatchApp}}, func(m api.WatchMessage) error {
-		if m.Type == api.WatchDeleted {
-			return skerry.Errorf(skerry.CodeNotFound, "application %s was deleted", k.App)
-		}
-		if m.App == nil {
+	err := c.Watch(ctx, api.WatchFilter{Namespace: k.App.Namespace, App: k.App.Name, Kinds: []string{api.WatchApp}},
+		func(m api.WatchMessage) error {
+			if m.Type == api.WatchDeleted {
+				return skerry.Errorf(skerry.CodeNotFound, "application %s was deleted", k.App)
+			}
+			if m.App == nil {
+				return nil
+			}
+			var done bool
+			if done, *taken = a.showRollouts(cmd.OutOrStdout(), m.App, k.Service, last); done {
+				return errDone
+			}
 			return nil
-		}
-		var done bool
-		if done, *taken = a.showRollouts(cmd.OutOrStdout(), m.App, k.Service, last); done {
-			return errDone
-		}
-		return nil
-	})
+		})
 	switch {
 	case errors.Is(err, errDone):
 		return nil

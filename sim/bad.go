@@ -92,8 +92,8 @@ func (r *run) inject(n *Node, kind string, down bool) {
 		}
 		r.arrives(n, down, []byte{200, 0, 0, 1, 0xa0}) // a type that nobody knows
 	case "stranger":
-		for _, m := range []wire.Message{&wire.Hello{Name: "x"}, &wire.Welcome{}, &wire.Joined{}, &wire.EventsAck{Stream: "x", Seq: 1 << 40}, &wire.SetAck{Set: members.Desired, Incarnation: "x", Gen: 7},
-			&wire.SetAck{Set: members.Observed, Incarnation: "x", Gen: 7}} {
+		for _, m := range []wire.Message{&wire.Hello{Name: "x"}, &wire.Welcome{}, &wire.Joined{}, &wire.EventsAck{Stream: "x", Seq: 1 << 40},
+			&wire.SetAck{Set: members.Desired, Incarnation: "x", Gen: 7}, &wire.SetAck{Set: members.Observed, Incarnation: "x", Gen: 7}} {
 			if data, err := w.net.codec.Encode(m); err == nil {
 				r.arrives(n, down, data)
 			}

@@ -64,7 +64,8 @@ func TestBadInput(t *testing.T) {
 			_, err := r.node("a/"+workerMark+"1").Core.(*worker.Core).Up.Observed.Put(k, v)
 			return err
 		}, "a/" + workerMark + "1", false},
-		{"worker", func(r *run, k string, v []byte) error { return r.w.ClusterCore("a").Children.Put(workerMark+"1", k, v) }, "a/" + workerMark + "1", true},
+		{"worker", func(r *run, k string, v []byte) error { return r.w.ClusterCore("a").Children.Put(workerMark+"1", k, v) },
+			"a/" + workerMark + "1", true},
 	}
 	kinds := map[string]func(r *run, p place) (want []string){
 		"replay": func(r *run, p place) []string {
@@ -95,7 +96,8 @@ func TestBadInput(t *testing.T) {
 			if p.down { // only what runs is told of
 				return nil
 			}
-			if err := p.put(r, wire.AssignmentKey("ghost"), marshal(&wire.Observation{ID: "ghost", Fence: skerry.Fence{RootEpoch: 1 << 50}, State: skerry.Running})); err != nil {
+			if err := p.put(r, wire.AssignmentKey("ghost"), marshal(&wire.Observation{ID: "ghost", Fence: skerry.Fence{RootEpoch: 1 << 50},
+				State: skerry.Running})); err != nil {
 				t.Fatal(err)
 			}
 			return []string{members.IgnoredUnknown}
@@ -105,7 +107,8 @@ func TestBadInput(t *testing.T) {
 			i := site.Instances()[0]
 			var v any = &wire.Observation{ID: i.ID, Fence: skerry.Fence{RootEpoch: 1}, State: skerry.Failed}
 			if p.down {
-				v = &spec.Assignment{ID: i.ID, Service: i.Service, Gen: 7, Restart: 9, Fence: skerry.Fence{RootEpoch: 1}, Spec: application(&Action{Args: map[string]string{}}).Spec.Services[0]}
+				v = &spec.Assignment{ID: i.ID, Service: i.Service, Gen: 7, Restart: 9, Fence: skerry.Fence{RootEpoch: 1},
+					Spec: application(&Action{Args: map[string]string{}}).Spec.Services[0]}
 			}
 			if err := p.put(r, wire.AssignmentKey(i.ID), marshal(v)); err != nil {
 				t.Fatal(err)

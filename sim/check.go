@@ -38,7 +38,8 @@ const (
 
 // Invariants lists all names.
 func Invariants() []string {
-	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret, BrokenSane, BrokenHarm, BrokenView, BrokenTrust}
+	return []string{BrokenWrite, BrokenLive, BrokenPlace, BrokenRest, BrokenTwice, BrokenCapacity, BrokenFence, BrokenAddress, BrokenSecret,
+		BrokenSane, BrokenHarm, BrokenView, BrokenTrust}
 }
 
 // Break is an invariant that did not hold.
@@ -106,7 +107,8 @@ type guest struct {
 
 func newChecker(w *World, marker string) *checker {
 	return &checker{w: w, born: w.Now, marker: []byte(marker), fences: map[held]skerry.Fence{}, gens: map[held]skerry.Generation{},
-		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]spec.Resources{}, liars: map[*Node]bool{}, garbled: map[*Node]bool{}, quarantined: map[*Node]bool{}, wishes: map[string]*wish{}}
+		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]spec.Resources{}, liars: map[*Node]bool{}, garbled: map[*Node]bool{},
+		quarantined: map[*Node]bool{}, wishes: map[string]*wish{}}
 }
 
 func (k *checker) fail(invariant, format string, args ...any) {

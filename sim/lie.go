@@ -56,7 +56,8 @@ func (r *run) lie(n *Node, about string) {
 	case "load", "coordinates":
 		use := map[skerry.InstanceID]wire.QoS{}
 		for _, id := range r.anyInstances(n) {
-			use[id] = wire.QoS{CPU: skerry.MilliCPU(w.rng.IntN(100_000)), Memory: skerry.Bytes(w.rng.Int64N(1 << 50)), Waiting: w.rng.Float64() * 3, Throttled: -1}
+			use[id] = wire.QoS{CPU: skerry.MilliCPU(w.rng.IntN(100_000)), Memory: skerry.Bytes(w.rng.Int64N(1 << 50)),
+				Waiting: w.rng.Float64() * 3, Throttled: -1}
 		}
 		w.tell(n, worker.Usage{Instances: use, Coordinate: n.orphan})
 	case "others":
@@ -67,7 +68,8 @@ func (r *run) lie(n *Node, about string) {
 			if !ok || i.Worker == skerry.WorkerName(short(n)) {
 				continue
 			}
-			o := wire.Observation{ID: id, Gen: i.Gen, Fence: i.Fence, State: []skerry.State{skerry.Running, skerry.Failed, skerry.Terminated}[w.rng.IntN(3)], Ready: w.rng.IntN(2) == 0}
+			o := wire.Observation{ID: id, Gen: i.Gen, Fence: i.Fence,
+				State: []skerry.State{skerry.Running, skerry.Failed, skerry.Terminated}[w.rng.IntN(3)], Ready: w.rng.IntN(2) == 0}
 			if w.rng.IntN(3) == 0 {
 				o.Fence.Sequence += 1 << 20
 			}
@@ -130,8 +132,9 @@ func (r *run) amends(n *Node) {
 		}
 		svc := a.Spec
 		svc.Runtime, svc.Command, svc.Security.Privileged = spec.RuntimeNative, []string{"/bin/sh"}, true
-		m := wire.Amendment{App: a.Service.App, Seq: 1 << 40, Base: a.Gen, Author: "nobody", At: r.w.Now, Services: []wire.AmendedService{{Name: a.Service.Service, Replicas: 1, Before: 1, Spec: &svc,
-			Instances: []wire.AmendedInstance{{ID: a.ID, Ordinal: a.Ordinal, Revision: a.Revision, Fence: a.Fence}}}}}
+		m := wire.Amendment{App: a.Service.App, Seq: 1 << 40, Base: a.Gen, Author: "nobody", At: r.w.Now,
+			Services: []wire.AmendedService{{Name: a.Service.Service, Replicas: 1, Before: 1, Spec: &svc,
+				Instances: []wire.AmendedInstance{{ID: a.ID, Ordinal: a.Ordinal, Revision: a.Revision, Fence: a.Fence}}}}}
 		_, _ = c.Up.Observed.Put(wire.AmendmentKey(a.Service.App), codec.Marshal(&m))
 	}
 	r.w.tick(n)

@@ -168,8 +168,8 @@ func (k *checker) shownAt(n *Node, c *cluster.Core) string {
 			return fmt.Sprintf("%s shows %s ready at %s, where it does not run", n.Name, i.ID, w.Name)
 		}
 		if g.running == 1 && (g.need.CPU-g.beside.CPU != i.Resources.CPU || g.need.Memory-g.beside.Memory != i.Resources.Memory) {
-			return fmt.Sprintf("%s shows %s with cpu %s and memory %s; it runs with cpu %s and memory %s", n.Name, i.ID, i.Resources.CPU, i.Resources.Memory,
-				g.need.CPU-g.beside.CPU, g.need.Memory-g.beside.Memory)
+			return fmt.Sprintf("%s shows %s with cpu %s and memory %s; it runs with cpu %s and memory %s", n.Name, i.ID, i.Resources.CPU,
+				i.Resources.Memory, g.need.CPU-g.beside.CPU, g.need.Memory-g.beside.Memory)
 		}
 	}
 	return ""

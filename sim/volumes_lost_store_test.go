@@ -99,7 +99,8 @@ func TestVolumesOfALostStore(t *testing.T) {
 	}
 }
 
-// What a site had its workers keep with a key that is lost as well, as an earlier version without seals did, is left alone, and not taken up.
+// What a site had its workers keep with a key that is lost as well, as an earlier version without seals did, is left
+// alone, and not taken up.
 func TestVolumesOfALostKey(t *testing.T) {
 	w := newWorld(t, 9)
 	site := w.AddCluster("a")

@@ -50,8 +50,8 @@ type Assignment struct {
 	Successor *Successor `json:"successor,omitempty" cbor:"23,keyasint,omitempty"`
 	// Seal shows who has lost its store that it gave this to that child: a root to a site, a site to a worker what is of its own applications.
 	Seal []byte `json:"seal,omitempty" cbor:"24,keyasint,omitempty"`
-	// Signers are the public keys, in PEM, one of which must have signed each of its images, by the site's policy for its organisation, since it was
-	// given to a worker. Empty: none need to be signed, and above the site.
+	// Signers are the public keys, in PEM, one of which must have signed each of its images, by the site's policy for
+	// its organisation, since it was given to a worker. Empty: none need to be signed, and above the site.
 	Signers []string `json:"signers,omitempty" cbor:"25,keyasint,omitempty"`
 	// Exchange says how a site lets the copies of a perWorker service take the place of those of another version: ExchangeHeld, ExchangeBack,
 	// or empty: in turn. Workers are not told.

@@ -123,7 +123,8 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.oneOf(p+".isolation", string(s.Isolation), Isolations()...)
 	c.runtimeClass(p, s)
 	if k := RuntimeNamed(s.Runtime); k != nil && !k.Suits(s) && !s.classed() {
-		c.add(p+".runtime", "leave it out, or ask for isolation: "+string(k.Isolation), "runtime %s keeps a service apart as %s, and %s is asked for", k.Name, k.Isolation, s.Isolation)
+		c.add(p+".runtime", "leave it out, or ask for isolation: "+string(k.Isolation),
+			"runtime %s keeps a service apart as %s, and %s is asked for", k.Name, k.Isolation, s.Isolation)
 	}
 	if _, ok := s.OnDisconnect.StopAfter(); !ok && s.OnDisconnect != "" && s.OnDisconnect != OnDisconnectRun {
 		c.add(p+".onDisconnect", "write run, or {stopAfter: 30s}", "%q is not known", string(s.OnDisconnect))
@@ -151,7 +152,8 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 			cp := fmt.Sprintf("%s.%s[%d]", p, kind, i)
 			c.name(cp+".name", list[i].Name)
 			if names[list[i].Name] {
-				c.add(cp+".name", "container names are unique within a service, and main is the main one", "a second container is called %q", list[i].Name)
+				c.add(cp+".name", "container names are unique within a service, and main is the main one", "a second container is called %q",
+					list[i].Name)
 			}
 			names[list[i].Name] = true
 			c.container(cp, &list[i].Container, s)
@@ -251,7 +253,8 @@ func (c *checker) update(p string, s *ServiceSpec) {
 	c.oneOf(p+".sites", u.Sites, SitesInTurn, SitesAll)
 	if u.Sites != "" && s.Mode != ModePerWorker {
 		c.add(p+".sites",
-			"leave it out: replicas are replaced one by one, at whichever site they are", "this is for mode perWorker, not %s", cmp.Or(s.Mode, ModeService))
+			"leave it out: replicas are replaced one by one, at whichever site they are", "this is for mode perWorker, not %s",
+			cmp.Or(s.Mode, ModeService))
 	}
 	if (u.Canary != nil || u.Batch > 0) && u.Strategy == "recreate" {
 		c.add(p, "use strategy rolling", "strategy recreate has no canary and no waves: it ends all old instances first")
@@ -272,7 +275,8 @@ func (c *checker) mode(p string, s *ServiceSpec) {
 	if s.Replicas != nil {
 		c.between(p+".replicas", *s.Replicas, 0, 10000)
 		if s.Mode != "" && s.Mode != ModeService {
-			c.add(p+".replicas", "jobs use job.completions; perWorker follows the workers", "replicas only mean something in mode service, not %s", s.Mode)
+			c.add(p+".replicas", "jobs use job.completions; perWorker follows the workers", "replicas only mean something in mode service, not %s",
+				s.Mode)
 		}
 	}
 	c.scale(p, s)
@@ -290,7 +294,8 @@ func (c *checker) mode(p string, s *ServiceSpec) {
 			c.between(p+".job.backoffLimit", *s.Job.BackoffLimit, 0, 1000)
 		}
 		if s.Job.FinishBefore != nil && s.Job.Estimate != nil && *s.Job.Estimate > *s.Job.FinishBefore {
-			c.add(p+".job.finishBefore", "give it more time, or a better estimate", "one instance takes %s, which is longer than %s", *s.Job.Estimate, *s.Job.FinishBefore)
+			c.add(p+".job.finishBefore", "give it more time, or a better estimate", "one instance takes %s, which is longer than %s",
+				*s.Job.Estimate, *s.Job.FinishBefore)
 		}
 	}
 	switch {
@@ -388,7 +393,8 @@ func (c *checker) ports(p string, s *ServiceSpec) {
 		c.between(pp+".hostPort", q.HostPort, -1, 65535)
 		c.oneOf(pp+".protocol", q.Protocol, "tcp", "udp", "sctp", "any")
 		if q.HostPort != 0 && (q.Proto() == "sctp" || q.Proto() == "any") {
-			c.add(pp+".hostPort", "list one port for tcp and one for udp, or use the service's address", "ports of the worker carry tcp and udp, not %s", q.Proto())
+			c.add(pp+".hostPort", "list one port for tcp and one for udp, or use the service's address",
+				"ports of the worker carry tcp and udp, not %s", q.Proto())
 		}
 		if q.Name != "" {
 			c.name(pp+".name", q.Name)

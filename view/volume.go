@@ -46,7 +46,8 @@ type VolumeView struct {
 // NewVolumeView gives a view with the names of a claim.
 func NewVolumeView(v spec.VolumeClaim) VolumeView {
 	app := v.Service.App
-	return VolumeView{Name: app.Name + "/" + v.Service.Service + "/" + v.Replica(), Namespace: app.Namespace, App: app.Name, Service: v.Service.Service, Replica: v.Ordinal, Volume: v.Volume, Reclaim: spec.ReclaimKeep}
+	return VolumeView{Name: app.Name + "/" + v.Service.Service + "/" + v.Replica(), Namespace: app.Namespace, App: app.Name,
+		Service: v.Service.Service, Replica: v.Ordinal, Volume: v.Volume, Reclaim: spec.ReclaimKeep}
 }
 
 // SortVolumes sorts by name.

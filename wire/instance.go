@@ -98,7 +98,8 @@ type Observation struct {
 	Devices []string `json:"devices,omitempty" cbor:"26,keyasint,omitempty"`
 	// Crowded says why its runtime is not clear of its saturation point, as its cluster sees it; empty: it is.
 	Crowded string `json:"crowded,omitempty" cbor:"27,keyasint,omitempty"`
-	// CrashLoop says how often it was restarted in a row, soon after its start, and why; empty: it runs steadily, or has not been restarted often.
+	// CrashLoop says how often it was restarted in a row, soon after its start, and why; empty: it runs steadily, or
+	// has not been restarted often.
 	CrashLoop string `json:"crashLoop,omitempty" cbor:"28,keyasint,omitempty"`
 	// Successor answers the question of the assignment; nil: nobody asked, or the child is older and never answers.
 	Successor *SuccessorAnswer `json:"successor,omitempty" cbor:"29,keyasint,omitempty"`
@@ -212,11 +213,12 @@ type Instance struct {
 	Stopping   bool               `json:"stopping,omitempty"`
 	Digest     string             `json:"digest,omitempty"`
 	Resources  spec.Resources     `json:"resources,omitzero"` // of the main container, as they apply now
-	Egress     *spec.Egress       `json:"egress,omitempty"`   // rules in force on its worker, as its site tells; nil: none, or not known above the site
-	Overhead   spec.Resources     `json:"overhead,omitzero"`  // what its runtime takes of the worker beside what its containers ask for
-	Timeline   []Step             `json:"timeline,omitempty"`
-	Want       int                `json:"want,omitempty"` // copies of a perWorker instance
-	Have       int                `json:"have,omitempty"`
+	// rules in force on its worker, as its site tells; nil: none, or not known above the site
+	Egress   *spec.Egress   `json:"egress,omitempty"`
+	Overhead spec.Resources `json:"overhead,omitzero"` // what its runtime takes of the worker beside what its containers ask for
+	Timeline []Step         `json:"timeline,omitempty"`
+	Want     int            `json:"want,omitempty"` // copies of a perWorker instance
+	Have     int            `json:"have,omitempty"`
 }
 
 // Step is one entry of an instance's timeline.

@@ -24,11 +24,12 @@ const SiteItem = "site"
 
 // SiteInfo is what sites must know of each other, and the root of all, for paths between them.
 type SiteInfo struct {
-	Name    skerry.ClusterName `json:"name" cbor:"1,keyasint"`
-	Key     OverlayKey         `json:"key" cbor:"2,keyasint"`                         // of the cluster, for what is sealed
-	Relay   netip.AddrPort     `json:"relay,omitzero" cbor:"3,keyasint,omitzero"`     // of its gateway; the zero value: none that others reach
-	Direct  bool               `json:"direct,omitempty" cbor:"5,keyasint,omitempty"`  // its workers may be told addresses of others', if those may as well
-	Extents []netip.Prefix     `json:"extents,omitempty" cbor:"4,keyasint,omitempty"` // of its instances' addresses
+	Name  skerry.ClusterName `json:"name" cbor:"1,keyasint"`
+	Key   OverlayKey         `json:"key" cbor:"2,keyasint"`                     // of the cluster, for what is sealed
+	Relay netip.AddrPort     `json:"relay,omitzero" cbor:"3,keyasint,omitzero"` // of its gateway; the zero value: none that others reach
+	// its workers may be told addresses of others', if those may as well
+	Direct  bool           `json:"direct,omitempty" cbor:"5,keyasint,omitempty"`
+	Extents []netip.Prefix `json:"extents,omitempty" cbor:"4,keyasint,omitempty"` // of its instances' addresses
 }
 
 // SiteKey is the key of another site's SiteInfo in a site's desired set.

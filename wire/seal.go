@@ -7,8 +7,8 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// Seal gives what shows later that who has the key gave an assignment to a child: what a child holds is taken up only with that, for it may be
-// placed elsewhere then. It is nil for what is no assignment.
+// Seal gives what shows later that who has the key gave an assignment to a child: what a child holds is taken up only
+// with that, for it may be placed elsewhere then. It is nil for what is no assignment.
 func (c *Codec) Seal(key []byte, child string, value []byte) []byte {
 	var a spec.Assignment
 	if c.Unmarshal(value, &a) != nil {

@@ -29,7 +29,8 @@ func TestSealedVolumes(t *testing.T) {
 	k, _ := c.SealedVolumes(key, "w1", value)
 	k.Org = "others"
 	for what, held := range map[string][]byte{"another organisation": c.Marshal(&k), "no seal": c.Marshal(&older),
-		"another key": kept(c, []byte("other"), "w1", "harbour"), "of another worker": kept(c, key, "w2", "harbour"), "an assignment": c.Marshal(&spec.Assignment{ID: "x"}), "nothing": nil} {
+		"another key": kept(c, []byte("other"), "w1", "harbour"), "of another worker": kept(c, key, "w2", "harbour"),
+		"an assignment": c.Marshal(&spec.Assignment{ID: "x"}), "nothing": nil} {
 		if _, ok := c.SealedVolumes(key, "w1", held); ok {
 			t.Errorf("%s: taken for sealed", what)
 		}

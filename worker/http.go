@@ -265,8 +265,8 @@ func readExec(ec *execstream.Conn, feed *io.PipeWriter, resize chan<- runtime.Wi
 // callEvery is how often whoever called a command is written to.
 const callEvery = 10 * time.Second
 
-// callBack writes to whoever called a command, without saying anything, until ctx ends, and ends the command once that fails. While the command
-// reads no input, what was typed is in the way of reading that the caller has hung up.
+// callBack writes to whoever called a command, without saying anything, until ctx ends, and ends the command once that
+// fails. While the command reads no input, what was typed is in the way of reading that the caller has hung up.
 func callBack(ctx context.Context, ec *execstream.Conn, every time.Duration, cancel context.CancelFunc) {
 	t := time.NewTicker(every)
 	defer t.Stop()

@@ -45,8 +45,9 @@ func (a audience) Sent(name string, k skerry.ServiceKey) uint64 {
 	return uint64(a.o.Children.Get(name).Desired.Gen())
 }
 
-// Waits implements moves.Audience. What is told changes with the load: where it changes faster than it is confirmed, the confirmation of what
-// was sent then will do. A site that never confirmed anything runs an older version, and is not waited for.
+// Waits implements moves.Audience. What is told changes with the load: where it changes faster than it is confirmed,
+// the confirmation of what was sent then will do. A site that never confirmed anything runs an older version, and is
+// not waited for.
 func (a audience) Waits(name string, k skerry.ServiceKey, sent uint64) bool {
 	site, ok := strings.CutSuffix(name, "/")
 	if !ok {

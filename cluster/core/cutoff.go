@@ -21,7 +21,8 @@ func (l *lifecycle) strand(now time.Time, p *placement, fx *wire.Effects) {
 	p.Obs.Unreachable, p.Obs.Ready, p.Obs.Reason = true, false, "its worker is out of touch"
 	if at := l.surelyStopped(p); !at.IsZero() {
 		l.abandon(p) // two copies are not allowed, a half-made migration among them
-		p.Obs.Reason = "its worker is out of touch and stops it; it gets a new place " + at.Sub(now).Round(time.Second).String() + " after that was noticed"
+		p.Obs.Reason = "its worker is out of touch and stops it; it gets a new place " + at.Sub(now).Round(time.Second).String() +
+			" after that was noticed"
 	} else if p.Next != nil {
 		p.Next.Rescue = true
 	}
@@ -90,7 +91,8 @@ func (l *lifecycle) resume(now time.Time, p *placement, fx *wire.Effects) {
 	l.abandon(p) // a copy on its way would take over under a lower token
 	p.A.Fence, p.A.PriorFence, p.A.Signers = l.mint(p, fx), nil, l.admission.signersOf(p.A.Org)
 	p.Obs.Fence = p.A.Fence
-	p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "starts again after its worker was cut off"
+	p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false,
+		"starts again after its worker was cut off"
 	l.send(p)
 	l.changed(now, p, fx)
 	l.event(fx, now, p, wire.EventNormal, "Resumed", "worker "+p.Worker+" is back in touch and starts it again")
@@ -100,7 +102,8 @@ func (l *lifecycle) resume(now time.Time, p *placement, fx *wire.Effects) {
 // was chosen again, and goes on as if nothing had been. Its worker learns of it in the same way.
 func (l *lifecycle) regrant(now time.Time, p *placement, a spec.Assignment, fx *wire.Effects) bool {
 	was := p.A.Fence
-	if a.PriorFence == nil || a.PriorFence.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch || a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
+	if a.PriorFence == nil || a.PriorFence.RootEpoch != was.RootEpoch || a.Fence.RootEpoch <= was.RootEpoch ||
+		a.Revision != p.target().Revision || p.Removing || p.Refused || p.Obs.Phase == skerry.PhaseCutOff {
 		return false
 	}
 	if differs(p, &a) && l.admission.Check(&a) != nil { // whatever revision it claims; it is refused like a new one

@@ -108,8 +108,8 @@ type overlayNet struct {
 }
 
 func newOverlayNet() overlayNet {
-	return overlayNet{names: map[wire.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{}, read: map[skerry.AppKey]readNetwork{},
-		refused: map[string]int{refusedUnread: 0, refusedWants: 0}}
+	return overlayNet{names: map[wire.PeerID]string{}, told: map[string][]byte{}, sites: map[skerry.AppKey]map[string]bool{},
+		read: map[skerry.AppKey]readNetwork{}, refused: map[string]int{refusedUnread: 0, refusedWants: 0}}
 }
 
 // v6 is the IPv6 address of an instance on a worker.
@@ -143,7 +143,8 @@ func (d *directories) takenAbove(msg any) error {
 	}
 	for _, s := range d.Apps.Namespaces() {
 		if s.Name == k.Namespace && s.Org != n.Org {
-			return skerry.Errorf(skerry.CodeConflict, "the root has an application %s at this site, of another organisation", k).WithHint("choose another name or namespace")
+			return skerry.Errorf(skerry.CodeConflict, "the root has an application %s at this site, of another organisation",
+				k).WithHint("choose another name or namespace")
 		}
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// herald tells whoever wants an instance here, the root or the site's own applications, how it is, and the journal what happens at the site.
-// The root learns of no worker and of no address. It changes nothing of what it tells about.
+// herald tells whoever wants an instance here, the root or the site's own applications, how it is, and the journal what
+// happens at the site. The root learns of no worker and of no address. It changes nothing of what it tells about.
 //
 //	an instance, a group ─► report ─► the root's set of observations
 //	                     └► Observe ─► the site's own applications
@@ -32,7 +32,8 @@ type herald struct {
 
 // siteEvent tells of something that is the site's own business; it does not go up.
 func (h *herald) siteEvent(fx *wire.Effects, now time.Time, t wire.EventType, reason, text, worker string) {
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: t, Reason: reason, Text: text, Worker: skerry.WorkerName(worker), Cluster: skerry.ClusterName(h.name)})
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: t, Reason: reason, Text: text, Worker: skerry.WorkerName(worker),
+		Cluster: skerry.ClusterName(h.name)})
 }
 
 // event tells of something that happened to an instance; for one of the root it also goes up, without workers' names.
@@ -246,8 +247,8 @@ func (h *herald) takenHere(a *spec.Assignment, origin string) *wire.Reason {
 	if local := h.localApp(a.Service.App); origin != "root" || local == nil || local.Org == a.Org {
 		return nil
 	}
-	return &wire.Reason{What: "admission", Text: "this site has an application " + a.Service.App.String() + " of its own, of another organisation",
-		Hint: "choose another site or name, or ask the operator of the site"}
+	return &wire.Reason{What: "admission", Text: "this site has an application " + a.Service.App.String() +
+		" of its own, of another organisation", Hint: "choose another site or name, or ask the operator of the site"}
 }
 
 // arrivalsBy tells the site's own applications what came to them by a worker's ingress.

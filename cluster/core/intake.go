@@ -42,8 +42,8 @@ func (in *intake) acceptInstance(now time.Time, a spec.Assignment, origin string
 	p := in.places[a.ID]
 	if p != nil && a.Fence.RootEpoch == p.A.Fence.RootEpoch && differs(p, &a) {
 		if why := in.admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
-			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NotAdmitted", App: a.Service.App, Service: a.Service.Service, Instance: a.ID,
-				Text: "it runs on as it was: " + why.Text})
+			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NotAdmitted", App: a.Service.App,
+				Service: a.Service.Service, Instance: a.ID, Text: "it runs on as it was: " + why.Text})
 			return
 		}
 	}
@@ -138,7 +138,8 @@ func (in *intake) settleApps(now time.Time, fx *wire.Effects) {
 		}
 	}
 	for _, ch := range fx.Changed {
-		if i := in.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() && !in.Apps.Frozen(i.Service.App) {
+		if i := in.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder == Self && !i.Stopping && !i.State.Final() &&
+			!in.Apps.Frozen(i.Service.App) {
 			in.acceptLocal(now, i, fx)
 		}
 	}
@@ -309,7 +310,8 @@ func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
 			in.changed(now, p, fx)
 		}
 		if over != nil && len(in.copies(id)) == 0 {
-			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text, Why: []wire.Reason{*over}}
+			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text,
+				Why: []wire.Reason{*over}}
 			in.tellGroupAs(now, g, o, fx)
 			continue
 		}

@@ -56,8 +56,9 @@ func newLedger(term uint64) ledger {
 	return ledger{term: term, places: map[skerry.InstanceID]*placement{}, byApp: map[skerry.AppKey]map[skerry.InstanceID]*placement{},
 		byWorker: map[string]map[skerry.InstanceID]*placement{}, limits: map[skerry.AppKey]int{}, groups: map[skerry.InstanceID]*group{},
 		groupsOf: map[skerry.ServiceKey]map[skerry.InstanceID]*group{},
-		waiting:  set(), making: map[skerry.InstanceID]string{}, removing: set(), moving: set(), stranded: set(), originals: set(), watched: set(),
-		orphan: map[skerry.InstanceID]map[string]bool{}, asking: map[skerry.InstanceID]*answer{}}
+		waiting:  set(), making: map[skerry.InstanceID]string{}, removing: set(), moving: set(), stranded: set(), originals: set(),
+		watched: set(),
+		orphan:  map[skerry.InstanceID]map[string]bool{}, asking: map[skerry.InstanceID]*answer{}}
 }
 
 // enter takes a placement in, new or read.

@@ -95,7 +95,8 @@ func (o *overlay) admit(now time.Time, w *worker, fx *wire.Effects) {
 		o.saveOverlayNet(fx)
 		o.changedHere()
 	}
-	node := wire.OverlayNode{ID: w.Peer, Blocks: w.openBlocks(), Instances: o.instancePrefixes(), Relays: o.relaysFor(w), Trusted: o.opt.Trusted}
+	node := wire.OverlayNode{ID: w.Peer, Blocks: w.openBlocks(), Instances: o.instancePrefixes(), Relays: o.relaysFor(w),
+		Trusted: o.opt.Trusted}
 	if p, err := ipam.Subnet64(f.ULA, uint32(w.Peer)); err == nil {
 		node.V6 = p
 	}
@@ -114,7 +115,8 @@ func (o *overlay) closeOverlapping(now time.Time, w *worker, fx *wire.Effects) {
 			continue
 		}
 		w.closing = append(w.closing, b)
-		text := fmt.Sprintf("worker %s is in a network that overlaps its block of addresses %s; new instances get addresses of another block", w.Name, b)
+		text := fmt.Sprintf("worker %s is in a network that overlaps its block of addresses %s; new instances get addresses of another block",
+			w.Name, b)
 		o.siteEvent(fx, now, wire.EventWarning, "AddressesInUse", text, w.Name)
 	}
 }
@@ -212,7 +214,8 @@ func (o *overlay) takeOutside(now time.Time, w *worker, avoid []netip.Prefix) (n
 	if err == nil || len(f.Extents) > f.Blocks.Len()/half+spareExtents {
 		return b, err
 	}
-	more, err := ipam.Extent(o.pool(), ipam.ExtentBits, o.opt.Name, len(f.Extents), append(slices.Clone(f.Extents), append(avoid, o.remote.sites.Extents()...)...))
+	more, err := ipam.Extent(o.pool(), ipam.ExtentBits, o.opt.Name, len(f.Extents),
+		append(slices.Clone(f.Extents), append(avoid, o.remote.sites.Extents()...)...))
 	if err != nil {
 		return b, err
 	}
@@ -231,8 +234,9 @@ func (o *overlay) warnOverlap(now time.Time, w *worker, facts *wire.WorkerFacts,
 		if b.Holder == w.Name {
 			continue // closeOverlapping
 		}
-		o.siteEvent(fx, now, wire.EventWarning, "AddressesInUse", fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s have their addresses; they do not reach each other. Give the site another --instance-pool, and add worker %s anew",
-			w.Name, b.Prefix, b.Holder, b.Holder), w.Name)
+		o.siteEvent(fx, now, wire.EventWarning, "AddressesInUse",
+			fmt.Sprintf("worker %s is in a network that overlaps %s, where instances on worker %s have their addresses; they do not reach each other. Give the site another --instance-pool, and add worker %s anew",
+				w.Name, b.Prefix, b.Holder, b.Holder), w.Name)
 	}
 }
 

@@ -47,7 +47,8 @@ func (s *overlayNetSite) do(msg any) {
 
 func (s *overlayNetSite) join(n int, networks ...string) string {
 	name := fmt.Sprint("w", n)
-	f := &wire.OverlayFacts{Key: wire.OverlayKey{byte(n)}, Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 7446)}}
+	f := &wire.OverlayFacts{Key: wire.OverlayKey{byte(n)},
+		Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 7446)}}
 	for _, p := range networks {
 		f.Networks = append(f.Networks, netip.MustParsePrefix(p))
 	}
@@ -124,10 +125,12 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	if n := item[wire.OverlayNode](s, a, wire.NodeKey); n != nil && len(n.Blocks) > 0 {
 		t.Errorf("a host that is in all of the pool has blocks %v", n.Blocks)
 	}
-	s.report(a, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}, Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB},
-		Overlay: &wire.OverlayFacts{Key: wire.OverlayKey{1}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}})
+	s.report(a, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}},
+		Capacity: spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB},
+		Overlay:  &wire.OverlayFacts{Key: wire.OverlayKey{1}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}})
 	na, nb := item[wire.OverlayNode](s, a, wire.NodeKey), item[wire.OverlayNode](s, b, wire.NodeKey)
-	if na == nil || nb == nil || len(na.Blocks) != 1 || len(nb.Blocks) != 1 || na.Blocks[0] == nb.Blocks[0] || na.V6 == nb.V6 || na.ID == nb.ID {
+	if na == nil || nb == nil || len(na.Blocks) != 1 || len(nb.Blocks) != 1 || na.Blocks[0] == nb.Blocks[0] || na.V6 == nb.V6 ||
+		na.ID == nb.ID {
 		t.Fatalf("%+v\n%+v", na, nb)
 	}
 	s.each = 1500 // two on each
@@ -135,7 +138,8 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	s.tell(a)
 	s.tell(b)
 	net := item[wire.AppNetwork](s, a, wire.NetworkItem(key("acme", "shop").App))
-	if net == nil || net.Net != wire.LocalNetworks || len(net.Services) != 1 || len(net.Services[0].Instances) != 4 || !net.Services[0].Closest.IsValid() {
+	if net == nil || net.Net != wire.LocalNetworks || len(net.Services) != 1 || len(net.Services[0].Instances) != 4 ||
+		!net.Services[0].Closest.IsValid() {
 		t.Fatalf("%+v", net)
 	}
 	web := key("acme", "shop")
@@ -159,7 +163,8 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 	}
 	// Both ends of a path know each other.
 	pa, pb := item[wire.OverlayPeer](s, a, wire.OverlayPeerKey(nb.ID)), item[wire.OverlayPeer](s, b, wire.OverlayPeerKey(na.ID))
-	if pa == nil || pb == nil || pa.Key != (wire.OverlayKey{2}) || pb.Key != (wire.OverlayKey{1}) || !slices.Contains(pa.Prefixes, nb.Blocks[0]) || pa.Plain.IsValid() {
+	if pa == nil || pb == nil || pa.Key != (wire.OverlayKey{2}) || pb.Key != (wire.OverlayKey{1}) ||
+		!slices.Contains(pa.Prefixes, nb.Blocks[0]) || pa.Plain.IsValid() {
 		t.Fatalf("%+v\n%+v", pa, pb)
 	}
 	// Not ready: it keeps its flows and gets no new ones. Gone: it is not listed.
@@ -188,7 +193,8 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 		s.keep(s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: name}}))
 		s.tell(name)
 	}
-	if r = item[wire.Route](s, a, wire.RouteKey(web)); r == nil || len(r.Backends) != 3 || item[wire.OverlayPeer](s, b, wire.OverlayPeerKey(na.ID)) == nil {
+	if r = item[wire.Route](s, a, wire.RouteKey(web)); r == nil || len(r.Backends) != 3 ||
+		item[wire.OverlayPeer](s, b, wire.OverlayPeerKey(na.ID)) == nil {
 		t.Errorf("%+v", r)
 	}
 	// No longer wanted: nothing is left, at either end.
@@ -284,7 +290,8 @@ func TestHostsInNetworksOfInstances(t *testing.T) {
 	told := 0
 	for n := range 3 {
 		r := wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: spec.Resources{CPU: skerry.MilliCPU(1000 + n)},
-			Overlay: &wire.OverlayFacts{Key: wire.OverlayKey{byte(n)}, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.PrefixFrom(b.Addr(), 20).Masked()}}}}
+			Overlay: &wire.OverlayFacts{Key: wire.OverlayKey{byte(n)},
+				Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.PrefixFrom(b.Addr(), 20).Masked()}}}}
 		fx := s.c.Step(s.now, ChildFrame{Name: name, Msg: &wire.Report{Kind: wire.ReportWorker, Payload: wire.New().Marshal(&r)}})
 		for _, e := range fx.Events {
 			if e.Reason == "AddressesInUse" && strings.Contains(e.Text, b.String()) && strings.Contains(e.Text, a) {

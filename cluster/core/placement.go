@@ -208,7 +208,8 @@ func (p *placement) bound(force bool) string {
 
 // starting reports whether a worker has yet to run what it was given. What belongs to the worker has no other place.
 func (p *placement) starting() bool {
-	return p.Worker != "" && p.Group == "" && p.Pinned == "" && !p.Removing && !p.Ran && !p.Obs.Unreachable && p.Obs.State != skerry.Running && !p.ended() && p.Obs.Phase != skerry.PhaseCutOff
+	return p.Worker != "" && p.Group == "" && p.Pinned == "" && !p.Removing && !p.Ran && !p.Obs.Unreachable &&
+		p.Obs.State != skerry.Running && !p.ended() && p.Obs.Phase != skerry.PhaseCutOff
 }
 
 // limited reports whether a link of the service limits where instances may run.
@@ -272,7 +273,8 @@ func mustJSON(v any) []byte {
 	return data
 }
 
-// differs reports whether an assignment is about another service than the one that a placement was admitted with, whatever its revision says.
+// differs reports whether an assignment is about another service than the one that a placement was admitted with,
+// whatever its revision says.
 func differs(p *placement, a *spec.Assignment) bool {
 	t := p.target()
 	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)

@@ -359,7 +359,8 @@ func (rp *reports) stranger(now time.Time, worker string, id skerry.InstanceID, 
 	list, _ := rp.Children.Get(worker).Desired.Orphans()
 	for _, o := range list {
 		if o.Key == wire.AssignmentKey(id) {
-			rp.siteEvent(fx, now, wire.EventWarning, "UnknownInstance", "worker "+worker+" runs "+string(id)+", which this site's store does not know; it is left running", worker)
+			rp.siteEvent(fx, now, wire.EventWarning, "UnknownInstance",
+				"worker "+worker+" runs "+string(id)+", which this site's store does not know; it is left running", worker)
 		}
 	}
 }
@@ -411,7 +412,8 @@ func (rp *reports) urge(now time.Time, w *worker, fx *wire.Effects) {
 		return // it does not adapt, or must not
 	}
 	if gain, changed := w.urgency.See(now, rp.margin(w)); changed {
-		fx.Sends = append(fx.Sends, wire.Outgoing{To: w.Name, Msg: &wire.Report{Kind: wire.ReportUrgency, Payload: rp.codec.Marshal(&wire.Urgency{Gain: gain})}})
+		fx.Sends = append(fx.Sends, wire.Outgoing{To: w.Name,
+			Msg: &wire.Report{Kind: wire.ReportUrgency, Payload: rp.codec.Marshal(&wire.Urgency{Gain: gain})}})
 	}
 }
 

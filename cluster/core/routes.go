@@ -95,11 +95,12 @@ func (o *overlay) backends(k skerry.ServiceKey) []backend {
 	add := func(id skerry.InstanceID, ordinal int, worker, addr string, draining bool, load float64) {
 		w := o.workers[worker]
 		a, err := netip.ParseAddr(addr)
-		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.sight.Lost() && !w.sight.CutOff() || err != nil || !w.owns(a) {
+		if w == nil || w.Peer == 0 || w.Facts == nil || w.Facts.Overlay == nil || w.sight.Lost() && !w.sight.CutOff() || err != nil ||
+			!w.owns(a) {
 			return
 		}
-		b := wire.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: o.overlayNet.v6(w.Peer, a), Draining: draining, Load: load,
-			Coordinate: w.coordinate(), Location: w.Facts.Location}
+		b := wire.RouteBackend{Instance: id, Ordinal: ordinal, Peer: w.Peer, Addr: a, Addr6: o.overlayNet.v6(w.Peer, a), Draining: draining,
+			Load: load, Coordinate: w.coordinate(), Location: w.Facts.Location}
 		out = append(out, backend{b, w, worker})
 	}
 	for _, id := range sortedIDs(o.byApp[k.App]) {

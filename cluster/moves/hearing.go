@@ -11,8 +11,8 @@ import (
 	"skerry.dev/skerry"
 )
 
-// HearingTime is how long at most a worker keeps its site from confirming a route of another site: so long that what that one waits for, which
-// is FarewellTime, still comes in time.
+// HearingTime is how long at most a worker keeps its site from confirming a route of another site: so long that what
+// that one waits for, which is FarewellTime, still comes in time.
 const HearingTime = FarewellTime / 2
 
 // Heard is a route of another site.
@@ -21,9 +21,9 @@ type Heard struct {
 	Service skerry.ServiceKey
 }
 
-// Hearing is the other end of Farewells: which routes of other sites workers here have yet to confirm. It looks at who was told of a route when
-// that has come, and then only at workers that have answered, for what they hold up. Nothing of it is written down: other sites tell their
-// routes again after a start.
+// Hearing is the other end of Farewells: which routes of other sites workers here have yet to confirm. It looks at who
+// was told of a route when that has come, and then only at workers that have answered, for what they hold up. Nothing
+// of it is written down: other sites tell their routes again after a start.
 //
 //	a route came ─► Begin ─► all who were told of it have confirmed it, or HearingTime ─► Over: the other site is told
 //	                    └► it is withdrawn ─► End
@@ -45,7 +45,8 @@ type hearing struct {
 
 // NewHearing gives a site to which no other has told anything.
 func NewHearing() *Hearing {
-	return &Hearing{fresh: map[Heard]bool{}, of: map[Heard]*hearing{}, by: map[string]map[Heard]bool{}, touched: map[string]bool{}, late: map[string]sent{}}
+	return &Hearing{fresh: map[Heard]bool{}, of: map[Heard]*hearing{}, by: map[string]map[Heard]bool{}, touched: map[string]bool{},
+		late: map[string]sent{}}
 }
 
 // Begin takes that a route has come, in place of one that may not be confirmed yet.

@@ -67,8 +67,8 @@ func TestHearing(t *testing.T) {
 	}
 }
 
-// A worker that is stuck keeps its site from confirming for a bounded time, once, and until it confirms again; routes that change without end
-// put that off no further.
+// A worker that is stuck keeps its site from confirming for a bounded time, once, and until it confirms again; routes
+// that change without end put that off no further.
 func TestHearingLeavesOutTheStuck(t *testing.T) {
 	now := time.Unix(1000, 0)
 	web, db := Heard{"b", skerry.ServiceKey{Service: "web"}}, Heard{"b", skerry.ServiceKey{Service: "db"}}

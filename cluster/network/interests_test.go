@@ -24,7 +24,8 @@ func TestInterests(t *testing.T) {
 	n, twin := NewInterests(), map[wish]bool{}
 	var services []skerry.ServiceKey
 	for i := range 6 {
-		services = append(services, skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: fmt.Sprint("app", i/2)}, Service: fmt.Sprint("s", i)})
+		services = append(services, skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: fmt.Sprint("app", i/2)},
+			Service: fmt.Sprint("s", i)})
 	}
 	names := []string{"w1", "w2", "w3", "site/a", "site/b"}
 	for step := range 3000 {
@@ -59,7 +60,8 @@ func TestInterests(t *testing.T) {
 			}
 			for y := range twin {
 				_, far := strings.CutPrefix(y.who, "site/")
-				if which == 0 && y.k.App == x.k.App || which == 1 && abroad && y.who == x.who || which == 2 && far || which == 3 && !far && y.who == x.who && y.k.App != x.k.App {
+				if which == 0 && y.k.App == x.k.App || which == 1 && abroad && y.who == x.who || which == 2 && far ||
+					which == 3 && !far && y.who == x.who && y.k.App != x.k.App {
 					touched[y.k] = true
 				}
 			}
@@ -78,10 +80,12 @@ func TestInterests(t *testing.T) {
 			}
 			slices.Sort(workers)
 			slices.Sort(sites)
-			if got := slices.Sorted(n.Workers(k)); !slices.Equal(got, workers) || !slices.Equal(n.Sites(k), sites) || n.Wanted(k) != (len(workers)+len(sites) > 0) {
+			if got := slices.Sorted(n.Workers(k)); !slices.Equal(got, workers) || !slices.Equal(n.Sites(k), sites) ||
+				n.Wanted(k) != (len(workers)+len(sites) > 0) {
 				t.Fatalf("step %d: %s is wanted by %v and %v, want %v and %v", step, k, got, n.Sites(k), workers, sites)
 			}
-			if n.Has("w1", k) != twin[wish{"w1", k}] || slices.Contains(n.Of("w1"), k) != twin[wish{"w1", k}] || n.SiteHas("a", k) != twin[wish{"site/a", k}] {
+			if n.Has("w1", k) != twin[wish{"w1", k}] || slices.Contains(n.Of("w1"), k) != twin[wish{"w1", k}] ||
+				n.SiteHas("a", k) != twin[wish{"site/a", k}] {
 				t.Fatalf("step %d: who wants %s differs", step, k)
 			}
 		}

@@ -106,7 +106,8 @@ func TestLifeOfAClaim(t *testing.T) {
 	s.owned = map[spec.VolumeClaim]bool{}
 	s.settle(t)
 	if s.claims.Known(v) || s.kept["w1"][v] || len(s.records) > 0 || s.reserved["w1"] != 0 {
-		t.Fatalf("its owner gave it up: known %v, kept %v, records %v, %d bytes reserved; want none", s.claims.Known(v), s.kept, s.records, s.reserved["w1"])
+		t.Fatalf("its owner gave it up: known %v, kept %v, records %v, %d bytes reserved; want none", s.claims.Known(v), s.kept, s.records,
+			s.reserved["w1"])
 	}
 }
 
@@ -259,8 +260,8 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A volume never becomes smaller: what it has above its manifest is reserved, and counts for its organisation, whether it became so by a new
-// manifest or by a snapshot.
+// A volume never becomes smaller: what it has above its manifest is reserved, and counts for its organisation, whether
+// it became so by a new manifest or by a snapshot.
 func TestLargerThanItsManifest(t *testing.T) {
 	s, v := newShed(), replica(0)
 	s.run(t, v, "w1")

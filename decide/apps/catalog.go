@@ -190,7 +190,8 @@ func (c *catalog) service(k skerry.ServiceKey) (*App, *spec.ServiceSpec, error) 
 }
 
 func (c *catalog) appEvent(fx *wire.Effects, now time.Time, a *App, service, reason, text string) {
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service, Org: a.Org})
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: reason, Text: text, App: a.Key(), Service: service,
+		Org: a.Org})
 }
 
 func revisionsOf(m *spec.Application) map[string]string {

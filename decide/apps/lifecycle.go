@@ -36,7 +36,8 @@ func (l *lifecycle) tellLate(now time.Time, fx *wire.Effects) {
 		if !i.Told && !i.Deadline.IsZero() && !i.Deadline.After(now) {
 			i.Told = true
 			l.saveInstance(i, fx)
-			fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "NotPlaced", "no place was found within the convergence time; the search goes on: "+firstWhy(i)))
+			fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "NotPlaced",
+				"no place was found within the convergence time; the search goes on: "+firstWhy(i)))
 		}
 	}
 }

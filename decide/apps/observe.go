@@ -65,7 +65,8 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 	}
 	ready := o.Ready && o.Restart >= i.Restart
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Ready, ready, pick(ready, "", why))
-	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, !o.Unreachable, pick(o.Unreachable, "its worker is not in touch", ""))
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, !o.Unreachable,
+		pick(o.Unreachable, "its worker is not in touch", ""))
 	if o.Frozen != "" || slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Frozen }) {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Frozen, o.Frozen != "", o.Frozen)
 	}
@@ -119,8 +120,8 @@ func (l *lifecycle) crashLoop(now time.Time, i *Instance, o *wire.Observation) {
 	l.settleCrashLoop(now, i)
 }
 
-// settleCrashLoop ends the condition of a crash loop once an instance has been ready for long enough; it may have been placed anew meanwhile. It
-// reports whether it did.
+// settleCrashLoop ends the condition of a crash loop once an instance has been ready for long enough; it may have been
+// placed anew meanwhile. It reports whether it did.
 func (l *lifecycle) settleCrashLoop(now time.Time, i *Instance) bool {
 	if i.Looping || !i.IsReady() || !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
 		return false

@@ -121,12 +121,14 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 		r.Limit = limit + s.Update.Batch
 	}
 	rs.saveApp(a, fx)
-	rs.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+itoa(want))
+	rs.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+
+		itoa(want))
 	rs.look(a.Key())
 	return min(r.Limit, want), true
 }
 
-func (rs *rollouts) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int, fx *wire.Effects) *Rollout {
+func (rs *rollouts) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int,
+	fx *wire.Effects) *Rollout {
 	roll := &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything}
 	switch {
 	case was == nil && len(old) > 0:

@@ -71,8 +71,8 @@ func ViewNetwork(v *view.AppView, n *wire.AppNetwork, all bool) {
 }
 
 func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
-	v := view.ServiceView{Name: s.Name, Mode: s.Mode, Image: s.Image, Digest: cmp.Or(s.Pinned[s.Image], a.Digests[s.Image]), Revision: a.revisions[s.Name],
-		Probed: s.Probes.Readiness != nil || s.Probes.Startup != nil}
+	v := view.ServiceView{Name: s.Name, Mode: s.Mode, Image: s.Image, Digest: cmp.Or(s.Pinned[s.Image], a.Digests[s.Image]),
+		Revision: a.revisions[s.Name], Probed: s.Probes.Readiness != nil || s.Probes.Startup != nil}
 	list := vs.ledger.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name})
 	switch s.Mode {
 	case spec.ModePerWorker:
@@ -138,7 +138,8 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 	}
 	v.Reason = serviceReason(&v, &worst)
 	for _, r := range a.Runs[s.Name] {
-		v.Runs = append(v.Runs, view.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed, Result: r.Result, Reason: r.Reason})
+		v.Runs = append(v.Runs, view.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed,
+			Result: r.Result, Reason: r.Reason})
 	}
 	return v
 }
@@ -234,8 +235,8 @@ func (vs *views) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
 	if r == nil || r.Revision != a.revisions[s.Name] {
 		return nil
 	}
-	v := &view.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Paused: a.Paused[s.Name],
-		Failures: r.Failures, Reason: r.Reason, Wave: r.Wave, Failing: r.Told}
+	v := &view.RolloutView{Revision: r.Revision, From: r.From, Gen: r.Gen, StartedAt: r.StartedAt, EndedAt: r.EndedAt,
+		Paused: a.Paused[s.Name], Failures: r.Failures, Reason: r.Reason, Wave: r.Wave, Failing: r.Told}
 	if s.Replicas != nil {
 		v.Limit = min(r.Limit, *s.Replicas)
 	}

@@ -41,7 +41,8 @@ func machines(t *testing.T) string {
 	dir := t.TempDir()
 	built := filepath.Join(dir, "built")
 	objects := filepath.Join(built, "gcc")
-	err := errors.Join(os.CopyFS(dir, os.DirFS("testdata/payload")), os.MkdirAll(objects, 0o755), os.CopyFS(filepath.Join(dir, "kernel"), os.DirFS(testenv.GuestKernel(t))))
+	err := errors.Join(os.CopyFS(dir, os.DirFS("testdata/payload")), os.MkdirAll(objects, 0o755),
+		os.CopyFS(filepath.Join(dir, "kernel"), os.DirFS(testenv.GuestKernel(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,8 @@ func machines(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"firecracker", "jailer", "cloud-hypervisor"} { // they are in no package, and its tests say where they are not
+	// they are in no package, and its tests say where they are not
+	for _, name := range []string{"firecracker", "jailer", "cloud-hypervisor"} {
 		file, _ := exec.LookPath(name)
 		if data, err := os.ReadFile(file); err == nil {
 			if err := os.WriteFile(filepath.Join(dir, "bin", name), data, 0o755); err != nil {

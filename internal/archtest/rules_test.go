@@ -149,8 +149,8 @@ var pure = []string{"decide/sched", "decide/questions",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.
-var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand", "crypto/rand", "runtime/...",
-	"sync/...", "testing/...", "golang.org/x/sys/..."}
+var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand",
+	"crypto/rand", "runtime/...", "sync/...", "testing/...", "golang.org/x/sys/..."}
 
 // impureCalls of package time.
 var impureCalls = []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker"}

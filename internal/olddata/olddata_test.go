@@ -259,7 +259,8 @@ const samplesFile = "samples.json"
 // payloads are the types of what travels inside sets, events and reports.
 func payloads() map[string]any {
 	out := map[string]any{}
-	for _, v := range []any{new(spec.Assignment), new(wire.Observation), new(wire.Event), new(wire.WorkerReport), new(wire.ClusterReport), new(wire.Urgency), new(wire.AgentOrder),
+	for _, v := range []any{new(spec.Assignment), new(wire.Observation), new(wire.Event), new(wire.WorkerReport), new(wire.ClusterReport),
+		new(wire.Urgency), new(wire.AgentOrder),
 		new(wire.Endpoints), new(wire.Peers), new(wire.Gateway), new(wire.Far), new(wire.OverlayNode), new(wire.AppNetwork),
 		new(wire.Route), new(wire.OverlayPeer), new(wire.Want), new(wire.SiteInfo), new(wire.RemoteRoute),
 		new(wire.RemotePeers), new(wire.HeardRoute), new(wire.IngressState), new(wire.SiteIngress), new(spec.VolumeClaim),
@@ -304,8 +305,8 @@ func present(t *testing.T) samples {
 	return s
 }
 
-// TestSamples: what a version wrote with every field set comes back whole. A field that was taken away, or got another name, number or kind,
-// is found out here.
+// TestSamples: what a version wrote with every field set comes back whole. A field that was taken away, or got another
+// name, number or kind, is found out here.
 func TestSamples(t *testing.T) {
 	if *write != "" {
 		text, err := json.MarshalIndent(present(t), "", " ")

@@ -14,8 +14,8 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 )
 
-// A server whose disk is full says so, is not asked again and again, and keeps no part; what was there before stays, and the next upload goes
-// through once there is room.
+// A server whose disk is full says so, is not asked again and again, and keeps no part; what was there before stays,
+// and the next upload goes through once there is room.
 func TestServerIsFull(t *testing.T) {
 	server := testenv.NewS3(t, "../..")
 	server.Bucket(t, "backups")

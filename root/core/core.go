@@ -121,7 +121,8 @@ func (c *Core) Load(key string, value []byte) error {
 func (c *Core) Start(now time.Time) wire.Effects {
 	var fx wire.Effects
 	for _, name := range c.Children.Finish() {
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "DamagedRecords", Text: "the set of cluster " + name + " is resynchronised", Cluster: skerry.ClusterName(name)})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "DamagedRecords",
+			Text: "the set of cluster " + name + " is resynchronised", Cluster: skerry.ClusterName(name)})
 	}
 	for _, name := range c.Children.Names() {
 		c.fed.SetConnected(name, false)
@@ -184,7 +185,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			c.relations.dirty = true
 		}
 		c.Apps.SetTargets(c.Children.Names())
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "ClusterConnected", Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "ClusterConnected",
+			Text: "cluster " + m.Hello.Name + " is connected", Cluster: skerry.ClusterName(m.Hello.Name)})
 		c.Apps.RetryNow()
 	case ChildDown:
 		if k := c.Children.Get(m.Name); k != nil && k.Connected {
@@ -192,7 +194,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		}
 		c.Children.Down(now, m.Name)
 		c.fed.SetConnected(m.Name, false)
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterDisconnected", Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterDisconnected",
+			Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
 		c.reachable(now, m.Name, false, &fx)
 	case ChildFrame:
 		c.frame(now, m, &fx)
@@ -308,7 +311,8 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		if i := c.Apps.Instance(o.ID); i != nil && i.Holder == m.Name {
 			c.compareStart(now, i, fx)
 		}
-		if i := c.Apps.Instance(o.ID); o.Phase == skerry.PhaseCutOff && i != nil && i.Holder == m.Name && !i.Stopping && o.Fence.RootEpoch == i.Fence.RootEpoch {
+		if i := c.Apps.Instance(o.ID); o.Phase == skerry.PhaseCutOff && i != nil && i.Holder == m.Name && !i.Stopping &&
+			o.Fence.RootEpoch == i.Fence.RootEpoch {
 			c.resume(now, i, fx)
 		}
 	}
@@ -503,7 +507,8 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 		return
 	}
 	if k.Connected {
-		fx.Err = skerry.Errorf(skerry.CodeConflict, "cluster %s is connected", name).WithHint("stop it first; its services are then placed elsewhere")
+		fx.Err = skerry.Errorf(skerry.CodeConflict, "cluster %s is connected",
+			name).WithHint("stop it first; its services are then placed elsewhere")
 		return
 	}
 	for id, at := range maps.Clone(c.failover.next) {

@@ -27,7 +27,8 @@ type hostileRoot struct {
 }
 
 func newHostileRoot(t *testing.T, sites ...string) *hostileRoot {
-	r := &hostileRoot{t: t, c: New(Options{Incarnation: "a"}), now: time.Unix(1e9, 0), src: map[string]*reconcile.Source{}, kv: map[string][]byte{}}
+	r := &hostileRoot{t: t, c: New(Options{Incarnation: "a"}), now: time.Unix(1e9, 0), src: map[string]*reconcile.Source{},
+		kv: map[string][]byte{}}
 	r.step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
 	r.step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
 	for _, name := range sites {
@@ -63,8 +64,8 @@ func (r *hostileRoot) apply(name, host string, sites ...string) skerry.ServiceKe
 		s.Ingress = []spec.Ingress{{Host: host, Port: "http"}}
 	}
 	s.Image = "web:1"
-	r.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: name, Namespace: "acme"},
-		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}})
+	r.step(apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: name, Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{s}}}})
 	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: name}, Service: "web"}
 	var fx wire.Effects
 	for n, i := range r.c.Apps.Instances(k) {
@@ -123,10 +124,11 @@ func TestMailAboutServicesOfOthers(t *testing.T) {
 	r.say("asks", wantOf(lure))
 	topic, baited := wire.TopicRoute(shop), wire.TopicRoute(lure)
 	r.say("has", map[string][]byte{wire.MailTo("asks", topic): []byte("x"), wire.MailTo("thief", topic): []byte("x")})
-	r.say("thief", map[string][]byte{wire.MailTo("asks", topic): []byte("forged"), wire.MailTo("asks", baited): []byte("x"), wire.MailTo("asks", wire.TopicPeers): []byte("x"),
-		wire.MailTo("asks", "anything"): []byte("x"), wire.MailTo("nowhere", topic): []byte("x")})
-	for key, want := range map[string]bool{wire.MailFrom("has", topic): true, wire.MailFrom("thief", baited): true, wire.MailFrom("thief", wire.TopicPeers): true,
-		wire.MailFrom("thief", topic): false, wire.MailFrom("thief", "anything"): false} {
+	r.say("thief", map[string][]byte{wire.MailTo("asks", topic): []byte("forged"), wire.MailTo("asks", baited): []byte("x"),
+		wire.MailTo("asks", wire.TopicPeers): []byte("x"),
+		wire.MailTo("asks", "anything"):      []byte("x"), wire.MailTo("nowhere", topic): []byte("x")})
+	for key, want := range map[string]bool{wire.MailFrom("has", topic): true, wire.MailFrom("thief", baited): true,
+		wire.MailFrom("thief", wire.TopicPeers): true, wire.MailFrom("thief", topic): false, wire.MailFrom("thief", "anything"): false} {
 		if r.has("asks", key) != want {
 			t.Errorf("%s: passed on is %v", key, !want)
 		}
@@ -149,7 +151,8 @@ func TestConfirmationsOfOthers(t *testing.T) {
 	for _, site := range []string{"asks", "thief"} {
 		r.say(site, map[string][]byte{wire.MailTo("has", heard): []byte("x"), wire.MailTo("has", "heard/nothing"): []byte("x")})
 	}
-	ofAsking, ofThief, refused := r.has("has", wire.MailFrom("asks", heard)), r.has("has", wire.MailFrom("thief", heard)), r.c.relations.counts[refusedMail]
+	ofAsking, ofThief, refused := r.has("has", wire.MailFrom("asks", heard)), r.has("has", wire.MailFrom("thief", heard)),
+		r.c.relations.counts[refusedMail]
 	if !ofAsking || ofThief || refused != 3 {
 		t.Errorf("of who asked: %v, of another: %v; %d are refused", ofAsking, ofThief, refused)
 	}
@@ -163,11 +166,13 @@ func TestConfirmationsOfOthers(t *testing.T) {
 func TestSitesThatHaveNotToldYet(t *testing.T) {
 	r := newHostileRoot(t, "asks", "has")
 	shop := r.apply("shop", "", "has", "asks")
-	mail := map[string][]byte{wire.MailTo("asks", wire.TopicRoute(shop)): []byte("x"), wire.SiteItem: wire.New().Marshal(&wire.SiteInfo{Name: "has", Key: wire.OverlayKey{1}})}
+	mail := map[string][]byte{wire.MailTo("asks", wire.TopicRoute(shop)): []byte("x"),
+		wire.SiteItem: wire.New().Marshal(&wire.SiteInfo{Name: "has", Key: wire.OverlayKey{1}})}
 	r.say("asks", wantOf(shop))
 	r.say("has", mail)
 	given := func() []bool {
-		return []bool{r.has("asks", wire.MailFrom("has", wire.TopicRoute(shop))), r.has("asks", wire.SiteKey("has")), r.has("has", wire.WantedKey(shop, "asks"))}
+		return []bool{r.has("asks", wire.MailFrom("has", wire.TopicRoute(shop))), r.has("asks", wire.SiteKey("has")),
+			r.has("has", wire.WantedKey(shop, "asks"))}
 	}
 	check := func(when string, want bool) {
 		t.Helper()
@@ -243,7 +248,8 @@ func TestHostsOfOthers(t *testing.T) {
 	}
 	entry := wire.IngressDoor{Service: shop, Entry: "80 shop.example.org", Workers: 1}
 	report("harbour", "harbour.example.org", entry)
-	for _, zone := range []string{"thief.example.org", "shop.example.org", "example.org", "harbour.example.org", "a.harbour.example.org", "org", "", strings.Repeat("long.", 60) + "example.org", "Not A Zone"} {
+	for _, zone := range []string{"thief.example.org", "shop.example.org", "example.org", "harbour.example.org", "a.harbour.example.org",
+		"org", "", strings.Repeat("long.", 60) + "example.org", "Not A Zone"} {
 		report("thief", zone, entry)
 		var led []string
 		for _, s := range r.c.Views().SiteNames() {
@@ -284,7 +290,8 @@ func TestExtentsOfOthers(t *testing.T) {
 	r := newHostileRoot(t, "harbour", "thief", "asks")
 	prefix := netip.MustParsePrefix
 	say := func(site string, extents ...netip.Prefix) {
-		r.say(site, map[string][]byte{wire.SiteItem: wire.New().Marshal(&wire.SiteInfo{Name: skerry.ClusterName(site), Key: wire.OverlayKey{1}, Extents: extents})})
+		r.say(site, map[string][]byte{wire.SiteItem: wire.New().Marshal(&wire.SiteInfo{Name: skerry.ClusterName(site), Key: wire.OverlayKey{1},
+			Extents: extents})})
 	}
 	told := func(of string) []netip.Prefix {
 		var s wire.SiteInfo
@@ -334,7 +341,8 @@ func TestSiteReportsOnlyItsOwn(t *testing.T) {
 	var seq uint64
 	tell := func(site string, k skerry.ServiceKey, text string) {
 		seq++
-		r.step(ChildFrame{Name: site, Msg: &wire.Events{Stream: "x", Floor: 1, First: seq, Items: [][]byte{wire.New().Marshal(&wire.Event{At: r.now, Type: wire.EventWarning, Reason: "Broken", App: k.App, Text: text})}}})
+		r.step(ChildFrame{Name: site, Msg: &wire.Events{Stream: "x", Floor: 1, First: seq,
+			Items: [][]byte{wire.New().Marshal(&wire.Event{At: r.now, Type: wire.EventWarning, Reason: "Broken", App: k.App, Text: text})}}})
 	}
 	tell("liar", shop, "not its own")
 	if r.told("Broken") != 0 {
@@ -350,7 +358,8 @@ func TestSiteReportsOnlyItsOwn(t *testing.T) {
 	app.Spec.Services[0].Scale = &spec.ScaleSpec{Min: &one, Max: 3, Target: spec.ScaleTarget{Requests: &wanted}}
 	r.step(apps.Apply{App: app})
 	first := r.c.Apps.Instances(shop)[0]
-	r.say("has", map[string][]byte{wire.AssignmentKey(first.ID): wire.New().Marshal(&wire.Observation{ID: first.ID, Gen: first.Gen, Fence: first.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true})})
+	r.say("has", map[string][]byte{wire.AssignmentKey(first.ID): wire.New().Marshal(&wire.Observation{ID: first.ID, Gen: first.Gen,
+		Fence: first.Fence, State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true})})
 	replicas := func(from string) int {
 		for _, site := range []string{"liar", "has"} {
 			report := wire.ClusterReport{Services: []wire.ServiceQoS{{Service: shop, Ready: 1, QoS: wire.QoS{CPU: 1}}}}
@@ -373,7 +382,8 @@ func TestSiteReportsOnlyItsOwn(t *testing.T) {
 	}
 	// Its last words may come after it has let go of all.
 	i := r.c.Apps.Instances(own)[0]
-	r.say("liar", map[string][]byte{wire.AssignmentKey(i.ID): wire.New().Marshal(&wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.ClusterScheduled, Reason: long, CrashLoop: "x" + long[:50<<10],
+	r.say("liar", map[string][]byte{wire.AssignmentKey(i.ID): wire.New().Marshal(&wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence,
+		State: skerry.ClusterScheduled, Reason: long, CrashLoop: "x" + long[:50<<10],
 		Successor: &wire.SuccessorAnswer{Why: long[:20<<10]}, Ports: make([]wire.PortBinding, 1_000)})})
 	for key, value := range r.kv {
 		if len(value) > 100<<10 {

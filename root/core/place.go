@@ -28,7 +28,8 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 			c.give(now, i, i.Target, nil, fx)
 			return
 		}
-		c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
+		c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker",
+			Why: orWhy(i.Why, "cluster "+i.Target+" has no worker for it")}, fx)
 		return
 	}
 	if site := c.Apps.DataAt(i); c.Children.Get(site) != nil {
@@ -103,7 +104,8 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 		value = c.codec.Marshal(as)
 	}
 	if err := c.Children.Put(i.Holder, wire.AssignmentKey(i.ID), value); err != nil {
-		d := wire.Decision{At: now, Instance: i.ID, Tier: "root", Why: []wire.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
+		d := wire.Decision{At: now, Instance: i.ID, Tier: "root",
+			Why: []wire.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
 		c.Apps.NoPlace(now, i, &d, fx)
 	}
 }
@@ -190,8 +192,8 @@ func (c *Core) request(i *apps.Instance, round map[skerry.AppKey]*around) *sched
 			}
 		}
 	}
-	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(), Avoid: append(slices.Clone(i.Shun), i.Rejected...),
-		Peers: a.peers, Whole: a.whole, Linked: a.linkedWith(i)}
+	return &sched.Request{Instance: i.ID, Service: i.Service.Service, Spec: i.Spec, Need: i.Spec.Need(),
+		Avoid: append(slices.Clone(i.Shun), i.Rejected...), Peers: a.peers, Whole: a.whole, Linked: a.linkedWith(i)}
 }
 
 // linkedWith lists the services without a place that a limited link leads to from an instance's service, or from which one leads to it.
@@ -212,7 +214,8 @@ func (c *Views) Sites() []view.ClusterView {
 	var out []view.ClusterView
 	for _, name := range c.Children.Names() {
 		k := c.Children.Get(name)
-		s := view.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Lost: c.failover.lost[name], Since: k.Since, Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
+		s := view.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Lost: c.failover.lost[name], Since: k.Since,
+			Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at
 		}

@@ -57,7 +57,8 @@ func open(dir string) (runtime.Driver, error) {
 
 func TestMain(m *testing.M) { runtimetest.Main(m, "vm", "./testdata/run", open) }
 
-// TestConformance runs the suite with Linux guests, of which each takes seconds to start. Most of it shares one guest unless long tests are wanted.
+// TestConformance runs the suite with Linux guests, of which each takes seconds to start. Most of it shares one guest
+// unless long tests are wanted.
 func TestConformance(t *testing.T) {
 	os.Setenv(kernelEnv, testenv.GuestKernel(t))
 	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), Machine: true, Brief: !testenv.Systems()})
@@ -79,8 +80,8 @@ func conforms(t *testing.T, kind string, s *runtimetest.System) {
 	runtimetest.Run(t, runtimetest.Options{New: open, CgroupParent: runtimetest.CgroupParent(), OwnKernel: true, System: s})
 }
 
-// TestWhatOutlivesItsSupervisor ends a machine whose vm-run was killed: the kernel forgets, when the jailer changes the user, that Firecracker
-// ends with it.
+// TestWhatOutlivesItsSupervisor ends a machine whose vm-run was killed: the kernel forgets, when the jailer changes the
+// user, that Firecracker ends with it.
 func TestWhatOutlivesItsSupervisor(t *testing.T) {
 	o := options(t.TempDir())
 	d, err := New(o)
