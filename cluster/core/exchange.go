@@ -147,24 +147,6 @@ func (in *intake) most(now time.Time, next *group, stay int) (most int, trial bo
 	return min(most, canaries-len(copies)), true
 }
 
-// begunFor gives the workers on which a copy has ended, or is to, for one of a group that has not served there for long enough yet.
-func (l *ledger) begunFor(next *group) map[string]bool {
-	out := map[string]bool{}
-	for _, g := range l.former(next) {
-		for _, name := range g.Begun {
-			out[name] = true
-		}
-	}
-	return out
-}
-
-// silent reports whether a copy says nothing about its version: its worker has left, carries out nothing, or is lost, and was not in its
-// turn, in which the version may have taken it down.
-func (ro roster) silent(p *placement, begun map[string]bool) bool {
-	w := ro[p.Pinned]
-	return w == nil || w.report.Frozen != "" || w.sight.Lost() && !begun[p.Pinned] || p.Worker == "" && w.refusing() != ""
-}
-
 // steady reports whether a copy has been ready for the time for which it is watched. If not, it is looked at again then.
 func (in *intake) steady(now time.Time, next *group, worker string, atLeast time.Duration) bool {
 	r, ready := next.ready[worker]

@@ -490,6 +490,17 @@ func (l *ledger) former(next *group) []*group {
 	return slices.DeleteFunc(l.rivals(next), func(g *group) bool { return !g.Removing })
 }
 
+// begunFor gives the workers on which a copy has ended, or is to, for one of a group that has not served there for long enough yet.
+func (l *ledger) begunFor(next *group) map[string]bool {
+	out := map[string]bool{}
+	for _, g := range l.former(next) {
+		for _, name := range g.Begun {
+			out[name] = true
+		}
+	}
+	return out
+}
+
 // successor gives the group that takes the place of one that is to end, or nil.
 func (l *ledger) successor(g *group) (next *group) {
 	for _, n := range l.rivals(g) {

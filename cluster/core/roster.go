@@ -327,3 +327,10 @@ func (ws roster) middle() *spec.Coordinate {
 	}
 	return &c
 }
+
+// silent reports whether a copy says nothing about its version: its worker has left, carries out nothing, or is lost, and was not in its
+// turn, in which the version may have taken it down.
+func (ro roster) silent(p *placement, begun map[string]bool) bool {
+	w := ro[p.Pinned]
+	return w == nil || w.report.Frozen != "" || w.sight.Lost() && !begun[p.Pinned] || p.Worker == "" && w.refusing() != ""
+}

@@ -63,9 +63,9 @@ func (c *cloudHypervisor) called() string {
 	return filepath.Join(socketsDir, fmt.Sprintf("%s_%d", jailSocket, wire.SocketPort))
 }
 
-func (c *cloudHypervisor) command(m *machine) (*exec.Cmd, error) {
-	uid := int(m.User.Uid)
-	if err := errors.Join(os.Chown(socketsDir, uid, uid), os.Chown(c.called(), uid, uid), m.ownDisks()); err != nil {
+func (c *cloudHypervisor) command(what *machine) (*exec.Cmd, error) {
+	uid := int(what.User.Uid)
+	if err := errors.Join(os.Chown(socketsDir, uid, uid), os.Chown(c.called(), uid, uid), what.ownDisks()); err != nil {
 		return nil, err
 	}
 	c.cmd = exec.Command(c.program)
@@ -76,28 +76,28 @@ func (c *cloudHypervisor) command(m *machine) (*exec.Cmd, error) {
 	path := func(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", pass(f)) }
 	const guest = 3 // the least that a guest can be
 	args := []string{
-		"--seccomp", "true", "--cpus", "boot=" + strconv.Itoa(m.CPUs), "--memory", fmt.Sprintf("size=%d,shared=on", m.RAM),
-		"--kernel", path(m.Kernel), "--cmdline", m.Cmdline, "--console", "off", "--serial", "tty",
+		"--seccomp", "true", "--cpus", "boot=" + strconv.Itoa(what.CPUs), "--memory", fmt.Sprintf("size=%d,shared=on", what.RAM),
+		"--kernel", path(what.Kernel), "--cmdline", what.Cmdline, "--console", "off", "--serial", "tty",
 		"--vsock", fmt.Sprintf("cid=%d,socket=%s/%s", guest, path(c.sockets), jailSocket), "--event-monitor", fmt.Sprintf("fd=%d", pass(c.tells)),
 	}
-	if m.Initrd != nil {
-		args = append(args, "--initramfs", path(m.Initrd))
+	if what.Initrd != nil {
+		args = append(args, "--initramfs", path(what.Initrd))
 	}
-	for _, d := range m.Disks {
+	for _, d := range what.Disks {
 		disk := fmt.Sprintf("path=%s,image_type=raw,readonly=%s,serial=%s", path(d.File), onOff(d.ReadOnly), d.Serial)
-		if l := m.Rates.disk(d.ReadOnly); l != nil {
+		if l := what.Rates.disk(d.ReadOnly); l != nil {
 			disk += l.Bandwidth.option("bw") + l.Ops.option("ops")
 		}
 		args = append(args, "--disk", disk)
 	}
-	if m.Files != nil {
-		args = append(args, "--fs", "tag=skerry,socket="+path(m.Files))
+	if what.Files != nil {
+		args = append(args, "--fs", "tag=skerry,socket="+path(what.Files))
 	}
-	if m.NIC != nil {
-		args = append(args, "--net", fmt.Sprintf("fd=%d,mac=%s", pass(m.NIC.Tap), m.NIC.MAC))
+	if what.NIC != nil {
+		args = append(args, "--net", fmt.Sprintf("fd=%d,mac=%s", pass(what.NIC.Tap), what.NIC.MAC))
 	}
 	c.cmd.Args = append(c.cmd.Args, args...)
-	c.cmd.Stdout = m.Console // the serial line is its terminal
+	c.cmd.Stdout = what.Console // the serial line is its terminal
 	return c.cmd, nil
 }
 

@@ -36,7 +36,7 @@ func TestFindCloudHypervisor(t *testing.T) {
 			var r runtime.Report
 			p := findCloudHypervisor(t.Context(), &r, path)
 			if (p == nil) != (c.cause != "") || !strings.Contains(r.Cause, c.cause) || (r.Cure == "") != (p != nil) {
-				t.Errorf("%+v, %+v", p, r)
+				t.Errorf("found %+v, and the report is %+v", p, r)
 			}
 		})
 	}
@@ -108,13 +108,13 @@ func TestResetOfCloudHypervisor(t *testing.T) {
 	ours, theirs := net.Pipe()
 	c := &cloudHypervisor{events: ours, cmd: exec.Command("sleep", "1000")}
 	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("start what stands for it: %v", err)
 	}
 	if err := c.begin(nil, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("begin: %v", err)
 	}
 	if _, err := theirs.Write([]byte(bootedThenReset)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tell of the reset: %v", err)
 	}
 	err := c.cmd.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
