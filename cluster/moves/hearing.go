@@ -147,8 +147,8 @@ func (h *Hearing) leaveOut(now time.Time, out []Heard) []Heard {
 	return out
 }
 
-// confirmed notes that nobody waits for a worker with a route any more, and adds the route if it waits for nobody and nothing has come in its
-// place.
+// confirmed notes that nobody waits for a worker with a route any more, and adds the route if it waits for nobody and nothing has come in
+// its place.
 func (h *Hearing) confirmed(out []Heard, name string, k Heard) []Heard {
 	h.free(name, k)
 	if delete(h.of[k].waits, name); len(h.of[k].waits) > 0 {

@@ -107,7 +107,7 @@ func TestHearingLeavesOutTheStuck(t *testing.T) {
 
 // What came in place of a route is confirmed when all have that, and not when the last of those who held up the earlier one has
 // confirmed in the same step.
-func TestHearingWaitsForWhatCameInPlace(t *testing.T) {
+func TestHearingOfReplacedRoutes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	web := Heard{"b", skerry.ServiceKey{Service: "web"}}
 	to := crowd{"goes": true}
