@@ -65,6 +65,42 @@ func TestSilentGuest(t *testing.T) {
 	startsSilent(t, qemu)
 }
 
+// TestKernelOfRootAlone has a kernel as Ubuntu's packages do, which only root may read: machines, whose users are nobody, get one that
+// they can open.
+func TestKernelOfRootAlone(t *testing.T) {
+	given := filepath.Join(t.TempDir(), "vmlinuz-7.0")
+	o := options(t.TempDir())
+	o.Kernel = given
+	d, err := New(o)
+	if err != nil {
+		t.Fatalf("open the driver: %v", err)
+	}
+	defer d.Close()
+	for _, text := range []string{"a kernel", "another kernel"} {
+		if err := os.WriteFile(given, []byte(text), 0o600); err != nil {
+			t.Fatalf("write the kernel: %v", err)
+		}
+		k, err := d.openKernel()
+		if err != nil {
+			t.Fatalf("open the kernel: %v", err)
+		}
+		st, err := os.Stat(k.Path)
+		data, _ := os.ReadFile(k.Path)
+		if err != nil || st.Mode().Perm()&0o004 == 0 || string(data) != text || k.Version != "vmlinuz-7.0" {
+			t.Errorf("the machines get %s with %q, %v, %v", k.Path, data, st.Mode(), err)
+		}
+		if images, _ := filepath.Glob(filepath.Join(o.Dir, "kernel", "*.image")); len(images) != 1 {
+			t.Errorf("there are %v", images)
+		}
+	}
+	if err := os.Chmod(given, 0o644); err != nil {
+		t.Fatalf("let all read the kernel: %v", err)
+	}
+	if k, err := d.openKernel(); err != nil || k.Path != given {
+		t.Errorf("one that all can read is %s, %v", k.Path, err)
+	}
+}
+
 // TestGuestWithoutClock has an emulator whose guest finds no clock, twice; the third one is silent.
 func TestGuestWithoutClock(t *testing.T) {
 	dir := t.TempDir()
