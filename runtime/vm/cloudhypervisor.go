@@ -26,8 +26,8 @@ import (
 //	   ├── sockets/ ── vsock, vsock_1024 (our init comes here)
 //	   └── virtiofsd ── files.sock
 //
-// Its sockets are in memory, in vm-run's own mounts: they end with the machine however that ends, and a Cloud Hypervisor that was taken over
-// finds no room there. Its own filter of system calls stays on.
+// Its sockets are in memory, in vm-run's own mounts: they end with the machine however that ends, and a Cloud Hypervisor that was taken
+// over finds no room there. Its own filter of system calls stays on.
 type cloudHypervisor struct {
 	program string
 	sockets *os.File // the directory
@@ -52,7 +52,8 @@ func (c *cloudHypervisor) channel(_ *machine, files *opened) (io.ReadWriteCloser
 	if err := os.Mkdir(socketsDir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := unix.Mount("tmpfs", socketsDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700,size=64k,nr_inodes=16"); err != nil {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", socketsDir, "tmpfs", flags, "mode=700,size=64k,nr_inodes=16"); err != nil {
 		return nil, fmt.Errorf("mount its sockets: %w", err)
 	}
 	if c.sockets, err = files.open(socketsDir, unix.O_PATH|unix.O_DIRECTORY); err != nil {

@@ -37,7 +37,7 @@ func TestFindCloudHypervisor(t *testing.T) {
 			var r runtime.Report
 			p := findCloudHypervisor(t.Context(), &r, path)
 			if (p == nil) != (c.cause != "") || !strings.Contains(r.Cause, c.cause) || (r.Cure == "") != (p != nil) {
-				t.Errorf("%+v, %+v", p, r)
+				t.Errorf("found is %+v, and reported %+v", p, r)
 			}
 		})
 	}
