@@ -320,11 +320,11 @@ func (m *measuring) drivers() ([]runtime.Driver, error) {
 	if err != nil {
 		return drivers, err
 	}
-	for name, program := range map[string]string{firecracker: m.o.Machines.Firecracker, cloudHypervisor: m.o.Machines.CloudHypervisor} {
-		if lookPath(cmp.Or(program, name)) == "" {
+	for _, p := range [][2]string{{firecracker, m.o.Machines.Firecracker}, {cloudHypervisor, m.o.Machines.CloudHypervisor}} {
+		if lookPath(cmp.Or(p[1], p[0])) == "" {
 			continue
 		}
-		d, err := node.OpenMonitor(config, name)
+		d, err := node.OpenMonitor(config, p[0])
 		if err != nil {
 			return drivers, err
 		}

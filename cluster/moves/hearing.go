@@ -127,7 +127,10 @@ func (h *Hearing) leaveOut(now time.Time, out []Heard) []Heard {
 	for k, x := range h.of {
 		if over(now, x.until) {
 			for name, mark := range x.waits {
-				h.late[name] = sent{k.Service, mark}
+				is, was := sent{k.Service, mark}, h.late[name] // the last of them counts
+				if cmp.Or(cmp.Compare(is.mark, was.mark), is.service.Compare(was.service)) > 0 {
+					h.late[name] = is
+				}
 			}
 		}
 	}
@@ -145,13 +148,17 @@ func (h *Hearing) leaveOut(now time.Time, out []Heard) []Heard {
 	return out
 }
 
-// confirmed notes that nobody waits for a worker with a route any more, and adds the route if it waits for nobody.
+// confirmed notes that nobody waits for a worker with a route any more, and adds the route if it waits for nobody and nothing has come in
+// its place.
 func (h *Hearing) confirmed(out []Heard, name string, k Heard) []Heard {
 	h.free(name, k)
 	if delete(h.of[k].waits, name); len(h.of[k].waits) > 0 {
 		return out
 	}
 	delete(h.of, k)
+	if h.fresh[k] {
+		return out
+	}
 	return append(out, k)
 }
 

@@ -105,6 +105,62 @@ func TestHearingLeavesOutTheStuck(t *testing.T) {
 	over(web) // the clock was set back
 }
 
+// What came in place of a route is confirmed when all have that, and not when the last of those who held up the earlier one has
+// confirmed in the same step.
+func TestHearingOfReplacedRoutes(t *testing.T) {
+	now := time.Unix(1000, 0)
+	web := Heard{"b", skerry.ServiceKey{Service: "web"}}
+	to := crowd{"goes": true}
+	h, over := listening(t, to, &now)
+	h.Begin(web)
+	over()
+	to["goes"], to["stays"] = false, true
+	h.Touch("goes")
+	h.Begin(web)
+	over()
+	to["stays"] = false
+	h.Touch("stays")
+	over(web)
+}
+
+// marked is a crowd in which everybody confirms up to a mark, and each service has one of its own.
+type marked struct {
+	crowd
+	marks     map[string]uint64
+	confirmed uint64
+}
+
+func (m *marked) Sent(_ string, k skerry.ServiceKey) uint64 { return m.marks[k.Service] }
+
+func (m *marked) Waits(_ string, _ skerry.ServiceKey, sent uint64) bool { return m.confirmed < sent }
+
+// Who is late with several routes is waited for again once it has confirmed the last of them, in whatever order they are looked at.
+func TestHearingOfTheLate(t *testing.T) {
+	for range 20 {
+		now := time.Unix(1000, 0)
+		to := &marked{crowd: crowd{"a": true}, marks: map[string]uint64{}}
+		h, over := listening(t, to, &now)
+		var all []Heard
+		for i := range uint64(8) {
+			k := skerry.ServiceKey{Service: fmt.Sprint("s", i)}
+			to.marks[k.Service] = i + 1
+			all = append(all, Heard{"b", k})
+			h.Begin(all[i])
+		}
+		over()
+		now = h.Due()
+		over(all...)
+		to.confirmed = 7
+		h.Touch("a")
+		h.Begin(all[7])
+		over(all[7]) // it is late still
+		to.confirmed, to.marks["s7"] = 8, 9
+		h.Touch("a")
+		h.Begin(all[7])
+		over()
+	}
+}
+
 // What a look costs depends on what has changed, and not on how many workers and routes there are.
 func TestHearingCostsWhatChanges(t *testing.T) {
 	const workers, routes = 200, 50

@@ -162,6 +162,32 @@ func TestConfirmationsOfOthers(t *testing.T) {
 	}
 }
 
+// What sites still tell each other, because they have yet to hear that neither has to do with the other any more, is no offence, however
+// much else changes meanwhile.
+func TestWhatHasEndedIsNoOffence(t *testing.T) {
+	r := newHostileRoot(t, "asks", "has", "other")
+	shop, lure := r.apply("shop", "", "has", "asks"), r.apply("lure", "", "has", "other")
+	r.say("asks", wantOf(shop))
+	r.say("has", map[string][]byte{wire.MailTo("asks", wire.TopicRoute(shop)): []byte("x")})
+	r.say("asks", map[string][]byte{wire.MailTo("has", wire.TopicHeard(shop)): []byte("x"), wire.MailTo("has", wire.TopicPeers): []byte("x")})
+	r.src["asks"].Delete(wire.WantKey(shop))
+	r.say("asks", nil)
+	r.say("other", wantOf(lure))
+	expect := func(offences int) {
+		t.Helper()
+		if is := r.c.relations.counts[refusedMail]; is != offences || r.told("OverlayRefused") != offences {
+			t.Errorf("%d offences, told %d times, not %d", is, r.told("OverlayRefused"), offences)
+		}
+	}
+	expect(0)
+	if r.has("has", wire.MailFrom("asks", wire.TopicHeard(shop))) {
+		t.Error("what has ended is still carried")
+	}
+	// What they say of it later is.
+	r.say("asks", map[string][]byte{wire.MailTo("has", wire.TopicHeard(shop)): []byte("y")})
+	expect(1)
+}
+
 // A root that was started anew takes nothing from sites because others have not told it yet what they have to do with them.
 func TestSitesThatHaveNotToldYet(t *testing.T) {
 	r := newHostileRoot(t, "asks", "has")

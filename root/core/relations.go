@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ import (
 // of it follows from what sites report.
 type relations struct {
 	wants map[skerry.ServiceKey]map[string]bool // sites that want the routes of a service
-	told  map[string]map[string]bool            // by site: keys of items of this kind that it reports
+	told  map[string]map[string][]byte          // by site: items of this kind that it reports, mail as it was carried last
 	given map[string]map[string]bool            // by site: keys of items of this kind that it has
 	apps  map[skerry.AppKey]bool                // applications of wanted services
 	// whole are sites that have told all of their set in this life. What they reported to an earlier one is not kept, so
@@ -41,7 +42,7 @@ const (
 const maxWants = 16384
 
 func newRelations() relations {
-	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string]bool{}, given: map[string]map[string]bool{},
+	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string][]byte{}, given: map[string]map[string]bool{},
 		apps: map[skerry.AppKey]bool{}, whole: map[string]bool{}, refused: map[string]map[string]bool{},
 		counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
 }
@@ -55,10 +56,10 @@ func (c *Core) relationItem(site, key string, there bool) bool {
 	r := &c.relations
 	r.dirty = true
 	if r.told[site] == nil {
-		r.told[site] = map[string]bool{}
+		r.told[site] = map[string][]byte{}
 	}
 	if there {
-		r.told[site][key] = true
+		r.told[site][key] = r.told[site][key] // nil: nothing of it was carried
 	} else {
 		delete(r.told[site], key)
 	}
@@ -191,9 +192,14 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 			if of, is := wire.AnswersTopic(topic); is {
 				answered = routes[[2]string{to, name}][of]
 			}
-			if ok && (related[path] && topic == wire.TopicPeers || routes[path][topic] || answered) {
+			lawful := ok && (related[path] && topic == wire.TopicPeers || routes[path][topic] || answered)
+			if lawful {
 				put(to, wire.MailFrom(name, topic), value)
-			} else if !rel.given[to][wire.MailFrom(name, topic)] { // what has just come to its end is no offence
+			}
+			// What has come to its end is no offence until the site has heard of that.
+			if was := rel.told[name][key]; lawful || rel.given[to][wire.MailFrom(name, topic)] {
+				rel.told[name][key] = value
+			} else if was == nil || !bytes.Equal(was, value) {
 				refuse(name, key, refusedMail)
 			}
 		}

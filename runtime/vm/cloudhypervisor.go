@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -25,13 +26,15 @@ import (
 //	   ├── sockets/ ── vsock, vsock_1024 (our init comes here)
 //	   └── virtiofsd ── files.sock
 //
-// Its own filter of system calls stays on.
+// Its sockets are in memory, in vm-run's own mounts: they end with the machine however that ends, and a Cloud Hypervisor that was taken
+// over finds no room there. Its own filter of system calls stays on.
 type cloudHypervisor struct {
 	program string
 	sockets *os.File // the directory
 	events  net.Conn // what it tells of the machine
 	tells   *os.File // its end of that
 	cmd     *exec.Cmd
+	reset   atomic.Bool // the guest has reset itself, for which the machine is ended
 }
 
 // cloudHypervisorLine is what Linux must be told of Cloud Hypervisor's machines.
@@ -48,6 +51,10 @@ func (c *cloudHypervisor) channel(_ *machine, files *opened) (io.ReadWriteCloser
 	}
 	if err := os.Mkdir(socketsDir, 0o700); err != nil {
 		return nil, err
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", socketsDir, "tmpfs", flags, "mode=700,size=64k,nr_inodes=16"); err != nil {
+		return nil, fmt.Errorf("mount its sockets: %w", err)
 	}
 	if c.sockets, err = files.open(socketsDir, unix.O_PATH|unix.O_DIRECTORY); err != nil {
 		return nil, err
@@ -125,6 +132,7 @@ func (c *cloudHypervisor) begin(*machine, <-chan struct{}) error {
 func (c *cloudHypervisor) watch() {
 	defer c.events.Close()
 	if rebooting(c.events) {
+		c.reset.Store(true)
 		_ = c.cmd.Process.Kill()
 	}
 }

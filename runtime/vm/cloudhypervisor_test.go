@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/runtimetest"
 )
@@ -36,7 +37,7 @@ func TestFindCloudHypervisor(t *testing.T) {
 			var r runtime.Report
 			p := findCloudHypervisor(t.Context(), &r, path)
 			if (p == nil) != (c.cause != "") || !strings.Contains(r.Cause, c.cause) || (r.Cure == "") != (p != nil) {
-				t.Errorf("found %+v, and the report is %+v", p, r)
+				t.Errorf("found is %+v, and reported %+v", p, r)
 			}
 		})
 	}
@@ -55,14 +56,21 @@ func TestWhatCloudHypervisorIsTold(t *testing.T) {
 	c := &cloudHypervisor{program: "/opt/cloud-hypervisor"}
 	var files opened
 	defer files.close()
-	channel, err := c.channel(m, &files)
+	var cmd *exec.Cmd
+	err := thread.Do(func() error {
+		if err := (&vm{setup: &setup{}}).isolate(); err != nil {
+			return err
+		}
+		channel, err := c.channel(m, &files)
+		if err != nil {
+			return err
+		}
+		defer channel.Close()
+		cmd, err = c.command(m)
+		return err
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer channel.Close()
-	cmd, err := c.command(m)
-	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("make its command: %v", err)
 	}
 	want := `/opt/cloud-hypervisor
 --seccomp true
@@ -120,6 +128,10 @@ func TestResetOfCloudHypervisor(t *testing.T) {
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("it ended with %v", err)
 	}
+	// Nobody killed the program in it: it has failed, as one has whose machine another monitor ends with the guest.
+	if code, err := (&vm{maker: c}).broken(err); code != 1 || !strings.Contains(err.Error(), "reset") {
+		t.Errorf("the program ends with %d, %v", code, err)
+	}
 }
 
 // FuzzEvents has Cloud Hypervisor, which what runs in a machine may have taken over, tell anything.
@@ -164,8 +176,15 @@ func TestCloudHypervisor(t *testing.T) {
 			return fmt.Errorf("%w%s", err, v.lastWords())
 		}
 		isNobody(t, v, "cloud-hypervis", 1) // the kernel keeps 15 letters of a name
+		if _, err := os.Stat(filepath.Join(socketsDir, jailSocket)); err != nil {
+			return err
+		}
 		return nil
 	})
+	// One that was taken over may write where its sockets are, which is no disk: what it makes there would fill that, and stay.
+	if left, err := os.ReadDir(socketsDir); err != nil || len(left) > 0 {
+		t.Errorf("on the disk are %v, %v", left, err)
+	}
 	if st, err := os.Stat(disk0); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the disk is %v, %v", st, err)
 	}

@@ -19,7 +19,6 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/spec"
@@ -137,12 +136,8 @@ func (d *Driver) vmlinux(ctx context.Context, k kernel) (string, error) {
 			return fail(err, "give the worker an uncompressed vmlinux")
 		}
 	}
-	if err := files.Replace(path, image, 0o644); err != nil {
+	if err := keepAlone(path, image); err != nil {
 		return fail(err, "free space below "+d.opts.Dir)
-	}
-	others, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.vmlinux"))
-	for _, o := range slices.DeleteFunc(others, func(o string) bool { return o == path }) {
-		_ = os.Remove(o) // running guests have read theirs
 	}
 	return path, nil
 }

@@ -88,11 +88,43 @@ func (d *Driver) openKernel() (kernel, error) {
 		return fail(fmt.Errorf("%s has the digest %s, not %s", given, k.Digest, pin),
 			"fetch it again, or pin what is there with --guest-kernel-sha256")
 	}
-	k.Initrd, err = d.makeInitrd(k.Digest, files)
+	if k.Initrd, err = d.makeInitrd(k.Digest, files); err == nil {
+		k.Path, err = d.forNobody(k)
+	}
 	if err != nil {
 		return fail(err, "free space below "+d.opts.Dir)
 	}
 	return k, nil
+}
+
+// forNobody gives a kernel's image as the users of machines can open it: as it is, or as a copy, made once, of one that only root may
+// read, as in Ubuntu's packages.
+func (d *Driver) forNobody(k kernel) (string, error) {
+	st, err := os.Stat(k.Path)
+	if err != nil || st.Mode().Perm()&0o004 != 0 {
+		return k.Path, err
+	}
+	path := filepath.Join(d.opts.Dir, "kernel", k.Digest[:16]+".image")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	image, err := os.ReadFile(k.Path)
+	if err != nil {
+		return "", err
+	}
+	return path, keepAlone(path, image)
+}
+
+// keepAlone writes what guests boot, and removes those like it: they are of other kernels, and running guests have read theirs.
+func keepAlone(path string, data []byte) error {
+	if err := files.Replace(path, data, 0o644); err != nil {
+		return err
+	}
+	others, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*"+filepath.Ext(path)))
+	for _, o := range slices.DeleteFunc(others, func(o string) bool { return o == path }) {
+		_ = os.Remove(o)
+	}
+	return nil
 }
 
 // addFile hashes a file. Symbolic links are followed: the operator vouches for what is there.
@@ -164,15 +196,7 @@ func (d *Driver) makeInitrd(digest string, modules []string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	if err := files.Replace(path, a.end(), 0o644); err != nil {
-		return "", err
-	}
-	// Those of other kernels are not used again: running guests have read theirs.
-	others, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.cpio"))
-	for _, o := range slices.DeleteFunc(others, func(o string) bool { return o == path }) {
-		_ = os.Remove(o)
-	}
-	return path, nil
+	return path, keepAlone(path, a.end())
 }
 
 // archive is a cpio archive in the format that kernels unpack ("newc").

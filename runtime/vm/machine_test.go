@@ -3,6 +3,7 @@
 package vm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/probe"
+	"skerry.dev/skerry/runtime/runtimetest"
 )
 
 // image makes a directory with the self-test's program.
@@ -63,6 +65,67 @@ func TestSilentGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	startsSilent(t, qemu)
+}
+
+// TestKernelOfRootAlone has a kernel as Ubuntu's packages do, which only root may read: machines, whose users are nobody, get one that
+// they can open.
+func TestKernelOfRootAlone(t *testing.T) {
+	given := filepath.Join(t.TempDir(), "vmlinuz-7.0")
+	o := options(t.TempDir())
+	o.Kernel = given
+	d, err := New(o)
+	if err != nil {
+		t.Fatalf("open the driver: %v", err)
+	}
+	defer d.Close()
+	for _, text := range []string{"a kernel", "another kernel"} {
+		if err := os.WriteFile(given, []byte(text), 0o600); err != nil {
+			t.Fatalf("write the kernel: %v", err)
+		}
+		k, err := d.openKernel()
+		if err != nil {
+			t.Fatalf("open the kernel: %v", err)
+		}
+		st, err := os.Stat(k.Path)
+		data, _ := os.ReadFile(k.Path)
+		if err != nil || st.Mode().Perm()&0o004 == 0 || string(data) != text || k.Version != "vmlinuz-7.0" {
+			t.Errorf("the machines get %s with %q, %v, %v", k.Path, data, st.Mode(), err)
+		}
+		if images, _ := filepath.Glob(filepath.Join(o.Dir, "kernel", "*.image")); len(images) != 1 {
+			t.Errorf("there are %v", images)
+		}
+	}
+	if err := os.Chmod(given, 0o644); err != nil {
+		t.Fatalf("let all read the kernel: %v", err)
+	}
+	if k, err := d.openKernel(); err != nil || k.Path != given {
+		t.Errorf("one that all can read is %s, %v", k.Path, err)
+	}
+}
+
+// TestKVMIsGivenUpFirst has a machine that is so slow that a guest gets as long as there is: the self-test gives up before vm-run does,
+// which counts as a failure that may be tried again.
+func TestKVMIsGivenUpFirst(t *testing.T) {
+	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a guest with KVM", Why: err.Error()})
+	} else {
+		kvm.Close()
+	}
+	d, err := New(Options{Dir: t.TempDir(), Command: options("").Command, CgroupParent: runtimetest.CgroupParent()})
+	if err != nil {
+		t.Fatalf("open the driver: %v", err)
+	}
+	defer d.Close()
+	slow := filepath.Join(t.TempDir(), "qemu")
+	if err := os.WriteFile(slow, []byte("#!/bin/sh\nexec sleep 0.1\n"), 0o755); err != nil {
+		t.Fatalf("write the program: %v", err)
+	}
+	_ = d.tryKVM(t.Context(), &choice{qemu: slow}, func(ctx context.Context, c *choice) error {
+		if until, _ := ctx.Deadline(); !until.Before(time.Now().Add(d.patience(c.accel))) {
+			t.Errorf("a guest may be silent until %v, and vm-run waits for %s", until, d.patience(c.accel))
+		}
+		return nil
+	})
 }
 
 // TestGuestWithoutClock has an emulator whose guest finds no clock, twice; the third one is silent.

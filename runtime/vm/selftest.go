@@ -96,6 +96,9 @@ func (s *selfTest) run(ctx context.Context, r *runtime.Report) {
 // being emulated after all, as where /dev/kvm is there but only runs kernels that were made for it.
 const kvmPatience = 8 * time.Second
 
+// mostKVMPatience bounds that: vm-run gives a guest up after a minute, which counts as what failed at once and may be tried again.
+const mostKVMPatience = 55 * time.Second
+
 // accelerate tries KVM, then an emulated processor if that is allowed, and writes down which it is to be.
 func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice, emulate bool,
 	try func(context.Context, *choice) error) bool {
@@ -139,7 +142,7 @@ func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Conte
 	case c.cloudHypervisor != nil:
 		program = c.cloudHypervisor.Path
 	}
-	patience := max(probe.Patience(ctx, program, kvmPatience), s.patience)
+	patience := max(min(probe.Patience(ctx, program, kvmPatience), mostKVMPatience), s.patience)
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err = try(limited, &with); err == nil {

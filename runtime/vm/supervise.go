@@ -123,13 +123,21 @@ func (v *vm) run() (int, error) {
 				return v.finish(x), nil
 			case <-time.After(100 * time.Millisecond):
 			}
-			code := 1
-			if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Sys().(syscall.WaitStatus).Signaled() {
-				code = 128 + int(exit.Sys().(syscall.WaitStatus).Signal())
-			}
-			return code, fmt.Errorf("the machine ended by itself (%v)%s", err, v.lastWords())
+			return v.broken(err)
 		}
 	}
+}
+
+// broken gives the exit status of a machine that has ended before its program, and says how.
+func (v *vm) broken(err error) (code int, _ error) {
+	code = 1
+	if c, ok := v.maker.(*cloudHypervisor); ok && c.reset.Load() {
+		return code, errors.New("the guest has reset its machine" + v.lastWords())
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Sys().(syscall.WaitStatus).Signaled() {
+		code = 128 + int(exit.Sys().(syscall.WaitStatus).Signal())
+	}
+	return code, fmt.Errorf("the machine ended by itself (%v)%s", err, v.lastWords())
 }
 
 // configure tells a guest that has booted what it is to become, and limits it.
