@@ -26,7 +26,7 @@ func TestUpdateGoesOnWhenItsFirstSiteHasRecovered(t *testing.T) {
 	})
 	w.Run(5 * time.Minute)
 	if _, s := w.shown(); !s.Rollout.Failing {
-		t.Fatalf("it does not fail: %+v", s.Rollout)
+		t.Fatalf("want a version that fails: %+v", s.Rollout)
 	}
 	w.sitesAre("it fails at one", map[string]string{"a": "x:1 x:1", "b": ""})
 	deaf = false
@@ -47,7 +47,7 @@ func TestPerWorkerDeadlineIsThatOfEachCopy(t *testing.T) {
 		w.Run(20 * time.Second)
 	}
 	if _, s := w.shown(); s.Rollout.Refused == nil {
-		t.Errorf("twice its deadline has passed: %+v", s.Rollout)
+		t.Errorf("want it taken back when twice its deadline has passed: %+v", s.Rollout)
 	}
 }
 
@@ -68,12 +68,12 @@ func TestPerWorkerShowsThatACopyBeforeFails(t *testing.T) {
 	fails = true
 	w.Run(time.Minute)
 	if status, s := w.shown(); s.Ready != 3 || status != "Degraded" {
-		t.Errorf("%s with %d ready", status, s.Ready)
+		t.Errorf("a copy fails: it is %s with %d ready, want Degraded with 3", status, s.Ready)
 	}
 	fails = false
 	w.Run(time.Minute)
 	if status, s := w.shown(); s.Ready != 4 || status != "Progressing" {
-		t.Errorf("%s with %d ready", status, s.Ready)
+		t.Errorf("it serves again: it is %s with %d ready, want Progressing with 4", status, s.Ready)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestPerWorkerCordonedInItsTurn(t *testing.T) {
 	w.must(t, w.Clusters["a"], cluster.CordonWorker{Name: at, Reason: "repair"})
 	w.Run(30 * time.Minute)
 	if _, s := w.shown(); s.Rollout.Refused != nil {
-		t.Errorf("it was taken back: %+v", s.Rollout.Refused)
+		t.Errorf("want it to stay, and it was taken back: %+v", s.Rollout.Refused)
 	}
 	w.serve("another one is the canary", map[string]int{"x:2": 2, "x:3": 1})
 }
@@ -132,7 +132,7 @@ func TestUpdateLeavesASiteInQuarantine(t *testing.T) {
 		w.Run(2 * time.Minute)
 	}
 	if v := trustOf(w.World, "b"); v == nil || v.Quarantine == "" {
-		t.Fatalf("it is not in quarantine: %+v", v)
+		t.Fatalf("want it in quarantine: %+v", v)
 	}
 	w.apply("x:2")
 	w.Run(5 * time.Minute)
@@ -186,7 +186,7 @@ func TestPerWorkerUpdateAfterOneThatIsNotOver(t *testing.T) {
 			for range 60 {
 				w.Run(2 * time.Second)
 				if _, s := w.shown(); s.Ready < 2 {
-					t.Fatalf("%s for %s: %d are ready", image, after, s.Ready)
+					t.Fatalf("%s for %s: %d are ready, want at least 2", image, after, s.Ready)
 				}
 			}
 			w.serve(image+" for "+after.String(), map[string]int{"x:3": 3})

@@ -67,7 +67,8 @@ type catalog struct {
 }
 
 func newCatalog() *catalog {
-	return &catalog{apps: map[skerry.AppKey]*App{}, shut: map[string]bool{}, dirty: map[skerry.AppKey]bool{}, wake: map[skerry.AppKey]time.Time{}}
+	return &catalog{apps: map[skerry.AppKey]*App{}, shut: map[string]bool{},
+		dirty: map[skerry.AppKey]bool{}, wake: map[skerry.AppKey]time.Time{}}
 }
 
 // enter takes an application in, new, read or changed.

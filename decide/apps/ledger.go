@@ -59,9 +59,9 @@ type Instance struct {
 	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
-	// Copies counts those that it stands for, of a perWorker service, CountedAt is when that, Want or Have changed last, and NearerAt when it
-	// came nearer to what is wanted, or was there; Exchange is as in Assignment. They follow from what sites tell and from the rollout, so they
-	// are in no record: an older program could not open that.
+	// Copies counts those that it stands for, of a perWorker service, CountedAt is when that, Want or Have changed last, and NearerAt when
+	// it came nearer to what is wanted, or was there; Exchange is as in Assignment. They follow from what sites tell and from the rollout,
+	// so they are in no record: an older program could not open that.
 	Copies    *wire.Copies `json:"-"`
 	CountedAt time.Time    `json:"-"`
 	NearerAt  time.Time    `json:"-"`

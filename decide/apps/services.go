@@ -179,8 +179,8 @@ const awayAfter = time.Minute
 //	first site, the one with the fewest copies ─► done there, watched for healthyTime ─► as many sites at a time as are done ─► done
 //	   └─── too many failures, or not ready in time ───► every site that has it goes back, all at once
 //
-// A site that is out of touch or in quarantine, or does not admit the version, is neither waited for nor counted: another one goes first, and
-// it gets the version when it can. By then the update may be done, and is no longer taken back for what happens at that one site.
+// A site that is out of touch or in quarantine, or does not admit the version, is neither waited for nor counted: another one goes first,
+// and it gets the version when it can. By then the update may be done, and is no longer taken back for what happens at that one site.
 func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	rev := a.revisions[s.Name]
 	have, ending := rs.byTarget(now, a, s, fx)
