@@ -148,7 +148,7 @@ func rolloutText(s *view.ServiceView, now time.Time) string {
 	if k := r.Sites; k != nil && (k.All > 1 || k.Away > 0) {
 		text += fmt.Sprintf("; done at %d of %d sites", k.Done, k.All)
 		if k.Away > 0 {
-			text += fmt.Sprintf(", %d out of touch", k.Away)
+			text += fmt.Sprintf(", %d out of touch or in quarantine", k.Away)
 		}
 	}
 	if r.Waits != "" {

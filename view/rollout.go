@@ -44,7 +44,7 @@ type RolloutView struct {
 type RolloutSites struct {
 	All  int `json:"all" doc:"Sites that are to have the service."`
 	Done int `json:"done" doc:"Sites where all copies run the new version and serve."`
-	Away int `json:"away,omitempty" doc:"Sites that are out of touch and do not have the new version; they get it when they are back."`
+	Away int `json:"away,omitempty" doc:"Sites that are out of touch or in quarantine, without the new version; they get it later."`
 }
 
 // RefusedView is a version that failed and was taken back.

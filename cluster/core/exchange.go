@@ -35,7 +35,7 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 		most, trial := in.most(now, next, len(stay))
 		in.watch(now, next, trial, fx)
 		back := next.A.Exchange == spec.ExchangeBack
-		if len(missing) >= most && !back || next.A.Exchange == spec.ExchangeHeld || in.admission.Check(&next.A) != nil {
+		if next.A.Exchange == spec.ExchangeHeld || in.admission.Check(&next.A) != nil {
 			continue
 		}
 		turns := map[*placement]int{}
@@ -46,9 +46,11 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 		for _, p := range stay {
 			switch turn := turns[p]; {
 			case turn == turnNowhere:
-			case turn >= turnNotFor && (len(missing) > 0 || turn == turnAway && !in.proven(next)):
+			case turn >= turnNotFor && (len(missing) > 0 || most == 0 || turn == turnAway && !in.proven(next)):
 				continue // it may only be out of touch for a moment, like all of them
 			case turn >= turnNotFor:
+			case missing[p.Pinned] && (most > 0 || turn == turnNotReady): // another update has begun there, and is not over
+				in.begin(next, p.Pinned, fx)
 			case len(missing) >= most && !(back && turn == turnNotReady):
 				continue
 			default:

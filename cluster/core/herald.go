@@ -139,6 +139,11 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 		o.Reason = ""
 	}
 	h.tellGroupAs(now, g, o, fx)
+	if g.Removing {
+		if next := h.successor(g); next != nil { // it counts those of this one that stay until it is their turn
+			h.tellGroup(now, next, fx)
+		}
+	}
 }
 
 // counts tells how far the copies of a group have come, beside those of other groups whose turn is yet to come.
@@ -160,7 +165,7 @@ func (h *herald) counts(of *group, list, turns []*placement) *wire.Copies {
 		delete(begun, p.Pinned)
 	}
 	for name := range begun { // the other one has not ended yet
-		if h.workers[name] != nil {
+		if w := h.workers[name]; w != nil && w.report.Frozen == "" && w.refusing() == "" { // else nothing can come there
 			sum.Short++
 		}
 	}

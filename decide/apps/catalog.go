@@ -59,14 +59,16 @@ type Run struct {
 // maps (archtest TestOwners).
 type catalog struct {
 	apps    map[skerry.AppKey]*App
-	targets []string // children among which perWorker services are spread
+	targets []string        // children among which perWorker services are spread
+	shut    map[string]bool // those of them that get nothing new
 	dirty   map[skerry.AppKey]bool
 	wake    map[skerry.AppKey]time.Time
 	frozen  bool // delegated applications stay as they are
 }
 
 func newCatalog() *catalog {
-	return &catalog{apps: map[skerry.AppKey]*App{}, dirty: map[skerry.AppKey]bool{}, wake: map[skerry.AppKey]time.Time{}}
+	return &catalog{apps: map[skerry.AppKey]*App{}, shut: map[string]bool{},
+		dirty: map[skerry.AppKey]bool{}, wake: map[skerry.AppKey]time.Time{}}
 }
 
 // enter takes an application in, new, read or changed.
@@ -139,6 +141,17 @@ func (c *catalog) Apps() []*App {
 	return out
 }
 
+// SetShut says whether a child gets nothing new. What perWorker services have there stays.
+func (c *catalog) SetShut(child string, on bool) {
+	if c.shut[child] == on {
+		return
+	}
+	if delete(c.shut, child); on {
+		c.shut[child] = true
+	}
+	c.lookPerWorker()
+}
+
 // SetTargets names the children among which perWorker services are spread, each getting one instance.
 func (c *catalog) SetTargets(children []string) {
 	list := slices.Clone(children)
@@ -147,6 +160,10 @@ func (c *catalog) SetTargets(children []string) {
 		return
 	}
 	c.targets = list
+	c.lookPerWorker()
+}
+
+func (c *catalog) lookPerWorker() {
 	for k, a := range c.apps {
 		for i := range a.Manifest.Spec.Services {
 			if a.Manifest.Spec.Services[i].Mode == spec.ModePerWorker {

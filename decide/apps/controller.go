@@ -54,7 +54,7 @@ func New(seed [16]byte, tier string) *Controller {
 	c.volumes = &volumes{c.lifecycle, c.tenants}
 	c.editor = &editor{c.lifecycle, c.tenants, c.networks, c.history, c.secrets, c.volumes}
 	c.demand = newDemand(c.lifecycle, c.editor)
-	c.views = &views{instances, c.history, c.networks, c.demand}
+	c.views = &views{applications, instances, c.history, c.networks, c.demand}
 	c.jobs = &jobs{c.lifecycle}
 	c.rollouts = &rollouts{c.lifecycle, c.editor, c.history, c.mover}
 	return c

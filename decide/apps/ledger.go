@@ -59,10 +59,12 @@ type Instance struct {
 	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
-	// Copies counts those that it stands for, of a perWorker service, and CountedAt is when that, Want or Have changed last; Exchange is as in
-	// Assignment. They follow from what sites tell and from the rollout, so they are in no record: an older program could not open that.
+	// Copies counts those that it stands for, of a perWorker service, CountedAt is when that, Want or Have changed last, and NearerAt when
+	// it came nearer to what is wanted, or was there; Exchange is as in Assignment. They follow from what sites tell and from the rollout,
+	// so they are in no record: an older program could not open that.
 	Copies    *wire.Copies `json:"-"`
 	CountedAt time.Time    `json:"-"`
+	NearerAt  time.Time    `json:"-"`
 	Exchange  string       `json:"-"`
 	// Shared is what all instances of its service at its holder use together, where that is all that is known.
 	Shared  *wire.QoS `json:"shared,omitempty"`
@@ -190,6 +192,16 @@ func (l *ledger) Instances(k skerry.ServiceKey) []*Instance {
 		return strings.Compare(string(a.ID), string(b.ID))
 	})
 	return out
+}
+
+// ofRevision gives an instance of a service that is of a revision, or nil.
+func (l *ledger) ofRevision(k skerry.ServiceKey, rev string) *Instance {
+	for _, i := range l.Instances(k) {
+		if i.Revision == rev {
+			return i
+		}
+	}
+	return nil
 }
 
 // InstancesOf lists the instances of an application, by service and age.

@@ -102,10 +102,15 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 func (i *Instance) count(now time.Time, before *Instance, k *wire.Copies) bool {
 	i.Copies = k
 	same := i.Want == before.Want && i.Have == before.Have && (k == nil) == (before.Copies == nil) && (k == nil || *k == *before.Copies)
-	if !same {
-		i.CountedAt = now
+	if same {
+		return false
 	}
-	return !same
+	i.CountedAt = now
+	if k == nil || before.Copies == nil || before.Copies.Short == 0 || k.Former < before.Copies.Former ||
+		i.Have+k.Done > before.Have+before.Copies.Done { // beside a copy that does not come, others may come and go
+		i.NearerAt = now
+	}
+	return true
 }
 
 // crashLoop takes what a holder says of an instance that ends again and again.

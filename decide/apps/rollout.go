@@ -249,7 +249,7 @@ func (rs *rollouts) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollo
 		}
 		// Not since before this life: its clock may be years ahead of that, or the machine was off, and a version would be taken back for it.
 		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Frozen))),
-			latest(began, i.CountedAt))
+			latest(began, i.NearerAt))
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
 			rs.wakeAt(a.Key(), at)

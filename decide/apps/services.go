@@ -179,8 +179,8 @@ const awayAfter = time.Minute
 //	first site, the one with the fewest copies ─► done there, watched for healthyTime ─► as many sites at a time as are done ─► done
 //	   └─── too many failures, or not ready in time ───► every site that has it goes back, all at once
 //
-// A site that is out of touch, or does not admit the version, is neither waited for nor counted: another one goes first, and it gets the
-// version when it can. By then the update may be done, and is no longer taken back for what happens at that one site.
+// A site that is out of touch or in quarantine, or does not admit the version, is neither waited for nor counted: another one goes first,
+// and it gets the version when it can. By then the update may be done, and is no longer taken back for what happens at that one site.
 func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	rev := a.revisions[s.Name]
 	have, ending := rs.byTarget(now, a, s, fx)
@@ -207,12 +207,14 @@ func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpe
 			return // it goes back to what ran before
 		}
 	}
-	next := rs.nextSites(a, s, roll, judged, rest, limit)
+	next := rs.nextSites(now, a, s, roll, judged, rest, limit)
 	for at, target := range rs.targets {
 		switch i := have[target]; {
 		case !rs.allows(s, target):
 		case i == nil && roll.Canary && roll.EndedAt.IsZero() && len(old) > 0: // it has joined, and is no site to try something at
-			rs.createAs(now, a, old[0], at, target, fx)
+			if like := rs.ofRevision(skerry.ServiceKey{App: a.Key(), Service: s.Name}, roll.From); like != nil {
+				rs.createAs(now, a, like, at, target, fx)
+			}
 		case i == nil:
 			current = append(current, rs.create(now, a, s, at, target, "", fx))
 		case slices.Contains(next, i):
@@ -268,9 +270,12 @@ func (rs *rollouts) byTarget(now time.Time, app *App, svc *spec.ServiceSpec, fx 
 	return have, ending
 }
 
-// judged leaves out the sites that an update does not wait for, because they are out of touch.
+// judged leaves out the sites that an update does not wait for, because they are out of touch or get nothing new.
 func (rs *rollouts) judged(now time.Time, a *App, list []*Instance) (out []*Instance) {
 	for _, i := range list {
+		if rs.shut[i.Target] {
+			continue
+		}
 		if outOfTouch(i) {
 			at := sinceOf(i, skerry.Reachable).Add(awayAfter)
 			if !now.Before(at) {
@@ -284,7 +289,8 @@ func (rs *rollouts) judged(now time.Time, a *App, list []*Instance) (out []*Inst
 }
 
 // nextSites chooses the sites that get the new version now, of those that have another one. limit is how many may have it.
-func (rs *rollouts) nextSites(app *App, svc *spec.ServiceSpec, roll *Rollout, judged, rest []*Instance, limit int) []*Instance {
+func (rs *rollouts) nextSites(now time.Time, app *App, svc *spec.ServiceSpec, roll *Rollout, judged, rest []*Instance,
+	limit int) []*Instance {
 	more, done, busy := limit-len(judged), 0, 0
 	for _, i := range judged {
 		if i.settled() {
@@ -296,7 +302,7 @@ func (rs *rollouts) nextSites(app *App, svc *spec.ServiceSpec, roll *Rollout, ju
 			more = 0
 		}
 	}
-	if app.Paused[svc.Name] != "" || roll.EndedAt.IsZero() && roll.Told {
+	if app.Paused[svc.Name] != "" || roll.EndedAt.IsZero() && roll.Told && !rs.recovered(now, app, svc, roll, judged) {
 		more = 0
 	}
 	if svc.Update.Sites != spec.SitesAll && !roll.goesBack() { // never more at a time than have shown that it works
@@ -305,6 +311,16 @@ func (rs *rollouts) nextSites(app *App, svc *spec.ServiceSpec, roll *Rollout, ju
 	rest = slices.DeleteFunc(slices.Clone(rest), outOfTouch)
 	slices.SortStableFunc(rest, func(a, b *Instance) int { return cmp.Compare(a.exposed(), b.exposed()) })
 	return rest[:min(max(more, 0), len(rest))]
+}
+
+// recovered reports whether a version that failed, and stays, has served since then for as long as one is watched.
+func (rs *rollouts) recovered(now time.Time, app *App, svc *spec.ServiceSpec, roll *Rollout, judged []*Instance) bool {
+	at := roll.healthyAt(svc, judged)
+	if now.Before(at) {
+		rs.wakeAt(app.Key(), at)
+		return false
+	}
+	return !at.IsZero()
 }
 
 // exposed orders sites by how much a bad version would harm there. One that serves nobody proves nothing, and comes last.

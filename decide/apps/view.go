@@ -11,6 +11,7 @@ import (
 
 // views shows applications to users, and changes nothing.
 type views struct {
+	catalog  *catalog
 	ledger   *ledger
 	history  *history
 	networks *networks
@@ -283,7 +284,7 @@ func (vs *views) viewSites(a *App, s *spec.ServiceSpec) *view.RolloutSites {
 			continue
 		case has && i.settled():
 			v.Done++
-		case !has && outOfTouch(i):
+		case !has && (outOfTouch(i) || vs.catalog.shut[i.Target]):
 			v.Away++
 		}
 		v.All++

@@ -19,7 +19,7 @@ var owned = []struct {
 		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded",
 			"originals", "watched", "orphan", "asking", "grew", "notes"},
 		[]string{"p", "inst"}, []string{"Worker", "Removing", "Next", "Original"}},
-	{dir: "decide/apps", file: "decide/apps/catalog.go", fields: []string{"apps", "targets", "dirty", "wake", "frozen"}},
+	{dir: "decide/apps", file: "decide/apps/catalog.go", fields: []string{"apps", "targets", "shut", "dirty", "wake", "frozen"}},
 	{dir: "decide/apps", file: "decide/apps/ledger.go", fields: []string{"counter", "inst", "byService", "unplaced", "stopping"}},
 	{dir: "decide/apps", file: "decide/apps/claims.go", fields: []string{"claimed", "changed"}},
 	{dir: "decide/apps", file: "decide/apps/quota.go", fields: []string{"orgs", "spaces"}},

@@ -109,6 +109,7 @@ func (c *Core) saveBook(site string, fx *wire.Effects) {
 // rankSite tells the scheduler how far a site is believed.
 func (c *Core) rankSite(site string) {
 	b := c.suspects.books[site]
+	c.Apps.SetShut(site, b != nil && b.Quarantine != "")
 	if c.Children.Get(site) == nil {
 		return
 	}

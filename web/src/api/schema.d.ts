@@ -3058,7 +3058,7 @@ export interface components {
             all: number;
             /**
              * Format: int64
-             * @description Sites that are out of touch and do not have the new version; they get it when they are back.
+             * @description Sites that are out of touch or in quarantine, without the new version; they get it later.
              */
             away?: number;
             /**

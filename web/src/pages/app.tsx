@@ -326,7 +326,7 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
               {s.upToDate} of {s.want} instances have the new version
               {!r.sites && r.wave > 0 && `, wave ${r.wave}`}
               {r.sites && r.sites.all > 1 && `, done at ${r.sites.done} of ${r.sites.all} sites`}
-              {r.sites?.away && `, ${r.sites.away} out of touch`}
+              {r.sites?.away && `, ${r.sites.away} out of touch or in quarantine`}
               {r.failures ? `, ${r.failures} failures` : ""}.
             </Text>
             <Progress
