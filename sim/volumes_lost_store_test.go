@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,6 +102,36 @@ func TestVolumesOfALostStore(t *testing.T) {
 
 // What a site had its workers keep with a key that is lost as well, as an earlier version without seals did, is left
 // alone, and not taken up.
+// TestManyVolumesOfALostKey names some volumes that are left, and no more, however many a worker says that it keeps.
+func TestManyVolumesOfALostKey(t *testing.T) {
+	w := newWorld(t, 9)
+	site := w.AddCluster("a")
+	w.AddWorker("a", "w1", facts(80_000))
+	w.Run(time.Second)
+	w.must(t, site, apps.PutOrg{Org: apps.Org{Name: "default"}})
+	w.must(t, site, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
+	w.must(t, site, app("db", 70, func(s *spec.ServiceSpec) {
+		s.Resources.Memory = 16 * skerry.MiB
+		s.Volumes = []spec.Volume{{Name: "data", Local: &spec.LocalVolume{Size: 4 * skerry.MiB}}}
+		s.Mounts = []spec.Mount{{Volume: "data", Path: "/data"}}
+	}))
+	w.Run(time.Minute)
+	w.must(t, site, deleteApp("db"))
+	w.Run(time.Minute)
+	w.restore(site, map[string][]byte{}, func() core {
+		return cluster.New(cluster.Options{Name: "a", Incarnation: "a2", Term: 1 << 20, Seed: w.bytes()})
+	})
+	w.Restart(site, nil)
+	w.Run(5 * time.Minute)
+	if at := w.volumes("db"); len(at) != 70 {
+		t.Errorf("the data is at %d places, want it left at 70", len(at))
+	}
+	told := w.texts("VolumesLeft")
+	if len(told) != 64 || !strings.HasSuffix(told[63], "which are not named") || strings.HasSuffix(told[62], "which are not named") {
+		t.Errorf("%d events tell of them, want 64, the last of which says that there are more: %q", len(told), told)
+	}
+}
+
 func TestVolumesOfALostKey(t *testing.T) {
 	w := newWorld(t, 9)
 	site := w.AddCluster("a")

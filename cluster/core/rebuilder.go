@@ -29,7 +29,7 @@ type rebuilder struct {
 	rebuild *autonomy.Rebuild
 	opt     *Options
 	// unclear are volumes that workers keep from before and that are not taken up, by worker and key, of which that was told.
-	unclear map[string]bool
+	unclear map[string]map[string]bool
 }
 
 // rebuildFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
@@ -60,35 +60,51 @@ func (sv *rebuilder) rebuildFrom(now time.Time, child *members.Child, fx *wire.E
 	}
 }
 
+// unclearMost is how many volumes of one worker are named that are not taken up. Further ones of it are not looked at: a worker that says
+// it keeps very many would fill the site's events, and its time.
+const unclearMost = 64
+
 // findVolumes takes up the volumes that a worker keeps and this store does not know: it was lost, or is an older backup. They are nobody's
 // until an application of their name comes back; absence removes nothing.
 func (sv *rebuilder) findVolumes(now time.Time, child *members.Child, fx *wire.Effects) {
+	if len(sv.unclear[child.Name]) == unclearMost {
+		return
+	}
 	orphans, known := child.Desired.Orphans()
 	if !known {
 		return
 	}
+	if sv.unclear[child.Name] == nil {
+		sv.unclear[child.Name] = map[string]bool{}
+	}
+	unclear := sv.unclear[child.Name]
 	for _, held := range orphans { // in order of their keys: a replica comes before its single volumes
+		if len(unclear) == unclearMost {
+			return
+		}
 		claim, ok := spec.ParseVolumeKey(held.Key)
-		at := child.Name + "/" + held.Key
-		if !ok || sv.unclear[at] {
+		if !ok || unclear[held.Key] {
 			continue
 		}
-		tell := func(reason, text string) {
-			text = "worker " + child.Name + " keeps volumes " + claim.String() + text
-			sv.siteEvent(fx, now, wire.EventWarning, reason, text, child.Name)
+		leave := func(why string) {
+			unclear[held.Key] = true
+			text := "worker " + child.Name + " keeps volumes " + claim.String() + " from before, which are not taken up: " + why
+			if len(unclear) == unclearMost {
+				text += "; nor are others that it keeps, which are not named"
+			}
+			sv.siteEvent(fx, now, wire.EventWarning, "VolumesLeft", text, child.Name)
 		}
 		k, sealed := sv.codec.SealedVolumes(sv.sealKey(), child.Name, held.Value)
 		switch {
 		case !sealed || k.Claim() != claim:
-			sv.unclear[at] = true
-			tell("VolumesLeft", " from before, which are not taken up: it is not shown that this site had them kept there")
+			leave("it is not shown that this site had them kept there")
 		case !volumes.TakeUp(sv.volumes, now, claim, child.Name, k.Org):
-			sv.unclear[at] = true
-			tell("VolumesLeft", " from before, which are not taken up: there are others of that name")
+			leave("there are others of that name")
 		default:
 			sv.Apps.SetBesides(k.Org, sv.volumes.Besides(k.Org))
-			tell("VolumesFound", ", which this site's store did not know; an application of that name uses them again, and "+
-				"`skerry delete volume` deletes them")
+			sv.siteEvent(fx, now, wire.EventWarning, "VolumesFound", "worker "+child.Name+" keeps volumes "+claim.String()+
+				", which this site's store did not know; an application of that name uses them again, and "+
+				"`skerry delete volume` deletes them", child.Name)
 		}
 	}
 }
