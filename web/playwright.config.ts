@@ -6,10 +6,12 @@ export default defineConfig({
   outputDir: process.env.SKERRY_RESULTS ?? "test-results",
   workers: 1,
   // A browser that is starved beside other tests is waited for; only one that stands still fails.
-  timeout: 1_800_000,
+  timeout: 900_000,
   expect: { timeout: 300_000 },
   use: {
     ignoreHTTPSErrors: true,
+    actionTimeout: 300_000,
+    navigationTimeout: 300_000,
     viewport: { width: 1280, height: 900 },
     launchOptions: {
       executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
