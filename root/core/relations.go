@@ -58,9 +58,9 @@ func (c *Core) relationItem(site, key string, there bool) bool {
 	if r.told[site] == nil {
 		r.told[site] = map[string][]byte{}
 	}
-	if there {
-		r.told[site][key] = r.told[site][key] // nil: nothing of it was carried
-	} else {
+	if _, known := r.told[site][key]; there && !known {
+		r.told[site][key] = nil // nothing of it was carried
+	} else if !there {
 		delete(r.told[site], key)
 	}
 	return true
