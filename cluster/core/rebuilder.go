@@ -155,7 +155,8 @@ func (sv *rebuilder) endRebuild(now time.Time, fx *wire.Effects) {
 			fx.Merge(more)
 		}
 	}
-	sv.siteEvent(fx, now, wire.EventNormal, "Rebuilt", "the site was rebuilt from what its workers hold; `skerry cluster status` shows what was not recovered", "")
+	sv.siteEvent(fx, now, wire.EventNormal, "Rebuilt",
+		"the site was rebuilt from what its workers hold; `skerry cluster status` shows what was not recovered", "")
 }
 
 // orphan is one with what a worker holds of it.

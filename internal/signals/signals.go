@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Ignored lists the signals that this process ignores, where the system says so (/proc on Linux). What is ignored stays so in every program
-// that the process starts; what is caught does not. signal.Ignored does not know of those that Go leaves alone, such as SIGTSTP. SIGTTIN and
-// SIGTTOU are left out: who catches them in the background of a terminal reads or writes again without end.
+// Ignored lists the signals that this process ignores, where the system says so (/proc on Linux). What is ignored stays so in every
+// program that the process starts; what is caught does not. signal.Ignored does not know of those that Go leaves alone, such as SIGTSTP.
+// SIGTTIN and SIGTTOU are left out: who catches them in the background of a terminal reads or writes again without end.
 func Ignored() (out []os.Signal) {
 	const ttin, ttou = 21, 22 // not every system has names for them
 	status, _ := os.ReadFile("/proc/self/status")

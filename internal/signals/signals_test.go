@@ -17,7 +17,8 @@ func TestIgnored(t *testing.T) {
 	signal.Ignore(syscall.SIGTSTP, syscall.SIGTTOU)
 	defer signal.Reset(syscall.SIGTSTP, syscall.SIGTTOU)
 	list := Ignored()
-	if !slices.Contains(list, os.Signal(syscall.SIGTSTP)) || slices.Contains(list, os.Signal(syscall.SIGTERM)) || slices.Contains(list, os.Signal(syscall.SIGTTOU)) {
+	has := func(s syscall.Signal) bool { return slices.Contains(list, os.Signal(s)) }
+	if !has(syscall.SIGTSTP) || has(syscall.SIGTERM) || has(syscall.SIGTTOU) {
 		t.Errorf("ignored are %v", list)
 	}
 }
