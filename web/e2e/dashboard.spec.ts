@@ -56,13 +56,20 @@ test("an application is drawn, refused while it is wrong, planned and deployed",
   const from = page.locator(".react-flow__node", { hasText: "gauge" }).locator(".react-flow__handle.source");
   const to = page.locator(".react-flow__node", { hasText: "store" }).locator(".react-flow__handle.target");
   const arrow = page.getByRole("heading", { name: "gauge → store" });
-  // By clicks: a pull that misses the handle, because the drawing moves while it makes room for the new service, moves a service instead,
-  // and one service above another can be pulled at no more.
+  // The drawing moves while it makes room for the new service, and a gesture that it moved away from ends nowhere. A slow machine shows
+  // the arrow late: another gesture would take it back.
   await expect(async () => {
     if (await arrow.isVisible()) return;
-    await from.click({ timeout: 10_000 });
-    await to.click({ timeout: 10_000 });
-    await expect(arrow).toBeVisible({ timeout: 10_000 });
+    await page.locator(".react-flow__node", { hasText: "gauge" }).scrollIntoViewIfNeeded({ timeout: 10_000 });
+    await from.hover({ timeout: 10_000 });
+    await page.mouse.down();
+    try {
+      await to.hover({ timeout: 10_000 });
+      await to.hover({ timeout: 10_000 });
+    } finally {
+      await page.mouse.up();
+    }
+    await expect(arrow).toBeVisible({ timeout: 10_000 }); // then another gesture
   }).toPass();
   await page.getByRole("textbox", { name: /^Max latency/ }).fill("250ms");
   const yaml = page.getByRole("textbox", { name: "Manifest as YAML" });
