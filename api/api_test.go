@@ -68,7 +68,8 @@ func newRootServing(t *testing.T, c node.APIConfig) *site {
 	t.Helper()
 	s := &site{t: t, Dir: t.TempDir()}
 	var err error
-	s.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)}, Server: root.ServerOptions{Link: "127.0.0.1:0"}})
+	s.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)},
+		Server: root.ServerOptions{Link: "127.0.0.1:0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,8 @@ func newCluster(t *testing.T) *site {
 	background(t, c.Run)
 	ready := make(chan *node.API, 1)
 	background(t, func(ctx context.Context) error {
-		return node.ServeAPI(ctx, c, c.Store, node.APIConfig{Dir: s.Dir, Limits: api.Limits{UserRate: -1, AddressRate: -1}, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
+		return node.ServeAPI(ctx, c, c.Store, node.APIConfig{Dir: s.Dir, Limits: api.Limits{UserRate: -1, AddressRate: -1},
+			Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
 	})
 	s.API = <-ready
 	s.URL = s.API.URL()

@@ -44,7 +44,8 @@ func newDevices(t *testing.T, certLife time.Duration) *devices {
 	t.Helper()
 	d := &devices{certLife: certLife, site: &site{t: t, dir: t.TempDir(), log: logger(t)}}
 	var err error
-	if d.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: filepath.Join(d.dir, "root"), Log: d.log.With("role", "root")}, Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
+	if d.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: filepath.Join(d.dir, "root"),
+		Log: d.log.With("role", "root")}, Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
 		t.Fatal(err)
 	}
 	d.run("root", d.Root.Run, d.Root.Close)
@@ -63,9 +64,9 @@ func newDevices(t *testing.T, certLife time.Duration) *devices {
 
 func (d *devices) startCluster(token, mqtt string) {
 	d.t.Helper()
-	k, err := node.OpenCluster(d.t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(d.dir, "cluster"), Log: d.log.With("role", "cluster")},
-		Server: cluster.ServerOptions{Link: "127.0.0.1:0", MQTT: mqtt, CertLife: d.certLife,
-			Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+	k, err := node.OpenCluster(d.t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(d.dir, "cluster"),
+		Log: d.log.With("role", "cluster")}, Server: cluster.ServerOptions{Link: "127.0.0.1:0", MQTT: mqtt, CertLife: d.certLife,
+		Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
 		Join: node.Join{Name: "harbour", Token: token, Parent: []string{d.Root.LinkAddr().String()}}})
 	if err != nil {
 		d.t.Fatal(err)
@@ -135,7 +136,8 @@ func (v *device) endAll() {
 		list, _ := os.ReadDir("/proc")
 		for _, e := range list {
 			pid, err := strconv.Atoi(e.Name())
-			if cmdline, cerr := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err == nil && cerr == nil && strings.Contains(string(cmdline), v.dir+"/instances/") {
+			if cmdline, cerr := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err == nil && cerr == nil &&
+				strings.Contains(string(cmdline), v.dir+"/instances/") {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // supervisors
 				left++
 			}
@@ -158,7 +160,8 @@ func (v *device) start(args ...string) {
 		v.t.Fatal(err)
 	}
 	defer log.Close()
-	v.cmd = exec.Command("python3", append([]string{"-B", pythonAgent, "--cluster", v.addr, "--data", v.dir, "--keepalive", "1", "--address", "127.0.0.1"}, args...)...)
+	v.cmd = exec.Command("python3", append([]string{"-B", pythonAgent, "--cluster", v.addr, "--data", v.dir, "--keepalive", "1", "--address",
+		"127.0.0.1"}, args...)...)
 	v.cmd.Stdout, v.cmd.Stderr = log, log
 	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := v.cmd.Start(); err != nil {
@@ -203,7 +206,8 @@ func (v *device) killSupervisor(id string) {
 	list, _ := os.ReadDir("/proc")
 	for _, e := range list {
 		pid, err := strconv.Atoi(e.Name())
-		if cmdline, cerr := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err == nil && cerr == nil && strings.Contains(string(cmdline), v.dir+"/instances/"+id+"/") {
+		if cmdline, cerr := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err == nil && cerr == nil &&
+			strings.Contains(string(cmdline), v.dir+"/instances/"+id+"/") {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			return
 		}
@@ -232,7 +236,8 @@ func TestExternalAgent(t *testing.T) {
 	d := newDevices(t, 0)
 	v := d.join("plc-7")
 	d.await("the device is a worker", func() bool { w := d.worker("plc-7"); return w != nil && w.Connected && w.Facts != nil })
-	if w := d.worker("plc-7"); w.Carrier != wire.CarrierMQTT || w.Beats || !strings.HasPrefix(w.Version, "skerry-agent.py") || w.Available.CPU == 0 {
+	if w := d.worker("plc-7"); w.Carrier != wire.CarrierMQTT || w.Beats || !strings.HasPrefix(w.Version, "skerry-agent.py") ||
+		w.Available.CPU == 0 {
 		t.Errorf("%+v", w)
 	}
 
@@ -446,7 +451,8 @@ func TestExternalAgentIsKilled(t *testing.T) {
 		pids := v.pids()
 		for _, i := range list {
 			cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pids[string(i.ID)]))
-			if want := map[string]string{"still": "100000", "pump": "99999"}[i.Service.Service]; !strings.Contains(string(cmdline), "\x00"+want+"\x00") {
+			if want := map[string]string{"still": "100000", "pump": "99999"}[i.Service.Service]; !strings.Contains(string(cmdline),
+				"\x00"+want+"\x00") {
 				return false
 			}
 		}
@@ -458,7 +464,8 @@ func TestExternalAgentIsKilled(t *testing.T) {
 	running := 0
 	list, _ := os.ReadDir("/proc")
 	for _, e := range list {
-		if cmdline, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err == nil && strings.HasPrefix(string(cmdline), "/bin/sleep\x00") {
+		if cmdline, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err == nil &&
+			strings.HasPrefix(string(cmdline), "/bin/sleep\x00") {
 			if cwd, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ")); strings.Contains(string(cwd), "SKERRY_WORKER=plc-7") {
 				running++
 			}

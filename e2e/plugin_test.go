@@ -36,10 +36,13 @@ func pluginSite(t *testing.T) (*site, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Cluster, err = node.OpenCluster(t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(s.dir, "cluster"), Log: s.log.With("role", "cluster")},
-		Server:  cluster.ServerOptions{Link: "127.0.0.1:0", Options: clustercore.Options{Standalone: true, Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
-		Join:    node.Join{Name: "island"},
-		Plugins: node.PluginConfig{Dir: dir, Shim: []string{self, node.PluginShimCommand}, CgroupParent: cgroupParent(filepath.Dir(s.dir)) + "-plugins"}})
+	s.Cluster, err = node.OpenCluster(t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(s.dir, "cluster"),
+		Log: s.log.With("role", "cluster")},
+		Server: cluster.ServerOptions{Link: "127.0.0.1:0",
+			Options: clustercore.Options{Standalone: true, Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+		Join: node.Join{Name: "island"},
+		Plugins: node.PluginConfig{Dir: dir, Shim: []string{self, node.PluginShimCommand},
+			CgroupParent: cgroupParent(filepath.Dir(s.dir)) + "-plugins"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +62,8 @@ func pluginSite(t *testing.T) (*site, string) {
 
 func (s *site) plugin(dir, name, script, more string) {
 	s.t.Helper()
-	for file, text := range map[string]string{name + ".sh": "#!/bin/sh\n" + script + "\n", name + ".yaml": "kind: exec\nfile: " + name + ".sh\ntimeout: 1s\n" + more + "\n"} {
+	for file, text := range map[string]string{name + ".sh": "#!/bin/sh\n" + script + "\n",
+		name + ".yaml": "kind: exec\nfile: " + name + ".sh\ntimeout: 1s\n" + more + "\n"} {
 		tmp := filepath.Join(dir, "."+file)
 		if err := os.WriteFile(tmp, []byte(text), 0o755); err != nil {
 			s.t.Fatal(err)
@@ -96,7 +100,8 @@ func TestPlugins(t *testing.T) {
 	}
 	start := func(name, policy string) {
 		t.Helper()
-		web := spec.ServiceSpec{Name: "web", Resources: spec.Resources{CPU: 100, Memory: 32 * skerry.MiB}, Placement: spec.Placement{Policy: policy}}
+		web := spec.ServiceSpec{Name: "web", Resources: spec.Resources{CPU: 100, Memory: 32 * skerry.MiB},
+			Placement: spec.Placement{Policy: policy}}
 		web.Image = "test/web:1"
 		if _, err := s.Cluster.Do(t.Context(), app(name, web)); err != nil {
 			t.Fatal(err)
@@ -118,7 +123,8 @@ func TestPlugins(t *testing.T) {
 	s.plugin(dir, "likes", `while read -r q; do echo '{"scores":{"w1":0.75}}'; done`, "")
 	s.await("the service is placed by the plugin", runs("chosen"))
 	e, _ := s.explain("chosen")
-	if d := e.Decision; d == nil || d.Policy != "ldp+plugin/likes" || d.Chosen != "w1" || len(d.Top) != 1 || d.Top[0].Score != 0.75 || len(d.Plugins) != 1 || d.Plugins[0].Scores["w1"] != 0.75 {
+	if d := e.Decision; d == nil || d.Policy != "ldp+plugin/likes" || d.Chosen != "w1" || len(d.Top) != 1 || d.Top[0].Score != 0.75 ||
+		len(d.Plugins) != 1 || d.Plugins[0].Scores["w1"] != 0.75 {
 		t.Errorf("%+v", d)
 	}
 

@@ -80,7 +80,8 @@ func New(opt Options) *Core {
 	core.judge = &judge{core.lifecycle, core.find, core.drainer.drains}
 	core.intake = &intake{lifecycle: core.lifecycle, find: core.find}
 	core.snapshots = &snapshots{core.lifecycle}
-	core.rebuilder = &rebuilder{core.lifecycle, core.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &core.opt, map[string]map[string]bool{}}
+	core.rebuilder = &rebuilder{core.lifecycle, core.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &core.opt,
+		map[string]map[string]bool{}}
 	core.amender = &amender{core.lifecycle, core.intake, core.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, core.Apps)}
 	core.views = &views{core.overlay, core.drainer, core.amender.overrides, core.rebuilder.rebuild}
 	core.planner = &planner{core.find}

@@ -85,11 +85,8 @@ func (c *catalog) forget(k skerry.AppKey, fx *wire.Effects) {
 	fx.Delete(prefixApp + k.String())
 }
 
-// look has Reconcile look at an application.
-func (c *catalog) look(k skerry.AppKey) { c.dirty[k] = true }
-
-// Look has Reconcile look at an application of which something changed that the controller is not told of.
-func (c *catalog) Look(k skerry.AppKey) { c.look(k) }
+// Look has Reconcile look at an application, of which something has changed.
+func (c *catalog) Look(k skerry.AppKey) { c.dirty[k] = true }
 
 // due gives the applications to be looked at, in order of their keys, and begins anew.
 func (c *catalog) due() []skerry.AppKey {
@@ -103,7 +100,7 @@ func (c *catalog) awake(now time.Time) {
 	for k, t := range c.wake {
 		if !t.After(now) {
 			delete(c.wake, k)
-			c.look(k)
+			c.Look(k)
 		}
 	}
 }
@@ -115,7 +112,7 @@ func (c *catalog) Freeze(on bool) {
 	}
 	for k, a := range c.apps {
 		if a.Delegated {
-			c.look(k)
+			c.Look(k)
 		}
 	}
 }
@@ -167,7 +164,7 @@ func (c *catalog) lookPerWorker() {
 	for k, a := range c.apps {
 		for i := range a.Manifest.Spec.Services {
 			if a.Manifest.Spec.Services[i].Mode == spec.ModePerWorker {
-				c.look(k)
+				c.Look(k)
 			}
 		}
 	}

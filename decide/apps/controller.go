@@ -77,7 +77,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	case prefixApp:
 		err = read(value, func(a *App) {
 			c.addApp(a)
-			c.look(a.Key())
+			c.Look(a.Key())
 		})
 	case prefixInst:
 		err = read(value, func(i *Instance) {

@@ -31,7 +31,7 @@ func (e *editor) Delegate(now time.Time, a *App, held []*Instance, fx *wire.Effe
 		s := &a.Manifest.Spec.Services[i]
 		a.setRollout(s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
 	}
-	e.look(a.Key())
+	e.Look(a.Key())
 }
 
 // GiveBack forgets a delegated application and its instances.
@@ -87,7 +87,7 @@ func (e *editor) ApplyDelegated(now time.Time, m Apply, totals map[string]int) (
 	next.UpdatedAt, next.Author = now, m.Actor
 	e.addApp(&next)
 	e.history.keep(old, &next, &fx)
-	e.look(k)
+	e.Look(k)
 	e.saveApp(&next, &fx)
 	return Applied{Key: k, Gen: next.Gen}, skipped, fx
 }
@@ -236,7 +236,7 @@ func (e *editor) Adopt(now time.Time, site string, m *wire.Amendment, all bool, 
 			}
 		}
 	}
-	e.look(m.App)
+	e.Look(m.App)
 	if !fresh && len(started)+len(ended) == 0 && !m.Deleted {
 		return started, ended, nil
 	}

@@ -27,7 +27,7 @@ func (l *lifecycle) violated(now time.Time, i *Instance, why string) {
 	}
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Satisfied, why == "", why)
 	if why != "" {
-		l.look(i.Service.App)
+		l.Look(i.Service.App)
 	}
 }
 

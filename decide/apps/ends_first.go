@@ -66,7 +66,7 @@ func (l *lifecycle) answered(now time.Time, i *Instance, why string, fx *wire.Ef
 	}
 	told := k.Why
 	k.Answered, k.Why = true, why
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 	l.saveInstance(i, fx)
 	if why != "" && why != told {
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "update waits: "+why)

@@ -26,7 +26,7 @@ func (l *lifecycle) Strand(now time.Time, i *Instance, why string, fx *wire.Effe
 	i.Reason = why
 	i.step(now, why)
 	l.saveInstance(i, fx)
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 }
 
 // Copying notes that a copy starts elsewhere.
@@ -58,7 +58,7 @@ func (l *lifecycle) TakeOver(now time.Time, i *Instance, left *Copy, why string,
 	}
 	i.step(now, text)
 	l.saveInstance(i, fx)
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Replaced", text))
 }
 
@@ -67,7 +67,7 @@ func (l *lifecycle) Back(now time.Time, i *Instance, text string, fx *wire.Effec
 	i.Cut, i.Next = false, nil
 	i.step(now, text)
 	l.saveInstance(i, fx)
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Back", text))
 }
 
@@ -81,7 +81,7 @@ func (l *lifecycle) Restore(now time.Time, i *Instance, fence skerry.Fence, why 
 	text := "runs at " + i.Holder + " as before; the copy at " + orNothing(from) + " ends: " + why
 	i.step(now, text)
 	l.saveInstance(i, fx)
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "KeptOriginal", text))
 }
 

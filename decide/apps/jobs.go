@@ -184,7 +184,7 @@ func (js *jobs) driveRun(now time.Time, a *App, s *spec.ServiceSpec, r *Run, fx 
 		text += "; " + r.Reason
 	}
 	js.appEvent(fx, now, a, s.Name, "Job"+r.Result, text)
-	js.look(a.Key()) // ends what is left of it
+	js.Look(a.Key()) // ends what is left of it
 }
 
 // due is when a run must be done, or the zero time.

@@ -59,9 +59,9 @@ type Instance struct {
 	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
-	// Copies counts those that it stands for, of a perWorker service, CountedAt is when that, Want or Have changed last, and NearerAt when
-	// it came nearer to what is wanted, or was there; Exchange is as in Assignment. They follow from what sites tell and from the rollout,
-	// so they are in no record: an older program could not open that.
+	// Copies counts the copies that it stands for, if its service is perWorker. CountedAt is when Copies, Want or Have last changed, and
+	// NearerAt when they last came nearer to what is wanted. Exchange is as in Assignment. All of them follow from what sites report and
+	// from the rollout, so they are in no record, which an older program could not open.
 	Copies    *wire.Copies `json:"-"`
 	CountedAt time.Time    `json:"-"`
 	NearerAt  time.Time    `json:"-"`

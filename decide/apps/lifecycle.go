@@ -100,7 +100,7 @@ func (l *lifecycle) revive(now time.Time, a *App, s *spec.ServiceSpec, i *Instan
 func (l *lifecycle) end(now time.Time, i *Instance, fx *wire.Effects) {
 	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Terminated", orNothing(i.Reason)))
 	l.dropInstance(i, fx)
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 }
 
 // discard removes an ended instance: its holder cleans up, if it has one.
@@ -121,7 +121,7 @@ func (l *lifecycle) deleteInstance(now time.Time, id skerry.InstanceID, actor st
 		return fx, skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
 	}
 	l.stop(now, i, "deleted by "+orNobody(actor), &fx)
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 	return fx, nil
 }
 

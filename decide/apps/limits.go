@@ -93,7 +93,7 @@ func (l *lifecycle) notTakenBack(now time.Time, i *Instance, o *wire.Observation
 	i.Revision, i.Spec, i.Fixed, i.Taken = o.Revision, i.Taken.Spec, a.revisions[i.Service.Service], nil
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
 	fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "NotResized", "it is replaced by one with the limits of before: "+no.Reason))
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 }
 
 // limited takes what a holder says of limits that are being changed.
@@ -111,18 +111,18 @@ func (l *lifecycle) limited(now time.Time, i *Instance, o *wire.Observation, fx 
 	case no != nil && no.Gen < r.Gen: // about other ones
 	case no != nil && no.InUse:
 		r.Reason = no.Reason // its worker has told the event
-		l.look(i.Service.App)
+		l.Look(i.Service.App)
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "its limits stay: "+no.Reason)
 	case no != nil:
 		i.Resize, i.Fixed, i.Gen = nil, r.Revision, r.Gen
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "it is replaced: "+no.Reason)
 		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "NotResized", "it is replaced by one with the new limits: "+no.Reason))
-		l.look(i.Service.App)
+		l.Look(i.Service.App)
 	case o.Revision == r.Revision && o.Gen >= r.Gen:
 		i.Resize, i.Fixed, i.Revision, i.Gen, i.Spec, i.Limited = nil, "", r.Revision, r.Gen, r.Spec, now
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
 		i.step(now, "has its new limits")
 		fx.Events = append(fx.Events, i.event(now, wire.EventNormal, "Resized", "runs on with "+limitsText(r.Spec)))
-		l.look(i.Service.App)
+		l.Look(i.Service.App)
 	}
 }

@@ -136,7 +136,8 @@ func TestNumbersOfSeveralSites(t *testing.T) {
 		site string
 		m    *wire.Amendment
 	}{{"a", told("a", "web-caaaaaaaa")}, {"b", told("b", "web-cbbbbbbbb", "web-ccccccccc")}} {
-		if started, ended, err := s.c.Adopt(s.now, m.site, m.m, false, mint, &fx); err != nil || len(started) != len(m.m.Services[0].Instances)-2 || len(ended) != 0 {
+		if started, ended, err := s.c.Adopt(s.now, m.site, m.m, false, mint, &fx); err != nil ||
+			len(started) != len(m.m.Services[0].Instances)-2 || len(ended) != 0 {
 			t.Errorf("%s: %d started, %d ended, %v", m.site, len(started), len(ended), err)
 		}
 	}
@@ -155,8 +156,9 @@ func TestNumbersOfSeveralSites(t *testing.T) {
 	}
 }
 
-// TestNumbersWhileOneEnds has a site scale its share while the owner is ending one instance of it, of which the site may have heard nothing.
-// An instance that ends is not counted twice, none at another site goes for it, and the same amendment may come again.
+// TestNumbersWhileOneEnds has a site scale its share while the owner is ending one instance of it, of which the site
+// may have heard nothing. An instance that ends is not counted twice, none at another site goes for it, and the same
+// amendment may come again.
 func TestNumbersWhileOneEnds(t *testing.T) {
 	for _, more := range []int{-3, -1, 1} {
 		at := newSite(t)

@@ -307,7 +307,7 @@ func (ns *networks) noteExports(a *App) {
 	}
 	for o := range ns.catalog.apps {
 		if o != k {
-			ns.catalog.look(o)
+			ns.catalog.Look(o)
 		}
 	}
 }

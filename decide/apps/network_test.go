@@ -211,7 +211,7 @@ func TestRoomAfterRest(t *testing.T) {
 				told++
 			}
 		}
-		c.look(shop)
+		c.Look(shop)
 		fx = c.Reconcile(now.Add(time.Minute))
 	}
 	if told != 1 {

@@ -93,7 +93,7 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 	}
 	l.saveInstance(i, fx)
 	if before.State != i.State || before.IsReady() != i.IsReady() || outOfTouch(&before) != outOfTouch(i) || i.Restart > 0 || counted {
-		l.look(i.Service.App)
+		l.Look(i.Service.App)
 	}
 	return false
 }
@@ -117,7 +117,7 @@ func (i *Instance) count(now time.Time, before *Instance, k *wire.Copies) bool {
 func (l *lifecycle) crashLoop(now time.Time, i *Instance, o *wire.Observation) {
 	if i.Looping = o.CrashLoop != ""; i.Looping {
 		if !skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
-			l.look(i.Service.App)
+			l.Look(i.Service.App)
 		}
 		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.CrashLoop, true, o.CrashLoop)
 		return
@@ -209,7 +209,7 @@ func (l *lifecycle) unplace(now time.Time, i *Instance, why string, fx *wire.Eff
 	}
 	i.step(now, why)
 	l.saveInstance(i, fx)
-	l.look(i.Service.App)
+	l.Look(i.Service.App)
 }
 
 // Gone says that a holder no longer has an instance.
@@ -253,5 +253,5 @@ func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, asked uint64
 		r.Reason = i.Reason
 	}
 	l.saveApp(a, fx)
-	l.look(a.Key())
+	l.Look(a.Key())
 }

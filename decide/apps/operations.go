@@ -63,7 +63,7 @@ func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 			res.Gen, res.Unchanged = old.Gen, true
 			if len(a.Refused) < len(old.Refused) { // whoever applies what runs has acknowledged the rollback
 				old.Refused = a.Refused
-				e.look(key)
+				e.Look(key)
 				e.saveApp(old, &fx)
 			}
 			return res, fx, nil
@@ -82,7 +82,7 @@ func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 		e.history.keep(old, a, &fx)
 	}
 	e.addApp(a)
-	e.look(key)
+	e.Look(key)
 	e.saveApp(a, &fx)
 	verb := "Created"
 	if old != nil {
@@ -181,7 +181,7 @@ func (e *editor) deploy(now time.Time, key skerry.AppKey, actor string) (Applied
 	res := Applied{Key: key, Gen: a.Gen, Unchanged: a.Deployed}
 	if !a.Deployed {
 		a.Deployed, a.UpdatedAt = true, now
-		e.look(key)
+		e.Look(key)
 		e.saveApp(a, &fx)
 		e.appEvent(&fx, now, a, "", "Deployed", "deployment was asked for by "+orNobody(actor))
 	}
@@ -224,7 +224,7 @@ func (e *editor) scale(now time.Time, k skerry.ServiceKey, replicas int, actor s
 		return Applied{}, wire.Effects{}, err
 	}
 	*a = next
-	e.look(k.App)
+	e.Look(k.App)
 	e.saveApp(a, &fx)
 	e.appEvent(&fx, now, a, k.Service, "Scaled", "to "+itoa(replicas)+" by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
@@ -264,7 +264,7 @@ func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error
 		}
 	}
 	a.UpdatedAt = now
-	e.look(k.App)
+	e.Look(k.App)
 	e.saveApp(a, &fx)
 	e.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen, Notes: notes}, fx, nil
@@ -287,7 +287,7 @@ func (e *editor) delete(now time.Time, m Delete) (Deleted, wire.Effects, error) 
 		}
 		a.Deleting, a.DeleteVolumes, a.UpdatedAt = true, a.DeleteVolumes || m.Volumes, now
 		a.Gen++
-		e.look(m.Key)
+		e.Look(m.Key)
 		e.networks.noteExports(a)
 		e.saveApp(a, &fx)
 	}

@@ -68,6 +68,6 @@ func (e *editor) Rebuild(now time.Time, i *Instance, digests map[string]string, 
 	s := i.Service.Service // what runs is no new version
 	next.setRollout(s, &Rollout{Revision: next.revisions[s], Gen: next.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
 	e.saveApp(next, fx)
-	e.look(k)
+	e.Look(k)
 	return nil
 }

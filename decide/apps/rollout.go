@@ -94,7 +94,7 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 	}
 	if limit == want {
 		r.EndedAt, r.Canary = now, false
-		rs.look(a.Key()) // others may wait for it
+		rs.Look(a.Key()) // others may wait for it
 		rs.saveApp(a, fx)
 		rs.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
 		return want, true
@@ -123,7 +123,7 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 	rs.saveApp(a, fx)
 	rs.appEvent(fx, now, a, s.Name, "Wave", text+" is healthy; wave "+itoa(r.Wave)+" begins, up to "+itoa(min(r.Limit, want))+" of "+
 		itoa(want))
-	rs.look(a.Key())
+	rs.Look(a.Key())
 	return min(r.Limit, want), true
 }
 
@@ -288,6 +288,6 @@ func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, 
 	rs.saveApp(a, fx)
 	rs.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
 	fx.Events[len(fx.Events)-1].Type = wire.EventWarning
-	rs.look(a.Key())
+	rs.Look(a.Key())
 	return nil
 }

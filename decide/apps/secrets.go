@@ -204,7 +204,7 @@ func (ss *secrets) follow(now time.Time, x *secret, actor string, back bool, fx 
 				a.setRollout(name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 			}
 		}
-		ss.catalog.look(a.Key())
+		ss.catalog.Look(a.Key())
 		ss.catalog.saveApp(a, fx)
 		reason := pick(back, "SecretUndone", "SecretRotated")
 		for _, name := range names {

@@ -100,7 +100,7 @@ func (e *editor) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, 
 			a.setRollout(name, &Rollout{Revision: rev, Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 		}
 	}
-	e.look(k.App)
+	e.Look(k.App)
 	e.saveApp(a, &fx)
 	e.appEvent(&fx, now, a, k.Service, "Undone", text)
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
@@ -156,7 +156,7 @@ func (e *editor) pause(now time.Time, k skerry.ServiceKey, on bool, actor string
 			r.HealthyAt = now
 		}
 	}
-	e.look(k.App)
+	e.Look(k.App)
 	e.saveApp(a, &fx)
 	verb := map[bool]string{true: "RolloutPaused", false: "RolloutResumed"}[on]
 	e.appEvent(&fx, now, a, k.Service, verb, "by "+orNobody(actor))

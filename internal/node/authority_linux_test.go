@@ -33,7 +33,8 @@ func TestLostStoreIsNoNewSite(t *testing.T) {
 		},
 		"cluster": func(rebuild bool) (string, error) {
 			c, err := OpenCluster(t.Context(), ClusterConfig{Common: common("cluster"), Join: Join{Name: "harbour"},
-				Server: cluster.ServerOptions{Link: "127.0.0.1:0", Profile: clustercore.Fast, Options: clustercore.Options{Standalone: true, Rebuild: rebuild}}})
+				Server: cluster.ServerOptions{Link: "127.0.0.1:0", Profile: clustercore.Fast,
+					Options: clustercore.Options{Standalone: true, Rebuild: rebuild}}})
 			if err != nil {
 				return "", err
 			}

@@ -29,7 +29,8 @@ func TestSourceIsItsOwn(t *testing.T) {
 	w := newWorld(t)
 	h, from := w.hosts[0], w.inst("a1")
 	servers := []*net.UDPConn{w.inst("b1").listen(80), w.inst("a2").listen(80)}
-	for n, forged := range []netip.Addr{w.inst("b1").a4, w.inst("b2").a4, h.gateway(false), netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("0.0.0.0"), w.inst("b1").a6, w.inst("b2").a6, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("fe80::1")} {
+	for n, forged := range []netip.Addr{w.inst("b1").a4, w.inst("b2").a4, h.gateway(false), netip.MustParseAddr("8.8.8.8"),
+		netip.MustParseAddr("0.0.0.0"), w.inst("b1").a6, w.inst("b2").a6, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("fe80::1")} {
 		for _, to := range []string{"b1", "a2"} {
 			from.send(udp(forged, w.inst(to).addr(forged.Is6()), 1000, 80, []byte("forged")))
 		}
@@ -48,7 +49,8 @@ func TestSourceIsItsOwn(t *testing.T) {
 		icmp := append([]byte{136, 0, 0, 0, 0x20, 0, 0, 0}, target.AsSlice()...)
 		return ether(broadcast(), broadcast(), forge(from.a6, netip.MustParseAddr("ff02::1"), 58, icmp, 2)[etherLen:])
 	}
-	ra := ether(broadcast(), broadcast(), forge(netip.MustParseAddr("fe80::2"), netip.MustParseAddr("ff02::1"), 58, make([]byte, 16), 2)[etherLen:])
+	ra := ether(broadcast(), broadcast(), forge(netip.MustParseAddr("fe80::2"), netip.MustParseAddr("ff02::1"), 58, make([]byte, 16),
+		2)[etherLen:])
 	ra[etherLen+40] = 134
 	neighbours := func() string {
 		var out []byte
@@ -289,10 +291,12 @@ func TestForwarding(t *testing.T) {
 	near, far := kerneltest.NewNS(t), kerneltest.NewNS(t)
 	for name, ns := range map[string]*os.File{"near": near, "far": far} {
 		must(t, kernel.In(h.ns, func() error {
-			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1, Flags: net.FlagUp}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd()))})
+			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1, Flags: net.FlagUp}, PeerName: "eth0",
+				PeerNamespace: netlink.NsFd(int(ns.Fd()))})
 		}))
 		kerneltest.Run(t, h.ns, "ip addr add fd77:"+name[1:2]+"::1/64 dev "+name+" nodad")
-		kerneltest.Run(t, ns, "ip addr add fd77:"+name[1:2]+"::2/64 dev eth0 nodad\nip link set eth0 up\nip -6 route add default via fd77:"+name[1:2]+"::1")
+		kerneltest.Run(t, ns, "ip addr add fd77:"+name[1:2]+"::2/64 dev eth0 nodad\nip link set eth0 up\nip -6 route add default via fd77:"+
+			name[1:2]+"::1")
 	}
 	must(t, kernel.In(near, func() error { return kernel.SysctlIfAny("ipv4/ping_group_range", "0\t2147483647") }))
 	i := &inst{h: h, ns: near}

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +33,6 @@ type cloudHypervisor struct {
 	events  net.Conn // what it tells of the machine
 	tells   *os.File // its end of that
 	cmd     *exec.Cmd
-	reset   atomic.Bool // the guest has reset itself, for which the machine is ended
 }
 
 // cloudHypervisorLine is what Linux must be told of Cloud Hypervisor's machines.
@@ -67,7 +65,7 @@ func (c *cloudHypervisor) channel(_ *machine, files *opened) (io.ReadWriteCloser
 }
 
 func (c *cloudHypervisor) called() string {
-	return filepath.Join(socketsDir, fmt.Sprintf("%s_%d", jailSocket, wire.SocketPort))
+	return filepath.Join(socketsDir, fmt.Sprintf("%s_%d", vsockName, wire.SocketPort))
 }
 
 func (c *cloudHypervisor) command(what *machine) (*exec.Cmd, error) {
@@ -81,11 +79,10 @@ func (c *cloudHypervisor) command(what *machine) (*exec.Cmd, error) {
 		return 2 + len(c.cmd.ExtraFiles)
 	}
 	path := func(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", pass(f)) }
-	const guest = 3 // the least that a guest can be
 	args := []string{
 		"--seccomp", "true", "--cpus", "boot=" + strconv.Itoa(what.CPUs), "--memory", fmt.Sprintf("size=%d,shared=on", what.RAM),
 		"--kernel", path(what.Kernel), "--cmdline", what.Cmdline, "--console", "off", "--serial", "tty",
-		"--vsock", fmt.Sprintf("cid=%d,socket=%s/%s", guest, path(c.sockets), jailSocket), "--event-monitor", fmt.Sprintf("fd=%d", pass(c.tells)),
+		"--vsock", fmt.Sprintf("cid=%d,socket=%s/%s", guestCID, path(c.sockets), vsockName), "--event-monitor", fmt.Sprintf("fd=%d", pass(c.tells)),
 	}
 	if what.Initrd != nil {
 		args = append(args, "--initramfs", path(what.Initrd))
@@ -123,16 +120,16 @@ func onOff(on bool) string {
 	return "off"
 }
 
-func (c *cloudHypervisor) begin(*machine, <-chan struct{}) error {
-	go c.watch()
+func (c *cloudHypervisor) begin(m *machine, _ <-chan struct{}) error {
+	go c.watch(m)
 	return nil
 }
 
 // watch ends a machine that resets itself, which Cloud Hypervisor would start again.
-func (c *cloudHypervisor) watch() {
+func (c *cloudHypervisor) watch(m *machine) {
 	defer c.events.Close()
 	if rebooting(c.events) {
-		c.reset.Store(true)
+		m.reset.Store(true)
 		_ = c.cmd.Process.Kill()
 	}
 }

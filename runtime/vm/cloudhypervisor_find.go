@@ -6,9 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os/exec"
-	"strconv"
-	"strings"
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
@@ -35,25 +32,12 @@ func findCloudHypervisor(ctx context.Context, r *runtime.Report, named string) *
 	if path == "" {
 		return refuse("%s is not installed", name)
 	}
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	version, err := monitorVersion(ctx, path)
 	if err != nil {
-		return refuse("%s --version: %v", path, err)
+		return refuse("%v", err)
 	}
-	line, _, _ := strings.Cut(string(out), "\n")
-	version, major, ok := cloudHypervisorVersion(line)
-	if !ok {
-		return refuse("%s says it is %q, which is no version", path, clean(line))
-	}
-	if major < oldestCloudHypervisor {
+	if have, _ := parseVersion(version); have[0] < oldestCloudHypervisor {
 		return refuse("%s is of version %s, which is too old", path, version)
 	}
 	return &cloudHypervisorProgram{path, version}
-}
-
-// cloudHypervisorVersion reads "cloud-hypervisor v53.0", "v53.0.0" or "v53.0-12-g0123abc".
-func cloudHypervisorVersion(line string) (version string, major int, ok bool) {
-	_, version, found := strings.Cut(strings.TrimSpace(line), " v")
-	first, _, dotted := strings.Cut(version, ".")
-	major, err := strconv.Atoi(first)
-	return clean(version), major, found && dotted && err == nil && major >= 0
 }

@@ -118,7 +118,8 @@ func TestResetOfCloudHypervisor(t *testing.T) {
 	if err := c.cmd.Start(); err != nil {
 		t.Fatalf("start what stands for it: %v", err)
 	}
-	if err := c.begin(nil, nil); err != nil {
+	m := &machine{}
+	if err := c.begin(m, nil); err != nil {
 		t.Fatalf("begin: %v", err)
 	}
 	if _, err := theirs.Write([]byte(bootedThenReset)); err != nil {
@@ -129,7 +130,7 @@ func TestResetOfCloudHypervisor(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	// Nobody killed the program in it: it has failed, as one has whose machine another monitor ends with the guest.
-	if code, err := (&vm{maker: c}).broken(err); code != 1 || !strings.Contains(err.Error(), "reset") {
+	if code, err := (&vm{maker: c, machine: m}).broken(err); code != 1 || !strings.Contains(err.Error(), "reset") {
 		t.Errorf("the program ends with %d, %v", code, err)
 	}
 }
@@ -156,7 +157,7 @@ func TestEndlessEvent(t *testing.T) {
 
 // TestCloudHypervisor boots a kernel of some 200 bytes: any KVM runs that, also one that runs no Linux.
 func TestCloudHypervisor(t *testing.T) {
-	path := testenv.CloudHypervisor(t)
+	path := testenv.Monitor(t, MonitorCloudHypervisor)
 	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
 		t.Skip(&testenv.Unsupported{What: "a machine of Cloud Hypervisor", Why: err.Error()})
 	} else {
@@ -176,7 +177,7 @@ func TestCloudHypervisor(t *testing.T) {
 			return fmt.Errorf("%w%s", err, v.lastWords())
 		}
 		isNobody(t, v, "cloud-hypervis", 1) // the kernel keeps 15 letters of a name
-		if _, err := os.Stat(filepath.Join(socketsDir, jailSocket)); err != nil {
+		if _, err := os.Stat(filepath.Join(socketsDir, vsockName)); err != nil {
 			return err
 		}
 		return nil
@@ -192,6 +193,6 @@ func TestCloudHypervisor(t *testing.T) {
 
 // TestConformanceOfCloudHypervisor runs the suite with Linux guests of Cloud Hypervisor. It needs a KVM that runs these.
 func TestConformanceOfCloudHypervisor(t *testing.T) {
-	testenv.CloudHypervisor(t)
+	testenv.Monitor(t, MonitorCloudHypervisor)
 	conformsMonitor(t, MonitorCloudHypervisor, runtimetest.Options{})
 }

@@ -58,7 +58,6 @@ const jailID = "m"
 
 // Files in the jail.
 const (
-	jailSocket = "vsock"
 	jailAPI    = "run/firecracker.socket" // where it is unless Firecracker is told otherwise
 	jailLog    = "log"
 	jailKernel = "kernel"
@@ -82,7 +81,7 @@ func (f *firecracker) channel(*machine, *opened) (io.ReadWriteCloser, error) {
 	if err := f.jail(); err != nil {
 		return nil, fmt.Errorf("make a jail: %w", err)
 	}
-	f.called = f.below(fmt.Sprintf("%s_%d", jailSocket, wire.SocketPort))
+	f.called = f.below(fmt.Sprintf("%s_%d", vsockName, wire.SocketPort))
 	l, err := net.Listen("unix", f.called)
 	if err != nil {
 		return nil, err
@@ -295,9 +294,8 @@ func (f *firecracker) resources(m *machine) []resource {
 		}
 		all = append(all, resource{"/network-interfaces/" + jailNIC, nic})
 	}
-	const guest = 3 // the least that a guest can be
 	if f.called != "" {
-		all = append(all, resource{"/vsock", object{"guest_cid": guest, "uds_path": "/" + jailSocket}})
+		all = append(all, resource{"/vsock", object{"guest_cid": guestCID, "uds_path": "/" + vsockName}})
 	}
 	return append(all, resource{"/actions", object{"action_type": "InstanceStart"}})
 }

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"skerry.dev/skerry"
@@ -63,10 +62,10 @@ func findFirecracker(ctx context.Context, report *runtime.Report, named string) 
 	if p.Jailer == "" || p.Jailer == path {
 		return refuse("its jailer is not installed: neither %s nor jailer is there", beside)
 	}
-	if p.Version, err = firecrackerVersion(ctx, path); err != nil {
+	if p.Version, err = monitorVersion(ctx, path); err != nil {
 		return refuse("%v", err)
 	}
-	if jailer, err := firecrackerVersion(ctx, p.Jailer); err != nil || jailer != p.Version {
+	if jailer, err := monitorVersion(ctx, p.Jailer); err != nil || jailer != p.Version {
 		return refuse("%s is of version %s, and its jailer %s of %s (%v)", path, p.Version, p.Jailer, jailer, err)
 	}
 	have, _ := parseVersion(p.Version)
@@ -74,38 +73,6 @@ func findFirecracker(ctx context.Context, report *runtime.Report, named string) 
 		return refuse("%s is of version %s, which is too old", path, p.Version)
 	}
 	return p
-}
-
-// firecrackerVersion asks Firecracker or its jailer for its version, such as "1.16.1".
-func firecrackerVersion(ctx context.Context, path string) (string, error) {
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	if err != nil {
-		return "", fmt.Errorf("%s --version: %w", path, err)
-	}
-	line, _, _ := strings.Cut(string(out), "\n")
-	_, text, found := strings.Cut(line, " v")
-	text = strings.TrimSpace(text)
-	if _, ok := parseVersion(text); !found || !ok {
-		return "", fmt.Errorf("%s says it is %q, which is no version", path, clean(line))
-	}
-	return text, nil
-}
-
-// parseVersion reads "1.16.1", or "1.17.0-dev".
-func parseVersion(text string) (v [3]int, ok bool) {
-	text, _, _ = strings.Cut(text, "-")
-	words := strings.Split(text, ".")
-	if len(words) != len(v) {
-		return v, false
-	}
-	for i, w := range words {
-		n, err := strconv.ParseUint(w, 10, 31)
-		if err != nil {
-			return v, false
-		}
-		v[i] = int(n)
-	}
-	return v, true
 }
 
 // vmlinux gives the file of a kernel as Firecracker takes it: an ELF file. The image that distributions have, a bzImage, holds one that is

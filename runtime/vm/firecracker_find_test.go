@@ -258,8 +258,8 @@ func FuzzKernelImage(f *testing.F) {
 	})
 }
 
-// FuzzFirecrackerVersion reads anything as a version.
-func FuzzFirecrackerVersion(f *testing.F) {
+// FuzzMonitorVersion reads anything as a version.
+func FuzzMonitorVersion(f *testing.F) {
 	for _, s := range []string{"1.16.1", "1.17.0-dev", "1.16", "a.b.c", "-1.2.3", "99999999999.0.0"} {
 		f.Add(s)
 	}

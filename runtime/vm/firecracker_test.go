@@ -26,7 +26,7 @@ import (
 func installedFirecracker(t *testing.T) *firecrackerProgram {
 	t.Helper()
 	var r runtime.Report
-	p := findFirecracker(t.Context(), &r, testenv.Firecracker(t))
+	p := findFirecracker(t.Context(), &r, testenv.Monitor(t, MonitorFirecracker))
 	if p == nil {
 		t.Fatalf("%+v", r)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -22,6 +23,12 @@ type hypervisor interface {
 	// end removes what a machine that has ended leaves behind.
 	end(m *machine)
 }
+
+// Where a monitor offers a virtio socket, guests call the host by it.
+const (
+	vsockName = "vsock" // of the socket's file
+	guestCID  = 3       // the guest's address, the least that one can have
+)
 
 // machine is what a hypervisor is to make.
 type machine struct {
@@ -41,6 +48,8 @@ type machine struct {
 	Reboots bool     // whether a guest that resets itself begins again; else the machine ends
 	User    *syscall.Credential
 	Rates   rates // what a hypervisor that can holds the machine to; the host's own limits hold as well
+
+	reset atomic.Bool // the hypervisor has ended it because the guest reset itself
 }
 
 // ownDisks lets the machine's user open the disks that it writes to by their paths.

@@ -131,7 +131,7 @@ func (v *vm) run() (int, error) {
 // broken gives the exit status of a machine that has ended before its program, and says how.
 func (v *vm) broken(err error) (code int, _ error) {
 	code = 1
-	if c, ok := v.maker.(*cloudHypervisor); ok && c.reset.Load() {
+	if v.machine.reset.Load() {
 		return code, errors.New("the guest has reset its machine" + v.lastWords())
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Sys().(syscall.WaitStatus).Signaled() {
