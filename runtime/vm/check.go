@@ -138,10 +138,11 @@ func (k *checking) firecracker(ctx context.Context, c *choice) bool {
 		return false
 	}
 	var err error
-	if alone.vmlinux, err = k.d.vmlinux(ctx, c.kernel); err == nil {
-		err = k.d.tryKVM(ctx, &alone, k.try)
+	if alone.vmlinux, err = k.d.vmlinux(ctx, c.kernel); err != nil {
+		k.r.Cause, k.r.Cure = causeAndCure(err)
+		return false
 	}
-	if err != nil {
+	if err := k.d.tryKVM(ctx, &alone, k.try); err != nil {
 		k.withoutKVM(err)
 		return false
 	}
@@ -152,10 +153,11 @@ func (k *checking) firecracker(ctx context.Context, c *choice) bool {
 
 // withoutKVM says in the report why no guest came up with KVM on a monitor that cannot do without.
 func (k *checking) withoutKVM(err error) {
-	k.r.Cause, k.r.Cure = causeAndCure(err)
-	if _, ok := errors.AsType[*runtime.StartError](err); !ok {
-		k.r.Cause = "no working KVM: " + k.r.Cause
-		k.r.Cure = "use a machine whose /dev/kvm runs Linux guests; of the monitors QEMU alone can emulate: --microvm-monitor qemu --emulate"
+	cause, _ := causeAndCure(err)
+	k.r.Cause = "no working KVM: " + cause
+	k.r.Cure = "use a machine whose /dev/kvm runs Linux guests; of the monitors QEMU alone can emulate: --microvm-monitor qemu --emulate"
+	if s, ok := errors.AsType[*runtime.StartError](err); ok && s.Hint != "" {
+		k.r.Cure = s.Hint
 	}
 }
 

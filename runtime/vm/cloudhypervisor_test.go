@@ -191,6 +191,22 @@ func TestCloudHypervisor(t *testing.T) {
 	}
 }
 
+// TestWithoutKVM says of a machine that a KVM ended that this KVM does not work, and what does; a reason that has its own way out keeps it.
+func TestWithoutKVM(t *testing.T) {
+	ended := &runtime.StartError{Err: errors.New("the machine ended by itself (<nil>)")}
+	full := &runtime.StartError{Err: errors.New("no space left on device"), Hint: "free space below /var"}
+	for _, x := range []struct {
+		err  error
+		cure string
+	}{{ended, "--microvm-monitor qemu"}, {errors.New("a guest did not come up within 8s"), "--microvm-monitor qemu"}, {full, full.Hint}} {
+		var r runtime.Report
+		(&checking{r: &r}).withoutKVM(x.err)
+		if !strings.HasPrefix(r.Cause, "no working KVM: ") || !strings.Contains(r.Cure, x.cure) {
+			t.Errorf("of %v it is reported %q, and the way out %q", x.err, r.Cause, r.Cure)
+		}
+	}
+}
+
 // TestConformanceOfCloudHypervisor runs the suite with Linux guests of Cloud Hypervisor. It needs a KVM that runs these.
 func TestConformanceOfCloudHypervisor(t *testing.T) {
 	testenv.Monitor(t, MonitorCloudHypervisor)
