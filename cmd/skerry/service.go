@@ -46,7 +46,8 @@ func newService(log *slog.Logger) *service {
 	// A lost terminal does not end a role. The signals are caught and dropped rather than ignored, for what is ignored is so in
 	// the containers that the role starts, too, and a shell in there could not even trap it.
 	dropped := make(chan os.Signal, 1)
-	signal.Notify(dropped, append(signals.Ignored(), syscall.SIGHUP, os.Interrupt)...)
+	signal.Notify(dropped, syscall.SIGHUP, os.Interrupt)
+	signals.CatchIgnored(dropped)
 	return &service{log: log, done: make(chan ended, 16), watchdog: startWatchdog()}
 }
 

@@ -22,7 +22,7 @@ func TestNothingIsIgnoredBelow(t *testing.T) {
 	out, err := exec.Command("grep", "SigIgn", "/proc/self/status").Output()
 	_, text, _ := strings.Cut(string(out), ":")
 	mask, bad := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
-	if mask &^= 1<<(syscall.SIGTTIN-1) | 1<<(syscall.SIGTTOU-1); mask != 0 || errors.Join(err, bad) != nil { // see signals.Ignored
+	if mask &^= 1<<(syscall.SIGTTIN-1) | 1<<(syscall.SIGTTOU-1); mask != 0 || errors.Join(err, bad) != nil { // see signals.CatchIgnored
 		t.Errorf("a program ignores %q, %v", out, err)
 	}
 }

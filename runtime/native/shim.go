@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -136,9 +135,7 @@ func clean() {
 	}
 	unix.Umask(0o022)
 	_ = unix.PthreadSigmask(unix.SIG_SETMASK, new(unix.Sigset_t), nil)
-	if list := signals.Ignored(); len(list) > 0 { // none would be all
-		signal.Notify(make(chan os.Signal, 1), list...)
-	}
+	signals.CatchIgnored(make(chan os.Signal, 1))
 }
 
 // create starts the program as a child that conmon, a subreaper, inherits.

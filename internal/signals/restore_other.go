@@ -1,0 +1,7 @@
+//go:build !linux
+
+package signals
+
+import "syscall"
+
+func restore(syscall.Signal) {}
