@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build install test test-systems pre-push flaky mutate timings lint demo web release bench soak sim-long digests fuzz generate olddata clean
+.PHONY: help deps build size install test test-systems pre-push flaky mutate timings lint demo web release bench soak sim-long digests fuzz generate olddata clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -17,10 +17,14 @@ help: ## list the targets
 deps: ## install the Debian packages that are missing
 	@scripts/deps
 
-build: ## bin/skerry: one static binary, with the dashboard where npm is there
+build: ## bin/skerry: one static binary, with the dashboard where npm is there; bin/skerry-worker: the agent alone
 	@scripts/web optional
 	@mkdir -p $(BIN)
 	$(GOBUILD) -o $(BIN)/skerry ./cmd/skerry
+	$(GOBUILD) -o $(BIN)/skerry-worker ./cmd/skerry-worker
+
+size: ## what the programs are made of, by package, and whether they are within their goals; ARCH=arm
+	@go run ./scripts/size $(if $(ARCH),-arch $(ARCH))
 
 install: build ## put the binary and the systemd units below PREFIX
 	install -D -m 0755 $(BIN)/skerry $(DESTDIR)$(PREFIX)/bin/skerry

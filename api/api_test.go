@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/wire"
 )
@@ -21,10 +22,10 @@ import (
 // site is a root or a standalone cluster with its API.
 type site struct {
 	t    *testing.T
-	API  *node.API
+	API  *parents.API
 	URL  string
 	Dir  string
-	Root *node.Root // nil at a cluster
+	Root *parents.Root // nil at a cluster
 }
 
 func logger(t *testing.T) *slog.Logger {
@@ -61,24 +62,24 @@ func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
 
 func newRootWith(t *testing.T, l api.Limits) *site {
 	t.Helper()
-	return newRootServing(t, node.APIConfig{Limits: l, Listen: api.Listen{Addr: "127.0.0.1:0"}})
+	return newRootServing(t, parents.APIConfig{Limits: l, Listen: api.Listen{Addr: "127.0.0.1:0"}})
 }
 
-func newRootServing(t *testing.T, c node.APIConfig) *site {
+func newRootServing(t *testing.T, c parents.APIConfig) *site {
 	t.Helper()
 	s := &site{t: t, Dir: t.TempDir()}
 	var err error
-	s.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)},
+	s.Root, err = parents.OpenRoot(t.Context(), parents.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)},
 		Server: root.ServerOptions{Link: "127.0.0.1:0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Root.Close() })
 	background(t, s.Root.Run)
-	ready := make(chan *node.API, 1)
+	ready := make(chan *parents.API, 1)
 	background(t, func(ctx context.Context) error {
 		c.Dir, c.Log = s.Dir, logger(t)
-		return node.ServeAPI(ctx, s.Root, s.Root.Store, c, func(a *node.API) { ready <- a })
+		return parents.ServeAPI(ctx, s.Root, s.Root.Store, c, func(a *parents.API) { ready <- a })
 	})
 	s.API = <-ready
 	s.URL = s.API.URL()
@@ -89,17 +90,17 @@ func newRootServing(t *testing.T, c node.APIConfig) *site {
 func newCluster(t *testing.T) *site {
 	t.Helper()
 	s := &site{t: t, Dir: t.TempDir()}
-	c, err := node.OpenCluster(t.Context(), node.ClusterConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)},
+	c, err := parents.OpenCluster(t.Context(), parents.ClusterConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)},
 		Server: cluster.ServerOptions{Link: "127.0.0.1:0", Options: clustercore.Options{Standalone: true}}, Join: node.Join{Name: "harbour"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	background(t, c.Run)
-	ready := make(chan *node.API, 1)
+	ready := make(chan *parents.API, 1)
 	background(t, func(ctx context.Context) error {
-		return node.ServeAPI(ctx, c, c.Store, node.APIConfig{Dir: s.Dir, Limits: api.Limits{UserRate: -1, AddressRate: -1},
-			Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *node.API) { ready <- a })
+		return parents.ServeAPI(ctx, c, c.Store, parents.APIConfig{Dir: s.Dir, Limits: api.Limits{UserRate: -1, AddressRate: -1},
+			Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *parents.API) { ready <- a })
 	})
 	s.API = <-ready
 	s.URL = s.API.URL()
@@ -128,7 +129,7 @@ func (s *site) client(user, password string) *api.Client {
 
 func (s *site) password() string {
 	s.t.Helper()
-	pw, err := os.ReadFile(filepath.Join(s.Dir, node.AdminPasswordFile))
+	pw, err := os.ReadFile(filepath.Join(s.Dir, parents.AdminPasswordFile))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 )
 
 func orgNamed(n string) apps.Org           { return apps.Org{Name: n} }
@@ -312,7 +312,7 @@ func FuzzWatchQuery(f *testing.F) {
 }
 
 // slowBackend takes its time to carry something out.
-type slowBackend struct{ *node.Root }
+type slowBackend struct{ *parents.Root }
 
 func (b slowBackend) Do(ctx context.Context, msg any) (any, error) {
 	select {

@@ -15,7 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 )
 
@@ -92,7 +92,7 @@ func TestLoginAtProvider(t *testing.T) {
 	addr := testenv.FreeAddr(t)
 	server, local := "https://"+addr, "http://127.0.0.1:4711/callback"
 	issuer := testenv.NewOIDC(t, "..", "http://127.0.0.1/callback", server+auth.OIDCCallback)
-	s := newRootServing(t, node.APIConfig{Limits: api.Limits{UserRate: -1, AddressRate: -1}, Listen: api.Listen{Addr: addr},
+	s := newRootServing(t, parents.APIConfig{Limits: api.Limits{UserRate: -1, AddressRate: -1}, Listen: api.Listen{Addr: addr},
 		OIDC: &auth.OIDCConfig{Issuer: issuer, ClientID: "skerry", URL: server, Groups: map[string][]string{"boats": {"developer:boats"}}}})
 	ctx, c := t.Context(), s.client("", "")
 	if v, err := c.Version(ctx); err != nil || !v.OIDC {

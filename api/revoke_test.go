@@ -6,7 +6,7 @@ import (
 
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/storetest"
 	"skerry.dev/skerry/wire"
@@ -14,7 +14,7 @@ import (
 
 // unsureBackend is a root with another authority, which notes whose connections are closed.
 type unsureBackend struct {
-	*node.Root
+	*parents.Root
 	authority *auth.Authority
 	closed    []string
 }

@@ -10,7 +10,7 @@ import (
 
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 )
 
 // browser is a client that keeps cookies as they are told.
@@ -136,7 +136,7 @@ func TestDashboardIsServed(t *testing.T) {
 // TestCookiesBehindAProxy: a server without TLS whose browsers come by HTTPS, as the file of --oidc says, gives cookies for HTTPS alone.
 func TestCookiesBehindAProxy(t *testing.T) {
 	for _, page := range []string{"https://root.example.com", ""} {
-		s := newRootServing(t, node.APIConfig{Listen: api.Listen{Addr: "127.0.0.1:0", Plain: true}, OIDC: &auth.OIDCConfig{
+		s := newRootServing(t, parents.APIConfig{Listen: api.Listen{Addr: "127.0.0.1:0", Plain: true}, OIDC: &auth.OIDCConfig{
 			Issuer: "https://id.example.com", ClientID: "skerry", URL: page, Groups: map[string][]string{"boats": {"viewer:boats"}}}})
 		b := &browser{t: t, url: s.URL, http: http.DefaultClient}
 		status, _ := b.post("/v1/auth/login", `{"user":"admin","cookie":true,"password":"`+s.password()+`"}`, false)

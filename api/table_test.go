@@ -20,7 +20,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
@@ -287,7 +287,7 @@ func TestGrantsForOneCluster(t *testing.T) {
 	s := newCluster(t)
 	admin := s.admin()
 	for name, cluster := range map[string]string{"here": "harbour", "there": "hill", "anywhere": auth.Any} {
-		_, err := admin.CreateUser(t.Context(), name, "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: node.DefaultOrg, Cluster: cluster}})
+		_, err := admin.CreateUser(t.Context(), name, "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: parents.DefaultOrg, Cluster: cluster}})
 		must(t, err)
 		c := s.client(name, "a long password")
 		_, err = c.Apply(t.Context(), []byte(shop), api.ApplyOptions{DryRun: true})
@@ -307,7 +307,7 @@ func TestGrantsForOneCluster(t *testing.T) {
 func TestMigrateNamesNoWorkersToDevelopers(t *testing.T) {
 	s := newCluster(t)
 	admin := s.admin()
-	_, err := admin.CreateUser(t.Context(), "ada", "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: node.DefaultOrg, Cluster: auth.Any}})
+	_, err := admin.CreateUser(t.Context(), "ada", "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: parents.DefaultOrg, Cluster: auth.Any}})
 	must(t, err)
 	ada := s.client("ada", "a long password")
 	_, err = ada.Apply(t.Context(), []byte(shop), api.ApplyOptions{})

@@ -14,7 +14,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 )
 
 // follow starts a watch and gives its messages.
@@ -113,7 +113,7 @@ func (s *site) quickBeats() *site {
 	must(s.t, err)
 	must(s.t, srv.Open())
 	background(s.t, srv.Run)
-	return &site{t: s.t, Dir: s.Dir, Root: s.Root, API: &node.API{Server: srv, People: s.API.People}, URL: srv.URL()}
+	return &site{t: s.t, Dir: s.Dir, Root: s.Root, API: &parents.API{Server: srv, People: s.API.People}, URL: srv.URL()}
 }
 
 func TestWatchBeatsAndEndsWithTheSession(t *testing.T) {

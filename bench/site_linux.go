@@ -25,6 +25,7 @@ import (
 	"skerry.dev/skerry/cluster"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/wire"
 )
@@ -54,7 +55,7 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 		wg.Go(func() { errs <- fn(ctx) })
 	}
 	rootDir, clusterDir := filepath.Join(dir, "root"), filepath.Join(dir, "cluster")
-	r, err := node.OpenRoot(ctx, node.RootConfig{Common: node.Common{Dir: rootDir}, Server: root.ServerOptions{Link: "127.0.0.1:7443"}})
+	r, err := parents.OpenRoot(ctx, parents.RootConfig{Common: node.Common{Dir: rootDir}, Server: root.ServerOptions{Link: "127.0.0.1:7443"}})
 	if err != nil {
 		return err
 	}
@@ -64,8 +65,8 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 	run(r.Run)
 	serving := make(chan struct{}, 2)
 	run(func(ctx context.Context) error {
-		return node.ServeAPI(ctx, r, r.Store, node.APIConfig{Dir: rootDir, Listen: api.Listen{Addr: rootAPI}},
-			func(*node.API) { serving <- struct{}{} })
+		return parents.ServeAPI(ctx, r, r.Store, parents.APIConfig{Dir: rootDir, Listen: api.Listen{Addr: rootAPI}},
+			func(*parents.API) { serving <- struct{}{} })
 	})
 	for r.LinkAddr() == nil {
 		select {
@@ -78,9 +79,9 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 	if err != nil {
 		return err
 	}
-	k, err := node.OpenCluster(ctx, node.ClusterConfig{Common: node.Common{Dir: clusterDir},
+	k, err := parents.OpenCluster(ctx, parents.ClusterConfig{Common: node.Common{Dir: clusterDir},
 		Server: cluster.ServerOptions{Link: workerLink, Profile: profile,
-			Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+			Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{parents.DefaultOrg}}}},
 		Join: node.Join{Name: "bench", Token: token, Parent: []string{r.LinkAddr().String()}}})
 	if err != nil {
 		return err
@@ -90,8 +91,8 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 	defer cancel()
 	run(k.Run)
 	run(func(ctx context.Context) error {
-		return node.ServeAPI(ctx, k, k.Store, node.APIConfig{Dir: clusterDir, Listen: api.Listen{Addr: clusterAPI}},
-			func(*node.API) { serving <- struct{}{} })
+		return parents.ServeAPI(ctx, k, k.Store, parents.APIConfig{Dir: clusterDir, Listen: api.Listen{Addr: clusterAPI}},
+			func(*parents.API) { serving <- struct{}{} })
 	})
 	for range 2 {
 		select {
@@ -105,7 +106,7 @@ func control(ctx context.Context, dir string, workers int, profile clustercore.P
 		dir string
 		to  *string
 	}{{rootDir, &ready.RootPassword}, {clusterDir, &ready.ClusterPassword}} {
-		data, err := os.ReadFile(filepath.Join(x.dir, node.AdminPasswordFile))
+		data, err := os.ReadFile(filepath.Join(x.dir, parents.AdminPasswordFile))
 		if err != nil {
 			return err
 		}

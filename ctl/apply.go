@@ -9,6 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/ctl/console"
 	"skerry.dev/skerry/decide/apps"
 )
 
@@ -155,7 +156,7 @@ func joinErrors(cmd *cobra.Command, errs []error) error {
 		return nil
 	}
 	for _, err := range errs[:len(errs)-1] {
-		PrintError(cmd.ErrOrStderr(), err)
+		console.PrintError(cmd.ErrOrStderr(), err)
 	}
 	return errs[len(errs)-1]
 }
@@ -201,7 +202,7 @@ func (a *app) appKeys(args []string) ([]skerry.AppKey, error) {
 }
 
 // notPlaced is how a command ends whose instances found no place in time.
-func notPlaced(err error) error { return &exitError{ExitNotPlaced, err} }
+func notPlaced(err error) error { return &console.Exit{Code: console.ExitNotPlaced, Err: err} }
 
 // errDone ends a watch that has seen enough.
 var errDone = errors.New("done")

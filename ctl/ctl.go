@@ -18,37 +18,6 @@ import (
 	"skerry.dev/skerry/api"
 )
 
-// Exit codes of every command but exec, which passes on the remote one.
-const (
-	ExitOK        = 0
-	ExitError     = 1
-	ExitNotPlaced = 2 // accepted, but not placed in time
-)
-
-// exitError ends a command with a status. A nil error prints nothing.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit status %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
-
-// Streams are what a command reads and writes.
-type Streams struct {
-	In       io.Reader
-	Out, Err io.Writer
-}
-
-// StdStreams are those of the process.
-func StdStreams() Streams { return Streams{os.Stdin, os.Stdout, os.Stderr} }
-
 // Groups of commands in the help.
 const (
 	groupApps    = "apps"
@@ -122,91 +91,6 @@ func addGroup(root *cobra.Command, id string, list []*cobra.Command) {
 	for _, c := range list {
 		c.GroupID = id
 		root.AddCommand(c)
-	}
-}
-
-// Main runs a command and gives the exit status. Errors are told on the error stream, with their hints.
-func Main(ctx context.Context, root *cobra.Command, args []string, s Streams) int {
-	s.Out, s.Err = toScreen(s.Out), toScreen(s.Err)
-	root.SetArgs(args)
-	root.SetIn(s.In)
-	root.SetOut(s.Out)
-	root.SetErr(s.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return skerry.Errorf(skerry.CodeInvalid, "%w", err).WithHint("`%s --help` lists the flags", cmd.CommandPath())
-	})
-	err := unknownIn(root, args)
-	if err == nil {
-		err = root.ExecuteContext(ctx)
-	}
-	if err == nil {
-		return ExitOK
-	}
-	var exit *exitError
-	if errors.As(err, &exit) {
-		if exit.err != nil {
-			PrintError(s.Err, exit.err)
-		}
-		return exit.code
-	}
-	PrintError(s.Err, err)
-	return ExitError
-}
-
-// unknownIn reports a command that its group does not have: for those, cobra shows the help of the group and counts that as success.
-func unknownIn(root *cobra.Command, args []string) error {
-	group, rest, err := root.Find(args)
-	if err != nil || !group.HasParent() || group.Runnable() || group.ParseFlags(rest) != nil || group.Flags().NArg() == 0 {
-		return nil
-	}
-	name := group.Flags().Arg(0)
-	if name == "help" {
-		return nil
-	}
-	unknown := skerry.Errorf(skerry.CodeInvalid, "unknown command %q for %q", name, group.CommandPath())
-	group.SuggestionsMinimumDistance = 2
-	if like := group.SuggestionsFor(name); len(like) > 0 {
-		return unknown.WithHint("did you mean %s?", strings.Join(like, " or "))
-	}
-	return unknown.WithHint("`%s --help` lists the commands", group.CommandPath())
-}
-
-// PrintError tells a user of an error: the message, every problem with its path, and the hint.
-func PrintError(out io.Writer, err error) {
-	var problem *skerry.Error
-	if !errors.As(err, &problem) {
-		msg, hint := err.Error(), ""
-		if strings.HasPrefix(msg, "unknown command") {
-			msg, _, _ = strings.Cut(msg, "\n")
-			hint = "`skerry --help` lists the commands"
-			if _, s, ok := strings.Cut(err.Error(), "Did you mean this?"); ok {
-				hint = "did you mean " + strings.Join(strings.Fields(s), " or ") + "?"
-			}
-		}
-		fmt.Fprintf(out, "error: %s\n", msg)
-		if hint != "" {
-			fmt.Fprintf(out, "hint: %s\n", hint)
-		}
-		return
-	}
-	msg := problem.Message
-	if full := err.Error(); len(problem.Problems) == 0 && strings.Contains(full, msg) {
-		msg = full // with what was wrapped around it
-	}
-	fmt.Fprintf(out, "error: %s\n", msg)
-	for _, p := range problem.Problems {
-		path := p.Path
-		if path != "" {
-			path += ": "
-		}
-		fmt.Fprintf(out, "  %s%s", path, p.Message)
-		if p.Hint != "" {
-			fmt.Fprintf(out, " (%s)", p.Hint)
-		}
-		fmt.Fprintln(out)
-	}
-	if problem.Hint != "" {
-		fmt.Fprintf(out, "hint: %s\n", problem.Hint)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/ctl/console"
 )
 
 // Check is one finding of the doctor.
@@ -61,7 +62,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			}
 			if done, err := printValue(cmd.OutOrStdout(), format, map[string]any{"items": list}); done {
 				if err == nil && problems > 0 {
-					err = &exitError{ExitError, nil}
+					err = &console.Exit{Code: console.ExitError}
 				}
 				return err
 			}
@@ -76,7 +77,7 @@ func (a *app) doctorCommand() *cobra.Command {
 				}
 			}
 			if problems > 0 {
-				return &exitError{ExitError, nil}
+				return &console.Exit{Code: console.ExitError}
 			}
 			return nil
 		}}

@@ -12,6 +12,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/ctl/console"
 	"skerry.dev/skerry/internal/execstream"
 )
 
@@ -79,17 +80,17 @@ func execIn(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, opt ap
 			}
 		}()
 	}
-	res, err := readExec(conn, raw(cmd.OutOrStdout()), raw(cmd.ErrOrStderr())) // the program's own terminal
+	res, err := readExec(conn, console.Raw(cmd.OutOrStdout()), console.Raw(cmd.ErrOrStderr())) // the program's own terminal
 	switch {
 	case cmd.Context().Err() != nil:
-		return &exitError{130, nil}
+		return &console.Exit{Code: 130}
 	case err != nil:
 		return skerry.Errorf(skerry.CodeUnavailable, "the connection to %s was lost before the command ended: %w", id, err).
 			WithHint("`skerry get instances` shows whether it is still running")
 	case res.Error != "":
-		return &exitError{res.Code, skerry.Errorf(skerry.CodeInvalid, "%s", res.Error).WithHint("%s", res.Hint)}
+		return &console.Exit{Code: res.Code, Err: skerry.Errorf(skerry.CodeInvalid, "%s", res.Error).WithHint("%s", res.Hint)}
 	case res.Code != 0:
-		return &exitError{res.Code, nil}
+		return &console.Exit{Code: res.Code}
 	}
 	return nil
 }

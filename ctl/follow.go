@@ -18,6 +18,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/ctl/console"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -339,7 +340,7 @@ type follower struct {
 
 func (a *app) newView(out io.Writer, p *progress) *follower {
 	v := &follower{a: a, p: p, out: out, last: map[skerry.InstanceID]string{}, begin: p.now()}
-	if f := terminal(out); f != nil && os.Getenv("TERM") != "dumb" {
+	if f := console.Terminal(out); f != nil && os.Getenv("TERM") != "dumb" {
 		v.tty, v.out = true, f // it draws, of cells that are clean
 	}
 	return v

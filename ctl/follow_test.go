@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/ctl/console"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -199,7 +200,7 @@ func TestUpdateBehindARolledBackOne(t *testing.T) {
 	// What is late names the updates that have not ended.
 	v.Services[0].Rollout.Phase, v.Services[0].Rollout.Waits, v.Services[0].Rollout.Paused = view.RolloutPaused, "", "ann"
 	var b bytes.Buffer
-	if PrintError(&b, (&app{}).late(p, time.Second)); !strings.Contains(b.String(), "shop/app: 0 of 2 run revision ; paused by ann") {
+	if console.PrintError(&b, (&app{}).late(p, time.Second)); !strings.Contains(b.String(), "shop/app: 0 of 2 run revision ; paused by ann") {
 		t.Error(b.String())
 	}
 }
@@ -246,19 +247,19 @@ func TestLate(t *testing.T) {
 	p.take(api.WatchMessage{Type: api.WatchSet, Instance: &wire.Instance{ID: "other", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "x", Name: "y"}}, State: skerry.Requested}})
 	a := &app{}
 	err := a.late(p, 10*time.Second)
-	var exit *exitError
-	if !errors.As(err, &exit) || exit.code != ExitNotPlaced {
+	var exit *console.Exit
+	if !errors.As(err, &exit) || exit.Code != console.ExitNotPlaced {
 		t.Fatalf("got %v", err)
 	}
 	var b bytes.Buffer
-	PrintError(&b, err)
+	console.PrintError(&b, err)
 	want := "error: accepted, but after 10s 1 of 2 instances are not placed\n  front-a: needs 9Gi of memory (2 times) (ask for less)\nhint: Skerry keeps trying; `skerry explain INSTANCE` shows why\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
 	p.take(api.WatchMessage{Type: api.WatchDeleted, ID: "front-a"})
 	err = a.late(p, 10*time.Second)
-	if errors.As(err, &exit) && exit.code == ExitNotPlaced || !strings.Contains(err.Error(), "front-b: Running, BackOff, ended with status 1") {
+	if errors.As(err, &exit) && exit.Code == console.ExitNotPlaced || !strings.Contains(err.Error(), "front-b: Running, BackOff, ended with status 1") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/ctl/console"
 )
 
 // table is what a list looks like to people: columns in upper case, those that only wide shows at the end.
@@ -76,7 +77,7 @@ func (t *table) printBelow(out io.Writer, wide, header bool, widths []int) []int
 // clean keeps what came from elsewhere from moving the cursor or hiding text.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if moves(r) {
+		if console.Moves(r) {
 			return ' '
 		}
 		return r
@@ -86,7 +87,7 @@ func clean(s string) string {
 func escapeRunes(s string) string {
 	var b strings.Builder
 	for _, r := range s {
-		if r >= 0x7f && moves(r) {
+		if r >= 0x7f && console.Moves(r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 		} else {
 			b.WriteRune(r)

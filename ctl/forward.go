@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/ctl/console"
 )
 
 func (a *app) forwardCommand() *cobra.Command {
@@ -87,7 +88,7 @@ func (a *app) forward(cmd *cobra.Command, client *api.Client, name, address stri
 				}
 				wg.Go(func() {
 					if err := a.forwardOne(ctx, client, name, ports[n].remote, conn); err != nil && ctx.Err() == nil {
-						PrintError(cmd.ErrOrStderr(), err)
+						console.PrintError(cmd.ErrOrStderr(), err)
 					}
 				})
 			}

@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/ctl/console"
 )
 
 // builtIn is the registry that every root and cluster has; names without a registry mean it.
@@ -268,7 +269,7 @@ func (a *app) imagePull() *cobra.Command {
 
 // progressTo shows how far a transfer is, on a terminal only.
 func progressTo(w io.Writer, verb string, quiet bool) func(artifact.Progress) {
-	f := terminal(w)
+	f := console.Terminal(w)
 	if quiet || f == nil {
 		return nil
 	}
@@ -387,7 +388,7 @@ func imageExport() *cobra.Command {
 				names = append(names, full)
 			}
 			if output == "-" || output == "" {
-				if terminal(cmd.OutOrStdout()) != nil {
+				if console.Terminal(cmd.OutOrStdout()) != nil {
 					return skerry.Errorf(skerry.CodeInvalid, "refusing to write an archive to a terminal").WithHint("name a file with -o")
 				}
 				return st.Export(cmd.Context(), cmd.OutOrStdout(), names...)

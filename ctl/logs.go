@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/ctl/console"
 	"skerry.dev/skerry/wire"
 )
 
@@ -137,8 +138,8 @@ func (p *logPrinter) line(id skerry.InstanceID, entry api.LogLine) error {
 	}
 	text := strings.TrimSuffix(entry.Line, "\n")
 	if p.raw {
-		w = raw(w)
-	} else if _, ok := w.(*screen); ok {
+		w = console.Raw(w)
+	} else if _, ok := w.(*console.Screen); ok {
 		text = strings.TrimSuffix(text, "\r")
 	}
 	b.WriteString(text + "\n")

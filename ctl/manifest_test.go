@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/ctl/console"
 )
 
 func TestSplitDocuments(t *testing.T) {
@@ -97,13 +98,13 @@ func TestErrorsNameTheDocument(t *testing.T) {
 	d := document{file: "shop.yaml", n: 2, of: 3}
 	err := d.at(&skerry.Error{Code: skerry.CodeInvalid, Message: "the manifest is not valid", Hint: "read", Problems: []skerry.Problem{{Path: "spec", Message: "is missing", Hint: "add it"}}})
 	var b bytes.Buffer
-	PrintError(&b, err)
+	console.PrintError(&b, err)
 	want := "error: shop.yaml, document 2: the manifest is not valid\n  spec: is missing (add it)\nhint: read\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
 	b.Reset()
-	PrintError(&b, errors.New("plain"))
+	console.PrintError(&b, errors.New("plain"))
 	if b.String() != "error: plain\n" {
 		t.Errorf("got %s", b.String())
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/ctl/console"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -115,11 +116,11 @@ func TestHostileText(t *testing.T) {
 	}
 	run := func(line string, screens bool) (out, errs string) {
 		var o, e bytes.Buffer
-		s := Streams{In: strings.NewReader(""), Out: &o, Err: &e}
+		s := console.Streams{In: strings.NewReader(""), Out: &o, Err: &e}
 		if screens {
-			s.Out, s.Err = &screen{w: &o}, &screen{w: &e}
+			s.Out, s.Err = console.NewScreen(&o), console.NewScreen(&e)
 		}
-		Main(t.Context(), New(Options{}), strings.Fields(line), s)
+		console.Main(t.Context(), New(Options{}), strings.Fields(line), s)
 		return o.String(), e.String()
 	}
 	for line, shows := range map[string]bool{
@@ -130,7 +131,7 @@ func TestHostileText(t *testing.T) {
 		out, errs := run(line, true)
 		for _, text := range []string{out, errs} {
 			for _, r := range text {
-				if r != '\n' && r != '\t' && moves(r) || !utf8.ValidString(text) {
+				if r != '\n' && r != '\t' && console.Moves(r) || !utf8.ValidString(text) {
 					t.Errorf("%s: a terminal acts on %q of\n%q", line, r, text)
 					break
 				}
@@ -150,22 +151,5 @@ func TestHostileText(t *testing.T) {
 		} else if err != nil || got.Items[0].Reason != escapes {
 			t.Errorf("a program gets %+v, %v, %s", got.Items, err, errs)
 		}
-	}
-}
-
-// Characters that come in parts are whole again, and lines end as they did.
-func TestScreen(t *testing.T) {
-	var b bytes.Buffer
-	s := &screen{w: &b}
-	for _, part := range []string{"gr\xc3", "\xb6\xc3\x9f", "e\r\n\xe2\x80", "\xae\x1b[2J\r", "x\n"} {
-		if n, err := s.Write([]byte(part)); n != len(part) || err != nil {
-			t.Errorf("%q: %d, %v", part, n, err)
-		}
-	}
-	if got, want := b.String(), "größe\n"+`\u202e\x1b[2J\x0dx`+"\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if raw(s) != &b || toScreen(&b) != &b || terminal(s) != nil {
-		t.Error("a buffer is taken for a terminal")
 	}
 }

@@ -19,7 +19,7 @@ import (
 const upgradeHelp = `Upgrade the agents of workers, one worker at a time, with automatic rollback. Each worker pulls the image, which contains the
 program as /skerry, and runs it on trial, supervised by the old program: it must reach the cluster, and every runtime and
 instance that worked before must work. If it fails, the old program takes over again and the remaining workers are not
-upgraded. Instances and their connections are not affected.
+upgraded. Instances and their connections are not affected. Workers of skerry-worker, the agent alone, take /skerry-worker.
 
 To build an image of a program: skerry image build ./skerry -t site/agent:v2 --push`
 

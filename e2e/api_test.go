@@ -23,7 +23,7 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/internal/execstream"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/view"
@@ -34,10 +34,10 @@ import (
 func (s *site) serve(name string, b interface {
 	api.Backend
 	Up() <-chan struct{}
-}, st store.Store) (*node.API, *api.Client) {
+}, st store.Store) (*parents.API, *api.Client) {
 	s.t.Helper()
 	dir := filepath.Join(s.dir, name) // as in the program, the API has the directory of its role
-	a, err := node.OpenAPI(s.t.Context(), b, st, node.APIConfig{Dir: dir, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: s.log})
+	a, err := parents.OpenAPI(s.t.Context(), b, st, parents.APIConfig{Dir: dir, Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: s.log})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func (s *site) serve(name string, b interface {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(c.Close)
-	password, err := os.ReadFile(filepath.Join(dir, node.AdminPasswordFile))
+	password, err := os.ReadFile(filepath.Join(dir, parents.AdminPasswordFile))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ spec:
 
 func (s *site) adminPassword(name string) string {
 	s.t.Helper()
-	data, err := os.ReadFile(filepath.Join(s.dir, name, node.AdminPasswordFile))
+	data, err := os.ReadFile(filepath.Join(s.dir, name, parents.AdminPasswordFile))
 	if err != nil {
 		s.t.Fatal(err)
 	}

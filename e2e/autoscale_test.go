@@ -11,7 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -22,7 +22,7 @@ func TestInstancesFollowTheirLoad(t *testing.T) {
 	s := newSite(t)
 	share, down := 0.6, spec.Duration(10*time.Second)
 	rest := t.TempDir() + "/rest"
-	if err := node.Seed(t.Context(), s.Cluster); err != nil {
+	if err := parents.Seed(t.Context(), s.Cluster); err != nil {
 		t.Fatal(err)
 	}
 	do := func(msg any) {

@@ -24,7 +24,7 @@ import (
 	"skerry.dev/skerry/artifact/imageref"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -34,7 +34,7 @@ import (
 // what was put right. The site asks for signatures, which come to the worker through all tiers; what nobody has signed does not start.
 func TestDamagedImages(t *testing.T) {
 	key, public := signer(t)
-	s := (&site{t: t, admission: &clustercore.Admission{Trusted: []string{node.DefaultOrg},
+	s := (&site{t: t, admission: &clustercore.Admission{Trusted: []string{parents.DefaultOrg},
 		Signers: map[string][]string{"*": {public}}}}).open()
 	s.image("test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
 	s.image("test/sole:1", "skerry.dev/skerry/e2e/sole")

@@ -18,7 +18,7 @@ import (
 
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/web"
 	"skerry.dev/skerry/wire"
@@ -182,7 +182,7 @@ func (s playSuite) report(t *testing.T, broken bool) (seen int) {
 
 func password(t *testing.T, dir string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, node.AdminPasswordFile))
+	data, err := os.ReadFile(filepath.Join(dir, parents.AdminPasswordFile))
 	if err != nil {
 		t.Fatal(err)
 	}

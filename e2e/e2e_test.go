@@ -22,6 +22,7 @@ import (
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/overlay/tunnel"
 	"skerry.dev/skerry/plugin"
@@ -56,7 +57,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == node.DatapathCommand {
 		os.Exit(tunnel.Main("test", os.Args[2:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == node.PluginShimCommand {
+	if len(os.Args) > 1 && os.Args[1] == parents.PluginShimCommand {
 		os.Exit(plugin.ShimMain(os.Args[2:]))
 	}
 	os.Exit(testenv.Main(m, testenv.Options{NetNS: true, Cgroup: cgroupParent("*")}))
@@ -73,8 +74,8 @@ type site struct {
 	dir     string
 	dirs    map[string]string // of roles that are elsewhere
 	attach  worker.AttachOptions
-	Root    *node.Root
-	Cluster *node.Cluster
+	Root    *parents.Root
+	Cluster *parents.Cluster
 	Worker  *node.Worker
 	log     *slog.Logger
 
@@ -142,11 +143,11 @@ func (s *site) open() *site {
 	}
 	common := s.common
 	var err error
-	if s.Root, err = node.OpenRoot(ctx, node.RootConfig{Common: common("root"), Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
+	if s.Root, err = parents.OpenRoot(ctx, parents.RootConfig{Common: common("root"), Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
 		t.Fatal(err)
 	}
 	s.run("root", s.Root.Run, s.Root.Close)
-	if err := node.Seed(ctx, s.Root); err != nil {
+	if err := parents.Seed(ctx, s.Root); err != nil {
 		t.Fatal(err)
 	}
 	s.await("the root listens", func() bool { return s.Root.LinkAddr() != nil })
@@ -154,9 +155,9 @@ func (s *site) open() *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Cluster, err = node.OpenCluster(ctx, node.ClusterConfig{Common: common("cluster"),
+	s.Cluster, err = parents.OpenCluster(ctx, parents.ClusterConfig{Common: common("cluster"),
 		Server: cluster.ServerOptions{Link: s.address + ":0",
-			Options: clustercore.Options{Admission: *cmp.Or(s.admission, &clustercore.Admission{Trusted: []string{node.DefaultOrg}})}},
+			Options: clustercore.Options{Admission: *cmp.Or(s.admission, &clustercore.Admission{Trusted: []string{parents.DefaultOrg}})}},
 		Join: node.Join{Name: "harbour", Token: token, Parent: []string{s.Root.LinkAddr().String()}}})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/wire"
 )
@@ -55,7 +55,7 @@ func TestExternalAgentByCommand(t *testing.T) {
 		}
 		return out
 	}
-	run("login", "--trust", "-u", "admin", "--password-file", filepath.Join(data, node.AdminPasswordFile), "https://127.0.0.1:7481")
+	run("login", "--trust", "-u", "admin", "--password-file", filepath.Join(data, parents.AdminPasswordFile), "https://127.0.0.1:7481")
 	await(t, "it is a worker", func() bool {
 		out, _ := try("get", "workers", "-o", "wide")
 		return strings.Contains(out, "plc-7") && strings.Contains(out, "native") && strings.Contains(out, "skerry-agent.py")

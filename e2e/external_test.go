@@ -25,6 +25,7 @@ import (
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
@@ -44,12 +45,12 @@ func newDevices(t *testing.T, certLife time.Duration) *devices {
 	t.Helper()
 	d := &devices{certLife: certLife, site: &site{t: t, dir: t.TempDir(), log: logger(t)}}
 	var err error
-	if d.Root, err = node.OpenRoot(t.Context(), node.RootConfig{Common: node.Common{Dir: filepath.Join(d.dir, "root"),
+	if d.Root, err = parents.OpenRoot(t.Context(), parents.RootConfig{Common: node.Common{Dir: filepath.Join(d.dir, "root"),
 		Log: d.log.With("role", "root")}, Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
 		t.Fatal(err)
 	}
 	d.run("root", d.Root.Run, d.Root.Close)
-	if err := node.Seed(t.Context(), d.Root); err != nil {
+	if err := parents.Seed(t.Context(), d.Root); err != nil {
 		t.Fatal(err)
 	}
 	d.await("the root listens", func() bool { return d.Root.LinkAddr() != nil })
@@ -64,9 +65,9 @@ func newDevices(t *testing.T, certLife time.Duration) *devices {
 
 func (d *devices) startCluster(token, mqtt string) {
 	d.t.Helper()
-	k, err := node.OpenCluster(d.t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(d.dir, "cluster"),
+	k, err := parents.OpenCluster(d.t.Context(), parents.ClusterConfig{Common: node.Common{Dir: filepath.Join(d.dir, "cluster"),
 		Log: d.log.With("role", "cluster")}, Server: cluster.ServerOptions{Link: "127.0.0.1:0", MQTT: mqtt, CertLife: d.certLife,
-		Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+		Options: clustercore.Options{Admission: clustercore.Admission{Trusted: []string{parents.DefaultOrg}}}},
 		Join: node.Join{Name: "harbour", Token: token, Parent: []string{d.Root.LinkAddr().String()}}})
 	if err != nil {
 		d.t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/loopfs"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/wire"
@@ -146,7 +146,7 @@ func login(t *testing.T, server, dir string) *api.Client {
 	t.Helper()
 	var c *api.Client
 	await(t, server+" answers", func() bool {
-		password, err := os.ReadFile(filepath.Join(dir, node.AdminPasswordFile))
+		password, err := os.ReadFile(filepath.Join(dir, parents.AdminPasswordFile))
 		if err != nil {
 			return false
 		}

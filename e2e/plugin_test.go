@@ -16,6 +16,7 @@ import (
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
@@ -36,19 +37,19 @@ func pluginSite(t *testing.T) (*site, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Cluster, err = node.OpenCluster(t.Context(), node.ClusterConfig{Common: node.Common{Dir: filepath.Join(s.dir, "cluster"),
+	s.Cluster, err = parents.OpenCluster(t.Context(), parents.ClusterConfig{Common: node.Common{Dir: filepath.Join(s.dir, "cluster"),
 		Log: s.log.With("role", "cluster")},
 		Server: cluster.ServerOptions{Link: "127.0.0.1:0",
-			Options: clustercore.Options{Standalone: true, Admission: clustercore.Admission{Trusted: []string{node.DefaultOrg}}}},
+			Options: clustercore.Options{Standalone: true, Admission: clustercore.Admission{Trusted: []string{parents.DefaultOrg}}}},
 		Join: node.Join{Name: "island"},
-		Plugins: node.PluginConfig{Dir: dir, Shim: []string{self, node.PluginShimCommand},
+		Plugins: parents.PluginConfig{Dir: dir, Shim: []string{self, parents.PluginShimCommand},
 			CgroupParent: cgroupParent(filepath.Dir(s.dir)) + "-plugins"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.run("cluster", s.Cluster.Run, s.Cluster.Close)
 	s.await("the cluster listens", func() bool { return s.Cluster.LinkAddr() != nil })
-	if err := node.Seed(t.Context(), s.Cluster); err != nil {
+	if err := parents.Seed(t.Context(), s.Cluster); err != nil {
 		t.Fatal(err)
 	}
 	token, _, err := s.Cluster.Authority().CreateToken(t.Context(), auth.TokenOptions{Tier: wire.TierWorker})

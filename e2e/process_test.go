@@ -89,6 +89,8 @@ type processes struct {
 	dir, program string
 	log          *os.File
 	all          []*role
+	// small is the program of the worker of threeRoles, if it is another one: the agent alone.
+	small string
 	// before and more are of the root and the cluster of threeRoles: see role, and more arguments.
 	before, more []string
 }
@@ -161,8 +163,15 @@ func (p *processes) threeRoles() (root, cluster, worker *role) {
 		"--link", "127.0.0.1:7444", "--api", "127.0.0.1:7481", "--admission", p.admission(), "--lost-after", "1m"}
 	cluster = p.start(&role{name: "cluster", before: p.before, args: append(args, p.more...)})
 	token = joinToken(t, "https://127.0.0.1:7481", p.data("cluster"), wire.TierWorker)
-	worker = p.start(&role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run"),
-		"--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", ""}})
+	worker = &role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run"),
+		"--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", ""}}
+	p.all = append(p.all, worker)
+	if p.small == "" {
+		worker.start(t, p.program, p.log)
+		return root, cluster, worker
+	}
+	worker.args = worker.args[1:] // the agent alone has that command by itself
+	worker.start(t, p.small, p.log)
 	return root, cluster, worker
 }
 

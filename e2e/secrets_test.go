@@ -29,7 +29,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/execstream"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -270,7 +270,7 @@ func TestSecrets(t *testing.T) {
 	if _, err := s.Cluster.Do(t.Context(), apps.DeleteInstance{ID: gone, Actor: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := node.Seed(t.Context(), s.Cluster); err != nil {
+	if err := parents.Seed(t.Context(), s.Cluster); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Cluster.Do(t.Context(), apps.PutSecret{Namespace: "default", Name: "own", Value: spec.SecretValue{"password": []byte(third)}}); err != nil {

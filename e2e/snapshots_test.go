@@ -23,7 +23,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
@@ -162,7 +162,7 @@ func TestDatabaseSurvivesItsMachine(t *testing.T) {
 		}
 		return out.Bytes()
 	}
-	run(nil, "login", "--trust", "-u", "admin", "--password-file", filepath.Join(p.data("cluster"), node.AdminPasswordFile), server)
+	run(nil, "login", "--trust", "-u", "admin", "--password-file", filepath.Join(p.data("cluster"), parents.AdminPasswordFile), server)
 
 	var l ledger
 	if err := l.write(dir("w1", "data")); err != nil {

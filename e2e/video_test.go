@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -193,7 +193,7 @@ func (s *site) commandLine() (sk, look func(args ...string) string) {
 	site, _ := s.serve("cluster", s.Cluster, s.Cluster.Store)
 	root, _ := s.serve("root", s.Root, s.Root.Store)
 	for _, x := range []struct{ name, role, url string }{{"site", "cluster", site.URL()}, {"root", "root", root.URL()}} {
-		run(true, "login", "--context", x.name, "--trust", "-u", "admin", "--password-file", filepath.Join(s.dir, x.role, node.AdminPasswordFile), x.url)
+		run(true, "login", "--context", x.name, "--trust", "-u", "admin", "--password-file", filepath.Join(s.dir, x.role, parents.AdminPasswordFile), x.url)
 	}
 	return func(args ...string) string { t.Helper(); return run(true, args...) }, func(args ...string) string { return run(false, args...) }
 }

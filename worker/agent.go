@@ -18,6 +18,8 @@ import (
 
 // Agent exchanges the program of a worker's agent.
 type Agent interface {
+	// Name is that of the program's file in images: skerry, or skerry-worker for the agent alone.
+	Name() string
 	// Stage makes the program at path the one that is tried for an order, and then has the agent end. An error means that it does
 	// not come to a trial; ErrLater that another one is going on, and the order is to come again after it.
 	Stage(ctx context.Context, path string, o wire.AgentOrder) error
@@ -31,8 +33,6 @@ type Agent interface {
 var ErrLater = errors.New("the agent is itself on trial")
 
 const (
-	// agentProgram is the agent's program in an image.
-	agentProgram = "skerry"
 	// An image that cannot be had is tried again so often and after so long: a link may be down.
 	fetchTries = 5
 	fetchAgain = 10 * time.Second
@@ -107,7 +107,7 @@ func (s *Server) fetchAgent(ctx context.Context, ref string) (path string, err e
 		if err == nil {
 			var dirs []string
 			if dirs, err = s.opt.Images.RootFS(ctx, img.Digest, artifact.HostPlatform()); err == nil {
-				return programIn(ref, dirs)
+				return programIn(ref, s.opt.Agent.Name(), dirs)
 			}
 		}
 		if try == fetchTries || permanent(err) {
@@ -122,15 +122,16 @@ func (s *Server) fetchAgent(ctx context.Context, ref string) (path string, err e
 }
 
 // programIn finds the agent's program in the folders of an image, topmost first.
-func programIn(ref string, dirs []string) (string, error) {
+func programIn(ref, name string, dirs []string) (string, error) {
 	for _, d := range dirs {
-		at := filepath.Join(d, agentProgram)
+		at := filepath.Join(d, name)
 		switch st, err := os.Lstat(at); {
 		case err == nil && st.Mode().IsRegular():
 			return at, nil
 		case err == nil || !errors.Is(err, fs.ErrNotExist):
-			return "", skerry.Errorf(skerry.CodeInvalid, "/%s in image %s is not a file", agentProgram, ref)
+			return "", skerry.Errorf(skerry.CodeInvalid, "/%s in image %s is not a file", name, ref)
 		}
 	}
-	return "", skerry.Errorf(skerry.CodeInvalid, "image %s has no file /%s", ref, agentProgram)
+	return "", skerry.Errorf(skerry.CodeInvalid, "image %s has no file /%s, the program of this worker's agent", ref, name).
+		WithHint("put %[1]s into the image, or change to another program with `skerry worker upgrade PROGRAM` on the device", name)
 }

@@ -3,7 +3,6 @@
 package worker
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +23,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/internal/topology"
@@ -105,30 +105,19 @@ func capacity(dir string) spec.Resources {
 	r.Storage += volumeBytes(dir)
 	r.GPUs, r.TPUs = accelerators("/dev")
 	r.HugePages = hugePages("/sys/kernel/mm/hugepages")
-	if routes, err := os.ReadFile("/proc/net/route"); err == nil {
-		r.BandwidthIn = linkSpeed("/sys", defaultDevice(string(routes)))
-		r.BandwidthOut = r.BandwidthIn
-	}
+	r.BandwidthIn = linkBandwidth()
+	r.BandwidthOut = r.BandwidthIn
 	return r
 }
 
 // memory reads total and available memory.
 func memory() (total, available skerry.Bytes) {
-	f, err := os.Open("/proc/meminfo")
+	var buf [4 << 10]byte
+	text, err := files.Peek("/proc/meminfo", buf[:])
 	if err != nil {
 		return 0, 0
 	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		var n int64
-		if _, err := fmt.Sscanf(sc.Text(), "MemTotal: %d kB", &n); err == nil {
-			total = skerry.Bytes(n) * skerry.KiB
-		} else if _, err := fmt.Sscanf(sc.Text(), "MemAvailable: %d kB", &n); err == nil {
-			available = skerry.Bytes(n) * skerry.KiB
-			break
-		}
-	}
-	return total, available
+	return parseMemory(text)
 }
 
 // outboundAddress is the address that this machine has towards its cluster. Nothing is sent to find out.
@@ -151,6 +140,7 @@ func outboundAddress(addrs func() []string) string {
 
 // usage keeps what is needed to turn counters into rates. Only measure touches it.
 type usage struct {
+	files machineCounters
 	at    time.Time
 	by    map[skerry.InstanceID]counters
 	busy  float64
@@ -174,6 +164,7 @@ func (c counters) since(o counters) counters {
 func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 	tick := time.NewTicker(core.UsualMeasure)
 	defer tick.Stop()
+	defer s.usage.files.close()
 	refused := ""
 	pruned := time.Now()
 	for {
@@ -302,7 +293,7 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	if e := s.workerIngress.Load(); e != nil {
 		in = s.arrivals.look(time.Now(), e.in.Stats().Routes)
 	}
-	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: pressure("/proc/pressure"),
+	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: s.usage.files.pressure(),
 		Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}
 	if up := s.up.Load(); up != nil {
 		u.RTT, u.Loss = up.Quality()
@@ -329,8 +320,7 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 		k.disk, k.network = q.ReadBytes+q.WriteBytes, q.RxBytes+q.TxBytes
 		u.Instances[x.Instance], by[x.Instance] = q, k
 	}
-	diskText, _ := os.ReadFile("/proc/diskstats")
-	diskMs, disks := diskTime(string(diskText), "/sys")
+	diskMs, disks := s.usage.files.diskTime()
 	var diskBytes int64
 	for id, k := range by {
 		if before, ok := s.usage.by[id]; ok {
@@ -359,15 +349,15 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 		q.ProbeMs = s.probeTime(id)
 		u.Instances[id] = q
 	}
-	busy, total := cpuTimes()
+	busy, total := s.usage.files.cpuTimes()
 	if !first && total > s.usage.total {
 		share := (busy - s.usage.busy) / (total - s.usage.total)
 		u.Used.CPU = skerry.MilliCPU(share * 1000 * float64(goruntime.NumCPU()))
 	}
-	if all, free := memory(); all > 0 {
+	if all, free := s.usage.files.memory(); all > 0 {
 		u.Used.Memory = all - free
 	}
-	s.usage = usage{at: now, by: by, busy: busy, total: total, disk: diskMs}
+	s.usage = usage{files: s.usage.files, at: now, by: by, busy: busy, total: total, disk: diskMs}
 	return u
 }
 
@@ -375,8 +365,8 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 func (s *Server) bandwidth() skerry.Bytes {
 	in, out := s.opt.Facts.Capacity.BandwidthIn, s.opt.Facts.Capacity.BandwidthOut
 	if in == 0 || out == 0 {
-		c := capacity(s.opt.Dir)
-		in, out = max(in, c.BandwidthIn), max(out, c.BandwidthOut)
+		link := linkBandwidth()
+		in, out = max(in, link), max(out, link)
 	}
 	return in + out
 }
@@ -409,23 +399,6 @@ func (s *Server) probeTime(id skerry.InstanceID) float64 {
 		return 0
 	}
 	return float64(p.sum.Microseconds()) / 1000 / float64(p.n)
-}
-
-// cpuTimes reads busy and total processor time of the machine, in ticks.
-func cpuTimes() (busy, total float64) {
-	data, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, 0
-	}
-	line, _, _ := strings.Cut(string(data), "\n")
-	for i, f := range strings.Fields(line)[1:] {
-		n, _ := strconv.ParseFloat(f, 64)
-		total += n
-		if i != 3 && i != 4 { // idle, iowait
-			busy += n
-		}
-	}
-	return busy, total
 }
 
 // mountMemory mounts a tmpfs, unless it is there.

@@ -3,38 +3,17 @@
 package worker
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/internal/files"
 )
 
-// pressure reads how much of the last ten seconds something on the machine waited for a resource, or gives nil where the
-// kernel does not tell (no CONFIG_PSI, or psi=0).
-func pressure(dir string) *wire.Pressure {
-	var p wire.Pressure
-	some := false
-	for name, to := range map[string]*float64{"cpu": &p.CPU, "memory": &p.Memory, "io": &p.IO} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			continue
-		}
-		if v, ok := parsePressure(string(data)); ok {
-			*to, some = v, true
-		}
-	}
-	if !some {
-		return nil
-	}
-	return &p
-}
-
 // parsePressure reads avg10 of the line "some", in percent, as a share.
-func parsePressure(text string) (float64, bool) {
-	for line := range strings.Lines(text) {
+func parsePressure(text []byte) (float64, bool) {
+	for line := range strings.Lines(string(text)) {
 		rest, ok := strings.CutPrefix(line, "some ")
 		if !ok {
 			continue
@@ -64,7 +43,8 @@ func accelerators(dev string) (gpus, tpus int) {
 
 // linkSpeed gives the bandwidth of a network device in bytes per second, or 0 where the driver does not tell.
 func linkSpeed(sys, device string) skerry.Bytes {
-	data, err := os.ReadFile(filepath.Join(sys, "class/net", device, "speed"))
+	var buf [64]byte
+	data, err := files.Peek(filepath.Join(sys, "class/net", device, "speed"), buf[:])
 	if err != nil {
 		return 0
 	}
@@ -75,6 +55,16 @@ func linkSpeed(sys, device string) skerry.Bytes {
 	return skerry.Bytes(n) * 1_000_000 / 8
 }
 
+// linkBandwidth gives the bandwidth of the device of the default route in one direction, or 0 where it is not known.
+func linkBandwidth() skerry.Bytes {
+	var buf [4 << 10]byte
+	routes, err := files.Peek("/proc/net/route", buf[:])
+	if err != nil {
+		return 0
+	}
+	return linkSpeed("/sys", defaultDevice(string(routes)))
+}
+
 // defaultDevice names the device of the IPv4 default route, or "".
 func defaultDevice(routes string) string {
 	for line := range strings.Lines(routes) {
@@ -83,23 +73,4 @@ func defaultDevice(routes string) string {
 		}
 	}
 	return ""
-}
-
-// diskTime sums the time in which disks were busy, in milliseconds, from /proc/diskstats (the thirteenth column), whole
-// disks only.
-func diskTime(diskstats string, sys string) (ms int64, disks int) {
-	for line := range strings.Lines(diskstats) {
-		f := strings.Fields(line)
-		if len(f) < 13 {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(sys, "block", f[2])); err != nil || strings.HasPrefix(f[2], "loop") || strings.HasPrefix(f[2], "ram") {
-			continue
-		}
-		if n, err := strconv.ParseInt(f[12], 10, 64); err == nil {
-			ms += n
-			disks++
-		}
-	}
-	return ms, disks
 }

@@ -6,28 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"skerry.dev/skerry/wire"
 )
-
-func TestPressure(t *testing.T) {
-	dir := t.TempDir()
-	if p := pressure(dir); p != nil {
-		t.Errorf("%+v without a kernel that tells", p)
-	}
-	for name, text := range map[string]string{
-		"cpu":    "some avg10=12.50 avg60=1.00 avg300=0.00 total=12345\nfull avg10=99.00 avg60=0.00 avg300=0.00 total=0\n",
-		"memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
-		"io":     "some avg10=lots\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if p := pressure(dir); p == nil || *p != (wire.Pressure{CPU: 0.125}) {
-		t.Errorf("%+v", p)
-	}
-}
 
 func TestAccelerators(t *testing.T) {
 	dir := t.TempDir()

@@ -11,9 +11,9 @@ import (
 	"skerry.dev/skerry/internal/node"
 )
 
-// Commands gives `skerry bench runtime`, `bench compare` and `bench report`, and what tasks run.
+// Commands gives `skerry bench runtime`, `bench compare` and `bench report`.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{runtimeCommand(), compareCommand(), reportCommand(), workCommandLine()}
+	return []*cobra.Command{runtimeCommand(), compareCommand(), reportCommand()}
 }
 
 func runtimeCommand() *cobra.Command {

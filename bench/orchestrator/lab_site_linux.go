@@ -19,7 +19,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/lab"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -127,7 +127,7 @@ func open(ctx context.Context, p plan, o lab.Options, name, service, dir string)
 
 // client logs into the API of a host, from within it: what it asks is on no cable.
 func (f *federation) client(ctx context.Context, host, port string) (c *api.Client, err error) {
-	password, err := os.ReadFile(filepath.Join(f.l.Data, host, node.AdminPasswordFile))
+	password, err := os.ReadFile(filepath.Join(f.l.Data, host, parents.AdminPasswordFile))
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,9 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/store"
 )
 
@@ -40,7 +42,7 @@ func (f *apiFlags) add(fs *pflag.FlagSet, listen string) {
 func (f *apiFlags) url() string { return f.served }
 
 // startAPI serves users of a role.
-func startAPI(ctx context.Context, svc *service, b api.Backend, st store.Store, c node.Common, f *apiFlags) error {
+func startAPI(ctx context.Context, svc *role.Service, b api.Backend, st store.Store, c node.Common, f *apiFlags) error {
 	if f.listen == "" {
 		return nil
 	}
@@ -48,7 +50,7 @@ func startAPI(ctx context.Context, svc *service, b api.Backend, st store.Store, 
 	if err != nil {
 		return err
 	}
-	a, err := node.OpenAPI(ctx, b, st, node.APIConfig{Dir: c.Dir, Version: c.Version, OpenMetrics: f.openMetrics, OIDC: provider, Log: c.Log,
+	a, err := parents.OpenAPI(ctx, b, st, parents.APIConfig{Dir: c.Dir, Version: c.Version, OpenMetrics: f.openMetrics, OIDC: provider, Log: c.Log,
 		Listen: api.Listen{Addr: f.listen, Names: f.names, CertFile: f.cert, KeyFile: f.key, Plain: f.plain}})
 	if err != nil {
 		return fmt.Errorf("API: %w", err)
@@ -59,7 +61,7 @@ func startAPI(ctx context.Context, svc *service, b api.Backend, st store.Store, 
 	}
 	f.served = a.URL()
 	c.Log.Info("users are served", "role", b.Tier(), "url", f.served, "ca-pin", b.Authority().CAPin())
-	svc.start(part{"API", a.Run})
+	svc.Start("API", a.Run)
 	return nil
 }
 

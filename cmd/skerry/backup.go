@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/vault"
@@ -166,7 +169,7 @@ A running role is not stopped; the backup is a consistent snapshot. It does not 
 }
 
 func storeFlags(cmd *cobra.Command, data, url *string) {
-	cmd.Flags().StringVar(data, "data", filepath.Join(defaultData(), "root"), "data directory of the role")
+	cmd.Flags().StringVar(data, "data", filepath.Join(role.DefaultData(), "root"), "data directory of the role")
 	cmd.Flags().StringVar(url, "store", "", "the role's --store, if the store is not in the data directory")
 }
 
@@ -181,12 +184,12 @@ func openStore(ctx context.Context, data, url string) (store.Store, error) {
 	if errors.Is(err, store.ErrInUse) {
 		return nil, skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("stop the role first")
 	}
-	return st, node.Damage(err, data)
+	return st, parents.Damage(err, data)
 }
 
 func backup(ctx context.Context, data, url string, q secret, out io.Writer) error {
 	if url == "" {
-		resp, err := requestLocal(ctx, data, "POST", "/backup", nil)
+		resp, err := role.RequestLocal(ctx, data, "POST", "/backup", nil)
 		if err == nil {
 			defer resp.Body.Close()
 			to, err := q.to()
@@ -204,11 +207,11 @@ func backup(ctx context.Context, data, url string, q secret, out io.Writer) erro
 				return fmt.Errorf("backup: %w", err)
 			}
 			if t := resp.Trailer.Get(completeTrailer); t != "complete" {
-				return fmt.Errorf("backup is not complete: %s", orDash(t))
+				return fmt.Errorf("backup is not complete: %s", cmp.Or(t, "-"))
 			}
 			return nil
 		}
-		if !errors.Is(err, errNotRunning) {
+		if !errors.Is(err, role.ErrNotRunning) {
 			return err
 		}
 		if _, err := os.Stat(filepath.Join(data, node.StateFile)); err != nil {
@@ -299,7 +302,7 @@ A restored store starts a new incarnation: the role first learns what its childr
 				ids = append(ids, id)
 			}
 			if storeURL == "" {
-				if err := mustDir(data); err != nil {
+				if err := role.MustDir(data); err != nil {
 					return err
 				}
 			}

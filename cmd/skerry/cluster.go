@@ -6,23 +6,22 @@ import (
 	"net/http"
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
 	clustercore "skerry.dev/skerry/cluster/core"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/cmd/internal/role"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/wire"
 )
 
 func clusterCommand() *cobra.Command {
-	var c commonFlags
+	var c role.CommonFlags
 	var p parentFlags
-	var j joinFlags
-	var cfg node.ClusterConfig
+	var j role.JoinFlags
+	var cfg parents.ClusterConfig
 	var pool, admission, plugins, profile string
 	var succeed []string
 	site := &cfg.Server
@@ -78,7 +77,7 @@ no devices, no host paths, no fixed host ports. A change of the policy does not 
 everybody may do everything.`,
 		Example: "  skerry cluster --name harbour --root root.example.com --join skt1.cluster.…\n  skerry cluster --name island --standalone",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnv(cmd); err != nil {
+			if err := role.FromEnv(cmd); err != nil {
 				return err
 			}
 			err := clusterConfig(&cfg, &c, &p, admission, plugins)
@@ -91,41 +90,41 @@ everybody may do everything.`,
 			if site.Profile, err = clustercore.ProfileOf(profile); err != nil {
 				return err
 			}
-			if cfg.Succeed = hostPorts(succeed, "7444"); len(succeed) > 0 || succession.Copied(cfg.Dir) {
+			if cfg.Succeed = role.HostPorts(succeed, "7444"); len(succeed) > 0 || succession.Copied(cfg.Dir) {
 				if err := successorConfig(&cfg, &j); err != nil {
 					return err
 				}
 			} else if site.Standalone {
-				if len(j.parents) > 0 || j.token != "" || j.tokenFile != "" {
+				if len(j.Parents) > 0 || j.Token != "" || j.TokenFile != "" {
 					return skerry.Errorf(skerry.CodeInvalid, "--standalone excludes --root and --join").
 						WithHint("omit --root and --join, or omit --standalone")
 				}
-				if cfg.Join.Name = j.name; j.name == "" {
-					cfg.Join.Name, err = hostName()
+				if cfg.Join.Name = j.Name; j.Name == "" {
+					cfg.Join.Name, err = role.HostName()
 				}
 			} else {
-				cfg.Join, err = j.join(c.data, "root")
+				cfg.Join, err = j.Join(c.Data, "root")
 			}
 			if err != nil {
 				return err
 			}
-			frugal(50, 0)
-			s := newService(cfg.Log)
+			role.Frugal(50, 0)
+			s := role.NewService(cfg.Log)
 			k, err := startCluster(cmd.Context(), s, cfg, &p.api)
 			if err != nil {
-				return errors.Join(err, s.stop())
+				return errors.Join(err, s.Stop())
 			}
 			takes := "cluster " + k.Name() + " takes workers on " + k.LinkAddr().String()
 			if a := k.MQTTAddr(); a != nil {
 				takes += ", and external agents by MQTT on " + a.String()
 			}
-			return s.run(cmd.Context(), takes)
+			return s.Run(cmd.Context(), takes)
 		},
 	}
-	c.add(cmd.Flags(), "cluster")
+	c.Add(cmd.Flags(), "cluster")
 	p.add(cmd.Flags(), clusterLink, clusterAPI)
-	j.add(cmd.Flags(), "root", "root", "7443")
-	cmd.AddCommand(statusCommand("cluster"), pluginCommand())
+	j.Add(cmd.Flags(), "root", "root", "7443")
+	cmd.AddCommand(role.StatusCommand("cluster"), pluginCommand())
 	cmd.Flags().StringSliceVar(&succeed, "succeed", nil,
 		"stand by as a successor of the cluster at this address, HOST or HOST:PORT (default port 7444); the first time with --join and a token for a successor; may be repeated")
 	cmd.Flags().StringVar(&cfg.LinkPublic, "link-public", "",
@@ -156,12 +155,12 @@ everybody may do everything.`,
 const mqttHelp = "address for external agents, which connect by MQTT over TLS, such as 0.0.0.0:8883 (default: disabled)"
 
 // successorConfig sets up a machine that stands by. What it is called at the root it learns with the store.
-func successorConfig(cfg *node.ClusterConfig, j *joinFlags) (err error) {
-	cfg.Candidate, cfg.Join.Parent = j.name, hostPorts(j.parents, j.port)
-	if cfg.CandidateToken, err = j.text(); err != nil {
+func successorConfig(cfg *parents.ClusterConfig, j *role.JoinFlags) (err error) {
+	cfg.Candidate, cfg.Join.Parent = j.Name, role.HostPorts(j.Parents, j.Port)
+	if cfg.CandidateToken, err = j.Text(); err != nil {
 		return err
 	}
-	if !cfg.Server.Standalone && len(j.parents) == 0 {
+	if !cfg.Server.Standalone && len(j.Parents) == 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "--root is missing").
 			WithHint("name the site's root, or give --standalone if it has none: this machine may lead the site one day")
 	}
@@ -184,12 +183,12 @@ func poolFlag(s string) (p netip.Prefix, err error) {
 }
 
 // clusterConfig fills in what flags say that clusters share with roots, and what files say.
-func clusterConfig(cfg *node.ClusterConfig, c *commonFlags, p *parentFlags, admission, plugins string) (err error) {
+func clusterConfig(cfg *parents.ClusterConfig, c *role.CommonFlags, p *parentFlags, admission, plugins string) (err error) {
 	if p.lostAfter < 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "--lost-after never is only valid at a root").
 			WithHint("use a long duration, such as 24h")
 	}
-	if cfg.Common, err = c.common(); err != nil {
+	if cfg.Common, err = c.Common(version); err != nil {
 		return err
 	}
 	cfg.ImageCache = p.imageCache
@@ -214,8 +213,8 @@ func clusterConfig(cfg *node.ClusterConfig, c *commonFlags, p *parentFlags, admi
 }
 
 // startCluster starts a cluster orchestrator and waits until it takes workers and users.
-func startCluster(ctx context.Context, svc *service, cfg node.ClusterConfig, api *apiFlags) (*node.Cluster, error) {
-	if err := mustDir(cfg.Dir); err != nil {
+func startCluster(ctx context.Context, svc *role.Service, cfg parents.ClusterConfig, api *apiFlags) (*parents.Cluster, error) {
+	if err := role.MustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
 	var local atomic.Pointer[http.Handler] // answers on the control socket; nil: there is no socket yet
@@ -224,7 +223,7 @@ func startCluster(ctx context.Context, svc *service, cfg node.ClusterConfig, api
 			return nil
 		}
 		now := func(w http.ResponseWriter, r *http.Request) { (*local.Load()).ServeHTTP(w, r) }
-		return startLocal(svc, cfg.Dir, cfg.Log, http.HandlerFunc(now))
+		return role.StartLocal(svc, cfg.Dir, cfg.Log, http.HandlerFunc(now))
 	}
 	cfg.Standing = func(o *succession.Leadership) { // and go on answering so until this machine leads
 		if err := serveLocal(&standingLocal{o}); err != nil {
@@ -232,22 +231,22 @@ func startCluster(ctx context.Context, svc *service, cfg node.ClusterConfig, api
 			local.Store(nil)
 		}
 	}
-	cluster, err := node.OpenCluster(ctx, cfg)
+	cluster, err := parents.OpenCluster(ctx, cfg)
 	if err != nil {
-		return nil, joinError(err)
+		return nil, role.JoinError(err)
 	}
-	svc.closer(cluster.Close)
-	svc.start(part{"cluster", cluster.Run})
-	svc.start(part{"leadership", cluster.Deposed})
-	svc.start(part{"succession", cluster.RunLeadership})
-	if err := svc.wait(ctx, "the cluster", cluster.Up()); err != nil {
+	svc.Closer(cluster.Close)
+	svc.Start("cluster", cluster.Run)
+	svc.Start("leadership", cluster.Deposed)
+	svc.Start("succession", cluster.RunLeadership)
+	if err := svc.Wait(ctx, "the cluster", cluster.Up()); err != nil {
 		return nil, err
 	}
-	svc.watchdog.add(cluster.Alive)
-	if err := node.Seed(ctx, cluster); err != nil {
+	svc.Watch(cluster.Alive)
+	if err := parents.Seed(ctx, cluster); err != nil {
 		return nil, err
 	}
-	if err := svc.listening(ctx, "cluster", func() bool { return cluster.LinkAddr() != nil }); err != nil {
+	if err := svc.Listening(ctx, "cluster", func() bool { return cluster.LinkAddr() != nil }); err != nil {
 		return nil, err
 	}
 	if err := startAPI(ctx, svc, cluster, cluster.Store, cfg.Common, api); err != nil {
@@ -256,29 +255,4 @@ func startCluster(ctx context.Context, svc *service, cfg node.ClusterConfig, api
 	return cluster, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: cluster.Name(), authority: cluster.Authority(),
 		store: cluster.Store, images: cluster.Images.Store, ready: cluster.Ready, parent: cluster.Parent, plugins: cluster.Plugins, api: api,
 		leadership: cluster.Leadership, rebuilt: cluster.Rebuilt, orphans: cluster.Orphans})
-}
-
-// joinError gives a refusal the form that users get.
-func joinError(err error) error {
-	var r *wire.Refuse
-	if errors.As(err, &r) {
-		return skerry.Errorf(skerry.CodeForbidden, "the parent refuses the connection: %s", r.Reason).WithHint("%s", r.Hint)
-	}
-	return err
-}
-
-// listening waits until a role listens; the address is known a moment after the role is up.
-func (s *service) listening(ctx context.Context, name string, ok func() bool) error {
-	t := time.NewTicker(time.Millisecond)
-	defer t.Stop()
-	for !ok() {
-		select {
-		case <-t.C:
-		case e := <-s.done:
-			return s.early(e)
-		case <-ctx.Done():
-			return errors.New("stopped while the " + name + " was starting")
-		}
-	}
-	return nil
 }

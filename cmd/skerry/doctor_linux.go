@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
@@ -24,7 +25,7 @@ import (
 // machineChecks tells whether this machine can be a worker, and how what runs here fares.
 func machineChecks(ctx context.Context, data string) []ctl.Check {
 	if data == "" {
-		data = defaultData()
+		data = role.DefaultData()
 	}
 	d := &doctor{ctx: ctx, data: data}
 	d.kernel()
@@ -158,8 +159,8 @@ func (d *doctor) programs() {
 		d.add("runtimes", ctl.CheckSkipped, "the self-tests need root", "sudo skerry worker check")
 		return
 	}
-	var st status
-	if callLocal(d.ctx, filepath.Join(d.data, "worker"), "GET", "/status", nil, &st) != nil {
+	var st role.Status
+	if role.CallLocal(d.ctx, filepath.Join(d.data, "worker"), "GET", "/status", nil, &st) != nil {
 		dir, err := os.MkdirTemp("", "skerry-doctor-")
 		if err != nil {
 			d.add("runtimes", ctl.CheckSkipped, err.Error(), "")
@@ -297,8 +298,8 @@ func (d *doctor) roles() {
 		{"root", filepath.Join(d.data, "root"), "7443"}, {"cluster", filepath.Join(d.data, "cluster"), "7444"},
 		{"worker", filepath.Join(d.data, "worker"), ""},
 	} {
-		var st status
-		if callLocal(d.ctx, r.dir, "GET", "/status", nil, &st) == nil {
+		var st role.Status
+		if role.CallLocal(d.ctx, r.dir, "GET", "/status", nil, &st) == nil {
 			switch {
 			case !st.Ready:
 				d.add(r.role, ctl.CheckProblem, "running, but not ready: "+st.Why, "see its log")

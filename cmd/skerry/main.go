@@ -3,11 +3,8 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +12,10 @@ import (
 	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/bench/interference"
 	"skerry.dev/skerry/bench/orchestrator"
+	"skerry.dev/skerry/cmd/internal/agent"
+	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/ctl"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/sim"
 )
@@ -25,43 +24,20 @@ import (
 var version = "dev"
 
 func main() {
-	// The shim starts once per native process and must stay small: it is dispatched before anything else is built up.
-	if len(os.Args) > 1 && os.Args[1] == shimCommand {
-		os.Exit(shim(os.Args[2:]))
+	if status, ok := agent.Helper(version, os.Args[1:]); ok {
+		os.Exit(status)
 	}
-	if len(os.Args) > 1 && os.Args[1] == wasmCommand {
-		os.Exit(wasmRun(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == vmCommand {
-		os.Exit(vmRun(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == keepCommand {
-		os.Exit(keep(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == leaseCommand {
-		os.Exit(guardLeases(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == node.PluginShimCommand {
+	if len(os.Args) > 1 && os.Args[1] == parents.PluginShimCommand {
 		os.Exit(plugin.ShimMain(os.Args[2:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == datapathCommand {
-		os.Exit(datapath(os.Args[2:]))
-	}
-	ends := []os.Signal{syscall.SIGTERM}
-	if !signal.Ignored(os.Interrupt) { // a shell without job control starts what ends in & so: Ctrl-C is for its neighbours
-		ends = append(ends, os.Interrupt)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(ctl.Main(ctx, commands(), os.Args[1:], ctl.StdStreams()))
+	os.Exit(role.Main(commands(), os.Args[1:]))
 }
 
 // commands is the whole command tree.
 func commands() *cobra.Command {
 	root := ctl.New(ctl.Options{Version: version, LocalToken: localToken, LocalClient: localClient,
-		WorkerData: filepath.Join(defaultData(), "worker"), Checks: machineChecks,
-		Roles: []*cobra.Command{rootCommand(), clusterCommand(), workerCommand(), upCommand()}})
+		WorkerData: filepath.Join(role.DefaultData(), "worker"), Checks: machineChecks,
+		Roles: []*cobra.Command{rootCommand(), clusterCommand(), agent.Command(agent.Program{Name: "skerry", Version: version}), upCommand()}})
 	measure := bench.Command()
 	measure.AddCommand(append(device.Commands(), interference.Command(), orchestrator.Command())...)
 	ctl.Operate(root, backupCommand(), restoreCommand(), repairCommand(), measure, sim.Command())

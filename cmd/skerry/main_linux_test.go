@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/store"
@@ -85,8 +86,8 @@ func TestUp(t *testing.T) {
 				return
 			}
 			// The agent of a script that failed runs on until after this.
-			var st status
-			if callLocal(context.Background(), cfg.Dir, "GET", "/status", nil, &st) == nil {
+			var st role.Status
+			if role.CallLocal(context.Background(), cfg.Dir, "GET", "/status", nil, &st) == nil {
 				syscall.Kill(st.Pid, syscall.SIGTERM)
 			}
 			err := node.CleanMachine(context.Background(), cfg)

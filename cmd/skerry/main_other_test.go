@@ -2,6 +2,8 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+)
 
 func runTests(m *testing.M) int { return m.Run() }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,11 +12,12 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"skerry.dev/skerry/ctl"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/cmd/internal/agent"
+	"skerry.dev/skerry/cmd/internal/role"
+	"skerry.dev/skerry/ctl/console"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -28,11 +28,8 @@ type inNetNS struct{ run func() int }
 func (n inNetNS) Run() int { return n.run() }
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == shimCommand {
-		os.Exit(shim(os.Args[2:])) // a worker of these tests starts it
-	}
-	if len(os.Args) > 1 && os.Args[1] == datapathCommand {
-		os.Exit(datapath(os.Args[2:]))
+	if status, ok := agent.Helper(version, os.Args[1:]); ok { // a worker of these tests starts it
+		os.Exit(status)
 	}
 	testscript.Main(inNetNS{func() int { return runTests(m) }}, map[string]func(){"skerry": main})
 }
@@ -60,21 +57,21 @@ func startTestRoot(env *testscript.Env) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	env.Defer(cancel)
 	f := apiFlags{listen: "127.0.0.1:0"}
-	c := commonFlags{data: filepath.Join(env.WorkDir, "root"), store: "memory:", logFormat: "text", logLevel: "error"}
-	cfg := node.RootConfig{Server: root.ServerOptions{Name: "root"}}
+	c := role.CommonFlags{Data: filepath.Join(env.WorkDir, "root"), Store: "memory:", LogFormat: "text", LogLevel: "error"}
+	cfg := parents.RootConfig{Server: root.ServerOptions{Name: "root"}}
 	if err := rootConfig(&cfg, &c, &parentFlags{link: "127.0.0.1:0"}); err != nil {
 		return err
 	}
-	s := newService(cfg.Log)
+	s := role.NewService(cfg.Log)
 	r, err := startRoot(ctx, s, cfg, &f)
 	if err != nil {
-		s.stop()
+		s.Stop()
 		return err
 	}
-	env.Defer(func() { s.stop() })
+	env.Defer(func() { s.Stop() })
 	env.Setenv("SERVER", f.served)
 	env.Setenv("CA_PIN", r.Authority().CAPin())
-	env.Setenv("PASSWORD_FILE", filepath.Join(c.data, node.AdminPasswordFile))
+	env.Setenv("PASSWORD_FILE", filepath.Join(c.Data, parents.AdminPasswordFile))
 	return nil
 }
 
@@ -104,7 +101,7 @@ func TestCommands(t *testing.T) {
 func TestUnknownCommands(t *testing.T) {
 	run := func(args ...string) (int, string) {
 		var out, errs bytes.Buffer
-		code := ctl.Main(t.Context(), commands(), args, ctl.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+		code := console.Main(t.Context(), commands(), args, console.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 		return code, errs.String()
 	}
 	groups := 0
@@ -131,85 +128,6 @@ func TestUnknownCommands(t *testing.T) {
 	}
 	if _, text := run("secret", "rotat", "db"); !strings.Contains(text, "hint: did you mean rotate?") {
 		t.Error(text)
-	}
-}
-
-// A flag that is not given comes from the environment.
-func TestFlagsFromEnvironment(t *testing.T) {
-	t.Setenv("SKERRY_LOG_LEVEL", "debug")
-	t.Setenv("SKERRY_LABEL", "a=1,b=2")
-	t.Setenv("SKERRY_MEMORY", "64Mi")
-	t.Setenv("SKERRY_AREA", "east")
-	cmd := workerCommand()
-	cmd.SetOut(io.Discard)
-	if err := cmd.ParseFlags([]string{"--area", "west"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := fromEnv(cmd); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{"log-level": "debug", "label": "[a=1,b=2]", "memory": "64Mi", "area": "west"} {
-		if got := cmd.Flag(name).Value.String(); got != want {
-			t.Errorf("--%s is %s, want %s", name, got, want)
-		}
-	}
-	t.Setenv("SKERRY_CPU", "many")
-	if err := fromEnv(cmd); err == nil || !strings.Contains(err.Error(), "SKERRY_CPU") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestParseLocation(t *testing.T) {
-	for in, want := range map[string]wire.Power{"2.5, 6": {Idle: 2.5, Busy: 6}, "0,0": {}} {
-		if p, err := parsePower(in); err != nil || *p != want {
-			t.Errorf("--power %s: %+v, %v", in, p, err)
-		}
-	}
-	for _, in := range []string{"3", "6,2", "-1,5", "NaN,5", "1,Inf", "a,b"} {
-		if _, err := parsePower(in); err == nil {
-			t.Errorf("--power %s is accepted", in)
-		}
-	}
-	if err := checkKeys("--taint", []string{"=x"}); err == nil {
-		t.Error("a taint without a key is accepted")
-	}
-	if l, err := parseLocation("53.87, 10.69"); err != nil || l.Lat != 53.87 || l.Lon != 10.69 {
-		t.Errorf("%v %v", l, err)
-	}
-	for _, s := range []string{"1", "91,0", "0,181", "x,y"} {
-		if _, err := parseLocation(s); err == nil {
-			t.Errorf("%q was taken", s)
-		}
-	}
-}
-
-func TestSocketPath(t *testing.T) {
-	short, err := socketPath("/var/lib/skerry/root")
-	if err != nil || short != "/var/lib/skerry/root/control.sock" {
-		t.Errorf("%s %v", short, err)
-	}
-	long, err := socketPath("/" + strings.Repeat("x", 200))
-	if err != nil || len(long) > 107 {
-		t.Errorf("%s %v", long, err)
-	}
-}
-
-// A join token comes from a file, or from an argument, and not from both.
-func TestJoinFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("skt1.worker.x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		f    joinFlags
-		want string
-	}{
-		{joinFlags{tokenFile: file}, "skt1.worker.x"}, {joinFlags{token: "@" + file}, "skt1.worker.x"}, {joinFlags{token: "skt1.worker.y"}, "skt1.worker.y"},
-		{joinFlags{}, ""}, {joinFlags{token: "skt1.worker.y", tokenFile: file}, "!"}, {joinFlags{tokenFile: file + "x"}, "!"},
-	} {
-		if got, err := c.f.text(); (err != nil) != (c.want == "!") || err == nil && got != c.want {
-			t.Errorf("%+v: %q, %v", c.f, got, err)
-		}
 	}
 }
 

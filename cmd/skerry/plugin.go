@@ -14,20 +14,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/decide/sched"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/spec"
 )
 
 const pluginsHelp = "directory with the site's scheduling plugins"
 
-func pluginConfig(dir string) (node.PluginConfig, error) {
+func pluginConfig(dir string) (parents.PluginConfig, error) {
 	if dir == "" {
-		return node.PluginConfig{}, nil
+		return parents.PluginConfig{}, nil
 	}
 	self, err := os.Executable()
-	return node.PluginConfig{Dir: dir, Shim: []string{self, node.PluginShimCommand}}, err
+	return parents.PluginConfig{Dir: dir, Shim: []string{self, parents.PluginShimCommand}}, err
 }
 
 func pluginList(h *plugin.Host) []plugin.Status {
@@ -50,7 +51,7 @@ func pluginListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Show the status of this machine's cluster's plugins", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []plugin.Status
-			if err := callLocal(cmd.Context(), data, "GET", "/plugins", nil, &list); err != nil {
+			if err := role.CallLocal(cmd.Context(), data, "GET", "/plugins", nil, &list); err != nil {
 				return err
 			}
 			if done, err := printJSON(cmd.OutOrStdout(), output, list); done {
@@ -59,7 +60,7 @@ func pluginListCommand() *cobra.Command {
 			printPlugins(cmd.OutOrStdout(), list)
 			return nil
 		}}
-	cmd.Flags().StringVar(&data, "data", filepath.Join(defaultData(), "cluster"), "data directory of the role")
+	cmd.Flags().StringVar(&data, "data", filepath.Join(role.DefaultData(), "cluster"), "data directory of the role")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json for use by programs")
 	return cmd
 }

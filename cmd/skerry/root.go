@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/cmd/internal/role"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/link"
 	rootcore "skerry.dev/skerry/root/core"
 )
@@ -21,13 +22,12 @@ const (
 	clusterRelay = "0.0.0.0:7445"
 	rootAPI      = "0.0.0.0:7480"
 	clusterAPI   = "0.0.0.0:7481"
-	workerHTTP   = "127.0.0.1:7482"
 )
 
 func rootCommand() *cobra.Command {
-	var c commonFlags
+	var c role.CommonFlags
 	var p parentFlags
-	var cfg node.RootConfig
+	var cfg parents.RootConfig
 	var plugins string
 	cmd := &cobra.Command{
 		Use: "root", Short: "Run the root: it accepts applications and offers their instances to clusters", Args: cobra.NoArgs,
@@ -38,7 +38,7 @@ admin, whose password is in the file admin-password in the data directory. SIGTE
 keep running.`,
 		Example: "  skerry root --data /var/lib/skerry/root\n  skerry token create --role cluster --data /var/lib/skerry/root",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnv(cmd); err != nil {
+			if err := role.FromEnv(cmd); err != nil {
 				return err
 			}
 			err := rootConfig(&cfg, &c, &p)
@@ -48,16 +48,16 @@ keep running.`,
 			if err != nil {
 				return err
 			}
-			frugal(50, 0)
-			s := newService(cfg.Log)
+			role.Frugal(50, 0)
+			s := role.NewService(cfg.Log)
 			r, err := startRoot(cmd.Context(), s, cfg, &p.api)
 			if err != nil {
-				return errors.Join(err, s.stop())
+				return errors.Join(err, s.Stop())
 			}
-			return s.run(cmd.Context(), "root "+r.Name()+" takes clusters on "+r.LinkAddr().String())
+			return s.Run(cmd.Context(), "root "+r.Name()+" takes clusters on "+r.LinkAddr().String())
 		},
 	}
-	c.add(cmd.Flags(), "root")
+	c.Add(cmd.Flags(), "root")
 	cmd.Flags().StringVar(&cfg.Server.Name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
 	cmd.Flags().StringVar(&cfg.Server.Amendments, "amendments", rootcore.AmendmentsLocal,
@@ -65,13 +65,13 @@ keep running.`,
 	cmd.Flags().DurationVar(&cfg.Server.KeepAlive, "keep-alive", link.DefaultKeepAlive,
 		"how often an idle connection to a cluster is probed, 1s to 5m; both ends close it after three failed probes")
 	cmd.Flags().StringVar(&plugins, "plugins", "", "directory with the root's scheduling plugins, which judge clusters")
-	cmd.AddCommand(statusCommand("root"))
+	cmd.AddCommand(role.StatusCommand("root"))
 	return cmd
 }
 
 // rootConfig fills in what flags say that roots share with clusters, and checks the root's own.
-func rootConfig(cfg *node.RootConfig, c *commonFlags, p *parentFlags) (err error) {
-	if cfg.Common, err = c.common(); err != nil {
+func rootConfig(cfg *parents.RootConfig, c *role.CommonFlags, p *parentFlags) (err error) {
+	if cfg.Common, err = c.Common(version); err != nil {
 		return err
 	}
 	cfg.ImageCache = p.imageCache
@@ -91,33 +91,33 @@ func rootConfig(cfg *node.RootConfig, c *commonFlags, p *parentFlags) (err error
 }
 
 // startRoot starts a root and waits until it takes clusters and users.
-func startRoot(ctx context.Context, svc *service, cfg node.RootConfig, api *apiFlags) (*node.Root, error) {
+func startRoot(ctx context.Context, svc *role.Service, cfg parents.RootConfig, api *apiFlags) (*parents.Root, error) {
 	if err := skerry.CheckName(cfg.Server.Name); err != nil {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "--name: %w", err)
 	}
-	if err := mustDir(cfg.Dir); err != nil {
+	if err := role.MustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
-	root, err := node.OpenRoot(ctx, cfg)
+	root, err := parents.OpenRoot(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	svc.closer(root.Close)
-	svc.start(part{"root", root.Run})
-	svc.start(part{"leadership", root.Deposed})
-	if err := svc.wait(ctx, "the root", root.Up()); err != nil {
+	svc.Closer(root.Close)
+	svc.Start("root", root.Run)
+	svc.Start("leadership", root.Deposed)
+	if err := svc.Wait(ctx, "the root", root.Up()); err != nil {
 		return nil, err
 	}
-	svc.watchdog.add(root.Alive)
-	if err := node.Seed(ctx, root); err != nil {
+	svc.Watch(root.Alive)
+	if err := parents.Seed(ctx, root); err != nil {
 		return nil, err
 	}
-	if err := svc.listening(ctx, "root", func() bool { return root.LinkAddr() != nil }); err != nil {
+	if err := svc.Listening(ctx, "root", func() bool { return root.LinkAddr() != nil }); err != nil {
 		return nil, err
 	}
 	if err := startAPI(ctx, svc, root, root.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return root, startLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(), authority: root.Authority(),
+	return root, role.StartLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(), authority: root.Authority(),
 		store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api, orphans: root.Orphans})
 }

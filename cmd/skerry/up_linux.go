@@ -10,8 +10,11 @@ import (
 
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
+	"skerry.dev/skerry/cmd/internal/agent"
+	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/web"
 	"skerry.dev/skerry/wire"
@@ -23,8 +26,8 @@ type upFlags struct {
 	contextName                       string
 	rootLink, clusterLink, clusterAPI string
 	mqtt                              string
-	logs                              commonFlags
-	worker                            workerFlags
+	logs                              role.CommonFlags
+	worker                            agent.Flags
 	shared                            parentFlags
 }
 
@@ -38,26 +41,26 @@ configuration.
 
 Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnv(cmd); err != nil {
+			if err := role.FromEnv(cmd); err != nil {
 				return err
 			}
-			if err := needRoot("skerry up"); err != nil {
+			if err := agent.NeedRoot("skerry up"); err != nil {
 				return err
 			}
-			log, err := f.logs.logger()
+			log, err := f.logs.Logger()
 			if err != nil {
 				return err
 			}
-			frugal(40, 0)
-			s := newService(log)
+			role.Frugal(40, 0)
+			s := role.NewService(log)
 			if err := f.start(cmd, s); err != nil {
-				return errors.Join(err, s.stop())
+				return errors.Join(err, s.Stop())
 			}
-			return s.run(cmd.Context(), "all roles work")
+			return s.Run(cmd.Context(), "all roles work")
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.data, "data", defaultData(), "data directory; each role has a subdirectory")
+	fs.StringVar(&f.data, "data", role.DefaultData(), "data directory; each role has a subdirectory")
 	fs.StringVar(&f.rootLink, "root-link", "127.0.0.1:7443", "address for connections of additional clusters")
 	fs.StringVar(&f.clusterLink, "cluster-link", "127.0.0.1:7444", "address for connections of additional workers")
 	fs.StringVar(&f.clusterAPI, "cluster-api", "127.0.0.1:7481", "address of the cluster's API, for the site's operator; empty to disable")
@@ -68,24 +71,24 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 	fs.StringVar(&f.plugins, "plugins", "", pluginsHelp)
 	fs.StringVar(&f.contextName, "add-context", "local",
 		"name of the client's context to add, along with NAME-site for the cluster; empty adds none")
-	fs.StringVar(&f.worker.join.name, "name", "", "name of the worker (default the host name)")
+	fs.StringVar(&f.worker.Join.Name, "name", "", "name of the worker (default the host name)")
 	f.shared.api.add(fs, "127.0.0.1:7480")
 	f.shared.addShared(fs)
-	f.worker.add(fs)
-	f.logs.addLog(fs)
+	f.worker.Add(fs)
+	f.logs.AddLog(fs)
 	return cmd
 }
 
 // start starts the roles one after the other, each joined to the one before.
-func (f *upFlags) start(cmd *cobra.Command, svc *service) error {
+func (f *upFlags) start(cmd *cobra.Command, svc *role.Service) error {
 	ctx := cmd.Context()
-	flags := func(role string) commonFlags {
-		return commonFlags{data: filepath.Join(f.data, role), logFormat: f.logs.logFormat, logLevel: f.logs.logLevel}
+	flags := func(name string) role.CommonFlags {
+		return role.CommonFlags{Data: filepath.Join(f.data, name), LogFormat: f.logs.LogFormat, LogLevel: f.logs.LogLevel}
 	}
 	rf := flags("root")
 	shared := f.shared
 	shared.link = f.rootLink
-	rootCfg := node.RootConfig{Server: root.ServerOptions{Name: "root"}}
+	rootCfg := parents.RootConfig{Server: root.ServerOptions{Name: "root"}}
 	if err := rootConfig(&rootCfg, &rf, &shared); err != nil {
 		return err
 	}
@@ -99,15 +102,15 @@ func (f *upFlags) start(cmd *cobra.Command, svc *service) error {
 	below.link = f.clusterLink
 	below.api.listen = f.clusterAPI
 	below.api.oidc = "" // it names the root's address
-	clusterCfg := node.ClusterConfig{Server: cluster.ServerOptions{MQTT: f.mqtt}}
+	clusterCfg := parents.ClusterConfig{Server: cluster.ServerOptions{MQTT: f.mqtt}}
 	if err := clusterConfig(&clusterCfg, &cf, &below, f.admission, f.plugins); err != nil {
 		return err
 	}
 	if f.admission == "" {
-		clusterCfg.Server.Admission.Trusted = []string{node.DefaultOrg}
+		clusterCfg.Server.Admission.Trusted = []string{parents.DefaultOrg}
 	}
 	clusterCfg.Join = node.Join{Name: "local", Parent: []string{reachable(r.LinkAddr())}}
-	if clusterCfg.Join.Token, err = tokenIfNeeded(ctx, cf.data, r.Authority(), wire.TierCluster, "local"); err != nil {
+	if clusterCfg.Join.Token, err = tokenIfNeeded(ctx, cf.Data, r.Authority(), wire.TierCluster, "local"); err != nil {
 		return err
 	}
 	k, err := startCluster(ctx, svc, clusterCfg, &below.api)
@@ -116,23 +119,20 @@ func (f *upFlags) start(cmd *cobra.Command, svc *service) error {
 	}
 
 	w := f.worker
-	w.common = flags("worker")
-	workerCfg, err := w.config()
+	w.Common = flags("worker")
+	workerCfg, err := w.Config(version)
 	if err != nil {
 		return err
 	}
-	w.join.parents = []string{reachable(k.LinkAddr())}
-	if workerCfg.Join, err = w.join.join(w.common.data, "cluster"); err != nil {
+	w.Join.Parents = []string{reachable(k.LinkAddr())}
+	if workerCfg.Join, err = w.Join.Join(w.Common.Data, "cluster"); err != nil {
 		return err
 	}
-	if workerCfg.Join.Token, err = tokenIfNeeded(ctx, w.common.data, k.Authority(), wire.TierWorker, workerCfg.Join.Name); err != nil {
+	if workerCfg.Join.Token, err = tokenIfNeeded(ctx, w.Common.Data, k.Authority(), wire.TierWorker, workerCfg.Join.Name); err != nil {
 		return err
 	}
-	if _, err := startWorker(ctx, svc, workerCfg, w.http, nil); err != nil {
+	if err := agent.Start(ctx, svc, workerCfg, &w); err != nil {
 		return err
-	}
-	if p := w.profiler(workerCfg.Dir, workerCfg.Log); p != nil {
-		svc.start(part{"profiler", p.run})
 	}
 	return f.welcome(cmd, r, k, &shared.api, &below.api)
 }
@@ -147,12 +147,12 @@ func tokenIfNeeded(ctx context.Context, data string, a *auth.Authority, tier wir
 }
 
 // welcome adds contexts for the two servers and tells how to go on.
-func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, cluster *node.Cluster, root, site *apiFlags) error {
+func (f *upFlags) welcome(cmd *cobra.Command, r *parents.Root, cluster *parents.Cluster, root, site *apiFlags) error {
 	if root.served == "" {
 		return nil
 	}
 	out := cmd.OutOrStdout()
-	password := filepath.Join(f.data, "root", node.AdminPasswordFile)
+	password := filepath.Join(f.data, "root", parents.AdminPasswordFile)
 	login := "skerry login --server " + root.served + " --ca-pin " + r.Authority().CAPin()
 	if f.contextName != "" {
 		path, err := ctl.ConfigPath()
@@ -173,17 +173,17 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *node.Root, cluster *node.Cluste
 	}
 	if f.admission == "" {
 		fmt.Fprintf(out, "Anyone who may deploy in the organisation %s may do everything on this machine: native processes, privileged containers, any path.\n"+
-			"That suits a personal machine. Before you let others in, set a policy with --admission; `skerry cluster --help` shows one.\n\n", node.DefaultOrg)
+			"That suits a personal machine. Before you let others in, set a policy with --admission; `skerry cluster --help` shows one.\n\n", parents.DefaultOrg)
 	}
 	if f.contextName != "" && site.served != "" {
 		fmt.Fprintf(out, "The site's own server, which knows workers and addresses:\n\n  skerry login --context %s-site --user admin --password-file %s\n\n",
-			f.contextName, filepath.Join(f.data, "cluster", node.AdminPasswordFile))
+			f.contextName, filepath.Join(f.data, "cluster", parents.AdminPasswordFile))
 	}
 	return nil
 }
 
 // addContexts adds or renews the contexts; logins that are still good stay.
-func (f *upFlags) addContexts(path string, r *node.Root, k *node.Cluster, root, site *apiFlags) error {
+func (f *upFlags) addContexts(path string, r *parents.Root, k *parents.Cluster, root, site *apiFlags) error {
 	return ctl.UpdateConfig(path, func(c *ctl.Config) error {
 		put := func(name, server, pin string) {
 			if old := c.Find(name); old == nil || old.Server != server || old.CAPin != pin {

@@ -233,3 +233,31 @@ func TestFileSizes(t *testing.T) {
 		}
 	}
 }
+
+// The program for small boards is the agent alone.
+func TestSmallProgram(t *testing.T) {
+	by := map[string][]string{} // imports of ours, by package
+	for _, s := range load(t) {
+		for imp := range importsOf(s) {
+			if pkg, ours := below(imp); ours && !s.test {
+				by[s.dir] = append(by[s.dir], pkg)
+			}
+		}
+	}
+	from := map[string]string{small: ""}
+	for queue := []string{small}; len(queue) > 0; queue = queue[1:] {
+		for _, pkg := range by[queue[0]] {
+			if _, seen := from[pkg]; seen {
+				continue
+			}
+			from[pkg] = queue[0]
+			queue = append(queue, pkg)
+			if anyCovers(heavy, pkg) {
+				t.Errorf("%s imports %s, by way of %s", small, pkg, queue[0])
+			}
+		}
+	}
+	if len(from) < 20 {
+		t.Errorf("%s imports %d packages; what is it made of?", small, len(from))
+	}
+}

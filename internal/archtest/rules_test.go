@@ -88,20 +88,22 @@ var imports = map[string]string{
 	"overlay/ingress":      "spec wire overlay internal/panics",
 
 	// API, client, commands
-	"api":        ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend artifact/imageref",
-	"web":        "std",
-	"api/client": ". api decide/apps artifact auth internal/execstream store/journal runtime",
-	"ctl":        ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
-	"ctl/...":    ". spec wire view api api/client decide/apps artifact auth ctl internal/execstream internal/s3 store/journal runtime store artifact/imageref",
+	"api":         ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend artifact/imageref",
+	"web":         "std",
+	"api/client":  ". api decide/apps artifact auth internal/execstream store/journal runtime",
+	"ctl":         ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
+	"ctl/...":     ". spec wire view api api/client decide/apps artifact auth ctl ctl/console internal/execstream internal/s3 store/journal runtime store artifact/imageref",
+	"ctl/console": ".",
 
 	// places that know all parts
-	"cmd/...":         "any",
-	"internal/node":   "any",
-	"lab/...":         "any",
-	"bench/...":       "any",
-	"bench/published": "",
-	"e2e/...":         "any",
-	"sim/...":         "any",
+	"cmd/...":          "any",
+	"internal/node":    "any",
+	"internal/parents": "any",
+	"lab/...":          "any",
+	"bench/...":        "any",
+	"bench/published":  "",
+	"e2e/...":          "any",
+	"sim/...":          "any",
 
 	"internal/blockdev":   "",
 	"internal/cdi":        "spec",
@@ -122,6 +124,7 @@ var imports = map[string]string{
 	"internal/execstream": "",
 	"internal/life":       "",
 	"internal/panics":     "",
+	"internal/profile":    ". spec wire runtime internal/files",
 	"internal/sbom":       "",
 	"internal/debugz":     "",
 	"internal/upgrade":    ". spec store internal/files",
@@ -154,6 +157,11 @@ var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil",
 
 // impureCalls of package time.
 var impureCalls = []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker"}
+
+// small is the program for boards with little flash memory, and heavy what neither it nor anything that it imports may import.
+const small = "cmd/skerry-worker"
+
+var heavy = []string{"root/...", "cluster/...", "web", "bench/...", "lab/...", "sim/...", "api/...", "ctl", "plugin", "internal/parents", "internal/s3"}
 
 // badNames say nothing about what a package holds.
 var badNames = []string{"util", "utils", "common", "types", "helpers", "misc", "shared", "base", "lib"}

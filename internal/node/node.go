@@ -1,9 +1,8 @@
-// Package node puts a role together from its parts: directories, store, identity, images, drivers, server. The commands
-// and the end-to-end tests use it; it is the only place that knows all parts.
+// Package node puts a worker together from its parts: directories, store, identity, images, drivers, network, server. It also has what every
+// role is given and opens. It knows no parent: roots and clusters are put together by package parents, which a worker does without.
 package node
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -20,8 +19,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/artifact"
-	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/internal/tier"
@@ -37,18 +34,14 @@ type Common struct {
 	Dir      string // data directory
 	StoreURL string // default: SQLite in Dir
 	Version  string
-	// ImageCache is how many bytes of other registries' images a root or cluster keeps; 0 is DefaultImageCache.
-	ImageCache skerry.Bytes
-	Log        *slog.Logger
+	Log      *slog.Logger
 }
 
-// DefaultImageCache is how much a root or cluster keeps of other registries' images.
-const DefaultImageCache = 16 * skerry.GiB
+// OwnStore is the store in the data directory.
+func (c *Common) OwnStore() string { return "sqlite:" + filepath.Join(c.Dir, StateFile) }
 
-// ownStore is the store in the data directory.
-func (c *Common) ownStore() string { return "sqlite:" + filepath.Join(c.Dir, StateFile) }
-
-func (c *Common) fill() error {
+// Fill makes the data directory and completes what was left out.
+func (c *Common) Fill() error {
 	if c.Dir == "" {
 		return errors.New("a data directory is needed (--data)")
 	}
@@ -60,7 +53,7 @@ func (c *Common) fill() error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if c.StoreURL == "" {
-		c.StoreURL = c.ownStore()
+		c.StoreURL = c.OwnStore()
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -68,29 +61,13 @@ func (c *Common) fill() error {
 	return nil
 }
 
-// openStore opens the store of a root or a cluster. A damaged one is refused: an empty one in its place would be another site with
-// another CA and other users, and its children would have lost their parent.
-func (c *Common) openStore(ctx context.Context) (store.Store, error) {
-	st, err := c.openFrozen(ctx)
-	return st, Damage(err, c.Dir)
-}
-
-// openFrozen opens a store, for reading alone if its disk cannot be written.
-func (c *Common) openFrozen(ctx context.Context) (store.Store, error) {
+// OpenFrozen opens a store, for reading alone if its disk cannot be written.
+func (c *Common) OpenFrozen(ctx context.Context) (store.Store, error) {
 	st, thawed, err := store.OpenFrozen(ctx, c.StoreURL, store.Options{})
 	if err == nil && !thawed {
 		c.Log.Error("readers are served from a copy of the store; changes are refused until the disk can be written", "err", store.ErrReadOnly)
 	}
 	return st, err
-}
-
-// Damage adds the ways out to the error of a damaged store; others it leaves as they are.
-func Damage(err error, dir string) error {
-	if !errors.Is(err, store.ErrDamaged) {
-		return err
-	}
-	return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("`skerry restore --data %[1]s FILE` puts a backup in its place; `skerry repair --data %[1]s` keeps the records "+
-		"that are intact. If the site has successors, move state.db* away on this machine and start it with --succeed: it copies the leader's store", dir)
 }
 
 // Repaired alters a record of a damaged store that was whole: a root or cluster begins a new life, as after a restore. What a role's parent
@@ -102,18 +79,8 @@ func Repaired(r *store.Record) (keep bool, err error) {
 	return tier.NewLife(r)
 }
 
-// openImages opens the image store below the data directory.
-func (c *Common) openImages(hasParent bool, src *artifact.Source) (*tier.Images, error) {
-	st, err := artifact.Open(filepath.Join(c.Dir, "images"),
-		artifact.Options{MaxCache: int64(cmp.Or(c.ImageCache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.imageDamaged})
-	if err != nil {
-		return nil, err
-	}
-	return tier.NewImages(st, hasParent, src), nil
-}
-
-// imageDamaged logs what the medium has changed of an image.
-func (c *Common) imageDamaged(d digest.Digest) {
+// ImageDamaged logs what the medium has changed of an image.
+func (c *Common) ImageDamaged(d digest.Digest) {
 	c.Log.Warn("a part of an image was damaged on disk, and is removed; it is fetched again from where it came when somebody asks for it",
 		"digest", string(d), "hint", "if it was pushed here, push the image again; check the disk")
 }
@@ -124,14 +91,15 @@ func (c *Common) namesDamaged(file string, err error) {
 		"file", file, "err", err)
 }
 
-// boot names this run of the agent, machine the device for people.
-func boot() string {
+// Boot names this run of the agent.
+func Boot() string {
 	var b [8]byte
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
 
-func machine() string {
+// Machine names the device, for people.
+func Machine() string {
 	name, _ := os.Hostname()
 	if id, err := os.ReadFile("/etc/machine-id"); err == nil && len(id) >= 8 {
 		name += "/" + strings.TrimSpace(string(id))[:8]
@@ -147,9 +115,9 @@ type Join struct {
 	Wait   time.Duration
 }
 
-// member opens the identity kept in the data directory, or joins with the token, as a role and no other. Joining is tried again
+// Member opens the identity kept in the data directory, or joins with the token, as a role and no other. Joining is tried again
 // while the parent cannot be reached; a refusal is final.
-func (c *Common) member(ctx context.Context, as wire.Tier, j Join, site *auth.Authority, bootID string) (*auth.Member, error) {
+func (c *Common) Member(ctx context.Context, as wire.Tier, j Join, site *auth.Authority, bootID string) (*auth.Member, error) {
 	dir := filepath.Join(c.Dir, "identity")
 	m, err := auth.OpenMember(dir)
 	if err == nil && m.Tier() != as {
@@ -167,7 +135,7 @@ func (c *Common) member(ctx context.Context, as wire.Tier, j Join, site *auth.Au
 	}
 	deadline := time.Now().Add(j.Wait)
 	for {
-		m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: j.Parent, Machine: machine(), Boot: bootID, Site: site},
+		m, err = auth.Enter(ctx, auth.Entry{Dialing: auth.Dialing{Addrs: j.Parent, Machine: Machine(), Boot: bootID, Site: site},
 			Dir: dir, Token: j.Token, Tier: as, Name: j.Name, Version: c.Version})
 		if err == nil || !unreachable(err) || time.Now().After(deadline) || ctx.Err() != nil {
 			return m, err

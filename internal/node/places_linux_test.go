@@ -20,7 +20,7 @@ func TestCleanMachineRemembersPlaces(t *testing.T) {
 	for _, n := range []string{"/a", "/b", "/b"} {
 		run := filepath.Join(dir, "run"+n)
 		c := WorkerConfig{Common: common, RunDir: run, CgroupParent: unique + n, Join: Join{Name: "w1"}}
-		if err := c.fill(); err != nil {
+		if err := c.Fill(); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.rememberPlace(); err != nil {

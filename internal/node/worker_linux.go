@@ -121,7 +121,7 @@ type Worker struct {
 
 // OpenWorker opens a worker, joining its cluster first if it has not; Run starts it.
 func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
-	if err := c.fill(); err != nil {
+	if err := c.Fill(); err != nil {
 		return nil, err
 	}
 	if err := skerry.CheckName(c.Join.Name); err != nil {
@@ -136,10 +136,10 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		}
 	}()
 	repaired := ""
-	if w.Store, repaired, err = c.openWorkerStore(ctx, c.openFrozen); err != nil {
+	if w.Store, repaired, err = c.openWorkerStore(ctx, c.OpenFrozen); err != nil {
 		return w, err
 	}
-	w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{Damaged: c.imageDamaged, Aside: c.namesDamaged})
+	w.Images, err = artifact.Open(filepath.Join(c.Dir, "images"), artifact.Options{Damaged: c.ImageDamaged, Aside: c.namesDamaged})
 	if err != nil {
 		return w, err
 	}
@@ -149,8 +149,8 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if w.Drivers, err = c.drivers(); err != nil {
 		return w, err
 	}
-	bootID := boot()
-	member, err := c.member(ctx, wire.TierWorker, c.Join, nil, bootID)
+	bootID := Boot()
+	member, err := c.Member(ctx, wire.TierWorker, c.Join, nil, bootID)
 	if err != nil {
 		return w, err
 	}
@@ -162,7 +162,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 		}
 	}
 	opt := worker.ServerOptions{Secrets: secrets, Name: member.Name(), Version: c.Version, Store: w.Store, Repaired: repaired, Dir: c.Dir,
-		RunDir: c.RunDir, UserRegistry: userRegistry, Member: member, Boot: bootID, Machine: machine(),
+		RunDir: c.RunDir, UserRegistry: userRegistry, Member: member, Boot: bootID, Machine: Machine(),
 		Addrs: func() []string { return c.Parent }, Drivers: w.Drivers, Users: c.Users, Images: w.Images, Facts: c.Facts, Attach: c.Attach,
 		Agent: c.Agent, MinFree: c.MinFree, ProbeAddress: c.ProbeAddress, ProbeEvery: c.ProbeEvery, Log: c.Log}
 	if c.PullLimit > 0 {
@@ -338,7 +338,7 @@ func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
 // OpenDrivers opens every driver of this build without being a worker: none of what they run has a user namespace. Whoever calls it closes
 // them, also those that come with an error.
 func OpenDrivers(c WorkerConfig) ([]runtime.Driver, error) {
-	if err := c.fill(); err != nil {
+	if err := c.Fill(); err != nil {
 		return nil, err
 	}
 	c.fillMachine()
@@ -348,7 +348,7 @@ func OpenDrivers(c WorkerConfig) ([]runtime.Driver, error) {
 
 // OpenMonitor opens a driver of containers in machines of one of vm.Monitors alone, beside those of OpenDrivers. Its name is the monitor's.
 func OpenMonitor(c WorkerConfig, monitor string) (runtime.Driver, error) {
-	if err := c.fill(); err != nil {
+	if err := c.Fill(); err != nil {
 		return nil, err
 	}
 	c.fillMachine()
@@ -363,7 +363,7 @@ func OpenMonitor(c WorkerConfig, monitor string) (runtime.Driver, error) {
 
 // CheckMachine runs every driver's self-test without being a worker.
 func CheckMachine(ctx context.Context, c WorkerConfig) (out []wire.RuntimeReport, err error) {
-	if err := c.fill(); err != nil {
+	if err := c.Fill(); err != nil {
 		return nil, err
 	}
 	c.fillMachine()
@@ -418,7 +418,7 @@ func (c *Common) openWorkerStore(ctx context.Context, open func(context.Context)
 // CleanMachine removes everything that runs on the machine for a worker whose agent has ended. The name is needed only
 // where the data directory holds no identity; run directory and cgroup only where it does not remember them.
 func CleanMachine(ctx context.Context, c WorkerConfig) (err error) {
-	if err := c.fill(); err != nil {
+	if err := c.Fill(); err != nil {
 		return err
 	}
 	if m, err := auth.OpenMember(filepath.Join(c.Dir, "identity")); err == nil {

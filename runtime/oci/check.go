@@ -75,7 +75,7 @@ func (d *Driver) check(ctx context.Context, report *runtime.Report) {
 	}
 	program, ok := probe.Program(goruntime.GOARCH)
 	if !ok {
-		report.Cause, report.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64 or riscv64"
+		report.Cause, report.Cure = "there is no self-test for "+goruntime.GOARCH, "use amd64, arm64, riscv64 or arm"
 		return
 	}
 	layer := filepath.Join(d.Options.Dir, "check", "layer")

@@ -82,7 +82,7 @@ func (d *Driver) Stats(ctx context.Context, handle runtime.Handle) (runtime.Stat
 	if err != nil {
 		return runtime.Stats{}, err
 	}
-	st, err := task.Group().Stats(time.Now())
+	st, err := task.Stats(time.Now())
 	if err != nil {
 		return st, err
 	}

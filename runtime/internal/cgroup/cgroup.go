@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// Tree is the set of hierarchies of this machine. It is immutable.
+// Tree is the set of hierarchies of this machine. It does not change.
 type Tree struct {
 	unified bool
 	// mounts maps a controller to its mount point; in unified mode "" maps to the one mount point.
@@ -32,6 +33,7 @@ type Tree struct {
 	others []string
 	// systemd is its own version 1 hierarchy, which tells services apart and limits nothing.
 	systemd string
+	kept    atomic.Int32 // descriptors, of meters
 }
 
 // Open finds the hierarchies from /proc/self/mountinfo.

@@ -205,7 +205,7 @@ func TestRemoveSharedTakesEmptyParents(t *testing.T) {
 }
 
 func TestBlkio(t *testing.T) {
-	r, w := parseBlkio("8:0 Read 4096\n8:0 Write 10\n8:0 Sync 5\n8:16 Read 4\nTotal 99\n8:0 Read -1\n8:0 Read x\n")
+	r, w := parseBlkio([]byte("8:0 Read 4096\n8:0 Write 10\n8:0 Sync 5\n8:16 Read 4\nTotal 99\n8:0 Read -1\n8:0 Read x\n"))
 	if r != 4100 || w != 10 {
 		t.Errorf("%d, %d", r, w)
 	}
@@ -217,8 +217,8 @@ func FuzzParse(f *testing.F) {
 	f.Add("8:0 Read 4096\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		parseMounts(text)
-		parseIOStat(text)
-		parseBlkio(text)
+		parseIOStat([]byte(text))
+		parseBlkio([]byte(text))
 	})
 }
 

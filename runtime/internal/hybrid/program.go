@@ -24,6 +24,7 @@ func Program(goarch, runtime string) ([]byte, bool) {
 	n, ok := map[string]numbers{
 		"amd64":   {unshare: 272, mount: 165, execve: 59, write: 1, exit: 60},
 		"arm64":   generic,
+		"arm":     {unshare: 337, mount: 21, execve: 11, write: 4, exit: 1},
 		"riscv64": generic,
 	}[goarch]
 	if !ok {
@@ -93,6 +94,8 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 					code[at+1] = byte(by - 2)
 				case "arm64":
 					binary.LittleEndian.PutUint32(code[at:], 0xb5000000|by/4<<5) // cbnz x0, by
+				case "arm":
+					binary.LittleEndian.PutUint32(code[at:], 0x1a000000|(by/4-2)) // bne by
 				case "riscv64":
 					binary.LittleEndian.PutUint32(code[at:], 0x00051063|by>>5&0x3f<<25|by>>1&0xf<<8) // bnez a0, by
 				}
@@ -125,6 +128,17 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 				default:
 					words(0xd2800000|v&0xffff<<5|r, 0xf2a00000|v>>16<<5|r) // movz xr, #v; movk xr, #v>>16, lsl #16
 				}
+			case "arm":
+				machine = elf.ARM
+				r := [...]uint32{0, 1, 2, 3, 4, 7}[i]
+				switch v {
+				case argv:
+					words(0xe28d1004) // add r1, sp, #4
+				case envp:
+					words(0xe59d2000, 0xe08d2102, 0xe2822008) // ldr r2, [sp]; add r2, sp, r2, lsl #2; add r2, r2, #8
+				default: // movw rr, #v; movt rr, #v>>16
+					words(0xe3000000|v>>12&0xf<<16|r<<12|v&0xfff, 0xe3400000|v>>28<<16|r<<12|v>>16&0xfff)
+				}
 			case "riscv64":
 				machine = 243
 				r := [...]uint32{10, 11, 12, 13, 14, 17}[i]
@@ -148,6 +162,11 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 			}
 		case "arm64":
 			words(0xd4000001) // svc #0
+		case "arm":
+			words(0xef000000) // svc #0
+			if l.must {
+				words(0xe3500000) // cmp r0, #0
+			}
 		case "riscv64":
 			words(0x00000073) // ecall
 		}

@@ -49,7 +49,7 @@ func emulator(t *testing.T, arch string) []string {
 	if arch == runtime.GOARCH {
 		return nil
 	}
-	name := map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64", "riscv64": "qemu-riscv64"}[arch]
+	name := map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64", "arm": "qemu-arm", "riscv64": "qemu-riscv64"}[arch]
 	for _, n := range []string{name, name + "-static"} {
 		if path, err := exec.LookPath(n); err == nil {
 			return []string{path}
@@ -67,7 +67,7 @@ func TestProgram(t *testing.T) {
 		t.Skip(&testenv.Unsupported{What: "a program to run", Why: err.Error()})
 	}
 	const script = `echo "$# $1 $2 [$(cat ` + controllers + `)] $A $(readlink /proc/self/ns/mnt)"; grep -c ' / / .* shared:' /proc/self/mountinfo; true`
-	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+	for _, arch := range []string{"amd64", "arm64", "arm", "riscv64"} {
 		for name, propagation := range map[string]uintptr{"private": unix.MS_PRIVATE, "shared": unix.MS_SHARED} {
 			t.Run(arch+" "+name, func(t *testing.T) {
 				before := emulator(t, arch)

@@ -226,7 +226,7 @@ func (d *Driver) Stats(_ context.Context, h runtime.Handle) (runtime.Stats, erro
 	if err != nil {
 		return runtime.Stats{}, err
 	}
-	s, err := t.Group().Stats(time.Now())
+	s, err := t.Stats(time.Now())
 	s.MemoryLimit = d.Options.Sandbox.within(s.MemoryLimit)
 	return s, err
 }

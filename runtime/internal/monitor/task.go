@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,8 +67,9 @@ type Task struct {
 	// busy holds one token while Start, Remove or an adoption works on the task.
 	busy chan struct{}
 
-	mu  sync.Mutex // protects rec
-	rec Record
+	mu    sync.Mutex // protects the rest
+	rec   Record
+	meter *cgroup.Meter // of its group; nil: nobody asked yet
 }
 
 // Open reads the state directory, making it when needed, and adopts the tasks found there.
@@ -114,7 +116,15 @@ func Open(opt Options) (*Tasks, error) {
 }
 
 // Close stops watching. Tasks run on.
-func (s *Tasks) Close() error { return s.keep.close() }
+func (s *Tasks) Close() error {
+	s.mu.Lock()
+	tasks := slices.Collect(maps.Values(s.tasks))
+	s.mu.Unlock()
+	for _, t := range tasks {
+		t.rest()
+	}
+	return s.keep.close()
+}
 
 // Tree is the machine's cgroup hierarchies.
 func (s *Tasks) Tree() *cgroup.Tree { return s.tree }
@@ -235,6 +245,31 @@ func (t *Task) Save() error {
 // Group is the task's cgroup.
 func (t *Task) Group() cgroup.Group { return t.set.tree.Group(t.Record().Cgroup) }
 
+// Stats reads what the task's group used.
+func (t *Task) Stats(now time.Time) (runtime.Stats, error) {
+	g := t.Group()
+	t.mu.Lock()
+	if t.meter != nil && !t.meter.Of(g) {
+		t.meter.Close()
+		t.meter = nil
+	}
+	if t.meter == nil {
+		t.meter = g.Meter()
+	}
+	m := t.meter
+	t.mu.Unlock()
+	return m.Stats(now)
+}
+
+// rest closes the files that Stats keeps.
+func (t *Task) rest() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.meter != nil {
+		t.meter.Rest()
+	}
+}
+
 // Discard forgets the task and deletes its files. Processes, cgroups and mounts must be gone: a directory in which
 // something is still mounted is left alone, with an error.
 func (t *Task) Discard() error {
@@ -259,5 +294,11 @@ func (t *Task) Discard() error {
 		}
 	}
 	t.set.forget(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.meter == nil {
+		t.meter = t.set.tree.Group(t.rec.Cgroup).Meter()
+	}
+	t.meter.Close() // also for whoever asks just now
 	return nil
 }

@@ -117,6 +117,7 @@ func (t *Task) Wait(ctx context.Context) (runtime.Exit, error) {
 	if err := t.supervisor().WaitGone(ctx); err != nil {
 		return runtime.Exit{}, err
 	}
+	t.rest()
 	if e, ok := t.exited(); ok {
 		return e, nil
 	}

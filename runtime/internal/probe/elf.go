@@ -52,6 +52,18 @@ func Program(goarch string) ([]byte, bool) {
 			0xd2800000|93<<5|8, // movz x8, #93 (exit)
 			0xd4000001,         // svc #0
 		)
+	case "arm":
+		machine = elf.ARM
+		words(
+			0xe3a00001,      // mov r0, #1
+			0xe28f1000|20,   // add r1, pc, #20
+			0xe3a02000|n,    // mov r2, #n
+			0xe3a07004,      // mov r7, #4 (write)
+			0xef000000,      // svc #0
+			0xe3a00000|Code, // mov r0, #Code
+			0xe3a07001,      // mov r7, #1 (exit)
+			0xef000000,      // svc #0
+		)
 	case "riscv64":
 		machine = 243
 		words(
@@ -97,6 +109,15 @@ func Waiter(goarch string) ([]byte, bool) {
 			0xd2800008|73<<5, // movz x8, #73 (ppoll)
 			0xd4000001,       // svc #0
 			0x17fffffa,       // b -24
+		)), true
+	case "arm":
+		return elf.Executable(elf.ARM, words(
+			0xe3a00002, 0xe3a01001, 0xe3a02000, 0xe3007119, 0xef000000, // socket(AF_INET, SOCK_STREAM, 0)
+			0xe3a01001, 0xe300711c, 0xef000000, // listen(it, 1)
+			0xe3a00000, 0xe3a01000, 0xe3a02000, 0xe3a03000, // mov r0, #0; r1; r2; r3
+			0xe3007150, // movw r7, #336 (ppoll)
+			0xef000000, // svc #0
+			0xeafffff8, // b -24
 		)), true
 	case "riscv64":
 		return elf.Executable(243, words(

@@ -39,6 +39,15 @@ func program(goarch string) ([]byte, bool) {
 			0xd2800000,                               // movz x0, #0
 			0xcb0003e0, 0xd2800008|93<<5, 0xd4000001, // neg x0; exit(x0)
 		)), true
+	case "arm":
+		return elf.Executable(elf.ARM, words(
+			0xe3a00201, 0xe3007151, 0xef000000, // unshare(CLONE_NEWUSER)
+			0xe3500000, 0x1a00000a, // cmp r0, #0; bne to rsb
+			0xe3a00001, 0xe1a0100d, 0xe3a02001, 0xe3a07004, 0xef000000, // write(1, sp, 1)
+			0xe3a00000, 0xe1a0100d, 0xe3a02001, 0xe3a07003, 0xef000000, // read(0, sp, 1)
+			0xe3a00000,                         // mov r0, #0
+			0xe2600000, 0xe3a07001, 0xef000000, // rsb r0, r0, #0; exit(r0)
+		)), true
 	case "riscv64":
 		return elf.Executable(243, words(
 			0x10000537, 0x00000893|97<<20, 0x00000073, // unshare(CLONE_NEWUSER)

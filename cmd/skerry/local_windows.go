@@ -1,4 +1,0 @@
-package main
-
-// owned trusts the user's own temporary directory.
-func owned(string) error { return nil }

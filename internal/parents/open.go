@@ -1,0 +1,46 @@
+// Package parents puts roots and clusters together from their parts: store and leadership, authority, images, plugins, server, API. The
+// commands and the end-to-end tests use it.
+package parents
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/store"
+)
+
+// DefaultImageCache is how much a root or cluster keeps of other registries' images.
+const DefaultImageCache = 16 * skerry.GiB
+
+// openStore opens the store of a root or a cluster. A damaged one is refused: an empty one in its place would be another site with
+// another CA and other users, and its children would have lost their parent.
+func openStore(ctx context.Context, c *node.Common) (store.Store, error) {
+	st, err := c.OpenFrozen(ctx)
+	return st, Damage(err, c.Dir)
+}
+
+// Damage adds the ways out to the error of a damaged store; others it leaves as they are.
+func Damage(err error, dir string) error {
+	if !errors.Is(err, store.ErrDamaged) {
+		return err
+	}
+	return skerry.Errorf(skerry.CodeUnavailable, "%w", err).WithHint("`skerry restore --data %[1]s FILE` puts a backup in its place; `skerry repair --data %[1]s` keeps the records "+
+		"that are intact. If the site has successors, move state.db* away on this machine and start it with --succeed: it copies the leader's store", dir)
+}
+
+// openImages opens the image store below the data directory.
+func openImages(c *node.Common, cache skerry.Bytes, hasParent bool, src *artifact.Source) (*tier.Images, error) {
+	st, err := artifact.Open(filepath.Join(c.Dir, "images"),
+		artifact.Options{MaxCache: int64(cmp.Or(cache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.ImageDamaged})
+	if err != nil {
+		return nil, err
+	}
+	return tier.NewImages(st, hasParent, src), nil
+}

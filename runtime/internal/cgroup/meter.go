@@ -1,0 +1,211 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
+	"skerry.dev/skerry/runtime"
+)
+
+// Meter reads what a group uses, again and again, and keeps the files open that say so. A group that is removed is noticed by its files, and
+// one that is made in its place is read by new ones. It may be used by several at a time.
+type Meter struct {
+	g  Group
+	mu sync.Mutex // protects the rest
+	// files are the group's, each closed until it is first read, and where there is none.
+	files  [meterFiles]files.Kept
+	closed bool // keeps nothing any more
+}
+
+// What a meter reads. Version 1 has a file for each; in version 2, cpuFile says what throttleFile does.
+const (
+	cpuFile = iota
+	waitFile
+	throttleFile
+	memoryFile
+	peakFile
+	limitFile
+	memoryStatFile
+	oomFile
+	pidsFile
+	ioFile
+	meterFiles
+)
+
+// maxKept bounds the descriptors that the meters of a tree keep. The kernel takes a page of memory for each. Files beyond them are opened for
+// each reading.
+const maxKept = 1024
+
+// Meter makes a meter of the group, which need not exist. Close it.
+func (g Group) Meter() *Meter { return &Meter{g: g} }
+
+// Of reports whether the meter is one of the group.
+func (m *Meter) Of(g Group) bool { return m.g == g }
+
+// Rest closes the meter's files until the next reading.
+func (m *Meter) Rest() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rest()
+}
+
+// Close closes the meter's files. A reading from then on keeps none.
+func (m *Meter) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rest()
+	m.closed = true
+}
+
+func (m *Meter) rest() {
+	for i := range m.files {
+		if f := &m.files[i]; f.Open() {
+			_ = f.Close() // only read
+			m.g.t.kept.Add(-1)
+		}
+	}
+}
+
+// Stats reads what the group used. A group that is gone gives fs.ErrNotExist.
+func (m *Meter) Stats(now time.Time) (runtime.Stats, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := reading{m: m}
+	s := r.stats(now)
+	if r.stale { // another one may be in its place
+		m.rest()
+		r = reading{m: m}
+		s = r.stats(now)
+	}
+	if r.stale || !r.some && !m.g.Exists() {
+		m.rest()
+		return runtime.Stats{}, fs.ErrNotExist
+	}
+	return s, nil
+}
+
+// reading is one reading of a meter.
+type reading struct {
+	m     *Meter
+	buf   [4 << 10]byte
+	some  bool // of the files were read
+	stale bool // a file that is kept is of a group that is gone
+}
+
+// text reads a file, and gives nothing for one that there is not.
+func (r *reading) text(n int) []byte {
+	f := &r.m.files[n]
+	if !f.Open() {
+		path := r.m.g.meterFile(n)
+		if path == "" {
+			return nil
+		}
+		opened, err := files.Keep(path)
+		if errors.Is(err, fs.ErrNotExist) && n == ioFile && !r.m.g.t.unified { // kernels before 5.2
+			opened, err = files.Keep(filepath.Join(r.m.g.dir("blkio"), "blkio.throttle.io_service_bytes"))
+		}
+		if err != nil {
+			return nil
+		}
+		if kept := &r.m.g.t.kept; r.m.closed || kept.Add(1) > maxKept {
+			if !r.m.closed {
+				kept.Add(-1)
+			}
+			defer opened.Close()
+			f = &opened
+		} else {
+			*f = opened
+		}
+	}
+	text, err := f.Read(r.buf[:])
+	if errors.Is(err, unix.ENODEV) {
+		r.stale = true
+	}
+	if err != nil {
+		return nil
+	}
+	r.some = true
+	return text
+}
+
+func (r *reading) number(n int) uint64 { return number(r.text(n)) }
+
+func (r *reading) stats(now time.Time) runtime.Stats {
+	s := runtime.Stats{At: now}
+	inactive, oom := "total_inactive_file", "oom_kill"
+	if r.m.g.t.unified {
+		cpu := r.text(cpuFile)
+		s.CPU = time.Duration(value(cpu, "usage_usec")) * time.Microsecond
+		s.Periods, s.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
+		s.Throttled = time.Duration(value(cpu, "throttled_usec")) * time.Microsecond
+		s.Waiting = stalled(r.text(waitFile))
+		s.MemoryLimit = skerry.Bytes(r.number(limitFile)) // "max" reads as 0
+		s.DiskRead, s.DiskWrite = parseIOStat(r.text(ioFile))
+		inactive = "inactive_file"
+	} else {
+		s.CPU = time.Duration(r.number(cpuFile))
+		s.Waiting = runDelay(r.text(waitFile))
+		cpu := r.text(throttleFile)
+		s.Periods, s.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
+		s.Throttled = time.Duration(value(cpu, "throttled_time"))
+		if n := r.number(limitFile); n < noLimit {
+			s.MemoryLimit = skerry.Bytes(n)
+		}
+		s.DiskRead, s.DiskWrite = parseBlkio(r.text(ioFile))
+	}
+	s.Memory, s.MemoryPeak = skerry.Bytes(r.number(memoryFile)), skerry.Bytes(r.number(peakFile))
+	s.MemoryWorkingSet = max(0, s.Memory-skerry.Bytes(value(r.text(memoryStatFile), inactive)))
+	s.OOMKills = value(r.text(oomFile), oom)
+	s.Pids = int64(r.number(pidsFile))
+	return s
+}
+
+// meterFile gives the path of a file of a meter, or nothing.
+func (g Group) meterFile(n int) string {
+	if g.t.unified {
+		name := [meterFiles]string{cpuFile: "cpu.stat", waitFile: "cpu.pressure", memoryFile: "memory.current", peakFile: "memory.peak",
+			limitFile: "memory.max", memoryStatFile: "memory.stat", oomFile: "memory.events", pidsFile: "pids.current", ioFile: "io.stat"}[n]
+		if name == "" {
+			return ""
+		}
+		return filepath.Join(g.dir(""), name)
+	}
+	at := [meterFiles][2]string{cpuFile: {"cpuacct", "cpuacct.usage"}, waitFile: {"cpu", "tasks"}, throttleFile: {"cpu", "cpu.stat"},
+		memoryFile: {"memory", "memory.usage_in_bytes"}, peakFile: {"memory", "memory.max_usage_in_bytes"},
+		limitFile: {"memory", "memory.limit_in_bytes"}, memoryStatFile: {"memory", "memory.stat"}, oomFile: {"memory", "memory.oom_control"},
+		pidsFile: {"pids", "pids.current"}, ioFile: {"blkio", "blkio.throttle.io_service_bytes_recursive"}}[n]
+	dir := g.dir(at[0])
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, at[1])
+}
+
+// value gives the number of a key in lines "key value", or 0.
+func value(text []byte, key string) uint64 {
+	for len(text) > 0 {
+		line, rest, _ := bytes.Cut(text, []byte("\n"))
+		text = rest
+		if len(line) > len(key) && line[len(key)] == ' ' && string(line[:len(key)]) == key {
+			return number(line[len(key)+1:])
+		}
+	}
+	return 0
+}
+
+// number reads a number, and gives 0 for what is none.
+func number(text []byte) uint64 {
+	n, _ := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64)
+	return n
+}

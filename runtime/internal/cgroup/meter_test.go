@@ -1,0 +1,257 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+)
+
+// plain reads what a group used the simple way: it opens every file as os does, and takes it apart with maps.
+func plain(g Group, now time.Time) runtime.Stats {
+	s := runtime.Stats{At: now}
+	read := func(n int) string {
+		if p := g.meterFile(n); p != "" {
+			return readFile(p)
+		}
+		return ""
+	}
+	number := func(n int) uint64 {
+		v, _ := strconv.ParseUint(strings.TrimSpace(read(n)), 10, 64)
+		return v
+	}
+	stat, oom := keyed(g.meterFile(memoryStatFile)), keyed(g.meterFile(oomFile))
+	s.Memory, s.MemoryPeak, s.Pids = skerry.Bytes(number(memoryFile)), skerry.Bytes(number(peakFile)), int64(number(pidsFile))
+	if n := number(limitFile); n < noLimit {
+		s.MemoryLimit = skerry.Bytes(n)
+	}
+	s.OOMKills = oom["oom_kill"]
+	if g.t.unified {
+		cpu := keyed(g.meterFile(cpuFile))
+		s.CPU, s.Throttled = time.Duration(cpu["usage_usec"])*time.Microsecond, time.Duration(cpu["throttled_usec"])*time.Microsecond
+		s.Periods, s.ThrottledPeriods = cpu["nr_periods"], cpu["nr_throttled"]
+		s.Waiting = stalled([]byte(read(waitFile)))
+		s.MemoryWorkingSet = max(0, s.Memory-skerry.Bytes(stat["inactive_file"]))
+		s.DiskRead, s.DiskWrite = parseIOStat([]byte(read(ioFile)))
+		return s
+	}
+	cpu := keyed(g.meterFile(throttleFile))
+	s.CPU, s.Throttled = time.Duration(number(cpuFile)), time.Duration(cpu["throttled_time"])
+	s.Periods, s.ThrottledPeriods = cpu["nr_periods"], cpu["nr_throttled"]
+	for _, tid := range strings.Fields(read(waitFile)) {
+		if f := strings.Fields(readFile(filepath.Join("/proc", tid, "schedstat"))); len(f) > 1 {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			s.Waiting += time.Duration(n)
+		}
+	}
+	s.MemoryWorkingSet = max(0, s.Memory-skerry.Bytes(stat["total_inactive_file"]))
+	s.DiskRead, s.DiskWrite = parseBlkio([]byte(read(ioFile)))
+	return s
+}
+
+// realGroup makes a group on this machine, with a process that has used a processor and sleeps.
+func realGroup(t testing.TB, tree *Tree, name string) Group {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test needs root: it makes a cgroup")
+	}
+	g := tree.Group(fmt.Sprintf("skerry-test-cgroup-%d-%s", os.Getpid(), name))
+	if err := g.Create(Limits{CPU: 1000, CPURequest: 100, Memory: 16 * skerry.MiB, Pids: 5}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.Kill(5*time.Second), g.Remove()); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// enter puts a process into a group.
+func enter(g Group, pid int) (err error) {
+	for _, d := range g.Dirs() {
+		err = errors.Join(err, os.WriteFile(filepath.Join(d, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
+	}
+	return err
+}
+
+// populate has a process in the group that has done something and sleeps now.
+func populate(t testing.TB, g Group) {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", "read go; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; read end")
+	in, err := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err, err2, cmd.Start(), enter(g, cmd.Process.Pid)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
+	var said [16]byte
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := out.Read(said[:]); err != nil || string(said[:n]) != "done\n" {
+		t.Fatalf("%q, %v", said[:n], err)
+	}
+}
+
+// descriptors counts this process's, of files of a group.
+func descriptors(t *testing.T, g Group) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		at, _ := os.Readlink("/proc/self/fd/" + e.Name())
+		for _, d := range g.Dirs() {
+			if strings.HasPrefix(at, d+"/") {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// What a meter reads is what is there, each time, and the same as the simple way reads.
+func TestMeter(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := realGroup(t, tree, "meter")
+	m := g.Meter()
+	defer m.Close()
+	now := time.Unix(5, 0)
+	before, err := m.Stats(now)
+	if err != nil || before.CPU != 0 || before.Pids != 0 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	populate(t, g)
+	s, err := m.Stats(now)
+	if err != nil || s.CPU <= 0 || s.Pids != 1 || s.Memory <= 0 || s.MemoryLimit != 16*skerry.MiB {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if want := plain(g, now); s != want {
+		t.Errorf("a meter reads\n%+v, the simple way\n%+v", s, want)
+	}
+	if once, err := g.Stats(now); err != nil || once != s {
+		t.Errorf("once\n%+v, kept\n%+v, %v", once, s, err)
+	}
+	if n := descriptors(t, g); n < 5 || n > meterFiles || int32(n) != tree.kept.Load() {
+		t.Errorf("%d descriptors are kept, %d are counted", n, tree.kept.Load())
+	}
+	m.Rest()
+	if n := descriptors(t, g); n != 0 || tree.kept.Load() != 0 {
+		t.Errorf("%d descriptors are left, %d are counted", n, tree.kept.Load())
+	}
+	if again, err := m.Stats(now); err != nil || again != s {
+		t.Errorf("%+v, %v", again, err)
+	}
+	m.Close()
+	if again, err := m.Stats(now); err != nil || again != s || descriptors(t, g) != 0 || tree.kept.Load() != 0 {
+		t.Errorf("closed: %+v, %v, %d descriptors", again, err, descriptors(t, g))
+	}
+}
+
+// A group that is gone is noticed, and one that has its place is read and not the one before.
+func TestMeterOfReusedGroup(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := realGroup(t, tree, "reused")
+	m := g.Meter()
+	defer m.Close()
+	for _, limit := range []skerry.Bytes{32 * skerry.MiB, 64 * skerry.MiB} {
+		if err := g.Create(Limits{CPU: 1000, CPURequest: 100, Memory: limit, Pids: 5}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if s, err := m.Stats(time.Now()); err != nil || s.MemoryLimit != limit {
+				t.Errorf("%+v, %v", s, err)
+			}
+		}
+		if err := g.Remove(); err != nil {
+			t.Fatal(err)
+		}
+		if limit == 32*skerry.MiB {
+			continue // nobody looks while there is none
+		}
+		if s, err := m.Stats(time.Now()); !errors.Is(err, fs.ErrNotExist) || descriptors(t, g) != 0 || tree.kept.Load() != 0 {
+			t.Errorf("of a group that is gone: %+v, %v, %d descriptors", s, err, descriptors(t, g))
+		}
+	}
+}
+
+// The number of descriptors has a bound; a meter beyond it reads the same.
+func TestMetersAreBounded(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := realGroup(t, tree, "bounded")
+	tree.kept.Store(maxKept - 1)
+	m := g.Meter()
+	for range 2 {
+		s, err := m.Stats(time.Unix(5, 0))
+		if want := plain(g, time.Unix(5, 0)); err != nil || s != want {
+			t.Errorf("%+v, %v, want %+v", s, err, want)
+		}
+		if n := descriptors(t, g); n != 1 || tree.kept.Load() != maxKept {
+			t.Errorf("%d descriptors, %d are counted", n, tree.kept.Load())
+		}
+	}
+	m.Close()
+	if n := tree.kept.Load(); n != maxKept-1 {
+		t.Errorf("%d are counted", n)
+	}
+}
+
+// BenchmarkStats reads many groups, each with a process, in the ways that there are: "plain" is how it was done before there were meters.
+// strace -c of one of them counts the system calls.
+func BenchmarkStats(b *testing.B) {
+	tree, err := Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, groups := range []int{10, 300} {
+		list, meters := make([]Group, groups), make([]*Meter, groups)
+		for i := range list {
+			list[i] = realGroup(b, tree, fmt.Sprintf("bench-%d-%d", groups, i))
+			cmd := exec.Command("/bin/sleep", "1000")
+			if err := errors.Join(cmd.Start(), enter(list[i], cmd.Process.Pid)); err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			meters[i] = list[i].Meter()
+			defer meters[i].Close()
+		}
+		for name, read := range map[string]func(i int) error{
+			"plain": func(i int) error { plain(list[i], time.Time{}); return nil },
+			"once":  func(i int) error { _, err := list[i].Stats(time.Time{}); return err },
+			"kept":  func(i int) error { _, err := meters[i].Stats(time.Time{}); return err },
+		} {
+			b.Run(fmt.Sprintf("groups=%d/%s", groups, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					for i := range list {
+						if err := read(i); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+			})
+		}
+	}
+}
