@@ -48,7 +48,7 @@ func TestWireRecords(t *testing.T) {
 		w := newWire(here, anything)
 		// A first segment of less than a header would be taken for the middle of something.
 		for at, end := 0, max(size, recordHeader); at < len(stream); at, end = end, end+size {
-			p := ipv4(protoTCP, here, there, 40000, 7444, uint32(1<<32-50+at), stream[at:min(end, len(stream))])
+			p := ipv4(protoTCP, here, there, 40000, 7444, uint32(at)-50, stream[at:min(end, len(stream))])
 			w.packet(p)
 			w.packet(p) // sent again
 		}

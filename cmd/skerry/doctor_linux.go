@@ -283,7 +283,7 @@ func (d *doctor) disk() {
 		d.add("disk", ctl.CheckSkipped, err.Error(), "")
 		return
 	}
-	free := skerry.Bytes(int64(st.Bavail) * st.Bsize)
+	free := skerry.Bytes(st.Bavail) * skerry.Bytes(st.Bsize)
 	text := fmt.Sprintf("%d MiB free at %s", free/skerry.MiB, dir)
 	if free < 256*skerry.MiB {
 		d.add("disk", ctl.CheckProblem, text, "free some space; below 64 MiB a worker gets no new instances")

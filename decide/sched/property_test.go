@@ -136,7 +136,7 @@ func TestMoreCapacityNeverHurts(t *testing.T) {
 		for n, w := range m {
 			own := *w
 			if rng.IntN(2) == 0 {
-				extra := spec.Resources{CPU: skerry.MilliCPU(rng.IntN(4000)), Memory: skerry.Bytes(rng.IntN(1 << 32)), GPUs: rng.IntN(2)}
+				extra := spec.Resources{CPU: skerry.MilliCPU(rng.IntN(4000)), Memory: skerry.Bytes(rng.Int64N(1 << 32)), GPUs: rng.IntN(2)}
 				own.Capacity, own.Available = own.Capacity.Add(extra), own.Available.Add(extra)
 			}
 			more[n] = &own

@@ -161,7 +161,7 @@ func cloned(b *testing.B, image string) int64 {
 		if err = errors.Join(err, unix.Statfs(at, &after)); err != nil {
 			b.Fatal(err)
 		}
-		return (int64(before.Bfree) - int64(after.Bfree)) * before.Bsize
+		return (int64(before.Bfree) - int64(after.Bfree)) * int64(before.Bsize)
 	}
 	used("plain", 0, image)
 	return used("copied", otherUsers.First, filepath.Join(at, "plain"))

@@ -118,14 +118,11 @@ func (r *reading) text(n int) []byte {
 		if err != nil {
 			return nil
 		}
-		if kept := &r.m.g.t.kept; r.m.closed || kept.Add(1) > maxKept {
-			if !r.m.closed {
-				kept.Add(-1)
-			}
+		if r.m.keeps(n) {
+			*f = opened
+		} else {
 			defer opened.Close()
 			f = &opened
-		} else {
-			*f = opened
 		}
 	}
 	text, err := f.Read(r.buf[:])
@@ -137,6 +134,19 @@ func (r *reading) text(n int) []byte {
 	}
 	r.some = true
 	return text
+}
+
+// keeps reports whether a file that was just opened stays open, and counts it. The list of a group's threads, of version 1, is made when it is
+// opened: it would stay as it is for as long as somebody reads it more than once a second.
+func (m *Meter) keeps(n int) bool {
+	if m.closed || n == waitFile && !m.g.t.unified {
+		return false
+	}
+	if m.g.t.kept.Add(1) > maxKept {
+		m.g.t.kept.Add(-1)
+		return false
+	}
+	return true
 }
 
 func (r *reading) number(n int) uint64 { return number(r.text(n)) }

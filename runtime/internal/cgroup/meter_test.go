@@ -171,6 +171,9 @@ func TestMeterOfReusedGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := realGroup(t, tree, "reused")
+	if err := g.Remove(); err != nil {
+		t.Fatal(err)
+	}
 	m := g.Meter()
 	defer m.Close()
 	for _, limit := range []skerry.Bytes{32 * skerry.MiB, 64 * skerry.MiB} {
