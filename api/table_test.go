@@ -287,7 +287,8 @@ func TestGrantsForOneCluster(t *testing.T) {
 	s := newCluster(t)
 	admin := s.admin()
 	for name, cluster := range map[string]string{"here": "harbour", "there": "hill", "anywhere": auth.Any} {
-		_, err := admin.CreateUser(t.Context(), name, "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: parents.DefaultOrg, Cluster: cluster}})
+		_, err := admin.CreateUser(t.Context(), name, "a long password", []auth.Grant{
+			{Role: auth.RoleDeveloper, Org: parents.DefaultOrg, Cluster: cluster}})
 		must(t, err)
 		c := s.client(name, "a long password")
 		_, err = c.Apply(t.Context(), []byte(shop), api.ApplyOptions{DryRun: true})
@@ -307,7 +308,8 @@ func TestGrantsForOneCluster(t *testing.T) {
 func TestMigrateNamesNoWorkersToDevelopers(t *testing.T) {
 	s := newCluster(t)
 	admin := s.admin()
-	_, err := admin.CreateUser(t.Context(), "ada", "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: parents.DefaultOrg, Cluster: auth.Any}})
+	_, err := admin.CreateUser(t.Context(), "ada", "a long password", []auth.Grant{
+		{Role: auth.RoleDeveloper, Org: parents.DefaultOrg, Cluster: auth.Any}})
 	must(t, err)
 	ada := s.client("ada", "a long password")
 	_, err = ada.Apply(t.Context(), []byte(shop), api.ApplyOptions{})

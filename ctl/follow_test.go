@@ -259,7 +259,8 @@ func TestLate(t *testing.T) {
 	}
 	p.take(api.WatchMessage{Type: api.WatchDeleted, ID: "front-a"})
 	err = a.late(p, 10*time.Second)
-	if errors.As(err, &exit) && exit.Code == console.ExitNotPlaced || !strings.Contains(err.Error(), "front-b: Running, BackOff, ended with status 1") {
+	if errors.As(err, &exit) && exit.Code == console.ExitNotPlaced ||
+		!strings.Contains(err.Error(), "front-b: Running, BackOff, ended with status 1") {
 		t.Errorf("got %v", err)
 	}
 }

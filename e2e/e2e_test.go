@@ -143,7 +143,8 @@ func (s *site) open() *site {
 	}
 	common := s.common
 	var err error
-	if s.Root, err = parents.OpenRoot(ctx, parents.RootConfig{Common: common("root"), Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
+	if s.Root, err = parents.OpenRoot(ctx, parents.RootConfig{Common: common("root"),
+		Server: root.ServerOptions{Link: "127.0.0.1:0"}}); err != nil {
 		t.Fatal(err)
 	}
 	s.run("root", s.Root.Run, s.Root.Close)

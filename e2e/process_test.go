@@ -163,7 +163,8 @@ func (p *processes) threeRoles() (root, cluster, worker *role) {
 		"--link", "127.0.0.1:7444", "--api", "127.0.0.1:7481", "--admission", p.admission(), "--lost-after", "1m"}
 	cluster = p.start(&role{name: "cluster", before: p.before, args: append(args, p.more...)})
 	token = joinToken(t, "https://127.0.0.1:7481", p.data("cluster"), wire.TierWorker)
-	worker = &role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"), "--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run"),
+	worker = &role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("worker"),
+		"--cluster", "127.0.0.1:7444", "--join", token, "--run-dir", p.data("run"),
 		"--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", ""}}
 	p.all = append(p.all, worker)
 	if p.small == "" {

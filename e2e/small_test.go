@@ -20,8 +20,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// A worker of the agent alone joins a cluster and runs a container and a process. It is upgraded to the whole program and back over the same
-// data, while they run on; at the cluster's word it takes no program of the other kind.
+// A worker of the agent alone joins a cluster and runs a container and a process. It is upgraded to the whole program and back over
+// the same data, while they run on; at the cluster's word it takes no program of the other kind.
 func TestSmallWorker(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	p := processesOf(t, dir, testenv.Program(t), "worker")
@@ -60,7 +60,8 @@ func TestSmallWorker(t *testing.T) {
 	runs(p.small)
 	for _, step := range []struct{ with, to string }{{p.small, p.program}, {p.program, p.small}} {
 		args := []string{"worker", "upgrade", step.to, "--steady", "1s", "--data", p.data("worker")}
-		if out, err := exec.CommandContext(ctx, step.with, args...).CombinedOutput(); err != nil || !strings.Contains(string(out), "passed its trial") {
+		out, err := exec.CommandContext(ctx, step.with, args...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "passed its trial") {
 			t.Fatalf("upgrade to %s: %v: %s", step.to, err, out)
 		}
 		runs(step.to)
@@ -74,7 +75,8 @@ func TestSmallWorker(t *testing.T) {
 	}{{p.program, wire.AgentFailed, "has no file /skerry-worker, the program of this worker's agent"}, {p.small, wire.AgentPassed, ""}} {
 		image := "site/" + filepath.Base(order.program) + ":v2"
 		pushFile(t, site, t.TempDir(), image, order.program)
-		err := site.UpgradeWorker(ctx, "w1", view.UpgradeRequest{Image: image, Steady: spec.Duration(time.Second), Window: spec.Duration(time.Minute)})
+		err := site.UpgradeWorker(ctx, "w1", view.UpgradeRequest{Image: image, Steady: spec.Duration(time.Second),
+			Window: spec.Duration(time.Minute)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -193,7 +193,8 @@ func (s *site) commandLine() (sk, look func(args ...string) string) {
 	site, _ := s.serve("cluster", s.Cluster, s.Cluster.Store)
 	root, _ := s.serve("root", s.Root, s.Root.Store)
 	for _, x := range []struct{ name, role, url string }{{"site", "cluster", site.URL()}, {"root", "root", root.URL()}} {
-		run(true, "login", "--context", x.name, "--trust", "-u", "admin", "--password-file", filepath.Join(s.dir, x.role, parents.AdminPasswordFile), x.url)
+		run(true, "login", "--context", x.name, "--trust", "-u", "admin", "--password-file",
+			filepath.Join(s.dir, x.role, parents.AdminPasswordFile), x.url)
 	}
 	return func(args ...string) string { t.Helper(); return run(true, args...) }, func(args ...string) string { return run(false, args...) }
 }

@@ -50,8 +50,8 @@ func startAPI(ctx context.Context, svc *role.Service, b api.Backend, st store.St
 	if err != nil {
 		return err
 	}
-	a, err := parents.OpenAPI(ctx, b, st, parents.APIConfig{Dir: c.Dir, Version: c.Version, OpenMetrics: f.openMetrics, OIDC: provider, Log: c.Log,
-		Listen: api.Listen{Addr: f.listen, Names: f.names, CertFile: f.cert, KeyFile: f.key, Plain: f.plain}})
+	a, err := parents.OpenAPI(ctx, b, st, parents.APIConfig{Dir: c.Dir, Version: c.Version, OpenMetrics: f.openMetrics, OIDC: provider,
+		Log: c.Log, Listen: api.Listen{Addr: f.listen, Names: f.names, CertFile: f.cert, KeyFile: f.key, Plain: f.plain}})
 	if err != nil {
 		return fmt.Errorf("API: %w", err)
 	}

@@ -118,6 +118,6 @@ func startRoot(ctx context.Context, svc *role.Service, cfg parents.RootConfig, a
 	if err := startAPI(ctx, svc, root, root.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
-	return root, role.StartLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(), authority: root.Authority(),
-		store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api, orphans: root.Orphans})
+	return root, role.StartLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(),
+		authority: root.Authority(), store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api, orphans: root.Orphans})
 }

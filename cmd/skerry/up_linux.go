@@ -173,7 +173,8 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *parents.Root, cluster *parents.
 	}
 	if f.admission == "" {
 		fmt.Fprintf(out, "Anyone who may deploy in the organisation %s may do everything on this machine: native processes, privileged containers, any path.\n"+
-			"That suits a personal machine. Before you let others in, set a policy with --admission; `skerry cluster --help` shows one.\n\n", parents.DefaultOrg)
+			"That suits a personal machine. Before you let others in, set a policy with --admission; `skerry cluster --help` shows one.\n\n",
+			parents.DefaultOrg)
 	}
 	if f.contextName != "" && site.served != "" {
 		fmt.Fprintf(out, "The site's own server, which knows workers and addresses:\n\n  skerry login --context %s-site --user admin --password-file %s\n\n",

@@ -161,7 +161,8 @@ var impureCalls = []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep
 // small is the program for boards with little flash memory, and heavy what neither it nor anything that it imports may import.
 const small = "cmd/skerry-worker"
 
-var heavy = []string{"root/...", "cluster/...", "web", "bench/...", "lab/...", "sim/...", "api/...", "ctl", "plugin", "internal/parents", "internal/s3"}
+var heavy = []string{"root/...", "cluster/...", "web", "bench/...", "lab/...", "sim/...", "api/...",
+	"ctl", "plugin", "internal/parents", "internal/s3"}
 
 // badNames say nothing about what a package holds.
 var badNames = []string{"util", "utils", "common", "types", "helpers", "misc", "shared", "base", "lib"}

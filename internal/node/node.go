@@ -1,5 +1,5 @@
-// Package node puts a worker together from its parts: directories, store, identity, images, drivers, network, server. It also has what every
-// role is given and opens. It knows no parent: roots and clusters are put together by package parents, which a worker does without.
+// Package node puts a worker together from its parts: directories, store, identity, images, drivers, network, server. It also has what
+// every role is given and opens. It knows no parent: package parents puts roots and clusters together, and a worker does without it.
 package node
 
 import (

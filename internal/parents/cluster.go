@@ -103,7 +103,8 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 		}
 	}
 	if !c.Server.Standalone {
-		opt.Root = &cluster.RootLink{Boot: node.Boot(), Machine: node.Machine(), Addrs: func() []string { return c.Parent }, OnUp: images.SetParent}
+		opt.Root = &cluster.RootLink{Boot: node.Boot(), Machine: node.Machine(),
+			Addrs: func() []string { return c.Parent }, OnUp: images.SetParent}
 	}
 	s, err := cluster.NewServer(ctx, opt)
 	if err != nil {

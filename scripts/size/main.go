@@ -2,8 +2,8 @@
 //
 //	size [-arch amd64] [-n 40]
 //
-// It exits with 1 when a program is larger than its goal. A package's share is its code and data; what the linker makes of all of them, such
-// as tables for stack traces, has lines of its own.
+// It exits with 1 when a program is larger than its goal. A package's share is its code and data; what the linker makes of all of
+// them, such as tables for stack traces, has lines of its own.
 package main
 
 import (
@@ -28,9 +28,9 @@ var goals = map[string]float64{"skerry": 48, "skerry-worker": 20}
 
 func main() {
 	arch := flag.String("arch", "amd64", "GOARCH of the programs")
-	n := flag.Int("n", 40, "number of packages to show; 0 for all")
+	most := flag.Int("n", 40, "number of packages to show; 0 for all")
 	flag.Parse()
-	ok, err := run(os.Stdout, *arch, *n)
+	ok, err := run(os.Stdout, *arch, *most)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "size:", err)
 	}
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-func run(out io.Writer, arch string, n int) (ok bool, err error) {
+func run(out io.Writer, arch string, most int) (ok bool, err error) {
 	dir, err := os.MkdirTemp("", "size-")
 	if err != nil {
 		return false, err
@@ -79,8 +79,8 @@ func run(out io.Writer, arch string, n int) (ok bool, err error) {
 		last := names[len(names)-1]
 		return cmp.Or(cmp.Compare(parts[b][last], parts[a][last]), cmp.Compare(parts[b][names[0]], parts[a][names[0]]), cmp.Compare(a, b))
 	})
-	if n > 0 {
-		list = list[:min(n, len(list))]
+	if most > 0 {
+		list = list[:min(most, len(list))]
 	}
 	tw := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(tw, "\n%s\t\tkB of\t\n", strings.Join(names, "\t"))

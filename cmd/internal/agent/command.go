@@ -27,8 +27,8 @@ type Program struct {
 }
 
 // Command is the worker's, with those below it.
-func Command(p Program) *cobra.Command {
-	var w Flags
+func Command(program Program) *cobra.Command {
+	var flags Flags
 	cmd := &cobra.Command{
 		Use: "worker", Short: "Run a worker: it runs the instances that its cluster assigns to it", Args: cobra.NoArgs,
 		Long: `Run a worker: it runs the instances that its cluster assigns to it, in any of its runtimes.
@@ -40,13 +40,14 @@ running, and the agent adopts them when it starts again.`,
 			if err := role.FromEnv(cmd); err != nil {
 				return err
 			}
-			return runWorker(cmd.Context(), &w, p)
+			return runWorker(cmd.Context(), &flags, program)
 		},
 	}
-	w.Common.Add(cmd.Flags(), "worker")
-	w.Join.Add(cmd.Flags(), "cluster", "cluster orchestrator", "7444")
-	w.Add(cmd.Flags())
+	flags.Common.Add(cmd.Flags(), "worker")
+	flags.Join.Add(cmd.Flags(), "cluster", "cluster orchestrator", "7444")
+	flags.Add(cmd.Flags())
 	cmd.AddCommand(freezeCommands()...)
-	cmd.AddCommand(upgradeCommand(), checkCommand(p.Version), profileCommand(p.Version), role.StatusCommand("worker"), cleanupCommand(p.Version))
+	cmd.AddCommand(upgradeCommand(), checkCommand(program.Version), profileCommand(program.Version),
+		role.StatusCommand("worker"), cleanupCommand(program.Version))
 	return cmd
 }

@@ -62,10 +62,11 @@ Give the same flags for virtual machines as to the worker.`,
 			}
 			printProfile(cmd.OutOrStdout(), profile, reasons)
 			// One that runs tells its cluster.
-			if err := role.CallLocal(cmd.Context(), w.Common.Data, "POST", "/check", nil, &role.Status{}); err != nil && !errors.Is(err, role.ErrNotRunning) {
-				return err
+			err = role.CallLocal(cmd.Context(), w.Common.Data, "POST", "/check", nil, &role.Status{})
+			if errors.Is(err, role.ErrNotRunning) {
+				return nil
 			}
-			return nil
+			return err
 		}}
 	cmd.Flags().StringVar(&w.Common.Data, "data", role.DefaultData()+"/worker", "data directory of the worker")
 	cmd.Flags().IntVar(&rounds, "rounds", rounds, "how many times each runtime does the work; the median counts")

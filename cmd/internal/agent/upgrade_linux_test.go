@@ -58,7 +58,8 @@ func TestRefuseOnTrial(t *testing.T) {
 
 // TestSeenDone sees a job that ended during a trial as what it is.
 func TestSeenDone(t *testing.T) {
-	s := seen(&role.Status{Instances: []wire.Observation{{ID: "job", State: skerry.Terminated}, {ID: "web", State: skerry.Running, Ready: true}, {ID: "bad", State: skerry.Failed}}})
+	s := seen(&role.Status{Instances: []wire.Observation{{ID: "job", State: skerry.Terminated},
+		{ID: "web", State: skerry.Running, Ready: true}, {ID: "bad", State: skerry.Failed}}})
 	if len(s.Done) != 1 || s.Done[0] != "job" || len(s.Ready) != 1 || s.Ready[0] != "web" {
 		t.Errorf("%+v", s)
 	}

@@ -141,15 +141,15 @@ func NeedRoot(what string) error {
 	return nil
 }
 
-func runWorker(ctx context.Context, f *Flags, p Program) error {
+func runWorker(ctx context.Context, flags *Flags, program Program) error {
 	if err := NeedRoot("a worker"); err != nil {
 		return err
 	}
-	cfg, err := f.Config(p.Version)
+	cfg, err := flags.Config(program.Version)
 	if err != nil {
 		return err
 	}
-	if cfg.Join, err = f.Join.Join(f.Common.Data, "cluster"); err != nil {
+	if cfg.Join, err = flags.Join.Join(flags.Common.Data, "cluster"); err != nil {
 		return err
 	}
 	role.Frugal(40, 0)
@@ -161,7 +161,7 @@ func runWorker(ctx context.Context, f *Flags, p Program) error {
 		return err
 	}
 	s := role.NewService(cfg.Log)
-	if err := start(ctx, s, cfg, f, &programs{Program: p, dir: dir, ask: make(chan struct{}, 1)}); err != nil {
+	if err := start(ctx, s, cfg, flags, &programs{Program: program, dir: dir, ask: make(chan struct{}, 1)}); err != nil {
 		return errors.Join(err, s.Stop())
 	}
 	err = s.Run(ctx, "worker "+cfg.Join.Name+" works")
@@ -172,42 +172,42 @@ func runWorker(ctx context.Context, f *Flags, p Program) error {
 }
 
 // Start starts a worker that shares its process with other roles. Its program cannot be exchanged.
-func Start(ctx context.Context, svc *role.Service, cfg node.WorkerConfig, f *Flags) error {
-	return start(ctx, svc, cfg, f, nil)
+func Start(ctx context.Context, svc *role.Service, cfg node.WorkerConfig, flags *Flags) error {
+	return start(ctx, svc, cfg, flags, nil)
 }
 
 // start starts a worker. Without programs its own cannot be exchanged.
-func start(ctx context.Context, svc *role.Service, cfg node.WorkerConfig, f *Flags, p *programs) error {
+func start(ctx context.Context, svc *role.Service, cfg node.WorkerConfig, flags *Flags, own *programs) error {
 	if err := role.MustDir(cfg.Dir); err != nil {
 		return err
 	}
-	if p != nil {
-		cfg.Agent = p
+	if own != nil {
+		cfg.Agent = own
 	}
 	w, err := node.OpenWorker(ctx, cfg)
 	if err != nil {
 		return role.JoinError(err)
 	}
 	svc.Closer(w.Close)
-	local := &workerLocal{name: cfg.Join.Name, version: cfg.Version, w: w, programs: p}
-	if p != nil { // an order of the cluster may come as soon as the worker runs
-		p.status = local.status
+	local := &workerLocal{name: cfg.Join.Name, version: cfg.Version, w: w, programs: own}
+	if own != nil { // an order of the cluster may come as soon as the worker runs
+		own.status = local.status
 	}
 	svc.Start("worker", w.Run)
 	if err := svc.Wait(ctx, "the worker", w.Up()); err != nil {
 		return err
 	}
 	svc.Watch(w.Alive)
-	if f.HTTP != "" {
-		svc.Start("health", func(ctx context.Context) error { return w.ServeHealth(ctx, f.HTTP) })
+	if flags.HTTP != "" {
+		svc.Start("health", func(ctx context.Context) error { return w.ServeHealth(ctx, flags.HTTP) })
 	}
-	if p != nil {
-		svc.Start("upgrade", p.wait)
+	if own != nil {
+		svc.Start("upgrade", own.wait)
 	}
 	if err := role.StartLocal(svc, cfg.Dir, cfg.Log, local); err != nil {
 		return err
 	}
-	if p := f.profiler(cfg.Dir, cfg.Log); p != nil {
+	if p := flags.profiler(cfg.Dir, cfg.Log); p != nil {
 		svc.Start("profiler", p.run)
 	}
 	return nil

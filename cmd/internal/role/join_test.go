@@ -28,7 +28,8 @@ func TestJoinFile(t *testing.T) {
 		f    JoinFlags
 		want string
 	}{
-		{JoinFlags{TokenFile: file}, "skt1.worker.x"}, {JoinFlags{Token: "@" + file}, "skt1.worker.x"}, {JoinFlags{Token: "skt1.worker.y"}, "skt1.worker.y"},
+		{JoinFlags{TokenFile: file}, "skt1.worker.x"},
+		{JoinFlags{Token: "@" + file}, "skt1.worker.x"}, {JoinFlags{Token: "skt1.worker.y"}, "skt1.worker.y"},
 		{JoinFlags{}, ""}, {JoinFlags{Token: "skt1.worker.y", TokenFile: file}, "!"}, {JoinFlags{TokenFile: file + "x"}, "!"},
 	} {
 		if got, err := c.f.Text(); (err != nil) != (c.want == "!") || err == nil && got != c.want {

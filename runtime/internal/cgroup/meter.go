@@ -18,8 +18,8 @@ import (
 	"skerry.dev/skerry/runtime"
 )
 
-// Meter reads what a group uses, again and again, and keeps the files open that say so. A group that is removed is noticed by its files, and
-// one that is made in its place is read by new ones. It may be used by several at a time.
+// Meter reads what a group uses, again and again, and keeps the files open that say so. A group that is removed is noticed by its
+// files, and one that is made in its place is read by new ones. It may be used by several at a time.
 type Meter struct {
 	g  Group
 	mu sync.Mutex // protects the rest
@@ -43,8 +43,8 @@ const (
 	meterFiles
 )
 
-// maxKept bounds the descriptors that the meters of a tree keep. The kernel takes a page of memory for each. Files beyond them are opened for
-// each reading.
+// maxKept bounds the descriptors that the meters of a tree keep. The kernel takes a page of memory for each. Files beyond them are
+// opened for each reading.
 const maxKept = 1024
 
 // Meter makes a meter of the group, which need not exist. Close it.
@@ -136,8 +136,8 @@ func (r *reading) text(n int) []byte {
 	return text
 }
 
-// keeps reports whether a file that was just opened stays open, and counts it. The list of a group's threads, of version 1, is made when it is
-// opened: it would stay as it is for as long as somebody reads it more than once a second.
+// keeps reports whether a file that was just opened stays open, and counts it. Version 1 makes the list of a group's threads when it
+// is opened: it would stay as it is for as long as somebody reads it more than once a second.
 func (m *Meter) keeps(n int) bool {
 	if m.closed || n == waitFile && !m.g.t.unified {
 		return false
@@ -152,33 +152,33 @@ func (m *Meter) keeps(n int) bool {
 func (r *reading) number(n int) uint64 { return number(r.text(n)) }
 
 func (r *reading) stats(now time.Time) runtime.Stats {
-	s := runtime.Stats{At: now}
+	use := runtime.Stats{At: now}
 	inactive, oom := "total_inactive_file", "oom_kill"
 	if r.m.g.t.unified {
 		cpu := r.text(cpuFile)
-		s.CPU = time.Duration(value(cpu, "usage_usec")) * time.Microsecond
-		s.Periods, s.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
-		s.Throttled = time.Duration(value(cpu, "throttled_usec")) * time.Microsecond
-		s.Waiting = stalled(r.text(waitFile))
-		s.MemoryLimit = skerry.Bytes(r.number(limitFile)) // "max" reads as 0
-		s.DiskRead, s.DiskWrite = parseIOStat(r.text(ioFile))
+		use.CPU = time.Duration(value(cpu, "usage_usec")) * time.Microsecond
+		use.Periods, use.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
+		use.Throttled = time.Duration(value(cpu, "throttled_usec")) * time.Microsecond
+		use.Waiting = stalled(r.text(waitFile))
+		use.MemoryLimit = skerry.Bytes(r.number(limitFile)) // "max" reads as 0
+		use.DiskRead, use.DiskWrite = parseIOStat(r.text(ioFile))
 		inactive = "inactive_file"
 	} else {
-		s.CPU = time.Duration(r.number(cpuFile))
-		s.Waiting = runDelay(r.text(waitFile))
+		use.CPU = time.Duration(r.number(cpuFile))
+		use.Waiting = runDelay(r.text(waitFile))
 		cpu := r.text(throttleFile)
-		s.Periods, s.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
-		s.Throttled = time.Duration(value(cpu, "throttled_time"))
+		use.Periods, use.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
+		use.Throttled = time.Duration(value(cpu, "throttled_time"))
 		if n := r.number(limitFile); n < noLimit {
-			s.MemoryLimit = skerry.Bytes(n)
+			use.MemoryLimit = skerry.Bytes(n)
 		}
-		s.DiskRead, s.DiskWrite = parseBlkio(r.text(ioFile))
+		use.DiskRead, use.DiskWrite = parseBlkio(r.text(ioFile))
 	}
-	s.Memory, s.MemoryPeak = skerry.Bytes(r.number(memoryFile)), skerry.Bytes(r.number(peakFile))
-	s.MemoryWorkingSet = max(0, s.Memory-skerry.Bytes(value(r.text(memoryStatFile), inactive)))
-	s.OOMKills = value(r.text(oomFile), oom)
-	s.Pids = int64(r.number(pidsFile))
-	return s
+	use.Memory, use.MemoryPeak = skerry.Bytes(r.number(memoryFile)), skerry.Bytes(r.number(peakFile))
+	use.MemoryWorkingSet = max(0, use.Memory-skerry.Bytes(value(r.text(memoryStatFile), inactive)))
+	use.OOMKills = value(r.text(oomFile), oom)
+	use.Pids = int64(r.number(pidsFile))
+	return use
 }
 
 // meterFile gives the path of a file of a meter, or nothing.

@@ -95,7 +95,7 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 				case "arm64":
 					binary.LittleEndian.PutUint32(code[at:], 0xb5000000|by/4<<5) // cbnz x0, by
 				case "arm":
-					binary.LittleEndian.PutUint32(code[at:], 0x1a000000|(by/4-2)) // bne by
+					binary.LittleEndian.PutUint32(code[at:], 0x1a000000|(by/4-2)&0xffffff) // bne by
 				case "riscv64":
 					binary.LittleEndian.PutUint32(code[at:], 0x00051063|by>>5&0x3f<<25|by>>1&0xf<<8) // bnez a0, by
 				}

@@ -13,7 +13,8 @@ import (
 
 // TestProgram runs the program on the machine at hand, and on others where an emulator is installed.
 func TestProgram(t *testing.T) {
-	for arch, emulator := range map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64", "arm": "qemu-arm", "riscv64": "qemu-riscv64"} {
+	for arch, emulator := range map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64",
+		"arm": "qemu-arm", "riscv64": "qemu-riscv64"} {
 		t.Run(arch, func(t *testing.T) {
 			b, ok := Program(arch)
 			if !ok {

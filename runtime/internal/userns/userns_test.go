@@ -114,7 +114,8 @@ func TestMountOld(t *testing.T) {
 
 // The program for each architecture says that it is in the namespace, or why not: an emulator has threads, which the kernel refuses.
 func TestProgram(t *testing.T) {
-	for arch, emulator := range map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static", "arm": "qemu-arm-static", "riscv64": "qemu-riscv64-static"} {
+	for arch, emulator := range map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static",
+		"arm": "qemu-arm-static", "riscv64": "qemu-riscv64-static"} {
 		t.Run(arch, func(t *testing.T) {
 			code, _ := program(arch)
 			file := filepath.Join(t.TempDir(), "program")
