@@ -66,7 +66,7 @@ func TestInstanceThatFillsItsLayer(t *testing.T) {
 	}
 	s.await("the room is free again", func() bool {
 		var st unix.Statfs_t
-		return unix.Statfs(disk, &st) == nil && int64(empty.Bfree-min(st.Bfree, empty.Bfree))*st.Bsize < 32<<20
+		return unix.Statfs(disk, &st) == nil && int64(empty.Bfree-min(st.Bfree, empty.Bfree))*int64(st.Bsize) < 32<<20
 	})
 	for id, pid := range before {
 		if now := s.pids()[id]; now != pid {

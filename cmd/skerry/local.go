@@ -92,7 +92,7 @@ func (p *parentLocal) status() role.Status {
 	st.Cache = &use
 	if p.parent != nil {
 		if up, why, ok := p.parent(); ok {
-			st.Parent = &role.ParentStatus{up, why}
+			st.Parent = &role.ParentStatus{Connected: up, Why: why}
 		}
 	}
 	return st

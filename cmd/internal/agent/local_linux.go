@@ -64,7 +64,7 @@ func (l *workerLocal) status(ctx context.Context) (role.Status, error) {
 		st.Ready, st.Why = false, err.Error()
 	}
 	up, why := l.w.Parent()
-	st.Parent = &role.ParentStatus{up, why}
+	st.Parent = &role.ParentStatus{Connected: up, Why: why}
 	st.Runtimes, st.Secrets = l.w.Runtimes(), l.w.SecretsKey()
 	st.Coordinate = l.w.Coordinate()
 	o := l.w.Overlay(ctx)
