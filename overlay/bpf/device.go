@@ -40,11 +40,13 @@ type Device struct {
 	closed  bool
 	tables  *tables
 	links   map[hook]link.Link
-	filters map[hook]bool
-	clsact  bool // there is no TCX
-	tap     atomic.Pointer[os.File]
-	set     *overlay.Config // by this process
-	changes *os.File        // netlink; nil until Set
+	filters map[hook]bool // that this process attached
+	// lookedForFilters: there are none but those in filters.
+	lookedForFilters bool
+	noTCX            bool // the kernel has none
+	tap              atomic.Pointer[os.File]
+	set              *overlay.Config // by this process
+	changes          *os.File        // netlink; nil until Set
 
 	held       *held.Packets
 	events     chan overlay.Event
