@@ -48,6 +48,9 @@ type Device struct {
 	set              *overlay.Config // by this process
 	changes          *os.File        // netlink; nil until Set
 
+	removedMu sync.Mutex
+	removed   map[int]bool // devices at which filters were removed since the host was last followed
+
 	held       *held.Packets
 	events     chan overlay.Event
 	lost       atomic.Int64
@@ -74,7 +77,7 @@ func New(o Options) (*Device, error) {
 }
 
 func open(opt Options) (_ *Device, err error) {
-	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, held: held.New(), events: make(chan overlay.Event, 512),
+	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, removed: map[int]bool{}, held: held.New(), events: make(chan overlay.Event, 512),
 		full: make(chan struct{}, 1), closing: make(chan struct{})}
 	defer func() {
 		if err != nil {

@@ -206,6 +206,38 @@ func TestLinksAtCablesAreAdopted(t *testing.T) {
 	hooks("with no instance", 0, 0)
 }
 
+// Filters that somebody else removes come back, unlike those of an instance that is gone.
+func TestRemovedFiltersComeBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plain4)
+	h, client := w.hosts[0], w.inst("a1")
+	w.inst("a2").serve(80)
+	h.service(7, 1, w.inst("a2"))
+	count := func(device string) (n int) {
+		must(t, kernel.In(h.ns, func() error {
+			l, err := netlink.LinkByName(device)
+			for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+				list, _ := netlink.FilterList(l, parent)
+				n += len(list)
+			}
+			return err
+		}))
+		return n
+	}
+	for _, what := range []string{"qdisc del dev %s clsact", "filter del dev %s ingress", "filter del dev %s egress"} {
+		kerneltest.Run(t, h.ns, "tc "+fmt.Sprintf(what, client.device))
+		eventually(t, "both filters are back", func() bool { return count(client.device) == 2 })
+		if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
+			t.Errorf("after tc %s: %s, %v", what, got, err)
+		}
+	}
+	h.conf.Instances = h.conf.Instances[1:]
+	h.set()
+	if n := count(client.device); n != 0 {
+		t.Errorf("%d filters of an instance that is gone", n)
+	}
+}
+
 // An instance that goes leaves no hook, no address and no flow behind, also if its device went first.
 func TestInstanceGoes(t *testing.T) {
 	t.Parallel()
