@@ -77,8 +77,8 @@ func New(o Options) (*Device, error) {
 }
 
 func open(opt Options) (_ *Device, err error) {
-	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, removed: map[int]bool{}, held: held.New(), events: make(chan overlay.Event, 512),
-		full: make(chan struct{}, 1), closing: make(chan struct{})}
+	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, removed: map[int]bool{},
+		held: held.New(), events: make(chan overlay.Event, 512), full: make(chan struct{}, 1), closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			d.release()
