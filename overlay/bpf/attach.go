@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -27,7 +29,10 @@ type hook struct {
 func (h hook) egress() bool { return h.program == "to_instance" }
 func (h hook) pin() string  { return fmt.Sprintf("%s-%d", h.program, h.index) }
 
-// priority of the filters where there is no TCX; those of overlay/hostnet come after it.
+// cable reports whether the device is that of an instance, which comes and goes with it.
+func (h hook) cable() bool { return h.program == "from_instance" || h.program == "to_instance" }
+
+// priority of the filters; those of overlay/hostnet come after it.
 const priority = 1
 
 // reopen puts this process's programs in the place of those that an earlier one left, one by one and with no packet lost.
@@ -68,6 +73,16 @@ func (d *Device) reopen() error {
 // attach makes the hooks what they are to be.
 func (d *Device) attach(want map[hook]bool, there map[int]bool) error {
 	var errs []error
+	if !d.lookedForFilters { // those of an earlier agent; with a link in its place one is not needed
+		keep := maps.Clone(want)
+		for h := range d.links {
+			delete(keep, h)
+		}
+		for index := range there {
+			errs = append(errs, d.dropFilters(index, keep))
+		}
+		d.lookedForFilters = errors.Join(errs...) == nil
+	}
 	for h := range want {
 		if !there[h.index] {
 			continue
@@ -81,23 +96,38 @@ func (d *Device) attach(want map[hook]bool, there map[int]bool) error {
 			errs = append(errs, d.unhang(h))
 		}
 	}
-	if d.clsact {
-		for index := range there {
-			errs = append(errs, d.dropFilters(index, want))
+	var old []int
+	for h := range d.filters {
+		if !there[h.index] {
+			delete(d.filters, h)
+		} else if !want[h] && !slices.Contains(old, h.index) {
+			old = append(old, h.index)
 		}
+	}
+	for _, index := range old {
+		errs = append(errs, d.dropFilters(index, want))
 	}
 	return errors.Join(errs...)
 }
 
+// hang attaches a program, unless it is attached already. A link of TCX waits until all processors have gone through a grace period,
+// 10 to 50 ms with all changes of devices held up; a filter takes less than one. At cables, which come and go, filters are used where the
+// kernel has them. Elsewhere links are: nobody but their owner can remove them from a device that the host uses as well.
 func (d *Device) hang(h hook) error {
-	if d.clsact {
-		return d.hangFilter(h)
-	}
 	if l := d.links[h]; l != nil {
 		if info, err := l.Info(); err == nil && info.TCX() != nil && int(info.TCX().Ifindex) == h.index {
 			return nil
 		}
 		_ = d.unhang(h)
+	}
+	if d.noTCX {
+		return d.hangFilter(h)
+	}
+	if h.cable() && !d.opts.noFilters {
+		// ENOENT: the kernel has no such queues, or no such filters.
+		if err := d.hangFilter(h); !errors.Is(err, unix.ENOENT) {
+			return err
+		}
 	}
 	kind := ebpf.AttachTCXIngress
 	if h.egress() {
@@ -112,7 +142,7 @@ func (d *Device) hang(h hook) error {
 		if l != nil {
 			l.Close()
 		}
-		d.clsact = true
+		d.noTCX = true
 		return d.hangFilter(h)
 	}
 	if err != nil {
@@ -146,29 +176,25 @@ func parent(h hook) uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
-// hangFilter does it the way of older kernels. Replacing a filter is atomic too.
+// hangFilter attaches a program by a filter in the clsact queue. One of an earlier agent is replaced with no packet lost.
 func (d *Device) hangFilter(h hook) error {
+	if d.filters[h] {
+		return nil
+	}
 	q := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: h.index, Handle: netlink.MakeHandle(0xffff, 0),
 		Parent: netlink.HANDLE_CLSACT}}
 	if err := d.nl.QdiscAdd(q); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	name := d.filterName(h.program)
-	fd := d.coll.Programs[h.program].FD()
-	if d.filters[h] {
-		return nil
-	}
 	err := d.nl.FilterReplace(&netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: h.index, Parent: parent(h), Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority},
-		Fd:          fd, Name: name, DirectAction: true,
+		Fd:          d.coll.Programs[h.program].FD(), Name: d.opts.prefix() + "-" + h.program, DirectAction: true,
 	})
 	if err == nil {
 		d.filters[h] = true
 	}
 	return err
 }
-
-func (d *Device) filterName(program string) string { return d.opts.prefix() + "-" + program }
 
 // dropFilters takes away this worker's filters at a device that are not wanted.
 func (d *Device) dropFilters(index int, want map[hook]bool) error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -160,10 +161,12 @@ func (d *Device) watch() error {
 	d.goroutines.Go(func() {
 		buf := make([]byte, 8192)
 		for {
-			// What exactly has changed does not matter, nor that some of it was lost.
-			if _, err := file.Read(buf); err != nil && errors.Is(err, os.ErrClosed) {
+			// What exactly has changed does not matter, but for filters.
+			n, err := file.Read(buf)
+			if errors.Is(err, os.ErrClosed) {
 				return
 			}
+			d.noteRemoved(buf[:max(n, 0)], err)
 			select {
 			case changed <- struct{}{}:
 			default:
@@ -188,6 +191,37 @@ func (d *Device) watch() error {
 	return nil
 }
 
+// allRemoved stands for every device in Device.removed.
+const allRemoved = 0
+
+// noteRemoved takes from messages of netlink at which devices a filter or a queue was removed, by whomever. err says that some were lost.
+func (d *Device) noteRemoved(b []byte, err error) {
+	list, e := syscall.ParseNetlinkMessage(b)
+	d.removedMu.Lock()
+	defer d.removedMu.Unlock()
+	if err != nil || e != nil {
+		d.removed[allRemoved] = true
+	}
+	for _, m := range list {
+		if t := m.Header.Type; (t == unix.RTM_DELQDISC || t == unix.RTM_DELTFILTER) && len(m.Data) >= 8 {
+			d.removed[int(int32(binary.NativeEndian.Uint32(m.Data[4:8])))] = true // struct tcmsg
+		}
+	}
+}
+
+// forgetRemoved has the filters attached again that may have been removed. It is called with mu held.
+func (d *Device) forgetRemoved() {
+	d.removedMu.Lock()
+	removed := d.removed
+	d.removed = map[int]bool{}
+	d.removedMu.Unlock()
+	for h := range d.filters {
+		if removed[allRemoved] || removed[h.index] {
+			delete(d.filters, h)
+		}
+	}
+}
+
 // follow sets the last configuration again.
 func (d *Device) follow() {
 	d.mu.Lock()
@@ -195,6 +229,7 @@ func (d *Device) follow() {
 	if d.closed || d.set == nil {
 		return
 	}
+	d.forgetRemoved()
 	if err := d.apply(*d.set); err != nil {
 		d.opts.Log.Warn("the data plane does not follow the host's devices", "err", err)
 	}

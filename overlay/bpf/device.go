@@ -40,11 +40,16 @@ type Device struct {
 	closed  bool
 	tables  *tables
 	links   map[hook]link.Link
-	filters map[hook]bool
-	clsact  bool // there is no TCX
-	tap     atomic.Pointer[os.File]
-	set     *overlay.Config // by this process
-	changes *os.File        // netlink; nil until Set
+	filters map[hook]bool // that this process attached
+	// lookedForFilters: there are none but those in filters.
+	lookedForFilters bool
+	noTCX            bool // the kernel has none
+	tap              atomic.Pointer[os.File]
+	set              *overlay.Config // by this process
+	changes          *os.File        // netlink; nil until Set
+
+	removedMu sync.Mutex
+	removed   map[int]bool // devices at which filters were removed since the host was last followed
 
 	held       *held.Packets
 	events     chan overlay.Event
@@ -72,8 +77,8 @@ func New(o Options) (*Device, error) {
 }
 
 func open(opt Options) (_ *Device, err error) {
-	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, held: held.New(), events: make(chan overlay.Event, 512),
-		full: make(chan struct{}, 1), closing: make(chan struct{})}
+	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, removed: map[int]bool{},
+		held: held.New(), events: make(chan overlay.Event, 512), full: make(chan struct{}, 1), closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			d.release()

@@ -5,7 +5,7 @@
 //
 // Tables, programs and their attachment are pinned: traffic goes on while the agent is away, and the next one goes on with
 // what it finds. All of it is changed only by Set. The programs are in c/; objects are committed, so that a build needs no
-// compiler for them. They need Linux 6.1; where there is no TCX, before 6.6, they are attached to clsact queues.
+// compiler for them. They need Linux 6.1. At cables they are filters of clsact queues, elsewhere links of TCX, or filters before 6.6.
 //
 // What the kernel cannot decide comes to the agent over the tap <prefix>.m: a packet for an address of which nothing is
 // known is held for up to a second and sent on when Set makes it known; one that is too long is answered by ICMP, or cut if

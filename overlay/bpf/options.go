@@ -34,9 +34,10 @@ type Options struct {
 	// Log tells of what is wrong with the machine; nil discards it.
 	Log *slog.Logger
 
-	noTCX  bool   // for tests
-	layout int    // for tests; 0: layout
-	space  uint64 // of the namespace that counts as the host: its cookie
+	noTCX     bool   // for tests
+	noFilters bool   // for tests: links at cables as well, as agents before attached them
+	layout    int    // for tests; 0: layout
+	space     uint64 // of the namespace that counts as the host: its cookie
 }
 
 // Timeouts say how long a flow without packets is kept. The zero values are 24 h, 60 s, 120 s and 30 s.

@@ -118,6 +118,126 @@ func TestTrafficOutlivesTheAgent(t *testing.T) {
 	}
 }
 
+// An agent from before attached links of TCX at cables too. The next one puts its programs into those, attaches filters where there are
+// none yet, and takes away either with its instance. An older agent that comes back finds its way as well.
+func TestLinksAtCablesAreAdopted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plain4)
+	h, client := w.hosts[0], w.inst("a1")
+	must(t, h.dev.CleanUp())
+	h.opts.noFilters = true
+	h.open()
+	all := h.conf.Instances
+	h.conf.Instances = all[:1]
+	h.set()
+	count := func(h *host) (links, filters int) {
+		for k := range h.dev.links {
+			if k.cable() {
+				links++
+			}
+		}
+		must(t, kernel.In(h.ns, func() error {
+			devices, err := netlink.LinkList()
+			for _, l := range devices {
+				for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+					list, _ := netlink.FilterList(l, parent)
+					filters += len(list)
+				}
+			}
+			return err
+		}))
+		return links, filters
+	}
+	hooks := func(when string, links, filters int) {
+		t.Helper()
+		if l, f := count(h); l != links || f != filters {
+			t.Errorf("%s: %d links and %d filters at cables, and not %d and %d", when, l, f, links, filters)
+		}
+	}
+	hooks("before", 2, 0)
+	w.inst("a2").serve(80)
+	h.service(7, 1, w.inst("a2"))
+	stop, got, n := make(chan struct{}), make(chan error, 1), 0
+	c, err := client.dial("tcp", svc(1, false), 80)
+	must(t, err)
+	defer c.Close()
+	_, err = askOn(c)
+	must(t, err)
+	go stream(c, stop, got, &n)
+
+	next := func(noFilters bool) {
+		must(t, h.dev.Close())
+		h.opts.noFilters = noFilters
+		h.open()
+		h.set()
+	}
+	next(false)
+	hooks("adopted", 2, 0)
+	for k, l := range h.dev.links {
+		info, err := l.Info()
+		must(t, err)
+		ours, err := h.dev.coll.Programs[k.program].Info()
+		must(t, err)
+		if id, _ := ours.ID(); info.Program != id {
+			t.Errorf("%s runs program %d, and not %d", k.pin(), info.Program, id)
+		}
+	}
+	h.conf.Instances = all
+	h.set()
+	hooks("with another instance", 2, 2)
+	if got, err := w.inst("b1").ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
+		t.Errorf("through a filter: %s, %v", got, err)
+	}
+	next(true)
+	hooks("with an older agent again", 4, 2)
+	next(false)
+	hooks("and with the next", 4, 0)
+	close(stop)
+	must(t, <-got)
+	h.conf.Instances = all[1:]
+	h.set()
+	hooks("with one instance less", 2, 0)
+	must(t, h.dev.CleanUp())
+	h.open()
+	h.set()
+	hooks("with filters alone", 0, 2)
+	h.conf.Instances = nil
+	h.set()
+	hooks("with no instance", 0, 0)
+}
+
+// Filters that somebody else removes come back, unlike those of an instance that is gone.
+func TestRemovedFiltersComeBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plain4)
+	h, client := w.hosts[0], w.inst("a1")
+	w.inst("a2").serve(80)
+	h.service(7, 1, w.inst("a2"))
+	count := func(device string) (n int) {
+		must(t, kernel.In(h.ns, func() error {
+			l, err := netlink.LinkByName(device)
+			for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+				list, _ := netlink.FilterList(l, parent)
+				n += len(list)
+			}
+			return err
+		}))
+		return n
+	}
+	for _, what := range []string{"qdisc del dev %s clsact", "filter del dev %s ingress", "filter del dev %s egress"} {
+		kerneltest.Run(t, h.ns, "tc "+fmt.Sprintf(what, client.device))
+		eventually(t, "both filters are back", func() bool { return count(client.device) == 2 })
+		if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
+			t.Errorf("after tc %s: %s, %v", what, got, err)
+		}
+	}
+	h.conf.Instances = h.conf.Instances[1:]
+	h.set()
+	if n := count(client.device); n != 0 {
+		t.Errorf("%d filters of an instance that is gone", n)
+	}
+}
+
 // An instance that goes leaves no hook, no address and no flow behind, also if its device went first.
 func TestInstanceGoes(t *testing.T) {
 	t.Parallel()
@@ -146,8 +266,8 @@ func TestInstanceGoes(t *testing.T) {
 		t.Errorf("%d flows, %d hooks of %d, %v", s.Flows, h.held().hooks, hooks, err)
 	}
 	entries, err := os.ReadDir(h.dev.opts.linkDir())
-	if err != nil || len(entries) != h.held().hooks {
-		t.Errorf("%d pins, %v", len(entries), err)
+	if err != nil || len(entries) != len(h.dev.links) {
+		t.Errorf("%d pins of %d links, %v", len(entries), len(h.dev.links), err)
 	}
 }
 

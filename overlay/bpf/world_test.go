@@ -215,7 +215,7 @@ type inventory struct{ services, instances, hooks int }
 func (h *host) held() inventory {
 	h.dev.mu.Lock() // it follows the host by itself
 	defer h.dev.mu.Unlock()
-	return inventory{len(h.dev.tables.services.have), len(h.dev.tables.instances.have), len(h.dev.links)}
+	return inventory{len(h.dev.tables.services.have), len(h.dev.tables.instances.have), len(h.dev.links) + len(h.dev.filters)}
 }
 
 func (h *host) set() {

@@ -44,7 +44,7 @@ func (d Bundles) Make(ctx context.Context, t *monitor.Task, spec runtime.Spec) (
 	if err != nil {
 		return nil, err
 	}
-	if err := filter(config, spec); err != nil {
+	if err := filter(config, spec, d.Root(t)); err != nil {
 		return nil, fmt.Errorf("seccomp profile: %w", err)
 	}
 	data, err := json.Marshal(config)

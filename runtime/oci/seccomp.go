@@ -28,8 +28,8 @@ type filterKey string
 
 // addSeccomp puts the filter into the configuration. The key is where to keep what crun compiles from it; it is empty
 // when there is nothing to be kept. The profile stays in the configuration for a crun that ignores the annotation.
-func (d *Driver) addSeccomp(config *specs.Spec, spec runtime.Spec, program string) (filterKey, error) {
-	if err := filter(config, spec); err != nil || config.Linux.Seccomp == nil {
+func (d *Driver) addSeccomp(config *specs.Spec, spec runtime.Spec, root, program string) (filterKey, error) {
+	if err := filter(config, spec, root); err != nil || config.Linux.Seccomp == nil {
 		return "", err
 	}
 	if !strings.HasPrefix(filepath.Base(program), "crun") {
@@ -54,13 +54,43 @@ func (d *Driver) addSeccomp(config *specs.Spec, spec runtime.Spec, program strin
 	return key, nil
 }
 
-// filter puts the filter of system calls that a task is to have into the configuration.
-func filter(c *specs.Spec, spec runtime.Spec) (err error) {
+// filter puts the filter of system calls that a task is to have into the configuration. The profile names the machine's architecture
+// first, and then those whose system calls its kernel also takes. Calls of an architecture that is left out end the task. The others are
+// left out unless the image at root has their loader: runc spends half of a start on compiling for them, and they are one more
+// interface of the kernel to attack.
+func filter(c *specs.Spec, spec runtime.Spec, root string) (err error) {
 	if spec.Privileged || spec.Seccomp == runtime.SeccompUnconfined {
 		return nil
 	}
-	c.Linux.Seccomp, err = seccomp.GetDefaultProfile(c)
-	return err
+	if c.Linux.Seccomp, err = seccomp.GetDefaultProfile(c); err != nil {
+		return err
+	}
+	if n := len(c.Linux.Seccomp.Architectures); n > 1 && !hasForeign(root) {
+		c.Linux.Seccomp.Architectures = c.Linux.Seccomp.Architectures[:1]
+	}
+	return nil
+}
+
+// hasForeign reports whether a root has a loader of 32-bit programs.
+func hasForeign(dir string) bool {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	for _, in := range []string{"lib", "usr/lib"} {
+		for _, loader := range foreignLoaders() {
+			if _, err := root.Lstat(in + "/" + loader); err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// foreignLoaders are those of 32-bit programs on amd64 and arm64, of glibc and of musl.
+func foreignLoaders() []string {
+	return []string{"ld-linux.so.2", "ld-musl-i386.so.1", "ld-linux-armhf.so.3", "ld-linux.so.3", "ld-musl-armhf.so.1", "ld-musl-arm.so.1"}
 }
 
 // compiled gives a filter in base64, "" when there is none yet.

@@ -71,7 +71,7 @@ func (d *Driver) bring(ctx context.Context, task *monitor.Task, spec runtime.Spe
 	if err != nil {
 		return err
 	}
-	key, err := d.addSeccomp(config, spec, program)
+	key, err := d.addSeccomp(config, spec, d.Root(task), program)
 	if err != nil {
 		return fmt.Errorf("seccomp profile: %w", err)
 	}
