@@ -3,7 +3,6 @@ package core
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -32,17 +31,9 @@ type Core struct {
 	Up       *members.Parent
 	codec    *wire.Codec
 	insts    map[skerry.InstanceID]*inst
-	facts    *wire.WorkerFacts
-	factsNew bool
-	refusing string
-	usage    Usage // now
-	told     Usage // in the last report
-	pacing   pacing
-	seq      uint64
-	reportAt time.Time
+	reports  *reporter
 	ready    bool // tasks of an earlier life were looked for
 	strays   strays
-	pace     wire.Pace                    // that the cluster asks for
 	leased   []Lease                      // of the last KeepContact; nil: there was none
 	freeze   *freeze                      // on the device; nil: none
 	waits    map[skerry.InstanceID]string // what waits for its end
@@ -55,7 +46,8 @@ type Core struct {
 func New(opt Options) *Core {
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
 	return &Core{opt: opt, Up: members.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{},
-		strays: strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: newVolumeBook()}
+		reports: &reporter{fixed: opt.ReportFixed},
+		strays:  strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: newVolumeBook()}
 }
 
 const prefixInst = "inst/"
@@ -302,13 +294,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	switch m := msg.(type) {
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
-		c.pace = wire.Pace{}
-		if p := m.Welcome.Pace; p != nil {
-			c.pace = *p
-		}
-		c.setGain(now, wire.Urgency{}, &fx)
-		c.factsNew = true
-		c.reportAt = time.Time{}
+		c.reports.linked(now, m.Welcome.Pace, &fx)
 	case ParentDown:
 		if c.Up.Connected {
 			if c.contact = m.Heard; c.contact.IsZero() || c.contact.After(now) {
@@ -327,7 +313,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 				c.Up.Ignored.Count(members.IgnoredUnreadable)
 				break
 			}
-			c.setGain(now, u, &fx)
+			c.reports.setGain(now, u, &fx)
 			break
 		}
 		changed, deleted, r := c.Up.Frame(now, m.Msg)
@@ -340,18 +326,13 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		reviewSnapshots(c, &fx)
 		c.replay(now, &fx)
 	case Facts:
-		if c.facts == nil || !reflect.DeepEqual(*c.facts, m.Facts) {
-			c.facts, c.factsNew = &m.Facts, true
-			c.reportAt = time.Time{}
+		if c.reports.setFacts(m.Facts) {
 			c.endWithout(now, &fx)
 		}
 	case Usage:
-		c.used(now, m)
+		c.reports.used(now, m)
 	case Refuse:
-		if c.refusing != m.Text {
-			c.refusing = m.Text
-			c.reportAt = time.Time{}
-		}
+		c.reports.refuse(m.Text)
 	case Interest:
 		c.interest(m.Services)
 	case IngressOffered:
@@ -449,8 +430,8 @@ func (c *Core) NextWake() time.Time {
 			next = t
 		}
 	}
-	if c.Up.Connected && c.facts != nil {
-		consider(c.reportDue())
+	if c.Up.Connected && c.reports.facts != nil {
+		consider(c.reports.due())
 	}
 	for _, i := range c.insts {
 		consider(i.wake())
@@ -479,23 +460,11 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 		}
 	}
 	c.keepContact(fx)
-	if c.Up.Connected && c.facts != nil && !now.Before(c.reportDue()) {
-		c.report(now, fx)
+	if c.Up.Connected && c.reports.facts != nil && !now.Before(c.reports.due()) {
+		report := c.reports.report(now, c.Frozen())
+		fx.Sends = append(fx.Sends, wire.Outgoing{Msg: &wire.Report{Kind: wire.ReportWorker, Payload: c.codec.Marshal(&report)}})
 	}
 	c.Up.Flush(now, fx, replies)
-}
-
-func (c *Core) report(now time.Time, fx *wire.Effects) {
-	c.seq++
-	pace := c.reported(now)
-	c.told = c.usage
-	r := wire.WorkerReport{Seq: c.seq, Used: c.usage.Used, Instances: c.usage.Instances, Refusing: c.refusing, Frozen: c.Frozen(),
-		Coordinate: c.usage.Coordinate, Pressure: c.usage.Pressure, Ingress: c.usage.Ingress, Heard: c.usage.Heard, Pace: &pace}
-	if c.factsNew {
-		r.Facts, c.factsNew = c.facts, false
-	}
-	c.reportAt = now
-	fx.Sends = append(fx.Sends, wire.Outgoing{Msg: &wire.Report{Kind: wire.ReportWorker, Payload: c.codec.Marshal(&r)}})
 }
 
 // desired takes changes of what the cluster wants here.

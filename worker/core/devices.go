@@ -11,7 +11,7 @@ import (
 // endWithout ends instances whose devices are gone: what they hold open leads nowhere. Their owner has them start again where such a
 // device is.
 func (c *Core) endWithout(now time.Time, fx *wire.Effects) {
-	if c.facts == nil || !c.ready {
+	if c.reports.facts == nil || !c.ready {
 		return
 	}
 	for _, id := range c.ids() {
@@ -20,7 +20,7 @@ func (c *Core) endWithout(now time.Time, fx *wire.Effects) {
 			continue
 		}
 		for _, d := range i.A.Devices {
-			if !slices.Contains(c.facts.Attachable, d) {
+			if !slices.Contains(c.reports.facts.Attachable, d) {
 				c.event(now, i, wire.EventWarning, "DeviceGone", d+" is gone", fx)
 				c.finish(now, i, skerry.Failed, "its device "+d+" is gone", fx)
 				break

@@ -76,7 +76,7 @@ func (c *Core) freezeLocal(now time.Time, msg FreezeLocal, fx *wire.Effects) {
 	}
 	fx.Put(keyFreeze, data)
 	c.tellWaiting()
-	c.reportAt = time.Time{}
+	c.reports.hasten()
 	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "Held", Text: h.Reason})
 }
 
@@ -100,7 +100,7 @@ func (c *Core) releaseLocal(now time.Time, fx *wire.Effects) {
 		}
 	}
 	c.agentOrder(fx)
-	c.reportAt = time.Time{}
+	c.reports.hasten()
 	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "Released", Text: "what waited is carried out"})
 }
 

@@ -569,7 +569,7 @@ func (c *Core) cleaned(now time.Time, instance *inst, msg Cleaned, fx *wire.Effe
 		return
 	}
 	delete(c.insts, instance.A.ID)
-	delete(c.usage.Instances, instance.A.ID)
+	c.reports.forget(instance.A.ID)
 	fx.Delete(prefixInst + string(instance.A.ID))
 	fx.Changed = append(fx.Changed, wire.Change{App: instance.A.Service.App, Instance: instance.A.ID, Deleted: true})
 	if instance.Next != nil {

@@ -39,7 +39,7 @@ func (c *Core) Views() []wire.Instance {
 			Worker: skerry.WorkerName(c.opt.Name), Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports,
 			Fence:     i.A.Fence,
 			CreatedAt: o.StartedAt, StartedAt: o.StartedAt, Stopping: i.Ending, Digest: o.Digest, Resources: i.A.Spec.Resources}
-		if q, ok := c.usage.Instances[id]; ok {
+		if q, ok := c.reports.usage.Instances[id]; ok {
 			v.QoS = &q
 		}
 		v.Conditions = []skerry.Condition{{Type: skerry.Ready, Status: o.Ready, Reason: o.Reason}}
