@@ -52,16 +52,16 @@ type LeaveAnswer struct {
 func (i *inst) fromCheckpoint() bool { return i.A.From != nil && i.StartedAt.IsZero() }
 
 func (c *Core) leave(now time.Time, m LeaveLocal, fx *wire.Effects) {
-	i := c.insts[m.ID]
+	i := c.ledger.insts[m.ID]
 	if i == nil || i.A.Leave == nil || i.A.Leave.For != m.For || i.Ending || i.Left != nil || i.resizing || i.restarting ||
-		c.freeze != nil || !i.main().Running || i.main().stop {
+		c.freeze.frozen() || !i.main().Running || i.main().stop {
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q may not leave now", m.ID)
 		return
 	}
 	i.Left = &leaving{For: m.For, Since: now}
 	c.unready(i, fx)
 	i.Phase, i.Reason = skerry.PhaseLeaving, "it moves to another worker with its memory"
-	c.save(i, fx)
+	c.ledger.save(i, fx)
 	fx.Result = LeaveAnswer{Handle: i.main().Handle, Recipient: i.A.Leave.Recipient}
 }
 
@@ -69,14 +69,14 @@ func (c *Core) left(now time.Time, i *inst, m Left, fx *wire.Effects) {
 	if i.Left == nil {
 		return
 	}
-	defer c.save(i, fx)
+	defer c.ledger.save(i, fx)
 	if m.Err == "" {
 		i.Left.Done = true
 		c.comeBack(now, i, fx)
 		return
 	}
 	i.Left = nil
-	c.event(now, i, wire.EventWarning, "CheckpointFailed", m.Err, fx)
+	c.ledger.event(now, i, wire.EventWarning, "CheckpointFailed", m.Err, fx)
 	if i.main().Running {
 		i.Phase, i.Reason = skerry.PhaseRunning, ""
 		c.probe(i, fx)
@@ -105,14 +105,14 @@ func (c *Core) comeBack(now time.Time, i *inst, fx *wire.Effects) {
 	}
 	i.Left, i.Resume = nil, true
 	i.Phase, i.Reason = skerry.PhaseStarting, "it goes on here: it did not get to another worker"
-	c.event(now, i, wire.EventWarning, "CameBack", i.Reason, fx)
+	c.ledger.event(now, i, wire.EventWarning, "CameBack", i.Reason, fx)
 	if i.Address == "" && len(i.Ports) == 0 && i.Runtime == "" {
 		i.Phase = skerry.PhaseFetching
 		c.prepare(i, fx)
 	} else {
 		c.proceed(now, i, fx)
 	}
-	c.save(i, fx)
+	c.ledger.save(i, fx)
 }
 
 // leftBehind takes up, after a start of the agent, an instance that was leaving. What was not wholly sent then goes on here.
@@ -138,7 +138,7 @@ func (c *Core) notRestored(now time.Time, i *inst, m Started, fx *wire.Effects) 
 	}
 	if i.Resume {
 		i.Resume = false
-		c.event(now, i, wire.EventWarning, "StateLost", "it starts anew: "+m.Err, fx)
+		c.ledger.event(now, i, wire.EventWarning, "StateLost", "it starts anew: "+m.Err, fx)
 		return false
 	}
 	if !i.fromCheckpoint() {
@@ -146,7 +146,7 @@ func (c *Core) notRestored(now time.Time, i *inst, m Started, fx *wire.Effects) 
 	}
 	if i.Ending {
 		c.stopNext(i, fx)
-		c.save(i, fx)
+		c.ledger.save(i, fx)
 		return true
 	}
 	c.finish(now, i, skerry.Failed, m.Err, fx)

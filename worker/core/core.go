@@ -27,30 +27,27 @@ type Options struct {
 // Core is a worker as a state machine. Up is exported because its server looks into it
 // (archtest TestServersReadParts), and because the simulator looks into it and damages it. Only messages change it in production.
 type Core struct {
-	opt      Options
-	Up       *members.Parent
-	codec    *wire.Codec
-	insts    map[skerry.InstanceID]*inst
-	reports  *reporter
-	ready    bool // tasks of an earlier life were looked for
-	strays   strays
-	leased   []Lease                      // of the last KeepContact; nil: there was none
-	freeze   *freeze                      // on the device; nil: none
-	waits    map[skerry.InstanceID]string // what waits for its end
-	vols     volumeBook
-	approved skerry.InstanceID // within a step: what is carried out all the same
-	contact  time.Time         // with the cluster, the last one before it was lost; zero: not known
+	opt     Options
+	Up      *members.Parent
+	codec   *wire.Codec
+	ledger  *ledger
+	freeze  *freezer
+	reports *reporter
+	strays  strays
+	leased  []Lease // of the last KeepContact; nil: there was none
+	vols    volumeBook
+	contact time.Time // with the cluster, the last one before it was lost; zero: not known
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
 func New(opt Options) *Core {
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
-	return &Core{opt: opt, Up: members.NewParent(life, opt.Sets), codec: wire.New(), insts: map[skerry.InstanceID]*inst{},
-		reports: &reporter{fixed: opt.ReportFixed},
-		strays:  strays{tasks: map[skerry.InstanceID][]Task{}}, waits: map[skerry.InstanceID]string{}, vols: newVolumeBook()}
+	core := &Core{opt: opt, Up: members.NewParent(life, opt.Sets), codec: wire.New(), reports: &reporter{fixed: opt.ReportFixed},
+		freeze: &freezer{waits: map[skerry.InstanceID]string{}}, strays: strays{tasks: map[skerry.InstanceID][]Task{}},
+		vols: newVolumeBook()}
+	core.ledger = &ledger{up: core.Up, codec: core.codec, freeze: core.freeze, insts: map[skerry.InstanceID]*inst{}}
+	return core
 }
-
-const prefixInst = "inst/"
 
 // Load takes one record of the store.
 func (c *Core) Load(key string, value []byte) error {
@@ -62,7 +59,7 @@ func (c *Core) Load(key string, value []byte) error {
 		return nil
 	}
 	if key == keyFreeze {
-		return c.loadFreeze(value)
+		return c.freeze.load(value)
 	}
 	if is, err := c.vols.load(key, value); is {
 		return err
@@ -70,12 +67,7 @@ func (c *Core) Load(key string, value []byte) error {
 	if !strings.HasPrefix(key, prefixInst) {
 		return nil
 	}
-	i := new(inst)
-	if err := json.Unmarshal(value, i); err != nil {
-		return fmt.Errorf("record %s: %w", key, err)
-	}
-	c.insts[i.A.ID] = i
-	return nil
+	return c.ledger.load(key, value)
 }
 
 // Start ends loading.
@@ -89,8 +81,8 @@ func (c *Core) Start(now time.Time) wire.Effects {
 		c.strays.lost = true
 		fx.Put(KeyRepaired, []byte("{}"))
 	}
-	for _, id := range c.ids() {
-		c.tell(c.insts[id])
+	for _, id := range c.ledger.ids() {
+		c.ledger.tell(c.ledger.insts[id])
 	}
 	return fx
 }
@@ -338,7 +330,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case IngressOffered:
 		c.ingressOffered(m.State)
 	case RestartLocal:
-		if i := c.insts[m.ID]; i == nil {
+		if i := c.ledger.insts[m.ID]; i == nil {
 			fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q on this worker", m.ID)
 		} else if i.Phase == skerry.PhaseCutOff {
 			fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q was stopped because the cluster is out of touch (onDisconnect), and may run elsewhere by now", m.ID).
@@ -369,32 +361,32 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 func (c *Core) instance(now time.Time, msg any, fx *wire.Effects) {
 	switch m := msg.(type) {
 	case Prepared:
-		if i := c.insts[m.ID]; i != nil {
+		if i := c.ledger.insts[m.ID]; i != nil {
 			c.prepared(now, i, m, fx)
 		}
 	case Started:
-		if i := c.insts[m.ID]; i != nil {
+		if i := c.ledger.insts[m.ID]; i != nil {
 			c.started(now, i, m, fx)
 		}
 	case Exited:
-		if i := c.insts[m.ID]; i != nil {
+		if i := c.ledger.insts[m.ID]; i != nil {
 			c.exited(now, i, m, fx)
 		}
 	case Probed:
-		if i := c.insts[m.ID]; i != nil {
+		if i := c.ledger.insts[m.ID]; i != nil {
 			c.probed(now, i, m, fx)
 		}
 	case Left:
-		if i := c.insts[m.ID]; i != nil {
+		if i := c.ledger.insts[m.ID]; i != nil {
 			c.left(now, i, m, fx)
 		}
 	case Sent:
-		if i := c.insts[m.ID]; i != nil && i.Left != nil {
+		if i := c.ledger.insts[m.ID]; i != nil && i.Left != nil {
 			i.Left.Sent = true
-			c.save(i, fx)
+			c.ledger.save(i, fx)
 		}
 	case Resized:
-		if i := c.insts[m.ID]; i != nil {
+		if i := c.ledger.insts[m.ID]; i != nil {
 			c.resized(now, i, m, fx)
 		}
 	case LeaseOver:
@@ -402,12 +394,12 @@ func (c *Core) instance(now time.Time, msg any, fx *wire.Effects) {
 	case ImageMended:
 		m.take(c, now, fx)
 	case Quiet:
-		if i := c.insts[m.ID]; i != nil && i.draining {
+		if i := c.ledger.insts[m.ID]; i != nil && i.draining {
 			i.draining = false
 			c.stopNext(i, fx)
 		}
 	case Cleaned:
-		if i := c.insts[m.ID]; i != nil && i.cleaning {
+		if i := c.ledger.insts[m.ID]; i != nil && i.cleaning {
 			c.cleaned(now, i, m, fx)
 		}
 	default:
@@ -433,17 +425,17 @@ func (c *Core) NextWake() time.Time {
 	if c.Up.Connected && c.reports.facts != nil {
 		consider(c.reports.due())
 	}
-	for _, i := range c.insts {
+	for _, i := range c.ledger.insts {
 		consider(i.wake())
-		if c.ready {
+		if c.ledger.ready {
 			consider(c.stopsAt(c.contact, i))
 		}
 	}
 	for _, v := range c.vols.claims {
 		consider(v.again)
 	}
-	if c.ready {
-		consider(c.strays.due(c.Up, c.insts))
+	if c.ledger.ready {
+		consider(c.strays.due(c.Up, c.ledger.insts))
 	}
 	return next
 }
@@ -451,10 +443,10 @@ func (c *Core) NextWake() time.Time {
 func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.stopCutOff(now, fx)
 	c.volumesDue(now, fx)
-	if c.ready {
-		c.strays.end(now, c.Up, c.insts, fx)
-		for _, id := range c.ids() {
-			if i := c.insts[id]; i != nil && !i.wake().IsZero() && !i.wake().After(now) {
+	if c.ledger.ready {
+		c.strays.end(now, c.Up, c.ledger.insts, fx)
+		for _, id := range c.ledger.ids() {
+			if i := c.ledger.insts[id]; i != nil && !i.wake().IsZero() && !i.wake().After(now) {
 				c.due(now, i, fx)
 			}
 		}
@@ -513,11 +505,13 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 	}
 	for _, key := range deleted {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok {
-			switch i := c.insts[skerry.InstanceID(id)]; {
+			switch i := c.ledger.insts[skerry.InstanceID(id)]; {
 			case i == nil:
-				delete(c.waits, skerry.InstanceID(id))
+				c.freeze.drop(skerry.InstanceID(id))
 				c.Up.Observed.Delete(key)
-			case !c.defersEnd(i):
+			case c.freeze.defersEnd(i):
+				c.ledger.tell(i)
+			default:
 				i.Next = nil
 				c.end(now, i, fx)
 			}
@@ -530,30 +524,6 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 			}
 		} else if newOverlayItem(key) != nil {
 			fx.Actions = append(fx.Actions, OverlayItem{Key: key})
-		}
-	}
-}
-
-func (c *Core) ids() []skerry.InstanceID {
-	out := make([]skerry.InstanceID, 0, len(c.insts))
-	for id := range c.insts {
-		out = append(out, id)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// event tells of an instance, or with nil of the whole worker. Warnings go to the cluster.
-func (c *Core) event(now time.Time, i *inst, t wire.EventType, reason, text string, fx *wire.Effects) {
-	e := wire.Event{At: now, Type: t, Reason: reason, Text: text}
-	if i != nil {
-		e.App, e.Service, e.Instance, e.Org = i.A.Service.App, i.A.Service.Service, i.A.ID, i.A.Org
-	}
-	fx.Events = append(fx.Events, e)
-	if t == wire.EventWarning {
-		if _, err := c.Up.Events.Append(c.codec.Marshal(e)); err != nil {
-			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "EventDropped", Text: err.Error(),
-				Instance: e.Instance})
 		}
 	}
 }

@@ -39,7 +39,7 @@ func sideExited(c *Core, now time.Time, i *inst, k *container, name string, exit
 	}
 	r := i.A.Spec.Restart
 	k.retryAt = now.Add(max(wait(k.Crashes, time.Duration(r.Backoff), time.Duration(r.MaxBackoff)), leastBackoff(k.Crashes)))
-	c.event(now, i, wire.EventWarning, "SidecarExited", k.Why, fx)
+	c.ledger.event(now, i, wire.EventWarning, "SidecarExited", k.Why, fx)
 	c.proceed(now, i, fx)
 }
 

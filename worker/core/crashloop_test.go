@@ -16,7 +16,7 @@ func TestCrashLoopIsTold(t *testing.T) {
 	most := 100
 	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{}, A: spec.Assignment{ID: "web-1"}}
 	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: spec.Duration(time.Second), MaxBackoff: spec.Duration(time.Minute), Window: spec.Duration(time.Hour)}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	life := func(after time.Duration) wire.Observation {
 		t.Helper()
 		var fx wire.Effects
@@ -63,7 +63,7 @@ func TestCrashLoopOfASideContainerIsTold(t *testing.T) {
 		Containers: map[string]*container{spec.MainContainer: {Running: true}}, A: spec.Assignment{ID: "web-1"}}
 	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
 	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", Backoff: spec.Duration(time.Second), MaxBackoff: spec.Duration(time.Minute)}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	start := func() {
 		var fx wire.Effects
 		k := i.container("log")
@@ -109,7 +109,7 @@ func TestLastAnswerIsTheReason(t *testing.T) {
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
 	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{spec.MainContainer: {Running: true, Attempt: 1}}, A: spec.Assignment{ID: "web-1"}}
 	i.A.Spec.Probes.Readiness = &spec.Probe{TCP: &spec.TCPProbe{Port: 80}, Successes: 1, Failures: 3}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	var fx wire.Effects
 	c.probe(i, &fx)
 	writes := 0
@@ -141,7 +141,7 @@ func TestSideContainersBesideABackOff(t *testing.T) {
 	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
 	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: spec.Duration(time.Millisecond),
 		MaxBackoff: spec.Duration(time.Minute), Window: spec.Duration(time.Hour)}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	var fx wire.Effects
 	c.exited(now, i, Exited{ID: "web-1", Name: spec.MainContainer, Attempt: 1, Exit: wire.Exit{Code: 7, At: now}}, &fx)
 	due := i.retryAt
@@ -167,7 +167,7 @@ func TestSideContainersStartFirstAfterARestartOfTheMachine(t *testing.T) {
 	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, StartedAt: now, A: spec.Assignment{ID: "web-1"},
 		Containers: map[string]*container{spec.MainContainer: {Running: true, Attempt: 1}, "log": {Running: true, Attempt: 2, Crashes: 1}}}
 	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	var fx wire.Effects
 	c.reattach(now, nil, &fx)
 	c.prepared(now, i, Prepared{ID: "web-1", Fence: i.A.Fence}, &fx)

@@ -40,11 +40,11 @@ func (i *inst) halted() bool {
 // stopCutOff stops what may not run for so long without the cluster. Only a new token from there starts it again, because a
 // replacement may run elsewhere by then.
 func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
-	if !c.ready || c.Up.Connected {
+	if !c.ledger.ready || c.Up.Connected {
 		return
 	}
-	for _, id := range c.ids() {
-		i := c.insts[id]
+	for _, id := range c.ledger.ids() {
+		i := c.ledger.insts[id]
 		if !c.overdue(now, i) {
 			continue
 		}
@@ -57,14 +57,14 @@ func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
 }
 
 func (c *Core) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
-	c.event(now, i, wire.EventWarning, "CutOff", why, fx)
+	c.ledger.event(now, i, wire.EventWarning, "CutOff", why, fx)
 	c.unready(i, fx)
 	i.State, i.Phase, i.Reason, i.retryAt, i.restarting = skerry.WorkerScheduled, skerry.PhaseCutOff, why, time.Time{}, false
 	if i.preparing {
 		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})
 	}
 	c.stopNext(i, fx)
-	c.save(i, fx)
+	c.ledger.save(i, fx)
 }
 
 // regrant takes over a new token for an instance that runs under the one that the cluster names: the same copy was chosen
@@ -99,8 +99,8 @@ const (
 
 // leasesOf lists what may not run for so long without the cluster, from before its first container starts until the last one has ended.
 func leasesOf(c *Core) (list []Lease) {
-	for _, id := range c.ids() {
-		i := c.insts[id]
+	for _, id := range c.ledger.ids() {
+		i := c.ledger.insts[id]
 		d, ok := i.A.Spec.OnDisconnect.StopAfter()
 		if !ok || i.halted() && !busy(i) {
 			continue
@@ -138,7 +138,7 @@ func busy(i *inst) bool {
 // it is known what runs.
 func (c *Core) keepContact(fx *wire.Effects) {
 	list := leasesOf(c)
-	if c.leased == nil && len(list) == 0 && (!c.ready || c.strays.lost) || c.leased != nil && slices.Equal(list, c.leased) {
+	if c.leased == nil && len(list) == 0 && (!c.ledger.ready || c.strays.lost) || c.leased != nil && slices.Equal(list, c.leased) {
 		return
 	}
 	c.leased = append([]Lease{}, list...)
@@ -154,7 +154,7 @@ type LeaseOver struct {
 
 // take takes up that an instance was ended in the agent's place.
 func (m LeaseOver) take(c *Core, now time.Time, fx *wire.Effects) {
-	i := c.insts[m.ID]
+	i := c.ledger.insts[m.ID]
 	if i == nil || i.A.Fence != m.Fence || i.Ending || i.halted() {
 		return
 	}

@@ -48,7 +48,7 @@ func TestLeaseOver(t *testing.T) {
 				d.step(over)
 				d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: start.Attempt, Exit: exit})
 			}
-			i := d.c.insts[a.ID]
+			i := d.c.ledger.insts[a.ID]
 			if i == nil || i.Phase != c.phase || i.Ready {
 				t.Fatalf("%+v", i)
 			}

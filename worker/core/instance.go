@@ -144,7 +144,7 @@ func (c *Core) due(now time.Time, instance *inst, fx *wire.Effects) {
 	c.comeBack(now, instance, fx)
 	if at := steadyAt(instance); !at.IsZero() && !at.After(now) {
 		settle(instance, now)
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 	}
 	if instance.retryAt.IsZero() || instance.retryAt.After(now) {
 		return
@@ -162,7 +162,7 @@ func (c *Core) due(now time.Time, instance *inst, fx *wire.Effects) {
 
 // assign takes an assignment, new or changed.
 func (c *Core) assign(now time.Time, a spec.Assignment, fx *wire.Effects) {
-	i := c.insts[a.ID]
+	i := c.ledger.insts[a.ID]
 	switch {
 	case i == nil:
 		c.begin(now, a, fx)
@@ -173,7 +173,7 @@ func (c *Core) assign(now time.Time, a spec.Assignment, fx *wire.Effects) {
 	case i.Ending || a.Fence.Compare(i.A.Fence) > 0:
 		i.Next = &a
 		c.end(now, i, fx)
-		c.save(i, fx)
+		c.ledger.save(i, fx)
 	default:
 		i.A.Leave = a.Leave
 		c.relimit(now, i, a, fx)
@@ -187,15 +187,14 @@ func restartFor(c *Core, now time.Time, i *inst, a spec.Assignment, fx *wire.Eff
 	if a.Restart > i.A.Restart {
 		i.A.Restart, i.A.Signers = a.Restart, a.Signers
 		c.restartNow(now, i, "restart was asked for", fx)
-		c.save(i, fx)
+		c.ledger.save(i, fx)
 	}
 }
 
 func (c *Core) begin(now time.Time, a spec.Assignment, fx *wire.Effects) {
 	i := &inst{A: a, State: skerry.WorkerScheduled, Phase: skerry.PhaseFetching, Containers: map[string]*container{}, Restart: a.Restart}
-	c.insts[a.ID] = i
-	c.save(i, fx)
-	if c.ready {
+	c.ledger.add(i, fx)
+	if c.ledger.ready {
 		c.prepare(i, fx)
 	}
 }
@@ -226,12 +225,12 @@ func (c *Core) prepared(now time.Time, instance *inst, msg Prepared, fx *wire.Ef
 	if msg.Err != "" {
 		instance.Reason = msg.Err
 		if msg.Permanent || instance.tries >= prepareTries {
-			c.event(now, instance, wire.EventWarning, "PrepareFailed", msg.Err, fx)
+			c.ledger.event(now, instance, wire.EventWarning, "PrepareFailed", msg.Err, fx)
 			c.finish(now, instance, skerry.Failed, msg.Err, fx)
 			return
 		}
 		instance.retryAt = now.Add(wait(instance.tries, firstWait, longestWait))
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 		return
 	}
 	instance.tries, instance.Reason = 0, ""
@@ -256,7 +255,7 @@ func (c *Core) proceed(now time.Time, instance *inst, fx *wire.Effects) {
 	if instance.Ending || instance.halted() {
 		return
 	}
-	defer c.save(instance, fx)
+	defer c.ledger.save(instance, fx)
 	if instance.Phase == skerry.PhaseBackOff && !instance.retryAt.IsZero() {
 		return
 	}
@@ -325,7 +324,7 @@ func (c *Core) started(now time.Time, instance *inst, m Started, fx *wire.Effect
 	}
 	if instance.Ending || instance.Phase == skerry.PhaseCutOff {
 		c.stopNext(instance, fx)
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 		return
 	}
 	if m.Name == spec.MainContainer {
@@ -334,7 +333,7 @@ func (c *Core) started(now time.Time, instance *inst, m Started, fx *wire.Effect
 		instance.Restart = max(instance.Restart, instance.A.Restart)
 		c.probe(instance, fx)
 		c.setLimits(now, instance, fx)
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 		return
 	}
 	c.setLimits(now, instance, fx)
@@ -354,13 +353,13 @@ func (c *Core) exited(now time.Time, instance *inst, m Exited, fx *wire.Effects)
 	}
 	ctr.Running, ctr.start, ctr.stop = false, false, false
 	exit := m.Exit
-	defer c.save(instance, fx)
+	defer c.ledger.save(instance, fx)
 	defer c.setLimits(now, instance, fx) // what ended may have been all that had other limits
 	if exit.OOMKilled {
-		c.event(now, instance, wire.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
+		c.ledger.event(now, instance, wire.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
 	}
 	if exit.StorageExceeded {
-		c.event(now, instance, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
+		c.ledger.event(now, instance, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
 	}
 	switch {
 	case instance.Ending || instance.Phase == skerry.PhaseCutOff:
@@ -440,7 +439,7 @@ func (c *Core) again(now time.Time, i *inst, why string, fx *wire.Effects) {
 	}
 	i.Times = slices.DeleteFunc(i.Times, func(t time.Time) bool { return now.Sub(t) > time.Duration(r.Window) || t.After(now) })
 	if len(i.Times) >= *r.MaxAttempts {
-		c.event(now, i, wire.EventWarning, "GaveUp", fmt.Sprintf("%d restarts within %s: %s", len(i.Times), r.Window, why), fx)
+		c.ledger.event(now, i, wire.EventWarning, "GaveUp", fmt.Sprintf("%d restarts within %s: %s", len(i.Times), r.Window, why), fx)
 		c.finish(now, i, skerry.Failed, fmt.Sprintf("%s; gave up after %d restarts", why, len(i.Times)), fx)
 		return
 	}
@@ -456,7 +455,7 @@ func (c *Core) finish(now time.Time, i *inst, s skerry.State, why string, fx *wi
 	c.unready(i, fx)
 	i.State, i.Phase, i.Reason, i.retryAt = s, skerry.PhaseExited, why, time.Time{}
 	c.stopNext(i, fx)
-	c.save(i, fx)
+	c.ledger.save(i, fx)
 }
 
 // restartNow ends main in order to start it again at once; it is not counted against the limit.
@@ -490,7 +489,7 @@ func (c *Core) end(now time.Time, instance *inst, fx *wire.Effects) {
 		// Those who send requests here are told at this moment, too: what is on its way is served.
 		instance.draining = true
 		fx.Actions = append(fx.Actions, AwaitQuiet{ID: instance.A.ID, Least: drainTime, For: quietTime, Most: longestDrain})
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 		return
 	}
 	if instance.preparing {
@@ -501,7 +500,7 @@ func (c *Core) end(now time.Time, instance *inst, fx *wire.Effects) {
 		}
 		c.stopNext(instance, fx)
 	}
-	c.save(instance, fx)
+	c.ledger.save(instance, fx)
 }
 
 // stopNext stops main first, then the rest; when nothing runs, an ending instance is cleaned up and an exited one gives
@@ -542,7 +541,7 @@ func (c *Core) stop(i *inst, name string, fx *wire.Effects) {
 }
 
 func (c *Core) cleanup(i *inst, fx *wire.Effects) {
-	if i.cleaning || !c.ready {
+	if i.cleaning || !c.ledger.ready {
 		return
 	}
 	i.cleaning = true
@@ -565,31 +564,15 @@ func (c *Core) cleaned(now time.Time, instance *inst, msg Cleaned, fx *wire.Effe
 	if msg.Err != "" {
 		instance.Reason = "clean-up: " + msg.Err
 		instance.retryAt = now.Add(cleanWait)
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 		return
 	}
-	delete(c.insts, instance.A.ID)
+	c.ledger.remove(instance, fx)
 	c.reports.forget(instance.A.ID)
-	fx.Delete(prefixInst + string(instance.A.ID))
-	fx.Changed = append(fx.Changed, wire.Change{App: instance.A.Service.App, Instance: instance.A.ID, Deleted: true})
 	if instance.Next != nil {
 		c.begin(now, *instance.Next, fx)
 		return
 	}
 	c.Up.Observed.Delete(wire.AssignmentKey(instance.A.ID))
 	c.leftVolumes(instance, fx)
-}
-
-// save persists an instance and tells the cluster.
-func (c *Core) save(i *inst, fx *wire.Effects) {
-	if c.insts[i.A.ID] != i {
-		return // it ended within this step
-	}
-	data, err := json.Marshal(i)
-	if err != nil {
-		panic("records always marshal: " + err.Error())
-	}
-	fx.Put(prefixInst+string(i.A.ID), data)
-	fx.Changed = append(fx.Changed, wire.Change{App: i.A.Service.App, Instance: i.A.ID})
-	c.tell(i)
 }

@@ -76,14 +76,14 @@ func (c *Core) relimit(now time.Time, i *inst, a spec.Assignment, fx *wire.Effec
 		i.Resize, i.Limits, i.resizeAt = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen}, nil, time.Time{}
 		c.setLimits(now, i, fx)
 	}
-	c.save(i, fx)
+	c.ledger.save(i, fx)
 }
 
 // setLimits brings what runs of an instance to the limits that it is to have, one step further.
 func (c *Core) setLimits(now time.Time, instance *inst, fx *wire.Effects) {
 	resize := instance.Resize
-	if resize == nil || instance.resizing || instance.Ending || !c.ready || !instance.resizeAt.IsZero() ||
-		c.freeze != nil && c.approved != instance.A.ID {
+	if resize == nil || instance.resizing || instance.Ending || !c.ledger.ready || !instance.resizeAt.IsZero() ||
+		c.freeze.holds(instance.A.ID) {
 		return
 	}
 	var list []Limited
@@ -101,7 +101,7 @@ func (c *Core) setLimits(now time.Time, instance *inst, fx *wire.Effects) {
 			instance.Containers[l.Name].Limits = unsure
 		}
 		instance.resizing = true
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 		fx.Actions = append(fx.Actions, SetLimits{ID: instance.A.ID, Revision: resize.Revision, Spec: resize.Spec, Was: instance.A.Spec,
 			Level: instance.A.Level, Containers: list})
 		return
@@ -109,9 +109,9 @@ func (c *Core) setLimits(now time.Time, instance *inst, fx *wire.Effects) {
 	changed := resize.Revision != instance.A.Revision
 	instance.A.Spec, instance.A.Revision, instance.A.Gen = resize.Spec, resize.Revision, resize.Gen
 	instance.Resize, instance.Limits = nil, nil
-	c.save(instance, fx)
+	c.ledger.save(instance, fx)
 	if changed {
-		c.event(now, instance, wire.EventNormal, "Resized", "runs on with other limits", fx)
+		c.ledger.event(now, instance, wire.EventNormal, "Resized", "runs on with other limits", fx)
 	}
 }
 
@@ -134,12 +134,12 @@ func (c *Core) resized(now time.Time, instance *inst, m Resized, fx *wire.Effect
 	}
 	if r := instance.Resize; m.Err != "" && r != nil && r.Revision == m.Revision {
 		if instance.Limits == nil || instance.Limits.InUse != m.InUse { // once, and not at each try
-			c.event(now, instance, wire.EventWarning, "LimitsRefused", "its limits stay as they are: "+m.Err, fx)
+			c.ledger.event(now, instance, wire.EventWarning, "LimitsRefused", "its limits stay as they are: "+m.Err, fx)
 		}
 		instance.Limits = &wire.LimitsRefusal{Gen: r.Gen, Reason: m.Err, InUse: m.InUse}
 		instance.resizeAt = now.Add(limitsRetry)
 	} else {
 		c.setLimits(now, instance, fx)
 	}
-	c.save(instance, fx)
+	c.ledger.save(instance, fx)
 }

@@ -14,5 +14,5 @@ type ImageMended struct {
 }
 
 func (m ImageMended) take(c *Core, now time.Time, fx *wire.Effects) {
-	c.event(now, c.insts[m.ID], wire.EventWarning, "ImageRepaired", m.Text, fx)
+	c.ledger.event(now, c.ledger.insts[m.ID], wire.EventWarning, "ImageRepaired", m.Text, fx)
 }

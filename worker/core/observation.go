@@ -18,14 +18,6 @@ func (i *inst) observation() wire.Observation {
 	return o
 }
 
-// tell has the cluster know how an instance fares.
-func (c *Core) tell(i *inst) {
-	o := i.observation()
-	o.Frozen = c.frozenText(o.ID)
-	// It has bounded texts, so it always fits.
-	_, _ = c.Up.Observed.Put(wire.AssignmentKey(o.ID), c.codec.Marshal(&o))
-}
-
 func shortened(text string) string {
 	if len(text) > 500 {
 		return text[:500] + "..."

@@ -90,25 +90,25 @@ func (c *Core) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effect
 	switch {
 	case msg.Kind == Startup && passed:
 		c.isUp(instance, fx)
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 	case msg.Kind == Readiness && passed && !instance.Ready:
 		instance.Ready, instance.Reason = true, ""
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 	case msg.Kind == Readiness && failed && instance.Ready:
 		instance.Ready, instance.Reason = false, "readiness probe fails: "+msg.Text
-		c.event(now, instance, wire.EventWarning, "NotReady", instance.Reason, fx)
-		c.save(instance, fx)
+		c.ledger.event(now, instance, wire.EventWarning, "NotReady", instance.Reason, fx)
+		c.ledger.save(instance, fx)
 	case msg.Kind != Readiness && failed && !instance.main().stop:
 		why := string(msg.Kind) + " probe fails: " + msg.Text
-		c.event(now, instance, wire.EventWarning, "Unhealthy", why, fx)
+		c.ledger.event(now, instance, wire.EventWarning, "Unhealthy", why, fx)
 		c.unready(instance, fx)
 		instance.Reason, instance.Unhealthy = why, true
 		c.stop(instance, spec.MainContainer, fx) // what follows is decided when it has exited
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 	case !msg.OK && msg.Kind != Liveness && !instance.Ready && !instance.main().stop && now.Sub(instance.probes.told) >= tellProbe:
 		if why := string(msg.Kind) + " probe fails: " + msg.Text; why != instance.Reason {
 			instance.Reason, instance.probes.told = why, now
-			c.save(instance, fx)
+			c.ledger.save(instance, fx)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // reattach takes up what an earlier life of the agent left: what runs is watched on, what ended meanwhile has ended, what
 // is gone (the machine was switched off) starts anew, what nobody knows is removed.
 func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
-	c.ready = true
+	c.ledger.ready = true
 	type key struct {
 		id   skerry.InstanceID
 		name string
@@ -20,7 +20,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 	found := map[key]Task{}
 	for _, t := range tasks {
 		k := key{t.ID, t.Name}
-		instance := c.insts[t.ID]
+		instance := c.ledger.insts[t.ID]
 		if c.strays.lost && (instance == nil || instance.Containers[t.Name] == nil) {
 			c.strays.tasks[t.ID] = append(c.strays.tasks[t.ID], t)
 			continue
@@ -33,10 +33,10 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 		}
 		found[k] = t
 	}
-	for _, id := range c.ids() {
-		instance := c.insts[id]
+	for _, id := range c.ledger.ids() {
+		instance := c.ledger.insts[id]
 		if instance.Phase == skerry.PhaseExited && !instance.Ending {
-			c.tell(instance)
+			c.ledger.tell(instance)
 			continue
 		}
 		lost, any := false, false
@@ -88,7 +88,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 			c.resume(now, instance, fx)
 		}
 		c.setLimits(now, instance, fx)
-		c.save(instance, fx)
+		c.ledger.save(instance, fx)
 		for _, e := range ended {
 			c.exited(now, instance, e, fx)
 		}
@@ -115,12 +115,12 @@ func (c *Core) review(now time.Time, fx *wire.Effects) {
 		if !ok || c.codec.Unmarshal(value, &a) != nil {
 			continue
 		}
-		if i := c.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart ||
+		if i := c.ledger.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart ||
 			a.Fence == i.A.Fence && a.Revision != i.wanted() {
 			changed = append(changed, key)
 		}
 	}
-	for _, id := range c.ids() {
+	for _, id := range c.ledger.ids() {
 		if _, _, ok := c.Up.Desired.Get(wire.AssignmentKey(id)); !ok {
 			deleted = append(deleted, wire.AssignmentKey(id))
 		}

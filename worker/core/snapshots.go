@@ -119,8 +119,8 @@ type Writing struct {
 
 // Writers gives what may write to the local volumes of a replica.
 func Writers(c *Core, v spec.VolumeClaim) (w Writing) {
-	for _, id := range c.ids() {
-		i := c.insts[id]
+	for _, id := range c.ledger.ids() {
+		i := c.ledger.insts[id]
 		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal {
 			continue
 		}

@@ -57,7 +57,7 @@ func (s *strays) join(core *Core, now time.Time, instance *inst, fx *wire.Effect
 		core.restartNow(now, instance, "it is not known to run the image that is wanted", fx)
 	}
 	core.setLimits(now, instance, fx)
-	core.save(instance, fx)
+	core.ledger.save(instance, fx)
 	return true
 }
 

@@ -70,11 +70,11 @@ func (c *Core) volumeItem(key string, gone bool, fx *wire.Effects) {
 
 // removeVolumes removes what nobody wants any more, once no instance is there.
 func (c *Core) removeVolumes(v *volumes, fx *wire.Effects) {
-	if !v.Gone || v.removing || !c.ready {
+	if !v.Gone || v.removing || !c.ledger.ready {
 		return
 	}
 	used := false
-	for _, i := range c.insts {
+	for _, i := range c.ledger.insts {
 		_, has := i.A.Spec.LocalSizes()[v.Volume]
 		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal || !has && v.Volume != "" {
 			continue
@@ -141,7 +141,7 @@ func awaitVolumes(c *Core, i *inst, fx *wire.Effects) bool {
 	}
 	c.vols.awaited[i.A.ID] = true
 	i.Reason = "waits until instance " + string(o.A.ID) + ", which has its local volumes, has ended"
-	c.save(i, fx)
+	c.ledger.save(i, fx)
 	return true
 }
 
@@ -150,8 +150,8 @@ func usesVolumes(c *Core, i *inst) *inst {
 	if !i.A.Spec.KeepsData() {
 		return nil
 	}
-	for _, id := range c.ids() {
-		if o := c.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal && o.A.Spec.KeepsData() && hasBegun(o) {
+	for _, id := range c.ledger.ids() {
+		if o := c.ledger.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal && o.A.Spec.KeepsData() && hasBegun(o) {
 			return o
 		}
 	}
@@ -171,13 +171,13 @@ func hasBegun(i *inst) bool {
 // volumesDue tries again what could not be removed, and goes on with who waited for volumes that are free.
 func (c *Core) volumesDue(now time.Time, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.vols.awaited)) {
-		i := c.insts[id]
+		i := c.ledger.insts[id]
 		if i == nil || i.Ending || i.Phase != skerry.PhaseFetching {
 			delete(c.vols.awaited, id)
 		} else if usesVolumes(c, i) == nil {
 			i.Reason = ""
 			c.prepare(i, fx)
-			c.save(i, fx)
+			c.ledger.save(i, fx)
 		}
 	}
 	for _, v := range c.vols.claims {
