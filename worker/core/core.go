@@ -27,16 +27,17 @@ type Options struct {
 // Core is a worker as a state machine. Up is exported because its server looks into it
 // (archtest TestServersReadParts), and because the simulator looks into it and damages it. Only messages change it in production.
 type Core struct {
-	opt     Options
-	Up      *members.Parent
-	codec   *wire.Codec
-	ledger  *ledger
-	freeze  *freezer
-	reports *reporter
-	strays  strays
-	leased  []Lease // of the last KeepContact; nil: there was none
-	vols    volumeBook
-	contact time.Time // with the cluster, the last one before it was lost; zero: not known
+	opt       Options
+	Up        *members.Parent
+	codec     *wire.Codec
+	ledger    *ledger
+	freeze    *freezer
+	reports   *reporter
+	strays    strays
+	leased    []Lease // of the last KeepContact; nil: there was none
+	volumes   *volumeBook
+	snapshots *snapshotBook
+	contact   time.Time // with the cluster, the last one before it was lost; zero: not known
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
@@ -44,8 +45,9 @@ func New(opt Options) *Core {
 	life := skerry.Incarnation(fmt.Sprintf("%s.%x", opt.Name, opt.Seed[:8]))
 	core := &Core{opt: opt, Up: members.NewParent(life, opt.Sets), codec: wire.New(), reports: &reporter{fixed: opt.ReportFixed},
 		freeze: &freezer{waits: map[skerry.InstanceID]string{}}, strays: strays{tasks: map[skerry.InstanceID][]Task{}},
-		vols: newVolumeBook()}
+		snapshots: newSnapshotBook()}
 	core.ledger = &ledger{up: core.Up, codec: core.codec, freeze: core.freeze, insts: map[skerry.InstanceID]*inst{}}
+	core.volumes = newVolumeBook(core.ledger)
 	return core
 }
 
@@ -61,8 +63,11 @@ func (c *Core) Load(key string, value []byte) error {
 	if key == keyFreeze {
 		return c.freeze.load(value)
 	}
-	if is, err := c.vols.load(key, value); is {
-		return err
+	if strings.HasPrefix(key, prefixVolumes) {
+		return c.volumes.load(value)
+	}
+	if strings.HasPrefix(key, prefixSnapshotGone) {
+		return c.snapshots.load(value)
 	}
 	if !strings.HasPrefix(key, prefixInst) {
 		return nil
@@ -314,8 +319,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case Reattach:
 		c.reattach(now, m.Tasks, &fx)
 		c.review(now, &fx)
-		c.reviewVolumes(&fx)
-		reviewSnapshots(c, &fx)
+		c.volumes.review(&fx)
+		c.snapshots.review(&fx)
 		c.replay(now, &fx)
 	case Facts:
 		if c.reports.setFacts(m.Facts) {
@@ -339,9 +344,9 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			c.restartNow(now, i, "restarted by hand on the device", &fx)
 		}
 	case VolumesRemoved:
-		c.volumesRemoved(now, m, &fx)
+		c.volumes.removed(now, m, &fx)
 	case SnapshotRemoved:
-		snapshotRemoved(c, m, &fx)
+		c.snapshots.removed(m, &fx)
 	case LeaveLocal:
 		c.leave(now, m, &fx)
 	case FreezeLocal:
@@ -431,9 +436,7 @@ func (c *Core) NextWake() time.Time {
 			consider(c.stopsAt(c.contact, i))
 		}
 	}
-	for _, v := range c.vols.claims {
-		consider(v.again)
-	}
+	consider(c.volumes.due())
 	if c.ledger.ready {
 		consider(c.strays.due(c.Up, c.ledger.insts))
 	}
@@ -442,7 +445,12 @@ func (c *Core) NextWake() time.Time {
 
 func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.stopCutOff(now, fx)
-	c.volumesDue(now, fx)
+	for i := range c.volumes.freed() {
+		i.Reason = ""
+		c.prepare(i, fx)
+		c.ledger.save(i, fx)
+	}
+	c.volumes.retry(now, fx)
 	if c.ledger.ready {
 		c.strays.end(now, c.Up, c.ledger.insts, fx)
 		for _, id := range c.ledger.ids() {
@@ -497,8 +505,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 			c.peers(value, fx)
 		} else if key == wire.AgentKey {
 			c.agentOrder(fx)
-		} else if isVolumeItem(key) {
-			volumeItem(c, key, false, fx)
+		} else if claim, ok := spec.ParseVolumeKey(key); ok {
+			c.volumes.item(claim, false, fx)
 		} else {
 			c.overlayItem(now, key, value, fx)
 		}
@@ -515,8 +523,10 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 				i.Next = nil
 				c.end(now, i, fx)
 			}
-		} else if isVolumeItem(key) {
-			volumeItem(c, key, true, fx)
+		} else if claim, ok := spec.ParseVolumeKey(key); ok {
+			c.volumes.item(claim, true, fx)
+		} else if id, ok := spec.ParseSnapshotKey(key); ok {
+			c.snapshots.drop(id, fx)
 		} else if rest, ok := strings.CutPrefix(key, "ep/"); ok {
 			if p := strings.Split(rest, "/"); len(p) == 3 {
 				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]},

@@ -200,7 +200,7 @@ func (c *Core) begin(now time.Time, a spec.Assignment, fx *wire.Effects) {
 }
 
 func (c *Core) prepare(i *inst, fx *wire.Effects) {
-	if awaitVolumes(c, i, fx) {
+	if c.volumes.await(i, fx) {
 		return
 	}
 	i.preparing = true
@@ -574,5 +574,5 @@ func (c *Core) cleaned(now time.Time, instance *inst, msg Cleaned, fx *wire.Effe
 		return
 	}
 	c.Up.Observed.Delete(wire.AssignmentKey(instance.A.ID))
-	c.leftVolumes(instance, fx)
+	c.volumes.left(instance, fx)
 }

@@ -165,7 +165,7 @@ func Ready(c *Core) bool { return c.ledger.ready }
 func Strays(c *Core) bool { return c.strays.lost }
 
 // Unwanted reports whether a snapshot was removed in this life: one that is still being made is not to be kept.
-func Unwanted(c *Core, id spec.SnapshotID) bool { return c.vols.unwanted[id] }
+func Unwanted(c *Core, id spec.SnapshotID) bool { return c.snapshots.unwanted[id] }
 
 // Warn has the core tell its cluster of something that concerns no instance.
 func Warn(c *Core, now time.Time, reason, text string, fx *wire.Effects) {
