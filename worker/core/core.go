@@ -34,10 +34,10 @@ type Core struct {
 	freeze    *freezer
 	reports   *reporter
 	strays    strays
-	leased    []Lease // of the last KeepContact; nil: there was none
 	volumes   *volumeBook
 	snapshots *snapshotBook
-	contact   time.Time // with the cluster, the last one before it was lost; zero: not known
+	contact   *contacts
+	overlay   *overlayItems
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
@@ -47,7 +47,8 @@ func New(opt Options) *Core {
 		freeze: &freezer{waits: map[skerry.InstanceID]string{}}, strays: strays{tasks: map[skerry.InstanceID][]Task{}},
 		snapshots: newSnapshotBook()}
 	core.ledger = &ledger{up: core.Up, codec: core.codec, freeze: core.freeze, insts: map[skerry.InstanceID]*inst{}}
-	core.volumes = newVolumeBook(core.ledger)
+	core.overlay = &overlayItems{core.Up, core.codec}
+	core.volumes, core.contact = newVolumeBook(core.ledger), &contacts{ledger: core.ledger}
 	return core
 }
 
@@ -293,16 +294,10 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.Up.Up(now, m.Welcome)
 		c.reports.linked(now, m.Welcome.Pace, &fx)
 	case ParentDown:
-		if c.Up.Connected {
-			if c.contact = m.Heard; c.contact.IsZero() || c.contact.After(now) {
-				c.contact = now
-			}
-		}
+		c.contact.lost(now, m.Heard)
 		c.Up.Down(now)
 	case Contact:
-		if !c.Up.Connected && m.At.After(c.contact) {
-			c.contact = m.At
-		}
+		c.contact.earlier(m.At)
 	case ParentFrame:
 		if r, ok := m.Msg.(*wire.Report); ok && r.Kind == wire.ReportUrgency {
 			var u wire.Urgency
@@ -331,9 +326,9 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case Refuse:
 		c.reports.refuse(m.Text)
 	case Interest:
-		c.interest(m.Services)
+		c.overlay.interest(m.Services)
 	case IngressOffered:
-		c.ingressOffered(m.State)
+		c.overlay.ingressOffered(m.State)
 	case RestartLocal:
 		if i := c.ledger.insts[m.ID]; i == nil {
 			fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no instance %q on this worker", m.ID)
@@ -433,7 +428,7 @@ func (c *Core) NextWake() time.Time {
 	for _, i := range c.ledger.insts {
 		consider(i.wake())
 		if c.ledger.ready {
-			consider(c.stopsAt(c.contact, i))
+			consider(c.contact.stopsAt(c.contact.last, i))
 		}
 	}
 	consider(c.volumes.due())
@@ -459,7 +454,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 			}
 		}
 	}
-	c.keepContact(fx)
+	c.contact.keep(c.ledger.ready && !c.strays.lost, fx)
 	if c.Up.Connected && c.reports.facts != nil && !now.Before(c.reports.due()) {
 		report := c.reports.report(now, c.Frozen())
 		fx.Sends = append(fx.Sends, wire.Outgoing{Msg: &wire.Report{Kind: wire.ReportWorker, Payload: c.codec.Marshal(&report)}})
@@ -499,16 +494,12 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 			if !c.defers(now, &a, fx) {
 				c.assign(now, a, fx)
 			}
-		} else if strings.HasPrefix(key, "ep/") {
-			c.endpoints(value, fx)
-		} else if key == wire.PeersKey {
-			c.peers(value, fx)
 		} else if key == wire.AgentKey {
 			c.agentOrder(fx)
 		} else if claim, ok := spec.ParseVolumeKey(key); ok {
 			c.volumes.item(claim, false, fx)
 		} else {
-			c.overlayItem(now, key, value, fx)
+			c.overlay.take(now, key, value, fx)
 		}
 	}
 	for _, key := range deleted {
@@ -527,13 +518,8 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 			c.volumes.item(claim, true, fx)
 		} else if id, ok := spec.ParseSnapshotKey(key); ok {
 			c.snapshots.drop(id, fx)
-		} else if rest, ok := strings.CutPrefix(key, "ep/"); ok {
-			if p := strings.Split(rest, "/"); len(p) == 3 {
-				fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]},
-					Gone: true})
-			}
-		} else if newOverlayItem(key) != nil {
-			fx.Actions = append(fx.Actions, OverlayItem{Key: key})
+		} else {
+			c.overlay.gone(key, fx)
 		}
 	}
 }

@@ -13,22 +13,47 @@ import (
 // nothing is known of that, as after the machine's restart: what must not run while cut off then waits for the cluster.
 type Contact struct{ At time.Time }
 
+// contacts owns when the worker was last in touch with its cluster, and which instances were said to depend on that. It says what must
+// stop, and stops nothing.
+type contacts struct {
+	ledger *ledger
+	last   time.Time // the last contact before it was lost; zero: not known
+	leased []Lease   // of the last KeepContact; nil: there was none
+}
+
+// lost notes that the cluster is out of touch, and when it was heard last; zero: now.
+func (k *contacts) lost(now, heard time.Time) {
+	if !k.ledger.up.Connected {
+		return
+	}
+	if k.last = heard; k.last.IsZero() || k.last.After(now) {
+		k.last = now
+	}
+}
+
+// earlier takes when an earlier life was last in touch.
+func (k *contacts) earlier(at time.Time) {
+	if !k.ledger.up.Connected && at.After(k.last) {
+		k.last = at
+	}
+}
+
 // stopsAt is when an instance must stop because the cluster is out of touch, or the zero time. What has never heard of the
 // cluster is overdue.
-func (c *Core) stopsAt(now time.Time, i *inst) time.Time {
+func (k *contacts) stopsAt(now time.Time, i *inst) time.Time {
 	d, ok := i.A.Spec.OnDisconnect.StopAfter()
-	if !ok || c.Up.Connected || i.Ending || i.halted() {
+	if !ok || k.ledger.up.Connected || i.Ending || i.halted() {
 		return time.Time{}
 	}
-	if c.contact.IsZero() {
+	if k.last.IsZero() {
 		return now
 	}
-	return c.contact.Add(d)
+	return k.last.Add(d)
 }
 
 // overdue reports whether an instance must stop now because the cluster is out of touch.
-func (c *Core) overdue(now time.Time, i *inst) bool {
-	at := c.stopsAt(now, i)
+func (k *contacts) overdue(now time.Time, i *inst) bool {
+	at := k.stopsAt(now, i)
 	return !at.IsZero() && !now.Before(at)
 }
 
@@ -45,12 +70,12 @@ func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
 	}
 	for _, id := range c.ledger.ids() {
 		i := c.ledger.insts[id]
-		if !c.overdue(now, i) {
+		if !c.contact.overdue(now, i) {
 			continue
 		}
 		why := "stopped by its worker, which does not know the cluster's word since it started"
-		if !c.contact.IsZero() {
-			why = "stopped by its worker, which has been out of touch with the cluster for " + now.Sub(c.contact).Round(time.Second).String()
+		if !c.contact.last.IsZero() {
+			why = "stopped by its worker, which has been out of touch with the cluster for " + now.Sub(c.contact.last).Round(time.Second).String()
 		}
 		c.halt(now, i, why, fx)
 	}
@@ -97,18 +122,18 @@ const (
 	lateKill = 3 * time.Second
 )
 
-// leasesOf lists what may not run for so long without the cluster, from before its first container starts until the last one has ended.
-func leasesOf(c *Core) (list []Lease) {
-	for _, id := range c.ledger.ids() {
-		i := c.ledger.insts[id]
+// leases lists what may not run for so long without the cluster, from before its first container starts until the last one has ended.
+func (k *contacts) leases() (list []Lease) {
+	for _, id := range k.ledger.ids() {
+		i := k.ledger.insts[id]
 		d, ok := i.A.Spec.OnDisconnect.StopAfter()
 		if !ok || i.halted() && !busy(i) {
 			continue
 		}
 		l := Lease{ID: id, Fence: i.A.Fence, Stop: d + lateStop, Kill: d + graceOf(i) + lateKill, Ending: i.Ending || i.halted(),
 			Signal: i.A.Spec.StopSignal}
-		if k := i.Containers[spec.MainContainer]; k != nil && k.Running {
-			l.Main = string(k.Handle)
+		if main := i.Containers[spec.MainContainer]; main != nil && main.Running {
+			l.Main = string(main.Handle)
 		}
 		list = append(list, l)
 	}
@@ -133,15 +158,15 @@ func busy(i *inst) bool {
 	return false
 }
 
-// keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these
+// keep has the moment of the last contact kept for as long as an instance depends on it, and says which these
 // are. That there are none is said, too: the guard may go by a list of an earlier life. It goes on with that one until
 // it is known what runs.
-func (c *Core) keepContact(fx *wire.Effects) {
-	list := leasesOf(c)
-	if c.leased == nil && len(list) == 0 && (!c.ledger.ready || c.strays.lost) || c.leased != nil && slices.Equal(list, c.leased) {
+func (k *contacts) keep(known bool, fx *wire.Effects) {
+	list := k.leases()
+	if k.leased == nil && len(list) == 0 && !known || k.leased != nil && slices.Equal(list, k.leased) {
 		return
 	}
-	c.leased = append([]Lease{}, list...)
+	k.leased = append([]Lease{}, list...)
 	fx.Actions = append(fx.Actions, KeepContact{list})
 }
 

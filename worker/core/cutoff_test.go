@@ -55,7 +55,7 @@ func TestLeaseOver(t *testing.T) {
 			if c.phase != skerry.PhaseCutOff {
 				return
 			}
-			if l := leasesOf(d.c); len(l) != 0 {
+			if l := d.c.contact.leases(); len(l) != 0 {
 				t.Errorf("when nothing of it runs: %+v", l)
 			}
 			d.now = d.now.Add(time.Hour)

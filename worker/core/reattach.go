@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +67,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 			c.leftBehind(now, instance, fx)
 		case !any && instance.fromCheckpoint() && instance.main().Attempt > 0:
 			c.finish(now, instance, skerry.Failed, "its agent ended while it was being restored", fx)
-		case !any && c.overdue(now, instance):
+		case !any && c.contact.overdue(now, instance):
 			// settle halts it before anything is started.
 		case !any:
 			// Nothing of it is left: the machine was restarted, or it had not begun. This is no fault of its own.
@@ -93,13 +94,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 			c.exited(now, instance, e, fx)
 		}
 	}
-	for k, v := range c.Up.Desired.All() {
-		if len(k) > 3 && k[:3] == "ep/" {
-			c.endpoints(v, fx)
-		} else if k == wire.PeersKey {
-			c.peers(v, fx)
-		}
-	}
+	c.overlay.resend(now, fx)
 }
 
 // review brings, after a start, the instances in line with what the cluster wants here: a write of many records may have been cut
@@ -152,4 +147,24 @@ func (c *Core) resume(now time.Time, instance *inst, fx *wire.Effects) {
 	} else {
 		instance.retryAt = now
 	}
+}
+
+// replay hands on, after a start, what earlier lives were told beside instances: all of it works without the cluster.
+func (c *Core) replay(now time.Time, fx *wire.Effects) {
+	var keys []string
+	var routes []skerry.ServiceKey
+	for key := range c.Up.Desired.All() {
+		if !strings.HasPrefix(key, "inst/") {
+			keys = append(keys, key)
+		}
+		if rest, ok := strings.CutPrefix(key, "route/"); ok {
+			if k, ok := skerry.ParseServiceKey(rest); ok {
+				routes = append(routes, k)
+			}
+		}
+	}
+	slices.Sort(keys)
+	c.desired(now, keys, nil, fx)
+	// What was wanted is wanted until the server says otherwise: the cluster would take the routes away.
+	c.overlay.interest(routes)
 }

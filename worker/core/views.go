@@ -25,6 +25,9 @@ func (c *Core) Instances() []wire.Observation {
 	return out
 }
 
+// OverlayItems gives what the cluster said of the overlay last, before anything else happens.
+func (c *Core) OverlayItems() []OverlayItem { return c.overlay.list() }
+
 // Views lists what the worker holds as the API shows it.
 func (c *Core) Views() []wire.Instance {
 	out := make([]wire.Instance, 0, len(c.ledger.insts))
