@@ -22,6 +22,12 @@ type leaving struct {
 	Sent  bool         `json:"sent,omitempty"` // the other worker has all of it, and may run
 }
 
+// departure is how far an instance is on its way to another worker.
+type departure struct {
+	Left   *leaving `json:"left,omitempty"`   // its state is, or is being, written for another worker
+	Resume bool     `json:"resume,omitempty"` // main goes on from that state
+}
+
 // sendTime is how long after an instance stopped serving its state may be on its way; a worker that is out of touch then has it go on.
 const sendTime = 5 * time.Minute
 
@@ -59,7 +65,7 @@ func (c *Core) leave(now time.Time, m LeaveLocal, fx *wire.Effects) {
 		return
 	}
 	i.Left = &leaving{For: m.For, Since: now}
-	c.unready(i, fx)
+	i.unready(fx)
 	i.Phase, i.Reason = skerry.PhaseLeaving, "it moves to another worker with its memory"
 	c.ledger.save(i, fx)
 	fx.Result = LeaveAnswer{Handle: i.main().Handle, Recipient: i.A.Leave.Recipient}
@@ -79,7 +85,7 @@ func (c *Core) left(now time.Time, i *inst, m Left, fx *wire.Effects) {
 	c.ledger.event(now, i, wire.EventWarning, "CheckpointFailed", m.Err, fx)
 	if i.main().Running {
 		i.Phase, i.Reason = skerry.PhaseRunning, ""
-		c.probe(i, fx)
+		i.probe(fx)
 	} else if !i.Ending {
 		c.again(now, i, "it ended while its state was written: "+m.Err, fx)
 	}

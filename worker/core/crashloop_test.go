@@ -59,7 +59,7 @@ func TestCrashLoopIsTold(t *testing.T) {
 // A side container that ends again and again is a crash loop of its instance, too, until it has run for long enough.
 func TestCrashLoopOfASideContainerIsTold(t *testing.T) {
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
-	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, StartedAt: now,
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, health: health{Ready: true}, StartedAt: now,
 		Containers: map[string]*container{spec.MainContainer: {Running: true}}, A: spec.Assignment{ID: "web-1"}}
 	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
 	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", Backoff: spec.Duration(time.Second), MaxBackoff: spec.Duration(time.Minute)}
@@ -111,7 +111,7 @@ func TestLastAnswerIsTheReason(t *testing.T) {
 	i.A.Spec.Probes.Readiness = &spec.Probe{TCP: &spec.TCPProbe{Port: 80}, Successes: 1, Failures: 3}
 	c.ledger.insts["web-1"] = i
 	var fx wire.Effects
-	c.probe(i, &fx)
+	i.probe(&fx)
 	writes := 0
 	for n := range 100 {
 		fx = wire.Effects{}

@@ -83,7 +83,7 @@ func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
 
 func (c *Core) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
 	c.ledger.event(now, i, wire.EventWarning, "CutOff", why, fx)
-	c.unready(i, fx)
+	i.unready(fx)
 	i.State, i.Phase, i.Reason, i.retryAt, i.restarting = skerry.WorkerScheduled, skerry.PhaseCutOff, why, time.Time{}, false
 	if i.preparing {
 		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})

@@ -45,29 +45,28 @@ type inst struct {
 	Times      []time.Time           `json:"times,omitempty"` // of counted restarts, in the window
 	Exit       *wire.Exit            `json:"exit,omitempty"`
 	StartedAt  time.Time             `json:"startedAt,omitzero"`
-	Ports      []wire.PortBinding    `json:"ports,omitempty"`
-	Address    string                `json:"address,omitempty"`
-	Runtime    string                `json:"runtime,omitempty"`
-	Digest     string                `json:"digest,omitempty"`
-	Restart    uint64                `json:"restart"` // the last request that was carried out
-	Ending     bool                  `json:"ending,omitempty"`
-	Next       *spec.Assignment      `json:"next,omitempty"` // to run once this one is gone
-	Ready      bool                  `json:"ready"`
-	Unhealthy  bool                  `json:"unhealthy,omitempty"` // main is being ended because a probe failed
-	Resize     *resize               `json:"resize,omitempty"`    // limits that it is to have
-	Limits     *wire.LimitsRefusal   `json:"limits,omitempty"`    // why it has not got them
-	Left       *leaving              `json:"left,omitempty"`      // its state is, or is being, written for another worker
-	Resume     bool                  `json:"resume,omitempty"`    // main goes on from that state
-	recipient  string                // for what it is to start from
-	resizing   bool                  // SetLimits is under way
-	resizeAt   time.Time             // it is tried again then
-	preparing  bool
+	preparation
+	Restart uint64           `json:"restart"` // the last request that was carried out
+	Ending  bool             `json:"ending,omitempty"`
+	Next    *spec.Assignment `json:"next,omitempty"` // to run once this one is gone
+	health
+	limits
+	departure
 	cleaning   bool
-	tries      int
 	draining   bool      // AwaitQuiet is under way, after which what must end is stopped
 	retryAt    time.Time // of what waits: prepare, restart or clean-up
 	restarting bool      // the stop of main was asked for in order to start it again
-	probes     probeState
+}
+
+// preparation is what an instance got when it was prepared.
+type preparation struct {
+	Ports     []wire.PortBinding `json:"ports,omitempty"`
+	Address   string             `json:"address,omitempty"`
+	Runtime   string             `json:"runtime,omitempty"`
+	Digest    string             `json:"digest,omitempty"`
+	recipient string             // for what it is to start from
+	preparing bool
+	tries     int // that failed in a row, and the one under way
 }
 
 // container is one container with its present attempt.
@@ -107,6 +106,25 @@ func (i *inst) container(name string) *container {
 
 func (i *inst) main() *container { return i.container(spec.MainContainer) }
 
+// start has the next attempt of a container started.
+func (i *inst) start(name string, fx *wire.Effects) {
+	k := i.container(name)
+	if len(k.Handle) > 0 {
+		k.Old = append(k.Old, k.Handle)
+		k.Handle = nil
+	}
+	k.Attempt++
+	k.start, k.stop, k.Limits = true, false, i.A.Revision
+	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == spec.MainContainer})
+}
+
+// stop has a container that runs end.
+func (i *inst) stop(name string, fx *wire.Effects) {
+	k := i.Containers[name]
+	k.stop = true
+	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i)})
+}
+
 // wake is when the instance has something to do by itself.
 func (i *inst) wake() time.Time {
 	next := i.retryAt
@@ -133,7 +151,7 @@ func (c *Core) due(now time.Time, instance *inst, fx *wire.Effects) {
 		if k := instance.Containers[s.Name]; k != nil && !k.retryAt.IsZero() && !k.retryAt.After(now) {
 			k.retryAt = time.Time{}
 			if !instance.Ending && !instance.halted() {
-				c.start(instance, s.Name, fx)
+				instance.start(s.Name, fx)
 			}
 		}
 	}
@@ -237,9 +255,17 @@ func (c *Core) prepared(now time.Time, instance *inst, msg Prepared, fx *wire.Ef
 	instance.Ports, instance.Address, instance.Runtime, instance.Digest, instance.recipient = msg.Ports, msg.Address, msg.Runtime,
 		msg.Digest, msg.Recipient
 	instance.Phase = skerry.PhaseStarting
-	if !c.strays.join(c, now, instance, fx) {
+	joined, other := c.strays.join(now, instance, fx)
+	if !joined {
 		c.proceed(now, instance, fx)
+		return
 	}
+	c.resume(now, instance, fx)
+	if other && !instance.restarting {
+		c.restartNow(now, instance, "it is not known to run the image that is wanted", fx)
+	}
+	c.setLimits(now, instance, fx)
+	c.ledger.save(instance, fx)
 }
 
 func wait(tries int, first, longest time.Duration) time.Duration {
@@ -266,14 +292,14 @@ func (c *Core) proceed(now time.Time, instance *inst, fx *wire.Effects) {
 			continue
 		}
 		if !k.Running && !k.start {
-			c.start(instance, s.Name, fx)
+			instance.start(s.Name, fx)
 		}
 		return
 	}
 	for _, s := range instance.A.Spec.Sidecars {
 		k := instance.container(s.Name)
 		if !k.Running && !k.start && k.retryAt.IsZero() {
-			c.start(instance, s.Name, fx)
+			instance.start(s.Name, fx)
 		}
 	}
 	for _, s := range instance.A.Spec.Sidecars {
@@ -282,22 +308,11 @@ func (c *Core) proceed(now time.Time, instance *inst, fx *wire.Effects) {
 		}
 	}
 	if k := instance.main(); !k.Running && !k.start {
-		c.start(instance, spec.MainContainer, fx)
+		instance.start(spec.MainContainer, fx)
 	}
 	if instance.main().Running {
 		instance.Phase = skerry.PhaseRunning
 	}
-}
-
-func (c *Core) start(i *inst, name string, fx *wire.Effects) {
-	k := i.container(name)
-	if len(k.Handle) > 0 {
-		k.Old = append(k.Old, k.Handle)
-		k.Handle = nil
-	}
-	k.Attempt++
-	k.start, k.stop, k.Limits = true, false, i.A.Revision
-	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == spec.MainContainer})
 }
 
 func (c *Core) started(now time.Time, instance *inst, m Started, fx *wire.Effects) {
@@ -331,7 +346,7 @@ func (c *Core) started(now time.Time, instance *inst, m Started, fx *wire.Effect
 		instance.State, instance.Phase, instance.StartedAt, instance.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
 		instance.restarting, instance.Resume, instance.recipient = false, false, ""
 		instance.Restart = max(instance.Restart, instance.A.Restart)
-		c.probe(instance, fx)
+		instance.probe(fx)
 		c.setLimits(now, instance, fx)
 		c.ledger.save(instance, fx)
 		return
@@ -403,7 +418,7 @@ func describe(e wire.Exit) string {
 }
 
 func (c *Core) mainExited(now time.Time, instance *inst, exit wire.Exit, fx *wire.Effects) {
-	c.unready(instance, fx)
+	instance.unready(fx)
 	if ranSteadily(now, instance, &exit) {
 		instance.main().Crashes = 0
 	}
@@ -452,7 +467,7 @@ func (c *Core) again(now time.Time, i *inst, why string, fx *wire.Effects) {
 
 // finish ends an instance by itself; its record and logs stay until the cluster takes it back.
 func (c *Core) finish(now time.Time, i *inst, s skerry.State, why string, fx *wire.Effects) {
-	c.unready(i, fx)
+	i.unready(fx)
 	i.State, i.Phase, i.Reason, i.retryAt = s, skerry.PhaseExited, why, time.Time{}
 	c.stopNext(i, fx)
 	c.ledger.save(i, fx)
@@ -466,8 +481,8 @@ func (c *Core) restartNow(now time.Time, i *inst, why string, fx *wire.Effects) 
 	case i.Ending || i.halted():
 	case k.Running && !k.stop:
 		i.restarting = true
-		c.unready(i, fx)
-		c.stop(i, spec.MainContainer, fx)
+		i.unready(fx)
+		i.stop(spec.MainContainer, fx)
 	case i.Phase == skerry.PhaseBackOff:
 		i.retryAt, i.Times = now, nil
 		i.Restart = max(i.Restart, i.A.Restart)
@@ -483,7 +498,7 @@ func (c *Core) end(now time.Time, instance *inst, fx *wire.Effects) {
 	}
 	instance.Ending = true
 	served := instance.Ready && len(instance.A.Spec.Ports) > 0
-	c.unready(instance, fx)
+	instance.unready(fx)
 	instance.Phase, instance.retryAt = skerry.PhaseStopping, time.Time{}
 	if served && instance.main().Running {
 		// Those who send requests here are told at this moment, too: what is on its way is served.
@@ -511,7 +526,7 @@ func (c *Core) stopNext(instance *inst, fx *wire.Effects) {
 	}
 	if k := instance.Containers[spec.MainContainer]; k != nil && (k.Running || k.start) {
 		if k.Running && !k.stop {
-			c.stop(instance, spec.MainContainer, fx)
+			instance.stop(spec.MainContainer, fx)
 		}
 		return
 	}
@@ -520,7 +535,7 @@ func (c *Core) stopNext(instance *inst, fx *wire.Effects) {
 		if k := instance.Containers[n]; k.Running || k.start {
 			busy = true
 			if k.Running && !k.stop {
-				c.stop(instance, n, fx)
+				instance.stop(n, fx)
 			}
 		}
 	}
@@ -532,12 +547,6 @@ func (c *Core) stopNext(instance *inst, fx *wire.Effects) {
 	} else {
 		fx.Actions = append(fx.Actions, Release{ID: instance.A.ID})
 	}
-}
-
-func (c *Core) stop(i *inst, name string, fx *wire.Effects) {
-	k := i.Containers[name]
-	k.stop = true
-	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i)})
 }
 
 func (c *Core) cleanup(i *inst, fx *wire.Effects) {

@@ -22,6 +22,14 @@ type resize struct {
 	Gen      skerry.Generation `json:"generation"`
 }
 
+// limits are those that an instance is to have and has not, as far as they differ from its assignment's.
+type limits struct {
+	Resize   *resize             `json:"resize,omitempty"` // that it is to have
+	Limits   *wire.LimitsRefusal `json:"limits,omitempty"` // why it has not got them
+	resizing bool                // SetLimits is under way
+	resizeAt time.Time           // it is tried again then
+}
+
 // Limited is a container that is to have other limits.
 type Limited struct {
 	Name    string

@@ -83,7 +83,7 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 				}
 			}
 			instance.Phase = skerry.PhaseFetching
-			c.unready(instance, fx)
+			instance.unready(fx)
 			c.prepare(instance, fx)
 		default:
 			c.resume(now, instance, fx)
@@ -132,16 +132,16 @@ func (c *Core) resume(now time.Time, instance *inst, fx *wire.Effects) {
 			return
 		}
 		if !instance.Ready {
-			c.probe(instance, fx)
+			instance.probe(fx)
 			return
 		}
 		// A restart of the agent is no reason to take an instance's traffic away; its probes go on from ready.
 		instance.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
-		c.isUp(instance, fx)
+		instance.isUp(fx)
 		instance.Ready, instance.Reason = true, ""
 		return
 	}
-	c.unready(instance, fx)
+	instance.unready(fx)
 	if instance.Phase != skerry.PhaseBackOff {
 		c.proceed(now, instance, fx)
 	} else {
